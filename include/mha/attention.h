@@ -4,6 +4,7 @@
 
 #include "mha/cache.h"
 #include "mha/layer.h"
+#include "mha/mask.h"
 #include "mha/precision.h"
 #include "mha/rope.h"
 
@@ -12,21 +13,6 @@ extern "C" {
 #endif
 
 /* ---------------------------------------------------------------- semantics */
-
-typedef enum mha_mask_kind {
-    MHA_MASK_NONE = 0, /* no mask: `values` has no data */
-    MHA_MASK_ADDITIVE, /* added to the score; -inf hides the key */
-    MHA_MASK_KEEPS,    /* true: the key stays visible */
-    MHA_MASK_HIDES     /* true: the key is hidden */
-} mha_mask_kind;
-
-/* A mask. Its last axis stands for the last of (B, h, T_q, S), and so on leftwards; an extent of 1 and a missing
- * leading axis are broadcast. A last extent between 2 and S-1 hides the keys beyond it. An additive mask is F32 or
- * F64, a boolean mask BOOL or U8. */
-typedef struct mha_mask {
-    mha_mask_kind kind;
-    mha_view values;
-} mha_mask;
 
 /* Rotary position embedding (Su et al. 2021). Pair i of a row's features, (x1, x2), becomes m (x1 cos a - x2 sin a,
  * x2 cos a + x1 sin a) with a = position * base^(-2i/dim) and m = attention_factor. Queries and new keys are rotated
@@ -124,6 +110,7 @@ typedef struct mha_semantics {
     bool has_padding_fill;     /* padding_fill, finite, is added to the score of keys that key_padding would hide */
     double padding_fill;
     mha_mask mask;
+    mha_pattern pattern; /* segments, query padding, lists of keys, masks by block: see mask.h */
     /* (h): adds -slope[h] * (p - position of the key) (Press et al. 2022); mha_alibi_slopes has theirs */
     const double *alibi_slopes;
 
@@ -180,7 +167,7 @@ MHA_API bool mha_stage_find(const char *name, mha_stage *stage); /* false: no st
 
 /* ---------------------------------------------------------------- calls */
 
-enum { MHA_PLAN_PRIVATE_BYTES = 7680 };
+enum { MHA_PLAN_PRIVATE_BYTES = 8192 };
 
 typedef enum mha_path {
     MHA_PATH_AUTO,  /* the fastest path that supports the call */

@@ -13,10 +13,10 @@
  *
  * One header for each noun: status (errors), tensor (types and views), params (the parameter table), layer
  * (configuration and weights), cache (keys and values of earlier calls), rope (frequencies of rotations for long
- * contexts), attention (semantics, stages, forward), merge (parts of the keys joined), random (random numbers), split
- * (one layer shared by several processes), file (safetensors, npy, npz, GGUF), model (public checkpoints), compare (the
- * difference of two results, the error bound), case (case files, judge, diagnosis), power (what a test would accept),
- * system (instruction set, BLAS, threads).
+ * contexts), mask (masks, segments, lists of keys), attention (semantics, stages, forward), merge (parts of the keys
+ * joined), random (random numbers), split (one layer shared by several processes), file (safetensors, npy, npz, GGUF),
+ * model (public checkpoints), compare (the difference of two results, the error bound), case (case files, judge,
+ * diagnosis), power (what a test would accept), system (instruction set, BLAS, threads).
  *
  * The library never prints, exits or aborts. Between calls it keeps three things of its own: the chosen instruction
  * set, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), and a pool of
@@ -33,6 +33,7 @@
 #include "mha/compare.h"
 #include "mha/file.h"
 #include "mha/layer.h"
+#include "mha/mask.h"
 #include "mha/merge.h"
 #include "mha/model.h"
 #include "mha/params.h"

@@ -1,6 +1,7 @@
 /* The semantics of a call against its sizes: masks, lengths, windows, rotation. */
 #include <math.h>
 
+#include "attention/pattern/pattern.h"
 #include "attention/validate.h"
 
 static const int64_t far = INT64_MAX / 4; /* positions, windows and their sums stay representable */
@@ -312,5 +313,6 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
     const size_t full[4] = {p->B, p->h, p->T_q, p->S}, padding[2] = {p->B, p->S};
     TRY(check_mask("mask", &s->mask, full, 4, true, error));
     TRY(check_mask("key_padding", &s->key_padding, padding, 2, false, error));
+    TRY(mha__pattern_validate(r, error));
     return check_rope(r, error);
 }

@@ -81,6 +81,10 @@ static mha_status check_call(mha__mpi_call *c, size_t T_q, size_t T_k, mha_error
                          "a call that ranks share has no stages to keep, no `partial` and no modelled precision");
     if (c->split.config.kv_rank)
         return mha__fail(error, MHA_UNSUPPORTED, "kv_rank", "latent attention is not shared between ranks");
+    const mha_pattern *p = &call->semantics.pattern;
+    if (p->q_segments.data || p->query_padding.kind || p->key_lists.data || p->blocks.kind)
+        return mha__fail(error, MHA_UNSUPPORTED, "pattern",
+                         "ranks do not share segments, query padding, lists of keys or blocks: a mask says the same");
     c->path = call->path;
     c->dtype = call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
     c->split.B = c->query.shape[0], c->split.T_q = T_q, c->split.T_k = T_k, c->split.dtype = c->dtype;

@@ -1,6 +1,7 @@
 /* A picture of a call: projections and rotation once, then the weights of some rows of queries at a time. */
 #include <string.h>
 
+#include "attention/pattern/pattern.h"
 #include "attention/resolved.h"
 #include "picture/head.h"
 #include "picture/walk.h"
@@ -118,7 +119,8 @@ static size_t keys_before(const drawing *d, const mha__sequence *s, size_t past)
     const mha_semantics *m = &r->semantics;
     const int64_t reach = s->offset + (int64_t)past - r->first_key;
     const bool by_causal_alone = !d->keeps_scores && m->causal && m->prefix == 0 && r->plan.S_extra == 0 &&
-                                 !m->kv_lengths && !m->key_padding.values.data && !m->mask.values.data;
+                                 !m->kv_lengths && !m->key_padding.values.data && !m->mask.values.data &&
+                                 !mha__pattern_hides_keys(&m->pattern);
     if (!by_causal_alone || reach >= (int64_t)s->S)
         return s->S;
     return reach < 1 ? 1 : (size_t)reach;
@@ -156,6 +158,7 @@ static mha_call call_of_rows(const drawing *d, const mha__sequence *s, size_t b,
     if (m->key_padding.values.data && m->key_padding.values.rank == 2 && m->key_padding.values.shape[0] > 1)
         m->key_padding.values = mha_view_slice(&m->key_padding.values, 0, b, 1);
     m->mask = cut_mask(d, m->mask, b, from, count);
+    mha__pattern_cut(&m->pattern, b, d->heads, from, count);
     m->alibi_slopes = m->alibi_slopes ? m->alibi_slopes + d->heads[0] : NULL;
     m->rope = (mha_rope){0};
     m->norm_eps = 0;
@@ -219,6 +222,16 @@ static mha_status add_rows(drawing *d, const mha__sequence *s, size_t b, size_t 
     return MHA_OK;
 }
 
+/* How many rows are computed at a time: up to `most` from row i on, which lie in one block of a pattern or begin
+ * one. */
+static size_t rows_from(const mha_pattern *p, size_t i, size_t most)
+{
+    const size_t size = p->block_queries, rest = size > 0 ? size - i % size : 0;
+    if (size == 0)
+        return most;
+    return rest < size || most < size ? (rest < most ? rest : most) : most / size * size;
+}
+
 static mha_status add_sequence(drawing *d, size_t b, size_t shown, mha_error *error)
 {
     const mha__sequence s = mha__resolved_sequence(d->r, b);
@@ -233,9 +246,10 @@ static mha_status add_sequence(drawing *d, size_t b, size_t shown, mha_error *er
     }
     const size_t bytes = count * (S + 1) * sizeof(double) * 3, most = row_bytes / bytes > 0 ? row_bytes / bytes : 1;
     const size_t past = S > 0 ? first->first_query + first->queries : 0;
-    for (size_t i = first->first_query; i < past; i += most) {
+    for (size_t i = first->first_query, rows; i < past; i += rows) {
         mha__arena scratch = {.allocator = d->memory->allocator};
-        const size_t rows = past - i < most ? past - i : most;
+        rows = rows_from(&d->r->semantics.pattern, i, most);
+        rows = past - i < rows ? past - i : rows;
         const mha_status status = add_rows(d, &s, b, i, rows, first, &scratch, error);
         mha__arena_free(&scratch);
         TRY(status);

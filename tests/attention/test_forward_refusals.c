@@ -253,6 +253,37 @@ static void semantics_without_meaning_are_refused(void **state)
           S.padding_fill = -INFINITY)
     SPOIL(MHA_INVALID, "fill", PADDING(MHA_MASK_HIDES, MHA_U8, borrowed.u8, 2, 2, 5); S.has_padding_fill = true;
           S.padding_fill = NAN)
+    /* pattern */
+#define WHOLES(part, dtype_, rank, ...)                                                                                \
+    S.pattern.part = mha_view_of(borrowed.i64, dtype_, rank, (size_t[]){__VA_ARGS__})
+#define TRUTHS(part, kind_, dtype_, rank, ...)                                                                         \
+    S.pattern.part = (mha_mask){kind_, mha_view_of(borrowed.u8, dtype_, rank, (size_t[]){__VA_ARGS__})}
+    SPOIL(MHA_INVALID, "k_segments: has no effect", WHOLES(k_segments, MHA_I64, 2, 2, 5))
+    SPOIL(MHA_INVALID, "k_segments: is needed", WHOLES(q_segments, MHA_I64, 2, 2, 3))
+    SPOIL(MHA_INVALID, "q_segments: expected I64, found I32", WHOLES(q_segments, MHA_I32, 2, 2, 3);
+          WHOLES(k_segments, MHA_I64, 2, 2, 5))
+    SPOIL(MHA_INVALID, "q_segments: shape (2, 4) cannot be broadcast to (2, 3)", WHOLES(q_segments, MHA_I64, 2, 2, 4);
+          WHOLES(k_segments, MHA_I64, 1, 5))
+    SPOIL(MHA_INVALID, "k_segments: shape (3, 5)", WHOLES(q_segments, MHA_I64, 1, 3);
+          WHOLES(k_segments, MHA_I64, 2, 3, 5))
+    SPOIL(MHA_INVALID, "query_padding: expected a mask that keeps or hides",
+          TRUTHS(query_padding, MHA_MASK_ADDITIVE, MHA_F32, 2, 2, 3))
+    SPOIL(MHA_INVALID, "query_padding: expected a mask that keeps or hides",
+          TRUTHS(query_padding, MHA_MASK_NONE, MHA_BOOL, 2, 2, 5))
+    SPOIL(MHA_INVALID, "query_padding: a kind is given, but no values", S.pattern.query_padding.kind = MHA_MASK_HIDES)
+    SPOIL(MHA_INVALID, "query_padding: expected BOOL or U8, found F32",
+          TRUTHS(query_padding, MHA_MASK_HIDES, MHA_F32, 2, 2, 5))
+    SPOIL(MHA_INVALID, "query_padding: shape (5, 1)", TRUTHS(query_padding, MHA_MASK_HIDES, MHA_U8, 2, 5, 1))
+    SPOIL(MHA_INVALID, "key_lists: expected I64", WHOLES(key_lists, MHA_F64, 2, 3, 3))
+    SPOIL(MHA_INVALID, "key_lists: shape (4, 3) cannot be broadcast to (2, 2, 3) and a last axis of any extent",
+          WHOLES(key_lists, MHA_I64, 2, 4, 3))
+    SPOIL(MHA_INVALID, "key_lists: shape ()", WHOLES(key_lists, MHA_I64, 0, 1))
+    SPOIL(MHA_INVALID, "blocks: expected no sizes without a mask of blocks, found blocks of 2 queries and 0 keys",
+          S.pattern.block_queries = 2)
+    SPOIL(MHA_INVALID, "blocks: expected sizes of 1 or more, found blocks of 0 queries and 2 keys",
+          TRUTHS(blocks, MHA_MASK_KEEPS, MHA_BOOL, 2, 5, 3); S.pattern.block_keys = 2)
+    SPOIL(MHA_INVALID, "blocks: shape (3, 2) cannot be broadcast to (2, 2, 2, 2)",
+          TRUTHS(blocks, MHA_MASK_KEEPS, MHA_BOOL, 2, 3, 2); S.pattern.block_queries = 2; S.pattern.block_keys = 3)
     /* rotation */
     SPOIL(MHA_INVALID, "prefix", S.causal = true; S.prefix = -1)
     SPOIL(MHA_INVALID, "window_keep", S.window = true; S.window_keep = -1)

@@ -58,6 +58,8 @@ static void part_of(const rig *r, size_t from, size_t to, bool keys_only, rerun 
         s->rope.k_positions = mha_view_slice(&s->rope.k_positions, 1, new[0], new[1] - new[0]);
     s->key_padding.values = rerun_cut(&s->key_padding.values, 1, from, to - from);
     s->mask.values = rerun_cut(&s->mask.values, 1, from, to - from);
+    const mha_view *segments = s->pattern.k_segments.data ? &s->pattern.k_segments : &s->pattern.q_segments;
+    s->pattern.k_segments = rerun_cut(segments, 1, from, to - from); /* lists name keys of the whole sequence */
     s->has_key_offset = true;
     s->key_offset += (int64_t)from;
     s->keys_only |= keys_only;
@@ -84,7 +86,7 @@ static void expect_same_bits(const char *what, const mha_view *found, const mha_
 /* ---------------------------------------------------------------- random calls, random splits */
 
 /* A call whose keys can be cut: no ragged batch, whose sequences are merged one by one; no tables by row, no mask that
- * ends early, which a part would take for one that is broadcast. */
+ * ends early, which a part would take for one that is broadcast; no blocks, which parts would cut. */
 static trial draw(uint64_t seed)
 {
     trial t = trial_draw(seed);
@@ -92,6 +94,7 @@ static trial draw(uint64_t seed)
         t.sequences = 0, t.B = 2;
     t.rope_tables = t.rope_tables == 3 ? 2 : t.rope_tables;
     t.mask_short = 0;
+    t.semantics.pattern = (mha_pattern){.query_padding = t.semantics.pattern.query_padding};
     if (t.semantics.has_key_offset && t.use_cache)
         t.semantics.has_offset = true;
     return t;

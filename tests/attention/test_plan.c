@@ -277,6 +277,15 @@ static void what_is_written_is_apart_from_what_is_read(void **state)
                    slope = {.data = slopes + 1024}, sequences = {.data = cu + 1024};
     s->position_offset = offset.data, s->kv_lengths = length.data, s->alibi_slopes = slope.data;
     lengths[1024] = cu[1025] = T;
+    static int64_t wholes[3][PAD];
+    static unsigned char truths[2][PAD];
+    mha_pattern *p = &s->pattern;
+    p->q_segments = mha_view_of(wholes[0] + 1024, MHA_I64, 2, (size_t[]){1, T});
+    p->k_segments = mha_view_of(wholes[1] + 1024, MHA_I64, 2, (size_t[]){1, T});
+    p->key_lists = mha_view_of(wholes[2] + 1024, MHA_I64, 2, (size_t[]){T, 2});
+    p->query_padding = (mha_mask){MHA_MASK_HIDES, mha_view_of(truths[0] + 1024, MHA_U8, 2, (size_t[]){1, T})};
+    p->blocks = (mha_mask){MHA_MASK_HIDES, mha_view_of(truths[1] + 1024, MHA_U8, 2, (size_t[]){T, T})};
+    p->block_queries = p->block_keys = 1;
     assert_ok(mha_plan_call(NULL, &good, &plan, &error), error);
     const struct {
         const mha_view *view;
@@ -290,6 +299,11 @@ static void what_is_written_is_apart_from_what_is_read(void **state)
                  {&s->key_padding.values, "key_padding"},
                  {&s->rope.cos_table, "rotation"},
                  {&s->rope.sin_table, "rotation"},
+                 {&p->q_segments, "q_segments"},
+                 {&p->k_segments, "k_segments"},
+                 {&p->key_lists, "key_lists"},
+                 {&p->query_padding.values, "query_padding"},
+                 {&p->blocks.values, "blocks"},
                  {&offset, "position_offset"},
                  {&length, "kv_lengths"},
                  {&slope, "alibi_slopes"}};

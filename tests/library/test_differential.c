@@ -185,7 +185,10 @@ static bool heads_differ(subject *s)
             own[per_group[i]] = group_of(&own[per_group[i]], groups, g);
         if (c->semantics.alibi_slopes)
             c->semantics.alibi_slopes += g * n;
-        c->semantics.mask.values = rerun_cut(&c->semantics.mask.values, 3, g * n, n);
+        mha_view *const by_head[] = {&c->semantics.mask.values, &c->semantics.pattern.key_lists,
+                                     &c->semantics.pattern.blocks.values};
+        for (size_t i = 0; i < 3; i++)
+            *by_head[i] = rerun_cut(by_head[i], 3, g * n, n);
         if (r.past_key.data) {
             r.past_key = mha_view_slice(&r.past_key, 1, g, 1);
             r.past_value = mha_view_slice(&r.past_value, 1, g, 1);
@@ -246,7 +249,7 @@ static bool chunks_differ(subject *s)
     const mha_semantics *m = &s->r->call.semantics;
     const mha_plan *p = &s->whole.plan;
     if (!no_cache_or_ragged(t) || !m->causal || m->has_offset || m->position_offset || m->has_key_offset ||
-        p->T_q != p->T_k || m->hidden_values == MHA_HIDDEN_PROPAGATE)
+        p->T_q != p->T_k || m->hidden_values == MHA_HIDDEN_PROPAGATE || m->pattern.blocks.kind)
         return false;
     bool failed = false;
     mha_view past_key = {0}, past_value = {0};
@@ -279,6 +282,7 @@ static bool chunks_differ(subject *s)
         }
         if (q->key_padding.values.data)
             q->key_padding.values = mha_view_slice(&q->key_padding.values, 1, 0, S);
+        q->pattern.k_segments = rerun_cut(&q->pattern.k_segments, 1, 0, S);
         if (q->kv_lengths) {
             int64_t *lengths = rerun_memory(&r, p->B * sizeof *lengths);
             for (size_t b = 0; b < p->B; b++)
@@ -375,6 +379,11 @@ static bool ragged_differs(subject *s)
     q->mask.values = rerun_cut(&q->mask.values, 1, 0, most);
     if (q->key_padding.values.data)
         q->key_padding.values = mha_view_slice(&q->key_padding.values, 1, 0, most);
+    mha_pattern *pattern = &q->pattern;
+    if (most > 0 && pattern->blocks.kind)
+        pattern->blocks.values = rerun_cut(&pattern->blocks.values, 1, 0, (most - 1) / pattern->block_keys + 1);
+    pattern->k_segments =
+        rerun_cut(pattern->k_segments.data ? &pattern->k_segments : &pattern->q_segments, 1, 0, most);
     /* Positions of the queries alone would serve the keys, too, and a mask must not become one of extent 1 or 0. */
     bool other = (q->rope.kind && q->rope.q_positions.data && !had_keys && total_q == total_k) || most < 2;
     bool failed = false;

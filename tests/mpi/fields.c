@@ -116,10 +116,12 @@ static mha_semantics all_set(void)
     const mha_rope rope = {MHA_ROPE_HALF_SPLIT, DK, 0, true, 1.5, {0}, {0}, {0}, {0}, {0}};
     const mha_norm_rule norm = {MHA_NORM_RMS, true, false, false};
     const mha_query_scale query_scale = {0.5, 3, 1};
+    const mha_pattern no_pattern = {0}; /* refused */
     return (mha_semantics){
         true, 0.5, 5, true, 0, NULL, true, 0, false, true, 2, true, 9, -1, 1, 12, lengths,
         {MHA_MASK_KEEPS, VIEW(MHA_BOOL, padding, 2, B, T)}, true, -3,
-        {MHA_MASK_ADDITIVE, VIEW(MHA_F32, added, 2, T, T)}, slopes, rope, 1e-5, norm, query_scale, false, false, MHA_EMPTY_ZERO, MHA_HIDDEN_IGNORE, 0, NULL, NULL};
+        {MHA_MASK_ADDITIVE, VIEW(MHA_F32, added, 2, T, T)}, no_pattern, slopes, rope, 1e-5, norm, query_scale, false,
+        false, MHA_EMPTY_ZERO, MHA_HIDDEN_IGNORE, 0, NULL, NULL};
 }
 
 #define S(name, member, value) F(mha_semantics, name, member, value)
@@ -133,7 +135,10 @@ static const field semantics_fields[] = {
     S(window_left, whole, 8), S(window_right, whole, 2), S(window_keep, whole, 2), S(chunk, whole, 11),
     S(kv_lengths, pointer, fewer), S(key_padding.kind, choice, MHA_MASK_HIDES), VIEWS(key_padding.values),
     S(has_padding_fill, truth, false), S(padding_fill, real, -4), A(mask.kind, choice, MHA_MASK_NONE),
-    VIEWS(mask.values),
+    VIEWS(mask.values), VIEWS(pattern.q_segments), VIEWS(pattern.k_segments),
+    A(pattern.query_padding.kind, choice, MHA_MASK_HIDES), VIEWS(pattern.query_padding.values),
+    VIEWS(pattern.key_lists), A(pattern.blocks.kind, choice, MHA_MASK_HIDES), VIEWS(pattern.blocks.values),
+    A(pattern.block_queries, count, 2), A(pattern.block_keys, count, 2),
     S(alibi_slopes, pointer, others), S(rope.kind, choice, MHA_ROPE_INTERLEAVED), S(rope.dim, count, 2),
     S(rope.base, real, 500), S(rope.last, truth, false), S(rope.attention_factor, real, 1.25), VIEWS(rope.frequencies),
     VIEWS(rope.q_positions), VIEWS(rope.k_positions), VIEWS(rope.cos_table), VIEWS(rope.sin_table),

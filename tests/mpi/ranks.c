@@ -303,6 +303,7 @@ static uint64_t random_calls(uint64_t first, uint64_t n)
         mha_error error;
         if (t.bare)
             continue;
+        t.segments = 0, t.listed = 0, t.semantics.pattern = (mha_pattern){0}; /* refused */
         if (t.semantics.hidden_values == MHA_HIDDEN_PROPAGATE)
             t.poison = false;
         if (seed % 2) { /* heads that many ranks can share */

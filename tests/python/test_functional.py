@@ -115,6 +115,32 @@ def test_ragged():
             np.testing.assert_array_equal(output[rows], alone)
 
 
+def test_pattern():
+    """Each part of a pattern says what a mask says; queries of padding see nothing."""
+    q, k, v = heads(T_q=5, S=6)
+    B, h = q.shape[:2]
+    queries, keys = R.integers(0, 2, (B, 5)), R.integers(0, 2, (B, 6), dtype="i4")
+    lists, blocks, padding = R.integers(-1, 6, (B, 1, 5, 3)), R.random((h, 3, 2)) < 0.6, R.random((B, 5)) < 0.3
+    listed = (lists[..., None] == np.arange(6)).any(-2)
+    in_block = blocks.repeat(2, 1)[:, :5].repeat(4, 2)[..., :6][None]
+    for said, mask in (({"q_segments": queries, "k_segments": keys}, (queries[..., None] == keys[:, None])[:, None]),
+                       ({"key_lists": lists}, listed),
+                       ({"blocks": blocks, "blocks_kind": "keeps", "block_size": (2, 4)}, in_block),
+                       ({"query_padding": padding, "query_padding_kind": "hides"},
+                        ~padding[:, None, :, None] & np.ones(6, bool))):
+        for path in ("exact", "blas", "fast"):
+            found = mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, path=path, **said)
+            meant = mha.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True, path=path)
+            np.testing.assert_array_equal(found, meant)
+        mha.testing.assert_attention_close(found, q, k, v, enable_gqa=True, **said)
+    with pytest.raises(ValueError, match="block_size: is needed"):
+        mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, blocks=blocks, blocks_kind="keeps")
+    with pytest.raises(ValueError, match="block_size: expected whole numbers of 1"):
+        mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, block_size=(0, 4))
+    with pytest.raises(TypeError, match="q_segments: expected whole numbers, found float64"):
+        mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, q_segments=queries * 1.0)
+
+
 def test_stages_and_rotation():
     q, k, v = heads(S=5)
     output, lse, trace = mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, return_lse=True, path="exact",

@@ -63,6 +63,11 @@ void trial_text(const trial *t, char *words, size_t size)
     FLAG(s->has_padding_fill, " fill %g", s->padding_fill)
     FLAG(s->mask.kind, " mask %d rank %d ones %x short %zu", (int)s->mask.kind, t->mask_rank, t->mask_ones,
          t->mask_short)
+    FLAG(t->segments || t->listed, " segments %d lists %zu", t->segments, t->listed)
+    FLAG(s->pattern.query_padding.kind, " query padding %d", (int)s->pattern.query_padding.kind)
+    FLAG(s->pattern.blocks.kind, " blocks %d of %zu x %zu", (int)s->pattern.blocks.kind, s->pattern.block_queries,
+         s->pattern.block_keys)
+    FLAG(t->pattern_ones, " pattern ones %x", t->pattern_ones)
     FLAG(t->alibi, " alibi")
     FLAG(s->rope.kind, " rope %d dim %zu%s base %g times %g positions %d%d tables %d frequencies %d", (int)s->rope.kind,
          s->rope.dim, s->rope.last ? " last" : "", s->rope.base, s->rope.attention_factor, t->rope_positions,
@@ -168,6 +173,24 @@ static mha_semantics draw_semantics(uint64_t *x, const mha_config *c)
     return s;
 }
 
+/* Draws from a state of its own, so that the other numbers of a seed stay those that they were. */
+static void draw_pattern(trial *t)
+{
+    uint64_t state = t->seed * 0x9e3779b97f4a7c15u + 18, *x = &state;
+    mha_pattern *p = &t->semantics.pattern;
+    if (!one_in(x, 4))
+        return;
+    t->segments = one_in(x, 2) ? 1 + (int)(word(x) % 3) : 0;
+    t->listed = one_in(x, 3) ? 1 + word(x) % 9 : 0;
+    t->pattern_ones = one_in(x, 2) ? (unsigned)(word(x) % 256) : 0;
+    if (one_in(x, 3))
+        p->query_padding.kind = one_in(x, 2) ? MHA_MASK_KEEPS : MHA_MASK_HIDES;
+    if (!one_in(x, 3))
+        return;
+    p->blocks.kind = one_in(x, 2) ? MHA_MASK_KEEPS : MHA_MASK_HIDES;
+    p->block_queries = 1 + word(x) % 9, p->block_keys = 1 + word(x) % 9;
+}
+
 trial trial_draw(uint64_t seed)
 {
     static const size_t lengths[] = {1, 1, 2, 3, 5, 7, 9, 16, 17, 33, 65};
@@ -209,6 +232,7 @@ trial trial_draw(uint64_t seed)
         t.semantics.has_offset |= t.use_cache;
     }
     t.semantics.keys_only = one_in(x, 8);
+    draw_pattern(&t);
     return t;
 }
 
@@ -242,6 +266,11 @@ SIMPLER(no_offset, t->semantics.has_offset = t->offset_each = false)
 SIMPLER(no_lengths, t->lengths = false)
 SIMPLER(no_padding, t->semantics.key_padding.kind = MHA_MASK_NONE; t->semantics.has_padding_fill = false)
 SIMPLER(no_mask, t->semantics.mask.kind = MHA_MASK_NONE)
+SIMPLER(no_segments, t->segments = 0)
+SIMPLER(no_lists, t->listed = 0)
+SIMPLER(no_query_padding, t->semantics.pattern.query_padding.kind = MHA_MASK_NONE)
+SIMPLER(no_block_mask, t->semantics.pattern = (mha_pattern){.query_padding = t->semantics.pattern.query_padding})
+SIMPLER(no_pattern_ones, t->pattern_ones = 0)
 SIMPLER(no_alibi, t->alibi = false)
 SIMPLER(no_rope, t->semantics.rope.kind = MHA_ROPE_NONE)
 SIMPLER(no_tables, t->rope_tables = 0; t->rope_frequencies = false)
@@ -262,7 +291,8 @@ trial trial_shrink(const trial *t, trial_failure fails)
         no_biases,   no_bias_kv,   no_sinks,    no_norm,    no_query_scale,
         plain_weights, plain_inputs, no_scale, no_softcap,
         no_blocks,   no_causal,   no_window,    no_offset,   no_lengths, no_padding,  no_mask,      no_alibi,  no_rope,
-        no_tables,   no_positions, no_part,     no_extra,   no_rules,    no_poison,    plain_layout, small_numbers};
+        no_tables,   no_positions, no_part,     no_extra,   no_rules,    no_poison,    plain_layout, small_numbers,
+        no_segments, no_lists,    no_query_padding, no_block_mask, no_pattern_ones};
     trial smallest = *t;
     for (bool progress = true; progress;) {
         progress = false;

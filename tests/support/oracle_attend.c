@@ -20,6 +20,35 @@ static bool mask_at(const mha_view *m, size_t b, size_t head, size_t i, size_t j
     return true;
 }
 
+/* The element of a part of a pattern for these indices, from the right. */
+static double part_at(const mha_view *v, int rank, size_t b, size_t x, size_t y, size_t z)
+{
+    const size_t full[4] = {b, x, y, z};
+    size_t index[4] = {0};
+    for (int k = 0; k < v->rank; k++)
+        index[k] = v->shape[k] == 1 ? 0 : full[rank - v->rank + k];
+    return oracle_get(v, index[0], index[1], index[2], index[3]);
+}
+
+bool oracle_pads(const run *r, size_t b, size_t i)
+{
+    const mha_mask *m = &r->s->pattern.query_padding;
+    return m->kind != MHA_MASK_NONE && (part_at(&m->values, 2, b, i, 0, 0) != 0) == (m->kind == MHA_MASK_HIDES);
+}
+
+bool oracle_pattern_hides(const run *r, size_t b, size_t head, size_t i, size_t j)
+{
+    const mha_pattern *p = &r->s->pattern;
+    const mha_view *ids = p->k_segments.data ? &p->k_segments : &p->q_segments, *lists = &p->key_lists;
+    bool hides = oracle_pads(r, b, i), named = false;
+    hides |= p->q_segments.data && part_at(&p->q_segments, 2, b, i, 0, 0) != part_at(ids, 2, b, j, 0, 0);
+    hides |= p->blocks.kind && (part_at(&p->blocks.values, 4, b, head, i / p->block_queries, j / p->block_keys) != 0) ==
+                                   (p->blocks.kind == MHA_MASK_HIDES);
+    for (size_t l = 0; lists->data && l < lists->shape[lists->rank - 1]; l++)
+        named |= part_at(lists, 4, b, head, i, l) == (double)r->s->key_offset + (double)(r->first + j);
+    return hides || (lists->data && !named);
+}
+
 /* Whether real key j of sequence b is visible to query i of a head; *add is what its score gets. */
 static bool visible(const run *r, size_t b, size_t head, size_t i, size_t j, number *add)
 {
@@ -35,6 +64,8 @@ static bool visible(const run *r, size_t b, size_t head, size_t i, size_t j, num
     if (s->window && s->window_right >= 0 && at > p + (double)s->window_right)
         seen = false;
     if (s->kv_lengths && (double)s->key_offset + (double)j >= (double)s->kv_lengths[b])
+        seen = false;
+    if (oracle_pattern_hides(r, b, head, i, j))
         seen = false;
     if (s->mask.kind != MHA_MASK_NONE) {
         if (!mask_at(&s->mask.values, b, head, i, j, &m))
@@ -85,10 +116,10 @@ static number cap(const run *r, number s)
 }
 
 /* Softmax of the seen logits; `sink` may be NULL. A query that sees nothing at all follows empty_rows. */
-static void soften(const run *r, attended *a, const double *sink)
+static void soften(const run *r, attended *a, const double *sink, bool pads)
 {
     double plus_one = 0, top = -(double)INFINITY;
-    const double *more[2] = {sink, r->s->softmax_plus_one ? &plus_one : NULL};
+    const double *more[2] = {pads ? NULL : sink, r->s->softmax_plus_one && !pads ? &plus_one : NULL};
     bool anything = false, nan = false;
     for (size_t j = 0; j < a->n; j++)
         if (a->seen[j])
@@ -132,14 +163,14 @@ static void soften(const run *r, attended *a, const double *sink)
     a->lse = (number){lse, R < 1 && !lost ? R / (1 - R) + 4 * r->u * (fabs(top) + fabs(lse) + 1) : (double)INFINITY};
 }
 
-static number weigh(const run *r, const attended *a, const number *values, size_t f)
+static number weigh(const run *r, const attended *a, const number *values, size_t f, bool pads)
 {
     double sum = 0, size = 0, carried = 0;
     if (isnan(a->lse.v)) /* the rule for a query that sees nothing needs no key to be there */
         return (number){NAN, 0};
     for (size_t j = 0; j < a->n; j++) {
         number w = a->weight[j], v = values[j * r->d_v + f];
-        if (!a->seen[j] && r->s->hidden_values == MHA_HIDDEN_IGNORE)
+        if (!a->seen[j] && (pads || r->s->hidden_values == MHA_HIDDEN_IGNORE))
             continue;
         sum += w.v * v.v;
         size += (fabs(w.v) + w.e) * (fabs(v.v) + v.e);
@@ -158,7 +189,7 @@ void oracle_attend(run *r, size_t b, size_t head, size_t i, attended *a, number 
     a->n = real + r->extra;
     for (size_t j = 0; j < a->n; j++) {
         number s = score(r, q, k + j * r->d_k), c = cap(r, s), add = {0, 0};
-        a->seen[j] = j >= real || visible(r, b, head, i, j, &add);
+        a->seen[j] = j >= real ? !oracle_pads(r, b, i) : visible(r, b, head, i, j, &add);
         double logit = c.v + add.v;
         a->logit[j] = a->seen[j] ? limited(r, logit, fabs(c.v) + fabs(add.v), c.e + add.e + 4 * r->u * fabs(c.v))
                                  : (number){-(double)INFINITY, 0};
@@ -167,7 +198,8 @@ void oracle_attend(run *r, size_t b, size_t head, size_t i, attended *a, number 
         put(&r->out->stage[MHA_STAGE_MASKED], at + j, a->logit[j]);
     }
     double sink = r->sinks.data ? oracle_get(&r->sinks, head, 0, 0, 0) : 0;
-    soften(r, a, r->sinks.data && !(isinf(sink) && sink < 0) ? &sink : NULL); /* -inf: a head without one */
+    const bool none = !r->sinks.data || (isinf(sink) && sink < 0); /* -inf: a head without one */
+    soften(r, a, none ? NULL : &sink, oracle_pads(r, b, i));
     oracle_stage *mean = &r->out->stage[MHA_STAGE_WEIGHTS_MEAN];
     for (size_t j = 0; j < a->n; j++) {
         put(&r->out->stage[MHA_STAGE_WEIGHTS], at + j, a->weight[j]);
@@ -177,5 +209,5 @@ void oracle_attend(run *r, size_t b, size_t head, size_t i, attended *a, number 
     }
     put(&r->out->stage[MHA_STAGE_LSE], (b * r->h + head) * r->T_q + i, a->lse);
     for (size_t f = 0; f < r->d_v; f++)
-        heads[query_row(r, b, i) * r->h * r->d_v + head * r->d_v + f] = weigh(r, a, v, f);
+        heads[query_row(r, b, i) * r->h * r->d_v + head * r->d_v + f] = weigh(r, a, v, f, oracle_pads(r, b, i));
 }

@@ -56,6 +56,10 @@ typedef struct oracle_mistake {
  * one of them runs, that one is `oracle_wrong`. */
 extern const oracle_mistake *oracle_wrong, *oracle_wrong_too;
 
+/* Whether query i is padding; whether the pattern of the call hides key j from it. */
+bool oracle_pads(const run *r, size_t b, size_t i);
+bool oracle_pattern_hides(const run *r, size_t b, size_t head, size_t i, size_t j);
+
 /* Where row t of sequence b stands, and the cosine and sine of angle i there. */
 double oracle_position(const run *r, size_t b, size_t t, bool key);
 void oracle_angle(const run *r, size_t b, size_t t, double position, size_t i, size_t dim, double *c, double *s,

@@ -95,6 +95,11 @@ void rerun_batch(rerun *r, const size_t *order, size_t n)
                          &r->past_key,
                          &r->past_value,
                          &s->key_padding.values,
+                         &s->pattern.q_segments,
+                         &s->pattern.k_segments,
+                         &s->pattern.query_padding.values,
+                         &s->pattern.key_lists,
+                         &s->pattern.blocks.values,
                          &s->rope.q_positions,
                          &s->rope.k_positions};
     for (size_t i = 0; i < sizeof views / sizeof *views; i++)
@@ -132,6 +137,12 @@ void rerun_queries(rerun *r, size_t from, size_t n)
     size_t B = s->n_sequences ? s->n_sequences : c->query.shape[0];
     c->query = mha_view_slice(&c->query, 1, from, n);
     s->mask.values = rerun_cut(&s->mask.values, 2, from, n);
+    mha_pattern *p = &s->pattern;
+    if (p->q_segments.data && !p->k_segments.data)
+        p->k_segments = p->q_segments;
+    p->q_segments = rerun_cut(&p->q_segments, 1, from, n);
+    p->query_padding.values = rerun_cut(&p->query_padding.values, 1, from, n);
+    p->key_lists = rerun_cut(&p->key_lists, 2, from, n);
     if (s->rope.q_positions.data)
         s->rope.q_positions = mha_view_slice(&s->rope.q_positions, 1, from, n);
     s->offset += (int64_t)from;

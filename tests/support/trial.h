@@ -17,7 +17,8 @@ typedef enum trial_inputs {
 } trial_inputs;
 
 /* The description of a forward. Zero is the plain case. trial_build makes the arrays that semantics borrow from the
- * seed: a mask or padding where semantics.mask.kind or key_padding.kind is set (values NULL), others by flags. */
+ * seed: a mask or padding where the kind of semantics.mask, key_padding, pattern.query_padding or pattern.blocks is set
+ * (values NULL), others by flags. */
 typedef struct trial {
     uint64_t seed;
     mha_config config; /* with bare only n_heads, kv_heads, d_k, d_v, biases, extras and norms matter */
@@ -36,6 +37,9 @@ typedef struct trial {
     int mask_rank;     /* 1 to 4; 0: 4 */
     unsigned mask_ones; /* bit k: extent k (counted from the right) of the mask is 1 */
     size_t mask_short; /* keys the mask does not reach */
+    int segments;      /* 0 none; 1 in order, 2 in any order; 3: keys have those of the queries, where they can */
+    size_t listed;     /* > 0: lists of so many keys */
+    unsigned pattern_ones; /* bits: which extents of the pattern are 1 */
     size_t sequences;  /* > 0: ragged; B is 1, T_q and T_k are totals */
     bool poison;       /* NaN and infinity in keys and values of rows that no query may see */
     mha_dtype input_dtype; /* of the inputs; others than F32 for the exact path */

@@ -302,6 +302,65 @@ static void build_rope(rig *r, size_t sequences, size_t T_q, size_t T_k)
     } while (step(&rope->cos_table, index));
 }
 
+/* Numbers from `low` up to `high` in a view whose extents are broadcast where `ones` has a bit, from the right. */
+static mha_view numbers(rig *r, int rank, const size_t *full, unsigned ones, int64_t low, int64_t high)
+{
+    size_t shape[4], index[8] = {0};
+    for (int k = 0; k < rank; k++)
+        shape[k] = ones >> (rank - 1 - k) & 1 ? 1 : full[k];
+    mha_view v = spread(r, MHA_I64, rank, shape);
+    if (count(&v))
+        do
+            set(&v, index, (double)(low + (int64_t)below(r, (size_t)(high - low))));
+        while (step(&v, index));
+    return v;
+}
+
+/* Sorts the numbers of each row. */
+static void in_order(const mha_view *v)
+{
+    for (size_t b = 0; b < v->shape[0]; b++)
+        for (size_t i = 1; i < v->shape[1]; i++)
+            for (size_t j = i; j > 0; j--) {
+                int64_t *x = (int64_t *)v->data + (ptrdiff_t)b * v->stride[0] + (ptrdiff_t)j * v->stride[1],
+                        *y = x - v->stride[1], high = *x > *y ? *x : *y, low = *x > *y ? *y : *x;
+                *x = high, *y = low;
+            }
+}
+
+static void build_truths(rig *r, mha_mask *mask, int rank, const size_t *full, unsigned ones)
+{
+    size_t shape[4];
+    for (int k = 0; k < rank; k++)
+        shape[k] = ones >> (rank - 1 - k) & 1 ? 1 : full[k];
+    build_mask(r, mask, rank, shape);
+}
+
+static void build_pattern(rig *r, size_t B, size_t T_q, size_t S)
+{
+    const trial *t = &r->t;
+    mha_pattern *p = &r->call.semantics.pattern;
+    const size_t h = t->config.n_heads, q[2] = {B, T_q}, k[2] = {B, S}, lists[4] = {B, h, T_q, t->listed};
+    const unsigned ones = t->pattern_ones;
+    if (t->segments) {
+        p->q_segments = numbers(r, 2, q, ones & 3, -1, 2);
+        const bool same = t->segments == 3 && T_q == S && !r->call.semantics.has_key_offset;
+        p->k_segments = same ? (mha_view){0} : numbers(r, 2, k, ones >> 1 & 3, -1, 2);
+        if (!same && t->segments == 1)
+            in_order(&p->k_segments);
+    }
+    if (t->listed) {
+        const int64_t first = r->call.semantics.key_offset;
+        p->key_lists = numbers(r, 4, lists, ones & 14, first - 2, first + (int64_t)S + 2);
+    }
+    if (p->query_padding.kind != MHA_MASK_NONE && !p->query_padding.values.data)
+        build_truths(r, &p->query_padding, 2, q, ones >> 4 & 3);
+    if (p->blocks.kind != MHA_MASK_NONE && !p->blocks.values.data) {
+        const size_t m = p->block_queries, n = p->block_keys;
+        build_truths(r, &p->blocks, 4, (const size_t[4]){B, h, (T_q + m - 1) / m, (S + n - 1) / n}, ones >> 4);
+    }
+}
+
 static void build_semantics(rig *r)
 {
     const trial *t = &r->t;
@@ -353,6 +412,7 @@ static void build_semantics(rig *r)
         const size_t shape[2] = {next(r) % 4 ? B : 1, S};
         build_mask(r, &s->key_padding, 2, shape);
     }
+    build_pattern(r, B, longest_q, S);
 }
 
 /* NaN and infinity where lengths or padding hide a new key from everybody. */

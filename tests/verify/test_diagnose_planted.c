@@ -64,9 +64,11 @@ static bool shows_numbers(const trial *t, const char *name)
     const size_t width = t->bare ? c->n_heads * c->d_v : c->d_out ? c->d_out : c->d_model;
     const bool by_head = has_number_of_each_head(name);
     const bool see_enough = t->T_q > 4 && t->T_k > 4 && !s->mask.kind && !s->key_padding.kind && !s->has_key_offset &&
-                            s->chunk == 0;
+                            s->chunk == 0 && !t->segments && !t->listed && !s->pattern.blocks.kind &&
+                            !s->pattern.query_padding.kind;
     if (strstr(name, "padding-other") || strstr(name, "lacks-padding")) /* each key must show in the heads */
         return t->T_q > 4 && t->T_k > 4 && t->sequences == 0 && !t->lengths && !s->mask.kind &&
+               !t->segments && !t->listed && !s->pattern.blocks.kind &&
                (t->bare || c->n_heads * c->d_v <= width) && t->T_q * c->n_heads * c->d_v > 2 * (t->past + t->T_k);
     if (strstr(name, "dropout-mask")) /* each weight must show in its head */
         return t->T_q > 2 && t->sequences == 0 && !c->bias_kv && !s->zero_row && t->past + t->T_k <= c->d_v &&
@@ -88,7 +90,7 @@ static void find_all(const oracle_mistake *(*at)(size_t))
         trial t = trial_draw(seed);
         rig r;
         oracle right;
-        const bool ragged = at == mistake_of_scores_at || at == mistake_of_call_at;
+        const bool ragged = at == mistake_of_scores_at || at == mistake_of_call_at || at == mistake_of_pattern_at;
         t.sequences = ragged ? t.sequences : 0; /* the others are planted in one length */
         t.poison = seed % 4 == 0, t.amplitude = 0, t.input_dtype = MHA_F32;
         t.T_q = t.T_q > 17 ? 17 : t.T_q, t.T_k = t.inputs == TRIAL_SELF ? t.T_q : t.T_k > 17 ? 17 : t.T_k;
@@ -143,6 +145,12 @@ static void test_mistakes_in_the_call(void **state)
     find_all(mistake_of_call_at);
 }
 
+static void test_mistakes_in_the_pattern(void **state)
+{
+    (void)state;
+    find_all(mistake_of_pattern_at);
+}
+
 static void test_mistakes_in_rows(void **state)
 {
     (void)state;
@@ -165,7 +173,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_variant_is_planted), cmocka_unit_test(test_mistakes_in_weights),
-        cmocka_unit_test(test_mistakes_in_the_call),     cmocka_unit_test(test_mistakes_in_rows),
+        cmocka_unit_test(test_mistakes_in_the_call),     cmocka_unit_test(test_mistakes_in_the_pattern),
+        cmocka_unit_test(test_mistakes_in_rows),
         cmocka_unit_test(test_mistakes_in_the_output),   cmocka_unit_test(test_mistakes_in_the_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,6 +62,26 @@ static bool alone(const mha_call *all, size_t b, mha_call *one, size_t *q_from, 
         if (i == 0 && v->data && v->rank > 1 && v->shape[v->rank - 2] > 1)
             *v = mha_view_slice(v, v->rank - 2, 0, *n_q);
     }
+    mha_pattern *pattern = &s->pattern;
+    if (pattern->q_segments.data && !pattern->k_segments.data)
+        pattern->k_segments = pattern->q_segments;
+    const struct {
+        mha_view *v;
+        int axis; /* along which it is cut, from the right */
+        size_t n;
+    } parts[] = {{&pattern->q_segments, 1, *n_q},
+                 {&pattern->k_segments, 1, n_k},
+                 {&pattern->query_padding.values, 1, *n_q},
+                 {&pattern->key_lists, 2, *n_q},
+                 {&pattern->blocks.values, 2, pattern->blocks.kind ? (*n_q - 1) / pattern->block_queries + 1 : 0},
+                 {&pattern->blocks.values, 1, pattern->blocks.kind ? (n_k - 1) / pattern->block_keys + 1 : 0}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && *n_q > 0 && n_k > 1; i++) {
+        mha_view *v = parts[i].v;
+        if (v->data && v->shape[0] > 1)
+            *v = mha_view_slice(v, 0, b, 1);
+        if (v->data && v->shape[v->rank - parts[i].axis] > 1)
+            *v = mha_view_slice(v, v->rank - parts[i].axis, 0, parts[i].n);
+    }
     mha_rope *p = &s->rope;
     const bool by_row = p->q_positions.data || p->k_positions.data || p->cos_table.rank == 3;
     if (by_row && (k_from != *q_from || n_k != *n_q || p->k_positions.data))

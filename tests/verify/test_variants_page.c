@@ -31,6 +31,11 @@ static double yarn[] = {1, 0.1, 0.006, 0.00025}; /* of base 10,000, the slower t
 
 static const int64_t starts[] = {0, 5, 6, 12};
 
+/* Of 8 tokens: documents, padding, lists of keys, blocks of two. */
+static int64_t documents[] = {1, 1, 1, 2, 2, 2, 0, 0},
+               lists[] = {0, 2, -1, 1, 3, 3, 4, 1, -1, 0, 5, 6, 2, 2, 4, 7, 3, -1, 1, 5, 0, 6, 7, 7};
+static unsigned char padding[] = {0, 0, 0, 0, 0, 0, 1, 1}, blocks[] = {1, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1};
+
 static const planted_in cases[] = {
     {"layer", "4 heads of 8, biases, 5 queries, 9 keys", {.config = {LAYER}}},
     {"causal",
@@ -122,6 +127,34 @@ static const planted_in cases[] = {
                     .window_left = 3,
                     .window_right = -1,
                     .window_keep = 1}}},
+    {"packed",
+     "q, k, v of 4 heads, 8 tokens in documents 1, 2 and 0; the last two queries are padding; sinks",
+     {.config = {.n_heads = 4, .d_k = 8, .sinks = true},
+      .by_head = true,
+      .q_len = 8,
+      .kv_len = 8,
+      .semantics.pattern = {.q_segments = {.data = documents, .dtype = MHA_I64, .rank = 1, .shape = {8}, .stride = {1}},
+                            .query_padding = {MHA_MASK_HIDES,
+                                              {.data = padding, .dtype = MHA_BOOL, .rank = 1, .shape = {8},
+                                               .stride = {1}}}}}},
+    {"listed",
+     "q, k, v of 4 heads, 8 tokens, lists of 3 keys: one twice, or with -1",
+     {.config = {.n_heads = 4, .d_k = 8},
+      .by_head = true,
+      .q_len = 8,
+      .kv_len = 8,
+      .semantics.pattern.key_lists = {.data = lists, .dtype = MHA_I64, .rank = 2, .shape = {8, 3}, .stride = {3, 1}}}},
+    {"in blocks",
+     "q, k, v of 4 heads, 8 tokens, a mask of blocks of 2 by 2",
+     {.config = {.n_heads = 4, .d_k = 8},
+      .by_head = true,
+      .q_len = 8,
+      .kv_len = 8,
+      .semantics.pattern = {.blocks = {MHA_MASK_KEEPS,
+                                       {.data = blocks, .dtype = MHA_BOOL, .rank = 2, .shape = {4, 4},
+                                        .stride = {4, 1}}},
+                            .block_queries = 2,
+                            .block_keys = 2}}},
     {"ragged",
      "4 heads, causal, sequences of 5, 1 and 6 tokens",
      {.config = {LAYER},

@@ -198,13 +198,14 @@ static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head
     const mha__sizes *p = &r->plan;
     size_t g = head / (p->h / p->h_kv), n = s->S + p->S_extra, row = s->batch * r->query.shape[1] + s->q_from + i;
     const double *q = m->Q + (row * p->h + head) * p->d_k;
+    const bool pads = mha__exact_pads(r, b, i); /* sees nothing at all */
     bool show = mha__is_kept(r, MHA_STAGE_SCORES) || mha__is_kept(r, MHA_STAGE_CAPPED);
     const mha_view *sinks = &r->weight[MHA_SINKS];
-    double sink = sinks->data ? mha_view_get(sinks, &head) : -INFINITY;
+    double sink = sinks->data && !pads ? mha_view_get(sinks, &head) : -INFINITY;
 
     for (size_t j = 0; j < n; j++) {
         double added = 0;
-        seen[j] = j >= s->S || mha__exact_visible(r, s, b, head, i, j, &added);
+        seen[j] = j >= s->S ? !pads : mha__exact_visible(r, s, b, head, i, j, &added);
         score[j] = 0;
         const size_t features = seen[j] != 0 || show ? p->d_k : 0;
         for (size_t c = 0; c < features; c++)
@@ -229,7 +230,7 @@ static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head
 
     /* What is not a key of the sequence comes first, as in the first of several calls. */
     running t = begin_row(r, b, head, i, m->mixed + (row * p->h + head) * p->d_v);
-    const double beside[2] = {sink, sem->softmax_plus_one ? 0 : -INFINITY};
+    const double beside[2] = {sink, sem->softmax_plus_one && !pads ? 0 : -INFINITY};
     if (mha__precision_rounds(&r->precision)) /* exponentials are of the distance to the largest score */
         t.r = largest(score, n, largest(beside, 2, -INFINITY));
     for (size_t k = 0; k < 2; k++) {
@@ -241,7 +242,7 @@ static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head
     const mha__rounding stored = mha__rounding_of(r->precision.probabilities, 1);
     for (size_t k = 0; k < n; k++) {
         size_t j = k < p->S_extra ? s->S + k : k - p->S_extra;
-        if (seen[j] == 0 && sem->hidden_values != MHA_HIDDEN_PROPAGATE)
+        if (seen[j] == 0 && (pads || sem->hidden_values != MHA_HIDDEN_PROPAGATE))
             continue;
         double term = seen[j] != 0 ? term_of(&t, score[j]) : 0;
         t.l = summed(r, t.l + term);

@@ -24,6 +24,58 @@ static int64_t chunk_of(int64_t position, int64_t n)
     return position >= 0 ? position / n : -((-position - 1) / n) - 1;
 }
 
+/* The element of one of a pattern's views at the last of these indices, broadcast. */
+static double element_of(const mha_view *v, const size_t index[4])
+{
+    size_t at[4] = {0};
+    for (int k = 0; k < v->rank; k++)
+        at[k] = v->shape[k] == 1 ? 0 : index[4 - v->rank + k];
+    return mha_view_get(v, at);
+}
+
+static int64_t whole_number(const mha_view *v, const size_t index[4])
+{
+    ptrdiff_t at = 0;
+    for (int k = 0; k < v->rank; k++)
+        at += v->shape[k] == 1 ? 0 : (ptrdiff_t)index[4 - v->rank + k] * v->stride[k];
+    return ((const int64_t *)v->data)[at];
+}
+
+bool mha__exact_pads(const mha__resolved *r, size_t b, size_t i)
+{
+    const mha_mask *padding = &r->semantics.pattern.query_padding;
+    if (padding->kind == MHA_MASK_NONE)
+        return false;
+    return (element_of(&padding->values, (const size_t[]){0, 0, b, i}) != 0) == (padding->kind == MHA_MASK_HIDES);
+}
+
+static bool list_names(const mha_view *lists, size_t b, size_t head, size_t i, int64_t position)
+{
+    for (size_t l = 0; l < lists->shape[lists->rank - 1]; l++)
+        if (whole_number(lists, (const size_t[]){b, head, i, l}) == position)
+            return true;
+    return false;
+}
+
+/* Whether the pattern of a call lets query i see key j. */
+static bool pattern_shows(const mha__resolved *r, size_t b, size_t head, size_t i, size_t j)
+{
+    const mha_pattern *p = &r->semantics.pattern;
+    const mha_view *keys = p->k_segments.data ? &p->k_segments : &p->q_segments;
+    if (mha__exact_pads(r, b, i))
+        return false;
+    if (p->q_segments.data &&
+        whole_number(&p->q_segments, (const size_t[]){0, 0, b, i}) !=
+            whole_number(keys, (const size_t[]){0, 0, b, j}))
+        return false;
+    if (p->blocks.kind != MHA_MASK_NONE) {
+        const size_t at[4] = {b, head, i / p->block_queries, j / p->block_keys};
+        if ((element_of(&p->blocks.values, at) != 0) == (p->blocks.kind == MHA_MASK_HIDES))
+            return false;
+    }
+    return !p->key_lists.data || list_names(&p->key_lists, b, head, i, r->first_key + (int64_t)j);
+}
+
 /* Whether query i of sequence b sees key j, and what is added to that score. */
 bool mha__exact_visible(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, size_t j,
                         double *added)
@@ -65,5 +117,5 @@ bool mha__exact_visible(const mha__resolved *r, const mha__sequence *s, size_t b
             return false;
         *added += value;
     }
-    return true;
+    return pattern_shows(r, b, head, i, j);
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/pattern/pattern.h"
 #include "attention/steps/steps.h"
 #include "attention/steps/mask.h"
 #include "compute/gemm.h"
@@ -234,10 +235,13 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
     }
     fill(row, keys.from, -INFINITY);
     fill(row + keys.to, S - keys.to, -INFINITY);
+    const bool pads = mha__pattern_pads(&r->semantics.pattern, k->b, query);
+    fill(row + S, pads ? r->plan.S_extra : 0, -INFINITY);
     mha__stage_row(r, MHA_STAGE_MASKED, k->b, k->head, query, row, n);
 
-    const bool more = mha__sink(r, k->head) != -INFINITY || r->semantics.softmax_plus_one;
-    const float lse = seen + r->plan.S_extra > 0 || more ? softmax(r, k->head, row, n) : empty(r, row, n);
+    const bool more = mha__sink(r, k->head) != -INFINITY || r->semantics.softmax_plus_one,
+               sees = !pads && (seen + r->plan.S_extra > 0 || more);
+    const float lse = sees ? softmax(r, k->head, row, n) : empty(r, row, n);
     m->nan[i] = isnan(lse);
     mha__stage_row(r, MHA_STAGE_LSE, k->b, k->head, query, &lse, 1);
     mha__stage_row(r, MHA_STAGE_WEIGHTS, k->b, k->head, query, row, n);
@@ -303,11 +307,12 @@ static void weighted_sum(const attention *a, const query_block *k, const scratch
                   stride);
     for (size_t i = 0; i < k->rows; i++) {
         float *row = out + i * stride;
-        if (m->nan[i])
-            fill(row, d_v, NAN);
+        const bool pads = mha__pattern_pads(&r->semantics.pattern, k->b, k->first + i);
+        if (m->nan[i] || pads)
+            fill(row, d_v, m->nan[i] ? NAN : 0.0f);
         else if (!finite)
             add_non_finite(a, k, m, i, row);
-        for (size_t e = 0; e < r->plan.S_extra; e++)
+        for (size_t e = 0; e < r->plan.S_extra && !pads; e++)
             add_extra_value(r, m->scores[i * m->width + k->s->S + e], e, k->g, row);
     }
 }

@@ -2,6 +2,7 @@
  * is in compute/flash.c. */
 #include <math.h>
 
+#include "attention/pattern/pattern.h"
 #include "attention/steps/steps.h"
 #include "attention/steps/mask.h"
 #include "compute/thread_pool.h"
@@ -263,8 +264,23 @@ static bool prepare(const attention *a, size_t number, const worker *w, query_bl
     return true;
 }
 
-static void keep_lse(const query_block *t, const worker *w)
+/* Gives queries of padding the row of a query that sees nothing: extra rows and sinks gave them another. */
+static void blank_padding(const query_block *t, const worker *w)
 {
+    const mha__resolved *r = t->a->r;
+    const bool zero = r->semantics.empty_rows == MHA_EMPTY_ZERO;
+    for (size_t i = 0; i < t->rows && r->semantics.pattern.query_padding.kind != MHA_MASK_NONE; i++) {
+        if (!mha__pattern_pads(&r->semantics.pattern, t->b, (t->first + i) / t->a->group))
+            continue;
+        for (size_t c = 0; c < r->plan.d_v; c++)
+            w->rows[i].out[c] = zero ? 0.0f : NAN;
+        w->lse[i] = zero ? -INFINITY : NAN;
+    }
+}
+
+static void finish_block(const query_block *t, const worker *w)
+{
+    blank_padding(t, w);
     if (!mha__is_kept(t->a->r, MHA_STAGE_LSE))
         return;
     for (size_t i = 0; i < t->rows; i++) {
@@ -291,7 +307,7 @@ static void whole_block(void *context, size_t task, int number)
     if (!prepare(a, task, &w, &t))
         return;
     mha__flash_rows(&t.flash, w.rows, t.rows, w.scratch);
-    keep_lse(&t, &w);
+    finish_block(&t, &w);
 }
 
 /* The partial softmaxes of a block: one after the other, as many as its sequence has segments. */
@@ -320,7 +336,7 @@ static void join_block(void *context, size_t task, int number)
     if (!prepare(a, task, &w, &t))
         return;
     mha__flash_join(&t.flash, w.rows, t.rows, partials_of(a, task));
-    keep_lse(&t, &w);
+    finish_block(&t, &w);
 }
 
 void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,

@@ -1,10 +1,11 @@
 /* Which keys a query sees: causal, window, chunk and lengths leave an interval, inside which padding, mask and ALiBi
- * give a term for each key, and a window hides those between the ones that it keeps and its own. A hidden key is left
- * out of the softmax; no large negative number stands for it. */
+ * give a term for each key, a pattern hides some, and a window hides those between the ones that it keeps and its own.
+ * A hidden key is left out of the softmax; no large negative number stands for it. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
+#include "attention/pattern/pattern.h"
 #include "attention/steps/mask.h"
 #include "compute/kernels/kernels.h"
 
@@ -52,17 +53,22 @@ mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence 
     }
     if (sem->kv_lengths)
         to = at_most(to, sem->kv_lengths[b] - sem->key_offset);
+    if (mha__pattern_pads(&sem->pattern, b, i))
+        to = from;
     return from < to ? (mha__interval){(size_t)from, (size_t)to} : (mha__interval){0, 0};
 }
 
 bool mha__visible_moves(const mha__resolved *r)
 {
-    return r->semantics.causal || r->semantics.window || r->semantics.chunk > 0;
+    const mha_semantics *sem = &r->semantics;
+    return sem->causal || sem->window || sem->chunk > 0 || sem->pattern.query_padding.kind != MHA_MASK_NONE;
 }
 
 bool mha__visible_has_masks(const mha__resolved *r)
 {
-    return r->semantics.mask.kind != MHA_MASK_NONE || r->semantics.key_padding.kind != MHA_MASK_NONE;
+    const mha_semantics *sem = &r->semantics;
+    return sem->mask.kind != MHA_MASK_NONE || sem->key_padding.kind != MHA_MASK_NONE ||
+           mha__pattern_hides_keys(&sem->pattern);
 }
 
 bool mha__visible_has_terms(const mha__resolved *r)
@@ -173,6 +179,11 @@ mha__trimmer mha__visible_trimmer(const mha__resolved *r)
     mha__trimmer t = {.adds = sem->alibi_slopes || keeps(r), .alike = true, .kernels = r->kernels};
     add_to_trimmer(&t, &sem->key_padding, 2, r->plan.S, sem->has_padding_fill);
     add_to_trimmer(&t, &sem->mask, 4, r->plan.S, false);
+    if (mha__pattern_hides_keys(&sem->pattern)) {
+        t.pattern = r;
+        t.in_order = mha__pattern_in_order(r);
+        t.alike = false;
+    }
     return t;
 }
 
@@ -196,13 +207,15 @@ bool mha__visible_trim(const mha__trimmer *t, size_t b, size_t head, size_t quer
         else if (t->mask[i].by == MHA_TRIMS_TERMS)
             t->kernels->trim_terms((const float *)(const void *)row, &keys->from, &keys->to);
     }
+    if (t->pattern)
+        adds |= mha__pattern_trim(t->pattern, t->in_order, b, head, query, &keys->from, &keys->to);
     return adds;
 }
 
 bool mha__visible_terms_alike(const mha__resolved *r)
 {
     const mha_mask *mask = &r->semantics.mask;
-    bool alike = !r->semantics.alibi_slopes && !keeps(r);
+    bool alike = !r->semantics.alibi_slopes && !keeps(r) && !mha__pattern_hides_keys(&r->semantics.pattern);
     if (mask->kind == MHA_MASK_NONE)
         return alike;
     for (int k = 2; k <= 3 && k <= mask->values.rank; k++) /* queries, heads */
@@ -251,14 +264,14 @@ bool mha__visible_terms(const mha__resolved *r, const mha__sequence *s, size_t b
     if (keeps(r)) /* keys between those that are kept and the window's own */
         any |= hide(terms, keys, sem->window_keep - r->first_key,
                     window_begin(sem, s->offset + (int64_t)i - r->first_key));
-    return any;
+    return mha__pattern_hide(r, b, head, i, keys.from, keys.to, terms) || any;
 }
 
 const float *mha__visible_terms_in_place(const mha__resolved *r, size_t b, size_t head, size_t i, mha__interval keys)
 {
     const mha_semantics *sem = &r->semantics;
     if (sem->mask.kind != MHA_MASK_ADDITIVE || sem->mask.values.dtype != MHA_F32 || sem->alibi_slopes ||
-        sem->key_padding.kind != MHA_MASK_NONE || keeps(r))
+        sem->key_padding.kind != MHA_MASK_NONE || keeps(r) || mha__pattern_hides_keys(&sem->pattern))
         return NULL;
     mask_row row = row_of(&sem->mask, (const size_t[4]){b, head, i, 0}, 4, r->plan.S);
     return row.step == 1 && keys.to <= row.reach ? (const float *)row.values + keys.from : NULL;

@@ -8,20 +8,20 @@ typedef struct mha__interval {
     size_t from, to; /* keys [from, to); from = to = 0 when there is no key */
 } mha__interval;
 
-/* The keys that causal, window and lengths leave to query i of sequence s. Both ends never decrease with i, except for
- * empty intervals. */
+/* The keys that causal, window, lengths and query padding leave to query i of sequence s. Both ends never decrease with
+ * i, except for empty intervals. */
 mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence *s, size_t b, size_t i);
 
 /* Whether queries of a sequence may have different intervals. */
 bool mha__visible_moves(const mha__resolved *r);
 
-/* Whether the call has a mask, padding or ALiBi. */
+/* Whether the call has a mask, padding, a pattern that hides keys, or ALiBi. */
 bool mha__visible_has_terms(const mha__resolved *r);
 
-/* Whether the call has a mask or padding. */
+/* Whether the call has a mask, padding or a pattern that hides keys. */
 bool mha__visible_has_masks(const mha__resolved *r);
 
-/* Mask and padding of a call, to find what they hide at either end of the keys of a query. */
+/* Mask, padding and pattern of a call, to find what they hide at either end of the keys of a query. */
 typedef struct mha__trimmer {
     struct {
         enum { MHA_TRIMS_REACH, MHA_TRIMS_FLAGS, MHA_TRIMS_TERMS } by;
@@ -33,6 +33,8 @@ typedef struct mha__trimmer {
     size_t n;
     bool adds;  /* something is added to scores */
     bool alike; /* all rows of a sequence have the same masks */
+    const mha__resolved *pattern; /* the call, if its pattern hides keys; else NULL */
+    bool in_order; /* mha__pattern_in_order */
     const mha__kernels *kernels;
 } mha__trimmer;
 

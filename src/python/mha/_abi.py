@@ -111,6 +111,12 @@ class QueryScale(Struct):
     _fields_ = [("growth", _double), ("every", _i64), ("first", _i64)]
 
 
+class Pattern(Struct):
+    c_name = "mha_pattern"
+    _fields_ = [("q_segments", View), ("k_segments", View), ("query_padding", Mask), ("key_lists", View),
+                ("blocks", Mask), ("block_queries", _size), ("block_keys", _size)]
+
+
 class Semantics(Struct):
     c_name = "mha_semantics"
     _fields_ = [("has_scale", c.c_bool), ("scale", _double), ("softcap", _double), ("has_offset", c.c_bool),
@@ -118,7 +124,7 @@ class Semantics(Struct):
                 ("keys_only", c.c_bool), ("causal", c.c_bool), ("prefix", _i64), ("window", c.c_bool),
                 ("window_left", _i64), ("window_right", _i64), ("window_keep", _i64), ("chunk", _i64),
                 ("kv_lengths", c.c_void_p), ("key_padding", Mask),
-                ("has_padding_fill", c.c_bool), ("padding_fill", _double), ("mask", Mask),
+                ("has_padding_fill", c.c_bool), ("padding_fill", _double), ("mask", Mask), ("pattern", Pattern),
                 ("alibi_slopes", c.c_void_p), ("rope", Rope), ("norm_eps", _double), ("norm", NormRule),
                 ("query_scale", QueryScale), ("zero_row", c.c_bool),
                 ("softmax_plus_one", c.c_bool), ("empty_rows", c.c_int), ("hidden_values", c.c_int),
@@ -149,7 +155,7 @@ class Plan(Struct):
     _fields_ = ([("path", c.c_int), ("path_reason", c.c_char_p)]
                 + _each("B T_q T_k S S_extra h h_kv d_k d_v d_out", _size)
                 + [("scale", _double), ("threads", c.c_int), ("workspace_bytes", _size),
-                   ("internal", c.c_uint64 * (7680 // 8))])
+                   ("internal", c.c_uint64 * (8192 // 8))])
 
 
 class MergePart(Struct):

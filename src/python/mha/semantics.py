@@ -30,6 +30,14 @@ SETTINGS = {
     "key_padding_kind": "'additive', 'keeps' or 'hides'",
     "padding_fill": "added to keys that key_padding hides, instead of hiding them",
     "lengths": "(B): key j of batch row b is hidden from j = lengths[b] on",
+    "q_segments": "(B, T_q) whole numbers: a query sees only keys of its own number (documents packed into a row)",
+    "k_segments": "(B, S): the numbers of the keys; q_segments when None",
+    "query_padding": "(B, T_q) booleans: a query of padding sees nothing, and its heads are 0",
+    "query_padding_kind": "'keeps' or 'hides': what True says of a query",
+    "key_lists": "broadcast to (B, h, T_q, n), n of any size: positions of the keys a query sees; -1 fills",
+    "blocks": "broadcast to (B, h, ceil(T_q / n), ceil(S / m)): booleans for blocks of n queries and m keys",
+    "blocks_kind": "'keeps' or 'hides'",
+    "block_size": "(n, m): queries and keys in a block of blocks",
     "alibi": "(h): slopes; adds -slope * (position of the query - position of the key)",
     "sinks": "(h): one more logit for each head in the softmax denominator",
     "rope": "mha.Rope: rotates queries and new keys",
@@ -235,6 +243,31 @@ class Semantics:
         n = self._sizes
         self._mask("mask", self.struct.mask, (n.B, n.h, n.T_q, n.S))
         self._mask("key_padding", self.struct.key_padding, (n.B, n.S))
+        self._pattern(self.struct.pattern)
+
+    def _pattern(self, p: _abi.Pattern) -> None:
+        n = self._sizes
+        if "block_size" in self._given:
+            size = a.whole_numbers("block_size", self._given["block_size"], 2)
+            if (size < 1).any():
+                raise ValueError(f"block_size: expected whole numbers of 1 or more, found {size}")
+            p.block_queries, p.block_keys = int(size[0]), int(size[1])
+        blocks = (-(-n.T_q // p.block_queries), -(-n.S // p.block_keys)) if p.block_queries else (0, 0)
+        if "blocks" in self._given and not p.block_queries:
+            raise ValueError("block_size: is needed beside blocks")
+        self._mask("query_padding", p.query_padding, (n.B, n.T_q))
+        self._mask("blocks", p.blocks, (n.B, n.h, *blocks))
+        for name in ("q_segments", "k_segments", "key_lists"):
+            if name in self._given:
+                setattr(p, name, self._held_view(self._wholes(name, self._given[name])))
+
+    @staticmethod
+    def _wholes(name: str, value: Any) -> a.Tensor:
+        """Whole numbers of any shape, as I64."""
+        tensor = a.given(name, value)
+        if tensor.dtype not in a.INTEGERS:
+            raise TypeError(f"{name}: expected whole numbers, found {a.NAMES[tensor.dtype]}")
+        return a.Tensor(np.array(tensor.array, np.int64, order="C"), _abi.I64, a.wrap_numpy)
 
     def _mask(self, name: str, mask: _abi.Mask, full: Sequence[int]) -> None:
         kind = self._given.get(name + "_kind")
@@ -271,11 +304,7 @@ class Semantics:
         r.attention_factor = a.number("rope.attention_factor", rope.attention_factor)
         for name, value in (("q_positions", rope.q_positions), ("k_positions", rope.k_positions)):
             if value is not None:
-                tensor = a.given(f"rope.{name}", value)
-                if tensor.dtype not in a.INTEGERS:
-                    raise TypeError(f"rope.{name}: expected whole numbers, found {a.NAMES[tensor.dtype]}")
-                positions = a.Tensor(np.array(tensor.array, np.int64, order="C"), _abi.I64, a.wrap_numpy)
-                setattr(r, name, self._held_view(positions))
+                setattr(r, name, self._held_view(self._wholes(f"rope.{name}", value)))
         for name, called, value in (("cos_table", "cos", rope.cos), ("sin_table", "sin", rope.sin),
                                     ("frequencies", "frequencies", rope.frequencies)):
             if value is not None:

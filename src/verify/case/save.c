@@ -157,6 +157,18 @@ static mha_status put_mask(saving *s, const char *key, const char *name, const m
     return mask->kind == MHA_MASK_ADDITIVE ? put_reals(s, name, &mask->values) : put_truths(s, name, &mask->values);
 }
 
+static mha_status put_pattern(saving *s)
+{
+    const mha_pattern *p = &s->call->semantics.pattern;
+    TRY(put_view(s, "q_segments", &p->q_segments));
+    TRY(put_view(s, "k_segments", &p->k_segments));
+    TRY(put_mask(s, "query_padding_mask_kind", "query_padding_mask", &p->query_padding));
+    TRY(put_view(s, "key_lists", &p->key_lists));
+    TRY(put_mask(s, "block_mask_kind", "block_mask", &p->blocks));
+    TRY(put_count(s, "block_queries", (int64_t)p->block_queries));
+    return put_count(s, "block_keys", (int64_t)p->block_keys);
+}
+
 static bool same_positions(const mha_view *q, const mha_view *k)
 {
     mha_difference d;
@@ -259,6 +271,7 @@ static mha_status put_semantics(saving *s)
     TRY(put_count(s, "chunk", m->chunk));
     TRY(put_mask(s, "attn_mask_kind", "attn_mask", &m->mask));
     TRY(put_mask(s, "key_padding_mask_kind", "key_padding_mask", &m->key_padding));
+    TRY(put_pattern(s));
     if (m->has_padding_fill)
         TRY(put_real(s, "mask_filter_value", m->padding_fill));
     TRY(put_count(s, "add_zero_attn", m->zero_row));

@@ -61,6 +61,13 @@ size_t mha__variant_count_padded(const mha__variant_inputs *inputs, const mha__k
 /* Whether all heads hide the same keys and add the same terms. */
 bool mha__variant_heads_see_alike(const mha_case *c, const mha__knobs *k);
 
+/* Of the pattern (variant_pattern.c): whether a query is padding, which sees nothing; whether a key is hidden, and what
+ * is added to its score; whether heads see other keys than each other. */
+bool mha__variant_pads(const mha_case *c, const mha__knobs *k, size_t b, size_t i);
+bool mha__variant_pattern_hides(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at,
+                                double *added);
+bool mha__variant_pattern_by_head(const mha_case *c, const mha__knobs *k);
+
 /* ---------------------------------------------------------------- scores (variant_scores.c) and softmax */
 
 /* Fills `scores` up to `stage`, and `visible`, of one batch row, where `scored` is set. */
@@ -72,8 +79,8 @@ void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k, size_t b);
 
 /* Whether the merged rows mix rows of the heads. */
 bool mha__variant_mixes(const mha__knobs *k);
-/* Sums the weighted values into `heads` and `merged`, where `weighed` is set. */
-void mha__variant_sum_values(mha__variant_bench *w, const mha__knobs *k);
+/* Sums the weighted values of one batch row into `heads` and `merged`, where `weighed` is set. */
+void mha__variant_sum_values(mha__variant_bench *w, const mha__knobs *k, size_t b);
 /* Multiplies the rows wanted of `merged` by W_O; what is not wanted is unspecified. `kept` NULL: all. */
 void mha__variant_project(mha__variant_bench *w, const mha__knobs *k, size_t b, const unsigned char *kept, double *y);
 

@@ -197,7 +197,7 @@ static void attend(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, 
     else if (stage == MHA_STAGE_WEIGHTS_MEAN)
         mean_over_heads(w, n, y);
     else {
-        mha__variant_sum_values(w, k);
+        mha__variant_sum_values(w, k, b);
         if (stage == MHA_STAGE_HEADS)
             memcpy(y, w->merged, n * sizeof *y);
         else

@@ -21,12 +21,12 @@ static void add_scaled(double a, const double *x, double *y, size_t n)
         y[i] += a * x[i];
 }
 
-static void sum_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size_t i)
+static void sum_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, size_t i)
 {
     const mha_case *c = w->inputs->c;
     const size_t S = w->inputs->S, all = S + mha__extra_rows(c), at = (h * c->T_q + i) * all;
     const size_t head = mha__variant_kv_head(c, k, k->group_v, h);
-    const bool bias = w->inputs->bias_kv[0] != NULL;
+    const bool bias = w->inputs->bias_kv[0] != NULL, propagates = k->propagate && !mha__variant_pads(c, k, b, i);
     double *o = w->heads + (i * c->H + h) * c->d_v;
     const double empty = all == 0 && isnan(w->lse[h * c->T_q + i]) ? NAN : 0; /* no weight is there to say it */
     for (size_t f = 0; f < c->d_v; f++)
@@ -34,20 +34,20 @@ static void sum_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size_t
     for (size_t j = 0; j < all; j++) {
         const size_t row = j < S || bias ? j : S + 1;
         const double weight = w->scores[at + j], *v = w->values + (row * c->H_kv + head) * c->d_v;
-        if (!w->visible[at + j] && !(k->propagate && j < S) && !isnan(weight))
+        if (!w->visible[at + j] && !(propagates && j < S) && !isnan(weight))
             continue;
         add_scaled(weight, v, o, c->d_v);
     }
 }
 
-void mha__variant_sum_values(mha__variant_bench *w, const mha__knobs *k)
+void mha__variant_sum_values(mha__variant_bench *w, const mha__knobs *k, size_t b)
 {
     const mha_case *c = w->inputs->c;
     for (size_t h = 0; h < c->H; h++)
         for (size_t i = 0; i < c->T_q; i++) {
             if (!w->weighed[h * c->T_q + i])
                 continue;
-            sum_row(w, k, h, i);
+            sum_row(w, k, b, h, i);
         }
     for (size_t h = 0; h < c->H; h++)
         for (size_t i = 0; i < c->T_q; i++) {

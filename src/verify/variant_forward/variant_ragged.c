@@ -61,6 +61,11 @@ bool mha__variant_split(mha__variant_inputs *w)
         own->position_offset = s->position_offset ? s->position_offset + b : NULL;
         own->key_padding.values = of_batch(&s->key_padding.values, 2, b);
         own->mask.values = of_batch(&s->mask.values, 4, b);
+        own->pattern.q_segments = of_batch(&s->pattern.q_segments, 2, b);
+        own->pattern.k_segments = of_batch(&s->pattern.k_segments, 2, b);
+        own->pattern.query_padding.values = of_batch(&s->pattern.query_padding.values, 2, b);
+        own->pattern.key_lists = of_batch(&s->pattern.key_lists, 4, b);
+        own->pattern.blocks.values = of_batch(&s->pattern.blocks.values, 4, b);
     }
     cut(w, (const size_t[2]){0}, (const size_t[2]){w->c->T_q, w->c->T_k}, joined, &parts[n]);
     *padded = *w->c;

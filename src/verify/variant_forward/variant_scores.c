@@ -52,12 +52,12 @@ static void see(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, 
 }
 
 /* Computes the scores of one query row under one head; `see` must have been called for them. */
-static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size_t i, mha_stage stage)
+static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, size_t i, mha_stage stage)
 {
     const mha_case *c = w->inputs->c;
     const size_t S = w->inputs->S, all = S + mha__extra_rows(c), at = (h * c->T_q + i) * all;
     const size_t head = mha__variant_kv_head(c, k, k->group_k, h);
-    const bool bias = w->inputs->bias_kv[0] != NULL;
+    const bool bias = w->inputs->bias_kv[0] != NULL, pads = mha__variant_pads(c, k, b, i);
     const double *q = w->q + (i * c->H + h) * c->d_k;
     /* Most variants replace a hidden key's score: its product need not be computed. */
     const bool score_hidden =
@@ -68,7 +68,7 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t h, size
         mha__sight sight = {.hidden = SIGHT_SEEN};
         if (real)
             sight = w->sight[i * S + j];
-        else if (row == S + 1 ? !k->zero_row : !k->bias_row)
+        else if (pads || (row == S + 1 ? !k->zero_row : !k->bias_row))
             sight.hidden = SIGHT_HIDDEN;
         if (sight.hidden == SIGHT_HIDDEN && !score_hidden && k->fill == FILL_EXCLUDE) {
             w->scores[at + j] = -INFINITY;
@@ -99,6 +99,6 @@ void mha__variant_score(mha__variant_bench *w, const mha__knobs *k, size_t b, mh
                 continue;
             if (!alike)
                 see(w, k, b, h, i);
-            score_row(w, k, h, i, stage);
+            score_row(w, k, b, h, i, stage);
         }
 }

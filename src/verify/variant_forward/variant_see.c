@@ -72,10 +72,11 @@ static bool length_hides(const mha__variant_inputs *w, const mha__knobs *k, size
     return k->lengths_from_end ? j < (int64_t)w->S - length : j >= length;
 }
 
+enum { ALWAYS = 32 };
+
 /* The rules that hide a key: bits HIDES_...; the last bit is for those that are never late. */
 static int rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at)
 {
-    enum { ALWAYS = 32 };
     const int64_t offset = offset_of(w->c, k, at->b), i = (int64_t)at->i, j = (int64_t)at->j;
     int hides = (causal_hides(w, k, i, j, offset) ? HIDES_CAUSAL : 0) |
                 (window_hides(w, k, i, j, offset) ? HIDES_WINDOW : 0) |
@@ -88,6 +89,8 @@ static int rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const m
     if (k->kept_keys && at->j < w->S && k->kept_keys[at->b * w->S + at->j] == 0)
         hides |= ALWAYS;
     if (k->whole_tiles > 0 && j >= (int64_t)w->S / k->whole_tiles * k->whole_tiles)
+        hides |= ALWAYS;
+    if (mha__variant_pads(w->c, k, at->b, at->i))
         hides |= ALWAYS;
     if ((k->keys_below > 0 && j >= k->keys_below) || (!k->use_cache && at->j < w->c->P))
         hides |= ALWAYS;
@@ -152,6 +155,8 @@ mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs
     if (k->mask_kind != MHA_MASK_NONE && mask_hides(inputs, k, *at, &masked))
         hides |= HIDES_MASK;
     mha__sight sight = {0};
+    if (mha__variant_pattern_hides(inputs, k, at, &sight.added))
+        hides |= ALWAYS;
     if (k->early & ADDS_MASK)
         sight.early += masked;
     else
@@ -184,7 +189,7 @@ bool mha__variant_heads_see_alike(const mha_case *c, const mha__knobs *k)
 {
     const mha_view *mask = &c->semantics.mask.values;
     const bool by_head = k->mask_kind != MHA_MASK_NONE && mask->rank >= 3 && mask->shape[mask->rank - 3] > 1;
-    return !by_head && k->alibi_sign == 0;
+    return !by_head && k->alibi_sign == 0 && !mha__variant_pattern_by_head(c, k);
 }
 
 bool mha__variant_sees_alike(const mha__variant_inputs *w, const mha__knobs *one, const mha__knobs *other, size_t b,

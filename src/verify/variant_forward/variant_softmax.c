@@ -123,9 +123,10 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
             logits rest = {.n = 0};
             if (!w->scored[row])
                 continue;
-            if (sinks && sinks[h] != -INFINITY)
+            const bool nothing = mha__variant_pads(c, k, b, i) && !any_visible(visible, S);
+            if (sinks && sinks[h] != -INFINITY && !nothing)
                 join(&rest, sinks[h], k->parts);
-            if (k->plus_one)
+            if (k->plus_one && !nothing)
                 join(&rest, 0, k->parts);
             for (size_t j = w->inputs->S; k->parts != 1 && j < S; j++)
                 s[j] += log(k->parts);

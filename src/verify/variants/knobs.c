@@ -4,12 +4,18 @@
 
 #include "verify/variants/knobs.h"
 
+bool mha__case_has_pattern(const mha_case *c)
+{
+    const mha_pattern *p = &c->semantics.pattern;
+    return p->q_segments.data || p->query_padding.kind || p->key_lists.data || p->blocks.kind;
+}
+
 bool mha__case_exchanges(const mha_case *c)
 {
     const mha_semantics *s = &c->semantics;
     return c->kind != CASE_ROPE && s->n_sequences == 0 && c->T_q == c->T_k && c->P == 0 && c->T_q * c->B > 1 &&
            !s->kv_lengths && !s->position_offset && !s->has_key_offset && !s->mask.kind && !s->key_padding.kind &&
-           !s->rope.q_positions.data && !s->rope.cos_table.data;
+           !mha__case_has_pattern(c) && !s->rope.q_positions.data && !s->rope.cos_table.data;
 }
 
 mha__knobs mha__knobs_of(const mha_case *c)
@@ -45,6 +51,10 @@ mha__knobs mha__knobs_of(const mha_case *c)
         .padding_kind = (int)s->key_padding.kind,
         .use_padding_fill = s->has_padding_fill || s->padding_fill != 0,
         .mask_sign = 1,
+        .pads_queries = s->pattern.query_padding.kind != MHA_MASK_NONE,
+        .segments = s->pattern.q_segments.data ? SEGMENTS_OWN : SEGMENTS_NONE,
+        .lists = s->pattern.key_lists.data ? LISTS_ONCE : LISTS_NONE,
+        .blocks_kind = (int)s->pattern.blocks.kind,
         .alibi_sign = s->alibi_slopes ? 1 : 0,
         .use_cache = 1,
         .weights_times = 1,

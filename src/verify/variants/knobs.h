@@ -45,6 +45,11 @@ enum {
     FILL_ADD      /* `fill_value` is added to it in float32 */
 };
 
+/* What segments and lists of keys are taken for. */
+enum { SEGMENTS_NONE, SEGMENTS_OWN, SEGMENTS_EARLIER_TOO };
+enum { LISTS_NONE, LISTS_ONCE, LISTS_EACH_TIME };
+enum { FILL_NAMES_NONE, FILL_NAMES_FIRST, FILL_NAMES_LAST }; /* which key a negative number of a list names */
+
 enum { AXIS_KEYS, AXIS_QUERIES, AXIS_HEADS };
 enum { HIDES_MASK = 1, HIDES_PADDING = 2, HIDES_CAUSAL = 4, HIDES_WINDOW = 8, HIDES_LENGTHS = 16 };
 enum { ADDS_MASK = 1, ADDS_ALIBI = 2 };
@@ -177,6 +182,13 @@ typedef struct mha__row_knobs {
     X(int, padding_kind)                                                                                               \
     X(int, padding_reversed)                                                                                           \
     X(int, use_padding_fill)                                                                                           \
+    X(int, pads_queries) /* queries of padding see nothing */                                                          \
+    X(int, segments)                                                                                                   \
+    X(int, lists) /* LISTS_EACH_TIME: a key counts as often as it is named */                                          \
+    X(int, lists_fill)                                                                                                 \
+    X(int64_t, lists_shift) /* added to the keys of the lists */                                                       \
+    X(int, blocks_kind)                                                                                                \
+    X(int, blocks_transposed)                                                                                          \
     X(int, late)          /* bits HIDES_...: hides keys only after the softmax, by weight 0 */                         \
     X(int, early)         /* bits ADDS_...: is added before the scale */                                               \
     X(double, alibi_sign) /* 0: none */                                                                                \
@@ -239,6 +251,8 @@ typedef struct mha__knobs {
 
 /* Whether batch rows and time can be taken for each other: nothing else has an axis for one of them. */
 bool mha__case_exchanges(const mha_case *c);
+/* Whether any part of a pattern is given. */
+bool mha__case_has_pattern(const mha_case *c);
 /* All knobs at the values of the case. */
 mha__knobs mha__knobs_of(const mha_case *c);
 bool mha__row_knobs_equal(const mha__row_knobs *a, const mha__row_knobs *b);

@@ -113,7 +113,8 @@ APPLY(batch_as_time, mha__case_exchanges(c), k->other_reading = 1)
 static bool can_join(const mha_case *c)
 {
     const mha_semantics *s = &c->semantics;
-    return attends(c) && s->n_sequences > 1 && !s->kv_lengths && !s->mask.kind && !s->key_padding.kind;
+    return attends(c) && s->n_sequences > 1 && !s->kv_lengths && !s->mask.kind && !s->key_padding.kind &&
+           !mha__case_has_pattern(c);
 }
 
 APPLY(sequences_joined, can_join(c), k->other_reading = 1)

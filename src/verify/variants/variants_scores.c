@@ -8,7 +8,8 @@
 static bool hides(const mha_case *c)
 {
     const mha_semantics *s = &c->semantics;
-    return s->causal || s->window || s->kv_lengths || s->mask.kind || (s->key_padding.kind && !s->has_padding_fill);
+    return s->causal || s->window || s->kv_lengths || s->mask.kind || (s->key_padding.kind && !s->has_padding_fill) ||
+           mha__case_has_pattern(c);
 }
 
 /* ---------------------------------------------------------------- scores */
@@ -154,6 +155,29 @@ APPLY(cache_behind, c->P > 0 && k->use_cache, k->cache_order = CACHE_BEHIND)
 APPLY(cache_early, c->P > 0 && k->use_cache, k->cache_order = CACHE_EARLY)
 APPLY(cache_late, c->P > 0 && k->use_cache, k->cache_order = CACHE_LATE)
 
+APPLY(query_padding_missing, c->semantics.pattern.query_padding.kind, k->pads_queries = 0)
+APPLY(segments_missing, c->semantics.pattern.q_segments.data, k->segments = SEGMENTS_NONE)
+APPLY(segments_earlier_too, c->semantics.pattern.q_segments.data, k->segments = SEGMENTS_EARLIER_TOO)
+APPLY(lists_missing, c->semantics.pattern.key_lists.data, k->lists = LISTS_NONE)
+APPLY(lists_each_time, c->semantics.pattern.key_lists.data, k->lists = LISTS_EACH_TIME)
+APPLY(lists_from_1, c->semantics.pattern.key_lists.data, k->lists_shift -= 1)
+APPLY(lists_one_further, c->semantics.pattern.key_lists.data, k->lists_shift += 1)
+APPLY(lists_fill_first, c->semantics.pattern.key_lists.data, k->lists_fill = FILL_NAMES_FIRST)
+APPLY(lists_fill_last, c->semantics.pattern.key_lists.data, k->lists_fill = FILL_NAMES_LAST)
+
+/* Whether blocks of queries and of keys can be taken for each other. */
+static bool has_square_blocks(const mha_case *c)
+{
+    const mha_pattern *p = &c->semantics.pattern;
+    const mha_view *v = &p->blocks.values;
+    return p->blocks.kind && p->block_queries == p->block_keys && c->T_q == c->P + c->T_k && v->rank >= 2 &&
+           v->shape[v->rank - 1] == v->shape[v->rank - 2];
+}
+
+APPLY(blocks_missing, c->semantics.pattern.blocks.kind, k->blocks_kind = MHA_MASK_NONE)
+APPLY(blocks_polarity, c->semantics.pattern.blocks.kind, k->blocks_kind = flipped(k->blocks_kind))
+APPLY(blocks_transposed, has_square_blocks(c), k->blocks_transposed = 1)
+
 static bool fill(const mha_case *c, mha__knobs *k, int how, double value)
 {
     if (!attends(c))
@@ -293,6 +317,18 @@ static const mha__variant_entry entries[] = {
     {{"lengths-less", "one key too few of each length"}, lengths_less},
     {{"lengths-more", "one key too many of each length"}, lengths_more},
     {{"lengths-from-end", "lengths counted from the last key: padding on the left"}, lengths_from_end},
+    {{"query-padding-missing", "queries of padding computed as others are"}, query_padding_missing},
+    {{"segments-missing", "keys of other segments seen, too"}, segments_missing},
+    {{"segments-earlier-too", "keys of segments with a smaller number seen, too"}, segments_earlier_too},
+    {{"lists-missing", "lists of keys left out: every key seen"}, lists_missing},
+    {{"lists-each-time", "a key counted as often as its query's list names it"}, lists_each_time},
+    {{"lists-from-1", "lists of keys counted from 1: number n is key n - 1"}, lists_from_1},
+    {{"lists-one-further", "lists of keys read one key too far"}, lists_one_further},
+    {{"lists-fill-first", "numbers that fill a list of keys, as -1, taken for the first key"}, lists_fill_first},
+    {{"lists-fill-last", "numbers that fill a list of keys counted from the end: -1 is the last key"}, lists_fill_last},
+    {{"blocks-missing", "mask of blocks left out"}, blocks_missing},
+    {{"blocks-polarity", "mask of blocks read the other way round"}, blocks_polarity},
+    {{"blocks-transposed", "mask of blocks transposed: (key block, query block)"}, blocks_transposed},
     {{"key-offset-ignored", "the keys of a part counted from 0: key_offset left out"}, part_at_0},
     {{"lengths-after-softmax", "lengths applied after the softmax, not renormalised"}, lengths_late},
     {{"fill-0", "hidden scores set to 0"}, fill_zero},

@@ -49,6 +49,8 @@ static void take_batch_for_time(mha_call *call, bool cached)
     mha_view *x[] = {&call->query, &call->key, &call->value};
     exchanged = !cached && call->query.shape[1] == key->shape[1] && !s->kv_lengths && !s->has_offset &&
                 !s->position_offset && !s->has_key_offset && !s->mask.kind && !s->key_padding.kind &&
+                !s->pattern.q_segments.data && !s->pattern.query_padding.kind && !s->pattern.key_lists.data &&
+                !s->pattern.blocks.kind &&
                 !s->rope.q_positions.data && !s->rope.k_positions.data && !s->rope.cos_table.data;
     for (int i = 0; i < 3 && exchanged; i++) {
         const size_t B = x[i]->shape[0];

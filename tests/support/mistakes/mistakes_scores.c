@@ -149,6 +149,28 @@ static bool is_padded_elsewhere(size_t b, size_t j)
     return (j + b) % 3 == 1;
 }
 
+/* Key j by the segments and lists of a kernel that takes them for something else. */
+static bool pattern_hides(const run *r, size_t b, size_t head, size_t i, size_t j, double *added)
+{
+    const mha_pattern *p = &r->s->pattern;
+    const mha_view *keys = p->k_segments.data ? &p->k_segments : &p->q_segments, *lists = &p->key_lists;
+    run other = *r;
+    mha_semantics s = *r->s;
+    size_t times = 0;
+    for (size_t l = 0; is("lists-each-time") && lists->data && l < lists->shape[3]; l++)
+        times += oracle_get(lists, lists->shape[0] == 1 ? 0 : b, lists->shape[1] == 1 ? 0 : head,
+                            lists->shape[2] == 1 ? 0 : i, l) == (double)s.key_offset + (double)(r->first + j);
+    *added += times > 1 ? log((double)times) : 0;
+    if (!is("segments-earlier-too") || !p->q_segments.data)
+        return oracle_pattern_hides(r, b, head, i, j);
+    const double query = oracle_get(&p->q_segments, p->q_segments.shape[0] == 1 ? 0 : b,
+                                    p->q_segments.shape[1] == 1 ? 0 : i, 0, 0);
+    s.pattern.q_segments = s.pattern.k_segments = (mha_view){0};
+    other.s = &s;
+    return oracle_pattern_hides(&other, b, head, i, j) ||
+           oracle_get(keys, keys->shape[0] == 1 ? 0 : b, keys->shape[1] == 1 ? 0 : j, 0, 0) > query;
+}
+
 /* What is added to the score of a real key before and after the scale; whether it is hidden, or dropped later. */
 static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, double *early, bool *hidden,
                       bool *dropped)
@@ -209,6 +231,7 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
         double apart = (is("alibi-from-0") ? (double)i : p) - (double)j;
         *(is("alibi-scaled") ? early : &added) -= s->alibi_slopes[head] * (is("alibi-symmetric") ? fabs(apart) : apart);
     }
+    *hidden |= pattern_hides(r, b, head, i, j, &added);
     if (is("cache-ignored") && j < r->P)
         *hidden = true;
     if (begins("tile-first-only") && j >= (size_t)given())
@@ -247,7 +270,7 @@ static void score(const run *r, size_t b, size_t head, size_t i, size_t j, row *
     double scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k), early = 0;
     const size_t at = ((b * r->h + head) * r->T_q + i) * (r->S + r->extra) + j;
     const bool real = j < x->real, first = is("softcap-before-scale"), last = is("softcap-after-mask");
-    bool hidden = !real && ((is("bias-row-missing") && r->bias_k.data && j == x->real) ||
+    bool hidden = !real && (oracle_pads(r, b, i) || (is("bias-row-missing") && r->bias_k.data && j == x->real) ||
                             (is("zero-row-missing") && r->s->zero_row && j + 1 == x->n));
     x->dropped[j] = false;
     const double added = real ? bias_of(r, b, head, i, j, &early, &hidden, &x->dropped[j]) : 0;
@@ -303,16 +326,20 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
     double more[2] = {0}, m = -(double)INFINITY, keys = 0, all = 0,
            scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k);
     size_t n_more = 0, padded = 0;
-    if (r->sinks.data && isfinite(oracle_get(&r->sinks, head, 0, 0, 0)))
+    bool nothing = oracle_pads(r, b, i);
+    for (size_t j = 0; j < x->n; j++)
+        nothing &= x->s[j] == -(double)INFINITY;
+    if (!nothing && r->sinks.data && isfinite(oracle_get(&r->sinks, head, 0, 0, 0)))
         more[n_more++] = oracle_get(&r->sinks, head, 0, 0, 0);
-    if (r->s->softmax_plus_one)
+    if (r->s->softmax_plus_one && !nothing)
         more[n_more++] = 0;
     for (size_t j = 0; j < x->n; j++)
         x->w[j] = 0;
     if (strstr(oracle_wrong->name, "not-rescaled") && soften_in_tiles(x, more, n_more, lse))
         return;
     for (size_t j = x->n; begins("tile-padded") && j % (size_t)given(); j++)
-        padded += !causal_hides(r, b, i, j) && !length_hides(r, b, j) && !window_hides(r, b, i, j);
+        padded += !oracle_pads(r, b, i) && !causal_hides(r, b, i, j) && !length_hides(r, b, j) &&
+                  !window_hides(r, b, i, j);
     bool odd = false;
     for (size_t j = 0; j < x->n; j++)
         m = fmax(m, x->s[j]), odd |= isnan(x->s[j]) || (isinf(x->s[j]) && x->s[j] > 0);
@@ -366,7 +393,7 @@ static void weigh(run *r, size_t b, size_t head, size_t i, const row *x, double 
 {
     const size_t all = r->S + r->extra, at = ((b * r->h + head) * r->T_q + i) * all;
     const number *v = r->values + (b * r->h_kv + head / (r->h / r->h_kv)) * all * r->d_v;
-    const bool propagate = r->s->hidden_values == MHA_HIDDEN_PROPAGATE;
+    const bool propagate = r->s->hidden_values == MHA_HIDDEN_PROPAGATE && !oracle_pads(r, b, i);
     for (size_t f = 0; f < r->d_v; f++) {
         double sum = isnan(lse) ? lse : 0; /* without keys, too */
         for (size_t j = 0; j < x->n; j++)
@@ -424,7 +451,9 @@ static void join_sequences(mha_call *call, bool cached)
 {
     mha_semantics *s = &call->semantics;
     (void)cached;
-    if (s->n_sequences > 1 && !s->kv_lengths && !s->mask.kind && !s->key_padding.kind)
+    if (s->n_sequences > 1 && !s->kv_lengths && !s->mask.kind && !s->key_padding.kind &&
+        !s->pattern.q_segments.data && !s->pattern.query_padding.kind && !s->pattern.key_lists.data &&
+        !s->pattern.blocks.kind)
         s->n_sequences = 0, s->cu_seqlens_q = s->cu_seqlens_k = NULL;
 }
 
@@ -439,6 +468,8 @@ const oracle_mistake *mistake_of_scores_at(size_t index)
 {
     static const oracle_mistake all[] = {
         {.name = "sinks-in-every-part 3", .attend = attend},
+        {.name = "segments-earlier-too", .attend = attend},
+        {.name = "lists-each-time", .attend = attend},
         {.name = "key-offset-ignored", .says = say_part},
         {.name = "dropout-mask 0.3", .attend = attend},
         {.name = "case-lacks-padding", .attend = attend},

@@ -1,0 +1,28 @@
+/* The pattern of a call: which keys a query sees by segments, query padding, lists of keys and blocks. */
+#ifndef MHA_ATTENTION_PATTERN_PATTERN_H
+#define MHA_ATTENTION_PATTERN_PATTERN_H
+
+#include "attention/resolved.h"
+
+/* Checks a pattern against the sizes of its call; the message names the part. */
+mha_status mha__pattern_validate(const mha__resolved *r, mha_error *error);
+
+/* Leaves of a pattern batch row b, heads [heads[0], heads[1]) and `count` queries from `from` on, which lie in one
+ * block or begin with one. */
+void mha__pattern_cut(mha_pattern *p, size_t b, const size_t heads[2], size_t from, size_t count);
+
+/* Whether anything but query padding is given: keys may be hidden from a query that is none. */
+bool mha__pattern_hides_keys(const mha_pattern *p);
+/* Whether query i of sequence b is padding, and so sees nothing at all. */
+bool mha__pattern_pads(const mha_pattern *p, size_t b, size_t i);
+/* Whether the segments of the keys never decrease within a sequence: what a query sees of them is then one stretch. */
+bool mha__pattern_in_order(const mha__resolved *r);
+
+/* Takes keys that the pattern hides off both ends of [*from, *to). True when some of those that are left may be hidden.
+ * `in_order`: see above. */
+bool mha__pattern_trim(const mha__resolved *r, bool in_order, size_t b, size_t head, size_t i, size_t *from,
+                       size_t *to);
+/* Sets the terms of keys [from, to) that are hidden to -inf. True when there are any. */
+bool mha__pattern_hide(const mha__resolved *r, size_t b, size_t head, size_t i, size_t from, size_t to, float *terms);
+
+#endif

@@ -1,0 +1,75 @@
+/* What a variant makes of the pattern of a case: segments, query padding, lists of keys, blocks. */
+#include <math.h>
+
+#include "verify/variant_forward/variant_bench.h"
+
+/* The element of a part at the last of these indices, broadcast. */
+static double element(const mha_view *v, const size_t index[4])
+{
+    size_t at[4] = {0};
+    for (int k = 0; k < v->rank; k++)
+        at[k] = v->shape[k] == 1 ? 0 : index[4 - v->rank + k];
+    return mha_view_get(v, at);
+}
+
+bool mha__variant_pads(const mha_case *c, const mha__knobs *k, size_t b, size_t i)
+{
+    const mha_mask *padding = &c->semantics.pattern.query_padding;
+    return k->pads_queries &&
+           (element(&padding->values, (const size_t[]){0, 0, b, i}) != 0) == (padding->kind == MHA_MASK_HIDES);
+}
+
+static bool segment_hides(const mha_pattern *p, const mha__knobs *k, const mha__score_at *at)
+{
+    const mha_view *keys = p->k_segments.data ? &p->k_segments : &p->q_segments;
+    const double query = element(&p->q_segments, (const size_t[]){0, 0, at->b, at->i}),
+                 key = element(keys, (const size_t[]){0, 0, at->b, at->j});
+    return k->segments == SEGMENTS_EARLIER_TOO ? key > query : key != query;
+}
+
+/* How often the list of a query names a key. */
+static size_t times_named(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at)
+{
+    const mha_semantics *s = &w->c->semantics;
+    const mha_view *lists = &s->pattern.key_lists;
+    const double first = k->part_at_0 ? 0 : (double)s->key_offset;
+    size_t times = 0;
+    for (size_t l = 0; l < lists->shape[lists->rank - 1]; l++) {
+        double key = element(lists, (const size_t[]){at->b, at->h, at->i, l});
+        if (key < 0 && k->lists_fill != FILL_NAMES_NONE)
+            key = k->lists_fill == FILL_NAMES_FIRST ? 0 : (double)w->S + key;
+        else
+            key -= first;
+        times += key + (double)k->lists_shift == (double)at->j;
+    }
+    return times;
+}
+
+static bool block_hides(const mha_pattern *p, const mha__knobs *k, const mha__score_at *at)
+{
+    const size_t query = at->i / p->block_queries, key = at->j / p->block_keys;
+    const size_t right[4] = {at->b, at->h, query, key}, turned[4] = {at->b, at->h, key, query};
+    return (element(&p->blocks.values, k->blocks_transposed ? turned : right) != 0) ==
+           (k->blocks_kind == MHA_MASK_HIDES);
+}
+
+bool mha__variant_pattern_hides(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at,
+                                double *added)
+{
+    const mha_pattern *p = &w->c->semantics.pattern;
+    bool hides = k->segments != SEGMENTS_NONE && segment_hides(p, k, at);
+    hides |= k->blocks_kind != MHA_MASK_NONE && block_hides(p, k, at);
+    if (k->lists == LISTS_NONE)
+        return hides;
+    const size_t times = times_named(w, k, at);
+    if (k->lists == LISTS_EACH_TIME && times > 1)
+        *added += log((double)times);
+    return hides || times == 0;
+}
+
+bool mha__variant_pattern_by_head(const mha_case *c, const mha__knobs *k)
+{
+    const mha_view *lists = &c->semantics.pattern.key_lists, *blocks = &c->semantics.pattern.blocks.values;
+    return (k->lists != LISTS_NONE && lists->rank > 2 && lists->shape[lists->rank - 3] > 1) ||
+           (k->blocks_kind != MHA_MASK_NONE && blocks->rank > 2 && blocks->shape[blocks->rank - 3] > 1);
+}

@@ -1,0 +1,76 @@
+/* Calls whose pattern says something else than that of the case. */
+#include "support/mistakes/mistakes.h"
+
+static void say_no_pattern(const run *r, mha_semantics *s)
+{
+    mha_pattern *p = &s->pattern;
+    (void)r;
+    if (is("query-padding-missing"))
+        p->query_padding = (mha_mask){0};
+    if (is("segments-missing"))
+        p->q_segments = p->k_segments = (mha_view){0};
+    if (is("lists-missing"))
+        p->key_lists = (mha_view){0};
+    if (is("blocks-missing"))
+        p->blocks = (mha_mask){0};
+}
+
+/* Lists of all queries and heads, each number changed. */
+static void say_other_lists(const run *r, mha_semantics *s)
+{
+    enum { MOST = 1 << 15 };
+    static int64_t numbers[MOST];
+    const mha_view *v = &s->pattern.key_lists;
+    if (!v->data)
+        return;
+    const size_t full[4] = {r->B, r->h, r->T_q, v->shape[v->rank - 1]};
+    size_t at = 0;
+    for (size_t b = 0; b < r->B; b++)
+        for (size_t row = 0; row < r->h * r->T_q * full[3]; row++, at++) {
+            const size_t index[4] = {b, row / full[3] / r->T_q, row / full[3] % r->T_q, row % full[3]};
+            size_t own[4] = {0};
+            for (int k = 0; k < v->rank; k++)
+                own[k] = v->shape[k] == 1 ? 0 : index[4 - v->rank + k];
+            double key = oracle_get(v, own[0], own[1], own[2], own[3]), S = (double)keys_of(r, b);
+            if (at == MOST)
+                abort();
+            if (key < 0 && (is("lists-fill-first") || is("lists-fill-last")))
+                key = (double)s->key_offset + (double)r->first + (is("lists-fill-last") ? S + key : 0);
+            key += is("lists-from-1") ? -1 : is("lists-one-further") ? 1 : 0;
+            numbers[at] = (int64_t)key;
+        }
+    s->pattern.key_lists = (mha_view){.data = numbers, .dtype = MHA_I64, .rank = 4};
+    ptrdiff_t step = 1;
+    for (int k = 3; k >= 0; step *= (ptrdiff_t)full[k--])
+        s->pattern.key_lists.shape[k] = full[k], s->pattern.key_lists.stride[k] = step;
+}
+
+static void say_other_blocks(const run *r, mha_semantics *s)
+{
+    mha_pattern *p = &s->pattern;
+    mha_view *v = &p->blocks.values;
+    if (is("blocks-polarity") && p->blocks.kind)
+        p->blocks.kind = p->blocks.kind == MHA_MASK_HIDES ? MHA_MASK_KEEPS : MHA_MASK_HIDES;
+    if (!is("blocks-transposed") || !p->blocks.kind || p->block_queries != p->block_keys ||
+        r->rows_q != r->rows_k + r->P || ragged(r) || v->shape[2] != v->shape[3])
+        return;
+    const ptrdiff_t step = v->stride[2];
+    v->stride[2] = v->stride[3], v->stride[3] = step;
+}
+
+const oracle_mistake *mistake_of_pattern_at(size_t index)
+{
+    static const oracle_mistake all[] = {
+        {.name = "query-padding-missing", .says = say_no_pattern},
+        {.name = "segments-missing", .says = say_no_pattern},
+        {.name = "lists-missing", .says = say_no_pattern},
+        {.name = "blocks-missing", .says = say_no_pattern},
+        {.name = "lists-from-1", .says = say_other_lists},
+        {.name = "lists-one-further", .says = say_other_lists},
+        {.name = "lists-fill-first", .says = say_other_lists},
+        {.name = "lists-fill-last", .says = say_other_lists},
+        {.name = "blocks-polarity", .says = say_other_blocks},
+        {.name = "blocks-transposed", .says = say_other_blocks},
+    };
+    return index < sizeof all / sizeof *all ? &all[index] : NULL;
+}
