@@ -135,7 +135,9 @@ static int refuse_word(const char *word, command_code command)
         if (takes(command, code) && d < nearest)
             nearest = d, closest = code;
     }
-    if (*owners)
+    if (*owners && strcmp(spoken_as(), "mha") != 0)
+        refuse(about, "not an option here, but of mha %s; \"%s --help\" lists those there are", owners, spoken_as());
+    else if (*owners)
         refuse(about, "not an option of mha %s, but of %s; \"mha %s --help\" lists those there are",
                command_rows[command].name, owners, command_rows[command].name);
     else if (closest < OPTION_COUNT)

@@ -30,6 +30,11 @@ done
 run 0 3 "exactly the layer of one process" params --d-model 48 --heads 12 --kv-heads 3
 run 0 4 "2,080 of them replicas" params --scheme tensor --d-model 64 --heads 8 --kv-heads 2
 run 0 2 '"equal": true' params --scheme=ring --json --preset gpt2
+run 0 2 "exactly the layer of one process" params --weights weights/lookup
+run 2 2 "nothere" params --weights nothere
+run 0 3 '"equal": true' params --json --d-model 12 --heads 3
+run 0 2 "from that of one process" forward --weights weights/lookup --seq 6
+run 2 2 "not an option here, but of mha bench" bench --shape x
 run 0 3 "to the last bit" forward --scheme zigzag --d-model 32 --heads 4 --seq 19 --causal --rope half --path exact
 run 0 2 '"same_bits": true' forward --scheme ulysses --path exact --d-model 32 --heads 4 --seq 5 --json
 run 0 3 "cannot be shared evenly by 3 ranks" forward --d-model 32 --heads 4 --seq 6

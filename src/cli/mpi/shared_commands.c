@@ -1,6 +1,7 @@
 /* mha-mpi forward, bench and params: what the ranks of each scheme have and send, against one process. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/output/print.h"
 #include "cli/setup/call.h"
@@ -141,6 +142,13 @@ static json_t *scheme_json(const mpi_request *q, const scheme_report *s, mha_spl
                      s->difference == 0, "ranks", list);
 }
 
+/* The path of --weights, where each rank can read its own part of the layer from it; else NULL. */
+static const char *file_of_ranks(const arguments *args)
+{
+    const char *path = given(args, OPT_WEIGHTS) && !given(args, OPT_SINKS) ? text_for(args, OPT_WEIGHTS) : NULL;
+    return path && strcmp(path, "-") != 0 ? path : NULL;
+}
+
 /* ---------------------------------------------------------------- forward, bench */
 
 /* Layer and inputs of the options, on every rank; the exit code is the same on all. */
@@ -163,7 +171,8 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
     scheme_report s = {.ranks = obtain((size_t)r->ranks, sizeof *s.ranks)};
     for (int scheme = 0; scheme < MHA_SPLIT_COUNT && code == EXIT_DONE; scheme++) {
         mha__arena arena = {.allocator = mha__allocator_default()};
-        shared_call call = {.layer = q->layer, .call = q->call, .scheme = (mha_split_scheme)scheme, .rounds = rounds};
+        shared_call call = {.layer = q->layer, .call = q->call, .scheme = (mha_split_scheme)scheme, .rounds = rounds,
+                            .path = file_of_ranks(r->args), .options = &q->asked};
         call.call.path = q->plan.path;
         if (r->scheme >= 0 && r->scheme != scheme)
             continue;
@@ -274,33 +283,55 @@ static int params_of(const mpi_request *r, const mha_layer *whole, mha_mpi_layer
     return equal ? EXIT_DONE : EXIT_NO;
 }
 
+/* The share of a scheme, and the whole layer as a table that nobody fills. Of a file, each rank reads its part. */
+static mha_status share_of(const mpi_request *r, const request *q, mha_split_scheme scheme, mha_mpi_layer **layer,
+                           mha_layer **whole, mha_error *error)
+{
+    const char *path = file_of_ranks(r->args);
+    if (path)
+        TRY(mha_mpi_layer_load(MPI_COMM_WORLD, scheme, path, &q->asked, NULL, layer, NULL, error));
+    else
+        TRY(mha_mpi_layer_create(MPI_COMM_WORLD, scheme, mha_layer_config(q->layer), NULL, NULL, layer, error));
+    const mha_status status = mha_layer_create(mha_mpi_layer_config(*layer), NULL, NULL, whole, error);
+    if (status != MHA_OK)
+        mha_mpi_layer_destroy(*layer);
+    return status;
+}
+
 int run_mpi_params(const mpi_request *r)
 {
     request q = {0};
     const mha_config config = request_config(r->args);
-    int code = worst_code(request_layer(&q, r->args, &config)), taken = 0;
+    mha_file *file = NULL;
+    int code = worst_code(file_of_ranks(r->args) ? request_weights(&q, r->args, &file)
+                                                 : request_layer(&q, r->args, &config)),
+        taken = 0;
+    mha_file_close(file);
     json_t *list = given(r->args, OPT_JSON) ? json_array() : NULL;
     for (int scheme = 0; scheme < MHA_SPLIT_COUNT && (code == EXIT_DONE || code == EXIT_NO); scheme++) {
         mha_mpi_layer *layer = NULL;
+        mha_layer *whole = NULL;
         mha_error error = {0};
         if (r->scheme >= 0 && r->scheme != scheme)
             continue;
-        const mha_status status = mha_mpi_layer_create(MPI_COMM_WORLD, (mha_split_scheme)scheme,
-                                                       mha_layer_config(q.layer), NULL, NULL, &layer, &error);
-        if (status != MHA_OK && r->scheme >= 0)
-            code = refuse_error("--scheme", &error);
+        const mha_status status = share_of(r, &q, (mha_split_scheme)scheme, &layer, &whole, &error);
+        if (status != MHA_OK && (r->scheme >= 0 || (status != MHA_INVALID && status != MHA_UNSUPPORTED)))
+            code = refuse_error("", &error);
         else if (status != MHA_OK && !list)
             printf("%s: %s\n\n", mha_split_scheme_name((mha_split_scheme)scheme), error.message);
         if (status != MHA_OK)
             continue;
         taken++;
-        const int equal = params_of(r, q.layer, layer, (mha_split_scheme)scheme, list);
+        const int equal = params_of(r, whole, layer, (mha_split_scheme)scheme, list);
         code = equal > code ? equal : code;
+        mha_layer_destroy(whole);
         mha_mpi_layer_destroy(layer);
     }
     if (list && taken > 0)
         json_print(json_pack("{si sO}", "ranks", r->ranks, "schemes", list));
     json_decref(list);
     request_free(&q);
+    if (code == EXIT_DONE && taken == 0)
+        code = refuse("", "no scheme can share this layer");
     return worst_code(code);
 }

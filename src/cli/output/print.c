@@ -24,6 +24,11 @@ void speak_as(const char *name)
     program = name;
 }
 
+const char *spoken_as(void)
+{
+    return program;
+}
+
 char *harmless(char *text)
 {
     return mha__text_harmless(text);

@@ -15,6 +15,8 @@ enum { EXIT_DONE = 0, EXIT_NO = 1, EXIT_REQUEST = 2, EXIT_MACHINE = 3 };
 
 /* Sets the text before the colon in every error: "mha params". Borrowed. */
 void speak_as(const char *name);
+/* That name: "mha", or what it was changed to. */
+const char *spoken_as(void);
 /* Writes one line on standard error about an option, file or tensor ("" for none). Returns EXIT_REQUEST. */
 __attribute__((format(printf, 2, 3))) int refuse(const char *about, const char *format, ...);
 /* Writes an error of the library: "ABOUT: NAME: MESSAGE" with the file or option `about` ("" for none), which is left

@@ -280,6 +280,7 @@ int request_run(request *r, double *milliseconds)
 void request_free(request *r)
 {
     free(r->workspace);
+    free(r->prefix);
     mha_cache_destroy(r->cache);
     mha_layer_destroy(r->layer);
     mha_params_destroy(r->table);

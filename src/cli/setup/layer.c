@@ -61,20 +61,18 @@ static char *prefix_of_layer(const mha_file *file, const char *asked)
     return prefix;
 }
 
-static int layer_of_file(request *r, const arguments *args)
+int request_weights(request *r, const arguments *args, mha_file **file)
 {
-    mha_file *file = NULL;
-    mha_error error = {0};
-    char *config = NULL, *prefix = NULL;
+    char *config = NULL;
     int code = refuse_each(args, decided, "nothing beside --weights, whose file decides it");
     if (code == EXIT_DONE)
-        code = weights_open(args, &file, &config);
+        code = weights_open(args, file, &config);
     if (code == EXIT_DONE) {
-        prefix = prefix_of_layer(file, text_for(args, OPT_LAYER));
-        code = read_facts(r, args, file, config, prefix);
+        r->prefix = prefix_of_layer(*file, text_for(args, OPT_LAYER));
+        code = read_facts(r, args, *file, config, r->prefix);
     }
-    mha_load_options options = {
-        .layer = prefix,
+    r->asked = (mha_load_options){
+        .layer = r->prefix,
         .n_heads = given(args, OPT_HEADS) ? count_of(args, OPT_HEADS) : 0,
         .kv_heads = count_of(args, OPT_KV_HEADS),
         .d_k = count_of(args, OPT_D_K),
@@ -86,13 +84,20 @@ static int layer_of_file(request *r, const arguments *args)
                            ? (mha_orientation)(MHA_ORIENTATION_IN_OUT + args->option[OPT_ORIENTATION].choice)
                            : MHA_ORIENTATION_AUTO,
     };
+    free(config);
+    return code;
+}
+
+static int layer_of_file(request *r, const arguments *args)
+{
+    mha_file *file = NULL;
+    mha_error error = {0};
+    int code = request_weights(r, args, &file);
     if (code == EXIT_DONE && mha_params_create(NULL, &r->table) != MHA_OK)
         code = refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
-    if (code == EXIT_DONE && mha_model_load_layer(file, &options, r->table, &r->layer, &r->loaded, &error) != MHA_OK)
+    if (code == EXIT_DONE && mha_model_load_layer(file, &r->asked, r->table, &r->layer, &r->loaded, &error) != MHA_OK)
         code = refuse_field(text_for(args, OPT_WEIGHTS), &error);
     mha_file_close(file);
-    free(config);
-    free(prefix);
     return code;
 }
 

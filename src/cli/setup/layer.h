@@ -10,4 +10,8 @@ mha_config request_config(const arguments *args);
  * Returns 0, or the exit code after one line on standard error. */
 int request_layer(request *r, const arguments *args, const mha_config *config);
 
+/* Opens the file of --weights and makes `asked`; the layer is not read. The caller closes the file, also after an
+ * error. */
+int request_weights(request *r, const arguments *args, mha_file **file);
+
 #endif

@@ -18,6 +18,8 @@ typedef struct request {
     bool unbatched; /* the query input has no batch axis; written tensors have none either */
     bool random_weights, random_inputs;
     mha_load_report loaded;  /* what was read from --weights */
+    mha_load_options asked;  /* how it was read */
+    char *prefix;            /* of the layer that is asked for */
     mha_model_facts facts;   /* facts of the model in a preset or configuration */
     const char *facts_from;  /* their source: "preset", "config.json", "metadata"; NULL without */
 } request;
