@@ -83,8 +83,7 @@ test-mpi: mpi $(MPI_PROGRAMS) ## tests libmha_mpi and mha-mpi with mpirun (make 
 	@sh tests/run_test.sh $(BUILD)/results-mpi mpi/install \
 	  sh tests/mpi/install.sh $(BUILD) $(THIS_MAKE) $(MPICC) $(MPIEXEC)
 	@sh tests/run_test.sh $(BUILD)/results-mpi mpi/dying sh tests/mpi/dying.sh $(MPIEXEC) $(BUILD)/tests/mpi/dying
-	@for t in $(MPI_TESTS); do case $$t in */memory) ranks=8 ;; *) ranks= ;; esac; \
-	  RANKS=$${RANKS:-$$ranks} sh tests/run_test.sh $(BUILD)/results-mpi \
+	@for t in $(MPI_TESTS); do case $$t in */memory) ranks=8 ;; *) ranks=$$RANKS ;; esac; RANKS=$$ranks sh tests/run_test.sh $(BUILD)/results-mpi \
 	  mpi/$${t##*/} sh tests/mpi/run.sh $(MPIEXEC) $$t; done
 	@sh tests/summary.sh $(BUILD)/results-mpi
 endif

@@ -99,15 +99,16 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     TRY(mha__mpi_prepare_rows(c, error));
     ring *r = c->state = mha__mpi_take(c, 1, sizeof *r, &status, error);
     TRY(status);
-    size_t most = 0;
+    size_t most = 0, coming = 0;
     for (size_t i = 0; i < unit_count(c); i++) {
         const unit u = unit_at(c, i);
-        const size_t bytes = block_bytes(c, unit_rows(c, &u));
+        const size_t bytes = u.owner == c->l->rank ? 0 : block_bytes(c, unit_rows(c, &u));
         most = bytes > most ? bytes : most;
+        coming += bytes > 0;
     }
     r->own = mha__mpi_take(c, block_bytes(c, c->k_rows), 1, &status, error);
-    for (int i = 0; i < 2; i++)
-        r->buffers[i] = mha__mpi_take(c, most, 1, &status, error);
+    for (size_t i = 0; i < 2; i++) /* the second one is for what comes while the first is passed on */
+        r->buffers[i] = mha__mpi_take(c, coming > i ? most : 0, 1, &status, error);
     r->receiving = r->sending = MPI_REQUEST_NULL;
     r->parts = mha__mpi_parts_create(c, &status, error);
     TRY(status);
