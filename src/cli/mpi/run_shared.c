@@ -117,6 +117,7 @@ void run_shared(const shared_call *s, mha__arena *arena, shared_result *r)
     r->status = mha_split_check(&split, &r->error);
     if (r->status == MHA_OK)
         r->status = share_layer(s, &layer, r);
+    r->split = split;
     if (r->status == MHA_OK) {
         mha_share *share = &r->own.share;
         *share = mha_split_share(&split, (size_t)rank);

@@ -28,6 +28,7 @@ typedef struct shared_result {
     mha_status status; /* the same on all ranks; the rest needs MHA_OK */
     mha_error error;
     rank_report own;
+    mha_split split; /* the whole call */
     mha_mpi_sum totals;
     mha_view output; /* of this rank: (B, rows, width) in memory of the arena */
 } shared_result;

@@ -7,11 +7,13 @@
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
 #include "cli/mpi/commands_mpi.h"
+#include "cli/mpi/measure.h"
 
 /* One scheme, as rank 0 reports it. */
 typedef struct scheme_report {
     shared_result result;
     rank_report *ranks;
+    double ms, model_ms, simulated_ms; /* of the slowest rank; by the model of cost, and by its simulation (bench) */
     double difference, allowed; /* largest |difference| from one process, on all ranks, and how much it may be */
 } scheme_report;
 
@@ -137,9 +139,10 @@ static json_t *scheme_json(const mpi_request *q, const scheme_report *s, mha_spl
                             "causal_pairs", json_count(r->share.causal_pairs),
                             "ms", json_milliseconds(r->ms)));
     }
-    return json_pack("{ss so so so sb so}", "scheme", mha_split_scheme_name(scheme), "refused", json_null(),
+    return json_pack("{ss so so so sb so so so so}", "scheme", mha_split_scheme_name(scheme), "refused", json_null(),
                      "max_abs_difference", json_number(s->difference), "allowed", json_number(s->allowed), "same_bits",
-                     s->difference == 0, "ranks", list);
+                     s->difference == 0, "ms", json_milliseconds(s->ms), "model_ms", json_number(s->model_ms),
+                     "simulated_ms", json_number(s->simulated_ms), "ranks", list);
 }
 
 /* The path of --weights, where each rank can read its own part of the layer from it; else NULL. */
@@ -147,6 +150,38 @@ static const char *file_of_ranks(const arguments *args)
 {
     const char *path = given(args, OPT_WEIGHTS) && !given(args, OPT_SINKS) ? text_for(args, OPT_WEIGHTS) : NULL;
     return path && strcmp(path, "-") != 0 ? path : NULL;
+}
+
+/* What was measured, and what the model of cost makes of it (src/split/README.md). */
+static void print_times(const mpi_request *r, const mha_machine *m, const scheme_report *all)
+{
+    static const char *const titles[] = {"scheme", ">ms", ">model", ">simulated"};
+    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
+    int first = -1, said = -1;
+    for (int i = 0; i < MHA_SPLIT_COUNT; i++) {
+        if (!all[i].ranks)
+            continue;
+        table_cell(t, mha_split_scheme_name((mha_split_scheme)i));
+        table_format(t, "%.3f", all[i].ms);
+        table_format(t, "%.3f", all[i].model_ms);
+        table_format(t, "%.3f", all[i].simulated_ms);
+        first = first < 0 || all[i].ms < all[first].ms ? i : first;
+        said = said < 0 || all[i].model_ms < all[said].model_ms ? i : said;
+    }
+    printf("Each of %d ranks, while all work: %.1f GFLOP/s, %.1f GB/s from memory; a message takes %.2f us and 1 s for "
+           "%.2f GB (--machine %.4g,%.4g,%.4g,%.4g)\n",
+           r->ranks, m->flops / 1e9, m->memory / 1e9, m->latency * 1e6, m->bandwidth / 1e9, m->flops / 1e9,
+           m->memory / 1e9, m->latency * 1e6, m->bandwidth / 1e9);
+    table_print(t);
+    if (first >= 0)
+        printf("  The fastest was %s; the model says %s.\n", mha_split_scheme_name((mha_split_scheme)first),
+               mha_split_scheme_name((mha_split_scheme)said));
+}
+
+static json_t *machine_json(const mha_machine *m)
+{
+    return json_pack("{so so so so}", "gflops", json_number(m->flops / 1e9), "memory_gbs", json_number(m->memory / 1e9),
+                     "latency_us", json_number(m->latency * 1e6), "link_gbs", json_number(m->bandwidth / 1e9));
 }
 
 /* ---------------------------------------------------------------- forward, bench */
@@ -168,7 +203,11 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
     int code = worst_code(alone(q, &whole, &allowed)), taken = 0;
     json_t *list = json_array();
     bool near = true;
-    scheme_report s = {.ranks = obtain((size_t)r->ranks, sizeof *s.ranks)};
+    const bool json = given(r->args, OPT_JSON);
+    scheme_report s = {.ranks = obtain((size_t)r->ranks, sizeof *s.ranks)}, all[MHA_SPLIT_COUNT] = {{.ranks = NULL}};
+    mha_machine machine = {0};
+    if (code == EXIT_DONE && rounds > 1)
+        code = worst_code(measure_machine(q, r->ranks, &machine));
     for (int scheme = 0; scheme < MHA_SPLIT_COUNT && code == EXIT_DONE; scheme++) {
         mha__arena arena = {.allocator = mha__allocator_default()};
         shared_call call = {.layer = q->layer, .call = q->call, .scheme = (mha_split_scheme)scheme, .rounds = rounds,
@@ -184,18 +223,26 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
             near &= s.difference <= allowed;
             MPI_Gather(&s.result.own, (int)sizeof s.result.own, MPI_BYTE, s.ranks, (int)sizeof s.result.own, MPI_BYTE,
                        0, MPI_COMM_WORLD);
+            MPI_Allreduce(&s.result.own.ms, &s.ms, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+            s.model_ms = s.simulated_ms = NAN;
+            if (rounds > 1)
+                predict(&s.result.split, q->call.semantics.causal, &machine, &s.model_ms, &s.simulated_ms);
+            all[scheme] = s;
         } else if (r->scheme >= 0) {
             code = refuse_error("--scheme", &s.result.error);
         }
-        if (code == EXIT_DONE && given(r->args, OPT_JSON))
+        if (code == EXIT_DONE && json)
             json_array_append_new(list, scheme_json(r, &s, call.scheme));
         else if (code == EXIT_DONE)
             print_scheme(r, &s, call.scheme, mha_path_name(q->plan.path));
         mha__arena_free(&arena);
     }
+    if (code == EXIT_DONE && rounds > 1 && !json)
+        print_times(r, &machine, all);
     free(s.ranks);
-    if (code == EXIT_DONE && given(r->args, OPT_JSON))
-        json_print(json_pack("{si ss so}", "ranks", r->ranks, "path", mha_path_name(q->plan.path), "schemes", list));
+    if (code == EXIT_DONE && json)
+        json_print(json_pack("{si ss so so}", "ranks", r->ranks, "path", mha_path_name(q->plan.path), "machine",
+                             rounds > 1 ? machine_json(&machine) : json_null(), "schemes", list));
     else
         json_decref(list);
     if (code == EXIT_DONE && taken == 0)

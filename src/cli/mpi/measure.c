@@ -1,0 +1,77 @@
+/* Measures what the model of cost asks for, on all ranks at the same time, and lets it predict. */
+#include "cli/mpi/measure.h"
+
+#include <math.h>
+#include <mpi.h>
+#include <stdlib.h>
+
+#include "bench/machine_peak.h"
+#include "cli/output/print.h"
+#include "cli/setup/call.h"
+
+enum { ROUNDS = 9, SMALL = 8, LARGE = 1 << 20, READ = 64 << 20 };
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of this rank's times, or of another's if that is more. */
+static double slowest(double times[ROUNDS])
+{
+    double most;
+    qsort(times, ROUNDS, sizeof *times, by_size);
+    MPI_Allreduce(&times[ROUNDS / 2], &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return most;
+}
+
+/* Seconds of a message of `bytes` bytes to the next rank, while one comes from the rank before. */
+static double pass_round(char *memory, int bytes)
+{
+    enum { EACH = 20 };
+    int rank, ranks;
+    double times[ROUNDS];
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    for (int i = 0; i < ROUNDS; i++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        const double begun = MPI_Wtime();
+        for (int k = 0; k < EACH; k++)
+            MPI_Sendrecv(memory, bytes, MPI_BYTE, (rank + 1) % ranks, 0, memory + LARGE, bytes, MPI_BYTE,
+                         (rank + ranks - 1) % ranks, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        times[i] = (MPI_Wtime() - begun) / EACH;
+    }
+    return slowest(times);
+}
+
+int measure_machine(request *q, int ranks, mha_machine *machine)
+{
+    double times[ROUNDS], read = 0, least;
+    int code = EXIT_DONE;
+    for (int i = 0; i < ROUNDS; i++) { /* to the end on all ranks, whatever fails on one */
+        MPI_Barrier(MPI_COMM_WORLD);
+        const int done = request_run(q, &times[i]);
+        code = done > code ? done : code;
+    }
+    if (code == EXIT_DONE && mha__machine_reads(1, READ, &read) != MHA_OK)
+        code = refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
+    MPI_Allreduce(&read, &least, 1, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD);
+    *machine = (mha_machine){request_flops(q) / (slowest(times) * 1e-3), least * 1e9, 0, least * 1e9};
+    if (ranks > 1) {
+        char *memory = obtain(2, LARGE);
+        machine->latency = pass_round(memory, SMALL);
+        machine->bandwidth = LARGE / fmax(pass_round(memory, LARGE) - machine->latency, 1e-9);
+        free(memory);
+    }
+    return code;
+}
+
+void predict(const mha_split *split, bool causal, const mha_machine *machine, double *model_ms, double *simulated_ms)
+{
+    const mha_split_work work = {.split = *split, .causal = causal};
+    mha_split_time time;
+    double seconds;
+    *model_ms = mha_split_time_of(&work, machine, &time, NULL) == MHA_OK ? time.total * 1e3 : NAN;
+    *simulated_ms = mha_split_simulate(&work, machine, &seconds, NULL) == MHA_OK ? seconds * 1e3 : NAN;
+}
