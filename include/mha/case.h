@@ -52,7 +52,8 @@ MHA_API void mha_case_past(const mha_case *c, mha_view *keys, mha_view *values);
 /* What a case records beside its call. */
 typedef struct mha_case_notes {
     const char *name, *note;       /* may be NULL */
-    mha_view past_key, past_value; /* rows in the cache before the call, (B, h_kv, P, d); no data without a cache */
+    mha_view past_key, past_value; /* rows in the cache before the call, (B, h_kv, P, d); no data without a cache, nor
+                                    * past_value where latents are absorbed */
     const char *source;            /* the implementation that computed the results; NULL: this library */
 } mha_case_notes;
 

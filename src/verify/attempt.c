@@ -24,7 +24,8 @@ static mha_status narrow(mha__attempt *attempt, mha_view *view, const char *name
 static mha_status fill_cache(mha__attempt *attempt, const mha__request *request, mha_error *error)
 {
     const mha_call *call = &attempt->call;
-    const mha_view *k = &request->past_key, *v = &request->past_value;
+    const mha_view none = mha_view_slice(&request->past_key, 3, 0, 0);
+    const mha_view *k = &request->past_key, *v = call->absorbed ? &none : &request->past_value;
     size_t new_rows = call->key.data ? call->key.shape[1] : call->query.shape[1];
     mha_cache_spec spec = {
         .batch = k->shape[0],

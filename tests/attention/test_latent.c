@@ -1,11 +1,12 @@
 /* Multi-head latent attention, as stored and absorbed, on every path: against queries, keys and values that plain loops
- * here make from the definition and attention without a layer attends to; in one call, in parts and with caches.
+ * (support/latent.h) make from the definition; in one call, in parts and with caches.
  * LATENT_TRIALS=n tries n drawn calls, LATENT_SEED=s begins with seed s. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/latent.h"
 #include "support/unit.h"
 
 enum { MOST = 1 << 14 }; /* doubles of one array */
@@ -106,81 +107,14 @@ static void draw(drawn *d, uint64_t seed)
     }
 }
 
-/* ---------------------------------------------------------------- the definition */
-
-static double weight(const drawn *d, mha_weight w, size_t i, size_t j)
-{
-    const mha_view v = mha_tensor_view(mha_layer_weight(d->layer, w));
-    return mha_view_get(&v, (size_t[]){i, j});
-}
-
-/* y = x W + b; b may be missing. */
-static void product(const drawn *d, const double *x, size_t in, mha_weight W, mha_weight b, size_t out, double *y)
-{
-    for (size_t j = 0; j < out; j++) {
-        y[j] = b < MHA_WEIGHT_COUNT && mha_layer_weight(d->layer, b) ? weight(d, b, j, 0) : 0;
-        for (size_t i = 0; i < in; i++)
-            y[j] += x[i] * weight(d, W, i, j);
-    }
-}
-
-static void norm(const drawn *d, double *x, size_t n, mha_weight w)
-{
-    double squares = 0;
-    for (size_t i = 0; i < n; i++)
-        squares += x[i] * x[i];
-    const double eps = d->call.semantics.norm_eps > 0 ? d->call.semantics.norm_eps : 1e-6;
-    for (size_t i = 0; i < n; i++)
-        x[i] *= weight(d, w, i, 0) / sqrt(squares / (double)n + eps);
-}
-
-/* The expected output: Q, K and V of every token by the definition, attention without a layer on the exact path (whose
- * rotation turns the same last features), and W_O. */
+/* The expected output, by the definition. */
 static void expect(drawn *d)
 {
-    const mha_config *c = mha_layer_config(d->layer);
-    const size_t h = c->n_heads, d_n = c->d_k - c->d_rope, wide = d_n + c->d_v;
-    double *Q = calloc(MOST, sizeof *Q), *K = calloc(MOST, sizeof *K), *V = calloc(MOST, sizeof *V),
-           *H = calloc(MOST, sizeof *H), x[64], latent[128], row[256];
-    for (size_t t = 0; t < d->B * d->T_q; t++) {
-        for (size_t i = 0; i < c->d_q; i++)
-            x[i] = d->x_q[t * c->d_q + i];
-        if (c->q_rank) {
-            product(d, x, c->d_q, MHA_W_QA, MHA_B_QA, c->q_rank, latent);
-            norm(d, latent, c->q_rank, MHA_QA_NORM);
-        }
-        product(d, c->q_rank ? latent : x, c->q_rank ? c->q_rank : c->d_q, MHA_W_Q, MHA_WEIGHT_COUNT, h * c->d_k,
-                Q + t * h * c->d_k);
-    }
-    for (size_t t = 0; t < d->B * d->T_k; t++) {
-        for (size_t i = 0; i < c->d_kin; i++)
-            x[i] = d->cross ? d->x_k[t * c->d_kin + i] : d->x_q[t * c->d_kin + i];
-        product(d, x, c->d_kin, MHA_W_KVA, MHA_B_KVA, c->kv_rank + c->d_rope, latent);
-        norm(d, latent, c->kv_rank, MHA_KVA_NORM);
-        product(d, latent, c->kv_rank, MHA_W_KVB, MHA_WEIGHT_COUNT, h * wide, row);
-        for (size_t g = 0; g < h; g++) {
-            double *k = K + (t * h + g) * c->d_k;
-            memcpy(k, row + g * wide, d_n * sizeof *k);
-            memcpy(k + d_n, latent + c->kv_rank, c->d_rope * sizeof *k);
-            memcpy(V + (t * h + g) * c->d_v, row + g * wide + d_n, c->d_v * sizeof *V);
-        }
-    }
-    mha_view weights[MHA_WEIGHT_COUNT] = {{0}};
-    if (c->sinks)
-        weights[MHA_SINKS] = mha_tensor_view(mha_layer_weight(d->layer, MHA_SINKS));
-    mha_call call = {.query = mha_view_of(Q, MHA_F64, 4, (size_t[]){d->B, d->T_q, h, c->d_k}),
-                     .key = mha_view_of(K, MHA_F64, 4, (size_t[]){d->B, d->T_k, h, c->d_k}),
-                     .value = mha_view_of(V, MHA_F64, 4, (size_t[]){d->B, d->T_k, h, c->d_v}),
-                     .output = mha_view_of(H, MHA_F64, 4, (size_t[]){d->B, d->T_q, h, c->d_v}),
-                     .semantics = d->call.semantics, .weights = weights, .path = MHA_PATH_EXACT};
     mha_error error;
-    assert_ok(mha_run(NULL, &call, &error), error);
-    for (size_t t = 0; t < d->B * d->T_q; t++)
-        product(d, H + t * h * c->d_v, h * c->d_v, MHA_W_O, MHA_B_O, c->d_out, d->expected + t * c->d_out);
     double bound[MHA_STAGE_COUNT];
+    latent_expect(d->layer, &d->call, NULL, d->expected);
     assert_ok(mha_error_bound(d->layer, &d->call, 0x1p-53, bound, MHA_STAGE_COUNT, &error), error);
     d->bound = bound[MHA_STAGE_OUTPUT];
-    free(Q), free(K), free(V), free(H);
 }
 
 /* ---------------------------------------------------------------- comparison */
@@ -333,7 +267,7 @@ static void in_parts(const drawn *d, const struct form *f, uint64_t seed)
     for (size_t j = 0; j < c->d_out; j++) {
         double column = 0;
         for (size_t i = 0; i < c->n_heads * c->d_v; i++)
-            column += fabs(weight(d, MHA_W_O, i, j));
+            column += fabs(latent_weight(d->layer, MHA_W_O, i, j));
         sum = fmax(sum, column);
     }
     compare(d, f->name, &all.output, 0, bound[MHA_STAGE_OUTPUT] + off * sum, seed);

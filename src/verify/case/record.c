@@ -119,8 +119,6 @@ void mha_case_past(const mha_case *c, mha_view *keys, mha_view *values)
 {
     *keys = c->P ? c->tensors[CASE_PAST_KEY] : (mha_view){0};
     *values = c->P ? c->tensors[CASE_PAST_VALUE] : (mha_view){0};
-    if (c->P && c->absorbed) /* no values beside the keys */
-        *values = mha_view_slice(keys, 3, 0, 0);
 }
 
 static mha_view input(const mha_case *c, case_tensor tensor, size_t T, size_t heads, size_t E)

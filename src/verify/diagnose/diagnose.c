@@ -71,6 +71,9 @@ static mha_status load(mha__search *s, const char *name, mha_diagnosis *d, mha_e
     t->by_query = mha__stage_is_by_query(c, t->stage);
     size_t shape[4];
     const int rank = mha__variant_shape(s->inputs, t->stage, shape);
+    if (rank == 0)
+        return mha__fail(error, MHA_UNSUPPORTED, e->name, "is of the absorbed form: variants compute latent "
+                         "attention as it is stored, with the same scores, heads and output");
     t->row = 1;
     for (int k = 1; k < rank; k++)
         t->row *= shape[k];

@@ -39,6 +39,9 @@ static mha_status compute(const mha__variant_inputs *inputs, const mha__knobs *k
     const mha_case *c = inputs->c;
     size_t shape[4];
     int rank = mha__variant_shape(inputs, stage, shape);
+    if (rank == 0)
+        return mha__fail(error, MHA_UNSUPPORTED, mha_stage_name(stage), "is no stage of latent attention as it is "
+                         "stored, which variants compute");
     mha_view computed = mha__arena_view(pool, MHA_F64, rank, shape);
     mha__variant_bench *bench = mha__variant_bench_create(inputs, NULL, 0);
     if (!bench || !computed.data) {

@@ -216,6 +216,8 @@ static void run_row(mha__variant_bench *w, const mha__knobs *k, mha_stage stage,
     case MHA_STAGE_Q: rows = mha__rows_unsplit(&w->maker, &k->rows, PROJECTION_Q, b); break;
     case MHA_STAGE_K: rows = mha__rows_unsplit(&w->maker, &k->rows, PROJECTION_K, b); break;
     case MHA_STAGE_V: rows = mha__rows_unsplit(&w->maker, &k->rows, PROJECTION_V, b); break;
+    case MHA_STAGE_Q_LATENT: rows = w->inputs->latents[0] + b * n; break;
+    case MHA_STAGE_KV_LATENT: rows = w->inputs->latents[1] + b * n; break;
     case MHA_STAGE_Q_ROT: rows = mha__rows_make(&w->maker, &k->rows, PROJECTION_Q, b, true); break;
     case MHA_STAGE_K_ROT: rows = mha__rows_make(&w->maker, &k->rows, PROJECTION_K, b, true); break;
     default: rows = c->kind == CASE_ROPE ? mha__rows_make(&w->maker, &k->rows, PROJECTION_Q, b, true) : NULL; break;

@@ -33,7 +33,7 @@ static bool read_numbers(mha__variant_inputs *w)
     const mha_case *c = w->c;
     const mha_view *recorded = c->weights[CASE_RECORDED];
     const mha_call call = mha_case_call(c);
-    const mha_view *x[] = {&call.query, &call.key, &call.value};
+    const mha_view *x[] = {&call.query, &call.key, &call.value}; /* the value is the key's, where there are latents */
     bool missing = false;
     for (int i = 0; i < 3; i++)
         w->x[i] = doubles(w, x[i], &missing);
@@ -52,7 +52,7 @@ static bool read_numbers(mha__variant_inputs *w)
             w->past[i] = doubles(w, &c->tensors[past[i]], &missing);
     }
     w->sinks = doubles(w, &recorded[MHA_SINKS], &missing);
-    return !missing;
+    return !missing && (c->kv_rank == 0 || mha__variant_latents(w));
 }
 
 /* Copies the inputs with their batch rows in the place of time, all in memory of `w`; false without memory. */
@@ -78,6 +78,8 @@ static bool exchange(mha__variant_inputs *w)
             memcpy(e->x[i] + (row % T * c->B + row / T) * n, w->x[i] + row * n, n * sizeof(double));
         if (!e->x[i])
             return false;
+        for (int m = 0; m < LATENT_COUNT; m++) /* rows are moved once: with what is right of the latents */
+            e->of_latents[m].x[i] = e->x[i];
     }
     w->other = e;
     return true;
@@ -96,7 +98,9 @@ mha_status mha__variant_inputs_create(const mha_case *c, mha__variant_inputs **i
     w->c = c;
     w->S = c->P + c->T_k;
     w->one_list = c->T_q == c->T_k && !c->semantics.has_key_offset;
-    const size_t in[] = {c->E_q, c->E_k, c->E_v, c->H * c->d_v};
+    const size_t latent = c->kv_rank + c->d_rope;
+    const size_t in[] = {c->q_rank ? c->q_rank : c->E_q, c->kv_rank ? latent : c->E_k, c->kv_rank ? latent : c->E_v,
+                         c->H * c->d_v};
     const size_t out[] = {c->H * c->d_k, c->H_kv * c->d_k, c->H_kv * c->d_v, c->E_out};
     const size_t T[] = {c->T_q, c->T_k, c->T_k}, h[] = {c->H, c->H_kv, c->H_kv}, d[] = {c->d_k, c->d_k, c->d_v};
     memcpy(w->in, in, sizeof in);

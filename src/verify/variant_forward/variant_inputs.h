@@ -4,6 +4,11 @@
 
 #include "verify/variants/knobs.h"
 
+/* Inputs and matrices of q, k and v as they follow from latents. */
+typedef struct mha__variant_latents_read {
+    double *x[3], *W[3];
+} mha__variant_latents_read;
+
 /* Read once and then shared by all threads. */
 typedef struct mha__variant_inputs {
     const mha_case *c; /* of a ragged batch: with its sequences as batch rows, all as long as the longest */
@@ -13,6 +18,10 @@ typedef struct mha__variant_inputs {
     double *W[PROJECTION_COUNT], *b[PROJECTION_COUNT];      /* NULL when the case has none */
     size_t in[PROJECTION_COUNT], out[PROJECTION_COUNT];     /* rows and columns of each W */
     size_t T[3], h[3], d[3];                                /* of q, k, v */
+    /* Of latent attention: the raw latents of queries and keys, and what each mistake makes of them; x and W are what
+     * is right: the latents, normalised, and matrices that make q, k and v of them. */
+    double *latents[2];
+    mha__variant_latents_read of_latents[LATENT_COUNT];
     double *norm[2];                                        /* weights of the q and k norms, or NULL */
     double *norm_bias[2];                                   /* their biases, or NULL */
     size_t norm_weights[2];                                 /* how many there are */
@@ -28,6 +37,9 @@ typedef struct mha__variant_inputs {
 /* MHA_UNSUPPORTED for cases that no path can compute. */
 mha_status mha__variant_inputs_create(const mha_case *c, mha__variant_inputs **inputs, mha_error *error);
 void mha__variant_inputs_destroy(mha__variant_inputs *inputs); /* NULL is allowed */
+
+/* Replaces x, W and cached latents by those of plain projections; false without memory (variant_latent.c). */
+bool mha__variant_latents(mha__variant_inputs *inputs);
 
 /* Rows after the real keys in the case. A variant that switches them off hides them. */
 static inline size_t mha__extra_rows(const mha_case *c)

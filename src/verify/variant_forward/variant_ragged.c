@@ -32,7 +32,11 @@ static void cut(const mha__variant_inputs *all, const size_t from[2], const size
     for (int i = 0; i < 3; i++) {
         part->T[i] = i ? c->T_k : c->T_q;
         part->first[i] = from[i > 0];
+        if (i < 2 && all->latents[i])
+            part->latents[i] += from[i] * all->in[i];
         part->x[i] += from[i > 0] * all->in[i];
+        for (int m = 0; m < LATENT_COUNT && all->c->kv_rank; m++)
+            part->of_latents[m].x[i] += from[i > 0] * all->in[i];
     }
 }
 
@@ -83,9 +87,9 @@ bool mha__variant_split(mha__variant_inputs *w)
 /* Whether the rows of a stage lie behind each other, sequence by sequence; *keys: they are rows of keys. */
 static bool is_packed(mha_stage stage, bool *keys)
 {
-    *keys = stage == MHA_STAGE_K || stage == MHA_STAGE_V || stage == MHA_STAGE_K_ROT;
-    return *keys || stage == MHA_STAGE_Q || stage == MHA_STAGE_Q_ROT || stage == MHA_STAGE_HEADS ||
-           stage == MHA_STAGE_OUTPUT;
+    *keys = stage == MHA_STAGE_K || stage == MHA_STAGE_KV_LATENT || stage == MHA_STAGE_V || stage == MHA_STAGE_K_ROT;
+    return *keys || stage == MHA_STAGE_Q || stage == MHA_STAGE_Q_LATENT || stage == MHA_STAGE_Q_ROT ||
+           stage == MHA_STAGE_HEADS || stage == MHA_STAGE_OUTPUT;
 }
 
 /* The rows of sequence b: where they begin, and how many there are. */

@@ -113,6 +113,12 @@ static void source_of(const mha__variant_inputs *w, const mha__row_knobs *k, int
     }
 }
 
+/* The case's own matrix, of what the variant makes of latents. */
+static const double *own_matrix(const mha__variant_inputs *w, const mha__row_knobs *k, int which)
+{
+    return w->c->kv_rank && which < PROJECTION_O ? w->of_latents[k->latent].W[which] : w->W[which];
+}
+
 /* The matrix of a projection as the variant reads it, column by column; the case's own matrix when nothing is
  * changed. */
 static const double *matrix_of(mha__row_maker *m, const mha__row_knobs *k, int which)
@@ -121,7 +127,7 @@ static const double *matrix_of(mha__row_maker *m, const mha__row_knobs *k, int w
     const size_t in = w->in[which], width = w->out[which];
     const int own = k->source[which];
     if (k->packing == PACKING_RIGHT && k->round_weights == ROUND_NOT && !k->transposed[own] && !permuted_by(k, which))
-        return w->W[own];
+        return own_matrix(w, k, own);
     enum { BLOCK = 8 }; /* columns whose numbers lie in as many lines of the cache, whichever way they run */
     for (size_t first = 0; first < width; first += BLOCK) {
         const size_t n = width - first < BLOCK ? width - first : BLOCK;
@@ -131,7 +137,7 @@ static const double *matrix_of(mha__row_maker *m, const mha__row_knobs *k, int w
             int s;
             size_t from;
             source_of(w, k, which, first + c, &s, &from);
-            start[c] = w->W[s] + (k->transposed[s] ? from * in : from);
+            start[c] = own_matrix(w, k, s) + (k->transposed[s] ? from * in : from);
             stride[c] = k->transposed[s] ? 1 : w->out[s];
         }
         for (size_t i = 0; i < in; i++)
@@ -163,7 +169,7 @@ static const double *inputs_of(mha__row_maker *m, const mha__row_knobs *k, int w
 {
     const mha__variant_inputs *w = m->inputs;
     const size_t T = w->T[which], in = w->in[which];
-    const double *x = w->x[which] + b * T * in;
+    const double *x = (w->c->kv_rank ? w->of_latents[k->latent].x[which] : w->x[which]) + b * T * in;
     const unsigned char *needed = all_rows || which != PROJECTION_Q || !m->needed ? NULL : m->needed + b * T;
     *count = T;
     if (!needed && k->round_inputs == ROUND_NOT && k->input_norm == INPUT_NORM_NOT && !k->inputs_reversed)
@@ -220,6 +226,7 @@ static mha__row_knobs product_key(const mha__row_knobs *k, int which)
 {
     const bool packed = k->packing != PACKING_RIGHT;
     mha__row_knobs key = {.packing = k->packing,
+                          .latent = k->latent,
                           .round_weights = k->round_weights,
                           .round_inputs = k->round_inputs,
                           .input_norm = k->input_norm,

@@ -26,7 +26,12 @@ int mha__variant_shape(const mha__variant_inputs *inputs, mha_stage stage, size_
         [MHA_STAGE_PRESENT_KEY] = {4, {c->B, c->H_kv, inputs->S, c->d_k}},
         [MHA_STAGE_PRESENT_VALUE] = {4, {c->B, c->H_kv, inputs->S, c->d_v}},
         [MHA_STAGE_LSE] = {3, {c->B, c->H, c->T_q, 0}},
+        [MHA_STAGE_Q_LATENT] = {c->q_rank ? 3 : 0, {c->B, c->T_q, c->q_rank, 0}},
+        [MHA_STAGE_KV_LATENT] = {c->kv_rank ? 3 : 0, {c->B, c->T_k, c->kv_rank + c->d_rope, 0}},
     };
+    const bool of_form = stage <= MHA_STAGE_K_ROT || stage == MHA_STAGE_PRESENT_KEY || stage == MHA_STAGE_PRESENT_VALUE;
+    if (c->absorbed && of_form) /* variants compute the stored form */
+        return 0;
     memcpy(shape, shapes[stage].shape, sizeof shapes[stage].shape);
     return shapes[stage].rank;
 }

@@ -25,6 +25,20 @@ enum {
     HEADS_TURNED          /* in each head, (T, d) viewed as (d, T) */
 };
 
+/* What goes wrong with the latents of latent attention. */
+enum {
+    LATENT_RIGHT,
+    LATENT_Q_UNNORMED,     /* the latent of the queries is not normalised */
+    LATENT_KV_UNNORMED,    /* nor that of keys and values */
+    LATENT_K_R_NORMED,     /* the norm is over [c, k_r], with factor 1 for k_r */
+    LATENT_K_R_FIRST,      /* rows of W_KVA's outputs read as [k_r, c] */
+    LATENT_K_R_FIRST_HEAD, /* k_r is a part of the first head's keys alone */
+    LATENT_KVB_SWAPPED,    /* the columns of a head in W_KVB read as [v, k_n] */
+    LATENT_KVB_BLOCKS,     /* W_KVB read as the k_n of all heads, then their v */
+    LATENT_NO_BIAS,        /* without b_QA and b_KVA */
+    LATENT_COUNT
+};
+
 /* How the features of a head are permuted by those who change weights from one pairing of the rotation to the other. */
 enum { PERMUTED_NOT, PERMUTED_TO_PAIRS, PERMUTED_TO_HALVES };
 
@@ -120,6 +134,7 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
 /* Type and name of each scalar knob that changes the rows of q, k and v before the scores. */
 #define ROW_KNOB_LIST(X)                                                                                               \
     X(int, packing)                                                                                                    \
+    X(int, latent)                                                                                                     \
     X(int, round_weights)                                                                                              \
     X(int, round_inputs)                                                                                               \
     X(int, input_norm) /* the inputs are normalised */                                                                 \

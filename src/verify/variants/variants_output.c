@@ -30,7 +30,7 @@ APPLY(output_unprojected, is_as_wide(c), k->output_unprojected = 1)
 APPLY(bias_o_before, is_as_wide(c) && adds_bias_o(c, k), k->bias_o_before = 1)
 APPLY(bias_o_twice, adds_bias_o(c, k), k->bias_o_times = 2)
 APPLY(bias_o_per_head, adds_bias_o(c, k) && c->H > 1, k->bias_o_times = (double)c->H)
-APPLY(residual, c->kind == CASE_MHA && c->E_q == c->E_out, k->residual = 1)
+APPLY(residual, c->kind == CASE_MHA && c->q_rank == 0 && c->E_q == c->E_out, k->residual = 1)
 
 /* Whether each of n numbers is the index of one of n. */
 static bool are_indices(const double *x, size_t n)

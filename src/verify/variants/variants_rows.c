@@ -19,7 +19,8 @@ static bool is_square(const mha_case *c, mha_weight w)
 /* Whether q, k and v can be mistaken for each other: they have one width, and inputs of one shape. */
 static bool is_packable(const mha_case *c)
 {
-    bool same = c->kind != CASE_ROPE && c->H == c->H_kv && c->d_k == c->d_v && c->E_q == c->E_k && c->E_k == c->E_v;
+    bool same = c->kind != CASE_ROPE && c->kv_rank == 0;
+    same = same && c->H == c->H_kv && c->d_k == c->d_v && c->E_q == c->E_k && c->E_k == c->E_v;
     return same && (has_layer(c) || c->T_q == c->T_k);
 }
 
@@ -98,13 +99,27 @@ static bool no_bias(const mha_case *c, mha__knobs *k)
     return n + no_bias_o(c, k) > 1;
 }
 
-APPLY(weights_f16, has_layer(c), k->rows.round_weights = ROUND_F16)
-APPLY(weights_bf16, has_layer(c), k->rows.round_weights = ROUND_BF16)
-APPLY(inputs_f16, true, k->rows.round_inputs = ROUND_F16)
-APPLY(inputs_bf16, true, k->rows.round_inputs = ROUND_BF16)
+APPLY(weights_f16, has_layer(c) && c->kv_rank == 0, k->rows.round_weights = ROUND_F16)
+APPLY(weights_bf16, has_layer(c) && c->kv_rank == 0, k->rows.round_weights = ROUND_BF16)
+APPLY(inputs_f16, c->kv_rank == 0, k->rows.round_inputs = ROUND_F16)
+APPLY(inputs_bf16, c->kv_rank == 0, k->rows.round_inputs = ROUND_BF16)
 
-APPLY(input_layer_norm, has_layer(c), k->rows.input_norm = INPUT_NORM_LAYER)
-APPLY(input_rms_norm, has_layer(c), k->rows.input_norm = INPUT_NORM_RMS)
+APPLY(input_layer_norm, has_layer(c) && c->kv_rank == 0, k->rows.input_norm = INPUT_NORM_LAYER)
+APPLY(input_rms_norm, has_layer(c) && c->kv_rank == 0, k->rows.input_norm = INPUT_NORM_RMS)
+static bool has_shared(const mha_case *c)
+{
+    return c->kv_rank > 0 && c->d_rope > 0;
+}
+
+APPLY(latent_q_unnormed, c->q_rank > 0, k->rows.latent = LATENT_Q_UNNORMED)
+APPLY(latent_kv_unnormed, c->kv_rank > 0, k->rows.latent = LATENT_KV_UNNORMED)
+APPLY(latent_shared_normed, has_shared(c), k->rows.latent = LATENT_K_R_NORMED)
+APPLY(latent_shared_first, has_shared(c), k->rows.latent = LATENT_K_R_FIRST)
+APPLY(latent_not_shared, has_shared(c) && c->H > 1, k->rows.latent = LATENT_K_R_FIRST_HEAD)
+APPLY(latent_swapped, c->kv_rank > 0, k->rows.latent = LATENT_KVB_SWAPPED)
+APPLY(latent_blocks, c->kv_rank > 0 && c->H > 1, k->rows.latent = LATENT_KVB_BLOCKS)
+APPLY(latent_no_bias, has_weight(c, MHA_B_KVA), k->rows.latent = LATENT_NO_BIAS)
+
 APPLY(inputs_reversed, attends(c), k->rows.inputs_reversed = 1)
 
 APPLY(batch_as_time, mha__case_exchanges(c), k->other_reading = 1)
@@ -261,6 +276,14 @@ static const mha__variant_entry entries[] = {
     {{"packed-blocks", "a packed tensor of (q, k, v) for each head read as blocks q|k|v"}, packed_blocks},
     {{"input-layer-norm", "a layer norm of the inputs, without weights"}, input_layer_norm},
     {{"input-rms-norm", "an RMS norm of the inputs, without weights"}, input_rms_norm},
+    {{"latent-q-unnormed", "the latent of the queries not normalised"}, latent_q_unnormed},
+    {{"latent-kv-unnormed", "the latent of keys and values not normalised"}, latent_kv_unnormed},
+    {{"latent-shared-normed", "the norm over [c, k_r] instead of c"}, latent_shared_normed},
+    {{"latent-shared-first", "the outputs of W_KVA read as [k_r, c] instead of [c, k_r]"}, latent_shared_first},
+    {{"latent-not-shared", "k_r in the keys of the first head alone"}, latent_not_shared},
+    {{"latent-values-first", "the columns of a head in W_KVB read as [v, k_n] instead of [k_n, v]"}, latent_swapped},
+    {{"latent-blocks", "W_KVB read as the k_n of all heads, then their v, instead of head by head"}, latent_blocks},
+    {{"latent-bias-dropped", "b_QA and b_KVA dropped"}, latent_no_bias},
     {{"batch-as-time", "attention over the batch rows of each position: (B, T, E) read as (T, B, E)"}, batch_as_time},
     {{"sequences-joined", "the sequences of a ragged batch taken for one"}, sequences_joined},
     {{"inputs-reversed", "the inputs read from the last row to the first"}, inputs_reversed},

@@ -53,6 +53,10 @@ static bool scale_d_v(const mha_case *c, mha__knobs *k)
 {
     return scale_to(c, k, 1 / sqrt((double)c->d_v));
 }
+static bool scale_d_n(const mha_case *c, mha__knobs *k)
+{
+    return c->kv_rank > 0 && scale_to(c, k, 1 / sqrt((double)(c->d_k - c->d_rope)));
+}
 static bool scale_inverse(const mha_case *c, mha__knobs *k)
 {
     return scale_to(c, k, sqrt((double)c->d_k));
@@ -271,6 +275,7 @@ static const mha__variant_entry entries[] = {
     {{"scale-no-root", "scale 1/d_k"}, scale_no_root},
     {{"scale-d-model", "scale 1/sqrt(d_model)"}, scale_d_model},
     {{"scale-d-v", "scale 1/sqrt(d_v)"}, scale_d_v},
+    {{"scale-d-n", "scale 1/sqrt(d_n), without the shared features of latent attention"}, scale_d_n},
     {{"scale-inverse", "scale sqrt(d_k)"}, scale_inverse},
     {{"softcap-missing", "no softcap"}, softcap_missing},
     {{"softcap-after-mask", "softcap after the mask: hidden keys get -c"}, softcap_after_mask},
