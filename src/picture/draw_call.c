@@ -3,14 +3,15 @@
 
 #include "attention/pattern/pattern.h"
 #include "attention/resolved.h"
+#include "compute/thread_pool.h"
 #include "picture/head.h"
 #include "picture/walk.h"
 #include "verify/attempt.h"
 
-/* Multiply-adds of a call that is still computed exactly, in a second or two; bytes of the rows that are kept at a
- * time. */
+/* Multiply-adds of a call that is still computed exactly, in a second or two; bytes of each stage of the rows that are
+ * kept at a time, by each worker. */
 static const double few_products = 1e9;
-static const size_t row_bytes = (size_t)96 << 20;
+static const size_t row_bytes = (size_t)16 << 20;
 
 /* One layer on its way into a picture. */
 typedef struct drawing {
@@ -21,11 +22,9 @@ typedef struct drawing {
     mha_plan plan;        /* of the call as it was asked for */
     const mha__resolved *r;
     mha_view keys, values; /* (B or 1, S, h_kv, d) of the call */
-    mha_view weights[MHA_WEIGHT_COUNT];
     mha_dtype dtype;
     size_t heads[2]; /* those that are shown, from the first to before the second: all or one */
     bool keeps_scores;
-    double *row; /* three rows of S' */
 } drawing;
 
 static double products_of(const mha_layer *layer, const mha_plan *plan)
@@ -86,27 +85,30 @@ static void find_rows(drawing *d)
         d->keys = mha_view_swap(&stages[MHA_STAGE_PRESENT_KEY], 1, 2);
         d->values = mha_view_swap(&stages[MHA_STAGE_PRESENT_VALUE], 1, 2);
     }
-    static const mha_weight seen[] = {MHA_SINKS, MHA_BIAS_K, MHA_BIAS_V}; /* by attention itself */
-    const size_t ratio = d->plan.h / h_kv;
+}
+
+/* Fills in the weights that attention itself sees, cut to one head. */
+static void cut_weights(const drawing *d, size_t head, mha_view weights[MHA_WEIGHT_COUNT])
+{
+    static const mha_weight seen[] = {MHA_SINKS, MHA_BIAS_K, MHA_BIAS_V};
     for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
-        mha_view *w = &d->weights[seen[i]];
+        mha_view *w = &weights[seen[i]];
         *w = d->r->weight[seen[i]];
         if (!w->data)
             continue;
-        const size_t heads = seen[i] == MHA_SINKS ? ratio * h_kv : h_kv, of = seen[i] == MHA_SINKS ? 1 : ratio;
-        const size_t width = w->shape[0] / heads, past = (d->heads[1] - 1) / of + 1;
-        *w = mha_view_slice(w, 0, d->heads[0] / of * width, (past - d->heads[0] / of) * width);
+        const size_t heads = seen[i] == MHA_SINKS ? d->plan.h : d->plan.h_kv, width = w->shape[0] / heads;
+        *w = mha_view_slice(w, 0, head * heads / d->plan.h * width, width);
     }
 }
 
-/* A mask cut to one sequence, to the heads that are shown and to some of its queries. */
-static mha_mask cut_mask(const drawing *d, mha_mask mask, size_t b, size_t from, size_t count)
+/* A mask cut to one sequence, to one head and to some of its queries. */
+static mha_mask cut_mask(mha_mask mask, size_t b, size_t head, size_t from, size_t count)
 {
     mha_view *v = &mask.values;
     if (v->data && v->rank == 4 && v->shape[0] > 1)
         *v = mha_view_slice(v, 0, b, 1);
     if (v->data && v->rank >= 3 && v->shape[v->rank - 3] > 1)
-        *v = mha_view_slice(v, v->rank - 3, d->heads[0], d->heads[1] - d->heads[0]);
+        *v = mha_view_slice(v, v->rank - 3, head, 1);
     if (v->data && v->rank >= 2 && v->shape[v->rank - 2] > 1)
         *v = mha_view_slice(v, v->rank - 2, from, count);
     return mask;
@@ -126,23 +128,49 @@ static size_t keys_before(const drawing *d, const mha__sequence *s, size_t past)
     return reach < 1 ? 1 : (size_t)reach;
 }
 
-/* The call that gives rows [from, from + count) of a sequence's weights. Its values do not matter: one column. */
-static mha_call call_of_rows(const drawing *d, const mha__sequence *s, size_t b, size_t from, size_t count)
+enum { STAGES = 3 }; /* of each row: weights, masked scores and, where they are shown, scores */
+
+/* Rows of one sequence on their way into its heads: each head is a task, and takes its rows in order. */
+typedef struct rows_job {
+    const drawing *d;
+    mha__sequence s;
+    size_t b, first, past, most; /* the queries that are shown; how many at a time */
+    mha__head *heads;
+    int threads; /* of each task */
+    bool keeps_scores;
+    size_t workspace_bytes;
+    struct {
+        void *kept[STAGES], *workspace;
+        double *row; /* three rows of S' */
+    } *workers;
+    struct {
+        mha_status status;
+        mha_error error;
+    } *ends; /* of each head */
+} rows_job;
+
+/* The call that gives rows [from, from + count) of a head's weights, with `weights` as its memory. Its values do not
+ * matter: one column. */
+static mha_call call_of_rows(const rows_job *job, size_t head, size_t from, size_t count,
+                             mha_view weights[MHA_WEIGHT_COUNT])
 {
+    const drawing *d = job->d;
+    const mha__sequence *s = &job->s;
     const mha__resolved *r = d->r;
     mha_call call = {.path = d->plan.path == MHA_PATH_EXACT ? MHA_PATH_EXACT : MHA_PATH_BLAS,
-                     .threads = d->attempt.call.threads,
-                     .weights = d->weights,
+                     .threads = job->threads,
+                     .weights = weights,
                      .precision = r->precision,
                      .semantics = r->semantics};
-    const size_t ratio = r->plan.h / r->plan.h_kv, kv = d->heads[0] / ratio, kv_past = (d->heads[1] - 1) / ratio + 1;
+    const size_t kv = head / (r->plan.h / r->plan.h_kv), b = job->b;
     const size_t S = keys_before(d, s, from + count);
     mha_view q = mha_view_slice(&d->attempt.stages[MHA_STAGE_Q_ROT], 0, s->batch, 1);
     mha_view k = mha_view_slice(&d->keys, 0, s->batch, 1), v = mha_view_slice(&d->values, 0, s->batch, 1);
-    q = mha_view_slice(&q, 2, d->heads[0], d->heads[1] - d->heads[0]);
-    k = mha_view_slice(&k, 2, kv, kv_past - kv);
-    v = mha_view_slice(&v, 2, kv, kv_past - kv);
-    if (!d->weights[MHA_BIAS_V].data)
+    cut_weights(d, head, weights);
+    q = mha_view_slice(&q, 2, head, 1);
+    k = mha_view_slice(&k, 2, kv, 1);
+    v = mha_view_slice(&v, 2, kv, 1);
+    if (!weights[MHA_BIAS_V].data)
         v = mha_view_slice(&v, 3, 0, 1);
     call.query = mha_view_slice(&q, 1, s->q_from + from, count);
     call.key = mha_view_slice(&k, 1, s->k_from, S);
@@ -157,9 +185,9 @@ static mha_call call_of_rows(const drawing *d, const mha__sequence *s, size_t b,
     m->kv_lengths = m->kv_lengths ? m->kv_lengths + b : NULL;
     if (m->key_padding.values.data && m->key_padding.values.rank == 2 && m->key_padding.values.shape[0] > 1)
         m->key_padding.values = mha_view_slice(&m->key_padding.values, 0, b, 1);
-    m->mask = cut_mask(d, m->mask, b, from, count);
-    mha__pattern_cut(&m->pattern, b, d->heads, from, count);
-    m->alibi_slopes = m->alibi_slopes ? m->alibi_slopes + d->heads[0] : NULL;
+    m->mask = cut_mask(m->mask, b, head, from, count);
+    mha__pattern_cut(&m->pattern, b, (size_t[]){head, head + 1}, from, count);
+    m->alibi_slopes = m->alibi_slopes ? m->alibi_slopes + head : NULL;
     m->rope = (mha_rope){0};
     m->norm_eps = 0;
     m->norm = (mha_norm_rule){.kind = MHA_NORM_RMS};
@@ -170,66 +198,125 @@ static mha_call call_of_rows(const drawing *d, const mha__sequence *s, size_t b,
     return call;
 }
 
-/* Copies a row of a kept stage; NULL when it is not kept. */
-static const double *row_of(const mha_view *stage, size_t head, size_t i, double *row)
+/* Copies row i of a kept stage, of one sequence and head; NULL when it is not kept. */
+static const double *row_of(const mha_view *stage, size_t i, double *row)
 {
-    const size_t at = (head * stage->shape[2] + i) * stage->shape[3];
-    for (size_t j = 0; stage->data && j < stage->shape[3]; j++)
-        row[j] = stage->dtype == MHA_F64 ? ((const double *)stage->data)[at + j] : ((const float *)stage->data)[at + j];
+    const size_t at = i * stage->shape[3];
+    if (stage->data && stage->dtype == MHA_F64)
+        memcpy(row, (const double *)stage->data + at, stage->shape[3] * sizeof *row);
+    for (size_t j = 0; stage->data && stage->dtype == MHA_F32 && j < stage->shape[3]; j++)
+        row[j] = ((const float *)stage->data)[at + j];
     return stage->data ? row : NULL;
 }
 
-/* Computes some rows of all heads of a sequence and adds them to the heads that are shown. */
-static mha_status add_rows(drawing *d, const mha__sequence *s, size_t b, size_t from, size_t count, mha__head *heads,
-                           mha__arena *scratch, mha_error *error)
+static size_t stages_of(const rows_job *job)
 {
-    mha_call call = call_of_rows(d, s, b, from, count);
+    return job->keeps_scores ? STAGES : STAGES - 1;
+}
+
+/* Computes some rows of a head and adds them to it. */
+static mha_status add_rows(const rows_job *job, size_t index, size_t from, size_t count, int worker, mha_error *error)
+{
+    static const mha_stage kept[STAGES] = {MHA_STAGE_WEIGHTS, MHA_STAGE_MASKED, MHA_STAGE_CAPPED};
+    const size_t stages = stages_of(job);
+    const drawing *d = job->d;
+    mha_view weights[MHA_WEIGHT_COUNT] = {{0}};
+    mha_call call = call_of_rows(job, d->heads[0] + index, from, count, weights);
+    mha_keep keep[STAGES] = {{0}};
     mha_plan plan;
     TRY(mha_plan_call(NULL, &call, &plan, error));
-    mha_keep keep[] = {{.stage = MHA_STAGE_WEIGHTS}, {.stage = MHA_STAGE_MASKED}, {.stage = MHA_STAGE_CAPPED}};
-    call.keep = keep;
-    call.keep_count = heads[0].masked ? 3 : 2;
-    for (size_t i = 0; i < call.keep_count; i++) {
+    for (size_t i = 0; i < stages; i++) {
         size_t shape[4];
-        const int rank = mha_plan_stage(&plan, keep[i].stage, shape);
-        keep[i].view = mha__arena_view(scratch, d->dtype, rank, shape);
-        if (!keep[i].view.data)
-            return mha__fail(error, MHA_NO_MEMORY, "picture", "no memory for %zu rows of weights", count);
+        const int rank = mha_plan_stage(&plan, kept[i], shape);
+        keep[i] = (mha_keep){.stage = kept[i],
+                             .view = mha_view_of(job->workers[worker].kept[i], d->dtype, rank, shape)};
     }
+    call.keep = keep;
+    call.keep_count = stages;
     TRY(mha_plan_call(NULL, &call, &plan, error));
-    void *workspace = mha__arena_take(scratch, plan.workspace_bytes);
-    if (!workspace)
-        return mha__fail(error, MHA_NO_MEMORY, "picture", "no memory to compute %zu rows of weights", count);
-    TRY(mha_forward(&plan, workspace, plan.workspace_bytes, error));
-    const size_t S = s->S + plan.S_extra, seen = keep[0].view.shape[3];
+    TRY(mha_forward(&plan, job->workers[worker].workspace, job->workspace_bytes, error));
+    const size_t S = job->s.S + plan.S_extra, seen = keep[0].view.shape[3];
+    double *row = job->workers[worker].row;
     for (size_t j = seen; j < S; j++)
-        d->row[j] = 0, d->row[S + j] = -INFINITY, d->row[2 * S + j] = NAN; /* hidden: no score was computed */
-    for (size_t n = 0; n < d->heads[1] - d->heads[0]; n++)
-        for (size_t i = 0; i < count; i++) {
-            const mha__head_row row = {
-                .query = from + i,
-                .position = (double)(s->offset + (int64_t)(from + i) - d->r->first_key),
-                .keys = S,
-                .extra = plan.S_extra,
-                .seen = seen,
-                .weights = row_of(&keep[0].view, n, i, d->row),
-                .masked = row_of(&keep[1].view, n, i, d->row + S),
-                .scores = row_of(&keep[2].view, n, i, d->row + 2 * S),
-                .is_softmax = true,
-            };
-            mha__head_add(&heads[n], &row);
-        }
+        row[j] = 0, row[S + j] = -INFINITY, row[2 * S + j] = NAN; /* hidden: no score was computed */
+    for (size_t i = 0; i < count; i++) {
+        const mha__head_row one = {
+            .query = from + i,
+            .position = (double)(job->s.offset + (int64_t)(from + i) - d->r->first_key),
+            .keys = S,
+            .extra = plan.S_extra,
+            .seen = seen,
+            .weights = row_of(&keep[0].view, i, row),
+            .masked = row_of(&keep[1].view, i, row + S),
+            .scores = row_of(&keep[2].view, i, row + 2 * S),
+            .is_softmax = true,
+        };
+        mha__head_add(&job->heads[index], &one);
+    }
     return MHA_OK;
 }
 
-/* How many rows are computed at a time: up to `most` from row i on, which lie in one block of a pattern or begin
- * one. */
-static size_t rows_from(const mha_pattern *p, size_t i, size_t most)
+/* How many rows from row i on are computed at a time: they lie in one block of a pattern or begin one. */
+static size_t rows_from(const rows_job *job, size_t i)
 {
-    const size_t size = p->block_queries, rest = size > 0 ? size - i % size : 0;
-    if (size == 0)
-        return most;
-    return rest < size || most < size ? (rest < most ? rest : most) : most / size * size;
+    const size_t size = job->d->r->semantics.pattern.block_queries, most = job->most, left = job->past - i;
+    const size_t rest = size > 0 ? size - i % size : most;
+    const size_t rows = size > 0 && rest == size && most >= size ? most / size * size : rest < most ? rest : most;
+    return rows < left ? rows : left;
+}
+
+static void add_head(void *context, size_t index, int worker)
+{
+    const rows_job *job = context;
+    for (size_t i = job->first, rows; i < job->past && job->ends[index].status == MHA_OK; i += rows) {
+        rows = rows_from(job, i);
+        job->ends[index].status = add_rows(job, index, i, rows, worker, &job->ends[index].error);
+    }
+    mha__head_end(&job->heads[index]);
+}
+
+/* Takes the memory of all workers, so that no task takes any. */
+static mha_status take_memory(rows_job *job, size_t heads, size_t workers, size_t S, mha__arena *scratch,
+                              mha_error *error)
+{
+    for (size_t i = job->first; i < job->past; i += rows_from(job, i)) {
+        mha_view weights[MHA_WEIGHT_COUNT] = {{0}};
+        mha_plan plan;
+        const mha_call call = call_of_rows(job, job->d->heads[0], i, rows_from(job, i), weights);
+        TRY(mha_plan_call(NULL, &call, &plan, error));
+        job->workspace_bytes = plan.workspace_bytes > job->workspace_bytes ? plan.workspace_bytes : job->workspace_bytes;
+    }
+    const size_t bytes = job->most * S * (job->d->dtype == MHA_F64 ? sizeof(double) : sizeof(float));
+    job->ends = mha__arena_take(scratch, heads * sizeof *job->ends);
+    job->workers = mha__arena_take(scratch, workers * sizeof *job->workers);
+    bool taken = job->ends && job->workers;
+    for (size_t w = 0; w < workers && taken; w++) {
+        taken = (job->workers[w].row = mha__arena_take(scratch, 3 * S * sizeof(double))) &&
+                (job->workers[w].workspace = mha__arena_take(scratch, job->workspace_bytes));
+        for (size_t i = 0; i < stages_of(job) && taken; i++)
+            taken = (job->workers[w].kept[i] = mha__arena_take(scratch, bytes));
+    }
+    return taken ? MHA_OK
+                 : mha__fail(error, MHA_NO_MEMORY, "picture", "no memory for %zu rows of weights", job->most);
+}
+
+static mha_status add_all_rows(drawing *d, rows_job *job, size_t count, mha_error *error)
+{
+    mha__arena scratch = {.allocator = d->memory->allocator};
+    const size_t S = job->s.S + d->plan.S_extra, threads = (size_t)d->plan.threads;
+    const size_t workers = threads < count ? threads : count, rows = row_bytes / ((S + 1) * sizeof(double));
+    job->most = rows < 1 ? 1 : rows < job->past - job->first ? rows : job->past - job->first;
+    job->threads = (int)(threads / workers);
+    mha_status status = take_memory(job, count, workers, S, &scratch, error);
+    if (status == MHA_OK)
+        mha__parallel_for(count, (int)workers, add_head, job);
+    for (size_t n = 0; n < count && status == MHA_OK; n++) {
+        status = job->ends[n].status;
+        if (status != MHA_OK && error)
+            *error = job->ends[n].error;
+    }
+    mha__arena_free(&scratch);
+    return status;
 }
 
 static mha_status add_sequence(drawing *d, size_t b, size_t shown, mha_error *error)
@@ -244,18 +331,13 @@ static mha_status add_sequence(drawing *d, size_t b, size_t shown, mha_error *er
         TRY(mha__choice_cut(d->choice, s.T_q, S, &first[n], error));
         TRY(mha__head_begin(&first[n], d->memory, shown, d->keeps_scores, error));
     }
-    const size_t bytes = count * (S + 1) * sizeof(double) * 3, most = row_bytes / bytes > 0 ? row_bytes / bytes : 1;
-    const size_t past = S > 0 ? first->first_query + first->queries : 0;
-    for (size_t i = first->first_query, rows; i < past; i += rows) {
-        mha__arena scratch = {.allocator = d->memory->allocator};
-        rows = rows_from(&d->r->semantics.pattern, i, most);
-        rows = past - i < rows ? past - i : rows;
-        const mha_status status = add_rows(d, &s, b, i, rows, first, &scratch, error);
-        mha__arena_free(&scratch);
-        TRY(status);
-    }
-    for (size_t n = 0; n < count; n++)
-        mha__head_end(&first[n]);
+    rows_job job = {.d = d, .s = s, .b = b, .first = first->first_query, .past = first->first_query + first->queries,
+                    .heads = first, .keeps_scores = first->masked};
+    if (S > 0 && first->queries > 0)
+        TRY(add_all_rows(d, &job, count, error));
+    else
+        for (size_t n = 0; n < count; n++)
+            mha__head_end(&first[n]);
     d->layer->head_count += count;
     return MHA_OK;
 }
@@ -270,8 +352,7 @@ static mha_status add_sequences(drawing *d, mha_error *error)
     const size_t shown = (parts.sequences[1] - parts.sequences[0]) * (parts.heads[1] - parts.heads[0]);
     d->keeps_scores = shown * plan->T_q * (plan->S + plan->S_extra) <= MHA__SCORES;
     d->layer->heads = mha__arena_take(d->memory, shown * sizeof *d->layer->heads);
-    d->row = mha__arena_take(d->memory, 3 * (plan->S + plan->S_extra) * sizeof *d->row);
-    if (!d->layer->heads || !d->row)
+    if (!d->layer->heads)
         return mha__fail(error, MHA_NO_MEMORY, "picture", "no memory for %zu heads", shown);
     for (size_t b = parts.sequences[0]; b < parts.sequences[1]; b++)
         TRY(add_sequence(d, b, shown, error));

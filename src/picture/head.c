@@ -68,9 +68,17 @@ static void add_to_map(mha__head *head, const mha__head_row *row, size_t r)
         const size_t left = row->keys - j, past = j + (left < head->pool_columns ? left : head->pool_columns);
         size_t end = past < head->first_key + head->keys ? past : head->first_key + head->keys;
         end = end < row->seen ? end : row->seen;
-        for (; j < end; j++)
-            if (!row->masked || row->masked[j] != -INFINITY)
-                cells[c] = greater(cells[c], row->weights[j]);
+        double most = 0;
+        for (size_t k = j; k < end; k++)
+            most = greater(most, row->weights[k]);
+        /* What a softmax gives a hidden key is 0, or NaN where all are hidden: above 0 is what is seen. */
+        if (row->is_softmax && most > 0)
+            cells[c] = greater(cells[c], most);
+        else
+            for (size_t k = j; k < end; k++)
+                if (!row->masked || row->masked[k] != -INFINITY)
+                    cells[c] = greater(cells[c], row->weights[k]);
+        j = end;
     }
     if (!head->masked)
         return;
@@ -113,17 +121,46 @@ static bool sees_a_key(const mha__head_row *row)
     return false;
 }
 
+/* Sums are cut in four, which do not wait for each other. */
+enum { PARTS = 4 };
+
+static double sum_of(const double parts[PARTS])
+{
+    return (parts[0] + parts[1]) + (parts[2] + parts[3]);
+}
+
+static double sum_weights(const double *weights, size_t count)
+{
+    double parts[PARTS] = {0};
+    for (size_t j = 0; j < count; j++)
+        parts[j % PARTS] += weights[j];
+    return sum_of(parts);
+}
+
+/* The entropy in nats, and the sum of weight times distance. The logarithm of a weight is its score less one number
+ * for the whole row: one logarithm in place of many. */
+static void sum_terms(const mha__head_row *row, size_t best, double *entropy, double *distance)
+{
+    const size_t tokens = row->keys - row->extra, seen = row->seen;
+    const double largest = row->weights[best];
+    const double above = row->is_softmax && largest > 0 ? row->masked[best] - log(largest) : 0;
+    double parts[2][PARTS] = {{0}};
+    for (size_t j = 0; j < seen; j++) {
+        const double w = row->weights[j];
+        const double logarithm = w > 0 ? row->is_softmax ? row->masked[j] - above : log(w) : 0;
+        parts[0][j % PARTS] += w * logarithm;
+        parts[1][j % PARTS] += j < tokens ? w * fabs(row->position - (double)j) : 0;
+    }
+    *entropy = -sum_of(parts[0]);
+    *distance = sum_of(parts[1]);
+}
+
 static void add_to_statistics(mha__head_statistics *s, const mha__head_row *row)
 {
-    const size_t tokens = row->keys - row->extra;
-    double sum = 0, entropy = 0, distance = 0, largest = 0;
+    const size_t tokens = row->keys - row->extra, of_tokens = tokens < row->seen ? tokens : row->seen;
+    const double sum = sum_weights(row->weights, row->seen);
+    double entropy, distance;
     size_t best = 0;
-    for (size_t j = 0; j < row->seen; j++) {
-        const double w = row->weights[j];
-        sum += w;
-        if (w > largest)
-            largest = w, best = j;
-    }
     if (!isfinite(sum)) {
         s->broken++;
         return;
@@ -132,25 +169,19 @@ static void add_to_statistics(mha__head_statistics *s, const mha__head_row *row)
         s->empty++;
         return;
     }
-    /* The logarithm of a weight is its score less one number for the whole row: one logarithm in place of many. */
-    const double above = row->is_softmax && largest > 0 ? row->masked[best] - log(largest) : 0;
-    for (size_t j = 0; j < row->seen; j++) {
-        const double w = row->weights[j];
-        if (w > 0)
-            entropy -= w * (row->is_softmax ? row->masked[j] - above : log(w));
-        distance += j < tokens ? w * fabs(row->position - (double)j) : 0;
-    }
-    double of_tokens = 0;
-    for (size_t j = 0; j < tokens && j < row->seen; j++)
-        of_tokens += row->weights[j];
+    for (size_t j = 1; j < row->seen; j++)
+        best = row->weights[j] > row->weights[best] ? j : best;
+    sum_terms(row, best, &entropy, &distance);
     s->queries++;
     s->entropy += entropy / log(2);
     s->distance += distance;
     s->self += weight_at(row, row->position);
     s->previous += weight_at(row, row->position - 1);
     s->first += weight_at(row, 0);
-    s->sink += fmax(0, 1 - of_tokens);
-    s->largest += largest;
+    /* What is left of 1 within the rounding of a sum of weights is nothing. */
+    const double rest = 1 - (of_tokens == row->seen ? sum : sum_weights(row->weights, of_tokens));
+    s->sink += rest > (double)row->seen * 0x1p-52 ? rest : 0;
+    s->largest += row->weights[best];
 }
 
 void mha__head_add(mha__head *head, const mha__head_row *row)

@@ -163,6 +163,25 @@ static void a_walk_has_the_rows_of_a_cache(void **state)
     page_data_free(&page);
 }
 
+/* Heads are shared by threads, several blocks of rows each: a page has the same bytes for any number of them. */
+static void threads_change_no_byte_of_a_page(void **state)
+{
+    (void)state;
+    static const char *const threads[] = {"1", "2", "5"};
+    unsigned char *pages[3];
+    size_t count[3];
+    const char *path = scratch("threads.html");
+    for (size_t i = 0; i < 3; i++) {
+        runs(RUN("show", "--path", "blas", "--d-model", "12", "--heads", "3", "--seq", "1800", "--causal", "--threads",
+                 threads[i], "--picture", path, "--quiet"));
+        pages[i] = scratch_read(path, &count[i]);
+        assert_int_equal(count[i], count[0]);
+        assert_memory_equal(pages[i], pages[0], count[0]);
+    }
+    for (size_t i = 0; i < 3; i++)
+        free(pages[i]);
+}
+
 /* What hides keys is on the page as the case has it: the script names it (test-page). */
 static void a_walk_has_the_rules_that_hide_keys(void **state)
 {
@@ -544,6 +563,7 @@ int main(void)
         cmocka_unit_test(a_walk_says_what_it_leaves_out),
         cmocka_unit_test(a_walk_has_the_rows_of_a_cache),
         cmocka_unit_test(a_walk_has_the_rules_that_hide_keys),
+        cmocka_unit_test(threads_change_no_byte_of_a_page),
         cmocka_unit_test(forward_writes_it_too),
         cmocka_unit_test(recorded_weights_stand_beside_those_that_were_run),
         cmocka_unit_test(a_large_page_holds_them_in_levels),

@@ -88,7 +88,7 @@ static mha_status write_data(channel *c, const mha__page_data *data)
 static mha_status write_packed(mha__output *output, const mha__page_data *data, mha_error *error)
 {
     channel c = {.output = output, .error = error};
-    if (deflateInit(&c.zip, 9) != Z_OK)
+    if (deflateInit(&c.zip, 6) != Z_OK)
         return mha__fail(error, MHA_NO_MEMORY, output->path, "no memory to compress it");
     const mha_status status = write_data(&c, data);
     deflateEnd(&c.zip);
