@@ -158,7 +158,7 @@ static void a_stage_is_judged_as_well(void **state)
     assert_program_refuses(RUN("check", WEIGHTS, "--input", input, "--expected", weights), 2,
                            "--expected*expected shape*found (1, 6, 7, 7)");
     assert_program_refuses(RUN("check", WEIGHTS, "--input", input, "--expected", weights, "--stage", "wieghts"), 2,
-                           "--stage: expected one of q, k, v*lse, found \"wieghts\"");
+                           "--stage: expected one of q, k, v*lse*, found \"wieghts\"");
 }
 
 static void what_is_missing_is_named(void **state)
