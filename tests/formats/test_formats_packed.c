@@ -277,6 +277,27 @@ static void what_does_not_fit_is_listed_as_it_is(void **state)
           {"x.weight", MHA_F32, 2, {2, 2}, 0}}, 4},
         {{WORDS(8), ZEROS(2, 4), SCALES,
           {"x.g_idx", MHA_I32, 1, {63}, 0}}, 4},
+        /* of compressed-tensors: 5 outputs, 6 inputs of 8 bits, with zero points; then one thing wrong */
+#define FIVE(first) {"x.weight_packed", MHA_I32, 2, {5, 2}, 0}, {"x.weight_shape", MHA_I32, 1, {2}, first}
+#define FIVE_SCALES(rows) {"x.weight_scale", MHA_F32, 2, {rows, 1}, 0}
+        {{FIVE(5), FIVE_SCALES(5), {"x.weight_zero_point", MHA_I32, 2, {2, 1}, 0}}, 1},
+        {{FIVE(5), FIVE_SCALES(5), {"x.weight_g_idx", MHA_I32, 1, {5}, 0}}, 4},
+        {{FIVE(5), FIVE_SCALES(4)}, 3},
+        {{FIVE(4), FIVE_SCALES(5)}, 3},
+        {{FIVE(-3), FIVE_SCALES(5)}, 3},
+        {{FIVE(5), {"x.weight_scale", MHA_I32, 2, {5, 1}, 0}}, 3},
+        {{{"x.weight_packed", MHA_I32, 2, {5, 2}, 0}, {"x.weight_shape", MHA_I32, 1, {3}, 5}, FIVE_SCALES(5)}, 3},
+        {{{"x.weight_packed", MHA_I32, 2, {5, 2}, 0}, {"x.weight_shape", MHA_F32, 1, {2}, 5}, FIVE_SCALES(5)}, 3},
+        /* of NVFP4 under both names, then one thing wrong */
+#define NV(columns, blocks, all)                                                                                       \
+    {"x.weight_packed", MHA_U8, 2, {3, columns}, 0}, {"x.weight_scale", MHA_F8_E4M3, 2, {3, blocks}, 0},               \
+        {"x.weight_global_scale", MHA_F32, 1, {all}, 0}
+        {{NV(8, 1, 1)}, 1},
+        {{{"x.weight", MHA_U8, 2, {3, 8}, 0}, {"x.weight_scale", MHA_F8_E4M3, 2, {3, 1}, 0},
+          {"x.weight_scale_2", MHA_F32, 0, {0}, 0}}, 1},
+        {{NV(8, 2, 1)}, 3},
+        {{NV(9, 1, 1)}, 3},
+        {{NV(8, 1, 2)}, 3},
         /* zero points that are a packed tensor themselves belong to no other one */
         {{{"x.weight_zero_point", MHA_I8, 1, {9}, 0}, {"x.weight_zero_point_scale", MHA_F32, 0, {0}, 0},
           {"x.weight", MHA_I8, 2, {9, 6}, 0}, {"x.weight_scale", MHA_F32, 1, {9}, 0}}, 3},
