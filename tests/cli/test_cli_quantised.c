@@ -97,6 +97,9 @@ static void bytes_in_the_file_and_here_are_shown(void **state)
     assert_null(strstr(r.out, "quantised:"));
     assert_null(strstr(r.out, "in the file"));
     program_free(&r);
+    r = RUN("params", "--weights", "tests/formats/quantised/compressed.safetensors"); /* sizes of every kind */
+    assert_int_equal(r.code, 0);
+    program_free(&r);
     root = RUN_JSON(0, "forward", "--weights", q4_0, "--layer", "0", "--seq", "3", "--json");
     json_decref(root);
 }

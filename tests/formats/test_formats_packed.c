@@ -281,6 +281,8 @@ static void what_does_not_fit_is_listed_as_it_is(void **state)
 #define FIVE(first) {"x.weight_packed", MHA_I32, 2, {5, 2}, 0}, {"x.weight_shape", MHA_I32, 1, {2}, first}
 #define FIVE_SCALES(rows) {"x.weight_scale", MHA_F32, 2, {rows, 1}, 0}
         {{FIVE(5), FIVE_SCALES(5), {"x.weight_zero_point", MHA_I32, 2, {2, 1}, 0}}, 1},
+        {{{"x.weight_packed", MHA_I32, 2, {7, 1}, 0}, {"x.weight_shape", MHA_I32, 1, {2}, 7},
+          {"x.weight_scale", MHA_F32, 2, {7, 1}, 0}}, 1},
         {{FIVE(5), FIVE_SCALES(5), {"x.weight_g_idx", MHA_I32, 1, {5}, 0}}, 4},
         {{FIVE(5), FIVE_SCALES(4)}, 3},
         {{FIVE(4), FIVE_SCALES(5)}, 3},

@@ -141,7 +141,7 @@ bool mha__fit_compressed(const mha__entry *const parts[MHA_PARTS], const char *s
     packed->packing.offset = bits == 4 ? 8 : 128;
     packed->packing.grid_rows = count;
     packed->packing.block_columns = mha__group_size(in, count);
-    packed->tensor.dtype = bits == 4 ? MHA_U4 : MHA_U8;
+    packed->tensor.dtype = bits == 4 && out * in % 2 == 0 ? MHA_U4 : MHA_U8; /* U4 is a type of pairs */
     packed->tensor.rank = 2;
     packed->tensor.shape[0] = out;
     packed->tensor.shape[1] = in;

@@ -97,7 +97,7 @@ bool mha__fit_nvfp4(const mha__entry *const parts[MHA_PARTS], const char *state,
         scales->shape[1] != codes->shape[1] / 8 || all->dtype != MHA_F32 || all->elements != 1)
         return false;
     packed->tensor = *codes;
-    packed->tensor.dtype = MHA_NVFP4;
+    packed->tensor.dtype = MHA_FP4; /* which, unlike the blocks of GGUF, has any even number of elements */
     packed->tensor.shape[1] = 2 * codes->shape[1];
     return true;
 }
