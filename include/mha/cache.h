@@ -12,6 +12,11 @@ extern "C" {
  * appends its new rows, then attends to all rows. One forward at a time may use a cache. */
 typedef struct mha_cache mha_cache;
 
+/* A static cache, for cross attention: a call without queries, query (B, 0, d_q), projects the keys and values of an
+ * encoder into the cache once; later calls have keys without rows, key (B, 0, d_kin), and attend to what is there, with
+ * the bits of calls that give all keys. What counts positions then needs `offset` or `position_offset`, because a cache
+ * lets queries begin behind its rows. */
+
 typedef struct mha_cache_spec {
     size_t batch, kv_heads, d_k, d_v; /* d_v 0: no values, for latents (mha_call.absorbed) */
     size_t capacity; /* rows; a call whose new rows have no room, even after eviction, is MHA_INVALID */
