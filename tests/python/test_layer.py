@@ -206,3 +206,24 @@ def test_rotation_and_window_of_each_layer(tmp_path):
         expected = plain(x, causal=True, rope=rope, window=window, softcap=50.0, scale=1 / 16)
         np.testing.assert_array_equal(layer(x), expected)
         assert ("window" in layer.settings) == (window is not None)
+
+
+@pytest.mark.parametrize("name", ["q8_0", "q4_0"])
+def test_quantised_weights_give_the_bits_of_their_values(name):
+    """Matrices in blocks; what they hold is read as float32, and a layer of these floats computes the same."""
+    layer = mha.MultiHeadAttention(64, 2, dtype=name, d_out=5, seed=3)
+    assert layer.config["dtype"] == name
+    assert layer.totals.parameters == 3 * (64 * 64 + 64) + 64 * 5 + 5
+    floats = mha.MultiHeadAttention(64, 2, d_out=5)
+    for key, values in layer.weights.items():
+        assert values.dtype == np.float32 and not values.flags.writeable
+        floats.set(key, values)
+    x = np.random.default_rng(1).standard_normal((2, 3, 64)).astype(np.float32)
+    assert np.array_equal(layer(x), floats(x))
+    assert np.array_equal(layer.head("W_Q", 1), floats.weights["W_Q"][:, 32:])
+    layer.set("W_V", floats.weights["W_V"] * 3)
+    assert np.abs(layer.weights["W_V"] / 3 - floats.weights["W_V"]).max() < {"q8_0": 1e-2, "q4_0": 1e-1}[name]
+    with pytest.raises(ValueError, match=f"blocks of 32 for {name.upper()}"):
+        mha.MultiHeadAttention(48, 2, dtype=name)
+    with pytest.raises(TypeError, match="q8_0"):
+        layer.cache(1, 4, dtype="q8_0")

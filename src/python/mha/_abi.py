@@ -16,6 +16,7 @@ STATUS = ("ok", "invalid", "unsupported", "format", "not found", "i/o", "no memo
 DTYPES = ("F32", "F64", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL", "F8_E4M3",
           "F8_E5M2")  # the plain types that arrays have; C64 stands farther back
 F32, F64, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8_E4M3, F8_E5M2 = range(len(DTYPES))
+Q4_0, Q8_0 = len(DTYPES), len(DTYPES) + 4
 PATHS = ("auto", "fast", "blas", "exact")
 STAGES = ("q", "k", "v", "q_rot", "k_rot", "scores", "capped", "masked", "weights", "weights_mean", "heads", "output",
           "present_key", "present_value", "lse", "q_latent", "kv_latent")

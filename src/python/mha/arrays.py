@@ -19,7 +19,8 @@ CODES = {"float32": _abi.F32, "float64": _abi.F64, "float16": _abi.F16, "bfloat1
          "int32": _abi.I32, "int16": _abi.I16, "int8": _abi.I8, "uint64": _abi.U64, "uint32": _abi.U32,
          "uint16": _abi.U16, "uint8": _abi.U8, "bool": _abi.BOOL, "float8_e4m3fn": _abi.F8_E4M3,
          "float8_e5m2": _abi.F8_E5M2}
-NAMES = {code: name for name, code in CODES.items()}
+BLOCKS = {"q8_0": _abi.Q8_0, "q4_0": _abi.Q4_0}  # types of a layer's matrices alone, not of arrays
+NAMES = {code: name for name, code in {**CODES, **BLOCKS}.items()}
 # By the types of numpy itself, which takes its time to say a name.
 _NATIVE = {np.dtype(name): code for name, code in CODES.items() if name != "bfloat16" and "float8" not in name}
 FLOATS = (_abi.F64, _abi.F32, _abi.F16, _abi.BF16)
@@ -264,6 +265,13 @@ def float_type(name: str, dtype: Any, types: Sequence[int] = FLOATS) -> int:
     return CODES[text]
 
 
+def weight_type(name: str, dtype: Any) -> int:
+    """A floating type, or one of the quantised types in which a layer stores its matrices."""
+    if isinstance(dtype, str) and dtype.lower() in BLOCKS:
+        return BLOCKS[dtype.lower()]
+    return float_type(name, dtype)
+
+
 # ---------------------------------------------------------------- views
 
 
@@ -311,11 +319,15 @@ def narrowed(array: Any, dtype: int, to: int) -> Any:
 
 
 def of_memory(view: _abi.View, owner: object) -> Any:
-    """The library's own memory as an array of numpy that keeps `owner` alive; short floats widened to float32."""
+    """The library's own memory as an array of numpy that keeps `owner` alive; bfloat16 and blocks become float32."""
     shape = tuple(view.shape[:view.rank])
     count = int(np.prod(shape, dtype=object)) if shape else 1
     if count == 0 or not view.data:
         return np.empty(shape, np.float32)
+    if view.dtype in BLOCKS.values():
+        values = np.empty(shape, np.float32)
+        copy(view_of(Tensor(values, _abi.F32, wrap_numpy)), view)
+        return values
     size = np.dtype("uint16" if view.dtype == _abi.BF16 else NAMES[view.dtype]).itemsize
     last = sum((extent - 1) * stride for extent, stride in zip(shape, view.stride)) + 1
     memory: Any = (ctypes.c_char * (last * size)).from_address(view.data)

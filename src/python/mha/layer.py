@@ -35,7 +35,7 @@ class MultiHeadAttention:
     bias: all four biases; bias_kv: one learned key and value row; sinks: one learned logit per head.
     q_norm, k_norm: "none", "head", "row" or "each_head": what a norm is over, and whose its weight is; the settings
         norm_kind, norm_plus_one and norm_after_rope say which norm. norm_bias: each of them adds a bias.
-    dtype: of the weights. seed: of random weights; None: zeros.
+    dtype: of the weights; "q8_0" or "q4_0" for the matrices alone, in blocks of 32. seed: of random weights; None: zeros.
     settings: what every call of the layer takes unless it says otherwise, see mha.SETTINGS.
     """
 
@@ -50,7 +50,7 @@ class MultiHeadAttention:
             setattr(config, name, a.flag("bias", bias))
         config.bias_kv, config.sinks = a.flag("bias_kv", bias_kv), a.flag("sinks", sinks)
         config.q_norm, config.k_norm = (a.choice(n, v, _abi.NORMS) for n, v in (("q_norm", q_norm), ("k_norm", k_norm)))
-        config.norm_bias, config.dtype = a.flag("norm_bias", norm_bias), a.float_type("dtype", dtype)
+        config.norm_bias, config.dtype = a.flag("norm_bias", norm_bias), a.weight_type("dtype", dtype)
         self._begin(create("layer", lib.mha_layer_destroy, lib.mha_layer_create, ctypes.byref(config), None, None),
                     settings, "BTE")
         if seed is not None:
@@ -107,7 +107,7 @@ class MultiHeadAttention:
             become the layer's settings. Without it n_heads or d_k is needed.
         length: positions in use, on which frequencies of dynamic scaling and of longrope depend.
         orientation: "in_out" or "out_in" of the matrices in the file; "auto": that of the naming scheme.
-        dtype: of the weights; float32 when None.
+        dtype: of the weights; float32 when None. "q8_0" and "q4_0": blocks of the file stay as they are.
         """
         file, table = open_file(path), new_table()
         options, report = _abi.LoadOptions(), _abi.LoadReport()
@@ -116,7 +116,7 @@ class MultiHeadAttention:
             a.whole_number(n, v, 0) for n, v in (("n_heads", n_heads), ("kv_heads", kv_heads), ("d_k", d_k)))
         options.orientation = a.choice("orientation", orientation, _abi.ORIENTATIONS)
         if dtype is not None:
-            options.has_dtype, options.dtype = True, a.float_type("dtype", dtype)
+            options.has_dtype, options.dtype = True, a.weight_type("dtype", dtype)
         facts = _abi.ModelFacts()
         if config is not None:
             call(lib.mha_model_read_layer, path_of("config", config), options.layer, ctypes.byref(facts))
@@ -157,7 +157,7 @@ class MultiHeadAttention:
 
     @property
     def weights(self) -> dict[str, Any]:
-        """The weights by name: "W_Q", "b_Q", ...; read-only views of the layer's memory (bfloat16: float32 copies)."""
+        """The weights by name: "W_Q", "b_Q", ...; read-only views of the layer's memory (bfloat16, q8_0, q4_0: float32 copies)."""
         found = {}
         for index, name in enumerate(_abi.WEIGHTS):
             row = lib.mha_layer_weight(self.handle.address, index)
