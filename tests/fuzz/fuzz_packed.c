@@ -19,7 +19,14 @@ static const char *const names[] = {"x.weight",
                                     "x.weight.absmax",
                                     "x.weight.quant_map",
                                     "x.weight.nested_absmax",
-                                    "x.weight.nested_quant_map"};
+                                    "x.weight.nested_quant_map",
+                                    "x.weight", /* again, under a number that ends no list */
+                                    "x.weight_packed",
+                                    "x.weight_shape",
+                                    "x.weight_g_idx",
+                                    "x.weight_global_scale",
+                                    "x.weight_scale_2"};
+enum { NAMES = sizeof names / sizeof *names };
 static const struct {
     const char *name;
     size_t bytes;
@@ -40,7 +47,7 @@ static size_t put_tensors(const uint8_t **data, size_t *size, char *header, size
         if (bytes > MOST_BYTES)
             continue;
         *used += (size_t)snprintf(header + *used, room - *used, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[",
-                                  *used > 1 ? "," : "", names[at[0] % 16], types[at[1] & 7].name);
+                                  *used > 1 ? "," : "", names[at[0] % NAMES], types[at[1] & 7].name);
         for (size_t k = 0; k < rank; k++)
             *used += (size_t)snprintf(header + *used, room - *used, "%s%zu", k ? "," : "", shape[k]);
         *used += (size_t)snprintf(header + *used, room - *used, "],\"data_offsets\":[%zu,%zu]}", end, end + bytes);
