@@ -89,6 +89,45 @@ static void stretched_rotations_are_told(void **state)
     }
 }
 
+static mha_model_facts facts_of(const char *text)
+{
+    mha_model_facts facts;
+    mha_error error;
+    assert_ok(mha_model_read_config(config_file(text), &facts, &error), error);
+    return facts;
+}
+
+static void alibi_has_the_slopes_of_all_heads(void **state)
+{
+    (void)state;
+    static const double six[] = {0x1p-2, 0x1p-4, 0x1p-6, 0x1p-8, 0x1p-1, 0x1p-3};
+    mha_model_facts facts = facts_of("{\"model_type\": \"bloom\", \"hidden_size\": 24, \"n_head\": 6}");
+    assert_true(facts.alibi && facts.fused_blocks == 6 && mha_model_semantics(&facts).alibi_slopes);
+    for (size_t i = 0; i < 6; i++)
+        assert_true(facts.alibi_slopes[i] == six[i]);
+    /* scaled with the scores: d_k is 4 */
+    facts = facts_of("{\"model_type\": \"falcon\", \"hidden_size\": 24, \"num_attention_heads\": 6, \"alibi\": true}");
+    assert_true(facts.alibi && facts.alibi_slopes[4] == 0.25 && facts.fused_blocks == 1);
+    assert_int_equal(facts.rope, MHA_ROPE_NONE);
+    facts = facts_of("{\"model_type\": \"bloom\", \"hidden_size\": 1028, \"n_head\": 257}");
+    assert_false(facts.alibi);
+    assert_string_equal(facts.not_run, "ALiBi of more than 256 heads");
+}
+
+static void a_window_can_reach_both_ways(void **state)
+{
+    (void)state;
+    mha_error error;
+    mha_model_facts facts;
+    const char *path =
+        config_file("{\"model_type\": \"modernbert\", \"local_attention\": 6, \"num_hidden_layers\": 2}");
+    assert_ok(mha_model_read_layer(path, "model.layers.1.attn", &facts, &error), error);
+    const mha_semantics s = mha_model_semantics(&facts);
+    assert_true(s.window && s.window_left == 3 && s.window_right == 3 && !s.causal);
+    assert_ok(mha_model_read_layer(path, "model.layers.0.attn", &facts, &error), error);
+    assert_false(mha_model_semantics(&facts).window);
+}
+
 /* ---------------------------------------------------------------- GGUF */
 
 enum { GGUF_U32 = 4, GGUF_F32 = 6, GGUF_STRING = 8 };
@@ -308,6 +347,8 @@ int main(void)
         cmocka_unit_test(an_unknown_model_type_tells_its_heads),
         cmocka_unit_test(values_that_are_no_counts_are_named),
         cmocka_unit_test(stretched_rotations_are_told),
+        cmocka_unit_test(alibi_has_the_slopes_of_all_heads),
+        cmocka_unit_test(a_window_can_reach_both_ways),
         cmocka_unit_test(a_gguf_file_tells_its_heads),
         cmocka_unit_test(what_is_no_size_in_a_gguf_file_is_left_out),
         cmocka_unit_test(lists_end_with_nothing),
