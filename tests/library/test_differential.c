@@ -117,6 +117,16 @@ static mha_view batch_rows(const mha_view *v, size_t b)
     return mha_view_slice(v, 0, b, 1);
 }
 
+/* Whether row b of a stage differs from row `other` of the whole. A call that does not have the stage has it nowhere. */
+static bool row_differs(subject *s, const char *name, int stage, const mha_view *found, size_t b, size_t other)
+{
+    const mha_view *whole = &s->whole.stages[stage];
+    if (!whole->data && !found->data)
+        return false;
+    mha_view x = batch_rows(found, b), y = batch_rows(whole, other);
+    return differ(s, name, (mha_stage)stage, &x, &y, 0);
+}
+
 /* A row of the batch does not know its neighbours, nor its own strides: alone, in place or copied to another
  * place among others, it has the same bits. */
 static bool batch_differs(subject *s)
@@ -133,19 +143,15 @@ static bool batch_differs(subject *s)
     rerun_batch(&r, order, B);
     failed = refused(s, "permuted batch", &r, s->stages);
     for (size_t b = 0; b < B && !failed; b++)
-        for (int k = 0; k < MHA_STAGE_COUNT && !failed; k++) {
-            mha_view x = batch_rows(&r.stages[k], b), y = batch_rows(&s->whole.stages[k], order[b]);
-            failed = differ(s, "permuted batch", (mha_stage)k, &x, &y, 0);
-        }
+        for (int k = 0; k < MHA_STAGE_COUNT && !failed; k++)
+            failed = row_differs(s, "permuted batch", k, &r.stages[k], b, order[b]);
     rerun_free(&r);
     for (size_t b = 0; b < B && !failed; b++) {
         begin(s, &r);
         rerun_batch(&r, &b, 1);
         failed = refused(s, "one row of the batch", &r, s->stages);
-        for (int k = 0; k < MHA_STAGE_COUNT && !failed; k++) {
-            mha_view y = batch_rows(&s->whole.stages[k], b);
-            failed = differ(s, "one row of the batch", (mha_stage)k, &r.stages[k], &y, 0);
-        }
+        for (int k = 0; k < MHA_STAGE_COUNT && !failed; k++)
+            failed = row_differs(s, "one row of the batch", k, &r.stages[k], 0, b);
         rerun_free(&r);
     }
     return failed;
@@ -165,9 +171,11 @@ static bool heads_differ(subject *s)
     if (s->r->layer)
         return false;
     const mha_view *weights = s->r->call.weights;
-    if ((weights[MHA_Q_NORM].data && weights[MHA_Q_NORM].shape[0] != p->d_k) ||
-        (weights[MHA_K_NORM].data && weights[MHA_K_NORM].shape[0] != p->d_k))
-        return false;
+    for (int side = 0; side < 2; side++) { /* of a row, or other weights for each head */
+        const mha_view *norm = &weights[side ? MHA_K_NORM : MHA_Q_NORM];
+        if (norm->data && (norm->rank != 1 || norm->shape[0] != p->d_k))
+            return false;
+    }
     bool failed = false;
     size_t groups = p->h_kv, n = p->h / p->h_kv;
     for (size_t g = 0; g < groups && !failed; g++) {
