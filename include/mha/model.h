@@ -196,6 +196,7 @@ typedef struct mha_model_costs {
     uint64_t scores_causal; /* the same, in causal layers over the T (T + 1) / 2 visible pairs only */
     uint64_t feed_forward, heads, patches;
     uint64_t cache_elements; /* elements of keys and values in the caches of causal self-attention; 0: no such layer */
+    uint64_t latent_elements; /* the same where latents are cached instead (mha_call.absorbed); 0: no layer has them */
 } mha_model_costs;
 
 /* Computes the costs. MHA_INVALID when the operations do not fit in 64 bits; *costs is then untouched. */

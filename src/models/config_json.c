@@ -217,6 +217,7 @@ void mha__setup_free(mha__setup *setup)
 mha_config mha__values_attention(const mha__values *v)
 {
     int64_t norm = mha__values_get(v, "qk_norm");
+    const bool latent = mha__values_get(v, "rank_kv") > 0; /* whose biases are those of the latents */
     mha_norm qk_norm = norm >= MHA_NORM_HEAD && norm <= MHA_NORM_EACH_HEAD ? (mha_norm)norm : MHA_NORM_NONE;
     return (mha_config){
         .d_model = (size_t)mha__values_get(v, "d_model"),
@@ -224,7 +225,11 @@ mha_config mha__values_attention(const mha__values *v)
         .kv_heads = (size_t)mha__values_get(v, "h_kv"),
         .d_k = (size_t)mha__values_get(v, "d_k"),
         .d_v = (size_t)mha__values_get(v, "d_v"), /* 0, where unknown, means d_k */
-        .bias_q = mha__values_get(v, "bias_q"),
+        .q_rank = latent ? (size_t)mha__values_get(v, "rank_q") : 0,
+        .kv_rank = (size_t)mha__values_get(v, "rank_kv"),
+        .d_rope = latent ? (size_t)mha__values_get(v, "d_rope") : 0,
+        .bias_latent = latent && mha__values_get(v, "bias_latent"),
+        .bias_q = !latent && mha__values_get(v, "bias_q"),
         .bias_k = mha__values_get(v, "bias_k"),
         .bias_v = mha__values_get(v, "bias_v"),
         .bias_o = mha__values_get(v, "bias_o"),

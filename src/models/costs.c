@@ -27,15 +27,24 @@ static void add_layer(sum *s, const mha_model_layer *layer, uint64_t batch, uint
     pairs *= seq * seq;
     visible *= mha__visible_pairs(seq, seq, 0, layer->causal, -1, -1);
     uint64_t matrices = 0, width = c->n_heads * (c->d_k + c->d_v);
-    add(s, &matrices, c->d_q, c->n_heads, c->d_k);
-    add(s, &matrices, c->d_kin, c->kv_heads, c->d_k);
-    add(s, &matrices, c->d_vin, c->kv_heads, c->d_v);
+    if (c->kv_rank) { /* as stored: keys and values of every head are made of each latent */
+        add(s, &matrices, c->q_rank ? c->q_rank : c->d_q, c->n_heads, c->d_k);
+        add(s, &matrices, c->d_q, c->q_rank, 1);
+        add(s, &matrices, c->d_kin, c->kv_rank + c->d_rope, 1);
+        add(s, &matrices, c->kv_rank, c->n_heads, c->d_k - c->d_rope + c->d_v);
+    } else {
+        add(s, &matrices, c->d_q, c->n_heads, c->d_k);
+        add(s, &matrices, c->d_kin, c->kv_heads, c->d_k);
+        add(s, &matrices, c->d_vin, c->kv_heads, c->d_v);
+    }
     add(s, &matrices, c->d_out, c->n_heads, c->d_v);
     add(s, &costs->projections, 2 * uses, tokens, matrices);
     add(s, &costs->scores_full, 2 * uses, pairs, width);
     add(s, &costs->scores_causal, 2 * uses, visible, width);
     if (layer->causal)
         add(s, &costs->cache_elements, uses, tokens, c->kv_heads * (c->d_k + c->d_v));
+    if (layer->causal && c->kv_rank)
+        add(s, &costs->latent_elements, uses, tokens, c->kv_rank + c->d_rope);
 }
 
 mha_status mha_model_costs_of(const mha_model *model, size_t batch, size_t seq, mha_model_costs *costs,

@@ -134,6 +134,8 @@ static mha_status walk(walker *w, mha__picture_layer *layer, size_t sequence, mh
     count_numbers(w, &stages, &matrices);
     w->has_weights = stages + matrices <= MHA__WALK_NUMBERS;
     layer->no_walk = reason_against(stages);
+    if (w->r->latent.kv_rank)
+        layer->no_walk = "Latent attention has no walk: its stages are those of mha forward --trace.";
     if (layer->no_walk)
         return MHA_OK;
     const size_t past = w->sequence.S - w->sequence.T_k;

@@ -277,7 +277,7 @@ static void test_random(void **unused)
 {
     (void)unused;
     const char *trials = getenv("LATENT_TRIALS"), *first = getenv("LATENT_SEED");
-    const uint64_t from = first ? strtoull(first, NULL, 10) : 1, n = trials ? strtoull(trials, NULL, 10) : 150;
+    const uint64_t from = first ? strtoull(first, NULL, 10) : 1, n = trials ? strtoull(trials, NULL, 10) : 100;
     static drawn d;
     for (uint64_t seed = from; seed < from + n; seed++) {
         draw(&d, seed);
@@ -292,10 +292,110 @@ static void test_random(void **unused)
     }
 }
 
+/* ---------------------------------------------------------------- what has no meaning */
+
+static void test_configurations(void **unused)
+{
+    (void)unused;
+    const mha_config good = {.d_model = 16, .n_heads = 2, .d_k = 6, .d_v = 3, .d_rope = 2, .kv_rank = 4, .q_rank = 5};
+    mha_error error;
+    mha_config c = good;
+    assert_ok(mha_config_resolve(&c, &error), error);
+#define REFUSED(change, ...)                                                                                           \
+    do {                                                                                                               \
+        c = good;                                                                                                      \
+        change;                                                                                                        \
+        assert_refused(mha_config_resolve(&c, &error), MHA_INVALID, error, __VA_ARGS__);                               \
+    } while (0)
+    REFUSED(c.kv_rank = 0, "kv_rank", "q_rank");
+    REFUSED((c.kv_rank = c.q_rank = 0), "kv_rank");
+    REFUSED((c.kv_rank = c.q_rank = c.d_rope = 0, c.bias_latent = true), "bias_latent");
+    REFUSED(c.bias_q = true, "kv_rank", "bias_latent");
+    REFUSED(c.bias_k = true, "kv_rank");
+    REFUSED(c.bias_v = true, "kv_rank");
+    REFUSED(c.bias_kv = true, "kv_rank");
+    REFUSED(c.q_norm = MHA_NORM_HEAD, "kv_rank");
+    REFUSED(c.k_norm = MHA_NORM_ROW, "kv_rank");
+    REFUSED(c.kv_heads = 1, "kv_heads", "2 heads, found kv_heads 1");
+    REFUSED(c.d_vin = 7, "d_vin", "16, found 7");
+    REFUSED(c.d_rope = 6, "d_rope", "d_k 6, found 6");
+    REFUSED(c.kv_rank = (size_t)1 << 30, "kv_rank", "2147483647");
+    REFUSED(c.q_rank = (size_t)1 << 31, "q_rank", "2147483647");
+}
+
+static void test_calls(void **unused)
+{
+    (void)unused;
+    static float x[2 * 16], other[2 * 16], y[2 * 16];
+    static double partial[2 * 2 * 8];
+    mha_config config = {.d_model = 16, .n_heads = 2, .d_k = 6, .d_v = 3, .d_rope = 2, .kv_rank = 4,
+                         .bias_latent = true};
+    mha_layer *layer, *plain;
+    mha_error error;
+    mha_plan plan;
+    assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
+    config = (mha_config){.d_model = 16, .n_heads = 2};
+    assert_ok(mha_layer_create(&config, NULL, NULL, &plain, &error), error);
+    const mha_call good = {.query = mha_rows(x, 1, 2, 16), .output = mha_rows(y, 1, 2, 16)};
+    mha_call c;
+#define CALL_REFUSED(l, status, change, ...)                                                                           \
+    do {                                                                                                               \
+        c = good;                                                                                                      \
+        change;                                                                                                        \
+        assert_refused(mha_plan_call(l, &c, &plan, &error), status, error, __VA_ARGS__);                               \
+    } while (0)
+    CALL_REFUSED(plain, MHA_UNSUPPORTED, c.absorbed = true, "absorbed", "kv_rank");
+    c = (mha_call){.query = mha_heads(x, 1, 2, 2, 8), .key = mha_heads(x, 1, 2, 2, 8),
+                   .value = mha_heads(x, 1, 2, 2, 8), .absorbed = true};
+    assert_refused(mha_plan_call(NULL, &c, &plan, &error), MHA_UNSUPPORTED, error, "absorbed", "kv_rank");
+    CALL_REFUSED(layer, MHA_INVALID, (c.key = good.query, c.value = mha_rows(other, 1, 2, 16)), "value", "leave");
+    CALL_REFUSED(layer, MHA_INVALID, c.semantics.rope.kind = MHA_ROPE_HALF_SPLIT, "rope_dim", "d_rope", "first 6");
+    CALL_REFUSED(layer, MHA_INVALID,
+                 (c.semantics.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT, .dim = 4, .last = true}), "last 4");
+    CALL_REFUSED(layer, MHA_UNSUPPORTED, c.semantics.norm.unweighted = true, "norm.unweighted");
+    CALL_REFUSED(layer, MHA_UNSUPPORTED, (c.path = MHA_PATH_EXACT, c.precision = mha_precision_of(MHA_BF16)),
+                 "precision");
+    mha_keep keep = {.stage = MHA_STAGE_KV_LATENT, .view = mha_rows(other, 1, 2, 6)};
+    CALL_REFUSED(plain, MHA_UNSUPPORTED, (c.keep = &keep, c.keep_count = 1), "kv_latent", "kv_rank");
+    keep = (mha_keep){.stage = MHA_STAGE_Q_LATENT, .view = mha_rows(other, 1, 2, 6)};
+    CALL_REFUSED(layer, MHA_UNSUPPORTED, (c.keep = &keep, c.keep_count = 1), "q_latent", "q_rank");
+
+    mha_cache *stored, *latents;
+    const mha_cache_spec of_heads = {.batch = 1, .kv_heads = 2, .d_k = 6, .d_v = 3, .capacity = 4},
+                         of_latents = {.batch = 1, .kv_heads = 1, .d_k = 6, .d_v = 0, .capacity = 4};
+    assert_ok(mha_cache_create(&of_heads, NULL, &stored, &error), error);
+    assert_ok(mha_cache_create(&of_latents, NULL, &latents, &error), error);
+    CALL_REFUSED(layer, MHA_INVALID, (c.absorbed = true, c.cache = stored), "cache keys", "(1, 1, 0, 6)");
+    CALL_REFUSED(layer, MHA_INVALID, c.cache = latents, "cache keys", "(1, 2, 0, 6)");
+    mha_cache_destroy(stored), mha_cache_destroy(latents);
+
+    /* What may be: a value that is the key, a softmax that continues, with the width of the latents. */
+    c = good, c.key = c.value = good.query;
+    assert_ok(mha_plan_call(layer, &c, &plan, &error), error);
+    c = good, c.path = MHA_PATH_EXACT, c.absorbed = true;
+    c.partial = mha_view_of(partial, MHA_F64, 4, (size_t[]){1, 2, 2, 6});
+    assert_ok(mha_plan_call(layer, &c, &plan, &error), error);
+    assert_true(plan.h_kv == 1 && plan.d_k == 6 && plan.d_v == 4 && plan.scale == 1 / sqrt(6));
+
+    /* Without a rotation the bias of k_r adds one number to all scores of a query; with one it does not. */
+    assert_int_equal(mha_tensor_info_of(mha_layer_weight(layer, MHA_B_KVA)).inert_elements, 2);
+    const mha_semantics turned = {.rope = {.kind = MHA_ROPE_HALF_SPLIT, .dim = 2, .last = true}};
+    assert_ok(mha_layer_mark_inert(layer, &turned), error);
+    assert_int_equal(mha_tensor_info_of(mha_layer_weight(layer, MHA_B_KVA)).inert_elements, 0);
+
+    mha_split split = {.config = *mha_layer_config(layer), .ranks = 2, .B = 1, .T_q = 2, .T_k = 2};
+    assert_refused(mha_split_check(&split, &error), MHA_UNSUPPORTED, error, "kv_rank", "ranks");
+    split.ranks = 1;
+    assert_ok(mha_split_check(&split, &error), error);
+    mha_layer_destroy(layer), mha_layer_destroy(plain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random),
+        cmocka_unit_test(test_configurations),
+        cmocka_unit_test(test_calls),
     };
     return cmocka_run_group_tests_name("latent attention", tests, NULL, NULL);
 }

@@ -323,6 +323,30 @@ static void costs_beyond_64_bits_are_refused(void **state)
     }
 }
 
+/* 61 layers of 128 heads, d_k 128 + 64, d_v 128, latents of 1536 and 512, 7168 features: 8 tokens. */
+static void latents_are_cached_once(void **state)
+{
+    (void)state;
+    mha_params *table;
+    mha_model *model;
+    mha_error error;
+    mha_model_costs costs;
+    const mha_model_spec spec = {.preset = "deepseek-v3"};
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_ok(mha_model_create(&spec, table, &model, &error), error);
+    assert_ok(mha_model_costs_of(model, 1, 8, &costs, &error), error);
+    assert_int_equal(costs.cache_elements, 61 * 8 * 128 * (192 + 128));
+    assert_int_equal(costs.latent_elements, 61 * 8 * (512 + 64));
+    const uint64_t matrices = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * (128 + 128) + 128 * 128 * 7168;
+    assert_int_equal(costs.projections, 2 * 61 * 8 * matrices);
+    mha_model_layer layer;
+    assert_true(mha_model_layer_at(model, 0, &layer));
+    assert_int_equal(layer.config.kv_rank, 512);
+    assert_int_equal(layer.config.q_rank, 1536);
+    mha_model_destroy(model);
+    mha_params_destroy(table);
+}
+
 static void facts_become_semantics(void **state)
 {
     (void)state;
@@ -343,6 +367,7 @@ static void facts_become_semantics(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(latents_are_cached_once),
         cmocka_unit_test(facts_become_semantics),
         cmocka_unit_test(an_unknown_model_type_tells_its_heads),
         cmocka_unit_test(values_that_are_no_counts_are_named),

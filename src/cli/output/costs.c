@@ -66,6 +66,11 @@ void model_costs_print(const arguments *args, const model_costs *costs)
     if (c.cache_elements)
         printf("  key/value cache: %s in F32, %s in F16\n", bytes_text(f32, c.cache_elements * 4),
                bytes_text(f16, c.cache_elements * 2));
+    if (c.latent_elements)
+        printf("  the same as latents, absorbed: %s in F32, %s in F16, %.1f times less: one row [norm(c), k_r]\n"
+               "  of each token is kept, not the keys and values of every head\n",
+               bytes_text(f32, c.latent_elements * 4), bytes_text(f16, c.latent_elements * 2),
+               (double)c.cache_elements / (double)c.latent_elements);
     if (plan.workspace_bytes)
         printf("  workspace of one attention layer: %s (path %s, %d threads)\n", bytes_text(f32, plan.workspace_bytes),
                mha_path_name(plan.path), plan.threads);
@@ -84,5 +89,10 @@ void model_costs_json(const arguments *args, const model_costs *costs, json_t *r
     json_object_set_new(root, "kv_cache",
                         json_pack("{so so so}", "elements", json_count(c.cache_elements), "bytes_f32",
                                   json_count(c.cache_elements * 4), "bytes_f16", json_count(c.cache_elements * 2)));
+    if (c.latent_elements)
+        json_object_set_new(root, "kv_cache_latent",
+                            json_pack("{so so so}", "elements", json_count(c.latent_elements), "bytes_f32",
+                                      json_count(c.latent_elements * 4), "bytes_f16",
+                                      json_count(c.latent_elements * 2)));
     json_object_set_new(root, "layer_workspace_bytes", json_count(costs->layer.workspace_bytes));
 }

@@ -242,7 +242,8 @@ class ModelLayer(Struct):
 
 class ModelCosts(Struct):
     c_name = "mha_model_costs"
-    _fields_ = _each("projections scores_full scores_causal feed_forward heads patches cache_elements", c.c_uint64)
+    _fields_ = _each("projections scores_full scores_causal feed_forward heads patches cache_elements latent_elements",
+                     c.c_uint64)
 
 
 class Assumption(Struct):

@@ -20,6 +20,7 @@ from .semantics import Rope, Semantics
 from .shapes import Rows, run
 
 _SIZES = ("d_model", "n_heads", "kv_heads", "d_k", "d_v", "d_q", "d_kin", "d_vin", "d_out")
+_LATENTS = ("q_rank", "kv_rank", "d_rope")
 _FLAGS = ("bias_q", "bias_k", "bias_v", "bias_o", "bias_kv", "sinks", "norm_bias")
 
 
@@ -35,6 +36,8 @@ class MultiHeadAttention:
     bias: all four biases; bias_kv: one learned key and value row; sinks: one learned logit per head.
     q_norm, k_norm: "none", "head", "row" or "each_head": what a norm is over, and whose its weight is; the settings
         norm_kind, norm_plus_one and norm_after_rope say which norm. norm_bias: each of them adds a bias.
+    kv_rank: > 0: multi-head latent attention (DeepSeek-V2): keys and values are made of a latent of this width, and
+        d_rope features of a key are one row for all heads; q_rank > 0: queries, too. bias: of latents and output.
     dtype: of the weights; "q8_0" or "q4_0" for the matrices alone, in blocks of 32. seed: of random weights; None: zeros.
     settings: what every call of the layer takes unless it says otherwise, see mha.SETTINGS.
     """
@@ -42,12 +45,17 @@ class MultiHeadAttention:
     def __init__(self, d_model: int, n_heads: int, *, kv_heads: int = 0, d_k: int = 0, d_v: int = 0, d_q: int = 0,
                  d_kin: int = 0, d_vin: int = 0, d_out: int = 0, bias: bool = True, bias_kv: bool = False,
                  sinks: bool = False, q_norm: str = "none", k_norm: str = "none", norm_bias: bool = False,
-                 dtype: Any = "float32", seed: Optional[int] = 0, **settings: Any) -> None:
+                 q_rank: int = 0, kv_rank: int = 0, d_rope: int = 0, dtype: Any = "float32", seed: Optional[int] = 0,
+                 **settings: Any) -> None:
         config = _abi.Config()
+        for name, value in zip(_LATENTS, (q_rank, kv_rank, d_rope)):
+            setattr(config, name, a.whole_number(name, value, 0))
+        latent = config.kv_rank > 0
         for name, value in zip(_SIZES, (d_model, n_heads, kv_heads, d_k, d_v, d_q, d_kin, d_vin, d_out)):
             setattr(config, name, a.whole_number(name, value, 1 if name in ("d_model", "n_heads") else 0))
         for name in _FLAGS[:4]:
-            setattr(config, name, a.flag("bias", bias))
+            setattr(config, name, a.flag("bias", bias) and (not latent or name == "bias_o"))
+        config.bias_latent = latent and bias
         config.bias_kv, config.sinks = a.flag("bias_kv", bias_kv), a.flag("sinks", sinks)
         config.q_norm, config.k_norm = (a.choice(n, v, _abi.NORMS) for n, v in (("q_norm", q_norm), ("k_norm", k_norm)))
         config.norm_bias, config.dtype = a.flag("norm_bias", norm_bias), a.weight_type("dtype", dtype)
@@ -61,7 +69,7 @@ class MultiHeadAttention:
         self._lock, self._written, self._lean = threading.Lock(), False, Lean()
         self._calls: list[None] = []  # one for each call under way
         config = lib.mha_layer_config(handle.address).contents
-        self.config = {name: getattr(config, name) for name in _SIZES + _FLAGS}
+        self.config = {name: getattr(config, name) for name in _SIZES + _FLAGS + _LATENTS + ("bias_latent",)}
         self.config.update(q_norm=_abi.NORMS[config.q_norm], k_norm=_abi.NORMS[config.k_norm],
                            dtype=a.NAMES[config.dtype])
 
@@ -197,14 +205,17 @@ class MultiHeadAttention:
 
     # ---------------------------------------------------------------- calls
 
-    def cache(self, batch: int, capacity: int, *, window: int = 0, dtype: Any = "float32") -> Cache:
-        """An empty key/value cache for calls of this layer."""
+    def cache(self, batch: int, capacity: int, *, window: int = 0, dtype: Any = "float32",
+              absorbed: bool = False) -> Cache:
+        """An empty key/value cache for calls of this layer; absorbed: of latents, for calls that are."""
         c = self.config
+        if a.flag("absorbed", absorbed):
+            return Cache(batch, 1, c["kv_rank"] + c["d_rope"], capacity, d_v=0, window=window, dtype=dtype)
         return Cache(batch, c["kv_heads"], c["d_k"], capacity, d_v=c["d_v"], window=window, dtype=dtype)
 
     def request(self, query: a.Array, key: Optional[a.Array], value: Optional[a.Array], settings: dict[str, Any], *,
                 layout: Optional[str] = None, cache: Optional[Cache] = None, path: str = "auto",
-                threads: int = 0, past: int = 0) -> tuple[Rows, Request]:
+                threads: int = 0, past: int = 0, absorbed: bool = False) -> tuple[Rows, Request]:
         """A call of the layer that is not run yet. past: rows of a cache that is given to it later."""
         c = self.config
         if layout is None:
@@ -212,16 +223,20 @@ class MultiHeadAttention:
         rows = Rows(query, key, value, layout, c["d_out"])
         semantics = Semantics(rows.sizes(c["n_heads"], len(cache) if cache is not None else past),
                               {**self.settings, **settings})
-        return rows, Request(rows.inputs, semantics, path=path, threads=threads, cache=cache, layer=self.handle)
+        request = Request(rows.inputs, semantics, path=path, threads=threads, cache=cache, layer=self.handle)
+        request.struct.absorbed = a.flag("absorbed", absorbed)
+        return rows, request
 
     def __call__(self, query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
                  layout: Optional[str] = None, keep: Sequence[str] = (), cache: Optional[Cache] = None,
-                 path: str = "auto", threads: int = 0, out_dtype: Any = None, **settings: Any) -> Any:
+                 path: str = "auto", threads: int = 0, out_dtype: Any = None, absorbed: bool = False,
+                 **settings: Any) -> Any:
         """The layer's output, of query's kind; with `keep` also mha.Trace with the named stages.
 
         query: (B, T_q, d_q), key: (B, T_k, d_kin), value: (B, T_k, d_vin); key is query and value is key when None.
         layout: "BTE", "TBE" or "TE", which has no batch; the layer's own when None.
         cache: keys and values of earlier calls, to which those of this call are appended.
+        absorbed: a layer with kv_rank attends to its latents: the same output, and a cache that is many times smaller.
         path, threads, out_dtype: as in scaled_dot_product_attention. settings: see mha.SETTINGS.
         """
         plain = type(keep) is tuple and not keep and out_dtype is None
@@ -239,7 +254,7 @@ class MultiHeadAttention:
                 v = key if value is None else value
                 if plain:
                     how: tuple[Any, ...] = (layout, self.layout, path, threads, key is None, value is None,
-                                            cache is None)
+                                            cache is None, absorbed)
                     if self.settings:
                         how += (len(self.settings), *self.settings, *self.settings.values())
                     if settings:
@@ -248,7 +263,7 @@ class MultiHeadAttention:
                     if result is not None:
                         return result
                 rows, request = self.request(query, key, value, settings, layout=layout, cache=cache, path=path,
-                                             threads=threads)
+                                             threads=threads, absorbed=absorbed)
                 result = run(rows, request, return_stages=keep, out_dtype=out_dtype)
                 if plain and (cache is None or "offset" not in settings and "offset" not in self.settings):
                     self._lean.keep(request, query, key, v, None, how, result)

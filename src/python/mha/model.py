@@ -39,6 +39,7 @@ class Costs(NamedTuple):
     heads: int
     patches: int
     cache_elements: int
+    latent_elements: int
 
 
 class Model:
