@@ -46,9 +46,14 @@ static void draw(drawn *d, uint64_t seed)
                          .kv_rank = 1 + below(40), .q_rank = below(2) * (1 + below(24)), .bias_latent = below(2),
                          .bias_o = below(2), .sinks = below(4) == 0, .dtype = types[below(5)]};
     config.d_rope = below(4) ? 2 * below((config.d_k + 1) / 2) : 0;
+    const bool blocks = below(8) == 0; /* of 32 inputs of each matrix */
+    if (blocks) {
+        config.dtype = below(2) ? MHA_Q8_0 : MHA_Q4_0;
+        config.d_model = config.kv_rank = 32, config.n_heads = 4, config.d_v = 8, config.q_rank = config.q_rank ? 32 : 0;
+    }
     d->cross = below(4) == 0;
     if (d->cross)
-        config.d_kin = config.d_vin = 5 + below(20);
+        config.d_kin = config.d_vin = blocks ? 32 : 5 + below(20);
     mha_error error;
     assert_ok(mha_layer_create(&config, NULL, NULL, &d->layer, &error), error);
     mha_layer_init(d->layer, seed);
