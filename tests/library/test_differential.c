@@ -117,7 +117,7 @@ static mha_view batch_rows(const mha_view *v, size_t b)
     return mha_view_slice(v, 0, b, 1);
 }
 
-/* Whether row b of a stage differs from row `other` of the whole. A call that does not have the stage has it nowhere. */
+/* Whether row b of a stage differs from row `other` of the whole. A stage that the call lacks is nowhere. */
 static bool row_differs(subject *s, const char *name, int stage, const mha_view *found, size_t b, size_t other)
 {
     const mha_view *whole = &s->whole.stages[stage];
