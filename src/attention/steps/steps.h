@@ -25,11 +25,11 @@ typedef struct mha__projection {
     size_t heads;
     const mha_view *y;
 } mha__projection;
-/* Computes n projections, at most MHA_PACKED_OUTPUTS, neighbours of equal rows together. `made` gets the results. */
-void mha__project_all(const mha__resolved *r, const mha__projection *projections, size_t n, mha_view *made,
+/* Computes `count` projections, at most MHA_PACKED_OUTPUTS, neighbours of equal rows together. `made` gets the results. */
+void mha__project_all(const mha__resolved *r, const mha__projection *projections, size_t count, mha_view *made,
                       float *scratch);
-/* The weights, widened into `room` if they are not floats. */
-const float *mha__weight_as_floats(const mha_view *W, float *room, int threads);
+/* The weights, in `widened` if they are not floats. */
+const float *mha__weight_as_floats(const mha_view *W, float *widened, int threads);
 size_t mha__project_scratch(const mha__resolved *r);
 bool mha__project_uses_blas(const mha__resolved *r);
 
