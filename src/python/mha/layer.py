@@ -38,7 +38,8 @@ class MultiHeadAttention:
         norm_kind, norm_plus_one and norm_after_rope say which norm. norm_bias: each of them adds a bias.
     kv_rank: > 0: multi-head latent attention (DeepSeek-V2): keys and values are made of a latent of this width, and
         d_rope features of a key are one row for all heads; q_rank > 0: queries, too. bias: of latents and output.
-    dtype: of the weights; "q8_0" or "q4_0" for the matrices alone, in blocks of 32. seed: of random weights; None: zeros.
+    dtype: of the weights; "q8_0" or "q4_0" for the matrices alone, in blocks of 32.
+    seed: of random weights; None: zeros.
     settings: what every call of the layer takes unless it says otherwise, see mha.SETTINGS.
     """
 
@@ -165,7 +166,8 @@ class MultiHeadAttention:
 
     @property
     def weights(self) -> dict[str, Any]:
-        """The weights by name: "W_Q", "b_Q", ...; read-only views of the layer's memory (bfloat16, q8_0, q4_0: float32 copies)."""
+        """The weights by name: "W_Q", "b_Q", ...; read-only views of the layer's memory (bfloat16, q8_0 and q4_0: float32
+        copies)."""
         found = {}
         for index, name in enumerate(_abi.WEIGHTS):
             row = lib.mha_layer_weight(self.handle.address, index)
