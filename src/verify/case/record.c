@@ -133,10 +133,11 @@ static mha_view input(const mha_case *c, case_tensor tensor, size_t T, size_t he
 
 mha_call mha_case_call(const mha_case *c)
 {
+    const mha_view value = input(c, CASE_VALUE, c->T_k, c->H_kv, c->E_v), none = {0};
     return (mha_call){
         .query = input(c, CASE_QUERY, c->T_q, c->H, c->E_q),
         .key = input(c, CASE_KEY, c->T_k, c->H_kv, c->E_k),
-        .value = c->kv_rank ? (mha_view){0} : input(c, CASE_VALUE, c->T_k, c->H_kv, c->E_v),
+        .value = c->kv_rank ? none : value,
         .absorbed = c->absorbed,
         .semantics = c->semantics,
         .weights = c->kind == CASE_SDPA ? c->weights[CASE_RECORDED] : NULL,
