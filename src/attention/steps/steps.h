@@ -25,7 +25,7 @@ typedef struct mha__projection {
     size_t heads;
     const mha_view *y;
 } mha__projection;
-/* Computes `count` projections, at most MHA_PACKED_OUTPUTS, neighbours of equal rows together. `made` gets the results. */
+/* Computes projections, at most MHA_PACKED_OUTPUTS, neighbours of equal rows together. `made` gets the results. */
 void mha__project_all(const mha__resolved *r, const mha__projection *projections, size_t count, mha_view *made,
                       float *scratch);
 /* The weights, in `widened` if they are not floats. */
