@@ -256,7 +256,7 @@ def main():
     here = os.path.dirname(os.path.abspath(__file__))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--libraries", metavar="FOLDER", help="where make put the shared objects")
-    parser.add_argument("--redraw", action="store_true", help="measure nothing: draw the plot of the report that is there")
+    parser.add_argument("--redraw", action="store_true", help="measure nothing: draw the plot of the report again")
     parser.add_argument("--out", default=os.path.join(here, "ACCURACY.md"))
     options = parser.parse_args()
     plotted = os.path.splitext(options.out)[0] + ".svg"

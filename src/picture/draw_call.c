@@ -284,7 +284,8 @@ static mha_status take_memory(rows_job *job, size_t heads, size_t workers, size_
         mha_plan plan;
         const mha_call call = call_of_rows(job, job->d->heads[0], i, rows_from(job, i), weights);
         TRY(mha_plan_call(NULL, &call, &plan, error));
-        job->workspace_bytes = plan.workspace_bytes > job->workspace_bytes ? plan.workspace_bytes : job->workspace_bytes;
+        if (plan.workspace_bytes > job->workspace_bytes)
+            job->workspace_bytes = plan.workspace_bytes;
     }
     const size_t bytes = job->most * S * (job->d->dtype == MHA_F64 ? sizeof(double) : sizeof(float));
     job->ends = mha__arena_take(scratch, heads * sizeof *job->ends);

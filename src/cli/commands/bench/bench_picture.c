@@ -75,7 +75,7 @@ static mha_status draw(const bench *b, mha__drawing *d, const char *path, mha_er
         if (n > 0)
             mha__draw_roofline(&d->markup, roofs, b->n_limits, points, n, "Roofline, measured in this run",
                                "Bytes are those that have to move at least: inputs, weights, cache and mask read once, "
-                               "the output written once. Above a slope: caches. Filled: the fast path; hollow: another.",
+                               "the output written once. Above a slope: caches. Filled: the fast path.",
                                &allocator);
         mha__draw_bars(&d->markup, bars, b->n_rows, 100, d->title, d->height - mha__bars_height(b->n_rows));
         status = mha__drawing_close(d);
