@@ -2,6 +2,7 @@
 #ifndef MHA_ATTENTION_H
 #define MHA_ATTENTION_H
 
+#include "mha/bias.h"
 #include "mha/cache.h"
 #include "mha/layer.h"
 #include "mha/mask.h"
@@ -88,8 +89,8 @@ typedef struct mha_semantics {
     int64_t offset;                 /* of all batch rows */
     const int64_t *position_offset; /* (B): of each batch row, instead of `offset`; NULL: not given */
     /* The keys of the call are a part of a longer sequence, of which key_offset keys come before (see mha_merge):
-     * causal, window, ALiBi and implied positions of a rotation count from the beginning of the sequence, and so does
-     * kv_lengths, which may then be longer than the part. Masks and key padding are those of the part:
+     * causal, window, ALiBi, bias and implied positions of a rotation count from the beginning of the sequence, and so
+     * does kv_lengths, which may then be longer than the part. Masks and key padding are those of the part:
      * mha_view_slice cuts them. The queries keep their positions; with a cache their offset must be given. */
     bool has_key_offset; /* needed for key_offset 0, the first part */
     int64_t key_offset;
@@ -113,6 +114,7 @@ typedef struct mha_semantics {
     mha_pattern pattern; /* segments, query padding, lists of keys, masks by block: see mask.h */
     /* (h): adds -slope[h] * (p - position of the key) (Press et al. 2022); mha_alibi_slopes has theirs */
     const double *alibi_slopes;
+    mha_bias bias; /* adds MHA_BIAS_TABLE[mha_bias_row(p, position of the key), h] */
 
     mha_rope rope;   /* without a kind its other fields must be zero */
     double norm_eps; /* of q/k norm; 0: 1e-6 */
@@ -148,7 +150,7 @@ typedef enum mha_stage {
     MHA_STAGE_K_ROT,         /* (B, T_k, h_kv*d_k) */
     MHA_STAGE_SCORES,        /* (B, h, T_q, S')      scale * Q K^T, of hidden keys too */
     MHA_STAGE_CAPPED,        /* (B, h, T_q, S')      after softcap */
-    MHA_STAGE_MASKED,        /* (B, h, T_q, S')      hidden keys -inf, additive masks and ALiBi added */
+    MHA_STAGE_MASKED,        /* (B, h, T_q, S')      hidden keys -inf, additive masks, ALiBi and bias added */
     MHA_STAGE_WEIGHTS,       /* (B, h, T_q, S')      after softmax */
     MHA_STAGE_WEIGHTS_MEAN,  /* (B, T_q, S')         mean of the weights over the heads */
     MHA_STAGE_HEADS,         /* (B, T_q, h*d_v)      the heads side by side, before W_O */

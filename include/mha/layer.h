@@ -35,6 +35,7 @@ typedef struct mha_config {
     bool sinks;      /* one learned logit per query head in the softmax denominator */
     mha_norm q_norm, k_norm;
     bool norm_bias;  /* each q/k norm adds a bias of the shape of its weight (Phi, Persimmon) */
+    size_t bias_rows; /* rows n of the table of a relative position bias (mha/bias.h), at most 65,536; 0: no table */
     mha_dtype dtype; /* of the weights: F32, F64, F16 or BF16; Q8_0 or Q4_0 for the matrices, the others are then F32 */
 
     /* Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1). kv_rank > 0: keys and values come from
@@ -70,6 +71,7 @@ typedef enum mha_weight {
     MHA_K_NORM, /* (d_k), (h_kv*d_k), or (h_kv, d_k) */
     MHA_Q_NORM_BIAS, /* as MHA_Q_NORM */
     MHA_K_NORM_BIAS, /* as MHA_K_NORM */
+    MHA_BIAS_TABLE,  /* (n, h), the table of a relative position bias (mha/bias.h) */
     MHA_W_QA,     /* (d_q, q_rank), from here on latent attention: the layer's W_Q reads what these make of x_q */
     MHA_B_QA,     /* (q_rank) */
     MHA_QA_NORM,  /* (q_rank) */
@@ -106,17 +108,17 @@ MHA_API mha_params *mha_layer_params(const mha_layer *layer); /* the table that 
 /* The row of a weight in the table; NULL when the layer has no such weight. */
 MHA_API mha_tensor *mha_layer_weight(const mha_layer *layer, mha_weight weight);
 /* The part of a weight that belongs to one head, as a strided view: columns of W_Q, W_K, W_V and their biases, rows
- * of W_O, one element of sinks, a row of the norms of each head. `head` counts query heads for W_Q, b_Q, W_O,
- * W_KVB, sinks and q_norm, key/value heads for W_K, b_K, W_V, b_V, bias_k, bias_v and k_norm. No data where the layer
- * has no such weight or head, where all heads share the weight (b_O, the other norms), or where rows of a quantised W_O
- * begin inside a block. */
+ * of W_O, one element of sinks, a column of bias_table, a row of the norms of each head. `head` counts query heads for
+ * W_Q, b_Q, W_O, W_KVB, sinks, bias_table and q_norm, key/value heads for W_K, b_K, W_V, b_V, bias_k, bias_v and
+ * k_norm. No data where the layer has no such weight or head, where all heads share the weight (b_O, the other norms),
+ * or where rows of a quantised W_O begin inside a block. */
 MHA_API mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head);
 
 /* Fills all weights with uniform random values: matrices within sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio
- * 2010), biases within 1 / sqrt(rows of their matrix), bias_k and bias_v with the variance of Xavier-normal, sinks in
- * [-1, 1), norms in [0.5, 1.5), their biases in [-0.5, 0.5). No bias is 0 and no norm 1 throughout, so that an
- * implementation which drops one gives another output. Element e of a weight depends on (seed, weight, e) alone and is
- * the same on every machine. */
+ * 2010), biases within 1 / sqrt(rows of their matrix), bias_k and bias_v with the variance of Xavier-normal, sinks and
+ * bias_table in [-1, 1), norms in [0.5, 1.5), their biases in [-0.5, 0.5). No bias is 0 and no norm 1 throughout, so
+ * that an implementation which drops one gives another output. Element e of a weight depends on (seed, weight, e) alone
+ * and is the same on every machine. */
 MHA_API void mha_layer_init(mha_layer *layer, uint64_t seed);
 /* Copies `from` (a floating dtype or a quantised one that is decoded, shape of the weight) into a weight. A quantised
  * weight takes blocks of its own type as they are when they run down the columns, too (stride[0] = 1); other numbers

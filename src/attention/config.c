@@ -26,6 +26,7 @@ static const struct {
     [MHA_K_NORM] = {"k_norm", "(d_k), (h_kv*d_k) or (h_kv, d_k)"},
     [MHA_Q_NORM_BIAS] = {"q_norm_bias", "(d_k), (h*d_k) or (h, d_k)"},
     [MHA_K_NORM_BIAS] = {"k_norm_bias", "(d_k), (h_kv*d_k) or (h_kv, d_k)"},
+    [MHA_BIAS_TABLE] = {"bias_table", "(n, h)"},
     [MHA_W_QA] = {"W_QA", "(d_q, q_rank)"},
     [MHA_B_QA] = {"b_QA", "(q_rank)"},
     [MHA_QA_NORM] = {"qa_norm", "(q_rank)"},
@@ -94,6 +95,7 @@ int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape
     case MHA_K_NORM: rank = norm_vector(shape, c->k_norm, c->kv_heads, c->d_k); break;
     case MHA_Q_NORM_BIAS: rank = c->norm_bias ? norm_vector(shape, c->q_norm, c->n_heads, c->d_k) : 0; break;
     case MHA_K_NORM_BIAS: rank = c->norm_bias ? norm_vector(shape, c->k_norm, c->kv_heads, c->d_k) : 0; break;
+    case MHA_BIAS_TABLE: rank = matrix(shape, c->bias_rows > 0, c->bias_rows, c->n_heads); break;
     default: break;
     }
     if (rank > 0 && symbol)
@@ -222,6 +224,9 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
         return mha__fail(error, MHA_INVALID, "norm", "unknown kind of q/k norm");
     if (c.norm_bias && !c.q_norm && !c.k_norm)
         return mha__fail(error, MHA_INVALID, "norm_bias", "has no effect without q_norm or k_norm, which are not set");
+    if (c.bias_rows > 65536)
+        return mha__fail(error, MHA_INVALID, "bias_rows", "expected a table of at most 65536 rows, found %zu",
+                         c.bias_rows);
     mha_status status = check_widths(&c, error);
     if (status == MHA_OK)
         status = check_latent(&c, error);

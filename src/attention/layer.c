@@ -19,10 +19,11 @@ struct mha_layer {
     bool owns_table;
 };
 
-/* Whether a weight multiplies rows: norms of each head have two dimensions as well. */
+/* Whether a weight multiplies rows: norms of each head and bias_table have two dimensions as well. */
 static bool is_matrix(mha_weight w, int rank)
 {
-    return rank == 2 && w != MHA_Q_NORM && w != MHA_K_NORM && w != MHA_Q_NORM_BIAS && w != MHA_K_NORM_BIAS;
+    return rank == 2 && w != MHA_Q_NORM && w != MHA_K_NORM && w != MHA_Q_NORM_BIAS && w != MHA_K_NORM_BIAS &&
+           w != MHA_BIAS_TABLE;
 }
 
 static mha_status add_weight(mha_layer *layer, mha_weight w, const char *prefix, mha_error *error)
@@ -125,6 +126,7 @@ mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head)
     case MHA_Q_NORM_BIAS: heads = c->q_norm == MHA_NORM_EACH_HEAD ? heads : 0, width = 1; break;
     case MHA_K_NORM:
     case MHA_K_NORM_BIAS: heads = c->k_norm == MHA_NORM_EACH_HEAD ? c->kv_heads : 0, width = 1; break;
+    case MHA_BIAS_TABLE: axis = 1, width = 1; break;
     default: return (mha_view){0};
     }
     if (!tensor || head >= heads)
@@ -182,7 +184,7 @@ static void renew(mha_layer *layer, int w)
         }
 }
 
-/* Whether rows are multiplied by the weight: norms of each head are matrices, too, but multiply feature by feature. */
+/* Whether rows are multiplied by the weight: norms of each head and bias_table are matrices, too. */
 static bool is_multiplied(const mha_layer *layer, int w)
 {
     return layer->weight[w] && is_matrix((mha_weight)w, mha_tensor_info_of(layer->weight[w]).rank);
@@ -331,7 +333,7 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
     mha__shape_text(expected, sizeof expected, to.shape, to.rank);
     mha__shape_text(found, sizeof found, from->shape, from->rank);
     return mha__fail(error, status, name, "expected shape %s of a floating type%s, found %s of %s", expected,
-                     to.rank == 2 ? ", input dimension first (nn.Linear has it last)" : "", found,
+                     is_multiplied(layer, (int)weight) ? ", input dimension first (nn.Linear has it last)" : "", found,
                      mha_dtype_name(from->dtype));
 }
 

@@ -133,7 +133,8 @@ static mha_status resolve_own_weights(mha__resolved *r, const mha_view *weights,
     r->norm[1] = mha__norm_of_weight(&weights[MHA_K_NORM], p->h_kv, p->d_k);
     const mha_config every = {.n_heads = p->h, .kv_heads = p->h_kv, .d_k = p->d_k, .d_v = p->d_v, .bias_q = true,
                               .bias_k = true, .bias_v = true, .bias_kv = true, .sinks = true,
-                              .q_norm = r->norm[0], .k_norm = r->norm[1], .norm_bias = true};
+                              .q_norm = r->norm[0], .k_norm = r->norm[1], .norm_bias = true,
+                              .bias_rows = weights[MHA_BIAS_TABLE].shape[0] ? weights[MHA_BIAS_TABLE].shape[0] : 1};
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const char *name = mha_weight_name((mha_weight)w);
         const mha_view *view = &weights[w];

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "attention/pattern/pattern.h"
+#include "attention/steps/bias.h"
 #include "attention/validate.h"
 
 static const int64_t far = INT64_MAX / 4; /* positions, windows and their sums stay representable */
@@ -11,6 +12,8 @@ static const int64_t far = INT64_MAX / 4; /* positions, windows and their sums s
 mha_status mha__validate_switches(const mha_semantics *s, mha_error *error)
 {
     const mha_rope *r = &s->rope;
+    const mha_bias *bias = &s->bias;
+    const bool buckets = bias->rule == MHA_BIAS_RULE_BUCKETS, grid = bias->rule == MHA_BIAS_RULE_GRID;
     const bool window = s->window, rope = r->kind != MHA_ROPE_NONE, ragged = s->cu_seqlens_q != NULL;
     const struct {
         const char *name, *needs;
@@ -29,6 +32,11 @@ mha_status mha__validate_switches(const mha_semantics *s, mha_error *error)
         {"rope.k_positions", "rope.kind", r->k_positions.data != NULL, rope},
         {"rope.cos_table", "rope.kind", r->cos_table.data != NULL, rope},
         {"rope.sin_table", "rope.kind", r->sin_table.data != NULL, rope},
+        {"bias.one_way", "bias.rule buckets", bias->one_way, buckets},
+        {"bias.max_distance", "bias.rule buckets", bias->max_distance != 0, buckets},
+        {"bias.height", "bias.rule grid", bias->height != 0, grid},
+        {"bias.width", "bias.rule grid", bias->width != 0, grid},
+        {"bias.class_token", "bias.rule grid", bias->class_token, grid},
         {"n_sequences", "cu_seqlens_q", s->n_sequences != 0, ragged},
         {"cu_seqlens_k", "cu_seqlens_q", s->cu_seqlens_k != NULL, ragged},
     };
@@ -314,5 +322,6 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
     TRY(check_mask("mask", &s->mask, full, 4, true, error));
     TRY(check_mask("key_padding", &s->key_padding, padding, 2, false, error));
     TRY(mha__pattern_validate(r, error));
+    TRY(mha__bias_check(r, error));
     return check_rope(r, error);
 }

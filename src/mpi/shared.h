@@ -55,7 +55,7 @@ typedef struct mha__mpi_call {
     mha_keep keep[3];
     void *workspace;
     mha_view heads; /* (B, rows, h, d_v): what this rank's rows have attended to, once a scheme has run */
-    mha_view weights[MHA_WEIGHT_COUNT]; /* for calls without a layer: sinks, bias_k, bias_v of the heads of the share */
+    mha_view weights[MHA_WEIGHT_COUNT]; /* for calls without a layer: what is not a projection, of the share's heads */
     void *state;                        /* of the scheme */
 } mha__mpi_call;
 

@@ -184,14 +184,14 @@ static mha_status place(mha__mpi_call *c, mha_semantics *s, mha_error *error)
 static mha_view weight_beside(const mha__mpi_call *c, mha_weight weight)
 {
     const mha_config *config = &c->split.config;
-    const bool sinks = weight == MHA_SINKS;
-    const mha_range part = sinks ? c->share.heads : c->share.kv_heads;
-    const size_t width = sinks ? 1 : weight == MHA_BIAS_K ? config->d_k : config->d_v;
+    const bool by_query_head = weight == MHA_SINKS || weight == MHA_BIAS_TABLE;
+    const mha_range part = by_query_head ? c->share.heads : c->share.kv_heads;
+    const size_t width = by_query_head ? 1 : weight == MHA_BIAS_K ? config->d_k : config->d_v;
     const mha_tensor *tensor = c->l->own ? mha_layer_weight(c->l->own, weight) : NULL;
     mha_view whole = c->given->weights ? c->given->weights[weight] : (mha_view){0};
     if (tensor)
         whole = mha_tensor_view(tensor);
-    return whole.data ? mha_view_slice(&whole, 0, part.from * width, part.count * width) : whole;
+    return whole.data ? mha_view_slice(&whole, whole.rank - 1, part.from * width, part.count * width) : whole;
 }
 
 mha_status mha__mpi_prepare_rows(mha__mpi_call *c, mha_error *error)
@@ -221,7 +221,7 @@ mha_status mha__mpi_prepare_rows(mha__mpi_call *c, mha_error *error)
     TRY(mha_plan_call(c->l->own, &c->ends, &c->plan, error));
     c->workspace = mha__mpi_take(c, c->plan.workspace_bytes, 1, &status, error);
     for (int w = MHA_W_Q; w < MHA_WEIGHT_COUNT; w++)
-        if (w == MHA_SINKS || w == MHA_BIAS_K || w == MHA_BIAS_V)
+        if (w == MHA_SINKS || w == MHA_BIAS_TABLE || w == MHA_BIAS_K || w == MHA_BIAS_V)
             c->weights[w] = weight_beside(c, (mha_weight)w);
     return status;
 }

@@ -25,6 +25,8 @@ static uint64_t digest_of(const mha__mpi_call *c)
                              s->keys_only, s->causal, s->prefix, s->window, s->window_left,
                              s->window_right, s->window_keep, s->chunk, s->rope.last,
                              s->kv_lengths != NULL, s->key_padding.kind, s->has_padding_fill, s->mask.kind,
+                             s->bias.rule, s->bias.one_way, (int64_t)s->bias.max_distance, (int64_t)s->bias.height,
+                             (int64_t)s->bias.width, s->bias.class_token,
                              s->alibi_slopes != NULL, s->rope.kind, (int64_t)s->rope.dim, s->zero_row,
                              s->softmax_plus_one, s->empty_rows, s->hidden_values, s->norm.kind, s->norm.plus_one,
                              s->norm.after_rope, s->norm.unweighted, s->query_scale.every, s->query_scale.first,

@@ -90,14 +90,16 @@ static void find_rows(drawing *d)
 /* Fills in the weights that attention itself sees, cut to one head. */
 static void cut_weights(const drawing *d, size_t head, mha_view weights[MHA_WEIGHT_COUNT])
 {
-    static const mha_weight seen[] = {MHA_SINKS, MHA_BIAS_K, MHA_BIAS_V};
+    static const mha_weight seen[] = {MHA_SINKS, MHA_BIAS_TABLE, MHA_BIAS_K, MHA_BIAS_V};
     for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
         mha_view *w = &weights[seen[i]];
         *w = d->r->weight[seen[i]];
         if (!w->data)
             continue;
-        const size_t heads = seen[i] == MHA_SINKS ? d->plan.h : d->plan.h_kv, width = w->shape[0] / heads;
-        *w = mha_view_slice(w, 0, head * heads / d->plan.h * width, width);
+        const bool by_query_head = seen[i] == MHA_SINKS || seen[i] == MHA_BIAS_TABLE;
+        const int last = w->rank - 1;
+        const size_t heads = by_query_head ? d->plan.h : d->plan.h_kv, width = w->shape[last] / heads;
+        *w = mha_view_slice(w, last, head * heads / d->plan.h * width, width);
     }
 }
 

@@ -39,6 +39,7 @@ static mha_config everything(void)
                                     .d_out = 19,
                                     .bias_kv = true,
                                     .sinks = true,
+                                    .bias_rows = 24,
                                     .q_norm = MHA_NORM_ROW,
                                     .k_norm = MHA_NORM_EACH_HEAD,
                                     .norm_bias = true});
@@ -196,6 +197,7 @@ static void every_weight_has_the_shape_of_the_equation(void **state)
         {MHA_BIAS_V, "bias_v", 1, {14}}, {MHA_SINKS, "sinks", 1, {6}},  {MHA_Q_NORM, "q_norm", 1, {30}},
         {MHA_K_NORM, "k_norm", 2, {2, 5}}, {MHA_Q_NORM_BIAS, "q_norm_bias", 1, {30}},
         {MHA_K_NORM_BIAS, "k_norm_bias", 2, {2, 5}},
+        {MHA_BIAS_TABLE, "bias_table", 2, {24, 6}},
     };
     size_t elements = 0;
     const size_t count = sizeof expected / sizeof *expected;
@@ -326,6 +328,7 @@ static void expect_slices(mha_layer *layer)
         case MHA_W_V: case MHA_B_V: case MHA_BIAS_V: heads = c->kv_heads, width = c->d_v; break;
         case MHA_W_O: heads = c->n_heads, width = c->d_v; break;
         case MHA_W_KVB: heads = c->n_heads, width = c->d_k - c->d_rope + c->d_v; break;
+        case MHA_BIAS_TABLE:
         case MHA_SINKS: heads = c->n_heads, width = 1; break;
         case MHA_K_NORM: case MHA_K_NORM_BIAS: heads = c->kv_heads, width = 1; break;
         default: break;
@@ -395,7 +398,7 @@ static void expect_uniform(mha_layer *layer)
                 /* 1 / sqrt(rows of W), the rows as everything() and latents() have them */
                 [MHA_B_Q] = 0.30152f, [MHA_B_K] = 0.27736f, [MHA_B_V] = 0.24254f,
                 [MHA_B_O] = 0.15431f, [MHA_BIAS_K] = 2,     [MHA_BIAS_V] = 2,
-                [MHA_SINKS] = 1,      [MHA_Q_NORM] = 0.5f,  [MHA_K_NORM] = 0.5f,
+                [MHA_SINKS] = 1,      [MHA_BIAS_TABLE] = 1, [MHA_Q_NORM] = 0.5f,  [MHA_K_NORM] = 0.5f,
                 [MHA_Q_NORM_BIAS] = 0.5f, [MHA_K_NORM_BIAS] = 0.5f,
                 [MHA_B_QA] = 0.30152f, [MHA_B_KVA] = 0.27736f, [MHA_QA_NORM] = 0.5f, [MHA_KVA_NORM] = 0.5f};
             const bool norm = w == MHA_Q_NORM || w == MHA_K_NORM || w == MHA_QA_NORM || w == MHA_KVA_NORM;

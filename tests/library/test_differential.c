@@ -191,6 +191,8 @@ static bool heads_differ(subject *s)
         static const mha_weight per_group[] = {MHA_B_Q, MHA_B_K, MHA_B_V, MHA_BIAS_K, MHA_BIAS_V, MHA_SINKS};
         for (size_t i = 0; i < sizeof per_group / sizeof *per_group; i++)
             own[per_group[i]] = group_of(&own[per_group[i]], groups, g);
+        if (own[MHA_BIAS_TABLE].data)
+            own[MHA_BIAS_TABLE] = mha_view_slice(&own[MHA_BIAS_TABLE], 1, g * n, n);
         if (c->semantics.alibi_slopes)
             c->semantics.alibi_slopes += g * n;
         mha_view *const by_head[] = {&c->semantics.mask.values, &c->semantics.pattern.key_lists,

@@ -69,6 +69,8 @@ void trial_text(const trial *t, char *words, size_t size)
          s->pattern.block_keys)
     FLAG(t->pattern_ones, " pattern ones %x", t->pattern_ones)
     FLAG(t->alibi, " alibi")
+    FLAG(s->bias.rule, " bias %d%s rows %zu, %zu, %zu x %zu + %d", (int)s->bias.rule, s->bias.one_way ? " one way" : "",
+         c->bias_rows, s->bias.max_distance, s->bias.height, s->bias.width, s->bias.class_token)
     FLAG(s->rope.kind, " rope %d dim %zu%s base %g times %g positions %d%d tables %d frequencies %d", (int)s->rope.kind,
          s->rope.dim, s->rope.last ? " last" : "", s->rope.base, s->rope.attention_factor, t->rope_positions,
          t->rope_key_positions, t->rope_tables, t->rope_frequencies)
@@ -191,6 +193,26 @@ static void draw_pattern(trial *t)
     p->block_queries = 1 + word(x) % 9, p->block_keys = 1 + word(x) % 9;
 }
 
+/* A relative position bias; a grid where all positions are cells of one. */
+static void draw_bias(uint64_t seed, trial *t)
+{
+    uint64_t state = seed * 0x9e3779b97f4a7c15u + 5, *x = &state;
+    mha_bias *bias = &t->semantics.bias;
+    const size_t past = t->use_cache ? t->past : 0, positions = past + (t->T_q > t->T_k ? t->T_q : t->T_k);
+    if (!one_in(x, 4))
+        return;
+    if (t->semantics.has_offset || t->offset_each || t->semantics.has_key_offset || one_in(x, 2)) {
+        static const size_t rows[] = {4, 5, 8, 32}, farthest[] = {0, 8, 40};
+        t->config.bias_rows = pick(x, rows, 4);
+        *bias = (mha_bias){.rule = MHA_BIAS_RULE_BUCKETS, .one_way = one_in(x, 2)};
+        bias->max_distance = t->config.bias_rows < 16 ? pick(x, farthest, 3) : 0;
+        return;
+    }
+    *bias = (mha_bias){.rule = MHA_BIAS_RULE_GRID, .width = 1 + word(x) % 9, .class_token = one_in(x, 2)};
+    bias->height = (positions + bias->width - 1) / bias->width;
+    t->config.bias_rows = (2 * bias->height - 1) * (2 * bias->width - 1) + (bias->class_token ? 3 : 0);
+}
+
 trial trial_draw(uint64_t seed)
 {
     static const size_t lengths[] = {1, 1, 2, 3, 5, 7, 9, 16, 17, 33, 65};
@@ -233,6 +255,7 @@ trial trial_draw(uint64_t seed)
     }
     t.semantics.keys_only = one_in(x, 8);
     draw_pattern(&t);
+    draw_bias(seed, &t);
     return t;
 }
 
@@ -272,6 +295,7 @@ SIMPLER(no_query_padding, t->semantics.pattern.query_padding.kind = MHA_MASK_NON
 SIMPLER(no_block_mask, t->semantics.pattern = (mha_pattern){.query_padding = t->semantics.pattern.query_padding})
 SIMPLER(no_pattern_ones, t->pattern_ones = 0)
 SIMPLER(no_alibi, t->alibi = false)
+SIMPLER(no_table, t->semantics.bias = (mha_bias){0}; t->config.bias_rows = 0)
 SIMPLER(no_rope, t->semantics.rope.kind = MHA_ROPE_NONE)
 SIMPLER(no_tables, t->rope_tables = 0; t->rope_frequencies = false)
 SIMPLER(no_positions, t->rope_positions = t->rope_key_positions = false)
@@ -290,7 +314,8 @@ trial trial_shrink(const trial *t, trial_failure fails)
         fewer_rows,  half_queries, half_keys,   no_past,    fewer_heads, narrow_k,     narrow_v,  narrow_in,
         no_biases,   no_bias_kv,   no_sinks,    no_norm,    no_query_scale,
         plain_weights, plain_inputs, no_scale, no_softcap,
-        no_blocks,   no_causal,   no_window,    no_offset,   no_lengths, no_padding,  no_mask,      no_alibi,  no_rope,
+        no_blocks,   no_causal,   no_window,    no_offset,   no_lengths, no_padding,  no_mask,      no_alibi,
+        no_table,    no_rope,
         no_tables,   no_positions, no_part,     no_extra,   no_rules,    no_poison,    plain_layout, small_numbers,
         no_segments, no_lists,    no_query_padding, no_block_mask, no_pattern_ones};
     trial smallest = *t;

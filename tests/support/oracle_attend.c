@@ -89,6 +89,11 @@ static bool visible(const run *r, size_t b, size_t head, size_t i, size_t j, num
     }
     if (s->alibi_slopes)
         sum -= s->alibi_slopes[head] * (p - at), size += fabs(s->alibi_slopes[head] * (p - at));
+    if (s->bias.rule) {
+        const mha_view *table = &r->weights[MHA_BIAS_TABLE];
+        const double bias = oracle_get(table, oracle_bias_row(&s->bias, table->shape[0], p, at), head, 0, 0);
+        sum += bias, size += fabs(bias);
+    }
     *add = (number){sum, 4 * r->u * size};
     return seen;
 }

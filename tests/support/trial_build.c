@@ -152,6 +152,15 @@ static mha_view norm_view(rig *r, mha_weight weight, double centre)
     return mha_view_of(flat.data, flat.dtype, rank, shape);
 }
 
+/* The table of a relative position bias; other numbers are those that they are without one. */
+static void fill_table(rig *r, const mha_view *table)
+{
+    const uint64_t random = r->random;
+    r->random ^= 0x5851f42d4c957f2du;
+    fill_uniform(r, table, -2, 2);
+    r->random = random;
+}
+
 static void build_weights(rig *r)
 {
     const mha_config *c = &r->t.config;
@@ -166,6 +175,10 @@ static void build_weights(rig *r)
     if (c->bias_kv) {
         w[MHA_BIAS_K] = weight_view(r, c->kv_heads * c->d_k, -1, 1);
         w[MHA_BIAS_V] = weight_view(r, c->kv_heads * c->d_v, -1, 1);
+    }
+    if (c->bias_rows) {
+        w[MHA_BIAS_TABLE] = dense(r, r->t.seed % 2 ? MHA_F32 : MHA_F64, 2, (size_t[]){c->bias_rows, c->n_heads});
+        fill_table(r, &w[MHA_BIAS_TABLE]);
     }
     if (c->sinks)
         w[MHA_SINKS] = weight_view(r, c->n_heads, -2, 2);
@@ -191,7 +204,10 @@ static void build_layer(rig *r)
         const mha_view *v = &r->weights[w];
         double bound = v->rank == 2 ? sqrt(6.0 / (double)(v->shape[0] + v->shape[1])) : 0.5;
         bool norm = w == MHA_Q_NORM || w == MHA_K_NORM;
-        fill_uniform(r, v, norm ? 0.5 : -bound, norm ? 1.5 : bound);
+        if (w == MHA_BIAS_TABLE)
+            fill_table(r, v);
+        else
+            fill_uniform(r, v, norm ? 0.5 : -bound, norm ? 1.5 : bound);
     }
     if (r->t.seed % 2 == 0) /* the fast path projects by packed weights, or by BLAS */
         assert_ok(mha_layer_pack(r->layer, &error), error);

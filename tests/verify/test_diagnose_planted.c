@@ -144,6 +144,7 @@ static void test_mistakes_in_the_call(void **state)
 {
     (void)state;
     find_all(mistake_of_call_at);
+    find_all(mistake_of_bias_at);
 }
 
 static void test_mistakes_in_the_pattern(void **state)

@@ -95,6 +95,13 @@ bool mha__exact_visible(const mha__resolved *r, const mha__sequence *s, size_t b
         return false;
     if (sem->alibi_slopes)
         *added -= sem->alibi_slopes[head] * (double)(p - key);
+    if (sem->bias.rule != MHA_BIAS_RULE_NONE) {
+        const mha_view *table = &r->weight[MHA_BIAS_TABLE];
+        const double bias = mha_view_get(table, (size_t[]){mha_bias_row(&sem->bias, table->shape[0], p, key), head});
+        if (bias == -INFINITY)
+            return false;
+        *added += bias;
+    }
     const struct {
         const mha_mask *mask;
         int rank;

@@ -1,16 +1,36 @@
 /* softmax(Q K^T * scale) V, head by head: key block by key block on the fast path, else whole rows of scores. */
+#include "attention/steps/bias.h"
 #include "attention/steps/steps.h"
+
+/* The table of a relative position bias as floats, then what the path needs. */
+typedef struct memory {
+    float *strips;
+    char *rest;
+} memory;
+
+static size_t lay_out(const mha__resolved *r, char *base, size_t rest, memory *m)
+{
+    mha__workspace arena = {base, 0};
+    m->strips = mha__workspace_take(&arena, mha__bias_floats(r), sizeof(float));
+    m->rest = mha__workspace_take(&arena, rest, 1);
+    return arena.used;
+}
 
 void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
                  char *scratch)
 {
+    memory m;
+    (void)lay_out(r, scratch, 0, &m);
+    mha__bias_prepare(r, m.strips);
     if (r->plan.path == MHA_PATH_FAST)
-        mha__attend_flash(r, Q, K, V, heads, scratch);
+        mha__attend_flash(r, Q, K, V, heads, m.strips, m.rest);
     else
-        mha__attend_dense(r, Q, K, V, heads, scratch);
+        mha__attend_dense(r, Q, K, V, heads, m.strips, m.rest);
 }
 
 size_t mha__attend_scratch(const mha__resolved *r)
 {
-    return r->plan.path == MHA_PATH_FAST ? mha__attend_flash_scratch(r) : mha__attend_dense_scratch(r);
+    memory unused;
+    return lay_out(r, NULL, r->plan.path == MHA_PATH_FAST ? mha__attend_flash_scratch(r) : mha__attend_dense_scratch(r),
+                   &unused);
 }

@@ -15,6 +15,7 @@ enum { QUERY_ROWS = 64 };
 typedef struct attention {
     const mha__resolved *r;
     const mha_view *Q, *K, *V, *heads;
+    const float *strips; /* of a relative position bias */
     char *scratch;
     size_t scratch_bytes, blocks, groups, heads_per_group;
 } attention;
@@ -226,7 +227,7 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
     mha__interval keys = mha__visible_interval(r, k->s, k->b, query);
     size_t seen = keys.to - keys.from;
     if (mha__visible_has_terms(r)) {
-        (void)mha__visible_terms(r, k->s, k->b, k->head, query, keys, m->terms);
+        (void)mha__visible_terms(r, a->strips, k->s, k->b, k->head, query, keys, m->terms);
         for (size_t j = keys.from; j < keys.to; j++) {
             const float term = m->terms[j - keys.from];
             row[j] = term == -INFINITY ? -INFINITY : row[j] + term;
@@ -277,7 +278,7 @@ static void add_non_finite(const attention *a, const query_block *k, const scrat
     mha__interval keys = mha__visible_interval(r, k->s, k->b, query);
     bool terms = mha__visible_has_terms(r);
     if (terms)
-        (void)mha__visible_terms(r, k->s, k->b, k->head, query, keys, m->terms);
+        (void)mha__visible_terms(r, a->strips, k->s, k->b, k->head, query, keys, m->terms);
     for (size_t j = keys.from; j < keys.to; j++) {
         const float *v = mha__row(a->V, k->s->batch, k->s->k_from + j, k->g);
         if (terms && m->terms[j - keys.from] == -INFINITY)
@@ -372,13 +373,13 @@ static void task(void *context, size_t number, int worker)
 }
 
 void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
-                       const mha_view *heads, char *scratch_memory)
+                       const mha_view *heads, const float *strips, char *scratch_memory)
 {
     bool together = mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN);
     memory m;
     lay_out_all(r, scratch_memory, &m);
     const mha_view keys = for_blas(K, m.K, r->plan.threads), values = for_blas(V, m.V, r->plan.threads);
-    attention a = {.r = r, .Q = Q, .K = &keys, .V = &values, .heads = heads,
+    attention a = {.r = r, .Q = Q, .K = &keys, .V = &values, .heads = heads, .strips = strips,
                    .scratch = m.workers, .scratch_bytes = m.worker_bytes,
                    .blocks = (r->plan.T_q + QUERY_ROWS - 1) / QUERY_ROWS,
                    .groups = together ? 1 : r->plan.h, .heads_per_group = together ? r->plan.h : 1};

@@ -13,6 +13,7 @@
 typedef struct attention {
     const mha__resolved *r;
     const mha_view *Q, *K, *V, *heads;
+    const float *strips; /* of a relative position bias */
     size_t group;              /* query heads for each key/value head */
     size_t block_rows, blocks; /* of one key/value head of a sequence */
     int threads;               /* as many as are worth waking */
@@ -154,7 +155,7 @@ static const float *terms(void *context, size_t row, size_t key, size_t n, float
     if (there)
         return there;
     if (!t->alike || t->held.from != keys.from || t->held.to != keys.to)
-        t->any = mha__visible_terms(t->a->r, &t->s, t->b, head, query, keys, room);
+        t->any = mha__visible_terms(t->a->r, t->a->strips, &t->s, t->b, head, query, keys, room);
     t->held = keys;
     return t->any ? room : NULL;
 }
@@ -340,11 +341,11 @@ static void join_block(void *context, size_t task, int number)
 }
 
 void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
-                       const mha_view *heads, char *scratch)
+                       const mha_view *heads, const float *strips, char *scratch)
 {
     if (mha__attend_flash_uses_blas(r))
-        mha__attend_dense(r, Q, K, V, heads, scratch);
-    attention a = {.Q = Q, .K = K, .V = V, .heads = heads};
+        mha__attend_dense(r, Q, K, V, heads, strips, scratch);
+    attention a = {.Q = Q, .K = K, .V = V, .heads = heads, .strips = strips};
     lay_out(r, scratch, &a);
     fill_extras(&a);
     if (mha__visible_has_masks(r))

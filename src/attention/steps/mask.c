@@ -1,12 +1,12 @@
-/* Which keys a query sees: causal, window, chunk and lengths leave an interval, inside which padding, mask and ALiBi
- * give a term for each key, a pattern hides some, and a window hides those between the ones that it keeps and its own.
- * A hidden key is left out of the softmax; no large negative number stands for it. */
+/* Which keys a query sees: causal, window, chunk and lengths leave an interval, inside which padding, mask, ALiBi and a
+ * bias by position give a term for each key, a pattern hides some, and a window hides those between the ones that it
+ * keeps and its own. A hidden key is left out of the softmax; no large negative number stands for it. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "attention/pattern/pattern.h"
-#include "attention/steps/mask.h"
+#include "attention/steps/bias.h"
 #include "compute/kernels/kernels.h"
 
 static int64_t at_most(int64_t a, int64_t b)
@@ -64,6 +64,11 @@ bool mha__visible_moves(const mha__resolved *r)
     return sem->causal || sem->window || sem->chunk > 0 || sem->pattern.query_padding.kind != MHA_MASK_NONE;
 }
 
+static bool has_bias(const mha__resolved *r)
+{
+    return r->semantics.bias.rule != MHA_BIAS_RULE_NONE;
+}
+
 bool mha__visible_has_masks(const mha__resolved *r)
 {
     const mha_semantics *sem = &r->semantics;
@@ -73,7 +78,7 @@ bool mha__visible_has_masks(const mha__resolved *r)
 
 bool mha__visible_has_terms(const mha__resolved *r)
 {
-    return mha__visible_has_masks(r) || r->semantics.alibi_slopes || keeps(r);
+    return mha__visible_has_masks(r) || r->semantics.alibi_slopes || has_bias(r) || keeps(r);
 }
 
 /* One row of a mask, broadcast: where it begins, its stride, the number of keys that it reaches. */
@@ -102,18 +107,21 @@ static float clamp(double x)
     return x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : (float)x;
 }
 
-/* An element of an additive mask as a float: -inf and NaN as they are, and a finite double stays finite. */
+float mha__term(double x)
+{
+    return isfinite(x) ? clamp(x) : (float)x;
+}
+
+/* An element of an additive mask as a float. */
 static float additive(const mask_row *row, size_t j)
 {
     ptrdiff_t at = (ptrdiff_t)j * row->step;
     if (row->dtype == MHA_F32)
         return ((const float *)row->values)[at];
-    double x = ((const double *)row->values)[at];
-    return isfinite(x) ? clamp(x) : (float)x;
+    return mha__term(((const double *)row->values)[at]);
 }
 
-/* The sum of two terms. A hidden key stays hidden whatever is added. */
-static float both(float a, float b)
+float mha__terms_sum(float a, float b)
 {
     if (a == -INFINITY || b == -INFINITY)
         return -INFINITY;
@@ -143,7 +151,7 @@ static bool apply_mask(const mha_mask *mask, const size_t *index, int full_rank,
                               : is_flagged(mask, &row, j)     ? flagged
                                                               : 0;
             any |= add != 0;
-            terms[i] = both(terms[i], add);
+            terms[i] = mha__terms_sum(terms[i], add);
         }
     }
     for (size_t i = reached; i < n; i++)
@@ -176,7 +184,7 @@ static void add_to_trimmer(mha__trimmer *t, const mha_mask *mask, int full_rank,
 mha__trimmer mha__visible_trimmer(const mha__resolved *r)
 {
     const mha_semantics *sem = &r->semantics;
-    mha__trimmer t = {.adds = sem->alibi_slopes || keeps(r), .alike = true, .kernels = r->kernels};
+    mha__trimmer t = {.adds = sem->alibi_slopes || has_bias(r) || keeps(r), .alike = true, .kernels = r->kernels};
     add_to_trimmer(&t, &sem->key_padding, 2, r->plan.S, sem->has_padding_fill);
     add_to_trimmer(&t, &sem->mask, 4, r->plan.S, false);
     if (mha__pattern_hides_keys(&sem->pattern)) {
@@ -215,7 +223,8 @@ bool mha__visible_trim(const mha__trimmer *t, size_t b, size_t head, size_t quer
 bool mha__visible_terms_alike(const mha__resolved *r)
 {
     const mha_mask *mask = &r->semantics.mask;
-    bool alike = !r->semantics.alibi_slopes && !keeps(r) && !mha__pattern_hides_keys(&r->semantics.pattern);
+    bool alike = !r->semantics.alibi_slopes && !has_bias(r) && !keeps(r) &&
+                 !mha__pattern_hides_keys(&r->semantics.pattern);
     if (mask->kind == MHA_MASK_NONE)
         return alike;
     for (int k = 2; k <= 3 && k <= mask->values.rank; k++) /* queries, heads */
@@ -245,17 +254,19 @@ static bool hide(float *terms, mha__interval keys, int64_t from, int64_t to)
     return from < to;
 }
 
-bool mha__visible_terms(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,
-                        mha__interval keys, float *terms)
+bool mha__visible_terms(const mha__resolved *r, const float *strips, const mha__sequence *s, size_t b, size_t head,
+                        size_t i, mha__interval keys, float *terms)
 {
     const mha_semantics *sem = &r->semantics;
     const size_t n = keys.to - keys.from;
-    bool any = sem->alibi_slopes != NULL;
-    if (any)
+    bool any = sem->alibi_slopes || has_bias(r);
+    if (sem->alibi_slopes)
         slope_down(sem->alibi_slopes[head], (double)(s->offset + (int64_t)i - r->first_key - (int64_t)keys.from), n,
                    terms);
-    else
+    else if (!any)
         memset(terms, 0, n * sizeof *terms);
+    if (has_bias(r))
+        mha__bias_terms(r, strips, s, head, i, keys, sem->alibi_slopes != NULL, terms);
     if (sem->key_padding.kind != MHA_MASK_NONE)
         any |= apply_mask(&sem->key_padding, (const size_t[2]){b, 0}, 2, s->S,
                           sem->has_padding_fill ? clamp(sem->padding_fill) : -INFINITY, keys, terms);
@@ -271,7 +282,7 @@ const float *mha__visible_terms_in_place(const mha__resolved *r, size_t b, size_
 {
     const mha_semantics *sem = &r->semantics;
     if (sem->mask.kind != MHA_MASK_ADDITIVE || sem->mask.values.dtype != MHA_F32 || sem->alibi_slopes ||
-        sem->key_padding.kind != MHA_MASK_NONE || keeps(r) || mha__pattern_hides_keys(&sem->pattern))
+        sem->key_padding.kind != MHA_MASK_NONE || has_bias(r) || keeps(r) || mha__pattern_hides_keys(&sem->pattern))
         return NULL;
     mask_row row = row_of(&sem->mask, (const size_t[4]){b, head, i, 0}, 4, r->plan.S);
     return row.step == 1 && keys.to <= row.reach ? (const float *)row.values + keys.from : NULL;
@@ -281,7 +292,7 @@ float mha__sink(const mha__resolved *r, size_t head)
 {
     const mha_view *sinks = &r->weight[MHA_SINKS];
     const double sink = sinks->data ? mha_view_get(sinks, &head) : -INFINITY;
-    return isfinite(sink) ? clamp(sink) : (float)sink;
+    return mha__term(sink);
 }
 
 void mha_alibi_slopes(size_t n_heads, double *slopes)

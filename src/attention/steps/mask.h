@@ -15,7 +15,7 @@ mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence 
 /* Whether queries of a sequence may have different intervals. */
 bool mha__visible_moves(const mha__resolved *r);
 
-/* Whether the call has a mask, padding, a pattern that hides keys, or ALiBi. */
+/* Whether the call has a mask, padding, a pattern that hides keys, ALiBi or a relative position bias. */
 bool mha__visible_has_terms(const mha__resolved *r);
 
 /* Whether the call has a mask, padding or a pattern that hides keys. */
@@ -47,12 +47,18 @@ bool mha__visible_trim(const mha__trimmer *t, size_t b, size_t head, size_t quer
 bool mha__visible_terms_alike(const mha__resolved *r);
 
 /* terms[j - from] for the keys of the interval: -inf where a mask hides the key, else the sum of what is
- * added to its score, kept finite. False when they are all 0. */
-bool mha__visible_terms(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,
-                        mha__interval keys, float *terms);
+ * added to its score, kept finite. False when they are all 0. `strips` is what mha__bias_prepare made. */
+bool mha__visible_terms(const mha__resolved *r, const float *strips, const mha__sequence *s, size_t b, size_t head,
+                        size_t i, mha__interval keys, float *terms);
 
 /* The same terms where they lie, if an additive mask of floats is all there is; else NULL. */
 const float *mha__visible_terms_in_place(const mha__resolved *r, size_t b, size_t head, size_t i, mha__interval keys);
+
+/* A number as a float: a finite double stays finite, -inf and NaN are what they are. */
+float mha__term(double x);
+
+/* The sum of two terms. A hidden key stays hidden whatever is added. */
+float mha__terms_sum(float a, float b);
 
 /* The sink of a head as a float, in which a finite double stays finite; -inf: none. */
 float mha__sink(const mha__resolved *r, size_t head);

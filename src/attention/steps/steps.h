@@ -62,16 +62,17 @@ size_t mha__attend_scratch(const mha__resolved *r);
 
 /* attend_dense.c: heads = softmax(Q K^T * scale, visible keys) V for every (batch, head). Q (B, T_q, h, d_k),
  * K (B, S, h_kv, d_k), V (B, S, h_kv, d_v), heads (B, T_q, h, d_v). Keeps the stages from scores to
- * weights_mean and lse. K and V may be F16 or BF16. `scratch` is mha__attend_dense_scratch bytes in all. */
+ * weights_mean and lse. K and V may be F16 or BF16. `strips`
+ * is what mha__bias_prepare made. `scratch` is mha__attend_dense_scratch bytes in all. */
 void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
-                       const mha_view *heads, char *scratch);
+                       const mha_view *heads, const float *strips, char *scratch);
 size_t mha__attend_dense_scratch(const mha__resolved *r);
 
 /* attend_flash.c: the same for the fast path, which never stores whole rows of scores or weights. If they are to be
  * kept, mha__attend_dense computes them in addition, so that the heads have the same bits whether or not anything is
  * kept. `scratch` is mha__attend_flash_scratch bytes in all. */
 void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
-                       const mha_view *heads, char *scratch);
+                       const mha_view *heads, const float *strips, char *scratch);
 size_t mha__attend_flash_scratch(const mha__resolved *r);
 bool mha__attend_flash_uses_blas(const mha__resolved *r); /* for scores or weights to keep */
 

@@ -22,8 +22,9 @@ STAGES = ("q", "k", "v", "q_rot", "k_rot", "scores", "capped", "masked", "weight
           "present_key", "present_value", "lse", "q_latent", "kv_latent")
 OUTPUT, LSE = STAGES.index("output"), STAGES.index("lse")
 WEIGHTS = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O", "b_O", "bias_k", "bias_v", "sinks", "q_norm", "k_norm",
-           "q_norm_bias", "k_norm_bias", "W_QA", "b_QA", "qa_norm", "W_KVA", "b_KVA", "kva_norm", "W_KVB")
+           "q_norm_bias", "k_norm_bias", "bias_table", "W_QA", "b_QA", "qa_norm", "W_KVA", "b_KVA", "kva_norm", "W_KVB")
 MASK_KINDS = ("none", "additive", "keeps", "hides")
+BIAS_RULES = ("none", "buckets", "grid")
 ROPE_KINDS = ("none", "interleaved", "half_split")
 ROPE_SCALINGS = ("none", "linear", "dynamic", "yarn", "longrope", "llama3")
 ROPE_MAX_PAIRS = 256
@@ -71,7 +72,8 @@ class Config(Struct):
     c_name = "mha_config"
     _fields_ = (_each("d_model n_heads kv_heads d_k d_v d_q d_kin d_vin d_out", _size)
                 + _each("bias_q bias_k bias_v bias_o bias_kv sinks", c.c_bool)
-                + [("q_norm", c.c_int), ("k_norm", c.c_int), ("norm_bias", c.c_bool), ("dtype", c.c_int)]
+                + [("q_norm", c.c_int), ("k_norm", c.c_int), ("norm_bias", c.c_bool), ("bias_rows", _size),
+                   ("dtype", c.c_int)]
                 + _each("q_rank kv_rank d_rope", _size) + [("bias_latent", c.c_bool)])
 
 
@@ -84,6 +86,12 @@ class CacheSpec(Struct):
 class Mask(Struct):
     c_name = "mha_mask"
     _fields_ = [("kind", c.c_int), ("values", View)]
+
+
+class Bias(Struct):
+    c_name = "mha_bias"
+    _fields_ = [("rule", c.c_int), ("one_way", c.c_bool), ("class_token", c.c_bool), ("max_distance", _size),
+                ("height", _size), ("width", _size)]
 
 
 class Rope(Struct):
@@ -126,7 +134,7 @@ class Semantics(Struct):
                 ("window_left", _i64), ("window_right", _i64), ("window_keep", _i64), ("chunk", _i64),
                 ("kv_lengths", c.c_void_p), ("key_padding", Mask),
                 ("has_padding_fill", c.c_bool), ("padding_fill", _double), ("mask", Mask), ("pattern", Pattern),
-                ("alibi_slopes", c.c_void_p), ("rope", Rope), ("norm_eps", _double), ("norm", NormRule),
+                ("alibi_slopes", c.c_void_p), ("bias", Bias), ("rope", Rope), ("norm_eps", _double), ("norm", NormRule),
                 ("query_scale", QueryScale), ("zero_row", c.c_bool),
                 ("softmax_plus_one", c.c_bool), ("empty_rows", c.c_int), ("hidden_values", c.c_int),
                 ("n_sequences", _size), ("cu_seqlens_q", c.c_void_p), ("cu_seqlens_k", c.c_void_p)]

@@ -55,6 +55,7 @@ static mha_status build_layer(mha_case *c, case_weights set, mha_error *error)
         .kv_rank = c->kv_rank,
         .d_rope = c->d_rope,
         .bias_latent = w[MHA_B_KVA].data != NULL,
+        .bias_rows = w[MHA_BIAS_TABLE].data ? w[MHA_BIAS_TABLE].shape[0] : 0,
     };
     for (int i = 0; i < MHA_WEIGHT_COUNT; i++)
         if (w[i].data && w[i].dtype == MHA_F64)
@@ -291,6 +292,7 @@ static mha_status build_semantics(mha_case *c, mha_error *error)
     TRY(mha__case_whole(c, "chunk", 0, 0, &s->chunk, error));
     TRY(mha__case_build_masks(c, error));
     TRY(mha__case_build_rope(c, error));
+    TRY(mha__case_build_bias(c, error));
     return build_rows(c, error);
 }
 

@@ -203,7 +203,8 @@ static mha_status put_positions(saving *s)
 {
     const mha_semantics *m = &s->call->semantics;
     const bool given = m->has_offset || m->position_offset,
-               rules = m->causal || m->window || m->alibi_slopes || m->chunk > 0 || m->query_scale.growth != 0;
+               rules = m->causal || m->window || m->alibi_slopes || m->bias.rule || m->chunk > 0 ||
+                       m->query_scale.growth != 0;
     if (!given && !rules)
         return MHA_OK;
     mha_view v;
@@ -212,6 +213,19 @@ static mha_status put_positions(saving *s)
     for (size_t b = 0; b < s->plan.B; b++)
         ((int64_t *)v.data)[b] = m->position_offset ? m->position_offset[b] : m->has_offset ? m->offset : cached;
     return put_view(s, "position_offset", &v);
+}
+
+static mha_status put_bias(saving *s)
+{
+    static const char *const words[] = {"none", "buckets", "grid"};
+    const mha_bias *bias = &s->call->semantics.bias;
+    TRY(put_text(s, "bias_rule", words[bias->rule]));
+    TRY(put_count(s, "bias_one_way", bias->one_way));
+    if (bias->rule == MHA_BIAS_RULE_BUCKETS)
+        return put_count(s, "bias_max_distance", (int64_t)(bias->max_distance ? bias->max_distance : 128));
+    TRY(put_count(s, "bias_class_token", bias->class_token));
+    TRY(put_count(s, "bias_height", (int64_t)bias->height));
+    return put_count(s, "bias_width", (int64_t)bias->width);
 }
 
 static mha_status put_slopes(saving *s)
@@ -282,6 +296,7 @@ static mha_status put_semantics(saving *s)
     TRY(put_rope(s));
     TRY(put_positions(s));
     TRY(put_slopes(s));
+    TRY(put_bias(s));
     TRY(put_counts(s, "kv_lengths", m->kv_lengths, s->plan.B));
     TRY(put_counts(s, "cu_seqlens_q", m->cu_seqlens_q, m->n_sequences + 1));
     return put_counts(s, "cu_seqlens_k", m->cu_seqlens_k, m->n_sequences + 1);

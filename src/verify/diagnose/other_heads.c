@@ -13,7 +13,7 @@ static bool leaves_heads_open(const mha__search *s)
     const mha_view *w = c->weights[CASE_RECORDED], *mask = &c->semantics.mask.values;
     const mha_stage stage = s->target.stage;
     const bool side_by_side = stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS;
-    const bool by_head = c->P > 0 || c->semantics.alibi_slopes || w[MHA_SINKS].data ||
+    const bool by_head = c->P > 0 || c->semantics.alibi_slopes || w[MHA_SINKS].data || w[MHA_BIAS_TABLE].data ||
                          (mask->data && mask->rank >= 3 && mask->shape[mask->rank - 3] > 1) ||
                          c->semantics.rope.cos_table.data || c->semantics.rope.frequencies.data;
     const mha_norm q_norm = mha__norm_of_weight(&w[MHA_Q_NORM], c->H, c->d_k),

@@ -103,12 +103,14 @@ static void multiply_weight(const mha_layer *layer, mha_weight weight, double fa
     }
 }
 
-/* Weights of attention by head: sinks and norms. */
+/* Weights of attention by head: sinks, norms and the table of a bias. */
 static mha_status make_weights(draft *d, mha_error *error)
 {
     const mha_config *c = &d->config;
     if (c->sinks)
         TRY(draw(d, 1, &c->n_heads, 1, &d->weights[MHA_SINKS], error));
+    if (c->bias_rows)
+        TRY(draw(d, 2, (size_t[]){c->bias_rows, c->n_heads}, 1, &d->weights[MHA_BIAS_TABLE], error));
     for (int i = 0; i < 4; i++) {
         static const mha_weight of_norms[] = {MHA_Q_NORM, MHA_K_NORM, MHA_Q_NORM_BIAS, MHA_K_NORM_BIAS};
         mha_view *view = &d->weights[of_norms[i]];

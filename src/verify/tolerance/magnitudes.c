@@ -181,7 +181,7 @@ static void measure_latents(const mha__request *request, const mha_call *call, c
 }
 
 /* The largest absolute value of the terms added to a score. */
-static double measure_added(const mha_call *call, const mha_plan *plan, size_t cached)
+static double measure_added(const mha_layer *layer, const mha_call *call, const mha_plan *plan, size_t cached)
 {
     const mha_semantics *s = &call->semantics;
     double added = s->mask.kind == MHA_MASK_ADDITIVE ? max_abs(&s->mask.values) : 0;
@@ -199,6 +199,8 @@ static double measure_added(const mha_call *call, const mha_plan *plan, size_t c
             offset = fmax(offset, fabs((double)s->position_offset[b]));
         added += slope * (offset + fabs((double)s->key_offset) + (double)(plan->T_q + plan->S));
     }
+    if (s->bias.rule != MHA_BIAS_RULE_NONE)
+        added += weight_max(layer, call, MHA_BIAS_TABLE);
     return added;
 }
 
@@ -318,7 +320,7 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
         cached = request->past_key.shape[2];
     }
     plan.S = cached + plan.T_k; /* all keys, even if `ran` left out the cached rows */
-    m.added = measure_added(call, &plan, cached);
+    m.added = measure_added(layer, call, &plan, cached);
     const double farthest = farthest_position(call, &plan, cached);
     m.rotated = s->rope.kind != MHA_ROPE_NONE;
     m.rope_times = s->rope.attention_factor;

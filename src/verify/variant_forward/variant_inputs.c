@@ -52,6 +52,7 @@ static bool read_numbers(mha__variant_inputs *w)
             w->past[i] = doubles(w, &c->tensors[past[i]], &missing);
     }
     w->sinks = doubles(w, &recorded[MHA_SINKS], &missing);
+    w->bias_table = doubles(w, &recorded[MHA_BIAS_TABLE], &missing);
     return !missing && (c->kv_rank == 0 || mha__variant_latents(w));
 }
 

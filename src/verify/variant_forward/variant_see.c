@@ -147,6 +147,38 @@ static double slope_of(const mha_case *c, const mha__knobs *k, size_t h)
     }
 }
 
+/* The cell that stands where cell t is counted column by column. */
+static int64_t by_column(const mha_bias *bias, int64_t t)
+{
+    const int64_t first = bias->class_token, H = (int64_t)bias->height;
+    return t < first ? t : first + (t - first) % H * (int64_t)bias->width + (t - first) / H;
+}
+
+/* What the table of a relative position bias adds; 0 for positions that have no row. */
+static double position_bias(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at)
+{
+    const size_t n = w->c->weights[CASE_RECORDED][MHA_BIAS_TABLE].shape[0];
+    mha_bias bias = w->c->semantics.bias;
+    const int64_t first = first_position(w, k), key = first + (int64_t)at->j;
+    const bool from_0 = k->position_bias == POSITION_BIAS_FROM_0;
+    const int64_t query = (int64_t)at->i + (from_0 ? 0 : first + offset_of(w->c, k, at->b));
+    int64_t p = query, q = key;
+    if (k->position_bias == POSITION_BIAS_REVERSED)
+        p = key, q = query;
+    if (k->position_bias == POSITION_BIAS_BY_COLUMN)
+        p = by_column(&bias, query), q = by_column(&bias, key);
+    bias.one_way ^= k->position_bias == POSITION_BIAS_OTHER_WAYS;
+    size_t row = mha_bias_row(&bias, n, p, q);
+    if (k->position_bias == POSITION_BIAS_LINEAR) {
+        const int64_t last = (int64_t)(bias.one_way ? n : n / 2) - 1, apart = q > p ? q - p : p - q;
+        const size_t far = q > p && bias.one_way ? 0 : (size_t)(apart < last ? apart : last);
+        row = far + (q > p && !bias.one_way ? n / 2 : 0);
+    }
+    row += k->position_bias == POSITION_BIAS_NEXT_ROW && row + 1 < n;
+    const size_t place = k->position_bias == POSITION_BIAS_TRANSPOSED ? at->h * n + row : row * w->c->H + at->h;
+    return row < n ? w->bias_table[place] : 0;
+}
+
 /* Visibility is implemented in three places (steps/mask.c, exact.c and here); only this one has knobs. */
 mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs *k, const mha__score_at *at)
 {
@@ -171,6 +203,14 @@ mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs
         *(k->early & ADDS_ALIBI ? &sight.early : &sight.added) -=
             k->alibi_sign * slope_of(inputs->c, k, at->h) * distance;
     }
+    if (k->position_bias != POSITION_BIAS_NONE) {
+        const bool early = (k->early & ADDS_POSITION_BIAS) != 0;
+        const double bias = position_bias(inputs, k, at);
+        if (bias == -INFINITY && !early)
+            hides |= HIDES_MASK;
+        else
+            *(early ? &sight.early : &sight.added) += bias;
+    }
     sight.hidden = (hides & ~k->late) != 0 ? SIGHT_HIDDEN : hides != 0 ? SIGHT_LATE : SIGHT_SEEN;
     return sight;
 }
@@ -189,7 +229,8 @@ bool mha__variant_heads_see_alike(const mha_case *c, const mha__knobs *k)
 {
     const mha_view *mask = &c->semantics.mask.values;
     const bool by_head = k->mask_kind != MHA_MASK_NONE && mask->rank >= 3 && mask->shape[mask->rank - 3] > 1;
-    return !by_head && k->alibi_sign == 0 && !mha__variant_pattern_by_head(c, k);
+    return !by_head && k->alibi_sign == 0 && k->position_bias == POSITION_BIAS_NONE &&
+           !mha__variant_pattern_by_head(c, k);
 }
 
 bool mha__variant_sees_alike(const mha__variant_inputs *w, const mha__knobs *one, const mha__knobs *other, size_t b,

@@ -56,6 +56,7 @@ mha__knobs mha__knobs_of(const mha_case *c)
         .lists = s->pattern.key_lists.data ? LISTS_ONCE : LISTS_NONE,
         .blocks_kind = (int)s->pattern.blocks.kind,
         .alibi_sign = s->alibi_slopes ? 1 : 0,
+        .position_bias = s->bias.rule == MHA_BIAS_RULE_NONE ? POSITION_BIAS_NONE : POSITION_BIAS_RIGHT,
         .use_cache = 1,
         .weights_times = 1,
         .use_sinks = 1,

@@ -66,7 +66,20 @@ enum { FILL_NAMES_NONE, FILL_NAMES_FIRST, FILL_NAMES_LAST }; /* which key a nega
 
 enum { AXIS_KEYS, AXIS_QUERIES, AXIS_HEADS };
 enum { HIDES_MASK = 1, HIDES_PADDING = 2, HIDES_CAUSAL = 4, HIDES_WINDOW = 8, HIDES_LENGTHS = 16 };
-enum { ADDS_MASK = 1, ADDS_ALIBI = 2 };
+enum { ADDS_MASK = 1, ADDS_ALIBI = 2, ADDS_POSITION_BIAS = 4 };
+
+/* Which entry of the table of a relative position bias is added. */
+enum {
+    POSITION_BIAS_NONE,
+    POSITION_BIAS_RIGHT,
+    POSITION_BIAS_REVERSED, /* query and key exchanged */
+    POSITION_BIAS_FROM_0,   /* queries counted from 0 */
+    POSITION_BIAS_NEXT_ROW,
+    POSITION_BIAS_TRANSPOSED, /* the memory of the table read as (h, n) */
+    POSITION_BIAS_OTHER_WAYS, /* buckets for one direction instead of two, or for two instead of one */
+    POSITION_BIAS_LINEAR,     /* each distance a bucket of its own */
+    POSITION_BIAS_BY_COLUMN   /* cells counted column by column */
+};
 
 /* The slopes of ALiBi, head by head. */
 enum {
@@ -211,6 +224,7 @@ typedef struct mha__row_knobs {
     X(int, alibi_formula)                                                                                              \
     X(const double *, alibi_slopes) /* (h), instead of the formula's; NULL: those */                                   \
     X(int, alibi_symmetric)         /* by the distance in both directions */                                           \
+    X(int, position_bias)                                                                                              \
     X(int, use_cache)                                                                                                  \
     X(int, cache_order)
 

@@ -7,6 +7,7 @@ static const mha__variant_list *const lists[] = {
     &mha__variants_of_rows,
     &mha__variants_of_norms,
     &mha__variants_of_scores,
+    &mha__variants_of_bias,
     &mha__variants_of_scores_solved,
     &mha__variants_of_output,
 };
@@ -28,6 +29,8 @@ static const char *const alone[] = {
     "lengths-after-softmax", "fill-add-f16", "fill-add-bf16", "alibi-scaled", "alibi-symmetric", "alibi-slopes-usual",
     "alibi-slopes-from-0", "alibi-slopes-plain", "lse-base-2", "lse-without-sinks", "lse-without-maximum",
     "lse-max-unscaled",
+    "position-bias-scaled", "position-bias-next-row", "position-bias-transposed", "position-bias-other-ways",
+    "position-bias-linear", "position-bias-by-column",
     "case-lacks-rms-norm", "case-lacks-layer-norm", "case-lacks-l2-norm",
 };
 

@@ -15,6 +15,7 @@ typedef struct mha__variant_list {
 extern const mha__variant_list mha__variants_of_rows;   /* projections, splitting, rotation */
 extern const mha__variant_list mha__variants_of_norms;  /* norms of q and k, scale by position */
 extern const mha__variant_list mha__variants_of_scores; /* keys, scores, masks, softmax, values */
+extern const mha__variant_list mha__variants_of_bias;   /* relative position bias */
 extern const mha__variant_list mha__variants_of_scores_solved;
 extern const mha__variant_list mha__variants_of_output; /* merging of heads, output projection */
 

@@ -8,18 +8,23 @@
 #include "support/oracle_run.h"
 
 /* Mistakes in inputs and weights, in the rows of q and k, in what the call and its pattern say, in the scores and the
- * softmax, and in the reading of heads and behind the softmax: NULL past the end. Their names are those of the
- * library's variants, with the number of those that have one. */
+ * softmax, in the relative position bias, and in the reading of heads and behind the softmax: NULL past the end. Their
+ * names are those of the library's variants, with the number of those that have one. */
 const oracle_mistake *mistake_of_weights_at(size_t index);
 const oracle_mistake *mistake_of_rows_at(size_t index);
 const oracle_mistake *mistake_of_call_at(size_t index);
 const oracle_mistake *mistake_of_pattern_at(size_t index);
 const oracle_mistake *mistake_of_output_at(size_t index);
 const oracle_mistake *mistake_of_scores_at(size_t index);
+const oracle_mistake *mistake_of_bias_at(size_t index);
 /* All of them. */
 const oracle_mistake *mistake_at(size_t index);
 /* The one of that name, whatever number follows it; NULL: there is none. */
 const oracle_mistake *mistake_named(const char *name);
+
+/* Attention with a mistake in its scores, and the relative position bias of query i at p and a key at q. */
+void mistaken_attend(run *r, size_t b, size_t head, size_t i, number *heads);
+double mistaken_bias(const run *r, size_t head, size_t i, double p, double q);
 
 /* Whether the name of the planted mistake begins so. */
 static inline bool begins(const char *name)

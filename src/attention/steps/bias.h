@@ -1,0 +1,20 @@
+/* Relative position bias: checked, turned into floats, and added to the scores of a row. */
+#ifndef MHA_ATTENTION_STEPS_BIAS_H
+#define MHA_ATTENTION_STEPS_BIAS_H
+
+#include "attention/resolved.h"
+#include "attention/steps/mask.h"
+
+/* Refuses a rule that does not fit its table or the positions of the call. */
+mha_status mha__bias_check(const mha__resolved *r, mha_error *error);
+
+/* The table as floats, head by head, in an order in which the keys of a row follow each other: by distance, or by cell.
+ * How many floats that takes; 0 without a rule. */
+size_t mha__bias_floats(const mha__resolved *r);
+void mha__bias_prepare(const mha__resolved *r, float *strips);
+
+/* Writes the bias of query i of a head for the keys of the interval, or adds it to the terms that are there. */
+void mha__bias_terms(const mha__resolved *r, const float *strips, const mha__sequence *s, size_t head, size_t i,
+                     mha__interval keys, bool add, float *terms);
+
+#endif

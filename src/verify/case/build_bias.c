@@ -1,0 +1,23 @@
+/* The relative position bias of a case, by its keys. */
+#include "base/base.h"
+#include "verify/case/record.h"
+
+mha_status mha__case_build_bias(mha_case *c, mha_error *error)
+{
+    mha_bias *bias = &c->semantics.bias;
+    const char *const keys[] = {"bias_max_distance", "bias_height", "bias_width"};
+    size_t *const counts[] = {&bias->max_distance, &bias->height, &bias->width};
+    int rule, one_way, class_token;
+    TRY(mha__case_choice(c, "bias_rule", &rule, error));
+    TRY(mha__case_choice(c, "bias_one_way", &one_way, error));
+    TRY(mha__case_choice(c, "bias_class_token", &class_token, error));
+    bias->rule = (mha_bias_rule)rule;
+    bias->one_way = one_way != 0;
+    bias->class_token = class_token != 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        int64_t count;
+        TRY(mha__case_whole(c, keys[i], 0, 0, &count, error));
+        *counts[i] = (size_t)count;
+    }
+    return MHA_OK;
+}
