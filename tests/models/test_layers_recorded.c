@@ -1,5 +1,5 @@
 /* Attention layers of tiny models of many families, from a config.json and a checkpoint alone: every path computes what
- * transformers did (vectors/layers, recorded in float64 by peers/layers_peer.py). */
+ * transformers did (layers, recorded in float64 by peers/layers_peer.py). */
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "support/scratch.h"
 #include "support/unit.h"
 
-#define FOLDER "tests/vectors/layers"
+#define FOLDER "tests/layers"
 #define EXACT 1e-12 /* of the largest number: transformers' own sums round in another order */
 
 enum { MOST_FAMILIES = 200 };
