@@ -64,7 +64,7 @@ static void write_files(void)
     } tensors[] = {{"q_proj.weight", (size_t)HEADS * WIDTH, D}, {"k_proj.weight", (size_t)KV_HEADS * WIDTH, D},
                    {"v_proj.weight", (size_t)KV_HEADS * WIDTH, D}, {"o_proj.weight", D, (size_t)HEADS * WIDTH},
                    {"q_proj.bias", (size_t)HEADS * WIDTH, 0}};
-    static uint16_t data[D * HEADS * WIDTH];
+    static uint16_t data[D * HEADS * WIDTH + sizeof tensors / sizeof *tensors]; /* each begins one further on */
     mha_writer *writer;
     mha_error error;
     for (size_t i = 0; i < sizeof data / sizeof *data; i++)

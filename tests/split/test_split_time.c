@@ -107,6 +107,45 @@ static void test_uneven_ranks(void **state)
     assert_true(halved > 0.5 && halved < 0.56);
 }
 
+/* One token behind 63 that are cached, and links alone take time: latencies of 3 s, a number each second. */
+static void test_decoding(void **state)
+{
+    (void)state;
+    const mha_machine links = {1e300, 1e300, 3, 4}, products = {2, 1e300, 0, 1e300};
+    static const struct {
+        mha_split_scheme scheme;
+        double sent, attend; /* numbers of a rank; pairs of the rank with most, times d_k + d_v */
+    } by[] = {{MHA_SPLIT_CACHE, 3.0 / 4 * 2 * 16 * (2 * 6 + 1), 2 * 16 * 16 * 10.0},
+              {MHA_SPLIT_TENSOR, 2 * 3.0 / 4 * 2 * 64, 2 * 4 * 64 * 10.0}};
+    for (size_t i = 0; i < sizeof by / sizeof *by; i++) {
+        mha_split_work w = work_of(by[i].scheme, 4, 64, false);
+        w.split.T_q = 1, w.cached = 63;
+        assert_near(modelled(&w, &links).exchange, 6 * 3 + by[i].sent);
+        assert_near(simulated(&w, &links), 6 * 3 + by[i].sent);
+        assert_near(modelled(&w, &products).attend, by[i].attend);
+    }
+    /* In a ring the only query waits on rank 0 for the keys of the others, three messages of 16 rows in turn. */
+    mha_split_work ring = work_of(MHA_SPLIT_RING, 4, 64, false);
+    ring.split.T_q = 1, ring.cached = 63;
+    assert_near(simulated(&ring, &links), 3 * (3 + 2 * 16 * 8 * 10.0));
+    assert_near(modelled(&ring, &products).attend, 2 * 16 * 64 * 10.0);
+}
+
+/* Links that are busy: three ranks add up four numbers, two of them on rank 0. A message takes a second and another for
+ * each number. Rank 1 waits to send to rank 0 until rank 2 has: 6, 6 and 5 seconds; the sums take until 12. The model,
+ * which knows of no waiting, says 10. */
+static void test_busy_links(void **state)
+{
+    (void)state;
+    const mha_machine m = {1e300, 1e300, 1, 4};
+    const mha_config config = {.d_model = 3, .n_heads = 3, .d_out = 4};
+    mha_split_work w = {.split = {MHA_SPLIT_TENSOR, 3, config, 1, 1, 1, MHA_F32}};
+    mha_error error;
+    assert_ok(mha_split_check(&w.split, &error), error);
+    assert_near(simulated(&w, &m), 12);
+    assert_near(modelled(&w, &m).total, 10);
+}
+
 static void test_many_ranks(void **state)
 {
     (void)state;
@@ -140,8 +179,14 @@ static void test_wrong_machines(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_even_ranks), cmocka_unit_test(test_numbers),
-                                       cmocka_unit_test(test_uneven_ranks), cmocka_unit_test(test_many_ranks),
-                                       cmocka_unit_test(test_wrong_machines)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_even_ranks),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_uneven_ranks),
+        cmocka_unit_test(test_decoding),
+        cmocka_unit_test(test_busy_links),
+        cmocka_unit_test(test_many_ranks),
+        cmocka_unit_test(test_wrong_machines),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
