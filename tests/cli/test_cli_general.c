@@ -275,7 +275,7 @@ static void test_options_are_refused_by_name(void **state)
                            "--frobnicate: unknown option; \"mha params --help\" lists");
     assert_program_refuses(RUN("params", "--frobnicate=3"), 2, "mha params: --frobnicate: unknown option");
     assert_program_refuses(RUN("params", "-x"), 2, "-x: unknown option");
-    assert_program_refuses(RUN("params", "--causal"), 2, "--causal: not an option of mha params*forward");
+    assert_program_refuses(RUN("params", "--causal"), 2, "--causal: not an option here, but of*forward");
     assert_program_refuses(RUN("params", "stray"), 2, "expected no operand, found \"stray\"");
     assert_program_refuses(RUN("params", "--json=1"), 2, "mha params: --json: expected no argument, found \"1\"");
     assert_program_refuses(RUN("params", "--d-model"), 2, "--d-model: expected N, found nothing");

@@ -21,6 +21,11 @@ static void build(uint64_t seed, rig *r)
     t.semantics.has_offset = false, t.semantics.offset = 0;
     t.semantics.has_key_offset = t.semantics.keys_only = false, t.semantics.key_offset = 0;
     t.T_q = 9 + seed % 7, t.T_k = t.inputs == TRIAL_SELF && !t.bare ? t.T_q : 9 + seed % 5;
+    mha_bias *bias = &t.semantics.bias;
+    if (bias->rule == MHA_BIAS_RULE_GRID) { /* with a cell for every position */
+        bias->height = 16;
+        t.config.bias_rows = (2 * bias->height - 1) * (2 * bias->width - 1) + (bias->class_token ? 3 : 0);
+    }
     trial_build(&t, r);
 }
 
@@ -169,13 +174,24 @@ static void test_each_sequence_is_a_case_of_its_own(void **state)
     assert_true(compared > 1000);
 }
 
+/* Whether rounding explains the output as well, in a case whose numbers lose that much of it. */
+static bool within_bound(const mha_case *c)
+{
+    mha_verdict verdict;
+    mha_error error;
+    assert_ok(mha_case_judge(c, MHA_PATH_EXACT, "output", 1, &verdict, &error), error);
+    const bool passed = verdict.outcome == MHA_OUTCOME_PASSED;
+    mha_verdict_clear(&verdict);
+    return passed;
+}
+
 /* What is planted is named, in float64 and float32; what is right is right. */
 static void test_variants_are_named(void **state)
 {
     (void)state;
     static double right[MOST], wrong[MOST];
     static float narrow[MOST];
-    size_t planted = 0;
+    size_t planted = 0, hidden = 0;
     for (uint64_t seed = 1; seed <= 40; seed++) {
         rig r;
         build(seed, &r);
@@ -197,6 +213,11 @@ static void test_variants_are_named(void **state)
                 if (seed % 2)
                     assert_int_equal(mha_view_copy(&rounded, &output), MHA_OK);
                 mha_case *c = case_of(&r, &r.call, seed % 2 ? &rounded : &output);
+                if (name && within_bound(c)) {
+                    hidden++;
+                    mha_case_close(c);
+                    continue;
+                }
                 assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &found, &error), error);
                 assert_int_equal(found.part.rows, r.t.T_q);
                 bool named = false;
@@ -217,7 +238,7 @@ static void test_variants_are_named(void **state)
         mha_case_close(said);
         trial_release(&r);
     }
-    assert_true(planted > 20);
+    assert_true(planted > 20 && hidden < planted / 10);
 }
 
 /* ---------------------------------------------------------------- a layer of 1,000 rows, and of few */

@@ -166,8 +166,8 @@ class MultiHeadAttention:
 
     @property
     def weights(self) -> dict[str, Any]:
-        """The weights by name: "W_Q", "b_Q", ...; read-only views of the layer's memory (bfloat16, q8_0 and q4_0: float32
-        copies)."""
+        """The weights by name: "W_Q", "b_Q", ...; read-only views of the layer's memory (bfloat16, q8_0 and q4_0:
+        float32 copies)."""
         found = {}
         for index, name in enumerate(_abi.WEIGHTS):
             row = lib.mha_layer_weight(self.handle.address, index)
