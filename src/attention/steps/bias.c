@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "attention/steps/bias.h"
+#include "attention/steps/term.h"
 #include "base/base.h"
 
 enum { MOST_ROWS = 65536, MOST_DISTANCE = 65536 };

@@ -7,6 +7,7 @@
 
 #include "attention/pattern/pattern.h"
 #include "attention/steps/bias.h"
+#include "attention/steps/term.h"
 #include "compute/kernels/kernels.h"
 
 static int64_t at_most(int64_t a, int64_t b)
@@ -102,16 +103,6 @@ static mask_row row_of(const mha_mask *mask, const size_t *index, int full_rank,
                       broadcast ? S : width};
 }
 
-static float clamp(double x)
-{
-    return x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : (float)x;
-}
-
-float mha__term(double x)
-{
-    return isfinite(x) ? clamp(x) : (float)x;
-}
-
 /* An element of an additive mask as a float. */
 static float additive(const mask_row *row, size_t j)
 {
@@ -119,13 +110,6 @@ static float additive(const mask_row *row, size_t j)
     if (row->dtype == MHA_F32)
         return ((const float *)row->values)[at];
     return mha__term(((const double *)row->values)[at]);
-}
-
-float mha__terms_sum(float a, float b)
-{
-    if (a == -INFINITY || b == -INFINITY)
-        return -INFINITY;
-    return isfinite(a) && isfinite(b) ? clamp((double)a + b) : a + b;
 }
 
 static bool is_flagged(const mha_mask *mask, const mask_row *row, size_t j)
@@ -242,7 +226,7 @@ static void slope_down(double slope, double distance, size_t n, float *terms)
             for (int l = 0; l < AT_ONCE; l++)
                 terms[j + (size_t)l] = (float)(-slope * (distance - (double)j - l));
     for (; j < n; j++)
-        terms[j] = clamp(-slope * (distance - (double)j));
+        terms[j] = mha__clamp(-slope * (distance - (double)j));
 }
 
 /* Hides the keys [from, to) among those whose terms these are. */
@@ -269,7 +253,7 @@ bool mha__visible_terms(const mha__resolved *r, const float *strips, const mha__
         mha__bias_terms(r, strips, s, head, i, keys, sem->alibi_slopes != NULL, terms);
     if (sem->key_padding.kind != MHA_MASK_NONE)
         any |= apply_mask(&sem->key_padding, (const size_t[2]){b, 0}, 2, s->S,
-                          sem->has_padding_fill ? clamp(sem->padding_fill) : -INFINITY, keys, terms);
+                          sem->has_padding_fill ? mha__clamp(sem->padding_fill) : -INFINITY, keys, terms);
     if (sem->mask.kind != MHA_MASK_NONE)
         any |= apply_mask(&sem->mask, (const size_t[4]){b, head, i, 0}, 4, s->S, -INFINITY, keys, terms);
     if (keeps(r)) /* keys between those that are kept and the window's own */

@@ -54,12 +54,6 @@ bool mha__visible_terms(const mha__resolved *r, const float *strips, const mha__
 /* The same terms where they lie, if an additive mask of floats is all there is; else NULL. */
 const float *mha__visible_terms_in_place(const mha__resolved *r, size_t b, size_t head, size_t i, mha__interval keys);
 
-/* A number as a float: a finite double stays finite, -inf and NaN are what they are. */
-float mha__term(double x);
-
-/* The sum of two terms. A hidden key stays hidden whatever is added. */
-float mha__terms_sum(float a, float b);
-
 /* The sink of a head as a float, in which a finite double stays finite; -inf: none. */
 float mha__sink(const mha__resolved *r, size_t head);
 
