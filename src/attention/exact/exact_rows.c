@@ -82,8 +82,9 @@ static void scale(const mha__resolved *r, double *x, size_t heads, int64_t posit
     if (q->growth == 0)
         return;
     const int64_t number = position + q->first, steps = number < 0 ? 0 : number / q->every;
+    const double count = 1 + (double)steps;
     for (size_t c = 0; c < heads * r->plan.d_k; c++)
-        x[c] *= 1 + q->growth * log(1 + (double)steps);
+        x[c] *= 1 + q->growth * log(count);
 }
 
 void mha__exact_rows(const mha__resolved *r, mha__side side, double *x, size_t heads)

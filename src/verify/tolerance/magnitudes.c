@@ -367,10 +367,9 @@ static mha_status measure_plain(const mha__request *request, mha__magnitudes *ma
     mha_status status = mha__attempt_begin(&attempt, NULL, &plain_request, error);
     if (status == MHA_OK)
         status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
-    if (status == MHA_OK)
+    if (status == MHA_OK) {
         mha__magnitudes_of(request, &attempt, magnitudes);
-    if (status == MHA_OK) { /* what the plain forward leaves out */
-        const mha__norm_size *norm = magnitudes->norm;
+        const mha__norm_size *norm = magnitudes->norm; /* from here on, what the plain forward leaves out */
         if (s->norm.after_rope) { /* weights meet other features than in the plain forward */
             magnitudes->q_row = fmax(magnitudes->q_row, longest_normalised(&norm[0], &s->norm, attempt.plan.d_k));
             magnitudes->k_row = fmax(magnitudes->k_row, longest_normalised(&norm[1], &s->norm, attempt.plan.d_k));

@@ -21,7 +21,8 @@ static double *take(mha__variant_inputs *w, size_t n)
 
 static double element(const mha_view *v, size_t i, size_t j)
 {
-    return mha_view_get(v, v->rank == 1 ? (size_t[]){j} : (size_t[]){i, j});
+    const size_t index[2] = {i, j};
+    return mha_view_get(v, v->rank == 1 ? &index[1] : index);
 }
 
 /* x W, and its bias if `biased`. */

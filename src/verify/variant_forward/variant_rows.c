@@ -116,7 +116,7 @@ static void source_of(const mha__variant_inputs *w, const mha__row_knobs *k, int
 /* The case's own matrix, of what the variant makes of latents. */
 static const double *own_matrix(const mha__variant_inputs *w, const mha__row_knobs *k, int which)
 {
-    return w->c->kv_rank && which < PROJECTION_O ? w->of_latents[k->latent].W[which] : w->W[which];
+    return w->c->kv_rank && which != PROJECTION_O ? w->of_latents[k->latent].W[which] : w->W[which];
 }
 
 /* The matrix of a projection as the variant reads it, column by column; the case's own matrix when nothing is

@@ -176,7 +176,8 @@ void mha__rows_scale(const mha__variant_inputs *w, const mha__row_knobs *k, int 
     right.rope_shift_q = right.rope_shift_k = right.rope_restart = right.rope_part_at_0 = 0;
     for (size_t t = 0; t < w->T[which]; t++) {
         const double number = fmax(0, (double)(position_of(w, &right, which, b, t) + k->scale_first)) / every;
+        const double count = 1 + (k->scale_smooth ? number : floor(number));
         for (size_t i = 0; i < row; i++)
-            x[t * row + i] *= 1 + k->scale_growth * log(1 + (k->scale_smooth ? number : floor(number)));
+            x[t * row + i] *= 1 + k->scale_growth * log(count);
     }
 }
