@@ -90,6 +90,9 @@ mha__case_place mha__case_place_of(const char *tensor);
 bool mha__case_knows_key(const char *key);
 /* Whether a name is marked as the author's own: "my.debug", "my_debug". */
 bool mha__case_is_own(const char *name);
+
+/* ---------------------------------------------------------------- unknown words (unknown_words.c) */
+
 /* The known word that is probably meant by an unknown name: the one that other programs give this name, else the
  * nearest in letters, of which at most a third may differ. NULL when none is near. */
 const mha__case_word *mha__case_nearest(const char *name, bool is_key);
