@@ -1,4 +1,4 @@
-/* The inside of a model, for model.c, checkpoint.c, costs.c and the claims. */
+/* The inside of a model, for model.c, read_facts.c, checkpoint.c, costs.c and the claims. */
 #ifndef MHA_MODELS_MODEL_H
 #define MHA_MODELS_MODEL_H
 
