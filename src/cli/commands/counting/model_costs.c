@@ -1,5 +1,5 @@
 /* Computes the costs of a forward pass of a whole model: operations by part, key/value cache, workspace. */
-#include "cli/output/costs.h"
+#include "cli/commands/counting/model_costs.h"
 
 /* Plans one attention layer of the model on inputs that are allocated but never written. */
 static int plan_layer(const arguments *args, const mha_model *model, mha_plan *plan)

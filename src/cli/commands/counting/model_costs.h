@@ -1,6 +1,6 @@
 /* The costs of a forward pass of a whole model: operations by part, key/value cache, workspace. */
-#ifndef MHA_CLI_OUTPUT_COSTS_H
-#define MHA_CLI_OUTPUT_COSTS_H
+#ifndef MHA_CLI_COMMANDS_COUNTING_MODEL_COSTS_H
+#define MHA_CLI_COMMANDS_COUNTING_MODEL_COSTS_H
 
 #include "cli/options.h"
 #include "cli/output/print.h"

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/commands/counting/model_costs.h"
 #include "cli/commands/counting/params_ranks.h"
-#include "cli/output/costs.h"
 #include "cli/output/group_rows.h"
 #include "cli/output/parameters.h"
 #include "cli/setup/layer.h"
