@@ -134,7 +134,7 @@ INLINE void widen_panel(size_t k, const unsigned char *B, size_t first, float *Y
             UNROLL
             for (int u = 0; u < 4; u++)
                 store(Y + u * MHA_PANEL + j * LANES,
-                      codes(four_terms(block, p % MHA_QUANT, four), u, (size_t)(j * LANES), four) * scale);
+                      codes(four_terms(block, p % MHA_QUANT, four), u, (size_t)j * LANES, four) * scale);
         }
     }
 }
