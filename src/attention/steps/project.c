@@ -67,14 +67,14 @@ static void decode_rows(void *context, size_t task, int worker)
     const mha__decoder decode = mha__decoder_of(d->W->dtype);
     const mha_view rows = mha_view_slice(d->W, 0, first, MHA_QUANT);
     for (size_t c = 0; c < n; c += TOGETHER) {
-        float values[TOGETHER][MHA_LARGEST_BLOCK];
+        float values[TOGETHER][MHA_LARGEST_BLOCK], row[TOGETHER];
         const size_t some = n - c < TOGETHER ? n - c : TOGETHER;
         for (size_t j = 0; j < some; j++)
             decode(mha_view_slice(&rows, 1, c + j, 1).data, values[j]);
         for (size_t i = 0; i < MHA_QUANT; i++) {
-            float *row = d->values + (first + i) * n + c;
             for (size_t j = 0; j < some; j++)
                 row[j] = values[j][i];
+            memcpy(d->values + (first + i) * n + c, row, some * sizeof *row);
         }
     }
 }
