@@ -33,6 +33,9 @@ static mha_status cut(const size_t part[2], size_t extent, const char *what, siz
 
 mha_status mha__choice_cut(const mha__picture_choice *choice, size_t T_q, size_t S, mha__head *head, mha_error *error)
 {
-    TRY(cut(choice->rows, T_q, "rows", &head->first_query, &head->queries, error));
+    if (choice->one_query && choice->query >= T_q)
+        return mha__fail(error, MHA_INVALID, "query", "expected a query below %zu, found %zu", T_q, choice->query);
+    const size_t one[] = {choice->query, choice->query + 1};
+    TRY(cut(choice->one_query ? one : choice->rows, T_q, "rows", &head->first_query, &head->queries, error));
     return cut(choice->keys, S, "keys", &head->first_key, &head->keys, error);
 }

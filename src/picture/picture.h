@@ -70,6 +70,7 @@ typedef struct mha__walk {
     size_t past;              /* keys from the cache, whose inputs are not known */
     mha__walk_array arrays[32];
     double scale, softcap;
+    const char *hides[8]; /* what else is given that may hide keys: "the mask"; NULL after the last; static */
     bool causal, window;
     int64_t window_left, window_right, prefix, window_keep, chunk, offset, first_key, length;
     mha_rope_kind rope;
@@ -124,8 +125,8 @@ mha_status mha__picture_tokens(mha__picture *picture, const char *path, mha_erro
 
 /* What is pictured, and how finely. Zero-initialised: everything. */
 typedef struct mha__picture_choice {
-    bool one_sequence, one_head; /* only that of this number */
-    size_t sequence, head;
+    bool one_sequence, one_head, one_query; /* only that of this number; one query goes before rows */
+    size_t sequence, head, query;
     size_t rows[2], keys[2]; /* from the first to before the second; 0, 0: all */
     mha_path path;           /* of a case that is run */
     int threads;

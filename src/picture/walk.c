@@ -126,6 +126,25 @@ static const char *reason_against(size_t stages)
                                          "walk; so do fewer tokens or a smaller layer.";
 }
 
+/* What else a call has that may hide keys. */
+static void list_hiding(const mha_semantics *m, const char *hides[8])
+{
+    const mha_pattern *p = &m->pattern;
+    const struct {
+        const char *what;
+        const void *given;
+    } all[] = {{"the mask", m->mask.values.data},
+               {"the key padding", m->key_padding.values.data},
+               {"another segment than the query's", p->q_segments.data},
+               {"the query padding", p->query_padding.values.data},
+               {"the query's list of keys, where it is not,", p->key_lists.data},
+               {"the mask of blocks", p->blocks.values.data}};
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].given)
+            hides[count++] = all[i].what;
+}
+
 static mha_status walk(walker *w, mha__picture_layer *layer, size_t sequence, mha_error *error)
 {
     size_t stages, matrices;
@@ -167,6 +186,7 @@ static mha_status walk(walker *w, mha__picture_layer *layer, size_t sequence, mh
                            .rope = m->rope.kind,
                            .rope_dim = w->r->rope_dim,
                            .rope_last = m->rope.last};
+    list_hiding(m, w->walk->hides);
     TRY(add_inputs(w, error));
     TRY(add_stages(w, error));
     layer->walk = w->walk;

@@ -533,6 +533,69 @@ static void broken_traces_leave_no_file(void **state)
                            "full.html: cannot write it: No space left on device");
 }
 
+/* The case's fields that may hide keys, and no other, are on the page. */
+static void a_walk_has_the_parts_of_a_pattern(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *words;
+    } parts[] = {{"pattern_segments", "another segment than the query's"},
+                 {"pattern_query_padding", "the query padding"},
+                 {"pattern_lists", "the query's list of keys, where it is not,"},
+                 {"pattern_blocks", "the mask of blocks"},
+                 {"torch_causal", NULL}};
+    const char *path = scratch("parts.html");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char file[80];
+        snprintf(file, sizeof file, "tests/vectors/%s.safetensors", parts[i].file);
+        runs(RUN("show", file, "--picture", path, "--quiet"));
+        page_data page = page_data_read(path);
+        json_t *hides = json_object_get(walk_of(&page), "hides");
+        assert_int_equal(json_array_size(hides), parts[i].words ? 1 : 0);
+        if (parts[i].words)
+            assert_string_equal(json_string_value(json_array_get(hides, 0)), parts[i].words);
+        page_data_free(&page);
+    }
+}
+
+/* The weights that --query names are the largest of that row of the recorded weights, also where the map is pooled. */
+static void one_query_has_its_strongest_keys(void **state)
+{
+    (void)state;
+    static const char *const sizes[][2] = {{"7", "5"}, {"1500", "1234"}};
+    const char *trace = scratch("query.safetensors");
+    for (size_t n = 0; n < 2; n++) {
+        const size_t T = strtoul(sizes[n][0], NULL, 10), query = strtoul(sizes[n][1], NULL, 10);
+        runs(RUN("forward", "--d-model", "8", "--heads", "2", "--seq", sizes[n][0], "--causal", "--trace", trace,
+                 "--stage", "weights", "--quiet"));
+        mha_view weights = stage_of(trace, "weights");
+        json_t *root = RUN_JSON(0, "show", trace, "--query", sizes[n][1], "--head", "1", "--json");
+        json_t *head = json_array_get(json_object_get(json_array_get(json_object_get(root, "layers"), 0), "heads"), 0);
+        json_t *strongest = json_object_get(head, "strongest");
+        assert_int_equal(json_integer_value(json_object_get(head, "queries")), 1);
+        assert_int_equal(json_array_size(strongest), 4);
+        const double *row = (double *)weights.data + (T + query) * T;
+        for (size_t i = 0; i < 4; i++) {
+            json_t *one = json_array_get(strongest, i);
+            const float weight = (float)json_real_value(json_object_get(one, "weight")); /* its 15 digits are enough */
+            const size_t key = (size_t)json_integer_value(json_object_get(one, "key"));
+            size_t larger = 0;
+            for (size_t k = 0; k < T; k++)
+                larger += row[k] > (double)weight;
+            assert_true(key < T && row[key] == (double)weight);
+            assert_int_equal(larger, i);
+        }
+        json_decref(root);
+        free(weights.data);
+    }
+    program_result r = RUN("show", "--seq", "6", "--d-model", "8", "--heads", "2", "--causal", "--query", "0");
+    assert_non_null(strstr(r.out, "  head 0, query 0  looks at key 0 (100.0 %)\n  head 1, query 0  looks at"));
+    program_free(&r);
+    r = RUN("show", "--seq", "6", "--d-model", "8", "--heads", "2", "--causal", "--query", "2", "--keys", "2:5");
+    assert_non_null(strstr(r.out, "  head 0, query 2  looks at key 2 ("));
+    program_free(&r);
+}
+
 static void what_cannot_be_shown_is_refused(void **state)
 {
     (void)state;
@@ -543,6 +606,11 @@ static void what_cannot_be_shown_is_refused(void **state)
     assert_program_refuses(RUN("show", "--picture", "/nowhere/page.html"), 3, "--picture: /nowhere/page.html: cannot");
     assert_program_refuses(RUN("show", "--seq", "4", "--rows", "4:2"), 2, "--rows: expected A:B with A below B");
     assert_program_refuses(RUN("show", "--seq", "4", "--rows", "1:9"), 2, "--rows: expected an end of at most 4");
+    assert_program_refuses(RUN("show", "--seq", "4", "--query", "4"), 2, "--query: expected a query below 4, found 4");
+    assert_program_refuses(RUN("show", "--seq", "4", "--query", "1", "--rows", "1:2"), 2,
+                           "--rows: expected no --query");
+    assert_program_refuses(RUN("show", "--seq", "4", "--query", "1", "--stage", "q"), 2,
+                           "--query: expected no --stage");
     assert_program_refuses(RUN("show", "--seq", "4", "--keys", "-1:2"), 2, "--keys: expected A:B");
     assert_program_refuses(RUN("show", "--seq", "4", "--head", "12"), 2, "--head: expected a head below 12, found 12");
     assert_program_refuses(RUN("show", "--seq", "4", "--batch", "1"), 2, "--batch: expected a batch row or sequence");
@@ -576,6 +644,8 @@ int main(void)
         cmocka_unit_test(tokens_have_names),
         cmocka_unit_test(recorded_tokens_have_names),
         cmocka_unit_test(broken_traces_leave_no_file),
+        cmocka_unit_test(a_walk_has_the_parts_of_a_pattern),
+        cmocka_unit_test(one_query_has_its_strongest_keys),
         cmocka_unit_test(what_cannot_be_shown_is_refused),
     };
     return cmocka_run_group_tests_name("cli_show", tests, NULL, scratch_remove);

@@ -133,9 +133,12 @@ function checkRules(w) {
     }
   }
   check('what a rule hides is hidden', wrong === 0);
+  const pattern = data.command.match(/vectors\/pattern_([a-z_]+)/)?.[1];
+  const reason = { segments: 'another segment', query_padding: 'the query padding', lists: 'list of keys', blocks: 'of blocks' };
+  check(`the ${pattern} is a reason`, !pattern || [...said].some((why) => why.includes(reason[pattern])));
   const names = data.command.match(/vectors\/mask_([a-z_]+)/)?.[1];
   if (!names) return;
-  check('only rules hide keys here', ![...said].some((why) => why.startsWith('a mask')));
+  check('only rules hide keys here', ![...said].some((why) => why.endsWith('hides it')));
   for (const [name, words] of [['prefix', 'the prefix'], ['chunked', 'is in chunk'], ['keep', 'which it keeps']]) {
     check(`the ${name} is a reason`, !names.includes(name) || [...said].some((why) => why.includes(words)));
   }

@@ -79,6 +79,9 @@ drive decoding tests/vectors/onnx_past_causal.safetensors
 for rule in prefix chunked chunked_both_ways prefix_chunked window_keep; do
     drive mask_$rule tests/vectors/mask_$rule.safetensors --batch 1
 done
+for part in segments query_padding lists blocks; do
+    drive pattern_$part tests/vectors/pattern_$part.safetensors
+done
 "$mha" forward --quiet --d-model 16 --heads 2 --seq 6 --rope half --rope-dim 4 --save-case "$folder/case.safetensors"
 python3 - "$folder/case.safetensors" "$folder/last_features.safetensors" <<'END'
 import json, struct, sys

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/commands/commands.h"
+#include "cli/output/attention_map.h"
 #include "cli/output/picture_file.h"
 #include "cli/output/print.h"
 #include "cli/output/terminal_map.h"
@@ -29,8 +30,12 @@ static int choose(const arguments *args, mha__picture_choice *choice)
                                     .sequence = count_of(args, OPT_BATCH_ROW),
                                     .one_head = given(args, OPT_HEAD),
                                     .head = count_of(args, OPT_HEAD),
+                                    .one_query = given(args, OPT_QUERY),
+                                    .query = count_of(args, OPT_QUERY),
                                     .threads = (int)count_of(args, OPT_THREADS)};
     mha_path_find(text_for(args, OPT_PATH), &choice->path);
+    if (given(args, OPT_QUERY) && given(args, OPT_ROWS))
+        return refuse_option(OPT_ROWS, "expected no --query beside it, which is one row");
     int code = part_of(args, OPT_ROWS, choice->rows);
     return code == EXIT_DONE ? part_of(args, OPT_KEYS, choice->keys) : code;
 }
@@ -49,7 +54,8 @@ static int refuse_beside_files(const arguments *args)
 /* What is cut out of heads is not cut out of other stages. */
 static int refuse_beside_stage(const arguments *args)
 {
-    static const option_code cut[] = {OPT_HEAD, OPT_BATCH_ROW, OPT_ROWS, OPT_KEYS, OPT_TOKENS, OPT_LOG, OPTION_COUNT};
+    static const option_code cut[] = {OPT_HEAD, OPT_BATCH_ROW, OPT_QUERY, OPT_ROWS,
+                                      OPT_KEYS, OPT_TOKENS,    OPT_LOG,   OPTION_COUNT};
     return given(args, OPT_STAGE) ? refuse_each(args, cut, "no --stage beside it: a stage is shown whole") : EXIT_DONE;
 }
 
@@ -93,7 +99,7 @@ static int add_layer(mha__picture *picture, const arguments *args, const mha__pi
     if (code == EXIT_DONE && given(args, OPT_STAGE))
         code = add_stage(picture, &r, args);
     else if (code == EXIT_DONE &&
-        mha__picture_add_call(picture, r.loaded.layer.prefix, r.layer, &r.call, NULL, choice, &error) != MHA_OK)
+             mha__picture_add_call(picture, r.loaded.layer.prefix, r.layer, &r.call, NULL, choice, &error) != MHA_OK)
         code = refuse_field("", &error);
     request_free(&r);
     return code;
@@ -124,6 +130,29 @@ static void print_layer(const mha__picture_layer *layer)
     putchar('\n');
 }
 
+/* The largest weights of the one query that is shown. A pooled map has them beside it. */
+static size_t strongest_of(const mha__head *head, strongest_key found[STRONGEST])
+{
+    const double *weights = head->top_weights ? head->top_weights : head->weights;
+    const size_t n = strongest_keys(weights, head->top_weights ? head->top : head->columns, found);
+    for (size_t i = 0; i < n; i++)
+        found[i].key = head->top_weights ? head->top_keys[found[i].key] : head->first_key + found[i].key;
+    return n;
+}
+
+static void print_query(const mha__picture_layer *layer)
+{
+    for (size_t i = 0; i < layer->head_count; i++) {
+        const mha__head *head = &layer->heads[i];
+        strongest_key found[STRONGEST];
+        if (layer->sequences > 1)
+            printf("  sequence %zu", head->sequence);
+        printf("  head %zu, query %zu", head->head, head->first_query);
+        strongest_print(found, strongest_of(head, found), head->statistics.broken > 0);
+    }
+    putchar('\n');
+}
+
 /* Stages in numbers: of the finite elements. */
 static void print_stages(const mha__picture *picture)
 {
@@ -147,8 +176,11 @@ static void print_text(const mha__picture *picture, const arguments *args)
         print_stages(picture);
         return;
     }
-    for (size_t i = 0; i < picture->layer_count; i++)
+    for (size_t i = 0; i < picture->layer_count; i++) {
         print_layer(&picture->layers[i]);
+        if (given(args, OPT_QUERY))
+            print_query(&picture->layers[i]);
+    }
     terminal_map_print(picture);
     putchar('\n');
     write_prose("Means over the queries. entropy: in bits, 0 looks at one key and log2(n) at n alike; distance: to the "
@@ -160,25 +192,33 @@ static void print_text(const mha__picture *picture, const arguments *args)
     }
 }
 
-static json_t *json_of(mha__head head)
+static json_t *json_of(mha__head head, bool one_query)
 {
+    strongest_key found[STRONGEST];
     const mha__head_statistics *s = &head.statistics;
     json_t *o =
         json_pack("{so so so so so}", "sequence", json_count(head.sequence), "head", json_count(head.head), "queries",
                   json_count(s->queries), "empty", json_count(s->empty), "broken", json_count(s->broken));
     for (size_t i = 0; i < MHA__STATISTICS; i++)
         json_object_set_new(o, mha__statistic_name(i), json_number(*mha__statistic_at(&head.statistics, i)));
+    if (one_query) {
+        json_t *strongest = json_array();
+        for (size_t i = 0, n = strongest_of(&head, found); i < n; i++)
+            json_array_append_new(strongest, json_pack("{so so}", "key", json_count(found[i].key), "weight",
+                                                       json_number(found[i].weight)));
+        json_object_set_new(o, "strongest", strongest);
+    }
     return o;
 }
 
-static void print_json(const mha__picture *picture)
+static void print_json(const mha__picture *picture, const arguments *args)
 {
     json_t *root = json_object(), *layers = json_array();
     for (size_t i = 0; i < picture->layer_count; i++) {
         const mha__picture_layer *layer = &picture->layers[i];
         json_t *heads = json_array();
         for (size_t n = 0; n < layer->head_count; n++)
-            json_array_append_new(heads, json_of(layer->heads[n]));
+            json_array_append_new(heads, json_of(layer->heads[n], given(args, OPT_QUERY)));
         json_array_append_new(
             layers, json_pack("{so ss so}", "name", json_text(layer->name), "path", layer->path, "heads", heads));
     }
@@ -186,10 +226,10 @@ static void print_json(const mha__picture *picture)
     json_t *stages = json_array();
     for (size_t i = 0; i < picture->sheet_count; i++) {
         const mha__sheet *s = &picture->sheets[i];
-        json_array_append_new(
-            stages, json_pack("{so so so so so so}", "name", json_text(s->name), "shape",
-                              json_shape(s->rank, s->shape), "least", json_number(s->least), "largest",
-                              json_number(s->largest), "rms", json_number(s->rms), "broken", json_count(s->broken)));
+        json_array_append_new(stages, json_pack("{so so so so so so}", "name", json_text(s->name), "shape",
+                                                json_shape(s->rank, s->shape), "least", json_number(s->least),
+                                                "largest", json_number(s->largest), "rms", json_number(s->rms),
+                                                "broken", json_count(s->broken)));
     }
     json_object_set_new(root, "stages", stages);
     json_print(root);
@@ -235,7 +275,7 @@ int run_show(const arguments *args)
     if (code == EXIT_DONE)
         code = picture_file_write(&picture, args);
     if (code == EXIT_DONE && given(args, OPT_JSON))
-        print_json(&picture);
+        print_json(&picture, args);
     else if (code == EXIT_DONE && !given(args, OPT_QUIET))
         print_text(&picture, args);
     mha__picture_free(&picture);

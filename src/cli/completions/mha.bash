@@ -152,8 +152,8 @@ _mha() {
       --seq --kv-seq --preset --config --dtype --weights --layer --orientation --input --key-input
       --value-input --seed --causal --position-offset --key-offset --window --scale --softcap --rope
       --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi
-      --sinks --cu-seqlens --stage --head --rows --keys --tokens --picture --log --json --quiet
-      --help --path --isa --threads' ;;
+      --sinks --cu-seqlens --stage --head --query --rows --keys --tokens --picture --log --json
+      --quiet --help --path --isa --threads' ;;
   check) options='
       --heads --kv-heads --d-k --config --weights --layer --orientation --input --key-input
       --value-input --causal --position-offset --key-offset --window --scale --softcap --rope

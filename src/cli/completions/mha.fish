@@ -273,9 +273,9 @@ complete -c mha -n '__mha_runs params' -l format -x \
 complete -c mha -n '__mha_runs forward show' -l head -x \
     -d 'the head whose attention is shown, counted from 0 [the '\
 'first ones]'
-complete -c mha -n '__mha_runs forward' -l query -x \
-    -d 'the query whose attention is shown, counted from 0 [a '\
-'few]'
+complete -c mha -n '__mha_runs forward show' -l query -x \
+    -d 'the query whose attention is shown, counted from 0 [forward: '\
+'a few; show: all]'
 complete -c mha -n '__mha_runs show' -l rows -x \
     -d 'the queries A to B - 1 alone'
 complete -c mha -n '__mha_runs show' -l keys -x \

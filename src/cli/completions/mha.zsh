@@ -211,8 +211,8 @@ _mha() {
 'with --expected: the stage in its file [the output]'
       '--head:''the head whose attention is shown, counted from 0 [the '\
 'first ones]'
-      '--query:''the query whose attention is shown, counted from 0 [a '\
-'few]'
+      '--query:''the query whose attention is shown, counted from 0 [forward: '\
+'a few; show: all]'
       '--picture:''writes a picture: .html, a page that needs nothing but '\
 'a browser; .svg; .png'
       '--output:''writes the output: .npy or .safetensors'
@@ -377,6 +377,8 @@ _mha() {
 'with --expected: the stage in its file [the output]'
       '--head:''the head whose attention is shown, counted from 0 [the '\
 'first ones]'
+      '--query:''the query whose attention is shown, counted from 0 [forward: '\
+'a few; show: all]'
       '--rows:''the queries A to B - 1 alone'
       '--keys:''the keys A to B - 1 alone'
       '--tokens:''the names of the tokens: a line for each, or a JSON '\

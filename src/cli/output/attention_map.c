@@ -7,41 +7,48 @@
 #include "cli/output/print.h"
 #include "cli/output/terminal_map.h"
 
-enum { STRONGEST = 4 };
-
-static double weight_at(const mha_view *weights, size_t head, size_t query, size_t key)
-{
-    return mha_view_get(weights, (size_t[]){0, head, query, key});
-}
-
-/* Finds the keys with the largest weights of a query, largest first, without keys of weight 0 or NaN. */
-static size_t strongest_keys(const mha_view *weights, size_t head, size_t query, size_t keys[STRONGEST])
+size_t strongest_keys(const double *weights, size_t count, strongest_key found[STRONGEST])
 {
     size_t n = 0;
-    for (size_t key = 0; key < weights->shape[3]; key++) {
-        double w = weight_at(weights, head, query, key);
+    for (size_t key = 0; key < count; key++) {
         size_t at = n;
-        while (at > 0 && w > weight_at(weights, head, query, keys[at - 1]))
+        while (at > 0 && weights[key] > found[at - 1].weight)
             at--;
-        if (!(w > 0) || at == STRONGEST)
+        if (!(weights[key] > 0) || at == STRONGEST)
             continue;
         n += n < STRONGEST;
         for (size_t i = n - 1; i > at; i--)
-            keys[i] = keys[i - 1];
-        keys[at] = key;
+            found[i] = found[i - 1];
+        found[at] = (strongest_key){key, weights[key]};
     }
     return n;
 }
 
+void strongest_print(const strongest_key *found, size_t n, bool broken)
+{
+    printf("  looks at");
+    if (n == 0)
+        printf(broken ? " NaN" : " no key");
+    for (size_t i = 0; i < n; i++)
+        printf("%s key %zu (%.1f %%)", i ? "," : "", found[i].key, 100 * found[i].weight);
+    putchar('\n');
+}
+
 static void print_query(const mha_view *weights, size_t head, size_t query)
 {
-    size_t keys[STRONGEST], n = strongest_keys(weights, head, query, keys);
-    printf("  query %5zu  looks at", query);
-    if (n == 0)
-        printf(isnan(weight_at(weights, head, query, 0)) ? " NaN" : " no key");
-    for (size_t i = 0; i < n; i++)
-        printf("%s key %zu (%.1f %%)", i ? "," : "", keys[i], 100 * weight_at(weights, head, query, keys[i]));
-    putchar('\n');
+    mha_view row = *weights;
+    const size_t starts[] = {0, head, query};
+    for (int i = 0; i < 3; i++)
+        row = mha_view_slice(&row, i, starts[i], 1);
+    double *numbers = malloc((row.shape[3] + 1) * sizeof *numbers);
+    if (!numbers)
+        return;
+    for (size_t key = 0; key < row.shape[3]; key++)
+        numbers[key] = mha_view_get(&row, (size_t[]){0, 0, 0, key});
+    strongest_key found[STRONGEST];
+    printf("  query %5zu", query);
+    strongest_print(found, strongest_keys(numbers, row.shape[3], found), row.shape[3] > 0 && isnan(numbers[0]));
+    free(numbers);
 }
 
 /* Draws the maps of the first batch row or sequence, which are computed anew: with what is hidden. */

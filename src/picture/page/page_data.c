@@ -170,13 +170,17 @@ static json_t *describe_walk(mha__page_data *data, const mha__walk *walk)
         ok = array && set_piece(array, "numbers", data, v->data, mha_view_elements(v), MHA__PAGE_F64);
         ok = json_object_set_new(arrays, walk->arrays[i].name, whole(array, ok)) == 0;
     }
-    return json_pack("{so so so so so so sb sb sI sI sI sI sI sI sI sI si so sb so}", "sequence",
-                     count_of(walk->sequence), "firstHead", count_of(walk->first_head), "heads", count_of(walk->heads),
-                     "past", count_of(walk->past), "scale", number(walk->scale), "softcap", number(walk->softcap),
-                     "causal", walk->causal, "window", walk->window, "left", (json_int_t)walk->window_left, "right",
-                     (json_int_t)walk->window_right, "prefix", (json_int_t)walk->prefix, "keep",
-                     (json_int_t)walk->window_keep, "chunk", (json_int_t)walk->chunk, "offset",
-                     (json_int_t)walk->offset, "firstKey", (json_int_t)walk->first_key, "length",
+    json_t *hides = json_array();
+    bool listed = hides;
+    for (size_t i = 0; walk->hides[i] && listed; i++)
+        listed = json_array_append_new(hides, json_string(walk->hides[i])) == 0;
+    return json_pack("{so so so so so so so sb sb sI sI sI sI sI sI sI sI si so sb so}", "hides", whole(hides, listed),
+                     "sequence", count_of(walk->sequence), "firstHead", count_of(walk->first_head), "heads",
+                     count_of(walk->heads), "past", count_of(walk->past), "scale", number(walk->scale), "softcap",
+                     number(walk->softcap), "causal", walk->causal, "window", walk->window, "left",
+                     (json_int_t)walk->window_left, "right", (json_int_t)walk->window_right, "prefix",
+                     (json_int_t)walk->prefix, "keep", (json_int_t)walk->window_keep, "chunk", (json_int_t)walk->chunk,
+                     "offset", (json_int_t)walk->offset, "firstKey", (json_int_t)walk->first_key, "length",
                      (json_int_t)walk->length, "rope", (int)walk->rope, "ropeDim", count_of(walk->rope_dim), "ropeLast",
                      walk->rope_last, "arrays", whole(arrays, ok));
 }

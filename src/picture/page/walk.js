@@ -136,7 +136,7 @@ function ruleAgainst(w, r, c) {
 
 /* Why a key is hidden; null when it is not. */
 const whyHidden = (w, r, c) => (w.at('masked', r, c) === -Infinity
-  ? ruleAgainst(w, r, c) ?? 'a mask, the key padding or a pattern hides it' : null);
+  ? ruleAgainst(w, r, c) ?? `${w.walk.hides.join(' or ') || 'a bias of minus infinity'} hides it` : null);
 
 function softmax(w, r, c) {
   const { columns } = w.array('weights'), why = whyHidden(w, r, c);
