@@ -144,11 +144,12 @@ static void print_query(const mha__picture_layer *layer)
 {
     for (size_t i = 0; i < layer->head_count; i++) {
         const mha__head *head = &layer->heads[i];
-        strongest_key found[STRONGEST];
+        strongest_key found[STRONGEST] = {{0}};
+        const size_t n = strongest_of(head, found);
         if (layer->sequences > 1)
             printf("  sequence %zu", head->sequence);
         printf("  head %zu, query %zu", head->head, head->first_query);
-        strongest_print(found, strongest_of(head, found), head->statistics.broken > 0);
+        strongest_print(found, n, head->statistics.broken > 0);
     }
     putchar('\n');
 }
@@ -194,7 +195,7 @@ static void print_text(const mha__picture *picture, const arguments *args)
 
 static json_t *json_of(mha__head head, bool one_query)
 {
-    strongest_key found[STRONGEST];
+    strongest_key found[STRONGEST] = {{0}};
     const mha__head_statistics *s = &head.statistics;
     json_t *o =
         json_pack("{so so so so so}", "sequence", json_count(head.sequence), "head", json_count(head.head), "queries",

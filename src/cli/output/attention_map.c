@@ -45,9 +45,10 @@ static void print_query(const mha_view *weights, size_t head, size_t query)
         return;
     for (size_t key = 0; key < row.shape[3]; key++)
         numbers[key] = mha_view_get(&row, (size_t[]){0, 0, 0, key});
-    strongest_key found[STRONGEST];
+    strongest_key found[STRONGEST] = {{0}};
+    const size_t n = strongest_keys(numbers, row.shape[3], found);
     printf("  query %5zu", query);
-    strongest_print(found, strongest_keys(numbers, row.shape[3], found), row.shape[3] > 0 && isnan(numbers[0]));
+    strongest_print(found, n, row.shape[3] > 0 && isnan(numbers[0]));
     free(numbers);
 }
 
