@@ -74,7 +74,7 @@ typedef enum mha_hidden_values {
 /* All settings that change the result. All-zero is plain attention: softmax(Q K^T / sqrt(d_k)) V. Order: project,
  * bias, split heads, q/k norm, rotate (or rotate, norm), scale queries by position, append to the cache, append the
  * bias_k/bias_v row, append the zero row, scale, softcap, hide and add, softmax (sinks join the denominator), weights
- * V, merge heads, W_O, b_O. The arrays belong to the caller, as those of mha_call do. */
+ * V, merge heads, gate, W_O, b_O. The arrays belong to the caller, as those of mha_call do. */
 typedef struct mha_semantics {
     /* scale, offset and padding_fill are used when they are not 0 or when their has_ field is true: has_ is needed
      * only for the value 0. */
@@ -161,6 +161,7 @@ typedef enum mha_stage {
     /* Of latent attention alone, before q, k and v: */
     MHA_STAGE_Q_LATENT,      /* (B, T_q, q_rank)     x_q W_QA + b_QA, before its norm; with a q_rank */
     MHA_STAGE_KV_LATENT,     /* (B, T_k, kv_rank+d_rope)  [c, k_r] = x_k W_KVA + b_KVA, before norm and rotation */
+    MHA_STAGE_GATED,         /* (B, T_q, h*d_v)      heads * sigmoid(x_q W_G + b_G); of a layer with a gate alone */
     MHA_STAGE_COUNT
 } mha_stage;
 

@@ -17,6 +17,13 @@ typedef enum mha_norm {
     MHA_NORM_EACH_HEAD /* over each head, with weights of its own: (h, d_k) or (h_kv, d_k) (Cohere) */
 } mha_norm;
 
+/* A gate on the heads, before W_O: heads * sigmoid(x_q W_G + b_G) (Qiu et al. 2025; Qwen3-Next, AFMoE). */
+typedef enum mha_gate {
+    MHA_GATE_NONE = 0,
+    MHA_GATE_FEATURE, /* one number for each feature of the heads, W_G (d_q, h*d_v) */
+    MHA_GATE_HEAD     /* one for each head, W_G (d_q, h) */
+} mha_gate;
+
 /* The shape of a layer. 0 means the default that the comment gives: an all-zero config is the base layer of Vaswani
  * et al. 2017, d_model 512, 8 heads, d_k = d_v = 64, no biases. A width, and a row of all heads, is at most INT_MAX
  * elements, because CBLAS counts in int. */
@@ -37,6 +44,8 @@ typedef struct mha_config {
     bool norm_bias;  /* each q/k norm adds a bias of the shape of its weight (Phi, Persimmon) */
     size_t bias_rows; /* rows n of the table of a relative position bias (mha/bias.h), at most 65,536; 0: no table */
     mha_dtype dtype; /* of the weights: F32, F64, F16 or BF16; Q8_0 or Q4_0 for the matrices, the others are then F32 */
+    mha_gate gate;
+    bool bias_gate;  /* b_G */
 
     /* Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1). kv_rank > 0: keys and values come from
      * one latent c of each token, and d_rope features of a key are the same for all heads:
@@ -79,6 +88,8 @@ typedef enum mha_weight {
     MHA_B_KVA,    /* (kv_rank + d_rope) */
     MHA_KVA_NORM, /* (kv_rank) */
     MHA_W_KVB,    /* (kv_rank, h*(d_n + d_v)): of each head first d_n columns for its keys, then d_v for its values */
+    MHA_W_G,      /* (d_q, h*d_v) or (d_q, h): the gate */
+    MHA_B_G,      /* (h*d_v) or (h) */
     MHA_WEIGHT_COUNT
 } mha_weight;
 
@@ -107,10 +118,10 @@ MHA_API const mha_config *mha_layer_config(const mha_layer *layer); /* resolved;
 MHA_API mha_params *mha_layer_params(const mha_layer *layer); /* the table that has the layer's weights */
 /* The row of a weight in the table; NULL when the layer has no such weight. */
 MHA_API mha_tensor *mha_layer_weight(const mha_layer *layer, mha_weight weight);
-/* The part of a weight that belongs to one head, as a strided view: columns of W_Q, W_K, W_V and their biases, rows
- * of W_O, one element of sinks, a column of bias_table, a row of the norms of each head. `head` counts query heads for
- * W_Q, b_Q, W_O, W_KVB, sinks, bias_table and q_norm, key/value heads for W_K, b_K, W_V, b_V, bias_k, bias_v and
- * k_norm. No data where the layer has no such weight or head, where all heads share the weight (b_O, the other norms),
+/* The part of a weight that belongs to one head, as a strided view: columns of W_Q, W_K, W_V, W_G and their biases,
+ * rows of W_O, one element of sinks, a column of bias_table, a row of the norms of each head. `head` counts query heads for
+ * W_Q, b_Q, W_O, W_KVB, W_G, b_G, sinks, bias_table and q_norm, key/value heads for W_K, b_K, W_V, b_V, bias_k,
+ * bias_v and k_norm. No data where the layer has no such weight or head, where all heads share the weight (b_O, the other norms),
  * or where rows of a quantised W_O begin inside a block. */
 MHA_API mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head);
 

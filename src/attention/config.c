@@ -34,6 +34,8 @@ static const struct {
     [MHA_B_KVA] = {"b_KVA", "(kv_rank + d_rope)"},
     [MHA_KVA_NORM] = {"kva_norm", "(kv_rank)"},
     [MHA_W_KVB] = {"W_KVB", "(kv_rank, h*(d_n + d_v))"},
+    [MHA_W_G] = {"W_G", "(d_q, h*d_v) or (d_q, h)"},
+    [MHA_B_G] = {"b_G", "(h*d_v) or (h)"},
 };
 _Static_assert(sizeof weights / sizeof *weights == MHA_WEIGHT_COUNT, "a row for every weight");
 
@@ -70,6 +72,7 @@ int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape
 {
     const size_t q = c->n_heads * c->d_k, k = c->kv_heads * c->d_k, v = c->kv_heads * c->d_v,
                  heads = c->n_heads * c->d_v, latent = c->kv_rank + c->d_rope;
+    const size_t gates = c->gate == MHA_GATE_HEAD ? c->n_heads : heads;
     const bool two_stages = c->q_rank > 0, stored = c->kv_rank > 0;
     int rank = 0;
     switch (weight) {
@@ -84,6 +87,8 @@ int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape
     case MHA_B_KVA: rank = vector(shape, stored && c->bias_latent, latent); break;
     case MHA_KVA_NORM: rank = vector(shape, stored, c->kv_rank); break;
     case MHA_W_KVB: rank = matrix(shape, stored, c->kv_rank, q - c->n_heads * c->d_rope + heads); break;
+    case MHA_W_G: rank = matrix(shape, c->gate != MHA_GATE_NONE, c->d_q, gates); break;
+    case MHA_B_G: rank = vector(shape, c->gate != MHA_GATE_NONE && c->bias_gate, gates); break;
     case MHA_B_Q: rank = vector(shape, c->bias_q, q); break;
     case MHA_B_K: rank = vector(shape, c->bias_k, k); break;
     case MHA_B_V: rank = vector(shape, c->bias_v, v); break;
@@ -222,6 +227,10 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
                         mha_dtype_name(c.dtype));
     if ((unsigned)c.q_norm > MHA_NORM_EACH_HEAD || (unsigned)c.k_norm > MHA_NORM_EACH_HEAD)
         return mha__fail(error, MHA_INVALID, "norm", "unknown kind of q/k norm");
+    if ((unsigned)c.gate > MHA_GATE_HEAD)
+        return mha__fail(error, MHA_INVALID, "gate", "unknown kind of gate");
+    if (c.bias_gate && !c.gate)
+        return mha__fail(error, MHA_INVALID, "bias_gate", "has no effect without `gate`, which is not set");
     if (c.norm_bias && !c.q_norm && !c.k_norm)
         return mha__fail(error, MHA_INVALID, "norm_bias", "has no effect without q_norm or k_norm, which are not set");
     if (c.bias_rows > 65536)

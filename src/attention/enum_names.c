@@ -20,6 +20,7 @@ static const char *const stages[] = {
     [MHA_STAGE_LSE] = "lse",
     [MHA_STAGE_Q_LATENT] = "q_latent",
     [MHA_STAGE_KV_LATENT] = "kv_latent",
+    [MHA_STAGE_GATED] = "gated",
 };
 _Static_assert(sizeof stages / sizeof *stages == MHA_STAGE_COUNT, "a name for every stage");
 

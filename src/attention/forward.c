@@ -60,7 +60,12 @@ static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], m
 
 static void output(const mha__resolved *r, char *workspace, const mha_view *concat, mha__clock *clock)
 {
-    const mha_view to = result_in(workspace, &r->layout.output);
+    const mha_view to = result_in(workspace, &r->layout.output), gate = result_in(workspace, &r->layout.gate);
+    if (r->weight[MHA_W_G].data) { /* heads * sigmoid(x_q W_G + b_G) */
+        (void)mha__project(r, MHA_QUERIES, &r->query, MHA_W_G, MHA_B_G, 1, &gate, project_scratch(r, workspace));
+        mha__gate_heads(r, &gate, concat);
+        mha__stage_done(r, MHA_STAGE_GATED, concat, clock);
+    }
     mha_view out = mha__project(r, MHA_QUERIES, concat, MHA_W_O, MHA_B_O, 1, &to, project_scratch(r, workspace));
     mha__stage_done(r, MHA_STAGE_OUTPUT, &out, clock);
 }

@@ -122,6 +122,8 @@ mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head)
     case MHA_W_O: width = c->d_v; break;
     case MHA_W_KVB: axis = 1, width = c->d_k - c->d_rope + c->d_v; break;
     case MHA_SINKS: width = 1; break;
+    case MHA_W_G:
+    case MHA_B_G: axis = weight == MHA_W_G, width = c->gate == MHA_GATE_HEAD ? 1 : c->d_v; break;
     case MHA_Q_NORM:
     case MHA_Q_NORM_BIAS: heads = c->q_norm == MHA_NORM_EACH_HEAD ? heads : 0, width = 1; break;
     case MHA_K_NORM:
@@ -246,6 +248,7 @@ static mha_weight matrix_of(mha_weight bias)
     case MHA_B_V: return MHA_W_V;
     case MHA_B_QA: return MHA_W_QA;
     case MHA_B_KVA: return MHA_W_KVA;
+    case MHA_B_G: return MHA_W_G;
     default: return MHA_W_O;
     }
 }
@@ -262,12 +265,14 @@ static void random_range(const mha_layer *layer, int w, float *low, float *high)
     case MHA_W_O:
     case MHA_W_QA:
     case MHA_W_KVA:
+    case MHA_W_G:
     case MHA_W_KVB: bound = sqrt(6.0 / (double)(rows + mha_tensor_view(layer->weight[w]).shape[1])); break;
     case MHA_B_Q:
     case MHA_B_K:
     case MHA_B_V:
     case MHA_B_O:
     case MHA_B_QA:
+    case MHA_B_G:
     case MHA_B_KVA: bound = 1 / sqrt((double)mha_tensor_view(layer->weight[matrix_of((mha_weight)w)]).shape[0]); break;
     case MHA_BIAS_K:
     case MHA_BIAS_V: bound = sqrt(6.0 / (double)(rows + 1)); break;

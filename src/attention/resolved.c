@@ -48,6 +48,10 @@ int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4])
     case MHA_STAGE_WEIGHTS: rank = 4, made[0] = p->B, made[1] = p->h, made[2] = p->T_q, made[3] = S_all; break;
     case MHA_STAGE_WEIGHTS_MEAN: made[0] = p->B, made[1] = p->T_q, made[2] = S_all; break;
     case MHA_STAGE_HEADS: made[2] = p->h * mha__head_width(r); break;
+    case MHA_STAGE_GATED:
+        made[2] = p->h * mha__head_width(r);
+        rank = r->weight[MHA_W_G].data ? rank : 0;
+        break;
     case MHA_STAGE_OUTPUT: made[2] = p->d_out; break;
     case MHA_STAGE_PRESENT_KEY:
     case MHA_STAGE_PRESENT_VALUE:

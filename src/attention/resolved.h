@@ -32,7 +32,7 @@ typedef struct mha__latent {
 } mha__latent;
 
 typedef struct mha__layout {
-    mha__result Q, K, V, heads, output;
+    mha__result Q, K, V, heads, gate, output;
     mha__result q_latent, kv_latent, wide_q, wide_kv, mixed; /* of latent attention: steps/latent.c */
     size_t project_scratch, attend_scratch; /* offsets */
     bool uses_blas;

@@ -119,8 +119,13 @@ static void count_numbers(const walker *w, size_t *stages, size_t *matrices)
 }
 
 /* Why a call has no walk; NULL when it has one. */
-static const char *reason_against(size_t stages)
+static const char *reason_against(const mha__resolved *r, size_t stages)
 {
+    const mha_norm_rule *n = &r->semantics.norm;
+    if (r->weight[MHA_W_G].data)
+        return "A gate on the heads is not part of a walk.";
+    if (n->kind != MHA_NORM_RMS || n->plus_one || n->after_rope || n->unweighted || r->semantics.query_scale.growth > 0)
+        return "Norms other than RMS before the rotation, and queries scaled by position, are not part of a walk.";
     return stages <= MHA__WALK_NUMBERS ? NULL
                                        : "The layer has too many numbers for a page: --head shows one head with its "
                                          "walk; so do fewer tokens or a smaller layer.";
@@ -152,7 +157,7 @@ static mha_status walk(walker *w, mha__picture_layer *layer, size_t sequence, mh
     w->sequence = mha__resolved_sequence(w->r, sequence);
     count_numbers(w, &stages, &matrices);
     w->has_weights = stages + matrices <= MHA__WALK_NUMBERS;
-    layer->no_walk = reason_against(stages);
+    layer->no_walk = reason_against(w->r, stages);
     if (w->r->latent.kv_rank)
         layer->no_walk = "Latent attention has no walk: its stages are those of mha forward --trace.";
     if (layer->no_walk)

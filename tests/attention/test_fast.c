@@ -70,6 +70,8 @@ static void every_feature_takes_the_fast_path(void **state)
         {"bias_kv", {.config = {.d_model = 24, .n_heads = 3, .bias_kv = true}}},
         {"sinks", {.config = {.d_model = 24, .n_heads = 3, .sinks = true}}},
         {"q/k norm", {.config = {.d_model = 24, .n_heads = 3, .q_norm = MHA_NORM_HEAD, .k_norm = MHA_NORM_ROW}}},
+        {"gate by feature", {.config = {.d_model = 24, .n_heads = 3, .gate = MHA_GATE_FEATURE, .bias_gate = true}}},
+        {"gate by head", {.config = {.d_model = 24, .n_heads = 3, .d_v = 5, .gate = MHA_GATE_HEAD}}},
         {"grouped heads", {.config = {.d_model = 24, .n_heads = 6, .kv_heads = 2}}},
         {"d_v", {.config = {.d_model = 24, .n_heads = 3, .d_k = 5, .d_v = 7}}},
         {"F16 weights", {.config = {.d_model = 24, .n_heads = 3, .bias_q = true, .dtype = MHA_F16}}},

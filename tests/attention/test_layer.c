@@ -42,6 +42,8 @@ static mha_config everything(void)
                                     .bias_rows = 24,
                                     .q_norm = MHA_NORM_ROW,
                                     .k_norm = MHA_NORM_EACH_HEAD,
+                                    .gate = MHA_GATE_FEATURE,
+                                    .bias_gate = true,
                                     .norm_bias = true});
 }
 
@@ -142,6 +144,8 @@ static void what_is_wrong_is_said_in_words_and_numbers(void **state)
         {{.n_heads = 8, .kv_heads = 16}, {"8", "16", "", "", "", "", "", ""}},
         {{.dtype = MHA_I32}, {"I32", "F32", "F64", "F16", "BF16", "", "", ""}},
         {{.dtype = MHA_Q4_1}, {"Q4_1", "F32", "", "", "", "", "", ""}},
+        {{.bias_gate = true}, {"bias_gate", "`gate`", "", "", "", "", "", ""}},
+        {{.gate = (mha_gate)3}, {"gate", "unknown", "", "", "", "", "", ""}},
         {{.norm_bias = true}, {"norm_bias", "q_norm", "", "", "", "", "", ""}},
         {{.q_norm = (mha_norm)4}, {"norm", "", "", "", "", "", "", ""}},
         {{.k_norm = (mha_norm)-1}, {"norm", "", "", "", "", "", "", ""}},
@@ -198,10 +202,11 @@ static void every_weight_has_the_shape_of_the_equation(void **state)
         {MHA_K_NORM, "k_norm", 2, {2, 5}}, {MHA_Q_NORM_BIAS, "q_norm_bias", 1, {30}},
         {MHA_K_NORM_BIAS, "k_norm_bias", 2, {2, 5}},
         {MHA_BIAS_TABLE, "bias_table", 2, {24, 6}},
+        {MHA_W_G, "W_G", 2, {11, 42}}, {MHA_B_G, "b_G", 1, {42}},
     };
     size_t elements = 0;
     const size_t count = sizeof expected / sizeof *expected;
-    assert_int_equal(count, MHA_W_QA); /* those of latent attention follow */
+    assert_int_equal(count, MHA_W_QA + MHA_WEIGHT_COUNT - MHA_W_G); /* between them those of latent attention */
     for (size_t i = 0; i < count; i++) {
         char name[64];
         size_t shape[2] = {0};
@@ -330,6 +335,7 @@ static void expect_slices(mha_layer *layer)
         case MHA_W_KVB: heads = c->n_heads, width = c->d_k - c->d_rope + c->d_v; break;
         case MHA_BIAS_TABLE:
         case MHA_SINKS: heads = c->n_heads, width = 1; break;
+        case MHA_W_G: case MHA_B_G: heads = c->n_heads, width = c->gate == MHA_GATE_HEAD ? 1 : c->d_v; break;
         case MHA_K_NORM: case MHA_K_NORM_BIAS: heads = c->kv_heads, width = 1; break;
         default: break;
         }
@@ -361,6 +367,7 @@ static void heads_are_slices_of_the_weights(void **state)
     counted *f = *state;
     expect_slices(make(f, everything(), ""));
     expect_slices(make(f, latents(), ""));
+    expect_slices(make(f, (mha_config){.d_model = 24, .n_heads = 6, .gate = MHA_GATE_HEAD, .bias_gate = true}, ""));
     mha_layer *layer = make(f, (mha_config){.d_model = 8, .n_heads = 2}, "");
     assert_null(mha_layer_head(layer, MHA_B_Q, 0).data);
     assert_null(mha_layer_head(layer, MHA_WEIGHT_COUNT, 0).data);
@@ -400,6 +407,7 @@ static void expect_uniform(mha_layer *layer)
                 [MHA_B_O] = 0.15431f, [MHA_BIAS_K] = 2,     [MHA_BIAS_V] = 2,
                 [MHA_SINKS] = 1,      [MHA_BIAS_TABLE] = 1, [MHA_Q_NORM] = 0.5f,  [MHA_K_NORM] = 0.5f,
                 [MHA_Q_NORM_BIAS] = 0.5f, [MHA_K_NORM_BIAS] = 0.5f,
+                [MHA_B_G] = 0.30152f,
                 [MHA_B_QA] = 0.30152f, [MHA_B_KVA] = 0.27736f, [MHA_QA_NORM] = 0.5f, [MHA_KVA_NORM] = 0.5f};
             const bool norm = w == MHA_Q_NORM || w == MHA_K_NORM || w == MHA_QA_NORM || w == MHA_KVA_NORM;
             float centre = norm ? 1 : 0, largest = 0;

@@ -81,7 +81,8 @@ def test_signature_of_every_function(tmp_path):
 def test_order_of_every_enum(tmp_path):
     lists = {"MHA_": _abi.DTYPES, "MHA_PATH_": _abi.PATHS, "MHA_STAGE_": _abi.STAGES, "MHA_MASK_": _abi.MASK_KINDS,
              "MHA_ROPE_": _abi.ROPE_KINDS, "MHA_EMPTY_": _abi.EMPTY_ROWS, "MHA_HIDDEN_": _abi.HIDDEN_VALUES,
-             "MHA_NORM_": _abi.NORMS, "MHA_TENSOR_": _abi.TENSOR_KINDS, "MHA_ORIENTATION_": _abi.ORIENTATIONS,
+             "MHA_NORM_": _abi.NORMS, "MHA_GATE_": _abi.GATES,
+             "MHA_TENSOR_": _abi.TENSOR_KINDS, "MHA_ORIENTATION_": _abi.ORIENTATIONS,
              "MHA_BIAS_RULE_": _abi.BIAS_RULES, "MHA_OUTCOME_": _abi.OUTCOMES,
              "MHA_CRITERION_": _abi.CRITERIA, "MHA_POWER_": _abi.POWER_ANSWERS}
     codes, expected = [], []

@@ -44,6 +44,7 @@ void trial_text(const trial *t, char *words, size_t size)
     FLAG(c->q_norm || c->k_norm || s->norm.unweighted, " norm%s %d%s%s%s eps %g", c->norm_bias ? " bias" : "",
          (int)s->norm.kind, s->norm.plus_one ? " 1+w" : "", s->norm.after_rope ? " after rope" : "",
          s->norm.unweighted ? " unweighted" : "", s->norm_eps)
+    FLAG(c->gate, " gate %d bias %d", (int)c->gate, c->bias_gate)
     FLAG(s->query_scale.growth != 0, " query scale %g every %lld first %lld", s->query_scale.growth,
          (long long)s->query_scale.every, (long long)s->query_scale.first)
     FLAG(t->past || t->use_cache, " past %zu", t->past)
@@ -124,6 +125,8 @@ static mha_config draw_config(uint64_t *x)
     c.q_norm = c.q_norm && one_in(z, 3) ? MHA_NORM_EACH_HEAD : c.q_norm;
     c.k_norm = c.k_norm && one_in(z, 3) ? MHA_NORM_EACH_HEAD : c.k_norm;
     c.norm_bias = (c.q_norm || c.k_norm) && one_in(z, 3);
+    c.gate = one_in(z, 5) ? (mha_gate)(1 + word(z) % 2) : MHA_GATE_NONE;
+    c.bias_gate = c.gate && one_in(z, 2);
     if (one_in(x, 6))
         c.dtype = (mha_dtype)(word(x) % 4); /* F32, F64, F16, BF16 */
     return c;
@@ -277,6 +280,7 @@ SIMPLER(no_bias_kv, t->config.bias_kv = false)
 SIMPLER(no_sinks, t->config.sinks = false)
 SIMPLER(no_norm, t->config.q_norm = t->config.k_norm = MHA_NORM_NONE; t->config.norm_bias = false;
         t->semantics.norm = (mha_norm_rule){.kind = MHA_NORM_RMS})
+SIMPLER(no_gate, t->config.gate = MHA_GATE_NONE; t->config.bias_gate = false)
 SIMPLER(no_query_scale, t->semantics.query_scale = (mha_query_scale){.growth = 0})
 SIMPLER(plain_weights, t->config.dtype = MHA_F32)
 SIMPLER(plain_inputs, t->input_dtype = MHA_F32)
@@ -312,7 +316,7 @@ trial trial_shrink(const trial *t, trial_failure fails)
     char words[400];
     static void (*const ways[])(trial *) = {
         fewer_rows,  half_queries, half_keys,   no_past,    fewer_heads, narrow_k,     narrow_v,  narrow_in,
-        no_biases,   no_bias_kv,   no_sinks,    no_norm,    no_query_scale,
+        no_biases,   no_bias_kv,   no_sinks,    no_norm,    no_query_scale, no_gate,
         plain_weights, plain_inputs, no_scale, no_softcap,
         no_blocks,   no_causal,   no_window,    no_offset,   no_lengths, no_padding,  no_mask,      no_alibi,
         no_table,    no_rope,

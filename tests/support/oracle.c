@@ -292,6 +292,21 @@ static void put_output(run *r, const number *heads, const mha_view *W, const mha
     }
 }
 
+/* Every feature of the heads times the sigmoid of its own number, or of its head's. */
+static void gate(run *r, number *heads, const mha_view *W, const mha_view *b)
+{
+    const size_t width = r->h * r->d_v, gates = W->shape[1];
+    number *z = project(r, &r->call->query, W, b, gates);
+    for (size_t e = 0; e < r->rows_q * width; e++) {
+        const number x = heads[e], at = z[e / width * gates + e % width / (width / gates)];
+        const double g = 1 / (1 + exp(-at.v)), off = fmin(at.e / 4, 1) + 8 * r->u * g + oracle_normal(r->u);
+        heads[e] = limited(r, x.v * g, fabs(x.v),
+                           x.e * (g + off) + fabs(x.v) * (off + r->u) + oracle_subnormal(r->u));
+    }
+    put_rows(r, MHA_STAGE_GATED, &r->call->query, heads, width);
+    free(z);
+}
+
 /* ---------------------------------------------------------------- the whole */
 
 static double *norm_numbers(const mha_view *given, size_t *count)
@@ -401,6 +416,9 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
             }
     MISTAKE(merged, &r, heads);
     put_rows(&r, MHA_STAGE_HEADS, &call->query, heads, r.h * r.d_v);
+    if (config && w[MHA_W_G].data)
+        gate(&r, heads, &w[MHA_W_G], &w[MHA_B_G]);
+    MISTAKE(gated, &r, heads);
     put_output(&r, heads, config ? &w[MHA_W_O] : NULL, &w[MHA_B_O]);
     MISTAKE(finished, &r, heads, &result->stage[MHA_STAGE_OUTPUT]);
 

@@ -49,6 +49,7 @@ typedef struct oracle_mistake {
     /* computes query i of a head, and its log-sum-exp */
     void (*attend)(run *r, size_t b, size_t head, size_t i, number *heads);
     void (*merged)(run *r, number *heads);  /* changes the heads (rows_q, h*d_v) */
+    void (*gated)(run *r, number *heads);   /* changes them once more, behind their gate */
     void (*finished)(run *r, const number *heads, oracle_stage *output);
 } oracle_mistake;
 

@@ -98,6 +98,7 @@ static const planted_in cases[] = {
       .q_len = 7,
       .kv_len = 7,
       .semantics.rope = {.kind = MHA_ROPE_INTERLEAVED, .dim = 4, .last = true}}},
+    {"gated", "4 heads, each feature with a gate", {.config = {LAYER, .gate = MHA_GATE_FEATURE, .bias_gate = true}}},
     {"square",
      "q, k, v of 6 heads, 8 tokens: numbers as mask, ALiBi with slopes for 6 heads",
      {.config = {.n_heads = 6, .d_k = 8},

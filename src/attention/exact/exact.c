@@ -16,6 +16,7 @@ typedef struct judge {
     double *Q, *K, *V;            /* (rows, h, d_k), (rows, h_kv, d_k), (rows, h_kv, d_v) of the inputs */
     double *keys, *values;        /* (B, S, h_kv, d): K and V, or those in the cache */
     double *mixed;                /* (rows, h, d_v): sums of values; `heads`, but in the absorbed form */
+    double *gate;                 /* (rows, h*d_v) or (rows, h) */
     double *heads, *output;       /* (rows, h, width of a head), (rows, d_out) */
     double *row;                  /* memory of the workers */
     size_t row_size;              /* doubles for each worker */
@@ -338,7 +339,9 @@ static size_t lay_out(const mha__resolved *r, char *base, judge *m)
     if (r->latent.absorbed)
         m->mixed = mha__workspace_take(&arena, m->q_rows, p->h * p->d_v * sizeof(double));
     m->output = mha__workspace_take(&arena, m->q_rows, p->d_out * sizeof(double));
-    size_t widths[] = {3 * (p->S + p->S_extra), p->h * p->d_k, p->h_kv * p->d_k, p->h_kv * p->d_v, p->d_out,
+    const size_t gates = r->weight[MHA_W_G].data ? r->weight[MHA_W_G].shape[1] : 0;
+    m->gate = mha__workspace_take(&arena, m->q_rows, gates * sizeof(double));
+    size_t widths[] = {3 * (p->S + p->S_extra), p->h * p->d_k, p->h_kv * p->d_k, p->h_kv * p->d_v, p->d_out, gates,
                        r->latent.kv_rank ? mha__exact_latent_size(r) : 0};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         m->row_size = widths[i] > m->row_size ? widths[i] : m->row_size;
@@ -375,9 +378,27 @@ static void inputs(judge *m)
     keep(r, MHA_STAGE_K_ROT, m->K, k_shape, p->h_kv);
 }
 
+/* heads * sigmoid(x_q W_G + b_G), by feature or by head. */
+static void gate(judge *m)
+{
+    const mha__resolved *r = m->r;
+    const mha_view *W = &r->weight[MHA_W_G];
+    if (!W->data)
+        return;
+    const size_t all = r->plan.h * mha__head_width(r), n = W->shape[1];
+    project(m, &r->query, NULL, m->q_rows, MHA_W_G, MHA_B_G, m->gate, n);
+    mha__round_all(r->precision.rows, m->gate, m->q_rows * n);
+    for (size_t row = 0; row < m->q_rows; row++)
+        for (size_t c = 0; c < all; c++)
+            m->heads[row * all + c] *= 1 / (1 + exp(-m->gate[row * n + c / (all / n)]));
+    mha__round_all(r->precision.output, m->heads, m->q_rows * all);
+    keep(r, MHA_STAGE_GATED, m->heads, (const size_t[]){r->query.shape[0], r->query.shape[1], all}, r->plan.h);
+}
+
 static void output(judge *m)
 {
     const mha__resolved *r = m->r;
+    gate(m);
     const size_t out_shape[3] = {r->query.shape[0], r->query.shape[1], r->plan.d_out};
     project(m, NULL, m->heads, m->q_rows, MHA_W_O, MHA_B_O, m->output, r->plan.d_out);
     mha__round_all(r->precision.output, m->output, m->q_rows * r->plan.d_out);

@@ -165,7 +165,7 @@ static size_t packed_room(const mha__resolved *r)
         const mha_view *view = &r->weight[w];
         if (!view->data || view->rank != 2 || w == MHA_BIAS_TABLE)
             continue;
-        size_t rows = w == MHA_W_Q || w == MHA_W_O || w == MHA_W_QA ? rows_q : rows_k;
+        size_t rows = w == MHA_W_Q || w == MHA_W_O || w == MHA_W_QA || w == MHA_W_G ? rows_q : rows_k;
         mha_dtype dtype = MHA_F32;
         (void)mha__layer_packed(r->layer, (mha_weight)w, &dtype);
         size_t floats = mha__packed_scratch(rows, view->shape[0], dtype) / sizeof(float);

@@ -55,6 +55,9 @@ void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x
 /* Multiplies each row of queries x by the scale of its position, in place. Nothing without mha_query_scale. */
 void mha__scale_queries(const mha__resolved *r, const mha_view *x);
 
+/* gate.c: multiplies heads (B, T_q, h, d_v) by the sigmoid of `gate`, (B, T_q, h*d_v) or (B, T_q, h), in place. */
+void mha__gate_heads(const mha__resolved *r, const mha_view *gate, const mha_view *heads);
+
 /* attend.c: calls one of the two below, by the path. */
 void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V, const mha_view *heads,
                  char *scratch);

@@ -20,13 +20,17 @@ static const char *const stage_text[MHA_STAGE_COUNT] = {
     [MHA_STAGE_MASKED] = "scores with hidden keys at -inf",
     [MHA_STAGE_WEIGHTS] = "softmax over the keys: each row sums to 1",
     [MHA_STAGE_HEADS] = "weights V, the heads side by side",
+    [MHA_STAGE_GATED] = "heads * sigmoid(x_q W_G + b_G)",
     [MHA_STAGE_OUTPUT] = "heads W_O + b_O",
 };
 
-/* Stage number i in the order data flows: latents are last in the list, and come first. */
+/* Stage number i in the order data flows: latents, late in the list, come first, and a gate before the output. */
 static mha_stage in_order(int i)
 {
-    return (mha_stage)((i + MHA_STAGE_Q_LATENT) % MHA_STAGE_COUNT);
+    const int at = i < 2 ? MHA_STAGE_Q_LATENT + i : i - 2;
+    if (i < 2 || at < MHA_STAGE_OUTPUT)
+        return (mha_stage)at;
+    return at == MHA_STAGE_OUTPUT ? MHA_STAGE_GATED : (mha_stage)(at - 1);
 }
 
 static bool hides_keys(const mha_semantics *s)

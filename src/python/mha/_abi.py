@@ -19,10 +19,11 @@ F32, F64, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8_E4M3, F8_E5M
 Q4_0, Q8_0 = len(DTYPES), len(DTYPES) + 4
 PATHS = ("auto", "fast", "blas", "exact")
 STAGES = ("q", "k", "v", "q_rot", "k_rot", "scores", "capped", "masked", "weights", "weights_mean", "heads", "output",
-          "present_key", "present_value", "lse", "q_latent", "kv_latent")
+          "present_key", "present_value", "lse", "q_latent", "kv_latent", "gated")
 OUTPUT, LSE = STAGES.index("output"), STAGES.index("lse")
 WEIGHTS = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O", "b_O", "bias_k", "bias_v", "sinks", "q_norm", "k_norm",
-           "q_norm_bias", "k_norm_bias", "bias_table", "W_QA", "b_QA", "qa_norm", "W_KVA", "b_KVA", "kva_norm", "W_KVB")
+           "q_norm_bias", "k_norm_bias", "bias_table", "W_QA", "b_QA", "qa_norm", "W_KVA", "b_KVA", "kva_norm", "W_KVB",
+           "W_G", "b_G")
 MASK_KINDS = ("none", "additive", "keeps", "hides")
 BIAS_RULES = ("none", "buckets", "grid")
 ROPE_KINDS = ("none", "interleaved", "half_split")
@@ -32,6 +33,7 @@ ALIBI_MAX_HEADS = 256
 EMPTY_ROWS = ("zero", "nan")
 HIDDEN_VALUES = ("ignore", "propagate")
 NORMS = ("none", "head", "row", "each_head")
+GATES = ("none", "feature", "head")
 NORM_KINDS = ("rms", "layer", "l2")
 TENSOR_KINDS = ("parameter", "buffer", "derived")
 ORIENTATIONS = ("auto", "in_out", "out_in")
@@ -73,7 +75,7 @@ class Config(Struct):
     _fields_ = (_each("d_model n_heads kv_heads d_k d_v d_q d_kin d_vin d_out", _size)
                 + _each("bias_q bias_k bias_v bias_o bias_kv sinks", c.c_bool)
                 + [("q_norm", c.c_int), ("k_norm", c.c_int), ("norm_bias", c.c_bool), ("bias_rows", _size),
-                   ("dtype", c.c_int)]
+                   ("dtype", c.c_int), ("gate", c.c_int), ("bias_gate", c.c_bool)]
                 + _each("q_rank kv_rank d_rope", _size) + [("bias_latent", c.c_bool)])
 
 

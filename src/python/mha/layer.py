@@ -21,7 +21,7 @@ from .shapes import Rows, run
 
 _SIZES = ("d_model", "n_heads", "kv_heads", "d_k", "d_v", "d_q", "d_kin", "d_vin", "d_out")
 _LATENTS = ("q_rank", "kv_rank", "d_rope")
-_FLAGS = ("bias_q", "bias_k", "bias_v", "bias_o", "bias_kv", "sinks", "norm_bias")
+_FLAGS = ("bias_q", "bias_k", "bias_v", "bias_o", "bias_kv", "sinks", "norm_bias", "bias_gate")
 
 
 class MultiHeadAttention:
@@ -36,6 +36,7 @@ class MultiHeadAttention:
     bias: all four biases; bias_kv: one learned key and value row; sinks: one learned logit per head.
     q_norm, k_norm: "none", "head", "row" or "each_head": what a norm is over, and whose its weight is; the settings
         norm_kind, norm_plus_one and norm_after_rope say which norm. norm_bias: each of them adds a bias.
+    gate: "feature" or "head": the heads are multiplied by sigmoid(query W_G + b_G) before W_O, b_G with bias_gate.
     kv_rank: > 0: multi-head latent attention (DeepSeek-V2): keys and values are made of a latent of this width, and
         d_rope features of a key are one row for all heads; q_rank > 0: queries, too. bias: of latents and output.
     dtype: of the weights; "q8_0" or "q4_0" for the matrices alone, in blocks of 32.
@@ -46,7 +47,8 @@ class MultiHeadAttention:
     def __init__(self, d_model: int, n_heads: int, *, kv_heads: int = 0, d_k: int = 0, d_v: int = 0, d_q: int = 0,
                  d_kin: int = 0, d_vin: int = 0, d_out: int = 0, bias: bool = True, bias_kv: bool = False,
                  sinks: bool = False, q_norm: str = "none", k_norm: str = "none", norm_bias: bool = False,
-                 q_rank: int = 0, kv_rank: int = 0, d_rope: int = 0, dtype: Any = "float32", seed: Optional[int] = 0,
+                 q_rank: int = 0, kv_rank: int = 0, d_rope: int = 0, gate: str = "none", bias_gate: bool = False,
+                 dtype: Any = "float32", seed: Optional[int] = 0,
                  **settings: Any) -> None:
         config = _abi.Config()
         for name, value in zip(_LATENTS, (q_rank, kv_rank, d_rope)):
@@ -59,6 +61,7 @@ class MultiHeadAttention:
         config.bias_latent = latent and bias
         config.bias_kv, config.sinks = a.flag("bias_kv", bias_kv), a.flag("sinks", sinks)
         config.q_norm, config.k_norm = (a.choice(n, v, _abi.NORMS) for n, v in (("q_norm", q_norm), ("k_norm", k_norm)))
+        config.gate, config.bias_gate = a.choice("gate", gate, _abi.GATES), a.flag("bias_gate", bias_gate)
         config.norm_bias, config.dtype = a.flag("norm_bias", norm_bias), a.weight_type("dtype", dtype)
         self._begin(create("layer", lib.mha_layer_destroy, lib.mha_layer_create, ctypes.byref(config), None, None),
                     settings, "BTE")
@@ -72,6 +75,7 @@ class MultiHeadAttention:
         config = lib.mha_layer_config(handle.address).contents
         self.config = {name: getattr(config, name) for name in _SIZES + _FLAGS + _LATENTS + ("bias_latent",)}
         self.config.update(q_norm=_abi.NORMS[config.q_norm], k_norm=_abi.NORMS[config.k_norm],
+                           gate=_abi.GATES[config.gate],
                            dtype=a.NAMES[config.dtype])
 
     # ---------------------------------------------------------------- from elsewhere

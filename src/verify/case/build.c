@@ -60,6 +60,9 @@ static mha_status build_layer(mha_case *c, case_weights set, mha_error *error)
     for (int i = 0; i < MHA_WEIGHT_COUNT; i++)
         if (w[i].data && w[i].dtype == MHA_F64)
             config.dtype = MHA_F64;
+    if (w[MHA_W_G].data)
+        config.gate = w[MHA_W_G].rank == 2 && w[MHA_W_G].shape[1] == c->H ? MHA_GATE_HEAD : MHA_GATE_FEATURE;
+    config.bias_gate = w[MHA_B_G].data != NULL;
     TRY(norm_kind(c, MHA_Q_NORM, c->H, &config.q_norm, error));
     TRY(norm_kind(c, MHA_K_NORM, c->H_kv, &config.k_norm, error));
     if (mha_params_create(&c->pool.allocator, &c->params[set]) != MHA_OK)
@@ -105,7 +108,7 @@ static mha_status build_layers(mha_case *c, mha_error *error)
             return mha__fail(error, MHA_NO_MEMORY, "", "no memory for the case");
         return MHA_OK;
     }
-    static const mha_weight projections[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O, MHA_B_O};
+    static const mha_weight projections[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O, MHA_B_O, MHA_W_G, MHA_B_G};
     for (size_t i = 0; i < sizeof projections / sizeof *projections; i++)
         if (w[projections[i]].data)
             return mha__fail(error, MHA_INVALID, mha__case_weight_name(projections[i]),

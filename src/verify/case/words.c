@@ -88,6 +88,9 @@ static const mha__case_word words[] = {
            "weight of the RMS norm of c"),
     WEIGHT(MHA_W_KVB, "W_kvb", "W_KVB", "W_UKV kv_b_proj.weight", "(kv_rank, h*(d_n + d_v))",
            "[k_n, v] = norm(c) W_kvb, head by head; a key is [k_n, k_r], and d_n = d_k - d_rope"),
+    WEIGHT(MHA_W_G, "W_g", "W_G", "Wg gate_proj.weight g_proj.weight", "(d_q, h*d_v) or (d_q, h)",
+           "gate on the heads: heads * sigmoid(query W_g + b_g), by feature or by head"),
+    WEIGHT(MHA_B_G, "b_g", "b_G", "bg", "(h*d_v,) or (h,)", "bias of the gate"),
 
     WEIGHT(MHA_BIAS_TABLE, "bias_table", "", "relative_attention_bias.weight relative_position_bias_table", "(n, h)",
            "table of the relative position bias that bias_rule asks for"),
@@ -115,6 +118,7 @@ static const mha__case_word words[] = {
            "mean of the weights over the heads"),
     RESULT(MHA_STAGE_HEADS, "expected.heads", "", "heads_output concat", "(B, T_q, h*d_v)",
            "the heads side by side, before W_o"),
+    RESULT(MHA_STAGE_GATED, "expected.gated", "", "", "(B, T_q, h*d_v)", "the heads times their gate, before W_o"),
     RESULT(MHA_STAGE_PRESENT_KEY, "expected.present_key", "", "present_key", "(B, h_kv, S, d_k)",
            "the cache's keys after the call"),
     RESULT(MHA_STAGE_PRESENT_VALUE, "expected.present_value", "", "present_value", "(B, h_kv, S, d_v)",

@@ -75,6 +75,8 @@
  *                Near a zero of o this is no relative bound, as it cannot be. The sum may be divided by that of the
  *                exponentials at its end: until then it may be as large as S' V, and in double e^8 times that, as the
  *                exact path takes exponentials of up to 8.
+ *   gated        g = sigmoid(z) in (0, 1), z = x W_G + b_G off by E_z as a projection is: sigmoid has slope at most
+ *                1/4, and is taken to be good to 8u of 1. E_o grows by (V + E_o) (min(E_z / 4, 1) + 9u + eta) + 2 eta.
  *   output       gamma(h d_v + 2) (H W_O + b_O) + E_o max column sum of |W_O| + (h d_v + 3 + sqrt(h d_v) (H + W_O)) eta
  *                with H = sqrt(h d_v) (V + E_o), the 2-norm of a row of heads.
  *
@@ -263,6 +265,14 @@ static double cached(const mha__magnitudes *m, double e, double size, size_t d)
     return e + 2 * m->cache_unit * (size + e) + 2 * sqrt((double)d) * m->cache_eta;
 }
 
+/* The error of heads, of at most V and off by e, behind their gate. */
+static double gate_error(const arithmetic *a, const mha__magnitudes *m, const mha_precision *p, double V, double e)
+{
+    const error_of z = projected(a, p, m->d_q, m->x_q, m->W_G, m->b_G, 0);
+    const double off = z.element + lost(p->rows, z.size, 1), moved = fmin(off / 4, 1) + 8 * a->u + a->eta;
+    return isfinite(off) ? e + (V + e) * (moved + a->u) + 2 * a->eta : INFINITY;
+}
+
 static void store_row(mha_dtype rows, size_t d, double size, error_of *e)
 {
     e->element += lost(rows, size + e->row, 1);
@@ -344,7 +354,12 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
         E_o = passed_on(&a, latent->rank, latent->row, off, m->W_KVB, 0);
         width = plan->h * m->d_v;
     }
-    bound[MHA_STAGE_HEADS] = bound[MHA_STAGE_OUTPUT] = E_o;
+    bound[MHA_STAGE_HEADS] = E_o;
+    if (m->gated) {
+        E_o = gate_error(&a, m, p, V, E_o);
+        E_o += lost(p->output, V + E_o, 1);
+    }
+    bound[MHA_STAGE_GATED] = bound[MHA_STAGE_OUTPUT] = E_o;
     const double row_of_heads = sqrt((double)width) * (V + E_o), dW = lost(p->weights, m->W_O, (double)width),
                  db = lost(p->weights, m->b_O, 1);
     if (isfinite(E_o) && (m->W_O_sum > 0 || m->b_O > 0)) {

@@ -136,6 +136,8 @@ static void measure_layer(const mha_layer *layer, const mha_call *call, mha__mag
     m->W_Q = column_norm(layer, call, MHA_W_Q);
     m->W_K = column_norm(layer, call, MHA_W_K);
     m->W_V = column_norm(layer, call, MHA_W_V);
+    m->gated = config->gate != MHA_GATE_NONE;
+    m->W_G = column_norm(layer, call, MHA_W_G), m->b_G = weight_max(layer, call, MHA_B_G);
     m->W_O = column_norm(layer, call, MHA_W_O), m->b_O = weight_max(layer, call, MHA_B_O);
     m->W_O_sum = column_sum(layer, call, MHA_W_O);
 }

@@ -30,6 +30,8 @@ typedef struct mha__magnitudes {
     double b_Q, b_K, b_V, b_O; /* largest absolute value of a bias, with or without projection */
     mha_norm_rule norm_rule;
     mha__norm_size norm[2];    /* of q and of k */
+    double W_G, b_G;           /* as W_Q and b_Q; 0 without a gate */
+    bool gated;
     double query_times;        /* the largest factor of a query's position */
     mha__latent_magnitudes q_latent, kv_latent;
     bool absorbed;

@@ -81,6 +81,8 @@ void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k, size_t b);
 bool mha__variant_mixes(const mha__knobs *k);
 /* Sums the weighted values of one batch row into `heads` and `merged`, where `weighed` is set. */
 void mha__variant_sum_values(mha__variant_bench *w, const mha__knobs *k, size_t b);
+/* Multiplies `merged` by the gate, if there is one. */
+void mha__variant_gate(mha__variant_bench *w, const mha__knobs *k, size_t b);
 /* Multiplies the rows wanted of `merged` by W_O; what is not wanted is unspecified. `kept` NULL: all. */
 void mha__variant_project(mha__variant_bench *w, const mha__knobs *k, size_t b, const unsigned char *kept, double *y);
 

@@ -158,7 +158,8 @@ static bool is_merged_into(const mha_case *c, const mha__knobs *k, size_t h, siz
 static void mark(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, const unsigned char *kept)
 {
     const mha_case *c = w->inputs->c;
-    const bool mixes = mha__variant_mixes(k) && (stage == MHA_STAGE_HEADS || stage == MHA_STAGE_OUTPUT);
+    const bool mixes = mha__variant_mixes(k) &&
+                       (stage == MHA_STAGE_HEADS || stage == MHA_STAGE_GATED || stage == MHA_STAGE_OUTPUT);
     for (size_t h = 0; h < c->H; h++)
         for (size_t i = 0; i < c->T_q; i++) {
             const size_t row = h * c->T_q + i;
@@ -198,7 +199,9 @@ static void attend(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, 
         mean_over_heads(w, n, y);
     else {
         mha__variant_sum_values(w, k, b);
-        if (stage == MHA_STAGE_HEADS)
+        if (stage != MHA_STAGE_HEADS)
+            mha__variant_gate(w, k, b);
+        if (stage == MHA_STAGE_HEADS || stage == MHA_STAGE_GATED)
             memcpy(y, w->merged, n * sizeof *y);
         else
             mha__variant_project(w, k, b, kept, y);

@@ -24,6 +24,24 @@ static double *doubles(mha__variant_inputs *w, const mha_view *v, bool *missing)
     return NULL;
 }
 
+/* Computes x_q W_G + b_G; false without memory. */
+static bool project_gate(mha__variant_inputs *w)
+{
+    const mha_view *W = &w->c->weights[CASE_RECORDED][MHA_W_G], *b = &w->c->weights[CASE_RECORDED][MHA_B_G];
+    const size_t rows = w->c->B * w->c->T_q, in = w->c->E_q;
+    if (!W->data)
+        return true;
+    w->gates = W->shape[1];
+    w->gate = mha__arena_take(&w->pool, rows * w->gates * sizeof(double) + 1);
+    for (size_t e = 0; w->gate && e < rows * w->gates; e++) {
+        const size_t row = e / w->gates, column = e % w->gates;
+        w->gate[e] = b->data ? mha_view_get(b, &column) : 0;
+        for (size_t i = 0; i < in; i++)
+            w->gate[e] += w->x[PROJECTION_Q][row * in + i] * mha_view_get(W, (size_t[]){i, column});
+    }
+    return w->gate != NULL;
+}
+
 static bool read_numbers(mha__variant_inputs *w)
 {
     static const mha_weight W[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O}, b[] = {MHA_B_Q, MHA_B_K, MHA_B_V, MHA_B_O};
@@ -53,7 +71,7 @@ static bool read_numbers(mha__variant_inputs *w)
     }
     w->sinks = doubles(w, &recorded[MHA_SINKS], &missing);
     w->bias_table = doubles(w, &recorded[MHA_BIAS_TABLE], &missing);
-    return !missing && (c->kv_rank == 0 || mha__variant_latents(w));
+    return !missing && project_gate(w) && (c->kv_rank == 0 || mha__variant_latents(w)); /* which takes the place of x */
 }
 
 /* Copies the inputs with their batch rows in the place of time, all in memory of `w`; false without memory. */
@@ -83,7 +101,12 @@ static bool exchange(mha__variant_inputs *w)
             e->of_latents[m].x[i] = e->x[i];
     }
     w->other = e;
-    return true;
+    if (w->gate)
+        e->gate = mha__arena_take(&w->pool, c->B * c->T_q * w->gates * sizeof(double) + 1);
+    for (size_t row = 0; e->gate && w->gate && row < c->B * c->T_q; row++)
+        memcpy(e->gate + (row % c->T_q * c->B + row / c->T_q) * w->gates, w->gate + row * w->gates,
+               w->gates * sizeof(double));
+    return e->gate || !w->gate;
 }
 
 mha_status mha__variant_inputs_create(const mha_case *c, mha__variant_inputs **inputs, mha_error *error)

@@ -18,6 +18,8 @@ typedef struct mha__variant_inputs {
     double *W[PROJECTION_COUNT], *b[PROJECTION_COUNT];      /* NULL when the case has none */
     size_t in[PROJECTION_COUNT], out[PROJECTION_COUNT];     /* rows and columns of each W */
     size_t T[3], h[3], d[3];                                /* of q, k, v */
+    double *gate;  /* (B, T_q, gates): what the heads are gated by, before the sigmoid; NULL: nothing */
+    size_t gates;  /* h or h*d_v */
     /* Of latent attention: the raw latents of queries and keys, and what each mistake makes of them; x and W are what
      * is right: the latents, normalised, and matrices that make q, k and v of them. */
     double *latents[2];

@@ -59,6 +59,20 @@ void mha__variant_sum_values(mha__variant_bench *w, const mha__knobs *k, size_t 
         }
 }
 
+void mha__variant_gate(mha__variant_bench *w, const mha__knobs *k, size_t b)
+{
+    const mha__variant_inputs *in = w->inputs;
+    const size_t T = in->c->T_q, width = in->c->H * in->c->d_v;
+    if (!in->gate || k->gate == GATE_NOT)
+        return;
+    for (size_t t = 0; t < T; t++)
+        for (size_t f = 0; f < width; f++) {
+            const double z = in->gate[(b * T + t) * in->gates + f / (width / in->gates)];
+            const double sigmoid = k->gate == GATE_PLAIN ? 1 : 1 / (1 + exp(-z));
+            w->merged[t * width + f] *= k->gate == GATE_SIGMOID ? sigmoid : z * sigmoid;
+        }
+}
+
 bool mha__variant_mixes(const mha__knobs *k)
 {
     return k->merge >= HEADS_UNTRANSPOSED;

@@ -38,6 +38,7 @@ static void cut(const mha__variant_inputs *all, const size_t from[2], const size
         for (int m = 0; m < LATENT_COUNT && all->c->kv_rank; m++)
             part->of_latents[m].x[i] += from[i > 0] * all->in[i];
     }
+    part->gate = all->gate ? all->gate + from[0] * all->gates : NULL;
 }
 
 bool mha__variant_split(mha__variant_inputs *w)
@@ -89,7 +90,7 @@ static bool is_packed(mha_stage stage, bool *keys)
 {
     *keys = stage == MHA_STAGE_K || stage == MHA_STAGE_KV_LATENT || stage == MHA_STAGE_V || stage == MHA_STAGE_K_ROT;
     return *keys || stage == MHA_STAGE_Q || stage == MHA_STAGE_Q_LATENT || stage == MHA_STAGE_Q_ROT ||
-           stage == MHA_STAGE_HEADS || stage == MHA_STAGE_OUTPUT;
+           stage == MHA_STAGE_HEADS || stage == MHA_STAGE_GATED || stage == MHA_STAGE_OUTPUT;
 }
 
 /* The rows of sequence b: where they begin, and how many there are. */

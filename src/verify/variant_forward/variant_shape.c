@@ -22,6 +22,7 @@ int mha__variant_shape(const mha__variant_inputs *inputs, mha_stage stage, size_
         [MHA_STAGE_WEIGHTS] = {4, {c->B, c->H, c->T_q, S}},
         [MHA_STAGE_WEIGHTS_MEAN] = {3, {c->B, c->T_q, S, 0}},
         [MHA_STAGE_HEADS] = {3, {c->B, c->T_q, c->H * c->d_v, 0}},
+        [MHA_STAGE_GATED] = {inputs->gate ? 3 : 0, {c->B, c->T_q, c->H * c->d_v, 0}},
         [MHA_STAGE_OUTPUT] = {3, {c->B, c->T_q, out, 0}},
         [MHA_STAGE_PRESENT_KEY] = {4, {c->B, c->H_kv, inputs->S, c->d_k}},
         [MHA_STAGE_PRESENT_VALUE] = {4, {c->B, c->H_kv, inputs->S, c->d_v}},
@@ -45,6 +46,7 @@ bool mha__stage_is_by_query(const mha_case *c, mha_stage stage)
     case MHA_STAGE_WEIGHTS:
     case MHA_STAGE_WEIGHTS_MEAN:
     case MHA_STAGE_HEADS:
+    case MHA_STAGE_GATED:
     case MHA_STAGE_LSE: return true;
     case MHA_STAGE_OUTPUT: return c->kind != CASE_ROPE;
     default: return false;

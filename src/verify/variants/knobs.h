@@ -113,6 +113,7 @@ enum {
     LSE_NO_MAXIMUM,  /* log of the sum of exp(s - maximum) */
     LSE_MAX_UNSCALED /* the maximum is that of the scores before the scale */
 };
+enum { GATE_SIGMOID, GATE_NOT, GATE_PLAIN, GATE_SILU }; /* times sigmoid(z), nothing, z, z sigmoid(z) */
 enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
 
 /* Type and name of each knob of the norm of q and k. */
@@ -264,6 +265,7 @@ typedef struct mha__row_knobs {
     X(int, other_reading) /* batch rows taken for time; the sequences of a ragged batch for one */                     \
     X(const double *, batch_order) /* which batch row stands in the place of each; NULL: itself */                     \
     X(const double *, merge_order) /* which head stands in the place of each; NULL: itself */                          \
+    X(int, gate) /* how the heads are gated */                                                                         \
     X(int, output_unprojected)                                                                                         \
     X(int, bias_o_before) /* added to the merged heads */                                                              \
     X(double, bias_o_times)                                                                                            \

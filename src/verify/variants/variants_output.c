@@ -46,6 +46,10 @@ SOLVE(batch_permuted, attends(c) && c->B > 1 && c->semantics.n_sequences == 0 &&
       k->batch_order = x)
 SOLVE(output_times, attends(c), k->output_times = *x)
 
+APPLY(gate_missing, has_weight(c, MHA_W_G), k->gate = GATE_NOT)
+APPLY(gate_plain, has_weight(c, MHA_W_G), k->gate = GATE_PLAIN)
+APPLY(gate_silu, has_weight(c, MHA_W_G), k->gate = GATE_SILU)
+
 /* ---------------------------------------------------------------- the list */
 
 static const mha__variant_entry entries[] = {
@@ -54,6 +58,9 @@ static const mha__variant_entry entries[] = {
     {{"merge-untransposed", "(h, T, d_v) viewed as (T, h*d_v) without a transpose"}, merge_untransposed},
     {{"merge-features-first", "(h, d_v, T) viewed as (T, h*d_v) without a transpose"}, merge_features_first},
     {{"merge-turned", "in each head, (d_v, T) viewed as (T, d_v)"}, merge_turned},
+    {{"gate-missing", "the gate of the heads left out"}, gate_missing},
+    {{"gate-no-sigmoid", "the heads multiplied by x W_G + b_G without a sigmoid"}, gate_plain},
+    {{"gate-silu", "the gate a SiLU, z * sigmoid(z), instead of sigmoid(z)"}, gate_silu},
     {{"output-unprojected", "W_O left out"}, output_unprojected},
     {{"bias-o-before", "b_O added before W_O"}, bias_o_before},
     {{"bias-o-twice", "b_O added twice"}, bias_o_twice},

@@ -107,6 +107,20 @@ static void finish(run *r, const number *heads, oracle_stage *y)
     }
 }
 
+/* Divides by the sigmoid that the heads were multiplied by, which is above 0 for the numbers of these tests. */
+static void gate_wrongly(run *r, number *heads)
+{
+    const mha_view *W = &r->weights[MHA_W_G], *b = &r->weights[MHA_B_G];
+    const size_t width = r->h * r->d_v, T = r->call->query.shape[1];
+    for (size_t e = 0; e < r->rows_q * width && W->data; e++) {
+        const size_t row = e / width, gate = e % width / (width / W->shape[1]);
+        double z = b->data ? oracle_get(b, gate, 0, 0, 0) : 0;
+        for (size_t i = 0; i < W->shape[0]; i++)
+            z += oracle_get(&r->call->query, row / T, row % T, i, 0) * oracle_get(W, i, gate, 0, 0);
+        heads[e].v *= is("gate-silu") ? z : (1 + exp(-z)) * (is("gate-no-sigmoid") ? z : 1);
+    }
+}
+
 const oracle_mistake *mistake_of_output_at(size_t index)
 {
     static const oracle_mistake all[] = {
@@ -114,6 +128,9 @@ const oracle_mistake *mistake_of_output_at(size_t index)
         {.name = "groups-v-tiled", .gathered = repeat_heads},
         {.name = "groups-first", .gathered = repeat_heads},
         {.name = "groups-last-first", .gathered = repeat_heads},
+        {.name = "gate-missing", .gated = gate_wrongly},
+        {.name = "gate-no-sigmoid", .gated = gate_wrongly},
+        {.name = "gate-silu", .gated = gate_wrongly},
         {.name = "merge-reversed", .merged = merge},
         {.name = "merge-features-first", .merged = merge},
         {.name = "merge-turned", .merged = merge},

@@ -82,7 +82,7 @@ static bool is_same(const mha_model_layer *x, const mha_model_layer *y)
            a->d_out == b->d_out && a->bias_q == b->bias_q && a->bias_k == b->bias_k && a->bias_v == b->bias_v &&
            a->bias_o == b->bias_o && a->bias_kv == b->bias_kv && a->sinks == b->sinks && a->q_norm == b->q_norm &&
            a->k_norm == b->k_norm && a->norm_bias == b->norm_bias && a->bias_rows == b->bias_rows &&
-           a->dtype == b->dtype && x->causal == y->causal;
+           a->gate == b->gate && a->bias_gate == b->bias_gate && a->dtype == b->dtype && x->causal == y->causal;
 }
 
 static mha_status find_kinds(ranks_table *t, mha_error *error)

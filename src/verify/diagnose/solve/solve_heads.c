@@ -88,7 +88,8 @@ enum { MOST_HEADS = 16 }; /* behind such a W_O: the work grows with their sixth 
 static mha_status solve(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
     const size_t H = s->c->H, width = H * s->c->d_v, n = H * H;
-    const bool behind = s->target.stage == MHA_STAGE_OUTPUT && s->c->kind == CASE_MHA && H <= MOST_HEADS;
+    const bool behind = s->target.stage == MHA_STAGE_OUTPUT && s->c->kind == CASE_MHA && H <= MOST_HEADS &&
+                        !s->inputs->gate;
     mha__unproject u;
     TRY(mha__unproject_begin(s, pool, &u, error));
     if (!u.can && !behind)

@@ -41,7 +41,7 @@ mha_status mha__unproject_begin(const mha__search *s, mha__arena *pool, mha__unp
         return MHA_OK;
     u->W = s->inputs->W[PROJECTION_O];
     u->bias = s->inputs->b[PROJECTION_O];
-    u->can = u->width <= u->columns && u->width <= MOST_ROWS;
+    u->can = u->width <= u->columns && u->width <= MOST_ROWS && !s->inputs->gate; /* which may be 0 */
     if (!u->can)
         return MHA_OK;
     double *L = mha__arena_take(pool, u->width * u->width * sizeof *L);
