@@ -166,7 +166,7 @@ class Plan(Struct):
     _fields_ = ([("path", c.c_int), ("path_reason", c.c_char_p)]
                 + _each("B T_q T_k S S_extra h h_kv d_k d_v d_out", _size)
                 + [("scale", _double), ("threads", c.c_int), ("workspace_bytes", _size),
-                   ("internal", c.c_uint64 * (8192 // 8))])
+                   ("internal", c.c_uint64 * (10240 // 8))])
 
 
 class MergePart(Struct):
