@@ -119,10 +119,10 @@ MHA_API mha_params *mha_layer_params(const mha_layer *layer); /* the table that 
 /* The row of a weight in the table; NULL when the layer has no such weight. */
 MHA_API mha_tensor *mha_layer_weight(const mha_layer *layer, mha_weight weight);
 /* The part of a weight that belongs to one head, as a strided view: columns of W_Q, W_K, W_V, W_G and their biases,
- * rows of W_O, one element of sinks, a column of bias_table, a row of the norms of each head. `head` counts query heads for
- * W_Q, b_Q, W_O, W_KVB, W_G, b_G, sinks, bias_table and q_norm, key/value heads for W_K, b_K, W_V, b_V, bias_k,
- * bias_v and k_norm. No data where the layer has no such weight or head, where all heads share the weight (b_O, the other norms),
- * or where rows of a quantised W_O begin inside a block. */
+ * rows of W_O, one element of sinks, a column of bias_table, a row of the norms of each head. `head` counts query
+ * heads for W_Q, b_Q, W_O, W_KVB, W_G, b_G, sinks, bias_table and q_norm, key/value heads for W_K, b_K, W_V, b_V,
+ * bias_k, bias_v and k_norm. No data where the layer has no such weight or head, where all heads share the weight
+ * (b_O, the other norms), or where rows of a quantised W_O begin inside a block. */
 MHA_API mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head);
 
 /* Fills all weights with uniform random values: matrices within sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio

@@ -70,7 +70,8 @@ enum { B = 1, T = 16, D = 56, HEADS = 168, DK = 4 };
 
 /* Without names: a field that is added is missed here by the compiler. */
 static const mha_config config = {D, HEADS, HEADS, DK,   DK,    D,    D,    D,     D,          true, true, true, true,
-                                  true, true, MHA_NORM_HEAD, MHA_NORM_HEAD, false, 8, MHA_F32, 0, 0, 0, false};
+                                  true, true, MHA_NORM_HEAD, MHA_NORM_HEAD, false, 8, MHA_F32, MHA_GATE_FEATURE, true,
+                                  0, 0, 0, false};
 
 static void configs(void)
 {
@@ -85,7 +86,8 @@ static void configs(void)
         F(mha_config, sinks, truth, false),          F(mha_config, q_norm, choice, MHA_NORM_NONE),
         F(mha_config, k_norm, choice, MHA_NORM_NONE), F(mha_config, norm_bias, truth, true),
         F(mha_config, bias_rows, count, 9),
-        F(mha_config, dtype, choice, MHA_BF16),      ALONE(mha_config, q_rank, count, 1),
+        F(mha_config, dtype, choice, MHA_BF16),      F(mha_config, gate, choice, MHA_GATE_HEAD),
+        F(mha_config, bias_gate, truth, false),      ALONE(mha_config, q_rank, count, 1),
         ALONE(mha_config, kv_rank, count, 1),        ALONE(mha_config, d_rope, count, 2),
         ALONE(mha_config, bias_latent, truth, true),
     };

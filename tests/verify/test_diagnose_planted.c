@@ -66,12 +66,16 @@ static bool shows_numbers(const trial *t, const char *name)
     const bool see_enough = t->T_q > 4 && t->T_k > 4 && !s->mask.kind && !s->key_padding.kind && !s->has_key_offset &&
                             s->chunk == 0 && !t->segments && !t->listed && !s->pattern.blocks.kind &&
                             !s->pattern.query_padding.kind;
+    if (c->gate && !t->bare && (strstr(name, "padding-other") || strstr(name, "lacks-padding") ||
+                                strstr(name, "dropout-mask") || strstr(name, "merge-permuted")))
+        return false; /* solved from heads, which are not found behind a gate */
     if (strstr(name, "padding-other") || strstr(name, "lacks-padding")) /* each key must show in the heads */
         return t->T_q > 4 && t->T_k > 4 && t->sequences == 0 && !t->lengths && !s->mask.kind &&
                !t->segments && !t->listed && !s->pattern.blocks.kind &&
                (t->bare || c->n_heads * c->d_v <= width) && t->T_q * c->n_heads * c->d_v > 2 * (t->past + t->T_k);
-    if (strstr(name, "dropout-mask")) /* each weight must show in its head */
-        return t->T_q > 2 && t->sequences == 0 && !c->bias_kv && !s->zero_row && t->past + t->T_k <= c->d_v &&
+    if (strstr(name, "dropout-mask")) /* each weight must show in its head, and there be enough that one is dropped */
+        return t->T_q > 2 && t->past + t->T_k > 1 && !t->listed && t->sequences == 0 && !c->bias_kv &&
+               !s->zero_row && t->past + t->T_k <= c->d_v &&
                (t->bare || c->n_heads * c->d_v <= width);
     return (!by_head && !strchr(name, ' ')) || (see_enough && (!by_head || width > c->n_heads));
 }

@@ -24,21 +24,26 @@ static double *doubles(mha__variant_inputs *w, const mha_view *v, bool *missing)
     return NULL;
 }
 
+double mha__variant_gate_of(const mha_case *c, const double *x, size_t column)
+{
+    const mha_view *W = &c->weights[CASE_RECORDED][MHA_W_G], *b = &c->weights[CASE_RECORDED][MHA_B_G];
+    double sum = b->data ? mha_view_get(b, &column) : 0;
+    for (size_t i = 0; i < c->E_q; i++)
+        sum += x[i] * mha_view_get(W, (size_t[]){i, column});
+    return sum;
+}
+
 /* Computes x_q W_G + b_G; false without memory. */
 static bool project_gate(mha__variant_inputs *w)
 {
-    const mha_view *W = &w->c->weights[CASE_RECORDED][MHA_W_G], *b = &w->c->weights[CASE_RECORDED][MHA_B_G];
+    const mha_view *W = &w->c->weights[CASE_RECORDED][MHA_W_G];
     const size_t rows = w->c->B * w->c->T_q, in = w->c->E_q;
     if (!W->data)
         return true;
     w->gates = W->shape[1];
     w->gate = mha__arena_take(&w->pool, rows * w->gates * sizeof(double) + 1);
-    for (size_t e = 0; w->gate && e < rows * w->gates; e++) {
-        const size_t row = e / w->gates, column = e % w->gates;
-        w->gate[e] = b->data ? mha_view_get(b, &column) : 0;
-        for (size_t i = 0; i < in; i++)
-            w->gate[e] += w->x[PROJECTION_Q][row * in + i] * mha_view_get(W, (size_t[]){i, column});
-    }
+    for (size_t e = 0; w->gate && e < rows * w->gates; e++)
+        w->gate[e] = mha__variant_gate_of(w->c, w->x[PROJECTION_Q] + e / w->gates * in, e % w->gates);
     return w->gate != NULL;
 }
 

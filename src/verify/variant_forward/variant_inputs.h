@@ -107,6 +107,10 @@ const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *kn
 
 /* What happens to the rows of q, k or v (variant_turn.c). Splitting into heads makes (T, h, d) of (T, h*d). */
 void mha__rows_split(const mha__variant_inputs *w, int heads, int which, const double *from, double *to);
+/* The gate of a query's input row x at a column of W_G: x W_G + b_G. */
+double mha__variant_gate_of(const mha_case *c, const double *x, size_t column);
+/* Changes an input row of n numbers as the variant changes rows; not their order. */
+void mha__variant_input_row(const mha__row_knobs *k, const double *from, size_t n, double *to);
 void mha__rows_scale(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t b, double *x);
 void mha__rows_normalise(const mha__variant_inputs *w, const mha__row_knobs *k, int which, double *x);
 /* `memory`: for two numbers of each feature of a head. */

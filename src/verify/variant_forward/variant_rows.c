@@ -162,6 +162,14 @@ static void normalise_input(double *x, size_t n, int how)
         x[i] /= root;
 }
 
+void mha__variant_input_row(const mha__row_knobs *k, const double *from, size_t n, double *to)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = rounded(from[i], k->round_inputs);
+    if (k->input_norm)
+        normalise_input(to, n, k->input_norm);
+}
+
 /* Input rows of one batch row, changed as the variant changes them; the case's own rows when nothing is changed. Query
  * rows that are not needed are left out; *count rows remain. */
 static const double *inputs_of(mha__row_maker *m, const mha__row_knobs *k, int which, size_t b, bool all_rows,
@@ -179,11 +187,7 @@ static const double *inputs_of(mha__row_maker *m, const mha__row_knobs *k, int w
         if (needed && !needed[t])
             continue;
         const double *from = x + (k->inputs_reversed ? T - 1 - t : t) * in;
-        double *to = m->x + (*count)++ * in;
-        for (size_t i = 0; i < in; i++)
-            to[i] = rounded(from[i], k->round_inputs);
-        if (k->input_norm)
-            normalise_input(to, in, k->input_norm);
+        mha__variant_input_row(k, from, in, m->x + (*count)++ * in);
     }
     return m->x;
 }

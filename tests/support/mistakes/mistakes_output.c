@@ -135,7 +135,7 @@ const oracle_mistake *mistake_of_output_at(size_t index)
         {.name = "merge-features-first", .merged = merge},
         {.name = "merge-turned", .merged = merge},
         {.name = "bias-o-per-head", .finished = finish},
-        {.name = "bias-o-before", .merged = add_before, .finished = finish},
+        {.name = "bias-o-before", .gated = add_before, .finished = finish},
         {.name = "output-unprojected", .finished = finish},
         {.name = "output-times 1.25", .finished = finish},
         {.name = "output-times -0.8", .finished = finish},
