@@ -75,6 +75,9 @@ drive learned_rows tests/vectors/torch_bias_kv_zero_attn_padding.safetensors
 "$mha" forward --quiet --d-model 48 --heads 12 --seq 64 --causal --trace "$folder/layer.safetensors"
 layer="$folder/layer.safetensors"
 drive layers $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer
+"$mha" forward --quiet --d-model 48 --heads 12 --seq 128 --causal --trace "$folder/longer.safetensors"
+layer="$folder/longer.safetensors"
+drive many_heads $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer
 drive decoding tests/vectors/onnx_past_causal.safetensors
 for rule in prefix chunked chunked_both_ways prefix_chunked window_keep; do
     drive mask_$rule tests/vectors/mask_$rule.safetensors --batch 1
@@ -100,7 +103,7 @@ drive long --d-model 8 --heads 1 --seq 3000 --causal
 drive_of judged check weights/lookup/wrong_port.safetensors
 drive_of passed check tests/vectors/flex_sinks.safetensors
 drive_of diagnosed diagnose weights/lookup/wrong_port.safetensors
-drive_of compared compare "$layer" weights/lookup/recorded.safetensors
+drive_of compared compare "$folder/layer.safetensors" weights/lookup/recorded.safetensors
 drive_of one_tensor compare weights/lookup/recorded.safetensors:output weights/lookup/recorded.safetensors:input
 drive stage weights/induction/recorded.safetensors --stage masked
 drive stage_of_a_run $shape --stage q --rope half
