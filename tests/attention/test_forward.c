@@ -623,7 +623,7 @@ static void stages_and_paths_are_found_by_name(void **state)
     (void)state;
     static const char *const stages[] = {"q", "k", "v", "q_rot", "k_rot", "scores", "capped", "masked", "weights",
                                          "weights_mean", "heads", "output", "present_key", "present_value", "lse",
-                                         "q_latent", "kv_latent"};
+                                         "q_latent", "kv_latent", "gated"};
     static const char *const paths[] = {"auto", "fast", "blas", "exact"};
     assert_int_equal(COUNT(stages), MHA_STAGE_COUNT);
     assert_int_equal(COUNT(paths), MHA_PATH_COUNT);

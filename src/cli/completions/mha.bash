@@ -99,7 +99,7 @@ _mha() {
   *:--tensor) return ;;
   *:--stage) words='
       q k v q_rot k_rot scores capped masked weights weights_mean heads output present_key
-      present_value lse q_latent kv_latent' ;;
+      present_value lse q_latent kv_latent gated' ;;
   *:--group) words='
       role layer dtype part' ;;
   *:--depth) return ;;

@@ -245,7 +245,7 @@ complete -c mha -n '__mha_runs diagnose' -l tensor -x \
 complete -c mha -n '__mha_runs forward show check diagnose power' -l stage -x \
     -a '
       q k v q_rot k_rot scores capped masked weights weights_mean heads output present_key
-      present_value lse q_latent kv_latent' \
+      present_value lse q_latent kv_latent gated' \
     -d 'the only stage to judge, show, or write with --trace; '\
 'with --expected: the stage in its file [the output]'
 complete -c mha -n '__mha_runs params' -l group -x \

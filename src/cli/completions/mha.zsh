@@ -116,7 +116,7 @@ _mha() {
   *:--tensor) _message 'NAME'; return ;;
   *:--stage) compadd -- $(echo '
       q k v q_rot k_rot scores capped masked weights weights_mean heads output present_key
-      present_value lse q_latent kv_latent'); return ;;
+      present_value lse q_latent kv_latent gated'); return ;;
   *:--group) compadd -- $(echo '
       role layer dtype part'); return ;;
   *:--depth) _message 'N'; return ;;
