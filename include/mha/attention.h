@@ -71,10 +71,11 @@ typedef enum mha_hidden_values {
                             * output, also of queries that see no key */
 } mha_hidden_values;
 
-/* All settings that change the result. All-zero is plain attention: softmax(Q K^T / sqrt(d_k)) V. Order: project,
- * bias, split heads, q/k norm, rotate (or rotate, norm), scale queries by position, append to the cache, append the
- * bias_k/bias_v row, append the zero row, scale, softcap, hide and add, softmax (sinks join the denominator), weights
- * V, merge heads, gate, W_O, b_O. The arrays belong to the caller, as those of mha_call do. */
+/* All settings that change the result. All-zero is plain attention: softmax(Q K^T / sqrt(d_k)) V. Order: project and
+ * add b_Q, b_K, b_V (through latents, if the layer has any), split heads, q/k norm, rotate (or rotate, norm), scale
+ * queries by position, append to the cache, append the bias_k/bias_v row, append the zero row, scale, softcap, hide
+ * (causal, window, lengths, padding, mask, pattern) and add (mask, ALiBi, bias), softmax (sinks join the denominator),
+ * weights V, merge heads, gate, W_O, b_O. The arrays belong to the caller, as those of mha_call do. */
 typedef struct mha_semantics {
     /* scale, offset and padding_fill are used when they are not 0 or when their has_ field is true: has_ is needed
      * only for the value 0. */
@@ -117,7 +118,7 @@ typedef struct mha_semantics {
     mha_bias bias; /* adds MHA_BIAS_TABLE[mha_bias_row(p, position of the key), h] */
 
     mha_rope rope;   /* without a kind its other fields must be zero */
-    double norm_eps; /* of q/k norm; 0: 1e-6 */
+    double norm_eps; /* of q/k norms and of the norms of latents; 0: 1e-6 */
     mha_norm_rule norm;
     mha_query_scale query_scale;
 
@@ -139,9 +140,10 @@ MHA_API void mha_alibi_slopes(size_t n_heads, double *slopes);
 
 /* ---------------------------------------------------------------- stages */
 
-/* In the order data flows. S' = S plus the rows of bias_kv and zero_row. In a ragged batch q, k, v, q_rot, k_rot,
- * heads and output keep the shape (1, total, ...) of the inputs; in the other stages B is then the number of
- * sequences, T_q and S' are the longest lengths, and what a sequence does not fill is 0. */
+/* In the order data flows, but for the last three. S' = S plus the rows of bias_kv and zero_row. In a ragged batch q,
+ * k, v, q_rot, k_rot, heads, output and the last three keep the shape (1, total, ...) of the inputs; in the other
+ * stages B is then the number of sequences, T_q and S' are the longest lengths, and what a sequence does not fill is 0.
+ * */
 typedef enum mha_stage {
     MHA_STAGE_Q,             /* (B, T_q, h*d_k)      after bias, before norm and rotation */
     MHA_STAGE_K,             /* (B, T_k, h_kv*d_k) */
@@ -153,15 +155,15 @@ typedef enum mha_stage {
     MHA_STAGE_MASKED,        /* (B, h, T_q, S')      hidden keys -inf, additive masks, ALiBi and bias added */
     MHA_STAGE_WEIGHTS,       /* (B, h, T_q, S')      after softmax */
     MHA_STAGE_WEIGHTS_MEAN,  /* (B, T_q, S')         mean of the weights over the heads */
-    MHA_STAGE_HEADS,         /* (B, T_q, h*d_v)      the heads side by side, before W_O */
+    MHA_STAGE_HEADS,         /* (B, T_q, h*d_v)      the heads side by side, before gate and W_O */
     MHA_STAGE_OUTPUT,        /* (B, T_q, d_out) */
     MHA_STAGE_PRESENT_KEY,   /* (B, h_kv, S, d_k)    cached and new rows, also without a cache; not in a ragged batch */
     MHA_STAGE_PRESENT_VALUE, /* (B, h_kv, S, d_v) */
     MHA_STAGE_LSE,           /* (B, h, T_q)          log sum exp of visible masked scores, sinks and plus-one, too */
-    /* Of latent attention alone, before q, k and v: */
+    /* Of latent attention alone, before q, k and v; then of a layer with a gate alone, before the output: */
     MHA_STAGE_Q_LATENT,      /* (B, T_q, q_rank)     x_q W_QA + b_QA, before its norm; with a q_rank */
     MHA_STAGE_KV_LATENT,     /* (B, T_k, kv_rank+d_rope)  [c, k_r] = x_k W_KVA + b_KVA, before norm and rotation */
-    MHA_STAGE_GATED,         /* (B, T_q, h*d_v)      heads * sigmoid(x_q W_G + b_G); of a layer with a gate alone */
+    MHA_STAGE_GATED,         /* (B, T_q, h*d_v)      heads * sigmoid(x_q W_G + b_G) */
     MHA_STAGE_COUNT
 } mha_stage;
 

@@ -81,7 +81,7 @@ typedef enum mha_weight {
     MHA_Q_NORM_BIAS, /* as MHA_Q_NORM */
     MHA_K_NORM_BIAS, /* as MHA_K_NORM */
     MHA_BIAS_TABLE,  /* (n, h), the table of a relative position bias (mha/bias.h) */
-    MHA_W_QA,     /* (d_q, q_rank), from here on latent attention: the layer's W_Q reads what these make of x_q */
+    MHA_W_QA,     /* (d_q, q_rank), from here to W_KVB latent attention: the layer's W_Q reads what these make of x_q */
     MHA_B_QA,     /* (q_rank) */
     MHA_QA_NORM,  /* (q_rank) */
     MHA_W_KVA,    /* (d_kin, kv_rank + d_rope), in place of W_K and W_V */

@@ -120,7 +120,7 @@ MHA_API size_t mha_model_find_layers(const mha_file *file, mha_found_layer *laye
  * `options` and `report` may be NULL. The caller destroys the layer, before the table. Errors: MHA_NOT_FOUND (no
  * attention layer, none under the prefix, a missing tensor), MHA_INVALID (several layers and no prefix: the message
  * lists them; a misshapen or unknown tensor; heads that do not divide the width or are not given), MHA_UNSUPPORTED (a
- * quantised or integer weight; the names of T5, whose relative position bias is not computed), MHA_IO, MHA_NO_MEMORY.
+ * quantised or integer weight; the names of T5, whose relative position bias is not loaded), MHA_IO, MHA_NO_MEMORY.
  * The table is then as before. */
 MHA_API mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *options, mha_params *table,
                                         mha_layer **layer, mha_load_report *report, mha_error *error);

@@ -59,8 +59,8 @@ typedef struct mha_share {
 /* Checks that a layer can be shared like this and that all numbers of mha_share fit; T_q and T_k smaller than `ranks`
  * leave ranks without rows. `config` may have defaults and is resolved in place. Errors: MHA_INVALID (0 ranks, or more
  * than 2^20; heads that do not divide: the message lists the numbers of ranks that do; caches without room; sizes
- * that do not fit),
- * MHA_UNSUPPORTED (MHA_SPLIT_TENSOR of a norm over the row of all heads). */
+ * that do not fit), MHA_UNSUPPORTED (MHA_SPLIT_TENSOR of a norm over the row of all heads; latent attention on several
+ * ranks). */
 MHA_API mha_status mha_split_check(mha_split *split, mha_error *error);
 
 /* The share of one rank of a checked split. */

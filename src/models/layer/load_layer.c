@@ -36,7 +36,7 @@ static bool is_under(const mha__file_layer *layer, const char *wanted, size_t le
     return length == 0 || (strncmp(name, wanted, length) == 0 && name[length] == '.');
 }
 
-/* T5 can be counted, but not loaded: its scores need the relative position bias, which is not computed. */
+/* T5 can be counted, but not loaded: its scores need the relative position bias, which is not read from files. */
 static mha_status refuse_relative_bias(const mha__loader *l)
 {
     const mha_file_tensor *tensor;
