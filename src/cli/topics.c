@@ -78,14 +78,15 @@ static const struct {
      "weight is a view: it has no storage of its own and is in no total.",
      NULL},
     {"derived",
-     "Derived memory is built from parameters to save time: copies of W_Q, W_K, W_V and W_O in the order in which "
-     "the kernels read them. It is shown in bytes and never counted as parameters. \"mha forward --no-pack\" "
+     "Derived memory is built from parameters to save time: copies of the matrices in the order in which the "
+     "kernels read them. It is shown in bytes and never counted as parameters. \"mha forward --no-pack\" "
      "computes without it.",
      NULL},
     {"stage",
      "A stage is a named intermediate result on the way from the inputs to the output, in the order data flows: q, k "
      "and v are the projected inputs, scores are scale * Q K^T, weights are their softmax over the keys, heads are "
-     "weights V side by side, output is heads W_O + b_O. \"mha forward --trace FILE\" writes all of them, \"mha "
+     "weights V side by side, output is heads W_O + b_O. Layers with latents have q_latent and kv_latent before q, a "
+     "layer with a gate has gated before output. \"mha forward --trace FILE\" writes all of them, \"mha "
      "check\" compares the stages recorded in a case and marks the first that diverges.",
      print_stages},
     {"paths",
