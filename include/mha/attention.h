@@ -141,9 +141,8 @@ MHA_API void mha_alibi_slopes(size_t n_heads, double *slopes);
 /* ---------------------------------------------------------------- stages */
 
 /* In the order data flows, but for the last three. S' = S plus the rows of bias_kv and zero_row. In a ragged batch q,
- * k, v, q_rot, k_rot, heads, output and the last three keep the shape (1, total, ...) of the inputs; in the other
- * stages B is then the number of sequences, T_q and S' are the longest lengths, and what a sequence does not fill is 0.
- * */
+ * k, v, q_rot, k_rot, heads, output and the last three keep the shape (1, total, ...) of the inputs; in the others B is
+ * then the number of sequences, T_q and S' are the longest lengths, and what a sequence does not fill is 0. */
 typedef enum mha_stage {
     MHA_STAGE_Q,             /* (B, T_q, h*d_k)      after bias, before norm and rotation */
     MHA_STAGE_K,             /* (B, T_k, h_kv*d_k) */
@@ -215,9 +214,9 @@ typedef struct mha_call {
     mha_view output; /* no data: no output is written */
     mha_semantics semantics;
     /* Weights of a call without a layer: NULL, or MHA_WEIGHT_COUNT contiguous views of the shapes in layer.h and of
-     * any type of a layer's weights, without data where there is no weight, as for W_Q, W_K, W_V, W_O and b_O. NULL
-     * with a layer. A head whose sink is -inf has no sink: its queries that see no key follow empty_rows. A sink of
-     * +inf or NaN makes weights, output and lse NaN. */
+     * any floating type, without data where there is no weight, as for W_Q, W_K, W_V, W_O, b_O, gates and latents.
+     * NULL with a layer. A head whose sink is -inf has no sink: its queries that see no key follow empty_rows. A sink
+     * of +inf or NaN makes weights, output and lse NaN. */
     const mha_view *weights;
     mha_cache *cache; /* may be NULL */
     /* A layer with kv_rank attends to its latents (DeepSeek-V2, section 2.1.2): as

@@ -191,7 +191,7 @@ MHA_API bool mha_model_layer_at(const mha_model *model, size_t index, mha_model_
  * projections every patch. Scores and weighted sums count query heads. Embedding look-ups, norms, softmax and
  * activations are not counted. In an encoder-decoder both sides have `seq` tokens. */
 typedef struct mha_model_costs {
-    uint64_t projections;   /* W_Q, W_K, W_V, W_O of all attention layers, each use */
+    uint64_t projections;   /* W_Q, W_K, W_V, W_O (or those of latents) of all attention layers, each use */
     uint64_t scores_full;   /* Q K^T and A V over all T x T pairs */
     uint64_t scores_causal; /* the same, in causal layers over the T (T + 1) / 2 visible pairs only */
     uint64_t feed_forward, heads, patches;
