@@ -3,7 +3,7 @@
  *   out = concat(head_1 ... head_h) W_O + b_O,   head_i = softmax(Q_i K_i^T * scale) V_i
  *   Q = x_q W_Q + b_Q,  K = x_k W_K + b_K,  V = x_v W_V + b_V            (Vaswani et al. 2017, section 3.2)
  *
- * With latents (latent.c) Q, K and V are made in two stages; the rest is the same.
+ * With latents (latent.c) Q, K and V are made in two stages; with a gate (gate.c) the heads are multiplied before W_O.
  * Heads are strided views of Q, K, V and of the concatenation; nothing is copied to split or merge them. */
 #include "attention/forward.h"
 #include "attention/steps/cache.h"
