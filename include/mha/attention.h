@@ -274,7 +274,7 @@ MHA_API int mha_plan_stage(const mha_plan *plan, mha_stage stage, size_t shape[4
 
 /* Makes the planned call use other memory of the same types, shapes and strides. NULL keeps the present memory; a key
  * that was not given follows the query, a value that was not given follows the key. MHA_INVALID: `output` for a call
- * that was planned without one; the plan is then untouched. */
+ * that was planned without one, a value apart from the key of latent attention; the plan is then untouched. */
 MHA_API mha_status mha_plan_move(mha_plan *plan, const void *query, const void *key, const void *value, void *output,
                                  mha_error *error);
 

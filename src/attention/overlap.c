@@ -14,8 +14,15 @@ typedef struct region {
 static bool region_of(const mha_view *view, region *g)
 {
     size_t element = 0;
-    if (!view->data || mha_view_elements(view) == 0 || mha_dtype_bytes(view->dtype, 1, &element) != MHA_OK)
+    const size_t elements = mha_view_elements(view);
+    if (!view->data || elements == 0)
         return false;
+    if (mha_dtype_bytes(view->dtype, 1, &element) != MHA_OK) { /* blocks: weights of a layer, which have no gaps */
+        if (mha_dtype_bytes(view->dtype, elements, &element) != MHA_OK || element > INT64_MAX)
+            return false;
+        *g = (region){.low = (intptr_t)view->data, .element = (int64_t)element};
+        return true;
+    }
     *g = (region){.low = (intptr_t)view->data, .element = (int64_t)element};
     for (int k = 0; k < view->rank; k++) {
         int64_t step, size, across;

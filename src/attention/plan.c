@@ -65,7 +65,10 @@ static mha_status resolve_latent(mha__resolved *r, const mha_call *call, mha_err
                               .d_n = c->d_k - c->d_rope, .d_v = c->d_v, .absorbed = call->absorbed};
     if (call->absorbed)
         r->plan.h_kv = 1, r->plan.d_k = c->kv_rank + c->d_rope, r->plan.d_v = c->kv_rank;
-    if (!r->value_follows && r->value.data != r->key.data)
+    bool same = r->value.data == r->key.data && r->value.dtype == r->key.dtype;
+    for (int k = 0; k < 3; k++)
+        same &= r->value.shape[k] < 2 || r->value.stride[k] == r->key.stride[k];
+    if (!r->value_follows && !same)
         return mha__fail(error, MHA_INVALID, "value", "latent attention makes keys and values from one input: leave "
                          "`value` out");
     return mha__precision_rounds(&call->precision)
@@ -295,6 +298,7 @@ static mha_status check_stage(const mha__resolved *r, mha_stage stage, const mha
         return mha__fail(error, MHA_UNSUPPORTED, name, "%s",
                          stage == MHA_STAGE_Q_LATENT || stage == MHA_STAGE_KV_LATENT
                              ? "needs latent attention: a layer with a q_rank or kv_rank"
+                         : stage == MHA_STAGE_GATED ? "needs a layer with a gate"
                              : "a ragged batch has no cache");
     if (stage == MHA_STAGE_OUTPUT && !r->layer && view->rank == 4)
         rank = 4, shape[2] = r->plan.h, shape[3] = r->plan.d_v;
@@ -418,6 +422,9 @@ mha_status mha_plan_move(mha_plan *plan, const void *query, const void *key, con
         else if (inputs[i].follows)
             inputs[i].view->data = inputs[i].follows->data;
     }
+    if (r->latent.kv_rank && r->value.data != r->key.data)
+        return mha__fail(error, MHA_INVALID, "value", "latent attention makes keys and values from one input: move it "
+                         "with the key");
     if (output) {
         mha_view *const direct[] = {&r->layout.heads.view, &r->layout.output.view}; /* data: computed in place */
         for (size_t i = 0; i < sizeof direct / sizeof *direct; i++)

@@ -101,6 +101,23 @@ static void infinities_in_the_table(void **state)
         }
 }
 
+/* A table without a bucket each way, or with a farthest distance that has no meaning, has no row. */
+static void tables_without_a_meaning_have_no_row(void **state)
+{
+    (void)state;
+    mha_bias bias = {.rule = MHA_BIAS_RULE_BUCKETS};
+    for (size_t n = 0; n < 4; n++)
+        assert_int_equal(mha_bias_row(&bias, n, 5, 2), n);
+    bias.one_way = true;
+    for (size_t n = 0; n < 2; n++)
+        assert_int_equal(mha_bias_row(&bias, n, 5, 2), n);
+    const size_t farthest[] = {16, (size_t)1 << 50, SIZE_MAX};
+    for (size_t i = 0; i < 3; i++) {
+        bias.max_distance = farthest[i];
+        assert_int_equal(mha_bias_row(&bias, 32, INT64_MAX, INT64_MIN), 32);
+    }
+}
+
 static void what_has_no_meaning_is_refused(void **state)
 {
     (void)state;
@@ -150,6 +167,7 @@ int main(void)
         cmocka_unit_test(cells_have_the_rows_of_beit),
         cmocka_unit_test(long_calls_meet_the_oracle),
         cmocka_unit_test(infinities_in_the_table),
+        cmocka_unit_test(tables_without_a_meaning_have_no_row),
         cmocka_unit_test(what_has_no_meaning_is_refused),
     };
     return cmocka_run_group_tests_name("bias", tests, NULL, NULL);

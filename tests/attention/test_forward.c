@@ -618,6 +618,29 @@ static void a_plan_says_what_will_happen(void **state)
     trial_release(&r);
 }
 
+/* Positions at the ends of their type: the number of a position does not wrap. */
+static void the_scale_by_position_saturates(void **state)
+{
+    (void)state;
+    static float x[4] = {1, 1, 1, 1}, rotated[4];
+    static double still[1];
+    static int64_t at[2];
+    for (mha_path path = MHA_PATH_BLAS; path <= MHA_PATH_EXACT; path++)
+        for (int low = 0; low < 2; low++) {
+            mha_error error;
+            at[0] = low ? INT64_MIN : INT64_MAX, at[1] = low ? 0 : INT64_MAX - 2;
+            mha_keep keep = {.stage = MHA_STAGE_Q_ROT, .view = mha_rows(rotated, 1, 2, 2)};
+            const mha_view heads = mha_heads(x, 1, 2, 1, 2);
+            mha_call call = {.query = heads, .key = heads, .value = heads, .keep = &keep, .keep_count = 1, .path = path};
+            call.semantics.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT,
+                                             .frequencies = mha_view_of(still, MHA_F64, 1, (size_t[]){1}),
+                                             .q_positions = mha_view_of(at, MHA_I64, 2, (size_t[]){1, 2})};
+            call.semantics.query_scale = (mha_query_scale){.growth = 1, .every = 1, .first = low ? -1 : 1};
+            assert_ok(mha_run(NULL, &call, &error), error);
+            assert_true(rotated[0] == rotated[2] && rotated[0] == (low ? 1.0f : (float)(1 + log(0x1p63))));
+        }
+}
+
 static void stages_and_paths_are_found_by_name(void **state)
 {
     (void)state;
@@ -668,6 +691,7 @@ int main(void)
         TEST(the_output_may_lie_anyhow),
         TEST(the_workspace_may_lie_at_any_address),
         TEST(a_plan_says_what_will_happen),
+        TEST(the_scale_by_position_saturates),
         TEST(stages_and_paths_are_found_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -329,6 +329,18 @@ static void test_configurations(void **unused)
     REFUSED(c.q_rank = (size_t)1 << 31, "q_rank", "2147483647");
 }
 
+/* Keys and values of latent attention move together. */
+static void call_moved_apart(const mha_layer *layer, const mha_call *call, const float *elsewhere)
+{
+    mha_plan plan;
+    mha_error error;
+    assert_ok(mha_plan_call(layer, call, &plan, &error), error);
+    assert_ok(mha_plan_move(&plan, elsewhere, NULL, NULL, NULL, &error), error);
+    assert_refused(mha_plan_move(&plan, NULL, NULL, elsewhere + 1, NULL, &error), MHA_INVALID, error, "value", "key");
+    assert_refused(mha_plan_move(&plan, NULL, elsewhere + 1, elsewhere, NULL, &error), MHA_INVALID, error, "value",
+                   "key");
+}
+
 static void test_calls(void **unused)
 {
     (void)unused;
@@ -355,6 +367,8 @@ static void test_calls(void **unused)
                    .value = mha_heads(x, 1, 2, 2, 8), .absorbed = true};
     assert_refused(mha_plan_call(NULL, &c, &plan, &error), MHA_UNSUPPORTED, error, "absorbed", "kv_rank");
     CALL_REFUSED(layer, MHA_INVALID, (c.key = good.query, c.value = mha_rows(other, 1, 2, 16)), "value", "leave");
+    CALL_REFUSED(layer, MHA_INVALID, (c.key = c.value = good.query, c.value.stride[1] = 17), "value", "leave");
+    call_moved_apart(layer, &good, other);
     CALL_REFUSED(layer, MHA_INVALID, c.semantics.rope.kind = MHA_ROPE_HALF_SPLIT, "rope_dim", "d_rope", "first 6");
     CALL_REFUSED(layer, MHA_INVALID,
                  (c.semantics.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT, .dim = 4, .last = true}), "last 4");

@@ -248,6 +248,50 @@ static void blocks_of_a_file_are_kept(void **state)
     mha_file_close(file);
 }
 
+/* Blocks of a source that begin anywhere: rows of blocks, and columns that begin inside one, are rounded anew from
+ * their values; columns of whole blocks are copied. An output that lies in a weight is refused. */
+static void sources_may_lie_anyhow(void **state)
+{
+    (void)state;
+    enum { N = 64, GAP = 80 };
+    static uint64_t blocks[N * GAP * 2 / 8];
+    static const size_t strides[][2] = {{N, 1}, {1, GAP}, {1, N}, {1, 96}};
+    unsigned char *bytes = (unsigned char *)blocks;
+    for (size_t i = 0; i < sizeof blocks; i++) /* F16 scales of ordinary size in both formats */
+        bytes[i] = (unsigned char)(mha_random_bits(5, 0, i) & 0x37);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (size_t s = 0; s < sizeof strides / sizeof *strides; s++) {
+            mha_layer *layer = made((mha_config){.d_model = N, .n_heads = 2, .dtype = types[i]}, 1);
+            mha_layer *floats = made((mha_config){.d_model = N, .n_heads = 2}, 1);
+            mha_view from = mha_view_of(blocks, types[i], 2, (size_t[]){N, N});
+            mha_error error;
+            from.stride[0] = (ptrdiff_t)strides[s][0], from.stride[1] = (ptrdiff_t)strides[s][1];
+            assert_ok(mha_layer_set(layer, MHA_W_Q, &from, &error), error);
+            assert_ok(mha_layer_set(floats, MHA_W_Q, &from, &error), error);
+            const mha_view values = mha_tensor_view(mha_layer_weight(floats, MHA_W_Q)),
+                           to = mha_tensor_view(mha_layer_weight(layer, MHA_W_Q));
+            if (s < 2) { /* rounding floats is what rounding their blocks is */
+                mha_layer *rounded = copied(floats, types[i]);
+                const mha_view expected = mha_tensor_view(mha_layer_weight(rounded, MHA_W_Q));
+                for (size_t e = 0; e < N * N; e++)
+                    assert_true(mha_view_get(&to, (size_t[]){e / N, e % N}) ==
+                                mha_view_get(&expected, (size_t[]){e / N, e % N}));
+                mha_layer_destroy(rounded);
+            } else {
+                for (size_t e = 0; e < N * N; e++)
+                    assert_true(mha_view_get(&to, (size_t[]){e / N, e % N}) ==
+                                mha_view_get(&values, (size_t[]){e / N, e % N}));
+            }
+            static float x[3 * N];
+            mha_plan plan;
+            const mha_view W_O = mha_tensor_view(mha_layer_weight(layer, MHA_W_O));
+            const mha_call call = {.query = mha_rows(x, 1, 3, N), .output = mha_rows(W_O.data, 1, 3, N)};
+            assert_refused(mha_plan_call(layer, &call, &plan, &error), MHA_INVALID, error, "output", "W_O");
+            mha_layer_destroy(floats);
+            mha_layer_destroy(layer);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +301,7 @@ int main(void)
         cmocka_unit_test(rounding_is_that_of_ggml),
         cmocka_unit_test(what_has_no_scale_is_nan),
         cmocka_unit_test(blocks_of_a_file_are_kept),
+        cmocka_unit_test(sources_may_lie_anyhow),
     };
     return cmocka_run_group_tests_name("quantised layer", tests, NULL, NULL);
 }

@@ -81,7 +81,10 @@ static void scale(const mha__resolved *r, double *x, size_t heads, int64_t posit
     const mha_query_scale *q = &r->semantics.query_scale;
     if (q->growth == 0)
         return;
-    const int64_t number = position + q->first, steps = number < 0 ? 0 : number / q->every;
+    int64_t number;
+    if (__builtin_add_overflow(position, q->first, &number)) /* given positions may be any */
+        number = position < 0 ? 0 : INT64_MAX;
+    const int64_t steps = number < 0 ? 0 : number / q->every;
     const double count = 1 + (double)steps;
     for (size_t c = 0; c < heads * r->plan.d_k; c++)
         x[c] *= 1 + q->growth * log(count);

@@ -59,7 +59,10 @@ static bool too_far_apart(const mha_view *rows)
 static bool may_copy(const mha__resolved *r, const mha_view *given, size_t width)
 {
     const bool halves = r->cache && mha_cache_keys(r->cache).dtype != MHA_F32;
-    return halves || too_far_apart(given) || r->plan.h_kv * width > MHA_GEMM_GAP_STRIDE;
+    const mha__latent *l = &r->latent; /* its values lie beside keys, in rows of both */
+    const size_t row = l->absorbed ? r->plan.d_k : l->kv_rank ? r->plan.h * (l->d_n + l->d_v) : 0,
+                 own = r->plan.h_kv * width;
+    return halves || too_far_apart(given) || (row > own ? row : own) > MHA_GEMM_GAP_STRIDE;
 }
 
 static size_t lay_out_all(const mha__resolved *r, char *base, memory *m)

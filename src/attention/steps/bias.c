@@ -57,8 +57,11 @@ static size_t grid_row(const mha_bias *bias, size_t n, int64_t p, int64_t q)
 
 size_t mha_bias_row(const mha_bias *bias, size_t n, int64_t p, int64_t q)
 {
-    if (bias->rule == MHA_BIAS_RULE_BUCKETS)
-        return bucket(bias, n, p, q);
+    if (bias->rule == MHA_BIAS_RULE_BUCKETS) {
+        const size_t exact = buckets_each_way(bias, n) / 2;
+        return exact > 0 && max_distance(bias) > exact && max_distance(bias) <= MOST_DISTANCE ? bucket(bias, n, p, q)
+                                                                                             : n;
+    }
     return bias->rule == MHA_BIAS_RULE_GRID ? grid_row(bias, n, p, q) : n;
 }
 

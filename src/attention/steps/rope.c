@@ -89,7 +89,10 @@ void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x
 static void scale_row(const void *context, size_t b, size_t t, int64_t position, const mha_view *x)
 {
     const mha_query_scale *q = context;
-    const int64_t number = position + q->first, steps = number > 0 ? number / q->every : 0;
+    int64_t number;
+    if (__builtin_add_overflow(position, q->first, &number)) /* given positions may be any */
+        number = position > 0 ? INT64_MAX : 0;
+    const int64_t steps = number > 0 ? number / q->every : 0;
     const float factor = (float)(1 + q->growth * log1p((double)steps));
     for (size_t g = 0; g < x->shape[2]; g++)
         for (size_t c = 0; c < x->shape[3]; c++)

@@ -64,7 +64,8 @@ bool mha__is_quantised_weight(mha_dtype dtype)
 mha_status mha__quantise(const mha_view *to, const mha_view *from)
 {
     const size_t k = to->shape[0], n = to->shape[1];
-    const bool same = from->dtype == to->dtype && from->rank == 2 && from->stride[0] == 1;
+    const bool same = from->dtype == to->dtype && from->rank == 2 && from->stride[0] == 1 &&
+                      (n < 2 || from->stride[1] % BLOCK == 0);
     if (from->rank != 2 || from->shape[0] != k || from->shape[1] != n)
         return MHA_INVALID;
     if (!mha__dtype_is_float(from->dtype) && !mha__decoder_of(from->dtype))
@@ -73,15 +74,16 @@ mha_status mha__quantise(const mha_view *to, const mha_view *from)
     (void)mha_dtype_bytes(to->dtype, BLOCK, &bytes);
     for (size_t c = 0; c < n; c++)
         for (size_t b = 0; b < k / BLOCK; b++) {
-            const mha_view target = mha_view_slice(to, 1, c, 1), source = mha_view_slice(from, 1, c, 1);
+            const mha_view target = mha_view_slice(to, 1, c, 1);
             unsigned char *block = (unsigned char *)target.data + b * bytes;
             float values[BLOCK];
             if (same) {
+                const mha_view source = mha_view_slice(from, 1, c, 1);
                 memcpy(block, (const unsigned char *)source.data + b * bytes, bytes);
                 continue;
             }
             for (size_t i = 0; i < BLOCK; i++)
-                values[i] = (float)mha_view_get(&source, (const size_t[]){b * BLOCK + i, 0});
+                values[i] = (float)mha_view_get(from, (const size_t[]){b * BLOCK + i, c});
             (to->dtype == MHA_Q8_0 ? to_q8_0 : to_q4_0)(values, block);
         }
     return MHA_OK;
