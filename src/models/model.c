@@ -326,6 +326,8 @@ mha_status mha__model_create_from(const json_t *config, const mha_model_spec *sp
         status = walk_rows(made, &count, error);
     if (status == MHA_OK)
         status = walk_layers(made, &made->n_layers, error);
+    if (status == MHA_OK && count == 0)
+        status = mha__fail(error, MHA_INVALID, "model", "expected at least one tensor, found none");
     if (status == MHA_OK) {
         made->rows_bytes = count * sizeof *made->rows;
         made->rows = mha__allocate(allocator, made->rows_bytes);

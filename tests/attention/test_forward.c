@@ -631,7 +631,8 @@ static void the_scale_by_position_saturates(void **state)
             at[0] = low ? INT64_MIN : INT64_MAX, at[1] = low ? 0 : INT64_MAX - 2;
             mha_keep keep = {.stage = MHA_STAGE_Q_ROT, .view = mha_rows(rotated, 1, 2, 2)};
             const mha_view heads = mha_heads(x, 1, 2, 1, 2);
-            mha_call call = {.query = heads, .key = heads, .value = heads, .keep = &keep, .keep_count = 1, .path = path};
+            mha_call call = {
+                .query = heads, .key = heads, .value = heads, .keep = &keep, .keep_count = 1, .path = path};
             call.semantics.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT,
                                              .frequencies = mha_view_of(still, MHA_F64, 1, (size_t[]){1}),
                                              .q_positions = mha_view_of(at, MHA_I64, 2, (size_t[]){1, 2})};

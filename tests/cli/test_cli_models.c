@@ -7,6 +7,7 @@
 
 #include "mha/file.h"
 #include "support/program.h"
+#include "support/scratch.h"
 #include "support/unit.h"
 
 static json_int_t number(const json_t *object, const char *key)
@@ -431,9 +432,28 @@ static void claims_are_told_with_their_verdicts(void **state)
     program_free(&r);
 }
 
+/* Latent attention of no rank, or of half a pair, is no other attention. */
+static void latents_of_no_size_are_refused(void **state)
+{
+    (void)state;
+    static const char *const wrong[][2] = {{"\"kv_lora_rank\": 0", "kv_lora_rank"},
+                                           {"\"v_head_dim\": 0", "v_head_dim"},
+                                           {"\"qk_rope_head_dim\": 3", "an even number"},
+                                           {"\"qk_rope_head_dim\": 0", "pairs"}};
+    for (size_t i = 0; i < 4; i++) {
+        char text[400], config[256];
+        snprintf(text, sizeof text, "{\"model_type\": \"deepseek_v%d\", \"hidden_size\": 16, \"num_hidden_layers\": 1,"
+                 " \"num_attention_heads\": 2, \"vocab_size\": 9, \"intermediate_size\": 8, %s}",
+                 i % 2 ? 3 : 2, wrong[i][0]);
+        snprintf(config, sizeof config, "%s", scratch_write("latent.json", text, strlen(text)));
+        assert_program_refuses(RUN("params", "--config", config), 2, wrong[i][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(latents_of_no_size_are_refused),
         cmocka_unit_test(presets_have_their_published_totals),
         cmocka_unit_test(presets_are_listed),
         cmocka_unit_test(views_fold_filter_and_sort),

@@ -73,6 +73,11 @@ static void every_form_has_the_digest_of_a_file(void **state)
     assert_string_equal(json_string_value(json_array_get(one, 0)), tokens);
     assert_string_equal(json_string_value(json_array_get(one, 1)), abc);
     page_data_free(&page);
+    char *quotes = path_of("a'b; exit 1; 'c"); /* the command, typed again, names the same file */
+    scratch_write("a'b; exit 1; 'c", "abc", 3);
+    run(RUN(TINY, "--tokens", quotes, "--picture", png));
+    assert_true(holds(png, "/a'\\''b; exit 1; '\\''c'"));
+    free(quotes);
     run(RUN(TINY, "--picture", svg)); /* random inputs come from no file */
     assert_false(holds(svg, "SHA-256"));
     assert_true(holds(svg, "<metadata>\nWritten by: mha show "));

@@ -74,6 +74,33 @@ static void test_rows_add_up_and_have_their_keys(void **state)
     json_decref(root);
 }
 
+/* Blocks lie along the rows of a column: heads of W_Q begin where those of floats do, and so do those of W_O that do
+ * not begin inside a block. */
+static void test_heads_of_quantised_weights(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"q8_0", "q4_0", "f32"};
+    for (size_t i = 0; i < 3; i++) {
+        json_t *root = RUN_JSON(0, "params", "--json", "--per-head", "--d-model", "64", "--heads", "2", "--dtype",
+                                types[i]);
+        for (size_t t = 0; t < 8; t += 6) {
+            json_t *heads = json_object_get(json_array_get(json_object_get(root, "tensors"), t), "heads");
+            assert_int_equal(json_array_size(heads), 2);
+            assert_int_equal(number(json_array_get(heads, 0), "first_element"), 0);
+            assert_int_equal(number(json_array_get(heads, 1), "first_element"), t == 0 ? 32 : 32 * 64);
+        }
+        json_decref(root);
+        program_result r = RUN("params", "--per-head", "--d-model", "64", "--heads", "2", "--dtype", types[i]);
+        assert_int_equal(r.code, 0);
+        assert_non_null(strstr(r.out, "columns 32 to 63"));
+        assert_non_null(strstr(r.out, "rows 32 to 63"));
+        program_free(&r);
+        r = RUN("params", "--d-model", "64", "--heads", "2", "--merged-qk", "--dtype", types[i]);
+        assert_int_equal(r.code, 0);
+        program_free(&r);
+    }
+}
+
 /* Head i of W_Q is columns [i*d_k, (i+1)*d_k); of W_O, rows. Together the slices are the tensor, and the
  * totals do not know of them. */
 static void test_per_head_slices(void **state)
@@ -213,6 +240,7 @@ int main(void)
         cmocka_unit_test(test_totals),
         cmocka_unit_test(test_rows_add_up_and_have_their_keys),
         cmocka_unit_test(test_per_head_slices),
+        cmocka_unit_test(test_heads_of_quantised_weights),
         cmocka_unit_test(test_text_has_separators_and_csv_has_none),
         cmocka_unit_test(test_what_the_machine_cannot_give_is_exit_3),
         cmocka_unit_test(test_head_counts_share_one_total),

@@ -187,6 +187,14 @@ static void files_beside_it_say_the_format_of_gptq(void **state)
         mha_file_close(file);
         remove(beside);
     }
+    static const char *const unknown[2] = {"checkpoint_format", "gptq_v3"}; /* its zero points are not known */
+    mha_error error;
+    mha_file *file = NULL;
+    const char *path = write_planned("beside.safetensors", gptq, GPTQ_PARTS - 1, unknown);
+    assert_ok(mha_file_open(path, &file, &error), error);
+    assert_null(mha_file_find(file, "a.weight"));
+    assert_non_null(mha_file_find(file, "a.qweight"));
+    mha_file_close(file);
 }
 
 /* Codes of 4 bits with zero points, those of 8 bits without, whose words are not full; shapes that do not fit. */

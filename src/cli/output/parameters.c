@@ -58,15 +58,26 @@ static void data_row(table *t, const mha_tensor_info *info)
     table_count(t, info->inert_elements);
 }
 
+/* Which element of the weight, row by row, a head's slice begins with. Blocks lie along the rows of a column. */
+static size_t first_element(const mha_tensor_info *info, const mha_view *slice)
+{
+    const size_t before = (size_t)((const char *)slice->data - (const char *)info->data);
+    size_t block = 0;
+    if (mha_dtype_bytes(slice->dtype, 1, &block) == MHA_OK)
+        return before / block;
+    const size_t in_storage = before * (info->elements / 32) / (info->bytes / 32);
+    return in_storage % info->shape[0] * info->shape[1] + in_storage / info->shape[0];
+}
+
 /* Adds a row for a head's slice: a view of the row above, whose elements belong to no total. */
 static void head_row(table *t, table_style style, const mha_tensor_info *info, mha_weight weight, size_t head,
                      const mha_view *slice)
 {
-    size_t bytes = 0, first = (size_t)((const char *)slice->data - (const char *)info->data);
+    size_t bytes = 0, first = first_element(info, slice);
     mha_dtype_bytes(slice->dtype, mha_view_elements(slice), &bytes);
     if (style != TABLE_CSV) {
         bool rows = weight == MHA_W_O; /* W_O is cut by rows, all other matrices by columns */
-        size_t from = first / (info->bytes / info->elements) / (rows ? info->shape[1] : 1);
+        size_t from = first / (rows ? info->shape[1] : 1);
         size_t width = slice->shape[rows ? 0 : slice->rank - 1];
         const char *what = rows ? "row" : slice->rank == 2 ? "column" : "element";
         table_format(t, "  head %zu", head);
@@ -179,7 +190,7 @@ static json_t *json_heads(const mha_layer *layer, mha_weight weight, const mha_t
         json_t *stride = json_array();
         for (int k = 0; k < slice.rank; k++)
             json_array_append_new(stride, json_integer(slice.stride[k]));
-        size_t first = (size_t)((const char *)slice.data - (const char *)info->data) / (info->bytes / info->elements);
+        const size_t first = first_element(info, &slice);
         json_array_append_new(heads, json_pack("{so so so so so}", "head", json_count(head), "shape",
                                                json_shape(slice.rank, slice.shape), "first_element", json_count(first),
                                                "stride", stride, "elements", json_count(mha_view_elements(&slice))));

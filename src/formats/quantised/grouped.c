@@ -48,7 +48,10 @@ bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], const char *state, 
     } types[] = {{2, MHA_U2}, {3, MHA_U3}, {4, MHA_U4}, {8, MHA_U8}};
     const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *zeros = &parts[MHA_PART_ZEROS]->tensor;
     const mha__entry *groups = parts[MHA_PART_GROUPS];
-    packed->packing.offset = strcmp(state, "gptq_v2") == 0 ? 0 : 1;
+    const bool second = strcmp(state, "gptq_v2") == 0;
+    if (*state && !second && strcmp(state, "gptq") != 0)
+        return false; /* another layout of the same names */
+    packed->packing.offset = second ? 0 : 1;
     if (codes->dtype != MHA_I32 || codes->rank != 2 || zeros->rank != 2 || codes->elements == 0 ||
         codes->shape[0] > SIZE_MAX / 32)
         return false;

@@ -22,10 +22,12 @@ static mha_status add_row(mha__merged *merged, enum row row, const char *name, c
                           size_t rows, size_t columns, mha_error *error)
 {
     char full[512];
+    size_t bytes; /* of one element, which blocks have none of: products of their matrices are floats */
+    const mha_dtype own = merged->config.dtype, dtype = mha_dtype_bytes(own, 1, &bytes) == MHA_OK ? own : MHA_F32;
     mha_tensor_spec spec = {.name = full,
                             .role = name,
                             .group = "attention",
-                            .dtype = merged->config.dtype,
+                            .dtype = dtype,
                             .rank = rank,
                             .shape = {merged->config.n_heads, rows, columns}};
     int length = snprintf(full, sizeof full, "%s%s", prefix ? prefix : "", name);

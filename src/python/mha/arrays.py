@@ -269,7 +269,10 @@ def weight_type(name: str, dtype: Any) -> int:
     """A floating type, or one of the quantised types in which a layer stores its matrices."""
     if isinstance(dtype, str) and dtype.lower() in BLOCKS:
         return BLOCKS[dtype.lower()]
-    return float_type(name, dtype)
+    try:
+        return float_type(name, dtype)
+    except TypeError as error:
+        raise TypeError(f"{error}; or {_listed(tuple(BLOCKS.values()))}") from None
 
 
 # ---------------------------------------------------------------- views

@@ -196,7 +196,7 @@ class Semantics:
         if "query_scale" in self._given:
             s.query_scale.growth, every, first = a.numbers("query_scale", self._given["query_scale"], (3,)).tolist()
             s.query_scale.every, s.query_scale.first = (
-                a.whole_number("query_scale", int(x) if x == int(x) else x) for x in (every, first))
+                a.whole_number("query_scale", int(x) if float(x).is_integer() else x) for x in (every, first))
         s.zero_row, s.softmax_plus_one = self._flag("zero_row"), self._flag("softmax_plus_one")
         s.keys_only = self._flag("keys_only")
         s.empty_rows = a.choice("empty_rows", self._given.get("empty_rows", "zero"), _abi.EMPTY_ROWS)

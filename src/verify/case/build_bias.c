@@ -19,5 +19,7 @@ mha_status mha__case_build_bias(mha_case *c, mha_error *error)
         TRY(mha__case_whole(c, keys[i], 0, 0, &count, error));
         *counts[i] = (size_t)count;
     }
+    if (rule == 0 && c->weights[CASE_RECORDED][MHA_BIAS_TABLE].data)
+        return mha__fail(error, MHA_INVALID, "bias_table", "has no effect without bias_rule: buckets or grid");
     return MHA_OK;
 }

@@ -94,6 +94,9 @@ static mha_status read_latents(mha_case *c, mha_error *error)
     TRY(projection_width(c, MHA_W_O, &output, error));
     if (w[MHA_W_QA].data)
         TRY(projection_width(c, MHA_W_QA, &q_rank, error));
+    if (!w[MHA_KVA_NORM].data || (w[MHA_W_QA].data && !w[MHA_QA_NORM].data))
+        return mha__fail(error, MHA_INVALID, w[MHA_KVA_NORM].data ? "qa_norm_weight" : "kva_norm_weight",
+                         "expected the weight of the norm between the two steps (ones, if it has none), found none");
     TRY(mha__case_whole(c, "num_heads", 1, 0, &h, error));
     TRY(mha__case_whole(c, "kv_heads", 1, h, &kv, error));
     const size_t rank = w[MHA_W_KVB].shape[0], H = (size_t)h;
