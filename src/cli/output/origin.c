@@ -27,9 +27,9 @@ static char *longer(char *text, const char *more, int length)
 static char *with_word(char *text, const char *before, const char *word)
 {
     static const char plain_ones[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:,=+-";
-    const bool plain = *word && !word[strspn(word, plain_ones)];
+    const bool needs_none = *word && !word[strspn(word, plain_ones)];
     text = longer(longer(text, " ", 1), before, (int)strlen(before));
-    if (plain)
+    if (needs_none)
         return longer(text, word, (int)strlen(word));
     text = longer(text, "'", 1);
     for (const char *quote; (quote = strchr(word, '\'')); word = quote + 1)
