@@ -159,11 +159,16 @@ static mha_status check_divisor(const mha__setup *setup, const mha__arch_key *ke
     return MHA_OK;
 }
 
-/* The number of features that are rotated. */
-static size_t rope_dim(const mha__values *v)
+/* The number of features that are to be rotated, which a configuration can get wrong: it may be odd. */
+static int64_t rotated(const mha__values *v)
 {
     const int64_t dim = mha__values_get(v, "rope_dim");
-    return (size_t)(dim > 0 ? dim : mha__values_get(v, "d_k")) / 2 * 2;
+    return dim > 0 ? dim : mha__values_get(v, "d_k");
+}
+
+static size_t rope_dim(const mha__values *v)
+{
+    return (size_t)rotated(v) / 2 * 2;
 }
 
 /* `first_class`: whatever class is asked for; attention does not depend on it. */
@@ -304,6 +309,13 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
     const int64_t every = mha__values_get(v, "query_scale_every");
     if (setup->query_scale > 0 && every > 0)
         facts.query_scale = (mha_query_scale){setup->query_scale, every, mha__values_get(v, "query_scale_first")};
+    const int64_t over = mha__values_get(v, "scale_over");
+    const bool unscaled = mha__values_get(v, "unscaled");
+    if (unscaled || over > 1) {
+        facts.scale = unscaled ? 1 : facts.has_scale ? facts.scale : 1 / sqrt((double)facts.d_k);
+        facts.scale /= over > 1 ? (double)over : 1;
+        facts.has_scale = true;
+    }
     const mha_rope_scaling *scaling = &setup->rope.scaling[local];
     if (mha__values_get(v, "rank_kv") > 0 && scaling->kind == MHA_ROPE_YARN && scaling->mscale_all_dim > 0 &&
         scaling->factor > 1) { /* latent attention: its scale grows with the context, (d_k)^-1/2 m^2 */
@@ -325,9 +337,14 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
                     v == &setup->values && layers_differ(architecture)
                         ? "layers may differ in window and rotation, which is not said of a single layer here"
                         : architecture->caveat);
-    if (*setup->rope.fault)
-        mha__text_print(facts.caveat, sizeof facts.caveat, "rope_scaling is not applied: %s", setup->rope.fault);
     mha__text_print(facts.not_run, sizeof facts.not_run, "%s", setup->not_run ? setup->not_run : "");
+    if (*setup->rope.fault) {
+        mha__text_print(facts.caveat, sizeof facts.caveat, "rope_scaling is not applied: %s", setup->rope.fault);
+        mha__text_print(facts.not_run, sizeof facts.not_run, "rope_scaling: %s", setup->rope.fault);
+    }
+    if (facts.rope != MHA_ROPE_NONE && rotated(v) % 2 != 0)
+        mha__text_print(facts.not_run, sizeof facts.not_run, "pairs of features are rotated, and %" PRId64 " of %zu is "
+                        "no number of pairs", rotated(v), facts.d_k);
     if (mha__values_get(v, "alibi") > 0 && !facts.alibi)
         mha__text_print(facts.not_run, sizeof facts.not_run, "ALiBi of more than %d heads", MHA_ALIBI_MAX_HEADS);
     mha__text_print(facts.model_type, sizeof facts.model_type, "%s", architecture->name);

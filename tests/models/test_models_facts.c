@@ -364,6 +364,83 @@ static void facts_become_semantics(void **state)
     assert_false(s.causal || s.window || s.has_scale || s.window_left || s.window_right);
 }
 
+/* Keys that change attention: computed, or counted and refused by the name of the key. */
+static void no_key_is_passed_over(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *layer, *not_run;
+        double scale; /* 0: the usual one */
+    } rows[] = {
+        {"\"mpt\", \"attn_config\": {\"softmax_scale\": 0.7, \"clip_qkv\": null}", "transformer.blocks.0.attn", "",
+         0.7},
+        {"\"mpt\"", "transformer.blocks.0.attn", "", 0},
+        {"\"mpt\", \"attn_config\": {\"clip_qkv\": 0.5}", NULL, "attn_config.clip_qkv", 0},
+        {"\"olmo\", \"clip_qkv\": 8", NULL, "clip_qkv", 0},
+        {"\"olmoe\", \"clip_qkv\": 8.0", NULL, "clip_qkv", 0},
+        {"\"gpt2\", \"scale_attn_weights\": false", "h.2.attn", "", 1},
+        {"\"gpt2\", \"scale_attn_by_inverse_layer_idx\": true", "h.3.attn", "", 0.125 / 4},
+        {"\"gpt2\", \"scale_attn_by_inverse_layer_idx\": true", "h.0.attn", "", 0},
+        {"\"gpt2\", \"scale_attn_weights\": false, \"scale_attn_by_inverse_layer_idx\": true", "h.3.attn", "", 0.25},
+        {"\"gpt_bigcode\", \"scale_attn_weights\": false", NULL, "", 1},
+        {"\"gpt_neo\", \"window_size\": 0", NULL, "window_size", 1},
+        {"\"llama4_text\", \"floor_scale\": 0", NULL, "floor_scale", 0},
+        {"\"deepseek_v3\", \"head_dim\": 32", NULL, "head_dim", 0},
+        {"\"deepseek_v3\", \"head_dim\": 64", NULL, "", 0},
+        {"\"phi\", \"hidden_size\": 8, \"num_attention_heads\": 4", NULL, "1 of 2 is no number of pairs", 0},
+        {"\"llama\", \"rope_scaling\": {\"type\": \"spiral\"}", NULL, "rope_scaling: rope_type: 'spiral'", 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[300];
+        mha_model_facts facts;
+        mha_error error;
+        snprintf(text, sizeof text, "{\"model_type\": %s}", rows[i].text);
+        assert_ok(mha_model_read_layer(config_file(text), rows[i].layer, &facts, &error), error);
+        if (!strstr(facts.not_run, rows[i].not_run) || (!*rows[i].not_run && *facts.not_run))
+            fail_msg("%s: '%s'", rows[i].text, facts.not_run);
+        assert_true(facts.has_scale == (rows[i].scale > 0) && facts.scale == rows[i].scale);
+    }
+}
+
+static void keys_of_layers_go_before_older_ones(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *layer;
+        size_t window, rope_dim;
+        bool both, turns;
+    } rows[] = {
+        {"\"gemma3_text\", \"use_bidirectional_attention\": true, \"sliding_window\": 512",
+         "model.layers.0.self_attn", 257, 256, true, true},
+        {"\"gemma3_text\", \"use_bidirectional_attention\": true", "model.layers.5.self_attn", 0, 256, true, true},
+        {"\"gemma3_text\", \"sliding_window\": 512", "model.layers.0.self_attn", 512, 256, false, true},
+        {"\"gpt_neox\", \"rotary_pct\": 1.0, \"rope_parameters\": {\"partial_rotary_factor\": 0.5}", NULL, 0, 48, false,
+         true},
+        {"\"smollm3\", \"num_hidden_layers\": 2, \"no_rope_layers\": [2, 0], \"sliding_window\": 9, \"layer_types\": "
+         "[\"full_attention\", \"sliding_attention\"]", "model.layers.1.self_attn", 9, 0, false, false},
+        {"\"smollm3\", \"num_hidden_layers\": 2, \"no_rope_layers\": [2, 0], \"sliding_window\": 9",
+         "model.layers.0.self_attn", 0, 128, false, true},
+        {"\"esm\", \"position_embedding_type\": \"relative_key\"", NULL, 0, 0, false, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[300];
+        mha_model_facts facts;
+        mha_error error;
+        snprintf(text, sizeof text, "{\"model_type\": %s}", rows[i].text);
+        assert_ok(mha_model_read_layer(config_file(text), rows[i].layer, &facts, &error), error);
+        const bool causal = !rows[i].both && strncmp(facts.model_type, "esm", 3) != 0;
+        if (facts.window != rows[i].window || facts.window_both != rows[i].both || facts.causal != causal ||
+            facts.rope_dim != rows[i].rope_dim || (facts.rope != MHA_ROPE_NONE) != rows[i].turns)
+            fail_msg("%s: window %zu, rotates %zu", rows[i].text, facts.window, facts.rope_dim);
+    }
+    mha_error error;
+    mha_model_facts facts;
+    assert_refused(mha_model_read_config(config_file("{\"model_type\":\"esm\",\"is_decoder\":true}"), &facts, &error),
+                   MHA_UNSUPPORTED, error, "config", "is_decoder");
+    assert_refused(mha_model_read_config(config_file("{\"model_type\":\"phi\",\"partial_rotary_factor\":0}"), &facts,
+                                         &error), MHA_INVALID, error, "partial_rotary_factor", "found 0");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +451,8 @@ int main(void)
         cmocka_unit_test(stretched_rotations_are_told),
         cmocka_unit_test(alibi_has_the_slopes_of_all_heads),
         cmocka_unit_test(a_window_can_reach_both_ways),
+        cmocka_unit_test(no_key_is_passed_over),
+        cmocka_unit_test(keys_of_layers_go_before_older_ones),
         cmocka_unit_test(a_gguf_file_tells_its_heads),
         cmocka_unit_test(what_is_no_size_in_a_gguf_file_is_left_out),
         cmocka_unit_test(lists_end_with_nothing),

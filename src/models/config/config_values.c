@@ -123,9 +123,9 @@ static mha_status read_value(const json_t *value, const char *name, const mha__a
     if (!json_is_number(value))
         return mha__fail(error, MHA_INVALID, name, "expected a number, found %s", kind_of(value));
     const double product = json_number_value(value) * (double)*number;
-    if (!(product >= 0 && product <= (double)MHA_CONFIG_LARGEST))
-        return mha__fail(error, MHA_INVALID, name, "expected a number of at least 0, found %g",
-                         json_number_value(value));
+    if (!(product >= (*number > 0) && product <= (double)MHA_CONFIG_LARGEST))
+        return mha__fail(error, MHA_INVALID, name, "expected a number that gives 1 to 2^40 times %" PRId64 ", found %g",
+                         *number, json_number_value(value));
     *number = (int64_t)product;
     return MHA_OK;
 }
@@ -209,7 +209,8 @@ static mha_status read_real(const json_t *config, const mha__architecture *archi
         if (value && !json_is_number(value))
             return mha__fail(error, MHA_INVALID, name, "expected a number, found %s", kind_of(value));
         *number = value ? json_number_value(value) : real->fallback;
-        if (*number < 0 || (positive && *number == 0))
+        const bool usual = !value && strncmp(symbol, "scale", 5) == 0; /* 0: the scale of most models */
+        if (*number < 0 || (positive && *number == 0 && !usual))
             return mha__fail(error, MHA_INVALID, value ? name : mha__architecture_row(architecture, symbol, room),
                              "expected a number %s 0, found %g",
                              positive ? "above" : "of at least", *number);
