@@ -145,7 +145,7 @@ $(filter %/presets.o,$(LIB_OBJ)): $(BUILD)/gen/presets.inc
 
 # The page of a picture: its style and scripts are put into page.html, and every line becomes a C string.
 PAGE_DIR     = src/picture/page
-PAGE_SCRIPTS = $(addprefix $(PAGE_DIR)/,data.js map.js walk.js difference.js sheets.js page.js)
+PAGE_SCRIPTS = $(addprefix $(PAGE_DIR)/,data.js map.js explain.js walk.js difference.js sheets.js page.js)
 $(BUILD)/gen/page.inc: $(PAGE_DIR)/page.html $(PAGE_DIR)/page.css $(PAGE_SCRIPTS) Makefile
 	@mkdir -p $(@D)
 	@{ sed '/@STYLE@/,$$d' $<; cat $(PAGE_DIR)/page.css; sed '1,/@STYLE@/d;/@SCRIPT@/,$$d' $<; cat $(PAGE_SCRIPTS); \

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
+#include "attention/resolved.h"
 #include "base/arena.h"
-#include "mha/attention.h"
 #include "mha/case.h"
 #include "picture/origin.h"
 
@@ -56,7 +56,9 @@ typedef struct mha__head {
 enum { MHA__TOP = 8, MHA__CELLS = 1024 }; /* most top weights of a row; most rows and columns of a map */
 
 /* A stage, an input or a weight in float64: (T, width), (1, heads, T_q, S'), (in, out) or (out). With a cache k_rot and
- * v have the rows of all S keys. A weight that is left out has a shape and no data. */
+ * v have the rows of all S keys. A weight that is left out has a shape and no data. What else the stages come from:
+ * q_position and k_position (T, 1), q_cos, q_sin, k_cos, k_sin (T, rope_dim/2), frequencies, query_scale (T_q, 1),
+ * alibi_slopes, bias_rows (T_q, S): rows of bias_table; mask, key_padding: what they add; hidden_by: see walk.hides. */
 typedef struct mha__walk_array {
     const char *name; /* "x_q", "q", ..., "W_Q"; static */
     mha_view view;    /* contiguous F64 */
@@ -68,14 +70,21 @@ typedef struct mha__walk {
     size_t sequence, count;
     size_t first_head, heads; /* of the scores and weights */
     size_t past;              /* keys from the cache, whose inputs are not known */
-    mha__walk_array arrays[32];
+    mha__walk_array arrays[64];
     double scale, softcap;
-    const char *hides[8]; /* what else is given that may hide keys: "the mask"; NULL after the last; static */
+    const char *hides[8]; /* what else may hide keys, bit n of hidden_by: "the mask hides it"; NULL ends; static */
     bool causal, window;
     int64_t window_left, window_right, prefix, window_keep, chunk, offset, first_key, length;
     mha_rope_kind rope;
     size_t rope_dim;
     bool rope_last; /* the last rope_dim features of a head are rotated */
+    double rope_times;
+    mha_norm norm[2]; /* of q and of k */
+    mha_norm_rule norm_rule;
+    double norm_eps;
+    mha_query_scale query_scale;
+    mha__latent latent;
+    bool softmax_plus_one, propagates;
 } mha__walk;
 
 typedef struct mha__picture_layer {

@@ -3,11 +3,14 @@
 
 #include <string.h>
 
-#include "attention/resolved.h"
+#include "attention/exact/exact_rows.h"
+#include "attention/exact/exact_visible.h"
+#include "attention/exact/rounding.h"
 
-static const mha_stage kept[] = {MHA_STAGE_Q,       MHA_STAGE_K,      MHA_STAGE_V,      MHA_STAGE_Q_ROT,
-                                 MHA_STAGE_K_ROT,   MHA_STAGE_SCORES, MHA_STAGE_CAPPED, MHA_STAGE_MASKED,
-                                 MHA_STAGE_WEIGHTS, MHA_STAGE_HEADS,  MHA_STAGE_OUTPUT};
+static const mha_stage kept[] = {MHA_STAGE_Q_LATENT, MHA_STAGE_KV_LATENT, MHA_STAGE_Q,       MHA_STAGE_K,
+                                 MHA_STAGE_V,        MHA_STAGE_Q_ROT,     MHA_STAGE_K_ROT,   MHA_STAGE_SCORES,
+                                 MHA_STAGE_CAPPED,   MHA_STAGE_MASKED,    MHA_STAGE_WEIGHTS, MHA_STAGE_HEADS,
+                                 MHA_STAGE_GATED,    MHA_STAGE_OUTPUT};
 enum { KEPT = sizeof kept / sizeof *kept };
 
 typedef struct walker {
@@ -20,7 +23,7 @@ typedef struct walker {
     bool has_weights; /* there is room for their matrices */
 } walker;
 
-/* Whether it is one of W_Q, W_K, W_V, W_O. */
+/* Whether it is one of W_Q, W_K, ... */
 static bool is_matrix(const char *name)
 {
     return name[0] == 'W' && name[1] == '_';
@@ -47,6 +50,16 @@ static mha_status add(walker *w, const char *name, const mha_view *from, mha_err
         array->view =
             mha_view_of(array->view.data, MHA_F64, 2, (size_t[]){from->shape[0], from->shape[1] * from->shape[2]});
     return MHA_OK;
+}
+
+/* Adds an array (rows, columns), or (1, blocks, rows, columns), to be filled; NULL without memory. */
+static double *add_empty(walker *w, const char *name, size_t blocks, size_t rows, size_t columns)
+{
+    const size_t shape[4] = {1, blocks, rows, columns};
+    mha__walk_array *array = &w->walk->arrays[w->walk->count];
+    *array = (mha__walk_array){name, mha__arena_view(w->memory, MHA_F64, blocks ? 4 : 2, blocks ? shape : shape + 2)};
+    w->walk->count += array->view.data != NULL;
+    return array->view.data;
 }
 
 /* Rows [from, from + count) of one batch row of an input or a stage, (B, T, width) or (B, T, h, d), without its batch
@@ -80,7 +93,8 @@ static mha_status add_inputs(walker *w, mha_error *error)
 static mha_view stage_of(const walker *w, mha_stage stage)
 {
     const mha__sequence *s = &w->sequence;
-    const bool of_keys = stage == MHA_STAGE_K || stage == MHA_STAGE_V || stage == MHA_STAGE_K_ROT;
+    const bool of_keys =
+        stage == MHA_STAGE_K || stage == MHA_STAGE_V || stage == MHA_STAGE_K_ROT || stage == MHA_STAGE_KV_LATENT;
     if (w->walk->past > 0 && (stage == MHA_STAGE_K_ROT || stage == MHA_STAGE_V)) {
         const mha_stage present = stage == MHA_STAGE_V ? MHA_STAGE_PRESENT_VALUE : MHA_STAGE_PRESENT_KEY;
         return rows_of(mha_view_swap(&w->attempt.stages[present], 1, 2), s->batch, 0, s->S);
@@ -105,13 +119,128 @@ static mha_status add_stages(walker *w, mha_error *error)
     return MHA_OK;
 }
 
+/* Positions, the cosines and sines that turn rows, how fast they turn, and the factors of queries. */
+static bool add_turns(walker *w, mha__side side)
+{
+    static const char *const names[][3] = {{"q_position", "q_cos", "q_sin"}, {"k_position", "k_cos", "k_sin"}};
+    const mha__resolved *r = w->r;
+    const mha__sequence *s = &w->sequence;
+    const bool turns = r->semantics.rope.kind != MHA_ROPE_NONE, queries = side == MHA_QUERIES,
+               scales = queries && r->semantics.query_scale.growth > 0;
+    const size_t T = queries ? s->T_q : s->T_k, from = queries ? s->q_from : s->k_from, pairs = r->rope_dim / 2;
+    if (!turns && !scales)
+        return true;
+    double *position = add_empty(w, names[side][0], 0, T, 1);
+    double *c = turns ? add_empty(w, names[side][1], 0, T, pairs) : position;
+    double *sine = turns ? add_empty(w, names[side][2], 0, T, pairs) : position;
+    double *speed =
+        turns && queries && !r->semantics.rope.cos_table.data ? add_empty(w, "frequencies", 0, 1, pairs) : position;
+    double *factor = scales ? add_empty(w, "query_scale", 0, T, 1) : position;
+    if (!position || !c || !sine || !speed || !factor)
+        return false;
+    for (size_t i = 0; i < pairs && speed != position; i++)
+        speed[i] = mha__exact_angle(r, 1, i);
+    for (size_t t = 0; t < T; t++) {
+        const int64_t p = mha__exact_position(r, side, s, t);
+        for (size_t i = 0; i < pairs && turns; i++) {
+            const mha__turn turn = mha__exact_turn(r, s->batch, from + t, p, i);
+            c[t * pairs + i] = turn.c, sine[t * pairs + i] = turn.s;
+        }
+        if (scales)
+            factor[t] = mha__exact_query_scale(r, p);
+        position[t] = (double)p;
+    }
+    return true;
+}
+
+/* What is added by position: the slopes of ALiBi, and the row of the table of biases for each query and key. */
+static bool add_biases(walker *w)
+{
+    const mha_semantics *m = &w->r->semantics;
+    const mha__sequence *s = &w->sequence;
+    if (m->alibi_slopes) {
+        double *slopes = add_empty(w, "alibi_slopes", 0, 1, w->r->plan.h);
+        if (!slopes)
+            return false;
+        memcpy(slopes, m->alibi_slopes, w->r->plan.h * sizeof *slopes);
+    }
+    if (m->bias.rule == MHA_BIAS_RULE_NONE)
+        return true;
+    const size_t n = w->r->weight[MHA_BIAS_TABLE].shape[0];
+    double *rows = add_empty(w, "bias_rows", 0, s->T_q, s->S);
+    for (size_t i = 0; rows && i < s->T_q; i++)
+        for (size_t j = 0; j < s->S; j++)
+            *rows++ = (double)mha_bias_row(&m->bias, n, s->offset + (int64_t)i, w->r->first_key + (int64_t)j);
+    return rows || s->T_q * s->S == 0;
+}
+
+/* What hides keys of this call, beside the rules of positions and lengths: in the order of mha__hider. */
+static size_t list_hiders(const mha__resolved *r, mha__hider hiders[MHA__HIDER_COUNT])
+{
+    const mha_pattern *p = &r->semantics.pattern;
+    const void *given[MHA__HIDER_COUNT] = {
+        [MHA__HIDER_MASK] = r->semantics.mask.values.data,
+        [MHA__HIDER_PADDING] = r->semantics.key_padding.values.data,
+        [MHA__HIDER_BIAS] = r->semantics.bias.rule != MHA_BIAS_RULE_NONE ? r->weight[MHA_BIAS_TABLE].data : NULL,
+        [MHA__HIDER_SEGMENTS] = p->q_segments.data,
+        [MHA__HIDER_QUERY_PADDING] = p->query_padding.values.data,
+        [MHA__HIDER_LISTS] = p->key_lists.data,
+        [MHA__HIDER_BLOCKS] = p->blocks.values.data};
+    size_t count = 0;
+    for (mha__hider i = 0; i < MHA__HIDER_COUNT; i++)
+        if (given[i])
+            hiders[count++] = i;
+    return count;
+}
+
+/* For each query and key what hides it, bit n for entry n of walk->hides; and what masks add. */
+static bool add_hiders(walker *w)
+{
+    static const char *const words[] = {[MHA__HIDER_MASK] = "the mask hides it",
+                                        [MHA__HIDER_PADDING] = "the key padding hides it",
+                                        [MHA__HIDER_BIAS] = "its bias is minus infinity",
+                                        [MHA__HIDER_SEGMENTS] = "it is in another segment than the query",
+                                        [MHA__HIDER_QUERY_PADDING] = "the query is padding",
+                                        [MHA__HIDER_LISTS] = "it is not in the query's list of keys",
+                                        [MHA__HIDER_BLOCKS] = "the mask of blocks hides it"};
+    const mha__sequence *s = &w->sequence;
+    const size_t heads = w->heads[1] - w->heads[0], keys = s->S + w->r->plan.S_extra;
+    mha__hider hiders[MHA__HIDER_COUNT];
+    const size_t count = list_hiders(w->r, hiders);
+    if (count == 0 || heads * s->T_q * keys == 0)
+        return true;
+    for (size_t n = 0; n < count; n++)
+        w->walk->hides[n] = words[hiders[n]];
+    double *by = add_empty(w, "hidden_by", heads, s->T_q, keys);
+    double *mask = w->r->semantics.mask.values.data ? add_empty(w, "mask", heads, s->T_q, keys) : by;
+    double *padding = w->r->semantics.key_padding.values.data ? add_empty(w, "key_padding", heads, s->T_q, keys) : by;
+    if (!by || !mask || !padding)
+        return false;
+    for (size_t at = 0; at < heads * s->T_q * keys; at++) {
+        const mha__exact_parts parts = mha__exact_parts_of(w->r, s, w->walk->sequence, w->heads[0] + at / keys / s->T_q,
+                                                           at / keys % s->T_q, at % keys);
+        mask[at] = parts.mask;
+        padding[at] = parts.padding;
+        by[at] = 0;
+        for (size_t n = 0; n < count; n++)
+            by[at] += parts.hides[hiders[n]] ? 1 << n : 0;
+    }
+    return true;
+}
+
 /* The numbers of a walk without matrices, and of these. */
 static void count_numbers(const walker *w, size_t *stages, size_t *matrices)
 {
     const mha__sequence *s = &w->sequence;
     const mha_plan *p = &w->attempt.plan;
-    *stages = 6 * (w->heads[1] - w->heads[0]) * s->T_q * (s->S + p->S_extra);
+    const mha_semantics *m = &w->r->semantics;
+    mha__hider hiders[MHA__HIDER_COUNT];
+    const size_t maps = 6 + (list_hiders(w->r, hiders) > 0) + (m->mask.values.data != NULL) +
+                        (m->key_padding.values.data != NULL) + (m->bias.rule != MHA_BIAS_RULE_NONE);
+    *stages = maps * (w->heads[1] - w->heads[0]) * s->T_q * (s->S + p->S_extra);
     *stages += (s->T_q + s->S) * (p->h * (p->d_k + p->d_v) + p->d_out + w->r->query.shape[2]);
+    if (w->r->latent.absorbed || w->r->weight[MHA_W_G].data) /* heads of another width than v, or twice */
+        *stages += s->T_q * p->h * mha__head_width(w->r);
     *matrices = 0;
     for (mha_weight i = 0; i < MHA_WEIGHT_COUNT; i++)
         *(is_matrix(mha_weight_name(i)) ? matrices : stages) +=
@@ -121,33 +250,11 @@ static void count_numbers(const walker *w, size_t *stages, size_t *matrices)
 /* Why a call has no walk; NULL when it has one. */
 static const char *reason_against(const mha__resolved *r, size_t stages)
 {
-    const mha_norm_rule *n = &r->semantics.norm;
-    if (r->weight[MHA_W_G].data)
-        return "A gate on the heads is not part of a walk.";
-    if (n->kind != MHA_NORM_RMS || n->plus_one || n->after_rope || n->unweighted || r->semantics.query_scale.growth > 0)
-        return "Norms other than RMS before the rotation, and queries scaled by position, are not part of a walk.";
+    if (mha__precision_rounds(&r->precision))
+        return "Numbers that are rounded to a lower precision on the way are not part of a walk.";
     return stages <= MHA__WALK_NUMBERS ? NULL
                                        : "The layer has too many numbers for a page: --head shows one head with its "
                                          "walk; so do fewer tokens or a smaller layer.";
-}
-
-/* What else a call has that may hide keys. */
-static void list_hiding(const mha_semantics *m, const char *hides[8])
-{
-    const mha_pattern *p = &m->pattern;
-    const struct {
-        const char *what;
-        const void *given;
-    } all[] = {{"the mask", m->mask.values.data},
-               {"the key padding", m->key_padding.values.data},
-               {"another segment than the query's", p->q_segments.data},
-               {"the query padding", p->query_padding.values.data},
-               {"the query's list of keys, where it is not,", p->key_lists.data},
-               {"the mask of blocks", p->blocks.values.data}};
-    size_t count = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].given)
-            hides[count++] = all[i].what;
 }
 
 static mha_status walk(walker *w, mha__picture_layer *layer, size_t sequence, mha_error *error)
@@ -158,14 +265,12 @@ static mha_status walk(walker *w, mha__picture_layer *layer, size_t sequence, mh
     count_numbers(w, &stages, &matrices);
     w->has_weights = stages + matrices <= MHA__WALK_NUMBERS;
     layer->no_walk = reason_against(w->r, stages);
-    if (w->r->latent.kv_rank)
-        layer->no_walk = "Latent attention has no walk: its stages are those of mha forward --trace.";
     if (layer->no_walk)
         return MHA_OK;
     const size_t past = w->sequence.S - w->sequence.T_k;
     bool wanted[MHA_STAGE_COUNT] = {[MHA_STAGE_PRESENT_KEY] = past > 0, [MHA_STAGE_PRESENT_VALUE] = past > 0};
     for (size_t i = 0; i < KEPT; i++)
-        wanted[kept[i]] = true;
+        wanted[kept[i]] = mha_plan_stage(&w->attempt.plan, kept[i], (size_t[4]){0}) > 0;
     TRY(mha__attempt_run(&w->attempt, MHA_BTE, wanted, error));
     w->r = mha__plan_resolved(&w->attempt.plan);
     w->walk = mha__arena_take(w->memory, sizeof *w->walk);
@@ -190,10 +295,19 @@ static mha_status walk(walker *w, mha__picture_layer *layer, size_t sequence, mh
                            .length = m->kv_lengths ? m->kv_lengths[sequence] : -1,
                            .rope = m->rope.kind,
                            .rope_dim = w->r->rope_dim,
-                           .rope_last = m->rope.last};
-    list_hiding(m, w->walk->hides);
+                           .rope_last = m->rope.last,
+                           .rope_times = w->r->rope_times,
+                           .norm = {w->r->norm[MHA_QUERIES], w->r->norm[MHA_KEYS]},
+                           .norm_rule = m->norm,
+                           .norm_eps = w->r->norm_eps,
+                           .query_scale = m->query_scale,
+                           .latent = w->r->latent,
+                           .softmax_plus_one = m->softmax_plus_one,
+                           .propagates = m->hidden_values == MHA_HIDDEN_PROPAGATE};
     TRY(add_inputs(w, error));
     TRY(add_stages(w, error));
+    if (!add_turns(w, MHA_QUERIES) || !add_turns(w, MHA_KEYS) || !add_biases(w) || !add_hiders(w))
+        return mha__fail(error, MHA_NO_MEMORY, "picture", "no memory for the numbers of a walk");
     layer->walk = w->walk;
     return MHA_OK;
 }

@@ -539,10 +539,10 @@ static void a_walk_has_the_parts_of_a_pattern(void **state)
     (void)state;
     static const struct {
         const char *file, *words;
-    } parts[] = {{"pattern_segments", "another segment than the query's"},
-                 {"pattern_query_padding", "the query padding"},
-                 {"pattern_lists", "the query's list of keys, where it is not,"},
-                 {"pattern_blocks", "the mask of blocks"},
+    } parts[] = {{"pattern_segments", "it is in another segment than the query"},
+                 {"pattern_query_padding", "the query is padding"},
+                 {"pattern_lists", "it is not in the query's list of keys"},
+                 {"pattern_blocks", "the mask of blocks hides it"},
                  {"torch_causal", NULL}};
     const char *path = scratch("parts.html");
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

@@ -103,10 +103,13 @@ async function checkSaving() {
 
 /* ---------------------------------------------------------------- the walk */
 
-/* Each number is what its explanation sums up to. The bound: n additions of terms of this size, each rounded once, and
- * for a softmax exp() of scores that were rounded. */
+/* Each number is what its explanation sums up to, and what it comes from is there to be clicked. The bound: n additions
+ * of terms of this size, each rounded once; for a softmax exp() of scores that were rounded, for a cosine an angle. */
 function checkNumber(w, place) {
-  const found = w.at(...place), { terms, total } = explain(w, place);
+  const found = w.at(...place), { text, terms, inputs = [], total } = explain(w, place);
+  const sources = [...inputs, ...terms.flatMap((term) => term.from)];
+  const isThere = ([name, r, c]) => w.has(name) && r >= 0 && r < w.array(name).rows && c >= 0 && c < w.array(name).columns;
+  if (!sources.every(isThere) || (!sources.length && !/given|cache|left out|no token|no key|table of/.test(text))) return 1;
   if (found === total || (Number.isNaN(found) && Number.isNaN(total))) return 0;
   let size = Math.abs(found);
   for (const term of terms) size += Math.abs(term.value);
@@ -116,29 +119,48 @@ function checkNumber(w, place) {
       const m = w.at('masked', place[1], c);
       if (Number.isFinite(m)) size = Math.max(size, Math.abs(m));
     }
+    if (w.has('sinks')) size = Math.max(size, Math.abs(w.at('sinks', 0, w.h)));
   }
+  if (/^[qk]_rot$/.test(place[0])) size += normedSize(w, place[0][0], place[1] - (place[0] === 'k_rot' ? w.walk.past : 0));
+  if (/_(cos|sin)$/.test(place[0])) size = 1 + Math.abs(w.at(...inputs[0]) * w.at(...inputs[1]));
   return Math.abs(found - total) <= 8 * (terms.length + 2) * Number.EPSILON * size ? 0 : 1;
 }
 
-/* What a rule hides is hidden; where the recorded case has no mask (mask_NAME: the name of its rule), all that is hidden
- * is so by a rule, and the page says the name. */
+/* What a norm makes of a row at most: it takes a mean of `count` numbers away from numbers of their size. */
+function normedSize(w, side, r) {
+  const [, from] = stepsOf(w, side).find(([step]) => step === 'normed') ?? [];
+  if (!from || r < 0) return 0;
+  const norm = normOf(w, side), [first, past] = sliceOf(w, side);
+  let most = 0;
+  for (let c = first; c < past; c++) {
+    const { mean, square } = statisticsOf(w, norm, from, r, c), [factor, bias] = [norm.factor(c), norm.bias(c)];
+    most = Math.max(most, (Math.abs(w.at(from, r, c)) + Math.abs(mean)) / Math.sqrt(square + norm.eps)
+      * (factor ? 1 + Math.abs(w.at(...factor)) : 1) + (bias ? Math.abs(w.at(...bias)) : 0));
+  }
+  return norm.count * most;
+}
+
+/* A key is hidden exactly where something hides it; where the recorded case has no mask (mask_NAME: the name of its
+ * rule), all that is hidden is so by a rule, and the page says the name. */
 function checkRules(w) {
   const { rows } = w.array('masked'), [from, to] = sliceOf(w, 'masked'), said = new Set();
-  let wrong = 0;
+  let wrong = 0, most = 0;
   for (let r = 0; r < rows; r++) {
     for (let c = from; c < to; c++) {
-      const rule = ruleAgainst(w, r, c), why = whyHidden(w, r, c);
-      if (rule && !why) wrong += 1;
+      const reasons = [...rulesAgainst(w, r, c), ...hidersOf(w, r, c)], why = whyHidden(w, r, c);
+      if ((reasons.length > 0) !== (why !== null) || !reasons.every((reason) => why.includes(reason))) wrong += 1;
       if (why) said.add(why);
+      most = Math.max(most, reasons.length);
     }
   }
-  check('what a rule hides is hidden', wrong === 0);
+  check(`${wrong} keys are hidden for other reasons`, wrong === 0);
+  check('several reasons are named together', !/walk_masks(_filled)?\./.test(data.command) || most >= 4);
   const pattern = data.command.match(/vectors\/pattern_([a-z_]+)/)?.[1];
-  const reason = { segments: 'another segment', query_padding: 'the query padding', lists: 'list of keys', blocks: 'of blocks' };
+  const reason = { segments: 'another segment', query_padding: 'is padding', lists: 'list of keys', blocks: 'of blocks' };
   check(`the ${pattern} is a reason`, !pattern || [...said].some((why) => why.includes(reason[pattern])));
   const names = data.command.match(/vectors\/mask_([a-z_]+)/)?.[1];
   if (!names) return;
-  check('only rules hide keys here', ![...said].some((why) => why.endsWith('hides it')));
+  check('only rules hide keys here', !w.has('hidden_by'));
   for (const [name, words] of [['prefix', 'the prefix'], ['chunked', 'is in chunk'], ['keep', 'which it keeps']]) {
     check(`the ${name} is a reason`, !names.includes(name) || [...said].some((why) => why.includes(words)));
   }
@@ -163,8 +185,9 @@ function checkRotation(w) {
 
 function checkWalk(head) {
   if ($('walk-body').hidden) return;
-  check('eleven panels', document.querySelectorAll('.panel').length === 11);
+  const titles = [...document.querySelectorAll('.panel h3')].map((title) => title.textContent);
   const w = walkAt(head, head.firstQuery + state.row, head.firstKey + state.column);
+  check(`eleven panels, and those of latents and a gate: ${titles}`, titles.length === 11 + w.knows('kv_latent') + w.knows('gated'));
   for (const name of Object.keys(EXPLAIN)) {
     if (!w.has(name)) continue;
     const { rows } = w.array(name), [from, to] = sliceOf(w, name);
@@ -177,14 +200,17 @@ function checkWalk(head) {
   const weights = data.numbers(head.weights), at = state.row * head.columns + state.column;
   check('map and walk agree', weights[at] === HIDDEN || w.j !== head.firstKey + state.column
     || Object.is(w.at('weights', w.i, w.j), weights[at]));
-  const button = document.querySelector('.panel:nth-child(10) .number');
-  button.click();
+  const panels = [...document.querySelectorAll('.panel')], of = (begin) => panels[titles.findIndex((title) => title.includes(begin))];
+  of('. heads =').querySelector('.row:last-child .number').click();
   check('a click explains a number', explained && explained[0] === 'heads' && $('walk-sum').textContent.includes('heads['));
   const source = document.querySelector('#walk-sum .number');
   if (source) {
     source.click();
     check('and then the number it came from', explained[0] !== 'heads');
   }
+  const counted = Object.keys(w.walk.arrays).filter((name) => PARAMETERS.includes(name));
+  check('each weight has a row', $('walk-parameters').tBodies[0].rows.length === counted.length + 1);
+  if ($('walk-slider').hidden) return;
   const total = $('walk-parameters').textContent.match(/total([\d,]+)$/)?.[1];
   $('walk-heads').value = $('walk-heads').value === '0' ? '1' : '0';
   $('walk-heads').dispatchEvent(new Event('input'));

@@ -96,6 +96,9 @@ text = json.dumps(header).encode()
 text += b" " * (-len(text) % 8)
 open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + data[8 + size:])
 END
+for name in $(python3 "$here/walk_cases.py" "$folder"); do
+    drive "walk_$name" "$folder/walk_$name.npz" --batch 1
+done
 drive last_features "$folder/last_features.safetensors"
 drive one_head --d-model 64 --heads 16 --seq 64 --head 3 --rope half
 drive left_out --seq 4 --head 2

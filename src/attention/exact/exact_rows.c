@@ -33,17 +33,36 @@ static void normalise(const mha__resolved *r, mha__side side, double *x, size_t 
     }
 }
 
-/* The position of row t of batch row b; `implied` when the call gives none. */
-static int64_t position_of(const mha__resolved *r, mha__side side, size_t b, size_t t, int64_t implied)
+int64_t mha__exact_position(const mha__resolved *r, mha__side side, const mha__sequence *s, size_t i)
 {
     const mha_rope *rope = &r->semantics.rope;
     const mha_view *given = side == MHA_QUERIES ? &rope->q_positions : &rope->k_positions;
+    const size_t t = i + (side == MHA_QUERIES ? s->q_from : s->k_from);
     if (side == MHA_KEYS && !given->data && r->query.shape[1] == r->key.shape[1] && !r->semantics.has_key_offset)
         given = &rope->q_positions;
     if (!given->data)
-        return implied;
-    return ((const int64_t *)given->data)[(given->shape[0] == 1 ? 0 : (ptrdiff_t)b * given->stride[0]) +
+        return (side == MHA_QUERIES ? s->offset : r->cached) + (int64_t)i;
+    return ((const int64_t *)given->data)[(given->shape[0] == 1 ? 0 : (ptrdiff_t)s->batch * given->stride[0]) +
                                           (ptrdiff_t)t * given->stride[1]];
+}
+
+double mha__exact_angle(const mha__resolved *r, int64_t position, size_t pair)
+{
+    const mha_rope *rope = &r->semantics.rope;
+    return rope->frequencies.data ? (double)position * mha_view_get(&rope->frequencies, &pair)
+                                  : (double)position / pow(r->rope_base, 2.0 * (double)pair / (double)r->rope_dim);
+}
+
+mha__turn mha__exact_turn(const mha__resolved *r, size_t b, size_t t, int64_t position, size_t pair)
+{
+    const mha_rope *rope = &r->semantics.rope;
+    const size_t by_position[2] = {(size_t)position, pair},
+                 by_row[3] = {rope->cos_table.shape[0] == 1 ? 0 : b, t, pair};
+    const size_t *at = rope->cos_table.rank == 2 ? by_position : by_row;
+    if (rope->cos_table.data)
+        return (mha__turn){mha_view_get(&rope->cos_table, at), mha_view_get(&rope->sin_table, at)};
+    const double angle = mha__exact_angle(r, position, pair);
+    return (mha__turn){cos(angle), sin(angle)};
 }
 
 /* Rotates row t of batch row b. */
@@ -54,40 +73,35 @@ static void rotate(const mha__resolved *r, double *x, size_t heads, size_t b, si
         return;
     size_t d = r->plan.d_k, half = r->rope_dim / 2, from = rope->last ? d - r->rope_dim : 0;
     for (size_t i = 0; i < half; i++) {
-        double angle = rope->frequencies.data
-                           ? (double)position * mha_view_get(&rope->frequencies, &i)
-                           : (double)position / pow(r->rope_base, 2.0 * (double)i / (double)r->rope_dim);
-        double c = cos(angle), s = sin(angle);
-        if (rope->cos_table.data && rope->cos_table.rank == 2) {
-            c = mha_view_get(&rope->cos_table, (size_t[]){(size_t)position, i});
-            s = mha_view_get(&rope->sin_table, (size_t[]){(size_t)position, i});
-        } else if (rope->cos_table.data) {
-            const size_t at[3] = {rope->cos_table.shape[0] == 1 ? 0 : b, t, i};
-            c = mha_view_get(&rope->cos_table, at);
-            s = mha_view_get(&rope->sin_table, at);
-        }
+        const mha__turn turn = mha__exact_turn(r, b, t, position, i);
         size_t one = from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i : i);
         size_t two = from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i + 1 : half + i);
         for (size_t g = 0; g < heads; g++) {
             double x1 = x[g * d + one], x2 = x[g * d + two];
-            x[g * d + one] = r->rope_times * (x1 * c - x2 * s);
-            x[g * d + two] = r->rope_times * (x2 * c + x1 * s);
+            x[g * d + one] = r->rope_times * (x1 * turn.c - x2 * turn.s);
+            x[g * d + two] = r->rope_times * (x2 * turn.c + x1 * turn.s);
         }
     }
 }
 
-static void scale(const mha__resolved *r, double *x, size_t heads, int64_t position)
+double mha__exact_query_scale(const mha__resolved *r, int64_t position)
 {
     const mha_query_scale *q = &r->semantics.query_scale;
     if (q->growth == 0)
-        return;
+        return 1;
     int64_t number;
     if (__builtin_add_overflow(position, q->first, &number)) /* given positions may be any */
         number = position < 0 ? 0 : INT64_MAX;
     const int64_t steps = number < 0 ? 0 : number / q->every;
     const double count = 1 + (double)steps;
-    for (size_t c = 0; c < heads * r->plan.d_k; c++)
-        x[c] *= 1 + q->growth * log(count);
+    return 1 + q->growth * log(count);
+}
+
+static void scale(const mha__resolved *r, double *x, size_t heads, int64_t position)
+{
+    const double factor = mha__exact_query_scale(r, position);
+    for (size_t c = 0; c < heads * r->plan.d_k && factor != 1; c++)
+        x[c] *= factor;
 }
 
 void mha__exact_rows(const mha__resolved *r, mha__side side, double *x, size_t heads)
@@ -98,8 +112,7 @@ void mha__exact_rows(const mha__resolved *r, mha__side side, double *x, size_t h
         const size_t n = side == MHA_QUERIES ? s.T_q : s.T_k, from = side == MHA_QUERIES ? s.q_from : s.k_from;
         for (size_t i = 0; i < n; i++) {
             double *row = x + (s.batch * T + from + i) * heads * r->plan.d_k;
-            const int64_t implied = (side == MHA_QUERIES ? s.offset : r->cached) + (int64_t)i,
-                          position = position_of(r, side, s.batch, from + i, implied);
+            const int64_t position = mha__exact_position(r, side, &s, i);
             if (!r->semantics.norm.after_rope)
                 normalise(r, side, row, heads);
             rotate(r, row, heads, s.batch, from + i, position);

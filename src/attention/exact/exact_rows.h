@@ -7,4 +7,16 @@
 /* Norm, rotation and scale by position of all rows (rows, heads, d_k) of a side, in place. */
 void mha__exact_rows(const mha__resolved *r, mha__side side, double *x, size_t heads);
 
+/* Position of row i of a sequence. */
+int64_t mha__exact_position(const mha__resolved *r, mha__side side, const mha__sequence *s, size_t i);
+/* By how much a pair of features is turned at a position, where the call has no tables. */
+double mha__exact_angle(const mha__resolved *r, int64_t position, size_t pair);
+/* The cosine and sine that turn a pair of features of row t of batch row b. */
+typedef struct mha__turn {
+    double c, s;
+} mha__turn;
+mha__turn mha__exact_turn(const mha__resolved *r, size_t b, size_t t, int64_t position, size_t pair);
+/* The factor of queries at a position; 1 without mha_semantics.query_scale. */
+double mha__exact_query_scale(const mha__resolved *r, int64_t position);
+
 #endif

@@ -57,23 +57,71 @@ static bool list_names(const mha_view *lists, size_t b, size_t head, size_t i, i
     return false;
 }
 
+static bool segments_differ(const mha_pattern *p, size_t b, size_t i, size_t j)
+{
+    const mha_view *keys = p->k_segments.data ? &p->k_segments : &p->q_segments;
+    return p->q_segments.data && whole_number(&p->q_segments, (const size_t[]){0, 0, b, i}) !=
+                                     whole_number(keys, (const size_t[]){0, 0, b, j});
+}
+
+static bool block_hides(const mha_pattern *p, size_t b, size_t head, size_t i, size_t j)
+{
+    if (p->blocks.kind == MHA_MASK_NONE)
+        return false;
+    const size_t at[4] = {b, head, i / p->block_queries, j / p->block_keys};
+    return (element_of(&p->blocks.values, at) != 0) == (p->blocks.kind == MHA_MASK_HIDES);
+}
+
 /* Whether the pattern of a call lets query i see key j. */
 static bool pattern_shows(const mha__resolved *r, size_t b, size_t head, size_t i, size_t j)
 {
     const mha_pattern *p = &r->semantics.pattern;
-    const mha_view *keys = p->k_segments.data ? &p->k_segments : &p->q_segments;
-    if (mha__exact_pads(r, b, i))
-        return false;
-    if (p->q_segments.data &&
-        whole_number(&p->q_segments, (const size_t[]){0, 0, b, i}) !=
-            whole_number(keys, (const size_t[]){0, 0, b, j}))
-        return false;
-    if (p->blocks.kind != MHA_MASK_NONE) {
-        const size_t at[4] = {b, head, i / p->block_queries, j / p->block_keys};
-        if ((element_of(&p->blocks.values, at) != 0) == (p->blocks.kind == MHA_MASK_HIDES))
-            return false;
-    }
-    return !p->key_lists.data || list_names(&p->key_lists, b, head, i, r->first_key + (int64_t)j);
+    return !mha__exact_pads(r, b, i) && !segments_differ(p, b, i, j) && !block_hides(p, b, head, i, j) &&
+           (!p->key_lists.data || list_names(&p->key_lists, b, head, i, r->first_key + (int64_t)j));
+}
+
+/* What a mask adds to a score: -infinity hides the key, 0 where there is no mask. */
+static double mask_adds(const mha_mask *mask, const size_t *index, int rank, size_t S, double where_hidden)
+{
+    double value = 0;
+    if (mask->kind == MHA_MASK_NONE)
+        return 0;
+    if (!mask_element(&mask->values, index, rank, S, &value))
+        return -INFINITY;
+    if (mask->kind == MHA_MASK_ADDITIVE)
+        return value;
+    return (value != 0) == (mask->kind == MHA_MASK_HIDES) ? where_hidden : 0;
+}
+
+/* The entry of the table of biases for a query at position p and a key at position q. */
+static double bias_of(const mha__resolved *r, size_t head, int64_t p, int64_t q)
+{
+    const mha_view *table = &r->weight[MHA_BIAS_TABLE];
+    if (r->semantics.bias.rule == MHA_BIAS_RULE_NONE)
+        return 0;
+    return mha_view_get(table, (size_t[]){mha_bias_row(&r->semantics.bias, table->shape[0], p, q), head});
+}
+
+mha__exact_parts mha__exact_parts_of(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,
+                                     size_t j)
+{
+    const mha_semantics *sem = &r->semantics;
+    const mha_pattern *p = &sem->pattern;
+    mha__exact_parts parts = {0};
+    parts.hides[MHA__HIDER_QUERY_PADDING] = mha__exact_pads(r, b, i);
+    if (j >= s->S)
+        return parts;
+    const double fill = sem->has_padding_fill ? sem->padding_fill : -INFINITY;
+    parts.padding = mask_adds(&sem->key_padding, (const size_t[]){b, j}, 2, s->S, fill);
+    parts.mask = mask_adds(&sem->mask, (const size_t[]){b, head, i, j}, 4, s->S, -INFINITY);
+    parts.hides[MHA__HIDER_MASK] = parts.mask == -INFINITY;
+    parts.hides[MHA__HIDER_PADDING] = parts.padding == -INFINITY;
+    parts.hides[MHA__HIDER_BIAS] = bias_of(r, head, s->offset + (int64_t)i, r->first_key + (int64_t)j) == -INFINITY;
+    parts.hides[MHA__HIDER_SEGMENTS] = segments_differ(p, b, i, j);
+    parts.hides[MHA__HIDER_LISTS] =
+        p->key_lists.data && !list_names(&p->key_lists, b, head, i, r->first_key + (int64_t)j);
+    parts.hides[MHA__HIDER_BLOCKS] = block_hides(p, b, head, i, j);
+    return parts;
 }
 
 /* Whether query i of sequence b sees key j, and what is added to that score. */
@@ -95,34 +143,16 @@ bool mha__exact_visible(const mha__resolved *r, const mha__sequence *s, size_t b
         return false;
     if (sem->alibi_slopes)
         *added -= sem->alibi_slopes[head] * (double)(p - key);
-    if (sem->bias.rule != MHA_BIAS_RULE_NONE) {
-        const mha_view *table = &r->weight[MHA_BIAS_TABLE];
-        const double bias = mha_view_get(table, (size_t[]){mha_bias_row(&sem->bias, table->shape[0], p, key), head});
-        if (bias == -INFINITY)
-            return false;
-        *added += bias;
-    }
-    const struct {
-        const mha_mask *mask;
-        int rank;
-        size_t index[4];
-        bool fills;
-    } masks[] = {{&sem->key_padding, 2, {b, j}, sem->has_padding_fill}, {&sem->mask, 4, {b, head, i, j}, false}};
-    for (int m = 0; m < 2; m++) {
-        double value;
-        if (masks[m].mask->kind == MHA_MASK_NONE)
-            continue;
-        if (!mask_element(&masks[m].mask->values, masks[m].index, masks[m].rank, s->S, &value))
-            return false;
-        if (masks[m].mask->kind == MHA_MASK_KEEPS || masks[m].mask->kind == MHA_MASK_HIDES) {
-            bool hides = (value != 0) == (masks[m].mask->kind == MHA_MASK_HIDES);
-            if (!hides)
-                continue;
-            value = masks[m].fills ? sem->padding_fill : -INFINITY;
-        }
-        if (value == -INFINITY)
-            return false;
-        *added += value;
-    }
+    const double fill = sem->has_padding_fill ? sem->padding_fill : -INFINITY;
+    const double bias = bias_of(r, head, p, key);
+    if (bias == -INFINITY)
+        return false;
+    *added += bias;
+    const double padding = mask_adds(&sem->key_padding, (const size_t[]){b, j}, 2, s->S, fill);
+    const double mask = mask_adds(&sem->mask, (const size_t[]){b, head, i, j}, 4, s->S, -INFINITY);
+    if (padding == -INFINITY || mask == -INFINITY)
+        return false;
+    *added += padding;
+    *added += mask;
     return pattern_shows(r, b, head, i, j);
 }

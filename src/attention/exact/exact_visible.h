@@ -10,4 +10,24 @@ bool mha__exact_pads(const mha__resolved *r, size_t b, size_t i);
 bool mha__exact_visible(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, size_t j,
                         double *added);
 
+/* What hides keys beside the rules of positions and lengths. */
+typedef enum mha__hider {
+    MHA__HIDER_MASK,
+    MHA__HIDER_PADDING,
+    MHA__HIDER_BIAS,
+    MHA__HIDER_SEGMENTS,
+    MHA__HIDER_QUERY_PADDING,
+    MHA__HIDER_LISTS,
+    MHA__HIDER_BLOCKS,
+    MHA__HIDER_COUNT
+} mha__hider;
+
+/* All that hides key j from query i, each for itself, and what the masks add; keys from S on are extra rows. */
+typedef struct mha__exact_parts {
+    bool hides[MHA__HIDER_COUNT];
+    double mask, padding; /* -infinity where they hide the key */
+} mha__exact_parts;
+mha__exact_parts mha__exact_parts_of(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,
+                                     size_t j);
+
 #endif

@@ -174,15 +174,25 @@ static json_t *describe_walk(mha__page_data *data, const mha__walk *walk)
     bool listed = hides;
     for (size_t i = 0; walk->hides[i] && listed; i++)
         listed = json_array_append_new(hides, json_string(walk->hides[i])) == 0;
-    return json_pack("{so so so so so so so sb sb sI sI sI sI sI sI sI sI si so sb so}", "hides", whole(hides, listed),
-                     "sequence", count_of(walk->sequence), "firstHead", count_of(walk->first_head), "heads",
-                     count_of(walk->heads), "past", count_of(walk->past), "scale", number(walk->scale), "softcap",
-                     number(walk->softcap), "causal", walk->causal, "window", walk->window, "left",
-                     (json_int_t)walk->window_left, "right", (json_int_t)walk->window_right, "prefix",
-                     (json_int_t)walk->prefix, "keep", (json_int_t)walk->window_keep, "chunk", (json_int_t)walk->chunk,
-                     "offset", (json_int_t)walk->offset, "firstKey", (json_int_t)walk->first_key, "length",
-                     (json_int_t)walk->length, "rope", (int)walk->rope, "ropeDim", count_of(walk->rope_dim), "ropeLast",
-                     walk->rope_last, "arrays", whole(arrays, ok));
+    const mha__latent *l = &walk->latent;
+    json_t *rows =
+        json_pack("{s[ii] si sb sb so s{so sI sI} so so so sb sb sb}", "norms", (int)walk->norm[0], (int)walk->norm[1],
+                  "normKind", (int)walk->norm_rule.kind, "normPlusOne", walk->norm_rule.plus_one, "normAfterRope",
+                  walk->norm_rule.after_rope, "normEps", number(walk->norm_eps), "queryScale", "growth",
+                  number(walk->query_scale.growth), "every", (json_int_t)walk->query_scale.every, "first",
+                  (json_int_t)walk->query_scale.first, "kvRank", count_of(l->kv_rank), "ownFeatures", count_of(l->d_n),
+                  "valueWidth", count_of(l->d_v), "absorbed", l->absorbed, "softmaxPlusOne", walk->softmax_plus_one,
+                  "propagates", walk->propagates);
+    return json_pack("{so so so so so so so so sb sb sI sI sI sI sI sI sI sI si so sb so so}", "rows", rows, "hides",
+                     whole(hides, listed), "sequence", count_of(walk->sequence), "firstHead",
+                     count_of(walk->first_head), "heads", count_of(walk->heads), "past", count_of(walk->past), "scale",
+                     number(walk->scale), "softcap", number(walk->softcap), "causal", walk->causal, "window",
+                     walk->window, "left", (json_int_t)walk->window_left, "right", (json_int_t)walk->window_right,
+                     "prefix", (json_int_t)walk->prefix, "keep", (json_int_t)walk->window_keep, "chunk",
+                     (json_int_t)walk->chunk, "offset", (json_int_t)walk->offset, "firstKey",
+                     (json_int_t)walk->first_key, "length", (json_int_t)walk->length, "rope", (int)walk->rope,
+                     "ropeDim", count_of(walk->rope_dim), "ropeLast", walk->rope_last, "ropeTimes",
+                     number(walk->rope_times), "arrays", whole(arrays, ok));
 }
 
 static json_t *describe_layer(mha__page_data *data, const mha__picture_layer *layer, mha__page_type type)

@@ -1,224 +1,57 @@
 /* The walk: a layer's numbers from x to the output, for one query, one key and one head; each number with the numbers
  * that it comes from. */
 
-/* Stages of scores have a matrix for each head. */
-const BY_HEAD = new Set(['scores', 'capped', 'masked', 'weights']);
-const ROPE = { none: 0, interleaved: 1, half: 2 };
-
 /* Most numbers of a row that are shown at a time; side of a small matrix in pixels. */
 const WALK = { numbers: 32, side: 120 };
 
 /* The number that is explained: an array's name, row and column. */
 let explained = null;
 
-/* ---------------------------------------------------------------- numbers */
-
-/* A layer's walk at the chosen head, query i and key j. */
-function walkAt(head, query, key) {
-  const { layer } = head, { walk } = layer;
-  const group = layer.h / layer.kvHeads;
-  const w = { walk, layer, h: head.head, kv: Math.floor(head.head / group), i: query, j: key };
-  w.knows = (name) => name in walk.arrays; /* its shape, if not its numbers */
-  w.has = (name) => w.knows(name) && walk.arrays[name].numbers >= 0;
-  w.array = (name) => walk.arrays[name];
-  w.at = (name, r, c) => {
-    const array = w.array(name);
-    const first = BY_HEAD.has(name) ? (w.h - walk.firstHead) * array.rows * array.columns : 0;
-    return data.numbers(array.numbers)[first + r * array.columns + c];
-  };
-  return w;
-}
-
-/* Columns of a head in arrays whose rows hold all heads side by side. */
-function sliceOf(w, name) {
-  const { d_k: dk, d_v: dv } = w.layer;
-  const slices = { q: [w.h, dk], q_rot: [w.h, dk], k: [w.kv, dk], k_rot: [w.kv, dk], v: [w.kv, dv], heads: [w.h, dv],
-    W_Q: [w.h, dk], W_K: [w.kv, dk], W_V: [w.kv, dv] };
-  if (!(name in slices)) return [0, w.array(name).columns];
-  const [head, width] = slices[name];
-  return [head * width, (head + 1) * width];
-}
-
-/* ---------------------------------------------------------------- where a number comes from */
-
-const sumOf = (terms) => terms.reduce((sum, term) => sum + term.value, 0);
-
-/* A row of an input times a column of a weight, and a bias. */
-function projection(w, from, weight, bias, r, c, total) {
-  if (!w.has(weight)) {
-    return { text: `Row ${r} of ${from} times column ${c} of ${weight}, which is left out: the layer has too many numbers `
-      + 'for a page.', terms: [], inputs: [[from, r, 0]], total };
-  }
-  const terms = [];
-  for (let m = 0; m < w.array(from).columns; m++) {
-    terms.push({ value: w.at(from, r, m) * w.at(weight, m, c), from: [[from, r, m], [weight, m, c]] });
-  }
-  if (w.has(bias)) terms.push({ value: w.at(bias, 0, c), from: [[bias, 0, c]] });
-  return { text: `Row ${r} of ${from} times column ${c} of ${weight}${w.has(bias) ? `, and ${bias}` : ''}.`, terms,
-    total: sumOf(terms) };
-}
-
-function projectionOf(name, w, r, c) {
-  const letter = name.toUpperCase();
-  const past = name === 'v' ? w.walk.past : 0, own = w.at(name, r, c);
-  if (r < past) return { text: 'From the cache: computed by an earlier call.', terms: [], total: own };
-  if (w.knows(`W_${letter}`)) return projection(w, `x_${name}`, `W_${letter}`, `b_${letter}`, r - past, c, own);
-  return { text: `${name} was given; nothing is projected.`, terms: [], total: w.at(`x_${name}`, r - past, c) };
-}
-
-/* The two features of a head that are turned together, or null for one that is not turned. */
-function pairOf(w, feature) {
-  const { rope, ropeDim, ropeLast } = w.walk, first = ropeLast ? w.layer.d_k - ropeDim : 0, within = feature - first;
-  if (rope === ROPE.none || within < 0 || within >= ropeDim) return null;
-  const half = ropeDim / 2, even = within - within % 2;
-  return (rope === ROPE.interleaved ? [even, even + 1] : [within % half, within % half + half]).map((f) => first + f);
-}
-
-function rotation(name, w, r, c) {
-  const past = name === 'k_rot' ? w.walk.past : 0, from = r - past;
-  if (from < 0) return { text: 'From the cache: computed by an earlier call.', terms: [], total: w.at(name, r, c) };
-  const before = name.slice(0, 1), first = sliceOf(w, name)[0], width = w.layer.d_k;
-  const pair = pairOf(w, (c - first) % width);
-  if (w.has(`${before === 'q' ? 'q' : 'k'}_norm`)) {
-    return { text: `${before} after its norm${w.walk.rope ? ' and its rotation' : ''}.`, terms: [],
-      inputs: [[before, from, c]], total: w.at(name, r, c) };
-  }
-  if (!pair) return { text: 'Not rotated.', terms: [], inputs: [[before, from, c]], total: w.at(before, from, c) };
-  const [a, b] = pair.map((f) => first + f), x = w.at(before, from, a), y = w.at(before, from, b);
-  const angle = Math.atan2(w.at(name, r, b), w.at(name, r, a)) - Math.atan2(y, x);
-  const turned = Math.atan2(Math.sin(angle), Math.cos(angle));
-  const factor = Math.hypot(x, y) > 0 ? Math.hypot(w.at(name, r, a), w.at(name, r, b)) / Math.hypot(x, y) : 1;
-  const [cos, sin] = [factor * Math.cos(angle), factor * Math.sin(angle)];
-  const terms = c === a
-    ? [{ value: x * cos, from: [[before, from, a]], times: 'cos' },
-      { value: -y * sin, from: [[before, from, b]], times: '−sin' }]
-    : [{ value: y * cos, from: [[before, from, b]], times: 'cos' },
-      { value: x * sin, from: [[before, from, a]], times: 'sin' }];
-  const longer = Math.abs(factor - 1) > 1e-6 ? `, and multiplied by ${textOf(factor)}` : '';
-  return { text: `Features ${a} and ${b} are turned together, by ${textOf(turned)} radians${longer}.`, terms,
-    total: sumOf(terms) };
-}
-
-function score(w, r, c) {
-  const [q] = sliceOf(w, 'q_rot'), [k] = sliceOf(w, 'k_rot'), terms = [];
-  if (c >= w.array('k_rot').rows) {
-    return { text: 'A key that is no token: a learned row, or zeros.', terms, total: w.at('scores', r, c) };
-  }
-  for (let f = 0; f < w.layer.d_k; f++) {
-    terms.push({ value: w.walk.scale * w.at('q_rot', r, q + f) * w.at('k_rot', c, k + f), times: textOf(w.walk.scale),
-      from: [['q_rot', r, q + f], ['k_rot', c, k + f]] });
-  }
-  return { text: `Query ${r} times key ${c}, feature by feature, times the scale ${textOf(w.walk.scale)}.`, terms,
-    total: sumOf(terms) };
-}
-
-/* The rule that hides a token's key, whatever masks do; null when none does. */
-function ruleAgainst(w, r, c) {
-  const { causal, window, left, right, prefix, keep, chunk, offset, firstKey, length } = w.walk;
-  const own = r + offset, position = c + firstKey;
-  const key = `key ${c}${firstKey ? `, at position ${position},` : ''}`;
-  if (c >= w.array('k_rot').rows) return null;
-  if (length >= 0 && position >= length) return `the sequence has ${length} keys`;
-  if (causal && position > own && position >= prefix) {
-    return `${key} comes after the query, whose position is ${own}: causal${
-      prefix > 0 ? `; only the first ${prefix}, the prefix, are seen by all` : ''}`;
-  }
-  if (chunk > 0 && Math.floor(position / chunk) !== Math.floor(own / chunk)) {
-    return `${key} is in chunk ${Math.floor(position / chunk)} of ${chunk} positions each, the query in chunk ${
-      Math.floor(own / chunk)}`;
-  }
-  if (window && ((left >= 0 && position < own - left && position >= keep) || (right >= 0 && position > own + right))) {
-    return `${key} is outside the window around position ${own}${
-      keep > 0 ? `, and not one of the first ${keep}, which it keeps` : ''}`;
-  }
-  return null;
-}
-
-/* Why a key is hidden; null when it is not. */
-const whyHidden = (w, r, c) => (w.at('masked', r, c) === -Infinity
-  ? ruleAgainst(w, r, c) ?? `${w.walk.hides.join(' or ') || 'a bias of minus infinity'} hides it` : null);
-
-function softmax(w, r, c) {
-  const { columns } = w.array('weights'), why = whyHidden(w, r, c);
-  if (why) return { text: `0: hidden, because ${why}.`, terms: [], inputs: [['masked', r, c]], total: w.at('weights', r, c) };
-  let most = -Infinity, kept = 0;
-  for (let k = 0; k < columns; k++) most = Math.max(most, w.at('masked', r, k));
-  const terms = [];
-  for (let k = 0; k < columns; k++) {
-    kept += w.at('weights', r, k);
-    if (w.at('masked', r, k) !== -Infinity) {
-      terms.push({ value: Math.exp(w.at('masked', r, k) - most), from: [['masked', r, k]], then: `, exp(it − ${textOf(most)})` });
-    }
-  }
-  const own = Math.exp(w.at('masked', r, c) - most), all = sumOf(terms) / kept;
-  const rest = 1 - kept > 1e-9 ? ` No key has ${textOf(1 - kept)} of the softmax (sinks).` : '';
-  return { text: `exp(${textOf(w.at('masked', r, c))} − ${textOf(most)}) = ${textOf(own)}, over the sum ${textOf(all)} `
-    + `of all visible keys, whose largest is ${textOf(most)}.${rest}`, terms, total: own / all };
-}
-
-function weighted(w, r, c) {
-  const [first] = sliceOf(w, 'heads'), [v] = sliceOf(w, 'v'), terms = [];
-  const { columns } = w.array('weights'), { rows } = w.array('v');
-  for (let k = 0; k < Math.min(columns, rows); k++) {
-    if (w.at('weights', r, k) === 0) continue;
-    terms.push({ value: w.at('weights', r, k) * w.at('v', k, v + c - first), from: [['weights', r, k],
-      ['v', k, v + c - first]] });
-  }
-  const extra = columns > rows ? ' Keys that are no tokens add their own values.' : '';
-  return { text: `Column ${c} of the values, weighted with row ${r} of the weights.${extra}`, terms,
-    total: extra ? w.at('heads', r, c) : sumOf(terms) };
-}
-
-/* For each array the function (w, row, column) that explains a number of it. */
-const EXPLAIN = {
-  q: (w, r, c) => projectionOf('q', w, r, c),
-  k: (w, r, c) => projectionOf('k', w, r, c),
-  v: (w, r, c) => projectionOf('v', w, r, c),
-  q_rot: (w, r, c) => rotation('q_rot', w, r, c),
-  k_rot: (w, r, c) => rotation('k_rot', w, r, c),
-  scores: score,
-  capped: (w, r, c) => {
-    const { softcap } = w.walk, s = w.at('scores', r, c);
-    return { text: softcap > 0 ? `${textOf(softcap)} tanh(${textOf(s)} / ${textOf(softcap)})` : 'No softcap: the score.',
-      terms: [], inputs: [['scores', r, c]], total: softcap > 0 ? softcap * Math.tanh(s / softcap) : s };
-  },
-  masked: (w, r, c) => {
-    const why = whyHidden(w, r, c), added = w.at('masked', r, c) - w.at('capped', r, c);
-    const text = why ? `−∞: hidden, because ${why}.` : added ? `${textOf(added)} is added.` : 'Visible; nothing is added.';
-    return { text, terms: [], inputs: [['capped', r, c]], total: w.at('masked', r, c) };
-  },
-  weights: softmax,
-  heads: weighted,
-  output: (w, r, c) => (w.knows('W_O') ? projection(w, 'heads', 'W_O', 'b_O', r, c, w.at('output', r, c))
-    : { text: 'No output projection: the heads side by side.', terms: [], inputs: [['heads', r, c]],
-      total: w.at('heads', r, c) }),
-};
-
-function explain(w, [name, r, c]) {
-  if (name in EXPLAIN) return EXPLAIN[name](w, r, c);
-  return { text: name.startsWith('x_') ? 'An input.' : 'A parameter.', terms: [], total: w.at(name, r, c) };
-}
-
 /* ---------------------------------------------------------------- panels */
 
-/* The eleven panels, in the order of the stages: a title, what happens, and the rows that are shown. */
+const ROW_TEXT = { normed: 'Features are divided by the root of their mean square, or as the numbers say.',
+  turned: 'Pairs of features are turned by an angle that grows with the position.',
+  scaled: 'Queries are scaled by position.' };
+
+/* The rows of queries and keys on their way to the scores, and what is done with them. */
+function stepsPanel(w, own) {
+  const steps = [...stepsOf(w, 'q'), ...stepsOf(w, 'k')], texts = [...new Set(steps.map(([step]) => ROW_TEXT[step]))];
+  const passed = (side, row, last) => [...stepsOf(w, side).slice(0, -1).map(([, , to]) => [to, row]),
+    [`${side}_rot`, last]];
+  return ['norm and rotation', texts.join(' ') || 'Nothing is normalised or rotated here.', [...passed('q', w.i, w.i),
+    ...passed('k', own, w.j), ...(w.has('query_scale') ? [['query_scale', w.i]] : [])]];
+}
+
+/* The panels, in the order of the stages: a title, what happens, the rows that are shown, and a weight. Eleven, and one
+ * more for latents and for a gate each. */
 function panelsOf(w) {
-  const { layer, i, j } = w, { past } = w.walk, own = j - past, group = layer.kvHeads < layer.h ? `, which ${layer.h / layer.kvHeads} heads share` : '';
+  const { layer, i, j } = w, { past, rows: { kvRank, absorbed } } = w.walk, own = j - past;
+  const group = layer.kvHeads < layer.h ? `, which ${layer.h / layer.kvHeads} heads share` : '';
   const view = 'The head’s columns are a view of the whole, not a matrix of their own.';
+  const keys = `Key/value head ${w.kv}${group}.`;
+  const latents = ['latents = x W_QA, x W_KVA', 'From these, after a norm, queries and keys are made.',
+    [['q_latent', i], ['q_latent_normed', i], ['kv_latent', own], ['kv_latent_normed', own]], 'W_KVA'];
+  const why = whyHidden(w, i, j);
   return [
     ['x', 'The inputs: a row for each token.', [['x_q', i], ['x_k', own]]],
-    ['q = x W_Q + b_Q', view, [['q', i]], 'W_Q'],
-    ['k = x W_K + b_K', `Key/value head ${w.kv}${group}.`, [['k', own]], 'W_K'],
-    ['v = x W_V + b_V', `Key/value head ${w.kv}${group}.`, [['v', j]], 'W_V'],
-    ['norm and rotation', w.walk.rope ? 'Pairs of features are turned by an angle that grows with the position.'
-      : 'Nothing is rotated here.', [['q_rot', i], ['k_rot', j]]],
+    ...(kvRank ? [latents] : []),
+    [`q = ${w.knows('q_latent') ? 'latent' : 'x'} W_Q + b_Q`, view, [...(absorbed ? [['q_wide', i]] : []), ['q', i]],
+      'W_Q'],
+    kvRank ? ['k = [latent W_KVB, k_r]', absorbed ? 'All heads share the latent.' : view, [['k', own]], 'W_KVB']
+      : ['k = x W_K + b_K', keys, [['k', own]], 'W_K'],
+    kvRank ? ['v = latent W_KVB', absorbed ? 'All heads share the latent.' : view, [['v', j]], 'W_KVB']
+      : ['v = x W_V + b_V', keys, [['v', j]], 'W_V'],
+    stepsPanel(w, own),
     ['scores = scale · q kᵀ', `One number for each query and key; d_k = ${layer.d_k}.`, [['scores', i]]],
     ['softcap', w.walk.softcap > 0 ? `Scores stay within ±${textOf(w.walk.softcap)}.` : 'None here.', [['capped', i]]],
-    ['hide and add', whyHidden(w, i, j) ? `Key ${j} is hidden: ${whyHidden(w, i, j)}.` : `Query ${i} sees key ${j}.`,
-      [['masked', i]]],
+    ['hide and add', why ? `Key ${j} is hidden: ${why}.` : `Query ${i} sees key ${j}.`, [['masked', i]]],
     ['softmax', 'Each row becomes weights.', [['weights', i]]],
-    ['heads = weights · v', 'Each head writes its own columns: that is the concatenation.', [['heads', i]]],
-    ['output = heads W_O + b_O', 'Head and head meet here: the head’s rows of W_O.', [['output', i]], 'W_O'],
+    ['heads = weights · v', 'Each head writes its own columns: that is the concatenation.',
+      [...(absorbed ? [['mixed', i]] : []), ['heads', i]]],
+    ...(w.knows('gated') ? [['gated = heads · sigmoid(x W_G + b_G)', 'The gate lets a share of each head through.',
+      [['gate', i], ['gated', i]], 'W_G']] : []),
+    [`output = ${w.knows('gated') ? 'gated' : 'heads'} W_O + b_O`, 'Head and head meet here: the head’s rows of W_O.',
+      [['output', i]], 'W_O'],
   ].map(([title, text, rows, weight]) => ({ title,
     text: [text, weight && w.knows(weight) && !w.has(weight) && `${weight} is left out: too many numbers for a page.`,
       rows.some(([, row]) => row < 0) && 'The key is from the cache.'].filter(Boolean).join(' '),
@@ -247,8 +80,8 @@ function matrixPicture(w, name, row, isWeight) {
   }
   context.putImageData(image, 0, 0);
   const cell = Math.min(WALK.side / Math.max(rows, columns), 10), width = cell * columns, height = cell * rows;
-  const [from, to] = sliceOf(w, name), dv = w.layer.d_v;
-  const frame = name === 'W_O' ? [0, w.h * dv, columns, dv] : isWeight ? [from, 0, to - from, rows]
+  const [from, to] = sliceOf(w, name), part = rows / w.layer.h;
+  const frame = name === 'W_O' ? [0, w.h * part, columns, part] : isWeight ? [from, 0, to - from, rows]
     : [from, row, to - from, 1];
   const [x, y, fw, fh] = frame.map((n) => n * cell);
   const picture = svg('svg', { width: width + 4, height: height + 4, viewBox: `-2 -2 ${width + 4} ${height + 4}`,
@@ -322,24 +155,35 @@ function drawSum(w) {
 }
 
 /* The weights in the order of the equation, and each head's part of them. */
-const PARAMETERS = ['W_Q', 'b_Q', 'W_K', 'b_K', 'W_V', 'b_V', 'W_O', 'b_O', 'bias_k', 'bias_v', 'sinks', 'q_norm', 'k_norm'];
+const PARAMETERS = ['W_QA', 'b_QA', 'qa_norm', 'W_Q', 'b_Q', 'W_KVA', 'b_KVA', 'kva_norm', 'W_KVB', 'W_K', 'b_K',
+  'W_V', 'b_V', 'bias_k', 'bias_v', 'sinks', 'q_norm', 'q_norm_bias', 'k_norm', 'k_norm_bias', 'bias_table', 'W_G', 'b_G',
+  'W_O', 'b_O'];
 
 function partOf(w, name, h, kv) {
-  const { rows, columns } = w.array(name), heads = name.endsWith('Q') ? h : kv;
+  const { rows, columns } = w.array(name);
   if (name === 'W_O') return `(${rows / h}, ${columns})`;
-  if (/^[Wb]_[QKV]$/.test(name)) return name[0] === 'b' ? `(${columns / heads})` : `(${rows}, ${columns / heads})`;
-  return '';
+  if (name === 'sinks' || name === 'bias_table') return rows === 1 ? '(1)' : `(${rows})`;
+  const heads = /^([Wb]_[QG]|W_KVB)$/.test(name) ? h : /^([Wb]_[KV]|bias_[kv])$/.test(name) ? kv : 0;
+  return !heads ? '' : rows === 1 ? `(${columns / heads})` : `(${rows}, ${columns / heads})`;
+}
+
+/* Whether another number of heads, of the same width together, would leave all counts as they are. */
+function isFree(w) {
+  const byRow = ['q_norm', 'q_norm_bias', 'k_norm', 'k_norm_bias'].every((name) => !w.knows(name)
+    || (w.array(name).rows === 1 && w.array(name).columns === w.array(name[0]).columns));
+  return w.layer.kvHeads === w.layer.h && !w.walk.rows.kvRank && !w.knows('sinks') && !w.knows('bias_table') && byRow
+    && (!w.knows('W_G') || w.array('W_G').columns === w.array('heads').columns);
 }
 
 function drawParameters(w) {
   const names = PARAMETERS.filter(w.knows), choices = [];
   const { h, kvHeads } = w.layer, width = w.knows('W_Q') ? w.array('W_Q').columns : 0;
   for (let n = 1; n <= width; n++) if (width % n === 0 && w.array('W_O').rows % n === 0) choices.push(n);
-  const slider = $('walk-heads'), fixed = kvHeads < h || choices.length === 0;
+  const slider = $('walk-heads'), fixed = !isFree(w) || choices.length === 0;
   $('walk-slider').hidden = fixed;
   slider.max = Math.max(0, choices.length - 1);
   const chosen = fixed ? h : choices[Math.min(Number(slider.value), choices.length - 1)];
-  const many = chosen === h ? [h, kvHeads] : [chosen, chosen];
+  const many = fixed ? [h, kvHeads] : [chosen, chosen];
   let total = 0;
   const rows = names.map((name) => {
     const array = w.array(name), count = array.rows * array.columns;
