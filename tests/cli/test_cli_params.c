@@ -74,11 +74,20 @@ static void test_rows_add_up_and_have_their_keys(void **state)
     json_decref(root);
 }
 
-/* Blocks lie along the rows of a column: heads of W_Q begin where those of floats do, and so do those of W_O that do
- * not begin inside a block. */
+/* Blocks lie along the rows of a column: heads of W_Q begin where those of floats do, and so do those of W_O, also
+ * inside a block. */
 static void test_heads_of_quantised_weights(void **state)
 {
     (void)state;
+    json_t *small = RUN_JSON(0, "params", "--json", "--per-head", "--d-model", "64", "--heads", "4", "--dtype", "q4_0");
+    json_t *parts = json_object_get(json_array_get(json_object_get(small, "tensors"), 6), "heads");
+    assert_int_equal(json_array_size(parts), 4);
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(number(json_array_get(parts, i), "first_element"), i * 16 * 64);
+    json_decref(small);
+    program_result text = RUN("params", "--per-head", "--d-model", "64", "--heads", "4", "--dtype", "q8_0");
+    assert_non_null(strstr(text.out, "rows 48 to 63"));
+    program_free(&text);
     static const char *const types[] = {"q8_0", "q4_0", "f32"};
     for (size_t i = 0; i < 3; i++) {
         json_t *root = RUN_JSON(0, "params", "--json", "--per-head", "--d-model", "64", "--heads", "2", "--dtype",

@@ -69,11 +69,28 @@ static size_t first_element(const mha_tensor_info *info, const mha_view *slice)
     return in_storage % info->shape[0] * info->shape[1] + in_storage / info->shape[0];
 }
 
+/* A head's part of a weight, and its first element; false where the weight has none of that head. Rows of a quantised
+ * W_O that begin inside a block are no view of their own: they have the shape of head 0, further down. */
+static bool find_slice(const mha_layer *layer, mha_weight weight, const mha_tensor_info *info, size_t head,
+                       mha_view *slice, size_t *first)
+{
+    *slice = mha_layer_head(layer, weight, head);
+    if (slice->data) {
+        *first = first_element(info, slice);
+        return true;
+    }
+    if (weight != MHA_W_O || head >= mha_layer_config(layer)->n_heads)
+        return false;
+    *slice = mha_layer_head(layer, weight, 0);
+    *first = head * mha_view_elements(slice);
+    return true;
+}
+
 /* Adds a row for a head's slice: a view of the row above, whose elements belong to no total. */
 static void head_row(table *t, table_style style, const mha_tensor_info *info, mha_weight weight, size_t head,
-                     const mha_view *slice)
+                     const mha_view *slice, size_t first)
 {
-    size_t bytes = 0, first = first_element(info, slice);
+    size_t bytes = 0;
     mha_dtype_bytes(slice->dtype, mha_view_elements(slice), &bytes);
     if (style != TABLE_CSV) {
         bool rows = weight == MHA_W_O; /* W_O is cut by rows, all other matrices by columns */
@@ -150,10 +167,11 @@ void parameters_print(mha_params *params, const mha_layer *layer, bool per_head,
         else
             text_row(t, &info, symbol);
         for (size_t head = 0; per_head && weight != MHA_WEIGHT_COUNT; head++) {
-            mha_view slice = mha_layer_head(layer, weight, head);
-            if (!slice.data)
+            mha_view slice;
+            size_t first;
+            if (!find_slice(layer, weight, &info, head, &slice, &first))
                 break;
-            head_row(t, style, &info, weight, head, &slice);
+            head_row(t, style, &info, weight, head, &slice, first);
         }
     }
     mha_totals all = mha_params_totals(params, NULL);
@@ -183,18 +201,16 @@ void parameters_json_totals(json_t *object, mha_params *params)
 static json_t *json_heads(const mha_layer *layer, mha_weight weight, const mha_tensor_info *info)
 {
     json_t *heads = json_array();
-    for (size_t head = 0;; head++) {
-        mha_view slice = mha_layer_head(layer, weight, head);
-        if (!slice.data)
-            return heads;
+    mha_view slice;
+    for (size_t head = 0, first; find_slice(layer, weight, info, head, &slice, &first); head++) {
         json_t *stride = json_array();
         for (int k = 0; k < slice.rank; k++)
             json_array_append_new(stride, json_integer(slice.stride[k]));
-        const size_t first = first_element(info, &slice);
         json_array_append_new(heads, json_pack("{so so so so so}", "head", json_count(head), "shape",
                                                json_shape(slice.rank, slice.shape), "first_element", json_count(first),
                                                "stride", stride, "elements", json_count(mha_view_elements(&slice))));
     }
+    return heads;
 }
 
 json_t *parameters_json_rows(mha_params *params, const mha_layer *layer)
