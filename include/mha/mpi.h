@@ -62,11 +62,13 @@ MHA_API mha_status mha_mpi_layer_share(const mha_mpi_layer *layer, size_t B, siz
  * others as in mha_call.
  * MHA_SPLIT_CACHE, for decoding: every rank passes the same query, key and value and gets the whole output. Its cache,
  * of the same capacity C on all ranks, keeps rows [rank * C, (rank + 1) * C) of the sequence: the caches fill up rank
- * after rank, and nothing is evicted. A mask has a column for every key, or one for all.
+ * after rank, and nothing is evicted. Masks and segments of keys have a column for every key, or one for all.
  *
  * call->semantics is that of the whole call and the same on every rank: positions, masks, lengths and slopes count all
  * rows and heads, and every query keeps its place among them. With MHA_SPLIT_TENSOR and
  * MHA_SPLIT_ULYSSES each rank's cache has the share's key/value heads, and all have cached the same number of rows.
+ * Latents are made into keys and values before these are sent; with call->absorbed they are attended to themselves, and
+ * cached: by MHA_SPLIT_TENSOR whole on every rank, by MHA_SPLIT_CACHE in rows.
  *
  * Against one process: MHA_SPLIT_ULYSSES gives the same bits on the exact path and, with packed weights, on the fast
  * one; MHA_SPLIT_RING and ZIGZAG on the exact path, where keys are visited in their order. Otherwise float results lie
@@ -75,9 +77,10 @@ MHA_API mha_status mha_mpi_layer_share(const mha_mpi_layer *layer, size_t B, siz
  * query sees are passed on but not computed.
  *
  * Errors: those of mha_plan_call; MHA_INVALID: rows that are not this rank's, calls that differ between ranks;
- * MHA_UNSUPPORTED: stages to keep, `partial`, a modelled precision; messages of more than INT_MAX numbers; a cache with
- * a ring; a ragged batch or MHA_HIDDEN_PROPAGATE with a ring or MHA_SPLIT_CACHE; MHA_NO_MEMORY. A cache has the rows
- * from before after an error. */
+ * MHA_UNSUPPORTED: a ring or MHA_SPLIT_CACHE whose ranks' rows begin inside a block of a pattern; `absorbed` with
+ * MHA_SPLIT_ULYSSES or a ring; stages to keep, `partial`, a modelled precision; messages of more than INT_MAX numbers;
+ * a cache with a ring; a ragged batch or MHA_HIDDEN_PROPAGATE with a ring or MHA_SPLIT_CACHE; MHA_NO_MEMORY. A cache
+ * has the rows from before after an error. */
 MHA_API mha_status mha_mpi_forward(mha_mpi_layer *layer, const mha_call *call, size_t T_q, size_t T_k,
                                    mha_error *error);
 

@@ -11,7 +11,7 @@ extern "C" {
 
 /* How P ranks share one call. What is not shared, every rank has whole. */
 typedef enum mha_split_scheme {
-    MHA_SPLIT_TENSOR = 0, /* heads: columns of W_Q, W_K, W_V and rows of W_O; the outputs of the ranks are added */
+    MHA_SPLIT_TENSOR = 0, /* heads: columns of W_Q, W_K, W_V, W_KVB, W_G, rows of W_O; the outputs are added */
     MHA_SPLIT_ULYSSES,    /* rows of inputs and output, but heads while attending: two exchanges of all with all */
     MHA_SPLIT_RING,       /* rows of inputs and output; keys and values go round from rank to rank */
     MHA_SPLIT_ZIGZAG,     /* the same with 2P chunks of rows: rank r has chunks r and 2P-1-r, an even share if causal */
@@ -41,6 +41,7 @@ typedef struct mha_split {
      * caches fill up rank after rank: rank r keeps rows [r * capacity, (r + 1) * capacity) of the sequence. 0: T_k rows
      * in even parts. */
     size_t capacity, cached;
+    bool absorbed; /* mha_call.absorbed: rows of latents are cached. MHA_SPLIT_TENSOR and CACHE take it */
 } mha_split;
 
 /* What one rank has and does. */
@@ -53,14 +54,14 @@ typedef struct mha_share {
     /* Products of one query with one key that it computes in one forward, over its heads and batch rows: of all pairs,
      * and of those that a causal mask over T_q = T_k keys leaves. */
     uint64_t pairs, causal_pairs;
-    size_t cache_elements; /* of the keys and values of cached and new rows that the rank keeps */
+    size_t cache_elements; /* of the keys and values, or latents, of cached and new rows that the rank keeps */
 } mha_share;
 
 /* Checks that a layer can be shared like this and that all numbers of mha_share fit; T_q and T_k smaller than `ranks`
  * leave ranks without rows. `config` may have defaults and is resolved in place. Errors: MHA_INVALID (0 ranks, or more
  * than 2^20; heads that do not divide: the message lists the numbers of ranks that do; caches without room; sizes
- * that do not fit), MHA_UNSUPPORTED (MHA_SPLIT_TENSOR of a norm over the row of all heads; latent attention on several
- * ranks). */
+ * that do not fit), MHA_UNSUPPORTED (MHA_SPLIT_TENSOR of a norm over the row of all heads; `absorbed` with
+ * MHA_SPLIT_ULYSSES, RING and ZIGZAG, which send keys and values as they are made of latents). */
 MHA_API mha_status mha_split_check(mha_split *split, mha_error *error);
 
 /* The share of one rank of a checked split. */

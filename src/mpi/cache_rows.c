@@ -14,7 +14,7 @@ typedef struct decoding {
     mha__mpi_message *messages; /* 4 for each rank */
     MPI_Request *requests;
     mha_call attend;
-    mha_keep keep;
+    mha_keep keep[2];
     mha_plan plan;
     void *workspace;
 } decoding;
@@ -44,28 +44,38 @@ static mha_status check_cache(const mha__mpi_call *c, mha_error *error)
 static mha_status check_semantics(const mha__mpi_call *c, mha_error *error)
 {
     const mha_semantics *s = &c->given->semantics;
-    const mha_view *mask = &s->mask.values;
     const size_t S = c->split.cached + c->split.T_k;
     if (s->cu_seqlens_q || s->hidden_values == MHA_HIDDEN_PROPAGATE)
         return mha__fail(error, MHA_UNSUPPORTED, s->cu_seqlens_q ? "cu_seqlens_q" : "hidden_values",
                          "not where the rows of a cache lie on several ranks: ulysses and tensor take it");
-    if (s->mask.kind == MHA_MASK_NONE || !mask->data || mask->rank < 1)
-        return MHA_OK;
-    if (mask->shape[mask->rank - 1] != 1 && mask->shape[mask->rank - 1] != S)
-        return mha__fail(error, MHA_INVALID, "mask", "expected a column for each of %zu keys or one for all, found %zu",
-                         S, mask->shape[mask->rank - 1]);
-    return MHA_OK;
+    const mha_pattern *p = &s->pattern;
+    const size_t first = c->l->rank * c->split.capacity;
+    if (c->given->absorbed && s->rope.cos_table.rank == 3)
+        return mha__fail(error, MHA_UNSUPPORTED, "cos_table", "not with a row for each new row where latents lie on "
+                         "several ranks: expected a table (n, dim/2), or frequencies");
+    if (p->q_segments.data && !p->k_segments.data && c->split.T_q != S)
+        return mha__fail(error, MHA_INVALID, "k_segments",
+                         "is needed where keys are not the queries' own tokens: %zu queries, %zu keys",
+                         c->split.T_q, S);
+    const struct {
+        const char *name;
+        const mha_view *view;
+        size_t size;
+    } by_key[] = {{"mask", &s->mask.values, 1}, {"k_segments", &p->k_segments, 1},
+                  {"blocks", &p->blocks.values, p->block_keys > 0 ? p->block_keys : 1}};
+    for (size_t i = 0; i < sizeof by_key / sizeof *by_key; i++) {
+        const mha_view *v = by_key[i].view;
+        const size_t columns = v->data && v->rank > 0 ? v->shape[v->rank - 1] : 1, size = by_key[i].size,
+                     expected = S / size + (S % size != 0);
+        if (columns != 1 && columns != expected)
+            return mha__fail(error, MHA_INVALID, by_key[i].name,
+                             "expected %zu columns for %zu keys or one for all, found %zu", expected, S, columns);
+    }
+    return mha__mpi_expect_block(c, true, (mha_range){first, first < S ? S - first : 0}, error);
 }
 
-/* Elements [from, from + n) of the last axis, unless it is broadcast; none for a rank whose cache begins behind all. */
-static void cut_keys(mha_view *view, mha_range keys)
-{
-    const size_t extent = view->data && view->rank > 0 ? view->shape[view->rank - 1] : 0;
-    if (extent > 1)
-        *view = mha_view_slice(view, view->rank - 1, keys.from < extent ? keys.from : extent, keys.count);
-}
-
-/* The call of this rank's keys: positions count from the beginning of the sequence. */
+/* The call of this rank's keys: positions count from the beginning of the sequence. With latents that are absorbed it
+ * is one of the layer, for the new rows that the rank keeps; else of queries, keys and values that are made. */
 static void part_call(mha__mpi_call *c, decoding *d)
 {
     const size_t first = c->l->rank * c->split.capacity, held = mha_cache_length(c->given->cache);
@@ -74,16 +84,32 @@ static void part_call(mha__mpi_call *c, decoding *d)
     if (!s.position_offset && !s.has_offset && s.offset == 0)
         s.offset = (int64_t)c->split.cached;
     s.has_offset = s.has_key_offset = true;
-    mha__mpi_between(&s);
+    if (c->given->absorbed)
+        s.rope = c->ends.semantics.rope; /* the positions of all new rows */
+    else
+        mha__mpi_between(&s);
     s.keys_only |= c->l->rank != 0;
     s.empty_rows = MHA_EMPTY_ZERO;
-    cut_keys(&s.mask.values, keys);
-    cut_keys(&s.key_padding.values, keys);
+    mha__mpi_cut(&s.mask.values, 0, keys);
+    mha__mpi_cut(&s.key_padding.values, 0, keys);
+    mha__mpi_cut_pattern(c, &s.pattern, (mha_range){0, c->split.T_q}, keys);
     s.key_offset += (int64_t)first;
-    d->keep = (mha_keep){.stage = MHA_STAGE_LSE, .view = d->lse};
+    d->keep[0] = (mha_keep){.stage = MHA_STAGE_LSE, .view = d->lse};
+    if (c->given->absorbed) {
+        const mha_view *h = &c->heads;
+        if (s.rope.kind != MHA_ROPE_NONE)
+            s.rope.k_positions = mha_view_slice(&s.rope.k_positions, 1, d->own.from, d->own.count);
+        d->keep[1] = (mha_keep){.stage = MHA_STAGE_HEADS,
+                                .view = mha_view_of(h->data, h->dtype, 3,
+                                                    (size_t[]){h->shape[0], h->shape[1], h->shape[2] * h->shape[3]})};
+        d->attend = (mha_call){.query = c->query, .key = mha_view_slice(&c->key, 1, d->own.from, d->own.count),
+                               .keep = d->keep, .keep_count = 2, .semantics = s, .cache = c->given->cache,
+                               .absorbed = true, .path = c->path, .threads = c->given->threads};
+        return;
+    }
     d->attend = (mha_call){.query = c->Q, .key = mha_view_slice(&c->K, 1, d->own.from, d->own.count),
                            .value = mha_view_slice(&c->V, 1, d->own.from, d->own.count), .output = c->heads,
-                           .keep = &d->keep, .keep_count = 1, .semantics = s, .weights = c->weights,
+                           .keep = d->keep, .keep_count = 1, .semantics = s, .weights = c->weights,
                            .cache = c->given->cache, .path = c->path, .threads = c->given->threads};
 }
 
@@ -111,7 +137,7 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     d->requests = mha__mpi_take(c, 2 * P, sizeof(MPI_Request), &status, error);
     TRY(status);
     part_call(c, d);
-    TRY(mha_plan_call(NULL, &d->attend, &d->plan, error));
+    TRY(mha_plan_call(c->given->absorbed ? c->l->own : NULL, &d->attend, &d->plan, error));
     d->workspace = mha__mpi_take(c, d->plan.workspace_bytes, 1, &status, error);
     return status;
 }
@@ -156,7 +182,9 @@ static mha_status run(mha__mpi_call *c, mha_error *error)
     const size_t own = mha_range_of(n, P, c->l->rank).count, bytes = element_bytes(c);
     mha__mpi_message *parts = d->messages, *part = parts + P, *mine = part + P, *all = mine + P;
     mha_error first = {0};
-    mha_status computed = mha_forward_inputs(&c->plan, c->workspace, c->plan.workspace_bytes, &first);
+    mha_status computed = MHA_OK;
+    if (!c->given->absorbed)
+        computed = mha_forward_inputs(&c->plan, c->workspace, c->plan.workspace_bytes, &first);
     if (computed == MHA_OK)
         computed = mha_forward(&d->plan, d->workspace, d->plan.workspace_bytes, &first);
     pack(c, d, parts);

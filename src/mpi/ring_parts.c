@@ -77,14 +77,6 @@ mha__mpi_parts *mha__mpi_parts_create(mha__mpi_call *c, mha_status *status, mha_
 
 /* ---------------------------------------------------------------- the call of a part */
 
-/* Elements [from, from + n) of an axis counted from the right, unless they are broadcast along it. */
-static void cut(mha_view *view, int from_right, mha_range range)
-{
-    const int axis = view->rank - from_right;
-    if (view->data && axis >= 0 && view->shape[axis] > 1)
-        *view = mha_view_slice(view, axis, range.from, range.count);
-}
-
 /* Position of query 0 of batch row b in the whole call. */
 static int64_t offset_of(const mha_semantics *s, size_t b)
 {
@@ -118,9 +110,10 @@ static mha_semantics part_semantics(const mha__mpi_call *c, const mha__mpi_parts
     s.has_key_offset = true;
     s.key_offset += (int64_t)keys.from;
     s.keys_only |= !first;
-    cut(&s.mask.values, 2, queries);
-    cut(&s.mask.values, 1, keys);
-    cut(&s.key_padding.values, 1, keys);
+    mha__mpi_cut(&s.mask.values, 1, queries);
+    mha__mpi_cut(&s.mask.values, 0, keys);
+    mha__mpi_cut(&s.key_padding.values, 0, keys);
+    mha__mpi_cut_pattern(c, &s.pattern, queries, keys);
     if (!p->exact)
         s.empty_rows = MHA_EMPTY_ZERO; /* the rule is that of all parts together */
     return s;
@@ -194,6 +187,8 @@ mha_status mha__mpi_parts_expect(mha__mpi_call *c, mha__mpi_parts *p, const mha_
     for (size_t i = 0; i < c->share.chunks; i++) {
         group *g = &p->groups[i];
         run *r = p->exact || g->queries.count == 0 ? NULL : run_of(g, block->chunk);
+        TRY(mha__mpi_expect_block(c, false, g->queries, error));
+        TRY(mha__mpi_expect_block(c, true, block->rows, error));
         if (!is_seen(c, g, block, keys))
             continue;
         if (r)

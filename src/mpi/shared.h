@@ -78,6 +78,13 @@ size_t mha__mpi_cached(const mha_cache *cache);
 /* A contiguous view (B, rows, heads, width) of new memory for numbers of c->dtype. */
 mha_view mha__mpi_rows(mha__mpi_call *c, size_t rows, size_t heads, size_t width, mha_status *status,
                        mha_error *error);
+/* Elements of `range` of the axis that is so many from the last, unless it is broadcast; none of them where they lie
+ * behind the last element. */
+void mha__mpi_cut(mha_view *view, int from_last, mha_range range);
+/* The part of a pattern that some queries and keys have; blocks are cut where `range` begins with one. */
+void mha__mpi_cut_pattern(const mha__mpi_call *c, mha_pattern *p, mha_range queries, mha_range keys);
+/* Refuses blocks of a pattern that a part would begin inside of: `from` is its first query, or key. */
+mha_status mha__mpi_expect_block(const mha__mpi_call *c, bool keys, mha_range range, mha_error *error);
 /* The semantics of the whole call for the heads of the share: their slopes, their part of a mask. */
 mha_semantics mha__mpi_of_heads(const mha__mpi_call *c);
 /* Takes out what the projections of the ranks' rows have done already: rotation, norms, the scale by position. */

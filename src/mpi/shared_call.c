@@ -25,16 +25,60 @@ mha_view mha__mpi_rows(mha__mpi_call *c, size_t rows, size_t heads, size_t width
 
 /* ---------------------------------------------------------------- the call of one process */
 
+void mha__mpi_cut(mha_view *view, int from_last, mha_range range)
+{
+    const int axis = view->rank - 1 - from_last;
+    const size_t extent = view->data && axis >= 0 ? view->shape[axis] : 0;
+    if (extent > 1)
+        *view = mha_view_slice(view, axis, range.from < extent ? range.from : extent, range.count);
+}
+
 mha_semantics mha__mpi_of_heads(const mha__mpi_call *c)
 {
     mha_semantics s = c->given->semantics;
-    mha_view *mask = &s.mask.values;
-    const int heads = mask->rank - 3;
     if (s.alibi_slopes)
         s.alibi_slopes += c->share.heads.from;
-    if (mask->data && heads >= 0 && mask->shape[heads] == c->split.config.n_heads && mask->shape[heads] > 1)
-        *mask = mha_view_slice(mask, heads, c->share.heads.from, c->share.heads.count);
+    mha__mpi_cut(&s.mask.values, 2, c->share.heads);
+    mha__mpi_cut(&s.pattern.key_lists, 2, c->share.heads);
+    mha__mpi_cut(&s.pattern.blocks.values, 2, c->share.heads);
     return s;
+}
+
+mha_status mha__mpi_expect_block(const mha__mpi_call *c, bool keys, mha_range range, mha_error *error)
+{
+    const mha_pattern *p = &c->given->semantics.pattern;
+    const mha_view *v = &p->blocks.values;
+    const size_t size = keys ? p->block_keys : p->block_queries;
+    const int axis = v->rank - (keys ? 1 : 2);
+    if (!v->data || axis < 0 || v->shape[axis] <= 1 || range.count == 0 || range.from % size == 0)
+        return MHA_OK;
+    return mha__fail(error, MHA_UNSUPPORTED, "blocks",
+                     "a rank's rows begin at %s %zu, inside a block of %zu: expected rows in whole blocks; tensor and "
+                     "ulysses take any",
+                     keys ? "key" : "query", range.from, size);
+}
+
+/* The blocks of `size` that some queries or keys lie in. */
+static mha_range blocks_of(mha_range range, size_t size)
+{
+    const size_t from = range.from / size, end = range.from + range.count;
+    return (mha_range){from, range.count ? (end - 1) / size - from + 1 : 0};
+}
+
+void mha__mpi_cut_pattern(const mha__mpi_call *c, mha_pattern *p, mha_range queries, mha_range keys)
+{
+    if (p->q_segments.data && !p->k_segments.data) /* keys that are the queries' own tokens */
+        p->k_segments = p->q_segments;
+    mha__mpi_cut(&p->k_segments, 0, keys);
+    if (queries.count < c->split.T_q) {
+        mha__mpi_cut(&p->q_segments, 0, queries);
+        mha__mpi_cut(&p->query_padding.values, 0, queries);
+        mha__mpi_cut(&p->key_lists, 1, queries);
+    }
+    if (p->blocks.kind != MHA_MASK_NONE) {
+        mha__mpi_cut(&p->blocks.values, 1, blocks_of(queries, p->block_queries));
+        mha__mpi_cut(&p->blocks.values, 0, blocks_of(keys, p->block_keys));
+    }
 }
 
 void mha__mpi_between(mha_semantics *s)
@@ -80,6 +124,7 @@ static mha_status check_whole(mha__mpi_call *c, mha_error *error)
                       .value = stand_in(&c->value, c->split.T_k),
                       .semantics = c->given->semantics,
                       .weights = c->given->weights,
+                      .absorbed = c->given->absorbed,
                       .path = c->given->path,
                       .threads = c->given->threads};
     mha_semantics *s = &whole.semantics;
@@ -87,6 +132,7 @@ static mha_status check_whole(mha__mpi_call *c, mha_error *error)
         if (!s->position_offset && !s->has_offset && s->offset == 0)
             s->has_offset = true, s->offset = (int64_t)c->cached;
         s->mask = s->key_padding = (mha_mask){0};
+        s->pattern = (mha_pattern){0};
         s->kv_lengths = NULL;
         s->has_padding_fill = false, s->padding_fill = 0;
     }

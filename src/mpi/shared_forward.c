@@ -17,6 +17,7 @@ static uint64_t digest_shape(uint64_t digest, const mha_view *view)
 static uint64_t digest_of(const mha__mpi_call *c)
 {
     const mha_semantics *s = &c->given->semantics;
+    const mha_pattern *p = &s->pattern;
     const size_t B = s->cu_seqlens_q ? s->n_sequences : c->split.B;
     const double real[] = {s->scale, s->softcap, s->padding_fill, s->norm_eps, s->rope.base,
                            s->rope.attention_factor, s->query_scale.growth};
@@ -30,14 +31,16 @@ static uint64_t digest_of(const mha__mpi_call *c)
                              s->alibi_slopes != NULL, s->rope.kind, (int64_t)s->rope.dim, s->zero_row,
                              s->softmax_plus_one, s->empty_rows, s->hidden_values, s->norm.kind, s->norm.plus_one,
                              s->norm.after_rope, s->norm.unweighted, s->query_scale.every, s->query_scale.first,
-                             (int64_t)s->n_sequences,
+                             (int64_t)s->n_sequences, p->query_padding.kind, p->blocks.kind,
+                             (int64_t)p->block_queries, (int64_t)p->block_keys, c->given->absorbed,
                              (int64_t)c->cached, (int64_t)c->split.capacity, c->given->path,
                              c->given->output.data != NULL,
                              c->given->cache != NULL};
     uint64_t digest = mha__mpi_digest(mha__mpi_digest(0, real, sizeof real), whole, sizeof whole);
     const mha_view *const arrays[] = {&s->mask.values, &s->key_padding.values, &s->rope.frequencies,
                                       &s->rope.q_positions, &s->rope.k_positions, &s->rope.cos_table,
-                                      &s->rope.sin_table};
+                                      &s->rope.sin_table, &p->q_segments, &p->k_segments, &p->query_padding.values,
+                                      &p->key_lists, &p->blocks.values};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         digest = digest_shape(digest, arrays[i]);
     const int64_t *const bounds[] = {s->cu_seqlens_q, s->cu_seqlens_k};
@@ -66,6 +69,21 @@ static mha_status count_cached(mha__mpi_call *c, mha_error *error)
     return MHA_OK;
 }
 
+/* Masks and patterns are cut by heads before they are checked: an axis of heads has all of them, or one for all. */
+static mha_status check_heads(const mha__mpi_call *c, mha_error *error)
+{
+    const mha_semantics *s = &c->given->semantics;
+    const mha_view *const views[] = {&s->mask.values, &s->pattern.key_lists, &s->pattern.blocks.values};
+    static const char *const names_of[] = {"mask", "key_lists", "blocks"};
+    const size_t h = c->split.config.n_heads;
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++) {
+        const size_t heads = views[i]->data && views[i]->rank > 2 ? views[i]->shape[views[i]->rank - 3] : 1;
+        if (heads != 1 && heads != h)
+            return mha__fail(error, MHA_INVALID, names_of[i], "expected %zu heads or one for all, found %zu", h, heads);
+    }
+    return MHA_OK;
+}
+
 static mha_status check_call(mha__mpi_call *c, size_t T_q, size_t T_k, mha_error *error)
 {
     const mha_call *call = c->given;
@@ -81,18 +99,14 @@ static mha_status check_call(mha__mpi_call *c, size_t T_q, size_t T_k, mha_error
     if (call->keep_count > 0 || call->partial.data || memcmp(&call->precision, &none, sizeof none) != 0)
         return mha__fail(error, MHA_UNSUPPORTED, "call",
                          "a call that ranks share has no stages to keep, no `partial` and no modelled precision");
-    if (c->split.config.kv_rank)
-        return mha__fail(error, MHA_UNSUPPORTED, "kv_rank", "latent attention is not shared between ranks");
-    const mha_pattern *p = &call->semantics.pattern;
-    if (p->q_segments.data || p->query_padding.kind || p->key_lists.data || p->blocks.kind)
-        return mha__fail(error, MHA_UNSUPPORTED, "pattern",
-                         "ranks do not share segments, query padding, lists of keys or blocks: a mask says the same");
     c->path = call->path;
+    c->split.absorbed = call->absorbed;
     c->dtype = call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
     c->split.B = c->query.shape[0], c->split.T_q = T_q, c->split.T_k = T_k, c->split.dtype = c->dtype;
     if (c->split.scheme == MHA_SPLIT_CACHE && !call->cache)
         return mha__fail(error, MHA_INVALID, "cache", "expected the part of the cache that this rank keeps");
     TRY(mha_split_check(&c->split, error));
+    TRY(check_heads(c, error));
     c->share = mha_split_share(&c->split, c->l->rank);
     c->q_rows = c->share.queries[0].count + c->share.queries[1].count;
     c->k_rows = c->share.keys[0].count + c->share.keys[1].count;

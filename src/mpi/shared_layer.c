@@ -9,7 +9,8 @@ static uint64_t digest_of(const mha_config *c, mha_split_scheme scheme)
                               c->d_q,     c->d_kin,   c->d_vin,          c->d_out,          c->bias_q,
                               c->bias_k,  c->bias_v,  c->bias_o,         c->bias_kv,        c->sinks,
                               c->q_norm,  c->k_norm,  c->norm_bias,      (size_t)c->dtype, (size_t)scheme,
-                              c->bias_rows, c->gate, c->bias_gate};
+                              c->bias_rows, c->gate, c->bias_gate, c->q_rank,
+                              c->kv_rank, c->d_rope, c->bias_latent};
     return mha__mpi_digest(0, numbers, sizeof numbers);
 }
 

@@ -58,7 +58,8 @@ static bool sizes_fit(const mha_split *s)
     const mha_config *c = &s->config;
     size_t rows, pairs, width, keys;
     return mha__add(s->T_k, s->cached, &keys) && mha__add(s->T_q, s->T_k, &rows) && mha__mul(rows, s->B, &rows) &&
-           mha__mul(c->n_heads, 8 * (c->d_k + c->d_v + 1), &width) && mha__add(width, c->d_out, &width) &&
+           mha__mul(c->n_heads, 8 * (c->d_k + c->d_v + 1), &width) &&
+           mha__add(width, c->d_out + c->kv_rank + c->d_rope, &width) &&
            mha__mul(rows, width, &width) && mha__mul(width, 2 * sizeof(double), &width) &&
            mha__mul(s->T_q, keys, &pairs) && mha__mul(pairs, s->B, &pairs) && mha__mul(pairs, c->n_heads, &pairs);
 }
@@ -76,9 +77,13 @@ mha_status mha_split_check(mha_split *split, mha_error *error)
         return mha__fail(error, MHA_INVALID, "dtype", "expected F32 or F64 for what is sent, found %s",
                          mha_dtype_name(split->dtype));
     TRY(mha_config_resolve(&split->config, error));
-    if (split->config.kv_rank && split->ranks > 1)
-        return mha__fail(error, MHA_UNSUPPORTED, "kv_rank", "latent attention is not shared between ranks: expected a "
-                         "layer without kv_rank");
+    if (split->absorbed && !split->config.kv_rank)
+        return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "needs a layer with a kv_rank");
+    if (split->absorbed && split->scheme != MHA_SPLIT_TENSOR && split->scheme != MHA_SPLIT_CACHE)
+        return mha__fail(error, MHA_UNSUPPORTED, "absorbed",
+                         "%s sends keys and values as they are made of latents: tensor and cache keep latents, or call "
+                         "without `absorbed`",
+                         names[split->scheme]);
     if (by_heads)
         TRY(check_heads(split, error));
     if (split->scheme == MHA_SPLIT_TENSOR && split->ranks > 1 &&
@@ -220,7 +225,8 @@ mha_share mha_split_share(const mha_split *s, size_t rank)
             share.causal_pairs += each * (sum_to(q.from + q.count) - sum_to(q.from));
         }
     }
-    share.cache_elements = s->B * k_rows * share.kv_heads.count * (c->d_k + c->d_v);
+    share.cache_elements =
+        s->B * k_rows * (s->absorbed ? c->kv_rank + c->d_rope : share.kv_heads.count * (c->d_k + c->d_v));
     return share;
 }
 
@@ -242,6 +248,12 @@ size_t mha_split_copies(const mha_split *s, mha_weight weight)
         if (s->config.k_norm != MHA_NORM_EACH_HEAD)
             return s->ranks;
         return s->ranks > s->config.kv_heads ? s->ranks / s->config.kv_heads : 1;
+    case MHA_W_QA:
+    case MHA_B_QA:
+    case MHA_QA_NORM:
+    case MHA_W_KVA:
+    case MHA_B_KVA:
+    case MHA_KVA_NORM: return s->ranks; /* a latent is that of all heads */
     default: return 1;
     }
 }
@@ -267,6 +279,7 @@ mha_weight_part mha_split_part(const mha_split *split, size_t rank, mha_weight w
     case MHA_W_V:
     case MHA_B_V:
     case MHA_BIAS_V: part = share.kv_heads, width = c->d_v; break;
+    case MHA_W_KVB: width = c->d_k - c->d_rope + c->d_v; break;
     case MHA_W_O: return (mha_weight_part){0, part.from * c->d_v, part.count * c->d_v};
     case MHA_BIAS_TABLE:
     case MHA_SINKS: width = 1; break;

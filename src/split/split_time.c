@@ -35,30 +35,50 @@ static size_t rows_in(const mha_range chunks[2])
     return chunks[0].count + chunks[1].count;
 }
 
+/* Numbers in a row of the keys and values that a head attends to. */
+static double width_of(const mha_split_work *w)
+{
+    const mha_config *c = &w->split.config;
+    return w->split.absorbed ? (double)(2 * c->kv_rank + c->d_rope) : (double)(c->d_k + c->d_v);
+}
+
 /* Pairs are counted with batch rows and heads; keys are rows of a sequence. */
 static double attending(const mha_split_work *w, const mha_machine *m, const mha_share *share, double pairs,
                         double keys)
 {
     const mha_config *c = &w->split.config;
-    const double width = (double)(c->d_k + c->d_v);
-    return product(w, m, 2 * pairs * width, keys * (double)w->split.B * (double)share->kv_heads.count * width);
+    const double row = w->split.absorbed ? (double)(c->kv_rank + c->d_rope)
+                                         : (double)share->kv_heads.count * (double)(c->d_k + c->d_v);
+    return product(w, m, 2 * pairs * width_of(w), keys * (double)w->split.B * row);
+}
+
+/* Elements of some matrices of a rank's layer. */
+static double elements_of(const mha_config *c, const mha_weight *matrices, size_t count)
+{
+    double sum = 0;
+    size_t shape[2];
+    for (size_t i = 0; i < count; i++)
+        if (mha_config_weight_shape(c, matrices[i], shape, NULL) == 2)
+            sum += (double)shape[0] * (double)shape[1];
+    return sum;
 }
 
 static duty duty_of(const mha_split_work *w, const mha_machine *m, size_t rank)
 {
+    /* W_KVB multiplies queries and heads of an absorbed call, else new keys. */
+    static const mha_weight of_queries[] = {MHA_W_Q, MHA_W_QA, MHA_W_KVB},
+                            of_keys[] = {MHA_W_K, MHA_W_V, MHA_W_KVA, MHA_W_KVB}, of_heads[] = {MHA_W_O, MHA_W_G};
     const mha_split *s = &w->split;
     const mha_share share = mha_split_share(s, rank);
     const mha_config *c = &share.config;
     const size_t P = s->ranks;
     const bool by_heads = s->scheme == MHA_SPLIT_TENSOR || s->scheme == MHA_SPLIT_ULYSSES;
-    const double heads = (double)c->n_heads, kv_heads = (double)c->kv_heads, B = (double)s->B,
-                 queries = (double)rows_in(share.queries), keys = (double)rows_in(share.keys),
+    const double B = (double)s->B, queries = (double)rows_in(share.queries), keys = (double)rows_in(share.keys),
                  fresh = s->scheme == MHA_SPLIT_CACHE || s->T_k == 0
                              ? (double)(s->T_k - w->cached)
                              : keys * (double)(s->T_k - w->cached) / (double)s->T_k,
-                 W_Q = (double)c->d_q * heads * (double)c->d_k,
-                 W_KV = kv_heads * ((double)c->d_kin * (double)c->d_k + (double)c->d_vin * (double)c->d_v),
-                 W_O = heads * (double)c->d_v * (double)c->d_out;
+                 W_Q = elements_of(c, of_queries, s->absorbed ? 3 : 2),
+                 W_KV = elements_of(c, of_keys, s->absorbed ? 3 : 4), W_O = elements_of(c, of_heads, 2);
     duty d = {.inputs = product(w, m, 2 * B * (queries * W_Q + fresh * W_KV), W_Q + W_KV),
               .output = product(w, m, 2 * B * queries * W_O, W_O),
               .sent = (double)(share.bytes_sent > share.bytes_received ? share.bytes_sent : share.bytes_received)};

@@ -404,9 +404,11 @@ static void test_calls(void **unused)
     assert_int_equal(mha_tensor_info_of(mha_layer_weight(layer, MHA_B_KVA)).inert_elements, 0);
 
     mha_split split = {.config = *mha_layer_config(layer), .ranks = 2, .B = 1, .T_q = 2, .T_k = 2};
-    assert_refused(mha_split_check(&split, &error), MHA_UNSUPPORTED, error, "kv_rank", "ranks");
-    split.ranks = 1;
     assert_ok(mha_split_check(&split, &error), error);
+    split.scheme = MHA_SPLIT_RING, split.absorbed = true;
+    assert_refused(mha_split_check(&split, &error), MHA_UNSUPPORTED, error, "absorbed", "tensor and cache");
+    split.config = (mha_config){.d_model = 8};
+    assert_refused(mha_split_check(&split, &error), MHA_UNSUPPORTED, error, "absorbed", "kv_rank");
     mha_layer_destroy(layer), mha_layer_destroy(plain);
 }
 

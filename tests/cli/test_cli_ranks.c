@@ -32,7 +32,7 @@ static json_int_t replicas(const mha_model *model, mha_split_scheme scheme, size
     json_int_t sum = 0;
     mha_model_layer described;
     for (size_t i = 0; mha_model_layer_at(model, i, &described); i++) {
-        mha_split split = {scheme, ranks, described.config, 1, 9, 9, MHA_F32, 0, 0};
+        mha_split split = {scheme, ranks, described.config, 1, 9, 9, MHA_F32, 0, 0, false};
         mha_params *params;
         mha_layer *layer;
         mha_error error;
@@ -83,12 +83,7 @@ static void check_preset(const char *preset, size_t ranks)
             assert_int_equal(number(row, "sent_bytes"), 0);
         }
     }
-    mha_model_layer first;
-    assert_true(mha_model_layer_at(model, 0, &first));
-    if (first.config.kv_rank && ranks > 1)
-        assert_int_equal(taken, 0); /* latent attention is not shared */
-    else
-        assert_true(taken >= (ranks == 1 ? 4 : 2)); /* ring and zigzag take any number */
+    assert_true(taken >= (ranks == 1 ? 4 : 2)); /* ring and zigzag take any number */
     json_decref(root);
     mha_model_destroy(model);
     mha_params_destroy(params);
@@ -146,6 +141,32 @@ static void test_numbers(void **state)
     json_decref(root);
 }
 
+/* DeepSeek-V3 by hand: 61 layers of 128 heads of 128 + 64 and 128 features, latents of 1536 and of 512 + 64. */
+static void test_latents(void **state)
+{
+    (void)state;
+    const json_int_t down = 7168 * 1536 + 1536 + 7168 * (512 + 64) + 512,
+                     heads = 1536 * 128 * 192 + 512 * 128 * (128 + 128) + 128 * 128 * 7168;
+    json_t *root = RUN_JSON(0, "params", "--preset", "deepseek-v3", "--ranks", "16", "--seq", "4096", "--json");
+    const json_t *tensor = scheme_of(root, 0), *ring = scheme_of(root, 2), *by_heads = scheme_of(root, 4),
+                 *by_rows = scheme_of(root, 5), *names = json_object_get(tensor, "replicated");
+    assert_int_equal(number(root, "attention_parameters"), 61 * (down + heads));
+    assert_int_equal(number(tensor, "attention_parameters"), 61 * (down + heads / 16));
+    assert_int_equal(number(tensor, "stored_attention_parameters"), 61 * (16 * down + heads));
+    assert_int_equal(number(ring, "sent_bytes_layer"), 4096 / 16 * 15 * 128 * (192 + 128) * 4);
+    assert_int_equal(number(by_heads, "cache_bytes"), 61 * 4096 * (512 + 64) * 4); /* latents, whole on each rank */
+    assert_int_equal(number(by_rows, "cache_bytes"), 61 * 4096 / 16 * (512 + 64) * 4);
+    static const char *const expected[] = {"W_QA", "qa_norm", "W_KVA", "kva_norm"};
+    assert_int_equal(json_array_size(names), 4);
+    for (size_t i = 0; i < 4; i++)
+        assert_string_equal(json_string_value(json_array_get(names, i)), expected[i]);
+    json_decref(root);
+    program_result r = RUN("params", "--preset", "deepseek-v3", "--ranks", "16", "--seq", "4096");
+    assert_non_null(strstr(r.out, "replicas of tensor: W_QA, qa_norm, W_KVA, kva_norm\n"));
+    assert_null(strstr(r.out, "replicas of ring"));
+    program_free(&r);
+}
+
 static void test_text(void **state)
 {
     (void)state;
@@ -198,6 +219,7 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_preset), cmocka_unit_test(test_numbers),
+                                       cmocka_unit_test(test_latents),
                                        cmocka_unit_test(test_text), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

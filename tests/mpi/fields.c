@@ -73,6 +73,28 @@ static const mha_config config = {D, HEADS, HEADS, DK,   DK,    D,    D,    D,  
                                   true, true, MHA_NORM_HEAD, MHA_NORM_HEAD, false, 8, MHA_F32, MHA_GATE_FEATURE, true,
                                   0, 0, 0, false};
 
+/* Latents, beside which not all of the rest may be set. */
+static const mha_config latent = {.d_model = D, .n_heads = HEADS, .d_k = DK, .q_rank = 3, .kv_rank = 5, .d_rope = 2};
+static const field latent_fields[] = {
+    F(mha_config, q_rank, count, 4),
+    F(mha_config, kv_rank, count, 6),
+    F(mha_config, d_rope, count, 0),
+    F(mha_config, bias_latent, truth, true),
+};
+
+static void expect_same(const mha_config *whole, const field *fields, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        mha_config own = *whole;
+        mha_mpi_layer *layer;
+        mha_error error;
+        if (rank == ranks - 1)
+            memcpy((char *)&own + fields[i].offset, &fields[i].other, fields[i].size);
+        expect_refused(&fields[i],
+                       mha_mpi_layer_create(MPI_COMM_WORLD, MHA_SPLIT_RING, &own, NULL, NULL, &layer, &error), &error);
+    }
+}
+
 static void configs(void)
 {
     static const field fields[] = {
@@ -92,24 +114,17 @@ static void configs(void)
         ALONE(mha_config, bias_latent, truth, true),
     };
     expect_complete("mha_config", fields, sizeof fields / sizeof *fields, sizeof config);
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        mha_config own = config;
-        mha_mpi_layer *layer;
-        mha_error error;
-        if (rank == ranks - 1)
-            memcpy((char *)&own + fields[i].offset, &fields[i].other, fields[i].size);
-        expect_refused(&fields[i],
-                       mha_mpi_layer_create(MPI_COMM_WORLD, MHA_SPLIT_RING, &own, NULL, NULL, &layer, &error), &error);
-    }
+    expect_same(&config, fields, sizeof fields / sizeof *fields);
+    expect_same(&latent, latent_fields, sizeof latent_fields / sizeof *latent_fields);
 }
 
 /* ---------------------------------------------------------------- the semantics */
 
-static unsigned char padding[T];
+static unsigned char padding[T], block[1] = {1};
 static float added[T * T], frequencies[DK / 2] = {1, 0.5f}, tables[T * DK / 2];
 static double slopes[HEADS], others[HEADS];
 static const int64_t lengths[B] = {T - 1}, fewer[B] = {T - 2}, places[B] = {2}, cu[3] = {0, 5, T};
-static int64_t positions[T] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3};
+static int64_t segments[T], positions[T] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3};
 
 #define VIEW(type, data, rank, ...) mha_view_of(data, type, rank, (size_t[]){__VA_ARGS__})
 
@@ -120,11 +135,13 @@ static mha_semantics all_set(void)
     const mha_bias bias = {MHA_BIAS_RULE_BUCKETS, false, false, 40, 0, 0};
     const mha_norm_rule norm = {MHA_NORM_RMS, true, false, false};
     const mha_query_scale query_scale = {0.5, 3, 1};
-    const mha_pattern no_pattern = {0}; /* refused */
+    const mha_pattern pattern = {VIEW(MHA_I64, segments, 2, B, T), VIEW(MHA_I64, segments, 2, B, T),
+                                 {MHA_MASK_KEEPS, VIEW(MHA_BOOL, padding, 2, B, T)}, {0},
+                                 {MHA_MASK_KEEPS, VIEW(MHA_BOOL, block, 2, 1, 1)}, 4, 4};
     return (mha_semantics){
         true, 0.5, 5, true, 0, NULL, true, 0, false, true, 2, true, 9, -1, 1, 12, lengths,
         {MHA_MASK_KEEPS, VIEW(MHA_BOOL, padding, 2, B, T)}, true, -3,
-        {MHA_MASK_ADDITIVE, VIEW(MHA_F32, added, 2, T, T)}, no_pattern, slopes, bias, rope, 1e-5, norm, query_scale,
+        {MHA_MASK_ADDITIVE, VIEW(MHA_F32, added, 2, T, T)}, pattern, slopes, bias, rope, 1e-5, norm, query_scale,
         false, false, MHA_EMPTY_ZERO, MHA_HIDDEN_IGNORE, 0, NULL, NULL};
 }
 
@@ -140,9 +157,9 @@ static const field semantics_fields[] = {
     S(kv_lengths, pointer, fewer), S(key_padding.kind, choice, MHA_MASK_HIDES), VIEWS(key_padding.values),
     S(has_padding_fill, truth, false), S(padding_fill, real, -4), A(mask.kind, choice, MHA_MASK_NONE),
     VIEWS(mask.values), VIEWS(pattern.q_segments), VIEWS(pattern.k_segments),
-    A(pattern.query_padding.kind, choice, MHA_MASK_HIDES), VIEWS(pattern.query_padding.values),
-    VIEWS(pattern.key_lists), A(pattern.blocks.kind, choice, MHA_MASK_HIDES), VIEWS(pattern.blocks.values),
-    A(pattern.block_queries, count, 2), A(pattern.block_keys, count, 2),
+    S(pattern.query_padding.kind, choice, MHA_MASK_HIDES), VIEWS(pattern.query_padding.values),
+    VIEWS(pattern.key_lists), S(pattern.blocks.kind, choice, MHA_MASK_HIDES), VIEWS(pattern.blocks.values),
+    S(pattern.block_queries, count, 2), S(pattern.block_keys, count, 2),
     S(alibi_slopes, pointer, others), A(bias.rule, choice, MHA_BIAS_RULE_NONE), S(bias.one_way, truth, true),
     A(bias.class_token, truth, true), S(bias.max_distance, count, 41), A(bias.height, count, 3),
     A(bias.width, count, 3),
@@ -183,6 +200,7 @@ static void views(void)
         mha_view given;
     } list[] = {
         {"rope.frequencies", &call.semantics.rope.frequencies, NULL, VIEW(MHA_F32, frequencies, 1, DK / 2)},
+        {"pattern.key_lists", &call.semantics.pattern.key_lists, NULL, VIEW(MHA_I64, positions, 2, T, 1)},
         {"rope.q_positions", &call.semantics.rope.q_positions, NULL, VIEW(MHA_I64, positions, 2, B, T)},
         {"rope.cos_table", &call.semantics.rope.cos_table, &call.semantics.rope.sin_table,
          VIEW(MHA_F32, tables, 2, T, DK / 2)},

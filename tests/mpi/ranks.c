@@ -8,6 +8,7 @@
 
 #include "mha/mha.h"
 #include "mha/mpi.h"
+#include "support/merged.h"
 #include "support/rerun.h"
 #include "support/trial.h"
 #include "support/unit.h"
@@ -159,44 +160,15 @@ static void release(shared *s)
 
 /* ---------------------------------------------------------------- how far a result may lie */
 
-static double largest(const mha_view *v)
-{
-    double most = 0;
-    size_t index[MHA_MAX_RANK] = {0};
-    const size_t n = v->data ? mha_view_elements(v) : 0;
-    for (size_t i = 0; i < n; i++) {
-        const double x = fabs(mha_view_get(v, index));
-        most = isfinite(x) && x > most ? x : most;
-        for (int k = v->rank - 1; k >= 0 && ++index[k] == v->shape[k]; k--)
-            index[k] = 0;
-    }
-    return most;
-}
-
-/* The output bound of one process, plus what merging n parts one after the other adds to heads, through W_O;
- * `unit` is the roundoff of what is stored.
- * A part's heads are weighted means of values, its |lse| at most the largest |score| plus log of the terms. */
+/* `unit` is the roundoff of what is stored. */
 static double merged_bound(const rig *g, const rerun *exact, const double *bound, double unit, size_t n)
 {
     const mha_view W = mha_tensor_view(mha_layer_weight(g->layer, MHA_W_O));
-    double X = largest(&exact->stages[MHA_STAGE_V]), m = largest(&exact->stages[MHA_STAGE_MASKED]), widest = 0;
+    double X = merged_largest(&exact->stages[MHA_STAGE_V]), m = merged_largest(&exact->stages[MHA_STAGE_MASKED]);
     if (g->weights[MHA_BIAS_V].data)
-        X = fmax(X, largest(&g->weights[MHA_BIAS_V]));
-    m = fmax(m, largest(&g->weights[MHA_SINKS])) + log((double)exact->plan.S + 4);
-    const size_t one[4] = {1, 1, 1, 1};
-    const mha_part part = {mha_view_of(&X, MHA_F64, 4, one), mha_view_of(&m, MHA_F64, 3, one)},
-                   two[2] = {part, part};
-    double heads = bound[MHA_STAGE_HEADS], lse = bound[MHA_STAGE_LSE] + unit * m; /* as it is sent */
-    for (size_t i = 0; i < n; i++)
-        mha_merge_bound(two, 2, unit, &heads, &lse);
-    heads += 0x1p-24 * (X + heads); /* and rounded once more for the projection */
-    for (size_t j = 0; j < W.shape[1]; j++) {
-        double column = 0;
-        for (size_t i = 0; i < W.shape[0]; i++)
-            column += fabs(mha_view_get(&W, (size_t[]){i, j}));
-        widest = fmax(widest, column);
-    }
-    return bound[MHA_STAGE_OUTPUT] + 1.01 * (heads - bound[MHA_STAGE_HEADS]) * widest;
+        X = fmax(X, merged_largest(&g->weights[MHA_BIAS_V]));
+    m = fmax(m, merged_largest(&g->weights[MHA_SINKS])) + log((double)exact->plan.S + 4);
+    return merged_output(&W, X, m, bound, unit, n);
 }
 
 static void bounds(const rig *g, rerun *exact, double unit, double *bound)
@@ -220,12 +192,43 @@ static bool parts_a_cache(const rig *g)
     return g->past.keys.data && !s->cu_seqlens_q && s->hidden_values != MHA_HIDDEN_PROPAGATE && g->t.mask_short == 0;
 }
 
-static bool takes(const rig *g, mha_split_scheme scheme)
+/* Rows of the cache of a rank; 0 where its heads are cached. */
+static size_t capacity_of(const rig *g, mha_split_scheme scheme, uint64_t seed)
+{
+    const mha_view *key = g->call.key.data ? &g->call.key : &g->call.query;
+    const size_t S = key->shape[1] + (g->past.keys.data ? g->past.keys.shape[2] : 0), P = (size_t)ranks;
+    return scheme == MHA_SPLIT_CACHE ? (S + P - 1) / P + seed % 2 + (S == 0) : 0;
+}
+
+/* Whether no part of a call begins inside a block of its pattern. */
+static bool in_whole_blocks(const rig *g, const mha_split *s, size_t capacity)
+{
+    const mha_pattern *p = &g->call.semantics.pattern;
+    const mha_view *v = &p->blocks.values;
+    const size_t keys = v->data ? v->shape[v->rank - 1] : 1,
+                 queries = v->data && v->rank > 1 ? v->shape[v->rank - 2] : 1;
+    const size_t S = s->T_k + (g->past.keys.data ? g->past.keys.shape[2] : 0);
+    bool whole = true;
+    for (size_t r = 0; r < s->ranks; r++) {
+        const mha_share share = mha_split_share(s, r);
+        for (size_t i = 0; i < share.chunks && capacity == 0; i++) {
+            whole &= queries == 1 || share.queries[i].count == 0 || share.queries[i].from % p->block_queries == 0;
+            whole &= keys == 1 || share.keys[i].count == 0 || share.keys[i].from % p->block_keys == 0;
+        }
+        whole &= capacity == 0 || keys == 1 || r * capacity >= S || r * capacity % p->block_keys == 0;
+    }
+    return whole;
+}
+
+static bool takes(const rig *g, mha_split_scheme scheme, uint64_t seed)
 {
     const mha_semantics *s = &g->call.semantics;
-    mha_split split = {.scheme = scheme, .ranks = (size_t)ranks, .config = *mha_layer_config(g->layer)};
+    const mha_view *key = g->call.key.data ? &g->call.key : &g->call.query;
+    mha_split split = {.scheme = scheme, .ranks = (size_t)ranks, .config = *mha_layer_config(g->layer),
+                       .T_q = g->call.query.shape[1], .T_k = key->shape[1]};
     const bool ring = scheme == MHA_SPLIT_RING || scheme == MHA_SPLIT_ZIGZAG;
     return mha_split_check(&split, NULL) == MHA_OK && (scheme != MHA_SPLIT_CACHE || parts_a_cache(g)) &&
+           !((ring || scheme == MHA_SPLIT_CACHE) && !in_whole_blocks(g, &split, capacity_of(g, scheme, seed))) &&
            !(ring && (g->past.keys.data || s->cu_seqlens_q || s->hidden_values == MHA_HIDDEN_PROPAGATE));
 }
 
@@ -251,8 +254,7 @@ static void one_scheme(const rig *g, rerun *exact, mha_split_scheme scheme, mha_
     const mha_config *c = mha_layer_config(g->layer);
     const mha_view *key = g->call.key.data ? &g->call.key : &g->call.query;
     const size_t B = g->call.query.shape[0], T_q = g->call.query.shape[1], T_k = key->shape[1];
-    const size_t S = T_k + (g->past.keys.data ? g->past.keys.shape[2] : 0), P = (size_t)ranks;
-    const size_t capacity = scheme == MHA_SPLIT_CACHE ? (S + P - 1) / P + seed % 2 + (S == 0) : 0;
+    const size_t capacity = capacity_of(g, scheme, seed);
     snprintf(what, sizeof what, "%s on %s%s", mha_split_scheme_name(scheme), mha_path_name(path),
              packed ? ", packed" : "");
     const mha_status made = mha_mpi_layer_create(MPI_COMM_WORLD, scheme, c, NULL, NULL, &s.layer, &error);
@@ -303,7 +305,6 @@ static uint64_t random_calls(uint64_t first, uint64_t n)
         mha_error error;
         if (t.bare)
             continue;
-        t.segments = 0, t.listed = 0, t.semantics.pattern = (mha_pattern){0}; /* refused */
         if (t.semantics.hidden_values == MHA_HIDDEN_PROPAGATE)
             t.poison = false;
         if (seed % 2) { /* heads that many ranks can share */
@@ -320,7 +321,7 @@ static uint64_t random_calls(uint64_t first, uint64_t n)
         if (packed && mha_layer_pack(g.layer, &error))
             wrong("pack: %s", error.message);
         for (int scheme = 0; scheme < MHA_SPLIT_COUNT; scheme++) {
-            if (!takes(&g, (mha_split_scheme)scheme))
+            if (!takes(&g, (mha_split_scheme)scheme, seed))
                 continue;
             one_scheme(&g, &exact, (mha_split_scheme)scheme, MHA_PATH_EXACT, false, seed);
             const mha_path path = packed ? MHA_PATH_FAST : seed % 2 ? MHA_PATH_BLAS : MHA_PATH_FAST;

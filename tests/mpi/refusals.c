@@ -124,6 +124,17 @@ static void bad_mask(mha_call *c)
     c->semantics.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(mask, MHA_BOOL, 1, (size_t[]){T + 1})};
 }
 
+static void bad_heads(mha_call *c)
+{
+    static int64_t lists[HEADS];
+    c->semantics.pattern.key_lists = mha_view_of(lists, MHA_I64, 3, (size_t[]){HEADS / 7, 1, 1});
+}
+
+static void no_latents(mha_call *c)
+{
+    c->absorbed = true;
+}
+
 static void wrong_calls(mha_split_scheme scheme)
 {
     static const struct {
@@ -136,7 +147,8 @@ static void wrong_calls(mha_split_scheme scheme)
         {"data", no_data, MHA_INVALID, "no data"},               {"output", wrong_output, MHA_INVALID, "I32"},
         {"stages", stages, MHA_UNSUPPORTED, "stages to keep"},   {"rank", wrong_rank, MHA_INVALID, "found rank 2"},
         {"causal", not_causal, MHA_INVALID, "different things"}, {"path", other_path, MHA_INVALID, "different things"},
-        {"mask", bad_mask, MHA_INVALID, "broadcast"},
+        {"mask", bad_mask, MHA_INVALID, "broadcast"},            {"heads", bad_heads, MHA_INVALID, "56 heads or one"},
+        {"absorbed", no_latents, MHA_UNSUPPORTED, "kv_rank"},
     };
     static setting s;
     mha_error error;
@@ -182,6 +194,20 @@ static void unsupported(mha_split_scheme scheme)
         wrong("cache", error.message);
     expect_agreed("cache", mha_mpi_forward(s.layer, &s.call, T, T, &error), &error, MHA_UNSUPPORTED, "tensor and");
     mha_cache_destroy(s.call.cache);
+    s.call = right;
+    static unsigned char blocks[9];
+    s.call.semantics.pattern = (mha_pattern){
+        .blocks = {MHA_MASK_KEEPS, mha_view_of(blocks, MHA_BOOL, 1, (size_t[]){3})},
+        .block_queries = 1,
+        .block_keys = 7};
+    if (ranks > 1)
+        expect_agreed("blocks", mha_mpi_forward(s.layer, &s.call, T, T, &error), &error, MHA_UNSUPPORTED,
+                      "inside a block of 7");
+    s.call.semantics.pattern.blocks.values = mha_view_of(blocks, MHA_BOOL, 2, (size_t[]){3, 1});
+    s.call.semantics.pattern.block_queries = 7, s.call.semantics.pattern.block_keys = 1;
+    if (ranks > 1)
+        expect_agreed("blocks", mha_mpi_forward(s.layer, &s.call, T, T, &error), &error, MHA_UNSUPPORTED,
+                      "inside a block of 7");
     expect_untouched(&s);
     done(&s);
 }
@@ -223,7 +249,12 @@ static void caches(mha_mpi_layer *layer)
     call.semantics.cu_seqlens_q = cu, call.semantics.n_sequences = 1;
     expect_agreed("ragged", mha_mpi_forward(layer, &call, 1, 1, &error), &error, MHA_UNSUPPORTED, "several ranks");
     call.semantics = (mha_semantics){.mask = {MHA_MASK_KEEPS, mha_view_of(mask, MHA_BOOL, 1, (size_t[]){3})}};
-    expect_agreed("mask", mha_mpi_forward(layer, &call, 1, 1, &error), &error, MHA_INVALID, "a column for each of 1");
+    expect_agreed("mask", mha_mpi_forward(layer, &call, 1, 1, &error), &error, MHA_INVALID,
+                  "expected 1 columns for 1 keys");
+    static int64_t segments[3];
+    call.semantics = (mha_semantics){.pattern = {.q_segments = mha_view_of(segments, MHA_I64, 1, (size_t[]){1})}};
+    call.semantics.pattern.k_segments = mha_view_of(segments, MHA_I64, 1, (size_t[]){3});
+    expect_agreed("segments", mha_mpi_forward(layer, &call, 1, 1, &error), &error, MHA_INVALID, "3");
     call.semantics = (mha_semantics){.causal = true};
     const size_t T_k = 2 * (size_t)ranks + 1;
     float *many = calloc(T_k * D, sizeof *many);
@@ -322,7 +353,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     for (int scheme = 0; scheme < MHA_SPLIT_CACHE; scheme++) {
         const mha_split_scheme s = (mha_split_scheme)scheme;
-        mha_split split = {s, (size_t)ranks, config, 1, 1, 1, MHA_F32, 0, 0};
+        mha_split split = {s, (size_t)ranks, config, 1, 1, 1, MHA_F32, 0, 0, false};
         if (mha_split_check(&split, NULL) != MHA_OK)
             continue;
         wrong_calls(s);

@@ -10,6 +10,10 @@ static const mha_config shapes[] = {
     {.d_model = 32, .n_heads = 8, .kv_heads = 8, .d_k = 3, .d_v = 5, .bias_q = true, .q_norm = MHA_NORM_HEAD},
     {.d_model = 16, .n_heads = 8, .kv_heads = 1, .d_out = 7, .bias_v = true, .k_norm = MHA_NORM_HEAD},
     {.d_model = 14, .n_heads = 7, .kv_heads = 7, .q_norm = MHA_NORM_ROW, .k_norm = MHA_NORM_ROW},
+    {.d_model = 10, .n_heads = 8, .d_k = 6, .d_v = 3, .q_rank = 5, .kv_rank = 7, .d_rope = 2, .bias_latent = true},
+    {.d_model = 12, .n_heads = 12, .kv_heads = 4, .d_k = 2, .bias_rows = 5, .gate = MHA_GATE_FEATURE,
+     .q_norm = MHA_NORM_EACH_HEAD, .k_norm = MHA_NORM_EACH_HEAD, .norm_bias = true},
+    {.d_model = 6, .n_heads = 8, .d_k = 4, .kv_rank = 3, .gate = MHA_GATE_HEAD, .bias_gate = true},
 };
 static const size_t lengths[][2] = {{16, 16}, {5, 13}, {1, 1}, {0, 9}, {48, 48}};
 
@@ -23,7 +27,7 @@ static size_t each_split(void (*check)(const mha_split *split))
                 for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
                     mha_split split = {(mha_split_scheme)scheme, ranks,          shapes[i],
                                        1 + l % 3,                lengths[l][0], lengths[l][1],
-                                       l % 2 ? MHA_F64 : MHA_F32, 0, 0};
+                                       l % 2 ? MHA_F64 : MHA_F32, 0, 0, false};
                     if (mha_split_check(&split, NULL) != MHA_OK)
                         continue;
                     check(&split);
@@ -235,16 +239,19 @@ static void refusals_say_what_would_do(void **state)
         mha_status status;
         const char *says;
     } refused[] = {
-        {{MHA_SPLIT_TENSOR, 6, grouped, 1, 4, 4, MHA_F32, 0, 0}, MHA_INVALID, "numbers that can are 1, 2, 4, 12;"},
-        {{MHA_SPLIT_ULYSSES, 3, grouped, 1, 4, 4, MHA_F32, 0, 0}, MHA_INVALID, "12 query heads and 4 key/value heads"},
-        {{MHA_SPLIT_TENSOR, 7, row, 1, 4, 4, MHA_F32, 0, 0}, MHA_UNSUPPORTED, "ulysses, ring and zigzag have them"},
-        {{MHA_SPLIT_RING, 0, grouped, 1, 4, 4, MHA_F32, 0, 0}, MHA_INVALID, "found 0"},
-        {{MHA_SPLIT_RING, 2000000, grouped, 1, 4, 4, MHA_F32, 0, 0}, MHA_INVALID, "found 2000000"},
-        {{(mha_split_scheme)9, 2, grouped, 1, 4, 4, MHA_F32, 0, 0}, MHA_INVALID, "found number 9"},
-        {{MHA_SPLIT_RING, 2, grouped, 1, 4, 4, MHA_F16, 0, 0}, MHA_INVALID, "found F16"},
-        {{MHA_SPLIT_RING, 2, wrong, 1, 4, 4, MHA_F32, 0, 0}, MHA_INVALID, "not divisible"},
-        {{MHA_SPLIT_RING, 2, grouped, 1, SIZE_MAX / 2, 4, MHA_F32, 0, 0}, MHA_INVALID, "do not fit"},
-        {{MHA_SPLIT_RING, 2, grouped, 1, 1ul << 33, 1ul << 33, MHA_F32, 0, 0}, MHA_INVALID, "do not fit"},
+        {{MHA_SPLIT_TENSOR, 6, grouped, 1, 4, 4, MHA_F32, 0, 0, false},
+         MHA_INVALID, "numbers that can are 1, 2, 4, 12;"},
+        {{MHA_SPLIT_ULYSSES, 3, grouped, 1, 4, 4, MHA_F32, 0, 0, false},
+         MHA_INVALID, "12 query heads and 4 key/value heads"},
+        {{MHA_SPLIT_TENSOR, 7, row, 1, 4, 4, MHA_F32, 0, 0, false},
+         MHA_UNSUPPORTED, "ulysses, ring and zigzag have them"},
+        {{MHA_SPLIT_RING, 0, grouped, 1, 4, 4, MHA_F32, 0, 0, false}, MHA_INVALID, "found 0"},
+        {{MHA_SPLIT_RING, 2000000, grouped, 1, 4, 4, MHA_F32, 0, 0, false}, MHA_INVALID, "found 2000000"},
+        {{(mha_split_scheme)9, 2, grouped, 1, 4, 4, MHA_F32, 0, 0, false}, MHA_INVALID, "found number 9"},
+        {{MHA_SPLIT_RING, 2, grouped, 1, 4, 4, MHA_F16, 0, 0, false}, MHA_INVALID, "found F16"},
+        {{MHA_SPLIT_RING, 2, wrong, 1, 4, 4, MHA_F32, 0, 0, false}, MHA_INVALID, "not divisible"},
+        {{MHA_SPLIT_RING, 2, grouped, 1, SIZE_MAX / 2, 4, MHA_F32, 0, 0, false}, MHA_INVALID, "do not fit"},
+        {{MHA_SPLIT_RING, 2, grouped, 1, 1ul << 33, 1ul << 33, MHA_F32, 0, 0, false}, MHA_INVALID, "do not fit"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         mha_split split = refused[i].split;
@@ -254,7 +261,7 @@ static void refusals_say_what_would_do(void **state)
             fail_msg("expected \"%s\" in \"%s\"", refused[i].says, error.message);
     }
     const mha_config many = {.d_model = 65536, .n_heads = 65536, .kv_heads = 3};
-    mha_split most = {MHA_SPLIT_TENSOR, 4096, many, 1, 1, 1, MHA_F32, 0, 0};
+    mha_split most = {MHA_SPLIT_TENSOR, 4096, many, 1, 1, 1, MHA_F32, 0, 0, false};
     mha_error error;
     assert_int_equal(mha_split_check(&most, &error), MHA_INVALID);
     most.config.kv_heads = 65536, most.ranks = 3; /* more numbers than a message holds */
@@ -269,7 +276,7 @@ static void caches_fill_up_rank_after_rank(void **state)
     const size_t P = 3, C = 5, T_q = 2;
     for (size_t cached = 0; cached <= P * C; cached++)
         for (size_t T_k = 0; cached + T_k <= P * C + 1; T_k++) {
-            mha_split s = {MHA_SPLIT_CACHE, P, shapes[0], 2, T_q, T_k, MHA_F32, C, cached};
+            mha_split s = {MHA_SPLIT_CACHE, P, shapes[0], 2, T_q, T_k, MHA_F32, C, cached, false};
             mha_error error;
             if (cached + T_k > P * C) {
                 assert_refused(mha_split_check(&s, &error), MHA_INVALID, error, "have no room", "3 caches of 5 rows");

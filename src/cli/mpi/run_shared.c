@@ -29,7 +29,7 @@ static mha_split split_of(const shared_call *s)
     const mha_view *q = &s->call.query, *k = s->call.key.rank ? &s->call.key : q,
                    *v = s->call.value.rank ? &s->call.value : k;
     mha_split split = {.scheme = s->scheme, .B = q->shape[0], .T_q = q->shape[1], .T_k = k->shape[1],
-                       .dtype = s->call.path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32};
+                       .dtype = s->call.path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32, .absorbed = s->call.absorbed};
     int ranks = 1;
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     split.ranks = (size_t)ranks;
@@ -44,7 +44,7 @@ static mha_split split_of(const shared_call *s)
     return split;
 }
 
-/* This rank's cache: of its key/value heads, or where its rows are shared, of its rows. */
+/* This rank's cache: of its key/value heads or of latents, and where its rows are shared, of its rows. */
 static mha_status make_cache(const shared_call *s, const mha_split *split, const mha_share *share, size_t rank,
                              mha_cache **cache, mha_error *error)
 {
@@ -53,12 +53,15 @@ static mha_status make_cache(const shared_call *s, const mha_split *split, const
     mha_cache_spec spec = {.batch = split->B, .kv_heads = share->kv_heads.count, .d_k = c->d_k, .d_v = c->d_v,
                            .capacity = split->capacity,
                            .dtype = s->call.path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32};
+    if (split->absorbed)
+        spec.kv_heads = 1, spec.d_k = c->kv_rank + c->d_rope, spec.d_v = 0;
     if (past[0].data && split->capacity == 0)
         spec.capacity = past[0].shape[2] + split->T_k;
     TRY(mha_cache_create(&spec, NULL, cache, error));
     for (int i = 0; i < 2 && past[0].data; i++) {
         const size_t first = rank * split->capacity, left = split->cached > first ? split->cached - first : 0;
-        past[i] = mha_view_slice(&past[i], 1, share->kv_heads.from, share->kv_heads.count);
+        if (!split->absorbed)
+            past[i] = mha_view_slice(&past[i], 1, share->kv_heads.from, share->kv_heads.count);
         if (split->capacity > 0)
             past[i] = mha_view_slice(&past[i], 2, left ? first : 0, left < split->capacity ? left : split->capacity);
     }

@@ -36,6 +36,7 @@ typedef struct outcome {
     mha_error refused;        /* status MHA_OK: it is not */
     size_t parameters, bytes; /* of attention on a rank */
     size_t stored;            /* parameters of attention on all ranks together */
+    bool copied[MHA_WEIGHT_COUNT]; /* several ranks store the same elements of it */
     size_t cache_bytes;
     uint64_t sent, sent_by_layer; /* bytes of one pass; of the layer that sends most */
     double balance;               /* pairs of the rank with most / pairs of the mean rank */
@@ -82,7 +83,8 @@ static bool is_same(const mha_model_layer *x, const mha_model_layer *y)
            a->d_out == b->d_out && a->bias_q == b->bias_q && a->bias_k == b->bias_k && a->bias_v == b->bias_v &&
            a->bias_o == b->bias_o && a->bias_kv == b->bias_kv && a->sinks == b->sinks && a->q_norm == b->q_norm &&
            a->k_norm == b->k_norm && a->norm_bias == b->norm_bias && a->bias_rows == b->bias_rows &&
-           a->gate == b->gate && a->bias_gate == b->bias_gate && a->dtype == b->dtype && x->causal == y->causal;
+           a->gate == b->gate && a->bias_gate == b->bias_gate && a->q_rank == b->q_rank && a->kv_rank == b->kv_rank &&
+           a->d_rope == b->d_rope && a->bias_latent == b->bias_latent && a->dtype == b->dtype && x->causal == y->causal;
 }
 
 static mha_status find_kinds(ranks_table *t, mha_error *error)
@@ -113,7 +115,8 @@ static mha_status find_kinds(ranks_table *t, mha_error *error)
 static mha_status add_kind(const ranks_table *t, const way *how, const layer_kind *k, outcome *o, mha_error *error)
 {
     mha_split s = {.scheme = how->scheme, .ranks = t->ranks, .config = k->layer.config, .B = t->batch,
-                   .T_q = how->decodes ? 1 : t->seq, .T_k = t->seq};
+                   .T_q = how->decodes ? 1 : t->seq, .T_k = t->seq,
+                   .absorbed = how->decodes && k->layer.config.kv_rank > 0};
     mha_totals first, other;
     mha_status status = mha_split_check(&s, error);
     if (status != MHA_OK)
@@ -141,6 +144,8 @@ static mha_status add_kind(const ranks_table *t, const way *how, const layer_kin
     o->parameters += k->layers * first.parameters;
     o->bytes += k->layers * first.parameter_bytes;
     o->stored += k->layers * (first.parameters + (t->ranks - 1) * other.parameters);
+    for (mha_weight w = 0; w < MHA_WEIGHT_COUNT; w++)
+        o->copied[w] |= mha_config_weight_shape(&s.config, w, (size_t[2]){0}, NULL) > 0 && mha_split_copies(&s, w) > 1;
     if (how->decodes && !k->layer.causal)
         return MHA_OK;
     o->cache_bytes += k->layer.causal ? k->uses * cache * sizeof(float) : 0;
@@ -252,6 +257,35 @@ static void print_refusals(const ranks_table *t)
     }
 }
 
+/* Whether every weight of the layers has replicas. */
+static bool is_whole(const ranks_table *t, const outcome *o)
+{
+    bool whole = true;
+    for (size_t k = 0; k < t->n_kinds; k++)
+        for (mha_weight w = 0; w < MHA_WEIGHT_COUNT; w++)
+            whole &= o->copied[w] || mha_config_weight_shape(&t->kinds[k].layer.config, w, (size_t[2]){0}, NULL) == 0;
+    return whole;
+}
+
+/* Which weights are stored by several ranks: those of schemes that share no weight are all. */
+static void print_replicas(const ranks_table *t)
+{
+    for (size_t w = 0; w < DECODING; w++) { /* a scheme that decodes has the same */
+        const outcome *o = &t->outcomes[w];
+        bool any = false;
+        for (size_t i = 0; i < MHA_WEIGHT_COUNT && !is_whole(t, o); i++) {
+            if (!o->copied[i])
+                continue;
+            if (!any)
+                printf("  replicas of %s: ", ways[w].name);
+            printf("%s%s", any ? ", " : "", mha_weight_name((mha_weight)i));
+            any = true;
+        }
+        if (any)
+            putchar('\n');
+    }
+}
+
 static void print_table(const ranks_table *t, table_style style)
 {
     static const char *const titles[] = {"scheme",        ">attention",     ">replicas",      ">weights of a rank",
@@ -274,6 +308,7 @@ static void print_table(const ranks_table *t, table_style style)
         return;
     putchar('\n');
     print_refusals(t);
+    print_replicas(t);
     for (int decodes = 0; decodes < 2; decodes++)
         if (fastest(t, decodes) < WAYS)
             printf("  fastest %s: %s\n", decodes ? "for one more token" : "for all tokens",
@@ -296,6 +331,11 @@ static json_t *outcome_json(const ranks_table *t, size_t w)
     json_object_set_new(row, "parameter_bytes",
                         json_count(t->all.parameter_bytes - t->attention.parameter_bytes + o->bytes));
     json_object_set_new(row, "stored_attention_parameters", json_count(o->stored));
+    json_t *replicated = json_array();
+    for (mha_weight i = 0; i < MHA_WEIGHT_COUNT; i++)
+        if (o->copied[i])
+            json_array_append_new(replicated, json_string(mha_weight_name(i)));
+    json_object_set_new(row, "replicated", replicated);
     json_object_set_new(row, "cache_bytes", json_count(o->cache_bytes));
     json_object_set_new(row, "sent_bytes", json_count(o->sent));
     json_object_set_new(row, "sent_bytes_layer", json_count(o->sent_by_layer));
