@@ -111,9 +111,9 @@ static const struct {
      "is stored by each: a replica, as is what makes latents, of which tensor shares W_KVB. Latents are cached where "
      "one more token is decoded: whole on each rank by heads, in parts by rows. "
      "\"mha params --preset llama-2-70b --ranks 8 --seq 4096\" shows the share of one rank; with --machine F,M,L,B "
-     "also how long the attention layers take: by a model of cost, and by a simulation of the same machine that follows every "
-     "message. Ranks compute F GFLOP/s, read M GB/s from memory, and pay L microseconds for a message and 1/B of its GB "
-     "for its bytes.",
+     "also how long the attention layers take: by a model of cost, and by a simulation of the same machine that "
+     "follows every message. Ranks compute F GFLOP/s, read M GB/s from memory, and pay L microseconds for a message "
+     "and 1/B of its GB for its bytes.",
      NULL},
     {"architectures",
      "An architecture says what a config.json means: which key is which size, which tensors a checkpoint has and how "
