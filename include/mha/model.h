@@ -42,6 +42,9 @@ typedef struct mha_model_facts {
     size_t window;    /* keys a query sees, its own included: mha_semantics.window_left + 1. 0: no window */
     bool window_both; /* and as many keys behind its own position: window_right is window_left */
     size_t chunk;     /* mha_semantics.chunk */
+    mha_bias bias;    /* added to the scores by position, from a table of bias_rows rows: */
+    size_t bias_rows;
+    char bias_table[200]; /* its tensor, which layers may share. "": of the whole model, whose layers may differ */
     bool alibi;       /* with the slopes of n_heads heads */
     double alibi_slopes[MHA_ALIBI_MAX_HEADS];
     /* How a tensor that query, key and value share holds its heads: in so many blocks, each with its share of the query
@@ -69,9 +72,9 @@ MHA_API mha_status mha_model_read_layer(const char *path, const char *layer, mha
  * depend. MHA_INVALID: see mha_rope_frequencies. */
 MHA_API mha_status mha_model_stretch(mha_model_facts *facts, size_t length, mha_error *error);
 
-/* The semantics of a call that follow from the facts: causal, scale, softcap, rotation, window, ALiBi, the epsilon of
- * q/k norms. All other fields are zero; without has_semantics all fields are. Frequencies and slopes are borrowed from
- * the facts. */
+/* The semantics of a call that follow from the facts: causal, scale, softcap, rotation, window, ALiBi, bias by
+ * position, the epsilon of q/k norms. All other fields are zero; without has_semantics all fields are. Frequencies
+ * and slopes are borrowed from the facts. */
 MHA_API mha_semantics mha_model_semantics(const mha_model_facts *facts);
 
 /* ---------------------------------------------------------------- a layer from a weights file */
@@ -120,8 +123,8 @@ MHA_API size_t mha_model_find_layers(const mha_file *file, mha_found_layer *laye
  * `options` and `report` may be NULL. The caller destroys the layer, before the table. Errors: MHA_NOT_FOUND (no
  * attention layer, none under the prefix, a missing tensor), MHA_INVALID (several layers and no prefix: the message
  * lists them; a misshapen or unknown tensor; heads that do not divide the width or are not given), MHA_UNSUPPORTED (a
- * quantised or integer weight; the names of T5, whose relative position bias is not loaded), MHA_IO, MHA_NO_MEMORY.
- * The table is then as before. */
+ * quantised or integer weight; a file with tables of biases by position, which only a configuration gives to layers:
+ * facts of the layer, from mha_model_read_layer), MHA_IO, MHA_NO_MEMORY. The table is then as before. */
 MHA_API mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *options, mha_params *table,
                                         mha_layer **layer, mha_load_report *report, mha_error *error);
 
@@ -175,7 +178,7 @@ MHA_API size_t mha_model_active_parameters(const mha_model *model, size_t *exper
 /* One attention layer of a model. */
 typedef struct mha_model_layer {
     char prefix[200];  /* of its tensors' names */
-    mha_config config; /* resolved */
+    mha_config config; /* resolved; bias_rows: of a table of its own. Facts say which one a layer shares */
     bool causal;
     size_t uses; /* times that one forward pass runs the layer: 12 for the only layer of ALBERT */
 } mha_model_layer;

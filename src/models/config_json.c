@@ -244,14 +244,15 @@ mha_config mha__values_attention(const mha__values *v)
     };
 }
 
-/* Whether some attention layers have a window or a rotation of their own. */
+/* Whether some attention layers have a window, a rotation or a bias of their own. */
 static bool layers_differ(const mha__architecture *architecture)
 {
     bool differ = false;
     for (const mha__arch_attention *row = architecture->attention; row->prefix; row++)
         for (const mha__arch_own *own = row->own; own->symbol; own++)
-            differ |= mha__text_among("window chunk rope rope_dim local norm_unweighted query_scale_every",
-                                       own->symbol);
+            differ |= mha__text_among("window chunk rope rope_dim local norm_unweighted query_scale_every bias_rule "
+                                      "bias_one_way",
+                                      own->symbol);
     return differ;
 }
 
@@ -275,6 +276,26 @@ static mha_norm_rule norm_rule(const mha__values *v)
                            .plus_one = mha__values_get(v, "norm_plus_one"),
                            .after_rope = mha__values_get(v, "norm_after_rope"),
                            .unweighted = mha__values_get(v, "norm_unweighted")};
+}
+
+mha_bias mha__values_bias(const mha__values *v, size_t *rows)
+{
+    const int64_t most = 65536, height = mha__values_get(v, "bias_height"), width = mha__values_get(v, "bias_width");
+    const bool class_token = mha__values_get(v, "bias_class");
+    const size_t cells = height > 0 && height <= most && width > 0 && width <= most
+                             ? (size_t)((2 * height - 1) * (2 * width - 1))
+                             : (size_t)most + 1; /* which no table has */
+    switch (mha__values_get(v, "bias_rule")) {
+    case 1:
+        *rows = (size_t)mha__values_get(v, "bias_buckets");
+        return (mha_bias){.rule = MHA_BIAS_RULE_BUCKETS, .one_way = mha__values_get(v, "bias_one_way"),
+                          .max_distance = (size_t)mha__values_get(v, "bias_distance")};
+    case 2:
+        *rows = cells + (class_token ? 3 : 0);
+        return (mha_bias){.rule = MHA_BIAS_RULE_GRID, .class_token = class_token, .height = (size_t)height,
+                          .width = (size_t)width};
+    default: *rows = 0; return (mha_bias){0};
+    }
 }
 
 mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
@@ -324,6 +345,7 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
         facts.scale = m * m / sqrt((double)facts.d_k);
     }
     set_alibi(&facts, mha__values_get(v, "alibi"));
+    facts.bias = mha__values_bias(v, &facts.bias_rows);
     const double local_base = setup->rope.base[1] > 0 ? setup->rope.base[1] : setup->rope_local_base;
     if (local && local_base > 0)
         facts.rope_base = local_base;
@@ -335,7 +357,7 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
     }
     mha__text_print(facts.caveat, sizeof facts.caveat, "%s",
                     v == &setup->values && layers_differ(architecture)
-                        ? "layers may differ in window and rotation, which is not said of a single layer here"
+                        ? "layers may differ in window, rotation and bias, which is not said of a single layer here"
                         : architecture->caveat);
     mha__text_print(facts.not_run, sizeof facts.not_run, "%s", setup->not_run ? setup->not_run : "");
     if (*setup->rope.fault) {

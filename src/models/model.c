@@ -241,6 +241,35 @@ static mha_status own_values(const mha_model *model, const mha__arch_attention *
     return MHA_OK;
 }
 
+/* Writes the name of the tensor that holds a layer's biases by position; "": it has none. false: it is too long. */
+static bool bias_table(const mha_model *model, const struct mha__model_layer *layer, char name[MHA_ROW_NAME])
+{
+    const char *pattern = layer->description->bias_table;
+    size_t used = 0;
+    name[0] = '\0';
+    return !pattern || expand(pattern, model->setup.architecture->base_prefix, (size_t)layer->i, (size_t)layer->j, name,
+                              MHA_ROW_NAME, &used);
+}
+
+/* Holds rule and table of a layer's biases against each other; a table under its own prefix is a weight of its own. */
+static mha_status find_bias(const mha_model *model, struct mha__model_layer *made, const mha__values *own,
+                            mha_error *error)
+{
+    size_t rows;
+    const bool ruled = mha__values_bias(own, &rows).rule != MHA_BIAS_RULE_NONE;
+    char name[MHA_ROW_NAME], room[MHA_ARCH_ROW];
+    const bool fits = bias_table(model, made, name);
+    const size_t length = strlen(made->shown.prefix);
+    if (!fits || ruled != (*name != '\0'))
+        return mha__fail(error, MHA_INVALID,
+                         mha__architecture_row(model->setup.architecture, made->description->prefix, room),
+                         fits ? "expected bias_rule and bias_table together, found one of them"
+                              : "the name of its bias_table is too long with its numbers");
+    if (ruled && strncmp(name, made->shown.prefix, length) == 0 && name[length] == '.')
+        made->shown.config.bias_rows = rows;
+    return MHA_OK;
+}
+
 /* The numbers and the name of an attention layer at the block that the symbols i and j say. */
 static mha_status make_layer(const mha_model *model, const mha__arch_attention *row, struct mha__model_layer *made,
                              mha_error *error)
@@ -258,10 +287,11 @@ static mha_status make_layer(const mha_model *model, const mha__arch_attention *
     *layer = (mha_model_layer){.config = mha__values_attention(&own), .causal = causal};
     layer->config.dtype = model->dtype;
     layer->uses = uses > 0 ? (size_t)uses : 0;
-    if (!expand(row->prefix, model->setup.architecture->base_prefix, (size_t)mha__values_get(values, "i"),
-                (size_t)mha__values_get(values, "j"), layer->prefix, sizeof layer->prefix, &used))
+    if (!expand(row->prefix, model->setup.architecture->base_prefix, (size_t)made->i, (size_t)made->j, layer->prefix,
+                sizeof layer->prefix, &used))
         return mha__fail(error, MHA_INVALID, mha__architecture_row(model->setup.architecture, row->prefix, room),
                          "its name is too long with its numbers");
+    TRY(find_bias(model, made, &own, error));
     return mha_config_resolve(&layer->config, error);
 }
 
@@ -415,6 +445,7 @@ mha_model_facts mha_model_layer_facts(const mha_model *model, size_t index)
     (void)own_values(model, layer->description, layer->i, layer->j, &own, NULL); /* cannot fail: it made the layer */
     mha_model_facts facts = mha__setup_facts(&model->setup, &own);
     facts.causal = layer->shown.causal;
+    (void)bias_table(model, layer, facts.bias_table); /* neither */
     return facts;
 }
 
@@ -437,6 +468,7 @@ mha_semantics mha_model_semantics(const mha_model_facts *facts)
         s.rope.frequencies = mha_view_of(mha__unconst(facts->rope_frequencies), MHA_F64, 1,
                                          (size_t[]){facts->rope_dim / 2});
     s.chunk = (int64_t)facts->chunk;
+    s.bias = facts->bias;
     s.alibi_slopes = facts->alibi ? facts->alibi_slopes : NULL;
     if (facts->window > 0) {
         s.window = true;

@@ -80,7 +80,8 @@ static bool run_layer(const mha_file *file, const char *config, const char *pref
     double bounds[MHA_STAGE_COUNT] = {0};
     mha_view query = recorded(file, prefix, "query", dtype), key = recorded(file, prefix, "key", dtype),
              padding = recorded(file, prefix, "padding", MHA_BOOL), output = recorded(file, prefix, "output", MHA_F64),
-             weights = recorded(file, prefix, "weights", MHA_F64);
+             weights = recorded(file, prefix, "weights", MHA_F64),
+             segments = recorded(file, prefix, "segments", MHA_I64);
     mha_view made = recorded(file, prefix, "output", MHA_F64), kept = recorded(file, prefix, "weights", MHA_F64);
     memset(made.data, 0, 8 * made.shape[0] * made.shape[1] * made.shape[2]);
 
@@ -94,6 +95,7 @@ static bool run_layer(const mha_file *file, const char *config, const char *pref
     mha_keep keep = {.stage = MHA_STAGE_WEIGHTS, .view = kept};
     mha_call call = {.query = query, .key = key, .output = made, .path = path, .keep = &keep, .absorbed = absorbed,
                      .keep_count = kept.data != NULL, .semantics = mha_model_semantics(&facts)};
+    call.semantics.pattern.q_segments = segments;
     if (padding.data)
         call.semantics.key_padding = (mha_mask){MHA_MASK_HIDES, padding};
     if (path != MHA_PATH_EXACT)
@@ -106,7 +108,7 @@ static bool run_layer(const mha_file *file, const char *config, const char *pref
     const bool latents = mha_layer_config(layer)->kv_rank > 0;
     mha_layer_destroy(layer);
     mha_params_destroy(table);
-    mha_view *views[] = {&query, &key, &padding, &output, &weights, &made, &kept};
+    mha_view *views[] = {&query, &key, &padding, &output, &weights, &made, &kept, &segments};
     for (size_t i = 0; i < sizeof views / sizeof *views; i++)
         free(views[i]->data);
     return latents;

@@ -16,6 +16,8 @@ PAIR = {"d_model": 16, "encoder_attention_heads": 4, "decoder_attention_heads": 
 VISION = {**SIZES, "image_size": 6, "patch_size": 2, "num_channels": 1}
 SPEECH = {**SIZES, "conv_dim": [4], "conv_stride": [2], "conv_kernel": [3], "num_feat_extract_layers": 1,
           "num_conv_pos_embeddings": 2, "num_conv_pos_embedding_groups": 2}
+BUCKETS = {"d_model": 16, "num_heads": 4, "d_kv": 6, "d_ff": 8, "num_layers": 2, "vocab_size": 20, "pad_token_id": 0,
+           "decoder_start_token_id": 2, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 6}
 MOE = {"num_local_experts": 2, "num_experts_per_tok": 1}
 LATENT = {"q_lora_rank": 6, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 3,
           "num_key_value_heads": 4, "n_routed_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 4,
@@ -108,6 +110,12 @@ MODELS = {
     "deepseek_v3": ("deepseek_v3", {**LATENT, "rope_scaling": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
     "deepseek_v3-halves": ("deepseek_v3", {**LATENT, "attention_bias": True, "rope_interleave": False,
                                            "rms_norm_eps": 1e-3}),
+    "mpnet": ("mpnet", {"pad_token_id": 1}),
+    "t5": ("t5", BUCKETS),
+    "t5-gated": ("t5", {**BUCKETS, "feed_forward_proj": "gated-gelu", "relative_attention_num_buckets": 9,
+                        "relative_attention_max_distance": 5}),
+    "mt5": ("mt5", BUCKETS),
+    "umt5": ("umt5", BUCKETS),
     "bart": ("bart", PAIR),
     "mbart": ("mbart", PAIR),
     "pegasus": ("pegasus", PAIR),
@@ -120,6 +128,10 @@ MODELS = {
     "deit": ("deit", VISION),
     "dinov2": ("dinov2", {**VISION, "mlp_ratio": 1}),
     "beit": ("beit", {**VISION, "use_absolute_position_embeddings": True}),
+    "beit-relative": ("beit", {**VISION, **TWO, "use_relative_position_bias": True}),
+    "beit-shared": ("beit", {**VISION, **TWO, "use_shared_relative_position_bias": True}),
+    "swin": ("swin", {"image_size": 8, "patch_size": 2, "num_channels": 1, "embed_dim": 4, "depths": [2, 2],
+                      "num_heads": [1, 2], "window_size": 2, "mlp_ratio": 1.0}),
     "vit_mae": ("vit_mae", {**VISION, "decoder_hidden_size": 8, "decoder_num_hidden_layers": 1,
                             "decoder_num_attention_heads": 2, "decoder_intermediate_size": 4}),
     "clip_text_model": ("clip_text_model", {"eos_token_id": 2, "bos_token_id": 1}),
@@ -135,7 +147,7 @@ MODELS = {
 
 def settings(more):
     """The whole configuration: more keys, and of the common ones those that it does not say in its own words."""
-    return {**(SIZES if not {"d_model", "n_embd", "text_config"} & set(more) else {}), **more}
+    return {**(SIZES if not {"d_model", "n_embd", "embed_dim", "text_config"} & set(more) else {}), **more}
 
 
 def inputs_of(model, config):

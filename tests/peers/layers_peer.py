@@ -133,11 +133,13 @@ def layers_of(model, config, path):
     named = {name: x for name, x in named.items()} | {base + name: x for name, x in named.items()}
     ours = mha.Model.from_config(path)
     found = []
+    others = [layer.prefix + "." for layer in ours.layers]  # tables of biases outside of layers are shared
     for layer in ours.layers:
         begin = layer.prefix + "."
         roles = {row.role: row.name for row in ours.parameters() if row.name.startswith(begin)
                  and row.role in ("W_Q", "W_K", "W_V", "W_QKV", "W_QA", "W_KVA", "W_O")}
-        weights = {name: x for name, x in named.items() if name.startswith(begin)}
+        weights = {name: x for name, x in named.items() if name.startswith(begin)
+                   or name.startswith(base) and "relative_" in name and not any(map(name.startswith, others))}
         found.append(Layer(layer.prefix, weights, roles, modules, model))
     return found
 
@@ -151,19 +153,29 @@ def run(model, config):
     return padding
 
 
-def compare(layer, padding, folder):
+def compare(layer, more, folder):
     """The largest relative differences of the output and of the weights of attention."""
     T = max(layer.query.shape[-2], layer.key.shape[-2])
     ours = mha.MultiHeadAttention.from_file(folder / "model.safetensors", layer=layer.prefix, dtype="float64",
                                             config=folder / "config.json", length=T)
-    more = {} if padding is None else {"key_padding": padding, "key_padding_kind": "hides"}
     output, trace = ours(layer.query, layer.key, path="exact", keep=("weights",), out_dtype="float64", **more)
     yield np.abs(output - layer.output).max() / np.abs(layer.output).max()
     if layer.attention is not None:
         yield np.abs(trace["weights"][..., :layer.attention.shape[-1]] - layer.attention).max()
 
 
-def record(path, config, layers, paddings):
+def hiding(model, config, layer, padding):
+    """The settings that hide keys from the queries of a layer's call."""
+    if config.model_type == "swin":
+        _, _, _, i, _, j, _ = layer.prefix.split(".")
+        block = model.encoder.layers[int(i)].blocks[int(j)]
+        side = block.input_resolution[0]
+        segments = mha.window_segments(side, side, block.window_size, block.shift_size)
+        return {"q_segments": np.tile(segments, (len(layer.query) // len(segments), 1))}
+    return {} if padding is None else {"key_padding": padding, "key_padding_kind": "hides"}
+
+
+def record(path, config, layers, hidden):
     """Writes weights and calls of the layers, and the configuration."""
     tensors, half = {}, lambda x: torch.tensor(x).to(torch.bfloat16)
     for layer in layers:
@@ -175,8 +187,9 @@ def record(path, config, layers, paddings):
             tensors[at + "key"] = half(layer.key)
         if layer.attention is not None:
             tensors[at + "weights"] = torch.tensor(layer.attention)
-        if paddings[layer.prefix] is not None:
-            tensors[at + "padding"] = torch.tensor(paddings[layer.prefix])
+        for name, word in (("key_padding", "padding"), ("q_segments", "segments")):
+            if name in hidden[layer.prefix]:
+                tensors[at + word] = torch.tensor(hidden[layer.prefix][name])
     from safetensors.torch import save_file
     path.touch()
     save_file({name: x.contiguous() for name, x in tensors.items()}, path,
@@ -197,14 +210,14 @@ def examine(name, model_type, more, to):
         layers = layers_of(model, config, folder / "config.json")
         padding = run(model, config)
         mha.save(folder / "model.safetensors", {n: x.detach().numpy() for l in layers for n, x in l.weights.items()})
-        paddings = {layer.prefix: padding(layer) for layer in layers}
         silent = [layer.prefix for layer in layers if layer.output is None or layer.query is None]
         if silent or not layers:
             raise LookupError(f"the model did not run {silent}")
-        rows = {layer.prefix: list(compare(layer, paddings[layer.prefix], folder)) for layer in layers}
+        hidden = {layer.prefix: hiding(model, config, layer, padding(layer)) for layer in layers}
+        rows = {layer.prefix: list(compare(layer, hidden[layer.prefix], folder)) for layer in layers}
         if to:
             record(pathlib.Path(to) / f"{name}.safetensors", json.loads((folder / "config.json").read_text()), layers,
-                   paddings)
+                   hidden)
     return rows
 
 

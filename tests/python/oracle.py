@@ -2,8 +2,27 @@
 import numpy as np
 
 
+def bucket(bias, n, p, q):
+    """T5: distances counted off bucket by bucket, each of the later ones to where a geometric series has come."""
+    first, d = 0, int(p - q)
+    if not bias.one_way:
+        n, first, d = n // 2, n // 2 if d < 0 else 0, abs(d)
+    exact, most = n // 2, bias.max_distance or 128
+    ends = [exact * (most / exact) ** (i / (n - exact)) for i in range(1, n - exact)]
+    return first + (max(d, 0) if d < exact else exact + sum(d >= end - 1e-9 for end in ends))
+
+
+def grid_row(bias, n, p, q):
+    """Swin; with a class token BEiT."""
+    first = int(bias.class_token)
+    if p < first or q < first:
+        return n - 1 if p < first and q < first else n - 3 if p < first else n - 2
+    (y, x), (v, u) = (divmod(t - first, bias.width) for t in (p, q))
+    return (y - v + bias.height - 1) * (2 * bias.width - 1) + x - u + bias.width - 1
+
+
 def attention(q, k, v, mask=None, causal=False, offset=0, window=None, scale=None, softcap=0.0, sinks=None, alibi=None,
-              lengths=None, plus_one=False, norm=None, query_scale=None):
+              lengths=None, plus_one=False, norm=None, query_scale=None, bias=None):
     """q (B, h, T_q, d), k and v (B, h_kv, S, d): output, lse and weights. mask: booleans keep, numbers are added."""
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
     B, h, T, d = q.shape
@@ -30,6 +49,11 @@ def attention(q, k, v, mask=None, causal=False, offset=0, window=None, scale=Non
         seen &= j < np.reshape(lengths, (-1, 1, 1, 1))
     if alibi is not None:
         scores = scores - np.reshape(alibi, (1, -1, 1, 1)) * (p - j)
+    if bias is not None:
+        table, row = np.asarray(bias.table, np.float64), grid_row if bias.rule == "grid" else bucket
+        rows = np.array([[[row(bias, len(table), query, key) for key in j] for query in p[b, 0, :, 0]]
+                         for b in range(len(p))])
+        scores = scores + table[rows].transpose(0, 3, 1, 2)
     if mask is not None and mask.dtype == bool:
         seen &= mask
     elif mask is not None:

@@ -27,7 +27,9 @@ def within(actual, exact, meant, dtype, stage="output"):
 OPTIONS = [{}, {"is_causal": True}, {"is_causal": True, "offset": "bottom-right"}, {"window": (2, 1)}, {"scale": 0.3},
            {"softcap": 2.0}, {"sinks": R.standard_normal(4)}, {"alibi": [0.5, 0.25, 0.1, 0.0]}, {"lengths": [0, 7]},
            {"softmax_plus_one": True}, {"offset": [3, -1], "is_causal": True},
-           {"norm_unweighted": True, "norm_kind": "l2", "norm_eps": 0.1}, {"query_scale": (0.7, 2, 1)}]
+           {"norm_unweighted": True, "norm_kind": "l2", "norm_eps": 0.1}, {"query_scale": (0.7, 2, 1)},
+           {"position_bias": mha.Bias("buckets", R.standard_normal((8, 4)), max_distance=6)},
+           {"position_bias": mha.Bias("grid", R.standard_normal((24, 4)), height=4, width=2, class_token=True)}]
 
 
 def theirs(said, T_q=5, S=9):
@@ -41,6 +43,8 @@ def theirs(said, T_q=5, S=9):
     if said.pop("norm_unweighted", False):
         said["norm"] = said.pop("norm_eps")
         assert said.pop("norm_kind") == "l2"
+    if "position_bias" in said:
+        said["bias"] = said.pop("position_bias")
     if "softmax_plus_one" in said:
         said["plus_one"] = said.pop("softmax_plus_one")
     return said
@@ -52,6 +56,11 @@ def test_every_option_with_every_other(dtype, path):
     for one, other in itertools.combinations(OPTIONS, 2):
         said = {**one, **other}
         q, k, v = heads(dtype=dtype)
+        bias = said.get("position_bias")
+        if bias and bias.rule == "grid" and type(said.get("offset")) is list:  # -1 is outside of the grid
+            with pytest.raises(ValueError, match="bias_grid: expected positions from 0 to 8"):
+                mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, path=path, **said)
+            continue
         if said.get("offset") == "bottom-right" and "lengths" in said:
             with pytest.raises(ValueError, match="^offset: 'bottom-right' beside lengths"):
                 mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, path=path, **said)
@@ -291,6 +300,13 @@ def test_refusals_name_the_argument():
             (TypeError, "attn_mask", {"mask": np.ones((5, 9))}),
             (TypeError, "is 'window' meant", {"wnidow": (1, 1)}), (ValueError, "window", {"window": (1,)}),
             (TypeError, "scale", {"scale": "a"}), (ValueError, "path", {"path": "quick"}),
+            (TypeError, "position_bias: expected mha.Bias", {"position_bias": np.zeros((8, 4))}),
+            (ValueError, "position_bias.rule", {"position_bias": mha.Bias("bucket", np.zeros((8, 4)))}),
+            (ValueError, "position_bias.table: expected shape", {"position_bias": mha.Bias(table=np.zeros((8, 3)))}),
+            (TypeError, "position_bias.table", {"position_bias": mha.Bias(table=3)}),
+            (ValueError, "bias_table: expected a table", {"position_bias": mha.Bias()}),
+            (TypeError, "position_bias.one_way", {"position_bias": mha.Bias(table=np.zeros((8, 4)), one_way=1)}),
+            (ValueError, "position_bias.height", {"position_bias": mha.Bias("grid", np.zeros((8, 4)), height=-1)}),
             (ValueError, "sinks", {"sinks": [1, 2]}), (TypeError, "lengths", {"lengths": [1.5, 2]}),
             (ValueError, "offset", {"offset": "middle"}), (ValueError, "threads", {"threads": -1}),
             (ValueError, "return_stages", {"return_stages": ["weihgts"]}), (ValueError, "softcap", {"softcap": -1.0}),

@@ -1,6 +1,7 @@
 """Layers: from sizes, from PyTorch, from files; stages, caches, the parameter table."""
 import mha
 import numpy as np
+import oracle
 import pytest
 from conftest import ROOT
 
@@ -83,6 +84,25 @@ def test_parameters():
     assert mha.MultiHeadAttention(48, 6, rope=mha.Rope()).parameters().totals.inert == 0
     hostile = mha.Table(["<b>"], [["<script>\x1b[31m"]])
     assert "<script>" not in hostile._repr_html_() and "\x1b" not in str(hostile)
+
+
+def test_position_bias():
+    """A table of the layer is added by the layer's own rule; windows of a shifted image are segments."""
+    layer = mha.MultiHeadAttention(16, 4, bias_rows=9, seed=3, position_bias=mha.Bias("grid", height=2, width=2))
+    x, table = rows(2, 4, 16), np.arange(36.0).reshape(9, 4) / 8
+    layer.set("bias_table", table)
+    assert layer.config["bias_rows"] == 9 and layer.parameters().totals.parameters == 4 * (16 * 16 + 16) + 36
+    _, trace = layer(x, keep=("q", "k", "v", "weights"), path="exact")
+    q, k, v = (trace[name].reshape(2, 4, 4, 4).swapaxes(1, 2) for name in "qkv")
+    expected = oracle.attention(q, k, v, bias=mha.Bias("grid", table, height=2, width=2))[2]
+    np.testing.assert_allclose(trace["weights"], expected, rtol=1e-5)
+    assert not np.array_equal(layer(x), layer(x, position_bias=None))
+    segments = mha.window_segments(4, 6, 2, 1)
+    assert segments.shape == (6, 4) and segments[0].tolist() == [0] * 4 and segments[-1].tolist() == [4, 5, 7, 8]
+    for sizes, name in (((4, 6, 2, 2), "shift"), ((4, 6, 0, 0), "window"), ((0, 6, 2, 1), "height"),
+                        ((4, 6, -2, 1), "window"), ((2**40, 2**40, 1, 0), "height")):
+        with pytest.raises(ValueError, match=f"^{name}"):
+            mha.window_segments(*sizes)
 
 
 def test_cache():

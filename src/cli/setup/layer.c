@@ -142,6 +142,7 @@ static int layer_of_model(request *r, const arguments *args, mha_config *config)
     if (code == EXIT_DONE && (code = choose_layer(args, model, &layer, &r->facts)) == EXIT_DONE) {
         *config = layer.config;
         config->dtype = dtype_of(args, OPT_DTYPE);
+        config->bias_rows = r->facts.bias_rows;
         if (*r->facts.not_run && args->command != CMD_PARAMS)
             code = refuse(given(args, OPT_PRESET) ? "--preset" : "--config", "%s; it is counted, not computed",
                           r->facts.not_run);

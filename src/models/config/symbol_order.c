@@ -79,7 +79,9 @@ mha_status mha__symbol_order_blame(const mha__architecture *a, const mha__arch_k
 mha_status mha__symbol_judge(const mha__architecture *a, const char *symbol, int64_t value, mha_error *error)
 {
     char room[MHA_ARCH_ROW];
-    if (value >= 0 || !mha__text_among("d_v window chunk rope_dim alibi fused_blocks experts top_k", symbol))
+    static const char counts[] = "d_v window chunk rope_dim alibi fused_blocks experts top_k bias_rule bias_buckets "
+                                 "bias_distance bias_height bias_width";
+    if (value >= 0 || !mha__text_among(counts, symbol))
         return MHA_OK;
     return mha__fail(error, MHA_INVALID, mha__architecture_row(a, symbol, room), "expected at least 0, found %" PRId64,
                      value);

@@ -200,6 +200,8 @@ static mha_status find_extras(mha__loader *l)
     c->sinks = l->found[MHA_SINKS];
     c->q_norm = find_norm(l, MHA_Q_NORM);
     c->k_norm = find_norm(l, MHA_K_NORM);
+    if (l->found[MHA_BIAS_TABLE])
+        c->bias_rows = l->found[MHA_BIAS_TABLE]->rank == 2 ? l->found[MHA_BIAS_TABLE]->shape[0] : 1;
     c->norm_bias = l->found[MHA_Q_NORM_BIAS] || l->found[MHA_K_NORM_BIAS];
     c->dtype = l->options.has_dtype ? l->options.dtype : l->options.keep_quantised ? type_in_file(l) : MHA_F32;
     return mha_config_resolve(c, l->error);

@@ -36,18 +36,6 @@ static bool is_under(const mha__file_layer *layer, const char *wanted, size_t le
     return length == 0 || (strncmp(name, wanted, length) == 0 && name[length] == '.');
 }
 
-/* T5 can be counted, but not loaded: its scores need the relative position bias, which is not read from files. */
-static mha_status refuse_relative_bias(const mha__loader *l)
-{
-    const mha_file_tensor *tensor;
-    for (size_t i = 0; (tensor = mha_file_at(l->file, i)); i++)
-        if (strstr(tensor->name, "relative_attention_bias.weight"))
-            return mha__refuse(
-                l, tensor, MHA_UNSUPPORTED,
-                "expected no bias per relative position (T5), which is counted, not computed; found one");
-    return MHA_OK;
-}
-
 static mha_status choose_layer(mha__loader *l)
 {
     char wanted[256], names[300];
@@ -70,13 +58,11 @@ static mha_status choose_layer(mha__loader *l)
         if (exact || matching == 1)
             l->layer = layer;
     }
-    if (all == 0) {
-        TRY(refuse_relative_bias(l));
+    if (all == 0)
         return mha__fail(l->error, MHA_NOT_FOUND, mha_file_path(l->file),
                          "expected the tensors of an attention layer (W_Q, in_proj_weight, attention.self.query.weight,"
                          " attn.c_attn.weight, self_attn.q_proj.weight, ...), found none among %zu tensors",
                          mha_file_count(l->file));
-    }
     if (matching == 0) {
         list_layers(l->file, "", names, sizeof names);
         return mha__fail(l->error, MHA_NOT_FOUND, "layer", "expected one of %s, found no prefix '%s'", names, wanted);
@@ -116,12 +102,57 @@ static const char *last_word(const char *name)
     return dot ? dot + 1 : name;
 }
 
+/* The tensor that the configuration names for the biases by position; files of the bare model lack the beginning of its
+ * name. */
+static const mha_file_tensor *named_table(const mha__loader *l)
+{
+    const mha_file_tensor *tensor = mha_file_find(l->file, l->bias_table);
+    const char *dot = strchr(l->bias_table, '.');
+    return tensor || !dot ? tensor : mha_file_find(l->file, dot + 1);
+}
+
+/* Whether a name says that a tensor holds biases by position. */
+static bool is_table(const char *name)
+{
+    static const char *const words[] = {"relative_attention_bias.", "relative_position_bias_table", "attn_rel_b."};
+    bool found = false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        found |= strstr(name, words[i]) != NULL;
+    return found;
+}
+
+/* Finds the table of biases by position. Names do not tell which layers share one, nor which have none. */
+static mha_status find_table(mha__loader *l, const mha_file_tensor **table)
+{
+    const mha_file_tensor *tensor;
+    for (size_t i = 0; !l->described && (tensor = mha_file_at(l->file, i)); i++)
+        if (is_table(tensor->name))
+            return mha__refuse(l, tensor, MHA_INVALID,
+                               "expected a config.json of a model type that is known, which says whether this layer "
+                               "adds these biases to its scores; found none");
+    if (!l->bias_table && *table && l->described)
+        return mha__refuse(l, *table, MHA_INVALID,
+                           "expected no biases by position, which the configuration does not speak of");
+    if (!l->bias_table)
+        return MHA_OK;
+    if (!*l->bias_table)
+        return mha__fail(l->error, MHA_INVALID, "layer",
+                         "expected the prefix of a layer of the configuration, which names its table of biases; "
+                         "found '%.*s'", (int)(l->layer.prefix_length ? l->layer.prefix_length - 1 : 0), l->prefix);
+    *table = named_table(l);
+    return *table ? MHA_OK
+                  : mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file), l->bias_table, 0,
+                                     "expected a tensor of this name (bias_table, by the configuration), found none");
+}
+
 static mha_status collect(mha__loader *l)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_weight weight = (mha_weight)w;
         const mha_file_tensor *tensor = mha__file_layer_tensor(l->file, &l->layer, weight);
         char name[512];
+        if (weight == MHA_BIAS_TABLE)
+            TRY(find_table(l, &tensor));
         if (!tensor)
             l->by_head[w] = (tensor = mha__file_layer_head_norm(l->file, &l->layer, weight, 0)) != NULL;
         if (!tensor && mha__scheme_needs(l->layer.scheme, weight))
@@ -171,7 +202,7 @@ static mha_status refuse_unknown(mha__loader *l)
         for (int weight = 0; weight < MHA_WEIGHT_COUNT && !known; weight++)
             known = mha__scheme_names(scheme, (mha_weight)weight, rest) ||
                     mha__scheme_names_head_norm(scheme, (mha_weight)weight, rest);
-        if (known)
+        if (known || tensor == l->found[MHA_BIAS_TABLE])
             continue;
         if (!listed(scheme->others, rest)) {
             char shape[80];
@@ -187,17 +218,18 @@ static mha_status refuse_unknown(mha__loader *l)
 
 /* ---------------------------------------------------------------- the whole */
 
-/* Fills in head numbers that the caller did not give, from the facts of the config or of the file. */
-static void take_facts(mha__loader *l)
+/* Fills in what the caller did not give, from the facts of the config or of the file, which come to `own`. */
+static void take_facts(mha__loader *l, mha_model_facts *own)
 {
-    mha_model_facts own;
     const mha_model_facts *facts = l->options.facts;
-    if (!facts && mha_model_read_metadata(l->file, &own))
-        facts = &own;
+    if (!facts && mha_model_read_metadata(l->file, own))
+        facts = own;
     if (!facts)
         return;
     l->blocks = facts->fused_blocks;
     l->qvk = facts->fused_qvk;
+    l->described = facts->has_semantics;
+    l->bias_table = facts->bias.rule != MHA_BIAS_RULE_NONE ? facts->bias_table : NULL;
     bool heads_given = l->options.n_heads || l->options.d_k;
     if (!heads_given) {
         l->options.n_heads = facts->n_heads;
@@ -224,7 +256,8 @@ mha_status mha_model_load_share(const mha_file *file, const mha_load_options *op
     mha__loader l = {.file = file, .error = error};
     if (options)
         l.options = *options;
-    take_facts(&l);
+    mha_model_facts own;
+    take_facts(&l, &own);
     mha_layer *made = NULL;
     l.options.keep_quantised &= split->ranks == 1;
     if (split->ranks != 1 && l.options.has_dtype && !mha__dtype_is_float(l.options.dtype))

@@ -15,6 +15,8 @@ typedef struct mha__loader {
     size_t blocks; /* of a fused tensor, each with its share of queries, keys and values; at least 1 */
     bool by_head[MHA_WEIGHT_COUNT]; /* what was found is the first of one tensor for each head */
     bool qvk;      /* in each of which the values come before the keys */
+    const char *bias_table; /* name of the tensor with the biases by position; NULL: not said */
+    bool described;         /* a configuration says what the scores need */
     size_t tensors, ignored;
     mha_error *error;
 } mha__loader;

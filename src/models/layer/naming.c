@@ -46,6 +46,7 @@ static const char *pattern_of(const mha__scheme *scheme, mha_weight weight, cons
     case MHA_K_NORM: *word = "k"; return scheme->norms;
     case MHA_Q_NORM_BIAS: *word = "q"; return scheme->norm_biases;
     case MHA_K_NORM_BIAS: *word = "k"; return scheme->norm_biases;
+    case MHA_BIAS_TABLE: return scheme->bias_table;
     default: return NULL;
     }
 }

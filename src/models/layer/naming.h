@@ -26,6 +26,7 @@ typedef struct mha__scheme {
     const char *output_matrix, *output_bias; /* W_O; b_O */
     const char *extra_rows, *sinks, *norms;  /* bias_k, bias_v; sinks; q_norm, k_norm. '*' is always "q", "k", "v" */
     const char *norm_biases;                 /* q_norm_bias, k_norm_bias */
+    const char *bias_table;                  /* where it is the layer's own */
     const char *head_norms;                  /* beginning of the names of q_norm and k_norm in one tensor for each head:
                                               * its number and ".weight" follow */
     bool latents, two_stages; /* latent attention (DeepSeek): its own names; queries have a latent, too */

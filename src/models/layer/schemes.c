@@ -7,10 +7,10 @@
 static const mha__scheme schemes[] = {
     {.name = "own", .orientation = MHA_ORIENTATION_IN_OUT, .free_widths = true, .words = {"Q", "K", "V"},
      .matrices = "W_*", .biases = "b_*", .output_matrix = "W_O", .output_bias = "b_O", .extra_rows = "bias_*",
-     .sinks = "sinks", .norms = "*_norm", .norm_biases = "*_norm_bias"},
+     .sinks = "sinks", .norms = "*_norm", .norm_biases = "*_norm_bias", .bias_table = "bias_table"},
     {.name = "case file", .orientation = MHA_ORIENTATION_IN_OUT, .free_widths = true,
      .matrices = "W_*", .biases = "b_*", .output_matrix = "W_o", .output_bias = "b_o", .extra_rows = "bias_*",
-     .sinks = "head_sink", .norms = "*_norm_weight", .norm_biases = "*_norm_bias"},
+     .sinks = "head_sink", .norms = "*_norm_weight", .norm_biases = "*_norm_bias", .bias_table = "bias_table"},
     {.name = "nn.MultiheadAttention", .orientation = MHA_ORIENTATION_OUT_IN,
      .matrices = "in_proj_weight", .biases = "in_proj_bias", .output_matrix = "out_proj.weight",
      .output_bias = "out_proj.bias", .extra_rows = "bias_*"},
@@ -19,8 +19,9 @@ static const mha__scheme schemes[] = {
      .output_bias = "out_proj.bias", .extra_rows = "bias_*"},
     {.name = "BERT", .orientation = MHA_ORIENTATION_OUT_IN, .free_widths = true, .words = {"query", "key", "value"},
      .matrices = "self.*.weight", .biases = "self.*.bias", .output_matrix = "output.dense.weight",
-     .output_bias = "output.dense.bias",
-     .others = {"output.LayerNorm.weight", "output.LayerNorm.bias", "output.LayerNorm.gamma", "output.LayerNorm.beta",
+     .output_bias = "output.dense.bias", .bias_table = "self.relative_position_bias_table", /* of Swin */
+     .others = {"self.relative_position_index", /* of Swin, too */
+                "output.LayerNorm.weight", "output.LayerNorm.bias", "output.LayerNorm.gamma", "output.LayerNorm.beta",
                 "LayerNorm.weight", "LayerNorm.bias", "LayerNorm.gamma", "LayerNorm.beta",
                 "self.rotary_embeddings.inv_freq"}}, /* of ESM */
     {.name = "ALBERT", .orientation = MHA_ORIENTATION_OUT_IN, .words = {"query", "key", "value"},
@@ -28,9 +29,15 @@ static const mha__scheme schemes[] = {
      .others = {"LayerNorm.weight", "LayerNorm.bias"}},
     {.name = "ViT", .orientation = MHA_ORIENTATION_OUT_IN, .words = {"query", "key", "value"},
      .matrices = "attention.*.weight", .biases = "attention.*.bias", .output_matrix = "output.dense.weight",
-     .output_bias = "output.dense.bias"},
+     .output_bias = "output.dense.bias", /* below of BEiT */
+     .bias_table = "attention.relative_position_bias.relative_position_bias_table",
+     .others = {"attention.relative_position_bias.relative_position_index"}},
     {.name = "timm", .orientation = MHA_ORIENTATION_OUT_IN,
      .matrices = "qkv.weight", .biases = "qkv.bias", .output_matrix = "proj.weight", .output_bias = "proj.bias"},
+    /* Also MPNet, whose table all layers share. */
+    {.name = "T5", .orientation = MHA_ORIENTATION_OUT_IN, .free_widths = true,
+     .matrices = "*.weight", .biases = "*.bias", .output_matrix = "o.weight", .output_bias = "o.bias",
+     .bias_table = "relative_attention_bias.weight"},
     {.name = "DistilBERT", .orientation = MHA_ORIENTATION_OUT_IN,
      .matrices = "*_lin.weight", .biases = "*_lin.bias", .output_matrix = "out_lin.weight",
      .output_bias = "out_lin.bias"},

@@ -216,7 +216,8 @@ class ModelFacts(Struct):
                 ("rope_scaling", RopeScaling), ("rope_attention_factor", _double),
                 ("rope_frequencies", _double * ROPE_MAX_PAIRS),
                 ("has_scale", c.c_bool), ("scale", _double), ("window", _size),
-                ("window_both", c.c_bool), ("chunk", _size),
+                ("window_both", c.c_bool), ("chunk", _size), ("bias", Bias), ("bias_rows", _size),
+                ("bias_table", c.c_char * 200),
                 ("alibi", c.c_bool), ("alibi_slopes", _double * ALIBI_MAX_HEADS), ("fused_blocks", _size),
                 ("fused_qvk", c.c_bool), ("caveat", c.c_char * 160),
                 ("not_run", c.c_char * 160)]
@@ -430,6 +431,7 @@ mha_status mha_model_stretch(mha_model_facts *, size_t, mha_error *);
 mha_model_facts mha_model_layer_facts(const mha_model *, size_t);
 mha_semantics mha_model_semantics(const mha_model_facts *);
 void mha_alibi_slopes(size_t, double *);
+mha_status mha_window_segments(size_t, size_t, size_t, size_t, int64_t *, mha_error *);
 size_t mha_model_find_layers(const mha_file *, mha_found_layer *, size_t);
 mha_status mha_model_load_layer(const mha_file *, const mha_load_options *, mha_params *, mha_layer **,
                                 mha_load_report *, mha_error *);

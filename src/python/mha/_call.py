@@ -29,10 +29,11 @@ class Request:
         s.query, s.key, s.value = (a.view_of(t) for t in self.inputs)
         s.semantics = semantics.struct
         s.path, s.threads = (EXACT if self.exact else code), a.whole_number("threads", threads, 0)
-        if semantics.sinks is not None:
+        if semantics.weights:
             self._weights = (_abi.View * len(_abi.WEIGHTS))()
-            sinks = a.Tensor(semantics.sinks, _abi.F64, a.wrap_numpy)
-            self._weights[_abi.WEIGHTS.index("sinks")] = a.view_of(sinks)
+            for name, values in semantics.weights.items():
+                weight = a.Tensor(values, _abi.F64, a.wrap_numpy)
+                self._weights[_abi.WEIGHTS.index(name)] = a.view_of(weight)
             s.weights = self._weights
         if cache is not None:
             s.cache = cache.handle.address

@@ -17,7 +17,7 @@ from ._call import Request
 from ._library import lib
 from .cache import Cache
 from .errors import check
-from .semantics import Rope
+from .semantics import Bias, Rope
 
 _TYPES = tuple(np.dtype(name) for name in ("float32", "float64", "bool"))
 _MOST = 256  # signatures that are kept
@@ -51,6 +51,8 @@ def _is_plain(value: Any) -> bool:
         return all(map(_is_plain, value))
     if type(value) is Rope:
         return value.q_positions is value.k_positions is value.cos is value.sin is value.frequencies is None
+    if type(value) is Bias:
+        return value.table is None
     return value is None or type(value) in (bool, int, float, str)
 
 

@@ -16,7 +16,7 @@ from ._library import Handle, call, create, lib
 from .cache import Cache
 from .files import open_file, path_of
 from .parameters import Parameters, Totals, new_table, parameters_of, totals_of
-from .semantics import Rope, Semantics
+from .semantics import Bias, Rope, Semantics
 from .shapes import Rows, run
 
 _SIZES = ("d_model", "n_heads", "kv_heads", "d_k", "d_v", "d_q", "d_kin", "d_vin", "d_out")
@@ -34,6 +34,7 @@ class MultiHeadAttention:
     kv_heads: key/value heads, which divide n_heads; n_heads when 0. d_k, d_v: widths of a head; d_model / n_heads.
     d_q, d_kin, d_vin, d_out: widths of the inputs and of the output; d_model.
     bias: all four biases; bias_kv: one learned key and value row; sinks: one learned logit per head.
+    bias_rows: > 0: a table of so many biases by position for each head, which the setting position_bias adds.
     q_norm, k_norm: "none", "head", "row" or "each_head": what a norm is over, and whose its weight is; the settings
         norm_kind, norm_plus_one and norm_after_rope say which norm. norm_bias: each of them adds a bias.
     gate: "feature" or "head": the heads are multiplied by sigmoid(query W_G + b_G) before W_O, b_G with bias_gate.
@@ -46,9 +47,9 @@ class MultiHeadAttention:
 
     def __init__(self, d_model: int, n_heads: int, *, kv_heads: int = 0, d_k: int = 0, d_v: int = 0, d_q: int = 0,
                  d_kin: int = 0, d_vin: int = 0, d_out: int = 0, bias: bool = True, bias_kv: bool = False,
-                 sinks: bool = False, q_norm: str = "none", k_norm: str = "none", norm_bias: bool = False,
-                 q_rank: int = 0, kv_rank: int = 0, d_rope: int = 0, gate: str = "none", bias_gate: bool = False,
-                 dtype: Any = "float32", seed: Optional[int] = 0,
+                 sinks: bool = False, bias_rows: int = 0, q_norm: str = "none", k_norm: str = "none",
+                 norm_bias: bool = False, q_rank: int = 0, kv_rank: int = 0, d_rope: int = 0, gate: str = "none",
+                 bias_gate: bool = False, dtype: Any = "float32", seed: Optional[int] = 0,
                  **settings: Any) -> None:
         config = _abi.Config()
         for name, value in zip(_LATENTS, (q_rank, kv_rank, d_rope)):
@@ -60,6 +61,7 @@ class MultiHeadAttention:
             setattr(config, name, a.flag("bias", bias) and (not latent or name == "bias_o"))
         config.bias_latent = latent and bias
         config.bias_kv, config.sinks = a.flag("bias_kv", bias_kv), a.flag("sinks", sinks)
+        config.bias_rows = a.whole_number("bias_rows", bias_rows, 0)
         config.q_norm, config.k_norm = (a.choice(n, v, _abi.NORMS) for n, v in (("q_norm", q_norm), ("k_norm", k_norm)))
         config.gate, config.bias_gate = a.choice("gate", gate, _abi.GATES), a.flag("bias_gate", bias_gate)
         config.norm_bias, config.dtype = a.flag("norm_bias", norm_bias), a.weight_type("dtype", dtype)
@@ -73,7 +75,8 @@ class MultiHeadAttention:
         self._lock, self._written, self._lean = threading.Lock(), False, Lean()
         self._calls: list[None] = []  # one for each call under way
         config = lib.mha_layer_config(handle.address).contents
-        self.config = {name: getattr(config, name) for name in _SIZES + _FLAGS + _LATENTS + ("bias_latent",)}
+        self.config = {name: getattr(config, name)
+                       for name in _SIZES + _FLAGS + _LATENTS + ("bias_rows", "bias_latent")}
         self.config.update(q_norm=_abi.NORMS[config.q_norm], k_norm=_abi.NORMS[config.k_norm],
                            gate=_abi.GATES[config.gate],
                            dtype=a.NAMES[config.dtype])
@@ -291,7 +294,8 @@ def _plain(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that do not depend on the sizes of a call."""
     return {k: v for k, v in settings.items() if k in ("causal", "scale", "softcap", "norm_eps", "norm_kind",
                                                        "norm_plus_one", "norm_after_rope", "norm_unweighted",
-                                                       "query_scale", "zero_row", "softmax_plus_one", "rope")}
+                                                       "query_scale", "zero_row", "softmax_plus_one", "rope",
+                                                       "position_bias")}
 
 
 def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:
@@ -316,6 +320,9 @@ def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:
         found["query_scale"] = (s.query_scale.growth, s.query_scale.every, s.query_scale.first)
     if s.alibi_slopes:
         found["alibi"] = np.array(facts.alibi_slopes[:facts.n_heads])
+    if s.bias.rule:
+        found["position_bias"] = Bias(_abi.BIAS_RULES[s.bias.rule], None, s.bias.one_way, s.bias.max_distance,
+                                      s.bias.height, s.bias.width, s.bias.class_token)
     if s.rope.kind:
         scaled = facts.rope_scaling.kind != 0
         found["rope"] = Rope(_abi.ROPE_KINDS[s.rope.kind], s.rope.dim, s.rope.base or 10000.0, last=s.rope.last,

@@ -39,6 +39,7 @@ SETTINGS = {
     "blocks_kind": "'keeps' or 'hides'",
     "block_size": "(n, m): queries and keys in a block of blocks",
     "alibi": "(h): slopes; adds -slope * (position of the query - position of the key)",
+    "position_bias": "mha.Bias: adds a number from a table to each score, by where query and key stand",
     "sinks": "(h): one more logit for each head in the softmax denominator",
     "rope": "mha.Rope: rotates queries and new keys",
     "norm_eps": "epsilon of a layer's q/k norms; 1e-6 when 0",
@@ -118,6 +119,40 @@ class Rope:
 
 
 @dataclass(frozen=True)
+class Bias:
+    """A learned number for each head that is added to a score, chosen by where query and key stand.
+
+    rule: "buckets": by their distance (T5, Raffel et al. 2020); "grid": by the offset of two cells of a grid of
+        height x width cells (Swin, Liu et al. 2021). mha/bias.h has both formulas.
+    table: (n, h); None: the weight bias_table of the layer.
+    one_way: buckets for earlier keys alone; else half of them are for later keys.
+    max_distance: keys farther away share a bucket; 128 when 0.
+    height, width: cells of the grid, (2 height - 1)(2 width - 1) rows of the table.
+    class_token: one token before the grid, three more rows of the table (BEiT).
+    """
+
+    rule: str = "buckets"
+    table: Any = None
+    one_way: bool = False
+    max_distance: int = 0
+    height: int = 0
+    width: int = 0
+    class_token: bool = False
+
+
+def window_segments(height: int, width: int, window: int, shift: int) -> Any:
+    """q_segments of the windows of an image of height x width cells, rolled up and left by `shift` cells (Swin):
+    (n, window^2), for n batch rows that are the windows of one image. np.tile repeats them for several images."""
+    sizes = [a.whole_number(name, value, 0) for name, value in
+             (("height", height), ("width", width), ("window", window), ("shift", shift))]
+    cells, area = sizes[0] * sizes[1], sizes[2] ** 2
+    whole = 0 < area <= cells <= 2**32 and cells % area == 0  # otherwise refused below
+    made = np.empty((cells // area, area) if whole else (0, 0), np.int64)
+    call(lib.mha_window_segments, *sizes, made.ctypes.data_as(ctypes.POINTER(ctypes.c_int64)))
+    return made
+
+
+@dataclass(frozen=True)
 class Sizes:
     """What settings are held against: batch rows or sequences, heads, queries and keys (cached ones included)."""
 
@@ -128,14 +163,15 @@ class Sizes:
 
 
 class Semantics:
-    """The struct of the settings, the sinks, and the arrays that both borrow."""
+    """The struct of the settings, the weights among them by name, and the arrays that both borrow."""
 
     def __init__(self, sizes: Sizes, settings: dict[str, Any]) -> None:
         for name in settings:
             if name not in SETTINGS:
                 near = difflib.get_close_matches(name, SETTINGS, 1)
                 raise TypeError(f"unknown setting {name!r}" + (f": is {near[0]!r} meant?" if near else ""))
-        self.struct, self.sinks = _abi.Semantics(), None
+        self.struct = _abi.Semantics()
+        self.weights: dict[str, Any] = {}
         self._held: list[Any] = []
         self._given = {name: value for name, value in settings.items() if value is not None}
         self._sizes = sizes
@@ -204,7 +240,22 @@ class Semantics:
         if "alibi" in self._given:
             s.alibi_slopes = self._address(a.numbers("alibi", self._given["alibi"], (h,)))
         if "sinks" in self._given:
-            self.sinks = a.numbers("sinks", self._given["sinks"], (h,))
+            self.weights["sinks"] = a.numbers("sinks", self._given["sinks"], (h,))
+        if "position_bias" in self._given:
+            self._bias(self._given["position_bias"])
+
+    def _bias(self, bias: Any) -> None:
+        if not isinstance(bias, Bias):
+            raise TypeError(f"position_bias: expected mha.Bias, found {type(bias).__name__}")
+        s = self.struct.bias
+        s.rule = a.choice("position_bias.rule", bias.rule, _abi.BIAS_RULES)
+        for name in ("one_way", "class_token"):
+            setattr(s, name, a.flag(f"position_bias.{name}", getattr(bias, name)))
+        for name in ("max_distance", "height", "width"):
+            setattr(s, name, a.whole_number(f"position_bias.{name}", getattr(bias, name), 0))
+        if bias.table is not None:
+            rows = len(bias.table) if hasattr(bias.table, "__len__") else 0
+            self.weights["bias_table"] = a.numbers("position_bias.table", bias.table, (rows, self._sizes.h))
 
     def _positions(self) -> None:
         s, sizes, offset = self.struct, self._sizes, self._given.get("offset")

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from .semantics import Bias
+
 
 @dataclass(frozen=True)
 class Case:
@@ -29,8 +31,8 @@ def cases(draw: Any, *, dtype: Any = "float32", gqa: bool = True, d_v: bool = Tr
     """Calls of small sizes.
 
     dtype: of the inputs, by numpy's name. gqa: fewer key/value heads than query heads. d_v: another width of values.
-    causal, masks: is_causal and attn_mask. settings: window, softcap, sinks, alibi, lengths, offset. longest: of T_q
-    and S. Numbers come from a seed, so that a smaller case is one of smaller sizes.
+    causal, masks: is_causal and attn_mask. settings: window, softcap, sinks, alibi, position_bias, lengths, offset.
+    longest: of T_q and S. Numbers come from a seed, so that a smaller case is one of smaller sizes.
     """
     lengths = st.sampled_from([n for n in (1, 2, 3, 5, 8, 16, 17, 31, 33, 64, 65, 128, 129) if n <= longest] or [1])
     B, h_kv, groups = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 3)) if gqa else 1
@@ -48,9 +50,11 @@ def cases(draw: Any, *, dtype: Any = "float32", gqa: bool = True, d_v: bool = Tr
     if masks and draw(st.booleans()):
         shape = draw(st.sampled_from([(T_q, S), (1, S), (B, 1, T_q, S), (B, h, T_q, S), (h, T_q, S)]))
         said["attn_mask"] = r.random(shape) < 0.7 if draw(st.booleans()) else numbers(*shape)
-    for name in draw(st.sets(st.sampled_from(["window", "softcap", "sinks", "alibi", "lengths", "offset", "scale"]),
-                             max_size=3)) if settings else ():
+    for name in draw(st.sets(st.sampled_from(["window", "softcap", "sinks", "alibi", "lengths", "offset", "scale",
+                                              "position_bias"]), max_size=3)) if settings else ():
         said[name] = {"window": (int(r.integers(0, S)), int(r.integers(-1, S))), "softcap": float(r.uniform(0.5, 20)),
                       "sinks": r.standard_normal(h), "alibi": r.uniform(0, 1, h), "lengths": r.integers(0, S + 1, B),
-                      "offset": int(r.integers(-2, S + 1)), "scale": float(r.uniform(0.05, 2))}[name]
+                      "offset": int(r.integers(-2, S + 1)), "scale": float(r.uniform(0.05, 2)),
+                      "position_bias": Bias("buckets", size * r.standard_normal((8, h)), bool(r.integers(2)),
+                                            int(r.integers(5, 40)))}[name]
     return Case(numbers(B, h, T_q, d), numbers(B, h_kv, S, d), numbers(B, h_kv, S, width), said)
