@@ -346,6 +346,39 @@ static void test_stretched_rotations(void **state)
     program_free(&r);
 }
 
+/* The bias by position that a model's layers add, or do not. */
+static void test_biases_by_position_are_told(void **state)
+{
+    (void)state;
+    static const char *const rows[][3] = {
+        {"{\"model_type\": \"t5\"}", "encoder.block.1.layer.0.SelfAttention",
+         "* 1 + bias_i) V_i\n|  meaning  bias by position (32 buckets, up to distance 128)\n"},
+        {"{\"model_type\": \"t5\", \"relative_attention_max_distance\": 40}", "decoder.block.1.layer.0.SelfAttention",
+         "  meaning  causal, bias by position (32 buckets for earlier keys, up to distance 40)\n"},
+        {"{\"model_type\": \"t5\"}", "decoder.block.1.layer.1.EncDecAttention", "* 1) V_i\n"},
+        {"{\"model_type\": \"swin\"}", "swin.encoder.layers.0.blocks.0.attention", "(a grid of 7 x 7 cells)\n"},
+        {"{\"model_type\": \"beit\", \"use_shared_relative_position_bias\": true}", "beit.encoder.layer.3.attention",
+         "(a grid of 14 x 14 cells behind a class token)\n"},
+    };
+    const char *config = scratch("biased.json");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        FILE *f = fopen(config, "w");
+        assert_non_null(f);
+        fputs(rows[i][0], f);
+        fclose(f);
+        program_result r = RUN("forward", "--config", config, "--layer", rows[i][1], "--seq", "5");
+        assert_int_equal(r.code, 0);
+        for (const char *at = rows[i][2]; *at;) {
+            char part[120];
+            const size_t length = strcspn(at, "|");
+            snprintf(part, sizeof part, "%.*s", (int)length, at);
+            assert_non_null(strstr(r.out, part));
+            at += length + (at[length] == '|');
+        }
+        program_free(&r);
+    }
+}
+
 /* What a model adds to its layers and this one does not have is told, in words and in JSON. */
 static void test_what_is_left_out_is_told(void **state)
 {
@@ -694,6 +727,7 @@ int main(void)
         cmocka_unit_test(test_inputs_from_files),
         cmocka_unit_test(test_masks_and_lengths_mean_what_they_say),
         cmocka_unit_test(test_a_trained_layer_gives_its_recorded_output),
+        cmocka_unit_test(test_biases_by_position_are_told),
         cmocka_unit_test(test_what_is_left_out_is_told),
         cmocka_unit_test(test_stretched_rotations),
         cmocka_unit_test(test_layers_of_models),

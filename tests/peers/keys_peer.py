@@ -19,7 +19,7 @@ import transformers
 QUIET = {"vocab_size", "num_labels", "model_type", "architectures", "transformers_version", "torch_dtype", "dtype",
          "output_attentions", "output_hidden_states", "return_dict", "_attn_implementation", "_name_or_path",
          "id2label", "label2id", "use_cache", "problem_type", "initializer_range", "pad_token_id",
-         "_experts_implementation"}
+         "_experts_implementation", "is_encoder_decoder"}  # the last: how T5 caches
 WORDS = {"hidden_act": ["gelu"], "rope_type": ["linear", "dynamic", "default"],
          "position_embedding_type": ["absolute", "relative_key", "relative_key_query", "rotary"]}
 MASK = "attention_mask"

@@ -99,8 +99,9 @@ static void print_equation(const request *r)
     const mha_semantics *s = &r->call.semantics;
     printf("%sMultiHead(x) = concat(head_1 ... head_%zu) W_O%s%s\n", bold(), p->h,
            mha_layer_config(r->layer)->bias_o ? " + b_O" : "", plain());
-    printf("      head_i = softmax(%sQ_i K_i^T * %.6g%s%s) V_i\n\n", s->softcap > 0 ? "cap(" : "", p->scale,
-           s->softcap > 0 ? ")" : "", hides_keys(s) ? ", hidden keys left out" : "");
+    printf("      head_i = softmax(%sQ_i K_i^T * %.6g%s%s%s) V_i\n\n", s->softcap > 0 ? "cap(" : "", p->scale,
+           s->softcap > 0 ? ")" : "", s->bias.rule != MHA_BIAS_RULE_NONE ? " + bias_i" : "",
+           hides_keys(s) ? ", hidden keys left out" : "");
 }
 
 static void print_weights(const request *r, const arguments *args)
@@ -121,13 +122,26 @@ static void print_weights(const request *r, const arguments *args)
     putchar('\n');
 }
 
+/* The bias by position in words. */
+static void bias_text(const request *r, char text[SHAPE_TEXT])
+{
+    const mha_bias *bias = &r->call.semantics.bias;
+    if (bias->rule == MHA_BIAS_RULE_GRID)
+        snprintf(text, SHAPE_TEXT, "bias by position (a grid of %zu x %zu cells%s)", bias->height, bias->width,
+                 bias->class_token ? " behind a class token" : "");
+    else
+        snprintf(text, SHAPE_TEXT, "bias by position (%zu buckets%s, up to distance %zu)",
+                 mha_layer_config(r->layer)->bias_rows, bias->one_way ? " for earlier keys" : "",
+                 bias->max_distance ? bias->max_distance : 128);
+}
+
 /* Prints the semantics that differ from plain attention. */
 static void print_meaning(const request *r)
 {
     const mha_semantics *s = &r->call.semantics;
     static const char *const pairing[] = {"", "interleaved", "half-split"};
-    const char *parts[8];
-    char window[64], softcap[40], rotated[160], text[SHORT_TEXT];
+    const char *parts[9];
+    char window[64], softcap[40], rotated[160], text[SHORT_TEXT], bias[SHAPE_TEXT];
     const char *scaled = s->rope.frequencies.data ? scaling_text(&r->facts, text) : NULL;
     size_t n = 0;
     snprintf(window, sizeof window, "window %lld,%lld", (long long)s->window_left, (long long)s->window_right);
@@ -146,6 +160,10 @@ static void print_meaning(const request *r)
         parts[n++] = "mask";
     if (s->alibi_slopes)
         parts[n++] = "ALiBi";
+    if (s->bias.rule != MHA_BIAS_RULE_NONE) {
+        bias_text(r, bias);
+        parts[n++] = bias;
+    }
     if (s->softcap > 0)
         parts[n++] = softcap;
     if (s->rope.kind != MHA_ROPE_NONE)
