@@ -52,6 +52,8 @@ typedef struct mha_model_facts {
      * other as a whole; kv_heads: each key/value head behind the query heads that use it. 0: not said. */
     size_t fused_blocks;
     bool fused_qvk;
+    mha_gate gate;   /* on the heads, before W_O */
+    bool fused_gate; /* in the tensor of the queries: of each head first its query, then its gate */
     char caveat[160]; /* what one layer alone does not reproduce of the model; "" for nothing */
     char not_run[160]; /* why a forward pass does not compute this attention, which is counted alone; "": it does */
 } mha_model_facts;

@@ -219,6 +219,12 @@ void mha__setup_free(mha__setup *setup)
     setup->architecture = NULL;
 }
 
+static mha_gate gate_of(const mha__values *v)
+{
+    const int64_t gate = mha__values_get(v, "gate");
+    return gate >= MHA_GATE_FEATURE && gate <= MHA_GATE_HEAD ? (mha_gate)gate : MHA_GATE_NONE;
+}
+
 mha_config mha__values_attention(const mha__values *v)
 {
     int64_t norm = mha__values_get(v, "qk_norm");
@@ -241,6 +247,8 @@ mha_config mha__values_attention(const mha__values *v)
         .q_norm = qk_norm,
         .k_norm = qk_norm,
         .norm_bias = qk_norm && mha__values_get(v, "norm_bias"),
+        .gate = gate_of(v),
+        .bias_gate = gate_of(v) && mha__values_get(v, "bias_gate"),
     };
 }
 
@@ -326,6 +334,8 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
         .chunk = (size_t)mha__values_get(v, "chunk"),
         .fused_blocks = (size_t)mha__values_get(v, "fused_blocks"),
         .fused_qvk = mha__values_get(v, "fused_qvk"),
+        .gate = gate_of(v),
+        .fused_gate = gate_of(v) && mha__values_get(v, "fused_gate"),
     };
     const int64_t every = mha__values_get(v, "query_scale_every");
     if (setup->query_scale > 0 && every > 0)
@@ -338,7 +348,7 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
         facts.has_scale = true;
     }
     const mha_rope_scaling *scaling = &setup->rope.scaling[local];
-    if (mha__values_get(v, "rank_kv") > 0 && scaling->kind == MHA_ROPE_YARN && scaling->mscale_all_dim > 0 &&
+    if (mha__values_get(v, "rank_kv") > 0 && scaling->kind != MHA_ROPE_UNSCALED && scaling->mscale_all_dim > 0 &&
         scaling->factor > 1) { /* latent attention: its scale grows with the context, (d_k)^-1/2 m^2 */
         const double m = 0.1 * scaling->mscale_all_dim * log(scaling->factor) + 1;
         facts.has_scale = true;

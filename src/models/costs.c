@@ -38,6 +38,8 @@ static void add_layer(sum *s, const mha_model_layer *layer, uint64_t batch, uint
         add(s, &matrices, c->d_vin, c->kv_heads, c->d_v);
     }
     add(s, &matrices, c->d_out, c->n_heads, c->d_v);
+    if (c->gate)
+        add(s, &matrices, c->d_q, c->n_heads, c->gate == MHA_GATE_HEAD ? 1 : c->d_v);
     add(s, &costs->projections, 2 * uses, tokens, matrices);
     add(s, &costs->scores_full, 2 * uses, pairs, width);
     add(s, &costs->scores_causal, 2 * uses, visible, width);

@@ -293,6 +293,15 @@ static void layers_of_a_model_are_measured(void **state)
     fclose(file);
     assert_program_refuses(RUN("bench", "--config", config, "--architecture", description), 2,
                            "whose inputs, outputs and heads have one width");
+    static const char *const others[] = {"h_kv\": {\"value\": \"h\"}, \"rank_kv\": {\"value\": 4}, \"d_rope",
+                                         "gate"},
+                      *found[] = {"latents", "a gate"};
+    for (size_t i = 0; i < 2; i++) {
+        file = fopen(description, "w");
+        fprintf(file, "{\"like\": \"llama\", \"symbols\": {\"%s\": {\"value\": %d}}}", others[i], i ? 1 : 2);
+        fclose(file);
+        assert_program_refuses(RUN("bench", "--config", config, "--architecture", description), 2, found[i]);
+    }
     /* A causal shape of one new token sees all of its cache. */
     root = RUN_JSON(0, "bench", "--shape", "1,1,9,8,2,causal", "--rounds", "1", "--threads", "1", "--json");
     json_decref(root);

@@ -358,6 +358,74 @@ static void heads_of_a_fused_matrix_lie_as_the_configuration_says(void **state)
     }
 }
 
+/* 4 heads of 3 on 2, with a gate; W_G and b_G are the rows behind those of the query in each head of q_proj. */
+static const char *gated(const char *q_proj, size_t q_width, const char *gate, size_t g_width)
+{
+    static made m;
+    make_begin(&m, "gate.safetensors");
+    make_tensor(&m, "a.", q_proj, 2, q_width, 12);
+    make_tensor(&m, "a.", "k_proj.weight", 2, 6, 12);
+    make_tensor(&m, "a.", "v_proj.weight", 2, 6, 12);
+    make_tensor(&m, "a.", "o_proj.weight", 2, 12, 12);
+    if (gate)
+        make_tensor(&m, "a.", gate, strstr(gate, "bias") ? 1 : 2, g_width, 12);
+    return make_end(&m);
+}
+
+static void a_gate_lies_among_the_queries_or_apart(void **state)
+{
+    (void)state;
+    const mha_model_facts fused = {.n_heads = 4, .kv_heads = 2, .d_k = 3, .gate = MHA_GATE_FEATURE, .fused_gate = true};
+    mha_model_facts apart = fused, none = fused;
+    apart.fused_gate = none.fused_gate = false, none.gate = MHA_GATE_NONE;
+    loaded l;
+    assert_ok(load(&l, gated("q_proj.weight", 24, "q_proj.bias", 24), (mha_load_options){.facts = &fused}), l.error);
+    assert_int_equal(l.report.tensors, 5);
+    assert_int_equal(mha_layer_config(l.layer)->gate, MHA_GATE_FEATURE);
+    for (int w = 0; w < 4; w++) {
+        static const mha_weight weights[] = {MHA_W_Q, MHA_B_Q, MHA_W_G, MHA_B_G};
+        const mha_view v = mha_tensor_view(mha_layer_weight(l.layer, weights[w]));
+        for (size_t out = 0; out < 12; out++) {
+            const size_t row = out / 3 * 6 + out % 3 + (w >= 2 ? 3 : 0);
+            for (size_t in = 0; in < 12; in++)
+                assert_true(w % 2 ? mha_view_get(&v, &out) == (double)sample(4, row)
+                                  : mha_view_get(&v, (size_t[]){in, out}) == (double)sample(0, row * 12 + in));
+        }
+    }
+    unload(&l);
+    assert_ok(load(&l, gated("q_proj.weight", 12, "gate_proj.weight", 12), (mha_load_options){.facts = &apart}),
+              l.error);
+    assert_int_equal(mha_layer_config(l.layer)->gate, MHA_GATE_FEATURE);
+    assert_weight(&l, MHA_W_G, "a.gate_proj.weight", true, 0);
+    unload(&l);
+    assert_ok(load(&l, gated("q_proj.weight", 12, "gate_proj.weight", 4), (mha_load_options){.facts = &apart}),
+              l.error);
+    assert_int_equal(mha_layer_config(l.layer)->gate, MHA_GATE_HEAD);
+    unload(&l);
+    refuse(gated("q_proj.weight", 12, "gate_proj.weight", 5), (mha_load_options){.facts = &apart}, MHA_INVALID,
+           "a.gate_proj.weight", "(12, 12)", "(5, 12)");
+    refuse(gated("q_proj.weight", 12, "gate_proj.weight", 12), (mha_load_options){.facts = &none}, MHA_INVALID,
+           "a.gate_proj.weight", "config.json", "found none");
+    refuse(gated("q_proj.weight", 12, NULL, 0), (mha_load_options){.facts = &apart}, MHA_NOT_FOUND,
+           "a.gate_proj.weight", "the gate of the heads", "found none");
+    refuse(gated("q_proj.weight", 12, NULL, 0), (mha_load_options){.facts = &fused}, MHA_INVALID, "heads", "d_k 3",
+           "width 6");
+}
+
+static void linear_attention_is_refused_by_name(void **state)
+{
+    (void)state;
+    made m;
+    make_begin(&m, "linear.safetensors");
+    make_tensor(&m, "a.linear_attn.", "A_log", 1, 4, 0);
+    make_tensor(&m, "b.", "W_Q", 2, 4, 4), make_tensor(&m, "b.", "W_K", 2, 4, 4);
+    make_tensor(&m, "b.", "W_V", 2, 4, 4), make_tensor(&m, "b.", "W_O", 2, 4, 4);
+    const char *path = make_end(&m);
+    refuse(path, (mha_load_options){.n_heads = 2, .layer = "a.linear_attn"}, MHA_UNSUPPORTED, "a.linear_attn.A_log",
+           "softmax", "linear attention");
+    refuse(path, (mha_load_options){.n_heads = 2, .layer = "a.linear"}, MHA_NOT_FOUND, "layer", "'b'", "'a.linear'");
+}
+
 /* A layer of 4 heads on 2 of width 3, with norms that are stored head by head; the last k norm has `width` features. */
 static const char *norms_by_head(size_t q_norms, size_t k_norms, size_t width)
 {
@@ -1271,6 +1339,8 @@ int main(void)
         cmocka_unit_test(fused_weights_are_cut_into_query_key_and_value),
         cmocka_unit_test(a_fused_matrix_can_share_key_heads),
         cmocka_unit_test(heads_of_a_fused_matrix_lie_as_the_configuration_says),
+        cmocka_unit_test(a_gate_lies_among_the_queries_or_apart),
+        cmocka_unit_test(linear_attention_is_refused_by_name),
         cmocka_unit_test(norms_of_heads_may_have_tensors_of_their_own),
         cmocka_unit_test(heads_of_a_fused_matrix_are_not_guessed),
         cmocka_unit_test(a_square_fused_matrix_needs_the_orientation_stated),

@@ -31,6 +31,26 @@ static void add(mha_writer *writer, float *data, const char *name, size_t a, siz
 
 enum { E = 24, HEADS = 12, KV_HEADS = 4, D = 2 };
 
+/* The gate of each head behind its query. */
+static const char *write_gated_layer(void)
+{
+    static float data[4][2 * E * E];
+    mha_writer *writer;
+    mha_error error;
+    const char *path = scratch_path("gated.safetensors");
+    for (size_t i = 0; i < sizeof data / sizeof data[0][0]; i++)
+        (&data[0][0])[i] = (float)(i % 8191) / 64;
+    assert_ok(mha_writer_create(path, &writer, &error), error);
+    add(writer, data[0], "self_attn.q_proj.weight", 2 * HEADS * D, E);
+    add(writer, data[1], "self_attn.q_proj.bias", 2 * HEADS * D, 0);
+    add(writer, data[1], "self_attn.k_proj.weight", KV_HEADS * D, E);
+    add(writer, data[2], "self_attn.v_proj.weight", KV_HEADS * D, E);
+    add(writer, data[3], "self_attn.o_proj.weight", E, HEADS * D);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+    return path;
+}
+
 /* Separate or fused matrices, (out, in) or GPT-2's (in, out), all with biases. */
 static const char *write_layer(const char *name, bool fused, bool in_out)
 {
@@ -153,6 +173,9 @@ static void shares_are_parts_of_the_whole(void **state)
             check_keys(path, blocks);
             assert_true(check_shares(path, blocks, true) > some * 3 / 4);
         }
+    const mha_model_facts gated = {.n_heads = HEADS, .kv_heads = KV_HEADS, .d_k = D, .gate = MHA_GATE_FEATURE,
+                                   .fused_gate = true};
+    assert_true(check_shares(write_gated_layer(), (mha_load_options){.facts = &gated}, true) > some * 3 / 4);
     check_shares("tests/formats/quantised/model_q4_0.gguf", quantised, false);
     check_shares("tests/formats/quantised/model_f32.gguf", quantised, true);
 }

@@ -97,6 +97,17 @@ RULES = {
     "granitemoe": lambda r: r.llama("attention_bias", **r.experts("num_local_experts")),
     "deepseek_v2": lambda r: latent(r),
     "deepseek_v3": lambda r: latent(r),
+    "glm4_moe_lite": lambda r: latent(r, mlp_layer_types=[r.any("dense", "sparse") for _ in range(r.layers)]),
+    "youtu": lambda r: latent(r),
+    "minicpm3": lambda r: latent(r, mlp_bias=r.flag()),
+    "qwen3_next": lambda r: linear(r, **r.experts("num_experts"), moe_intermediate_size=r.n(40),
+                                   shared_expert_intermediate_size=r.n(40), decoder_sparse_step=r.n(2),
+                                   mlp_only_layers=r.any([], [0], [0, 2])),
+    "qwen3_5_text": lambda r: linear(r),
+    "qwen3_5_moe_text": lambda r: linear(r, **r.experts("num_experts"), moe_intermediate_size=r.n(40),
+                                         shared_expert_intermediate_size=r.n(40)),
+    "afmoe": lambda r: r.llama("attention_bias", **r.experts("num_experts"), moe_intermediate_size=r.n(40),
+                               head_dim=r.head(), num_dense_layers=r.n(2, 0), num_shared_experts=r.n(3)),
     "llama4_text": lambda r: r.llama("attention_bias", **r.experts("num_local_experts"), intermediate_size_mlp=r.n(70),
                                      head_dim=r.head(), interleave_moe_layer_step=r.n(2), moe_layers=r.any(None, [0])),
     "gpt_oss": lambda r: r.llama("attention_bias", **r.experts("num_local_experts"), head_dim=r.head()),
@@ -194,12 +205,20 @@ def stages(r):
                 num_labels=r.n(6, 3), qkv_bias=r.flag(), use_absolute_embeddings=r.flag(), encoder_stride=r.n(5))
 
 
-def latent(r):
+def linear(r, **more):
+    """Layers of softmax attention with a gate between layers of linear attention."""
+    return r.llama("attention_bias", head_dim=4 * r.n(6), full_attention_interval=r.n(3), linear_key_head_dim=r.n(9),
+                   linear_value_head_dim=r.n(9), linear_num_key_heads=2, linear_num_value_heads=r.any(2, 4),
+                   linear_conv_kernel_dim=r.n(4), **more)
+
+
+def latent(r, **more):
     """DeepSeek's attention; its experts go in groups."""
     return r.common(n_routed_experts=2 * r.n(3), num_experts_per_tok=2, n_group=1, topk_group=1,
                     num_key_value_heads=r.h, moe_intermediate_size=r.n(40), n_shared_experts=r.n(3),
                     first_k_dense_replace=r.n(2, 0), q_lora_rank=r.any(None, r.n(30)), kv_lora_rank=r.n(30),
-                    qk_rope_head_dim=r.head(), qk_nope_head_dim=r.n(20), v_head_dim=r.n(20), attention_bias=r.flag())
+                    qk_rope_head_dim=r.head(), qk_nope_head_dim=r.n(20), v_head_dim=r.n(20), attention_bias=r.flag(),
+                    **more)
 
 
 def draw(model_type, number):

@@ -25,6 +25,12 @@ LATENT = {"q_lora_rank": 6, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_h
 LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 4}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}
+LONG = {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 4, "short_factor": [1.0, 1.5],
+        "long_factor": [1.2, 2.5]}
+LINEAR = {**GROUPS, **TWO, "head_dim": 8, "layer_types": ["linear_attention", "full_attention"],
+          "linear_key_head_dim": 4, "linear_value_head_dim": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 2}
+EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 4,
+           "shared_expert_intermediate_size": 4}
 
 
 def like(sizes, **more):
@@ -116,6 +122,15 @@ MODELS = {
                         "relative_attention_max_distance": 5}),
     "mt5": ("mt5", BUCKETS),
     "umt5": ("umt5", BUCKETS),
+    "glm4_moe_lite": ("glm4_moe_lite", {**LATENT, "rope_scaling": YARN}),
+    "youtu": ("youtu", {**LATENT, "rms_norm_eps": 1e-3}),
+    "minicpm3": ("minicpm3", {**LATENT, "attention_bias": True, "rope_scaling": LONG}),
+    "qwen3_next": ("qwen3_next", {**LINEAR, **EXPERTS, "attention_bias": True}),
+    "qwen3_5_text": ("qwen3_5_text", {**LINEAR, "rope_parameters": {
+        "rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.75, "mrope_section": [1, 1, 1]}}),
+    "qwen3_5_moe_text": ("qwen3_5_moe_text", {**LINEAR, **EXPERTS}),
+    "afmoe": ("afmoe", {**GROUPS, **TWO, **EXPERTS, "head_dim": 8, "sliding_window": 3, "attention_bias": True,
+                        "global_attn_every_n_layers": 2, "num_dense_layers": 1}),
     "bart": ("bart", PAIR),
     "mbart": ("mbart", PAIR),
     "pegasus": ("pegasus", PAIR),

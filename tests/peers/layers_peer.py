@@ -102,7 +102,7 @@ class Layer:
         def hook(_, args):
             x = args[0].bfloat16().double()
             shown = x.detach().numpy()
-            if role in ("W_Q", "W_QA", "W_QKV"):
+            if role in ("W_Q", "W_QG", "W_QA", "W_QKV"):
                 self.query, self.seen = shown, len(softmaxes)
             if role in ("W_K", "W_KVA", "W_QKV"):
                 self.key = shown
@@ -137,7 +137,7 @@ def layers_of(model, config, path):
     for layer in ours.layers:
         begin = layer.prefix + "."
         roles = {row.role: row.name for row in ours.parameters() if row.name.startswith(begin)
-                 and row.role in ("W_Q", "W_K", "W_V", "W_QKV", "W_QA", "W_KVA", "W_O")}
+                 and row.role in ("W_Q", "W_QG", "W_G", "W_K", "W_V", "W_QKV", "W_QA", "W_KVA", "W_O")}
         weights = {name: x for name, x in named.items() if name.startswith(begin)
                    or name.startswith(base) and "relative_" in name and not any(map(name.startswith, others))}
         found.append(Layer(layer.prefix, weights, roles, modules, model))

@@ -74,6 +74,8 @@ KNOWN = [
                                                                        **deepseek(None, 64, 2, 1408, 1))),
     ("deepseek-v3", "deepseek_v3", "DeepseekV3ForCausalLM", sizes(7168, 128, 61, 18432, 129280,
                                                                   **deepseek(1536, 256, 1, 2048, 3))),
+    ("qwen3-next-80b-a3b", "qwen3_next", "Qwen3NextForCausalLM", {}),
+    ("glm-4.7-flash", "glm4_moe_lite", "Glm4MoeLiteForCausalLM", {}),
     ("llama-4-scout, text", "llama4_text", "Llama4ForCausalLM", sizes(5120, 40, 48, 8192, 202048, 8, head_dim=128,
      intermediate_size_mlp=16384, num_local_experts=16, interleave_moe_layer_step=1)),
     ("gpt-oss-20b", "gpt_oss", "GptOssForCausalLM", sizes(2880, 64, 24, 2880, 201088, 8, head_dim=64,
@@ -116,7 +118,8 @@ KNOWN = [
     ("siglip-base-patch16-224", "siglip", "SiglipModel", {}),
 ]
 # Thousands of tensors; ESM has no vocabulary by default, and mT5 and UMT5 are tied whatever their configuration says.
-LEFT_OUT = ("deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "olmoe", "mixtral", "esm", "mt5", "umt5")
+LEFT_OUT = ("deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe_text", "glm4_moe_lite", "afmoe",
+            "olmoe", "mixtral", "esm", "mt5", "umt5")
 
 
 def count(model_type, class_name, config):

@@ -111,7 +111,8 @@ static mha_status find_config(mha__loader *l)
 {
     mha_config *c = &l->config;
     bool fused = mha__loader_fuses(l, MHA_W_Q);
-    size_t q_width = width_out(l, MHA_W_Q), k_width = width_out(l, MHA_W_K), v_width = width_out(l, MHA_W_V);
+    size_t q_width = width_out(l, MHA_W_Q) / (l->fused_gate ? 2 : 1), k_width = width_out(l, MHA_W_K),
+           v_width = width_out(l, MHA_W_V);
     if (fused) {
         size_t parts = 3, q_parts = 1;
         if (l->options.n_heads > 0 && l->options.kv_heads > 0 && l->options.kv_heads <= l->options.n_heads &&
@@ -171,6 +172,14 @@ static mha_norm find_norm(const mha__loader *l, mha_weight weight)
                                                                                                    : MHA_NORM_ROW;
 }
 
+/* A gate by head or by feature, as wide as its tensor. */
+static mha_gate find_gate(const mha__loader *l)
+{
+    if (!l->found[MHA_W_G] || l->found[MHA_W_G]->rank != 2)
+        return MHA_GATE_NONE;
+    return !l->fused_gate && width_out(l, MHA_W_G) == l->config.n_heads ? MHA_GATE_HEAD : MHA_GATE_FEATURE;
+}
+
 /* The type of all matrices, when they are stored in blocks that a layer can keep; else F32. */
 static mha_dtype type_in_file(const mha__loader *l)
 {
@@ -202,6 +211,8 @@ static mha_status find_extras(mha__loader *l)
     c->k_norm = find_norm(l, MHA_K_NORM);
     if (l->found[MHA_BIAS_TABLE])
         c->bias_rows = l->found[MHA_BIAS_TABLE]->rank == 2 ? l->found[MHA_BIAS_TABLE]->shape[0] : 1;
+    c->gate = find_gate(l);
+    c->bias_gate = l->found[MHA_B_G] != NULL;
     c->norm_bias = l->found[MHA_Q_NORM_BIAS] || l->found[MHA_K_NORM_BIAS];
     c->dtype = l->options.has_dtype ? l->options.dtype : l->options.keep_quantised ? type_in_file(l) : MHA_F32;
     return mha_config_resolve(c, l->error);
@@ -220,6 +231,8 @@ static int file_shape(const mha__loader *l, mha_weight weight, size_t shape[2])
         }
         shape[rank - 1] = outputs;
     }
+    if (mha__loader_shares_gate(l, weight))
+        shape[rank - 1] = l->config.n_heads * (l->config.d_k + l->config.d_v);
     if (mha__loader_turns(l, weight)) {
         size_t in = shape[0];
         shape[0] = shape[1];

@@ -36,6 +36,17 @@ static bool is_under(const mha__file_layer *layer, const char *wanted, size_t le
     return length == 0 || (strncmp(name, wanted, length) == 0 && name[length] == '.');
 }
 
+/* Layers of another kind stand between those of softmax attention (Qwen3-Next), under names of their own. */
+static mha_status refuse_linear(const mha__loader *l, const char *wanted, size_t length)
+{
+    const mha_file_tensor *tensor;
+    for (size_t i = 0; (tensor = mha_file_at(l->file, i)); i++)
+        if (strncmp(tensor->name, wanted, length) == 0 && strcmp(tensor->name + length, ".A_log") == 0)
+            return mha__refuse(l, tensor, MHA_UNSUPPORTED,
+                               "expected softmax attention, found linear attention, which is counted, not computed");
+    return MHA_OK;
+}
+
 static mha_status choose_layer(mha__loader *l)
 {
     char wanted[256], names[300];
@@ -64,6 +75,7 @@ static mha_status choose_layer(mha__loader *l)
                          " attn.c_attn.weight, self_attn.q_proj.weight, ...), found none among %zu tensors",
                          mha_file_count(l->file));
     if (matching == 0) {
+        TRY(refuse_linear(l, wanted, length));
         list_layers(l->file, "", names, sizeof names);
         return mha__fail(l->error, MHA_NOT_FOUND, "layer", "expected one of %s, found no prefix '%s'", names, wanted);
     }
@@ -149,7 +161,9 @@ static mha_status collect(mha__loader *l)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_weight weight = (mha_weight)w;
-        const mha_file_tensor *tensor = mha__file_layer_tensor(l->file, &l->layer, weight);
+        const bool gate = weight == MHA_W_G || weight == MHA_B_G, inside = gate && l->fused_gate;
+        const mha_file_tensor *tensor = inside ? l->found[weight == MHA_W_G ? MHA_W_Q : MHA_B_Q]
+                                               : mha__file_layer_tensor(l->file, &l->layer, weight);
         char name[512];
         if (weight == MHA_BIAS_TABLE)
             TRY(find_table(l, &tensor));
@@ -171,8 +185,25 @@ static mha_status collect(mha__loader *l)
                                " (%s_scale, %s_scale_inv), found %s",
                                last_word(tensor->name), last_word(tensor->name), mha_dtype_name(tensor->dtype));
         l->found[w] = tensor;
-        l->tensors += !mha__loader_fuses(l, weight) || weight == mha__matrices_in[0] || weight == mha__biases_in[0];
+        const bool again = mha__loader_fuses(l, weight) && weight != mha__matrices_in[0] && weight != mha__biases_in[0];
+        l->tensors += !inside && !again;
     }
+    return MHA_OK;
+}
+
+/* A gate must be said by the configuration, as others than a sigmoid on the heads may have its name; and be there. */
+static mha_status check_gate(mha__loader *l)
+{
+    const mha_file_tensor *gate = l->found[MHA_W_G];
+    char name[512];
+    if (gate && !l->gate && l->layer.scheme->orientation == MHA_ORIENTATION_OUT_IN)
+        return mha__refuse(l, gate, MHA_INVALID,
+                           "expected a config.json of a model type that is known, which says what this gate does; "
+                           "found none");
+    if (!gate && l->gate)
+        return mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file),
+                                mha__file_layer_name(&l->layer, MHA_W_G, name, sizeof name) ? name : "W_G", 0,
+                                "expected the gate of the heads, found none");
     return MHA_OK;
 }
 
@@ -230,6 +261,8 @@ static void take_facts(mha__loader *l, mha_model_facts *own)
     l->qvk = facts->fused_qvk;
     l->described = facts->has_semantics;
     l->bias_table = facts->bias.rule != MHA_BIAS_RULE_NONE ? facts->bias_table : NULL;
+    l->gate = facts->gate;
+    l->fused_gate = facts->fused_gate;
     bool heads_given = l->options.n_heads || l->options.d_k;
     if (!heads_given) {
         l->options.n_heads = facts->n_heads;
@@ -246,6 +279,7 @@ static mha_status prepare(mha__loader *l)
                          l->options.facts->not_run);
     TRY(choose_layer(l));
     TRY(collect(l));
+    TRY(check_gate(l));
     TRY(refuse_unknown(l));
     return mha__loader_find_config(l);
 }

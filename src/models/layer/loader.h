@@ -17,6 +17,8 @@ typedef struct mha__loader {
     bool qvk;      /* in each of which the values come before the keys */
     const char *bias_table; /* name of the tensor with the biases by position; NULL: not said */
     bool described;         /* a configuration says what the scores need */
+    mha_gate gate; /* that the model's configuration says */
+    bool fused_gate;
     size_t tensors, ignored;
     mha_error *error;
 } mha__loader;
@@ -35,6 +37,12 @@ static inline bool mha__loader_turns(const mha__loader *l, mha_weight weight)
 static inline bool mha__loader_fuses(const mha__loader *l, mha_weight weight)
 {
     return mha__scheme_fuses(l->layer.scheme, weight);
+}
+
+/* Whether the weight lies in a tensor of queries and gates, head by head. */
+static inline bool mha__loader_shares_gate(const mha__loader *l, mha_weight weight)
+{
+    return l->fused_gate && (weight == MHA_W_Q || weight == MHA_B_Q || weight == MHA_W_G || weight == MHA_B_G);
 }
 
 /* Derives orientation and configuration from the tensors that were found, and holds their shapes against it. */

@@ -47,6 +47,8 @@ static const char *pattern_of(const mha__scheme *scheme, mha_weight weight, cons
     case MHA_Q_NORM_BIAS: *word = "q"; return scheme->norm_biases;
     case MHA_K_NORM_BIAS: *word = "k"; return scheme->norm_biases;
     case MHA_BIAS_TABLE: return scheme->bias_table;
+    case MHA_W_G: return scheme->gate;
+    case MHA_B_G: return scheme->gate_bias;
     default: return NULL;
     }
 }

@@ -27,6 +27,7 @@ typedef struct mha__scheme {
     const char *extra_rows, *sinks, *norms;  /* bias_k, bias_v; sinks; q_norm, k_norm. '*' is always "q", "k", "v" */
     const char *norm_biases;                 /* q_norm_bias, k_norm_bias */
     const char *bias_table;                  /* where it is the layer's own */
+    const char *gate, *gate_bias;            /* W_G; b_G */
     const char *head_norms;                  /* beginning of the names of q_norm and k_norm in one tensor for each head:
                                               * its number and ".weight" follow */
     bool latents, two_stages; /* latent attention (DeepSeek): its own names; queries have a latent, too */
@@ -74,7 +75,7 @@ extern const mha_weight mha__matrices_in[3], mha__biases_in[3];
 static inline bool mha__weight_is_matrix(mha_weight weight)
 {
     return weight == MHA_W_Q || weight == MHA_W_K || weight == MHA_W_V || weight == MHA_W_O || weight == MHA_W_QA ||
-           weight == MHA_W_KVA || weight == MHA_W_KVB;
+           weight == MHA_W_KVA || weight == MHA_W_KVB || weight == MHA_W_G;
 }
 
 /* What a layer of these names must have: its matrices, and the norms of latents. */

@@ -7,10 +7,12 @@
 static const mha__scheme schemes[] = {
     {.name = "own", .orientation = MHA_ORIENTATION_IN_OUT, .free_widths = true, .words = {"Q", "K", "V"},
      .matrices = "W_*", .biases = "b_*", .output_matrix = "W_O", .output_bias = "b_O", .extra_rows = "bias_*",
-     .sinks = "sinks", .norms = "*_norm", .norm_biases = "*_norm_bias", .bias_table = "bias_table"},
+     .sinks = "sinks", .norms = "*_norm", .norm_biases = "*_norm_bias", .gate = "W_G", .gate_bias = "b_G",
+     .bias_table = "bias_table"},
     {.name = "case file", .orientation = MHA_ORIENTATION_IN_OUT, .free_widths = true,
      .matrices = "W_*", .biases = "b_*", .output_matrix = "W_o", .output_bias = "b_o", .extra_rows = "bias_*",
-     .sinks = "head_sink", .norms = "*_norm_weight", .norm_biases = "*_norm_bias", .bias_table = "bias_table"},
+     .sinks = "head_sink", .norms = "*_norm_weight", .norm_biases = "*_norm_bias", .gate = "W_g", .gate_bias = "b_g",
+     .bias_table = "bias_table"},
     {.name = "nn.MultiheadAttention", .orientation = MHA_ORIENTATION_OUT_IN,
      .matrices = "in_proj_weight", .biases = "in_proj_bias", .output_matrix = "out_proj.weight",
      .output_bias = "out_proj.bias", .extra_rows = "bias_*"},
@@ -47,11 +49,12 @@ static const mha__scheme schemes[] = {
      .matrices = "c_attn.weight", .biases = "c_attn.bias", .output_matrix = "c_proj.weight",
      .output_bias = "c_proj.bias",
      .others = {"bias", "masked_bias"}},
-    /* Also Mistral, Qwen2 and Gemma; with q/k norm Qwen3, OLMo 2, Cohere and StableLM; with sinks gpt-oss. */
+    /* Also Mistral, Qwen2 and Gemma; with q/k norm Qwen3, OLMo 2, Cohere and StableLM; with sinks gpt-oss; with a gate
+     * AFMoE. */
     {.name = "LLaMA", .orientation = MHA_ORIENTATION_OUT_IN,
      .matrices = "*_proj.weight", .biases = "*_proj.bias", .output_matrix = "o_proj.weight",
      .output_bias = "o_proj.bias", .sinks = "sinks", .norms = "*_norm.weight",
-     .head_norms = "_layernorm.norms.",
+     .head_norms = "_layernorm.norms.", .gate = "gate_proj.weight",
      .others = {"rotary_emb.inv_freq", "k_scale", "v_scale", "k_proj.k_scale", "v_proj.v_scale"}}, /* of F8 caches */
     {.name = "DeepSeek", .orientation = MHA_ORIENTATION_OUT_IN, .latents = true, .two_stages = true,
      .matrices = "q_b_proj.weight", .output_matrix = "o_proj.weight", .output_bias = "o_proj.bias",

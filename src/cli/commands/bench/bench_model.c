@@ -47,6 +47,10 @@ static int add_layer(const arguments *args, bench_model *model, const mha_model_
         c->d_out != c->d_model)
         return refuse(asked_by(args), "expected attention layers whose inputs, outputs and heads have one width each; "
                                       "found others in %s", layer->prefix);
+    if (c->gate || c->kv_rank)
+        return refuse(asked_by(args), "expected attention layers without a gate and without latents, which are not "
+                                      "measured; found one with %s in %s",
+                      c->gate ? "a gate" : "latents", layer->prefix);
     const size_t tokens = given(args, OPT_COST_SEQ) ? count_of(args, OPT_COST_SEQ) : TOKENS;
     bench_shape shape = {.B = count_of(args, OPT_BATCH), .T_q = tokens, .T_k = tokens, .d_model = c->d_model,
                          .h = c->n_heads, .h_kv = c->kv_heads, .d_k = c->d_k, .causal = layer->causal,
