@@ -118,8 +118,8 @@ KNOWN = [
     ("siglip-base-patch16-224", "siglip", "SiglipModel", {}),
 ]
 # Thousands of tensors; ESM has no vocabulary by default, and mT5 and UMT5 are tied whatever their configuration says.
-LEFT_OUT = ("deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe_text", "glm4_moe_lite", "afmoe",
-            "olmoe", "mixtral", "esm", "mt5", "umt5")
+LEFT_OUT = ("deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe_text", "glm4_moe_lite",
+            "afmoe", "olmoe", "mixtral", "esm", "mt5", "umt5")
 
 
 def count(model_type, class_name, config):
