@@ -85,7 +85,7 @@ static mha_status add_heads(mha__picture *picture, mha__picture_layer *layer, tr
                                            .weights = row_of(t, WEIGHTS, head, i),
                                            .masked = row_of(t, MASKED, head, i),
                                            .scores = row_of(t, SCORES, head, i)};
-                mha__head_add(head, &row);
+                mha__head_add(head, &head->statistics, &row);
             }
             mha__head_end(head);
             layer->head_count++;

@@ -184,13 +184,13 @@ static void add_to_statistics(mha__head_statistics *s, const mha__head_row *row)
     s->largest += row->weights[best];
 }
 
-void mha__head_add(mha__head *head, const mha__head_row *row)
+void mha__head_add(mha__head *head, mha__head_statistics *sum, const mha__head_row *row)
 {
     const size_t r = row->query - head->first_query;
     add_to_map(head, row, r);
     if (head->top > 0)
         add_to_top(head, row, r);
-    add_to_statistics(&head->statistics, row);
+    add_to_statistics(sum, row);
 }
 
 const char *mha__statistic_name(size_t index)
@@ -205,6 +205,14 @@ double *mha__statistic_at(mha__head_statistics *s, size_t index)
     double *const all[MHA__STATISTICS] = {&s->entropy, &s->distance, &s->self,   &s->previous,
                                           &s->first,   &s->sink,     &s->largest};
     return all[index];
+}
+
+void mha__head_sum(mha__head *head, const mha__head_statistics *sum)
+{
+    mha__head_statistics *s = &head->statistics, more = *sum;
+    for (size_t i = 0; i < MHA__STATISTICS; i++)
+        *mha__statistic_at(s, i) += *mha__statistic_at(&more, i);
+    s->queries += sum->queries, s->empty += sum->empty, s->broken += sum->broken;
 }
 
 void mha__head_end(mha__head *head)

@@ -139,12 +139,14 @@ typedef struct mha__picture_choice {
     size_t rows[2], keys[2]; /* from the first to before the second; 0, 0: all */
     mha_path path;           /* of a case that is run */
     int threads;
+    bool maps_alone;  /* without scores and masked scores */
+    size_t projected; /* most bytes of rotated queries and keys at a time, at least those of a head; 0: 64 MiB */
 } mha__picture_choice;
 
 /* Adds the heads of a call as a layer. On the exact path, which `call->path` or a small call chooses, every number is
- * exact; else the weights are those of float32. Rows are computed some at a time: memory grows with T and S', not
- * with their product. `past` has the cached keys and values, or NULL. Errors: as of mha_plan_call; MHA_INVALID (a
- * choice that the call has not), MHA_NO_MEMORY. */
+ * exact; else the weights are those of float32. Rows are computed some at a time, and of a layer some heads at a time:
+ * memory grows with T and S', not with their product. `past` has the cached keys and values, or NULL. Errors: as of
+ * mha_plan_call; MHA_INVALID (a choice that the call has not), MHA_NO_MEMORY. */
 mha_status mha__picture_add_call(mha__picture *picture, const char *name, const mha_layer *layer, const mha_call *call,
                                  const mha_view past[2], const mha__picture_choice *choice, mha_error *error);
 /* Adds the heads of a case. MHA_UNSUPPORTED: one that would be skipped, or of rotation alone; else as of

@@ -77,8 +77,9 @@ static mha_view output_view(mha__attempt *attempt, mha_dtype dtype, mha_layout l
     return mha_view_rows(data, dtype, layout, s[0], s[1], plan->d_out);
 }
 
-mha_status mha__attempt_run(mha__attempt *attempt, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
-                            mha_error *error)
+/* Takes memory for the stages to keep and for a workspace, and runs `forward`. */
+static mha_status run(mha__attempt *attempt, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
+                      mha_status (*forward)(const mha_plan *, void *, size_t, mha_error *), mha_error *error)
 {
     mha_call *call = &attempt->call;
     mha_dtype dtype = call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
@@ -101,7 +102,18 @@ mha_status mha__attempt_run(mha__attempt *attempt, mha_layout layout, const bool
     void *workspace = mha__arena_take(&attempt->pool, attempt->plan.workspace_bytes);
     if (!workspace)
         return no_memory("workspace", error);
-    return mha_forward(&attempt->plan, workspace, attempt->plan.workspace_bytes, error);
+    return forward(&attempt->plan, workspace, attempt->plan.workspace_bytes, error);
+}
+
+mha_status mha__attempt_run(mha__attempt *attempt, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
+                            mha_error *error)
+{
+    return run(attempt, layout, wanted, mha_forward, error);
+}
+
+mha_status mha__attempt_run_inputs(mha__attempt *attempt, const bool wanted[MHA_STAGE_COUNT], mha_error *error)
+{
+    return run(attempt, MHA_BTE, wanted, mha_forward_inputs, error);
 }
 
 void mha__attempt_free(mha__attempt *attempt)

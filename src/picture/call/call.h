@@ -1,0 +1,66 @@
+/* A call on its way into a picture: what its projections and its rows share. */
+#ifndef MHA_PICTURE_CALL_CALL_H
+#define MHA_PICTURE_CALL_CALL_H
+
+#include "attention/resolved.h"
+#include "picture/head.h"
+#include "verify/attempt.h"
+
+typedef struct mha__drawing {
+    mha__picture_layer *layer;
+    mha__arena *memory;
+    const mha__picture_choice *choice;
+    mha__attempt asked;     /* the call with inputs of the path's type and its cache */
+    mha_plan plan;          /* of the call as it was asked for */
+    const mha__resolved *r; /* of that plan */
+    size_t heads[2];        /* that are shown, from the first to before the second */
+    bool keeps_scores;
+    /* What a projection gave: (B or 1, T, its heads, d_k), rotated, keys of a cache among them; and the heads that
+     * these begin with. */
+    mha__attempt projection;
+    mha_view queries, keys;
+    size_t first_head, first_kv;
+} mha__drawing;
+
+/* ---------------------------------------------------------------- projections (projection.c) */
+
+/* How many heads are projected together, from one that is a multiple of this number on: all of them, or no more than
+ * whose rotated queries and keys have `bytes`, where heads can be told apart before they are projected. */
+size_t mha__drawing_group(const mha__drawing *d, size_t bytes);
+/* Computes rotated queries and keys of the group that begins with a head, and forgets the last ones. Errors: as of
+ * mha_forward_inputs; MHA_NO_MEMORY. */
+mha_status mha__drawing_project(mha__drawing *d, size_t first, size_t group, mha_error *error);
+
+/* ---------------------------------------------------------------- rows of weights */
+
+/* Queries [first, past) of a head, which are added to it in order, and to a sum of their own. */
+typedef struct mha__stretch {
+    mha__head *head;
+    mha__head_statistics sum;
+    size_t first, past;
+    mha_status status;
+    mha_error error;
+} mha__stretch;
+
+/* The rows of one sequence under the heads of a projection. */
+typedef struct mha__rows_job {
+    const mha__drawing *d;
+    mha__sequence s;
+    size_t b, first, past; /* the queries that are shown */
+    mha__stretch *stretches;
+    int threads;        /* of each stretch */
+    mha__arena scratch; /* memory of all workers, taken before any runs */
+    size_t rows;        /* at a time */
+    size_t workspace_bytes;
+    float *strips; /* of a relative position bias */
+    void *workers;
+} mha__rows_job;
+
+/* kept_rows.c: by the stages that a forward keeps. */
+mha_status mha__kept_rows_begin(mha__rows_job *job, size_t workers, mha_error *error);
+mha_status mha__kept_rows_add(const mha__rows_job *job, mha__stretch *stretch, int number, mha_error *error);
+/* float_rows.c: straight from the kernels, for maps without scores. */
+mha_status mha__float_rows_begin(mha__rows_job *job, size_t workers, mha_error *error);
+mha_status mha__float_rows_add(const mha__rows_job *job, mha__stretch *stretch, int number, mha_error *error);
+
+#endif
