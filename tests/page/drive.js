@@ -64,8 +64,9 @@ function checkPixels(head) {
     weights.forEach((w, i) => {
       const r = Math.floor(i / head.columns), c = i % head.columns;
       const colour = Number.isNaN(w) ? [255, 0, 160] : colourAt(colours, scale.share(w, r, c));
-      const found = [...pixels.subarray(4 * i, 4 * i + 4)];
-      if (w === HIDDEN ? found[3] !== 0 : String(found) !== String([...colour, 255])) wrong += 1;
+      const isRight = w === HIDDEN ? pixels[4 * i + 3] === 0 : pixels[4 * i + 3] === 255
+        && colour.every((part, n) => pixels[4 * i + n] === part);
+      if (!isRight) wrong += 1;
     });
     check(`pixels of the ${name} scale`, wrong === 0);
   }
@@ -91,6 +92,19 @@ function checkCells(head) {
   check('Page Down changes the head', head.layer.heads.length === 1 || chosenHead() !== head);
   press('PageUp');
   check('Page Up comes back', chosenHead() === head);
+}
+
+/* Beside a pooled map the keys of a query are exact: those of the first query of the last row are said, in order, and
+ * none is larger than what the row of the map has, which a page of many cells rounds to steps of 5.6 %. */
+function checkTop(head) {
+  if (head.top === 0) return;
+  moveTo(head.rows - 1, 0);
+  const top = topKeys(head, head.rows - 1), said = $('lines').textContent, weights = data.numbers(head.weights);
+  check('a far row lists its keys', top.length > 0 && top.every(([key]) => said.includes(`key ${key}`))
+    && said.includes(`query ${head.firstQuery + (head.rows - 1) * head.poolRows}`));
+  check('the largest first', top.every(([, w], i) => i === 0 || w <= top[i - 1][1]));
+  const most = weights.subarray((head.rows - 1) * head.columns).reduce((a, b) => Math.max(a, b));
+  check('none above the map', top[0][1] <= most * (data.isRounded ? 1.056 : 1 + 2 ** -23));
 }
 
 async function checkSaving() {
@@ -282,15 +296,17 @@ function checkSheets() {
   });
 }
 
-/* A page of 144 heads of 128 tokens is to be drawn half a second after it is opened; a busy machine may take eight times
- * that. Chromium's clock stands still here while it computes (--virtual-time-budget): it is Firefox's that judges. */
-const MOST_MS = 8 * 500;
+/* A page of 144 heads of 128 tokens is to be drawn half a second after it is opened, and takes less than that where it
+ * has a processor for itself. A busy machine may take four times as long: with ten processes waiting for each processor
+ * it took 0.9 s. The largest pages, of eight million cells, may take twice that. Chromium's clock stands still here while
+ * it computes (--virtual-time-budget): it is Firefox's that judges. */
+const mostMs = (heads) => (heads === 144 ? 1 : 2) * 4 * 500;
 
 async function drive() {
   for (let i = 0; i < 200 && $('main').hidden; i++) await new Promise((resolve) => { setTimeout(resolve, 50); });
   check(`the page is shown: ${$('problem').textContent}`, !$('main').hidden);
   const opened = Math.round(performance.now()), heads = data.layers.reduce((n, layer) => n + layer.heads.length, 0);
-  check(`${heads} heads are drawn after ${opened} ms, not ${MOST_MS}`, heads < 144 || opened < MOST_MS);
+  check(`${heads} heads are drawn after ${opened} ms, not ${mostMs(heads)}`, opened < mostMs(heads));
   check('no request but the page', performance.getEntriesByType('resource').filter((e) => !/^(data|blob):/.test(e.name))
     .length === 0);
   check('nothing of a name became an element', document.querySelectorAll('img, iframe, object, b').length === 0);
@@ -309,6 +325,7 @@ async function drive() {
   if (head.rows * head.columns > 0) {
     checkPixels(head);
     checkCells(head);
+    checkTop(head);
     moveTo(head.rows >> 1, 0);
     checkWalk(head);
   }

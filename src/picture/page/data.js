@@ -12,7 +12,8 @@ const LEVELS = Float64Array.from({ length: 256 }, (_, level) =>
     : 10 ** (LEVEL.decades * ((level - 1) / LEVEL.steps - 1)));
 
 function bytesOfBase64(text) {
-  const raw = atob(text.replace(/\s+/g, ''));
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const raw = atob(text);
   const bytes = new Uint8Array(raw.length);
   for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
   return bytes;
@@ -36,7 +37,8 @@ async function readData() {
     if (index < 0) return null;
     const array = arrays[index];
     if (array.type === 'level') { /* read when it is first asked for */
-      array.numbers = Float64Array.from(array.numbers, (level) => LEVELS[level]);
+      const levels = array.numbers, numbers = array.numbers = new Float64Array(levels.length);
+      for (let i = 0; i < levels.length; i++) numbers[i] = LEVELS[levels[i]];
       array.type = 'f64';
     }
     return array.numbers;

@@ -55,20 +55,29 @@ function scaleOf(name, head, weights) {
 
 /* ---------------------------------------------------------------- pixels */
 
-/* A canvas with a pixel for each cell. Hidden cells stay transparent: the ground behind them is hatched. */
+/* The pixels of 256 steps of a scale, and of NaN behind them. */
+function pixelTable(colours, isDiverging) {
+  const bytes = new Uint8Array(4 * 257);
+  for (let step = 0; step < 256; step++) bytes.set([...colourAt(colours, step / 255, isDiverging), 255], 4 * step);
+  bytes.set([255, 0, 160, 255], 4 * 256);
+  return new Uint32Array(bytes.buffer);
+}
+
+/* A canvas with a pixel for each cell. Hidden cells stay transparent: the ground behind them is hatched. Pages have up
+ * to eight million cells: nothing is made for any one of them. */
 function pixelsOf(head, weights, scale, colours) {
   const canvas = document.createElement('canvas');
   canvas.width = Math.max(1, head.columns);
   canvas.height = Math.max(1, head.rows);
   const context = canvas.getContext('2d');
-  const image = context.createImageData(canvas.width, canvas.height);
+  const image = context.createImageData(canvas.width, canvas.height), pixels = new Uint32Array(image.data.buffer);
+  const table = pixelTable(colours, scale.isDiverging), { share } = scale;
   for (let r = 0, i = 0; r < head.rows; r++) {
     for (let c = 0; c < head.columns; c++, i++) {
       const w = weights[i];
       if (w === HIDDEN) continue;
-      const colour = Number.isNaN(w) ? [255, 0, 160] : colourAt(colours, scale.share(w, r, c), scale.isDiverging);
-      image.data.set(colour, 4 * i);
-      image.data[4 * i + 3] = 255;
+      const s = share(w, r, c);
+      pixels[i] = table[w !== w ? 256 : s > 0 ? (s < 1 ? Math.round(255 * s) : 255) : 0];
     }
   }
   context.putImageData(image, 0, 0);

@@ -57,9 +57,22 @@ const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRi
 
 const statisticText = (x) => (x === null ? '–' : x.toFixed(3));
 
+/* The maps of the overview, which another order does not draw again. */
+const miniatures = { drawn: '', of: new Map() };
+
+function miniatureOf(head) {
+  const drawn = `${state.scale} ${isDark()}`;
+  if (miniatures.drawn !== drawn) miniatures.of.clear();
+  miniatures.drawn = drawn;
+  if (!miniatures.of.has(head)) {
+    const weights = data.numbers(head.weights);
+    miniatures.of.set(head, pixelsOf(head, weights, scaleOf(state.scale, head, weights), data.numbers(data.sequential)));
+  }
+  return miniatures.of.get(head);
+}
+
 function thumbnailOf(head) {
-  const weights = data.numbers(head.weights);
-  const canvas = pixelsOf(head, weights, scaleOf(state.scale, head, weights), data.numbers(data.sequential));
+  const canvas = miniatureOf(head);
   const side = 92, most = Math.max(canvas.width, canvas.height);
   canvas.style.width = `${Math.max(12, side * canvas.width / most)}px`;
   canvas.style.height = `${Math.max(12, side * canvas.height / most)}px`;
