@@ -60,6 +60,14 @@ typedef struct mha_query_scale {
     int64_t first; /* number of the first position: 1 in Llama 4, 0 in Ministral 3 */
 } mha_query_scale;
 
+/* How the scores s of a query become its weights. */
+typedef enum mha_normaliser {
+    MHA_SOFTMAX = 0, /* exp(s_j) / sum exp(s) */
+    MHA_SIGMOID      /* 1 / (1 + exp(-(s_j + sigmoid_bias))), each key by itself (Ramapuram et al. 2024, whose bias is
+                      * -log of the number of keys); a hidden key has weight 0. There is no lse, and nothing that
+                      * belongs to a denominator: sinks, softmax_plus_one. Outputs of parts of the keys add up. */
+} mha_normaliser;
+
 typedef enum mha_empty_rows {
     MHA_EMPTY_ZERO = 0, /* a query that sees no key, no extra row and no sink: weights 0, output b_O, lse -inf */
     MHA_EMPTY_NAN       /* the same query: weights and output NaN */
@@ -74,8 +82,8 @@ typedef enum mha_hidden_values {
 /* All settings that change the result. All-zero is plain attention: softmax(Q K^T / sqrt(d_k)) V. Order: project and
  * add b_Q, b_K, b_V (through latents, if the layer has any), split heads, q/k norm, rotate (or rotate, norm), scale
  * queries by position, append to the cache, append the bias_k/bias_v row, append the zero row, scale, softcap, hide
- * (causal, window, lengths, padding, mask, pattern) and add (mask, ALiBi, bias), softmax (sinks join the denominator),
- * weights V, merge heads, gate, W_O, b_O. The arrays belong to the caller, as those of mha_call do. */
+ * (causal, window, lengths, padding, mask, pattern) and add (mask, ALiBi, bias), softmax (sinks join the denominator) or
+ * sigmoid, weights V, merge heads, gate, W_O, b_O. The arrays belong to the caller, as those of mha_call do. */
 typedef struct mha_semantics {
     /* scale, offset and padding_fill are used when they are not 0 or when their has_ field is true: has_ is needed
      * only for the value 0. */
@@ -124,6 +132,8 @@ typedef struct mha_semantics {
 
     bool zero_row;          /* one more key and value of zeros, always visible (add_zero_attn) */
     bool softmax_plus_one;  /* one more exp(0) in the denominator */
+    mha_normaliser normaliser;
+    double sigmoid_bias; /* of MHA_SIGMOID, finite; 0: none */
     mha_empty_rows empty_rows;
     mha_hidden_values hidden_values;
 
@@ -158,7 +168,7 @@ typedef enum mha_stage {
     MHA_STAGE_OUTPUT,        /* (B, T_q, d_out) */
     MHA_STAGE_PRESENT_KEY,   /* (B, h_kv, S, d_k)    cached and new rows, also without a cache; not in a ragged batch */
     MHA_STAGE_PRESENT_VALUE, /* (B, h_kv, S, d_v) */
-    MHA_STAGE_LSE,           /* (B, h, T_q)          log sum exp of visible masked scores, sinks and plus-one, too */
+    MHA_STAGE_LSE,           /* (B, h, T_q)          log sum exp of visible masked scores, sinks and plus-one, too; of a softmax */
     /* Of latent attention alone, before q, k and v; then of a layer with a gate alone, before the output: */
     MHA_STAGE_Q_LATENT,      /* (B, T_q, q_rank)     x_q W_QA + b_QA, before its norm; with a q_rank */
     MHA_STAGE_KV_LATENT,     /* (B, T_k, kv_rank+d_rope)  [c, k_r] = x_k W_KVA + b_KVA, before norm and rotation */
@@ -308,8 +318,8 @@ MHA_API mha_status mha_run(const mha_layer *layer, const mha_call *call, mha_err
  *
  * What each path computes. Only the exact path takes inputs of floating types other than F32, caches of F64, rows
  * that overlap, strides and row numbers beyond an int, and scales and softcaps beyond the range of float; every other
- * call runs on every path, with one exception: MHA_HIDDEN_PROPAGATE needs whole rows of weights, which only `blas`
- * and `exact` have, and `fast` then hands over to `blas` (plan.path and plan.path_reason say it). The fast path never
+ * call runs on every path, with two exceptions: MHA_HIDDEN_PROPAGATE and MHA_SIGMOID need whole rows of weights, which
+ * only `blas` and `exact` have, and `fast` then hands over to `blas` (plan.path and plan.path_reason say it). The fast path never
  * stores scores and weights: where they are kept, the arithmetic of the blas path computes them in addition.
  *
  * Same bits. On one machine, with one instruction set and one BLAS, a path gives the same bits on every run, for any
@@ -325,7 +335,8 @@ MHA_API mha_status mha_run(const mha_layer *layer, const mha_call *call, mha_err
 
 /* Marks the elements that cannot change the output in the parameter table. A key bias adds one number to all scores
  * of a query, and softmax ignores what all its inputs share; unless the biased keys pass a norm, a rotation (which
- * counts for the rotated features only) or a softcap, or compete with a sink, an extra row or softmax-plus-one.
+ * counts for the rotated features only) or a softcap, or compete with a sink, an extra row or softmax-plus-one, or
+ * become weights by a sigmoid.
  * `semantics` NULL is plain attention; a new layer is marked for that. Errors: MHA_NO_MEMORY. */
 MHA_API mha_status mha_layer_mark_inert(mha_layer *layer, const mha_semantics *semantics);
 

@@ -260,6 +260,8 @@ static const char *why_not_fast(const mha__resolved *r, mha_path path)
 {
     if (r->semantics.hidden_values == MHA_HIDDEN_PROPAGATE)
         return "hidden values propagate only through whole rows of weights";
+    if (r->semantics.normaliser == MHA_SIGMOID)
+        return "a sigmoid is taken of whole rows of scores";
     if (path == MHA_PATH_AUTO && strcmp(mha_isa(), "scalar") == 0)
         return "BLAS is faster than the portable kernels";
     return "";
@@ -286,6 +288,18 @@ static mha_status choose_path(mha__resolved *r, const mha_call *call, mha_error 
 
 /* ---------------------------------------------------------------- stages */
 
+/* Why a call does not have a stage that others have. */
+static const char *why_no_stage(mha_stage stage)
+{
+    switch (stage) {
+    case MHA_STAGE_Q_LATENT:
+    case MHA_STAGE_KV_LATENT: return "needs latent attention: a layer with a q_rank or kv_rank";
+    case MHA_STAGE_GATED: return "needs a layer with a gate";
+    case MHA_STAGE_LSE: return "is that of a softmax: a sigmoid sums nothing up";
+    default: return "a ragged batch has no cache";
+    }
+}
+
 static mha_status check_stage(const mha__resolved *r, mha_stage stage, const mha_view *view, mha_error *error)
 {
     const char *name = mha_stage_name(stage);
@@ -295,11 +309,7 @@ static mha_status check_stage(const mha__resolved *r, mha_stage stage, const mha
     size_t shape[4];
     int rank = mha__stage_shape(r, stage, shape);
     if (rank == 0)
-        return mha__fail(error, MHA_UNSUPPORTED, name, "%s",
-                         stage == MHA_STAGE_Q_LATENT || stage == MHA_STAGE_KV_LATENT
-                             ? "needs latent attention: a layer with a q_rank or kv_rank"
-                         : stage == MHA_STAGE_GATED ? "needs a layer with a gate"
-                             : "a ragged batch has no cache");
+        return mha__fail(error, MHA_UNSUPPORTED, name, "%s", why_no_stage(stage));
     if (stage == MHA_STAGE_OUTPUT && !r->layer && view->rank == 4)
         rank = 4, shape[2] = r->plan.h, shape[3] = r->plan.d_v;
     return mha__expect_shape(error, name, view, rank, shape);
@@ -321,6 +331,8 @@ static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_err
                          "F8_E5M2 or I8");
     if (mha__precision_rounds(&r->precision) && (r->plan.path != MHA_PATH_EXACT || r->partial.data))
         return mha__fail(error, MHA_UNSUPPORTED, "precision", "is modelled on the exact path, without `partial`");
+    if (r->partial.data && r->semantics.normaliser != MHA_SOFTMAX)
+        return mha__fail(error, MHA_UNSUPPORTED, "partial", "is that of a softmax, not of a sigmoid");
     const size_t rows[4] = {r->plan.B, r->plan.h, r->plan.T_q, r->plan.d_v + 2};
     if (r->partial.data)
         TRY(mha__expect_shape(error, "partial", &r->partial, 4, rows));

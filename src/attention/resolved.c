@@ -60,7 +60,10 @@ int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4])
         rank = 4, made[0] = p->B, made[1] = p->h_kv, made[2] = p->S;
         made[3] = stage == MHA_STAGE_PRESENT_KEY ? p->d_k : p->d_v;
         break;
-    case MHA_STAGE_LSE: made[0] = p->B, made[1] = p->h, made[2] = p->T_q; break;
+    case MHA_STAGE_LSE:
+        made[0] = p->B, made[1] = p->h, made[2] = p->T_q;
+        rank = r->semantics.normaliser == MHA_SOFTMAX ? rank : 0;
+        break;
     default: return 0;
     }
     memcpy(shape, made, (size_t)rank * sizeof *shape);

@@ -37,6 +37,7 @@ mha_status mha__validate_switches(const mha_semantics *s, mha_error *error)
         {"bias.height", "bias.rule grid", bias->height != 0, grid},
         {"bias.width", "bias.rule grid", bias->width != 0, grid},
         {"bias.class_token", "bias.rule grid", bias->class_token, grid},
+        {"sigmoid_bias", "normaliser sigmoid", s->sigmoid_bias != 0, s->normaliser == MHA_SIGMOID},
         {"n_sequences", "cu_seqlens_q", s->n_sequences != 0, ragged},
         {"cu_seqlens_k", "cu_seqlens_q", s->cu_seqlens_k != NULL, ragged},
     };
@@ -262,7 +263,8 @@ static mha_status check_float_range(const mha__resolved *r, mha_error *error)
         const char *name;
         double value;
         bool divides;
-    } numbers[] = {{"scale", r->plan.scale, false}, {"softcap", s->softcap, s->softcap > 0}};
+    } numbers[] = {{"scale", r->plan.scale, false}, {"softcap", s->softcap, s->softcap > 0},
+                   {"sigmoid_bias", s->sigmoid_bias, false}};
     if (r->plan.path == MHA_PATH_EXACT)
         return MHA_OK;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -272,6 +274,26 @@ static mha_status check_float_range(const mha__resolved *r, mha_error *error)
                             "expected a number that float can hold (only the exact path computes in float64), found %g",
                             numbers[i].value);
     }
+    return MHA_OK;
+}
+
+/* A sigmoid has no denominator, and so nothing that belongs to one. */
+static mha_status check_normaliser(const mha__resolved *r, mha_error *error)
+{
+    const mha_semantics *s = &r->semantics;
+    const bool sinks = r->weight[MHA_SINKS].data != NULL;
+    if ((unsigned)s->normaliser > MHA_SIGMOID)
+        return mha__fail(error, MHA_INVALID, "normaliser", "expected softmax or sigmoid");
+    if (!isfinite(s->sigmoid_bias))
+        return mha__fail(error, MHA_INVALID, "sigmoid_bias", "expected a finite number, found %g", s->sigmoid_bias);
+    if (s->normaliser == MHA_SOFTMAX)
+        return MHA_OK;
+    if (sinks || s->softmax_plus_one)
+        return mha__fail(error, MHA_UNSUPPORTED, sinks ? "sinks" : "softmax_plus_one",
+                         "would join the denominator of a softmax, and a sigmoid has none");
+    if (s->empty_rows == MHA_EMPTY_NAN)
+        return mha__fail(error, MHA_UNSUPPORTED, "empty_rows",
+                         "NaN is 0/0 of a softmax: by a sigmoid a query that sees no key has weights 0");
     return MHA_OK;
 }
 
@@ -313,6 +335,7 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
                          "a fill value needs a boolean key padding mask to fill");
     if (s->has_padding_fill && !isfinite(s->padding_fill))
         return mha__fail(error, MHA_INVALID, "padding_fill", "expected a finite fill value, found %g", s->padding_fill);
+    TRY(check_normaliser(r, error));
     TRY(check_float_range(r, error));
     r->norm_eps = s->norm_eps != 0 ? s->norm_eps : 1e-6;
     if (!(r->norm_eps > 0) || !isfinite(r->norm_eps))

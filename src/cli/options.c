@@ -154,6 +154,8 @@ const option_row option_rows[OPTION_COUNT] = {
         "a hidden key's value row: left out, or times 0, which keeps its NaN"},
     [OPT_ALIBI] = {"alibi", FLAG, NULL, NULL, ANY, SECTION_MEANING, ON_CALL,
         "adds -slope (distance from query to key) to the scores, with the slopes of Press et al."},
+    [OPT_SIGMOID] = {"sigmoid", REAL, "X", NULL, ANY, SECTION_MEANING, ON_CALL,
+        "weights are 1 / (1 + exp(-(score + X))), each key by itself, in place of a softmax"},
     [OPT_SINKS] = {"sinks", FILE_NAME, "FILE[:TENSOR]", NULL, ANY, SECTION_MEANING, ON_CALL,
         "one more logit of each head in the denominator of its softmax, (heads)"},
     [OPT_CU_SEQLENS] = {"cu-seqlens", COUNTS, "0,N,...", NULL, RANGE(0, INT64_MAX), SECTION_MEANING, ON_CALL,

@@ -48,6 +48,9 @@ static mha_status check_semantics(const mha__mpi_call *c, mha_error *error)
     if (s->cu_seqlens_q || s->hidden_values == MHA_HIDDEN_PROPAGATE)
         return mha__fail(error, MHA_UNSUPPORTED, s->cu_seqlens_q ? "cu_seqlens_q" : "hidden_values",
                          "not where the rows of a cache lie on several ranks: ulysses and tensor take it");
+    if (s->normaliser != MHA_SOFTMAX)
+        return mha__fail(error, MHA_UNSUPPORTED, "normaliser",
+                         "parts are merged by their lse, which a sigmoid does not have: tensor and ulysses take it");
     const mha_pattern *p = &s->pattern;
     const size_t first = c->l->rank * c->split.capacity;
     if (c->given->absorbed && s->rope.cos_table.rank == 3)

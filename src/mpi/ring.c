@@ -96,6 +96,9 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     if (s->hidden_values == MHA_HIDDEN_PROPAGATE)
         return mha__fail(error, MHA_UNSUPPORTED, "hidden_values",
                          "hidden values do not propagate through parts: tensor and ulysses have whole rows");
+    if (s->normaliser != MHA_SOFTMAX)
+        return mha__fail(error, MHA_UNSUPPORTED, "normaliser",
+                         "parts are merged by their lse, which a sigmoid does not have: tensor and ulysses take it");
     TRY(mha__mpi_prepare_rows(c, error));
     ring *r = c->state = mha__mpi_take(c, 1, sizeof *r, &status, error);
     TRY(status);

@@ -20,7 +20,7 @@ static uint64_t digest_of(const mha__mpi_call *c)
     const mha_pattern *p = &s->pattern;
     const size_t B = s->cu_seqlens_q ? s->n_sequences : c->split.B;
     const double real[] = {s->scale, s->softcap, s->padding_fill, s->norm_eps, s->rope.base,
-                           s->rope.attention_factor, s->query_scale.growth};
+                           s->rope.attention_factor, s->query_scale.growth, s->sigmoid_bias};
     const int64_t whole[] = {(int64_t)c->split.B, (int64_t)c->split.T_q, (int64_t)c->split.T_k, s->has_scale,
                              s->has_offset, s->offset, s->position_offset != NULL, s->has_key_offset, s->key_offset,
                              s->keys_only, s->causal, s->prefix, s->window, s->window_left,
@@ -29,8 +29,8 @@ static uint64_t digest_of(const mha__mpi_call *c)
                              s->bias.rule, s->bias.one_way, (int64_t)s->bias.max_distance, (int64_t)s->bias.height,
                              (int64_t)s->bias.width, s->bias.class_token,
                              s->alibi_slopes != NULL, s->rope.kind, (int64_t)s->rope.dim, s->zero_row,
-                             s->softmax_plus_one, s->empty_rows, s->hidden_values, s->norm.kind, s->norm.plus_one,
-                             s->norm.after_rope, s->norm.unweighted, s->query_scale.every, s->query_scale.first,
+                             s->softmax_plus_one, s->normaliser, s->empty_rows, s->hidden_values,
+                             s->norm.kind, s->norm.plus_one, s->norm.after_rope, s->norm.unweighted, s->query_scale.every, s->query_scale.first,
                              (int64_t)s->n_sequences, p->query_padding.kind, p->blocks.kind,
                              (int64_t)p->block_queries, (int64_t)p->block_keys, c->given->absorbed,
                              (int64_t)c->cached, (int64_t)c->split.capacity, c->given->path,

@@ -17,7 +17,7 @@ typedef struct mha__head_row {
     size_t keys, extra; /* S', and how many of these keys are no tokens: the last ones */
     size_t seen;        /* keys from here on are hidden, and have a weight of 0 */
     const double *weights, *scores, *masked;
-    bool is_softmax; /* the weights were computed from the masked scores, not recorded beside them */
+    bool is_softmax; /* the weights were computed from the masked scores, not recorded beside them or by a sigmoid */
 } mha__head_row;
 
 /* Adds the next row, in which the first one is that of query first_query, to the map and to a sum of statistics. */

@@ -250,6 +250,8 @@ static void count_numbers(const walker *w, size_t *stages, size_t *matrices)
 /* Why a call has no walk; NULL when it has one. */
 static const char *reason_against(const mha__resolved *r, size_t stages)
 {
+    if (r->semantics.normaliser != MHA_SOFTMAX)
+        return "A sigmoid in place of the softmax is not part of a walk.";
     if (mha__precision_rounds(&r->precision))
         return "Numbers that are rounded to a lower precision on the way are not part of a walk.";
     return stages <= MHA__WALK_NUMBERS ? NULL

@@ -78,15 +78,16 @@ static void every_feature_takes_the_fast_path(void **state)
         {"cache", {.config = c, .use_cache = true, .past = 3}},
         {"ragged batch", {.config = c, .sequences = 2}},
         {"core alone", {.config = {.d_model = 24, .n_heads = 3, .kv_heads = 3, .d_k = 8, .d_v = 8}, .bare = true}},
+        {"sigmoid", {.config = c, .semantics = {.causal = true, .normaliser = MHA_SIGMOID, .sigmoid_bias = -1}}},
         {"propagated hidden values", {.config = c, .semantics = {.hidden_values = MHA_HIDDEN_PROPAGATE}}},
     };
     const char *best = mha_isa_at(0);
     for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
         trial t = features[i].t;
         t.seed = 2, t.B = t.sequences ? 1 : 2, t.T_q = t.T_k = 5;
-        mha_plan fast = plan_of(&t, MHA_PATH_FAST, MHA_STAGE_OUTPUT), any = plan_of(&t, MHA_PATH_AUTO, MHA_STAGE_LSE);
-        const bool propagates = t.semantics.hidden_values == MHA_HIDDEN_PROPAGATE;
-        if (fast.path != (propagates ? MHA_PATH_BLAS : MHA_PATH_FAST))
+        mha_plan fast = plan_of(&t, MHA_PATH_FAST, MHA_STAGE_OUTPUT), any = plan_of(&t, MHA_PATH_AUTO, MHA_STAGE_HEADS);
+        const bool slow = t.semantics.hidden_values == MHA_HIDDEN_PROPAGATE || t.semantics.normaliser == MHA_SIGMOID;
+        if (fast.path != (slow ? MHA_PATH_BLAS : MHA_PATH_FAST))
             fail_msg("%s: path %s", features[i].name, mha_path_name(fast.path));
         assert_true((*fast.path_reason != '\0') == (fast.path != MHA_PATH_FAST));
         assert_int_equal(any.path, strcmp(best, "scalar") == 0 ? MHA_PATH_BLAS : fast.path);

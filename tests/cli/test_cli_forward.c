@@ -706,6 +706,9 @@ static void test_a_path_that_cannot_says_why(void **state)
     json_t *root = RUN_JSON(0, "forward", "--json", SMALL, "--path", "blas", "--causal");
     assert_string_equal(json_string_value(json_object_get(root, "path")), "blas");
     json_decref(root);
+    json_t *squashed = RUN_JSON(0, "forward", "--json", SMALL, "--sigmoid", "-1.5", "--causal");
+    assert_string_equal(json_string_value(json_object_get(squashed, "path")), "blas");
+    json_decref(squashed);
     root = RUN_JSON(0, "forward", "--json", SMALL, "--path", "exact", "--window", "2,-1", "--softcap", "30", "--scale",
                     "0.5", "--rope", "half", "--rope-dim", "4", "--position-offset", "-1", "--empty-rows", "zero");
     assert_string_equal(json_string_value(json_object_get(root, "path")), "exact");

@@ -36,6 +36,8 @@ static bool differ(subject *s, const char *what, mha_stage stage, const mha_view
     mha_difference d;
     mha_error error;
     double atol = factor * s->bound[stage];
+    if (stage == MHA_STAGE_LSE && s->r->t.semantics.normaliser == MHA_SIGMOID) /* has none */
+        return false;
     if (mha_compare(a, b, 0, isnan(atol) ? INFINITY : atol, &d, &error)) {
         snprintf(s->text, sizeof s->text, "%s: stage %s: %.150s", what, mha_stage_name(stage), error.message);
         return true;
@@ -498,6 +500,8 @@ static void no_variant_agrees(const mha_case *c, const mha_verdict *v, const rer
         const mha_view *whole = &run->stages[stages[i]];
         mha_difference d;
         mha_error error;
+        if (!whole->data && stages[i] == MHA_STAGE_LSE) /* of a sigmoid */
+            continue;
         double *memory = calloc(mha_view_elements(whole) + 1, sizeof *memory), atol = -1, rtol = 0;
         const mha_view found = mha_view_of(memory, MHA_F64, whole->rank, whole->shape);
         for (size_t k = 0; k < v->stage_count; k++)

@@ -28,6 +28,8 @@ static void assert_same_bits_for_any_team(const trial *t, const char *what)
         for (size_t s = 0; s < (paths[p] == MHA_PATH_EXACT ? 1 : COUNT(stages)); s++) { /* the judge is slow */
             rig r;
             char text[100];
+            if (stages[s] == MHA_STAGE_LSE && t->semantics.normaliser == MHA_SIGMOID)
+                continue;
             trial_build(t, &r);
             snapshot one = snapshot_run(&r, paths[p], 1, stages[s], false);
             for (size_t n = paths[p] == MHA_PATH_EXACT; n < COUNT(teams); n++) {

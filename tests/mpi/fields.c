@@ -142,7 +142,7 @@ static mha_semantics all_set(void)
         true, 0.5, 5, true, 0, NULL, true, 0, false, true, 2, true, 9, -1, 1, 12, lengths,
         {MHA_MASK_KEEPS, VIEW(MHA_BOOL, padding, 2, B, T)}, true, -3,
         {MHA_MASK_ADDITIVE, VIEW(MHA_F32, added, 2, T, T)}, pattern, slopes, bias, rope, 1e-5, norm, query_scale,
-        false, false, MHA_EMPTY_ZERO, MHA_HIDDEN_IGNORE, 0, NULL, NULL};
+        false, false, MHA_SOFTMAX, 0, MHA_EMPTY_ZERO, MHA_HIDDEN_IGNORE, 0, NULL, NULL};
 }
 
 #define S(name, member, value) F(mha_semantics, name, member, value)
@@ -169,7 +169,8 @@ static const field semantics_fields[] = {
     S(norm_eps, real, 1e-3), S(norm.kind, choice, MHA_NORM_L2), S(norm.plus_one, truth, false),
     S(norm.after_rope, truth, true), S(norm.unweighted, truth, true), S(query_scale.growth, real, 1),
     S(query_scale.every, whole, 2), S(query_scale.first, whole, 0), S(zero_row, truth, true),
-    S(softmax_plus_one, truth, true), S(empty_rows, choice, MHA_EMPTY_NAN),
+    S(softmax_plus_one, truth, true), S(normaliser, choice, MHA_SIGMOID), A(sigmoid_bias, real, 0.5),
+    S(empty_rows, choice, MHA_EMPTY_NAN),
     S(hidden_values, choice, MHA_HIDDEN_PROPAGATE), A(n_sequences, count, 2), A(cu_seqlens_q, pointer, cu),
     A(cu_seqlens_k, pointer, cu),
 };

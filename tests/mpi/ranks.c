@@ -189,7 +189,8 @@ static void bounds(const rig *g, rerun *exact, double unit, double *bound)
 static bool parts_a_cache(const rig *g)
 {
     const mha_semantics *s = &g->call.semantics;
-    return g->past.keys.data && !s->cu_seqlens_q && s->hidden_values != MHA_HIDDEN_PROPAGATE && g->t.mask_short == 0;
+    return g->past.keys.data && !s->cu_seqlens_q && s->hidden_values != MHA_HIDDEN_PROPAGATE && g->t.mask_short == 0 &&
+           s->normaliser == MHA_SOFTMAX;
 }
 
 /* Rows of the cache of a rank; 0 where its heads are cached. */
@@ -229,7 +230,8 @@ static bool takes(const rig *g, mha_split_scheme scheme, uint64_t seed)
     const bool ring = scheme == MHA_SPLIT_RING || scheme == MHA_SPLIT_ZIGZAG;
     return mha_split_check(&split, NULL) == MHA_OK && (scheme != MHA_SPLIT_CACHE || parts_a_cache(g)) &&
            !((ring || scheme == MHA_SPLIT_CACHE) && !in_whole_blocks(g, &split, capacity_of(g, scheme, seed))) &&
-           !(ring && (g->past.keys.data || s->cu_seqlens_q || s->hidden_values == MHA_HIDDEN_PROPAGATE));
+           !(ring && (g->past.keys.data || s->cu_seqlens_q || s->hidden_values == MHA_HIDDEN_PROPAGATE ||
+                      s->normaliser != MHA_SOFTMAX));
 }
 
 static void expect_whole(const shared *s, const rerun *whole, const char *what, double allowed, uint64_t seed)
@@ -327,7 +329,8 @@ static uint64_t random_calls(uint64_t first, uint64_t n)
             const mha_path path = packed ? MHA_PATH_FAST : seed % 2 ? MHA_PATH_BLAS : MHA_PATH_FAST;
             if (t.input_dtype == MHA_F32)
                 one_scheme(&g, &exact, (mha_split_scheme)scheme, path,
-                           packed && t.semantics.hidden_values != MHA_HIDDEN_PROPAGATE, seed);
+                           packed && t.semantics.hidden_values != MHA_HIDDEN_PROPAGATE &&
+                               t.semantics.normaliser == MHA_SOFTMAX, seed);
             done++;
         }
         rerun_free(&exact);

@@ -186,6 +186,9 @@ static void unsupported(mha_split_scheme scheme)
     s.call.semantics.hidden_values = MHA_HIDDEN_PROPAGATE;
     expect_agreed("hidden", mha_mpi_forward(s.layer, &s.call, T, T, &error), &error, MHA_UNSUPPORTED, "propagate");
     s.call = right;
+    s.call.semantics.normaliser = MHA_SIGMOID;
+    expect_agreed("sigmoid", mha_mpi_forward(s.layer, &s.call, T, T, &error), &error, MHA_UNSUPPORTED, "lse");
+    s.call = right;
     s.call.semantics.cu_seqlens_q = cu, s.call.semantics.n_sequences = 2;
     expect_agreed("ragged", mha_mpi_forward(s.layer, &s.call, T, T, &error), &error, MHA_UNSUPPORTED, "ragged");
     s.call = right;

@@ -96,6 +96,9 @@ def test_order_of_every_enum(tmp_path):
     for i, name in enumerate(_abi.STATUS):
         codes.append("MHA_" + {"i/o": "IO"}.get(name, name.upper().replace(" ", "_")))
         expected.append(i)
+    for i, name in enumerate(_abi.NORMALISERS):
+        codes.append("MHA_" + name.upper())
+        expected.append(i)
     for i, name in enumerate(_abi.NORM_KINDS):
         codes.append("MHA_NORM_" + name.upper())
         expected.append(i)

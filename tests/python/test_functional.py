@@ -72,6 +72,20 @@ def test_every_option_with_every_other(dtype, path):
         within(lse, exact_lse, meant, dtype, "lse")
 
 
+@pytest.mark.parametrize("path", ["fast", "blas", "exact"])
+def test_sigmoid(path):
+    q, k, v = heads()
+    said = {"normaliser": "sigmoid", "sigmoid_bias": -1.5, "is_causal": True}
+    output = mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, path=path, **said)
+    wide_k, wide_v = (np.repeat(np.asarray(x, "f8"), q.shape[1] // k.shape[1], 1) for x in (k, v))
+    scores = np.asarray(q, "f8") @ wide_k.swapaxes(2, 3) / q.shape[3]**0.5
+    seen = np.arange(k.shape[2]) <= np.arange(q.shape[2])[:, None]
+    exact = np.where(seen, 1 / (1 + np.exp(1.5 - scores)), 0) @ wide_v
+    within(output, exact, Meant(q, k, v, None, None, said), "float32")
+    with pytest.raises(ValueError, match="^lse: is that of a softmax"):
+        mha.scaled_dot_product_attention(q, k, v, enable_gqa=True, return_lse=True, **said)
+
+
 @pytest.mark.parametrize("shape", [(9,), (5, 9), (1, 9), (5, 1), (4, 5, 9), (2, 1, 5, 9), (2, 4, 1, 9), (2, 4, 5, 9)])
 @pytest.mark.parametrize("kind", ["bool", "float32", "float64", "float16"])
 def test_masks(shape, kind):

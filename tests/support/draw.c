@@ -77,6 +77,7 @@ void trial_text(const trial *t, char *words, size_t size)
          t->rope_key_positions, t->rope_tables, t->rope_frequencies)
     FLAG(s->zero_row, " zero_row")
     FLAG(s->softmax_plus_one, " plus_one")
+    FLAG(s->normaliser, " sigmoid %g", s->sigmoid_bias)
     FLAG(s->empty_rows, " empty nan")
     FLAG(s->hidden_values, " propagate")
     FLAG(t->poison, " poison")
@@ -259,6 +260,12 @@ trial trial_draw(uint64_t seed)
     t.semantics.keys_only = one_in(x, 8);
     draw_pattern(&t);
     draw_bias(seed, &t);
+    if (seed % 11 == 6) { /* nothing of a denominator */
+        static const double biases[] = {0, -2, 0.5, -4};
+        t.semantics.normaliser = MHA_SIGMOID, t.semantics.sigmoid_bias = biases[seed / 11 % 4];
+        t.config.sinks = t.semantics.softmax_plus_one = false;
+        t.semantics.empty_rows = MHA_EMPTY_ZERO;
+    }
     return t;
 }
 
@@ -305,6 +312,7 @@ SIMPLER(no_tables, t->rope_tables = 0; t->rope_frequencies = false)
 SIMPLER(no_positions, t->rope_positions = t->rope_key_positions = false)
 SIMPLER(no_part, t->semantics.has_key_offset = t->semantics.keys_only = false)
 SIMPLER(no_extra, t->semantics.zero_row = t->semantics.softmax_plus_one = false)
+SIMPLER(no_sigmoid, t->semantics.normaliser = MHA_SOFTMAX; t->semantics.sigmoid_bias = 0)
 SIMPLER(no_rules, t->semantics.empty_rows = MHA_EMPTY_ZERO; t->semantics.hidden_values = MHA_HIDDEN_IGNORE)
 SIMPLER(no_poison, t->poison = false)
 SIMPLER(plain_layout, t->layout = MHA_BTE; t->gap = 0)
@@ -321,7 +329,7 @@ trial trial_shrink(const trial *t, trial_failure fails)
         no_blocks,   no_causal,   no_window,    no_offset,   no_lengths, no_padding,  no_mask,      no_alibi,
         no_table,    no_rope,
         no_tables,   no_positions, no_part,     no_extra,   no_rules,    no_poison,    plain_layout, small_numbers,
-        no_segments, no_lists,    no_query_padding, no_block_mask, no_pattern_ones};
+        no_segments, no_lists,    no_sigmoid,  no_query_padding, no_block_mask, no_pattern_ones};
     trial smallest = *t;
     for (bool progress = true; progress;) {
         progress = false;

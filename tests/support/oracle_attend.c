@@ -168,6 +168,20 @@ static void soften(const run *r, attended *a, const double *sink, bool pads)
     a->lse = (number){lse, R < 1 && !lost ? R / (1 - R) + 4 * r->u * (fabs(top) + fabs(lse) + 1) : (double)INFINITY};
 }
 
+/* Weights of the seen logits that do not depend on each other. */
+static void squash(const run *r, attended *a)
+{
+    const double b = r->s->sigmoid_bias;
+    for (size_t j = 0; j < a->n; j++) {
+        const double v = 1 / (1 + exp(-a->logit[j].v - b)),
+                     e = a->logit[j].e + 2 * r->u * (fabs(a->logit[j].v) + fabs(b));
+        a->weight[j] = (number){0, 0};
+        if (a->seen[j])
+            a->weight[j] = (number){v, fmin(v * expm1(e), 1) + 8 * r->u * v + 2 * oracle_normal(r->u)};
+    }
+    a->lse = (number){0, 0};
+}
+
 static number weigh(const run *r, const attended *a, const number *values, size_t f, bool pads)
 {
     double sum = 0, size = 0, carried = 0;
@@ -204,7 +218,10 @@ void oracle_attend(run *r, size_t b, size_t head, size_t i, attended *a, number 
     }
     double sink = r->sinks.data ? oracle_get(&r->sinks, head, 0, 0, 0) : 0;
     const bool none = !r->sinks.data || (isinf(sink) && sink < 0); /* -inf: a head without one */
-    soften(r, a, none ? NULL : &sink, oracle_pads(r, b, i));
+    if (r->s->normaliser == MHA_SIGMOID)
+        squash(r, a);
+    else
+        soften(r, a, none ? NULL : &sink, oracle_pads(r, b, i));
     oracle_stage *mean = &r->out->stage[MHA_STAGE_WEIGHTS_MEAN];
     for (size_t j = 0; j < a->n; j++) {
         put(&r->out->stage[MHA_STAGE_WEIGHTS], at + j, a->weight[j]);

@@ -187,7 +187,7 @@ mha_status rerun_run(rerun *r, mha_path path, int threads, unsigned keep, mha_er
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         size_t shape[4];
         const int rank = mha_plan_stage(&r->plan, (mha_stage)s, shape);
-        if (!(keep >> s & 1))
+        if (!(keep >> s & 1) || (s == MHA_STAGE_LSE && rank == 0)) /* a sigmoid has none */
             continue;
         r->stages[s] = dense(r, path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32, rank, shape);
         if (s == MHA_STAGE_OUTPUT)

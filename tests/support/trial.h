@@ -72,7 +72,7 @@ void trial_release(rig *r);
  * plan.workspace_bytes of workspace, the cache as it was. On refusal returns the status and the message.
  * stage_view(&r->call, stage) shows a kept stage until the next run. */
 mha_status trial_run(rig *r, mha_path path, int threads, unsigned keep, mha_dtype dtype, mha_error *error);
-/* Stages that the call may be asked for: all but what a ragged batch has no room for. */
+/* Stages that the call may be asked for: all but what a ragged batch has no room for and a sigmoid lacks. */
 unsigned trial_stages(const rig *r);
 /* Holds every kept stage of the last run against the oracle. */
 bool trial_judge(rig *r, mha_path path, char *text, size_t size);

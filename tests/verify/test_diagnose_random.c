@@ -60,12 +60,13 @@ static bool collide(const oracle_mistake *a, const oracle_mistake *b)
 static bool can_be(const oracle_mistake *m, const trial *t, mha_stage stage)
 {
     const bool other_axis = strncmp(m->name, "softmax-", 8) == 0, joined = strcmp(m->name, "sequences-joined") == 0;
-    const bool exchanged = strcmp(m->name, "batch-as-time") == 0;
+    const bool exchanged = strcmp(m->name, "batch-as-time") == 0,
+               lacks_sigmoid = strcmp(m->name, "case-lacks-sigmoid") == 0;
     if (t->sequences > 0 && !(m->attend || m->says || m->reads || joined || strcmp(m->name, "output-times 1.25") == 0))
         return false;
     if ((exchanged || joined) && stage != MHA_STAGE_OUTPUT)
         return false;
-    return !(other_axis && m->merged && stage == MHA_STAGE_LSE);
+    return stage != MHA_STAGE_LSE || !((other_axis && m->merged) || t->semantics.normaliser || lacks_sigmoid);
 }
 
 static planting draw(uint64_t *x, size_t mistakes)

@@ -190,6 +190,31 @@ static double largest(const double *score, size_t n, double at_least)
     return at_least;
 }
 
+/* Keeps the weights of a row, and adds them to the mean over the heads. */
+static void keep_weights(const mha__resolved *r, size_t b, size_t head, size_t i, const double *weight, size_t n,
+                         double *mean)
+{
+    keep_row(r, MHA_STAGE_WEIGHTS, b, head, i, weight, n);
+    for (size_t j = 0; j < n; j++)
+        mean[j] = (head == 0 ? 0.0 : mean[j]) + weight[j] / (double)r->plan.h;
+}
+
+/* Turns the masked scores of a row into 1 / (1 + exp(-(score + bias))), and sums the values into `a`. */
+static void sigmoid_row(const judge *m, const mha__sequence *s, size_t g, double *score, const double *seen,
+                        bool propagates, double *a)
+{
+    const mha__resolved *r = m->r;
+    const mha__rounding stored = mha__rounding_of(r->precision.probabilities, 1);
+    for (size_t c = 0; c < r->plan.d_v; c++)
+        a[c] = 0;
+    for (size_t j = 0; j < s->S + r->plan.S_extra; j++) {
+        const double z = score[j] + r->semantics.sigmoid_bias, e = exp(-fabs(z));
+        score[j] = seen[j] == 0 ? 0 : (z < 0 ? e : 1) / (1 + e);
+        for (size_t c = 0; (seen[j] != 0 || propagates) && c < r->plan.d_v; c++)
+            a[c] = summed(r, a[c] + mha__rounded(&stored, score[j]) * value_element(m, s, g, j, c));
+    }
+}
+
 /* Computes one query of one head. `score` and `seen` have an element for every key; extra rows follow the real keys. */
 static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head, size_t i, double *score, double *seen,
                    double *mean)
@@ -229,6 +254,12 @@ static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head
     round_scores(r, score, n);
     keep_row(r, MHA_STAGE_MASKED, b, head, i, score, n);
 
+    if (sem->normaliser == MHA_SIGMOID) {
+        sigmoid_row(m, s, g, score, seen, !pads && sem->hidden_values == MHA_HIDDEN_PROPAGATE,
+                    m->mixed + (row * p->h + head) * p->d_v);
+        keep_weights(r, b, head, i, score, n, mean);
+        return;
+    }
     /* What is not a key of the sequence comes first, as in the first of several calls. */
     running t = begin_row(r, b, head, i, m->mixed + (row * p->h + head) * p->d_v);
     const double beside[2] = {sink, sem->softmax_plus_one && !pads ? 0 : -INFINITY};
@@ -263,9 +294,7 @@ static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head
         return;
     for (size_t j = 0; j < n; j++)
         score[j] = !nothing ? exp(score[j] - t.r) / t.l : zero ? 0.0 : NAN;
-    keep_row(r, MHA_STAGE_WEIGHTS, b, head, i, score, n);
-    for (size_t j = 0; j < n; j++)
-        mean[j] = (head == 0 ? 0.0 : mean[j]) + score[j] / (double)p->h;
+    keep_weights(r, b, head, i, score, n, mean);
 }
 
 static void attend_row(void *context, size_t task, int worker)

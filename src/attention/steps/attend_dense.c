@@ -146,6 +146,15 @@ static float empty(const mha__resolved *r, float *s, size_t n)
     return zero ? -INFINITY : NAN;
 }
 
+/* Replaces n masked scores (hidden ones are -inf) by 1 / (1 + exp(-z)), z = s + bias; no exponential exceeds 1. */
+static void sigmoid(float *s, size_t n, float bias)
+{
+    for (size_t j = 0; j < n; j++) {
+        const float z = s[j] + bias, e = expf(-fabsf(z));
+        s[j] = (z < 0.0f ? e : 1.0f) / (1.0f + e);
+    }
+}
+
 /* Replaces n masked scores (hidden ones are -inf) by their weights, exp(s - max) / sum, where the sum has the terms
  * without a key, too. Returns log(sum exp). */
 static float softmax(const mha__resolved *r, size_t head, float *s, size_t n)
@@ -245,9 +254,14 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
 
     const bool more = mha__sink(r, k->head) != -INFINITY || r->semantics.softmax_plus_one,
                sees = !pads && (seen + r->plan.S_extra > 0 || more);
-    const float lse = sees ? softmax(r, k->head, row, n) : empty(r, row, n);
-    m->nan[i] = isnan(lse);
-    mha__stage_row(r, MHA_STAGE_LSE, k->b, k->head, query, &lse, 1);
+    if (r->semantics.normaliser == MHA_SIGMOID) {
+        sigmoid(row, n, (float)r->semantics.sigmoid_bias);
+        m->nan[i] = false;
+    } else {
+        const float lse = sees ? softmax(r, k->head, row, n) : empty(r, row, n);
+        m->nan[i] = isnan(lse);
+        mha__stage_row(r, MHA_STAGE_LSE, k->b, k->head, query, &lse, 1);
+    }
     mha__stage_row(r, MHA_STAGE_WEIGHTS, k->b, k->head, query, row, n);
 }
 

@@ -75,6 +75,7 @@ _mha() {
       zero nan' ;;
   *:--hidden-values) words='
       ignore propagate' ;;
+  *:--sigmoid) return ;;
   *:--sinks) _mha_files; return ;;
   *:--cu-seqlens) return ;;
   *:--expected) _mha_files; return ;;
@@ -137,8 +138,8 @@ _mha() {
       --seq --kv-seq --merged-qk --preset --config --dtype --cache-dtype --weights --layer
       --orientation --input --key-input --value-input --seed --causal --position-offset --key-offset
       --window --scale --softcap --rope --rope-dim --rope-base --mask --mask-kind --lengths
-      --empty-rows --hidden-values --alibi --sinks --cu-seqlens --stage --head --query --picture
-      --output --trace --save-case --json --quiet --help --path --isa --threads --no-pack' ;;
+      --empty-rows --hidden-values --alibi --sigmoid --sinks --cu-seqlens --stage --head --query
+      --picture --output --trace --save-case --json --quiet --help --path --isa --threads --no-pack' ;;
   params) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --merged-qk --preset --config --architecture --class --dtype --seq --ranks --machine --weights
@@ -152,28 +153,29 @@ _mha() {
       --seq --kv-seq --preset --config --dtype --weights --layer --orientation --input --key-input
       --value-input --seed --causal --position-offset --key-offset --window --scale --softcap --rope
       --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi
-      --sinks --cu-seqlens --stage --head --query --rows --keys --tokens --picture --log --json
-      --quiet --help --path --isa --threads' ;;
+      --sigmoid --sinks --cu-seqlens --stage --head --query --rows --keys --tokens --picture --log
+      --json --quiet --help --path --isa --threads' ;;
   check) options='
       --heads --kv-heads --d-k --config --weights --layer --orientation --input --key-input
       --value-input --causal --position-offset --key-offset --window --scale --softcap --rope
       --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi
-      --sinks --cu-seqlens --expected --stage --picture --json --quiet --help --path --isa --threads
-      --jobs' ;;
+      --sigmoid --sinks --cu-seqlens --expected --stage --picture --json --quiet --help --path --isa
+      --threads --jobs' ;;
   compare) options='
       --rtol --atol --picture --json --quiet --help' ;;
   diagnose) options='
       --heads --kv-heads --d-k --config --weights --layer --orientation --input --key-input
       --value-input --causal --position-offset --key-offset --window --scale --softcap --rope
       --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi
-      --sinks --cu-seqlens --expected --tensor --stage --picture --json --quiet --help --threads' ;;
+      --sigmoid --sinks --cu-seqlens --expected --tensor --stage --picture --json --quiet --help
+      --threads' ;;
   power) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --seq --kv-seq --preset --config --dtype --weights --layer --orientation --input --key-input
       --value-input --seed --causal --position-offset --key-offset --window --scale --softcap --rope
       --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi
-      --sinks --cu-seqlens --rtol --atol --nmse --cosine --precision --suggest --with --kind --stage
-      --json --quiet --help --threads' ;;
+      --sigmoid --sinks --cu-seqlens --rtol --atol --nmse --cosine --precision --suggest --with
+      --kind --stage --json --quiet --help --threads' ;;
   claims) options='
       --json --quiet --help' ;;
   bench) options='

@@ -184,6 +184,9 @@ complete -c mha -n '__mha_runs forward show check diagnose power' -l hidden-valu
 complete -c mha -n '__mha_runs forward show check diagnose power' -l alibi \
     -d 'adds -slope (distance from query to key) to the scores, '\
 'with the slopes of Press et al.'
+complete -c mha -n '__mha_runs forward show check diagnose power' -l sigmoid -x \
+    -d 'weights are 1 / (1 + exp(-(score + X))), each key by '\
+'itself, in place of a softmax'
 complete -c mha -n '__mha_runs forward show check diagnose power' -l sinks -r -F \
     -d 'one more logit of each head in the denominator of its '\
 'softmax, (heads)'

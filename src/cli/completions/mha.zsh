@@ -92,6 +92,7 @@ _mha() {
       zero nan'); return ;;
   *:--hidden-values) compadd -- $(echo '
       ignore propagate'); return ;;
+  *:--sigmoid) _message 'X'; return ;;
   *:--sinks) _files; return ;;
   *:--cu-seqlens) _message '0,N,...'; return ;;
   *:--expected) _files; return ;;
@@ -203,6 +204,8 @@ _mha() {
 'keeps its NaN'
       '--alibi:''adds -slope (distance from query to key) to the scores, '\
 'with the slopes of Press et al.'
+      '--sigmoid:''weights are 1 / (1 + exp(-(score + X))), each key by '\
+'itself, in place of a softmax'
       '--sinks:''one more logit of each head in the denominator of its '\
 'softmax, (heads)'
       '--cu-seqlens:''starts of the sequences packed into one batch row, and '\
@@ -369,6 +372,8 @@ _mha() {
 'keeps its NaN'
       '--alibi:''adds -slope (distance from query to key) to the scores, '\
 'with the slopes of Press et al.'
+      '--sigmoid:''weights are 1 / (1 + exp(-(score + X))), each key by '\
+'itself, in place of a softmax'
       '--sinks:''one more logit of each head in the denominator of its '\
 'softmax, (heads)'
       '--cu-seqlens:''starts of the sequences packed into one batch row, and '\
@@ -431,6 +436,8 @@ _mha() {
 'keeps its NaN'
       '--alibi:''adds -slope (distance from query to key) to the scores, '\
 'with the slopes of Press et al.'
+      '--sigmoid:''weights are 1 / (1 + exp(-(score + X))), each key by '\
+'itself, in place of a softmax'
       '--sinks:''one more logit of each head in the denominator of its '\
 'softmax, (heads)'
       '--cu-seqlens:''starts of the sequences packed into one batch row, and '\
@@ -498,6 +505,8 @@ _mha() {
 'keeps its NaN'
       '--alibi:''adds -slope (distance from query to key) to the scores, '\
 'with the slopes of Press et al.'
+      '--sigmoid:''weights are 1 / (1 + exp(-(score + X))), each key by '\
+'itself, in place of a softmax'
       '--sinks:''one more logit of each head in the denominator of its '\
 'softmax, (heads)'
       '--cu-seqlens:''starts of the sequences packed into one batch row, and '\
@@ -569,6 +578,8 @@ _mha() {
 'keeps its NaN'
       '--alibi:''adds -slope (distance from query to key) to the scores, '\
 'with the slopes of Press et al.'
+      '--sigmoid:''weights are 1 / (1 + exp(-(score + X))), each key by '\
+'itself, in place of a softmax'
       '--sinks:''one more logit of each head in the denominator of its '\
 'softmax, (heads)'
       '--cu-seqlens:''starts of the sequences packed into one batch row, and '\

@@ -73,11 +73,11 @@ static int draw_maps(const request *r, const arguments *args)
     return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
 }
 
-static void print_queries(const mha_view *weights, const arguments *args)
+static void print_queries(const mha_view *weights, bool sum_is_1, const arguments *args)
 {
     const size_t T = weights->shape[2], head = count_of(args, OPT_HEAD);
-    printf("\n%sWhat head %zu looks at%s (each query has %zu weights, their sum is 1)\n", bold(), head, plain(),
-           weights->shape[3]);
+    printf("\n%sWhat head %zu looks at%s (each query has %zu weights%s)\n", bold(), head, plain(),
+           weights->shape[3], sum_is_1 ? ", their sum is 1" : "");
     if (given(args, OPT_QUERY))
         print_query(weights, head, count_of(args, OPT_QUERY));
     else
@@ -132,7 +132,7 @@ int attention_map_print(request *r, const arguments *args)
     }
     if (mha_view_elements(&weights) == 0)
         return EXIT_DONE;
-    print_queries(&weights, args);
+    print_queries(&weights, r->call.semantics.normaliser == MHA_SOFTMAX, args);
     if (given(args, OPT_QUERY))
         return EXIT_DONE;
     code = draw_maps(r, args);

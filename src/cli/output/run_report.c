@@ -1,4 +1,5 @@
 /* What mha forward says of a run: equation, configuration, parameters, stages and output, as text or as JSON. */
+#include <math.h>
 #include <string.h>
 
 #include "cli/output/parameters.h"
@@ -78,7 +79,8 @@ static void print_stages(const request *r, const run_times *time)
             table_format(t, "%.3f", time->stage_ms[s]);
         else
             table_cell(t, r->plan.path != MHA_PATH_EXACT ? "|" : "");
-        table_cell(t, stage_text[s]);
+        const bool squashed = s == MHA_STAGE_WEIGHTS && r->call.semantics.normaliser == MHA_SIGMOID;
+        table_cell(t, squashed ? "1 / (1 + exp(-masked - X)), X of --sigmoid" : stage_text[s]);
     }
     table_print(t);
     if (r->plan.path != MHA_PATH_EXACT)
@@ -99,9 +101,11 @@ static void print_equation(const request *r)
     const mha_semantics *s = &r->call.semantics;
     printf("%sMultiHead(x) = concat(head_1 ... head_%zu) W_O%s%s\n", bold(), p->h,
            mha_layer_config(r->layer)->bias_o ? " + b_O" : "", plain());
-    printf("      head_i = softmax(%sQ_i K_i^T * %.6g%s%s%s) V_i\n\n", s->softcap > 0 ? "cap(" : "", p->scale,
-           s->softcap > 0 ? ")" : "", s->bias.rule != MHA_BIAS_RULE_NONE ? " + bias_i" : "",
-           hides_keys(s) ? ", hidden keys left out" : "");
+    printf("      head_i = %s(%sQ_i K_i^T * %.6g%s", s->normaliser == MHA_SIGMOID ? "sigmoid" : "softmax",
+           s->softcap > 0 ? "cap(" : "", p->scale, s->softcap > 0 ? ")" : "");
+    if (s->sigmoid_bias != 0)
+        printf(" %c %.6g", s->sigmoid_bias < 0 ? '-' : '+', fabs(s->sigmoid_bias));
+    printf("%s%s) V_i\n\n", s->bias.rule != MHA_BIAS_RULE_NONE ? " + bias_i" : "", hides_keys(s) ? ", hidden keys left out" : "");
 }
 
 static void print_weights(const request *r, const arguments *args)

@@ -181,6 +181,10 @@ static int make_semantics(request *r, const arguments *args)
         s->rope.dim = count_of(args, OPT_ROPE_DIM);
     if (given(args, OPT_ROPE_BASE))
         s->rope.base = args->option[OPT_ROPE_BASE].real;
+    if (given(args, OPT_SIGMOID)) {
+        s->normaliser = MHA_SIGMOID;
+        s->sigmoid_bias = args->option[OPT_SIGMOID].real;
+    }
     s->empty_rows = (mha_empty_rows)args->option[OPT_EMPTY_ROWS].choice;
     s->hidden_values = (mha_hidden_values)args->option[OPT_HIDDEN_VALUES].choice;
     if (given(args, OPT_ALIBI))

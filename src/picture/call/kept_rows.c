@@ -172,7 +172,7 @@ static mha_status add_rows(const mha__rows_job *job, mha__stretch *stretch, size
             .weights = row_of(&keep[0].view, i, row),
             .masked = row_of(&keep[1].view, i, row + S),
             .scores = row_of(&keep[2].view, i, row + 2 * S),
-            .is_softmax = true,
+            .is_softmax = d->r->semantics.normaliser == MHA_SOFTMAX,
         };
         mha__head_add(stretch->head, &stretch->sum, &one);
     }

@@ -30,6 +30,7 @@ ROPE_KINDS = ("none", "interleaved", "half_split")
 ROPE_SCALINGS = ("none", "linear", "dynamic", "yarn", "longrope", "llama3")
 ROPE_MAX_PAIRS = 256
 ALIBI_MAX_HEADS = 256
+NORMALISERS = ("softmax", "sigmoid")
 EMPTY_ROWS = ("zero", "nan")
 HIDDEN_VALUES = ("ignore", "propagate")
 NORMS = ("none", "head", "row", "each_head")
@@ -138,7 +139,8 @@ class Semantics(Struct):
                 ("has_padding_fill", c.c_bool), ("padding_fill", _double), ("mask", Mask), ("pattern", Pattern),
                 ("alibi_slopes", c.c_void_p), ("bias", Bias), ("rope", Rope), ("norm_eps", _double), ("norm", NormRule),
                 ("query_scale", QueryScale), ("zero_row", c.c_bool),
-                ("softmax_plus_one", c.c_bool), ("empty_rows", c.c_int), ("hidden_values", c.c_int),
+                ("softmax_plus_one", c.c_bool), ("normaliser", c.c_int),
+                ("sigmoid_bias", _double), ("empty_rows", c.c_int), ("hidden_values", c.c_int),
                 ("n_sequences", _size), ("cu_seqlens_q", c.c_void_p), ("cu_seqlens_k", c.c_void_p)]
 
 

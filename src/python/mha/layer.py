@@ -294,8 +294,8 @@ def _plain(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that do not depend on the sizes of a call."""
     return {k: v for k, v in settings.items() if k in ("causal", "scale", "softcap", "norm_eps", "norm_kind",
                                                        "norm_plus_one", "norm_after_rope", "norm_unweighted",
-                                                       "query_scale", "zero_row", "softmax_plus_one", "rope",
-                                                       "position_bias")}
+                                                       "query_scale", "zero_row", "softmax_plus_one", "normaliser",
+                                                       "sigmoid_bias", "rope", "position_bias")}
 
 
 def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:

@@ -50,6 +50,8 @@ SETTINGS = {
     "query_scale": "(growth, every, first): queries times 1 + growth * log(1 + (position + first) // every)",
     "zero_row": "one more key and value of zeros, always visible",
     "softmax_plus_one": "one more exp(0) in the denominator",
+    "normaliser": "'softmax', or 'sigmoid': weights 1 / (1 + exp(-(score + sigmoid_bias))), each key by itself",
+    "sigmoid_bias": "of normaliser 'sigmoid'; Ramapuram et al. 2024 have -log(S)",
     "empty_rows": "'zero' or 'nan': the weights of a query that sees no key",
     "hidden_values": "'ignore' or 'propagate': whether NaN in the value of a hidden key reaches the output",
     "cu_seqlens_q": "(n + 1): starts of n sequences in one batch row, and their end",
@@ -235,6 +237,8 @@ class Semantics:
                 a.whole_number("query_scale", int(x) if float(x).is_integer() else x) for x in (every, first))
         s.zero_row, s.softmax_plus_one = self._flag("zero_row"), self._flag("softmax_plus_one")
         s.keys_only = self._flag("keys_only")
+        s.normaliser = a.choice("normaliser", self._given.get("normaliser", "softmax"), _abi.NORMALISERS)
+        s.sigmoid_bias = self._number("sigmoid_bias") or 0.0
         s.empty_rows = a.choice("empty_rows", self._given.get("empty_rows", "zero"), _abi.EMPTY_ROWS)
         s.hidden_values = a.choice("hidden_values", self._given.get("hidden_values", "ignore"), _abi.HIDDEN_VALUES)
         if "alibi" in self._given:

@@ -174,13 +174,17 @@ static mha_status build_window(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
-/* Reads what rows without a visible key give, and whether values of hidden keys count. With fully_masked "none" the
+/* Reads how scores become weights, what rows without a visible key give, and whether values of hidden keys count. With fully_masked "none" the
  * equation is taken literally, and a row without a visible key is 0/0: NaN. */
 static mha_status build_rows(mha_case *c, mha_error *error)
 {
+    int normaliser;
     static const mha_empty_rows empty[] = {MHA_EMPTY_ZERO, MHA_EMPTY_NAN, MHA_EMPTY_NAN};
     static const mha_hidden_values hidden[] = {MHA_HIDDEN_IGNORE, MHA_HIDDEN_PROPAGATE};
     int rows, values;
+    TRY(mha__case_choice(c, "normaliser", &normaliser, error));
+    c->semantics.normaliser = (mha_normaliser)normaliser; /* the words are in the order of the enum */
+    TRY(mha__case_value(c, "sigmoid_bias", &c->semantics.sigmoid_bias, error));
     TRY(mha__case_choice(c, "fully_masked", &rows, error));
     TRY(mha__case_choice(c, "hidden_values", &values, error));
     c->semantics.empty_rows = empty[rows];

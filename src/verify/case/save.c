@@ -290,6 +290,10 @@ static mha_status put_semantics(saving *s)
         TRY(put_real(s, "mask_filter_value", m->padding_fill));
     TRY(put_count(s, "add_zero_attn", m->zero_row));
     TRY(put_count(s, "softmax_plus_one", m->softmax_plus_one));
+    if (m->normaliser == MHA_SIGMOID) {
+        TRY(put_text(s, "normaliser", "sigmoid"));
+        TRY(put_real(s, "sigmoid_bias", m->sigmoid_bias));
+    }
     TRY(put_text(s, "fully_masked", m->empty_rows == MHA_EMPTY_NAN ? "nan" : "zero"));
     TRY(put_text(s, "hidden_values", m->hidden_values == MHA_HIDDEN_PROPAGATE ? "propagate" : "ignore"));
     TRY(put_norm(s));

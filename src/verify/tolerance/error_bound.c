@@ -75,6 +75,12 @@
  *                Near a zero of o this is no relative bound, as it cannot be. The sum may be divided by that of the
  *                exponentials at its end: until then it may be as large as S' V, and in double e^8 times that, as the
  *                exact path takes exponentials of up to 8.
+ *   sigmoid      w_j = 1 / (1 + exp(-z_j)), z_j = m_j + b off by E_z = E_m + 2 u (|m| + |b|), for b as a number of the
+ *                type and the sum. No weight exceeds W = sigmoid of the largest z. The slope is w (1 - w), so z off by
+ *                E_z changes w by at most exp(E_z) - 1 of itself, by E_z / 4 and by 1; exponential, sum and quotient are
+ *                taken to be good to 8u: E_w = min((exp(E_z) - 1) W, E_z / 4, 1) + 8 u W + 2 eta. Weights do not add up
+ *                to 1, but to at most S' W: heads are at most S' W V, and off by
+ *                  S' (E_w V + W E_v) + gamma(S' + 2) S' (W + E_w) V + (S' + 1) eta (V + 1).
  *   gated        g = sigmoid(z) in (0, 1), z = x W_G + b_G off by E_z as a projection is: sigmoid has slope at most
  *                1/4, and is taken to be good to 8u of 1. E_o grows by (V + E_o) (min(E_z / 4, 1) + 9u + eta) + 2 eta.
  *   output       gamma(h d_v + 2) (H W_O + b_O) + E_o max column sum of |W_O| + (h d_v + 3 + sqrt(h d_v) (H + W_O)) eta
@@ -90,7 +96,7 @@
  *   scores            E_s, E_c and E_m grow by lost of the size of the scores.
  *   probabilities     exp(score - maximum) in [0, 1], divided by a denominator of at least 1, is off by u + e s of
  *                     itself: E_o grows by 2 (u + S' e s) (1 + min(F, 2)) V. Twice, for kernels that round the
- *                     denominator's terms or the quotients instead.
+ *                     denominator's terms or the quotients instead. The weights of a sigmoid are off by 2 lost(1).
  *   sums              gamma is taken for the roundoff of the accumulators; eta and the range, too.
  *   output            E_o and the output's error grow by lost of their sizes.
  *
@@ -343,15 +349,27 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     bound[MHA_STAGE_WEIGHTS_MEAN] = F_1 + eta + of_1 + gamma_of((double)plan->h + 1, u_sums);
     bound[MHA_STAGE_LSE] = E_m + 2 * u * R + sum + 4 * u * (scores + m->added + log(S + 2));
 
+    const double b = fabs(m->sigmoid_bias), E_z = E_m + 2 * u * (scores + m->added + b),
+                 W = 1 / (1 + exp(-fmin(scores + m->added + E_z, 746) - m->sigmoid_bias));
+    const double E_w = fmin(fmin(expm1(E_z) * W, E_z / 4), 1) + 8 * u * W + 2 * eta, most = m->sigmoid ? S * W : 1;
+    if (m->sigmoid) {
+        bound[MHA_STAGE_WEIGHTS] = E_w;
+        bound[MHA_STAGE_WEIGHTS_MEAN] = E_w + gamma_of((double)plan->h + 1, u) * (W + E_w);
+    }
     double V = m->v_max + v.element, E_o = F_2 * V + v.element + (sum + of_S) * (1 + F_2) * V + (S + 1) * eta;
+    if (m->sigmoid) {
+        E_o = S * ((E_w + of_1) * V + W * v.element) + gamma_of(S + 2, u_sums) * S * (W + E_w + of_1) * V +
+              (S + 1) * eta * (V + 1);
+        V *= most;
+    }
     E_o += lost(p->output, V + E_o, 1);
     if (!(fmax(S, 1) * V * (narrow ? 1 : 3000) + E_o < largest)) /* e^8 is 2981 */
         E_o = INFINITY;
     size_t width = plan->h * plan->d_v;
     if (m->absorbed) {
-        const double off = sqrt((double)latent->rank) * (E_o + v.element);
-        V = latent->row * m->W_KVB;
-        E_o = passed_on(&a, latent->rank, latent->row, off, m->W_KVB, 0);
+        const double off = sqrt((double)latent->rank) * (E_o + v.element), row = most * latent->row;
+        V = row * m->W_KVB;
+        E_o = passed_on(&a, latent->rank, row, off, m->W_KVB, 0);
         width = plan->h * m->d_v;
     }
     bound[MHA_STAGE_HEADS] = E_o;

@@ -267,6 +267,8 @@ static void measure_norms(const mha_layer *layer, const mha_call *call, const mh
     static const mha_weight weights[2] = {MHA_Q_NORM, MHA_K_NORM}, biases[2] = {MHA_Q_NORM_BIAS, MHA_K_NORM_BIAS};
     const double eps = call->semantics.norm_eps > 0 ? call->semantics.norm_eps : 1e-6;
     m->norm_rule = *rule;
+    m->sigmoid = call->semantics.normaliser == MHA_SIGMOID;
+    m->sigmoid_bias = call->semantics.sigmoid_bias;
     for (int i = 0; i < 2; i++) {
         const mha_view w = weight_view(layer, call, weights[i]);
         const mha_norm over = mha__norm_of_weight(&w, heads[i], plan->d_k);

@@ -1,4 +1,4 @@
-/* The softmax of a variant, over keys or over a wrong axis. */
+/* The softmax of a variant, over keys or over a wrong axis, or the sigmoid in its place. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -109,6 +109,20 @@ static bool any_visible(const unsigned char *visible, size_t n)
     return false;
 }
 
+/* Weights of one row of n scores that do not depend on each other, unless they are divided by their sum. */
+static void sigmoid(const mha__knobs *k, double *s, const unsigned char *visible, size_t n, size_t keys)
+{
+    const double bias = k->sigmoid_usual ? -log((double)keys) : k->sigmoid_bias;
+    double sum = 0;
+    for (size_t j = 0; j < n; j++) {
+        const double z = s[j] + bias, e = exp(-fabs(z));
+        s[j] = !visible[j] ? 0 : (z < 0 ? e : 1) / (1 + e);
+        sum += s[j];
+    }
+    for (size_t j = 0; j < n && k->sigmoid_divided && sum > 0; j++)
+        s[j] /= sum;
+}
+
 static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b)
 {
     const mha_case *c = w->inputs->c;
@@ -132,7 +146,10 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
                 s[j] += log(k->parts);
             if (k->tile_mistake == TILE_PADDED && mha__variant_count_padded(w->inputs, k, b, i) > 0)
                 join(&rest, 0, (double)mha__variant_count_padded(w->inputs, k, b, i));
-            if (in_tiles && any_visible(visible, S))
+            w->lse[row] = 0;
+            if (k->normaliser == MHA_SIGMOID)
+                sigmoid(k, s, visible, S, w->inputs->S);
+            else if (in_tiles && any_visible(visible, S))
                 softmax_in_tiles(k, s, visible, S, &rest, &w->lse[row]);
             else
                 softmax(k, s, visible, S, 1, &rest, &w->lse[row]);

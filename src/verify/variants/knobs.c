@@ -61,6 +61,8 @@ mha__knobs mha__knobs_of(const mha_case *c)
         .weights_times = 1,
         .use_sinks = 1,
         .parts = 1,
+        .normaliser = (int)s->normaliser,
+        .sigmoid_bias = s->sigmoid_bias,
         .plus_one = s->softmax_plus_one,
         .bias_row = c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL,
         .zero_row = s->zero_row,

@@ -246,6 +246,10 @@ typedef struct mha__row_knobs {
     X(int, base_2)   /* powers of 2 instead of e */                                                                    \
     X(int64_t, tile) /* keys of a tile of the softmax; negative: the last tile comes first; 0: no tiles */             \
     X(int, tile_mistake)                                                                                               \
+    X(int, normaliser) /* mha_normaliser */                                                                            \
+    X(double, sigmoid_bias)                                                                                            \
+    X(int, sigmoid_usual)   /* the bias is -log of the number of keys */                                               \
+    X(int, sigmoid_divided) /* the weights of a sigmoid are divided by their sum */                                    \
     X(int, use_sinks)                                                                                                  \
     X(const double *, sinks) /* (h), instead of those of the case; NULL: those */                                      \
     X(double, parts) /* how often what is no key of the case is counted */                                             \

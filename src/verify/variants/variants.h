@@ -39,6 +39,17 @@ static inline bool attends(const mha_case *c)
     return c->kind != CASE_ROPE;
 }
 
+/* Whether weights are those of a softmax, or of a sigmoid in its place. */
+static inline bool softens(const mha_case *c)
+{
+    return attends(c) && c->semantics.normaliser == MHA_SOFTMAX;
+}
+
+static inline bool has_sigmoid(const mha_case *c)
+{
+    return attends(c) && c->semantics.normaliser == MHA_SIGMOID;
+}
+
 static inline bool is_boolean(const mha_mask *mask)
 {
     return mask->kind > MHA_MASK_ADDITIVE;

@@ -125,10 +125,12 @@ APPLY(mask_transposed, is_turnable(c), k->mask_transposed = 1)
 APPLY(mask_added, is_boolean(&c->semantics.mask), k->mask_as_number = 1)
 APPLY(mask_scaled, c->semantics.mask.kind == MHA_MASK_ADDITIVE, k->early |= ADDS_MASK)
 
-/* Which rules of the case hide whole keys. */
+/* Which rules of the case hide whole keys from a softmax. */
 static int hiding(const mha_case *c)
 {
     const mha_semantics *s = &c->semantics;
+    if (!softens(c)) /* weights that do not depend on each other can be hidden before and after */
+        return 0;
     return (is_boolean(&s->mask) ? HIDES_MASK : 0) | (s->causal ? HIDES_CAUSAL : 0) | (s->window ? HIDES_WINDOW : 0) |
            (is_boolean(&s->key_padding) && !s->has_padding_fill ? HIDES_PADDING : 0) |
            (s->kv_lengths ? HIDES_LENGTHS : 0);
@@ -238,22 +240,30 @@ APPLY(lacks_alibi, attends(c) && !c->semantics.alibi_slopes, k->alibi_sign = 1; 
 
 /* ---------------------------------------------------------------- softmax */
 
-APPLY(softmax_queries, attends(c), k->axis = AXIS_QUERIES)
-APPLY(softmax_heads, attends(c) && c->H > 1, k->axis = AXIS_HEADS)
-APPLY(softmax_base_2, attends(c), k->base_2 = 1)
-APPLY(lse_base_2, attends(c), k->lse = LSE_BASE_2)
+APPLY(softmax_queries, softens(c), k->axis = AXIS_QUERIES)
+APPLY(softmax_heads, softens(c) && c->H > 1, k->axis = AXIS_HEADS)
+APPLY(softmax_base_2, softens(c), k->base_2 = 1)
+APPLY(lse_base_2, softens(c), k->lse = LSE_BASE_2)
 APPLY(lse_no_sinks, has_weight(c, MHA_SINKS) || c->semantics.softmax_plus_one, k->lse = LSE_NO_SINKS)
-APPLY(lse_no_maximum, attends(c), k->lse = LSE_NO_MAXIMUM)
-APPLY(lse_max_unscaled, attends(c), k->lse = LSE_MAX_UNSCALED)
+APPLY(lse_no_maximum, softens(c), k->lse = LSE_NO_MAXIMUM)
+APPLY(lse_max_unscaled, softens(c), k->lse = LSE_MAX_UNSCALED)
 APPLY(sinks_missing, has_weight(c, MHA_SINKS), k->use_sinks = 0)
 APPLY(plus_one_missing, c->semantics.softmax_plus_one, k->plus_one = 0)
-APPLY(plus_one_added, attends(c) && !c->semantics.softmax_plus_one, k->plus_one = 1)
+APPLY(plus_one_added, softens(c) && !c->semantics.softmax_plus_one, k->plus_one = 1)
 APPLY(bias_row_missing, has_weight(c, MHA_BIAS_K), k->bias_row = 0)
 APPLY(zero_row_missing, c->semantics.zero_row, k->zero_row = 0)
-APPLY(empty_nan, attends(c) && hides(c) && !k->empty_nan, k->empty_nan = 1)
+APPLY(empty_nan, softens(c) && hides(c) && !k->empty_nan, k->empty_nan = 1)
 APPLY(empty_zero, attends(c) && hides(c) && k->empty_nan, k->empty_nan = 0)
 APPLY(hidden_propagate, attends(c) && hides(c) && !k->propagate, k->propagate = 1)
 APPLY(hidden_ignore, attends(c) && hides(c) && k->propagate, k->propagate = 0)
+
+APPLY(sigmoid_softmax, has_sigmoid(c), k->normaliser = MHA_SOFTMAX)
+APPLY(sigmoid_divided, has_sigmoid(c), k->sigmoid_divided = 1)
+APPLY(sigmoid_no_bias, has_sigmoid(c) && k->sigmoid_bias != 0, k->sigmoid_bias = 0)
+APPLY(sigmoid_sign, has_sigmoid(c) && k->sigmoid_bias != 0, k->sigmoid_bias *= -1)
+APPLY(sigmoid_scaled, has_sigmoid(c) && k->sigmoid_bias != 0, k->sigmoid_bias *= k->scale)
+APPLY(sigmoid_usual, has_sigmoid(c), k->sigmoid_usual = 1)
+APPLY(lacks_sigmoid, softens(c), k->normaliser = MHA_SIGMOID; k->sigmoid_usual = 1)
 
 /* ---------------------------------------------------------------- the list */
 
@@ -356,6 +366,13 @@ static const mha__variant_entry entries[] = {
     {{"softmax-base-2", "powers of 2 instead of e in the softmax"}, softmax_base_2},
     {{"softmax-queries", "softmax over the queries"}, softmax_queries},
     {{"softmax-heads", "softmax over the heads"}, softmax_heads},
+    {{"sigmoid-softmax", "softmax instead of the sigmoid"}, sigmoid_softmax},
+    {{"sigmoid-divided", "sigmoid, and each weight divided by the sum of them"}, sigmoid_divided},
+    {{"sigmoid-bias-missing", "sigmoid without its bias"}, sigmoid_no_bias},
+    {{"sigmoid-bias-sign", "sigmoid with its bias subtracted"}, sigmoid_sign},
+    {{"sigmoid-bias-scaled", "sigmoid with its bias added before the scale"}, sigmoid_scaled},
+    {{"sigmoid-bias-usual", "sigmoid with bias -log(number of keys) instead of the given one"}, sigmoid_usual},
+    {{"case-lacks-sigmoid", "sigmoid with bias -log(number of keys) instead of the softmax"}, lacks_sigmoid},
     {{"sinks-missing", "sinks left out of the denominator"}, sinks_missing},
     {{"plus-one-missing", "no extra exp(0) in the denominator"}, plus_one_missing},
     {{"plus-one-added", "an extra exp(0) in the denominator"}, plus_one_added},

@@ -89,7 +89,7 @@ static bool in_tiles(const mha_case *c, mha__knobs *k, double size, int mistake)
         return false;
     k->tile = (int64_t)size;
     k->tile_mistake = mistake;
-    return attends(c);
+    return softens(c);
 }
 
 SOLVE(tile_not_rescaled, in_tiles(c, k, *x, TILE_NEVER_RESCALED), )
@@ -113,7 +113,7 @@ SOLVE(lacks_lengths, attends(c) && !c->semantics.kv_lengths, k->lengths = x)
 SOLVE(lacks_padding, attends(c) && !c->semantics.key_padding.kind, k->kept_keys = x)
 SOLVE(padding_other, is_boolean(&c->semantics.key_padding) && !c->semantics.has_padding_fill, k->kept_keys = x;
       k->padding_kind = MHA_MASK_NONE)
-SOLVE(lacks_sinks, attends(c) && !has_weight(c, MHA_SINKS), k->sinks = x)
+SOLVE(lacks_sinks, softens(c) && !has_weight(c, MHA_SINKS), k->sinks = x)
 SOLVE(lacks_slopes, attends(c) && !c->semantics.alibi_slopes, k->alibi_sign = 1; k->alibi_slopes = x)
 SOLVE(sinks_in_parts, attends(c) && is_size(*x) &&
       (has_weight(c, MHA_SINKS) || has_weight(c, MHA_BIAS_K) || c->semantics.softmax_plus_one || c->semantics.zero_row),

@@ -117,6 +117,15 @@ static void say_otherwise(const run *r, mha_semantics *s)
         s->softcap = 0;
 }
 
+static void say_sigmoid(const run *r, mha_semantics *s)
+{
+    const double scale = s->has_scale ? s->scale : 1 / sqrt((double)r->d_k);
+    if (is("sigmoid-softmax"))
+        s->normaliser = MHA_SOFTMAX;
+    if (begins("sigmoid-bias-"))
+        s->sigmoid_bias *= is("sigmoid-bias-missing") ? 0 : is("sigmoid-bias-sign") ? -1 : scale;
+}
+
 static void say_other_window(const run *r, mha_semantics *s)
 {
     (void)r;
@@ -193,6 +202,10 @@ const oracle_mistake *mistake_of_call_at(size_t index)
         {.name = "hidden-propagate", .says = say_otherwise},
         {.name = "hidden-ignore", .says = say_otherwise},
         {.name = "softcap-missing", .says = say_otherwise},
+        {.name = "sigmoid-softmax", .says = say_sigmoid},
+        {.name = "sigmoid-bias-missing", .says = say_sigmoid},
+        {.name = "sigmoid-bias-sign", .says = say_sigmoid},
+        {.name = "sigmoid-bias-scaled", .says = say_sigmoid},
         {.name = "window-missing", .says = say_other_window},
         {.name = "window-left-less", .says = say_other_window},
         {.name = "window-left-more", .says = say_other_window},

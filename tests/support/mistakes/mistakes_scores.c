@@ -325,8 +325,25 @@ static bool soften_in_tiles(row *x, const double *more, size_t n_more, double *l
     return true;
 }
 
+/* Sigmoid in place of softmax. */
+static void squash(const run *r, row *x)
+{
+    const bool usual = is("case-lacks-sigmoid") || is("sigmoid-bias-usual");
+    const double bias = usual ? -log((double)x->real) : r->s->sigmoid_bias;
+    double all = 0;
+    for (size_t j = 0; j < x->n; j++)
+        all += x->w[j] = x->dropped[j] ? 0 : 1 / (1 + exp(-x->s[j] - bias));
+    for (size_t j = 0; j < x->n && is("sigmoid-divided") && all > 0; j++)
+        x->w[j] /= all;
+}
+
 static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double *lse)
 {
+    if (r->s->normaliser == MHA_SIGMOID || is("case-lacks-sigmoid")) {
+        squash(r, x);
+        *lse = 0;
+        return;
+    }
     double more[2] = {0}, m = -(double)INFINITY, keys = 0, all = 0,
            scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k);
     size_t n_more = 0, padded = 0;
@@ -434,7 +451,8 @@ static void attend_across(run *r, number *heads)
     const row x = {.real = r->S, .n = n, .s = s, .w = w};
     if (n > MOST)
         abort();
-    for (size_t at = 0; at < r->B * r->h * T && (queries || r->h > 1); at++) {
+    const bool softens = r->s->normaliser == MHA_SOFTMAX && (queries || r->h > 1);
+    for (size_t at = 0; at < r->B * r->h * T && softens; at++) {
         const size_t b = at / T / r->h, h = at / T % r->h, i = at % T;
         const double *first = masked + (queries ? at - i : b * r->h * T + i) * n;
         memcpy(s, masked + at * n, n * sizeof *s);
@@ -510,6 +528,9 @@ const oracle_mistake *mistake_of_scores_at(size_t index)
         {.name = "fill-add-f16", .attend = mistaken_attend},
         {.name = "fill-add-bf16", .attend = mistaken_attend},
         {.name = "softmax-base-2", .attend = mistaken_attend},
+        {.name = "sigmoid-divided", .attend = mistaken_attend},
+        {.name = "sigmoid-bias-usual", .attend = mistaken_attend},
+        {.name = "case-lacks-sigmoid", .attend = mistaken_attend},
         {.name = "tile-not-rescaled 4", .attend = mistaken_attend},
         {.name = "tile-values-not-rescaled 2", .attend = mistaken_attend},
         {.name = "tile-sum-not-rescaled 8", .attend = mistaken_attend},

@@ -47,7 +47,8 @@ static void choose_by_weight(const mha__search *s, const view_of_keys *v, const 
 
 /* Adds one row of equations: sum_j m_j a_j (v_j - o) = x o - X for each feature of a head, where m_j is 0 for a hidden
  * key and else 1, a_j the weight of key j in the open attention, o the head found, x the weight of what is no key
- * (extra rows, sinks) and X its part in the head. Unknown are m and a factor of the right side: N (n, n), n = S + 1. */
+ * (extra rows, sinks) and X its part in the head; of a sigmoid, whose weights are not divided by their sum,
+ * sum_j m_j a_j v_j = o - X. Unknown are m and a factor of the right side: N (n, n), n = S + 1. */
 static void add_equation(const double *terms, size_t n, double *N)
 {
     for (size_t i = 0; i < n; i++)
@@ -60,6 +61,7 @@ static size_t add_equations(const mha__search *s, const view_of_keys *v, size_t 
 {
     const mha_case *c = s->c;
     const size_t b = row / c->T_q, i = row % c->T_q, n = v->S + 1;
+    const bool sums = c->semantics.normaliser == MHA_SIGMOID;
     for (size_t h = 0; h < c->H; h++) {
         const double *a = v->weights + ((b * c->H + h) * c->T_q + i) * v->all;
         const double *open = v->heads + (row * c->H + h) * c->d_v, *o = found + h * c->d_v;
@@ -68,11 +70,11 @@ static size_t add_equations(const mha__search *s, const view_of_keys *v, size_t 
             double rest = 1, other = open[f];
             for (size_t j = 0; j < v->S; j++) {
                 const double weight = a[j], value = weight != 0 ? values[j * c->d_v + f] : 0;
-                terms[j] = weight * (value - o[f]);
+                terms[j] = weight * (sums ? value : value - o[f]);
                 rest -= weight, other -= weight * value;
             }
-            terms[v->S] = other - rest * o[f];
-            if (fabs(rest) < 1e-12) /* what is no key has no weight */
+            terms[v->S] = other - (sums ? 1 : rest) * o[f];
+            if (!sums && fabs(rest) < 1e-12) /* what is no key has no weight */
                 terms[v->S] = 0;
             for (size_t j = 0; j < n; j++)
                 if (!isfinite(terms[j]))
