@@ -82,8 +82,8 @@ typedef enum mha_hidden_values {
 /* All settings that change the result. All-zero is plain attention: softmax(Q K^T / sqrt(d_k)) V. Order: project and
  * add b_Q, b_K, b_V (through latents, if the layer has any), split heads, q/k norm, rotate (or rotate, norm), scale
  * queries by position, append to the cache, append the bias_k/bias_v row, append the zero row, scale, softcap, hide
- * (causal, window, lengths, padding, mask, pattern) and add (mask, ALiBi, bias), softmax (sinks join the denominator) or
- * sigmoid, weights V, merge heads, gate, W_O, b_O. The arrays belong to the caller, as those of mha_call do. */
+ * (causal, window, lengths, padding, mask, pattern) and add (mask, ALiBi, bias), softmax (sinks join the denominator)
+ * or sigmoid, weights V, merge heads, gate, W_O, b_O. The arrays belong to the caller, as those of mha_call do. */
 typedef struct mha_semantics {
     /* scale, offset and padding_fill are used when they are not 0 or when their has_ field is true: has_ is needed
      * only for the value 0. */
@@ -168,7 +168,7 @@ typedef enum mha_stage {
     MHA_STAGE_OUTPUT,        /* (B, T_q, d_out) */
     MHA_STAGE_PRESENT_KEY,   /* (B, h_kv, S, d_k)    cached and new rows, also without a cache; not in a ragged batch */
     MHA_STAGE_PRESENT_VALUE, /* (B, h_kv, S, d_v) */
-    MHA_STAGE_LSE,           /* (B, h, T_q)          log sum exp of visible masked scores, sinks and plus-one, too; of a softmax */
+    MHA_STAGE_LSE,           /* (B, h, T_q)          log sum exp of visible masked scores, sinks and plus-one, too */
     /* Of latent attention alone, before q, k and v; then of a layer with a gate alone, before the output: */
     MHA_STAGE_Q_LATENT,      /* (B, T_q, q_rank)     x_q W_QA + b_QA, before its norm; with a q_rank */
     MHA_STAGE_KV_LATENT,     /* (B, T_k, kv_rank+d_rope)  [c, k_r] = x_k W_KVA + b_KVA, before norm and rotation */
@@ -319,8 +319,8 @@ MHA_API mha_status mha_run(const mha_layer *layer, const mha_call *call, mha_err
  * What each path computes. Only the exact path takes inputs of floating types other than F32, caches of F64, rows
  * that overlap, strides and row numbers beyond an int, and scales and softcaps beyond the range of float; every other
  * call runs on every path, with two exceptions: MHA_HIDDEN_PROPAGATE and MHA_SIGMOID need whole rows of weights, which
- * only `blas` and `exact` have, and `fast` then hands over to `blas` (plan.path and plan.path_reason say it). The fast path never
- * stores scores and weights: where they are kept, the arithmetic of the blas path computes them in addition.
+ * only `blas` and `exact` have; `fast` then hands over to `blas` (plan.path and plan.path_reason say it). The fast path
+ * never stores scores and weights: where they are kept, the arithmetic of the blas path computes them in addition.
  *
  * Same bits. On one machine, with one instruction set and one BLAS, a path gives the same bits on every run, for any
  * number of threads, for a batch row alone or among others, for any strides and alignment of inputs and stages, and

@@ -174,8 +174,8 @@ static mha_status build_window(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
-/* Reads how scores become weights, what rows without a visible key give, and whether values of hidden keys count. With fully_masked "none" the
- * equation is taken literally, and a row without a visible key is 0/0: NaN. */
+/* Reads how scores become weights, what rows without a visible key give, and whether values of hidden keys count. With
+ * fully_masked "none" the equation is taken literally, and a row without a visible key is 0/0: NaN. */
 static mha_status build_rows(mha_case *c, mha_error *error)
 {
     int normaliser;

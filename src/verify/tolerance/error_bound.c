@@ -77,9 +77,9 @@
  *                exact path takes exponentials of up to 8.
  *   sigmoid      w_j = 1 / (1 + exp(-z_j)), z_j = m_j + b off by E_z = E_m + 2 u (|m| + |b|), for b as a number of the
  *                type and the sum. No weight exceeds W = sigmoid of the largest z. The slope is w (1 - w), so z off by
- *                E_z changes w by at most exp(E_z) - 1 of itself, by E_z / 4 and by 1; exponential, sum and quotient are
- *                taken to be good to 8u: E_w = min((exp(E_z) - 1) W, E_z / 4, 1) + 8 u W + 2 eta. Weights do not add up
- *                to 1, but to at most S' W: heads are at most S' W V, and off by
+ *                E_z changes w by at most exp(E_z) - 1 of itself, by E_z / 4 and by 1; exponential, sum and
+ *                quotient are taken to be good to 8u: E_w = min((exp(E_z) - 1) W, E_z / 4, 1) + 8 u W + 2 eta. Weights
+ *                do not add up to 1, but to at most S' W: heads are at most S' W V, and off by
  *                  S' (E_w V + W E_v) + gamma(S' + 2) S' (W + E_w) V + (S' + 1) eta (V + 1).
  *   gated        g = sigmoid(z) in (0, 1), z = x W_G + b_G off by E_z as a projection is: sigmoid has slope at most
  *                1/4, and is taken to be good to 8u of 1. E_o grows by (V + E_o) (min(E_z / 4, 1) + 9u + eta) + 2 eta.
