@@ -105,7 +105,8 @@ static void print_equation(const request *r)
            s->softcap > 0 ? "cap(" : "", p->scale, s->softcap > 0 ? ")" : "");
     if (s->sigmoid_bias != 0)
         printf(" %c %.6g", s->sigmoid_bias < 0 ? '-' : '+', fabs(s->sigmoid_bias));
-    printf("%s%s) V_i\n\n", s->bias.rule != MHA_BIAS_RULE_NONE ? " + bias_i" : "", hides_keys(s) ? ", hidden keys left out" : "");
+    printf("%s%s) V_i\n\n", s->bias.rule != MHA_BIAS_RULE_NONE ? " + bias_i" : "",
+           hides_keys(s) ? ", hidden keys left out" : "");
 }
 
 static void print_weights(const request *r, const arguments *args)
