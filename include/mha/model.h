@@ -45,6 +45,9 @@ typedef struct mha_model_facts {
     mha_bias bias;    /* added to the scores by position, from a table of bias_rows rows: */
     size_t bias_rows;
     char bias_table[200]; /* its tensor, which layers may share. "": of the whole model, whose layers may differ */
+    /* shift > 0: batch rows are the windows, bias.height x bias.width cells each, of images of this size that are
+     * rolled by `shift` cells; mha_window_segments then says what they see, which no semantics do. */
+    size_t shift, image_height, image_width;
     bool alibi;       /* with the slopes of n_heads heads */
     double alibi_slopes[MHA_ALIBI_MAX_HEADS];
     /* How a tensor that query, key and value share holds its heads: in so many blocks, each with its share of the query

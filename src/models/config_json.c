@@ -259,7 +259,7 @@ static bool layers_differ(const mha__architecture *architecture)
     for (const mha__arch_attention *row = architecture->attention; row->prefix; row++)
         for (const mha__arch_own *own = row->own; own->symbol; own++)
             differ |= mha__text_among("window chunk rope rope_dim local norm_unweighted query_scale_every bias_rule "
-                                      "bias_one_way",
+                                      "bias_one_way shift",
                                       own->symbol);
     return differ;
 }
@@ -356,6 +356,9 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
     }
     set_alibi(&facts, mha__values_get(v, "alibi"));
     facts.bias = mha__values_bias(v, &facts.bias_rows);
+    facts.shift = (size_t)mha__values_get(v, "shift");
+    facts.image_height = facts.shift ? (size_t)mha__values_get(v, "image_height") : 0;
+    facts.image_width = facts.shift ? (size_t)mha__values_get(v, "image_width") : 0;
     const double local_base = setup->rope.base[1] > 0 ? setup->rope.base[1] : setup->rope_local_base;
     if (local && local_base > 0)
         facts.rope_base = local_base;

@@ -350,14 +350,20 @@ static void test_stretched_rotations(void **state)
 static void test_biases_by_position_are_told(void **state)
 {
     (void)state;
-    static const char *const rows[][3] = {
+    const char *small = "{\"model_type\": \"swin\", \"image_size\": 4, \"patch_size\": 1, \"window_size\": 2,"
+                        " \"embed_dim\": 6}";
+    const char *const rows[][3] = {
         {"{\"model_type\": \"t5\"}", "encoder.block.1.layer.0.SelfAttention",
          "* 1 + bias_i) V_i\n|  meaning  bias by position (32 buckets, up to distance 128)\n"},
-        {"{\"model_type\": \"t5\", \"relative_attention_max_distance\": 40}", "decoder.block.1.layer.0.SelfAttention",
+        {"{\"model_type\": \"t5\", \"relative_attention_max_distance\": 40}",
+         "decoder.block.1.layer.0.SelfAttention",
          "  meaning  causal, bias by position (32 buckets for earlier keys, up to distance 40)\n"},
         {"{\"model_type\": \"t5\"}", "decoder.block.1.layer.1.EncDecAttention", "* 1) V_i\n"},
         {"{\"model_type\": \"swin\"}", "swin.encoder.layers.0.blocks.0.attention", "(a grid of 7 x 7 cells)\n"},
-        {"{\"model_type\": \"beit\", \"use_shared_relative_position_bias\": true}", "beit.encoder.layer.3.attention",
+        {small, "swin.encoder.layers.0.blocks.1.attention",
+         "hidden keys left out|bias by position (a grid of 2 x 2 cells), windows of a shifted image\n"},
+        {"{\"model_type\": \"beit\", \"use_shared_relative_position_bias\": true}",
+         "beit.encoder.layer.3.attention",
          "(a grid of 14 x 14 cells behind a class token)\n"},
     };
     const char *config = scratch("biased.json");
@@ -366,7 +372,7 @@ static void test_biases_by_position_are_told(void **state)
         assert_non_null(f);
         fputs(rows[i][0], f);
         fclose(f);
-        program_result r = RUN("forward", "--config", config, "--layer", rows[i][1], "--seq", "5");
+        program_result r = RUN("forward", "--config", config, "--layer", rows[i][1], "--seq", "4", "--batch", "8");
         assert_int_equal(r.code, 0);
         for (const char *at = rows[i][2]; *at;) {
             char part[120];
@@ -377,14 +383,34 @@ static void test_biases_by_position_are_told(void **state)
         }
         program_free(&r);
     }
+    const char *trace = scratch("windows.safetensors"), *shifted = "swin.encoder.layers.0.blocks.1.attention";
+    FILE *f = fopen(config, "w");
+    assert_non_null(f);
+    fputs(small, f);
+    fclose(f);
+    program_result r = RUN("forward", "--config", config, "--layer", shifted, "--seq", "4", "--batch", "8", "--trace",
+                           trace);
+    assert_int_equal(r.code, 0);
+    program_free(&r);
+    mha_file_tensor about;
+    double *weights = read_tensor(trace, "weights", &about); /* of two images of 4 windows, 3 heads */
+    for (size_t at = 0; at < (size_t)8 * 3 * 4 * 4; at++) {
+        const size_t window = at / 48 % 4, query = at / 4 % 4, key = at % 4;
+        const bool together = (window % 2 == 0 || query % 2 == key % 2) && (window < 2 || query / 2 == key / 2);
+        assert_true((weights[at] > 0) == together);
+    }
+    free(weights);
+    r = RUN("forward", "--config", config, "--layer", shifted, "--seq", "4", "--batch", "6");
+    assert_int_equal(r.code, 2);
+    assert_non_null(strstr(r.err, "--input: expected self-attention in windows of 4 tokens, 4 of them for each image"));
+    program_free(&r);
 }
 
 /* What a model adds to its layers and this one does not have is told, in words and in JSON. */
 static void test_what_is_left_out_is_told(void **state)
 {
     (void)state;
-    const char *windows = "each batch row is a window of the image; every second layer shifts them, which "
-                          "mha_window_segments tells in segments";
+    const char *windows = "each batch row is a window of the image";
     const char *config = scratch("swin.json");
     FILE *f = fopen(config, "w");
     assert_non_null(f);

@@ -68,7 +68,7 @@ static void a_layer_has_a_rule_and_a_table(void **state)
                      facts.bias_rows);
     }
     assert_non_null(strstr(facts_of("{\"model_type\": \"t5\"}", NULL).caveat, "bias"));
-    assert_non_null(strstr(facts_of("{\"model_type\": \"swin\"}", NULL).caveat, "mha_window_segments"));
+    assert_non_null(strstr(facts_of("{\"model_type\": \"swin\"}", NULL).caveat, "bias"));
     const char *forty = "{\"model_type\": \"mpnet\", \"relative_attention_num_buckets\": 40}",
                *nowhere = "{\"model_type\": \"t5\", \"relative_attention_max_distance\": 0}",
                *both = "{\"model_type\": \"beit\", \"use_relative_position_bias\": true,"
@@ -76,6 +76,30 @@ static void a_layer_has_a_rule_and_a_table(void **state)
     assert_non_null(strstr(facts_of(forty, NULL).not_run, "32 buckets"));
     assert_non_null(strstr(facts_of(nowhere, NULL).not_run, "max_distance is 0"));
     assert_non_null(strstr(facts_of(both, NULL).not_run, "two tables"));
+}
+
+/* Every second layer of Swin shifts its windows, unless one has room for the image; images are padded to whole ones. */
+static void windows_are_shifted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *image, *layer;
+        size_t shift, side;
+    } cases[] = {{"224", "swin.encoder.layers.0.blocks.0.attention", 0, 0},
+                 {"224", "swin.encoder.layers.0.blocks.1.attention", 3, 56},
+                 {"224", "swin.encoder.layers.2.blocks.5.attention", 3, 14},
+                 {"224", "swin.encoder.layers.3.blocks.1.attention", 0, 0},
+                 {"230", "swin.encoder.layers.0.blocks.1.attention", 3, 63}, /* of 58 cells, in halves 29, 15 and 8 */
+                 {"230", "swin.encoder.layers.1.blocks.1.attention", 3, 35},
+                 {"230", "swin.encoder.layers.2.blocks.1.attention", 3, 21},
+                 {"230", "swin.encoder.layers.3.blocks.1.attention", 3, 14}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char config[80];
+        snprintf(config, sizeof config, "{\"model_type\": \"swin\", \"image_size\": %s}", cases[i].image);
+        const mha_model_facts facts = facts_of(config, cases[i].layer);
+        assert_int_equal(facts.shift, cases[i].shift);
+        assert_true(facts.image_height == cases[i].side && facts.image_width == cases[i].side);
+    }
 }
 
 /* A table that layers share is no weight of one of them alone, but for the first. */
@@ -249,6 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_layer_has_a_rule_and_a_table),
+        cmocka_unit_test(windows_are_shifted),
         cmocka_unit_test(a_table_counts_where_it_is),
         cmocka_unit_test(layers_share_a_table_under_any_name),
         cmocka_unit_test(ranks_share_a_table_by_heads),

@@ -69,6 +69,18 @@ static void meets(const char *what, const char *prefix, const mha_view *found, c
         fail_msg("%s of %s is off by %g, allowed %g", what, prefix, off, allowed);
 }
 
+/* The segments of the windows of shifted images. */
+static mha_view windows_of(const mha_model_facts *facts, const size_t *shape)
+{
+    mha_error error;
+    const mha_view segments = mha_view_of(calloc(shape[0] * shape[1], 8), MHA_I64, 2, shape);
+    const size_t of_image = facts->image_height * facts->image_width;
+    for (size_t at = 0; at < shape[0] * shape[1]; at += of_image)
+        assert_ok(mha_window_segments(facts->image_height, facts->image_width, facts->bias.height, facts->shift,
+                                      (int64_t *)segments.data + at, &error), error);
+    return segments;
+}
+
 /* Whether the layer has latents, which can be absorbed, too. */
 static bool run_layer(const mha_file *file, const char *config, const char *prefix, mha_path path, bool absorbed)
 {
@@ -80,8 +92,7 @@ static bool run_layer(const mha_file *file, const char *config, const char *pref
     double bounds[MHA_STAGE_COUNT] = {0};
     mha_view query = recorded(file, prefix, "query", dtype), key = recorded(file, prefix, "key", dtype),
              padding = recorded(file, prefix, "padding", MHA_BOOL), output = recorded(file, prefix, "output", MHA_F64),
-             weights = recorded(file, prefix, "weights", MHA_F64),
-             segments = recorded(file, prefix, "segments", MHA_I64);
+             weights = recorded(file, prefix, "weights", MHA_F64), segments = {0};
     mha_view made = recorded(file, prefix, "output", MHA_F64), kept = recorded(file, prefix, "weights", MHA_F64);
     memset(made.data, 0, 8 * made.shape[0] * made.shape[1] * made.shape[2]);
 
@@ -95,6 +106,8 @@ static bool run_layer(const mha_file *file, const char *config, const char *pref
     mha_keep keep = {.stage = MHA_STAGE_WEIGHTS, .view = kept};
     mha_call call = {.query = query, .key = key, .output = made, .path = path, .keep = &keep, .absorbed = absorbed,
                      .keep_count = kept.data != NULL, .semantics = mha_model_semantics(&facts)};
+    if (facts.shift > 0)
+        segments = windows_of(&facts, query.shape);
     call.semantics.pattern.q_segments = segments;
     if (padding.data)
         call.semantics.key_padding = (mha_mask){MHA_MASK_HIDES, padding};

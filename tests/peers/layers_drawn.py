@@ -147,6 +147,8 @@ MODELS = {
     "beit-shared": ("beit", {**VISION, **TWO, "use_shared_relative_position_bias": True}),
     "swin": ("swin", {"image_size": 8, "patch_size": 2, "num_channels": 1, "embed_dim": 4, "depths": [2, 2],
                       "num_heads": [1, 2], "window_size": 2, "mlp_ratio": 1.0}),
+    "swin-padded": ("swin", {"image_size": 9, "patch_size": 2, "num_channels": 1, "embed_dim": 4, "depths": [2, 2],
+                             "num_heads": [1, 2], "window_size": 2, "mlp_ratio": 1.0}),
     "vit_mae": ("vit_mae", {**VISION, "decoder_hidden_size": 8, "decoder_num_hidden_layers": 1,
                             "decoder_num_attention_heads": 2, "decoder_intermediate_size": 4}),
     "clip_text_model": ("clip_text_model", {"eos_token_id": 2, "bos_token_id": 1}),

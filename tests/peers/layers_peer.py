@@ -25,7 +25,7 @@ import transformers  # noqa: E402
 from transformers.core_model_loading import revert_weight_conversion  # noqa: E402
 
 import mha  # noqa: E402
-from layers_drawn import MODELS, inputs_of, settings  # noqa: E402
+from layers_drawn import B, MODELS, inputs_of, settings  # noqa: E402
 
 DESCRIPTIONS = pathlib.Path(__file__).parents[2] / "src/models/architectures"
 ALLOWED = 1e-12
@@ -153,29 +153,21 @@ def run(model, config):
     return padding
 
 
-def compare(layer, more, folder):
+def compare(layer, padding, folder):
     """The largest relative differences of the output and of the weights of attention."""
     T = max(layer.query.shape[-2], layer.key.shape[-2])
     ours = mha.MultiHeadAttention.from_file(folder / "model.safetensors", layer=layer.prefix, dtype="float64",
                                             config=folder / "config.json", length=T)
+    more = {} if padding is None else {"key_padding": padding, "key_padding_kind": "hides"}
+    if "q_segments" in ours.settings:  # of the windows of one image
+        more["q_segments"] = np.tile(ours.settings["q_segments"], (B, 1))
     output, trace = ours(layer.query, layer.key, path="exact", keep=("weights",), out_dtype="float64", **more)
     yield np.abs(output - layer.output).max() / np.abs(layer.output).max()
     if layer.attention is not None:
         yield np.abs(trace["weights"][..., :layer.attention.shape[-1]] - layer.attention).max()
 
 
-def hiding(model, config, layer, padding):
-    """The settings that hide keys from the queries of a layer's call."""
-    if config.model_type == "swin":
-        _, _, _, i, _, j, _ = layer.prefix.split(".")
-        block = model.encoder.layers[int(i)].blocks[int(j)]
-        side = block.input_resolution[0]
-        segments = mha.window_segments(side, side, block.window_size, block.shift_size)
-        return {"q_segments": np.tile(segments, (len(layer.query) // len(segments), 1))}
-    return {} if padding is None else {"key_padding": padding, "key_padding_kind": "hides"}
-
-
-def record(path, config, layers, hidden):
+def record(path, config, layers, paddings):
     """Writes weights and calls of the layers, and the configuration."""
     tensors, half = {}, lambda x: torch.tensor(x).to(torch.bfloat16)
     for layer in layers:
@@ -187,9 +179,8 @@ def record(path, config, layers, hidden):
             tensors[at + "key"] = half(layer.key)
         if layer.attention is not None:
             tensors[at + "weights"] = torch.tensor(layer.attention)
-        for name, word in (("key_padding", "padding"), ("q_segments", "segments")):
-            if name in hidden[layer.prefix]:
-                tensors[at + word] = torch.tensor(hidden[layer.prefix][name])
+        if paddings[layer.prefix] is not None:
+            tensors[at + "padding"] = torch.tensor(paddings[layer.prefix])
     from safetensors.torch import save_file
     path.touch()
     save_file({name: x.contiguous() for name, x in tensors.items()}, path,
@@ -213,11 +204,11 @@ def examine(name, model_type, more, to):
         silent = [layer.prefix for layer in layers if layer.output is None or layer.query is None]
         if silent or not layers:
             raise LookupError(f"the model did not run {silent}")
-        hidden = {layer.prefix: hiding(model, config, layer, padding(layer)) for layer in layers}
-        rows = {layer.prefix: list(compare(layer, hidden[layer.prefix], folder)) for layer in layers}
+        paddings = {layer.prefix: padding(layer) for layer in layers}
+        rows = {layer.prefix: list(compare(layer, paddings[layer.prefix], folder)) for layer in layers}
         if to:
             record(pathlib.Path(to) / f"{name}.safetensors", json.loads((folder / "config.json").read_text()), layers,
-                   hidden)
+                   paddings)
     return rows
 
 

@@ -36,7 +36,8 @@ static mha_stage in_order(int i)
 
 static bool hides_keys(const mha_semantics *s)
 {
-    return s->causal || s->window || s->chunk > 0 || s->kv_lengths || s->mask.kind != MHA_MASK_NONE;
+    return s->causal || s->window || s->chunk > 0 || s->kv_lengths || s->mask.kind != MHA_MASK_NONE ||
+           s->pattern.q_segments.data;
 }
 
 static bool stage_happens(const request *r, mha_stage stage)
@@ -145,7 +146,7 @@ static void print_meaning(const request *r)
 {
     const mha_semantics *s = &r->call.semantics;
     static const char *const pairing[] = {"", "interleaved", "half-split"};
-    const char *parts[9];
+    const char *parts[10];
     char window[64], softcap[40], rotated[160], text[SHORT_TEXT], bias[SHAPE_TEXT];
     const char *scaled = s->rope.frequencies.data ? scaling_text(&r->facts, text) : NULL;
     size_t n = 0;
@@ -169,6 +170,8 @@ static void print_meaning(const request *r)
         bias_text(r, bias);
         parts[n++] = bias;
     }
+    if (s->pattern.q_segments.data)
+        parts[n++] = "windows of a shifted image";
     if (s->softcap > 0)
         parts[n++] = softcap;
     if (s->rope.kind != MHA_ROPE_NONE)

@@ -151,6 +151,27 @@ static int stretch(request *r, const arguments *args)
     return refuse_field("", &error);
 }
 
+/* The segments of the windows of shifted images, which are the batch rows. */
+static int make_windows(request *r)
+{
+    const mha_model_facts *f = &r->facts;
+    const size_t area = f->bias.height * f->bias.width, rows = r->call.query.shape[0];
+    const size_t windows = f->image_height / f->bias.height * (f->image_width / f->bias.width);
+    mha_view *segments = &r->call.semantics.pattern.q_segments;
+    mha_error error = {0};
+    if (rows % windows != 0 || r->call.query.shape[1] != area || r->call.key.data)
+        return refuse("--input", "expected self-attention in windows of %zu tokens, %zu of them for each image, which "
+                                 "the layer shifts by %zu; found %zu batch rows of %zu",
+                      area, windows, f->shift, rows, r->call.query.shape[1]);
+    *segments = obtain_view(&r->memory, MHA_I64, 2, (size_t[]){rows, area});
+    int64_t *at = segments->data;
+    if (mha_window_segments(f->image_height, f->image_width, f->bias.height, f->shift, at, &error) != MHA_OK)
+        return refuse_field("--config", &error);
+    for (size_t row = windows; row < rows; row++)
+        memcpy(at + row * area, at + (row - windows) * area, area * sizeof *at);
+    return EXIT_DONE;
+}
+
 static int make_semantics(request *r, const arguments *args)
 {
     mha_semantics *s = &r->call.semantics;
@@ -159,6 +180,8 @@ static int make_semantics(request *r, const arguments *args)
         return code;
     if (r->facts_from) /* options are read later and override the configuration */
         *s = mha_model_semantics(&r->facts);
+    if (r->facts_from && r->facts.shift > 0 && (code = make_windows(r)) != EXIT_DONE)
+        return code;
     if (given(args, OPT_SCALE)) {
         s->has_scale = true;
         s->scale = args->option[OPT_SCALE].real;

@@ -80,7 +80,7 @@ mha_status mha__symbol_judge(const mha__architecture *a, const char *symbol, int
 {
     char room[MHA_ARCH_ROW];
     static const char counts[] = "d_v window chunk rope_dim alibi fused_blocks experts top_k bias_rule bias_buckets "
-                                 "bias_distance bias_height bias_width";
+                                 "bias_distance bias_height bias_width shift image_height image_width";
     if (value >= 0 || !mha__text_among(counts, symbol))
         return MHA_OK;
     return mha__fail(error, MHA_INVALID, mha__architecture_row(a, symbol, room), "expected at least 0, found %" PRId64,

@@ -16,7 +16,7 @@ from ._library import Handle, call, create, lib
 from .cache import Cache
 from .files import open_file, path_of
 from .parameters import Parameters, Totals, new_table, parameters_of, totals_of
-from .semantics import Bias, Rope, Semantics
+from .semantics import Bias, Rope, Semantics, window_segments
 from .shapes import Rows, run
 
 _SIZES = ("d_model", "n_heads", "kv_heads", "d_k", "d_v", "d_q", "d_kin", "d_vin", "d_out")
@@ -323,6 +323,8 @@ def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:
     if s.bias.rule:
         found["position_bias"] = Bias(_abi.BIAS_RULES[s.bias.rule], None, s.bias.one_way, s.bias.max_distance,
                                       s.bias.height, s.bias.width, s.bias.class_token)
+    if facts.shift:  # the windows of one image; np.tile makes those of several
+        found["q_segments"] = window_segments(facts.image_height, facts.image_width, s.bias.height, facts.shift)
     if s.rope.kind:
         scaled = facts.rope_scaling.kind != 0
         found["rope"] = Rope(_abi.ROPE_KINDS[s.rope.kind], s.rope.dim, s.rope.base or 10000.0, last=s.rope.last,
