@@ -8,12 +8,15 @@
 extern "C" {
 #endif
 
-/* Ranks that are all alike. Each has one link, on which it sends one message and receives another at the same time. */
+/* Ranks that are all alike. With node_ranks 0 each has one link, on which it sends one message and receives another at
+ * the same time, while it computes. Otherwise neighbouring ranks share a node: its cores compute and copy the messages,
+ * so that nothing hides a message, and more ranks than cores take turns. */
 typedef struct mha_machine {
-    double flops;     /* operations a second of a rank; a multiply-add is two */
-    double memory;    /* bytes a second that a rank reads */
+    double flops;     /* operations a second of a rank that has a core to itself; a multiply-add is two */
+    double memory;    /* bytes a second that it reads */
     double latency;   /* seconds that a message takes beside its bytes */
     double bandwidth; /* bytes a second of a link */
+    size_t cores, node_ranks; /* of a node; 0: each rank has its own. 0 cores: as many as ranks */
 } mha_machine;
 
 /* A call whose time is asked for. */
@@ -28,8 +31,11 @@ typedef struct mha_split_time {
     double project;  /* W_Q, W_K, W_V and W_O, on the rank with the most rows or heads */
     double attend;   /* on the rank with the most pairs */
     double exchange; /* all messages of the rank with the most bytes: their latencies, and the bytes / bandwidth */
-    /* project + attend + exchange; where keys and values go round, each step of attending hides a message:
-     * project + attend / P + (P-1) max(attend, exchange P / (P-1)) / P. */
+    double join;     /* outputs added up, parts merged, rows put into messages: the bytes that the rank with most moves
+                      * / memory */
+    /* project + attend + exchange + join; where keys and values go round, each step of attending hides a message:
+     * project + attend / P + (P-1) max(attend, exchange P / (P-1)) / P + join. On a node with cores for its ranks: the
+     * sum of the rank with most, or that of all its ranks / cores if this is more. */
     double total;
 } mha_split_time;
 
@@ -40,7 +46,7 @@ MHA_API mha_status mha_split_time_of(const mha_split_work *work, const mha_machi
 
 /* The same machine, message by message: when the last rank has its output. A rank sends what it has in the order of
  * the ranks behind it, as soon as both links are free; it attends to keys while the next ones come. Errors: as of
- * mha_split_time_of; MHA_UNSUPPORTED (more than 8192 ranks), MHA_NO_MEMORY. */
+ * mha_split_time_of; MHA_UNSUPPORTED (more than 8192 ranks; ranks that share a node), MHA_NO_MEMORY. */
 MHA_API mha_status mha_split_simulate(const mha_split_work *work, const mha_machine *machine, double *seconds,
                                       mha_error *error);
 

@@ -92,6 +92,23 @@ static double lse_of(const merging *m, size_t i, const size_t at[3])
     return mha_view_get(&m->parts[i].lse, at);
 }
 
+/* Adds `weight` times columns [from, from + n) of a row of heads. */
+static void add_columns(const mha_view *heads, const size_t at[3], double weight, size_t from, size_t n, double *sum)
+{
+    const ptrdiff_t step = heads->stride[3],
+                    first = (ptrdiff_t)at[0] * heads->stride[0] + (ptrdiff_t)at[2] * heads->stride[1] +
+                            (ptrdiff_t)at[1] * heads->stride[2] + (ptrdiff_t)from * step;
+    if (heads->dtype == MHA_F32)
+        for (size_t c = 0; c < n; c++)
+            sum[c] += weight * (double)((const float *)heads->data)[first + (ptrdiff_t)c * step];
+    else if (heads->dtype == MHA_F64)
+        for (size_t c = 0; c < n; c++)
+            sum[c] += weight * ((const double *)heads->data)[first + (ptrdiff_t)c * step];
+    else
+        for (size_t c = 0; c < n; c++)
+            sum[c] += weight * mha_view_get(heads, (size_t[]){at[0], at[2], at[1], from + c});
+}
+
 /* Columns [from, from + n) of a row; the exponentials of lse - max add up to `total`. */
 static void sum_columns(const merging *m, const size_t at[3], double max, double total, size_t from, size_t n,
                         double *sum)
@@ -103,9 +120,7 @@ static void sum_columns(const merging *m, const size_t at[3], double max, double
         if (own == -INFINITY)
             continue;
         const part p = by_head(&m->parts[i], m->h);
-        const double weight = exp(own - max) / total;
-        for (size_t c = 0; c < n; c++)
-            sum[c] += weight * mha_view_get(&p.heads, (size_t[]){at[0], at[2], at[1], from + c});
+        add_columns(&p.heads, at, exp(own - max) / total, from, n, sum);
     }
 }
 

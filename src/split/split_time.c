@@ -11,6 +11,7 @@ typedef struct duty {
     double inputs, output; /* seconds for Q, K and V; for the product with W_O */
     double attend;         /* over all pairs of the rank */
     double sent;           /* bytes, or received if these are more */
+    double join;           /* seconds of moving what other ranks sent, or will get */
 } duty;
 
 /* Whether a query sees the keys up to its own position, so that half of all pairs are left. */
@@ -63,6 +64,35 @@ static double elements_of(const mha_config *c, const mha_weight *matrices, size_
     return sum;
 }
 
+/* Pairs of a query of the rank with a chunk of keys of which it may see some. */
+static double seen_by(const mha_split_work *w, const mha_share *share, size_t rank)
+{
+    const size_t P = w->split.ranks, chunks = P * share->chunks;
+    double seen = 0;
+    for (size_t i = 0; i < share->chunks; i++)
+        seen += (double)share->queries[i].count *
+                (double)(is_triangle(w) ? (i == 0 ? rank : 2 * P - 1 - rank) + 1 : chunks);
+    return seen;
+}
+
+/* Bytes that a rank reads and writes beside products and messages (src/split/README.md). */
+static double moved(const mha_split_work *w, const mha_share *share, size_t rank)
+{
+    const mha_split *s = &w->split;
+    const mha_config *c = &s->config;
+    const double P = (double)s->ranks, B = (double)s->B, size = s->dtype == MHA_F64 ? 8 : 4, T_q = (double)s->T_q,
+                 h = (double)c->n_heads, d_k = (double)c->d_k, d_v = (double)c->d_v,
+                 q = (double)rows_in(share->queries), k = (double)rows_in(share->keys),
+                 H = (double)share->heads.count, K = (double)share->kv_heads.count;
+    switch (s->scheme) {
+    case MHA_SPLIT_TENSOR: return size * B * T_q * (double)c->d_out * (1 + 1 / P);
+    case MHA_SPLIT_CACHE: return size * B * T_q * h * (d_v + 1) * (1 + 1 / P);
+    case MHA_SPLIT_ULYSSES:
+        return 2 * size * B * ((q * P + T_q) * H * (d_k + d_v) + (k * P + (double)s->T_k) * K * (d_k + d_v));
+    default: return B * (2 * size * k * K * (d_k + d_v) + (size + 16) * seen_by(w, share, rank) * h * d_v);
+    }
+}
+
 static duty duty_of(const mha_split_work *w, const mha_machine *m, size_t rank)
 {
     /* W_KVB multiplies queries and heads of an absorbed call, else new keys. */
@@ -84,6 +114,7 @@ static duty duty_of(const mha_split_work *w, const mha_machine *m, size_t rank)
               .sent = (double)(share.bytes_sent > share.bytes_received ? share.bytes_sent : share.bytes_received)};
     d.attend = attending(w, m, &share, (double)(is_triangle(w) ? share.causal_pairs : share.pairs),
                          by_heads || goes_round(w) ? (double)s->T_k : keys);
+    d.join = P > 1 ? moved(w, &share, rank) / m->memory : 0;
     if (P == 1)
         d.sent = 0;
     return d;
@@ -112,18 +143,25 @@ static mha_status check(const mha_split_work *w, const mha_machine *m, mha_error
 mha_status mha_split_time_of(const mha_split_work *w, const mha_machine *m, mha_split_time *time, mha_error *error)
 {
     TRY(check(w, m, error));
-    const double P = (double)w->split.ranks, rounds = goes_round(w) ? P - 1 : 2 * (P - 1);
-    double sent = 0;
+    const double P = (double)w->split.ranks, rounds = goes_round(w) ? P - 1 : 2 * (P - 1),
+                 cores = (double)(m->cores > 0 ? m->cores : m->node_ranks);
+    double node = 0; /* seconds of the ranks that share the node of `rank`, one after the other */
     mha_split_time t = {0};
     for (size_t rank = 0; rank < w->split.ranks; rank++) {
         const duty d = duty_of(w, m, rank);
+        const double exchange = rounds * m->latency + d.sent / m->bandwidth,
+                     all = d.inputs + d.output + d.attend + exchange + d.join;
         t.project = fmax(t.project, d.inputs + d.output);
         t.attend = fmax(t.attend, d.attend);
-        sent = fmax(sent, d.sent);
+        t.exchange = fmax(t.exchange, exchange);
+        t.join = fmax(t.join, d.join);
+        node = m->node_ranks > 0 && rank % m->node_ranks > 0 ? node + all : all;
+        if (m->node_ranks > 0)
+            t.total = fmax(t.total, fmax(all, node / cores));
     }
-    t.exchange = rounds * m->latency + sent / m->bandwidth;
-    t.total =
-        t.project + (goes_round(w) ? t.attend / P + fmax(t.attend * (P - 1) / P, t.exchange) : t.attend + t.exchange);
+    if (m->node_ranks == 0)
+        t.total = t.project + t.join +
+                  (goes_round(w) ? t.attend / P + fmax(t.attend * (P - 1) / P, t.exchange) : t.attend + t.exchange);
     *time = t;
     return MHA_OK;
 }
@@ -249,6 +287,10 @@ mha_status mha_split_simulate(const mha_split_work *w, const mha_machine *m, dou
     enum { MOST = 8192, CLOCKS = 5 };
     const size_t P = w->split.ranks;
     TRY(check(w, m, error));
+    if (m->node_ranks > 0)
+        return mha__fail(error, MHA_UNSUPPORTED, "machine",
+                         "a simulation has a core and a link for each rank: expected node_ranks 0, found %zu",
+                         m->node_ranks);
     if (P > MOST)
         return mha__fail(error, MHA_UNSUPPORTED, "ranks", "a simulation takes at most %d ranks, found %zu", MOST, P);
     const mha_allocator allocator = mha__allocator_default();
@@ -275,8 +317,10 @@ mha_status mha_split_simulate(const mha_split_work *w, const mha_machine *m, dou
             exchange_all(w, m, &t, to_all);
         }
     }
-    for (size_t r = 0; r < P; r++)
-        t.now[r] += duty_of(w, m, r).output;
+    for (size_t r = 0; r < P; r++) {
+        const duty d = duty_of(w, m, r);
+        t.now[r] += d.output + d.join;
+    }
     if (w->split.scheme == MHA_SPLIT_TENSOR) {
         exchange_all(w, m, &t, to_sum);
         exchange_all(w, m, &t, to_all);

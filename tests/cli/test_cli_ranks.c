@@ -167,6 +167,24 @@ static void test_latents(void **state)
     program_free(&r);
 }
 
+/* A node of 2 cores that 8 ranks take turns on: longer than with a core and a link for each, and not simulated. */
+static void test_nodes(void **state)
+{
+    (void)state;
+    json_t *apart = RUN_JSON(0, "params", "--preset", "gpt2", "--ranks", "4", "--seq", "1024", "--json", "--machine",
+                             "100,50,1,10"),
+           *node = RUN_JSON(0, "params", "--preset", "gpt2", "--ranks", "4", "--seq", "1024", "--json", "--machine",
+                            "100,50,1,10,2,4");
+    for (size_t i = 0; i < 6; i++) {
+        const json_t *row = scheme_of(node, i);
+        assert_true(json_is_null(json_object_get(row, "simulated_seconds")));
+        assert_true(real(row, "seconds") >= (i == 2 ? 1 : 2) * real(scheme_of(apart, i), "seconds"));
+        assert_true(real(row, "join_seconds") > 0);
+    }
+    json_decref(apart);
+    json_decref(node);
+}
+
 static void test_text(void **state)
 {
     (void)state;
@@ -177,7 +195,7 @@ static void test_text(void **state)
     assert_null(strstr(r.out, "fastest"));
     program_free(&r);
     r = RUN("params", "--preset", "gpt2", "--ranks", "4", "--seq", "100", "--machine", "100,50,1,10");
-    assert_non_null(strstr(r.out, "fastest for all tokens: zigzag"));
+    assert_non_null(strstr(r.out, "fastest for all tokens: ulysses"));
     assert_non_null(strstr(r.out, "fastest for one more token: decode by heads"));
     program_free(&r);
     r = RUN("params", "--preset", "gpt2", "--ranks", "9000", "--seq", "100000", "--machine", "100,50,1,10", "--format",
@@ -202,6 +220,9 @@ static void test_refused(void **state)
         {{"params", "--preset", "gpt2", "--seq", "9", "--machine", "1,1,1,1"}, "--machine"},
         {{"params", "--preset", "gpt2", "--ranks", "2", "--seq", "9", "--machine", "1,1,1"}, "four numbers"},
         {{"params", "--preset", "gpt2", "--ranks", "2", "--seq", "9", "--machine", "1,1,1,1,1"}, "four numbers"},
+        {{"params", "--preset", "gpt2", "--ranks", "2", "--seq", "9", "--machine", "1,1,1,1,"}, "four numbers"},
+        {{"params", "--preset", "gpt2", "--ranks", "2", "--seq", "9", "--machine", "1,1,1,1,2,0"},
+         "or six with the cores"},
         {{"params", "--preset", "gpt2", "--ranks", "2", "--seq", "9", "--machine", "1,0,1,1"},
          "positive number for memory"},
         {{"params", "--preset", "gpt2", "--ranks", "2", "--seq", "9", "--only", "ffn"}, "nothing beside --ranks"},
@@ -219,7 +240,7 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_preset), cmocka_unit_test(test_numbers),
-                                       cmocka_unit_test(test_latents),
+                                       cmocka_unit_test(test_latents), cmocka_unit_test(test_nodes),
                                        cmocka_unit_test(test_text), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 #include "mha/mha.h"
 #include "support/unit.h"
 
-static const mha_machine plain = {1e9, 1e10, 1e-5, 1e8};
+static const mha_machine plain = {1e9, 1e10, 1e-5, 1e8, 0, 0};
 
 static mha_split_work work_of(mha_split_scheme scheme, size_t ranks, size_t T, bool causal)
 {
@@ -42,7 +42,8 @@ static void assert_near(double a, double b)
 static void test_even_ranks(void **state)
 {
     (void)state;
-    static const mha_machine machines[] = {plain, {1e6, 1e10, 0, 1e12}, {1e15, 1e15, 1e-3, 1e6}, {1e12, 1e5, 0, 1e9}};
+    static const mha_machine machines[] = {plain, {1e6, 1e10, 0, 1e12, 0, 0}, {1e15, 1e15, 1e-3, 1e6, 0, 0},
+                                           {1e12, 1e5, 0, 1e9, 0, 0}};
     for (int scheme = 0; scheme < MHA_SPLIT_COUNT; scheme++)
         for (size_t ranks = 1; ranks <= 8; ranks *= 2)
             for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
@@ -56,7 +57,7 @@ static void test_even_ranks(void **state)
 static void test_numbers(void **state)
 {
     (void)state;
-    const mha_machine m = {2, 1e300, 3, 4}; /* a multiply-add each second */
+    const mha_machine m = {2, 1e300, 3, 4, 0, 0}; /* a multiply-add each second */
     mha_split_work w = work_of(MHA_SPLIT_TENSOR, 4, 64, false);
     mha_split_time t = modelled(&w, &m);
     assert_near(t.project, 2 * 64 * 64.0 * (16 * 4 + 8 * 10 + 16 * 6) / 4);
@@ -71,7 +72,7 @@ static void test_numbers(void **state)
     w = work_of(MHA_SPLIT_ZIGZAG, 4, 64, true);
     assert_near(modelled(&w, &m).attend, 2.0 * 16 * 10 * (64 * 65 / 2) / 4);
     /* One token behind 63 that are cached: weights and cache are read from memory. */
-    const mha_machine slow = {1e300, 4, 0, 1e300}; /* a number each second */
+    const mha_machine slow = {1e300, 4, 0, 1e300, 0, 0}; /* a number each second */
     w = work_of(MHA_SPLIT_CACHE, 4, 64, false);
     w.split.T_q = 1, w.cached = 63;
     t = modelled(&w, &slow);
@@ -86,7 +87,7 @@ static void test_numbers(void **state)
 static void test_uneven_ranks(void **state)
 {
     (void)state;
-    const mha_machine free_links = {1e6, 1e300, 0, 1e300};
+    const mha_machine free_links = {1e6, 1e300, 0, 1e300, 0, 0};
     for (int scheme = MHA_SPLIT_RING; scheme < MHA_SPLIT_COUNT; scheme++)
         for (size_t ranks = 1; ranks <= 7; ranks++)
             for (size_t T = 1; T < 60; T += 19)
@@ -96,7 +97,7 @@ static void test_uneven_ranks(void **state)
                     const double least = fmax(t.attend, fmax(t.exchange, t.project));
                     assert_true(simulated(&w, &plain) >= least * (1 - 1e-12));
                     /* One after the other, each message behind one other on either link. */
-                    const double most = t.project + t.attend * (double)ranks + 2 * t.exchange;
+                    const double most = t.project + t.join + t.attend * (double)ranks + 2 * t.exchange;
                     assert_true(simulated(&w, &plain) <= most * (1 + 1e-12));
                 }
     /* The last rank of a causal ring is never idle; zigzag ends in half of its time. */
@@ -111,7 +112,7 @@ static void test_uneven_ranks(void **state)
 static void test_decoding(void **state)
 {
     (void)state;
-    const mha_machine links = {1e300, 1e300, 3, 4}, products = {2, 1e300, 0, 1e300};
+    const mha_machine links = {1e300, 1e300, 3, 4, 0, 0}, products = {2, 1e300, 0, 1e300, 0, 0};
     static const struct {
         mha_split_scheme scheme;
         double sent, attend; /* numbers of a rank; pairs of the rank with most, times d_k + d_v */
@@ -137,13 +138,48 @@ static void test_decoding(void **state)
 static void test_busy_links(void **state)
 {
     (void)state;
-    const mha_machine m = {1e300, 1e300, 1, 4};
+    const mha_machine m = {1e300, 1e300, 1, 4, 0, 0};
     const mha_config config = {.d_model = 3, .n_heads = 3, .d_out = 4};
     mha_split_work w = {.split = {MHA_SPLIT_TENSOR, 3, config, 1, 1, 1, MHA_F32}};
     mha_error error;
     assert_ok(mha_split_check(&w.split, &error), error);
     assert_near(simulated(&w, &m), 12);
     assert_near(modelled(&w, &m).total, 10);
+}
+
+/* Ranks that share a node: 4 ranks of which each core runs two in turn; all that they do takes a core's time. */
+static void test_nodes(void **state)
+{
+    (void)state;
+    mha_machine m = {2, 4, 3, 4, 2, 4};
+    mha_error error;
+    double seconds;
+    for (int scheme = 0; scheme < MHA_SPLIT_COUNT; scheme++) { /* even ranks: twice the time of one of them */
+        const mha_split_work w = work_of((mha_split_scheme)scheme, 4, 64, scheme == MHA_SPLIT_ZIGZAG);
+        const mha_split_time t = modelled(&w, &m);
+        assert_near(t.total, 2 * (t.project + t.attend + t.exchange + t.join));
+        assert_refused(mha_split_simulate(&w, &m, &seconds, &error), MHA_UNSUPPORTED, error, "found 4");
+    }
+    /* A causal ring: what the first ranks leave undone, the others get of the cores. */
+    const mha_split_work ring = work_of(MHA_SPLIT_RING, 4, 64, true), zigzag = work_of(MHA_SPLIT_ZIGZAG, 4, 64, true);
+    const mha_machine products = {2, 1e300, 0, 1e300, 2, 4}, cores = {2, 1e300, 0, 1e300, 4, 4},
+                      pairs_of_ranks = {2, 1e300, 0, 1e300, 0, 2};
+    assert_near(modelled(&ring, &products).total, modelled(&zigzag, &products).total);
+    const mha_split_time apart = modelled(&ring, &cores);
+    assert_near(apart.total, apart.project + apart.attend); /* a core for each: the last rank is the last */
+    assert_near(modelled(&ring, &pairs_of_ranks).total, apart.total);
+    assert_true(modelled(&ring, &products).total > 1.2 * apart.total);
+    /* What is moved, with a number read each second: adding up 4 parts of 1/4 of all outputs, and writing the sum. */
+    m = (mha_machine){1e300, 4, 0, 1e300, 0, 0};
+    const mha_split_work tensor = work_of(MHA_SPLIT_TENSOR, 4, 64, false);
+    assert_near(modelled(&tensor, &m).join, 2 * 64 * 64 * 1.25);
+    /* Ring, rank 3 of 4: 16 rows of keys and values read and written once; 16 queries meet 4 chunks, of which a merge
+     * reads a float and a double and writes a double for each of 16 x 6 features. */
+    assert_near(modelled(&ring, &m).join, 2 * (2 * 16 * 8 * 10 + 5 * 16 * 4 * 16 * 6));
+    const mha_split_work ulysses = work_of(MHA_SPLIT_ULYSSES, 4, 64, false);
+    assert_near(modelled(&ulysses, &m).join, 2 * 2 * 2 * 64 * (4 * 10 + 2 * 10));
+    assert_near(modelled(&tensor, &m).total,
+                modelled(&tensor, &m).project + modelled(&tensor, &m).attend + modelled(&tensor, &m).join);
 }
 
 static void test_many_ranks(void **state)
@@ -163,8 +199,9 @@ static void test_wrong_machines(void **state)
 {
     (void)state;
     const mha_split_work w = work_of(MHA_SPLIT_RING, 2, 8, true);
-    static const mha_machine wrong[] = {{0, 1, 0, 1},   {1, -1, 0, 1},       {1, 1, -1, 1},
-                                        {1, 1, 0, NAN}, {INFINITY, 1, 0, 1}, {1, 1, INFINITY, 1}};
+    static const mha_machine wrong[] = {{0, 1, 0, 1, 0, 0},        {1, -1, 0, 1, 0, 0},
+                                        {1, 1, -1, 1, 0, 0},       {1, 1, 0, NAN, 0, 0},
+                                        {INFINITY, 1, 0, 1, 0, 0}, {1, 1, INFINITY, 1, 0, 0}};
     mha_split_time time;
     double seconds;
     mha_error error;
@@ -185,6 +222,7 @@ int main(void)
         cmocka_unit_test(test_uneven_ranks),
         cmocka_unit_test(test_decoding),
         cmocka_unit_test(test_busy_links),
+        cmocka_unit_test(test_nodes),
         cmocka_unit_test(test_many_ranks),
         cmocka_unit_test(test_wrong_machines),
     };

@@ -117,8 +117,8 @@ complete -c mha -n '__mha_runs params' -l ranks -x \
     -d 'processes that share the attention of a model over --seq '\
 'tokens: what each holds and sends (mha help ranks)'
 complete -c mha -n '__mha_runs params' -l machine -x \
-    -d 'beside --ranks, the time: GFLOP/s of a rank, GB/s of '\
-'its memory, microseconds of a message, GB/s of a link'
+    -d 'beside --ranks, the time: GFLOP/s of a rank, GB/s read, '\
+'us of a message, GB/s of a link; node'\''s cores, ranks'
 complete -c mha -n '__mha_runs heads' -l run \
     -d 'also runs the attention layers of the model'
 complete -c mha -n '__mha_runs forward params show check diagnose power' -l weights -r -F \

@@ -66,7 +66,7 @@ _mha() {
       f32 f16 bf16'); return ;;
   params:--seq|bench:--seq) _message 'N'; return ;;
   *:--ranks) _message 'P'; return ;;
-  *:--machine) _message 'F,M,L,B'; return ;;
+  *:--machine) _message 'F,M,L,B[,C,N]'; return ;;
   *:--weights) _files; return ;;
   *:--layer) _message 'PREFIX'; return ;;
   *:--orientation) compadd -- $(echo '
@@ -262,8 +262,8 @@ _mha() {
 'pass and key/value cache; bench: [512]'
       '--ranks:''processes that share the attention of a model over --seq '\
 'tokens: what each holds and sends (mha help ranks)'
-      '--machine:''beside --ranks, the time: GFLOP/s of a rank, GB/s of '\
-'its memory, microseconds of a message, GB/s of a link'
+      '--machine:''beside --ranks, the time: GFLOP/s of a rank, GB/s read, '\
+'us of a message, GB/s of a link; node'\''s cores, ranks'
       '--weights:''weights of a public checkpoint or with mha'\''s own names; '\
 'needs --heads or a config.json beside it'
       '--group:''show the sums of a model or file by this property'

@@ -4,12 +4,13 @@
 #include <math.h>
 #include <mpi.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "bench/machine_peak.h"
 #include "cli/output/print.h"
 #include "cli/setup/call.h"
 
-enum { ROUNDS = 9, SMALL = 8, LARGE = 1 << 20, READ = 64 << 20 };
+enum { ROUNDS = 5, SMALL = 8, LARGE = 1 << 20, READ = 64 << 20 };
 
 static int by_size(const void *a, const void *b)
 {
@@ -45,6 +46,21 @@ static double pass_round(char *memory, int bytes)
     return slowest(times);
 }
 
+/* What was measured while all ranks of a node took turns on its cores, for a rank that has one to itself. */
+static void of_a_core(mha_machine *m)
+{
+    MPI_Comm node;
+    int ranks = 1;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    MPI_Comm_size(node, &ranks);
+    MPI_Comm_free(&node);
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const double turns = cores > 0 && ranks > cores ? (double)ranks / (double)cores : 1;
+    *m = (mha_machine){m->flops * turns, m->memory * turns, m->latency / turns, m->bandwidth * turns,
+                       cores > 0 ? (size_t)cores : 0, (size_t)ranks};
+    MPI_Bcast(m, (int)sizeof *m, MPI_BYTE, 0, MPI_COMM_WORLD);
+}
+
 int measure_machine(request *q, int ranks, mha_machine *machine)
 {
     double times[ROUNDS], read = 0, least;
@@ -57,21 +73,20 @@ int measure_machine(request *q, int ranks, mha_machine *machine)
     if (code == EXIT_DONE && mha__machine_reads(1, READ, &read) != MHA_OK)
         code = refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     MPI_Allreduce(&read, &least, 1, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD);
-    *machine = (mha_machine){request_flops(q) / (slowest(times) * 1e-3), least * 1e9, 0, least * 1e9};
+    *machine = (mha_machine){request_flops(q) / (slowest(times) * 1e-3), least * 1e9, 0, least * 1e9, 0, 0};
     if (ranks > 1) {
         char *memory = obtain(2, LARGE);
         machine->latency = pass_round(memory, SMALL);
         machine->bandwidth = LARGE / fmax(pass_round(memory, LARGE) - machine->latency, 1e-9);
         free(memory);
     }
+    of_a_core(machine);
     return code;
 }
 
-void predict(const mha_split *split, bool causal, const mha_machine *machine, double *model_ms, double *simulated_ms)
+double predict(const mha_split *split, bool causal, const mha_machine *machine)
 {
     const mha_split_work work = {.split = *split, .causal = causal};
     mha_split_time time;
-    double seconds;
-    *model_ms = mha_split_time_of(&work, machine, &time, NULL) == MHA_OK ? time.total * 1e3 : NAN;
-    *simulated_ms = mha_split_simulate(&work, machine, &seconds, NULL) == MHA_OK ? seconds * 1e3 : NAN;
+    return mha_split_time_of(&work, machine, &time, NULL) == MHA_OK ? time.total * 1e3 : NAN;
 }

@@ -5,11 +5,11 @@
 #include "cli/setup/request.h"
 #include "mha/split_time.h"
 
-/* Collective. What the slowest rank reaches while all ranks do the same: F from the call on one process, M from reading
- * memory, L and B from messages to the next rank. On one rank no message is sent: L is 0, and B as M. Returns 0, or the
- * exit code. */
+/* Collective. What the slowest rank reaches while all ranks do the same, times the ranks of a node that take turns on a
+ * core: F from the call on one process, M from reading memory, L and B from messages to the next rank. On one rank no
+ * message is sent: L is 0, and B as M. Returns 0, or the exit code. */
 int measure_machine(request *q, int ranks, mha_machine *machine);
-/* Milliseconds of a call on this machine, by the model and by the simulation; NaN where there are none. */
-void predict(const mha_split *split, bool causal, const mha_machine *machine, double *model_ms, double *simulated_ms);
+/* Milliseconds of a call on this machine by the model of cost; NaN where there are none. */
+double predict(const mha_split *split, bool causal, const mha_machine *machine);
 
 #endif

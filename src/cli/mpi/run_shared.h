@@ -13,7 +13,7 @@ typedef struct shared_call {
     const char *path;         /* of the weights file that each rank reads its own part of; NULL: of `layer` */
     const mha_load_options *options;
     mha_split_scheme scheme;
-    size_t rounds;            /* > 1: the time is the median of so many */
+    size_t rounds;            /* the time is the median of so many; 0: one */
 } shared_call;
 
 /* What a rank has to say; plain numbers, so that rank 0 can collect them. */
@@ -21,7 +21,7 @@ typedef struct rank_report {
     mha_share share;
     uint64_t parameters; /* stored by this rank */
     mha_mpi_memory memory;
-    double ms;           /* of one forward */
+    double ms;           /* of one forward, the median */
 } rank_report;
 
 typedef struct shared_result {
@@ -30,6 +30,7 @@ typedef struct shared_result {
     rank_report own;
     mha_split split; /* the whole call */
     mha_mpi_sum totals;
+    double ms, quartiles[2]; /* of the slowest rank in each round: the median, and between which half of them lie */
     mha_view output; /* of this rank: (B, rows, width) in memory of the arena */
 } shared_result;
 

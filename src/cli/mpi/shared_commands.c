@@ -13,7 +13,7 @@
 typedef struct scheme_report {
     shared_result result;
     rank_report *ranks;
-    double ms, model_ms, simulated_ms; /* of the slowest rank; by the model of cost, and by its simulation (bench) */
+    double model_ms; /* by the model of cost (bench) */
     double difference, allowed; /* largest |difference| from one process, on all ranks, and how much it may be */
 } scheme_report;
 
@@ -141,8 +141,10 @@ static json_t *scheme_json(const mpi_request *q, const scheme_report *s, mha_spl
     }
     return json_pack("{ss so so so sb so so so so}", "scheme", mha_split_scheme_name(scheme), "refused", json_null(),
                      "max_abs_difference", json_number(s->difference), "allowed", json_number(s->allowed), "same_bits",
-                     s->difference == 0, "ms", json_milliseconds(s->ms), "model_ms", json_number(s->model_ms),
-                     "simulated_ms", json_number(s->simulated_ms), "ranks", list);
+                     s->difference == 0, "ms", json_milliseconds(s->result.ms), "quartiles_ms",
+                     json_pack("[o, o]", json_milliseconds(s->result.quartiles[0]),
+                               json_milliseconds(s->result.quartiles[1])),
+                     "model_ms", json_number(s->model_ms), "ranks", list);
 }
 
 /* The path of --weights, where each rank can read its own part of the layer from it; else NULL. */
@@ -155,33 +157,40 @@ static const char *file_of_ranks(const arguments *args)
 /* What was measured, and what the model of cost makes of it (src/split/README.md). */
 static void print_times(const mpi_request *r, const mha_machine *m, const scheme_report *all)
 {
-    static const char *const titles[] = {"scheme", ">ms", ">model", ">simulated"};
+    static const char *const titles[] = {"scheme", ">ms", ">half between", ">model", ">model / measured"};
     table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
     int first = -1, said = -1;
     for (int i = 0; i < MHA_SPLIT_COUNT; i++) {
         if (!all[i].ranks)
             continue;
         table_cell(t, mha_split_scheme_name((mha_split_scheme)i));
-        table_format(t, "%.3f", all[i].ms);
+        const shared_result *s = &all[i].result;
+        table_format(t, "%.3f", s->ms);
+        table_format(t, "%.3f and %.3f", s->quartiles[0], s->quartiles[1]);
         table_format(t, "%.3f", all[i].model_ms);
-        table_format(t, "%.3f", all[i].simulated_ms);
-        first = first < 0 || all[i].ms < all[first].ms ? i : first;
+        table_format(t, "%.2f", all[i].model_ms / s->ms);
+        first = first < 0 || s->ms < all[first].result.ms ? i : first;
         said = said < 0 || all[i].model_ms < all[said].model_ms ? i : said;
     }
-    printf("Each of %d ranks, while all work: %.1f GFLOP/s, %.1f GB/s from memory; a message takes %.2f us and 1 s for "
-           "%.2f GB (--machine %.4g,%.4g,%.4g,%.4g)\n",
-           r->ranks, m->flops / 1e9, m->memory / 1e9, m->latency * 1e6, m->bandwidth / 1e9, m->flops / 1e9,
-           m->memory / 1e9, m->latency * 1e6, m->bandwidth / 1e9);
+    printf("%d ranks, %zu on a node of %zu cores. A core, while all ranks work: %.1f GFLOP/s, %.1f GB/s from memory; a "
+           "message takes %.2f us and 1 s for %.2f GB (--machine %.4g,%.4g,%.4g,%.4g,%zu,%zu)\n",
+           r->ranks, m->node_ranks, m->cores, m->flops / 1e9, m->memory / 1e9, m->latency * 1e6, m->bandwidth / 1e9,
+           m->flops / 1e9, m->memory / 1e9, m->latency * 1e6, m->bandwidth / 1e9, m->cores, m->node_ranks);
     table_print(t);
-    if (first >= 0)
-        printf("  The fastest was %s; the model says %s.\n", mha_split_scheme_name((mha_split_scheme)first),
-               mha_split_scheme_name((mha_split_scheme)said));
+    if (first < 0)
+        return;
+    const bool near = all[said].result.quartiles[0] <= all[first].result.quartiles[1];
+    printf("  The fastest was %s; the model says %s%s.\n", mha_split_scheme_name((mha_split_scheme)first),
+           mha_split_scheme_name((mha_split_scheme)said),
+           said == first ? "" : near ? ", whose times overlap with those of the fastest" : ", which was slower");
 }
 
 static json_t *machine_json(const mha_machine *m)
 {
-    return json_pack("{so so so so}", "gflops", json_number(m->flops / 1e9), "memory_gbs", json_number(m->memory / 1e9),
-                     "latency_us", json_number(m->latency * 1e6), "link_gbs", json_number(m->bandwidth / 1e9));
+    return json_pack("{so so so so so so}", "gflops", json_number(m->flops / 1e9), "memory_gbs",
+                     json_number(m->memory / 1e9), "latency_us", json_number(m->latency * 1e6), "link_gbs",
+                     json_number(m->bandwidth / 1e9), "cores", json_count(m->cores), "node_ranks",
+                     json_count(m->node_ranks));
 }
 
 /* ---------------------------------------------------------------- forward, bench */
@@ -223,10 +232,7 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
             near &= s.difference <= allowed;
             MPI_Gather(&s.result.own, (int)sizeof s.result.own, MPI_BYTE, s.ranks, (int)sizeof s.result.own, MPI_BYTE,
                        0, MPI_COMM_WORLD);
-            MPI_Allreduce(&s.result.own.ms, &s.ms, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-            s.model_ms = s.simulated_ms = NAN;
-            if (rounds > 1)
-                predict(&s.result.split, q->call.semantics.causal, &machine, &s.model_ms, &s.simulated_ms);
+            s.model_ms = rounds > 1 ? predict(&s.result.split, q->call.semantics.causal, &machine) : NAN;
             all[scheme] = s;
         } else if (r->scheme >= 0) {
             code = refuse_error("--scheme", &s.result.error);

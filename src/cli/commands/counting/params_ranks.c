@@ -163,6 +163,7 @@ static mha_status add_kind(const ranks_table *t, const way *how, const layer_kin
     o->time.project += (double)k->uses * time.project;
     o->time.attend += (double)k->uses * time.attend;
     o->time.exchange += (double)k->uses * time.exchange;
+    o->time.join += (double)k->uses * time.join;
     o->time.total += (double)k->uses * time.total;
     status = mha_split_simulate(&work, &t->machine, &simulated, error);
     if (status == MHA_OK && o->simulated >= 0)
@@ -344,6 +345,7 @@ static json_t *outcome_json(const ranks_table *t, size_t w)
         json_object_set_new(row, "project_seconds", json_number(o->time.project));
         json_object_set_new(row, "attend_seconds", json_number(o->time.attend));
         json_object_set_new(row, "exchange_seconds", json_number(o->time.exchange));
+        json_object_set_new(row, "join_seconds", json_number(o->time.join));
         json_object_set_new(row, "seconds", json_number(o->time.total));
         json_object_set_new(row, "simulated_seconds", o->simulated < 0 ? json_null() : json_number(o->simulated));
     }
@@ -369,13 +371,19 @@ int ranks_show(const arguments *args, const mha_model *model, const mha_params *
                      .seq = count_of(args, OPT_COST_SEQ),
                      .all = mha_params_totals(params, NULL),
                      .timed = given(args, OPT_MACHINE)};
-    double gflops, memory, latency, link;
-    char end;
     if (t.timed) {
-        if (sscanf(text_for(args, OPT_MACHINE), "%lf,%lf,%lf,%lf%c", &gflops, &memory, &latency, &link, &end) != 4)
-            return refuse_option(OPT_MACHINE, "expected four numbers with commas between, found %s",
+        double gflops, memory, latency, link;
+        unsigned cores = 0, node_ranks = 0;
+        char end;
+        const int read = sscanf(text_for(args, OPT_MACHINE), "%lf,%lf,%lf,%lf,%u,%u%c", &gflops, &memory, &latency,
+                                &link, &cores, &node_ranks, &end);
+        if ((read != 4 && read != 6) || (read == 6 && node_ranks == 0) ||
+            (read == 4 && text_for(args, OPT_MACHINE)[strlen(text_for(args, OPT_MACHINE)) - 1] == ','))
+            return refuse_option(OPT_MACHINE,
+                                 "expected four numbers with commas between, or six with the cores and the ranks of a "
+                                 "node, found %s",
                                  text_for(args, OPT_MACHINE));
-        t.machine = (mha_machine){gflops * 1e9, memory * 1e9, latency * 1e-6, link * 1e9};
+        t.machine = (mha_machine){gflops * 1e9, memory * 1e9, latency * 1e-6, link * 1e9, cores, node_ranks};
     }
     mha_error error = {0};
     int code = EXIT_DONE;
