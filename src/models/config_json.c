@@ -288,7 +288,8 @@ static mha_norm_rule norm_rule(const mha__values *v)
 
 mha_bias mha__values_bias(const mha__values *v, size_t *rows)
 {
-    const int64_t most = 65536, height = mha__values_get(v, "bias_height"), width = mha__values_get(v, "bias_width");
+    const int64_t most = MHA_BIAS_MOST_ROWS, height = mha__values_get(v, "bias_height"),
+                  width = mha__values_get(v, "bias_width");
     const bool class_token = mha__values_get(v, "bias_class");
     const size_t cells = height > 0 && height <= most && width > 0 && width <= most
                              ? (size_t)((2 * height - 1) * (2 * width - 1))
@@ -380,6 +381,9 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
     if (facts.rope != MHA_ROPE_NONE && rotated(v) % 2 != 0)
         mha__text_print(facts.not_run, sizeof facts.not_run, "pairs of features are rotated, and %" PRId64 " of %zu is "
                         "no number of pairs", rotated(v), facts.d_k);
+    if (facts.bias_rows > MHA_BIAS_MOST_ROWS)
+        mha__text_print(facts.not_run, sizeof facts.not_run, "a table of biases of more than %d rows",
+                        MHA_BIAS_MOST_ROWS);
     if (mha__values_get(v, "alibi") > 0 && !facts.alibi)
         mha__text_print(facts.not_run, sizeof facts.not_run, "ALiBi of more than %d heads", MHA_ALIBI_MAX_HEADS);
     mha__text_print(facts.model_type, sizeof facts.model_type, "%s", architecture->name);

@@ -33,8 +33,8 @@ const char *mha__setup_key(const mha__setup *setup, const char *symbol, char roo
 
 /* The attention configuration that the symbols describe: widths, heads, biases, norms; dtype is left F32. */
 mha_config mha__values_attention(const mha__values *v);
-/* The bias by position that the symbols describe, and the rows of its table: more than one may have, where they make no
- * sense. */
+enum { MHA_BIAS_MOST_ROWS = 65536 }; /* of a table, see mha_config */
+/* The bias by position that the symbols describe, and the rows of its table: too many where they make no sense. */
 mha_bias mha__values_bias(const mha__values *v, size_t *rows);
 /* What the setup says about the semantics of attention; `values`: its own, or those of one layer. */
 mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *values);

@@ -265,7 +265,7 @@ static mha_status find_bias(const mha_model *model, struct mha__model_layer *mad
                          mha__architecture_row(model->setup.architecture, made->description->prefix, room),
                          fits ? "expected bias_rule and bias_table together, found one of them"
                               : "the name of its bias_table is too long with its numbers");
-    if (ruled && strncmp(name, made->shown.prefix, length) == 0 && name[length] == '.')
+    if (rows <= MHA_BIAS_MOST_ROWS && strncmp(name, made->shown.prefix, length) == 0 && name[length] == '.')
         made->shown.config.bias_rows = rows;
     return MHA_OK;
 }

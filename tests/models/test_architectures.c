@@ -320,8 +320,6 @@ static void what_is_wrong_in_one_is_named(void **state)
          "bias_rule and bias_table together"},
         {LIKE "\"attention\": [{\"prefix\": \"x\", \"bias_table\": \"" LONG LONG LONG LONG "\","
               " \"own\": {\"bias_rule\": \"1\"}}]}", MHA_INVALID, "description.json, x", "bias_table is too long"},
-        {LIKE "\"attention\": [{\"prefix\": \"x\", \"bias_table\": \"x.t\","
-              " \"own\": {\"bias_rule\": \"2\"}}]}", MHA_INVALID, "bias_rows", "at most 65536 rows"},
         {LIKE "\"attention\": [{\"prefix\": \"x\", \"own\": {\"bias_height\": \"0-1\"}}]}", MHA_INVALID,
          "description.json, bias_height", "at least 0"},
         {LIKE "\"symbols\": {\"a_name_of_over_23_letters\": {\"value\": 1}}}",

@@ -369,11 +369,14 @@ def test_strategies():
     @hypothesis.given(testing.cases())
     def right(case):
         seen.update(case.settings)
+        if "position_bias" in case.settings:
+            seen.add(case.settings["position_bias"].rule)
         testing.assert_attention_close(mha.scaled_dot_product_attention(*case.inputs, **case.settings), *case.inputs,
                                        **case.settings)
 
     right()
-    assert {"is_causal", "attn_mask", "window", "softcap", "lengths", "enable_gqa"} <= seen
+    assert {"is_causal", "attn_mask", "window", "softcap", "lengths", "enable_gqa", "buckets",
+            "grid"} <= seen
 
     @hypothesis.settings(max_examples=60, deadline=None, derandomize=True, database=None)
     @hypothesis.given(testing.cases(settings=False, masks=False))

@@ -25,6 +25,14 @@ class Case:
         return self.query, self.key, self.value
 
 
+def bias(r: Any, size: float, h: int, tokens: int, grid: bool) -> Bias:
+    """A bias by position, by a grid that has room for so many tokens, or by buckets."""
+    if grid:
+        width = -(-tokens // 4)
+        return Bias("grid", size * r.standard_normal((7 * (2 * width - 1), h)), height=4, width=width)
+    return Bias("buckets", size * r.standard_normal((8, h)), bool(r.integers(2)), int(r.integers(5, 40)))
+
+
 @st.composite
 def cases(draw: Any, *, dtype: Any = "float32", gqa: bool = True, d_v: bool = True, causal: bool = True,
           masks: bool = True, settings: bool = True, longest: int = 40) -> Case:
@@ -50,11 +58,11 @@ def cases(draw: Any, *, dtype: Any = "float32", gqa: bool = True, d_v: bool = Tr
     if masks and draw(st.booleans()):
         shape = draw(st.sampled_from([(T_q, S), (1, S), (B, 1, T_q, S), (B, h, T_q, S), (h, T_q, S)]))
         said["attn_mask"] = r.random(shape) < 0.7 if draw(st.booleans()) else numbers(*shape)
-    for name in draw(st.sets(st.sampled_from(["window", "softcap", "sinks", "alibi", "lengths", "offset", "scale",
-                                              "position_bias"]), max_size=3)) if settings else ():
+    names = draw(st.sets(st.sampled_from(["window", "softcap", "sinks", "alibi", "lengths", "offset", "scale",
+                                          "position_bias"]), max_size=3)) if settings else set()
+    for name in names:
         said[name] = {"window": (int(r.integers(0, S)), int(r.integers(-1, S))), "softcap": float(r.uniform(0.5, 20)),
                       "sinks": r.standard_normal(h), "alibi": r.uniform(0, 1, h), "lengths": r.integers(0, S + 1, B),
                       "offset": int(r.integers(-2, S + 1)), "scale": float(r.uniform(0.05, 2)),
-                      "position_bias": Bias("buckets", size * r.standard_normal((8, h)), bool(r.integers(2)),
-                                            int(r.integers(5, 40)))}[name]
+                      "position_bias": bias(r, size, h, max(T_q, S), "offset" not in names and bool(B % 2))}[name]
     return Case(numbers(B, h, T_q, d), numbers(B, h_kv, S, d), numbers(B, h_kv, S, width), said)
