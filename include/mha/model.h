@@ -34,6 +34,7 @@ typedef struct mha_model_facts {
     double rope_base, norm_eps, softcap;
     mha_norm_rule norm;          /* of q/k norms, where the layer has any or the rule needs no weight */
     mha_query_scale query_scale;
+    mha_rope_axes rope_axes; /* M-RoPE: of tokens of images; text has one position for all axes, and needs no tables */
     mha_rope_scaling rope_scaling;
     double rope_attention_factor; /* the factor and the rope_dim/2 frequencies that follow from rope_scaling, */
     double rope_frequencies[MHA_ROPE_MAX_PAIRS]; /* for short sequences or as mha_model_stretch left them */

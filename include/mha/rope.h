@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "mha/status.h"
+#include "mha/tensor.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -57,6 +57,32 @@ typedef struct mha_rope_scaling {
  * *attention_factor and the frequencies are then untouched. */
 MHA_API mha_status mha_rope_frequencies(const mha_rope_scaling *scaling, size_t dim, double base, size_t length,
                                         double *frequencies, double *attention_factor, mha_error *error);
+
+/* Rotations by positions of several axes, as tokens of images and films have them: time, height, width. Pair i turns by
+ * p_a f_j in a token at position p_a of axis a; which axis and which frequency that are: */
+typedef enum mha_rope_axes_kind {
+    MHA_ROPE_AXES_BLOCKS = 0,  /* a block of pairs for each axis, and j = i (M-RoPE: Qwen2-VL, Wang et al. 2024) */
+    MHA_ROPE_AXES_INTERLEAVED, /* a = i mod axes where i < axes * sections[a], else 0, and j = i (Qwen3-VL, Qwen3.5) */
+    MHA_ROPE_AXES_REPEATED,    /* blocks; j begins at 0 in each (images in Qwen2-VL; Llama 4, which counts from 1) */
+    MHA_ROPE_AXES_DEALT,       /* blocks of one size; j = axes * (place in the block) + a (Pixtral) */
+    MHA_ROPE_AXES_COUNT
+} mha_rope_axes_kind;
+
+enum { MHA_ROPE_MAX_AXES = 4 };
+
+typedef struct mha_rope_axes {
+    mha_rope_axes_kind kind;
+    size_t axes; /* 0 in mha_model_facts: positions have one axis */
+    size_t sections[MHA_ROPE_MAX_AXES]; /* pairs of each axis, dim/2 together */
+} mha_rope_axes;
+
+/* Writes cos_table and sin_table of mha_rope, (T, dim/2) or (B, T, dim/2) of F32 or F64, for `positions` of I64,
+ * (axes, T) or (axes, B, T). `frequencies`: those of mha_rope_frequencies, dim/2 of them; for `repeated` as many as the
+ * largest section, those of a rotation of twice as many features. The attention factor is left to mha_rope. Where a
+ * token has one position for all axes, `blocks` and `interleaved` turn it as a rotation of one axis does. MHA_INVALID:
+ * sections or shapes that do not fit, by name; nothing is written then. */
+MHA_API mha_status mha_rope_axes_tables(const mha_rope_axes *axes, const double *frequencies, const mha_view *positions,
+                                        const mha_view *cos_table, const mha_view *sin_table, mha_error *error);
 
 #ifdef __cplusplus
 }

@@ -367,6 +367,9 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
         facts.rope_dim = rope_dim(v);
         facts.rope_last = mha__values_get(v, "rope_last");
         facts.rope_scaling = setup->rope.scaling[local];
+        facts.rope_axes = setup->rope.axes;
+        if (facts.rope_axes.axes && mha__values_get(v, "axes_interleaved"))
+            facts.rope_axes.kind = MHA_ROPE_AXES_INTERLEAVED;
         (void)mha_model_stretch(&facts, 0, NULL); /* cannot fail: tried when the configuration was read */
     }
     mha__text_print(facts.caveat, sizeof facts.caveat, "%s",

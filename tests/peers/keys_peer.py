@@ -37,6 +37,8 @@ def others(key, value):
         return [x for x in (value + 1, value * 2, value // 2, 0) if x != value] + [None]
     if isinstance(value, float):
         return [value * 1.7 + (value == 0) * 0.37]
+    if key == "layer_types":
+        return [[word] * len(value) for word in ("full_attention", "sliding_attention")] + [value[::-1]]
     if isinstance(value, list) and value and isinstance(value[0], (int, bool)):
         return [[type(x)(not x) if isinstance(x, bool) else x + 1 for x in value]]
     return []
@@ -89,6 +91,8 @@ def probe(name, model_type, more):
         whole.update({key: max(2, whole[key])} if key in whole and len(more.get("layer_types", "..")) > 1 else {})
     base = transformers.AutoConfig.for_model(model_type, **whole).to_dict()
     base.pop("model_type", None)
+    if "sliding_window" in base:  # shorter than the inputs, so that flags which turn it on are seen
+        base["sliding_window"] = 3
     found = [attempt(name, model_type, base, "as it is")]
     write = transformers.PreTrainedConfig.to_json_file
     transformers.PreTrainedConfig.to_json_file = lambda self, path, use_diff: write(self, path, use_diff=True)
@@ -96,6 +100,9 @@ def probe(name, model_type, more):
     transformers.PreTrainedConfig.to_json_file = write
     found += [attempt(name, model_type, with_change(base, path, value), f"{'.'.join(path)} = {value}")
               for path, value in changes(base)]
+    bare = {key: value for key, value in base.items() if key != "layer_types"}  # which then follow from flags
+    found += [attempt(name, model_type, with_change(bare, path, value), f"{'.'.join(path)} = {value}, no layer_types")
+              for path, value in changes(bare) if isinstance(value, bool) and "layer_types" in base]
     print(f"{name}: {found.count(1)} obeyed, {found.count(0)} refused, {found.count(-1)} passed over", flush=True)
     return -1 in found
 

@@ -247,3 +247,21 @@ def test_quantised_weights_give_the_bits_of_their_values(name):
         mha.MultiHeadAttention(48, 2, dtype=name)
     with pytest.raises(TypeError, match="q8_0"):
         layer.cache(1, 4, dtype="q8_0")
+
+
+def test_positions_of_several_axes():
+    x = np.random.default_rng(3).normal(size=(2, 5, 32)).astype(np.float32)
+    layer = mha.MultiHeadAttention(32, 2, seed=5)
+    places = np.arange(5)
+    plain, _ = layer(x, rope=mha.Rope(), causal=True)
+    text, _ = layer(x, rope=mha.Rope.by_axes([places] * 3, [2, 3, 3]), causal=True)
+    assert np.abs(text - plain).max() < 1e-5 * np.abs(plain).max()  # text has one position for all axes
+    image = mha.Rope.by_axes([places // 2, places % 2], [4, 4], "dealt", base=100.0)
+    assert image.cos.shape == (1, 5, 8) and image.dim == 16
+    assert image.cos[0, 3, 5] == np.cos(places[3] % 2 * 100.0 ** (-3 / 8))  # the second pair of the second axis
+    each = mha.Rope.by_axes(np.stack([np.stack([places, places + 1])] * 2), [3, 5], "repeated")
+    assert each.sin[1, 0, 3] == np.sin(1.0)
+    for wrong in (dict(sections=[1] * 5), dict(sections=[]), dict(order="blocked"), dict(positions=[places] * 3),
+                  dict(frequencies=[1.0]), dict(order="dealt", sections=[3, 5])):
+        with pytest.raises((ValueError, TypeError)):
+            mha.Rope.by_axes(**{"positions": [places] * 2, "sections": [4, 4], **wrong})

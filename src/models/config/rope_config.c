@@ -43,7 +43,7 @@ static mha_status kind_of(const json_t *object, mha_rope_scaling_kind *kind, mha
         return mha__fail(error, MHA_INVALID, "rope_type", "expected a name");
     const char *name = json_is_string(type) ? json_string_value(type) : "default";
     *kind = strcmp(name, "su") == 0 ? MHA_ROPE_LONGROPE : MHA_ROPE_UNSCALED;
-    if (*kind == MHA_ROPE_LONGROPE || strcmp(name, "default") == 0 || mha_rope_scaling_find(name, kind))
+    if (*kind == MHA_ROPE_LONGROPE || mha__text_among("default mrope", name) || mha_rope_scaling_find(name, kind))
         return MHA_OK;
     return mha__fail(error, MHA_UNSUPPORTED, "rope_type", "'%.*s' is not known", MHA_CUT_ARGS(40, name));
 }
@@ -88,6 +88,27 @@ static mha_status read_scaling(const json_t *config, const json_t *object, size_
     return factors(object, "long_factor", s->pairs, s->long_factors, error);
 }
 
+/* M-RoPE: which pairs turn by time, height and width. */
+static mha_status read_axes(const json_t *object, size_t pairs, mha_rope_axes *axes, mha_error *error)
+{
+    const json_t *sections = json_object_get(object, "mrope_section");
+    size_t sum = 0;
+    if (!sections || json_is_null(sections))
+        return MHA_OK;
+    axes->axes = json_array_size(sections);
+    axes->kind = json_is_true(json_object_get(object, "mrope_interleaved")) ? MHA_ROPE_AXES_INTERLEAVED
+                                                                            : MHA_ROPE_AXES_BLOCKS;
+    for (size_t i = 0; i < axes->axes && i < MHA_ROPE_MAX_AXES; i++) {
+        const json_int_t section = json_integer_value(json_array_get(sections, i));
+        axes->sections[i] = section > 0 && section <= MHA_ROPE_MAX_PAIRS ? (size_t)section : 0;
+        sum = axes->sections[i] > 0 ? sum + axes->sections[i] : MHA_ROPE_MAX_PAIRS + 1;
+    }
+    if (axes->axes < 1 || axes->axes > MHA_ROPE_MAX_AXES || sum != pairs)
+        return mha__fail(error, MHA_INVALID, "mrope_section", "expected 1 to %d sizes, %zu pairs together",
+                         MHA_ROPE_MAX_AXES, pairs);
+    return MHA_OK;
+}
+
 static mha_status read_rotation(const json_t *config, size_t dim, double base, mha__rope_config *rope, mha_error *error)
 {
     static const char *const types[] = {"full_attention", "sliding_attention"};
@@ -103,6 +124,8 @@ static mha_status read_rotation(const json_t *config, size_t dim, double base, m
         double frequencies[MHA_ROPE_MAX_PAIRS], times;
         TRY(kind_of(object, &s->kind, error));
         TRY(number(object, "rope_theta", 0, &rope->base[i], error));
+        if (i == 0)
+            TRY(read_axes(object, dim / 2, &rope->axes, error));
         if (s->kind == MHA_ROPE_UNSCALED)
             continue;
         if (dim / 2 > MHA_ROPE_MAX_PAIRS)
@@ -121,6 +144,7 @@ void mha__rope_config_read(const json_t *config, size_t dim, double base, mha__r
     if (read_rotation(config, dim, base, rope, &error) == MHA_OK)
         return;
     memset(rope->scaling, 0, sizeof rope->scaling);
+    rope->axes = (mha_rope_axes){0};
     mha__text_print(rope->fault, sizeof rope->fault, "%s: %s", error.name, error.message);
 }
 

@@ -10,6 +10,7 @@
 typedef struct mha__rope_config {
     double base[2]; /* 0: none is stated here */
     mha_rope_scaling scaling[2];
+    mha_rope_axes axes;
     char fault[120]; /* why the scaling is left out: an unknown kind, a number without a meaning; "": it is not */
 } mha__rope_config;
 

@@ -28,7 +28,8 @@ MASK_KINDS = ("none", "additive", "keeps", "hides")
 BIAS_RULES = ("none", "buckets", "grid")
 ROPE_KINDS = ("none", "interleaved", "half_split")
 ROPE_SCALINGS = ("none", "linear", "dynamic", "yarn", "longrope", "llama3")
-ROPE_MAX_PAIRS = 256
+ROPE_AXES = ("blocks", "interleaved", "repeated", "dealt")
+ROPE_MAX_PAIRS, ROPE_MAX_AXES = 256, 4
 ALIBI_MAX_HEADS = 256
 NORMALISERS = ("softmax", "sigmoid")
 EMPTY_ROWS = ("zero", "nan")
@@ -111,6 +112,11 @@ class RopeScaling(Struct):
                 + _each("mscale mscale_all_dim low_frequency_factor high_frequency_factor attention_factor", _double)
                 + [("pairs", _size), ("short_factors", _double * ROPE_MAX_PAIRS),
                    ("long_factors", _double * ROPE_MAX_PAIRS)])
+
+
+class RopeAxes(Struct):
+    c_name = "mha_rope_axes"
+    _fields_ = [("kind", c.c_int), ("axes", _size), ("sections", _size * ROPE_MAX_AXES)]
 
 
 class NormRule(Struct):
@@ -215,7 +221,7 @@ class ModelFacts(Struct):
                 ("d_k", _size), ("has_semantics", c.c_bool), ("causal", c.c_bool), ("rope", c.c_int),
                 ("rope_dim", _size), ("rope_last", c.c_bool), ("rope_base", _double), ("norm_eps", _double),
                 ("softcap", _double), ("norm", NormRule), ("query_scale", QueryScale),
-                ("rope_scaling", RopeScaling), ("rope_attention_factor", _double),
+                ("rope_axes", RopeAxes), ("rope_scaling", RopeScaling), ("rope_attention_factor", _double),
                 ("rope_frequencies", _double * ROPE_MAX_PAIRS),
                 ("has_scale", c.c_bool), ("scale", _double), ("window", _size),
                 ("window_both", c.c_bool), ("chunk", _size), ("bias", Bias), ("bias_rows", _size),
@@ -377,6 +383,8 @@ mha_status mha_layer_mark_inert(mha_layer *, const mha_semantics *);
 mha_status mha_config_resolve(mha_config *, mha_error *);
 const char *mha_rope_scaling_name(mha_rope_scaling_kind);
 mha_status mha_rope_frequencies(const mha_rope_scaling *, size_t, double, size_t, double *, double *, mha_error *);
+mha_status mha_rope_axes_tables(const mha_rope_axes *, const double *, const mha_view *, const mha_view *,
+                                const mha_view *, mha_error *);
 mha_status mha_layer_create(const mha_config *, mha_params *, const char *, mha_layer **, mha_error *);
 void mha_layer_destroy(mha_layer *);
 const mha_config *mha_layer_config(const mha_layer *);

@@ -119,6 +119,42 @@ class Rope:
              frequencies.ctypes.data_as(ctypes.POINTER(ctypes.c_double)), ctypes.byref(times))
         return cls(kind, dim, base, last=last, frequencies=frequencies, attention_factor=times.value)
 
+    @classmethod
+    def by_axes(cls, positions: Any, sections: Any, order: str = "blocks", *, kind: str = "half_split",
+                base: float = 10000.0, last: bool = False, frequencies: Any = None,
+                attention_factor: float = 1.0) -> Rope:
+        """The rotation of tokens that have a position on each of several axes: time, height and width.
+
+        positions: (axes, T) or (axes, B, T) whole numbers; the rows of a self-attention.
+        sections: (axes): pairs of features that turn by each axis.
+        order: "blocks" (M-RoPE of Qwen2-VL), "interleaved" (Qwen3-VL), "repeated" (images in Qwen2-VL, Llama 4) or
+            "dealt" (Pixtral); mha/rope.h has each in a formula.
+        frequencies: instead of base^(-2 i / dim) for i = 0, 1, ..., where dim is twice the number of pairs, for
+            "repeated" those of the largest section.
+        """
+        axes = _abi.RopeAxes()
+        axes.kind = a.choice("order", order, _abi.ROPE_AXES)
+        sizes = [a.whole_number("sections", x, 1) for x in np.asarray(sections).ravel().tolist()]
+        if not 1 <= len(sizes) <= _abi.ROPE_MAX_AXES:
+            raise ValueError(f"sections: expected 1 to {_abi.ROPE_MAX_AXES} sizes, found {len(sizes)}")
+        axes.axes, axes.sections[:len(sizes)] = len(sizes), sizes
+        wanted = max(sizes) if order == "repeated" else sum(sizes)
+        f = (np.array([a.number("base", base) ** (-i / wanted) for i in range(wanted)]) if frequencies is None
+             else np.array(a.numbers("frequencies", frequencies, (wanted,)), np.float64))
+        places = a.given("positions", np.array(positions, np.int64))
+        rank = places.array.ndim
+        if rank not in (2, 3) or places.array.shape[0] != len(sizes):
+            raise ValueError(f"positions: expected shape ({len(sizes)}, T) or ({len(sizes)}, B, T), found "
+                             f"{places.array.shape}")
+        by_row = places.array if rank == 3 else places.array[:, None]
+        rows = a.given("positions", np.ascontiguousarray(by_row))
+        tables = [np.empty((*by_row.shape[1:], sum(sizes))) for _ in range(2)]
+        views = [a.view_of(a.given("table", table)) for table in tables]
+        call(lib.mha_rope_axes_tables, ctypes.byref(axes), f.ctypes.data_as(ctypes.POINTER(ctypes.c_double)),
+             ctypes.byref(a.view_of(rows)), ctypes.byref(views[0]), ctypes.byref(views[1]))
+        return cls(kind, 2 * sum(sizes), base, cos=tables[0], sin=tables[1], last=last,
+                   attention_factor=attention_factor)
+
 
 @dataclass(frozen=True)
 class Bias:
