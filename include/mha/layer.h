@@ -24,46 +24,12 @@ typedef enum mha_gate {
     MHA_GATE_HEAD     /* one for each head, W_G (d_q, h) */
 } mha_gate;
 
-/* The shape of a layer. 0 means the default that the comment gives: an all-zero config is the base layer of Vaswani
- * et al. 2017, d_model 512, 8 heads, d_k = d_v = 64, no biases. A width, and a row of all heads, is at most INT_MAX
- * elements, because CBLAS counts in int. */
-typedef struct mha_config {
-    size_t d_model;  /* 512 */
-    size_t n_heads;  /* 8 */
-    size_t kv_heads; /* n_heads; must divide n_heads. Query head i reads key/value head i / (n_heads/kv_heads) */
-    size_t d_k;      /* d_model / n_heads, which must leave no remainder */
-    size_t d_v;      /* d_k when d_k is given, else d_model / n_heads */
-    size_t d_q;      /* width of the query input: d_model */
-    size_t d_kin;    /* width of the key input: d_model */
-    size_t d_vin;    /* width of the value input: d_kin */
-    size_t d_out;    /* width of the output: d_model */
-    bool bias_q, bias_k, bias_v, bias_o;
-    bool bias_kv;    /* one learned key and value row after all real keys (add_bias_kv) */
-    bool sinks;      /* one learned logit per query head in the softmax denominator */
-    mha_norm q_norm, k_norm;
-    bool norm_bias;  /* each q/k norm adds a bias of the shape of its weight (Phi, Persimmon) */
-    size_t bias_rows; /* rows n of the table of a relative position bias (mha/bias.h), at most 65,536; 0: no table */
-    mha_dtype dtype; /* of the weights: F32, F64, F16 or BF16; Q8_0 or Q4_0 for the matrices, the others are then F32 */
-    mha_gate gate;
-    bool bias_gate;  /* b_G */
-
-    /* Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1). kv_rank > 0: keys and values come from
-     * one latent c of each token, and d_rope features of a key are the same for all heads:
-     *   [c, k_r] = x_k W_KVA + b_KVA,   [k_n, v] = norm(c) W_KVB head by head,   k = [k_n, rope(k_r)]
-     * with norm(c) = c * kva_norm / sqrt(mean(c^2) + norm_eps). With q_rank > 0 queries, too, come from a latent:
-     *   q = norm(x_q W_QA + b_QA) W_Q
-     * There is no W_K and no W_V; kv_heads is n_heads, and bias_q, bias_k, bias_v, bias_kv, q_norm and k_norm are not
-     * set. A rotation turns the last d_rope features (mha_rope.last). See also mha_call.absorbed. */
-    size_t q_rank, kv_rank; /* 0: no latent */
-    size_t d_rope;          /* d_r, below d_k; d_n = d_k - d_rope features of a key are the head's own */
-    bool bias_latent;       /* b_KVA, and with q_rank b_QA */
-} mha_config;
-
 /* Every weight a layer can have, in the order of the equation. Matrices are row-major and multiply an input row from
  * the right, y = x W + b; columns [i*d_k, (i+1)*d_k) of W_Q are head i. Quantised matrices lie column by column, as
- * files store them (out, in): each column is cut into blocks of 32, so that the number of rows is a multiple of 32. A
- * value is scale (F16) * code, which is exactly a float: every path gives the bits that it gives for a layer of these
- * floats. Where a path uses the BLAS, one matrix at a time is widened to floats in the workspace. */
+ * files store them (out, in): each column is cut into blocks of 32 numbers, of 256 with Q2_K to Q6_K and IQ4_XS, so the
+ * number of rows is a multiple of that. Every value is a float, the one to which ggml decodes it: each path gives the
+ * bits that it gives for a layer of these floats. Where a path uses the BLAS, one matrix at a time is widened to floats
+ * in the workspace. */
 typedef enum mha_weight {
     MHA_W_Q,    /* (d_q, h*d_k); with q_rank (q_rank, h*d_k) */
     MHA_B_Q,    /* (h*d_k) */
@@ -92,6 +58,46 @@ typedef enum mha_weight {
     MHA_B_G,      /* (h*d_v) or (h) */
     MHA_WEIGHT_COUNT
 } mha_weight;
+
+/* The shape of a layer. 0 means the default that the comment gives: an all-zero config is the base layer of Vaswani
+ * et al. 2017, d_model 512, 8 heads, d_k = d_v = 64, no biases. A width, and a row of all heads, is at most INT_MAX
+ * elements, because CBLAS counts in int. */
+typedef struct mha_config {
+    size_t d_model;  /* 512 */
+    size_t n_heads;  /* 8 */
+    size_t kv_heads; /* n_heads; must divide n_heads. Query head i reads key/value head i / (n_heads/kv_heads) */
+    size_t d_k;      /* d_model / n_heads, which must leave no remainder */
+    size_t d_v;      /* d_k when d_k is given, else d_model / n_heads */
+    size_t d_q;      /* width of the query input: d_model */
+    size_t d_kin;    /* width of the key input: d_model */
+    size_t d_vin;    /* width of the value input: d_kin */
+    size_t d_out;    /* width of the output: d_model */
+    bool bias_q, bias_k, bias_v, bias_o;
+    bool bias_kv;    /* one learned key and value row after all real keys (add_bias_kv) */
+    bool sinks;      /* one learned logit per query head in the softmax denominator */
+    mha_norm q_norm, k_norm;
+    bool norm_bias;  /* each q/k norm adds a bias of the shape of its weight (Phi, Persimmon) */
+    size_t bias_rows; /* rows n of the table of a relative position bias (mha/bias.h), at most 65,536; 0: no table */
+    mha_dtype dtype; /* of the weights: F32, F64, F16, BF16; of the matrices alone, the others are then F32: Q4_0, Q4_1,
+                      * Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4 */
+    mha_gate gate;
+    bool bias_gate;  /* b_G */
+
+    /* Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1). kv_rank > 0: keys and values come from
+     * one latent c of each token, and d_rope features of a key are the same for all heads:
+     *   [c, k_r] = x_k W_KVA + b_KVA,   [k_n, v] = norm(c) W_KVB head by head,   k = [k_n, rope(k_r)]
+     * with norm(c) = c * kva_norm / sqrt(mean(c^2) + norm_eps). With q_rank > 0 queries, too, come from a latent:
+     *   q = norm(x_q W_QA + b_QA) W_Q
+     * There is no W_K and no W_V; kv_heads is n_heads, and bias_q, bias_k, bias_v, bias_kv, q_norm and k_norm are not
+     * set. A rotation turns the last d_rope features (mha_rope.last). See also mha_call.absorbed. */
+    size_t q_rank, kv_rank; /* 0: no latent */
+    size_t d_rope;          /* d_r, below d_k; d_n = d_k - d_rope features of a key are the head's own */
+    bool bias_latent;       /* b_KVA, and with q_rank b_QA */
+
+    /* Of one matrix, in place of `dtype`: a quantised type of those above, as files of several types have them; F32,
+     * which is 0: `dtype`. */
+    mha_dtype matrix_dtype[MHA_WEIGHT_COUNT];
+} mha_config;
 
 MHA_API const char *mha_weight_name(mha_weight weight); /* "W_Q"; "?" outside the list */
 
@@ -129,14 +135,15 @@ MHA_API mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_
  * 2010), biases within 1 / sqrt(rows of their matrix), bias_k and bias_v with the variance of Xavier-normal, sinks and
  * bias_table in [-1, 1), norms in [0.5, 1.5), their biases in [-0.5, 0.5). No bias is 0 and no norm 1 throughout, so
  * that an implementation which drops one gives another output. Element e of a weight depends on (seed, weight, e) alone
- * and is the same on every machine. */
+ * and is the same on every machine. Of quantised types that floats are not rounded to (all but Q8_0 and Q4_0) codes and
+ * scales of groups are random bits instead, with a scale of the block that keeps values within the same range. */
 MHA_API void mha_layer_init(mha_layer *layer, uint64_t seed);
 /* Copies `from` (a floating dtype or a quantised one that is decoded, shape of the weight) into a weight. A quantised
  * weight takes blocks of its own type as they are when they run down the columns, too (stride[0] = 1); other numbers
  * are rounded to F32 and then as ggml's reference rounds them: Q8_0: scale = largest |x| / 127 of the block, code = x /
  * scale, halves away from zero; Q4_0: scale = the x of the greatest size / -8, code = floor(x / scale + 8.5), at most
  * 15, and 8 less stands for 0; the scale is then rounded to F16. A block with NaN or infinity, or whose scale is beyond
- * F16, becomes NaN. MHA_NOT_FOUND: the layer has no such weight. MHA_INVALID: another shape; the message has both. */
+ * F16, becomes NaN. To the other quantised types nothing is rounded here: MHA_UNSUPPORTED. MHA_NOT_FOUND: the layer has no such weight. MHA_INVALID: another shape; the message has both. */
 MHA_API mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *from, mha_error *error);
 
 /* Packs the weights for the fast path: all matrices are copied into the memory layout of the kernels, F16, BF16 and

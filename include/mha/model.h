@@ -106,7 +106,7 @@ typedef struct mha_load_options {
     mha_orientation orientation;
     bool has_dtype; /* false: the weights become F32, or what `keep_quantised` says */
     mha_dtype dtype;
-    bool keep_quantised; /* matrices stay Q8_0 or Q4_0 when all of them are stored so, (out, in), in the file */
+    bool keep_quantised; /* matrices that the file stores in blocks, (out, in), keep their type, each its own; others: F32 */
     const char *row_prefix; /* of the row names in the table; NULL: none */
 } mha_load_options;
 

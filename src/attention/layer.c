@@ -29,6 +29,8 @@ static bool is_matrix(mha_weight w, int rank)
 static mha_status add_weight(mha_layer *layer, mha_weight w, const char *prefix, mha_error *error)
 {
     mha_tensor_spec spec = {.role = mha_weight_name(w), .group = "attention", .dtype = layer->config.dtype};
+    if (layer->config.matrix_dtype[w])
+        spec.dtype = layer->config.matrix_dtype[w];
     spec.rank = mha_config_weight_shape(&layer->config, w, spec.shape, NULL);
     if (spec.rank == 0)
         return MHA_OK;
@@ -39,9 +41,10 @@ static mha_status add_weight(mha_layer *layer, mha_weight w, const char *prefix,
     int length = snprintf(name, sizeof name, "%s%s", prefix ? prefix : "", spec.role);
     if (length < 0 || (size_t)length >= sizeof name)
         return mha__fail(error, MHA_INVALID, spec.role, "its name with the prefix is too long: %d bytes", length);
-    if (spec.by_column && spec.shape[0] % 32 != 0)
-        return mha__fail(error, MHA_INVALID, name, "expected inputs in blocks of 32 for %s, found %zu: F16 takes any",
-                         mha_dtype_name(spec.dtype), spec.shape[0]);
+    const size_t block = spec.by_column ? mha__block_kind_of(spec.dtype)->elements : 1;
+    if (spec.shape[0] % block != 0)
+        return mha__fail(error, MHA_INVALID, name, "expected inputs in blocks of %zu for %s, found %zu: F16 takes any",
+                         block, mha_dtype_name(spec.dtype), spec.shape[0]);
     spec.name = name;
     return mha_params_add(layer->params, &spec, &layer->weight[w], error);
 }
@@ -150,10 +153,12 @@ static mha_status add_packed(mha_layer *layer, mha_weight w, mha_error *error)
     char name[520], role[40];
     snprintf(name, sizeof name, "%s.packed", info.name);
     snprintf(role, sizeof role, "%s.packed", info.role);
-    const mha_dtype dtype = info.dtype == MHA_F64 ? MHA_F32 : info.dtype;
+    const bool blocks = mha__is_quantised_weight(info.dtype);
+    const mha_dtype dtype = blocks ? MHA_U8 : info.dtype == MHA_F64 ? MHA_F32 : info.dtype;
     mha_tensor_spec spec = {
         .name = name, .role = role, .group = info.group, .kind = MHA_TENSOR_DERIVED, .dtype = dtype, .rank = 1};
-    if (!mha__packed_floats(info.shape[0], info.shape[1], &spec.shape[0]))
+    if (blocks ? !mha__packed_block_bytes(info.shape[0], info.shape[1], info.dtype, &spec.shape[0])
+               : !mha__packed_floats(info.shape[0], info.shape[1], &spec.shape[0]))
         return mha__fail(error, MHA_NO_MEMORY, name, "does not fit a size"); /* unreachable: its matrix does */
     return mha_params_add(layer->params, &spec, &layer->packed[w], error);
 }
@@ -227,8 +232,9 @@ const void *mha__layer_packed(const mha_layer *layer, mha_weight weight, mha_dty
     if (!layer->packed[weight])
         return NULL;
     const mha_view view = mha_tensor_view(layer->packed[weight]);
-    if (dtype)
-        *dtype = view.dtype;
+    const mha_dtype own = mha_tensor_info_of(layer->weight[weight]).dtype;
+    if (dtype) /* bytes are blocks of the weight's type */
+        *dtype = view.dtype == MHA_U8 ? own : view.dtype;
     return view.data;
 }
 
@@ -288,22 +294,6 @@ static void random_range(const mha_layer *layer, int w, float *low, float *high)
     *high = (float)(centre + bound);
 }
 
-/* The same numbers, 32 rows at a time, as blocks. */
-static void fill_blocks(const mha_view *view, uint64_t seed, uint64_t stream, float low, float high)
-{
-    float block[32];
-    const size_t n = view->shape[1];
-    const mha_view values = mha_view_of(block, MHA_F32, 2, (size_t[]){32, 1});
-    for (size_t c = 0; c < n; c++)
-        for (size_t k = 0; k < view->shape[0]; k += 32) {
-            mha_view to = mha_view_slice(view, 1, c, 1);
-            to = mha_view_slice(&to, 0, k, 32);
-            for (size_t i = 0; i < 32; i++)
-                block[i] = low + (high - low) * mha_random_unit(seed, stream, (k + i) * n + c);
-            (void)mha__quantise(&to, &values);
-        }
-}
-
 void mha_layer_init(mha_layer *layer, uint64_t seed)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
@@ -313,7 +303,7 @@ void mha_layer_init(mha_layer *layer, uint64_t seed)
         float low, high;
         random_range(layer, w, &low, &high);
         if (mha__is_quantised_weight(view.dtype))
-            fill_blocks(&view, seed, (uint64_t)w, low, high);
+            mha__random_blocks(&view, seed, (uint64_t)w, low, high);
         else
             mha_random_fill(&view, seed, (uint64_t)w, low, high);
         renew(layer, w);
@@ -334,6 +324,9 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
         renew(layer, (int)weight);
         return MHA_OK;
     }
+    if (status == MHA_UNSUPPORTED && mha__dtype_is_float(from->dtype) && mha__is_quantised_weight(to.dtype))
+        return mha__fail(error, status, name, "expected blocks of %s, to which nothing is rounded here (floats are to "
+                         "Q8_0 and Q4_0), found %s", mha_dtype_name(to.dtype), mha_dtype_name(from->dtype));
     char expected[80], found[200];
     mha__shape_text(expected, sizeof expected, to.shape, to.rank);
     mha__shape_text(found, sizeof found, from->shape, from->rank);

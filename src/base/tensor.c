@@ -268,7 +268,7 @@ mha_status mha_view_copy(const mha_view *to, const mha_view *from)
         return MHA_INVALID;
     const bool stored = mha__dtype_is_float(to->dtype) || to->dtype == MHA_F8_E4M3 || to->dtype == MHA_F8_E5M2;
     const bool convertible = stored && from->dtype != MHA_C64;
-    const bool readable = is_plain(from->dtype) || mha__decoder_of(from->dtype);
+    const bool readable = is_plain(from->dtype) || mha__block_kind_of(from->dtype);
     if (!readable || !is_plain(to->dtype) || (to->dtype != from->dtype && !convertible))
         return MHA_UNSUPPORTED;
     size_t n = mha_view_elements(to);

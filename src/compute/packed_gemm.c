@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/quantised/decoders.h"
 #include "compute/kernels/kernels.h"
 #include "compute/packed_gemm.h"
 #include "compute/thread_pool.h"
@@ -54,26 +55,54 @@ void mha__pack_half(size_t k, size_t n, const uint16_t *W, size_t ldw, uint16_t 
         }
 }
 
-/* A block of column c; beyond the last column, one of zeros. */
-static void pack_block(const unsigned char *from, size_t c, bool four, unsigned char *to)
+bool mha__packed_block_bytes(size_t k, size_t n, mha_dtype dtype, size_t *bytes)
 {
-    memcpy(to + 2 * c, from, 2);
-    for (size_t t = 0; t < MHA_QUANT; t++)
-        if (four) {
-            const unsigned code = (from[2 + t % 16] >> t / 16 * 4 & 15) ^ 8; /* 0 to 15 stand for -8 to 7 */
-            to[MHA_BLOCK_SCALES + t / 4 * 64 + c % 16 * 4 + t % 4] |= (unsigned char)(code << c / 16 * 4);
-        } else
-            to[MHA_BLOCK_SCALES + t * MHA_PANEL + c] = from[2 + t];
+    const mha__block_kind *kind = mha__block_kind_of(dtype);
+    size_t blocks;
+    return mha__mul(pieces_of(n, MHA_PANEL), k / kind->elements, &blocks) &&
+           mha__mul(blocks, mha__block_shape_of(kind).bytes, bytes);
+}
+
+static void put_scale(const mha__block_kind *kind, float value, unsigned char *to)
+{
+    const uint16_t half = kind->power ? mha_f32_to_bf16(value) : mha_f32_to_f16(value);
+    memcpy(to, &half, sizeof half);
+}
+
+/* A block of column c; beyond the last column, one of zeros. */
+static void pack_block(const mha__block_kind *kind, const unsigned char *from, size_t c, unsigned char *to)
+{
+    const mha__block_shape s = mha__block_shape_of(kind);
+    mha__block_parts parts;
+    kind->split(from, 0, kind->elements, &parts);
+    put_scale(kind, parts.d, to + 2 * c);
+    if (mha__has_least(kind->codes))
+        put_scale(kind, parts.m, to + 2 * MHA_PANEL + 2 * c);
+    for (size_t i = 0; i < kind->elements; i++) {
+        unsigned char *part = to + s.header + i / MHA_QUANT * s.part;
+        const size_t t = i % MHA_QUANT, g = i / kind->group;
+        if (kind->scales && i % kind->group == 0) {
+            part[t / kind->group * MHA_PANEL + c] = (unsigned char)parts.scale[g];
+            if (mha__has_least(kind->codes))
+                part[s.least + t / kind->group * MHA_PANEL + c] = (unsigned char)parts.min[g];
+        }
+        if (mha__is_byte_wide(kind->codes))
+            part[s.codes + t * MHA_PANEL + c] = (unsigned char)parts.code[i];
+        else
+            part[s.codes + t / 4 * 64 + c % 16 * 4 + t % 4] |= (unsigned char)((parts.code[i] & 15) << c / 16 * 4);
+    }
 }
 
 void mha__pack_blocks(size_t k, size_t n, mha_dtype dtype, const unsigned char *blocks, unsigned char *panels)
 {
-    const bool four = dtype == MHA_Q4_0;
-    const size_t bytes = mha__block_panel_bytes(four), count = k / MHA_QUANT;
+    const mha__block_kind *kind = mha__block_kind_of(dtype);
+    const size_t bytes = mha__block_shape_of(kind).bytes, count = k / kind->elements;
+    size_t own = 0;
+    (void)mha_dtype_bytes(dtype, kind->elements, &own);
     memset(panels, 0, pieces_of(n, MHA_PANEL) * count * bytes);
     for (size_t j = 0; j < n; j++)
-        for (size_t b = 0; b < count; b++, blocks += bytes / MHA_PANEL)
-            pack_block(blocks, j % MHA_PANEL, four, panels + (j / MHA_PANEL * count + b) * bytes);
+        for (size_t b = 0; b < count; b++, blocks += own)
+            pack_block(kind, blocks, j % MHA_PANEL, panels + (j / MHA_PANEL * count + b) * bytes);
 }
 
 /* Head of a worker's scratch: which rows are staged behind it. The next piece of the same rows uses them again. */
@@ -201,10 +230,12 @@ static void multiply(const rectangle *p, size_t column, size_t n, size_t block, 
         kernels->product(p->m, n, terms, staged, W, few ? &next : NULL, Y, o->ldy, from ? ones : NULL, b);
         return;
     }
-    if (o->dtype == MHA_Q8_0 || o->dtype == MHA_Q4_0) {
-        const size_t bytes = k / MHA_QUANT * mha__block_panel_bytes(o->dtype == MHA_Q4_0);
+    const mha__block_kind *kind = mha__block_kind_of(o->dtype);
+    if (kind) {
+        const mha__block_shape shape = mha__block_shape_of(kind);
+        const size_t bytes = k / kind->elements * shape.bytes;
         const unsigned char *first = o->panels;
-        const mha__block_panels W = {first + column / MHA_PANEL * bytes, bytes, from, o->dtype};
+        const mha__block_panels W = {first + column / MHA_PANEL * bytes, bytes, from, kind};
         if (few) {
             kernels->product_blocks(p->m, n, terms, staged, W, Y, o->ldy, from ? ones : NULL, b);
             return;

@@ -23,15 +23,16 @@ void mha__pack_row(size_t k, size_t p, size_t column, size_t n, const float *row
 /* Packs F16 or BF16 elements, which stay what they are. */
 void mha__pack_half(size_t k, size_t n, const uint16_t *W, size_t ldw, uint16_t *panels);
 
-/* Packs Q8_0 or Q4_0, k a multiple of 32: column j is k / 32 blocks as files have them, one column after the other. As
- * many bytes as mha__packed_floats elements of that type. */
+/* Bytes that a packed (k, n) matrix of quantised blocks takes, k in whole blocks; false when they do not fit a size. */
+bool mha__packed_block_bytes(size_t k, size_t n, mha_dtype dtype, size_t *bytes);
+/* Packs such a matrix: column j is its blocks as files have them, one column after the other. */
 void mha__pack_blocks(size_t k, size_t n, mha_dtype dtype, const unsigned char *blocks, unsigned char *panels);
 
 /* Y (m, n) = X W + b; b (n floats) may be NULL. Y has row stride ldy and overlaps nothing. */
 typedef struct mha__packed_output {
     size_t n, ldy;
     const void *panels;
-    mha_dtype dtype; /* of the panels: F32, F16, BF16, Q8_0 or Q4_0; all give the bits of floats of the same values */
+    mha_dtype dtype; /* of the panels: F32, F16, BF16 or of blocks; all give the bits of floats of the same values */
     const float *b;
     float *Y;
 } mha__packed_output;

@@ -94,7 +94,7 @@ mha_status mha__file_add_tensor(mha_file *file, const char *name, size_t name_le
                                 "expected a shape whose bytes can be counted, found %s of %s (at byte %" PRIu64 ")",
                                 shape, mha_dtype_name(tensor->dtype), where);
     tensor->index = file->entries.count;
-    tensor->reads_as = mha__decoder_of(tensor->dtype) ? MHA_F32 : tensor->dtype;
+    tensor->reads_as = mha__block_kind_of(tensor->dtype) ? MHA_F32 : tensor->dtype;
     tensor->name = mha__file_text(file, name, name_length);
     mha__entry *place = tensor->name ? mha__list_add(&file->allocator, &file->entries) : NULL;
     if (!place)

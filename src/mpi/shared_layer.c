@@ -11,7 +11,7 @@ static uint64_t digest_of(const mha_config *c, mha_split_scheme scheme)
                               c->q_norm,  c->k_norm,  c->norm_bias,      (size_t)c->dtype, (size_t)scheme,
                               c->bias_rows, c->gate, c->bias_gate, c->q_rank,
                               c->kv_rank, c->d_rope, c->bias_latent};
-    return mha__mpi_digest(0, numbers, sizeof numbers);
+    return mha__mpi_digest(mha__mpi_digest(0, numbers, sizeof numbers), c->matrix_dtype, sizeof c->matrix_dtype);
 }
 
 /* Where a rank's share of a layer comes from: a config, and then it has no values; or a file. */

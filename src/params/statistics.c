@@ -8,7 +8,7 @@ mha_status mha_tensor_statistics(const mha_tensor *tensor, mha_statistics *stati
 {
     mha_view view = mha_tensor_view(tensor);
     size_t n = mha_view_elements(&view), finite = 0, bytes;
-    if (mha_dtype_bytes(view.dtype, 1, &bytes) != MHA_OK && !mha__decoder_of(view.dtype))
+    if (mha_dtype_bytes(view.dtype, 1, &bytes) != MHA_OK && !mha__block_kind_of(view.dtype))
         return MHA_UNSUPPORTED;
     mha_view flat = mha_view_of(view.data, view.dtype, 1, &n);
     mha_statistics s = {.min = INFINITY, .max = -INFINITY};

@@ -1,4 +1,4 @@
-/* Layers whose matrices are Q8_0 or Q4_0: the bits of a layer of the same floats on every path, what they take, how
+/* Layers whose matrices are quantised: the bits of a layer of the same floats on every path, what they take, how
  * they are made, and how they come out of a file. */
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,9 @@
 #include "support/isa.h"
 #include "support/unit.h"
 
-static const mha_dtype types[] = {MHA_Q8_0, MHA_Q4_0};
+static const mha_dtype types[] = {MHA_Q8_0, MHA_Q4_0}; /* to which floats are rounded */
+static const mha_dtype kinds[] = {MHA_Q4_K,  MHA_Q5_K, MHA_Q6_K, MHA_MXFP4, MHA_Q4_1,  MHA_Q5_0,
+                                   MHA_Q5_1,  MHA_Q2_K, MHA_Q3_K, MHA_IQ4_NL, MHA_IQ4_XS};
 
 static mha_layer *made(mha_config config, uint64_t seed)
 {
@@ -93,6 +95,83 @@ static void every_path_has_the_bits_of_floats(void **state)
             mha_layer_destroy(blocks);
             mha_layer_destroy(floats);
         }
+}
+
+/* Types that files have, and several of them in one layer; kept blocks are copied from layer to layer. */
+static void layers_of_other_types_have_the_bits_of_floats(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        mha_config config = {.d_model = 256, .n_heads = 2, .kv_heads = 1, .d_out = 33, .bias_q = true};
+        mha_error error;
+        config.dtype = i % 2 ? MHA_F32 : kinds[i];
+        if (i % 2)
+            config.matrix_dtype[MHA_W_Q] = kinds[i], config.matrix_dtype[MHA_W_V] = kinds[i - 1],
+            config.matrix_dtype[MHA_W_O] = MHA_Q8_0;
+        mha_layer *blocks = made(config, 5 + i), *again = made(config, 77), *floats = copied(blocks, MHA_F32);
+        for (int w = MHA_W_Q; w <= MHA_W_O; w++) {
+            const mha_tensor *t = mha_layer_weight(blocks, (mha_weight)w);
+            if (!t)
+                continue;
+            const mha_view view = mha_tensor_view(t);
+            assert_int_equal(view.dtype, view.rank == 1                      ? MHA_F32
+                                         : config.matrix_dtype[w] != MHA_F32 ? config.matrix_dtype[w]
+                                                                             : config.dtype);
+            mha_statistics s; /* random blocks are numbers of the size that weights have */
+            assert_int_equal(mha_tensor_statistics(t, &s), MHA_OK);
+            assert_true(s.non_finite == 0 && s.min < -0.01 && s.max > 0.01 && s.max < 0.3 && s.min > -0.3);
+            assert_ok(mha_layer_set(again, (mha_weight)w, &view, &error), error);
+            assert_memory_equal(mha_tensor_info_of(t).data,
+                                mha_tensor_info_of(mha_layer_weight(again, (mha_weight)w)).data,
+                                mha_tensor_info_of(t).bytes);
+        }
+        for (int packed = 0; packed < 2; packed++) {
+            if (packed) {
+                assert_ok(mha_layer_pack(blocks, &error), error);
+                assert_ok(mha_layer_pack(floats, &error), error);
+            }
+            for (int path = MHA_PATH_FAST; path <= (packed ? MHA_PATH_FAST : MHA_PATH_EXACT); path++)
+                expect_equal(floats, blocks, (mha_path)path, 1 + (int)i % 2, 1 + i % 2, i % 3 ? 5 : 20);
+        }
+        const mha_view head = mha_layer_head(blocks, MHA_W_Q, 1),
+                       whole = mha_tensor_view(mha_layer_weight(blocks, MHA_W_Q));
+        assert_true(mha_view_get(&head, (size_t[]){201, 5}) == mha_view_get(&whole, (size_t[]){201, 133}));
+        static float x[256 * 256];
+        const mha_view from = mha_view_of(x, MHA_F32, 2, (size_t[]){256, 256});
+        assert_refused(mha_layer_set(blocks, MHA_W_Q, &from, &error), MHA_UNSUPPORTED, error, "W_Q",
+                       mha_dtype_name(kinds[i]), "Q8_0", "F32");
+        mha_layer_destroy(blocks);
+        mha_layer_destroy(again);
+        mha_layer_destroy(floats);
+    }
+}
+
+/* Bytes of a block of 256 rows: those of the file, and what codes of 2 to 6 bits take more in the packed copy. */
+static void bytes_are_those_of_the_file_and_of_the_copy(void **state)
+{
+    (void)state;
+    static const size_t bytes[][2] = {{144, 148}, {176, 276}, {210, 274}, {8 * 17, 8 * 18},  {8 * 20, 8 * 20}, {8 * 22, 8 * 34},
+                                      {8 * 24, 8 * 36}, {84, 164}, {110, 146}, {8 * 18, 8 * 18}, {136, 138}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        mha_layer *layer = made((mha_config){.d_model = 256, .n_heads = 2, .dtype = kinds[i]}, 1);
+        mha_error error;
+        assert_ok(mha_layer_pack(layer, &error), error);
+        const mha_totals totals = mha_params_totals(mha_layer_params(layer), NULL);
+        assert_int_equal(totals.parameters, 4 * 256 * 256);
+        assert_int_equal(totals.parameter_bytes, 4 * 256 * bytes[i][0]);
+        assert_int_equal(totals.derived_bytes, 4 * 256 * bytes[i][1]);
+        mha_layer_destroy(layer);
+    }
+    mha_config config = {.d_model = 256, .n_heads = 2};
+    mha_layer *none;
+    mha_error error;
+    config.matrix_dtype[MHA_B_Q] = MHA_Q4_K;
+    assert_refused(mha_layer_create(&config, NULL, NULL, &none, &error), MHA_INVALID, error, "matrix_dtype", "b_Q");
+    config.matrix_dtype[MHA_B_Q] = MHA_F32, config.matrix_dtype[MHA_W_Q] = MHA_F16;
+    assert_refused(mha_layer_create(&config, NULL, NULL, &none, &error), MHA_INVALID, error, "matrix_dtype", "W_Q",
+                   "F16");
+    assert_refused(mha_layer_create(&(mha_config){.d_model = 320, .n_heads = 2, .dtype = MHA_Q6_K}, NULL, NULL, &none,
+                                    &error), MHA_INVALID, error, "W_Q", "256", "Q6_K", "320");
 }
 
 static void elements_count_once_and_bytes_as_they_are_stored(void **state)
@@ -296,6 +375,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(every_path_has_the_bits_of_floats, isa_teardown),
+        cmocka_unit_test(layers_of_other_types_have_the_bits_of_floats),
+        cmocka_unit_test(bytes_are_those_of_the_file_and_of_the_copy),
         cmocka_unit_test(elements_count_once_and_bytes_as_they_are_stored),
         cmocka_unit_test(initial_weights_are_those_of_floats_rounded),
         cmocka_unit_test(rounding_is_that_of_ggml),

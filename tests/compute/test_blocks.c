@@ -1,10 +1,10 @@
-/* Products with weights of Q8_0 and Q4_0: the bits that floats of the same values give, for any shape, cut and number
- * of threads, on every instruction set; and the rounding that makes such weights. */
+/* Products with weights of every quantised type: the bits that floats of the same values give, for any shape, cut and number
+ * of threads, on every instruction set. */
 #include <fenv.h>
 #include <math.h>
 #include <string.h>
 
-#include "base/quantised/quantise.h"
+#include "base/quantised/decoders.h"
 #include "compute/packed_gemm.h"
 #include "mha/random.h"
 #include "mha/system.h"
@@ -21,16 +21,31 @@ static void *numbers(size_t count, size_t bytes, uint64_t stream)
     return x;
 }
 
+/* The types that are decoded, and where in a block F16 numbers lie (-1: there is none, or no other). */
+static const struct {
+    mha_dtype dtype;
+    int halves[2];
+} types[] = {{MHA_Q8_0, {0, -1}},   {MHA_Q4_0, {0, -1}},    {MHA_Q4_K, {0, 2}},   {MHA_Q5_K, {0, 2}},
+             {MHA_Q6_K, {208, -1}}, {MHA_MXFP4, {-1, -1}},  {MHA_Q4_1, {0, 2}},   {MHA_Q5_0, {0, -1}},
+             {MHA_Q5_1, {0, 2}},    {MHA_Q2_K, {80, 82}},   {MHA_Q3_K, {108, -1}}, {MHA_IQ4_NL, {0, -1}},
+             {MHA_IQ4_XS, {0, -1}}};
+enum { TYPES = sizeof types / sizeof *types };
+
 /* Blocks of any bits: scales of both signs, subnormal ones, now and then infinite or NaN if `any`. */
-static unsigned char *random_blocks(size_t count, size_t bytes, bool any)
+static unsigned char *random_blocks(size_t count, size_t type, bool any, size_t bytes)
 {
     unsigned char *blocks = guard_allocate((count * bytes + 63) / 64 * 64, GUARD_AFTER, 0);
     for (size_t i = 0; i < count * bytes; i++)
-        blocks[i] = (unsigned char)mha_random_bits(5, bytes, i);
-    for (size_t b = 0; b < count; b++) {
-        const unsigned exponent = any ? b % 32 : b % 20;
-        blocks[b * bytes + 1] = (unsigned char)((blocks[b * bytes + 1] & 0x83) | exponent << 2);
-    }
+        blocks[i] = (unsigned char)mha_random_bits(5, type, i);
+    for (size_t b = 0; b < count; b++)
+        for (size_t h = 0; h < 2; h++) {
+            const unsigned exponent = any ? (b + 3 * h) % 32 : (b + 3 * h) % 20;
+            unsigned char *half = blocks + b * bytes + types[type].halves[h] + 1;
+            if (types[type].halves[h] >= 0)
+                *half = (unsigned char)((*half & 0x83) | exponent << 2);
+            else if (types[type].dtype == MHA_MXFP4)
+                blocks[b * bytes] = (unsigned char)(any ? b % 256 : 108 + b % 40);
+        }
     return blocks;
 }
 
@@ -56,13 +71,17 @@ static void expect_same(const float *a, const float *b, size_t count, shape s, m
                      s.m, s.n, s.k, i, b[i], a[i]);
 }
 
-static void check(shape s, mha_dtype dtype, bool any, int threads)
+/* The terms are rounded up to whole blocks. */
+static void check(shape s, size_t type, bool any, int threads)
 {
-    size_t bytes, packed;
-    assert_int_equal(mha_dtype_bytes(dtype, 32, &bytes), MHA_OK);
+    const mha_dtype dtype = types[type].dtype;
+    const size_t elements = mha__block_kind_of(dtype)->elements;
+    size_t bytes, packed, packed_bytes;
+    s.k = (s.k + elements - 1) / elements * elements;
+    assert_int_equal(mha_dtype_bytes(dtype, elements, &bytes), MHA_OK);
+    assert_true(mha__packed_block_bytes(s.k, s.n, dtype, &packed_bytes));
     assert_true(mha__packed_floats(s.k, s.n, &packed));
-    const size_t blocks_in_all = s.n * s.k / 32;
-    unsigned char *blocks = random_blocks(blocks_in_all, bytes, any);
+    unsigned char *blocks = random_blocks(s.n * s.k / elements, type, any, bytes);
     mha_view W = mha_view_of(blocks, dtype, 2, (size_t[]){s.n, s.k});
     float *values = numbers(s.n * s.k, sizeof *values, 1), *X = numbers(s.m * s.k, sizeof *X, 2);
     float *bias = s.m % 2 ? numbers(s.n, sizeof *bias, 3) : NULL;
@@ -70,14 +89,12 @@ static void check(shape s, mha_dtype dtype, bool any, int threads)
     const mha_view floats = mha_view_of(values, MHA_F32, 2, (size_t[]){s.k, s.n});
     assert_int_equal(mha_view_copy(&floats, &W), MHA_OK);
     float *plain = numbers(packed, sizeof *plain, 5);
-    unsigned char *panels = guard_allocate(packed / 32 * bytes, GUARD_AFTER, 0);
+    unsigned char *panels = guard_allocate((packed_bytes + 63) / 64 * 64, GUARD_AFTER, 0);
     mha__pack(s.k, s.n, values, s.n, plain);
     mha__pack_blocks(s.k, s.n, dtype, blocks, panels);
     expect_same(run(s, MHA_F32, plain, X, bias, 1), run(s, dtype, panels, X, bias, threads), s.m * (s.n + 2), s, dtype);
     guard_release_all();
 }
-
-static const mha_dtype types[] = {MHA_Q8_0, MHA_Q4_0};
 
 /* 304 terms are a block of 304 and one of 288 of 592: blocks of terms end inside blocks of numbers. */
 static void blocks_give_the_bits_of_floats(void **state)
@@ -88,8 +105,8 @@ static void blocks_give_the_bits_of_floats(void **state)
                                    {16, 200, 544}, {17, 200, 544}, {29, 31, 96}, {141, 65, 32}, {150, 290, 608}};
     FOR_EACH_ISA
         for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
-            check(shapes[i / 2], types[i % 2], false, 1);
-            check(shapes[i / 2], types[i % 2], i % 3 == 0, 3);
+            check(shapes[i / 2], i % 4, false, 1); /* of each arithmetic one */
+            check(shapes[i / 2], (5 * i + 4) % TYPES, i % 3 == 0, 3);
         }
 }
 
@@ -100,7 +117,18 @@ static void every_tile_gives_the_bits_of_floats(void **state)
     FOR_EACH_ISA
         for (size_t m = 1; m <= 17; m++)
             for (size_t n = 1; n <= 66; n += n < 33 ? 5 : 11)
-                check((shape){m, n, 64}, types[(m + n) % 2], true, 1);
+                check((shape){m, n, 64}, (m + n) % TYPES, true, 1);
+}
+
+static void every_type_gives_the_bits_of_floats(void **state)
+{
+    (void)state;
+    FOR_EACH_ISA
+        for (size_t t = 0; t < TYPES; t++) {
+            check((shape){1, 65, 768}, t, false, 1);
+            check((shape){5, 39, 256}, t, false, 2);
+            check((shape){18, 33, 512}, t, true, 1);
+        }
 }
 
 static void roundings_of_the_caller_hold(void **state)
@@ -110,8 +138,8 @@ static void roundings_of_the_caller_hold(void **state)
     FOR_EACH_ISA
         for (size_t i = 0; i < 3; i++) {
             fesetround(modes[i]);
-            check((shape){2, 70, 96}, types[i % 2], true, 1);
-            check((shape){20, 70, 96}, types[(i + 1) % 2], true, 2);
+            for (size_t t = 0; t < TYPES; t++)
+                check((shape){t % 2 ? 20 : 2, 70, 96}, t, true, 1 + (int)t % 2);
             fesetround(FE_TONEAREST);
         }
 }
@@ -121,6 +149,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(blocks_give_the_bits_of_floats, isa_teardown),
         cmocka_unit_test_teardown(every_tile_gives_the_bits_of_floats, isa_teardown),
+        cmocka_unit_test_teardown(every_type_gives_the_bits_of_floats, isa_teardown),
         cmocka_unit_test_teardown(roundings_of_the_caller_hold, isa_teardown),
     };
     return cmocka_run_group_tests_name("blocks", tests, NULL, NULL);

@@ -63,15 +63,15 @@ static void decode_rows(void *context, size_t task, int worker)
     (void)worker;
     enum { TOGETHER = 16 };
     const decoding *d = context;
-    const size_t n = d->W->shape[1], first = task * MHA_QUANT;
-    const mha__decoder decode = mha__decoder_of(d->W->dtype);
-    const mha_view rows = mha_view_slice(d->W, 0, first, MHA_QUANT);
+    const mha__block_kind *kind = mha__block_kind_of(d->W->dtype);
+    const size_t n = d->W->shape[1], first = task * kind->elements;
+    const mha_view rows = mha_view_slice(d->W, 0, first, kind->elements);
     for (size_t c = 0; c < n; c += TOGETHER) {
         float values[TOGETHER][MHA_LARGEST_BLOCK], row[TOGETHER];
         const size_t some = n - c < TOGETHER ? n - c : TOGETHER;
         for (size_t j = 0; j < some; j++)
-            decode(mha_view_slice(&rows, 1, c + j, 1).data, values[j]);
-        for (size_t i = 0; i < MHA_QUANT; i++) {
+            mha__decode_block(kind, mha_view_slice(&rows, 1, c + j, 1).data, values[j]);
+        for (size_t i = 0; i < kind->elements; i++) {
             for (size_t j = 0; j < some; j++)
                 row[j] = values[j][i];
             memcpy(d->values + (first + i) * n + c, row, some * sizeof *row);
@@ -84,7 +84,7 @@ const float *mha__weight_as_floats(const mha_view *W, float *widened, int thread
     if (W->dtype == MHA_F32)
         return W->data;
     if (mha__is_quantised_weight(W->dtype)) {
-        mha__parallel_for(W->shape[0] / MHA_QUANT, threads, decode_rows, &(decoding){W, widened});
+        mha__parallel_for(W->shape[0] / mha__block_kind_of(W->dtype)->elements, threads, decode_rows, &(decoding){W, widened});
         return widened;
     }
     const size_t shape[4] = {1, W->shape[0], 1, W->shape[1]};

@@ -17,62 +17,62 @@ float mha__e8m0_half(unsigned e)
 }
 
 /* Element i of 32, each of 4 bits. */
-static int nibble(const unsigned char *packed, int i)
+static int nibble(const unsigned char *packed, size_t i)
 {
     return packed[i % 16] >> (i < 16 ? 0 : 4) & 15;
 }
 
-void mha__decode_q4_0(const unsigned char *block, float *values)
-{
-    const float d = mha__half_at(block);
-    for (int i = 0; i < 32; i++)
-        values[i] = d * (float)(nibble(block + 2, i) - 8);
-}
-
-void mha__decode_q4_1(const unsigned char *block, float *values)
-{
-    const float d = mha__half_at(block), m = mha__half_at(block + 2);
-    for (int i = 0; i < 32; i++)
-        values[i] = d * (float)nibble(block + 4, i) + m;
-}
-
 /* Element i of 32, each of 5 bits: the fifth ones come first, 4 bytes of them. */
-static int five_bits(const unsigned char *packed, int i)
+static int five_bits(const unsigned char *packed, size_t i)
 {
     return nibble(packed + 4, i) | (packed[i / 8] >> i % 8 & 1) << 4;
 }
 
-void mha__decode_q5_0(const unsigned char *block, float *values)
+void mha__split_q4_0(const unsigned char *block, size_t from, size_t end, mha__block_parts *p)
 {
-    const float d = mha__half_at(block);
-    for (int i = 0; i < 32; i++)
-        values[i] = d * (float)(five_bits(block + 2, i) - 16);
+    p->d = mha__half_at(block);
+    for (size_t i = from; i < end; i++)
+        p->code[i] = (signed char)(nibble(block + 2, i) - 8);
 }
 
-void mha__decode_q5_1(const unsigned char *block, float *values)
+void mha__split_q4_1(const unsigned char *block, size_t from, size_t end, mha__block_parts *p)
 {
-    const float d = mha__half_at(block), m = mha__half_at(block + 2);
-    for (int i = 0; i < 32; i++)
-        values[i] = d * (float)five_bits(block + 4, i) + m;
+    p->d = mha__half_at(block), p->m = mha__half_at(block + 2);
+    for (size_t i = from; i < end; i++)
+        p->code[i] = (signed char)nibble(block + 4, i);
 }
 
-void mha__decode_q8_0(const unsigned char *block, float *values)
+void mha__split_q5_0(const unsigned char *block, size_t from, size_t end, mha__block_parts *p)
 {
-    const float d = mha__half_at(block);
-    for (int i = 0; i < 32; i++)
-        values[i] = d * (float)(signed char)block[2 + i];
+    p->d = mha__half_at(block);
+    for (size_t i = from; i < end; i++)
+        p->code[i] = (signed char)(five_bits(block + 2, i) - 16);
 }
 
-void mha__decode_iq4_nl(const unsigned char *block, float *values)
+void mha__split_q5_1(const unsigned char *block, size_t from, size_t end, mha__block_parts *p)
 {
-    const float d = mha__half_at(block);
-    for (int i = 0; i < 32; i++)
-        values[i] = d * (float)mha__iq4_values[nibble(block + 2, i)];
+    p->d = mha__half_at(block), p->m = mha__half_at(block + 2);
+    for (size_t i = from; i < end; i++)
+        p->code[i] = (signed char)five_bits(block + 4, i);
 }
 
-void mha__decode_mxfp4(const unsigned char *block, float *values)
+void mha__split_q8_0(const unsigned char *block, size_t from, size_t end, mha__block_parts *p)
 {
-    const float d = mha__e8m0_half(block[0]);
-    for (int i = 0; i < 32; i++)
-        values[i] = d * (float)mha__e2m1_doubled[nibble(block + 1, i)];
+    p->d = mha__half_at(block);
+    for (size_t i = from; i < end; i++)
+        p->code[i] = (signed char)block[2 + i];
+}
+
+void mha__split_iq4_nl(const unsigned char *block, size_t from, size_t end, mha__block_parts *p)
+{
+    p->d = mha__half_at(block);
+    for (size_t i = from; i < end; i++)
+        p->code[i] = (signed char)nibble(block + 2, i);
+}
+
+void mha__split_mxfp4(const unsigned char *block, size_t from, size_t end, mha__block_parts *p)
+{
+    p->d = mha__e8m0_half(block[0]);
+    for (size_t i = from; i < end; i++)
+        p->code[i] = (signed char)nibble(block + 1, i);
 }

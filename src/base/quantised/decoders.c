@@ -1,40 +1,57 @@
-/* The list of the quantised types that are decoded. */
+/* The list of the quantised types that are decoded, and how the parts of a block become values. */
 #include <math.h>
 
 #include "base/quantised/decoders.h"
 
-static const mha__decoder decoders[MHA_DTYPE_COUNT] = {
-    [MHA_Q4_0] = mha__decode_q4_0,      [MHA_Q4_1] = mha__decode_q4_1,      [MHA_Q5_0] = mha__decode_q5_0,
-    [MHA_Q5_1] = mha__decode_q5_1,      [MHA_Q8_0] = mha__decode_q8_0,      [MHA_IQ4_NL] = mha__decode_iq4_nl,
-    [MHA_MXFP4] = mha__decode_mxfp4,    [MHA_Q2_K] = mha__decode_q2_k, [MHA_Q3_K] = mha__decode_q3_k,
-    [MHA_Q4_K] = mha__decode_q4_k, [MHA_Q5_K] = mha__decode_q5_k, [MHA_Q6_K] = mha__decode_q6_k,
-    [MHA_IQ4_XS] = mha__decode_iq4_xs,
+static const mha__block_kind kinds[MHA_DTYPE_COUNT] = {
+    [MHA_Q4_0] = {mha__split_q4_0, 32, 32, MHA_CODES_4, false, false, NULL},
+    [MHA_Q4_1] = {mha__split_q4_1, 32, 32, MHA_CODES_4_LEAST, false, false, NULL},
+    [MHA_Q5_0] = {mha__split_q5_0, 32, 32, MHA_CODES_8, false, false, NULL},
+    [MHA_Q5_1] = {mha__split_q5_1, 32, 32, MHA_CODES_8_LEAST, false, false, NULL},
+    [MHA_Q8_0] = {mha__split_q8_0, 32, 32, MHA_CODES_8, false, false, NULL},
+    [MHA_IQ4_NL] = {mha__split_iq4_nl, 32, 32, MHA_CODES_4_TABLE, false, false, mha__iq4_values},
+    [MHA_MXFP4] = {mha__split_mxfp4, 32, 32, MHA_CODES_4_TABLE, false, true, mha__e2m1_doubled},
+    [MHA_Q2_K] = {mha__split_q2_k, 256, 16, MHA_CODES_4_LEAST, true, false, NULL},
+    [MHA_Q3_K] = {mha__split_q3_k, 256, 16, MHA_CODES_4, true, false, NULL},
+    [MHA_Q4_K] = {mha__split_q4_k, 256, 32, MHA_CODES_4_LEAST, true, false, NULL},
+    [MHA_Q5_K] = {mha__split_q5_k, 256, 32, MHA_CODES_8_LEAST, true, false, NULL},
+    [MHA_Q6_K] = {mha__split_q6_k, 256, 16, MHA_CODES_8, true, false, NULL},
+    [MHA_IQ4_XS] = {mha__split_iq4_xs, 256, 32, MHA_CODES_4_TABLE, true, false, mha__iq4_values},
 };
 
-mha__decoder mha__decoder_of(mha_dtype dtype)
+const mha__block_kind *mha__block_kind_of(mha_dtype dtype)
 {
-    return (unsigned)dtype < MHA_DTYPE_COUNT ? decoders[dtype] : NULL;
+    return (unsigned)dtype < MHA_DTYPE_COUNT && kinds[dtype].split ? &kinds[dtype] : NULL;
+}
+
+static float value_of(const mha__block_kind *kind, const mha__block_parts *parts, size_t i)
+{
+    const size_t g = i / kind->group;
+    const float code = (float)(kind->values ? kind->values[parts->code[i]] : parts->code[i]);
+    const float step = kind->scales ? parts->d * (float)parts->scale[g] : parts->d;
+    if (!mha__has_least(kind->codes))
+        return step * code;
+    return step * code + (kind->scales ? parts->m * (float)parts->min[g] : parts->m);
+}
+
+void mha__decode_block(const mha__block_kind *kind, const unsigned char *block, float *values)
+{
+    mha__block_parts parts;
+    kind->split(block, 0, kind->elements, &parts);
+    for (size_t i = 0; i < kind->elements; i++)
+        values[i] = value_of(kind, &parts, i);
 }
 
 double mha__block_value(mha_dtype dtype, const void *blocks, ptrdiff_t at)
 {
-    static const struct {
-        ptrdiff_t elements, bytes;
-    } sizes[MHA_DTYPE_COUNT] = {
-#define SIZES(code, name, block_elements, block_bytes) [code] = {block_elements, block_bytes},
-        MHA_DTYPE_LIST(SIZES)
-#undef SIZES
-    };
-    const mha__decoder decode = mha__decoder_of(dtype);
-    float values[MHA_LARGEST_BLOCK];
-    if (!decode)
+    const mha__block_kind *kind = mha__block_kind_of(dtype);
+    mha__block_parts parts;
+    size_t bytes = 0;
+    if (!kind)
         return NAN;
-    const ptrdiff_t elements = sizes[dtype].elements, i = at % elements;
-    const unsigned char *block = (const unsigned char *)blocks + at / elements * sizes[dtype].bytes;
-    if (dtype == MHA_Q8_0) /* without the rest of their block */
-        return mha__half_at(block) * (float)(signed char)block[2 + i];
-    if (dtype == MHA_Q4_0)
-        return mha__half_at(block) * (float)((block[2 + i % 16] >> i / 16 * 4 & 15) - 8);
-    decode(block, values);
-    return values[i];
+    const ptrdiff_t elements = (ptrdiff_t)kind->elements, i = at % elements;
+    (void)mha_dtype_bytes(dtype, kind->elements, &bytes);
+    const unsigned char *block = (const unsigned char *)blocks + at / elements * (ptrdiff_t)bytes;
+    kind->split(block, (size_t)i, (size_t)i + 1, &parts);
+    return value_of(kind, &parts, (size_t)i);
 }

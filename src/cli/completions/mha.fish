@@ -98,12 +98,12 @@ complete -c mha -n '__mha_runs params heads' -l class -x \
 '... [as its configuration states]'
 complete -c mha -n '__mha_runs forward params heads show power' -l dtype -x \
     -a '
-      f32 f64 f16 bf16 q8_0 q4_0' \
-    -d 'type the weights are stored in; q8_0 and q4_0 of a file '\
-'stay so if this is not given'
+      f32 f64 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4' \
+    -d 'type the weights are stored in; quantised matrices of '\
+'a file stay as they are if this is not given'
 complete -c mha -n '__mha_runs bench' -l dtype -x \
     -a '
-      f32 f16 bf16 q8_0 q4_0' \
+      f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4' \
     -d 'type the weights are stored in'
 complete -c mha -n '__mha_runs forward bench' -l cache-dtype -x \
     -a '

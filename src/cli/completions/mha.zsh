@@ -59,9 +59,9 @@ _mha() {
   *:--architecture) _files; return ;;
   *:--class) _message 'NAME'; return ;;
   forward:--dtype|params:--dtype|heads:--dtype|show:--dtype|power:--dtype) compadd -- $(echo '
-      f32 f64 f16 bf16 q8_0 q4_0'); return ;;
+      f32 f64 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4'); return ;;
   bench:--dtype) compadd -- $(echo '
-      f32 f16 bf16 q8_0 q4_0'); return ;;
+      f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4'); return ;;
   *:--cache-dtype) compadd -- $(echo '
       f32 f16 bf16'); return ;;
   params:--seq|bench:--seq) _message 'N'; return ;;
@@ -169,8 +169,8 @@ _mha() {
       '--preset:''a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
 '...; "list" lists them'
       '--config:''the model that a config.json describes'
-      '--dtype:''type the weights are stored in; q8_0 and q4_0 of a file '\
-'stay so if this is not given'
+      '--dtype:''type the weights are stored in; quantised matrices of '\
+'a file stay as they are if this is not given'
       '--cache-dtype:''type of the key/value cache [bench, where it decodes: '\
 'f32; forward: no cache]'
       '--weights:''weights of a public checkpoint or with mha'\''s own names; '\
@@ -256,8 +256,8 @@ _mha() {
 'own (mha help architectures)'
       '--class:''the model'\''s head: BertForMaskedLM, MaskedLM, pooler, '\
 '... [as its configuration states]'
-      '--dtype:''type the weights are stored in; q8_0 and q4_0 of a file '\
-'stay so if this is not given'
+      '--dtype:''type the weights are stored in; quantised matrices of '\
+'a file stay as they are if this is not given'
       '--seq:''tokens in a sequence: shows the cost of a model'\''s forward '\
 'pass and key/value cache; bench: [512]'
       '--ranks:''processes that share the attention of a model over --seq '\
@@ -305,8 +305,8 @@ _mha() {
 'own (mha help architectures)'
       '--class:''the model'\''s head: BertForMaskedLM, MaskedLM, pooler, '\
 '... [as its configuration states]'
-      '--dtype:''type the weights are stored in; q8_0 and q4_0 of a file '\
-'stay so if this is not given'
+      '--dtype:''type the weights are stored in; quantised matrices of '\
+'a file stay as they are if this is not given'
       '--run:''also runs the attention layers of the model'
       '--seed:''seed of random weights and inputs'
       '--causal:''query i sees key j only if j <= i + offset'
@@ -339,8 +339,8 @@ _mha() {
       '--preset:''a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
 '...; "list" lists them'
       '--config:''the model that a config.json describes'
-      '--dtype:''type the weights are stored in; q8_0 and q4_0 of a file '\
-'stay so if this is not given'
+      '--dtype:''type the weights are stored in; quantised matrices of '\
+'a file stay as they are if this is not given'
       '--weights:''weights of a public checkpoint or with mha'\''s own names; '\
 'needs --heads or a config.json beside it'
       '--layer:''which attention layer of the file or model: the beginning '\
@@ -545,8 +545,8 @@ _mha() {
       '--preset:''a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
 '...; "list" lists them'
       '--config:''the model that a config.json describes'
-      '--dtype:''type the weights are stored in; q8_0 and q4_0 of a file '\
-'stay so if this is not given'
+      '--dtype:''type the weights are stored in; quantised matrices of '\
+'a file stay as they are if this is not given'
       '--weights:''weights of a public checkpoint or with mha'\''s own names; '\
 'needs --heads or a config.json beside it'
       '--layer:''which attention layer of the file or model: the beginning '\

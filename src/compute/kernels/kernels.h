@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/quantised/decoders.h"
 #include "mha/tensor.h"
 
 /* Shapes all versions share, so that what one has packed another can read.
@@ -31,22 +32,41 @@ typedef struct mha__half_panels {
     mha_dtype dtype;
 } mha__half_panels;
 
-/* A matrix of Q8_0 or Q4_0: each of the ceil(n / 32) panels of 32 columns is a series of blocks of 32 terms. A block
- * has the scales of its columns, 32 of F16, and then their codes, signed: of 8 bits term by term; of 4 bits in 8 groups
- * of four terms, of 16 words each: bits 8 u + 4 h to 8 u + 4 h + 3 of word l are term u of column l + 16 h. As many
- * bytes as in the file. `panel`: bytes from one panel to the next; `first`: the term to begin with, a multiple of 4. */
+/* A matrix of quantised blocks (base/quantised): each of the ceil(n / 32) panels of 32 columns is a series of blocks,
+ * of as many terms as in a file. A block has
+ *   the d of its columns, 32 of F16 (or BF16, kind->power), and with a least value as many of m;
+ *   then, for every 32 terms, the scales of groups, a byte for each column, group by group; with a least value as many
+ *   of min; and the codes: of 8 bits term by term; of 4 bits in 8 groups of four terms, of 16 words each: bits 8 u + 4 h
+ *   to 8 u + 4 h + 3 of word l are term u of column l + 16 h.
+ * That is what a file takes, but for codes of 2 to 6 bits. `panel`: bytes from one panel to the next; `first`: the term
+ * to begin with, a multiple of 16. */
 typedef struct mha__block_panels {
     const unsigned char *data;
     size_t panel, first;
-    mha_dtype dtype;
+    const mha__block_kind *kind;
 } mha__block_panels;
 
-enum { MHA_QUANT = 32, MHA_BLOCK_SCALES = 2 * MHA_PANEL };
+enum { MHA_QUANT = 32 };
 
-/* Bytes of a block of a panel, with codes of four bits or of eight. */
-static inline size_t mha__block_panel_bytes(bool four)
+static inline bool mha__is_byte_wide(mha__codes codes)
 {
-    return MHA_BLOCK_SCALES + MHA_QUANT * MHA_PANEL / (four ? 2 : 1);
+    return codes == MHA_CODES_8 || codes == MHA_CODES_8_LEAST;
+}
+
+/* Bytes of a block of a panel, of what comes before its parts of 32 terms, and of a part; and where in a part the min
+ * and the codes begin. */
+typedef struct mha__block_shape {
+    size_t bytes, header, part, least, codes;
+} mha__block_shape;
+
+static inline mha__block_shape mha__block_shape_of(const mha__block_kind *kind)
+{
+    const size_t least = mha__has_least(kind->codes) ? 2 : 1;
+    const size_t scales = kind->scales ? MHA_QUANT / kind->group * MHA_PANEL : 0;
+    mha__block_shape s = {.header = 2 * MHA_PANEL * least, .least = scales, .codes = scales * least};
+    s.part = s.codes + MHA_QUANT * MHA_PANEL / (mha__is_byte_wide(kind->codes) ? 1 : 2);
+    s.bytes = s.header + kind->elements / MHA_QUANT * s.part;
+    return s;
 }
 
 typedef struct mha__kernels {
@@ -66,7 +86,7 @@ typedef struct mha__kernels {
      * again for every MHA_TILE_ROWS of them. */
     void (*product_half)(size_t m, size_t n, size_t k, const float *A, mha__half_panels B, const mha__half_panels *next,
                          float *C, size_t ldc, const float *factor, const float *bias);
-    /* The same product, bit for bit, as of the values of B; k is a multiple of 4. For few rows. */
+    /* The same product, bit for bit, as of the values of B; k is a multiple of 16. For few rows. */
     void (*product_blocks)(size_t m, size_t n, size_t k, const float *A, mha__block_panels B, float *C, size_t ldc,
                            const float *factor, const float *bias);
     /* The values of k terms of B, panels of n columns in all, as panels of k rows one after the other. */

@@ -60,6 +60,14 @@ static inline vec bytes(const unsigned char *x)
     return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x)));
 }
 
+typedef uint32_t bits_of_vec __attribute__((vector_size(32)));
+
+static inline bits_of_vec look_up(bits_of_vec x, const signed char *values)
+{
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)values));
+    return (bits_of_vec)_mm256_shuffle_epi8(table, (__m256i)x);
+}
+
 #include "compute/kernels/body/body.h"
 #else
 typedef int mha__needs_avx2;

@@ -81,6 +81,14 @@ static inline vec bytes(const unsigned char *x)
     return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)x)));
 }
 
+typedef uint32_t bits_of_vec __attribute__((vector_size(64)));
+
+#define ISA_PICK
+static inline vec pick(bits_of_vec x, const signed char *values)
+{
+    return (vec)_mm512_permutexvar_ps((__m512i)x, (__m512)bytes((const unsigned char *)values));
+}
+
 #include "compute/kernels/body/body.h"
 #else
 typedef int mha__needs_avx512;

@@ -43,6 +43,13 @@ static inline vec bytes(const unsigned char *x)
     return (vec)vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four))))));
 }
 
+typedef uint32_t bits_of_vec __attribute__((vector_size(16)));
+
+static inline bits_of_vec look_up(bits_of_vec x, const signed char *values)
+{
+    return (bits_of_vec)vqtbl1q_s8(vld1q_s8(values), (uint8x16_t)x);
+}
+
 #include "compute/kernels/body/body.h"
 #else
 typedef int mha__needs_neon;

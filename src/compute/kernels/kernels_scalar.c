@@ -52,4 +52,14 @@ static inline vec bytes(const unsigned char *x)
     return (vec){(float)(int8_t)x[0], (float)(int8_t)x[1], (float)(int8_t)x[2], (float)(int8_t)x[3]};
 }
 
+static inline bits_of_vec look_up(bits_of_vec x, const signed char *values)
+{
+    signed char byte[sizeof x];
+    __builtin_memcpy(byte, &x, sizeof x);
+    for (size_t i = 0; i < sizeof x; i++)
+        byte[i] = values[byte[i]];
+    __builtin_memcpy(&x, byte, sizeof x);
+    return x;
+}
+
 #include "compute/kernels/body/body.h"

@@ -11,8 +11,8 @@ enum { BUFFER_BYTES = 1 << 15 };
 struct mha__unpacking {
     const mha_file *file;
     const mha__entry *entry;
-    mha__decoder decode;
-    size_t block_elements, block_bytes;
+    const mha__block_kind *kind;
+    size_t block_bytes;
     uint64_t offset, end;               /* of the bytes that have not been read */
     size_t at, buffered;                /* bytes of the buffer: decoded, and read */
     size_t taken;                       /* values of the block that were given away or passed over */
@@ -24,7 +24,7 @@ struct mha__unpacking {
 
 bool mha__is_packed(const mha__entry *entry)
 {
-    return entry->packing.kind || mha__decoder_of(entry->tensor.dtype);
+    return entry->packing.kind || mha__block_kind_of(entry->tensor.dtype);
 }
 
 /* ---------------------------------------------------------------- several tensors */
@@ -131,10 +131,9 @@ mha_status mha__unpack_begin(const mha_file *file, const mha__entry *entry, size
     if (entry->packing.kind) {
         TRY(load_parts(u, error));
     } else {
-        u->decode = mha__decoder_of(tensor->dtype);
-        for (u->block_elements = 1; mha_dtype_bytes(tensor->dtype, u->block_elements, &u->block_bytes) != MHA_OK;)
-            u->block_elements++;
-        const size_t n = u->block_elements, last = first + count;
+        u->kind = mha__block_kind_of(tensor->dtype);
+        const size_t n = u->kind->elements, last = first + count;
+        (void)mha_dtype_bytes(tensor->dtype, n, &u->block_bytes);
         u->taken = n;
         u->offset = tensor->offset;
         u->end = tensor->offset + (last / n + (last % n != 0)) * u->block_bytes;
@@ -153,9 +152,9 @@ static mha_status next_block(mha__unpacking *u, mha_error *error)
         u->buffered = bytes;
         u->at = 0;
     }
-    u->decode(u->buffer + u->at, u->values);
+    mha__decode_block(u->kind, u->buffer + u->at, u->values);
     u->at += u->block_bytes;
-    u->taken -= u->block_elements;
+    u->taken -= u->kind->elements;
     return MHA_OK;
 }
 
@@ -166,9 +165,9 @@ mha_status mha__unpack_next(mha__unpacking *u, float *values, size_t count, mha_
         return MHA_OK;
     }
     while (count > 0) {
-        if (u->taken >= u->block_elements) /* more where values of the next block were passed over */
+        if (u->taken >= u->kind->elements) /* more where values of the next block were passed over */
             TRY(next_block(u, error));
-        const size_t left = u->block_elements - u->taken, step = count < left ? count : left;
+        const size_t left = u->kind->elements - u->taken, step = count < left ? count : left;
         memcpy(values, u->values + u->taken, step * sizeof *values);
         u->taken += step;
         values += step;
@@ -184,7 +183,7 @@ void mha__unpack_skip(mha__unpacking *u, size_t count)
         u->column = (u->column + count) % u->parts.columns;
         return;
     }
-    const size_t n = u->block_elements, past = u->taken + count;
+    const size_t n = u->kind->elements, past = u->taken + count;
     if (past < n) {
         u->taken = past;
         return;

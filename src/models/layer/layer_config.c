@@ -180,15 +180,26 @@ static mha_gate find_gate(const mha__loader *l)
     return !l->fused_gate && width_out(l, MHA_W_G) == l->config.n_heads ? MHA_GATE_HEAD : MHA_GATE_FEATURE;
 }
 
-/* The type of all matrices, when they are stored in blocks that a layer can keep; else F32. */
-static mha_dtype type_in_file(const mha__loader *l)
+/* Matrices that are stored in blocks stay so: the type of all of them, or each one's own, and the others F32. */
+static void keep_types(const mha__loader *l, mha_config *c)
 {
-    const mha_dtype dtype = l->found[MHA_W_Q]->dtype;
-    bool kept = mha__is_quantised_weight(dtype) && l->orientation == MHA_ORIENTATION_OUT_IN;
-    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
-        if (l->found[w] && mha__weight_is_matrix((mha_weight)w))
-            kept &= l->found[w]->dtype == dtype && !l->found[w]->packing;
-    return kept ? dtype : MHA_F32;
+    const mha_dtype first = l->found[MHA_W_Q]->dtype;
+    bool same = true;
+    c->dtype = MHA_F32;
+    if (l->orientation != MHA_ORIENTATION_OUT_IN)
+        return;
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_file_tensor *tensor = l->found[w];
+        if (!tensor || !mha__weight_is_matrix((mha_weight)w))
+            continue;
+        if (mha__is_quantised_weight(tensor->dtype) && !tensor->packing)
+            c->matrix_dtype[w] = tensor->dtype;
+        same &= c->matrix_dtype[w] == first;
+    }
+    if (!same)
+        return;
+    c->dtype = first;
+    memset(c->matrix_dtype, 0, sizeof c->matrix_dtype);
 }
 
 static mha_status find_extras(mha__loader *l)
@@ -214,7 +225,10 @@ static mha_status find_extras(mha__loader *l)
     c->gate = find_gate(l);
     c->bias_gate = l->found[MHA_B_G] != NULL;
     c->norm_bias = l->found[MHA_Q_NORM_BIAS] || l->found[MHA_K_NORM_BIAS];
-    c->dtype = l->options.has_dtype ? l->options.dtype : l->options.keep_quantised ? type_in_file(l) : MHA_F32;
+    if (!l->options.has_dtype && l->options.keep_quantised)
+        keep_types(l, c);
+    else
+        c->dtype = l->options.has_dtype ? l->options.dtype : MHA_F32;
     return mha_config_resolve(c, l->error);
 }
 

@@ -19,7 +19,7 @@ CODES = {"float32": _abi.F32, "float64": _abi.F64, "float16": _abi.F16, "bfloat1
          "int32": _abi.I32, "int16": _abi.I16, "int8": _abi.I8, "uint64": _abi.U64, "uint32": _abi.U32,
          "uint16": _abi.U16, "uint8": _abi.U8, "bool": _abi.BOOL, "float8_e4m3fn": _abi.F8_E4M3,
          "float8_e5m2": _abi.F8_E5M2}
-BLOCKS = {"q8_0": _abi.Q8_0, "q4_0": _abi.Q4_0}  # types of a layer's matrices alone, not of arrays
+BLOCKS = _abi.BLOCKS  # types of a layer's matrices alone, not of arrays
 NAMES = {code: name for name, code in {**CODES, **BLOCKS}.items()}
 # By the types of numpy itself, which takes its time to say a name.
 _NATIVE = {np.dtype(name): code for name, code in CODES.items() if name != "bfloat16" and "float8" not in name}

@@ -40,7 +40,7 @@ class MultiHeadAttention:
     gate: "feature" or "head": the heads are multiplied by sigmoid(query W_G + b_G) before W_O, b_G with bias_gate.
     kv_rank: > 0: multi-head latent attention (DeepSeek-V2): keys and values are made of a latent of this width, and
         d_rope features of a key are one row for all heads; q_rank > 0: queries, too. bias: of latents and output.
-    dtype: of the weights; "q8_0" or "q4_0" for the matrices alone, in blocks of 32.
+    dtype: of the weights; for the matrices alone also "q8_0", "q4_0", "q4_k", ..., in blocks.
     seed: of random weights; None: zeros.
     settings: what every call of the layer takes unless it says otherwise, see mha.SETTINGS.
     """
@@ -123,7 +123,7 @@ class MultiHeadAttention:
             become the layer's settings. Without it n_heads or d_k is needed.
         length: positions in use, on which frequencies of dynamic scaling and of longrope depend.
         orientation: "in_out" or "out_in" of the matrices in the file; "auto": that of the naming scheme.
-        dtype: of the weights; float32 when None. "q8_0" and "q4_0": blocks of the file stay as they are.
+        dtype: of the weights; float32 when None. "q8_0", "q4_k", ...: blocks of the file stay as they are.
         """
         file, table = open_file(path), new_table()
         options, report = _abi.LoadOptions(), _abi.LoadReport()

@@ -15,7 +15,9 @@
  *   ISA_EXP                if it has an exp_nonpositive of its own (exp.h)
  *   halves(x)              the vector whose F16 bits are at x
  *   half_lanes(x)          the vector whose F16 bits are in the lower halves of the lanes of x
- *   bytes(x)               the vector of the signed bytes at x */
+ *   bytes(x)               the vector of the signed bytes at x
+ *   look_up(x, values)     bytes of x, 0 to 15, replaced by those of 16 signed ones; or, with ISA_PICK,
+ *   pick(x, values)        the vector of the values that the lowest four bits of the lanes of x number */
 #include <stdint.h>
 
 #include "compute/kernels/list.h"
