@@ -106,7 +106,7 @@ typedef struct mha_load_options {
     mha_orientation orientation;
     bool has_dtype; /* false: the weights become F32, or what `keep_quantised` says */
     mha_dtype dtype;
-    bool keep_quantised; /* matrices that the file stores in blocks, (out, in), keep their type, each its own; others: F32 */
+    bool keep_quantised; /* matrices that lie in the file in blocks, (out, in), keep their type, each its own */
     const char *row_prefix; /* of the row names in the table; NULL: none */
 } mha_load_options;
 

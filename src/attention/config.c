@@ -223,12 +223,15 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
     if (c.d_out == 0)
         c.d_out = c.d_model;
     if (!mha__dtype_is_float(c.dtype) && !mha__is_quantised_weight(c.dtype))
-        return mha__fail(error, MHA_INVALID, "dtype", "expected weights of F32, F64, F16, BF16 or a quantised type that "
-                         "is decoded, such as Q8_0 or Q4_K, found %s", mha_dtype_name(c.dtype));
+        return mha__fail(error, MHA_INVALID, "dtype",
+                         "expected weights of F32, F64, F16, BF16 or a quantised type that is decoded, such as Q8_0 or "
+                         "Q4_K, found %s",
+                         mha_dtype_name(c.dtype));
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
         if (c.matrix_dtype[w] && (!mha__is_quantised_weight(c.matrix_dtype[w]) || weights[w].name[0] != 'W'))
-            return mha__fail(error, MHA_INVALID, "matrix_dtype", "expected a matrix of a quantised type that is decoded, "
-                             "found %s of %s", weights[w].name, mha_dtype_name(c.matrix_dtype[w]));
+            return mha__fail(error, MHA_INVALID, "matrix_dtype",
+                             "expected a matrix of a quantised type that is decoded, found %s of %s", weights[w].name,
+                             mha_dtype_name(c.matrix_dtype[w]));
     if ((unsigned)c.q_norm > MHA_NORM_EACH_HEAD || (unsigned)c.k_norm > MHA_NORM_EACH_HEAD)
         return mha__fail(error, MHA_INVALID, "norm", "unknown kind of q/k norm");
     if ((unsigned)c.gate > MHA_GATE_HEAD)

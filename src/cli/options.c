@@ -63,6 +63,9 @@ enum {
 #define ANY RANGE(INT64_MIN, INT64_MAX)
 #define WIDTH RANGE(1, INT32_MAX) /* CBLAS counts in int */
 
+/* Quantised types in which a layer can store its matrices. */
+#define BLOCK_TYPES "q8_0|q4_0|q4_1|q5_0|q5_1|q2_k|q3_k|q4_k|q5_k|q6_k|iq4_nl|iq4_xs|mxfp4"
+
 const option_row option_rows[OPTION_COUNT] = {
     [OPT_D_MODEL] = {"d-model", COUNT, "N", "768", WIDTH, SECTION_SHAPE, ON_LAYER, "width of the model"},
     [OPT_HEADS] = {"heads", COUNT, "N", "12", WIDTH, SECTION_SHAPE, ON_ONE_LAYER | ON_RECORDED,
@@ -97,9 +100,9 @@ const option_row option_rows[OPTION_COUNT] = {
         "what the configuration means: a description of your own (mha help architectures)"},
     [OPT_CLASS] = {"class", TEXT, "NAME", NULL, ANY, SECTION_SOURCE, ON_PARAMS | ON_HEADS,
         "the model's head: BertForMaskedLM, MaskedLM, pooler, ... [as its configuration states]"},
-    [OPT_DTYPE] = {"dtype", CHOICE, "f32|f64|f16|bf16|q8_0|q4_0|q4_1|q5_0|q5_1|q2_k|q3_k|q4_k|q5_k|q6_k|iq4_nl|iq4_xs|mxfp4", "f32", ANY, SECTION_SOURCE, ON_LAYER,
+    [OPT_DTYPE] = {"dtype", CHOICE, "f32|f64|f16|bf16|" BLOCK_TYPES, "f32", ANY, SECTION_SOURCE, ON_LAYER,
         "type the weights are stored in; quantised matrices of a file stay as they are if this is not given"},
-    [OPT_BENCH_DTYPE] = {"dtype", CHOICE, "f32|f16|bf16|q8_0|q4_0|q4_1|q5_0|q5_1|q2_k|q3_k|q4_k|q5_k|q6_k|iq4_nl|iq4_xs|mxfp4", "f32", ANY, SECTION_SHAPE, ON_BENCH,
+    [OPT_BENCH_DTYPE] = {"dtype", CHOICE, "f32|f16|bf16|" BLOCK_TYPES, "f32", ANY, SECTION_SHAPE, ON_BENCH,
         "type the weights are stored in"},
     [OPT_CACHE_DTYPE] = {"cache-dtype", CHOICE, "f32|f16|bf16", NULL, ANY, SECTION_SHAPE, ON_FORWARD | ON_BENCH,
         "type of the key/value cache [bench, where it decodes: f32; forward: no cache]"},

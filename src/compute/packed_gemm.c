@@ -77,7 +77,7 @@ static void pack_block(const mha__block_kind *kind, const unsigned char *from, s
     kind->split(from, 0, kind->elements, &parts);
     put_scale(kind, parts.d, to + 2 * c);
     if (mha__has_least(kind->codes))
-        put_scale(kind, parts.m, to + 2 * MHA_PANEL + 2 * c);
+        put_scale(kind, parts.m, to + 2 * (MHA_PANEL + c));
     for (size_t i = 0; i < kind->elements; i++) {
         unsigned char *part = to + s.header + i / MHA_QUANT * s.part;
         const size_t t = i % MHA_QUANT, g = i / kind->group;

@@ -1,5 +1,5 @@
-/* Products with weights of every quantised type: the bits that floats of the same values give, for any shape, cut and number
- * of threads, on every instruction set. */
+/* Products with weights of every quantised type that is decoded: the bits that floats of the same values give, for any
+ * shape, cut and number of threads, on every instruction set. */
 #include <fenv.h>
 #include <math.h>
 #include <string.h>

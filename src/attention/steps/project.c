@@ -84,7 +84,8 @@ const float *mha__weight_as_floats(const mha_view *W, float *widened, int thread
     if (W->dtype == MHA_F32)
         return W->data;
     if (mha__is_quantised_weight(W->dtype)) {
-        mha__parallel_for(W->shape[0] / mha__block_kind_of(W->dtype)->elements, threads, decode_rows, &(decoding){W, widened});
+        const size_t elements = mha__block_kind_of(W->dtype)->elements;
+        mha__parallel_for(W->shape[0] / elements, threads, decode_rows, &(decoding){W, widened});
         return widened;
     }
     const size_t shape[4] = {1, W->shape[0], 1, W->shape[1]};

@@ -11,8 +11,8 @@ enum { MHA_LARGEST_BLOCK = 256 }; /* elements */
  * i of group g is
  *   step v   or, of kinds with a least value,   step v + least
  *   step = d scale[g], least = m min[g]; without scales of groups they are d and m.
- * Every product is exact in F32 and at most that one sum is rounded, so a value has the same bits with and without fused
- * multiplication. */
+ * Every product is exact in F32 and at most that one sum is rounded, so a value has the same bits with and without
+ * fused multiplication. */
 typedef struct mha__block_parts {
     float d, m; /* what F16 holds, or a power of two */
     signed char scale[MHA_LARGEST_BLOCK / 16], min[MHA_LARGEST_BLOCK / 16];

@@ -36,7 +36,7 @@ typedef struct mha__half_panels {
  * of as many terms as in a file. A block has
  *   the d of its columns, 32 of F16 (or BF16, kind->power), and with a least value as many of m;
  *   then, for every 32 terms, the scales of groups, a byte for each column, group by group; with a least value as many
- *   of min; and the codes: of 8 bits term by term; of 4 bits in 8 groups of four terms, of 16 words each: bits 8 u + 4 h
+ *   of min; and the codes: of 8 bits term by term; of 4 bits in 8 times four terms, of 16 words each: bits 8 u + 4 h
  *   to 8 u + 4 h + 3 of word l are term u of column l + 16 h.
  * That is what a file takes, but for codes of 2 to 6 bits. `panel`: bytes from one panel to the next; `first`: the term
  * to begin with, a multiple of 16. */
@@ -63,7 +63,7 @@ static inline mha__block_shape mha__block_shape_of(const mha__block_kind *kind)
 {
     const size_t least = mha__has_least(kind->codes) ? 2 : 1;
     const size_t scales = kind->scales ? MHA_QUANT / kind->group * MHA_PANEL : 0;
-    mha__block_shape s = {.header = 2 * MHA_PANEL * least, .least = scales, .codes = scales * least};
+    mha__block_shape s = {.header = least * 2 * MHA_PANEL, .least = scales, .codes = scales * least};
     s.part = s.codes + MHA_QUANT * MHA_PANEL / (mha__is_byte_wide(kind->codes) ? 1 : 2);
     s.bytes = s.header + kind->elements / MHA_QUANT * s.part;
     return s;

@@ -86,9 +86,9 @@ static mha_status read_quantised(mha__loader *l, const mha_layer *layer, mha_wei
     const mha_view floats = mha_view_of(values, MHA_F32, to.rank, to.shape);
     mha_status status = read_weight(l, weight, part, floats);
     if (status == MHA_OK && (status = mha__quantise(&to, &floats)) != MHA_OK)
-        (void)mha__refuse(l, l->found[weight], status, "expected blocks of %s, to which nothing is rounded here (floats "
-                          "are to Q8_0 and Q4_0), found %s", mha_dtype_name(to.dtype),
-                          mha_dtype_name(l->found[weight]->dtype));
+        (void)mha__refuse(l, l->found[weight], status,
+                          "expected blocks of %s, to which nothing is rounded here (floats are to Q8_0 and Q4_0)",
+                          mha_dtype_name(to.dtype));
     mha__release(allocator, values, bytes);
     return status;
 }

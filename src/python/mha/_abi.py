@@ -17,7 +17,8 @@ DTYPES = ("F32", "F64", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", 
           "F8_E5M2")  # the plain types that arrays have; C64 stands farther back
 F32, F64, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8_E4M3, F8_E5M2 = range(len(DTYPES))
 BLOCKS = {name: len(DTYPES) + at for at, name in enumerate(
-    "q4_0 q4_1 q5_0 q5_1 q8_0 - q2_k q3_k q4_k q5_k q6_k - - - - - iq4_nl - - iq4_xs - - - mxfp4".split()) if name != "-"}
+    "q4_0 q4_1 q5_0 q5_1 q8_0 - q2_k q3_k q4_k q5_k q6_k - - - - - iq4_nl - - iq4_xs - - - mxfp4".split())
+    if name != "-"}
 PATHS = ("auto", "fast", "blas", "exact")
 STAGES = ("q", "k", "v", "q_rot", "k_rot", "scores", "capped", "masked", "weights", "weights_mean", "heads", "output",
           "present_key", "present_value", "lse", "q_latent", "kv_latent", "gated")
@@ -79,7 +80,8 @@ class Config(Struct):
                 + _each("bias_q bias_k bias_v bias_o bias_kv sinks", c.c_bool)
                 + [("q_norm", c.c_int), ("k_norm", c.c_int), ("norm_bias", c.c_bool), ("bias_rows", _size),
                    ("dtype", c.c_int), ("gate", c.c_int), ("bias_gate", c.c_bool)]
-                + _each("q_rank kv_rank d_rope", _size) + [("bias_latent", c.c_bool), ("matrix_dtype", c.c_int * len(WEIGHTS))])
+                + _each("q_rank kv_rank d_rope", _size) + [("bias_latent", c.c_bool),
+                                                               ("matrix_dtype", c.c_int * len(WEIGHTS))])
 
 
 class CacheSpec(Struct):
