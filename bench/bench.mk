@@ -1,6 +1,6 @@
 # Measures speed and rounding errors, here and beside what people would otherwise use. Included by the Makefile.
 
-.PHONY: bench bench-peers bench-python accuracy peers-venv
+.PHONY: bench bench-peers bench-quantised bench-python accuracy peers-venv
 
 bench: $(BUILD)/mha ## measures throughput
 	$(BUILD)/mha bench
@@ -40,6 +40,9 @@ PEER_LIBRARIES = $(foreach l,shim openblas_peer onednn_peer xsmm_peer,$(BUILD)/b
 
 bench-peers: $(PEER_LIBRARIES) ## measures the same work with what people would otherwise use
 	$(PEER_PYTHON) bench/peers.py --libraries $(BUILD)/bench $(PEERS)
+
+bench-quantised: $(BUILD)/bench/libshim.so ## measures quantised weights beside those of ONNX Runtime and PyTorch
+	$(PEER_PYTHON) bench/quantised_peers.py --libraries $(BUILD)/bench $(PEERS)
 
 # What only Python's registry has, in a virtual environment of its own: make bench-peers with this PEER_PYTHON.
 PEER_PACKAGES ?= numpy torch onnxruntime

@@ -30,7 +30,7 @@ API = {
     "ReleaseValue": (96, [c_void_p], None),
 }
 API_VERSION, WARNINGS_OFF, DEVICE_ALLOCATOR, DEFAULT_MEMORY = 17, 3, 0, 0
-FLOAT, INT32, INT64 = 1, 6, 7  # ONNX element types
+FLOAT, UINT8, INT32, INT64 = 1, 2, 6, 7  # ONNX element types
 MICROSOFT = "com.microsoft"
 
 
@@ -58,7 +58,7 @@ class Graph:
         self.nodes, self.constants, self.feeds, self.count = b"", [], {}, 0
 
     def constant(self, array):
-        name, kind = f"c{len(self.constants)}", {"i4": INT32, "i8": INT64}.get(array.dtype.str[1:], FLOAT)
+        name, kind = f"c{len(self.constants)}", {"u1": UINT8, "i4": INT32, "i8": INT64}.get(array.dtype.str[1:], FLOAT)
         dims = b"".join(field(1, n) for n in array.shape)
         self.constants.append(field(5, dims + field(2, kind) + field(8, name) + field(9, array.tobytes())))
         return name
@@ -214,6 +214,10 @@ class OnnxRuntime:
             rows = {"yQ": (w.B, w.T_q, w.h * w.d_k), "yK": (w.B, keys, w.h_kv * w.d_k),
                     "yV": (w.B, keys, w.h_kv * w.d_k),
                     "yO": (w.B, w.T_q, w.d_model)}
+        self.open(graph, rows)
+
+    def open(self, graph, rows):
+        """Makes `call`, which runs the graph and writes its outputs, of the shapes `rows`, into `results`."""
         self.results = [np.zeros(shape, np.float32) for shape in rows.values()]
         model, session = graph.model(rows), c_void_p()
         self.check("CreateSessionFromArray", self.env, model, len(model), self.options, byref(session))

@@ -2,7 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/quantised/quantise.h"
 #include "bench/timed_run.h"
+#include "compute/packed_gemm.h"
 #include "mha/mha.h"
 #include "bench/machine_peak.h"
 
@@ -129,6 +131,50 @@ MHA_API float *shim_stage(void *opened, const char *path_name, int threads, cons
 }
 
 MHA_API void shim_release(float *kept) { free(kept); }
+
+/* A matrix (k, n) packed as those of a layer are: F32 row by row, or blocks column by column. */
+typedef struct shim_matrix {
+    size_t k, n;
+    mha_dtype dtype;
+    void *panels;
+} shim_matrix;
+
+/* NULL: no such type, or no memory. */
+MHA_API void *shim_pack(const char *type, size_t k, size_t n, const void *W)
+{
+    shim_matrix *made = calloc(1, sizeof *made);
+    size_t bytes = 0;
+    if (!made || !mha_dtype_find(type, &made->dtype))
+        return NULL;
+    made->k = k, made->n = n;
+    if (made->dtype == MHA_F32 ? mha__packed_floats(k, n, &bytes) : mha__packed_block_bytes(k, n, made->dtype, &bytes))
+        made->panels = aligned_alloc(64, (bytes * (made->dtype == MHA_F32 ? 4 : 1) + 63) / 64 * 64);
+    if (made->panels && made->dtype == MHA_F32)
+        mha__pack(k, n, W, n, made->panels);
+    else if (made->panels)
+        mha__pack_blocks(k, n, made->dtype, W, made->panels);
+    return made;
+}
+
+/* y (m, n) = x (m, k) W; -1: no memory. */
+MHA_API int shim_multiply(const void *packed, size_t m, const float *x, float *y, int threads)
+{
+    const shim_matrix *W = packed;
+    const size_t bytes = (mha__packed_scratch(m, W->k, W->dtype) + 63) / 64 * 64 * (size_t)threads;
+    const mha__packed_product job = {m, W->k, W->k, x, 1, {{W->n, W->n, W->panels, W->dtype, NULL, y}}};
+    void *scratch = aligned_alloc(64, bytes);
+    if (!scratch)
+        return -1;
+    mha__packed_run(&job, 1, threads, scratch);
+    free(scratch);
+    return 0;
+}
+
+MHA_API void shim_unpack(void *packed)
+{
+    free(((shim_matrix *)packed)->panels);
+    free(packed);
+}
 
 /* read_gbs may be NULL. */
 MHA_API int shim_limits(int threads, double *peak_gflops, double *read_gbs)

@@ -97,11 +97,9 @@ void mha__pack_blocks(size_t k, size_t n, mha_dtype dtype, const unsigned char *
 {
     const mha__block_kind *kind = mha__block_kind_of(dtype);
     const size_t bytes = mha__block_shape_of(kind).bytes, count = k / kind->elements;
-    size_t own = 0;
-    (void)mha_dtype_bytes(dtype, kind->elements, &own);
     memset(panels, 0, pieces_of(n, MHA_PANEL) * count * bytes);
     for (size_t j = 0; j < n; j++)
-        for (size_t b = 0; b < count; b++, blocks += own)
+        for (size_t b = 0; b < count; b++, blocks += kind->bytes)
             pack_block(kind, blocks, j % MHA_PANEL, panels + (j / MHA_PANEL * count + b) * bytes);
 }
 

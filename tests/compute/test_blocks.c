@@ -79,6 +79,7 @@ static void check(shape s, size_t type, bool any, int threads)
     size_t bytes, packed, packed_bytes;
     s.k = (s.k + elements - 1) / elements * elements;
     assert_int_equal(mha_dtype_bytes(dtype, elements, &bytes), MHA_OK);
+    assert_int_equal(mha__block_kind_of(dtype)->bytes, bytes);
     assert_true(mha__packed_block_bytes(s.k, s.n, dtype, &packed_bytes));
     assert_true(mha__packed_floats(s.k, s.n, &packed));
     unsigned char *blocks = random_blocks(s.n * s.k / elements, type, any, bytes);

@@ -4,19 +4,19 @@
 #include "base/quantised/decoders.h"
 
 static const mha__block_kind kinds[MHA_DTYPE_COUNT] = {
-    [MHA_Q4_0] = {mha__split_q4_0, 32, 32, MHA_CODES_4, false, false, NULL},
-    [MHA_Q4_1] = {mha__split_q4_1, 32, 32, MHA_CODES_4_LEAST, false, false, NULL},
-    [MHA_Q5_0] = {mha__split_q5_0, 32, 32, MHA_CODES_8, false, false, NULL},
-    [MHA_Q5_1] = {mha__split_q5_1, 32, 32, MHA_CODES_8_LEAST, false, false, NULL},
-    [MHA_Q8_0] = {mha__split_q8_0, 32, 32, MHA_CODES_8, false, false, NULL},
-    [MHA_IQ4_NL] = {mha__split_iq4_nl, 32, 32, MHA_CODES_4_TABLE, false, false, mha__iq4_values},
-    [MHA_MXFP4] = {mha__split_mxfp4, 32, 32, MHA_CODES_4_TABLE, false, true, mha__e2m1_doubled},
-    [MHA_Q2_K] = {mha__split_q2_k, 256, 16, MHA_CODES_4_LEAST, true, false, NULL},
-    [MHA_Q3_K] = {mha__split_q3_k, 256, 16, MHA_CODES_4, true, false, NULL},
-    [MHA_Q4_K] = {mha__split_q4_k, 256, 32, MHA_CODES_4_LEAST, true, false, NULL},
-    [MHA_Q5_K] = {mha__split_q5_k, 256, 32, MHA_CODES_8_LEAST, true, false, NULL},
-    [MHA_Q6_K] = {mha__split_q6_k, 256, 16, MHA_CODES_8, true, false, NULL},
-    [MHA_IQ4_XS] = {mha__split_iq4_xs, 256, 32, MHA_CODES_4_TABLE, true, false, mha__iq4_values},
+    [MHA_Q4_0] = {mha__split_q4_0, 32, 18, 32, MHA_CODES_4, false, false, NULL},
+    [MHA_Q4_1] = {mha__split_q4_1, 32, 20, 32, MHA_CODES_4_LEAST, false, false, NULL},
+    [MHA_Q5_0] = {mha__split_q5_0, 32, 22, 32, MHA_CODES_8, false, false, NULL},
+    [MHA_Q5_1] = {mha__split_q5_1, 32, 24, 32, MHA_CODES_8_LEAST, false, false, NULL},
+    [MHA_Q8_0] = {mha__split_q8_0, 32, 34, 32, MHA_CODES_8, false, false, NULL},
+    [MHA_IQ4_NL] = {mha__split_iq4_nl, 32, 18, 32, MHA_CODES_4_TABLE, false, false, mha__iq4_values},
+    [MHA_MXFP4] = {mha__split_mxfp4, 32, 17, 32, MHA_CODES_4_TABLE, false, true, mha__e2m1_doubled},
+    [MHA_Q2_K] = {mha__split_q2_k, 256, 84, 16, MHA_CODES_4_LEAST, true, false, NULL},
+    [MHA_Q3_K] = {mha__split_q3_k, 256, 110, 16, MHA_CODES_4, true, false, NULL},
+    [MHA_Q4_K] = {mha__split_q4_k, 256, 144, 32, MHA_CODES_4_LEAST, true, false, NULL},
+    [MHA_Q5_K] = {mha__split_q5_k, 256, 176, 32, MHA_CODES_8_LEAST, true, false, NULL},
+    [MHA_Q6_K] = {mha__split_q6_k, 256, 210, 16, MHA_CODES_8, true, false, NULL},
+    [MHA_IQ4_XS] = {mha__split_iq4_xs, 256, 136, 32, MHA_CODES_4_TABLE, true, false, mha__iq4_values},
 };
 
 const mha__block_kind *mha__block_kind_of(mha_dtype dtype)
@@ -46,12 +46,10 @@ double mha__block_value(mha_dtype dtype, const void *blocks, ptrdiff_t at)
 {
     const mha__block_kind *kind = mha__block_kind_of(dtype);
     mha__block_parts parts;
-    size_t bytes = 0;
     if (!kind)
         return NAN;
     const ptrdiff_t elements = (ptrdiff_t)kind->elements, i = at % elements;
-    (void)mha_dtype_bytes(dtype, kind->elements, &bytes);
-    const unsigned char *block = (const unsigned char *)blocks + at / elements * (ptrdiff_t)bytes;
+    const unsigned char *block = (const unsigned char *)blocks + at / elements * (ptrdiff_t)kind->bytes;
     kind->split(block, (size_t)i, (size_t)i + 1, &parts);
     return value_of(kind, &parts, (size_t)i);
 }

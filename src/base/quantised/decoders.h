@@ -31,7 +31,8 @@ typedef enum mha__codes {
 typedef struct mha__block_kind {
     /* Takes a block apart, with the codes of its elements [from, end); NULL: the type is not decoded here. */
     void (*split)(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
-    size_t elements, group; /* of a block, and of a group: 32 or 256, and 16 or 32 */
+    size_t elements, bytes; /* of a block: 32 or 256 elements */
+    size_t group;           /* elements of a group, 16 or 32 */
     mha__codes codes;
     bool scales;               /* groups have some of their own */
     bool power;                /* d is a power of two, which BF16 holds, and not in F16 */

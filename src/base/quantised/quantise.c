@@ -130,10 +130,9 @@ static void put_half(unsigned char *at, float value)
 
 void mha__random_blocks(const mha_view *to, uint64_t seed, uint64_t stream, float low, float high)
 {
-    const size_t k = to->shape[0], n = to->shape[1], elements = mha__block_kind_of(to->dtype)->elements;
+    const mha__block_kind *kind = mha__block_kind_of(to->dtype);
+    const size_t k = to->shape[0], n = to->shape[1], elements = kind->elements, bytes = kind->bytes;
     const float d = high / drawn[to->dtype].most;
-    size_t bytes = 0;
-    (void)mha_dtype_bytes(to->dtype, elements, &bytes);
     for (size_t c = 0; c < n; c++)
         for (size_t first = 0; first < k; first += elements) {
             float values[BLOCK];

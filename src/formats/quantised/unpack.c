@@ -12,7 +12,6 @@ struct mha__unpacking {
     const mha_file *file;
     const mha__entry *entry;
     const mha__block_kind *kind;
-    size_t block_bytes;
     uint64_t offset, end;               /* of the bytes that have not been read */
     size_t at, buffered;                /* bytes of the buffer: decoded, and read */
     size_t taken;                       /* values of the block that were given away or passed over */
@@ -133,10 +132,9 @@ mha_status mha__unpack_begin(const mha_file *file, const mha__entry *entry, size
     } else {
         u->kind = mha__block_kind_of(tensor->dtype);
         const size_t n = u->kind->elements, last = first + count;
-        (void)mha_dtype_bytes(tensor->dtype, n, &u->block_bytes);
         u->taken = n;
         u->offset = tensor->offset;
-        u->end = tensor->offset + (last / n + (last % n != 0)) * u->block_bytes;
+        u->end = tensor->offset + (last / n + (last % n != 0)) * u->kind->bytes;
     }
     mha__unpack_skip(u, first);
     return MHA_OK;
@@ -146,14 +144,14 @@ static mha_status next_block(mha__unpacking *u, mha_error *error)
 {
     if (u->at == u->buffered) {
         const uint64_t left = u->end - u->offset;
-        const size_t room = BUFFER_BYTES / u->block_bytes * u->block_bytes, bytes = left < room ? (size_t)left : room;
+        const size_t room = BUFFER_BYTES / u->kind->bytes * u->kind->bytes, bytes = left < room ? (size_t)left : room;
         TRY(mha__source_read(mha__file_source(u->file, u->entry->source), u->offset, u->buffer, bytes, error));
         u->offset += bytes;
         u->buffered = bytes;
         u->at = 0;
     }
     mha__decode_block(u->kind, u->buffer + u->at, u->values);
-    u->at += u->block_bytes;
+    u->at += u->kind->bytes;
     u->taken -= u->kind->elements;
     return MHA_OK;
 }
@@ -188,7 +186,7 @@ void mha__unpack_skip(mha__unpacking *u, size_t count)
         u->taken = past;
         return;
     }
-    const size_t bytes = (past / n - 1) * u->block_bytes, held = u->buffered - u->at;
+    const size_t bytes = (past / n - 1) * u->kind->bytes, held = u->buffered - u->at;
     u->at += bytes < held ? bytes : held;
     u->offset += bytes < held ? 0 : bytes - held;
     u->taken = n + past % n;
