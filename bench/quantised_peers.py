@@ -1,8 +1,9 @@
 """Products with quantised weights: this library, ONNX Runtime and PyTorch on the same numbers, in turns.
 
 Some rows through matrices of 4096 x 4096, as many in turns as no cache holds. Weights stand for the values of Q8_0 or
-Q4_0 blocks, which the others take as codes and scales of 32; PyTorch's int8 has a scale for each output instead. Beside the time stands the error against float64, of the values that a contender's own weights stand
-for: what its arithmetic costs, root mean square over that of the result.
+Q4_0 blocks, which the others take as codes and scales of 32; PyTorch's int8 has a scale for each output instead.
+Beside the time stands the error against float64, of the values that a contender's own weights stand for: what its
+arithmetic costs, root mean square over that of the result.
 
     make bench-quantised PEER_PYTHON=build/peers-venv/bin/python
 """

@@ -328,6 +328,38 @@ static void blocks_of_a_file_are_kept(void **state)
     mha_file_close(file);
 }
 
+/* tests/peers/quantised_peer.py recorded a layer of which each matrix has a type of its own. */
+static void each_matrix_keeps_its_own_type(void **state)
+{
+    (void)state;
+    const char *path = "tests/formats/quantised/mixed.gguf";
+    static const mha_dtype expected[] = {[MHA_W_Q] = MHA_Q4_K, [MHA_W_K] = MHA_Q5_K, [MHA_W_V] = MHA_Q6_K,
+                                         [MHA_W_O] = MHA_MXFP4};
+    mha_layer *kept = loaded(path, (mha_load_options){.keep_quantised = true}),
+              *floats = loaded(path, (mha_load_options){0});
+    mha_error error;
+    for (int w = MHA_W_Q; w <= MHA_W_O; w += 2) {
+        assert_int_equal(mha_tensor_info_of(mha_layer_weight(kept, (mha_weight)w)).dtype, expected[w]);
+        assert_int_equal(mha_tensor_info_of(mha_layer_weight(floats, (mha_weight)w)).dtype, MHA_F32);
+    }
+    for (int packed = 0; packed < 2; packed++) {
+        for (int p = MHA_PATH_FAST; p <= MHA_PATH_EXACT; p++)
+            expect_equal(floats, kept, (mha_path)p, 2, 1, packed ? 1 : 20);
+        assert_ok(mha_layer_pack(kept, &error), error);
+        assert_ok(mha_layer_pack(floats, &error), error);
+    }
+    expect_equal(floats, kept, MHA_PATH_FAST, 2, 1, 20);
+    mha_layer_destroy(kept);
+    mha_layer_destroy(floats);
+    mha_file *file;
+    mha_layer *none;
+    const mha_load_options rounded = {.layer = "blk.0", .has_dtype = true, .dtype = MHA_Q5_0};
+    assert_ok(mha_file_open(path, &file, &error), error);
+    assert_refused(mha_model_load_layer(file, &rounded, NULL, &none, NULL, &error), MHA_UNSUPPORTED, error, "attn_q",
+                   "Q5_0", "Q8_0");
+    mha_file_close(file);
+}
+
 /* Blocks of a source that begin anywhere: rows of blocks, and columns that begin inside one, are rounded anew from
  * their values; columns of whole blocks are copied. An output that lies in a weight is refused. */
 static void sources_may_lie_anyhow(void **state)
@@ -383,6 +415,7 @@ int main(void)
         cmocka_unit_test(rounding_is_that_of_ggml),
         cmocka_unit_test(what_has_no_scale_is_nan),
         cmocka_unit_test(blocks_of_a_file_are_kept),
+        cmocka_unit_test(each_matrix_keeps_its_own_type),
         cmocka_unit_test(sources_may_lie_anyhow),
     };
     return cmocka_run_group_tests_name("quantised layer", tests, NULL, NULL);

@@ -130,6 +130,31 @@ def record_model(folder):
         writer.close()
 
 
+def record_mixed(folder):
+    """The attention of a layer whose matrices have several types, as GGUF's Q4_K_M and the like mix them."""
+    width, heads, d_k = 256, 2, 16
+    writer = gguf.GGUFWriter(os.path.join(folder, "mixed.gguf"), "llama")
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(1)
+    writer.add_key_length(d_k)
+    writer.add_value_length(d_k)
+    writer.add_embedding_length(width)
+    r = np.random.default_rng(5)
+    for name, kind, rows, columns in (("attn_q", "Q4_K", heads * d_k, width), ("attn_k", "Q5_K", d_k, width),
+                                      ("attn_v", "Q6_K", d_k, width), ("attn_output", "MXFP4", width, heads * d_k)):
+        number, elements, size = TYPES[kind]
+        made = r.integers(0, 256, (rows, columns // elements, size), np.uint8)
+        for at in HALVES[kind]:
+            made[..., at:at + 2] = np.float16(1e-4).view(np.uint16).reshape(1).view(np.uint8)
+        if kind == "MXFP4":
+            made[..., 0] = 124
+        writer.add_tensor(f"blk.0.{name}.weight", made.reshape(rows, -1), raw_dtype=gguf.GGMLQuantizationType[kind])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--blocks", type=int, default=1000000)
@@ -140,5 +165,6 @@ if __name__ == "__main__":
         record(given.record)
         record_rounding(given.record)
         record_model(given.record)
+        record_mixed(given.record)
     else:
         compare(given.types, given.blocks)

@@ -64,7 +64,7 @@ static inline mha__block_shape mha__block_shape_of(const mha__block_kind *kind)
     const size_t both = mha__has_least(kind->codes) ? 2 : 1;
     const size_t scales = kind->scales ? MHA_QUANT / kind->group * MHA_PANEL : 0;
     mha__block_shape s = {.header = both * 2 * MHA_PANEL, .least = scales, .codes = scales * both};
-    s.part = s.codes + MHA_QUANT * MHA_PANEL / (mha__is_byte_wide(kind->codes) ? 1 : 2);
+    s.part = s.codes + (size_t)MHA_PANEL * MHA_QUANT / (mha__is_byte_wide(kind->codes) ? 1 : 2);
     s.bytes = s.header + kind->elements / MHA_QUANT * s.part;
     return s;
 }
