@@ -298,8 +298,7 @@ function checkSheets() {
 
 /* A page of 144 heads of 128 tokens is to be drawn half a second after it is opened, and takes less than that where it
  * has a processor for itself. A busy machine may take four times as long: with ten processes waiting for each processor
- * it took 0.9 s. The largest pages, of eight million cells, may take twice that. Chromium's clock stands still here while
- * it computes (--virtual-time-budget): it is Firefox's that judges. */
+ * it took 0.9 s. Other pages, of up to eight million cells, may take twice that. */
 const mostMs = (heads) => (heads === 144 ? 1 : 2) * 4 * 500;
 
 async function drive() {

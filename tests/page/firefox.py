@@ -1,18 +1,11 @@
-"""Opens pages with the driver (drive.js) in Firefox, without a window, and says what was wrong in each.
-
-firefox.py BROWSER PAGE...: speaks Firefox's own protocol (Marionette): lines of JSON behind their length.
-"""
+"""Firefox without a window, by its own protocol (Marionette): lines of JSON behind their length."""
 
 import json
-import pathlib
 import socket
 import subprocess
-import sys
-import tempfile
 import time
 
 SECONDS = 90
-ATTEMPTS = 3
 
 
 class Browser:
@@ -61,16 +54,11 @@ class Browser:
             raise OSError(f"{name}: {error['message']}")
         return result
 
-    def answer_of(self, page):
-        self.command("WebDriver:Navigate", {"url": page.resolve().as_uri()})
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end:
-            answer = self.command("WebDriver:ExecuteScript", {
-                "script": "return document.getElementById('r')?.textContent ?? null", "args": []})["value"]
-            if answer is not None:
-                return answer
-            time.sleep(0.05)
-        return "no answer"
+    def open(self, url):
+        self.command("WebDriver:Navigate", {"url": url})
+
+    def value_of(self, expression):
+        return self.command("WebDriver:ExecuteScript", {"script": f"return {expression}", "args": []})["value"]
 
     def close(self):
         try:
@@ -79,40 +67,3 @@ class Browser:
         finally:
             self.process.kill()
             self.socket.close()
-
-
-def start(program):
-    """A browser; None where it does not come up, which says nothing of the pages."""
-    for attempt in range(ATTEMPTS):
-        profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        try:
-            browser = Browser(program, pathlib.Path(profile.name))
-            browser.profile = profile  # as long as the browser
-            return browser
-        except OSError as why:
-            print(f"  Firefox does not come up, attempt {attempt + 1}: {why}")
-    return None
-
-
-def main(program, pages):
-    failed = False
-    browser = start(program)
-    if browser is None:
-        print("test-page: skipped in Firefox, which does not start here")
-    else:
-        try:
-            for page in map(pathlib.Path, pages):
-                answer = browser.answer_of(page)
-                name = page.name.split(".")[0]
-                if answer.startswith("ok "):
-                    print(f"  {name}, in Firefox: {answer}")
-                else:
-                    failed = True
-                    print(f"  {name}, in Firefox: FAILED", *answer.splitlines()[:20], sep="\n    ")
-        finally:
-            browser.close()
-    return failed
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -64,7 +64,7 @@ void mha__page_encode(const mha__page_piece *piece, size_t from, size_t count, u
 /* ---------------------------------------------------------------- the description */
 
 /* Most cells of a page in float64, with scores, and in float32; the rest is levels. Most numbers of all its walks. */
-static const size_t most_wide = (size_t)1 << 16, most_scores = (size_t)1 << 18, most_narrow = (size_t)1 << 20,
+static const size_t most_wide = (size_t)1 << 16, most_scores = (size_t)1 << 18, most_narrow = (size_t)1 << 19,
                     most_of_walks = (size_t)1 << 19;
 
 /* Gives an object an array: its index among the pieces, or -1 for an array that is missing. False without memory. */
