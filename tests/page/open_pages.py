@@ -47,6 +47,8 @@ def main(name, program, pages):
         print(f"test-page: skipped in {name}, which does not start here")
         return name == "chromium"
     try:
+        if pages:
+            answer_of(browser, pathlib.Path(pages[0]))  # a browser that has just come up is slow
         for page in map(pathlib.Path, pages):
             answer = answer_of(browser, page)
             page_name = page.name.split(".")[0]
