@@ -421,6 +421,13 @@ static void keys_of_layers_go_before_older_ones(void **state)
         {"\"smollm3\", \"num_hidden_layers\": 2, \"no_rope_layers\": [2, 0], \"sliding_window\": 9",
          "model.layers.0.self_attn", 0, 128, false, true},
         {"\"esm\", \"position_embedding_type\": \"relative_key\"", NULL, 0, 0, false, false},
+        {"\"qwen2_moe\", \"use_sliding_window\": true, \"sliding_window\": 9, \"max_window_layers\": 3",
+         "model.layers.2.self_attn", 9, 128, false, true},
+        {"\"qwen2_moe\", \"use_sliding_window\": true, \"sliding_window\": 9, \"max_window_layers\": 3",
+         "model.layers.4.self_attn", 0, 128, false, true},
+        {"\"qwen2_moe\", \"sliding_window\": 9", "model.layers.2.self_attn", 0, 128, false, true},
+        {"\"qwen3_moe\", \"use_sliding_window\": true, \"sliding_window\": 9", NULL, 9, 64, false, true},
+        {"\"qwen3_moe\", \"sliding_window\": 9", NULL, 0, 64, false, true},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[300];
