@@ -80,8 +80,9 @@ text = json.dumps(header).encode()
 text += b" " * (-len(text) % 8)
 open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + data[8 + size:])
 END
-for name in $(python3 "$here/walk_cases.py" "$folder"); do
-    drive "walk_$name" "$folder/walk_$name.npz" --batch 1
+for group in rows masks left_out; do
+    # shellcheck disable=SC2046
+    drive walk_$group $(python3 "$here/walk_cases.py" "$folder" $group) --batch 1
 done
 drive last_features "$folder/last_features.safetensors"
 drive one_head --d-model 64 --heads 16 --seq 64 --head 3 --rope half

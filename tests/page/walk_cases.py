@@ -1,4 +1,5 @@
-"""Writes a case for each way in which the numbers of a layer can follow from each other: walk_cases.py FOLDER.
+"""Writes a case for each way in which the numbers of a layer can follow from each other: walk_cases.py FOLDER
+GROUP, which prints the files of that group: rows, masks or left_out.
 
 Settings are crossed; the results in the cases are not looked at. test_page.sh draws each case, and drive.js asks of
 each number of its walk whether it is what it is said to come from."""
@@ -84,6 +85,11 @@ cases = {
     "left_out_absorbed": latent(6, True, d_v=5000),
     "propagates": masks(hidden_values="propagate"),
 }
+GROUPS = {"rows": lambda name: not name.startswith(("masks_f", "prop", "left")) and name != "masks",
+          "left_out": lambda name: name.startswith("left"),
+          "masks": lambda name: name in ("masks", "masks_filled", "propagates")}
+folder, group = sys.argv[1:]
 for name, words in cases.items():
-    np.savez(f"{sys.argv[1]}/walk_{name}.npz", **words)
-    print(name)
+    if GROUPS[group](name):
+        np.savez(f"{folder}/walk_{name}.npz", **words)
+        print(f"{folder}/walk_{name}.npz")
