@@ -85,8 +85,8 @@ function pixelsOf(head, weights, scale, colours) {
 }
 
 /* A canvas enlarged until no program that smooths images can blur its cells: on paper, in viewers of drawings. */
-function enlarged(canvas) {
-  const factor = Math.max(1, Math.floor(1024 / Math.max(canvas.width, canvas.height)));
+function enlarged(canvas, side = 1024) {
+  const factor = Math.max(1, Math.floor(side / Math.max(canvas.width, canvas.height)));
   const large = document.createElement('canvas');
   [large.width, large.height] = [factor * canvas.width, factor * canvas.height];
   const context = large.getContext('2d');

@@ -9,13 +9,16 @@ let explained = null;
 
 /* ---------------------------------------------------------------- panels */
 
-const ROW_TEXT = { normed: 'Features are divided by the root of their mean square, or as the numbers say.',
-  turned: 'Pairs of features are turned by an angle that grows with the position.',
+const NORM_TEXT = ['Features are divided by the root of their mean square.',
+  'The mean of the features is taken away; they are divided by the root of their mean square about it.',
+  'Features are divided by the root of the sum of their squares.'];
+const STEP_TEXT = { turned: 'Pairs of features are turned by an angle that grows with the position.',
   scaled: 'Queries are scaled by position.' };
 
 /* The rows of queries and keys on their way to the scores, and what is done with them. */
 function stepsPanel(w, own) {
-  const steps = [...stepsOf(w, 'q'), ...stepsOf(w, 'k')], texts = [...new Set(steps.map(([step]) => ROW_TEXT[step]))];
+  const steps = [...stepsOf(w, 'q'), ...stepsOf(w, 'k')], texts = [...new Set(steps.map(([step]) => STEP_TEXT[step]
+    ?? NORM_TEXT[w.walk.rows.normKind]))];
   const passed = (side, row, last) => [...stepsOf(w, side).slice(0, -1).map(([, , to]) => [to, row]),
     [`${side}_rot`, last]];
   return ['norm and rotation', texts.join(' ') || 'Nothing is normalised or rotated here.', [...passed('q', w.i, w.i),
@@ -86,7 +89,7 @@ function matrixPicture(w, name, row, isWeight) {
   const [x, y, fw, fh] = frame.map((n) => n * cell);
   const picture = svg('svg', { width: width + 4, height: height + 4, viewBox: `-2 -2 ${width + 4} ${height + 4}`,
     role: 'img', 'aria-label': `${name}, ${rows} by ${columns}; framed: ${isWeight ? `head ${w.h}` : `row ${row}`}` });
-  picture.append(svg('image', { width, height, href: canvas.toDataURL(), preserveAspectRatio: 'none',
+  picture.append(svg('image', { width, height, href: enlarged(canvas, 2 * WALK.side).toDataURL(), preserveAspectRatio: 'none',
     style: 'image-rendering: pixelated' }), svg('rect', { width, height, fill: 'none', stroke: styleOf('--line') }),
   svg('rect', { x, y, width: fw, height: Math.max(fh, 2), fill: 'none', stroke: styleOf('--mark'), 'stroke-width': 2 }));
   return element('figure', {}, picture, element('figcaption', {}, `${name} (${rows}, ${columns})`));
