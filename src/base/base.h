@@ -129,8 +129,11 @@ int mha__text_precision(const char *text, size_t most);
 /* The width of a text in characters: each UTF-8 character counts once, whatever its number of bytes. */
 size_t mha__text_width(const char *text);
 
+/* The number of bytes of the UTF-8 character that a text begins with; 0 if it is none. */
+size_t mha__text_character(const char *text);
+
 /* Replaces by '?' what would break a line, control a terminal or reorder what it shows: ASCII's control characters,
- * U+0080 to U+009F, and Unicode's line separators and changes of direction. Returns `text`. */
+ * U+0080 to U+009F, Unicode's line separators and changes of direction, and bytes that are no UTF-8. Returns `text`. */
 char *mha__text_harmless(char *text);
 
 /* Writes a shape for messages, "(2, 128, 768)", cut when it does not fit; "rank 9" for a rank that no view has.

@@ -65,13 +65,32 @@ size_t mha__text_width(const char *text)
     return width;
 }
 
+size_t mha__text_character(const char *at)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const unsigned char *text = (const unsigned char *)at;
+    const size_t length = *text < 0x80 ? 1 : *text >> 5 == 6 ? 2 : *text >> 4 == 14 ? 3 : *text >> 3 == 30 ? 4 : 0;
+    uint32_t c = length > 1 ? *text & (0xFFu >> (length + 1)) : *text;
+    for (size_t i = 1; i < length; i++) {
+        if (text[i] >> 6 != 2)
+            return 0;
+        c = c << 6 | (text[i] & 0x3F);
+    }
+    const bool is_character = c >= least[length] && c <= 0x10FFFF && c >> 11 != 0x1B && (c & 0xFFFE) != 0xFFFE;
+    return is_character ? length : 0;
+}
+
 /* The bytes of the character at `c` if it is one that mha__text_harmless replaces, else 0. */
 static size_t harm_at(const unsigned char *c)
 {
+    if (mha__text_character((const char *)c) == 0)
+        return 1;
     if (c[0] == 0xc2)
         return c[1] >= 0x80 && c[1] <= 0x9f ? 2 : 0;
-    if (c[0] == 0xe2 && c[1] == 0x80) /* U+2028 to U+202E */
-        return c[2] >= 0xa8 && c[2] <= 0xae ? 3 : 0;
+    if (c[0] == 0xd8) /* U+061C */
+        return c[1] == 0x9c ? 2 : 0;
+    if (c[0] == 0xe2 && c[1] == 0x80) /* U+200E, U+200F, U+2028 to U+202E */
+        return c[2] == 0x8e || c[2] == 0x8f || (c[2] >= 0xa8 && c[2] <= 0xae) ? 3 : 0;
     if (c[0] == 0xe2 && c[1] == 0x81) /* U+2066 to U+2069 */
         return c[2] >= 0xa6 && c[2] <= 0xa9 ? 3 : 0;
     return c[0] < 32 || c[0] == 127;
@@ -81,9 +100,12 @@ char *mha__text_harmless(char *text)
 {
     unsigned char *to = (unsigned char *)text;
     for (const unsigned char *from = to; *from;) {
-        const size_t harm = harm_at(from);
-        *to++ = harm ? '?' : *from;
-        from += harm ? harm : 1;
+        const size_t harm = harm_at(from), bytes = harm ? harm : mha__text_character((const char *)from);
+        if (harm)
+            *to++ = '?';
+        for (size_t i = 0; i < bytes && !harm; i++)
+            *to++ = from[i];
+        from += bytes;
     }
     *to = '\0';
     return text;

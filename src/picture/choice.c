@@ -1,6 +1,8 @@
 /* What a picture shows of a layer: sequences, heads, queries and keys. */
 #include "picture/head.h"
 
+#include <stdio.h>
+
 mha_status mha__choice_resolve(const mha__picture_choice *choice, size_t sequences, size_t heads,
                                mha__choice_parts *parts, mha_error *error)
 {
@@ -17,25 +19,39 @@ mha_status mha__choice_resolve(const mha__picture_choice *choice, size_t sequenc
     return MHA_OK;
 }
 
-/* The part [*first, *first + *count) of `extent` that [from, past) names. */
-static mha_status cut(const size_t part[2], size_t extent, const char *what, size_t *first, size_t *count,
-                      mha_error *error)
+/* A failure of a part of one of several sequences says of which. */
+static mha_status refuse_part(const mha__picture_choice *choice, size_t sequences, size_t sequence, const char *what,
+                              mha_error *error, const char *expected, size_t limit, size_t found)
 {
-    const bool all = part[0] == 0 && part[1] == 0;
-    if (!all && part[0] >= part[1])
-        return mha__fail(error, MHA_INVALID, what, "expected A:B with A below B, found %zu:%zu", part[0], part[1]);
-    if (part[1] > extent)
-        return mha__fail(error, MHA_INVALID, what, "expected an end of at most %zu, found %zu", extent, part[1]);
-    *first = part[0];
-    *count = all ? extent : part[1] - part[0];
-    return MHA_OK;
+    char place[64] = "";
+    if (sequences > 1 && !choice->one_sequence)
+        snprintf(place, sizeof place, " (sequence %zu; --batch shows one alone)", sequence);
+    return mha__fail(error, MHA_INVALID, what, "expected %s %zu, found %zu%s", expected, limit, found, place);
 }
 
-mha_status mha__choice_cut(const mha__picture_choice *choice, size_t T_q, size_t S, mha__head *head, mha_error *error)
+mha_status mha__choice_cut(const mha__picture_choice *choice, size_t sequences, size_t T_q, size_t S, mha__head *head,
+                           mha_error *error)
 {
-    if (choice->one_query && choice->query >= T_q)
-        return mha__fail(error, MHA_INVALID, "query", "expected a query below %zu, found %zu", T_q, choice->query);
     const size_t one[] = {choice->query, choice->query + 1};
-    TRY(cut(choice->one_query ? one : choice->rows, T_q, "rows", &head->first_query, &head->queries, error));
-    return cut(choice->keys, S, "keys", &head->first_key, &head->keys, error);
+    const struct {
+        const char *name;
+        const size_t *part;
+        size_t extent, *first, *count;
+    } cuts[] = {{"rows", choice->one_query ? one : choice->rows, T_q, &head->first_query, &head->queries},
+                {"keys", choice->keys, S, &head->first_key, &head->keys}};
+    if (choice->one_query && choice->query >= T_q)
+        return refuse_part(choice, sequences, head->sequence, "query", error, "a query below", T_q, choice->query);
+    for (size_t i = 0; i < 2; i++) {
+        const size_t *part = cuts[i].part;
+        const bool all = part[0] == 0 && part[1] == 0;
+        if (!all && part[0] >= part[1])
+            return mha__fail(error, MHA_INVALID, cuts[i].name, "expected A:B with A below B, found %zu:%zu", part[0],
+                             part[1]);
+        if (part[1] > cuts[i].extent)
+            return refuse_part(choice, sequences, head->sequence, cuts[i].name, error, "an end of at most",
+                               cuts[i].extent, part[1]);
+        *cuts[i].first = part[0];
+        *cuts[i].count = all ? cuts[i].extent : part[1] - part[0];
+    }
+    return MHA_OK;
 }

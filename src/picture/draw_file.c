@@ -75,7 +75,7 @@ static mha_status add_heads(mha__picture *picture, mha__picture_layer *layer, tr
         for (size_t n = parts.heads[0]; n < parts.heads[1]; n++) {
             mha__head *head = &layer->heads[layer->head_count];
             *head = (mha__head){.sequence = b, .head = n, .kv_head = n};
-            TRY(mha__choice_cut(choice, shape[2], shape[3], head, error));
+            TRY(mha__choice_cut(choice, shape[0], shape[2], shape[3], head, error));
             TRY(mha__head_begin(head, &picture->memory, heads, t->stages[MASKED].data && scores <= MHA__SCORES, error));
             for (size_t i = head->first_query; i < head->first_query + head->queries; i++) {
                 const mha__head_row row = {.query = i,

@@ -62,7 +62,9 @@ typedef struct mha__choice_parts {
 /* MHA_INVALID: a batch row or a head that the layer has not. */
 mha_status mha__choice_resolve(const mha__picture_choice *choice, size_t sequences, size_t heads,
                                mha__choice_parts *parts, mha_error *error);
-/* Sets the queries and keys of a head of T_q queries and S' keys. MHA_INVALID: some that it has not. */
-mha_status mha__choice_cut(const mha__picture_choice *choice, size_t T_q, size_t S, mha__head *head, mha_error *error);
+/* Sets the queries and keys of a head of T_q queries and S' keys, in one of so many sequences. MHA_INVALID: some that
+ * it has not. */
+mha_status mha__choice_cut(const mha__picture_choice *choice, size_t sequences, size_t T_q, size_t S, mha__head *head,
+                           mha_error *error);
 
 #endif

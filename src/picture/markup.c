@@ -64,27 +64,12 @@ void mha__markup_number(mha__markup *markup, int digits, double number)
     mha__markup_bytes(markup, text, strlen(text));
 }
 
-/* The number of bytes of the UTF-8 character that text begins with; 0 if it is none. */
-static size_t character_length(const unsigned char *text)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const size_t length = *text < 0x80 ? 1 : *text >> 5 == 6 ? 2 : *text >> 4 == 14 ? 3 : *text >> 3 == 30 ? 4 : 0;
-    uint32_t c = length > 1 ? *text & (0xFFu >> (length + 1)) : *text;
-    for (size_t i = 1; i < length; i++) {
-        if (text[i] >> 6 != 2)
-            return 0;
-        c = c << 6 | (text[i] & 0x3F);
-    }
-    const bool is_character = c >= least[length] && c <= 0x10FFFF && c >> 11 != 0x1B && (c & 0xFFFE) != 0xFFFE;
-    return is_character ? length : 0;
-}
-
 void mha__markup_text(mha__markup *markup, const char *text)
 {
     static const char special[] = "&<>\"'";
     static const char *const escaped[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
     while (*text) {
-        const size_t length = character_length((const unsigned char *)text);
+        const size_t length = mha__text_character(text);
         const char *found = strchr(special, *text);
         char one[5] = {0};
         memcpy(one, text, length ? length : 1);

@@ -58,7 +58,8 @@ static void an_error_is_one_line_whatever_it_is_given(void **state)
     assert_memory_equal(error.name, "...nnn", 6);
 }
 
-/* ASCII's control characters, those of Latin-1 (U+009B begins an escape sequence), and changes of direction. */
+/* ASCII's control characters, those of Latin-1 (U+009B begins an escape sequence), changes of direction, and what is no
+ * UTF-8. */
 static void harmless_text_has_no_controls(void **state)
 {
     (void)state;
@@ -69,8 +70,10 @@ static void harmless_text_has_no_controls(void **state)
          "??31m?\xc2\xa0\xc3\x9f"},
         {"\xe2\x80\xa7\xe2\x80\xa8\xe2\x80\xae\xe2\x80\xaf", "\xe2\x80\xa7??\xe2\x80\xaf"},
         {"\xe2\x81\xa5\xe2\x81\xa6\xe2\x81\xa9\xe2\x81\xaa", "\xe2\x81\xa5??\xe2\x81\xaa"},
-        {"\xe2\x82\xa9 \xe2\x80", "\xe2\x82\xa9 \xe2\x80"}, /* the last character is cut */
-        {"\xc2", "\xc2"},
+        {"\xe2\x82\xa9 \xe2\x80", "\xe2\x82\xa9 ??"}, /* the last character is cut */
+        {"\xc2", "?"},
+        {"\x9b\xff\xf0\x9f\x98\x80\xed\xa0\x80", "??\xf0\x9f\x98\x80???"}, /* a terminal may obey a lone 9B */
+        {"\xe2\x80\x8d\xe2\x80\x8e\xe2\x80\x8f\xe2\x80\x90\xd8\x9b\xd8\x9c", "\xe2\x80\x8d??\xe2\x80\x90\xd8\x9b?"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char text[40];

@@ -9,6 +9,7 @@
 #include "picture/draw/draw.h"
 #include "picture/draw/figure.h"
 #include "support/failing.h"
+#include "support/markup.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -219,48 +220,6 @@ static void a_png_holds_every_cell_at_its_place(void **state)
 
 /* ---------------------------------------------------------------- SVG */
 
-/* Walks over markup: elements nest, attributes are quoted, `&` begins one of five entities, nothing is left open, and
- * there is no control character. Returns the number of elements. */
-static size_t walk_markup(const char *at)
-{
-    const char *open[32];
-    size_t depth = 0, elements = 0;
-    for (; *at; at++) {
-        assert_true((unsigned char)*at >= 32 || *at == '\n');
-        if (*at == '&')
-            assert_true(!strncmp(at, "&lt;", 4) || !strncmp(at, "&gt;", 4) || !strncmp(at, "&amp;", 5) ||
-                        !strncmp(at, "&quot;", 6) || !strncmp(at, "&#39;", 5));
-        assert_true(*at != '>');
-        if (*at != '<')
-            continue;
-        const bool closes = at[1] == '/';
-        const char *name = at + 1 + closes;
-        const size_t length = strspn(name, "abcdefghijklmnopqrstuvwxyzG");
-        assert_true(length > 0);
-        if (closes) {
-            assert_true(depth > 0);
-            depth--;
-            assert_memory_equal(open[depth], name, length);
-        }
-        for (at = name + length; *at != '>' && *at != '/'; at++)
-            if (*at == '"') {
-                at++;
-                for (; *at != '"'; at++)
-                    assert_true(*at && *at != '<' && (unsigned char)*at >= 32);
-            }
-        if (*at == '/')
-            at++;
-        else if (!closes) {
-            assert_true(depth < 32);
-            open[depth++] = name;
-        }
-        assert_int_equal(*at, '>');
-        elements++;
-    }
-    assert_int_equal(depth, 0);
-    return elements;
-}
-
 /* Reads a letter and a whole number behind it. */
 static size_t take(const char **at, char letter)
 {
@@ -314,7 +273,7 @@ static void check_svg(bool logarithmic, bool tokens)
     assert_memory_equal(file, second, count);
     char *text = calloc(count + 1, 1);
     memcpy(text, file, count);
-    assert_true(walk_markup(text) > 100);
+    assert_true(markup_walk(text) > 100);
     mha__figure f;
     mha_error error;
     mha__colour palette[MHA__PALETTE];

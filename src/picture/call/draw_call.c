@@ -114,7 +114,7 @@ static mha_status begin_heads(mha__drawing *d, const mha__choice_parts *parts, m
         for (size_t n = d->heads[0]; n < d->heads[1]; n++) {
             mha__head *head = &d->layer->heads[d->layer->head_count];
             *head = (mha__head){.sequence = b, .head = n, .kv_head = n / (plan->h / plan->h_kv)};
-            TRY(mha__choice_cut(d->choice, s.T_q, s.S + plan->S_extra, head, error));
+            TRY(mha__choice_cut(d->choice, plan->B, s.T_q, s.S + plan->S_extra, head, error));
             TRY(mha__head_begin(head, d->memory, shown, d->keeps_scores, error));
             d->layer->head_count++;
         }

@@ -19,13 +19,18 @@ function bytesOfBase64(text) {
   return bytes;
 }
 
-/* The description that page_data.c wrote; its `numbers(index)` gives an array, or null for index -1. */
+/* A text without what would control its line or change its direction. */
+const harmless = (text) => text.replace(
+  /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, '\ufffd');
+
+/* The description that page_data.c wrote, its texts harmless; its `numbers(index)` gives an array, or null for index -1. */
 async function readData() {
   const packed = bytesOfBase64(document.getElementById('data').textContent);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate'));
   const buffer = await new Response(stream).arrayBuffer();
   const length = Number(new DataView(buffer).getBigUint64(0, true));
-  const data = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+  const data = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)),
+    (_, value) => (typeof value === 'string' ? harmless(value) : value));
   const kinds = { f64: Float64Array, f32: Float32Array, level: Uint8Array, u32: Uint32Array, bytes: Uint8Array };
   let at = 8 + length;
   const arrays = data.pieces.map(([type, count]) => {

@@ -130,11 +130,9 @@ function labelOf(data, head, index, isKey) {
   return token === undefined ? String(index) : `${visible(token)} ${index}`;
 }
 
-/* A text without what would control its line; of a token also with its blanks to be seen, and short. */
-const harmless = (text) => text.replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, '\ufffd');
-
+/* A token: short, and with its blanks to be seen. */
 function visible(token) {
-  const shown = harmless(token).replace(/ /g, '\u00b7');
+  const shown = token.replace(/ /g, '\u00b7');
   return shown.length > 11 ? `${shown.slice(0, 10)}…` : shown;
 }
 

@@ -58,7 +58,7 @@ function drawSheetTable() {
   $('sheets').tHead.replaceChildren(element('tr', {},
     ...['tensor', ...columns.map(([title]) => title)].map((title) => element('th', { scope: 'col' }, title))));
   $('sheets').tBodies[0].replaceChildren(...data.sheets.map((sheet, n) => {
-    const button = element('button', { type: 'button' }, harmless(sheet.name));
+    const button = element('button', { type: 'button' }, sheet.name);
     button.disabled = sheet.a < 0;
     button.addEventListener('click', () => chooseSheet(n));
     const cells = sheet.a < 0 ? [element('td', { colspan: columns.length }, sheet.obstacle)]
@@ -174,6 +174,6 @@ function drawSheets() {
   const most = b ? largestSize(a, b) : largestSize(a);
   const maps = b ? [[a, most], [b, most], [difference, largestSize(difference)]] : [[a, most]];
   $('sheet').replaceChildren(...maps.map(([cells, size], n) => sheetPicture(sheet, cells, size,
-    b ? names[n] : harmless(sheet.name), n === 2)));
+    b ? names[n] : sheet.name, n === 2)));
   showSheetCell(sheetState.row, sheetState.column);
 }
