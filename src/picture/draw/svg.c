@@ -155,7 +155,39 @@ static void draw_head(mha__markup *m, const mha__figure *f, size_t l, size_t i, 
 
 /* ---------------------------------------------------------------- the colour bar */
 
-static void draw_bar(mha__markup *m, const mha__figure *f, const mha__colour *palette, bool has_hidden)
+/* Whether the picture has a cell of this look, MHA__HIDDEN_GROUND or MHA__BROKEN. */
+static bool has_look(const mha__picture *picture, const mha__shading *shading, int look)
+{
+    for (size_t l = 0; l < picture->layer_count; l++)
+        for (size_t i = 0; i < picture->layers[l].head_count; i++) {
+            const mha__head *head = &picture->layers[l].heads[i];
+            for (size_t c = 0; c < head->rows * head->columns; c++)
+                if (mha__level(shading, head->weights[c]) == look)
+                    return true;
+        }
+    return false;
+}
+
+/* Below the bar: the looks of cells that have no place in it, as far as there are any. */
+static void draw_looks(mha__markup *m, const mha__figure *f, const mha__picture *picture, const mha__colour *palette)
+{
+    const mha__colour broken = palette[MHA__BROKEN];
+    int y = MHA__LEVELS + 18;
+    if (has_look(picture, &f->shading, MHA__HIDDEN_GROUND)) {
+        mha__markup_print(m,
+                          "<rect y=\"%d\" width=\"16\" height=\"16\" fill=\"url(#hidden)\"/>"
+                          "<text x=\"21\" y=\"%d\">hidden key</text>\n",
+                          y, y + 12);
+        y += 24;
+    }
+    if (has_look(picture, &f->shading, MHA__BROKEN))
+        mha__markup_print(m,
+                          "<rect y=\"%d\" width=\"16\" height=\"16\" fill=\"#%02x%02x%02x\"/>"
+                          "<text x=\"21\" y=\"%d\">NaN or infinite</text>\n",
+                          y, broken.red, broken.green, broken.blue, y + 12);
+}
+
+static void draw_bar(mha__markup *m, const mha__figure *f, const mha__picture *picture, const mha__colour *palette)
 {
     enum { STEP = 3 };
     const int parts = f->shading.logarithmic ? MHA__DECADES : 4;
@@ -175,24 +207,8 @@ static void draw_bar(mha__markup *m, const mha__figure *f, const mha__colour *pa
         mha__markup_print(m, "</text>");
     }
     mha__markup_print(m, "<text y=\"-9\">weight%s</text>\n", f->shading.logarithmic ? ", log" : "");
-    if (has_hidden)
-        mha__markup_print(m,
-                          "<rect y=\"%d\" width=\"16\" height=\"16\" fill=\"url(#hidden)\"/>"
-                          "<text x=\"21\" y=\"%d\">hidden key</text>\n",
-                          MHA__LEVELS + 18, MHA__LEVELS + 30);
+    draw_looks(m, f, picture, palette);
     mha__markup_print(m, "</g>\n");
-}
-
-static bool any_hidden(const mha__picture *picture)
-{
-    for (size_t l = 0; l < picture->layer_count; l++)
-        for (size_t i = 0; i < picture->layers[l].head_count; i++) {
-            const mha__head *head = &picture->layers[l].heads[i];
-            for (size_t c = 0; c < head->rows * head->columns; c++)
-                if (mha__is_hidden(head->weights[c]))
-                    return true;
-        }
-    return false;
 }
 
 mha_status mha__draw_svg(const mha__picture *picture, const char *path, mha_error *error)
@@ -219,6 +235,6 @@ mha_status mha__draw_svg(const mha__picture *picture, const char *path, mha_erro
     for (size_t l = 0; l < picture->layer_count; l++)
         for (size_t i = 0; i < picture->layers[l].head_count; i++)
             draw_head(m, &f, l, i, palette);
-    draw_bar(m, &f, palette, any_hidden(picture));
+    draw_bar(m, &f, picture, palette);
     return mha__drawing_close(&drawing);
 }
