@@ -84,7 +84,8 @@ typedef struct mha__walk {
     double norm_eps;
     mha_query_scale query_scale;
     mha__latent latent;
-    bool softmax_plus_one, propagates;
+    bool softmax_plus_one, propagates, is_sigmoid;
+    double sigmoid_bias;
 } mha__walk;
 
 typedef struct mha__picture_layer {

@@ -250,8 +250,6 @@ static void count_numbers(const walker *w, size_t *stages, size_t *matrices)
 /* Why a call has no walk; NULL when it has one. */
 static const char *reason_against(const mha__resolved *r, size_t stages)
 {
-    if (r->semantics.normaliser != MHA_SOFTMAX)
-        return "A sigmoid in place of the softmax is not part of a walk.";
     if (mha__precision_rounds(&r->precision))
         return "Numbers that are rounded to a lower precision on the way are not part of a walk.";
     return stages <= MHA__WALK_NUMBERS ? NULL
@@ -305,6 +303,8 @@ static mha_status walk(walker *w, mha__picture_layer *layer, size_t sequence, mh
                            .query_scale = m->query_scale,
                            .latent = w->r->latent,
                            .softmax_plus_one = m->softmax_plus_one,
+                           .is_sigmoid = m->normaliser == MHA_SIGMOID,
+                           .sigmoid_bias = m->sigmoid_bias,
                            .propagates = m->hidden_values == MHA_HIDDEN_PROPAGATE};
     TRY(add_inputs(w, error));
     TRY(add_stages(w, error));

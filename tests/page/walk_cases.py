@@ -73,6 +73,7 @@ cases = {
                                 attn_mask=tensor(T, T)),
     "sinks_learned_rows": layer() | dict(sinks=tensor(H) * 8, bias_k=tensor(KV * DK), bias_v=tensor(KV * DV),
                                          add_zero_attn=True, softmax_plus_one=True, softcap=2.0),
+    "sigmoid": layer() | dict(normaliser="sigmoid", sigmoid_bias=-0.75, causal=True, add_zero_attn=True),
     "decoding": layer() | dict(past_key=tensor(B, KV, 3, DK), past_value=tensor(B, KV, 3, DV), causal=True,
                                q_norm_weight=tensor(DK), k_norm_weight=tensor(DK), rope="half_split",
                                query_scale_growth=0.5, query_scale_every=4),

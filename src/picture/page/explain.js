@@ -336,11 +336,17 @@ function masked(w, r, c) {
     total: sumOf(terms) };
 }
 
+function weight(w, r, c) {
+  const why = whyHidden(w, r, c), inputs = [['masked', r, c]], bias = w.walk.rows.sigmoidBias;
+  if (why) return { text: `0: hidden, because ${why}.`, terms: [], inputs, total: w.at('weights', r, c) };
+  if (!w.walk.rows.isSigmoid) return softmax(w, r, c);
+  const x = w.at('masked', r, c) + bias;
+  return { text: `1 / (1 + exp(−(${textOf(x)}))): the sigmoid of the score${bias ? ` and its bias ${textOf(bias)}` : ''}, `
+    + 'each key by itself.', terms: [], inputs, total: 1 / (1 + Math.exp(-x)) };
+}
+
 function softmax(w, r, c) {
-  const { columns } = w.array('weights'), why = whyHidden(w, r, c), beside = [];
-  if (why) {
-    return { text: `0: hidden, because ${why}.`, terms: [], inputs: [['masked', r, c]], total: w.at('weights', r, c) };
-  }
+  const { columns } = w.array('weights'), beside = [];
   if (w.has('sinks')) beside.push({ x: w.at('sinks', 0, w.h), from: [['sinks', 0, w.h]], what: '' });
   if (w.walk.rows.softmaxPlusOne) beside.push({ x: 0, from: [], what: 'plus one: 0' });
   let most = -Infinity;
@@ -420,7 +426,7 @@ const EXPLAIN = {
       terms: [], inputs: [['scores', r, c]], total: softcap > 0 ? softcap * Math.tanh(s / softcap) : s };
   },
   masked,
-  weights: softmax,
+  weights: weight,
   mixed: (w, r, c) => weighted('mixed', w, r, c),
   heads: leaveLatent,
   gate: (w, r, c) => projection(w, 'x_q', 'W_G', 'b_G', r, c),

@@ -175,14 +175,14 @@ static json_t *describe_walk(mha__page_data *data, const mha__walk *walk)
     for (size_t i = 0; walk->hides[i] && listed; i++)
         listed = json_array_append_new(hides, json_string(walk->hides[i])) == 0;
     const mha__latent *l = &walk->latent;
-    json_t *rows =
-        json_pack("{s[ii] si sb sb so s{so sI sI} so so so sb sb sb}", "norms", (int)walk->norm[0], (int)walk->norm[1],
-                  "normKind", (int)walk->norm_rule.kind, "normPlusOne", walk->norm_rule.plus_one, "normAfterRope",
-                  walk->norm_rule.after_rope, "normEps", number(walk->norm_eps), "queryScale", "growth",
-                  number(walk->query_scale.growth), "every", (json_int_t)walk->query_scale.every, "first",
-                  (json_int_t)walk->query_scale.first, "kvRank", count_of(l->kv_rank), "ownFeatures", count_of(l->d_n),
-                  "valueWidth", count_of(l->d_v), "absorbed", l->absorbed, "softmaxPlusOne", walk->softmax_plus_one,
-                  "propagates", walk->propagates);
+    json_t *rows = json_pack(
+        "{s[ii] si sb sb so s{so sI sI} so so so sb sb sb sb so}", "norms", (int)walk->norm[0], (int)walk->norm[1],
+        "normKind", (int)walk->norm_rule.kind, "normPlusOne", walk->norm_rule.plus_one, "normAfterRope",
+        walk->norm_rule.after_rope, "normEps", number(walk->norm_eps), "queryScale", "growth",
+        number(walk->query_scale.growth), "every", (json_int_t)walk->query_scale.every, "first",
+        (json_int_t)walk->query_scale.first, "kvRank", count_of(l->kv_rank), "ownFeatures", count_of(l->d_n),
+        "valueWidth", count_of(l->d_v), "absorbed", l->absorbed, "softmaxPlusOne", walk->softmax_plus_one, "propagates",
+        walk->propagates, "isSigmoid", walk->is_sigmoid, "sigmoidBias", number(walk->sigmoid_bias));
     return json_pack("{so so so so so so so so sb sb sI sI sI sI sI sI sI sI si so sb so so}", "rows", rows, "hides",
                      whole(hides, listed), "sequence", count_of(walk->sequence), "firstHead",
                      count_of(walk->first_head), "heads", count_of(walk->heads), "past", count_of(walk->past), "scale",

@@ -48,7 +48,8 @@ function panelsOf(w) {
     ['scores = scale · q kᵀ', `One number for each query and key; d_k = ${layer.d_k}.`, [['scores', i]]],
     ['softcap', w.walk.softcap > 0 ? `Scores stay within ±${textOf(w.walk.softcap)}.` : 'None here.', [['capped', i]]],
     ['hide and add', why ? `Key ${j} is hidden: ${why}.` : `Query ${i} sees key ${j}.`, [['masked', i]]],
-    ['softmax', 'Each row becomes weights.', [['weights', i]]],
+    [w.walk.rows.isSigmoid ? 'sigmoid' : 'softmax', w.walk.rows.isSigmoid ? 'Each score becomes a weight.'
+      : 'Each row becomes weights.', [['weights', i]]],
     ['heads = weights · v', 'Each head writes its own columns: that is the concatenation.',
       [...(absorbed ? [['mixed', i]] : []), ['heads', i]]],
     ...(w.knows('gated') ? [['gated = heads · sigmoid(x W_G + b_G)', 'The gate lets a share of each head through.',
