@@ -240,6 +240,7 @@ static void ranks_share_a_table_by_heads(void **state)
 static void what_would_change_the_scores_is_refused(void **state)
 {
     (void)state;
+    const mha_model_facts bare = shared("table");
     const mha_model_facts plain = {.n_heads = 2, .has_semantics = true}, whole = shared(""), named = shared("my.table"),
                           unknown = {.n_heads = 2};
     const struct {
@@ -258,6 +259,7 @@ static void what_would_change_the_scores_is_refused(void **state)
          "does not speak of"},
         {"my.table", 6, 2, &whole, MHA_INVALID, "layer", "prefix of a layer of the configuration"},
         {NULL, 0, 0, &named, MHA_NOT_FOUND, "my.table", "expected a tensor of this name"},
+        {NULL, 0, 0, &bare, MHA_NOT_FOUND, "table", "expected a tensor of this name"},
         {"my.table", 6, 3, &named, MHA_INVALID, "my.table", "expected shape (6, 2)"},
         {"my.table", 6, 0, &named, MHA_INVALID, "my.table", "expected shape (1, 2)"},
     };
