@@ -169,7 +169,7 @@ static const field semantics_fields[] = {
     S(norm_eps, real, 1e-3), S(norm.kind, choice, MHA_NORM_L2), S(norm.plus_one, truth, false),
     S(norm.after_rope, truth, true), S(norm.unweighted, truth, true), S(query_scale.growth, real, 1),
     S(query_scale.every, whole, 2), S(query_scale.first, whole, 0), S(zero_row, truth, true),
-    S(softmax_plus_one, truth, true), S(normaliser, choice, MHA_SIGMOID), A(sigmoid_bias, real, 0.5),
+    S(softmax_plus_one, truth, true), A(normaliser, choice, MHA_SIGMOID), A(sigmoid_bias, real, 0.5),
     S(empty_rows, choice, MHA_EMPTY_NAN),
     S(hidden_values, choice, MHA_HIDDEN_PROPAGATE), A(n_sequences, count, 2), A(cu_seqlens_q, pointer, cu),
     A(cu_seqlens_k, pointer, cu),
