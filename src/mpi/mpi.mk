@@ -9,9 +9,9 @@ MPI_SONAME  := $(subst libmha.so,libmha_mpi.so,$(SONAME))
 # The wrapper calls the compiler that everything else is compiled with.
 MPI_CC = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(MPICC)
 
-.PHONY: mpi test-mpi install-mpi uninstall-mpi
+.PHONY: mpi test-mpi asan-mpi install-mpi uninstall-mpi
 ifeq ($(MPI),)
-mpi test-mpi install-mpi uninstall-mpi:
+mpi test-mpi asan-mpi install-mpi uninstall-mpi:
 	@echo "skipped: $@: there is no $(MPICC) (make deps-dev installs Open MPI)"
 else
 mpi: all $(BUILD)/libmha_mpi.so $(BUILD)/mha-mpi ## builds libmha_mpi and build/mha-mpi
@@ -76,8 +76,8 @@ analyze: $(MPI_ANALYZED)
 $(MPI_ANALYZED): ISA_CFLAGS = $(patsubst -I%,-isystem %,$(filter -I%,$(shell $(MPICC) -show)))
 
 MPIEXEC ?= mpiexec
-# Under AddressSanitizer (make BUILD=build/asan "CFLAGS=-O1 -g" SANITIZE=address,undefined test-mpi) leaks are looked
-# for when MPI has closed its plugins; they stay open, so that tests/mpi/lsan.supp can name them.
+# Under AddressSanitizer leaks are looked for when MPI has closed its plugins; they stay open, so that
+# tests/mpi/lsan.supp can name them.
 ifneq ($(findstring address,$(SANITIZE)),)
 MPI_ENV = LD_PRELOAD=$(abspath $(BUILD))/stay_open.so \
   ASAN_OPTIONS=detect_leaks=1:verify_asan_link_order=0:fast_unwind_on_malloc=0 UBSAN_OPTIONS=halt_on_error=1 \
@@ -98,6 +98,10 @@ test-mpi: mpi $(MPI_PROGRAMS) ## tests libmha_mpi and mha-mpi with mpirun (make 
 	  RANKS=$$ranks $(MPI_ENV) sh tests/run_test.sh $(BUILD)/results-mpi \
 	  mpi/$${t##*/} sh tests/mpi/run.sh $(MPIEXEC) $$t; done
 	@sh tests/summary.sh $(BUILD)/results-mpi
+
+asan-mpi: ## test-mpi under the address and undefined-behaviour sanitizers; RANKS="1 2 3" for some of its numbers of ranks
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan CFLAGS="-O1 -g" KERNEL_CFLAGS=-O3 SANITIZE=address,undefined \
+	  WERROR=-Werror test-mpi
 endif
 
 -include $(MPI_LIB_OBJ:.o=.d) $(MPI_CLI_OBJ:.o=.d) $(MPI_TEST_OBJ:.o=.d)
