@@ -99,7 +99,7 @@ test-mpi: mpi $(MPI_PROGRAMS) ## tests libmha_mpi and mha-mpi with mpirun (make 
 	  mpi/$${t##*/} sh tests/mpi/run.sh $(MPIEXEC) $$t; done
 	@sh tests/summary.sh $(BUILD)/results-mpi
 
-asan-mpi: ## test-mpi under the address and undefined-behaviour sanitizers; RANKS="1 2 3" for some of its numbers of ranks
+asan-mpi: ## test-mpi under the address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan CFLAGS="-O1 -g" KERNEL_CFLAGS=-O3 SANITIZE=address,undefined \
 	  WERROR=-Werror test-mpi
 endif

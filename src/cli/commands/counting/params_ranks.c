@@ -84,6 +84,7 @@ static bool is_same(const mha_model_layer *x, const mha_model_layer *y)
            a->bias_o == b->bias_o && a->bias_kv == b->bias_kv && a->sinks == b->sinks && a->q_norm == b->q_norm &&
            a->k_norm == b->k_norm && a->norm_bias == b->norm_bias && a->bias_rows == b->bias_rows &&
            a->gate == b->gate && a->bias_gate == b->bias_gate && a->q_rank == b->q_rank && a->kv_rank == b->kv_rank &&
+           memcmp(a->matrix_dtype, b->matrix_dtype, sizeof a->matrix_dtype) == 0 &&
            a->d_rope == b->d_rope && a->bias_latent == b->bias_latent && a->dtype == b->dtype && x->causal == y->causal;
 }
 
