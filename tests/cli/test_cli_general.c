@@ -149,6 +149,10 @@ static void test_manual_page_has_no_other_option(void **state)
     free(page);
 }
 
+/* Quantised types of --dtype, as the program lists them and as fish sorts them. */
+#define BLOCKS "q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4"
+#define SORTED_BLOCKS "iq4_nl iq4_xs mxfp4 q2_k q3_k q4_0 q4_1 q4_k q5_0 q5_1 q5_k q6_k q8_0"
+
 /* The script that mha writes for a shell, and behind it lines that use it, run by that shell. */
 static void run_completion_script(const char *shell, const char *before, const char *lines)
 {
@@ -184,8 +188,8 @@ static void test_completion_for_bash(void **state)
                           "offers params mha help par\n"
                           "offers inert mha help ine\n"
                           "offers 'bash zsh fish' mha completion ''\n"
-                          "offers 'f32 f16 bf16 q8_0 q4_0' mha bench --dtype ''\n"
-                          "offers 'f32 f64 f16 bf16 q8_0 q4_0' mha forward --dtype ''\n"
+                          "offers 'f32 f16 bf16 " BLOCKS "' mha bench --dtype ''\n"
+                          "offers 'f32 f64 f16 bf16 " BLOCKS "' mha forward --dtype ''\n"
                           "offers 'weights weights_mean' mha check --stage weights\n"
                           "offers 'bert1x128 bert1x512 bert1x127' mha bench --shape bert1\n"
                           "offers 'avx512 avx2' mha forward --isa avx\n"
@@ -213,8 +217,8 @@ static void test_completion_for_zsh(void **state)
         "offers '*gpt2 gpt2-large*' mha params --preset ''\n"
         "offers '*params:the*inert storage*' mha help ''\n"
         "offers 'bash zsh fish' mha completion ''\n"
-        "offers 'f32 f16 bf16 q8_0 q4_0' mha bench --dtype ''\n"
-        "offers 'f32 f64 f16 bf16 q8_0 q4_0' mha forward --dtype ''\n"
+        "offers 'f32 f16 bf16 " BLOCKS "' mha bench --dtype ''\n"
+        "offers 'f32 f64 f16 bf16 " BLOCKS "' mha forward --dtype ''\n"
         "offers 'q k v *weights_mean*' mha check --stage ''\n"
         "offers 'list tiny16*' mha bench --shape ''\n"
         "offers 'auto avx512*' mha forward --isa ''\n"
@@ -238,8 +242,8 @@ static void test_completion_for_fish(void **state)
         "offers params 'mha help par'\n"
         "offers inert 'mha help ine'\n"
         "offers 'bash fish zsh' 'mha completion '\n"
-        "offers 'bf16 f16 f32 q4_0 q8_0' 'mha bench --dtype '\n"
-        "offers 'bf16 f16 f32 f64 q4_0 q8_0' 'mha forward --dtype '\n"
+        "offers 'bf16 f16 f32 " SORTED_BLOCKS "' 'mha bench --dtype '\n"
+        "offers 'bf16 f16 f32 f64 " SORTED_BLOCKS "' 'mha forward --dtype '\n"
         "offers 'weights weights_mean' 'mha check --stage weights'\n"
         "offers 'bert1x127 bert1x128 bert1x512' 'mha bench --shape bert1'\n"
         "offers 'avx2 avx512' 'mha forward --isa avx'\n"
