@@ -23,8 +23,16 @@ typedef struct mha_cache_spec {
     size_t window;   /* > 0: where there is no room for new rows, all but the last `window` rows are first evicted;
                         capacity must be at least window */
     mha_dtype dtype; /* F32; F16 or BF16, to which appended rows are rounded to nearest even (in F16 magnitudes from
-                        65520 become infinite); F64, for the exact path only. No other number is rounded to it */
+                        65520 become infinite); I8, see below; F64, for the exact path only. No other number is rounded
+                        to it */
 } mha_cache_spec;
+
+/* A cache of 8 bits (I8) holds a row x of a key/value head as one signed byte for each number and one float32 scale,
+ *     s = max |x_i| / 127     q_i = x_i / s, rounded to the nearest integer (halves to even)     x_i is then s q_i
+ * in float32 arithmetic, when the row is appended or loaded. A latent and its rotated part are one row. The distance
+ * |x_i - s q_i| is at most s / 2 and a rounding: 1/254 of the row's largest number. A row of zeros has scale 0; a row
+ * with a NaN or an infinity becomes NaN as a whole. Every path computes with the float32 numbers s q_i, rounded once,
+ * and gives the bits that it gives for a float cache of them. A row of d numbers takes d + 4 bytes, rounded up to 4. */
 
 /* An empty cache. `allocator` NULL: the default; otherwise its functions are copied and its context must outlive the
  * cache, which the caller destroys. Errors: MHA_INVALID (a type, capacity or size, see above), MHA_NO_MEMORY. */
@@ -38,9 +46,13 @@ MHA_API size_t mha_cache_bytes(const mha_cache *cache);  /* allocated for keys a
 MHA_API void mha_cache_clear(mha_cache *cache);          /* forgets all rows; position 0 comes next */
 /* Forgets the newest rows until `length` rows are left; nothing happens when there are no more than that. */
 MHA_API void mha_cache_truncate(mha_cache *cache, size_t length);
-/* The rows in the cache, (B, h_kv, length, d). Valid until the next append, load, clear or destroy. */
+/* The rows in the cache, (B, h_kv, length, d). Valid until the next append, load, clear or destroy. With 8 bits the
+ * elements are the codes q; the scale of a row lies in the last 4 of the stride[2] bytes from its beginning on. */
 MHA_API mha_view mha_cache_keys(const mha_cache *cache);
 MHA_API mha_view mha_cache_values(const mha_cache *cache);
+/* Copies the keys (or the values) in the cache, as numbers, to `to` (B, h_kv, length, d) of F32, F64, F16 or BF16.
+ * Errors: MHA_INVALID (shape, type, no data). */
+MHA_API mha_status mha_cache_read(const mha_cache *cache, bool values, const mha_view *to, mha_error *error);
 /* Replaces the content by copies of the given rows, (B, h_kv, P, d_k) and (B, h_kv, P, d_v), of any plain floating
  * dtype; the first one gets position 0. Errors, which leave the cache as it was: MHA_INVALID (shapes, both in the
  * message; more rows than the capacity; no data), MHA_UNSUPPORTED (another dtype). */

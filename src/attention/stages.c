@@ -25,8 +25,9 @@ void mha__stage_done(const mha__resolved *r, mha_stage stage, const mha_view *va
     const mha_view *kept = mha__stage_view(r, stage);
     if (kept && kept->data != values->data) { /* the output may have been computed in place */
         bool by_head = stage == MHA_STAGE_PRESENT_KEY || stage == MHA_STAGE_PRESENT_VALUE;
-        mha_view to = split_like(kept, values), from = by_head ? mha__swap_time_and_heads(*values) : *values;
-        (void)mha_view_copy(&to, &from);
+        const mha_view stage_rows = split_like(kept, values),
+                       to = by_head ? mha__swap_time_and_heads(stage_rows) : stage_rows;
+        mha__widen(&to, values, 1);
     }
     if (r->keep_count == 0)
         return;

@@ -180,7 +180,8 @@ static double bytes_of(mha_dtype dtype)
 
 double bench_bytes(const bench_shape *s, bench_part part)
 {
-    double cache = 2.0 * (double)(s->B * s->T_k * s->h_kv * s->d_k) * bytes_of(s->cache);
+    const double scale = s->cache == MHA_I8 ? sizeof(float) : 0; /* of a row */
+    double cache = 2.0 * (double)(s->B * s->T_k * s->h_kv) * ((double)s->d_k * bytes_of(s->cache) + scale);
     double weights = 2.0 * (double)(s->d_model * (s->h + s->h_kv) * s->d_k) * bytes_of(s->weights);
     return (part != BENCH_PROJ ? cache : 0) + (part != BENCH_CORE ? weights : 0);
 }

@@ -104,7 +104,7 @@ const option_row option_rows[OPTION_COUNT] = {
         "type the weights are stored in; quantised matrices of a file stay as they are if this is not given"},
     [OPT_BENCH_DTYPE] = {"dtype", CHOICE, "f32|f16|bf16|" BLOCK_TYPES, "f32", ANY, SECTION_SHAPE, ON_BENCH,
         "type the weights are stored in"},
-    [OPT_CACHE_DTYPE] = {"cache-dtype", CHOICE, "f32|f16|bf16", NULL, ANY, SECTION_SHAPE, ON_FORWARD | ON_BENCH,
+    [OPT_CACHE_DTYPE] = {"cache-dtype", CHOICE, "f32|f16|bf16|i8", NULL, ANY, SECTION_SHAPE, ON_FORWARD | ON_BENCH,
         "type of the key/value cache [bench, where it decodes: f32; forward: no cache]"},
     [OPT_COST_SEQ] = {"seq", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_PARAMS | ON_BENCH,
         "tokens in a sequence: shows the cost of a model's forward pass and key/value cache; bench: [512]"},

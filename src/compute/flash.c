@@ -205,7 +205,8 @@ static void score(const mha__flash_work *w, size_t first, size_t m, const mha__k
                             b->soon ? b->soon->data + left * b->soon->row : NULL, b->soon ? b->soon->row : 0, scores,
                             MHA_STAGED);
         else
-            k->product_half_rows(m, n, d_k, w->Q, keys->K16 + at, keys->k_stride, keys->dtype, scores, MHA_STAGED);
+            k->product_half_rows(m, n, d_k, w->Q, mha__narrow_row(keys, false, b->from + left), keys->k_stride,
+                                 keys->dtype, scores, MHA_STAGED);
         return;
     }
     float ones[MHA_TILE_ROWS];
@@ -234,9 +235,10 @@ static void add_values(const mha__flash_work *w, const mha__key_block *b, size_t
     const size_t width = mha__round_up(w->flash->d_v, 16);
     if (!b->V.data) {
         enum { SOON = 32 }; /* rows */
-        const size_t stride = b->keys->v_stride;
-        const mha__half_panels V = {b->keys->V16 + (b->from + from) * stride, stride, MHA_PANEL, b->keys->dtype},
-                              next = {V.data + SOON * stride, stride, MHA_PANEL, V.dtype};
+        const size_t stride = b->keys->v_stride, row = b->from + from;
+        const mha_dtype dtype = b->keys->dtype;
+        const mha__half_panels V = {mha__narrow_row(b->keys, true, row), stride, MHA_PANEL, dtype},
+                               next = {mha__narrow_row(b->keys, true, row + SOON), stride, MHA_PANEL, dtype};
         w->kernels->product_half(m, width, to - from, w->scores + from, V, &next, sum, width, factor, NULL);
     } else {
         const size_t whole = b->pairs ? width - 16 : width, even = from / 2 * 2; /* weights before `from` are 0 */

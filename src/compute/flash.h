@@ -15,13 +15,13 @@
  * time. */
 enum { MHA_SEGMENT = 1024, MHA_FLASH_ROWS = 512 };
 
-/* n key rows and value rows of one head, `k_stride` and `v_stride` elements apart: floats, or F16 or BF16 numbers,
- * which give the bits that floats of the same values give. */
+/* n key rows and value rows of one head, `k_stride` and `v_stride` elements apart: floats, or F16 or BF16 numbers, or
+ * rows of 8 bits (kernels.h), which give the bits that floats of the same values give. */
 typedef struct mha__flash_keys {
     const float *K, *V; /* dtype F32 */
     size_t k_stride, v_stride, n;
     mha_dtype dtype;
-    const uint16_t *K16, *V16; /* dtype F16 or BF16 */
+    const void *K_narrow, *V_narrow; /* dtype F16, BF16 or I8 */
 } mha__flash_keys;
 
 /* The keys [begin, end) that a row may see, none if begin >= end, and whether `bias` may add something to them. */

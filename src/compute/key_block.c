@@ -9,7 +9,8 @@ static const float *value_row(const mha__flash_work *w, const mha__flash_keys *k
 {
     if (keys->dtype == MHA_F32)
         return keys->V + j * keys->v_stride;
-    w->kernels->widen(1, w->flash->d_v, keys->V16 + j * keys->v_stride, 0, keys->dtype, w->widened, 0, NULL);
+    w->kernels->widen(1, w->flash->d_v, mha__narrow_row(keys, true, j), keys->v_stride, keys->dtype, w->widened, 0,
+                      NULL);
     return w->widened;
 }
 
@@ -50,17 +51,17 @@ static bool values_in_place(const mha__flash_work *w, size_t from, size_t end)
     return w->n_tiles == 1 && w->flash->d_v % 16 == 0 && !w->biased && w->all.begin <= from && w->all.end >= end;
 }
 
-/* Keys of 16 bits are read where they lie if the kernel that transposes them in registers takes them. */
+/* Keys of 16 or 8 bits are read where they lie if the kernel that transposes them in registers takes them. */
 static bool keys_in_place(const mha__flash_work *w, const mha__flash_keys *keys)
 {
-    return w->count <= MHA_FEW_ROWS && w->n_tiles == 1 && w->chunks == 1 && keys->k_stride % 2 == 0 &&
-           (uintptr_t)keys->K16 % sizeof(uint32_t) == 0;
+    return w->count <= MHA_FEW_ROWS && w->n_tiles == 1 && w->chunks == 1 &&
+           keys->k_stride % (keys->dtype == MHA_I8 ? 4 : 2) == 0 && (uintptr_t)keys->K_narrow % sizeof(uint32_t) == 0;
 }
 
-/* Packs the keys and values of a block of 16 bits that are seen and cannot be read where they lie: as many rows at a
- * time as a panel has columns, which stay in a first-level cache between widening and packing. False: a value that was
- * packed is NaN or infinite. */
-static bool pack_halves(const mha__flash_work *w, mha__key_block *b, mha__span all)
+/* Packs the keys and values of a block of 16 or 8 bits that are seen and cannot be read where they lie: as many rows at
+ * a time as a panel has columns, which stay in a first-level cache between widening and packing. False: a value that
+ * was packed is NaN or infinite. */
+static bool pack_narrow(const mha__flash_work *w, mha__key_block *b, mha__span all)
 {
     const mha__kernels *k = w->kernels;
     const mha__flash_keys *keys = b->keys;
@@ -71,15 +72,15 @@ static bool pack_halves(const mha__flash_work *w, mha__key_block *b, mha__span a
     b->V.data = values_in_place(w, b->from, b->end) ? NULL : b->V.data;
     const size_t keys_end = b->K.data ? all.end : 0, values_end = b->V.data ? all.end : 0; /* 0: none are packed */
     for (size_t j = all.begin / MHA_PANEL * MHA_PANEL, n; j < keys_end; j += n) {
-        const uint16_t *K = keys->K16 + (b->from + j) * keys->k_stride;
         n = all.end - j < MHA_PANEL ? all.end - j : MHA_PANEL;
-        k->widen(n, d_k, K, keys->k_stride, keys->dtype, w->widened, d_k, more ? K + w->block * keys->k_stride : NULL);
+        k->widen(n, d_k, mha__narrow_row(keys, false, b->from + j), keys->k_stride, keys->dtype, w->widened, d_k,
+                 more ? mha__narrow_row(keys, false, b->from + j + w->block) : NULL);
         k->pack_transposed(d_k, n, w->widened, d_k, w->K + j * d_k, d_k * MHA_PANEL, 0);
     }
     for (size_t j = all.begin, n; j < values_end; j += n) {
-        const uint16_t *V = keys->V16 + (b->from + j) * keys->v_stride;
         n = all.end - j < MHA_PANEL ? all.end - j : MHA_PANEL;
-        k->widen(n, d_v, V, keys->v_stride, keys->dtype, w->widened, d_v, more ? V + w->block * keys->v_stride : NULL);
+        k->widen(n, d_v, mha__narrow_row(keys, true, b->from + j), keys->v_stride, keys->dtype, w->widened, d_v,
+                 more ? mha__narrow_row(keys, true, b->from + j + w->block) : NULL);
         finite &= k->pack(n, d_v, w->widened, d_v, w->V + j * MHA_PANEL, w->block * MHA_PANEL);
     }
     return finite;
@@ -122,7 +123,7 @@ static void pair_values(const mha__flash_work *w, mha__key_block *b, mha__span a
 
 void mha__key_block_pack(const mha__flash_work *w, mha__key_block *b, mha__span all, bool *poisoned)
 {
-    if (!(b->keys->dtype != MHA_F32 ? pack_halves : pack_floats)(w, b, all)) {
+    if (!(b->keys->dtype != MHA_F32 ? pack_narrow : pack_floats)(w, b, all)) {
         remove_poison(w, b, all, poisoned);
         b->poisoned = poisoned;
     }

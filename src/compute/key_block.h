@@ -68,6 +68,14 @@ static inline mha__span mha__span_within(mha__span keys, bool extra, size_t from
     return some.begin < some.end ? (mha__span){some.begin - from, some.end - from} : (mha__span){0, 0};
 }
 
+/* Row j of narrow keys, or of the values. */
+static inline const unsigned char *mha__narrow_row(const mha__flash_keys *keys, bool values, size_t j)
+{
+    const size_t bytes = keys->dtype == MHA_I8 ? 1 : sizeof(uint16_t);
+    return (const unsigned char *)(values ? keys->V_narrow : keys->K_narrow) +
+           j * (values ? keys->v_stride : keys->k_stride) * bytes;
+}
+
 /* One block: the keys [from, end), packed or read where they lie. */
 typedef struct mha__key_block {
     const mha__flash_keys *keys;

@@ -21,6 +21,24 @@ static mha_status narrow(mha__attempt *attempt, mha_view *view, const char *name
     return MHA_OK;
 }
 
+mha_status mha__request_past(mha__request *request, const mha_cache *cache, mha__arena *memory, mha_error *error)
+{
+    if (!cache || mha_cache_length(cache) == 0)
+        return MHA_OK;
+    mha_view *const rows[] = {&request->past_key, &request->past_value};
+    for (int v = 0; v < 2; v++) {
+        const mha_view held = v ? mha_cache_values(cache) : mha_cache_keys(cache);
+        *rows[v] = held;
+        if (held.dtype != MHA_I8 || mha_view_elements(&held) == 0)
+            continue;
+        *rows[v] = mha__arena_view(memory, MHA_F32, held.rank, held.shape);
+        if (!rows[v]->data)
+            return no_memory("cache", error);
+        TRY(mha_cache_read(cache, v, rows[v], error));
+    }
+    return MHA_OK;
+}
+
 static mha_status fill_cache(mha__attempt *attempt, const mha__request *request, mha_error *error)
 {
     const mha_call *call = &attempt->call;

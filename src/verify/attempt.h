@@ -14,6 +14,10 @@ typedef struct mha__request {
     mha_precision precision; /* that of the forward, in place of the call's */
 } mha__request;
 
+/* Makes the rows of a cache (NULL: none) those of a request: where they lie, or as floats in `memory` if they have 8
+ * bits. */
+mha_status mha__request_past(mha__request *request, const mha_cache *cache, mha__arena *memory, mha_error *error);
+
 /* A forward with everything it needs: inputs converted for the path, a cache, stages, workspace. */
 typedef struct mha__attempt {
     mha__arena pool;

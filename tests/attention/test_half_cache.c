@@ -1,5 +1,6 @@
-/* Caches and weights of 16 bits: every path gives the bits it gives for floats of the same values, rows are rounded to
- * nearest even when they are appended, and half of the memory is taken. */
+/* Caches of 16 and 8 bits, weights of 16: every path gives the bits it gives for floats of the same values, rows are
+ * rounded to nearest even when they are appended, and half of the memory, or a quarter, is taken. */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "support/unit.h"
 #include "support/stages.h"
 
-static const mha_dtype halves[] = {MHA_F16, MHA_BF16};
+static const mha_dtype halves[] = {MHA_F16, MHA_BF16}, narrow[] = {MHA_F16, MHA_BF16, MHA_I8};
 static const mha_path paths[] = {MHA_PATH_EXACT, MHA_PATH_BLAS, MHA_PATH_FAST};
 
 #define FOR_HALVES_AND_PATHS                                                                                           \
@@ -22,6 +23,26 @@ static const mha_path paths[] = {MHA_PATH_EXACT, MHA_PATH_BLAS, MHA_PATH_FAST};
 static float rounded(float x, mha_dtype dtype)
 {
     return dtype == MHA_F16 ? mha_f16_to_f32(mha_f32_to_f16(x)) : mha_bf16_to_f32(mha_f32_to_bf16(x));
+}
+
+/* Rows as a narrow type holds them. Of 8 bits: as defined, in double arithmetic but for the roundings that are named;
+ * no code stands for -0. */
+static void round_rows(float *x, size_t rows, size_t d, mha_dtype dtype)
+{
+    for (size_t i = 0; i < rows * d && dtype != MHA_I8 && dtype != MHA_F32; i++)
+        x[i] = rounded(x[i], dtype);
+    for (size_t row = 0; row < rows && dtype == MHA_I8; row++, x += d) {
+        double most = 0;
+        bool finite = true;
+        for (size_t i = 0; i < d; i++)
+            finite &= isfinite(x[i]) != 0, most = fmax(most, fabs((double)x[i]));
+        const float scale = (float)(most / 127);
+        for (size_t i = 0; i < d; i++)
+            x[i] = !finite ? NAN
+                   : scale == 0
+                       ? 0
+                       : (float)(scale * (0.0 + fmin(127, fmax(-127, nearbyint((float)((double)x[i] / scale))))));
+    }
 }
 
 static float *floats(size_t n, uint64_t stream, mha_dtype representable)
@@ -61,13 +82,14 @@ static size_t run(const problem *p, mha_path path, mha_dtype cache_dtype, mha_dt
                                  .window = p->window,
                                  .dtype = cache_dtype};
     assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
-    float *K = floats(p->B * p->h_kv * S * p->d_k, 1, values_are),
-          *V = floats(p->B * p->h_kv * S * p->d_v, 2, values_are);
+    float *K = floats(p->B * p->h_kv * S * p->d_k, 1, MHA_F32), *V = floats(p->B * p->h_kv * S * p->d_v, 2, MHA_F32);
     float *Q = floats(p->B * p->new * p->steps * p->h * p->d_k, 3, MHA_F32);
     for (size_t b = 0; b < p->B * p->h_kv && p->poison; b++) {
         V[(b * S + S - 1) * p->d_v] = NAN; /* hidden from all but the last query when causal */
         V[(b * S + p->past / 2) * p->d_v + p->d_v - 1] = INFINITY;
     }
+    round_rows(K, p->B * p->h_kv * S, p->d_k, values_are);
+    round_rows(V, p->B * p->h_kv * S, p->d_v, values_are);
     const mha_view all_k = mha_view_of(K, MHA_F32, 4, (size_t[]){p->B, p->h_kv, S, p->d_k}),
                    all_v = mha_view_of(V, MHA_F32, 4, (size_t[]){p->B, p->h_kv, S, p->d_v}),
                    all_q = mha_view_of(Q, MHA_F32, 4, (size_t[]){p->B, p->new * p->steps, p->h, p->d_k});
@@ -118,15 +140,15 @@ static size_t run(const problem *p, mha_path path, mha_dtype cache_dtype, mha_dt
 static void assert_same_bits(const problem *p, const char *what)
 {
     float *wanted = malloc(MOST * sizeof *wanted), *found = malloc(MOST * sizeof *found);
-    for (size_t d = 0; d < 2; d++)
+    for (size_t d = 0; d < 3; d++)
         for (size_t path = 0; path < 3; path++) {
-            const size_t n = run(p, paths[path], MHA_F32, halves[d], wanted);
-            assert_int_equal(run(p, paths[path], halves[d], halves[d], found), n);
+            const size_t n = run(p, paths[path], MHA_F32, narrow[d], wanted);
+            assert_int_equal(run(p, paths[path], narrow[d], MHA_F32, found), n);
             bool some = false;
             for (size_t i = 0; i < n; i++) {
                 some |= isfinite(wanted[i]) && wanted[i] != 0.0f;
                 if (memcmp(&wanted[i], &found[i], sizeof *wanted) != 0 && !(isnan(wanted[i]) && isnan(found[i])))
-                    fail_msg("%s, %s, %s, %s: number %zu is %.9g with floats, %.9g", what, mha_dtype_name(halves[d]),
+                    fail_msg("%s, %s, %s, %s: number %zu is %.9g with floats, %.9g", what, mha_dtype_name(narrow[d]),
                              mha_path_name(paths[path]), mha_isa(), i, (double)wanted[i], (double)found[i]);
             }
             assert_true(some);
@@ -295,6 +317,147 @@ static void loaded_rows_may_lie_anyhow(void **state)
         }
 }
 
+/* What a row of 8 bits becomes where its definition has an edge: halves between codes, the largest float, subnormal
+ * scales, zeros, NaN and infinity. mha_cache_read has the numbers, in any type. */
+static void rows_of_8_bits_at_their_edges(void **state)
+{
+    enum { N = 5 };
+    static const struct {
+        float x[N];
+        float wanted[N];
+    } rows[] = {
+        {{127, 0.5f, 1.5f, -2.5f, -127}, {127, 0, 2, -2, -127}},
+        {{-254, 1, 2.9f, 0, -0.0f}, {-254, 0, 2, 0, 0}},
+        {{0, 0, -0.0f, 0, 0}, {0}},
+        {{1, NAN, 2, 3, 4}, {NAN, NAN, NAN, NAN, NAN}},
+        {{1, 0, -INFINITY, 3, 4}, {NAN, NAN, NAN, NAN, NAN}},
+        {{FLT_MAX, -FLT_MAX, 1, 0, 0}, {0x1.fffffcp127f, -0x1.fffffcp127f, 0, 0, 0}},
+        {{0x1p-149f * 180, -0x1p-149f * 180, 0x1p-149f, 0, 0}, {0x1p-149f * 127, -0x1p-149f * 127, 0x1p-149f, 0, 0}},
+        {{0x1p-149f * 50, 0, 0, 0, 0}, {0}},
+    };
+    enum { ROWS = sizeof rows / sizeof *rows };
+    (void)state;
+    mha_error error;
+    mha_cache *cache;
+    const mha_cache_spec spec = {.batch = 1, .kv_heads = 1, .d_k = N, .d_v = N, .capacity = ROWS, .dtype = MHA_I8};
+    const size_t shape[4] = {1, 1, ROWS, N};
+    float x[ROWS][N], y[ROWS][N];
+    double wide[ROWS][N];
+    for (size_t i = 0; i < ROWS; i++)
+        memcpy(x[i], rows[i].x, sizeof x[i]);
+    FOR_EACH_ISA
+    {
+        for (int way = 0; way < 3; way++) { /* loaded as floats, as doubles, and appended by the exact path */
+            const mha_view from = mha_view_of(x, MHA_F32, 4, shape), to = mha_view_of(y, MHA_F32, 4, shape),
+                           doubles = mha_view_of(wide, MHA_F64, 4, shape);
+            assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+            assert_int_equal(mha_view_copy(&doubles, &from), MHA_OK);
+            if (way < 2) {
+                const mha_view *rows_of = way ? &doubles : &from;
+                assert_ok(mha_cache_load(cache, rows_of, rows_of, &error), error);
+            } else {
+                const mha_view in = mha_view_of(x, MHA_F32, 4, (size_t[]){1, ROWS, 1, N}),
+                               out = mha_view_of(y, MHA_F32, 4, (size_t[]){1, ROWS, 1, N});
+                mha_call call = {.query = in,
+                                 .key = in,
+                                 .value = in,
+                                 .output = out,
+                                 .cache = cache,
+                                 .path = MHA_PATH_EXACT,
+                                 .threads = 1};
+                assert_ok(mha_run(NULL, &call, &error), error);
+            }
+            for (int values = 0; values < 2; values++) {
+                assert_ok(mha_cache_read(cache, values, &to, &error), error);
+                assert_ok(mha_cache_read(cache, !values, &doubles, &error), error);
+                for (size_t i = 0; i < ROWS; i++)
+                    for (size_t c = 0; c < N; c++) {
+                        const float wanted = rows[i].wanted[c];
+                        if (isnan(wanted) ? !isnan(y[i][c]) || !isnan(wide[i][c])
+                                          : y[i][c] != wanted || wide[i][c] != (double)wanted)
+                            fail_msg("%s, way %d, row %zu: %a expected %a, found %a", mha_isa(), way, i,
+                                     (double)rows[i].x[c], (double)wanted, (double)y[i][c]);
+                    }
+            }
+            const mha_view codes = mha_cache_keys(cache);
+            assert_int_equal(codes.dtype, MHA_I8);
+            assert_int_equal(codes.stride[2], 12);
+            assert_true(mha_view_get(&codes, (size_t[]){0, 0, 0, 3}) == -2);
+            float scale;
+            memcpy(&scale, (char *)codes.data + 12 + 8, sizeof scale);
+            assert_true(scale == 2);
+            mha_cache_destroy(cache);
+        }
+    }
+}
+
+static void reading_a_cache_refuses_what_has_no_room(void **state)
+{
+    (void)state;
+    mha_error error;
+    mha_cache *cache;
+    float x[8] = {0};
+    assert_ok(mha_cache_create(&(mha_cache_spec){1, 1, 2, 2, 2, 0, MHA_I8}, NULL, &cache, &error), error);
+    const mha_view rows = mha_view_of(x, MHA_F32, 4, (size_t[]){1, 1, 2, 2}),
+                   none = mha_view_of(NULL, MHA_F32, 4, rows.shape), codes = mha_view_of(x, MHA_I8, 4, rows.shape),
+                   fewer = mha_view_of(x, MHA_F32, 4, (size_t[]){1, 1, 1, 2});
+    assert_ok(mha_cache_load(cache, &rows, &rows, &error), error);
+    assert_int_equal(mha_cache_read(cache, false, &none, &error), MHA_INVALID);
+    assert_string_equal(error.message, "no data");
+    assert_int_equal(mha_cache_read(cache, true, &codes, &error), MHA_INVALID);
+    assert_string_equal(error.message, "expected floating elements, found I8");
+    assert_int_equal(mha_cache_read(cache, true, &fewer, &error), MHA_INVALID);
+    assert_int_equal(mha_cache_load(cache, &codes, &codes, &error), MHA_UNSUPPORTED);
+    mha_cache_destroy(cache);
+    const mha_cache_spec endless = {1, 1, SIZE_MAX - 2, 0, 1, 0, MHA_I8};
+    assert_int_equal(mha_cache_create(&endless, NULL, &cache, &error), MHA_INVALID);
+}
+
+/* Float paths lie within the bound of the exact path where rows are appended, which both round for themselves. */
+static void appended_rows_of_8_bits_stay_within_the_bound(void **state)
+{
+    enum { B = 2, H = 3, OLD = 9, NEW = 4, D = 20, N = B * NEW * H * D };
+    (void)state;
+    mha_error error;
+    float *x[3], *past = floats((size_t)B * H * OLD * D, 8, MHA_F32), out[N];
+    double exact[N], bound[MHA_STAGE_COUNT], most = 0;
+    const size_t shape[4] = {B, NEW, H, D};
+    for (size_t i = 0; i < 3; i++)
+        x[i] = floats(N, 20 + i, MHA_F32);
+    for (size_t p = 0; p < 3; p++) {
+        mha_cache *cache;
+        const mha_cache_spec spec = {
+            .batch = B, .kv_heads = H, .d_k = D, .d_v = D, .capacity = OLD + NEW, .dtype = MHA_I8};
+        assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+        const mha_view old = mha_view_of(past, MHA_F32, 4, (size_t[]){B, H, OLD, D});
+        assert_ok(mha_cache_load(cache, &old, &old, &error), error);
+        mha_call call = {.query = mha_view_of(x[0], MHA_F32, 4, shape),
+                         .key = mha_view_of(x[1], MHA_F32, 4, shape),
+                         .value = mha_view_of(x[2], MHA_F32, 4, shape),
+                         .cache = cache,
+                         .path = paths[p],
+                         .threads = 1,
+                         .semantics = {.causal = true}};
+        call.output = p ? mha_view_of(out, MHA_F32, 4, shape) : mha_view_of(exact, MHA_F64, 4, shape);
+        assert_ok(mha_error_bound(NULL, &call, 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
+        double atol[MHA_STAGE_COUNT];
+        assert_ok(
+            mha_precision_tolerance(NULL, &call, &(mha_precision){.inputs = MHA_BF16}, atol, MHA_STAGE_COUNT, &error),
+            error);
+        assert_true(atol[MHA_STAGE_OUTPUT] > 0 && isfinite(atol[MHA_STAGE_OUTPUT]));
+        assert_ok(mha_run(NULL, &call, &error), error);
+        for (size_t i = 0; i < N && p; i++)
+            most = fmax(most, fabs((double)out[i] - exact[i]));
+        mha_cache_destroy(cache);
+    }
+    /* Numbers up to 2 have codes 2 / 127 apart. The bound takes any row for the largest one there is. */
+    assert_true(most <= bound[MHA_STAGE_OUTPUT] && bound[MHA_STAGE_PRESENT_KEY] < 2 * 2 * sqrt(D) / 254 + 1e-4);
+    assert_true(bound[MHA_STAGE_PRESENT_KEY] > 2 * 1.9 / 254);
+    free(past);
+    for (size_t i = 0; i < 3; i++)
+        free(x[i]);
+}
+
 static void half_of_the_memory(void **state)
 {
     (void)state;
@@ -306,6 +469,10 @@ static void half_of_the_memory(void **state)
         assert_int_equal(mha_cache_bytes(cache), 2 * 3 * 11 * (5 + 7) * 2);
         mha_cache_destroy(cache);
     }
+    const mha_cache_spec bytes = {.batch = 2, .kv_heads = 3, .d_k = 5, .d_v = 8, .capacity = 11, .dtype = MHA_I8};
+    assert_ok(mha_cache_create(&bytes, NULL, &cache, &error), error);
+    assert_int_equal(mha_cache_bytes(cache), 2 * 3 * 11 * (8 + 4 + 8 + 4)); /* codes in whole words, scales */
+    mha_cache_destroy(cache);
 }
 
 static void a_cache_of_doubles_still_needs_the_exact_path(void **state)
@@ -401,6 +568,9 @@ int main(void)
         cmocka_unit_test(everything_that_hides_keys),
         cmocka_unit_test(appended_rows_are_rounded_to_nearest_even),
         cmocka_unit_test(loaded_rows_may_lie_anyhow),
+        cmocka_unit_test_teardown(rows_of_8_bits_at_their_edges, isa_teardown),
+        cmocka_unit_test(reading_a_cache_refuses_what_has_no_room),
+        cmocka_unit_test(appended_rows_of_8_bits_stay_within_the_bound),
         cmocka_unit_test(half_of_the_memory),
         cmocka_unit_test(a_cache_of_doubles_still_needs_the_exact_path),
         cmocka_unit_test(weights_of_halves_give_the_bits_of_floats),

@@ -231,6 +231,46 @@ static void cached(const drawn *d, const struct form *f, uint64_t seed)
     mha_cache_destroy(cache);
 }
 
+/* A cache of 8 bits, filled by one call, gives a call without keys the bits of a cache of floats that holds its
+ * numbers. */
+static void cached_in_8_bits(const drawn *d, const struct form *f, uint64_t seed)
+{
+    const mha_config *c = mha_layer_config(d->layer);
+    if (d->cross || d->call.semantics.cu_seqlens_q || d->call.semantics.mask.kind || d->call.semantics.kv_lengths)
+        return;
+    static float y[2][MOST], rows[2][MOST];
+    mha_error error;
+    mha_cache *caches[2];
+    mha_cache_spec spec = {.batch = d->B, .kv_heads = f->absorbed ? 1 : c->n_heads, .capacity = d->T_k,
+                           .d_k = f->absorbed ? c->kv_rank + c->d_rope : c->d_k, .d_v = f->absorbed ? 0 : c->d_v,
+                           .dtype = MHA_I8};
+    const size_t k[4] = {spec.batch, spec.kv_heads, d->T_k, spec.d_k}, v[4] = {k[0], k[1], k[2], spec.d_v};
+    const mha_view keys = mha_view_of(rows[0], MHA_F32, 4, k), values = mha_view_of(rows[1], MHA_F32, 4, v);
+    assert_true(mha_view_elements(&keys) <= MOST && mha_view_elements(&values) <= MOST);
+    assert_ok(mha_cache_create(&spec, NULL, &caches[0], &error), error);
+    spec.dtype = MHA_F32;
+    assert_ok(mha_cache_create(&spec, NULL, &caches[1], &error), error);
+    mha_call call = d->call;
+    call.absorbed = f->absorbed, call.path = f->path, call.cache = caches[0];
+    call.output = mha_view_of(y[0], MHA_F32, 3, (size_t[]){d->B, d->T_q, c->d_out});
+    assert_ok(mha_run(d->layer, &call, &error), error);
+    assert_ok(mha_cache_read(caches[0], false, &keys, &error), error);
+    assert_ok(mha_cache_read(caches[0], true, &values, &error), error);
+    assert_ok(mha_cache_load(caches[1], &keys, &values, &error), error);
+    call.key = mha_view_slice(&d->call.query, 1, 0, 0);
+    call.semantics.has_offset = true;
+    for (size_t i = 0; i < 2; i++) {
+        call.cache = caches[i];
+        call.output.data = y[i];
+        assert_ok(mha_run(d->layer, &call, &error), error);
+        mha_cache_destroy(caches[i]);
+    }
+    for (size_t i = 0; i < d->B * d->T_q * c->d_out; i++)
+        if (memcmp(&y[0][i], &y[1][i], sizeof y[0][i]) != 0)
+            fail_msg("seed %llu, %s: number %zu is %.9g with floats, %.9g", (unsigned long long)seed, f->name, i,
+                     (double)y[1][i], (double)y[0][i]);
+}
+
 /* Two parts of the keys, joined by their lse, and W_O behind them. */
 static void in_parts(const drawn *d, const struct form *f, uint64_t seed)
 {
@@ -292,6 +332,7 @@ static void test_random(void **unused)
             pack(&d, forms[i].packed);
             whole(&d, &forms[i], seed);
             cached(&d, &forms[i], seed);
+            cached_in_8_bits(&d, &forms[i], seed);
             in_parts(&d, &forms[i], seed);
         }
         mha_layer_destroy(d.layer);

@@ -1,4 +1,5 @@
-/* 16-bit weights and caches on the command line: --dtype and --cache-dtype of forward, params, heads and bench. */
+/* 16-bit weights, and caches of 16 and 8 bits, on the command line: --dtype and --cache-dtype of forward, params, heads
+ * and bench. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,10 +184,32 @@ static void bench_counts_the_bytes_it_reads(void **state)
     program_free(&r);
 }
 
+/* Rounding keys and values of size one to codes 1/127 apart moves sums by about as much; bench counts the scales. */
+static void a_cache_of_8_bits(void **state)
+{
+    (void)state;
+    double floats[ELEMENTS], other[ELEMENTS];
+    static const char *const paths[] = {"fast", "blas", "exact"};
+    for (size_t p = 0; p < 3; p++) {
+        outputs_of((const char *const[]){"--path", paths[p], NULL}, floats);
+        outputs_of((const char *const[]){"--path", paths[p], "--cache-dtype", "i8", NULL}, other);
+        assert_true(largest_difference(floats, other) > 1e-5 && largest_difference(floats, other) < 2e-2);
+    }
+    json_t *root = RUN_JSON(0, "bench", "--json", "--shape", "2,1,300,32,4", "--part", "core", "--rounds", "1",
+                            "--threads", "1", "--cache-dtype", "i8"),
+           *row = json_array_get(json_object_get(root, "rows"), 0);
+    const double bytes = 2.0 * 2 * 300 * (32 + 4 * 4);
+    assert_true(fabs(real(row, "gbs") * real(row, "ms_min") * 1e6 - bytes) <= 0.01 * bytes);
+    assert_string_equal(text(row, "cache_dtype"), "I8");
+    assert_true(real(row, "error_of_bound") <= 1);
+    json_decref(root);
+}
+
 static void what_is_refused(void **state)
 {
     (void)state;
-    assert_program_refuses(RUN("forward", SMALL, "--cache-dtype", "f64"), 2, "--cache-dtype*f32 or f16 or bf16*f64");
+    assert_program_refuses(RUN("forward", SMALL, "--cache-dtype", "f64"), 2,
+                           "--cache-dtype*f32 or f16 or bf16 or i8*f64");
     assert_program_refuses(RUN("forward", SMALL, "--dtype", "int8"), 2, "--dtype*int8");
     assert_program_refuses(RUN("bench", "--shape", "1,1,20,32,4", "--dtype", "f64"), 2,
                            "--dtype*f32 or f16 or bf16*f64");
@@ -204,6 +227,7 @@ int main(void)
         cmocka_unit_test(the_table_shows_the_type_and_its_bytes),
         cmocka_unit_test(weights_of_a_file_are_stored_as_asked),
         cmocka_unit_test(bench_counts_the_bytes_it_reads),
+        cmocka_unit_test(a_cache_of_8_bits),
         cmocka_unit_test(what_is_refused),
     };
     return cmocka_run_group_tests_name("cli_half", tests, NULL, scratch_remove);

@@ -1,5 +1,5 @@
-/* 16-bit floats in the kernels, in packed weights and in the streaming core: every number there is widens exactly,
- * and products give the bits that floats of the same values give. */
+/* 16-bit floats and rows of 8 bits in the kernels, 16-bit floats in packed weights and in the streaming core: every
+ * number there is widens exactly, and products give the bits that floats of the same values give. */
 #include <fenv.h>
 #include <math.h>
 #include <string.h>
@@ -224,6 +224,89 @@ static void a_product_with_rows_of_halves_has_the_bits_of_packed_floats(void **s
         }
 }
 
+/* ---------------------------------------------------------------- rows of 8 bits */
+
+/* Rows of 8 bits that end at a guard page, and what they mean. */
+static unsigned char *byte_rows(size_t rows, size_t n, size_t ld, float **meant)
+{
+    unsigned char *x = guard_allocate(rows * ld, GUARD_AFTER, 0);
+    *meant = guard_allocate(rows * ld * sizeof **meant, GUARD_AFTER, 0);
+    for (size_t i = 0; i < rows; i++) {
+        const float scale = i % 11 == 3 ? NAN : ldexpf(1 + mha_random_unit(31, 8, i), (int)(i % 40) - 20);
+        memcpy(x + (i + 1) * ld - sizeof scale, &scale, sizeof scale);
+        for (size_t j = 0; j < ld; j++) {
+            if (j < n)
+                x[i * ld + j] = (unsigned char)mha_random_bits(31, 9, i * ld + j);
+            (*meant)[i * ld + j] = j < n ? (float)(int8_t)x[i * ld + j] * scale : 0;
+        }
+    }
+    return x;
+}
+
+static void rows_of_8_bits_give_the_bits_of_floats(void **state)
+{
+    static const struct {
+        size_t rows, n;
+    } shapes[] = {{1, 1}, {3, 16}, {16, 32}, {33, 40}, {70, 64}, {256, 128}, {31, 100}, {100, 80}, {50, 7}, {9, 208}};
+    FOR_EACH_ISA for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+    {
+        const mha__kernels *kernels = mha__kernels_get();
+        const size_t rows = shapes[s].rows, n = shapes[s].n, ld = mha__byte_row(n) + s % 2 * 4,
+                     room = (rows + 31) / 32 * 32;
+        float *X, *y = floats(rows * n, 1);
+        unsigned char *bytes = byte_rows(rows, n, ld, &X);
+        kernels->widen(rows, n, bytes, ld, MHA_I8, y, n, s % 2 ? bytes : NULL);
+        for (size_t i = 0; i < rows * n; i++)
+            assert_true(same(y[i], X[i / n * ld + i % n]));
+        for (size_t m = 1; m <= MHA_FEW_ROWS; m++) { /* as keys */
+            float *A = floats((m - 1) * MHA_STAGED + n, 2), *panels = floats(room * n, 1),
+                  *wanted = floats(m * room, 7), *found = floats(m * room, 7);
+            kernels->pack_transposed(n, rows, X, ld, panels, n * MHA_PANEL, 0);
+            kernels->product(m, rows, n, A, (mha__panels){panels, MHA_PANEL, n * MHA_PANEL}, NULL, wanted, room, NULL,
+                             NULL);
+            kernels->product_half_rows(m, rows, n, A, bytes, ld, MHA_I8, found, room);
+            for (size_t i = 0; i < m * room; i++)
+                if (i % room < rows && !same(wanted[i], found[i]))
+                    fail_msg("%s: %zu rows of %zu: element (%zu, %zu)", mha_isa(), rows, n, i / room, i % room);
+        }
+        for (size_t m = 1; n % 16 == 0 && m <= MHA_TILE_ROWS; m += 2) { /* as values */
+            float *A = floats((m - 1) * MHA_STAGED + rows, 2), *factor = floats(m, 3), *wanted = floats(m * n, 7),
+                  *found = floats(m * n, 7);
+            const float *f = m % 4 == 1 ? factor : NULL;
+            kernels->product(m, n, rows, A, (mha__panels){X, ld, MHA_PANEL}, NULL, wanted, n, f, NULL);
+            kernels->product_half(m, n, rows, A, (mha__half_panels){bytes, ld, MHA_PANEL, MHA_I8}, NULL, found, n, f,
+                                  NULL);
+            for (size_t i = 0; i < m * n; i++)
+                if (!same(wanted[i], found[i]))
+                    fail_msg("%s: %zu values of %zu: element (%zu, %zu)", mha_isa(), rows, n, i / n, i % n);
+        }
+        guard_release_all();
+    }
+}
+
+static void floats_narrow_to_rows_of_8_bits(void **state)
+{
+    FOR_EACH_ISA for (size_t n = 1; n < 70; n += 3)
+    {
+        enum { ROWS = 3 };
+        const size_t ld = mha__byte_row(n);
+        float *x = floats((ROWS - 1) * (n + 1) + n, n);
+        unsigned char *y = guard_allocate(ROWS * ld, GUARD_AFTER, 0xab);
+        mha__kernels_get()->narrow(ROWS, n, x, n + 1, MHA_I8, y, ld);
+        for (size_t i = 0; i < ROWS; i++) {
+            float most = 0, scale;
+            for (size_t j = 0; j < n; j++)
+                most = fmaxf(most, fabsf(x[i * (n + 1) + j]));
+            memcpy(&scale, y + (i + 1) * ld - sizeof scale, sizeof scale);
+            assert_true(scale == most / 127);
+            for (size_t j = 0; j < ld - sizeof scale; j++)
+                assert_int_equal((int8_t)y[i * ld + j],
+                                 j < n ? (int8_t)nearbyintf(x[i * (n + 1) + j] / scale) : (int8_t)0xab);
+        }
+        guard_release_all();
+    }
+}
+
 /* ---------------------------------------------------------------- packed weights */
 
 static void packed_halves_give_the_bits_of_packed_floats(void **state)
@@ -272,6 +355,8 @@ int main(void)
         cmocka_unit_test_teardown(a_product_of_halves_has_the_bits_of_floats, isa_teardown),
         cmocka_unit_test_teardown(a_product_of_halves_writes_its_columns_only, isa_teardown),
         cmocka_unit_test_teardown(a_product_with_rows_of_halves_has_the_bits_of_packed_floats, isa_teardown),
+        cmocka_unit_test_teardown(rows_of_8_bits_give_the_bits_of_floats, isa_teardown),
+        cmocka_unit_test_teardown(floats_narrow_to_rows_of_8_bits, isa_teardown),
         cmocka_unit_test_teardown(packed_halves_give_the_bits_of_packed_floats, isa_teardown),
     };
     return cmocka_run_group_tests_name("half", tests, NULL, NULL);

@@ -105,6 +105,22 @@ def test_position_bias():
             mha.window_segments(*sizes)
 
 
+def test_cache_of_8_bits():
+    rng = np.random.default_rng(3)
+    keys, values = rng.standard_normal((2, 1, 3, 5, 8), dtype=np.float32)
+    cache, floats = mha.Cache(1, 3, 8, 6, dtype="int8"), mha.Cache(1, 3, 8, 6)
+    cache.load(keys, values)
+    assert cache.dtype == "int8" and cache.nbytes == 2 * 3 * 6 * (8 + 4) and cache.keys.dtype == np.float32
+    scale = np.abs(keys).max(-1, keepdims=True) / np.float32(127)
+    np.testing.assert_array_equal(cache.keys, np.rint(keys / scale) * scale)
+    floats.load(cache.keys, cache.values)
+    layer = mha.MultiHeadAttention(24, 3)
+    x = rng.standard_normal((1, 1, 24), dtype=np.float32)
+    assert np.abs(layer(x, cache=cache) - layer(x, cache=floats)).max() < 0.1 and len(cache) == 6
+    with pytest.raises(TypeError, match="float32, float16, bfloat16"):
+        mha.Cache(1, 3, 8, 6, dtype="int16")
+
+
 def test_cache():
     """Decoding token by token gives what the whole sequence gives, within rounding; positions count on."""
     layer = mha.MultiHeadAttention(48, 6, kv_heads=3, causal=True, rope=mha.Rope("half_split"))

@@ -348,8 +348,8 @@ static void through_cache(judge *m)
                                          : mha__swap_time_and_heads(mha_cache_values(r->cache));
     mha_view all_k = mha_view_of(m->keys, MHA_F64, 4, keys.shape),
              all_v = mha_view_of(m->values, MHA_F64, 4, values.shape);
-    (void)mha_view_copy(&all_k, &keys);
-    (void)mha_view_copy(&all_v, &values);
+    mha__widen(&all_k, &keys, 1);
+    mha__widen(&all_v, &values, 1);
 }
 
 static size_t lay_out(const mha__resolved *r, char *base, judge *m)

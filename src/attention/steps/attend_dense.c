@@ -42,7 +42,7 @@ static size_t lay_out(const mha__resolved *r, char *base, scratch *m)
     return arena.used;
 }
 
-/* The memory of all workers, and copies of keys and values if the cache has 16 bits or rows are too far apart. */
+/* The memory of all workers, and copies of keys and values if the cache has 16 or 8 bits or rows are too far apart. */
 typedef struct memory {
     char *workers;
     size_t worker_bytes;

@@ -180,7 +180,7 @@ static void trim(void *context, const mha__flash_row *rows, size_t count, mha__r
     }
 }
 
-/* The keys and values of one head of a sequence; a cache may hold them in 16 bits. */
+/* The keys and values of one head of a sequence; a cache may hold them in 16 or 8 bits. */
 static mha__flash_keys keys_of(const attention *a, const mha__sequence *s, size_t g)
 {
     const mha_view *K = a->K, *V = a->V;
@@ -190,8 +190,8 @@ static mha__flash_keys keys_of(const attention *a, const mha__sequence *s, size_
         keys.K = mha__row(K, s->batch, s->k_from, g);
         keys.V = mha__row(V, s->batch, s->k_from, g);
     } else {
-        keys.K16 = (const uint16_t *)K->data + mha__row_offset(K, s->batch, s->k_from, g);
-        keys.V16 = (const uint16_t *)V->data + mha__row_offset(V, s->batch, s->k_from, g);
+        keys.K_narrow = mha__narrow_row_at(K, s->batch, s->k_from, g);
+        keys.V_narrow = mha__narrow_row_at(V, s->batch, s->k_from, g);
     }
     return keys;
 }

@@ -4,31 +4,45 @@
 #include "attention/steps/cache.h"
 #include "attention/steps/steps.h"
 #include "base/base.h"
+#include "compute/kernels/kernels.h"
 
 struct mha_cache {
     mha_allocator allocator;
     mha_cache_spec spec;
     size_t length, first; /* rows held; rows evicted before them */
-    void *keys, *values;  /* (B, h_kv, capacity, d) */
+    void *keys, *values;  /* (B, h_kv, capacity, d); rows of 8 bits with their scales */
+    float *row;           /* one row, of keys or values, for a cache of 8 bits */
     size_t key_bytes, value_bytes;
 };
 
-static bool holds(mha_dtype dtype)
+static bool is_floating(mha_dtype dtype)
 {
     return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
+}
+
+/* Elements from one row of d numbers to the next; SIZE_MAX when there are too many to count. */
+static size_t row_elements(const mha_cache_spec *s, size_t d)
+{
+    const size_t behind = 2 * (size_t)MHA_ROW_SCALE; /* at most: the scale, and what fills a word */
+    return s->dtype != MHA_I8 || d == 0 ? d : d > SIZE_MAX - behind ? SIZE_MAX : mha__byte_row(d);
+}
+
+static size_t room_bytes(const mha_cache_spec *s)
+{
+    return s->dtype == MHA_I8 ? (s->d_k > s->d_v ? s->d_k : s->d_v) * sizeof(float) : 0;
 }
 
 mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *allocator, mha_cache **cache,
                             mha_error *error)
 {
-    if (!holds(spec->dtype))
-        return mha__fail(error, MHA_INVALID, "cache", "expected elements of F32, F16, BF16 or F64, found %s",
-                        mha_dtype_name(spec->dtype));
+    if (!is_floating(spec->dtype) && spec->dtype != MHA_I8)
+        return mha__fail(error, MHA_INVALID, "cache", "expected elements of F32, F16, BF16, I8 or F64, found %s",
+                         mha_dtype_name(spec->dtype));
     if (spec->capacity < spec->window)
         return mha__fail(error, MHA_INVALID, "cache", "a capacity of %zu rows cannot hold a window of %zu",
                          spec->capacity, spec->window);
-    const size_t k[4] = {spec->batch, spec->kv_heads, spec->capacity, spec->d_k},
-                 v[4] = {spec->batch, spec->kv_heads, spec->capacity, spec->d_v};
+    const size_t k[4] = {spec->batch, spec->kv_heads, spec->capacity, row_elements(spec, spec->d_k)},
+                 v[4] = {spec->batch, spec->kv_heads, spec->capacity, row_elements(spec, spec->d_v)};
     mha_view keys = mha_view_of(NULL, spec->dtype, 4, k), values = mha_view_of(NULL, spec->dtype, 4, v);
     size_t key_bytes, value_bytes;
     if (mha_view_elements(&keys) == SIZE_MAX || mha_view_elements(&values) == SIZE_MAX ||
@@ -40,9 +54,14 @@ mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *all
     mha_allocator a = mha__allocator_or_default(allocator);
     mha_cache *c = mha__allocate(&a, sizeof *c);
     if (c)
-        *c = (mha_cache){.allocator = a, .spec = *spec, .key_bytes = key_bytes, .value_bytes = value_bytes,
-                         .keys = mha__allocate(&a, key_bytes), .values = mha__allocate(&a, value_bytes)};
-    if (!c || (key_bytes && !c->keys) || (value_bytes && !c->values)) {
+        *c = (mha_cache){.allocator = a,
+                         .spec = *spec,
+                         .key_bytes = key_bytes,
+                         .value_bytes = value_bytes,
+                         .keys = mha__allocate(&a, key_bytes),
+                         .values = mha__allocate(&a, value_bytes),
+                         .row = mha__allocate(&a, room_bytes(spec))};
+    if (!c || (key_bytes && !c->keys) || (value_bytes && !c->values) || (room_bytes(spec) && !c->row)) {
         mha_cache_destroy(c);
         return mha__fail(error, MHA_NO_MEMORY, "cache", "no memory for a cache of %zu rows", spec->capacity);
     }
@@ -57,6 +76,7 @@ void mha_cache_destroy(mha_cache *cache)
     mha_allocator a = cache->allocator;
     mha__release(&a, cache->keys, cache->key_bytes);
     mha__release(&a, cache->values, cache->value_bytes);
+    mha__release(&a, cache->row, room_bytes(&cache->spec));
     mha__release(&a, cache, sizeof *cache);
 }
 
@@ -94,23 +114,37 @@ mha_view mha__cache_memory(const mha_cache *cache, bool values)
 {
     const mha_cache_spec *s = &cache->spec;
     return mha_view_of(values ? cache->values : cache->keys, s->dtype, 4,
-                       (size_t[]){s->batch, s->kv_heads, s->capacity, values ? s->d_v : s->d_k});
+                       (size_t[]){s->batch, s->kv_heads, s->capacity, row_elements(s, values ? s->d_v : s->d_k)});
 }
 
-static mha_view held(const mha_cache *cache, bool values)
+/* Rows [from, from + n) without their scales, (B, h_kv, n, d). */
+static mha_view rows_at(const mha_cache *cache, bool values, size_t from, size_t n)
 {
-    mha_view view = mha__cache_memory(cache, values);
-    return mha_view_slice(&view, 2, 0, cache->length);
+    const mha_view all = mha__cache_memory(cache, values),
+                   rows = mha_view_slice(&all, 3, 0, values ? cache->spec.d_v : cache->spec.d_k);
+    return mha_view_slice(&rows, 2, from, n);
 }
 
 mha_view mha_cache_keys(const mha_cache *cache)
 {
-    return held(cache, false);
+    return rows_at(cache, false, 0, cache->length);
 }
 
 mha_view mha_cache_values(const mha_cache *cache)
 {
-    return held(cache, true);
+    return rows_at(cache, true, 0, cache->length);
+}
+
+mha_status mha_cache_read(const mha_cache *cache, bool values, const mha_view *to, mha_error *error)
+{
+    const mha_view rows = rows_at(cache, values, 0, cache->length);
+    if (!is_floating(to->dtype) || (!to->data && mha_view_elements(&rows) != 0))
+        return mha__fail(error, MHA_INVALID, "rows", to->data ? "expected floating elements, found %s" : "no data",
+                         mha_dtype_name(to->dtype));
+    TRY(mha__expect_shape(error, "rows", to, 4, rows.shape));
+    const mha_view target = mha__swap_time_and_heads(*to), from = mha__swap_time_and_heads(rows);
+    mha__widen(&target, &from, 1);
+    return MHA_OK;
 }
 
 mha_status mha__cache_room(const mha_cache *cache, size_t rows, size_t *kept, mha_error *error)
@@ -152,12 +186,12 @@ void mha__cache_append(mha_cache *cache, const mha_view *keys, const mha_view *v
         return; /* unreachable: the call was planned with room for them */
     evict(cache, keep);
     for (int v = 0; v < 2; v++) {
-        mha_view all = mha__cache_memory(cache, v), from = *(v ? values : keys);
-        mha_view to = mha_view_slice(&all, 2, cache->length, rows);
+        mha_view from = *(v ? values : keys);
+        const mha_view to = rows_at(cache, v, cache->length, rows);
         ptrdiff_t time_stride = from.stride[1];
         from.shape[1] = from.shape[2], from.stride[1] = from.stride[2]; /* (B, T, h, d) as (B, h, T, d) */
         from.shape[2] = rows, from.stride[2] = time_stride;
-        mha__narrow(&to, &from);
+        mha__narrow(&to, &from, cache->row);
     }
     cache->length += rows;
 }
@@ -185,13 +219,13 @@ mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view
         const mha_dtype dtype = from->dtype;
         if (!from->data && mha_view_elements(from) != 0)
             return mha__fail(error, MHA_INVALID, v ? "past values" : "past keys", "no data");
-        if (!holds(dtype))
+        if (!is_floating(dtype))
             return mha__fail(error, MHA_UNSUPPORTED, "cache", "past rows of %s cannot be loaded",
                              mha_dtype_name(dtype));
     }
     for (int v = 0; v < 2; v++) {
-        mha_view all = mha__cache_memory(cache, v), to = mha_view_slice(&all, 2, 0, keys->shape[2]);
-        mha__narrow(&to, v ? values : keys);
+        const mha_view to = rows_at(cache, v, 0, keys->shape[2]);
+        mha__narrow(&to, v ? values : keys, cache->row);
     }
     cache->length = keys->shape[2];
     cache->first = 0;

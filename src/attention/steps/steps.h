@@ -79,11 +79,12 @@ void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view
 size_t mha__attend_flash_scratch(const mha__resolved *r);
 bool mha__attend_flash_uses_blas(const mha__resolved *r); /* for scores or weights to keep */
 
-/* half.c: copies `from` (B, T, heads, d), of any floating type, to floats `to` of the same shape; last strides 1. */
+/* half.c: copies `from` (B, T, heads, d), of any floating type or a cache's rows of 8 bits (I8), to `to` of the same
+ * shape and a floating type; floats whose last stride is 1 are written by `threads` threads. */
 void mha__widen(const mha_view *to, const mha_view *from, int threads);
-/* Copies rank-4 views of equal shape and any floating types, as mha_view_copy does: floats to 16 bits row by row. The
- * last stride of `to` is 1. */
-void mha__narrow(const mha_view *to, const mha_view *from);
+/* Copies `from`, of any floating type, to rows `to` of a cache, both (B, heads, T, d). `room`: d floats, for rows of 8
+ * bits. */
+void mha__narrow(const mha_view *to, const mha_view *from, float *room);
 
 /* stages.c: mha__stage_done keeps a stage, and the time since the last one, if the call asks for them. `values` is
  * (B, T, heads, d); the memory for the stage may also be (B, T, heads*d). */
@@ -131,6 +132,13 @@ static inline mha_view mha__swap_time_and_heads(mha_view v)
 static inline ptrdiff_t mha__row_offset(const mha_view *v, size_t b, size_t t, size_t g)
 {
     return (ptrdiff_t)b * v->stride[0] + (ptrdiff_t)t * v->stride[1] + (ptrdiff_t)g * v->stride[2];
+}
+
+/* Row (b, t) of head g in a view (B, T, heads, d) of F16, BF16 or I8. */
+static inline unsigned char *mha__narrow_row_at(const mha_view *v, size_t b, size_t t, size_t g)
+{
+    const uintptr_t bytes = v->dtype == MHA_I8 ? 1 : sizeof(uint16_t);
+    return (unsigned char *)((uintptr_t)v->data + (uintptr_t)mha__row_offset(v, b, t, g) * bytes);
 }
 
 /* Row (b, t) of head g in a float view (B, T, heads, d). Computed in integers, because a view without elements may have

@@ -46,7 +46,7 @@ _mha() {
   bench:--dtype) words='
       f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4' ;;
   *:--cache-dtype) words='
-      f32 f16 bf16' ;;
+      f32 f16 bf16 i8' ;;
   params:--seq|bench:--seq) return ;;
   *:--ranks) return ;;
   *:--machine) return ;;

@@ -107,7 +107,7 @@ complete -c mha -n '__mha_runs bench' -l dtype -x \
     -d 'type the weights are stored in'
 complete -c mha -n '__mha_runs forward bench' -l cache-dtype -x \
     -a '
-      f32 f16 bf16' \
+      f32 f16 bf16 i8' \
     -d 'type of the key/value cache [bench, where it decodes: '\
 'f32; forward: no cache]'
 complete -c mha -n '__mha_runs params bench' -l seq -x \

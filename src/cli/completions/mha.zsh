@@ -63,7 +63,7 @@ _mha() {
   bench:--dtype) compadd -- $(echo '
       f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4'); return ;;
   *:--cache-dtype) compadd -- $(echo '
-      f32 f16 bf16'); return ;;
+      f32 f16 bf16 i8'); return ;;
   params:--seq|bench:--seq) _message 'N'; return ;;
   *:--ranks) _message 'P'; return ;;
   *:--machine) _message 'F,M,L,B[,C,N]'; return ;;

@@ -3,6 +3,7 @@
 #ifndef MHA_COMPUTE_KERNELS_KERNELS_H
 #define MHA_COMPUTE_KERNELS_KERNELS_H
 
+#include <float.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,9 +26,27 @@ typedef struct mha__panels {
     size_t row, panel;
 } mha__panels;
 
-/* The same of 16-bit floats: `dtype` is MHA_F16 or MHA_BF16. */
+/* Rows of 8 bits: their codes, signed, and in the last four bytes of the distance to the next row, a multiple of four,
+ * a float, the scale of the row. A number is its code times the scale, rounded to a float. */
+enum { MHA_ROW_SCALE = sizeof(float) };
+
+/* Bytes from one such row of n codes to the next. */
+static inline size_t mha__byte_row(size_t n)
+{
+    return (n + MHA_ROW_SCALE - 1) / MHA_ROW_SCALE * MHA_ROW_SCALE + MHA_ROW_SCALE;
+}
+
+/* The scale of a row whose largest absolute value is `most`: most / 127, or a little less if 127 times that would be
+ * infinite. NaN or infinite when `most` is. */
+static inline float mha__byte_scale(float most)
+{
+    const float limit = 0x1.020406p+121f;
+    return most <= FLT_MAX && most / 127.0f > limit ? limit : most / 127.0f;
+}
+
+/* The same of narrow numbers: `dtype` is MHA_F16 or MHA_BF16; or MHA_I8 for rows of 8 bits where they lie. */
 typedef struct mha__half_panels {
-    const uint16_t *data;
+    const void *data;
     size_t row, panel;
     mha_dtype dtype;
 } mha__half_panels;
@@ -92,16 +111,19 @@ typedef struct mha__kernels {
     /* The values of k terms of B, panels of n columns in all, as panels of k rows one after the other. */
     void (*widen_blocks)(size_t n, size_t k, mha__block_panels B, float *panels);
     /* C (m, n) = A X^T for m <= MHA_FEW_ROWS staged rows A of k <= MHA_BLOCK floats and X (n, k) of F16 or BF16
-     * numbers, which begin at a multiple of four bytes, as do the rows after it (ldx is even); C has the bits that
+     * numbers or rows of 8 bits, which begin at a multiple of four bytes, as do the rows after it; C has the bits that
      * `product` gives with the packed transpose of the widened X, and room for n rounded up to 32. */
-    void (*product_half_rows)(size_t m, size_t n, size_t k, const float *A, const uint16_t *X, size_t ldx,
-                              mha_dtype dtype, float *C, size_t ldc);
-    /* Y (m, n) = the numbers whose F16 or BF16 bits X (m, n) holds, row strides ldy and ldx; exact, NaN stays NaN.
-     * Meanwhile fetches the (m, n) numbers at `next`, of the stride of X, unless it is NULL. */
-    void (*widen)(size_t m, size_t n, const uint16_t *X, size_t ldx, mha_dtype dtype, float *Y, size_t ldy,
-                  const uint16_t *next);
-    /* The other way: rounded to nearest even, NaN stays NaN; what is too large becomes infinite. */
-    void (*narrow)(size_t m, size_t n, const float *X, size_t ldx, mha_dtype dtype, uint16_t *Y, size_t ldy);
+    void (*product_half_rows)(size_t m, size_t n, size_t k, const float *A, const void *X, size_t ldx, mha_dtype dtype,
+                              float *C, size_t ldc);
+    /* Y (m, n) = the numbers whose F16 or BF16 bits X (m, n) holds, or those of rows of 8 bits; row strides ldy and
+     * ldx; exact, NaN stays NaN. Meanwhile fetches the (m, n) numbers at `next`, of the stride of X, unless that is
+     * NULL. */
+    void (*widen)(size_t m, size_t n, const void *X, size_t ldx, mha_dtype dtype, float *Y, size_t ldy,
+                  const void *next);
+    /* The other way. F16, BF16: rounded to nearest even, NaN stays NaN; what is too large becomes infinite. Rows of 8
+     * bits: the scale of mha__byte_scale, and x / scale rounded to nearest even, at most 127 on either side; where the
+     * scale is 0, NaN or infinite all codes are 0, so that a row with a NaN or an infinity becomes NaN as a whole. */
+    void (*narrow)(size_t m, size_t n, const float *X, size_t ldx, mha_dtype dtype, void *Y, size_t ldy);
 
     /* Packs X (k, n), row stride ldx, into panels `panel` floats apart. False when an element is NaN or infinite. */
     bool (*pack)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel);

@@ -409,6 +409,7 @@ void mha_cache_clear(mha_cache *);
 void mha_cache_truncate(mha_cache *, size_t);
 mha_view mha_cache_keys(const mha_cache *);
 mha_view mha_cache_values(const mha_cache *);
+mha_status mha_cache_read(const mha_cache *, bool, const mha_view *, mha_error *);
 mha_status mha_cache_load(mha_cache *, const mha_view *, const mha_view *, mha_error *);
 
 mha_status mha_params_create(const mha_allocator *, mha_params **);

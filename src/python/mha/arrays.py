@@ -25,6 +25,7 @@ NAMES = {code: name for name, code in {**CODES, **BLOCKS}.items()}
 _NATIVE = {np.dtype(name): code for name, code in CODES.items() if name != "bfloat16" and "float8" not in name}
 FLOATS = (_abi.F64, _abi.F32, _abi.F16, _abi.BF16)
 HALVES = (_abi.F16, _abi.BF16)
+CACHED = FLOATS + (_abi.I8,)  # in which a cache holds its rows
 INTEGERS = tuple(range(_abi.I64, _abi.U8 + 1))
 RESULTS = FLOATS + (_abi.F8_E4M3, _abi.F8_E5M2)  # in which kernels compute, or store what they computed
 # Half of the distance between 1 and the next number: the unit roundoff. Half of the smallest subnormal.

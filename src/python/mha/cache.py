@@ -5,6 +5,8 @@ import ctypes
 import threading
 from typing import Any, Optional
 
+import numpy as np
+
 from . import _abi
 from . import arrays as a
 from ._library import call, create, lib
@@ -16,7 +18,8 @@ class Cache:
     batch, kv_heads, d_k, d_v: sizes; d_v is d_k when None.
     capacity: rows that there is room for; a call whose rows have no room is refused.
     window: > 0: where there is no room, all but the last `window` rows are evicted first.
-    dtype: float32; float16 or bfloat16, to which rows are rounded; float64 for the exact path.
+    dtype: float32; float16 or bfloat16, to which rows are rounded; int8, a byte for each number and a scale for
+        each row; float64 for the exact path.
 
     One call at a time may use a cache: RuntimeError where a second one comes meanwhile.
     """
@@ -27,7 +30,7 @@ class Cache:
         for name, value in (("batch", batch), ("kv_heads", kv_heads), ("d_k", d_k),
                             ("d_v", d_k if d_v is None else d_v), ("capacity", capacity), ("window", window)):
             setattr(spec, name, a.whole_number(name, value, 0))
-        spec.dtype = a.float_type("dtype", dtype)
+        spec.dtype = a.float_type("dtype", dtype, a.CACHED)
         self.dtype = a.NAMES[spec.dtype]
         self.handle = create("cache", lib.mha_cache_destroy, lib.mha_cache_create, ctypes.byref(spec), None)
         self._lock = threading.Lock()
@@ -55,17 +58,24 @@ class Cache:
         """Bytes allocated for keys and values."""
         return int(lib.mha_cache_bytes(self.handle.address))
 
+    def _rows(self, values: bool) -> Any:
+        with self:
+            held = (lib.mha_cache_values if values else lib.mha_cache_keys)(self.handle.address)
+            if held.dtype != _abi.I8:
+                return a.of_memory(held, self).copy()
+            rows = a.floats("rows", np.empty(tuple(held.shape[:4]), np.float32))
+            call(lib.mha_cache_read, self.handle.address, values, ctypes.byref(a.view_of(rows)))
+            return rows.array
+
     @property
     def keys(self) -> Any:
-        """A copy of the keys, (batch, kv_heads, length, d_k)."""
-        with self:
-            return a.of_memory(lib.mha_cache_keys(self.handle.address), self).copy()
+        """A copy of the keys, (batch, kv_heads, length, d_k); those of int8 as float32."""
+        return self._rows(False)
 
     @property
     def values(self) -> Any:
-        """A copy of the values, (batch, kv_heads, length, d_v)."""
-        with self:
-            return a.of_memory(lib.mha_cache_values(self.handle.address), self).copy()
+        """A copy of the values, (batch, kv_heads, length, d_v); those of int8 as float32."""
+        return self._rows(True)
 
     def clear(self) -> None:
         """Forgets all rows; position 0 comes next."""

@@ -50,7 +50,11 @@
  *   cache        of 16 bits: with its unit roundoff c and smallest subnormal e, a row k' appended to it is off by
  *                c |k'| + e / 2 for each element more, and if the exact rows are rounded to 16 bits too, the two may be
  *                rounded to neighbours: by twice that. D_k grows by 2 c (|k| + D_k) + 2 sqrt(d_k) e, and holds
- *                against the exact rows and against the exact rows rounded. The same for v.
+ *                against the exact rows and against the exact rows rounded. The same for v. Of 8 bits: an element of
+ *                a row whose largest one is M is off by half of the scale, which is M / 127 rounded, and by the
+ *                roundings of the quotient, of code times scale, and to floats: by c M + e / 2 with c = 1/254 + 2^-22,
+ *                and e = 2^-142 where the scale underflows (codes stop at 127, half of 2^-149 away each). The norm of
+ *                a row is off by sqrt(d_k) times that, and M is at most the norm.
  *   scores       s = scale q.k: D_q and D_k perturb the factors, the sum has d_k terms, the scale is rounded
  *                and may be put into q or k, or split between them. With Q = |q| + D_q and K = |k| + D_k:
  *                  E_s = |scale| (gamma(d_k + 4) Q K + D_q |k| + |q| D_k + D_q D_k)
@@ -261,14 +265,15 @@ static void turn_error(const arithmetic *a, const mha__magnitudes *m, const mha_
     e->row = fmax(e->row, a->u * row + width * a->eta); /* cached rows may be given in a wider type */
 }
 
-/* The error after storing in a 16-bit cache; `size`: the largest element (d = 1) or norm of rows of d elements. */
+/* The error after storing in a narrow cache; `size`: the largest element (d = 1) or norm of rows of d elements. */
 static double cached(const mha__magnitudes *m, double e, double size, size_t d)
 {
     if (m->cache_unit == 0)
         return e;
     if (!(size + e < m->cache_largest))
         return INFINITY;
-    return e + 2 * m->cache_unit * (size + e) + 2 * sqrt((double)d) * m->cache_eta;
+    const double width = sqrt((double)d), unit = m->cache_by_row ? width * m->cache_unit : m->cache_unit;
+    return e + 2 * unit * (size + e) + 2 * width * m->cache_eta;
 }
 
 /* The error of heads, of at most V and off by e, behind their gate. */

@@ -1,4 +1,5 @@
 /* Measures the magnitudes of a call, on which the error bound depends. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -293,6 +294,9 @@ static void measure_cache(const mha_cache *cache, mha__magnitudes *m)
         m->cache_unit = 0x1p-11, m->cache_eta = 0x1p-24, m->cache_largest = 65520;
     else if (dtype == MHA_BF16)
         m->cache_unit = 0x1p-8, m->cache_eta = 0x1p-133, m->cache_largest = 0x1.ffp127;
+    else if (dtype == MHA_I8)
+        m->cache_unit = 1.0 / 254 + 0x1p-22, m->cache_eta = 0x1p-142, m->cache_largest = FLT_MAX,
+        m->cache_by_row = true;
 }
 
 void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mha__magnitudes *magnitudes)
@@ -397,17 +401,18 @@ mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double 
     exact.partial = (mha_view){0};
     exact.precision = (mha_precision){.inputs = MHA_F32};
     mha__request request = {.layer = layer, .call = &exact};
-    if (call->cache && mha_cache_length(call->cache) > 0) {
-        request.past_key = mha_cache_keys(call->cache);
-        request.past_value = mha_cache_values(call->cache);
-    }
+    mha__arena past = {.allocator = mha__allocator_default()};
     mha_plan plan;
     mha__magnitudes magnitudes;
     mha_status status = mha_plan_call(layer, &exact, &plan, error);
+    if (status == MHA_OK)
+        status = mha__request_past(&request, call->cache, &past, error);
+    if (status == MHA_OK)
+        status = measure_plain(&request, &magnitudes, error);
+    mha__arena_free(&past);
     if (status != MHA_OK)
         return status;
     double all[MHA_STAGE_COUNT];
-    TRY(measure_plain(&request, &magnitudes, error));
     mha__bound_of(&plan, &magnitudes, unit, &call->precision, all);
     memcpy(bound, all, (count < MHA_STAGE_COUNT ? count : MHA_STAGE_COUNT) * sizeof *bound);
     return MHA_OK;

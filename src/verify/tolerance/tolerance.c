@@ -162,18 +162,19 @@ mha_status mha_precision_tolerance(const mha_layer *layer, const mha_call *call,
     mha_plan plan;
     size_t shape[4];
     mha__request request = {.layer = layer, .call = &plain, .precision = *precision};
-    if (call->cache && mha_cache_length(call->cache) > 0) {
-        request.past_key = mha_cache_keys(call->cache);
-        request.past_value = mha_cache_values(call->cache);
-    }
+    mha__arena past = {.allocator = mha__allocator_default()};
     TRY(mha_plan_call(layer, &plain, &plan, error));
     plain.cache = NULL;
     for (int s = 0; s < MHA_STAGE_COUNT; s++)
         wanted[s] = mha_plan_stage(&plan, (mha_stage)s, shape) > 0;
     mha__two_runs runs;
     mha__tolerance t;
-    const mha_status status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &t, error);
-    mha__two_runs_free(&runs);
+    mha_status status = mha__request_past(&request, call->cache, &past, error);
+    if (status == MHA_OK) {
+        status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &t, error);
+        mha__two_runs_free(&runs);
+    }
+    mha__arena_free(&past);
     if (status == MHA_OK)
         memcpy(atol, t.atol[0], (count < MHA_STAGE_COUNT ? count : MHA_STAGE_COUNT) * sizeof *atol);
     return status;

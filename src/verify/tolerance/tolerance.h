@@ -48,6 +48,7 @@ typedef struct mha__magnitudes {
     double sigmoid_bias;
     double cache_unit, cache_eta, cache_largest; /* of a cache of 16 bits, its unit roundoff, smallest subnormal and the
                                                     number from which on rows become infinite; 0 without */
+    bool cache_by_row;                           /* of 8 bits: the unit is a part of a row's largest element */
 } mha__magnitudes;
 
 /* The tolerance of each stage of a call, [0] in float32 and [1] in float64, for files that state none; infinite for

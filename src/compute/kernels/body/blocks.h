@@ -32,7 +32,7 @@ INLINE group_of_terms group_at(const mha__block_kind *kind, const unsigned char 
 {
     const uint16_t *d = (const uint16_t *)(const void *)block + column;
     const unsigned char *scales = part + t / kind->group * MHA_PANEL + column;
-    group_of_terms g = {.step = kind->power ? load_half(d, true) : halves(d)};
+    group_of_terms g = {.step = kind->power ? load_narrow((const unsigned char *)d, (vec){0}, KIND_BF16) : halves(d)};
     if (has_least)
         g.least = halves(d + MHA_PANEL);
     if (kind->scales) {

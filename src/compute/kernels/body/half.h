@@ -1,46 +1,74 @@
-/* Part of the body of every kernel: 16-bit floats, widened as they are read. */
+/* Part of the body of every kernel: numbers of 16 and 8 bits, widened as they are read. */
 
 typedef uint16_t half_vec __attribute__((vector_size(2 * ISA_LANES), aligned(2), may_alias));
 
-/* LANES numbers; `brain`: BF16, the upper half of a float. */
-INLINE vec load_half(const uint16_t *p, const bool brain)
+/* What the numbers are; a constant wherever it stands. */
+typedef enum narrow_kind { KIND_F16, KIND_BF16, KIND_I8 } narrow_kind;
+
+INLINE narrow_kind kind_of(mha_dtype dtype)
+{
+    return dtype == MHA_BF16 ? KIND_BF16 : dtype == MHA_I8 ? KIND_I8 : KIND_F16;
+}
+
+/* Bytes of n numbers. */
+INLINE size_t bytes_of(size_t n, const narrow_kind kind)
+{
+    return kind == KIND_I8 ? n : 2 * n;
+}
+
+/* LANES numbers, `scale` times the codes of a row of 8 bits. */
+INLINE vec load_narrow(const unsigned char *p, const vec scale, const narrow_kind kind)
 {
     typedef uint32_t uvec __attribute__((vector_size(4 * ISA_LANES)));
-    return brain ? (vec)(__builtin_convertvector(*(const half_vec *)p, uvec) << 16) : halves(p);
+    if (kind == KIND_I8)
+        return bytes(p) * scale;
+    return kind == KIND_BF16 ? (vec)(__builtin_convertvector(*(const half_vec *)(const void *)p, uvec) << 16)
+                             : halves((const uint16_t *)(const void *)p);
+}
+
+/* The scale of a row of 8 bits, which ends at `end`. */
+INLINE float scale_before(const unsigned char *end)
+{
+    float scale;
+    __builtin_memcpy(&scale, end - MHA_ROW_SCALE, sizeof scale);
+    return scale;
 }
 
 /* ---------------------------------------------------------------- rows */
 
-INLINE void widen_rows(size_t m, size_t n, const uint16_t *X, size_t ldx, float *Y, size_t ldy, const uint16_t *next,
-                       const bool brain)
+INLINE void widen_rows(size_t m, size_t n, const unsigned char *X, size_t ldx, float *Y, size_t ldy,
+                       const unsigned char *next, const narrow_kind kind)
 {
-    for (size_t i = 0; i < m; i++, X += ldx, Y += ldy) {
+    const size_t line = 64 / bytes_of(1, kind);
+    for (size_t i = 0; i < m; i++, X += bytes_of(ldx, kind), Y += ldy) {
+        const vec scale = kind == KIND_I8 ? splat(scale_before(X + ldx)) : (vec){0};
         size_t j = 0;
-        for (; j + 32 <= n; j += 32) { /* a cache line */
+        for (; j + line <= n; j += line) {
             if (next)
-                __builtin_prefetch(next + i * ldx + j, 0, 2);
+                __builtin_prefetch(next + bytes_of(i * ldx + j, kind), 0, 2);
             UNROLL
-            for (int l = 0; l < 32; l += LANES)
-                store(Y + j + l, load_half(X + j + l, brain));
+            for (size_t l = 0; l < line; l += LANES)
+                store(Y + j + l, load_narrow(X + bytes_of(j + l, kind), scale, kind));
         }
         for (; j + LANES <= n; j += LANES)
-            store(Y + j, load_half(X + j, brain));
+            store(Y + j, load_narrow(X + bytes_of(j, kind), scale, kind));
         if (j < n) {
-            uint16_t lane[LANES] = {0};
-            for (size_t l = 0; l < n - j; l++)
-                lane[l] = X[j + l];
-            store_part(Y + j, n - j, load_half(lane, brain));
+            unsigned char lane[2 * LANES] = {0};
+            for (size_t l = 0; l < bytes_of(n - j, kind); l++)
+                lane[l] = X[bytes_of(j, kind) + l];
+            store_part(Y + j, n - j, load_narrow(lane, scale, kind));
         }
     }
 }
 
-static void widen(size_t m, size_t n, const uint16_t *X, size_t ldx, mha_dtype dtype, float *Y, size_t ldy,
-                  const uint16_t *next)
+static void widen(size_t m, size_t n, const void *X, size_t ldx, mha_dtype dtype, float *Y, size_t ldy,
+                  const void *next)
 {
-    if (dtype == MHA_BF16)
-        widen_rows(m, n, X, ldx, Y, ldy, next, true);
-    else
-        widen_rows(m, n, X, ldx, Y, ldy, next, false);
+    switch (kind_of(dtype)) {
+    case KIND_F16: widen_rows(m, n, X, ldx, Y, ldy, next, KIND_F16); break;
+    case KIND_BF16: widen_rows(m, n, X, ldx, Y, ldy, next, KIND_BF16); break;
+    case KIND_I8: widen_rows(m, n, X, ldx, Y, ldy, next, KIND_I8); break;
+    }
 }
 
 typedef uint32_t bits_vec __attribute__((vector_size(4 * ISA_LANES)));
@@ -88,12 +116,52 @@ INLINE void narrow_rows(size_t m, size_t n, const float *X, size_t ldx, uint16_t
         }
 }
 
-static void narrow(size_t m, size_t n, const float *X, size_t ldx, mha_dtype dtype, uint16_t *Y, size_t ldy)
+/* The largest absolute value; NaN when there is one, because its bits are larger than those of infinity. */
+INLINE float largest_size(size_t n, const float *X)
 {
-    if (dtype == MHA_BF16)
-        narrow_rows(m, n, X, ldx, Y, ldy, true);
-    else
-        narrow_rows(m, n, X, ldx, Y, ldy, false);
+    bits_vec most = {0};
+    for (size_t j = 0; j < n; j += LANES) {
+        const bits_vec size = (bits_vec)(n - j >= LANES ? load(X + j) : load_part(X + j, n - j)) & 0x7fffffff;
+        most = choose_bits((bits_vec)(size > most), size, most);
+    }
+    uint32_t bits = 0;
+    for (int l = 0; l < LANES; l++)
+        bits = most[l] > bits ? most[l] : bits;
+    float found;
+    __builtin_memcpy(&found, &bits, sizeof found);
+    return found;
+}
+
+INLINE void narrow_to_bytes(size_t m, size_t n, const float *X, size_t ldx, signed char *Y, size_t ldy)
+{
+    typedef signed char byte_vec __attribute__((vector_size(ISA_LANES), aligned(1), may_alias));
+    const vec to_integer = splat(0x1.8p23f), limit = splat(127.0f); /* what is added leaves no digit behind the point */
+    for (size_t i = 0; i < m; i++, X += ldx, Y += ldy) {
+        const float scale = mha__byte_scale(largest_size(n, X));
+        const bool some = scale > 0 && scale <= FLT_MAX;
+        __builtin_memcpy(Y + ldy - MHA_ROW_SCALE, &scale, sizeof scale);
+        if (!some)
+            __builtin_memset(Y, 0, n);
+        for (size_t j = 0; some && j < n; j += LANES) {
+            const bool whole = n - j >= LANES;
+            const vec x = (whole ? load(X + j) : load_part(X + j, n - j)) / splat(scale);
+            const vec kept = -greater(-greater(x, -limit), -limit), number = (kept + to_integer) - to_integer;
+            const byte_vec y = __builtin_convertvector(__builtin_convertvector(number, ivec), byte_vec);
+            if (whole)
+                *(byte_vec *)(Y + j) = y;
+            else
+                __builtin_memcpy(Y + j, &y, n - j);
+        }
+    }
+}
+
+static void narrow(size_t m, size_t n, const float *X, size_t ldx, mha_dtype dtype, void *Y, size_t ldy)
+{
+    switch (kind_of(dtype)) {
+    case KIND_F16: narrow_rows(m, n, X, ldx, Y, ldy, false); break;
+    case KIND_BF16: narrow_rows(m, n, X, ldx, Y, ldy, true); break;
+    case KIND_I8: narrow_to_bytes(m, n, X, ldx, Y, ldy); break;
+    }
 }
 
 /* ---------------------------------------------------------------- product */
@@ -105,25 +173,28 @@ enum {
     MOST_WIDE = TILE_ROWS < 8 ? TILE_ROWS : 8
 };
 
-/* The tile of product.h with a right factor of 16 bits. Prefetches two cache lines at `next` with every term. */
-INLINE void half_tile(const int m, const int nv, const operands *o, const uint16_t *B, const uint16_t *next,
-                      const bool brain)
+/* The tile of product.h with a right factor of 16 or 8 bits, of which `end` is the end of a row of 8. Prefetches two
+ * cache lines at `next` with every term. */
+INLINE void half_tile(const int m, const int nv, const operands *o, const unsigned char *B, const unsigned char *end,
+                      const unsigned char *next, const narrow_kind kind)
 {
     const float *A = o->A;
-    const size_t row = o->row, panel = o->panel, next_row = o->next_row, next_panel = o->next_panel;
+    const size_t row = bytes_of(o->row, kind), panel = bytes_of(o->panel, kind), next_row = bytes_of(o->next_row, kind),
+                 next_panel = bytes_of(o->next_panel, kind);
     vec sum[MOST_WIDE][HALF_FLAT_VECS];
     UNROLL
     for (int i = 0; i < m; i++)
         UNROLL
     for (int j = 0; j < nv; j++)
         sum[i][j] = (vec){0};
-    for (size_t p = o->k; p > 0; p--, A++, B += row, next += next_row) {
+    for (size_t p = o->k; p > 0; p--, A++, B += row, end += row, next += next_row) {
+        const vec scale = kind == KIND_I8 ? splat(scale_before(end)) : (vec){0};
         vec b[HALF_FLAT_VECS];
         __builtin_prefetch(next, 0, 3); /* a hint: any address is allowed */
         __builtin_prefetch(next + next_panel, 0, 3);
         UNROLL
         for (int j = 0; j < nv; j++)
-            b[j] = load_half(B + j / PANEL_VECS * panel + j % PANEL_VECS * LANES, brain);
+            b[j] = load_narrow(B + j / PANEL_VECS * panel + bytes_of(j % PANEL_VECS * LANES, kind), scale, kind);
         UNROLL
         for (int i = 0; i < m; i++) {
             vec a = splat(A[i * MHA_STAGED]);
@@ -141,29 +212,33 @@ INLINE void half_tile(const int m, const int nv, const operands *o, const uint16
     put_part((size_t)m, o, spill, (size_t)nv * LANES);
 }
 
-#define HALF_CASE(M, LIMIT, NV, BRAIN)                                                                                 \
+#define HALF_CASE(M, LIMIT, NV, KIND)                                                                                  \
     case M:                                                                                                            \
         if (M <= LIMIT)                                                                                                \
-            half_tile(M <= LIMIT ? M : 1, NV, o, B, next, BRAIN);                                                      \
+            half_tile(M <= LIMIT ? M : 1, NV, o, B, end, next, KIND);                                                  \
         break;
-#define DEFINE_HALF_TILE(NAME, LIMIT, NV, BRAIN)                                                                       \
-    static __attribute__((noinline)) void NAME(size_t m, const operands *o, const uint16_t *B, const uint16_t *next)   \
+#define DEFINE_HALF_TILE(NAME, LIMIT, NV, KIND)                                                                        \
+    static __attribute__((noinline)) void NAME(size_t m, const operands *o, const unsigned char *B,                    \
+                                               const unsigned char *end, const unsigned char *next)                    \
     {                                                                                                                  \
         switch (m) {                                                                                                   \
-            CASES_TO_8(HALF_CASE, LIMIT, NV, BRAIN)                                                                    \
+            CASES_TO_8(HALF_CASE, LIMIT, NV, KIND)                                                                     \
         }                                                                                                              \
     }
 
-DEFINE_HALF_TILE(flat_f16, MOST_FLAT, HALF_FLAT_VECS, false)
-DEFINE_HALF_TILE(flat_bf16, MOST_FLAT, HALF_FLAT_VECS, true)
-DEFINE_HALF_TILE(wide_f16, MOST_WIDE, TILE_VECS, false)
-DEFINE_HALF_TILE(wide_bf16, MOST_WIDE, TILE_VECS, true)
-DEFINE_HALF_TILE(narrow_f16, 1, 1, false)
-DEFINE_HALF_TILE(narrow_bf16, 1, 1, true)
+DEFINE_HALF_TILE(flat_f16, MOST_FLAT, HALF_FLAT_VECS, KIND_F16)
+DEFINE_HALF_TILE(flat_bf16, MOST_FLAT, HALF_FLAT_VECS, KIND_BF16)
+DEFINE_HALF_TILE(flat_i8, MOST_FLAT, HALF_FLAT_VECS, KIND_I8)
+DEFINE_HALF_TILE(wide_f16, MOST_WIDE, TILE_VECS, KIND_F16)
+DEFINE_HALF_TILE(wide_bf16, MOST_WIDE, TILE_VECS, KIND_BF16)
+DEFINE_HALF_TILE(wide_i8, MOST_WIDE, TILE_VECS, KIND_I8)
+DEFINE_HALF_TILE(narrow_f16, 1, 1, KIND_F16)
+DEFINE_HALF_TILE(narrow_bf16, 1, 1, KIND_BF16)
+DEFINE_HALF_TILE(narrow_i8, 1, 1, KIND_I8)
 
-INLINE const uint16_t *half_at(mha__half_panels B, size_t j)
+INLINE const unsigned char *half_at(mha__half_panels B, size_t j)
 {
-    return B.data + j / MHA_PANEL * B.panel + j % MHA_PANEL;
+    return (const unsigned char *)B.data + bytes_of(j / MHA_PANEL * B.panel + j % MHA_PANEL, kind_of(B.dtype));
 }
 
 static void product_half(size_t m, size_t n, size_t k, const float *A, mha__half_panels B, const mha__half_panels *next,
@@ -171,10 +246,10 @@ static void product_half(size_t m, size_t n, size_t k, const float *A, mha__half
 {
     static const struct {
         size_t rows, vecs;
-        void (*run[2])(size_t, const operands *, const uint16_t *, const uint16_t *);
-    } shapes[] = {{MOST_FLAT, HALF_FLAT_VECS, {flat_f16, flat_bf16}},
-                  {MOST_WIDE, TILE_VECS, {wide_f16, wide_bf16}},
-                  {1, 1, {narrow_f16, narrow_bf16}}};
+        void (*run[3])(size_t, const operands *, const unsigned char *, const unsigned char *, const unsigned char *);
+    } shapes[] = {{MOST_FLAT, HALF_FLAT_VECS, {flat_f16, flat_bf16, flat_i8}},
+                  {MOST_WIDE, TILE_VECS, {wide_f16, wide_bf16, wide_i8}},
+                  {1, 1, {narrow_f16, narrow_bf16, narrow_i8}}};
     const mha__half_panels after = next ? *next : B;
     operands o = {.k = k, .row = B.row, .panel = B.panel, .next_row = after.row, .ldc = ldc};
     o.next_panel = n > MHA_PANEL ? after.panel : 0;
@@ -190,7 +265,8 @@ static void product_half(size_t m, size_t n, size_t k, const float *A, mha__half
             o.A = A + i * MHA_STAGED;
             o.C = C + i * ldc + j;
             o.factor = factor ? factor + i : NULL;
-            shapes[shape].run[B.dtype == MHA_BF16](rows, &o, half_at(B, j), half_at(after, j));
+            shapes[shape].run[kind_of(B.dtype)](rows, &o, half_at(B, j), (const unsigned char *)B.data + B.row,
+                                                half_at(after, j));
         }
     }
 }

@@ -1,109 +1,132 @@
-/* Part of the body of every kernel: few rows times the transpose of rows of 16 bits, which are read once, and
- * transposed and widened in registers. */
+/* Part of the body of every kernel: few rows times the transpose of rows of 16 or 8 bits, which are read once,
+ * and transposed and widened in registers. */
 
-enum { HALF_GROUPS = 2, HALF_AHEAD = 2 * HALF_GROUPS };
+/* Groups of LANES rows: as many as sums of one row need so that none waits for another; of two and four rows; and those
+ * whose columns are multiplied in turns, where transposed words of several have room. */
+enum { MOST_GROUPS = MHA_PANEL / LANES < 4 ? MHA_PANEL / LANES : 4, FEW_GROUPS = 2, IN_TURNS = LANES <= 8 };
 
-/* The numbers in the lower halves of the lanes as floats, and those in the upper halves. */
-INLINE vec lower_halves(vec pairs, const bool brain)
+/* Number u of each lane as floats, of two or of four; those of 8 bits times the scales of the rows. */
+INLINE vec number_of_lanes(vec words, const int u, const vec scale, const narrow_kind kind)
 {
-    return brain ? (vec)((ivec)pairs << 16) : half_lanes(pairs);
+    const bits_vec bits = (bits_vec)words;
+    if (kind == KIND_I8)
+        return __builtin_convertvector((ivec)(bits << (24 - 8 * u)) >> 24, vec) * scale;
+    if (kind == KIND_BF16)
+        return (vec)(u ? bits & 0xffff0000u : bits << 16);
+    return half_lanes(u ? (vec)(bits >> 16) : words);
 }
 
-INLINE vec upper_halves(vec pairs, const bool brain)
+/* Vector c holds, of LANES rows, the columns that fill word c, in a lane each; zeros beyond `rows` and `bytes`. */
+INLINE void load_words(const unsigned char *x, size_t row, size_t rows, size_t n_bytes, vec words[LANES])
 {
-    typedef uint32_t uvec __attribute__((vector_size(4 * ISA_LANES)));
-    return brain ? (vec)((uvec)pairs & 0xffff0000u) : half_lanes((vec)((uvec)pairs >> 16));
-}
-
-/* Vector c holds columns 2c and 2c + 1 of LANES rows, two numbers in each lane; zeros beyond `rows` and `columns`. */
-INLINE void load_pairs(const uint16_t *x, size_t ldx, size_t rows, size_t columns, vec pairs[LANES])
-{
-    if (rows >= LANES && columns >= 2 * LANES) {
-        load_transposed((const float *)(const void *)x, ldx / 2, pairs);
+    if (rows >= LANES && n_bytes >= sizeof(vec)) {
+        load_transposed((const float *)(const void *)x, row / sizeof(float), words);
         return;
     }
     float square[LANES * LANES] = {0};
     for (size_t i = 0; i < rows && i < LANES; i++)
-        __builtin_memcpy(square + i * LANES, x + i * ldx, (columns < 2 * LANES ? columns : 2 * LANES) * sizeof *x);
-    load_transposed(square, LANES, pairs);
+        __builtin_memcpy(square + i * LANES, x + i * row, n_bytes < sizeof(vec) ? n_bytes : sizeof(vec));
+    load_transposed(square, LANES, words);
 }
 
-/* C (m, HALF_GROUPS * LANES) = A X^T, where X has n rows; m is a constant wherever this is expanded. */
-INLINE void half_dots(const int m, size_t n, size_t k, const float *A, const uint16_t *X, size_t ldx, float *C,
-                      size_t ldc, const bool brain)
+/* C (m, groups * LANES) = A X^T, where X has n rows; m and groups are constants wherever this is expanded. */
+INLINE void half_dots(const int m, const int groups, size_t n, size_t k, const float *A, const unsigned char *X,
+                      size_t ldx, float *C, size_t ldc, const narrow_kind kind)
 {
-    vec sum[MHA_FEW_ROWS][HALF_GROUPS];
-    const uint16_t *ahead = X + (size_t)HALF_AHEAD * LANES * ldx;
+    enum { HALVES = 2, BYTES = 4 };
+    const int in_word = kind == KIND_I8 ? BYTES : HALVES, at_once = IN_TURNS ? groups : 1;
+    const size_t row = bytes_of(ldx, kind), row_bytes = bytes_of(k, kind), wide = (size_t)in_word * LANES;
+    vec sum[MHA_FEW_ROWS][MOST_GROUPS], scale[MOST_GROUPS] = {0};
+    const unsigned char *ahead = X + 2 * (size_t)groups * LANES * row;
     size_t at = 0;
     UNROLL
     for (int i = 0; i < m; i++)
         UNROLL
-    for (int g = 0; g < HALF_GROUPS; g++)
+    for (int g = 0; g < groups; g++)
         sum[i][g] = (vec){0};
-    for (size_t p = 0; p < k; p += 2 * LANES) {
-        const size_t columns = k - p < 2 * LANES ? k - p : 2 * LANES;
+    if (kind == KIND_I8) {
+        float scales[MOST_GROUPS * LANES] = {0};
+        for (size_t i = 0; i < n && i < (size_t)groups * LANES; i++)
+            scales[i] = scale_before(X + (i + 1) * row);
         UNROLL
-        for (int g = 0; g < HALF_GROUPS; g++) {
+        for (int g = 0; g < groups; g++)
+            scale[g] = load(scales + g * LANES);
+    }
+    for (size_t p = 0; p < k; p += wide)
+        UNROLL
+    for (int from = 0; from < groups; from += at_once) {
+        vec words[MOST_GROUPS][LANES];
+        UNROLL
+        for (int g = from; g < from + at_once; g++) {
             const size_t first = (size_t)g * LANES;
-            vec pairs[LANES];
-            for (int line = 0; line < LANES; line++, at += 32) { /* hints: row by row, line by line */
-                if (at >= k)
-                    at = 0, ahead += ldx;
+            for (int line = 0; line < LANES; line++, at += 64) { /* hints: row by row, line by line */
+                if (at >= row_bytes)
+                    at = 0, ahead += row;
                 __builtin_prefetch(ahead + at, 0, 3);
             }
-            load_pairs(X + first * ldx + p, ldx, n > first ? n - first : 0, columns, pairs);
-            const float *a = A + p;
-            if (columns < 2 * LANES) {
-                for (size_t c = 0; c < columns; c++) {
-                    const vec x = c % 2 ? upper_halves(pairs[c / 2], brain) : lower_halves(pairs[c / 2], brain);
+            load_words(X + first * row + bytes_of(p, kind), row, n > first ? n - first : 0, bytes_of(k - p, kind),
+                       words[g]);
+        }
+        const float *a = A + p;
+        if (k - p < wide) {
+            vec last[MOST_GROUPS][LANES]; /* apart from words, which then can be registers */
+            __builtin_memcpy(last, words, sizeof last);
+            for (size_t c = 0; c < k - p; c++)
+                for (int g = from; g < from + at_once; g++) {
+                    const vec x =
+                        number_of_lanes(last[g][c / (size_t)in_word], (int)(c % (size_t)in_word), scale[g], kind);
                     for (int i = 0; i < m; i++)
                         sum[i][g] = madd(splat(a[(size_t)i * MHA_STAGED + c]), x, sum[i][g]);
                 }
-                continue;
-            }
+            continue;
+        }
+        UNROLL
+        for (int c = 0; c < LANES; c++)
             UNROLL
-            for (int c = 0; c < LANES; c++) {
-                const vec low = lower_halves(pairs[c], brain), high = upper_halves(pairs[c], brain);
-                UNROLL
-                for (int i = 0; i < m; i++) {
-                    sum[i][g] = madd(splat(a[i * MHA_STAGED + 2 * c]), low, sum[i][g]);
-                    sum[i][g] = madd(splat(a[i * MHA_STAGED + 2 * c + 1]), high, sum[i][g]);
-                }
-            }
+        for (int u = 0; u < in_word; u++)
+            UNROLL
+        for (int g = from; g < from + at_once; g++) {
+            const vec x = number_of_lanes(words[g][c], u, scale[g], kind);
+            UNROLL
+            for (int i = 0; i < m; i++)
+                sum[i][g] = madd(splat(a[i * MHA_STAGED + in_word * c + u]), x, sum[i][g]);
         }
     }
     UNROLL
     for (int i = 0; i < m; i++)
         UNROLL
-    for (int g = 0; g < HALF_GROUPS; g++)
+    for (int g = 0; g < groups; g++)
         store(C + (size_t)i * ldc + g * LANES, sum[i][g]);
 }
 
-#define DEFINE_HALF_DOTS(NAME, M, BRAIN)                                                                               \
-    static __attribute__((noinline)) void NAME(size_t n, size_t k, const float *A, const uint16_t *X, size_t ldx,      \
+#define DEFINE_HALF_DOTS(NAME, M, GROUPS, KIND)                                                                        \
+    static __attribute__((noinline)) void NAME(size_t n, size_t k, const float *A, const unsigned char *X, size_t ldx, \
                                                float *C, size_t ldc)                                                   \
     {                                                                                                                  \
-        for (size_t j = 0; j < n; j += HALF_GROUPS * LANES)                                                            \
-            half_dots(M, n - j, k, A, X + j * ldx, ldx, C + j, ldc, BRAIN);                                            \
+        for (size_t j = 0; j < n; j += (GROUPS)*LANES)                                                                 \
+            half_dots(M, GROUPS, n - j, k, A, X + bytes_of(j * ldx, KIND), ldx, C + j, ldc, KIND);                     \
     }
 
-DEFINE_HALF_DOTS(dots_1_f16, 1, false)
-DEFINE_HALF_DOTS(dots_2_f16, 2, false)
-DEFINE_HALF_DOTS(dots_4_f16, 4, false)
-DEFINE_HALF_DOTS(dots_1_bf16, 1, true)
-DEFINE_HALF_DOTS(dots_2_bf16, 2, true)
-DEFINE_HALF_DOTS(dots_4_bf16, 4, true)
+DEFINE_HALF_DOTS(dots_1_f16, 1, FEW_GROUPS, KIND_F16)
+DEFINE_HALF_DOTS(dots_2_f16, 2, FEW_GROUPS, KIND_F16)
+DEFINE_HALF_DOTS(dots_4_f16, 4, FEW_GROUPS, KIND_F16)
+DEFINE_HALF_DOTS(dots_1_bf16, 1, FEW_GROUPS, KIND_BF16)
+DEFINE_HALF_DOTS(dots_2_bf16, 2, FEW_GROUPS, KIND_BF16)
+DEFINE_HALF_DOTS(dots_4_bf16, 4, FEW_GROUPS, KIND_BF16)
+DEFINE_HALF_DOTS(dots_1_i8, 1, MOST_GROUPS, KIND_I8)
+DEFINE_HALF_DOTS(dots_2_i8, 2, FEW_GROUPS, KIND_I8)
+DEFINE_HALF_DOTS(dots_4_i8, 4, FEW_GROUPS, KIND_I8)
 
-static void product_half_rows(size_t m, size_t n, size_t k, const float *A, const uint16_t *X, size_t ldx,
-                              mha_dtype dtype, float *C, size_t ldc)
+static void product_half_rows(size_t m, size_t n, size_t k, const float *A, const void *X, size_t ldx, mha_dtype dtype,
+                              float *C, size_t ldc)
 {
-    const bool brain = dtype == MHA_BF16;
-    if (m == 4) {
-        (brain ? dots_4_bf16 : dots_4_f16)(n, k, A, X, ldx, C, ldc);
-        return;
-    }
+    static void (*const dots_of[3][3])(size_t, size_t, const float *, const unsigned char *, size_t, float *,
+                                       size_t) = {{dots_1_f16, dots_1_bf16, dots_1_i8},
+                                                  {dots_2_f16, dots_2_bf16, dots_2_i8},
+                                                  {dots_4_f16, dots_4_bf16, dots_4_i8}};
+    const narrow_kind kind = kind_of(dtype);
     if (m >= 2)
-        (brain ? dots_2_bf16 : dots_2_f16)(n, k, A, X, ldx, C, ldc);
+        dots_of[m / 2][kind](n, k, A, X, ldx, C, ldc);
     if (m % 2)
-        (brain ? dots_1_bf16 : dots_1_f16)(n, k, A + (m - 1) * MHA_STAGED, X, ldx, C + (m - 1) * ldc, ldc);
+        dots_of[0][kind](n, k, A + (m - 1) * MHA_STAGED, X, ldx, C + (m - 1) * ldc, ldc);
 }
