@@ -177,7 +177,7 @@ static void squash(const run *r, attended *a)
                      e = a->logit[j].e + 2 * r->u * (fabs(a->logit[j].v) + fabs(b));
         a->weight[j] = (number){0, 0};
         if (a->seen[j])
-            a->weight[j] = (number){v, fmin(v * expm1(e), 1) + 8 * r->u * v + 2 * oracle_normal(r->u)};
+            a->weight[j] = (number){v, (isinf(e) ? e : fmin(v * expm1(e), 1)) + 8 * r->u * v + 2 * oracle_normal(r->u)};
     }
     a->lse = (number){0, 0};
 }
