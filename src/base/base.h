@@ -130,7 +130,7 @@ int mha__text_precision(const char *text, size_t most);
 size_t mha__text_width(const char *text);
 
 /* The number of bytes of the UTF-8 character that a text begins with; 0 if it is none. */
-size_t mha__text_character(const char *text);
+size_t mha__text_character(const char *at);
 
 /* Replaces by '?' what would break a line, control a terminal or reorder what it shows: ASCII's control characters,
  * U+0080 to U+009F, Unicode's line separators and changes of direction, and bytes that are no UTF-8. Returns `text`. */

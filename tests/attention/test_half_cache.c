@@ -420,7 +420,8 @@ static void appended_rows_of_8_bits_stay_within_the_bound(void **state)
     (void)state;
     mha_error error;
     float *x[3], *past = floats((size_t)B * H * OLD * D, 8, MHA_F32), out[N];
-    double exact[N], bound[MHA_STAGE_COUNT], most = 0;
+    double exact[N], bound[MHA_STAGE_COUNT];
+    size_t beyond = 0;
     const size_t shape[4] = {B, NEW, H, D};
     for (size_t i = 0; i < 3; i++)
         x[i] = floats(N, 20 + i, MHA_F32);
@@ -447,11 +448,11 @@ static void appended_rows_of_8_bits_stay_within_the_bound(void **state)
         assert_true(atol[MHA_STAGE_OUTPUT] > 0 && isfinite(atol[MHA_STAGE_OUTPUT]));
         assert_ok(mha_run(NULL, &call, &error), error);
         for (size_t i = 0; i < N && p; i++)
-            most = fmax(most, fabs((double)out[i] - exact[i]));
+            beyond += !(fabs((double)out[i] - exact[i]) <= bound[MHA_STAGE_OUTPUT]);
         mha_cache_destroy(cache);
     }
     /* Numbers up to 2 have codes 2 / 127 apart. The bound takes any row for the largest one there is. */
-    assert_true(most <= bound[MHA_STAGE_OUTPUT] && bound[MHA_STAGE_PRESENT_KEY] < 2 * 2 * sqrt(D) / 254 + 1e-4);
+    assert_true(beyond == 0 && bound[MHA_STAGE_PRESENT_KEY] < 2 * 2 * sqrt(D) / 254 + 1e-4);
     assert_true(bound[MHA_STAGE_PRESENT_KEY] > 2 * 1.9 / 254);
     free(past);
     for (size_t i = 0; i < 3; i++)
