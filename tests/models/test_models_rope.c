@@ -105,6 +105,8 @@ static void what_a_configuration_says_wrongly_is_named(void **state)
     } rows[] = {
         {LLAMA("\"rope_scaling\":{\"type\":\"linear\"}"), "rope_scaling", "linear: expected a factor"},
         {LLAMA("\"rope_scaling\":{\"type\":\"linear\",\"factor\":\"4\"}"), "factor", "a number"},
+        {LLAMA("\"rope_scaling\":[]"), "rope_scaling", "expected an object"},
+        {LLAMA("\"rope_parameters\":7"), "rope_parameters", "expected an object"},
         {LLAMA("\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"beta_fast\":[]}"), "beta_fast", "a number"},
         {LLAMA("\"rope_scaling\":{\"type\":\"yarn\",\"original_max_position_embeddings\":{}}"),
          "original_max_position_embeddings", "a number"},

@@ -114,10 +114,14 @@ static mha_status read_rotation(const json_t *config, size_t dim, double base, m
     static const char *const types[] = {"full_attention", "sliding_attention"};
     const json_t *given = json_object_get(config, "rope_parameters");
     bool by_type = false;
+    if (given && !json_is_null(given) && !json_is_object(given))
+        return mha__fail(error, MHA_INVALID, "rope_parameters", "expected an object");
     for (int i = 0; i < 2; i++)
         by_type |= json_is_object(json_object_get(given, types[i]));
     if (!json_is_object(given))
         given = json_object_get(config, "rope_scaling");
+    if (given && !json_is_null(given) && !json_is_object(given))
+        return mha__fail(error, MHA_INVALID, "rope_scaling", "expected an object");
     for (int i = 0; i < (by_type ? 2 : 1) && json_is_object(given); i++) {
         const json_t *object = by_type ? json_object_get(given, types[i]) : given;
         mha_rope_scaling *s = &rope->scaling[i];

@@ -137,11 +137,18 @@ class Rope:
         sizes = [a.whole_number("sections", x, 1) for x in np.asarray(sections).ravel().tolist()]
         if not 1 <= len(sizes) <= _abi.ROPE_MAX_AXES:
             raise ValueError(f"sections: expected 1 to {_abi.ROPE_MAX_AXES} sizes, found {len(sizes)}")
+        if sum(sizes) > _abi.ROPE_MAX_PAIRS:
+            raise ValueError(f"sections: expected at most {_abi.ROPE_MAX_PAIRS} pairs together, found {sum(sizes)}")
+        if not a.number("base", base) > 0:
+            raise ValueError(f"base: expected a number above 0, found {base}")
         axes.axes, axes.sections[:len(sizes)] = len(sizes), sizes
         wanted = max(sizes) if order == "repeated" else sum(sizes)
         f = (np.array([a.number("base", base) ** (-i / wanted) for i in range(wanted)]) if frequencies is None
              else np.array(a.numbers("frequencies", frequencies, (wanted,)), np.float64))
-        places = a.given("positions", np.array(positions, np.int64))
+        told = np.asarray(positions)
+        if told.dtype.kind not in "iu" or (told.size > 0 and int(told.max()) > np.iinfo(np.int64).max):
+            raise TypeError(f"positions: expected whole numbers that int64 holds, found {told.dtype}")
+        places = a.given("positions", told.astype(np.int64))
         rank = places.array.ndim
         if rank not in (2, 3) or places.array.shape[0] != len(sizes):
             raise ValueError(f"positions: expected shape ({len(sizes)}, T) or ({len(sizes)}, B, T), found "
