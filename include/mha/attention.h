@@ -64,8 +64,9 @@ typedef struct mha_query_scale {
 typedef enum mha_normaliser {
     MHA_SOFTMAX = 0, /* exp(s_j) / sum exp(s) */
     MHA_SIGMOID      /* 1 / (1 + exp(-(s_j + sigmoid_bias))), each key by itself (Ramapuram et al. 2024, whose bias is
-                      * -log of the number of keys); a hidden key has weight 0. There is no lse, and nothing that
-                      * belongs to a denominator: sinks, softmax_plus_one. Outputs of parts of the keys add up. */
+                      * -log of the number of keys); a hidden key has weight 0. There is no lse: the stage, sinks,
+                      * softmax_plus_one, `partial` and MHA_EMPTY_NAN are refused. Heads of parts of the keys add
+                      * up, before gate and b_O. */
 } mha_normaliser;
 
 typedef enum mha_empty_rows {
@@ -317,10 +318,10 @@ MHA_API mha_status mha_run(const mha_layer *layer, const mha_call *call, mha_err
 /* ---------------------------------------------------------------- paths and bits
  *
  * What each path computes. Only the exact path takes inputs of floating types other than F32, caches of F64, rows
- * that overlap, strides and row numbers beyond an int, and scales and softcaps beyond the range of float; every other
- * call runs on every path, with two exceptions: MHA_HIDDEN_PROPAGATE and MHA_SIGMOID need whole rows of weights, which
- * only `blas` and `exact` have; `fast` then hands over to `blas` (plan.path and plan.path_reason say it). The fast path
- * never stores scores and weights: where they are kept, the arithmetic of the blas path computes them in addition.
+ * that overlap, strides and row numbers beyond an int, and scales, softcaps and sigmoid biases beyond float's range;
+ * every other call runs on every path, with two exceptions: MHA_HIDDEN_PROPAGATE and MHA_SIGMOID need whole rows of
+ * weights, which only `blas` and `exact` have; `fast` then hands over to `blas` (plan.path, plan.path_reason say it).
+ * `fast` never stores scores and weights: where they are kept, the arithmetic of blas computes them in addition.
  *
  * Same bits. On one machine, with one instruction set and one BLAS, a path gives the same bits on every run, for any
  * number of threads, for a batch row alone or among others, for any strides and alignment of inputs and stages, and

@@ -94,8 +94,8 @@ typedef struct mha_config {
     size_t d_rope;          /* d_r, below d_k; d_n = d_k - d_rope features of a key are the head's own */
     bool bias_latent;       /* b_KVA, and with q_rank b_QA */
 
-    /* Of one matrix, in place of `dtype`: a quantised type of those above, as files of several types have them; F32,
-     * which is 0: `dtype`. */
+    /* For each matrix: a quantised type of those above in place of `dtype`, as files of several types have them;
+     * 0 (F32) means `dtype`. */
     mha_dtype matrix_dtype[MHA_WEIGHT_COUNT];
 } mha_config;
 

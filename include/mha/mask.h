@@ -57,8 +57,8 @@ typedef struct mha_pattern {
  * (y, x) of the rolled image is
  *   3 ([y >= height - window] + [y >= height - shift]) + [x >= width - window] + [x >= width - shift].
  * Writes them window by window, row by row in each: (n, window^2), n = height width / window^2, the q_segments of n
- * batch rows that are the windows of one image. transformers adds -100 where this hides a key. MHA_INVALID: window 0,
- * which does not divide height and width, or below or equal to shift; height or width 0 or above 65,536. */
+ * batch rows that are the windows of one image. transformers adds -100 where this hides a key. MHA_INVALID: a window
+ * that is 0, does not divide height and width, or is no larger than shift; height or width 0 or above 65,536. */
 MHA_API mha_status mha_window_segments(size_t height, size_t width, size_t window, size_t shift, int64_t *segments,
                                        mha_error *error);
 

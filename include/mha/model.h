@@ -34,7 +34,7 @@ typedef struct mha_model_facts {
     double rope_base, norm_eps, softcap;
     mha_norm_rule norm;          /* of q/k norms, where the layer has any or the rule needs no weight */
     mha_query_scale query_scale;
-    mha_rope_axes rope_axes; /* M-RoPE: of tokens of images; text has one position for all axes, and needs no tables */
+    mha_rope_axes rope_axes; /* M-RoPE, for images; text has the same position on all axes: an ordinary rotation */
     mha_rope_scaling rope_scaling;
     double rope_attention_factor; /* the factor and the rope_dim/2 frequencies that follow from rope_scaling, */
     double rope_frequencies[MHA_ROPE_MAX_PAIRS]; /* for short sequences or as mha_model_stretch left them */
@@ -45,9 +45,9 @@ typedef struct mha_model_facts {
     size_t chunk;     /* mha_semantics.chunk */
     mha_bias bias;    /* added to the scores by position, from a table of bias_rows rows: */
     size_t bias_rows;
-    char bias_table[200]; /* its tensor, which layers may share. "": of the whole model, whose layers may differ */
+    char bias_table[200]; /* its tensor, which layers may share; "" in the facts of a whole model */
     /* shift > 0: batch rows are the windows, bias.height x bias.width cells each, of images of this size that are
-     * rolled by `shift` cells; mha_window_segments then says what they see, which no semantics do. */
+     * rolled by `shift` cells; mha_window_segments then says what they see; mha_model_semantics does not set it. */
     size_t shift, image_height, image_width;
     bool alibi;       /* with the slopes of n_heads heads */
     double alibi_slopes[MHA_ALIBI_MAX_HEADS];
@@ -128,9 +128,9 @@ MHA_API size_t mha_model_find_layers(const mha_file *file, mha_found_layer *laye
  * source_dtype of a row is the type in the file. Names decide nothing about causality or rotation: the caller does.
  * `options` and `report` may be NULL. The caller destroys the layer, before the table. Errors: MHA_NOT_FOUND (no
  * attention layer, none under the prefix, a missing tensor), MHA_INVALID (several layers and no prefix: the message
- * lists them; a misshapen or unknown tensor; heads that do not divide the width or are not given), MHA_UNSUPPORTED (a
- * quantised or integer weight; a file with tables of biases by position, which only a configuration gives to layers:
- * facts of the layer, from mha_model_read_layer), MHA_IO, MHA_NO_MEMORY. The table is then as before. */
+ * lists them; a misshapen or unknown tensor; heads that do not divide the width or are not given), MHA_UNSUPPORTED (an
+ * integer weight, or a quantised one that is not decoded; a file with tables of biases by position, which only facts
+ * of the layer, from mha_model_read_layer, give to layers), MHA_IO, MHA_NO_MEMORY. The table is then as before. */
 MHA_API mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *options, mha_params *table,
                                         mha_layer **layer, mha_load_report *report, mha_error *error);
 

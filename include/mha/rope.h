@@ -73,7 +73,7 @@ enum { MHA_ROPE_MAX_AXES = 4 };
 typedef struct mha_rope_axes {
     mha_rope_axes_kind kind;
     size_t axes; /* 0 in mha_model_facts: positions have one axis */
-    size_t sections[MHA_ROPE_MAX_AXES]; /* pairs of each axis, dim/2 together */
+    size_t sections[MHA_ROPE_MAX_AXES]; /* pairs of each axis, 1 or more, dim/2 together; dealt: all equal */
 } mha_rope_axes;
 
 /* Writes cos_table and sin_table of mha_rope, (T, dim/2) or (B, T, dim/2) of F32 or F64, for `positions` of I64,

@@ -114,7 +114,7 @@ static const struct {
      "also how long the attention layers take: by a model of cost, and by a simulation of the same machine that "
      "follows every message. Ranks compute F GFLOP/s, read M GB/s from memory, and pay L microseconds for a message "
      "and 1/B of its GB for its bytes. With --machine F,M,L,B,C,N a node of C cores has N ranks, and the cores copy "
-     "the messages; mpirun -n P mha-mpi bench measures these numbers where it runs.",
+     "the messages (no simulation then); mpirun -n P mha-mpi bench measures these numbers where it runs.",
      NULL},
     {"architectures",
      "An architecture says what a config.json means: which key is which size, which tensors a checkpoint has and how "

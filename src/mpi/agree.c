@@ -27,7 +27,7 @@ mha_status mha__mpi_agree(MPI_Comm comm, mha_status own, uint64_t digest, mha_er
     int rank = 0;
     TRY(mha__mpi_status(MPI_Comm_rank(comm, &rank), error));
     /* The least of each: the first rank that fails, the digest, and its complement, which tells the greatest. Signed,
-     * because MPICH 4.0.2 and Open MPI 4.1.4 compare some unsigned types as signed ones (pmodels/mpich#6083). */
+     * because MPICH 4.0.2 and Open MPI 4.1.4 compare some unsigned types as signed ones. */
     const int64_t none = INT64_MAX, mine[3] = {own == MHA_OK ? none : rank, (int64_t)digest, (int64_t)~digest};
     int64_t least[3];
     TRY(mha__mpi_status(MPI_Allreduce(mine, least, 3, MPI_INT64_T, MPI_MIN, comm), error));

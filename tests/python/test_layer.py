@@ -279,6 +279,7 @@ def test_positions_of_several_axes():
     assert each.sin[1, 0, 3] == np.sin(1.0)
     for wrong in (dict(sections=[1] * 5), dict(sections=[]), dict(order="blocked"), dict(positions=[places] * 3),
                   dict(frequencies=[1.0]), dict(order="dealt", sections=[3, 5]), dict(base=0),
-                  dict(sections=[2**40, 1]), dict(positions=[places + 0.5] * 2), dict(positions=np.full((2, 5), 2**64 - 1, np.uint64))):
+                  dict(sections=[2**40, 1]), dict(positions=[places + 0.5] * 2),
+                  dict(positions=np.full((2, 5), 2**64 - 1, np.uint64))):
         with pytest.raises((ValueError, TypeError)):
             mha.Rope.by_axes(**{"positions": [places] * 2, "sections": [4, 4], **wrong})
