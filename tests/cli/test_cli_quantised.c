@@ -90,6 +90,7 @@ static void bytes_in_the_file_and_here_are_shown(void **state)
     r = RUN("params", "--weights", q4_0, "--group", "dtype");
     assert_non_null(strstr(r.out, "in the file      here\n"));
     program_free(&r);
+    assert_program_refuses(RUN("params", "--weights", q4_0, "--dtype", "f16"), 2, "--dtype: expected nothing beside");
     r = RUN("params", "--weights", q4_0);
     assert_non_null(strstr(r.out, "scales and zero points included"));
     program_free(&r);

@@ -261,7 +261,8 @@ static void what_would_change_the_scores_is_refused(void **state)
         {NULL, 0, 0, &named, MHA_NOT_FOUND, "my.table", "expected a tensor of this name"},
         {NULL, 0, 0, &bare, MHA_NOT_FOUND, "table", "expected a tensor of this name"},
         {"my.table", 6, 3, &named, MHA_INVALID, "my.table", "expected shape (6, 2)"},
-        {"my.table", 6, 0, &named, MHA_INVALID, "my.table", "expected shape (1, 2)"},
+        {"my.table", 6, 0, &named, MHA_INVALID, "my.table", "expected shape (6, 2)"},
+        {"my.table", 5, 2, &named, MHA_INVALID, "my.table", "expected shape (6, 2)"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mha_error error = {.status = MHA_OK};

@@ -220,8 +220,8 @@ static mha_status find_extras(mha__loader *l)
     c->sinks = l->found[MHA_SINKS];
     c->q_norm = find_norm(l, MHA_Q_NORM);
     c->k_norm = find_norm(l, MHA_K_NORM);
-    if (l->found[MHA_BIAS_TABLE])
-        c->bias_rows = l->found[MHA_BIAS_TABLE]->rank == 2 ? l->found[MHA_BIAS_TABLE]->shape[0] : 1;
+    if (l->found[MHA_BIAS_TABLE] && l->options.facts)
+        c->bias_rows = l->options.facts->bias_rows; /* any other shape is refused as that of any weight */
     c->gate = find_gate(l);
     c->bias_gate = l->found[MHA_B_G] != NULL;
     c->norm_bias = l->found[MHA_Q_NORM_BIAS] || l->found[MHA_K_NORM_BIAS];

@@ -141,7 +141,7 @@ static int open_report(report *r, const arguments *args)
     if (mha_params_create(NULL, &r->table) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     if (given(args, OPT_WEIGHTS)) {
-        static const option_code pointless[] = {OPT_HEADS, OPT_KV_HEADS, OPTION_COUNT};
+        static const option_code pointless[] = {OPT_HEADS, OPT_KV_HEADS, OPT_DTYPE, OPTION_COUNT};
         int code = refuse_each(args, pointless, "nothing beside --weights, which shows a file as it is");
         if (code == EXIT_DONE)
             code = refuse_shapes(args, "--weights");
