@@ -26,6 +26,7 @@ typedef struct mha__arch_key {
     const char *fallback; /* formula when no key is present: the default of the architecture's library */
     const char *null;     /* formula when the config says null; NULL: the fallback */
     const char *contains; /* for a key whose value is text: 1 when the text contains this, else 0 */
+    const char *words;    /* for the same: all that the text may be, with blanks between. NULL: anything */
     const char *list;     /* formula: the symbol is a list of so many numbers; its fallback knows i. NULL: a number */
     const char *times;    /* formula: the key is a real number, by which this is multiplied and cut. NULL: no */
     int members;          /* the config lists the places of a list that are 1; others are 0 */

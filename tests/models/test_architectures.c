@@ -367,6 +367,7 @@ static void what_is_wrong_in_one_is_named(void **state)
          "description.json, huh", "known name"},
         {LIKE "\"symbols\": {\"h\": {\"value\": 0}}}", MHA_INVALID, "h", "at least 1"},
         {LIKE "\"symbols\": {\"n\": {\"value\": 1, \"members\": true}}}", MHA_FORMAT, "description.json", "a list"},
+        {LIKE "\"symbols\": {\"n\": {\"value\": 1, \"words\": \"a\"}}}", MHA_FORMAT, "description.json", "contains"},
         {LIKE "\"symbols\": {\"n\": {\"value\": 1, \"list\": \"huh\"}}}", MHA_INVALID, "description.json, n", "name"},
         {LIKE "\"symbols\": {\"n\": {\"value\": 1, \"list\": 100001}}}", MHA_INVALID, "100001", "to 100000"},
         {LIKE "\"symbols\": {\"n\": {\"value\": \"i/0\", \"list\": 3}}}", MHA_INVALID, "description.json, n", "i/0"},

@@ -105,7 +105,10 @@ static void windows_are_shifted(void **state)
         const mha_model_facts facts = facts_of(config, cases[i].layer);
         assert_int_equal(facts.shift, cases[i].shift);
         assert_true(facts.image_height == cases[i].side && facts.image_width == cases[i].side);
+        assert_string_equal(facts.not_run, "");
     }
+    const char *small = "{\"model_type\": \"swin\", \"window_size\": 8}"; /* than the 7 cells of the last stage */
+    assert_non_null(strstr(facts_of(small, NULL).not_run, "window_size"));
 }
 
 /* A table that layers share is no weight of one of them alone, but for the first. */

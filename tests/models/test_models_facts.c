@@ -448,6 +448,56 @@ static void keys_of_layers_go_before_older_ones(void **state)
                                          &error), MHA_INVALID, error, "partial_rotary_factor", "found 0");
 }
 
+/* Each layer has one of the words that its owner knows: no other, and none too many or too few. */
+static void words_of_layers_are_known(void **state)
+{
+    (void)state;
+    static const char linear[] = "expected one of full_attention attention sliding_attention, found 'linear_attention'";
+    static const struct {
+        const char *text;
+        size_t window; /* of the second layer */
+        const char *where, *why; /* NULL: it is read */
+    } rows[] = {
+        {"\"gemma2\", \"layer_types\": [\"full_attention\", \"sliding_attention\"]", 7, NULL, NULL},
+        {"\"gemma2\", \"layer_types\": [\"sliding_attention\", \"attention\"]", 0, NULL, NULL},
+        {"\"gemma2\", \"layer_types\": null", 0, NULL, NULL},
+        {"\"gemma2\", \"layer_types\": [\"full_attention\", \"linear_attention\"]", 0, "layer_types", linear},
+        {"\"gemma2\", \"layer_types\": [\"full_attention\", \"sliding\"]", 0, "layer_types", "found 'sliding'"},
+        {"\"gemma2\", \"layer_types\": [\"full_attention\", \"\"]", 0, "layer_types", "found ''"},
+        {"\"gemma2\", \"layer_types\": [\"full_attention attention\", \"attention\"]", 0, "layer_types", "found"},
+        {"\"gemma2\", \"layer_types\": [\"full_attention\", [\"attention\"]]", 0, "layer_types", "found a list"},
+        {"\"gemma2\", \"layer_types\": [\"attention\", \"attention\", \"attention\"]", 0, "layer_types",
+         "expected a list of 2 entries, found 3"},
+        {"\"gemma2\", \"layer_types\": [\"sliding_attention\"]", 0, "layer_types", "2 entries, found 1"},
+        {"\"llama4_text\", \"layer_types\": [\"chunked_attention\", \"sliding_attention\"]", 0, "layer_types",
+         "expected one of full_attention attention chunked_attention"},
+        {"\"qwen3_next\", \"layer_types\": [\"linear_attention\", \"attention\"]", 0, "layer_types",
+         "expected one of full_attention linear_attention, found 'attention'"},
+        {"\"gpt_neo\", \"attention_layers\": [\"local\", \"global\"]", 0, NULL, NULL},
+        {"\"gpt_neo\", \"attention_types\": [[[\"global\"], 1], [[\"local\"], 1], [[], 9223372036854775807]]", 7, NULL,
+         NULL},
+        {"\"gpt_neo\", \"attention_types\": [[[\"local\", \"global\"], 1]]", 0, NULL, NULL},
+        {"\"gpt_neo\", \"attention_types\": [[[\"local\"], 9223372036854775807]]", 0, "attention_types",
+         "2 entries, found 100001"},
+        {"\"gpt_neo\", \"attention_layers\": [\"local\", \"near\"]", 0, "attention_layers",
+         "expected one of global local, found 'near'"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[300];
+        mha_model_facts facts;
+        mha_error error = {0};
+        const bool neo = strncmp(rows[i].text, "\"gpt_neo", 8) == 0;
+        snprintf(text, sizeof text, "{\"num_hidden_layers\": 2, \"num_layers\": 2, \"sliding_window\": 7, "
+                 "\"window_size\": 7, \"model_type\": %s}", rows[i].text);
+        const mha_status status = mha_model_read_layer(
+            config_file(text), neo ? "transformer.h.1.attn.attention" : "model.layers.1.self_attn", &facts, &error);
+        if (rows[i].why ? status == MHA_OK || strcmp(error.name, rows[i].where) != 0 ||
+                              !strstr(error.message, rows[i].why)
+                        : status != MHA_OK || facts.window != rows[i].window)
+            fail_msg("%s: %s: %s, window %zu", rows[i].text, error.name, error.message, facts.window);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -460,6 +510,7 @@ int main(void)
         cmocka_unit_test(a_window_can_reach_both_ways),
         cmocka_unit_test(no_key_is_passed_over),
         cmocka_unit_test(keys_of_layers_go_before_older_ones),
+        cmocka_unit_test(words_of_layers_are_known),
         cmocka_unit_test(a_gguf_file_tells_its_heads),
         cmocka_unit_test(what_is_no_size_in_a_gguf_file_is_left_out),
         cmocka_unit_test(lists_end_with_nothing),

@@ -16,7 +16,7 @@ const char *mha__setup_key(const mha__setup *setup, const char *symbol, char roo
 }
 
 /* The value of a key; "a.b" is the key b of the object a. */
-const json_t *mha__config_value(const json_t *config, const char *key)
+json_t *mha__config_value(const json_t *config, const char *key)
 {
     char outer[64];
     const char *dot = strchr(key, '.');
@@ -28,12 +28,12 @@ const json_t *mha__config_value(const json_t *config, const char *key)
 
 /* The value of the first key in the list `keys` that the config has and that is not null; *key is its name, a copy in
  * `room`. */
-const json_t *mha__config_first(const json_t *config, const char *keys, char room[64])
+json_t *mha__config_first(const json_t *config, const char *keys, char room[64])
 {
     for (const char *at = keys; *at;) {
         size_t length = strcspn(at, " ");
         snprintf(room, 64, "%.*s", (int)length, at);
-        const json_t *value = mha__config_value(config, room);
+        json_t *value = mha__config_value(config, room);
         if (value && !json_is_null(value))
             return value;
         at += length + (at[length] == ' ');
@@ -96,17 +96,44 @@ static bool is_assumed(const mha__setup *setup, const char *keys)
     return false;
 }
 
-/* Whether a text, or one of a list of texts, contains a word. */
-static mha_status has_word(const json_t *value, const char *key, const char *word, int64_t *number, mha_error *error)
+/* Whether a text, or one of a list of texts, contains the word of a key. */
+static mha_status has_word(const json_t *value, const char *name, const mha__arch_key *key, int64_t *number,
+                           mha_error *error)
 {
-    *number = json_is_string(value) && strstr(json_string_value(value), word);
-    if (!json_is_string(value) && !json_is_array(value))
-        return mha__fail(error, MHA_INVALID, key, "expected text, found %s", kind_of(value));
+    const char *text = json_string_value(value);
+    *number = text && strstr(text, key->contains);
+    if (!text && (!json_is_array(value) || key->words))
+        return mha__fail(error, MHA_INVALID, name, "expected text, found %s", kind_of(value));
+    if (key->words && (strchr(text, ' ') || !mha__text_among(key->words, text)))
+        return mha__fail(error, MHA_UNSUPPORTED, name, "expected one of %.100s, found '%.*s'", key->words,
+                         MHA_CUT_ARGS(40, text));
     for (size_t i = 0; i < json_array_size(value); i++) {
-        const char *text = json_string_value(json_array_get(value, i));
-        *number |= text && strstr(text, word);
+        text = json_string_value(json_array_get(value, i));
+        *number |= text && strstr(text, key->contains);
     }
     return MHA_OK;
+}
+
+/* A list of [words, times], as GPT-Neo has them, written out; any other list as it is. The caller releases it; NULL: no
+ * memory. */
+static json_t *written_out(json_t *list)
+{
+    const json_t *group;
+    size_t i;
+    if (!json_is_array(json_array_get(json_array_get(list, 0), 0)))
+        return json_incref(list);
+    json_t *all = json_array();
+    json_array_foreach(list, i, group)
+    {
+        json_t *words = json_array_get(group, 0);
+        json_int_t times = json_array_size(words) > 0 ? json_integer_value(json_array_get(group, 1)) : 0;
+        for (; times > 0 && json_array_size(all) <= MHA_LIST_LIMIT; times--)
+            if (json_array_extend(all, words) != 0) {
+                json_decref(all);
+                return NULL;
+            }
+    }
+    return all;
 }
 
 /* The value of a single key, or of one entry of a list. */
@@ -116,7 +143,7 @@ static mha_status read_value(const json_t *value, const char *name, const mha__a
     if (!value)
         return mha__expression_evaluate(key->fallback, &setup->values, number, error);
     if (key->contains)
-        return has_word(value, name, key->contains, number, error);
+        return has_word(value, name, key, number, error);
     if (!key->times)
         return mha__config_whole(value, name, number, error);
     TRY(mha__expression_evaluate(key->times, &setup->values, number, error));
@@ -130,8 +157,29 @@ static mha_status read_value(const json_t *value, const char *name, const mha__a
     return MHA_OK;
 }
 
-/* Reads a symbol that is a list; one number of the config stands for a list of equals. */
-static mha_status read_list(const json_t *value, const char *name, const mha__arch_key *key, mha__setup *setup,
+/* Fills a symbol that is a list of `length`; one number of the config stands for a list of equals. */
+static mha_status fill_list(const json_t *value, const char *name, const mha__arch_key *key, mha__setup *setup,
+                            int64_t *list, int64_t length, mha_error *error)
+{
+    const bool listed = json_is_array(value);
+    const size_t given = json_array_size(value);
+    if (listed && !key->members && (given < (size_t)length || (key->words && given > (size_t)length)))
+        return mha__fail(error, MHA_INVALID, name, "expected a list of %" PRId64 " entries, found %zu", length, given);
+    for (int64_t i = 0; i < length && !(listed && key->members); i++) {
+        mha__values_set(&setup->values, "i", i);
+        TRY(read_value(listed ? json_array_get(value, (size_t)i) : value, name, key, setup, &list[i], error));
+    }
+    mha__values_set(&setup->values, "i", 0);
+    for (size_t i = 0; listed && key->members && i < given; i++) {
+        int64_t place;
+        TRY(mha__config_whole(json_array_get(value, i), name, &place, error));
+        if (place < length)
+            list[place] = 1;
+    }
+    return MHA_OK;
+}
+
+static mha_status read_list(json_t *value, const char *name, const mha__arch_key *key, mha__setup *setup,
                             int64_t **made, size_t *count, mha_error *error)
 {
     char room[MHA_ARCH_ROW];
@@ -140,27 +188,17 @@ static mha_status read_list(const json_t *value, const char *name, const mha__ar
     if (length < 0 || length > MHA_LIST_LIMIT)
         return mha__fail(error, MHA_INVALID, mha__setup_key(setup, key->list, room),
                          "expected a list of 0 to %d entries, found %" PRId64, MHA_LIST_LIMIT, length);
-    const bool listed = json_is_array(value);
-    if (listed && !key->members && json_array_size(value) < (size_t)length)
-        return mha__fail(error, MHA_INVALID, name, "expected a list of %" PRId64 " entries, found %zu", length,
-                         json_array_size(value));
     int64_t *list = mha__arena_take(&setup->architecture->memory, ((size_t)length + 1) * sizeof *list);
-    if (!list)
-        return mha__fail(error, MHA_NO_MEMORY, name, "no memory for a list of %" PRId64 " entries", length);
-    for (int64_t i = 0; i < length && !(listed && key->members); i++) {
-        mha__values_set(&setup->values, "i", i);
-        TRY(read_value(listed ? json_array_get(value, (size_t)i) : value, name, key, setup, &list[i], error));
-    }
-    mha__values_set(&setup->values, "i", 0);
-    for (size_t i = 0; listed && key->members && i < json_array_size(value); i++) {
-        int64_t place;
-        TRY(mha__config_whole(json_array_get(value, i), name, &place, error));
-        if (place < length)
-            list[place] = 1;
-    }
+    json_t *entries = value && key->words ? written_out(value) : json_incref(value);
+    mha_status status = MHA_OK;
+    if (!list || (value && !entries))
+        status = mha__fail(error, MHA_NO_MEMORY, name, "no memory for a list of %" PRId64 " entries", length);
+    else
+        status = fill_list(entries, name, key, setup, list, length, error);
+    json_decref(entries);
     *made = list;
     *count = (size_t)length;
-    return MHA_OK;
+    return status;
 }
 
 mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, mha__setup *setup, mha_error *error)
@@ -169,7 +207,7 @@ mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, m
     int64_t number = 0, *list = NULL;
     size_t length = 0;
     mha_status status = MHA_OK;
-    const json_t *value = key->keys ? mha__config_first(config, key->keys, name) : NULL;
+    json_t *value = key->keys ? mha__config_first(config, key->keys, name) : NULL;
     if (key->list)
         status = read_list(value, name, key, setup, &list, &length, error);
     else if (key->null && (value ? is_negative(value) : key->keys && stated_null(config, key->keys)))

@@ -7,10 +7,10 @@
 #define MHA_CONFIG_LARGEST ((int64_t)1 << 40) /* the largest whole number that is taken */
 
 /* The value of a key; "a.b" is the key b of the object a. */
-const json_t *mha__config_value(const json_t *config, const char *key);
+json_t *mha__config_value(const json_t *config, const char *key);
 /* The value of the first key in the list `keys` that the config has and that is not null; its name is copied to
  * `room`. NULL: none. */
-const json_t *mha__config_first(const json_t *config, const char *keys, char room[64]);
+json_t *mha__config_first(const json_t *config, const char *keys, char room[64]);
 /* Reads a size, a flag (1 or 0), or the number of named classes (id2label). */
 mha_status mha__config_whole(const json_t *value, const char *key, int64_t *number, mha_error *error);
 
