@@ -1,93 +1,26 @@
-/* softmax(Q K^T * scale) V on the fast path, key block by key block: divides the query rows into tasks; the arithmetic
- * is in compute/flash.c. */
-#include <math.h>
-
-#include "attention/pattern/pattern.h"
+/* softmax(Q K^T * scale) V on the fast path, key block by key block: runs the tasks into which blocks of query rows are
+ * divided; the arithmetic is in compute/flash.c. */
+#include "attention/blocks/query_block.h"
 #include "attention/steps/steps.h"
-#include "attention/steps/mask.h"
 #include "compute/thread_pool.h"
-#include "compute/flash.h"
 
-/* What all tasks share. The rows of a key/value head of a sequence are its queries under all query heads that share it,
- * position by position; a block is some consecutive rows. */
 typedef struct attention {
-    const mha__resolved *r;
-    const mha_view *Q, *K, *V, *heads;
-    const float *strips; /* of a relative position bias */
-    size_t group;              /* query heads for each key/value head */
-    size_t block_rows, blocks; /* of one key/value head of a sequence */
-    int threads;               /* as many as are worth waking */
-    size_t segments;           /* tasks into which the keys of a block are divided; 1: the block is one task */
-    float *extra_k, *extra_v;  /* (h_kv, S_extra, d) */
-    mha__trimmer trimmer;      /* of a call with masks */
-    float *logits;             /* (h, n_logits): terms of the denominator without a key */
-    size_t n_logits;
+    mha__attention blocks;
     float *partials; /* of every block and segment, when there are several segments */
     size_t partial_floats;
-    char *workers;
-    size_t worker_bytes;
 } attention;
-
-/* One worker's memory. */
-typedef struct worker {
-    mha__flash_row *rows;
-    float *lse;
-    void *scratch;
-} worker;
-
-static size_t lay_out_worker(const attention *a, char *base, worker *w)
-{
-    mha__workspace arena = {base, 0};
-    w->rows = mha__workspace_take(&arena, a->block_rows, sizeof *w->rows);
-    w->lse = mha__workspace_take(&arena, a->block_rows, sizeof *w->lse);
-    w->scratch = mha__workspace_take(&arena, mha__flash_scratch(a->block_rows, a->r->plan.d_k, a->r->plan.d_v), 1);
-    return arena.used;
-}
-
-static size_t ceiling(size_t n, size_t unit)
-{
-    return (n + unit - 1) / unit;
-}
-
-/* Cuts the work into a few tasks for each thread: into blocks of equal size, smaller ones when there are few; if
- * queries are few as well, as in decoding, into segments of the keys. The bits of a row do not depend on it. */
-static void cut(const mha__sizes *p, attention *a)
-{
-    enum { LEAST_ROWS = 28 };
-    const double pairs = (double)p->B * (double)p->h * (double)p->T_q * (double)(p->S + p->S_extra);
-    /* Preparing a row of Q, K or V costs about as much as computing 32 pairs. */
-    const double ready = 32.0 * (double)p->B * (double)p->h * (double)(p->T_q + p->S);
-    a->threads = mha__parallel_worth(2 * (pairs + ready) * (double)(p->d_k + p->d_v), p->threads);
-    const size_t rows = p->T_q * a->group, heads = p->B * p->h_kv;
-    const size_t wanted = a->threads > 1 ? 4 * (size_t)a->threads : 1;
-    a->blocks = ceiling(rows, MHA_FLASH_ROWS);
-    if (heads * a->blocks < wanted && heads > 0) {
-        size_t blocks = ceiling(wanted, heads), limit = ceiling(rows, LEAST_ROWS);
-        blocks = blocks < limit ? blocks : limit;
-        a->blocks = blocks > a->blocks ? blocks : a->blocks;
-    }
-    a->block_rows = a->blocks ? ceiling(rows, a->blocks) : 0;
-    const size_t segments = ceiling(p->S, MHA_SEGMENT) + (p->S_extra > 0);
-    a->segments = heads * a->blocks < wanted && segments > 1 ? segments : 1;
-}
 
 static size_t lay_out(const mha__resolved *r, char *base, attention *a)
 {
     const mha__sizes *p = &r->plan;
+    mha__attention *b = &a->blocks;
     mha__workspace arena = {base, 0};
-    a->r = r;
-    a->group = p->h / p->h_kv;
-    cut(p, a);
-    a->n_logits = (r->weight[MHA_SINKS].data != NULL) + (size_t)r->semantics.softmax_plus_one;
-    a->extra_k = mha__workspace_take(&arena, p->h_kv * p->S_extra, p->d_k * sizeof(float));
-    a->extra_v = mha__workspace_take(&arena, p->h_kv * p->S_extra, p->d_v * sizeof(float));
-    a->logits = mha__workspace_take(&arena, p->h * a->n_logits, sizeof(float));
-    a->partial_floats = mha__flash_partial_floats(a->block_rows, p->d_v);
-    size_t partials = a->segments > 1 ? p->B * p->h_kv * a->blocks * a->segments : 0;
+    mha__blocks_cut(r, b);
+    mha__blocks_take(&arena, r, b);
+    a->partial_floats = mha__flash_partial_floats(b->block_rows, p->d_v);
+    size_t partials = b->segments > 1 ? p->B * p->h_kv * b->blocks * b->segments : 0;
     a->partials = mha__workspace_take(&arena, partials, a->partial_floats * sizeof(float));
-    worker unused;
-    a->worker_bytes = lay_out_worker(a, NULL, &unused);
-    a->workers = mha__workspace_take(&arena, a->worker_bytes, (size_t)a->threads);
+    mha__blocks_take_workers(&arena, b);
     return arena.used;
 }
 
@@ -107,237 +40,44 @@ size_t mha__attend_flash_scratch(const mha__resolved *r)
     return own > rows ? own : rows;
 }
 
-/* ---------------------------------------------------------------- a block */
-
-/* Fills the extra rows, the learned one and then the zeros, and the logits: sink and the 0 of softmax-plus-one. */
-static void fill_extras(const attention *a)
-{
-    const mha__sizes *p = &a->r->plan;
-    const mha_view *k = &a->r->weight[MHA_BIAS_K], *v = &a->r->weight[MHA_BIAS_V];
-    for (size_t g = 0; g < p->h_kv; g++)
-        for (size_t e = 0; e < p->S_extra; e++) {
-            bool learned = k->data && e == 0;
-            for (size_t c = 0; c < p->d_k; c++)
-                a->extra_k[(g * p->S_extra + e) * p->d_k + c] =
-                    learned ? (float)mha_view_get(k, (size_t[]){g * p->d_k + c}) : 0;
-            for (size_t c = 0; c < p->d_v; c++)
-                a->extra_v[(g * p->S_extra + e) * p->d_v + c] =
-                    learned ? (float)mha_view_get(v, (size_t[]){g * p->d_v + c}) : 0;
-        }
-    if (a->n_logits == 0)
-        return;
-    for (size_t head = 0; head < p->h; head++) {
-        float *to = a->logits + head * a->n_logits;
-        if (a->r->weight[MHA_SINKS].data)
-            *to++ = mha__sink(a->r, head);
-        if (a->r->semantics.softmax_plus_one)
-            *to = 0.0f;
-    }
-}
-
-/* A block of rows of one key/value head of a sequence. */
-typedef struct query_block {
-    const attention *a;
-    mha__sequence s;
-    size_t b, g, first, rows;
-    bool alike;         /* all rows have the same terms */
-    mha__interval held; /* the keys whose terms were computed last */
-    bool any;           /* whether one of these terms is not 0 */
-    mha__flash flash;
-} query_block;
-
-static const float *terms(void *context, size_t row, size_t key, size_t n, float *room)
-{
-    query_block *t = context;
-    const size_t head = t->g * t->a->group + row % t->a->group, query = row / t->a->group;
-    const mha__interval keys = {key, key + n};
-    const float *there = mha__visible_terms_in_place(t->a->r, t->b, head, query, keys);
-    if (there)
-        return there;
-    if (!t->alike || t->held.from != keys.from || t->held.to != keys.to)
-        t->any = mha__visible_terms(t->a->r, t->a->strips, &t->s, t->b, head, query, keys, room);
-    t->held = keys;
-    return t->any ? room : NULL;
-}
-
-static void trim(void *context, const mha__flash_row *rows, size_t count, mha__row_keys *keys)
-{
-    const query_block *t = context;
-    const mha__trimmer *trimmer = &t->a->trimmer;
-    const size_t group = t->a->group;
-    mha__row_keys asked = {0}, left = {0}; /* the last question and the answer */
-    for (size_t i = 0; i < count; i++) {
-        const size_t query = group == 1 ? rows[i].name : rows[i].name / group;
-        if (!keys[i].has_bias)
-            continue;
-        if (!trimmer->alike || keys[i].begin != asked.begin || keys[i].end != asked.end) {
-            mha__interval seen = {keys[i].begin, keys[i].end};
-            asked = keys[i];
-            left.has_bias = mha__visible_trim(trimmer, t->b, t->g * group + rows[i].name - query * group, query, &seen);
-            left.begin = seen.from, left.end = seen.to;
-        }
-        keys[i] = left;
-    }
-}
-
-/* The keys and values of one head of a sequence; a cache may hold them in 16 or 8 bits. */
-static mha__flash_keys keys_of(const attention *a, const mha__sequence *s, size_t g)
-{
-    const mha_view *K = a->K, *V = a->V;
-    mha__flash_keys keys = {
-        .k_stride = (size_t)K->stride[1], .v_stride = (size_t)V->stride[1], .n = s->S, .dtype = K->dtype};
-    if (K->dtype == MHA_F32) {
-        keys.K = mha__row(K, s->batch, s->k_from, g);
-        keys.V = mha__row(V, s->batch, s->k_from, g);
-    } else {
-        keys.K_narrow = mha__narrow_row_at(K, s->batch, s->k_from, g);
-        keys.V_narrow = mha__narrow_row_at(V, s->batch, s->k_from, g);
-    }
-    return keys;
-}
-
-/* False when the block has no rows: sequences of a ragged batch differ in length. */
-static bool describe(const attention *a, size_t number, query_block *t)
-{
-    const mha__resolved *r = a->r;
-    const mha__sizes *p = &r->plan;
-    *t = (query_block){.a = a, .b = number / a->blocks / p->h_kv, .g = number / a->blocks % p->h_kv};
-    t->s = mha__resolved_sequence(r, t->b);
-    t->first = (a->blocks - 1 - number % a->blocks) * a->block_rows; /* causal: longest first */
-    size_t rows = t->s.T_q * a->group;
-    if (t->first >= rows)
-        return false;
-    t->rows = rows - t->first < a->block_rows ? rows - t->first : a->block_rows;
-    t->flash = (mha__flash){
-        .d_k = p->d_k,
-        .d_v = p->d_v,
-        .scale = (float)p->scale,
-        .softcap = (float)r->semantics.softcap,
-        .keys = keys_of(a, &t->s, t->g),
-        .extra = {.K = a->extra_k + t->g * p->S_extra * p->d_k,
-                  .V = a->extra_v + t->g * p->S_extra * p->d_v,
-                  .k_stride = p->d_k,
-                  .v_stride = p->d_v,
-                  .n = p->S_extra},
-        .bias = mha__visible_has_terms(r) ? terms : NULL,
-        .trim = mha__visible_has_masks(r) ? trim : NULL,
-        .context = t,
-        .empty = r->semantics.empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
-    };
-    t->alike = mha__visible_terms_alike(r);
-    return true;
-}
-
-/* Fills in the query, the output and the visible keys of each row of a block. */
-static void fill_rows(const query_block *t, const worker *w)
-{
-    const attention *a = t->a;
-    const mha__resolved *r = a->r;
-    size_t query = t->first / a->group, shared = t->first % a->group; /* the row's query, and which head of the group */
-    const float *q = mha__row(a->Q, t->s.batch, t->s.q_from, t->g * a->group);
-    float *out = mha__row(a->heads, t->s.batch, t->s.q_from, t->g * a->group);
-    const ptrdiff_t q_head = a->Q->stride[2], q_query = a->Q->stride[1], out_head = a->heads->stride[2],
-                    out_query = a->heads->stride[1];
-    const bool moves = mha__visible_moves(r), lse = mha__is_kept(r, MHA_STAGE_LSE);
-    mha__interval keys = mha__visible_interval(r, &t->s, t->b, query);
-    for (size_t i = 0; i < t->rows; i++) {
-        w->rows[i] = (mha__flash_row){.q = q + (ptrdiff_t)query * q_query + (ptrdiff_t)shared * q_head,
-                                      .out = out + (ptrdiff_t)query * out_query + (ptrdiff_t)shared * out_head,
-                                      .lse = lse ? &w->lse[i] : NULL,
-                                      .begin = keys.from,
-                                      .end = keys.to,
-                                      .name = t->first + i,
-                                      .logits = a->logits + (t->g * a->group + shared) * a->n_logits,
-                                      .n_logits = a->n_logits};
-        if (++shared == a->group && i + 1 < t->rows) {
-            shared = 0, query++;
-            if (moves)
-                keys = mha__visible_interval(r, &t->s, t->b, query);
-        }
-    }
-}
-
-static bool prepare(const attention *a, size_t number, const worker *w, query_block *t)
-{
-    if (!describe(a, number, t))
-        return false;
-    fill_rows(t, w);
-    return true;
-}
-
-/* Gives queries of padding the row of a query that sees nothing: extra rows and sinks gave them another. */
-static void blank_padding(const query_block *t, const worker *w)
-{
-    const mha__resolved *r = t->a->r;
-    const bool zero = r->semantics.empty_rows == MHA_EMPTY_ZERO;
-    for (size_t i = 0; i < t->rows && r->semantics.pattern.query_padding.kind != MHA_MASK_NONE; i++) {
-        if (!mha__pattern_pads(&r->semantics.pattern, t->b, (t->first + i) / t->a->group))
-            continue;
-        for (size_t c = 0; c < r->plan.d_v; c++)
-            w->rows[i].out[c] = zero ? 0.0f : NAN;
-        w->lse[i] = zero ? -INFINITY : NAN;
-    }
-}
-
-static void finish_block(const query_block *t, const worker *w)
-{
-    blank_padding(t, w);
-    if (!mha__is_kept(t->a->r, MHA_STAGE_LSE))
-        return;
-    for (size_t i = 0; i < t->rows; i++) {
-        size_t row = t->first + i;
-        mha__stage_row(t->a->r, MHA_STAGE_LSE, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group,
-                      &w->lse[i], 1);
-    }
-}
-
-/* ---------------------------------------------------------------- tasks */
-
-static worker worker_at(const attention *a, int number)
-{
-    worker w;
-    lay_out_worker(a, a->workers + (size_t)number * a->worker_bytes, &w);
-    return w;
-}
-
 static void whole_block(void *context, size_t task, int number)
 {
     const attention *a = context;
-    worker w = worker_at(a, number);
-    query_block t;
-    if (!prepare(a, task, &w, &t))
+    const mha__block_worker w = mha__block_worker_at(&a->blocks, number);
+    mha__query_block t;
+    if (!mha__query_block_prepare(&a->blocks, task, &w, &t))
         return;
     mha__flash_rows(&t.flash, w.rows, t.rows, w.scratch);
-    finish_block(&t, &w);
+    mha__query_block_finish(&t, &w);
 }
 
 /* The partial softmaxes of a block: one after the other, as many as its sequence has segments. */
 static float *partials_of(const attention *a, size_t block)
 {
-    return a->partials + block * a->segments * a->partial_floats;
+    return a->partials + block * a->blocks.segments * a->partial_floats;
 }
 
 static void one_segment(void *context, size_t task, int number)
 {
     const attention *a = context;
-    worker w = worker_at(a, number);
-    query_block t;
-    size_t block = task / a->segments, segment = task % a->segments;
-    if (!prepare(a, block, &w, &t) || segment >= mha__flash_segments(&t.flash))
+    const mha__block_worker w = mha__block_worker_at(&a->blocks, number);
+    mha__query_block t;
+    size_t block = task / a->blocks.segments, segment = task % a->blocks.segments;
+    if (!mha__query_block_prepare(&a->blocks, block, &w, &t) || segment >= mha__flash_segments(&t.flash))
         return;
-    float *partial = partials_of(a, block) + segment * mha__flash_partial_floats(t.rows, a->r->plan.d_v);
+    float *partial = partials_of(a, block) + segment * mha__flash_partial_floats(t.rows, a->blocks.r->plan.d_v);
     mha__flash_segment(&t.flash, w.rows, t.rows, segment, partial, w.scratch);
 }
 
 static void join_block(void *context, size_t task, int number)
 {
     const attention *a = context;
-    worker w = worker_at(a, number);
-    query_block t;
-    if (!prepare(a, task, &w, &t))
+    const mha__block_worker w = mha__block_worker_at(&a->blocks, number);
+    mha__query_block t;
+    if (!mha__query_block_prepare(&a->blocks, task, &w, &t))
         return;
     mha__flash_join(&t.flash, w.rows, t.rows, partials_of(a, task));
-    finish_block(&t, &w);
+    mha__query_block_finish(&t, &w);
 }
 
 void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
@@ -345,18 +85,16 @@ void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view
 {
     if (mha__attend_flash_uses_blas(r))
         mha__attend_dense(r, Q, K, V, heads, strips, scratch);
-    attention a = {.Q = Q, .K = K, .V = V, .heads = heads, .strips = strips};
+    attention a = {.blocks = {.Q = Q, .K = K, .V = V, .heads = heads, .strips = strips}};
     lay_out(r, scratch, &a);
-    fill_extras(&a);
-    if (mha__visible_has_masks(r))
-        a.trimmer = mha__visible_trimmer(r);
+    mha__blocks_begin(&a.blocks);
     if (!mha__attend_flash_uses_blas(r))
         mha__stages_clear_ragged(r);
-    size_t blocks = r->plan.B * r->plan.h_kv * a.blocks;
-    if (a.segments == 1) {
-        mha__parallel_for(blocks, a.threads, whole_block, &a);
+    const size_t blocks = r->plan.B * r->plan.h_kv * a.blocks.blocks, segments = a.blocks.segments;
+    if (segments == 1) {
+        mha__parallel_for(blocks, a.blocks.threads, whole_block, &a);
         return;
     }
-    mha__parallel_for(blocks * a.segments, a.threads, one_segment, &a);
-    mha__parallel_for(blocks, a.threads, join_block, &a);
+    mha__parallel_for(blocks * segments, a.blocks.threads, one_segment, &a);
+    mha__parallel_for(blocks, a.blocks.threads, join_block, &a);
 }

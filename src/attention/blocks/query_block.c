@@ -1,0 +1,247 @@
+/* The query rows of the fast path in blocks, each of which is one task or several. */
+#include <math.h>
+
+#include "attention/blocks/query_block.h"
+#include "attention/pattern/pattern.h"
+#include "attention/steps/steps.h"
+#include "compute/thread_pool.h"
+
+static size_t lay_out_worker(const mha__attention *a, char *base, mha__block_worker *w)
+{
+    mha__workspace arena = {base, 0};
+    w->rows = mha__workspace_take(&arena, a->block_rows, sizeof *w->rows);
+    w->lse = mha__workspace_take(&arena, a->block_rows, sizeof *w->lse);
+    w->scratch = mha__workspace_take(&arena, mha__flash_scratch(a->block_rows, a->r->plan.d_k, a->r->plan.d_v), 1);
+    return arena.used;
+}
+
+static size_t ceiling(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit;
+}
+
+/* Into blocks of equal size, smaller ones when there are few; if queries are few as well, as in decoding, into segments
+ * of the keys. */
+void mha__blocks_cut(const mha__resolved *r, mha__attention *a)
+{
+    enum { LEAST_ROWS = 28 };
+    const mha__sizes *p = &r->plan;
+    a->r = r;
+    a->group = p->h / p->h_kv;
+    const double pairs = (double)p->B * (double)p->h * (double)p->T_q * (double)(p->S + p->S_extra);
+    /* Preparing a row of Q, K or V costs about as much as computing 32 pairs. */
+    const double ready = 32.0 * (double)p->B * (double)p->h * (double)(p->T_q + p->S);
+    a->threads = mha__parallel_worth(2 * (pairs + ready) * (double)(p->d_k + p->d_v), p->threads);
+    const size_t rows = p->T_q * a->group, heads = p->B * p->h_kv;
+    const size_t wanted = a->threads > 1 ? 4 * (size_t)a->threads : 1;
+    a->blocks = ceiling(rows, MHA_FLASH_ROWS);
+    if (heads * a->blocks < wanted && heads > 0) {
+        size_t blocks = ceiling(wanted, heads), limit = ceiling(rows, LEAST_ROWS);
+        blocks = blocks < limit ? blocks : limit;
+        a->blocks = blocks > a->blocks ? blocks : a->blocks;
+    }
+    a->block_rows = a->blocks ? ceiling(rows, a->blocks) : 0;
+    const size_t segments = ceiling(p->S, MHA_SEGMENT) + (p->S_extra > 0);
+    a->segments = heads * a->blocks < wanted && segments > 1 ? segments : 1;
+}
+void mha__blocks_take(mha__workspace *arena, const mha__resolved *r, mha__attention *a)
+{
+    const mha__sizes *p = &r->plan;
+    a->n_logits = (r->weight[MHA_SINKS].data != NULL) + (size_t)r->semantics.softmax_plus_one;
+    a->extra_k = mha__workspace_take(arena, p->h_kv * p->S_extra, p->d_k * sizeof(float));
+    a->extra_v = mha__workspace_take(arena, p->h_kv * p->S_extra, p->d_v * sizeof(float));
+    a->logits = mha__workspace_take(arena, p->h * a->n_logits, sizeof(float));
+}
+
+void mha__blocks_take_workers(mha__workspace *arena, mha__attention *a)
+{
+    mha__block_worker unused;
+    a->worker_bytes = lay_out_worker(a, NULL, &unused);
+    a->workers = mha__workspace_take(arena, a->worker_bytes, (size_t)a->threads);
+}
+
+/* ---------------------------------------------------------------- a block */
+
+/* Fills the extra rows, the learned one and then the zeros, and the logits: sink and the 0 of softmax-plus-one. */
+static void fill_extras(const mha__attention *a)
+{
+    const mha__sizes *p = &a->r->plan;
+    const mha_view *k = &a->r->weight[MHA_BIAS_K], *v = &a->r->weight[MHA_BIAS_V];
+    for (size_t g = 0; g < p->h_kv; g++)
+        for (size_t e = 0; e < p->S_extra; e++) {
+            bool learned = k->data && e == 0;
+            for (size_t c = 0; c < p->d_k; c++)
+                a->extra_k[(g * p->S_extra + e) * p->d_k + c] =
+                    learned ? (float)mha_view_get(k, (size_t[]){g * p->d_k + c}) : 0;
+            for (size_t c = 0; c < p->d_v; c++)
+                a->extra_v[(g * p->S_extra + e) * p->d_v + c] =
+                    learned ? (float)mha_view_get(v, (size_t[]){g * p->d_v + c}) : 0;
+        }
+    if (a->n_logits == 0)
+        return;
+    for (size_t head = 0; head < p->h; head++) {
+        float *to = a->logits + head * a->n_logits;
+        if (a->r->weight[MHA_SINKS].data)
+            *to++ = mha__sink(a->r, head);
+        if (a->r->semantics.softmax_plus_one)
+            *to = 0.0f;
+    }
+}
+
+void mha__blocks_begin(mha__attention *a)
+{
+    fill_extras(a);
+    if (mha__visible_has_masks(a->r))
+        a->trimmer = mha__visible_trimmer(a->r);
+}
+
+static const float *terms(void *context, size_t row, size_t key, size_t n, float *room)
+{
+    mha__query_block *t = context;
+    const size_t head = t->g * t->a->group + row % t->a->group, query = row / t->a->group;
+    const mha__interval keys = {key, key + n};
+    const float *there = mha__visible_terms_in_place(t->a->r, t->b, head, query, keys);
+    if (there)
+        return there;
+    if (!t->alike || t->held.from != keys.from || t->held.to != keys.to)
+        t->any = mha__visible_terms(t->a->r, t->a->strips, &t->s, t->b, head, query, keys, room);
+    t->held = keys;
+    return t->any ? room : NULL;
+}
+
+static void trim(void *context, const mha__flash_row *rows, size_t count, mha__row_keys *keys)
+{
+    const mha__query_block *t = context;
+    const mha__trimmer *trimmer = &t->a->trimmer;
+    const size_t group = t->a->group;
+    mha__row_keys asked = {0}, left = {0}; /* the last question and the answer */
+    for (size_t i = 0; i < count; i++) {
+        const size_t query = group == 1 ? rows[i].name : rows[i].name / group;
+        if (!keys[i].has_bias)
+            continue;
+        if (!trimmer->alike || keys[i].begin != asked.begin || keys[i].end != asked.end) {
+            mha__interval seen = {keys[i].begin, keys[i].end};
+            asked = keys[i];
+            left.has_bias = mha__visible_trim(trimmer, t->b, t->g * group + rows[i].name - query * group, query, &seen);
+            left.begin = seen.from, left.end = seen.to;
+        }
+        keys[i] = left;
+    }
+}
+
+/* The keys and values of one head of a sequence; a cache may hold them in 16 or 8 bits. */
+static mha__flash_keys keys_of(const mha__attention *a, const mha__sequence *s, size_t g)
+{
+    const mha_view *K = a->K, *V = a->V;
+    mha__flash_keys keys = {
+        .k_stride = (size_t)K->stride[1], .v_stride = (size_t)V->stride[1], .n = s->S, .dtype = K->dtype};
+    if (K->dtype == MHA_F32) {
+        keys.K = mha__row(K, s->batch, s->k_from, g);
+        keys.V = mha__row(V, s->batch, s->k_from, g);
+    } else {
+        keys.K_narrow = mha__narrow_row_at(K, s->batch, s->k_from, g);
+        keys.V_narrow = mha__narrow_row_at(V, s->batch, s->k_from, g);
+    }
+    return keys;
+}
+
+/* False when the block has no rows: sequences of a ragged batch differ in length. */
+static bool describe(const mha__attention *a, size_t number, mha__query_block *t)
+{
+    const mha__resolved *r = a->r;
+    const mha__sizes *p = &r->plan;
+    *t = (mha__query_block){.a = a, .b = number / a->blocks / p->h_kv, .g = number / a->blocks % p->h_kv};
+    t->s = mha__resolved_sequence(r, t->b);
+    t->first = (a->blocks - 1 - number % a->blocks) * a->block_rows; /* causal: longest first */
+    size_t rows = t->s.T_q * a->group;
+    if (t->first >= rows)
+        return false;
+    t->rows = rows - t->first < a->block_rows ? rows - t->first : a->block_rows;
+    t->flash = (mha__flash){
+        .d_k = p->d_k,
+        .d_v = p->d_v,
+        .scale = (float)p->scale,
+        .softcap = (float)r->semantics.softcap,
+        .keys = keys_of(a, &t->s, t->g),
+        .extra = {.K = a->extra_k + t->g * p->S_extra * p->d_k,
+                  .V = a->extra_v + t->g * p->S_extra * p->d_v,
+                  .k_stride = p->d_k,
+                  .v_stride = p->d_v,
+                  .n = p->S_extra},
+        .bias = mha__visible_has_terms(r) ? terms : NULL,
+        .trim = mha__visible_has_masks(r) ? trim : NULL,
+        .context = t,
+        .empty = r->semantics.empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
+    };
+    t->alike = mha__visible_terms_alike(r);
+    return true;
+}
+
+/* Fills in the query, the output and the visible keys of each row of a block. */
+static void fill_rows(const mha__query_block *t, const mha__block_worker *w)
+{
+    const mha__attention *a = t->a;
+    const mha__resolved *r = a->r;
+    size_t query = t->first / a->group, shared = t->first % a->group; /* the row's query, and which head of the group */
+    const float *q = mha__row(a->Q, t->s.batch, t->s.q_from, t->g * a->group);
+    float *out = mha__row(a->heads, t->s.batch, t->s.q_from, t->g * a->group);
+    const ptrdiff_t q_head = a->Q->stride[2], q_query = a->Q->stride[1], out_head = a->heads->stride[2],
+                    out_query = a->heads->stride[1];
+    const bool moves = mha__visible_moves(r), lse = mha__is_kept(r, MHA_STAGE_LSE);
+    mha__interval keys = mha__visible_interval(r, &t->s, t->b, query);
+    for (size_t i = 0; i < t->rows; i++) {
+        w->rows[i] = (mha__flash_row){.q = q + (ptrdiff_t)query * q_query + (ptrdiff_t)shared * q_head,
+                                      .out = out + (ptrdiff_t)query * out_query + (ptrdiff_t)shared * out_head,
+                                      .lse = lse ? &w->lse[i] : NULL,
+                                      .begin = keys.from,
+                                      .end = keys.to,
+                                      .name = t->first + i,
+                                      .logits = a->logits + (t->g * a->group + shared) * a->n_logits,
+                                      .n_logits = a->n_logits};
+        if (++shared == a->group && i + 1 < t->rows) {
+            shared = 0, query++;
+            if (moves)
+                keys = mha__visible_interval(r, &t->s, t->b, query);
+        }
+    }
+}
+
+bool mha__query_block_prepare(const mha__attention *a, size_t number, const mha__block_worker *w, mha__query_block *t)
+{
+    if (!describe(a, number, t))
+        return false;
+    fill_rows(t, w);
+    return true;
+}
+
+/* Gives queries of padding the row of a query that sees nothing: extra rows and sinks gave them another. */
+static void blank_padding(const mha__query_block *t, const mha__block_worker *w)
+{
+    const mha__resolved *r = t->a->r;
+    const bool zero = r->semantics.empty_rows == MHA_EMPTY_ZERO;
+    for (size_t i = 0; i < t->rows && r->semantics.pattern.query_padding.kind != MHA_MASK_NONE; i++) {
+        if (!mha__pattern_pads(&r->semantics.pattern, t->b, (t->first + i) / t->a->group))
+            continue;
+        for (size_t c = 0; c < r->plan.d_v; c++)
+            w->rows[i].out[c] = zero ? 0.0f : NAN;
+        w->lse[i] = zero ? -INFINITY : NAN;
+    }
+}
+
+void mha__query_block_finish(const mha__query_block *t, const mha__block_worker *w)
+{
+    blank_padding(t, w);
+    if (!mha__is_kept(t->a->r, MHA_STAGE_LSE))
+        return;
+    for (size_t i = 0; i < t->rows; i++) {
+        size_t row = t->first + i;
+        mha__stage_row(t->a->r, MHA_STAGE_LSE, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group,
+                      &w->lse[i], 1);
+    }
+}
+mha__block_worker mha__block_worker_at(const mha__attention *a, int number)
+{
+    mha__block_worker w;
+    lay_out_worker(a, a->workers + (size_t)number * a->worker_bytes, &w);
+    return w;
+}

@@ -1,0 +1,58 @@
+/* Blocks of query rows of the fast path: how the work is cut into them, and what each row of one sees and writes. */
+#ifndef MHA_ATTENTION_BLOCKS_QUERY_BLOCK_H
+#define MHA_ATTENTION_BLOCKS_QUERY_BLOCK_H
+
+#include "attention/steps/mask.h"
+#include "compute/flash.h"
+
+/* What all tasks share. The rows of a key/value head of a sequence are its queries under all query heads that share it,
+ * position by position; a block is some consecutive rows. */
+typedef struct mha__attention {
+    const mha__resolved *r;
+    const mha_view *Q, *K, *V, *heads;
+    const float *strips;       /* of a relative position bias */
+    size_t group;              /* query heads for each key/value head */
+    size_t block_rows, blocks; /* of one key/value head of a sequence */
+    int threads;               /* as many as are worth waking */
+    size_t segments;           /* tasks into which the keys of a block are divided; 1: the block is one task */
+    float *extra_k, *extra_v;  /* (h_kv, S_extra, d) */
+    mha__trimmer trimmer;      /* of a call with masks */
+    float *logits;             /* (h, n_logits): terms of the denominator without a key */
+    size_t n_logits;
+    char *workers;
+    size_t worker_bytes;
+} mha__attention;
+
+/* One worker's memory. */
+typedef struct mha__block_worker {
+    mha__flash_row *rows;
+    float *lse;
+    void *scratch;
+} mha__block_worker;
+
+/* A block of rows of one key/value head of a sequence. */
+typedef struct mha__query_block {
+    const mha__attention *a;
+    mha__sequence s;
+    size_t b, g, first, rows;
+    bool alike;         /* all rows have the same terms */
+    mha__interval held; /* the keys whose terms were computed last */
+    bool any;           /* whether one of these terms is not 0 */
+    mha__flash flash;
+} mha__query_block;
+
+/* Cuts the work into a few tasks for each thread. The bits of a row do not depend on it. */
+void mha__blocks_cut(const mha__resolved *r, mha__attention *a);
+/* Takes the memory that every call needs, but that of the workers; then theirs, for blocks that have been cut. */
+void mha__blocks_take(mha__workspace *arena, const mha__resolved *r, mha__attention *a);
+void mha__blocks_take_workers(mha__workspace *arena, mha__attention *a);
+/* Fills what was taken. */
+void mha__blocks_begin(mha__attention *a);
+
+mha__block_worker mha__block_worker_at(const mha__attention *a, int number);
+/* Describes a block and its rows. False when it has none: sequences of a ragged batch differ in length. */
+bool mha__query_block_prepare(const mha__attention *a, size_t number, const mha__block_worker *w, mha__query_block *t);
+/* What follows when its rows are computed. */
+void mha__query_block_finish(const mha__query_block *t, const mha__block_worker *w);
+
+#endif
