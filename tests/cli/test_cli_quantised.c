@@ -132,6 +132,21 @@ static const char *write_f8(const char *name, bool scales, const char *value)
     return path;
 }
 
+static void write_text(const char *name, const char *text)
+{
+    FILE *file = fopen(scratch(name), "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void says(program_result r, const char *text)
+{
+    if (r.code != 0 || !strstr(r.out, text))
+        fail_msg("%d: %s", r.code, r.out);
+    program_free(&r);
+}
+
 static void codes_without_scales_are_never_computed_with(void **state)
 {
     (void)state;
@@ -152,14 +167,30 @@ static void codes_without_scales_are_never_computed_with(void **state)
     assert_true(number(json_object_get(root, "file"), "parameters") == 4 * 64);
     json_decref(root);
 
-    FILE *config = fopen(scratch("config.json"), "w"); /* beside both files: now it is known */
-    fputs("{\"model_type\": \"llama\", \"hidden_size\": 8, \"num_attention_heads\": 2}", config);
-    fclose(config);
+    write_text("config.json", /* beside both files: now it is known */
+               "{\"model_type\": \"llama\", \"hidden_size\": 8, \"num_attention_heads\": 2}");
     root = RUN_JSON(0, "compare", scaled, scaled, "--json");
     const json_t *layers = json_object_get(root, "layer_outputs");
     assert_int_equal(json_array_size(layers), 1);
     assert_true(number(json_array_get(layers, 0), "rms") == 0 && number(json_array_get(layers, 0), "relative") == 0);
     json_decref(root);
+
+    /* A configuration that is wrong is said by all that read it. */
+    write_text("config.json", "{\"model_type\": \"llama\", \"hidden_size\": \"8\"}");
+    assert_program_refuses(RUN("forward", "--weights", scaled, "--heads", "2"), 2, "hidden_size: expected a whole");
+    says(RUN("compare", scaled, scaled), "the layers were not run: hidden_size: expected a whole number");
+    says(RUN("params", "--weights", scaled), "not compared with the config.json beside it: hidden_size: expected a");
+    root = RUN_JSON(0, "params", "--weights", scaled, "--json");
+    assert_non_null(strstr(json_string_value(json_object_get(root, "config_error")), "hidden_size"));
+    json_decref(root);
+    static const char *const broken[] = {"", "{\"model_type\": \"llama\", \"hidden", "[]"};
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        write_text("config.json", broken[i]);
+        assert_program_refuses(RUN("forward", "--weights", scaled, "--heads", "2"), 2, "config.json: expected *JSON");
+        assert_program_refuses(RUN("params", "--weights", scaled), 2, "config.json: expected *JSON");
+        says(RUN("compare", scaled, scaled), "config.json: expected ");
+    }
+    remove(scratch("config.json"));
 }
 
 int main(void)

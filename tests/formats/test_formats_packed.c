@@ -2,6 +2,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "mha/model.h"
 #include "support/opening.h"
@@ -171,8 +173,7 @@ static void files_beside_it_say_the_format_of_gptq(void **state)
         {"config.json", "{\"quantization_config\": {\"checkpoint_format\": \"gptq_v2\"}}", "gptq", false},
         {"quantize_config.json", "{\"bits\": 4, \"checkpoint_format\": \"gptq_v2\"}", NULL, true},
         {"config.json", "{\"quantization_config\": 3, \"checkpoint_format\": 4}", NULL, false},
-        {"config.json", "{\"checkpoint_format\": \"gptq_v2\"", NULL, false}, /* cut */
-        {"config.json", "[]", NULL, false},
+        {"config.json", "[", "gptq_v2", true}, /* nobody asks it */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mha_error error;
@@ -187,10 +188,22 @@ static void files_beside_it_say_the_format_of_gptq(void **state)
         mha_file_close(file);
         remove(beside);
     }
-    static const char *const unknown[2] = {"checkpoint_format", "gptq_v3"}; /* its zero points are not known */
     mha_error error;
     mha_file *file = NULL;
-    const char *path = write_planned("beside.safetensors", gptq, GPTQ_PARTS - 1, unknown);
+    const char *path = write_planned("beside.safetensors", gptq, GPTQ_PARTS - 1, NULL);
+    static const char *const broken[][2] = {
+        {"{\"checkpoint_format\": \"gptq_v2\"", "cut off"}, {"[]", "another value"}, {"", "found nothing"}};
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        const char *beside = scratch_write(i ? "config.json" : "quantize_config.json", broken[i][0],
+                                           strlen(broken[i][0]));
+        assert_refused(mha_file_open(path, &file, &error), MHA_FORMAT, error, "config.json", broken[i][1]);
+        remove(beside);
+    }
+    assert_int_equal(mkdir(scratch_path("config.json"), 0777), 0);
+    assert_refused(mha_file_open(path, &file, &error), MHA_INVALID, error, "config.json", "directory");
+    rmdir(scratch_path("config.json"));
+    static const char *const unknown[2] = {"checkpoint_format", "gptq_v3"}; /* its zero points are not known */
+    path = write_planned("beside.safetensors", gptq, GPTQ_PARTS - 1, unknown);
     assert_ok(mha_file_open(path, &file, &error), error);
     assert_null(mha_file_find(file, "a.weight"));
     assert_non_null(mha_file_find(file, "a.qweight"));

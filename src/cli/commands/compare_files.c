@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/setup/model.h"
 
 /* ---------------------------------------------------------------- names */
@@ -115,29 +116,34 @@ static bool is_quantised(const mha_file *file)
 }
 
 /* What is known about the layer of a file: from its metadata or the config.json beside it. */
-static bool own_facts(const mha_file *file, const char *layer, mha_model_facts *facts)
+static mha_status own_facts(const mha_file *file, const char *layer, mha_model_facts *facts, bool *known,
+                            mha_error *error)
 {
     char *config = NULL;
-    mha_error error = {0};
-    bool known = mha_model_read_metadata(file, facts);
-    if (!known && config_beside(mha_file_path(file), &config) == EXIT_DONE && config)
-        known = mha_model_read_layer(config, layer, facts, &error) == MHA_OK;
+    mha_status status = MHA_OK;
+    *known = mha_model_read_metadata(file, facts);
+    if (!*known && config_beside(mha_file_path(file), &config) == EXIT_DONE && config) {
+        status = mha_model_read_layer(config, layer, facts, error);
+        *known = true;
+    }
     free(config);
-    return known;
+    return status;
 }
 
 /* A file that says nothing about its model is taken for one of the other's, with halves rotated as in all but GGUF. */
-static void facts_of_both(const source *sides[2], const mha_found_layer *layers[2], mha_model_facts facts[2])
+static mha_status facts_of_both(const source *sides[2], const mha_found_layer *layers[2], mha_model_facts facts[2],
+                                mha_error *error)
 {
     bool known[2];
     for (int s = 0; s < 2; s++)
-        known[s] = own_facts(sides[s]->file, layers[s]->prefix, &facts[s]);
+        TRY(own_facts(sides[s]->file, layers[s]->prefix, &facts[s], &known[s], error));
     for (int s = 0; s < 2; s++)
         if (!known[s] && known[!s]) {
             facts[s] = facts[!s];
             if (facts[s].rope != MHA_ROPE_NONE)
                 facts[s].rope = MHA_ROPE_HALF_SPLIT;
         }
+    return MHA_OK;
 }
 
 /* The output of a layer, in memory of the arena. */
@@ -165,8 +171,7 @@ static mha_status compare_layer(const source *sides[2], const mha_found_layer *l
     mha__arena arena = {0};
     mha_view outputs[2];
     mha_model_facts facts[2] = {{.n_heads = 0}, {.n_heads = 0}};
-    mha_status status = MHA_OK;
-    facts_of_both(sides, layers, facts);
+    mha_status status = facts_of_both(sides, layers, facts, error);
     for (int s = 0; s < 2 && status == MHA_OK; s++)
         status = run_layer(sides[s], layers[s], &facts[s], &arena, &outputs[s], error);
     if (status == MHA_OK)

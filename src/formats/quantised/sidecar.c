@@ -21,19 +21,26 @@ static mha_status read_one(const mha_file *file, const char *path, char format[M
     char *text = NULL;
     size_t bytes = 0;
     bool starved = false;
-    if (mha__source_open(&source, path, NULL) != MHA_OK)
-        return MHA_OK;
-    const mha_status status =
-        mha__source_text(&source, &file->allocator, SIDECAR_LIMIT, "configuration", &text, &bytes, error);
+    mha_status status = mha__source_open(&source, path, error);
+    if (status != MHA_OK)
+        return status == MHA_NOT_FOUND ? MHA_OK : status;
+    status = mha__source_text(&source, &file->allocator, SIDECAR_LIMIT, "configuration", &text, &bytes, error);
     mha__source_close(&source);
     if (status != MHA_OK)
-        return status == MHA_NO_MEMORY ? status : MHA_OK;
+        return status;
     json_t *config = mha__json_load(text, bytes - 1, 0, &why, &starved);
     mha__release(&file->allocator, text, bytes);
-    take(config, format);
-    take(json_object_get(config, "quantization_config"), format);
+    if (starved)
+        return mha__file_no_memory(file, error);
+    if (json_is_object(config)) {
+        take(config, format);
+        take(json_object_get(config, "quantization_config"), format);
+    } else
+        status = mha__fail(error, MHA_FORMAT, path,
+                           "expected a JSON object, which may say in what format GPTQ's zero points are; found %s",
+                           config ? "another value" : bytes > 1 ? "something else, or one that is cut off" : "nothing");
     json_decref(config);
-    return starved ? mha__file_no_memory(file, error) : MHA_OK;
+    return status;
 }
 
 mha_status mha__sidecar_format(const mha_file *file, char format[MHA_SIDECAR_FORMAT], mha_error *error)

@@ -76,6 +76,7 @@ typedef struct report {
     mha_params *table, *model_table;
     mha_model *model; /* NULL for a file without a known configuration */
     const char *model_from;
+    char config_error[200]; /* why a configuration beside the file is left out; "": it is not */
     mha_file *file; /* NULL without a file */
     mha_file_totals file_totals;
     finding_list findings;
@@ -93,7 +94,8 @@ static void close_report(report *r)
     free(r->findings.items);
 }
 
-/* Opens the model of the config.json beside the file, if its architecture is known and the configuration is valid. */
+/* Opens the model of the config.json beside the file, if its architecture is known and the configuration is valid. One
+ * that is no JSON is refused; another without a model is left out, which the report says. */
 static int open_beside(report *r, const arguments *args, const char *config)
 {
     mha_error error = {0};
@@ -107,9 +109,11 @@ static int open_beside(report *r, const arguments *args, const char *config)
         fits = mha_model_create(&spec, r->model_table, &r->model, &error) == MHA_OK;
         r->model_from = "the config.json beside it";
     }
-    if (!fits && ((described && (spec.class_name || spec.architecture)) ||
+    if (!fits && ((described && (spec.class_name || spec.architecture)) || error.status == MHA_FORMAT ||
                   exit_code_of(error.status) == EXIT_MACHINE))
         return refuse_error(config, &error);
+    if (!fits)
+        mha__text_print(r->config_error, sizeof r->config_error, "%s: %s", error.name, error.message);
     return EXIT_DONE;
 }
 
@@ -287,6 +291,10 @@ static void print_report(const report *r, const arguments *args, table_style sty
                        count_text(a, expected.parameters), r->wrong);
         putchar('\n');
     } else {
+        if (*r->config_error) {
+            print_harmless("  not compared with the config.json beside it: %s", r->config_error);
+            putchar('\n');
+        }
         print_architectures(r);
         if (r->findings.count)
             putchar('\n');
@@ -367,6 +375,7 @@ static void write_report(const report *r, const arguments *args)
         json_object_set_new(root, "unique_parameters", json_count(r->file_totals.unique));
         json_object_set_new(root, "findings", findings_json(&r->findings));
         json_object_set_new(root, "architectures", architectures_json(r->file));
+        json_object_set_new(root, "config_error", json_text(*r->config_error ? r->config_error : NULL));
     }
     if (r->file && r->model)
         json_object_set_new(root, "differences", json_count(r->wrong));
