@@ -58,6 +58,8 @@ typedef struct mha_model_facts {
     bool fused_qvk;
     mha_gate gate;   /* on the heads, before W_O */
     bool fused_gate; /* in the tensor of the queries: of each head first its query, then its gate */
+    uint64_t weights; /* 1 << MHA_B_Q, ...: those of a layer, but for a table of biases. mha_model_load_layer refuses a
+                       * file that has others, or fewer; 0: not said */
     char caveat[160]; /* what one layer alone does not reproduce of the model; "" for nothing */
     char not_run[160]; /* why a forward pass does not compute this attention, which is counted alone; "": it does */
 } mha_model_facts;
@@ -128,9 +130,10 @@ MHA_API size_t mha_model_find_layers(const mha_file *file, mha_found_layer *laye
  * source_dtype of a row is the type in the file. Names decide nothing about causality or rotation: the caller does.
  * `options` and `report` may be NULL. The caller destroys the layer, before the table. Errors: MHA_NOT_FOUND (no
  * attention layer, none under the prefix, a missing tensor), MHA_INVALID (several layers and no prefix: the message
- * lists them; a misshapen or unknown tensor; heads that do not divide the width or are not given), MHA_UNSUPPORTED (an
- * integer weight, or a quantised one that is not decoded; a file with tables of biases by position, which only facts
- * of the layer, from mha_model_read_layer, give to layers), MHA_IO, MHA_NO_MEMORY. The table is then as before. */
+ * lists them; a misshapen or unknown tensor, or one that the facts do not give the layer; heads that do not divide the
+ * width or are not given), MHA_UNSUPPORTED (an integer weight, or a quantised one that is not decoded; a file with
+ * tables of biases by position, which only facts of the layer, from mha_model_read_layer, give to layers), MHA_IO,
+ * MHA_NO_MEMORY. The table is then as before. */
 MHA_API mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *options, mha_params *table,
                                         mha_layer **layer, mha_load_report *report, mha_error *error);
 

@@ -11,7 +11,7 @@
  * symbols of the architecture, evaluated in the order of its keys.
  *
  * Symbols that every architecture defines, because the rest of the library reads them:
- *   d_model h h_kv d_k   and where they are not 0:  d_v (default d_k)  bias_q bias_k bias_v bias_o
+ *   d_model h h_kv d_k   and where they are not 0:  d_v (default d_k)  bias_q bias_k bias_v bias_o sinks
  *   qk_norm (1: per head, 2: per row)  causal  rope (1: interleaved, 2: half-split; of all d_k)
  *   bias_rule (1: buckets, 2: grid) and what belongs to it, see mha_bias: bias_one_way bias_buckets bias_distance,
  *   bias_height bias_width bias_class; windows of an image that is rolled: shift image_height image_width

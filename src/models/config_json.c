@@ -7,6 +7,7 @@
 
 #include "models/config_json.h"
 #include "models/config/config_values.h"
+#include "models/layer/naming.h"
 #include "models/json_text.h"
 
 /* ---------------------------------------------------------------- the class */
@@ -249,6 +250,7 @@ mha_config mha__values_attention(const mha__values *v)
         .norm_bias = qk_norm && mha__values_get(v, "norm_bias"),
         .gate = gate_of(v),
         .bias_gate = gate_of(v) && mha__values_get(v, "bias_gate"),
+        .sinks = mha__values_get(v, "sinks"),
     };
 }
 
@@ -337,6 +339,7 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
         .fused_qvk = mha__values_get(v, "fused_qvk"),
         .gate = gate_of(v),
         .fused_gate = gate_of(v) && mha__values_get(v, "fused_gate"),
+        .weights = mha__stated_weights(mha__values_attention(v)),
     };
     const int64_t every = mha__values_get(v, "query_scale_every");
     if (setup->query_scale > 0 && every > 0)

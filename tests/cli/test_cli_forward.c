@@ -351,7 +351,7 @@ static void test_biases_by_position_are_told(void **state)
 {
     (void)state;
     const char *small = "{\"model_type\": \"swin\", \"image_size\": 4, \"patch_size\": 1, \"window_size\": 2,"
-                        " \"embed_dim\": 6}";
+                        " \"embed_dim\": 6, \"depths\": [2]}";
     const char *const rows[][3] = {
         {"{\"model_type\": \"t5\"}", "encoder.block.1.layer.0.SelfAttention",
          "* 1 + bias_i) V_i\n|  meaning  bias by position (32 buckets, up to distance 128)\n"},

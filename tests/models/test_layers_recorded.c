@@ -127,9 +127,35 @@ static bool run_layer(const mha_file *file, const char *config, const char *pref
     return latents;
 }
 
+/* A configuration that gives the layer one weight more, or one less, than the file is refused by that weight's name. */
+static void other_weights_are_refused(const mha_file *file, const char *config, const char *prefix)
+{
+    static const mha_weight may_be[] = {
+        MHA_B_Q,    MHA_B_K,    MHA_B_V,         MHA_B_O,         MHA_BIAS_K, MHA_BIAS_V, MHA_SINKS,
+        MHA_Q_NORM, MHA_K_NORM, MHA_Q_NORM_BIAS, MHA_K_NORM_BIAS, MHA_B_QA,   MHA_B_KVA};
+    mha_error error;
+    mha_model_facts facts;
+    mha_params *table;
+    mha_layer *layer = NULL;
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_ok(mha_model_read_layer(config, prefix, &facts, &error), error);
+    assert_true(facts.weights >> MHA_W_Q & 1);
+    for (size_t i = 0; i < sizeof may_be / sizeof *may_be; i++) {
+        const uint64_t bit = UINT64_C(1) << may_be[i];
+        const mha_load_options options = {.layer = prefix, .facts = &facts};
+        const bool there = facts.weights & bit;
+        facts.weights ^= bit;
+        assert_refused(mha_model_load_layer(file, &options, table, &layer, NULL, &error),
+                       there ? MHA_INVALID : MHA_NOT_FOUND, error, "", mha_weight_name(may_be[i]), "configuration");
+        facts.weights ^= bit;
+    }
+    mha_params_destroy(table);
+}
+
 /* ---------------------------------------------------------------- all of them */
 
-/* Runs every layer of a file and returns their number; `model_type` is what the configuration says. */
+/* Runs every layer of a file (MHA_PATH_AUTO: only tries to load it) and returns their number; `model_type` is what the
+ * configuration says. */
 static size_t run_file(const char *name, mha_path path, char model_type[48])
 {
     char full[300], prefix[256];
@@ -148,7 +174,9 @@ static size_t run_file(const char *name, mha_path path, char model_type[48])
     for (size_t i = 0; (tensor = mha_file_at(file, i)); i++) {
         int end = 0;
         if (sscanf(tensor->name, "recorded/%255[^/]/output%n", prefix, &end) == 1 && end > 0) {
-            if (run_layer(file, config, prefix, path, false))
+            if (path == MHA_PATH_AUTO)
+                other_weights_are_refused(file, config, prefix);
+            else if (run_layer(file, config, prefix, path, false))
                 run_layer(file, config, prefix, path, true);
             count++;
         }
@@ -199,9 +227,16 @@ static void on_the_fast_path(void **state)
     every_layer_is_what_its_owner_computes(MHA_PATH_FAST);
 }
 
+static void from_the_weights_that_are_stated(void **state)
+{
+    (void)state;
+    every_layer_is_what_its_owner_computes(MHA_PATH_AUTO);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(from_the_weights_that_are_stated),
         cmocka_unit_test(on_the_exact_path),
         cmocka_unit_test(on_the_blas_path),
         cmocka_unit_test(on_the_fast_path),

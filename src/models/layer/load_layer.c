@@ -262,6 +262,7 @@ static void take_facts(mha__loader *l, mha_model_facts *own)
     l->described = facts->has_semantics;
     l->bias_table = facts->bias.rule != MHA_BIAS_RULE_NONE ? facts->bias_table : NULL;
     l->gate = facts->gate;
+    l->stated = facts->weights;
     l->fused_gate = facts->fused_gate;
     bool heads_given = l->options.n_heads || l->options.d_k;
     if (!heads_given) {
@@ -280,6 +281,7 @@ static mha_status prepare(mha__loader *l)
     TRY(choose_layer(l));
     TRY(collect(l));
     TRY(check_gate(l));
+    TRY(mha__loader_check_stated(l));
     TRY(refuse_unknown(l));
     return mha__loader_find_config(l);
 }

@@ -18,6 +18,7 @@ typedef struct mha__loader {
     const char *bias_table; /* name of the tensor with the biases by position; NULL: not said */
     bool described;         /* a configuration says what the scores need */
     mha_gate gate; /* that the model's configuration says */
+    uint64_t stated; /* the weights that it gives the layer, see mha_model_facts.weights */
     bool fused_gate;
     size_t tensors, ignored;
     mha_error *error;
@@ -45,6 +46,8 @@ static inline bool mha__loader_shares_gate(const mha__loader *l, mha_weight weig
     return l->fused_gate && (weight == MHA_W_Q || weight == MHA_B_Q || weight == MHA_W_G || weight == MHA_B_G);
 }
 
+/* Refuses weights that the configuration does not give the layer, and the lack of those that it does. */
+mha_status mha__loader_check_stated(mha__loader *l);
 /* Derives orientation and configuration from the tensors that were found, and holds their shapes against it. */
 mha_status mha__loader_find_config(mha__loader *l);
 /* Reads the weights into the layer of a rank's share; `split` is of that configuration. */

@@ -78,6 +78,9 @@ static inline bool mha__weight_is_matrix(mha_weight weight)
            weight == MHA_W_KVA || weight == MHA_W_KVB || weight == MHA_W_G;
 }
 
+/* The weights of a layer of this configuration, 1 << MHA_W_Q and so on; 0: there is no such layer. */
+uint64_t mha__stated_weights(mha_config config);
+
 /* What a layer of these names must have: its matrices, and the norms of latents. */
 bool mha__scheme_needs(const mha__scheme *scheme, mha_weight weight);
 

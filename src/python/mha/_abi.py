@@ -230,8 +230,8 @@ class ModelFacts(Struct):
                 ("window_both", c.c_bool), ("chunk", _size), ("bias", Bias), ("bias_rows", _size),
                 ("bias_table", c.c_char * 200), ("shift", _size), ("image_height", _size), ("image_width", _size),
                 ("alibi", c.c_bool), ("alibi_slopes", _double * ALIBI_MAX_HEADS), ("fused_blocks", _size),
-                ("fused_qvk", c.c_bool), ("gate", c.c_int), ("fused_gate", c.c_bool), ("caveat", c.c_char * 160),
-                ("not_run", c.c_char * 160)]
+                ("fused_qvk", c.c_bool), ("gate", c.c_int), ("fused_gate", c.c_bool),
+                ("weights", c.c_uint64), ("caveat", c.c_char * 160), ("not_run", c.c_char * 160)]
 
 
 class FoundLayer(Struct):
