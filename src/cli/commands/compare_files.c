@@ -169,7 +169,7 @@ static mha_status compare_layer(const source *sides[2], const mha_found_layer *l
                                 mha_error *error)
 {
     mha__arena arena = {0};
-    mha_view outputs[2];
+    mha_view outputs[2] = {{0}};
     mha_model_facts facts[2] = {{.n_heads = 0}, {.n_heads = 0}};
     mha_status status = facts_of_both(sides, layers, facts, error);
     for (int s = 0; s < 2 && status == MHA_OK; s++)
