@@ -96,7 +96,8 @@ typedef struct mha_mpi_memory {
     uint64_t weights; /* of its table, packed copies included */
     uint64_t rows;    /* the call's query, key, value and output */
     uint64_t cache;   /* the call's */
-    uint64_t call;    /* what mha_mpi_forward takes, messages and workspace included, and gives back */
+    uint64_t call;    /* what mha_mpi_forward takes, messages and workspace included; the layer keeps it for a next
+                       * call of as many rows, until one of other sizes, or its end */
     uint64_t total;   /* the sum; MPI's own buffers and the programs are extra */
 } mha_mpi_memory;
 

@@ -1,5 +1,6 @@
 /* Attention over the keys of several parts from the heads and the lse of each. */
 #include <math.h>
+#include <string.h>
 
 #include "attention/overlap.h"
 #include "base/base.h"
@@ -92,19 +93,27 @@ static double lse_of(const merging *m, size_t i, const size_t at[3])
     return mha_view_get(&m->parts[i].lse, at);
 }
 
+/* Where column `from` of a row of heads lies. */
+static ptrdiff_t place_of(const mha_view *heads, const size_t at[3], size_t from)
+{
+    return (ptrdiff_t)at[0] * heads->stride[0] + (ptrdiff_t)at[2] * heads->stride[1] +
+           (ptrdiff_t)at[1] * heads->stride[2] + (ptrdiff_t)from * heads->stride[3];
+}
+
 /* Adds `weight` times columns [from, from + n) of a row of heads. */
 static void add_columns(const mha_view *heads, const size_t at[3], double weight, size_t from, size_t n, double *sum)
 {
-    const ptrdiff_t step = heads->stride[3],
-                    first = (ptrdiff_t)at[0] * heads->stride[0] + (ptrdiff_t)at[2] * heads->stride[1] +
-                            (ptrdiff_t)at[1] * heads->stride[2] + (ptrdiff_t)from * step;
-    if (heads->dtype == MHA_F32)
+    const ptrdiff_t first = place_of(heads, at, from);
+    const bool side_by_side = heads->stride[3] == 1;
+    if (heads->dtype == MHA_F32 && side_by_side) {
+        const float *row = (const float *)heads->data + first;
         for (size_t c = 0; c < n; c++)
-            sum[c] += weight * (double)((const float *)heads->data)[first + (ptrdiff_t)c * step];
-    else if (heads->dtype == MHA_F64)
+            sum[c] += weight * (double)row[c];
+    } else if (heads->dtype == MHA_F64 && side_by_side) {
+        const double *row = (const double *)heads->data + first;
         for (size_t c = 0; c < n; c++)
-            sum[c] += weight * ((const double *)heads->data)[first + (ptrdiff_t)c * step];
-    else
+            sum[c] += weight * row[c];
+    } else
         for (size_t c = 0; c < n; c++)
             sum[c] += weight * mha_view_get(heads, (size_t[]){at[0], at[2], at[1], from + c});
 }
@@ -124,6 +133,21 @@ static void sum_columns(const merging *m, const size_t at[3], double max, double
     }
 }
 
+/* Writes `sum` to columns [from, from + n) of a row of heads. */
+static void write_columns(const mha_view *heads, const size_t at[3], const double *sum, size_t from, size_t n)
+{
+    const ptrdiff_t first = place_of(heads, at, from);
+    const bool side_by_side = heads->stride[3] == 1;
+    if (heads->dtype == MHA_F32 && side_by_side)
+        for (size_t c = 0; c < n; c++)
+            ((float *)heads->data + first)[c] = (float)sum[c];
+    else if (heads->dtype == MHA_F64 && side_by_side)
+        memcpy((double *)heads->data + first, sum, n * sizeof *sum);
+    else
+        for (size_t c = 0; c < n; c++)
+            mha_view_set(heads, (size_t[]){at[0], at[2], at[1], from + c}, sum[c]);
+}
+
 /* Row `at`: batch row, head, query. */
 static void merge_row(const merging *m, const size_t at[3])
 {
@@ -141,9 +165,9 @@ static void merge_row(const merging *m, const size_t at[3])
         double sum[COLUMNS];
         n = d_v - from < COLUMNS ? d_v - from : COLUMNS;
         sum_columns(m, at, max, total, from, n, sum);
-        for (size_t c = 0; c < n; c++)
-            mha_view_set(&m->result.heads, (size_t[]){at[0], at[2], at[1], from + c},
-                         max == -INFINITY ? m->empty : sum[c]);
+        for (size_t c = 0; c < n && max == -INFINITY; c++)
+            sum[c] = m->empty;
+        write_columns(&m->result.heads, at, sum, from, n);
     }
     if (m->result.lse.data) /* last, as it may be that of a part */
         mha_view_set(&m->result.lse, at, lse);

@@ -1,4 +1,6 @@
 /* The arena: a list of allocations, each with a head in front of the memory that is handed out. */
+#include <string.h>
+
 #include "base/arena.h"
 
 /* The head: the first MHA_ALIGNMENT bytes of an allocation. The memory that is handed out follows. */
@@ -7,12 +9,29 @@ struct arena_block {
     size_t bytes;
 };
 
-void *mha__arena_take(mha__arena *arena, size_t bytes)
+/* The spare allocation of `total` bytes; NULL when there is none. */
+static struct arena_block *take_spare(mha__arena *arena, size_t total)
+{
+    for (struct arena_block **at = &arena->spare; *at; at = &(*at)->next) {
+        struct arena_block *block = *at;
+        if (block->bytes == total) {
+            *at = block->next;
+            return block;
+        }
+    }
+    return NULL;
+}
+
+static void *take(mha__arena *arena, size_t bytes, bool zeroed)
 {
     size_t total;
     if (!mha__add(bytes ? bytes : 1, MHA_ALIGNMENT, &total))
         return NULL;
-    struct arena_block *block = mha__allocate(&arena->allocator, total);
+    struct arena_block *block = take_spare(arena, total);
+    if (block && zeroed)
+        memset((char *)block + MHA_ALIGNMENT, 0, total - MHA_ALIGNMENT);
+    if (!block)
+        block = mha__allocate(&arena->allocator, total);
     if (!block)
         return NULL;
     block->bytes = total;
@@ -21,13 +40,36 @@ void *mha__arena_take(mha__arena *arena, size_t bytes)
     return (char *)block + MHA_ALIGNMENT;
 }
 
-void mha__arena_free(mha__arena *arena)
+void *mha__arena_take(mha__arena *arena, size_t bytes)
 {
-    while (arena->first) {
-        struct arena_block *block = arena->first;
-        arena->first = block->next;
+    return take(arena, bytes, true);
+}
+
+void *mha__arena_scratch(mha__arena *arena, size_t bytes)
+{
+    return take(arena, bytes, false);
+}
+
+static void release_list(mha__arena *arena, struct arena_block **first)
+{
+    while (*first) {
+        struct arena_block *block = *first;
+        *first = block->next;
         mha__release(&arena->allocator, block, block->bytes);
     }
+}
+
+void mha__arena_recycle(mha__arena *arena)
+{
+    release_list(arena, &arena->spare);
+    arena->spare = arena->first;
+    arena->first = NULL;
+}
+
+void mha__arena_free(mha__arena *arena)
+{
+    release_list(arena, &arena->first);
+    release_list(arena, &arena->spare);
 }
 
 mha_view mha__arena_view(mha__arena *arena, mha_dtype dtype, int rank, const size_t *shape)

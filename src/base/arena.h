@@ -8,12 +8,18 @@
 typedef struct mha__arena {
     mha_allocator allocator;
     struct arena_block *first;
+    struct arena_block *spare; /* of an earlier use, see mha__arena_recycle */
 } mha__arena;
 
 /* `bytes` zeroed bytes (at least one, so that an empty tensor has an address, too), valid until mha__arena_free.
  * NULL when there is no memory. */
 void *mha__arena_take(mha__arena *arena, size_t bytes);
-void mha__arena_free(mha__arena *arena);
+/* The same for memory that is written before it is read: what it holds is not said. */
+void *mha__arena_scratch(mha__arena *arena, size_t bytes);
+/* Empties the arena, but keeps its allocations: those that the next use takes in the same sizes need no allocator, and
+ * no system that finds them pages. Spare allocations of an earlier use that nothing took are released. */
+void mha__arena_recycle(mha__arena *arena);
+void mha__arena_free(mha__arena *arena); /* with what was spare */
 /* A contiguous view of newly taken memory; without data when there is none. */
 mha_view mha__arena_view(mha__arena *arena, mha_dtype dtype, int rank, const size_t *shape);
 

@@ -131,17 +131,17 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     TRY(status);
     d->own = keys;
     c->heads = mha__mpi_rows(c, c->split.T_q, h, d_v, &status, error);
-    d->lse = mha_view_of(mha__mpi_take(c, n, bytes, &status, error), c->dtype, 3, (size_t[]){B, h, c->split.T_q});
-    d->out = mha__mpi_take(c, n * (d_v + 1), bytes, &status, error);
-    d->in = mha__mpi_take(c, P * own * (d_v + 1), bytes, &status, error);
-    d->merged = mha__mpi_take(c, own * d_v, bytes, &status, error);
+    d->lse = mha_view_of(mha__mpi_scratch(c, n, bytes, &status, error), c->dtype, 3, (size_t[]){B, h, c->split.T_q});
+    d->out = mha__mpi_scratch(c, n * (d_v + 1), bytes, &status, error);
+    d->in = mha__mpi_scratch(c, P * own * (d_v + 1), bytes, &status, error);
+    d->merged = mha__mpi_scratch(c, own * d_v, bytes, &status, error);
     d->parts = mha__mpi_take(c, P, sizeof *d->parts, &status, error);
     d->messages = mha__mpi_take(c, 4 * P, sizeof *d->messages, &status, error);
     d->requests = mha__mpi_take(c, 2 * P, sizeof(MPI_Request), &status, error);
     TRY(status);
     part_call(c, d);
     TRY(mha_plan_call(c->given->absorbed ? c->l->own : NULL, &d->attend, &d->plan, error));
-    d->workspace = mha__mpi_take(c, d->plan.workspace_bytes, 1, &status, error);
+    d->workspace = mha__mpi_scratch(c, d->plan.workspace_bytes, 1, &status, error);
     return status;
 }
 

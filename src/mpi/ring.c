@@ -109,9 +109,9 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
         most = bytes > most ? bytes : most;
         coming += bytes > 0;
     }
-    r->own = mha__mpi_take(c, block_bytes(c, c->k_rows), 1, &status, error);
+    r->own = mha__mpi_scratch(c, block_bytes(c, c->k_rows), 1, &status, error);
     for (size_t i = 0; i < 2; i++) /* the second one is for what comes while the first is passed on */
-        r->buffers[i] = mha__mpi_take(c, coming > i ? most : 0, 1, &status, error);
+        r->buffers[i] = mha__mpi_scratch(c, coming > i ? most : 0, 1, &status, error);
     r->receiving = r->sending = MPI_REQUEST_NULL;
     r->parts = mha__mpi_parts_create(c, &status, error);
     TRY(status);

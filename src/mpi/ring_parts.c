@@ -40,7 +40,7 @@ static mha_view taken(mha__mpi_call *c, mha_dtype dtype, int rank, const size_t 
                       mha_error *error)
 {
     mha_view view = mha_view_of(NULL, dtype, rank, shape);
-    view.data = mha__mpi_take(c, mha_view_elements(&view), dtype == MHA_F64 ? 8 : 4, status, error);
+    view.data = mha__mpi_scratch(c, mha_view_elements(&view), dtype == MHA_F64 ? 8 : 4, status, error);
     return view;
 }
 
@@ -56,12 +56,12 @@ mha__mpi_parts *mha__mpi_parts_create(mha__mpi_call *c, mha_status *status, mha_
     if (mask->kind != MHA_MASK_NONE && mask->values.shape[mask->values.rank - 1] > 1)
         p->keys = mask->values.shape[mask->values.rank - 1];
     p->heads = taken(c, MHA_F64, 4, (size_t[]){B, c->q_rows, h, d_v}, status, error);
-    p->offsets = mha__mpi_take(c, B, sizeof *p->offsets, status, error);
+    p->offsets = mha__mpi_scratch(c, B, sizeof *p->offsets, status, error);
     if (p->exact)
         p->partial = taken(c, MHA_F64, 4, (size_t[]){B, h, c->q_rows, d_v + 2}, status, error);
     const size_t rows = p->exact && *status == MHA_OK ? B * h * c->q_rows : 0;
-    for (size_t i = 0; i < rows; i++)
-        ((double *)p->partial.data)[i * (d_v + 2)] = -INFINITY;
+    for (size_t i = 0; i < rows * (d_v + 2); i++) /* nothing seen yet: -inf, and zeros */
+        ((double *)p->partial.data)[i] = i % (d_v + 2) == 0 ? -INFINITY : 0;
     for (size_t g = 0, at = 0; g < c->share.chunks; at += c->share.queries[g].count, g++) {
         group *q = &p->groups[g];
         q->queries = c->share.queries[g];
@@ -218,7 +218,7 @@ mha_status mha__mpi_parts_prepare(mha__mpi_call *c, mha__mpi_parts *p, mha_error
         }
         q->count = 0;
     }
-    p->workspace = mha__mpi_take(c, p->workspace_bytes, 1, &status, error);
+    p->workspace = mha__mpi_scratch(c, p->workspace_bytes, 1, &status, error);
     return status;
 }
 

@@ -10,6 +10,8 @@ struct mha_mpi_layer {
     size_t rank;
     mha_split split; /* without the sizes of a call */
     mha_layer *own;  /* NULL: attention alone, of query, key and value that are given head by head */
+    mha__arena spare;       /* memory of the last call, for the next one of the same sizes */
+    uint64_t spare_of;      /* those sizes, as a digest */
 };
 
 /* ---------------------------------------------------------------- agree.c, exchange.c */
@@ -70,6 +72,8 @@ extern const mha__mpi_scheme mha__mpi_tensor, mha__mpi_ulysses, mha__mpi_ring, m
 
 /* Memory that lives as long as the call; NULL when there is none. */
 void *mha__mpi_take(mha__mpi_call *c, size_t count, size_t size, mha_status *status, mha_error *error);
+/* The same for rows, messages and workspace, which are written before they are read: not filled with zeros. */
+void *mha__mpi_scratch(mha__mpi_call *c, size_t count, size_t size, mha_status *status, mha_error *error);
 /* Refuses a view whose rows are not `rows` of a config's `heads`, side by side or without a layer one by one. */
 mha_status mha__mpi_expect_rows(const mha__mpi_call *c, const char *name, const mha_view *view, size_t rows,
                                 size_t heads, size_t width, mha_error *error);

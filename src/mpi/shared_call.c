@@ -5,21 +5,32 @@
 
 /* ---------------------------------------------------------------- memory */
 
-void *mha__mpi_take(mha__mpi_call *c, size_t count, size_t size, mha_status *status, mha_error *error)
+static void *take(mha__mpi_call *c, void *(*from)(mha__arena *, size_t), size_t count, size_t size, mha_status *status,
+                  mha_error *error)
 {
     size_t bytes;
-    void *block = mha__mul(count, size, &bytes) ? mha__arena_take(&c->arena, bytes) : NULL;
+    void *block = mha__mul(count, size, &bytes) ? from(&c->arena, bytes) : NULL;
     if (!block && *status == MHA_OK)
         *status = mha__fail(error, MHA_NO_MEMORY, "call", "no memory for %zu x %zu bytes", count, size);
     c->taken += block ? bytes : 0;
     return block;
 }
 
+void *mha__mpi_take(mha__mpi_call *c, size_t count, size_t size, mha_status *status, mha_error *error)
+{
+    return take(c, mha__arena_take, count, size, status, error);
+}
+
+void *mha__mpi_scratch(mha__mpi_call *c, size_t count, size_t size, mha_status *status, mha_error *error)
+{
+    return take(c, mha__arena_scratch, count, size, status, error);
+}
+
 mha_view mha__mpi_rows(mha__mpi_call *c, size_t rows, size_t heads, size_t width, mha_status *status, mha_error *error)
 {
     const size_t shape[4] = {c->split.B, rows, heads, width};
     mha_view view = mha_view_of(NULL, c->dtype, 4, shape);
-    view.data = mha__mpi_take(c, mha_view_elements(&view), c->dtype == MHA_F64 ? 8 : 4, status, error);
+    view.data = mha__mpi_scratch(c, mha_view_elements(&view), c->dtype == MHA_F64 ? 8 : 4, status, error);
     return view;
 }
 
@@ -181,7 +192,7 @@ static mha_view gather(mha__mpi_call *c, const mha_view *whole, const mha_range 
     memcpy(shape, whole->shape, sizeof shape);
     shape[1] = rows;
     mha_view to = mha_view_of(NULL, whole->dtype, whole->rank, shape);
-    to.data = mha__mpi_take(c, mha_view_elements(&to), sizeof(double), status, error);
+    to.data = mha__mpi_scratch(c, mha_view_elements(&to), sizeof(double), status, error);
     for (size_t i = 0, at = 0; to.data && i < c->share.chunks; at += chunks[i].count, i++) {
         const mha_view from = mha_view_slice(whole, 1, chunks[i].from, chunks[i].count),
                        part = mha_view_slice(&to, 1, at, chunks[i].count);
@@ -198,7 +209,7 @@ static mha_view positions(mha__mpi_call *c, bool keys, mha_status *status, mha_e
     const bool follows = keys && !s->rope.k_positions.data && c->split.T_q == c->split.T_k && !s->has_key_offset &&
                          s->key_offset == 0;
     const mha_view *given = keys && !follows ? &s->rope.k_positions : &s->rope.q_positions;
-    int64_t *to = mha__mpi_take(c, B * rows, sizeof *to, status, error);
+    int64_t *to = mha__mpi_scratch(c, B * rows, sizeof *to, status, error);
     for (size_t b = 0, at = 0; to && b < B; b++)
         for (size_t i = 0; i < c->share.chunks; i++)
             for (size_t t = 0; t < chunks[i].count; t++)
@@ -265,7 +276,7 @@ mha_status mha__mpi_prepare_rows(mha__mpi_call *c, mha_error *error)
     TRY(status);
     TRY(place(c, &c->ends.semantics, error));
     TRY(mha_plan_call(c->l->own, &c->ends, &c->plan, error));
-    c->workspace = mha__mpi_take(c, c->plan.workspace_bytes, 1, &status, error);
+    c->workspace = mha__mpi_scratch(c, c->plan.workspace_bytes, 1, &status, error);
     for (int w = MHA_W_Q; w < MHA_WEIGHT_COUNT; w++)
         if (w == MHA_SINKS || w == MHA_BIAS_TABLE || w == MHA_BIAS_K || w == MHA_BIAS_V)
             c->weights[w] = weight_beside(c, (mha_weight)w);

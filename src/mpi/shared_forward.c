@@ -130,13 +130,27 @@ static const mha__mpi_scheme *scheme_of(mha_split_scheme scheme)
     }
 }
 
-/* Collective: all that can be refused. The status, agreed on by all ranks; the caller frees the arena in any case. */
+/* The memory of the last call where it was of the same sizes, else none. */
+static mha__arena take_spare(mha_mpi_layer *layer, uint64_t sizes)
+{
+    mha__arena spare = {.allocator = layer->own ? *mha_params_allocator(mha_layer_params(layer->own))
+                                                : mha__allocator_default()};
+    if (sizes != layer->spare_of)
+        mha__arena_free(&layer->spare);
+    spare.spare = layer->spare.spare;
+    layer->spare = (mha__arena){0};
+    layer->spare_of = sizes;
+    return spare;
+}
+
+/* Collective: all that can be refused. The status, agreed on by all ranks; the caller frees or recycles the arena in
+ * any case. */
 static mha_status begin(mha__mpi_call *c, mha_mpi_layer *layer, const mha_call *call, size_t T_q, size_t T_k,
                         mha_error *e)
 {
+    const uint64_t sizes[] = {call->query.rank > 0 ? call->query.shape[0] : 0, T_q, T_k, call->path};
     *c = (mha__mpi_call){.l = layer, .given = call, .split = layer->split,
-                         .arena = {.allocator = layer->own ? *mha_params_allocator(mha_layer_params(layer->own))
-                                                           : mha__allocator_default()}};
+                         .arena = take_spare(layer, mha__mpi_digest(0, sizes, sizeof sizes))};
     TRY(count_cached(c, e));
     mha_status status = check_call(c, T_q, T_k, e);
     if (status == MHA_OK)
@@ -161,7 +175,8 @@ mha_status mha_mpi_forward(mha_mpi_layer *layer, const mha_call *call, size_t T_
                                 : mha_forward_output(&c.plan, &c.heads, c.workspace, c.plan.workspace_bytes, e);
     if (status != MHA_OK && call->cache) /* what was appended before another rank failed */
         mha_cache_truncate(call->cache, length);
-    mha__arena_free(&c.arena);
+    mha__arena_recycle(&c.arena);
+    layer->spare = c.arena;
     return status;
 }
 
@@ -188,6 +203,7 @@ mha_status mha_mpi_attend(MPI_Comm comm, mha_split_scheme scheme, const mha_call
     status = mha__mpi_agree(layer.comm, status, 0, e);
     if (status == MHA_OK)
         status = mha_mpi_forward(&layer, call, T_q, T_k, e);
+    mha__arena_free(&layer.spare);
     (void)MPI_Comm_free(&layer.comm);
     return status;
 }

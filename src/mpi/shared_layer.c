@@ -52,7 +52,7 @@ static mha_status share_layer(MPI_Comm comm, mha_split_scheme scheme, const orig
     mha_mpi_layer *made = mha__allocate(&allocator, sizeof *made);
     mha_status status = MHA_OK;
     if (made) {
-        *made = (mha_mpi_layer){own, (size_t)rank, {.scheme = scheme, .ranks = (size_t)size}, NULL};
+        *made = (mha_mpi_layer){.comm = own, .rank = (size_t)rank, .split = {.scheme = scheme, .ranks = (size_t)size}};
         status = create(made, from, e);
     } else {
         status = mha__fail(e, MHA_NO_MEMORY, "layer", "no memory for a layer");
@@ -90,6 +90,7 @@ void mha_mpi_layer_destroy(mha_mpi_layer *layer)
     if (!layer)
         return;
     const mha_allocator allocator = mha__allocator_default();
+    mha__arena_free(&layer->spare);
     mha_layer_destroy(layer->own);
     (void)MPI_Comm_free(&layer->comm);
     mha__release(&allocator, layer, sizeof *layer);

@@ -24,9 +24,9 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     sum *s = c->state = mha__mpi_take(c, 1, sizeof *s, &status, error);
     TRY(status);
     const size_t n = B * c->split.T_q * config->d_out, bytes = c->dtype == MHA_F64 ? 8 : 4;
-    s->own = mha_view_of(mha__mpi_take(c, n, bytes, &status, error), c->dtype, 3, shape);
-    s->total = mha_view_of(mha__mpi_take(c, n, bytes, &status, error), c->dtype, 3, shape);
-    s->parts = mha__mpi_take(c, mha_range_of(n, P, c->l->rank).count * P, bytes, &status, error);
+    s->own = mha_view_of(mha__mpi_scratch(c, n, bytes, &status, error), c->dtype, 3, shape);
+    s->total = mha_view_of(mha__mpi_scratch(c, n, bytes, &status, error), c->dtype, 3, shape);
+    s->parts = mha__mpi_scratch(c, mha_range_of(n, P, c->l->rank).count * P, bytes, &status, error);
     s->messages = mha__mpi_take(c, 4 * P, sizeof *s->messages, &status, error);
     s->requests = mha__mpi_take(c, 2 * P, sizeof(MPI_Request), &status, error);
     TRY(status);
@@ -34,7 +34,7 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     c->ends.semantics = mha__mpi_of_heads(c);
     c->ends.output = s->own;
     TRY(mha_plan_call(c->l->own, &c->ends, &c->plan, error));
-    c->workspace = mha__mpi_take(c, c->plan.workspace_bytes, 1, &status, error);
+    c->workspace = mha__mpi_scratch(c, c->plan.workspace_bytes, 1, &status, error);
     return status;
 }
 

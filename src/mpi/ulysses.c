@@ -37,8 +37,8 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     const size_t there = P * (c->q_rows * H * config->d_k + c->k_rows * K * kv), back = T_q * H * config->d_v;
     const size_t here = T_q * H * config->d_k + T_k * K * kv, home = P * c->q_rows * H * config->d_v;
     const size_t bytes = c->dtype == MHA_F64 ? 8 : 4;
-    t->out = mha__mpi_take(c, B * max(there, back), bytes, &status, error);
-    t->in = mha__mpi_take(c, B * max(here, home), bytes, &status, error);
+    t->out = mha__mpi_scratch(c, B * max(there, back), bytes, &status, error);
+    t->in = mha__mpi_scratch(c, B * max(here, home), bytes, &status, error);
     t->send = mha__mpi_take(c, 2 * P, sizeof *t->send, &status, error);
     t->requests = mha__mpi_take(c, 2 * P, sizeof(MPI_Request), &status, error);
     TRY(status);
@@ -48,7 +48,7 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
                            .path = c->path, .threads = c->given->threads};
     mha__mpi_between(&t->attend.semantics);
     TRY(mha_plan_call(NULL, &t->attend, &t->plan, error));
-    t->workspace = mha__mpi_take(c, t->plan.workspace_bytes, 1, &status, error);
+    t->workspace = mha__mpi_scratch(c, t->plan.workspace_bytes, 1, &status, error);
     return status;
 }
 

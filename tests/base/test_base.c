@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/base.h"
 #include "mha/random.h"
 #include "support/failing.h"
@@ -778,6 +779,34 @@ static void blocks_are_zero_and_aligned_whatever_gives_them(void **state)
     assert_true(chosen.context == &counter);
 }
 
+static void an_arena_uses_its_memory_again(void **state)
+{
+    (void)state;
+    failing f = {0};
+    mha__arena arena = {.allocator = failing_allocator(&f)};
+    char *const zeros = mha__arena_take(&arena, 100), *const rows = mha__arena_scratch(&arena, 200);
+    memset(zeros, 1, 100);
+    memset(rows, 1, 200);
+    mha__arena_recycle(&arena);
+    const size_t calls = f.calls;
+    assert_ptr_equal(mha__arena_scratch(&arena, 200), rows);
+    assert_ptr_equal(mha__arena_take(&arena, 100), zeros);
+    for (size_t i = 0; i < 100; i++)
+        assert_int_equal(zeros[i], 0);
+    assert_int_equal(f.calls, calls);
+    assert_non_null(mha__arena_take(&arena, 100)); /* no spare one is left */
+    mha__arena_recycle(&arena);
+    assert_non_null(mha__arena_take(&arena, 300)); /* no spare one has this size */
+    mha__arena_recycle(&arena);
+    assert_int_equal(f.live_blocks, 1); /* spare for two uses: released */
+    f.fail_at = f.calls + 1;
+    assert_null(mha__arena_scratch(&arena, 400));
+    assert_null(mha__arena_take(&arena, SIZE_MAX));
+    mha__arena_free(&arena);
+    assert_int_equal(f.live_blocks, 0);
+    assert_int_equal(f.mistakes, 0);
+}
+
 static void arrays_grow_and_keep_what_they_hold(void **state)
 {
     (void)state;
@@ -851,6 +880,7 @@ int main(void)
         cmocka_unit_test(shapes_in_words_are_cut_not_overrun),
         cmocka_unit_test(text_is_cut_between_characters),
         cmocka_unit_test(blocks_are_zero_and_aligned_whatever_gives_them),
+        cmocka_unit_test(an_arena_uses_its_memory_again),
         cmocka_unit_test(arrays_grow_and_keep_what_they_hold),
         cmocka_unit_test(sizes_are_checked),
     };
