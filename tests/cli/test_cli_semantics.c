@@ -225,6 +225,24 @@ static void test_summary_and_operations(void **state)
     json_decref(root);
 }
 
+/* The matrices of latents are counted, too: 3 rows through W_Q (16, 40), W_KVA (16, 12), W_KVB (8, 36), W_O (12, 16). */
+static void test_operations_of_latents(void **state)
+{
+    (void)state;
+    FILE *file = fopen(scratch("latent.json"), "w");
+    assert_non_null(file);
+    fputs("{\"model_type\": \"deepseek_v2\", \"hidden_size\": 16, \"num_attention_heads\": 4, \"q_lora_rank\": null,"
+          " \"kv_lora_rank\": 8, \"qk_nope_head_dim\": 6, \"qk_rope_head_dim\": 4, \"v_head_dim\": 3,"
+          " \"num_hidden_layers\": 1}", file);
+    fclose(file);
+    json_t *root = RUN_JSON(0, "forward", "--config", scratch("latent.json"), "--seq", "3", "--json");
+    const double operations = 2 * (3 * (16 * 40 + 16 * 12 + 8 * 36 + 12 * 16) + 6 * 4 * (10 + 3));
+    const double said =
+        json_real_value(json_object_get(root, "gflops")) * json_real_value(json_object_get(root, "total_ms")) * 1e6;
+    assert_true(fabs(said / operations - 1) < 1e-2); /* milliseconds are printed to the nanosecond */
+    json_decref(root);
+}
+
 /* Only pairs of a query and a key that it sees are counted, whatever hides the others. */
 static void test_operations_of_visible_pairs(void **state)
 {
@@ -282,6 +300,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alibi_slopes),
+        cmocka_unit_test(test_operations_of_latents),
         cmocka_unit_test(test_operations_of_visible_pairs),
         cmocka_unit_test(test_positions_and_windows),
         cmocka_unit_test(test_scores),

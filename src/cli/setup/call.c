@@ -315,12 +315,30 @@ void request_free(request *r)
     *r = (request){0};
 }
 
+/* Multiply-adds of the matrices, for so many rows of queries and of new keys. */
+static double projections_of(const request *r, double queries, double keys)
+{
+    static const mha_weight of_queries[] = {MHA_W_Q, MHA_W_O, MHA_W_QA, MHA_W_G},
+                            of_keys[] = {MHA_W_K, MHA_W_V, MHA_W_KVA};
+    const mha_config *c = mha_layer_config(r->layer);
+    double sum = 0;
+    size_t shape[2];
+    for (size_t i = 0; i < sizeof of_queries / sizeof *of_queries; i++)
+        if (mha_config_weight_shape(c, of_queries[i], shape, NULL) == 2)
+            sum += queries * (double)shape[0] * (double)shape[1];
+    for (size_t i = 0; i < sizeof of_keys / sizeof *of_keys; i++)
+        if (mha_config_weight_shape(c, of_keys[i], shape, NULL) == 2)
+            sum += keys * (double)shape[0] * (double)shape[1];
+    if (mha_config_weight_shape(c, MHA_W_KVB, shape, NULL) == 2) /* absorbed it multiplies queries and heads */
+        sum += (r->call.absorbed ? queries : keys) * (double)shape[0] * (double)shape[1];
+    return sum;
+}
+
 double request_flops(const request *r)
 {
     const mha_plan *p = &r->plan;
     const mha_config *c = mha_layer_config(r->layer);
     const mha_semantics *s = &r->call.semantics;
-    const double Q = (double)(p->h * p->d_k), K = (double)(p->h_kv * p->d_k), V = (double)(p->h_kv * p->d_v);
     double rows = 0, keys = 0, pairs = 0;
     for (size_t b = 0; b < p->B; b++) {
         const size_t own = s->cu_seqlens_q ? (size_t)(s->cu_seqlens_q[b + 1] - s->cu_seqlens_q[b]) : 0;
@@ -332,7 +350,6 @@ double request_flops(const request *r)
                                             s->window ? s->window_right : -1) +
                  (double)(T_q * p->S_extra);
     }
-    const double projections = rows * (double)c->d_q * Q + keys * ((double)c->d_kin * K + (double)c->d_vin * V) +
-                               rows * (double)(p->h * p->d_v) * (double)c->d_out;
-    return 2 * (projections + pairs * (double)p->h * (double)(p->d_k + p->d_v));
+    const double widths = (double)(r->call.absorbed ? 2 * c->kv_rank + c->d_rope : p->d_k + p->d_v);
+    return 2 * (projections_of(r, rows, keys) + pairs * (double)p->h * widths);
 }
