@@ -49,6 +49,10 @@ typedef struct mha_model_facts {
     /* shift > 0: batch rows are the windows, bias.height x bias.width cells each, of images of this size that are
      * rolled by `shift` cells; mha_window_segments then says what they see; mha_model_semantics does not set it. */
     size_t shift, image_height, image_width;
+    /* 1 << MHA_Q_NORM, ...: weights that mha_model_load_layer makes of other tensors of the file, see there. The table of
+     * biases, with bias_span > 0, of an MLP; bias_table is then what the names of its tensors begin with. */
+    uint64_t made;
+    size_t bias_span; /* cells that the offsets of keys are divided by */
     bool alibi;       /* with the slopes of n_heads heads */
     double alibi_slopes[MHA_ALIBI_MAX_HEADS];
     /* How a tensor that query, key and value share holds its heads: in so many blocks, each with its share of the query
@@ -58,8 +62,8 @@ typedef struct mha_model_facts {
     bool fused_qvk;
     mha_gate gate;   /* on the heads, before W_O */
     bool fused_gate; /* in the tensor of the queries: of each head first its query, then its gate */
-    uint64_t weights; /* 1 << MHA_B_Q, ...: those of a layer, but for a table of biases. mha_model_load_layer refuses a
-                       * file that has others, or fewer; 0: not said */
+    uint64_t weights; /* 1 << MHA_B_Q, ...: those of a layer, made ones, too, but for a table of biases.
+                       * mha_model_load_layer refuses a file that has others, or fewer; 0: not said */
     char caveat[160]; /* what one layer alone does not reproduce of the model; "" for nothing */
     char not_run[160]; /* why a forward pass does not compute this attention, which is counted alone; "": it does */
 } mha_model_facts;
@@ -133,7 +137,13 @@ MHA_API size_t mha_model_find_layers(const mha_file *file, mha_found_layer *laye
  * lists them; a misshapen or unknown tensor, or one that the facts do not give the layer; heads that do not divide the
  * width or are not given), MHA_UNSUPPORTED (an integer weight, or a quantised one that is not decoded; a file with
  * tables of biases by position, which only facts of the layer, from mha_model_read_layer, give to layers), MHA_IO,
- * MHA_NO_MEMORY. The table is then as before. */
+ * MHA_NO_MEMORY. The table is then as before.
+ *
+ * Weights of facts->made are made at load, in double precision, and are derived rows; what they are made of are rows
+ * of parameters: logit_scale, bias_W_1, bias_b_1, bias_W_2. mha_layer_set of one does not make the other anew.
+ *   q_norm[i, c] = exp(min(logit_scale[i], ln 100))              (Swin v2, Liu et al. 2022, equation 2)
+ *   bias_table[row, i] = 16 sigmoid(W_2 max(0, W_1 u + b_1))_i   (the same, section 3.3)
+ * where u = sign(t) log2(1 + |8 t / bias_span|) / 3 of the offsets t of a query's row and column from the key's. */
 MHA_API mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *options, mha_params *table,
                                         mha_layer **layer, mha_load_report *report, mha_error *error);
 

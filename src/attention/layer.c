@@ -10,11 +10,15 @@
 #include "mha/random.h"
 #include "params/params.h"
 
+enum { MHA_SOURCES_MOST = 16 };
+
 struct mha_layer {
     mha_config config;
     mha_params *params;
     mha_tensor *weight[MHA_WEIGHT_COUNT]; /* NULL where the config asks for none */
     mha_tensor *packed[MHA_WEIGHT_COUNT]; /* copies in the layout of the kernels; NULL where there is none */
+    mha_tensor *source[MHA_SOURCES_MOST]; /* what weights are made of, `sources` rows */
+    size_t sources;
     unsigned long generation;             /* number of times that packed copies were made or released */
     bool owns_table;
 };
@@ -24,6 +28,18 @@ static bool is_matrix(mha_weight w, int rank)
 {
     return rank == 2 && w != MHA_Q_NORM && w != MHA_K_NORM && w != MHA_Q_NORM_BIAS && w != MHA_K_NORM_BIAS &&
            w != MHA_BIAS_TABLE;
+}
+
+/* Adds a row under its name behind a prefix. */
+static mha_status add_row(mha_layer *layer, mha_tensor_spec spec, const char *prefix, mha_tensor **row,
+                          mha_error *error)
+{
+    char name[512];
+    const int length = snprintf(name, sizeof name, "%s%s", prefix ? prefix : "", spec.role);
+    if (length < 0 || (size_t)length >= sizeof name)
+        return mha__fail(error, MHA_INVALID, spec.role, "its name with the prefix is too long: %d bytes", length);
+    spec.name = name;
+    return mha_params_add(layer->params, &spec, row, error);
 }
 
 static mha_status add_weight(mha_layer *layer, mha_weight w, const char *prefix, mha_error *error)
@@ -37,16 +53,21 @@ static mha_status add_weight(mha_layer *layer, mha_weight w, const char *prefix,
     if (mha__is_quantised_weight(spec.dtype) && !is_matrix(w, spec.rank))
         spec.dtype = MHA_F32;
     spec.by_column = mha__is_quantised_weight(spec.dtype);
-    char name[512];
-    int length = snprintf(name, sizeof name, "%s%s", prefix ? prefix : "", spec.role);
-    if (length < 0 || (size_t)length >= sizeof name)
-        return mha__fail(error, MHA_INVALID, spec.role, "its name with the prefix is too long: %d bytes", length);
     const size_t block = spec.by_column ? mha__block_kind_of(spec.dtype)->elements : 1;
     if (spec.shape[0] % block != 0)
-        return mha__fail(error, MHA_INVALID, name, "expected inputs in blocks of %zu for %s, found %zu: F16 takes any",
-                         block, mha_dtype_name(spec.dtype), spec.shape[0]);
-    spec.name = name;
-    return mha_params_add(layer->params, &spec, &layer->weight[w], error);
+        return mha__fail(error, MHA_INVALID, spec.role, "expected inputs in blocks of %zu for %s, found %zu: F16 "
+                         "takes any", block, mha_dtype_name(spec.dtype), spec.shape[0]);
+    return add_row(layer, spec, prefix, &layer->weight[w], error);
+}
+
+mha_status mha__layer_add_source(mha_layer *layer, const mha_tensor_spec *spec, const char *prefix, mha_tensor **row,
+                                 mha_error *error)
+{
+    if (layer->sources == MHA_SOURCES_MOST)
+        return mha__fail(error, MHA_INVALID, spec->role, "a layer has too many sources"); /* unreachable: few kinds */
+    TRY(add_row(layer, *spec, prefix, row, error));
+    layer->source[layer->sources++] = *row;
+    return MHA_OK;
 }
 
 mha_status mha_layer_create(const mha_config *config, mha_params *table, const char *prefix, mha_layer **layer,
@@ -84,6 +105,8 @@ void mha_layer_destroy(mha_layer *layer)
     if (!layer)
         return;
     mha_layer_unpack(layer);
+    while (layer->sources > 0)
+        mha_params_remove(layer->params, layer->source[--layer->sources]);
     for (int w = MHA_WEIGHT_COUNT - 1; w >= 0; w--)
         mha_params_remove(layer->params, layer->weight[w]);
     mha_params *own = layer->owns_table ? layer->params : NULL;

@@ -9,6 +9,11 @@ const void *mha__layer_packed(const mha_layer *layer, mha_weight weight, mha_dty
 /* A number that changes whenever packed copies are made or released. */
 unsigned long mha__layer_generation(const mha_layer *layer);
 
+/* Adds the row of a parameter that weights of the layer are made of, named prefix + spec->role; it goes with the
+ * layer. Errors: MHA_INVALID, MHA_NO_MEMORY. */
+mha_status mha__layer_add_source(mha_layer *layer, const mha_tensor_spec *spec, const char *prefix, mha_tensor **row,
+                                 mha_error *error);
+
 /* The norm that a weight of this shape belongs to, of `heads` heads of d_k features; NONE for a view without data. */
 mha_norm mha__norm_of_weight(const mha_view *weight, size_t heads, size_t d_k);
 

@@ -78,9 +78,10 @@ static const struct {
      "weight is a view: it has no storage of its own and is in no total.",
      NULL},
     {"derived",
-     "Derived memory is built from parameters to save time: copies of the matrices in the order in which the "
-     "kernels read them. It is shown in bytes and never counted as parameters. \"mha forward --no-pack\" "
-     "computes without it.",
+     "Derived memory is built from parameters: copies of the matrices in the order in which the kernels read them, "
+     "which save time (\"mha forward --no-pack\" computes without them), and weights that a model makes of others when "
+     "it is loaded, like the table of biases of Swin v2, which an MLP makes. It is shown in bytes and never counted as "
+     "parameters.",
      NULL},
     {"stage",
      "A stage is a named intermediate result on the way from the inputs to the output, in the order data flows: q, k "

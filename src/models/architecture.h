@@ -14,7 +14,8 @@
  *   d_model h h_kv d_k   and where they are not 0:  d_v (default d_k)  bias_q bias_k bias_v bias_o sinks
  *   qk_norm (1: per head, 2: per row)  causal  rope (1: interleaved, 2: half-split; of all d_k)
  *   bias_rule (1: buckets, 2: grid) and what belongs to it, see mha_bias: bias_one_way bias_buckets bias_distance,
- *   bias_height bias_width bias_class; windows of an image that is rolled: shift image_height image_width
+ *   bias_height bias_width bias_class bias_span; logit_scale; windows of an image that is rolled: shift
+ *   image_height image_width
  *   moving: something other than rotation makes the scores depend on the key bias, which is then not inert
  *   i j: the numbers that stand for {i} and {j} in names, where blocks are counted; elsewhere 0
  *   experts top_k: where rows are routed, how many experts there are, and how many of them a token passes */

@@ -245,7 +245,7 @@ mha_config mha__values_attention(const mha__values *v)
         .bias_k = mha__values_get(v, "bias_k"),
         .bias_v = mha__values_get(v, "bias_v"),
         .bias_o = mha__values_get(v, "bias_o"),
-        .q_norm = qk_norm,
+        .q_norm = mha__values_get(v, "logit_scale") ? MHA_NORM_EACH_HEAD : qk_norm,
         .k_norm = qk_norm,
         .norm_bias = qk_norm && mha__values_get(v, "norm_bias"),
         .gate = gate_of(v),
@@ -360,6 +360,10 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
     }
     set_alibi(&facts, mha__values_get(v, "alibi"));
     facts.bias = mha__values_bias(v, &facts.bias_rows);
+    const int64_t span = mha__values_get(v, "bias_span");
+    facts.bias_span = span > 0 ? (size_t)span : 0;
+    facts.made = (uint64_t)(mha__values_get(v, "logit_scale") != 0) << MHA_Q_NORM |
+                 (uint64_t)(facts.bias_span > 0) << MHA_BIAS_TABLE;
     facts.shift = (size_t)mha__values_get(v, "shift");
     facts.image_height = facts.shift ? (size_t)mha__values_get(v, "image_height") : 0;
     facts.image_width = facts.shift ? (size_t)mha__values_get(v, "image_width") : 0;
@@ -390,6 +394,8 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
     if (facts.bias_rows > MHA_BIAS_MOST_ROWS)
         mha__text_print(facts.not_run, sizeof facts.not_run, "a table of biases of more than %d rows",
                         MHA_BIAS_MOST_ROWS);
+    if (span < 0)
+        mha__text_print(facts.not_run, sizeof facts.not_run, "offsets in a window of one cell are divided by 0");
     if (mha__values_get(v, "alibi") > 0 && !facts.alibi)
         mha__text_print(facts.not_run, sizeof facts.not_run, "ALiBi of more than %d heads", MHA_ALIBI_MAX_HEADS);
     mha__text_print(facts.model_type, sizeof facts.model_type, "%s", architecture->name);

@@ -347,6 +347,11 @@ mha_status mha__tensor_set_inert(mha_tensor *tensor, size_t elements, const char
     return MHA_OK;
 }
 
+void mha__tensor_set_derived(mha_tensor *tensor)
+{
+    tensor->storage->kind = MHA_TENSOR_DERIVED;
+}
+
 void mha__tensor_set_source_dtype(mha_tensor *tensor, mha_dtype dtype)
 {
     tensor->source_dtype = dtype;

@@ -143,6 +143,7 @@ RULES = {
                              use_relative_position_bias=r.flag(), use_shared_relative_position_bias=r.flag(),
                              use_mean_pooling=r.flag(), layer_scale_init_value=r.any(0.0, 0.1)),
     "swin": lambda r: stages(r),
+    "swinv2": lambda r: stages(r),
     "clip": lambda r: dict(text_config=text(r), vision_config=vision(r), projection_dim=r.n(40), num_labels=r.n(6, 3)),
     "siglip": lambda r: siglip(r),
     "clip_text_model": lambda r: text(r, projection_dim=r.n(40)),

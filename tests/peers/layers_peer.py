@@ -59,8 +59,9 @@ def make(model_type, more):
     architecture = type(config).__name__.removesuffix("Config") + name
     model = getattr(transformers, architecture)(config).double().eval()
     random = np.random.default_rng(7)
-    for parameter in model.parameters():
-        parameter.data = torch.tensor(random.normal(0, 0.3, parameter.shape)).bfloat16().double()
+    for role, parameter in model.named_parameters():
+        middle = 4.5 * role.endswith("logit_scale")  # some beyond what Swin v2 clamps
+        parameter.data = torch.tensor(random.normal(middle, 0.3, parameter.shape)).bfloat16().double()
     config.architectures = [architecture]
     return model, config
 

@@ -140,7 +140,7 @@ static void print_totals(mha_params *params, const mha_totals *all)
     printf("\n  %stotal  %s parameters%s in %s, %zu storages\n", bold(), count_text(elements, all->parameters), plain(),
            bytes_text(bytes, all->parameter_bytes), all->storages);
     if (all->derived_bytes)
-        printf("  packed copies made to go faster, not counted: %s in %zu storages\n",
+        printf("  built from parameters, not counted: %s in %zu storages\n",
                bytes_text(bytes, all->derived_bytes), all->derived_storages);
     for (size_t i = 0; all->inert && i < mha_params_count(params); i++) {
         mha_tensor_info info = mha_tensor_info_of(mha_params_at(params, i));

@@ -220,7 +220,9 @@ static mha_status find_extras(mha__loader *l)
     c->sinks = l->found[MHA_SINKS];
     c->q_norm = find_norm(l, MHA_Q_NORM);
     c->k_norm = find_norm(l, MHA_K_NORM);
-    if (l->found[MHA_BIAS_TABLE] && l->options.facts)
+    if (mha__loader_makes(l, MHA_Q_NORM))
+        c->q_norm = MHA_NORM_EACH_HEAD;
+    if ((l->found[MHA_BIAS_TABLE] || mha__loader_makes(l, MHA_BIAS_TABLE)) && l->options.facts)
         c->bias_rows = l->options.facts->bias_rows; /* any other shape is refused as that of any weight */
     c->gate = find_gate(l);
     c->bias_gate = l->found[MHA_B_G] != NULL;
@@ -304,5 +306,6 @@ mha_status mha__loader_find_config(mha__loader *l)
     TRY(l->layer.scheme->latents ? find_latents(l) : find_config(l));
     TRY(find_blocks(l));
     TRY(find_extras(l));
+    TRY(mha__loader_check_sources(l));
     return check_shapes(l);
 }

@@ -114,19 +114,18 @@ static const char *last_word(const char *name)
     return dot ? dot + 1 : name;
 }
 
-/* The tensor that the configuration names for the biases by position; files of the bare model lack the beginning of its
- * name. */
-static const mha_file_tensor *named_table(const mha__loader *l)
+const mha_file_tensor *mha__loader_named(const mha__loader *l, const char *name)
 {
-    const mha_file_tensor *tensor = mha_file_find(l->file, l->bias_table);
-    const char *dot = strchr(l->bias_table, '.');
+    const mha_file_tensor *tensor = mha_file_find(l->file, name);
+    const char *dot = strchr(name, '.');
     return tensor || !dot ? tensor : mha_file_find(l->file, dot + 1);
 }
 
 /* Whether a name says that a tensor holds biases by position. */
 static bool is_table(const char *name)
 {
-    static const char *const words[] = {"relative_attention_bias.", "relative_position_bias_table", "attn_rel_b."};
+    static const char *const words[] = {"relative_attention_bias.", "relative_position_bias_table", "attn_rel_b.",
+                                        "continuous_position_bias_mlp."};
     bool found = false;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         found |= strstr(name, words[i]) != NULL;
@@ -151,7 +150,9 @@ static mha_status find_table(mha__loader *l, const mha_file_tensor **table)
         return mha__fail(l->error, MHA_INVALID, "layer",
                          "expected the prefix of a layer of the configuration, which names its table of biases; "
                          "found '%.*s'", (int)(l->layer.prefix_length ? l->layer.prefix_length - 1 : 0), l->prefix);
-    *table = named_table(l);
+    if (mha__loader_makes(l, MHA_BIAS_TABLE))
+        return MHA_OK;
+    *table = mha__loader_named(l, l->bias_table);
     return *table ? MHA_OK
                   : mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file), l->bias_table, 0,
                                      "expected a tensor of this name (bias_table, by the configuration), found none");
@@ -233,6 +234,8 @@ static mha_status refuse_unknown(mha__loader *l)
         for (int weight = 0; weight < MHA_WEIGHT_COUNT && !known; weight++)
             known = mha__scheme_names(scheme, (mha_weight)weight, rest) ||
                     mha__scheme_names_head_norm(scheme, (mha_weight)weight, rest);
+        for (int s = 0; s < MHA_SOURCES && !known; s++)
+            known = tensor == l->source[s];
         if (known || tensor == l->found[MHA_BIAS_TABLE])
             continue;
         if (!listed(scheme->others, rest)) {
@@ -261,6 +264,9 @@ static void take_facts(mha__loader *l, mha_model_facts *own)
     l->qvk = facts->fused_qvk;
     l->described = facts->has_semantics;
     l->bias_table = facts->bias.rule != MHA_BIAS_RULE_NONE ? facts->bias_table : NULL;
+    l->made = facts->made;
+    l->bias = facts->bias;
+    l->bias_span = facts->bias_span;
     l->gate = facts->gate;
     l->stated = facts->weights;
     l->fused_gate = facts->fused_gate;
@@ -282,6 +288,7 @@ static mha_status prepare(mha__loader *l)
     TRY(collect(l));
     TRY(check_gate(l));
     TRY(mha__loader_check_stated(l));
+    TRY(mha__loader_find_sources(l));
     TRY(refuse_unknown(l));
     return mha__loader_find_config(l);
 }
@@ -300,13 +307,18 @@ mha_status mha_model_load_share(const mha_file *file, const mha_load_options *op
         return mha__fail(error, MHA_UNSUPPORTED, "dtype", "expected a float type for a share of a layer, found %s",
                          mha_dtype_name(l.options.dtype));
     TRY(prepare(&l));
+    if (split->ranks != 1 && l.made)
+        return mha__fail(error, MHA_UNSUPPORTED, "ranks",
+                         "expected 1 for a layer of weights that are made of others, found %zu", split->ranks);
     split->config = l.config;
     TRY(mha_split_check(split, error));
     if (rank >= split->ranks)
         return mha__fail(error, MHA_INVALID, "rank", "expected a number below %zu, found %zu", split->ranks, rank);
     const mha_share share = mha_split_share(split, rank);
     TRY(mha_layer_create(&share.config, table, l.options.row_prefix, &made, error));
-    const mha_status status = mha__loader_read(&l, made, split, rank);
+    mha_status status = mha__loader_read(&l, made, split, rank);
+    if (status == MHA_OK)
+        status = mha__loader_make(&l, made);
     if (status != MHA_OK) {
         mha_layer_destroy(made);
         return status;

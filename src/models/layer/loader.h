@@ -4,6 +4,9 @@
 
 #include "models/layer/naming.h"
 
+/* Tensors of which weights are made at load. */
+enum { MHA_SOURCE_LOGIT_SCALE, MHA_SOURCE_W_1, MHA_SOURCE_B_1, MHA_SOURCE_W_2, MHA_SOURCES };
+
 typedef struct mha__loader {
     const mha_file *file;
     mha_load_options options;
@@ -20,6 +23,10 @@ typedef struct mha__loader {
     mha_gate gate; /* that the model's configuration says */
     uint64_t stated; /* the weights that it gives the layer, see mha_model_facts.weights */
     bool fused_gate;
+    uint64_t made;                              /* weights that are made of `source`, see mha_model_facts.made */
+    const mha_file_tensor *source[MHA_SOURCES]; /* NULL: nothing is made of it */
+    mha_bias bias;                              /* of which the table is made, with bias_span */
+    size_t bias_span;
     size_t tensors, ignored;
     mha_error *error;
 } mha__loader;
@@ -48,6 +55,21 @@ static inline bool mha__loader_shares_gate(const mha__loader *l, mha_weight weig
 
 /* Refuses weights that the configuration does not give the layer, and the lack of those that it does. */
 mha_status mha__loader_check_stated(mha__loader *l);
+/* Whether the weight is made of others. */
+static inline bool mha__loader_makes(const mha__loader *l, mha_weight weight)
+{
+    return l->made >> weight & 1;
+}
+
+/* The tensor that a configuration names; files of the bare model lack the beginning of its name. */
+const mha_file_tensor *mha__loader_named(const mha__loader *l, const char *name);
+/* Finds the tensors of which weights are made. */
+mha_status mha__loader_find_sources(mha__loader *l);
+/* Holds their shapes against the configuration of the layer. */
+mha_status mha__loader_check_sources(const mha__loader *l);
+/* Reads them into rows of the layer, and makes the weights, which become derived rows. */
+mha_status mha__loader_make(mha__loader *l, mha_layer *layer);
+
 /* Derives orientation and configuration from the tensors that were found, and holds their shapes against it. */
 mha_status mha__loader_find_config(mha__loader *l);
 /* Reads the weights into the layer of a rank's share; `split` is of that configuration. */

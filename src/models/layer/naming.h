@@ -28,6 +28,7 @@ typedef struct mha__scheme {
     const char *norm_biases;                 /* q_norm_bias, k_norm_bias */
     const char *bias_table;                  /* where it is the layer's own */
     const char *gate, *gate_bias;            /* W_G; b_G */
+    const char *logit_scale;                 /* of which q_norm is made, see mha_model_facts.made */
     const char *head_norms;                  /* beginning of the names of q_norm and k_norm in one tensor for each head:
                                               * its number and ".weight" follow */
     bool latents, two_stages; /* latent attention (DeepSeek): its own names; queries have a latent, too */

@@ -22,7 +22,8 @@ static const mha__scheme schemes[] = {
     {.name = "BERT", .orientation = MHA_ORIENTATION_OUT_IN, .free_widths = true, .words = {"query", "key", "value"},
      .matrices = "self.*.weight", .biases = "self.*.bias", .output_matrix = "output.dense.weight",
      .output_bias = "output.dense.bias", .bias_table = "self.relative_position_bias_table", /* of Swin */
-     .others = {"self.relative_position_index", /* of Swin, too */
+     .logit_scale = "self.logit_scale", /* of Swin v2 */
+     .others = {"self.relative_position_index", "self.relative_coords_table", /* of Swin, too */
                 "output.LayerNorm.weight", "output.LayerNorm.bias", "output.LayerNorm.gamma", "output.LayerNorm.beta",
                 "LayerNorm.weight", "LayerNorm.bias", "LayerNorm.gamma", "LayerNorm.beta",
                 "self.rotary_embeddings.inv_freq"}}, /* of ESM */

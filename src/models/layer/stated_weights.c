@@ -24,7 +24,7 @@ mha_status mha__loader_check_stated(mha__loader *l)
     _Static_assert(MHA_WEIGHT_COUNT < 64, "every weight has a bit");
     for (size_t i = 0; l->stated && i < sizeof optional / sizeof *optional; i++) {
         const mha_weight weight = optional[i];
-        const bool stated = l->stated >> weight & 1;
+        const bool stated = (l->stated & ~l->made) >> weight & 1;
         char name[512];
         if (l->found[weight] && !stated)
             return mha__refuse(l, l->found[weight], MHA_INVALID,
