@@ -49,8 +49,8 @@ typedef struct mha_model_facts {
     /* shift > 0: batch rows are the windows, bias.height x bias.width cells each, of images of this size that are
      * rolled by `shift` cells; mha_window_segments then says what they see; mha_model_semantics does not set it. */
     size_t shift, image_height, image_width;
-    /* 1 << MHA_Q_NORM, ...: weights that mha_model_load_layer makes of other tensors of the file, see there. The table of
-     * biases, with bias_span > 0, of an MLP; bias_table is then what the names of its tensors begin with. */
+    /* 1 << MHA_Q_NORM, ...: weights that mha_model_load_layer makes of other tensors of the file, see there. The table
+     * of biases, with bias_span > 0, of an MLP; bias_table is then what the names of its tensors begin with. */
     uint64_t made;
     size_t bias_span; /* cells that the offsets of keys are divided by */
     bool alibi;       /* with the slopes of n_heads heads */

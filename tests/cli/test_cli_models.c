@@ -42,6 +42,11 @@ static void presets_have_their_published_totals(void **state)
         {{"params", "--json", "--preset", "llama-2-70b", "--kv-heads", "64"}, 78371889152, 21474836480},
         {{"params", "--json", "--preset", "distilbert-base-uncased"}, 66985530, 14174208},
         {{"params", "--json", "--preset", "deberta-v3-base"}, 183831552, 28348416}, /* a size of -1: the default */
+        {{"params", "--json", "--preset", "mpnet-base", "--class", "MPNetModel"}, 109486464, 28348416},
+        {{"params", "--json", "--preset", "beit"}, 86530984, 28444608},
+        {{"params", "--json", "--preset", "swin-"}, 28288354, 8667162},
+        {{"params", "--json", "--preset", "swinv2"}, 28347154, 8728650},
+        {{"params", "--json", "--preset", "umt5"}, 306601984, 18877440},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *root = run_json(0, cases[i].args), *row;
