@@ -6,6 +6,7 @@
 #include "mha/cache.h"
 #include "mha/layer.h"
 #include "mha/mask.h"
+#include "mha/pages.h"
 #include "mha/precision.h"
 #include "mha/rope.h"
 
@@ -230,6 +231,7 @@ typedef struct mha_call {
      * of +inf or NaN makes weights, output and lse NaN. */
     const mha_view *weights;
     mha_cache *cache; /* may be NULL */
+    mha_pages pages;  /* keys and values of the call, if there are any: then it has no others */
     /* A layer with kv_rank attends to its latents (DeepSeek-V2, section 2.1.2): as
      *   q_n . (norm(c) W_K) = (q_n W_K^T) . norm(c)   and   sum w_j (norm(c_j) W_V) = (sum w_j norm(c_j)) W_V
      * with head i's columns W_K and W_V of W_KVB, the output is that without `absorbed`, up to rounding. All heads

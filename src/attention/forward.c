@@ -86,6 +86,10 @@ void mha__forward(const mha__resolved *r, char *workspace)
         K = mha__swap_time_and_heads(mha_cache_keys(r->cache));
         V = absorbed ? mha__latent_values(r, &K) : mha__swap_time_and_heads(mha_cache_values(r->cache));
     }
+    if (r->pages.keys.data) {
+        K = r->pages.keys;
+        V = absorbed ? mha__latent_values(r, &K) : r->pages.values;
+    }
     mha__stage_done(r, MHA_STAGE_PRESENT_KEY, &K, &clock);
     mha__stage_done(r, MHA_STAGE_PRESENT_VALUE, &V, &clock);
 

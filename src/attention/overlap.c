@@ -136,7 +136,9 @@ static mha_status expect_apart_from_inputs(const mha__resolved *r, const char *n
                   {"kv_lengths", &lengths},
                   {"alibi_slopes", &slopes},
                   {"cu_seqlens_q", &cu_q},
-                  {"cu_seqlens_k", &cu_k}};
+                  {"cu_seqlens_k", &cu_k},
+                  {"the pages", &r->pages.keys},
+                  {"the pages", &r->pages.values}};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
         TRY(expect_apart_from(name, written, inputs[i].name, inputs[i].view, error));
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++)

@@ -8,6 +8,7 @@
 #include "attention/layout.h"
 #include "attention/overlap.h"
 #include "attention/steps/cache.h"
+#include "attention/pages/pages.h"
 #include "attention/validate.h"
 #include "compute/thread_pool.h"
 #include "mha/system.h"
@@ -76,15 +77,38 @@ static mha_status resolve_latent(mha__resolved *r, const mha_call *call, mha_err
                : MHA_OK;
 }
 
+/* With pages a call has no keys of its own: views without rows stand in their place. */
+static mha_status no_new_keys(mha__resolved *r, const mha_call *call, mha_error *error)
+{
+    const mha_view *keys = &r->pages.keys, *values = &r->pages.values;
+    const size_t B = call->query.shape[0];
+    if (!keys->data)
+        return mha__fail(error, MHA_INVALID, "page keys", "no data, and there is a table, lengths or values");
+    if (call->key.data || call->key.rank != 0 || call->value.data || call->value.rank != 0)
+        return mha__fail(error, MHA_INVALID, call->key.data || call->key.rank != 0 ? "key" : "value",
+                         "the keys and values of the call lie in pages: leave key and value out");
+    if (!r->layer) {
+        r->key = mha_view_of(NULL, MHA_F32, 4, (size_t[]){B, 0, keys->shape[2], keys->shape[3]});
+        r->value = mha_view_of(NULL, MHA_F32, 4, (size_t[]){B, 0, keys->shape[2], values->shape[3]});
+        return keys->rank == 4 ? MHA_OK : wrong_shape(error, "page keys", keys, "(pages, page_size, h_kv, d_k)");
+    }
+    const mha_config *c = mha_layer_config(r->layer);
+    r->key = mha_view_of(NULL, MHA_F32, 3, (size_t[]){B, 0, c->d_kin});
+    r->value = mha_view_of(NULL, MHA_F32, 3, (size_t[]){B, 0, c->d_vin});
+    return MHA_OK;
+}
+
 /* Fills in the sizes that follow from the inputs. */
 static mha_status resolve_inputs(mha__resolved *r, const mha_call *call, mha_error *error)
 {
     mha__sizes *plan = &r->plan;
     r->query = call->query;
-    r->key_follows = r->layer && !call->key.data && call->key.rank == 0;
-    r->value_follows = r->layer && !call->value.data && call->value.rank == 0;
+    r->key_follows = r->layer && !call->key.data && call->key.rank == 0 && !r->pages.keys.data;
+    r->value_follows = r->layer && !call->value.data && call->value.rank == 0 && !r->pages.keys.data;
     r->key = r->key_follows ? call->query : call->key;
     r->value = r->value_follows ? r->key : call->value;
+    if (r->pages.keys.data || r->pages.values.data || r->pages.table || r->pages.lengths)
+        TRY(no_new_keys(r, call, error));
     TRY(check_input(r, call->path, "query", &r->query, error));
     TRY(check_input(r, call->path, "key", &r->key, error));
     TRY(check_input(r, call->path, "value", &r->value, error));
@@ -246,7 +270,7 @@ static mha_status resolve_ragged(mha__resolved *r, mha_error *error)
     const int64_t *cu_k = s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
     size_t total_q = plan->T_q, total_k = plan->T_k;
     mha_status status = longest("cu_seqlens_q", s->cu_seqlens_q, s->n_sequences, total_q, &plan->T_q, error);
-    if (status == MHA_OK)
+    if (status == MHA_OK && !r->pages.keys.data)
         status = longest("cu_seqlens_k", cu_k, s->n_sequences, total_k, &plan->T_k, error);
     plan->B = s->n_sequences;
     plan->S = plan->T_k;
@@ -296,7 +320,7 @@ static const char *why_no_stage(mha_stage stage)
     case MHA_STAGE_KV_LATENT: return "needs latent attention: a layer with a q_rank or kv_rank";
     case MHA_STAGE_GATED: return "needs a layer with a gate";
     case MHA_STAGE_LSE: return "is that of a softmax: a sigmoid sums nothing up";
-    default: return "a ragged batch has no cache";
+    default: return "is that of a cache: a ragged batch has none, and pages are the caller's";
     }
 }
 
@@ -365,7 +389,8 @@ static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_err
 
 static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_call *call, mha_error *error)
 {
-    *r = (mha__resolved){.layer = layer, .semantics = mha__semantics_meant(&call->semantics), .cache = call->cache};
+    *r = (mha__resolved){.layer = layer, .semantics = mha__semantics_meant(&call->semantics), .pages = call->pages,
+                         .cache = call->cache};
     TRY(mha__validate_switches(&r->semantics, error));
     if (!layer && call->absorbed)
         return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "needs a layer with a kv_rank");
@@ -379,6 +404,7 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
         r->weight[beside_keys[i]] = (mha_view){0};
     TRY(resolve_cache(r, call->path, error));
     TRY(resolve_ragged(r, error));
+    TRY(mha__pages_resolve(r, call->path, error));
     r->plan.S_extra = (r->weight[MHA_BIAS_K].data != NULL) + (size_t)r->semantics.zero_row;
     r->plan.scale = r->semantics.has_scale
                         ? r->semantics.scale

@@ -55,7 +55,7 @@ int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4])
     case MHA_STAGE_OUTPUT: made[2] = p->d_out; break;
     case MHA_STAGE_PRESENT_KEY:
     case MHA_STAGE_PRESENT_VALUE:
-        if (r->semantics.cu_seqlens_q) /* a ragged batch has no cache */
+        if (r->semantics.cu_seqlens_q || r->pages.keys.data) /* no cache */
             return 0;
         rank = 4, made[0] = p->B, made[1] = p->h_kv, made[2] = p->S;
         made[3] = stage == MHA_STAGE_PRESENT_KEY ? p->d_k : p->d_v;
@@ -90,14 +90,17 @@ const mha_view *mha__call_stage(const mha_call *call, mha_stage stage)
 mha__sequence mha__resolved_sequence(const mha__resolved *r, size_t b)
 {
     const mha_semantics *s = &r->semantics;
-    mha__sequence q = {.batch = b, .T_q = r->plan.T_q, .T_k = r->plan.T_k, .S = r->plan.S};
+    mha__sequence q = {.batch = b, .k_batch = b, .T_q = r->plan.T_q, .T_k = r->plan.T_k, .S = r->plan.S};
     if (s->cu_seqlens_q) {
         const int64_t *cu_q = s->cu_seqlens_q, *cu_k = s->cu_seqlens_k ? s->cu_seqlens_k : cu_q;
-        q.batch = 0;
+        q.batch = q.k_batch = 0;
         q.q_from = (size_t)cu_q[b], q.T_q = (size_t)(cu_q[b + 1] - cu_q[b]);
         q.k_from = (size_t)cu_k[b], q.T_k = q.S = (size_t)(cu_k[b + 1] - cu_k[b]);
     }
-    q.offset = s->position_offset ? s->position_offset[b] : s->has_offset ? s->offset : r->cached - s->key_offset;
+    if (r->pages.keys.data) /* queries are the last tokens, if nothing else is said */
+        q.k_batch = b, q.k_from = q.T_k = 0, q.S = (size_t)r->pages.lengths[b];
+    const int64_t before = r->pages.keys.data ? (int64_t)q.S - (int64_t)q.T_q : r->cached - s->key_offset;
+    q.offset = s->position_offset ? s->position_offset[b] : s->has_offset ? s->offset : before;
     return q;
 }
 

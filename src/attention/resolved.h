@@ -53,6 +53,7 @@ typedef struct mha__resolved {
     size_t rope_dim;
     double rope_base, rope_times, norm_eps; /* rope_times: the attention factor */
 
+    mha_pages pages; /* no data: there are none */
     mha_cache *cache;
     size_t held, gone; /* rows in the cache, and rows evicted from it, when the call was planned */
     size_t kept;       /* cached rows that stay in front of the new ones */
@@ -103,6 +104,7 @@ typedef struct mha__sequence {
     size_t batch;       /* index along the batch extent of the inputs */
     size_t q_from, T_q; /* rows of the query */
     size_t k_from, T_k; /* rows of the new keys */
+    size_t k_batch;     /* index along the batch extent of all keys */
     size_t S;           /* keys, cached ones included */
     int64_t offset;     /* position of query 0 */
 } mha__sequence;

@@ -6,6 +6,7 @@
 
 #include "compute/flash.h"
 #include "compute/key_block.h"
+#include "compute/key_pages.h"
 #include "compute/online_softmax.h"
 
 /* Keys in a block: their packed K and V stay in a second-level cache of 512 KiB beside what else is needed. */
@@ -315,12 +316,17 @@ static void tile_step(const mha__flash_work *w, const mha__flash_tile *t, const 
 static void block_step(mha__flash_work *w, bool extra, size_t from, size_t end, mha__partial *into, bool *begun)
 {
     const mha__flash_keys *keys = extra ? &w->flash->extra : &w->flash->keys;
-    const bool halves = keys->dtype != MHA_F32, more = keys->n - end >= w->block;
+    const bool halves = keys->dtype != MHA_F32, more = keys->n - end >= w->block && !keys->pages;
+    mha__flash_keys copied;
     if (w->trims && !extra)
         trim(w, (mha__span){from, end});
     const mha__span all = mha__span_within(w->any, extra, from, end);
     if (all.begin == all.end)
         return;
+    if (keys->pages) {
+        copied = mha__key_pages_block(w->flash, from + all.begin / MHA_PANEL * MHA_PANEL, from + all.end);
+        keys = &copied;
+    }
     mha__key_block b = {
         keys, extra, from, end, {w->K, MHA_PANEL, w->flash->d_k * MHA_PANEL}, {w->V, MHA_PANEL, w->block * MHA_PANEL},
         NULL, NULL, NULL, NULL};

@@ -22,6 +22,10 @@ typedef struct mha__flash_keys {
     size_t k_stride, v_stride, n;
     mha_dtype dtype;
     const void *K_narrow, *V_narrow; /* dtype F16, BF16 or I8 */
+    /* NULL, or the rows lie in pages, so many in each: row j is row j % page_rows of page pages[j / page_rows]. K and V
+     * are then the first rows of page 0; from page to page are `k_page` and `v_page` elements. */
+    const int32_t *pages;
+    size_t page_rows, k_page, v_page;
 } mha__flash_keys;
 
 /* The keys [begin, end) that a row may see, none if begin >= end, and whether `bias` may add something to them. */
@@ -36,6 +40,7 @@ typedef struct mha__flash {
     size_t d_k, d_v;
     float scale, softcap; /* softcap 0: none */
     mha__flash_keys keys;
+    void *room;            /* of mha__key_pages_room bytes, for keys in pages */
     mha__flash_keys extra; /* rows that every query sees, without bias; n is small and may be 0 */
 
     /* Returns n floats that are added to the scores of keys [key, key + n) of query `row` (-inf hides the key), in

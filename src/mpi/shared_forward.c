@@ -97,6 +97,8 @@ static mha_status check_call(mha__mpi_call *c, size_t T_q, size_t T_k, mha_error
                          c->l->own ? "width" : "h, d_k", c->query.rank);
     if (call->weights && c->l->own)
         return mha__fail(error, MHA_INVALID, "weights", "the layer has its own");
+    if (call->pages.keys.data)
+        return mha__fail(error, MHA_UNSUPPORTED, "pages", "ranks do not share keys in pages: give keys, or a cache");
     if (call->keep_count > 0 || call->partial.data || memcmp(&call->precision, &none, sizeof none) != 0)
         return mha__fail(error, MHA_UNSUPPORTED, "call",
                          "a call that ranks share has no stages to keep, no `partial` and no modelled precision");

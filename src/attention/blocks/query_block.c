@@ -4,6 +4,7 @@
 #include "attention/blocks/query_block.h"
 #include "attention/pattern/pattern.h"
 #include "attention/steps/steps.h"
+#include "compute/key_pages.h"
 #include "compute/thread_pool.h"
 
 static size_t lay_out_worker(const mha__attention *a, char *base, mha__block_worker *w)
@@ -12,6 +13,8 @@ static size_t lay_out_worker(const mha__attention *a, char *base, mha__block_wor
     w->rows = mha__workspace_take(&arena, a->block_rows, sizeof *w->rows);
     w->lse = mha__workspace_take(&arena, a->block_rows, sizeof *w->lse);
     w->scratch = mha__workspace_take(&arena, mha__flash_scratch(a->block_rows, a->r->plan.d_k, a->r->plan.d_v), 1);
+    const bool pages = a->r->pages.keys.data != NULL;
+    w->room = mha__workspace_take(&arena, pages ? mha__key_pages_room(a->r->plan.d_k, a->r->plan.d_v) : 0, 1);
     return arena.used;
 }
 
@@ -129,18 +132,24 @@ static void trim(void *context, const mha__flash_row *rows, size_t count, mha__r
     }
 }
 
-/* The keys and values of one head of a sequence; a cache may hold them in 16 or 8 bits. */
+/* The keys and values of one head of a sequence; a cache may hold them in 16 or 8 bits, pages in 16. */
 static mha__flash_keys keys_of(const mha__attention *a, const mha__sequence *s, size_t g)
 {
     const mha_view *K = a->K, *V = a->V;
+    const mha_pages *pages = &a->r->pages;
+    const size_t at = pages->keys.data ? 0 : s->k_batch; /* K and V are then all pages */
     mha__flash_keys keys = {
         .k_stride = (size_t)K->stride[1], .v_stride = (size_t)V->stride[1], .n = s->S, .dtype = K->dtype};
     if (K->dtype == MHA_F32) {
-        keys.K = mha__row(K, s->batch, s->k_from, g);
-        keys.V = mha__row(V, s->batch, s->k_from, g);
+        keys.K = mha__row(K, at, s->k_from, g);
+        keys.V = mha__row(V, at, s->k_from, g);
     } else {
-        keys.K_narrow = mha__narrow_row_at(K, s->batch, s->k_from, g);
-        keys.V_narrow = mha__narrow_row_at(V, s->batch, s->k_from, g);
+        keys.K_narrow = mha__narrow_row_at(K, at, s->k_from, g);
+        keys.V_narrow = mha__narrow_row_at(V, at, s->k_from, g);
+    }
+    if (pages->keys.data) {
+        keys.pages = pages->table + s->k_batch * pages->columns;
+        keys.page_rows = K->shape[1], keys.k_page = (size_t)K->stride[0], keys.v_page = (size_t)V->stride[0];
     }
     return keys;
 }
@@ -210,6 +219,7 @@ bool mha__query_block_prepare(const mha__attention *a, size_t number, const mha_
 {
     if (!describe(a, number, t))
         return false;
+    t->flash.room = w->room;
     fill_rows(t, w);
     return true;
 }

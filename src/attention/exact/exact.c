@@ -1,12 +1,14 @@
 /* The exact path, which judges the others: the same equation in float64 and plain loops. It shares the validated call
  * with the other paths, and no arithmetic. Each function is one step as mha/attention.h defines it. */
 #include <math.h>
+#include <string.h>
 
 #include "attention/exact/exact_latent.h"
 #include "attention/exact/exact_rows.h"
 #include "attention/exact/exact_visible.h"
 #include "attention/exact/rounding.h"
 #include "attention/steps/cache.h"
+#include "attention/pages/pages.h"
 #include "attention/steps/steps.h"
 #include "compute/thread_pool.h"
 
@@ -21,6 +23,7 @@ typedef struct judge {
     double *row;                  /* memory of the workers */
     size_t row_size;              /* doubles for each worker */
     size_t q_rows, k_rows;        /* B * T of the inputs */
+    size_t S;                     /* rows of `keys` for each batch index */
 } judge;
 
 /* ---------------------------------------------------------------- projections */
@@ -113,7 +116,7 @@ static double key_element(const judge *m, const mha__sequence *s, size_t g, size
     const mha_view *bias = &m->r->weight[MHA_BIAS_K];
     if (j < s->S)
         return m
-            ->keys[((s->batch * (m->r->cache ? p->S : m->r->key.shape[1]) + s->k_from + j) * p->h_kv + g) * p->d_k + c];
+            ->keys[((s->k_batch * m->S + s->k_from + j) * p->h_kv + g) * p->d_k + c];
     return bias->data && j == s->S ? mha_view_get(bias, (size_t[]){g * p->d_k + c}) : 0.0;
 }
 
@@ -123,8 +126,7 @@ static double value_element(const judge *m, const mha__sequence *s, size_t g, si
     const mha_view *bias = &m->r->weight[MHA_BIAS_V];
     if (j < s->S)
         return m
-            ->values[((s->batch * (m->r->cache ? p->S : m->r->key.shape[1]) + s->k_from + j) * p->h_kv + g) * p->d_v +
-                     c];
+            ->values[((s->k_batch * m->S + s->k_from + j) * p->h_kv + g) * p->d_v + c];
     return bias->data && j == s->S ? mha_view_get(bias, (size_t[]){g * p->d_v + c}) : 0.0;
 }
 
@@ -352,6 +354,20 @@ static void through_cache(judge *m)
     mha__widen(&all_v, &values, 1);
 }
 
+/* Copies all keys and values out of their pages. */
+static void from_pages(judge *m)
+{
+    const mha__resolved *r = m->r;
+    const mha__sizes *p = &r->plan;
+    const mha_view keys = mha_view_of(m->keys, MHA_F64, 4, (size_t[]){p->B, p->S, p->h_kv, p->d_k}),
+                   values = mha_view_of(m->values, MHA_F64, 4, (size_t[]){p->B, p->S, p->h_kv, p->d_v}),
+                   first = r->latent.absorbed ? mha_view_slice(&r->pages.keys, 3, 0, p->d_v) : r->pages.values;
+    memset(m->keys, 0, mha_view_elements(&keys) * sizeof(double)); /* behind the last key, too */
+    memset(m->values, 0, mha_view_elements(&values) * sizeof(double));
+    mha__pages_gather(r, &r->pages.keys, &keys);
+    mha__pages_gather(r, &first, &values);
+}
+
 static size_t lay_out(const mha__resolved *r, char *base, judge *m)
 {
     const mha__sizes *p = &r->plan;
@@ -360,7 +376,9 @@ static size_t lay_out(const mha__resolved *r, char *base, judge *m)
     m->Q = mha__workspace_take(&arena, m->q_rows, p->h * p->d_k * sizeof(double));
     m->K = m->keys = mha__workspace_take(&arena, m->k_rows, p->h_kv * p->d_k * sizeof(double));
     m->V = m->values = mha__workspace_take(&arena, m->k_rows, p->h_kv * p->d_v * sizeof(double));
-    if (r->cache) {
+    const bool apart = r->cache || r->pages.keys.data; /* from the new rows */
+    m->S = apart ? p->S : r->key.shape[1];
+    if (apart) {
         m->keys = mha__workspace_take(&arena, p->B * p->S, p->h_kv * p->d_k * sizeof(double));
         m->values = mha__workspace_take(&arena, p->B * p->S, p->h_kv * p->d_v * sizeof(double));
     }
@@ -444,8 +462,11 @@ size_t mha__exact(const mha__resolved *r, char *workspace)
     const size_t heads_shape[3] = {r->query.shape[0], r->query.shape[1], p->h * mha__head_width(r)};
 
     inputs(&m);
-    if (r->cache) {
+    if (r->pages.keys.data)
+        from_pages(&m);
+    else if (r->cache)
         through_cache(&m);
+    if (r->cache || r->pages.keys.data) {
         mha__round_all(r->precision.rows, m.keys, p->B * p->S * p->h_kv * p->d_k);
         mha__round_all(r->precision.rows, m.values, p->B * p->S * p->h_kv * p->d_v);
     }

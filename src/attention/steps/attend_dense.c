@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "attention/pattern/pattern.h"
+#include "attention/pages/pages.h"
 #include "attention/steps/steps.h"
 #include "attention/steps/mask.h"
 #include "compute/gemm.h"
@@ -42,7 +43,8 @@ static size_t lay_out(const mha__resolved *r, char *base, scratch *m)
     return arena.used;
 }
 
-/* The memory of all workers, and copies of keys and values if the cache has 16 or 8 bits or rows are too far apart. */
+/* The memory of all workers, and copies of keys and values if they lie in pages, the cache has 16 or 8 bits or rows are
+ * too far apart. */
 typedef struct memory {
     char *workers;
     size_t worker_bytes;
@@ -58,7 +60,7 @@ static bool too_far_apart(const mha_view *rows)
 /* Whether a copy may be needed. While the workspace is laid out, only the rows that the call gives are known. */
 static bool may_copy(const mha__resolved *r, const mha_view *given, size_t width)
 {
-    const bool halves = r->cache && mha_cache_keys(r->cache).dtype != MHA_F32;
+    const bool halves = r->pages.keys.data || (r->cache && mha_cache_keys(r->cache).dtype != MHA_F32);
     const mha__latent *l = &r->latent; /* its values lie beside keys, in rows of both */
     const size_t row = l->absorbed ? r->plan.d_k : l->kv_rank ? r->plan.h * (l->d_n + l->d_v) : 0,
                  own = r->plan.h_kv * width;
@@ -87,14 +89,21 @@ size_t mha__attend_dense_scratch(const mha__resolved *r)
     return lay_out_all(r, NULL, &unused);
 }
 
-/* Rows (B, S, h_kv, d) as BLAS takes them: where they lie, or copied to `room` as floats, head by head. */
-static mha_view for_blas(const mha_view *rows, float *room, int threads)
+/* Rows (B, S, h_kv, d), or pages of them, as BLAS takes them: where they lie, or copied to `room` as floats, head by
+ * head. */
+static mha_view for_blas(const mha__resolved *r, const mha_view *rows, float *room)
 {
+    if (r->pages.keys.data) {
+        const size_t all[4] = {r->plan.B, rows->shape[2], r->plan.S, rows->shape[3]};
+        const mha_view gathered = mha__swap_time_and_heads(mha_view_of(room, MHA_F32, 4, all));
+        mha__pages_gather(r, rows, &gathered);
+        return gathered;
+    }
     if (rows->dtype == MHA_F32 && !too_far_apart(rows))
         return *rows;
     const size_t shape[4] = {rows->shape[0], rows->shape[2], rows->shape[1], rows->shape[3]};
     const mha_view floats = mha__swap_time_and_heads(mha_view_of(room, MHA_F32, 4, shape));
-    mha__widen(&floats, rows, threads);
+    mha__widen(&floats, rows, r->plan.threads);
     return floats;
 }
 
@@ -210,7 +219,7 @@ static void score(const attention *a, const query_block *k, const scratch *m, mh
     float scale = (float)a->r->plan.scale;
     mha__gemm_nt(k->rows, keys.to - keys.from, a->r->plan.d_k, scale != 0.0f ? scale : 1.0f,
                 mha__row(a->Q, k->s->batch, k->s->q_from + k->first, k->head), (size_t)a->Q->stride[1],
-                mha__row(a->K, k->s->batch, k->s->k_from + keys.from, k->g), (size_t)a->K->stride[1],
+                mha__row(a->K, k->s->k_batch, k->s->k_from + keys.from, k->g), (size_t)a->K->stride[1],
                 m->scores + keys.from, m->width);
     if (scale != 0.0f)
         return;
@@ -278,7 +287,7 @@ static const float *finite_values(const attention *a, const query_block *k, cons
 {
     size_t d_v = a->r->plan.d_v;
     for (size_t j = keys.from; j < keys.to; j++) {
-        const float *v = mha__row(a->V, k->s->batch, k->s->k_from + j, k->g);
+        const float *v = mha__row(a->V, k->s->k_batch, k->s->k_from + j, k->g);
         float *to = m->values + (j - keys.from) * d_v;
         for (size_t c = 0; c < d_v; c++)
             to[c] = isfinite(v[c]) ? v[c] : 0.0f;
@@ -297,7 +306,7 @@ static void add_non_finite(const attention *a, const query_block *k, const scrat
     if (terms)
         (void)mha__visible_terms(r, a->strips, k->s, k->b, k->head, query, keys, m->terms);
     for (size_t j = keys.from; j < keys.to; j++) {
-        const float *v = mha__row(a->V, k->s->batch, k->s->k_from + j, k->g);
+        const float *v = mha__row(a->V, k->s->k_batch, k->s->k_from + j, k->g);
         if (terms && m->terms[j - keys.from] == -INFINITY)
             continue;
         for (size_t c = 0; c < r->plan.d_v; c++)
@@ -312,7 +321,7 @@ static void weighted_sum(const attention *a, const query_block *k, const scratch
     bool dense = r->semantics.hidden_values == MHA_HIDDEN_PROPAGATE, finite = true;
     mha__interval keys = dense ? (mha__interval){0, k->s->S} : k->keys;
     float *out = mha__row(a->heads, k->s->batch, k->s->q_from + k->first, k->head);
-    const float *values = keys.from < keys.to ? mha__row(a->V, k->s->batch, k->s->k_from + keys.from, k->g) : out;
+    const float *values = keys.from < keys.to ? mha__row(a->V, k->s->k_batch, k->s->k_from + keys.from, k->g) : out;
     size_t stride = (size_t)a->heads->stride[1], d_v = r->plan.d_v, n = keys.to - keys.from;
     mha__gemm(k->rows, d_v, n, 1.0f, m->scores + keys.from, m->width, values, (size_t)a->V->stride[1], out, stride);
     if (!dense)
@@ -395,7 +404,7 @@ void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view
     bool together = mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN);
     memory m;
     lay_out_all(r, scratch_memory, &m);
-    const mha_view keys = for_blas(K, m.K, r->plan.threads), values = for_blas(V, m.V, r->plan.threads);
+    const mha_view keys = for_blas(r, K, m.K), values = for_blas(r, V, m.V);
     attention a = {.r = r, .Q = Q, .K = &keys, .V = &values, .heads = heads, .strips = strips,
                    .scratch = m.workers, .scratch_bytes = m.worker_bytes,
                    .blocks = (r->plan.T_q + QUERY_ROWS - 1) / QUERY_ROWS,

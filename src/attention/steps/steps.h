@@ -97,7 +97,8 @@ void mha__stages_done(const mha__resolved *r, const mha_stage *stages, const mha
 /* Keeps a row of n values of a stage; (a, b, c) are its indices before the last one. */
 void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b, size_t c, const float *row, size_t n);
 
-/* Fills the kept stages of a ragged batch with zeros, which remain where a sequence is shorter than the longest one. */
+/* Fills the kept stages of a ragged batch, or of keys in pages, with zeros, which remain where a sequence is shorter
+ * than the longest one. */
 void mha__stages_clear_ragged(const mha__resolved *r);
 
 /* exact/exact.c: the whole forward in float64. Returns the bytes of workspace; with `workspace` NULL it only counts

@@ -153,6 +153,11 @@ class Semantics(Struct):
                 ("n_sequences", _size), ("cu_seqlens_q", c.c_void_p), ("cu_seqlens_k", c.c_void_p)]
 
 
+class Pages(Struct):
+    c_name = "mha_pages"
+    _fields_ = [("keys", View), ("values", View), ("table", c.c_void_p), ("columns", _size), ("lengths", c.c_void_p)]
+
+
 class Keep(Struct):
     c_name = "mha_keep"
     _fields_ = [("stage", c.c_int), ("view", View), ("ms", _double)]
@@ -168,7 +173,8 @@ class Call(Struct):
     c_name = "mha_call"
     _fields_ = (_each("query key value output", View)
                 + [("semantics", Semantics), ("weights", c.POINTER(View)), ("cache", c.c_void_p),
-                   ("absorbed", c.c_bool), ("keep", c.POINTER(Keep)), ("keep_count", _size), ("partial", View),
+                   ("pages", Pages), ("absorbed", c.c_bool),
+                   ("keep", c.POINTER(Keep)), ("keep_count", _size), ("partial", View),
                    ("precision", Precision), ("path", c.c_int), ("threads", c.c_int)])
 
 

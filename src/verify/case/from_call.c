@@ -183,6 +183,8 @@ mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call, const 
     *result = NULL;
     if (call->cache && !notes->past_key.data && mha_cache_length(call->cache) > 0)
         return mha__fail(error, MHA_INVALID, "past_key", "expected the rows of the call's cache from before the call");
+    if (call->pages.keys.data)
+        return mha__fail(error, MHA_UNSUPPORTED, "pages", "a case has no word for keys in pages: give them as a cache");
     if (call->partial.data)
         return mha__fail(error, MHA_UNSUPPORTED, "partial", "a case has no word for keys of earlier calls");
     mha_allocator a = mha__allocator_default();

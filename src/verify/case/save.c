@@ -387,6 +387,8 @@ mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_cal
     s.pool.allocator = mha__allocator_default();
     if (call->cache && mha_cache_first(call->cache) > 0)
         return refuse(&s, "cache", "a cache that has evicted rows");
+    if (call->pages.keys.data)
+        return refuse(&s, "pages", "keys in pages: give them as a cache");
     if (call->partial.data)
         return refuse(&s, "partial", "keys of earlier calls");
     const size_t new_rows = call->key.data ? call->key.shape[1] : call->query.shape[1];

@@ -394,6 +394,9 @@ mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double 
 {
     if (!(unit > 0 && unit < 1))
         return mha__fail(error, MHA_INVALID, "unit", "expected a roundoff between 0 and 1, found %g", unit);
+    if (call->pages.keys.data)
+        return mha__fail(error, MHA_UNSUPPORTED, "pages", "have the bound of a call with the same rows in a "
+                         "cache");
     mha_call exact = *call; /* only the exact path accepts all magnitudes */
     exact.path = MHA_PATH_EXACT;
     exact.output = (mha_view){0};

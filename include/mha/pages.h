@@ -1,0 +1,33 @@
+/* Keys and values that lie in pages, anywhere in a pool of them: as vLLM and FlashAttention keep them (block_table). */
+#ifndef MHA_PAGES_H
+#define MHA_PAGES_H
+
+#include "mha/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The keys and values of a call, in the caller's memory: projected, normalised and rotated, as a cache has them.
+ *
+ *   key j of sequence b is row j % page_size of page table[b * columns + j / page_size], for j < lengths[b]
+ *
+ * Sequences may share pages (a common prefix). Of the table only the entries are read whose pages hold a key of their
+ * sequence; the others may be any, as may be the rows of a last page behind the last key. The call has no key and no
+ * value of its own, no cache and no cu_seqlens_k; S is the longest length, and stages of shorter sequences have zeros
+ * behind their last key, as in a ragged batch. Where neither offset nor position_offset is given, the queries are the
+ * last tokens of their sequence: query i has position lengths[b] - T_q + i, with the T_q of the sequence in a ragged
+ * batch. There are no stages present_key and present_value. Every path gives the bits that a cache of these rows gives.
+ * Table and lengths must keep the values that were checked until the last forward of a plan; rows may change. */
+typedef struct mha_pages {
+    mha_view keys;   /* (pages, page_size, h_kv, d_k), F32, F16, BF16, on the exact path also F64; no data: no pages */
+    mha_view values; /* (pages, page_size, h_kv, d_v), of the same type; no data with mha_call.absorbed */
+    const int32_t *table;   /* (B, columns): pages, counted from 0 */
+    size_t columns;         /* the most pages of a sequence */
+    const int64_t *lengths; /* (B): keys of each sequence, 0 ... columns * page_size */
+} mha_pages;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

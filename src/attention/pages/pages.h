@@ -1,0 +1,12 @@
+/* Keys and values in pages, as the forward pass uses them. */
+#ifndef MHA_ATTENTION_PAGES_PAGES_H
+#define MHA_ATTENTION_PAGES_PAGES_H
+
+#include "attention/resolved.h"
+
+/* Checks the pages of a call and takes over their sizes. Nothing without pages. */
+mha_status mha__pages_resolve(mha__resolved *r, mha_path path, mha_error *error);
+/* Copies what lies in `pages`, (pages, page_size, h_kv, d), to `to`, (B, S, h_kv, d) of any strides. */
+void mha__pages_gather(const mha__resolved *r, const mha_view *pages, const mha_view *to);
+
+#endif
