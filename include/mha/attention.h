@@ -82,10 +82,11 @@ typedef enum mha_hidden_values {
 } mha_hidden_values;
 
 /* All settings that change the result. All-zero is plain attention: softmax(Q K^T / sqrt(d_k)) V. Order: project and
- * add b_Q, b_K, b_V (through latents, if the layer has any), split heads, q/k norm, rotate (or rotate, norm), scale
- * queries by position, append to the cache, append the bias_k/bias_v row, append the zero row, scale, softcap, hide
- * (causal, window, lengths, padding, mask, pattern) and add (mask, ALiBi, bias), softmax (sinks join the denominator)
- * or sigmoid, weights V, merge heads, gate, W_O, b_O. The arrays belong to the caller, as those of mha_call do. */
+ * add b_Q, b_K, b_V (through latents, if the layer has any), split heads, q/k norm, clip, rotate (or clip, rotate,
+ * norm), scale queries by position, append to the cache, append the bias_k/bias_v row, append the zero row, scale,
+ * softcap, hide (causal, window, lengths, padding, mask, pattern) and add (mask, ALiBi, bias), softmax (sinks join the
+ * denominator) or sigmoid, weights V, merge heads, gate, W_O, b_O. The arrays belong to the caller, as those of
+ * mha_call do. */
 typedef struct mha_semantics {
     /* scale, offset and padding_fill are used when they are not 0 or when their has_ field is true: has_ is needed
      * only for the value 0. */
@@ -131,6 +132,10 @@ typedef struct mha_semantics {
     double norm_eps; /* of q/k norms and of the norms of latents; 0: 1e-6 */
     mha_norm_rule norm;
     mha_query_scale query_scale;
+    /* c > 0: every number of q, k and v is limited to [-c, c] (MPT, OLMo, DBRX): behind its bias or, of q and k that
+     * are normalised before the rotation, behind the norm (OLMoE). Rows of the cache, bias_k and bias_v are not. Not
+     * with kv_rank. 0: none */
+    double clip_qkv;
 
     bool zero_row;          /* one more key and value of zeros, always visible (add_zero_attn) */
     bool softmax_plus_one;  /* one more exp(0) in the denominator */
@@ -156,7 +161,8 @@ MHA_API void mha_alibi_slopes(size_t n_heads, double *slopes);
  * k, v, q_rot, k_rot, heads, output and the last three keep the shape (1, total, ...) of the inputs; in the others B is
  * then the number of sequences, T_q and S' are the longest lengths, and what a sequence does not fill is 0. */
 typedef enum mha_stage {
-    MHA_STAGE_Q,             /* (B, T_q, h*d_k)      after bias, before norm and rotation */
+    MHA_STAGE_Q,             /* (B, T_q, h*d_k)      after bias, before norm and rotation; without a
+                              *                       norm before the rotation, and always of v, after clip_qkv */
     MHA_STAGE_K,             /* (B, T_k, h_kv*d_k) */
     MHA_STAGE_V,             /* (B, T_k, h_kv*d_v) */
     MHA_STAGE_Q_ROT,         /* (B, T_q, h*d_k)      after norm, rotation and the scale by position */

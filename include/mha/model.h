@@ -31,7 +31,7 @@ typedef struct mha_model_facts {
     mha_rope_kind rope;
     size_t rope_dim;
     bool rope_last;
-    double rope_base, norm_eps, softcap;
+    double rope_base, norm_eps, softcap, clip_qkv;
     mha_norm_rule norm;          /* of q/k norms, where the layer has any or the rule needs no weight */
     mha_query_scale query_scale;
     mha_rope_axes rope_axes; /* M-RoPE, for images; text has the same position on all axes: an ordinary rotation */

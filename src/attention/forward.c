@@ -25,8 +25,10 @@ static float *project_scratch(const mha__resolved *r, char *workspace)
 
 static void norm_and_rotate(const mha__resolved *r, mha__side side, const mha_view *x)
 {
-    if (!r->semantics.norm.after_rope)
+    if (mha__normalises_first(r, side)) {
         mha__normalise(r, side, x);
+        mha__clip(r, x);
+    }
     mha__rotate_heads(r, side, x);
     if (r->semantics.norm.after_rope)
         mha__normalise(r, side, x);
@@ -48,6 +50,10 @@ static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], m
                                        {MHA_KEYS, &r->key, MHA_W_K, MHA_B_K, r->plan.h_kv, &to_K},
                                        {MHA_KEYS, &r->value, MHA_W_V, MHA_B_V, r->plan.h_kv, &to_V}};
         mha__project_all(r, all, 3, heads, scratch);
+        for (mha__side side = MHA_QUERIES; side <= MHA_KEYS; side++)
+            if (!mha__normalises_first(r, side)) /* otherwise they are clipped behind their norm */
+                mha__clip(r, &heads[side]);
+        mha__clip(r, &heads[2]);
         mha__stages_done(r, (mha_stage[]){MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V}, heads, 3, clock);
     }
 

@@ -369,7 +369,7 @@ size_t mha__inert_key_bias(const mha_config *c, const mha_semantics *s)
 {
     const bool normed = c->k_norm != MHA_NORM_NONE || s->norm.unweighted,
                matters = normed || c->sinks || c->bias_kv || s->softcap > 0 || s->zero_row || s->softmax_plus_one ||
-                         s->normaliser != MHA_SOFTMAX;
+                         s->normaliser != MHA_SOFTMAX || s->clip_qkv > 0;
     if (c->kv_rank) /* of k_r alone: c passes a norm */
         return matters || s->rope.kind != MHA_ROPE_NONE || !c->bias_latent ? 0 : c->d_rope;
     const size_t rotated = s->rope.kind == MHA_ROPE_NONE ? 0 : s->rope.dim ? s->rope.dim : c->d_k;

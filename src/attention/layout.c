@@ -39,7 +39,7 @@ size_t mha__lay_out(mha__resolved *r)
     const size_t B = r->query.shape[0], T_q = r->query.shape[1], T_k = r->key.shape[1];
     const bool made = r->layer != NULL, turned = r->semantics.rope.kind != MHA_ROPE_NONE, direct = writes_output(r);
     const mha_view *w = r->weight;
-    const bool scaled = r->semantics.query_scale.growth != 0;
+    const bool scaled = r->semantics.query_scale.growth != 0, clips = r->semantics.clip_qkv > 0;
     const mha__latent *l = &r->latent;
     if (l->kv_rank) {
         const size_t row = l->kv_rank + l->d_r;
@@ -50,10 +50,10 @@ size_t mha__lay_out(mha__resolved *r)
         at->mixed = rows(&arena, l->absorbed, B, T_q, p->h * l->kv_rank);
     }
     /* The values of latent attention lie in wide_kv; absorbed, keys and values are the latents. */
-    at->Q = rows(&arena, made || turned || scaled || w[MHA_B_Q].data || r->norm[0], B, T_q, p->h * p->d_k);
-    at->K = rows(&arena, !l->absorbed && (made || turned || w[MHA_B_K].data || r->norm[1]), B, T_k,
+    at->Q = rows(&arena, made || turned || scaled || clips || w[MHA_B_Q].data || r->norm[0], B, T_q, p->h * p->d_k);
+    at->K = rows(&arena, !l->absorbed && (made || turned || clips || w[MHA_B_K].data || r->norm[1]), B, T_k,
                  p->h_kv * p->d_k);
-    at->V = rows(&arena, !l->kv_rank && (made || w[MHA_B_V].data), B, T_k, p->h_kv * p->d_v);
+    at->V = rows(&arena, !l->kv_rank && (made || clips || w[MHA_B_V].data), B, T_k, p->h_kv * p->d_v);
     at->heads = !made && direct ? (mha__result){r->output, SIZE_MAX}
                                 : rows(&arena, true, B, T_q, p->h * mha__head_width(r));
     if (at->heads.view.rank == 3)

@@ -253,6 +253,18 @@ static mha_status check_query_scale(const mha__resolved *r, mha_error *error)
     return MHA_OK;
 }
 
+static mha_status check_clip(const mha__resolved *r, mha_error *error)
+{
+    const double clip = r->semantics.clip_qkv;
+    if (!(clip >= 0) || !isfinite(clip))
+        return mha__fail(error, MHA_INVALID, "clip_qkv", "expected 0 (none) or a finite limit above it, found %g",
+                         clip);
+    if (clip > 0 && r->latent.kv_rank)
+        return mha__fail(error, MHA_UNSUPPORTED, "clip_qkv", "queries, keys and values of latent attention have no "
+                         "limit: expected 0, found %g", clip);
+    return MHA_OK;
+}
+
 /* ---------------------------------------------------------------- numbers */
 
 /* The float paths compute with these numbers as floats, which must be finite and, as divisors, not 0. */
@@ -264,7 +276,7 @@ static mha_status check_float_range(const mha__resolved *r, mha_error *error)
         double value;
         bool divides;
     } numbers[] = {{"scale", r->plan.scale, false}, {"softcap", s->softcap, s->softcap > 0},
-                   {"sigmoid_bias", s->sigmoid_bias, false}};
+                   {"sigmoid_bias", s->sigmoid_bias, false}, {"clip_qkv", s->clip_qkv, s->clip_qkv > 0}};
     if (r->plan.path == MHA_PATH_EXACT)
         return MHA_OK;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -336,6 +348,7 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
     if (s->has_padding_fill && !isfinite(s->padding_fill))
         return mha__fail(error, MHA_INVALID, "padding_fill", "expected a finite fill value, found %g", s->padding_fill);
     TRY(check_normaliser(r, error));
+    TRY(check_clip(r, error));
     TRY(check_float_range(r, error));
     r->norm_eps = s->norm_eps != 0 ? s->norm_eps : 1e-6;
     if (!(r->norm_eps > 0) || !isfinite(r->norm_eps))

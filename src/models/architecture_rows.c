@@ -138,9 +138,10 @@ static mha_status read_number(const reader *r, const char *list, const char *pla
     mha__arch_real *real = row;
     double value = 0;
     json_error_t why;
-    if (!mha__text_among("rope_base rope_local_base norm_eps softcap scale scale_square query_scale", place))
+    if (!mha__text_among("rope_base rope_local_base norm_eps softcap clip_qkv scale scale_square query_scale", place))
         return wrong(r, list, place,
-                     "expected one of rope_base, rope_local_base, norm_eps, softcap, scale, scale_square, query_scale");
+                     "expected one of rope_base, rope_local_base, norm_eps, softcap, clip_qkv, scale, scale_square, "
+                     "query_scale");
     real->keys = "";
     const int failed = json_unpack_ex(entry, &why, 0, "{s?s, s?F, s?F}", "key", &real->keys, "default",
                                       &real->fallback, "value", &value);

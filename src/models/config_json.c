@@ -327,6 +327,7 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
         .rope_base = setup->rope.base[0] > 0 ? setup->rope.base[0] : setup->rope_base,
         .norm_eps = setup->norm_eps,
         .softcap = setup->softcap,
+        .clip_qkv = setup->clip_qkv,
         .norm = norm_rule(v),
         .has_scale = setup->scale_square > 0 || setup->scale > 0,
         .scale = setup->scale > 0          ? setup->scale

@@ -15,6 +15,7 @@ typedef struct mha__setup {
     const mha__arch_class *model_class;
     mha__values values;
     double rope_base, rope_local_base, norm_eps, softcap, scale, scale_square;
+    double clip_qkv;    /* 0: none */
     double query_scale; /* 0: the architecture has none */
     mha__rope_config rope;
     const char *not_run;                               /* why attention is counted, but not computed; NULL: it is */

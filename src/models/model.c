@@ -458,6 +458,7 @@ mha_semantics mha_model_semantics(const mha_model_facts *facts)
     s.has_scale = facts->has_scale;
     s.scale = facts->has_scale ? facts->scale : 0;
     s.softcap = facts->softcap;
+    s.clip_qkv = facts->clip_qkv;
     s.norm_eps = facts->norm_eps;
     s.norm = facts->norm;
     s.query_scale = facts->query_scale;

@@ -99,6 +99,7 @@ void mha__mpi_between(mha_semantics *s)
     s->rope = (mha_rope){0};
     s->norm = (mha_norm_rule){0};
     s->norm_eps = 0;
+    s->clip_qkv = 0;
 }
 
 size_t mha__mpi_cached(const mha_cache *cache)
@@ -224,6 +225,7 @@ static mha_status place(mha__mpi_call *c, mha_semantics *s, mha_error *error)
     mha_status status = MHA_OK;
     s->norm_eps = whole->norm_eps;
     s->norm = whole->norm;
+    s->clip_qkv = whole->clip_qkv;
     if (whole->rope.kind == MHA_ROPE_NONE)
         return MHA_OK;
     s->query_scale = whole->query_scale;

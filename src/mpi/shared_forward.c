@@ -20,7 +20,7 @@ static uint64_t digest_of(const mha__mpi_call *c)
     const mha_pattern *p = &s->pattern;
     const size_t B = s->cu_seqlens_q ? s->n_sequences : c->split.B;
     const double real[] = {s->scale, s->softcap, s->padding_fill, s->norm_eps, s->rope.base,
-                           s->rope.attention_factor, s->query_scale.growth, s->sigmoid_bias};
+                           s->rope.attention_factor, s->query_scale.growth, s->sigmoid_bias, s->clip_qkv};
     const int64_t whole[] = {(int64_t)c->split.B, (int64_t)c->split.T_q, (int64_t)c->split.T_k, s->has_scale,
                              s->has_offset, s->offset, s->position_offset != NULL, s->has_key_offset, s->key_offset,
                              s->keys_only, s->causal, s->prefix, s->window, s->window_left,

@@ -497,7 +497,8 @@ static void the_key_bias_is_inert_exactly_where_softmax_cannot_see_it(void **sta
     } cases[] = {
         {{.causal = true}, 8},        {{.window = true, .window_left = 2, .window_right = -1}, 8},
         {{.softcap = 5}, 0},          {{.zero_row = true}, 0},
-        {{.softmax_plus_one = true}, 0}, {{.normaliser = MHA_SIGMOID}, 0}, {{.rope = {.kind = MHA_ROPE_HALF_SPLIT}}, 0},
+        {{.softmax_plus_one = true}, 0}, {{.normaliser = MHA_SIGMOID}, 0}, {{.clip_qkv = 3}, 0},
+        {{.rope = {.kind = MHA_ROPE_HALF_SPLIT}}, 0},
         {{.rope = {.kind = MHA_ROPE_INTERLEAVED, .dim = 2}}, 4}, {{.has_scale = true, .scale = 3}, 8},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -360,6 +360,8 @@ static void test_biases_by_position_are_told(void **state)
          "  meaning  causal, bias by position (32 buckets for earlier keys, up to distance 40)\n"},
         {"{\"model_type\": \"t5\"}", "decoder.block.1.layer.1.EncDecAttention", "* 1) V_i\n"},
         {"{\"model_type\": \"swin\"}", "swin.encoder.layers.0.blocks.0.attention", "(a grid of 7 x 7 cells)\n"},
+        {"{\"model_type\": \"mpt\", \"attn_config\": {\"clip_qkv\": 8}}", "transformer.blocks.0.attn",
+         "  meaning  causal, ALiBi, q, k and v clipped to 8\n"},
         {small, "swin.encoder.layers.0.blocks.1.attention",
          "hidden keys left out|bias by position (a grid of 2 x 2 cells), windows of a shifted image\n"},
         {"{\"model_type\": \"beit\", \"use_shared_relative_position_bias\": true}",

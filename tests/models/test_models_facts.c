@@ -355,8 +355,10 @@ static void facts_become_semantics(void **state)
     assert_false(s.causal || s.window || s.has_scale || s.softcap > 0); /* of a model that is not known */
     facts.has_semantics = true;
     facts.norm_eps = 1e-5;
+    facts.clip_qkv = 8;
     s = mha_model_semantics(&facts);
     assert_true(s.causal && s.window && s.window_left == 3 && s.window_right == -1 && s.has_scale && s.scale == 0.5);
+    assert_true(s.clip_qkv == 8);
     assert_true(s.softcap == 2 && s.norm_eps == 1e-5 && s.rope.kind == MHA_ROPE_NONE && s.rope.base == 0);
     facts = (mha_model_facts){.has_semantics = true, .rope = MHA_ROPE_HALF_SPLIT, .rope_dim = 8, .rope_base = 5e5};
     s = mha_model_semantics(&facts);
@@ -375,9 +377,7 @@ static void no_key_is_passed_over(void **state)
         {"\"mpt\", \"attn_config\": {\"softmax_scale\": 0.7, \"clip_qkv\": null}", "transformer.blocks.0.attn", "",
          0.7},
         {"\"mpt\"", "transformer.blocks.0.attn", "", 0},
-        {"\"mpt\", \"attn_config\": {\"clip_qkv\": 0.5}", NULL, "attn_config.clip_qkv", 0},
-        {"\"olmo\", \"clip_qkv\": 8", NULL, "clip_qkv", 0},
-        {"\"olmoe\", \"clip_qkv\": 8.0", NULL, "clip_qkv", 0},
+        {"\"mpt\", \"attn_config\": {\"clip_qkv\": 0.5}", NULL, "", 0},
         {"\"gpt2\", \"scale_attn_weights\": false", "h.2.attn", "", 1},
         {"\"gpt2\", \"scale_attn_by_inverse_layer_idx\": true", "h.3.attn", "", 0.125 / 4},
         {"\"gpt2\", \"scale_attn_by_inverse_layer_idx\": true", "h.0.attn", "", 0},
@@ -444,6 +444,8 @@ static void keys_of_layers_go_before_older_ones(void **state)
     mha_model_facts facts;
     assert_refused(mha_model_read_config(config_file("{\"model_type\":\"esm\",\"is_decoder\":true}"), &facts, &error),
                    MHA_UNSUPPORTED, error, "config", "is_decoder");
+    assert_refused(mha_model_read_config(config_file("{\"model_type\":\"olmo\",\"clip_qkv\":0}"), &facts, &error),
+                   MHA_INVALID, error, "clip_qkv", "above 0"); /* zeros alone there, no limit in MPT */
     assert_refused(mha_model_read_config(config_file("{\"model_type\":\"phi\",\"partial_rotary_factor\":0}"), &facts,
                                          &error), MHA_INVALID, error, "partial_rotary_factor", "found 0");
 }

@@ -144,7 +144,7 @@ static mha_semantics all_set(void)
     return (mha_semantics){
         true, 0.5, 5, true, 0, NULL, true, 0, false, true, 2, true, 9, -1, 1, 12, lengths,
         {MHA_MASK_KEEPS, VIEW(MHA_BOOL, padding, 2, B, T)}, true, -3,
-        {MHA_MASK_ADDITIVE, VIEW(MHA_F32, added, 2, T, T)}, pattern, slopes, bias, rope, 1e-5, norm, query_scale,
+        {MHA_MASK_ADDITIVE, VIEW(MHA_F32, added, 2, T, T)}, pattern, slopes, bias, rope, 1e-5, norm, query_scale, 3,
         false, false, MHA_SOFTMAX, 0, MHA_EMPTY_ZERO, MHA_HIDDEN_IGNORE, 0, NULL, NULL};
 }
 
@@ -171,7 +171,7 @@ static const field semantics_fields[] = {
     VIEWS(rope.q_positions), VIEWS(rope.k_positions), VIEWS(rope.cos_table), VIEWS(rope.sin_table),
     S(norm_eps, real, 1e-3), S(norm.kind, choice, MHA_NORM_L2), S(norm.plus_one, truth, false),
     S(norm.after_rope, truth, true), S(norm.unweighted, truth, true), S(query_scale.growth, real, 1),
-    S(query_scale.every, whole, 2), S(query_scale.first, whole, 0), S(zero_row, truth, true),
+    S(query_scale.every, whole, 2), S(query_scale.first, whole, 0), S(clip_qkv, real, 2), S(zero_row, truth, true),
     S(softmax_plus_one, truth, true), A(normaliser, choice, MHA_SIGMOID), A(sigmoid_bias, real, 0.5),
     S(empty_rows, choice, MHA_EMPTY_NAN),
     S(hidden_values, choice, MHA_HIDDEN_PROPAGATE), A(n_sequences, count, 2), A(cu_seqlens_q, pointer, cu),

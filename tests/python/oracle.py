@@ -22,7 +22,8 @@ def grid_row(bias, n, p, q):
 
 
 def attention(q, k, v, mask=None, causal=False, offset=0, window=None, scale=None, softcap=0.0, sinks=None, alibi=None,
-              lengths=None, plus_one=False, norm=None, query_scale=None, bias=None):
+              lengths=None, plus_one=False, norm=None, query_scale=None, bias=None,
+              clip_qkv=None):
     """q (B, h, T_q, d), k and v (B, h_kv, S, d): output, lse and weights. mask: booleans keep, numbers are added."""
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
     B, h, T, d = q.shape
@@ -30,6 +31,8 @@ def attention(q, k, v, mask=None, causal=False, offset=0, window=None, scale=Non
     k, v = (np.repeat(x, h // x.shape[1], axis=1) for x in (k, v))
     if norm is not None:  # epsilon of an L2 norm without weights
         q, k = (x / np.sqrt((x * x).sum(-1, keepdims=True) + norm) for x in (q, k))
+    if clip_qkv is not None:
+        q, k, v = (np.clip(x, -clip_qkv, clip_qkv) for x in (q, k, v))
     p = (np.arange(T) + np.reshape(offset, (-1, 1)))[:, None, :, None]  # (B or 1, 1, T, 1)
     if query_scale is not None:
         growth, every, first = query_scale

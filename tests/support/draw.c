@@ -47,6 +47,7 @@ void trial_text(const trial *t, char *words, size_t size)
     FLAG(c->gate, " gate %d bias %d", (int)c->gate, c->bias_gate)
     FLAG(s->query_scale.growth != 0, " query scale %g every %lld first %lld", s->query_scale.growth,
          (long long)s->query_scale.every, (long long)s->query_scale.first)
+    FLAG(s->clip_qkv > 0, " clip %g", s->clip_qkv)
     FLAG(t->past || t->use_cache, " past %zu", t->past)
     FLAG(t->sequences, " sequences %zu", t->sequences)
     FLAG(s->has_scale, " scale %g", s->scale)
@@ -174,6 +175,8 @@ static mha_semantics draw_semantics(uint64_t *x, const mha_config *c)
     if (one_in(w, 5))
         s.query_scale = (mha_query_scale){.growth = one_in(w, 2) ? 0.1 : 2, .every = 1 + (int64_t)(word(w) % 9),
                                           .first = (int64_t)(word(w) % 3) - 1};
+    if (one_in(w, 6))
+        s.clip_qkv = one_in(w, 2) ? 0.3 : 1.5;
     s.empty_rows = one_in(x, 3) ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO;
     s.hidden_values = one_in(x, 6) ? MHA_HIDDEN_PROPAGATE : MHA_HIDDEN_IGNORE;
     return s;
@@ -289,6 +292,7 @@ SIMPLER(no_norm, t->config.q_norm = t->config.k_norm = MHA_NORM_NONE; t->config.
         t->semantics.norm = (mha_norm_rule){.kind = MHA_NORM_RMS})
 SIMPLER(no_gate, t->config.gate = MHA_GATE_NONE; t->config.bias_gate = false)
 SIMPLER(no_query_scale, t->semantics.query_scale = (mha_query_scale){.growth = 0})
+SIMPLER(no_clip, t->semantics.clip_qkv = 0)
 SIMPLER(plain_weights, t->config.dtype = MHA_F32)
 SIMPLER(plain_inputs, t->input_dtype = MHA_F32)
 SIMPLER(no_scale, t->semantics.has_scale = false)
@@ -324,7 +328,7 @@ trial trial_shrink(const trial *t, trial_failure fails)
     char words[400];
     static void (*const ways[])(trial *) = {
         fewer_rows,  half_queries, half_keys,   no_past,    fewer_heads, narrow_k,     narrow_v,  narrow_in,
-        no_biases,   no_bias_kv,   no_sinks,    no_norm,    no_query_scale, no_gate,
+        no_biases,   no_bias_kv,   no_sinks,    no_norm,    no_query_scale, no_clip,     no_gate,
         plain_weights, plain_inputs, no_scale, no_softcap,
         no_blocks,   no_causal,   no_window,    no_offset,   no_lengths, no_padding,  no_mask,      no_alibi,
         no_table,    no_rope,

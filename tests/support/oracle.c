@@ -82,8 +82,32 @@ static void put_rows(run *r, mha_stage which, const mha_view *input, const numbe
 
 /* ---------------------------------------------------------------- project, norm, rotate */
 
-/* x W + b, or the heads of x side by side plus b. */
-static number *project(const run *r, const mha_view *x, const mha_view *W, const mha_view *b, size_t width)
+int oracle_clip_place(const run *r, int which)
+{
+    return which < 2 && r->norm[which].span && !r->s->norm.after_rope ? ORACLE_NORMED : ORACLE_PROJECTED;
+}
+
+bool oracle_clips(const run *r, int which, int place)
+{
+    bool here = place == oracle_clip_place(r, which);
+    for (int mistake = 0; mistake < 2; mistake++, exchange_mistakes())
+        if (oracle_wrong && oracle_wrong->clips)
+            here = oracle_wrong->clips(r, which, place);
+    return here && r->s->clip_qkv > 0;
+}
+
+/* Limits numbers of q, k or v (0, 1, 2) where that is the place for it. */
+static void clip(const run *r, int which, int place, number *x, size_t n)
+{
+    const double c = r->s->clip_qkv;
+    for (size_t i = 0; oracle_clips(r, which, place) && i < n; i++) {
+        x[i].v = x[i].v > c ? c : x[i].v < -c ? -c : x[i].v;
+        x[i].e += r->u * c + oracle_subnormal(r->u);
+    }
+}
+
+/* x W + b, or the heads of x side by side plus b. `which`: of q, k, v; -1: another product. */
+static number *project(const run *r, int which, const mha_view *x, const mha_view *W, const mha_view *b, size_t width)
 {
     size_t T = x->shape[1], rows = x->shape[0] * T;
     number *y = get_memory(rows * width, sizeof *y);
@@ -98,6 +122,10 @@ static number *project(const run *r, const mha_view *x, const mha_view *W, const
             }
             if (!W)
                 sum = oracle_get(x, row / T, row % T, n / x->shape[3], n % x->shape[3]), size = fabs(sum);
+            number before = {sum, 0};
+            if (which >= 0)
+                clip(r, which, ORACLE_BEFORE_BIAS, &before, 1);
+            sum = before.v;
             if (b->data)
                 sum += oracle_get(b, n, 0, 0, 0), size += fabs(oracle_get(b, n, 0, 0, 0));
             double e = oracle_gamma((double)terms + 3, r->u) * size + ((double)terms + 1) * oracle_subnormal(r->u);
@@ -217,6 +245,7 @@ static number *turn(const run *r, const number *x, size_t rows, size_t heads, bo
     memcpy(y, x, rows * width * sizeof *y);
     if (!r->s->norm.after_rope)
         norm_rows(r, y, rows, heads, key);
+    clip(r, key, ORACLE_NORMED, y, rows * width);
     for (size_t b = 0; b < r->B && r->s->rope.kind != MHA_ROPE_NONE; b++)
         for (size_t t = 0; t < (key ? new_keys_of(r, b) : queries_of(r, b)); t++)
             for (size_t head = 0; head < heads; head++) {
@@ -296,7 +325,7 @@ static void put_output(run *r, const number *heads, const mha_view *W, const mha
 static void gate(run *r, number *heads, const mha_view *W, const mha_view *b)
 {
     const size_t width = r->h * r->d_v, gates = W->shape[1];
-    number *z = project(r, &r->call->query, W, b, gates);
+    number *z = project(r, -1, &r->call->query, W, b, gates);
     for (size_t e = 0; e < r->rows_q * width; e++) {
         const number x = heads[e], at = z[e / width * gates + e % width / (width / gates)];
         const double g = 1 / (1 + exp(-at.v)), off = fmin(at.e / 4, 1) + 8 * r->u * g + oracle_normal(r->u);
@@ -380,10 +409,13 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     r.norm[0] = norm_of(&r, &w[MHA_Q_NORM], &w[MHA_Q_NORM_BIAS], r.h);
     r.norm[1] = norm_of(&r, &w[MHA_K_NORM], &w[MHA_K_NORM_BIAS], r.h_kv);
 
-    r.q = project(&r, &call->query, config ? &w[MHA_W_Q] : NULL, &w[MHA_B_Q], r.h * r.d_k);
-    r.k = project(&r, &key, config ? &w[MHA_W_K] : NULL, &w[MHA_B_K], r.h_kv * r.d_k);
-    r.v = project(&r, &value, config ? &w[MHA_W_V] : NULL, &w[MHA_B_V], r.h_kv * r.d_v);
+    r.q = project(&r, 0, &call->query, config ? &w[MHA_W_Q] : NULL, &w[MHA_B_Q], r.h * r.d_k);
+    r.k = project(&r, 1, &key, config ? &w[MHA_W_K] : NULL, &w[MHA_B_K], r.h_kv * r.d_k);
+    r.v = project(&r, 2, &value, config ? &w[MHA_W_V] : NULL, &w[MHA_B_V], r.h_kv * r.d_v);
     MISTAKE(projected, &r);
+    clip(&r, 0, ORACLE_PROJECTED, r.q, r.rows_q * r.h * r.d_k);
+    clip(&r, 1, ORACLE_PROJECTED, r.k, r.rows_k * r.h_kv * r.d_k);
+    clip(&r, 2, ORACLE_PROJECTED, r.v, r.rows_k * r.h_kv * r.d_v);
     put_rows(&r, MHA_STAGE_Q, &call->query, r.q, r.h * r.d_k);
     put_rows(&r, MHA_STAGE_K, &key, r.k, r.h_kv * r.d_k);
     put_rows(&r, MHA_STAGE_V, &value, r.v, r.h_kv * r.d_v);

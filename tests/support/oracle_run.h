@@ -36,12 +36,16 @@ typedef struct run {
     oracle *out;
 } run;
 
+/* Where q, k and v may be limited. */
+enum { ORACLE_BEFORE_BIAS, ORACLE_PROJECTED, ORACLE_NORMED, ORACLE_ROTATED };
+
 /* What somebody may get wrong, step by step; a step that is NULL is right. */
 typedef struct oracle_mistake {
     const char *name;
     void (*inputs)(mha_call *call, bool cached); /* gives other inputs */
     void (*reads)(const run *r, mha_view *w); /* gives other weights */
     void (*says)(const run *r, mha_semantics *s); /* gives other semantics */
+    bool (*clips)(const run *r, int which, int place); /* whether q, k, v (0, 1, 2) are limited at a place */
     void (*projected)(run *r);              /* changes q, k, v */
     void (*split)(run *r);                  /* changes them once more, when they have been kept */
     void (*turned)(run *r);                 /* changes q_rot, k_rot */
@@ -56,6 +60,10 @@ typedef struct oracle_mistake {
 /* What the next runs get wrong; NULL: nothing. Two mistakes are made one after the other at each step; while a step of
  * one of them runs, that one is `oracle_wrong`. */
 extern const oracle_mistake *oracle_wrong, *oracle_wrong_too;
+
+/* Where q, k or v (0, 1, 2) are rightly limited; whether they are at a place, as the mistakes say. */
+int oracle_clip_place(const run *r, int which);
+bool oracle_clips(const run *r, int which, int place);
 
 /* Whether query i is padding; whether the pattern of the call hides key j from it. */
 bool oracle_pads(const run *r, size_t b, size_t i);

@@ -412,6 +412,11 @@ static void inputs(judge *m)
         project(m, &r->key, NULL, m->k_rows, MHA_W_K, MHA_B_K, m->K, k_shape[2]);
         project(m, &r->value, NULL, m->k_rows, MHA_W_V, MHA_B_V, m->V, v_shape[2]);
     }
+    if (!mha__normalises_first(r, MHA_QUERIES)) /* otherwise they are clipped behind their norm */
+        mha__exact_clip(r, m->Q, m->q_rows * q_shape[2]);
+    if (!mha__normalises_first(r, MHA_KEYS))
+        mha__exact_clip(r, m->K, m->k_rows * k_shape[2]);
+    mha__exact_clip(r, m->V, m->k_rows * v_shape[2]);
     keep(r, MHA_STAGE_Q, m->Q, q_shape, p->h);
     keep(r, MHA_STAGE_K, m->K, k_shape, p->h_kv);
     keep(r, MHA_STAGE_V, m->V, v_shape, p->h_kv);

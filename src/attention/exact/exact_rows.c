@@ -33,6 +33,14 @@ static void normalise(const mha__resolved *r, mha__side side, double *x, size_t 
     }
 }
 
+void mha__exact_clip(const mha__resolved *r, double *x, size_t count)
+{
+    const double most = r->semantics.clip_qkv;
+    for (size_t i = 0; most > 0 && i < count; i++)
+        if (fabs(x[i]) > most)
+            x[i] = copysign(most, x[i]);
+}
+
 int64_t mha__exact_position(const mha__resolved *r, mha__side side, const mha__sequence *s, size_t i)
 {
     const mha_rope *rope = &r->semantics.rope;
@@ -113,8 +121,10 @@ void mha__exact_rows(const mha__resolved *r, mha__side side, double *x, size_t h
         for (size_t i = 0; i < n; i++) {
             double *row = x + (s.batch * T + from + i) * heads * r->plan.d_k;
             const int64_t position = mha__exact_position(r, side, &s, i);
-            if (!r->semantics.norm.after_rope)
+            if (mha__normalises_first(r, side)) {
                 normalise(r, side, row, heads);
+                mha__exact_clip(r, row, heads * r->plan.d_k);
+            }
             rotate(r, row, heads, s.batch, from + i, position);
             if (r->semantics.norm.after_rope)
                 normalise(r, side, row, heads);

@@ -16,6 +16,9 @@ typedef struct mha__turn {
     double c, s;
 } mha__turn;
 mha__turn mha__exact_turn(const mha__resolved *r, size_t b, size_t t, int64_t position, size_t pair);
+/* Limits numbers to the range of clip_qkv. Nothing without one. */
+void mha__exact_clip(const mha__resolved *r, double *x, size_t count);
+
 /* The factor of queries at a position; 1 without mha_semantics.query_scale. */
 double mha__exact_query_scale(const mha__resolved *r, int64_t position);
 

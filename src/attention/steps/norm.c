@@ -1,5 +1,6 @@
-/* q/k normalisation, y = (x - m) / r * w + b, over each head or over the whole row: RMSNorm (Zhang and Sennrich 2019;
- * on queries and keys: Henry et al. 2020), LayerNorm (Ba et al. 2016), L2 norm; mha_norm_kind has the equations. */
+/* Limits of q, k and v, and q/k normalisation, y = (x - m) / r * w + b, over each head or over the whole row: RMSNorm
+ * (Zhang and Sennrich 2019; on queries and keys: Henry et al. 2020), LayerNorm (Ba et al. 2016), L2 norm;
+ * mha_norm_kind has the equations. */
 #include <math.h>
 
 #include "attention/steps/steps.h"
@@ -72,4 +73,15 @@ void mha__normalise(const mha__resolved *r, mha__side side, const mha_view *x)
         for (size_t t = 0; t < x->shape[1]; t++)
             for (size_t g = 0; g < heads; g += together)
                 normalise(&n, x, b, t, g, together);
+}
+
+void mha__clip(const mha__resolved *r, const mha_view *x)
+{
+    const float most = (float)r->semantics.clip_qkv;
+    const size_t T = x->shape[1], heads = x->shape[2], d = x->shape[3];
+    for (size_t row = 0; most > 0 && row < x->shape[0] * T * heads; row++) {
+        float *of = mha__row(x, row / heads / T, row / heads % T, row % heads);
+        for (size_t c = 0; c < d; c++) /* NaN stays */
+            of[c] = of[c] > most ? most : of[c] < -most ? -most : of[c];
+    }
 }

@@ -146,12 +146,13 @@ static void print_meaning(const request *r)
 {
     const mha_semantics *s = &r->call.semantics;
     static const char *const pairing[] = {"", "interleaved", "half-split"};
-    const char *parts[10];
-    char window[64], softcap[40], rotated[160], text[SHORT_TEXT], bias[SHAPE_TEXT];
+    const char *parts[11];
+    char window[64], softcap[40], clip[40], rotated[160], text[SHORT_TEXT], bias[SHAPE_TEXT];
     const char *scaled = s->rope.frequencies.data ? scaling_text(&r->facts, text) : NULL;
     size_t n = 0;
     snprintf(window, sizeof window, "window %lld,%lld", (long long)s->window_left, (long long)s->window_right);
     snprintf(softcap, sizeof softcap, "softcap %g", s->softcap);
+    snprintf(clip, sizeof clip, "q, k and v clipped to %g", s->clip_qkv);
     snprintf(rotated, sizeof rotated, "rotated by position (%s, base %g%s%s)", pairing[s->rope.kind],
              s->rope.base > 0 ? s->rope.base : 10000, scaled ? ", scaled: " : "", scaled ? scaled : "");
     if (s->causal)
@@ -174,6 +175,8 @@ static void print_meaning(const request *r)
         parts[n++] = "windows of a shifted image";
     if (s->softcap > 0)
         parts[n++] = softcap;
+    if (s->clip_qkv > 0)
+        parts[n++] = clip;
     if (s->rope.kind != MHA_ROPE_NONE)
         parts[n++] = rotated;
     for (size_t i = 0; i < n; i++)

@@ -247,7 +247,7 @@ static mha_status read_real(const json_t *config, const mha__architecture *archi
         if (value && !json_is_number(value))
             return mha__fail(error, MHA_INVALID, name, "expected a number, found %s", kind_of(value));
         *number = value ? json_number_value(value) : real->fallback;
-        const bool usual = !value && strncmp(symbol, "scale", 5) == 0; /* 0: the scale of most models */
+        const bool usual = !value && mha__text_among("scale scale_square clip_qkv", symbol); /* 0, as most models */
         if (*number < 0 || (positive && *number == 0 && !usual))
             return mha__fail(error, MHA_INVALID, value ? name : mha__architecture_row(architecture, symbol, room),
                              "expected a number %s 0, found %g",
@@ -266,6 +266,7 @@ mha_status mha__setup_read_reals(const json_t *config, mha__setup *setup, mha_er
                  {"norm_eps", false, &setup->norm_eps},
                  {"rope_local_base", true, &setup->rope_local_base},
                  {"softcap", false, &setup->softcap},
+                 {"clip_qkv", true, &setup->clip_qkv},
                  {"scale", true, &setup->scale},
                  {"scale_square", true, &setup->scale_square},
                  {"query_scale", false, &setup->query_scale}};

@@ -114,6 +114,7 @@ static mha_call call_of_rows(const mha__rows_job *job, size_t head, size_t from,
     m->alibi_slopes = m->alibi_slopes ? m->alibi_slopes + head : NULL;
     m->rope = (mha_rope){0};
     m->norm_eps = 0;
+    m->clip_qkv = 0;
     m->norm = (mha_norm_rule){.kind = MHA_NORM_RMS};
     m->query_scale = (mha_query_scale){.growth = 0};
     m->n_sequences = 0;

@@ -99,6 +99,7 @@ static mha_status project_part(mha__drawing *d, const mha_layer *part, mha_error
                                          .norm_eps = m->norm_eps,
                                          .norm = m->norm,
                                          .query_scale = m->query_scale,
+                                         .clip_qkv = m->clip_qkv,
                                          .n_sequences = m->n_sequences,
                                          .cu_seqlens_q = m->cu_seqlens_q,
                                          .cu_seqlens_k = m->cu_seqlens_k}};

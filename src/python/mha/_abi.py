@@ -147,7 +147,7 @@ class Semantics(Struct):
                 ("kv_lengths", c.c_void_p), ("key_padding", Mask),
                 ("has_padding_fill", c.c_bool), ("padding_fill", _double), ("mask", Mask), ("pattern", Pattern),
                 ("alibi_slopes", c.c_void_p), ("bias", Bias), ("rope", Rope), ("norm_eps", _double), ("norm", NormRule),
-                ("query_scale", QueryScale), ("zero_row", c.c_bool),
+                ("query_scale", QueryScale), ("clip_qkv", _double), ("zero_row", c.c_bool),
                 ("softmax_plus_one", c.c_bool), ("normaliser", c.c_int),
                 ("sigmoid_bias", _double), ("empty_rows", c.c_int), ("hidden_values", c.c_int),
                 ("n_sequences", _size), ("cu_seqlens_q", c.c_void_p), ("cu_seqlens_k", c.c_void_p)]
@@ -229,7 +229,8 @@ class ModelFacts(Struct):
     _fields_ = [("model_type", c.c_char * 48), ("d_model", _size), ("n_heads", _size), ("kv_heads", _size),
                 ("d_k", _size), ("has_semantics", c.c_bool), ("causal", c.c_bool), ("rope", c.c_int),
                 ("rope_dim", _size), ("rope_last", c.c_bool), ("rope_base", _double), ("norm_eps", _double),
-                ("softcap", _double), ("norm", NormRule), ("query_scale", QueryScale),
+                ("softcap", _double), ("clip_qkv", _double), ("norm", NormRule),
+                ("query_scale", QueryScale),
                 ("rope_axes", RopeAxes), ("rope_scaling", RopeScaling), ("rope_attention_factor", _double),
                 ("rope_frequencies", _double * ROPE_MAX_PAIRS),
                 ("has_scale", c.c_bool), ("scale", _double), ("window", _size),

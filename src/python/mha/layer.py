@@ -294,8 +294,8 @@ def _plain(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that do not depend on the sizes of a call."""
     return {k: v for k, v in settings.items() if k in ("causal", "scale", "softcap", "norm_eps", "norm_kind",
                                                        "norm_plus_one", "norm_after_rope", "norm_unweighted",
-                                                       "query_scale", "zero_row", "softmax_plus_one", "normaliser",
-                                                       "sigmoid_bias", "rope", "position_bias")}
+                                                       "query_scale", "clip_qkv", "zero_row", "softmax_plus_one",
+                                                       "normaliser", "sigmoid_bias", "rope", "position_bias")}
 
 
 def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:
@@ -310,7 +310,7 @@ def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:
         found["chunk"] = s.chunk
     if s.has_scale or s.scale:
         found["scale"] = s.scale
-    for name in ("softcap", "norm_eps"):
+    for name in ("softcap", "norm_eps", "clip_qkv"):
         if getattr(s, name):
             found[name] = getattr(s, name)
     if s.norm.kind:

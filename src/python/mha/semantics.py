@@ -48,6 +48,7 @@ SETTINGS = {
     "norm_after_rope": "q/k norms come after the rotation (Llama 4)",
     "norm_unweighted": "each head of queries and keys is normalised also where there is no weight",
     "query_scale": "(growth, every, first): queries times 1 + growth * log(1 + (position + first) // every)",
+    "clip_qkv": "c > 0: q, k and v limited to [-c, c], behind the bias, or behind a norm before the rotation",
     "zero_row": "one more key and value of zeros, always visible",
     "softmax_plus_one": "one more exp(0) in the denominator",
     "normaliser": "'softmax', or 'sigmoid': weights 1 / (1 + exp(-(score + sigmoid_bias))), each key by itself",
@@ -271,6 +272,7 @@ class Semantics:
         if fill is not None:
             s.has_padding_fill, s.padding_fill = True, fill
         s.softcap, s.norm_eps = self._number("softcap") or 0.0, self._number("norm_eps") or 0.0
+        s.clip_qkv = self._number("clip_qkv") or 0.0
         s.norm.kind = a.choice("norm_kind", self._given.get("norm_kind", "rms"), _abi.NORM_KINDS)
         for name in ("plus_one", "after_rope", "unweighted"):
             setattr(s.norm, name, self._flag(f"norm_{name}"))

@@ -264,6 +264,7 @@ static mha_status build_norm(mha_case *c, mha_error *error)
     TRY(read_switch(c, "norm_plus_one", false, NULL, &s->norm.plus_one, error));
     TRY(read_switch(c, "norm_after_rope", false, NULL, &s->norm.after_rope, error));
     TRY(read_switch(c, "norm_unweighted", false, NULL, &s->norm.unweighted, error));
+    TRY(mha__case_value(c, "clip_qkv", &s->clip_qkv, error));
     TRY(mha__case_value(c, "query_scale_growth", &s->query_scale.growth, error));
     TRY(mha__case_whole(c, "query_scale_every", 0, 0, &s->query_scale.every, error));
     return mha__case_whole(c, "query_scale_first", -((int64_t)1 << 53), 0, &s->query_scale.first, error);

@@ -255,6 +255,8 @@ static mha_status put_norm(saving *s)
         TRY(put_count(s, "norm_after_rope", 1));
     if (n->unweighted)
         TRY(put_count(s, "norm_unweighted", 1));
+    if (m->clip_qkv > 0)
+        TRY(put_real(s, "clip_qkv", m->clip_qkv));
     if (m->query_scale.growth == 0)
         return MHA_OK;
     TRY(put_real(s, "query_scale_growth", m->query_scale.growth));

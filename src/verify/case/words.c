@@ -263,6 +263,9 @@ static const mha__case_word words[] = {
     KEY(MEANING, "norm_after_rope", "", BOOLEAN, "0", "norms come after the rotation, not before it"),
     KEY(MEANING, "norm_unweighted", "use_qk_norm", BOOLEAN, "0",
         "q and k that have no norm weight are normalised too, each head, with factor 1"),
+    KEY(MEANING, "clip_qkv", "clip", NUMBER, "0",
+        "c > 0: numbers of q, k and v limited to [-c, c], behind the bias, or behind a norm that comes before the"
+        " rotation"),
     KEY(MEANING, "query_scale_growth", "attn_scale llama_4_scaling_beta", NUMBER, "0",
         "g > 0: queries times 1 + g * log(1 + floor((p + query_scale_first) / query_scale_every)), p their position"),
     KEY(MEANING, "query_scale_every", "floor_scale", COUNT, "0", "positions from one step of the scale to the next"),

@@ -25,6 +25,9 @@
  *                2^-1073 of the mean, y is off by 2^-1073 |y| / (r - |dx| / sqrt(n))^2 more. Rounding the mean and the
  *                difference moves z by gamma(n + 2) (|x_i| + mean|x|), in 2-norm 2 gamma(n + 2) |x|, and by 2 eta for
  *                each: |dx| grows by that. For the L2 norm r is the root of the sum, and falls by |dx|.
+ *   clip         min(max(x, -c), c) has slope at most 1: errors stay as they are, and a limit that is rounded moves a
+ *                number by u c + eta. Behind a norm |y| is that of the row with its limits: the relative errors of a
+ *                number beyond them are lost.
  *   latents      c = x W_A + b_A is off by E, as a projection, and norm(c) by D, as a norm, with |norm(c)| at most
  *                max|w| sqrt(rank). y = norm(c) W is off by gamma(rank + 2) (|norm(c)| + D) |W column|, by
  *                D |W column| and by what underflows. A key is [y, k_r], with k_r off by E.
@@ -182,6 +185,14 @@ static void normalise_error(const arithmetic *a, const mha__magnitudes *m, const
     e->element = e->row;
 }
 
+/* The error of q, k or v behind its limits. */
+static void clip_error(const arithmetic *a, const mha__magnitudes *m, size_t d, error_of *e)
+{
+    const double moved = m->clip > 0 ? a->u * m->clip + a->eta : 0;
+    e->element += moved;
+    e->row += sqrt((double)d) * moved;
+}
+
 /* The 2-norm of the error of norm(c), where elements of c are off as `c` says. */
 static double latent_error(const arithmetic *a, const mha__latent_magnitudes *l, const error_of *c)
 {
@@ -254,6 +265,8 @@ static void turn_error(const arithmetic *a, const mha__magnitudes *m, const mha_
         normalise_error(a, m, norm, d, row, e);
     } else {
         normalise_error(a, m, norm, d, before, e);
+        if (norm->terms)
+            clip_error(a, m, d, e);
         rotate_error(a, m, d, row, turn, e);
     }
     if (times > 1) {
@@ -308,6 +321,9 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     bound[MHA_STAGE_Q_LATENT] = bound[MHA_STAGE_KV_LATENT] = 0;
     if (latent->rank)
         latent_errors(&a, p, m, plan->d_k, qkv, bound);
+    for (int i = 0; i < 3; i++)
+        if (i == 2 || m->norm_rule.after_rope || m->norm[i].terms == 0)
+            clip_error(&a, m, i < 2 ? plan->d_k : plan->d_v, &qkv[i]);
     error_of q = qkv[0], k = qkv[1], v = qkv[2];
     bound[MHA_STAGE_Q] = q.element;
     bound[MHA_STAGE_K] = k.element;

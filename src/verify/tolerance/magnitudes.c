@@ -306,7 +306,7 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
     meant.semantics = mha__semantics_meant(&meant.semantics);
     const mha_call *call = &meant;
     const mha_semantics *s = &meant.semantics;
-    mha__magnitudes m = {.softcap = s->softcap};
+    mha__magnitudes m = {.softcap = s->softcap, .clip = s->clip_qkv};
     const mha_view bias_k = weight_view(layer, call, MHA_BIAS_K), bias_v = weight_view(layer, call, MHA_BIAS_V);
     if (layer)
         measure_layer(layer, call, &m);

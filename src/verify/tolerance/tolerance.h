@@ -44,6 +44,7 @@ typedef struct mha__magnitudes {
     double v_max;        /* largest absolute value of V, cached rows and bias_v included */
     double added;        /* largest finite sum of terms added to a score (masks, fill, ALiBi), in absolute value */
     double softcap;      /* 0: none */
+    double clip;         /* of q, k and v; 0: none */
     bool sigmoid;        /* in place of the softmax */
     double sigmoid_bias;
     double cache_unit, cache_eta, cache_largest; /* of a cache of 16 bits, its unit roundoff, smallest subnormal and the

@@ -276,14 +276,30 @@ static int bias_place(const mha__row_knobs *k, int which)
     return which == PROJECTION_V ? BIAS_FIRST : k->bias_place;
 }
 
+/* Limits the rows of q, k or v if `place` is where that is done, which norms that are wrong do not move. */
+static void clip(const mha__variant_inputs *w, const mha__row_knobs *k, int which, int place, double *y)
+{
+    const mha_norm_rule *rule = &w->c->semantics.norm;
+    const bool normed = which < 2 && !rule->after_rope && (w->norm[which] || rule->unweighted),
+               moves = k->clip_place == CLIP_BEFORE_BIAS || (k->clip_place != CLIP_RIGHT && which < 2);
+    const int own = moves ? k->clip_place : normed ? CLIP_AFTER_NORM : CLIP_BEFORE_NORM;
+    const size_t n = w->T[which] * w->out[which];
+    for (size_t i = 0; own == place && k->clip > 0 && !(k->clip_not >> which & 1) && i < n; i++)
+        if (fabs(y[i]) > k->clip)
+            y[i] = copysign(k->clip, y[i]);
+}
+
 /* y = x + b, or y = x when the bias is added later. */
 static void add_bias(mha__row_maker *m, const mha__row_knobs *k, int which, const double *x, double *y)
 {
     const size_t width = m->inputs->out[which], T = m->inputs->T[which];
     const bool adds = bias_place(k, which) == BIAS_FIRST && read_bias(m, k, which);
-    for (size_t t = 0; t < T; t++)
+    memcpy(y, x, T * width * sizeof *y);
+    clip(m->inputs, k, which, CLIP_BEFORE_BIAS, y);
+    for (size_t t = 0; t < T && adds; t++)
         for (size_t column = 0; column < width; column++)
-            y[t * width + column] = x[t * width + column] + (adds ? m->bias[column] : 0);
+            y[t * width + column] += m->bias[column];
+    clip(m->inputs, k, which, CLIP_BEFORE_NORM, y);
 }
 
 /* Adds the bias to rows (T, h, d) at `place`, if that is where it is added. */
@@ -337,6 +353,9 @@ static mha__row_knobs row_key(const mha__variant_inputs *w, const mha__row_knobs
     for (int s = 0; s < 3; s++)
         key.no_bias[s] = k->packing != PACKING_RIGHT || s == k->source[which] ? k->no_bias[s] : 0;
     key.split = k->split;
+    key.clip = k->clip;
+    key.clip_place = k->clip_place;
+    key.clip_not = (k->clip_not >> which & 1) << which;
     if (which == PROJECTION_Q)
         key.bias_q_times = k->bias_q_times;
     if (which < 2) {
@@ -380,9 +399,11 @@ const double *mha__rows_make(mha__row_maker *maker, const mha__row_knobs *knobs,
     mha__rows_split(w, knobs->split, which, maker->unsplit, slot->rows);
     if (which < 2 && !knobs->norm_after_rope)
         mha__rows_normalise(w, knobs, which, slot->rows);
+    clip(w, knobs, which, CLIP_AFTER_NORM, slot->rows);
     add_bias_late(maker, knobs, which, BIAS_AFTER_NORM, slot->rows);
     if (which < 2 || knobs->rope_values)
         mha__rows_rotate(w, knobs, which, b, slot->rows, maker->turn);
+    clip(w, knobs, which, CLIP_AFTER_ROPE, slot->rows);
     add_bias_late(maker, knobs, which, BIAS_AFTER_ROPE, slot->rows);
     if (which < 2 && knobs->norm_after_rope)
         mha__rows_normalise(w, knobs, which, slot->rows);

@@ -29,6 +29,7 @@ mha__knobs mha__knobs_of(const mha_case *c)
                  .norm_after_rope = s->norm.after_rope,
                  .norm_plus_one = s->norm.plus_one,
                  .norm_lacking = s->norm.unweighted,
+                 .clip = s->clip_qkv,
                  .scale_growth = s->query_scale.growth,
                  .scale_first = s->query_scale.first,
                  .rope = (int)s->rope.kind,

@@ -44,6 +44,8 @@ enum { PERMUTED_NOT, PERMUTED_TO_PAIRS, PERMUTED_TO_HALVES };
 
 enum { INPUT_NORM_NOT, INPUT_NORM_LAYER, INPUT_NORM_RMS };
 enum { BIAS_FIRST, BIAS_AFTER_NORM, BIAS_AFTER_ROPE };
+/* Where q, k and v are limited; right: after a norm that comes before the rotation, before one that comes behind it. */
+enum { CLIP_RIGHT, CLIP_BEFORE_BIAS, CLIP_BEFORE_NORM, CLIP_AFTER_NORM, CLIP_AFTER_ROPE };
 
 /* Which key/value head a query head reads. */
 enum {
@@ -165,6 +167,9 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int64_t, rope_shift_q) /* added to positions */                                                                  \
     X(int64_t, rope_shift_k)                                                                                           \
     X(int, rope_part_at_0) /* key_offset is taken for 0 */                                                             \
+    X(double, clip) /* of q, k and v; 0: none */                                                                       \
+    X(int, clip_place)                                                                                                 \
+    X(int, clip_not) /* bits: 1 q, 2 k, 4 v is not clipped */                                                          \
     X(double, scale_growth) /* of queries by position; 0: none */                                                      \
     X(int64_t, scale_first)                                                                                            \
     X(int, scale_smooth) /* without rounding down to whole steps */                                                    \

@@ -94,6 +94,31 @@ APPLY(query_scale_first, has_query_scale(c), k->rows.scale_first = k->rows.scale
 APPLY(query_scale_smooth, has_query_scale(c) && c->semantics.query_scale.every > 1, k->rows.scale_smooth = 1)
 APPLY(query_scale_keys, has_query_scale(c) && attends(c), k->rows.scale_keys = 1)
 
+/* ---------------------------------------------------------------- limits */
+
+static bool clips(const mha_case *c)
+{
+    return c->semantics.clip_qkv > 0;
+}
+
+static bool has_bias(const mha_case *c)
+{
+    const mha_view *w = c->weights[CASE_RECORDED];
+    return w[MHA_B_Q].data || w[MHA_B_K].data || w[MHA_B_V].data;
+}
+
+static bool norms_first(const mha_case *c)
+{
+    return has_norm(c) && !c->semantics.norm.after_rope;
+}
+
+APPLY(clip_missing, clips(c), k->rows.clip = 0)
+APPLY(clip_queries, clips(c), k->rows.clip_not = 2 + 4)
+APPLY(clip_no_values, clips(c), k->rows.clip_not = 4)
+APPLY(clip_before_bias, clips(c) && has_bias(c), k->rows.clip_place = CLIP_BEFORE_BIAS)
+APPLY(clip_before_norm, clips(c) && norms_first(c), k->rows.clip_place = CLIP_BEFORE_NORM)
+APPLY(clip_after_rope, clips(c) && has_rope(c), k->rows.clip_place = CLIP_AFTER_ROPE)
+
 /* ---------------------------------------------------------------- the list */
 
 static const mha__variant_entry entries[] = {
@@ -116,6 +141,12 @@ static const mha__variant_entry entries[] = {
     {{"norm-before-rope", "q/k norm before the rotation"}, norm_before_rope},
     {{"norm-plus-one", "q/k norm multiplies by 1 + weight"}, norm_plus_one},
     {{"norm-not-plus-one", "q/k norm multiplies by the weight instead of 1 + weight"}, norm_not_plus_one},
+    {{"clip-missing", "q, k and v not limited by clip_qkv"}, clip_missing},
+    {{"clip-queries-alone", "k and v not limited by clip_qkv"}, clip_queries},
+    {{"clip-without-values", "v not limited by clip_qkv"}, clip_no_values},
+    {{"clip-before-bias", "q, k and v limited by clip_qkv before their biases are added"}, clip_before_bias},
+    {{"clip-before-norm", "q and k limited by clip_qkv before their norm"}, clip_before_norm},
+    {{"clip-after-rope", "q and k limited by clip_qkv after the rotation"}, clip_after_rope},
     {{"query-scale-missing", "queries not scaled by their position"}, query_scale_missing},
     {{"query-scale-first", "positions of the scale counted from 0 instead of 1, or the reverse"}, query_scale_first},
     {{"query-scale-smooth", "the scale grows with each position, not in whole steps"}, query_scale_smooth},

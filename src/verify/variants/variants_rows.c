@@ -162,8 +162,10 @@ APPLY(split_untransposed, c->H > 1, k->rows.split = HEADS_UNTRANSPOSED)
 
 /* ---------------------------------------------------------------- rotation */
 
-APPLY(bias_after_norm, has_bias_qk(c) && has_norm(c), k->rows.bias_place = BIAS_AFTER_NORM)
-APPLY(bias_after_rope, has_bias_qk(c) && has_rope(c), k->rows.bias_place = BIAS_AFTER_ROPE)
+APPLY(bias_after_norm, has_bias_qk(c) && has_norm(c) && c->semantics.clip_qkv == 0,
+      k->rows.bias_place = BIAS_AFTER_NORM)
+APPLY(bias_after_rope, has_bias_qk(c) && has_rope(c) && c->semantics.clip_qkv == 0,
+      k->rows.bias_place = BIAS_AFTER_ROPE)
 
 static int other_pairing(int kind)
 {

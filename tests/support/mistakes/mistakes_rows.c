@@ -239,6 +239,26 @@ static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, 
     }
 }
 
+/* ---------------------------------------------------------------- limits */
+
+static bool clips_wrongly(const run *r, int which, int place)
+{
+    if (is("clip-missing") || (which > 0 && is("clip-queries-alone")) || (which == 2 && is("clip-without-values")))
+        return false;
+    if (is("clip-before-bias") && (r->weights[MHA_B_Q].data || r->weights[MHA_B_K].data || r->weights[MHA_B_V].data))
+        return place == ORACLE_BEFORE_BIAS;
+    if (which < 2 && (is("clip-before-norm") || is("clip-after-rope")))
+        return place == (is("clip-before-norm") ? ORACLE_PROJECTED : ORACLE_ROTATED);
+    return place == oracle_clip_place(r, which);
+}
+
+static void clip(const run *r, int which, int place, double *x, size_t n)
+{
+    const double c = r->s->clip_qkv;
+    for (size_t i = 0; oracle_clips(r, which, place) && i < n; i++)
+        x[i] = x[i] > c ? c : x[i] < -c ? -c : x[i];
+}
+
 /* ---------------------------------------------------------------- both */
 
 static void turn_rows(run *r, bool key)
@@ -247,23 +267,26 @@ static void turn_rows(run *r, bool key)
     const number *from = key ? r->k : r->q;
     number *to = key ? r->k_rot : r->q_rot;
     const mha_view *bias = &r->weights[key ? MHA_B_K : MHA_B_Q];
-    bool late = bias->data && (is("bias-after-norm") || (is("bias-after-rope") && r->s->rope.kind));
+    bool late = bias->data && r->s->clip_qkv == 0 &&
+                (is("bias-after-norm") || (is("bias-after-rope") && r->s->rope.kind));
     size_t T = key ? r->T_k : r->T_q;
     double *x = malloc((rows * width + 1) * sizeof *x);
     for (size_t e = 0; e < rows * width; e++)
         x[e] = from[e].v - (late ? oracle_get(bias, e % width, 0, 0, 0) : 0);
     for (size_t e = 0; e < rows * width && late; e++)
         r->out->stage[key ? MHA_STAGE_K : MHA_STAGE_Q].value[e] = x[e];
-    const bool last = is("norm-after-rope") || (r->s->norm.after_rope && !is("norm-before-rope"));
+    const bool last = (is("norm-after-rope") && r->s->rope.kind) || (r->s->norm.after_rope && !is("norm-before-rope"));
     if (!last)
         norm_rows(r, x, rows, width, key);
     for (size_t e = 0; e < rows * width && late && is("bias-after-norm"); e++)
         x[e] += oracle_get(bias, e % width, 0, 0, 0);
+    clip(r, key, ORACLE_NORMED, x, rows * width);
     bool whole = r->d_k % 2 == 0 && r->d_k > 2 && !r->s->rope.kind, part = whole && given() < (double)r->d_k;
     bool lacks = begins("case-lacks-rope") && (strstr(oracle_wrong->name, "part") ? part : whole);
     for (size_t row = 0; row < rows && (r->s->rope.kind || lacks) && !is("rope-missing"); row++)
         for (size_t h = 0; h < heads; h++)
             rotate_row(r, x + row * width + h * r->d_k, row / T, row % T, T, key);
+    clip(r, key, ORACLE_ROTATED, x, rows * width);
     for (size_t e = 0; e < rows * width && late && is("bias-after-rope"); e++)
         x[e] += oracle_get(bias, e % width, 0, 0, 0);
     if (last)
@@ -327,6 +350,12 @@ const oracle_mistake *mistake_of_rows_at(size_t index)
         {.name = "norm-bias-missing", .turned = turn_wrongly},
         {.name = "norm-not-plus-one", .turned = turn_wrongly},
         {.name = "norm-before-rope", .turned = turn_wrongly},
+        {.name = "clip-missing", .clips = clips_wrongly},
+        {.name = "clip-queries-alone", .clips = clips_wrongly},
+        {.name = "clip-without-values", .clips = clips_wrongly},
+        {.name = "clip-before-bias", .clips = clips_wrongly},
+        {.name = "clip-before-norm", .clips = clips_wrongly},
+        {.name = "clip-after-rope", .clips = clips_wrongly, .turned = turn_wrongly},
         {.name = "query-scale-missing", .turned = turn_wrongly},
         {.name = "query-scale-first", .turned = turn_wrongly},
         {.name = "query-scale-smooth", .turned = turn_wrongly},
