@@ -104,6 +104,8 @@ const option_row option_rows[OPTION_COUNT] = {
         "type the weights are stored in; quantised matrices of a file stay as they are if this is not given"},
     [OPT_BENCH_DTYPE] = {"dtype", CHOICE, "f32|f16|bf16|" BLOCK_TYPES, "f32", ANY, SECTION_SHAPE, ON_BENCH,
         "type the weights are stored in"},
+    [OPT_ROUND_DTYPE] = {"dtype", CHOICE, "q8_0|q4_0", NULL, ANY, SECTION_COMPARED, ON_COMPARE,
+        "what rounding costs: B's attention layers are read with their matrices in this type, and compared with A's"},
     [OPT_CACHE_DTYPE] = {"cache-dtype", CHOICE, "f32|f16|bf16|i8", NULL, ANY, SECTION_SHAPE, ON_FORWARD | ON_BENCH,
         "type of the key/value cache [bench, where it decodes: f32; forward: no cache]"},
     [OPT_COST_SEQ] = {"seq", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_PARAMS | ON_BENCH,

@@ -62,6 +62,72 @@ static void quantising_is_shown_for_each_tensor_and_each_output(void **state)
     program_free(&r);
 }
 
+/* Floats rounded here against the same rounded by the writer of the file of GGUF. The sums of at most 1024 squares go
+ * through a matrix in another order, which moves them by 1024 * 2^-53 of themselves at most. */
+static void rounding_on_request_costs_what_a_rounded_file_does(void **state)
+{
+    (void)state;
+    static const char *const files[][2] = {{"W_Q", "attn_q"}, {"W_K", "attn_k"}, {"W_V", "attn_v"},
+                                           {"W_O", "attn_output"}};
+    json_t *here = RUN_JSON(1, "compare", plain, plain, "--dtype", "q4_0", "--json"),
+           *there = RUN_JSON(1, "compare", q4_0, plain, "--json"), *tensor, *other;
+    size_t i, k, found = 0;
+    assert_int_equal(json_array_size(json_object_get(here, "tensors")), LAYERS * 4);
+    json_array_foreach(json_object_get(here, "tensors"), i, tensor)
+    {
+        char name[80];
+        snprintf(name, sizeof name, "blk.%zu.%s.weight", i / 4, files[i % 4][1]);
+        assert_non_null(strstr(json_string_value(json_object_get(tensor, "name")), files[i % 4][0]));
+        assert_string_equal(json_string_value(json_object_get(tensor, "dtype_b")), "Q4_0");
+        assert_true(number(tensor, "bits_a") == 32 && number(tensor, "bits_b") == 4.5);
+        json_array_foreach(json_object_get(there, "tensors"), k, other)
+            if (strcmp(json_string_value(json_object_get(other, "name")), name) == 0) {
+                assert_true(number(tensor, "max_abs") == number(other, "max_abs"));
+                assert_true(fabs(number(tensor, "rms") / number(other, "rms") - 1) < 1e-12);
+                assert_true(fabs(number(tensor, "cosine") / number(other, "cosine") - 1) < 1e-12);
+                found++;
+            }
+    }
+    assert_int_equal(found, LAYERS * 4);
+    assert_int_equal(json_array_size(json_object_get(here, "layer_outputs")), LAYERS);
+    for (i = 0; i < LAYERS; i++) {
+        tensor = json_array_get(json_object_get(here, "layer_outputs"), i);
+        other = json_array_get(json_object_get(there, "layer_outputs"), i);
+        assert_true(number(tensor, "max_abs") == number(other, "max_abs"));
+        assert_true(number(tensor, "rms") == number(other, "rms"));
+    }
+    json_decref(here);
+    json_decref(there);
+    /* Eight bits cost less, and a tolerance that is wide enough takes them for equal: half a step of 1/127 of numbers
+     * below 1.5. */
+    here = RUN_JSON(0, "compare", plain, checkpoint, "--dtype", "q8_0", "--atol", "0.006", "--json");
+    assert_true(json_is_true(json_object_get(here, "equal")));
+    json_array_foreach(json_object_get(here, "tensors"), i, tensor)
+        assert_true(number(tensor, "bits_b") == 8.5 && number(tensor, "rms") > 0 && number(tensor, "rms") < 0.006);
+    json_decref(here);
+    program_result r = RUN("compare", plain, plain, "--dtype", "q8_0");
+    assert_int_equal(r.code, 1);
+    assert_non_null(strstr(r.out, "blk.1.W_O  F32, Q8_0         32  8.5"));
+    assert_non_null(strstr(r.out, "32 random tokens through each attention layer"));
+    program_free(&r);
+}
+
+static void rounding_on_request_needs_two_files_of_layers(void **state)
+{
+    (void)state;
+    static const char lookup[] = "weights/lookup/model.safetensors";
+    char tensor[200];
+    snprintf(tensor, sizeof tensor, "%s:blk.0.attn_q.weight", plain);
+    assert_program_refuses(RUN("compare", tensor, plain, "--dtype", "q8_0"), 2, "--dtype: expected two whole files");
+    assert_program_refuses(RUN("compare", plain, plain, "--dtype", "q8_0", "--picture", scratch("a.html")), 2,
+                           "--picture: expected nothing beside --dtype");
+    assert_program_refuses(RUN("compare", plain, lookup, "--dtype", "q8_0"), 2,
+                           "--dtype: expected two files with the same number of attention layers");
+    assert_program_refuses(RUN("compare", lookup, lookup, "--dtype", "q8_0"), 2,
+                           "--dtype: W_Q: expected inputs in blocks of 32 for Q8_0, found 48");
+    assert_program_refuses(RUN("compare", plain, plain, "--dtype", "q6_k"), 2, "--dtype: expected q8_0 or q4_0");
+}
+
 static void bytes_in_the_file_and_here_are_shown(void **state)
 {
     (void)state;
@@ -197,6 +263,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_of_gguf_is_compared_with_its_checkpoint),
+        cmocka_unit_test(rounding_on_request_costs_what_a_rounded_file_does),
+        cmocka_unit_test(rounding_on_request_needs_two_files_of_layers),
         cmocka_unit_test(quantising_is_shown_for_each_tensor_and_each_output),
         cmocka_unit_test(bytes_in_the_file_and_here_are_shown),
         cmocka_unit_test(codes_without_scales_are_never_computed_with),

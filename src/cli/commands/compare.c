@@ -175,8 +175,7 @@ static int make_pairs(source *a, source *b, pair **pairs, size_t *n)
 /* ---------------------------------------------------------------- text and JSON */
 
 /* What quantising costs: bits of each number, and how far the numbers and the outputs of layers are moved. */
-static void print_cost(const pair *pairs, size_t n, const layer_difference *layers, size_t n_layers,
-                       const char *obstacle)
+static void print_cost(const pair *pairs, size_t n, const compared_layers *layers)
 {
     static const char *const titles[] = {"tensor", "types", ">bits each", "", ">rms", ">cosine"};
     static const char *const outputs[] = {"output of layer", ">max |a-b|", ">rms", ">of rms of b", ">cosine"};
@@ -197,20 +196,21 @@ static void print_cost(const pair *pairs, size_t n, const layer_difference *laye
     if (shown)
         putchar('\n');
     (shown ? table_print : table_drop)(t);
-    if (n_layers) {
+    if (layers->n) {
         t = table_create(TABLE_TEXT, sizeof outputs / sizeof *outputs, outputs);
-        for (size_t i = 0; i < n_layers; i++) {
-            table_cell(t, *layers[i].layer.prefix ? layers[i].layer.prefix : "(without a prefix)");
-            table_format(t, "%.3g", layers[i].output.max_abs);
-            table_format(t, "%.3g", layers[i].output.rms);
-            table_format(t, "%.3g", layers[i].relative);
-            table_format(t, "%.9g", layers[i].output.cosine);
+        for (size_t i = 0; i < layers->n; i++) {
+            const layer_difference *l = &layers->list[i];
+            table_cell(t, *l->layer.prefix ? l->layer.prefix : "(without a prefix)");
+            table_format(t, "%.3g", l->output.max_abs);
+            table_format(t, "%.3g", l->output.rms);
+            table_format(t, "%.3g", l->relative);
+            table_format(t, "%.9g", l->output.cosine);
         }
         puts("\n  32 random tokens through each attention layer");
         table_print(t);
     }
-    if (obstacle)
-        print_harmless("\n  the layers were not run: %s\n", obstacle);
+    if (layers->obstacle)
+        print_harmless("\n  the layers were not run: %s\n", layers->obstacle);
 }
 
 static void print_pairs(const pair *pairs, size_t n, const double tolerance[2])
@@ -292,18 +292,40 @@ static json_t *json_layers(const layer_difference *layers, size_t n)
     return list;
 }
 
-static void write_json(const pair *pairs, size_t n, bool all, const layer_difference *layers, size_t n_layers)
+static void write_json(const pair *pairs, size_t n, bool all, const compared_layers *layers)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, json_pair(&pairs[i]));
     json_t *root = json_pack("{sb so}", "equal", (int)all, "tensors", list);
-    if (n_layers)
-        json_object_set_new(root, "layer_outputs", json_layers(layers, n_layers));
+    if (layers->n)
+        json_object_set_new(root, "layer_outputs", json_layers(layers->list, layers->n));
     json_print(root);
 }
 
 /* ---------------------------------------------------------------- the command */
+
+/* The layers of both files, and with --dtype their matrices as the pairs that are compared, in place of the tensors. */
+static int layers_of(const source *a, const source *b, const arguments *args, const double tolerance[2],
+                     compared_layers *layers, pair **pairs, size_t *n)
+{
+    const bool rounds = given(args, OPT_ROUND_DTYPE);
+    const mha_dtype rounded = rounds ? dtype_of(args, OPT_ROUND_DTYPE) : MHA_F32;
+    const int code = compare_layers(a, b, rounded, tolerance, layers);
+    if (code != EXIT_DONE || !rounds)
+        return code;
+    if (layers->obstacle)
+        return refuse_option(OPT_ROUND_DTYPE, "%s", layers->obstacle);
+    if (layers->n_matrices == 0)
+        return refuse_option(OPT_ROUND_DTYPE, "expected two files with the same number of attention layers");
+    *n = layers->n_matrices;
+    *pairs = obtain(*n, sizeof **pairs);
+    for (size_t i = 0; i < *n; i++) {
+        const matrix_difference *m = &layers->matrices[i];
+        (*pairs)[i] = (pair){.name = m->name, .a = &m->a, .b = &m->b, .difference = m->difference};
+    }
+    return EXIT_DONE;
+}
 
 static int write_picture(mha__picture *picture, bool all, const arguments *args)
 {
@@ -324,12 +346,17 @@ int run_compare(const arguments *args)
     size_t n = 0;
     mha__picture picture = {.sides = {"a", "b"}};
     const double tolerance[2] = {args->option[OPT_RTOL].real, args->option[OPT_ATOL].real};
+    const bool rounds = given(args, OPT_ROUND_DTYPE);
     int code = picture_file_check(args);
+    if (code == EXIT_DONE && rounds && given(args, OPT_PICTURE))
+        code = refuse_option(OPT_PICTURE, "expected nothing beside --dtype, which compares no tensors of the files");
     if (code == EXIT_DONE)
         code = source_open(&a, args->operands[0]);
     if (code == EXIT_DONE)
         code = source_open(&b, args->operands[1]);
-    if (code == EXIT_DONE)
+    if (code == EXIT_DONE && rounds && (a.tensor || b.tensor))
+        code = refuse_option(OPT_ROUND_DTYPE, "expected two whole files, found a tensor of one");
+    if (code == EXIT_DONE && !rounds)
         code = make_pairs(&a, &b, &pairs, &n);
     bool all = true;
     const size_t most = (size_t)1 << 19, share = n > 0 && most / n < MHA__SHEET_CELLS ? most / n : MHA__SHEET_CELLS;
@@ -338,11 +365,11 @@ int run_compare(const arguments *args)
         code = compare_pair(&pairs[i], &a, &b, &on);
         all &= equal(&pairs[i]);
     }
-    layer_difference *layers = NULL;
-    size_t n_layers = 0;
-    char *obstacle = NULL;
+    compared_layers layers = {0};
     if (code == EXIT_DONE && !a.tensor && !b.tensor)
-        code = compare_layers(&a, &b, &layers, &n_layers, &obstacle);
+        code = layers_of(&a, &b, args, tolerance, &layers, &pairs, &n);
+    for (size_t i = 0; i < n && rounds; i++)
+        all &= equal(&pairs[i]);
     if (code == EXIT_DONE && n == 0)
         code = refuse(args->operands[0], "expected tensors to compare, found none in either file");
     if (code == EXIT_DONE && on.picture)
@@ -350,15 +377,14 @@ int run_compare(const arguments *args)
     if (code == EXIT_DONE) {
         code = all ? EXIT_DONE : EXIT_NO;
         if (given(args, OPT_JSON))
-            write_json(pairs, n, all, layers, n_layers);
+            write_json(pairs, n, all, &layers);
         else if (!given(args, OPT_QUIET)) {
             print_pairs(pairs, n, tolerance);
-            print_cost(pairs, n, layers, n_layers, obstacle);
+            print_cost(pairs, n, &layers);
         }
     }
     mha__picture_free(&picture);
-    free(layers);
-    free(obstacle);
+    compared_layers_free(&layers);
     free(pairs);
     source_close(&a);
     source_close(&b);

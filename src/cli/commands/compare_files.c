@@ -1,4 +1,5 @@
-/* Two files of one model: which tensors are the same under other names, and how far quantising moves an output. */
+/* Two files of one model: which tensors are the same under other names, how far quantising moves an output, and what
+ * rounding does to matrices. */
 #include "cli/commands/compare_files.h"
 
 #include <math.h>
@@ -85,14 +86,11 @@ static mha_view split_rows(const mha_view *view, size_t heads, size_t one, size_
     return split;
 }
 
-mha_view in_common_order(const mha_file *file, const mha_file_tensor *tensor, mha__arena *arena, const mha_view *view)
+/* Rows of W_Q or W_K of so many heads, pair by pair, copied to where all first ones come before all second ones. The
+ * view itself where it has no such rows. */
+static mha_view firsts_before_seconds(const mha_view *view, size_t heads, mha__arena *arena)
 {
-    mha_model_facts facts;
-    const bool query = ends_in(tensor->name, ".attn_q.weight") || ends_in(tensor->name, ".attn_q.bias");
-    const bool key = ends_in(tensor->name, ".attn_k.weight") || ends_in(tensor->name, ".attn_k.bias");
-    if (!(query || key) || !mha_model_read_metadata(file, &facts) || facts.rope != MHA_ROPE_INTERLEAVED)
-        return *view;
-    const size_t heads = query ? facts.n_heads : facts.kv_heads, rows = view->rank > 0 ? view->shape[0] : 0;
+    const size_t rows = view->rank > 0 ? view->shape[0] : 0;
     if (heads == 0 || rows % (2 * heads) != 0 || view->rank > 2 || rows == 0)
         return *view;
     const mha_view pairs = split_rows(view, heads, rows / heads / 2, 2), from = mha_view_swap(&pairs, 1, 2),
@@ -100,6 +98,16 @@ mha_view in_common_order(const mha_file *file, const mha_file_tensor *tensor, mh
                    to = split_rows(&ordered, heads, 2, rows / heads / 2);
     (void)mha_view_copy(&to, &from); /* never fails: equal shapes of one plain type */
     return ordered;
+}
+
+mha_view in_common_order(const mha_file *file, const mha_file_tensor *tensor, mha__arena *arena, const mha_view *view)
+{
+    mha_model_facts facts;
+    const bool query = ends_in(tensor->name, ".attn_q.weight") || ends_in(tensor->name, ".attn_q.bias");
+    const bool key = ends_in(tensor->name, ".attn_k.weight") || ends_in(tensor->name, ".attn_k.bias");
+    if (!(query || key) || !mha_model_read_metadata(file, &facts) || facts.rope != MHA_ROPE_INTERLEAVED)
+        return *view;
+    return firsts_before_seconds(view, query ? facts.n_heads : facts.kv_heads, arena);
 }
 
 /* ---------------------------------------------------------------- layers */
@@ -147,33 +155,79 @@ static mha_status facts_of_both(const source *sides[2], const mha_found_layer *l
 }
 
 /* The output of a layer, in memory of the arena. */
-static mha_status run_layer(const source *side, const mha_found_layer *found, const mha_model_facts *facts,
-                            mha__arena *arena, mha_view *output, mha_error *error)
+static mha_status run_layer(const mha_layer *layer, const mha_model_facts *facts, mha__arena *arena, mha_view *output,
+                            mha_error *error)
 {
-    mha_layer *layer = NULL;
-    const mha_load_options options = {.layer = found->prefix, .facts = facts->n_heads ? facts : NULL};
-    mha_status status = mha_model_load_layer(side->file, &options, NULL, &layer, NULL, error);
-    if (status != MHA_OK)
-        return status;
     const mha_config *config = mha_layer_config(layer);
     const mha_view input = obtain_view(arena, MHA_F32, 3, (size_t[]){1, TOKENS, config->d_q});
     *output = obtain_view(arena, MHA_F32, 3, (size_t[]){1, TOKENS, config->d_out});
     mha_random_fill(&input, SEED, 0, -1.0f, 1.0f);
     mha_call call = {.query = input, .output = *output, .semantics = mha_model_semantics(facts)};
-    status = mha_run(layer, &call, error);
-    mha_layer_destroy(layer);
-    return status;
+    return mha_run(layer, &call, error);
 }
 
-static mha_status compare_layer(const source *sides[2], const mha_found_layer *layers[2], layer_difference *found,
-                                mha_error *error)
+/* What a matrix of a layer would be in a file of its type. */
+static mha_file_tensor as_in_file(const mha_view *view, mha_dtype dtype)
 {
+    mha_file_tensor t = {.dtype = dtype, .reads_as = MHA_F32, .rank = view->rank, .elements = mha_view_elements(view)};
+    memcpy(t.shape, view->shape, sizeof t.shape);
+    (void)mha_dtype_bytes(dtype, t.elements, &t.bytes); /* never fails: such a tensor is there */
+    return t;
+}
+
+/* A matrix of a layer in F32, its outputs in the order in which halves are rotated. */
+static mha_view values_of(const mha_layer *layer, mha_weight w, bool in_pairs, mha__arena *arena)
+{
+    const mha_view view = mha_tensor_view(mha_layer_weight(layer, w)),
+                   values = obtain_view(arena, MHA_F32, view.rank, view.shape);
+    (void)mha_view_copy(&values, &view); /* never fails: a layer has types that can be read */
+    if (!in_pairs || (w != MHA_W_Q && w != MHA_W_K) || view.rank != 2)
+        return values;
+    const mha_config *config = mha_layer_config(layer);
+    const mha_view rows = mha_view_swap(&values, 0, 1),
+                   ordered = firsts_before_seconds(&rows, w == MHA_W_Q ? config->n_heads : config->kv_heads, arena);
+    return mha_view_swap(&ordered, 0, 1);
+}
+
+static mha_status compare_matrices(mha_layer *const both[2], const mha_model_facts facts[2], const char *prefix,
+                                   const double tolerance[2], mha__arena *arena, compared_layers *to,
+                                   mha_error *error)
+{
+    const bool differ = facts[0].rope != facts[1].rope;
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_tensor *a = mha_layer_weight(both[0], (mha_weight)w), *b = mha_layer_weight(both[1], (mha_weight)w);
+        if (!a || !b || mha_tensor_info_of(b).dtype == MHA_F32)
+            continue;
+        mha_view values[2];
+        for (int s = 0; s < 2; s++)
+            values[s] = values_of(both[s], (mha_weight)w, differ && facts[s].rope == MHA_ROPE_INTERLEAVED, arena);
+        matrix_difference d = {.a = as_in_file(&values[0], mha_tensor_info_of(a).source_dtype),
+                               .b = as_in_file(&values[1], mha_tensor_info_of(b).dtype)};
+        TRY(mha_compare(&values[0], &values[1], tolerance[0], tolerance[1], &d.difference, error));
+        d.name = text_of("%s%s%s", prefix, *prefix ? "." : "", mha_weight_name((mha_weight)w));
+        to->matrices[to->n_matrices++] = d;
+    }
+    return MHA_OK;
+}
+
+static mha_status compare_layer(const source *sides[2], const mha_found_layer *layers[2], mha_dtype rounded,
+                                const double tolerance[2], compared_layers *to, mha_error *error)
+{
+    layer_difference *found = &to->list[to->n];
+    mha_layer *both[2] = {NULL};
     mha__arena arena = {0};
     mha_view outputs[2] = {{0}};
     mha_model_facts facts[2] = {{.n_heads = 0}, {.n_heads = 0}};
     mha_status status = facts_of_both(sides, layers, facts, error);
     for (int s = 0; s < 2 && status == MHA_OK; s++)
-        status = run_layer(sides[s], layers[s], &facts[s], &arena, &outputs[s], error);
+        status = mha_model_load_layer(sides[s]->file,
+                                      &(mha_load_options){.layer = layers[s]->prefix,
+                                                          .facts = facts[s].n_heads ? &facts[s] : NULL,
+                                                          .has_dtype = s == 1 && rounded != MHA_F32,
+                                                          .dtype = rounded},
+                                      NULL, &both[s], NULL, error);
+    for (int s = 0; s < 2 && status == MHA_OK; s++)
+        status = run_layer(both[s], &facts[s], &arena, &outputs[s], error);
     if (status == MHA_OK)
         status = mha_compare(&outputs[0], &outputs[1], 0, 0, &found->output, error);
     double squares = 0;
@@ -182,39 +236,52 @@ static mha_status compare_layer(const source *sides[2], const mha_found_layer *l
     if (status == MHA_OK && found->output.rms > 0)
         found->relative = found->output.rms / sqrt(squares / (double)found->output.elements);
     found->layer = *layers[0];
+    if (status == MHA_OK && rounded != MHA_F32)
+        status = compare_matrices(both, facts, layers[0]->prefix, tolerance, &arena, to, error);
+    mha_layer_destroy(both[0]);
+    mha_layer_destroy(both[1]);
     mha__arena_free(&arena);
     return status;
 }
 
-int compare_layers(const source *a, const source *b, layer_difference **list, size_t *n, char **obstacle)
+int compare_layers(const source *a, const source *b, mha_dtype rounded, const double tolerance[2],
+                   compared_layers *layers)
 {
     const source *sides[2] = {a, b};
     const size_t count = mha_model_find_layers(a->file, NULL, 0);
-    *list = NULL;
-    *n = 0;
-    *obstacle = NULL;
+    *layers = (compared_layers){0};
     if (count == 0 || count != mha_model_find_layers(b->file, NULL, 0) ||
-        (!is_quantised(a->file) && !is_quantised(b->file)))
+        (rounded == MHA_F32 && !is_quantised(a->file) && !is_quantised(b->file)))
         return EXIT_DONE;
     mha_found_layer *found[2];
     for (int s = 0; s < 2; s++) {
         found[s] = obtain(count, sizeof **found);
         mha_model_find_layers(sides[s]->file, found[s], count);
     }
-    *list = obtain(count, sizeof **list);
+    layers->list = obtain(count, sizeof *layers->list);
+    layers->matrices = obtain(count * MHA_WEIGHT_COUNT, sizeof *layers->matrices);
     int code = EXIT_DONE;
-    for (*n = 0; *n < count && !*obstacle && code == EXIT_DONE; ++*n) {
+    while (layers->n < count && !layers->obstacle && code == EXIT_DONE) {
         mha_error error = {0};
-        const mha_found_layer *layers[2] = {&found[0][*n], &found[1][*n]};
-        const mha_status status = compare_layer(sides, layers, &(*list)[*n], &error);
+        const mha_found_layer *one[2] = {&found[0][layers->n], &found[1][layers->n]};
+        const mha_status status = compare_layer(sides, one, rounded, tolerance, layers, &error);
         if (status != MHA_OK && exit_code_of(status) == EXIT_MACHINE)
             code = refuse_error(mha_file_path(a->file), &error);
         else if (status != MHA_OK)
-            *obstacle = text_of("%s: %s", error.name, error.message);
+            layers->obstacle = text_of("%s: %s", error.name, error.message);
+        else
+            layers->n++;
     }
-    if (*obstacle)
-        --*n;
     free(found[0]);
     free(found[1]);
     return code;
+}
+
+void compared_layers_free(compared_layers *layers)
+{
+    for (size_t i = 0; i < layers->n_matrices; i++)
+        free(layers->matrices[i].name);
+    free(layers->matrices);
+    free(layers->list);
+    free(layers->obstacle);
 }

@@ -1,4 +1,5 @@
-/* Two files of one model, compared: names of one that mean a tensor of the other, and what each layer computes. */
+/* Two files of one model, compared: names of one that mean a tensor of the other, what each layer computes, and what it
+ * costs to round its matrices. */
 #ifndef MHA_CLI_COMMANDS_COMPARE_FILES_H
 #define MHA_CLI_COMMANDS_COMPARE_FILES_H
 
@@ -20,8 +21,25 @@ typedef struct layer_difference {
     double relative; /* rms of the difference over rms of the second output */
 } layer_difference;
 
-/* Runs each attention layer of both files, if they have as many and one of them is quantised; otherwise *n is 0.
- * *obstacle, which must be freed: why layers were not run; NULL. *list must be freed. */
-int compare_layers(const source *a, const source *b, layer_difference **list, size_t *n, char **obstacle);
+/* A matrix of a layer with the weights of both files; the second one rounded. */
+typedef struct matrix_difference {
+    char *name;
+    mha_file_tensor a, b; /* its types: that of the first file, and what it was rounded to */
+    mha_difference difference;
+} matrix_difference;
+
+typedef struct compared_layers {
+    layer_difference *list;
+    matrix_difference *matrices; /* of all layers; none unless they were rounded */
+    size_t n, n_matrices;
+    char *obstacle; /* why layers were not run; NULL */
+} compared_layers;
+
+/* Runs each attention layer of both files, if they have as many and one of them is quantised, or is to be: `rounded`,
+ * unless that is F32, is the type in which the matrices of the second file are read, and then compared by `tolerance`
+ * (rtol, atol). */
+int compare_layers(const source *a, const source *b, mha_dtype rounded, const double tolerance[2],
+                   compared_layers *layers);
+void compared_layers_free(compared_layers *layers);
 
 #endif

@@ -46,6 +46,8 @@ _mha() {
       f32 f64 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4' ;;
   bench:--dtype) words='
       f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4' ;;
+  compare:--dtype) words='
+      q8_0 q4_0' ;;
   *:--cache-dtype) words='
       f32 f16 bf16 i8' ;;
   params:--seq|bench:--seq) return ;;
@@ -163,7 +165,7 @@ _mha() {
       --sigmoid --sinks --cu-seqlens --expected --stage --picture --json --quiet --help --path --isa
       --threads --jobs' ;;
   compare) options='
-      --rtol --atol --picture --json --quiet --help' ;;
+      --dtype --rtol --atol --picture --json --quiet --help' ;;
   diagnose) options='
       --heads --kv-heads --d-k --config --weights --layer --orientation --input --key-input
       --value-input --causal --position-offset --key-offset --window --scale --softcap --rope

@@ -106,6 +106,11 @@ complete -c mha -n '__mha_runs bench' -l dtype -x \
     -a '
       f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4' \
     -d 'type the weights are stored in'
+complete -c mha -n '__mha_runs compare' -l dtype -x \
+    -a '
+      q8_0 q4_0' \
+    -d 'what rounding costs: B'\''s attention layers are read with '\
+'their matrices in this type, and compared with A'\''s'
 complete -c mha -n '__mha_runs forward bench' -l cache-dtype -x \
     -a '
       f32 f16 bf16 i8' \

@@ -63,6 +63,8 @@ _mha() {
       f32 f64 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4'); return ;;
   bench:--dtype) compadd -- $(echo '
       f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4'); return ;;
+  compare:--dtype) compadd -- $(echo '
+      q8_0 q4_0'); return ;;
   *:--cache-dtype) compadd -- $(echo '
       f32 f16 bf16 i8'); return ;;
   params:--seq|bench:--seq) _message 'N'; return ;;
@@ -461,6 +463,8 @@ _mha() {
     ) ;;
   compare)
     options=(
+      '--dtype:''what rounding costs: B'\''s attention layers are read with '\
+'their matrices in this type, and compared with A'\''s'
       '--rtol:''a and b agree when |a - b| <= atol + rtol |b|; power: '\
 '[what mha check allows]'
       '--atol:''see --rtol'
