@@ -42,21 +42,53 @@ MHA_API void mha_cache_destroy(mha_cache *cache);        /* NULL is allowed */
 MHA_API size_t mha_cache_length(const mha_cache *cache); /* rows in the cache */
 MHA_API size_t mha_cache_capacity(const mha_cache *cache); /* rows it has room for */
 MHA_API size_t mha_cache_first(const mha_cache *cache);  /* position of row 0: the number of rows evicted */
-MHA_API size_t mha_cache_bytes(const mha_cache *cache);  /* allocated for keys and values */
+MHA_API size_t mha_cache_bytes(const mha_cache *cache);  /* allocated for its keys and values */
 MHA_API void mha_cache_clear(mha_cache *cache);          /* forgets all rows; position 0 comes next */
 /* Forgets the newest rows until `length` rows are left; nothing happens when there are no more than that. */
 MHA_API void mha_cache_truncate(mha_cache *cache, size_t length);
-/* The rows in the cache, (B, h_kv, length, d). Valid until the next append, load, clear or destroy. With 8 bits the
- * elements are the codes q; the scale of a row lies in the last 4 of the stride[2] bytes from its beginning on. */
+/* The rows in the cache, (B, h_kv, length - mha_cache_shared, d). Valid until the next append, load, clear or destroy.
+ * With 8 bits the elements are the codes q; the scale of a row lies in the last 4 of the stride[2] bytes from its
+ * beginning on. */
 MHA_API mha_view mha_cache_keys(const mha_cache *cache);
 MHA_API mha_view mha_cache_values(const mha_cache *cache);
 /* Copies the keys (or the values) in the cache, as numbers, to `to` (B, h_kv, length, d) of F32, F64, F16 or BF16.
- * Errors: MHA_INVALID (shape, type, no data). */
+ * Errors: MHA_INVALID (shape, type, no data, a trunk that has lost rows). */
 MHA_API mha_status mha_cache_read(const mha_cache *cache, bool values, const mha_view *to, mha_error *error);
 /* Replaces the content by copies of the given rows, (B, h_kv, P, d_k) and (B, h_kv, P, d_v), of any plain floating
  * dtype; the first one gets position 0. Errors, which leave the cache as it was: MHA_INVALID (shapes, both in the
  * message; more rows than the capacity; no data), MHA_UNSUPPORTED (another dtype). */
 MHA_API mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view *values, mha_error *error);
+
+/* ---------------------------------------------------------------- many sequences that begin alike
+ *
+ * A cache that continues another one, its trunk: of `batch` sequences, which begin with the rows of the trunk and go on
+ * with their own. The trunk's B sequences are continued by batch / B neighbouring ones each: the hypotheses of a beam
+ * search, many users of one prompt, drafts of one text. On the fast path a key of the trunk is read once for all
+ * queries of the sequences that share it; every path gives the bits that caches with copies of those rows give.
+ *
+ *   mha_cache *prompt, *beams;                       // prompt: made by mha_cache_create, batch 1
+ *   ... one call with `prompt` fills it ...
+ *   mha_cache_continue(prompt, 8, 256, NULL, &beams, &error);
+ *   ... calls with `beams`: query (8, 1, d_q), which see the prompt and up to 256 rows of their own ...
+ *   mha_cache_reorder(beams, (size_t[]){0, 0, 0, 2, 2, 5, 6, 6}, &error);
+ *   mha_cache_destroy(beams), mha_cache_destroy(prompt);
+ *
+ * `rows`: how many follow the trunk's. Type, heads and sizes are those of the trunk; it has no window, and evicts
+ * nothing. Lengths, positions and mha_cache_first count the trunk's rows as its own; the rows behind the last whole
+ * block of 64 to 512 keys (by d_k + d_v) are copied. The trunk must outlive it and is never written; it may
+ * append, and be continued by any number of caches, which may themselves be continued. Errors: MHA_INVALID (`batch` is
+ * no multiple of B; too many rows), MHA_NO_MEMORY. Once a trunk has lost rows (evicted, truncated, cleared, loaded,
+ * reordered), calls with a cache that continues it are MHA_INVALID. */
+MHA_API mha_status mha_cache_continue(const mha_cache *trunk, size_t batch, size_t rows, const mha_allocator *allocator,
+                                      mha_cache **cache, mha_error *error);
+/* How many rows of a sequence are those of trunks, in their memory; 0 without a trunk. mha_cache_keys, mha_cache_values
+ * and mha_cache_bytes are of the rows behind them, mha_cache_read of all. mha_cache_clear and mha_cache_truncate leave
+ * at least the rows that the trunk had; mha_cache_load is MHA_UNSUPPORTED. */
+MHA_API size_t mha_cache_shared(const mha_cache *cache);
+/* Makes sequence i what sequence from[i] was, for all i at once; both must continue the same sequence of a trunk, of
+ * which no row is copied. `from`: one number for each sequence. Errors, which leave the cache as it was: MHA_INVALID (a
+ * number), MHA_NO_MEMORY (it needs room for the rows of one head). */
+MHA_API mha_status mha_cache_reorder(mha_cache *cache, const size_t *from, mha_error *error);
 
 #ifdef __cplusplus
 }

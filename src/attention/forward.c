@@ -6,7 +6,7 @@
  * With latents (latent.c) Q, K and V are made in two stages; with a gate (gate.c) the heads are multiplied before W_O.
  * Heads are strided views of Q, K, V and of the concatenation; nothing is copied to split or merge them. */
 #include "attention/forward.h"
-#include "attention/steps/cache.h"
+#include "attention/cache/cache.h"
 #include "attention/steps/steps.h"
 
 /* The view for the result of a step, in this workspace. */
@@ -76,6 +76,21 @@ static void output(const mha__resolved *r, char *workspace, const mha_view *conc
     mha__stage_done(r, MHA_STAGE_OUTPUT, &out, clock);
 }
 
+/* Keeps all keys and values; a cache that continues another one has them in several places. */
+static void present(const mha__resolved *r, const mha_view *K, const mha_view *V, mha__clock *clock)
+{
+    const bool continues = r->cache && mha__cache_trunk(r->cache);
+    for (int v = 0; v < 2; v++) {
+        const mha_stage stage = v ? MHA_STAGE_PRESENT_VALUE : MHA_STAGE_PRESENT_KEY;
+        mha_view rows = *(v ? V : K);
+        if (continues && mha__is_kept(r, stage)) {
+            rows = mha__swap_time_and_heads(*mha__stage_view(r, stage));
+            mha__cache_copy(r->cache, v && !r->latent.absorbed, &rows, 1);
+        }
+        mha__stage_done(r, stage, &rows, clock);
+    }
+}
+
 void mha__forward(const mha__resolved *r, char *workspace)
 {
     const mha_view concat = result_in(workspace, &r->layout.heads);
@@ -96,8 +111,7 @@ void mha__forward(const mha__resolved *r, char *workspace)
         K = r->pages.keys;
         V = absorbed ? mha__latent_values(r, &K) : r->pages.values;
     }
-    mha__stage_done(r, MHA_STAGE_PRESENT_KEY, &K, &clock);
-    mha__stage_done(r, MHA_STAGE_PRESENT_VALUE, &V, &clock);
+    present(r, &K, &V, &clock);
 
     const mha_view mixed = result_in(workspace, &r->layout.mixed), by_head = mha__split_heads(&mixed, r->plan.h);
     mha__attend(r, &Q, &K, &V, absorbed ? &by_head : &concat, /* softmax(Q K^T * scale) V, by heads */

@@ -1,6 +1,6 @@
 /* Refuses calls whose results would overwrite their inputs or each other, as far as strides and extents show it. */
 #include "attention/overlap.h"
-#include "attention/steps/cache.h"
+#include "attention/cache/cache.h"
 
 /* The bytes of a view: the lowest address, and the positive steps in bytes along the axes longer than 1. */
 typedef struct region {
@@ -143,11 +143,12 @@ static mha_status expect_apart_from_inputs(const mha__resolved *r, const char *n
         TRY(expect_apart_from(name, written, inputs[i].name, inputs[i].view, error));
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
         TRY(expect_apart_from(name, written, mha_weight_name((mha_weight)w), &r->weight[w], error));
-    if (!r->cache)
-        return MHA_OK;
-    const mha_view keys = mha__cache_memory(r->cache, false), values = mha__cache_memory(r->cache, true);
-    TRY(expect_apart_from(name, written, "the cache", &keys, error));
-    return expect_apart_from(name, written, "the cache", &values, error);
+    for (const mha_cache *cache = r->cache; cache; cache = mha__cache_trunk(cache))
+        for (int v = 0; v < 2; v++) {
+            const mha_view rows = mha__cache_memory(cache, v);
+            TRY(expect_apart_from(name, written, "the cache", &rows, error));
+        }
+    return MHA_OK;
 }
 
 mha_status mha__expect_apart(const mha__resolved *r, mha_error *error)

@@ -7,7 +7,7 @@
 #include "attention/layer.h"
 #include "attention/layout.h"
 #include "attention/overlap.h"
-#include "attention/steps/cache.h"
+#include "attention/cache/cache.h"
 #include "attention/pages/pages.h"
 #include "attention/validate.h"
 #include "compute/thread_pool.h"
@@ -216,6 +216,7 @@ static mha_status resolve_cache(mha__resolved *r, mha_path path, mha_error *erro
     if (r->semantics.has_key_offset && !r->semantics.has_offset && !r->semantics.position_offset)
         return mha__fail(error, MHA_INVALID, "key_offset",
                          "with a cache the position of the queries must be given: set `offset` or `position_offset`");
+    TRY(mha__cache_check_trunks(cache, error));
     mha_view keys = mha_cache_keys(cache), values = mha_cache_values(cache);
     const size_t k[4] = {plan->B, plan->h_kv, keys.shape[2], plan->d_k},
                  v[4] = {plan->B, plan->h_kv, keys.shape[2], r->latent.absorbed ? 0 : plan->d_v};

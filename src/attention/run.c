@@ -1,5 +1,6 @@
 /* Runs a plan: checks what it depends on, then computes the call or one of its two ends. mha_run plans a call and runs
  * it once. */
+#include "attention/cache/cache.h"
 #include "attention/forward.h"
 #include "attention/layer.h"
 #include "attention/steps/steps.h"
@@ -16,6 +17,8 @@ static mha_status check_unchanged(const mha__resolved *r, mha_error *error)
                          "has %zu rows after %zu evicted ones, and had %zu after %zu when this call was planned: "
                          "plan the call again",
                          mha_cache_length(r->cache), mha_cache_first(r->cache), r->held, r->gone);
+    if (r->cache)
+        TRY(mha__cache_check_trunks(r->cache, error));
     if (r->kernels != mha__kernels_get())
         return mha__fail(error, MHA_INVALID, "isa", "planned for %s, but %s has been chosen since: plan the call again",
                          r->kernels->isa, mha__kernels_get()->isa);

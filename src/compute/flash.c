@@ -10,7 +10,7 @@
 #include "compute/online_softmax.h"
 
 /* Keys in a block: their packed K and V stay in a second-level cache of 512 KiB beside what else is needed. */
-static size_t block_keys(size_t d_k, size_t d_v)
+size_t mha__flash_block(size_t d_k, size_t d_v)
 {
     const size_t floats = d_k + d_v;
     return floats <= 192 ? MHA_BLOCK : floats <= 256 ? MHA_BLOCK / 2 : floats <= 512 ? MHA_BLOCK / 4 : MHA_BLOCK / 8;
@@ -25,7 +25,7 @@ typedef struct layout {
 static layout lay_out(size_t rows, size_t d_k, size_t d_v)
 {
     layout at = {.chunks = d_k <= MHA_BLOCK ? 1 : (d_k + MHA_BLOCK - 1) / MHA_BLOCK};
-    size_t keys = block_keys(d_k, d_v), tile = MHA_TILE_ROWS;
+    size_t keys = mha__flash_block(d_k, d_v), tile = MHA_TILE_ROWS;
     at.K = at.Q + rows * at.chunks * MHA_STAGED;
     at.V = at.K + keys * d_k;
     at.scores = at.V + keys * mha__round_up(d_v, MHA_PANEL);
@@ -173,7 +173,7 @@ static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_
     const layout at = lay_out(count, flash->d_k, flash->d_v);
     const mha__kernels *kernels = mha__kernels_get();
     w->kernels = kernels, w->flash = flash, w->rows = rows, w->count = count;
-    w->block = block_keys(flash->d_k, flash->d_v);
+    w->block = mha__flash_block(flash->d_k, flash->d_v);
     w->Q = scratch + at.Q, w->K = scratch + at.K, w->V = scratch + at.V;
     w->scores = scratch + at.scores, w->bias = scratch + at.bias, w->widened = scratch + at.widened;
     w->chunks = at.chunks;
@@ -254,8 +254,8 @@ static void add_values(const mha__flash_work *w, const mha__key_block *b, size_t
 }
 
 /* Adds one block of keys to the softmax of a tile's rows. */
-static void tile_step(const mha__flash_work *w, const mha__flash_tile *t, const mha__key_block *b, mha__partial *into,
-                      bool *begun)
+static void tile_step(const mha__flash_work *w, const mha__flash_tile *t, const mha__key_block *b,
+                      const mha__partial *into, bool *begun)
 {
     const mha__flash *s = w->flash;
     const mha__kernels *k = w->kernels;
@@ -313,7 +313,7 @@ static void tile_step(const mha__flash_work *w, const mha__flash_tile *t, const 
 }
 
 /* Adds the block of keys [from, end) to the softmax of all rows. */
-static void block_step(mha__flash_work *w, bool extra, size_t from, size_t end, mha__partial *into, bool *begun)
+static void block_step(mha__flash_work *w, bool extra, size_t from, size_t end, const mha__partial *into, bool *begun)
 {
     const mha__flash_keys *keys = extra ? &w->flash->extra : &w->flash->keys;
     const bool halves = keys->dtype != MHA_F32, more = keys->n - end >= w->block && !keys->pages;
@@ -353,11 +353,13 @@ static void block_step(mha__flash_work *w, bool extra, size_t from, size_t end, 
     }
 }
 
-/* The online softmax of all rows over keys [from, to). */
-static void segment(mha__flash_work *w, bool extra, size_t from, size_t to, mha__partial *into)
+/* The online softmax of all rows over keys [from, to), and over those before them when it has begun. */
+static void segment(mha__flash_work *w, bool extra, size_t from, size_t to, bool goes_on, const mha__partial *into)
 {
-    bool begun[MHA_MOST_TILES] = {false};
-    for (size_t i = 0; i < w->count; i++)
+    bool begun[MHA_MOST_TILES];
+    for (size_t i = 0; i < w->n_tiles; i++)
+        begun[i] = goes_on;
+    for (size_t i = 0; i < w->count && !goes_on; i++)
         into->state[i] = (mha__softmax_state){-INFINITY, 0.0f, false};
     for (size_t at = from; at < to; at += w->block)
         block_step(w, extra, at, to - at < w->block ? to : at + w->block, into, begun);
@@ -366,9 +368,15 @@ static void segment(mha__flash_work *w, bool extra, size_t from, size_t to, mha_
             memset(into->sum + w->tiles[i].first * into->width, 0, w->tiles[i].m * into->width * sizeof(float));
 }
 
+/* Keys of the first segment that come before keys row 0. */
+static size_t before(const mha__flash *flash)
+{
+    return flash->before % MHA_SEGMENT;
+}
+
 static size_t key_segments(const mha__flash *flash)
 {
-    return flash->keys.n == 0 ? 0 : (flash->keys.n - 1) / MHA_SEGMENT + 1;
+    return (before(flash) + flash->keys.n + MHA_SEGMENT - 1) / MHA_SEGMENT;
 }
 
 size_t mha__flash_segments(const mha__flash *flash)
@@ -376,17 +384,24 @@ size_t mha__flash_segments(const mha__flash *flash)
     return key_segments(flash) + (flash->extra.n > 0);
 }
 
-/* Computes segment `number`. False, with `into` untouched, when no row sees a key of it. */
-static bool numbered_segment(mha__flash_work *w, size_t number, mha__partial *into)
+/* The keys of a segment, which the extra rows may be. */
+static mha__span keys_in(const mha__flash *s, size_t number)
 {
-    const mha__flash *s = w->flash;
-    const bool extra = number == key_segments(s);
-    const size_t from = extra ? 0 : number * MHA_SEGMENT, n = extra ? s->extra.n : s->keys.n;
-    const size_t to = n - from < MHA_SEGMENT ? n : from + MHA_SEGMENT;
-    const mha__span all = mha__span_within(w->reach, extra, from, to);
+    if (number == key_segments(s))
+        return (mha__span){0, s->extra.n};
+    const size_t from = number * MHA_SEGMENT, skipped = before(s);
+    return (mha__span){number == 0 ? 0 : from - skipped, mha__smaller(s->keys.n, from + MHA_SEGMENT - skipped)};
+}
+
+/* Computes segment `number`. False, with `into` untouched, when no row sees a key of it. */
+static bool numbered_segment(mha__flash_work *w, size_t number, bool begun, const mha__partial *into)
+{
+    const mha__span keys = keys_in(w->flash, number);
+    const bool extra = number == key_segments(w->flash);
+    const mha__span all = mha__span_within(w->reach, extra, keys.begin, keys.end);
     if (all.begin == all.end)
         return false;
-    segment(w, extra, from, to, into);
+    segment(w, extra, keys.begin, keys.end, begun, into);
     return true;
 }
 
@@ -399,7 +414,7 @@ void mha__flash_rows(const mha__flash *flash, const mha__flash_row *rows, size_t
     mha__partial next = mha__partial_at((float *)scratch + at.second, count, flash->d_v);
     bool begun = false;
     for (size_t number = 0; number < mha__flash_segments(flash); number++) {
-        if (!numbered_segment(&w, number, begun ? &next : &total))
+        if (!numbered_segment(&w, number, false, begun ? &next : &total))
             continue;
         if (begun)
             mha__partial_join(&total, &next, count);
@@ -410,14 +425,20 @@ void mha__flash_rows(const mha__flash *flash, const mha__flash_row *rows, size_t
     mha__partial_finish(flash, rows, count, &total);
 }
 
+void mha__flash_go_on(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number, bool begun,
+                      const mha__partial *into, void *scratch)
+{
+    mha__flash_work w;
+    start(&w, flash, rows, count, number == key_segments(flash) ? (mha__span){0, 0} : keys_in(flash, number), scratch);
+    if (!numbered_segment(&w, number, begun, into) && !begun)
+        mha__partial_clear(into, count);
+}
+
 void mha__flash_segment(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number,
                         float *memory, void *scratch)
 {
-    mha__flash_work w;
-    start(&w, flash, rows, count, (mha__span){number * MHA_SEGMENT, (number + 1) * MHA_SEGMENT}, scratch);
-    mha__partial into = mha__partial_at(memory, count, flash->d_v);
-    if (!numbered_segment(&w, number, &into))
-        mha__partial_clear(&into, count);
+    const mha__partial into = mha__partial_at(memory, count, flash->d_v);
+    mha__flash_go_on(flash, rows, count, number, false, &into, scratch);
 }
 
 void mha__flash_join(const mha__flash *flash, const mha__flash_row *rows, size_t count, float *parts)

@@ -35,12 +35,16 @@ typedef struct mha__row_keys {
 } mha__row_keys;
 
 typedef struct mha__flash_row mha__flash_row;
+typedef struct mha__partial mha__partial; /* online_softmax.h */
 
 typedef struct mha__flash {
     size_t d_k, d_v;
     float scale, softcap; /* softcap 0: none */
     mha__flash_keys keys;
     void *room;            /* of mha__key_pages_room bytes, for keys in pages */
+    /* How many keys of the sequence come before these, which other calls compute (mha__flash_go_on): a multiple of
+     * mha__flash_block. Blocks and segments are cut as if they were here. */
+    size_t before;
     mha__flash_keys extra; /* rows that every query sees, without bias; n is small and may be 0 */
 
     /* Returns n floats that are added to the scores of keys [key, key + n) of query `row` (-inf hides the key), in
@@ -82,5 +86,12 @@ size_t mha__flash_partial_floats(size_t count, size_t d_v);
 void mha__flash_segment(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number,
                         float *memory, void *scratch);
 void mha__flash_join(const mha__flash *flash, const mha__flash_row *rows, size_t count, float *parts);
+
+/* Keys in a block; a power of two, at most MHA_BLOCK. */
+size_t mha__flash_block(size_t d_k, size_t d_v);
+/* The softmaxes of all rows over what `keys` has of segment `number`, counted from the segment of key `before` on, and
+ * over the part of it that comes before when they have `begun`: `into` then holds that. */
+void mha__flash_go_on(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number, bool begun,
+                      const mha__partial *into, void *scratch);
 
 #endif

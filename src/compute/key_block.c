@@ -14,8 +14,9 @@ static const float *value_row(const mha__flash_work *w, const mha__flash_keys *k
     return w->widened;
 }
 
-/* A value row with a NaN or infinity must not be multiplied by the weight 0 of a query that does not see it. It becomes
- * zeros in the packed block; mha__key_block_add_poison adds it for the queries that see it. */
+/* A NaN or infinity among the values must not be multiplied by the weight 0 of a query that does not see it. It becomes
+ * zero in the packed block; mha__key_block_add_poison adds it for the queries that see it. The finite numbers beside it
+ * stay: their sums have the bits that rows give which are read where they lie. */
 static void remove_poison(const mha__flash_work *w, const mha__key_block *b, mha__span some, bool *poisoned)
 {
     const size_t d_v = w->flash->d_v;
@@ -25,10 +26,9 @@ static void remove_poison(const mha__flash_work *w, const mha__key_block *b, mha
         for (size_t e = 0; e < d_v; e++)
             zero += v[e] * 0.0f;
         poisoned[j] = zero != 0.0f;
-        if (!poisoned[j])
-            continue;
-        for (size_t e = 0; e < d_v; e += MHA_PANEL)
-            memset(w->V + e * w->block + j * MHA_PANEL, 0, MHA_PANEL * sizeof(float));
+        for (size_t e = 0; poisoned[j] && e < d_v; e++)
+            if (!isfinite(v[e]))
+                w->V[e / MHA_PANEL * MHA_PANEL * w->block + j * MHA_PANEL + e % MHA_PANEL] = 0.0f;
     }
 }
 
@@ -40,7 +40,8 @@ void mha__key_block_add_poison(const mha__flash_work *w, const mha__key_block *b
             continue;
         const float *v = value_row(w, b->keys, b->from + j);
         for (size_t e = 0; e < w->flash->d_v; e++)
-            sum[e] += weight[j] * v[e];
+            if (!isfinite(v[e]))
+                sum[e] += weight[j] * v[e];
     }
 }
 

@@ -89,10 +89,10 @@ typedef struct mha__key_block {
 } mha__key_block;
 
 /* Packs those keys and values of the block that any query sees, `all` of it, unless they can be read where they lie.
- * A value row with a NaN or infinity becomes zeros; `poisoned` (MHA_BLOCK flags) then says which, and b->poisoned is
+ * A NaN or infinity in a value row becomes zero; `poisoned` (MHA_BLOCK flags) then says in which, and b->poisoned is
  * set to it. */
 void mha__key_block_pack(const mha__flash_work *w, mha__key_block *b, mha__span all, bool *poisoned);
-/* Adds the poisoned value rows that a query sees, `some` of the block, to its weighted values. */
+/* Adds what became zero in value rows that a query sees, `some` of the block, to its weighted values. */
 void mha__key_block_add_poison(const mha__flash_work *w, const mha__key_block *b, mha__span some, const float *weight,
                                const float *bias, float *sum);
 

@@ -18,7 +18,7 @@ size_t mha__flash_partial_floats(size_t count, size_t d_v)
     return count * mha__round_up(d_v, 16) + states;
 }
 
-void mha__partial_clear(mha__partial *p, size_t count)
+void mha__partial_clear(const mha__partial *p, size_t count)
 {
     memset(p->sum, 0, count * p->width * sizeof *p->sum);
     for (size_t i = 0; i < count; i++)
@@ -32,7 +32,7 @@ static float exp_difference(const mha__kernels *kernels, float x, float max)
     return difference;
 }
 
-void mha__partial_join(mha__partial *total, const mha__partial *next, size_t count)
+void mha__partial_join(const mha__partial *total, const mha__partial *next, size_t count)
 {
     const mha__kernels *kernels = mha__kernels_get();
     for (size_t i = 0; i < count; i++) {
@@ -40,6 +40,11 @@ void mha__partial_join(mha__partial *total, const mha__partial *next, size_t cou
         const mha__softmax_state *b = &next->state[i];
         float *sum = total->sum + i * total->width;
         const float *other = next->sum + i * next->width;
+        if (!a->visible) { /* the bits of `next`, which a sum with zeros would not have where it is -0 */
+            memcpy(sum, other, total->width * sizeof *sum);
+            *a = *b;
+            continue;
+        }
         if (b->max == -INFINITY) { /* no visible key, or no score above -inf */
             a->sum += b->sum;
             if (b->visible)

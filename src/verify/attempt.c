@@ -27,11 +27,12 @@ mha_status mha__request_past(mha__request *request, const mha_cache *cache, mha_
         return MHA_OK;
     mha_view *const rows[] = {&request->past_key, &request->past_value};
     for (int v = 0; v < 2; v++) {
-        const mha_view held = v ? mha_cache_values(cache) : mha_cache_keys(cache);
+        mha_view held = v ? mha_cache_values(cache) : mha_cache_keys(cache);
+        held.shape[2] = mha_cache_length(cache);
         *rows[v] = held;
-        if (held.dtype != MHA_I8 || mha_view_elements(&held) == 0)
+        if ((held.dtype != MHA_I8 && mha_cache_shared(cache) == 0) || mha_view_elements(&held) == 0)
             continue;
-        *rows[v] = mha__arena_view(memory, MHA_F32, held.rank, held.shape);
+        *rows[v] = mha__arena_view(memory, held.dtype == MHA_F64 ? MHA_F64 : MHA_F32, held.rank, held.shape);
         if (!rows[v]->data)
             return no_memory("cache", error);
         TRY(mha_cache_read(cache, v, rows[v], error));

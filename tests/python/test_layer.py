@@ -148,6 +148,36 @@ def test_cache():
         mha.Cache(1, 1, 8, 4, window=5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8"])
+def test_a_cache_that_continues_another_has_the_bits_of_caches_with_copies(dtype):
+    path = "exact" if dtype == "float64" else "fast"
+    layer = mha.MultiHeadAttention(256, 2, causal=True, rope=mha.Rope("half_split"))
+    rng = np.random.default_rng(5)
+    prompt, step, after = (rng.standard_normal((b, t, 256), dtype=np.float32) for b, t in ((1, 300), (4, 3), (4, 1)))
+    trunk, whole = layer.cache(1, 300, dtype=dtype), layer.cache(4, 304, dtype=dtype)
+    layer(prompt, cache=trunk, path=path)
+    layer(np.repeat(prompt, 4, 0), cache=whole, path=path)
+    beams = trunk.continued(4, 4)
+    assert len(beams) == 300 and 0 < beams.shared < 300 and beams.nbytes < whole.nbytes
+    np.testing.assert_array_equal(layer(step, cache=beams, path=path), layer(step, cache=whole, path=path))
+    for cache in (beams, whole):
+        cache.reorder([1, 1, 3, np.int64(0)])
+    np.testing.assert_array_equal(layer(after, cache=beams, path=path), layer(after, cache=whole, path=path))
+    np.testing.assert_array_equal(beams.keys, whole.keys)
+    np.testing.assert_array_equal(beams.values, whole.values)
+    beams.clear()
+    assert len(beams) == 300
+    for order, error in (([0, 1], ValueError), ([0, 1, 2, 4], ValueError), ([0, 1, 2, -1], ValueError),
+                         ([0, 1, 2, 1.5], TypeError)):
+        with pytest.raises(error, match="order|sequence 3"):
+            beams.reorder(order)
+    trunk.truncate(299)
+    with pytest.raises(ValueError, match="lost or replaced rows"):
+        layer(after, cache=beams, path=path)
+    with pytest.raises(ValueError, match="more than|bytes"):
+        trunk.continued(1, 2**63 - 1)
+
+
 def test_settings_of_a_layer_hold_unless_a_call_says_otherwise():
     x = rows()
     plain, causal = mha.MultiHeadAttention(48, 6), mha.MultiHeadAttention(48, 6, causal=True)

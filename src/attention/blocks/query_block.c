@@ -29,13 +29,17 @@ void mha__blocks_cut(const mha__resolved *r, mha__attention *a)
 {
     enum { LEAST_ROWS = 28 };
     const mha__sizes *p = &r->plan;
+    const mha__stretch *keys = &a->stretch;
+    const size_t S = (p->S < keys->to ? p->S : keys->to) - keys->from, extra = keys->last ? p->S_extra : 0;
     a->r = r;
     a->group = p->h / p->h_kv;
-    const double pairs = (double)p->B * (double)p->h * (double)p->T_q * (double)(p->S + p->S_extra);
+    const size_t groups = p->B / keys->together; /* of sequences */
+    const double queries = (double)p->B * (double)p->h * (double)p->T_q;
     /* Preparing a row of Q, K or V costs about as much as computing 32 pairs. */
-    const double ready = 32.0 * (double)p->B * (double)p->h * (double)(p->T_q + p->S);
-    a->threads = mha__parallel_worth(2 * (pairs + ready) * (double)(p->d_k + p->d_v), p->threads);
-    const size_t rows = p->T_q * a->group, heads = p->B * p->h_kv;
+    const double ready = 32.0 * (queries + (double)groups * (double)p->h * (double)S);
+    a->threads = mha__parallel_worth(2 * (queries * (double)(S + extra) + ready) * (double)(p->d_k + p->d_v),
+                                     p->threads);
+    const size_t rows = p->T_q * a->group * keys->together, heads = groups * p->h_kv;
     const size_t wanted = a->threads > 1 ? 4 * (size_t)a->threads : 1;
     a->blocks = ceiling(rows, MHA_FLASH_ROWS);
     if (heads * a->blocks < wanted && heads > 0) {
@@ -44,9 +48,11 @@ void mha__blocks_cut(const mha__resolved *r, mha__attention *a)
         a->blocks = blocks > a->blocks ? blocks : a->blocks;
     }
     a->block_rows = a->blocks ? ceiling(rows, a->blocks) : 0;
-    const size_t segments = ceiling(p->S, MHA_SEGMENT) + (p->S_extra > 0);
-    a->segments = heads * a->blocks < wanted && segments > 1 ? segments : 1;
+    a->all_blocks = heads * a->blocks;
+    const size_t segments = ceiling(keys->from % MHA_SEGMENT + S, MHA_SEGMENT) + (extra > 0);
+    a->segments = a->all_blocks < wanted && segments > 1 ? segments : 1;
 }
+
 void mha__blocks_take(mha__workspace *arena, const mha__resolved *r, mha__attention *a)
 {
     const mha__sizes *p = &r->plan;
@@ -98,34 +104,60 @@ void mha__blocks_begin(mha__attention *a)
         a->trimmer = mha__visible_trimmer(a->r);
 }
 
-static const float *terms(void *context, size_t row, size_t key, size_t n, float *room)
+/* Turns to the sequence of row `name`, and returns the number of that row in it. */
+static size_t turn_to(mha__query_block *t, size_t name)
+{
+    if (t->a->stretch.together == 1)
+        return name;
+    const size_t b = t->b + name / t->rows_of_one;
+    if (b != t->now) {
+        t->now = b;
+        t->s = mha__resolved_sequence(t->a->r, b);
+        t->held = (mha__interval){0, 0};
+    }
+    return name % t->rows_of_one;
+}
+
+static const float *terms(void *context, size_t name, size_t key, size_t n, float *room)
 {
     mha__query_block *t = context;
+    const size_t row = turn_to(t, name), from = t->a->stretch.from + key;
     const size_t head = t->g * t->a->group + row % t->a->group, query = row / t->a->group;
-    const mha__interval keys = {key, key + n};
-    const float *there = mha__visible_terms_in_place(t->a->r, t->b, head, query, keys);
+    const mha__interval keys = {from, from + n};
+    const float *there = mha__visible_terms_in_place(t->a->r, t->now, head, query, keys);
     if (there)
         return there;
     if (!t->alike || t->held.from != keys.from || t->held.to != keys.to)
-        t->any = mha__visible_terms(t->a->r, t->a->strips, &t->s, t->b, head, query, keys, room);
+        t->any = mha__visible_terms(t->a->r, t->a->strips, &t->s, t->now, head, query, keys, room);
     t->held = keys;
     return t->any ? room : NULL;
 }
 
+/* The keys of an interval that are keys of the stretch, counted from there. */
+static mha__interval inside(const mha__stretch *stretch, mha__interval keys)
+{
+    const size_t from = keys.from > stretch->from ? keys.from : stretch->from,
+                 to = keys.to < stretch->to ? keys.to : stretch->to;
+    return from < to ? (mha__interval){from - stretch->from, to - stretch->from} : (mha__interval){0, 0};
+}
+
 static void trim(void *context, const mha__flash_row *rows, size_t count, mha__row_keys *keys)
 {
-    const mha__query_block *t = context;
+    mha__query_block *t = context;
     const mha__trimmer *trimmer = &t->a->trimmer;
+    const mha__stretch *stretch = &t->a->stretch;
     const size_t group = t->a->group;
     mha__row_keys asked = {0}, left = {0}; /* the last question and the answer */
+    size_t b = SIZE_MAX;                   /* whose it was */
     for (size_t i = 0; i < count; i++) {
-        const size_t query = group == 1 ? rows[i].name : rows[i].name / group;
         if (!keys[i].has_bias)
             continue;
-        if (!trimmer->alike || keys[i].begin != asked.begin || keys[i].end != asked.end) {
-            mha__interval seen = {keys[i].begin, keys[i].end};
-            asked = keys[i];
-            left.has_bias = mha__visible_trim(trimmer, t->b, t->g * group + rows[i].name - query * group, query, &seen);
+        const size_t row = turn_to(t, rows[i].name), query = group == 1 ? row : row / group;
+        if (!trimmer->alike || t->now != b || keys[i].begin != asked.begin || keys[i].end != asked.end) {
+            mha__interval seen = {stretch->from + keys[i].begin, stretch->from + keys[i].end};
+            asked = keys[i], b = t->now;
+            left.has_bias = mha__visible_trim(trimmer, b, t->g * group + row - query * group, query, &seen);
+            seen = inside(stretch, seen);
             left.begin = seen.from, left.end = seen.to;
         }
         keys[i] = left;
@@ -137,9 +169,12 @@ static mha__flash_keys keys_of(const mha__attention *a, const mha__sequence *s, 
 {
     const mha_view *K = a->K, *V = a->V;
     const mha_pages *pages = &a->r->pages;
-    const size_t at = pages->keys.data ? 0 : s->k_batch; /* K and V are then all pages */
-    mha__flash_keys keys = {
-        .k_stride = (size_t)K->stride[1], .v_stride = (size_t)V->stride[1], .n = s->S, .dtype = K->dtype};
+    const size_t at = pages->keys.data ? 0 : s->k_batch / a->stretch.together; /* K and V are then all pages */
+    const size_t to = s->S < a->stretch.to ? s->S : a->stretch.to;
+    mha__flash_keys keys = {.k_stride = (size_t)K->stride[1],
+                            .v_stride = (size_t)V->stride[1],
+                            .n = to - a->stretch.from,
+                            .dtype = K->dtype};
     if (K->dtype == MHA_F32) {
         keys.K = mha__row(K, at, s->k_from, g);
         keys.V = mha__row(V, at, s->k_from, g);
@@ -159,10 +194,12 @@ static bool describe(const mha__attention *a, size_t number, mha__query_block *t
 {
     const mha__resolved *r = a->r;
     const mha__sizes *p = &r->plan;
-    *t = (mha__query_block){.a = a, .b = number / a->blocks / p->h_kv, .g = number / a->blocks % p->h_kv};
-    t->s = mha__resolved_sequence(r, t->b);
+    const size_t b = number / a->blocks / p->h_kv * a->stretch.together;
+    *t = (mha__query_block){.a = a, .b = b, .now = b, .g = number / a->blocks % p->h_kv};
+    t->s = mha__resolved_sequence(r, b);
+    t->rows_of_one = t->s.T_q * a->group;
     t->first = (a->blocks - 1 - number % a->blocks) * a->block_rows; /* causal: longest first */
-    size_t rows = t->s.T_q * a->group;
+    const size_t rows = t->rows_of_one * a->stretch.together;
     if (t->first >= rows)
         return false;
     t->rows = rows - t->first < a->block_rows ? rows - t->first : a->block_rows;
@@ -176,7 +213,8 @@ static bool describe(const mha__attention *a, size_t number, mha__query_block *t
                   .V = a->extra_v + t->g * p->S_extra * p->d_v,
                   .k_stride = p->d_k,
                   .v_stride = p->d_v,
-                  .n = p->S_extra},
+                  .n = a->stretch.last ? p->S_extra : 0},
+        .before = a->stretch.from,
         .bias = mha__visible_has_terms(r) ? terms : NULL,
         .trim = mha__visible_has_masks(r) ? trim : NULL,
         .context = t,
@@ -187,30 +225,34 @@ static bool describe(const mha__attention *a, size_t number, mha__query_block *t
 }
 
 /* Fills in the query, the output and the visible keys of each row of a block. */
-static void fill_rows(const mha__query_block *t, const mha__block_worker *w)
+static void fill_rows(mha__query_block *t, const mha__block_worker *w)
 {
     const mha__attention *a = t->a;
     const mha__resolved *r = a->r;
-    size_t query = t->first / a->group, shared = t->first % a->group; /* the row's query, and which head of the group */
-    const float *q = mha__row(a->Q, t->s.batch, t->s.q_from, t->g * a->group);
-    float *out = mha__row(a->heads, t->s.batch, t->s.q_from, t->g * a->group);
     const ptrdiff_t q_head = a->Q->stride[2], q_query = a->Q->stride[1], out_head = a->heads->stride[2],
                     out_query = a->heads->stride[1];
     const bool moves = mha__visible_moves(r), lse = mha__is_kept(r, MHA_STAGE_LSE);
-    mha__interval keys = mha__visible_interval(r, &t->s, t->b, query);
-    for (size_t i = 0; i < t->rows; i++) {
-        w->rows[i] = (mha__flash_row){.q = q + (ptrdiff_t)query * q_query + (ptrdiff_t)shared * q_head,
-                                      .out = out + (ptrdiff_t)query * out_query + (ptrdiff_t)shared * out_head,
-                                      .lse = lse ? &w->lse[i] : NULL,
-                                      .begin = keys.from,
-                                      .end = keys.to,
-                                      .name = t->first + i,
-                                      .logits = a->logits + (t->g * a->group + shared) * a->n_logits,
-                                      .n_logits = a->n_logits};
-        if (++shared == a->group && i + 1 < t->rows) {
-            shared = 0, query++;
-            if (moves)
-                keys = mha__visible_interval(r, &t->s, t->b, query);
+    for (size_t i = 0; i < t->rows;) { /* sequence by sequence */
+        const size_t row = turn_to(t, t->first + i), left = t->rows_of_one - row;
+        const size_t end = t->rows - i < left ? t->rows : i + left;
+        size_t query = row / a->group, shared = row % a->group; /* the row's query, and which head of the group */
+        const float *q = mha__row(a->Q, t->s.batch, t->s.q_from, t->g * a->group);
+        float *out = mha__row(a->heads, t->s.batch, t->s.q_from, t->g * a->group);
+        mha__interval keys = inside(&a->stretch, mha__visible_interval(r, &t->s, t->now, query));
+        for (; i < end; i++) {
+            w->rows[i] = (mha__flash_row){.q = q + (ptrdiff_t)query * q_query + (ptrdiff_t)shared * q_head,
+                                          .out = out + (ptrdiff_t)query * out_query + (ptrdiff_t)shared * out_head,
+                                          .lse = lse ? &w->lse[i] : NULL,
+                                          .begin = keys.from,
+                                          .end = keys.to,
+                                          .name = t->first + i,
+                                          .logits = a->logits + (t->g * a->group + shared) * a->n_logits,
+                                          .n_logits = a->n_logits};
+            if (++shared == a->group && i + 1 < end) {
+                shared = 0, query++;
+                if (moves)
+                    keys = inside(&a->stretch, mha__visible_interval(r, &t->s, t->now, query));
+            }
         }
     }
 }
@@ -249,6 +291,7 @@ void mha__query_block_finish(const mha__query_block *t, const mha__block_worker 
                       &w->lse[i], 1);
     }
 }
+
 mha__block_worker mha__block_worker_at(const mha__attention *a, int number)
 {
     mha__block_worker w;

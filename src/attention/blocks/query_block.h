@@ -5,14 +5,27 @@
 #include "attention/steps/mask.h"
 #include "compute/flash.h"
 
+/* The keys [from, to) of every sequence, of which `together` neighbouring sequences share memory; whether they are the
+ * last keys. `from` is 0 or the beginning of a block of mha__flash. */
+typedef struct mha__stretch {
+    size_t from, to, together;
+    bool last;
+} mha__stretch;
+
+/* All keys of a call, each sequence with its own. */
+static const mha__stretch mha__whole_stretch = {0, SIZE_MAX, 1, true};
+
 /* What all tasks share. The rows of a key/value head of a sequence are its queries under all query heads that share it,
- * position by position; a block is some consecutive rows. */
+ * position by position; those of sequences that share their keys follow each other. A block is some consecutive
+ * rows. */
 typedef struct mha__attention {
     const mha__resolved *r;
     const mha_view *Q, *K, *V, *heads;
     const float *strips;       /* of a relative position bias */
+    mha__stretch stretch;      /* the keys that K and V are */
     size_t group;              /* query heads for each key/value head */
-    size_t block_rows, blocks; /* of one key/value head of a sequence */
+    size_t block_rows, blocks; /* of one key/value head of the sequences that share it */
+    size_t all_blocks;
     int threads;               /* as many as are worth waking */
     size_t segments;           /* tasks into which the keys of a block are divided; 1: the block is one task */
     float *extra_k, *extra_v;  /* (h_kv, S_extra, d) */
@@ -30,18 +43,20 @@ typedef struct mha__block_worker {
     void *scratch, *room; /* for keys in pages */
 } mha__block_worker;
 
-/* A block of rows of one key/value head of a sequence. */
+/* A block of rows of one key/value head. */
 typedef struct mha__query_block {
     const mha__attention *a;
-    mha__sequence s;
-    size_t b, g, first, rows;
-    bool alike;         /* all rows have the same terms */
+    size_t b, g, first, rows; /* b: the first sequence whose rows are counted from 0 */
+    size_t rows_of_one;       /* of a sequence */
+    mha__sequence s;          /* of the row that was asked for last, and its number */
+    size_t now;
+    bool alike;         /* all rows of a sequence have the same terms */
     mha__interval held; /* the keys whose terms were computed last */
     bool any;           /* whether one of these terms is not 0 */
     mha__flash flash;
 } mha__query_block;
 
-/* Cuts the work into a few tasks for each thread. The bits of a row do not depend on it. */
+/* Cuts the work of a stretch into a few tasks for each thread. The bits of a row do not depend on it. */
 void mha__blocks_cut(const mha__resolved *r, mha__attention *a);
 /* Takes the memory that every call needs, but that of the workers; then theirs, for blocks that have been cut. */
 void mha__blocks_take(mha__workspace *arena, const mha__resolved *r, mha__attention *a);
@@ -52,7 +67,7 @@ void mha__blocks_begin(mha__attention *a);
 mha__block_worker mha__block_worker_at(const mha__attention *a, int number);
 /* Describes a block and its rows. False when it has none: sequences of a ragged batch differ in length. */
 bool mha__query_block_prepare(const mha__attention *a, size_t number, const mha__block_worker *w, mha__query_block *t);
-/* What follows when its rows are computed. */
+/* What follows when its rows are computed, over the last keys; they are then of one sequence. */
 void mha__query_block_finish(const mha__query_block *t, const mha__block_worker *w);
 
 #endif

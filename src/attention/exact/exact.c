@@ -7,7 +7,7 @@
 #include "attention/exact/exact_rows.h"
 #include "attention/exact/exact_visible.h"
 #include "attention/exact/rounding.h"
-#include "attention/steps/cache.h"
+#include "attention/cache/cache.h"
 #include "attention/pages/pages.h"
 #include "attention/steps/steps.h"
 #include "compute/thread_pool.h"
@@ -345,13 +345,10 @@ static void through_cache(judge *m)
     mha_view v = mha_view_of(m->V, MHA_F64, 4, (size_t[]){p->B, p->T_k, p->h_kv, p->d_v});
     const mha_view none = mha_view_slice(&v, 3, 0, 0);
     mha__cache_append(r->cache, &k, r->latent.absorbed ? &none : &v);
-    mha_view keys = mha__swap_time_and_heads(mha_cache_keys(r->cache));
-    mha_view values = r->latent.absorbed ? mha_view_slice(&keys, 3, 0, p->d_v)
-                                         : mha__swap_time_and_heads(mha_cache_values(r->cache));
-    mha_view all_k = mha_view_of(m->keys, MHA_F64, 4, keys.shape),
-             all_v = mha_view_of(m->values, MHA_F64, 4, values.shape);
-    mha__widen(&all_k, &keys, 1);
-    mha__widen(&all_v, &values, 1);
+    const mha_view keys = mha_view_of(m->keys, MHA_F64, 4, (size_t[]){p->B, p->S, p->h_kv, p->d_k}),
+                   values = mha_view_of(m->values, MHA_F64, 4, (size_t[]){p->B, p->S, p->h_kv, p->d_v});
+    mha__cache_copy(r->cache, false, &keys, 1);
+    mha__cache_copy(r->cache, !r->latent.absorbed, &values, 1); /* a latent begins with its values */
 }
 
 /* Copies all keys and values out of their pages. */

@@ -1,4 +1,5 @@
 /* softmax(Q K^T * scale) V, head by head: key block by key block on the fast path, else whole rows of scores. */
+#include "attention/cache/cache.h"
 #include "attention/steps/bias.h"
 #include "attention/steps/steps.h"
 
@@ -22,7 +23,9 @@ void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, c
     memory m;
     (void)lay_out(r, scratch, 0, &m);
     mha__bias_prepare(r, m.strips);
-    if (r->plan.path == MHA_PATH_FAST)
+    if (r->plan.path == MHA_PATH_FAST && r->cache && mha__cache_trunk(r->cache))
+        mha__attend_shared(r, Q, K, V, heads, m.strips, m.rest);
+    else if (r->plan.path == MHA_PATH_FAST)
         mha__attend_flash(r, Q, K, V, heads, m.strips, m.rest);
     else
         mha__attend_dense(r, Q, K, V, heads, m.strips, m.rest);
@@ -31,6 +34,10 @@ void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, c
 size_t mha__attend_scratch(const mha__resolved *r)
 {
     memory unused;
-    return lay_out(r, NULL, r->plan.path == MHA_PATH_FAST ? mha__attend_flash_scratch(r) : mha__attend_dense_scratch(r),
+    const bool shares = r->cache && mha__cache_trunk(r->cache);
+    return lay_out(r, NULL,
+                   r->plan.path != MHA_PATH_FAST ? mha__attend_dense_scratch(r)
+                   : shares                      ? mha__attend_shared_scratch(r)
+                                                 : mha__attend_flash_scratch(r),
                    &unused);
 }

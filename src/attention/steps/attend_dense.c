@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/cache/cache.h"
 #include "attention/pattern/pattern.h"
 #include "attention/pages/pages.h"
 #include "attention/steps/steps.h"
@@ -43,8 +44,8 @@ static size_t lay_out(const mha__resolved *r, char *base, scratch *m)
     return arena.used;
 }
 
-/* The memory of all workers, and copies of keys and values if they lie in pages, the cache has 16 or 8 bits or rows are
- * too far apart. */
+/* The memory of all workers, and copies of keys and values if they lie in pages, if the cache has 16 or 8 bits or
+ * continues another one, or if rows are too far apart. */
 typedef struct memory {
     char *workers;
     size_t worker_bytes;
@@ -60,7 +61,8 @@ static bool too_far_apart(const mha_view *rows)
 /* Whether a copy may be needed. While the workspace is laid out, only the rows that the call gives are known. */
 static bool may_copy(const mha__resolved *r, const mha_view *given, size_t width)
 {
-    const bool halves = r->pages.keys.data || (r->cache && mha_cache_keys(r->cache).dtype != MHA_F32);
+    const bool halves = r->pages.keys.data ||
+                        (r->cache && (mha__cache_trunk(r->cache) || mha_cache_keys(r->cache).dtype != MHA_F32));
     const mha__latent *l = &r->latent; /* its values lie beside keys, in rows of both */
     const size_t row = l->absorbed ? r->plan.d_k : l->kv_rank ? r->plan.h * (l->d_n + l->d_v) : 0,
                  own = r->plan.h_kv * width;
@@ -91,13 +93,17 @@ size_t mha__attend_dense_scratch(const mha__resolved *r)
 
 /* Rows (B, S, h_kv, d), or pages of them, as BLAS takes them: where they lie, or copied to `room` as floats, head by
  * head. */
-static mha_view for_blas(const mha__resolved *r, const mha_view *rows, float *room)
+static mha_view for_blas(const mha__resolved *r, const mha_view *rows, bool values, float *room)
 {
+    const size_t all[4] = {r->plan.B, rows->shape[2], r->plan.S, rows->shape[3]};
+    const mha_view copied = mha__swap_time_and_heads(mha_view_of(room, MHA_F32, 4, all));
     if (r->pages.keys.data) {
-        const size_t all[4] = {r->plan.B, rows->shape[2], r->plan.S, rows->shape[3]};
-        const mha_view gathered = mha__swap_time_and_heads(mha_view_of(room, MHA_F32, 4, all));
-        mha__pages_gather(r, rows, &gathered);
-        return gathered;
+        mha__pages_gather(r, rows, &copied);
+        return copied;
+    }
+    if (r->cache && mha__cache_trunk(r->cache)) {
+        mha__cache_copy(r->cache, values && !r->latent.absorbed, &copied, r->plan.threads);
+        return copied;
     }
     if (rows->dtype == MHA_F32 && !too_far_apart(rows))
         return *rows;
@@ -404,7 +410,7 @@ void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view
     bool together = mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN);
     memory m;
     lay_out_all(r, scratch_memory, &m);
-    const mha_view keys = for_blas(r, K, m.K), values = for_blas(r, V, m.V);
+    const mha_view keys = for_blas(r, K, false, m.K), values = for_blas(r, V, true, m.V);
     attention a = {.r = r, .Q = Q, .K = &keys, .V = &values, .heads = heads, .strips = strips,
                    .scratch = m.workers, .scratch_bytes = m.worker_bytes,
                    .blocks = (r->plan.T_q + QUERY_ROWS - 1) / QUERY_ROWS,

@@ -15,10 +15,11 @@ static size_t lay_out(const mha__resolved *r, char *base, attention *a)
     const mha__sizes *p = &r->plan;
     mha__attention *b = &a->blocks;
     mha__workspace arena = {base, 0};
+    b->stretch = mha__whole_stretch;
     mha__blocks_cut(r, b);
     mha__blocks_take(&arena, r, b);
     a->partial_floats = mha__flash_partial_floats(b->block_rows, p->d_v);
-    size_t partials = b->segments > 1 ? p->B * p->h_kv * b->blocks * b->segments : 0;
+    size_t partials = b->segments > 1 ? b->all_blocks * b->segments : 0;
     a->partials = mha__workspace_take(&arena, partials, a->partial_floats * sizeof(float));
     mha__blocks_take_workers(&arena, b);
     return arena.used;
@@ -90,7 +91,7 @@ void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view
     mha__blocks_begin(&a.blocks);
     if (!mha__attend_flash_uses_blas(r))
         mha__stages_clear_ragged(r);
-    const size_t blocks = r->plan.B * r->plan.h_kv * a.blocks.blocks, segments = a.blocks.segments;
+    const size_t blocks = a.blocks.all_blocks, segments = a.blocks.segments;
     if (segments == 1) {
         mha__parallel_for(blocks, a.blocks.threads, whole_block, &a);
         return;

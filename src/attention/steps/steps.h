@@ -81,6 +81,11 @@ void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view
 size_t mha__attend_flash_scratch(const mha__resolved *r);
 bool mha__attend_flash_uses_blas(const mha__resolved *r); /* for scores or weights to keep */
 
+/* blocks/attend_shared.c: the same for a cache that continues another one, of which K and V are the last stretch. */
+void mha__attend_shared(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
+                        const mha_view *heads, const float *strips, char *scratch);
+size_t mha__attend_shared_scratch(const mha__resolved *r);
+
 /* half.c: copies `from` (B, T, heads, d), of any floating type or a cache's rows of 8 bits (I8), to `to` of the same
  * shape and a floating type; floats whose last stride is 1 are written by `threads` threads. */
 void mha__widen(const mha_view *to, const mha_view *from, int threads);

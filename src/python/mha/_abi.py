@@ -419,6 +419,9 @@ mha_view mha_cache_keys(const mha_cache *);
 mha_view mha_cache_values(const mha_cache *);
 mha_status mha_cache_read(const mha_cache *, bool, const mha_view *, mha_error *);
 mha_status mha_cache_load(mha_cache *, const mha_view *, const mha_view *, mha_error *);
+mha_status mha_cache_continue(const mha_cache *, size_t, size_t, const mha_allocator *, mha_cache **, mha_error *);
+size_t mha_cache_shared(const mha_cache *);
+mha_status mha_cache_reorder(mha_cache *, const size_t *, mha_error *);
 
 mha_status mha_params_create(const mha_allocator *, mha_params **);
 void mha_params_destroy(mha_params *);

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
 import numpy as np
 
@@ -61,20 +61,21 @@ class Cache:
     def _rows(self, values: bool) -> Any:
         with self:
             held = (lib.mha_cache_values if values else lib.mha_cache_keys)(self.handle.address)
-            if held.dtype != _abi.I8:
+            if held.dtype != _abi.I8 and not self.shared:
                 return a.of_memory(held, self).copy()
-            rows = a.floats("rows", np.empty(tuple(held.shape[:4]), np.float32))
+            shape = (*held.shape[:2], len(self), held.shape[3])
+            rows = a.floats("rows", np.empty(shape, np.float64 if held.dtype == _abi.F64 else np.float32))
             call(lib.mha_cache_read, self.handle.address, values, ctypes.byref(a.view_of(rows)))
             return rows.array
 
     @property
     def keys(self) -> Any:
-        """A copy of the keys, (batch, kv_heads, length, d_k); those of int8 as float32."""
+        """A copy of the keys, (batch, kv_heads, length, d_k); float32 for int8, and for 16 bits that are shared."""
         return self._rows(False)
 
     @property
     def values(self) -> Any:
-        """A copy of the values, (batch, kv_heads, length, d_v); those of int8 as float32."""
+        """A copy of the values, (batch, kv_heads, length, d_v); float32 for int8, and for 16 bits that are shared."""
         return self._rows(True)
 
     def clear(self) -> None:
@@ -92,6 +93,44 @@ class Cache:
         k, v = a.floats("keys", keys), a.floats("values", values)
         with self:
             call(lib.mha_cache_load, self.handle.address, ctypes.byref(a.view_of(k)), ctypes.byref(a.view_of(v)))
+
+    def continued(self, batch: int, rows: int) -> Cache:
+        """A cache of `batch` sequences that begin with the rows of this one and have room for `rows` more.
+
+        Each sequence of this cache is continued by as many neighbouring ones: hypotheses of a beam search, users of
+        one prompt, drafts. Its rows are shared, not copied, and are read once for all that share them; results have
+        the bits of caches with copies. This cache stays alive as long as one that continues it,
+        and may append; calls with those are refused once it has lost rows (clear, truncate, load, reorder, window).
+
+            prompt = mha.Cache(1, 8, 128, 4096)
+            layer(tokens, cache=prompt)
+            beams = prompt.continued(8, 256)
+            layer(next_tokens, cache=beams)          # (8, 1, d_model)
+            beams.reorder([0, 0, 0, 2, 2, 5, 6, 6])
+        """
+        made = Cache.__new__(Cache)
+        made.dtype = self.dtype
+        with self:
+            made.handle = create("cache", lib.mha_cache_destroy, lib.mha_cache_continue, self.handle.address,
+                                 a.whole_number("batch", batch, 0), a.whole_number("rows", rows, 0), None,
+                                 needs=(self.handle,))
+        made._lock = threading.Lock()
+        return made
+
+    @property
+    def shared(self) -> int:
+        """How many rows of a sequence lie in the memory of the cache that this one continues; else 0."""
+        return int(lib.mha_cache_shared(self.handle.address))
+
+    def reorder(self, order: Sequence[int]) -> None:
+        """Makes sequence i what sequence order[i] was, for all i at once. Where the cache continues another one, both
+        continue the same sequence of that."""
+        batch = int(lib.mha_cache_keys(self.handle.address).shape[0])
+        if len(order) != batch:
+            raise ValueError(f"order: expected {batch} numbers, found {len(order)}")
+        numbers = (ctypes.c_size_t * batch)(*(a.whole_number("order", n, 0) for n in order))
+        with self:
+            call(lib.mha_cache_reorder, self.handle.address, numbers)
 
     def __repr__(self) -> str:
         return f"<mha.Cache of {len(self)} rows from position {self.first}, {self.dtype}, {self.nbytes} bytes>"

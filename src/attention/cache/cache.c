@@ -1,35 +1,51 @@
 /* The key/value cache: projected, rotated rows of earlier calls, appended to and evicted by window. */
 #include <string.h>
 
-#include "attention/steps/cache.h"
+#include "attention/cache/cache_memory.h"
 #include "attention/steps/steps.h"
-#include "base/base.h"
 #include "compute/kernels/kernels.h"
-
-struct mha_cache {
-    mha_allocator allocator;
-    mha_cache_spec spec;
-    size_t length, first; /* rows held; rows evicted before them */
-    void *keys, *values;  /* (B, h_kv, capacity, d); rows of 8 bits with their scales */
-    float *row;           /* one row, of keys or values, for a cache of 8 bits */
-    size_t key_bytes, value_bytes;
-};
 
 static bool is_floating(mha_dtype dtype)
 {
     return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
 }
 
-/* Elements from one row of d numbers to the next; SIZE_MAX when there are too many to count. */
-static size_t row_elements(const mha_cache_spec *s, size_t d)
-{
-    const size_t behind = 2 * (size_t)MHA_ROW_SCALE; /* at most: the scale, and what fills a word */
-    return s->dtype != MHA_I8 || d == 0 ? d : d > SIZE_MAX - behind ? SIZE_MAX : mha__byte_row(d);
-}
-
 static size_t room_bytes(const mha_cache_spec *s)
 {
     return s->dtype == MHA_I8 ? (s->d_k > s->d_v ? s->d_k : s->d_v) * sizeof(float) : 0;
+}
+
+mha_status mha__cache_allocate(const mha_cache_spec *spec, size_t shared, const mha_allocator *allocator,
+                               mha_cache **cache, mha_error *error)
+{
+    const size_t rows = spec->capacity - shared;
+    const size_t k[4] = {spec->batch, spec->kv_heads, rows, mha__cache_row_elements(spec, spec->d_k)},
+                 v[4] = {spec->batch, spec->kv_heads, rows, mha__cache_row_elements(spec, spec->d_v)};
+    mha_view keys = mha_view_of(NULL, spec->dtype, 4, k), values = mha_view_of(NULL, spec->dtype, 4, v);
+    size_t key_bytes, value_bytes;
+    if (mha_view_elements(&keys) == SIZE_MAX || mha_view_elements(&values) == SIZE_MAX ||
+        mha_dtype_bytes(spec->dtype, mha_view_elements(&keys), &key_bytes) != MHA_OK ||
+        mha_dtype_bytes(spec->dtype, mha_view_elements(&values), &value_bytes) != MHA_OK)
+        return mha__fail(error, MHA_INVALID, "cache",
+                         "%zu rows of %zu heads for %zu batch rows take more bytes than a size can count", rows,
+                         spec->kv_heads, spec->batch);
+    mha_allocator a = mha__allocator_or_default(allocator);
+    mha_cache *c = mha__allocate(&a, sizeof *c);
+    if (c)
+        *c = (mha_cache){.allocator = a,
+                         .spec = *spec,
+                         .shared = shared,
+                         .key_bytes = key_bytes,
+                         .value_bytes = value_bytes,
+                         .keys = mha__allocate(&a, key_bytes),
+                         .values = mha__allocate(&a, value_bytes),
+                         .row = mha__allocate(&a, room_bytes(spec))};
+    if (!c || (key_bytes && !c->keys) || (value_bytes && !c->values) || (room_bytes(spec) && !c->row)) {
+        mha_cache_destroy(c);
+        return mha__fail(error, MHA_NO_MEMORY, "cache", "no memory for a cache of %zu rows", rows);
+    }
+    *cache = c;
+    return MHA_OK;
 }
 
 mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *allocator, mha_cache **cache,
@@ -41,32 +57,7 @@ mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *all
     if (spec->capacity < spec->window)
         return mha__fail(error, MHA_INVALID, "cache", "a capacity of %zu rows cannot hold a window of %zu",
                          spec->capacity, spec->window);
-    const size_t k[4] = {spec->batch, spec->kv_heads, spec->capacity, row_elements(spec, spec->d_k)},
-                 v[4] = {spec->batch, spec->kv_heads, spec->capacity, row_elements(spec, spec->d_v)};
-    mha_view keys = mha_view_of(NULL, spec->dtype, 4, k), values = mha_view_of(NULL, spec->dtype, 4, v);
-    size_t key_bytes, value_bytes;
-    if (mha_view_elements(&keys) == SIZE_MAX || mha_view_elements(&values) == SIZE_MAX ||
-        mha_dtype_bytes(spec->dtype, mha_view_elements(&keys), &key_bytes) != MHA_OK ||
-        mha_dtype_bytes(spec->dtype, mha_view_elements(&values), &value_bytes) != MHA_OK)
-        return mha__fail(error, MHA_INVALID, "cache",
-                         "%zu rows of %zu heads for %zu batch rows take more bytes than a size can count",
-                         spec->capacity, spec->kv_heads, spec->batch);
-    mha_allocator a = mha__allocator_or_default(allocator);
-    mha_cache *c = mha__allocate(&a, sizeof *c);
-    if (c)
-        *c = (mha_cache){.allocator = a,
-                         .spec = *spec,
-                         .key_bytes = key_bytes,
-                         .value_bytes = value_bytes,
-                         .keys = mha__allocate(&a, key_bytes),
-                         .values = mha__allocate(&a, value_bytes),
-                         .row = mha__allocate(&a, room_bytes(spec))};
-    if (!c || (key_bytes && !c->keys) || (value_bytes && !c->values) || (room_bytes(spec) && !c->row)) {
-        mha_cache_destroy(c);
-        return mha__fail(error, MHA_NO_MEMORY, "cache", "no memory for a cache of %zu rows", spec->capacity);
-    }
-    *cache = c;
-    return MHA_OK;
+    return mha__cache_allocate(spec, 0, allocator, cache, error);
 }
 
 void mha_cache_destroy(mha_cache *cache)
@@ -102,48 +93,46 @@ size_t mha_cache_bytes(const mha_cache *cache)
 
 void mha_cache_clear(mha_cache *cache)
 {
-    cache->length = cache->first = 0;
+    mha_cache_truncate(cache, 0);
+    cache->first = cache->trunk ? cache->first : 0;
 }
 
 void mha_cache_truncate(mha_cache *cache, size_t length)
 {
+    length = length > cache->least ? length : cache->least;
+    cache->losses += length < cache->length;
     cache->length = length < cache->length ? length : cache->length;
-}
-
-mha_view mha__cache_memory(const mha_cache *cache, bool values)
-{
-    const mha_cache_spec *s = &cache->spec;
-    return mha_view_of(values ? cache->values : cache->keys, s->dtype, 4,
-                       (size_t[]){s->batch, s->kv_heads, s->capacity, row_elements(s, values ? s->d_v : s->d_k)});
 }
 
 /* Rows [from, from + n) without their scales, (B, h_kv, n, d). */
 static mha_view rows_at(const mha_cache *cache, bool values, size_t from, size_t n)
 {
-    const mha_view all = mha__cache_memory(cache, values),
-                   rows = mha_view_slice(&all, 3, 0, values ? cache->spec.d_v : cache->spec.d_k);
-    return mha_view_slice(&rows, 2, from, n);
+    const mha_view rows = mha__cache_stored(cache, values, from, n);
+    return mha_view_slice(&rows, 3, 0, values ? cache->spec.d_v : cache->spec.d_k);
 }
 
 mha_view mha_cache_keys(const mha_cache *cache)
 {
-    return rows_at(cache, false, 0, cache->length);
+    return rows_at(cache, false, cache->shared, cache->length - cache->shared);
 }
 
 mha_view mha_cache_values(const mha_cache *cache)
 {
-    return rows_at(cache, true, 0, cache->length);
+    return rows_at(cache, true, cache->shared, cache->length - cache->shared);
 }
 
 mha_status mha_cache_read(const mha_cache *cache, bool values, const mha_view *to, mha_error *error)
 {
-    const mha_view rows = rows_at(cache, values, 0, cache->length);
-    if (!is_floating(to->dtype) || (!to->data && mha_view_elements(&rows) != 0))
+    const mha_cache_spec *s = &cache->spec;
+    const size_t shape[4] = {s->batch, s->kv_heads, cache->length, values ? s->d_v : s->d_k};
+    const mha_view all = mha_view_of(NULL, MHA_F32, 4, shape);
+    if (!is_floating(to->dtype) || (!to->data && mha_view_elements(&all) != 0))
         return mha__fail(error, MHA_INVALID, "rows", to->data ? "expected floating elements, found %s" : "no data",
                          mha_dtype_name(to->dtype));
-    TRY(mha__expect_shape(error, "rows", to, 4, rows.shape));
-    const mha_view target = mha__swap_time_and_heads(*to), from = mha__swap_time_and_heads(rows);
-    mha__widen(&target, &from, 1);
+    TRY(mha__expect_shape(error, "rows", to, 4, shape));
+    TRY(mha__cache_check_trunks(cache, error));
+    const mha_view target = mha__swap_time_and_heads(*to);
+    mha__cache_copy(cache, values, &target, 1);
     return MHA_OK;
 }
 
@@ -177,6 +166,7 @@ static void evict(mha_cache *cache, size_t keep)
     }
     cache->first += gone;
     cache->length = keep;
+    cache->losses++;
 }
 
 void mha__cache_append(mha_cache *cache, const mha_view *keys, const mha_view *values)
@@ -214,6 +204,9 @@ mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view
     if (keys->shape[2] > s->capacity)
         return mha__fail(error, MHA_INVALID, "cache", "a cache of %zu rows cannot hold %zu", s->capacity,
                          keys->shape[2]);
+    if (cache->trunk)
+        return mha__fail(error, MHA_UNSUPPORTED, "cache", "it begins with the rows of the cache that it continues: "
+                         "load that one");
     for (int v = 0; v < 2; v++) { /* both are checked before either is copied */
         const mha_view *from = v ? values : keys;
         const mha_dtype dtype = from->dtype;
@@ -229,5 +222,6 @@ mha_status mha_cache_load(mha_cache *cache, const mha_view *keys, const mha_view
     }
     cache->length = keys->shape[2];
     cache->first = 0;
+    cache->losses++;
     return MHA_OK;
 }
