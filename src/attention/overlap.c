@@ -1,6 +1,7 @@
 /* Refuses calls whose results would overwrite their inputs or each other, as far as strides and extents show it. */
 #include "attention/overlap.h"
 #include "attention/cache/cache.h"
+#include "attention/pages/pages.h"
 
 /* The bytes of a view: the lowest address, and the positive steps in bytes along the axes longer than 1. */
 typedef struct region {
@@ -113,7 +114,10 @@ static mha_status expect_apart_from_inputs(const mha__resolved *r, const char *n
                    lengths = array(s->kv_lengths, MHA_I64, r->plan.B),
                    slopes = array(s->alibi_slopes, MHA_F64, r->plan.h),
                    cu_q = array(s->cu_seqlens_q, MHA_I64, s->n_sequences + 1),
-                   cu_k = array(s->cu_seqlens_k, MHA_I64, s->n_sequences + 1);
+                   cu_k = array(s->cu_seqlens_k, MHA_I64, s->n_sequences + 1),
+                   page_keys = mha__pages_memory(&r->pages.keys), page_values = mha__pages_memory(&r->pages.values),
+                   table = array(r->pages.table, MHA_I32, r->plan.B * r->pages.columns),
+                   page_lengths = array(r->pages.lengths, MHA_I64, r->plan.B);
     const struct {
         const char *name;
         const mha_view *view;
@@ -137,8 +141,10 @@ static mha_status expect_apart_from_inputs(const mha__resolved *r, const char *n
                   {"alibi_slopes", &slopes},
                   {"cu_seqlens_q", &cu_q},
                   {"cu_seqlens_k", &cu_k},
-                  {"the pages", &r->pages.keys},
-                  {"the pages", &r->pages.values}};
+                  {"the pages", &page_keys},
+                  {"the pages", &page_values},
+                  {"the page table", &table},
+                  {"the page lengths", &page_lengths}};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
         TRY(expect_apart_from(name, written, inputs[i].name, inputs[i].view, error));
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++)

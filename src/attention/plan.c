@@ -87,6 +87,8 @@ static mha_status no_new_keys(mha__resolved *r, const mha_call *call, mha_error 
     if (call->key.data || call->key.rank != 0 || call->value.data || call->value.rank != 0)
         return mha__fail(error, MHA_INVALID, call->key.data || call->key.rank != 0 ? "key" : "value",
                          "the keys and values of the call lie in pages: leave key and value out");
+    if (!values->data && !call->absorbed)
+        return mha__fail(error, MHA_INVALID, "page values", "no data");
     if (!r->layer) {
         r->key = mha_view_of(NULL, MHA_F32, 4, (size_t[]){B, 0, keys->shape[2], keys->shape[3]});
         r->value = mha_view_of(NULL, MHA_F32, 4, (size_t[]){B, 0, keys->shape[2], values->shape[3]});

@@ -25,7 +25,9 @@ typedef struct mha__flash_keys {
     /* NULL, or the rows lie in pages, so many in each: row j is row j % page_rows of page pages[j / page_rows]. K and V
      * are then the first rows of page 0; from page to page are `k_page` and `v_page` elements. */
     const int32_t *pages;
-    size_t page_rows, k_page, v_page;
+    size_t page_rows;
+    ptrdiff_t k_page, v_page;
+    bool within; /* the values are the first numbers of the keys */
 } mha__flash_keys;
 
 /* The keys [begin, end) that a row may see, none if begin >= end, and whether `bias` may add something to them. */

@@ -10,8 +10,9 @@ enum { B = 3, H = 4, KV = 2, D_K = 8, D_V = 6, MODEL = 12, MOST = 1600, MOST_Q =
 typedef struct setting {
     size_t lengths[B], T_q[B], page_rows;
     mha_dtype dtype;
-    bool causal, ragged, layer, plus_one;
+    bool causal, ragged, layer, plus_one, alibi;
     int64_t window; /* 0: none */
+    int64_t before; /* keys before those in the pages, which are not there */
 } setting;
 
 static const size_t widths[2] = {D_K, D_V};
@@ -23,6 +24,26 @@ static int64_t lengths[B], cu[B + 1];
 static size_t used_of(const mha_pages *p, size_t b, size_t column)
 {
     return (size_t)table[b * p->columns + column];
+}
+
+/* The pages of a pool; those of 8 bits have rows with a scale behind it. */
+static mha_view pool_view(void *data, mha_dtype dtype, size_t pages, size_t page_rows, size_t width)
+{
+    const size_t row = dtype == MHA_I8 ? (width + 3) / 4 * 4 + 4 : width;
+    const mha_view all = mha_view_of(data, dtype, 4, (size_t[]){pages, page_rows, KV, row});
+    return mha_view_slice(&all, 3, 0, width);
+}
+
+/* Writes rows first ... first + n - 1 of a sequence to its pages. */
+static void write(const mha_pages *p, size_t b, size_t first, size_t n)
+{
+    mha_error error;
+    mha_view from[2];
+    for (int v = 0; v < 2; v++) {
+        from[v] = mha_view_of(&rows[v][b][0][first][0], MHA_F32, 3, (size_t[]){n, KV, widths[v]});
+        from[v].stride[0] = D_K, from[v].stride[1] = MOST * D_K;
+    }
+    assert_ok(mha_pages_write(p, b, first, &from[0], &from[1], &error), error);
 }
 
 /* The pages of all sequences, from the last one on; entries that are not needed, and rows behind the last key, are
@@ -39,19 +60,22 @@ static mha_pages make_pages(const setting *s)
     mha_pages p = {.table = table, .columns = columns + 1, .lengths = lengths};
     mha_view *const views[2] = {&p.keys, &p.values};
     for (int v = 0; v < 2; v++)
-        *views[v] = mha_view_of(pool[v], s->dtype, 4, (size_t[]){used + 1, s->page_rows, KV, widths[v]});
+        *views[v] = pool_view(pool[v], s->dtype, used + 1, s->page_rows, widths[v]);
     for (size_t i = 0; i < B * p.columns; i++)
         table[i] = -7;
-    for (size_t b = 0; b < B; b++)
+    for (size_t b = 0; b < B; b++) {
         for (size_t j = 0; j < s->lengths[b]; j++) {
             if (j % s->page_rows == 0)
                 table[b * p.columns + j / s->page_rows] = (int32_t)--used;
-            for (int v = 0; v < 2; v++)
+            for (int v = 0; v < 2 && s->dtype != MHA_I8; v++)
                 for (size_t g = 0; g < KV; g++)
                     for (size_t c = 0; c < widths[v]; c++)
                         mha_view_set(views[v], (size_t[]){used_of(&p, b, j / s->page_rows), j % s->page_rows, g, c},
                                      (double)rows[v][b][g][j][c]);
         }
+        if (s->dtype == MHA_I8)
+            write(&p, b, 0, s->lengths[b]);
+    }
     return p;
 }
 
@@ -115,7 +139,8 @@ static void compare(const setting *s, const mha_layer *layer, const mha_call *ca
         const size_t from = s->ragged ? (size_t)cu[b] : b * all->T_q, n = s->T_q[b], S = s->lengths[b];
         one.pages = (mha_pages){.columns = 0};
         one.semantics.n_sequences = 0, one.semantics.cu_seqlens_q = NULL;
-        one.semantics.has_offset = true, one.semantics.offset = (int64_t)S - (int64_t)n;
+        one.semantics.position_offset = NULL;
+        one.semantics.has_offset = true, one.semantics.offset = s->before + (int64_t)S - (int64_t)n;
         float *q = (float *)call->query.data + from * in;
         one.query = layer ? mha_rows(q, 1, n, in) : mha_heads(q, 1, n, H, D_K);
         one.key = layer ? mha_rows(NULL, 1, 0, MODEL) : mha_heads(NULL, 1, 0, KV, D_K);
@@ -143,6 +168,8 @@ static const mha_config config = {.d_model = MODEL, .n_heads = H, .kv_heads = KV
 
 static mha_call call_of(const setting *s)
 {
+    static const double slopes[H] = {0.5, 0.25, 0.125, 0};
+    static int64_t offsets[B];
     static float query[B * MOST_Q * H * D_K];
     size_t total = 0;
     for (size_t b = 0; b < B; b++)
@@ -157,6 +184,12 @@ static mha_call call_of(const setting *s)
         call.semantics.window_left = 0;
     if (s->ragged)
         call.semantics.cu_seqlens_q = cu, call.semantics.n_sequences = B;
+    if (s->alibi)
+        call.semantics.alibi_slopes = slopes;
+    for (size_t b = 0; b < B; b++)
+        offsets[b] = s->before + (int64_t)s->lengths[b] - (int64_t)s->T_q[b];
+    if (s->before)
+        call.semantics.key_offset = s->before, call.semantics.position_offset = offsets;
     mha_random_fill(&call.query, 3, 9, -1, 1);
     return call;
 }
@@ -203,10 +236,234 @@ static void pages_give_the_bits_of_a_cache(void **state)
         {{60, 9, 44}, {3, 3, 3}, 16, MHA_F32, .causal = true, .layer = true},
         {{MOST - 1, 1100, 700}, {1, 1, 1}, 16, MHA_F32, .causal = true}, /* several segments */
         {{MOST - 1, 1100, 700}, {2, 2, 2}, 600, MHA_F16, .causal = true},
+        {{MOST - 1, 1100, 700}, {1, 1, 1}, 64, MHA_I8, .causal = true},
+        {{100, 33, 64}, {40, 40, 40}, 5, MHA_I8, .causal = true, .layer = true},
+        {{37, 5, 64}, {3, 3, 3}, 16, MHA_F32, .causal = true, .alibi = true, .before = 50},
     };
     fill_rows();
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         check(&settings[i]);
+}
+
+/* What belongs together is drawn apart: every type, page size, kind of call and reach with every other. */
+static void drawn_pages_give_the_bits_of_a_cache(void **state)
+{
+    (void)state;
+    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16, MHA_I8};
+    fill_rows();
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        uint64_t i = 0;
+#define DRAWN(n) ((size_t)(mha_random_bits(seed, 77, i++) % (n)))
+        setting s = {.page_rows = 1 + DRAWN(40),
+                     .dtype = types[DRAWN(4)],
+                     .causal = DRAWN(2) != 0,
+                     .ragged = DRAWN(2) != 0,
+                     .layer = DRAWN(4) == 0,
+                     .plus_one = DRAWN(4) == 0};
+        s.alibi = s.causal && DRAWN(2) != 0;
+        s.window = DRAWN(2) != 0 ? 1 + (int64_t)DRAWN(30) : 0;
+        s.before = !s.layer && DRAWN(3) == 0 ? 1 + (int64_t)DRAWN(100) : 0;
+        const size_t T_q = 1 + DRAWN(12);
+        for (size_t b = 0; b < B; b++) {
+            s.T_q[b] = s.ragged ? DRAWN(12) : T_q;
+            s.lengths[b] = s.T_q[b] + DRAWN(90);
+        }
+        check(&s);
+    }
+#undef DRAWN
+}
+
+/* ---------------------------------------------------------------- decoding */
+
+enum { POOL = 14, PAGE = 4, COLUMNS = 8 };
+
+/* Pages, and who holds them: how many sequences, 0: free. */
+typedef struct keeper {
+    mha_pages pages;
+    int holders[POOL];
+} keeper;
+
+static int32_t free_page(keeper *k)
+{
+    for (int32_t page = 0; page < POOL; page++)
+        if (k->holders[page] == 0) {
+            k->holders[page] = 1;
+            return page;
+        }
+    fail_msg("no page is free");
+    return -1;
+}
+
+/* Appends a token: in a page of its own where one begins or where the last one is shared. */
+static void append(keeper *k, size_t b)
+{
+    const size_t j = (size_t)lengths[b]++;
+    int32_t *entry = &table[b * COLUMNS + j / PAGE];
+    if (j % PAGE == 0) {
+        *entry = free_page(k);
+    } else if (k->holders[*entry] > 1) {
+        const int32_t shared = *entry;
+        k->holders[shared]--;
+        *entry = free_page(k);
+        for (int v = 0; v < 2; v++) {
+            const mha_view *view = v ? &k->pages.values : &k->pages.keys;
+            size_t element = 0;
+            (void)mha_dtype_bytes(view->dtype, 1, &element);
+            const size_t bytes = (size_t)view->stride[0] * element;
+            memcpy(pool[v] + (size_t)*entry * bytes, pool[v] + (size_t)shared * bytes, bytes);
+        }
+    }
+    write(&k->pages, b, j, 1);
+}
+
+static void free_sequence(keeper *k, size_t b)
+{
+    for (size_t c = 0; c * PAGE < (size_t)lengths[b]; c++) {
+        k->holders[table[b * COLUMNS + c]]--;
+        table[b * COLUMNS + c] = -9;
+    }
+    lengths[b] = 0;
+}
+
+/* Sequence `to` continues what sequence `from` has so far, in the same pages. */
+static void fork_sequence(keeper *k, size_t from, size_t to)
+{
+    lengths[to] = lengths[from];
+    for (size_t c = 0; c * PAGE < (size_t)lengths[from]; c++)
+        k->holders[table[to * COLUMNS + c] = table[from * COLUMNS + c]]++;
+    for (int v = 0; v < 2; v++)
+        for (size_t g = 0; g < KV; g++)
+            memcpy(rows[v][to][g], rows[v][from][g], (size_t)lengths[to] * sizeof rows[v][to][g][0]);
+}
+
+static void decode(keeper *k, mha_dtype dtype)
+{
+    static float query[B * H * D_K];
+    setting s = {.T_q = {1, 1, 1}, .dtype = dtype, .causal = true};
+    for (size_t b = 0; b < B; b++)
+        s.lengths[b] = (size_t)lengths[b];
+    mha_call call = {.query = mha_heads(query, B, 1, H, D_K), .pages = k->pages, .semantics = {.causal = true}};
+    mha_random_fill(&call.query, 3, (uint64_t)lengths[0], -1, 1);
+    const mha_plan plan = run(NULL, &call, false, &paged);
+    compare(&s, NULL, &call, &plan, false);
+}
+
+/* Prompts of different lengths; tokens across the borders of pages; a sequence that forks from another, inside a page;
+ * one that ends, whose pages a new one takes. After every token each sequence has the bits of a cache of its own. */
+static void a_decoding_program_keeps_its_sequences(void **state)
+{
+    (void)state;
+    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16, MHA_I8};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        keeper k = {.pages = {pool_view(pool[0], types[t], POOL, PAGE, D_K),
+                              pool_view(pool[1], types[t], POOL, PAGE, D_V), table, COLUMNS, lengths}};
+        memset(pool, 0xFF, sizeof pool);
+        memset(lengths, 0, sizeof lengths);
+        fill_rows();
+        for (int i = 0; i < 11; i++)
+            append(&k, 0);
+        for (int i = 0; i < 3; i++)
+            append(&k, 1);
+        fork_sequence(&k, 0, 2);
+        assert_int_equal(table[2 * COLUMNS + 2], table[2]);
+        for (int step = 0; step < 18; step++) {
+            if (step == 7) { /* sequence 1 ends; a prompt of 9 takes its place, and its pages */
+                const int32_t freed = table[COLUMNS];
+                free_sequence(&k, 1);
+                assert_int_equal(k.holders[freed], 0);
+                for (int v = 0; v < 2; v++)
+                    for (size_t g = 0; g < KV; g++)
+                        memmove(rows[v][1][g], rows[v][1][g][30], 100 * sizeof rows[v][1][g][0]);
+                for (int i = 0; i < 9; i++)
+                    append(&k, 1);
+                assert_true(k.holders[freed] > 0);
+            }
+            for (size_t b = 0; b < B; b++)
+                if (lengths[b] < COLUMNS * PAGE && (step < 12 || b != 2))
+                    append(&k, b);
+            if (step == 0) { /* both wrote to what was one page */
+                assert_int_equal(table[2 * COLUMNS + 1], table[1]);
+                assert_true(table[2 * COLUMNS + 2] != table[2]);
+            }
+            if (step == 12) /* room for what the others still get */
+                free_sequence(&k, 2);
+            decode(&k, types[t]);
+        }
+    }
+}
+
+/* Absorbed latents are their own values: a page has one row for both. */
+static void latents_lie_in_pages(void **state)
+{
+    (void)state;
+    enum { RANK = 10, ROPE = 4, WIDE = RANK + ROPE, KEYS = 45, PAGE_ROWS = 7 };
+    static const mha_dtype types[] = {MHA_F32, MHA_BF16, MHA_I8};
+    static const mha_config latent = {.d_model = MODEL, .n_heads = H, .kv_heads = H, .d_k = 6 + ROPE, .d_v = 5,
+                                      .kv_rank = RANK, .d_rope = ROPE};
+    static float query[MODEL], row[KEYS * WIDE];
+    static char memory[8 * PAGE_ROWS * WIDE * sizeof(float)];
+    static const int32_t pages[7] = {3, 0, 6, 1, 5, 7, 2};
+    static const int64_t length = KEYS;
+    mha_layer *layer;
+    mha_error error;
+    assert_ok(mha_layer_create(&latent, NULL, NULL, &layer, &error), error);
+    mha_layer_init(layer, 4);
+    const mha_view from = mha_view_of(row, MHA_F32, 4, (size_t[]){1, 1, KEYS, WIDE}),
+                   past = mha_view_of(row, MHA_F32, 3, (size_t[]){KEYS, 1, WIDE}),
+                   none = mha_view_slice(&from, 3, 0, 0);
+    mha_random_fill(&from, 8, 1, -2, 2);
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++) {
+            mha_call call = {.query = mha_rows(query, 1, 1, MODEL), .absorbed = true, .path = (mha_path)path};
+            const size_t wide = types[t] == MHA_I8 ? (WIDE + 3) / 4 * 4 + 4 : WIDE;
+            mha_view pool_rows = mha_view_of(memory, types[t], 4, (size_t[]){8, PAGE_ROWS, 1, wide});
+            mha_random_fill(&call.query, 8, 2, -1, 1);
+            memset(memory, 0xFF, sizeof memory);
+            call.pages = (mha_pages){.keys = mha_view_slice(&pool_rows, 3, 0, WIDE), .table = pages, .columns = 7,
+                                     .lengths = &length};
+            assert_ok(mha_pages_write(&call.pages, 0, 0, &past, NULL, &error), error);
+            (void)run(layer, &call, false, &paged);
+            call.pages = (mha_pages){.columns = 0};
+            call.semantics.has_offset = true, call.semantics.offset = KEYS - 1;
+            call.key = mha_rows(NULL, 1, 0, MODEL);
+            const mha_cache_spec spec = {1, 1, WIDE, 0, KEYS + 1, 0, types[t]};
+            assert_ok(mha_cache_create(&spec, NULL, &call.cache, &error), error);
+            assert_ok(mha_cache_load(call.cache, &from, &none, &error), error);
+            (void)run(layer, &call, false, &cached);
+            mha_cache_destroy(call.cache);
+            expect_bits(paged.output, cached.output, MODEL, "latents", t);
+        }
+    mha_layer_destroy(layer);
+}
+
+static void bad_rows_are_not_written(void **state)
+{
+    (void)state;
+    const setting s = {{37, 5, 64}, {2, 2, 2}, 16, MHA_F32, .causal = false};
+    static float k[2 * KV * D_K], v[2 * KV * D_V];
+    mha_error error;
+#define NOT_WRITTEN(words, b, first, ...)                                                                              \
+    {                                                                                                                  \
+        mha_pages p = make_pages(&s);                                                                                  \
+        mha_view keys = mha_view_of(k, MHA_F32, 3, (size_t[]){2, KV, D_K}),                                            \
+                 values = mha_view_of(v, MHA_F32, 3, (size_t[]){2, KV, D_V});                                          \
+        __VA_ARGS__;                                                                                                   \
+        assert_refused(mha_pages_write(&p, b, first, &keys, &values, &error), MHA_INVALID, error, words);              \
+    }
+    NOT_WRITTEN("page 3 of sequence 0 is -7", 0, 47, (void)p)
+    NOT_WRITTEN("page 0 of sequence 1 is 9, and the pool has 9 pages", 1, 3, table[p.columns] = 9)
+    NOT_WRITTEN("5 pages of 16 rows have no room for 2 rows behind 79", 2, 79, (void)p)
+    NOT_WRITTEN("no room for 2 rows behind 18446744073709551615", 2, SIZE_MAX, p.columns = SIZE_MAX)
+    NOT_WRITTEN("a table", 0, 0, p.table = NULL)
+    NOT_WRITTEN("a table", 0, 0, p.keys.data = NULL)
+    NOT_WRITTEN("page values: no data", 0, 0, p.values.data = NULL)
+    NOT_WRITTEN("page values: expected shape", 0, 0, p.values.shape[1] = 15)
+    NOT_WRITTEN("page keys: expected F32, F16, BF16, I8", 0, 0, p.keys.dtype = MHA_I32)
+    NOT_WRITTEN("page keys: rows of 8 codes of 8 bits with their scale take 12 bytes", 0, 0, p.keys.dtype = MHA_I8)
+    NOT_WRITTEN("values: expected shape (2, 2, 6)", 0, 0, values.shape[0] = 3)
+    NOT_WRITTEN("keys: expected F32 with a last stride of 1, found F16", 0, 0, keys.dtype = MHA_F16)
+    NOT_WRITTEN("values: no data", 0, 0, values.data = NULL)
+    assert_int_equal(k[0], 0);
 }
 
 /* Two sequences that begin alike share the pages of what they share. */
@@ -240,7 +497,7 @@ static void bad_pages_are_refused(void **state)
         __VA_ARGS__;                                                                                                   \
         assert_refused(mha_plan_call(NULL, &call, &plan, &error), status, error, words);                               \
     }
-    REFUSED(MHA_INVALID, "page 1 of sequence 0 is 99, and there are pages 0 to 8", table[1] = 99)
+    REFUSED(MHA_INVALID, "page 1 of sequence 0 is 99, and the pool has 9 pages, counted from 0", table[1] = 99)
     REFUSED(MHA_INVALID, "page 3 of sequence 2 is -1", table[2 * p->columns + 3] = -1)
     REFUSED(MHA_INVALID, "length 81 of sequence 2 is not between 0 and 5 pages of 16 rows", lengths[2] = 81)
     REFUSED(MHA_INVALID, "length -1 of sequence 0", lengths[0] = -1)
@@ -249,6 +506,9 @@ static void bad_pages_are_refused(void **state)
     REFUSED(MHA_INVALID, "page keys: no data", p->keys.data = NULL)
     REFUSED(MHA_INVALID, "page values: no data", p->values.data = NULL)
     REFUSED(MHA_INVALID, "page values: expected F32 as the keys", p->values.dtype = MHA_F16)
+    REFUSED(MHA_INVALID, "rows of 8 codes of 8 bits with their scale take 12 bytes, found a stride of 8",
+            p->keys.dtype = p->values.dtype = MHA_I8)
+    REFUSED(MHA_INVALID, "more than a size can count", p->columns = SIZE_MAX / 2)
     REFUSED(MHA_INVALID, "page keys: expected F32, F16, BF16", p->keys.dtype = MHA_F64)
     REFUSED(MHA_INVALID, "page values: expected shape", p->values.shape[1] = 8)
     REFUSED(MHA_INVALID, "page keys: expected shape", p->keys.rank = 3)
@@ -260,6 +520,10 @@ static void bad_pages_are_refused(void **state)
             call.semantics.n_sequences = 1; call.semantics.cu_seqlens_q = call.semantics.cu_seqlens_k = two)
     REFUSED(MHA_INVALID, "overlap with the pages", (void)out;
             call.output = mha_heads((float *)p->values.data, B, 2, H, D_V))
+    REFUSED(MHA_INVALID, "overlap with the page table", call.output = mha_heads((float *)(void *)table, B, 2, H, D_V))
+    static int64_t both[B * 2 * H * D_V];
+    REFUSED(MHA_INVALID, "overlap with the page lengths", memcpy(both, lengths, sizeof lengths); p->lengths = both;
+            call.output = mha_heads((float *)(void *)both, B, 2, H, D_V))
     mha_cache *cache = cache_of(&s, 0);
     REFUSED(MHA_UNSUPPORTED, "in a cache", call.cache = cache; call.query = mha_heads(call.query.data, 1, 2, H, D_K))
     mha_cache_destroy(cache);
@@ -280,7 +544,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_give_the_bits_of_a_cache),
+        cmocka_unit_test(drawn_pages_give_the_bits_of_a_cache),
+        cmocka_unit_test(a_decoding_program_keeps_its_sequences),
         cmocka_unit_test(a_prefix_may_be_shared),
+        cmocka_unit_test(latents_lie_in_pages),
+        cmocka_unit_test(bad_rows_are_not_written),
         cmocka_unit_test(bad_pages_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

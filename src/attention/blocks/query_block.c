@@ -164,7 +164,7 @@ static void trim(void *context, const mha__flash_row *rows, size_t count, mha__r
     }
 }
 
-/* The keys and values of one head of a sequence; a cache may hold them in 16 or 8 bits, pages in 16. */
+/* The keys and values of one head of a sequence; a cache or pages may hold them in 16 or 8 bits. */
 static mha__flash_keys keys_of(const mha__attention *a, const mha__sequence *s, size_t g)
 {
     const mha_view *K = a->K, *V = a->V;
@@ -184,7 +184,8 @@ static mha__flash_keys keys_of(const mha__attention *a, const mha__sequence *s, 
     }
     if (pages->keys.data) {
         keys.pages = pages->table + s->k_batch * pages->columns;
-        keys.page_rows = K->shape[1], keys.k_page = (size_t)K->stride[0], keys.v_page = (size_t)V->stride[0];
+        keys.page_rows = K->shape[1], keys.k_page = K->stride[0], keys.v_page = V->stride[0];
+        keys.within = a->r->latent.absorbed;
     }
     return keys;
 }

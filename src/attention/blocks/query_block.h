@@ -40,7 +40,7 @@ typedef struct mha__attention {
 typedef struct mha__block_worker {
     mha__flash_row *rows;
     float *lse;
-    void *scratch, *room; /* for keys in pages */
+    void *scratch, *room; /* room: for keys in pages */
 } mha__block_worker;
 
 /* A block of rows of one key/value head. */

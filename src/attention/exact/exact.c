@@ -115,8 +115,7 @@ static double key_element(const judge *m, const mha__sequence *s, size_t g, size
     const mha__sizes *p = &m->r->plan;
     const mha_view *bias = &m->r->weight[MHA_BIAS_K];
     if (j < s->S)
-        return m
-            ->keys[((s->k_batch * m->S + s->k_from + j) * p->h_kv + g) * p->d_k + c];
+        return m->keys[((s->k_batch * m->S + s->k_from + j) * p->h_kv + g) * p->d_k + c];
     return bias->data && j == s->S ? mha_view_get(bias, (size_t[]){g * p->d_k + c}) : 0.0;
 }
 
@@ -125,8 +124,7 @@ static double value_element(const judge *m, const mha__sequence *s, size_t g, si
     const mha__sizes *p = &m->r->plan;
     const mha_view *bias = &m->r->weight[MHA_BIAS_V];
     if (j < s->S)
-        return m
-            ->values[((s->k_batch * m->S + s->k_from + j) * p->h_kv + g) * p->d_v + c];
+        return m->values[((s->k_batch * m->S + s->k_from + j) * p->h_kv + g) * p->d_v + c];
     return bias->data && j == s->S ? mha_view_get(bias, (size_t[]){g * p->d_v + c}) : 0.0;
 }
 

@@ -6,7 +6,10 @@
 
 /* Checks the pages of a call and takes over their sizes. Nothing without pages. */
 mha_status mha__pages_resolve(mha__resolved *r, mha_path path, mha_error *error);
-/* Copies what lies in `pages`, (pages, page_size, h_kv, d), to `to`, (B, S, h_kv, d) of any strides. */
+/* `pages` with the scales behind rows of 8 bits. */
+mha_view mha__pages_memory(const mha_view *pages);
+/* Copies what lies in `pages`, (pages, page_size, h_kv, d), to `to`, (B, S, h_kv, d) of F32 or
+ * F64 whose last stride is 1. */
 void mha__pages_gather(const mha__resolved *r, const mha_view *pages, const mha_view *to);
 
 #endif
