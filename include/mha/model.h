@@ -72,7 +72,8 @@ typedef struct mha_model_facts {
  * alone (has_semantics false). A scaling of rotary positions that cannot be used is a caveat, no error. Errors:
  * MHA_NOT_FOUND, MHA_FORMAT (not JSON; with the byte), MHA_INVALID (a value, with its key), MHA_IO. */
 MHA_API mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_error *error);
-/* The same from the file's own metadata, which only GGUF has; false, all zero, for other files. */
+/* The same from the file's own metadata, which only GGUF has, and the factors in its rope_freqs.weight; semantics of
+ * the architectures llama and deepseek2. false, all zero: another file, or one without heads. */
 MHA_API bool mha_model_read_metadata(const mha_file *file, mha_model_facts *facts);
 
 /* The same for one attention layer, because layers may differ: in their window, in their rotation. `layer` is the

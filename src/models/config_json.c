@@ -448,37 +448,3 @@ mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_e
     json_decref(config);
     return status;
 }
-
-/* The number under a key of GGUF, which begins with the architecture: "llama.attention.head_count". */
-static double metadata_number(const mha_file *file, const char *architecture, const char *key)
-{
-    char name[128];
-    double number = 0;
-    snprintf(name, sizeof name, "%.40s.%s", architecture, key);
-    const char *text = mha_file_metadata(file, name);
-    return text && sscanf(text, "%lf", &number) == 1 && number >= 0 && number <= (double)MHA_CONFIG_LARGEST ? number
-                                                                                                            : 0;
-}
-
-bool mha_model_read_metadata(const mha_file *file, mha_model_facts *facts)
-{
-    *facts = (mha_model_facts){0};
-    const char *architecture = mha_file_metadata(file, "general.architecture");
-    if (!architecture || strcmp(mha_file_format(file), "gguf") != 0)
-        return false;
-    mha__text_print(facts->model_type, sizeof facts->model_type, "%s", architecture);
-    facts->d_model = (size_t)metadata_number(file, architecture, "embedding_length");
-    facts->n_heads = (size_t)metadata_number(file, architecture, "attention.head_count");
-    facts->kv_heads = (size_t)metadata_number(file, architecture, "attention.head_count_kv");
-    facts->d_k = (size_t)metadata_number(file, architecture, "attention.key_length");
-    facts->norm_eps = metadata_number(file, architecture, "attention.layer_norm_rms_epsilon");
-    if (strcmp(architecture, "llama") == 0) { /* GGUF rotates Meta's pairs, also when converted from Hugging Face */
-        facts->has_semantics = facts->causal = true;
-        facts->rope = MHA_ROPE_INTERLEAVED;
-        facts->rope_dim = (size_t)metadata_number(file, architecture, "rope.dimension_count");
-        facts->rope_base = metadata_number(file, architecture, "rope.freq_base");
-        if (facts->rope_base == 0)
-            facts->rope_base = 10000;
-    }
-    return facts->n_heads > 0;
-}

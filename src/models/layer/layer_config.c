@@ -20,7 +20,8 @@ static mha_status matrices_have_rank_two(mha__loader *l)
     for (int weight = 0; weight < MHA_WEIGHT_COUNT; weight++) {
         const mha_file_tensor *tensor = l->found[weight];
         char shape[80];
-        if (tensor && mha__weight_is_matrix((mha_weight)weight) && tensor->rank != 2)
+        if (tensor && mha__weight_is_matrix((mha_weight)weight) && tensor->rank != 2 &&
+            !(weight == MHA_W_KVB && l->value_half))
             return mha__refuse(l, tensor, MHA_INVALID, "expected a matrix (%s), found shape %s",
                                mha_weight_name((mha_weight)weight),
                                mha__shape_text(shape, sizeof shape, tensor->shape, tensor->rank));
@@ -87,8 +88,10 @@ static mha_status find_heads(mha__loader *l, size_t q_width)
 static mha_status find_latents(mha__loader *l)
 {
     mha_config *c = &l->config;
-    const size_t latent = width_out(l, MHA_W_KVA), wide = width_out(l, MHA_W_KVB);
+    const size_t latent = width_out(l, MHA_W_KVA);
     TRY(find_heads(l, width_out(l, MHA_W_Q)));
+    const size_t wide = !l->value_half ? width_out(l, MHA_W_KVB)
+                                       : c->n_heads * (l->found[MHA_W_KVB]->shape[2] + l->value_half->shape[1]);
     c->kv_heads = c->n_heads;
     c->q_rank = l->found[MHA_W_QA] ? width_out(l, MHA_W_QA) : 0;
     c->kv_rank = l->found[MHA_KVA_NORM]->elements;
@@ -103,7 +106,7 @@ static mha_status find_latents(mha__loader *l)
     c->d_q = width_in(l, c->q_rank ? MHA_W_QA : MHA_W_Q);
     c->d_kin = c->d_vin = width_in(l, MHA_W_KVA);
     c->d_model = c->d_out = width_out(l, MHA_W_O);
-    return MHA_OK;
+    return l->value_half ? mha__loader_check_halves(l) : MHA_OK;
 }
 
 /* The outputs of query and key (of all three when fused) give the widths; their ratio gives the key/value heads. */
@@ -192,6 +195,10 @@ static void keep_types(const mha__loader *l, mha_config *c)
         const mha_file_tensor *tensor = l->found[w];
         if (!tensor || !mha__weight_is_matrix((mha_weight)w))
             continue;
+        if (w == MHA_W_KVB && l->value_half) { /* whose blocks run in two directions */
+            same = false;
+            continue;
+        }
         if (mha__is_quantised_weight(tensor->dtype) && !tensor->packing)
             c->matrix_dtype[w] = tensor->dtype;
         same &= c->matrix_dtype[w] == first;
@@ -284,6 +291,8 @@ static mha_status check_shapes(mha__loader *l)
         const mha_file_tensor *tensor = l->found[w];
         size_t shape[2];
         if (!tensor)
+            continue;
+        if (w == MHA_W_KVB && l->value_half)
             continue;
         int rank = file_shape(l, (mha_weight)w, shape);
         if (l->by_head[w]) {

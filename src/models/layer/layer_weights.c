@@ -54,6 +54,8 @@ static mha_status read_weight(mha__loader *l, mha_weight weight, const mha_weigh
     const int rank = to.rank;
     const bool turned = mha__loader_turns(l, weight);
     const int axis = turned ? 1 - part->axis : part->axis, file_axis = tensor->rank - rank + axis; /* (1, 1, E) */
+    if (weight == MHA_W_KVB && l->value_half)
+        return mha__loader_read_halves(l, part, &to);
     if (turned)
         to = mha_view_swap(&to, 0, 1);
     if (l->by_head[weight])
@@ -103,7 +105,7 @@ mha_status mha__loader_read(mha__loader *l, const mha_layer *layer, const mha_sp
             continue;
         const mha_view to = mha_tensor_view(row);
         const bool alike = l->found[w]->dtype == to.dtype && !l->found[w]->packing &&
-                           l->orientation == MHA_ORIENTATION_OUT_IN;
+                           !(w == MHA_W_KVB && l->value_half) && l->orientation == MHA_ORIENTATION_OUT_IN;
         TRY(mha__is_quantised_weight(to.dtype) && !alike ? read_quantised(l, layer, weight, &part)
                                                          : read_weight(l, weight, &part, to));
         mha__tensor_set_source_dtype(row, l->found[w]->dtype);

@@ -186,6 +186,8 @@ static mha_status collect(mha__loader *l)
                                " (%s_scale, %s_scale_inv), found %s",
                                last_word(tensor->name), last_word(tensor->name), mha_dtype_name(tensor->dtype));
         l->found[w] = tensor;
+        if (weight == MHA_W_KVB && (l->value_half = mha__file_layer_value_half(l->file, &l->layer)))
+            l->tensors++;
         const bool again = mha__loader_fuses(l, weight) && weight != mha__matrices_in[0] && weight != mha__biases_in[0];
         l->tensors += !inside && !again;
     }

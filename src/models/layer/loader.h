@@ -18,6 +18,7 @@ typedef struct mha__loader {
     size_t blocks; /* of a fused tensor, each with its share of queries, keys and values; at least 1 */
     bool by_head[MHA_WEIGHT_COUNT]; /* what was found is the first of one tensor for each head */
     bool qvk;      /* in each of which the values come before the keys */
+    const mha_file_tensor *value_half; /* where what was found for W_KVB makes keys alone; NULL: it is whole */
     const char *bias_table; /* name of the tensor with the biases by position; NULL: not said */
     bool described;         /* a configuration says what the scores need */
     mha_gate gate; /* that the model's configuration says */
@@ -53,6 +54,9 @@ static inline bool mha__loader_shares_gate(const mha__loader *l, mha_weight weig
     return l->fused_gate && (weight == MHA_W_Q || weight == MHA_B_Q || weight == MHA_W_G || weight == MHA_B_G);
 }
 
+/* Holds the shapes of a W_KVB in two halves against the configuration, and reads a part of its columns. */
+mha_status mha__loader_check_halves(mha__loader *l);
+mha_status mha__loader_read_halves(mha__loader *l, const mha_weight_part *part, const mha_view *to);
 /* Refuses weights that the configuration does not give the layer, and the lack of those that it does. */
 mha_status mha__loader_check_stated(mha__loader *l);
 /* Whether the weight is made of others. */

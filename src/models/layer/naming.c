@@ -13,14 +13,19 @@ const mha_weight mha__matrices_in[3] = {MHA_W_Q, MHA_W_K, MHA_W_V}, mha__biases_
 /* The names that latent attention has beside W_Q and W_O. */
 static const char *latent_name(const mha__scheme *scheme, mha_weight weight)
 {
-    static const char *const names[] = {
-        [MHA_W_QA] = "q_a_proj.weight",   [MHA_B_QA] = "q_a_proj.bias",
-        [MHA_QA_NORM] = "q_a_layernorm.weight", [MHA_W_KVA] = "kv_a_proj_with_mqa.weight",
-        [MHA_B_KVA] = "kv_a_proj_with_mqa.bias", [MHA_KVA_NORM] = "kv_a_layernorm.weight",
-        [MHA_W_KVB] = "kv_b_proj.weight"};
+    static const char *const names[2][MHA_W_KVB + 1] = {
+        {[MHA_W_QA] = "q_a_proj.weight", [MHA_B_QA] = "q_a_proj.bias", [MHA_QA_NORM] = "q_a_layernorm.weight",
+         [MHA_W_KVA] = "kv_a_proj_with_mqa.weight", [MHA_B_KVA] = "kv_a_proj_with_mqa.bias",
+         [MHA_KVA_NORM] = "kv_a_layernorm.weight", [MHA_W_KVB] = "kv_b_proj.weight"},
+        {[MHA_W_QA] = "attn_q_a.weight", [MHA_B_QA] = "attn_q_a.bias", [MHA_QA_NORM] = "attn_q_a_norm.weight",
+         [MHA_W_KVA] = "attn_kv_a_mqa.weight", [MHA_B_KVA] = "attn_kv_a_mqa.bias",
+         [MHA_KVA_NORM] = "attn_kv_a_norm.weight", [MHA_W_KVB] = "attn_kv_b.weight"}};
     const bool there = weight >= (scheme->two_stages ? MHA_W_QA : MHA_W_KVA) && weight <= MHA_W_KVB;
-    return weight == MHA_W_Q ? scheme->matrices : there ? names[weight] : NULL;
+    return weight == MHA_W_Q ? scheme->matrices : there ? names[scheme->halves][weight] : NULL;
 }
+
+/* In place of W_KVB, in a scheme with halves: of each head what makes its keys, and what makes its values. */
+static const char key_half[] = "attn_k_b.weight", value_half[] = "attn_v_b.weight";
 
 /* The pattern of a weight's name, or NULL; *word is the text that replaces its '*'. */
 static const char *pattern_of(const mha__scheme *scheme, mha_weight weight, const char **word)
@@ -68,12 +73,9 @@ bool mha__scheme_fuses(const mha__scheme *scheme, mha_weight weight)
     return pattern && *word && !strchr(pattern, '*');
 }
 
-/* Whether `name` is the weight's name, or ends in a dot and that name; *length is the length of what comes before. */
-static bool prefix_before(const char *name, const mha__scheme *scheme, mha_weight weight, size_t *length)
+/* Whether `name` is the pattern with its word, or ends in a dot and that; *length is that of what comes before. */
+static bool prefix_of(const char *name, const char *pattern, const char *word, size_t *length)
 {
-    const char *word, *pattern = pattern_of(scheme, weight, &word);
-    if (!pattern)
-        return false;
     const size_t head = strcspn(pattern, "*"), middle = pattern[head] ? strlen(word) : 0;
     const char *tail = pattern[head] ? pattern + head + 1 : pattern + head;
     const size_t n = strlen(name), s = head + middle + strlen(tail);
@@ -85,6 +87,18 @@ static bool prefix_before(const char *name, const mha__scheme *scheme, mha_weigh
         return false;
     *length = n - s;
     return *length < sizeof((mha_found_layer *)0)->prefix;
+}
+
+/* The same of a weight's name, or of one of its halves. */
+static bool prefix_before(const char *name, const mha__scheme *scheme, mha_weight weight, size_t *length)
+{
+    const char *word, *pattern = pattern_of(scheme, weight, &word);
+    if (!pattern)
+        return false;
+    if (weight == MHA_W_KVB && scheme->halves &&
+        (prefix_of(name, key_half, "", length) || prefix_of(name, value_half, "", length)))
+        return true;
+    return prefix_of(name, pattern, word, length);
 }
 
 bool mha__scheme_names(const mha__scheme *scheme, mha_weight weight, const char *name)
@@ -137,11 +151,27 @@ const char *mha__file_layer_name(const mha__file_layer *layer, mha_weight weight
     return length >= 0 && (size_t)length < size ? text : NULL;
 }
 
+/* The tensor of the layer with this name behind the prefix, or NULL. */
+static const mha_file_tensor *beside(const mha_file *file, const mha__file_layer *layer, const char *name)
+{
+    char text[512];
+    const int length = snprintf(text, sizeof text, "%.*s%s", (int)layer->prefix_length, layer->tensor->name, name);
+    return length > 0 && (size_t)length < sizeof text ? mha_file_find(file, text) : NULL;
+}
+
 const mha_file_tensor *mha__file_layer_tensor(const mha_file *file, const mha__file_layer *layer, mha_weight weight)
 {
     char text[512];
     const char *name = mha__file_layer_name(layer, weight, text, sizeof text);
-    return name ? mha_file_find(file, name) : NULL;
+    const mha_file_tensor *tensor = name ? mha_file_find(file, name) : NULL;
+    const bool halves = !tensor && weight == MHA_W_KVB && layer->scheme->halves && beside(file, layer, value_half);
+    return halves ? beside(file, layer, key_half) : tensor;
+}
+
+const mha_file_tensor *mha__file_layer_value_half(const mha_file *file, const mha__file_layer *layer)
+{
+    const mha_file_tensor *keys = layer->scheme->halves ? beside(file, layer, key_half) : NULL;
+    return keys && keys == mha__file_layer_tensor(file, layer, MHA_W_KVB) ? beside(file, layer, value_half) : NULL;
 }
 
 static size_t missing_matrices(const mha_file *file, const mha__file_layer *layer)

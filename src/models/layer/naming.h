@@ -31,6 +31,7 @@ typedef struct mha__scheme {
     const char *logit_scale;                 /* of which q_norm is made, see mha_model_facts.made */
     const char *head_norms;                  /* beginning of the names of q_norm and k_norm in one tensor for each head:
                                               * its number and ".weight" follow */
+    bool halves; /* names of GGUF for latents, whose W_KVB may be two tensors: of keys and of values */
     bool latents, two_stages; /* latent attention (DeepSeek): its own names; queries have a latent, too */
     const char *scope; /* names that start with prefix + scope belong to the layer; NULL: those with the prefix */
     const char *others[MHA_SCHEME_OTHERS]; /* known under the scope, but no part of attention */
@@ -61,6 +62,10 @@ bool mha__file_layer_next(const mha_file *file, size_t *index, mha__file_layer *
 const char *mha__file_layer_name(const mha__file_layer *layer, mha_weight weight, char *text, size_t size);
 /* The tensor that holds a weight of the layer, or NULL. */
 const mha_file_tensor *mha__file_layer_tensor(const mha_file *file, const mha__file_layer *layer, mha_weight weight);
+
+/* The second tensor of a W_KVB in two, (h, kv_rank, d_n) for the keys and then (h, d_v, kv_rank) for the values; NULL:
+ * it is in one. */
+const mha_file_tensor *mha__file_layer_value_half(const mha_file *file, const mha__file_layer *layer);
 
 /* The tensor that holds one head's part of MHA_Q_NORM or MHA_K_NORM, or NULL. */
 const mha_file_tensor *mha__file_layer_head_norm(const mha_file *file, const mha__file_layer *layer, mha_weight weight,

@@ -1,0 +1,364 @@
+/* Layers with latents under the names of GGUF, W_KVB in one tensor or in two: files put together here from recorded
+ * layers give the same weights, and their metadata the same semantics. */
+#include "support/unit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "mha/model.h"
+#include "support/scratch.h"
+
+#define PREFIX "model.layers.0.self_attn"
+enum { U32 = 4, F32 = 6, STRING = 8, MOST = 12 };
+
+/* ---------------------------------------------------------------- a file of GGUF */
+
+typedef struct planned {
+    const char *name;
+    int rank;
+    size_t shape[3];
+    float *values;
+} planned;
+
+typedef struct plan {
+    bytes pairs;
+    size_t pair_count, count;
+    planned tensors[MOST];
+} plan;
+
+static void add_key(plan *p, const char *key, int type)
+{
+    bytes_number(&p->pairs, strlen(key), 8);
+    bytes_text(&p->pairs, key);
+    bytes_number(&p->pairs, (uint64_t)type, 4);
+    p->pair_count++;
+}
+
+static void add_text(plan *p, const char *key, const char *value)
+{
+    add_key(p, key, STRING);
+    bytes_number(&p->pairs, strlen(value), 8);
+    bytes_text(&p->pairs, value);
+}
+
+static void add_count(plan *p, const char *key, size_t value)
+{
+    add_key(p, key, U32);
+    bytes_number(&p->pairs, value, 4);
+}
+
+static void add_real(plan *p, const char *key, double value)
+{
+    const float number = (float)value;
+    add_key(p, key, F32);
+    bytes_add(&p->pairs, &number, 4);
+}
+
+static void add_tensor(plan *p, const char *name, int rank, const size_t *shape, float *values)
+{
+    planned *t = &p->tensors[p->count++];
+    assert_true(p->count <= MOST);
+    *t = (planned){.name = name, .rank = rank, .values = values};
+    memcpy(t->shape, shape, (size_t)rank * sizeof *shape);
+}
+
+static size_t elements(const planned *t)
+{
+    return t->shape[0] * (t->rank > 1 ? t->shape[1] : 1) * (t->rank > 2 ? t->shape[2] : 1);
+}
+
+static mha_file *write_plan(plan *p)
+{
+    bytes b = {0};
+    mha_file *file;
+    mha_error error;
+    size_t at = 0;
+    bytes_text(&b, "GGUF");
+    bytes_number(&b, 3, 4);
+    bytes_number(&b, p->count, 8);
+    bytes_number(&b, p->pair_count, 8);
+    bytes_add(&b, p->pairs.data, p->pairs.count);
+    for (size_t i = 0; i < p->count; i++) {
+        const planned *t = &p->tensors[i];
+        bytes_number(&b, strlen(t->name), 8);
+        bytes_text(&b, t->name);
+        bytes_number(&b, (uint64_t)t->rank, 4);
+        for (int k = t->rank; k-- > 0;)
+            bytes_number(&b, t->shape[k], 8);
+        bytes_number(&b, 0, 4); /* F32 */
+        bytes_number(&b, at, 8);
+        at += (elements(t) * 4 + 31) / 32 * 32;
+    }
+    for (size_t i = 0; i < p->count; i++) {
+        bytes_zeros(&b, (32 - b.count % 32) % 32);
+        bytes_add(&b, p->tensors[i].values, elements(&p->tensors[i]) * 4);
+    }
+    bytes_zeros(&b, (32 - b.count % 32) % 32);
+    assert_ok(mha_file_open(scratch_take("latents.gguf", &b), &file, &error), error);
+    return file;
+}
+
+static void release(plan *p)
+{
+    for (size_t i = 0; i < p->count; i++)
+        free(p->tensors[i].values);
+    bytes_free(&p->pairs);
+}
+
+/* ---------------------------------------------------------------- from a recorded layer */
+
+static const struct {
+    const char *theirs, *ours;
+} names[] = {{"q_proj.weight", "blk.0.attn_q.weight"},
+             {"q_a_proj.weight", "blk.0.attn_q_a.weight"},
+             {"q_a_layernorm.weight", "blk.0.attn_q_a_norm.weight"},
+             {"q_b_proj.weight", "blk.0.attn_q_b.weight"},
+             {"kv_a_proj_with_mqa.weight", "blk.0.attn_kv_a_mqa.weight"},
+             {"kv_a_layernorm.weight", "blk.0.attn_kv_a_norm.weight"},
+             {"kv_b_proj.weight", "blk.0.attn_kv_b.weight"},
+             {"o_proj.weight", "blk.0.attn_output.weight"}};
+
+/* kv_b, (h (d_n + d_v), rank), as llama.cpp's converter takes it apart. */
+static void add_halves(plan *p, const mha_config *c, const float *kv_b)
+{
+    const size_t h = c->n_heads, d_n = c->d_k - c->d_rope, d_v = c->d_v, rank = c->kv_rank;
+    float *keys = malloc(h * rank * d_n * sizeof *keys), *values = malloc(h * d_v * rank * sizeof *values);
+    for (size_t head = 0; head < h; head++)
+        for (size_t r = 0; r < rank; r++) {
+            for (size_t i = 0; i < d_n; i++)
+                keys[(head * rank + r) * d_n + i] = kv_b[(head * (d_n + d_v) + i) * rank + r];
+            for (size_t j = 0; j < d_v; j++)
+                values[(head * d_v + j) * rank + r] = kv_b[(head * (d_n + d_v) + d_n + j) * rank + r];
+        }
+    add_tensor(p, "blk.0.attn_k_b.weight", 3, (const size_t[]){h, rank, d_n}, keys);
+    add_tensor(p, "blk.0.attn_v_b.weight", 3, (const size_t[]){h, d_v, rank}, values);
+}
+
+static void add_weights(plan *p, const mha_file *file, const mha_config *c, bool halves)
+{
+    mha_error error;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char name[200];
+        snprintf(name, sizeof name, PREFIX ".%s", names[i].theirs);
+        const mha_file_tensor *tensor = mha_file_find(file, name);
+        if (!tensor)
+            continue;
+        float *values = malloc(tensor->elements * sizeof *values);
+        const mha_view view = mha_view_of(values, MHA_F32, tensor->rank, tensor->shape);
+        assert_ok(mha_file_read(file, tensor, &view, &error), error);
+        if (halves && strstr(names[i].theirs, "kv_b")) {
+            add_halves(p, c, values);
+            free(values);
+        } else
+            add_tensor(p, names[i].ours, tensor->rank, tensor->shape, values);
+    }
+}
+
+static void add_metadata(plan *p, const mha_config *c, const mha_model_facts *facts, bool halves)
+{
+    add_text(p, "general.architecture", "deepseek2");
+    add_count(p, "deepseek2.embedding_length", c->d_model);
+    add_count(p, "deepseek2.attention.head_count", c->n_heads);
+    add_count(p, "deepseek2.attention.head_count_kv", halves ? 1 : c->n_heads);
+    add_count(p, "deepseek2.attention.key_length", halves ? c->kv_rank + c->d_rope : c->d_k);
+    if (halves)
+        add_count(p, "deepseek2.attention.key_length_mla", c->d_k);
+    add_count(p, "deepseek2.attention.kv_lora_rank", c->kv_rank);
+    add_real(p, "deepseek2.attention.layer_norm_rms_epsilon", facts->norm_eps);
+    add_count(p, "deepseek2.rope.dimension_count", c->d_rope);
+    add_real(p, "deepseek2.rope.freq_base", facts->rope_base);
+    const mha_rope_scaling *s = &facts->rope_scaling;
+    if (s->kind == MHA_ROPE_UNSCALED)
+        return;
+    add_text(p, "deepseek2.rope.scaling.type", "yarn");
+    add_real(p, "deepseek2.rope.scaling.factor", s->factor);
+    add_count(p, "deepseek2.rope.scaling.original_context_length", (size_t)s->original_length);
+    add_real(p, "deepseek2.rope.scaling.yarn_log_multiplier", 0.1 * s->mscale_all_dim);
+}
+
+/* The recorded layer of a name, and what its configuration says. */
+static mha_layer *open_recorded(const char *name, mha_file **file, mha_model_facts *facts)
+{
+    char path[100];
+    mha_error error;
+    mha_layer *layer;
+    snprintf(path, sizeof path, "tests/layers/%s.safetensors", name);
+    assert_ok(mha_file_open(path, file, &error), error);
+    const char *text = mha_file_metadata(*file, "config");
+    const char *config = scratch_write("config.json", text, strlen(text));
+    assert_ok(mha_model_read_layer(config, PREFIX, facts, &error), error);
+    const mha_load_options options = {.layer = PREFIX, .facts = facts};
+    assert_ok(mha_model_load_layer(*file, &options, NULL, &layer, NULL, &error), error);
+    return layer;
+}
+
+static void same_weights(const mha_layer *a, const mha_layer *b)
+{
+    for (mha_weight w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_tensor *x = mha_layer_weight(a, w), *y = mha_layer_weight(b, w);
+        assert_true(!x == !y);
+        if (!x)
+            continue;
+        const mha_view u = mha_tensor_view(x), v = mha_tensor_view(y);
+        assert_true(u.rank == v.rank && u.shape[0] == v.shape[0] && (u.rank < 2 || u.shape[1] == v.shape[1]));
+        assert_memory_equal(u.data, v.data, mha_view_elements(&u) * sizeof(float));
+    }
+}
+
+static void same_semantics(const mha_model_facts *found, const mha_model_facts *meant)
+{
+    const double u = 0x1p-23; /* the scale holds a number of the metadata, an F32, twice: m^2 */
+    const double scale = meant->has_scale ? meant->scale : 0;
+    assert_string_equal(found->not_run, "");
+    assert_true(found->has_semantics && found->causal && found->rope == meant->rope && found->rope_last);
+    assert_true(found->rope_dim == meant->rope_dim && found->d_k == meant->d_k && found->n_heads == meant->n_heads);
+    assert_true(found->has_scale == meant->has_scale && fabs(found->scale - scale) <= u * scale);
+    assert_true(fabs(found->norm_eps - meant->norm_eps) <= u * meant->norm_eps);
+    assert_int_equal(found->rope_scaling.kind, meant->rope_scaling.kind);
+    for (size_t i = 0; i < found->rope_dim / 2 && found->rope_scaling.kind != MHA_ROPE_UNSCALED; i++)
+        assert_true(found->rope_frequencies[i] == meant->rope_frequencies[i]);
+    assert_true(found->rope_attention_factor == meant->rope_attention_factor);
+}
+
+static void latents_have_names_of_gguf(void **state)
+{
+    (void)state;
+    static const char *const recorded[] = {"deepseek_v2-lite", "deepseek_v3"};
+    for (size_t i = 0; i < 4; i++) {
+        const bool halves = i % 2;
+        mha_file *from, *to;
+        mha_error error;
+        mha_model_facts facts, found;
+        mha_found_layer layer;
+        mha_load_report report;
+        mha_file_totals totals;
+        mha_params *table;
+        mha_layer *right = open_recorded(recorded[i / 2], &from, &facts), *made;
+        const mha_config *c = mha_layer_config(right);
+        plan p = {.count = 0};
+        add_metadata(&p, c, &facts, halves);
+        add_weights(&p, from, c, halves);
+        to = write_plan(&p);
+        assert_int_equal(mha_model_find_layers(to, &layer, 1), 1);
+        assert_string_equal(layer.prefix, "blk.0");
+        assert_true(mha_model_read_metadata(to, &found));
+        same_semantics(&found, &facts);
+        assert_ok(mha_model_load_layer(to, NULL, NULL, &made, &report, &error), error);
+        assert_int_equal(report.tensors, p.count);
+        assert_int_equal(report.ignored, 0);
+        same_weights(made, right);
+        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+        assert_ok(mha_file_list_params(to, table, NULL, NULL, &totals, &error), error);
+        assert_int_equal(totals.attention, totals.parameters);
+        assert_int_equal(totals.parameters, mha_params_totals(mha_layer_params(right), NULL).parameters);
+        mha_params_destroy(table);
+        mha_layer_destroy(made);
+        mha_layer_destroy(right);
+        mha_file_close(to);
+        mha_file_close(from);
+        release(&p);
+    }
+}
+
+/* One half is missing, or has another shape. */
+static void halves_that_do_not_fit_are_named(void **state)
+{
+    (void)state;
+    for (int fault = 0; fault < 4; fault++) {
+        mha_file *from, *to;
+        mha_error error;
+        mha_model_facts facts;
+        mha_layer *right = open_recorded("deepseek_v3", &from, &facts), *made = NULL;
+        plan p = {.count = 0};
+        add_metadata(&p, mha_layer_config(right), &facts, true);
+        add_weights(&p, from, mha_layer_config(right), true);
+        for (size_t i = 0; i < p.count; i++) {
+            planned *t = &p.tensors[i];
+            const bool keys = strstr(t->name, "attn_k_b") != NULL, values = strstr(t->name, "attn_v_b") != NULL;
+            const size_t first = t->shape[1];
+            if (fault == 0 && values)
+                t->name = "blk.0.ffn_norm.weight";
+            if ((fault == 1 && keys) || (fault == 2 && values))
+                t->shape[1] = t->shape[2], t->shape[2] = first;
+            if (fault == 3 && values) /* one feature more for all heads than its latent has */
+                t->rank = 2, t->shape[0] *= first, t->shape[1] = t->shape[2];
+        }
+        to = write_plan(&p);
+        const mha_status status = mha_model_load_layer(to, NULL, NULL, &made, NULL, &error);
+        static const char *const where[] = {"attn_kv_b", "attn_k_b", "attn_v_b", "attn_"};
+        assert_refused(status, fault == 0 ? MHA_NOT_FOUND : MHA_INVALID, error, where[fault]);
+        mha_layer_destroy(right);
+        mha_file_close(to);
+        mha_file_close(from);
+        release(&p);
+    }
+}
+
+/* ---------------------------------------------------------------- how rotations are stretched */
+
+static mha_model_facts llama_with(const char *type, double factor, size_t factors, const char *also)
+{
+    plan p = {.count = 0};
+    mha_model_facts facts;
+    add_text(&p, "general.architecture", "llama");
+    add_count(&p, "llama.embedding_length", 16);
+    add_count(&p, "llama.attention.head_count", 2);
+    add_count(&p, "llama.rope.dimension_count", 8);
+    if (type) {
+        add_text(&p, "llama.rope.scaling.type", type);
+        add_real(&p, "llama.rope.scaling.factor", factor);
+        add_count(&p, "llama.rope.scaling.original_context_length", 64);
+    }
+    if (also)
+        add_real(&p, also, 0.5);
+    if (factors) {
+        float *values = malloc(factors * sizeof *values);
+        for (size_t i = 0; i < factors; i++)
+            values[i] = (float)(i + 1);
+        add_tensor(&p, "rope_freqs.weight", 1, &factors, values);
+    }
+    mha_file *file = write_plan(&p);
+    assert_true(mha_model_read_metadata(file, &facts));
+    mha_file_close(file);
+    release(&p);
+    return facts;
+}
+
+static void scalings_of_gguf_are_obeyed_or_named(void **state)
+{
+    (void)state;
+    mha_model_facts facts = llama_with("none", 4, 0, NULL);
+    assert_true(facts.rope_scaling.kind == MHA_ROPE_UNSCALED && !*facts.not_run);
+    facts = llama_with("linear", 4, 0, NULL);
+    assert_true(facts.rope_scaling.kind == MHA_ROPE_LINEAR && !*facts.not_run && facts.rope_attention_factor == 1);
+    assert_true(facts.rope_frequencies[0] == 0.25);
+    facts = llama_with("yarn", 4, 0, NULL);
+    double frequencies[4], times;
+    const mha_rope_scaling yarn = {.kind = MHA_ROPE_YARN, .factor = 4, .original_length = 64};
+    assert_int_equal(mha_rope_frequencies(&yarn, 8, 10000, 0, frequencies, &times, NULL), MHA_OK);
+    assert_memory_equal(frequencies, facts.rope_frequencies, sizeof frequencies);
+    assert_true(facts.rope_attention_factor == times && times > 1);
+    facts = llama_with(NULL, 0, 4, NULL);
+    for (size_t i = 0; i < 4; i++)
+        if (!(fabs(facts.rope_frequencies[i] * (double)(i + 1) - pow(10000, -(double)i / 4)) < 0x1p-50))
+            fail_msg("%zu: %g '%s'", i, facts.rope_frequencies[i], facts.not_run);
+    assert_true(facts.rope_attention_factor == 1 && !*facts.not_run);
+    assert_non_null(strstr(llama_with("spiral", 4, 0, NULL).not_run, "rope.scaling.type: expected"));
+    assert_non_null(strstr(llama_with("linear", 0.5, 0, NULL).not_run, "factor"));
+    assert_non_null(strstr(llama_with("yarn", 4, 4, NULL).not_run, "rope_freqs.weight: expected"));
+    assert_non_null(strstr(llama_with(NULL, 0, 3, NULL).not_run, "rope_freqs.weight: expected"));
+    assert_non_null(strstr(llama_with("linear", 4, 0, "llama.rope.scaling.attn_factor").not_run, "attn_factor"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(latents_have_names_of_gguf),
+        cmocka_unit_test(halves_that_do_not_fit_are_named),
+        cmocka_unit_test(scalings_of_gguf_are_obeyed_or_named),
+    };
+    return cmocka_run_group_tests_name("GGUF with latents", tests, NULL, NULL);
+}
