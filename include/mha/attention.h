@@ -8,6 +8,7 @@
 #include "mha/mask.h"
 #include "mha/pages.h"
 #include "mha/precision.h"
+#include "mha/relative.h"
 #include "mha/rope.h"
 
 #ifdef __cplusplus
@@ -84,9 +85,9 @@ typedef enum mha_hidden_values {
 /* All settings that change the result. All-zero is plain attention: softmax(Q K^T / sqrt(d_k)) V. Order: project and
  * add b_Q, b_K, b_V (through latents, if the layer has any), split heads, q/k norm, clip, rotate (or clip, rotate,
  * norm), scale queries by position, append to the cache, append the bias_k/bias_v row, append the zero row, scale,
- * softcap, hide (causal, window, lengths, padding, mask, pattern) and add (mask, ALiBi, bias), softmax (sinks join the
- * denominator) or sigmoid, weights V, merge heads, gate, W_O, b_O. The arrays belong to the caller, as those of
- * mha_call do. */
+ * softcap, hide (causal, window, lengths, padding, mask, pattern) and add (mask, ALiBi, bias, relative terms), softmax
+ * (sinks join the denominator) or sigmoid, weights V, merge heads, gate, W_O, b_O. The arrays belong to the caller, as
+ * those of mha_call do. */
 typedef struct mha_semantics {
     /* scale, offset and padding_fill are used when they are not 0 or when their has_ field is true: has_ is needed
      * only for the value 0. */
@@ -101,9 +102,9 @@ typedef struct mha_semantics {
     int64_t offset;                 /* of all batch rows */
     const int64_t *position_offset; /* (B): of each batch row, instead of `offset`; NULL: not given */
     /* The keys of the call are a part of a longer sequence, of which key_offset keys come before (see mha_merge):
-     * causal, window, ALiBi, bias and implied positions of a rotation count from the beginning of the sequence, and so
-     * does kv_lengths, which may then be longer than the part. Masks and key padding are those of the part:
-     * mha_view_slice cuts them. The queries keep their positions; with a cache their offset must be given. */
+     * causal, window, ALiBi, bias, relative terms and implied positions of a rotation count from the beginning of the
+     * sequence, and so does kv_lengths, which may then be longer than the part. Masks and key padding are those of the
+     * part: mha_view_slice cuts them. The queries keep their positions; with a cache their offset must be given. */
     bool has_key_offset; /* needed for key_offset 0, the first part */
     int64_t key_offset;
     /* The softmax is over the keys alone: sinks, softmax_plus_one, the bias_k/bias_v row and the zero row are left out,
@@ -127,6 +128,7 @@ typedef struct mha_semantics {
     /* (h): adds -slope[h] * (p - position of the key) (Press et al. 2022); mha_alibi_slopes has theirs */
     const double *alibi_slopes;
     mha_bias bias; /* adds MHA_BIAS_TABLE[mha_bias_row(p, position of the key), h] */
+    mha_relative relative; /* adds products of queries and keys with rows chosen by position */
 
     mha_rope rope;   /* without a kind its other fields must be zero */
     double norm_eps; /* of q/k norms and of the norms of latents; 0: 1e-6 */
@@ -169,7 +171,7 @@ typedef enum mha_stage {
     MHA_STAGE_K_ROT,         /* (B, T_k, h_kv*d_k) */
     MHA_STAGE_SCORES,        /* (B, h, T_q, S')      scale * Q K^T, of hidden keys too */
     MHA_STAGE_CAPPED,        /* (B, h, T_q, S')      after softcap */
-    MHA_STAGE_MASKED,        /* (B, h, T_q, S')      hidden keys -inf, additive masks, ALiBi and bias added */
+    MHA_STAGE_MASKED,        /* (B, h, T_q, S')      hidden keys -inf, all that is added to scores added */
     MHA_STAGE_WEIGHTS,       /* (B, h, T_q, S')      after softmax */
     MHA_STAGE_WEIGHTS_MEAN,  /* (B, T_q, S')         mean of the weights over the heads */
     MHA_STAGE_HEADS,         /* (B, T_q, h*d_v)      the heads side by side, before gate and W_O */

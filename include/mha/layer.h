@@ -56,6 +56,9 @@ typedef enum mha_weight {
     MHA_W_KVB,    /* (kv_rank, h*(d_n + d_v)): of each head first d_n columns for its keys, then d_v for its values */
     MHA_W_G,      /* (d_q, h*d_v) or (d_q, h): the gate */
     MHA_B_G,      /* (h*d_v) or (h) */
+    MHA_RELATIVE_K,       /* (n, d_k) or (n, h*d_k), rows that queries are multiplied with (mha/relative.h) */
+    MHA_RELATIVE_COLUMNS, /* the same by the columns of a grid */
+    MHA_RELATIVE_Q,       /* (n, d_k) or (n, h*d_k), rows that keys are multiplied with */
     MHA_WEIGHT_COUNT
 } mha_weight;
 
@@ -78,6 +81,9 @@ typedef struct mha_config {
     mha_norm q_norm, k_norm;
     bool norm_bias;  /* each q/k norm adds a bias of the shape of its weight (Phi, Persimmon) */
     size_t bias_rows; /* rows n of the table of a relative position bias (mha/bias.h), at most 65,536; 0: no table */
+    /* Rows of the tables of relative terms (mha/relative.h), at most 65,536; 0: no table. */
+    size_t relative_k_rows, relative_column_rows, relative_q_rows;
+    bool relative_by_head; /* these tables have columns for each head: (n, h*d_k) */
     mha_dtype dtype; /* of the weights: F32, F64, F16, BF16; of the matrices alone, the others are then F32: Q4_0, Q4_1,
                       * Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4 */
     mha_gate gate;
@@ -125,15 +131,15 @@ MHA_API mha_params *mha_layer_params(const mha_layer *layer); /* the table that 
 /* The row of a weight in the table; NULL when the layer has no such weight. */
 MHA_API mha_tensor *mha_layer_weight(const mha_layer *layer, mha_weight weight);
 /* The part of a weight that belongs to one head, as a strided view: columns of W_Q, W_K, W_V, W_G and their biases,
- * rows of W_O, one element of sinks, a column of bias_table, a row of the norms of each head. `head` counts query
- * heads for W_Q, b_Q, W_O, W_KVB, W_G, b_G, sinks, bias_table and q_norm, key/value heads for W_K, b_K, W_V, b_V,
- * bias_k, bias_v and k_norm. No data where the layer has no such weight or head, where all heads share the weight
- * (b_O, the other norms), or where rows of a quantised W_O begin inside a block. */
+ * rows of W_O, one element of sinks, a column of bias_table, columns of the relative tables by head, a row of the
+ * norms of each head. `head` counts query heads for W_Q, b_Q, W_O, W_KVB, W_G, b_G, sinks, tables and q_norm, key/value
+ * heads for W_K, b_K, W_V, b_V, bias_k, bias_v and k_norm. No data where the layer has no such weight or head, where
+ * all heads share the weight (b_O, the other norms and tables), or where rows of a quantised W_O begin inside a block. */
 MHA_API mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head);
 
 /* Fills all weights with uniform random values: matrices within sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio
  * 2010), biases within 1 / sqrt(rows of their matrix), bias_k and bias_v with the variance of Xavier-normal, sinks and
- * bias_table in [-1, 1), norms in [0.5, 1.5), their biases in [-0.5, 0.5). No bias is 0 and no norm 1 throughout, so
+ * tables in [-1, 1), norms in [0.5, 1.5), their biases in [-0.5, 0.5). No bias is 0 and no norm 1 throughout, so
  * that an implementation which drops one gives another output. Element e of a weight depends on (seed, weight, e) alone
  * and is the same on every machine. Of quantised types that floats are not rounded to (all but Q8_0 and Q4_0) codes and
  * scales of groups are random bits instead, with a scale of the block that keeps values within the same range. */

@@ -13,11 +13,12 @@
  *
  * One header for each noun: status (errors), tensor (types and views), params (the parameter table), layer
  * (configuration and weights), cache (keys and values of earlier calls), rope (frequencies of rotations for long
- * contexts), mask (masks, segments, lists of keys), bias (numbers added to scores by position), precision (where a
- * kernel of 16 or 8 bits rounds), attention (semantics, stages, forward), merge (parts of the keys joined), random
- * (random numbers), split, split_time (one layer shared by several processes; how long that takes), file (safetensors,
- * npy, npz, GGUF), model (public checkpoints), compare (the difference of two results, the error bound), case (case
- * files, judge, diagnosis), power (what a test would accept), system (instruction set, BLAS, threads).
+ * contexts), mask (masks, segments, lists of keys), bias (numbers added to scores by position), relative (products
+ * added to scores by position), precision (where a kernel of 16 or 8 bits rounds), attention (semantics, stages,
+ * forward), merge (parts of the keys joined), random (random numbers), split, split_time (one layer shared by several
+ * processes; how long that takes), file (safetensors, npy, npz, GGUF), model (public checkpoints), compare (the
+ * difference of two results, the error bound), case (case files, judge, diagnosis), power (what a test would accept),
+ * system (instruction set, BLAS, threads).
  *
  * The library never prints, exits or aborts. Between calls it keeps three things of its own: the chosen instruction
  * set, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), and a pool of
@@ -42,6 +43,7 @@
 #include "mha/power.h"
 #include "mha/precision.h"
 #include "mha/random.h"
+#include "mha/relative.h"
 #include "mha/rope.h"
 #include "mha/split.h"
 #include "mha/split_time.h"

@@ -36,6 +36,9 @@ static const struct {
     [MHA_W_KVB] = {"W_KVB", "(kv_rank, h*(d_n + d_v))"},
     [MHA_W_G] = {"W_G", "(d_q, h*d_v) or (d_q, h)"},
     [MHA_B_G] = {"b_G", "(h*d_v) or (h)"},
+    [MHA_RELATIVE_K] = {"relative_k", "(n, d_k) or (n, h*d_k)"},
+    [MHA_RELATIVE_COLUMNS] = {"relative_columns", "(n, d_k) or (n, h*d_k)"},
+    [MHA_RELATIVE_Q] = {"relative_q", "(n, d_k) or (n, h*d_k)"},
 };
 _Static_assert(sizeof weights / sizeof *weights == MHA_WEIGHT_COUNT, "a row for every weight");
 
@@ -73,6 +76,7 @@ int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape
     const size_t q = c->n_heads * c->d_k, k = c->kv_heads * c->d_k, v = c->kv_heads * c->d_v,
                  heads = c->n_heads * c->d_v, latent = c->kv_rank + c->d_rope;
     const size_t gates = c->gate == MHA_GATE_HEAD ? c->n_heads : heads;
+    const size_t relative = c->relative_by_head ? q : c->d_k;
     const bool two_stages = c->q_rank > 0, stored = c->kv_rank > 0;
     int rank = 0;
     switch (weight) {
@@ -101,6 +105,11 @@ int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape
     case MHA_Q_NORM_BIAS: rank = c->norm_bias ? norm_vector(shape, c->q_norm, c->n_heads, c->d_k) : 0; break;
     case MHA_K_NORM_BIAS: rank = c->norm_bias ? norm_vector(shape, c->k_norm, c->kv_heads, c->d_k) : 0; break;
     case MHA_BIAS_TABLE: rank = matrix(shape, c->bias_rows > 0, c->bias_rows, c->n_heads); break;
+    case MHA_RELATIVE_K: rank = matrix(shape, c->relative_k_rows > 0, c->relative_k_rows, relative); break;
+    case MHA_RELATIVE_COLUMNS:
+        rank = matrix(shape, c->relative_column_rows > 0, c->relative_column_rows, relative);
+        break;
+    case MHA_RELATIVE_Q: rank = matrix(shape, c->relative_q_rows > 0, c->relative_q_rows, relative); break;
     default: break;
     }
     if (rank > 0 && symbol)
@@ -240,9 +249,15 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
         return mha__fail(error, MHA_INVALID, "bias_gate", "has no effect without `gate`, which is not set");
     if (c.norm_bias && !c.q_norm && !c.k_norm)
         return mha__fail(error, MHA_INVALID, "norm_bias", "has no effect without q_norm or k_norm, which are not set");
-    if (c.bias_rows > 65536)
-        return mha__fail(error, MHA_INVALID, "bias_rows", "expected a table of at most 65536 rows, found %zu",
-                         c.bias_rows);
+    const size_t rows[] = {c.bias_rows, c.relative_k_rows, c.relative_column_rows, c.relative_q_rows};
+    static const char *const names[] = {"bias_rows", "relative_k_rows", "relative_column_rows", "relative_q_rows"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i] > 65536)
+            return mha__fail(error, MHA_INVALID, names[i], "expected a table of at most 65536 rows, found %zu",
+                             rows[i]);
+    if (c.relative_by_head && rows[1] + rows[2] + rows[3] == 0)
+        return mha__fail(error, MHA_INVALID, "relative_by_head", "has no effect without a relative table: set "
+                         "relative_k_rows or another");
     mha_status status = check_widths(&c, error);
     if (status == MHA_OK)
         status = check_latent(&c, error);

@@ -23,11 +23,11 @@ struct mha_layer {
     bool owns_table;
 };
 
-/* Whether a weight multiplies rows: norms of each head and bias_table have two dimensions as well. */
+/* Whether a weight multiplies rows: norms of each head and tables have two dimensions as well. */
 static bool is_matrix(mha_weight w, int rank)
 {
     return rank == 2 && w != MHA_Q_NORM && w != MHA_K_NORM && w != MHA_Q_NORM_BIAS && w != MHA_K_NORM_BIAS &&
-           w != MHA_BIAS_TABLE;
+           w != MHA_BIAS_TABLE && !mha__is_relative_table(w);
 }
 
 /* Adds a row under its name behind a prefix. */
@@ -155,6 +155,9 @@ mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head)
     case MHA_K_NORM:
     case MHA_K_NORM_BIAS: heads = c->k_norm == MHA_NORM_EACH_HEAD ? c->kv_heads : 0, width = 1; break;
     case MHA_BIAS_TABLE: axis = 1, width = 1; break;
+    case MHA_RELATIVE_K:
+    case MHA_RELATIVE_COLUMNS:
+    case MHA_RELATIVE_Q: axis = 1, heads = c->relative_by_head ? heads : 0; break;
     default: return (mha_view){0};
     }
     if (!tensor || head >= heads)
@@ -214,7 +217,7 @@ static void renew(mha_layer *layer, int w)
         }
 }
 
-/* Whether rows are multiplied by the weight: norms of each head and bias_table are matrices, too. */
+/* Whether rows are multiplied by the weight: norms of each head and tables are matrices, too. */
 static bool is_multiplied(const mha_layer *layer, int w)
 {
     return layer->weight[w] && is_matrix((mha_weight)w, mha_tensor_info_of(layer->weight[w]).rank);
@@ -369,7 +372,9 @@ size_t mha__inert_key_bias(const mha_config *c, const mha_semantics *s)
 {
     const bool normed = c->k_norm != MHA_NORM_NONE || s->norm.unweighted,
                matters = normed || c->sinks || c->bias_kv || s->softcap > 0 || s->zero_row || s->softmax_plus_one ||
-                         s->normaliser != MHA_SOFTMAX || s->clip_qkv > 0;
+                         s->normaliser != MHA_SOFTMAX || s->clip_qkv > 0 ||
+                         /* a key's product with a row differs from pair to pair: */
+                         (s->relative.rule != MHA_RELATIVE_NONE && c->relative_q_rows > 0);
     if (c->kv_rank) /* of k_r alone: c passes a norm */
         return matters || s->rope.kind != MHA_ROPE_NONE || !c->bias_latent ? 0 : c->d_rope;
     const size_t rotated = s->rope.kind == MHA_ROPE_NONE ? 0 : s->rope.dim ? s->rope.dim : c->d_k;

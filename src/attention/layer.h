@@ -14,6 +14,12 @@ unsigned long mha__layer_generation(const mha_layer *layer);
 mha_status mha__layer_add_source(mha_layer *layer, const mha_tensor_spec *spec, const char *prefix, mha_tensor **row,
                                  mha_error *error);
 
+/* Whether a weight is a table of relative terms. */
+static inline bool mha__is_relative_table(mha_weight weight)
+{
+    return weight == MHA_RELATIVE_K || weight == MHA_RELATIVE_COLUMNS || weight == MHA_RELATIVE_Q;
+}
+
 /* The norm that a weight of this shape belongs to, of `heads` heads of d_k features; NONE for a view without data. */
 mha_norm mha__norm_of_weight(const mha_view *weight, size_t heads, size_t d_k);
 

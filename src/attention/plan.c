@@ -154,6 +154,21 @@ static mha_status check_extents(const mha__sizes *p, mha_error *error)
 
 /* ---------------------------------------------------------------- weights */
 
+/* Rows of a table; 1 stands for none. */
+static size_t rows_of(const mha_view *table)
+{
+    return table->shape[0] ? table->shape[0] : 1;
+}
+
+/* Whether the first relative table that is given has columns for each head. */
+static bool has_heads(const mha_view *weights, const mha__sizes *p)
+{
+    for (int w = MHA_RELATIVE_K; w <= MHA_RELATIVE_Q; w++)
+        if (weights[w].data)
+            return weights[w].rank == 2 && weights[w].shape[1] != p->d_k;
+    return false;
+}
+
 /* Checks the weights of a call without a layer: their shapes are those in a layer with the sizes of the call. */
 static mha_status resolve_own_weights(mha__resolved *r, const mha_view *weights, mha_error *error)
 {
@@ -163,7 +178,11 @@ static mha_status resolve_own_weights(mha__resolved *r, const mha_view *weights,
     const mha_config every = {.n_heads = p->h, .kv_heads = p->h_kv, .d_k = p->d_k, .d_v = p->d_v, .bias_q = true,
                               .bias_k = true, .bias_v = true, .bias_kv = true, .sinks = true,
                               .q_norm = r->norm[0], .k_norm = r->norm[1], .norm_bias = true,
-                              .bias_rows = weights[MHA_BIAS_TABLE].shape[0] ? weights[MHA_BIAS_TABLE].shape[0] : 1};
+                              .bias_rows = rows_of(&weights[MHA_BIAS_TABLE]),
+                              .relative_k_rows = rows_of(&weights[MHA_RELATIVE_K]),
+                              .relative_column_rows = rows_of(&weights[MHA_RELATIVE_COLUMNS]),
+                              .relative_q_rows = rows_of(&weights[MHA_RELATIVE_Q]),
+                              .relative_by_head = has_heads(weights, p)};
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const char *name = mha_weight_name((mha_weight)w);
         const mha_view *view = &weights[w];

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "attention/pattern/pattern.h"
+#include "attention/relative/relative.h"
 #include "attention/steps/bias.h"
 #include "attention/validate.h"
 
@@ -14,6 +15,9 @@ mha_status mha__validate_switches(const mha_semantics *s, mha_error *error)
     const mha_rope *r = &s->rope;
     const mha_bias *bias = &s->bias;
     const bool buckets = bias->rule == MHA_BIAS_RULE_BUCKETS, grid = bias->rule == MHA_BIAS_RULE_GRID;
+    const mha_relative *relative = &s->relative;
+    const bool cells = relative->rule == MHA_RELATIVE_GRID, log_buckets = relative->rule == MHA_RELATIVE_LOG_BUCKETS,
+               distances = log_buckets || relative->rule == MHA_RELATIVE_DISTANCE, terms = cells || distances;
     const bool window = s->window, rope = r->kind != MHA_ROPE_NONE, ragged = s->cu_seqlens_q != NULL;
     const struct {
         const char *name, *needs;
@@ -37,6 +41,12 @@ mha_status mha__validate_switches(const mha_semantics *s, mha_error *error)
         {"bias.height", "bias.rule grid", bias->height != 0, grid},
         {"bias.width", "bias.rule grid", bias->width != 0, grid},
         {"bias.class_token", "bias.rule grid", bias->class_token, grid},
+        {"relative.reversed", "relative.rule distance or log_buckets", relative->reversed, distances},
+        {"relative.max_distance", "relative.rule log_buckets", relative->max_distance != 0, log_buckets},
+        {"relative.height", "relative.rule grid", relative->height != 0, cells},
+        {"relative.width", "relative.rule grid", relative->width != 0, cells},
+        {"relative.k_scale", "relative.rule", relative->k_scale != 0, terms},
+        {"relative.q_scale", "relative.rule", relative->q_scale != 0, terms},
         {"sigmoid_bias", "normaliser sigmoid", s->sigmoid_bias != 0, s->normaliser == MHA_SIGMOID},
         {"n_sequences", "cu_seqlens_q", s->n_sequences != 0, ragged},
         {"cu_seqlens_k", "cu_seqlens_q", s->cu_seqlens_k != NULL, ragged},
@@ -359,5 +369,6 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
     TRY(check_mask("key_padding", &s->key_padding, padding, 2, false, error));
     TRY(mha__pattern_validate(r, error));
     TRY(mha__bias_check(r, error));
+    TRY(mha__relative_check(r, error));
     return check_rope(r, error);
 }

@@ -239,17 +239,24 @@ static mha_status place(mha__mpi_call *c, mha_semantics *s, mha_error *error)
     return status;
 }
 
+static bool is_relative(mha_weight weight)
+{
+    return weight == MHA_RELATIVE_K || weight == MHA_RELATIVE_COLUMNS || weight == MHA_RELATIVE_Q;
+}
+
 /* The heads' share of a weight that attention needs beside Q, K and V; check_whole knows its shape. */
 static mha_view weight_beside(const mha__mpi_call *c, mha_weight weight)
 {
     const mha_config *config = &c->split.config;
-    const bool by_query_head = weight == MHA_SINKS || weight == MHA_BIAS_TABLE;
-    const mha_range part = by_query_head ? c->share.heads : c->share.kv_heads;
-    const size_t width = by_query_head ? 1 : weight == MHA_BIAS_K ? config->d_k : config->d_v;
+    const bool relative = is_relative(weight), by_query_head = weight == MHA_SINKS || weight == MHA_BIAS_TABLE;
+    const mha_range part = by_query_head || relative ? c->share.heads : c->share.kv_heads;
+    const size_t width = by_query_head ? 1 : weight == MHA_BIAS_K || relative ? config->d_k : config->d_v;
     const mha_tensor *tensor = c->l->own ? mha_layer_weight(c->l->own, weight) : NULL;
     mha_view whole = c->given->weights ? c->given->weights[weight] : (mha_view){0};
     if (tensor)
         whole = mha_tensor_view(tensor);
+    if (relative && whole.data && whole.shape[1] == config->d_k) /* one table for all heads */
+        return whole;
     return whole.data ? mha_view_slice(&whole, whole.rank - 1, part.from * width, part.count * width) : whole;
 }
 
@@ -280,7 +287,7 @@ mha_status mha__mpi_prepare_rows(mha__mpi_call *c, mha_error *error)
     TRY(mha_plan_call(c->l->own, &c->ends, &c->plan, error));
     c->workspace = mha__mpi_scratch(c, c->plan.workspace_bytes, 1, &status, error);
     for (int w = MHA_W_Q; w < MHA_WEIGHT_COUNT; w++)
-        if (w == MHA_SINKS || w == MHA_BIAS_TABLE || w == MHA_BIAS_K || w == MHA_BIAS_V)
+        if (w == MHA_SINKS || w == MHA_BIAS_TABLE || w == MHA_BIAS_K || w == MHA_BIAS_V || is_relative((mha_weight)w))
             c->weights[w] = weight_beside(c, (mha_weight)w);
     return status;
 }

@@ -20,14 +20,17 @@ static uint64_t digest_of(const mha__mpi_call *c)
     const mha_pattern *p = &s->pattern;
     const size_t B = s->cu_seqlens_q ? s->n_sequences : c->split.B;
     const double real[] = {s->scale, s->softcap, s->padding_fill, s->norm_eps, s->rope.base,
-                           s->rope.attention_factor, s->query_scale.growth, s->sigmoid_bias, s->clip_qkv};
+                           s->rope.attention_factor, s->query_scale.growth, s->sigmoid_bias, s->relative.k_scale,
+                           s->relative.q_scale, s->clip_qkv};
     const int64_t whole[] = {(int64_t)c->split.B, (int64_t)c->split.T_q, (int64_t)c->split.T_k, s->has_scale,
                              s->has_offset, s->offset, s->position_offset != NULL, s->has_key_offset, s->key_offset,
                              s->keys_only, s->causal, s->prefix, s->window, s->window_left,
                              s->window_right, s->window_keep, s->chunk, s->rope.last,
                              s->kv_lengths != NULL, s->key_padding.kind, s->has_padding_fill, s->mask.kind,
                              s->bias.rule, s->bias.one_way, (int64_t)s->bias.max_distance, (int64_t)s->bias.height,
-                             (int64_t)s->bias.width, s->bias.class_token,
+                             (int64_t)s->bias.width, s->bias.class_token, s->relative.rule, s->relative.reversed,
+                             (int64_t)s->relative.max_distance, (int64_t)s->relative.height,
+                             (int64_t)s->relative.width,
                              s->alibi_slopes != NULL, s->rope.kind, (int64_t)s->rope.dim, s->zero_row,
                              s->softmax_plus_one, s->normaliser, s->empty_rows, s->hidden_values,
                              s->norm.kind, s->norm.plus_one, s->norm.after_rope,

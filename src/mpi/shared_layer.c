@@ -10,7 +10,8 @@ static uint64_t digest_of(const mha_config *c, mha_split_scheme scheme)
                               c->bias_k,  c->bias_v,  c->bias_o,         c->bias_kv,        c->sinks,
                               c->q_norm,  c->k_norm,  c->norm_bias,      (size_t)c->dtype, (size_t)scheme,
                               c->bias_rows, c->gate, c->bias_gate, c->q_rank,
-                              c->kv_rank, c->d_rope, c->bias_latent};
+                              c->kv_rank, c->d_rope, c->bias_latent,
+                              c->relative_k_rows, c->relative_column_rows, c->relative_q_rows, c->relative_by_head};
     return mha__mpi_digest(mha__mpi_digest(0, numbers, sizeof numbers), c->matrix_dtype, sizeof c->matrix_dtype);
 }
 

@@ -283,6 +283,12 @@ mha_weight_part mha_split_part(const mha_split *split, size_t rank, mha_weight w
     case MHA_W_O: return (mha_weight_part){0, part.from * c->d_v, part.count * c->d_v};
     case MHA_BIAS_TABLE:
     case MHA_SINKS: width = 1; break;
+    case MHA_RELATIVE_K:
+    case MHA_RELATIVE_COLUMNS:
+    case MHA_RELATIVE_Q:
+        if (!c->relative_by_head)
+            return whole;
+        break;
     case MHA_W_G:
     case MHA_B_G: width = c->gate == MHA_GATE_HEAD ? 1 : c->d_v; break;
     case MHA_Q_NORM:

@@ -40,6 +40,10 @@ static mha_config everything(void)
                                     .bias_kv = true,
                                     .sinks = true,
                                     .bias_rows = 24,
+                                    .relative_k_rows = 20,
+                                    .relative_column_rows = 21,
+                                    .relative_q_rows = 22,
+                                    .relative_by_head = true,
                                     .q_norm = MHA_NORM_ROW,
                                     .k_norm = MHA_NORM_EACH_HEAD,
                                     .gate = MHA_GATE_FEATURE,
@@ -206,6 +210,8 @@ static void every_weight_has_the_shape_of_the_equation(void **state)
         {MHA_K_NORM_BIAS, "k_norm_bias", 2, {2, 5}},
         {MHA_BIAS_TABLE, "bias_table", 2, {24, 6}},
         {MHA_W_G, "W_G", 2, {11, 42}}, {MHA_B_G, "b_G", 1, {42}},
+        {MHA_RELATIVE_K, "relative_k", 2, {20, 30}}, {MHA_RELATIVE_COLUMNS, "relative_columns", 2, {21, 30}},
+        {MHA_RELATIVE_Q, "relative_q", 2, {22, 30}},
     };
     size_t elements = 0;
     const size_t count = sizeof expected / sizeof *expected;
@@ -332,6 +338,7 @@ static void expect_slices(mha_layer *layer)
         size_t heads = 0, width = 0;
         switch (w) {
         case MHA_W_Q: case MHA_B_Q: heads = c->n_heads, width = c->d_k; break;
+        case MHA_RELATIVE_K: case MHA_RELATIVE_COLUMNS: case MHA_RELATIVE_Q: heads = c->n_heads, width = c->d_k; break;
         case MHA_W_K: case MHA_B_K: case MHA_BIAS_K: heads = c->kv_heads, width = c->d_k; break;
         case MHA_W_V: case MHA_B_V: case MHA_BIAS_V: heads = c->kv_heads, width = c->d_v; break;
         case MHA_W_O: heads = c->n_heads, width = c->d_v; break;
@@ -394,7 +401,7 @@ static void expect_uniform(mha_layer *layer)
             continue;
         mha_tensor_info info = mha_tensor_info_of(mha_layer_weight(layer, (mha_weight)w));
         const float *x = info.data;
-        if (info.rank == 2 && (w <= MHA_W_O || w >= MHA_W_QA)) {
+        if (info.rank == 2 && (w <= MHA_W_O || (w >= MHA_W_QA && w < MHA_RELATIVE_K))) {
             double bound = sqrt(6.0 / (double)(info.shape[0] + info.shape[1])), largest = 0;
             for (size_t e = 0; e < info.elements; e++) {
                 assert_true(fabs((double)x[e]) <= bound * (1 + 0x1p-23));
@@ -410,7 +417,7 @@ static void expect_uniform(mha_layer *layer)
                 [MHA_B_O] = 0.15431f, [MHA_BIAS_K] = 2,     [MHA_BIAS_V] = 2,
                 [MHA_SINKS] = 1,      [MHA_BIAS_TABLE] = 1, [MHA_Q_NORM] = 0.5f,  [MHA_K_NORM] = 0.5f,
                 [MHA_Q_NORM_BIAS] = 0.5f, [MHA_K_NORM_BIAS] = 0.5f,
-                [MHA_B_G] = 0.30152f,
+                [MHA_B_G] = 0.30152f, [MHA_RELATIVE_K] = 1, [MHA_RELATIVE_COLUMNS] = 1, [MHA_RELATIVE_Q] = 1,
                 [MHA_B_QA] = 0.30152f, [MHA_B_KVA] = 0.27736f, [MHA_QA_NORM] = 0.5f, [MHA_KVA_NORM] = 0.5f};
             const bool norm = w == MHA_Q_NORM || w == MHA_K_NORM || w == MHA_QA_NORM || w == MHA_KVA_NORM;
             float centre = norm ? 1 : 0, largest = 0;

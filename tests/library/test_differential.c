@@ -195,6 +195,9 @@ static bool heads_differ(subject *s)
             own[per_group[i]] = group_of(&own[per_group[i]], groups, g);
         if (own[MHA_BIAS_TABLE].data)
             own[MHA_BIAS_TABLE] = mha_view_slice(&own[MHA_BIAS_TABLE], 1, g * n, n);
+        for (int w = MHA_RELATIVE_K; w <= MHA_RELATIVE_Q; w++)
+            if (own[w].data && own[w].shape[1] != p->d_k)
+                own[w] = mha_view_slice(&own[w], 1, g * n * p->d_k, n * p->d_k);
         if (c->semantics.alibi_slopes)
             c->semantics.alibi_slopes += g * n;
         mha_view *const by_head[] = {&c->semantics.mask.values, &c->semantics.pattern.key_lists,

@@ -71,7 +71,8 @@ enum { B = 1, T = 16, D = 56, HEADS = 168, DK = 4 };
 
 /* Without names: a field that is added is missed here by the compiler. */
 static const mha_config config = {D, HEADS, HEADS, DK,   DK,    D,    D,    D,     D,          true, true, true, true,
-                                  true, true, MHA_NORM_HEAD, MHA_NORM_HEAD, false, 8, MHA_F32, MHA_GATE_FEATURE, true,
+                                  true, true, MHA_NORM_HEAD, MHA_NORM_HEAD, false, 8, 8, 0, 8, false, MHA_F32,
+                                  MHA_GATE_FEATURE, true,
                                   0, 0, 0, false, {MHA_F32}};
 
 /* Latents, beside which not all of the rest may be set. */
@@ -109,7 +110,9 @@ static void configs(void)
         F(mha_config, bias_o, truth, false),         F(mha_config, bias_kv, truth, false),
         F(mha_config, sinks, truth, false),          F(mha_config, q_norm, choice, MHA_NORM_NONE),
         F(mha_config, k_norm, choice, MHA_NORM_NONE), F(mha_config, norm_bias, truth, true),
-        F(mha_config, bias_rows, count, 9),
+        F(mha_config, bias_rows, count, 9),          F(mha_config, relative_k_rows, count, 9),
+        F(mha_config, relative_column_rows, count, 9), F(mha_config, relative_q_rows, count, 9),
+        F(mha_config, relative_by_head, truth, true),
         F(mha_config, dtype, choice, MHA_BF16),      F(mha_config, gate, choice, MHA_GATE_HEAD),
         F(mha_config, bias_gate, truth, false),      ALONE(mha_config, q_rank, count, 1),
         ALONE(mha_config, kv_rank, count, 1),        ALONE(mha_config, d_rope, count, 2),
@@ -136,6 +139,7 @@ static mha_semantics all_set(void)
 {
     const mha_rope rope = {MHA_ROPE_HALF_SPLIT, DK, 0, true, 1.5, {0}, {0}, {0}, {0}, {0}};
     const mha_bias bias = {MHA_BIAS_RULE_BUCKETS, false, false, 40, 0, 0};
+    const mha_relative relative = {MHA_RELATIVE_LOG_BUCKETS, false, 40, 0, 0, 0.5, 0.25};
     const mha_norm_rule norm = {MHA_NORM_RMS, true, false, false};
     const mha_query_scale query_scale = {0.5, 3, 1};
     const mha_pattern pattern = {VIEW(MHA_I64, segments, 2, B, T), VIEW(MHA_I64, segments, 2, B, T),
@@ -144,8 +148,8 @@ static mha_semantics all_set(void)
     return (mha_semantics){
         true, 0.5, 5, true, 0, NULL, true, 0, false, true, 2, true, 9, -1, 1, 12, lengths,
         {MHA_MASK_KEEPS, VIEW(MHA_BOOL, padding, 2, B, T)}, true, -3,
-        {MHA_MASK_ADDITIVE, VIEW(MHA_F32, added, 2, T, T)}, pattern, slopes, bias, rope, 1e-5, norm, query_scale, 3,
-        false, false, MHA_SOFTMAX, 0, MHA_EMPTY_ZERO, MHA_HIDDEN_IGNORE, 0, NULL, NULL};
+        {MHA_MASK_ADDITIVE, VIEW(MHA_F32, added, 2, T, T)}, pattern, slopes, bias, relative, rope, 1e-5, norm,
+        query_scale, 3, false, false, MHA_SOFTMAX, 0, MHA_EMPTY_ZERO, MHA_HIDDEN_IGNORE, 0, NULL, NULL};
 }
 
 #define S(name, member, value) F(mha_semantics, name, member, value)
@@ -165,7 +169,9 @@ static const field semantics_fields[] = {
     S(pattern.block_queries, count, 2), S(pattern.block_keys, count, 2),
     S(alibi_slopes, pointer, others), A(bias.rule, choice, MHA_BIAS_RULE_NONE), S(bias.one_way, truth, true),
     A(bias.class_token, truth, true), S(bias.max_distance, count, 41), A(bias.height, count, 3),
-    A(bias.width, count, 3),
+    A(bias.width, count, 3), S(relative.rule, choice, MHA_RELATIVE_DISTANCE), S(relative.reversed, truth, true),
+    S(relative.max_distance, count, 41), A(relative.height, count, 3), A(relative.width, count, 3),
+    S(relative.k_scale, real, 1), S(relative.q_scale, real, 1),
     S(rope.kind, choice, MHA_ROPE_INTERLEAVED), S(rope.dim, count, 2),
     S(rope.base, real, 500), S(rope.last, truth, false), S(rope.attention_factor, real, 1.25), VIEWS(rope.frequencies),
     VIEWS(rope.q_positions), VIEWS(rope.k_positions), VIEWS(rope.cos_table), VIEWS(rope.sin_table),

@@ -73,6 +73,10 @@ void trial_text(const trial *t, char *words, size_t size)
     FLAG(t->alibi, " alibi")
     FLAG(s->bias.rule, " bias %d%s rows %zu, %zu, %zu x %zu + %d", (int)s->bias.rule, s->bias.one_way ? " one way" : "",
          c->bias_rows, s->bias.max_distance, s->bias.height, s->bias.width, s->bias.class_token)
+    FLAG(s->relative.rule, " relative %d%s rows %zu, %zu, %zu%s, %zu, %zu x %zu, scales %g %g", (int)s->relative.rule,
+         s->relative.reversed ? " reversed" : "", c->relative_k_rows, c->relative_column_rows, c->relative_q_rows,
+         c->relative_by_head ? " by head" : "", s->relative.max_distance, s->relative.height, s->relative.width,
+         s->relative.k_scale, s->relative.q_scale)
     FLAG(s->rope.kind, " rope %d dim %zu%s base %g times %g positions %d%d tables %d frequencies %d", (int)s->rope.kind,
          s->rope.dim, s->rope.last ? " last" : "", s->rope.base, s->rope.attention_factor, t->rope_positions,
          t->rope_key_positions, t->rope_tables, t->rope_frequencies)
@@ -220,6 +224,36 @@ static void draw_bias(uint64_t seed, trial *t)
     t->config.bias_rows = (2 * bias->height - 1) * (2 * bias->width - 1) + (bias->class_token ? 3 : 0);
 }
 
+/* Relative terms, beside a bias or alone. */
+static void draw_relative(uint64_t seed, trial *t)
+{
+    uint64_t state = seed * 0x9e3779b97f4a7c15u + 17, *x = &state;
+    mha_relative *relative = &t->semantics.relative;
+    mha_config *c = &t->config;
+    const size_t past = t->use_cache ? t->past : 0, positions = past + (t->T_q > t->T_k ? t->T_q : t->T_k);
+    static const size_t rows[] = {1, 2, 5, 9, 64}, buckets[] = {4, 6, 8, 10, 32}, farthest[] = {0, 12, 40};
+    static const double scales[] = {0, 0, 1, -0.25};
+    if (c->kv_rank || !one_in(x, 4))
+        return;
+    relative->k_scale = scales[word(x) % 4];
+    c->relative_by_head = one_in(x, 2);
+    const bool anywhere = t->semantics.has_offset || t->offset_each || t->semantics.has_key_offset;
+    if (!anywhere && one_in(x, 2)) {
+        relative->rule = MHA_RELATIVE_GRID, relative->width = 1 + word(x) % 9;
+        relative->height = (positions + relative->width - 1) / relative->width;
+        c->relative_k_rows = 2 * relative->height - 1, c->relative_column_rows = 2 * relative->width - 1;
+        return;
+    }
+    const bool log_buckets = one_in(x, 2);
+    const size_t n = log_buckets ? pick(x, buckets, 5) : pick(x, rows, 5), tables = word(x) % 3;
+    relative->rule = log_buckets ? MHA_RELATIVE_LOG_BUCKETS : MHA_RELATIVE_DISTANCE;
+    relative->reversed = one_in(x, 3);
+    relative->max_distance = log_buckets ? pick(x, farthest, 3) : 0;
+    c->relative_k_rows = tables != 1 ? n : 0, c->relative_q_rows = tables != 0 ? n : 0;
+    relative->k_scale = tables != 1 ? relative->k_scale : 0;
+    relative->q_scale = tables != 0 ? scales[word(x) % 4] : 0;
+}
+
 trial trial_draw(uint64_t seed)
 {
     static const size_t lengths[] = {1, 1, 2, 3, 5, 7, 9, 16, 17, 33, 65};
@@ -263,6 +297,7 @@ trial trial_draw(uint64_t seed)
     t.semantics.keys_only = one_in(x, 8);
     draw_pattern(&t);
     draw_bias(seed, &t);
+    draw_relative(seed, &t);
     if (seed % 11 == 6) { /* nothing of a denominator */
         static const double biases[] = {0, -2, 0.5, -4};
         t.semantics.normaliser = MHA_SIGMOID, t.semantics.sigmoid_bias = biases[seed / 11 % 4];
@@ -311,6 +346,9 @@ SIMPLER(no_block_mask, t->semantics.pattern = (mha_pattern){.query_padding = t->
 SIMPLER(no_pattern_ones, t->pattern_ones = 0)
 SIMPLER(no_alibi, t->alibi = false)
 SIMPLER(no_table, t->semantics.bias = (mha_bias){0}; t->config.bias_rows = 0)
+SIMPLER(no_relative, t->semantics.relative = (mha_relative){0};
+        t->config.relative_k_rows = t->config.relative_column_rows = t->config.relative_q_rows = 0;
+        t->config.relative_by_head = false)
 SIMPLER(no_rope, t->semantics.rope.kind = MHA_ROPE_NONE)
 SIMPLER(no_tables, t->rope_tables = 0; t->rope_frequencies = false)
 SIMPLER(no_positions, t->rope_positions = t->rope_key_positions = false)
@@ -331,7 +369,7 @@ trial trial_shrink(const trial *t, trial_failure fails)
         no_biases,   no_bias_kv,   no_sinks,    no_norm,    no_query_scale, no_clip,     no_gate,
         plain_weights, plain_inputs, no_scale, no_softcap,
         no_blocks,   no_causal,   no_window,    no_offset,   no_lengths, no_padding,  no_mask,      no_alibi,
-        no_table,    no_rope,
+        no_table,    no_relative, no_rope,
         no_tables,   no_positions, no_part,     no_extra,   no_rules,    no_poison,    plain_layout, small_numbers,
         no_segments, no_lists,    no_sigmoid,  no_query_padding, no_block_mask, no_pattern_ones};
     trial smallest = *t;

@@ -199,6 +199,34 @@ static number weigh(const run *r, const attended *a, const number *values, size_
                    carried + oracle_gamma(2 * (double)a->n + 8, r->u) * size + (double)a->n * oracle_subnormal(r->u));
 }
 
+/* The relative terms of a pair of rows. */
+static number relative(const run *r, size_t b, size_t head, size_t i, size_t j, const number *q, const number *k)
+{
+    const mha_relative *rule = &r->s->relative;
+    const double p = offset_of(r, b) + (double)i, at = (double)r->s->key_offset + (double)(r->first + j);
+    number all = {0, 0};
+    for (int w = MHA_RELATIVE_K; rule->rule && w <= MHA_RELATIVE_Q; w++) {
+        const mha_view *t = &r->weights[w];
+        if (!t->data)
+            continue;
+        const number *x = w == MHA_RELATIVE_Q ? k : q;
+        const size_t row = oracle_relative_row(rule, w, t->shape[0], p, at),
+                     from = t->shape[1] == r->d_k ? 0 : head * r->d_k;
+        const double own = w == MHA_RELATIVE_Q ? rule->q_scale : rule->k_scale,
+                     scale = own != 0 ? own : r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k);
+        double sum = 0, size = 0, carried = 0;
+        for (size_t f = 0; f < r->d_k; f++) {
+            const double y = oracle_get(t, row, from + f, 0, 0);
+            sum += x[f].v * y, size += (fabs(x[f].v) + x[f].e) * fabs(y), carried += x[f].e * fabs(y);
+        }
+        /* a table of F64 is rounded first; then the products, the scale, the sum of the terms */
+        all.v += scale * sum;
+        all.e += fabs(scale) * (carried + oracle_gamma((double)r->d_k + 10, r->u) * size) +
+                 ((double)r->d_k + 4) * (1 + fabs(scale)) * oracle_subnormal(r->u);
+    }
+    return all;
+}
+
 void oracle_attend(run *r, size_t b, size_t head, size_t i, attended *a, number *heads)
 {
     size_t g = head / (r->h / r->h_kv), real = r->P + new_keys_of(r, b), all = r->S + r->extra;
@@ -209,6 +237,8 @@ void oracle_attend(run *r, size_t b, size_t head, size_t i, attended *a, number 
     for (size_t j = 0; j < a->n; j++) {
         number s = score(r, q, k + j * r->d_k), c = cap(r, s), add = {0, 0};
         a->seen[j] = j >= real ? !oracle_pads(r, b, i) : visible(r, b, head, i, j, &add);
+        const number more = j < real ? relative(r, b, head, i, j, q, k + j * r->d_k) : (number){0, 0};
+        add.v += more.v, add.e += more.e + 4 * r->u * (fabs(add.v) + fabs(more.v));
         double logit = c.v + add.v;
         a->logit[j] = a->seen[j] ? limited(r, logit, fabs(c.v) + fabs(add.v), c.e + add.e + 4 * r->u * fabs(c.v))
                                  : (number){-(double)INFINITY, 0};

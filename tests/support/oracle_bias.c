@@ -36,3 +36,24 @@ size_t oracle_bias_row(const mha_bias *bias, size_t n, double p, double q)
 {
     return bias->rule == MHA_BIAS_RULE_BUCKETS ? bucket(bias, n, q - p) : cell_offset(bias, p, q);
 }
+
+/* DeBERTa: b steps of one distance each as far as b/2, then steps whose ends are a geometric series, which has reached
+ * max_distance - 1 after b/2 - 1 of them. The other tables: by the distance, or by the offset along an axis. */
+size_t oracle_relative_row(const mha_relative *relative, int weight, size_t n, double p, double q)
+{
+    const double W = (double)relative->width, d = relative->reversed ? q - p : p - q, last = (double)(n - 1);
+    double row = floor((double)n / 2);
+    if (relative->rule == MHA_RELATIVE_GRID)
+        return (size_t)(weight == MHA_RELATIVE_K ? floor(p / W) - floor(q / W) + (double)relative->height - 1
+                                                 : fmod(p, W) - fmod(q, W) + W - 1);
+    if (relative->rule == MHA_RELATIVE_LOG_BUCKETS) {
+        const double m = floor(row / 2), end = (relative->max_distance ? (double)relative->max_distance : 512) - 1;
+        double steps = fmin(fabs(d), m);
+        for (double k = 0; k + 1 <= row && m > 1; k++) /* so far as to leave the table */
+            steps += fabs(d) > m * pow(end / m, k / (m - 1)) * (1 + 1e-11);
+        row += copysign(steps, d);
+    } else {
+        row += d;
+    }
+    return (size_t)(row < 0 ? 0 : row > last ? last : row);
+}

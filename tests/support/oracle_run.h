@@ -141,6 +141,7 @@ typedef struct attended {
 
 /* oracle_bias.c: the row of a table of n rows for a query at p and a key at q. */
 size_t oracle_bias_row(const mha_bias *bias, size_t n, double p, double q);
+size_t oracle_relative_row(const mha_relative *relative, int weight, size_t n, double p, double q);
 
 /* Query i of one head of sequence b: its stages from scores to lse, and its columns of `heads`. */
 void oracle_attend(run *r, size_t b, size_t head, size_t i, attended *a, number *heads);

@@ -180,6 +180,15 @@ static void build_weights(rig *r)
         w[MHA_BIAS_TABLE] = dense(r, r->t.seed % 2 ? MHA_F32 : MHA_F64, 2, (size_t[]){c->bias_rows, c->n_heads});
         fill_table(r, &w[MHA_BIAS_TABLE]);
     }
+    const size_t rows[] = {c->relative_k_rows, c->relative_column_rows, c->relative_q_rows};
+    for (int i = 0; i < 3; i++) {
+        mha_view *table = &w[MHA_RELATIVE_K + i];
+        if (rows[i])
+            *table = dense(r, r->t.seed % 3 ? MHA_F32 : MHA_F64, 2,
+                           (size_t[]){rows[i], c->relative_by_head ? c->n_heads * c->d_k : c->d_k});
+        if (rows[i])
+            fill_uniform(r, table, -1, 1);
+    }
     if (c->sinks)
         w[MHA_SINKS] = weight_view(r, c->n_heads, -2, 2);
     w[MHA_Q_NORM] = norm_view(r, MHA_Q_NORM, 1);

@@ -161,11 +161,12 @@ static void join_block(void *context, size_t task, int number)
 }
 
 void mha__attend_shared(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
-                        const mha_view *heads, const float *strips, char *scratch)
+                        const mha_view *heads, const float *strips, const mha__relative_tables *relative,
+                        char *scratch)
 {
     if (mha__attend_flash_uses_blas(r))
-        mha__attend_dense(r, Q, K, V, heads, strips, scratch);
-    attention a = {.blocks = {.Q = Q, .heads = heads, .strips = strips}};
+        mha__attend_dense(r, Q, K, V, heads, strips, relative, scratch);
+    attention a = {.blocks = {.Q = Q, .heads = heads, .strips = strips, .relative = relative}};
     lay_out(r, scratch, &a);
     mha__blocks_begin(&a.blocks);
     const size_t n = mha__cache_stretches(r->cache);

@@ -7,11 +7,21 @@
 #include "compute/key_pages.h"
 #include "compute/thread_pool.h"
 
+/* Most queries of a block of rows, of which the first and the last may have some of its heads only. */
+static size_t queries_of_block(const mha__attention *a)
+{
+    return a->block_rows / a->group + 2;
+}
+
 static size_t lay_out_worker(const mha__attention *a, char *base, mha__block_worker *w)
 {
     mha__workspace arena = {base, 0};
     w->rows = mha__workspace_take(&arena, a->block_rows, sizeof *w->rows);
     w->lse = mha__workspace_take(&arena, a->block_rows, sizeof *w->lse);
+    const bool relative = a->r->semantics.relative.rule != MHA_RELATIVE_NONE;
+    w->relative =
+        mha__workspace_take(&arena, relative ? queries_of_block(a) * a->group : 0, MHA_BLOCK * sizeof(float));
+    w->relative_work = mha__workspace_take(&arena, mha__relative_work(a->r, queries_of_block(a), MHA_BLOCK), 1);
     w->scratch = mha__workspace_take(&arena, mha__flash_scratch(a->block_rows, a->r->plan.d_k, a->r->plan.d_v), 1);
     const bool pages = a->r->pages.keys.data != NULL;
     w->room = mha__workspace_take(&arena, pages ? mha__key_pages_room(a->r->plan.d_k, a->r->plan.d_v) : 0, 1);
@@ -118,6 +128,40 @@ static size_t turn_to(mha__query_block *t, size_t name)
     return name % t->rows_of_one;
 }
 
+/* The relative terms of row `row` of the sequence turned to, from `key` on, up to the next multiple of MHA_BLOCK. Those
+ * of all its rows are made together when the first is asked for: rows go through the keys block by block. */
+static const float *relative_terms(mha__query_block *t, size_t row, size_t key)
+{
+    const mha__attention *a = t->a;
+    const mha__resolved *r = a->r;
+    if (r->semantics.relative.rule == MHA_RELATIVE_NONE)
+        return NULL;
+    const size_t before = (t->now - t->b) * t->rows_of_one, end = t->first + t->rows - before;
+    const size_t last = end < t->rows_of_one ? end : t->rows_of_one,
+                 first = (t->first > before ? t->first - before : 0) / a->group;
+    if (t->now != t->related_of || key < t->related.from || key >= t->related.to) {
+        const size_t from = key / MHA_BLOCK * MHA_BLOCK, begin = a->stretch.from, keys = begin + t->flash.keys.n;
+        t->related_of = t->now;
+        t->related = (mha__interval){from > begin ? from : begin, from + MHA_BLOCK < keys ? from + MHA_BLOCK : keys};
+        for (size_t shared = 0; shared < a->group; shared++) {
+            const size_t head = t->g * a->group + shared;
+            const mha__relative_pairs pairs = {.s = &t->s,
+                                               .head = head,
+                                               .of_Q = head,
+                                               .of_K = t->g,
+                                               .K_batch = t->s.k_batch / a->stretch.together,
+                                               .K_from = begin,
+                                               .pages = r->pages.keys.data ? &r->pages : NULL,
+                                               .first = first,
+                                               .queries = (last - 1) / a->group - first + 1,
+                                               .keys = t->related};
+            mha__relative_terms(r, a->relative, a->Q, a->K, &pairs, t->w->relative + shared * MHA_BLOCK,
+                                a->group * MHA_BLOCK, t->w->relative_work);
+        }
+    }
+    return t->w->relative + (row - first * a->group) * MHA_BLOCK + (key - t->related.from);
+}
+
 static const float *terms(void *context, size_t name, size_t key, size_t n, float *room)
 {
     mha__query_block *t = context;
@@ -127,8 +171,10 @@ static const float *terms(void *context, size_t name, size_t key, size_t n, floa
     const float *there = mha__visible_terms_in_place(t->a->r, t->now, head, query, keys);
     if (there)
         return there;
-    if (!t->alike || t->held.from != keys.from || t->held.to != keys.to)
-        t->any = mha__visible_terms(t->a->r, t->a->strips, &t->s, t->now, head, query, keys, room);
+    if (!t->alike || t->held.from != keys.from || t->held.to != keys.to) {
+        const mha__added added = {t->a->strips, relative_terms(t, row, from)};
+        t->any = mha__visible_terms(t->a->r, &added, &t->s, t->now, head, query, keys, room);
+    }
     t->held = keys;
     return t->any ? room : NULL;
 }
@@ -263,6 +309,7 @@ bool mha__query_block_prepare(const mha__attention *a, size_t number, const mha_
     if (!describe(a, number, t))
         return false;
     t->flash.room = w->room;
+    t->w = w;
     fill_rows(t, w);
     return true;
 }

@@ -2,6 +2,7 @@
 #ifndef MHA_ATTENTION_BLOCKS_QUERY_BLOCK_H
 #define MHA_ATTENTION_BLOCKS_QUERY_BLOCK_H
 
+#include "attention/relative/relative.h"
 #include "attention/steps/mask.h"
 #include "compute/flash.h"
 
@@ -22,6 +23,7 @@ typedef struct mha__attention {
     const mha__resolved *r;
     const mha_view *Q, *K, *V, *heads;
     const float *strips;       /* of a relative position bias */
+    const mha__relative_tables *relative;
     mha__stretch stretch;      /* the keys that K and V are */
     size_t group;              /* query heads for each key/value head */
     size_t block_rows, blocks; /* of one key/value head of the sequences that share it */
@@ -40,6 +42,7 @@ typedef struct mha__attention {
 typedef struct mha__block_worker {
     mha__flash_row *rows;
     float *lse;
+    float *relative, *relative_work; /* relative terms of all rows and MHA_BLOCK keys, and what makes them */
     void *scratch, *room; /* room: for keys in pages */
 } mha__block_worker;
 
@@ -53,6 +56,9 @@ typedef struct mha__query_block {
     bool alike;         /* all rows of a sequence have the same terms */
     mha__interval held; /* the keys whose terms were computed last */
     bool any;           /* whether one of these terms is not 0 */
+    const mha__block_worker *w;
+    mha__interval related; /* the keys whose relative terms are in the memory of the worker, and of which sequence */
+    size_t related_of;
     mha__flash flash;
 } mha__query_block;
 

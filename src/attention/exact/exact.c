@@ -1,5 +1,6 @@
 /* The exact path, which judges the others: the same equation in float64 and plain loops. It shares the validated call
  * with the other paths, and no arithmetic. Each function is one step as mha/attention.h defines it. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -128,6 +129,31 @@ static double value_element(const judge *m, const mha__sequence *s, size_t g, si
     return bias->data && j == s->S ? mha_view_get(bias, (size_t[]){g * p->d_v + c}) : 0.0;
 }
 
+/* The relative terms of query i, whose row is q, and key j: products with rows of tables, which hide nothing. */
+static double relative_terms(const judge *m, const mha__sequence *s, size_t head, size_t i, size_t j, const double *q)
+{
+    const mha__resolved *r = m->r;
+    const mha_relative *relative = &r->semantics.relative;
+    const size_t d_k = r->plan.d_k, g = head / (r->plan.h / r->plan.h_kv);
+    double sum = 0;
+    for (int w = MHA_RELATIVE_K; relative->rule != MHA_RELATIVE_NONE && w <= MHA_RELATIVE_Q; w++) {
+        const mha_view *table = &r->weight[w];
+        if (!table->data)
+            continue;
+        const size_t row = mha_relative_row(relative, (mha_weight)w, table->shape[0], s->offset + (int64_t)i,
+                                            r->first_key + (int64_t)j),
+                     column = table->shape[1] == d_k ? 0 : head * d_k;
+        const double given = w == MHA_RELATIVE_Q ? relative->q_scale : relative->k_scale;
+        double found = 0;
+        for (size_t c = 0; c < d_k; c++)
+            found += (w == MHA_RELATIVE_Q ? key_element(m, s, g, j, c) : q[c]) *
+                       mha_view_get(table, (size_t[]){row, column + c});
+        found *= given != 0 ? given : r->plan.scale;
+        sum += isinf(found) ? copysign(DBL_MAX, found) : found;
+    }
+    return isinf(sum) ? copysign(DBL_MAX, sum) : sum;
+}
+
 /* The softmax of a row over the terms so far: sum exp(score) = l e^r and, in `a`, sum exp(score) v = a e^r. A score of
  * -inf with nothing finite before it makes l NaN until something finite comes: 0 / 0 unless it does. */
 typedef struct running {
@@ -248,7 +274,7 @@ static void attend(const judge *m, const mha__sequence *s, size_t b, size_t head
     for (size_t j = 0; j < n; j++) {
         double added = 0;
         if (j < s->S && seen[j] != 0)
-            (void)mha__exact_visible(r, s, b, head, i, j, &added);
+            (void)mha__exact_visible(r, s, b, head, i, j, &added), added += relative_terms(m, s, head, i, j, q);
         score[j] = seen[j] != 0 ? score[j] + added : -INFINITY;
     }
     round_scores(r, score, n);

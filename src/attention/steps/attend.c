@@ -1,11 +1,12 @@
 /* softmax(Q K^T * scale) V, head by head: key block by key block on the fast path, else whole rows of scores. */
 #include "attention/cache/cache.h"
+#include "attention/relative/relative.h"
 #include "attention/steps/bias.h"
 #include "attention/steps/steps.h"
 
-/* The table of a relative position bias as floats, then what the path needs. */
+/* The tables of a relative position bias and of relative terms as floats, then what the path needs. */
 typedef struct memory {
-    float *strips;
+    float *strips, *relative;
     char *rest;
 } memory;
 
@@ -13,6 +14,7 @@ static size_t lay_out(const mha__resolved *r, char *base, size_t rest, memory *m
 {
     mha__workspace arena = {base, 0};
     m->strips = mha__workspace_take(&arena, mha__bias_floats(r), sizeof(float));
+    m->relative = mha__workspace_take(&arena, mha__relative_floats(r), sizeof(float));
     m->rest = mha__workspace_take(&arena, rest, 1);
     return arena.used;
 }
@@ -23,12 +25,13 @@ void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, c
     memory m;
     (void)lay_out(r, scratch, 0, &m);
     mha__bias_prepare(r, m.strips);
+    const mha__relative_tables relative = mha__relative_prepare(r, m.relative);
     if (r->plan.path == MHA_PATH_FAST && r->cache && mha__cache_trunk(r->cache))
-        mha__attend_shared(r, Q, K, V, heads, m.strips, m.rest);
+        mha__attend_shared(r, Q, K, V, heads, m.strips, &relative, m.rest);
     else if (r->plan.path == MHA_PATH_FAST)
-        mha__attend_flash(r, Q, K, V, heads, m.strips, m.rest);
+        mha__attend_flash(r, Q, K, V, heads, m.strips, &relative, m.rest);
     else
-        mha__attend_dense(r, Q, K, V, heads, m.strips, m.rest);
+        mha__attend_dense(r, Q, K, V, heads, m.strips, &relative, m.rest);
 }
 
 size_t mha__attend_scratch(const mha__resolved *r)

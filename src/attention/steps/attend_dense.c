@@ -6,6 +6,7 @@
 #include "attention/cache/cache.h"
 #include "attention/pattern/pattern.h"
 #include "attention/pages/pages.h"
+#include "attention/relative/relative.h"
 #include "attention/steps/steps.h"
 #include "attention/steps/mask.h"
 #include "compute/gemm.h"
@@ -18,6 +19,7 @@ typedef struct attention {
     const mha__resolved *r;
     const mha_view *Q, *K, *V, *heads;
     const float *strips; /* of a relative position bias */
+    const mha__relative_tables *relative;
     char *scratch;
     size_t scratch_bytes, blocks, groups, heads_per_group;
 } attention;
@@ -26,6 +28,7 @@ typedef struct attention {
  * weights over the heads, if it is kept; the values with zeros for NaN and infinity, if there are any. */
 typedef struct scratch {
     float *scores, *terms, *mean, *values;
+    float *relative, *relative_work; /* relative terms of the block, rows of S, and what makes them */
     bool *nan; /* whether a row is NaN throughout, with or without keys */
     size_t width;
 } scratch;
@@ -39,6 +42,9 @@ static size_t lay_out(const mha__resolved *r, char *base, scratch *m)
     m->terms = mha__workspace_take(&arena, m->width, sizeof(float));
     bool dense = r->semantics.hidden_values == MHA_HIDDEN_PROPAGATE;
     m->values = mha__workspace_take(&arena, dense ? 0 : r->plan.S, r->plan.d_v * sizeof(float));
+    const bool relative = r->semantics.relative.rule != MHA_RELATIVE_NONE;
+    m->relative = mha__workspace_take(&arena, relative ? rows : 0, r->plan.S * sizeof(float));
+    m->relative_work = mha__workspace_take(&arena, mha__relative_work(r, rows, r->plan.S), 1);
     m->nan = mha__workspace_take(&arena, rows, sizeof *m->nan);
     m->mean = mha__workspace_take(&arena, mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN) ? rows : 0, m->width * sizeof(float));
     return arena.used;
@@ -234,6 +240,13 @@ static void score(const attention *a, const query_block *k, const scratch *m, mh
             m->scores[i * m->width + j] *= scale;
 }
 
+/* What tables add to row i of the block, for keys from the one that is given on. */
+static mha__added added_to(const attention *a, const query_block *k, const scratch *m, size_t i, size_t from)
+{
+    const float *relative = m->relative + i * a->r->plan.S + (from - k->keys.from);
+    return (mha__added){a->strips, a->r->semantics.relative.rule != MHA_RELATIVE_NONE ? relative : NULL};
+}
+
 /* Turns the scores of row i of the block into weights, and keeps its stages. */
 static void weigh(const attention *a, const query_block *k, const scratch *m, size_t i)
 {
@@ -254,7 +267,8 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
     mha__interval keys = mha__visible_interval(r, k->s, k->b, query);
     size_t seen = keys.to - keys.from;
     if (mha__visible_has_terms(r)) {
-        (void)mha__visible_terms(r, a->strips, k->s, k->b, k->head, query, keys, m->terms);
+        const mha__added added = added_to(a, k, m, i, keys.from);
+        (void)mha__visible_terms(r, &added, k->s, k->b, k->head, query, keys, m->terms);
         for (size_t j = keys.from; j < keys.to; j++) {
             const float term = m->terms[j - keys.from];
             row[j] = term == -INFINITY ? -INFINITY : row[j] + term;
@@ -309,8 +323,9 @@ static void add_non_finite(const attention *a, const query_block *k, const scrat
     const float *weights = m->scores + i * m->width;
     mha__interval keys = mha__visible_interval(r, k->s, k->b, query);
     bool terms = mha__visible_has_terms(r);
+    const mha__added added = added_to(a, k, m, i, keys.from);
     if (terms)
-        (void)mha__visible_terms(r, a->strips, k->s, k->b, k->head, query, keys, m->terms);
+        (void)mha__visible_terms(r, &added, k->s, k->b, k->head, query, keys, m->terms);
     for (size_t j = keys.from; j < keys.to; j++) {
         const float *v = mha__row(a->V, k->s->k_batch, k->s->k_from + j, k->g);
         if (terms && m->terms[j - keys.from] == -INFINITY)
@@ -359,6 +374,9 @@ static void attend_block(const attention *a, const query_block *k, const scratch
         score(a, k, m, (mha__interval){0, k->keys.from});
         score(a, k, m, (mha__interval){k->keys.to, k->s->S});
     }
+    const mha__relative_pairs pairs = {k->s, k->head, k->head, k->g, k->s->k_batch, 0, NULL, k->first, k->rows, k->keys};
+    if (r->semantics.relative.rule != MHA_RELATIVE_NONE)
+        mha__relative_terms(r, a->relative, a->Q, a->K, &pairs, m->relative, r->plan.S, m->relative_work);
     for (size_t i = 0; i < k->rows; i++)
         weigh(a, k, m, i);
     weighted_sum(a, k, m);
@@ -405,13 +423,14 @@ static void task(void *context, size_t number, int worker)
 }
 
 void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
-                       const mha_view *heads, const float *strips, char *scratch_memory)
+                       const mha_view *heads, const float *strips, const mha__relative_tables *relative,
+                       char *scratch_memory)
 {
     bool together = mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN);
     memory m;
     lay_out_all(r, scratch_memory, &m);
     const mha_view keys = for_blas(r, K, false, m.K), values = for_blas(r, V, true, m.V);
-    attention a = {.r = r, .Q = Q, .K = &keys, .V = &values, .heads = heads, .strips = strips,
+    attention a = {.r = r, .Q = Q, .K = &keys, .V = &values, .heads = heads, .strips = strips, .relative = relative,
                    .scratch = m.workers, .scratch_bytes = m.worker_bytes,
                    .blocks = (r->plan.T_q + QUERY_ROWS - 1) / QUERY_ROWS,
                    .groups = together ? 1 : r->plan.h, .heads_per_group = together ? r->plan.h : 1};

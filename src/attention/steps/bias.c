@@ -79,6 +79,22 @@ static mha_status check_buckets(const mha_bias *bias, size_t n, mha_error *error
     return MHA_OK;
 }
 
+mha_status mha__bias_expect_cells(const mha__resolved *r, const char *name, size_t cells, mha_error *error)
+{
+    const int64_t tokens = (int64_t)cells;
+    for (size_t b = 0; b < r->plan.B; b++) {
+        const mha__sequence s = mha__resolved_sequence(r, b);
+        const int64_t q_end = s.offset + (int64_t)s.T_q, k_end = r->first_key + (int64_t)s.S;
+        if ((s.T_q > 0 && (s.offset < 0 || q_end > tokens)) || (s.S > 0 && (r->first_key < 0 || k_end > tokens)))
+            return mha__fail(error, MHA_INVALID, name,
+                             "expected positions from 0 to %lld, found queries from %lld to %lld and keys from %lld to "
+                             "%lld",
+                             (long long)tokens - 1, (long long)s.offset, (long long)q_end - 1, (long long)r->first_key,
+                             (long long)k_end - 1);
+    }
+    return MHA_OK;
+}
+
 static mha_status check_grid(const mha__resolved *r, size_t n, mha_error *error)
 {
     const mha_bias *bias = &r->semantics.bias;
@@ -89,18 +105,7 @@ static mha_status check_grid(const mha__resolved *r, size_t n, mha_error *error)
     if (n != rows)
         return mha__fail(error, MHA_INVALID, "bias_table", "expected %zu rows for a grid of %zu x %zu%s, found %zu",
                          rows, bias->height, bias->width, bias->class_token ? " and a class token" : "", n);
-    const int64_t tokens = (int64_t)grid_tokens(bias);
-    for (size_t b = 0; b < r->plan.B; b++) {
-        const mha__sequence s = mha__resolved_sequence(r, b);
-        const int64_t q_end = s.offset + (int64_t)s.T_q, k_end = r->first_key + (int64_t)s.S;
-        if ((s.T_q > 0 && (s.offset < 0 || q_end > tokens)) || (s.S > 0 && (r->first_key < 0 || k_end > tokens)))
-            return mha__fail(error, MHA_INVALID, "bias_grid",
-                             "expected positions from 0 to %lld, found queries from %lld to %lld and keys from %lld to "
-                             "%lld",
-                             (long long)tokens - 1, (long long)s.offset, (long long)q_end - 1, (long long)r->first_key,
-                             (long long)k_end - 1);
-    }
-    return MHA_OK;
+    return mha__bias_expect_cells(r, "bias_grid", grid_tokens(bias), error);
 }
 
 mha_status mha__bias_check(const mha__resolved *r, mha_error *error)

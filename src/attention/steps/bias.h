@@ -8,6 +8,9 @@
 /* Refuses a rule that does not fit its table or the positions of the call. */
 mha_status mha__bias_check(const mha__resolved *r, mha_error *error);
 
+/* Refuses positions outside the cells of a grid. */
+mha_status mha__bias_expect_cells(const mha__resolved *r, const char *name, size_t cells, mha_error *error);
+
 /* The table as floats, head by head, in an order in which the keys of a row follow each other: by distance, or by cell.
  * How many floats that takes; 0 without a rule. */
 size_t mha__bias_floats(const mha__resolved *r);

@@ -70,6 +70,17 @@ static bool has_bias(const mha__resolved *r)
     return r->semantics.bias.rule != MHA_BIAS_RULE_NONE;
 }
 
+static bool has_relative(const mha__resolved *r)
+{
+    return r->semantics.relative.rule != MHA_RELATIVE_NONE;
+}
+
+/* Whether every key of every query gets a term, by ALiBi or tables. */
+static bool adds_everywhere(const mha__resolved *r)
+{
+    return r->semantics.alibi_slopes || has_bias(r) || has_relative(r);
+}
+
 bool mha__visible_has_masks(const mha__resolved *r)
 {
     const mha_semantics *sem = &r->semantics;
@@ -79,7 +90,7 @@ bool mha__visible_has_masks(const mha__resolved *r)
 
 bool mha__visible_has_terms(const mha__resolved *r)
 {
-    return mha__visible_has_masks(r) || r->semantics.alibi_slopes || has_bias(r) || keeps(r);
+    return mha__visible_has_masks(r) || adds_everywhere(r) || keeps(r);
 }
 
 /* One row of a mask, broadcast: where it begins, its stride, the number of keys that it reaches. */
@@ -168,7 +179,7 @@ static void add_to_trimmer(mha__trimmer *t, const mha_mask *mask, int full_rank,
 mha__trimmer mha__visible_trimmer(const mha__resolved *r)
 {
     const mha_semantics *sem = &r->semantics;
-    mha__trimmer t = {.adds = sem->alibi_slopes || has_bias(r) || keeps(r), .alike = true, .kernels = r->kernels};
+    mha__trimmer t = {.adds = adds_everywhere(r) || keeps(r), .alike = true, .kernels = r->kernels};
     add_to_trimmer(&t, &sem->key_padding, 2, r->plan.S, sem->has_padding_fill);
     add_to_trimmer(&t, &sem->mask, 4, r->plan.S, false);
     if (mha__pattern_hides_keys(&sem->pattern)) {
@@ -207,8 +218,7 @@ bool mha__visible_trim(const mha__trimmer *t, size_t b, size_t head, size_t quer
 bool mha__visible_terms_alike(const mha__resolved *r)
 {
     const mha_mask *mask = &r->semantics.mask;
-    bool alike = !r->semantics.alibi_slopes && !has_bias(r) && !keeps(r) &&
-                 !mha__pattern_hides_keys(&r->semantics.pattern);
+    bool alike = !adds_everywhere(r) && !keeps(r) && !mha__pattern_hides_keys(&r->semantics.pattern);
     if (mask->kind == MHA_MASK_NONE)
         return alike;
     for (int k = 2; k <= 3 && k <= mask->values.rank; k++) /* queries, heads */
@@ -238,19 +248,23 @@ static bool hide(float *terms, mha__interval keys, int64_t from, int64_t to)
     return from < to;
 }
 
-bool mha__visible_terms(const mha__resolved *r, const float *strips, const mha__sequence *s, size_t b, size_t head,
+bool mha__visible_terms(const mha__resolved *r, const mha__added *added, const mha__sequence *s, size_t b, size_t head,
                         size_t i, mha__interval keys, float *terms)
 {
     const mha_semantics *sem = &r->semantics;
     const size_t n = keys.to - keys.from;
-    bool any = sem->alibi_slopes || has_bias(r);
+    bool any = adds_everywhere(r);
     if (sem->alibi_slopes)
         slope_down(sem->alibi_slopes[head], (double)(s->offset + (int64_t)i - r->first_key - (int64_t)keys.from), n,
                    terms);
     else if (!any)
         memset(terms, 0, n * sizeof *terms);
+    else if (!has_bias(r))
+        memcpy(terms, added->relative, n * sizeof *terms);
     if (has_bias(r))
-        mha__bias_terms(r, strips, s, head, i, keys, sem->alibi_slopes != NULL, terms);
+        mha__bias_terms(r, added->strips, s, head, i, keys, sem->alibi_slopes != NULL, terms);
+    for (size_t j = 0; has_relative(r) && (sem->alibi_slopes || has_bias(r)) && j < n; j++)
+        terms[j] = mha__terms_sum(terms[j], added->relative[j]);
     if (sem->key_padding.kind != MHA_MASK_NONE)
         any |= apply_mask(&sem->key_padding, (const size_t[2]){b, 0}, 2, s->S,
                           sem->has_padding_fill ? mha__clamp(sem->padding_fill) : -INFINITY, keys, terms);
@@ -265,8 +279,8 @@ bool mha__visible_terms(const mha__resolved *r, const float *strips, const mha__
 const float *mha__visible_terms_in_place(const mha__resolved *r, size_t b, size_t head, size_t i, mha__interval keys)
 {
     const mha_semantics *sem = &r->semantics;
-    if (sem->mask.kind != MHA_MASK_ADDITIVE || sem->mask.values.dtype != MHA_F32 || sem->alibi_slopes ||
-        sem->key_padding.kind != MHA_MASK_NONE || has_bias(r) || keeps(r) || mha__pattern_hides_keys(&sem->pattern))
+    if (sem->mask.kind != MHA_MASK_ADDITIVE || sem->mask.values.dtype != MHA_F32 || adds_everywhere(r) ||
+        sem->key_padding.kind != MHA_MASK_NONE || keeps(r) || mha__pattern_hides_keys(&sem->pattern))
         return NULL;
     mask_row row = row_of(&sem->mask, (const size_t[4]){b, head, i, 0}, 4, r->plan.S);
     return row.step == 1 && keys.to <= row.reach ? (const float *)row.values + keys.from : NULL;

@@ -15,7 +15,7 @@ mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence 
 /* Whether queries of a sequence may have different intervals. */
 bool mha__visible_moves(const mha__resolved *r);
 
-/* Whether the call has a mask, padding, a pattern that hides keys, ALiBi or a relative position bias. */
+/* Whether the call has a mask, padding, a pattern that hides keys, ALiBi, a bias by position or relative terms. */
 bool mha__visible_has_terms(const mha__resolved *r);
 
 /* Whether the call has a mask, padding or a pattern that hides keys. */
@@ -46,9 +46,14 @@ bool mha__visible_trim(const mha__trimmer *t, size_t b, size_t head, size_t quer
 /* Whether all heads and queries of a sequence have the same terms. */
 bool mha__visible_terms_alike(const mha__resolved *r);
 
+/* What tables add to a row: what mha__bias_prepare made, and the relative terms of the keys of the interval. */
+typedef struct mha__added {
+    const float *strips, *relative;
+} mha__added;
+
 /* terms[j - from] for the keys of the interval: -inf where a mask hides the key, else the sum of what is
- * added to its score, kept finite. False when they are all 0. `strips` is what mha__bias_prepare made. */
-bool mha__visible_terms(const mha__resolved *r, const float *strips, const mha__sequence *s, size_t b, size_t head,
+ * added to its score, kept finite. False when they are all 0. */
+bool mha__visible_terms(const mha__resolved *r, const mha__added *added, const mha__sequence *s, size_t b, size_t head,
                         size_t i, mha__interval keys, float *terms);
 
 /* The same terms where they lie, if an additive mask of floats is all there is; else NULL. */

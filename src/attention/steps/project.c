@@ -164,7 +164,7 @@ static size_t packed_room(const mha__resolved *r)
     size_t most = 0, widest = 0;
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_view *view = &r->weight[w];
-        if (!view->data || view->rank != 2 || w == MHA_BIAS_TABLE)
+        if (!view->data || view->rank != 2 || w == MHA_BIAS_TABLE || mha__is_relative_table((mha_weight)w))
             continue;
         size_t rows = w == MHA_W_Q || w == MHA_W_O || w == MHA_W_QA || w == MHA_W_G ? rows_q : rows_k;
         mha_dtype dtype = MHA_F32;
@@ -199,7 +199,8 @@ size_t mha__project_scratch(const mha__resolved *r)
     size_t most = 0;
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_view *view = &r->weight[w];
-        const bool widened = view->data && view->rank == 2 && w != MHA_BIAS_TABLE && view->dtype != MHA_F32;
+        const bool widened = view->data && view->rank == 2 && w != MHA_BIAS_TABLE &&
+                             !mha__is_relative_table((mha_weight)w) && view->dtype != MHA_F32;
         if (widened && mha_view_elements(view) > most)
             most = mha_view_elements(view);
     }

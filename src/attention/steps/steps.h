@@ -4,6 +4,8 @@
 
 #include "attention/resolved.h"
 
+struct mha__relative_tables;
+
 /* Which rows a step works on: those of the queries or those of the new keys. */
 typedef enum mha__side { MHA_QUERIES, MHA_KEYS } mha__side;
 
@@ -67,23 +69,27 @@ size_t mha__attend_scratch(const mha__resolved *r);
 
 /* attend_dense.c: heads = softmax(Q K^T * scale, visible keys) V for every (batch, head). Q (B, T_q, h, d_k),
  * K (B, S, h_kv, d_k), V (B, S, h_kv, d_v), heads (B, T_q, h, d_v). Keeps the stages from scores to
- * weights_mean and lse. K and V may be F16 or BF16. `strips` is what mha__bias_prepare made.
+ * weights_mean and lse. K and V may be F16 or BF16. `strips` is what mha__bias_prepare
+ * made, `relative` what mha__relative_prepare did.
  * `scratch` is mha__attend_dense_scratch bytes in all. */
 void mha__attend_dense(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
-                       const mha_view *heads, const float *strips, char *scratch);
+                       const mha_view *heads, const float *strips, const struct mha__relative_tables *relative,
+                       char *scratch);
 size_t mha__attend_dense_scratch(const mha__resolved *r);
 
 /* attend_flash.c: the same for the fast path, which never stores whole rows of scores or weights. If they are to be
  * kept, mha__attend_dense computes them in addition, so that the heads have the same bits whether or not anything is
  * kept. `scratch` is mha__attend_flash_scratch bytes in all. */
 void mha__attend_flash(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
-                       const mha_view *heads, const float *strips, char *scratch);
+                       const mha_view *heads, const float *strips, const struct mha__relative_tables *relative,
+                       char *scratch);
 size_t mha__attend_flash_scratch(const mha__resolved *r);
 bool mha__attend_flash_uses_blas(const mha__resolved *r); /* for scores or weights to keep */
 
 /* blocks/attend_shared.c: the same for a cache that continues another one, of which K and V are the last stretch. */
 void mha__attend_shared(const mha__resolved *r, const mha_view *Q, const mha_view *K, const mha_view *V,
-                        const mha_view *heads, const float *strips, char *scratch);
+                        const mha_view *heads, const float *strips, const struct mha__relative_tables *relative,
+                        char *scratch);
 size_t mha__attend_shared_scratch(const mha__resolved *r);
 
 /* half.c: copies `from` (B, T, heads, d), of any floating type or a cache's rows of 8 bits (I8), to `to` of the same

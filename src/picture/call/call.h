@@ -2,6 +2,7 @@
 #ifndef MHA_PICTURE_CALL_CALL_H
 #define MHA_PICTURE_CALL_CALL_H
 
+#include "attention/relative/relative.h"
 #include "attention/resolved.h"
 #include "picture/head.h"
 #include "verify/attempt.h"
@@ -53,6 +54,7 @@ typedef struct mha__rows_job {
     size_t rows;        /* at a time */
     size_t workspace_bytes;
     float *strips; /* of a relative position bias */
+    mha__relative_tables relative;
     void *workers;
 } mha__rows_job;
 

@@ -16,6 +16,7 @@ typedef struct worker {
     float *packed;  /* keys in panels */
     float *staged;  /* rows of queries, chunk by chunk of their features, as a product takes its left factor */
     float *scores, *terms, *weights;
+    float *relative, *relative_work; /* relative terms, in rows as those of scores; what makes them */
 } worker;
 
 typedef struct sizes {
@@ -41,18 +42,23 @@ mha_status mha__float_rows_begin(mha__rows_job *job, size_t workers, mha_error *
     const sizes n = sizes_of(job);
     const mha__resolved *r = job->d->r;
     job->rows = ROWS;
+    const bool relative = r->semantics.relative.rule != MHA_RELATIVE_NONE;
     const size_t floats[] = {round_up(n.S, MHA_PANEL) * n.d_k, job->rows * n.chunks * MHA_STAGED, job->rows * n.ld,
-                             n.ld, n.ld};
+                             n.ld, n.ld, relative ? job->rows * n.ld : 0,
+                             mha__relative_work(r, job->rows, n.S) / sizeof(float)};
+    float *tables = mha__arena_take(&job->scratch, mha__relative_floats(r) * sizeof(float));
     worker *all = job->workers = mha__arena_take(&job->scratch, workers * sizeof *all);
-    bool taken = all && (job->strips = mha__arena_take(&job->scratch, mha__bias_floats(r) * sizeof(float)));
+    bool taken = all && tables && (job->strips = mha__arena_take(&job->scratch, mha__bias_floats(r) * sizeof(float)));
     for (size_t w = 0; w < workers && taken; w++) {
-        float **const parts[] = {&all[w].packed, &all[w].staged, &all[w].scores, &all[w].terms, &all[w].weights};
+        float **const parts[] = {&all[w].packed, &all[w].staged, &all[w].scores, &all[w].terms, &all[w].weights,
+                                 &all[w].relative, &all[w].relative_work};
         for (size_t i = 0; i < sizeof parts / sizeof *parts && taken; i++)
             taken = (*parts[i] = mha__arena_take(&job->scratch, floats[i] * sizeof(float)));
     }
     if (!taken)
         return mha__fail(error, MHA_NO_MEMORY, "picture", "no memory for %zu rows of scores", job->rows);
     mha__bias_prepare(r, job->strips);
+    job->relative = mha__relative_prepare(r, tables);
     return MHA_OK;
 }
 
@@ -119,7 +125,8 @@ static float extra_score(const mha__rows_job *job, size_t head, size_t query, si
 }
 
 /* Adds a query, whose scores have been computed, to its head. */
-static void add_row(const mha__rows_job *job, mha__stretch *stretch, const worker *w, size_t query, float *scores)
+static void add_row(const mha__rows_job *job, mha__stretch *stretch, const worker *w, size_t query, float *scores,
+                    const float *relative)
 {
     const mha__resolved *r = job->d->r;
     const sizes n = sizes_of(job);
@@ -127,8 +134,9 @@ static void add_row(const mha__rows_job *job, mha__stretch *stretch, const worke
     const mha__interval keys = mha__visible_interval(r, &job->s, job->b, query);
     const bool pads = mha__pattern_pads(&r->semantics.pattern, job->b, query), terms = mha__visible_has_terms(r);
     bool sees = keys.from < keys.to;
+    const mha__added added = {job->strips, relative + keys.from};
     if (terms)
-        (void)mha__visible_terms(r, job->strips, &job->s, job->b, head, query, keys, w->terms + keys.from);
+        (void)mha__visible_terms(r, &added, &job->s, job->b, head, query, keys, w->terms + keys.from);
     if (terms || r->semantics.softcap > 0)
         sees = r->kernels->softmax_prepare(scores, n.S, keys.from, keys.to, terms ? w->terms : NULL,
                                            (float)r->semantics.softcap);
@@ -175,8 +183,13 @@ mha_status mha__float_rows_add(const mha__rows_job *job, mha__stretch *stretch, 
     for (size_t i = stretch->first, count; i < stretch->past; i += count) {
         count = stretch->past - i < job->rows ? stretch->past - i : job->rows;
         score(job, w, head, i, count);
+        const mha__relative_pairs pairs = {
+            &job->s, head, head - d->first_head, kv, job->s.k_batch, 0, NULL, i, count, hull(job, i, i + count)};
+        if (d->r->semantics.relative.rule != MHA_RELATIVE_NONE)
+            mha__relative_terms(d->r, &job->relative, &d->queries, &d->keys, &pairs, w->relative + pairs.keys.from,
+                                n.ld, w->relative_work);
         for (size_t row = 0; row < count; row++)
-            add_row(job, stretch, w, i + row, w->scores + row * n.ld);
+            add_row(job, stretch, w, i + row, w->scores + row * n.ld, w->relative + row * n.ld);
     }
     return MHA_OK;
 }

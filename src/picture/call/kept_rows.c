@@ -18,15 +18,19 @@ typedef struct worker {
 /* Fills in the weights that attention itself sees, cut to one head. */
 static void cut_weights(const mha__drawing *d, size_t head, mha_view weights[MHA_WEIGHT_COUNT])
 {
-    static const mha_weight seen[] = {MHA_SINKS, MHA_BIAS_TABLE, MHA_BIAS_K, MHA_BIAS_V};
+    static const mha_weight seen[] = {MHA_SINKS,  MHA_BIAS_TABLE, MHA_BIAS_K, MHA_BIAS_V, MHA_RELATIVE_K,
+                                      MHA_RELATIVE_COLUMNS, MHA_RELATIVE_Q};
     for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
         mha_view *w = &weights[seen[i]];
         *w = d->r->weight[seen[i]];
         if (!w->data)
             continue;
-        const bool by_query_head = seen[i] == MHA_SINKS || seen[i] == MHA_BIAS_TABLE;
+        const bool relative = seen[i] >= MHA_RELATIVE_K,
+                   by_query_head = seen[i] == MHA_SINKS || seen[i] == MHA_BIAS_TABLE;
+        if (relative && w->shape[1] == d->plan.d_k) /* one table for all heads */
+            continue;
         const int last = w->rank - 1;
-        const size_t heads = by_query_head ? d->plan.h : d->plan.h_kv, width = w->shape[last] / heads;
+        const size_t heads = by_query_head || relative ? d->plan.h : d->plan.h_kv, width = w->shape[last] / heads;
         *w = mha_view_slice(w, last, head * heads / d->plan.h * width, seen[i] == MHA_BIAS_V ? 1 : width);
     }
 }

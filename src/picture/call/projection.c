@@ -70,7 +70,8 @@ static mha_status make_part(const mha_split *split, size_t rank, const mha_layer
     config.d_vin = config.d_kin;
     config.bias_v = config.bias_o = config.bias_kv = config.sinks = config.bias_gate = false;
     config.gate = MHA_GATE_NONE;
-    config.bias_rows = 0;
+    config.bias_rows = config.relative_k_rows = config.relative_column_rows = config.relative_q_rows = 0;
+    config.relative_by_head = false;
     TRY(mha_layer_create(&config, NULL, NULL, part, error));
     for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
         const mha_tensor *tensor = mha_layer_weight(whole, made[i]);

@@ -25,8 +25,9 @@ STAGES = ("q", "k", "v", "q_rot", "k_rot", "scores", "capped", "masked", "weight
 OUTPUT, LSE = STAGES.index("output"), STAGES.index("lse")
 WEIGHTS = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O", "b_O", "bias_k", "bias_v", "sinks", "q_norm", "k_norm",
            "q_norm_bias", "k_norm_bias", "bias_table", "W_QA", "b_QA", "qa_norm", "W_KVA", "b_KVA", "kva_norm", "W_KVB",
-           "W_G", "b_G")
+           "W_G", "b_G", "relative_k", "relative_columns", "relative_q")
 MASK_KINDS = ("none", "additive", "keeps", "hides")
+RELATIVE_RULES = ("none", "distance", "log_buckets", "grid")
 BIAS_RULES = ("none", "buckets", "grid")
 ROPE_KINDS = ("none", "interleaved", "half_split")
 ROPE_SCALINGS = ("none", "linear", "dynamic", "yarn", "longrope", "llama3")
@@ -78,8 +79,9 @@ class Config(Struct):
     c_name = "mha_config"
     _fields_ = (_each("d_model n_heads kv_heads d_k d_v d_q d_kin d_vin d_out", _size)
                 + _each("bias_q bias_k bias_v bias_o bias_kv sinks", c.c_bool)
-                + [("q_norm", c.c_int), ("k_norm", c.c_int), ("norm_bias", c.c_bool), ("bias_rows", _size),
-                   ("dtype", c.c_int), ("gate", c.c_int), ("bias_gate", c.c_bool)]
+                + [("q_norm", c.c_int), ("k_norm", c.c_int), ("norm_bias", c.c_bool), ("bias_rows", _size)]
+                + _each("relative_k_rows relative_column_rows relative_q_rows", _size)
+                + [("relative_by_head", c.c_bool), ("dtype", c.c_int), ("gate", c.c_int), ("bias_gate", c.c_bool)]
                 + _each("q_rank kv_rank d_rope", _size) + [("bias_latent", c.c_bool),
                                                                ("matrix_dtype", c.c_int * len(WEIGHTS))])
 
@@ -99,6 +101,12 @@ class Bias(Struct):
     c_name = "mha_bias"
     _fields_ = [("rule", c.c_int), ("one_way", c.c_bool), ("class_token", c.c_bool), ("max_distance", _size),
                 ("height", _size), ("width", _size)]
+
+
+class Relative(Struct):
+    c_name = "mha_relative"
+    _fields_ = [("rule", c.c_int), ("reversed", c.c_bool), ("max_distance", _size), ("height", _size),
+                ("width", _size), ("k_scale", _double), ("q_scale", _double)]
 
 
 class Rope(Struct):
@@ -146,7 +154,8 @@ class Semantics(Struct):
                 ("window_left", _i64), ("window_right", _i64), ("window_keep", _i64), ("chunk", _i64),
                 ("kv_lengths", c.c_void_p), ("key_padding", Mask),
                 ("has_padding_fill", c.c_bool), ("padding_fill", _double), ("mask", Mask), ("pattern", Pattern),
-                ("alibi_slopes", c.c_void_p), ("bias", Bias), ("rope", Rope), ("norm_eps", _double), ("norm", NormRule),
+                ("alibi_slopes", c.c_void_p), ("bias", Bias),
+                ("relative", Relative), ("rope", Rope), ("norm_eps", _double), ("norm", NormRule),
                 ("query_scale", QueryScale), ("clip_qkv", _double), ("zero_row", c.c_bool),
                 ("softmax_plus_one", c.c_bool), ("normaliser", c.c_int),
                 ("sigmoid_bias", _double), ("empty_rows", c.c_int), ("hidden_values", c.c_int),

@@ -31,6 +31,11 @@ static mha_view weight_of(const mha_case *c, case_weights set, mha_weight weight
     return own->data ? *own : c->weights[CASE_RECORDED][weight];
 }
 
+static size_t rows_of(const mha_view *table)
+{
+    return table->data ? table->shape[0] : 0;
+}
+
 static mha_status build_layer(mha_case *c, case_weights set, mha_error *error)
 {
     const mha_view *w = c->weights[CASE_RECORDED];
@@ -55,11 +60,16 @@ static mha_status build_layer(mha_case *c, case_weights set, mha_error *error)
         .kv_rank = c->kv_rank,
         .d_rope = c->d_rope,
         .bias_latent = w[MHA_B_KVA].data != NULL,
-        .bias_rows = w[MHA_BIAS_TABLE].data ? w[MHA_BIAS_TABLE].shape[0] : 0,
+        .bias_rows = rows_of(&w[MHA_BIAS_TABLE]),
+        .relative_k_rows = rows_of(&w[MHA_RELATIVE_K]),
+        .relative_column_rows = rows_of(&w[MHA_RELATIVE_COLUMNS]),
+        .relative_q_rows = rows_of(&w[MHA_RELATIVE_Q]),
     };
     for (int i = 0; i < MHA_WEIGHT_COUNT; i++)
         if (w[i].data && w[i].dtype == MHA_F64)
             config.dtype = MHA_F64;
+    for (int i = MHA_RELATIVE_K; i <= MHA_RELATIVE_Q; i++)
+        config.relative_by_head |= w[i].data && w[i].rank == 2 && w[i].shape[1] != c->d_k;
     if (w[MHA_W_G].data)
         config.gate = w[MHA_W_G].rank == 2 && w[MHA_W_G].shape[1] == c->H ? MHA_GATE_HEAD : MHA_GATE_FEATURE;
     config.bias_gate = w[MHA_B_G].data != NULL;
@@ -301,6 +311,7 @@ static mha_status build_semantics(mha_case *c, mha_error *error)
     TRY(mha__case_build_masks(c, error));
     TRY(mha__case_build_rope(c, error));
     TRY(mha__case_build_bias(c, error));
+    TRY(mha__case_build_relative(c, error));
     return build_rows(c, error);
 }
 

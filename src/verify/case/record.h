@@ -72,6 +72,7 @@ mha_status mha__case_build_rope(mha_case *c, mha_error *error);
 /* The part in build_masks.c: semantics.mask, key_padding and pattern. */
 mha_status mha__case_build_masks(mha_case *c, mha_error *error);
 mha_status mha__case_build_bias(mha_case *c, mha_error *error); /* build_bias.c */
+mha_status mha__case_build_relative(mha_case *c, mha_error *error);
 /* Removes from the case's weights and semantics what keys_only leaves out of the softmax. */
 void mha__case_keys_only(mha_case *c);
 /* Packs the weights of the layers that the case owns, once: the fast path is judged as it is normally used. */

@@ -203,7 +203,7 @@ static mha_status put_positions(saving *s)
 {
     const mha_semantics *m = &s->call->semantics;
     const bool given = m->has_offset || m->position_offset,
-               rules = m->causal || m->window || m->alibi_slopes || m->bias.rule || m->chunk > 0 ||
+               rules = m->causal || m->window || m->alibi_slopes || m->bias.rule || m->relative.rule || m->chunk > 0 ||
                        m->query_scale.growth != 0;
     if (!given && !rules)
         return MHA_OK;
@@ -226,6 +226,24 @@ static mha_status put_bias(saving *s)
     TRY(put_count(s, "bias_class_token", bias->class_token));
     TRY(put_count(s, "bias_height", (int64_t)bias->height));
     return put_count(s, "bias_width", (int64_t)bias->width);
+}
+
+static mha_status put_relative(saving *s)
+{
+    static const char *const words[] = {"none", "distance", "log_buckets", "grid"};
+    const mha_relative *relative = &s->call->semantics.relative;
+    TRY(put_text(s, "relative_rule", words[relative->rule]));
+    if (relative->k_scale != 0)
+        TRY(put_real(s, "relative_k_scale", relative->k_scale));
+    if (relative->q_scale != 0)
+        TRY(put_real(s, "relative_q_scale", relative->q_scale));
+    if (relative->rule == MHA_RELATIVE_GRID) {
+        TRY(put_count(s, "relative_height", (int64_t)relative->height));
+        return put_count(s, "relative_width", (int64_t)relative->width);
+    }
+    if (relative->rule == MHA_RELATIVE_LOG_BUCKETS)
+        TRY(put_count(s, "relative_max_distance", (int64_t)(relative->max_distance ? relative->max_distance : 512)));
+    return put_count(s, "relative_reversed", relative->reversed);
 }
 
 static mha_status put_slopes(saving *s)
@@ -303,6 +321,7 @@ static mha_status put_semantics(saving *s)
     TRY(put_positions(s));
     TRY(put_slopes(s));
     TRY(put_bias(s));
+    TRY(put_relative(s));
     TRY(put_counts(s, "kv_lengths", m->kv_lengths, s->plan.B));
     TRY(put_counts(s, "cu_seqlens_q", m->cu_seqlens_q, m->n_sequences + 1));
     return put_counts(s, "cu_seqlens_k", m->cu_seqlens_k, m->n_sequences + 1);

@@ -65,9 +65,14 @@
  *                eta for each product, for each element of q and k that the scale is put into, and of the scale itself.
  *   softcap      c tanh(s / c) has slope at most 1. The quotient's rounding moves it by at most
  *                c u max(x / cosh^2 x) < c u / 2; tanh is taken to be good to 12u of 1: E_c = E_s + 16 u c.
+ *   relative     a term t = scale x.y of a row x of q or k and a row y of a table, which is rounded to the type, as s:
+ *                with N = |y|, summed over the tables, and X = |x| + D_x
+ *                  E_t = |scale| (gamma(d_k + 4) X + D_x) N
+ *                        + 2 ((d_k + 2 + sqrt(d_k) (X + N)) max(1, |scale|) + X N) eta,
+ *                twice for the two tables of a grid.
  *   masked       every term added (mask, padding fill, ALiBi, the last with a rounded slope and product):
- *                E_m = E_c + 4 u (|s| + added) + 2^62 eta when anything is added: a slope that is subnormal may lose
- *                eta, and distances are below 2^62.
+ *                E_m = E_c + sum E_t + 4 u (|s| + added) + 2^62 eta, with all |t| in `added`, when anything is added: a
+ *                slope that is subnormal may lose eta, and distances are below 2^62.
  *   weights      w_j = exp(m_j - M) / sum. Moving all m_j by at most d multiplies numerators and denominator by
  *                factors in [exp(-d), exp(d)]. M cancels as long as all use the same M, so its own error
  *                does not count. The difference m_j - M is rounded: u R, where R is the range of the
@@ -297,6 +302,20 @@ static double gate_error(const arithmetic *a, const mha__magnitudes *m, const mh
     return isfinite(off) ? e + (V + e) * (moved + a->u) + 2 * a->eta : INFINITY;
 }
 
+/* The error of the relative terms that rows of d features and 2-norm `row`, off by `off`, give; *added: their size. */
+static double relative_error(const arithmetic *a, double row, double off, double rows, double scale, size_t d,
+                             double *added)
+{
+    const double X = row + off, n = (double)d;
+    if (rows == 0)
+        return 0;
+    *added += scale * row * rows;
+    if (!(fmax(scale, 1) * X * rows < a->largest))
+        return INFINITY;
+    return scale * (gamma_of(n + 4, a->u) * X + off) * rows +
+           2 * ((n + 2 + sqrt(n) * (X + rows)) * fmax(1, scale) + X * rows) * a->eta;
+}
+
 static void store_row(mha_dtype rows, size_t d, double size, error_of *e)
 {
     e->element += lost(rows, size + e->row, 1);
@@ -345,7 +364,12 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     double scores = scale * m->q_row * m->k_row;
     double E_s = scale * (gamma_of(d_k + 4, u_sums) * Q * K + q.row * m->k_row + m->q_row * k.row + q.row * k.row) +
                  ((d_k + 2 + sqrt(d_k) * (Q + K)) * fmax(1, scale) + Q * K) * eta;
-    if (!(fmax(scale, 1) * Q * K + E_s + m->added < largest)) /* also true for NaN, infinity times 0 */
+    const double own[2] = {m->relative_scales[0] > 0 ? m->relative_scales[0] : scale,
+                           m->relative_scales[1] > 0 ? m->relative_scales[1] : scale};
+    double added = m->added;
+    const double E_t = relative_error(&a, m->q_row, q.row, m->relative_rows[0], own[0], plan->d_k, &added) +
+                       relative_error(&a, m->k_row, k.row, m->relative_rows[1], own[1], plan->d_k, &added);
+    if (!(fmax(scale, 1) * Q * K + E_s + E_t + added < largest)) /* also true for NaN, infinity times 0 */
         E_s = INFINITY;
     E_s += lost(p->scores, scores + E_s, 1);
     bound[MHA_STAGE_SCORES] = E_s;
@@ -356,22 +380,22 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     }
     E_m += lost(p->scores, scores + E_m, 1);
     bound[MHA_STAGE_CAPPED] = E_m;
-    if (m->added > 0)
-        E_m += 4 * u * (scores + m->added) + 0x1p62 * eta;
-    E_m += lost(p->scores, scores + m->added + E_m, 1);
+    if (added + E_t > 0)
+        E_m += E_t + 4 * u * (scores + added) + 0x1p62 * eta;
+    E_m += lost(p->scores, scores + added + E_m, 1);
     bound[MHA_STAGE_MASKED] = E_m;
 
     /* exp(-104) rounds to zero in float, exp(-746) in double. */
-    double R = fmin(2 * (scores + m->added), narrow ? 104 : 746);
+    double R = fmin(2 * (scores + added), narrow ? 104 : 746);
     double d = E_m + 2 * u * R + 8 * u;
     double F = exp(2 * d) * (1 + sum) - 1, F_1 = fmin(F, 1), F_2 = fmin(F, 2);
     const double of_1 = 2 * lost(p->probabilities, 1, 1), of_S = 2 * lost(p->probabilities, 1, S * S);
     bound[MHA_STAGE_WEIGHTS] = F_1 + eta + of_1;
     bound[MHA_STAGE_WEIGHTS_MEAN] = F_1 + eta + of_1 + gamma_of((double)plan->h + 1, u_sums);
-    bound[MHA_STAGE_LSE] = E_m + 2 * u * R + sum + 4 * u * (scores + m->added + log(S + 2));
+    bound[MHA_STAGE_LSE] = E_m + 2 * u * R + sum + 4 * u * (scores + added + log(S + 2));
 
-    const double b = fabs(m->sigmoid_bias), E_z = E_m + 2 * u * (scores + m->added + b),
-                 W = 1 / (1 + exp(-fmin(scores + m->added + E_z, 746) - m->sigmoid_bias));
+    const double b = fabs(m->sigmoid_bias), E_z = E_m + 2 * u * (scores + added + b),
+                 W = 1 / (1 + exp(-fmin(scores + added + E_z, 746) - m->sigmoid_bias));
     const double E_w = fmin(fmin(expm1(E_z) * W, E_z / 4), 1) + 8 * u * W + 2 * eta, most = m->sigmoid ? S * W : 1;
     if (m->sigmoid) {
         bound[MHA_STAGE_WEIGHTS] = E_w;

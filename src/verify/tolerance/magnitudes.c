@@ -207,6 +207,16 @@ static double measure_added(const mha_layer *layer, const mha_call *call, const 
     return added;
 }
 
+static void measure_relative(const mha_layer *layer, const mha_call *call, size_t d_k, mha__magnitudes *m)
+{
+    const mha_relative *relative = &call->semantics.relative;
+    for (int w = MHA_RELATIVE_K; relative->rule != MHA_RELATIVE_NONE && w <= MHA_RELATIVE_Q; w++) {
+        const mha_view table = weight_view(layer, call, (mha_weight)w);
+        m->relative_rows[w == MHA_RELATIVE_Q] += max_norm(&table, d_k);
+    }
+    m->relative_scales[0] = fabs(relative->k_scale), m->relative_scales[1] = fabs(relative->q_scale);
+}
+
 mha__turn mha__turn_of(const mha_rope *rope, const mha_view *x, double farthest)
 {
     const size_t dim = rope->dim ? rope->dim : x->shape[3], pairs = dim / 2;
@@ -329,6 +339,7 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
     }
     plan.S = cached + plan.T_k; /* all keys, even if `ran` left out the cached rows */
     m.added = measure_added(layer, call, &plan, cached);
+    measure_relative(layer, call, d, &m);
     const double farthest = farthest_position(call, &plan, cached);
     m.rotated = s->rope.kind != MHA_ROPE_NONE;
     m.rope_times = s->rope.attention_factor;

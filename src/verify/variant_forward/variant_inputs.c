@@ -76,6 +76,8 @@ static bool read_numbers(mha__variant_inputs *w)
     }
     w->sinks = doubles(w, &recorded[MHA_SINKS], &missing);
     w->bias_table = doubles(w, &recorded[MHA_BIAS_TABLE], &missing);
+    for (int t = 0; t < 3; t++)
+        w->relative[t] = doubles(w, &recorded[MHA_RELATIVE_K + t], &missing);
     return !missing && project_gate(w) && (c->kv_rank == 0 || mha__variant_latents(w)); /* which takes the place of x */
 }
 

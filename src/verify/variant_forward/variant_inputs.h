@@ -29,6 +29,7 @@ typedef struct mha__variant_inputs {
     size_t norm_weights[2];                                 /* how many there are */
     bool norm_over_row[2];
     double *past[2], *bias_kv[2], *sinks, *bias_table; /* or NULL */
+    double *relative[3];                               /* tables from MHA_RELATIVE_K on, or NULL */
     bool one_list;   /* the positions that are given hold for queries and keys */
     size_t first[3]; /* the row of the ragged batch at which a sequence begins */
     struct mha__variant_inputs *sequences; /* of a ragged batch, each as a batch of one row; else NULL */

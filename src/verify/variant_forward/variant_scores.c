@@ -43,6 +43,34 @@ static double score_of(const mha__knobs *k, double product, bool real, const mha
     return s;
 }
 
+/* What relative terms add to the score of rows q and key. */
+static double relative_terms(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at,
+                             const double *q, const double *key)
+{
+    const mha_case *c = w->c;
+    const mha_relative *relative = &c->semantics.relative;
+    double sum = 0;
+    for (int t = MHA_RELATIVE_K; t <= MHA_RELATIVE_Q; t++) {
+        const double *table = w->relative[t - MHA_RELATIVE_K];
+        const bool of_key = t == MHA_RELATIVE_Q;
+        if (!table || k->relative == (of_key ? RELATIVE_NO_Q : RELATIVE_NO_K))
+            continue;
+        const mha_view *v = &c->weights[CASE_RECORDED][t];
+        const size_t row = mha__variant_relative_row(w, k, (mha_weight)t, at), width = v->shape[1];
+        if (row >= v->shape[0])
+            continue;
+        const size_t head = width == c->d_k || k->relative == RELATIVE_HEAD_0 ? 0 : at->h;
+        const double given = of_key ? relative->q_scale : relative->k_scale;
+        double scale = given != 0 ? given : k->scale;
+        if (k->relative_scale != RELATIVE_SCALE_RIGHT)
+            scale = k->relative_scale == RELATIVE_SCALE_TWICE ? scale * k->scale
+                    : k->relative_scale == RELATIVE_SCALE_ONE ? 1
+                                                              : 1 / sqrt((double)c->d_k);
+        sum += scale * mha__dot(of_key ? key : q, table + row * width + head * c->d_k, c->d_k);
+    }
+    return sum;
+}
+
 /* Finds the keys that one query row sees under one head, and the terms added to their scores. */
 static void see(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, size_t i)
 {
@@ -77,6 +105,8 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size
         }
         const double *key = w->keys + (row * c->H_kv + head) * c->d_k;
         const double product = sight.hidden == SIGHT_HIDDEN && !score_hidden ? 0 : mha__dot(q, key, c->d_k);
+        if (real && k->relative != RELATIVE_NONE && sight.hidden != SIGHT_HIDDEN)
+            sight.added += relative_terms(w->inputs, k, &(mha__score_at){b, h, i, j}, q, key);
         w->scores[at + j] = score_of(k, product, real, &sight, stage, &w->visible[at + j]);
     }
 }

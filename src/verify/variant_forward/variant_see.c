@@ -148,10 +148,10 @@ static double slope_of(const mha_case *c, const mha__knobs *k, size_t h)
 }
 
 /* The cell that stands where cell t is counted column by column. */
-static int64_t by_column(const mha_bias *bias, int64_t t)
+static int64_t by_column(bool class_token, size_t height, size_t width, int64_t t)
 {
-    const int64_t first = bias->class_token, H = (int64_t)bias->height;
-    return t < first ? t : first + (t - first) % H * (int64_t)bias->width + (t - first) / H;
+    const int64_t first = class_token, H = (int64_t)height;
+    return t < first ? t : first + (t - first) % H * (int64_t)width + (t - first) / H;
 }
 
 /* What the table of a relative position bias adds; 0 for positions that have no row. */
@@ -166,7 +166,8 @@ static double position_bias(const mha__variant_inputs *w, const mha__knobs *k, c
     if (k->position_bias == POSITION_BIAS_REVERSED)
         p = key, q = query;
     if (k->position_bias == POSITION_BIAS_BY_COLUMN)
-        p = by_column(&bias, query), q = by_column(&bias, key);
+        p = by_column(bias.class_token, bias.height, bias.width, query),
+        q = by_column(bias.class_token, bias.height, bias.width, key);
     bias.one_way ^= k->position_bias == POSITION_BIAS_OTHER_WAYS;
     size_t row = mha_bias_row(&bias, n, p, q);
     if (k->position_bias == POSITION_BIAS_LINEAR) {
@@ -177,6 +178,29 @@ static double position_bias(const mha__variant_inputs *w, const mha__knobs *k, c
     row += k->position_bias == POSITION_BIAS_NEXT_ROW && row + 1 < n;
     const size_t place = k->position_bias == POSITION_BIAS_TRANSPOSED ? at->h * n + row : row * w->c->H + at->h;
     return row < n ? w->bias_table[place] : 0;
+}
+
+size_t mha__variant_relative_row(const mha__variant_inputs *w, const mha__knobs *k, mha_weight table,
+                                 const mha__score_at *at)
+{
+    const size_t n = w->c->weights[CASE_RECORDED][table].shape[0];
+    mha_relative relative = w->c->semantics.relative;
+    const int64_t first = first_position(w, k), key = first + (int64_t)at->j;
+    const bool from_0 = k->relative == RELATIVE_FROM_0;
+    const int64_t query = (int64_t)at->i + (from_0 ? 0 : first + offset_of(w->c, k, at->b));
+    int64_t p = query, q = key;
+    if (k->relative == RELATIVE_REVERSED || (k->relative == RELATIVE_OTHER_WAY && table == MHA_RELATIVE_Q))
+        p = key, q = query;
+    if (k->relative == RELATIVE_BY_COLUMN)
+        p = by_column(false, relative.height, relative.width, query),
+        q = by_column(false, relative.height, relative.width, key);
+    if (k->relative == RELATIVE_LINEAR)
+        relative.rule = MHA_RELATIVE_DISTANCE;
+    size_t row = mha_relative_row(&relative, table, n, p, q);
+    const int64_t d = relative.reversed ? q - p : p - q, before = -(d + (int64_t)(n / 2));
+    if (k->relative == RELATIVE_WRAPPED && before > 0 && before <= (int64_t)n)
+        row = n - (size_t)before;
+    return row + (k->relative == RELATIVE_NEXT_ROW && row + 1 < n);
 }
 
 /* Visibility is implemented in three places (steps/mask.c, exact.c and here); only this one has knobs. */

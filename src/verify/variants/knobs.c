@@ -58,6 +58,7 @@ mha__knobs mha__knobs_of(const mha_case *c)
         .blocks_kind = (int)s->pattern.blocks.kind,
         .alibi_sign = s->alibi_slopes ? 1 : 0,
         .position_bias = s->bias.rule == MHA_BIAS_RULE_NONE ? POSITION_BIAS_NONE : POSITION_BIAS_RIGHT,
+        .relative = s->relative.rule == MHA_RELATIVE_NONE ? RELATIVE_NONE : RELATIVE_RIGHT,
         .use_cache = 1,
         .weights_times = 1,
         .use_sinks = 1,

@@ -83,6 +83,24 @@ enum {
     POSITION_BIAS_BY_COLUMN   /* cells counted column by column */
 };
 
+/* Which relative terms are added, by which rows. */
+enum {
+    RELATIVE_NONE,
+    RELATIVE_RIGHT,
+    RELATIVE_REVERSED,  /* query and key exchanged */
+    RELATIVE_OTHER_WAY, /* relative_q by the distance from the key to the query */
+    RELATIVE_FROM_0,    /* queries counted from 0 */
+    RELATIVE_NEXT_ROW,
+    RELATIVE_LINEAR,    /* buckets without their logarithm */
+    RELATIVE_WRAPPED,   /* rows before the first one are counted from the end of the table, not clamped */
+    RELATIVE_BY_COLUMN, /* cells counted column by column */
+    RELATIVE_NO_K,
+    RELATIVE_NO_Q,
+    RELATIVE_HEAD_0     /* the first head's columns for all */
+};
+/* What their products are multiplied by: also by the scale of q.k, by 1, by 1/sqrt(d_k). */
+enum { RELATIVE_SCALE_RIGHT, RELATIVE_SCALE_TWICE, RELATIVE_SCALE_ONE, RELATIVE_SCALE_LONE };
+
 /* The slopes of ALiBi, head by head. */
 enum {
     ALIBI_GIVEN,
@@ -241,6 +259,8 @@ typedef struct mha__row_knobs {
     X(int, group_v)                                                                                                    \
     X(int, groups) /* how many key/value heads are read; 0: those of the case */                                       \
     X(double, scale)                                                                                                   \
+    X(int, relative)                                                                                                   \
+    X(int, relative_scale)                                                                                             \
     X(double, softcap)                                                                                                 \
     X(int, cap_after_mask)                                                                                             \
     X(int, cap_before_scale)                                                                                           \

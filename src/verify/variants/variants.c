@@ -31,6 +31,9 @@ static const char *const alone[] = {
     "lse-max-unscaled",
     "position-bias-scaled", "position-bias-next-row", "position-bias-transposed", "position-bias-other-ways",
     "position-bias-linear", "position-bias-by-column",
+    "relative-k-missing", "relative-q-missing", "relative-q-other-way", "relative-from-0", "relative-next-row",
+    "relative-linear", "relative-wrapped", "relative-by-column", "relative-head-0", "relative-scaled",
+    "relative-unscaled", "relative-lone-scale",
     "case-lacks-rms-norm", "case-lacks-layer-norm", "case-lacks-l2-norm",
 };
 

@@ -22,9 +22,11 @@ const oracle_mistake *mistake_at(size_t index);
 /* The one of that name, whatever number follows it; NULL: there is none. */
 const oracle_mistake *mistake_named(const char *name);
 
-/* Attention with a mistake in its scores, and the relative position bias of query i at p and a key at q. */
+/* Attention with a mistake in its scores; the relative position bias of query i at p and a key at q; and their relative
+ * terms, of the rows q and k. */
 void mistaken_attend(run *r, size_t b, size_t head, size_t i, number *heads);
 double mistaken_bias(const run *r, size_t head, size_t i, double p, double q);
+double mistaken_relative(const run *r, size_t head, size_t i, double p, double q_at, const number *q, const number *k);
 
 /* Whether the name of the planted mistake begins so. */
 static inline bool begins(const char *name)

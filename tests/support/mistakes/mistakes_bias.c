@@ -1,4 +1,4 @@
-/* Mistakes in the relative position bias. */
+/* Mistakes in the relative position bias and in relative terms. */
 #include "support/mistakes/mistakes.h"
 
 static double at_most(double a, double b)
@@ -39,6 +39,56 @@ double mistaken_bias(const run *r, size_t head, size_t i, double p, double q)
     return oracle_get(table, at / r->h, at % r->h, 0, 0);
 }
 
+/* The row of a table of relative terms for a query at p, query i of its sequence, and a key at q. */
+static size_t mistaken_row(const mha_relative *right, bool both, int weight, size_t n, size_t i, double p, double q)
+{
+    mha_relative rule = *right;
+    const mha_bias cells = {.height = rule.height, .width = rule.width};
+    if (is("relative-reversed") || (is("relative-q-other-way") && both && weight == MHA_RELATIVE_Q))
+        return oracle_relative_row(&rule, weight, n, q, p);
+    if (is("relative-by-column") && rule.rule == MHA_RELATIVE_GRID)
+        return oracle_relative_row(&rule, weight, n, turned(&cells, p), turned(&cells, q));
+    if (is("relative-linear") && rule.rule == MHA_RELATIVE_LOG_BUCKETS)
+        rule.rule = MHA_RELATIVE_DISTANCE;
+    p = is("relative-from-0") ? (double)i : p;
+    const size_t row = oracle_relative_row(&rule, weight, n, p, q);
+    const double unclamped = floor((double)n / 2) + (rule.reversed ? q - p : p - q);
+    if (is("relative-wrapped") && rule.rule == MHA_RELATIVE_DISTANCE && unclamped < 0 && unclamped >= -(double)n)
+        return (size_t)(unclamped + (double)n);
+    return row + (is("relative-next-row") && row + 1 < n);
+}
+
+double mistaken_relative(const run *r, size_t head, size_t i, double p, double q_at, const number *q, const number *k)
+{
+    const mha_relative *rule = &r->s->relative;
+    const double root = 1 / sqrt((double)r->d_k), usual = r->s->has_scale ? r->s->scale : root;
+    const bool both = r->weights[MHA_RELATIVE_K].data && r->weights[MHA_RELATIVE_Q].data,
+               shared = rule->k_scale == 0 && rule->q_scale == 0 && r->s->has_scale && r->s->scale != 0;
+    double sum = 0;
+    for (int w = MHA_RELATIVE_K; rule->rule && w <= MHA_RELATIVE_Q; w++) {
+        const mha_view *t = &r->weights[w];
+        const bool of_key = w == MHA_RELATIVE_Q;
+        if (!t->data || (both && is(of_key ? "relative-q-missing" : "relative-k-missing")))
+            continue;
+        const size_t row = mistaken_row(rule, both, w, t->shape[0], i, p, q_at),
+                     column = t->shape[1] == r->d_k || is("relative-head-0") ? 0 : head * r->d_k;
+        const double own = of_key ? rule->q_scale : rule->k_scale, right = own != 0 ? own : usual;
+        const double scale = is("relative-scaled")       ? right * usual
+                             : is("relative-unscaled")   ? 1
+                             : is("relative-lone-scale") && shared ? root
+                                                         : right;
+        for (size_t f = 0; f < r->d_k; f++)
+            sum += scale * (of_key ? k : q)[f].v * oracle_get(t, row, column + f, 0, 0);
+    }
+    return sum;
+}
+
+static void say_no_terms(const run *r, mha_semantics *s)
+{
+    (void)r;
+    s->relative = (mha_relative){.rule = MHA_RELATIVE_NONE};
+}
+
 static void say_none(const run *r, mha_semantics *s)
 {
     (void)r;
@@ -57,6 +107,20 @@ const oracle_mistake *mistake_of_bias_at(size_t index)
         {.name = "position-bias-other-ways", .attend = mistaken_attend},
         {.name = "position-bias-linear", .attend = mistaken_attend},
         {.name = "position-bias-by-column", .attend = mistaken_attend},
+        {.name = "relative-missing", .says = say_no_terms},
+        {.name = "relative-k-missing", .attend = mistaken_attend},
+        {.name = "relative-q-missing", .attend = mistaken_attend},
+        {.name = "relative-reversed", .attend = mistaken_attend},
+        {.name = "relative-q-other-way", .attend = mistaken_attend},
+        {.name = "relative-from-0", .attend = mistaken_attend},
+        {.name = "relative-next-row", .attend = mistaken_attend},
+        {.name = "relative-linear", .attend = mistaken_attend},
+        {.name = "relative-wrapped", .attend = mistaken_attend},
+        {.name = "relative-by-column", .attend = mistaken_attend},
+        {.name = "relative-head-0", .attend = mistaken_attend},
+        {.name = "relative-scaled", .attend = mistaken_attend},
+        {.name = "relative-unscaled", .attend = mistaken_attend},
+        {.name = "relative-lone-scale", .attend = mistaken_attend},
     };
     return index < sizeof all / sizeof *all ? &all[index] : NULL;
 }

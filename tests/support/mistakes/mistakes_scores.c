@@ -277,7 +277,10 @@ static void score(const run *r, size_t b, size_t head, size_t i, size_t j, row *
     bool hidden = !real && (oracle_pads(r, b, i) || (is("bias-row-missing") && r->bias_k.data && j == x->real) ||
                             (is("zero-row-missing") && r->s->zero_row && j + 1 == x->n));
     x->dropped[j] = false;
-    const double added = real ? bias_of(r, b, head, i, j, &early, &hidden, &x->dropped[j]) : 0;
+    double added = real ? bias_of(r, b, head, i, j, &early, &hidden, &x->dropped[j]) : 0;
+    if (real)
+        added += mistaken_relative(r, head, i, offset_of(r, b) + (double)i,
+                                   (double)r->s->key_offset + (double)(r->first + j), q, k);
     for (size_t f = 0; f < r->d_k; f++)
         early += q[f].v * k[f].v;
     double s = first ? scale * capped(r, early) : scale * early;
