@@ -134,7 +134,8 @@ MHA_API mha_tensor *mha_layer_weight(const mha_layer *layer, mha_weight weight);
  * rows of W_O, one element of sinks, a column of bias_table, columns of the relative tables by head, a row of the
  * norms of each head. `head` counts query heads for W_Q, b_Q, W_O, W_KVB, W_G, b_G, sinks, tables and q_norm, key/value
  * heads for W_K, b_K, W_V, b_V, bias_k, bias_v and k_norm. No data where the layer has no such weight or head, where
- * all heads share the weight (b_O, the other norms and tables), or where rows of a quantised W_O begin inside a block. */
+ * all heads share the weight (b_O, the other norms and tables), or where rows of a quantised W_O begin inside a
+ * block. */
 MHA_API mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head);
 
 /* Fills all weights with uniform random values: matrices within sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio
