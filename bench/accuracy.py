@@ -2,9 +2,9 @@
 
     make accuracy           writes bench/ACCURACY.md and a plot of error against length and width
 
-Attention with Q, K and V given, 64 queries in 4 heads of 64, 16 to 16384 keys; whole layers, d_model 64 to 2048. Three
-seeds each. Errors are counted in ULP of the
-output scale: the distance of two neighbouring floats at the largest element of the exact output.
+Attention with Q, K and V given, 64 queries in 4 heads of 64, 16 to 16384 keys; whole layers, d_model 64 to 2048; both
+with keys and values in caches of fewer bits. Three seeds each. Errors are counted in ULP of the output scale: the
+distance of two neighbouring floats at the largest element of the exact output.
 """
 import argparse
 import datetime
@@ -71,6 +71,15 @@ DRAWS = {**KINDS, LAYERS: layer_inputs}
 GROWS = {**{kind: ("keys", LENGTHS) for kind in KINDS}, LAYERS: ("d_model", WIDTHS)}
 
 
+# Caches of these types, on the fast path; the first rounds nothing. The narrowest is also held beside the exact path.
+CACHES = ["F32", "F16", "BF16", "I8"]
+NARROWEST = CACHES[-1]
+BESIDE = f"{NARROWEST} beside exact"
+CACHED = {f"{kind}, in a cache": kind for kind in ("normal", "large logits", LAYERS)}
+for title, kind in CACHED.items():
+    GROWS[title] = GROWS[kind]
+
+
 class Given(Work):
     """One input as the contenders of bench/peers.py take it: Q, K and V, or x and the weights of a layer."""
 
@@ -108,17 +117,18 @@ def exactly(part, arrays):
     return (heads.reshape(B, T_Q, -1) @ W_O).reshape(-1)
 
 
-def ours(shim, path, part, arrays):
-    """The output, and with the fast path its bound."""
+def ours(shim, path, part, arrays, cache=None, bounded=False):
+    """The output, and its bound if asked for; keys and values in a cache of a type, or in none."""
     output, bound = np.zeros(arrays[0].size), c_double()
-    last = c_void_p(output.ctypes.data), byref(bound) if path == "fast" else None
+    last = c_void_p(output.ctypes.data), byref(bound) if bounded else None
     pointers = [c_void_p(x.ctypes.data) for x in arrays]
+    names = c_char_p(path.encode()), c_char_p(cache and cache.encode())
     if part == "core":
-        failed = shim.lib.shim_attend(c_char_p(path.encode()), (c_size_t * 5)(B, T_Q, arrays[1].shape[1], H, D),
+        failed = shim.lib.shim_attend(*names, (c_size_t * 5)(B, T_Q, arrays[1].shape[1], H, D),
                                       *pointers, *last)
     else:
         width = arrays[0].shape[-1]
-        failed = shim.lib.shim_layer(c_char_p(path.encode()), (c_size_t * 4)(B, T_Q, width, width // D), pointers[0],
+        failed = shim.lib.shim_layer(*names, (c_size_t * 4)(B, T_Q, width, width // D), pointers[0],
                                      (c_void_p * 4)(*(p.value for p in pointers[1:])), *last)
     if failed:
         sys.exit(f"accuracy: path {path} cannot run")
@@ -134,22 +144,28 @@ def measure(libraries):
             others[name] = CONTENDERS[name][1](1, libraries)
         except Absent as why:
             skipped[name] = str(why)
-    for kind, n, seed in [(kind, n, seed) for kind, (_, sizes) in GROWS.items() for n in sizes
-                          for seed in range(SEEDS)]:
+    for kind, n, seed in [(kind, n, seed) for kind in DRAWS for n in GROWS[kind][1] for seed in range(SEEDS)]:
         print(f"{kind}, {n} {GROWS[kind][0]}, seed {seed}", file=sys.stderr, flush=True)
         part = "layer" if kind == LAYERS else "core"
         arrays = [np.ascontiguousarray(x, np.float32) for x in DRAWS[kind](np.random.default_rng(seed), n)]
         exact = exactly(part, arrays)
         ulp = float(np.spacing(np.float32(np.abs(exact).max())))
 
-        def note(who, output):
+        def note(who, output, title=kind):
             error = np.abs(np.asarray(output, np.float64) - exact).max() / ulp
-            errors[kind, n, who] = max(errors.get((kind, n, who), 0), float(error))
+            errors[title, n, who] = max(errors.get((title, n, who), 0), float(error))
 
         for path in PATHS:
-            output, bound = ours(shim, path, part, arrays)
+            output, bound = ours(shim, path, part, arrays, bounded=path == "fast")
             note(path, output)  # the last path brings the bound
         errors[kind, n, "bound"] = min(errors.get((kind, n, "bound"), math.inf), bound / ulp)
+        for title in (title for title, drawn in CACHED.items() if drawn == kind):
+            for cache in CACHES:
+                output, bound = ours(shim, "fast", part, arrays, cache, bounded=cache == NARROWEST)
+                note(cache, output, title)
+            judge = ours(shim, "exact", part, arrays, cache)[0]
+            note(BESIDE, output - judge + exact, title)
+            errors[title, n, "bound"] = min(errors.get((title, n, "bound"), math.inf), bound / ulp)
         for name, contender in others.items():
             try:
                 contender.prepare(Given(part, arrays))
@@ -176,6 +192,9 @@ def judgement(errors, others):
     beyond, worse = [], []
     for kind, n in [(kind, n) for kind, (_, sizes) in GROWS.items() for n in sizes]:
         best, here = best_other(errors, kind, n, others), f"{kind}, {n} {GROWS[kind][0]}"
+        if kind in CACHED:
+            beyond += [f"{BESIDE}, {here}"] * (not errors[kind, n, BESIDE] <= errors[kind, n, "bound"])
+            continue
         beyond += [f"{path}, {here}: {number(errors[kind, n, path])} ULP, bound {number(errors[kind, n, 'bound'])}"
                    for path in PATHS if not errors[kind, n, path] <= errors[kind, n, "bound"]]
         worse += [f"{path}, {here}: {number(errors[kind, n, path])} ULP, {best[1]} {number(best[0])}"
@@ -185,6 +204,8 @@ def judgement(errors, others):
 
 def table(errors, kind, others):
     names, (what, sizes) = PATHS + ["bound"] + list(others), GROWS[kind]
+    if kind in CACHED:
+        names = CACHES + [BESIDE, "bound"]
     lines = [f"| {what} | " + " | ".join(names) + " |", "|---:" * (len(names) + 1) + "|"]
     lines += [f"| {n} | " + " | ".join(number(errors[kind, n, x]) if (kind, n, x) in errors else "" for x in names)
               + " |" for n in sizes]
@@ -195,7 +216,8 @@ def summary(errors, others):
     """The short table of README."""
     lines = ["| input | keys or d_model | exact | blas | fast | bound | best other | worst other |",
              "|---|---:|---:|---:|---:|---:|---|---|"]
-    for kind, (_, sizes) in GROWS.items():
+    for kind in DRAWS:
+        sizes = GROWS[kind][1]
         for n in (sizes[0], sizes[3], sizes[-1]):
             found = sorted((errors[kind, n, o], o) for o in others if (kind, n, o) in errors)
             ends = [f"{number(e)} ({o})" for e, o in (found[:1] + found[-1:])] or ["", ""]
@@ -220,6 +242,14 @@ def report(errors, versions, skipped, plotted):
            f"Beyond {TWICE} times the best of the others (and {NOISE} ULP): " + ("; ".join(worse) or "nothing") + "."]
     for kind, draw in DRAWS.items():
         out += ["", f"## {kind}", "", " ".join(draw.__doc__.split()), "", *table(errors, kind, versions)]
+    out += ["", "## Caches", "",
+            "What is lost when keys and values are kept in a cache of fewer bits: the same inputs through a cache of "
+            "each type, on the fast path. F16 rounds to 11 bits, BF16 to 8; I8 keeps a byte for each number, in units "
+            "of 1/127 of the largest of its row. 100,000 ULP are about 1 % of the largest output. "
+            f"\"{BESIDE}\": how far the fast path is from the exact one when both read the same {NARROWEST} "
+            "cache, that is, what the arithmetic loses; the bound is for this. In a layer the two round slightly different keys, and a few of them to the next code."]
+    for title in CACHED:
+        out += ["", f"### {title}", "", *table(errors, title, versions)]
     out += ["", f"![Error against length and width]({os.path.basename(plotted)})"]
     out += ["", "## In short", "", *summary(errors, versions), "", "## Who took part", ""]
     out += [f"- {name}: {CONTENDERS[name][0]} ({version})" for name, version in versions.items()]
@@ -231,7 +261,7 @@ def draw(errors, others, path):
     """Error against length and width, into an SVG at path."""
     names = PATHS[1:] + ["bound"] + list(others)
     panels = [(kind, what, {name: [(n, errors[kind, n, name]) for n in sizes if (kind, n, name) in errors]
-                            for name in names}) for kind, (what, sizes) in GROWS.items()]
+                            for name in names}) for kind, (what, sizes) in GROWS.items() if kind in DRAWS]
     with open(path, "w") as f:
         f.write(plot.lines(panels, "ULP of the output scale"))
 

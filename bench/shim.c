@@ -182,11 +182,21 @@ MHA_API int shim_limits(int threads, double *peak_gflops, double *read_gbs)
     return mha__machine_limits(threads, peak_gflops, read_gbs) == MHA_OK;
 }
 
-/* Runs a call on a path; unless `bound` is NULL says how far a float path may be from the exact `stage`.
- * 0 when it ran. */
-static int run_beside_bound(const mha_layer *layer, const char *path_name, mha_call *call, mha_stage stage,
-                            double *bound)
+/* Runs a call on a path; unless `bound` is NULL says how far a float path may be from the exact `stage`. Keys and
+ * values go through an empty cache of the type that is named, unless that is NULL. 0 when it ran. */
+static int run_beside_bound(const mha_layer *layer, const char *path_name, const char *cache_type, size_t h, size_t d,
+                            mha_call *call, mha_stage stage, double *bound)
 {
+    if (cache_type) {
+        const mha_view *keys = call->key.data ? &call->key : &call->query;
+        mha_cache_spec spec = {
+            .batch = keys->shape[0], .kv_heads = h, .d_k = d, .d_v = d, .capacity = keys->shape[1]};
+        if (!mha_dtype_find(cache_type, &spec.dtype) || mha_cache_create(&spec, NULL, &call->cache, NULL) != MHA_OK)
+            return 1;
+        const int failed = run_beside_bound(layer, path_name, NULL, h, d, call, stage, bound);
+        mha_cache_destroy(call->cache);
+        return failed;
+    }
     mha_plan plan;
     double bounds[MHA_STAGE_COUNT];
     if (!mha_path_find(path_name, &call->path) || mha_plan_call(layer, call, &plan, NULL) != MHA_OK)
@@ -199,21 +209,22 @@ static int run_beside_bound(const mha_layer *layer, const char *path_name, mha_c
     return mha_run(layer, call, NULL) != MHA_OK;
 }
 
-/* Attention alone: q and output (B, T_q, h, d), k and v (B, T_k, h, d), of which the output is float64. */
-MHA_API int shim_attend(const char *path_name, const size_t sizes[5], float *q, float *k, float *v, double *output,
-                        double *bound)
+/* Attention alone, with a cache of a type or without (NULL): q and output (B, T_q, h, d), k and v (B, T_k, h, d), of
+ * which the output is float64. */
+MHA_API int shim_attend(const char *path_name, const char *cache_type, const size_t sizes[5], float *q, float *k,
+                        float *v, double *output, double *bound)
 {
     const size_t B = sizes[0], T_q = sizes[1], T_k = sizes[2], h = sizes[3], d = sizes[4];
     mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, B, T_q, h, d),
                      .key = mha_view_heads(k, MHA_F32, MHA_BTHD, B, T_k, h, d),
                      .value = mha_view_heads(v, MHA_F32, MHA_BTHD, B, T_k, h, d)};
     call.output = mha_view_rows(output, MHA_F64, MHA_BTE, B, T_q, h * d);
-    return run_beside_bound(NULL, path_name, &call, MHA_STAGE_HEADS, bound);
+    return run_beside_bound(NULL, path_name, cache_type, h, d, &call, MHA_STAGE_HEADS, bound);
 }
 
 /* A layer without biases: x and output (B, T, d_model), W_Q, W_K, W_V and W_O (d_model, d_model). */
-MHA_API int shim_layer(const char *path_name, const size_t sizes[4], float *x, float *const W[4], double *output,
-                       double *bound)
+MHA_API int shim_layer(const char *path_name, const char *cache_type, const size_t sizes[4], float *x,
+                       float *const W[4], double *output, double *bound)
 {
     static const mha_weight weights[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O};
     const size_t B = sizes[0], T = sizes[1], d_model = sizes[2];
@@ -231,7 +242,8 @@ MHA_API int shim_layer(const char *path_name, const size_t sizes[4], float *x, f
     }
     if (status == MHA_OK)
         status = mha_layer_pack(layer, NULL);
-    int failed = status != MHA_OK || run_beside_bound(layer, path_name, &call, MHA_STAGE_OUTPUT, bound);
+    int failed = status != MHA_OK || run_beside_bound(layer, path_name, cache_type, sizes[3],
+                                                              d_model / sizes[3], &call, MHA_STAGE_OUTPUT, bound);
     mha_layer_destroy(layer);
     mha_params_destroy(table);
     return failed;
