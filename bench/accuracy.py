@@ -247,7 +247,8 @@ def report(errors, versions, skipped, plotted):
             "each type, on the fast path. F16 rounds to 11 bits, BF16 to 8; I8 keeps a byte for each number, in units "
             "of 1/127 of the largest of its row. 100,000 ULP are about 1 % of the largest output. "
             f"\"{BESIDE}\": how far the fast path is from the exact one when both read the same {NARROWEST} "
-            "cache, that is, what the arithmetic loses; the bound is for this. In a layer the two round slightly different keys, and a few of them to the next code."]
+            "cache, that is, what the arithmetic loses; the bound is for this. In a layer the two round "
+            "slightly different keys, and a few of them to the next code."]
     for title in CACHED:
         out += ["", f"### {title}", "", *table(errors, title, versions)]
     out += ["", f"![Error against length and width]({os.path.basename(plotted)})"]

@@ -2,6 +2,7 @@
 #include <stdint.h>
 
 #include "base/base.h"
+#include "compute/handover.h"
 #include "compute/kernels/kernels.h"
 #include "compute/thread_pool.h"
 #include "mha/system.h"
@@ -106,4 +107,11 @@ mha_status mha__machine_limits(int threads, double *peak_gflops, double *read_gb
         mha__release(&a, l, sizeof *l);
     }
     return read_gbs ? mha__machine_reads(threads, block_bytes, read_gbs) : MHA_OK;
+}
+
+void mha__machine_handover(double *seconds, double *least_operations)
+{
+    const mha__handover handover = mha__handover_get();
+    *seconds = handover.seconds;
+    *least_operations = handover.least;
 }

@@ -13,4 +13,8 @@ mha_status mha__machine_limits(int threads, double *peak_gflops, double *read_gb
  * bytes for that time. Errors: MHA_INVALID (threads; less than 512 bytes for each), MHA_NO_MEMORY. */
 mha_status mha__machine_reads(int threads, size_t bytes, double *read_gbs);
 
+/* What it takes to hand work to a helper that is awake (0: none came), and from how many operations on a call gets one
+ * more thread because of that. Measured by the library itself, once. */
+void mha__machine_handover(double *seconds, double *least_operations);
+
 #endif

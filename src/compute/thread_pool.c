@@ -295,12 +295,6 @@ void mha__parallel_for(size_t n, int threads, mha__task task, void *context)
     await_helpers(j);
 }
 
-int mha__parallel_worth(double operations, int threads)
-{
-    const double least = 5e5; /* a few microseconds, what a helper that is awake takes to join */
-    return operations >= least * threads ? threads : operations < 2 * least ? 1 : (int)(operations / least);
-}
-
 int mha__parallel_default(void)
 {
     const char *text = getenv("OMP_NUM_THREADS");

@@ -15,9 +15,6 @@ typedef void (*mha__task)(void *context, size_t task, int worker);
  * once. */
 void mha__parallel_for(size_t n, int threads, mha__task task, void *context);
 
-/* How many of `threads` are worth waking for this many floating-point operations. */
-int mha__parallel_worth(double operations, int threads);
-
 /* Threads to use when a call names no number: OMP_NUM_THREADS, else the processors this process may run on; at least
  * 1. */
 int mha__parallel_default(void);

@@ -434,18 +434,21 @@ static void test_info(void **state)
 {
     (void)state;
     json_t *info = RUN_JSON(0, "info", "--json");
-    assert_keys(info, "version,isa,isa_available,blas,blas_threading,threads");
+    assert_keys(info, "version,isa,isa_available,blas,blas_threading,threads,handover_us,operations_for_a_thread");
     assert_string_equal(json_string_value(json_object_get(info, "version")), mha_version());
     json_t *available = json_object_get(info, "isa_available");
     size_t n = json_array_size(available);
     assert_true(n >= 1);
     assert_string_equal(json_string_value(json_array_get(available, n - 1)), "scalar");
     assert_true(json_integer_value(json_object_get(info, "threads")) >= 1);
+    assert_true(json_number_value(json_object_get(info, "operations_for_a_thread")) > 0);
+    assert_true(json_number_value(json_object_get(info, "handover_us")) >= 0);
     json_decref(info);
     info = RUN_JSON(0, "info", "--json", "--isa", "scalar");
     assert_string_equal(json_string_value(json_object_get(info, "isa")), "scalar");
     json_decref(info);
     says(RUN("info"), 0, "instruction set");
+    says(RUN("info"), 0, "a second thread  from ");
     assert_program_refuses(RUN("info", "--isa", "mmx"), 2,
                            "--isa: expected one this machine has (*scalar), found \"mmx\"");
     program_result quiet = RUN("info", "--quiet");

@@ -4,8 +4,8 @@
 #include "attention/blocks/query_block.h"
 #include "attention/pattern/pattern.h"
 #include "attention/steps/steps.h"
+#include "compute/handover.h"
 #include "compute/key_pages.h"
-#include "compute/thread_pool.h"
 
 /* Most queries of a block of rows, of which the first and the last may have some of its heads only. */
 static size_t queries_of_block(const mha__attention *a)

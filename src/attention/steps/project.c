@@ -5,6 +5,7 @@
 #include "attention/steps/steps.h"
 #include "base/quantised/quantise.h"
 #include "compute/gemm.h"
+#include "compute/handover.h"
 #include "compute/packed_gemm.h"
 #include "compute/thread_pool.h"
 
