@@ -1,6 +1,7 @@
 """What bench/peers.py measured, written down: shortfalls first, then ratios, times, a plot."""
 import os
 import platform
+import re
 import statistics
 import sys
 
@@ -148,9 +149,25 @@ def time_table(pieces, contenders):
 
 
 def cpu_name():
+    """The processor with its family and model, because clouds call several kinds by one name."""
+    said = {}
     with open("/proc/cpuinfo") as f:
-        names = [line.split(":", 1)[1].strip() for line in f if line.startswith("model name")]
-    return f"{names[0]}, {len(names)} processors" if names else platform.processor()
+        for key, value in (line.split(":", 1) for line in f if ":" in line):
+            said.setdefault(key.strip(), value.strip())
+    if "model name" not in said:
+        return platform.processor() or platform.machine()
+    return f"{said['model name']}, family {said.get('cpu family', '?')} model {said.get('model', '?')}"
+
+
+def report_path(folder, cpu):
+    """RESULTS.md where that is of this kind of processor, or is not there; else a file with the processor's name."""
+    path = os.path.join(folder, "RESULTS.md")
+    if not os.path.exists(path):
+        return path
+    with open(path) as f:
+        if f" on {cpu}, {os.cpu_count()} processors;" in f.read():
+            return path
+    return os.path.join(folder, f"RESULTS-{re.sub('[^a-z0-9]+', '-', cpu.lower()).strip('-')}.md")
 
 
 def absences(pieces):
@@ -171,7 +188,8 @@ def report(kept, contenders, pieces, plotted):
     loads, times = [p.load for p in pieces], [p.when for p in pieces]
     options = f' PEERS="{kept["command"]}"' if kept.get("command") else ""
     out = ["# This library beside what people would otherwise use", "",
-           f"Measured {min(times)} to {max(times)[11:]} on {cpu_name()}; {platform.system()} {platform.release()}; "
+           f"Measured {min(times)} to {max(times)[11:]} on {cpu_name()}, {os.cpu_count()} processors; "
+           f"{platform.system()} {platform.release()}; "
            f"{kept.get('seconds', 0):.0f} s of measuring. Load average {min(loads):.1f} to {max(loads):.1f}"
            + (": other programs were at work beside it now and then, so times scatter."
               if max(loads) > 1.5 * os.cpu_count() else ".")
