@@ -9,6 +9,7 @@
 
 #include "mha/mha.h"
 #include "mha/model.h"
+#include "support/program.h"
 #include "support/scratch.h"
 
 #define PREFIX "model.layers.0.self_attn"
@@ -223,6 +224,39 @@ static void same_semantics(const mha_model_facts *found, const mha_model_facts *
     assert_true(found->rope_attention_factor == meant->rope_attention_factor);
 }
 
+/* The same bits, from the same numbers. */
+static void same_outputs(const mha_layer *a, const mha_model_facts *of_a, const mha_layer *b,
+                         const mha_model_facts *of_b)
+{
+    static float x[5 * 16];
+    double output[2][5 * 16];
+    const mha_view input = mha_rows(x, 1, 5, 16);
+    mha_random_fill(&input, 3, 0, -1.0f, 1.0f);
+    for (int i = 0; i < 2; i++) {
+        mha_error error;
+        const mha_call call = {.query = input, .output = mha_view_of(output[i], MHA_F64, 3, (size_t[]){1, 5, 16}),
+                               .path = MHA_PATH_EXACT, .semantics = mha_model_semantics(i ? of_b : of_a)};
+        assert_ok(mha_run(i ? b : a, &call, &error), error);
+    }
+    assert_memory_equal(output[0], output[1], sizeof output[0]);
+}
+
+/* The program knows the names of both, and that their rows are in one order; halves have no like. */
+static void compares(const char *gguf, const char *recorded, size_t alone)
+{
+    json_t *root = RUN_JSON(1, "compare", gguf, recorded, "--json"), *tensors = json_object_get(root, "tensors");
+    size_t i, unequal = 0, known = 0;
+    json_t *tensor;
+    json_array_foreach(tensors, i, tensor)
+    {
+        const bool block = strncmp(json_string_value(json_object_get(tensor, "name")), "blk.", 4) == 0;
+        known += block;
+        unequal += block && !json_is_true(json_object_get(tensor, "equal"));
+    }
+    assert_true(known >= 5 && unequal == alone);
+    json_decref(root);
+}
+
 static void latents_have_names_of_gguf(void **state)
 {
     (void)state;
@@ -242,6 +276,7 @@ static void latents_have_names_of_gguf(void **state)
         add_metadata(&p, c, &facts, halves);
         add_weights(&p, from, c, halves);
         to = write_plan(&p);
+        compares(mha_file_path(to), mha_file_path(from), halves ? 2 : 0);
         assert_int_equal(mha_model_find_layers(to, &layer, 1), 1);
         assert_string_equal(layer.prefix, "blk.0");
         assert_true(mha_model_read_metadata(to, &found));
@@ -250,6 +285,8 @@ static void latents_have_names_of_gguf(void **state)
         assert_int_equal(report.tensors, p.count);
         assert_int_equal(report.ignored, 0);
         same_weights(made, right);
+        found.scale = facts.scale, found.norm_eps = facts.norm_eps; /* of more digits than an F32 */
+        same_outputs(made, &found, right, &facts);
         assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
         assert_ok(mha_file_list_params(to, table, NULL, NULL, &totals, &error), error);
         assert_int_equal(totals.attention, totals.parameters);

@@ -25,6 +25,12 @@ static const char *const names[][2] = {
     {".attn_q_norm", ".self_attn.q_norm"},
     {".attn_k_norm", ".self_attn.k_norm"},
     {".attn_sinks", ".self_attn.sinks"},
+    {".attn_q_a", ".self_attn.q_a_proj"}, /* latents */
+    {".attn_q_a_norm", ".self_attn.q_a_layernorm"},
+    {".attn_q_b", ".self_attn.q_b_proj"},
+    {".attn_kv_a_mqa", ".self_attn.kv_a_proj_with_mqa"},
+    {".attn_kv_a_norm", ".self_attn.kv_a_layernorm"},
+    {".attn_kv_b", ".self_attn.kv_b_proj"},
     {".ffn_gate", ".mlp.gate_proj"},
     {".ffn_up", ".mlp.up_proj"},
     {".ffn_down", ".mlp.down_proj"},
@@ -105,7 +111,8 @@ mha_view in_common_order(const mha_file *file, const mha_file_tensor *tensor, mh
     mha_model_facts facts;
     const bool query = ends_in(tensor->name, ".attn_q.weight") || ends_in(tensor->name, ".attn_q.bias");
     const bool key = ends_in(tensor->name, ".attn_k.weight") || ends_in(tensor->name, ".attn_k.bias");
-    if (!(query || key) || !mha_model_read_metadata(file, &facts) || facts.rope != MHA_ROPE_INTERLEAVED)
+    if (!(query || key) || !mha_model_read_metadata(file, &facts) ||
+        facts.rope != MHA_ROPE_INTERLEAVED || facts.rope_last) /* latents have pairs in both */
         return *view;
     return firsts_before_seconds(view, query ? facts.n_heads : facts.kv_heads, arena);
 }
@@ -148,7 +155,7 @@ static mha_status facts_of_both(const source *sides[2], const mha_found_layer *l
     for (int s = 0; s < 2; s++)
         if (!known[s] && known[!s]) {
             facts[s] = facts[!s];
-            if (facts[s].rope != MHA_ROPE_NONE)
+            if (facts[s].rope != MHA_ROPE_NONE && !facts[s].rope_last)
                 facts[s].rope = MHA_ROPE_HALF_SPLIT;
         }
     return MHA_OK;
