@@ -49,8 +49,13 @@ typedef struct mha_model_facts {
     /* shift > 0: batch rows are the windows, bias.height x bias.width cells each, of images of this size that are
      * rolled by `shift` cells; mha_window_segments then says what they see; mha_model_semantics does not set it. */
     size_t shift, image_height, image_width;
-    /* 1 << MHA_Q_NORM, ...: weights that mha_model_load_layer makes of other tensors of the file, see there. The table
-     * of biases, with bias_span > 0, of an MLP; bias_table is then what the names of its tensors begin with. */
+    mha_relative relative; /* what else is added to the scores, from tables of relative_rows rows */
+    size_t relative_rows;
+    char relative_table[200]; /* relative embeddings, of which these are made; "" in the facts of a whole model */
+    char relative_norm[200];  /* what the names of their LayerNorm begin with, whose epsilon is norm_eps; "": none */
+    bool relative_shared;     /* they are projected as keys and queries are, not by matrices of their own */
+    /* 1 << MHA_Q_NORM, ...: weights that mha_model_load_layer makes of other tensors, see there. The table of biases,
+     * with bias_span > 0, of an MLP; bias_table is then what the names of its tensors begin with. */
     uint64_t made;
     size_t bias_span; /* cells that the offsets of keys are divided by */
     bool alibi;       /* with the slopes of n_heads heads */
@@ -141,10 +146,13 @@ MHA_API size_t mha_model_find_layers(const mha_file *file, mha_found_layer *laye
  * MHA_NO_MEMORY. The table is then as before.
  *
  * Weights of facts->made are made at load, in double precision, and are derived rows; what they are made of are rows
- * of parameters: logit_scale, bias_W_1, bias_b_1, bias_W_2. mha_layer_set of one does not make the other anew.
+ * of parameters: logit_scale; bias_W_1, bias_b_1, bias_W_2; relative_embeddings, relative_norm, W_relative_k and so on.
+ * mha_layer_set of one does not make the other anew.
  *   q_norm[i, c] = exp(min(logit_scale[i], ln 100))              (Swin v2, Liu et al. 2022, equation 2)
  *   bias_table[row, i] = 16 sigmoid(W_2 max(0, W_1 u + b_1))_i   (the same, section 3.3)
- * where u = sign(t) log2(1 + |8 t / bias_span|) / 3 of the offsets t of a query's row and column from the key's. */
+ * where u = sign(t) log2(1 + |8 t / bias_span|) / 3 of the offsets t of a query's row and column from the key's;
+ *   relative_k = E W_K + b_K, relative_q = E W_Q + b_Q           (DeBERTa, He et al. 2021, equation 4)
+ * of the relative embeddings E, normalised if the model does that, with matrices of their own or the layer's. */
 MHA_API mha_status mha_model_load_layer(const mha_file *file, const mha_load_options *options, mha_params *table,
                                         mha_layer **layer, mha_load_report *report, mha_error *error);
 

@@ -198,11 +198,13 @@ static mha_status read_layer(const reader *r, const char *list, const char *plac
     json_error_t why;
     json_t *own = NULL;
     TRY(AS_TEXT(r, entry, "blocks", "inner", "when", "uses", "causal"));
-    const int failed = json_unpack_ex(entry, &why, 0, "{s:s, s?s, s?s, s?s, s?s, s?s, s?o, s?s}", "prefix",
+    const int failed = json_unpack_ex(entry, &why, 0, "{s:s, s?s, s?s, s?s, s?s, s?s, s?o, s?s, s?s, s?s}", "prefix",
                                       &layer->prefix, "blocks", &layer->blocks, "inner", &layer->inner, "when",
                                       &layer->when, "uses", &layer->uses, "causal", &layer->causal, "own", &own,
-                                      "bias_table", &layer->bias_table);
-    TRY(unpacked(r, list, place, failed, &why, entry, "prefix blocks inner when uses causal own bias_table"));
+                                      "bias_table", &layer->bias_table, "relative_table", &layer->relative_table,
+                                      "relative_norm", &layer->relative_norm);
+    TRY(unpacked(r, list, place, failed, &why, entry,
+                 "prefix blocks inner when uses causal own bias_table relative_table relative_norm"));
     if (own && !json_is_object(own))
         return wrong(r, list, place, "own: expected an object");
     return READ_LIST(r, list, own, read_own, &layer->own);

@@ -226,6 +226,13 @@ static mha_gate gate_of(const mha__values *v)
     return gate >= MHA_GATE_FEATURE && gate <= MHA_GATE_HEAD ? (mha_gate)gate : MHA_GATE_NONE;
 }
 
+/* Rows of the tables of relative terms; 0: there are none, or more than a table can have. */
+static size_t relative_rows(const mha__values *v)
+{
+    const int64_t rows = mha__values_get(v, "relative_rows");
+    return mha__values_get(v, "relative_rule") && rows > 0 && rows <= MHA_BIAS_MOST_ROWS ? (size_t)rows : 0;
+}
+
 mha_config mha__values_attention(const mha__values *v)
 {
     int64_t norm = mha__values_get(v, "qk_norm");
@@ -248,6 +255,9 @@ mha_config mha__values_attention(const mha__values *v)
         .q_norm = mha__values_get(v, "logit_scale") ? MHA_NORM_EACH_HEAD : qk_norm,
         .k_norm = qk_norm,
         .norm_bias = qk_norm && mha__values_get(v, "norm_bias"),
+        .relative_k_rows = mha__values_get(v, "relative_k") ? relative_rows(v) : 0,
+        .relative_q_rows = mha__values_get(v, "relative_q") ? relative_rows(v) : 0,
+        .relative_by_head = relative_rows(v) && (mha__values_get(v, "relative_k") || mha__values_get(v, "relative_q")),
         .gate = gate_of(v),
         .bias_gate = gate_of(v) && mha__values_get(v, "bias_gate"),
         .sinks = mha__values_get(v, "sinks"),
@@ -309,6 +319,22 @@ mha_bias mha__values_bias(const mha__values *v, size_t *rows)
     }
 }
 
+/* Relative terms, and the tables that are made for them. */
+static void set_relative(const mha__values *v, mha_model_facts *facts)
+{
+    const mha_config config = mha__values_attention(v);
+    const int64_t distance = mha__values_get(v, "relative_distance");
+    facts->relative_rows = relative_rows(v);
+    facts->made |= (uint64_t)(config.relative_k_rows > 0) << MHA_RELATIVE_K |
+                   (uint64_t)(config.relative_q_rows > 0) << MHA_RELATIVE_Q;
+    facts->relative_shared = mha__values_get(v, "relative_shared");
+    if (!config.relative_by_head)
+        return;
+    facts->relative.rule = mha__values_get(v, "relative_rule") == 2 ? MHA_RELATIVE_LOG_BUCKETS : MHA_RELATIVE_DISTANCE;
+    facts->relative.max_distance = facts->relative.rule == MHA_RELATIVE_LOG_BUCKETS && distance > 0 ? (size_t)distance
+                                                                                                      : 0;
+}
+
 mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
 {
     const mha__architecture *architecture = setup->architecture;
@@ -352,6 +378,11 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
         facts.scale /= over > 1 ? (double)over : 1;
         facts.has_scale = true;
     }
+    const int64_t parts = mha__values_get(v, "scale_parts"); /* sums of as many products, each with the same scale */
+    if (parts > 1) {
+        facts.scale = (facts.has_scale ? facts.scale : 1 / sqrt((double)facts.d_k)) / sqrt((double)parts);
+        facts.has_scale = true;
+    }
     const mha_rope_scaling *scaling = &setup->rope.scaling[local];
     if (mha__values_get(v, "rank_kv") > 0 && scaling->kind != MHA_ROPE_UNSCALED && scaling->mscale_all_dim > 0 &&
         scaling->factor > 1) { /* latent attention: its scale grows with the context, (d_k)^-1/2 m^2 */
@@ -365,6 +396,7 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
     facts.bias_span = span > 0 ? (size_t)span : 0;
     facts.made = (uint64_t)(mha__values_get(v, "logit_scale") != 0) << MHA_Q_NORM |
                  (uint64_t)(facts.bias_span > 0) << MHA_BIAS_TABLE;
+    set_relative(v, &facts);
     facts.shift = (size_t)mha__values_get(v, "shift");
     facts.image_height = facts.shift ? (size_t)mha__values_get(v, "image_height") : 0;
     facts.image_width = facts.shift ? (size_t)mha__values_get(v, "image_width") : 0;
@@ -394,6 +426,9 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
                         "no number of pairs", rotated(v), facts.d_k);
     if (facts.bias_rows > MHA_BIAS_MOST_ROWS)
         mha__text_print(facts.not_run, sizeof facts.not_run, "a table of biases of more than %d rows",
+                        MHA_BIAS_MOST_ROWS);
+    if (mha__values_get(v, "relative_rule") && !facts.relative_rows)
+        mha__text_print(facts.not_run, sizeof facts.not_run, "tables of relative terms of none or more than %d rows",
                         MHA_BIAS_MOST_ROWS);
     if (span < 0)
         mha__text_print(facts.not_run, sizeof facts.not_run, "offsets in a window of one cell are divided by 0");

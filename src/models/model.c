@@ -241,10 +241,11 @@ static mha_status own_values(const mha_model *model, const mha__arch_attention *
     return MHA_OK;
 }
 
-/* Writes the name of the tensor that holds a layer's biases by position; "": it has none. false: it is too long. */
-static bool bias_table(const mha_model *model, const struct mha__model_layer *layer, char name[MHA_ROW_NAME])
+/* Writes the name of a tensor, of which NULL stands for none, with the numbers of a layer's blocks; "": there is none.
+ * false: it is too long. */
+static bool name_of(const mha_model *model, const struct mha__model_layer *layer, const char *pattern,
+                    char name[MHA_ROW_NAME])
 {
-    const char *pattern = layer->description->bias_table;
     size_t used = 0;
     name[0] = '\0';
     return !pattern || expand(pattern, model->setup.architecture->base_prefix, (size_t)layer->i, (size_t)layer->j, name,
@@ -258,7 +259,7 @@ static mha_status find_bias(const mha_model *model, struct mha__model_layer *mad
     size_t rows;
     const bool ruled = mha__values_bias(own, &rows).rule != MHA_BIAS_RULE_NONE;
     char name[MHA_ROW_NAME], room[MHA_ARCH_ROW];
-    const bool fits = bias_table(model, made, name);
+    const bool fits = name_of(model, made, made->description->bias_table, name);
     const size_t length = strlen(made->shown.prefix);
     if (!fits || ruled != (*name != '\0'))
         return mha__fail(error, MHA_INVALID,
@@ -445,7 +446,14 @@ mha_model_facts mha_model_layer_facts(const mha_model *model, size_t index)
     (void)own_values(model, layer->description, layer->i, layer->j, &own, NULL); /* cannot fail: it made the layer */
     mha_model_facts facts = mha__setup_facts(&model->setup, &own);
     facts.causal = layer->shown.causal;
-    (void)bias_table(model, layer, facts.bias_table); /* neither */
+    (void)name_of(model, layer, layer->description->bias_table, facts.bias_table); /* neither */
+    if (facts.relative.rule != MHA_RELATIVE_NONE) {
+        const mha__arch_attention *row = layer->description;
+        const bool normed = mha__values_get(&own, "relative_normed");
+        if (!name_of(model, layer, row->relative_table, facts.relative_table) ||
+            !name_of(model, layer, normed ? row->relative_norm : NULL, facts.relative_norm))
+            mha__text_print(facts.not_run, sizeof facts.not_run, "names of relative tables that are too long");
+    }
     return facts;
 }
 
@@ -470,6 +478,7 @@ mha_semantics mha_model_semantics(const mha_model_facts *facts)
                                          (size_t[]){facts->rope_dim / 2});
     s.chunk = (int64_t)facts->chunk;
     s.bias = facts->bias;
+    s.relative = facts->relative;
     s.alibi_slopes = facts->alibi ? facts->alibi_slopes : NULL;
     if (facts->window > 0) {
         s.window = true;

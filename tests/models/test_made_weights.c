@@ -13,6 +13,9 @@
 #define SWIN "swinv2.encoder.layers.1.blocks.1.attention"
 #define SCALE SWIN ".self.logit_scale"
 #define MLP SWIN ".self.continuous_position_bias_mlp"
+#define DEBERTA "deberta.encoder.layer.1.attention"
+#define OWN DEBERTA ".self.pos_"
+#define RELATIVE "deberta.encoder.rel_embeddings.weight"
 
 enum { MOST = 32 };
 
@@ -45,7 +48,8 @@ static const char *copied(const char *family, const char *layer, const change *c
     const mha_file_tensor *tensor;
     for (size_t i = 0; (tensor = mha_file_at(file, i)); i++) {
         const bool changed = c && strcmp(tensor->name, c->name) == 0;
-        if (strncmp(tensor->name, layer, strlen(layer)) != 0 || (changed && c->out))
+        const bool shared = strncmp(tensor->name, "deberta.encoder.rel_", 20) == 0;
+        if ((strncmp(tensor->name, layer, strlen(layer)) != 0 && !shared) || (changed && c->out))
             continue;
         data[count] = calloc(tensor->elements, 8);
         mha_view view = mha_view_of(data[count], MHA_F32, tensor->rank, tensor->shape);
@@ -133,6 +137,52 @@ static void sources_are_counted_and_what_is_made_of_them_is_not(void **state)
     mha_file_close(file);
 }
 
+/* Relative embeddings that layers share are parameters of each that is loaded, as its own projections of them are. */
+static void relative_tables_are_made(void **state)
+{
+    (void)state;
+    const char *config, *path = copied("deberta-v2-own", DEBERTA, NULL, &config);
+    mha_error error;
+    mha_file *file;
+    mha_layer *layer;
+    mha_model_facts facts;
+    assert_ok(mha_model_read_layer(config, DEBERTA, &facts, &error), error);
+    assert_true(facts.made == (UINT64_C(1) << MHA_RELATIVE_K | UINT64_C(1) << MHA_RELATIVE_Q));
+    assert_true(facts.relative.rule == MHA_RELATIVE_LOG_BUCKETS && facts.relative.max_distance == 8);
+    assert_true(facts.relative_rows == 10 && !facts.relative_shared && !*facts.relative_norm);
+    assert_true(fabs(facts.scale - 1 / sqrt(4 * 3)) <= 0x1p-53); /* heads of 4 features, 3 products */
+    assert_ok(mha_file_open(path, &file, &error), error);
+    const mha_load_options options = {.layer = DEBERTA, .facts = &facts};
+    assert_ok(mha_model_load_layer(file, &options, NULL, &layer, NULL, &error), error);
+    const mha_totals totals = mha_params_totals(mha_layer_params(layer), NULL);
+    assert_int_equal(totals.parameters, 10 * 16 + 6 * 16 * 17); /* E; W_Q, W_K, W_V, W_O and two more with biases */
+    assert_int_equal(totals.derived_bytes, 2 * 10 * 16 * 4);
+    const mha_view made = mha_tensor_view(mha_layer_weight(layer, MHA_RELATIVE_Q)),
+                   E = mha_tensor_view(mha_params_find(mha_layer_params(layer), "relative_embeddings")),
+                   W = mha_tensor_view(mha_params_find(mha_layer_params(layer), "W_relative_q")),
+                   b = mha_tensor_view(mha_params_find(mha_layer_params(layer), "b_relative_q"));
+    double expected = mha_view_get(&b, (size_t[]){5});
+    for (size_t i = 0; i < 16; i++)
+        expected += mha_view_get(&E, (size_t[]){9, i}) * mha_view_get(&W, (size_t[]){5, i});
+    assert_true(mha_view_get(&made, (size_t[]){9, 5}) == (double)(float)expected);
+    mha_layer_destroy(layer);
+
+    facts.relative_norm[0] = facts.relative_table[0] = '\0'; /* as of a whole model */
+    assert_refused(mha_model_load_layer(file, &options, NULL, &layer, NULL, &error), MHA_INVALID, error, "layer",
+                   "prefix of a layer of the configuration", "");
+    mha_file_close(file);
+    static const char *const none[] = {"\"position_buckets\": 1", "\"position_buckets\": 1022", /* of P 512 */
+                                       "\"max_relative_positions\": 32769"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "{\"model_type\": \"deberta-v2\", \"relative_attention\": true, \"pos_att_type\": "
+                 "[\"c2p\"], %s}", none[i]);
+        const char *said = scratch_write("config.json", text, strlen(text));
+        assert_ok(mha_model_read_layer(said, "deberta.encoder.layer.0.attention", &facts, &error), error);
+        assert_non_null(strstr(facts.not_run, i < 2 ? "position_buckets" : "more than 65536 rows"));
+    }
+}
+
 /* ---------------------------------------------------------------- refused */
 
 static void sources_that_do_not_fit_are_refused(void **state)
@@ -143,6 +193,12 @@ static void sources_that_do_not_fit_are_refused(void **state)
         mha_status status;
         const char *why;
     } cases[] = {
+        {{.name = RELATIVE, .out = true}, MHA_NOT_FOUND, "of which relative_k is made"},
+        {{.name = OWN "key_proj.weight", .out = true}, MHA_NOT_FOUND, "of which relative_k is made"},
+        {{.name = OWN "key_proj.bias", .out = true}, MHA_NOT_FOUND, "of which relative_k is made"},
+        {{.name = OWN "query_proj.bias", .out = true}, MHA_NOT_FOUND, "of which relative_q is made"},
+        {{.name = RELATIVE, .rows = 9}, MHA_INVALID, "expected shape (10, 16) (relative_embeddings), found (9, 16)"},
+        {{.name = OWN "query_proj.weight", .rows = 4}, MHA_INVALID, "expected shape (16, 16) (W_relative_q)"},
         {{.name = SCALE, .out = true}, MHA_NOT_FOUND, "of which q_norm is made"},
         {{.name = MLP ".0.weight", .out = true}, MHA_NOT_FOUND, "of which bias_table is made"},
         {{.name = MLP ".0.bias", .out = true}, MHA_NOT_FOUND, "of which bias_table is made"},
@@ -153,14 +209,16 @@ static void sources_that_do_not_fit_are_refused(void **state)
         {{.name = SCALE, .dtype = MHA_I64}, MHA_UNSUPPORTED, "expected F32, F64, F16 or BF16, found I64"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *config, *path = copied("swinv2", SWIN, &cases[i].change, &config);
+        const bool swin = strncmp(cases[i].change.name, "swin", 4) == 0;
+        const char *name = swin ? SWIN : DEBERTA;
+        const char *config, *path = copied(swin ? "swinv2" : "deberta-v2-own", name, &cases[i].change, &config);
         mha_error error = {.status = MHA_OK};
         mha_file *file;
         mha_model_facts facts;
         mha_layer *layer = NULL;
-        assert_ok(mha_model_read_layer(config, SWIN, &facts, &error), error);
+        assert_ok(mha_model_read_layer(config, name, &facts, &error), error);
         assert_ok(mha_file_open(path, &file, &error), error);
-        const mha_load_options options = {.layer = SWIN, .facts = &facts};
+        const mha_load_options options = {.layer = name, .facts = &facts};
         assert_refused(mha_model_load_layer(file, &options, NULL, &layer, NULL, &error), cases[i].status, error, "",
                        cases[i].why, "");
         assert_non_null(strstr(error.name, cases[i].change.name));
@@ -233,6 +291,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sources_are_counted_and_what_is_made_of_them_is_not),
+        cmocka_unit_test(relative_tables_are_made),
         cmocka_unit_test(sources_that_do_not_fit_are_refused),
         cmocka_unit_test(what_a_loader_lacks_is_refused),
         cmocka_unit_test(every_failing_allocation_leaves_the_table_as_it_was),

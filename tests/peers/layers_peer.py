@@ -29,6 +29,7 @@ from layers_drawn import B, MODELS, inputs_of, settings  # noqa: E402
 
 DESCRIPTIONS = pathlib.Path(__file__).parents[2] / "src/models/architectures"
 ALLOWED = 1e-12
+SHARED = ("relative_", "rel_embeddings", "encoder.LayerNorm")  # in names of tensors that layers share
 softmaxes = []  # weights of attention, in the order in which they are computed
 
 
@@ -101,6 +102,8 @@ class Layer:
     def before(self, role):
         """Rounds what goes into a projection to BF16, so that a small file holds it."""
         def hook(_, args):
+            if len(args[0]) < B:  # relative embeddings, which DeBERTa projects as tokens
+                return args
             x = args[0].bfloat16().double()
             shown = x.detach().numpy()
             if role in ("W_Q", "W_QG", "W_QA", "W_QKV"):
@@ -140,7 +143,8 @@ def layers_of(model, config, path):
         roles = {row.role: row.name for row in ours.parameters() if row.name.startswith(begin)
                  and row.role in ("W_Q", "W_QG", "W_G", "W_K", "W_V", "W_QKV", "W_QA", "W_KVA", "W_O")}
         weights = {name: x for name, x in named.items() if name.startswith(begin)
-                   or name.startswith(base) and "relative_" in name and not any(map(name.startswith, others))}
+                   or name.startswith(base) and any(word in name for word in SHARED)
+                   and not any(map(name.startswith, others))}
         found.append(Layer(layer.prefix, weights, roles, modules, model))
     return found
 

@@ -209,6 +209,14 @@ static void keep_types(const mha__loader *l, mha_config *c)
     memset(c->matrix_dtype, 0, sizeof c->matrix_dtype);
 }
 
+/* Tables of relative terms: made at load, for each head. */
+static void find_relative(const mha__loader *l, mha_config *c)
+{
+    c->relative_k_rows = mha__loader_makes(l, MHA_RELATIVE_K) ? l->facts->relative_rows : 0;
+    c->relative_q_rows = mha__loader_makes(l, MHA_RELATIVE_Q) ? l->facts->relative_rows : 0;
+    c->relative_by_head = c->relative_k_rows || c->relative_q_rows;
+}
+
 static mha_status find_extras(mha__loader *l)
 {
     mha_config *c = &l->config;
@@ -231,6 +239,7 @@ static mha_status find_extras(mha__loader *l)
         c->q_norm = MHA_NORM_EACH_HEAD;
     if ((l->found[MHA_BIAS_TABLE] || mha__loader_makes(l, MHA_BIAS_TABLE)) && l->options.facts)
         c->bias_rows = l->options.facts->bias_rows; /* any other shape is refused as that of any weight */
+    find_relative(l, c);
     c->gate = find_gate(l);
     c->bias_gate = l->found[MHA_B_G] != NULL;
     c->norm_bias = l->found[MHA_Q_NORM_BIAS] || l->found[MHA_K_NORM_BIAS];

@@ -267,8 +267,7 @@ static void take_facts(mha__loader *l, mha_model_facts *own)
     l->described = facts->has_semantics;
     l->bias_table = facts->bias.rule != MHA_BIAS_RULE_NONE ? facts->bias_table : NULL;
     l->made = facts->made;
-    l->bias = facts->bias;
-    l->bias_span = facts->bias_span;
+    l->facts = facts;
     l->gate = facts->gate;
     l->stated = facts->weights;
     l->fused_gate = facts->fused_gate;

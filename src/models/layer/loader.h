@@ -5,7 +5,20 @@
 #include "models/layer/naming.h"
 
 /* Tensors of which weights are made at load. */
-enum { MHA_SOURCE_LOGIT_SCALE, MHA_SOURCE_W_1, MHA_SOURCE_B_1, MHA_SOURCE_W_2, MHA_SOURCES };
+enum {
+    MHA_SOURCE_LOGIT_SCALE, /* Swin v2: of q_norm */
+    MHA_SOURCE_W_1,         /* and of bias_table */
+    MHA_SOURCE_B_1,
+    MHA_SOURCE_W_2,
+    MHA_SOURCE_RELATIVE, /* DeBERTa: relative embeddings, of relative_k and relative_q */
+    MHA_SOURCE_RELATIVE_NORM,
+    MHA_SOURCE_RELATIVE_NORM_BIAS,
+    MHA_SOURCE_W_RELATIVE_K, /* their projections, where these are not those of queries and keys */
+    MHA_SOURCE_B_RELATIVE_K,
+    MHA_SOURCE_W_RELATIVE_Q,
+    MHA_SOURCE_B_RELATIVE_Q,
+    MHA_SOURCES
+};
 
 typedef struct mha__loader {
     const mha_file *file;
@@ -26,8 +39,7 @@ typedef struct mha__loader {
     bool fused_gate;
     uint64_t made;                              /* weights that are made of `source`, see mha_model_facts.made */
     const mha_file_tensor *source[MHA_SOURCES]; /* NULL: nothing is made of it */
-    mha_bias bias;                              /* of which the table is made, with bias_span */
-    size_t bias_span;
+    const mha_model_facts *facts;               /* NULL: nothing is known */
     size_t tensors, ignored;
     mha_error *error;
 } mha__loader;
@@ -72,7 +84,7 @@ mha_status mha__loader_find_sources(mha__loader *l);
 /* Holds their shapes against the configuration of the layer. */
 mha_status mha__loader_check_sources(const mha__loader *l);
 /* Reads them into rows of the layer, and makes the weights, which become derived rows. */
-mha_status mha__loader_make(mha__loader *l, mha_layer *layer);
+mha_status mha__loader_make(const mha__loader *l, mha_layer *layer);
 
 /* Derives orientation and configuration from the tensors that were found, and holds their shapes against it. */
 mha_status mha__loader_find_config(mha__loader *l);

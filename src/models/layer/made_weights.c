@@ -8,45 +8,94 @@
 #include "models/layer/loader.h"
 #include "params/params.h"
 
-/* What each source is: its row, the weight that is made of it, the end of its name, and its shape for h heads and n
- * features inside the MLP: -1 is h, -2 is n. */
+/* Dimensions of a source that its layer decides. */
+enum { HEADS = -1, INSIDE = -2 /* the MLP */, ROWS = -3, WIDTH = -4 /* of the query input */, OUTPUTS = -5 };
+
+/* What each source is: its row, the end of its name, and its shape. */
 static const struct {
-    const char *role;
-    mha_weight weight;
-    const char *name;
+    const char *role, *name;
     int rank, shape[3];
 } sources[MHA_SOURCES] = {
-    [MHA_SOURCE_LOGIT_SCALE] = {"logit_scale", MHA_Q_NORM, "", 3, {-1, 1, 1}},
-    [MHA_SOURCE_W_1] = {"bias_W_1", MHA_BIAS_TABLE, ".0.weight", 2, {-2, 2}},
-    [MHA_SOURCE_B_1] = {"bias_b_1", MHA_BIAS_TABLE, ".0.bias", 1, {-2}},
-    [MHA_SOURCE_W_2] = {"bias_W_2", MHA_BIAS_TABLE, ".2.weight", 2, {-1, -2}},
+    [MHA_SOURCE_LOGIT_SCALE] = {"logit_scale", "", 3, {HEADS, 1, 1}},
+    [MHA_SOURCE_W_1] = {"bias_W_1", ".0.weight", 2, {INSIDE, 2}},
+    [MHA_SOURCE_B_1] = {"bias_b_1", ".0.bias", 1, {INSIDE}},
+    [MHA_SOURCE_W_2] = {"bias_W_2", ".2.weight", 2, {HEADS, INSIDE}},
+    [MHA_SOURCE_RELATIVE] = {"relative_embeddings", "", 2, {ROWS, WIDTH}},
+    [MHA_SOURCE_RELATIVE_NORM] = {"relative_norm", ".weight", 1, {WIDTH}},
+    [MHA_SOURCE_RELATIVE_NORM_BIAS] = {"relative_norm_bias", ".bias", 1, {WIDTH}},
+    [MHA_SOURCE_W_RELATIVE_K] = {"W_relative_k", ".weight", 2, {OUTPUTS, WIDTH}},
+    [MHA_SOURCE_B_RELATIVE_K] = {"b_relative_k", ".bias", 1, {OUTPUTS}},
+    [MHA_SOURCE_W_RELATIVE_Q] = {"W_relative_q", ".weight", 2, {OUTPUTS, WIDTH}},
+    [MHA_SOURCE_B_RELATIVE_Q] = {"b_relative_q", ".bias", 1, {OUTPUTS}},
 };
 
 /* ---------------------------------------------------------------- found */
 
-/* The name of a source, prefix included; false: the scheme has none, or it is too long. */
-static bool source_name(const mha__loader *l, int s, char *name, size_t size)
+/* The weight that is made of a source; MHA_WEIGHT_COUNT where the layer needs no such source. */
+static mha_weight made_of(const mha__loader *l, int s)
 {
-    const bool table = sources[s].weight == MHA_BIAS_TABLE;
-    const char *own = table ? sources[s].name : l->layer.scheme->logit_scale;
-    return own && snprintf(name, size, "%s%s", table ? l->bias_table : l->prefix, own) < (int)size;
+    const mha_weight table = mha__loader_makes(l, MHA_RELATIVE_K) ? MHA_RELATIVE_K : MHA_RELATIVE_Q;
+    const mha_weight none = MHA_WEIGHT_COUNT;
+    mha_weight of = none;
+    switch (s) {
+    case MHA_SOURCE_LOGIT_SCALE: of = MHA_Q_NORM; break;
+    case MHA_SOURCE_W_1:
+    case MHA_SOURCE_B_1:
+    case MHA_SOURCE_W_2: of = MHA_BIAS_TABLE; break;
+    case MHA_SOURCE_RELATIVE: of = table; break;
+    case MHA_SOURCE_RELATIVE_NORM:
+    case MHA_SOURCE_RELATIVE_NORM_BIAS: of = l->facts && *l->facts->relative_norm ? table : none; break;
+    case MHA_SOURCE_W_RELATIVE_K: of = MHA_RELATIVE_K; break;
+    case MHA_SOURCE_B_RELATIVE_K: of = l->layer.scheme->relative_k_plain ? none : MHA_RELATIVE_K; break;
+    default: of = MHA_RELATIVE_Q; break;
+    }
+    if (s >= MHA_SOURCE_W_RELATIVE_K && l->facts && l->facts->relative_shared)
+        of = none;
+    return of != none && mha__loader_makes(l, of) ? of : none;
+}
+
+/* What the name of a source begins with, behind the layer's own prefix or not; NULL: the scheme has no word for it. */
+static const char *stem_of(const mha__loader *l, int s, bool *own)
+{
+    const mha__scheme *scheme = l->layer.scheme;
+    *own = s == MHA_SOURCE_LOGIT_SCALE || s >= MHA_SOURCE_W_RELATIVE_K;
+    switch (s) {
+    case MHA_SOURCE_LOGIT_SCALE: return scheme->logit_scale;
+    case MHA_SOURCE_W_1:
+    case MHA_SOURCE_B_1:
+    case MHA_SOURCE_W_2: return l->bias_table;
+    case MHA_SOURCE_RELATIVE: return l->facts->relative_table;
+    case MHA_SOURCE_RELATIVE_NORM:
+    case MHA_SOURCE_RELATIVE_NORM_BIAS: return l->facts->relative_norm;
+    case MHA_SOURCE_W_RELATIVE_K:
+    case MHA_SOURCE_B_RELATIVE_K: return scheme->relative_k;
+    default: return scheme->relative_q;
+    }
 }
 
 mha_status mha__loader_find_sources(mha__loader *l)
 {
     for (int s = 0; s < MHA_SOURCES; s++) {
-        char name[512];
-        if (!mha__loader_makes(l, sources[s].weight))
+        const mha_weight weight = made_of(l, s);
+        char name[768];
+        bool own;
+        if (weight == MHA_WEIGHT_COUNT)
             continue;
-        if (!source_name(l, s, name, sizeof name))
+        const char *stem = stem_of(l, s, &own);
+        if (stem && !*stem)
+            return mha__fail(l->error, MHA_INVALID, "layer",
+                             "expected the prefix of a layer of the configuration, which names what %s is made of; "
+                             "found '%s'", mha_weight_name(weight), l->prefix);
+        if (!stem)
             return mha__fail(l->error, MHA_NOT_FOUND, sources[s].role,
                              "expected a tensor of that use, which names of %s have no word for",
                              l->layer.scheme->name);
+        snprintf(name, sizeof name, "%s%s%s", own ? l->prefix : "", stem, sources[s].name);
         l->source[s] = mha__loader_named(l, name);
         if (!l->source[s])
             return mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file), name, 0,
                                     "expected a tensor of this name, of which %s is made, found none",
-                                    mha_weight_name(sources[s].weight));
+                                    mha_weight_name(weight));
         if (!mha__dtype_is_float(l->source[s]->reads_as))
             return mha__refuse(l, l->source[s], MHA_UNSUPPORTED, "expected F32, F64, F16 or BF16, found %s",
                                mha_dtype_name(l->source[s]->dtype));
@@ -55,9 +104,25 @@ mha_status mha__loader_find_sources(mha__loader *l)
     return MHA_OK;
 }
 
+static size_t extent(const mha__loader *l, int dimension)
+{
+    switch (dimension) {
+    case HEADS: return l->config.n_heads;
+    case INSIDE: return l->source[MHA_SOURCE_B_1] ? l->source[MHA_SOURCE_B_1]->elements : 0;
+    case ROWS: return l->facts->relative_rows;
+    case WIDTH: return l->config.d_q;
+    case OUTPUTS: return l->config.n_heads * l->config.d_k;
+    default: return (size_t)dimension;
+    }
+}
+
 mha_status mha__loader_check_sources(const mha__loader *l)
 {
-    const size_t inside = l->source[MHA_SOURCE_B_1] ? l->source[MHA_SOURCE_B_1]->elements : 0;
+    const mha_config *c = &l->config;
+    if (c->relative_by_head && (c->kv_heads != c->n_heads || c->d_kin != c->d_q))
+        return mha__fail(l->error, MHA_UNSUPPORTED, "relative embeddings",
+                         "expected as many key heads as query heads, and inputs of one width, found %zu, %zu, %zu and "
+                         "%zu", c->kv_heads, c->n_heads, c->d_kin, c->d_q);
     for (int s = 0; s < MHA_SOURCES; s++) {
         const mha_file_tensor *tensor = l->source[s];
         size_t shape[3];
@@ -65,9 +130,7 @@ mha_status mha__loader_check_sources(const mha__loader *l)
         if (!tensor)
             continue;
         for (int i = 0; i < sources[s].rank; i++)
-            shape[i] = sources[s].shape[i] == -1   ? l->config.n_heads
-                       : sources[s].shape[i] == -2 ? inside
-                                                   : (size_t)sources[s].shape[i];
+            shape[i] = extent(l, sources[s].shape[i]);
         if (tensor->rank != sources[s].rank || memcmp(tensor->shape, shape, (size_t)tensor->rank * sizeof *shape) != 0)
             return mha__refuse(l, tensor, MHA_INVALID, "expected shape %s (%s), found %s",
                                mha__shape_text(want, sizeof want, shape, sources[s].rank), sources[s].role,
@@ -78,13 +141,27 @@ mha_status mha__loader_check_sources(const mha__loader *l)
 
 /* ---------------------------------------------------------------- made */
 
+/* What weights are made of: the sources, in the order of the list, and room for one row of numbers. */
+typedef struct making {
+    const mha__loader *l;
+    const mha_layer *layer;
+    mha_view source[MHA_SOURCES];
+    double *row;
+} making;
+
+static mha_view weight_of(const making *m, mha_weight weight)
+{
+    const mha_tensor *tensor = mha_layer_weight(m->layer, weight);
+    return tensor ? mha_tensor_view(tensor) : (mha_view){0};
+}
+
 /* exp(min(s, ln 100)) of each head, in all its features. */
-static void make_scale(const mha_view *logit_scale, const mha_view *to)
+static void make_scale(const making *m, const mha_view *to)
 {
     for (size_t head = 0; head < to->shape[0]; head++) {
-        const double s = mha_view_get(logit_scale, (size_t[]){head, 0, 0}), factor = exp(fmin(s, log(100)));
+        const double s = mha_view_get(&m->source[MHA_SOURCE_LOGIT_SCALE], (size_t[]){head, 0, 0});
         for (size_t c = 0; c < to->shape[1]; c++)
-            mha_view_set(to, (size_t[]){head, c}, isnan(s) ? s : factor);
+            mha_view_set(to, (size_t[]){head, c}, exp(s > log(100) ? log(100) : s));
     }
 }
 
@@ -95,65 +172,119 @@ static double log_spaced(double cells, size_t span)
     return copysign(log2(fabs(u) + 1) / 3, u);
 }
 
-/* 16 sigmoid(W_2 max(0, W_1 u + b_1)) for the offset u of each row. */
-static void make_table(const mha__loader *l, const mha_view *source, double *hidden, const mha_view *to)
+/* 16 sigmoid(W_2 max(0, W_1 u + b_1)) for the offset u of each row (Swin v2). */
+static void make_bias(const making *m, const mha_view *to)
 {
-    const mha_view *W_1 = &source[MHA_SOURCE_W_1], *b_1 = &source[MHA_SOURCE_B_1], *W_2 = &source[MHA_SOURCE_W_2];
-    const size_t across = 2 * l->bias.width - 1;
+    const mha_view *W_1 = &m->source[MHA_SOURCE_W_1], *b_1 = &m->source[MHA_SOURCE_B_1],
+                   *W_2 = &m->source[MHA_SOURCE_W_2];
+    const mha_model_facts *facts = m->l->facts;
+    const size_t across = 2 * facts->bias.width - 1, inside = b_1->shape[0];
     for (size_t row = 0; row < to->shape[0]; row++) {
         const size_t down = row / across, right = row % across;
-        const double y = log_spaced((double)down - (double)(l->bias.height - 1), l->bias_span),
-                     x = log_spaced((double)right - (double)(l->bias.width - 1), l->bias_span);
-        for (size_t k = 0; k < b_1->shape[0]; k++) {
+        const double y = log_spaced((double)down - (double)(facts->bias.height - 1), facts->bias_span),
+                     x = log_spaced((double)right - (double)(facts->bias.width - 1), facts->bias_span);
+        for (size_t k = 0; k < inside; k++) {
             const double sum = mha_view_get(W_1, (size_t[]){k, 0}) * y + mha_view_get(W_1, (size_t[]){k, 1}) * x +
                                mha_view_get(b_1, &k);
-            hidden[k] = sum < 0 ? 0 : sum;
+            m->row[k] = sum < 0 ? 0 : sum;
         }
         for (size_t head = 0; head < to->shape[1]; head++) {
             double sum = 0;
-            for (size_t k = 0; k < b_1->shape[0]; k++)
-                sum += mha_view_get(W_2, (size_t[]){head, k}) * hidden[k];
+            for (size_t k = 0; k < inside; k++)
+                sum += mha_view_get(W_2, (size_t[]){head, k}) * m->row[k];
             mha_view_set(to, (size_t[]){row, head}, 16 / (1 + exp(-sum)));
         }
     }
 }
 
-/* The table of biases of Swin v2. */
-static mha_status make_bias(mha__loader *l, const mha_view *source, const mha_layer *layer)
+/* Reads a relative embedding into the row, normalised where the model does that (LayerNorm). */
+static void read_embedding(const making *m, size_t r, size_t n)
 {
-    const mha_allocator *allocator = mha_params_allocator(mha_layer_params(layer));
-    const size_t bytes = source[MHA_SOURCE_B_1].shape[0] * sizeof(double);
-    double *hidden = mha__allocate(allocator, bytes);
-    if (!hidden)
-        return mha__refuse(l, l->source[MHA_SOURCE_B_1], MHA_NO_MEMORY, "expected %zu bytes, found no memory", bytes);
-    const mha_view to = mha_tensor_view(mha_layer_weight(layer, MHA_BIAS_TABLE));
-    make_table(l, source, hidden, &to);
-    mha__release(allocator, hidden, bytes);
-    return MHA_OK;
+    const mha_view *w = &m->source[MHA_SOURCE_RELATIVE_NORM], *b = &m->source[MHA_SOURCE_RELATIVE_NORM_BIAS];
+    double mean = 0, squares = 0;
+    for (size_t c = 0; c < n; c++) {
+        m->row[c] = mha_view_get(&m->source[MHA_SOURCE_RELATIVE], (size_t[]){r, c});
+        mean += m->row[c] / (double)n;
+    }
+    if (!w->data)
+        return;
+    for (size_t c = 0; c < n; c++)
+        squares += (m->row[c] - mean) * (m->row[c] - mean) / (double)n;
+    for (size_t c = 0; c < n; c++)
+        m->row[c] = (m->row[c] - mean) / sqrt(squares + m->l->facts->norm_eps) * mha_view_get(w, &c) +
+                    mha_view_get(b, &c);
 }
 
-mha_status mha__loader_make(mha__loader *l, mha_layer *layer)
+/* The projections of the relative embeddings: by matrices of their own, (out, in), or by those of the layer, (in, out)
+ * (DeBERTa). */
+static void make_relative(const making *m, mha_weight table, const mha_view *to)
 {
-    mha_view source[MHA_SOURCES] = {0};
+    const bool shared = m->l->facts->relative_shared, key = table == MHA_RELATIVE_K;
+    const mha_view own = m->source[key ? MHA_SOURCE_W_RELATIVE_K : MHA_SOURCE_W_RELATIVE_Q],
+                   of_layer = weight_of(m, key ? MHA_W_K : MHA_W_Q), W = shared ? of_layer : mha_view_swap(&own, 0, 1),
+                   b = shared ? weight_of(m, key ? MHA_B_K : MHA_B_Q)
+                              : m->source[key ? MHA_SOURCE_B_RELATIVE_K : MHA_SOURCE_B_RELATIVE_Q];
+    for (size_t r = 0; r < to->shape[0]; r++) {
+        read_embedding(m, r, W.shape[0]);
+        for (size_t o = 0; o < to->shape[1]; o++) {
+            double sum = b.data ? mha_view_get(&b, &o) : 0;
+            for (size_t i = 0; i < W.shape[0]; i++)
+                sum += m->row[i] * mha_view_get(&W, (size_t[]){i, o});
+            mha_view_set(to, (size_t[]){r, o}, sum);
+        }
+    }
+}
+
+/* Makes the weights, each of which becomes a derived row. */
+static void make_all(const making *m)
+{
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        mha_tensor *tensor = mha_layer_weight(m->layer, (mha_weight)w);
+        if (!tensor || !mha__loader_makes(m->l, (mha_weight)w))
+            continue;
+        const mha_view to = mha_tensor_view(tensor);
+        mha__tensor_set_derived(tensor);
+        if (w == MHA_Q_NORM)
+            make_scale(m, &to);
+        else if (w == MHA_BIAS_TABLE)
+            make_bias(m, &to);
+        else
+            make_relative(m, (mha_weight)w, &to);
+    }
+}
+
+/* Adds a row for each source, and reads it. */
+static mha_status read_sources(making *m, mha_layer *layer)
+{
+    const mha__loader *l = m->l;
     for (int s = 0; s < MHA_SOURCES; s++) {
         const mha_file_tensor *from = l->source[s];
         mha_tensor *row;
         if (!from)
             continue;
-        mha_tensor_spec spec = {.role = sources[s].role, .group = "attention",
-                                .source_dtype = from->dtype, .has_source = true, .rank = from->rank};
+        mha_tensor_spec spec = {.role = sources[s].role, .group = "attention", .source_dtype = from->dtype,
+                                .has_source = true, .rank = from->rank};
         spec.dtype = mha__dtype_is_float(l->config.dtype) ? l->config.dtype : MHA_F32;
         memcpy(spec.shape, from->shape, sizeof spec.shape);
         TRY(mha__layer_add_source(layer, &spec, l->options.row_prefix, &row, l->error));
-        source[s] = mha_tensor_view(row);
-        TRY(mha_file_read(l->file, from, &source[s], l->error));
+        m->source[s] = mha_tensor_view(row);
+        TRY(mha_file_read(l->file, from, &m->source[s], l->error));
     }
-    for (int s = 0; s < MHA_SOURCES; s++) /* one for each weight */
-        if (l->source[s])
-            mha__tensor_set_derived(mha_layer_weight(layer, sources[s].weight));
-    if (l->source[MHA_SOURCE_LOGIT_SCALE]) {
-        const mha_view to = mha_tensor_view(mha_layer_weight(layer, MHA_Q_NORM));
-        make_scale(&source[MHA_SOURCE_LOGIT_SCALE], &to);
-    }
-    return l->source[MHA_SOURCE_W_1] ? make_bias(l, source, layer) : MHA_OK;
+    return MHA_OK;
+}
+
+mha_status mha__loader_make(const mha__loader *l, mha_layer *layer)
+{
+    making m = {.l = l, .layer = layer};
+    if (!l->made)
+        return MHA_OK;
+    TRY(read_sources(&m, layer));
+    const mha_allocator *allocator = mha_params_allocator(mha_layer_params(layer));
+    const size_t inside = extent(l, INSIDE), n = inside > l->config.d_q ? inside : l->config.d_q;
+    m.row = mha__allocate(allocator, n * sizeof *m.row);
+    if (!m.row)
+        return mha__fail(l->error, MHA_NO_MEMORY, "layer", "no memory for a row of %zu numbers", n);
+    make_all(&m);
+    mha__release(allocator, m.row, n * sizeof *m.row);
+    return MHA_OK;
 }

@@ -29,6 +29,8 @@ typedef struct mha__scheme {
     const char *bias_table;                  /* where it is the layer's own */
     const char *gate, *gate_bias;            /* W_G; b_G */
     const char *logit_scale;                 /* of which q_norm is made, see mha_model_facts.made */
+    const char *relative_k, *relative_q;     /* modules that make relative_k and relative_q of relative embeddings */
+    bool relative_k_plain;                   /* the first has no bias */
     const char *head_norms;                  /* beginning of the names of q_norm and k_norm in one tensor for each head:
                                               * its number and ".weight" follow */
     bool halves; /* names of GGUF for latents, whose W_KVB may be two tensors: of keys and of values */

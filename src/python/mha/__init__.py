@@ -20,12 +20,12 @@ from .layer import MultiHeadAttention
 from .merge import merge
 from .model import Model, count, presets
 from .parameters import Parameter, Parameters, Totals
-from .semantics import SETTINGS, Bias, Rope, window_segments
+from .semantics import SETTINGS, Bias, Relative, Rope, window_segments
 from .tables import Table
 from .trace import Trace
 
 __all__ = ["Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError", "MachineError", "Model",
-           "MultiHeadAttention", "NoMemoryError", "NotFoundError", "Parameter", "Parameters", "Rope", "SETTINGS",
-           "Table", "Totals", "Trace", "UnsupportedError", "Verdict", "__version__", "attention", "check", "count",
+           "MultiHeadAttention", "NoMemoryError", "NotFoundError", "Parameter", "Parameters", "Relative", "Rope",
+           "SETTINGS", "Table", "Totals", "Trace", "UnsupportedError", "Verdict", "__version__", "attention", "check", "count",
            "diagnose", "load", "merge", "presets", "save", "scaled_dot_product_attention", "testing", "variants",
            "window_segments"]

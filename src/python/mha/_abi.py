@@ -245,6 +245,8 @@ class ModelFacts(Struct):
                 ("has_scale", c.c_bool), ("scale", _double), ("window", _size),
                 ("window_both", c.c_bool), ("chunk", _size), ("bias", Bias), ("bias_rows", _size),
                 ("bias_table", c.c_char * 200), ("shift", _size), ("image_height", _size), ("image_width", _size),
+                ("relative", Relative), ("relative_rows", _size), ("relative_table", c.c_char * 200),
+                ("relative_norm", c.c_char * 200), ("relative_shared", c.c_bool),
                 ("made", c.c_uint64), ("bias_span", _size), ("alibi", c.c_bool),
                 ("alibi_slopes", _double * ALIBI_MAX_HEADS), ("fused_blocks", _size), ("fused_qvk", c.c_bool),
                 ("gate", c.c_int), ("fused_gate", c.c_bool), ("weights", c.c_uint64), ("caveat", c.c_char * 160),

@@ -17,7 +17,7 @@ from ._call import Request
 from ._library import lib
 from .cache import Cache
 from .errors import check
-from .semantics import Bias, Rope
+from .semantics import Bias, Relative, Rope
 
 _TYPES = tuple(np.dtype(name) for name in ("float32", "float64", "bool"))
 _MOST = 256  # signatures that are kept
@@ -53,6 +53,8 @@ def _is_plain(value: Any) -> bool:
         return value.q_positions is value.k_positions is value.cos is value.sin is value.frequencies is None
     if type(value) is Bias:
         return value.table is None
+    if type(value) is Relative:
+        return value.k is value.columns is value.q is None
     return value is None or type(value) in (bool, int, float, str)
 
 

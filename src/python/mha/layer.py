@@ -16,7 +16,7 @@ from ._library import Handle, call, create, lib
 from .cache import Cache
 from .files import open_file, path_of
 from .parameters import Parameters, Totals, new_table, parameters_of, totals_of
-from .semantics import Bias, Rope, Semantics, window_segments
+from .semantics import Bias, Relative, Rope, Semantics, window_segments
 from .shapes import Rows, run
 
 _SIZES = ("d_model", "n_heads", "kv_heads", "d_k", "d_v", "d_q", "d_kin", "d_vin", "d_out")
@@ -295,7 +295,8 @@ def _plain(settings: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in settings.items() if k in ("causal", "scale", "softcap", "norm_eps", "norm_kind",
                                                        "norm_plus_one", "norm_after_rope", "norm_unweighted",
                                                        "query_scale", "clip_qkv", "zero_row", "softmax_plus_one",
-                                                       "normaliser", "sigmoid_bias", "rope", "position_bias")}
+                                                       "normaliser", "sigmoid_bias", "rope", "position_bias",
+                                                       "relative")}
 
 
 def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:
@@ -323,6 +324,10 @@ def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:
     if s.bias.rule:
         found["position_bias"] = Bias(_abi.BIAS_RULES[s.bias.rule], None, s.bias.one_way, s.bias.max_distance,
                                       s.bias.height, s.bias.width, s.bias.class_token)
+    if s.relative.rule:
+        r = s.relative
+        found["relative"] = Relative(_abi.RELATIVE_RULES[r.rule], reversed=r.reversed, max_distance=r.max_distance,
+                                     height=r.height, width=r.width, k_scale=r.k_scale, q_scale=r.q_scale)
     if facts.shift:  # the windows of one image; np.tile makes those of several
         found["q_segments"] = window_segments(facts.image_height, facts.image_width, s.bias.height, facts.shift)
     if s.rope.kind:

@@ -40,6 +40,7 @@ SETTINGS = {
     "block_size": "(n, m): queries and keys in a block of blocks",
     "alibi": "(h): slopes; adds -slope * (position of the query - position of the key)",
     "position_bias": "mha.Bias: adds a number from a table to each score, by where query and key stand",
+    "relative": "mha.Relative: adds products of queries and keys with rows of tables, chosen by where both stand",
     "sinks": "(h): one more logit for each head in the softmax denominator",
     "rope": "mha.Rope: rotates queries and new keys",
     "norm_eps": "epsilon of a layer's q/k norms; 1e-6 when 0",
@@ -186,6 +187,31 @@ class Bias:
     class_token: bool = False
 
 
+@dataclass(frozen=True)
+class Relative:
+    """Products of a query, or of a key, with a learned row that is chosen by where both stand, added to the score.
+
+    rule: "distance": by it (Shaw et al. 2018); "log_buckets": by it, in buckets (DeBERTa v2, He et al. 2021); "grid":
+        by the offset of two cells of a grid of height x width cells (SAM). mha/relative.h has the formulas.
+    k, columns, q: tables (n, d_k) or (n, h * d_k), None: the weights relative_k, relative_columns, relative_q of the
+        layer. Queries are multiplied with rows of k and columns, keys with rows of q.
+    reversed: the distance is key minus query.
+    max_distance: of log_buckets; 512 when 0.
+    k_scale, q_scale: factors of the products; the scale of the call when 0.
+    """
+
+    rule: str = "distance"
+    k: Any = None
+    columns: Any = None
+    q: Any = None
+    reversed: bool = False
+    max_distance: int = 0
+    height: int = 0
+    width: int = 0
+    k_scale: float = 0.0
+    q_scale: float = 0.0
+
+
 def window_segments(height: int, width: int, window: int, shift: int) -> Any:
     """q_segments of the windows of an image of height x width cells, rolled up and left by `shift` cells (Swin):
     (n, window^2), for n batch rows that are the windows of one image. np.tile repeats them for several images."""
@@ -292,6 +318,8 @@ class Semantics:
             self.weights["sinks"] = a.numbers("sinks", self._given["sinks"], (h,))
         if "position_bias" in self._given:
             self._bias(self._given["position_bias"])
+        if "relative" in self._given:
+            self._relative(self._given["relative"])
 
     def _bias(self, bias: Any) -> None:
         if not isinstance(bias, Bias):
@@ -305,6 +333,20 @@ class Semantics:
         if bias.table is not None:
             rows = len(bias.table) if hasattr(bias.table, "__len__") else 0
             self.weights["bias_table"] = a.numbers("position_bias.table", bias.table, (rows, self._sizes.h))
+
+    def _relative(self, relative: Any) -> None:
+        if not isinstance(relative, Relative):
+            raise TypeError(f"relative: expected mha.Relative, found {type(relative).__name__}")
+        s = self.struct.relative
+        s.rule = a.choice("relative.rule", relative.rule, _abi.RELATIVE_RULES)
+        s.reversed = a.flag("relative.reversed", relative.reversed)
+        for name in ("max_distance", "height", "width"):
+            setattr(s, name, a.whole_number(f"relative.{name}", getattr(relative, name), 0))
+        for name in ("k_scale", "q_scale"):
+            setattr(s, name, a.number(f"relative.{name}", getattr(relative, name)))
+        for name in ("k", "columns", "q"):
+            if (table := getattr(relative, name)) is not None:
+                self.weights[f"relative_{name}"] = a.numbers(f"relative.{name}", table, np.shape(table))
 
     def _positions(self) -> None:
         s, sizes, offset = self.struct, self._sizes, self._given.get("offset")
