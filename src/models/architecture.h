@@ -16,8 +16,9 @@
  *   bias_rule (1: buckets, 2: grid) and what belongs to it, see mha_bias: bias_one_way bias_buckets bias_distance,
  *   bias_height bias_width bias_class bias_span; logit_scale; windows of an image that is rolled: shift
  *   image_height image_width
- *   relative_rule (1: distance, 2: log buckets) and what belongs to it, see mha_relative: relative_rows
- *   relative_distance relative_k relative_q relative_shared relative_normed; scale_parts
+ *   relative_rule (1: distance, 2: log buckets, 3: grid) and what belongs to it, see mha_relative: relative_rows
+ *   relative_distance relative_k relative_q relative_shared relative_normed, or relative_height
+ *   relative_width relative_unscaled; scale_parts
  *   moving: something other than rotation makes the scores depend on the key bias, which is then not inert
  *   i j: the numbers that stand for {i} and {j} in names, where blocks are counted; elsewhere 0
  *   experts top_k: where rows are routed, how many experts there are, and how many of them a token passes */

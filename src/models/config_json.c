@@ -226,11 +226,24 @@ static mha_gate gate_of(const mha__values *v)
     return gate >= MHA_GATE_FEATURE && gate <= MHA_GATE_HEAD ? (mha_gate)gate : MHA_GATE_NONE;
 }
 
-/* Rows of the tables of relative terms; 0: there are none, or more than a table can have. */
-static size_t relative_rows(const mha__values *v)
+/* The rules of relative terms, as descriptions number them. */
+enum { DISTANCE = 1, LOG_BUCKETS, GRID };
+
+/* Rows of the table of relative terms with a weight, by the cells of a grid or as the symbol relative_rows says; 0:
+ * there is none, or one of more rows than a table can have. */
+static size_t relative_rows(const mha__values *v, mha_weight table)
 {
-    const int64_t rows = mha__values_get(v, "relative_rows");
-    return mha__values_get(v, "relative_rule") && rows > 0 && rows <= MHA_BIAS_MOST_ROWS ? (size_t)rows : 0;
+    const int64_t rule = mha__values_get(v, "relative_rule"), most = MHA_BIAS_MOST_ROWS;
+    int64_t rows = mha__values_get(v, "relative_rows");
+    bool there = rule > 0 && mha__values_get(v, table == MHA_RELATIVE_K ? "relative_k" : "relative_q");
+    if (rule == GRID) {
+        rows = mha__values_get(v, table == MHA_RELATIVE_K ? "relative_height" : "relative_width");
+        there = table != MHA_RELATIVE_Q;
+        rows = rows > 0 && rows <= most ? 2 * rows - 1 : 0;
+    } else if (table == MHA_RELATIVE_COLUMNS) {
+        there = false;
+    }
+    return there && rows > 0 && rows <= most ? (size_t)rows : 0;
 }
 
 mha_config mha__values_attention(const mha__values *v)
@@ -255,9 +268,11 @@ mha_config mha__values_attention(const mha__values *v)
         .q_norm = mha__values_get(v, "logit_scale") ? MHA_NORM_EACH_HEAD : qk_norm,
         .k_norm = qk_norm,
         .norm_bias = qk_norm && mha__values_get(v, "norm_bias"),
-        .relative_k_rows = mha__values_get(v, "relative_k") ? relative_rows(v) : 0,
-        .relative_q_rows = mha__values_get(v, "relative_q") ? relative_rows(v) : 0,
-        .relative_by_head = relative_rows(v) && (mha__values_get(v, "relative_k") || mha__values_get(v, "relative_q")),
+        .relative_k_rows = relative_rows(v, MHA_RELATIVE_K),
+        .relative_column_rows = relative_rows(v, MHA_RELATIVE_COLUMNS),
+        .relative_q_rows = relative_rows(v, MHA_RELATIVE_Q),
+        .relative_by_head = mha__values_get(v, "relative_rule") != GRID &&
+                            relative_rows(v, MHA_RELATIVE_K) + relative_rows(v, MHA_RELATIVE_Q) > 0,
         .gate = gate_of(v),
         .bias_gate = gate_of(v) && mha__values_get(v, "bias_gate"),
         .sinks = mha__values_get(v, "sinks"),
@@ -271,7 +286,7 @@ static bool layers_differ(const mha__architecture *architecture)
     for (const mha__arch_attention *row = architecture->attention; row->prefix; row++)
         for (const mha__arch_own *own = row->own; own->symbol; own++)
             differ |= mha__text_among("window chunk rope rope_dim local norm_unweighted query_scale_every bias_rule "
-                                      "bias_one_way shift",
+                                      "bias_one_way shift relative_height",
                                       own->symbol);
     return differ;
 }
@@ -323,16 +338,22 @@ mha_bias mha__values_bias(const mha__values *v, size_t *rows)
 static void set_relative(const mha__values *v, mha_model_facts *facts)
 {
     const mha_config config = mha__values_attention(v);
-    const int64_t distance = mha__values_get(v, "relative_distance");
-    facts->relative_rows = relative_rows(v);
+    const int64_t distance = mha__values_get(v, "relative_distance"), rule = mha__values_get(v, "relative_rule");
+    if (rule == GRID && config.relative_k_rows && config.relative_column_rows)
+        facts->relative = (mha_relative){.rule = MHA_RELATIVE_GRID,
+                                         .height = (size_t)mha__values_get(v, "relative_height"),
+                                         .width = (size_t)mha__values_get(v, "relative_width"),
+                                         .k_scale = mha__values_get(v, "relative_unscaled") ? 1 : 0};
+    if (rule == GRID)
+        return;
+    facts->relative_rows = config.relative_k_rows ? config.relative_k_rows : config.relative_q_rows;
     facts->made |= (uint64_t)(config.relative_k_rows > 0) << MHA_RELATIVE_K |
                    (uint64_t)(config.relative_q_rows > 0) << MHA_RELATIVE_Q;
     facts->relative_shared = mha__values_get(v, "relative_shared");
     if (!config.relative_by_head)
         return;
-    facts->relative.rule = mha__values_get(v, "relative_rule") == 2 ? MHA_RELATIVE_LOG_BUCKETS : MHA_RELATIVE_DISTANCE;
-    facts->relative.max_distance = facts->relative.rule == MHA_RELATIVE_LOG_BUCKETS && distance > 0 ? (size_t)distance
-                                                                                                      : 0;
+    facts->relative.rule = rule == LOG_BUCKETS ? MHA_RELATIVE_LOG_BUCKETS : MHA_RELATIVE_DISTANCE;
+    facts->relative.max_distance = rule == LOG_BUCKETS && distance > 0 ? (size_t)distance : 0;
 }
 
 mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
@@ -427,7 +448,7 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
     if (facts.bias_rows > MHA_BIAS_MOST_ROWS)
         mha__text_print(facts.not_run, sizeof facts.not_run, "a table of biases of more than %d rows",
                         MHA_BIAS_MOST_ROWS);
-    if (mha__values_get(v, "relative_rule") && !facts.relative_rows)
+    if (mha__values_get(v, "relative_rule") && facts.relative.rule == MHA_RELATIVE_NONE)
         mha__text_print(facts.not_run, sizeof facts.not_run, "tables of relative terms of none or more than %d rows",
                         MHA_BIAS_MOST_ROWS);
     if (span < 0)

@@ -74,6 +74,11 @@ def stored(model):
             for name, tensor in revert_weight_conversion(model, held).items()}
 
 
+def in_a_row(x):
+    """The cells of images (B, height, width, d) as tokens."""
+    return x.reshape(len(x), -1, x.shape[-1]) if x.ndim == 4 else x
+
+
 class Layer:
     """What one attention layer was given, and what it made of it."""
 
@@ -105,7 +110,7 @@ class Layer:
             if len(args[0]) < B:  # relative embeddings, which DeBERTa projects as tokens
                 return args
             x = args[0].bfloat16().double()
-            shown = x.detach().numpy()
+            shown = in_a_row(x.detach().numpy())
             if role in ("W_Q", "W_QG", "W_QA", "W_QKV"):
                 self.query, self.seen = shown, len(softmaxes)
             if role in ("W_K", "W_KVA", "W_QKV"):
@@ -120,7 +125,7 @@ class Layer:
 
     def after(self, module, _, output):
         output = output[0] if isinstance(output, tuple) else output
-        self.output = output.detach().numpy()
+        self.output = in_a_row(output.detach().numpy())
         made = softmaxes[self.seen:]
         if made and not isinstance(module, torch.nn.MultiheadAttention):  # which computes the mean over heads alone
             self.attention = made[-1][..., :self.key.reshape(-1, *self.key.shape[-2:]).shape[1]]

@@ -209,12 +209,17 @@ static void keep_types(const mha__loader *l, mha_config *c)
     memset(c->matrix_dtype, 0, sizeof c->matrix_dtype);
 }
 
-/* Tables of relative terms: made at load, for each head. */
+/* Tables of relative terms, with columns for each head where they are made at load or as wide as that. */
 static void find_relative(const mha__loader *l, mha_config *c)
 {
-    c->relative_k_rows = mha__loader_makes(l, MHA_RELATIVE_K) ? l->facts->relative_rows : 0;
-    c->relative_q_rows = mha__loader_makes(l, MHA_RELATIVE_Q) ? l->facts->relative_rows : 0;
-    c->relative_by_head = c->relative_k_rows || c->relative_q_rows;
+    size_t *const rows[] = {&c->relative_k_rows, &c->relative_column_rows, &c->relative_q_rows};
+    for (int i = 0; i < 3; i++) {
+        const mha_weight weight = (mha_weight)(MHA_RELATIVE_K + i);
+        const mha_file_tensor *tensor = l->found[weight];
+        const bool made = mha__loader_makes(l, weight);
+        *rows[i] = made ? l->facts->relative_rows : tensor && tensor->rank == 2 ? tensor->shape[0] : 0;
+        c->relative_by_head |= made || (*rows[i] > 0 && tensor->shape[1] != c->d_k);
+    }
 }
 
 static mha_status find_extras(mha__loader *l)

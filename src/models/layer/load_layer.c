@@ -194,6 +194,17 @@ static mha_status collect(mha__loader *l)
     return MHA_OK;
 }
 
+/* Which rows of relative tables are added to a score, and with which factor, only a configuration says. */
+static mha_status check_relative(mha__loader *l)
+{
+    for (int w = MHA_RELATIVE_K; w <= MHA_RELATIVE_Q; w++)
+        if (l->found[w] && !l->described && l->layer.scheme->orientation == MHA_ORIENTATION_OUT_IN)
+            return mha__refuse(l, l->found[w], MHA_INVALID,
+                               "expected a config.json of a model type that is known, which says how this table is "
+                               "added to the scores; found none");
+    return MHA_OK;
+}
+
 /* A gate must be said by the configuration, as others than a sigmoid on the heads may have its name; and be there. */
 static mha_status check_gate(mha__loader *l)
 {
@@ -288,6 +299,7 @@ static mha_status prepare(mha__loader *l)
     TRY(choose_layer(l));
     TRY(collect(l));
     TRY(check_gate(l));
+    TRY(check_relative(l));
     TRY(mha__loader_check_stated(l));
     TRY(mha__loader_find_sources(l));
     TRY(refuse_unknown(l));

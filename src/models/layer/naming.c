@@ -52,6 +52,9 @@ static const char *pattern_of(const mha__scheme *scheme, mha_weight weight, cons
     case MHA_Q_NORM_BIAS: *word = "q"; return scheme->norm_biases;
     case MHA_K_NORM_BIAS: *word = "k"; return scheme->norm_biases;
     case MHA_BIAS_TABLE: return scheme->bias_table;
+    case MHA_RELATIVE_K:
+    case MHA_RELATIVE_COLUMNS:
+    case MHA_RELATIVE_Q: return scheme->relative_tables[weight - MHA_RELATIVE_K];
     case MHA_W_G: return scheme->gate;
     case MHA_B_G: return scheme->gate_bias;
     default: return NULL;

@@ -27,6 +27,7 @@ typedef struct mha__scheme {
     const char *extra_rows, *sinks, *norms;  /* bias_k, bias_v; sinks; q_norm, k_norm. '*' is always "q", "k", "v" */
     const char *norm_biases;                 /* q_norm_bias, k_norm_bias */
     const char *bias_table;                  /* where it is the layer's own */
+    const char *relative_tables[3];          /* from MHA_RELATIVE_K on, where they are stored */
     const char *gate, *gate_bias;            /* W_G; b_G */
     const char *logit_scale;                 /* of which q_norm is made, see mha_model_facts.made */
     const char *relative_k, *relative_q;     /* modules that make relative_k and relative_q of relative embeddings */

@@ -8,11 +8,11 @@ static const mha__scheme schemes[] = {
     {.name = "own", .orientation = MHA_ORIENTATION_IN_OUT, .free_widths = true, .words = {"Q", "K", "V"},
      .matrices = "W_*", .biases = "b_*", .output_matrix = "W_O", .output_bias = "b_O", .extra_rows = "bias_*",
      .sinks = "sinks", .norms = "*_norm", .norm_biases = "*_norm_bias", .gate = "W_G", .gate_bias = "b_G",
-     .bias_table = "bias_table"},
+     .bias_table = "bias_table", .relative_tables = {"relative_k", "relative_columns", "relative_q"}},
     {.name = "case file", .orientation = MHA_ORIENTATION_IN_OUT, .free_widths = true,
      .matrices = "W_*", .biases = "b_*", .output_matrix = "W_o", .output_bias = "b_o", .extra_rows = "bias_*",
      .sinks = "head_sink", .norms = "*_norm_weight", .norm_biases = "*_norm_bias", .gate = "W_g", .gate_bias = "b_g",
-     .bias_table = "bias_table"},
+     .bias_table = "bias_table", .relative_tables = {"relative_k", "relative_columns", "relative_q"}},
     {.name = "nn.MultiheadAttention", .orientation = MHA_ORIENTATION_OUT_IN,
      .matrices = "in_proj_weight", .biases = "in_proj_bias", .output_matrix = "out_proj.weight",
      .output_bias = "out_proj.bias", .extra_rows = "bias_*"},
@@ -44,7 +44,8 @@ static const mha__scheme schemes[] = {
      .bias_table = "attention.relative_position_bias.relative_position_bias_table",
      .others = {"attention.relative_position_bias.relative_position_index"}},
     {.name = "timm", .orientation = MHA_ORIENTATION_OUT_IN,
-     .matrices = "qkv.weight", .biases = "qkv.bias", .output_matrix = "proj.weight", .output_bias = "proj.bias"},
+     .matrices = "qkv.weight", .biases = "qkv.bias", .output_matrix = "proj.weight", .output_bias = "proj.bias",
+     .relative_tables = {"rel_pos_h", "rel_pos_w"}}, /* of SAM */
     /* Also MPNet, whose table all layers share. */
     {.name = "T5", .orientation = MHA_ORIENTATION_OUT_IN, .free_widths = true,
      .matrices = "*.weight", .biases = "*.bias", .output_matrix = "o.weight", .output_bias = "o.bias",

@@ -5,7 +5,8 @@
 /* What a layer may have or not; every other weight is needed, or is looked for where the configuration names it. */
 static const mha_weight optional[] = {
     MHA_B_Q,    MHA_B_K,    MHA_B_V,         MHA_B_O,         MHA_BIAS_K, MHA_BIAS_V, MHA_SINKS,
-    MHA_Q_NORM, MHA_K_NORM, MHA_Q_NORM_BIAS, MHA_K_NORM_BIAS, MHA_B_QA,   MHA_B_KVA,  MHA_B_G};
+    MHA_Q_NORM, MHA_K_NORM, MHA_Q_NORM_BIAS, MHA_K_NORM_BIAS, MHA_B_QA,   MHA_B_KVA,  MHA_B_G,
+    MHA_RELATIVE_K, MHA_RELATIVE_COLUMNS, MHA_RELATIVE_Q};
 
 uint64_t mha__stated_weights(mha_config config)
 {
