@@ -244,6 +244,11 @@ static void what_a_loader_lacks_is_refused(void **state)
     assert_refused(mha_model_load_layer(file, &options, NULL, &layer, NULL, &error), MHA_INVALID, error,
                    "", "config.json", "biases");
     mha_file_close(file);
+    assert_ok(mha_file_open("tests/layers/sam_vision_model.safetensors", &file, &error), error);
+    options = (mha_load_options){.layer = "vision_encoder.layers.0.attn", .n_heads = 4};
+    assert_refused(mha_model_load_layer(file, &options, NULL, &layer, NULL, &error), MHA_INVALID, error,
+                   "", "config.json", "added to the scores");
+    mha_file_close(file);
 
     assert_ok(mha_file_open("tests/layers/gpt2.safetensors", &file, &error), error);
     facts = (mha_model_facts){.n_heads = 4, .has_semantics = true, .made = UINT64_C(1) << MHA_Q_NORM};
