@@ -80,11 +80,11 @@ complete -c mha -n '__mha_runs forward params' -l merged-qk \
 complete -c mha -n '__mha_runs forward params heads show power bench' -l preset -x \
     -a '
       list albert-base-v2 beit-base-patch16-224 bert-base-cased bert-base-uncased bert-large-uncased
-      clip-vit-base-patch32 deberta-v3-base deepseek-v3 distilbert-base-uncased falcon-7b gemma-2-2b
-      gemma-2b gemma-7b gpt2 gpt2-large gpt2-medium gpt2-xl llama-13b llama-2-70b llama-2-7b
-      llama-3-70b llama-3-8b llama-7b mistral-7b-v0.1 mistral-7b-v0.3 mistral-nemo-12b
-      mixtral-8x7b-v0.1 modernbert-base mpnet-base phi-3-mini-4k qwen2-0.5b qwen2-7b qwen3-0.6b
-      qwen3-8b roberta-30522 roberta-base roberta-large swin-tiny-patch4-window7-224
+      clip-vit-base-patch32 deberta-base deberta-v3-base deepseek-v3 distilbert-base-uncased
+      falcon-7b gemma-2-2b gemma-2b gemma-7b gpt2 gpt2-large gpt2-medium gpt2-xl llama-13b
+      llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-7b mistral-7b-v0.1 mistral-7b-v0.3
+      mistral-nemo-12b mixtral-8x7b-v0.1 modernbert-base mpnet-base phi-3-mini-4k qwen2-0.5b qwen2-7b
+      qwen3-0.6b qwen3-8b roberta-30522 roberta-base roberta-large swin-tiny-patch4-window7-224
       swinv2-tiny-patch4-window8-256 t5-11b t5-3b t5-base t5-large t5-small transformer-base
       transformer-big umt5-small vit-base-patch16-224 whisper-large-v3' \
     -d 'a model that is built in: gpt2, bert-base-uncased, llama-2-70b, '\
