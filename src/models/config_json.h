@@ -37,6 +37,8 @@ mha_config mha__values_attention(const mha__values *v);
 enum { MHA_BIAS_MOST_ROWS = 65536 }; /* of a table, see mha_config */
 /* The bias by position that the symbols describe, and the rows of its table: too many where they make no sense. */
 mha_bias mha__values_bias(const mha__values *v, size_t *rows);
+/* The number of features that are rotated, made even. */
+size_t mha__values_rope_dim(const mha__values *v);
 /* What the setup says about the semantics of attention; `values`: its own, or those of one layer. */
 mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *values);
 /* Width and head counts of a config with an unknown model type, under the keys that most libraries use. */

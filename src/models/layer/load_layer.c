@@ -114,13 +114,6 @@ static const char *last_word(const char *name)
     return dot ? dot + 1 : name;
 }
 
-const mha_file_tensor *mha__loader_named(const mha__loader *l, const char *name)
-{
-    const mha_file_tensor *tensor = mha_file_find(l->file, name);
-    const char *dot = strchr(name, '.');
-    return tensor || !dot ? tensor : mha_file_find(l->file, dot + 1);
-}
-
 /* Whether a name says that a tensor holds biases by position. */
 static bool is_table(const char *name)
 {
@@ -152,7 +145,7 @@ static mha_status find_table(mha__loader *l, const mha_file_tensor **table)
                          "found '%.*s'", (int)(l->layer.prefix_length ? l->layer.prefix_length - 1 : 0), l->prefix);
     if (mha__loader_makes(l, MHA_BIAS_TABLE))
         return MHA_OK;
-    *table = mha__loader_named(l, l->bias_table);
+    *table = mha__file_named(l->file, l->bias_table);
     return *table ? MHA_OK
                   : mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file), l->bias_table, 0,
                                      "expected a tensor of this name (bias_table, by the configuration), found none");

@@ -77,8 +77,6 @@ static inline bool mha__loader_makes(const mha__loader *l, mha_weight weight)
     return l->made >> weight & 1;
 }
 
-/* The tensor that a configuration names; files of the bare model lack the beginning of its name. */
-const mha_file_tensor *mha__loader_named(const mha__loader *l, const char *name);
 /* Finds the tensors of which weights are made. */
 mha_status mha__loader_find_sources(mha__loader *l);
 /* Holds their shapes against the configuration of the layer. */

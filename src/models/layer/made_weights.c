@@ -91,7 +91,7 @@ mha_status mha__loader_find_sources(mha__loader *l)
                              "expected a tensor of that use, which names of %s have no word for",
                              l->layer.scheme->name);
         snprintf(name, sizeof name, "%s%s%s", own ? l->prefix : "", stem, sources[s].name);
-        l->source[s] = mha__loader_named(l, name);
+        l->source[s] = mha__file_named(l->file, name);
         if (!l->source[s])
             return mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file), name, 0,
                                     "expected a tensor of this name, of which %s is made, found none",

@@ -177,6 +177,13 @@ const mha_file_tensor *mha__file_layer_value_half(const mha_file *file, const mh
     return keys && keys == mha__file_layer_tensor(file, layer, MHA_W_KVB) ? beside(file, layer, value_half) : NULL;
 }
 
+const mha_file_tensor *mha__file_named(const mha_file *file, const char *name)
+{
+    const mha_file_tensor *tensor = mha_file_find(file, name);
+    const char *dot = strchr(name, '.');
+    return tensor || !dot ? tensor : mha_file_find(file, dot + 1);
+}
+
 static size_t missing_matrices(const mha_file *file, const mha__file_layer *layer)
 {
     size_t missing = 0;

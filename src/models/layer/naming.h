@@ -74,6 +74,9 @@ const mha_file_tensor *mha__file_layer_value_half(const mha_file *file, const mh
 const mha_file_tensor *mha__file_layer_head_norm(const mha_file *file, const mha__file_layer *layer, mha_weight weight,
                                                  size_t head);
 
+/* The tensor that a configuration names; files of the bare model lack the beginning of its name. NULL: none. */
+const mha_file_tensor *mha__file_named(const mha_file *file, const char *name);
+
 /* The complete layer that a tensor belongs to, with `weight` set to that of the tensor; false: there is no such
  * layer. */
 bool mha__file_layer_of(const mha_file *file, const mha_file_tensor *tensor, mha__file_layer *layer);

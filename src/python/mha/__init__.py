@@ -26,6 +26,6 @@ from .trace import Trace
 
 __all__ = ["Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError", "MachineError", "Model",
            "MultiHeadAttention", "NoMemoryError", "NotFoundError", "Parameter", "Parameters", "Relative", "Rope",
-           "SETTINGS", "Table", "Totals", "Trace", "UnsupportedError", "Verdict", "__version__", "attention", "check", "count",
-           "diagnose", "load", "merge", "presets", "save", "scaled_dot_product_attention", "testing", "variants",
-           "window_segments"]
+           "SETTINGS", "Table", "Totals", "Trace", "UnsupportedError", "Verdict", "__version__", "attention", "check",
+           "count", "diagnose", "load", "merge", "presets", "save", "scaled_dot_product_attention", "testing",
+           "variants", "window_segments"]
