@@ -255,6 +255,26 @@ static void one_that_is_like_another_says_the_rest(void **state)
     unbuild(&like);
 }
 
+/* A table is a layer's own weight when its name begins with the layer's and a dot: that of layer x1 is not one of x. */
+static void a_table_under_another_prefix_is_shared(void **state)
+{
+    (void)state;
+    built b;
+    mha_model_layer layer;
+    assert_ok(build(&b, CONFIG,
+                    "{\"like\": \"llama\", \"attention\": ["
+                    "{\"prefix\": \"x\", \"bias_table\": \"x1.table\","
+                    " \"own\": {\"bias_rule\": \"1\", \"bias_buckets\": \"8\"}},"
+                    "{\"prefix\": \"x1\", \"bias_table\": \"x1.table\","
+                    " \"own\": {\"bias_rule\": \"1\", \"bias_buckets\": \"8\"}}]}"),
+              b.error);
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(mha_model_layer_at(b.model, i, &layer));
+        assert_int_equal(layer.config.bias_rows, 8 * i);
+    }
+    unbuild(&b);
+}
+
 /* A class may be shorter than the beginning that classes are said to have; a name of another one is not found. */
 static void class_families_may_be_longer_than_classes(void **state)
 {
@@ -433,6 +453,7 @@ int main(void)
         cmocka_unit_test(blocks_may_differ),
         cmocka_unit_test(one_that_is_like_another_says_the_rest),
         cmocka_unit_test(class_families_may_be_longer_than_classes),
+        cmocka_unit_test(a_table_under_another_prefix_is_shared),
         cmocka_unit_test(what_is_wrong_in_one_is_named),
     };
     return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);
