@@ -35,6 +35,9 @@ typedef struct mha_rope {
                                         * key_offset */
     /* F32 or F64: (n, dim/2), indexed by position, or (B, T, dim/2), one row for each new row (then T_q = T_k) */
     mha_view cos_table, sin_table;
+    /* Of tables by row: what they were made of. No forward reads it; mha_error_bound counts what rounding does to such
+     * angles, cases record it, and the diagnosis names what people get wrong about it. */
+    mha_rope_origin origin;
 } mha_rope;
 
 /* What a q/k norm makes of n neighbouring features x: y = (x - m) / r * w + b, with m = 0 but for LayerNorm. */

@@ -307,6 +307,10 @@ def test_positions_of_several_axes():
     assert image.cos[0, 3, 5] == np.cos(places[3] % 2 * 100.0 ** (-3 / 8))  # the second pair of the second axis
     each = mha.Rope.by_axes(np.stack([np.stack([places, places + 1])] * 2), [3, 5], "repeated")
     assert each.sin[1, 0, 3] == np.sin(1.0)
+    tilted = mha.Rope.by_axes([places % 3, places // 2], [3, 5], frequencies=[1 / (i + 1) for i in range(8)])
+    found = mha.diagnose(layer(x, rope=mha.Rope.by_axes([places // 2, places % 3], [3, 5],
+                                                        frequencies=tilted.origin[3])), x, layer=layer, rope=tilted)
+    assert found.names == ["rope-axes-swapped"]
     for wrong in (dict(sections=[1] * 5), dict(sections=[]), dict(order="blocked"), dict(positions=[places] * 3),
                   dict(frequencies=[1.0]), dict(order="dealt", sections=[3, 5]), dict(base=0),
                   dict(sections=[2**40, 1]), dict(positions=[places + 0.5] * 2),

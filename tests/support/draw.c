@@ -77,9 +77,10 @@ void trial_text(const trial *t, char *words, size_t size)
          s->relative.reversed ? " reversed" : "", c->relative_k_rows, c->relative_column_rows, c->relative_q_rows,
          c->relative_by_head ? " by head" : "", s->relative.max_distance, s->relative.height, s->relative.width,
          s->relative.k_scale, s->relative.q_scale)
-    FLAG(s->rope.kind, " rope %d dim %zu%s base %g times %g positions %d%d tables %d frequencies %d", (int)s->rope.kind,
-         s->rope.dim, s->rope.last ? " last" : "", s->rope.base, s->rope.attention_factor, t->rope_positions,
-         t->rope_key_positions, t->rope_tables, t->rope_frequencies)
+    FLAG(s->rope.kind, " rope %d dim %zu%s base %g times %g positions %d%d tables %d%s frequencies %d",
+         (int)s->rope.kind, s->rope.dim, s->rope.last ? " last" : "", s->rope.base, s->rope.attention_factor,
+         t->rope_positions, t->rope_key_positions, t->rope_tables, t->rope_axes ? " of axes" : "",
+         t->rope_frequencies)
     FLAG(s->zero_row, " zero_row")
     FLAG(s->softmax_plus_one, " plus_one")
     FLAG(s->normaliser, " sigmoid %g", s->sigmoid_bias)
@@ -285,6 +286,8 @@ trial trial_draw(uint64_t seed)
     t.rope_positions = one_in(x, 3), t.rope_key_positions = one_in(x, 3);
     t.rope_tables = one_in(x, 4) ? 2 + (int)(word(x) % 2) : 0;
     t.rope_frequencies = seed % 3 == 1;
+    if (seed % 7 == 2 && t.semantics.rope.kind && c->d_k >= 4)
+        t.rope_tables = 3, t.rope_axes = true, t.T_k = t.T_q;
     t.mask_rank = 1 + (int)(word(x) % 4), t.mask_ones = one_in(x, 2) ? (unsigned)(word(x) % 16) : 0;
     t.mask_short = one_in(x, 4) ? 1 + word(x) % 3 : 0;
     t.poison = t.semantics.hidden_values == MHA_HIDDEN_IGNORE || one_in(x, 2);
@@ -350,7 +353,7 @@ SIMPLER(no_relative, t->semantics.relative = (mha_relative){0};
         t->config.relative_k_rows = t->config.relative_column_rows = t->config.relative_q_rows = 0;
         t->config.relative_by_head = false)
 SIMPLER(no_rope, t->semantics.rope.kind = MHA_ROPE_NONE)
-SIMPLER(no_tables, t->rope_tables = 0; t->rope_frequencies = false)
+SIMPLER(no_tables, t->rope_tables = 0; t->rope_frequencies = t->rope_axes = false)
 SIMPLER(no_positions, t->rope_positions = t->rope_key_positions = false)
 SIMPLER(no_part, t->semantics.has_key_offset = t->semantics.keys_only = false)
 SIMPLER(no_extra, t->semantics.zero_row = t->semantics.softmax_plus_one = false)

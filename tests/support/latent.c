@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "support/latent.h"
+#include "support/short_float.h"
 #include "support/unit.h"
 
 static const char *wrong;
@@ -16,7 +17,14 @@ static bool is(const char *mistake)
 double latent_weight(const mha_layer *layer, mha_weight weight, size_t i, size_t j)
 {
     const mha_view v = mha_tensor_view(mha_layer_weight(layer, weight));
-    return mha_view_get(&v, (size_t[]){i, j});
+    const double x = mha_view_get(&v, (size_t[]){i, j});
+    const mha_dtype type = is("weights-f16") ? MHA_F16 : MHA_BF16;
+    uint16_t near;
+    if (!is("weights-f16") && !is("weights-bf16"))
+        return x;
+    const mha_view rounded = mha_view_of(&near, type, 1, (size_t[]){1});
+    short_float_set(&rounded, 0, short_float_pattern(x, type));
+    return mha_view_get(&rounded, (size_t[]){0});
 }
 
 /* y = x W + b; b may be missing. */
@@ -124,4 +132,5 @@ void latent_expect(const mha_layer *l, const mha_call *call, const char *mistake
     for (size_t t = 0; t < B * T_q; t++)
         product(l, H + t * h * c->d_v, h * c->d_v, MHA_W_O, MHA_B_O, c->d_out, output + t * c->d_out);
     free(Q), free(K), free(V), free(H);
+    wrong = NULL;
 }

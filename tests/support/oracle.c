@@ -384,6 +384,13 @@ static void measure(run *r, const mha_config *c, const mha_view *key, const mha_
     r->extra = (size_t)(r->bias_k.data != NULL) + r->s->zero_row;
 }
 
+/* What joins the softmax beside the keys, unless another part counts it. */
+static void take_extras(run *r, const mha_view *w)
+{
+    if (!r->s->keys_only)
+        r->bias_k = w[MHA_BIAS_K], r->bias_v = w[MHA_BIAS_V], r->sinks = w[MHA_SINKS];
+}
+
 void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUNT], const mha_call *call,
                 const oracle_past *past, double unit, oracle *result)
 {
@@ -400,11 +407,11 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     run r = {.call = call, .s = &meant, .past = past, .u = unit, .out = result, .weights = w};
     if (meant.keys_only)
         meant.softmax_plus_one = meant.zero_row = false;
-    else
-        r.bias_k = w[MHA_BIAS_K], r.bias_v = w[MHA_BIAS_V], r.sinks = w[MHA_SINKS];
+    take_extras(&r, w);
     memset(result, 0, sizeof *result);
     measure(&r, config, &key, &value);
     MISTAKE(reads, &r, w);
+    take_extras(&r, w);
     MISTAKE(says, &r, &meant);
     r.norm[0] = norm_of(&r, &w[MHA_Q_NORM], &w[MHA_Q_NORM_BIAS], r.h);
     r.norm[1] = norm_of(&r, &w[MHA_K_NORM], &w[MHA_K_NORM_BIAS], r.h_kv);

@@ -33,6 +33,7 @@ typedef struct trial {
     mha_semantics semantics;
     bool offset_each, lengths, alibi, rope_positions, rope_key_positions;
     bool rope_frequencies; /* without tables */
+    bool rope_axes;    /* tables by row are those of several axes */
     int rope_tables;   /* 0 none, 2 by position, 3 by row */
     int mask_rank;     /* 1 to 4; 0: 4 */
     unsigned mask_ones; /* bit k: extent k (counted from the right) of the mask is 1 */

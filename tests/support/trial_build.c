@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "support/axes.h"
 #include "support/trial_parts.h"
 #include "support/unit.h"
 
@@ -288,6 +289,34 @@ static void build_mask(rig *r, mha_mask *mask, int rank, const size_t *shape)
     } while (step(&mask->values, index));
 }
 
+/* Tables by row of positions of one to three axes. */
+static void build_axes(rig *r, size_t B, size_t T, size_t pairs)
+{
+    mha_rope *rope = &r->call.semantics.rope;
+    mha_rope_origin *o = &rope->origin;
+    const size_t most = pairs < 3 ? pairs : 3;
+    o->axes.axes = 1 + below(r, most);
+    for (size_t left = pairs, a = 0; a < o->axes.axes; left -= o->axes.sections[a++])
+        o->axes.sections[a] = a + 1 == o->axes.axes ? left : 1 + below(r, left - (o->axes.axes - 1 - a));
+    o->axes.kind = (mha_rope_axes_kind)below(r, 4);
+    for (size_t a = 0; a < o->axes.axes; a++)
+        if (o->axes.kind == MHA_ROPE_AXES_DEALT && o->axes.sections[a] != o->axes.sections[0])
+            o->axes.kind = MHA_ROPE_AXES_BLOCKS;
+    o->positions = dense(r, MHA_I64, 3, (size_t[]){o->axes.axes, B, T});
+    fill_uniform(r, &o->positions, 0, 30);
+    if (r->t.rope_frequencies) {
+        size_t largest = 0;
+        for (size_t a = 0; a < o->axes.axes; a++)
+            largest = o->axes.sections[a] > largest ? o->axes.sections[a] : largest;
+        o->frequencies = dense(r, MHA_F64, 1, (size_t[]){o->axes.kind == MHA_ROPE_AXES_REPEATED ? largest : pairs});
+        fill_uniform(r, &o->frequencies, 0, 1);
+    }
+    rope->cos_table = dense(r, MHA_F64, 3, (size_t[]){B, T, pairs});
+    rope->sin_table = dense(r, MHA_F64, 3, (size_t[]){B, T, pairs});
+    axes_fill(&o->axes, o->frequencies.data, rope->base > 0 ? rope->base : 10000, o->positions.data, B, T,
+              rope->cos_table.data, rope->sin_table.data);
+}
+
 static void build_rope(rig *r, size_t sequences, size_t T_q, size_t T_k)
 {
     mha_rope *rope = &r->call.semantics.rope;
@@ -313,6 +342,10 @@ static void build_rope(rig *r, size_t sequences, size_t T_q, size_t T_k)
     }
     if (!tables)
         return;
+    if (t->rope_axes && t->rope_tables == 3) {
+        build_axes(r, B, T_q, dim / 2);
+        return;
+    }
     const size_t by[2] = {far, dim / 2}, row[3] = {next(r) % 3 ? B : 1, T_q, dim / 2};
     mha_dtype dtype = next(r) % 2 ? MHA_F32 : MHA_F64;
     rope->cos_table = spread(r, dtype, t->rope_tables, t->rope_tables == 2 ? by : row);

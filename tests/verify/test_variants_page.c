@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/axes.h"
 #include "support/page.h"
 #include "support/scratch.h"
 
@@ -28,6 +29,12 @@ static const double odd_slopes[] = {0.5, 0.25, 0.125, 0.0625};
 static const double slopes[] = {0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125}; /* of Press et al., for 6 heads */
 
 static double yarn[] = {1, 0.1, 0.006, 0.00025}; /* of base 10,000, the slower two divided */
+
+/* Text, a picture of 2 x 2 tokens and text again: time, height, width; the tables are filled before they are read. */
+static int64_t places[] = {0, 1, 2, 2, 2, 2, 4, 5, 0, 1, 2, 2, 3, 3, 4, 5, 0, 1, 2, 3, 2, 3, 4, 5};
+static double cosines[8 * 4], sines[8 * 4];
+#define AXES {MHA_ROPE_AXES_BLOCKS, 3, {2, 1, 1}}
+#define TABLE(memory) {.data = memory, .dtype = MHA_F64, .rank = 3, .shape = {1, 8, 4}, .stride = {32, 4, 1}}
 
 static const int64_t starts[] = {0, 5, 6, 12};
 
@@ -55,6 +62,17 @@ static const planted_in cases[] = {
       .semantics.rope = {.kind = MHA_ROPE_INTERLEAVED,
                          .attention_factor = 1.25,
                          .frequencies = {.data = yarn, .dtype = MHA_F64, .rank = 1, .shape = {4}, .stride = {1}}}}},
+    {"pictured",
+     "4 heads, 8 tokens, 4 of them a picture: a rotation by 3 axes",
+     {.config = {LAYER},
+      .q_len = 8,
+      .kv_len = 8,
+      .semantics.rope = {.kind = MHA_ROPE_HALF_SPLIT,
+                         .cos_table = TABLE(cosines),
+                         .sin_table = TABLE(sines),
+                         .origin = {.axes = AXES,
+                                    .positions = {.data = places, .dtype = MHA_I64, .rank = 2, .shape = {3, 8},
+                                                  .stride = {8, 1}}}}}},
     {"grouped",
      "q, k, v of 4 heads on 2; causal, lengths, sinks, scale 0.3",
      {.config = {HEADS, .d_v = 6, .sinks = true},
@@ -368,6 +386,7 @@ static void every_variant_is_found_in_a_case_of_the_page(void **state)
     bytes page = {0};
     char line[400];
     size_t missing = 0;
+    axes_fill(&(mha_rope_axes)AXES, NULL, 10000, places, 1, 8, cosines, sines);
     bytes_text(&page, "\n| case | what it is |\n|---|---|\n");
     for (size_t i = 0; i < CASES; i++) {
         open[i] = open_case(i);

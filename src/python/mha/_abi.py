@@ -109,11 +109,21 @@ class Relative(Struct):
                 ("width", _size), ("k_scale", _double), ("q_scale", _double)]
 
 
+class RopeAxes(Struct):
+    c_name = "mha_rope_axes"
+    _fields_ = [("kind", c.c_int), ("axes", _size), ("sections", _size * ROPE_MAX_AXES)]
+
+
+class RopeOrigin(Struct):
+    c_name = "mha_rope_origin"
+    _fields_ = [("axes", RopeAxes), ("positions", View), ("frequencies", View)]
+
+
 class Rope(Struct):
     c_name = "mha_rope"
     _fields_ = ([("kind", c.c_int), ("dim", _size), ("base", _double), ("last", c.c_bool),
                  ("attention_factor", _double), ("frequencies", View)]
-                + _each("q_positions k_positions cos_table sin_table", View))
+                + _each("q_positions k_positions cos_table sin_table", View) + [("origin", RopeOrigin)])
 
 
 class RopeScaling(Struct):
@@ -123,11 +133,6 @@ class RopeScaling(Struct):
                 + _each("mscale mscale_all_dim low_frequency_factor high_frequency_factor attention_factor", _double)
                 + [("pairs", _size), ("short_factors", _double * ROPE_MAX_PAIRS),
                    ("long_factors", _double * ROPE_MAX_PAIRS)])
-
-
-class RopeAxes(Struct):
-    c_name = "mha_rope_axes"
-    _fields_ = [("kind", c.c_int), ("axes", _size), ("sections", _size * ROPE_MAX_AXES)]
 
 
 class NormRule(Struct):

@@ -74,6 +74,8 @@ class Rope:
     frequencies: (dim/2) numbers, angle = position * frequencies[i]; None: by base. Rope.scaled computes those of YaRN
         and others.
     attention_factor: rotated features are multiplied by it.
+    origin: of what Rope.by_axes made cos and sin: order, sections, positions, frequencies. Cases record it, and the
+        diagnosis names what people get wrong about it.
     """
 
     kind: str = "half_split"
@@ -86,6 +88,7 @@ class Rope:
     last: bool = False
     frequencies: Any = None
     attention_factor: float = 1.0
+    origin: Any = None
 
     @classmethod
     def scaled(cls, scaling: str, dim: int, factor: float = 1.0, original_length: float = 0.0, *, length: int = 0,
@@ -162,7 +165,8 @@ class Rope:
         call(lib.mha_rope_axes_tables, ctypes.byref(axes), f.ctypes.data_as(ctypes.POINTER(ctypes.c_double)),
              ctypes.byref(a.view_of(rows)), ctypes.byref(views[0]), ctypes.byref(views[1]))
         return cls(kind, 2 * sum(sizes), base, cos=tables[0], sin=tables[1], last=last,
-                   attention_factor=attention_factor)
+                   attention_factor=attention_factor,
+                   origin=(order, sizes, rows.array, None if frequencies is None else f))
 
 
 @dataclass(frozen=True)
@@ -452,3 +456,11 @@ class Semantics:
             if value is not None:
                 tensor = a.floats(f"rope.{called}", value)
                 setattr(r, name, self._held_view(a.widened(tensor) if tensor.dtype in a.HALVES else tensor))
+        if rope.origin is not None:
+            order, sizes, positions, frequencies = rope.origin
+            axes = r.origin.axes
+            axes.kind, axes.axes = a.choice("order", order, _abi.ROPE_AXES), len(sizes)
+            axes.sections[:len(sizes)] = sizes
+            r.origin.positions = self._held_view(self._wholes("positions", positions))
+            if frequencies is not None:
+                r.origin.frequencies = self._held_view(a.floats("frequencies", frequencies))

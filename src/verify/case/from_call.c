@@ -103,6 +103,12 @@ static mha_status read_semantics(mha_case *c, const mha_call *call, size_t rows,
         return mha__fail(error, MHA_UNSUPPORTED, "k_positions",
                          "a case has keys at the positions of the queries: expected equal positions");
     r->k_positions = (mha_view){0};
+    if (r->origin.positions.data) {
+        mha_view copy = mha__arena_view(&c->pool, MHA_I64, r->origin.positions.rank, r->origin.positions.shape);
+        if (!copy.data || mha_view_copy(&copy, &r->origin.positions))
+            return no_memory("rope_positions", error);
+        r->origin.positions = copy;
+    }
     if (r->q_positions.data) {
         mha_view copy = mha__arena_view(&c->pool, MHA_I64, r->q_positions.rank, r->q_positions.shape);
         if (!copy.data || mha_view_copy(&copy, &r->q_positions))

@@ -175,6 +175,20 @@ static bool same_positions(const mha_view *q, const mha_view *k)
     return !k->data || (q->data && mha_compare(q, k, 0, 0, &d, NULL) == MHA_OK && d.mismatches == 0);
 }
 
+/* What tables of several axes were made of; the tables are recorded, too. */
+static mha_status put_origin(saving *s, const mha_rope_origin *o)
+{
+    static const char *const orders[] = {"blocks", "interleaved", "repeated", "dealt"};
+    int64_t sections[MHA_ROPE_MAX_AXES];
+    if (o->axes.axes == 0)
+        return MHA_OK;
+    for (size_t i = 0; i < o->axes.axes; i++)
+        sections[i] = (int64_t)o->axes.sections[i];
+    TRY(put_text(s, "rope_axes", orders[o->axes.kind]));
+    TRY(put_view(s, "rope_positions", &o->positions));
+    return put_counts(s, "rope_sections", sections, o->axes.axes);
+}
+
 static mha_status put_rope(saving *s)
 {
     static const char *const words[] = {"none", "interleaved", "half_split"};
@@ -192,8 +206,10 @@ static mha_status put_rope(saving *s)
         return refuse(s, "position_ids", "keys at other positions than the queries");
     if (r->q_positions.data && !r->k_positions.data && s->plan.T_q != s->plan.T_k && !part)
         return refuse(s, "position_ids", "positions of the queries alone");
-    TRY(put_view(s, "position_ids", &r->q_positions));
-    TRY(put_reals(s, "rope_frequencies", &r->frequencies));
+    if (!r->origin.axes.axes) /* tables by row say where rows are */
+        TRY(put_view(s, "position_ids", &r->q_positions));
+    TRY(put_origin(s, &r->origin));
+    TRY(put_reals(s, "rope_frequencies", r->origin.axes.axes ? &r->origin.frequencies : &r->frequencies));
     TRY(put_reals(s, "cos_cache", &r->cos_table));
     return put_reals(s, "sin_cache", &r->sin_table);
 }

@@ -25,6 +25,8 @@ typedef enum case_tensor {
     CASE_FREQUENCIES,
     CASE_FACTORS,
     CASE_POSITIONS,
+    CASE_AXES,
+    CASE_SECTIONS,
     CASE_ALIBI,
     CASE_CU_Q,
     CASE_CU_K,

@@ -45,9 +45,11 @@
  *                half of it, at most by A_i |pair i| with A_i = min(w (|ln f| + 5) |a|, 2). A row is moved by
  *                sqrt(sum of (A_i |pair i|)^2), so D grows by that, with the largest pairs i of all rows and the
  *                farthest p: few pairs turn fast, and those that turn slowly are hardly off. Tables are taken as they
- *                are: A_i = 0. Frequencies that are given are taken as they are, too: A_i = min(2w |a|, 2). An
- *                attention factor m multiplies the error that comes by max(m, 1); |row| is that of the result, and
- *                what underflows does so in terms of |row| / min(m, 1). m is rounded together with cos and sin.
+ *                are: A_i = 0; but where it is said of what positions of several axes they were made, A_i is that of
+ *                the farthest of these and the greatest f, for all i (f (|ln f| + 5) grows with f). Frequencies that
+ *                are given are taken as they are, too: A_i = min(2w |a|, 2). An attention factor m multiplies the
+ *                error that comes by max(m, 1); |row| is that of the result, and what underflows does so in terms of
+ *                |row| / min(m, 1). m is rounded together with cos and sin.
  *   query scale  q f, f = 1 + g log(1 + k) >= 1: D_q grows to f D_q + gamma(8) (|q| + f D_q), for log, two products and
  *                two sums, with the largest f and |q| as it is then. Rows were not longer before.
  *   cache        of 16 bits: with its unit roundoff c and smallest subnormal e, a row k' appended to it is off by

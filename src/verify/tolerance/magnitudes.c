@@ -222,14 +222,19 @@ mha__turn mha__turn_of(const mha_rope *rope, const mha_view *x, double farthest)
     const size_t dim = rope->dim ? rope->dim : x->shape[3], pairs = dim / 2;
     const double base = rope->base > 0 ? rope->base : 10000;
     mha__turn turn = {0};
-    if (rope->kind == MHA_ROPE_NONE || rope->cos_table.data)
+    const mha_rope_origin *origin = &rope->origin;
+    if (rope->kind == MHA_ROPE_NONE || (rope->cos_table.data && origin->axes.axes == 0))
         return turn;
+    const double far = max_abs(&origin->positions);
+    const double of_axes = origin->frequencies.data ? fmin(0x1p-52 * far * max_abs(&origin->frequencies), 2)
+                                                    : mha__angle_error(far, fmax(1, 1 / base));
     const size_t from = rope->last ? x->shape[3] - dim : 0;
     for (size_t i = 0; i < pairs; i++) {
         mha_view pair = mha_view_slice(x, 3, from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i : i), 1);
         pair.shape[3] = 2;
         pair.stride[3] = x->stride[3] * (rope->kind == MHA_ROPE_INTERLEAVED ? 1 : (ptrdiff_t)pairs);
-        const double off = rope->frequencies.data
+        const double off = origin->axes.axes ? of_axes
+                           : rope->frequencies.data
                                ? fmin(0x1p-52 * fabs(farthest * mha_view_get(&rope->frequencies, &i)), 2)
                                : mha__angle_error(farthest, pow(base, -2.0 * (double)i / (double)dim));
         const double moved = off * max_norm(&pair, 2);

@@ -113,7 +113,7 @@ typedef struct mha__turn {
     double row, pair;
 } mha__turn;
 
-/* For x (B, T, heads, d) at positions up to `farthest`; 0 without rotation or with tables. */
+/* For x (B, T, heads, d) at positions up to `farthest`; 0 without rotation or with tables of no origin. */
 mha__turn mha__turn_of(const mha_rope *rope, const mha_view *x, double farthest);
 /* The change of a pair of norm 1, derived in src/verify/tolerance/error_bound.c. */
 double mha__angle_error(double position, double frequency);

@@ -130,8 +130,8 @@ static const double *gather(mha__variant_bench *w, const mha__knobs *k, size_t b
         for (size_t j = 0; j < c->P; j++)
             memcpy(to + (past + j) * row + h * d, in->past[part] + ((b * c->H_kv + h) * c->P + j) * d, d * sizeof *to);
     put(in, new_rows, c->T_k, row, first, to);
-    if (in->bias_kv[part])
-        memcpy(to + in->S * row, in->bias_kv[part], row * sizeof *to);
+    for (size_t f = 0; in->bias_kv[part] && f < row; f++)
+        to[in->S * row + f] = mha__variant_rounded(in->bias_kv[part][f], k->rows.round_weights);
     return to;
 }
 

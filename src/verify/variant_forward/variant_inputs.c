@@ -24,12 +24,12 @@ static double *doubles(mha__variant_inputs *w, const mha_view *v, bool *missing)
     return NULL;
 }
 
-double mha__variant_gate_of(const mha_case *c, const double *x, size_t column)
+double mha__variant_gate_of(const mha_case *c, const double *x, size_t column, int rounding)
 {
     const mha_view *W = &c->weights[CASE_RECORDED][MHA_W_G], *b = &c->weights[CASE_RECORDED][MHA_B_G];
-    double sum = b->data ? mha_view_get(b, &column) : 0;
+    double sum = b->data ? mha__variant_rounded(mha_view_get(b, &column), rounding) : 0;
     for (size_t i = 0; i < c->E_q; i++)
-        sum += x[i] * mha_view_get(W, (size_t[]){i, column});
+        sum += x[i] * mha__variant_rounded(mha_view_get(W, (size_t[]){i, column}), rounding);
     return sum;
 }
 
@@ -43,7 +43,7 @@ static bool project_gate(mha__variant_inputs *w)
     w->gates = W->shape[1];
     w->gate = mha__arena_take(&w->pool, rows * w->gates * sizeof(double) + 1);
     for (size_t e = 0; w->gate && e < rows * w->gates; e++)
-        w->gate[e] = mha__variant_gate_of(w->c, w->x[PROJECTION_Q] + e / w->gates * in, e % w->gates);
+        w->gate[e] = mha__variant_gate_of(w->c, w->x[PROJECTION_Q] + e / w->gates * in, e % w->gates, ROUND_NOT);
     return w->gate != NULL;
 }
 
@@ -78,7 +78,8 @@ static bool read_numbers(mha__variant_inputs *w)
     w->bias_table = doubles(w, &recorded[MHA_BIAS_TABLE], &missing);
     for (int t = 0; t < 3; t++)
         w->relative[t] = doubles(w, &recorded[MHA_RELATIVE_K + t], &missing);
-    return !missing && project_gate(w) && (c->kv_rank == 0 || mha__variant_latents(w)); /* which takes the place of x */
+    return !missing && project_gate(w) && mha__variant_axes(w) &&
+           (c->kv_rank == 0 || mha__variant_latents(w)); /* which takes the place of x */
 }
 
 /* Copies the inputs with their batch rows in the place of time, all in memory of `w`; false without memory. */

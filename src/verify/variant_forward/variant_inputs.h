@@ -30,6 +30,7 @@ typedef struct mha__variant_inputs {
     bool norm_over_row[2];
     double *past[2], *bias_kv[2], *sinks, *bias_table; /* or NULL */
     double *relative[3];                               /* tables from MHA_RELATIVE_K on, or NULL */
+    mha_view axes[AXES_COUNT][2]; /* cosines and sines of each mistake in positions of several axes, if any */
     bool one_list;   /* the positions that are given hold for queries and keys */
     size_t first[3]; /* the row of the ragged batch at which a sequence begins */
     struct mha__variant_inputs *sequences; /* of a ragged batch, each as a batch of one row; else NULL */
@@ -40,6 +41,9 @@ typedef struct mha__variant_inputs {
 /* MHA_UNSUPPORTED for cases that no path can compute. */
 mha_status mha__variant_inputs_create(const mha_case *c, mha__variant_inputs **inputs, mha_error *error);
 void mha__variant_inputs_destroy(mha__variant_inputs *inputs); /* NULL is allowed */
+
+/* Makes the tables of `axes`; false without memory (variant_axes.c). */
+bool mha__variant_axes(mha__variant_inputs *inputs);
 
 /* Replaces x, W and cached latents by those of plain projections; false without memory (variant_latent.c). */
 bool mha__variant_latents(mha__variant_inputs *inputs);
@@ -108,8 +112,10 @@ const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *kn
 
 /* What happens to the rows of q, k or v (variant_turn.c). Splitting into heads makes (T, h, d) of (T, h*d). */
 void mha__rows_split(const mha__variant_inputs *w, int heads, int which, const double *from, double *to);
-/* The gate of a query's input row x at a column of W_G: x W_G + b_G. */
-double mha__variant_gate_of(const mha_case *c, const double *x, size_t column);
+/* A number as the type of that rounding has it. */
+double mha__variant_rounded(double x, int rounding);
+/* The gate of a query's input row x at a column of W_G: x W_G + b_G, with these two rounded. */
+double mha__variant_gate_of(const mha_case *c, const double *x, size_t column, int rounding);
 /* Changes an input row of n numbers as the variant changes rows; not their order. */
 void mha__variant_input_row(const mha__row_knobs *k, const double *from, size_t n, double *to);
 void mha__rows_scale(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t b, double *x);

@@ -25,8 +25,14 @@ static double element(const mha_view *v, size_t i, size_t j)
     return mha_view_get(v, v->rank == 1 ? &index[1] : index);
 }
 
-/* x W, and its bias if `biased`. */
-static double *latents_of(mha__variant_inputs *w, const sizes *s, int keys, bool biased)
+/* The type to which a variant rounds all weights. */
+static int rounding_of(int mistake)
+{
+    return mistake == LATENT_F16 ? ROUND_F16 : mistake == LATENT_BF16 ? ROUND_BF16 : ROUND_NOT;
+}
+
+/* x W, and its bias but for LATENT_NO_BIAS. */
+static double *latents_of(mha__variant_inputs *w, const sizes *s, int keys, int mistake)
 {
     const mha_view *recorded = w->c->weights[CASE_RECORDED];
     const mha_view *W = &recorded[keys ? MHA_W_KVA : MHA_W_QA], *b = &recorded[keys ? MHA_B_KVA : MHA_B_QA];
@@ -35,12 +41,15 @@ static double *latents_of(mha__variant_inputs *w, const sizes *s, int keys, bool
     if (!y || !matrix)
         return NULL;
     const mha_view copy = mha_view_of(matrix, MHA_F64, 2, (size_t[]){in, out});
+    const int rounding = rounding_of(mistake);
     (void)mha_view_copy(&copy, W);
+    for (size_t i = 0; i < in * out; i++)
+        matrix[i] = mha__variant_rounded(matrix[i], rounding);
     const int openmp = mha__gemm_begin();
     mha__gemm_double(s->rows[keys], out, in, w->x[keys], in, matrix, out, y, out);
     mha__gemm_end(openmp);
-    for (size_t i = 0; b->data && biased && i < s->rows[keys] * out; i++)
-        y[i] += element(b, 0, i % out);
+    for (size_t i = 0; b->data && mistake != LATENT_NO_BIAS && i < s->rows[keys] * out; i++)
+        y[i] += mha__variant_rounded(element(b, 0, i % out), rounding);
     return y;
 }
 
@@ -60,7 +69,8 @@ static double *normed(mha__variant_inputs *w, const sizes *s, int keys, int mist
         for (size_t f = 0; f < terms; f++)
             mean += to[f] * to[f] / (double)terms;
         for (size_t f = 0; f < terms && !plain; f++)
-            to[f] *= (f < rank ? element(weight, 0, f) : 1) / sqrt(mean + s->eps);
+            to[f] *= (f < rank ? mha__variant_rounded(element(weight, 0, f), rounding_of(mistake)) : 1) /
+                     sqrt(mean + s->eps);
     }
     return y;
 }
@@ -126,14 +136,11 @@ bool mha__variant_latents(mha__variant_inputs *w)
                      c->semantics.norm_eps > 0 ? c->semantics.norm_eps : 1e-6};
     bool made = true;
     for (int keys = c->q_rank ? 0 : 1; keys < 2; keys++) {
-        w->latents[keys] = latents_of(w, &s, keys, true);
-        const double *unbiased = latents_of(w, &s, keys, false);
-        for (int m = 0; m < LATENT_COUNT && w->latents[keys] && unbiased; m++) {
-            double *x = normed(w, &s, keys, m, m == LATENT_NO_BIAS ? unbiased : w->latents[keys]);
-            w->of_latents[m].x[keys] = x;
-            made &= x != NULL;
+        w->latents[keys] = latents_of(w, &s, keys, LATENT_RIGHT);
+        for (int m = 0; m < LATENT_COUNT; m++) {
+            const double *raw = m < LATENT_NO_BIAS ? w->latents[keys] : latents_of(w, &s, keys, m);
+            made &= raw && (w->of_latents[m].x[keys] = normed(w, &s, keys, m, raw)) != NULL;
         }
-        made &= w->latents[keys] && unbiased;
     }
     for (int m = 0; m < LATENT_COUNT; m++) {
         mha__variant_latents_read *of = &w->of_latents[m];

@@ -65,14 +65,15 @@ void mha__variant_gate(mha__variant_bench *w, const mha__knobs *k, size_t b)
     const size_t T = in->c->T_q, width = in->c->H * in->c->d_v;
     if (!in->gate || k->gate == GATE_NOT)
         return;
-    const bool changed = k->rows.round_inputs != ROUND_NOT || k->rows.input_norm != INPUT_NORM_NOT;
+    const bool changed = k->rows.round_inputs != ROUND_NOT || k->rows.round_weights != ROUND_NOT ||
+                         k->rows.input_norm != INPUT_NORM_NOT;
     for (size_t t = 0; t < T; t++) {
         const size_t row = b * T + (k->rows.inputs_reversed ? T - 1 - t : t), n = in->in[PROJECTION_Q];
         if (changed)
             mha__variant_input_row(&k->rows, in->x[PROJECTION_Q] + row * n, n, w->maker.x);
         for (size_t f = 0; f < width; f++) {
             const size_t column = f / (width / in->gates);
-            const double z = changed ? mha__variant_gate_of(in->c, w->maker.x, column)
+            const double z = changed ? mha__variant_gate_of(in->c, w->maker.x, column, k->rows.round_weights)
                                      : in->gate[row * in->gates + column];
             const double sigmoid = k->gate == GATE_PLAIN ? 1 : 1 / (1 + exp(-z));
             w->merged[t * width + f] *= k->gate == GATE_SIGMOID ? sigmoid : z * sigmoid;

@@ -76,7 +76,7 @@ static mha__row_slot *slot_for(mha__row_maker *m, const mha__row_slot *wanted, b
 
 /* ---------------------------------------------------------------- projections */
 
-static double rounded(double x, int rounding)
+double mha__variant_rounded(double x, int rounding)
 {
     if (rounding == ROUND_F16)
         return (double)mha_f16_to_f32(mha_f32_to_f16((float)x));
@@ -142,7 +142,7 @@ static const double *matrix_of(mha__row_maker *m, const mha__row_knobs *k, int w
         }
         for (size_t i = 0; i < in; i++)
             for (size_t c = 0; c < n; c++)
-                m->W[i * width + first + c] = rounded(start[c][i * stride[c]], k->round_weights);
+                m->W[i * width + first + c] = mha__variant_rounded(start[c][i * stride[c]], k->round_weights);
     }
     return m->W;
 }
@@ -165,7 +165,7 @@ static void normalise_input(double *x, size_t n, int how)
 void mha__variant_input_row(const mha__row_knobs *k, const double *from, size_t n, double *to)
 {
     for (size_t i = 0; i < n; i++)
-        to[i] = rounded(from[i], k->round_inputs);
+        to[i] = mha__variant_rounded(from[i], k->round_inputs);
     if (k->input_norm)
         normalise_input(to, n, k->input_norm);
 }
@@ -220,8 +220,10 @@ static void project(mha__row_maker *m, const mha__row_knobs *k, int which, size_
         size_t from;
         source_of(w, k, which, column, &s, &from);
         const double *x = w->x[s] + b * w->T[s] * w->out[s] + from;
-        for (size_t t = 0; t < T; t++)
-            y[t * width + column] = rounded(x[(k->inputs_reversed ? T - 1 - t : t) * w->out[s]], k->round_inputs);
+        for (size_t t = 0; t < T; t++) {
+            const size_t at = k->inputs_reversed ? T - 1 - t : t;
+            y[t * width + column] = mha__variant_rounded(x[at * w->out[s]], k->round_inputs);
+        }
     }
 }
 
@@ -264,7 +266,7 @@ static bool read_bias(mha__row_maker *m, const mha__row_knobs *k, int which)
         size_t from;
         source_of(w, k, which, column, &s, &from);
         const double *bias = k->no_bias[s] ? NULL : w->b[s];
-        m->bias[column] = bias ? times * rounded(bias[from], k->round_weights) : 0;
+        m->bias[column] = bias ? times * mha__variant_rounded(bias[from], k->round_weights) : 0;
         any |= bias != NULL;
     }
     return any;
@@ -331,14 +333,16 @@ const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *kn
     *bias = NULL;
     if (b && !knobs->no_bias[PROJECTION_O]) {
         for (size_t j = 0; j < out; j++)
-            maker->bias[j] = rounded(b[j], knobs->round_weights);
+            maker->bias[j] = mha__variant_rounded(b[j], knobs->round_weights);
         *bias = maker->bias;
     }
     if (!W || (!transposed && knobs->round_weights == ROUND_NOT))
         return W;
     for (size_t i = 0; i < in; i++)
-        for (size_t j = 0; j < columns; j++)
-            maker->W[i * out + j] = rounded(W[transposed ? j * in + i : i * out + j], knobs->round_weights);
+        for (size_t j = 0; j < columns; j++) {
+            const size_t at = transposed ? j * in + i : i * out + j;
+            maker->W[i * out + j] = mha__variant_rounded(W[at], knobs->round_weights);
+        }
     return maker->W;
 }
 

@@ -66,7 +66,11 @@ static double relative_terms(const mha__variant_inputs *w, const mha__knobs *k, 
             scale = k->relative_scale == RELATIVE_SCALE_TWICE ? scale * k->scale
                     : k->relative_scale == RELATIVE_SCALE_ONE ? 1
                                                               : 1 / sqrt((double)c->d_k);
-        sum += scale * mha__dot(of_key ? key : q, table + row * width + head * c->d_k, c->d_k);
+        const double *x = of_key ? key : q, *y = table + row * width + head * c->d_k;
+        double product = k->rows.round_weights == ROUND_NOT ? mha__dot(x, y, c->d_k) : 0;
+        for (size_t f = 0; f < c->d_k && k->rows.round_weights != ROUND_NOT; f++)
+            product += x[f] * mha__variant_rounded(y[f], k->rows.round_weights);
+        sum += scale * product;
     }
     return sum;
 }

@@ -177,7 +177,7 @@ static double position_bias(const mha__variant_inputs *w, const mha__knobs *k, c
     }
     row += k->position_bias == POSITION_BIAS_NEXT_ROW && row + 1 < n;
     const size_t place = k->position_bias == POSITION_BIAS_TRANSPOSED ? at->h * n + row : row * w->c->H + at->h;
-    return row < n ? w->bias_table[place] : 0;
+    return row < n ? mha__variant_rounded(w->bias_table[place], k->rows.round_weights) : 0;
 }
 
 size_t mha__variant_relative_row(const mha__variant_inputs *w, const mha__knobs *k, mha_weight table,

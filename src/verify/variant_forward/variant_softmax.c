@@ -127,6 +127,7 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
 {
     const mha_case *c = w->inputs->c;
     const double *sinks = k->sinks ? k->sinks : k->use_sinks ? w->inputs->sinks : NULL;
+    const int rounding = k->sinks ? ROUND_NOT : k->rows.round_weights; /* of sinks that the case has */
     const size_t S = w->inputs->S + mha__extra_rows(c);
     const bool in_tiles = k->tile != 0 && k->tile_mistake != TILE_PADDED;
     for (size_t h = 0; h < c->H; h++)
@@ -139,7 +140,7 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
                 continue;
             const bool nothing = mha__variant_pads(c, k, b, i) && !any_visible(visible, S);
             if (sinks && sinks[h] != -INFINITY && !nothing)
-                join(&rest, sinks[h], k->parts);
+                join(&rest, mha__variant_rounded(sinks[h], rounding), k->parts);
             if (k->plus_one && !nothing)
                 join(&rest, 0, k->parts);
             for (size_t j = w->inputs->S; k->parts != 1 && j < S; j++)

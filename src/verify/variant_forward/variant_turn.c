@@ -61,8 +61,8 @@ void mha__rows_normalise(const mha__variant_inputs *w, const mha__row_knobs *k, 
             const size_t of = k->norm_first_head ? (at + i) % head : (at + i) % own;
             x[at + i] /= r;
             if (weight && !k->norm_no_weight)
-                x[at + i] *= weight[of] + (k->norm_plus_one ? 1 : 0);
-            x[at + i] += bias ? bias[of] : 0;
+                x[at + i] *= mha__variant_rounded(weight[of], k->round_weights) + (k->norm_plus_one ? 1 : 0);
+            x[at + i] += bias ? mha__variant_rounded(bias[of], k->round_weights) : 0;
         }
     }
 }
@@ -89,10 +89,13 @@ static int64_t position_of(const mha__variant_inputs *w, const mha__row_knobs *k
     return (keys ? (int64_t)c->P : mha__case_offset(c, b)) + part + (int64_t)t + shift;
 }
 
-static void cos_sin(const mha_case *c, const mha__row_knobs *k, int64_t position, size_t b, size_t t, size_t i,
-                    double *cosine, double *sine)
+static void cos_sin(const mha__variant_inputs *w, const mha__row_knobs *k, int64_t position, size_t b, size_t t,
+                    size_t i, double *cosine, double *sine)
 {
-    const mha_view *tc = &c->semantics.rope.cos_table, *ts = &c->semantics.rope.sin_table;
+    const mha_case *c = w->c;
+    const mha_view *own = w->axes[k->rope_axes];
+    const mha_view *tc = own->data ? &own[0] : &c->semantics.rope.cos_table,
+                   *ts = own->data ? &own[1] : &c->semantics.rope.sin_table;
     bool per_row = tc->rank == 3;
     if (tc->data && !k->rope_formula && i < tc->shape[tc->rank - 1]) {
         const size_t by_row[] = {tc->shape[0] == 1 ? 0 : b, t, i}, by_position[] = {(size_t)position, i};
@@ -158,7 +161,7 @@ void mha__rows_rotate(const mha__variant_inputs *w, const mha__row_knobs *k, int
         const size_t at = k->rope_reversed ? T - 1 - t : t;
         const int64_t position = position_of(w, k, which, b, at);
         for (size_t i = 0; i < half; i++)
-            cos_sin(w->c, k, position, b, w->first[which] + at, i, &cosine[i], &sine[i]);
+            cos_sin(w, k, position, b, w->first[which] + at, i, &cosine[i], &sine[i]);
         for (size_t h = 0; h < w->h[which]; h++)
             turn(k, half, cosine, sine, x + (t * w->h[which] + h) * width + (k->rope_last ? width - dim : 0), kept);
     }

@@ -36,11 +36,25 @@ enum {
     LATENT_KVB_SWAPPED,    /* the columns of a head in W_KVB read as [v, k_n] */
     LATENT_KVB_BLOCKS,     /* W_KVB read as the k_n of all heads, then their v */
     LATENT_NO_BIAS,        /* without b_QA and b_KVA */
+    LATENT_F16,            /* all weights rounded, as round_weights says of the others */
+    LATENT_BF16,
     LATENT_COUNT
 };
 
 /* How the features of a head are permuted by those who change weights from one pairing of the rotation to the other. */
 enum { PERMUTED_NOT, PERMUTED_TO_PAIRS, PERMUTED_TO_HALVES };
+
+/* What goes wrong with positions of several axes. */
+enum {
+    AXES_RIGHT,
+    AXES_TEXT,     /* the number of the row on all axes */
+    AXES_FIRST,    /* the first axis for all pairs */
+    AXES_SWAPPED,  /* the last two axes, height and width, for each other */
+    AXES_REVERSED, /* the sections in reverse order */
+    AXES_DEALT,    /* blocks of pairs taken for pairs that take turns, or the reverse */
+    AXES_RESTART,  /* frequencies that begin anew in each block, or the reverse */
+    AXES_COUNT
+};
 
 enum { INPUT_NORM_NOT, INPUT_NORM_LAYER, INPUT_NORM_RMS };
 enum { BIAS_FIRST, BIAS_AFTER_NORM, BIAS_AFTER_ROPE };
@@ -151,6 +165,7 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
 /* Type and name of each knob of the rotation, but for what differs between q, k and v. */
 #define ROPE_KNOB_LIST(X)                                                                                              \
     X(int, rope_last) /* the last features are rotated, not the first */                                               \
+    X(int, rope_axes) /* what is taken for the axes of positions */                                                    \
     X(int, rope_width) /* in the exponent of the angles; 0: rope_dim */                                                \
     X(int, rope_reversed) /* positions count from the last row */                                                      \
     X(int, rope_regrouped) /* the result in the order of the other pairing */                                          \

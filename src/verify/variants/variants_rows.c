@@ -99,8 +99,19 @@ static bool no_bias(const mha_case *c, mha__knobs *k)
     return n + no_bias_o(c, k) > 1;
 }
 
-APPLY(weights_f16, has_layer(c) && c->kv_rank == 0, k->rows.round_weights = ROUND_F16)
-APPLY(weights_bf16, has_layer(c) && c->kv_rank == 0, k->rows.round_weights = ROUND_BF16)
+/* Cached latents are read once, with the weights of the case. */
+static bool has_own_rows(const mha_case *c)
+{
+    return has_layer(c) && !(c->absorbed && c->P > 0);
+}
+
+static int latent_of(const mha_case *c, int latent)
+{
+    return c->kv_rank ? latent : LATENT_RIGHT;
+}
+
+APPLY(weights_f16, has_own_rows(c), k->rows.round_weights = ROUND_F16; k->rows.latent = latent_of(c, LATENT_F16))
+APPLY(weights_bf16, has_own_rows(c), k->rows.round_weights = ROUND_BF16; k->rows.latent = latent_of(c, LATENT_BF16))
 APPLY(inputs_f16, c->kv_rank == 0, k->rows.round_inputs = ROUND_F16)
 APPLY(inputs_bf16, c->kv_rank == 0, k->rows.round_inputs = ROUND_BF16)
 
@@ -205,6 +216,48 @@ APPLY(rope_values, has_rope(c) && attends(c), k->rows.rope_values = 1)
 APPLY(rope_full, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k && c->d_k % 2 == 0, k->rows.rope_dim = (int)c->d_k;
       k->rows.rope_formula = 1)
 
+/* Whether there are axes that a mistake can change: as many, with two sections of their own size. */
+static bool has_axes(const mha_case *c, size_t least)
+{
+    return has_rope(c) && c->semantics.rope.origin.axes.axes >= least;
+}
+
+static bool has_uneven_axes(const mha_case *c)
+{
+    const mha_rope_axes *a = &c->semantics.rope.origin.axes;
+    bool uneven = false;
+    for (size_t i = 0; i < a->axes; i++)
+        uneven |= a->sections[i] != a->sections[a->axes - 1 - i];
+    return has_axes(c, 2) && uneven;
+}
+
+/* Whether frequencies can begin in each block, or not: those that are given are of one form. */
+static bool has_free_blocks(const mha_case *c)
+{
+    const mha_rope_origin *o = &c->semantics.rope.origin;
+    return has_axes(c, 2) && !o->frequencies.data &&
+           (o->axes.kind == MHA_ROPE_AXES_BLOCKS || o->axes.kind == MHA_ROPE_AXES_REPEATED);
+}
+
+static bool takes_turns(const mha_case *c)
+{
+    const mha_rope_axes_kind kind = c->semantics.rope.origin.axes.kind;
+    return has_axes(c, 2) && (kind == MHA_ROPE_AXES_BLOCKS || kind == MHA_ROPE_AXES_INTERLEAVED);
+}
+
+/* Whether queries and keys of a text had the numbers of their rows. */
+static bool counts_rows(const mha_case *c)
+{
+    return c->semantics.n_sequences == 0 && !c->semantics.position_offset;
+}
+
+APPLY(axes_text, has_axes(c, 1) && counts_rows(c), k->rows.rope_axes = AXES_TEXT)
+APPLY(axes_first, has_axes(c, 2), k->rows.rope_axes = AXES_FIRST)
+APPLY(axes_swapped, has_axes(c, 2), k->rows.rope_axes = AXES_SWAPPED)
+APPLY(axes_reversed, has_uneven_axes(c), k->rows.rope_axes = AXES_REVERSED)
+APPLY(axes_dealt, takes_turns(c), k->rows.rope_axes = AXES_DEALT)
+APPLY(axes_restart, has_free_blocks(c), k->rows.rope_axes = AXES_RESTART)
+
 static bool rope_base(const mha_case *c, mha__knobs *k, double base)
 {
     const mha_rope *r = &c->semantics.rope;
@@ -262,8 +315,8 @@ static bool any_part(const mha_case *c, size_t index, double *x)
 static const mha__variant_entry entries[] = {
     {{"inputs-f16", "inputs rounded to float16"}, inputs_f16},
     {{"inputs-bf16", "inputs rounded to bfloat16"}, inputs_bf16},
-    {{"weights-f16", "weights rounded to float16 on the way"}, weights_f16},
-    {{"weights-bf16", "weights rounded to bfloat16 on the way"}, weights_bf16},
+    {{"weights-f16", "all weights rounded to float16 on the way"}, weights_f16},
+    {{"weights-bf16", "all weights rounded to bfloat16 on the way"}, weights_bf16},
     {{"transpose-q", "W_Q transposed"}, transpose_q},
     {{"transpose-k", "W_K transposed"}, transpose_k},
     {{"transpose-v", "W_V transposed"}, transpose_v},
@@ -323,6 +376,12 @@ static const mha__variant_entry entries[] = {
     {{"rope-last-features", "the last rope_dim features rotated instead of the first, or the reverse"}, rope_last},
     {{"rope-unscaled", "frequencies of the base instead of those scaled for longer contexts"}, rope_unscaled},
     {{"rope-factor-missing", "no attention factor (YaRN) on rotated features"}, rope_no_factor},
+    {{"rope-axes-text", "the number of a token as its position on every axis, as in a text"}, axes_text},
+    {{"rope-axes-first", "the positions of the first axis for all pairs"}, axes_first},
+    {{"rope-axes-swapped", "the last two axes, height and width, taken for each other"}, axes_swapped},
+    {{"rope-sections-reversed", "the sections of the axes in reverse order"}, axes_reversed},
+    {{"rope-axes-dealt", "axes that have blocks of pairs taken for axes that take turns, or the reverse"}, axes_dealt},
+    {{"rope-axes-restart", "frequencies that begin anew in the block of each axis, or the reverse"}, axes_restart},
     {{"rope-half-dim", "half of the rope_dim features rotated"}, rope_half},
     {{"rope-theta-d-model", "angles base^(-2i/(h*d_k)) instead of base^(-2i/rope_dim)"}, rope_width_model},
     {{"rope-theta-d-k", "angles base^(-2i/d_k) instead of base^(-2i/rope_dim)"}, rope_width_head},

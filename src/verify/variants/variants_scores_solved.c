@@ -124,6 +124,7 @@ SOLVE(dropout_scale_twice, attends(c), k->weights_times = 1 - *x)
 SOLVE(scale_other, attends(c), k->scale = *x * sign_of(k->scale))
 SOLVE(softcap_other, has_cap(c), k->softcap = *x)
 SOLVE(lacks_softcap, attends(c) && !has_cap(c), k->softcap = *x)
+SOLVE(sigmoid_bias_other, has_sigmoid(c), k->sigmoid_bias = *x)
 SOLVE(window_left_other, has_left(c) && fabs(*x) <= 0x1p31, k->window_left = (int64_t)*x)
 SOLVE(window_right_other, has_right(c) && fabs(*x) <= 0x1p31, k->window_right = (int64_t)*x)
 SOLVE(lacks_window, attends(c) && !c->semantics.window && fabs(*x) <= 0x1p31, k->window = 1;
@@ -190,6 +191,8 @@ static const mha__solved_entry solved[] = {
     FITTED("softcap-other", "another softcap: the number", softcap_other, SOLVE_REAL, 0.1, 1e3),
     FITTED("case-lacks-softcap", "a softcap that the case does not have: the number", lacks_softcap, SOLVE_REAL, 0.1,
            1e3),
+    FITTED("sigmoid-bias-other", "another bias of the sigmoid, or one that the case lacks: the number",
+           sigmoid_bias_other, SOLVE_SIGNED, 1e-2, 50),
     CHOSEN("window-left-other", "window: so many keys to the left", window_left_other, SOLVE_LISTED, any_size),
     CHOSEN("window-right-other", "window: so many keys to the right", window_right_other, SOLVE_LISTED, any_size),
     CHOSEN("case-lacks-window", "a window that the case does not have: so many keys to each side", lacks_window,

@@ -122,7 +122,9 @@ static void say_sigmoid(const run *r, mha_semantics *s)
     const double scale = s->has_scale ? s->scale : 1 / sqrt((double)r->d_k);
     if (is("sigmoid-softmax"))
         s->normaliser = MHA_SOFTMAX;
-    if (begins("sigmoid-bias-"))
+    if (is("sigmoid-bias-other"))
+        s->sigmoid_bias = given();
+    else if (begins("sigmoid-bias-"))
         s->sigmoid_bias *= is("sigmoid-bias-missing") ? 0 : is("sigmoid-bias-sign") ? -1 : scale;
 }
 
@@ -206,6 +208,7 @@ const oracle_mistake *mistake_of_call_at(size_t index)
         {.name = "sigmoid-bias-missing", .says = say_sigmoid},
         {.name = "sigmoid-bias-sign", .says = say_sigmoid},
         {.name = "sigmoid-bias-scaled", .says = say_sigmoid},
+        {.name = "sigmoid-bias-other -1.25", .says = say_sigmoid},
         {.name = "window-missing", .says = say_other_window},
         {.name = "window-left-less", .says = say_other_window},
         {.name = "window-left-more", .says = say_other_window},

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/axes.h"
 #include "support/mistakes/mistakes.h"
 
 /* ---------------------------------------------------------------- inputs */
@@ -216,7 +217,8 @@ static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, 
         bool rebased = (is("rope-base-other") && full > 2) || (lacks && !part); /* two features have one angle */
         double usual = begins("rope-base-") ? atof(oracle_wrong->name + strlen("rope-base-")) : 0;
         bool formula = over != (double)full || rebased || lacks || usual > 0 ||
-                       (is("rope-full") && full != rope->dim && rope->dim) || is("rope-unscaled");
+                       (is("rope-full") && full != rope->dim && rope->dim) ||
+                       (is("rope-unscaled") && rope->frequencies.data);
         if (!formula)
             oracle_angle(r, b, t, position, i, full, &c, &s, &off);
         else {
@@ -324,9 +326,57 @@ static void turn_values(run *r)
     }
 }
 
+/* Makes the tables of positions of several axes anew, wrongly. */
+static void misplace_axes(const run *r, mha_semantics *s)
+{
+    static double *tables[2];
+    static int64_t *places;
+    const mha_rope_origin *o = &s->rope.origin;
+    mha_rope_axes axes = o->axes;
+    const size_t n = axes.axes, B = s->rope.cos_table.shape[0], T = s->rope.cos_table.shape[1], rows = B * T;
+    const bool blocks = axes.kind == MHA_ROPE_AXES_BLOCKS, repeats = axes.kind == MHA_ROPE_AXES_REPEATED;
+    bool applies = n > 1;
+    if (is("rope-axes-text"))
+        applies = n > 0 && !ragged(r) && !s->has_offset && !s->position_offset;
+    if (is("rope-axes-dealt"))
+        applies &= blocks || axes.kind == MHA_ROPE_AXES_INTERLEAVED;
+    if (is("rope-axes-restart"))
+        applies &= (blocks || repeats) && !o->frequencies.data;
+    if (!applies)
+        return;
+    for (size_t a = 0; a < n && is("rope-sections-reversed"); a++)
+        axes.sections[a] = o->axes.sections[n - 1 - a];
+    if (is("rope-axes-dealt"))
+        axes.kind = blocks ? MHA_ROPE_AXES_INTERLEAVED : MHA_ROPE_AXES_BLOCKS;
+    if (is("rope-axes-restart"))
+        axes.kind = blocks ? MHA_ROPE_AXES_REPEATED : MHA_ROPE_AXES_BLOCKS;
+    const size_t bytes = rows * axes_pairs(&axes) * sizeof(double);
+    for (int i = 0; i < 2; i++)
+        free(tables[i]), tables[i] = malloc(bytes + 1);
+    free(places);
+    places = malloc((n * rows + 1) * sizeof *places);
+    for (size_t e = 0; e < n * rows; e++) {
+        size_t a = e / rows;
+        if (is("rope-axes-first"))
+            a = 0;
+        if (is("rope-axes-swapped") && a + 2 >= n)
+            a = a + 1 == n ? n - 2 : n - 1;
+        places[e] = is("rope-axes-text") ? (int64_t)(r->P + e % T)
+                                         : (int64_t)oracle_get(&o->positions, a, e % rows / T, e % T, 0);
+    }
+    axes_fill(&axes, o->frequencies.data, s->rope.base > 0 ? s->rope.base : 10000, places, B, T, tables[0], tables[1]);
+    s->rope.cos_table.data = tables[0], s->rope.sin_table.data = tables[1];
+}
+
 const oracle_mistake *mistake_of_rows_at(size_t index)
 {
     static const oracle_mistake all[] = {
+        {.name = "rope-axes-text", .says = misplace_axes},
+        {.name = "rope-axes-first", .says = misplace_axes},
+        {.name = "rope-axes-swapped", .says = misplace_axes},
+        {.name = "rope-sections-reversed", .says = misplace_axes},
+        {.name = "rope-axes-dealt", .says = misplace_axes},
+        {.name = "rope-axes-restart", .says = misplace_axes},
         {.name = "batch-as-time", .inputs = take_batch_for_time, .finished = give_back},
         {.name = "input-layer-norm", .inputs = other_inputs},
         {.name = "input-rms-norm", .inputs = other_inputs},

@@ -61,11 +61,9 @@ static const mha_weight W[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O}, b[] = {MHA_B
 
 static void round_weights(const run *r, mha_view *w)
 {
-    for (int i = 0; i < 4 && w[MHA_W_Q].data; i++) {
-        round_to(&w[W[i]], 3 + W[i]);
-        if (w[b[i]].data)
-            round_to(&w[b[i]], 3 + b[i]);
-    }
+    for (int i = 0; i < MHA_WEIGHT_COUNT && w[MHA_W_Q].data; i++)
+        if (w[i].data)
+            round_to(&w[i], 3 + i);
     (void)r;
 }
 
