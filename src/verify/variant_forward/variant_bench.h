@@ -57,7 +57,7 @@ typedef struct mha__score_at {
 
 mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs *k, const mha__score_at *at);
 /* The row of a table of relative terms; not below its number of rows when there is none. */
-size_t mha__variant_relative_row(const mha__variant_inputs *inputs, const mha__knobs *k, mha_weight table,
+size_t mha__variant_relative_row(const mha__variant_inputs *w, const mha__knobs *k, mha_weight table,
                                  const mha__score_at *at);
 /* How many keys beyond the last one, up to a multiple of the tile, no rule hides from a query row. */
 size_t mha__variant_count_padded(const mha__variant_inputs *inputs, const mha__knobs *k, size_t b, size_t i);
