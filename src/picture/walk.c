@@ -254,6 +254,8 @@ static const char *reason_against(const mha__resolved *r, size_t stages)
         return "Numbers that are rounded to a lower precision on the way are not part of a walk.";
     if (r->semantics.clip_qkv > 0)
         return "Limits of queries, keys and values (clip_qkv) are not part of a walk.";
+    if (r->semantics.relative.rule != MHA_RELATIVE_NONE)
+        return "Relative terms, products with rows chosen by position, are not part of a walk.";
     return stages <= MHA__WALK_NUMBERS ? NULL
                                        : "The layer has too many numbers for a page: --head shows one head with its "
                                          "walk; so do fewer tokens or a smaller layer.";

@@ -133,9 +133,27 @@ static void a_lower_precision_has_no_walk(void **state)
     mha__picture_free(&picture);
 }
 
+static void relative_terms_have_no_walk(void **state)
+{
+    (void)state;
+    mha_error error = {0};
+    fill();
+    const mha_view weights[MHA_WEIGHT_COUNT] = {[MHA_RELATIVE_K] = mha_view_of(table, MHA_F32, 2, (size_t[]){2, D})};
+    mha_call call = {.query = mha_heads(rows, B, T, H, D), .path = MHA_PATH_EXACT, .weights = weights,
+                     .semantics.relative.rule = MHA_RELATIVE_DISTANCE};
+    call.key = call.value = call.query;
+    mha__picture picture = {0};
+    const mha__picture_choice choice = {0};
+    assert_ok(mha__picture_add_call(&picture, "", NULL, &call, NULL, &choice, &error), error);
+    assert_null(picture.layers[0].walk);
+    assert_non_null(strstr(picture.layers[0].no_walk, "Relative terms"));
+    mha__picture_free(&picture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_reason_is_named),
-                                       cmocka_unit_test(a_lower_precision_has_no_walk)};
+                                       cmocka_unit_test(a_lower_precision_has_no_walk),
+                                       cmocka_unit_test(relative_terms_have_no_walk)};
     return cmocka_run_group_tests_name("walk", tests, NULL, NULL);
 }

@@ -21,9 +21,36 @@ def grid_row(bias, n, p, q):
     return (y - v + bias.height - 1) * (2 * bias.width - 1) + x - u + bias.width - 1
 
 
+def relative_terms(relative, q, k, p, scale):
+    """Products with rows of tables, (B, h, T_q, S): the row by a distance, by DeBERTa's buckets or by SAM's cells."""
+    sums, j = 0.0, np.arange(k.shape[2])
+    for name, table, x in (("k", relative.k, q), ("columns", relative.columns, q), ("q", relative.q, k)):
+        if table is None:
+            continue
+        n, d = len(table), p - j
+        if relative.rule == "grid":
+            at = [t // relative.width if name == "k" else t % relative.width for t in (p, j)]
+            row = at[0] - at[1] + n // 2
+        else:
+            d = -d if relative.reversed else d
+            m, most = n // 4, relative.max_distance or 512
+            if relative.rule == "log_buckets":
+                far = np.maximum(abs(d), m) / m
+                d = np.where(abs(d) <= m, d, np.sign(d) * (m + np.ceil(
+                    (m - 1) * np.log(far) / np.log((most - 1) / m) - 1e-9)))
+            row = np.clip(d + n // 2, 0, n - 1).astype(int)
+        table = np.asarray(table, np.float64).reshape(n, -1, q.shape[3]).swapaxes(0, 1)
+        products = x @ np.broadcast_to(table, (q.shape[1], *table.shape[1:])).swapaxes(1, 2)
+        products = products[:, :, :, None] if name != "q" else products[:, :, None]
+        rows = np.broadcast_to(row, (*q.shape[:3], len(j)))[..., None]
+        factor = (relative.q_scale if name == "q" else relative.k_scale) or scale
+        sums = sums + factor * np.take_along_axis(np.broadcast_to(products, (*rows.shape[:4], n)), rows, 4)[..., 0]
+    return sums
+
+
 def attention(q, k, v, mask=None, causal=False, offset=0, window=None, scale=None, softcap=0.0, sinks=None, alibi=None,
               lengths=None, plus_one=False, norm=None, query_scale=None, bias=None,
-              clip_qkv=None):
+              clip_qkv=None, relative=None):
     """q (B, h, T_q, d), k and v (B, h_kv, S, d): output, lse and weights. mask: booleans keep, numbers are added."""
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
     B, h, T, d = q.shape
@@ -57,6 +84,8 @@ def attention(q, k, v, mask=None, causal=False, offset=0, window=None, scale=Non
         rows = np.array([[[row(bias, len(table), query, key) for key in j] for query in p[b, 0, :, 0]]
                          for b in range(len(p))])
         scores = scores + table[rows].transpose(0, 3, 1, 2)
+    if relative is not None:
+        scores = scores + relative_terms(relative, q, k, p, d**-0.5 if scale is None else scale)
     if mask is not None and mask.dtype == bool:
         seen &= mask
     elif mask is not None:

@@ -30,7 +30,10 @@ OPTIONS = [{}, {"is_causal": True}, {"is_causal": True, "offset": "bottom-right"
            {"norm_unweighted": True, "norm_kind": "l2", "norm_eps": 0.1}, {"query_scale": (0.7, 2, 1)},
            {"clip_qkv": 0.4}, {"norm_unweighted": True, "norm_kind": "l2", "norm_eps": 0.1, "clip_qkv": 0.2},
            {"position_bias": mha.Bias("buckets", R.standard_normal((8, 4)), max_distance=6)},
-           {"position_bias": mha.Bias("grid", R.standard_normal((24, 4)), height=4, width=2, class_token=True)}]
+           {"position_bias": mha.Bias("grid", R.standard_normal((24, 4)), height=4, width=2, class_token=True)},
+           {"relative": mha.Relative("log_buckets", R.standard_normal((6, 32)), None, R.standard_normal((6, 32)),
+                                     max_distance=6, q_scale=0.75)},
+           {"relative": mha.Relative("distance", None, None, R.standard_normal((5, 8)), reversed=True)}]
 
 
 def theirs(said, T_q=5, S=9):
@@ -315,6 +318,11 @@ def test_refusals_name_the_argument():
             (TypeError, "attn_mask", {"mask": np.ones((5, 9))}),
             (TypeError, "is 'window' meant", {"wnidow": (1, 1)}), (ValueError, "window", {"window": (1,)}),
             (TypeError, "scale", {"scale": "a"}), (ValueError, "path", {"path": "quick"}),
+            (TypeError, "relative: expected mha.Relative", {"relative": "distance"}),
+            (ValueError, "relative.rule", {"relative": mha.Relative("distances")}),
+            (ValueError, "relative.k: expected a table", {"relative": mha.Relative(k=3)}),
+            (ValueError, "relative_k: expected shape", {"relative": mha.Relative(k=np.zeros((4, 3)))}),
+            (ValueError, "relative_k: expected a table", {"relative": mha.Relative()}),
             (TypeError, "position_bias: expected mha.Bias", {"position_bias": np.zeros((8, 4))}),
             (ValueError, "position_bias.rule", {"position_bias": mha.Bias("bucket", np.zeros((8, 4)))}),
             (ValueError, "position_bias.table: expected shape", {"position_bias": mha.Bias(table=np.zeros((8, 3)))}),

@@ -70,6 +70,9 @@ def settings(r, B, h, T, S):
         "position_bias": mha.Bias(["buckets", "grid", "other"][r.integers(3)],
                                   array(r, (int(r.integers(0, 9)), h), ["f4", "f8"][r.integers(2)]),
                                   bool(r.integers(2)), int(r.integers(-1, 9)), int(r.integers(-1, 3)), 2),
+        "relative": mha.Relative(["distance", "log_buckets", "grid"][r.integers(3)],
+                                 *(array(r, (int(r.integers(0, 9)), 4), "f4") if r.integers(2) else None
+                                   for _ in range(3)), bool(r.integers(2)), int(r.integers(-1, 9)), 2, 2, r.random()),
         "rope": mha.Rope(["half_split", "interleaved", "other"][r.integers(3)], int(r.integers(-1, 9)),
                          [10000.0, 0.0, -1.0, float("nan")][r.integers(4)],
                          None if r.random() < 0.6 else array(r, (B, T), "i8")),

@@ -365,7 +365,7 @@ def test_strategies():
 
     seen = set()
 
-    @hypothesis.settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @hypothesis.settings(max_examples=100, deadline=None, derandomize=True, database=None)
     @hypothesis.given(testing.cases())
     def right(case):
         seen.update(case.settings)
@@ -375,10 +375,10 @@ def test_strategies():
                                        **case.settings)
 
     right()
-    assert {"is_causal", "attn_mask", "window", "softcap", "lengths", "enable_gqa", "buckets",
+    assert {"is_causal", "attn_mask", "window", "softcap", "lengths", "enable_gqa", "buckets", "relative",
             "grid"} <= seen
 
-    @hypothesis.settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @hypothesis.settings(max_examples=100, deadline=None, derandomize=True, database=None)
     @hypothesis.given(testing.cases(settings=False, masks=False))
     def wrong(case):  # forgets that it is causal
         said = {key: value for key, value in case.settings.items() if key != "is_causal"}

@@ -86,6 +86,23 @@ def test_parameters():
     assert "<script>" not in hostile._repr_html_() and "\x1b" not in str(hostile)
 
 
+def test_relative_terms():
+    """Tables of the layer, by the cells of a grid; with tables for each head they count as much more."""
+    layer = mha.MultiHeadAttention(16, 4, relative_k_rows=3, relative_column_rows=5, seed=3,
+                                   relative=mha.Relative("grid", height=2, width=3, k_scale=1.0))
+    x, tables = rows(2, 6, 16), [np.arange(n * 4.0).reshape(n, 4) / 8 for n in (3, 5)]
+    layer.set("relative_k", tables[0])
+    layer.set("relative_columns", tables[1])
+    assert layer.config["relative_k_rows"] == 3 and layer.parameters().totals.parameters == 4 * (16 * 16 + 16) + 32
+    _, trace = layer(x, keep=("q", "k", "v", "weights"), path="exact")
+    q, k, v = (trace[name].reshape(2, 6, 4, 4).swapaxes(1, 2) for name in "qkv")
+    expected = oracle.attention(q, k, v, relative=mha.Relative("grid", *tables, height=2, width=3, k_scale=1.0))[2]
+    np.testing.assert_allclose(trace["weights"], expected, rtol=1e-5)
+    assert not np.array_equal(layer(x), layer(x, relative=None))
+    by_head = mha.MultiHeadAttention(16, 4, relative_q_rows=4, relative_by_head=True)
+    assert by_head.parameters().totals.parameters == 4 * (16 * 16 + 16) + 4 * 16
+
+
 def test_position_bias():
     """A table of the layer is added by the layer's own rule; windows of a shifted image are segments."""
     layer = mha.MultiHeadAttention(16, 4, bias_rows=9, seed=3, position_bias=mha.Bias("grid", height=2, width=2))

@@ -106,7 +106,8 @@ static void print_equation(const request *r)
            s->softcap > 0 ? "cap(" : "", p->scale, s->softcap > 0 ? ")" : "");
     if (s->sigmoid_bias != 0)
         printf(" %c %.6g", s->sigmoid_bias < 0 ? '-' : '+', fabs(s->sigmoid_bias));
-    printf("%s%s) V_i\n\n", s->bias.rule != MHA_BIAS_RULE_NONE ? " + bias_i" : "",
+    printf("%s%s%s) V_i\n\n", s->bias.rule != MHA_BIAS_RULE_NONE ? " + bias_i" : "",
+           s->relative.rule != MHA_RELATIVE_NONE ? " + relative_i" : "",
            hides_keys(s) ? ", hidden keys left out" : "");
 }
 
@@ -146,7 +147,9 @@ static void print_meaning(const request *r)
 {
     const mha_semantics *s = &r->call.semantics;
     static const char *const pairing[] = {"", "interleaved", "half-split"};
-    const char *parts[11];
+    static const char *const relative[] = {"", "relative terms by distance", "relative terms by buckets of distances",
+                                           "relative terms by lines and columns"};
+    const char *parts[12];
     char window[64], softcap[40], clip[40], rotated[160], text[SHORT_TEXT], bias[SHAPE_TEXT];
     const char *scaled = s->rope.frequencies.data ? scaling_text(&r->facts, text) : NULL;
     size_t n = 0;
@@ -171,6 +174,8 @@ static void print_meaning(const request *r)
         bias_text(r, bias);
         parts[n++] = bias;
     }
+    if (s->relative.rule != MHA_RELATIVE_NONE)
+        parts[n++] = relative[s->relative.rule];
     if (s->pattern.q_segments.data)
         parts[n++] = "windows of a shifted image";
     if (s->softcap > 0)

@@ -183,8 +183,14 @@ mha_status mha__float_rows_add(const mha__rows_job *job, mha__stretch *stretch, 
     for (size_t i = stretch->first, count; i < stretch->past; i += count) {
         count = stretch->past - i < job->rows ? stretch->past - i : job->rows;
         score(job, w, head, i, count);
-        const mha__relative_pairs pairs = {
-            &job->s, head, head - d->first_head, kv, job->s.k_batch, 0, NULL, i, count, hull(job, i, i + count)};
+        const mha__relative_pairs pairs = {.s = &job->s,
+                                           .head = head,
+                                           .of_Q = head - d->first_head,
+                                           .of_K = kv,
+                                           .K_batch = job->s.k_batch,
+                                           .first = i,
+                                           .queries = count,
+                                           .keys = hull(job, i, i + count)};
         if (d->r->semantics.relative.rule != MHA_RELATIVE_NONE)
             mha__relative_terms(d->r, &job->relative, &d->queries, &d->keys, &pairs, w->relative + pairs.keys.from,
                                 n.ld, w->relative_work);

@@ -21,6 +21,7 @@ from .shapes import Rows, run
 
 _SIZES = ("d_model", "n_heads", "kv_heads", "d_k", "d_v", "d_q", "d_kin", "d_vin", "d_out")
 _LATENTS = ("q_rank", "kv_rank", "d_rope")
+_TABLES = ("bias_rows", "relative_k_rows", "relative_column_rows", "relative_q_rows")
 _FLAGS = ("bias_q", "bias_k", "bias_v", "bias_o", "bias_kv", "sinks", "norm_bias", "bias_gate")
 
 
@@ -35,6 +36,8 @@ class MultiHeadAttention:
     d_q, d_kin, d_vin, d_out: widths of the inputs and of the output; d_model.
     bias: all four biases; bias_kv: one learned key and value row; sinks: one learned logit per head.
     bias_rows: > 0: a table of so many biases by position for each head, which the setting position_bias adds.
+    relative_k_rows, relative_column_rows, relative_q_rows: > 0: tables of so many rows, (n, d_k) or with
+        relative_by_head (n, h*d_k), with which the setting relative multiplies queries and keys.
     q_norm, k_norm: "none", "head", "row" or "each_head": what a norm is over, and whose its weight is; the settings
         norm_kind, norm_plus_one and norm_after_rope say which norm. norm_bias: each of them adds a bias.
     gate: "feature" or "head": the heads are multiplied by sigmoid(query W_G + b_G) before W_O, b_G with bias_gate.
@@ -47,7 +50,8 @@ class MultiHeadAttention:
 
     def __init__(self, d_model: int, n_heads: int, *, kv_heads: int = 0, d_k: int = 0, d_v: int = 0, d_q: int = 0,
                  d_kin: int = 0, d_vin: int = 0, d_out: int = 0, bias: bool = True, bias_kv: bool = False,
-                 sinks: bool = False, bias_rows: int = 0, q_norm: str = "none", k_norm: str = "none",
+                 sinks: bool = False, bias_rows: int = 0, relative_k_rows: int = 0, relative_column_rows: int = 0,
+                 relative_q_rows: int = 0, relative_by_head: bool = False, q_norm: str = "none", k_norm: str = "none",
                  norm_bias: bool = False, q_rank: int = 0, kv_rank: int = 0, d_rope: int = 0, gate: str = "none",
                  bias_gate: bool = False, dtype: Any = "float32", seed: Optional[int] = 0,
                  **settings: Any) -> None:
@@ -61,7 +65,9 @@ class MultiHeadAttention:
             setattr(config, name, a.flag("bias", bias) and (not latent or name == "bias_o"))
         config.bias_latent = latent and bias
         config.bias_kv, config.sinks = a.flag("bias_kv", bias_kv), a.flag("sinks", sinks)
-        config.bias_rows = a.whole_number("bias_rows", bias_rows, 0)
+        for name, value in zip(_TABLES, (bias_rows, relative_k_rows, relative_column_rows, relative_q_rows)):
+            setattr(config, name, a.whole_number(name, value, 0))
+        config.relative_by_head = a.flag("relative_by_head", relative_by_head)
         config.q_norm, config.k_norm = (a.choice(n, v, _abi.NORMS) for n, v in (("q_norm", q_norm), ("k_norm", k_norm)))
         config.gate, config.bias_gate = a.choice("gate", gate, _abi.GATES), a.flag("bias_gate", bias_gate)
         config.norm_bias, config.dtype = a.flag("norm_bias", norm_bias), a.weight_type("dtype", dtype)
@@ -76,7 +82,7 @@ class MultiHeadAttention:
         self._calls: list[None] = []  # one for each call under way
         config = lib.mha_layer_config(handle.address).contents
         self.config = {name: getattr(config, name)
-                       for name in _SIZES + _FLAGS + _LATENTS + ("bias_rows", "bias_latent")}
+                       for name in _SIZES + _FLAGS + _LATENTS + _TABLES + ("relative_by_head", "bias_latent")}
         self.config.update(q_norm=_abi.NORMS[config.q_norm], k_norm=_abi.NORMS[config.k_norm],
                            gate=_abi.GATES[config.gate],
                            dtype=a.NAMES[config.dtype])

@@ -349,8 +349,12 @@ class Semantics:
         for name in ("k_scale", "q_scale"):
             setattr(s, name, a.number(f"relative.{name}", getattr(relative, name)))
         for name in ("k", "columns", "q"):
-            if (table := getattr(relative, name)) is not None:
-                self.weights[f"relative_{name}"] = a.numbers(f"relative.{name}", table, np.shape(table))
+            table = getattr(relative, name)
+            if table is not None:
+                shape = tuple(getattr(table, "shape", ()))
+                if len(shape) != 2:
+                    raise ValueError(f"relative.{name}: expected a table, (n, d_k) or (n, h*d_k), found {shape}")
+                self.weights[f"relative_{name}"] = a.numbers(f"relative.{name}", table, shape)
 
     def _positions(self) -> None:
         s, sizes, offset = self.struct, self._sizes, self._given.get("offset")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from .semantics import Bias
+from .semantics import Bias, Relative
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,21 @@ def bias(r: Any, size: float, h: int, tokens: int, grid: bool) -> Bias:
     return Bias("buckets", size * r.standard_normal((8, h)), bool(r.integers(2)), int(r.integers(5, 40)))
 
 
+def relative(r: Any, size: float, h: int, d: int) -> Relative:
+    """Relative terms of queries and keys, by distances or buckets, of tables for all heads or for each."""
+    width = d if r.integers(2) else h * d
+    k, q = (size * r.standard_normal((8, width)) for _ in range(2))
+    return Relative(["distance", "log_buckets"][r.integers(2)], k, None, q, bool(r.integers(2)), k_scale=0.5)
+
+
 @st.composite
 def cases(draw: Any, *, dtype: Any = "float32", gqa: bool = True, d_v: bool = True, causal: bool = True,
           masks: bool = True, settings: bool = True, longest: int = 40) -> Case:
     """Calls of small sizes.
 
     dtype: of the inputs, by numpy's name. gqa: fewer key/value heads than query heads. d_v: another width of values.
-    causal, masks: is_causal and attn_mask. settings: window, softcap, sinks, alibi, position_bias, lengths, offset.
+    causal, masks: is_causal and attn_mask. settings: window, softcap, sinks, alibi, position_bias, relative, lengths,
+        offset.
     longest: of T_q and S. Numbers come from a seed, so that a smaller case is one of smaller sizes.
     """
     lengths = st.sampled_from([n for n in (1, 2, 3, 5, 8, 16, 17, 31, 33, 64, 65, 128, 129) if n <= longest] or [1])
@@ -59,10 +67,11 @@ def cases(draw: Any, *, dtype: Any = "float32", gqa: bool = True, d_v: bool = Tr
         shape = draw(st.sampled_from([(T_q, S), (1, S), (B, 1, T_q, S), (B, h, T_q, S), (h, T_q, S)]))
         said["attn_mask"] = r.random(shape) < 0.7 if draw(st.booleans()) else numbers(*shape)
     names = draw(st.sets(st.sampled_from(["window", "softcap", "sinks", "alibi", "lengths", "offset", "scale",
-                                          "position_bias"]), max_size=3)) if settings else set()
+                                          "position_bias", "relative"]), max_size=3)) if settings else set()
     for name in names:
         said[name] = {"window": (int(r.integers(0, S)), int(r.integers(-1, S))), "softcap": float(r.uniform(0.5, 20)),
                       "sinks": r.standard_normal(h), "alibi": r.uniform(0, 1, h), "lengths": r.integers(0, S + 1, B),
                       "offset": int(r.integers(-2, S + 1)), "scale": float(r.uniform(0.05, 2)),
+                      "relative": relative(r, size, h, d),
                       "position_bias": bias(r, size, h, max(T_q, S), "offset" not in names and bool(B % 2))}[name]
     return Case(numbers(B, h, T_q, d), numbers(B, h_kv, S, d), numbers(B, h_kv, S, width), said)
