@@ -48,7 +48,8 @@ static void expect_complete(const char *what, const field *fields, size_t count,
 {
     size_t end = 0;
     for (size_t i = 0; i < count; i++) {
-        const size_t size = fields[i].size, align = size < 8 ? size : size % 8 ? 4 : 8,
+        const bool types = strcmp(fields[i].name, "matrix_dtype") == 0; /* an array of four bytes each */
+        const size_t size = fields[i].size, align = size < 8 ? size : size % 8 || types ? 4 : 8,
                      from = (end + align - 1) / align * align;
         expect(fields[i].offset == from, what, fields[i].name);
         end = from + size;
@@ -169,7 +170,7 @@ static const field semantics_fields[] = {
     S(pattern.block_queries, count, 2), S(pattern.block_keys, count, 2),
     S(alibi_slopes, pointer, others), A(bias.rule, choice, MHA_BIAS_RULE_NONE), S(bias.one_way, truth, true),
     A(bias.class_token, truth, true), S(bias.max_distance, count, 41), A(bias.height, count, 3),
-    A(bias.width, count, 3), S(relative.rule, choice, MHA_RELATIVE_DISTANCE), S(relative.reversed, truth, true),
+    A(bias.width, count, 3), A(relative.rule, choice, MHA_RELATIVE_DISTANCE), S(relative.reversed, truth, true),
     S(relative.max_distance, count, 41), A(relative.height, count, 3), A(relative.width, count, 3),
     S(relative.k_scale, real, 1), S(relative.q_scale, real, 1),
     S(rope.kind, choice, MHA_ROPE_INTERLEAVED), S(rope.dim, count, 2),
