@@ -109,9 +109,13 @@ mha_status mha__machine_limits(int threads, double *peak_gflops, double *read_gb
     return read_gbs ? mha__machine_reads(threads, block_bytes, read_gbs) : MHA_OK;
 }
 
-void mha__machine_handover(double *seconds, double *least_operations)
+mha__choices mha__machine_choices(void)
 {
     const mha__handover handover = mha__handover_get();
-    *seconds = handover.seconds;
-    *least_operations = handover.least;
+    const mha__kernels *kernels = mha__kernels_get();
+    return (mha__choices){.handover_seconds = handover.seconds,
+                          .operations_for_a_thread = handover.least,
+                          .rows_ahead = MHA_SOON_FLOATS * sizeof(float),
+                          .row_ahead = kernels->row_ahead,
+                          .blocks_ahead = kernels->blocks_ahead};
 }

@@ -13,8 +13,13 @@ mha_status mha__machine_limits(int threads, double *peak_gflops, double *read_gb
  * bytes for that time. Errors: MHA_INVALID (threads; less than 512 bytes for each), MHA_NO_MEMORY. */
 mha_status mha__machine_reads(int threads, size_t bytes, double *read_gbs);
 
-/* What it takes to hand work to a helper that is awake (0: none came), and from how many operations on a call gets one
- * more thread because of that. Measured by the library itself, once. */
-void mha__machine_handover(double *seconds, double *least_operations);
+/* What the library goes by here: what it takes to hand work to a helper that is awake (0: none came), and for how many
+ * operations a call gets one more thread because of that, both measured once; and how many bytes ahead weights are
+ * fetched: packed floats for few rows, and for one (0: not), and blocks of quantised ones. */
+typedef struct mha__choices {
+    double handover_seconds, operations_for_a_thread;
+    size_t rows_ahead, row_ahead, blocks_ahead;
+} mha__choices;
+mha__choices mha__machine_choices(void);
 
 #endif

@@ -15,7 +15,6 @@ enum { PIECE_ROWS = 140, PIECE_COLUMNS = 1024, COLUMNS_TOGETHER = 256 };
 enum { BLOCK_TERMS = 384 };
 /* Up to this many rows the time is that of reading W: each panel is read from end to end, a few of them at once. */
 enum { FEW_ROWS = 16 };
-enum { SOON_FLOATS = 2048 }; /* how far ahead of the product memory is fetched: two pages */
 
 static size_t pieces_of(size_t n, size_t piece)
 {
@@ -223,7 +222,7 @@ static void multiply(const rectangle *p, size_t column, size_t n, size_t block, 
     if (o->dtype == MHA_F32) {
         const float *data = o->panels;
         /* With few rows reading is fastest when it is prefetched two pages ahead, over all panels together. */
-        const size_t soon = p->m <= kernels->tile_rows ? at + SOON_FLOATS / pieces_of(n, MHA_PANEL) : ahead;
+        const size_t soon = p->m <= kernels->tile_rows ? at + MHA_SOON_FLOATS / pieces_of(n, MHA_PANEL) : ahead;
         const mha__panels W = {data + at, MHA_PANEL, panel}, next = {data + soon, MHA_PANEL, panel};
         kernels->product(p->m, n, terms, staged, W, few ? &next : NULL, Y, o->ldy, from ? ones : NULL, b);
         return;

@@ -434,7 +434,8 @@ static void test_info(void **state)
 {
     (void)state;
     json_t *info = RUN_JSON(0, "info", "--json");
-    assert_keys(info, "version,isa,isa_available,blas,blas_threading,threads,handover_us,operations_for_a_thread");
+    assert_keys(info, "version,isa,isa_available,blas,blas_threading,threads,handover_us,operations_for_a_thread,"
+                      "few_rows_ahead,one_row_ahead,blocks_ahead");
     assert_string_equal(json_string_value(json_object_get(info, "version")), mha_version());
     json_t *available = json_object_get(info, "isa_available");
     size_t n = json_array_size(available);
@@ -449,6 +450,7 @@ static void test_info(void **state)
     json_decref(info);
     says(RUN("info"), 0, "instruction set");
     says(RUN("info"), 0, "a second thread  from ");
+    says(RUN("info", "--isa", "scalar"), 0, "weights for one row 8192 bytes, for few rows 8192, quantised 2048");
     assert_program_refuses(RUN("info", "--isa", "mmx"), 2,
                            "--isa: expected one this machine has (*scalar), found \"mmx\"");
     program_result quiet = RUN("info", "--quiet");

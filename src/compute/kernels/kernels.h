@@ -66,6 +66,7 @@ typedef struct mha__block_panels {
 } mha__block_panels;
 
 enum { MHA_QUANT = 32 };
+enum { MHA_SOON_FLOATS = 2048 }; /* how far ahead of a product of few rows memory is fetched: two pages */
 
 static inline bool mha__is_byte_wide(mha__codes codes)
 {
@@ -92,6 +93,8 @@ typedef struct mha__kernels {
     const char *isa;
     size_t tile_rows; /* rows the product handles best at a time, at most MHA_TILE_ROWS */
     size_t few_rows;  /* rows that product_rows takes: MHA_FEW_ROWS or more */
+    /* Bytes ahead of the product at which memory is fetched: of packed floats for one row (0: not), of blocks. */
+    size_t row_ahead, blocks_ahead;
 
     /* C (m, n) = init + A B, every element one chain of multiply-adds over k = 0, 1, ... from 0, then
      * added to init. A: staged rows, k <= MHA_BLOCK. C: row stride ldc; exactly n columns are written. init is
