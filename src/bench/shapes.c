@@ -8,8 +8,8 @@
 
 #include "attention/work.h"
 
-#define FLOATS(...) {__VA_ARGS__, MHA_F32, MHA_F32, 0}
-#define MASKED(docs, ...) {__VA_ARGS__, MHA_F32, MHA_F32, docs}
+#define FLOATS(...) {__VA_ARGS__, MHA_F32, MHA_F32, false, 0}
+#define MASKED(docs, ...) {__VA_ARGS__, MHA_F32, MHA_F32, false, docs}
 
 /* Name, B, T_q, T_k, d_model, heads, key/value heads, d_k, causal, bias. The standard shapes come first. */
 static const bench_shape shapes[] = {
@@ -83,6 +83,8 @@ static bool read_option(const char **at, bench_shape *s)
         return s->causal = true;
     if (s->bias && read_word(at, "nobias"))
         return !(s->bias = false);
+    if (!s->shared && read_word(at, "shared"))
+        return s->shared = true;
     return (!s->h_kv && read_word(at, "kv=")) ? read_size(at, &s->h_kv)
          : (!s->d_k && read_word(at, "dk="))  ? read_size(at, &s->d_k)
                                               : !s->docs && read_word(at, "docs=") && read_size(at, &s->docs);
@@ -95,6 +97,8 @@ static const char *disagreement(const bench_shape *s)
         return "expected key/value heads that divide the heads";
     if (!s->d_k && s->d_model % s->h != 0)
         return "expected heads that divide d_model, or dk=N";
+    if (s->shared && !bench_decodes(s))
+        return "expected one query and a cache to share: Tq 1 and Tk above 1";
     if (s->docs && s->T_q != s->T_k)
         return "expected as many queries as keys where there are documents";
     return s->docs > s->T_k ? "expected at most one document for each token" : NULL;
@@ -102,7 +106,7 @@ static const char *disagreement(const bench_shape *s)
 
 const char *bench_shape_fault(const char *text, bench_shape *shape)
 {
-    static const char form[] = "expected B,Tq,Tk,d_model,h[,kv=N][,dk=N][,docs=N][,causal][,nobias] or a name";
+    static const char form[] = "expected B,Tq,Tk,d_model,h[,kv=N][,dk=N][,docs=N][,causal][,nobias][,shared] or a name";
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         if (strcmp(shapes[i].name, text) == 0) {
             *shape = shapes[i];
@@ -141,8 +145,8 @@ char *bench_shape_text(char text[BENCH_SHAPE_TEXT], const bench_shape *s)
         snprintf(docs, sizeof docs, ",docs=%zu", s->docs);
     if (s->h_kv != s->h)
         snprintf(kv, sizeof kv, ",kv=%zu", s->h_kv);
-    snprintf(text, BENCH_SHAPE_TEXT, "%zu,%zu,%zu,%zu,%zu%s%s%s%s", s->B, s->T_q, s->T_k, s->d_model, s->h, kv, docs,
-             s->causal ? ",causal" : "", s->bias ? "" : ",nobias");
+    snprintf(text, BENCH_SHAPE_TEXT, "%zu,%zu,%zu,%zu,%zu%s%s%s%s%s", s->B, s->T_q, s->T_k, s->d_model, s->h, kv, docs,
+             s->causal ? ",causal" : "", s->bias ? "" : ",nobias", s->shared ? ",shared" : "");
     return text;
 }
 
@@ -181,7 +185,8 @@ static double bytes_of(mha_dtype dtype)
 double bench_bytes(const bench_shape *s, bench_part part)
 {
     const double scale = s->cache == MHA_I8 ? sizeof(float) : 0; /* of a row */
-    double cache = 2.0 * (double)(s->B * s->T_k * s->h_kv) * ((double)s->d_k * bytes_of(s->cache) + scale);
+    const size_t rows = s->shared ? s->T_k - 1 + s->B : s->B * s->T_k;
+    double cache = 2.0 * (double)(rows * s->h_kv) * ((double)s->d_k * bytes_of(s->cache) + scale);
     double weights = 2.0 * (double)(s->d_model * (s->h + s->h_kv) * s->d_k) * bytes_of(s->weights);
     return (part != BENCH_PROJ ? cache : 0) + (part != BENCH_CORE ? weights : 0);
 }

@@ -9,6 +9,7 @@ typedef struct bench_shape {
     size_t B, T_q, T_k, d_model, h, h_kv, d_k; /* T_q = 1: one new token after T_k - 1 cached ones */
     bool causal, bias;
     mha_dtype weights, cache;                  /* F32, F16 or BF16, the cache also I8; F32 in the list and in texts */
+    bool shared; /* decoding: the B sequences continue one cache of T_k - 1 rows, which lies there once */
     size_t docs; /* documents of equal length, told by a boolean mask; 1: a mask that hides nothing; 0: no mask */
 } bench_shape;
 
@@ -19,8 +20,8 @@ const char *bench_part_name(bench_part part);
 /* Shape `index` of the list; NULL past the last. */
 const bench_shape *bench_shape_at(size_t index);
 enum { BENCH_STANDARD = 13 }; /* number of standard shapes, which are run when none is named */
-/* Reads a name of the list, or B,Tq,Tk,d_model,h[,kv=N][,dk=N][,docs=N][,causal][,nobias]; false when the text is
- * neither. Documents need Tq = Tk, and at most as many as tokens. */
+/* Reads a name of the list, or B,Tq,Tk,d_model,h[,kv=N][,dk=N][,docs=N][,causal][,nobias][,shared]; false when the
+ * text is neither. Documents need Tq = Tk, and at most as many as tokens. */
 bool bench_shape_read(const char *text, bench_shape *shape);
 /* The same; NULL when the text was read, else what was expected of it, static text. */
 const char *bench_shape_fault(const char *text, bench_shape *shape);

@@ -28,33 +28,38 @@ static mha_status take_random(mha__arena *arena, size_t n, uint64_t stream, floa
     return MHA_OK;
 }
 
-/* Makes the cache and fills its rows before the new one with random values. */
+/* Makes the cache, or one that B sequences share, and fills its rows before the new one with random values. */
 static mha_status fill_cache(bench_subject *b, mha_error *error)
 {
     const bench_shape *s = &b->shape;
-    const size_t shape[4] = {s->B, s->h_kv, s->T_k - 1, s->d_k}, n = shape[0] * shape[1] * shape[2] * shape[3];
+    const size_t B = s->shared ? 1 : s->B;
+    const size_t shape[4] = {B, s->h_kv, s->T_k - 1, s->d_k}, n = shape[0] * shape[1] * shape[2] * shape[3];
     mha_cache_spec spec = {
-        .batch = s->B, .kv_heads = s->h_kv, .d_k = s->d_k, .d_v = s->d_k, .capacity = s->T_k, .dtype = s->cache};
+        .batch = B, .kv_heads = s->h_kv, .d_k = s->d_k, .d_v = s->d_k, .capacity = s->T_k, .dtype = s->cache};
     mha__arena aside = {.allocator = mha__allocator_default()};
     float *keys, *values;
-    TRY(mha_cache_create(&spec, NULL, &b->cache, error));
-    b->call.cache = b->cache;
+    mha_cache **filled = s->shared ? &b->trunk : &b->cache;
+    TRY(mha_cache_create(&spec, NULL, filled, error));
     mha_status status = take_random(&aside, n, KEY_STREAM, &keys, error);
     if (status == MHA_OK)
         status = take_random(&aside, n, VALUE_STREAM, &values, error);
     if (status == MHA_OK) {
         mha_view k = mha_view_of(keys, MHA_F32, 4, shape), v = mha_view_of(values, MHA_F32, 4, shape);
-        status = mha_cache_load(b->cache, &k, &v, error);
+        status = mha_cache_load(*filled, &k, &v, error);
     }
+    if (status == MHA_OK && s->shared)
+        status = mha_cache_continue(b->trunk, s->B, 1, NULL, &b->cache, error);
+    b->call.cache = b->cache;
     mha__arena_free(&aside);
     return status;
 }
 
-/* Makes Q, K and V. For decoding, K and V are in the order of a cache, or in a cache if its type is not F32. */
+/* Makes Q, K and V. For decoding, K and V are in the order of a cache, or in a cache if its type is not F32 or
+ * it is shared. */
 static mha_status make_core(bench_subject *b, mha_error *error)
 {
     const bench_shape *s = &b->shape;
-    const bool cached = bench_decodes(s) && s->cache != MHA_F32;
+    const bool cached = s->shared || (bench_decodes(s) && s->cache != MHA_F32);
     const mha_layout layout = bench_decodes(s) ? MHA_BHTD : MHA_BTHD;
     const size_t T_k = cached ? s->T_q : s->T_k, queries = s->B * s->T_q * s->h * s->d_k,
                  keys = s->B * T_k * s->h_kv * s->d_k;
@@ -131,6 +136,7 @@ void bench_subject_free(bench_subject *b)
 {
     bench_subject_forget(b);
     mha_cache_destroy(b->cache);
+    mha_cache_destroy(b->trunk);
     mha_layer_destroy(b->weights);
     mha_params_destroy(b->table);
     mha__arena_free(&b->memory);

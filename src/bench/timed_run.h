@@ -15,6 +15,7 @@ typedef struct bench_subject {
     mha_params *table;
     mha_layer *weights;
     mha_cache *cache; /* for decoding; NULL when the core reads floats */
+    mha_cache *trunk; /* which the cache continues; NULL: none */
     mha__arena memory; /* of the arrays below */
     float *query, *key, *value, *output;
     mha_call call; /* without path and threads */

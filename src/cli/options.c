@@ -185,7 +185,7 @@ const option_row option_rows[OPTION_COUNT] = {
     [OPT_KIND] = {"kind", CHOICE, "mha|sdpa", "mha", ANY, SECTION_RESULT, ON_POWER,
         "suggest a whole layer, or query, key and value for each head"},
     [OPT_SHAPE] = {"shape", TEXTS,
-        "NAME|B,Tq,Tk,d_model,h[,kv=N][,dk=N][,docs=N][,causal][,nobias]", NULL, ANY, SECTION_SHAPE, ON_BENCH,
+        "NAME|B,Tq,Tk,d_model,h[,kv=N][,dk=N][,docs=N][,causal][,nobias][,shared]", NULL, ANY, SECTION_SHAPE, ON_BENCH,
         "what to measure; may be given several times; \"list\" lists the names [a standard set]"},
     [OPT_PART] = {"part", CHOICE, "all|both|layer|core|proj", "all", ANY, SECTION_SHAPE, ON_BENCH,
         "the whole layer; attention alone, with Q, K, V given; the projections alone; both: the first two"},

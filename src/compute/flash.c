@@ -83,10 +83,14 @@ static void gather(mha__flash_work *w)
     }
 }
 
-/* Makes tiles of about equal size, because a last tile of two rows would take as long as one of five. */
+/* Makes tiles of about equal size, because a last tile of two rows would take as long as one of five. Two that the
+ * kernel can do in one call are one: it then reads columns for the second from a first-level cache. */
 static void make_tiles(mha__flash_work *w)
 {
-    const size_t most = w->kernels->tile_rows;
+    enum { WORTH = 8 }; /* rows; with fewer, packing the values gains more */
+    const size_t rows = w->kernels->tile_rows;
+    const bool pair = 2 * rows <= MHA_TILE_ROWS && w->count >= WORTH && w->count <= 2 * rows;
+    const size_t most = pair ? 2 * rows : rows;
     w->n_tiles = (w->count + most - 1) / most;
     for (size_t i = 0, first = 0; i < w->n_tiles; first += w->tiles[i++].m)
         w->tiles[i] = (mha__flash_tile){.first = first, .m = (w->count - first) / (w->n_tiles - i)};
@@ -202,7 +206,7 @@ static void score(const mha__flash_work *w, size_t first, size_t m, const mha__k
         const mha__flash_keys *keys = b->keys;
         const size_t at = (b->from + left) * keys->k_stride, d_k = w->flash->d_k;
         if (keys->dtype == MHA_F32)
-            k->product_rows(m, n, d_k, w->Q, keys->K + at, keys->k_stride,
+            k->product_rows(m, n, d_k, w->Q + first * MHA_STAGED, keys->K + at, keys->k_stride,
                             b->soon ? b->soon->data + left * b->soon->row : NULL, b->soon ? b->soon->row : 0, scores,
                             MHA_STAGED);
         else

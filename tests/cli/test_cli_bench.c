@@ -202,6 +202,7 @@ static void documents_hide_each_other(void **state)
         json_decref(root);
     }
     assert_program_refuses(RUN("bench", "--shape", "1,7,9,12,3,docs=2"), 2, "as many queries as keys");
+    assert_program_refuses(RUN("bench", "--shape", "2,2,9,12,3,shared"), 2, "one query and a cache to share");
     assert_program_refuses(RUN("bench", "--shape", "1,7,7,12,3,docs=8"), 2, "at most one document for each token");
     assert_program_refuses(RUN("bench", "--shape", "1,7,7,12,4,kv=3"), 2, "key/value heads that divide the heads");
     assert_program_refuses(RUN("bench", "--shape", "1,7,7,12,5"), 2, "heads that divide d_model, or dk=N");
