@@ -531,10 +531,6 @@ static void bad_pages_are_refused(void **state)
                      .view = mha_view_of(out, MHA_F32, 4, (size_t[]){1, 1, 1, 1})};
     REFUSED(MHA_UNSUPPORTED, "pages are the caller's", call.keep = &keep; call.keep_count = 1)
     mha_call call = call_of(&s);
-    double bound[MHA_STAGE_COUNT];
-    assert_refused(mha_error_bound(NULL, &call, 0x1p-24, bound, MHA_STAGE_COUNT, &error), MHA_UNSUPPORTED, error,
-                   "pages");
-    assert_refused(mha_case_save("/nowhere.safetensors", NULL, &call, NULL, &error), MHA_UNSUPPORTED, error, "pages");
     call.path = MHA_PATH_EXACT;
     assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
     assert_int_equal(plan.S, 64);

@@ -76,18 +76,16 @@ static mha_status check_pool(const mha__resolved *r, mha_path path, mha_error *e
     return MHA_OK;
 }
 
-/* Every page that holds a key must be in the pool. */
-static mha_status check_table(const mha__resolved *r, mha_error *error)
+mha_status mha__pages_check(const mha_pages *p, size_t B, mha_error *error)
 {
-    const mha_pages *p = &r->pages;
     const size_t size = p->keys.shape[1];
     size_t room;
     if (!p->table || !p->lengths || size == 0)
         return mha__fail(error, MHA_INVALID, "pages", "expected pages of 1 or more rows, a table and lengths");
-    if (!mha__mul(r->plan.B, p->columns, &room))
+    if (!mha__mul(B, p->columns, &room))
         return mha__fail(error, MHA_INVALID, "page table",
-                         "%zu columns for %zu sequences are more than a size can count", p->columns, r->plan.B);
-    for (size_t b = 0; b < r->plan.B; b++) {
+                         "%zu columns for %zu sequences are more than a size can count", p->columns, B);
+    for (size_t b = 0; b < B; b++) {
         const int64_t n = p->lengths[b];
         if (n < 0 || (mha__mul(p->columns, size, &room) && (uint64_t)n > room))
             return mha__fail(error, MHA_INVALID, "page lengths",
@@ -112,7 +110,7 @@ mha_status mha__pages_resolve(mha__resolved *r, mha_path path, mha_error *error)
         return mha__fail(error, MHA_INVALID, "key_offset",
                          "with pages the position of the queries must be given: set `offset` or `position_offset`");
     TRY(check_pool(r, path, error));
-    TRY(check_table(r, error));
+    TRY(mha__pages_check(p, r->plan.B, error));
     r->plan.S = 0;
     for (size_t b = 0; b < r->plan.B; b++)
         r->plan.S = (size_t)p->lengths[b] > r->plan.S ? (size_t)p->lengths[b] : r->plan.S;
@@ -143,12 +141,10 @@ static void widen_bytes(const mha_view *to, const mha_view *from, size_t row_byt
     }
 }
 
-void mha__pages_gather(const mha__resolved *r, const mha_view *pages, const mha_view *to)
+void mha__pages_copy(const mha_pages *p, size_t B, const mha_view *pages, size_t width, const mha_view *to)
 {
-    const mha_pages *p = &r->pages;
-    const size_t size = pages->shape[1],
-                 row_bytes = mha__byte_row(r->latent.absorbed ? r->plan.d_k : pages->shape[3]);
-    for (size_t b = 0; b < r->plan.B; b++)
+    const size_t size = pages->shape[1], row_bytes = mha__byte_row(width);
+    for (size_t b = 0; b < B; b++)
         for (size_t at = 0, n, S = (size_t)p->lengths[b]; at < S; at += n) {
             n = S - at < size ? S - at : size;
             const mha_view page = mha_view_slice(pages, 0, (size_t)p->table[b * p->columns + at / size], 1),
@@ -159,6 +155,11 @@ void mha__pages_gather(const mha__resolved *r, const mha_view *pages, const mha_
             else
                 (void)mha_view_copy(&into, &from);
         }
+}
+
+void mha__pages_gather(const mha__resolved *r, const mha_view *pages, const mha_view *to)
+{
+    mha__pages_copy(&r->pages, r->plan.B, pages, r->latent.absorbed ? r->plan.d_k : pages->shape[3], to);
 }
 
 mha_status mha_pages_write(const mha_pages *p, size_t sequence, size_t first, const mha_view *keys,

@@ -19,6 +19,7 @@ from .judge import Diagnosis, Verdict, check, diagnose, variants
 from .layer import MultiHeadAttention
 from .merge import merge
 from .model import Model, count, presets
+from .pages import paged_attention
 from .parameters import Parameter, Parameters, Totals
 from .semantics import SETTINGS, Bias, Relative, Rope, window_segments
 from .tables import Table
@@ -27,5 +28,5 @@ from .trace import Trace
 __all__ = ["Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError", "MachineError", "Model",
            "MultiHeadAttention", "NoMemoryError", "NotFoundError", "Parameter", "Parameters", "Relative", "Rope",
            "SETTINGS", "Table", "Totals", "Trace", "UnsupportedError", "Verdict", "__version__", "attention", "check",
-           "count", "diagnose", "load", "merge", "presets", "save", "scaled_dot_product_attention", "testing",
-           "variants", "window_segments"]
+           "count", "diagnose", "load", "merge", "paged_attention", "presets", "save", "scaled_dot_product_attention",
+           "testing", "variants", "window_segments"]

@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "verify/attempt.h"
 #include "verify/case/record.h"
+#include "verify/unpaged.h"
 
 static mha_status no_memory(const char *name, mha_error *error)
 {
@@ -161,6 +162,18 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
     mha_call exact = *call;
     exact.path = MHA_PATH_EXACT;
     exact.cache = NULL;
+    mha_call unpaged = *call;
+    mha_case_notes rows = *notes;
+    if (call->pages.keys.data) {
+        mha_plan planned;
+        mha__unpaged u;
+        TRY(mha_plan_call(layer, &exact, &planned, error));
+        TRY(mha__unpage_call(&unpaged, layer ? mha_layer_config(layer) : NULL, &c->pool, &u, error));
+        rows.past_key = u.keys, rows.past_value = u.values;
+        exact.pages = unpaged.pages, exact.key = unpaged.key, exact.value = unpaged.value;
+        exact.semantics = unpaged.semantics;
+        call = &unpaged, notes = &rows;
+    }
     const mha__request request = {
         .layer = layer, .call = &exact, .past_key = notes->past_key, .past_value = notes->past_value};
     mha__attempt attempt;
@@ -189,8 +202,6 @@ mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call, const 
     *result = NULL;
     if (call->cache && !notes->past_key.data && mha_cache_length(call->cache) > 0)
         return mha__fail(error, MHA_INVALID, "past_key", "expected the rows of the call's cache from before the call");
-    if (call->pages.keys.data)
-        return mha__fail(error, MHA_UNSUPPORTED, "pages", "a case has no word for keys in pages: give them as a cache");
     if (call->partial.data)
         return mha__fail(error, MHA_UNSUPPORTED, "partial", "a case has no word for keys of earlier calls");
     mha_allocator a = mha__allocator_default();

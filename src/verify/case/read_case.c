@@ -186,6 +186,7 @@ static mha_status read_kind(mha_case *c, mha_error *error)
 
 static mha_status fill_in(mha_case *c, mha_error *error)
 {
+    TRY(mha__case_unpage(c, error));
     mha_view *query = &c->tensors[CASE_QUERY], *key = &c->tensors[CASE_KEY], *value = &c->tensors[CASE_VALUE];
     if (!key->data && c->kind != CASE_ROPE)
         *key = *query;

@@ -69,6 +69,8 @@ size_t mha__kv_heads_of(size_t q, size_t k, size_t v, size_t h);
 mha_status mha__case_build(mha_case *c, mha_error *error);
 /* The part of that in build_rope.c: semantics.rope and permuted_rope. */
 mha_status mha__case_build_rope(mha_case *c, mha_error *error);
+/* The part in build_pages.c: keys in pages become cached rows. After the kind is known, before the sizes are read. */
+mha_status mha__case_unpage(mha_case *c, mha_error *error);
 /* The part in build_masks.c: semantics.mask, key_padding and pattern. */
 mha_status mha__case_build_masks(mha_case *c, mha_error *error);
 mha_status mha__case_build_bias(mha_case *c, mha_error *error); /* build_bias.c */

@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "verify/attempt.h"
 #include "verify/case/record.h"
+#include "verify/unpaged.h"
 
 /* A case being written. Until the file is complete, the arena holds everything that is not borrowed from the call. */
 typedef struct saving {
@@ -414,6 +415,18 @@ static mha_status plan_record(saving *s)
     return status;
 }
 
+/* A file says of keys in pages which rows they are. */
+static mha_status unpage(saving *s, mha_call *call, mha_case_notes *rows)
+{
+    mha_plan planned;
+    mha__unpaged u;
+    TRY(mha_plan_call(s->layer, call, &planned, s->error));
+    TRY(mha__unpage_call(call, s->layer ? mha_layer_config(s->layer) : NULL, &s->pool, &u, s->error));
+    rows->past_key = u.keys, rows->past_value = u.values;
+    s->notes = rows;
+    return MHA_OK;
+}
+
 mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_call *call, const mha_case_notes *notes,
                          mha_error *error)
 {
@@ -424,17 +437,20 @@ mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_cal
     s.pool.allocator = mha__allocator_default();
     if (call->cache && mha_cache_first(call->cache) > 0)
         return refuse(&s, "cache", "a cache that has evicted rows");
-    if (call->pages.keys.data)
-        return refuse(&s, "pages", "keys in pages: give them as a cache");
     if (call->partial.data)
         return refuse(&s, "partial", "keys of earlier calls");
     const size_t new_rows = call->key.data ? call->key.shape[1] : call->query.shape[1];
     if (call->cache && !s.notes->past_key.data && mha_cache_length(call->cache) > new_rows)
         return mha__fail(error, MHA_INVALID, "past_key",
                          "the call has a cache: expected its rows from before the call");
-    TRY(plan_record(&s));
-    TRY(mha_writer_create(path, &s.writer, error));
-    const mha_status status = put_all(&s);
+    mha_case_notes rows = *s.notes;
+    mha_status status = call->pages.keys.data ? unpage(&s, &meant, &rows) : MHA_OK;
+    if (status == MHA_OK)
+        status = plan_record(&s);
+    if (status == MHA_OK)
+        status = mha_writer_create(path, &s.writer, error);
+    if (status == MHA_OK)
+        status = put_all(&s);
     mha_writer_destroy(s.writer);
     mha__arena_free(&s.pool);
     return status;

@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "verify/attempt.h"
 #include "verify/tolerance/tolerance.h"
+#include "verify/unpaged.h"
 
 /* Largest absolute finite value of a view; 0 without data. */
 static double max_abs(const mha_view *v)
@@ -410,9 +411,6 @@ mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double 
 {
     if (!(unit > 0 && unit < 1))
         return mha__fail(error, MHA_INVALID, "unit", "expected a roundoff between 0 and 1, found %g", unit);
-    if (call->pages.keys.data)
-        return mha__fail(error, MHA_UNSUPPORTED, "pages", "have the bound of a call with the same rows in a "
-                         "cache");
     mha_call exact = *call; /* only the exact path accepts all magnitudes */
     exact.path = MHA_PATH_EXACT;
     exact.output = (mha_view){0};
@@ -424,6 +422,12 @@ mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double 
     mha_plan plan;
     mha__magnitudes magnitudes;
     mha_status status = mha_plan_call(layer, &exact, &plan, error);
+    mha__unpaged rows;
+    if (status == MHA_OK && call->pages.keys.data) {
+        status = mha__unpage_call(&exact, layer ? mha_layer_config(layer) : NULL, &past, &rows, error);
+        if (status == MHA_OK)
+            request.past_key = rows.keys, request.past_value = rows.values;
+    }
     if (status == MHA_OK)
         status = mha__request_past(&request, call->cache, &past, error);
     if (status == MHA_OK)

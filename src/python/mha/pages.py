@@ -1,0 +1,74 @@
+"""Attention to keys and values in pages, in flash-attn's dialect (block_table, cache_seqlens)."""
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+import numpy as np
+
+from . import _abi
+from . import arrays as a
+from ._call import Request
+from .semantics import Semantics
+from .shapes import Heads, run
+
+
+class _Queries(Heads):
+    """Queries (B, T_q, h, d_k) whose keys lie in pages."""
+
+    def __init__(self, q: a.Array, keys: a.Tensor, values: a.Tensor, longest: int) -> None:
+        self.kind = a.floats("q", q)
+        if self.kind.array.ndim != 4:
+            raise ValueError(f"q: expected the axes B, T_q, h, d_k, found shape {self.kind.array.shape}")
+        self.swapped, self.axes = False, 4
+        self.lead, self.names = self.kind.array.shape[:1], ("batch row", "query", "head")
+        self.B, self.T_q, self.h, _ = self.kind.array.shape
+        self.S, self.h_kv, self.d_v = longest, keys.array.shape[2], values.array.shape[3]
+        self.inputs = [self.kind]
+
+
+def paged_attention(q: a.Array, key_pages: a.Array, value_pages: a.Array, page_table: a.Array, page_lengths: a.Array,
+                    *, causal: bool = True, window_size: Sequence[int] = (-1, -1),
+                    softmax_scale: Optional[float] = None, softcap: float = 0.0,
+                    alibi_slopes: Optional[a.Array] = None, return_lse: bool = False,
+                    return_stages: Sequence[str] = (), path: str = "auto", threads: int = 0, out_dtype: Any = None,
+                    **settings: Any) -> Any:
+    """Attention to keys and values in pages of a pool, which are read where they lie.
+
+    q: (B, T_q, h, d_k): the last tokens of each sequence, whose keys are in the pages already. With cu_seqlens_q
+        among the settings (1, total, h, d_k).
+    key_pages: (pages, page_size, h_kv, d_k), value_pages: (pages, page_size, h_kv, d_v), of one type: float32,
+        float16 or bfloat16, or float64 with path="exact".
+    page_table: (B, columns) whole numbers: key j of sequence b is row j % page_size of page
+        page_table[b, j // page_size]. Entries of pages without keys may be any.
+    page_lengths: (B) whole numbers: the keys of each sequence.
+    window_size: (left, right) around the position of a query; -1 is open.
+    The rest is as in mha.attention. The result has the bits that a cache of the same rows gives.
+    """
+    keys, values = a.floats("key_pages", key_pages), a.floats("value_pages", value_pages)
+    for name, pages in (("key_pages", keys), ("value_pages", values)):
+        if pages.array.ndim != 4:
+            raise ValueError(f"{name}: expected the axes pages, page_size, h_kv, width, found shape "
+                             f"{pages.array.shape}")
+    table = a.given("page_table", page_table)
+    if table.dtype not in a.INTEGERS or table.array.ndim != 2:
+        raise TypeError(f"page_table: expected whole numbers of shape (B, columns), found {a.NAMES[table.dtype]} of "
+                        f"shape {table.array.shape}")
+    fits = (table.array >= 0) & (table.array <= 2**31 - 1)
+    entries = np.ascontiguousarray(np.where(fits, table.array, -1), np.int32)  # what does not fit is no page
+    lengths = a.whole_numbers("page_lengths", page_lengths, len(entries))
+    heads = _Queries(q, keys, values, int(lengths.max(initial=0)))
+    sequences = len(settings["cu_seqlens_q"]) - 1 if settings.get("cu_seqlens_q") is not None else heads.B
+    if len(entries) != sequences:
+        raise ValueError(f"page_table: expected a row for each of {sequences} sequences, found {len(entries)}")
+    window = a.whole_numbers("window_size", window_size, 2)
+    given = {"causal": a.flag("causal", causal), "scale": softmax_scale, "softcap": softcap, "alibi": alibi_slopes}
+    if (window >= 0).any():
+        given["window"] = np.maximum(window, -1)
+    semantics = Semantics(heads.sizes(), {**given, **settings})
+    if settings.get("cu_seqlens_k") is None:
+        semantics.struct.cu_seqlens_k = None  # the pages say how many keys a sequence has
+    request = Request([heads.kind, None, None], semantics, path=path, threads=threads)
+    pages = request.struct.pages
+    pages.keys, pages.values = a.view_of(keys), a.view_of(values)
+    pages.table, pages.lengths, pages.columns = entries.ctypes.data, lengths.ctypes.data, entries.shape[1]
+    return run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)

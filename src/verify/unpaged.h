@@ -1,0 +1,22 @@
+/* Keys and values in pages as rows of a cache: what judges a call with pages. */
+#ifndef MHA_VERIFY_UNPAGED_H
+#define MHA_VERIFY_UNPAGED_H
+
+#include "base/arena.h"
+#include "mha/attention.h"
+
+/* The rows of B sequences, S the longest length, and what else a call with them says. */
+typedef struct mha__unpaged {
+    mha_view keys, values;          /* (B, h_kv, S, d), zeros behind the last key; F32, or F64 as the pages have it */
+    const int64_t *lengths, *offsets; /* (B): keys, and the position of query 0 where the call gives none */
+} mha__unpaged;
+
+/* Checks table and lengths, and copies the rows to `pool`. MHA_INVALID, MHA_NO_MEMORY. */
+mha_status mha__unpage(const mha_pages *pages, size_t B, size_t T_q, mha__arena *pool, mha__unpaged *unpaged,
+                       mha_error *error);
+/* Makes `call`, which has been planned, one without pages, whose keys are cached rows: those of `unpaged`. `config`: of
+ * its layer, or NULL. MHA_UNSUPPORTED: a ragged batch, keys of a longer sequence. */
+mha_status mha__unpage_call(mha_call *call, const mha_config *config, mha__arena *pool, mha__unpaged *unpaged,
+                            mha_error *error);
+
+#endif
