@@ -197,8 +197,8 @@ class Relative:
 
     rule: "distance": by it (Shaw et al. 2018); "log_buckets": by it, in buckets (DeBERTa v2, He et al. 2021); "grid":
         by the offset of two cells of a grid of height x width cells (SAM). mha/relative.h has the formulas.
-    k, columns, q: tables (n, d_k) or (n, h * d_k), None: the weights relative_k, relative_columns, relative_q of the
-        layer. Queries are multiplied with rows of k and columns, keys with rows of q.
+    k, columns, q: tables (n, d_k), or all of them (n, h * d_k); None: the weights relative_k, relative_columns and
+        relative_q of the layer. Queries are multiplied with rows of k and columns, keys with rows of q.
     reversed: the distance is key minus query.
     max_distance: of log_buckets; 512 when 0.
     k_scale, q_scale: factors of the products; the scale of the call when 0.
