@@ -170,6 +170,9 @@ static mha_call call_of(const setting *s)
 {
     static const double slopes[H] = {0.5, 0.25, 0.125, 0};
     static int64_t offsets[B];
+    static float relative[11 * D_K];
+    static mha_view weights[MHA_WEIGHT_COUNT];
+    weights[MHA_RELATIVE_Q] = mha_view_of(relative, MHA_F32, 2, (size_t[]){11, D_K});
     static float query[B * MOST_Q * H * D_K];
     size_t total = 0;
     for (size_t b = 0; b < B; b++)
@@ -186,6 +189,11 @@ static mha_call call_of(const setting *s)
         call.semantics.cu_seqlens_q = cu, call.semantics.n_sequences = B;
     if (s->alibi)
         call.semantics.alibi_slopes = slopes;
+    if (s->alibi && !s->layer) { /* and relative terms, whose keys lie in pages, too */
+        mha_random_fill(&weights[MHA_RELATIVE_Q], 4, 9, -1, 1);
+        weights[MHA_RELATIVE_K] = weights[MHA_RELATIVE_Q];
+        call.weights = weights, call.semantics.relative.rule = MHA_RELATIVE_DISTANCE;
+    }
     for (size_t b = 0; b < B; b++)
         offsets[b] = s->before + (int64_t)s->lengths[b] - (int64_t)s->T_q[b];
     if (s->before)

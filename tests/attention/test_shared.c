@@ -111,7 +111,7 @@ typedef struct borrowed {
     double slopes[8];
     int64_t lengths[16], offsets[16], *lists;
     bool *mask, *padding, queries[16 * 80];
-    float *added, sinks[8], *table, extra[2][3 * 272];
+    float *added, sinks[8], *table, *relative, extra[2][3 * 272];
     mha_view weights[MHA_WEIGHT_COUNT];
 } borrowed;
 
@@ -126,7 +126,7 @@ static mha_semantics semantics_of(const player *y, uint64_t step, size_t T_q, si
     m->mask = malloc(masked + 1), m->padding = malloc(padded + 1);
     m->added = numbers(p, 60 + step, p->rules & ADDED ? B * T_q * S : 0);
     m->lists = malloc((B * T_q * 40 + 1) * sizeof *m->lists);
-    m->table = numbers(p, 59, 32 * p->h);
+    m->table = numbers(p, 59, 32 * p->h), m->relative = numbers(p, 58, 15 * p->d_k);
     for (size_t i = 0; i < p->h; i++)
         m->slopes[i] = 0.5 / (double)(i + 1), m->sinks[i] = (float)i * 0.5f;
     for (size_t b = 0; b < B; b++) {
@@ -169,7 +169,11 @@ static mha_semantics semantics_of(const player *y, uint64_t step, size_t T_q, si
         m->weights[MHA_BIAS_V] = mha_view_of(m->extra[1], MHA_F32, 1, &widths[1]);
         s.zero_row = s.softmax_plus_one = true;
     }
-    if (p->rules & TABLE) {
+    if (p->rules & TABLE && p->seed % 2) { /* relative terms, the rows of keys, too */
+        s.relative = (mha_relative){.rule = MHA_RELATIVE_DISTANCE};
+        m->weights[MHA_RELATIVE_K] = m->weights[MHA_RELATIVE_Q] =
+            mha_view_of(m->relative, MHA_F32, 2, (size_t[]){15, p->d_k});
+    } else if (p->rules & TABLE) {
         m->weights[MHA_BIAS_TABLE] = mha_view_of(m->table, MHA_F32, 2, (size_t[]){32, p->h});
         s.bias = (mha_bias){.rule = MHA_BIAS_RULE_BUCKETS, .max_distance = 128};
     }
@@ -178,7 +182,7 @@ static mha_semantics semantics_of(const player *y, uint64_t step, size_t T_q, si
 
 static void release(const borrowed *m)
 {
-    free(m->mask), free(m->padding), free(m->added), free(m->lists), free(m->table);
+    free(m->mask), free(m->padding), free(m->added), free(m->lists), free(m->table), free(m->relative);
 }
 
 /* One call of new tokens, whose results are added to `out`. */

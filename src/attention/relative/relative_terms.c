@@ -180,8 +180,9 @@ static size_t stage_keys(const mha__resolved *r, const mha_view *K, const mha__r
         stage(r, mha__row(K, batch, row, pairs->of_K), K->stride[1], m, w);
         return m;
     }
-    r->kernels->widen(m, d_k, mha__narrow_row_at(K, batch, row, pairs->of_K), (size_t)K->stride[1], K->dtype,
-                      w->widened, d_k, NULL);
+    for (size_t i = 0; i < m; i++) /* the scale of 8 bits lies behind its row, wherever the next row is */
+        r->kernels->widen(1, d_k, mha__narrow_row_at(K, batch, row + i, pairs->of_K),
+                          K->dtype == MHA_I8 ? mha__byte_row(d_k) : d_k, K->dtype, w->widened + i * d_k, d_k, NULL);
     stage(r, w->widened, (ptrdiff_t)d_k, m, w);
     return m;
 }
