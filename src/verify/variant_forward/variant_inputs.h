@@ -112,8 +112,6 @@ const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *kn
 
 /* What happens to the rows of q, k or v (variant_turn.c). Splitting into heads makes (T, h, d) of (T, h*d). */
 void mha__rows_split(const mha__variant_inputs *w, int heads, int which, const double *from, double *to);
-/* A number as the type of that rounding has it. */
-double mha__variant_rounded(double x, int rounding);
 /* The gate of a query's input row x at a column of W_G: x W_G + b_G, with these two rounded. */
 double mha__variant_gate_of(const mha_case *c, const double *x, size_t column, int rounding);
 /* Changes an input row of n numbers as the variant changes rows; not their order. */

@@ -76,15 +76,6 @@ static mha__row_slot *slot_for(mha__row_maker *m, const mha__row_slot *wanted, b
 
 /* ---------------------------------------------------------------- projections */
 
-double mha__variant_rounded(double x, int rounding)
-{
-    if (rounding == ROUND_F16)
-        return (double)mha_f16_to_f32(mha_f32_to_f16((float)x));
-    if (rounding == ROUND_BF16)
-        return (double)mha_bf16_to_f32(mha_f32_to_bf16((float)x));
-    return x;
-}
-
 static int permuted_by(const mha__row_knobs *k, int which)
 {
     return which == PROJECTION_Q ? k->permuted_q : which == PROJECTION_K ? k->permuted_k : PERMUTED_NOT;

@@ -4,6 +4,15 @@
 
 #include "verify/variants/knobs.h"
 
+double mha__variant_rounded(double x, int rounding)
+{
+    if (rounding == ROUND_F16)
+        return (double)mha_f16_to_f32(mha_f32_to_f16((float)x));
+    if (rounding == ROUND_BF16)
+        return (double)mha_bf16_to_f32(mha_f32_to_bf16((float)x));
+    return x;
+}
+
 bool mha__case_has_pattern(const mha_case *c)
 {
     const mha_pattern *p = &c->semantics.pattern;

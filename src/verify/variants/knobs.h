@@ -14,6 +14,8 @@ enum {
 };
 
 enum { ROUND_NOT, ROUND_F16, ROUND_BF16 };
+/* A number as the type of that rounding has it. */
+double mha__variant_rounded(double x, int rounding);
 
 /* How heads are arranged in a row of features. */
 enum {
