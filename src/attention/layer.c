@@ -38,6 +38,10 @@ static mha_status add_row(mha_layer *layer, mha_tensor_spec spec, const char *pr
     const int length = snprintf(name, sizeof name, "%s%s", prefix ? prefix : "", spec.role);
     if (length < 0 || (size_t)length >= sizeof name)
         return mha__fail(error, MHA_INVALID, spec.role, "its name with the prefix is too long: %d bytes", length);
+    const size_t block = spec.by_column ? mha__block_kind_of(spec.dtype)->elements : 1;
+    if (spec.shape[0] % block != 0)
+        return mha__fail(error, MHA_INVALID, name, "expected inputs in blocks of %zu for %s, found %zu: F16 takes any",
+                         block, mha_dtype_name(spec.dtype), spec.shape[0]);
     spec.name = name;
     return mha_params_add(layer->params, &spec, row, error);
 }
@@ -53,10 +57,6 @@ static mha_status add_weight(mha_layer *layer, mha_weight w, const char *prefix,
     if (mha__is_quantised_weight(spec.dtype) && !is_matrix(w, spec.rank))
         spec.dtype = MHA_F32;
     spec.by_column = mha__is_quantised_weight(spec.dtype);
-    const size_t block = spec.by_column ? mha__block_kind_of(spec.dtype)->elements : 1;
-    if (spec.shape[0] % block != 0)
-        return mha__fail(error, MHA_INVALID, spec.role, "expected inputs in blocks of %zu for %s, found %zu: F16 "
-                         "takes any", block, mha_dtype_name(spec.dtype), spec.shape[0]);
     return add_row(layer, spec, prefix, &layer->weight[w], error);
 }
 

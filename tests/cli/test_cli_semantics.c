@@ -225,7 +225,8 @@ static void test_summary_and_operations(void **state)
     json_decref(root);
 }
 
-/* The matrices of latents are counted, too: 3 rows through W_Q (16, 40), W_KVA (16, 12), W_KVB (8, 36), W_O (12, 16). */
+/* The matrices of latents are counted, too: 3 rows through W_Q (16, 40), W_KVA (16, 12), W_KVB (8, 36) and W_O
+ * (12, 16). */
 static void test_operations_of_latents(void **state)
 {
     (void)state;
