@@ -39,6 +39,7 @@
 #include "mha/mask.h"
 #include "mha/merge.h"
 #include "mha/model.h"
+#include "mha/pages.h"
 #include "mha/params.h"
 #include "mha/power.h"
 #include "mha/precision.h"
