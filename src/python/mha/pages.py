@@ -45,10 +45,10 @@ def paged_attention(q: a.Array, key_pages: a.Array, value_pages: a.Array, page_t
     The rest is as in mha.attention. The result has the bits that a cache of the same rows gives.
     """
     keys, values = a.floats("key_pages", key_pages), a.floats("value_pages", value_pages)
-    for name, pages in (("key_pages", keys), ("value_pages", values)):
-        if pages.array.ndim != 4:
+    for name, pool in (("key_pages", keys), ("value_pages", values)):
+        if pool.array.ndim != 4:
             raise ValueError(f"{name}: expected the axes pages, page_size, h_kv, width, found shape "
-                             f"{pages.array.shape}")
+                             f"{pool.array.shape}")
     table = a.given("page_table", page_table)
     if table.dtype not in a.INTEGERS or table.array.ndim != 2:
         raise TypeError(f"page_table: expected whole numbers of shape (B, columns), found {a.NAMES[table.dtype]} of "
