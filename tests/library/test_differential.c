@@ -290,6 +290,7 @@ static bool chunks_differ(subject *s)
         if (q->rope.cos_table.rank == 3) {
             q->rope.cos_table = mha_view_slice(&q->rope.cos_table, 1, done, n);
             q->rope.sin_table = mha_view_slice(&q->rope.sin_table, 1, done, n);
+            q->rope.origin.positions = rerun_cut(&q->rope.origin.positions, 1, done, n);
         }
         if (q->mask.values.data) {
             size_t reach = q->mask.values.shape[q->mask.values.rank - 1];

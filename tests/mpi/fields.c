@@ -138,7 +138,8 @@ static int64_t segments[T], positions[T] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 
 /* Without names, as above: everything is set that can be set beside the rest. */
 static mha_semantics all_set(void)
 {
-    const mha_rope rope = {MHA_ROPE_HALF_SPLIT, DK, 0, true, 1.5, {0}, {0}, {0}, {0}, {0}};
+    const mha_rope rope = {MHA_ROPE_HALF_SPLIT, DK, 0, true, 1.5, {0}, {0}, {0}, {0}, {0},
+                           {{0}, {0}, {0}}};
     const mha_bias bias = {MHA_BIAS_RULE_BUCKETS, false, false, 40, 0, 0};
     const mha_relative relative = {MHA_RELATIVE_LOG_BUCKETS, false, 40, 0, 0, 0.5, 0.25};
     const mha_norm_rule norm = {MHA_NORM_RMS, true, false, false};

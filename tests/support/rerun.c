@@ -109,6 +109,8 @@ void rerun_batch(rerun *r, const size_t *order, size_t n)
     if (s->rope.cos_table.rank == 3) {
         s->rope.cos_table = rerun_gather(r, &s->rope.cos_table, 0, order, n);
         s->rope.sin_table = rerun_gather(r, &s->rope.sin_table, 0, order, n);
+        if (s->rope.origin.positions.rank == 3)
+            s->rope.origin.positions = rerun_gather(r, &s->rope.origin.positions, 1, order, n);
     }
     s->position_offset = gather_counts(r, s->position_offset, order, n);
     s->kv_lengths = gather_counts(r, s->kv_lengths, order, n);

@@ -26,6 +26,10 @@ static void build(uint64_t seed, rig *r)
         bias->height = 16;
         t.config.bias_rows = (2 * bias->height - 1) * (2 * bias->width - 1) + (bias->class_token ? 3 : 0);
     }
+    if (t.semantics.relative.rule == MHA_RELATIVE_GRID) {
+        t.semantics.relative.height = 16;
+        t.config.relative_k_rows = 2 * t.semantics.relative.height - 1;
+    }
     trial_build(&t, r);
 }
 
@@ -95,6 +99,7 @@ static bool alone(const mha_call *all, size_t b, mha_call *one, size_t *q_from, 
     if (p->cos_table.data && p->cos_table.rank == 3) {
         p->cos_table = cut(&p->cos_table, 1, *q_from, *n_q);
         p->sin_table = cut(&p->sin_table, 1, *q_from, *n_q);
+        p->origin.positions = cut(&p->origin.positions, p->origin.positions.rank - 1, *q_from, *n_q);
     }
     return *n_q > 0 && n_k > 1;
 }
