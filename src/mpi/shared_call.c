@@ -230,6 +230,7 @@ static mha_status place(mha__mpi_call *c, mha_semantics *s, mha_error *error)
         return MHA_OK;
     s->query_scale = whole->query_scale;
     s->rope = whole->rope;
+    s->rope.origin = (mha_rope_origin){.positions = {0}}; /* of the rows of all ranks */
     s->rope.q_positions = positions(c, false, &status, error);
     s->rope.k_positions = positions(c, true, &status, error);
     if (whole->rope.cos_table.rank == 3) {

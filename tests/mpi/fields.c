@@ -156,6 +156,8 @@ static mha_semantics all_set(void)
 
 #define S(name, member, value) F(mha_semantics, name, member, value)
 #define A(name, member, value) ALONE(mha_semantics, name, member, value)
+/* Says what tables were made of; no forward reads it. */
+#define UNREAD(name) {#name, offsetof(mha_semantics, name), sizeof(((mha_semantics *)NULL)->name), {.count = 0}, true}
 #define VIEWS(name) {#name, offsetof(mha_semantics, name), sizeof(mha_view), {.count = 0}, true}
 
 static const field semantics_fields[] = {
@@ -177,6 +179,7 @@ static const field semantics_fields[] = {
     S(rope.kind, choice, MHA_ROPE_INTERLEAVED), S(rope.dim, count, 2),
     S(rope.base, real, 500), S(rope.last, truth, false), S(rope.attention_factor, real, 1.25), VIEWS(rope.frequencies),
     VIEWS(rope.q_positions), VIEWS(rope.k_positions), VIEWS(rope.cos_table), VIEWS(rope.sin_table),
+    UNREAD(rope.origin),
     S(norm_eps, real, 1e-3), S(norm.kind, choice, MHA_NORM_L2), S(norm.plus_one, truth, false),
     S(norm.after_rope, truth, true), S(norm.unweighted, truth, true), S(query_scale.growth, real, 1),
     S(query_scale.every, whole, 2), S(query_scale.first, whole, 0), S(clip_qkv, real, 2), S(zero_row, truth, true),
@@ -250,8 +253,8 @@ static void semantics(void)
         const field *f = &semantics_fields[i];
         call.semantics = all_set();
         if (rank == ranks - 1)
-            memcpy((char *)&call.semantics + f->offset, &f->other, f->size == sizeof(mha_view) ? 0 : f->size);
-        if (f->size == sizeof(mha_view))
+            memcpy((char *)&call.semantics + f->offset, &f->other, f->size >= sizeof(mha_view) ? 0 : f->size);
+        if (f->size >= sizeof(mha_view))
             continue;
         expect_refused(f, forward(&error), &error);
         untouched(f->name);
