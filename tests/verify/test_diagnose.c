@@ -203,11 +203,11 @@ static void test_every_variant_is_found(void **state)
     size_t n = mha_variant_count();
     bool *done = calloc(n, sizeof *done);
     /* Those of the log-sum-exp change no output, some have numbers that only fit one case, and some are those of ragged
-     * batches or of latent attention: these are planted in test_diagnose_planted, test_diagnose_ragged and
-     * test_latent_case. */
+     * batches, of latent attention or of pages: these are planted in test_diagnose_planted, test_diagnose_ragged,
+     * test_latent_case and test_paged_case. */
     static const char *const elsewhere[] = {"lse-", "case-lacks-lengths", "case-lacks-sinks", "case-lacks-slopes",
                                             "sequences-joined", "case-lacks-padding", "padding-other",
-                                            "dropout-mask", "latent-", "scale-d-n"};
+                                            "dropout-mask", "latent-", "scale-d-n", "page-table-"};
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < sizeof elsewhere / sizeof *elsewhere; k++)
             if (strncmp(mha_variant_at(i)->name, elsewhere[k], strlen(elsewhere[k])) == 0)

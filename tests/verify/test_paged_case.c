@@ -30,9 +30,24 @@ static void fill_in(void)
     mha_random_fill(&all, 5, 2, -1, 1);
 }
 
+/* The page of a sequence's key as the kernel finds it, by the mistake that it makes; "" is none. */
+static const char *mistake = "";
+
+static size_t page_of(size_t b, size_t column)
+{
+    const size_t entry = b * COLUMNS + column;
+    if (strcmp(mistake, "page-table-ignored") == 0)
+        return entry;
+    if (strcmp(mistake, "page-table-first") == 0)
+        return (size_t)table[column];
+    if (strcmp(mistake, "page-table-transposed") == 0)
+        return (size_t)table[column * B + b];
+    return (size_t)table[entry] + (strcmp(mistake, "page-table-next") == 0);
+}
+
 static const float *row(int v, size_t b, size_t g, size_t j)
 {
-    return &pool[v][(((size_t)table[b * COLUMNS + j / PAGE] * PAGE + j % PAGE) * KV + g) * D];
+    return &pool[v][((page_of(b, j / PAGE) * PAGE + j % PAGE) * KV + g) * D];
 }
 
 /* Causal attention by its definition: query i is token lengths[b] - T + i. The query lies as (B, h, T, d). */
@@ -131,6 +146,52 @@ static void a_file_has_words_for_pages(void **state)
     mha_case_close(c);
 }
 
+static void expect_named(const mha_case *c, const char *name)
+{
+    mha_diagnosis d;
+    mha_error error;
+    assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+    bool found = false;
+    for (size_t i = 0; i < d.match_count; i++)
+        found |= d.matches[i].exact && d.matches[i].count == 1 && strcmp(d.matches[i].variants[0], name) == 0;
+    if (!found)
+        fail_msg("%s was not named", name);
+    mha_diagnosis_clear(&d);
+}
+
+/* In a file and in a call; the pools have a page more than is named, and entries without keys name some page, too. */
+static void mistakes_in_the_table_are_named(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"page-table-ignored", "page-table-transposed", "page-table-first",
+                                        "page-table-next"};
+    const int32_t whole[B * COLUMNS] = {4, 7, 1, 0, 6, 3, 2, 5, 7}, as_it_was[B * COLUMNS] = {4, 7, 1, 0, 99, -3, 8, 2, 5};
+    fill_in();
+    memcpy(table, whole, sizeof table);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        mha_error error;
+        mha_case *c;
+        mistake = names[i];
+        attend();
+        mistake = "";
+        assert_ok(open_file(&(change){0}, &c, &error), error);
+        expect_named(c, names[i]);
+        mha_case_close(c);
+        static float by_time[B * T * H * D];
+        mha_call call = {.query = mha_heads(by_time, B, T, H, D), .pages = pages_of(), .semantics = {.causal = true}};
+        for (size_t n = 0; n < B * H * T; n++)
+            memcpy(by_time + ((n / T / H * T + n % T) * H + n / T % H) * D, query + n * D, D * sizeof *query);
+        float recorded[B * T * H * D];
+        for (size_t n = 0; n < B * H * T; n++)
+            memcpy(recorded + ((n / T / H * T + n % T) * H + n / T % H) * D, output + n * D, D * sizeof *output);
+        const mha_keep kept = {.stage = MHA_STAGE_OUTPUT, .view = mha_heads(recorded, B, T, H, D)};
+        assert_ok(mha_case_of_call(NULL, &call, &kept, 1, NULL, &c, &error), error);
+        expect_named(c, names[i]);
+        mha_case_close(c);
+    }
+    memcpy(table, as_it_was, sizeof table);
+}
+
 static void bad_words_are_refused(void **state)
 {
     (void)state;
@@ -227,6 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_has_words_for_pages),
+        cmocka_unit_test(mistakes_in_the_table_are_named),
         cmocka_unit_test(bad_words_are_refused),
         cmocka_unit_test(a_call_with_pages_is_judged),
     };

@@ -23,6 +23,7 @@ static const char page_path[] = "src/verify/variants/VARIANTS.md";
 typedef struct planted_in {
     const char *name, *words; /* as the page says it */
     mha_suggestion wish;
+    bool pages; /* call_with_pages in place of a wish */
 } planted_in;
 
 static const double odd_slopes[] = {0.5, 0.25, 0.125, 0.0625};
@@ -233,6 +234,7 @@ static const planted_in cases[] = {
     {"empty, NaN",
      "the same, where a query without keys gives NaN",
      {.config = {LAYER}, .semantics.empty_rows = MHA_EMPTY_NAN, .with = MHA_WITH_EMPTY}},
+    {"in pages", "q of 4 heads, causal, sequences of 11 and 6 keys in pages of 4", .pages = true},
     {"poisoned",
      "q, k, v of 4 heads; NaN behind the lengths",
      {.config = {HEADS}, .by_head = true, .with = MHA_WITH_LENGTHS | MHA_WITH_POISON}},
@@ -245,8 +247,35 @@ static const planted_in cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
+/* Two queries of each sequence; the pool has a page that is not named. */
+static mha_call call_with_pages(void)
+{
+    static float query[2 * 2 * 4 * 8], pool[2][7 * 4 * 2 * 8];
+    static const int32_t table[] = {4, 1, 3, 0, 5, 2};
+    static const int64_t lengths[] = {11, 6};
+    const size_t shape[4] = {7, 4, 2, 8};
+    const mha_pages pages = {mha_view_of(pool[0], MHA_F32, 4, shape), mha_view_of(pool[1], MHA_F32, 4, shape), table, 3,
+                             lengths};
+    const mha_view q = mha_heads(query, 2, 2, 4, 8), *const all[] = {&q, &pages.keys, &pages.values};
+    for (uint64_t i = 0; i < 3; i++)
+        mha_random_fill(all[i], 7, i, -2, 2);
+    return (mha_call){.query = q, .pages = pages, .semantics = {.causal = true}};
+}
+
+static mha_case *in_pages; /* while its case is open */
+
+static mha_case *open_in_pages(void)
+{
+    const mha_call call = call_with_pages();
+    mha_error error;
+    assert_ok(mha_case_of_call(NULL, &call, NULL, 0, NULL, &in_pages, &error), error);
+    return in_pages;
+}
+
 static mha_case *open_case(size_t i)
 {
+    if (cases[i].pages)
+        return open_in_pages();
     const char *path = scratch_path("planted.safetensors");
     mha_error error;
     mha_case *c;
@@ -283,7 +312,7 @@ static mha_case *plant(const mha_case *c, const char *variant, mha_stage stage)
     enum { MOST = 1 << 12 };
     static double wide[MOST];
     static float narrow[MOST];
-    const mha_call call = mha_case_call(c);
+    const mha_call call = c == in_pages ? call_with_pages() : mha_case_call(c);
     size_t shape[3];
     const int rank = shape_of(c, stage, shape);
     const mha_view found = mha_view_of(wide, MHA_F64, rank, shape);
@@ -295,7 +324,8 @@ static mha_case *plant(const mha_case *c, const char *variant, mha_stage stage)
     if (mha_case_variant(c, &variant, 1, stage, &found, &error) != MHA_OK)
         return NULL;
     assert_int_equal(mha_view_copy(&recorded.view, &found), MHA_OK);
-    mha_case_past(c, &notes.past_key, &notes.past_value);
+    if (c != in_pages)
+        mha_case_past(c, &notes.past_key, &notes.past_value);
     assert_ok(mha_case_of_call(mha_case_layer(c), &call, &recorded, 1, &notes, &planted, &error), error);
     return planted;
 }

@@ -48,6 +48,22 @@ static mha_status copy_inputs(mha_case *c, const mha_call *call, const mha_case_
     return copy_reals(c, "past_value", &notes->past_value, &c->tensors[CASE_PAST_VALUE], error);
 }
 
+/* The pages themselves, for those who look how they are read. */
+static mha_status copy_pages(mha_case *c, const mha_pages *pages, size_t B, mha_error *error)
+{
+    if (!is_real(pages->keys.dtype) || !pages->values.data)
+        return MHA_OK;
+    mha_view *table = &c->tensors[CASE_PAGE_TABLE];
+    TRY(copy_reals(c, "page_keys", &pages->keys, &c->tensors[CASE_PAGE_KEYS], error));
+    TRY(copy_reals(c, "page_values", &pages->values, &c->tensors[CASE_PAGE_VALUES], error));
+    *table = mha__arena_view(&c->pool, MHA_I64, 2, (size_t[]){B, pages->columns});
+    if (!table->data)
+        return no_memory("page_table", error);
+    for (size_t i = 0; i < B * pages->columns; i++)
+        ((int64_t *)table->data)[i] = pages->table[i];
+    return MHA_OK;
+}
+
 static void read_sizes(mha_case *c, const mha_plan *plan)
 {
     const mha_view *q = &c->tensors[CASE_QUERY], *k = &c->tensors[CASE_KEY], *v = &c->tensors[CASE_VALUE];
@@ -169,6 +185,7 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
         mha__unpaged u;
         TRY(mha_plan_call(layer, &exact, &planned, error));
         TRY(mha__unpage_call(&unpaged, layer ? mha_layer_config(layer) : NULL, &c->pool, &u, error));
+        TRY(copy_pages(c, &call->pages, planned.B, error));
         rows.past_key = u.keys, rows.past_value = u.values;
         exact.pages = unpaged.pages, exact.key = unpaged.key, exact.value = unpaged.value;
         exact.semantics = unpaged.semantics;

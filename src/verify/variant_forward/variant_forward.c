@@ -111,6 +111,21 @@ static void put(const mha__variant_inputs *in, const double *rows, size_t n, siz
     memcpy(to + at * row, rows, (n < room ? n : room) * row * sizeof *to);
 }
 
+/* Key (or value) j of sequence b as the variant finds it in pages, d features; zeros where there is no such page. */
+static void read_page(const mha_case *c, int order, int part, size_t b, size_t head, size_t j, size_t d, double *to)
+{
+    const mha_view *pool = &c->tensors[part ? CASE_PAGE_VALUES : CASE_PAGE_KEYS], *table = &c->tensors[CASE_PAGE_TABLE];
+    const size_t size = pool->shape[1], columns = table->shape[1], column = j / size, turned = column * c->B + b;
+    const size_t entry = order == PAGES_TRANSPOSED ? turned : order == PAGES_OF_FIRST ? column : b * columns + column;
+    const int64_t page = order == PAGES_IN_ORDER
+                             ? (int64_t)entry
+                             : ((const int64_t *)table->data)[entry] + (order == PAGES_NEXT ? 1 : 0);
+    for (size_t f = 0; f < d; f++)
+        to[f] = page < 0 || (uint64_t)page >= pool->shape[0]
+                    ? 0
+                    : mha_view_get(pool, (size_t[]){(size_t)page, j % size, head, f});
+}
+
 /* Cached, new and extra rows in one array; when there are only new rows, `new_rows` itself. */
 static const double *gather(mha__variant_bench *w, const mha__knobs *k, size_t b, int part, const double *new_rows)
 {
@@ -127,8 +142,13 @@ static const double *gather(mha__variant_bench *w, const mha__knobs *k, size_t b
         return new_rows;
     memset(to, 0, (in->S + 2) * row * sizeof *to);
     for (size_t h = 0; c->P > 0 && h < c->H_kv; h++)
-        for (size_t j = 0; j < c->P; j++)
-            memcpy(to + (past + j) * row + h * d, in->past[part] + ((b * c->H_kv + h) * c->P + j) * d, d * sizeof *to);
+        for (size_t j = 0; j < c->P; j++) {
+            double *const there = to + (past + j) * row + h * d;
+            if (k->pages != PAGES_RIGHT)
+                read_page(c, k->pages, part, b, h, j, d, there);
+            else
+                memcpy(there, in->past[part] + ((b * c->H_kv + h) * c->P + j) * d, d * sizeof *to);
+        }
     put(in, new_rows, c->T_k, row, first, to);
     for (size_t f = 0; in->bias_kv[part] && f < row; f++)
         to[in->S * row + f] = mha__variant_rounded(in->bias_kv[part][f], k->rows.round_weights);

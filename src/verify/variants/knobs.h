@@ -133,6 +133,15 @@ enum {
     CACHE_LATE    /* new rows begin one row too late, behind a zero row; the last one is lost */
 };
 
+/* How the table of pages is read, where cached keys and values lie in pages. */
+enum {
+    PAGES_RIGHT,
+    PAGES_IN_ORDER,   /* not at all: the pages of the pool one after the other, sequence by sequence */
+    PAGES_TRANSPOSED, /* as (columns, B) */
+    PAGES_OF_FIRST,   /* every sequence reads the row of the first one */
+    PAGES_NEXT        /* the page behind the one that is named: numbers counted from 1 */
+};
+
 /* What goes wrong in a softmax that is computed over one tile of keys after the other. */
 enum {
     TILE_RIGHT,
@@ -275,6 +284,7 @@ typedef struct mha__row_knobs {
     X(int, group_k)                                                                                                    \
     X(int, group_v)                                                                                                    \
     X(int, groups) /* how many key/value heads are read; 0: those of the case */                                       \
+    X(int, pages)                                                                                                      \
     X(double, scale)                                                                                                   \
     X(int, relative)                                                                                                   \
     X(int, relative_scale)                                                                                             \

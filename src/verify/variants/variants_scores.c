@@ -159,6 +159,16 @@ APPLY(lengths_from_end, c->semantics.kv_lengths, k->lengths_from_end = 1)
 APPLY(cache_ignored, c->P > 0, k->use_cache = 0)
 APPLY(cache_behind, c->P > 0 && k->use_cache, k->cache_order = CACHE_BEHIND)
 APPLY(cache_early, c->P > 0 && k->use_cache, k->cache_order = CACHE_EARLY)
+/* Whether cached keys and values lie in pages that the table could name otherwise. */
+static bool has_pages(const mha_case *c, const mha__knobs *k)
+{
+    return c->P > 0 && k->use_cache && c->tensors[CASE_PAGE_KEYS].data && c->tensors[CASE_PAGE_VALUES].data;
+}
+
+APPLY(pages_in_order, has_pages(c, k), k->pages = PAGES_IN_ORDER)
+APPLY(pages_transposed, has_pages(c, k) && c->B > 1, k->pages = PAGES_TRANSPOSED)
+APPLY(pages_of_first, has_pages(c, k) && c->B > 1, k->pages = PAGES_OF_FIRST)
+APPLY(pages_next, has_pages(c, k), k->pages = PAGES_NEXT)
 APPLY(cache_late, c->P > 0 && k->use_cache, k->cache_order = CACHE_LATE)
 
 APPLY(query_padding_missing, c->semantics.pattern.query_padding.kind, k->pads_queries = 0)
@@ -272,6 +282,10 @@ static const mha__variant_entry entries[] = {
     {{"cache-behind", "cached keys behind the new ones"}, cache_behind},
     {{"cache-row-early", "new keys written one row too early, over the last cached one"}, cache_early},
     {{"cache-row-late", "new keys written one row too late, behind a row of zeros"}, cache_late},
+    {{"page-table-ignored", "the pages of the pool read one after the other, whatever the table says"}, pages_in_order},
+    {{"page-table-transposed", "the table of pages read as (columns, B)"}, pages_transposed},
+    {{"page-table-first", "every sequence reads the pages of the first one"}, pages_of_first},
+    {{"page-table-next", "pages counted from 1: the page behind each one that is named"}, pages_next},
     {{"bias-row-missing", "the bias_k/bias_v row left out"}, bias_row_missing},
     {{"zero-row-missing", "the zero row left out"}, zero_row_missing},
     {{"groups-tiled", "query head i reads key/value head i % h_kv instead of i / (h/h_kv)"}, groups_tiled},
