@@ -165,7 +165,9 @@ static void mistakes_in_the_table_are_named(void **state)
     (void)state;
     static const char *const names[] = {"page-table-ignored", "page-table-transposed", "page-table-first",
                                         "page-table-next"};
-    const int32_t whole[B * COLUMNS] = {4, 7, 1, 0, 6, 3, 2, 5, 7}, as_it_was[B * COLUMNS] = {4, 7, 1, 0, 99, -3, 8, 2, 5};
+    const int32_t whole[B * COLUMNS] = {4, 7, 1, 0, 6, 3, 2, 5, 7};
+    int32_t as_it_was[B * COLUMNS];
+    memcpy(as_it_was, table, sizeof table);
     fill_in();
     memcpy(table, whole, sizeof table);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

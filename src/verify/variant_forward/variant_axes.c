@@ -13,9 +13,8 @@ static void read_positions(const mha_case *c, int mistake, const mha_view *to)
     int64_t *value = to->data;
     for (size_t e = 0; e < n[0] * n[1] * n[2]; e++) {
         const size_t t = e % n[2], b = e / n[2] % n[1], a = e / n[2] / n[1], behind = axes - 1 - a;
-        const size_t axis = mistake == AXES_FIRST                   ? 0
-                            : mistake == AXES_SWAPPED && behind < 2 ? axes - 2 + behind
-                                                                    : a;
+        const bool swaps = mistake == AXES_SWAPPED && axes > 1 && behind < 2;
+        const size_t axis = mistake == AXES_FIRST ? 0 : swaps ? axes - 2 + behind : a;
         const size_t by_batch[] = {axis, from->shape[1] == 1 ? 0 : b, t}, for_all[] = {axis, t};
         value[e] = mistake == AXES_TEXT ? (int64_t)(c->P + t)
                                         : (int64_t)mha_view_get(from, from->rank == 3 ? by_batch : for_all);
