@@ -242,7 +242,7 @@ typedef struct mha_call {
      * of +inf or NaN makes weights, output and lse NaN. */
     const mha_view *weights;
     mha_cache *cache; /* may be NULL */
-    mha_pages pages;  /* keys and values of the call, if there are any: then it has no others */
+    mha_pages pages;  /* keys and values in pages, in place of key, value and cache; no data: none */
     /* A layer with kv_rank attends to its latents (DeepSeek-V2, section 2.1.2): as
      *   q_n . (norm(c) W_K) = (q_n W_K^T) . norm(c)   and   sum w_j (norm(c_j) W_V) = (sum w_j norm(c_j)) W_V
      * with head i's columns W_K and W_V of W_KVB, the output is that without `absorbed`, up to rounding. All heads

@@ -12,17 +12,17 @@
  *   causal     key j is visible to query i iff j <= i + offset
  *
  * One header for each noun: status (errors), tensor (types and views), params (the parameter table), layer
- * (configuration and weights), cache (keys and values of earlier calls), rope (frequencies of rotations for long
- * contexts), mask (masks, segments, lists of keys), bias (numbers added to scores by position), relative (products
- * added to scores by position), precision (where a kernel of 16 or 8 bits rounds), attention (semantics, stages,
- * forward), merge (parts of the keys joined), random (random numbers), split, split_time (one layer shared by several
- * processes; how long that takes), file (safetensors, npy, npz, GGUF), model (public checkpoints), compare (the
- * difference of two results, the error bound), case (case files, judge, diagnosis), power (what a test would accept),
- * system (instruction set, BLAS, threads).
+ * (configuration and weights), cache (keys and values of earlier calls), pages (the same in pages of a pool), rope
+ * (frequencies of rotations for long contexts), mask (masks, segments, lists of keys), bias (numbers added to scores by
+ * position), relative (products added to scores by position), precision (where a kernel of 16 or 8 bits rounds),
+ * attention (semantics, stages, forward), merge (parts of the keys joined), random (random numbers), split, split_time
+ * (one layer shared by several processes; how long that takes), file (safetensors, npy, npz, GGUF), model (public
+ * checkpoints), compare (the difference of two results, the error bound), case (case files, judge, diagnosis), power
+ * (what a test would accept), system (instruction set, BLAS, threads).
  *
- * The library never prints, exits or aborts. Between calls it keeps three things of its own: the chosen instruction
- * set, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), and a pool of
- * threads, which sleep until the next forward.
+ * The library never prints, exits or aborts. Between calls it keeps four things of its own: the chosen instruction
+ * set, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), a pool of threads,
+ * which sleep until the next forward, and how long handing work to one of them takes, measured once.
  *
  * Versions 0.x promise no binary interface: structs may grow, and the name of the shared library contains the minor
  * version. */

@@ -18,7 +18,9 @@ extern "C" {
  * behind their last key, as in a ragged batch. Where neither offset nor position_offset is given, the queries are the
  * last tokens of their sequence: query i has position lengths[b] - T_q + i, with the T_q of the sequence in a ragged
  * batch. There are no stages present_key and present_value. Every path gives the bits that a cache of these rows gives.
- * Table and lengths must keep the values that were checked until the last forward of a plan; rows may change. */
+ * Table and lengths must keep the values that were checked until the last forward of a plan; rows may change.
+ * MHA_INVALID: types, shapes, strides, lengths, a page outside the pool, cu_seqlens_k, key_offset without an offset,
+ * values beside `absorbed`; MHA_UNSUPPORTED: a cache as well, more than 2^31 - 1 keys. */
 typedef struct mha_pages {
     mha_view keys;   /* (pages, page_size, h_kv, d_k), F32, F16, BF16, I8 (see below), on the exact path also F64; no
                         data: no pages. Any strides; the last one is 1 */
@@ -33,11 +35,11 @@ typedef struct mha_pages {
  * 4 * ceil(d / 4) + 4, although the last extent of the view is d. */
 
 /* Writes n new rows, keys (n, h_kv, d_k) and values (n, h_kv, d_v), F32 with last stride 1, into the pages of a
- * sequence, as its keys first ... first + n - 1, rounded as a cache of that type rounds them. `values` may be NULL
- * where pages have no values. Table entries of other pages are not read, `lengths` neither read nor changed: the
- * caller counts. Whoever shares a page with a sequence that writes must copy it first; the new rows may lie anywhere
- * but in these pages. Errors, with nothing written: MHA_INVALID (types, shapes, no room in the columns, a page outside
- * the pool). */
+ * sequence (which of those in the table is not checked), as its keys first ... first + n - 1, rounded as a cache of
+ * that type rounds them. `values` may be NULL where pages have no values. Table entries of other pages are not read,
+ * `lengths` neither read nor changed: the caller counts. Whoever shares a page with a sequence that writes must copy it
+ * first; the new rows may lie anywhere but in these pages. Errors, with nothing written: MHA_INVALID (types, shapes, no
+ * room in the columns, a page outside the pool). */
 MHA_API mha_status mha_pages_write(const mha_pages *pages, size_t sequence, size_t first, const mha_view *keys,
                                    const mha_view *values, mha_error *error);
 

@@ -30,7 +30,7 @@ typedef enum mha_relative_rule {
     MHA_RELATIVE_GRID
 } mha_relative_rule;
 
-/* What is added to the score of query i of a head and key j, each term where the call or layer has its table:
+/* What is added to the score of query i of a head and key j, each term whose table there is (grid: both of them):
  *   k_scale q_i . MHA_RELATIVE_K[row]  +  k_scale q_i . MHA_RELATIVE_COLUMNS[row]  +  q_scale k_j . MHA_RELATIVE_Q[row]
  * with the rows of queries and keys that are multiplied with each other: after norm, rotation and the scale by
  * position. A table is (n, d_k), for all heads, or (n, h*d_k), columns [i*d_k, (i+1)*d_k) for head i. The terms are
@@ -39,7 +39,11 @@ typedef enum mha_relative_rule {
  *   Shaw et al. 2018, Huang et al. 2020 (relative_key: K; relative_key_query: K and Q); all of scale 1/sqrt(d_k).
  *   He et al. 2021, DeBERTa, equation 4: K (c2p) is the key projection of the relative embeddings, Q (p2c) the query
  *   projection; everything has the scale 1/sqrt(d_k (1 + number of tables)).
- *   SAM: k_scale 1, because its queries are not scaled here. */
+ *   SAM: k_scale 1, because its queries are not scaled here.
+ * MHA_INVALID: a rule without its table; tables of K and Q of different numbers of rows; log buckets with an odd number
+ * of rows or fewer than 4, or a max_distance out of range; columns without a grid, a grid whose tables have other
+ * numbers of rows, or positions outside it; a scale without its table or not finite; a field of another rule.
+ * MHA_UNSUPPORTED: Q with a grid; layers with latents. */
 typedef struct mha_relative {
     mha_relative_rule rule;
     bool reversed;           /* distance, log buckets: d = q - p */

@@ -20,7 +20,8 @@ def rows(pool, table, b):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("how", [{}, {"causal": False}, {"window_size": (4, 0)}, {"softcap": 3.0},
-                                 {"alibi_slopes": [0.5, 0.25, 0.1, 0.0]}, {"path": "exact"}])
+                                 {"alibi_slopes": [0.5, 0.25, 0.1, 0.0]}, {"path": "exact"},
+                                 {"offset": "bottom-right"}])
 def test_each_sequence_has_the_bits_of_its_rows(dtype, how):
     q, k, v, table, lengths = paged(dtype=dtype)
     table[2, 2] = 5

@@ -101,6 +101,7 @@ class Cache:
         one prompt, drafts. Its rows are shared, not copied, and are read once for all that share them; results have
         the bits of caches with copies. This cache stays alive as long as one that continues it,
         and may append; calls with those are refused once it has lost rows (clear, truncate, load, reorder, window).
+        No thread may take rows from it during a call with one that continues it.
 
             prompt = mha.Cache(1, 8, 128, 4096)
             layer(tokens, cache=prompt)

@@ -64,6 +64,8 @@ def paged_attention(q: a.Array, key_pages: a.Array, value_pages: a.Array, page_t
     given = {"causal": a.flag("causal", causal), "scale": softmax_scale, "softcap": softcap, "alibi": alibi_slopes}
     if (window >= 0).any():
         given["window"] = np.maximum(window, -1)
+    if isinstance(settings.get("offset"), str) and settings["offset"] == "bottom-right" and "lengths" not in settings:
+        del settings["offset"]  # queries are the last tokens of each sequence where nothing else is said
     semantics = Semantics(heads.sizes(), {**given, **settings})
     if settings.get("cu_seqlens_k") is None:
         semantics.struct.cu_seqlens_k = None  # the pages say how many keys a sequence has

@@ -15,7 +15,8 @@ static bool leaves_heads_open(const mha__search *s)
     const bool side_by_side = stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS;
     const bool by_head = c->P > 0 || c->semantics.alibi_slopes || w[MHA_SINKS].data || w[MHA_BIAS_TABLE].data ||
                          (mask->data && mask->rank >= 3 && mask->shape[mask->rank - 3] > 1) ||
-                         c->semantics.rope.cos_table.data || c->semantics.rope.frequencies.data;
+                         c->semantics.rope.cos_table.data || c->semantics.rope.frequencies.data ||
+                         c->semantics.relative.rule != MHA_RELATIVE_NONE;
     const mha_norm q_norm = mha__norm_of_weight(&w[MHA_Q_NORM], c->H, c->d_k),
                    k_norm = mha__norm_of_weight(&w[MHA_K_NORM], c->H_kv, c->d_k);
     const bool normed = c->semantics.norm.unweighted || (q_norm && q_norm != MHA_NORM_ROW) ||
