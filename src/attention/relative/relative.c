@@ -17,7 +17,8 @@ static size_t max_distance(const mha_relative *relative)
 /* The bucket of a distance, where b = n/2 is one direction's number of buckets. */
 static double bucket(const mha_relative *relative, size_t b, double d)
 {
-    const double m = (double)(b / 2), far = fabs(d);
+    const size_t alone = b / 2; /* distances that have a bucket of their own */
+    const double m = (double)alone, far = fabs(d);
     if (far <= m)
         return d;
     const double x = (m - 1) * log(far / m) / log((double)(max_distance(relative) - 1) / m),
@@ -52,8 +53,9 @@ size_t mha_relative_row(const mha_relative *relative, mha_weight table, size_t n
     if ((!buckets && relative->rule != MHA_RELATIVE_DISTANCE) || (buckets && !has_buckets(relative, n)) || n == 0 ||
         (table != MHA_RELATIVE_K && table != MHA_RELATIVE_Q))
         return n;
+    const size_t middle = n / 2;
     const double d = relative->reversed ? (double)q - (double)p : (double)p - (double)q,
-                 row = (double)(n / 2) + (buckets ? bucket(relative, n / 2, d) : d);
+                 row = (double)middle + (buckets ? bucket(relative, middle, d) : d);
     return (size_t)fmin(fmax(row, 0), (double)(n - 1));
 }
 

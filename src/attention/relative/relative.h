@@ -35,10 +35,10 @@ typedef struct mha__relative_pairs {
 } mha__relative_pairs;
 
 /* Writes the terms of query first + i and key keys.from + j to terms[i * ld + j], finite or NaN. Q (B, T_q, h, d_k) are
- * floats, K (B, S, h_kv, d_k) of any type of a cache. The bits of a pair do not depend on the others. `work` has
+ * floats, K (B, S, h_kv, d_k) of any type of a cache. The bits of a pair do not depend on the others. `memory` has
  * mha__relative_work floats for as many queries and keys; 0 without relative terms. */
 void mha__relative_terms(const mha__resolved *r, const mha__relative_tables *tables, const mha_view *Q,
-                         const mha_view *K, const mha__relative_pairs *pairs, float *terms, size_t ld, float *work);
+                         const mha_view *K, const mha__relative_pairs *pairs, float *terms, size_t ld, float *memory);
 size_t mha__relative_work(const mha__resolved *r, size_t queries, size_t keys);
 
 #endif
