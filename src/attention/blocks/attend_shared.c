@@ -92,6 +92,17 @@ static bool stays_open(const mha__query_block *t, size_t number)
            (t->flash.before + t->flash.keys.n) % MHA_SEGMENT != 0;
 }
 
+/* A block before its keys of this stretch: what its rows have is empty before the first one. False: it has no rows. */
+static bool begin(const attention *a, size_t block, int number, mha__block_worker *w, mha__query_block *t)
+{
+    if (!mha__query_block_prepare(&a->blocks, block, number, w, t))
+        return false;
+    const mha__partial total = rows_of(&a->total, t);
+    if (t->flash.before == 0)
+        mha__partial_clear(&total, t->rows);
+    return true;
+}
+
 static void end(const mha__query_block *t, const mha__block_worker *w, const mha__partial *total)
 {
     if (!t->a->stretch.last)
@@ -103,13 +114,11 @@ static void end(const mha__query_block *t, const mha__block_worker *w, const mha
 static void whole_block(void *context, size_t task, int number)
 {
     const attention *a = context;
-    const mha__block_worker w = mha__block_worker_at(&a->blocks, number);
+    mha__block_worker w;
     mha__query_block t;
-    if (!mha__query_block_prepare(&a->blocks, task, &w, &t))
+    if (!begin(a, task, number, &w, &t))
         return;
     const mha__partial total = rows_of(&a->total, &t), open = rows_of(&a->open, &t);
-    if (t.flash.before == 0)
-        mha__partial_clear(&total, t.rows);
     for (size_t i = 0; i < mha__flash_segments(&t.flash); i++) {
         mha__flash_go_on(&t.flash, w.rows, t.rows, i, goes_on(&t, i), &open, w.scratch);
         if (!stays_open(&t, i))
@@ -129,10 +138,10 @@ static mha__partial part_of(const attention *a, const mha__query_block *t, size_
 static void one_segment(void *context, size_t task, int number)
 {
     const attention *a = context;
-    const mha__block_worker w = mha__block_worker_at(&a->blocks, number);
+    mha__block_worker w;
     const size_t block = task / a->blocks.segments, segment = task % a->blocks.segments;
     mha__query_block t;
-    if (!mha__query_block_prepare(&a->blocks, block, &w, &t))
+    if (!mha__query_block_prepare(&a->blocks, block, number, &w, &t))
         return;
     const mha__partial into = part_of(a, &t, block, segment);
     mha__flash_go_on(&t.flash, w.rows, t.rows, segment, goes_on(&t, segment), &into, w.scratch);
@@ -141,13 +150,11 @@ static void one_segment(void *context, size_t task, int number)
 static void join_block(void *context, size_t task, int number)
 {
     const attention *a = context;
-    const mha__block_worker w = mha__block_worker_at(&a->blocks, number);
+    mha__block_worker w;
     mha__query_block t;
-    if (!mha__query_block_prepare(&a->blocks, task, &w, &t))
+    if (!begin(a, task, number, &w, &t))
         return;
     const mha__partial total = rows_of(&a->total, &t), open = rows_of(&a->open, &t);
-    if (t.flash.before == 0)
-        mha__partial_clear(&total, t.rows);
     for (size_t i = 0; i < a->blocks.segments; i++) {
         const mha__partial part = part_of(a, &t, task, i);
         if (!stays_open(&t, i)) {

@@ -304,8 +304,10 @@ static void fill_rows(mha__query_block *t, const mha__block_worker *w)
     }
 }
 
-bool mha__query_block_prepare(const mha__attention *a, size_t number, const mha__block_worker *w, mha__query_block *t)
+bool mha__query_block_prepare(const mha__attention *a, size_t number, int worker, mha__block_worker *w,
+                              mha__query_block *t)
 {
+    lay_out_worker(a, a->workers + (size_t)worker * a->worker_bytes, w);
     if (!describe(a, number, t))
         return false;
     t->flash.room = w->room;
@@ -338,11 +340,4 @@ void mha__query_block_finish(const mha__query_block *t, const mha__block_worker 
         mha__stage_row(t->a->r, MHA_STAGE_LSE, t->b, t->g * t->a->group + row % t->a->group, row / t->a->group,
                       &w->lse[i], 1);
     }
-}
-
-mha__block_worker mha__block_worker_at(const mha__attention *a, int number)
-{
-    mha__block_worker w;
-    lay_out_worker(a, a->workers + (size_t)number * a->worker_bytes, &w);
-    return w;
 }

@@ -70,9 +70,10 @@ void mha__blocks_take_workers(mha__workspace *arena, mha__attention *a);
 /* Fills what was taken. */
 void mha__blocks_begin(mha__attention *a);
 
-mha__block_worker mha__block_worker_at(const mha__attention *a, int number);
-/* Describes a block and its rows. False when it has none: sequences of a ragged batch differ in length. */
-bool mha__query_block_prepare(const mha__attention *a, size_t number, const mha__block_worker *w, mha__query_block *t);
+/* Describes a block and its rows, in the memory *w of a worker. False when it has none: sequences of a ragged batch
+ * differ in length. */
+bool mha__query_block_prepare(const mha__attention *a, size_t number, int worker, mha__block_worker *w,
+                              mha__query_block *t);
 /* What follows when its rows are computed, over the last keys; they are then of one sequence. */
 void mha__query_block_finish(const mha__query_block *t, const mha__block_worker *w);
 

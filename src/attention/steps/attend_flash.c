@@ -44,9 +44,9 @@ size_t mha__attend_flash_scratch(const mha__resolved *r)
 static void whole_block(void *context, size_t task, int number)
 {
     const attention *a = context;
-    const mha__block_worker w = mha__block_worker_at(&a->blocks, number);
+    mha__block_worker w;
     mha__query_block t;
-    if (!mha__query_block_prepare(&a->blocks, task, &w, &t))
+    if (!mha__query_block_prepare(&a->blocks, task, number, &w, &t))
         return;
     mha__flash_rows(&t.flash, w.rows, t.rows, w.scratch);
     mha__query_block_finish(&t, &w);
@@ -61,10 +61,10 @@ static float *partials_of(const attention *a, size_t block)
 static void one_segment(void *context, size_t task, int number)
 {
     const attention *a = context;
-    const mha__block_worker w = mha__block_worker_at(&a->blocks, number);
+    mha__block_worker w;
     mha__query_block t;
     size_t block = task / a->blocks.segments, segment = task % a->blocks.segments;
-    if (!mha__query_block_prepare(&a->blocks, block, &w, &t) || segment >= mha__flash_segments(&t.flash))
+    if (!mha__query_block_prepare(&a->blocks, block, number, &w, &t) || segment >= mha__flash_segments(&t.flash))
         return;
     float *partial = partials_of(a, block) + segment * mha__flash_partial_floats(t.rows, a->blocks.r->plan.d_v);
     mha__flash_segment(&t.flash, w.rows, t.rows, segment, partial, w.scratch);
@@ -73,9 +73,9 @@ static void one_segment(void *context, size_t task, int number)
 static void join_block(void *context, size_t task, int number)
 {
     const attention *a = context;
-    const mha__block_worker w = mha__block_worker_at(&a->blocks, number);
+    mha__block_worker w;
     mha__query_block t;
-    if (!mha__query_block_prepare(&a->blocks, task, &w, &t))
+    if (!mha__query_block_prepare(&a->blocks, task, number, &w, &t))
         return;
     mha__flash_join(&t.flash, w.rows, t.rows, partials_of(a, task));
     mha__query_block_finish(&t, &w);

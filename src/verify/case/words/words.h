@@ -1,6 +1,6 @@
 /* The words of the case format: every tensor and every metadata key, in one table. */
-#ifndef MHA_VERIFY_CASE_WORDS_H
-#define MHA_VERIFY_CASE_WORDS_H
+#ifndef MHA_VERIFY_CASE_WORDS_WORDS_H
+#define MHA_VERIFY_CASE_WORDS_WORDS_H
 
 #include "mha/case.h"
 
@@ -77,6 +77,8 @@ typedef struct mha__case_word {
 } mha__case_word;
 
 const mha__case_word *mha__case_word_at(size_t index); /* NULL past the end */
+
+/* ---------------------------------------------------------------- words by name (find_words.c) */
 
 const char *mha__case_tensor_name(case_tensor tensor);
 /* The name a case gives to a weight of the layer: "W_q", "head_sink", "q_norm_weight". */

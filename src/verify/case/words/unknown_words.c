@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "verify/case/words.h"
+#include "verify/case/words/words.h"
 
 enum { LONGEST_NAME = 40 }; /* longer names have no nearest word */
 

@@ -1,7 +1,7 @@
 /* The words of the case format, each once: reading, messages, `mha help case` and CASES.md all use this table. */
 #include <string.h>
 
-#include "verify/case/words.h"
+#include "verify/case/words/words.h"
 
 #define INPUTS "inputs"
 #define WEIGHTS "weights"
@@ -400,103 +400,4 @@ const mha__case_word *mha__case_word_at(size_t index)
 const mha_case_word *mha_case_word_at(size_t index)
 {
     return index < WORDS ? &words[index].shown : NULL;
-}
-
-/* ---------------------------------------------------------------- looking up */
-
-static bool starts_with(const char *text, const char *prefix, const char **rest)
-{
-    const size_t n = strlen(prefix);
-    if (strncmp(text, prefix, n) != 0)
-        return false;
-    *rest = text + n;
-    return true;
-}
-
-static bool is_called(const mha__case_word *word, const char *name)
-{
-    return strcmp(word->shown.name, name) == 0 || (*word->shown.also && strcmp(word->shown.also, name) == 0);
-}
-
-const char *mha__case_tensor_name(case_tensor tensor)
-{
-    for (size_t i = 0; i < WORDS; i++)
-        if (words[i].kind == WORD_TENSOR && words[i].code == (int)tensor)
-            return words[i].shown.name;
-    return "?"; /* unreachable: every tensor has a row */
-}
-
-const char *mha__case_weight_name(mha_weight weight)
-{
-    for (size_t i = 0; i < WORDS; i++)
-        if (words[i].kind == WORD_WEIGHT && words[i].code == (int)weight)
-            return words[i].shown.name;
-    return "?"; /* unreachable: every weight has a row */
-}
-
-const mha__case_word *mha__case_key(const char *key)
-{
-    for (size_t i = 0; i < WORDS; i++)
-        if (words[i].kind == WORD_KEY && is_called(&words[i], key))
-            return &words[i];
-    return NULL;
-}
-
-/* The row of that kind and name; NULL when there is none. */
-static const mha__case_word *find(case_word_kind kind, const char *name)
-{
-    for (size_t i = 0; i < WORDS; i++)
-        if (words[i].kind == kind && is_called(&words[i], name))
-            return &words[i];
-    return NULL;
-}
-
-/* The row of result "expected.NAME", where `name` is NAME alone. */
-static const mha__case_word *find_result(const char *name)
-{
-    const char *rest;
-    for (size_t i = 0; i < WORDS; i++)
-        if (words[i].kind == WORD_RESULT && starts_with(words[i].shown.name, "expected.", &rest) &&
-            strcmp(rest, name) == 0)
-            return &words[i];
-    return NULL;
-}
-
-mha__case_place mha__case_place_of(const char *tensor)
-{
-    const char *rest;
-    mha__case_place place = {0};
-    if (starts_with(tensor, "expected64.", &rest)) {
-        place.record = PLACE_DOUBLE;
-        place.word = find_result(rest);
-    } else if (starts_with(tensor, "expected_fast.", &rest)) {
-        place.record = PLACE_FUSED;
-        place.word = find_result(rest);
-    } else if (starts_with(tensor, "permuted.", &rest)) {
-        place.set = CASE_PERMUTED;
-        place.word = find(WORD_WEIGHT, rest);
-    } else if (starts_with(tensor, "repeated.", &rest)) {
-        place.set = CASE_REPEATED;
-        place.word = find(WORD_WEIGHT, rest);
-    } else {
-        static const case_word_kind kinds[] = {WORD_TENSOR, WORD_WEIGHT, WORD_RESULT};
-        for (size_t i = 0; i < 3 && !place.word; i++)
-            place.word = find(kinds[i], tensor);
-    }
-    return place;
-}
-
-bool mha__case_knows_key(const char *key)
-{
-    const char *tensor, *name;
-    if (starts_with(key, "atol.", &tensor))
-        return (starts_with(tensor, "expected.", &name) || starts_with(tensor, "expected64.", &name)) &&
-               find_result(name) != NULL;
-    return mha__case_key(key) != NULL;
-}
-
-bool mha__case_is_own(const char *name)
-{
-    const char *rest;
-    return starts_with(name, "my.", &rest) || starts_with(name, "my_", &rest);
 }

@@ -1,0 +1,106 @@
+/* The words of the case format, found by their names and by what they mean. */
+#include <string.h>
+
+#include "verify/case/words/words.h"
+
+static bool starts_with(const char *text, const char *prefix, const char **rest)
+{
+    const size_t n = strlen(prefix);
+    if (strncmp(text, prefix, n) != 0)
+        return false;
+    *rest = text + n;
+    return true;
+}
+
+static bool is_called(const mha__case_word *word, const char *name)
+{
+    return strcmp(word->shown.name, name) == 0 || (*word->shown.also && strcmp(word->shown.also, name) == 0);
+}
+
+const char *mha__case_tensor_name(case_tensor tensor)
+{
+    const mha__case_word *word;
+    for (size_t i = 0; (word = mha__case_word_at(i)) != NULL; i++)
+        if (word->kind == WORD_TENSOR && word->code == (int)tensor)
+            return word->shown.name;
+    return "?"; /* unreachable: every tensor has a row */
+}
+
+const char *mha__case_weight_name(mha_weight weight)
+{
+    const mha__case_word *word;
+    for (size_t i = 0; (word = mha__case_word_at(i)) != NULL; i++)
+        if (word->kind == WORD_WEIGHT && word->code == (int)weight)
+            return word->shown.name;
+    return "?"; /* unreachable: every weight has a row */
+}
+
+const mha__case_word *mha__case_key(const char *key)
+{
+    const mha__case_word *word;
+    for (size_t i = 0; (word = mha__case_word_at(i)) != NULL; i++)
+        if (word->kind == WORD_KEY && is_called(word, key))
+            return word;
+    return NULL;
+}
+
+/* The row of that kind and name; NULL when there is none. */
+static const mha__case_word *find(case_word_kind kind, const char *name)
+{
+    const mha__case_word *word;
+    for (size_t i = 0; (word = mha__case_word_at(i)) != NULL; i++)
+        if (word->kind == kind && is_called(word, name))
+            return word;
+    return NULL;
+}
+
+/* The row of result "expected.NAME", where `name` is NAME alone. */
+static const mha__case_word *find_result(const char *name)
+{
+    const mha__case_word *word;
+    const char *rest;
+    for (size_t i = 0; (word = mha__case_word_at(i)) != NULL; i++)
+        if (word->kind == WORD_RESULT && starts_with(word->shown.name, "expected.", &rest) &&
+            strcmp(rest, name) == 0)
+            return word;
+    return NULL;
+}
+
+mha__case_place mha__case_place_of(const char *tensor)
+{
+    const char *rest;
+    mha__case_place place = {0};
+    if (starts_with(tensor, "expected64.", &rest)) {
+        place.record = PLACE_DOUBLE;
+        place.word = find_result(rest);
+    } else if (starts_with(tensor, "expected_fast.", &rest)) {
+        place.record = PLACE_FUSED;
+        place.word = find_result(rest);
+    } else if (starts_with(tensor, "permuted.", &rest)) {
+        place.set = CASE_PERMUTED;
+        place.word = find(WORD_WEIGHT, rest);
+    } else if (starts_with(tensor, "repeated.", &rest)) {
+        place.set = CASE_REPEATED;
+        place.word = find(WORD_WEIGHT, rest);
+    } else {
+        static const case_word_kind kinds[] = {WORD_TENSOR, WORD_WEIGHT, WORD_RESULT};
+        for (size_t i = 0; i < 3 && !place.word; i++)
+            place.word = find(kinds[i], tensor);
+    }
+    return place;
+}
+
+bool mha__case_knows_key(const char *key)
+{
+    const char *tensor, *name;
+    if (starts_with(key, "atol.", &tensor))
+        return (starts_with(tensor, "expected.", &name) || starts_with(tensor, "expected64.", &name)) &&
+               find_result(name) != NULL;
+    return mha__case_key(key) != NULL;
+}
+
+bool mha__case_is_own(const char *name)
+{
+    const char *rest;
+    return starts_with(name, "my.", &rest) || starts_with(name, "my_", &rest);
+}
