@@ -329,7 +329,8 @@ def test_positions_of_several_axes():
                                                         frequencies=tilted.origin[3])), x, layer=layer, rope=tilted)
     assert found.names == ["rope-axes-swapped"]
     for wrong in (dict(sections=[1] * 5), dict(sections=[]), dict(order="blocked"), dict(positions=[places] * 3),
-                  dict(frequencies=[1.0]), dict(order="dealt", sections=[3, 5]), dict(base=0),
+                  dict(frequencies=[1.0]), dict(order="dealt", sections=[3, 5]), dict(base=0), dict(base=np.inf),
+                  dict(frequencies=[1.0] * 7 + [np.nan]), dict(attention_factor=0.0),
                   dict(sections=[2**40, 1]), dict(positions=[places + 0.5] * 2),
                   dict(positions=np.full((2, 5), 2**64 - 1, np.uint64))):
         with pytest.raises((ValueError, TypeError)):

@@ -10,7 +10,7 @@
 #include "support/program.h"
 #include "support/scratch.h"
 #include "support/verdict.h"
-#include "verify/case/words.h"
+#include "verify/case/words/words.h"
 
 static const char page_path[] = "src/verify/case/CASES.md"; /* tests run where `make` does */
 

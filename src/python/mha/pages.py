@@ -57,7 +57,10 @@ def paged_attention(q: a.Array, key_pages: a.Array, value_pages: a.Array, page_t
     entries = np.ascontiguousarray(np.where(fits, table.array, -1), np.int32)  # what does not fit is no page
     lengths = a.whole_numbers("page_lengths", page_lengths, len(entries))
     heads = _Queries(q, keys, values, int(lengths.max(initial=0)))
-    sequences = len(settings["cu_seqlens_q"]) - 1 if settings.get("cu_seqlens_q") is not None else heads.B
+    if settings.get("cu_seqlens_k") is not None:
+        raise ValueError("cu_seqlens_k: expected none, because page_lengths say how many keys a sequence has")
+    starts = settings.get("cu_seqlens_q")
+    sequences = heads.B if starts is None else max(len(a.whole_numbers("cu_seqlens_q", starts)), 1) - 1
     if len(entries) != sequences:
         raise ValueError(f"page_table: expected a row for each of {sequences} sequences, found {len(entries)}")
     window = a.whole_numbers("window_size", window_size, 2)
@@ -67,8 +70,7 @@ def paged_attention(q: a.Array, key_pages: a.Array, value_pages: a.Array, page_t
     if isinstance(settings.get("offset"), str) and settings["offset"] == "bottom-right" and "lengths" not in settings:
         del settings["offset"]  # queries are the last tokens of each sequence where nothing else is said
     semantics = Semantics(heads.sizes(), {**given, **settings})
-    if settings.get("cu_seqlens_k") is None:
-        semantics.struct.cu_seqlens_k = None  # the pages say how many keys a sequence has
+    semantics.struct.cu_seqlens_k = None  # the pages say how many keys a sequence has
     request = Request([heads.kind, None, None], semantics, path=path, threads=threads)
     pages = request.struct.pages
     pages.keys, pages.values = a.view_of(keys), a.view_of(values)

@@ -144,12 +144,15 @@ class Rope:
             raise ValueError(f"sections: expected 1 to {_abi.ROPE_MAX_AXES} sizes, found {len(sizes)}")
         if sum(sizes) > _abi.ROPE_MAX_PAIRS:
             raise ValueError(f"sections: expected at most {_abi.ROPE_MAX_PAIRS} pairs together, found {sum(sizes)}")
-        if not a.number("base", base) > 0:
-            raise ValueError(f"base: expected a number above 0, found {base}")
+        for name, x in (("base", base), ("attention_factor", attention_factor)):
+            if not 0 < a.number(name, x) < np.inf:
+                raise ValueError(f"{name}: expected a finite number above 0, found {x}")
         axes.axes, axes.sections[:len(sizes)] = len(sizes), sizes
         wanted = max(sizes) if order == "repeated" else sum(sizes)
         f = (np.array([a.number("base", base) ** (-i / wanted) for i in range(wanted)]) if frequencies is None
              else np.array(a.numbers("frequencies", frequencies, (wanted,)), np.float64))
+        if not np.isfinite(f).all():
+            raise ValueError("frequencies: expected finite numbers")
         told = np.asarray(positions)
         if told.dtype.kind not in "iu" or (told.size > 0 and int(told.max()) > np.iinfo(np.int64).max):
             raise TypeError(f"positions: expected whole numbers that int64 holds, found {told.dtype}")
