@@ -26,6 +26,15 @@ typedef struct mha_precision {
  * output of the type, or BF16 for one of 8 bits. All MHA_F32 for another type. */
 MHA_API mha_precision mha_precision_of(mha_dtype type);
 
+/* Products of BF16 on the blas and fast paths (mha_call.precision): x, q, k, v, probabilities, gate, heads and output
+ * are rounded to BF16 at the points above, to nearest even, and stay floats. A product of two BF16 numbers has at most
+ * 16 bits and is exact in a float (unless it is below 2^-126), so a float32 multiply-add rounds only its sum; sums, and
+ * their order, are those of the path without a precision, and so are all promises on bits. The scores are multiplied by
+ * the scale in float: on the fast path q is, after its rounding. There a probability is exp(score - m) with m the
+ * largest score of the keys so far, in blocks, where blas and exact take that of all keys: the same relative error of
+ * 2^-9, not the same rounding. No instruction for pairs (vdpbf16ps, bfmmla) is used: it takes subnormals for zero and
+ * rounds pairs of products in an order of its own, so its bits would be others on each machine. */
+
 #ifdef __cplusplus
 }
 #endif

@@ -18,6 +18,36 @@ static mha_view result_in(char *workspace, const mha__result *result)
     return view;
 }
 
+/* Rounds a result in place where the call computes in BF16. */
+static void round_in_place(const mha__resolved *r, const mha_view *rows)
+{
+    if (mha__rounds_to_bf16(r))
+        mha__round_to_bf16(rows, rows, r->plan.threads);
+}
+
+/* The query, key and value inputs as they are projected. One that is the input before it is rounded once; mha_plan_move
+ * may have set them apart. */
+static void projected_inputs(const mha__resolved *r, char *workspace, size_t n, mha_view x[])
+{
+    const mha_view *given[3] = {&r->query, &r->key, &r->value};
+    const bool follows[3] = {false, r->key_follows, r->value_follows};
+    for (size_t i = 0; i < n; i++) {
+        x[i] = *given[i];
+        if (!mha__rounds_to_bf16(r))
+            continue;
+        if (follows[i] && given[i]->data == given[i - 1]->data) {
+            x[i] = x[i - 1];
+            continue;
+        }
+        const bool by_head = given[i]->rank == 4;
+        const mha_view to = result_in(workspace, &r->layout.rounded[i]),
+                       heads = mha__split_heads(&to, by_head ? given[i]->shape[2] : 1),
+                       from = by_head ? *given[i] : mha__split_heads(given[i], 1);
+        mha__round_to_bf16(&heads, &from, r->plan.threads);
+        x[i] = by_head ? heads : to;
+    }
+}
+
 static float *project_scratch(const mha__resolved *r, char *workspace)
 {
     return (float *)(void *)(workspace + r->layout.project_scratch);
@@ -46,9 +76,11 @@ static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], m
                                     result_in(workspace, &at->wide_q), result_in(workspace, &at->wide_kv)};
         mha__latent_inputs(r, latents, &to_Q, &to_K, heads, scratch, clock);
     } else {
-        const mha__projection all[] = {{MHA_QUERIES, &r->query, MHA_W_Q, MHA_B_Q, r->plan.h, &to_Q},
-                                       {MHA_KEYS, &r->key, MHA_W_K, MHA_B_K, r->plan.h_kv, &to_K},
-                                       {MHA_KEYS, &r->value, MHA_W_V, MHA_B_V, r->plan.h_kv, &to_V}};
+        mha_view x[3];
+        projected_inputs(r, workspace, 3, x);
+        const mha__projection all[] = {{MHA_QUERIES, &x[0], MHA_W_Q, MHA_B_Q, r->plan.h, &to_Q},
+                                       {MHA_KEYS, &x[1], MHA_W_K, MHA_B_K, r->plan.h_kv, &to_K},
+                                       {MHA_KEYS, &x[2], MHA_W_V, MHA_B_V, r->plan.h_kv, &to_V}};
         mha__project_all(r, all, 3, heads, scratch);
         for (mha__side side = MHA_QUERIES; side <= MHA_KEYS; side++)
             if (!mha__normalises_first(r, side)) /* otherwise they are clipped behind their norm */
@@ -59,8 +91,11 @@ static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], m
 
     norm_and_rotate(r, MHA_QUERIES, &heads[0]);
     mha__scale_queries(r, &heads[0]);
+    round_in_place(r, &heads[0]);
     mha__stage_done(r, MHA_STAGE_Q_ROT, &heads[0], clock);
     norm_and_rotate(r, MHA_KEYS, &heads[1]);
+    round_in_place(r, &heads[1]);
+    round_in_place(r, &heads[2]);
     mha__stage_done(r, MHA_STAGE_K_ROT, &heads[1], clock);
 }
 
@@ -68,11 +103,17 @@ static void output(const mha__resolved *r, char *workspace, const mha_view *conc
 {
     const mha_view to = result_in(workspace, &r->layout.output), gate = result_in(workspace, &r->layout.gate);
     if (r->weight[MHA_W_G].data) { /* heads * sigmoid(x_q W_G + b_G) */
-        (void)mha__project(r, MHA_QUERIES, &r->query, MHA_W_G, MHA_B_G, 1, &gate, project_scratch(r, workspace));
+        mha_view x;
+        projected_inputs(r, workspace, 1, &x);
+        const mha_view by_row = mha__project(r, MHA_QUERIES, &x, MHA_W_G, MHA_B_G, 1, &gate,
+                                             project_scratch(r, workspace));
+        round_in_place(r, &by_row);
         mha__gate_heads(r, &gate, concat);
+        round_in_place(r, concat);
         mha__stage_done(r, MHA_STAGE_GATED, concat, clock);
     }
     mha_view out = mha__project(r, MHA_QUERIES, concat, MHA_W_O, MHA_B_O, 1, &to, project_scratch(r, workspace));
+    round_in_place(r, &out);
     mha__stage_done(r, MHA_STAGE_OUTPUT, &out, clock);
 }
 
@@ -118,6 +159,7 @@ void mha__forward(const mha__resolved *r, char *workspace)
                 workspace + r->layout.attend_scratch);
     if (absorbed)
         mha__latent_leave(r, &by_head, &concat, project_scratch(r, workspace));
+    round_in_place(r, &concat);
     mha__stage_done(r, MHA_STAGE_HEADS, &concat, &clock);
 
     output(r, workspace, &concat, &clock);

@@ -375,8 +375,8 @@ static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_err
     if (fault)
         return mha__fail(error, MHA_INVALID, fault, "expected F32, F16, BF16 or, but for scores and sums, F8_E4M3, "
                          "F8_E5M2 or I8");
-    if (mha__precision_rounds(&r->precision) && (r->plan.path != MHA_PATH_EXACT || r->partial.data))
-        return mha__fail(error, MHA_UNSUPPORTED, "precision", "is modelled on the exact path, without `partial`");
+    if (mha__precision_rounds(&r->precision))
+        TRY(mha__validate_precision(r, error));
     if (r->partial.data && r->semantics.normaliser != MHA_SOFTMAX)
         return mha__fail(error, MHA_UNSUPPORTED, "partial", "is that of a softmax, not of a sigmoid");
     const size_t rows[4] = {r->plan.B, r->plan.h, r->plan.T_q, r->plan.d_v + 2};

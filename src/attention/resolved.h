@@ -34,6 +34,7 @@ typedef struct mha__latent {
 typedef struct mha__layout {
     mha__result Q, K, V, heads, gate, output;
     mha__result q_latent, kv_latent, wide_q, wide_kv, mixed; /* of latent attention: steps/latent.c */
+    mha__result rounded[3]; /* query, key and value inputs in BF16 */
     size_t project_scratch, attend_scratch; /* offsets */
     bool uses_blas;
 } mha__layout;
@@ -47,7 +48,7 @@ typedef struct mha__resolved {
     bool key_follows, value_follows;   /* the key was left out and is the query; the value is the key */
     mha_view output;                   /* without data no output is written */
     mha_view partial;                  /* softmaxes that the call continues; without data there are none */
-    mha_precision precision;           /* modelled by the exact path */
+    mha_precision precision;           /* modelled by the exact path; that of BF16 on the others */
     mha_view weight[MHA_WEIGHT_COUNT]; /* of the layer or of the call; no data where absent */
     mha_norm norm[2];                  /* of q and of k; without a weight the factor is 1 */
     size_t rope_dim;
@@ -95,6 +96,12 @@ static inline bool mha__normalises_first(const mha__resolved *r, size_t side)
 static inline size_t mha__head_width(const mha__resolved *r)
 {
     return r->latent.absorbed ? r->latent.d_v : r->plan.d_v;
+}
+
+/* Whether the blas or fast path rounds to BF16 at the points of mha_precision. */
+static inline bool mha__rounds_to_bf16(const mha__resolved *r)
+{
+    return r->plan.path != MHA_PATH_EXACT && r->precision.inputs == MHA_BF16;
 }
 
 /* Rank and shape of a stage; rank 0 when the call has none. */

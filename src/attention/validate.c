@@ -1,5 +1,6 @@
-/* The semantics of a call against its sizes: masks, lengths, windows, rotation. */
+/* The semantics of a call against its sizes: masks, lengths, windows, rotation; and its precision. */
 #include <math.h>
+#include <string.h>
 
 #include "attention/pattern/pattern.h"
 #include "attention/relative/relative.h"
@@ -401,4 +402,32 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
     TRY(mha__bias_check(r, error));
     TRY(mha__relative_check(r, error));
     return check_rope(r, error);
+}
+
+mha_status mha__validate_precision(const mha__resolved *r, mha_error *error)
+{
+    static const mha_weight projections[][2] = {
+        {MHA_W_Q, MHA_B_Q}, {MHA_W_K, MHA_B_K}, {MHA_W_V, MHA_B_V}, {MHA_W_O, MHA_B_O}, {MHA_W_G, MHA_B_G}};
+    const mha_precision bf16 = mha_precision_of(MHA_BF16);
+    if (r->partial.data)
+        return mha__fail(error, MHA_UNSUPPORTED, "precision", "cannot be had together with `partial`");
+    if (r->plan.path == MHA_PATH_EXACT)
+        return MHA_OK;
+    if (memcmp(&r->precision, &bf16, sizeof bf16) != 0)
+        return mha__fail(error, MHA_UNSUPPORTED, "precision", "only that of BF16 is computed on the %s path: take the "
+                         "exact path", mha_path_name(r->plan.path));
+    for (size_t i = 0; i < 2 * sizeof projections / sizeof *projections; i++) {
+        const mha_weight w = projections[i / 2][i % 2];
+        const mha_view *view = &r->weight[w];
+        if (view->data && view->dtype != MHA_BF16)
+            return mha__fail(error, MHA_UNSUPPORTED, mha_weight_name(w),
+                             "expected BF16 for products of BF16, found %s: store the layer in BF16, or take the exact "
+                             "path", mha_dtype_name(view->dtype));
+    }
+    const mha_dtype rows = r->cache             ? mha_cache_keys(r->cache).dtype
+                           : r->pages.keys.data ? r->pages.keys.dtype
+                                                : MHA_BF16;
+    return rows == MHA_BF16 ? MHA_OK
+                            : mha__fail(error, MHA_UNSUPPORTED, r->cache ? "cache" : "page keys",
+                                        "expected BF16 for products of BF16, found %s", mha_dtype_name(rows));
 }

@@ -11,5 +11,8 @@ mha_status mha__validate_norms(mha__resolved *r, mha_error *error);
 /* Checks masks, lengths, windows, rotation and numbers of a call whose sizes are known, and fills in the defaults of
  * rotation and norms. MHA_INVALID and MHA_UNSUPPORTED name the field. */
 mha_status mha__validate_semantics(mha__resolved *r, mha_error *error);
+/* Checks that the path can compute in the precision that the call has. The blas and fast paths round no weight and no
+ * cached row: these must be BF16. */
+mha_status mha__validate_precision(const mha__resolved *r, mha_error *error);
 
 #endif

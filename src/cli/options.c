@@ -177,6 +177,8 @@ const option_row option_rows[OPTION_COUNT] = {
         "the test accepts a cosine similarity from X on, in place of --rtol and --atol"},
     [OPT_PRECISION] = {"precision", CHOICE, "f32|f16|bf16", "f32", ANY, SECTION_COMPARED, ON_POWER,
         "type in which the tested implementation computes: rounding to it is no mistake"},
+    [OPT_FORWARD_PRECISION] = {"precision", CHOICE, "f32|f16|bf16", "f32", ANY, SECTION_MACHINE, ON_FORWARD,
+        "inputs, projections, weights of values, output are rounded to it; f16: --path exact, bf16: or --dtype bf16"},
     [OPT_SUGGEST] = {"suggest", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_POWER,
         "writes a case with inputs that show as much as possible, for the given sizes and options"},
     [OPT_WITH] = {"with", TEXT,

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "compute/bf16_floats.h"
 #include "compute/flash.h"
 #include "compute/key_block.h"
 #include "compute/key_pages.h"
@@ -293,6 +294,8 @@ static void tile_step(const mha__flash_work *w, const mha__flash_tile *t, const 
         into->state[first + i].max = max[i];
         into->state[first + i].sum = denominator[i];
     }
+    for (size_t i = 0; s->rounds && i < m; i++)
+        mha__round_floats(n, scores + i * MHA_STAGED, scores + i * MHA_STAGED);
     float *sum = into->sum + first * into->width;
     if (*begun && all.begin >= VALUES_TOGETHER) /* what lies before is hidden: the bits of adding zeros from there */
         for (size_t i = 0; i < m; i++) {

@@ -58,6 +58,7 @@ typedef struct mha__flash {
     void (*trim)(void *context, const mha__flash_row *rows, size_t count, mha__row_keys *keys);
     void *context;
 
+    bool rounds; /* to BF16: exp(score - maximum so far) before it meets a value; the denominator adds unrounded ones */
     float empty; /* the output of a row that sees no key, no extra row and has no logit above -inf */
 } mha__flash;
 

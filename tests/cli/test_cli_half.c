@@ -50,6 +50,24 @@ static double largest_difference(const double *a, const double *b)
     return most;
 }
 
+/* Products of BF16: what is written are BF16 numbers, near to those of floats, and other ones. */
+static void forward_computes_in_bf16(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"fast", "blas", "exact"};
+    double floats[ELEMENTS], low[ELEMENTS];
+    for (size_t p = 0; p < 3; p++) {
+        outputs_of((const char *const[]){"--path", paths[p], "--dtype", "bf16", NULL}, floats);
+        outputs_of((const char *const[]){"--path", paths[p], "--dtype", "bf16", "--precision", "bf16", NULL}, low);
+        for (size_t i = 0; i < ELEMENTS; i++)
+            assert_true(mha_bf16_to_f32(mha_f32_to_bf16((float)low[i])) == low[i]);
+        assert_true(largest_difference(floats, low) > 1e-4 && largest_difference(floats, low) < 3e-2);
+    }
+    program_result r = program_run((const char *const[]){"forward", SMALL, "--precision", "bf16", NULL});
+    assert_true(r.code == 2 && strstr(r.err, "W_Q: expected BF16 for products of BF16, found F32"));
+    program_free(&r);
+}
+
 /* Rounding weights or keys to 8 bits (BF16) moves sums of numbers of size one by about 2^-9 of them: it shows, and no
  * more than that. Floats in the cache change no bit. */
 static void rounding_shows_and_is_small(void **state)
@@ -223,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rounding_shows_and_is_small),
+        cmocka_unit_test(forward_computes_in_bf16),
         cmocka_unit_test(forward_says_what_it_stores),
         cmocka_unit_test(the_table_shows_the_type_and_its_bytes),
         cmocka_unit_test(weights_of_a_file_are_stored_as_asked),

@@ -9,6 +9,7 @@
 #include "attention/relative/relative.h"
 #include "attention/steps/steps.h"
 #include "attention/steps/mask.h"
+#include "compute/bf16_floats.h"
 #include "compute/gemm.h"
 #include "compute/thread_pool.h"
 
@@ -29,6 +30,7 @@ typedef struct attention {
 typedef struct scratch {
     float *scores, *terms, *mean, *values;
     float *relative, *relative_work; /* relative terms of the block, rows of S, and what makes them */
+    float *total; /* of each row: what its heads are still to be divided by, where weights are rounded */
     bool *nan; /* whether a row is NaN throughout, with or without keys */
     size_t width;
 } scratch;
@@ -45,6 +47,7 @@ static size_t lay_out(const mha__resolved *r, char *base, scratch *m)
     const bool relative = r->semantics.relative.rule != MHA_RELATIVE_NONE;
     m->relative = mha__workspace_take(&arena, relative ? rows : 0, r->plan.S * sizeof(float));
     m->relative_work = mha__workspace_take(&arena, mha__relative_work(r, rows, r->plan.S), 1);
+    m->total = mha__workspace_take(&arena, rows, sizeof *m->total);
     m->nan = mha__workspace_take(&arena, rows, sizeof *m->nan);
     m->mean = mha__workspace_take(&arena, mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN) ? rows : 0, m->width * sizeof(float));
     return arena.used;
@@ -176,9 +179,9 @@ static void sigmoid(float *s, size_t n, float bias)
     }
 }
 
-/* Replaces n masked scores (hidden ones are -inf) by their weights, exp(s - max) / sum, where the sum has the terms
- * without a key, too. Returns log(sum exp). */
-static float softmax(const mha__resolved *r, size_t head, float *s, size_t n)
+/* Replaces n masked scores (hidden ones are -inf) by exp(s - max); *total becomes their sum and that of the terms
+ * without a key. Returns log(sum exp). */
+static float softmax(const mha__resolved *r, size_t head, float *s, size_t n, float *total)
 {
     const float sink = mha__sink(r, head);
     const bool plus_one = r->semantics.softmax_plus_one;
@@ -194,9 +197,7 @@ static float softmax(const mha__resolved *r, size_t head, float *s, size_t n)
         s[j] = expf(s[j] - max);
         sum += s[j];
     }
-    float total = (float)sum;
-    for (size_t j = 0; j < n; j++)
-        s[j] /= total;
+    *total = (float)sum;
     return (float)(max + log(sum));
 }
 
@@ -247,6 +248,17 @@ static mha__added added_to(const attention *a, const query_block *k, const scrat
     return (mha__added){a->strips, a->r->semantics.relative.rule != MHA_RELATIVE_NONE ? relative : NULL};
 }
 
+/* Adds the n weights of row i to its mean over the heads. */
+static void add_to_mean(const query_block *k, const scratch *m, size_t i, size_t heads, const float *weights, size_t n)
+{
+    for (size_t j = 0; j < n; j++) {
+        float *mean = &m->mean[i * m->width + j];
+        *mean = (k->head == 0 ? 0.0f : *mean) + weights[j];
+        if (k->head == heads - 1)
+            *mean /= (float)heads;
+    }
+}
+
 /* Turns the scores of row i of the block into weights, and keeps its stages. */
 static void weigh(const attention *a, const query_block *k, const scratch *m, size_t i)
 {
@@ -283,15 +295,25 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
 
     const bool more = mha__sink(r, k->head) != -INFINITY || r->semantics.softmax_plus_one,
                sees = !pads && (seen + r->plan.S_extra > 0 || more);
+    float total = 1.0f;
     if (r->semantics.normaliser == MHA_SIGMOID) {
         sigmoid(row, n, (float)r->semantics.sigmoid_bias);
         m->nan[i] = false;
     } else {
-        const float lse = sees ? softmax(r, k->head, row, n) : empty(r, row, n);
+        const float lse = sees ? softmax(r, k->head, row, n, &total) : empty(r, row, n);
         m->nan[i] = isnan(lse);
         mha__stage_row(r, MHA_STAGE_LSE, k->b, k->head, query, &lse, 1);
     }
-    mha__stage_row(r, MHA_STAGE_WEIGHTS, k->b, k->head, query, row, n);
+    const bool rounds = mha__rounds_to_bf16(r);
+    float *weights = rounds ? m->terms : row;
+    for (size_t j = 0; j < n; j++)
+        weights[j] = row[j] / total;
+    mha__stage_row(r, MHA_STAGE_WEIGHTS, k->b, k->head, query, weights, n);
+    if (mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN))
+        add_to_mean(k, m, i, r->plan.h, weights, n);
+    if (rounds) /* what meets values is rounded before it is divided */
+        mha__round_floats(n, row, row);
+    m->total[i] = rounds ? total : 1.0f;
 }
 
 static bool all_finite(const float *x, size_t n)
@@ -362,6 +384,8 @@ static void weighted_sum(const attention *a, const query_block *k, const scratch
             add_non_finite(a, k, m, i, row);
         for (size_t e = 0; e < r->plan.S_extra && !pads; e++)
             add_extra_value(r, m->scores[i * m->width + k->s->S + e], e, k->g, row);
+        for (size_t c = 0; mha__rounds_to_bf16(r) && c < d_v; c++)
+            row[c] /= m->total[i];
     }
 }
 
@@ -391,17 +415,6 @@ static void attend_block(const attention *a, const query_block *k, const scratch
 
 /* ---------------------------------------------------------------- all blocks */
 
-static void add_to_mean(const query_block *k, const scratch *m, size_t heads, size_t n)
-{
-    for (size_t i = 0; i < k->rows; i++)
-        for (size_t j = 0; j < n; j++) {
-            float *mean = &m->mean[i * m->width + j];
-            *mean = (k->head == 0 ? 0.0f : *mean) + m->scores[i * m->width + j];
-            if (k->head == heads - 1)
-                *mean /= (float)heads;
-        }
-}
-
 /* Computes a block of rows of one head, or of all heads one after the other when the mean of their weights is kept. */
 static void task(void *context, size_t number, int worker)
 {
@@ -420,8 +433,6 @@ static void task(void *context, size_t number, int worker)
     for (k.head = group * a->heads_per_group; k.head < (group + 1) * a->heads_per_group; k.head++) {
         k.g = k.head / (r->plan.h / r->plan.h_kv);
         attend_block(a, &k, &m);
-        if (mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN))
-            add_to_mean(&k, &m, r->plan.h, s.S + r->plan.S_extra);
     }
     if (!mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN))
         return;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "attention/steps/steps.h"
+#include "compute/bf16_floats.h"
 #include "compute/kernels/kernels.h"
 #include "compute/thread_pool.h"
 
@@ -87,4 +88,20 @@ void mha__narrow(const mha_view *to, const mha_view *from, float *room)
         for (size_t b = 0; b < to->shape[1]; b++)
             mha__kernels_get()->narrow(to->shape[2], to->shape[3], mha__row(from, a, b, 0), (size_t)from->stride[2],
                                        to->dtype, mha__narrow_row_at(to, a, b, 0), (size_t)to->stride[2]);
+}
+
+/* ---------------------------------------------------------------- rounded, still floats */
+
+static void round_rows(void *context, size_t task, int worker)
+{
+    (void)worker;
+    const conversion *j = context;
+    const size_t T = j->to->shape[1], heads = j->to->shape[2], d = j->to->shape[3];
+    for (size_t g = 0; g < heads; g++)
+        mha__round_floats(d, mha__row(j->from, task / T, task % T, g), mha__row(j->to, task / T, task % T, g));
+}
+
+void mha__round_to_bf16(const mha_view *to, const mha_view *from, int threads)
+{
+    mha__parallel_for(to->shape[0] * to->shape[1], threads, round_rows, &(conversion){.to = to, .from = from});
 }

@@ -99,6 +99,10 @@ void mha__widen(const mha_view *to, const mha_view *from, int threads);
  * bits. */
 void mha__narrow(const mha_view *to, const mha_view *from, float *room);
 
+/* half.c: `to` = the floats of `from`, both (B, T, heads, d) with last stride 1, rounded to BF16 (to nearest even, NaN
+ * stays NaN); they may be one. */
+void mha__round_to_bf16(const mha_view *to, const mha_view *from, int threads);
+
 /* stages.c: mha__stage_done keeps a stage, and the time since the last one, if the call asks for them. `values` is
  * (B, T, heads, d); the memory for the stage may also be (B, T, heads*d). */
 void mha__times_clear(const mha__resolved *r); /* sets all times to 0 */

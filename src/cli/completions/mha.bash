@@ -86,7 +86,9 @@ _mha() {
   *:--atol) return ;;
   *:--nmse) return ;;
   *:--cosine) return ;;
-  *:--precision) words='
+  power:--precision) words='
+      f32 f16 bf16' ;;
+  forward:--precision) words='
       f32 f16 bf16' ;;
   *:--suggest) _mha_files; return ;;
   *:--with) return ;;
@@ -141,8 +143,9 @@ _mha() {
       --seq --kv-seq --merged-qk --preset --config --dtype --cache-dtype --weights --layer
       --orientation --input --key-input --value-input --seed --causal --position-offset --key-offset
       --window --scale --softcap --rope --rope-dim --rope-base --mask --mask-kind --lengths
-      --empty-rows --hidden-values --alibi --sigmoid --sinks --cu-seqlens --stage --head --query
-      --picture --output --trace --save-case --json --quiet --help --path --isa --threads --no-pack' ;;
+      --empty-rows --hidden-values --alibi --sigmoid --sinks --cu-seqlens --precision --stage --head
+      --query --picture --output --trace --save-case --json --quiet --help --path --isa --threads
+      --no-pack' ;;
   params) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --merged-qk --preset --config --architecture --class --dtype --seq --ranks --machine --weights

@@ -218,6 +218,11 @@ complete -c mha -n '__mha_runs power' -l precision -x \
       f32 f16 bf16' \
     -d 'type in which the tested implementation computes: rounding '\
 'to it is no mistake'
+complete -c mha -n '__mha_runs forward' -l precision -x \
+    -a '
+      f32 f16 bf16' \
+    -d 'inputs, projections, weights of values, output are rounded '\
+'to it; f16: --path exact, bf16: or --dtype bf16'
 complete -c mha -n '__mha_runs power' -l suggest -r -F \
     -d 'writes a case with inputs that show as much as possible, '\
 'for the given sizes and options'

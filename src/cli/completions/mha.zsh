@@ -103,7 +103,9 @@ _mha() {
   *:--atol) _message 'X'; return ;;
   *:--nmse) _message 'X'; return ;;
   *:--cosine) _message 'X'; return ;;
-  *:--precision) compadd -- $(echo '
+  power:--precision) compadd -- $(echo '
+      f32 f16 bf16'); return ;;
+  forward:--precision) compadd -- $(echo '
       f32 f16 bf16'); return ;;
   *:--suggest) _files; return ;;
   *:--with) _message 'mask|keeps|padding|lengths|empty|poison|past|sinks|norms'; return ;;
@@ -213,6 +215,8 @@ _mha() {
 'softmax, (heads)'
       '--cu-seqlens:''starts of the sequences packed into one batch row, and '\
 'the end of the last one'
+      '--precision:''inputs, projections, weights of values, output are rounded '\
+'to it; f16: --path exact, bf16: or --dtype bf16'
       '--stage:''the only stage to judge, show, or write with --trace; '\
 'with --expected: the stage in its file [the output]'
       '--head:''the head whose attention is shown, counted from 0 [the '\

@@ -263,6 +263,7 @@ int request_call(request *r, const arguments *args)
     if (!given(args, OPT_EXPECTED)) /* with --expected, the judge chooses the path */
         mha_path_find(text_for(args, OPT_PATH), &r->call.path);
     r->call.threads = (int)count_of(args, OPT_THREADS);
+    r->call.precision = mha_precision_of(dtype_of(args, OPT_FORWARD_PRECISION));
     if (mha_layer_mark_inert(r->layer, &r->call.semantics) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     return mha_plan_call(r->layer, &r->call, &r->plan, &error) == MHA_OK ? EXIT_DONE : refuse_field("", &error);

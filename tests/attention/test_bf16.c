@@ -1,0 +1,337 @@
+/* Products of BF16 on the blas and fast paths: within what a kernel of that precision is allowed, rounded at the points
+ * of mha_precision, the same bits for any threads, company and strides; and what they do not go with. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/call.h"
+#include "support/stages.h"
+#include "support/trial.h"
+#include "support/unit.h"
+
+static const mha_path paths[] = {MHA_PATH_BLAS, MHA_PATH_FAST};
+
+static bool is_bf16(const mha_view *view)
+{
+    size_t index[MHA_MAX_RANK] = {0}, at = 0;
+    const size_t n = mha_view_elements(view);
+    for (; at < n; at++) {
+        size_t rest = at;
+        for (int k = view->rank - 1; k >= 0; rest /= view->shape[k--])
+            index[k] = rest % view->shape[k];
+        const float x = (float)mha_view_get(view, index);
+        if (!isnan(x) && mha_bf16_to_f32(mha_f32_to_bf16(x)) != x)
+            return false;
+    }
+    return true;
+}
+
+/* A draw that goes with BF16: without a cache, whose rows would be F32, and without latents. */
+static trial draw(uint64_t seed)
+{
+    trial t = trial_draw(seed);
+    t.past = 0, t.use_cache = false;
+    t.config.dtype = MHA_BF16;
+    t.amplitude = 1;
+    t.input_dtype = MHA_F32;
+    t.poison = false;
+    return t;
+}
+
+enum {
+    ROUNDED = 1 << MHA_STAGE_Q_ROT | 1 << MHA_STAGE_K_ROT | 1 << MHA_STAGE_HEADS | 1 << MHA_STAGE_GATED |
+              1 << MHA_STAGE_OUTPUT
+};
+
+/* Whether an element differs by more than `atol`. */
+static bool beyond(const mha_view *a, const mha_view *b, double atol)
+{
+    size_t index[MHA_MAX_RANK] = {0};
+    for (size_t at = 0, n = mha_view_elements(a); at < n; at++) {
+        size_t rest = at;
+        for (int k = a->rank - 1; k >= 0; rest /= a->shape[k--])
+            index[k] = rest % a->shape[k];
+        const double x = mha_view_get(a, index), y = mha_view_get(b, index);
+        if (x != y && !(isnan(x) && isnan(y)) && !(fabs(x - y) <= atol))
+            return true;
+    }
+    return false;
+}
+
+/* Whether a forward in BF16 is within the judge's tolerance of the unrounded one in float64, and rounded where it must
+ * be. Trials that BF16 does not go with are passed over, and not counted. */
+static size_t n_run;
+
+static bool fails(const trial *given, char *text, size_t size)
+{
+    const trial t = draw(given->seed);
+    rig low, exact;
+    mha_error error;
+    double atol[MHA_STAGE_COUNT];
+    bool failed = false;
+    const mha_precision bf16 = mha_precision_of(MHA_BF16);
+    trial_build(&t, &exact);
+    trial_build(&t, &low);
+    low.call.precision = bf16;
+    const unsigned keep = trial_stages(&exact);
+    bool runs = t.config.kv_rank == 0 && trial_run(&exact, MHA_PATH_EXACT, 1, keep, MHA_F64, &error) == MHA_OK;
+    for (size_t p = 0; p < 2 && runs && !failed; p++) {
+        const mha_status status = trial_run(&low, paths[p], 1 + (int)(t.seed % 3), keep, MHA_F32, &error);
+        if (status == MHA_UNSUPPORTED)
+            continue;
+        assert_ok(status, error);
+        mha_call plain = exact.call;
+        plain.keep = NULL, plain.keep_count = 0, plain.output = (mha_view){0};
+        assert_ok(mha_precision_tolerance(exact.layer, &plain, &bf16, atol, MHA_STAGE_COUNT, &error), error);
+        n_run++;
+        for (int s = 0; s < MHA_STAGE_COUNT && !failed; s++) {
+            const mha_view *a = stage_view(&low.call, (mha_stage)s), *b = stage_view(&exact.call, (mha_stage)s);
+            if (!(keep >> s & 1) || !a->data)
+                continue;
+            const bool unrounded = (ROUNDED >> s & 1) && !is_bf16(a);
+            failed = unrounded || beyond(a, b, atol[s]);
+            if (failed)
+                snprintf(text, size, "%s: %s is %s", mha_path_name(paths[p]), mha_stage_name((mha_stage)s),
+                         unrounded ? "not rounded" : "beyond its tolerance");
+        }
+    }
+    trial_release(&low);
+    trial_release(&exact);
+    return failed;
+}
+
+static void random_forwards_stay_within_the_tolerance_of_bf16(void **state)
+{
+    (void)state;
+    const uint64_t n = trial_number("BF16_TRIALS", 100);
+    size_t wrong = 0;
+    for (uint64_t seed = 1; seed <= n && wrong < 5; seed++) {
+        char text[400];
+        const trial t = {.seed = seed};
+        if (fails(&t, text, sizeof text))
+            print_error("seed %llu, %s\n", (unsigned long long)seed, text), wrong++;
+    }
+    print_message("%zu forwards in BF16\n", n_run);
+    assert_true(wrong == 0 && n_run > n / 2);
+}
+
+/* Two keys with scores 0 and -x and values -a and 1, where a is exp(-x) rounded to BF16: the output is 0 if and only if
+ * what meets the values is rounded, and the denominator, whose log is kept, adds the unrounded one. */
+static void probabilities_are_rounded_and_their_sum_is_not(void **state)
+{
+    (void)state;
+    const float x = 1.3125f, e = expf(-x), a = mha_bf16_to_f32(mha_f32_to_bf16(e));
+    float q = 1, K[2] = {0, -x}, V[2] = {-a, 1}, out, lse;
+    const size_t one[4] = {1, 1, 1, 1}, two[4] = {1, 2, 1, 1};
+    assert_true(a != e);
+    for (size_t p = 0; p < 2; p++) {
+        mha_keep keep = {.stage = MHA_STAGE_LSE, .view = mha_view_of(&lse, MHA_F32, 3, one)};
+        mha_call call = {.query = mha_view_of(&q, MHA_F32, 4, one),
+                               .key = mha_view_of(K, MHA_F32, 4, two),
+                               .value = mha_view_of(V, MHA_F32, 4, two),
+                               .output = mha_view_of(&out, MHA_F32, 4, one),
+                               .semantics = {.has_scale = true, .scale = 1},
+                               .precision = mha_precision_of(MHA_BF16),
+                               .keep = &keep,
+                               .keep_count = 1,
+                               .path = paths[p],
+                               .threads = 1};
+        run_call(NULL, &call);
+        assert_true(out == 0);
+        assert_true(fabs((double)lse - log(1 + (double)e)) < 1e-6);
+        assert_true(fabs(log(1 + (double)a) - log(1 + (double)e)) > 1e-5);
+    }
+}
+
+/* ---------------------------------------------------------------- the same bits */
+
+enum { B = 3, T = 37, D_MODEL = 48, N = B * T * D_MODEL };
+
+typedef struct problem {
+    mha_params *table;
+    mha_layer *layer;
+    float *x;
+} problem;
+
+static problem make(mha_dtype dtype)
+{
+    const mha_config config = {.d_model = D_MODEL, .n_heads = 6, .kv_heads = 2, .dtype = dtype, .bias_q = true};
+    mha_error error;
+    problem p;
+    assert_true(mha_params_create(NULL, &p.table) == MHA_OK);
+    assert_ok(mha_layer_create(&config, p.table, "a", &p.layer, &error), error);
+    mha_layer_init(p.layer, 3);
+    p.x = malloc(N * sizeof *p.x);
+    for (size_t i = 0; i < N; i++)
+        p.x[i] = 4.0f * mha_random_unit(5, 1, i) - 2.0f;
+    return p;
+}
+
+static void unmake(problem *p)
+{
+    free(p->x);
+    mha_layer_destroy(p->layer);
+    mha_params_destroy(p->table);
+}
+
+static mha_call call_of(const problem *p, mha_path path, size_t rows, float *out)
+{
+    const size_t shape[3] = {rows, T, D_MODEL};
+    return (mha_call){.query = mha_view_of(p->x, MHA_F32, 3, shape),
+                      .output = mha_view_of(out, MHA_F32, 3, shape),
+                      .semantics = {.causal = true},
+                      .precision = mha_precision_of(MHA_BF16),
+                      .path = path,
+                      .threads = 1};
+}
+
+static void the_same_bits_for_any_threads_company_and_strides(void **state)
+{
+    (void)state;
+    enum { GAP = 5 };
+    mha_error error;
+    problem p = make(MHA_BF16);
+    float *expected = malloc(N * sizeof *expected), *out = malloc(N * sizeof *out);
+    float *wide = malloc((size_t)B * T * (D_MODEL + GAP) * sizeof *wide);
+    for (size_t i = 0; i < (size_t)B * T; i++)
+        memcpy(wide + i * (D_MODEL + GAP), p.x + i * D_MODEL, D_MODEL * sizeof *wide);
+    for (size_t k = 0; k < 4; k++) { /* both paths, then both with packed weights */
+        const mha_path path = paths[k % 2];
+        if (k == 2)
+            assert_ok(mha_layer_pack(p.layer, &error), error);
+        mha_call call = call_of(&p, path, B, expected);
+        run_call(p.layer, &call);
+        call = call_of(&p, path, B, out);
+        call.threads = 2;
+        run_call(p.layer, &call);
+        assert_memory_equal(out, expected, N * sizeof *out);
+        call = call_of(&p, path, 1, out);
+        run_call(p.layer, &call);
+        assert_memory_equal(out, expected, N / B * sizeof *out);
+        call = call_of(&p, path, B, out);
+        call.query.data = wide;
+        call.query.stride[0] = (ptrdiff_t)T * (D_MODEL + GAP), call.query.stride[1] = D_MODEL + GAP;
+        run_call(p.layer, &call);
+        assert_memory_equal(out, expected, N * sizeof *out);
+        call = call_of(&p, path, B, out); /* the key is another array of the same numbers */
+        call.key = call.query, call.key.data = memcpy(wide, p.x, N * sizeof *wide);
+        run_call(p.layer, &call);
+        assert_memory_equal(out, expected, N * sizeof *out);
+        for (size_t i = 0; i < N; i++) /* inputs are rounded: those that are rounded already change nothing */
+            wide[i] = mha_bf16_to_f32(mha_f32_to_bf16(p.x[i]));
+        assert_memory_not_equal(wide, p.x, N * sizeof *wide);
+        call = call_of(&p, path, B, out);
+        call.query.data = wide;
+        run_call(p.layer, &call);
+        assert_memory_equal(out, expected, N * sizeof *out);
+        for (size_t i = 0; i < (size_t)B * T; i++)
+            memcpy(wide + i * (D_MODEL + GAP), p.x + i * D_MODEL, D_MODEL * sizeof *wide);
+    }
+    free(wide);
+    free(out);
+    free(expected);
+    unmake(&p);
+}
+
+/* A plan whose key was the query is moved to another key: that one is rounded, too, and attended to. */
+static void a_key_that_is_moved_is_another_key(void **state)
+{
+    (void)state;
+    problem p = make(MHA_BF16);
+    float *expected = malloc(N * sizeof *expected), *out = malloc(N * sizeof *out), *key = malloc(N * sizeof *key);
+    for (size_t i = 0; i < N; i++)
+        key[i] = -p.x[N - 1 - i];
+    for (size_t k = 0; k < 2; k++) {
+        mha_call call = call_of(&p, paths[k], B, expected);
+        mha_plan plan = run_call(p.layer, &call);
+        mha_error error;
+        void *workspace = malloc(plan.workspace_bytes);
+        assert_ok(mha_plan_move(&plan, NULL, key, NULL, out, &error), error);
+        assert_ok(mha_forward(&plan, workspace, plan.workspace_bytes, &error), error);
+        free(workspace);
+        call.key = call.query, call.key.data = key;
+        run_call(p.layer, &call);
+        assert_memory_equal(out, expected, N * sizeof *out);
+    }
+    free(key);
+    free(out);
+    free(expected);
+    unmake(&p);
+}
+
+/* Keys and values go into a cache as they are attended to: a cache of BF16 changes no bit. */
+static void a_cache_of_bf16_has_what_was_rounded(void **state)
+{
+    (void)state;
+    mha_error error;
+    problem p = make(MHA_BF16);
+    float *expected = malloc(N * sizeof *expected), *out = malloc(N * sizeof *out);
+    for (size_t k = 0; k < 2; k++) {
+        mha_cache *cache;
+        const mha_cache_spec spec = {
+            .batch = B, .kv_heads = 2, .d_k = 8, .d_v = 8, .capacity = T, .dtype = MHA_BF16};
+        assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+        mha_call call = call_of(&p, paths[k], B, expected);
+        run_call(p.layer, &call);
+        call = call_of(&p, paths[k], B, out);
+        call.cache = cache;
+        run_call(p.layer, &call);
+        assert_memory_equal(out, expected, N * sizeof *out);
+        mha_cache_destroy(cache);
+    }
+    free(out);
+    free(expected);
+    unmake(&p);
+}
+
+/* ---------------------------------------------------------------- refused */
+
+static void refused(const problem *p, mha_call *call, const char *field, const char *says)
+{
+    mha_plan plan;
+    mha_error error;
+    assert_int_equal(mha_plan_call(p->layer, call, &plan, &error), MHA_UNSUPPORTED);
+    if (strcmp(error.name, field) != 0 || !strstr(error.message, says))
+        fail_msg("expected %s and \"%s\", found %s: %s", field, says, error.name, error.message);
+}
+
+static void what_has_no_products_of_bf16_is_refused(void **state)
+{
+    (void)state;
+    static const mha_dtype others[] = {MHA_F32, MHA_F16, MHA_I8};
+    mha_error error;
+    problem p = make(MHA_BF16), wide = make(MHA_F32);
+    float *out = malloc(N * sizeof *out);
+    for (size_t k = 0; k < 2; k++) {
+        mha_call call = call_of(&p, paths[k], B, out);
+        call.precision = mha_precision_of(MHA_F16);
+        refused(&p, &call, "precision", "only that of BF16");
+        call.precision = mha_precision_of(MHA_BF16);
+        call.precision.sums = MHA_BF16;
+        refused(&p, &call, "precision", "only that of BF16");
+        call.precision = mha_precision_of(MHA_BF16);
+        refused(&wide, &call, "W_Q", "expected BF16 for products of BF16, found F32");
+        for (size_t d = 0; d < 3; d++) {
+            const mha_cache_spec spec = {
+                .batch = B, .kv_heads = 2, .d_k = 8, .d_v = 8, .capacity = T, .dtype = others[d]};
+            assert_ok(mha_cache_create(&spec, NULL, &call.cache, &error), error);
+            refused(&p, &call, "cache", mha_dtype_name(others[d]));
+            mha_cache_destroy(call.cache);
+        }
+    }
+    free(out);
+    unmake(&wide);
+    unmake(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_forwards_stay_within_the_tolerance_of_bf16),
+                                       cmocka_unit_test(probabilities_are_rounded_and_their_sum_is_not),
+                                       cmocka_unit_test(the_same_bits_for_any_threads_company_and_strides),
+                                       cmocka_unit_test(a_key_that_is_moved_is_another_key),
+                                       cmocka_unit_test(a_cache_of_bf16_has_what_was_rounded),
+                                       cmocka_unit_test(what_has_no_products_of_bf16_is_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
