@@ -68,10 +68,17 @@ static void put_scale(const mha__block_kind *kind, float value, unsigned char *t
     memcpy(to, &half, sizeof half);
 }
 
+/* Term t of column c in words of four terms. */
+static size_t word_byte(size_t t, size_t c)
+{
+    return t / 4 * 4 * MHA_PANEL + 4 * c + t % 4;
+}
+
 /* A block of column c; beyond the last column, one of zeros. */
 static void pack_block(const mha__block_kind *kind, const unsigned char *from, size_t c, unsigned char *to)
 {
     const mha__block_shape s = mha__block_shape_of(kind);
+    const int more = kind->codes == MHA_CODES_4 ? 8 : 0;
     mha__block_parts parts;
     kind->split(from, 0, kind->elements, &parts);
     put_scale(kind, parts.d, to + 2 * c);
@@ -86,9 +93,9 @@ static void pack_block(const mha__block_kind *kind, const unsigned char *from, s
                 part[s.least + t / kind->group * MHA_PANEL + c] = (unsigned char)parts.min[g];
         }
         if (mha__is_byte_wide(kind->codes))
-            part[s.codes + t * MHA_PANEL + c] = (unsigned char)parts.code[i];
+            part[s.codes + word_byte(t, c)] = (unsigned char)parts.code[i];
         else
-            part[s.codes + t / 4 * 64 + c % 16 * 4 + t % 4] |= (unsigned char)((parts.code[i] & 15) << c / 16 * 4);
+            part[s.codes + word_byte(t % 16, c)] |= (unsigned char)((parts.code[i] + more) << t / 16 * 4);
     }
 }
 
@@ -269,7 +276,9 @@ static size_t columns_together(size_t m, mha_dtype dtype)
 {
     if (m > FEW_ROWS)
         return COLUMNS_TOGETHER;
-    return dtype == MHA_F32 ? m > 3 ? MHA_PANEL : 4 * MHA_PANEL : m < 8 ? 2 * MHA_PANEL : MHA_PANEL;
+    if (dtype == MHA_F32)
+        return m > 3 ? MHA_PANEL : 4 * MHA_PANEL;
+    return m < 8 && !mha__block_kind_of(dtype) ? 2 * MHA_PANEL : MHA_PANEL;
 }
 
 static void compute_piece(void *context, size_t task, int worker)

@@ -55,8 +55,9 @@ typedef struct mha__half_panels {
  * of as many terms as in a file. A block has
  *   the d of its columns, 32 of F16 (or BF16, kind->power), and with a least value as many of m;
  *   then, for every 32 terms, the scales of groups, a byte for each column, group by group; with a least value as many
- *   of min; and the codes: of 8 bits term by term; of 4 bits in 8 times four terms, of 16 words each: bits 8 u + 4 h
- *   to 8 u + 4 h + 3 of word l are term u of column l + 16 h.
+ *   of min; and the codes in words of 32 bits, one for each column, for four terms at a time: byte u is the code of
+ *   term u; of 4 bits it is that of term u in its low half and that of term u + 16 in its high half, of kinds with
+ *   signed codes 8 more than the code.
  * That is what a file takes, but for codes of 2 to 6 bits. `panel`: bytes from one panel to the next; `first`: the term
  * to begin with, a multiple of 16. */
 typedef struct mha__block_panels {
@@ -108,7 +109,8 @@ typedef struct mha__kernels {
      * again for every MHA_TILE_ROWS of them. */
     void (*product_half)(size_t m, size_t n, size_t k, const float *A, mha__half_panels B, const mha__half_panels *next,
                          float *C, size_t ldc, const float *factor, const float *bias);
-    /* The same product, bit for bit, as of the values of B; k is a multiple of 16. For few rows. */
+    /* The same product, bit for bit, as of the values of B; k is a multiple of 16. For few rows. Where codes are signed
+     * and of 4 bits a value of -0 counts as +0, which shows only in the sign of a sum of nothing but zeros. */
     void (*product_blocks)(size_t m, size_t n, size_t k, const float *A, mha__block_panels B, float *C, size_t ldc,
                            const float *factor, const float *bias);
     /* The values of k terms of B, panels of n columns in all, as panels of k rows one after the other. */

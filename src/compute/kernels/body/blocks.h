@@ -1,24 +1,56 @@
 /* Part of the body of every kernel: products with a right factor of quantised blocks (mha__block_panels), which are
  * widened in registers to the floats that they mean, and then multiplied and added as in product.h. */
 
-/* The codes of LANES columns, from `column` on, in term u of four. */
-INLINE vec codes_at(const unsigned char *terms, const int u, size_t column, const mha__codes form,
+/* Codes lie in words, one for each column: byte u is of term u of four; of 4 bits the high half is of a term 16 later.
+ * Words are read some bytes earlier, which shifts them; what is then cut out is a multiple of the code,
+ * which its step makes up for. */
+typedef enum half_of_byte { LOW, HIGH } half_of_byte;
+#ifdef ISA_PICK
+enum { PICKS = 1 };
+#else
+enum { PICKS = 0 };
+#endif
+
+INLINE bits_vec words_at(const unsigned char *p)
+{
+    return (bits_vec) * (const ivec_at *)(const void *)p;
+}
+
+/* The codes of LANES columns in term u of four. */
+INLINE vec codes_at(const unsigned char *words, const int u, const half_of_byte half, const mha__codes form,
                     const signed char *values)
 {
     if (mha__is_byte_wide(form))
-        return bytes(terms + (size_t)u * MHA_PANEL + column);
-    const bits_vec words = (bits_vec) * (const ivec_at *)(const void *)(terms + column % 16 * 4);
-    const int bit = 8 * u + 4 * (int)(column / 16);
+        return __builtin_convertvector((ivec)(words_at(words + u - 3) & 0xff000000), vec);
 #ifdef ISA_PICK
-    return pick(words >> bit, values);
+    return pick(words_at(words) >> (8 * u + 4 * (int)half), values);
 #else
-    if (form == MHA_CODES_4)
-        return __builtin_convertvector((ivec)(words << (28 - bit)) >> 28, vec);
-    if (form == MHA_CODES_4_LEAST)
-        return __builtin_convertvector((ivec)(words << (28 - bit) >> 28), vec);
-    const bits_vec four = look_up(words >> bit % 8 & 0x0f0f0f0f, values); /* of all terms at once */
-    return __builtin_convertvector((ivec)(four << (24 - 8 * u)) >> 24, vec);
+    if (form == MHA_CODES_4_TABLE) {
+        const bits_vec four = look_up(words_at(words) >> 4 * (int)half & 0x0f0f0f0f, values); /* of all terms at once */
+        return __builtin_convertvector((ivec)(four << (24 - 8 * u)) >> 24, vec);
+    }
+    if (half == LOW)
+        return __builtin_convertvector((ivec)(words_at(words + u - 3) & 0x0f000000), vec);
+    const bits_vec there = u < 3 ? words_at(words + u - 2) : words_at(words) >> 8; /* what follows is not read */
+    return __builtin_convertvector((ivec)(there & 0x00f00000), vec);
 #endif
+}
+
+INLINE bool is_scaled(const mha__codes form)
+{
+    return mha__is_byte_wide(form) || !(PICKS || form == MHA_CODES_4_TABLE);
+}
+
+/* Those of the high half are 2^20 times as large, all others 2^24 times. */
+INLINE float by_half(const half_of_byte half, const mha__codes form)
+{
+    return half == HIGH && is_scaled(form) ? 16 : 1;
+}
+
+/* Whether a value is a sum: codes of 4 bits without a least value are stored 8 larger than they are. */
+INLINE bool is_sum(const mha__codes form)
+{
+    return mha__has_least(form) || form == MHA_CODES_4;
 }
 
 /* What is the same for the terms of a group, of LANES columns: value = step * code, or that + least. */
@@ -28,32 +60,118 @@ typedef struct group_of_terms {
 
 /* `part`: that of term t of 32 in the block. */
 INLINE group_of_terms group_at(const mha__block_kind *kind, const unsigned char *block, const unsigned char *part,
-                               size_t least, size_t t, size_t column, const bool has_least)
+                               size_t least, size_t t, size_t column, const mha__codes form, const bool has_scales)
 {
     const uint16_t *d = (const uint16_t *)(const void *)block + column;
-    const unsigned char *scales = part + t / kind->group * MHA_PANEL + column;
-    group_of_terms g = {.step = kind->power ? load_narrow((const unsigned char *)d, (vec){0}, KIND_BF16) : halves(d)};
-    if (has_least)
+    const unsigned char *scales = part + (t >> __builtin_ctzl(kind->group)) * MHA_PANEL + column;
+    const bool power = form == MHA_CODES_4_TABLE && kind->power;
+    group_of_terms g = {.step = power ? load_narrow((const unsigned char *)d, (vec){0}, KIND_BF16) : halves(d)};
+    if (mha__has_least(form))
         g.least = halves(d + MHA_PANEL);
-    if (kind->scales) {
+    if (has_scales) {
         g.step = g.step * bytes(scales);
-        if (has_least)
+        if (mha__has_least(form))
             g.least = g.least * bytes(scales + least);
     }
+    if (form == MHA_CODES_4)
+        g.least = g.step * -8.0f;
+    if (is_scaled(form))
+        g.step = g.step * 0x1p-24f;
     return g;
 }
 
-INLINE vec value_of(vec code, group_of_terms g, const bool has_least)
+INLINE vec value_of(vec code, group_of_terms g, const mha__codes form)
 {
-    return has_least ? madd(code, g.step, g.least) : code * g.step;
+    return is_sum(form) ? madd(code, g.step, g.least) : code * g.step;
 }
 
 /* What the codes of a kind stand for where that is looked up. */
 INLINE const signed char *values_of(const mha__block_kind *kind)
 {
-    static const signed char plain[2][16] = {{0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1},
-                                             {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
-    return kind->values ? kind->values : plain[kind->codes == MHA_CODES_4_LEAST];
+    static const signed char plain[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return kind->values ? kind->values : plain;
+}
+
+/* Where term t of 32 of a part of a block lies. */
+typedef struct place_in_blocks {
+    const unsigned char *block, *part;
+    size_t t;
+} place_in_blocks;
+
+INLINE place_in_blocks place_of(const mha__block_kind *kind, const mha__block_shape *s, const unsigned char *B,
+                                size_t p)
+{
+    const unsigned char *block = B + p / kind->elements * s->bytes;
+    return (place_in_blocks){block, block + s->header + p % kind->elements / MHA_QUANT * s->part, p % MHA_QUANT};
+}
+
+/* Those of nv vectors from `column` on, of panels beside each other. */
+INLINE void groups_at(const int nv, const mha__block_kind *kind, const place_in_blocks *at, size_t panel, size_t least,
+                      size_t column, const mha__codes form, const bool has_scales, group_of_terms *group)
+{
+    UNROLL
+    for (int j = 0; j < nv; j++) {
+        const size_t away = (size_t)(j / PANEL_VECS) * panel;
+        group[j] = group_at(kind, at->block + away, at->part + away, least, at->t,
+                            column + (size_t)(j % PANEL_VECS * LANES), form, has_scales);
+    }
+}
+
+/* Adds n terms of one group, whose words begin at `words`, to the sums of a tile. */
+INLINE void add_terms(const int m, const int nv, size_t n, const float *A, const unsigned char *words, size_t panel,
+                      const group_of_terms *group, const half_of_byte half, const mha__codes form,
+                      const signed char *values, vec sum[][HALF_FLAT_VECS])
+{
+    for (size_t p = 0; p < n; p += 4, A += 4, words += 4 * MHA_PANEL) {
+        for (int j = 0; half == LOW && j < (nv + PANEL_VECS - 1) / PANEL_VECS; j++) { /* any address is allowed */
+            const unsigned char *ahead = words + (size_t)j * panel + BLOCK_AHEAD;
+            __builtin_prefetch(ahead, 0, 3);
+            __builtin_prefetch(ahead + 64, 0, 3);
+        }
+        UNROLL
+        for (int u = 0; u < 4; u++) {
+            vec b[HALF_FLAT_VECS];
+            UNROLL
+            for (int j = 0; j < nv; j++)
+                b[j] = value_of(codes_at(words + (size_t)(j / PANEL_VECS) * panel + j % PANEL_VECS * 4 * LANES, u, half,
+                                         form, values),
+                                group[j], form);
+            UNROLL
+            for (int i = 0; i < m; i++) {
+                vec a = splat(A[i * MHA_STAGED + u]);
+                UNROLL
+                for (int j = 0; j < nv; j++)
+                    sum[i][j] = madd(a, b[j], sum[i][j]);
+            }
+        }
+    }
+}
+
+/* As many of `left` terms as are of one group and one half of their bytes: 16, or 32 bytes. */
+INLINE size_t run_length(const mha__block_kind *kind, const place_in_blocks *at, size_t left, const mha__codes form)
+{
+    const size_t most = mha__is_byte_wide(form) && at->t == 0 ? kind->group : MHA_QUANT / 2;
+    return left < most ? left : most;
+}
+
+INLINE void move_on(place_in_blocks *at, const mha__block_shape *s, size_t n)
+{
+    at->t += n;
+    if (at->t < MHA_QUANT)
+        return;
+    at->t = 0, at->part += s->part;
+    if (at->part == at->block + s->bytes)
+        at->block = at->part, at->part += s->header;
+}
+
+INLINE bool is_high(const place_in_blocks *at, const mha__codes form)
+{
+    return !mha__is_byte_wide(form) && at->t >= MHA_QUANT / 2;
+}
+
+INLINE const unsigned char *words_of(const place_in_blocks *at, const mha__block_shape *s, const mha__codes form)
+{
+    return at->part + s->codes + (is_high(at, form) ? at->t - MHA_QUANT / 2 : at->t) * MHA_PANEL;
 }
 
 /* The tile of product.h. Terms [first, first + k) of the panels at B; `column` is 0 unless the tile is narrower than a
@@ -65,9 +183,9 @@ INLINE void block_tile(const int m, const int nv, const operands *o, const mha__
     const mha__block_kind *kind = W->kind;
     const mha__block_shape s = mha__block_shape_of(kind);
     const signed char *values = values_of(kind);
-    const bool has_least = mha__has_least(form);
     const size_t panel = o->panel;
     vec sum[MOST_WIDE][HALF_FLAT_VECS];
+    group_of_terms group[HALF_FLAT_VECS] = {0};
     UNROLL
     for (int i = 0; i < m; i++)
         UNROLL
@@ -75,43 +193,23 @@ INLINE void block_tile(const int m, const int nv, const operands *o, const mha__
         sum[i][j] = (vec){0};
     if (nv % PANEL_VECS == 0)
         column = 0;
-    for (size_t p = W->first, end = W->first + o->k, stop; p < end; p = stop) {
-        const unsigned char *block = B + p / kind->elements * s.bytes;
-        const unsigned char *part = block + s.header + p % kind->elements / MHA_QUANT * s.part;
-        group_of_terms group[HALF_FLAT_VECS];
-        stop = (p / kind->group + 1) * kind->group < end ? (p / kind->group + 1) * kind->group : end;
-        UNROLL
-        for (int j = 0; j < nv; j++) {
-            const size_t away = (size_t)(j / PANEL_VECS) * panel;
-            group[j] = group_at(kind, block + away, part + away, s.least, p % MHA_QUANT,
-                                column + (size_t)(j % PANEL_VECS * LANES), has_least);
+    place_in_blocks at = place_of(kind, &s, B, W->first);
+    for (size_t left = o->k, n; left > 0; left -= n, A += n, move_on(&at, &s, n)) {
+        const unsigned char *words = words_of(&at, &s, form) + 4 * column;
+        n = run_length(kind, &at, left, form);
+        if (left == o->k || at.t == 0 || at.t == kind->group) {
+            if (kind->scales)
+                groups_at(nv, kind, &at, panel, s.least, column, form, true, group);
+            else
+                groups_at(nv, kind, &at, panel, s.least, column, form, false, group);
         }
-        const unsigned char *terms = part + s.codes + p % MHA_QUANT * MHA_PANEL / (mha__is_byte_wide(form) ? 1 : 2);
-        for (; p < stop; p += 4, A += 4, terms += mha__is_byte_wide(form) ? 4 * MHA_PANEL : 2 * MHA_PANEL) {
+        if (is_high(&at, form)) {
             UNROLL
-            for (int j = 0; j < (nv + PANEL_VECS - 1) / PANEL_VECS; j++) { /* a hint: any address is allowed */
-                const unsigned char *ahead = terms + (size_t)j * panel + BLOCK_AHEAD;
-                __builtin_prefetch(ahead, 0, 3);
-                if (mha__is_byte_wide(form))
-                    __builtin_prefetch(ahead + 64, 0, 3);
-            }
-            UNROLL
-            for (int u = 0; u < 4; u++) {
-                vec b[HALF_FLAT_VECS];
-                UNROLL
-                for (int j = 0; j < nv; j++)
-                    b[j] = value_of(codes_at(terms + (size_t)(j / PANEL_VECS) * panel, u,
-                                             column + (size_t)(j % PANEL_VECS * LANES), form, values),
-                                    group[j], has_least);
-                UNROLL
-                for (int i = 0; i < m; i++) {
-                    vec a = splat(A[i * MHA_STAGED + u]);
-                    UNROLL
-                    for (int j = 0; j < nv; j++)
-                        sum[i][j] = madd(a, b[j], sum[i][j]);
-                }
-            }
-        }
+            for (int j = 0; j < nv; j++)
+                group[j].step = group[j].step * by_half(HIGH, form);
+            add_terms(m, nv, n, A, words, panel, group, HIGH, form, values, sum);
+        } else
+            add_terms(m, nv, n, A, words, panel, group, LOW, form, values, sum);
     }
     float spill[MOST_WIDE * HALF_FLAT_VECS * LANES];
     UNROLL
@@ -184,21 +282,23 @@ INLINE void widen_panel(size_t k, const mha__block_panels *B, float *Y, const mh
     const mha__block_kind *kind = B->kind;
     const mha__block_shape s = mha__block_shape_of(kind);
     const signed char *values = values_of(kind);
-    const bool has_least = mha__has_least(form);
-    for (size_t p = B->first; p < B->first + k; p += 4, Y += 4 * MHA_PANEL) {
-        const unsigned char *block = B->data + p / kind->elements * s.bytes;
-        const unsigned char *part = block + s.header + p % kind->elements / MHA_QUANT * s.part;
-        const size_t t = p % MHA_QUANT;
+    place_in_blocks at = place_of(kind, &s, B->data, B->first);
+    for (size_t left = k, n; left > 0; left -= n, Y += n * MHA_PANEL, move_on(&at, &s, n)) {
+        const half_of_byte half = is_high(&at, form);
+        n = run_length(kind, &at, left, form);
         UNROLL
         for (int j = 0; j < PANEL_VECS; j++) {
             const size_t column = (size_t)j * LANES;
-            const group_of_terms group = group_at(kind, block, part, s.least, t, column, has_least);
-            UNROLL
+            group_of_terms group = group_at(kind, at.block, at.part, s.least, at.t, column, form, kind->scales);
+            group.step = group.step * by_half(half, form);
+            const unsigned char *words = words_of(&at, &s, form) + 4 * column;
+            float *y = Y + column;
+            for (size_t t = 0; t < n; t += 4, words += 4 * MHA_PANEL, y += 4 * MHA_PANEL)
+                UNROLL
             for (int u = 0; u < 4; u++)
-                store(Y + (size_t)u * MHA_PANEL + column,
-                      value_of(codes_at(part + s.codes + t * MHA_PANEL / (mha__is_byte_wide(form) ? 1 : 2), u, column,
-                                        form, values),
-                               group, has_least));
+                store(y + (size_t)u * MHA_PANEL,
+                      value_of(half ? codes_at(words, u, HIGH, form, values) : codes_at(words, u, LOW, form, values),
+                               group, form));
         }
     }
 }
