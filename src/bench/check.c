@@ -10,6 +10,7 @@ static const double all_of_it = 1e9; /* operations up to which every element is 
 
 typedef struct judgement {
     double worst;      /* largest error divided by its bound */
+    mha_precision precision;
     mha__arena memory; /* everything computed and gathered */
     mha_error *error;
 } judgement;
@@ -21,7 +22,7 @@ static mha_status take(judgement *j, size_t bytes, void *memory)
     return taken ? MHA_OK : mha__fail(j->error, MHA_NO_MEMORY, "", "expected %zu bytes of memory, found fewer", bytes);
 }
 
-/* Computes a stage of `call` in float64, and the bound of a float path's error in that stage. */
+/* Computes a stage of `call` in float64, and the bound of a float path's error in that stage in the precision. */
 static mha_status exact_stage(const mha_layer *layer, const mha_call *call, mha_cache *cache, mha_stage stage,
                               double **values, double *bound, judgement *j)
 {
@@ -30,11 +31,14 @@ static mha_status exact_stage(const mha_layer *layer, const mha_call *call, mha_
     exact.cache = cache;
     exact.output = (mha_view){0};
     exact.keep_count = 0;
+    exact.precision = (mha_precision){0};
+    mha_call rounded = exact;
+    rounded.precision = j->precision;
     mha_plan plan;
     double bounds[MHA_STAGE_COUNT];
     size_t shape[4];
     TRY(mha_plan_call(layer, &exact, &plan, j->error));
-    TRY(mha_error_bound(layer, &exact, 0x1p-24, bounds, MHA_STAGE_COUNT, j->error));
+    TRY(mha_error_bound(layer, &rounded, 0x1p-24, bounds, MHA_STAGE_COUNT, j->error));
     *bound = bounds[stage];
     const int rank = mha_plan_stage(&plan, stage, shape);
     mha_keep keep = {.stage = stage, .view = mha_view_of(NULL, MHA_F64, rank, shape)};
@@ -128,7 +132,8 @@ static mha_status gather(const float *from, size_t width, const size_t *chosen, 
     return MHA_OK;
 }
 
-/* Checks y = x W + b of chosen rows against float64, as the query projection of a layer that has no other weights. */
+/* Checks y = x W + b of chosen rows against float64, as the query projection of a layer that has no other weights; as
+ * its q_rot, which is q, because that is stored in the precision, as an output is. */
 static mha_status check_projection(const mha_layer *layer, mha_weight W, mha_weight bias, const float *x,
                                    const float *y, size_t rows, judgement *j)
 {
@@ -156,7 +161,7 @@ static mha_status check_projection(const mha_layer *layer, mha_weight W, mha_wei
     if (status == MHA_OK) {
         mha_call call = {.query = mha_view_rows(some_x, MHA_F32, MHA_BTE, 1, n, matrix.shape[0]),
                          .key = mha_view_rows(&key, MHA_F32, MHA_BTE, 1, 1, 1)};
-        status = exact_stage(alone, &call, NULL, MHA_STAGE_Q, &exact, &bound, j);
+        status = exact_stage(alone, &call, NULL, MHA_STAGE_Q_ROT, &exact, &bound, j);
     }
     if (status == MHA_OK)
         compare_elements(j, some_y, exact, n * matrix.shape[1], bound);
@@ -225,8 +230,9 @@ static mha_status check_rows(bench_subject *b, mha_path path, int threads, judge
 
 mha_status bench_subject_check(bench_subject *b, mha_path path, int threads, double *worst, mha_error *error)
 {
-    judgement j = {.memory.allocator = mha__allocator_default(), .error = error};
-    const bool all = bench_flops(&b->shape, b->part) <= all_of_it && !b->cache && b->part != BENCH_PROJ;
+    judgement j = {.memory.allocator = mha__allocator_default(), .precision = b->call.precision, .error = error};
+    const bool all = bench_flops(&b->shape, b->part) <= all_of_it && !b->cache && b->part != BENCH_PROJ &&
+                     b->shape.precision == MHA_F32; /* the bound of a whole layer says little of roundings */
     mha_status status = all ? check_all(b, path, threads, &j) : check_rows(b, path, threads, &j);
     *worst = j.worst;
     mha__arena_free(&j.memory);

@@ -8,8 +8,8 @@
 
 #include "attention/work.h"
 
-#define FLOATS(...) {__VA_ARGS__, MHA_F32, MHA_F32, false, 0}
-#define MASKED(docs, ...) {__VA_ARGS__, MHA_F32, MHA_F32, false, docs}
+#define FLOATS(...) {__VA_ARGS__, MHA_F32, MHA_F32, MHA_F32, false, 0}
+#define MASKED(docs, ...) {__VA_ARGS__, MHA_F32, MHA_F32, MHA_F32, false, docs}
 
 /* Name, B, T_q, T_k, d_model, heads, key/value heads, d_k, causal, bias. The standard shapes come first. */
 static const bench_shape shapes[] = {

@@ -9,6 +9,7 @@ typedef struct bench_shape {
     size_t B, T_q, T_k, d_model, h, h_kv, d_k; /* T_q = 1: one new token after T_k - 1 cached ones */
     bool causal, bias;
     mha_dtype weights, cache;                  /* F32, F16 or BF16, the cache also I8; F32 in the list and in texts */
+    mha_dtype precision;                       /* of the products: F32 or BF16, which weights and cache then are, too */
     bool shared; /* decoding: the B sequences continue one cache of T_k - 1 rows, which lies there once */
     size_t docs; /* documents of equal length, told by a boolean mask; 1: a mask that hides nothing; 0: no mask */
 } bench_shape;

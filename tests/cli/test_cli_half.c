@@ -1,5 +1,5 @@
 /* 16-bit weights, and caches of 16 and 8 bits, on the command line: --dtype and --cache-dtype of forward, params, heads
- * and bench. */
+ * and bench; and --precision bf16. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +66,65 @@ static void forward_computes_in_bf16(void **state)
     program_result r = program_run((const char *const[]){"forward", SMALL, "--precision", "bf16", NULL});
     assert_true(r.code == 2 && strstr(r.err, "W_Q: expected BF16 for products of BF16, found F32"));
     program_free(&r);
+}
+
+/* A run in BF16 is a case that says so, whose results are right by every path, and explained. */
+static void a_run_in_bf16_is_a_case_that_is_judged(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"fast", "blas", "exact"};
+    char file[600];
+    snprintf(file, sizeof file, "%s", scratch("bf16.safetensors"));
+    for (size_t p = 0; p < 3; p++) {
+        program_result r = RUN("forward", SMALL, "--dtype", "bf16", "--precision", "bf16", "--path", paths[p],
+                               "--save-case", file, "--quiet");
+        assert_int_equal(r.code, 0);
+        program_free(&r);
+        for (size_t q = 0; q < 3; q++) {
+            r = RUN("check", file, "--path", paths[q]);
+            assert_int_equal(r.code, 0);
+            program_free(&r);
+        }
+        r = RUN("diagnose", file);
+        assert_true(r.code == 0 && strstr(r.out, "within bfloat16 rounding"));
+        program_free(&r);
+    }
+}
+
+/* Beside --expected the precision is that of what is judged; a case says it itself. */
+static void the_precision_of_what_is_expected(void **state)
+{
+    (void)state;
+    enum { T = 7, WIDTH = 48 };
+    static const char weights[] = "weights/lookup/model.safetensors";
+    static float x[T * WIDTH];
+    char in[600], out[600];
+    snprintf(in, sizeof in, "%s", scratch("in.npy"));
+    snprintf(out, sizeof out, "%s", scratch("out.npy"));
+    const mha_view rows = mha_view_of(x, MHA_F32, 3, (size_t[]){1, T, WIDTH});
+    mha_random_fill(&rows, 5, 1, -1.5f, 1.5f);
+    mha_writer *writer;
+    mha_error error;
+    assert_ok(mha_writer_create(in, &writer, &error), error);
+    assert_ok(mha_writer_add(writer, "x", &rows, &error), error);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+#define BESIDE "--weights", weights, "--input", in
+    program_result r = RUN("forward", BESIDE, "--dtype", "bf16", "--precision", "bf16", "--output", out, "--quiet");
+    assert_int_equal(r.code, 0);
+    program_free(&r);
+    static const struct {
+        const char *command, *precision;
+        int code;
+    } each[] = {{"check", "bf16", 0}, {"check", "f16", 1}, {"check", "f32", 1}, {"diagnose", "bf16", 0}};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        r = RUN(each[i].command, BESIDE, "--expected", out, "--precision", each[i].precision);
+        if (r.code != each[i].code)
+            fail_msg("%s --precision %s: %d, %s%s", each[i].command, each[i].precision, r.code, r.out, r.err);
+        program_free(&r);
+    }
+    assert_program_refuses(RUN("check", weights, "--precision", "bf16"), 2, "--precision*--expected beside it");
+    assert_program_refuses(RUN("compare", in, in, "--precision", "bf16"), 2, "--precision*not an option here");
 }
 
 /* Rounding weights or keys to 8 bits (BF16) moves sums of numbers of size one by about 2^-9 of them: it shows, and no
@@ -198,7 +257,37 @@ static void bench_counts_the_bytes_it_reads(void **state)
     json_decref(root);
     program_result r = RUN("bench", "--shape", "1,1,20,32,4", "--rounds", "1", "--threads", "1", "--csv",
                            "--cache-dtype", "f16", "--part", "layer", "--path", "fast");
-    assert_non_null(strstr(r.out, ",F32,F16\n"));
+    assert_non_null(strstr(r.out, ",F32,F16,F32\n"));
+    program_free(&r);
+}
+
+/* Weights and cache have the type of the products; an output that is rounded is further from float64 than float32's
+ * bound, and within that of BF16. */
+static void bench_computes_in_bf16(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"2,1,300,32,4", "2,20,20,32,4,kv=2,causal"}, *const parts[] = {"layer", "all"};
+    for (size_t s = 0; s < 2; s++) {
+        json_t *root = RUN_JSON(0, "bench", "--json", "--shape", shapes[s], "--rounds", "1", "--threads", "1",
+                                "--precision", "bf16", "--part", parts[s]),
+               *row;
+        size_t i;
+        assert_int_equal(json_array_size(json_object_get(root, "rows")), s ? 6 : 2);
+        json_array_foreach(json_object_get(root, "rows"), i, row)
+        {
+            assert_string_equal(text(row, "precision"), "BF16");
+            assert_true(real(row, "error_of_bound") > 1e-4 && real(row, "error_of_bound") <= 1);
+            assert_true(i / 2 == 1 || strcmp(text(row, "weights_dtype"), "BF16") == 0);
+            assert_true(s == 1 || i / 2 == 2 || strcmp(text(row, "cache_dtype"), "BF16") == 0);
+        }
+        json_decref(root);
+    }
+#define DECODES "bench", "--shape", "1,1,20,32,4", "--part", "layer", "--precision"
+    assert_program_refuses(RUN(DECODES, "f16"), 2, "only that of BF16*take the exact path");
+    assert_program_refuses(RUN(DECODES, "bf16", "--cache-dtype", "f32"), 2, "cache: expected BF16*found F32");
+    assert_program_refuses(RUN(DECODES, "bf16", "--dtype", "f16"), 2, "W_Q: expected BF16*found F16");
+    program_result r = RUN(DECODES, "bf16", "--rounds", "1", "--threads", "1", "--csv", "--path", "fast");
+    assert_non_null(strstr(r.out, ",BF16,BF16,BF16\n"));
     program_free(&r);
 }
 
@@ -242,6 +331,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rounding_shows_and_is_small),
         cmocka_unit_test(forward_computes_in_bf16),
+        cmocka_unit_test(a_run_in_bf16_is_a_case_that_is_judged),
+        cmocka_unit_test(the_precision_of_what_is_expected),
+        cmocka_unit_test(bench_computes_in_bf16),
         cmocka_unit_test(forward_says_what_it_stores),
         cmocka_unit_test(the_table_shows_the_type_and_its_bytes),
         cmocka_unit_test(weights_of_a_file_are_stored_as_asked),

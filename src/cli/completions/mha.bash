@@ -86,9 +86,9 @@ _mha() {
   *:--atol) return ;;
   *:--nmse) return ;;
   *:--cosine) return ;;
-  power:--precision) words='
+  check:--precision|diagnose:--precision|power:--precision) words='
       f32 f16 bf16' ;;
-  forward:--precision) words='
+  forward:--precision|bench:--precision) words='
       f32 f16 bf16' ;;
   *:--suggest) _mha_files; return ;;
   *:--with) return ;;
@@ -165,16 +165,16 @@ _mha() {
       --heads --kv-heads --d-k --config --weights --layer --orientation --input --key-input
       --value-input --causal --position-offset --key-offset --window --scale --softcap --rope
       --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi
-      --sigmoid --sinks --cu-seqlens --expected --stage --picture --json --quiet --help --path --isa
-      --threads --jobs' ;;
+      --sigmoid --sinks --cu-seqlens --expected --precision --stage --picture --json --quiet --help
+      --path --isa --threads --jobs' ;;
   compare) options='
       --dtype --rtol --atol --picture --json --quiet --help' ;;
   diagnose) options='
       --heads --kv-heads --d-k --config --weights --layer --orientation --input --key-input
       --value-input --causal --position-offset --key-offset --window --scale --softcap --rope
       --rope-dim --rope-base --mask --mask-kind --lengths --empty-rows --hidden-values --alibi
-      --sigmoid --sinks --cu-seqlens --expected --tensor --stage --picture --json --quiet --help
-      --threads' ;;
+      --sigmoid --sinks --cu-seqlens --expected --precision --tensor --stage --picture --json --quiet
+      --help --threads' ;;
   power) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --seq --kv-seq --preset --config --dtype --weights --layer --orientation --input --key-input
@@ -185,8 +185,8 @@ _mha() {
   claims) options='
       --json --quiet --help' ;;
   bench) options='
-      --batch --preset --config --architecture --dtype --cache-dtype --seq --shape --part --rounds
-      --seconds --csv --picture --json --quiet --help --path --isa --threads --no-pack' ;;
+      --batch --preset --config --architecture --dtype --cache-dtype --seq --precision --shape --part
+      --rounds --seconds --csv --picture --json --quiet --help --path --isa --threads --no-pack' ;;
   info) options='
       --json --quiet --help --isa' ;;
   completion) options='

@@ -105,7 +105,7 @@ complete -c mha -n '__mha_runs forward params heads show power' -l dtype -x \
 complete -c mha -n '__mha_runs bench' -l dtype -x \
     -a '
       f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4' \
-    -d 'type the weights are stored in'
+    -d 'type the weights are stored in [that of --precision]'
 complete -c mha -n '__mha_runs compare' -l dtype -x \
     -a '
       q8_0 q4_0' \
@@ -115,7 +115,7 @@ complete -c mha -n '__mha_runs forward bench' -l cache-dtype -x \
     -a '
       f32 f16 bf16 i8' \
     -d 'type of the key/value cache [bench, where it decodes: '\
-'f32; forward: no cache]'
+'that of --precision; forward: no cache]'
 complete -c mha -n '__mha_runs params bench' -l seq -x \
     -d 'tokens in a sequence: shows the cost of a model'\''s forward '\
 'pass and key/value cache; bench: [512]'
@@ -213,12 +213,12 @@ complete -c mha -n '__mha_runs power' -l nmse -x \
 complete -c mha -n '__mha_runs power' -l cosine -x \
     -d 'the test accepts a cosine similarity from X on, in place '\
 'of --rtol and --atol'
-complete -c mha -n '__mha_runs power' -l precision -x \
+complete -c mha -n '__mha_runs check diagnose power' -l precision -x \
     -a '
       f32 f16 bf16' \
     -d 'type in which the tested implementation computes: rounding '\
-'to it is no mistake'
-complete -c mha -n '__mha_runs forward' -l precision -x \
+'to it is no mistake; a case says so itself'
+complete -c mha -n '__mha_runs forward bench' -l precision -x \
     -a '
       f32 f16 bf16' \
     -d 'inputs, projections, weights of values, output are rounded '\

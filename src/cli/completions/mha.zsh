@@ -103,9 +103,9 @@ _mha() {
   *:--atol) _message 'X'; return ;;
   *:--nmse) _message 'X'; return ;;
   *:--cosine) _message 'X'; return ;;
-  power:--precision) compadd -- $(echo '
+  check:--precision|diagnose:--precision|power:--precision) compadd -- $(echo '
       f32 f16 bf16'); return ;;
-  forward:--precision) compadd -- $(echo '
+  forward:--precision|bench:--precision) compadd -- $(echo '
       f32 f16 bf16'); return ;;
   *:--suggest) _files; return ;;
   *:--with) _message 'mask|keeps|padding|lengths|empty|poison|past|sinks|norms'; return ;;
@@ -177,7 +177,7 @@ _mha() {
       '--dtype:''type the weights are stored in; quantised matrices of '\
 'a file stay as they are if this is not given'
       '--cache-dtype:''type of the key/value cache [bench, where it decodes: '\
-'f32; forward: no cache]'
+'that of --precision; forward: no cache]'
       '--weights:''weights of a public checkpoint or with mha'\''s own names; '\
 'needs --heads or a config.json beside it'
       '--layer:''which attention layer of the file or model: the beginning '\
@@ -451,6 +451,8 @@ _mha() {
 'the end of the last one'
       '--expected:''a recorded output for --weights and --input, in place '\
 'of a case file'
+      '--precision:''type in which the tested implementation computes: rounding '\
+'to it is no mistake; a case says so itself'
       '--stage:''the only stage to judge, show, or write with --trace; '\
 'with --expected: the stage in its file [the output]'
       '--picture:''writes a picture: .html, a page that needs nothing but '\
@@ -522,6 +524,8 @@ _mha() {
 'the end of the last one'
       '--expected:''a recorded output for --weights and --input, in place '\
 'of a case file'
+      '--precision:''type in which the tested implementation computes: rounding '\
+'to it is no mistake; a case says so itself'
       '--tensor:''the tensor to explain: expected.output, or the name '\
 'of a stage [the output]'
       '--stage:''the only stage to judge, show, or write with --trace; '\
@@ -601,7 +605,7 @@ _mha() {
       '--cosine:''the test accepts a cosine similarity from X on, in place '\
 'of --rtol and --atol'
       '--precision:''type in which the tested implementation computes: rounding '\
-'to it is no mistake'
+'to it is no mistake; a case says so itself'
       '--suggest:''writes a case with inputs that show as much as possible, '\
 'for the given sizes and options'
       '--with:''what the suggested inputs have, with commas between'
@@ -629,11 +633,13 @@ _mha() {
       '--config:''the model that a config.json describes'
       '--architecture:''what the configuration means: a description of your '\
 'own (mha help architectures)'
-      '--dtype:''type the weights are stored in'
+      '--dtype:''type the weights are stored in [that of --precision]'
       '--cache-dtype:''type of the key/value cache [bench, where it decodes: '\
-'f32; forward: no cache]'
+'that of --precision; forward: no cache]'
       '--seq:''tokens in a sequence: shows the cost of a model'\''s forward '\
 'pass and key/value cache; bench: [512]'
+      '--precision:''inputs, projections, weights of values, output are rounded '\
+'to it; f16: --path exact, bf16: or --dtype bf16'
       '--shape:''what to measure; may be given several times; "list" '\
 'lists the names [a standard set]'
       '--part:''the whole layer; attention alone, with Q, K, V given; '\

@@ -260,10 +260,10 @@ int request_call(request *r, const arguments *args)
     mha_error error = {0};
     if (given(args, OPT_CACHE_DTYPE) && make_cache(r, args, &error) != MHA_OK)
         return refuse_error("--cache-dtype", &error);
-    if (!given(args, OPT_EXPECTED)) /* with --expected, the judge chooses the path */
-        mha_path_find(text_for(args, OPT_PATH), &r->call.path);
+    const bool recorded = given(args, OPT_EXPECTED); /* the judge then chooses the path */
+    mha_path_find(recorded ? "exact" : text_for(args, OPT_PATH), &r->call.path);
     r->call.threads = (int)count_of(args, OPT_THREADS);
-    r->call.precision = mha_precision_of(dtype_of(args, OPT_FORWARD_PRECISION));
+    r->call.precision = mha_precision_of(dtype_of(args, recorded ? OPT_PRECISION : OPT_RUN_PRECISION));
     if (mha_layer_mark_inert(r->layer, &r->call.semantics) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     return mha_plan_call(r->layer, &r->call, &r->plan, &error) == MHA_OK ? EXIT_DONE : refuse_field("", &error);

@@ -17,6 +17,8 @@ int recorded_check(const arguments *args)
             code = refuse_alone(args, o, OPT_EXPECTED);
     }
     if (code == EXIT_DONE)
+        code = refuse_alone(args, OPT_PRECISION, OPT_EXPECTED);
+    if (code == EXIT_DONE)
         code = refuse_alone(args, OPT_EXPECTED, OPT_WEIGHTS);
     return code == EXIT_DONE ? refuse_alone(args, OPT_EXPECTED, OPT_INPUT) : code;
 }

@@ -28,7 +28,7 @@ static const struct {
 enum {
     N_NUMBERS = sizeof numbers / sizeof *numbers,
     N_WORDS = 4,
-    N_TYPES = 2,
+    N_TYPES = 3,
     N_COLUMNS = N_WORDS + N_NUMBERS + N_TYPES
 };
 
@@ -43,11 +43,13 @@ void bench_print_table(const bench *b, table_style style)
 {
     const char *titles[N_COLUMNS] = {"shape", "part", "path", ">threads"};
     const bool csv = style == TABLE_CSV,
-               types = csv || given(b->args, OPT_BENCH_DTYPE) || given(b->args, OPT_CACHE_DTYPE);
+               types = csv || given(b->args, OPT_BENCH_DTYPE) || given(b->args, OPT_CACHE_DTYPE) ||
+                       given(b->args, OPT_RUN_PRECISION);
     for (size_t i = 0; i < N_NUMBERS; i++)
         titles[N_WORDS + i] = csv ? numbers[i].name : numbers[i].title;
     titles[N_WORDS + N_NUMBERS] = csv ? "weights_dtype" : "weights";
     titles[N_WORDS + N_NUMBERS + 1] = csv ? "cache_dtype" : "cache";
+    titles[N_WORDS + N_NUMBERS + 2] = "precision";
     table *t = table_create(style, types ? N_COLUMNS : N_COLUMNS - N_TYPES, titles);
     for (size_t i = 0; i < b->n_rows; i++) {
         const bench_row *r = &b->rows[i];
@@ -64,6 +66,7 @@ void bench_print_table(const bench *b, table_style style)
         if (types) {
             table_cell(t, r->weights ? r->weights : "");
             table_cell(t, r->cache ? r->cache : "");
+            table_cell(t, r->precision);
         }
     }
     table_print(t);
@@ -120,9 +123,9 @@ void bench_write_json(const bench *b)
                                               json_number(b->limits[i].read_gbs)));
     for (size_t i = 0; i < b->n_rows; i++) {
         const bench_row *r = &b->rows[i];
-        json_t *row = json_pack("{ss ss ss si sI so so}", "shape", r->shape, "part", r->part, "path", r->path,
+        json_t *row = json_pack("{ss ss ss si sI so so ss}", "shape", r->shape, "part", r->part, "path", r->path,
                                 "threads", r->threads, "rounds", (json_int_t)r->rounds, "weights_dtype",
-                                json_text(r->weights), "cache_dtype", json_text(r->cache));
+                                json_text(r->weights), "cache_dtype", json_text(r->cache), "precision", r->precision);
         for (size_t k = 0; k < N_NUMBERS; k++)
             json_object_set_new(row, numbers[k].name, json_number(number_of(r, k)));
         json_array_append_new(rows, row);

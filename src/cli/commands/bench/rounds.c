@@ -116,6 +116,7 @@ static void add_row(bench *b, const bench_subject *subject, way *w, size_t round
                      .workspace_mib = w->workspace_mib,
                      .grew_mib = w->grew_mib,
                      .error_of_bound = error};
+    row.precision = mha_dtype_name(s->precision);
     row.weights = subject->part == BENCH_CORE ? NULL : mha_dtype_name(s->weights);
     row.cache = !bench_decodes(s) || subject->part == BENCH_PROJ ? NULL : mha_dtype_name(s->cache);
     row.gflops = bench_flops(s, subject->part) / row.ms_min * 1e-6;
@@ -214,8 +215,9 @@ static int run_shape(bench *b, const bench_shape *shape, bench_part part)
 int bench_run_parts(bench *b, const bench_shape *named)
 {
     bench_shape with_types = *named, *shape = &with_types;
-    shape->weights = dtype_of(b->args, OPT_BENCH_DTYPE);
-    shape->cache = dtype_of(b->args, OPT_CACHE_DTYPE);
+    shape->precision = dtype_of(b->args, OPT_RUN_PRECISION);
+    shape->weights = given(b->args, OPT_BENCH_DTYPE) ? dtype_of(b->args, OPT_BENCH_DTYPE) : shape->precision;
+    shape->cache = given(b->args, OPT_CACHE_DTYPE) ? dtype_of(b->args, OPT_CACHE_DTYPE) : shape->precision;
     enum { ALL, BOTH, ONE }; /* the choices of --part; from the third on, each is one part */
     size_t asked = b->args->option[OPT_PART].choice;
     int code = EXIT_DONE;

@@ -17,6 +17,7 @@ typedef struct limits {
 typedef struct bench_row {
     const char *shape, *path, *part;
     const char *weights, *cache; /* their types; NULL where there are none */
+    const char *precision;       /* of the products */
     int threads;
     size_t limit; /* index of the limits with its thread count */
     size_t rounds;
