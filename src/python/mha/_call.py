@@ -10,6 +10,7 @@ from . import _abi
 from . import arrays as a
 from ._library import Handle, call, lib
 from .cache import Cache
+from .precision import precision_of
 from .semantics import Semantics
 
 EXACT = _abi.PATHS.index("exact")
@@ -19,7 +20,8 @@ class Request:
     """The struct of a call, and what it borrows."""
 
     def __init__(self, inputs: Sequence[Optional[a.Tensor]], semantics: Semantics, *, path: str = "auto",
-                 threads: int = 0, cache: Optional[Cache] = None, layer: Optional[Handle] = None) -> None:
+                 threads: int = 0, precision: Any = None, cache: Optional[Cache] = None,
+                 layer: Optional[Handle] = None) -> None:
         code = a.choice("path", path, _abi.PATHS)
         types = {t.dtype for t in inputs if t is not None}
         self.exact = code == EXACT or (code == 0 and types != {_abi.F32})
@@ -29,6 +31,8 @@ class Request:
         s.query, s.key, s.value = (a.view_of(t) for t in self.inputs)
         s.semantics = semantics.struct
         s.path, s.threads = (EXACT if self.exact else code), a.whole_number("threads", threads, 0)
+        if precision is not None:
+            s.precision = precision_of(precision)
         if semantics.weights:
             self._weights = (_abi.View * len(_abi.WEIGHTS))()
             for name, values in semantics.weights.items():

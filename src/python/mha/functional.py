@@ -50,7 +50,7 @@ def scaled_dot_product_attention(
         query: a.Array, key: a.Array, value: a.Array, attn_mask: Optional[a.Array] = None, dropout_p: float = 0.0,
         is_causal: bool = False, scale: Optional[float] = None, enable_gqa: bool = False, *,
         return_lse: bool = False, return_stages: Sequence[str] = (), path: str = "auto", threads: int = 0,
-        out_dtype: Any = None, **settings: Any) -> Any:
+        precision: Any = None, out_dtype: Any = None, **settings: Any) -> Any:
     """softmax(query key^T * scale) value, with the signature of PyTorch's function of this name.
 
     query: (..., h, T_q, d_k), key: (..., h_kv, S, d_k), value: (..., h_kv, S, d_v); arrays of numpy, PyTorch (CPU),
@@ -68,12 +68,15 @@ def scaled_dot_product_attention(
     return_lse: also log sum exp of the scores, (..., h, T_q).
     return_stages: also the named intermediate results, as mha.Trace, in the library's shapes: "scores", "weights", ...
     path: "auto", "fast", "blas" or "exact" (float64 in plain loops). threads: 0 is all.
+    precision: "bfloat16": inputs, exp(score - maximum) and the output are rounded to it, sums are float32 (see
+        mha/precision.h); with path="exact" also float16, float8, int8, and a dict of the points at which it rounds:
+        {"probabilities": "bfloat16"}. None: nothing is rounded beyond what the path computes in.
     out_dtype: of the output, instead of query's: float64 with path="exact" is the judge's own result.
     settings: see mha.SETTINGS: window, softcap, sinks, alibi, lengths, rope, offset, cu_seqlens_q, ...
     """
     plain = type(return_stages) is tuple and not return_stages and return_lse is False and out_dtype is None
     if plain:
-        how: tuple[Any, ...] = (dropout_p, is_causal, scale, enable_gqa, path, threads)
+        how: tuple[Any, ...] = (dropout_p, is_causal, scale, enable_gqa, path, threads, precision)
         if settings:
             how += (*settings, *settings.values())
         result = _lean.run(query, key, value, attn_mask, how)
@@ -83,7 +86,8 @@ def scaled_dot_product_attention(
         raise ValueError(f"dropout_p: expected 0, found {dropout_p}: a reference drops nothing")
     heads = Heads(query, key, value, "BHTD")
     settings = torch_settings(heads, attn_mask, is_causal, enable_gqa, {"scale": scale, **settings})
-    request = Request(heads.inputs, Semantics(heads.sizes(), settings), path=path, threads=threads)
+    request = Request(heads.inputs, Semantics(heads.sizes(), settings), path=path, threads=threads,
+                      precision=precision)
     result = run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)
     if plain:
         _lean.keep(request, query, key, value, attn_mask, how, result)
@@ -108,7 +112,8 @@ def attention(q: a.Array, k: a.Array, v: a.Array, *, layout: str = "BTHD", causa
               window_size: Sequence[int] = (-1, -1), softmax_scale: Optional[float] = None, softcap: float = 0.0,
               alibi_slopes: Optional[a.Array] = None, cu_seqlens_q: Optional[a.Array] = None,
               cu_seqlens_k: Optional[a.Array] = None, return_lse: bool = False, return_stages: Sequence[str] = (),
-              path: str = "auto", threads: int = 0, out_dtype: Any = None, **settings: Any) -> Any:
+              path: str = "auto", threads: int = 0, precision: Any = None, out_dtype: Any = None,
+              **settings: Any) -> Any:
     """Attention in flash-attn's dialect: (batch, T, heads, width), causal and windows aligned bottom-right.
 
     q: (B, T_q, h, d_k), k: (B, S, h_kv, d_k), v: (B, S, h_kv, d_v), or with layout "BHTD" heads before T. Output as q.
@@ -121,7 +126,7 @@ def attention(q: a.Array, k: a.Array, v: a.Array, *, layout: str = "BTHD", causa
     plain = (type(return_stages) is tuple and not return_stages and return_lse is False and out_dtype is None
              and alibi_slopes is cu_seqlens_q is cu_seqlens_k is None)
     if plain:
-        how: tuple[Any, ...] = (layout, causal, window_size, softmax_scale, softcap, path, threads)
+        how: tuple[Any, ...] = (layout, causal, window_size, softmax_scale, softcap, path, threads, precision)
         if settings:
             how += (*settings, *settings.values())
         result = _lean_flash.run(q, k, v, None, how)
@@ -131,7 +136,8 @@ def attention(q: a.Array, k: a.Array, v: a.Array, *, layout: str = "BTHD", causa
     settings = {"scale": softmax_scale, "softcap": softcap, "alibi": alibi_slopes, "cu_seqlens_q": cu_seqlens_q,
                 "cu_seqlens_k": cu_seqlens_k, **settings}
     settings = flash_settings(heads, causal, window_size, settings)
-    request = Request(heads.inputs, Semantics(heads.sizes(), settings), path=path, threads=threads)
+    request = Request(heads.inputs, Semantics(heads.sizes(), settings), path=path, threads=threads,
+                      precision=precision)
     result = run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)
     if plain:
         _lean_flash.keep(request, q, k, v, None, how, result)

@@ -230,7 +230,8 @@ class MultiHeadAttention:
 
     def request(self, query: a.Array, key: Optional[a.Array], value: Optional[a.Array], settings: dict[str, Any], *,
                 layout: Optional[str] = None, cache: Optional[Cache] = None, path: str = "auto",
-                threads: int = 0, past: int = 0, absorbed: bool = False) -> tuple[Rows, Request]:
+                threads: int = 0, precision: Any = None, past: int = 0,
+                absorbed: bool = False) -> tuple[Rows, Request]:
         """A call of the layer that is not run yet. past: rows of a cache that is given to it later."""
         c = self.config
         if layout is None:
@@ -238,21 +239,23 @@ class MultiHeadAttention:
         rows = Rows(query, key, value, layout, c["d_out"])
         semantics = Semantics(rows.sizes(c["n_heads"], len(cache) if cache is not None else past),
                               {**self.settings, **settings})
-        request = Request(rows.inputs, semantics, path=path, threads=threads, cache=cache, layer=self.handle)
+        request = Request(rows.inputs, semantics, path=path, threads=threads, precision=precision, cache=cache,
+                          layer=self.handle)
         request.struct.absorbed = a.flag("absorbed", absorbed)
         return rows, request
 
     def __call__(self, query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
                  layout: Optional[str] = None, keep: Sequence[str] = (), cache: Optional[Cache] = None,
-                 path: str = "auto", threads: int = 0, out_dtype: Any = None, absorbed: bool = False,
-                 **settings: Any) -> Any:
+                 path: str = "auto", threads: int = 0, precision: Any = None, out_dtype: Any = None,
+                 absorbed: bool = False, **settings: Any) -> Any:
         """The layer's output, of query's kind; with `keep` also mha.Trace with the named stages.
 
         query: (B, T_q, d_q), key: (B, T_k, d_kin), value: (B, T_k, d_vin); key is query and value is key when None.
         layout: "BTE", "TBE" or "TE", which has no batch; the layer's own when None.
         cache: keys and values of earlier calls, to which those of this call are appended.
         absorbed: a layer with kv_rank attends to its latents: the same output, and a cache that is many times smaller.
-        path, threads, out_dtype: as in scaled_dot_product_attention. settings: see mha.SETTINGS.
+        path, threads, precision, out_dtype: as in scaled_dot_product_attention; the precision "bfloat16" asks for
+            weights and a cache of bfloat16 unless path="exact". settings: see mha.SETTINGS.
         """
         plain = type(keep) is tuple and not keep and out_dtype is None
         if cache is not None and type(cache) is not Cache and not isinstance(cache, Cache):
@@ -268,7 +271,7 @@ class MultiHeadAttention:
             try:
                 v = key if value is None else value
                 if plain:
-                    how: tuple[Any, ...] = (layout, self.layout, path, threads, key is None, value is None,
+                    how: tuple[Any, ...] = (layout, self.layout, path, threads, precision, key is None, value is None,
                                             cache is None, absorbed)
                     if self.settings:
                         how += (len(self.settings), *self.settings, *self.settings.values())
@@ -278,7 +281,7 @@ class MultiHeadAttention:
                     if result is not None:
                         return result
                 rows, request = self.request(query, key, value, settings, layout=layout, cache=cache, path=path,
-                                             threads=threads, absorbed=absorbed)
+                                             threads=threads, precision=precision, absorbed=absorbed)
                 result = run(rows, request, return_stages=keep, out_dtype=out_dtype)
                 if plain and (cache is None or "offset" not in settings and "offset" not in self.settings):
                     self._lean.keep(request, query, key, v, None, how, result)

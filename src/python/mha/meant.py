@@ -12,6 +12,7 @@ from .cache import Cache
 from .files import path_of
 from .functional import flash_settings, torch_settings
 from .layer import MultiHeadAttention
+from .precision import POINTS, set_points
 from .semantics import Semantics
 from .shapes import Heads, Rows, run
 
@@ -64,10 +65,6 @@ class Past:
             self.cache.truncate(self.rows)
 
 
-POINTS = tuple(name for name, _ in _abi.Precision._fields_)
-_ROUNDINGS = (_abi.F32, _abi.F16, _abi.BF16, _abi.F8_E4M3, _abi.F8_E5M2, _abi.I8)
-
-
 class Computed:
     """How somebody computed: in a type, and rounding where a fused kernel of it does unless `precision` says otherwise.
 
@@ -83,12 +80,7 @@ class Computed:
         if not isinstance(precision, Mapping):
             raise TypeError("precision: expected a dict from points to types, such as {'probabilities': 'bfloat16'}, "
                             f"found {type(precision).__name__}")
-        for point, given in precision.items():
-            a.choice("precision", point, POINTS)
-            types = _ROUNDINGS[:3] if point in ("scores", "sums") else _ROUNDINGS
-            code = a.float_type(f"precision[{point!r}]", given, types)
-            setattr(self.precision, point, code)
-            self.words += f", {point} in {a.NAMES[code]}"
+        self.words += set_points(self.precision, precision)
 
     @property
     def rounds(self) -> bool:

@@ -30,8 +30,8 @@ def paged_attention(q: a.Array, key_pages: a.Array, value_pages: a.Array, page_t
                     *, causal: bool = True, window_size: Sequence[int] = (-1, -1),
                     softmax_scale: Optional[float] = None, softcap: float = 0.0,
                     alibi_slopes: Optional[a.Array] = None, return_lse: bool = False,
-                    return_stages: Sequence[str] = (), path: str = "auto", threads: int = 0, out_dtype: Any = None,
-                    **settings: Any) -> Any:
+                    return_stages: Sequence[str] = (), path: str = "auto", threads: int = 0, precision: Any = None,
+                    out_dtype: Any = None, **settings: Any) -> Any:
     """Attention to keys and values in pages of a pool, which are read where they lie.
 
     q: (B, T_q, h, d_k): the last tokens of each sequence, whose keys are in the pages already. With cu_seqlens_q
@@ -42,6 +42,7 @@ def paged_attention(q: a.Array, key_pages: a.Array, value_pages: a.Array, page_t
         page_table[b, j // page_size]. Entries of pages without keys may be any.
     page_lengths: (B) whole numbers: the keys of each sequence.
     window_size: (left, right) around the position of a query; -1 is open.
+    precision: "bfloat16" asks for pages of bfloat16 unless path="exact".
     The rest is as in mha.attention. The result has the bits that a cache of the same rows gives.
     """
     keys, values = a.floats("key_pages", key_pages), a.floats("value_pages", value_pages)
@@ -71,7 +72,7 @@ def paged_attention(q: a.Array, key_pages: a.Array, value_pages: a.Array, page_t
         del settings["offset"]  # queries are the last tokens of each sequence where nothing else is said
     semantics = Semantics(heads.sizes(), {**given, **settings})
     semantics.struct.cu_seqlens_k = None  # the pages say how many keys a sequence has
-    request = Request([heads.kind, None, None], semantics, path=path, threads=threads)
+    request = Request([heads.kind, None, None], semantics, path=path, threads=threads, precision=precision)
     pages = request.struct.pages
     pages.keys, pages.values = a.view_of(keys), a.view_of(values)
     pages.table, pages.lengths, pages.columns = entries.ctypes.data, lengths.ctypes.data, entries.shape[1]
