@@ -27,7 +27,7 @@ typedef enum mha_gate {
 /* Every weight a layer can have, in the order of the equation. Matrices are row-major and multiply an input row from
  * the right, y = x W + b; columns [i*d_k, (i+1)*d_k) of W_Q are head i. Quantised matrices lie column by column, as
  * files store them (out, in): each column is cut into blocks of 32 numbers, of 256 with Q2_K to Q6_K and IQ4_XS, so the
- * number of rows is a multiple of that. Every value is a float, the one to which ggml decodes it: each path gives the
+ * number of rows is a multiple of that. Every value is a float, the one to which it is decoded: each path gives the
  * bits that it gives for a layer of these floats. Where a path uses the BLAS, one matrix at a time is widened to floats
  * in the workspace. */
 typedef enum mha_weight {
@@ -85,7 +85,8 @@ typedef struct mha_config {
     size_t relative_k_rows, relative_column_rows, relative_q_rows;
     bool relative_by_head; /* these tables have columns for each head: (n, h*d_k) */
     mha_dtype dtype; /* of the weights: F32, F64, F16, BF16; of the matrices alone, the others are then F32: Q4_0, Q4_1,
-                      * Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4 */
+                      * Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4,
+                      * F8_E4M3_SCALED, F8_E5M2_SCALED */
     mha_gate gate;
     bool bias_gate;  /* b_G */
 

@@ -64,7 +64,8 @@ enum {
 #define WIDTH RANGE(1, INT32_MAX) /* CBLAS counts in int */
 
 /* Quantised types in which a layer can store its matrices. */
-#define BLOCK_TYPES "q8_0|q4_0|q4_1|q5_0|q5_1|q2_k|q3_k|q4_k|q5_k|q6_k|iq4_nl|iq4_xs|mxfp4"
+#define BLOCK_TYPES "q8_0|q4_0|q4_1|q5_0|q5_1|q2_k|q3_k|q4_k|q5_k|q6_k|iq4_nl|iq4_xs|mxfp4" \
+                    "|f8_e4m3_scaled|f8_e5m2_scaled"
 
 const option_row option_rows[OPTION_COUNT] = {
     [OPT_D_MODEL] = {"d-model", COUNT, "N", "768", WIDTH, SECTION_SHAPE, ON_LAYER, "width of the model"},

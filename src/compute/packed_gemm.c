@@ -1,4 +1,5 @@
 /* Products with packed weights: how they are divided into pieces, one for each task; the arithmetic is in kernels/. */
+#include <math.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -68,10 +69,21 @@ static void put_scale(const mha__block_kind *kind, float value, unsigned char *t
     memcpy(to, &half, sizeof half);
 }
 
-/* Term t of column c in words of four terms. */
-static size_t word_byte(size_t t, size_t c)
+/* Kernels know no NaN among codes of E4M3: with one of them a column becomes NaN in a product, and so it does where the
+ * scale of the block is NaN. */
+static void put_f8_scale(const mha__block_kind *kind, const mha__block_parts *parts, unsigned char *to)
 {
-    return t / 4 * 4 * MHA_PANEL + 4 * c + t % 4;
+    float scale = parts->d;
+    for (size_t i = 0; i < kind->elements && kind->codes == MHA_CODES_E4M3; i++)
+        if (mha__is_e4m3_nan((unsigned char)parts->code[i]))
+            scale = NAN;
+    memcpy(to, &scale, sizeof scale);
+}
+
+/* Term t of column c in words of so many terms. */
+static size_t word_byte(size_t t, size_t c, size_t terms)
+{
+    return t / terms * terms * MHA_PANEL + terms * c + t % terms;
 }
 
 /* A block of column c; beyond the last column, one of zeros. */
@@ -81,7 +93,10 @@ static void pack_block(const mha__block_kind *kind, const unsigned char *from, s
     const int more = kind->codes == MHA_CODES_4 ? 8 : 0;
     mha__block_parts parts;
     kind->split(from, 0, kind->elements, &parts);
-    put_scale(kind, parts.d, to + 2 * c);
+    if (mha__is_f8(kind->codes))
+        put_f8_scale(kind, &parts, to + sizeof(float) * c);
+    else
+        put_scale(kind, parts.d, to + 2 * c);
     if (mha__has_least(kind->codes))
         put_scale(kind, parts.m, to + 2 * (MHA_PANEL + c));
     for (size_t i = 0; i < kind->elements; i++) {
@@ -93,9 +108,9 @@ static void pack_block(const mha__block_kind *kind, const unsigned char *from, s
                 part[s.least + t / kind->group * MHA_PANEL + c] = (unsigned char)parts.min[g];
         }
         if (mha__is_byte_wide(kind->codes))
-            part[s.codes + word_byte(t, c)] = (unsigned char)parts.code[i];
+            part[s.codes + word_byte(t, c, mha__is_f8(kind->codes) ? 2 : 4)] = (unsigned char)parts.code[i];
         else
-            part[s.codes + word_byte(t % 16, c)] |= (unsigned char)((parts.code[i] + more) << t / 16 * 4);
+            part[s.codes + word_byte(t % 16, c, 4)] |= (unsigned char)((parts.code[i] + more) << t / 16 * 4);
     }
 }
 

@@ -10,7 +10,8 @@
 
 static const mha_dtype types[] = {MHA_Q8_0, MHA_Q4_0}; /* to which floats are rounded */
 static const mha_dtype kinds[] = {MHA_Q4_K,  MHA_Q5_K, MHA_Q6_K, MHA_MXFP4, MHA_Q4_1,  MHA_Q5_0,
-                                   MHA_Q5_1,  MHA_Q2_K, MHA_Q3_K, MHA_IQ4_NL, MHA_IQ4_XS};
+                                   MHA_Q5_1,  MHA_Q2_K, MHA_Q3_K, MHA_IQ4_NL, MHA_IQ4_XS, MHA_F8_E4M3_SCALED,
+                                   MHA_F8_E5M2_SCALED};
 
 static mha_layer *made(mha_config config, uint64_t seed)
 {
@@ -152,7 +153,7 @@ static void bytes_are_those_of_the_file_and_of_the_copy(void **state)
     (void)state;
     static const size_t bytes[][2] = {{144, 148},       {176, 276},       {210, 274}, {8 * 17, 8 * 18},
                                       {8 * 20, 8 * 20}, {8 * 22, 8 * 34}, {8 * 24, 8 * 36}, {84, 164},
-                                      {110, 146},       {8 * 18, 8 * 18}, {136, 138}};
+                                      {110, 146},       {8 * 18, 8 * 18}, {136, 138}, {8 * 36, 8 * 36}, {8 * 36, 8 * 36}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         mha_layer *layer = made((mha_config){.d_model = 256, .n_heads = 2, .dtype = kinds[i]}, 1);
         mha_error error;

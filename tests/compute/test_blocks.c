@@ -21,15 +21,34 @@ static void *numbers(size_t count, size_t bytes, uint64_t stream)
     return x;
 }
 
-/* The types that are decoded, and where in a block F16 numbers lie (-1: there is none, or no other). */
+/* The types that are decoded, and where in a block F16 numbers lie (-1: there is none, or no other). The first four
+ * stand for each arithmetic. */
 static const struct {
     mha_dtype dtype;
     int halves[2];
 } types[] = {{MHA_Q8_0, {0, -1}},   {MHA_Q4_0, {0, -1}},    {MHA_Q4_K, {0, 2}},   {MHA_Q5_K, {0, 2}},
              {MHA_Q6_K, {208, -1}}, {MHA_MXFP4, {-1, -1}},  {MHA_Q4_1, {0, 2}},   {MHA_Q5_0, {0, -1}},
              {MHA_Q5_1, {0, 2}},    {MHA_Q2_K, {80, 82}},   {MHA_Q3_K, {108, -1}}, {MHA_IQ4_NL, {0, -1}},
-             {MHA_IQ4_XS, {0, -1}}};
+             {MHA_IQ4_XS, {0, -1}}, {MHA_F8_E4M3_SCALED, {-1, -1}}, {MHA_F8_E5M2_SCALED, {-1, -1}}};
 enum { TYPES = sizeof types / sizeof *types };
+
+static bool is_f8(size_t type)
+{
+    return mha__is_f8(mha__block_kind_of(types[type].dtype)->codes);
+}
+
+/* F8 behind a scale of either sign, down to subnormal ones; if `any` also 0, huge, infinite and NaN. Now and then a code
+ * is NaN or infinite; a column with it hides what others do wrong. */
+static void make_f8(unsigned char *block, size_t type, size_t b, bool any)
+{
+    static const float special[] = {0.0f,     -0.0f,     0x1.8p119f, 0x1.8p120f, -0x1p127f,
+                                    INFINITY, -INFINITY, NAN,        0x1p-149f};
+    const float scale = (b % 2 ? 1.3f : -0.7f) * ldexpf(1, (int)(b * 7 % 40) - 30);
+    mha__put_f8_scale(block, any && b % 5 == 0 ? special[b / 5 % (sizeof special / sizeof *special)] : scale);
+    for (size_t i = 4; i < 36; i++)
+        if (types[type].dtype == MHA_F8_E4M3_SCALED ? (block[i] & 0x7f) == 0x7f : (block[i] & 0x7c) == 0x7c)
+            block[i] ^= any && b % 61 == 0 ? 0 : 0x40;
+}
 
 /* Blocks of any bits: scales of both signs, subnormal ones, now and then infinite or NaN if `any`. */
 static unsigned char *random_blocks(size_t count, size_t type, bool any, size_t bytes)
@@ -43,6 +62,8 @@ static unsigned char *random_blocks(size_t count, size_t type, bool any, size_t 
             unsigned char *half = blocks + b * bytes + types[type].halves[h] + 1;
             if (types[type].halves[h] >= 0)
                 *half = (unsigned char)((*half & 0x83) | exponent << 2);
+            else if (is_f8(type))
+                make_f8(blocks + b * bytes, type, b, any);
             else if (types[type].dtype == MHA_MXFP4)
                 blocks[b * bytes] = (unsigned char)(any ? b % 256 : 108 + b % 40);
         }
@@ -145,12 +166,41 @@ static void roundings_of_the_caller_hold(void **state)
         }
 }
 
+/* Every code of F8 means what its plain type says, times the scale in F32; only E4M3 has scales that are too large. */
+static void codes_of_f8_are_those_of_the_plain_type(void **state)
+{
+    (void)state;
+    static const struct {
+        mha_dtype blocks, plain;
+    } pairs[] = {{MHA_F8_E4M3_SCALED, MHA_F8_E4M3}, {MHA_F8_E5M2_SCALED, MHA_F8_E5M2}};
+    static const float scales[] = {1.0f, -0.1f,    0x1.fffffep119f, 0x1p-149f, 0x1.234568p-130f,
+                                   0.0f, INFINITY, NAN,             3e38f};
+    for (size_t p = 0; p < 2; p++)
+        for (size_t s = 0; s < sizeof scales / sizeof *scales; s++) {
+            unsigned char blocks[8 * 36], codes[256];
+            for (size_t i = 0; i < 256; i++)
+                codes[i] = blocks[i / 32 * 36 + 4 + i % 32] = (unsigned char)i;
+            for (size_t b = 0; b < 8; b++)
+                mha__put_f8_scale(blocks + b * 36, scales[s]);
+            const size_t count = 256;
+            const mha_view view = mha_view_of(blocks, pairs[p].blocks, 1, &count),
+                           plain = mha_view_of(codes, pairs[p].plain, 1, &count);
+            const bool beyond = p == 0 && fabsf(scales[s]) >= 0x1p120f;
+            for (size_t i = 0; i < 256; i++) {
+                const float expected = (float)mha_view_get(&plain, &i) * (beyond ? INFINITY : scales[s]);
+                const float found = (float)mha_view_get(&view, &i);
+                assert_true((isnan(found) && isnan(expected)) || memcmp(&found, &expected, sizeof found) == 0);
+            }
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(blocks_give_the_bits_of_floats, isa_teardown),
         cmocka_unit_test_teardown(every_tile_gives_the_bits_of_floats, isa_teardown),
         cmocka_unit_test_teardown(every_type_gives_the_bits_of_floats, isa_teardown),
+        cmocka_unit_test(codes_of_f8_are_those_of_the_plain_type),
         cmocka_unit_test_teardown(roundings_of_the_caller_hold, isa_teardown),
     };
     return cmocka_run_group_tests_name("blocks", tests, NULL, NULL);

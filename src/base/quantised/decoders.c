@@ -17,6 +17,8 @@ static const mha__block_kind kinds[MHA_DTYPE_COUNT] = {
     [MHA_Q5_K] = {mha__split_q5_k, 256, 176, 32, MHA_CODES_8_LEAST, true, false, NULL},
     [MHA_Q6_K] = {mha__split_q6_k, 256, 210, 16, MHA_CODES_8, true, false, NULL},
     [MHA_IQ4_XS] = {mha__split_iq4_xs, 256, 136, 32, MHA_CODES_4_TABLE, true, false, mha__iq4_values},
+    [MHA_F8_E4M3_SCALED] = {mha__split_f8_e4m3, 32, 36, 32, MHA_CODES_E4M3, false, false, NULL},
+    [MHA_F8_E5M2_SCALED] = {mha__split_f8_e5m2, 32, 36, 32, MHA_CODES_E5M2, false, false, NULL},
 };
 
 const mha__block_kind *mha__block_kind_of(mha_dtype dtype)
@@ -27,6 +29,11 @@ const mha__block_kind *mha__block_kind_of(mha_dtype dtype)
 static float value_of(const mha__block_kind *kind, const mha__block_parts *parts, size_t i)
 {
     const size_t g = i / kind->group;
+    const unsigned char byte = (unsigned char)parts->code[i];
+    if (mha__is_f8(kind->codes))
+        return kind->codes == MHA_CODES_E4M3 && mha__is_e4m3_nan(byte)
+                   ? NAN
+                   : parts->d * mha_f16_to_f32(mha__f8_half(kind->codes, byte));
     const float code = (float)(kind->values ? kind->values[parts->code[i]] : parts->code[i]);
     const float step = kind->scales ? parts->d * (float)parts->scale[g] : parts->d;
     if (!mha__has_least(kind->codes))

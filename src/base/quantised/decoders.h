@@ -1,5 +1,5 @@
-/* The quantised types of GGUF that are decoded: what a block of packed numbers holds, and its values as F32, as ggml
- * defines them. */
+/* The quantised types that are decoded: what a block of packed numbers holds, and its values as F32, as ggml defines
+ * those of GGUF, and mha/tensor.h scaled F8. */
 #ifndef MHA_BASE_QUANTISED_DECODERS_H
 #define MHA_BASE_QUANTISED_DECODERS_H
 
@@ -12,9 +12,9 @@ enum { MHA_LARGEST_BLOCK = 256 }; /* elements */
  *   step v   or, of kinds with a least value,   step v + least
  *   step = d scale[g], least = m min[g]; without scales of groups they are d and m.
  * Every product is exact in F32 and at most that one sum is rounded, so a value has the same bits with and without
- * fused multiplication. */
+ * fused multiplication. Of F8 v is what the F16 mha__f8_half(code) holds, and step v the one product that is rounded. */
 typedef struct mha__block_parts {
-    float d, m; /* what F16 holds, or a power of two */
+    float d, m; /* what F16 holds, a power of two, or any F32 */
     signed char scale[MHA_LARGEST_BLOCK / 16], min[MHA_LARGEST_BLOCK / 16];
     signed char code[MHA_LARGEST_BLOCK];
 } mha__block_parts;
@@ -25,7 +25,10 @@ typedef enum mha__codes {
     MHA_CODES_8_LEAST, /* the same with a least value */
     MHA_CODES_4,       /* halves of bytes, -8 to 7 */
     MHA_CODES_4_LEAST, /* halves of bytes, 0 to 15, with a least value */
-    MHA_CODES_4_TABLE  /* halves of bytes that number `values` */
+    MHA_CODES_4_TABLE, /* halves of bytes that number `values` */
+    MHA_CODES_E4M3,    /* bytes that are F8, with a scale of F32 */
+    MHA_CODES_E5M2,
+    MHA_CODES_COUNT
 } mha__codes;
 
 typedef struct mha__block_kind {
@@ -42,6 +45,23 @@ typedef struct mha__block_kind {
 static inline bool mha__has_least(mha__codes codes)
 {
     return codes == MHA_CODES_8_LEAST || codes == MHA_CODES_4_LEAST;
+}
+
+static inline bool mha__is_f8(mha__codes codes)
+{
+    return codes == MHA_CODES_E4M3 || codes == MHA_CODES_E5M2;
+}
+
+/* The bits of an F16 that holds the value of a code of F8, exactly: of E5M2 these are its upper half; of E4M3 the F16 is
+ * 2^-8 times the value, and not a NaN, but 1.875, where the code is one. */
+static inline uint16_t mha__f8_half(mha__codes codes, unsigned char code)
+{
+    return (uint16_t)(codes == MHA_CODES_E5M2 ? code << 8 : (code & 0x80) << 8 | (code & 0x7f) << 7);
+}
+
+static inline bool mha__is_e4m3_nan(unsigned char code)
+{
+    return (code & 0x7f) == 0x7f;
 }
 
 /* NULL: the type is plain, or its values are not decoded here. */
@@ -64,6 +84,12 @@ void mha__split_q4_k(const unsigned char *block, size_t from, size_t end, mha__b
 void mha__split_q5_k(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
 void mha__split_q6_k(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
 void mha__split_iq4_xs(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
+
+void mha__split_f8_e4m3(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
+void mha__split_f8_e5m2(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
+
+/* Puts the scale of a block of F8, as its file has it, before the codes. */
+void mha__put_f8_scale(unsigned char *block, float scale);
 
 /* The 16 values of IQ4_NL and IQ4_XS; twice those of MXFP4 (E2M1). */
 extern const signed char mha__iq4_values[16], mha__e2m1_doubled[16];

@@ -120,12 +120,23 @@ static const struct {
     [MHA_Q2_K] = {80, 82, 45, 1.5f},  [MHA_Q3_K] = {108, 0, 128, 0},       [MHA_Q4_K] = {0, 2, 945, 7.5f},
     [MHA_Q5_K] = {0, 2, 1953, 15.5f}, [MHA_Q6_K] = {208, 0, 128 * 32, 0}, [MHA_IQ4_NL] = {0, 0, 127, 0},
     [MHA_IQ4_XS] = {0, 0, 32 * 127, 0}, [MHA_MXFP4] = {0, 0, 12, 0},
+    [MHA_F8_E4M3_SCALED] = {0, 0, 448, 0}, [MHA_F8_E5M2_SCALED] = {0, 0, 57344, 0},
 };
 
 static void put_half(unsigned char *at, float value)
 {
     const uint16_t half = mha_f32_to_f16(value);
     at[0] = (unsigned char)half, at[1] = (unsigned char)(half >> 8);
+}
+
+/* A scale before random codes, among which there are then no NaN and no infinity. */
+static void put_f8(unsigned char *block, const mha__block_kind *kind, float scale)
+{
+    const unsigned special = kind->codes == MHA_CODES_E4M3 ? 0x7f : 0x7c;
+    mha__put_f8_scale(block, scale);
+    for (size_t i = kind->bytes - kind->elements; i < kind->bytes; i++)
+        if ((block[i] & special) == special)
+            block[i] ^= 0x40;
 }
 
 void mha__random_blocks(const mha_view *to, uint64_t seed, uint64_t stream, float low, float high)
@@ -145,7 +156,9 @@ void mha__random_blocks(const mha_view *to, uint64_t seed, uint64_t stream, floa
             }
             for (size_t i = 0; i < bytes; i++)
                 block[i] = (unsigned char)mha_random_bits(seed, stream, (c * k + first) / elements * bytes + i);
-            if (to->dtype == MHA_MXFP4) /* d = 2^(block[0] - 128) */
+            if (mha__is_f8(kind->codes))
+                put_f8(block, kind, d);
+            else if (to->dtype == MHA_MXFP4) /* d = 2^(block[0] - 128) */
                 block[0] = (unsigned char)(128 + ilogbf(d));
             else
                 put_half(block + drawn[to->dtype].d, d);

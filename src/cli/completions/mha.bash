@@ -43,9 +43,11 @@ _mha() {
   *:--architecture) _mha_files; return ;;
   *:--class) return ;;
   forward:--dtype|params:--dtype|heads:--dtype|show:--dtype|power:--dtype) words='
-      f32 f64 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4' ;;
+      f32 f64 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4
+      f8_e4m3_scaled f8_e5m2_scaled' ;;
   bench:--dtype) words='
-      f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4' ;;
+      f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4
+      f8_e4m3_scaled f8_e5m2_scaled' ;;
   compare:--dtype) words='
       q8_0 q4_0' ;;
   *:--cache-dtype) words='

@@ -99,12 +99,14 @@ complete -c mha -n '__mha_runs params heads' -l class -x \
 '... [as its configuration states]'
 complete -c mha -n '__mha_runs forward params heads show power' -l dtype -x \
     -a '
-      f32 f64 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4' \
+      f32 f64 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4
+      f8_e4m3_scaled f8_e5m2_scaled' \
     -d 'type the weights are stored in; quantised matrices of '\
 'a file stay as they are if this is not given'
 complete -c mha -n '__mha_runs bench' -l dtype -x \
     -a '
-      f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4' \
+      f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4
+      f8_e4m3_scaled f8_e5m2_scaled' \
     -d 'type the weights are stored in [that of --precision]'
 complete -c mha -n '__mha_runs compare' -l dtype -x \
     -a '

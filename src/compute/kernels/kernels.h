@@ -53,11 +53,12 @@ typedef struct mha__half_panels {
 
 /* A matrix of quantised blocks (base/quantised): each of the ceil(n / 32) panels of 32 columns is a series of blocks,
  * of as many terms as in a file. A block has
- *   the d of its columns, 32 of F16 (or BF16, kind->power), and with a least value as many of m;
+ *   the d of its columns, 32 of F16 (or BF16, kind->power; or F32, of F8), and with a least value as many of m;
  *   then, for every 32 terms, the scales of groups, a byte for each column, group by group; with a least value as many
  *   of min; and the codes in words of 32 bits, one for each column, for four terms at a time: byte u is the code of
  *   term u; of 4 bits it is that of term u in its low half and that of term u + 16 in its high half, of kinds with
- *   signed codes 8 more than the code.
+ *   signed codes 8 more than the code. Codes of F8 are in words of 16 bits, for two terms; d is 2^8 times the scale
+ *   beside E4M3, and NaN where a code of the column's block is.
  * That is what a file takes, but for codes of 2 to 6 bits. `panel`: bytes from one panel to the next; `first`: the term
  * to begin with, a multiple of 16. */
 typedef struct mha__block_panels {
@@ -71,7 +72,7 @@ enum { MHA_SOON_FLOATS = 2048 }; /* how far ahead of a product of few rows memor
 
 static inline bool mha__is_byte_wide(mha__codes codes)
 {
-    return codes == MHA_CODES_8 || codes == MHA_CODES_8_LEAST;
+    return codes == MHA_CODES_8 || codes == MHA_CODES_8_LEAST || mha__is_f8(codes);
 }
 
 /* Bytes of a block of a panel, of what comes before its parts of 32 terms, and of a part; and where in a part the min
@@ -82,9 +83,9 @@ typedef struct mha__block_shape {
 
 static inline mha__block_shape mha__block_shape_of(const mha__block_kind *kind)
 {
-    const size_t both = mha__has_least(kind->codes) ? 2 : 1;
+    const size_t both = mha__has_least(kind->codes) ? 2 : 1, d = mha__is_f8(kind->codes) ? sizeof(float) : 2;
     const size_t scales = kind->scales ? MHA_QUANT / kind->group * MHA_PANEL : 0;
-    mha__block_shape s = {.header = both * 2 * MHA_PANEL, .least = scales, .codes = scales * both};
+    mha__block_shape s = {.header = both * d * MHA_PANEL, .least = scales, .codes = scales * both};
     s.part = s.codes + (size_t)MHA_PANEL * MHA_QUANT / (mha__is_byte_wide(kind->codes) ? 1 : 2);
     s.bytes = s.header + kind->elements / MHA_QUANT * s.part;
     return s;

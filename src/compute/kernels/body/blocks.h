@@ -11,15 +11,27 @@ enum { PICKS = 1 };
 enum { PICKS = 0 };
 #endif
 
+/* The F16 numbers (mha__f8_half) of codes of F8, which lie in words of two terms: in term u of two. */
+INLINE vec f8_at(const unsigned char *words, const int u, const mha__codes form)
+{
+    typedef int16_t short_vec __attribute__((vector_size(2 * ISA_LANES), aligned(1), may_alias));
+    const short_vec code = *(const short_vec *)(const void *)(words + u - 1); /* in the high byte */
+    const short_vec half = form == MHA_CODES_E4M3 ? code >> 1 & (short)0xbf80 : code & (short)0xff00;
+    return halves((const uint16_t *)(const void *)&half);
+}
+
 INLINE bits_vec words_at(const unsigned char *p)
 {
     return (bits_vec) * (const ivec_at *)(const void *)p;
 }
 
-/* The codes of LANES columns in term u of four. */
-INLINE vec codes_at(const unsigned char *words, const int u, const half_of_byte half, const mha__codes form,
-                    const signed char *values)
+/* The codes of LANES columns, from `column` on, in term u of four. */
+INLINE vec codes_at(const unsigned char *words, size_t column, const int u, const half_of_byte half,
+                    const mha__codes form, const signed char *values)
 {
+    if (mha__is_f8(form))
+        return f8_at(words + 2 * column + u / 2 * 2 * MHA_PANEL, u % 2, form);
+    words += 4 * column;
     if (mha__is_byte_wide(form))
         return __builtin_convertvector((ivec)(words_at(words + u - 3) & 0xff000000), vec);
 #ifdef ISA_PICK
@@ -38,7 +50,7 @@ INLINE vec codes_at(const unsigned char *words, const int u, const half_of_byte 
 
 INLINE bool is_scaled(const mha__codes form)
 {
-    return mha__is_byte_wide(form) || !(PICKS || form == MHA_CODES_4_TABLE);
+    return !mha__is_f8(form) && (mha__is_byte_wide(form) || !(PICKS || form == MHA_CODES_4_TABLE));
 }
 
 /* Those of the high half are 2^20 times as large, all others 2^24 times. */
@@ -62,6 +74,8 @@ typedef struct group_of_terms {
 INLINE group_of_terms group_at(const mha__block_kind *kind, const unsigned char *block, const unsigned char *part,
                                size_t least, size_t t, size_t column, const mha__codes form, const bool has_scales)
 {
+    if (mha__is_f8(form))
+        return (group_of_terms){.step = load((const float *)(const void *)block + column)};
     const uint16_t *d = (const uint16_t *)(const void *)block + column;
     const unsigned char *scales = part + (t >> __builtin_ctzl(kind->group)) * MHA_PANEL + column;
     const bool power = form == MHA_CODES_4_TABLE && kind->power;
@@ -118,8 +132,8 @@ INLINE void groups_at(const int nv, const mha__block_kind *kind, const place_in_
 }
 
 /* Adds n terms of one group, whose words begin at `words`, to the sums of a tile. */
-INLINE void add_terms(const int m, const int nv, size_t n, const float *A, const unsigned char *words, size_t panel,
-                      const group_of_terms *group, const half_of_byte half, const mha__codes form,
+INLINE void add_terms(const int m, const int nv, size_t n, const float *A, const unsigned char *words, size_t column,
+                      size_t panel, const group_of_terms *group, const half_of_byte half, const mha__codes form,
                       const signed char *values, vec sum[][HALF_FLAT_VECS])
 {
     for (size_t p = 0; p < n; p += 4, A += 4, words += 4 * MHA_PANEL) {
@@ -133,8 +147,8 @@ INLINE void add_terms(const int m, const int nv, size_t n, const float *A, const
             vec b[HALF_FLAT_VECS];
             UNROLL
             for (int j = 0; j < nv; j++)
-                b[j] = value_of(codes_at(words + (size_t)(j / PANEL_VECS) * panel + j % PANEL_VECS * 4 * LANES, u, half,
-                                         form, values),
+                b[j] = value_of(codes_at(words + (size_t)(j / PANEL_VECS) * panel,
+                                         column + (size_t)(j % PANEL_VECS * LANES), u, half, form, values),
                                 group[j], form);
             UNROLL
             for (int i = 0; i < m; i++) {
@@ -195,7 +209,7 @@ INLINE void block_tile(const int m, const int nv, const operands *o, const mha__
         column = 0;
     place_in_blocks at = place_of(kind, &s, B, W->first);
     for (size_t left = o->k, n; left > 0; left -= n, A += n, move_on(&at, &s, n)) {
-        const unsigned char *words = words_of(&at, &s, form) + 4 * column;
+        const unsigned char *words = words_of(&at, &s, form);
         n = run_length(kind, &at, left, form);
         if (left == o->k || at.t == 0 || at.t == kind->group) {
             if (kind->scales)
@@ -207,9 +221,9 @@ INLINE void block_tile(const int m, const int nv, const operands *o, const mha__
             UNROLL
             for (int j = 0; j < nv; j++)
                 group[j].step = group[j].step * by_half(HIGH, form);
-            add_terms(m, nv, n, A, words, panel, group, HIGH, form, values, sum);
+            add_terms(m, nv, n, A, words, column, panel, group, HIGH, form, values, sum);
         } else
-            add_terms(m, nv, n, A, words, panel, group, LOW, form, values, sum);
+            add_terms(m, nv, n, A, words, column, panel, group, LOW, form, values, sum);
     }
     float spill[MOST_WIDE * HALF_FLAT_VECS * LANES];
     UNROLL
@@ -243,10 +257,13 @@ DEFINE_BLOCK_TILES(b8_least, MHA_CODES_8_LEAST)
 DEFINE_BLOCK_TILES(b4, MHA_CODES_4)
 DEFINE_BLOCK_TILES(b4_least, MHA_CODES_4_LEAST)
 DEFINE_BLOCK_TILES(b4_table, MHA_CODES_4_TABLE)
+DEFINE_BLOCK_TILES(e4m3, MHA_CODES_E4M3)
+DEFINE_BLOCK_TILES(e5m2, MHA_CODES_E5M2)
 #define BLOCK_TILES(SHAPE)                                                                                             \
     {                                                                                                                  \
         [MHA_CODES_8] = SHAPE##_b8, [MHA_CODES_8_LEAST] = SHAPE##_b8_least, [MHA_CODES_4] = SHAPE##_b4,                \
-        [MHA_CODES_4_LEAST] = SHAPE##_b4_least, [MHA_CODES_4_TABLE] = SHAPE##_b4_table                                 \
+        [MHA_CODES_4_LEAST] = SHAPE##_b4_least, [MHA_CODES_4_TABLE] = SHAPE##_b4_table,                                \
+        [MHA_CODES_E4M3] = SHAPE##_e4m3, [MHA_CODES_E5M2] = SHAPE##_e5m2                                               \
     }
 
 static void product_blocks(size_t m, size_t n, size_t k, const float *A, mha__block_panels B, float *C, size_t ldc,
@@ -254,8 +271,7 @@ static void product_blocks(size_t m, size_t n, size_t k, const float *A, mha__bl
 {
     static const struct {
         size_t rows, vecs;
-        void (*run[MHA_CODES_4_TABLE + 1])(size_t, const operands *, const mha__block_panels *, const unsigned char *,
-                                           size_t);
+        void (*run[MHA_CODES_COUNT])(size_t, const operands *, const mha__block_panels *, const unsigned char *, size_t);
     } shapes[] = {{MOST_FLAT, HALF_FLAT_VECS, BLOCK_TILES(flat)},
                   {MOST_WIDE, TILE_VECS, BLOCK_TILES(wide)},
                   {1, 1, BLOCK_TILES(narrow)}};
@@ -291,13 +307,14 @@ INLINE void widen_panel(size_t k, const mha__block_panels *B, float *Y, const mh
             const size_t column = (size_t)j * LANES;
             group_of_terms group = group_at(kind, at.block, at.part, s.least, at.t, column, form, kind->scales);
             group.step = group.step * by_half(half, form);
-            const unsigned char *words = words_of(&at, &s, form) + 4 * column;
+            const unsigned char *words = words_of(&at, &s, form);
             float *y = Y + column;
             for (size_t t = 0; t < n; t += 4, words += 4 * MHA_PANEL, y += 4 * MHA_PANEL)
                 UNROLL
             for (int u = 0; u < 4; u++)
                 store(y + (size_t)u * MHA_PANEL,
-                      value_of(half ? codes_at(words, u, HIGH, form, values) : codes_at(words, u, LOW, form, values),
+                      value_of(half ? codes_at(words, column, u, HIGH, form, values)
+                                    : codes_at(words, column, u, LOW, form, values),
                                group, form));
         }
     }
@@ -312,5 +329,8 @@ static void widen_blocks(size_t n, size_t k, mha__block_panels B, float *Y)
         case MHA_CODES_4: widen_panel(k, &B, Y, MHA_CODES_4); break;
         case MHA_CODES_4_LEAST: widen_panel(k, &B, Y, MHA_CODES_4_LEAST); break;
         case MHA_CODES_4_TABLE: widen_panel(k, &B, Y, MHA_CODES_4_TABLE); break;
+        case MHA_CODES_E4M3: widen_panel(k, &B, Y, MHA_CODES_E4M3); break;
+        case MHA_CODES_E5M2: widen_panel(k, &B, Y, MHA_CODES_E5M2); break;
+        case MHA_CODES_COUNT: break; /* unreachable: no kind has it */
         }
 }
