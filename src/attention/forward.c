@@ -25,6 +25,13 @@ static void round_in_place(const mha__resolved *r, const mha_view *rows)
         mha__round_to_bf16(rows, rows, r->plan.threads);
 }
 
+/* The same, unless nothing was made of the input, which is rounded already. */
+static void round_made(const mha__resolved *r, const mha_view *x, const mha_view *rows)
+{
+    if (rows->data != x->data)
+        round_in_place(r, rows);
+}
+
 /* The query, key and value inputs as they are projected. One that is the input before it is rounded once; mha_plan_move
  * may have set them apart. */
 static void projected_inputs(const mha__resolved *r, char *workspace, size_t n, mha_view x[])
@@ -71,12 +78,12 @@ static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], m
     const mha_view to_Q = result_in(workspace, &at->Q), to_K = result_in(workspace, &at->K),
                    to_V = result_in(workspace, &at->V);
     float *scratch = project_scratch(r, workspace);
+    mha_view x[3] = {0};
     if (r->latent.kv_rank) {
         const mha_view latents[] = {result_in(workspace, &at->q_latent), result_in(workspace, &at->kv_latent),
                                     result_in(workspace, &at->wide_q), result_in(workspace, &at->wide_kv)};
         mha__latent_inputs(r, latents, &to_Q, &to_K, heads, scratch, clock);
     } else {
-        mha_view x[3];
         projected_inputs(r, workspace, 3, x);
         const mha__projection all[] = {{MHA_QUERIES, &x[0], MHA_W_Q, MHA_B_Q, r->plan.h, &to_Q},
                                        {MHA_KEYS, &x[1], MHA_W_K, MHA_B_K, r->plan.h_kv, &to_K},
@@ -91,11 +98,11 @@ static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], m
 
     norm_and_rotate(r, MHA_QUERIES, &heads[0]);
     mha__scale_queries(r, &heads[0]);
-    round_in_place(r, &heads[0]);
+    round_made(r, &x[0], &heads[0]);
     mha__stage_done(r, MHA_STAGE_Q_ROT, &heads[0], clock);
     norm_and_rotate(r, MHA_KEYS, &heads[1]);
-    round_in_place(r, &heads[1]);
-    round_in_place(r, &heads[2]);
+    round_made(r, &x[1], &heads[1]);
+    round_made(r, &x[2], &heads[2]);
     mha__stage_done(r, MHA_STAGE_K_ROT, &heads[1], clock);
 }
 

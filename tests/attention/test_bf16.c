@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compute/bf16_floats.h"
 #include "mha/mha.h"
 #include "support/call.h"
 #include "support/stages.h"
@@ -142,6 +143,30 @@ static void probabilities_are_rounded_and_their_sum_is_not(void **state)
         assert_true(fabs((double)lse - log(1 + (double)e)) < 1e-6);
         assert_true(fabs(log(1 + (double)a) - log(1 + (double)e)) > 1e-5);
     }
+}
+
+/* Every kind of bits, with 0 to 16 others beside them: as one number is rounded by itself. */
+static void many_floats_are_rounded_as_one_is(void **state)
+{
+    (void)state;
+    enum { MOST = 33 };
+    static const uint32_t low[] = {0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF};
+    uint32_t bits[MOST], found[MOST];
+    float x[MOST], y[MOST];
+    for (uint32_t high = 0, at = 0; high <= 0xFFFF; high++)
+        for (size_t l = 0; l < sizeof low / sizeof *low; l++) {
+            bits[at++] = high << 16 | low[l];
+            if (at < MOST)
+                continue;
+            const size_t n = MOST - high % 17;
+            memcpy(x, bits, sizeof x);
+            memcpy(y, bits, sizeof y);
+            mha__round_floats(n, x, y);
+            memcpy(found, y, sizeof found);
+            for (size_t i = 0; i < MOST; i++)
+                assert_int_equal(found[i], i < n ? (uint32_t)mha_f32_to_bf16(x[i]) << 16 : bits[i]);
+            at = 0;
+        }
 }
 
 /* ---------------------------------------------------------------- the same bits */
@@ -329,6 +354,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_forwards_stay_within_the_tolerance_of_bf16),
                                        cmocka_unit_test(probabilities_are_rounded_and_their_sum_is_not),
+                                       cmocka_unit_test(many_floats_are_rounded_as_one_is),
                                        cmocka_unit_test(the_same_bits_for_any_threads_company_and_strides),
                                        cmocka_unit_test(a_key_that_is_moved_is_another_key),
                                        cmocka_unit_test(a_cache_of_bf16_has_what_was_rounded),
