@@ -3,8 +3,8 @@
     make accuracy           writes bench/ACCURACY.md and a plot of error against length and width
 
 Attention with Q, K and V given, 64 queries in 4 heads of 64, 16 to 16384 keys; whole layers, d_model 64 to 2048; both
-with keys and values in caches of fewer bits. Three seeds each. Errors are counted in ULP of the output scale: the
-distance of two neighbouring floats at the largest element of the exact output.
+with keys and values in caches of fewer bits, and in products of BF16. Three seeds each. Errors are counted in ULP of
+the output scale: the distance of two neighbouring floats at the largest element of the exact output.
 """
 import argparse
 import datetime
@@ -80,6 +80,12 @@ for title, kind in CACHED.items():
     GROWS[title] = GROWS[kind]
 
 
+# Products of BF16, of inputs and weights that are BF16 numbers, so that no side is charged with rounding them.
+LOW = ["exact", "blas", "fast", "torch-bf16"]
+LOW_SEEDS = 5
+LOW_KINDS = ("normal", "large logits", "long sums", LAYERS)
+
+
 class Given(Work):
     """One input as the contenders of bench/peers.py take it: Q, K and V, or x and the weights of a layer."""
 
@@ -117,15 +123,14 @@ def exactly(part, arrays):
     return (heads.reshape(B, T_Q, -1) @ W_O).reshape(-1)
 
 
-def ours(shim, path, part, arrays, cache=None, bounded=False):
-    """The output, and its bound if asked for; keys and values in a cache of a type, or in none."""
+def ours(shim, path, part, arrays, cache=None, bounded=False, precision=None):
+    """The output, and its bound if asked for; keys and values in a cache of a type, or in none; in a precision."""
     output, bound = np.zeros(arrays[0].size), c_double()
     last = c_void_p(output.ctypes.data), byref(bound) if bounded else None
     pointers = [c_void_p(x.ctypes.data) for x in arrays]
-    names = c_char_p(path.encode()), c_char_p(cache and cache.encode())
+    names = [c_char_p(name and name.encode()) for name in (path, cache, precision)]
     if part == "core":
-        failed = shim.lib.shim_attend(*names, (c_size_t * 5)(B, T_Q, arrays[1].shape[1], H, D),
-                                      *pointers, *last)
+        failed = shim.lib.shim_attend(*names, (c_size_t * 5)(B, T_Q, arrays[1].shape[1], H, D), *pointers, *last)
     else:
         width = arrays[0].shape[-1]
         failed = shim.lib.shim_layer(*names, (c_size_t * 4)(B, T_Q, width, width // D), pointers[0],
@@ -177,6 +182,41 @@ def measure(libraries):
     return errors, {name: c.version for name, c in others.items()}, skipped
 
 
+def to_bf16(x):
+    """Rounded to the nearest number of BF16, ties to even, as float32."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def measure_low(libraries):
+    """Errors of products of BF16 by (kind, size, who): the mean square of each row of a head, and the largest, in parts
+    of the root mean square of the output; why PyTorch did not take part."""
+    shim, found, why = Shim(libraries), {}, None
+    try:
+        torch = CONTENDERS[LOW[-1]][1](1, libraries)
+    except Absent as absent:
+        torch, why = None, str(absent)
+    for kind, n in [(kind, n) for kind in LOW_KINDS for n in GROWS[kind][1]]:
+        print(f"products of BF16: {kind}, {n} {GROWS[kind][0]}", file=sys.stderr, flush=True)
+        part, off, size = "layer" if kind == LAYERS else "core", {}, 0
+        for seed in range(LOW_SEEDS):
+            arrays = [to_bf16(x) for x in DRAWS[kind](np.random.default_rng(seed), n)]
+            exact = exactly(part, arrays)
+            outputs = {path: ours(shim, path, part, arrays, precision="BF16")[0] for path in PATHS}
+            if torch:
+                torch.prepare(Given(part, arrays))
+                torch.turn()
+                outputs[LOW[-1]] = torch.output()
+                torch.release()
+            size += (exact**2).mean() / LOW_SEEDS
+            for who, output in outputs.items():
+                off.setdefault(who, []).append((np.asarray(output, np.float64).reshape(-1) - exact).reshape(-1, D))
+        for who in off:
+            all_of_it = np.concatenate(off[who]) / math.sqrt(size)
+            found[kind, n, who] = (all_of_it**2).mean(axis=-1), float(np.abs(all_of_it).max())
+    return found, why
+
+
 # ---------------------------------------------------------------- writing it down
 
 def number(x):
@@ -226,7 +266,32 @@ def summary(errors, others):
     return lines
 
 
-def report(errors, versions, skipped, plotted):
+def low_section(low, why):
+    """Products of BF16 beside PyTorch's: where a float path is behind it, then the tables."""
+    who, behind, most = [w for w in LOW if any(key[2] == w for key in low)], [], 0
+    for kind, n, path in [key for key in low if key[2] in PATHS[1:] and (*key[:2], LOW[-1]) in low]:
+        (mine, _), (theirs, _) = low[kind, n, path], low[kind, n, LOW[-1]]
+        ratio, more = math.sqrt(mine.mean() / theirs.mean()) - 1, mine - theirs
+        most = max(most, ratio)
+        if more.mean() > 3 * more.std() / math.sqrt(more.size):
+            behind.append(f"{path}, {kind}, {n} {GROWS[kind][0]}: {ratio:.2%}")
+    out = ["", "## Products of BF16", "",
+           f"`mha_call.precision` of BF16, of inputs and weights that are BF16 numbers already, {LOW_SEEDS} seeds: "
+           "root mean square of the error against float64 of these numbers / largest error, both in percent of the "
+           f"root mean square of the output. {LOW[-1]}: {CONTENDERS[LOW[-1]][0]}"
+           + (f"; skipped: {why}" if why else "") + ".", "",
+           "Behind PyTorch, by more than three standard errors of the difference of mean squares, row by row: "
+           + ("; ".join(behind) or "nowhere") + f". The root mean square is at most {most:.2%} larger than PyTorch's."]
+    for kind in LOW_KINDS:
+        what, sizes = GROWS[kind]
+        out += ["", f"### {kind}, in BF16", "", f"| {what} | " + " | ".join(who) + " |", "|---:" * (len(who) + 1) + "|"]
+        for n in sizes:
+            cells = [(100 * math.sqrt(low[kind, n, w][0].mean()), 100 * low[kind, n, w][1]) for w in who]
+            out.append(f"| {n} | " + " | ".join(f"{rms:.4f} / {largest:.2f}" for rms, largest in cells) + " |")
+    return out
+
+
+def report(errors, versions, skipped, plotted, low):
     beyond, worse = judgement(errors, versions)
     out = ["# Rounding errors", "",
            f"Measured {datetime.datetime.now():%Y-%m-%d} with `make accuracy`: attention with Q, K and V given, {T_Q} "
@@ -251,6 +316,7 @@ def report(errors, versions, skipped, plotted):
             "slightly different keys, and a few of them to the next code."]
     for title in CACHED:
         out += ["", f"### {title}", "", *table(errors, title, versions)]
+    out += low_section(*low)
     out += ["", f"![Error against length and width]({os.path.basename(plotted)})"]
     out += ["", "## In short", "", *summary(errors, versions), "", "## Who took part", ""]
     out += [f"- {name}: {CONTENDERS[name][0]} ({version})" for name, version in versions.items()]
@@ -298,7 +364,7 @@ def main():
         parser.error("expected --libraries FOLDER or --redraw, found neither")
     errors, versions, skipped = measure(options.libraries)
     draw(errors, versions, plotted)
-    text = report(errors, versions, skipped, plotted)
+    text = report(errors, versions, skipped, plotted, measure_low(options.libraries))
     with open(options.out, "w") as f:
         f.write(text)
     print(text)

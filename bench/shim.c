@@ -209,27 +209,39 @@ static int run_beside_bound(const mha_layer *layer, const char *path_name, const
     return mha_run(layer, call, NULL) != MHA_OK;
 }
 
-/* Attention alone, with a cache of a type or without (NULL): q and output (B, T_q, h, d), k and v (B, T_k, h, d), of
- * which the output is float64. */
-MHA_API int shim_attend(const char *path_name, const char *cache_type, const size_t sizes[5], float *q, float *k,
-                        float *v, double *output, double *bound)
+/* The precision of a type that is named; none without a name. */
+static mha_dtype type_of(const char *precision)
+{
+    mha_dtype type = MHA_F32;
+    if (precision)
+        (void)mha_dtype_find(precision, &type);
+    return type;
+}
+
+/* Attention alone, with a cache of a type or without (NULL), in a precision or none (NULL): q and output
+ * (B, T_q, h, d), k and v (B, T_k, h, d), of which the output is float64. */
+MHA_API int shim_attend(const char *path_name, const char *cache_type, const char *precision, const size_t sizes[5],
+                        float *q, float *k, float *v, double *output, double *bound)
 {
     const size_t B = sizes[0], T_q = sizes[1], T_k = sizes[2], h = sizes[3], d = sizes[4];
     mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, B, T_q, h, d),
                      .key = mha_view_heads(k, MHA_F32, MHA_BTHD, B, T_k, h, d),
-                     .value = mha_view_heads(v, MHA_F32, MHA_BTHD, B, T_k, h, d)};
+                     .value = mha_view_heads(v, MHA_F32, MHA_BTHD, B, T_k, h, d),
+                     .precision = mha_precision_of(type_of(precision))};
     call.output = mha_view_rows(output, MHA_F64, MHA_BTE, B, T_q, h * d);
     return run_beside_bound(NULL, path_name, cache_type, h, d, &call, MHA_STAGE_HEADS, bound);
 }
 
-/* A layer without biases: x and output (B, T, d_model), W_Q, W_K, W_V and W_O (d_model, d_model). */
-MHA_API int shim_layer(const char *path_name, const char *cache_type, const size_t sizes[4], float *x,
-                       float *const W[4], double *output, double *bound)
+/* A layer without biases, whose weights have the type of the precision: x and output (B, T, d_model), W_Q, W_K, W_V
+ * and W_O (d_model, d_model). */
+MHA_API int shim_layer(const char *path_name, const char *cache_type, const char *precision, const size_t sizes[4],
+                       float *x, float *const W[4], double *output, double *bound)
 {
     static const mha_weight weights[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O};
     const size_t B = sizes[0], T = sizes[1], d_model = sizes[2];
-    const mha_config config = {.d_model = d_model, .n_heads = sizes[3]};
-    mha_call call = {.query = mha_view_rows(x, MHA_F32, MHA_BTE, B, T, d_model)};
+    const mha_config config = {.d_model = d_model, .n_heads = sizes[3], .dtype = type_of(precision)};
+    mha_call call = {.query = mha_view_rows(x, MHA_F32, MHA_BTE, B, T, d_model),
+                     .precision = mha_precision_of(config.dtype)};
     mha_params *table = NULL;
     mha_layer *layer = NULL;
     call.output = mha_view_rows(output, MHA_F64, MHA_BTE, B, T, d_model);
