@@ -11,6 +11,7 @@ typedef struct setting {
     size_t lengths[B], T_q[B], page_rows;
     mha_dtype dtype;
     bool causal, ragged, layer, plus_one, alibi;
+    bool rounds; /* products of BF16, with pages and weights of that type */
     int64_t window; /* 0: none */
     int64_t before; /* keys before those in the pages, which are not there */
 } setting;
@@ -181,6 +182,7 @@ static mha_call call_of(const setting *s)
     mha_call call = {.query = s->layer ? mha_rows(query, batch, T, MODEL) : mha_heads(query, batch, T, H, D_K),
                      .pages = make_pages(s),
                      .threads = 2,
+                     .precision = mha_precision_of(s->rounds ? MHA_BF16 : MHA_F32),
                      .semantics = {.causal = s->causal, .window = s->window > 0, .window_left = s->window - 1,
                                    .window_right = s->window > 0 ? -1 : 0, .softmax_plus_one = s->plus_one}};
     if (!s->window)
@@ -215,7 +217,9 @@ static void check(const setting *s)
     mha_layer *layer = NULL;
     mha_error error;
     if (s->layer) {
-        assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
+        mha_config typed = config;
+        typed.dtype = s->rounds ? MHA_BF16 : MHA_F32;
+        assert_ok(mha_layer_create(&typed, NULL, NULL, &layer, &error), error);
         mha_layer_init(layer, 4);
     }
     for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++)
@@ -247,6 +251,8 @@ static void pages_give_the_bits_of_a_cache(void **state)
         {{MOST - 1, 1100, 700}, {1, 1, 1}, 64, MHA_I8, .causal = true},
         {{100, 33, 64}, {40, 40, 40}, 5, MHA_I8, .causal = true, .layer = true},
         {{37, 5, 64}, {3, 3, 3}, 16, MHA_F32, .causal = true, .alibi = true, .before = 50},
+        {{MOST - 1, 1100, 700}, {2, 2, 2}, 16, MHA_BF16, .causal = true, .rounds = true},
+        {{60, 9, 44}, {3, 3, 3}, 7, MHA_BF16, .causal = true, .layer = true, .rounds = true},
     };
     fill_rows();
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
@@ -276,6 +282,7 @@ static void drawn_pages_give_the_bits_of_a_cache(void **state)
             s.T_q[b] = s.ragged ? DRAWN(12) : T_q;
             s.lengths[b] = s.T_q[b] + DRAWN(90);
         }
+        s.rounds = s.dtype == MHA_BF16 && DRAWN(2) != 0;
         check(&s);
     }
 #undef DRAWN

@@ -27,7 +27,8 @@ typedef struct problem {
 enum rule {
     CAUSAL = 1, WINDOW = 2, ALIBI = 4, SINKS = 8, CHUNK = 16, LENGTHS = 32, MASK = 64, ADDED = 128, PADDING = 256,
     EXTRAS = 512, SOFTCAP = 1024, OFFSETS = 2048, PADDED_QUERIES = 4096, PROPAGATE = 8192, WEIGHTS = 16384,
-    REORDER = 32768, POISON = 65536, LISTS = 131072, STATIC = 262144, TABLE = 524288, TINY = 1048576, RULES = 2097152
+    REORDER = 32768, POISON = 65536, LISTS = 131072, STATIC = 262144, TABLE = 524288, TINY = 1048576, ROUNDS = 2097152,
+    RULES = 4194304
 };
 
 static size_t below(const problem *p, uint64_t stream, uint64_t i, size_t n)
@@ -204,6 +205,7 @@ static void step(player *y, uint64_t number)
                      .semantics = semantics_of(y, number, T, T_k, &m),
                      .weights = m.weights,
                      .path = p->path,
+                     .precision = mha_precision_of(p->rules & ROUNDS ? MHA_BF16 : MHA_F32),
                      .threads = y->shares ? p->threads : 1};
     mha_cache *own = y->shares ? NULL : own_cache(y, T_k);
     mha_plan plan;
@@ -310,6 +312,8 @@ static problem draw(uint64_t seed)
     p.threads = 1 + (int)below(&p, 0, 12, 4);
     for (unsigned rule = 1; rule < TINY; rule *= 2)
         p.rules |= below(&p, 3, rule, 4) == 0 ? rule : 0;
+    if (p.dtype == MHA_BF16 && below(&p, 0, 13, 2) == 0)
+        p.rules |= ROUNDS;
     if (seed % 9 == 0) /* a level that ends beyond a block */
         p.T = 70, p.steps = 1, p.h = p.h_kv, p.B[0] = p.B[1] = 2 * p.N, p.path = MHA_PATH_FAST;
     if (p.path == MHA_PATH_EXACT && p.P > 300) /* which is slow */
@@ -338,6 +342,7 @@ static void lengths_and_rules_that_matter(void **state)
     static const problem problems[] = {
         /* segments side by side, the last of which goes on */
         {6, 1, 64, 64, 1, 1300, 1, {4, 4}, 2, 2, MHA_F32, MHA_PATH_FAST, 4, CAUSAL, 1},
+        {6, 1, 64, 64, 1, 1300, 1, {4, 4}, 2, 2, MHA_BF16, MHA_PATH_FAST, 4, CAUSAL | ROUNDS, 1},
         {4, 1, 64, 64, 1, 2600, 2, {2, 4}, 1, 70, MHA_BF16, MHA_PATH_FAST, 4, CAUSAL | SINKS | EXTRAS, 2},
         /* a segment ends behind the trunk */
         {4, 2, 100, 100, 1, 1023, 1, {4, 4}, 2, 3, MHA_F32, MHA_PATH_FAST, 2, CAUSAL, 3},
