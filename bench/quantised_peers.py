@@ -1,7 +1,8 @@
 """Products with quantised weights: this library, ONNX Runtime and PyTorch on the same numbers, in turns.
 
 Some rows through matrices of 4096 x 4096, as many in turns as no cache holds. Weights stand for the values of Q8_0 or
-Q4_0 blocks, which the others take as codes and scales of 32; PyTorch's int8 has a scale for each output instead.
+Q4_0 blocks, which the others take as codes and scales of 32, and of F8; PyTorch's int8 has a scale for each output
+instead.
 Beside the time stands the error against float64, of the values that a contender's own weights stand for: what its
 arithmetic costs, root mean square over that of the result.
 
@@ -47,6 +48,25 @@ class Matrix:
         else:  # of 32 elements the first 16 are the low halves
             packed = self.halves(np.stack([codes[..., :16] + 8, codes[..., 16:] + 8], -1))
         return np.concatenate([self.scales[..., None].view(np.uint8), packed], -1)
+
+
+class F8(Matrix):
+    """Random codes of E4M3, none of them NaN, behind scales of F32."""
+
+    def __init__(self, seed):
+        r = np.random.default_rng(seed)
+        self.codes = r.integers(0, 127, (N, K), np.uint8) | r.integers(0, 2, (N, K), np.uint8) << 7
+        self.scales = (r.uniform(0.5, 1.5, (N, K // BLOCK)) * 0.03 / 448).astype(np.float32)
+
+    def values(self, rows):
+        codes = np.arange(256)
+        exponent, fraction = codes >> 3 & 15, codes & 7
+        size = np.where(exponent == 0, fraction / 512, (8 + fraction) * 2.0 ** (exponent - 10))
+        each = (np.where(codes < 128, size, -size)).astype(np.float32)
+        return (each[self.codes[:rows]] * self.scales[:rows].repeat(BLOCK, 1)).astype(np.float64)
+
+    def blocks(self):
+        return np.concatenate([self.scales[..., None].view(np.uint8), self.codes.reshape(N, -1, BLOCK)], -1)
 
 
 class Ours:
@@ -161,6 +181,7 @@ class Torch:
 CONTENDERS = (
     ("mha F32", 8, lambda t, f: Ours(t, f, "F32")),
     ("mha Q8_0", 8, lambda t, f: Ours(t, f, "Q8_0")),
+    ("mha F8_E4M3", 8, lambda t, f: Ours(t, f, "F8_E4M3_SCALED")),
     ("ONNX Runtime MatMulNBits, 8 bits, x in 8 bits", 8, lambda t, f: Ort(t, f, 4)),
     ("ONNX Runtime MatMulNBits, 8 bits, x in float32", 8, lambda t, f: Ort(t, f, 1)),
     ("PyTorch linear_dynamic, oneDNN, x in 8 bits", 8, lambda t, f: Torch(t, f, "dynamic")),
@@ -177,7 +198,7 @@ def measure(options, rows):
     able, times = [], {}
     for name, bits, make in CONTENDERS:
         copies = max(1, round(options.mib * 2 ** 20 * 8 / (K * N * (32 if name == "mha F32" else bits))))
-        matrices = [Matrix(bits, 100 + i) for i in range(copies)]
+        matrices = [F8(100 + i) if "F8" in name else Matrix(bits, 100 + i) for i in range(copies)]
         try:
             contender = make(options.threads, options.libraries)
             contender.prepare(matrices, x)

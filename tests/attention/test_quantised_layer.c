@@ -153,7 +153,8 @@ static void bytes_are_those_of_the_file_and_of_the_copy(void **state)
     (void)state;
     static const size_t bytes[][2] = {{144, 148},       {176, 276},       {210, 274}, {8 * 17, 8 * 18},
                                       {8 * 20, 8 * 20}, {8 * 22, 8 * 34}, {8 * 24, 8 * 36}, {84, 164},
-                                      {110, 146},       {8 * 18, 8 * 18}, {136, 138}, {8 * 36, 8 * 36}, {8 * 36, 8 * 36}};
+                                      {110, 146},       {8 * 18, 8 * 18}, {136, 138}, {8 * 36, 8 * 36},
+                                      {8 * 36, 8 * 36}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         mha_layer *layer = made((mha_config){.d_model = 256, .n_heads = 2, .dtype = kinds[i]}, 1);
         mha_error error;

@@ -37,8 +37,8 @@ static bool is_f8(size_t type)
     return mha__is_f8(mha__block_kind_of(types[type].dtype)->codes);
 }
 
-/* F8 behind a scale of either sign, down to subnormal ones; if `any` also 0, huge, infinite and NaN. Now and then a code
- * is NaN or infinite; a column with it hides what others do wrong. */
+/* F8 behind a scale of either sign; if `any` also subnormal, 0, huge, infinite and NaN. Few codes are NaN or infinite:
+ * a column with one hides what others do wrong. */
 static void make_f8(unsigned char *block, size_t type, size_t b, bool any)
 {
     static const float special[] = {0.0f,     -0.0f,     0x1.8p119f, 0x1.8p120f, -0x1p127f,
