@@ -15,9 +15,9 @@ extern "C" {
 /* Type, name as files spell it, elements per block, bytes per block. A plain type has one element in a block; a
  * quantised type of GGUF has 32 to 256; the packed F6, F4, U2 to U4 and bitsandbytes' NF4 and FP4 have as many as fill
  * whole bytes. C64 is two F32, real and imaginary part: it is copied, never converted. The value 0 is F32.
- * F8_E4M3_SCALED and F8_E5M2_SCALED are what a layer holds F8 beside scales in (mha/file.h): a block is the F32 scale of
- * 32 codes, its first byte the lowest, and the codes. The value of a code, times the scale, is rounded to F32 once; a
- * scale of 2^120 or more counts as infinite beside E4M3. */
+ * F8_E4M3_SCALED and F8_E5M2_SCALED are how a layer holds F8 beside scales (mha/file.h): a block is the F32 scale of
+ * 32 codes, its lowest byte first, and the codes. The value of a code, times the scale, is rounded to F32 once; beside
+ * E4M3 a scale of 2^120 or more counts as infinite. */
 #define MHA_DTYPE_LIST(X)                                                                          \
     X(MHA_F32, "F32", 1, 4)                                                                        \
     X(MHA_F64, "F64", 1, 8)                                                                        \

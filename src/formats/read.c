@@ -3,6 +3,7 @@
 #include <string.h>
 #include <zip.h>
 
+#include "base/quantised/decoders.h"
 #include "formats/chunks.h"
 #include "formats/file.h"
 #include "formats/quantised/unpack.h"
@@ -19,6 +20,7 @@ typedef struct reading {
     bool swap;          /* the file's byte order is not this machine's */
     void *buffer;
     mha__unpacking *unpacking; /* of a quantised tensor, else NULL */
+    bool keeps_f8;             /* with its scales, in blocks */
     size_t run, gap, left;     /* elements that lie together, between two such runs, and left of the run */
     mha_error *error;
 } reading;
@@ -100,9 +102,12 @@ static mha_status next(reading *state, void *to, size_t elements)
             state->left = state->run;
         }
         const size_t step = elements < state->left ? elements : state->left;
-        TRY(state->unpacking ? mha__unpack_next(state->unpacking, (float *)(void *)at, step, state->error)
-                             : read_bytes(state, at, step * width));
-        at += step * width;
+        if (state->keeps_f8)
+            mha__unpack_f8(state->unpacking, step, (unsigned char *)at);
+        else
+            TRY(state->unpacking ? mha__unpack_next(state->unpacking, (float *)(void *)at, step, state->error)
+                                 : read_bytes(state, at, step * width));
+        at += state->keeps_f8 ? step / MHA_F8_BLOCK * (MHA_F8_SCALE + MHA_F8_BLOCK) : step * width;
         elements -= step;
         state->left -= step;
     }
@@ -264,6 +269,17 @@ static bool takes_blocks(const mha__entry *entry, const part *p, const mha_view 
            mha_dtype_bytes(dtype, p->elements, &bytes) == MHA_OK && mha_view_is_contiguous(to);
 }
 
+/* Whether F8 and its scales go where blocks of them belong. */
+static mha_status takes_f8(const reading *state, const part *p, const mha_view *to, bool *takes)
+{
+    mha_dtype stays = MHA_F32;
+    if (to->dtype == MHA_F8_E4M3_SCALED || to->dtype == MHA_F8_E5M2_SCALED)
+        TRY(mha__unpack_stays(state->file, state->entry, &stays, state->error));
+    *takes = stays != MHA_F32 && stays == to->dtype && mha_view_is_contiguous(to) &&
+             (p->before | p->run | p->gap) % MHA_F8_BLOCK == 0;
+    return MHA_OK;
+}
+
 static mha_status read_part(const mha_file *file, const mha__entry *entry, const part *p, const mha_view *to,
                             mha_error *error)
 {
@@ -287,13 +303,17 @@ static mha_status read_part(const mha_file *file, const mha__entry *entry, const
         state.offset += before;
         return read_bytes(&state, to->data, bytes);
     }
+    if (status == MHA_OK)
+        status = takes_f8(&state, p, to, &state.keeps_f8);
     if (status == MHA_OK && mha__is_packed(entry))
         status = mha__unpack_begin(file, entry, p->before, tensor->elements - p->before - p->behind, &state.unpacking,
                                    error);
     else if (status == MHA_OK)
         status = skip(&state, p->before);
     mha_view target = entry->fortran ? reverse_axes(to) : *to;
-    if (status == MHA_OK && !state.unpacking && target.dtype == tensor->dtype && mha_view_is_contiguous(&target))
+    if (status == MHA_OK && state.keeps_f8)
+        status = next(&state, to->data, p->elements);
+    else if (status == MHA_OK && !state.unpacking && target.dtype == tensor->dtype && mha_view_is_contiguous(&target))
         status = mha__view_pieces(&target, SIZE_MAX, read_straight, &state);
     else if (status == MHA_OK) {
         state.buffer = mha__allocate(&file->allocator, BUFFER_BYTES);
@@ -335,6 +355,11 @@ mha_status mha_file_read_part(const mha_file *file, const mha_file_tensor *tenso
 {
     part some = {.axis = axis, .from = from, .count = count};
     return read_tensor(file, tensor, &some, to, error);
+}
+
+mha_status mha__file_stays(const mha_file *file, const mha_file_tensor *tensor, mha_dtype *dtype, mha_error *error)
+{
+    return mha__unpack_stays(file, entry_of(file, tensor), dtype, error);
 }
 
 mha_status mha__file_same_bytes(const mha_file *file, const mha_file_tensor *a, const mha_file_tensor *b, bool *same,

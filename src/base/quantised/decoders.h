@@ -12,7 +12,7 @@ enum { MHA_LARGEST_BLOCK = 256 }; /* elements */
  *   step v   or, of kinds with a least value,   step v + least
  *   step = d scale[g], least = m min[g]; without scales of groups they are d and m.
  * Every product is exact in F32 and at most that one sum is rounded, so a value has the same bits with and without
- * fused multiplication. Of F8 v is what the F16 mha__f8_half(code) holds, and step v the one product that is rounded. */
+ * fused multiplication. Of F8 v is what the F16 mha__f8_half(code) holds, and step v a product that is rounded. */
 typedef struct mha__block_parts {
     float d, m; /* what F16 holds, a power of two, or any F32 */
     signed char scale[MHA_LARGEST_BLOCK / 16], min[MHA_LARGEST_BLOCK / 16];
@@ -52,7 +52,7 @@ static inline bool mha__is_f8(mha__codes codes)
     return codes == MHA_CODES_E4M3 || codes == MHA_CODES_E5M2;
 }
 
-/* The bits of an F16 that holds the value of a code of F8, exactly: of E5M2 these are its upper half; of E4M3 the F16 is
+/* The bits of an F16 that holds the value of a code of F8, exactly: of E5M2 codes are its upper half; of E4M3 it is
  * 2^-8 times the value, and not a NaN, but 1.875, where the code is one. */
 static inline uint16_t mha__f8_half(mha__codes codes, unsigned char code)
 {
@@ -88,7 +88,9 @@ void mha__split_iq4_xs(const unsigned char *block, size_t from, size_t end, mha_
 void mha__split_f8_e4m3(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
 void mha__split_f8_e5m2(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts);
 
-/* Puts the scale of a block of F8, as its file has it, before the codes. */
+/* Blocks of F8: the bytes of the scale, which comes first, and the codes; and what scales beside E4M3 stay below. */
+enum { MHA_F8_SCALE = sizeof(float), MHA_F8_BLOCK = 32 };
+#define MHA_F8_SCALE_LIMIT 0x1p120f
 void mha__put_f8_scale(unsigned char *block, float scale);
 
 /* The 16 values of IQ4_NL and IQ4_XS; twice those of MXFP4 (E2M1). */

@@ -3,8 +3,6 @@
 
 #include "base/quantised/decoders.h"
 
-enum { SCALE = 4 };
-
 static float scale_of(const unsigned char *block)
 {
     const uint32_t bits = block[0] | (uint32_t)block[1] << 8 | (uint32_t)block[2] << 16 | (uint32_t)block[3] << 24;
@@ -17,7 +15,7 @@ void mha__put_f8_scale(unsigned char *block, float scale)
 {
     uint32_t bits;
     memcpy(&bits, &scale, sizeof bits);
-    for (int i = 0; i < SCALE; i++)
+    for (int i = 0; i < MHA_F8_SCALE; i++)
         block[i] = (unsigned char)(bits >> 8 * i);
 }
 
@@ -25,11 +23,11 @@ void mha__put_f8_scale(unsigned char *block, float scale)
 void mha__split_f8_e4m3(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts)
 {
     parts->d = scale_of(block) * 256.0f;
-    memcpy(parts->code + from, block + SCALE + from, end - from);
+    memcpy(parts->code + from, block + MHA_F8_SCALE + from, end - from);
 }
 
 void mha__split_f8_e5m2(const unsigned char *block, size_t from, size_t end, mha__block_parts *parts)
 {
     parts->d = scale_of(block);
-    memcpy(parts->code + from, block + SCALE + from, end - from);
+    memcpy(parts->code + from, block + MHA_F8_SCALE + from, end - from);
 }

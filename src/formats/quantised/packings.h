@@ -62,6 +62,10 @@ bool mha__fit_compressed(const mha__entry *const parts[MHA_PARTS], const char *s
 bool mha__fit_nvfp4(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
 mha__part mha__check_gptq(const mha__parts *parts, const mha_file_tensor *tensor);
 float mha__value_scaled(const mha__parts *parts, size_t row, size_t column);
+/* The type of the blocks that F8 and its scales can stay in; F32: none. */
+mha_dtype mha__scaled_blocks(const mha__packing *packing, const mha_file_tensor *tensor);
+/* Such a block, whose first number is (row, column). */
+void mha__put_scaled_block(const mha__parts *parts, size_t row, size_t column, unsigned char *block);
 float mha__value_mxfp4(const mha__parts *parts, size_t row, size_t column);
 float mha__value_gptq(const mha__parts *parts, size_t row, size_t column);
 float mha__value_awq(const mha__parts *parts, size_t row, size_t column);

@@ -46,15 +46,38 @@ bool mha__fit_scaled(const mha__entry *const parts[MHA_PARTS], const char *state
            (!zeros || (zeros->tensor.dtype == MHA_I8 && zeros->tensor.elements == scales->elements));
 }
 
-float mha__value_scaled(const mha__parts *parts, size_t row, size_t column)
+/* The number of a value's scale. */
+static size_t scale_at(const mha__parts *parts, size_t row, size_t column)
 {
     const mha__packing *packing = parts->packing;
     const size_t grid = packing->one_grid ? 0 : row / parts->rows;
-    const size_t block = (grid * packing->grid_rows + row % parts->rows / packing->block_rows) * packing->grid_columns +
-                         column / packing->block_columns;
+    return (grid * packing->grid_rows + row % parts->rows / packing->block_rows) * packing->grid_columns +
+           column / packing->block_columns;
+}
+
+float mha__value_scaled(const mha__parts *parts, size_t row, size_t column)
+{
+    const size_t block = scale_at(parts, row, column);
     const unsigned char *zeros = parts->bytes[MHA_PART_ZEROS];
     const float code = parts->code_values[parts->bytes[MHA_PART_CODES][row * parts->columns + column]];
     return (code - (zeros ? (float)(signed char)zeros[block] : 0.0f)) * parts->numbers[MHA_PART_SCALES][block];
+}
+
+mha_dtype mha__scaled_blocks(const mha__packing *packing, const mha_file_tensor *tensor)
+{
+    if (packing->kind->value != mha__value_scaled || packing->parts[MHA_PART_ZEROS] != SIZE_MAX || tensor->rank != 2 ||
+        tensor->shape[1] % MHA_F8_BLOCK != 0 ||
+        (packing->grid_columns > 1 && packing->block_columns % MHA_F8_BLOCK != 0))
+        return MHA_F32;
+    return tensor->dtype == MHA_F8_E4M3   ? MHA_F8_E4M3_SCALED
+           : tensor->dtype == MHA_F8_E5M2 ? MHA_F8_E5M2_SCALED
+                                          : MHA_F32;
+}
+
+void mha__put_scaled_block(const mha__parts *parts, size_t row, size_t column, unsigned char *block)
+{
+    mha__put_f8_scale(block, parts->numbers[MHA_PART_SCALES][scale_at(parts, row, column)]);
+    memcpy(block + MHA_F8_SCALE, parts->bytes[MHA_PART_CODES] + row * parts->columns + column, MHA_F8_BLOCK);
 }
 
 /* Blocks (experts, out, n, 16) with scales (experts, out, n): a layer's matrices (experts, 32 n, out), y = x W. */

@@ -1,4 +1,5 @@
 /* Unpacks quantised tensors in the order of their values, a buffer of blocks at a time. */
+#include <math.h>
 #include <string.h>
 
 #include "base/quantised/decoders.h"
@@ -77,6 +78,14 @@ static mha_status load_part(mha__unpacking *u, mha__part which, mha_error *error
     return numbers ? mha_view_copy(&to, &from) : MHA_OK;
 }
 
+static void release_part(const mha__unpacking *u, mha__part which)
+{
+    const mha__entry *part = part_of(u, which);
+    mha__release(&u->file->allocator, mha__unconst(u->parts.bytes[which]), part ? part->tensor.bytes : 0);
+    mha__release(&u->file->allocator, mha__unconst(u->parts.numbers[which]),
+                 part ? part->tensor.elements * sizeof(float) : 0);
+}
+
 static mha_status load_parts(mha__unpacking *u, mha_error *error)
 {
     const mha__packing *packing = &u->entry->packing;
@@ -100,6 +109,41 @@ static mha_status load_parts(mha__unpacking *u, mha_error *error)
     const mha__entry *part = part_of(u, wrong);
     return mha__fail_inside(error, MHA_FORMAT, mha__entry_path(u->file, part), part->tensor.name, 0,
                             "expected groups from 0 to %zu, found another one", packing->grid_rows - 1);
+}
+
+/* Whether a block can have all scales of the tensor. */
+static mha_status scales_fit(const mha_file *file, const mha__entry *entry, bool *fit, mha_error *error)
+{
+    mha__unpacking u = {.file = file, .entry = entry};
+    const mha__entry *part = part_of(&u, MHA_PART_SCALES);
+    const mha_status status = load_part(&u, MHA_PART_SCALES, error);
+    const float *scales = status == MHA_OK ? u.parts.numbers[MHA_PART_SCALES] : NULL;
+    *fit = scales != NULL;
+    for (size_t i = 0; *fit && i < part->tensor.elements; i++)
+        *fit = !(fabsf(scales[i]) >= MHA_F8_SCALE_LIMIT && isfinite(scales[i]));
+    release_part(&u, MHA_PART_SCALES);
+    return status;
+}
+
+mha_status mha__unpack_stays(const mha_file *file, const mha__entry *entry, mha_dtype *dtype, mha_error *error)
+{
+    const mha__packing *packing = &entry->packing;
+    const bool whole = mha__block_kind_of(entry->tensor.dtype) != NULL;
+    bool fit = true;
+    *dtype = packing->kind ? mha__scaled_blocks(packing, &entry->tensor) : whole ? entry->tensor.dtype : MHA_F32;
+    if (*dtype == MHA_F8_E4M3_SCALED && packing->kind)
+        TRY(scales_fit(file, entry, &fit, error));
+    if (!fit)
+        *dtype = MHA_F32;
+    return MHA_OK;
+}
+
+void mha__unpack_f8(mha__unpacking *u, size_t count, unsigned char *blocks)
+{
+    for (size_t i = 0; i < count; i += MHA_F8_BLOCK, blocks += MHA_F8_SCALE + MHA_F8_BLOCK) {
+        mha__put_scaled_block(&u->parts, u->row, u->column, blocks);
+        mha__unpack_skip(u, MHA_F8_BLOCK);
+    }
 }
 
 static void next_values(mha__unpacking *u, float *values, size_t count)
@@ -194,12 +238,8 @@ void mha__unpack_skip(mha__unpacking *u, size_t count)
 
 void mha__unpack_end(mha__unpacking *u)
 {
-    for (int p = 0; u && u->entry->packing.kind && p < MHA_PARTS; p++) {
-        const mha__entry *part = part_of(u, (mha__part)p);
-        mha__release(&u->file->allocator, mha__unconst(u->parts.bytes[p]), part ? part->tensor.bytes : 0);
-        mha__release(&u->file->allocator, mha__unconst(u->parts.numbers[p]),
-                     part ? part->tensor.elements * sizeof(float) : 0);
-    }
+    for (int p = 0; u && u->entry->packing.kind && p < MHA_PARTS; p++)
+        release_part(u, (mha__part)p);
     if (u)
         mha__release(&u->file->allocator, u, sizeof *u);
 }

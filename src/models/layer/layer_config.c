@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/quantised/quantise.h"
+#include "formats/file.h"
 #include "models/layer/loader.h"
 
 static mha_status wrong_shape(mha__loader *l, mha_weight weight, const size_t *expected, int rank)
@@ -184,13 +184,14 @@ static mha_gate find_gate(const mha__loader *l)
 }
 
 /* Matrices that are stored in blocks stay so: the type of all of them, or each one's own, and the others F32. */
-static void keep_types(const mha__loader *l, mha_config *c)
+static mha_status keep_types(const mha__loader *l, mha_config *c)
 {
-    const mha_dtype first = l->found[MHA_W_Q]->dtype;
+    mha_dtype first = MHA_F32;
     bool same = true;
     c->dtype = MHA_F32;
     if (l->orientation != MHA_ORIENTATION_OUT_IN)
-        return;
+        return MHA_OK;
+    TRY(mha__file_stays(l->file, l->found[MHA_W_Q], &first, l->error));
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_file_tensor *tensor = l->found[w];
         if (!tensor || !mha__weight_is_matrix((mha_weight)w))
@@ -199,14 +200,14 @@ static void keep_types(const mha__loader *l, mha_config *c)
             same = false;
             continue;
         }
-        if (mha__is_quantised_weight(tensor->dtype) && !tensor->packing)
-            c->matrix_dtype[w] = tensor->dtype;
+        TRY(mha__file_stays(l->file, tensor, &c->matrix_dtype[w], l->error));
         same &= c->matrix_dtype[w] == first;
     }
     if (!same)
-        return;
+        return MHA_OK;
     c->dtype = first;
     memset(c->matrix_dtype, 0, sizeof c->matrix_dtype);
+    return MHA_OK;
 }
 
 /* Tables of relative terms, with columns for each head where they are made at load or as wide as that. */
@@ -249,7 +250,7 @@ static mha_status find_extras(mha__loader *l)
     c->bias_gate = l->found[MHA_B_G] != NULL;
     c->norm_bias = l->found[MHA_Q_NORM_BIAS] || l->found[MHA_K_NORM_BIAS];
     if (!l->options.has_dtype && l->options.keep_quantised)
-        keep_types(l, c);
+        TRY(keep_types(l, c));
     else
         c->dtype = l->options.has_dtype ? l->options.dtype : MHA_F32;
     return mha_config_resolve(c, l->error);

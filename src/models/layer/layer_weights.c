@@ -2,6 +2,7 @@
  * them. */
 #include "base/base.h"
 #include "base/quantised/quantise.h"
+#include "formats/file.h"
 #include "models/layer/loader.h"
 #include "params/params.h"
 
@@ -104,8 +105,11 @@ mha_status mha__loader_read(mha__loader *l, const mha_layer *layer, const mha_sp
         if (!l->found[w] || !row)
             continue;
         const mha_view to = mha_tensor_view(row);
-        const bool alike = l->found[w]->dtype == to.dtype && !l->found[w]->packing &&
-                           !(w == MHA_W_KVB && l->value_half) && l->orientation == MHA_ORIENTATION_OUT_IN;
+        mha_dtype stays = MHA_F32;
+        if (mha__is_quantised_weight(to.dtype))
+            TRY(mha__file_stays(l->file, l->found[w], &stays, l->error));
+        const bool alike =
+            stays == to.dtype && !(w == MHA_W_KVB && l->value_half) && l->orientation == MHA_ORIENTATION_OUT_IN;
         TRY(mha__is_quantised_weight(to.dtype) && !alike ? read_quantised(l, layer, weight, &part)
                                                          : read_weight(l, weight, &part, to));
         mha__tensor_set_source_dtype(row, l->found[w]->dtype);

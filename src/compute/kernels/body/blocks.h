@@ -271,7 +271,8 @@ static void product_blocks(size_t m, size_t n, size_t k, const float *A, mha__bl
 {
     static const struct {
         size_t rows, vecs;
-        void (*run[MHA_CODES_COUNT])(size_t, const operands *, const mha__block_panels *, const unsigned char *, size_t);
+        void (*run[MHA_CODES_COUNT])(size_t, const operands *, const mha__block_panels *, const unsigned char *,
+                                     size_t);
     } shapes[] = {{MOST_FLAT, HALF_FLAT_VECS, BLOCK_TILES(flat)},
                   {MOST_WIDE, TILE_VECS, BLOCK_TILES(wide)},
                   {1, 1, BLOCK_TILES(narrow)}};
