@@ -73,7 +73,8 @@ MHA_API void mha_file_metadata_at(const mha_file *file, size_t index, const char
  * byte order to this machine's. Quantised types are decoded: the values are those F32 that the format's own programs
  * compute, to the bit (a NaN is a NaN), and are then converted as F32 is; a contiguous view of the tensor's own
  * quantised type takes its blocks as they are. So does one of F8_E4M3_SCALED or F8_E5M2_SCALED with a matrix of that F8
- * and its scales, if 32 numbers of a row always have one, beside E4M3 of less than 2^120 or infinite. An npy array in Fortran order needs a `to`
+ * and its scales, if 32 numbers of a row always have one; beside E4M3 no finite one is 2^120 or more. An npy array in
+ * Fortran order needs a `to`
  * of its own shape. Several threads may read one file at a time, except an npz. Errors: MHA_INVALID (another number of
  * elements; the message has both shapes), MHA_UNSUPPORTED (a quantised type without a decoder, which its name tells;
  * a target that is not of a floating type), MHA_NOT_FOUND (a tensor of another file), MHA_FORMAT (a damaged npz),
