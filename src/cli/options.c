@@ -271,7 +271,7 @@ bool option_choice(const option_row *row, size_t index, char word[32])
 mha_dtype dtype_of(const arguments *args, option_code option)
 {
     const char *text = text_for(args, option);
-    char name[8] = "";
+    char name[32] = "";
     mha_dtype dtype = MHA_F32;
     for (size_t i = 0; text && i + 1 < sizeof name && text[i]; i++)
         name[i] = (char)toupper((unsigned char)text[i]);

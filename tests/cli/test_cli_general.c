@@ -150,8 +150,9 @@ static void test_manual_page_has_no_other_option(void **state)
 }
 
 /* Quantised types of --dtype, as the program lists them and as fish sorts them. */
-#define BLOCKS "q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4"
+#define BLOCKS "q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4 f8_e4m3_scaled f8_e5m2_scaled"
 #define SORTED_BLOCKS "iq4_nl iq4_xs mxfp4 q2_k q3_k q4_0 q4_1 q4_k q5_0 q5_1 q5_k q6_k q8_0"
+#define SORTED_F8 "f8_e4m3_scaled f8_e5m2_scaled"
 
 /* The script that mha writes for a shell, and behind it lines that use it, run by that shell. */
 static void run_completion_script(const char *shell, const char *before, const char *lines)
@@ -242,8 +243,8 @@ static void test_completion_for_fish(void **state)
         "offers params 'mha help par'\n"
         "offers inert 'mha help ine'\n"
         "offers 'bash fish zsh' 'mha completion '\n"
-        "offers 'bf16 f16 f32 " SORTED_BLOCKS "' 'mha bench --dtype '\n"
-        "offers 'bf16 f16 f32 f64 " SORTED_BLOCKS "' 'mha forward --dtype '\n"
+        "offers 'bf16 " SORTED_F8 " f16 f32 " SORTED_BLOCKS "' 'mha bench --dtype '\n"
+        "offers 'bf16 " SORTED_F8 " f16 f32 f64 " SORTED_BLOCKS "' 'mha forward --dtype '\n"
         "offers 'weights weights_mean' 'mha check --stage weights'\n"
         "offers 'bert1x127 bert1x128 bert1x512' 'mha bench --shape bert1'\n"
         "offers 'avx2 avx512' 'mha forward --isa avx'\n"

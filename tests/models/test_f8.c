@@ -224,6 +224,7 @@ static void parts_are_read_as_blocks(void **state)
         const mha_file_tensor *scaled = mha_file_find(file, "model.layers.0.self_attn.q_proj.weight"),
                               *alone = mha_file_find(file, "model.layers.0.self_attn.k_proj.weight");
         const size_t shape[2] = {axis ? WIDTH : 64, axis ? 64 : WIDTH};
+        assert_int_equal(scaled->bytes, WIDTH * WIDTH + WIDTH / 32 * (WIDTH / 32) * 4);
         mha_view view = mha_view_of(blocks, S, 2, shape);
         const mha_view floats = mha_view_of(expected, MHA_F32, 2, shape), copy = mha_view_of(found, MHA_F32, 2, shape);
         assert_ok(mha_file_read_part(file, scaled, axis, 32, 64, &view, &error), error);

@@ -98,6 +98,7 @@ static mha_status try_kind(mha_file *file, mha__joining *joining, const mha__pac
         return MHA_OK;
     const mha_view whole = mha_view_of(NULL, MHA_F32, packed.tensor.rank, packed.tensor.shape);
     packed.tensor.elements = mha_view_elements(&whole);
+    packed.tensor.bytes = 0; /* those of all parts, the codes among them */
     for (int p = 0; p < MHA_PARTS; p++)
         if (parts[p]) {
             joining->is[parts[p]->tensor.index] = p == MHA_PART_CODES ? MHA_IS_CODES : MHA_IS_PART;

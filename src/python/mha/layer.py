@@ -129,7 +129,8 @@ class MultiHeadAttention:
             become the layer's settings. Without it n_heads or d_k is needed.
         length: positions in use, on which frequencies of dynamic scaling and of longrope depend.
         orientation: "in_out" or "out_in" of the matrices in the file; "auto": that of the naming scheme.
-        dtype: of the weights; float32 when None. "q8_0", "q4_k", ...: blocks of the file stay as they are.
+        dtype: of the weights; float32 when None. "q8_0", "q4_k", "f8_e4m3_scaled", ...: blocks stay as the
+            file has them.
         """
         file, table = open_file(path), new_table()
         options, report = _abi.LoadOptions(), _abi.LoadReport()
