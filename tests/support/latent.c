@@ -20,6 +20,8 @@ double latent_weight(const mha_layer *layer, mha_weight weight, size_t i, size_t
     const double x = mha_view_get(&v, (size_t[]){i, j});
     const mha_dtype type = is("weights-f16") ? MHA_F16 : MHA_BF16;
     uint16_t near;
+    if (is("weights-bf16-cut"))
+        return short_float_cut((float)x);
     if (!is("weights-f16") && !is("weights-bf16"))
         return x;
     const mha_view rounded = mha_view_of(&near, type, 1, (size_t[]){1});

@@ -29,6 +29,14 @@ unsigned short_float_pattern(double x, mha_dtype type)
     }
 }
 
+double short_float_cut(float x)
+{
+    int e;
+    frexp((double)x, &e);
+    e = (e < -125 ? -125 : e) - 8;
+    return ldexp(trunc(ldexp((double)x, -e)), e);
+}
+
 void short_float_set(const mha_view *view, size_t i, unsigned pattern)
 {
     if (view->dtype == MHA_F16 || view->dtype == MHA_BF16)

@@ -38,7 +38,8 @@ static void scene_open(scene *s, bool two_stages)
 static const char *const mistakes[] = {
     "latent-q-unnormed",   "latent-kv-unnormed", "latent-shared-normed", "latent-shared-first", "latent-not-shared",
     "latent-values-first", "latent-blocks",      "latent-bias-dropped",  "scale-d-n",           "scale-default",
-    "rope-pairing",        "weights-f16",        "weights-bf16"};
+    "rope-pairing",        "weights-f16",        "weights-bf16",
+    "weights-bf16-cut"};
 enum { MISTAKES = sizeof mistakes / sizeof *mistakes };
 
 static bool is_named(const mha_case *c, const char *mistake)

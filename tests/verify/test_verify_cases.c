@@ -538,7 +538,8 @@ static bool applies(const mha_case *c, const char *variant)
 static void a_rotation_has_few_variants(void **state)
 {
     (void)state;
-    static const char *const there[] = {"inputs-f16",    "inputs-bf16",  "split-interleaved", "split-untransposed",
+    static const char *const there[] = {"inputs-bf16-cut",
+                                        "inputs-f16",    "inputs-bf16",  "split-interleaved", "split-untransposed",
                                         "rope-missing",  "rope-pairing", "rope-inverse",      "rope-from-1",
                                         "rope-base-5e5", "rope-base-1e6", "rope-reversed",    "rope-sin-cos",
                                         "rope-theta-d-model"};

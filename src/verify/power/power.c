@@ -114,14 +114,15 @@ static double factor_of(const examination *x, const mha_difference *d)
 /* ---------------------------------------------------------------- the variants */
 
 /* Whether a variant does nothing but round inputs and weights to the type of the tested implementation, or to a finer
- * one. */
+ * one; cutting is not rounding. */
 static bool only_rounds(const examination *x, mha__knobs k)
 {
     const int inputs = k.rows.round_inputs, weights = k.rows.round_weights;
-    const bool bf16 = inputs == ROUND_BF16 || weights == ROUND_BF16;
+    const bool bf16 = inputs == ROUND_BF16 || weights == ROUND_BF16,
+               cut = inputs == ROUND_BF16_CUT || weights == ROUND_BF16_CUT;
     const mha_dtype precision = x->result->criterion.precision;
     k.rows.round_inputs = k.rows.round_weights = ROUND_NOT;
-    return mha__knobs_equal(&k, &x->said) && (precision == MHA_BF16 || (precision == MHA_F16 && !bf16));
+    return !cut && mha__knobs_equal(&k, &x->said) && (precision == MHA_BF16 || (precision == MHA_F16 && !bf16));
 }
 
 static mha_status list_rows(examination *x, mha_error *error)

@@ -28,7 +28,10 @@ static double element(const mha_view *v, size_t i, size_t j)
 /* The type to which a variant rounds all weights. */
 static int rounding_of(int mistake)
 {
-    return mistake == LATENT_F16 ? ROUND_F16 : mistake == LATENT_BF16 ? ROUND_BF16 : ROUND_NOT;
+    return mistake == LATENT_F16        ? ROUND_F16
+           : mistake == LATENT_BF16     ? ROUND_BF16
+           : mistake == LATENT_BF16_CUT ? ROUND_BF16_CUT
+                                        : ROUND_NOT;
 }
 
 /* x W, and its bias but for LATENT_NO_BIAS. */

@@ -10,6 +10,12 @@ double mha__variant_rounded(double x, int rounding)
         return (double)mha_f16_to_f32(mha_f32_to_f16((float)x));
     if (rounding == ROUND_BF16)
         return (double)mha_bf16_to_f32(mha_f32_to_bf16((float)x));
+    if (rounding == ROUND_BF16_CUT) {
+        const float narrow = (float)x;
+        uint32_t bits;
+        memcpy(&bits, &narrow, sizeof bits);
+        return (double)mha_bf16_to_f32((uint16_t)(bits >> 16));
+    }
     return x;
 }
 

@@ -13,7 +13,7 @@ enum {
     PACKING_READ_BLOCKS       /* a packed tensor of h times (q, k, v) read as blocks */
 };
 
-enum { ROUND_NOT, ROUND_F16, ROUND_BF16 };
+enum { ROUND_NOT, ROUND_F16, ROUND_BF16, ROUND_BF16_CUT /* lower bits dropped */ };
 /* A number as the type of that rounding has it. */
 double mha__variant_rounded(double x, int rounding);
 
@@ -40,6 +40,7 @@ enum {
     LATENT_NO_BIAS,        /* without b_QA and b_KVA */
     LATENT_F16,            /* all weights rounded, as round_weights says of the others */
     LATENT_BF16,
+    LATENT_BF16_CUT,
     LATENT_COUNT
 };
 

@@ -112,8 +112,11 @@ static int latent_of(const mha_case *c, int latent)
 
 APPLY(weights_f16, has_own_rows(c), k->rows.round_weights = ROUND_F16; k->rows.latent = latent_of(c, LATENT_F16))
 APPLY(weights_bf16, has_own_rows(c), k->rows.round_weights = ROUND_BF16; k->rows.latent = latent_of(c, LATENT_BF16))
+APPLY(weights_cut, has_own_rows(c), k->rows.round_weights = ROUND_BF16_CUT;
+      k->rows.latent = latent_of(c, LATENT_BF16_CUT))
 APPLY(inputs_f16, c->kv_rank == 0, k->rows.round_inputs = ROUND_F16)
 APPLY(inputs_bf16, c->kv_rank == 0, k->rows.round_inputs = ROUND_BF16)
+APPLY(inputs_cut, c->kv_rank == 0, k->rows.round_inputs = ROUND_BF16_CUT)
 
 APPLY(input_layer_norm, has_layer(c) && c->kv_rank == 0, k->rows.input_norm = INPUT_NORM_LAYER)
 APPLY(input_rms_norm, has_layer(c) && c->kv_rank == 0, k->rows.input_norm = INPUT_NORM_RMS)
@@ -315,8 +318,10 @@ static bool any_part(const mha_case *c, size_t index, double *x)
 static const mha__variant_entry entries[] = {
     {{"inputs-f16", "inputs rounded to float16"}, inputs_f16},
     {{"inputs-bf16", "inputs rounded to bfloat16"}, inputs_bf16},
+    {{"inputs-bf16-cut", "inputs cut to bfloat16, not rounded to the nearest"}, inputs_cut},
     {{"weights-f16", "all weights rounded to float16 on the way"}, weights_f16},
     {{"weights-bf16", "all weights rounded to bfloat16 on the way"}, weights_bf16},
+    {{"weights-bf16-cut", "all weights cut to bfloat16, not rounded to the nearest"}, weights_cut},
     {{"transpose-q", "W_Q transposed"}, transpose_q},
     {{"transpose-k", "W_K transposed"}, transpose_k},
     {{"transpose-v", "W_V transposed"}, transpose_v},

@@ -4,6 +4,7 @@
 
 #include "mha/tensor.h"
 #include "support/mistakes/mistakes.h"
+#include "support/short_float.h"
 
 /* Memory for what replaces an input or a weight, until it is replaced again. */
 static mha_view copy_of(const mha_view *x, int which)
@@ -43,7 +44,8 @@ static void round_to(mha_view *x, int which)
         n *= x->shape[k];
     double *y = x->data;
     for (size_t e = 0; e < n; e++)
-        y[e] = strstr(oracle_wrong->name, "bf16") ? shortened((float)y[e], 8, -125) : shortened((float)y[e], 11, -13);
+        y[e] = strstr(oracle_wrong->name, "cut") ? short_float_cut((float)y[e])
+               : strstr(oracle_wrong->name, "bf16") ? shortened((float)y[e], 8, -125) : shortened((float)y[e], 11, -13);
 }
 
 static void round_inputs(mha_call *call, bool cached)
@@ -224,8 +226,10 @@ const oracle_mistake *mistake_of_weights_at(size_t index)
     static const oracle_mistake all[] = {
         {.name = "inputs-f16", .inputs = round_inputs},
         {.name = "inputs-bf16", .inputs = round_inputs},
+        {.name = "inputs-bf16-cut", .inputs = round_inputs},
         {.name = "weights-f16", .reads = round_weights},
         {.name = "weights-bf16", .reads = round_weights},
+        {.name = "weights-bf16-cut", .reads = round_weights},
         {.name = "transpose-q", .reads = transpose},
         {.name = "transpose-k", .reads = transpose},
         {.name = "transpose-v", .reads = transpose},

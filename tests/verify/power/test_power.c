@@ -220,6 +220,7 @@ static void rounding_to_the_type_of_the_implementation_is_no_mistake(void **stat
         mha_power p = measure(c, &criterion, 1);
         assert_int_equal(row_of(&p, "inputs-f16") != NULL, expected[i].f16);
         assert_int_equal(row_of(&p, "inputs-bf16") != NULL, expected[i].bf16);
+        assert_non_null(row_of(&p, "inputs-bf16-cut"));
         assert_non_null(row_of(&p, "scale-missing"));
         mha_power_clear(&p);
     }
