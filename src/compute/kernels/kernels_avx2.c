@@ -11,7 +11,8 @@
 #define FLAT_ROWS 1
 #define FLAT_HINTS 0
 #define HALF_FLAT_ROWS 3
-#define MOST_FEW_ROWS 6
+#define LONE_VECS 8
+#define MOST_FEW_ROWS 8
 #define FLAT_VECS 8
 #define KERNELS mha__kernels_avx2
 

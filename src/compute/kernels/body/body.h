@@ -3,6 +3,7 @@
  *   TILE_ROWS, TILE_VECS   registers of the product's accumulator: TILE_ROWS x TILE_VECS vectors
  *   FLAT_ROWS, FLAT_VECS   the same for FLAT_ROWS rows or less
  *   HALF_FLAT_ROWS         rows of a tile with half as many vectors as FLAT_VECS
+ *   LONE_VECS              vectors of a tile of one row by numbers of 16 and 8 bits, if that is not as many
  *   FLAT_ROWS_IN_PLACE     FLAT_ROWS where B is read where it lies, mostly from memory; if it differs
  *   FLAT_HINTS             0 if such tiles read packed panels faster without prefetching
  *   MOST_FEW_ROWS          most rows that product_rows takes; if it is not MHA_FEW_ROWS
@@ -28,6 +29,9 @@
 #ifndef FLAT_HINTS
 #define FLAT_HINTS 1
 #endif
+#ifndef LONE_VECS
+#define LONE_VECS (FLAT_VECS / 2)
+#endif
 #ifndef BLOCK_AHEAD
 #define BLOCK_AHEAD 2048
 #endif
@@ -43,6 +47,7 @@
 #include "compute/kernels/body/packing.h"
 #include "compute/kernels/body/few_rows.h"
 #include "compute/kernels/body/half_rows.h"
+#include "compute/kernels/body/byte_rows.h"
 #include "compute/kernels/body/exp.h"
 #include "compute/kernels/body/mask.h"
 #include "compute/kernels/body/softmax.h"

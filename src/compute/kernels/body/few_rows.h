@@ -21,12 +21,13 @@ INLINE void dots(const int m, size_t k, const float *A, const float *X, size_t l
             if (m > MHA_FEW_ROWS)
                 __builtin_prefetch(next + at, 0, 2);
         }
+        const float *a = A + p;
         load_transposed(X + p, ldx, column);
         UNROLL
         for (int c = 0; c < LANES; c++)
             UNROLL
         for (int i = 0; i < m; i++)
-            sum[i] = madd(splat(A[i * MHA_STAGED + (int)p + c]), column[c], sum[i]);
+            sum[i] = madd(splat(a[i * MHA_STAGED + c]), column[c], sum[i]);
     }
     for (; p < k; p++) {
         float lane[LANES];

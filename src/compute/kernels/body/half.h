@@ -166,8 +166,9 @@ static void narrow(size_t m, size_t n, const float *X, size_t ldx, mha_dtype dty
 
 /* ---------------------------------------------------------------- product */
 
-/* Rows of a tile of HALF_FLAT_VECS vectors, of one of TILE_VECS, and of one of a single vector. */
+/* Vectors of a tile of one row, and of few; rows of the latter, and of a tile of TILE_VECS vectors. */
 enum {
+    HALF_LONE_VECS = LONE_VECS,
     HALF_FLAT_VECS = FLAT_VECS / 2,
     MOST_FLAT = HALF_FLAT_ROWS < 4 ? HALF_FLAT_ROWS : 4,
     MOST_WIDE = TILE_ROWS < 8 ? TILE_ROWS : 8
@@ -181,7 +182,7 @@ INLINE void half_tile(const int m, const int nv, const operands *o, const unsign
     const float *A = o->A;
     const size_t row = bytes_of(o->row, kind), panel = bytes_of(o->panel, kind), next_row = bytes_of(o->next_row, kind),
                  next_panel = bytes_of(o->next_panel, kind);
-    vec sum[MOST_WIDE][HALF_FLAT_VECS];
+    vec sum[MOST_WIDE][HALF_LONE_VECS];
     UNROLL
     for (int i = 0; i < m; i++)
         UNROLL
@@ -189,7 +190,7 @@ INLINE void half_tile(const int m, const int nv, const operands *o, const unsign
         sum[i][j] = (vec){0};
     for (size_t p = o->k; p > 0; p--, A++, B += row, end += row, next += next_row) {
         const vec scale = kind == KIND_I8 ? splat(scale_before(end)) : (vec){0};
-        vec b[HALF_FLAT_VECS];
+        vec b[HALF_LONE_VECS];
         __builtin_prefetch(next, 0, 3); /* a hint: any address is allowed */
         __builtin_prefetch(next + next_panel, 0, 3);
         UNROLL
@@ -203,7 +204,7 @@ INLINE void half_tile(const int m, const int nv, const operands *o, const unsign
                 sum[i][j] = madd(a, b[j], sum[i][j]);
         }
     }
-    float spill[MOST_WIDE * HALF_FLAT_VECS * LANES];
+    float spill[MOST_WIDE * HALF_LONE_VECS * LANES];
     UNROLL
     for (int i = 0; i < m; i++)
         UNROLL
@@ -226,6 +227,9 @@ INLINE void half_tile(const int m, const int nv, const operands *o, const unsign
         }                                                                                                              \
     }
 
+DEFINE_HALF_TILE(lone_f16, 1, HALF_LONE_VECS, KIND_F16)
+DEFINE_HALF_TILE(lone_bf16, 1, HALF_LONE_VECS, KIND_BF16)
+DEFINE_HALF_TILE(lone_i8, 1, HALF_LONE_VECS, KIND_I8)
 DEFINE_HALF_TILE(flat_f16, MOST_FLAT, HALF_FLAT_VECS, KIND_F16)
 DEFINE_HALF_TILE(flat_bf16, MOST_FLAT, HALF_FLAT_VECS, KIND_BF16)
 DEFINE_HALF_TILE(flat_i8, MOST_FLAT, HALF_FLAT_VECS, KIND_I8)
@@ -249,13 +253,17 @@ static void product_half(size_t m, size_t n, size_t k, const float *A, mha__half
         void (*run[3])(size_t, const operands *, const unsigned char *, const unsigned char *, const unsigned char *);
     } shapes[] = {{MOST_FLAT, HALF_FLAT_VECS, {flat_f16, flat_bf16, flat_i8}},
                   {MOST_WIDE, TILE_VECS, {wide_f16, wide_bf16, wide_i8}},
-                  {1, 1, {narrow_f16, narrow_bf16, narrow_i8}}};
+                  {1, 1, {narrow_f16, narrow_bf16, narrow_i8}},
+                  {1, HALF_LONE_VECS, {lone_f16, lone_bf16, lone_i8}}};
     const mha__half_panels after = next ? *next : B;
     operands o = {.k = k, .row = B.row, .panel = B.panel, .next_row = after.row, .ldc = ldc};
     o.next_panel = n > MHA_PANEL ? after.panel : 0;
     for (size_t j = 0, width; j < n; j += width) {
         const size_t left = n - j;
-        const int shape = m <= MOST_FLAT && left >= HALF_FLAT_VECS * LANES ? 0 : left > TILE_VECS / 2 * LANES ? 1 : 2;
+        const int shape = m == 1 && left >= HALF_LONE_VECS * LANES           ? 3
+                          : m <= MOST_FLAT && left >= HALF_FLAT_VECS * LANES ? 0
+                          : left > TILE_VECS / 2 * LANES                     ? 1
+                                                                             : 2;
         width = shapes[shape].vecs * LANES;
         o.n = left < width ? left : width;
         o.bias = bias ? bias + j : NULL;

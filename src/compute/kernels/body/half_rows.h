@@ -1,16 +1,14 @@
-/* Part of the body of every kernel: few rows times the transpose of rows of 16 or 8 bits, which are read once,
- * and transposed and widened in registers. */
+/* Part of the body of every kernel: few rows times the transpose of rows of 16 bits, which are read once, and
+ * transposed and widened in registers. */
 
 /* Groups of LANES rows: as many as sums of one row need so that none waits for another; of two and four rows; and those
  * whose columns are multiplied in turns, where transposed words of several have room. */
 enum { MOST_GROUPS = MHA_PANEL / LANES < 4 ? MHA_PANEL / LANES : 4, FEW_GROUPS = 2, IN_TURNS = LANES <= 8 };
 
-/* Number u of each lane as floats, of two or of four; those of 8 bits times the scales of the rows. */
-INLINE vec number_of_lanes(vec words, const int u, const vec scale, const narrow_kind kind)
+/* Number u of each lane, of two, as floats. */
+INLINE vec number_of_lanes(vec words, const int u, const narrow_kind kind)
 {
     const bits_vec bits = (bits_vec)words;
-    if (kind == KIND_I8)
-        return __builtin_convertvector((ivec)(bits << (24 - 8 * u)) >> 24, vec) * scale;
     if (kind == KIND_BF16)
         return (vec)(u ? bits & 0xffff0000u : bits << 16);
     return half_lanes(u ? (vec)(bits >> 16) : words);
@@ -33,10 +31,10 @@ INLINE void load_words(const unsigned char *x, size_t row, size_t rows, size_t n
 INLINE void half_dots(const int m, const int groups, size_t n, size_t k, const float *A, const unsigned char *X,
                       size_t ldx, float *C, size_t ldc, const narrow_kind kind)
 {
-    enum { HALVES = 2, BYTES = 4 };
-    const int in_word = kind == KIND_I8 ? BYTES : HALVES, at_once = IN_TURNS ? groups : 1;
-    const size_t row = bytes_of(ldx, kind), row_bytes = bytes_of(k, kind), wide = (size_t)in_word * LANES;
-    vec sum[MHA_FEW_ROWS][MOST_GROUPS], scale[MOST_GROUPS] = {0};
+    enum { IN_WORD = 2 };
+    const int at_once = IN_TURNS ? groups : 1;
+    const size_t row = bytes_of(ldx, kind), row_bytes = bytes_of(k, kind), wide = (size_t)IN_WORD * LANES;
+    vec sum[MHA_FEW_ROWS][MOST_GROUPS];
     const unsigned char *ahead = X + 2 * (size_t)groups * LANES * row;
     size_t at = 0;
     UNROLL
@@ -44,14 +42,6 @@ INLINE void half_dots(const int m, const int groups, size_t n, size_t k, const f
         UNROLL
     for (int g = 0; g < groups; g++)
         sum[i][g] = (vec){0};
-    if (kind == KIND_I8) {
-        float scales[MOST_GROUPS * LANES] = {0};
-        for (size_t i = 0; i < n && i < (size_t)groups * LANES; i++)
-            scales[i] = scale_before(X + (i + 1) * row);
-        UNROLL
-        for (int g = 0; g < groups; g++)
-            scale[g] = load(scales + g * LANES);
-    }
     for (size_t p = 0; p < k; p += wide)
         UNROLL
     for (int from = 0; from < groups; from += at_once) {
@@ -73,8 +63,7 @@ INLINE void half_dots(const int m, const int groups, size_t n, size_t k, const f
             __builtin_memcpy(last, words, sizeof last);
             for (size_t c = 0; c < k - p; c++)
                 for (int g = from; g < from + at_once; g++) {
-                    const vec x =
-                        number_of_lanes(last[g][c / (size_t)in_word], (int)(c % (size_t)in_word), scale[g], kind);
+                    const vec x = number_of_lanes(last[g][c / IN_WORD], (int)(c % IN_WORD), kind);
                     for (int i = 0; i < m; i++)
                         sum[i][g] = madd(splat(a[(size_t)i * MHA_STAGED + c]), x, sum[i][g]);
                 }
@@ -83,13 +72,13 @@ INLINE void half_dots(const int m, const int groups, size_t n, size_t k, const f
         UNROLL
         for (int c = 0; c < LANES; c++)
             UNROLL
-        for (int u = 0; u < in_word; u++)
+        for (int u = 0; u < IN_WORD; u++)
             UNROLL
         for (int g = from; g < from + at_once; g++) {
-            const vec x = number_of_lanes(words[g][c], u, scale[g], kind);
+            const vec x = number_of_lanes(words[g][c], u, kind);
             UNROLL
             for (int i = 0; i < m; i++)
-                sum[i][g] = madd(splat(a[i * MHA_STAGED + in_word * c + u]), x, sum[i][g]);
+                sum[i][g] = madd(splat(a[i * MHA_STAGED + IN_WORD * c + u]), x, sum[i][g]);
         }
     }
     UNROLL
@@ -113,20 +102,3 @@ DEFINE_HALF_DOTS(dots_4_f16, 4, FEW_GROUPS, KIND_F16)
 DEFINE_HALF_DOTS(dots_1_bf16, 1, FEW_GROUPS, KIND_BF16)
 DEFINE_HALF_DOTS(dots_2_bf16, 2, FEW_GROUPS, KIND_BF16)
 DEFINE_HALF_DOTS(dots_4_bf16, 4, FEW_GROUPS, KIND_BF16)
-DEFINE_HALF_DOTS(dots_1_i8, 1, MOST_GROUPS, KIND_I8)
-DEFINE_HALF_DOTS(dots_2_i8, 2, FEW_GROUPS, KIND_I8)
-DEFINE_HALF_DOTS(dots_4_i8, 4, FEW_GROUPS, KIND_I8)
-
-static void product_half_rows(size_t m, size_t n, size_t k, const float *A, const void *X, size_t ldx, mha_dtype dtype,
-                              float *C, size_t ldc)
-{
-    static void (*const dots_of[3][3])(size_t, size_t, const float *, const unsigned char *, size_t, float *,
-                                       size_t) = {{dots_1_f16, dots_1_bf16, dots_1_i8},
-                                                  {dots_2_f16, dots_2_bf16, dots_2_i8},
-                                                  {dots_4_f16, dots_4_bf16, dots_4_i8}};
-    const narrow_kind kind = kind_of(dtype);
-    if (m >= 2)
-        dots_of[m / 2][kind](n, k, A, X, ldx, C, ldc);
-    if (m % 2)
-        dots_of[0][kind](n, k, A + (m - 1) * MHA_STAGED, X, ldx, C + (m - 1) * ldc, ldc);
-}
