@@ -310,6 +310,67 @@ static void a_cache_of_bf16_has_what_was_rounded(void **state)
     unmake(&p);
 }
 
+/* ---------------------------------------------------------------- beside PyTorch */
+
+/* A tensor (B, h, T, d) of a file as float64. */
+static double *read_of(const mha_file *file, const char *name, size_t shape[4])
+{
+    mha_error error;
+    const mha_file_tensor *tensor = mha_file_find(file, name);
+    assert_non_null(tensor);
+    memcpy(shape, tensor->shape, 4 * sizeof *shape);
+    double *x = malloc(shape[0] * shape[1] * shape[2] * shape[3] * sizeof *x);
+    const mha_view to = mha_view_of(x, MHA_F64, 4, shape);
+    assert_ok(mha_file_read(file, tensor, &to, &error), error);
+    return x;
+}
+
+/* What PyTorch recorded in bfloat16 and in float64: each of our errors is within the tolerance of the file, and the
+ * mean of their squares is no larger than PyTorch's but by chance: three standard errors of the difference, by rows. */
+static void no_further_from_float64_than_pytorch(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"tests/vectors/sdpa_causal_bf16.safetensors",
+                                        "tests/vectors/flex_score_mod_bf16.safetensors"};
+    enum { MOST = 512 };
+    for (size_t f = 0; f < 2; f++) {
+        mha_case *c;
+        mha_file *file;
+        mha_error error;
+        size_t s[4];
+        assert_ok(mha_case_open(files[f], NULL, &c, &error), error);
+        assert_ok(mha_file_open(files[f], &file, &error), error);
+        double *theirs = read_of(file, "expected.output", s), *exact = read_of(file, "expected64.output", s);
+        const double atol = strtod(mha_file_metadata(file, "atol.expected.output"), NULL);
+        for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++) {
+            float out[MOST];
+            mha_call call = mha_case_call(c);
+            assert_true(atol > 0 && s[0] * s[1] * s[2] * s[3] <= MOST);
+            call.output = mha_rows(out, s[0], s[2], s[1] * s[3]);
+            call.path = (mha_path)path, call.precision = mha_precision_of(MHA_BF16);
+            assert_ok(mha_run(NULL, &call, &error), error);
+            double sum = 0, squares = 0, rows = 0;
+            for (size_t b = 0; b < s[0]; b++)
+                for (size_t h = 0; h < s[1]; h++)
+                    for (size_t t = 0; t < s[2]; t++, rows++) {
+                        double more = 0;
+                        for (size_t i = 0; i < s[3]; i++) {
+                            const size_t at = ((b * s[1] + h) * s[2] + t) * s[3] + i;
+                            const double mine = (double)out[((b * s[2] + t) * s[1] + h) * s[3] + i] - exact[at];
+                            assert_true(fabs(mine) <= atol);
+                            more += mine * mine - (theirs[at] - exact[at]) * (theirs[at] - exact[at]);
+                        }
+                        sum += more, squares += more * more;
+                    }
+            const double mean = sum / rows, spread = sqrt(squares / rows - mean * mean);
+            assert_true(mean <= 3 * spread / sqrt(rows));
+        }
+        free(theirs), free(exact);
+        mha_file_close(file);
+        mha_case_close(c);
+    }
+}
+
 /* ---------------------------------------------------------------- refused */
 
 static void refused(const problem *p, mha_call *call, const char *field, const char *says)
@@ -358,6 +419,7 @@ int main(void)
                                        cmocka_unit_test(the_same_bits_for_any_threads_company_and_strides),
                                        cmocka_unit_test(a_key_that_is_moved_is_another_key),
                                        cmocka_unit_test(a_cache_of_bf16_has_what_was_rounded),
+                                       cmocka_unit_test(no_further_from_float64_than_pytorch),
                                        cmocka_unit_test(what_has_no_products_of_bf16_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
