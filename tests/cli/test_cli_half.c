@@ -63,7 +63,18 @@ static void forward_computes_in_bf16(void **state)
             assert_true(mha_bf16_to_f32(mha_f32_to_bf16((float)low[i])) == low[i]);
         assert_true(largest_difference(floats, low) > 1e-4 && largest_difference(floats, low) < 3e-2);
     }
-    program_result r = program_run((const char *const[]){"forward", SMALL, "--precision", "bf16", NULL});
+#define ROUNDS "--dtype", "bf16", "--precision", "bf16"
+    json_t *root = RUN_JSON(0, "forward", SMALL, ROUNDS, "--json"), *config = json_object_get(root, "config");
+    assert_string_equal(text(config, "precision"), "BF16");
+    json_decref(root);
+    program_result r = RUN("forward", SMALL, ROUNDS);
+    assert_non_null(strstr(r.out, "rounds   to BF16: inputs, projections"));
+    program_free(&r);
+    r = RUN("forward", SMALL);
+    assert_null(strstr(r.out, "rounds   to"));
+    program_free(&r);
+    assert_program_refuses(RUN("forward", SMALL, ROUNDS, "--merged-qk"), 2, "--precision*nothing beside --merged-qk");
+    r = RUN("forward", SMALL, "--precision", "bf16");
     assert_true(r.code == 2 && strstr(r.err, "W_Q: expected BF16 for products of BF16, found F32"));
     program_free(&r);
 }

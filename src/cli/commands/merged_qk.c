@@ -260,7 +260,8 @@ static int prepare(request *r, const arguments *args, outcome *o)
 int run_merged_forward(const arguments *args)
 {
     static const option_code pointless[] = {OPT_OUTPUT, OPT_TRACE,       OPT_SAVE_CASE,
-                                            OPT_PATH,   OPT_CACHE_DTYPE, OPTION_COUNT};
+                                            OPT_PATH,   OPT_CACHE_DTYPE, OPT_RUN_PRECISION,
+                                            OPTION_COUNT};
     request r = {0};
     outcome o = {0};
     int code = refuse_each(args, pointless,

@@ -208,6 +208,9 @@ static void print_configuration(const request *r, const arguments *args)
         printf("  cache    %s, %zu rows of keys and values, %zu bytes\n",
                mha_dtype_name(mha_cache_keys(r->cache).dtype), p->S, mha_cache_bytes(r->cache));
     print_meaning(r);
+    if (r->call.precision.inputs != MHA_F32)
+        printf("  rounds   to %s: inputs, projections, weights of values, output\n",
+               mha_dtype_name(r->call.precision.inputs));
     printf("  run on   path %s%s%s%s, %s%s%d thread%s\n\n", mha_path_name(p->path),
            *p->path_reason ? " (" : "", p->path_reason, *p->path_reason ? ")" : "",
            p->path == MHA_PATH_FAST ? mha_isa() : "", p->path == MHA_PATH_FAST ? " kernels, " : "", p->threads,
@@ -269,6 +272,7 @@ static json_t *json_config(const request *r, const arguments *args)
     json_object_set_new(config, "dtype", json_text(mha_dtype_name(c->dtype)));
     json_object_set_new(config, "cache_dtype",
                         json_text(r->cache ? mha_dtype_name(mha_cache_keys(r->cache).dtype) : NULL));
+    json_object_set_new(config, "precision", json_text(mha_dtype_name(r->call.precision.inputs)));
     json_object_set_new(config, "model",
                         !r->facts_from ? json_null()
                                        : json_text(*r->facts.model_type ? r->facts.model_type : "unknown"));
