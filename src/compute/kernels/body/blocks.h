@@ -5,6 +5,13 @@
  * Words are read some bytes earlier, which shifts them; what is then cut out is a multiple of the code,
  * which its step makes up for. */
 typedef enum half_of_byte { LOW, HIGH } half_of_byte;
+enum { HALF_QUANT = MHA_QUANT / 2 };
+/* Before a loop that takes twice as long when gcc unrolls it. */
+#ifdef __clang__
+#define ROLL _Pragma("clang loop unroll(disable)")
+#else
+#define ROLL _Pragma("GCC unroll 1")
+#endif
 #ifdef ISA_PICK
 enum { PICKS = 1 };
 #else
@@ -25,13 +32,18 @@ INLINE bits_vec words_at(const unsigned char *p)
     return (bits_vec) * (const ivec_at *)(const void *)p;
 }
 
-/* The codes of LANES columns, from `column` on, in term u of four. */
-INLINE vec codes_at(const unsigned char *words, size_t column, const int u, const half_of_byte half,
-                    const mha__codes form, const signed char *values)
+/* Bytes of a word. */
+INLINE size_t word_of(const mha__codes form)
+{
+    return mha__is_f8(form) ? 2 : 4;
+}
+
+/* The codes of LANES columns in term u of four. */
+INLINE vec codes_at(const unsigned char *words, const int u, const half_of_byte half, const mha__codes form,
+                    const signed char *values)
 {
     if (mha__is_f8(form))
-        return f8_at(words + 2 * column + u / 2 * 2 * MHA_PANEL, u % 2, form);
-    words += 4 * column;
+        return f8_at(words + u / 2 * 2 * MHA_PANEL, u % 2, form);
     if (mha__is_byte_wide(form))
         return __builtin_convertvector((ivec)(words_at(words + u - 3) & 0xff000000), vec);
 #ifdef ISA_PICK
@@ -51,6 +63,17 @@ INLINE vec codes_at(const unsigned char *words, size_t column, const int u, cons
 INLINE bool is_scaled(const mha__codes form)
 {
     return !mha__is_f8(form) && (mha__is_byte_wide(form) || !(PICKS || form == MHA_CODES_4_TABLE));
+}
+
+/* Where the last 16 terms of 32 are: of 4 bits in the high halves of the words, else in words of their own. */
+INLINE half_of_byte second_half(const mha__codes form)
+{
+    return mha__is_byte_wide(form) ? LOW : HIGH;
+}
+
+INLINE size_t second_words(const mha__codes form)
+{
+    return mha__is_byte_wide(form) ? HALF_QUANT * MHA_PANEL : 0;
 }
 
 /* Those of the high half are 2^20 times as large, all others 2^24 times. */
@@ -106,37 +129,43 @@ INLINE const signed char *values_of(const mha__block_kind *kind)
     return kind->values ? kind->values : plain;
 }
 
-/* Where term t of 32 of a part of a block lies. */
-typedef struct place_in_blocks {
+/* Where a part of 32 terms of a block lies. */
+typedef struct part_of_block {
     const unsigned char *block, *part;
-    size_t t;
-} place_in_blocks;
+} part_of_block;
 
-INLINE place_in_blocks place_of(const mha__block_kind *kind, const mha__block_shape *s, const unsigned char *B,
-                                size_t p)
+INLINE part_of_block part_at(const mha__block_kind *kind, const mha__block_shape *s, const unsigned char *B, size_t p)
 {
     const unsigned char *block = B + p / kind->elements * s->bytes;
-    return (place_in_blocks){block, block + s->header + p % kind->elements / MHA_QUANT * s->part, p % MHA_QUANT};
+    return (part_of_block){block, block + s->header + p % kind->elements / MHA_QUANT * s->part};
 }
 
-/* Those of nv vectors from `column` on, of panels beside each other. */
-INLINE void groups_at(const int nv, const mha__block_kind *kind, const place_in_blocks *at, size_t panel, size_t least,
-                      size_t column, const mha__codes form, const bool has_scales, group_of_terms *group)
+INLINE void next_part(part_of_block *at, const mha__block_shape *s)
+{
+    at->part += s->part;
+    if (at->part == at->block + s->bytes)
+        at->block = at->part, at->part += s->header;
+}
+
+/* Those of term t of the part, of nv vectors from `column` on, of panels beside each other. */
+INLINE void groups_at(const int nv, const mha__block_kind *kind, const part_of_block *at, size_t panel, size_t least,
+                      size_t t, size_t column, const mha__codes form, const bool has_scales, group_of_terms *group)
 {
     UNROLL
     for (int j = 0; j < nv; j++) {
         const size_t away = (size_t)(j / PANEL_VECS) * panel;
-        group[j] = group_at(kind, at->block + away, at->part + away, least, at->t,
+        group[j] = group_at(kind, at->block + away, at->part + away, least, t,
                             column + (size_t)(j % PANEL_VECS * LANES), form, has_scales);
     }
 }
 
-/* Adds n terms of one group, whose words begin at `words`, to the sums of a tile. */
-INLINE void add_terms(const int m, const int nv, size_t n, const float *A, const unsigned char *words, size_t column,
-                      size_t panel, const group_of_terms *group, const half_of_byte half, const mha__codes form,
+/* Adds 16 terms of one group, whose words begin at `words`, to the sums of a tile. */
+INLINE void add_terms(const int m, const int nv, const float *A, const unsigned char *words, size_t panel,
+                      const group_of_terms *group, const half_of_byte half, const mha__codes form,
                       const signed char *values, vec sum[][HALF_FLAT_VECS])
 {
-    for (size_t p = 0; p < n; p += 4, A += 4, words += 4 * MHA_PANEL) {
+    ROLL
+    for (size_t p = 0; p < HALF_QUANT; p += 4, A += 4, words += 4 * MHA_PANEL) {
         for (int j = 0; half == LOW && j < (nv + PANEL_VECS - 1) / PANEL_VECS; j++) { /* any address is allowed */
             const unsigned char *ahead = words + (size_t)j * panel + BLOCK_AHEAD;
             __builtin_prefetch(ahead, 0, 3);
@@ -147,8 +176,9 @@ INLINE void add_terms(const int m, const int nv, size_t n, const float *A, const
             vec b[HALF_FLAT_VECS];
             UNROLL
             for (int j = 0; j < nv; j++)
-                b[j] = value_of(codes_at(words + (size_t)(j / PANEL_VECS) * panel,
-                                         column + (size_t)(j % PANEL_VECS * LANES), u, half, form, values),
+                b[j] = value_of(codes_at(words + (size_t)(j / PANEL_VECS) * panel +
+                                             (size_t)(j % PANEL_VECS * LANES) * word_of(form),
+                                         u, half, form, values),
                                 group[j], form);
             UNROLL
             for (int i = 0; i < m; i++) {
@@ -159,33 +189,6 @@ INLINE void add_terms(const int m, const int nv, size_t n, const float *A, const
             }
         }
     }
-}
-
-/* As many of `left` terms as are of one group and one half of their bytes: 16, or 32 bytes. */
-INLINE size_t run_length(const mha__block_kind *kind, const place_in_blocks *at, size_t left, const mha__codes form)
-{
-    const size_t most = mha__is_byte_wide(form) && at->t == 0 ? kind->group : MHA_QUANT / 2;
-    return left < most ? left : most;
-}
-
-INLINE void move_on(place_in_blocks *at, const mha__block_shape *s, size_t n)
-{
-    at->t += n;
-    if (at->t < MHA_QUANT)
-        return;
-    at->t = 0, at->part += s->part;
-    if (at->part == at->block + s->bytes)
-        at->block = at->part, at->part += s->header;
-}
-
-INLINE bool is_high(const place_in_blocks *at, const mha__codes form)
-{
-    return !mha__is_byte_wide(form) && at->t >= MHA_QUANT / 2;
-}
-
-INLINE const unsigned char *words_of(const place_in_blocks *at, const mha__block_shape *s, const mha__codes form)
-{
-    return at->part + s->codes + (is_high(at, form) ? at->t - MHA_QUANT / 2 : at->t) * MHA_PANEL;
 }
 
 /* The tile of product.h. Terms [first, first + k) of the panels at B; `column` is 0 unless the tile is narrower than a
@@ -207,23 +210,30 @@ INLINE void block_tile(const int m, const int nv, const operands *o, const mha__
         sum[i][j] = (vec){0};
     if (nv % PANEL_VECS == 0)
         column = 0;
-    place_in_blocks at = place_of(kind, &s, B, W->first);
-    for (size_t left = o->k, n; left > 0; left -= n, A += n, move_on(&at, &s, n)) {
-        const unsigned char *words = words_of(&at, &s, form);
-        n = run_length(kind, &at, left, form);
-        if (left == o->k || at.t == 0 || at.t == kind->group) {
+    part_of_block at = part_at(kind, &s, B, W->first);
+    for (size_t p = W->first, end = p + o->k; p < end; next_part(&at, &s)) {
+        const unsigned char *words = at.part + s.codes + column * word_of(form);
+        if (p % MHA_QUANT == 0) {
             if (kind->scales)
-                groups_at(nv, kind, &at, panel, s.least, column, form, true, group);
+                groups_at(nv, kind, &at, panel, s.least, 0, column, form, true, group);
             else
-                groups_at(nv, kind, &at, panel, s.least, column, form, false, group);
+                groups_at(nv, kind, &at, panel, s.least, 0, column, form, false, group);
+            add_terms(m, nv, A, words, panel, group, LOW, form, values, sum);
+            p += HALF_QUANT, A += HALF_QUANT;
+            if (p == end)
+                break;
         }
-        if (is_high(&at, form)) {
-            UNROLL
-            for (int j = 0; j < nv; j++)
-                group[j].step = group[j].step * by_half(HIGH, form);
-            add_terms(m, nv, n, A, words, column, panel, group, HIGH, form, values, sum);
-        } else
-            add_terms(m, nv, n, A, words, column, panel, group, LOW, form, values, sum);
+        if (p == W->first || kind->group == HALF_QUANT) {
+            if (kind->scales)
+                groups_at(nv, kind, &at, panel, s.least, HALF_QUANT, column, form, true, group);
+            else
+                groups_at(nv, kind, &at, panel, s.least, HALF_QUANT, column, form, false, group);
+        }
+        UNROLL
+        for (int j = 0; j < nv; j++)
+            group[j].step = group[j].step * by_half(second_half(form), form);
+        add_terms(m, nv, A, words + second_words(form), panel, group, second_half(form), form, values, sum);
+        p += HALF_QUANT, A += HALF_QUANT;
     }
     float spill[MOST_WIDE * HALF_FLAT_VECS * LANES];
     UNROLL
@@ -299,25 +309,28 @@ INLINE void widen_panel(size_t k, const mha__block_panels *B, float *Y, const mh
     const mha__block_kind *kind = B->kind;
     const mha__block_shape s = mha__block_shape_of(kind);
     const signed char *values = values_of(kind);
-    place_in_blocks at = place_of(kind, &s, B->data, B->first);
-    for (size_t left = k, n; left > 0; left -= n, Y += n * MHA_PANEL, move_on(&at, &s, n)) {
-        const half_of_byte half = is_high(&at, form);
-        n = run_length(kind, &at, left, form);
+    part_of_block at = part_at(kind, &s, B->data, B->first);
+    for (size_t p = B->first, end = p + k; p < end; p += HALF_QUANT, Y += HALF_QUANT * MHA_PANEL) {
+        const bool second = p % MHA_QUANT > 0;
+        const half_of_byte half = second ? second_half(form) : LOW;
         UNROLL
         for (int j = 0; j < PANEL_VECS; j++) {
             const size_t column = (size_t)j * LANES;
-            group_of_terms group = group_at(kind, at.block, at.part, s.least, at.t, column, form, kind->scales);
+            group_of_terms group =
+                group_at(kind, at.block, at.part, s.least, p % MHA_QUANT, column, form, kind->scales);
             group.step = group.step * by_half(half, form);
-            const unsigned char *words = words_of(&at, &s, form);
+            const unsigned char *words =
+                at.part + s.codes + column * word_of(form) + (second ? second_words(form) : 0);
             float *y = Y + column;
-            for (size_t t = 0; t < n; t += 4, words += 4 * MHA_PANEL, y += 4 * MHA_PANEL)
+            for (int t = 0; t < HALF_QUANT; t += 4, words += 4 * MHA_PANEL, y += 4 * MHA_PANEL)
                 UNROLL
             for (int u = 0; u < 4; u++)
                 store(y + (size_t)u * MHA_PANEL,
-                      value_of(half ? codes_at(words, column, u, HIGH, form, values)
-                                    : codes_at(words, column, u, LOW, form, values),
+                      value_of(half ? codes_at(words, u, HIGH, form, values) : codes_at(words, u, LOW, form, values),
                                group, form));
         }
+        if (second)
+            next_part(&at, &s);
     }
 }
 
