@@ -78,7 +78,7 @@ MHA_API mha_status mha_mpi_layer_share(const mha_mpi_layer *layer, size_t B, siz
  *
  * Errors: those of mha_plan_call; MHA_INVALID: rows that are not this rank's, calls that differ between ranks;
  * MHA_UNSUPPORTED: a ring or MHA_SPLIT_CACHE whose ranks' rows begin inside a block of a pattern; `absorbed` with
- * MHA_SPLIT_ULYSSES or a ring; stages to keep, pages, `partial`, a modelled precision; messages of more than INT_MAX
+ * MHA_SPLIT_ULYSSES or a ring; stages to keep, pages, `partial`, a precision; messages of more than INT_MAX
  * numbers; a cache with a ring; a ragged batch, MHA_HIDDEN_PROPAGATE or MHA_SIGMOID with a ring or MHA_SPLIT_CACHE;
  * MHA_NO_MEMORY. A cache has the rows from before after an error. */
 MHA_API mha_status mha_mpi_forward(mha_mpi_layer *layer, const mha_call *call, size_t T_q, size_t T_k,

@@ -104,7 +104,7 @@ static mha_status check_call(mha__mpi_call *c, size_t T_q, size_t T_k, mha_error
         return mha__fail(error, MHA_UNSUPPORTED, "pages", "ranks do not share keys in pages: give keys, or a cache");
     if (call->keep_count > 0 || call->partial.data || memcmp(&call->precision, &none, sizeof none) != 0)
         return mha__fail(error, MHA_UNSUPPORTED, "call",
-                         "a call that ranks share has no stages to keep, no `partial` and no modelled precision");
+                         "a call that ranks share has no stages to keep, no `partial` and no precision");
     c->path = call->path;
     c->split.absorbed = call->absorbed;
     c->dtype = call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;

@@ -405,7 +405,19 @@ static void what_has_no_products_of_bf16_is_refused(void **state)
             refused(&p, &call, "cache", mha_dtype_name(others[d]));
             mha_cache_destroy(call.cache);
         }
+        float rows[2][2 * 8];
+        const mha_view pool = mha_view_of(rows, MHA_F32, 4, (size_t[]){1, 2, 2, 8});
+        call.cache = NULL;
+        call.pages = (mha_pages){pool, pool, (int32_t[B]){0}, 1, (int64_t[B]){1, 1, 1}};
+        refused(&p, &call, "page keys", "expected BF16 for products of BF16, found F32");
     }
+    float row[8];
+    double partial[10];
+    const mha_view one = mha_view_of(row, MHA_F32, 4, (size_t[]){1, 1, 1, 8});
+    mha_call part = {.query = one, .key = one, .value = one, .path = MHA_PATH_EXACT, .threads = 1,
+                     .partial = mha_view_of(partial, MHA_F64, 4, (size_t[]){1, 1, 1, 10}),
+                     .precision = mha_precision_of(MHA_BF16)};
+    refused(&(problem){.layer = NULL}, &part, "precision", "together with `partial`");
     free(out);
     unmake(&wide);
     unmake(&p);
