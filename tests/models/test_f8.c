@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/file.h"
 #include "mha/mha.h"
+#include "support/failing.h"
 #include "support/isa.h"
 #include "support/scratch.h"
 #include "support/unit.h"
@@ -243,12 +245,44 @@ static void parts_are_read_as_blocks(void **state)
     mha_file_close(file);
 }
 
+/* Whatever memory is missing while a file is read, that is what is said, and nothing stays behind. */
+static void missing_memory_is_reported(void **state)
+{
+    (void)state;
+    static const plan each = {MHA_F8_E4M3, MHA_BF16, 2, 1, 0, "weight_scale", 0, 0};
+    failing memory = {0};
+    const mha_allocator allocator = failing_allocator(&memory);
+    const mha_load_options options = {.d_k = D_K, .keep_quantised = true};
+    mha_error error;
+    mha_file *file;
+    mha_file_close(file_of(&each, 1, WIDTH, false));
+    assert_ok(mha__file_open_using(&allocator, scratch_path("f8.safetensors"), &file, &error), error);
+    mha_status status = MHA_NO_MEMORY;
+    size_t failures = 0;
+    const size_t before = memory.live_bytes;
+    while (status == MHA_NO_MEMORY) {
+        mha_layer *layer = NULL;
+        memory.calls = 0;
+        memory.fail_at = ++failures;
+        status = mha_model_load_layer(file, &options, NULL, &layer, NULL, &error);
+        if (status == MHA_OK)
+            mha_layer_destroy(layer);
+        assert_int_equal(memory.live_bytes, before);
+    }
+    assert_int_equal(status, MHA_OK);
+    assert_true(failures > 4 * 3 * 2); /* four matrices: scales twice when the type is chosen, and again when read */
+    memory.fail_at = 0;
+    mha_file_close(file);
+    assert_true(memory.live_blocks == 0 && memory.mistakes == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(f8_stays_and_gives_the_bits_of_floats, isa_teardown),
         cmocka_unit_test(what_no_block_holds_becomes_floats),
         cmocka_unit_test(parts_are_read_as_blocks),
+        cmocka_unit_test(missing_memory_is_reported),
     };
     return cmocka_run_group_tests_name("f8", tests, NULL, NULL);
 }
