@@ -53,7 +53,8 @@ NO_MUTANT_TESTS = %_failures %/test_work %_bench %_text %_cli_models %_cli_param
 MUTANT_TESTS    = $(patsubst $(BUILD)/tests/%,$(BUILD)/mutant/%,$(filter-out $(NO_MUTANT_TESTS),$(TESTS)))
 mutant-programs: $(BUILD)/libmutant.so $(MUTANT_TESTS) $(BUILD)/mutant/mha
 
-$(MUTANT_TESTS): $(BUILD)/mutant/%: $(BUILD)/tests/%.o $(SUPPORT_OBJ) $(BUILD)/libmutant.so
+$(MUTANT_TESTS): $(BUILD)/mutant/%: $(BUILD)/tests/%.o $(SUPPORT_OBJ) $(BUILD)/libbench.a \
+                 $(BUILD)/libmutant.so
 	@mkdir -p $(@D)
 	$(Q)$(CC) -fopenmp $(MHA_LDFLAGS) -Wl,-rpath,$(abspath $(BUILD)) -o $@ $^ $(TEST_LIBS) $(LIBS)
 
