@@ -35,21 +35,21 @@ mha_status mha__drawing_project(mha__drawing *d, size_t first, size_t group, mha
 /* ---------------------------------------------------------------- rows of weights */
 
 /* Queries [first, past) of a head, which are added to it in order, and to a sum of their own. */
-typedef struct mha__stretch {
+typedef struct mha__span {
     mha__head *head;
     mha__head_statistics sum;
     size_t first, past;
     mha_status status;
     mha_error error;
-} mha__stretch;
+} mha__span;
 
 /* The rows of one sequence under the heads of a projection. */
 typedef struct mha__rows_job {
     const mha__drawing *d;
     mha__sequence s;
     size_t b, first, past; /* the queries that are shown */
-    mha__stretch *stretches;
-    int threads;        /* of each stretch */
+    mha__span *spans;
+    int threads;        /* of each span */
     mha__arena scratch; /* memory of all workers, taken before any runs */
     size_t rows;        /* at a time */
     size_t workspace_bytes;
@@ -60,9 +60,9 @@ typedef struct mha__rows_job {
 
 /* kept_rows.c: by the stages that a forward keeps. */
 mha_status mha__kept_rows_begin(mha__rows_job *job, size_t workers, mha_error *error);
-mha_status mha__kept_rows_add(const mha__rows_job *job, mha__stretch *stretch, int number, mha_error *error);
+mha_status mha__kept_rows_add(const mha__rows_job *job, mha__span *span, int number, mha_error *error);
 /* float_rows.c: straight from the kernels, for maps without scores. */
 mha_status mha__float_rows_begin(mha__rows_job *job, size_t workers, mha_error *error);
-mha_status mha__float_rows_add(const mha__rows_job *job, mha__stretch *stretch, int number, mha_error *error);
+mha_status mha__float_rows_add(const mha__rows_job *job, mha__span *span, int number, mha_error *error);
 
 #endif

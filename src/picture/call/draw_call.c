@@ -5,10 +5,10 @@
 #include "picture/call/call.h"
 #include "picture/walk.h"
 
-/* Multiply-adds of a call that is still computed exactly, in a second or two; queries of a stretch; bytes of rotated
+/* Multiply-adds of a call that is still computed exactly, in a second or two; queries of a span; bytes of rotated
  * queries and keys. */
 static const double few_products = 1e9;
-enum { STRETCH = 1024, PROJECTED = 64 << 20 };
+enum { SPAN = 1024, PROJECTED = 64 << 20 };
 
 static double products_of(const mha_layer *layer, const mha_plan *plan)
 {
@@ -54,24 +54,24 @@ static bool by_kernels(const mha__drawing *d)
     return d->plan.path == MHA_PATH_FAST && !d->keeps_scores;
 }
 
-static void add_stretch(void *context, size_t index, int worker)
+static void add_span(void *context, size_t index, int worker)
 {
     const mha__rows_job *job = context;
-    mha__stretch *one = &job->stretches[index];
+    mha__span *one = &job->spans[index];
     one->status = by_kernels(job->d) ? mha__float_rows_add(job, one, worker, &one->error)
                                      : mha__kept_rows_add(job, one, worker, &one->error);
 }
 
-/* Cuts the queries of `count` heads into stretches: a row of a map is in one of them, and where they begin depends on
+/* Cuts the queries of `count` heads into spans: a row of a map is in one of them, and where they begin depends on
  * the queries alone. */
-static size_t cut(const mha__rows_job *job, mha__head *heads, size_t count, mha__stretch *stretches)
+static size_t cut(const mha__rows_job *job, mha__head *heads, size_t count, mha__span *spans)
 {
-    const size_t rows = heads->pool_rows, length = (STRETCH + rows - 1) / rows * rows;
+    const size_t rows = heads->pool_rows, length = (SPAN + rows - 1) / rows * rows;
     size_t used = 0;
     for (size_t n = 0; n < count; n++)
         for (size_t first = job->first; first < job->past; first += length, used++)
-            if (stretches)
-                stretches[used] = (mha__stretch){
+            if (spans)
+                spans[used] = (mha__span){
                     .head = &heads[n], .first = first, .past = first + length < job->past ? first + length : job->past};
     return used;
 }
@@ -79,17 +79,17 @@ static size_t cut(const mha__rows_job *job, mha__head *heads, size_t count, mha_
 static mha_status add_rows(mha__rows_job *job, mha__head *heads, size_t count, mha_error *error)
 {
     const mha__drawing *d = job->d;
-    const size_t stretches = cut(job, heads, count, NULL), threads = (size_t)d->plan.threads;
-    const size_t workers = threads < stretches ? threads : stretches;
+    const size_t spans = cut(job, heads, count, NULL), threads = (size_t)d->plan.threads;
+    const size_t workers = threads < spans ? threads : spans;
     job->threads = (int)(threads / workers);
-    job->stretches = mha__arena_take(&job->scratch, stretches * sizeof *job->stretches);
-    if (!job->stretches)
-        return mha__fail(error, MHA_NO_MEMORY, "picture", "no memory for %zu stretches of queries", stretches);
-    (void)cut(job, heads, count, job->stretches);
+    job->spans = mha__arena_take(&job->scratch, spans * sizeof *job->spans);
+    if (!job->spans)
+        return mha__fail(error, MHA_NO_MEMORY, "picture", "no memory for %zu spans of queries", spans);
+    (void)cut(job, heads, count, job->spans);
     TRY(by_kernels(d) ? mha__float_rows_begin(job, workers, error) : mha__kept_rows_begin(job, workers, error));
-    mha__parallel_for(stretches, (int)workers, add_stretch, job);
-    for (size_t i = 0; i < stretches; i++) {
-        const mha__stretch *one = &job->stretches[i];
+    mha__parallel_for(spans, (int)workers, add_span, job);
+    for (size_t i = 0; i < spans; i++) {
+        const mha__span *one = &job->spans[i];
         if (one->status != MHA_OK && error)
             *error = one->error;
         TRY(one->status);

@@ -1,4 +1,4 @@
-/* Rows of weights straight from the kernels of the fast path: keys packed once for a stretch of queries, scores of some
+/* Rows of weights straight from the kernels of the fast path: keys packed once for a span of queries, scores of some
  * rows at a time, and what attention does to scores before their softmax. */
 #include <math.h>
 #include <string.h>
@@ -125,12 +125,12 @@ static float extra_score(const mha__rows_job *job, size_t head, size_t query, si
 }
 
 /* Adds a query, whose scores have been computed, to its head. */
-static void add_row(const mha__rows_job *job, mha__stretch *stretch, const worker *w, size_t query, float *scores,
+static void add_row(const mha__rows_job *job, mha__span *span, const worker *w, size_t query, float *scores,
                     const float *relative)
 {
     const mha__resolved *r = job->d->r;
     const sizes n = sizes_of(job);
-    const size_t head = stretch->head->head;
+    const size_t head = span->head->head;
     const mha__interval keys = mha__visible_interval(r, &job->s, job->b, query);
     const bool pads = mha__pattern_pads(&r->semantics.pattern, job->b, query), terms = mha__visible_has_terms(r);
     bool sees = keys.from < keys.to;
@@ -164,24 +164,24 @@ static void add_row(const mha__rows_job *job, mha__stretch *stretch, const worke
         .is_broken = nothing && (sees || r->semantics.empty_rows != MHA_EMPTY_ZERO),
         .weights = w->weights,
     };
-    mha__head_add_scores(stretch->head, &stretch->sum, &row);
+    mha__head_add_scores(span->head, &span->sum, &row);
 }
 
-mha_status mha__float_rows_add(const mha__rows_job *job, mha__stretch *stretch, int number, mha_error *error)
+mha_status mha__float_rows_add(const mha__rows_job *job, mha__span *span, int number, mha_error *error)
 {
     (void)error;
     const mha__drawing *d = job->d;
     const worker *w = (const worker *)job->workers + number;
     const sizes n = sizes_of(job);
-    const size_t head = stretch->head->head, kv = stretch->head->kv_head - d->first_kv;
-    const mha__interval keys = hull(job, stretch->first, stretch->past);
+    const size_t head = span->head->head, kv = span->head->kv_head - d->first_kv;
+    const mha__interval keys = hull(job, span->first, span->past);
     const size_t from = keys.from / MHA_PANEL * MHA_PANEL;
     if (keys.from < keys.to)
         d->r->kernels->pack_transposed(n.d_k, keys.to - from,
                                        mha__row(&d->keys, job->s.batch, job->s.k_from + from, kv),
                                        (size_t)d->keys.stride[1], w->packed + from * n.d_k, n.d_k * MHA_PANEL, 0);
-    for (size_t i = stretch->first, count; i < stretch->past; i += count) {
-        count = stretch->past - i < job->rows ? stretch->past - i : job->rows;
+    for (size_t i = span->first, count; i < span->past; i += count) {
+        count = span->past - i < job->rows ? span->past - i : job->rows;
         score(job, w, head, i, count);
         const mha__relative_pairs pairs = {.s = &job->s,
                                            .head = head,
@@ -195,7 +195,7 @@ mha_status mha__float_rows_add(const mha__rows_job *job, mha__stretch *stretch, 
             mha__relative_terms(d->r, &job->relative, &d->queries, &d->keys, &pairs, w->relative + pairs.keys.from,
                                 n.ld, w->relative_work);
         for (size_t row = 0; row < count; row++)
-            add_row(job, stretch, w, i + row, w->scores + row * n.ld, w->relative + row * n.ld);
+            add_row(job, span, w, i + row, w->scores + row * n.ld, w->relative + row * n.ld);
     }
     return MHA_OK;
 }

@@ -139,18 +139,18 @@ static const double *row_of(const mha_view *stage, size_t i, double *row)
 
 static size_t stages_of(const mha__rows_job *job)
 {
-    return job->d->keeps_scores && job->stretches->head->masked ? STAGES : STAGES - 1;
+    return job->d->keeps_scores && job->spans->head->masked ? STAGES : STAGES - 1;
 }
 
 /* Computes some rows of a head and adds them to it. */
-static mha_status add_rows(const mha__rows_job *job, mha__stretch *stretch, size_t from, size_t count, const worker *w,
+static mha_status add_rows(const mha__rows_job *job, mha__span *span, size_t from, size_t count, const worker *w,
                            mha_error *error)
 {
     static const mha_stage kept[STAGES] = {MHA_STAGE_WEIGHTS, MHA_STAGE_MASKED, MHA_STAGE_CAPPED};
     const size_t stages = stages_of(job);
     const mha__drawing *d = job->d;
     mha_view weights[MHA_WEIGHT_COUNT] = {{0}};
-    mha_call call = call_of_rows(job, stretch->head->head, from, count, weights);
+    mha_call call = call_of_rows(job, span->head->head, from, count, weights);
     mha_keep keep[STAGES] = {{0}};
     mha_plan plan;
     TRY(mha_plan_call(NULL, &call, &plan, error));
@@ -179,7 +179,7 @@ static mha_status add_rows(const mha__rows_job *job, mha__stretch *stretch, size
             .scores = row_of(&keep[2].view, i, row + 2 * S),
             .is_softmax = d->r->semantics.normaliser == MHA_SOFTMAX,
         };
-        mha__head_add(stretch->head, &stretch->sum, &one);
+        mha__head_add(span->head, &span->sum, &one);
     }
     return MHA_OK;
 }
@@ -193,24 +193,24 @@ static size_t rows_from(const mha__rows_job *job, size_t i, size_t past)
     return rows < left ? rows : left;
 }
 
-mha_status mha__kept_rows_add(const mha__rows_job *job, mha__stretch *stretch, int number, mha_error *error)
+mha_status mha__kept_rows_add(const mha__rows_job *job, mha__span *span, int number, mha_error *error)
 {
     const worker *workers = job->workers;
-    for (size_t i = stretch->first, rows; i < stretch->past; i += rows) {
-        rows = rows_from(job, i, stretch->past);
-        TRY(add_rows(job, stretch, i, rows, &workers[number], error));
+    for (size_t i = span->first, rows; i < span->past; i += rows) {
+        rows = rows_from(job, i, span->past);
+        TRY(add_rows(job, span, i, rows, &workers[number], error));
     }
     return MHA_OK;
 }
 
-/* Finds out how much memory the rows of a stretch need; of every head it is as much. */
-static mha_status measure(mha__rows_job *job, const mha__stretch *stretch, mha_error *error)
+/* Finds out how much memory the rows of a span need; of every head it is as much. */
+static mha_status measure(mha__rows_job *job, const mha__span *span, mha_error *error)
 {
-    for (size_t i = stretch->first, count; i < stretch->past; i += count) {
+    for (size_t i = span->first, count; i < span->past; i += count) {
         mha_view weights[MHA_WEIGHT_COUNT] = {{0}};
         mha_plan plan;
-        count = rows_from(job, i, stretch->past);
-        const mha_call call = call_of_rows(job, stretch->head->head, i, count, weights);
+        count = rows_from(job, i, span->past);
+        const mha_call call = call_of_rows(job, span->head->head, i, count, weights);
         TRY(mha_plan_call(NULL, &call, &plan, error));
         if (plan.workspace_bytes > job->workspace_bytes)
             job->workspace_bytes = plan.workspace_bytes;
@@ -223,9 +223,9 @@ mha_status mha__kept_rows_begin(mha__rows_job *job, size_t workers, mha_error *e
     const size_t S = job->s.S + job->d->plan.S_extra, rows = row_bytes / ((S + 1) * sizeof(double));
     const bool wide = job->d->plan.path == MHA_PATH_EXACT;
     job->rows = rows < 1 ? 1 : rows < job->past - job->first ? rows : job->past - job->first;
-    const mha__stretch *one = job->stretches;
+    const mha__span *one = job->spans;
     TRY(measure(job, one, error));
-    while (one->past < job->past) /* the stretches of the first head */
+    while (one->past < job->past) /* the spans of the first head */
         TRY(measure(job, ++one, error));
     const size_t bytes = job->rows * S * (wide ? sizeof(double) : sizeof(float));
     worker *w = job->workers = mha__arena_take(&job->scratch, workers * sizeof *w);
