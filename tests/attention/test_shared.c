@@ -343,8 +343,10 @@ static void lengths_and_rules_that_matter(void **state)
 {
     static const problem problems[] = {
         /* segments side by side, the last of which goes on */
-        {6, 1, 64, 64, 1, 1300, 1, {4, 4}, 2, 2, MHA_F32, MHA_PATH_FAST, 4, CAUSAL, 1},
-        {6, 1, 64, 64, 1, 1300, 1, {4, 4}, 2, 2, MHA_BF16, MHA_PATH_FAST, 4, CAUSAL | ROUNDS, 1},
+        {6, 1, 64, 64, 1, 1600, 1, {4, 4}, 2, 2, MHA_F32, MHA_PATH_FAST, 4, CAUSAL, 1},
+        {6, 1, 64, 64, 1, 1600, 1, {4, 4}, 2, 2, MHA_BF16, MHA_PATH_FAST, 4, CAUSAL | ROUNDS, 1},
+        /* and one that began before */
+        {1, 1, 272, 272, 1, 1023, 2, {1, 2}, 1, 70, MHA_F32, MHA_PATH_FAST, 4, CAUSAL, 2},
         {4, 1, 64, 64, 1, 2600, 2, {2, 4}, 1, 70, MHA_BF16, MHA_PATH_FAST, 4, CAUSAL | SINKS | EXTRAS, 2},
         /* a segment ends behind the trunk */
         {4, 2, 100, 100, 1, 1023, 1, {4, 4}, 2, 3, MHA_F32, MHA_PATH_FAST, 2, CAUSAL, 3},

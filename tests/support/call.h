@@ -1,4 +1,4 @@
-/* A forward with the memory it asks for. */
+/* A forward with exactly the memory it asks for. */
 #ifndef TEST_CALL_H
 #define TEST_CALL_H
 
