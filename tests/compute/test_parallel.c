@@ -340,6 +340,7 @@ static void work_for_a_thread_follows_from_the_handover(void **state)
     assert_true(mha__handover_least(2e-6, 1e11) == 2 * mha__handover_least(1e-6, 1e11));
     assert_true(mha__handover_least(1e-6, 5e10) == mha__handover_least(1e-6, 1e11) / 2);
     assert_true(mha__handover_least(1e-9, 1e9) == 5e4);
+    assert_true(mha__handover_least(1, 0.5) == 5e4); /* slow, but measured */
     assert_true(mha__handover_least(1, 1e12) == 1e7);
     static const double none[][2] = {{0, 1e11}, {-1, 1e11}, {1e-6, 0}, {NAN, 1e11}, {1e-6, NAN}, {1e-6, INFINITY}};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
