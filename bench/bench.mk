@@ -19,11 +19,13 @@ $(BUILD)/bench/libopenblas_peer.so: bench/openblas.c
 	$(Q)$(CC) $(PEER_CFLAGS) $(BLAS_CFLAGS) -o $@ $< $(BLAS_LIBS) -lm
 
 # Skipped where oneDNN 2 is not installed.
-$(BUILD)/bench/libonednn_peer.so: bench/onednn.cpp
+ONEDNN_CODE = bench/onednn.cpp bench/onednn_int8.cpp
+$(BUILD)/bench/libonednn_peer.so: $(ONEDNN_CODE) bench/onednn.h
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	@if echo '#include <dnnl.hpp>' | $(CXX) -E -x c++ - 2>/dev/null | grep -q output_scales; then \
-	  $(CXX) -std=c++11 -O2 -fvisibility=hidden -fPIC -shared -o $@ $< -ldnnl; \
+	  $(CXX) -std=c++11 -O3 -march=native -fno-math-errno -fno-trapping-math -ffinite-math-only -fassociative-math \
+	    -fno-signed-zeros -fvisibility=hidden -fPIC -fopenmp -shared -o $@ $(ONEDNN_CODE) -ldnnl; \
 	  else echo "oneDNN 2 (libdnnl-dev) is not here"; fi
 
 # Skipped where libxsmm is not installed.
@@ -41,7 +43,7 @@ PEER_LIBRARIES = $(foreach l,shim openblas_peer onednn_peer xsmm_peer,$(BUILD)/b
 bench-peers: $(PEER_LIBRARIES) ## measures the same work with what people would otherwise use
 	$(PEER_PYTHON) bench/peers.py --libraries $(BUILD)/bench $(PEERS)
 
-bench-quantised: $(BUILD)/bench/libshim.so ## measures quantised weights beside those of ONNX Runtime and PyTorch
+bench-quantised: $(addprefix $(BUILD)/bench/,libshim.so libonednn_peer.so) ## measures quantised weights beside others
 	$(PEER_PYTHON) bench/quantised_peers.py --libraries $(BUILD)/bench $(PEERS)
 
 # What only Python's registry has, in a virtual environment of its own: make bench-peers with this PEER_PYTHON.

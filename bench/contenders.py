@@ -51,6 +51,7 @@ CONTENDERS = {
                  "of threads",
                  OpenBlas),
     "onednn": ("oneDNN: its matmul and softmax primitives, weights packed when made ready", OneDnn),
+    "onednn-bf16": ("oneDNN: the same in bfloat16", lambda threads, libraries: OneDnn(threads, libraries, bf16=True)),
     "xsmm": ("libxsmm: its batch-reduce kernels over packed weights, block by block, for the projections alone",
              lambda threads, libraries: Libxsmm(threads, libraries, blocks=True)),
     "xsmm-gemm": ("libxsmm: its own GEMM, for the projections alone", lambda threads,
@@ -65,4 +66,4 @@ CONTENDERS = {
     "torch-bf16": ("PyTorch 2: the same in bfloat16", lambda threads, _: Torch(threads, "sdpa", "bfloat16")),
 }
 # Those that round to fewer bits than float32: their times and errors are shown, nothing is held against them.
-ROUNDED = {"torch-bf16"}
+ROUNDED = {"onednn-bf16", "torch-bf16"}

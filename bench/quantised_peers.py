@@ -1,8 +1,8 @@
-"""Products with quantised weights: this library, ONNX Runtime and PyTorch on the same numbers, in turns.
+"""Products with quantised weights: this library, ONNX Runtime, oneDNN and PyTorch on the same numbers, in turns.
 
 Some rows through matrices of 4096 x 4096, as many in turns as no cache holds. Weights stand for the values of Q8_0 or
-Q4_0 blocks, which the others take as codes and scales of 32, and of F8; PyTorch's int8 has a scale for each output
-instead.
+Q4_0 blocks, which the others take as codes and scales of 32, and of F8; the int8 of oneDNN and PyTorch has a scale for
+each output instead.
 Beside the time stands the error against float64, of the values that a contender's own weights stand for: what its
 arithmetic costs, root mean square over that of the result.
 
@@ -16,7 +16,7 @@ import warnings
 import numpy as np
 
 from onnx_runtime import Graph, MICROSOFT, OnnxRuntime
-from work import Absent, Shim, aligned
+from work import Absent, Shim, aligned, library
 
 K = N = 4096
 BLOCK = 32
@@ -127,6 +127,48 @@ class Ort:
         self.runtime.release()
 
 
+class OneDnn:
+    """Its matmul of bytes, a scale for each output; x is rounded, row by row, in the time it takes.
+
+    Without VNNI its kernels add two products of bytes in 16 bits, which 8 bits of x exceed and 7 do not."""
+
+    def __init__(self, threads, libraries, bits):
+        self.lib, self.bits, self.products = library(libraries, "libonednn_peer.so"), bits, []
+        if not self.lib:
+            raise Absent("not built: needs Debian's libdnnl-dev, version 2")
+        self.lib.onednn_int8_create.restype = ctypes.c_void_p
+        self.lib.onednn_error.restype = ctypes.c_char_p
+        self.lib.onednn_threads(threads)
+
+    def prepare(self, matrices, x):
+        self.x, self.y = x, aligned(np.zeros((len(x), N), np.float32))
+        for m in matrices:
+            scales = m.scales[:, 0].astype(np.float32)
+            made = self.lib.onednn_int8_create(*map(ctypes.c_int64, (len(x), K, N)), self.bits,
+                                               ctypes.c_void_p(m.codes.ctypes.data),
+                                               ctypes.c_void_p(scales.ctypes.data))
+            if not made:
+                raise Absent("oneDNN's product of 8 bits: " + self.lib.onednn_error().decode())
+            self.products.append(ctypes.c_void_p(made))
+
+    def run(self):
+        for product in self.products:
+            if self.lib.onednn_int8_run(product, ctypes.c_void_p(self.x.ctypes.data),
+                                        ctypes.c_void_p(self.y.ctypes.data)):
+                raise RuntimeError(self.lib.onednn_error().decode())
+
+    def first(self, m):
+        self.products, rest = self.products[:1], self.products[1:]
+        self.run()
+        self.products += rest
+        return self.y, m.codes[:SHOWN] * m.scales[:SHOWN, :1].astype(np.float64)
+
+    def release(self):
+        for product in self.products:
+            self.lib.onednn_int8_destroy(product)
+        self.products = []
+
+
 class Torch:
     """dynamic: x rounded to 8 bits, oneDNN's product; pack8: float32 and a scale for each output; pack4: blocks."""
 
@@ -184,6 +226,8 @@ CONTENDERS = (
     ("mha F8_E4M3", 8, lambda t, f: Ours(t, f, "F8_E4M3_SCALED")),
     ("ONNX Runtime MatMulNBits, 8 bits, x in 8 bits", 8, lambda t, f: Ort(t, f, 4)),
     ("ONNX Runtime MatMulNBits, 8 bits, x in float32", 8, lambda t, f: Ort(t, f, 1)),
+    ("oneDNN matmul, x in 8 bits", 8, lambda t, f: OneDnn(t, f, 8)),
+    ("oneDNN matmul, x in 7 bits", 8, lambda t, f: OneDnn(t, f, 7)),
     ("PyTorch linear_dynamic, oneDNN, x in 8 bits", 8, lambda t, f: Torch(t, f, "dynamic")),
     ("PyTorch _weight_int8pack_mm, x in float32", 8, lambda t, f: Torch(t, f, "pack8")),
     ("mha Q4_0", 4, lambda t, f: Ours(t, f, "Q4_0")),
