@@ -142,6 +142,20 @@ static void every_tile_gives_the_bits_of_floats(void **state)
                 check((shape){m, n, 64}, (m + n) % TYPES, true, 1);
 }
 
+/* Every type in every tile of few rows, and blocks of terms that end within 32 terms: at 304 of 592 and 368 of 1792. */
+static void every_type_meets_every_tile(void **state)
+{
+    (void)state;
+    static const size_t widths[] = {30, 69};
+    FOR_EACH_ISA
+        for (size_t t = 0; t < TYPES; t++)
+            for (size_t m = 1; m <= 8; m++)
+                for (size_t w = 0; w < 2; w++) {
+                    const size_t elements = mha__block_kind_of(types[t].dtype)->elements;
+                    check((shape){m, widths[w], elements == 32 ? 592 : 1792}, t, true, 1);
+                }
+}
+
 static void every_type_gives_the_bits_of_floats(void **state)
 {
     (void)state;
@@ -199,6 +213,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(blocks_give_the_bits_of_floats, isa_teardown),
         cmocka_unit_test_teardown(every_tile_gives_the_bits_of_floats, isa_teardown),
+        cmocka_unit_test_teardown(every_type_meets_every_tile, isa_teardown),
         cmocka_unit_test_teardown(every_type_gives_the_bits_of_floats, isa_teardown),
         cmocka_unit_test(codes_of_f8_are_those_of_the_plain_type),
         cmocka_unit_test_teardown(roundings_of_the_caller_hold, isa_teardown),

@@ -27,9 +27,11 @@ INLINE vec f8_at(const unsigned char *words, const int u, const mha__codes form)
     return halves((const uint16_t *)(const void *)&half);
 }
 
+/* The words at any byte. */
 INLINE bits_vec words_at(const unsigned char *p)
 {
-    return (bits_vec) * (const ivec_at *)(const void *)p;
+    typedef uint32_t words __attribute__((vector_size(4 * ISA_LANES), aligned(1), may_alias));
+    return *(const words *)(const void *)p;
 }
 
 /* Bytes of a word. */
@@ -211,29 +213,24 @@ INLINE void block_tile(const int m, const int nv, const operands *o, const mha__
     if (nv % PANEL_VECS == 0)
         column = 0;
     part_of_block at = part_at(kind, &s, B, W->first);
-    for (size_t p = W->first, end = p + o->k; p < end; next_part(&at, &s)) {
+    for (size_t p = W->first, end = p + o->k; p < end; p += HALF_QUANT, A += HALF_QUANT) {
         const unsigned char *words = at.part + s.codes + column * word_of(form);
-        if (p % MHA_QUANT == 0) {
-            if (kind->scales)
-                groups_at(nv, kind, &at, panel, s.least, 0, column, form, true, group);
+        const size_t t = p % MHA_QUANT;
+        if (t == 0 || p == W->first || kind->group == HALF_QUANT) {
+            if (!mha__is_f8(form) && kind->scales)
+                groups_at(nv, kind, &at, panel, s.least, t, column, form, true, group);
             else
-                groups_at(nv, kind, &at, panel, s.least, 0, column, form, false, group);
-            add_terms(m, nv, A, words, panel, group, LOW, form, values, sum);
-            p += HALF_QUANT, A += HALF_QUANT;
-            if (p == end)
-                break;
+                groups_at(nv, kind, &at, panel, s.least, t, column, form, false, group);
         }
-        if (p == W->first || kind->group == HALF_QUANT) {
-            if (kind->scales)
-                groups_at(nv, kind, &at, panel, s.least, HALF_QUANT, column, form, true, group);
-            else
-                groups_at(nv, kind, &at, panel, s.least, HALF_QUANT, column, form, false, group);
+        if (t == 0) {
+            add_terms(m, nv, A, words, panel, group, LOW, form, values, sum);
+            continue;
         }
         UNROLL
         for (int j = 0; j < nv; j++)
             group[j].step = group[j].step * by_half(second_half(form), form);
         add_terms(m, nv, A, words + second_words(form), panel, group, second_half(form), form, values, sum);
-        p += HALF_QUANT, A += HALF_QUANT;
+        next_part(&at, &s);
     }
     float spill[MOST_WIDE * HALF_FLAT_VECS * LANES];
     UNROLL
