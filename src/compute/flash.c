@@ -247,13 +247,13 @@ static void add_values(const mha__flash_work *w, const mha__key_block *b, size_t
                                next = {mha__narrow_row(b->keys, true, row + SOON), stride, MHA_PANEL, dtype};
         w->kernels->product_half(m, width, to - from, w->scores + from, V, &next, sum, width, factor, NULL);
     } else {
-        const size_t whole = b->pairs ? width - 16 : width, even = from / 2 * 2; /* weights before `from` are 0 */
+        const size_t whole = b->interleaved ? width - 16 : width, even = from / 2 * 2; /* weights before `from` are 0 */
         mha__panels V = b->V, next = b->next ? *b->next : V;
         V.data += from * V.row;
         next.data += from * next.row;
         w->kernels->product(m, whole, to - from, w->scores + from, V, b->next ? &next : NULL, sum, width, factor, NULL);
-        if (b->pairs)
-            w->kernels->product_pairs(m, to - even, w->scores + even, b->pairs + even * MHA_PANEL, sum + whole, width,
+        if (b->interleaved)
+            w->kernels->product_interleaved(m, to - even, w->scores + even, b->interleaved + even * MHA_PANEL, sum + whole, width,
                                       factor);
     }
 }

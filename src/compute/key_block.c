@@ -107,19 +107,19 @@ static bool pack_floats(const mha__flash_work *w, mha__key_block *b, mha__span a
                    w->V + all.begin * MHA_PANEL, w->block * MHA_PANEL);
 }
 
-/* If 8 columns or less remain behind the last whole 16 of the packed values, interleaves them for product_pairs. */
-static void pair_values(const mha__flash_work *w, mha__key_block *b, mha__span all)
+/* If 8 columns or less remain behind the last whole 16 of the packed values, interleaves them for product_interleaved. */
+static void interleave_values(const mha__flash_work *w, mha__key_block *b, mha__span all)
 {
     const size_t left = w->flash->d_v % 16, column = w->flash->d_v - left, begin = all.begin / 2 * 2;
-    if (!w->kernels->pair_rows || left == 0 || left > 8 || !b->V.data)
+    if (!w->kernels->interleave_rows || left == 0 || left > 8 || !b->V.data)
         return;
-    float *pairs = w->V + column / MHA_PANEL * b->V.panel + column % MHA_PANEL;
+    float *rows = w->V + column / MHA_PANEL * b->V.panel + column % MHA_PANEL;
     if (begin < all.begin)
-        memset(pairs + begin * MHA_PANEL, 0, 16 * sizeof *pairs);
+        memset(rows + begin * MHA_PANEL, 0, 16 * sizeof *rows);
     if (all.end % 2)
-        memset(pairs + all.end * MHA_PANEL, 0, 16 * sizeof *pairs);
-    w->kernels->pair_rows(mha__round_up(all.end, 2) - begin, pairs + begin * MHA_PANEL);
-    b->pairs = pairs;
+        memset(rows + all.end * MHA_PANEL, 0, 16 * sizeof *rows);
+    w->kernels->interleave_rows(mha__round_up(all.end, 2) - begin, rows + begin * MHA_PANEL);
+    b->interleaved = rows;
 }
 
 void mha__key_block_pack(const mha__flash_work *w, mha__key_block *b, mha__span all, bool *poisoned)
@@ -128,5 +128,5 @@ void mha__key_block_pack(const mha__flash_work *w, mha__key_block *b, mha__span 
         remove_poison(w, b, all, poisoned);
         b->poisoned = poisoned;
     }
-    pair_values(w, b, all);
+    interleave_values(w, b, all);
 }

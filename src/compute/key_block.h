@@ -82,7 +82,7 @@ typedef struct mha__key_block {
     bool extra;
     size_t from, end;
     mha__panels K, V;        /* key 0 of the block is row 0 of V and column 0 of K; without data: read where it lies */
-    const float *pairs;     /* the last 8 columns of V, interleaved by mha__kernels.pair_rows; NULL: they are not */
+    const float *interleaved; /* the last 8 columns of V, interleaved by mha__kernels.interleave_rows; NULL: they are not */
     const bool *poisoned;   /* of each key whether its value row has a NaN or infinity; NULL: none has */
     const mha__panels *soon; /* prefetched while scores are computed, or NULL */
     const mha__panels *next; /* prefetched while values are summed, or NULL */

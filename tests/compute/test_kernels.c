@@ -137,7 +137,7 @@ static void pairs_of_rows_are_two_chains(void **state)
     FOR_EACH_ISA
     {
         const mha__kernels *kernels = mha__kernels_get();
-        if (!kernels->pair_rows)
+        if (!kernels->interleave_rows)
             continue;
         for (size_t m = 1; m <= 2 * kernels->tile_rows + 1; m++)
             FOR_SIZES(k, 1, 2, 3, 17, 64)
@@ -148,9 +148,9 @@ static void pairs_of_rows_are_two_chains(void **state)
                 float *C = random_floats((m - 1) * ldc + 16, 3), *before = random_floats((m - 1) * ldc + 16, 3);
                 for (size_t i = 0; i < m && k % 2; i++)
                     A[i * MHA_STAGED + k] = 0.0f;
-                kernels->pair_rows(n, X);
+                kernels->interleave_rows(n, X);
                 for (int init = 0; init < 2; init++) {
-                    kernels->product_pairs(m, k, A, X, C, ldc, init ? factor : NULL);
+                    kernels->product_interleaved(m, k, A, X, C, ldc, init ? factor : NULL);
                     for (size_t i = 0; i < m; i++)
                         for (size_t j = 0; j < ldc && i * ldc + j < (m - 1) * ldc + 16; j++) {
                             float sum[2] = {0.0f, 0.0f}, want = before[i * ldc + j];

@@ -138,12 +138,12 @@ typedef struct mha__kernels {
     void (*pack_transposed)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel, size_t after);
 
     /* For a last panel of at most 8 columns, where vectors of 16 floats would multiply 8 zeros; both NULL where vectors
-     * are shorter. pair_rows interleaves the first 8 floats of rows 2p and 2p + 1 of X (n rows of a panel) into the
-     * first 16 of row 2p, so that one vector holds two terms of every sum. product_pairs then computes C (m, 16) = init
+     * are shorter. interleave_rows interleaves the first 8 floats of rows 2p and 2p + 1 of X (n rows of a panel) into the
+     * first 16 of row 2p, so that one vector holds two terms of every sum. product_interleaved then computes C (m, 16) = init
      * + A X, of which the last 8 columns are zeros: every element is the sum of the chain of its even terms and that of
      * its odd ones. init as for `product`; when k is odd, column k of A is 0. */
-    void (*pair_rows)(size_t n, float *X);
-    void (*product_pairs)(size_t m, size_t k, const float *A, const float *X, float *C, size_t ldc,
+    void (*interleave_rows)(size_t n, float *X);
+    void (*product_interleaved)(size_t m, size_t k, const float *A, const float *X, float *C, size_t ldc,
                           const float *factor);
 
     /* C (m, n) = A X^T for m <= few_rows staged rows A of k <= MHA_BLOCK floats, X (n, k) of row stride ldx; C has the

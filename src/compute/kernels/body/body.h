@@ -70,8 +70,8 @@ const mha__kernels KERNELS = {
     .pack_transposed = pack_transposed,
     .product_rows = product_rows,
 #if ISA_LANES == 16
-    .pair_rows = pair_rows,
-    .product_pairs = product_pairs,
+    .interleave_rows = interleave_rows,
+    .product_interleaved = product_interleaved,
 #endif
     .softmax_prepare = softmax_prepare,
     .softmax_rows = softmax_rows,

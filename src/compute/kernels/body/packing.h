@@ -84,7 +84,7 @@ static void pack_transposed(size_t k, size_t n, const float *X, size_t ldx, floa
 }
 
 #if ISA_LANES == 16
-static void pair_rows(size_t n, float *X)
+static void interleave_rows(size_t n, float *X)
 {
     for (; n >= 2; n -= 2, X += 2 * MHA_PANEL)
         store(X, zip_low(load(X), load(X + MHA_PANEL)));

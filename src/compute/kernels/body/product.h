@@ -30,8 +30,8 @@ static __attribute__((noinline)) void put_part(size_t m, const operands *o, cons
         }
 }
 
-/* One register tile: m rows, nv vectors and `paired` are constants wherever this is expanded. */
-INLINE void tile(const int m, const int nv, const bool paired, const operands *o)
+/* One register tile: m rows, nv vectors and `interleaved` are constants wherever this is expanded. */
+INLINE void tile(const int m, const int nv, const bool interleaved, const operands *o)
 {
     const float *A = o->A, *B = o->B, *next = o->next;
     const size_t row = o->row, panel = o->panel, next_row = o->next_row, next_panel = o->next_panel;
@@ -41,7 +41,7 @@ INLINE void tile(const int m, const int nv, const bool paired, const operands *o
         UNROLL
     for (int j = 0; j < nv; j++)
         sum[i][j] = (vec){0};
-    const size_t step = paired ? 2 : 1;
+    const size_t step = interleaved ? 2 : 1;
     for (size_t p = (o->k + step - 1) / step; p > 0; p--, A += step, B += step * row, next += step * next_row) {
         vec b[FLAT_VECS];
         if (nv <= TILE_VECS) { /* a hint: any address is allowed */
@@ -58,14 +58,14 @@ INLINE void tile(const int m, const int nv, const bool paired, const operands *o
             b[j] = load(B + j / PANEL_VECS * panel + j % PANEL_VECS * LANES);
         UNROLL
         for (int i = 0; i < m; i++) {
-            vec a = paired ? splat_pair(A + i * MHA_STAGED) : splat(A[i * MHA_STAGED]);
+            vec a = interleaved ? splat_pair(A + i * MHA_STAGED) : splat(A[i * MHA_STAGED]);
             UNROLL
             for (int j = 0; j < nv; j++)
                 sum[i][j] = madd(a, b[j], sum[i][j]);
         }
     }
 #if ISA_LANES == 16
-    if (paired) {
+    if (interleaved) {
         UNROLL
         for (int i = 0; i < m; i++)
             sum[i][0] = evens(sum[i][0]) + odds(sum[i][0]);
@@ -106,22 +106,22 @@ INLINE void tile(const int m, const int nv, const bool paired, const operands *o
 }
 
 /* A tile of m rows by a constant number of vectors: m chooses the expansion. */
-#define TILE_CASE(M, LIMIT, NV, PAIRED)                                                                                \
+#define TILE_CASE(M, LIMIT, NV, INTERLEAVED)                                                                                \
     case M:                                                                                                            \
         if (M <= LIMIT)                                                                                                \
-            tile(M <= LIMIT ? M : 1, NV, PAIRED, o);                                                                   \
+            tile(M <= LIMIT ? M : 1, NV, INTERLEAVED, o);                                                                   \
         break;
-#define DEFINE_TILE(NAME, LIMIT, NV, PAIRED)                                                                           \
+#define DEFINE_TILE(NAME, LIMIT, NV, INTERLEAVED)                                                                           \
     static __attribute__((noinline)) void NAME(size_t m, const operands *o)                                            \
     {                                                                                                                  \
         switch (m) {                                                                                                   \
-            CASES_TO_8(TILE_CASE, LIMIT, NV, PAIRED)                                                                   \
-            TILE_CASE(9, LIMIT, NV, PAIRED)                                                                            \
-            TILE_CASE(10, LIMIT, NV, PAIRED)                                                                           \
-            TILE_CASE(11, LIMIT, NV, PAIRED)                                                                           \
-            TILE_CASE(12, LIMIT, NV, PAIRED)                                                                           \
-            TILE_CASE(13, LIMIT, NV, PAIRED)                                                                           \
-            TILE_CASE(14, LIMIT, NV, PAIRED)                                                                           \
+            CASES_TO_8(TILE_CASE, LIMIT, NV, INTERLEAVED)                                                                   \
+            TILE_CASE(9, LIMIT, NV, INTERLEAVED)                                                                            \
+            TILE_CASE(10, LIMIT, NV, INTERLEAVED)                                                                           \
+            TILE_CASE(11, LIMIT, NV, INTERLEAVED)                                                                           \
+            TILE_CASE(12, LIMIT, NV, INTERLEAVED)                                                                           \
+            TILE_CASE(13, LIMIT, NV, INTERLEAVED)                                                                           \
+            TILE_CASE(14, LIMIT, NV, INTERLEAVED)                                                                           \
         }                                                                                                              \
     }
 
@@ -185,11 +185,11 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha__panels B,
 }
 
 #if ISA_LANES == 16
-DEFINE_TILE(paired_tile, TILE_ROWS, 1, true)
+DEFINE_TILE(interleaved_tile, TILE_ROWS, 1, true)
 
-static void product_pairs(size_t m, size_t k, const float *A, const float *X, float *C, size_t ldc, const float *factor)
+static void product_interleaved(size_t m, size_t k, const float *A, const float *X, float *C, size_t ldc, const float *factor)
 {
     operands o = {.B = X, .next = X, .n = LANES, .k = k, .row = MHA_PANEL, .ldc = ldc};
-    all_rows(m, paired_tile, &o, A, C, factor, false);
+    all_rows(m, interleaved_tile, &o, A, C, factor, false);
 }
 #endif
