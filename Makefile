@@ -126,7 +126,10 @@ $(BUILD)/flags $(BUILD)/objects: FORCE
 x86 = $(if $(filter x86_64 i%86,$(MACHINE)),$(1))
 ISA_avx2   = $(call x86,-mavx2 -mfma -mf16c)
 ISA_avx512 = $(call x86,-mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mf16c -mprefer-vector-width=512)
-KERNELS   := $(filter $(foreach isa,scalar avx2 avx512 neon,%_$(isa).o),$(LIB_OBJ))
+# Compilers before 2020 do not know it; the file is then empty.
+BF16      := $(call x86,-mavx512bf16)
+ISA_bf16  := $(ISA_avx512) $(shell $(CC) $(BF16) -E -x c /dev/null >/dev/null 2>&1 && echo $(BF16))
+KERNELS   := $(filter $(foreach isa,scalar avx2 avx512 bf16 neon,%_$(isa).o),$(LIB_OBJ))
 $(KERNELS): THIS_CFLAGS = $(ISA_$(lastword $(subst _, ,$(basename $(@F))))) $(CFLAGS:-O2=-O3) $(KERNEL_CFLAGS)
 THIS_CFLAGS = $(CFLAGS)
 

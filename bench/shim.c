@@ -161,7 +161,7 @@ MHA_API int shim_multiply(const void *packed, size_t m, const float *x, float *y
 {
     const shim_matrix *W = packed;
     const size_t bytes = (mha__packed_scratch(m, W->k, W->dtype) + 63) / 64 * 64 * (size_t)threads;
-    const mha__packed_product job = {m, W->k, W->k, x, 1, {{W->n, W->n, W->panels, W->dtype, NULL, y}}};
+    const mha__packed_product job = {m, W->k, W->k, x, false, false, 1, {{W->n, W->n, W->panels, W->dtype, NULL, y}}};
     void *scratch = aligned_alloc(64, bytes);
     if (!scratch)
         return -1;

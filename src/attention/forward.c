@@ -18,29 +18,28 @@ static mha_view result_in(char *workspace, const mha__result *result)
     return view;
 }
 
-/* Rounds a result in place where the call computes in BF16. */
-static void round_in_place(const mha__resolved *r, const mha_view *rows)
+/* Rounds a result in place where the call computes in BF16 and what made it has not done so. */
+static void round_in_place(const mha__resolved *r, bool done, const mha_view *rows)
 {
-    if (mha__rounds_to_bf16(r))
+    if (mha__rounds_to_bf16(r) && !done)
         mha__round_to_bf16(rows, rows, r->plan.threads);
 }
 
-/* The same, unless nothing was made of the input, which is rounded already. */
+/* The same of rows that are attended to, unless nothing was made of the input, which is rounded already. */
 static void round_made(const mha__resolved *r, const mha_view *x, const mha_view *rows)
 {
-    if (rows->data != x->data)
-        round_in_place(r, rows);
+    round_in_place(r, rows->data == x->data || mha__rounds_late(r), rows);
 }
 
-/* The query, key and value inputs as they are projected. One that is the input before it is rounded once; mha_plan_move
- * may have set them apart. */
+/* The query, key and value inputs as they are projected, rounded copies where nobody rounds them later. One that is the
+ * input before it is rounded once; mha_plan_move may have set them apart. */
 static void projected_inputs(const mha__resolved *r, char *workspace, size_t n, mha_view x[])
 {
     const mha_view *given[3] = {&r->query, &r->key, &r->value};
     const bool follows[3] = {false, r->key_follows, r->value_follows};
     for (size_t i = 0; i < n; i++) {
         x[i] = *given[i];
-        if (!mha__rounds_to_bf16(r))
+        if (!mha__projects_copies(r))
             continue;
         if (follows[i] && given[i]->data == given[i - 1]->data) {
             x[i] = x[i - 1];
@@ -112,15 +111,15 @@ static void output(const mha__resolved *r, char *workspace, const mha_view *conc
     if (r->weight[MHA_W_G].data) { /* heads * sigmoid(x_q W_G + b_G) */
         mha_view x;
         projected_inputs(r, workspace, 1, &x);
-        const mha_view by_row = mha__project(r, MHA_QUERIES, &x, MHA_W_G, MHA_B_G, 1, &gate,
-                                             project_scratch(r, workspace));
-        round_in_place(r, &by_row);
+        const mha_view by_row =
+            mha__project(r, MHA_QUERIES, &x, MHA_W_G, MHA_B_G, 1, &gate, project_scratch(r, workspace));
+        round_in_place(r, mha__projection_rounds(r), &by_row);
         mha__gate_heads(r, &gate, concat);
-        round_in_place(r, concat);
+        round_in_place(r, false, concat);
         mha__stage_done(r, MHA_STAGE_GATED, concat, clock);
     }
     mha_view out = mha__project(r, MHA_QUERIES, concat, MHA_W_O, MHA_B_O, 1, &to, project_scratch(r, workspace));
-    round_in_place(r, &out);
+    round_in_place(r, mha__projection_rounds(r), &out);
     mha__stage_done(r, MHA_STAGE_OUTPUT, &out, clock);
 }
 
@@ -166,7 +165,7 @@ void mha__forward(const mha__resolved *r, char *workspace)
                 workspace + r->layout.attend_scratch);
     if (absorbed)
         mha__latent_leave(r, &by_head, &concat, project_scratch(r, workspace));
-    round_in_place(r, &concat);
+    round_in_place(r, r->plan.path == MHA_PATH_FAST, &concat);
     mha__stage_done(r, MHA_STAGE_HEADS, &concat, &clock);
 
     output(r, workspace, &concat, &clock);

@@ -38,14 +38,14 @@ size_t mha__lay_out(mha__resolved *r)
         return mha__exact(r, NULL);
     const size_t B = r->query.shape[0], T_q = r->query.shape[1], T_k = r->key.shape[1];
     const bool made = r->layer != NULL, turned = r->semantics.rope.kind != MHA_ROPE_NONE,
-               rounds = mha__rounds_to_bf16(r), direct = !rounds && writes_output(r);
+               copies = mha__projects_copies(r), direct = writes_output(r);
     const mha_view *w = r->weight;
     const bool scaled = r->semantics.query_scale.growth != 0, clips = r->semantics.clip_qkv > 0;
     const mha__latent *l = &r->latent;
     const mha_view *inputs[3] = {&r->query, &r->key, &r->value};
     for (int i = 0; i < 3; i++) {
         const size_t *s = inputs[i]->shape;
-        at->rounded[i] = rows(&arena, rounds, s[0], s[1], s[2] * (inputs[i]->rank == 4 ? s[3] : 1));
+        at->rounded[i] = rows(&arena, copies, s[0], s[1], s[2] * (inputs[i]->rank == 4 ? s[3] : 1));
     }
     if (l->kv_rank) {
         const size_t row = l->kv_rank + l->d_r;

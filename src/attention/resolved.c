@@ -1,6 +1,7 @@
 /* A validated call: its stages, its sequences, and memory taken from its workspace. */
 #include <string.h>
 
+#include "attention/layer.h"
 #include "attention/resolved.h"
 
 _Static_assert(sizeof(mha__resolved) <= MHA_PLAN_PRIVATE_BYTES, "a plan must hold the validated call");
@@ -20,6 +21,17 @@ mha_semantics mha__semantics_meant(const mha_semantics *given)
 const mha__resolved *mha__plan_resolved(const mha_plan *plan)
 {
     return (const mha__resolved *)(const void *)&plan->internal;
+}
+
+bool mha__rounds_late(const mha__resolved *r)
+{
+    bool others = !mha__rounds_to_bf16(r) || r->plan.path != MHA_PATH_FAST;
+    for (int s = 0; s < MHA_STAGE_COUNT; s++)
+        others |= s != MHA_STAGE_HEADS && s != MHA_STAGE_GATED && s != MHA_STAGE_OUTPUT && s != MHA_STAGE_LSE &&
+                  mha__is_kept(r, (mha_stage)s);
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
+        others |= mha__is_relative_table((mha_weight)w) && r->weight[w].data;
+    return !others;
 }
 
 int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4])

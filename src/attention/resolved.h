@@ -104,6 +104,9 @@ static inline bool mha__rounds_to_bf16(const mha__resolved *r)
     return r->plan.path != MHA_PATH_EXACT && r->precision.inputs == MHA_BF16;
 }
 
+/* Whether the core rounds q, k and v to BF16 where it reads them: on the fast path, when nobody else does. */
+bool mha__rounds_late(const mha__resolved *r);
+
 /* Rank and shape of a stage; rank 0 when the call has none. */
 int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4]);
 

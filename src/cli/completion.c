@@ -8,7 +8,8 @@
 #include "cli/output/print.h"
 
 static const char *const shells[] = {"bash", "zsh", "fish"};
-static const char *const instruction_sets[] = {"auto", "avx512", "avx2", "neon", "scalar"}; /* of every machine type */
+static const char *const instruction_sets[] = {"auto", "avx512_bf16", "avx512",
+                                               "avx2", "neon",        "scalar"}; /* of every machine type */
 enum { N_SHELLS = sizeof shells / sizeof *shells, N_ISAS = sizeof instruction_sets / sizeof *instruction_sets };
 
 /* ---------------------------------------------------------------- words */
@@ -198,7 +199,8 @@ static void write_zsh(void)
            "  help:help) _describe -t commands command commands; compadd -- ");
     write_topics(0);
     printf("; return ;;\n"
-           "  completion:completion) compadd -- %s %s %s; return ;;\n", shells[0], shells[1], shells[2]);
+           "  completion:completion) compadd -- %s %s %s; return ;;\n",
+           shells[0], shells[1], shells[2]);
     write_option_cases("_files", "compadd -- $(echo '", "'); return", "_message ");
     printf("  esac\n  case $words[2] in\n");
     for (command_code c = 0; c < COMMAND_COUNT; c++) {

@@ -4,8 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "compute/bf16_floats.h"
 #include "compute/flash.h"
+#include "compute/float_mode.h"
 #include "compute/key_block.h"
 #include "compute/key_pages.h"
 #include "compute/online_softmax.h"
@@ -135,6 +135,17 @@ static void look(mha__flash_work *w, mha__span keys)
         memcpy(w->whole, w->now, w->count * sizeof *w->now);
 }
 
+/* BF16 numbers stay what they are when they are multiplied by a power of 2: the rest of the scale waits for the scores.
+ */
+static void divide_scale(mha__flash_work *w)
+{
+    int power;
+    const float scale = w->flash->scale, size = 2 * frexpf(scale, &power);
+    const bool whole = !w->flash->rounds || !isfinite(scale);
+    w->scale = whole ? scale : ldexpf(1.0f, power - 1);
+    w->after = whole ? 1.0f : size;
+}
+
 /* The power of 2 by which scale * q must be divided to stay below 2^128, where float ends; 0 unless |scale| > 1. */
 static uint8_t excess(const float *q, size_t n, float scale)
 {
@@ -153,10 +164,10 @@ static uint8_t excess(const float *q, size_t n, float scale)
 static void hold_back(mha__flash_work *w)
 {
     w->holds_back = false;
-    if (fabsf(w->flash->scale) <= 1.0f)
+    if (fabsf(w->scale) <= 1.0f)
         return;
     for (size_t i = 0; i < w->count; i++) {
-        w->held_back[i] = excess(w->rows[i].q, w->flash->d_k, w->flash->scale);
+        w->held_back[i] = excess(w->rows[i].q, w->flash->d_k, w->scale);
         w->holds_back |= w->held_back[i] > 0;
     }
 }
@@ -178,12 +189,15 @@ static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_
     const layout at = lay_out(count, flash->d_k, flash->d_v);
     const mha__kernels *kernels = mha__kernels_get();
     w->kernels = kernels, w->flash = flash, w->rows = rows, w->count = count;
+    /* A few rows read keys where they lie, which are no pairs. */
+    w->pairs = flash->rounds && count > kernels->few_rows ? mha__pairs_get() : NULL;
     w->block = mha__flash_block(flash->d_k, flash->d_v);
     w->Q = scratch + at.Q, w->K = scratch + at.K, w->V = scratch + at.V;
     w->scores = scratch + at.scores, w->bias = scratch + at.bias, w->widened = scratch + at.widened;
     w->chunks = at.chunks;
     make_tiles(w);
     look(w, keys);
+    divide_scale(w);
     hold_back(w);
     /* The scale is multiplied into Q. Chunk c of all rows lies together, as `product` reads its left factor. */
     for (size_t i = 0; i < count; i++)
@@ -192,8 +206,13 @@ static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_
     for (size_t i = 0; i < count; i++)
         for (size_t c = 0; c < w->chunks; c++) {
             size_t from = c * MHA_BLOCK, n = flash->d_k - from < MHA_BLOCK ? flash->d_k - from : MHA_BLOCK;
-            const float scale = w->holds_back ? ldexpf(flash->scale, -(int)w->held_back[i]) : flash->scale;
-            kernels->scale(w->Q + (c * count + i) * MHA_STAGED, rows[i].q + from, n, scale);
+            const float scale = w->holds_back ? ldexpf(w->scale, -(int)w->held_back[i]) : w->scale;
+            float *Q = w->Q + (c * count + i) * MHA_STAGED;
+            if (flash->raw)
+                kernels->round_to_bf16(n, rows[i].q + from, Q);
+            kernels->scale(Q, flash->raw ? Q : rows[i].q + from, n, scale);
+            if (w->pairs)
+                w->pairs->join(1, n, Q, 0, Q, 0);
         }
 }
 
@@ -220,13 +239,14 @@ static void score(const mha__flash_work *w, size_t first, size_t m, const mha__k
         ones[i] = 1.0f;
     const size_t step = b->soon ? mha__round_up(w->flash->d_v, MHA_PANEL) : mha__round_up(n, 16);
     for (size_t c = 0; c < w->chunks; c++) {
-        const size_t terms = mha__smaller(w->flash->d_k - c * MHA_BLOCK, MHA_BLOCK);
+        const size_t terms = mha__words(w, mha__smaller(w->flash->d_k - c * MHA_BLOCK, MHA_BLOCK));
         const float *Q = w->Q + (c * w->count + first) * MHA_STAGED;
         mha__panels K = b->K, soon = b->soon ? *b->soon : K;
-        K.data += left / MHA_PANEL * K.panel + c * MHA_BLOCK * K.row;
+        K.data += left / MHA_PANEL * K.panel + c * mha__words(w, MHA_BLOCK) * K.row;
         for (size_t j = 0; j < n; j += step, K.data += step / MHA_PANEL * K.panel, soon.data += terms * soon.row)
-            k->product(m, mha__smaller(step, mha__round_up(n - j, 16)), terms, Q, K, b->soon ? &soon : NULL, scores + j,
-                       MHA_STAGED, c ? ones : NULL, NULL);
+            (w->pairs ? w->pairs->product : k->product)(m, mha__smaller(step, mha__round_up(n - j, 16)), terms, Q, K,
+                                                        b->soon ? &soon : NULL, scores + j, MHA_STAGED, c ? ones : NULL,
+                                                        NULL);
     }
 }
 
@@ -246,6 +266,10 @@ static void add_values(const mha__flash_work *w, const mha__key_block *b, size_t
         const mha__half_panels V = {mha__narrow_row(b->keys, true, row), stride, MHA_PANEL, dtype},
                                next = {mha__narrow_row(b->keys, true, row + SOON), stride, MHA_PANEL, dtype};
         w->kernels->product_half(m, width, to - from, w->scores + from, V, &next, sum, width, factor, NULL);
+    } else if (w->pairs) { /* weights before `from` are 0, and so is what is behind `to` */
+        mha__panels V = b->V;
+        V.data += from / 2 * V.row;
+        w->pairs->product(m, width, (to + 1) / 2 - from / 2, w->scores + from / 2, V, NULL, sum, width, factor, NULL);
     } else {
         const size_t whole = b->interleaved ? width - 16 : width, even = from / 2 * 2; /* weights before `from` are 0 */
         mha__panels V = b->V, next = b->next ? *b->next : V;
@@ -253,8 +277,19 @@ static void add_values(const mha__flash_work *w, const mha__key_block *b, size_t
         next.data += from * next.row;
         w->kernels->product(m, whole, to - from, w->scores + from, V, b->next ? &next : NULL, sum, width, factor, NULL);
         if (b->interleaved)
-            w->kernels->product_interleaved(m, to - even, w->scores + even, b->interleaved + even * MHA_PANEL, sum + whole, width,
-                                      factor);
+            w->kernels->product_interleaved(m, to - even, w->scores + even, b->interleaved + even * MHA_PANEL,
+                                            sum + whole, width, factor);
+    }
+}
+
+/* The n numbers of pairs, which lie before where they go or begin there. */
+static void take_apart(size_t n, const float *pairs, float *x)
+{
+    for (size_t j = n; j-- > 0;) {
+        uint32_t bits;
+        memcpy(&bits, pairs + j / 2, sizeof bits);
+        bits = j % 2 ? bits << 16 : bits & 0xffff0000;
+        memcpy(x + j, &bits, sizeof bits);
     }
 }
 
@@ -276,6 +311,8 @@ static void tile_step(const mha__flash_work *w, const mha__flash_tile *t, const 
     score(w, first, m, b, left, n, scores);
     if (w->holds_back)
         give_back(w, t, n, scores);
+    for (size_t i = 0; w->after != 1.0f && i < m; i++)
+        k->scale(scores + i * MHA_STAGED, scores + i * MHA_STAGED, n, w->after);
     const bool plain = alike && all.begin == left && n % 16 == 0 && s->softcap == 0.0f;
     for (size_t i = 0; i < m; i++) {
         mha__softmax_state *state = &into->state[first + i];
@@ -283,9 +320,9 @@ static void tile_step(const mha__flash_work *w, const mha__flash_tile *t, const 
         const float *bias = NULL;
         if (w->biased && !b->extra && one.begin < one.end && seen(w, first + i).has_bias)
             bias = s->bias(s->context, w->rows[first + i].name, b->from + left, n, w->bias);
-        state->visible |= (plain && !bias) ||
-                          k->softmax_prepare(scores + i * MHA_STAGED, n, one.begin < left ? 0 : one.begin - left,
-                                             one.end < left ? 0 : one.end - left, bias, s->softcap);
+        state->visible |=
+            (plain && !bias) || k->softmax_prepare(scores + i * MHA_STAGED, n, one.begin < left ? 0 : one.begin - left,
+                                                   one.end < left ? 0 : one.end - left, bias, s->softcap);
         max[i] = state->max;
         denominator[i] = state->sum;
     }
@@ -294,8 +331,10 @@ static void tile_step(const mha__flash_work *w, const mha__flash_tile *t, const 
         into->state[first + i].max = max[i];
         into->state[first + i].sum = denominator[i];
     }
-    for (size_t i = 0; s->rounds && i < m; i++)
-        mha__round_floats(n, scores + i * MHA_STAGED, scores + i * MHA_STAGED);
+    if (w->pairs)
+        w->pairs->join(m, n, scores, MHA_STAGED, w->scores + left / 2, MHA_STAGED);
+    for (size_t i = 0; s->rounds && !w->pairs && i < m; i++)
+        k->round_to_bf16(n, scores + i * MHA_STAGED, scores + i * MHA_STAGED);
     float *sum = into->sum + first * into->width;
     if (*begun && all.begin >= VALUES_TOGETHER) /* what lies before is hidden: the bits of adding zeros from there */
         for (size_t i = 0; i < m; i++) {
@@ -309,6 +348,8 @@ static void tile_step(const mha__flash_work *w, const mha__flash_tile *t, const 
             factor[i] = 1.0f;
         *begun = true;
     }
+    for (size_t i = 0; b->poisoned && w->pairs && i < m; i++)
+        take_apart(n, w->scores + left / 2 + i * MHA_STAGED, scores + i * MHA_STAGED);
     if (b->poisoned)
         for (size_t i = 0; i < m; i++) {
             const mha__span one = mha__span_within(span_of(w, first + i), b->extra, b->from, b->end);
@@ -334,9 +375,12 @@ static void block_step(mha__flash_work *w, bool extra, size_t from, size_t end, 
         copied = mha__key_pages_block(w->flash, from + all.begin / MHA_PANEL * MHA_PANEL, from + all.end);
         keys = &copied;
     }
-    mha__key_block b = {
-        keys, extra, from, end, {w->K, MHA_PANEL, w->flash->d_k * MHA_PANEL}, {w->V, MHA_PANEL, w->block * MHA_PANEL},
-        NULL, NULL, NULL, NULL};
+    mha__key_block b = {.keys = keys,
+                        .extra = extra,
+                        .from = from,
+                        .end = end,
+                        .K = {w->K, MHA_PANEL, mha__words(w, w->flash->d_k) * MHA_PANEL},
+                        .V = {w->V, MHA_PANEL, mha__words(w, w->block) * MHA_PANEL}};
     bool poisoned[MHA_BLOCK];
     mha__key_block_pack(w, &b, all, poisoned);
     /* Prefetched are the next block, or values that are read where they lie: for few query rows shortly before each
@@ -412,9 +456,19 @@ static bool numbered_segment(mha__flash_work *w, size_t number, bool begun, cons
     return true;
 }
 
+/* In products of BF16 subnormals count as 0, because pairs have it so: a row then has the same bits in any company. */
+static mha__float_mode enter(const mha__flash *flash)
+{
+    const mha__float_mode before_call = mha__float_mode_get();
+    if (flash->rounds)
+        mha__float_mode_flush();
+    return before_call;
+}
+
 void mha__flash_rows(const mha__flash *flash, const mha__flash_row *rows, size_t count, void *scratch)
 {
     const layout at = lay_out(count, flash->d_k, flash->d_v);
+    const mha__float_mode before_call = enter(flash);
     mha__flash_work w;
     start(&w, flash, rows, count, (mha__span){0, flash->keys.n}, scratch);
     mha__partial total = mha__partial_at((float *)scratch + at.first, count, flash->d_v);
@@ -430,19 +484,22 @@ void mha__flash_rows(const mha__flash *flash, const mha__flash_row *rows, size_t
     if (!begun)
         mha__partial_clear(&total, count);
     mha__partial_finish(flash, rows, count, &total);
+    mha__float_mode_restore(before_call);
 }
 
 void mha__flash_go_on(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number, bool begun,
                       const mha__partial *into, void *scratch)
 {
+    const mha__float_mode before_call = enter(flash);
     mha__flash_work w;
     start(&w, flash, rows, count, number == key_segments(flash) ? (mha__span){0, 0} : keys_in(flash, number), scratch);
     if (!numbered_segment(&w, number, begun, into) && !begun)
         mha__partial_clear(into, count);
+    mha__float_mode_restore(before_call);
 }
 
-void mha__flash_segment(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number,
-                        float *memory, void *scratch)
+void mha__flash_segment(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number, float *memory,
+                        void *scratch)
 {
     const mha__partial into = mha__partial_at(memory, count, flash->d_v);
     mha__flash_go_on(flash, rows, count, number, false, &into, scratch);
@@ -450,6 +507,7 @@ void mha__flash_segment(const mha__flash *flash, const mha__flash_row *rows, siz
 
 void mha__flash_join(const mha__flash *flash, const mha__flash_row *rows, size_t count, float *parts)
 {
+    const mha__float_mode before_call = enter(flash);
     const size_t n = mha__flash_segments(flash), floats = mha__flash_partial_floats(count, flash->d_v);
     mha__partial total = mha__partial_at(parts, count, flash->d_v);
     if (n == 0)
@@ -459,4 +517,5 @@ void mha__flash_join(const mha__flash *flash, const mha__flash_row *rows, size_t
         mha__partial_join(&total, &next, count);
     }
     mha__partial_finish(flash, rows, count, &total);
+    mha__float_mode_restore(before_call);
 }

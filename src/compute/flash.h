@@ -58,7 +58,9 @@ typedef struct mha__flash {
     void (*trim)(void *context, const mha__flash_row *rows, size_t count, mha__row_keys *keys);
     void *context;
 
-    bool rounds; /* to BF16: exp(score - maximum so far) before it meets a value; the denominator adds unrounded ones */
+    /* To BF16: exp(score - maximum so far) before it meets a value, while the denominator adds unrounded ones; and the
+     * output. q and rows of F32 are rounded already, unless they are `raw`. Subnormals count as 0. */
+    bool rounds, raw;
     float empty; /* the output of a row that sees no key, no extra row and has no logit above -inf */
 } mha__flash;
 

@@ -1,6 +1,7 @@
 /* How a thread rounds and whether it keeps subnormals, handed from one thread to another. Reading the control register
  * takes a few cycles; fegetenv, the portable way, takes 200 ns. Traps are left out, because a handler that the caller
- * has installed need not work in other threads. */
+ * has installed need not work in other threads. mha__float_mode_flush makes the thread take subnormals for zero, in
+ * operands and results, where the processor can; mha__float_mode_restore ends that. */
 #ifndef MHA_COMPUTE_FLOAT_MODE_H
 #define MHA_COMPUTE_FLOAT_MODE_H
 
@@ -16,6 +17,17 @@ static inline void mha__float_mode_set(mha__float_mode mode)
 {
     const unsigned flags = 0x3F, no_traps = 0x1F80;
     __builtin_ia32_ldmxcsr((mode & ~flags) | no_traps);
+}
+
+/* The register as it was read, traps and flags included. */
+static inline void mha__float_mode_restore(mha__float_mode mode)
+{
+    __builtin_ia32_ldmxcsr(mode);
+}
+
+static inline void mha__float_mode_flush(void)
+{
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);
 }
 
 #elif defined(__aarch64__)
@@ -34,6 +46,16 @@ static inline void mha__float_mode_set(mha__float_mode mode)
     __asm__ volatile("msr fpcr, %0" : : "r"(mode & ~traps));
 }
 
+static inline void mha__float_mode_restore(mha__float_mode mode)
+{
+    __asm__ volatile("msr fpcr, %0" : : "r"(mode));
+}
+
+static inline void mha__float_mode_flush(void)
+{
+    mha__float_mode_restore(mha__float_mode_get() | 1ul << 24);
+}
+
 #else
 #include <fenv.h>
 typedef fenv_t mha__float_mode;
@@ -50,6 +72,15 @@ static inline void mha__float_mode_set(mha__float_mode mode)
     fenv_t trapping;
     fesetenv(&mode);
     feholdexcept(&trapping);
+}
+
+static inline void mha__float_mode_restore(mha__float_mode mode)
+{
+    fesetenv(&mode);
+}
+
+static inline void mha__float_mode_flush(void)
+{
 }
 #endif
 

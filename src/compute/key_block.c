@@ -5,13 +5,33 @@
 #include "compute/key_block.h"
 #include "compute/online_softmax.h"
 
-static const float *value_row(const mha__flash_work *w, const mha__flash_keys *keys, size_t j)
+/* n rows of keys or values as floats, `ld` apart: those, or a copy. Raw ones are rounded when `rounds`. Where `more`
+ * the rows a block later are fetched. */
+static const float *rows_of(const mha__flash_work *w, const mha__flash_keys *keys, bool values, size_t j, size_t n,
+                            bool rounds, bool more, size_t *ld)
 {
-    if (keys->dtype == MHA_F32)
-        return keys->V + j * keys->v_stride;
-    w->kernels->widen(1, w->flash->d_v, mha__narrow_row(keys, true, j), keys->v_stride, keys->dtype, w->widened, 0,
-                      NULL);
-    return w->widened;
+    const size_t width = values ? w->flash->d_v : w->flash->d_k, stride = values ? keys->v_stride : keys->k_stride;
+    *ld = width;
+    if (keys->dtype != MHA_F32) {
+        w->kernels->widen(n, width, mha__narrow_row(keys, values, j), stride, keys->dtype, w->widened, width,
+                          more ? mha__narrow_row(keys, values, j + w->block) : NULL);
+        return w->widened;
+    }
+    const float *rows = (values ? keys->V : keys->K) + j * stride;
+    rounds &= w->flash->raw;
+    for (size_t i = 0; rounds && i < n; i++)
+        w->kernels->round_to_bf16(width, rows + i * stride, w->widened + i * width);
+    *ld = rounds ? width : stride;
+    return rounds ? w->widened : rows;
+}
+
+/* Value j of a column, alone or in its pair. */
+static void make_zero(const mha__flash_work *w, float *at, size_t j)
+{
+    uint32_t bits;
+    memcpy(&bits, at, sizeof bits);
+    bits &= !w->pairs ? 0 : j % 2 ? 0xffff0000 : 0xffff;
+    memcpy(at, &bits, sizeof bits);
 }
 
 /* A NaN or infinity among the values must not be multiplied by the weight 0 of a query that does not see it. It becomes
@@ -20,25 +40,28 @@ static const float *value_row(const mha__flash_work *w, const mha__flash_keys *k
 static void remove_poison(const mha__flash_work *w, const mha__key_block *b, mha__span some, bool *poisoned)
 {
     const size_t d_v = w->flash->d_v;
+    size_t ld;
     for (size_t j = some.begin; j < some.end; j++) {
-        const float *v = value_row(w, b->keys, b->from + j);
+        const float *v = rows_of(w, b->keys, true, b->from + j, 1, true, false, &ld);
         float zero = 0.0f;
         for (size_t e = 0; e < d_v; e++)
             zero += v[e] * 0.0f;
         poisoned[j] = zero != 0.0f;
+        const size_t row = w->pairs ? j / 2 : j;
         for (size_t e = 0; poisoned[j] && e < d_v; e++)
             if (!isfinite(v[e]))
-                w->V[e / MHA_PANEL * MHA_PANEL * w->block + j * MHA_PANEL + e % MHA_PANEL] = 0.0f;
+                make_zero(w, w->V + e / MHA_PANEL * b->V.panel + row * MHA_PANEL + e % MHA_PANEL, j);
     }
 }
 
 void mha__key_block_add_poison(const mha__flash_work *w, const mha__key_block *b, mha__span some, const float *weight,
                                const float *bias, float *sum)
 {
+    size_t ld;
     for (size_t j = some.begin; j < some.end; j++) {
         if (!b->poisoned[j] || (bias && bias[j] == -INFINITY))
             continue;
-        const float *v = value_row(w, b->keys, b->from + j);
+        const float *v = rows_of(w, b->keys, true, b->from + j, 1, true, false, &ld);
         for (size_t e = 0; e < w->flash->d_v; e++)
             if (!isfinite(v[e]))
                 sum[e] += weight[j] * v[e];
@@ -59,30 +82,35 @@ static bool keys_in_place(const mha__flash_work *w, const mha__flash_keys *keys)
            keys->k_stride % (keys->dtype == MHA_I8 ? 4 : 2) == 0 && (uintptr_t)keys->K_narrow % sizeof(uint32_t) == 0;
 }
 
-/* Packs the keys and values of a block of 16 or 8 bits that are seen and cannot be read where they lie: as many rows at
- * a time as a panel has columns, which stay in a first-level cache between widening and packing. False: a value that
- * was packed is NaN or infinite. */
-static bool pack_narrow(const mha__flash_work *w, mha__key_block *b, mha__span all)
+/* Packs the keys and values of a block that are seen and cannot be read where they lie, as many rows at a time as a
+ * panel has columns, which stay in a first-level cache when a copy is made of them. False: a value that was packed is
+ * NaN or infinite. */
+static bool pack_copies(const mha__flash_work *w, mha__key_block *b, mha__span all)
 {
     const mha__kernels *k = w->kernels;
     const mha__flash_keys *keys = b->keys;
-    const size_t d_k = w->flash->d_k, d_v = w->flash->d_v;
-    const bool more = keys->n - b->end >= w->block;
+    const size_t d_k = w->flash->d_k, d_v = w->flash->d_v, words = mha__words(w, d_k);
+    const bool in_place = !w->pairs && keys->dtype != MHA_F32, more = keys->n - b->end >= w->block;
     bool finite = true;
-    b->K.data = keys_in_place(w, keys) ? NULL : b->K.data;
-    b->V.data = values_in_place(w, b->from, b->end) ? NULL : b->V.data;
+    size_t ld;
+    b->K.data = in_place && keys_in_place(w, keys) ? NULL : b->K.data;
+    b->V.data = in_place && values_in_place(w, b->from, b->end) ? NULL : b->V.data;
     const size_t keys_end = b->K.data ? all.end : 0, values_end = b->V.data ? all.end : 0; /* 0: none are packed */
     for (size_t j = all.begin / MHA_PANEL * MHA_PANEL, n; j < keys_end; j += n) {
-        n = all.end - j < MHA_PANEL ? all.end - j : MHA_PANEL;
-        k->widen(n, d_k, mha__narrow_row(keys, false, b->from + j), keys->k_stride, keys->dtype, w->widened, d_k,
-                 more ? mha__narrow_row(keys, false, b->from + j + w->block) : NULL);
-        k->pack_transposed(d_k, n, w->widened, d_k, w->K + j * d_k, d_k * MHA_PANEL, 0);
+        n = mha__smaller(all.end - j, MHA_PANEL);
+        const float *K = rows_of(w, keys, false, b->from + j, n, !w->pairs, more, &ld);
+        if (w->pairs) {
+            w->pairs->join(n, d_k, K, ld, w->widened, words);
+            K = w->widened, ld = words;
+        }
+        k->pack_transposed(words, n, K, ld, w->K + j * words, b->K.panel, 0);
     }
     for (size_t j = all.begin, n; j < values_end; j += n) {
-        n = all.end - j < MHA_PANEL ? all.end - j : MHA_PANEL;
-        k->widen(n, d_v, mha__narrow_row(keys, true, b->from + j), keys->v_stride, keys->dtype, w->widened, d_v,
-                 more ? mha__narrow_row(keys, true, b->from + j + w->block) : NULL);
-        finite &= k->pack(n, d_v, w->widened, d_v, w->V + j * MHA_PANEL, w->block * MHA_PANEL);
+        n = mha__smaller(all.end - j, MHA_PANEL - j % 2); /* then an even number of keys lies before the next ones */
+        const float *V = rows_of(w, keys, true, b->from + j, n, !w->pairs, more, &ld);
+        float *to = w->V + mha__words(w, j + 1) * MHA_PANEL - MHA_PANEL;
+        finite &=
+            w->pairs ? w->pairs->pack(n, d_v, V, ld, to, b->V.panel, j % 2) : k->pack(n, d_v, V, ld, to, b->V.panel);
     }
     return finite;
 }
@@ -107,11 +135,12 @@ static bool pack_floats(const mha__flash_work *w, mha__key_block *b, mha__span a
                    w->V + all.begin * MHA_PANEL, w->block * MHA_PANEL);
 }
 
-/* If 8 columns or less remain behind the last whole 16 of the packed values, interleaves them for product_interleaved. */
+/* If 8 columns or less remain behind the last whole 16 of the packed values, interleaves them for
+ * product_interleaved. */
 static void interleave_values(const mha__flash_work *w, mha__key_block *b, mha__span all)
 {
     const size_t left = w->flash->d_v % 16, column = w->flash->d_v - left, begin = all.begin / 2 * 2;
-    if (!w->kernels->interleave_rows || left == 0 || left > 8 || !b->V.data)
+    if (!w->kernels->interleave_rows || w->flash->rounds || left == 0 || left > 8 || !b->V.data)
         return;
     float *rows = w->V + column / MHA_PANEL * b->V.panel + column % MHA_PANEL;
     if (begin < all.begin)
@@ -124,7 +153,8 @@ static void interleave_values(const mha__flash_work *w, mha__key_block *b, mha__
 
 void mha__key_block_pack(const mha__flash_work *w, mha__key_block *b, mha__span all, bool *poisoned)
 {
-    if (!(b->keys->dtype != MHA_F32 ? pack_narrow : pack_floats)(w, b, all)) {
+    const bool copies = w->pairs || w->flash->raw || b->keys->dtype != MHA_F32;
+    if (!(copies ? pack_copies : pack_floats)(w, b, all)) {
         remove_poison(w, b, all, poisoned);
         b->poisoned = poisoned;
     }

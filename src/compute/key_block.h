@@ -23,19 +23,21 @@ enum { MHA_LEAST_TILE_ROWS = 4, MHA_MOST_TILES = MHA_FLASH_ROWS / MHA_LEAST_TILE
 /* One call of mha__flash_rows or mha__flash_segment. */
 typedef struct mha__flash_work {
     const mha__kernels *kernels;
+    const mha__pairs *pairs; /* Q, the scores of values and all packed blocks are pairs of BF16 numbers; NULL: floats */
     const mha__flash *flash;
     const mha__flash_row *rows;
     size_t count, block;
     float *Q, *K, *V, *scores, *bias;
     size_t chunks;
-    float *widened; /* as many rows of keys or values as a panel has columns */
+    float scale, after; /* their product is the scale: multiplied into Q, and into the scores */
+    float *widened;     /* as many rows of keys or values as a panel has columns */
     /* Of each row the power of 2 by which its scale is divided, and its scores are multiplied afterwards, so that
      * scale * q does not overflow. */
     uint8_t held_back[MHA_FLASH_ROWS];
     bool holds_back; /* whether any of them is not 0 */
-    bool trimmed; /* `now` holds what each row sees; without it that is what the row says */
-    bool trims;   /* rows have hidden keys between others: `now` is of one block, `whole` of all keys */
-    bool biased;  /* whether a row has a bias */
+    bool trimmed;    /* `now` holds what each row sees; without it that is what the row says */
+    bool trims;      /* rows have hidden keys between others: `now` is of one block, `whole` of all keys */
+    bool biased;     /* whether a row has a bias */
     mha__row_keys now[MHA_FLASH_ROWS], whole[MHA_FLASH_ROWS];
     size_t n_tiles;
     mha__flash_tile tiles[MHA_MOST_TILES];
@@ -68,6 +70,12 @@ static inline mha__span mha__span_within(mha__span keys, bool extra, size_t from
     return some.begin < some.end ? (mha__span){some.begin - from, some.end - from} : (mha__span){0, 0};
 }
 
+/* How many floats n terms, or their pairs, take in a packed block. */
+static inline size_t mha__words(const mha__flash_work *w, size_t n)
+{
+    return w->pairs ? (n + 1) / 2 : n;
+}
+
 /* Row j of narrow keys, or of the values. */
 static inline const unsigned char *mha__narrow_row(const mha__flash_keys *keys, bool values, size_t j)
 {
@@ -81,9 +89,10 @@ typedef struct mha__key_block {
     const mha__flash_keys *keys;
     bool extra;
     size_t from, end;
-    mha__panels K, V;        /* key 0 of the block is row 0 of V and column 0 of K; without data: read where it lies */
-    const float *interleaved; /* the last 8 columns of V, interleaved by mha__kernels.interleave_rows; NULL: they are not */
-    const bool *poisoned;   /* of each key whether its value row has a NaN or infinity; NULL: none has */
+    mha__panels K, V; /* key 0 of the block is row 0 of V and column 0 of K; without data: read where it lies */
+    const float
+        *interleaved;     /* the last 8 columns of V, interleaved by mha__kernels.interleave_rows; NULL: they are not */
+    const bool *poisoned; /* of each key whether its value row has a NaN or infinity; NULL: none has */
     const mha__panels *soon; /* prefetched while scores are computed, or NULL */
     const mha__panels *next; /* prefetched while values are summed, or NULL */
 } mha__key_block;

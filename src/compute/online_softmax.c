@@ -93,6 +93,8 @@ void mha__partial_finish(const mha__flash *flash, const mha__flash_row *rows, si
             kernels->scale(row->out, total->sum + i * total->width, flash->d_v, factor);
             kernels->divide(row->out, row->out, flash->d_v, state.sum);
         }
+        if (flash->rounds)
+            kernels->round_to_bf16(flash->d_v, row->out, row->out);
         if (row->lse)
             *row->lse = state.max + logf(state.sum);
     }

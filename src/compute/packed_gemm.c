@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "base/quantised/decoders.h"
+#include "compute/float_mode.h"
 #include "compute/kernels/kernels.h"
 #include "compute/packed_gemm.h"
 #include "compute/thread_pool.h"
@@ -192,6 +193,7 @@ static piece piece_of(const division *c, size_t m, size_t task)
 typedef struct work {
     const mha__packed_product *products;
     division of[MHA_PACKED_PRODUCTS];
+    const mha__pairs *pairs; /* NULL: floats */
     size_t n_products;
     char *scratch;
     size_t scratch_bytes;
@@ -202,19 +204,28 @@ static staged_rows *staged_of(const work *r, int worker)
     return (staged_rows *)(void *)(r->scratch + (size_t)worker * r->scratch_bytes);
 }
 
-/* Copies rows [first, first + m) of X into the layout of the kernels, block of terms by block of terms, unless they are
- * staged already. */
-static float *stage(staged_rows *at, const mha__packed_product *j, size_t first, size_t m)
+/* Copies rows [first, first + m) of X into the layout of the kernels, block of terms by block of terms, as pairs unless
+ * `pairs` is NULL, unless they are staged already. */
+static float *stage(staged_rows *at, const mha__packed_product *j, size_t first, size_t m, const mha__pairs *pairs)
 {
     float *staged = (float *)(void *)(at + 1);
     if (at->product == j && at->first == first)
         return staged;
     at->product = j, at->first = first;
     const size_t block = block_terms(j->k);
-    for (size_t from = 0, row = 0; from < j->k; from += block)
-        for (size_t i = 0; i < m; i++, row++)
-            memcpy(staged + row * MHA_STAGED, j->X + (first + i) * j->ldx + from,
-                   (j->k - from < block ? j->k - from : block) * sizeof(float));
+    for (size_t from = 0, row = 0; from < j->k; from += block, row += m) {
+        const float *X = j->X + first * j->ldx + from;
+        const size_t terms = j->k - from < block ? j->k - from : block;
+        if (pairs)
+            pairs->join(m, terms, X, j->ldx, staged + row * MHA_STAGED, MHA_STAGED);
+        for (size_t i = 0; i < m && !pairs; i++) {
+            float *to = staged + (row + i) * MHA_STAGED;
+            if (j->rounds)
+                mha__kernels_get()->round_to_bf16(terms, X + i * j->ldx, to);
+            else
+                memcpy(to, X + i * j->ldx, terms * sizeof(float));
+        }
+    }
     return staged;
 }
 
@@ -222,6 +233,7 @@ static float *stage(staged_rows *at, const mha__packed_product *j, size_t first,
 typedef struct rectangle {
     const mha__packed_product *product;
     const mha__packed_output *out;
+    const mha__pairs *pairs; /* what the staged rows are; NULL: floats */
     size_t first, m, column, n;
     float *room; /* BLOCK_TERMS * COLUMNS_TOGETHER floats, for panels of 16 bits that many rows share: widened once */
 } rectangle;
@@ -267,8 +279,15 @@ static void multiply(const rectangle *p, size_t column, size_t n, size_t block, 
     const uint16_t *data = o->panels;
     if (few) {
         const mha__half_panels W = {data + at, MHA_PANEL, panel, o->dtype},
-                              next = {data + ahead, MHA_PANEL, panel, o->dtype};
+                               next = {data + ahead, MHA_PANEL, panel, o->dtype};
         kernels->product_half(p->m, n, terms, staged, W, &next, Y, o->ldy, from ? ones : NULL, b);
+        return;
+    }
+    if (p->pairs) {
+        const size_t k_pairs = (terms + 1) / 2;
+        p->pairs->pack_half(terms, n, data + at, panel, p->room, k_pairs * MHA_PANEL);
+        p->pairs->product(p->m, n, k_pairs, staged, (mha__panels){p->room, MHA_PANEL, k_pairs * MHA_PANEL}, NULL, Y,
+                          o->ldy, from ? ones : NULL, b);
         return;
     }
     /* While they are multiplied the next ones are fetched: two numbers are as wide as a float. */
@@ -293,12 +312,11 @@ static size_t columns_together(size_t m, mha_dtype dtype)
         return COLUMNS_TOGETHER;
     if (dtype == MHA_F32)
         return m > 3 ? MHA_PANEL : 4 * MHA_PANEL;
-    return m < 8 && !mha__block_kind_of(dtype) ? 2 * MHA_PANEL : MHA_PANEL;
+    return m < 8 ? 2 * MHA_PANEL : MHA_PANEL;
 }
 
-static void compute_piece(void *context, size_t task, int worker)
+static void compute_piece(const work *r, size_t task, int worker)
 {
-    const work *r = context;
     size_t number = 0, start = 0;
     while (number + 1 < r->n_products && task >= r->of[number + 1].first_task)
         number++;
@@ -307,8 +325,9 @@ static void compute_piece(void *context, size_t task, int worker)
     const piece at = piece_of(c, j->m, task - c->first_task);
     const size_t m = at.m, column = at.column;
     const size_t terms = block_terms(j->k);
-    float *staged = stage(staged_of(r, worker), j, at.first, m);
-    rectangle p = {.product = j, .first = at.first, .m = m, .room = staged + staged_floats(j->m, j->k)};
+    const mha__pairs *pairs = j->rounds && j->m > FEW_ROWS ? r->pairs : NULL;
+    float *staged = stage(staged_of(r, worker), j, at.first, m, pairs);
+    rectangle p = {.product = j, .pairs = pairs, .first = at.first, .m = m, .room = staged + staged_floats(j->m, j->k)};
     for (const mha__packed_output *o = j->outputs; o < j->outputs + j->n_outputs;
          start += rounded(o->n, c->unit), o++) {
         const size_t from = column > start ? column - start : 0;
@@ -319,16 +338,32 @@ static void compute_piece(void *context, size_t task, int worker)
         if (j->k == 0)
             no_terms(&p);
         const size_t together = columns_together(j->m, o->dtype);
-        for (size_t e = 0; e < p.n; e += together)
+        for (size_t e = 0, n; e < p.n; e += n) {
+            n = p.n - e < together ? p.n - e : together;
             for (size_t block = 0; block * terms < j->k; block++)
-                multiply(&p, p.column + e, p.n - e < together ? p.n - e : together, block,
-                         staged + block * m * MHA_STAGED);
+                multiply(&p, p.column + e, n, block, staged + block * m * MHA_STAGED);
+            for (size_t i = 0; j->rounds_results && i < m; i++) {
+                float *y = o->Y + (at.first + i) * o->ldy + p.column + e;
+                mha__kernels_get()->round_to_bf16(n, y, y);
+            }
+        }
     }
+}
+
+/* Subnormals count as 0 in products of BF16, as pairs have it. */
+static void run_piece(void *context, size_t task, int worker)
+{
+    const work *r = context;
+    const mha__float_mode before_call = mha__float_mode_get();
+    if (r->products->rounds)
+        mha__float_mode_flush();
+    compute_piece(r, task, worker);
+    mha__float_mode_restore(before_call);
 }
 
 void mha__packed_run(const mha__packed_product *products, size_t n_products, int threads, void *scratch)
 {
-    work r = {.products = products, .n_products = n_products, .scratch = scratch};
+    work r = {.products = products, .n_products = n_products, .scratch = scratch, .pairs = mha__pairs_get()};
     size_t tasks = 0, wanted = threads > 1 ? pieces_of(4 * (size_t)threads, n_products) : 1;
     for (size_t i = 0; i < n_products; i++) {
         const mha__packed_product *j = &products[i];
@@ -342,5 +377,5 @@ void mha__packed_run(const mha__packed_product *products, size_t n_products, int
     }
     for (int w = 0; w < threads; w++)
         staged_of(&r, w)->product = NULL;
-    mha__parallel_for(tasks, threads, compute_piece, &r);
+    mha__parallel_for(tasks, threads, run_piece, &r);
 }

@@ -43,6 +43,8 @@ enum { MHA_PACKED_OUTPUTS = 3 };
 typedef struct mha__packed_product {
     size_t m, k, ldx;
     const float *X;
+    bool rounds;         /* X to BF16, which all panels are, too: of all products or of none. Subnormals count as 0 */
+    bool rounds_results; /* ... and Y */
     size_t n_outputs;
     mha__packed_output outputs[MHA_PACKED_OUTPUTS];
 } mha__packed_product;

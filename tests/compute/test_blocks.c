@@ -78,7 +78,7 @@ static float *run(shape s, mha_dtype dtype, const void *panels, const float *X, 
 {
     float *Y = numbers(s.m * (s.n + 2), sizeof *Y, 4);
     const size_t scratch = (mha__packed_scratch(s.m, s.k, dtype) + 63) / 64 * 64;
-    const mha__packed_product job = {s.m, s.k, s.k, X, 1, {{s.n, s.n + 2, panels, dtype, b, Y}}};
+    const mha__packed_product job = {s.m, s.k, s.k, X, false, false, 1, {{s.n, s.n + 2, panels, dtype, b, Y}}};
     mha__packed_run(&job, 1, threads, guard_allocate(scratch * (size_t)threads, GUARD_AFTER, 0));
     return Y;
 }

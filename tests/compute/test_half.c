@@ -334,7 +334,7 @@ static void packed_halves_give_the_bits_of_packed_floats(void **state)
             Y[half] = floats((m - 1) * ldy + n, 11);
             float *scratch = guard_allocate(mha__packed_scratch(m, k, dtype) * (size_t)threads, GUARD_AFTER, 0xff);
             const mha__packed_product job = {
-                m, k, ldx, X, 1, {{n, ldy, half ? (void *)panels16 : panels, dtype, b, Y[half]}}};
+                m, k, ldx, X, false, false, 1, {{n, ldy, half ? (void *)panels16 : panels, dtype, b, Y[half]}}};
             mha__packed_run(&job, 1, threads, scratch);
         }
         for (size_t i = 0; i < (m - 1) * ldy + n; i++)

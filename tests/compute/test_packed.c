@@ -54,7 +54,8 @@ static void check(shape s, bool bias, int threads)
     float *Y = floats((s.m - 1) * ldy + s.n, 4), *panels = aligned(packed);
     float *scratch = aligned(mha__packed_scratch(s.m, s.k, MHA_F32) / sizeof(float) * (size_t)threads);
     mha__pack(s.k, s.n, W, ldw, panels);
-    const mha__packed_product job = {s.m, s.k, ldx, X, 1, {{s.n, ldy, panels, MHA_F32, bias ? b : NULL, Y}}};
+    const mha__packed_product job = {s.m,   s.k,   ldx, X,
+                                     false, false, 1,   {{s.n, ldy, panels, MHA_F32, bias ? b : NULL, Y}}};
     mha__packed_run(&job, 1, threads, scratch);
     for (size_t i = 0; i < s.m; i++)
         for (size_t j = 0; j < s.n; j++) {
@@ -73,15 +74,15 @@ static void every_element_is_its_own_chain(void **state)
     (void)state;
     /* 279 rows: two even pieces of whole tiles of 6 would be more than 140. 150 columns: five pieces on three threads.
      */
-    static const shape shapes[] = {{1, 1, 1},      {1, 33, 5},     {2, 128, 256}, {3, 129, 257},  {1, 300, 1100},
-                                   {5, 64, 64},    {14, 40, 300},  {15, 96, 512}, {16, 200, 513}, {17, 200, 513},
-                                   {29, 31, 100},  {140, 64, 256}, {141, 65, 31}, {300, 37, 70},  {600, 260, 16},
-                                   {128, 768, 64}, {4, 7, 0},      {31, 513, 300}, {279, 40, 70}, {141, 150, 31}};
+    static const shape shapes[] = {{1, 1, 1},      {1, 33, 5},     {2, 128, 256},  {3, 129, 257},  {1, 300, 1100},
+                                   {5, 64, 64},    {14, 40, 300},  {15, 96, 512},  {16, 200, 513}, {17, 200, 513},
+                                   {29, 31, 100},  {140, 64, 256}, {141, 65, 31},  {300, 37, 70},  {600, 260, 16},
+                                   {128, 768, 64}, {4, 7, 0},      {31, 513, 300}, {279, 40, 70},  {141, 150, 31}};
     FOR_EACH_ISA
-        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-            check(shapes[i], i % 2, 1);
-            check(shapes[i], i % 2 == 0, 3);
-        }
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        check(shapes[i], i % 2, 1);
+        check(shapes[i], i % 2 == 0, 3);
+    }
 }
 
 static void jobs_run_together_as_they_run_alone(void **state)
@@ -98,7 +99,8 @@ static void jobs_run_together_as_they_run_alone(void **state)
         mha__pack(s.k, s.n, W, s.n, panels[i]);
         Y[0][i] = floats(s.m * s.n, 1), Y[1][i] = floats(s.m * s.n, 2);
         jobs[i] = (mha__packed_product){
-            s.m - i * 15, s.k, s.k, X, 1, {{s.n - i * 77, s.n, panels[i], MHA_F32, i % 2 ? b : NULL, Y[0][i]}}};
+            s.m - i * 15, s.k,   s.k, X,
+            false,        false, 1,   {{s.n - i * 77, s.n, panels[i], MHA_F32, i % 2 ? b : NULL, Y[0][i]}}};
     }
     float *scratch = aligned(mha__packed_scratch(s.m, s.k, MHA_F32) / sizeof(float) * 3);
     mha__packed_run(jobs, 4, 3, scratch);
@@ -124,9 +126,12 @@ static void outputs_share_their_rows(void **state)
                 assert_true(mha__packed_floats(k, widths[o], &packed));
                 float *panels = aligned(packed + 1), *W = floats(k * widths[o] + 1, 10 + o);
                 mha__pack(k, widths[o], W, widths[o], panels);
-                all.outputs[o] = (mha__packed_output){widths[o], widths[o] + o, panels, MHA_F32,
-                                                     o == 1 ? NULL : floats(widths[o], 20 + o),
-                                                     floats(m * (widths[o] + o), 30)};
+                all.outputs[o] = (mha__packed_output){widths[o],
+                                                      widths[o] + o,
+                                                      panels,
+                                                      MHA_F32,
+                                                      o == 1 ? NULL : floats(widths[o], 20 + o),
+                                                      floats(m * (widths[o] + o), 30)};
                 alone[o] = floats(m * (widths[o] + o), 30);
             }
             float *scratch = aligned(mha__packed_scratch(m, k, MHA_F32) / sizeof(float) * 3 + 1);
@@ -152,7 +157,7 @@ static void every_call_reads_its_own_rows(void **state)
     assert_true(mha__packed_floats(K, N, &packed));
     float *X = floats(M * K, 1), *panels = aligned(packed), *Y = floats(M * N, 2), *again = floats(M * N, 2);
     mha__pack(K, N, floats(K * N, 3), N, panels);
-    mha__packed_product job = {M, K, K, X, 1, {{N, N, panels, MHA_F32, NULL, Y}}};
+    mha__packed_product job = {M, K, K, X, false, false, 1, {{N, N, panels, MHA_F32, NULL, Y}}};
     float *scratch = aligned(mha__packed_scratch(M, K, MHA_F32) / sizeof(float));
     for (int call = 0; call < 2; call++) {
         mha__packed_run(&job, 1, 1, scratch);

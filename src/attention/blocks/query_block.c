@@ -266,6 +266,7 @@ static bool describe(const mha__attention *a, size_t number, mha__query_block *t
         .trim = mha__visible_has_masks(r) ? trim : NULL,
         .context = t,
         .rounds = mha__rounds_to_bf16(r),
+        .raw = mha__rounds_late(r),
         .empty = r->semantics.empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
     };
     t->alike = mha__visible_terms_alike(r);

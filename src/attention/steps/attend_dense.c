@@ -9,7 +9,6 @@
 #include "attention/relative/relative.h"
 #include "attention/steps/steps.h"
 #include "attention/steps/mask.h"
-#include "compute/bf16_floats.h"
 #include "compute/gemm.h"
 #include "compute/thread_pool.h"
 
@@ -312,7 +311,7 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
     if (mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN))
         add_to_mean(k, m, i, r->plan.h, weights, n);
     if (rounds) /* what meets values is rounded before it is divided */
-        mha__round_floats(n, row, row);
+        mha__kernels_get()->round_to_bf16(n, row, row);
     m->total[i] = rounds ? total : 1.0f;
 }
 

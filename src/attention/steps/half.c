@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "attention/steps/steps.h"
-#include "compute/bf16_floats.h"
 #include "compute/kernels/kernels.h"
 #include "compute/thread_pool.h"
 
@@ -92,13 +91,16 @@ void mha__narrow(const mha_view *to, const mha_view *from, float *room)
 
 /* ---------------------------------------------------------------- rounded, still floats */
 
+/* Heads that lie beside each other are one row. */
 static void round_rows(void *context, size_t task, int worker)
 {
     (void)worker;
     const conversion *j = context;
     const size_t T = j->to->shape[1], heads = j->to->shape[2], d = j->to->shape[3];
-    for (size_t g = 0; g < heads; g++)
-        mha__round_floats(d, mha__row(j->from, task / T, task % T, g), mha__row(j->to, task / T, task % T, g));
+    const bool whole = j->to->stride[2] == (ptrdiff_t)d && j->from->stride[2] == (ptrdiff_t)d;
+    for (size_t g = 0; g < heads; g += whole ? heads : 1)
+        mha__kernels_get()->round_to_bf16(whole ? heads * d : d, mha__row(j->from, task / T, task % T, g),
+                                          mha__row(j->to, task / T, task % T, g));
 }
 
 void mha__round_to_bf16(const mha_view *to, const mha_view *from, int threads)

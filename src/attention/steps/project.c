@@ -127,7 +127,9 @@ static void project_packed(const mha__resolved *r, const mha_view *x, const prod
 {
     const size_t B = x->shape[0], T = x->shape[1], in = r->weight[products->W].shape[0];
     const int along = T == 1 ? 0 : 1; /* the dimension whose stride leads from row to row */
-    mha__packed_product job = {.m = T, .k = in, .ldx = (size_t)x->stride[along], .X = x->data, .n_outputs = n};
+    mha__packed_product job = {.m = T, .k = in, .ldx = (size_t)x->stride[along], .X = x->data, .n_outputs = n,
+                               .rounds = mha__rounds_to_bf16(r)};
+    job.rounds_results = job.rounds && (products->W == MHA_W_O || products->W == MHA_W_G);
     size_t columns = 0;
     bool together = true;
     for (size_t i = 0; i < n; i++) {
@@ -191,6 +193,16 @@ static bool uses_packed(const mha__resolved *r)
 bool mha__project_uses_blas(const mha__resolved *r)
 {
     return r->layer && !uses_packed(r);
+}
+
+bool mha__projection_rounds(const mha__resolved *r)
+{
+    return mha__rounds_to_bf16(r) && uses_packed(r);
+}
+
+bool mha__projects_copies(const mha__resolved *r)
+{
+    return mha__rounds_to_bf16(r) && (r->layer ? !uses_packed(r) : !mha__rounds_late(r));
 }
 
 size_t mha__project_scratch(const mha__resolved *r)

@@ -34,6 +34,10 @@ void mha__project_all(const mha__resolved *r, const mha__projection *projections
 const float *mha__weight_as_floats(const mha_view *W, float *widened, int threads);
 size_t mha__project_scratch(const mha__resolved *r);
 bool mha__project_uses_blas(const mha__resolved *r);
+/* In BF16: whether projections round the rows they read, and results of W_G and W_O, which are then done; and whether
+ * the inputs must be copied, because they are rounded and nobody does that later. */
+bool mha__projection_rounds(const mha__resolved *r);
+bool mha__projects_copies(const mha__resolved *r);
 
 /* norm.c: normalises x (B, T, heads, d) in place, as mha_norm_rule says. Nothing without a norm. */
 void mha__normalise(const mha__resolved *r, mha__side side, const mha_view *x);

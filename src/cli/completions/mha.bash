@@ -131,7 +131,7 @@ _mha() {
   *:--path) words='
       auto fast blas exact' ;;
   *:--isa) words='
-      auto avx512 avx2 neon scalar' ;;
+      auto avx512_bf16 avx512 avx2 neon scalar' ;;
   *:--threads) return ;;
   *:--jobs) return ;;
   esac

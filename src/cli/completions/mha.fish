@@ -331,7 +331,7 @@ complete -c mha -n '__mha_runs forward heads show check bench' -l path -x \
 'plain loops'
 complete -c mha -n '__mha_runs forward heads show check bench info' -l isa -x \
     -a '
-      auto avx512 avx2 neon scalar' \
+      auto avx512_bf16 avx512 avx2 neon scalar' \
     -d 'instruction set of the kernels [the best]'
 complete -c mha -n '__mha_runs forward heads show check diagnose power bench' -l threads -x \
     -d 'threads [all that are available]'

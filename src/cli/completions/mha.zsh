@@ -148,7 +148,7 @@ _mha() {
   *:--path) compadd -- $(echo '
       auto fast blas exact'); return ;;
   *:--isa) compadd -- $(echo '
-      auto avx512 avx2 neon scalar'); return ;;
+      auto avx512_bf16 avx512 avx2 neon scalar'); return ;;
   *:--threads) _message 'N'; return ;;
   *:--jobs) _message 'N'; return ;;
   esac

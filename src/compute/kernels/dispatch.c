@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compute/float_mode.h"
 #include "compute/kernels/list.h"
 #include "mha/system.h"
 
@@ -26,6 +27,12 @@ static bool has_avx512(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && has_avx2();
+}
+
+/* A Zen 5 adds as many pairs in a cycle as floats, a Zen 4 too; a Sapphire Rapids half as many, which gains nothing. */
+static bool has_avx512_bf16(void)
+{
+    return has_avx512() && __builtin_cpu_is("amd") && __builtin_cpu_supports("avx512bf16") && mha__pairs_avx512.product;
 }
 #endif
 
@@ -94,6 +101,16 @@ const mha__kernels *mha__kernels_get(void)
         kernels = atomic_load_explicit(&chosen, memory_order_acquire);
     }
     return kernels;
+}
+
+const mha__pairs *mha__pairs_get(void)
+{
+#ifdef __SSE_MATH__
+    const unsigned rounding = 0x6000; /* the two bits of the control register; to nearest is 0 */
+    return mha__float_mode_get() & rounding ? NULL : mha__kernels_get()->pairs;
+#else
+    return NULL;
+#endif
 }
 
 mha_status mha__kernels_select(const char *name)

@@ -91,8 +91,27 @@ static inline mha__block_shape mha__block_shape_of(const mha__block_kind *kind)
     return s;
 }
 
+/* Products of BF16 numbers in pairs, for processors with an instruction that adds two products at a time. A pair lies
+ * where a float would, the earlier number in its upper half: that one is added first. An element is the chain of its
+ * terms as above, and has the same bits, but for numbers below 2^-126: as a factor or as a sum so far they count as 0.
+ * What is made a pair is rounded to nearest even; NaN stays NaN. */
+typedef struct mha__pairs {
+    /* The product of mha__kernels, of k pairs. */
+    void (*product)(size_t m, size_t n, size_t k, const float *A, mha__panels B, const mha__panels *next, float *C,
+                    size_t ldc, const float *factor, const float *bias);
+    /* Y (m, ceil(n / 2)) = the pairs of elements 2p and 2p + 1 of the rows of X (m, n); beside a last one alone is 0.
+     * Rows of Y may lie where those of X do, or before them. */
+    void (*join)(size_t m, size_t n, const float *X, size_t ldx, float *Y, size_t ldy);
+    /* Packs the pairs of rows 2p and 2p + 1 of X (k, n) as row p of panels; beside a last row alone are zeros, and
+     * before the first one when it comes `late`, as the second of its pair. False: an element is NaN or infinite. */
+    bool (*pack)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel, bool late);
+    /* The same of n columns of panels X of BF16 numbers, rows of MHA_PANEL, `from_panel` numbers apart. */
+    void (*pack_half)(size_t k, size_t n, const uint16_t *X, size_t from_panel, float *panels, size_t panel);
+} mha__pairs;
+
 typedef struct mha__kernels {
     const char *isa;
+    const mha__pairs *pairs; /* NULL where there are none, or none that are faster */
     size_t tile_rows; /* rows the product handles best at a time, at most MHA_TILE_ROWS */
     size_t few_rows;  /* rows that product_rows takes: MHA_FEW_ROWS or more */
     /* Bytes ahead of the product at which memory is fetched: of packed floats for one row (0: not), of blocks. */
@@ -130,6 +149,8 @@ typedef struct mha__kernels {
      * bits: the scale of mha__byte_scale, and x / scale rounded to nearest even, at most 127 on either side; where the
      * scale is 0, NaN or infinite all codes are 0, so that a row with a NaN or an infinity becomes NaN as a whole. */
     void (*narrow)(size_t m, size_t n, const float *X, size_t ldx, mha_dtype dtype, void *Y, size_t ldy);
+    /* y[i] = x[i] rounded to BF16, still a float: to nearest even, NaN stays NaN. y and x may be one. */
+    void (*round_to_bf16)(size_t n, const float *x, float *y);
 
     /* Packs X (k, n), row stride ldx, into panels `panel` floats apart. False when an element is NaN or infinite. */
     bool (*pack)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel);
@@ -137,11 +158,11 @@ typedef struct mha__kernels {
      * more rows follow, for which this is done too. */
     void (*pack_transposed)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel, size_t after);
 
-    /* For a last panel of at most 8 columns, where vectors of 16 floats would multiply 8 zeros; both NULL where vectors
-     * are shorter. interleave_rows interleaves the first 8 floats of rows 2p and 2p + 1 of X (n rows of a panel) into the
-     * first 16 of row 2p, so that one vector holds two terms of every sum. product_interleaved then computes C (m, 16) = init
-     * + A X, of which the last 8 columns are zeros: every element is the sum of the chain of its even terms and that of
-     * its odd ones. init as for `product`; when k is odd, column k of A is 0. */
+    /* For a last panel of at most 8 columns, where vectors of 16 floats would multiply 8 zeros; both NULL where
+     * vectors are shorter. interleave_rows interleaves the first 8 floats of rows 2p and 2p + 1 of X (n rows of a
+     * panel) into the first 16 of row 2p, so that one vector holds two terms of every sum. product_interleaved then
+     * computes C (m, 16) = init + A X, of which the last 8 columns are zeros: every element is the sum of the chain of
+     * its even terms and that of its odd ones. init as for `product`; when k is odd, column k of A is 0. */
     void (*interleave_rows)(size_t n, float *X);
     void (*product_interleaved)(size_t m, size_t k, const float *A, const float *X, float *C, size_t ldc,
                           const float *factor);
@@ -186,6 +207,9 @@ typedef struct mha__kernels {
 } mha__kernels;
 
 enum { MHA_TILE_ROWS = 16, MHA_FEW_ROWS = 4 };
+
+/* The pairs of the kernels in use, as long as the calling thread rounds to nearest, which they always do; or NULL. */
+const mha__pairs *mha__pairs_get(void);
 
 /* The kernels in use. */
 const mha__kernels *mha__kernels_get(void);

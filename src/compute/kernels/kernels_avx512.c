@@ -14,6 +14,9 @@
 #define MOST_FEW_ROWS 8
 #define FLAT_VECS 8
 #define KERNELS mha__kernels_avx512
+#define ISA_WITH_PAIRS "avx512_bf16"
+#define KERNELS_WITH_PAIRS mha__kernels_avx512_bf16
+#define PAIRS_BESIDE mha__pairs_avx512
 
 typedef float vec __attribute__((vector_size(64)));
 
@@ -82,6 +85,19 @@ static inline vec bytes(const unsigned char *x)
 }
 
 typedef uint32_t bits_of_vec __attribute__((vector_size(64)));
+
+/* A vector read at another byte would lie across two cache lines. */
+#define ISA_TOP
+static inline bits_of_vec top_byte(bits_of_vec x, int u)
+{
+    if (u == 0)
+        return x << 24;
+    if (u == 3)
+        return x & 0xff000000;
+    const int at = (u << 24) + 0x808080; /* the others become 0 */
+    return (bits_of_vec)_mm512_shuffle_epi8(
+        (__m512i)x, _mm512_set4_epi32(at + (12 << 24), at + (8 << 24), at + (4 << 24), at));
+}
 
 #define ISA_PICK
 static inline vec pick(bits_of_vec x, const signed char *values)

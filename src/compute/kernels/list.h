@@ -7,6 +7,7 @@
 
 #if defined(__x86_64__) || defined(__i386__)
 #define MHA_KERNELS_X86(X)                                                                                             \
+    X(avx512_bf16, has_avx512_bf16())                                                                                  \
     X(avx512, has_avx512())                                                                                            \
     X(avx2, has_avx2())
 #else
@@ -26,6 +27,9 @@
 
 #define MHA_KERNELS_DECLARE(name, available) extern const mha__kernels mha__kernels_##name;
 MHA_KERNELS_LIST(MHA_KERNELS_DECLARE)
+
+/* Pairs for AVX-512; of nothing but NULL when the compiler did not know the instructions. */
+extern const mha__pairs mha__pairs_avx512;
 #undef MHA_KERNELS_DECLARE
 
 #endif

@@ -46,6 +46,10 @@ INLINE vec codes_at(const unsigned char *words, const int u, const half_of_byte 
 {
     if (mha__is_f8(form))
         return f8_at(words + u / 2 * 2 * MHA_PANEL, u % 2, form);
+#ifdef ISA_TOP
+    if (mha__is_byte_wide(form))
+        return __builtin_convertvector((ivec)top_byte(words_at(words), u), vec);
+#endif
     if (mha__is_byte_wide(form))
         return __builtin_convertvector((ivec)(words_at(words + u - 3) & 0xff000000), vec);
 #ifdef ISA_PICK

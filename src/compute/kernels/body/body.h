@@ -8,6 +8,7 @@
  *   FLAT_HINTS             0 if such tiles read packed panels faster without prefetching
  *   MOST_FEW_ROWS          most rows that product_rows takes; if it is not MHA_FEW_ROWS
  *   KERNELS                name of the table it exports
+ *   ISA_WITH_PAIRS, KERNELS_WITH_PAIRS, PAIRS_BESIDE   the same of one more, with these pairs, if there are some
  *   vec                    GNU C vector of ISA_LANES floats
  *   madd(a, b, c)          a * b + c
  *   ISA_UNFUSED            if madd rounds the product before it adds
@@ -17,6 +18,7 @@
  *   halves(x)              the vector whose F16 bits are at x
  *   half_lanes(x)          the vector whose F16 bits are in the lower halves of the lanes of x
  *   bytes(x)               the vector of the signed bytes at x
+ *   ISA_TOP                if it has a top_byte(x, u) of its own: byte u of the lanes of x, in the highest, else 0
  *   look_up(x, values)     bytes of x, 0 to 15, replaced by those of 16 signed ones; or, with ISA_PICK,
  *   pick(x, values)        the vector of the values that the lowest four bits of the lanes of x number */
 #include <stdint.h>
@@ -53,36 +55,46 @@
 #include "compute/kernels/body/softmax.h"
 #include "compute/kernels/body/peak.h"
 
-const mha__kernels KERNELS = {
-    .isa = ISA_NAME,
-    .tile_rows = TILE_ROWS,
-    .few_rows = MOST_FEW_ROWS,
-    .row_ahead = FLAT_HINTS ? MHA_SOON_FLOATS * sizeof(float) : 0,
-    .blocks_ahead = BLOCK_AHEAD,
-    .product = product,
-    .product_half = product_half,
-    .product_blocks = product_blocks,
-    .widen_blocks = widen_blocks,
-    .product_half_rows = product_half_rows,
-    .widen = widen,
-    .narrow = narrow,
-    .pack = pack,
-    .pack_transposed = pack_transposed,
-    .product_rows = product_rows,
 #if ISA_LANES == 16
-    .interleave_rows = interleave_rows,
-    .product_interleaved = product_interleaved,
+#define INTERLEAVE(NAME) NAME
+#else
+#define INTERLEAVE(NAME) NULL
 #endif
-    .softmax_prepare = softmax_prepare,
-    .softmax_rows = softmax_rows,
-    .hide = hide,
-    .trim = trim,
-    .trim_terms = trim_terms,
-    .exp = row_exp,
-    .tanh = row_tanh,
-    .scale = row_scale,
-    .blend = row_blend,
-    .divide = row_divide,
-    .peak = peak,
-    .read = read_all,
-};
+#define TABLE(NAME, PAIRS)                                                                                             \
+    {                                                                                                                  \
+        .isa = NAME, .pairs = PAIRS,                                                                                   \
+        .tile_rows = TILE_ROWS,                                                                                        \
+        .few_rows = MOST_FEW_ROWS,                                                                                     \
+        .row_ahead = FLAT_HINTS ? MHA_SOON_FLOATS * sizeof(float) : 0,                                                 \
+        .blocks_ahead = BLOCK_AHEAD,                                                                                   \
+        .product = product,                                                                                            \
+        .product_half = product_half,                                                                                  \
+        .product_blocks = product_blocks,                                                                              \
+        .widen_blocks = widen_blocks,                                                                                  \
+        .product_half_rows = product_half_rows,                                                                        \
+        .widen = widen,                                                                                                \
+        .narrow = narrow,                                                                                              \
+        .round_to_bf16 = row_round_to_bf16,                                                                            \
+        .pack = pack,                                                                                                  \
+        .pack_transposed = pack_transposed,                                                                            \
+        .product_rows = product_rows,                                                                                  \
+        .interleave_rows = INTERLEAVE(interleave_rows),                                                                \
+        .product_interleaved = INTERLEAVE(product_interleaved),                                                        \
+        .softmax_prepare = softmax_prepare,                                                                            \
+        .softmax_rows = softmax_rows,                                                                                  \
+        .hide = hide,                                                                                                  \
+        .trim = trim,                                                                                                  \
+        .trim_terms = trim_terms,                                                                                      \
+        .exp = row_exp,                                                                                                \
+        .tanh = row_tanh,                                                                                              \
+        .scale = row_scale,                                                                                            \
+        .blend = row_blend,                                                                                            \
+        .divide = row_divide,                                                                                          \
+        .peak = peak,                                                                                                  \
+        .read = read_all,                                                                                              \
+    }
+
+const mha__kernels KERNELS = TABLE(ISA_NAME, NULL);
+#ifdef ISA_WITH_PAIRS
+const mha__kernels KERNELS_WITH_PAIRS = TABLE(ISA_WITH_PAIRS, &PAIRS_BESIDE);
+#endif

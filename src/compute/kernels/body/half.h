@@ -85,6 +85,15 @@ INLINE bits_vec to_bf16(bits_vec x)
     return choose_bits(nan, x >> 16 | 0x40, (x + 0x7fff + (x >> 16 & 1)) >> 16);
 }
 
+static void row_round_to_bf16(size_t n, const float *x, float *y)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(y + i, (vec)(to_bf16((bits_vec)load(x + i)) << 16));
+    if (i < n)
+        store_part(y + i, n - i, (vec)(to_bf16((bits_vec)load_part(x + i, n - i)) << 16));
+}
+
 /* The exponent moves by 127 - 15 and 13 bits are rounded away. Below 2^-14 the number is m * 2^(e - 126) times 2^-24,
  * with m its 24 bits and e those of its exponent: 126 - e bits of m are rounded away, 14 or more, and 25 leave nothing.
  * All of it in integers, so that the caller's rounding plays no part. */

@@ -1,5 +1,12 @@
 /* Part of the body of every kernel: C = A B, register tile by register tile. */
 
+/* What adds a term to a sum; ISA_TERM(a, b, c) where a float of a and b stands for something else. */
+#ifdef ISA_TERM
+#define ADD_TERM ISA_TERM
+#else
+#define ADD_TERM madd
+#endif
+
 /* The operands of one tile; `n` columns of C are left. */
 typedef struct operands {
     const float *A, *B;
@@ -61,7 +68,7 @@ INLINE void tile(const int m, const int nv, const bool interleaved, const operan
             vec a = interleaved ? splat_pair(A + i * MHA_STAGED) : splat(A[i * MHA_STAGED]);
             UNROLL
             for (int j = 0; j < nv; j++)
-                sum[i][j] = madd(a, b[j], sum[i][j]);
+                sum[i][j] = ADD_TERM(a, b[j], sum[i][j]);
         }
     }
 #if ISA_LANES == 16
@@ -106,22 +113,22 @@ INLINE void tile(const int m, const int nv, const bool interleaved, const operan
 }
 
 /* A tile of m rows by a constant number of vectors: m chooses the expansion. */
-#define TILE_CASE(M, LIMIT, NV, INTERLEAVED)                                                                                \
+#define TILE_CASE(M, LIMIT, NV, INTERLEAVED)                                                                           \
     case M:                                                                                                            \
         if (M <= LIMIT)                                                                                                \
-            tile(M <= LIMIT ? M : 1, NV, INTERLEAVED, o);                                                                   \
+            tile(M <= LIMIT ? M : 1, NV, INTERLEAVED, o);                                                              \
         break;
-#define DEFINE_TILE(NAME, LIMIT, NV, INTERLEAVED)                                                                           \
+#define DEFINE_TILE(NAME, LIMIT, NV, INTERLEAVED)                                                                      \
     static __attribute__((noinline)) void NAME(size_t m, const operands *o)                                            \
     {                                                                                                                  \
         switch (m) {                                                                                                   \
-            CASES_TO_8(TILE_CASE, LIMIT, NV, INTERLEAVED)                                                                   \
-            TILE_CASE(9, LIMIT, NV, INTERLEAVED)                                                                            \
-            TILE_CASE(10, LIMIT, NV, INTERLEAVED)                                                                           \
-            TILE_CASE(11, LIMIT, NV, INTERLEAVED)                                                                           \
-            TILE_CASE(12, LIMIT, NV, INTERLEAVED)                                                                           \
-            TILE_CASE(13, LIMIT, NV, INTERLEAVED)                                                                           \
-            TILE_CASE(14, LIMIT, NV, INTERLEAVED)                                                                           \
+            CASES_TO_8(TILE_CASE, LIMIT, NV, INTERLEAVED)                                                              \
+            TILE_CASE(9, LIMIT, NV, INTERLEAVED)                                                                       \
+            TILE_CASE(10, LIMIT, NV, INTERLEAVED)                                                                      \
+            TILE_CASE(11, LIMIT, NV, INTERLEAVED)                                                                      \
+            TILE_CASE(12, LIMIT, NV, INTERLEAVED)                                                                      \
+            TILE_CASE(13, LIMIT, NV, INTERLEAVED)                                                                      \
+            TILE_CASE(14, LIMIT, NV, INTERLEAVED)                                                                      \
         }                                                                                                              \
     }
 
@@ -184,10 +191,11 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha__panels B,
     }
 }
 
-#if ISA_LANES == 16
+#if ISA_LANES == 16 && !defined(ISA_TERM)
 DEFINE_TILE(interleaved_tile, TILE_ROWS, 1, true)
 
-static void product_interleaved(size_t m, size_t k, const float *A, const float *X, float *C, size_t ldc, const float *factor)
+static void product_interleaved(size_t m, size_t k, const float *A, const float *X, float *C, size_t ldc,
+                                const float *factor)
 {
     operands o = {.B = X, .next = X, .n = LANES, .k = k, .row = MHA_PANEL, .ldc = ldc};
     all_rows(m, interleaved_tile, &o, A, C, factor, false);
