@@ -34,11 +34,11 @@ MHA_API mha_precision mha_precision_of(mha_dtype type);
  * largest score of the keys so far, in blocks, where blas and exact take that of all keys: the same relative error of
  * 2^-9, not the same rounding.
  *
- * Where the processor has an instruction for pairs of them that is faster (VDPBF16PS: mha_isa "avx512_bf16"), the fast
- * path uses it. It adds one product and rounds, then the other and rounds, to nearest even, as two multiply-adds do: the
- * same bits. It takes numbers below 2^-126 for zero, factors and sums alike; so does the fast path everywhere in BF16,
- * if the processor can be told to. What the judge allows leaves that out: it is nothing beside numbers of usual size.
- * When the caller rounds in another direction, pairs are not used, and floats round as the caller says. */
+ * Where the processor has an instruction for pairs of them that is faster (VDPBF16PS: mha_isa "avx512_bf16"), the
+ * fast path uses it. It adds one product and rounds, then the other and rounds, to nearest even, as two multiply-adds
+ * do: the same bits. It takes numbers below 2^-126 for zero, factors and sums alike; so does the fast path everywhere
+ * in BF16, if the processor can be told to. What the judge allows leaves that out: it is nothing beside numbers of
+ * usual size. When the caller rounds in another direction, pairs are not used, and floats round as the caller says. */
 
 #ifdef __cplusplus
 }

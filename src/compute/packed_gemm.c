@@ -312,6 +312,8 @@ static size_t columns_together(size_t m, mha_dtype dtype)
         return COLUMNS_TOGETHER;
     if (dtype == MHA_F32)
         return m > 3 ? MHA_PANEL : 4 * MHA_PANEL;
+    if (mha__block_kind_of(dtype))
+        return mha__kernels_get()->block_columns;
     return m < 8 ? 2 * MHA_PANEL : MHA_PANEL;
 }
 

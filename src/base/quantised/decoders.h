@@ -21,7 +21,8 @@ typedef struct mha__block_parts {
 
 /* How codes are stored beside each other in panels (compute/kernels). */
 typedef enum mha__codes {
-    MHA_CODES_8,       /* bytes, -128 to 127 */
+    MHA_CODES_8,       /* bytes, -128 to 127, with a scale of F16 */
+    MHA_CODES_8_GROUPS, /* the same with scales of groups */
     MHA_CODES_8_LEAST, /* the same with a least value */
     MHA_CODES_4,       /* halves of bytes, -8 to 7 */
     MHA_CODES_4_LEAST, /* halves of bytes, 0 to 15, with a least value */

@@ -72,7 +72,7 @@ enum { MHA_SOON_FLOATS = 2048 }; /* how far ahead of a product of few rows memor
 
 static inline bool mha__is_byte_wide(mha__codes codes)
 {
-    return codes == MHA_CODES_8 || codes == MHA_CODES_8_LEAST || mha__is_f8(codes);
+    return codes == MHA_CODES_8 || codes == MHA_CODES_8_GROUPS || codes == MHA_CODES_8_LEAST || mha__is_f8(codes);
 }
 
 /* Bytes of a block of a panel, of what comes before its parts of 32 terms, and of a part; and where in a part the min
@@ -114,6 +114,7 @@ typedef struct mha__kernels {
     const mha__pairs *pairs; /* NULL where there are none, or none that are faster */
     size_t tile_rows; /* rows the product handles best at a time, at most MHA_TILE_ROWS */
     size_t few_rows;  /* rows that product_rows takes: MHA_FEW_ROWS or more */
+    size_t block_columns; /* columns of quantised blocks that a tile of few rows takes at a time */
     /* Bytes ahead of the product at which memory is fetched: of packed floats for one row (0: not), of blocks. */
     size_t row_ahead, blocks_ahead;
 
@@ -130,7 +131,8 @@ typedef struct mha__kernels {
     void (*product_half)(size_t m, size_t n, size_t k, const float *A, mha__half_panels B, const mha__half_panels *next,
                          float *C, size_t ldc, const float *factor, const float *bias);
     /* The same product, bit for bit, as of the values of B; k is a multiple of 16. For few rows. Where codes are signed
-     * and of 4 bits a value of -0 counts as +0, which shows only in the sign of a sum of nothing but zeros. */
+     * a value of -0 may count as +0, which shows only in the sign of a sum of nothing but zeros; and of an infinite d
+     * all values may be NaN. */
     void (*product_blocks)(size_t m, size_t n, size_t k, const float *A, mha__block_panels B, float *C, size_t ldc,
                            const float *factor, const float *bias);
     /* The values of k terms of B, panels of n columns in all, as panels of k rows one after the other. */

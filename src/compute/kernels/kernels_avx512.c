@@ -13,6 +13,7 @@
 #define HALF_FLAT_ROWS 7
 #define MOST_FEW_ROWS 8
 #define FLAT_VECS 8
+#define BLOCK_AHEAD 4096
 #define KERNELS mha__kernels_avx512
 #define ISA_WITH_PAIRS "avx512_bf16"
 #define KERNELS_WITH_PAIRS mha__kernels_avx512_bf16
@@ -97,6 +98,15 @@ static inline bits_of_vec top_byte(bits_of_vec x, int u)
     const int at = (u << 24) + 0x808080; /* the others become 0 */
     return (bits_of_vec)_mm512_shuffle_epi8(
         (__m512i)x, _mm512_set4_epi32(at + (12 << 24), at + (8 << 24), at + (4 << 24), at));
+}
+
+/* The float 0x47000000 is 2^15; the second of its four bytes, from the lowest on, counts whole numbers. */
+#define ISA_BYTE_FLOATS
+static inline vec byte_float(bits_of_vec x, int u)
+{
+    const __m512i there = (__m512i)(u == 0 ? (x ^ 0x80808080) << 8 : (x ^ 0x80808080) >> (8 * u - 8));
+    const int and_or = 0xEA; /* the second byte of `there`, and the others of 2^15 */
+    return (vec)_mm512_ternarylogic_epi32(there, _mm512_set1_epi32(0xff00), _mm512_set1_epi32(0x47000000), and_or);
 }
 
 #define ISA_PICK

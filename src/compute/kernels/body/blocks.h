@@ -27,6 +27,19 @@ INLINE vec f8_at(const unsigned char *words, const int u, const mha__codes form)
     return halves((const uint16_t *)(const void *)&half);
 }
 
+/* Whether the codes of a form become floats by their bits alone, as 2^15 + 128 + code, whose multiples the scale of F16
+ * makes exact: 9 bits by 11. */
+#ifdef ISA_BYTE_FLOATS
+enum { BYTE_FLOATS = 1, BYTE_FLOATS_LEAST = 0x8000 + 128 };
+#else
+enum { BYTE_FLOATS = 0, BYTE_FLOATS_LEAST = 0 };
+#endif
+
+INLINE bool is_float_byte(const mha__codes form)
+{
+    return BYTE_FLOATS && form == MHA_CODES_8;
+}
+
 /* The words at any byte. */
 INLINE bits_vec words_at(const unsigned char *p)
 {
@@ -46,6 +59,10 @@ INLINE vec codes_at(const unsigned char *words, const int u, const half_of_byte 
 {
     if (mha__is_f8(form))
         return f8_at(words + u / 2 * 2 * MHA_PANEL, u % 2, form);
+#ifdef ISA_BYTE_FLOATS
+    if (is_float_byte(form))
+        return byte_float(words_at(words), u);
+#endif
 #ifdef ISA_TOP
     if (mha__is_byte_wide(form))
         return __builtin_convertvector((ivec)top_byte(words_at(words), u), vec);
@@ -68,7 +85,8 @@ INLINE vec codes_at(const unsigned char *words, const int u, const half_of_byte 
 
 INLINE bool is_scaled(const mha__codes form)
 {
-    return !mha__is_f8(form) && (mha__is_byte_wide(form) || !(PICKS || form == MHA_CODES_4_TABLE));
+    return !mha__is_f8(form) && !is_float_byte(form) &&
+           (mha__is_byte_wide(form) || !(PICKS || form == MHA_CODES_4_TABLE));
 }
 
 /* Where the last 16 terms of 32 are: of 4 bits in the high halves of the words, else in words of their own. */
@@ -91,7 +109,7 @@ INLINE float by_half(const half_of_byte half, const mha__codes form)
 /* Whether a value is a sum: codes of 4 bits without a least value are stored 8 larger than they are. */
 INLINE bool is_sum(const mha__codes form)
 {
-    return mha__has_least(form) || form == MHA_CODES_4;
+    return mha__has_least(form) || form == MHA_CODES_4 || is_float_byte(form);
 }
 
 /* What is the same for the terms of a group, of LANES columns: value = step * code, or that + least. */
@@ -118,6 +136,8 @@ INLINE group_of_terms group_at(const mha__block_kind *kind, const unsigned char 
     }
     if (form == MHA_CODES_4)
         g.least = g.step * -8.0f;
+    if (is_float_byte(form))
+        g.least = g.step * -(float)BYTE_FLOATS_LEAST;
     if (is_scaled(form))
         g.step = g.step * 0x1p-24f;
     return g;
@@ -153,6 +173,11 @@ INLINE void next_part(part_of_block *at, const mha__block_shape *s)
         at->block = at->part, at->part += s->header;
 }
 
+INLINE bool may_have_scales(const mha__codes form)
+{
+    return !mha__is_f8(form) && form != MHA_CODES_8;
+}
+
 /* Those of term t of the part, of nv vectors from `column` on, of panels beside each other. */
 INLINE void groups_at(const int nv, const mha__block_kind *kind, const part_of_block *at, size_t panel, size_t least,
                       size_t t, size_t column, const mha__codes form, const bool has_scales, group_of_terms *group)
@@ -170,8 +195,8 @@ INLINE void add_terms(const int m, const int nv, const float *A, const unsigned 
                       const group_of_terms *group, const half_of_byte half, const mha__codes form,
                       const signed char *values, vec sum[][HALF_FLAT_VECS])
 {
-    ROLL
-    for (size_t p = 0; p < HALF_QUANT; p += 4, A += 4, words += 4 * MHA_PANEL) {
+    ROLL for (size_t p = 0; p < HALF_QUANT; p += 4, A += 4, words += 4 * MHA_PANEL)
+    {
         for (int j = 0; half == LOW && j < (nv + PANEL_VECS - 1) / PANEL_VECS; j++) { /* any address is allowed */
             const unsigned char *ahead = words + (size_t)j * panel + BLOCK_AHEAD;
             __builtin_prefetch(ahead, 0, 3);
@@ -221,7 +246,7 @@ INLINE void block_tile(const int m, const int nv, const operands *o, const mha__
         const unsigned char *words = at.part + s.codes + column * word_of(form);
         const size_t t = p % MHA_QUANT;
         if (t == 0 || p == W->first || kind->group == HALF_QUANT) {
-            if (!mha__is_f8(form) && kind->scales)
+            if (may_have_scales(form) && kind->scales)
                 groups_at(nv, kind, &at, panel, s.least, t, column, form, true, group);
             else
                 groups_at(nv, kind, &at, panel, s.least, t, column, form, false, group);
@@ -264,6 +289,7 @@ INLINE void block_tile(const int m, const int nv, const operands *o, const mha__
     DEFINE_BLOCK_TILE(narrow_##NAME, 1, 1, FORM)
 
 DEFINE_BLOCK_TILES(b8, MHA_CODES_8)
+DEFINE_BLOCK_TILES(b8_groups, MHA_CODES_8_GROUPS)
 DEFINE_BLOCK_TILES(b8_least, MHA_CODES_8_LEAST)
 DEFINE_BLOCK_TILES(b4, MHA_CODES_4)
 DEFINE_BLOCK_TILES(b4_least, MHA_CODES_4_LEAST)
@@ -272,8 +298,8 @@ DEFINE_BLOCK_TILES(e4m3, MHA_CODES_E4M3)
 DEFINE_BLOCK_TILES(e5m2, MHA_CODES_E5M2)
 #define BLOCK_TILES(SHAPE)                                                                                             \
     {                                                                                                                  \
-        [MHA_CODES_8] = SHAPE##_b8, [MHA_CODES_8_LEAST] = SHAPE##_b8_least, [MHA_CODES_4] = SHAPE##_b4,                \
-        [MHA_CODES_4_LEAST] = SHAPE##_b4_least, [MHA_CODES_4_TABLE] = SHAPE##_b4_table,                                \
+        [MHA_CODES_8] = SHAPE##_b8, [MHA_CODES_8_GROUPS] = SHAPE##_b8_groups, [MHA_CODES_8_LEAST] = SHAPE##_b8_least,  \
+        [MHA_CODES_4] = SHAPE##_b4, [MHA_CODES_4_LEAST] = SHAPE##_b4_least, [MHA_CODES_4_TABLE] = SHAPE##_b4_table,    \
         [MHA_CODES_E4M3] = SHAPE##_e4m3, [MHA_CODES_E5M2] = SHAPE##_e5m2                                               \
     }
 
@@ -320,8 +346,7 @@ INLINE void widen_panel(size_t k, const mha__block_panels *B, float *Y, const mh
             group_of_terms group =
                 group_at(kind, at.block, at.part, s.least, p % MHA_QUANT, column, form, kind->scales);
             group.step = group.step * by_half(half, form);
-            const unsigned char *words =
-                at.part + s.codes + column * word_of(form) + (second ? second_words(form) : 0);
+            const unsigned char *words = at.part + s.codes + column * word_of(form) + (second ? second_words(form) : 0);
             float *y = Y + column;
             for (int t = 0; t < HALF_QUANT; t += 4, words += 4 * MHA_PANEL, y += 4 * MHA_PANEL)
                 UNROLL
@@ -340,6 +365,7 @@ static void widen_blocks(size_t n, size_t k, mha__block_panels B, float *Y)
     for (size_t j = 0; j < n; j += MHA_PANEL, B.data += B.panel, Y += k * MHA_PANEL)
         switch (B.kind->codes) { /* a constant in each expansion */
         case MHA_CODES_8: widen_panel(k, &B, Y, MHA_CODES_8); break;
+        case MHA_CODES_8_GROUPS: widen_panel(k, &B, Y, MHA_CODES_8_GROUPS); break;
         case MHA_CODES_8_LEAST: widen_panel(k, &B, Y, MHA_CODES_8_LEAST); break;
         case MHA_CODES_4: widen_panel(k, &B, Y, MHA_CODES_4); break;
         case MHA_CODES_4_LEAST: widen_panel(k, &B, Y, MHA_CODES_4_LEAST); break;

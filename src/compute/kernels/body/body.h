@@ -6,6 +6,7 @@
  *   LONE_VECS              vectors of a tile of one row by numbers of 16 and 8 bits, if that is not as many
  *   FLAT_ROWS_IN_PLACE     FLAT_ROWS where B is read where it lies, mostly from memory; if it differs
  *   FLAT_HINTS             0 if such tiles read packed panels faster without prefetching
+ *   BLOCK_AHEAD            bytes ahead that quantised blocks are fetched, if not 2048
  *   MOST_FEW_ROWS          most rows that product_rows takes; if it is not MHA_FEW_ROWS
  *   KERNELS                name of the table it exports
  *   ISA_WITH_PAIRS, KERNELS_WITH_PAIRS, PAIRS_BESIDE   the same of one more, with these pairs, if there are some
@@ -18,6 +19,7 @@
  *   halves(x)              the vector whose F16 bits are at x
  *   half_lanes(x)          the vector whose F16 bits are in the lower halves of the lanes of x
  *   bytes(x)               the vector of the signed bytes at x
+ *   ISA_BYTE_FLOATS        if it has a byte_float(x, u): 2^15 + 128 + byte u, signed, of the lanes of x
  *   ISA_TOP                if it has a top_byte(x, u) of its own: byte u of the lanes of x, in the highest, else 0
  *   look_up(x, values)     bytes of x, 0 to 15, replaced by those of 16 signed ones; or, with ISA_PICK,
  *   pick(x, values)        the vector of the values that the lowest four bits of the lanes of x number */
@@ -66,6 +68,7 @@
         .tile_rows = TILE_ROWS,                                                                                        \
         .few_rows = MOST_FEW_ROWS,                                                                                     \
         .row_ahead = FLAT_HINTS ? MHA_SOON_FLOATS * sizeof(float) : 0,                                                 \
+        .block_columns = HALF_FLAT_VECS * LANES > MHA_PANEL ? HALF_FLAT_VECS * LANES : MHA_PANEL,                      \
         .blocks_ahead = BLOCK_AHEAD,                                                                                   \
         .product = product,                                                                                            \
         .product_half = product_half,                                                                                  \
