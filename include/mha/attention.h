@@ -261,8 +261,8 @@ typedef struct mha_call {
     mha_view partial;
     /* All 0: none. Else, on the exact path, what a kernel of that precision gives: float64, rounded at these points.
      * Not with `partial`, nor with kv_rank. The blas and fast paths compute in BF16, mha_precision_of(MHA_BF16), with
-     * sums in float: see the end of precision.h. The matrices and biases of the projections, a cache and pages must
-     * then be BF16, because no weight and no row of earlier calls is rounded. */
+     * sums in float: see the end of precision.h. The matrices and biases of the projections, bias_k and bias_v, a
+     * cache and pages must then be BF16, because no weight and no row of earlier calls is rounded. */
     mha_precision precision;
     mha_path path;
     int threads; /* 0: mha_threads_available() */

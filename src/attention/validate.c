@@ -407,7 +407,8 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
 mha_status mha__validate_precision(const mha__resolved *r, mha_error *error)
 {
     static const mha_weight projections[][2] = {
-        {MHA_W_Q, MHA_B_Q}, {MHA_W_K, MHA_B_K}, {MHA_W_V, MHA_B_V}, {MHA_W_O, MHA_B_O}, {MHA_W_G, MHA_B_G}};
+        {MHA_W_Q, MHA_B_Q}, {MHA_W_K, MHA_B_K}, {MHA_W_V, MHA_B_V}, {MHA_W_O, MHA_B_O}, {MHA_W_G, MHA_B_G},
+        {MHA_BIAS_K, MHA_BIAS_V}};
     const mha_precision bf16 = mha_precision_of(MHA_BF16);
     if (r->partial.data)
         return mha__fail(error, MHA_UNSUPPORTED, "precision", "cannot be had together with `partial`");

@@ -200,9 +200,17 @@ bool mha__projection_rounds(const mha__resolved *r)
     return mha__rounds_to_bf16(r) && uses_packed(r);
 }
 
+/* Whether something is made of given queries, keys or values before they are attended to. */
+static bool changes_rows(const mha__resolved *r)
+{
+    return r->semantics.rope.kind != MHA_ROPE_NONE || r->semantics.query_scale.growth != 0 ||
+           r->semantics.clip_qkv > 0 || r->norm[0] != MHA_NORM_NONE || r->norm[1] != MHA_NORM_NONE ||
+           r->weight[MHA_B_Q].data || r->weight[MHA_B_K].data || r->weight[MHA_B_V].data;
+}
+
 bool mha__projects_copies(const mha__resolved *r)
 {
-    return mha__rounds_to_bf16(r) && (r->layer ? !uses_packed(r) : !mha__rounds_late(r));
+    return mha__rounds_to_bf16(r) && (r->layer ? !uses_packed(r) : changes_rows(r) || !mha__rounds_late(r));
 }
 
 size_t mha__project_scratch(const mha__resolved *r)
