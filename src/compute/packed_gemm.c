@@ -11,7 +11,7 @@
 
 /* A piece is a rectangle of the outputs, of at most this many rows and columns. COLUMNS_TOGETHER of its columns are
  * computed at a time: one block of terms of its staged rows, and their results, then stay in a second-level cache of
- * 512 KiB. PIECE_ROWS is an upper limit: pieces are rounded down to whole tiles. */
+ * 512 KiB. PIECE_ROWS is an upper limit, of pairs twice that: pieces are rounded down to whole tiles. */
 enum { PIECE_ROWS = 140, PIECE_COLUMNS = 1024, COLUMNS_TOGETHER = 256 };
 /* The most terms of a block: longer sums lose more to rounding, shorter ones take more passes over Y. */
 enum { BLOCK_TERMS = 384 };
@@ -157,7 +157,7 @@ typedef struct division {
     size_t columns, unit, row_pieces, column_pieces, group, first_task;
 } division;
 
-static division divide(const mha__packed_product *j, size_t tile, int threads, size_t tasks)
+static division divide(const mha__packed_product *j, size_t most_rows, size_t tile, int threads, size_t tasks)
 {
     division c = {.unit = j->m <= FEW_ROWS ? 4 * MHA_PANEL : MHA_PANEL, .tiles = pieces_of(j->m, tile), .tile = tile};
     size_t n = 0;
@@ -165,7 +165,7 @@ static division divide(const mha__packed_product *j, size_t tile, int threads, s
         n += rounded(j->outputs[o].n, c.unit);
     if (j->m == 0 || n == 0)
         return (division){0};
-    c.row_pieces = pieces_of(c.tiles, PIECE_ROWS / tile);
+    c.row_pieces = pieces_of(c.tiles, most_rows / tile);
     const size_t least = c.row_pieces > 1 ? pieces_of(n, PIECE_COLUMNS) : 1, enough = pieces_of(tasks, c.row_pieces);
     c.columns = rounded(pieces_of(n, rounded(enough > least ? enough : least, (size_t)threads)), c.unit);
     c.column_pieces = pieces_of(n, c.columns);
@@ -204,6 +204,20 @@ static staged_rows *staged_of(const work *r, int worker)
     return (staged_rows *)(void *)(r->scratch + (size_t)worker * r->scratch_bytes);
 }
 
+/* What a product is multiplied in; NULL: floats. */
+static const mha__pairs *pairs_of(const work *r, const mha__packed_product *j)
+{
+    return j->rounds && j->m > FEW_ROWS ? r->pairs : NULL;
+}
+
+/* Pairs take half the room of floats: behind the pairs of one row are those of the row PIECE_ROWS later. */
+enum { LATER_ROWS = MHA_STAGED / 2 };
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Copies rows [first, first + m) of X into the layout of the kernels, block of terms by block of terms, as pairs unless
  * `pairs` is NULL, unless they are staged already. */
 static float *stage(staged_rows *at, const mha__packed_product *j, size_t first, size_t m, const mha__pairs *pairs)
@@ -213,11 +227,15 @@ static float *stage(staged_rows *at, const mha__packed_product *j, size_t first,
         return staged;
     at->product = j, at->first = first;
     const size_t block = block_terms(j->k);
-    for (size_t from = 0, row = 0; from < j->k; from += block, row += m) {
+    const size_t rows = smaller(m, PIECE_ROWS);
+    for (size_t from = 0, row = 0; from < j->k; from += block, row += rows) {
         const float *X = j->X + first * j->ldx + from;
-        const size_t terms = j->k - from < block ? j->k - from : block;
-        if (pairs)
-            pairs->join(m, terms, X, j->ldx, staged + row * MHA_STAGED, MHA_STAGED);
+        const size_t terms = smaller(j->k - from, block);
+        if (pairs) {
+            float *to = staged + row * MHA_STAGED;
+            pairs->join(rows, terms, X, j->ldx, to, MHA_STAGED);
+            pairs->join(m - rows, terms, X + rows * j->ldx, j->ldx, to + LATER_ROWS, MHA_STAGED);
+        }
         for (size_t i = 0; i < m && !pairs; i++) {
             float *to = staged + (row + i) * MHA_STAGED;
             if (j->rounds)
@@ -251,7 +269,7 @@ static void multiply(const rectangle *p, size_t column, size_t n, size_t block, 
     const bool few = p->product->m <= FEW_ROWS;
     float ones[PIECE_ROWS], *Y = o->Y + p->first * o->ldy + column;
     const float *b = o->b ? o->b + column : NULL;
-    for (size_t i = 0; i < p->m; i++)
+    for (size_t i = 0; i < smaller(p->m, PIECE_ROWS); i++)
         ones[i] = 1.0f;
     if (o->dtype == MHA_F32) {
         const float *data = o->panels;
@@ -286,8 +304,10 @@ static void multiply(const rectangle *p, size_t column, size_t n, size_t block, 
     if (p->pairs) {
         const size_t k_pairs = (terms + 1) / 2;
         p->pairs->pack_half(terms, n, data + at, panel, p->room, k_pairs * MHA_PANEL);
-        p->pairs->product(p->m, n, k_pairs, staged, (mha__panels){p->room, MHA_PANEL, k_pairs * MHA_PANEL}, NULL, Y,
-                          o->ldy, from ? ones : NULL, b);
+        const mha__panels W = {p->room, MHA_PANEL, k_pairs * MHA_PANEL};
+        for (size_t i = 0; i < p->m; i += PIECE_ROWS, staged += LATER_ROWS)
+            p->pairs->product(smaller(p->m - i, PIECE_ROWS), n, k_pairs, staged, W, NULL, Y + i * o->ldy, o->ldy,
+                              from ? ones : NULL, b);
         return;
     }
     /* While they are multiplied the next ones are fetched: two numbers are as wide as a float. */
@@ -327,7 +347,7 @@ static void compute_piece(const work *r, size_t task, int worker)
     const piece at = piece_of(c, j->m, task - c->first_task);
     const size_t m = at.m, column = at.column;
     const size_t terms = block_terms(j->k);
-    const mha__pairs *pairs = j->rounds && j->m > FEW_ROWS ? r->pairs : NULL;
+    const mha__pairs *pairs = pairs_of(r, j);
     float *staged = stage(staged_of(r, worker), j, at.first, m, pairs);
     rectangle p = {.product = j, .pairs = pairs, .first = at.first, .m = m, .room = staged + staged_floats(j->m, j->k)};
     for (const mha__packed_output *o = j->outputs; o < j->outputs + j->n_outputs;
@@ -343,7 +363,7 @@ static void compute_piece(const work *r, size_t task, int worker)
         for (size_t e = 0, n; e < p.n; e += n) {
             n = p.n - e < together ? p.n - e : together;
             for (size_t block = 0; block * terms < j->k; block++)
-                multiply(&p, p.column + e, n, block, staged + block * m * MHA_STAGED);
+                multiply(&p, p.column + e, n, block, staged + block * smaller(m, PIECE_ROWS) * MHA_STAGED);
             for (size_t i = 0; j->rounds_results && i < m; i++) {
                 float *y = o->Y + (at.first + i) * o->ldy + p.column + e;
                 mha__kernels_get()->round_to_bf16(n, y, y);
@@ -369,7 +389,8 @@ void mha__packed_run(const mha__packed_product *products, size_t n_products, int
     size_t tasks = 0, wanted = threads > 1 ? pieces_of(4 * (size_t)threads, n_products) : 1;
     for (size_t i = 0; i < n_products; i++) {
         const mha__packed_product *j = &products[i];
-        r.of[i] = divide(j, mha__kernels_get()->tile_rows, threads, wanted);
+        const size_t most_rows = pairs_of(&r, j) ? 2 * PIECE_ROWS : PIECE_ROWS;
+        r.of[i] = divide(j, most_rows, mha__kernels_get()->tile_rows, threads, wanted);
         r.of[i].first_task = tasks;
         tasks += r.of[i].row_pieces * r.of[i].column_pieces;
         for (size_t o = 0; o < j->n_outputs; o++) {

@@ -1,11 +1,12 @@
 /* Products of BF16 numbers in pairs: the chains of multiply-adds that floats of the same values give, at every tile and
- * edge; what lies in a pair; and what is below 2^-126. Without a processor that multiplies pairs nothing is tested. */
+ * edge; what lies in a pair; what is below 2^-126; and projections. Pairs need a processor that multiplies them. */
 #include <fenv.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "compute/kernels/kernels.h"
+#include "compute/packed_gemm.h"
 #include "mha/random.h"
 #include "mha/system.h"
 #include "mha/tensor.h"
@@ -201,6 +202,45 @@ static void another_rounding_does_without_pairs(void **state)
     }
 }
 
+/* Packed weights of BF16: rows are rounded as they are read, results when they are asked to be, and the bits are those
+ * of rounded floats, whatever multiplies them, on any number of threads; at every cut into pieces. */
+static void projections_round_what_they_read(void **state)
+{
+    static const struct {
+        size_t m, n, k;
+    } sizes[] = {{1, 40, 70},   {16, 33, 400},  {17, 33, 400}, {100, 300, 33},  {141, 70, 385},
+                 {280, 65, 64}, {281, 65, 801}, {600, 40, 47}, {300, 1100, 40}, {570, 300, 9}};
+    FOR_EACH_ISA
+    for (size_t s = 0; s < 2 * sizeof sizes / sizeof *sizes; s++) {
+        const size_t m = sizes[s / 2].m, n = sizes[s / 2].n, k = sizes[s / 2].k, ldx = k + 3, ldy = n + 1;
+        float *X = floats(m * ldx, 1), *plain_X = room(m * ldx), *W = floats(k * n, 2), *b = floats(n, 3);
+        size_t packed;
+        assert_true(mha__packed_floats(k, n, &packed));
+        uint16_t *halves = guard_allocate(k * n * sizeof *halves, GUARD_AFTER, 0);
+        uint16_t *panels = guard_allocate((packed * sizeof *panels + 63) / 64 * 64, GUARD_AFTER, 0);
+        for (size_t i = 0; i < k * n; i++)
+            halves[i] = mha_f32_to_bf16(W[i]);
+        for (size_t i = 0; i < m * ldx; i++)
+            plain_X[i] = rounded(X[i]);
+        mha__pack_half(k, n, halves, n, panels);
+        const int threads = 1 + (int)s % 3;
+        const size_t scratch = (mha__packed_scratch(m, k, MHA_BF16) + 63) / 64 * 64;
+        void *work = guard_allocate(scratch * (size_t)threads, GUARD_AFTER, 0);
+        float *Y = room(m * ldy), *plain_Y = room(m * ldy);
+        const bool results = s % 2;
+        const mha__packed_product one = {m, k, ldx, X, true, results, 1, {{n, ldy, panels, MHA_BF16, b, Y}}},
+                                  plain = {m,     k,     ldx, plain_X,
+                                           false, false, 1,   {{n, ldy, panels, MHA_BF16, b, plain_Y}}};
+        mha__packed_run(&one, 1, threads, work);
+        mha__packed_run(&plain, 1, threads, work);
+        for (size_t i = 0; results && i < m; i++)
+            for (size_t j = 0; j < n; j++)
+                plain_Y[i * ldy + j] = rounded(plain_Y[i * ldy + j]);
+        assert_memory_equal(Y, plain_Y, m * ldy * sizeof *Y);
+        guard_release_all();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +249,7 @@ int main(void)
         cmocka_unit_test_teardown(panels_of_halves_become_panels_of_pairs, isa_teardown),
         cmocka_unit_test_teardown(products_of_pairs_have_the_bits_of_floats, isa_teardown),
         cmocka_unit_test_teardown(what_is_below_the_smallest_normal_number_counts_as_zero, isa_teardown),
+        cmocka_unit_test_teardown(projections_round_what_they_read, isa_teardown),
         cmocka_unit_test_teardown(another_rounding_does_without_pairs, isa_teardown),
     };
     return cmocka_run_group_tests_name("pairs", tests, NULL, NULL);
