@@ -189,6 +189,55 @@ static void rounding_early_or_late_and_pairs_change_no_bit(void **state)
     assert_true(compared > 2 * n);
 }
 
+/* The same of given heads of every kind of width, keys that begin anywhere within a block, and values that are not
+ * finite, or become infinite by rounding, which some queries see. */
+static void widths_windows_and_infinities_change_no_bit(void **state)
+{
+    (void)state;
+    enum { T_Q = 40, S = 301, MOST = 610 };
+    static const size_t widths[][2] = {{64, 64}, {5, 33}, {600, 40}, {96, 7}, {1, 1}};
+    static const char *const isas[] = {"auto", "avx512"};
+    float *q = malloc((size_t)T_Q * MOST * sizeof *q), *k = malloc((size_t)S * MOST * sizeof *k),
+          *v = malloc((size_t)S * MOST * sizeof *v), *out[2], *q_rot = malloc((size_t)T_Q * MOST * sizeof *q_rot);
+    out[0] = malloc((size_t)T_Q * MOST * sizeof *out[0]), out[1] = malloc((size_t)T_Q * MOST * sizeof *out[1]);
+    for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)
+        for (int64_t left = -1; left < 120; left += 15)
+            for (int special = 0; special < 2; special++) {
+                const size_t d_k = widths[w][0], d_v = widths[w][1];
+                for (size_t i = 0; i < (size_t)S * MOST; i++) {
+                    k[i] = 2 * mha_random_unit(9, 1, i) - 1, v[i] = 2 * mha_random_unit(9, 2, i) - 1;
+                    if (i < (size_t)T_Q * MOST)
+                        q[i] = 2 * mha_random_unit(9, 3, i) - 1;
+                }
+                for (size_t j = 3; special && j < S; j += 37)
+                    v[j * d_v + j % d_v] = j % 3 == 0 ? NAN : j % 3 == 1 ? INFINITY : -0x1.fffffep127f;
+                for (int run = 0; run < 4; run++) {
+                    if (mha_isa_select(isas[run % 2]) != MHA_OK)
+                        continue;
+                    mha_keep keep = {.stage = MHA_STAGE_Q_ROT,
+                                     .view = mha_view_of(q_rot, MHA_F32, 3, (size_t[]){1, T_Q, d_k})};
+                    mha_call call = {.query = mha_view_of(q, MHA_F32, 4, (size_t[]){1, T_Q, 1, d_k}),
+                                     .key = mha_view_of(k, MHA_F32, 4, (size_t[]){1, S, 1, d_k}),
+                                     .value = mha_view_of(v, MHA_F32, 4, (size_t[]){1, S, 1, d_v}),
+                                     .output = mha_view_of(out[run > 0], MHA_F32, 4, (size_t[]){1, T_Q, 1, d_v}),
+                                     .semantics = {.causal = true, .has_offset = true, .offset = S - T_Q,
+                                                   .window = left >= 0, .window_left = left, .window_right = -1},
+                                     .precision = mha_precision_of(MHA_BF16),
+                                     .keep = &keep,
+                                     .keep_count = run & 2 ? 1 : 0,
+                                     .path = MHA_PATH_FAST,
+                                     .threads = 1};
+                    run_call(NULL, &call);
+                    for (size_t i = 0; run > 0 && i < T_Q * d_v; i++)
+                        if (out[0][i] != out[1][i] && !(isnan(out[0][i]) && isnan(out[1][i])))
+                            fail_msg("d_k %zu d_v %zu window %d special %d run %d row %zu: %.9g, at first %.9g", d_k,
+                                     d_v, (int)left, special, run, i / d_v, out[1][i], out[0][i]);
+                }
+            }
+    assert_int_equal(mha_isa_select("auto"), MHA_OK);
+    free(q), free(k), free(v), free(q_rot), free(out[0]), free(out[1]);
+}
+
 /* Two keys with scores 0 and -x and values -a and 1, where a is exp(-x) rounded to BF16: the output is 0 if and only if
  * what meets the values is rounded, and the denominator, whose log is kept, adds the unrounded one. */
 static void probabilities_are_rounded_and_their_sum_is_not(void **state)
@@ -499,6 +548,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_forwards_stay_within_the_tolerance_of_bf16),
                                        cmocka_unit_test(rounding_early_or_late_and_pairs_change_no_bit),
+                                       cmocka_unit_test(widths_windows_and_infinities_change_no_bit),
                                        cmocka_unit_test(probabilities_are_rounded_and_their_sum_is_not),
                                        cmocka_unit_test(many_floats_are_rounded_as_one_is),
                                        cmocka_unit_test(the_same_bits_for_any_threads_company_and_strides),
