@@ -4,8 +4,8 @@
 .PHONY: neon
 
 NEON       = $(abspath $(BUILD))/neon
-NEON_TESTS = $(call named,test_kernels test_packed test_blocks test_streaming test_half test_half_cache test_fast \
-             test_forward test_forward_cache test_merged test_strides)
+NEON_TESTS = $(call named,test_kernels test_packed test_pairs test_blocks test_streaming test_half test_half_cache \
+             test_fast test_forward test_forward_cache test_merged test_strides)
 
 # A root directory of arm64 packages, with an apt of its own: the system's is only asked where packages come from.
 NEON_ROOT     = $(NEON)/root

@@ -105,8 +105,8 @@ static inline bits_of_vec top_byte(bits_of_vec x, int u)
 static inline vec byte_float(bits_of_vec x, int u)
 {
     const __m512i there = (__m512i)(u == 0 ? (x ^ 0x80808080) << 8 : (x ^ 0x80808080) >> (8 * u - 8));
-    const int and_or = 0xEA; /* the second byte of `there`, and the others of 2^15 */
-    return (vec)_mm512_ternarylogic_epi32(there, _mm512_set1_epi32(0xff00), _mm512_set1_epi32(0x47000000), and_or);
+    enum { AND_OR = 0xEA }; /* the second byte of `there`, and the others of 2^15 */
+    return (vec)_mm512_ternarylogic_epi32(there, _mm512_set1_epi32(0xff00), _mm512_set1_epi32(0x47000000), AND_OR);
 }
 
 #define ISA_PICK
