@@ -43,12 +43,12 @@ typedef struct mha__block_kind {
     const signed char *values; /* 16 */
 } mha__block_kind;
 
-static inline bool mha__has_least(mha__codes codes)
+static inline __attribute__((always_inline)) bool mha__has_least(mha__codes codes)
 {
     return codes == MHA_CODES_8_LEAST || codes == MHA_CODES_4_LEAST;
 }
 
-static inline bool mha__is_f8(mha__codes codes)
+static inline __attribute__((always_inline)) bool mha__is_f8(mha__codes codes)
 {
     return codes == MHA_CODES_E4M3 || codes == MHA_CODES_E5M2;
 }

@@ -70,7 +70,7 @@ typedef struct mha__block_panels {
 enum { MHA_QUANT = 32 };
 enum { MHA_SOON_FLOATS = 2048 }; /* how far ahead of a product of few rows memory is fetched: two pages */
 
-static inline bool mha__is_byte_wide(mha__codes codes)
+static inline __attribute__((always_inline)) bool mha__is_byte_wide(mha__codes codes)
 {
     return codes == MHA_CODES_8 || codes == MHA_CODES_8_GROUPS || codes == MHA_CODES_8_LEAST || mha__is_f8(codes);
 }
