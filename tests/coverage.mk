@@ -4,7 +4,7 @@
 
 # Least percentage of lines and of branches; a line that says "unreachable: " and why counts for neither.
 # What is not reached are lines for memory that ends at places no test stops at, and lines of flash.c for kernels that
-# sum keys in pairs, which only AVX-512 has.
+# interleave rows, which only AVX-512 has, and those that multiply pairs.
 # gcc counts as branches what is no decision of the source, too: entries of the kernels' loops over constants, the
 # default of a switch that names every case, the bounds test inside CPU_CLR. Those are counted, not left out.
 COVERAGE_LINES    = 99.3

@@ -25,7 +25,9 @@ const mha__resolved *mha__plan_resolved(const mha_plan *plan)
 
 bool mha__rounds_late(const mha__resolved *r)
 {
-    bool others = !mha__rounds_to_bf16(r) || r->plan.path != MHA_PATH_FAST;
+    bool others = false;
+    if (!mha__rounds_to_bf16(r) || r->plan.path != MHA_PATH_FAST)
+        return false;
     for (int s = 0; s < MHA_STAGE_COUNT; s++)
         others |= s != MHA_STAGE_HEADS && s != MHA_STAGE_GATED && s != MHA_STAGE_OUTPUT && s != MHA_STAGE_LSE &&
                   mha__is_kept(r, (mha_stage)s);

@@ -1,5 +1,6 @@
-/* The attention core of the fast path: tiles of rows against key blocks, and the segments that blocks make up. How a
- * block is packed is in key_block.c, how segments are joined in online_softmax.c, the arithmetic in kernels/. */
+/* The attention core of the fast path: tiles of rows against key blocks, and the segments that blocks make up. How
+ * a block is packed is in key_block.c, which keys rows see in query_rows.c, how the scale reaches scores in
+ * score_scale.c, how segments are joined in online_softmax.c, the arithmetic in kernels/. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -9,6 +10,8 @@
 #include "compute/key_block.h"
 #include "compute/key_pages.h"
 #include "compute/online_softmax.h"
+#include "compute/query_rows.h"
+#include "compute/score_scale.h"
 
 /* Keys in a block: their packed K and V stay in a second-level cache of 512 KiB beside what else is needed. */
 size_t mha__flash_block(size_t d_k, size_t d_v)
@@ -43,145 +46,6 @@ size_t mha__flash_scratch(size_t rows, size_t d_k, size_t d_v)
     return lay_out(rows, d_k, d_v).end * sizeof(float);
 }
 
-/* The least span with both; an empty one is {0, 0}. */
-static mha__span joined(mha__span a, mha__span b)
-{
-    if (a.begin >= a.end || b.begin >= b.end)
-        return a.begin >= a.end ? b : a;
-    return (mha__span){mha__smaller(a.begin, b.begin), mha__larger(a.end, b.end)};
-}
-
-static mha__row_keys given(const mha__flash_work *w, size_t i)
-{
-    return (mha__row_keys){w->rows[i].begin, w->rows[i].end, w->flash->bias != NULL};
-}
-
-static mha__row_keys seen(const mha__flash_work *w, size_t i)
-{
-    return w->trimmed ? w->now[i] : given(w, i);
-}
-
-static mha__span span_of(const mha__flash_work *w, size_t i)
-{
-    const mha__row_keys one = seen(w, i);
-    return (mha__span){one.begin, one.end};
-}
-
-/* Sets what the tiles see to what their rows see. */
-static void gather(mha__flash_work *w)
-{
-    w->any = (mha__span){0, 0}, w->all = (mha__span){0, SIZE_MAX};
-    for (mha__flash_tile *t = w->tiles; t < w->tiles + w->n_tiles; t++) {
-        mha__span any = {0, 0}, all = {0, SIZE_MAX};
-        for (size_t i = t->first; i < t->first + t->m; i++) {
-            const mha__span one = span_of(w, i);
-            any = joined(any, one);
-            all = mha__span_shared(all, one);
-        }
-        t->any = any, t->all = all;
-        w->any = joined(w->any, any);
-        w->all = mha__span_shared(w->all, all);
-    }
-}
-
-/* Makes tiles of about equal size, because a last tile of two rows would take as long as one of five. Two that the
- * kernel can do in one call are one: it then reads columns for the second from a first-level cache. */
-static void make_tiles(mha__flash_work *w)
-{
-    enum { WORTH = 8 }; /* rows; with fewer, packing the values gains more */
-    const size_t rows = w->kernels->tile_rows;
-    const bool pair = 2 * rows <= MHA_TILE_ROWS && w->count >= WORTH && w->count <= 2 * rows;
-    const size_t most = pair ? 2 * rows : rows;
-    w->n_tiles = (w->count + most - 1) / most;
-    for (size_t i = 0, first = 0; i < w->n_tiles; first += w->tiles[i++].m)
-        w->tiles[i] = (mha__flash_tile){.first = first, .m = (w->count - first) / (w->n_tiles - i)};
-}
-
-/* Leaves to the rows what lies in `block`, without what masks hide at either end. */
-static void trim(mha__flash_work *w, mha__span block)
-{
-    for (size_t i = 0; i < w->count; i++) {
-        mha__row_keys one = w->trims ? w->whole[i] : given(w, i);
-        one.begin = mha__larger(one.begin, block.begin), one.end = mha__smaller(one.end, block.end);
-        one.has_bias &= one.begin < one.end;
-        w->now[i] = one;
-    }
-    w->flash->trim(w->flash->context, w->rows, w->count, w->now);
-    w->biased = false;
-    for (size_t i = 0; i < w->count; i++) {
-        mha__row_keys *one = &w->now[i];
-        if (!one->has_bias)
-            continue;
-        w->biased = true; /* and hides in whole vectors what is hidden at either end */
-        one->begin = mha__larger(one->begin / 16 * 16, mha__larger(w->rows[i].begin, block.begin));
-        one->end = mha__smaller(mha__round_up(one->end, 16), mha__smaller(w->rows[i].end, block.end));
-    }
-    gather(w);
-}
-
-/* Finds out what the rows see of all keys that are to be computed. */
-static void look(mha__flash_work *w, mha__span keys)
-{
-    w->trims = false;
-    w->trimmed = w->flash->trim != NULL;
-    w->biased = w->flash->bias != NULL;
-    if (w->trimmed)
-        trim(w, keys);
-    else
-        gather(w);
-    w->reach = w->any;
-    w->trims = w->trimmed && w->biased && w->any.end - w->any.begin > w->block;
-    if (w->trims)
-        memcpy(w->whole, w->now, w->count * sizeof *w->now);
-}
-
-/* BF16 numbers stay what they are when they are multiplied by a power of 2: the rest of the scale waits for the scores.
- */
-static void divide_scale(mha__flash_work *w)
-{
-    int power;
-    const float scale = w->flash->scale, size = 2 * frexpf(scale, &power);
-    const bool whole = !w->flash->rounds || !isfinite(scale);
-    w->scale = whole ? scale : ldexpf(1.0f, power - 1);
-    w->after = whole ? 1.0f : size;
-}
-
-/* The power of 2 by which scale * q must be divided to stay below 2^128, where float ends; 0 unless |scale| > 1. */
-static uint8_t excess(const float *q, size_t n, float scale)
-{
-    float most = 0.0f;
-    int power_of_scale, power_of_q;
-    for (size_t i = 0; i < n; i++) {
-        const float size = fabsf(q[i]);
-        most = size > most && size < INFINITY ? size : most;
-    }
-    (void)frexpf(scale, &power_of_scale);
-    (void)frexpf(most, &power_of_q);
-    const int power = power_of_scale + power_of_q;
-    return (uint8_t)(power > 128 ? power - 128 : 0);
-}
-
-static void hold_back(mha__flash_work *w)
-{
-    w->holds_back = false;
-    if (fabsf(w->scale) <= 1.0f)
-        return;
-    for (size_t i = 0; i < w->count; i++) {
-        w->held_back[i] = excess(w->rows[i].q, w->flash->d_k, w->scale);
-        w->holds_back |= w->held_back[i] > 0;
-    }
-}
-
-/* Multiplies in steps of at most 2^64, because the whole power may exceed the range of float. */
-static void give_back(const mha__flash_work *w, const mha__flash_tile *t, size_t n, float *scores)
-{
-    for (size_t i = 0; i < t->m; i++)
-        for (int power = w->held_back[t->first + i], step; power > 0; power -= step) {
-            step = power < 64 ? power : 64;
-            w->kernels->scale(scores + i * MHA_STAGED, scores + i * MHA_STAGED, n, ldexpf(1.0f, step));
-        }
-}
-
 /* Makes ready to compute keys [from, to). */
 static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_row *rows, size_t count, mha__span keys,
                   float *scratch)
@@ -195,10 +59,9 @@ static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_
     w->Q = scratch + at.Q, w->K = scratch + at.K, w->V = scratch + at.V;
     w->scores = scratch + at.scores, w->bias = scratch + at.bias, w->widened = scratch + at.widened;
     w->chunks = at.chunks;
-    make_tiles(w);
-    look(w, keys);
-    divide_scale(w);
-    hold_back(w);
+    mha__rows_tiles(w);
+    mha__rows_look(w, keys);
+    mha__scale_prepare(w);
     /* The scale is multiplied into Q. Chunk c of all rows lies together, as `product` reads its left factor. */
     for (size_t i = 0; i < count; i++)
         for (size_t e = 0; e < flash->d_k; e += 16)
@@ -206,11 +69,10 @@ static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_
     for (size_t i = 0; i < count; i++)
         for (size_t c = 0; c < w->chunks; c++) {
             size_t from = c * MHA_BLOCK, n = flash->d_k - from < MHA_BLOCK ? flash->d_k - from : MHA_BLOCK;
-            const float scale = w->holds_back ? ldexpf(w->scale, -(int)w->held_back[i]) : w->scale;
             float *Q = w->Q + (c * count + i) * MHA_STAGED;
             if (flash->raw)
                 kernels->round_to_bf16(n, rows[i].q + from, Q);
-            kernels->scale(Q, flash->raw ? Q : rows[i].q + from, n, scale);
+            kernels->scale(Q, flash->raw ? Q : rows[i].q + from, n, mha__scale_of_query(w, i));
             if (w->pairs)
                 w->pairs->join(1, n, Q, 0, Q, 0);
         }
@@ -309,16 +171,13 @@ static void tile_step(const mha__flash_work *w, const mha__flash_tile *t, const 
     float *scores = w->scores + left;
     float max[MHA_TILE_ROWS] = {0}, denominator[MHA_TILE_ROWS] = {0}, factor[MHA_TILE_ROWS];
     score(w, first, m, b, left, n, scores);
-    if (w->holds_back)
-        give_back(w, t, n, scores);
-    for (size_t i = 0; w->after != 1.0f && i < m; i++)
-        k->scale(scores + i * MHA_STAGED, scores + i * MHA_STAGED, n, w->after);
+    mha__scale_scores(w, t, n, scores);
     const bool plain = alike && all.begin == left && n % 16 == 0 && s->softcap == 0.0f;
     for (size_t i = 0; i < m; i++) {
         mha__softmax_state *state = &into->state[first + i];
-        const mha__span one = alike ? all : mha__span_within(span_of(w, first + i), b->extra, b->from, b->end);
+        const mha__span one = alike ? all : mha__span_within(mha__rows_span(w, first + i), b->extra, b->from, b->end);
         const float *bias = NULL;
-        if (w->biased && !b->extra && one.begin < one.end && seen(w, first + i).has_bias)
+        if (w->biased && !b->extra && one.begin < one.end && mha__rows_seen(w, first + i).has_bias)
             bias = s->bias(s->context, w->rows[first + i].name, b->from + left, n, w->bias);
         state->visible |=
             (plain && !bias) || k->softmax_prepare(scores + i * MHA_STAGED, n, one.begin < left ? 0 : one.begin - left,
@@ -352,9 +211,9 @@ static void tile_step(const mha__flash_work *w, const mha__flash_tile *t, const 
         take_apart(n, w->scores + left / 2 + i * MHA_STAGED, scores + i * MHA_STAGED);
     if (b->poisoned)
         for (size_t i = 0; i < m; i++) {
-            const mha__span one = mha__span_within(span_of(w, first + i), b->extra, b->from, b->end);
+            const mha__span one = mha__span_within(mha__rows_span(w, first + i), b->extra, b->from, b->end);
             const float *bias = NULL;
-            if (seen(w, first + i).has_bias && !b->extra && one.begin < one.end)
+            if (mha__rows_seen(w, first + i).has_bias && !b->extra && one.begin < one.end)
                 bias = s->bias(s->context, w->rows[first + i].name, b->from, all.end, w->bias);
             mha__key_block_add_poison(w, b, one, w->scores + i * MHA_STAGED, bias, sum + i * into->width);
         }
@@ -367,7 +226,7 @@ static void block_step(mha__flash_work *w, bool extra, size_t from, size_t end, 
     const bool halves = keys->dtype != MHA_F32, more = keys->n - end >= w->block && !keys->pages;
     mha__flash_keys copied;
     if (w->trims && !extra)
-        trim(w, (mha__span){from, end});
+        mha__rows_trim(w, (mha__span){from, end});
     const mha__span all = mha__span_within(w->any, extra, from, end);
     if (all.begin == all.end)
         return;

@@ -241,6 +241,31 @@ static void projections_round_what_they_read(void **state)
     }
 }
 
+/* Among few rows, which are multiplied as floats, and many. */
+static void weights_below_the_smallest_normal_number_count_as_zero(void **state)
+{
+    enum { MOST = 20, K = 32 };
+    FOR_EACH_ISA
+        FOR_SIZES(m, 1, MOST)
+        {
+            float *X = room(m * K), *Y = room(m);
+            uint16_t *W = guard_allocate(K * MHA_PANEL * sizeof *W, GUARD_AFTER, 0);
+            memset(W, 0, K * MHA_PANEL * sizeof *W);
+            for (size_t i = 0; i < m * K; i++)
+                X[i] = 1;
+            for (size_t p = 0; p < K; p++)
+                W[p * MHA_PANEL] = mha_f32_to_bf16(0x1p-130f);
+            const size_t scratch = (mha__packed_scratch(m, K, MHA_BF16) + 63) / 64 * 64;
+            for (int rounds = 0; rounds < 2; rounds++) {
+                const mha__packed_product one = {m, K, K, X, rounds, false, 1, {{1, 1, W, MHA_BF16, NULL, Y}}};
+                mha__packed_run(&one, 1, 1, guard_allocate(scratch, GUARD_AFTER, 0));
+                for (size_t i = 0; i < m; i++)
+                    assert_true(Y[i] == (rounds ? 0 : 0x1p-125f));
+            }
+            guard_release_all();
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +275,7 @@ int main(void)
         cmocka_unit_test_teardown(products_of_pairs_have_the_bits_of_floats, isa_teardown),
         cmocka_unit_test_teardown(what_is_below_the_smallest_normal_number_counts_as_zero, isa_teardown),
         cmocka_unit_test_teardown(projections_round_what_they_read, isa_teardown),
+        cmocka_unit_test_teardown(weights_below_the_smallest_normal_number_count_as_zero, isa_teardown),
         cmocka_unit_test_teardown(another_rounding_does_without_pairs, isa_teardown),
     };
     return cmocka_run_group_tests_name("pairs", tests, NULL, NULL);

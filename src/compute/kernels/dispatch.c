@@ -29,7 +29,7 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && has_avx2();
 }
 
-/* A Zen 5 adds as many pairs in a cycle as floats, a Zen 4 too; a Sapphire Rapids half as many, which gains nothing. */
+/* A Zen 5 adds as many pairs in a cycle as floats; others found a Zen 4 to gain, too, and a Sapphire Rapids to lose. */
 static bool has_avx512_bf16(void)
 {
     return has_avx512() && __builtin_cpu_is("amd") && __builtin_cpu_supports("avx512bf16") && mha__pairs_avx512.product;

@@ -112,9 +112,9 @@ typedef struct mha__pairs {
 typedef struct mha__kernels {
     const char *isa;
     const mha__pairs *pairs; /* NULL where there are none, or none that are faster */
-    size_t tile_rows; /* rows the product handles best at a time, at most MHA_TILE_ROWS */
-    size_t few_rows;  /* rows that product_rows takes: MHA_FEW_ROWS or more */
-    size_t block_columns; /* columns of quantised blocks that a tile of few rows takes at a time */
+    size_t tile_rows;        /* rows the product handles best at a time, at most MHA_TILE_ROWS */
+    size_t few_rows;         /* rows that product_rows takes: MHA_FEW_ROWS or more */
+    size_t block_columns;    /* columns of quantised blocks that a tile of few rows takes at a time */
     /* Bytes ahead of the product at which memory is fetched: of packed floats for one row (0: not), of blocks. */
     size_t row_ahead, blocks_ahead;
 
@@ -167,7 +167,7 @@ typedef struct mha__kernels {
      * its even terms and that of its odd ones. init as for `product`; when k is odd, column k of A is 0. */
     void (*interleave_rows)(size_t n, float *X);
     void (*product_interleaved)(size_t m, size_t k, const float *A, const float *X, float *C, size_t ldc,
-                          const float *factor);
+                                const float *factor);
 
     /* C (m, n) = A X^T for m <= few_rows staged rows A of k <= MHA_BLOCK floats, X (n, k) of row stride ldx; C has the
      * bits that `product` gives with the packed transpose of X. Unless `next` is NULL, the (n, k) floats there, row

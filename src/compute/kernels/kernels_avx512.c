@@ -1,46 +1,14 @@
 /* The kernels for AVX-512: 32 registers of 16 floats, 28 of them accumulate. */
 #if defined(__AVX512F__)
-#include <immintrin.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "compute/kernels/avx512.h"
 
 #define ISA_NAME "avx512"
-#define ISA_LANES 16
-#define TILE_ROWS 14
-#define TILE_VECS 2
-#define FLAT_ROWS 3
-#define FLAT_ROWS_IN_PLACE 4 /* two sums are kept in memory: faster from memory, a little slower from a cache */
-#define HALF_FLAT_ROWS 7
 #define MOST_FEW_ROWS 8
-#define FLAT_VECS 8
 #define BLOCK_AHEAD 4096
 #define KERNELS mha__kernels_avx512
 #define ISA_WITH_PAIRS "avx512_bf16"
 #define KERNELS_WITH_PAIRS mha__kernels_avx512_bf16
 #define PAIRS_BESIDE mha__pairs_avx512
-
-typedef float vec __attribute__((vector_size(64)));
-
-static inline vec madd(vec a, vec b, vec c)
-{
-    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-}
-
-static inline vec greater(vec a, vec b)
-{
-    return (vec)_mm512_max_ps((__m512)a, (__m512)b);
-}
-
-#define ISA_PARTS
-static inline vec load_part(const float *p, size_t n)
-{
-    return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
-}
-
-static inline void store_part(float *p, size_t n, vec x)
-{
-    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
-}
 
 /* exp(x) for x <= 0: x = n ln(2)/16 + r with n rounded to nearest by adding 1.5 * 2^23; the last four bits of n choose
  * one of 16 powers of 2 in a register, the others move to the exponent (their last four, in the way there, are taken
@@ -84,8 +52,6 @@ static inline vec bytes(const unsigned char *x)
 {
     return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)x)));
 }
-
-typedef uint32_t bits_of_vec __attribute__((vector_size(64)));
 
 /* A vector read at another byte would lie across two cache lines. */
 #define ISA_TOP
