@@ -11,6 +11,7 @@
 #include "attention/pages/pages.h"
 #include "attention/validate.h"
 #include "compute/thread_pool.h"
+#include "mha/setting.h"
 #include "mha/system.h"
 
 static mha_status wrong_shape(mha_error *error, const char *name, const mha_view *view, const char *expected)
@@ -413,7 +414,7 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
 {
     *r = (mha__resolved){.layer = layer, .semantics = mha__semantics_meant(&call->semantics), .pages = call->pages,
                          .cache = call->cache};
-    TRY(mha__validate_switches(&r->semantics, error));
+    TRY(mha_settings_check(&r->semantics, error));
     if (!layer && call->absorbed)
         return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "needs a layer with a kv_rank");
     TRY(resolve_inputs(r, call, error));

@@ -4,8 +4,6 @@
 
 #include "attention/resolved.h"
 
-/* Refuses numbers and arrays that have no effect because the switch they need is off. */
-mha_status mha__validate_switches(const mha_semantics *s, mha_error *error);
 /* Checks the norms of q and k, and gives a norm to heads that only the rule normalises. */
 mha_status mha__validate_norms(mha__resolved *r, mha_error *error);
 /* Checks masks, lengths, windows, rotation and numbers of a call whose sizes are known, and fills in the defaults of

@@ -413,7 +413,7 @@ static void test_calls(void **unused)
     CALL_REFUSED(layer, MHA_INVALID, c.semantics.rope.kind = MHA_ROPE_HALF_SPLIT, "rope_dim", "d_rope", "first 6");
     CALL_REFUSED(layer, MHA_INVALID,
                  (c.semantics.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT, .dim = 4, .last = true}), "last 4");
-    CALL_REFUSED(layer, MHA_UNSUPPORTED, c.semantics.norm.unweighted = true, "norm.unweighted");
+    CALL_REFUSED(layer, MHA_UNSUPPORTED, c.semantics.norm.unweighted = true, "norm_unweighted");
     CALL_REFUSED(layer, MHA_UNSUPPORTED, (c.path = MHA_PATH_EXACT, c.precision = mha_precision_of(MHA_BF16)),
                  "precision");
     mha_keep keep = {.stage = MHA_STAGE_KV_LATENT, .view = mha_rows(other, 1, 2, 6)};

@@ -10,8 +10,6 @@ enum { T = 5, D = 4, MOST = T * T };
 
 static float q[T * D], k[T * D], v[T * D];
 static const uint8_t keeps[T] = {1, 1, 0, 1, 1};
-static const int64_t positions[T] = {3, 1, 4, 1, 5}, cu[2] = {0, T};
-static double table[T * 8];
 
 static int set_up(void **state)
 {
@@ -21,8 +19,6 @@ static int set_up(void **state)
         k[i] = mha_random_unit(1, 1, i) - 0.5f;
         v[i] = mha_random_unit(1, 2, i) - 0.5f;
     }
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        table[i] = 0.5;
     return 0;
 }
 
@@ -110,120 +106,7 @@ static void an_offset_of_0_is_meant_with_its_switch(void **state)
     }
 }
 
-/* ---------------------------------------------------------------- fields that need their switch */
-
-enum {
-    WINDOW_LEFT,
-    WINDOW_RIGHT,
-    PREFIX,
-    WINDOW_KEEP,
-    ROPE_DIM,
-    ROPE_BASE,
-    ROPE_LAST,
-    ROPE_FACTOR,
-    Q_POSITIONS,
-    K_POSITIONS,
-    TABLES,
-    N_SEQUENCES,
-    CU_K,
-    FIELDS
-};
-
-static const char *const names[FIELDS] = {
-    "window_left", "window_right",          "prefix",           "window_keep",      "rope.dim",       "rope.base",
-    "rope.last",   "rope.attention_factor", "rope.q_positions", "rope.k_positions", "rope.cos_table", "n_sequences",
-    "cu_seqlens_k"};
-static const char *const switches[FIELDS] = {
-    "window",    "window",    "causal",    "window",    "rope.kind",    "rope.kind",   "rope.kind",
-    "rope.kind", "rope.kind", "rope.kind", "rope.kind", "cu_seqlens_q", "cu_seqlens_q"};
-
-static void give(mha_semantics *s, int field)
-{
-    switch (field) {
-    case WINDOW_LEFT: s->window_left = 2; break;
-    case WINDOW_RIGHT: s->window_right = 1; break;
-    case PREFIX: s->prefix = 3; break;
-    case WINDOW_KEEP: s->window_keep = 2; break;
-    case ROPE_DIM: s->rope.dim = 4; break;
-    case ROPE_BASE: s->rope.base = 100; break;
-    case ROPE_LAST: s->rope.last = true; break;
-    case ROPE_FACTOR: s->rope.attention_factor = 2; break;
-    case Q_POSITIONS: s->rope.q_positions = unwritten(positions, MHA_I64, 2, (size_t[]){1, T}); break;
-    case K_POSITIONS: s->rope.k_positions = unwritten(positions, MHA_I64, 2, (size_t[]){1, T}); break;
-    case TABLES:
-        s->rope.cos_table = mha_view_of(table, MHA_F64, 2, (size_t[]){2 * T, 2});
-        s->rope.sin_table = s->rope.cos_table;
-        break;
-    case N_SEQUENCES: s->n_sequences = 1; break;
-    default: s->cu_seqlens_k = cu; break;
-    }
-}
-
-static void turn_on(mha_semantics *s, int field)
-{
-    if (field == PREFIX)
-        s->causal = true;
-    else if (field <= WINDOW_KEEP)
-        s->window = true;
-    else if (field <= TABLES)
-        s->rope.kind = MHA_ROPE_HALF_SPLIT;
-    else
-        s->cu_seqlens_q = cu, s->n_sequences = 1;
-}
-
-/* Every pair of fields, each with its switch or without: refused, and by the name of a switch that is off, exactly
- * when one is off. */
-static void fields_without_their_switch_are_refused(void **state)
-{
-    (void)state;
-    mha_error error;
-    mha_plan plan;
-    double masked[MOST];
-    for (int one = 0; one < FIELDS; one++)
-        for (int other = 0; other < FIELDS; other++)
-            for (int on = 0; on < 4; on++) {
-                mha_semantics s = {0};
-                give(&s, one);
-                give(&s, other);
-                if (on & 1)
-                    turn_on(&s, one);
-                if (on & 2)
-                    turn_on(&s, other);
-                bool off[FIELDS] = {false};
-                const int given[2] = {one, other};
-                bool refused = false;
-                for (int i = 0; i < 2; i++) {
-                    const int f = given[i];
-                    off[f] = f == PREFIX        ? !s.causal
-                             : f <= WINDOW_KEEP ? !s.window
-                             : f <= TABLES      ? s.rope.kind == MHA_ROPE_NONE
-                                                : !s.cu_seqlens_q;
-                    refused |= off[f];
-                }
-                const mha_call call = call_of(&s, MHA_PATH_BLAS, masked);
-                const mha_status status = mha_plan_call(NULL, &call, &plan, &error);
-                if (!refused) {
-                    if (status != MHA_OK)
-                        fail_msg("%s and %s: %s", names[one], names[other], error.message);
-                    continue;
-                }
-                const int first = off[one] && off[other] ? (one < other ? one : other) : off[one] ? one : other;
-                assert_refused(status, MHA_INVALID, error, names[first], switches[first]);
-            }
-    mha_semantics s = {.rope.sin_table = mha_view_of(table, MHA_F64, 2, (size_t[]){2 * T, 2})};
-    mha_call call = call_of(&s, MHA_PATH_BLAS, masked);
-    assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, "rope.sin_table", "rope.kind");
-    s = (mha_semantics){.rope.frequencies = mha_view_of(table, MHA_F64, 1, (size_t[]){2})};
-    call = call_of(&s, MHA_PATH_BLAS, masked);
-    assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, "rope.frequencies", "rope.kind");
-    s.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT, .frequencies = s.rope.frequencies};
-    give(&s, TABLES);
-    call = call_of(&s, MHA_PATH_BLAS, masked);
-    assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, "rope_frequencies", "either");
-    s = (mha_semantics){.window_left = -1, .window_right = -1}; /* open on both sides, which is no window */
-    call = call_of(&s, MHA_PATH_BLAS, masked);
-    assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
-}
+/* ---------------------------------------------------------------- what belongs together */
 
 /* A fill needs something to fill, with its switch or without. */
 static void a_fill_needs_a_padding_mask(void **state)
@@ -247,7 +130,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_number_other_than_0_needs_no_switch),
         cmocka_unit_test(an_offset_of_0_is_meant_with_its_switch),
-        cmocka_unit_test(fields_without_their_switch_are_refused),
         cmocka_unit_test(a_fill_needs_a_padding_mask),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

@@ -247,7 +247,7 @@ static void what_is_wrong_in_a_call_is_named(void **state)
     rope->origin = right;
     assert_ok(mha_plan_call(NULL, &s.call, &plan, &error), error);
     rope->cos_table = rope->sin_table = (mha_view){0};
-    assert_refused(mha_plan_call(NULL, &s.call, &plan, &error), MHA_INVALID, error, "rope.origin", "rope.cos_table");
+    assert_refused(mha_plan_call(NULL, &s.call, &plan, &error), MHA_INVALID, error, "rope_sections", "rope_cos");
 }
 
 int main(void)

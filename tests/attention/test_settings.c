@@ -1,0 +1,399 @@
+/* The table of settings: rows that hold what they promise, numbers written and read, ranges, and what needs what. */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/unit.h"
+
+static bool is_array(const mha_setting *s)
+{
+    return s->kind >= MHA_SETTING_VIEW;
+}
+
+/* Word `index` of a list; "" past the last. */
+static const char *word_of(const char *list, char separator, size_t index, char word[80])
+{
+    const char *at = list ? list : "";
+    for (; index > 0 && *at; index--)
+        at = strchr(at, separator) ? strchr(at, separator) + 1 : "";
+    snprintf(word, 80, "%.*s", (int)(strchr(at, separator) ? strchr(at, separator) - at : (ptrdiff_t)strlen(at)), at);
+    return word;
+}
+
+/* ---------------------------------------------------------------- rows */
+
+static void names_are_found_and_unique(void **state)
+{
+    (void)state;
+    const mha_setting *s;
+    size_t rows = 0;
+    char word[80];
+    for (; (s = mha_setting_at(rows)) != NULL; rows++) {
+        assert_ptr_equal(mha_setting_find(s->name), s);
+        for (size_t i = 0; *word_of(s->aliases, ' ', i, word); i++)
+            assert_ptr_equal(mha_setting_find(word), s);
+        for (size_t i = 0; *word_of(s->foreign, ' ', i, word); i++) {
+            assert_ptr_equal(mha_setting_near(word), s);
+            assert_null(mha_setting_find(word));
+        }
+        char option[80];
+        snprintf(option, sizeof option, "%s", s->name);
+        for (char *at = option; *at; at++)
+            *at = *at == '_' ? '-' : *at;
+        assert_ptr_equal(mha_setting_find(option), s);
+    }
+    assert_true(rows > 60);
+    assert_null(mha_setting_at(rows));
+    assert_null(mha_setting_at(SIZE_MAX));
+    static const char *const unknown[] = {"", "w", "window", "window_lef", "window_lefty", "window_left "};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        assert_null(mha_setting_find(unknown[i]));
+    assert_string_equal(mha_setting_near("Window-lef")->name, "window_left");
+    assert_string_equal(mha_setting_near("casual")->name, "causal");
+    assert_string_equal(mha_setting_near("sm_scale")->name, "scale");
+    assert_null(mha_setting_near("xyzzyxyzzy"));
+    assert_null(mha_setting_near("a_name_that_is_longer_than_any_setting_could_ever_be_called"));
+}
+
+static void rows_are_whole(void **state)
+{
+    (void)state;
+    const mha_setting *s;
+    char word[80], need[80];
+    int group = 0;
+    for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++) {
+        assert_true((int)s->group >= group && (int)s->group < MHA_SETTINGS_GROUP_COUNT);
+        group = (int)s->group;
+        assert_true(s->kind < MHA_SETTING_KIND_COUNT);
+        assert_true(s->meaning && strlen(s->meaning) > 5 && s->meaning[strlen(s->meaning) - 1] != '.');
+        assert_true(s->at + sizeof(bool) <= sizeof(mha_semantics));
+        assert_int_equal(s->given_at == SIZE_MAX, s->given_by == NULL);
+        assert_int_equal(s->kind == MHA_SETTING_CHOICE, s->choices != NULL);
+        assert_int_equal(is_array(s), s->shape != NULL);
+        if (s->kind == MHA_SETTING_REAL)
+            assert_true(s->lowest < s->highest);
+        if (s->kind == MHA_SETTING_WHOLE || s->kind == MHA_SETTING_COUNT)
+            assert_true(s->least < s->most);
+        if (!s->needs)
+            continue;
+        const mha_setting *needed = mha_setting_find(word_of(s->needs, '=', 0, word));
+        assert_non_null(needed);
+        const char *const words = strchr(s->needs, '=');
+        for (size_t k = 0; words && *word_of(words + 1, ',', k, need); k++) {
+            mha_semantics semantics = {0};
+            mha_error error;
+            assert_ok(mha_setting_put(needed, need, &semantics, &error), error);
+            assert_true(mha_setting_given(needed, &semantics));
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- one number */
+
+/* Numbers that a row takes: both ends of its range and some between. */
+static size_t numbers_of(const mha_setting *s, double numbers[8])
+{
+    size_t n = 0;
+    char word[80];
+    if (s->kind == MHA_SETTING_CHOICE)
+        while (n < 8 && *word_of(s->choices, '|', n, word))
+            numbers[n] = (double)n, n++;
+    else if (s->kind == MHA_SETTING_SWITCH)
+        numbers[n++] = 0, numbers[n++] = 1;
+    else if (s->kind == MHA_SETTING_REAL)
+        numbers[n++] = s->lowest, numbers[n++] = s->highest, numbers[n++] = 0.1, numbers[n++] = 1e30;
+    else
+        numbers[n++] = s->least < -1 ? -0x1p53 : (double)s->least, numbers[n++] = 1, numbers[n++] = 7,
+        numbers[n++] = 0x1p53;
+    return n;
+}
+
+/* Every number, from a number and from text, is what is read; no byte but the setting's own and its mark's changes. */
+static void what_is_put_is_read(void **state)
+{
+    (void)state;
+    const mha_setting *s, *other;
+    mha_error error;
+    for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++) {
+        double numbers[8];
+        const size_t n = is_array(s) ? 0 : numbers_of(s, numbers);
+        for (size_t k = 0; k < n; k++) {
+            mha_semantics one = {0}, two = {0}, plain = {0};
+            char text[80], again[80];
+            assert_ok(mha_setting_put_number(s, numbers[k], &one, &error), error);
+            assert_true(mha_setting_number(s, &one) == numbers[k] ||
+                        (numbers[k] == 0 && !mha_setting_given(s, &one)));
+            mha_setting_text(s, &one, text, sizeof text);
+            if (mha_setting_given(s, &one)) {
+                assert_ok(mha_setting_put(s, text, &two, &error), error);
+                assert_memory_equal(&one, &two, sizeof one);
+                assert_string_equal(mha_setting_text(s, &two, again, sizeof again), text);
+            }
+            assert_true(mha_setting_given(s, &one) == (numbers[k] != 0 || (s->given_by && numbers[k] != -1)) ||
+                        (s->unset && atof(s->unset) == numbers[k]));
+            for (size_t j = 0; (other = mha_setting_at(j)) != NULL; j++)
+                if (other != s && !(s->given_by && other->given_at == s->given_at))
+                    assert_false(mha_setting_given(other, &one));
+            /* Putting 0, or what is unset, back gives plain semantics where nothing says that 0 is given. */
+            assert_ok(s->given_by ? MHA_OK : mha_setting_put_number(s, 0, &one, &error), error);
+            if (!s->given_by)
+                assert_memory_equal(&one, &plain, sizeof one);
+        }
+    }
+}
+
+static void windows_are_open_on_the_other_side(void **state)
+{
+    (void)state;
+    mha_error error;
+    mha_semantics s = {0};
+    assert_ok(mha_setting_put(mha_setting_find("window_right"), "-1", &s, &error), error);
+    assert_false(s.window);
+    assert_ok(mha_setting_put(mha_setting_find("window_left"), "0", &s, &error), error);
+    assert_true(s.window && s.window_left == 0 && s.window_right == -1);
+    assert_ok(mha_setting_put(mha_setting_find("window_right"), "3", &s, &error), error);
+    assert_true(s.window && s.window_left == 0 && s.window_right == 3);
+    assert_ok(mha_setting_put(mha_setting_find("window_left"), "-1", &s, &error), error);
+    assert_true(s.window && s.window_left == -1 && s.window_right == 3);
+    assert_true(mha_setting_number(mha_setting_find("window_left"), &(mha_semantics){0}) == -1);
+    assert_true(isnan(mha_setting_number(mha_setting_find("scale"), &(mha_semantics){0})));
+    assert_true(isnan(mha_setting_number(mha_setting_find("mask"), &s)));
+    char text[80];
+    assert_string_equal(mha_setting_text(mha_setting_find("scale"), &s, text, sizeof text), "1/sqrt(d_k)");
+    s = (mha_semantics){.has_scale = true};
+    assert_string_equal(mha_setting_text(mha_setting_find("scale"), &s, text, sizeof text), "0");
+}
+
+static void other_spellings_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *text, *written;
+    } words[] = {{"rope", "half", "half_split"},       {"rope", "half-split", "half_split"},
+                 {"mask_kind", "keeps", "keeps"},      {"attn_mask_kind", "bool_true_masks", "hides"},
+                 {"fully_masked", "none", "nan"},      {"causal", "true", "1"},
+                 {"add_zero_attn", "true", "1"},       {"softcap", "1e1", "10"},
+                 {"scale", "0.1", "0.10000000000000001"}, {"offset", "-9007199254740993", "-9007199254740993"},
+                 {"softcap", "4.9406564584124654e-324", "4.9406564584124654e-324"}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        mha_semantics s = {0};
+        mha_error error;
+        char text[80];
+        const mha_setting *row = mha_setting_find(words[i].name);
+        assert_ok(mha_setting_put(row, words[i].text, &s, &error), error);
+        assert_string_equal(mha_setting_text(row, &s, text, sizeof text), words[i].written);
+    }
+}
+
+/* ---------------------------------------------------------------- refusals */
+
+static void refuse_text(const mha_setting *s, const char *text)
+{
+    mha_semantics semantics = {.softcap = 3}, before = semantics;
+    mha_error error;
+    assert_refused(mha_setting_put(s, text, &semantics, &error), is_array(s) ? MHA_UNSUPPORTED : MHA_INVALID, error,
+                   s->name);
+    assert_string_equal(error.name, s->name);
+    assert_memory_equal(&semantics, &before, sizeof before);
+}
+
+static void refuse_number(const mha_setting *s, double number)
+{
+    mha_semantics semantics = {.softcap = 3}, before = semantics;
+    mha_error error;
+    assert_refused(mha_setting_put_number(s, number, &semantics, &error),
+                   is_array(s) ? MHA_UNSUPPORTED : MHA_INVALID, error, s->name);
+    assert_memory_equal(&semantics, &before, sizeof before);
+}
+
+static void numbers_out_of_range_are_refused(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"", " 1", "1 ", "+1", "0x1", "1.5.", "one", "nan", "-", "1,2", "1e999"};
+    const mha_setting *s;
+    for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++) {
+        const bool real = s->kind == MHA_SETTING_REAL, whole = s->kind == MHA_SETTING_WHOLE || s->kind == MHA_SETTING_COUNT;
+        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
+            if (!(real && (k == 1 || k == 3)) && !(s->kind == MHA_SETTING_CHOICE && strcmp(texts[k], "nan") == 0))
+                refuse_text(s, texts[k]);
+        refuse_number(s, NAN);
+        refuse_number(s, INFINITY);
+        refuse_number(s, -INFINITY);
+        if (real && s->lowest > 0)
+            refuse_number(s, -DBL_TRUE_MIN);
+        if (!real)
+            refuse_number(s, 0.5);
+        if (s->kind == MHA_SETTING_SWITCH)
+            refuse_number(s, 2), refuse_number(s, -1), refuse_text(s, "2");
+        if (s->kind == MHA_SETTING_CHOICE)
+            refuse_number(s, 9), refuse_number(s, -1), refuse_text(s, "1");
+        char text[40];
+        if (whole && s->least > INT64_MIN && s->least != 1) {
+            snprintf(text, sizeof text, "%lld", (long long)s->least - 1);
+            refuse_text(s, text);
+        }
+        if (whole && s->most < INT64_MAX) {
+            snprintf(text, sizeof text, "%lld", (long long)s->most + 1);
+            refuse_text(s, text);
+        }
+        if (whole)
+            refuse_text(s, "9223372036854775808");
+    }
+}
+
+/* ---------------------------------------------------------------- what needs what */
+
+static int64_t some[8];
+
+/* Gives a setting something that is there, in any of its kinds. */
+static void give(const mha_setting *s, const char *words, mha_semantics *semantics)
+{
+    const mha_view view = mha_view_of(some, MHA_I64, 1, (size_t[]){8});
+    const int64_t *const pointer = some;
+    mha_error error;
+    char word[80];
+    if (s->kind == MHA_SETTING_VIEW)
+        memcpy((char *)semantics + s->at, &view, sizeof view);
+    else if (s->kind == MHA_SETTING_COUNTS)
+        semantics->rope.origin.axes.axes = 1, semantics->rope.origin.axes.sections[0] = 4;
+    else if (is_array(s))
+        memcpy((char *)semantics + s->at, &pointer, sizeof pointer);
+    else if (words)
+        assert_ok(mha_setting_put(s, word_of(words, ',', 0, word), semantics, &error), error);
+    else
+        assert_ok(mha_setting_put_number(s, 1, semantics, &error), error);
+    assert_true(mha_setting_given(s, semantics));
+}
+
+/* Gives what a setting needs, and what that needs. */
+static void give_needs(const mha_setting *s, mha_semantics *semantics)
+{
+    char name[80];
+    if (!s->needs)
+        return;
+    const mha_setting *needed = mha_setting_find(word_of(s->needs, '=', 0, name));
+    give_needs(needed, semantics);
+    give(needed, strchr(s->needs, '=') ? strchr(s->needs, '=') + 1 : NULL, semantics);
+}
+
+/* A setting alone is refused by its name and that of what it needs; with all that it needs it is fine; with another
+ * word of a choice that it needs it is refused again. */
+static void settings_without_effect_are_refused(void **state)
+{
+    (void)state;
+    const mha_setting *s;
+    mha_error error;
+    char name[80], word[80];
+    for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++) {
+        mha_semantics semantics = {0};
+        give(s, NULL, &semantics);
+        if (!s->needs) {
+            assert_ok(mha_settings_check(&semantics, &error), error);
+            continue;
+        }
+        assert_refused(mha_settings_check(&semantics, &error), MHA_INVALID, error, s->name,
+                       word_of(s->needs, '=', 0, name), "has no effect");
+        assert_string_equal(error.name, s->name);
+        give_needs(s, &semantics);
+        assert_ok(mha_settings_check(&semantics, &error), error);
+        const char *words = strchr(s->needs, '=');
+        const mha_setting *needed = mha_setting_find(name);
+        for (int value = 0; words && *word_of(needed->choices, '|', (size_t)value, word); value++) {
+            char *const other = strchr(word, '=');
+            if (other)
+                *other = '\0';
+            bool listed = false;
+            char one[80];
+            for (size_t k = 0; *word_of(words + 1, ',', k, one); k++)
+                listed |= strcmp(one, word) == 0;
+            assert_ok(mha_setting_put_number(needed, value, &semantics, &error), error);
+            if (listed)
+                assert_ok(mha_settings_check(&semantics, &error), error);
+            else
+                assert_refused(mha_settings_check(&semantics, &error), MHA_INVALID, error, s->name, "has no effect");
+        }
+    }
+}
+
+/* Numbers that were written into the struct past the table are refused when a call is planned, by the same words. */
+static void a_plan_refuses_what_the_table_refuses(void **state)
+{
+    (void)state;
+    static float rows[16];
+    const mha_setting *s;
+    for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++) {
+        mha_call call = {.query = mha_heads(rows, 1, 4, 1, 4), .key = mha_heads(rows, 1, 4, 1, 4),
+                         .value = mha_heads(rows, 1, 4, 1, 4)};
+        const double nan = NAN;
+        const int64_t low = s->least - 1;
+        const int choice = 99;
+        const bool whole = s->kind == MHA_SETTING_WHOLE && s->least != 1;
+        if (s->kind != MHA_SETTING_REAL && s->kind != MHA_SETTING_CHOICE && !whole)
+            continue;
+        give_needs(s, &call.semantics);
+        if (s->given_at != SIZE_MAX)
+            memcpy((char *)&call.semantics + s->given_at, &(bool){true}, sizeof(bool));
+        if (s->kind == MHA_SETTING_REAL)
+            memcpy((char *)&call.semantics + s->at, &nan, sizeof nan);
+        else if (s->kind == MHA_SETTING_CHOICE)
+            memcpy((char *)&call.semantics + s->at, &choice, sizeof choice);
+        else
+            memcpy((char *)&call.semantics + s->at, &low, sizeof low);
+        mha_error error, planned;
+        mha_plan plan;
+        assert_refused(mha_settings_check(&call.semantics, &error), MHA_INVALID, error, s->name, "expected");
+        assert_refused(mha_plan_call(NULL, &call, &plan, &planned), MHA_INVALID, planned, s->name);
+        assert_string_equal(error.message, planned.message);
+    }
+    mha_semantics window = {.window_left = 3};
+    mha_error error;
+    assert_refused(mha_settings_check(&window, &error), MHA_INVALID, error, "window_left", "`window`");
+    window = (mha_semantics){.window_left = -1, .window_right = -1}; /* open on both sides, which is no window */
+    assert_ok(mha_settings_check(&window, &error), error);
+}
+
+/* ---------------------------------------------------------------- arrays */
+
+static void arrays_have_a_length_and_a_text(void **state)
+{
+    (void)state;
+    static const int64_t cu[4] = {0, 1, 2, 3};
+    static const double slopes[5] = {1, 1, 1, 1, 1};
+    mha_semantics s = {.n_sequences = 3, .cu_seqlens_q = cu, .kv_lengths = cu, .alibi_slopes = slopes};
+    char text[80];
+    assert_int_equal(mha_setting_length(mha_setting_find("cu_seqlens_q"), &s, 1, 5), 4);
+    assert_int_equal(mha_setting_length(mha_setting_find("cu_seqlens_k"), &s, 1, 5), 0);
+    assert_int_equal(mha_setting_length(mha_setting_find("kv_lengths"), &s, 1, 5), 3);
+    assert_int_equal(mha_setting_length(mha_setting_find("alibi_slopes"), &s, 1, 5), 5);
+    assert_int_equal(mha_setting_length(mha_setting_find("softcap"), &s, 1, 5), 0);
+    s.cu_seqlens_q = NULL;
+    assert_int_equal(mha_setting_length(mha_setting_find("kv_lengths"), &s, 2, 5), 2);
+    assert_string_equal(mha_setting_text(mha_setting_find("kv_lengths"), &s, text, sizeof text), "(B)");
+    assert_string_equal(mha_setting_text(mha_setting_find("mask"), &s, text, sizeof text), "none");
+    s.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(some, MHA_F32, 2, (size_t[]){2, 4})};
+    assert_string_equal(mha_setting_text(mha_setting_find("mask"), &s, text, sizeof text), "F32 (2, 4)");
+    s.rope.origin.axes = (mha_rope_axes){.axes = 3, .sections = {2, 3, 4}};
+    assert_string_equal(mha_setting_text(mha_setting_find("rope_sections"), &s, text, sizeof text), "2,3,4");
+    assert_string_equal(mha_setting_text(mha_setting_find("rope_sections"), &s, text, 4), "2,3");
+    s.normaliser = (mha_normaliser)7;
+    assert_string_equal(mha_setting_text(mha_setting_find("normaliser"), &s, text, sizeof text), "7");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_found_and_unique),
+        cmocka_unit_test(rows_are_whole),
+        cmocka_unit_test(what_is_put_is_read),
+        cmocka_unit_test(windows_are_open_on_the_other_side),
+        cmocka_unit_test(other_spellings_are_read),
+        cmocka_unit_test(numbers_out_of_range_are_refused),
+        cmocka_unit_test(settings_without_effect_are_refused),
+        cmocka_unit_test(a_plan_refuses_what_the_table_refuses),
+        cmocka_unit_test(arrays_have_a_length_and_a_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
