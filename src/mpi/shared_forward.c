@@ -2,61 +2,34 @@
 #include <limits.h>
 #include <string.h>
 
+#include "mha/setting.h"
 #include "mpi/shared.h"
 
-/* The type and the shape of an array, which may not be there; not what it holds. */
-static uint64_t digest_shape(uint64_t digest, const mha_view *view)
+/* What all ranks must have in common: what every setting says, but for what views hold. */
+static uint64_t digest_settings(uint64_t digest, const mha__mpi_call *c)
 {
-    uint64_t numbers[2 + MHA_MAX_RANK] = {view->dtype, (uint64_t)view->rank};
-    for (int k = 0; k < view->rank && view->data; k++)
-        numbers[2 + k] = view->shape[k];
-    return view->data ? mha__mpi_digest(digest, numbers, sizeof numbers) : mha__mpi_digest(digest, "", 1);
+    const mha_semantics *semantics = &c->given->semantics;
+    const mha_setting *s;
+    for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++) {
+        char text[200];
+        const void *numbers;
+        const size_t length = mha_setting_length(s, semantics, c->split.B, c->split.config.n_heads);
+        mha_setting_text(s, semantics, text, sizeof text);
+        digest = mha__mpi_digest(digest, text, strlen(text) + 1);
+        if (length > 0) { /* all pointers to numbers of 8 bytes have one form */
+            memcpy(&numbers, (const char *)semantics + s->at, sizeof numbers);
+            digest = mha__mpi_digest(digest, numbers, length * sizeof(int64_t));
+        }
+    }
+    return digest;
 }
 
-/* What all ranks must have in common: all numbers, lists that are short, and the shapes of arrays. */
 static uint64_t digest_of(const mha__mpi_call *c)
 {
-    const mha_semantics *s = &c->given->semantics;
-    const mha_pattern *p = &s->pattern;
-    const size_t B = s->cu_seqlens_q ? s->n_sequences : c->split.B;
-    const double real[] = {s->scale, s->softcap, s->padding_fill, s->norm_eps, s->rope.base,
-                           s->rope.attention_factor, s->query_scale.growth, s->sigmoid_bias, s->relative.k_scale,
-                           s->relative.q_scale, s->clip_qkv};
-    const int64_t whole[] = {(int64_t)c->split.B, (int64_t)c->split.T_q, (int64_t)c->split.T_k, s->has_scale,
-                             s->has_offset, s->offset, s->position_offset != NULL, s->has_key_offset, s->key_offset,
-                             s->keys_only, s->causal, s->prefix, s->window, s->window_left,
-                             s->window_right, s->window_keep, s->chunk, s->rope.last,
-                             s->kv_lengths != NULL, s->key_padding.kind, s->has_padding_fill, s->mask.kind,
-                             s->bias.rule, s->bias.one_way, (int64_t)s->bias.max_distance, (int64_t)s->bias.height,
-                             (int64_t)s->bias.width, s->bias.class_token, s->relative.rule, s->relative.reversed,
-                             (int64_t)s->relative.max_distance, (int64_t)s->relative.height,
-                             (int64_t)s->relative.width,
-                             s->alibi_slopes != NULL, s->rope.kind, (int64_t)s->rope.dim, s->zero_row,
-                             s->softmax_plus_one, s->normaliser, s->empty_rows, s->hidden_values,
-                             s->norm.kind, s->norm.plus_one, s->norm.after_rope,
-                             s->norm.unweighted, s->query_scale.every, s->query_scale.first,
-                             (int64_t)s->n_sequences, p->query_padding.kind, p->blocks.kind,
-                             (int64_t)p->block_queries, (int64_t)p->block_keys, c->given->absorbed,
+    const int64_t whole[] = {(int64_t)c->split.B, (int64_t)c->split.T_q, (int64_t)c->split.T_k, c->given->absorbed,
                              (int64_t)c->cached, (int64_t)c->split.capacity, c->given->path,
-                             c->given->output.data != NULL,
-                             c->given->cache != NULL};
-    uint64_t digest = mha__mpi_digest(mha__mpi_digest(0, real, sizeof real), whole, sizeof whole);
-    const mha_view *const arrays[] = {&s->mask.values, &s->key_padding.values, &s->rope.frequencies,
-                                      &s->rope.q_positions, &s->rope.k_positions, &s->rope.cos_table,
-                                      &s->rope.sin_table, &p->q_segments, &p->k_segments, &p->query_padding.values,
-                                      &p->key_lists, &p->blocks.values};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        digest = digest_shape(digest, arrays[i]);
-    const int64_t *const bounds[] = {s->cu_seqlens_q, s->cu_seqlens_k};
-    for (size_t i = 0; i < 2; i++)
-        digest = bounds[i] ? mha__mpi_digest(digest, bounds[i], (s->n_sequences + 1) * sizeof *bounds[i]) : ~digest;
-    if (s->position_offset)
-        digest = mha__mpi_digest(digest, s->position_offset, B * sizeof *s->position_offset);
-    if (s->kv_lengths)
-        digest = mha__mpi_digest(digest, s->kv_lengths, B * sizeof *s->kv_lengths);
-    if (s->alibi_slopes)
-        digest = mha__mpi_digest(digest, s->alibi_slopes, c->split.config.n_heads * sizeof *s->alibi_slopes);
-    return digest;
+                             c->given->output.data != NULL, c->given->cache != NULL};
+    return digest_settings(mha__mpi_digest(0, whole, sizeof whole), c);
 }
 
 /* Collective: rows cached so far, and room in the caches, where these are parts of one. */
