@@ -162,7 +162,13 @@ $(BUILD)/gen/architectures.inc: $(ARCHITECTURES) Makefile
 	@for f in $(ARCHITECTURES); do n=$${f##*/}; echo "{\"$${n%.json}\", (const char[]){"; \
 	  od -An -v -tu1 $$f | sed 's/[0-9][0-9]*/&,/g'; echo '0}},'; done >$@
 $(filter %/architecture.o,$(LIB_OBJ)): $(BUILD)/gen/architectures.inc
-GENERATED := $(BUILD)/gen/presets.inc $(BUILD)/gen/architectures.inc $(BUILD)/gen/page.inc
+# The scripts of the shells, which `mha completion` writes.
+COMPLETIONS := $(foreach s,bash zsh fish,src/cli/completions/mha.$(s))
+$(BUILD)/gen/completions.inc: $(COMPLETIONS) Makefile
+	@mkdir -p $(@D)
+	@for f in $(COMPLETIONS); do echo "{\"$${f##*.}\","; sed -e 's/["\\]/\\&/g' -e 's/.*/"&\\n"/' $$f; echo '},'; done >$@
+$(BUILD)/obj/cli/completion.o: $(BUILD)/gen/completions.inc
+GENERATED := $(BUILD)/gen/completions.inc $(BUILD)/gen/presets.inc $(BUILD)/gen/architectures.inc $(BUILD)/gen/page.inc
 
 $(BUILD)/libmha.a: $(LIB_OBJ) $(BUILD)/objects
 $(BUILD)/libbench.a: $(BENCH_OBJ) $(BUILD)/objects

@@ -1,7 +1,6 @@
 #!/bin/sh
 # No line beyond 120 columns, no blank at the end of a line, no tab but where make wants one: in sources, scripts and
-# prose. Reports that the benchmarks write, rows of tables that tests write and generated completions may be wider.
-# Run by `make check-format`.
+# prose. Reports that the benchmarks write and rows of tables that tests write may be wider. Run by `make check-format`.
 set -u
 export LC_ALL=C.UTF-8
 failed=0
@@ -19,7 +18,7 @@ forbid() {
 }
 
 code=$(find include src tests bench weights \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.inc' -o -name '*.py' \
-    -o -name '*.sh' -o -name '*.in' -o -name '*.1' \) | sort)
+    -o -name '*.sh' -o -name '*.in' -o -name '*.1' -o -name '*.bash' -o -name '*.zsh' -o -name '*.fish' \) | sort)
 code="$code $(ls .clang-format .clang-tidy .cppcheck .gitignore .ci/run LICENSE)"
 make="Makefile $(find src tests bench -name '*.mk' | sort)"
 prose="$(ls ./*.md) $(find src tests weights -name '*.md' | sort)"

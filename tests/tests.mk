@@ -1,6 +1,6 @@
 # Builds and runs the tests: programs of cmocka, fuzzers over their corpora, examples. Included by the Makefile.
 
-.PHONY: test fuzzers replay fuzz completions check-headers check-example check-completions test-differential asan \
+.PHONY: test fuzzers replay fuzz check-headers check-example test-differential asan \
         test-page test-peers
 
 TEST_SRC    := $(sort $(shell find tests -name 'test_*.c'))
@@ -72,7 +72,7 @@ $(RESULTS):
 # Those that take longest begin first.
 LONG_TESTS := $(call named,test_cli_failures test_cli_bench)
 RUNS       := $(patsubst %,%.run,$(LONG_TESTS) $(filter-out $(LONG_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES))
-CHECKS     := check-abi check-headers check-example check-completions
+CHECKS     := check-abi check-headers check-example
 .PHONY: $(RUNS) $(CHECKS:%=%.run)
 $(TESTS:%=%.run): %.run: % | $(RESULTS)
 	$(call run,$(patsubst $(BUILD)/tests/%,%,$<),$(RUNNER) $<)
@@ -117,19 +117,11 @@ check-example: ## the example in README is one of tests/examples, and compiles a
 	  { echo "README's example is $$e"; exit; }; done; \
 	echo "the first C block of README.md is none of tests/examples" >&2; exit 1
 
-completions: $(BUILD)/mha ## writes src/cli/completions anew, after options have changed
-	@for s in bash zsh fish; do $< completion $$s >src/cli/completions/mha.$$s || exit 1; done
-
 # Tests that write a page, or a part of it, hold it against what they find.
 PAGES := $(call named,test_case_page test_power_settings test_variants_page)
 .PHONY: pages
 pages: $(PAGES) ## writes the lists and tables of generated pages anew, after words or variants have changed
 	@for t in $(PAGES); do MHA_WRITE_PAGES=1 $$t >/dev/null || exit 1; done
-
-check-completions: $(BUILD)/mha ## the completions that are installed are those the program writes
-	@for s in bash zsh fish; do $< completion $$s | cmp - src/cli/completions/mha.$$s || \
-	  { echo "src/cli/completions/mha.$$s: options have changed; \"make completions\" writes it anew" >&2; exit 1; }; done
-	@echo "completions for bash, zsh and fish are as the program writes them"
 
 N ?= 10000
 test-differential: $(call named,test_differential) ## compares N random forwards with themselves, cut in every way

@@ -75,6 +75,10 @@ static int choose_isa(const arguments *args)
 
 static int run_command(command_code code, int argc, char **argv)
 {
+    if (code == CMD_COMPLETION && argc > 1 && strcmp(argv[1], "--words") == 0) { /* these may be anything */
+        completion_words(argc - 2, argv + 2);
+        return finish_output(EXIT_DONE);
+    }
     char *name = text_of("mha %s", command_rows[code].name);
     speak_as(name);
     arguments args;

@@ -59,6 +59,7 @@ static const command commands[] = {
     {{"show", LAYER, "--head", "1", "--picture", "@page.html", "--tokens", "LICENSE"}, .output = "page.html"},
     {{"check", "-", "--threads", "1"}, .input = "cases/one.safetensors", .judges = true},
     {{"completion", "bash"}, .output = NULL},
+    {{"completion", "--words", "forward", "--rope", ""}, .output = NULL},
     {{"params", "--merged-qk", "--d-model", "8", "--heads", "2"}, .output = NULL},
     {{"forward", LAYER, "--merged-qk"}, .output = NULL},
     {{"params", "--weights", "weights/lookup/model.safetensors", "--per-head", "--seq", "3"}, .output = NULL},

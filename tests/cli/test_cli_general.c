@@ -159,11 +159,17 @@ static void run_completion_script(const char *shell, const char *before, const c
 {
     program_result r = RUN("completion", shell);
     assert_int_equal(r.code, 0);
-    char line[600];
+    char line[600], folder[400];
+    snprintf(folder, sizeof folder, "%s", getenv("MHA_PROGRAM"));
+    *strrchr(folder, '/') = '\0';
+    setenv("MHA_FOLDER", folder, 1);
     const char *path = scratch(shell);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
-    fprintf(file, "%s\n%s\n%s", before, r.out, lines);
+    fprintf(file, "%s\n%s\n%s\n%s",
+            strcmp(shell, "fish") == 0 ? "set --prepend PATH (realpath $MHA_FOLDER)"
+                                       : "PATH=$(realpath \"$MHA_FOLDER\"):$PATH",
+            before, r.out, lines);
     fclose(file);
     program_free(&r);
     snprintf(line, sizeof line, "command -v %s >/dev/null", shell);
@@ -193,11 +199,32 @@ static void test_completion_for_bash(void **state)
                           "offers 'f32 f64 f16 bf16 " BLOCKS "' mha forward --dtype ''\n"
                           "offers 'weights weights_mean' mha check --stage weights\n"
                           "offers 'bert1x128 bert1x512 bert1x127' mha bench --shape bert1\n"
-                          "offers 'avx512_bf16 avx512 avx2' mha forward --isa avx\n"
+                          "offers 'auto' mha forward --isa au\n"
+                          "offers 'scalar' mha forward --isa sc\n"
+                          "offers '--heads --help' mha heads --he\n"
+                          "offers 'heads help' mha h\n"
                           "offers 'exact' mha check --path e\n"
                           "offers tests/vectors mha check tests/vec\n"
                           "offers weights/lookup mha forward --weights weights/lo\n"
                           "offers '' mha forward --seq ''\n");
+}
+
+/* The program answers the shells; whatever stands in the line, it says nothing else and ends with 0. */
+static void test_words_for_shells(void **state)
+{
+    (void)state;
+    says(RUN("completion", "--words"), 0, "forward\trun a layer");
+    says(RUN("completion", "--words", "fo"), 0, "help\t");
+    says(RUN("completion", "--words", "forward", "--weights", ""), 0, ":files\n");
+    says(RUN("completion", "--words", "forward", "--seq", ""), 0, ":form N\n");
+    says(RUN("completion", "--words", "forward", "--causal", ""), 0, "--causal\t");
+    says(RUN("completion", "--words", "check", ""), 0, ":files\n");
+    says(RUN("completion", "--words", "check", "-"), 0, "--path\t");
+    says(RUN("completion", "--words", "params", "--preset", "gpt"), 0, "gpt2\t");
+    says(RUN("completion", "--words", "help", ""), 0, "case\t");
+    says(RUN("completion", "--words", "completion", ""), 0, "fish\t");
+    says(RUN("completion", "--words", "nonsense", ""), 0, "");
+    says(RUN("completion", "--words", "forward", "--nonsense", "\x1b[31m", "--"), 0, "--rope\t");
 }
 
 /* The functions that zsh's completion system provides stand here as ones that print what they are given. */
@@ -214,15 +241,15 @@ static void test_completion_for_zsh(void **state)
         "  [[ $found == ${~wanted} ]] || { print -r -- \"$*: expected $wanted, found $found\"; exit 1 }; }\n"
         "offers '*params:the parameter table*completion:*help*' mha ''\n"
         "offers '*--d-model:width of the model *' mha params --d\n"
-        "offers 'interleaved half' mha forward --rope ''\n"
-        "offers '*gpt2 gpt2-large*' mha params --preset ''\n"
-        "offers '*params:the*inert storage*' mha help ''\n"
-        "offers 'bash zsh fish' mha completion ''\n"
-        "offers 'f32 f16 bf16 " BLOCKS "' mha bench --dtype ''\n"
-        "offers 'f32 f64 f16 bf16 " BLOCKS "' mha forward --dtype ''\n"
-        "offers 'q k v *weights_mean*' mha check --stage ''\n"
-        "offers 'list tiny16*' mha bench --shape ''\n"
-        "offers 'auto avx512_bf16*' mha forward --isa ''\n"
+        "offers 'interleaved: half:' mha forward --rope ''\n"
+        "offers '*gpt2: gpt2-large:*' mha params --preset ''\n"
+        "offers '*params:the*inert: storage:*' mha help ''\n"
+        "offers 'bash: zsh: fish:' mha completion ''\n"
+        "offers 'f32: f16: bf16: q8_0:*f8_e5m2_scaled:' mha bench --dtype ''\n"
+        "offers 'f32: f64: f16: bf16: q8_0:*f8_e5m2_scaled:' mha forward --dtype ''\n"
+        "offers 'q: k: v: *weights_mean:*' mha check --stage ''\n"
+        "offers 'list: tiny16:*' mha bench --shape ''\n"
+        "offers 'auto:*scalar:' mha forward --isa ''\n"
         "offers FILES mha check ''\n"
         "offers FILES mha forward --weights ''\n"
         "offers 'MESSAGE N' mha forward --seq ''\n");
@@ -247,7 +274,7 @@ static void test_completion_for_fish(void **state)
         "offers 'bf16 " SORTED_F8 " f16 f32 f64 " SORTED_BLOCKS "' 'mha forward --dtype '\n"
         "offers 'weights weights_mean' 'mha check --stage weights'\n"
         "offers 'bert1x127 bert1x128 bert1x512' 'mha bench --shape bert1'\n"
-        "offers 'avx2 avx512 avx512_bf16' 'mha forward --isa avx'\n"
+        "offers scalar 'mha forward --isa sc'\n"
         "offers exact 'mha check --path e'\n"
         "offers tests/vectors/ 'mha check tests/vec'\n"
         "offers weights/lookup/ 'mha forward --weights weights/lo'\n"
@@ -467,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_help_in_every_spelling),
         cmocka_unit_test(test_manual_page_has_every_command_and_option),
         cmocka_unit_test(test_manual_page_has_no_other_option),
+        cmocka_unit_test(test_words_for_shells),
         cmocka_unit_test(test_completion_for_bash),
         cmocka_unit_test(test_completion_for_zsh),
         cmocka_unit_test(test_completion_for_fish),

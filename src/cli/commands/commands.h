@@ -16,6 +16,9 @@ int run_claims(const arguments *args);
 int run_bench(const arguments *args);
 int run_info(const arguments *args);
 int run_completion(const arguments *args);
+/* Writes what may stand last among the words of a line behind `mha`: a word and a text between tabs for each line, or
+ * ":files", or ":form" and how an argument is written. */
+void completion_words(int count, char **words);
 
 /* Parts of two commands: --merged-qk of forward and params; params with a whole model or a file of weights. */
 int run_merged_params(const arguments *args);
