@@ -217,8 +217,8 @@ static mha_status check_query_scale(const mha__resolved *r, mha_error *error)
     const mha_query_scale *q = &r->semantics.query_scale;
     const double most = 1 + fabs(q->growth) * 44; /* log(2^63) is below 44 */
     if (!isfinite(most) || (r->plan.path != MHA_PATH_EXACT && !isfinite((float)most)))
-        return mha__fail(error, MHA_INVALID, "query_scale_growth", "expected a number that %s can hold 44 times, found %g",
-                         r->plan.path == MHA_PATH_EXACT ? "a double" : "float", q->growth);
+        return mha__fail(error, MHA_INVALID, "query_scale_growth",
+                         "expected a number that %s can hold 44 times, found %g", r->plan.path == MHA_PATH_EXACT ? "a double" : "float", q->growth);
     if (q->growth != 0 && q->every < 1)
         return mha__fail(error, MHA_INVALID, "query_scale_every", "expected 1 position or more, found %lld",
                          (long long)q->every);
@@ -285,8 +285,9 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
             return mha__fail(error, MHA_INVALID, "position_offset", "offset %lld of row %zu is out of range",
                              (long long)q.offset, b);
         if (s->kv_lengths && (s->kv_lengths[b] < 0 || s->kv_lengths[b] > (s->has_key_offset ? far : (int64_t)q.S)))
-            return mha__fail(error, MHA_INVALID, "kv_lengths", "length %lld of row %zu is not between 0 and its %zu keys",
-                            (long long)s->kv_lengths[b], b, q.S);
+            return mha__fail(error, MHA_INVALID, "kv_lengths",
+                             "length %lld of row %zu is not between 0 and its %zu keys",
+                             (long long)s->kv_lengths[b], b, q.S);
     }
     if (s->has_padding_fill && s->key_padding.kind != MHA_MASK_KEEPS && s->key_padding.kind != MHA_MASK_HIDES)
         return mha__fail(error, MHA_UNSUPPORTED, "padding_fill",

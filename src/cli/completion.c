@@ -35,8 +35,9 @@ static const char *argument_word(option_code option, size_t index)
     case OPT_SHAPE:
         shape = index == 0 ? NULL : bench_shape_at(index - 1);
         return index == 0 ? "list" : shape ? shape->name : NULL;
-    default: return option_rows[option].type == CHOICE && option_choice(&option_rows[option], index, word) ? word : NULL;
+    default: break;
     }
+    return option_rows[option].type == CHOICE && option_choice(&option_rows[option], index, word) ? word : NULL;
 }
 
 /* The argument of an option: its words, ":files", or ":form" and how it is written. */

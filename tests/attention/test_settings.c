@@ -215,7 +215,8 @@ static void numbers_out_of_range_are_refused(void **state)
     static const char *const texts[] = {"", " 1", "1 ", "+1", "0x1", "1.5.", "one", "nan", "-", "1,2", "1e999"};
     const mha_setting *s;
     for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++) {
-        const bool real = s->kind == MHA_SETTING_REAL, whole = s->kind == MHA_SETTING_WHOLE || s->kind == MHA_SETTING_COUNT;
+        const bool real = s->kind == MHA_SETTING_REAL,
+                   whole = s->kind == MHA_SETTING_WHOLE || s->kind == MHA_SETTING_COUNT;
         for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
             if (!(real && (k == 1 || k == 3)) && !(s->kind == MHA_SETTING_CHOICE && strcmp(texts[k], "nan") == 0))
                 refuse_text(s, texts[k]);
