@@ -218,7 +218,8 @@ static mha_status check_query_scale(const mha__resolved *r, mha_error *error)
     const double most = 1 + fabs(q->growth) * 44; /* log(2^63) is below 44 */
     if (!isfinite(most) || (r->plan.path != MHA_PATH_EXACT && !isfinite((float)most)))
         return mha__fail(error, MHA_INVALID, "query_scale_growth",
-                         "expected a number that %s can hold 44 times, found %g", r->plan.path == MHA_PATH_EXACT ? "a double" : "float", q->growth);
+                         "expected a number that %s can hold 44 times, found %g",
+                         r->plan.path == MHA_PATH_EXACT ? "a double" : "float", q->growth);
     if (q->growth != 0 && q->every < 1)
         return mha__fail(error, MHA_INVALID, "query_scale_every", "expected 1 position or more, found %lld",
                          (long long)q->every);
