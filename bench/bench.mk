@@ -64,4 +64,4 @@ $(BUILD)/bench/libcalls.so: bench/python_calls.c $(HEADERS)
 	$(Q)$(CC) $(MHA_CFLAGS) -Wno-missing-prototypes -fvisibility=default $(CFLAGS) -shared $(MHA_LDFLAGS) -o $@ $<
 
 bench-python: $(BUILD)/bench/libcalls.so $(BUILD)/libmha.so ## measures what a call costs through Python
-	PYTHONPATH=src/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PYTHON) bench/python_calls.py --library $<
+	PYTHONPATH=$(BUILD)/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PYTHON) bench/python_calls.py --library $<

@@ -15,8 +15,8 @@ check-format: ## no line beyond 120 columns, no tab and no blank at its end
 	@sh tests/check_format.sh
 
 MYPY ?= $(PYTHON) -m mypy
-check-python: ## the types of the Python module, as mypy reads them (pyproject.toml: strict)
-	$(MYPY) --cache-dir $(BUILD)/mypy
+check-python: python ## the types of the Python module, as mypy reads them (pyproject.toml: strict)
+	MYPYPATH=$(BUILD)/python $(MYPY) --cache-dir $(BUILD)/mypy
 
 CLANG_FORMAT ?= clang-format
 format: ## lays out src/, include/, tests/ and bench/ as .clang-format says (a suggestion: look at what it changes)

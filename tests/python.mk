@@ -6,23 +6,23 @@ PYTHON_RUNS  := $(PYTHON_TESTS:tests/%.py=$(BUILD)/tests/%.run)
 PRELOAD       = $(if $(SANITIZE),LD_PRELOAD=$(shell $(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0)
 # A warning is a mistake; what a later Python, or a package, means to give up some day is none yet.
 STRICT        = -W error -W default::DeprecationWarning -W default::PendingDeprecationWarning
-PYTEST        = $(PRELOAD) PYTHONPATH=src/python PYTHONDONTWRITEBYTECODE=1 CC="$(CC)" \
+PYTEST        = $(PRELOAD) PYTHONPATH=$(abspath $(BUILD))/python PYTHONDONTWRITEBYTECODE=1 CC="$(CC)" \
                 MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PYTHON) -m pytest -q $(STRICT) -p no:cacheprovider
 
 # Where PyTorch, JAX or transformers are: N random calls beside theirs, and arrays of their kinds.
 .PHONY: test-peers-python
 test-peers: test-peers-python
-test-peers-python: all
-	PEER_CALLS=$(N) PYTHONPATH=src/python:tests/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) -m pytest \
-	  -q -s -p no:cacheprovider tests/peers
+test-peers-python: all python
+	PEER_CALLS=$(N) PYTHONPATH=$(BUILD)/python:tests/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) \
+	  -m pytest -q -s -p no:cacheprovider tests/peers
 	@if $(PEER_PYTHON) -c 'import transformers' 2>/dev/null; then \
 	  $(PEER_PYTHON) tests/peers/architectures_peer.py $(BUILD)/mha && \
-	  PYTHONPATH=src/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) tests/peers/layers_peer.py && \
-	  PYTHONPATH=src/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) tests/peers/keys_peer.py; \
+	  PYTHONPATH=$(BUILD)/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) tests/peers/layers_peer.py && \
+	  PYTHONPATH=$(BUILD)/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) tests/peers/keys_peer.py; \
 	  else echo "skipped: architectures beside transformers, which is not installed"; fi
 
 .PHONY: test-python $(PYTHON_RUNS)
-$(PYTHON_RUNS): $(BUILD)/tests/%.run: tests/%.py all | $(RESULTS)
+$(PYTHON_RUNS): $(BUILD)/tests/%.run: tests/%.py all python | $(RESULTS)
 	$(call run,$*,sh tests/python/run.sh $(PYTHON) '$(PYTEST) $<')
 
 test: $(PYTHON_RUNS)

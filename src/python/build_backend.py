@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tarfile
 import tempfile
@@ -17,7 +18,7 @@ from setuptools import build_meta
 TREE = ("CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml",
         "bench", "include", "src", "tests", "weights")
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BESIDE = os.path.join(ROOT, "src", "python", "mha", "libmha.so")
+MODULE = os.path.join(ROOT, "src", "python", "mha")
 
 with open(os.path.join(ROOT, "include", "mha", "system.h"), encoding="utf-8") as header:
     VERSION = ".".join(re.findall(r"define MHA_VERSION_\w+ (\d+)", header.read()))
@@ -64,28 +65,49 @@ def build_sdist(sdist_directory, config_settings=None):
         with tarfile.open(os.path.join(sdist_directory, root + ".tar.gz"), "w:gz", format=tarfile.PAX_FORMAT) as sdist:
             for name in TREE:
                 sdist.add(os.path.join(ROOT, name), f"{root}/{name}", filter=_source)
+            if not os.path.exists(os.path.join(MODULE, "_declared.py")):
+                sdist.add(_declarations(), f"{root}/src/python/mha/_declared.py")
             sdist.add(os.path.join(folder, info, "METADATA"), f"{root}/PKG-INFO")
     return root + ".tar.gz"
 
 
+def _make(target):
+    """The path of what make builds."""
+    subprocess.run(["make", "-s", f"-j{os.cpu_count() or 1}", f"PYTHON={sys.executable}", target], cwd=ROOT, check=True)
+    return os.path.join(ROOT, target)
+
+
+@contextlib.contextmanager
+def _beside(path, name):
+    """A copy of a file among the module's own, if there is one and it does not lie there."""
+    to = os.path.join(MODULE, name)
+    if not path or os.path.exists(to):
+        yield
+        return
+    shutil.copyfile(path, to)
+    try:
+        yield
+    finally:
+        os.remove(to)
+
+
+def _declarations():
+    """What the module knows of the headers; an sdist has it, which then needs no compiler for a wheel without a
+    library."""
+    there = os.path.join(MODULE, "_declared.py")
+    return there if os.path.exists(there) else _make("build/gen/_declared.py")
+
+
 def _library():
     named = os.environ.get("MHA_LIBRARY")
-    if named is None:
-        subprocess.run(["make", "-s", f"-j{os.cpu_count() or 1}", "build/libmha.so"], cwd=ROOT, check=True)
-        named = os.path.join(ROOT, "build", "libmha.so")
-    return named
+    return _make("build/libmha.so") if named is None else named
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """A wheel for this kind of machine and any Python 3."""
     library, settings = _library(), dict(config_settings or {})
-    with _elsewhere():
-        try:
-            if library:
-                shutil.copyfile(library, BESIDE)
-                machine = re.sub(r"\W", "_", sysconfig.get_platform())
-                settings["--build-option"] = [f"--plat-name={machine}"]
-            return build_meta.build_wheel(wheel_directory, settings, metadata_directory)
-        finally:
-            if library:
-                os.remove(BESIDE)
+    with _elsewhere(), _beside(library, "libmha.so"), _beside(_declarations(), "_declared.py"):
+        if library:
+            machine = re.sub(r"\W", "_", sysconfig.get_platform())
+            settings["--build-option"] = [f"--plat-name={machine}"]
+        return build_meta.build_wheel(wheel_directory, settings, metadata_directory)

@@ -8,14 +8,22 @@ MODULE = $(sort $(wildcard src/python/mha/*.py)) src/python/mha/py.typed
 pythondir ?= $(prefix)/lib/$(if $(filter /usr,$(prefix)),python3,$(shell $(PYTHON) -c \
              'import sys; print("python%d.%d" % sys.version_info[:2])'))/dist-packages
 
-python: $(BUILD)/libmha.so ## the Python module beside its library: PYTHONPATH=build/python python3
+# What the module knows of the headers is written from them.
+DECLARED = $(BUILD)/gen/_declared.py
+$(DECLARED): src/python/declare.py $(HEADERS)
+	@mkdir -p $(@D)
+	$(call say,GEN,$@)
+	$(Q)$(CC) -E -P -Iinclude include/mha/mha.h >$(BUILD)/gen/mha.i
+	$(Q)$(PYTHON) $< $(VERSION) $(BUILD)/gen/mha.i $@
+
+python: $(BUILD)/libmha.so $(DECLARED) ## the Python module beside its library: PYTHONPATH=build/python python3
 	@rm -rf $(BUILD)/python && $(INSTALL) -d $(BUILD)/python/mha
-	$(Q)$(INSTALL) -m 644 $(MODULE) $(BUILD)/python/mha/
+	$(Q)$(INSTALL) -m 644 $(MODULE) $(DECLARED) $(BUILD)/python/mha/
 	$(Q)$(INSTALL) -m 755 $< $(BUILD)/python/mha/libmha.so
 
-install-python: ## installs the Python module in $(pythondir); it finds the library that `make install` installs
+install-python: $(DECLARED) ## installs the module in $(pythondir); it finds the library that `make install` installs
 	@$(INSTALL) -d "$(DESTDIR)$(pythondir)/mha"
-	$(Q)$(INSTALL) -m 644 $(MODULE) "$(DESTDIR)$(pythondir)/mha/"
+	$(Q)$(INSTALL) -m 644 $(MODULE) $(DECLARED) "$(DESTDIR)$(pythondir)/mha/"
 	@echo "installed in $(DESTDIR)$(pythondir)/mha"
 
 uninstall-python: ## removes what install-python put there

@@ -1,6 +1,6 @@
 """Keys of a config.json that change attention: each is obeyed, or refused in a clear line, never passed over.
 
-    PYTHONPATH=src/python MHA_LIBRARY=build/libmha.so python3 tests/peers/keys_peer.py [NAME ...]
+    PYTHONPATH=build/python python3 tests/peers/keys_peer.py [NAME ...]
 
 For every tiny model of layers_drawn.py and every key of its library's configuration, another value is tried: the model
 is made and run again, and every attention layer is compared as layers_peer.py does. A key that transformers takes,

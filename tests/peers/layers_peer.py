@@ -1,6 +1,6 @@
 """Attention layers of tiny random models beside transformers: what a config.json says is what its owner computes.
 
-    PYTHONPATH=src/python MHA_LIBRARY=build/libmha.so python3 tests/peers/layers_peer.py [--record FOLDER] [NAME ...]
+    PYTHONPATH=build/python python3 tests/peers/layers_peer.py [--record FOLDER] [NAME ...]
 
 Each model is made from a configuration, in float64, and run once. Every attention layer is run again by mha, from its
 weights and the config.json alone: on the exact path its weights of attention and its output must be the same to 1e-12.

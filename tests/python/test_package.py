@@ -10,7 +10,10 @@ import zipfile
 import pytest
 from conftest import ROOT
 
+import mha
+
 LIBRARY = os.environ["MHA_LIBRARY"]
+MODULE = os.path.dirname(os.path.dirname(mha.__file__))
 TRY = ("import numpy, mha; q = numpy.ones((1, 1, 2, 4), 'f4'); "
        "print(mha.scaled_dot_product_attention(q, q, q).sum(), mha.__version__, mha.__file__)")
 
@@ -38,12 +41,18 @@ def test_installed_without_pip(tmp_path):
     assert not os.path.exists(tmp_path / "lib" / "mha")
 
 
+def test_sources_alone_say_what_is_missing():
+    run = python("import mha", f"{ROOT}/src/python")
+    assert run.stderr.strip().endswith("ImportError: the sources of mha are no module yet: `make python` makes one in "
+                                       "build/python")
+
+
 def test_another_version_is_refused_in_one_sentence(tmp_path):
     (tmp_path / "other.c").write_text('const char *mha_version(void) { return "9.1.0"; }\n')
     other = tmp_path / "libmha.so"
     subprocess.run([*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-o", other, tmp_path / "other.c"],
                    check=True, env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"})
-    run = python("import mha", f"{ROOT}/src/python", MHA_LIBRARY=str(other))
+    run = python("import mha", MODULE, MHA_LIBRARY=str(other))
     assert run.stderr.strip().endswith("is mha 9.1.0; this module is for 0.2.x: install the two together")
 
 
@@ -55,7 +64,7 @@ def test_what_the_library_needs_is_named_in_one_sentence(tmp_path):
         (tmp_path / "source.c").write_text(source)
         subprocess.run([*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-o", tmp_path / name,
                         tmp_path / "source.c", *link], check=True, env=env)
-    run = python("import mha", f"{ROOT}/src/python", MHA_LIBRARY=str(tmp_path / "libmha.so"))
+    run = python("import mha", MODULE, MHA_LIBRARY=str(tmp_path / "libmha.so"))
     assert run.stderr.strip().endswith(f"ImportError: {tmp_path}/libmha.so needs libnowhere.so.7, which this machine "
                                        "lacks")
     assert "During handling" not in run.stderr
@@ -70,13 +79,14 @@ def test_wheel(tmp_path, monkeypatch):
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
     wheel, = glob.glob(f"{tmp_path}/mha-*-py3-none-linux_*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        assert {"mha/libmha.so", "mha/py.typed", "mha/_abi.py"} <= set(archive.namelist())
+        assert {"mha/libmha.so", "mha/py.typed", "mha/_abi.py", "mha/_declared.py"} <= set(archive.namelist())
         assert b"mha.pytest_plugin" in archive.read(next(n for n in archive.namelist() if "entry_points" in n))
         archive.extractall(tmp_path / "site")
     run = python(TRY, tmp_path / "site", MHA_LIBRARY=None)
     assert run.stdout.startswith("8.0 0.") and str(tmp_path) in run.stdout, run.stderr
     assert subprocess.run(["git", "-C", ROOT, "status", "--porcelain"], capture_output=True, text=True).stdout == before
-    assert not glob.glob(f"{ROOT}/src/python/mha/*.so") and not glob.glob(f"{ROOT}/src/python/*.egg-info")
+    left = ("mha/*.so", "mha/_declared.py", "*.egg-info")
+    assert not [name for pattern in left for name in glob.glob(f"{ROOT}/src/python/{pattern}")]
 
 
 def test_sdist(tmp_path):
@@ -91,7 +101,7 @@ def test_sdist(tmp_path):
     assert "\nName: mha\n" in pathlib.Path(root, "PKG-INFO").read_text(encoding="utf-8")
     held = {os.path.relpath(os.path.join(folder, file), root) for folder, _, files in os.walk(root) for file in files}
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "src", "include"], capture_output=True, text=True).stdout
-    assert {"Makefile", "pyproject.toml", "src/python/mha/_abi.py", "include/mha/mha.h", *listed.split()} <= held
+    assert {"Makefile", "pyproject.toml", "src/python/mha/_declared.py", "include/mha/mha.h", *listed.split()} <= held
     assert not [file for file in held if file.endswith((".so", ".o", ".pyc"))]
     env = {"PATH": os.environ["PATH"]}  # nothing of the make that runs this test
     subprocess.run(["make", "-n", "-C", root, "build/libmha.so"], check=True, env=env, capture_output=True)
@@ -99,5 +109,5 @@ def test_sdist(tmp_path):
 
 def test_nothing_but_numpy_is_imported():
     run = python("import sys, mha; print([m for m in ('torch', 'jax', 'hypothesis', 'pytest', 'ml_dtypes', 'pandas') "
-                 "if m in sys.modules])", f"{ROOT}/src/python")
+                 "if m in sys.modules])", MODULE)
     assert run.stdout.strip() == "[]", run.stderr

@@ -33,11 +33,11 @@ def merge(parts: Sequence[tuple[a.Array, a.Array]], *, layout: str = "BHTD", emp
                 raise ValueError(f"parts[{i}][{word}]: expected {axes} axes, found shape {tensor.array.shape}")
         given.append((output, lse))
 
-    def pair(output: a.Tensor, lse: a.Tensor) -> _abi.MergePart:
+    def pair(output: a.Tensor, lse: a.Tensor) -> _abi.Part:
         heads = output.on(output.array.swapaxes(1, 2)) if swapped else output
-        return _abi.MergePart(a.view_of(heads), a.view_of(lse))
+        return _abi.Part(a.view_of(heads), a.view_of(lse))
 
-    views = (_abi.MergePart * len(given))(*(pair(*part) for part in given))
+    views = (_abi.Part * len(given))(*(pair(*part) for part in given))
     results = [tensor.on(a.empty(tensor.array.shape, tensor.dtype)) for tensor in given[0]]
     call(lib.mha_merge, views, len(views), a.choice("empty_rows", empty_rows, _abi.EMPTY_ROWS),
          ctypes.byref(pair(*results)))
