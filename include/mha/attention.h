@@ -229,9 +229,9 @@ typedef struct mha_keep {
  * Inputs are F32 with last stride 1; their rows do not overlap (time stride at least the width), and time strides, in
  * elements, and the number of keys are at most 2^31 - 1. The exact path also takes F64, F16 and BF16, rows that
  * overlap, and larger strides and numbers. Strides of extents below 2 are ignored. Output and kept stages are F32 or
- * F64 with any strides; the blas and fast paths compute in float either way. They and `partial` share no element with
- * each other or with anything the call reads: inputs, masks, tables, weights, cache. Different columns of one tensor
- * may be used. */
+ * F64 with any strides that give each element a place of its own; the blas and fast paths compute in float either way.
+ * They and `partial` share no element with each other or with anything the call reads: inputs, masks, tables, weights,
+ * cache. Different columns of one tensor may be used. */
 typedef struct mha_call {
     mha_view query, key, value;
     mha_view output; /* no data: no output is written */
@@ -339,15 +339,19 @@ MHA_API mha_status mha_run(const mha_layer *layer, const mha_call *call, mha_err
  * `fast` never stores scores and weights: where they are kept, the arithmetic of blas computes them in addition.
  *
  * Same bits. On one machine, with one instruction set and one BLAS, a path gives the same bits on every run, for any
- * number of threads, for a batch row alone or among others, for any strides and alignment of inputs and stages, and
- * whichever stages are kept. For this the bits of the BLAS's SGEMM must not depend on strides and alignment, nor
+ * number of threads, for a batch row alone or among others, for any strides of inputs and stages, wherever these begin,
+ * and whichever stages are kept. For this the bits of the BLAS's SGEMM must not depend on strides and alignment, nor
  * those of its SGEMV where there is a gap between rows: OpenBLAS meets this, and the tests check it. A BLAS must not
  * skip zeros either, as those of GSL, ATLAS and BLIS do: the blas path then loses 0 * NaN, and MHA_HIDDEN_PROPAGATE
  * needs the exact path. Not promised are the same bits on another path, with packed instead of unpacked weights, or,
  * but for `partial`, for a sequence that is cut into several calls.
  *
  * Rounding. The calling thread's rounding mode and treatment of subnormals hold for the threads of the pool, too;
- * bounds and tests assume rounding to nearest. Floating-point traps stay with the calling thread. */
+ * bounds and tests assume rounding to nearest. Floating-point traps stay with the calling thread. On the blas path a
+ * hidden value is multiplied by a weight of 0, and the sum of such zeros and of products that vanish is 0 of either
+ * sign in another rounding mode, or where subnormals are flushed: what hidden rows hold may then change the sign of a
+ * zero of the output. It changes nothing else; and nothing at all in rounding to nearest with subnormals, or on the
+ * other paths. */
 
 /* Marks the elements that cannot change the output in the parameter table. A key bias adds one number to all scores
  * of a query, and softmax ignores what all its inputs share; unless the biased keys pass a norm, a rotation (which

@@ -46,8 +46,7 @@ MHA_API const char *mha_file_format(const mha_file *file); /* "safetensors", "np
  * gives it:
  *   scaled        X (F8 or I8) and X_scale or X_scale_inv: one for all, for each row, or for each block
  *   GPTQ          X.qweight, X.qzeros, X.scales, X.g_idx: X.weight (out, in), scale (code - zero point - 1); but scale
- *                 (code - zero point) where "checkpoint_format" is "gptq_v2": in the metadata, or in the config.json
- *                 (quantization_config) or quantize_config.json beside the file
+ *                 (code - zero point) where "checkpoint_format" is "gptq_v2": in the metadata, or beside the file
  *   AWQ           X.qweight, X.qzeros, X.scales: X.weight (out, in), scale (code - zero point)
  *   compressed-tensors  X.weight_packed, X.weight_scale, X.weight_shape, X.weight_zero_point, X.weight_g_idx: X.weight
  *                 (out, in) of 4 or 8 bits, scale (code - zero point); without zero points these are 8 or 128
@@ -56,7 +55,14 @@ MHA_API const char *mha_file_format(const mha_file *file); /* "safetensors", "np
  *   MXFP4         X_blocks and X_scales: X (experts, in, out)
  *   NVFP4         X.weight_packed, X.weight_scale (F8) and X.weight_global_scale, by which scales are divided; or
  *                 X.weight (U8), X.weight_scale and X.weight_scale_2, by which they are multiplied: X.weight (out, in)
- * Tensors that do not fit together are listed as they are. */
+ * The numbers that share a scale are those that X.g_idx or X.weight_g_idx says; or so many in a row as the metadata
+ * ("gptq_group_size") or the files beside this one say ("group_size", "q_group_size", "weight_block_size",
+ * "block_structure": in the quantization_config of a config.json, in a quantize_config.json or a quant_config.json),
+ * the last ones fewer. Where several sizes are said, that one which makes as many groups as there are scales. Where
+ * none is said: groups of AWQ and compressed-tensors are never cut, so that in / groups is their size; the last one of
+ * GPTQ may be cut, so that in / groups is taken only for a power of two; blocks of F8 and I8 are of a power of two,
+ * the last ones cut or not, or else of what divides evenly.
+ * Tensors that do not fit together, or whose groups cannot be known so, are listed as they are. */
 MHA_API size_t mha_file_count(const mha_file *file);
 MHA_API const mha_file_tensor *mha_file_at(const mha_file *file, size_t index);
 MHA_API const mha_file_tensor *mha_file_find(const mha_file *file, const char *name);

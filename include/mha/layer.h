@@ -151,8 +151,8 @@ MHA_API void mha_layer_init(mha_layer *layer, uint64_t seed);
  * are rounded to F32 and then as ggml's reference rounds them: Q8_0: scale = largest |x| / 127 of the block, code = x /
  * scale, halves away from zero; Q4_0: scale = the x of the greatest size / -8, code = floor(x / scale + 8.5), at most
  * 15, and 8 less stands for 0; the scale is then rounded to F16. A block with NaN or infinity, or whose scale is beyond
- * F16, becomes NaN. To the other quantised types nothing is rounded here: MHA_UNSUPPORTED. MHA_NOT_FOUND: the layer
- * has no such weight. MHA_INVALID: another shape; the message has both. */
+ * F16, becomes NaN. To the other quantised types nothing is rounded here: MHA_UNSUPPORTED, as are whole numbers.
+ * MHA_NOT_FOUND: the layer has no such weight. MHA_INVALID: another shape; the message has both. */
 MHA_API mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *from, mha_error *error);
 
 /* Packs the weights for the fast path: all matrices are copied into the memory layout of the kernels, F16, BF16 and

@@ -35,9 +35,10 @@ typedef struct mha_part {
  * attention says mha_merge_bound (compare.h). The bits of one call over all keys cannot come out of this, as heads and
  * lse are rounded; mha_call.partial, which keeps maximum, sum and weighted values apart, gives them on the exact path.
  *
- * result->lse may have no data. The result may be one of the parts, element for element; otherwise it shares no memory
- * with them. Allocates nothing. MHA_INVALID: shapes or types that do not fit, shared memory; nothing is then
- * written. */
+ * result->lse may have no data. The result's heads may be those of a part, and its lse that of a part, the same or
+ * another one, element for element; otherwise they share no memory with parts. Allocates nothing. MHA_INVALID: shapes
+ * or types that do not fit, shared memory, strides that give several elements of the result one place; nothing is
+ * then written. */
 MHA_API mha_status mha_merge(const mha_part *parts, size_t count, mha_empty_rows empty_rows, const mha_part *result,
                              mha_error *error);
 

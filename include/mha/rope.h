@@ -46,7 +46,8 @@ typedef struct mha_rope_scaling {
     double mscale, mscale_all_dim;         /* of yarn: with both the attention factor is (0.1 mscale ln F + 1) /
                                             * (0.1 mscale_all_dim ln F + 1) (DeepSeek) */
     double low_frequency_factor, high_frequency_factor; /* of llama3: required, the second greater */
-    double attention_factor;               /* instead of the one that follows; 0: that */
+    double attention_factor;               /* of any kind: instead of the one that follows, which is 1 where none is
+                                            * named above; 0: that */
     size_t pairs;                          /* of longrope: length of the two lists, dim/2 */
     double short_factors[MHA_ROPE_MAX_PAIRS], long_factors[MHA_ROPE_MAX_PAIRS];
 } mha_rope_scaling;

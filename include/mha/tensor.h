@@ -92,8 +92,10 @@ MHA_API mha_status mha_dtype_bytes(mha_dtype dtype, size_t elements, size_t *byt
 enum { MHA_MAX_RANK = 8 };
 
 /* A tensor in memory that somebody else owns. Element (i_0, i_1, ...) lies sum(i_k * stride[k]) elements of `dtype`
- * behind `data`. A stride may be 0 (broadcast). `data` NULL means "no tensor". `data` is not const because views
- * serve for inputs and results; inputs are never written. */
+ * behind `data`. A stride may be 0 (broadcast), but not of what is written. `data` NULL means "no tensor". `data` is
+ * not const because views serve for inputs and results; inputs are never written. The functions of this header, the
+ * readers and the writers of files take data at any address. Calls (attention.h, merge.h) expect it at a multiple of
+ * the bytes of an element, as C does; what x86-64 and AArch64 load and store elsewhere, too, has the same bits. */
 typedef struct mha_view {
     void *data;
     mha_dtype dtype;

@@ -336,6 +336,11 @@ void mha_layer_init(mha_layer *layer, uint64_t seed)
     }
 }
 
+static bool is_whole(mha_dtype dtype)
+{
+    return dtype >= MHA_I64 && dtype <= MHA_BOOL;
+}
+
 mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *from, mha_error *error)
 {
     mha_tensor *tensor = mha_layer_weight(layer, weight);
@@ -345,7 +350,9 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
     mha_view to = mha_tensor_view(tensor);
     if (!from->data && mha_view_elements(from) != 0)
         return mha__fail(error, MHA_INVALID, name, "no data");
-    mha_status status = mha__is_quantised_weight(to.dtype) ? mha__quantise(&to, from) : mha_view_copy(&to, from);
+    mha_status status = is_whole(from->dtype)                ? MHA_UNSUPPORTED
+                        : mha__is_quantised_weight(to.dtype) ? mha__quantise(&to, from)
+                                                             : mha_view_copy(&to, from);
     if (status == MHA_OK) {
         renew(layer, (int)weight);
         return MHA_OK;

@@ -60,8 +60,10 @@ static mha_status check_part(const mha_part *given, size_t h, const part *result
     TRY(check_view("heads", &given->heads, flat ? 3 : 4, flat ? by_row : s, error));
     if (!written || given->lse.data)
         TRY(check_view("lse", &given->lse, 3, lse, error));
-    if (written)
-        return MHA_OK;
+    if (written) {
+        TRY(mha__expect_own_places("heads", &given->heads, error));
+        return mha__expect_own_places("lse", &given->lse, error);
+    }
     const part p = by_head(given, h);
     TRY(check_apart("heads", &result->heads, "heads", &p.heads, error));
     TRY(check_apart("lse", &result->lse, "lse", &p.lse, error));

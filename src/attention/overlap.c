@@ -41,6 +41,55 @@ static bool region_of(const mha_view *view, region *g)
     return true;
 }
 
+/* Orders the axes by their steps, the smallest first. */
+static void sort_axes(region *g)
+{
+    for (int k = 1; k < g->rank; k++)
+        for (int i = k; i > 0 && g->step[i - 1] > g->step[i]; i--) {
+            const int64_t step = g->step[i], extent = g->extent[i];
+            g->step[i] = g->step[i - 1], g->extent[i] = g->extent[i - 1];
+            g->step[i - 1] = step, g->extent[i - 1] = extent;
+        }
+}
+
+/* Whether two elements that lie `bytes` apart along other axes meet, as the first `axes` sorted ones may move them, by
+ * `reach` at most. `differ`: they are two, whatever these axes say. Looks at *places, and takes what is left for
+ * apart. */
+static bool meet(const region *g, int axes, int64_t reach, int64_t bytes, bool differ, int *places)
+{
+    if (axes == 0)
+        return differ && bytes == 0;
+    const int64_t step = g->step[axes - 1], most = g->extent[axes - 1] - 1, rest = reach - most * step;
+    const int64_t low = (-bytes - rest) / step - 1, high = (-bytes + rest) / step + 1;
+    for (int64_t n = low < -most ? -most : low; n <= high && n <= most && --*places > 0; n++)
+        if (meet(g, axes - 1, rest, bytes + n * step, differ || n != 0, places))
+            return true;
+    return false;
+}
+
+static bool meets_itself(const mha_view *view)
+{
+    region g;
+    int64_t reach = 0;
+    int places = 1 << 20; /* no layout in use needs more than a few */
+    bool nested = true;
+    if (!region_of(view, &g))
+        return false;
+    for (int k = 0; k < view->rank; k++)
+        if (view->shape[k] > 1 && view->stride[k] == 0)
+            return true;
+    sort_axes(&g);
+    for (int k = 0; k < g.rank; k++) {
+        int64_t across;
+        nested &= g.step[k] > reach;
+        if (__builtin_mul_overflow(g.step[k], g.extent[k] - 1, &across) ||
+            __builtin_add_overflow(reach, across, &reach))
+            return false;
+    }
+    return !nested && ((uint64_t)(reach / g.element) < mha_view_elements(view) - 1 ||
+                       meet(&g, g.rank, reach, 0, false, &places));
+}
+
 /* The number of bytes from the first to the last along axes with steps below `limit`; -1 when it does not fit. */
 static int64_t span_below(const region *g, int64_t limit)
 {
@@ -93,6 +142,14 @@ bool mha__may_meet(const mha_view *one, const mha_view *other)
     return true;
 }
 
+mha_status mha__expect_own_places(const char *name, const mha_view *written, mha_error *error)
+{
+    if (!meets_itself(written))
+        return MHA_OK;
+    return mha__fail(error, MHA_INVALID, name,
+                     "expected a place for each element, found strides that give several one");
+}
+
 static mha_status expect_apart_from(const char *name, const mha_view *written, const char *other_name,
                                     const mha_view *other, mha_error *error)
 {
@@ -106,10 +163,11 @@ static mha_view array(const void *data, mha_dtype dtype, size_t count)
     return mha_view_of(mha__unconst(data), dtype, 1, &count);
 }
 
-static mha_status expect_apart_from_inputs(const mha__resolved *r, const char *name, const mha_view *written,
-                                           mha_error *error)
+static mha_status expect_own_memory(const mha__resolved *r, const char *name, const mha_view *written,
+                                    mha_error *error)
 {
     const mha_semantics *s = &r->semantics;
+    TRY(mha__expect_own_places(name, written, error));
     const mha_view offsets = array(s->position_offset, MHA_I64, r->plan.B),
                    lengths = array(s->kv_lengths, MHA_I64, r->plan.B),
                    slopes = array(s->alibi_slopes, MHA_F64, r->plan.h),
@@ -160,9 +218,9 @@ static mha_status expect_apart_from_inputs(const mha__resolved *r, const char *n
 mha_status mha__expect_apart(const mha__resolved *r, mha_error *error)
 {
     if (r->output.data)
-        TRY(expect_apart_from_inputs(r, "output", &r->output, error));
+        TRY(expect_own_memory(r, "output", &r->output, error));
     if (r->partial.data) {
-        TRY(expect_apart_from_inputs(r, "partial", &r->partial, error));
+        TRY(expect_own_memory(r, "partial", &r->partial, error));
         TRY(expect_apart_from("partial", &r->partial, "output", &r->output, error));
     }
     for (size_t i = 0; i < r->keep_count; i++) {
@@ -170,7 +228,7 @@ mha_status mha__expect_apart(const mha__resolved *r, mha_error *error)
         const char *name = mha_stage_name(r->keep[i].stage);
         if (!view->data)
             continue;
-        TRY(expect_apart_from_inputs(r, name, view, error));
+        TRY(expect_own_memory(r, name, view, error));
         TRY(expect_apart_from(name, view, "output", &r->output, error));
         TRY(expect_apart_from(name, view, "partial", &r->partial, error));
         for (size_t j = 0; j < i; j++)

@@ -107,20 +107,38 @@ static double power_of_two(unsigned bits)
     return bits == 0xff ? NAN : ldexp(1.0, (int)bits - 127);
 }
 
+/* Element `at` of memory that may begin at any address. */
+#define AT(name, type)                                                                                                 \
+    static inline type name(const void *data, ptrdiff_t at)                                                            \
+    {                                                                                                                  \
+        type number;                                                                                                   \
+        memcpy(&number, (const char *)data + at * (ptrdiff_t)sizeof number, sizeof number);                            \
+        return number;                                                                                                 \
+    }
+AT(f32_at, float)
+AT(f64_at, double)
+AT(i64_at, int64_t)
+AT(i32_at, int32_t)
+AT(i16_at, int16_t)
+AT(u64_at, uint64_t)
+AT(u32_at, uint32_t)
+AT(u16_at, uint16_t)
+#undef AT
+
 static double load(const void *data, mha_dtype dtype, ptrdiff_t at)
 {
     switch (dtype) {
-    case MHA_F32: return ((const float *)data)[at];
-    case MHA_F64: return ((const double *)data)[at];
-    case MHA_F16: return mha_f16_to_f32(((const uint16_t *)data)[at]);
-    case MHA_BF16: return mha_bf16_to_f32(((const uint16_t *)data)[at]);
-    case MHA_I64: return (double)((const int64_t *)data)[at];
-    case MHA_I32: return ((const int32_t *)data)[at];
-    case MHA_I16: return ((const int16_t *)data)[at];
+    case MHA_F32: return f32_at(data, at);
+    case MHA_F64: return f64_at(data, at);
+    case MHA_F16: return mha_f16_to_f32(u16_at(data, at));
+    case MHA_BF16: return mha_bf16_to_f32(u16_at(data, at));
+    case MHA_I64: return (double)i64_at(data, at);
+    case MHA_I32: return i32_at(data, at);
+    case MHA_I16: return i16_at(data, at);
     case MHA_I8: return ((const int8_t *)data)[at];
-    case MHA_U64: return (double)((const uint64_t *)data)[at];
-    case MHA_U32: return ((const uint32_t *)data)[at];
-    case MHA_U16: return ((const uint16_t *)data)[at];
+    case MHA_U64: return (double)u64_at(data, at);
+    case MHA_U32: return u32_at(data, at);
+    case MHA_U16: return u16_at(data, at);
     case MHA_U8: return ((const uint8_t *)data)[at];
     case MHA_BOOL: return ((const uint8_t *)data)[at] != 0;
     case MHA_F8_E4M3: return small_float(((const uint8_t *)data)[at], 4, 3, false);
@@ -150,11 +168,22 @@ static float to_float_odd(double value)
 
 static void store(void *data, mha_dtype dtype, ptrdiff_t at, double value)
 {
+    float single;
+    uint16_t half;
     switch (dtype) {
-    case MHA_F32: ((float *)data)[at] = (float)value; break;
-    case MHA_F64: ((double *)data)[at] = value; break;
-    case MHA_F16: ((uint16_t *)data)[at] = mha_f32_to_f16(to_float_odd(value)); break;
-    case MHA_BF16: ((uint16_t *)data)[at] = mha_f32_to_bf16(to_float_odd(value)); break;
+    case MHA_F32:
+        single = (float)value;
+        memcpy((char *)data + 4 * at, &single, 4);
+        break;
+    case MHA_F64: memcpy((char *)data + 8 * at, &value, 8); break;
+    case MHA_F16:
+        half = mha_f32_to_f16(to_float_odd(value));
+        memcpy((char *)data + 2 * at, &half, 2);
+        break;
+    case MHA_BF16:
+        half = mha_f32_to_bf16(to_float_odd(value));
+        memcpy((char *)data + 2 * at, &half, 2);
+        break;
     case MHA_F8_E4M3: ((uint8_t *)data)[at] = small_float_code(value, 4, 3, false); break;
     case MHA_F8_E5M2: ((uint8_t *)data)[at] = small_float_code(value, 5, 2, true); break;
     default: break;

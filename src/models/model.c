@@ -10,7 +10,7 @@
 #include "models/model.h"
 #include "params/params.h"
 
-enum { MHA_ROW_NAME = 200, MHA_ROW_LIMIT = 4000000 };
+enum { MHA_ROW_NAME = 200, MHA_ROW_LIMIT = 1 << 17 };
 
 /* ---------------------------------------------------------------- rows */
 

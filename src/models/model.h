@@ -4,7 +4,7 @@
 
 #include "models/config_json.h"
 
-enum { MHA_BLOCK_LIMIT = 100000 };
+enum { MHA_BLOCK_LIMIT = 2048 }; /* DeepNet has 1,000 layers, Switch-C 2,048 experts in one */
 
 struct mha_model {
     mha__setup setup;

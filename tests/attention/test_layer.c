@@ -476,6 +476,11 @@ static void weights_are_set_from_any_floating_view_of_their_shape(void **state)
                    "input dimension first", "(4, 3)");
     wrong = mha_view_of(values, MHA_F64, 1, (size_t[]){12});
     assert_refused(mha_layer_set(layer, MHA_W_Q, &wrong, &error), MHA_INVALID, error, "W_Q", "(3, 4)", "(12,)");
+    for (mha_dtype dtype = MHA_I64; dtype <= MHA_BOOL; dtype++) {
+        const mha_view whole = mha_view_of(values, dtype, 2, (size_t[]){3, 4});
+        assert_refused(mha_layer_set(layer, MHA_W_Q, &whole, &error), MHA_UNSUPPORTED, error, "W_Q", "a floating type",
+                       mha_dtype_name(dtype));
+    }
     mha_view nowhere = mha_view_of(NULL, MHA_F32, 2, (size_t[]){3, 4});
     assert_refused(mha_layer_set(layer, MHA_W_Q, &nowhere, &error), MHA_INVALID, error, "W_Q", "no data");
     assert_refused(mha_layer_set(layer, MHA_B_Q, &wrong, &error), MHA_NOT_FOUND, error, "b_Q");

@@ -305,6 +305,34 @@ static void edges_are_as_the_header_says(void **state)
     assert_true(out[0] == other[0] && out[1] == other[1] && lse == lse2);
 }
 
+/* The result's heads and lse may be those of parts, the same or different ones. */
+static void the_result_may_lie_in_parts(void **state)
+{
+    (void)state;
+    enum { QUERIES = 5, COLUMNS = 70, BY = 2, N = 3 };
+    static float heads[2][N][QUERIES * BY * COLUMNS], lse[2][N][BY * QUERIES], out[QUERIES * BY * COLUMNS];
+    float sums[BY * QUERIES];
+    const size_t of_heads[4] = {1, QUERIES, BY, COLUMNS}, of_lse[3] = {1, BY, QUERIES};
+    for (size_t h = 0; h < N; h++)
+        for (size_t l = 0; l < N; l++) {
+            mha_part parts[2][N];
+            const mha_part apart = {mha_view_of(out, MHA_F32, 4, of_heads), mha_view_of(sums, MHA_F32, 3, of_lse)};
+            mha_error error;
+            for (size_t i = 0; i < 2 * N; i++) {
+                mha_part *part = &parts[i / N][i % N];
+                part->heads = mha_view_of(heads[i / N][i % N], MHA_F32, 4, of_heads);
+                part->lse = mha_view_of(lse[i / N][i % N], MHA_F32, 3, of_lse);
+                mha_random_fill(&part->heads, i % N, 1, -2, 2);
+                mha_random_fill(&part->lse, i % N, 2, -2, 2);
+            }
+            const mha_part within = {parts[1][h].heads, parts[1][l].lse};
+            assert_ok(mha_merge(parts[0], N, MHA_EMPTY_ZERO, &apart, &error), error);
+            assert_ok(mha_merge(parts[1], N, MHA_EMPTY_ZERO, &within, &error), error);
+            assert_memory_equal(within.heads.data, out, sizeof out);
+            assert_memory_equal(within.lse.data, sums, sizeof sums);
+        }
+}
+
 /* Parts as wrong as their bound allows: what comes out stays within the merged bound, which is not twice as large. */
 static void the_bound_of_merged_parts_is_sharp(void **state)
 {
@@ -358,7 +386,7 @@ static void infinite_scores_continue(void **state)
 static void what_does_not_fit_is_refused(void **state)
 {
     (void)state;
-    float heads[2][12], lse[2][4];
+    float heads[2][12], lse[2][4], out[12];
     memset(heads, 0, sizeof heads), memset(lse, 0, sizeof lse);
     const size_t rows[3] = {1, 2, 6}, by_head[4] = {1, 2, 2, 3}, sums[3] = {1, 2, 2};
     const mha_part good[2] = {{mha_view_of(heads[0], MHA_F32, 3, rows), mha_view_of(lse[0], MHA_F32, 3, sums)},
@@ -380,11 +408,14 @@ static void what_does_not_fit_is_refused(void **state)
     SPOIL("lse: no data", parts[1].lse.data = NULL);
     SPOIL("heads: expected elements of a floating type, found I32", parts[0].heads.dtype = MHA_I32);
     SPOIL("heads: expected elements of a floating type, found I32", result.heads.dtype = MHA_I32);
-    SPOIL("heads: shares memory with the heads of a part", result.heads.stride[2] = 2);
+    SPOIL("heads: shares memory with the heads of a part", result.heads.stride[1] = 7);
     SPOIL("heads: shares memory with the heads of a part", result.heads.data = heads[1] + 1);
     SPOIL("lse: shares memory with the lse of a part", result.lse.data = lse[0] + 1);
     SPOIL("heads and lse share memory", parts[1].lse.data = heads[0]);
     SPOIL("heads and lse share memory", result.lse.data = heads[1]);
+    SPOIL("heads: expected a place for each element", result.heads.data = out; result.heads.stride[1] = 0);
+    SPOIL("heads: expected a place for each element", result.heads.data = out; result.heads.stride[1] = 5);
+    SPOIL("lse: expected a place for each element", result.lse.data = out; result.lse.stride[2] = 0);
     SPOIL("lse: expected (B, h, T_q)", parts[0].lse.rank = 1; result.lse = (mha_view){0});
 #undef SPOIL
 
@@ -420,7 +451,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_split_merges_to_the_whole), cmocka_unit_test(continued_calls_have_the_bits_of_the_whole),
         cmocka_unit_test(edges_are_as_the_header_says),  cmocka_unit_test(the_bound_of_merged_parts_is_sharp),
-        cmocka_unit_test(infinite_scores_continue),      cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(the_result_may_lie_in_parts),   cmocka_unit_test(infinite_scores_continue),
+        cmocka_unit_test(what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -442,6 +442,81 @@ static void strides_beyond_all_memory_meet_nothing(void **state)
         }
 }
 
+/* Random strides of an output, a stage and `partial`: refused where several elements have one place, and only there. */
+static void each_element_that_is_written_has_its_own_place(void **state)
+{
+    (void)state;
+    enum { CALLS = 6000, MIDDLE = 600, PLACES = 2 * MIDDLE };
+    static double memory[PLACES];
+    size_t seen[3][2] = {{0}};
+    uint64_t at = 0;
+#define BELOW(n) ((size_t)(mha_random_bits(7, 7, at++) % (n)))
+    for (int i = 0; i < CALLS; i++) {
+        const size_t b = 1 + BELOW(2), t = 1 + BELOW(4), h = 1 + BELOW(2), d = 1 + BELOW(4), which = BELOW(3);
+        const size_t shapes[3][4] = {{b, t, h, d}, {b, h, t, t}, {b, h, t, d + 2}};
+        mha_error error;
+        mha_plan plan;
+        mha_call call = {.query = mha_heads(x[0], b, t, h, d), .key = mha_heads(x[1], b, t, h, d),
+                         .value = mha_heads(x[1], b, t, h, d), .path = MHA_PATH_EXACT};
+        mha_keep keep = {.stage = MHA_STAGE_WEIGHTS};
+        mha_view view = mha_view_of(memory + MIDDLE, MHA_F64, 4, shapes[which]);
+        unsigned char places[PLACES] = {0};
+        size_t n[4], shared = 0;
+        for (int k = 0; k < 4; k++) {
+            const ptrdiff_t stride = (ptrdiff_t)BELOW(k == 3 ? 4 : 40);
+            view.stride[k] = BELOW(3) == 0 ? -stride : BELOW(2) ? stride : view.stride[k];
+        }
+        for (n[0] = 0; n[0] < view.shape[0]; n[0]++)
+            for (n[1] = 0; n[1] < view.shape[1]; n[1]++)
+                for (n[2] = 0; n[2] < view.shape[2]; n[2]++)
+                    for (n[3] = 0; n[3] < view.shape[3]; n[3]++) {
+                        ptrdiff_t place = MIDDLE;
+                        for (int k = 0; k < 4; k++)
+                            place += (ptrdiff_t)n[k] * view.stride[k];
+                        assert_true(place >= 0 && place < PLACES);
+                        shared += places[place];
+                        places[place] = 1;
+                    }
+        if (which == 0)
+            call.output = view;
+        else if (which == 1)
+            keep.view = view, call.keep = &keep, call.keep_count = 1;
+        else
+            call.partial = view;
+        const mha_status status = mha_plan_call(NULL, &call, &plan, &error);
+        if (shared)
+            assert_refused(status, MHA_INVALID, error, (const char *const[]){"output", "weights", "partial"}[which],
+                           "a place for each element");
+        else
+            assert_ok(status, error);
+        seen[which][shared > 0]++;
+    }
+#undef BELOW
+    for (size_t which = 0; which < 3; which++)
+        assert_true(seen[which][0] > 300 && seen[which][1] > 300);
+}
+
+/* Strides that interleave are right; and of strides that nobody has, nobody waits long for an answer. */
+static void strides_may_interleave(void **state)
+{
+    (void)state;
+    enum { WIDE = 1000, FAR = 700000001 };
+    mha_error error;
+    mha_plan plan;
+    mha_call call = {.query = mha_heads(x[0], 1, 3, 1, 2), .key = mha_heads(x[1], 1, 3, 1, 2),
+                     .value = mha_heads(x[1], 1, 3, 1, 2), .output = mha_heads(y[0], 1, 3, 1, 2)};
+    call.output.stride[1] = 2, call.output.stride[3] = 3; /* 0 2 4, 3 5 7 */
+    assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
+    call.output.stride[3] = 4; /* 0 2 4, 4 6 8 */
+    assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, "a place for each element");
+    call.query = call.key = call.value = mha_heads(x[0], WIDE, WIDE, WIDE, WIDE);
+    call.output = mha_heads(NULL, WIDE, WIDE, WIDE, WIDE);
+    call.output.data = (void *)((uintptr_t)1 << 60); /* nothing is written */
+    for (int k = 0; k < 4; k++)
+        call.output.stride[k] = FAR + k * k * 12345;
+    assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +530,8 @@ int main(void)
         cmocka_unit_test(stages_are_apart_from_each_other),
         cmocka_unit_test(columns_of_one_tensor_are_apart),
         cmocka_unit_test(strides_beyond_all_memory_meet_nothing),
+        cmocka_unit_test(each_element_that_is_written_has_its_own_place),
+        cmocka_unit_test(strides_may_interleave),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -849,6 +849,36 @@ static void sizes_are_checked(void **state)
     assert_false(mha__add(SIZE_MAX, 1, &r));
 }
 
+/* Elements of every plain type at every address. */
+static void data_may_lie_at_any_address(void **state)
+{
+    (void)state;
+    for (mha_dtype dtype = MHA_F32; dtype < MHA_DTYPE_COUNT; dtype++) {
+        size_t bytes, one;
+        if (mha_dtype_bytes(dtype, 1, &one) != MHA_OK || dtype == MHA_C64)
+            continue;
+        for (size_t off = 1; off < 8; off++) {
+            unsigned char memory[64], aligned[24] = {0};
+            const size_t n = 3;
+            double numbers[3] = {1, 2, 3};
+            const mha_view there = mha_view_of(memory + off, dtype, 1, &n), from = mha_view_of(numbers, MHA_F64, 1, &n);
+            const mha_view here = mha_view_of(aligned, dtype, 1, &n), to = mha_view_of(memory + off, MHA_F64, 1, &n);
+            assert_int_equal(mha_dtype_bytes(dtype, n, &bytes), MHA_OK);
+            memset(aligned, 1, sizeof aligned);
+            const bool stored = mha_view_copy(&here, &from) == MHA_OK; /* into whole numbers nothing is */
+            assert_int_equal(mha_view_copy(&there, stored ? &from : &here), MHA_OK);
+            assert_memory_equal(memory + off, aligned, bytes);
+            for (size_t i = 0; i < n; i++)
+                assert_true(mha_view_get(&there, &i) == mha_view_get(&here, &i));
+            if (stored)
+                mha_view_set(&there, &(size_t){1}, 3);
+            assert_true(!stored || mha_view_get(&there, &(size_t){1}) == 3);
+            assert_int_equal(mha_view_copy(&to, &from), MHA_OK);
+            assert_memory_equal(memory + off, numbers, sizeof numbers);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -883,6 +913,7 @@ int main(void)
         cmocka_unit_test(an_arena_uses_its_memory_again),
         cmocka_unit_test(arrays_grow_and_keep_what_they_hold),
         cmocka_unit_test(sizes_are_checked),
+        cmocka_unit_test(data_may_lie_at_any_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

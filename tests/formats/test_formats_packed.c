@@ -173,7 +173,6 @@ static void files_beside_it_say_the_format_of_gptq(void **state)
         {"config.json", "{\"quantization_config\": {\"checkpoint_format\": \"gptq_v2\"}}", "gptq", false},
         {"quantize_config.json", "{\"bits\": 4, \"checkpoint_format\": \"gptq_v2\"}", NULL, true},
         {"config.json", "{\"quantization_config\": 3, \"checkpoint_format\": 4}", NULL, false},
-        {"config.json", "[", "gptq_v2", true}, /* nobody asks it */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mha_error error;

@@ -294,7 +294,7 @@ static void what_is_wrong_in_one_is_named(void **state)
 #define LIKE "{\"like\": \"llama\", "
 #define ROW "\"name\": \"a\", \"shape\": \"1\", \"group\": \"norm\", \"role\": \"r\""
 #define TEN(row) row "," row "," row "," row "," row "," row "," row "," row "," row "," row
-#define MANY TEN(SIX)
+#define MANY TEN(SIX) "," SIX
 #define SIX "{" ROW "},{" ROW "},{" ROW "},{" ROW "},{" ROW "},{" ROW "}"
 #define LONG "a name that is made of a little more than fifty letters, "
 #define ROWS(row) LIKE "\"tensors\": {\"x\": {\"rows\": [" row "]}}}"
@@ -381,7 +381,7 @@ static void what_is_wrong_in_one_is_named(void **state)
          MHA_INVALID, "description.json, many", "known name"},
         {LIKE "\"attention\": [{\"prefix\": \"x\", \"uses\": \"often\"}]}",
          MHA_INVALID, "description.json, often", "known name"},
-        {LIKE "\"attention\": [{\"prefix\": \"x\", \"blocks\": 100001}]}", MHA_INVALID, "100001", "at most 100000"},
+        {LIKE "\"attention\": [{\"prefix\": \"x\", \"blocks\": 2049}]}", MHA_INVALID, "2049", "at most 2048"},
         {LIKE "\"attention\": [{\"prefix\": \"" LONG LONG LONG LONG "\"}]}", MHA_INVALID, "", "too long"},
         {LIKE "\"tensors\": {\"x\": {\"inner\": \"huh\", \"rows\": [{" ROW "}]}}}", MHA_INVALID,
          "description.json, huh", "known name"},
@@ -411,13 +411,13 @@ static void what_is_wrong_in_one_is_named(void **state)
          "a_symbol", "fewer symbols"},
         {LIKE "\"attention\": [{\"prefix\": \"x\", \"own\": {\"h\": \"3\"}}]}", MHA_INVALID, "", "3"},
         {LIKE "\"attention\": [{\"prefix\": \"x\", \"blocks\": 400, \"inner\": 400}]}", MHA_INVALID, "x",
-         "at most 100000"},
+         "at most 2048"},
         {LIKE "\"numbers\": {\"softcap\": {\"value\": -1}}}", MHA_FORMAT, "description.json", "numbers, softcap"},
         {LIKE "\"numbers\": {\"rope_base\": {\"value\": 0}}}", MHA_INVALID, "rope_base", "above 0"},
-        {LIKE "\"tensors\": {\"x\": {\"blocks\": 100000, \"rows\": [" MANY "]}}}",
-         MHA_INVALID, "model", "at most 4000000"},
-        {LIKE "\"tensors\": {\"x\": {\"blocks\": 100000, \"inner\": 100000, \"when\": 0, \"rows\": [{" ROW "}]}}}",
-         MHA_INVALID, "model", "at most 4000000"},
+        {LIKE "\"tensors\": {\"x\": {\"blocks\": 2048, \"rows\": [" MANY "]}}}",
+         MHA_INVALID, "model", "at most 131072"},
+        {LIKE "\"tensors\": {\"x\": {\"blocks\": 2048, \"inner\": 2048, \"when\": 0, \"rows\": [{" ROW "}]}}}",
+         MHA_INVALID, "model", "at most 131072"},
         {LIKE "\"attention\": {}, \"model_prefix\": 3}", MHA_FORMAT, "description.json", "Expected string"},
         {LIKE "\"tensors\": {\"layers\": {\"blocks\": \"L/0\", \"rows\": [{" ROW "}]}}}", MHA_INVALID,
          "description.json", "L/0"},

@@ -97,6 +97,35 @@ static void the_stated_length_of_the_training_counts(void **state)
     }
 }
 
+/* As in transformers, only yarn and longrope read one. */
+static void the_stated_attention_factor_counts_for_two_kinds(void **state)
+{
+    (void)state;
+#define EIGHT "[1,1,1,1,1,1,1,1]"
+    static const struct {
+        const char *more;
+        double factor;
+    } each[] = {
+        {"\"type\":\"linear\"", 1},
+        {"\"type\":\"dynamic\"", 1},
+        {"\"type\":\"llama3\",\"low_freq_factor\":1,\"high_freq_factor\":4", 1},
+        {"\"type\":\"yarn\"", 1.25},
+        {"\"type\":\"longrope\",\"short_factor\":" EIGHT ",\"long_factor\":" EIGHT, 1.25},
+    };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        char config[600];
+        mha_model_facts facts;
+        mha_error error;
+        snprintf(config, sizeof config, LLAMA("\"rope_scaling\":{%s,\"factor\":4,\"attention_factor\":1.25}"),
+                 each[i].more);
+        assert_ok(mha_model_read_config(config_file(config), &facts, &error), error);
+        assert_string_equal(facts.caveat, "");
+        assert_ok(mha_model_stretch(&facts, 100, &error), error);
+        if (facts.rope_attention_factor != each[i].factor)
+            fail_msg("%s: %g", each[i].more, facts.rope_attention_factor);
+    }
+}
+
 static void what_a_configuration_says_wrongly_is_named(void **state)
 {
     (void)state;
@@ -296,6 +325,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(configurations_rotate_as_recorded),
         cmocka_unit_test(the_stated_length_of_the_training_counts),
+        cmocka_unit_test(the_stated_attention_factor_counts_for_two_kinds),
         cmocka_unit_test(what_a_configuration_says_wrongly_is_named),
         cmocka_unit_test(unknown_scaling_is_said),
         cmocka_unit_test(windows_differ_from_layer_to_layer),

@@ -61,10 +61,10 @@ static long double expected(const mha_rope_scaling *s, size_t dim, long double b
 static long double expected_factor(const mha_rope_scaling *s)
 {
     const long double F = logl(s->factor);
-    if (s->kind != MHA_ROPE_YARN && s->kind != MHA_ROPE_LONGROPE)
-        return 1;
     if (s->attention_factor != 0)
         return s->attention_factor;
+    if (s->kind != MHA_ROPE_YARN && s->kind != MHA_ROPE_LONGROPE)
+        return 1;
     if (s->kind == MHA_ROPE_LONGROPE)
         return sqrtl(1 + F / logl(s->original_length));
     return s->mscale_all_dim > 0 ? (0.1L * s->mscale * F + 1) / (0.1L * s->mscale_all_dim * F + 1) : 0.1L * F + 1;
@@ -133,6 +133,7 @@ static void what_has_no_meaning_is_refused(void **state)
         {{.kind = MHA_ROPE_UNSCALED}, "rope_dim", "found 7", 7, 0},
         {{.kind = MHA_ROPE_UNSCALED}, "rope_base", "above 1, found 1", 8, 1},
         {{.kind = MHA_ROPE_UNSCALED}, "rope_base", "found inf", 8, INFINITY},
+        {{.kind = MHA_ROPE_UNSCALED, .attention_factor = -1}, "rope_scaling", "none: expected an attention", 8, 0},
         {{.kind = MHA_ROPE_LINEAR}, "rope_scaling", "linear: expected a factor", 8, 0},
         {{.kind = MHA_ROPE_LINEAR, .factor = 0.5}, "rope_scaling", "found 0.5", 8, 0},
         {{.kind = MHA_ROPE_LINEAR, .factor = NAN}, "rope_scaling", "found nan", 8, 0},

@@ -98,6 +98,11 @@ static void wrong_output(mha_call *c)
     c->output.dtype = MHA_I32;
 }
 
+static void on_the_query(mha_call *c)
+{
+    c->output = c->query;
+}
+
 static void stages(mha_call *c)
 {
     c->keep_count = 1;
@@ -145,6 +150,7 @@ static void wrong_calls(mha_split_scheme scheme)
     } list[] = {
         {"width", wrong_shape, MHA_INVALID, "expected shape"},   {"rows", wrong_rows, MHA_INVALID, "expected shape"},
         {"data", no_data, MHA_INVALID, "no data"},               {"output", wrong_output, MHA_INVALID, "I32"},
+        {"on the query", on_the_query, MHA_INVALID, "an overlap with query"},
         {"stages", stages, MHA_UNSUPPORTED, "stages to keep"},   {"rank", wrong_rank, MHA_INVALID, "found rank 2"},
         {"causal", not_causal, MHA_INVALID, "different things"}, {"path", other_path, MHA_INVALID, "different things"},
         {"mask", bad_mask, MHA_INVALID, "broadcast"},            {"heads", bad_heads, MHA_INVALID, "56 heads or one"},

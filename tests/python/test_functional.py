@@ -332,6 +332,8 @@ def test_refusals_name_the_argument():
             (ValueError, "position_bias.height", {"position_bias": mha.Bias("grid", np.zeros((8, 4)), height=-1)}),
             (ValueError, "sinks", {"sinks": [1, 2]}), (TypeError, "lengths", {"lengths": [1.5, 2]}),
             (ValueError, "offset", {"offset": "middle"}), (ValueError, "threads", {"threads": -1}),
+            *((ValueError, rf"threads: expected a whole number from 0 to 2\^31 - 1, found {n}", {"threads": n})
+              for n in (2**31, 2**32, 2**32 + 1, 2**40, 2**63)),
             (ValueError, "return_stages", {"return_stages": ["weihgts"]}), (ValueError, "softcap", {"softcap": -1.0}),
             (TypeError, "out_dtype", {"out_dtype": "int8"}), (ValueError, "cu_seqlens_k", {"cu_seqlens_k": [0, 9]})):
         with pytest.raises(kind, match=words):

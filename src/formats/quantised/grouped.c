@@ -22,14 +22,14 @@ static unsigned code_at(const unsigned char *words, size_t first, size_t step, i
 }
 
 /* Whether scales (groups, out) and zero points (groups, out * bits / 32) fit a matrix of `in` inputs. */
-static bool fit_groups(const mha__entry *const parts[MHA_PARTS], size_t in, size_t out, int bits,
-                       mha__packed_tensor *packed)
+static bool fit_groups(const mha__entry *const parts[MHA_PARTS], size_t in, size_t out, int bits, const mha__said *said,
+                       mha__unsaid unsaid, mha__packed_tensor *packed)
 {
     const mha_file_tensor *scales = &parts[MHA_PART_SCALES]->tensor, *zeros = &parts[MHA_PART_ZEROS]->tensor;
     const size_t groups = scales->rank == 2 ? scales->shape[0] : 0;
     packed->packing.bits = bits;
     packed->packing.grid_rows = groups;
-    packed->packing.block_columns = mha__group_size(in, groups);
+    packed->packing.block_columns = mha__group_size(&said->columns, unsaid, in, groups);
     packed->tensor.rank = 2;
     packed->tensor.shape[0] = out;
     packed->tensor.shape[1] = in;
@@ -39,8 +39,9 @@ static bool fit_groups(const mha__entry *const parts[MHA_PARTS], size_t in, size
            (packed->packing.block_columns > 0 || parts[MHA_PART_GROUPS]);
 }
 
-/* Codes (in * bits / 32, out), zero points along the outputs. `state`: the format that the file names. */
-bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed)
+/* Codes (in * bits / 32, out), zero points along the outputs. The last group may be cut: 2 groups of 48 inputs may be
+ * of 24 and 24, or of 32 and 16. */
+bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed)
 {
     static const struct {
         int bits;
@@ -48,8 +49,8 @@ bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], const char *state, 
     } types[] = {{2, MHA_U2}, {3, MHA_U3}, {4, MHA_U4}, {8, MHA_U8}};
     const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *zeros = &parts[MHA_PART_ZEROS]->tensor;
     const mha__entry *groups = parts[MHA_PART_GROUPS];
-    const bool second = strcmp(state, "gptq_v2") == 0;
-    if (*state && !second && strcmp(state, "gptq") != 0)
+    const bool second = strcmp(said->format, "gptq_v2") == 0;
+    if (*said->format && !second && strcmp(said->format, "gptq") != 0)
         return false; /* another layout of the same names */
     packed->packing.offset = second ? 0 : 1;
     if (codes->dtype != MHA_I32 || codes->rank != 2 || zeros->rank != 2 || codes->elements == 0 ||
@@ -61,7 +62,7 @@ bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], const char *state, 
         packed->tensor.dtype = types[i].dtype;
         if (codes->shape[0] * 32 % (size_t)types[i].bits == 0 &&
             (!groups || (grouped && groups->tensor.elements == in)) &&
-            fit_groups(parts, in, codes->shape[1], types[i].bits, packed))
+            fit_groups(parts, in, codes->shape[1], types[i].bits, said, MHA_UNSAID_ALIKE_POWER, packed))
             return true;
     }
     return false;
@@ -93,14 +94,13 @@ float mha__value_gptq(const mha__parts *parts, size_t row, size_t column)
            ((float)code - ((float)zero + parts->packing->offset));
 }
 
-/* Codes (in, out / 8). */
-bool mha__fit_awq(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed)
+/* Codes (in, out / 8). Groups are never cut. */
+bool mha__fit_awq(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed)
 {
-    (void)state;
     const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor;
     packed->tensor.dtype = MHA_U4;
     return codes->dtype == MHA_I32 && codes->rank == 2 && codes->elements > 0 && codes->shape[1] <= SIZE_MAX / 8 &&
-           fit_groups(parts, codes->shape[0], 8 * codes->shape[1], 4, packed);
+           fit_groups(parts, codes->shape[0], 8 * codes->shape[1], 4, said, MHA_UNSAID_ALIKE, packed);
 }
 
 /* Eight outputs in a word, in the order 0 2 4 6 1 3 5 7. */
@@ -129,21 +129,22 @@ static size_t extent_of(const mha__entry *shape, const char *bytes, size_t axis)
 }
 
 /* Codes (out, in * bits / 32), scales (out, groups), zero points (out * bits / 32, groups); words that are not full end
- * with zeros. Without zero points the middle of the codes means 0. `state`: the shape. Of 4 inputs nothing
- * tells the bits. */
-bool mha__fit_compressed(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed)
+ * with zeros. Without zero points the middle of the codes means 0. The state is the shape. Of 4 inputs nothing
+ * tells the bits. Groups are never cut. */
+bool mha__fit_compressed(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed)
 {
     const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *scales = &parts[MHA_PART_SCALES]->tensor;
     const mha__entry *zeros = parts[MHA_PART_ZEROS], *groups = parts[MHA_PART_GROUPS], *shape = parts[MHA_PART_STATE];
     if (codes->dtype != MHA_I32 || codes->rank != 2 || scales->rank != 2 || shape->tensor.elements != 2 ||
         (shape->tensor.dtype != MHA_I64 && shape->tensor.dtype != MHA_I32))
         return false;
-    const size_t out = extent_of(shape, state, 0), in = extent_of(shape, state, 1), count = scales->shape[1];
+    const size_t out = extent_of(shape, said->state, 0), in = extent_of(shape, said->state, 1);
+    const size_t count = scales->shape[1];
     const int bits = codes->shape[1] == (in + 7) / 8 ? 4 : 8;
     packed->packing.bits = bits;
     packed->packing.offset = bits == 4 ? 8 : 128;
     packed->packing.grid_rows = count;
-    packed->packing.block_columns = mha__group_size(in, count);
+    packed->packing.block_columns = mha__group_size(&said->columns, MHA_UNSAID_ALIKE, in, count);
     packed->tensor.dtype = bits == 4 && out * in % 2 == 0 ? MHA_U4 : MHA_U8; /* U4 is a type of pairs */
     packed->tensor.rank = 2;
     packed->tensor.shape[0] = out;

@@ -3,6 +3,31 @@
 
 #include "formats/quantised/packings.h"
 
+size_t mha__group_size(const mha__sizes *said, mha__unsaid unsaid, size_t count, size_t scales)
+{
+    size_t found = 0, power = 1;
+    if (scales <= 1 || scales >= count)
+        return scales == 1 ? count : scales == count ? 1 : 0;
+    for (size_t i = 0; i < said->count; i++)
+        if ((count - 1) / said->size[i] + 1 == scales) {
+            if (found)
+                return 0;
+            found = said->size[i];
+        }
+    if (said->count > 0)
+        return found;
+    const size_t alike = count % scales == 0 ? count / scales : 0;
+    while (power < count && (count - 1) / power + 1 > scales)
+        power *= 2;
+    const bool fits = (count - 1) / power + 1 == scales;
+    switch (unsaid) {
+    case MHA_UNSAID_ALIKE: return alike;
+    case MHA_UNSAID_ALIKE_POWER: return fits && power == alike ? alike : 0;
+    case MHA_UNSAID_POWER: break;
+    }
+    return fits ? power : alike;
+}
+
 static const mha__entry *entry_at(const mha_file *file, size_t index)
 {
     return (const mha__entry *)file->entries.items + index;
@@ -84,11 +109,12 @@ static mha_status try_kind(mha_file *file, mha__joining *joining, const mha__pac
     if (stem == SIZE_MAX || !find_parts(file, joining, kind, codes, stem, parts, packed.packing.parts))
         return MHA_OK;
     TRY(read_state(file, parts[MHA_PART_STATE], state, error));
-    if (strcmp(kind->name, "GPTQ") == 0 && !joining->asked) {
-        TRY(mha__sidecar_format(file, joining->format, error));
+    if (kind->sized && !joining->asked) {
+        TRY(mha__sidecar_read(file, &joining->said, error));
         joining->asked = true;
     }
-    if (!kind->fit(parts, parts[MHA_PART_STATE] ? state : joining->format, &packed))
+    joining->said.state = state;
+    if (!kind->fit(parts, &joining->said, &packed))
         return MHA_OK;
     bool free = true;
     packed.packing.name = name_of(file, kind, codes, stem, &free);

@@ -30,9 +30,9 @@ typedef struct mha__packing_kind {
     const char *endings[MHA_PARTS]; /* NULL: it has no such part */
     unsigned needed;                /* one bit for each part that must be there, beside the codes */
     const char *ending;             /* of the tensor that the parts hold */
-    /* Whether types and shapes of the parts (NULL: missing) fit together. `state`: bytes of the part of that name;
-     * without one the format of GPTQ's zero points, or "". */
-    bool (*fit)(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
+    bool sized;                     /* what is beside the file says more of it, above all the size of its groups */
+    /* Whether types and shapes of the parts (NULL: missing) fit together, and with what is said of them. */
+    bool (*fit)(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
     /* MHA_PARTS when every number in the parts has a meaning; else the part that has one without. May be NULL. */
     mha__part (*check)(const mha__parts *parts, const mha_file_tensor *tensor);
     mha__unpack_value value;
@@ -40,26 +40,25 @@ typedef struct mha__packing_kind {
 
 extern const mha__packing_kind mha__packing_kinds[]; /* in the order in which they are tried; ends with a NULL name */
 
-/* The numbers of a group: `count` of them share `scales` scales. A power of two if one fits, as in every public
- * checkpoint, even where the last group is cut; otherwise what divides evenly. 0: there is none. */
-static inline size_t mha__group_size(size_t count, size_t scales)
-{
-    if (scales <= 1 || scales >= count)
-        return scales == 1 ? count : scales == count ? 1 : 0;
-    size_t power = 1;
-    while (power < count && (count - 1) / power + 1 > scales)
-        power *= 2;
-    return (count - 1) / power + 1 == scales ? power : count % scales == 0 ? count / scales : 0;
-}
+/* What is known of groups whose size nothing says. */
+typedef enum mha__unsaid {
+    MHA_UNSAID_ALIKE,       /* none is cut */
+    MHA_UNSAID_ALIKE_POWER, /* the last may be cut, so that only a power of two is taken, and if it cuts none */
+    MHA_UNSAID_POWER,       /* a power of two, if one fits, though it cuts the last; otherwise what cuts none */
+} mha__unsaid;
 
-bool mha__fit_scaled(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
-bool mha__fit_mxfp4(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
-bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
-bool mha__fit_awq(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
-bool mha__fit_int8(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
-bool mha__fit_4bit(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
-bool mha__fit_compressed(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
-bool mha__fit_nvfp4(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed);
+/* The numbers of a group, where `count` of them have `scales` scales: the one size that is said and fits; where none
+ * is said, as `unsaid` tells. 0: it cannot be known, or there is none. */
+size_t mha__group_size(const mha__sizes *said, mha__unsaid unsaid, size_t count, size_t scales);
+
+bool mha__fit_scaled(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
+bool mha__fit_mxfp4(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
+bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
+bool mha__fit_awq(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
+bool mha__fit_int8(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
+bool mha__fit_4bit(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
+bool mha__fit_compressed(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
+bool mha__fit_nvfp4(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
 mha__part mha__check_gptq(const mha__parts *parts, const mha_file_tensor *tensor);
 float mha__value_scaled(const mha__parts *parts, size_t row, size_t column);
 /* The type of the blocks that F8 and its scales can stay in; F32: none. */
@@ -80,8 +79,8 @@ typedef struct mha__joining {
     mha__list found;   /* mha__packed_tensor; parts are numbers of entries */
     unsigned char *is; /* what each of the `count` entries is */
     size_t count;
-    bool asked; /* for the format of GPTQ */
-    char format[MHA_SIDECAR_FORMAT];
+    bool asked; /* what the sidecar says */
+    mha__said said;
 } mha__joining;
 enum { MHA_OWN, MHA_IS_PART, MHA_IS_CODES }; /* a tensor of its own; of a packed tensor */
 

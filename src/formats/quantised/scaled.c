@@ -7,7 +7,8 @@
 
 /* Scales for a tensor: one, one for each block of the last two axes, or these for each of its leading axes. Axes that
  * are missing behind those of the scales count as 1: (out) is (out, 1). */
-static bool fit_grid(const mha_file_tensor *codes, const mha_file_tensor *scales, mha__packing *packing)
+static bool fit_grid(const mha_file_tensor *codes, const mha_file_tensor *scales, const mha__said *said,
+                     mha__packing *packing)
 {
     size_t axes[MHA_MAX_RANK], leading = 1;
     const int rank = codes->rank;
@@ -27,22 +28,22 @@ static bool fit_grid(const mha_file_tensor *codes, const mha_file_tensor *scales
     }
     packing->one_grid = leading == 1;
     packing->grid_columns = axes[rank - 1];
-    packing->block_columns = mha__group_size(codes->shape[rank - 1], axes[rank - 1]);
+    packing->block_columns = mha__group_size(&said->columns, MHA_UNSAID_POWER, codes->shape[rank - 1], axes[rank - 1]);
     packing->grid_rows = rank > 1 ? axes[rank - 2] : 1;
-    packing->block_rows = rank > 1 ? mha__group_size(codes->shape[rank - 2], axes[rank - 2]) : 1;
+    packing->block_rows =
+        rank > 1 ? mha__group_size(&said->rows, MHA_UNSAID_POWER, codes->shape[rank - 2], axes[rank - 2]) : 1;
     return packing->block_rows > 0 && packing->block_columns > 0;
 }
 
-bool mha__fit_scaled(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed)
+bool mha__fit_scaled(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed)
 {
-    (void)state;
     const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *scales = &parts[MHA_PART_SCALES]->tensor;
     const mha__entry *zeros = parts[MHA_PART_ZEROS];
     packed->tensor = *codes;
     packed->packing.powers = scales->dtype == MHA_U8 && codes->dtype != MHA_I8;
     return codes->dtype != MHA_U8 && codes->dtype != MHA_I32 && codes->rank > 0 && codes->elements > 0 &&
            (mha__dtype_is_float(scales->dtype) || scales->dtype == MHA_F8_E8M0 || packed->packing.powers) &&
-           fit_grid(codes, scales, &packed->packing) &&
+           fit_grid(codes, scales, said, &packed->packing) &&
            (!zeros || (zeros->tensor.dtype == MHA_I8 && zeros->tensor.elements == scales->elements));
 }
 
@@ -81,9 +82,9 @@ void mha__put_scaled_block(const mha__parts *parts, size_t row, size_t column, u
 }
 
 /* Blocks (experts, out, n, 16) with scales (experts, out, n): a layer's matrices (experts, 32 n, out), y = x W. */
-bool mha__fit_mxfp4(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed)
+bool mha__fit_mxfp4(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed)
 {
-    (void)state;
+    (void)said;
     const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *scales = &parts[MHA_PART_SCALES]->tensor;
     if (codes->dtype != MHA_U8 || scales->dtype != MHA_U8 || codes->rank != 4 || scales->rank != 3 ||
         codes->shape[3] != 16 || codes->elements == 0 || memcmp(codes->shape, scales->shape, 3 * sizeof(size_t)) != 0)
@@ -110,9 +111,9 @@ float mha__value_mxfp4(const mha__parts *parts, size_t row, size_t column)
 }
 
 /* Codes (out, in / 2), scales (out, in / 16) of F8 and one for all. */
-bool mha__fit_nvfp4(const mha__entry *const parts[MHA_PARTS], const char *state, mha__packed_tensor *packed)
+bool mha__fit_nvfp4(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed)
 {
-    (void)state;
+    (void)said;
     const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *scales = &parts[MHA_PART_SCALES]->tensor,
                           *all = &parts[MHA_PART_TABLE]->tensor;
     if (codes->dtype != MHA_U8 || codes->rank != 2 || scales->dtype != MHA_F8_E4M3 || scales->rank != 2 ||

@@ -1,4 +1,5 @@
-/* Reads how a GPTQ checkpoint keeps its zero points, which the weights file alone does not always say. */
+/* Reads how a checkpoint's weights are packed, where the weights file alone does not always say it. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "formats/json.h"
@@ -6,15 +7,54 @@
 
 enum { SIDECAR_LIMIT = 1 << 22, SIDECAR_PATH = 4096 };
 
-/* Takes the format that an object names, if it does. */
-static void take(const json_t *object, char format[MHA_SIDECAR_FORMAT])
+/* Adds a size that is new. A list that is full keeps counting. */
+static void add_size(mha__sizes *sizes, json_int_t number)
 {
-    const json_t *named = json_object_get(object, "checkpoint_format");
-    if (json_is_string(named))
-        mha__text_print(format, MHA_SIDECAR_FORMAT, "%s", json_string_value(named));
+    const size_t size = number > 0 ? (size_t)number : SIZE_MAX;
+    for (size_t i = 0; i < sizes->count && i < MHA_SIDECAR_SIZES; i++)
+        if (sizes->size[i] == size)
+            return;
+    if (sizes->count < MHA_SIDECAR_SIZES)
+        sizes->size[sizes->count] = size;
+    sizes->count++;
 }
 
-static mha_status read_one(const mha_file *file, const char *path, char format[MHA_SIDECAR_FORMAT], mha_error *error)
+static void add_block(mha__said *said, const json_t *block)
+{
+    const json_t *rows = json_array_get(block, 0), *columns = json_array_get(block, 1);
+    if (json_array_size(block) != 2 || !json_is_integer(rows) || !json_is_integer(columns))
+        return;
+    add_size(&said->rows, json_integer_value(rows));
+    add_size(&said->columns, json_integer_value(columns));
+}
+
+/* Whether an object speaks of other numbers than weights. */
+static bool of_activations(const char *key)
+{
+    return strcmp(key, "input_activations") == 0 || strcmp(key, "output_activations") == 0;
+}
+
+/* Takes what an object and the objects in it say, once `inside` the part of a configuration that speaks of packing. */
+static void gather(json_t *object, bool inside, mha__said *said)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        if (json_is_object(value) && !of_activations(key))
+            gather(value, inside || strcmp(key, "quantization_config") == 0, said);
+        else if (!inside)
+            continue;
+        else if (strcmp(key, "checkpoint_format") == 0 && json_is_string(value) && !*said->format)
+            mha__text_print(said->format, MHA_SIDECAR_FORMAT, "%s", json_string_value(value));
+        else if ((strcmp(key, "group_size") == 0 || strcmp(key, "q_group_size") == 0) && json_is_integer(value))
+            add_size(&said->columns, json_integer_value(value));
+        else if (strcmp(key, "weight_block_size") == 0 || strcmp(key, "block_structure") == 0)
+            add_block(said, value);
+    }
+}
+
+static mha_status read_one(const mha_file *file, const char *path, bool inside, mha__said *said, mha_error *error)
 {
     mha__source source;
     json_error_t why;
@@ -32,28 +72,34 @@ static mha_status read_one(const mha_file *file, const char *path, char format[M
     mha__release(&file->allocator, text, bytes);
     if (starved)
         return mha__file_no_memory(file, error);
-    if (json_is_object(config)) {
-        take(config, format);
-        take(json_object_get(config, "quantization_config"), format);
-    } else
+    if (json_is_object(config))
+        gather(config, inside, said);
+    else
         status = mha__fail(error, MHA_FORMAT, path,
-                           "expected a JSON object, which may say in what format GPTQ's zero points are; found %s",
+                           "expected a JSON object, which may say how the weights beside it are packed; found %s",
                            config ? "another value" : bytes > 1 ? "something else, or one that is cut off" : "nothing");
+    if (said->rows.count > MHA_SIDECAR_SIZES || said->columns.count > MHA_SIDECAR_SIZES)
+        status = mha__fail(error, MHA_FORMAT, path, "expected at most %d sizes of groups, found more",
+                           MHA_SIDECAR_SIZES);
     json_decref(config);
     return status;
 }
 
-mha_status mha__sidecar_format(const mha_file *file, char format[MHA_SIDECAR_FORMAT], mha_error *error)
+mha_status mha__sidecar_read(const mha_file *file, mha__said *said, mha_error *error)
 {
-    static const char *const names[] = {"config.json", "quantize_config.json"};
-    const char *said = mha_file_metadata(file, "checkpoint_format"), *path = mha__file_source(file, 0)->path;
-    const char *slash = strrchr(path, '/');
+    static const char *const names[] = {"config.json", "quantize_config.json", "quant_config.json"};
+    const char *format = mha_file_metadata(file, "checkpoint_format"), *path = mha__file_source(file, 0)->path,
+               *size = mha_file_metadata(file, "gptq_group_size"), *slash = strrchr(path, '/');
     const int folder = slash ? (int)(slash - path) + 1 : 0;
     char beside[SIDECAR_PATH];
-    mha__text_print(format, MHA_SIDECAR_FORMAT, "%s", said ? said : "");
-    for (size_t i = 0; i < 2 && !*format && strlen(path) < SIDECAR_PATH - 32 && path != mha__source_name("-"); i++) {
+    mha__text_print(said->format, MHA_SIDECAR_FORMAT, "%s", format ? format : "");
+    if (size)
+        add_size(&said->columns, strtoll(size, NULL, 10));
+    for (size_t i = 0; i < sizeof names / sizeof *names && (!*said->format || said->columns.count == 0) &&
+                       strlen(path) < SIDECAR_PATH - 32 && path != mha__source_name("-");
+         i++) {
         mha__text_print(beside, sizeof beside, "%.*s%s", folder, path, names[i]);
-        TRY(read_one(file, beside, format, error));
+        TRY(read_one(file, beside, i > 0, said, error));
     }
     return MHA_OK;
 }

@@ -1,14 +1,26 @@
-/* What files beside a checkpoint say about how its weights are packed. */
+/* What metadata and files beside a checkpoint say about how its weights are packed. */
 #ifndef MHA_FORMATS_QUANTISED_SIDECAR_H
 #define MHA_FORMATS_QUANTISED_SIDECAR_H
 
 #include "formats/tensor_list.h"
 
-enum { MHA_SIDECAR_FORMAT = 32 };
+enum { MHA_SIDECAR_FORMAT = 32, MHA_SIDECAR_SIZES = 16 };
 
-/* The format of GPTQ's zero points ("gptq", "gptq_v2"; "": unknown): of the metadata "checkpoint_format", of
- * `quantization_config` in the config.json beside the file, or of the quantize_config.json there. Files that are not
- * there say nothing. Errors: of files that cannot be read, MHA_FORMAT (no JSON object), MHA_NO_MEMORY. */
-mha_status mha__sidecar_format(const mha_file *file, char format[MHA_SIDECAR_FORMAT], mha_error *error);
+/* Sizes of groups, each once. SIZE_MAX: one group for all inputs. */
+typedef struct mha__sizes {
+    size_t count, size[MHA_SIDECAR_SIZES];
+} mha__sizes;
+
+typedef struct mha__said {
+    const char *state;               /* of one packed tensor: the bytes of the part of that name, or "" */
+    char format[MHA_SIDECAR_FORMAT]; /* of GPTQ's zero points: "gptq", "gptq_v2"; "": nothing says it */
+    mha__sizes rows, columns;        /* that blocks of outputs and of inputs have, or groups of inputs */
+} mha__said;
+
+/* Fills format, rows and columns: from the metadata "checkpoint_format" and "gptq_group_size", from
+ * `quantization_config` in the config.json beside the file, and from the quantize_config.json and quant_config.json
+ * there. Files that are not there say nothing, and none is read once the format and a size are known. Errors: of files
+ * that cannot be read, MHA_FORMAT (no JSON object, more sizes than are kept), MHA_NO_MEMORY. */
+mha_status mha__sidecar_read(const mha_file *file, mha__said *said, mha_error *error);
 
 #endif

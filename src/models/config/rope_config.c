@@ -70,8 +70,7 @@ static mha_status read_scaling(const json_t *config, const json_t *object, size_
     const struct {
         const char *key;
         double *number;
-    } numbers[] = {{"attention_factor", &s->attention_factor},
-                   {"beta_fast", &s->beta_fast},
+    } numbers[] = {{"beta_fast", &s->beta_fast},
                    {"beta_slow", &s->beta_slow},
                    {"mscale", &s->mscale},
                    {"mscale_all_dim", &s->mscale_all_dim},
@@ -81,6 +80,8 @@ static mha_status read_scaling(const json_t *config, const json_t *object, size_
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         TRY(number(object, numbers[i].key, 0, numbers[i].number, error));
     s->untruncated = json_is_false(json_object_get(object, "truncate"));
+    if (s->kind == MHA_ROPE_YARN || s->kind == MHA_ROPE_LONGROPE) /* transformers reads it of no other kind */
+        TRY(number(object, "attention_factor", 0, &s->attention_factor, error));
     if (s->kind != MHA_ROPE_LONGROPE)
         return MHA_OK;
     s->pairs = dim / 2;

@@ -64,9 +64,9 @@ static mha_status check(const scaled *r, mha_error *error)
         return mha__fail(error, MHA_INVALID, "rope_dim", "expected an even number of features, found %zu", r->dim);
     if (!(r->base > 1) || !isfinite(r->base))
         return mha__fail(error, MHA_INVALID, "rope_base", "expected a base above 1, found %g", r->base);
+    TRY(expect(r, "an attention factor", s->attention_factor != 0 ? s->attention_factor : 1, 1e-9, 1e9, error));
     if (s->kind == MHA_ROPE_UNSCALED)
         return MHA_OK;
-    TRY(expect(r, "an attention factor", s->attention_factor != 0 ? s->attention_factor : 1, 1e-9, 1e9, error));
     TRY(expect(r, "a factor", r->F, 1, 1e9, error));
     if (s->kind != MHA_ROPE_LINEAR)
         TRY(expect(r, "an original length", r->L, 2, 0x1p40, error));
@@ -140,10 +140,10 @@ static double mscale(const scaled *r, double m)
 static double factor_of(const scaled *r)
 {
     const mha_rope_scaling *s = r->s;
-    if (s->kind != MHA_ROPE_YARN && s->kind != MHA_ROPE_LONGROPE)
-        return 1;
     if (s->attention_factor != 0)
         return s->attention_factor;
+    if (s->kind != MHA_ROPE_YARN && s->kind != MHA_ROPE_LONGROPE)
+        return 1;
     if (s->kind == MHA_ROPE_LONGROPE)
         return sqrt(1 + log(r->F) / log(r->L));
     return s->mscale > 0 && s->mscale_all_dim > 0 ? mscale(r, s->mscale) / mscale(r, s->mscale_all_dim) : mscale(r, 1);

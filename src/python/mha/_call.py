@@ -30,7 +30,7 @@ class Request:
         s = self.struct = _abi.Call()
         s.query, s.key, s.value = (a.view_of(t) for t in self.inputs)
         s.semantics = semantics.struct
-        s.path, s.threads = (EXACT if self.exact else code), a.whole_number("threads", threads, 0)
+        s.path, s.threads = (EXACT if self.exact else code), a.thread_count(threads)
         if precision is not None:
             s.precision = precision_of(precision)
         if semantics.weights:

@@ -210,16 +210,21 @@ def whole_numbers(name: str, value: Array, count: Optional[int] = None) -> Any:
     return array
 
 
-def whole_number(name: str, value: Any, least: int = -(2**63)) -> int:
-    """One whole number."""
+def thread_count(threads: Any) -> int:
+    """A number of threads, which C counts in an int."""
+    return whole_number("threads", threads, 0, bits=31)
+
+
+def whole_number(name: str, value: Any, least: int = -(2**63), bits: int = 63) -> int:
+    """One whole number below 2**bits."""
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
         raise TypeError(f"{name}: expected a whole number, found {type(value).__name__}")
     try:
         number = int(value.__index__())
     except TypeError:
         raise TypeError(f"{name}: expected a whole number, found {type(value).__name__}") from None
-    if not least <= number < 2**63:
-        raise ValueError(f"{name}: expected a whole number from {least} to 2^63 - 1, found {number}")
+    if not least <= number < 2**bits:
+        raise ValueError(f"{name}: expected a whole number from {least} to 2^{bits} - 1, found {number}")
     return number
 
 

@@ -173,7 +173,7 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
     case = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, settings)
     found = _abi.Diagnosis()
     call(lib.mha_case_diagnose, case.address, None if tensor is None else a.text("tensor", tensor),
-         a.whole_number("threads", threads, 0), None, ctypes.byref(found))
+         a.thread_count(threads), None, ctypes.byref(found))
     try:
         return Diagnosis(
             found.tensor.decode(), tuple(_explanation(found.matches[i]) for i in range(found.match_count)),
@@ -244,7 +244,7 @@ def check(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] =
     """
     case = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, settings)
     v = _abi.Verdict()
-    call(lib.mha_case_judge, case.address, EXACT, None, a.whole_number("threads", threads, 0), ctypes.byref(v))
+    call(lib.mha_case_judge, case.address, EXACT, None, a.thread_count(threads), ctypes.byref(v))
     try:
         found = []
         for i in range(v.stage_count):

@@ -69,7 +69,7 @@ def power(query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array
         criterion.kind = _abi.CRITERIA.index(given[0])
         criterion.limit = a.number(given[0], limits[given[0]])
     found = _abi.Power()
-    call(lib.mha_case_power, case.address, ctypes.byref(criterion), a.whole_number("threads", threads, 0), None,
+    call(lib.mha_case_power, case.address, ctypes.byref(criterion), a.thread_count(threads), None,
          ctypes.byref(found))
     try:
         rows = [(row.variant.contents, row) for row in found.rows[:found.count]]
