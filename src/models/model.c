@@ -3,8 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "attention/layer.h"
-#include "mha/random.h"
 #include "models/config/symbol_order.h"
 #include "models/json_text.h"
 #include "models/model.h"
@@ -45,37 +43,6 @@ static mha_status value_of(const mha_model *model, const char *formula, int64_t 
         return MHA_OK;
     const mha_status status = mha__expression_evaluate(formula, &model->setup.values, value, error);
     return mha__architecture_blame(model->setup.architecture, formula, status, error);
-}
-
-/* The rule of a layer's key bias; 0 where the architecture's symbol `moving` says that the bias matters. */
-static size_t inert_elements(const mha_model *model, const char *role)
-{
-    const mha__values *v = &model->setup.values;
-    const bool key_bias = strcmp(role, "b_K") == 0 || strcmp(role, "b_QKV") == 0;
-    if (!key_bias || mha__values_get(v, "moving"))
-        return 0;
-    const mha_model_facts facts = mha__setup_facts(&model->setup, v);
-    const mha_config config = {.kv_heads = facts.kv_heads, .d_k = facts.d_k,
-                               .k_norm = mha__values_get(v, "qk_norm") ? MHA_NORM_HEAD : MHA_NORM_NONE};
-    const mha_semantics semantics = mha_model_semantics(&facts);
-    return mha__inert_key_bias(&config, &semantics);
-}
-
-static mha_status mark_inert(const mha_model *model, mha_tensor *tensor, const char *role, mha_error *error)
-{
-    const size_t all = (size_t)(mha__values_get(&model->setup.values, "h_kv") *
-                                mha__values_get(&model->setup.values, "d_k"));
-    size_t inert = inert_elements(model, role);
-    if (inert == 0)
-        return MHA_OK;
-    if (inert == all && strcmp(role, "b_K") == 0)
-        inert = mha_tensor_info_of(tensor).elements; /* layers may have widths of their own */
-    mha_status status = mha__tensor_set_inert(
-        tensor, inert,
-        strcmp(role, "b_K") == 0
-            ? "the key bias adds one number to all scores of a query; softmax does not see it"
-            : "its slice for the keys adds one number to all scores of a query; softmax does not see it");
-    return status != MHA_OK ? mha__fail(error, status, role, "no memory for a row's note") : MHA_OK;
 }
 
 static mha_status row_shape(const mha_model *model, const mha__arch_tensor *row, mha_tensor_spec *spec,
@@ -125,7 +92,7 @@ static mha_status add_tensor(mha_model *model, const mha__arch_tensor *row, cons
     if (status != MHA_OK)
         return status;
     model->rows[model->n_rows++] = (struct mha__model_row){tensor, row};
-    return owner ? MHA_OK : mark_inert(model, tensor, row->role, error);
+    return MHA_OK;
 }
 
 /* A description of few rows can ask for many blocks of them, of which none needs to be there. */
@@ -370,6 +337,8 @@ mha_status mha__model_create_from(const json_t *config, const mha_model_spec *sp
     }
     if (status == MHA_OK)
         status = walk_layers(made, &made->n_layers, error);
+    if (status == MHA_OK)
+        status = mha__model_mark_inert(made, error);
     if (status != MHA_OK) {
         mha_model_destroy(made);
         return status;

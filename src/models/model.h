@@ -1,4 +1,4 @@
-/* The inside of a model, for model.c, read_facts.c, checkpoint.c, costs.c and the claims. */
+/* The inside of a model, for model.c, inert_bias.c, read_facts.c, checkpoint.c, costs.c and the claims. */
 #ifndef MHA_MODELS_MODEL_H
 #define MHA_MODELS_MODEL_H
 
@@ -27,6 +27,10 @@ struct mha_model {
 /* mha_model_create from a config that has been parsed; preset and config of `spec` are ignored. */
 mha_status mha__model_create_from(const json_t *config, const mha_model_spec *spec, mha_params *table,
                                   mha_model **model, mha_error *error);
+
+/* Marks the key biases that softmax does not see, in tensors of their own or with queries and values. Errors:
+ * MHA_INVALID (a description whose tensor is too small for its layer), MHA_NO_MEMORY. */
+mha_status mha__model_mark_inert(const mha_model *model, mha_error *error);
 
 /* The text of a preset's config.json; `name` is its name or the first letters of only one name. */
 mha_status mha__preset_find(const char *name, const char **config, mha_error *error);

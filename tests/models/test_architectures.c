@@ -423,6 +423,10 @@ static void what_is_wrong_in_one_is_named(void **state)
          "description.json", "L/0"},
         {LIKE "\"tensors\": {\"x\": {\"prefix\": \"" LONG LONG LONG LONG "\", \"rows\": [{" ROW "}]}}}", MHA_INVALID,
          "a", "too long"},
+        {LIKE "\"tensors\": {\"layers\": {\"prefix\": \"model.layers.{i}.self_attn.\", \"blocks\": \"L\", \"rows\": ["
+              "{\"name\": \"k_proj.bias\", \"shape\": \"31\", \"group\": \"attention\", \"role\": \"b_K\"}]}},"
+              " \"symbols\": {\"rope\": {\"value\": 0}}}",
+         MHA_INVALID, "model.layers.0.self_attn.k_proj.bias", "32 elements at least, found 31"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         built b;

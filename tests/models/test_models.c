@@ -208,6 +208,12 @@ static void rows_have_the_public_names_and_shapes(void **state)
 static void inert_elements_follow_the_rule(void **state)
 {
     (void)state;
+#define SIGLIP(width)                                                                                                  \
+    "{\"model_type\": \"siglip\", \"text_config\": {\"hidden_size\": " #width                                          \
+    ", \"num_attention_heads\": 4, \"num_hidden_layers\": 1}, \"vision_config\": {\"hidden_size\": 32, "               \
+    "\"num_attention_heads\": 4, \"num_hidden_layers\": 1}}"
+#define NOT_ROTATED(type, layers)                                                                                      \
+    "{\"model_type\": \"" type "\", \"num_hidden_layers\": " #layers ", \"attention_bias\": true}"
     static const struct {
         const char *config;
         size_t inert, distances;
@@ -215,6 +221,10 @@ static void inert_elements_follow_the_rule(void **state)
                  {"{\"model_type\": \"bert\", \"position_embedding_type\": \"relative_key\"}", 9216, 1023 * 64},
                  {"{\"model_type\": \"bert\", \"position_embedding_type\": \"relative_key_query\"}", 0, 1023 * 64},
                  {"{\"model_type\": \"llama\", \"attention_bias\": true}", 0, 0},
+                 {SIGLIP(64), 64 + 32 + 32, 0}, /* of the text, of the images, and of their head */
+                 {SIGLIP(128), 128 + 32 + 32, 0},
+                 {NOT_ROTATED("smollm3", 4), 512, 0}, /* each fourth layer */
+                 {NOT_ROTATED("smollm3", 3), 0, 0},
                  {"{\"model_type\": \"vit\", \"qkv_bias\": false}", 0, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         built b;
