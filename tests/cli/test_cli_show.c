@@ -362,17 +362,23 @@ static void names_cannot_become_markup(void **state)
 static void tokens_have_names(void **state)
 {
     (void)state;
-    static const char *const files[][2] = {{"lines.txt", "a b\r\n\n<i>\nlast"},
-                                           {"array.json", " [\"a b\", \"\", \"<i>\", \"last\"]"}};
-    static const char *const names[] = {"a b", "", "<i>", "last"};
-    for (size_t f = 0; f < 2; f++) {
-        const char *path = scratch_write(files[f][0], files[f][1], strlen(files[f][1])), *to = scratch("named.html");
+    static const struct {
+        const char *text, *names[4];
+    } files[] = {{"a b\r\n\n<i>\nlast", {"a b", "", "<i>", "last"}},
+                 {" [\"a b\", \"\", \"<i>\", \"last\"]", {"a b", "", "<i>", "last"}},
+                 {"[\n  \"[CLS]\",\n  \"[\",\n  \"]\",\n  \"\"\n]\n", {"[CLS]", "[", "]", ""}},
+                 {"[CLS]\nthe\nanimal\n[SEP]\n", {"[CLS]", "the", "animal", "[SEP]"}},
+                 {"[INST]\r\nHi\r\n\"\r\n[/INST]", {"[INST]", "Hi", "\"", "[/INST]"}},
+                 {"[\nINST\n]\n\"", {"[", "INST", "]", "\""}},
+                 {"  [x]\n[\n]\n[]", {"  [x]", "[", "]", "[]"}}};
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        const char *path = scratch_write("names", files[f].text, strlen(files[f].text)), *to = scratch("named.html");
         runs(RUN("show", "--seq", "4", "--d-model", "8", "--heads", "2", "--tokens", path, "--picture", to, "--quiet"));
         page_data page = page_data_read(to);
         json_t *tokens = json_object_get(page.json, "tokens");
         assert_int_equal(json_array_size(tokens), 4);
         for (size_t i = 0; i < 4; i++)
-            assert_string_equal(json_string_value(json_array_get(tokens, i)), names[i]);
+            assert_string_equal(json_string_value(json_array_get(tokens, i)), files[f].names[i]);
         page_data_free(&page);
     }
     static const char few[] = "a\nb\n", binary[] = "a\n\0b";
@@ -384,8 +390,12 @@ static void tokens_have_names(void **state)
                            "--tokens: *expected names of tokens as text*another binary file");
     const char *bad = scratch_write("bad.json", "[1]", 3);
     assert_program_refuses(RUN("show", "--tokens", bad), 2, "expected an array of texts*at index 0");
-    bad = scratch_write("worse.json", "[\"a\"", 4);
-    assert_program_refuses(RUN("show", "--tokens", bad), 2, "or a name in each line; line 1");
+    static const char *const broken[] = {"[\"a\"", "[\"[CLS]\", \"a\" \"b\"]", " [ \"a\", \"b\"]\n[SEP]"};
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        bad = scratch_write("worse.json", broken[i], strlen(broken[i]));
+        assert_program_refuses(RUN("show", "--tokens", bad), 2,
+                               "--tokens: *expected an array of JSON, or a name in each line; line *: ");
+    }
     assert_program_refuses(RUN("show", "--tokens", "no/such"), 2, "--tokens: no/such");
 }
 
