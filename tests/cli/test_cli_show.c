@@ -359,6 +359,98 @@ static void names_cannot_become_markup(void **state)
     page_data_free(&page);
 }
 
+/* Every command says of what it draws that it is random, first, in JSON and in the title of a page; and of what it
+ * reads that it is not. */
+static void what_is_random_is_said(void **state)
+{
+    (void)state;
+    static const char both[] = "random weights and inputs (seed 3)";
+    static const struct {
+        const char *args[14], *said;
+    } rows[] = {
+        {{"show", "--d-model", "8", "--heads", "2", "--seq", "4", "--seed", "3"}, both},
+        {{"show", "--preset", "gpt2", "--seq", "2", "--seed", "3"},
+         "random weights and inputs (seed 3): the shape of gpt2, not its attention"},
+        {{"show", "--preset", "gpt2", "--seq", "2", "--seed", "3", "--stage", "q"},
+         "random weights and inputs (seed 3): the shape of gpt2, not its attention"},
+        {{"show", LOOKUP, "--heads", "6"}, NULL},
+        {{"show", "--weights", "weights/lookup/model.safetensors", "--heads", "6", "--seq", "4", "--seed", "3"},
+         "random inputs (seed 3)"},
+        {{"show", "--d-model", "48", "--heads", "6", "--input", "weights/lookup/recorded.safetensors:input"},
+         "random weights (seed 0)"},
+        {{"show", "tests/vectors/torch_causal.safetensors"}, NULL},
+        {{"heads", "--d-model", "8", "--heads", "2,4", "--seed", "3"}, both},
+        {{"heads", "--preset", "gpt2", "--heads", "12"}, NULL},
+        {{"heads", "--preset", "gpt2", "--heads", "12", "--run", "--seq", "2"},
+         "random weights and inputs (seed 0): the shape of gpt2, not its attention"},
+        {{"power", "--d-model", "8", "--heads", "2", "--seq", "4", "--seed", "3"}, both},
+        {{"power", LOOKUP, "--heads", "6"}, NULL},
+        {{"power", "--d-model", "48", "--heads", "6", "--input", "weights/lookup/recorded.safetensors:input"},
+         "random weights (seed 0)"},
+        {{"forward", "--d-model", "8", "--heads", "2", "--seq", "4", "--seed", "3", "--merged-qk"}, both},
+        {{"params", "--d-model", "8", "--heads", "2", "--merged-qk"}, "random weights (seed 0)"},
+        {{"forward", "--d-model", "8", "--heads", "2", "--seq", "4", "--seed", "3"}, both},
+        {{"forward", LOOKUP, "--heads", "6"}, NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *args[20] = {NULL};
+        size_t n = 0;
+        while (rows[i].args[n])
+            args[n] = rows[i].args[n], n++;
+        const bool forward = strcmp(args[0], "forward") == 0 && strcmp(args[n - 1], "--merged-qk") != 0,
+                   late = strcmp(args[0], "params") == 0, draws = forward || strcmp(args[0], "show") == 0;
+        program_result text = program_run(args);
+        const char *said = rows[i].said, *line = strchr(text.out, '\n'),
+                   *found = strstr(text.out, said ? said : "random");
+        if (forward) /* says it where it lists weights and input */
+            assert_true((strstr(text.out, "weights  random") != NULL) == (said != NULL));
+        else
+            assert_true(said ? found && (found < line || late) : !found);
+        program_free(&text);
+        args[n] = "--json";
+        program_result r = program_run(args);
+        json_t *root = json_loads(r.out, JSON_REJECT_DUPLICATES, NULL), *random = json_object_get(root, "random");
+        assert_non_null(random);
+        if (said)
+            assert_string_equal(json_string_value(random), said);
+        else
+            assert_true(json_is_null(random));
+        json_decref(root);
+        program_free(&r);
+        if (!draws)
+            continue;
+        const char *to = scratch("random.html");
+        args[n] = "--quiet", args[n + 1] = "--picture", args[n + 2] = to;
+        runs(program_run(args));
+        page_data page = page_data_read(to);
+        const char *title = json_string_value(json_object_get(page.json, "title"));
+        assert_true(said ? title && strstr(title, said) : !title || !*title);
+        page_data_free(&page);
+    }
+}
+
+/* A trace remembers what was random. */
+static void a_trace_remembers_what_is_random(void **state)
+{
+    (void)state;
+    const char *drawn = scratch("drawn.safetensors"), *real = scratch("real.safetensors"),
+               *one = scratch("q.npy");
+    runs(RUN("forward", "--preset", "gpt2", "--seq", "3", "--trace", drawn, "--quiet"));
+    runs(RUN("forward", LOOKUP, "--heads", "6", "--trace", real, "--quiet"));
+    runs(RUN("forward", "--d-model", "8", "--heads", "2", "--seq", "3", "--trace", one, "--stage", "q", "--quiet"));
+    static const char said[] = "random weights and inputs (seed 0): the shape of gpt2, not its attention";
+    const struct {
+        const char *args[6], *said;
+    } rows[] = {{{"show", drawn}, said},      {{"show", drawn, "--stage", "q"}, said}, {{"show", real, drawn}, said},
+                {{"show", real}, NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        program_result r = program_run(rows[i].args);
+        assert_int_equal(r.code, 0);
+        assert_true(rows[i].said ? strncmp(r.out, said, strlen(said)) == 0 : !strstr(r.out, "random"));
+        program_free(&r);
+    }
+}
+
 static void tokens_have_names(void **state)
 {
     (void)state;
@@ -651,6 +743,8 @@ int main(void)
         cmocka_unit_test(numbers_are_printed_and_given_as_json),
         cmocka_unit_test(files_and_prefixes_are_layers),
         cmocka_unit_test(names_cannot_become_markup),
+        cmocka_unit_test(what_is_random_is_said),
+        cmocka_unit_test(a_trace_remembers_what_is_random),
         cmocka_unit_test(tokens_have_names),
         cmocka_unit_test(recorded_tokens_have_names),
         cmocka_unit_test(broken_traces_leave_no_file),
