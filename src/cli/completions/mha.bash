@@ -97,9 +97,9 @@ _mha() {
   *:--kind) words='
       mha sdpa' ;;
   *:--shape) words='
-      list tiny16 bert1x128 bert8x128 bert1x512 bert8x512 gpt2_1024 llama512 llama3_1024 long8192
-      cross decode2048 decode8x4096 vit197 llama2048 long16384 width40 width80 width96 width128
-      width256 tiny8 bert1x127 decode2047 few4x2047 few8x127 few8x2047 mask2048 docs8x256' ;;
+      list standard tiny16 bert1x128 bert8x128 bert1x512 bert8x512 gpt2_1024 llama512 llama3_1024
+      long8192 cross decode2048 decode8x4096 vit197 llama2048 long16384 width40 width80 width96
+      width128 width256 tiny8 bert1x127 decode2047 few4x2047 few8x127 few8x2047 mask2048 docs8x256' ;;
   *:--part) words='
       all both layer core proj' ;;
   *:--rounds) return ;;

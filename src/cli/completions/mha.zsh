@@ -114,9 +114,9 @@ _mha() {
   *:--kind) compadd -- $(echo '
       mha sdpa'); return ;;
   *:--shape) compadd -- $(echo '
-      list tiny16 bert1x128 bert8x128 bert1x512 bert8x512 gpt2_1024 llama512 llama3_1024 long8192
-      cross decode2048 decode8x4096 vit197 llama2048 long16384 width40 width80 width96 width128
-      width256 tiny8 bert1x127 decode2047 few4x2047 few8x127 few8x2047 mask2048 docs8x256'); return ;;
+      list standard tiny16 bert1x128 bert8x128 bert1x512 bert8x512 gpt2_1024 llama512 llama3_1024
+      long8192 cross decode2048 decode8x4096 vit197 llama2048 long16384 width40 width80 width96
+      width128 width256 tiny8 bert1x127 decode2047 few4x2047 few8x127 few8x2047 mask2048 docs8x256'); return ;;
   *:--part) compadd -- $(echo '
       all both layer core proj'); return ;;
   *:--rounds) _message 'N'; return ;;
@@ -643,7 +643,7 @@ _mha() {
       '--precision:''inputs, projections, weights of values, output are rounded '\
 'to it; f16: --path exact, bf16: or --dtype bf16'
       '--shape:''what to measure; may be given several times; "list" '\
-'lists the names [a standard set]'
+'lists the names, "standard" is a set [bert1x512]'
       '--part:''the whole layer; attention alone, with Q, K, V given; '\
 'the projections alone; both: the first two'
       '--rounds:''number of rounds; each round runs all paths and thread '\
