@@ -3,7 +3,7 @@
 .PHONY: bench bench-peers bench-quantised bench-python accuracy peers-venv
 
 bench: $(BUILD)/mha ## measures throughput
-	$(BUILD)/mha bench
+	$(BUILD)/mha bench --shape standard --part all
 
 $(BUILD)/bench/libshim.so: bench/shim.c $(filter-out %/main.o,$(CLI_OBJ)) $(BUILD)/libbench.a $(BUILD)/libmha.a
 	@mkdir -p $(@D)

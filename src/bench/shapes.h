@@ -20,7 +20,9 @@ const char *bench_part_name(bench_part part);
 
 /* Shape `index` of the list; NULL past the last. */
 const bench_shape *bench_shape_at(size_t index);
-enum { BENCH_STANDARD = 13 }; /* number of standard shapes, which are run when none is named */
+enum { BENCH_STANDARD = 13 };       /* number of standard shapes */
+#define BENCH_SET "standard"        /* the name of all of these */
+#define BENCH_DEFAULT "bert1x512"   /* the name of the one that is run when none is named */
 /* Reads a name of the list, or B,Tq,Tk,d_model,h[,kv=N][,dk=N][,docs=N][,causal][,nobias][,shared]; false when the
  * text is neither. Documents need Tq = Tk, and at most as many as tokens. */
 bool bench_shape_read(const char *text, bench_shape *shape);

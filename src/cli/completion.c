@@ -33,8 +33,8 @@ static const char *argument_word(option_code option, size_t index)
     case OPT_ISA: return index == 0 ? "auto" : mha_isa_at(index - 1);
     case OPT_STAGE: return index < MHA_STAGE_COUNT ? mha_stage_name((mha_stage)index) : NULL;
     case OPT_SHAPE:
-        shape = index == 0 ? NULL : bench_shape_at(index - 1);
-        return index == 0 ? "list" : shape ? shape->name : NULL;
+        shape = index < 2 ? NULL : bench_shape_at(index - 2);
+        return index == 0 ? "list" : index == 1 ? BENCH_SET : shape ? shape->name : NULL;
     default: break;
     }
     return option_rows[option].type == CHOICE && option_choice(&option_rows[option], index, word) ? word : NULL;

@@ -211,6 +211,8 @@ mha_status mha__picture_add_file(mha__picture *picture, const char *path, const 
     const bool is_case = mha_file_find(file, "query");
     picture->memory.allocator = mha__allocator_or_default(&picture->memory.allocator);
     mha_status status = mha__picture_tokens_of(picture, file, choice, error);
+    if (status == MHA_OK)
+        status = mha__picture_random_of(picture, file, error);
     if (status == MHA_OK && !is_case)
         status = add_trace(picture, file, choice, error);
     mha_file_close(file);

@@ -105,7 +105,9 @@ mha_status mha__picture_add_file_stage(mha__picture *picture, const char *path, 
     picture->memory.allocator = mha__allocator_or_default(&picture->memory.allocator);
     TRY(mha_file_open(path, &file, error));
     const bool is_case = mha_file_find(file, "query");
-    const mha_status status = is_case ? MHA_OK : add_trace(picture, file, stage, error);
+    mha_status status = mha__picture_random_of(picture, file, error);
+    if (status == MHA_OK && !is_case)
+        status = add_trace(picture, file, stage, error);
     mha_file_close(file);
-    return is_case ? add_case(picture, path, stage, error) : status;
+    return status == MHA_OK && is_case ? add_case(picture, path, stage, error) : status;
 }

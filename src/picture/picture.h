@@ -7,6 +7,7 @@
 #include "attention/resolved.h"
 #include "base/arena.h"
 #include "mha/case.h"
+#include "mha/file.h"
 #include "picture/origin.h"
 
 /* ---------------------------------------------------------------- a head */
@@ -113,7 +114,8 @@ typedef struct mha__picture {
     size_t word_count;         /* of a vocabulary that names ids of tokens; 0: none */
     const char *const *words;
     mha__origin origin;        /* all of it borrowed */
-    const char *title;         /* what is shown: a file, a command; "" for nothing */
+    const char *title;         /* what is shown: a stage, what is random; "" for nothing */
+    const char *random;        /* what a file that was added says was drawn at random, in words; NULL: nothing */
     bool logarithmic;          /* colours stand for six decades below the largest weight */
     /* Tensors one by one, or beside others: a drawing shows them in place of the layers. */
     size_t sheet_count, sheet_room;
@@ -126,6 +128,11 @@ typedef struct mha__picture {
 /* Adds an empty layer under a copy of the name. MHA_NO_MEMORY. */
 mha_status mha__picture_grow(mha__picture *picture, const char *name, mha__picture_layer **layer, mha_error *error);
 void mha__picture_free(mha__picture *picture);
+/* A copy of a text that lives as long as the picture; NULL without memory. */
+const char *mha__picture_text(mha__picture *picture, const char *text);
+/* Takes from the metadata "random" of a trace what was drawn at random; of several traces the first that says it.
+ * MHA_NO_MEMORY. */
+mha_status mha__picture_random_of(mha__picture *picture, const mha_file *file, mha_error *error);
 /* Adds a copy of a sentence to the notes. MHA_NO_MEMORY. */
 mha_status mha__picture_note(mha__picture *picture, const char *text, mha_error *error);
 /* Reads the names of tokens: a line for each, or an array of JSON; or the vocabulary of a GGUF file, which names the

@@ -118,15 +118,6 @@ static void describe_difference(mha__sheet *s, const mha_view *a, const mha_view
 
 /* ---------------------------------------------------------------- sheets */
 
-static const char *copy_of(mha__picture *picture, const char *text)
-{
-    const size_t length = strlen(text);
-    char *copy = mha__arena_take(&picture->memory, length + 1);
-    if (copy)
-        memcpy(copy, text, length);
-    return copy;
-}
-
 static mha_status no_memory(mha_error *error)
 {
     return mha__fail(error, MHA_NO_MEMORY, "picture", "no memory to draw another tensor");
@@ -137,7 +128,7 @@ mha_status mha__picture_note(mha__picture *picture, const char *text, mha_error 
     const size_t count = picture->note_count;
     picture->memory.allocator = mha__allocator_or_default(&picture->memory.allocator);
     const char **notes = mha__arena_take(&picture->memory, (count + 1) * sizeof *notes);
-    const char *copy = copy_of(picture, text);
+    const char *copy = mha__picture_text(picture, text);
     if (!notes || !copy)
         return no_memory(error);
     if (count > 0)
@@ -163,7 +154,7 @@ static mha__sheet *grow(mha__picture *picture, const char *name)
         picture->sheet_room = room;
     }
     mha__sheet *sheet = &picture->sheets[picture->sheet_count];
-    *sheet = (mha__sheet){.name = copy_of(picture, name), .mark = "", .obstacle = "", .worst_head = -1};
+    *sheet = (mha__sheet){.name = mha__picture_text(picture, name), .mark = "", .obstacle = "", .worst_head = -1};
     if (!sheet->name)
         return NULL;
     picture->sheet_count++;
@@ -173,7 +164,7 @@ static mha__sheet *grow(mha__picture *picture, const char *name)
 mha_status mha__sheet_refuse(mha__picture *picture, const char *name, const char *obstacle, mha_error *error)
 {
     mha__sheet *sheet = grow(picture, name);
-    if (!sheet || !(sheet->obstacle = copy_of(picture, obstacle)))
+    if (!sheet || !(sheet->obstacle = mha__picture_text(picture, obstacle)))
         return no_memory(error);
     return MHA_OK;
 }

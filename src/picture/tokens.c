@@ -6,6 +6,8 @@
 #include "formats/json.h"
 #include "picture/head.h"
 
+static const char BLANKS[] = " \t\r\n";
+
 static mha_status no_memory(mha_error *error)
 {
     return mha__fail(error, MHA_NO_MEMORY, "tokens", "no memory for their names");
@@ -39,23 +41,6 @@ static mha_status read_array(mha__picture *picture, json_t *array, const char *p
     return MHA_OK;
 }
 
-/* Reads an array of JSON as the names; `or_else` says what else would do. */
-static mha_status read_json(mha__picture *picture, const char *text, const char *path, const char *or_else,
-                            mha_error *error)
-{
-    json_error_t why;
-    bool starved;
-    json_t *array = mha__json_load(text, strlen(text), 0, &why, &starved);
-    if (!array && starved)
-        return no_memory(error);
-    if (!array)
-        return mha__fail(error, MHA_FORMAT, path, "expected an array of JSON%s; line %d: %s", or_else, why.line,
-                         why.text);
-    const mha_status status = read_array(picture, array, path, error);
-    json_decref(array);
-    return status;
-}
-
 static mha_status read_lines(mha__picture *picture, const char *text, mha_error *error)
 {
     size_t lines = 0;
@@ -71,6 +56,32 @@ static mha_status read_lines(mha__picture *picture, const char *text, mha_error 
         at += length + (at[length] == '\n');
     }
     return MHA_OK;
+}
+
+/* Whether text that is not JSON was meant as an array of texts: "[CLS]" is the name of a token. */
+static bool means_array(const char *text)
+{
+    const char *open = text + strspn(text, BLANKS);
+    return *open == '[' && open[1 + strspn(open + 1, BLANKS)] == '"';
+}
+
+/* Reads an array of JSON as the names; `or_lines`: text that is none, and was not meant as one, has a name in each
+ * line. */
+static mha_status read_json(mha__picture *picture, const char *text, const char *path, bool or_lines, mha_error *error)
+{
+    json_error_t why;
+    bool starved;
+    json_t *array = mha__json_load(text, strlen(text), 0, &why, &starved);
+    if (!array && starved)
+        return no_memory(error);
+    if (!array && or_lines && !means_array(text))
+        return read_lines(picture, text, error);
+    if (!array)
+        return mha__fail(error, MHA_FORMAT, path, "expected an array of JSON%s; line %d: %s",
+                         or_lines ? ", or a name in each line" : "", why.line, why.text);
+    const mha_status status = read_array(picture, array, path, error);
+    json_decref(array);
+    return status;
 }
 
 /* Reads a file of text. */
@@ -89,9 +100,8 @@ static mha_status read_text(mha__picture *picture, const char *path, mha_error *
                            "expected names of tokens as text (a line for each, or a JSON array), or a GGUF file; found "
                            "another binary file");
     if (status == MHA_OK)
-        status = text[strspn(text, " \t\r\n")] == '['
-                     ? read_json(picture, text, path, ", or a name in each line", error)
-                     : read_lines(picture, text, error);
+        status = text[strspn(text, BLANKS)] == '[' ? read_json(picture, text, path, true, error)
+                                                   : read_lines(picture, text, error);
     mha__release(&picture->memory.allocator, text, bytes);
     return status;
 }
@@ -182,5 +192,5 @@ mha_status mha__picture_tokens_of(mha__picture *picture, const mha_file *file, c
         return MHA_OK;
     if (picture->word_count > 0)
         return name_ids(picture, file, choice, error);
-    return recorded ? read_json(picture, recorded, "token_names", "", error) : MHA_OK;
+    return recorded ? read_json(picture, recorded, "token_names", false, error) : MHA_OK;
 }

@@ -248,7 +248,7 @@ static void test_completion_for_zsh(void **state)
         "offers 'f32: f16: bf16: q8_0:*f8_e5m2_scaled:' mha bench --dtype ''\n"
         "offers 'f32: f64: f16: bf16: q8_0:*f8_e5m2_scaled:' mha forward --dtype ''\n"
         "offers 'q: k: v: *weights_mean:*' mha check --stage ''\n"
-        "offers 'list: tiny16:*' mha bench --shape ''\n"
+        "offers 'list: standard: tiny16:*' mha bench --shape ''\n"
         "offers 'auto:*scalar:' mha forward --isa ''\n"
         "offers FILES mha check ''\n"
         "offers FILES mha forward --weights ''\n"

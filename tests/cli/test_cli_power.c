@@ -80,7 +80,8 @@ static void a_wide_tolerance_accepts_some(void **state)
 static void options_do_without_a_case(void **state)
 {
     (void)state;
-    SAYS(0, RUN("power", "--d-model", "24", "--heads", "4", "--seq", "6", "--causal"), "output of random inputs");
+    SAYS(0, RUN("power", "--d-model", "24", "--heads", "4", "--seq", "6", "--causal"),
+         "output of random weights and inputs (seed 0)");
     SAYS(0,
          RUN("power", "--weights", "weights/lookup/model.safetensors", "--input",
              "weights/lookup/recorded.safetensors:input", "--stage", "weights", "--threads", "1"),

@@ -23,6 +23,7 @@ static void a_model_of_gguf_is_compared_with_its_checkpoint(void **state)
     json_t *root = RUN_JSON(0, "compare", plain, checkpoint, "--json"); /* only names and the order of rows differ */
     assert_int_equal(json_array_size(json_object_get(root, "tensors")), TENSORS);
     assert_null(json_object_get(root, "layer_outputs"));
+    assert_true(json_is_null(json_object_get(root, "random")));
     json_decref(root);
     root = RUN_JSON(0, "compare", checkpoint, plain, "--json");
     json_decref(root);
@@ -36,6 +37,7 @@ static void quantising_is_shown_for_each_tensor_and_each_output(void **state)
     json_t *root = RUN_JSON(1, "compare", q4_0, checkpoint, "--json"),
            *other = RUN_JSON(1, "compare", q4_0, plain, "--json"), *others = json_object_get(other, "layer_outputs"),
            *layers = json_object_get(root, "layer_outputs"), *tensor;
+    assert_string_equal(json_string_value(json_object_get(root, "random")), "32 random tokens");
     size_t i, quantised = 0;
     assert_int_equal(json_array_size(json_object_get(root, "tensors")), TENSORS);
     json_array_foreach(json_object_get(root, "tensors"), i, tensor)

@@ -359,20 +359,118 @@ static void names_cannot_become_markup(void **state)
     page_data_free(&page);
 }
 
+/* Every command says of what it draws that it is random, first, in JSON and in the title of a page; and of what it
+ * reads that it is not. */
+static void what_is_random_is_said(void **state)
+{
+    (void)state;
+    static const char both[] = "random weights and inputs (seed 3)";
+    static const struct {
+        const char *args[14], *said;
+    } rows[] = {
+        {{"show", "--d-model", "8", "--heads", "2", "--seq", "4", "--seed", "3"}, both},
+        {{"show", "--preset", "gpt2", "--seq", "2", "--seed", "3"},
+         "random weights and inputs (seed 3): the shape of gpt2, not its attention"},
+        {{"show", "--preset", "gpt2", "--seq", "2", "--seed", "3", "--stage", "q"},
+         "random weights and inputs (seed 3): the shape of gpt2, not its attention"},
+        {{"show", LOOKUP, "--heads", "6"}, NULL},
+        {{"show", "--weights", "weights/lookup/model.safetensors", "--heads", "6", "--seq", "4", "--seed", "3"},
+         "random inputs (seed 3)"},
+        {{"show", "--d-model", "48", "--heads", "6", "--input", "weights/lookup/recorded.safetensors:input"},
+         "random weights (seed 0)"},
+        {{"show", "tests/vectors/torch_causal.safetensors"}, NULL},
+        {{"heads", "--d-model", "8", "--heads", "2,4", "--seed", "3"}, both},
+        {{"heads", "--preset", "gpt2", "--heads", "12"}, NULL},
+        {{"heads", "--preset", "gpt2", "--heads", "12", "--run", "--seq", "2"},
+         "random weights and inputs (seed 0): the shape of gpt2, not its attention"},
+        {{"power", "--d-model", "8", "--heads", "2", "--seq", "4", "--seed", "3"}, both},
+        {{"power", LOOKUP, "--heads", "6"}, NULL},
+        {{"power", "--d-model", "48", "--heads", "6", "--input", "weights/lookup/recorded.safetensors:input"},
+         "random weights (seed 0)"},
+        {{"forward", "--d-model", "8", "--heads", "2", "--seq", "4", "--seed", "3", "--merged-qk"}, both},
+        {{"params", "--d-model", "8", "--heads", "2", "--merged-qk"}, "random weights (seed 0)"},
+        {{"forward", "--d-model", "8", "--heads", "2", "--seq", "4", "--seed", "3"}, both},
+        {{"forward", LOOKUP, "--heads", "6"}, NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *args[20] = {NULL};
+        size_t n = 0;
+        while (rows[i].args[n])
+            args[n] = rows[i].args[n], n++;
+        const bool forward = strcmp(args[0], "forward") == 0 && strcmp(args[n - 1], "--merged-qk") != 0,
+                   late = strcmp(args[0], "params") == 0, draws = forward || strcmp(args[0], "show") == 0;
+        program_result text = program_run(args);
+        const char *said = rows[i].said, *line = strchr(text.out, '\n'),
+                   *found = strstr(text.out, said ? said : "random");
+        if (forward) /* says it where it lists weights and input */
+            assert_true((strstr(text.out, "weights  random") != NULL) == (said != NULL));
+        else
+            assert_true(said ? found && (found < line || late) : !found);
+        program_free(&text);
+        args[n] = "--json";
+        program_result r = program_run(args);
+        json_t *root = json_loads(r.out, JSON_REJECT_DUPLICATES, NULL), *random = json_object_get(root, "random");
+        assert_non_null(random);
+        if (said)
+            assert_string_equal(json_string_value(random), said);
+        else
+            assert_true(json_is_null(random));
+        json_decref(root);
+        program_free(&r);
+        if (!draws)
+            continue;
+        const char *to = scratch("random.html");
+        args[n] = "--quiet", args[n + 1] = "--picture", args[n + 2] = to;
+        runs(program_run(args));
+        page_data page = page_data_read(to);
+        const char *title = json_string_value(json_object_get(page.json, "title"));
+        assert_true(said ? title && strstr(title, said) : !title || !*title);
+        page_data_free(&page);
+    }
+}
+
+/* A trace remembers what was random. */
+static void a_trace_remembers_what_is_random(void **state)
+{
+    (void)state;
+    const char *drawn = scratch("drawn.safetensors"), *real = scratch("real.safetensors"),
+               *one = scratch("q.npy");
+    runs(RUN("forward", "--preset", "gpt2", "--seq", "3", "--trace", drawn, "--quiet"));
+    runs(RUN("forward", LOOKUP, "--heads", "6", "--trace", real, "--quiet"));
+    runs(RUN("forward", "--d-model", "8", "--heads", "2", "--seq", "3", "--trace", one, "--stage", "q", "--quiet"));
+    static const char said[] = "random weights and inputs (seed 0): the shape of gpt2, not its attention";
+    const struct {
+        const char *args[6], *said;
+    } rows[] = {{{"show", drawn}, said},      {{"show", drawn, "--stage", "q"}, said}, {{"show", real, drawn}, said},
+                {{"show", real}, NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        program_result r = program_run(rows[i].args);
+        assert_int_equal(r.code, 0);
+        assert_true(rows[i].said ? strncmp(r.out, said, strlen(said)) == 0 : !strstr(r.out, "random"));
+        program_free(&r);
+    }
+}
+
 static void tokens_have_names(void **state)
 {
     (void)state;
-    static const char *const files[][2] = {{"lines.txt", "a b\r\n\n<i>\nlast"},
-                                           {"array.json", " [\"a b\", \"\", \"<i>\", \"last\"]"}};
-    static const char *const names[] = {"a b", "", "<i>", "last"};
-    for (size_t f = 0; f < 2; f++) {
-        const char *path = scratch_write(files[f][0], files[f][1], strlen(files[f][1])), *to = scratch("named.html");
+    static const struct {
+        const char *text, *names[4];
+    } files[] = {{"a b\r\n\n<i>\nlast", {"a b", "", "<i>", "last"}},
+                 {" [\"a b\", \"\", \"<i>\", \"last\"]", {"a b", "", "<i>", "last"}},
+                 {"[\n  \"[CLS]\",\n  \"[\",\n  \"]\",\n  \"\"\n]\n", {"[CLS]", "[", "]", ""}},
+                 {"[CLS]\nthe\nanimal\n[SEP]\n", {"[CLS]", "the", "animal", "[SEP]"}},
+                 {"[INST]\r\nHi\r\n\"\r\n[/INST]", {"[INST]", "Hi", "\"", "[/INST]"}},
+                 {"[\nINST\n]\n\"", {"[", "INST", "]", "\""}},
+                 {"  [x]\n[\n]\n[]", {"  [x]", "[", "]", "[]"}}};
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        const char *path = scratch_write("names", files[f].text, strlen(files[f].text)), *to = scratch("named.html");
         runs(RUN("show", "--seq", "4", "--d-model", "8", "--heads", "2", "--tokens", path, "--picture", to, "--quiet"));
         page_data page = page_data_read(to);
         json_t *tokens = json_object_get(page.json, "tokens");
         assert_int_equal(json_array_size(tokens), 4);
         for (size_t i = 0; i < 4; i++)
-            assert_string_equal(json_string_value(json_array_get(tokens, i)), names[i]);
+            assert_string_equal(json_string_value(json_array_get(tokens, i)), files[f].names[i]);
         page_data_free(&page);
     }
     static const char few[] = "a\nb\n", binary[] = "a\n\0b";
@@ -384,8 +482,12 @@ static void tokens_have_names(void **state)
                            "--tokens: *expected names of tokens as text*another binary file");
     const char *bad = scratch_write("bad.json", "[1]", 3);
     assert_program_refuses(RUN("show", "--tokens", bad), 2, "expected an array of texts*at index 0");
-    bad = scratch_write("worse.json", "[\"a\"", 4);
-    assert_program_refuses(RUN("show", "--tokens", bad), 2, "or a name in each line; line 1");
+    static const char *const broken[] = {"[\"a\"", "[\"[CLS]\", \"a\" \"b\"]", " [ \"a\", \"b\"]\n[SEP]"};
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        bad = scratch_write("worse.json", broken[i], strlen(broken[i]));
+        assert_program_refuses(RUN("show", "--tokens", bad), 2,
+                               "--tokens: *expected an array of JSON, or a name in each line; line *: ");
+    }
     assert_program_refuses(RUN("show", "--tokens", "no/such"), 2, "--tokens: no/such");
 }
 
@@ -641,6 +743,8 @@ int main(void)
         cmocka_unit_test(numbers_are_printed_and_given_as_json),
         cmocka_unit_test(files_and_prefixes_are_layers),
         cmocka_unit_test(names_cannot_become_markup),
+        cmocka_unit_test(what_is_random_is_said),
+        cmocka_unit_test(a_trace_remembers_what_is_random),
         cmocka_unit_test(tokens_have_names),
         cmocka_unit_test(recorded_tokens_have_names),
         cmocka_unit_test(broken_traces_leave_no_file),

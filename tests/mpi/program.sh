@@ -33,6 +33,8 @@ run 0 2 '"equal": true' params --scheme=ring --json --preset gpt2
 run 0 2 "exactly the layer of one process" params --weights weights/lookup
 run 2 2 "nothere" params --weights nothere
 run 0 3 '"equal": true' params --json --d-model 12 --heads 3
+run 0 2 "random weights and inputs (seed 0)" forward --d-model 32 --heads 4 --seq 6
+run 0 2 '"random": "random weights and inputs (seed 5)"' forward --d-model 32 --heads 4 --seq 6 --seed 5 --json
 run 0 2 "from that of one process" forward --weights weights/lookup --seq 6
 run 2 2 "not an option here, but of mha bench" bench --shape x
 run 0 3 "to the last bit" forward --scheme zigzag --d-model 32 --heads 4 --seq 19 --causal --rope half --path exact

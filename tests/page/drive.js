@@ -40,6 +40,8 @@ function change(name, value) {
 function checkOverview() {
   const expected = data.layers.flatMap((layer) => layer.heads).filter((head) => head.sequence === state.sequence);
   check('a thumbnail for each head', shownHeads().length === expected.length && expected.length > 0);
+  check('the foot says on which path', $('foot').textContent.includes(`Path: ${data.layers[0].path}`));
+  check('the title is that of the data', document.title === (data.title || 'What heads look at'));
   for (const [key] of ORDERS) {
     change('order', key);
     const values = shownHeads().map((button) => button.head.statistics[key]).filter((x) => x !== null && x !== undefined);

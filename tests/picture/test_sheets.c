@@ -254,7 +254,7 @@ static void without_memory_nothing_is_drawn(void **state)
 static void names_of_tokens_need_memory(void **state)
 {
     (void)state;
-    static const char text[] = "a\nb", array[] = "[\"a\", \"b\"]";
+    static const char text[] = "a\nb", array[] = "[\"a\", \"b\"]", brackets[] = "[a]\nb";
     static int64_t ids[] = {1, 0};
     static float weights[4];
     bytes b = {0};
@@ -272,7 +272,10 @@ static void names_of_tokens_need_memory(void **state)
         bytes_add(&b, word, 1);
     }
     const char *const files[] = {scratch_write("lines", text, sizeof text - 1),
-                                 scratch_write("array", array, sizeof array - 1), scratch_take("words.gguf", &b)};
+                                 scratch_write("array", array, sizeof array - 1),
+                                 scratch_write("brackets", brackets, sizeof brackets - 1),
+                                 scratch_take("words.gguf", &b)};
+    static const char *const first[] = {"a", "a", "[a]", "y"};
     const char *trace = scratch_path("trace.safetensors");
     const mha_view w = mha_view_of(weights, MHA_F32, 3, (const size_t[]){1, 2, 2}),
                    t = mha_view_of(ids, MHA_I64, 1, (const size_t[]){2});
@@ -283,7 +286,7 @@ static void names_of_tokens_need_memory(void **state)
     assert_ok(mha_writer_add(writer, "tokens", &t, &error), error);
     assert_ok(mha_writer_commit(writer, &error), error);
     mha_writer_destroy(writer);
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         for (size_t n = 1;; n++) {
             failing f = {.fail_at = n};
             mha__picture picture = {.memory.allocator = failing_allocator(&f)};
@@ -292,7 +295,7 @@ static void names_of_tokens_need_memory(void **state)
                 status = mha__picture_add_file(&picture, trace, &(mha__picture_choice){0}, &error);
             if (status == MHA_OK) {
                 assert_int_equal(picture.token_count, 2);
-                assert_string_equal(picture.tokens[0], i == 2 ? "y" : "a");
+                assert_string_equal(picture.tokens[0], first[i]);
             }
             mha__picture_free(&picture);
             assert_int_equal(f.live_blocks + f.mistakes, 0);

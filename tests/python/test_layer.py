@@ -64,6 +64,21 @@ def test_weights_are_read_only_and_outlive_the_layer():
         mha.MultiHeadAttention(16, 2).head("b_O", 0)
 
 
+def test_a_layer_says_which_weights_are_random():
+    layer = mha.MultiHeadAttention(8, 2, bias=False, seed=4, causal=True)
+    assert repr(layer).endswith("256 parameters, causal=True, random weights (seed 4)>")
+    for name in ("W_Q", "W_K"):
+        layer.set(name, np.ones((8, 8), "f4"))
+    assert repr(layer).endswith(", random W_V, W_O (seed 4)>")
+    for name in ("W_V", "W_O"):
+        layer.set(name, np.ones((8, 8), "f4"))
+    assert "random" not in repr(layer)
+    layer.init(5)
+    assert repr(layer).endswith(", random weights (seed 5)>")
+    assert "random" not in repr(mha.MultiHeadAttention(8, 2, seed=None))
+    assert "random" not in repr(mha.MultiHeadAttention.from_file(f"{LOOKUP}/model.safetensors", n_heads=6))
+
+
 def test_packing_follows_the_weights():
     layer, x = mha.MultiHeadAttention(48, 6), rows()
     layer.pack()

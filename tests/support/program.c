@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,41 @@ program_result program_run_on_terminals(unsigned short width, const char *const 
         }
     }
     return result_of(pid, said[0], said[1]);
+}
+
+program_result program_stop(int number, const char *words, int milliseconds, const char *const *args)
+{
+    enum { MOST = 1 << 16 };
+    char *text = calloc(MOST, 1);
+    FILE *out = tmpfile(), *err = tmpfile();
+    int ends[2];
+    assert_true(text && out && err && pipe(ends) == 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        close(ends[0]);
+        child(NULL, NULL, ends[1], fileno(err), args);
+    }
+    close(ends[1]);
+    bool sent = false;
+    for (size_t count = 0;;) {
+        struct pollfd end = {.fd = ends[0], .events = POLLIN};
+        const int ready = poll(&end, 1, words || sent ? -1 : milliseconds);
+        const ssize_t n = ready > 0 ? read(ends[0], text + count, MOST - 1 - count) : 0;
+        if (ready > 0 && n <= 0)
+            break;
+        count += (size_t)n;
+        if (!sent && (words ? strstr(text, words) != NULL : ready == 0)) {
+            sent = true;
+            assert_int_equal(kill(pid, number), 0);
+        }
+    }
+    assert_true(sent);
+    fputs(text, out);
+    close(ends[0]);
+    free(text);
+    return result_of(pid, out, err);
 }
 
 program_result program_run(const char *const *args)

@@ -21,6 +21,9 @@ program_result program_run_with(const char *output, const char *input, const cha
  * where the system has none to give. */
 program_result program_run_on_terminals(unsigned short width, const char *const *args);
 #define RUN_ON_TERMINALS(width, ...) program_run_on_terminals(width, (const char *const[]){__VA_ARGS__, NULL})
+/* The same with standard output a pipe, and a signal that is sent as soon as `words` came out of it; NULL: after so
+ * many milliseconds. */
+program_result program_stop(int number, const char *words, int milliseconds, const char *const *args);
 void program_free(program_result *r);
 
 #define RUN(...) program_run((const char *const[]){__VA_ARGS__, NULL})

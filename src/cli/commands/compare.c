@@ -123,6 +123,9 @@ static double bits_each(const mha_file_tensor *tensor)
     return tensor->elements ? 8 * (double)tensor->bytes / (double)tensor->elements : 0;
 }
 
+/* What compare_layers draws. */
+static const char random_tokens[] = "32 random tokens";
+
 /* ---------------------------------------------------------------- pairs */
 
 static size_t pair_named(const source *a, const source *b, pair **pairs)
@@ -206,7 +209,7 @@ static void print_cost(const pair *pairs, size_t n, const compared_layers *layer
             table_format(t, "%.3g", l->relative);
             table_format(t, "%.9g", l->output.cosine);
         }
-        puts("\n  32 random tokens through each attention layer");
+        printf("\n  %s through each attention layer\n", random_tokens);
         table_print(t);
     }
     if (layers->obstacle)
@@ -300,6 +303,7 @@ static void write_json(const pair *pairs, size_t n, bool all, const compared_lay
     json_t *root = json_pack("{sb so}", "equal", (int)all, "tensors", list);
     if (layers->n)
         json_object_set_new(root, "layer_outputs", json_layers(layers->list, layers->n));
+    json_object_set_new(root, "random", json_text(layers->n ? random_tokens : NULL));
     json_print(root);
 }
 

@@ -36,6 +36,12 @@ static int run_best(request *r, run_times *best)
 
 /* ---------------------------------------------------------------- files */
 
+static bool is_npy(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && strcmp(dot, ".npy") == 0;
+}
+
 static int write_output(const request *r, mha_writer *writer)
 {
     mha_error error = {0};
@@ -62,6 +68,8 @@ static int write_trace(const request *r, const char *path, const char *only)
         if (view->data && (!only || strcmp(only, mha_stage_name(kept->stage)) == 0))
             status = mha_writer_add(writer, mha_stage_name(kept->stage), view, &error);
     }
+    if (status == MHA_OK && r->random && !is_npy(path)) /* which has no metadata */
+        status = mha_writer_add_metadata(writer, "random", r->random, &error);
     if (status == MHA_OK)
         status = mha_writer_commit(writer, &error);
     mha_writer_destroy(writer);
@@ -154,9 +162,9 @@ static int refuse_npy_for_many(const arguments *args)
 {
     mha_stage stage;
     for (int i = 0; i < N_WRITTEN; i++) {
-        const char *path = destination(args, i), *dot = strrchr(path, '.');
+        const char *path = destination(args, i);
         const bool one = written[i] == OPT_OUTPUT || (written[i] == OPT_TRACE && given(args, OPT_STAGE));
-        if (!one && dot && strcmp(dot, ".npy") == 0)
+        if (!one && is_npy(path))
             return refuse(written_names[i], "expected a name that ends in .safetensors%s, found %s",
                           written[i] == OPT_TRACE ? ", or --stage beside it" : "", path);
     }
@@ -222,7 +230,7 @@ static int write_picture(const request *r, const arguments *args)
 {
     if (!given(args, OPT_PICTURE))
         return EXIT_DONE;
-    mha__picture picture = {0};
+    mha__picture picture = {.title = r->random};
     mha_error error = {0};
     const mha__picture_choice choice = {.one_head = given(args, OPT_HEAD), .head = count_of(args, OPT_HEAD)};
     mha_call call = r->call;

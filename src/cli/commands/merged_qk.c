@@ -112,7 +112,8 @@ static void print_params(const request *r, const cost *c, const cost *costs, siz
     size_t from = pair_wins_from(costs, n);
     if (from)
         printf("\n  from %zu heads on the pair is smaller\n", from);
-    printf("  rank of W_0: %zu of at most d_k = %zu (singular values, LAPACK)\n", rank, c->config.d_k);
+    printf("  rank of W_0: %zu of at most d_k = %zu (singular values, LAPACK%s%s)\n", rank, c->config.d_k,
+           r->random ? "; " : "", r->random ? r->random : "");
 }
 
 static json_t *merged_json(const cost *c, const cost *costs, size_t n, size_t rank)
@@ -172,6 +173,7 @@ int run_merged_params(const arguments *args)
     if (code == EXIT_DONE && given(args, OPT_JSON)) {
         json_t *root = json_object();
         parameters_json_totals(root, r.table);
+        json_object_set_new(root, "random", json_text(r.random));
         json_object_set_new(root, "merged_qk", merged_json(&c, costs, n, rank));
         json_object_set_new(root, "tensors", parameters_json_rows(r.table, NULL));
         json_print(root);
@@ -272,18 +274,20 @@ int run_merged_forward(const arguments *args)
         code = score_both(&r, &o);
     bool equal = o.difference <= tolerance * (o.largest > 1 ? o.largest : 1);
     if (code == EXIT_DONE && given(args, OPT_JSON))
-        json_print(json_pack("{sb so so so so so so so}", "equal", (int)equal, "scores",
-                             json_shape(4, request_stage(&r, MHA_STAGE_SCORES)->shape), "max_abs_difference",
+        json_print(json_pack("{sb so so so so so so so so}", "equal", (int)equal, "random", json_text(r.random),
+                             "scores", json_shape(4, request_stage(&r, MHA_STAGE_SCORES)->shape), "max_abs_difference",
                              json_number(o.difference), "largest_score", json_number(o.largest), "rank",
                              json_count(o.rank), "d_k", json_count(o.cost.config.d_k), "pair_elements",
                              json_count(o.cost.pair), "merged_elements", json_count(o.cost.merged)));
     else if (code == EXIT_DONE && !given(args, OPT_QUIET)) {
         char shape[SHAPE_TEXT], pair[SHORT_TEXT], merged[SHORT_TEXT];
-        printf("Scores %s, float64\n"
+        print_harmless("Scores %s, float64%s%s", shape_text(shape, 4, request_stage(&r, MHA_STAGE_SCORES)->shape),
+                       r.random ? ", of " : "", r.random ? r.random : "");
+        printf("\n"
                "  as x_q W_Q (x_k W_K)^T, and as x_q W_i x_k^T with one (%zu, %zu) matrix per head%s\n"
                "  largest difference %.3g, largest score %.6g: %s%s%s\n"
                "  rank of W_0: %zu of at most d_k = %zu\n  elements: %s in the pair, %s merged\n",
-               shape_text(shape, 4, request_stage(&r, MHA_STAGE_SCORES)->shape), o.cost.config.d_q, o.cost.config.d_kin,
+               o.cost.config.d_q, o.cost.config.d_kin,
                o.cost.config.bias_q || o.cost.config.bias_k ? "; the biases' terms are carried as vectors" : "",
                o.difference, o.largest, bold(), equal ? "equal" : "they differ", plain(), o.rank, o.cost.config.d_k,
                count_text(pair, o.cost.pair), count_text(merged, o.cost.merged));

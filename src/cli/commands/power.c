@@ -102,7 +102,7 @@ static void print_power(const mha_case *c, const mha_power *p, bool suggested)
 
 /* ---------------------------------------------------------------- JSON */
 
-static void print_json(const mha_power *p)
+static void print_json(const mha_power *p, const char *random)
 {
     json_t *same = json_array(), *lists[2] = {json_array(), json_array()}; /* rejected, accepted */
     for (size_t i = 0; i < p->count; i++) {
@@ -121,10 +121,10 @@ static void print_json(const mha_power *p)
     json_t *criterion = close ? json_pack("{so so so}", "kind", json_text(kinds[k->kind]), "rtol", json_number(k->rtol),
                                           "atol", json_number(k->atol))
                               : json_pack("{so so}", "kind", json_text(kinds[k->kind]), "limit", json_number(k->limit));
-    json_print(json_pack("{so so so so so so so so so}", "stage", json_text(mha_stage_name(p->stage)), "criterion",
-                         criterion, "derived_rtol", json_number(p->derived_rtol), "derived_atol",
-                         json_number(p->derived_atol), "tried", json_count(p->count), "same", same, "accepted",
-                         lists[1], "rejected", json_count(p->rejected), "rejections", lists[0]));
+    json_print(json_pack("{so so so so so so so so so so}", "stage", json_text(mha_stage_name(p->stage)),
+                         "random", json_text(random), "criterion", criterion, "derived_rtol",
+                         json_number(p->derived_rtol), "derived_atol", json_number(p->derived_atol), "tried",
+                         json_count(p->count), "same", same, "accepted", lists[1], "rejected", json_count(p->rejected), "rejections", lists[0]));
 }
 
 /* ---------------------------------------------------------------- the request */
@@ -256,18 +256,22 @@ static void show_progress(void *context, size_t done, size_t total)
 /* Makes a case of the options of mha forward: given or random weights and inputs. */
 static int case_of_options(request *r, const arguments *args, mha_case **c)
 {
-    const mha_case_notes notes = {.name = given(args, OPT_INPUT) ? text_for(args, OPT_INPUT) : "random inputs"};
     const mha_config config = request_config(args);
     mha_error error = {0};
     int code = request_layer(r, args, &config);
     if (code == EXIT_DONE)
         code = request_call(r, args);
+    const bool both = r->random && given(args, OPT_INPUT);
+    char *name = text_of("%s%s%s", given(args, OPT_INPUT) ? text_for(args, OPT_INPUT) : "", both ? " and " : "",
+                         r->random ? r->random : "");
+    const mha_case_notes notes = {.name = name};
     if (code == EXIT_DONE && mha_case_of_call(r->layer, &r->call, NULL, 0, &notes, c, &error) != MHA_OK)
         code = refuse_field("", &error);
+    free(name);
     return code;
 }
 
-static int measure(const mha_case *c, const arguments *args, const mha_criterion *criterion,
+static int measure(const mha_case *c, const char *random, const arguments *args, const mha_criterion *criterion,
                    const mha_progress *progress)
 {
     mha_power power;
@@ -277,7 +281,7 @@ static int measure(const mha_case *c, const arguments *args, const mha_criterion
     if (progress)
         fprintf(stderr, "\r%40s\r", "");
     if (given(args, OPT_JSON))
-        print_json(&power);
+        print_json(&power, random);
     else if (!given(args, OPT_QUIET))
         print_power(c, &power, given(args, OPT_SUGGEST));
     const int code = power.accepted ? EXIT_NO : EXIT_DONE;
@@ -305,7 +309,7 @@ int run_power(const arguments *args)
     } else if (code == EXIT_DONE)
         code = given(args, OPT_SUGGEST) ? suggest(&r, args, progress, &c) : case_of_options(&r, args, &c);
     if (code == EXIT_DONE)
-        code = measure(c, args, &criterion, progress);
+        code = measure(c, r.random, args, &criterion, progress);
     mha_case_close(c);
     request_free(&r);
     return code;

@@ -101,8 +101,18 @@ static int add_layer(mha__picture *picture, const arguments *args, const mha__pi
     else if (code == EXIT_DONE &&
              mha__picture_add_call(picture, r.loaded.layer.prefix, r.layer, &r.call, NULL, choice, &error) != MHA_OK)
         code = refuse_field("", &error);
+    if (code == EXIT_DONE && r.random && !(picture->random = mha__picture_text(picture, r.random)))
+        code = refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     request_free(&r);
     return code;
+}
+
+/* Entitles the picture: its stage, and what of it is random. *title must be freed behind the picture. */
+static void entitle(mha__picture *picture, const arguments *args, char **title)
+{
+    const char *stage = text_for(args, OPT_STAGE), *random = picture->random;
+    *title = text_of("%s%s%s", stage ? stage : "", stage && random ? ", of " : "", random ? random : "");
+    picture->title = *title;
 }
 
 /* ---------------------------------------------------------------- the answer */
@@ -173,6 +183,10 @@ static void print_stages(const mha__picture *picture)
 
 static void print_text(const mha__picture *picture, const arguments *args)
 {
+    if (picture->random) {
+        print_harmless("%s", picture->random);
+        puts("\n");
+    }
     if (picture->sheet_count > 0) {
         print_stages(picture);
         return;
@@ -223,6 +237,7 @@ static void print_json(const mha__picture *picture, const arguments *args)
         json_array_append_new(
             layers, json_pack("{so ss so}", "name", json_text(layer->name), "path", layer->path, "heads", heads));
     }
+    json_object_set_new(root, "random", json_text(picture->random));
     json_object_set_new(root, "layers", layers);
     json_t *stages = json_array();
     for (size_t i = 0; i < picture->sheet_count; i++) {
@@ -258,7 +273,8 @@ static int refuse_few_names(const arguments *args, const mha__picture *picture)
 
 int run_show(const arguments *args)
 {
-    mha__picture picture = {.logarithmic = given(args, OPT_LOG), .title = text_for(args, OPT_STAGE)};
+    mha__picture picture = {.logarithmic = given(args, OPT_LOG)};
+    char *title = NULL;
     mha__picture_choice choice;
     mha_error error = {0};
     int code = choose(args, &choice);
@@ -273,6 +289,7 @@ int run_show(const arguments *args)
         code = args->n_operands > 0 ? add_files(&picture, args, &choice) : add_layer(&picture, args, &choice);
     if (code == EXIT_DONE)
         code = refuse_few_names(args, &picture);
+    entitle(&picture, args, &title);
     if (code == EXIT_DONE)
         code = picture_file_write(&picture, args);
     if (code == EXIT_DONE && given(args, OPT_JSON))
@@ -280,5 +297,6 @@ int run_show(const arguments *args)
     else if (code == EXIT_DONE && !given(args, OPT_QUIET))
         print_text(&picture, args);
     mha__picture_free(&picture);
+    free(title);
     return code;
 }

@@ -215,6 +215,8 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
     const bool json = given(r->args, OPT_JSON);
     scheme_report s = {.ranks = obtain((size_t)r->ranks, sizeof *s.ranks)}, all[MHA_SPLIT_COUNT] = {{.ranks = NULL}};
     mha_machine machine = {0};
+    if (code == EXIT_DONE && !json && q->random)
+        printf("%s\n", q->random);
     if (code == EXIT_DONE && rounds > 1)
         code = worst_code(measure_machine(q, r->ranks, &machine));
     for (int scheme = 0; scheme < MHA_SPLIT_COUNT && code == EXIT_DONE; scheme++) {
@@ -247,8 +249,9 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
         print_times(r, &machine, all);
     free(s.ranks);
     if (code == EXIT_DONE && json)
-        json_print(json_pack("{si ss so so}", "ranks", r->ranks, "path", mha_path_name(q->plan.path), "machine",
-                             rounds > 1 ? machine_json(&machine) : json_null(), "schemes", list));
+        json_print(json_pack("{si so ss so so}", "ranks", r->ranks, "random", json_text(q->random), "path",
+                             mha_path_name(q->plan.path), "machine", rounds > 1 ? machine_json(&machine) : json_null(),
+                             "schemes", list));
     else
         json_decref(list);
     if (code == EXIT_DONE && taken == 0)

@@ -11,7 +11,7 @@
 
 /* ---------------------------------------------------------------- errors */
 
-enum { EXIT_DONE = 0, EXIT_NO = 1, EXIT_REQUEST = 2, EXIT_MACHINE = 3 };
+enum { EXIT_DONE = 0, EXIT_NO = 1, EXIT_REQUEST = 2, EXIT_MACHINE = 3, EXIT_SIGNAL = 128 /* and its number */ };
 
 /* Sets the text before the colon in every error: "mha params". Borrowed. */
 void speak_as(const char *name);
@@ -81,6 +81,9 @@ table_style table_style_named(const char *format);
  * further lines there. CSV and Markdown show all columns, and in CSV counts have no separators. */
 typedef struct table table;
 table *table_create(table_style style, size_t n_columns, const char *const *titles);
+/* Writes the titles now, and each row, flushed, as soon as it has all of its cells: for rows that take long to come, in
+ * text or CSV. A column is as wide as its title and as its number in `widths`. Ends with table_drop. */
+table *table_begin(table_style style, size_t n_columns, const char *const *titles, const size_t *widths);
 void table_cell(table *t, const char *text);
 __attribute__((format(printf, 2, 3))) void table_format(table *t, const char *format, ...);
 void table_count(table *t, uint64_t n);

@@ -297,9 +297,10 @@ void run_report_json(const request *r, const arguments *args, const summary *out
     }
     parameters_json_totals(parameters, r->table);
     json_print(json_pack(
-        "{so so so si so so so so so}", "config", json_config(r, args), "path", json_text(mha_path_name(r->plan.path)),
-        "path_reason", json_text(*r->plan.path_reason ? r->plan.path_reason : NULL), "threads", r->plan.threads,
-        "parameters", parameters, "stages", stages, "total_ms", json_milliseconds(time->ms), "gflops",
+        "{so so so so si so so so so so}", "config", json_config(r, args), "random", json_text(r->random), "path",
+        json_text(mha_path_name(r->plan.path)), "path_reason",
+        json_text(*r->plan.path_reason ? r->plan.path_reason : NULL), "threads", r->plan.threads, "parameters",
+        parameters, "stages", stages, "total_ms", json_milliseconds(time->ms), "gflops",
         json_number(request_flops(r) / time->ms * 1e-6), "output",
         json_pack("{so so so so sb}", "shape", json_shape(r->call.output.rank, r->call.output.shape), "mean",
                   json_number(output->mean), "rms", json_number(output->rms), "max_abs", json_number(output->max_abs),

@@ -1,4 +1,5 @@
-/* Tables: collects cells, then finds widths and writes them as aligned text, Markdown or CSV. */
+/* Tables: collects cells, then finds widths and writes them as aligned text, Markdown or CSV; or writes each row as
+ * soon as it is whole. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,7 +13,10 @@ struct table {
     const char *const *titles;
     char **cells; /* row by row */
     size_t n_cells, capacity;
+    size_t *widths; /* of a table whose rows are written as they come; else NULL */
 };
+
+static void write_rows(const table *t, const size_t *width);
 
 table_style table_style_named(const char *format)
 {
@@ -26,10 +30,22 @@ table *table_create(table_style style, size_t n_columns, const char *const *titl
     return t;
 }
 
+static void forget_cells(table *t)
+{
+    for (size_t i = 0; i < t->n_cells; i++)
+        free(t->cells[i]);
+    t->n_cells = 0;
+}
+
 static void add(table *t, char *owned)
 {
     t->cells = obtain_more(t->cells, t->n_cells, &t->capacity, sizeof *t->cells);
     t->cells[t->n_cells++] = owned;
+    if (!t->widths || t->n_cells < t->n_columns)
+        return;
+    write_rows(t, t->widths);
+    fflush(stdout);
+    forget_cells(t);
 }
 
 /* Whether a spreadsheet would compute the text: one that begins like a formula and is no number. */
@@ -132,12 +148,12 @@ static void write_line(const table *t, const size_t *width, char *const *row)
         const char *text = row ? row[c] : title_of(t, c);
         if (width[c] == 0)
             continue;
-        if (mha__text_width(text) > width[c]) { /* only the last column can be too narrow */
+        const size_t own = mha__text_width(text), pad = own < width[c] ? width[c] - own : 0;
+        if (own > width[c] && c + 1 == t->n_columns) {
             spaces(pending + 2, ' ');
             write_folded(text, column + 2);
             return;
         }
-        const size_t pad = width[c] - mha__text_width(text);
         const bool right = to_the_right(t, c);
         pending += 2 + (right ? pad : 0);
         if (*text) {
@@ -170,15 +186,6 @@ static void fit(const table *t, size_t *width)
         width[last] = room;
 }
 
-static void write_text(const table *t, size_t *width)
-{
-    fit(t, width);
-    fputs(bold(), stdout);
-    write_line(t, width, NULL);
-    fputs(plain(), stdout);
-    for (size_t i = 0; i < t->n_cells; i += t->n_columns)
-        write_line(t, width, t->cells + i);
-}
 
 /* Leaves out a column without title and text. */
 static void write_markdown(const table *t, const size_t *width)
@@ -219,12 +226,39 @@ static void write_csv_cell(const char *text, bool last)
     putchar(last ? '\n' : ',');
 }
 
-static void write_csv(const table *t)
+/* The titles of text, fitted to the terminal, or of CSV. */
+static void write_titles(const table *t, size_t *width)
 {
-    for (size_t c = 0; c < t->n_columns; c++)
+    for (size_t c = 0; t->style == TABLE_CSV && c < t->n_columns; c++)
         write_csv_cell(title_of(t, c), c + 1 == t->n_columns);
+    if (t->style == TABLE_CSV)
+        return;
+    fit(t, width);
+    fputs(bold(), stdout);
+    write_line(t, width, NULL);
+    fputs(plain(), stdout);
+}
+
+static void write_rows(const table *t, const size_t *width)
+{
     for (size_t i = 0; i < t->n_cells; i++)
-        write_csv_cell(t->cells[i], (i + 1) % t->n_columns == 0);
+        if (t->style == TABLE_CSV)
+            write_csv_cell(t->cells[i], (i + 1) % t->n_columns == 0);
+        else if (i % t->n_columns == 0)
+            write_line(t, width, t->cells + i);
+}
+
+table *table_begin(table_style style, size_t n_columns, const char *const *titles, const size_t *widths)
+{
+    table *t = table_create(style, n_columns, titles);
+    t->widths = obtain(n_columns, sizeof *t->widths);
+    for (size_t c = 0; c < n_columns; c++) {
+        const size_t w = mha__text_width(title_of(t, c));
+        t->widths[c] = w > widths[c] ? w : widths[c];
+    }
+    write_titles(t, t->widths);
+    fflush(stdout);
+    return t;
 }
 
 void table_print(table *t)
@@ -237,20 +271,20 @@ void table_print(table *t)
             width[c] = w > width[c] ? w : width[c];
         }
     }
-    if (t->style == TABLE_CSV)
-        write_csv(t);
-    else if (t->style == TABLE_MARKDOWN)
+    if (t->style == TABLE_MARKDOWN) {
         write_markdown(t, width);
-    else
-        write_text(t, width);
+    } else {
+        write_titles(t, width);
+        write_rows(t, width);
+    }
     free(width);
     table_drop(t);
 }
 
 void table_drop(table *t)
 {
-    for (size_t i = 0; i < t->n_cells; i++)
-        free(t->cells[i]);
+    forget_cells(t);
     free(t->cells);
+    free(t->widths);
     free(t);
 }

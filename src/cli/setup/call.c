@@ -7,6 +7,7 @@
 #include "attention/work.h"
 #include "base/base.h"
 #include "cli/output/print.h"
+#include "cli/setup/layer.h"
 #include "cli/setup/tensor_arg.h"
 
 enum { QUERY_STREAM = 32, KEY_STREAM, VALUE_STREAM };
@@ -101,6 +102,8 @@ static int make_inputs(request *r, const arguments *args)
     if (code == EXIT_DONE && (given(args, OPT_VALUE_INPUT) || c->d_vin != c->d_kin))
         code = other_input(r, args, OPT_VALUE_INPUT, VALUE_STREAM, T_k, c->d_vin, &r->call.value);
     r->random_inputs = !given(args, OPT_INPUT);
+    free(r->random);
+    r->random = random_words(args, r->random_weights, r->random_inputs);
     return code;
 }
 
@@ -309,6 +312,7 @@ void request_free(request *r)
 {
     free(r->workspace);
     free(r->prefix);
+    free(r->random);
     mha_cache_destroy(r->cache);
     mha_layer_destroy(r->layer);
     mha_params_destroy(r->table);

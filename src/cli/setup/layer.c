@@ -235,6 +235,17 @@ static int take_sinks(request *r, const arguments *args)
     return code;
 }
 
+char *random_words(const arguments *args, bool weights, bool inputs)
+{
+    const char *model = text_for(args, given(args, OPT_PRESET) ? OPT_PRESET : OPT_CONFIG);
+    const bool shape = weights && model_asked(args);
+    if (!weights && !inputs)
+        return NULL;
+    const char *what = !inputs ? "weights" : weights ? "weights and inputs" : "inputs";
+    return harmless(text_of("random %s (seed %zu)%s%s%s", what, count_of(args, OPT_SEED),
+                            shape ? ": the shape of " : "", shape ? model : "", shape ? ", not its attention" : ""));
+}
+
 int request_layer(request *r, const arguments *args, const mha_config *config)
 {
     mha_config of_model;
@@ -248,5 +259,6 @@ int request_layer(request *r, const arguments *args, const mha_config *config)
         if (code == EXIT_DONE)
             code = make_layer(r, args, model_asked(args) ? &of_model : config);
     }
+    r->random = random_words(args, r->random_weights, false);
     return code == EXIT_DONE ? take_sinks(r, args) : code;
 }

@@ -17,6 +17,7 @@ typedef struct request {
     mha__arena memory; /* of inputs, masks and stages */
     bool unbatched; /* the query input has no batch axis; written tensors have none either */
     bool random_weights, random_inputs;
+    char *random;            /* both in words: random_words; NULL: nothing is random */
     mha_load_report loaded;  /* what was read from --weights */
     mha_load_options asked;  /* how it was read */
     char *prefix;            /* of the layer that is asked for */

@@ -361,7 +361,7 @@ async function start() {
   const inputs = data.inputs.map(([path, sha256, unknown]) => (sha256 ? `SHA-256 ${sha256}: ${path}\n`
     : `Input ${path}: no SHA-256, ${unknown}\n`));
   $('foot').textContent = `${data.command && `Written by: ${data.command}\n`}${inputs.join('')}mha ${data.version}. ${
-    paths && `Weights: ${paths}. `}Instruction set: ${data.isa}.`;
+    paths && `Path: ${paths}. `}Instruction set: ${data.isa}.`;
   addControls();
   $('main').hidden = false;
   if (data.sheets.length) chooseSheet(firstSheet());

@@ -80,6 +80,8 @@ class MultiHeadAttention:
         self.handle, self.settings, self.layout = handle, settings, layout
         self._lock, self._written, self._lean = threading.Lock(), False, Lean()
         self._calls: list[None] = []  # one for each call under way
+        self._random: list[str] = []  # weights that are as they were drawn, from _seed
+        self._seed = 0
         config = lib.mha_layer_config(handle.address).contents
         self.config = {name: getattr(config, name)
                        for name in _SIZES + _FLAGS + _LATENTS + _TABLES + ("relative_by_head", "bias_latent")}
@@ -171,12 +173,18 @@ class MultiHeadAttention:
         seed = a.whole_number("seed", seed, 0)
         with self._writing() as layer:
             lib.mha_layer_init(layer, seed)
+            self._random, self._seed = self._names(), seed
 
     def set(self, name: str, values: a.Array) -> None:
         """Copies values into a weight: layer.set("W_Q", array), (in, out)."""
         weight, tensor = a.choice("name", name, _abi.WEIGHTS), a.floats(name, values)
         with self._writing() as layer:
             call(lib.mha_layer_set, layer, weight, ctypes.byref(a.view_of(tensor)))
+            self._random = [other for other in self._random if other != name]
+
+    def _names(self) -> list[str]:
+        """The names of the weights that the layer has."""
+        return [name for i, name in enumerate(_abi.WEIGHTS) if lib.mha_layer_weight(self.handle.address, i)]
 
     @property
     def weights(self) -> dict[str, Any]:
@@ -296,6 +304,9 @@ class MultiHeadAttention:
     def __repr__(self) -> str:
         c = self.config
         said = "".join(f", {name}={value!r}" for name, value in self.settings.items())
+        if self._random:
+            which = "weights" if self._random == self._names() else ", ".join(self._random)
+            said += f", random {which} (seed {self._seed})"
         return (f"<mha.MultiHeadAttention: d_model {c['d_model']}, {c['n_heads']} heads, {c['kv_heads']} key/value "
                 f"heads of {c['d_k']}, {self.totals.parameters:,} parameters{said}>")
 

@@ -14,9 +14,9 @@
 
 static int refuse_shape(const char *text, const char *fault)
 {
-    char known[512] = "";
+    char known[512] = BENCH_SET;
     for (size_t i = 0; bench_shape_at(i); i++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", bench_shape_at(i)->name);
+        snprintf(known + strlen(known), sizeof known - strlen(known), ", %s", bench_shape_at(i)->name);
     return refuse("--shape", "%s; names are %s; found \"%s\"", fault, known, text);
 }
 
@@ -55,30 +55,46 @@ static int list_shapes(const arguments *args)
     return EXIT_DONE;
 }
 
-/* Shape `i` of those given, read into `room`; without any given, of the standard ones; NULL past the last. */
-static const bench_shape *chosen_shape(const option_value *asked, size_t i, bench_shape *room)
+/* Reads the shapes that are asked for into *shapes, which must be freed: all of them before any is run. */
+static int read_shapes(const option_value *asked, bench_shape **shapes, size_t *n)
 {
-    bool read = i < asked->n_texts && bench_shape_read(asked->texts[i], room);
-    return read ? room : asked->n_texts == 0 && i < BENCH_STANDARD ? bench_shape_at(i) : NULL;
+    *shapes = obtain((asked->n_texts + 1) * BENCH_STANDARD, sizeof **shapes);
+    for (size_t i = 0; i < asked->n_texts || (i == 0 && asked->n_texts == 0); i++) {
+        const char *text = asked->n_texts > 0 ? asked->texts[i] : BENCH_DEFAULT;
+        if (strcmp(text, BENCH_SET) == 0) {
+            for (size_t s = 0; s < BENCH_STANDARD; s++)
+                (*shapes)[(*n)++] = *bench_shape_at(s);
+            continue;
+        }
+        const char *fault = bench_shape_fault(text, &(*shapes)[*n]);
+        if (fault)
+            return refuse_shape(text, fault);
+        (*n)++;
+    }
+    return EXIT_DONE;
 }
 
 /* Options that say which layers of a model are measured, and over how many tokens. */
 static const option_code of_models[] = {OPT_ARCHITECTURE, OPT_BATCH, OPT_COST_SEQ, OPTION_COUNT};
 
+static void make_room(bench *b, const char *name)
+{
+    const size_t columns = strlen(name);
+    b->widest = columns > b->widest ? columns : b->widest;
+}
+
 static int run_shapes(bench *b)
 {
-    const option_value *asked = &b->args->option[OPT_SHAPE];
+    bench_shape *shapes = NULL;
+    size_t n = 0;
     int code = refuse_each(b->args, of_models, "--preset or --config beside it, found neither");
-    for (size_t i = 0; i < asked->n_texts && code == EXIT_DONE; i++) { /* all are checked before any is run */
-        bench_shape shape;
-        const char *fault = bench_shape_fault(asked->texts[i], &shape);
-        if (fault)
-            return refuse_shape(asked->texts[i], fault);
-    }
-    const bench_shape *shape;
-    bench_shape read;
-    for (size_t i = 0; code == EXIT_DONE && (shape = chosen_shape(asked, i, &read)); i++)
-        code = bench_run_parts(b, shape);
+    if (code == EXIT_DONE)
+        code = read_shapes(&b->args->option[OPT_SHAPE], &shapes, &n);
+    for (size_t i = 0; i < n; i++)
+        make_room(b, shapes[i].name);
+    for (size_t i = 0; code == EXIT_DONE && i < n; i++)
+        code = bench_run_parts(b, &shapes[i], bench_show);
+    free(shapes);
     return code;
 }
 
@@ -87,22 +103,15 @@ static int run_model(bench *b, bench_model *model)
     if (given(b->args, OPT_SHAPE))
         return refuse_option(OPT_SHAPE, "expected nothing beside a model, whose layers are measured");
     int code = bench_model_read(b->args, model);
+    for (size_t i = 0; i < model->count; i++)
+        make_room(b, model->each[i].name);
     for (size_t i = 0; i < model->count && code == EXIT_DONE; i++)
-        code = bench_run_parts(b, &model->each[i].shape);
-    if (code == EXIT_DONE)
+        code = bench_run_parts(b, &model->each[i].shape, bench_show);
+    if (code == EXIT_DONE) {
         bench_model_add_rows(b, model);
-    return code;
-}
-
-/* Compares all rows with the limits, which are known only after all rounds of all shapes. */
-static void compare_with_limits(bench *b)
-{
-    for (size_t i = 0; i < b->n_rows; i++) {
-        bench_row *row = &b->rows[i];
-        row->percent_of_peak = 100 * row->gflops / b->limits[row->limit].peak_gflops;
-        row->percent_of_reads = 100 * row->gbs / b->limits[row->limit].read_gbs;
-        row->percent_of_same_reads = row->same_gbs > 0 ? 100 * row->gbs / row->same_gbs : NAN;
+        bench_show(b);
     }
+    return code;
 }
 
 int run_bench(const arguments *args)
@@ -118,18 +127,20 @@ int run_bench(const arguments *args)
         b.limits[b.n_limits++].threads = 1;
     b.limits[b.n_limits++].threads = most;
     int code = picture_drawing_check(args, OPT_BARS);
+    bench_mind_signals();
     if (code == EXIT_DONE)
         code = model_asked(args) ? run_model(&b, &model) : run_shapes(&b);
-    bench_end_progress(&b);
-    compare_with_limits(&b);
-    if (code == EXIT_DONE)
-        code = bench_draw(&b);
-    if (code == EXIT_DONE && given(args, OPT_JSON))
+    const bool stopped = code > EXIT_SIGNAL, done = code == EXIT_DONE || stopped;
+    bench_show(&b);
+    const int drawn = done && b.n_rows > 0 ? bench_draw(&b) : EXIT_DONE;
+    if (done)
+        bench_end(&b);
+    if (done && given(args, OPT_JSON) && drawn == EXIT_DONE)
         bench_write_json(&b);
-    else if (code == EXIT_DONE && given(args, OPT_CSV))
-        bench_print_table(&b, TABLE_CSV);
-    else if (code == EXIT_DONE && !given(args, OPT_QUIET))
-        bench_print_text(&b);
+    if (stopped)
+        refuse("", "a signal stopped it, %zu rows were measured", b.n_rows);
+    if (b.table)
+        table_drop(b.table);
     free(b.rows);
-    return code;
+    return code == EXIT_DONE ? drawn : code;
 }

@@ -4,9 +4,12 @@
 
 #include "cli/commands/bench/rounds.h"
 
-void bench_print_table(const bench *b, table_style style);
-/* The table with the machine before it and the meaning of its columns behind it. */
-void bench_print_text(const bench *b);
+/* Compares the rows with the limits as far as they are known, and shows those that are new: in a table of --csv, or of
+ * text with the machine before it. With --json or --quiet nothing is shown. */
+void bench_show(bench *b);
+/* Ends the table, which may be empty; behind that of text come the machine's limits, the meaning of the columns, and
+ * what it comes to. */
+void bench_end(bench *b);
 void bench_write_json(const bench *b);
 /* --picture (bench_picture.c): draws a roofline, and each row's share of what limits it, reading where it decodes,
  * arithmetic elsewhere. An exit code. */

@@ -1,6 +1,7 @@
 /* Measures a part of a shape: every path and thread count is judged, then all take turns, round by round, beside the
  * machine's limits. */
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -34,6 +35,32 @@ static void reset_memory(void)
         fputs("5", f);
         fclose(f);
     }
+}
+
+/* ---------------------------------------------------------------- signals */
+
+static volatile sig_atomic_t stopped_by; /* 0: nothing */
+
+static void stop(int number)
+{
+    stopped_by = number;
+}
+
+void bench_mind_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM};
+    const struct sigaction once = {.sa_handler = stop, .sa_flags = SA_RESETHAND | SA_RESTART};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction before;
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* as nohup has it */
+            sigaction(numbers[i], &once, NULL);
+    }
+}
+
+/* EXIT_DONE, or the exit code behind a signal. */
+static int unless_stopped(void)
+{
+    return stopped_by ? EXIT_SIGNAL + (int)stopped_by : EXIT_DONE;
 }
 
 /* ---------------------------------------------------------------- progress */
@@ -132,6 +159,8 @@ static void add_row(bench *b, const bench_subject *subject, way *w, size_t round
 static int judge_ways(bench *b, bench_subject *subject, const way *ways, size_t n, double *worst)
 {
     for (size_t i = 0; i < n; i++) {
+        if (stopped_by)
+            return unless_stopped();
         size_t judged = 0;
         while (judged < i && ways[judged].asked != ways[i].asked)
             judged++;
@@ -180,7 +209,8 @@ static int take_turn(const bench *b, bench_subject *subject, way *w, size_t roun
 /* Judges all paths and thread counts first, then runs them in turn. */
 static int run_shape(bench *b, const bench_shape *shape, bench_part part)
 {
-    size_t rounds = count_of(b->args, OPT_ROUNDS);
+    const size_t rounds = count_of(b->args, OPT_ROUNDS);
+    size_t ended = 0;
     bench_subject subject;
     way *ways = obtain(MOST_WAYS, sizeof *ways);
     double worst[MOST_WAYS] = {0};
@@ -197,22 +227,22 @@ static int run_shape(bench *b, const bench_shape *shape, bench_part part)
     time_t end = time(NULL) + (time_t)count_of(b->args, OPT_SECONDS);
     for (size_t round = 0; round < rounds && code == EXIT_DONE; round++) {
         progress(b, shape, part, round + 1, rounds);
-        if (round >= 2 && time(NULL) > end) {
-            rounds = round;
+        if (round >= 2 && time(NULL) > end)
             break;
-        }
         measure_limits(b, &subject, round);
         for (size_t i = 0; i < n && code == EXIT_DONE; i++)
-            code = take_turn(b, &subject, &ways[i], round);
+            if ((code = unless_stopped()) == EXIT_DONE)
+                code = take_turn(b, &subject, &ways[i], round);
+        ended += code == EXIT_DONE;
     }
-    for (size_t i = 0; i < n && code == EXIT_DONE; i++)
-        add_row(b, &subject, &ways[i], rounds, worst[i]);
+    for (size_t i = 0; i < n && ended > 0 && (code == EXIT_DONE || code > EXIT_SIGNAL); i++)
+        add_row(b, &subject, &ways[i], ended, worst[i]);
     bench_subject_free(&subject);
     free(ways);
     return code;
 }
 
-int bench_run_parts(bench *b, const bench_shape *named)
+int bench_run_parts(bench *b, const bench_shape *named, void (*added)(bench *b))
 {
     bench_shape with_types = *named, *shape = &with_types;
     shape->precision = dtype_of(b->args, OPT_RUN_PRECISION);
@@ -224,7 +254,9 @@ int bench_run_parts(bench *b, const bench_shape *named)
     for (int path = 0; path < MHA_PATH_COUNT; path++)
         b->judged[path] = -1;
     for (bench_part part = 0; part < BENCH_PARTS && code == EXIT_DONE; part++)
-        if (asked == ALL || (asked == BOTH && part != BENCH_PROJ) || asked == ONE + (size_t)part)
+        if (asked == ALL || (asked == BOTH && part != BENCH_PROJ) || asked == ONE + (size_t)part) {
             code = run_shape(b, shape, part);
+            added(b);
+        }
     return code;
 }

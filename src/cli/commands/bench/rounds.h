@@ -27,7 +27,7 @@ typedef struct bench_row {
     double workspace_mib;       /* size of the library's workspace */
     double grew_mib, rss_mib;   /* growth of the process in the first run, workspace included; its peak */
     double error_of_bound;
-    double percent_of_peak, percent_of_reads, percent_of_same_reads; /* computed after all rounds */
+    double percent_of_peak, percent_of_reads, percent_of_same_reads; /* of the best so far; at the end, of all rounds */
 } bench_row;
 
 typedef struct bench {
@@ -37,10 +37,17 @@ typedef struct bench {
     double judged[MHA_PATH_COUNT]; /* of the current shape's layer, by path: error / bound; negative: not yet judged */
     bench_row *rows;
     size_t n_rows, room;
+    size_t widest;  /* columns of the longest name of a shape */
+    table *table;   /* on standard output, of the rows that are there; NULL: none yet, or none is shown */
+    size_t written; /* rows of it */
 } bench;
 
-/* Judges and runs the parts of a shape that are asked for, and adds their rows. An exit code. */
-int bench_run_parts(bench *b, const bench_shape *named);
+/* From here on SIGINT and SIGTERM end the measurement behind the run that is under way; a second one ends the program.
+ */
+void bench_mind_signals(void);
+/* Judges and runs the parts of a shape that are asked for, adds the rows of each part, and calls `added`. An exit code:
+ * behind a signal EXIT_SIGNAL and its number, with the rows of the rounds that all ways have ended. */
+int bench_run_parts(bench *b, const bench_shape *named, void (*added)(bench *b));
 /* Takes the line of progress away from the terminal. */
 void bench_end_progress(const bench *b);
 

@@ -158,13 +158,18 @@ static void print_rows(const heads_row *rows, size_t n)
     table_print(t);
 }
 
-static void write_json(const arguments *args, const heads_row *rows, size_t n, const char *why)
+/* Whether the rows were run: single layers always are. */
+static bool were_run(const arguments *args)
 {
-    const bool model = model_asked(args);
+    return !model_asked(args) || given(args, OPT_RUN);
+}
+
+static void write_json(const arguments *args, const heads_row *rows, size_t n, const char *why, const char *random)
+{
+    const bool model = model_asked(args), ran = were_run(args);
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
         const mha_config *c = &rows[i].config;
-        const bool ran = !model || given(args, OPT_RUN);
         json_t *row =
             json_pack("{so so so so so so so}", "heads", json_count(c->n_heads), "kv_heads", json_count(c->kv_heads),
                       "d_k", json_count(c->d_k), "d_v", json_count(c->d_v), "total_parameters",
@@ -178,17 +183,21 @@ static void write_json(const arguments *args, const heads_row *rows, size_t n, c
             json_object_set_new(row, "ms", json_milliseconds(rows[i].milliseconds));
         json_array_append_new(list, row);
     }
-    json_print(json_pack("{sb so so}", "invariant", (int)invariant(rows, n), "rows", list, "reason", json_text(why)));
+    json_print(json_pack("{sb so so so}", "invariant", (int)invariant(rows, n), "random", json_text(random), "rows",
+                         list, "reason", json_text(why)));
 }
 
 /* Shows the rows and a sentence that says why they agree or differ. Returns the exit code. */
 static int show(const arguments *args, const heads_row *rows, size_t n)
 {
     char *why = model_asked(args) ? model_heads_reason(rows, n) : reason(args, rows, n), count[SHORT_TEXT];
+    char *random = random_words(args, were_run(args), were_run(args));
     const bool same = invariant(rows, n);
     if (given(args, OPT_JSON))
-        write_json(args, rows, n, why);
+        write_json(args, rows, n, why, random);
     else if (!given(args, OPT_QUIET)) {
+        if (random)
+            printf("run with %s\n", random);
         if (model_asked(args))
             model_heads_print(args, rows, n);
         else
@@ -199,6 +208,7 @@ static int show(const arguments *args, const heads_row *rows, size_t n)
                    count_text(count, rows[0].totals.parameters), plain());
         write_prose(why);
     }
+    free(random);
     free(why);
     return same ? EXIT_DONE : EXIT_NO;
 }
