@@ -44,7 +44,8 @@ MHA_API const char *mha_case_kind(const mha_case *c);        /* "mha", "sdpa" or
 MHA_API const char *mha_case_skip_reason(const mha_case *c); /* NULL: it can be judged */
 MHA_API const mha_layer *mha_case_layer(const mha_case *c);  /* NULL without projections */
 /* The recorded call: inputs (F32 or F64, as in the file), semantics and weights, borrowed from the case; without
- * stages, cache and path. A case of kind `rope` has only query and rope, and its call cannot be planned. */
+ * stages, cache and path. A case of kind `rope` has only query and rope, and its call cannot be planned; a case with a
+ * skip reason has an empty call, without inputs. */
 MHA_API mha_call mha_case_call(const mha_case *c);
 /* The rows in the cache before the call, (B, h_kv, P, d); views without data when there was no cache. */
 MHA_API void mha_case_past(const mha_case *c, mha_view *keys, mha_view *values);

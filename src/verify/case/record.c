@@ -134,6 +134,8 @@ static mha_view input(const mha_case *c, case_tensor tensor, size_t T, size_t he
 
 mha_call mha_case_call(const mha_case *c)
 {
+    if (*c->skip) /* its sizes have not been read */
+        return (mha_call){.keep_count = 0};
     const mha_view value = input(c, CASE_VALUE, c->T_k, c->H_kv, c->E_v), none = {0};
     return (mha_call){
         .query = input(c, CASE_QUERY, c->T_q, c->H, c->E_q),
