@@ -239,7 +239,7 @@ static void test_what_is_wrong_in_a_case_is_said_of_the_file(void **state)
         {"num_heads", "5", "num_heads: expected 4, as W_q, W_k and W_v are 24 wide and kv_heads is 4, found 5"},
         {"scale", "inf", "scale: expected a finite scale, found inf"},
         {"softcap", "-1", "softcap: expected a finite cap of 0 (off) or more, found -1"},
-        {"layout", "TE", "query: expected rank 2 in layout TE, found shape (2, 6, 24)"},
+        {"layout", "TE", "query: expected rank 2 in layout TE, found shape (2, 6, 24): rank 3 is layout BTE or TBE"},
     };
     const char *good = scratch("right.safetensors"), *bad = scratch("wrong.safetensors"),
                *odd = scratch("odd.safetensors");
