@@ -302,7 +302,7 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"sdpa", {{NULL}}, {{"key", MHA_F32, 2, {2, 4}, 0}}},
          {"key: expected rank 3 in layout BTE", "(2, 4)", ": rank 2 is layout TE"}},
         {{"sdpa", {{NULL}}, {{"query", MHA_F32, 4, {1, 2, 3, 4}, 0}}},
-         {"query: expected rank 3 in layout BTE (the file states none), ", "(1, 2, 3, 4)", ": rank 4 is layout BHTD or"}},
+         {"expected rank 3 in layout BTE (the file states none), ", "(1, 2, 3, 4)", ": rank 4 is layout BHTD or BTHD"}},
         {{"sdpa", {{"layout", "BTHD"}}, {{NULL}}},
          {"expected rank 4 in layout BTHD, found", "", ": rank 3 is layout BTE"}},
         {{"mha", {{NULL}}, {{"query", MHA_F32, 4, {1, 2, 3, 4}, 0}}},

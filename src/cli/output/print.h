@@ -11,7 +11,7 @@
 
 /* ---------------------------------------------------------------- errors */
 
-enum { EXIT_DONE = 0, EXIT_NO = 1, EXIT_REQUEST = 2, EXIT_MACHINE = 3 };
+enum { EXIT_DONE = 0, EXIT_NO = 1, EXIT_REQUEST = 2, EXIT_MACHINE = 3, EXIT_UNJUDGED = 4 };
 
 /* Sets the text before the colon in every error: "mha params". Borrowed. */
 void speak_as(const char *name);
