@@ -46,8 +46,11 @@ def save(path, **words):
 
     words: the tensors and the metadata of the case. Arrays with extents are tensors, plain values (4, 0.5, True,
     "sdpa") are metadata; None is left out. Words with a dot are given as save(path, **{"expected.weights": w}).
+    Inputs of 4 axes need layout="BHTD" or layout="BTHD".
     """
     words = {name: as_array(value) for name, value in words.items() if value is not None}
+    if "layout" not in words and "query" in words and words["query"].ndim == 4:
+        raise ValueError('query: expected a word layout beside 4 axes, "BHTD" or "BTHD", found none')
     if str(path).endswith(".npz"):
         np.savez(path, **words)
         return

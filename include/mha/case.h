@@ -44,7 +44,8 @@ MHA_API const char *mha_case_kind(const mha_case *c);        /* "mha", "sdpa" or
 MHA_API const char *mha_case_skip_reason(const mha_case *c); /* NULL: it can be judged */
 MHA_API const mha_layer *mha_case_layer(const mha_case *c);  /* NULL without projections */
 /* The recorded call: inputs (F32 or F64, as in the file), semantics and weights, borrowed from the case; without
- * stages, cache and path. A case of kind `rope` has only query and rope, and its call cannot be planned. */
+ * stages, cache and path. A case of kind `rope` has only query and rope, and its call cannot be planned; a case with a
+ * skip reason has an empty call, without inputs. */
 MHA_API mha_call mha_case_call(const mha_case *c);
 /* The rows in the cache before the call, (B, h_kv, P, d); views without data when there was no cache. */
 MHA_API void mha_case_past(const mha_case *c, mha_view *keys, mha_view *values);
@@ -52,8 +53,8 @@ MHA_API void mha_case_past(const mha_case *c, mha_view *keys, mha_view *values);
 /* What a case records beside its call. */
 typedef struct mha_case_notes {
     const char *name, *note;       /* may be NULL */
-    mha_view past_key, past_value; /* rows in the cache before the call, (B, h_kv, P, d); no data without a cache, nor
-                                    * past_value where latents are absorbed */
+    mha_view past_key, past_value; /* rows in the cache before the call, (B, h_kv, P, d), as mha_cache_read gives them;
+                                    * no data without a cache, nor past_value where latents are absorbed */
     const char *source;            /* the implementation that computed the results; NULL: this library */
 } mha_case_notes;
 
@@ -62,9 +63,13 @@ typedef struct mha_case_notes {
  * view without data was not recorded; `ms` is not read). The type says how exact a result can be: F64 is compared with
  * the results in float64. `notes` may be NULL.
  * Inputs and results are copied; the layer, and all that semantics and weights point to, are borrowed until
- * mha_case_close. A cache of the call is not read: its rows before the call are notes->past_key and past_value.
+ * mha_case_close. Of a cache of the call only its type is read: where that rounds what the path of the call computes,
+ * the tolerance allows for it. Its rows before the call are notes->past_key and past_value. Stages over keys that a
+ * call with pages has kept become those of the call without pages: hidden keys, of which mha/pages.h writes zeros, stand
+ * behind the last key of a shorter sequence, and then the extra rows.
  * Errors: as of mha_plan_call; MHA_INVALID (a recorded stage of another shape, not of a floating type, or twice in
- * the list); MHA_UNSUPPORTED (keys at other positions than the queries); MHA_NO_MEMORY. */
+ * the list); MHA_UNSUPPORTED (keys at other positions than the queries, keys of earlier calls, a cache that has evicted
+ * rows, a ragged batch in pages); MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call,
                                     const mha_keep *recorded, size_t count, const mha_case_notes *notes,
                                     mha_case **result, mha_error *error);
@@ -111,8 +116,8 @@ MHA_API void mha_verdict_clear(mha_verdict *verdict);
 /* ---------------------------------------------------------------- writing cases */
 
 /* Writes a call and its results as a case that mha_case_open accepts: inputs, weights, semantics, and every stage
- * with data as expected.<stage> (F32), or for a call on the exact path as expected64.<stage> (F64). The case has no
- * tolerance, so that the judge derives it from the call. It may serve as a template in which expected.output is
+ * with data as expected.<stage> (F32), or for a call on the exact path as expected64.<stage> (F64). A cache and pages
+ * are taken as in mha_case_of_call. The case has no tolerance, so that the judge derives it from the call. It may serve as a template in which expected.output is
  * replaced by the result of another implementation. Errors: MHA_INVALID; MHA_UNSUPPORTED (the message names what the
  * format cannot express); MHA_IO; MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_call *call,

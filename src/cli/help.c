@@ -11,7 +11,8 @@ void help_program(void)
     enum { INDENT = 15 };
     static const char *const codes[] = {"done, and the answer is yes", "done, and the answer is no",
                                         "the request is wrong: option, file or shape",
-                                        "the machine could not: memory, reading, writing"};
+                                        "the machine could not: memory, reading, writing",
+                                        "nothing failed, but a case could not be judged"};
     write_prose("mha: multi-head attention on a CPU: what it computes, how many parameters it has, how fast it goes");
     printf("\n  mha COMMAND [OPTION]...     mha help COMMAND     mha --version\n\n%sCommands%s\n", bold(), plain());
     for (command_code c = 0; c < COMMAND_COUNT; c++) {

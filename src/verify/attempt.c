@@ -40,23 +40,35 @@ mha_status mha__request_past(mha__request *request, const mha_cache *cache, mha_
     return MHA_OK;
 }
 
+/* A cache for rows of the call's heads and widths. */
+static mha_cache_spec empty_cache(const mha__attempt *attempt)
+{
+    const mha_call *call = &attempt->call;
+    const size_t B = call->query.shape[0];
+    if (!attempt->layer)
+        return (mha_cache_spec){B, call->key.shape[2], call->key.shape[3], call->value.shape[3], .capacity = 0};
+    const mha_config *c = mha_layer_config(attempt->layer);
+    return call->absorbed ? (mha_cache_spec){B, 1, c->kv_rank + c->d_rope, 0, .capacity = 0}
+                          : (mha_cache_spec){B, c->kv_heads, c->d_k, c->d_v, .capacity = 0};
+}
+
 static mha_status fill_cache(mha__attempt *attempt, const mha__request *request, mha_error *error)
 {
     const mha_call *call = &attempt->call;
-    const mha_view none = mha_view_slice(&request->past_key, 3, 0, 0);
-    const mha_view *k = &request->past_key, *v = call->absorbed ? &none : &request->past_value;
-    size_t new_rows = call->key.data ? call->key.shape[1] : call->query.shape[1];
-    mha_cache_spec spec = {
-        .batch = k->shape[0],
-        .kv_heads = k->shape[1],
-        .d_k = k->shape[3],
-        .d_v = v->shape[3],
-        .capacity = k->shape[2] + new_rows,
-        .dtype = call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32,
-    };
+    const mha_view *k = &request->past_key, *v = &request->past_value;
+    mha_cache_spec spec = empty_cache(attempt);
+    if (k->data)
+        spec = (mha_cache_spec){.batch = k->shape[0],
+                                .kv_heads = k->shape[1],
+                                .d_k = k->shape[3],
+                                .d_v = call->absorbed ? 0 : v->shape[3],
+                                .capacity = k->shape[2]};
+    spec.capacity += call->key.data ? call->key.shape[1] : call->query.shape[1];
+    spec.dtype = request->cache_rounds ? request->cache : call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
     TRY(mha_cache_create(&spec, &attempt->pool.allocator, &attempt->cache, error));
     attempt->call.cache = attempt->cache;
-    return mha_cache_load(attempt->cache, k, v, error);
+    const mha_view none = mha_view_slice(k, 3, 0, 0);
+    return k->data ? mha_cache_load(attempt->cache, k, call->absorbed ? &none : v, error) : MHA_OK;
 }
 
 mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *allocator, const mha__request *request,
@@ -78,7 +90,7 @@ mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *alloca
     } inputs[] = {{&attempt->call.query, "query"}, {&attempt->call.key, "key"}, {&attempt->call.value, "value"}};
     for (size_t i = 0; i < 3; i++)
         TRY(narrow(attempt, inputs[i].view, inputs[i].name, error));
-    if (!call->cache && request->past_key.data)
+    if (!call->cache && (request->past_key.data || request->cache_rounds))
         TRY(fill_cache(attempt, request, error));
     return mha_plan_call(request->layer, &attempt->call, &attempt->plan, error);
 }

@@ -12,6 +12,8 @@ typedef struct mha__request {
     const mha_call *call;
     mha_view past_key, past_value;
     mha_precision precision; /* that of the forward, in place of the call's */
+    bool cache_rounds;       /* the cache that is made has type `cache`, not that of the path */
+    mha_dtype cache;
 } mha__request;
 
 /* Makes the rows of a cache (NULL: none) those of a request: where they lie, or as floats in `memory` if they have 8
@@ -29,8 +31,8 @@ typedef struct mha__attempt {
     mha_view stages[MHA_STAGE_COUNT]; /* contiguous, in the plan's shapes; the output in the order of its layout */
 } mha__attempt;
 
-/* Converts inputs to types that the path takes, makes a cache of the past rows unless the call has a cache, and
- * plans. The attempt must be freed in any case. */
+/* Converts inputs to types that the path takes, makes a cache of the past rows, or of none where it rounds, unless the
+ * call has a cache, and plans. The attempt must be freed in any case. */
 mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *allocator, const mha__request *request,
                               mha_error *error);
 /* Runs the attempt and keeps the wanted stages: in F64 on the exact path, else in F32. */

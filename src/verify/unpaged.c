@@ -1,4 +1,4 @@
-/* Keys and values in pages, copied one after the other, as a cache has them. */
+/* Keys and values in pages, copied one after the other, as a cache has them; and stages as a call with that has them. */
 #include <string.h>
 
 #include "attention/pages/pages.h"
@@ -65,4 +65,83 @@ mha_status mha__unpage_call(mha_call *call, const mha_config *config, mha__arena
     }
     call->pages = (mha_pages){.columns = 0};
     return MHA_OK;
+}
+
+static bool is_over_keys(mha_stage stage)
+{
+    return stage == MHA_STAGE_SCORES || stage == MHA_STAGE_CAPPED || stage == MHA_STAGE_MASKED ||
+           stage == MHA_STAGE_WEIGHTS || stage == MHA_STAGE_WEIGHTS_MEAN;
+}
+
+/* Whether a kept stage has the keys of several sequences side by side, in the shape that the call has. */
+static bool is_spread(const mha__unpaged *unpaged, const mha_keep *kept)
+{
+    const mha_view *v = &kept->view, *rows = &unpaged->keys;
+    return v->data && is_over_keys(kept->stage) && v->rank > 1 && v->shape[0] == rows->shape[0] &&
+           v->shape[v->rank - 1] >= rows->shape[2];
+}
+
+/* Copies what is not zero. */
+static void copy_others(const mha_view *to, const mha_view *from)
+{
+    size_t index[MHA_MAX_RANK] = {0};
+    for (bool more = mha_view_elements(from) > 0; more; more = mha__index_next(index, from->shape, from->rank)) {
+        const double x = mha_view_get(from, index);
+        if (x != 0)
+            mha_view_set(to, index, x);
+    }
+}
+
+/* Puts the numbers of a kept stage into `whole`, which has those of hidden keys, and the extra rows behind the longest
+ * sequence. What should be zeros and is not stays to be judged. */
+static void place(const mha__unpaged *unpaged, const mha_view *kept, const mha_view *whole)
+{
+    const int axis = kept->rank - 1;
+    const size_t S = unpaged->keys.shape[2], extra = kept->shape[axis] - S;
+    for (size_t b = 0; b < kept->shape[0]; b++) {
+        const size_t n = (size_t)unpaged->lengths[b];
+        const mha_view from = mha_view_slice(kept, 0, b, 1), to = mha_view_slice(whole, 0, b, 1);
+        const mha_view parts[] = {mha_view_slice(&to, axis, 0, n), mha_view_slice(&from, axis, 0, n),
+                                  mha_view_slice(&to, axis, S, extra), mha_view_slice(&from, axis, n, extra)};
+        for (int i = 0; i < 4; i += 2)
+            (void)mha_view_copy(&parts[i], &parts[i + 1]); /* cannot fail: of one type and shape */
+        const mha_view hidden = mha_view_slice(&to, axis, n, S - n),
+                       zeros = mha_view_slice(&from, axis, n + extra, S - n);
+        copy_others(&hidden, &zeros);
+    }
+}
+
+mha_status mha__unpage_stages(const mha__unpaged *unpaged, const mha__request *request, mha_keep *kept, size_t count,
+                              mha__arena *pool, mha_error *error)
+{
+    bool wanted[MHA_STAGE_COUNT] = {false}, any = false, unequal = false;
+    mha_call exact = *request->call;
+    mha__request again = *request;
+    mha__attempt attempt;
+    exact.path = MHA_PATH_EXACT;
+    again.call = &exact;
+    for (size_t b = 0; b < unpaged->keys.shape[0]; b++)
+        unequal |= (size_t)unpaged->lengths[b] != unpaged->keys.shape[2];
+    for (size_t i = 0; i < count && unequal; i++)
+        if (is_spread(unpaged, &kept[i]))
+            wanted[kept[i].stage] = any = true;
+    if (!any)
+        return MHA_OK;
+    mha_status status = mha__attempt_begin(&attempt, &pool->allocator, &again, error);
+    if (status == MHA_OK)
+        status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
+    for (size_t i = 0; i < count && status == MHA_OK; i++) {
+        mha_view *v = &kept[i].view;
+        if (!is_spread(unpaged, &kept[i]))
+            continue;
+        const mha_view whole = mha__arena_view(pool, v->dtype, v->rank, v->shape);
+        if (!whole.data)
+            status = mha__fail(error, MHA_NO_MEMORY, mha_stage_name(kept[i].stage), "no memory for a copy");
+        else if (mha_view_copy(&whole, &attempt.stages[kept[i].stage]) == MHA_OK) { /* else of another shape or type */
+            place(unpaged, v, &whole);
+            *v = whole;
+        }
+    }
+    mha__attempt_free(&attempt);
+    return status;
 }

@@ -190,7 +190,7 @@ static void test_directories_skips_and_unreadable_files(void **state)
     spoil(paths[0], paths[1], NULL, 0, 0, "a_rule_nobody_knows");
     for (int i = 3; i < 4; i++)
         fclose(fopen(paths[i], "w"));
-    json_t *root = RUN_JSON(0, "check", directory, "--json"); /* skipped is not failed */
+    json_t *root = RUN_JSON(4, "check", directory, "--json"); /* skipped is not failed, and not passed */
     assert_int_equal(count(root, "passed"), 1);
     assert_int_equal(count(root, "skipped"), 1);
     json_t *c = json_array_get(json_object_get(root, "cases"), 1); /* alphabetical: a, inner/b */
@@ -198,8 +198,9 @@ static void test_directories_skips_and_unreadable_files(void **state)
     assert_non_null(strstr(json_string_value(json_object_get(c, "reason")), "a_rule_nobody_knows"));
     json_decref(root);
     program_result r = RUN("check", directory);
-    assert_int_equal(r.code, 0);
+    assert_int_equal(r.code, 4);
     assert_non_null(strstr(r.out, "skipped because"));
+    assert_non_null(strstr(r.out, "1 passed, 0 failed, 1 skipped\n"));
     assert_non_null(strstr(r.out, "unknown metadata key a_rule_nobody_knows"));
     program_free(&r);
     spoil(paths[0], paths[1], "expected.output", 3, strtod("nan", NULL), NULL);
@@ -214,8 +215,17 @@ static void test_directories_skips_and_unreadable_files(void **state)
     assert_int_equal(count(root, "failed"), 1);
     assert_int_equal(count(root, "skipped"), 1);
     json_decref(root);
-    root = RUN_JSON(1, "check", paths[1], "--json"); /* nothing passed: the answer is no */
+    root = RUN_JSON(4, "check", paths[1], "--json"); /* nothing was judged */
+    assert_int_equal(count(root, "passed") + count(root, "failed"), 0);
+    assert_int_equal(count(root, "skipped"), 1);
     json_decref(root);
+    r = RUN("check", "--quiet", paths[1]);
+    assert_int_equal(r.code, 4);
+    program_free(&r);
+    r = RUN("check", paths[0], "--stage", "q_latent"); /* of which the case has nothing */
+    assert_int_equal(r.code, 4);
+    assert_non_null(strstr(r.out, "0 passed, 0 failed, 1 skipped\n"));
+    program_free(&r);
     assert_program_refuses(RUN("check", paths[2]), 2, "c.safetensors: ");
     assert_program_refuses(RUN("check", scratch("absent.safetensors")), 2, "absent.safetensors: ");
     for (int i = 0; i < 4; i++)
@@ -239,7 +249,7 @@ static void test_what_is_wrong_in_a_case_is_said_of_the_file(void **state)
         {"num_heads", "5", "num_heads: expected 4, as W_q, W_k and W_v are 24 wide and kv_heads is 4, found 5"},
         {"scale", "inf", "scale: expected a finite scale, found inf"},
         {"softcap", "-1", "softcap: expected a finite cap of 0 (off) or more, found -1"},
-        {"layout", "TE", "query: expected rank 2 in layout TE, found shape (2, 6, 24)"},
+        {"layout", "TE", "query: expected rank 2 in layout TE, found shape (2, 6, 24): rank 3 is layout BTE or TBE"},
     };
     const char *good = scratch("right.safetensors"), *bad = scratch("wrong.safetensors"),
                *odd = scratch("odd.safetensors");

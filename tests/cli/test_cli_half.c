@@ -6,6 +6,7 @@
 
 #include "mha/mha.h"
 #include "support/program.h"
+#include "support/recase.h"
 #include "support/unit.h"
 
 static json_int_t number(const json_t *object, const char *key)
@@ -323,6 +324,29 @@ static void a_cache_of_8_bits(void **state)
     json_decref(root);
 }
 
+/* A case says to which type the cache rounded: its results are judged right on every path, and wrong without the word. */
+static void a_case_says_the_type_of_its_cache(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"f16", "bf16", "i8"}, *const paths[] = {"fast", "blas", "exact"};
+    for (size_t i = 0; i < 9; i++) {
+        const char *file = scratch("cached.safetensors");
+        program_result r = RUN("forward", "--quiet", SMALL, "--cache-dtype", types[i % 3], "--path", paths[i / 3],
+                               "--save-case", file);
+        assert_int_equal(r.code, 0);
+        program_free(&r);
+        for (size_t p = 0; p < 3; p++) {
+            r = RUN("check", "--quiet", "--path", paths[p], file);
+            assert_int_equal(r.code, 0);
+            program_free(&r);
+        }
+        recase_write(file, scratch("unsaid.safetensors"), &(recase){.metadata = {{"cache_dtype", NULL}}});
+        r = RUN("check", "--quiet", scratch("unsaid.safetensors"));
+        assert_int_equal(r.code, 1);
+        program_free(&r);
+    }
+}
+
 static void what_is_refused(void **state)
 {
     (void)state;
@@ -331,8 +355,6 @@ static void what_is_refused(void **state)
     assert_program_refuses(RUN("forward", SMALL, "--dtype", "int8"), 2, "--dtype*int8");
     assert_program_refuses(RUN("bench", "--shape", "1,1,20,32,4", "--dtype", "f64"), 2,
                            "--dtype*f32 or f16 or bf16*f64");
-    assert_program_refuses(RUN("forward", SMALL, "--cache-dtype", "f16", "--save-case", scratch("c.safetensors")), 2,
-                           "--cache-dtype*--save-case");
     assert_program_refuses(RUN("forward", SMALL, "--merged-qk", "--cache-dtype", "f16"), 2,
                            "--cache-dtype*--merged-qk");
 }
@@ -350,6 +372,7 @@ int main(void)
         cmocka_unit_test(weights_of_a_file_are_stored_as_asked),
         cmocka_unit_test(bench_counts_the_bytes_it_reads),
         cmocka_unit_test(a_cache_of_8_bits),
+        cmocka_unit_test(a_case_says_the_type_of_its_cache),
         cmocka_unit_test(what_is_refused),
     };
     return cmocka_run_group_tests_name("cli_half", tests, NULL, scratch_remove);

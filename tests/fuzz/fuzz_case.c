@@ -134,7 +134,9 @@ static void use(const mha_case *c, bool judge)
     bool rope = strcmp(mha_case_kind(c), "rope") == 0;
     fuzz_require(mha_case_name(c) != NULL);
     if (mha_case_skip_reason(c)) {
+        const mha_call none = mha_case_call(c);
         fuzz_require(mha_case_skip_reason(c)[0] != '\0');
+        fuzz_require(mha_plan_call(mha_case_layer(c), &none, &plan, &error) == MHA_INVALID);
         return;
     }
     mha_case_past(c, &keys, &values);

@@ -96,6 +96,26 @@ def test_message(folder):
     assert "NaN: yours 320, exact 0" in failure(y, q, k, v)
 
 
+def test_what_cannot_be_judged_has_neither_passed_nor_failed(tmp_path):
+    """Its own word, its own exit code; beside cases that pass, too, but not beside one that fails."""
+    q, k, v = heads()
+    y = oracle.attention(q, k, v)[0].astype("f4")
+    tensors = {"query": q, "key": k, "value": v}
+    program = [f"{__import__('os').environ['MHA_LIBRARY'].rsplit('/', 1)[0]}/mha", "check"]
+    paths = {name: str(tmp_path / f"{name}.safetensors") for name in ("passed", "failed", "skipped")}
+    for name, path in paths.items():
+        said = {"layout": "BHTD", **({"future": "1"} if name == "skipped" else {})}
+        mha.save(path, {**tensors, "output": y + (name == "failed")}, said)
+        verdict = mha.check(path)
+        assert (verdict.passed, verdict.failed, verdict.skipped) == tuple(name == n for n in paths)
+        assert verdict.outcome == name and ("future" in verdict.reason) == (name == "skipped")
+    for names, code in (("passed", 0), ("failed", 1), ("skipped", 4), ("passed skipped", 4), ("skipped failed", 1),
+                        ("passed failed", 1), ("passed skipped failed", 1)):
+        run = subprocess.run(program + [paths[n] for n in names.split()], capture_output=True, text=True)
+        counts = ", ".join(f"{names.split().count(n)} {n}" for n in paths)
+        assert run.returncode == code and counts in run.stdout, (names, run)
+
+
 def test_tolerances():
     """Derived: a rounding more or less passes, a hundredth does not. Asked for: exactly what was asked for."""
     for dtype, near in (("float32", 2.0**-23), ("float64", 2.0**-52), ("float16", 2.0**-10)):

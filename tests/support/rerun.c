@@ -156,6 +156,11 @@ void rerun_queries(rerun *r, size_t from, size_t n)
     }
 }
 
+static mha_dtype type_for(const mha_dtype *given, mha_path path)
+{
+    return given ? *given : path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
+}
+
 static mha_status make_cache(rerun *r, mha_path path, mha_error *error)
 {
     const mha_view *k = &r->past_key, *v = &r->past_value;
@@ -165,7 +170,7 @@ static mha_status make_cache(rerun *r, mha_path path, mha_error *error)
                            .d_k = k->shape[3],
                            .d_v = v->shape[3],
                            .capacity = k->shape[2] + key->shape[1],
-                           .dtype = path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32};
+                           .dtype = type_for(r->cache_dtype, path)};
     mha_cache_destroy(r->cache);
     r->cache = NULL;
     mha_status status = mha_cache_create(&spec, NULL, &r->cache, error);
@@ -191,7 +196,7 @@ mha_status rerun_run(rerun *r, mha_path path, int threads, unsigned keep, mha_er
         const int rank = mha_plan_stage(&r->plan, (mha_stage)s, shape);
         if (!(keep >> s & 1) || (s == MHA_STAGE_LSE && rank == 0)) /* a sigmoid has none */
             continue;
-        r->stages[s] = dense(r, path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32, rank, shape);
+        r->stages[s] = dense(r, type_for(r->stage_dtype, path), rank, shape);
         if (s == MHA_STAGE_OUTPUT)
             c->output = r->stages[s];
         else

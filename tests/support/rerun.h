@@ -9,11 +9,12 @@ typedef struct rerun {
     const mha_layer *layer;
     mha_call call;
     mha_view past_key, past_value; /* rows a cache shall hold before the call; no data: no cache */
+    const mha_dtype *cache_dtype, *stage_dtype; /* NULL: F64 on the exact path, else F32 */
     void *blocks[96];
     size_t n_blocks;
     mha_plan plan;
     mha_keep keep[MHA_STAGE_COUNT];   /* the call's list */
-    mha_view stages[MHA_STAGE_COUNT]; /* of the last run, contiguous: F64 on the exact path, else F32 */
+    mha_view stages[MHA_STAGE_COUNT]; /* of the last run, contiguous */
     mha_cache *cache;
 } rerun;
 

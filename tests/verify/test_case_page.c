@@ -130,7 +130,12 @@ static const char use_of_the_helper[] =
     "    words = mha_case.from_torch(m, t(x), (t(y), w.mean(1) if mean else w), my_note='own')\n"
     "    for end in 'npz', 'safetensors': mha_case.save(f'{sys.argv[2]}/torch{n}.{end}', **words)\n"
     "    words['output'] = t(y)[..., ::-1]\n"
-    "    mha_case.save(f'{sys.argv[2]}/wrong{n}.npz', **words)\n";
+    "    mha_case.save(f'{sys.argv[2]}/wrong{n}.npz', **words)\n"
+    "q = f(2, h, T, E)\n"
+    "mha_case.save(f'{sys.argv[2]}/heads.npz', query=q, output=q, layout='BHTD')\n"
+    "try: mha_case.save(f'{sys.argv[2]}/heads.npz', query=q, output=q)\n"
+    "except ValueError as e: assert 'BHTD' in str(e) and 'BTHD' in str(e), e\n"
+    "else: raise SystemExit('4 axes without a layout were taken')\n";
 
 static void the_helper_writes_cases(void **state)
 {

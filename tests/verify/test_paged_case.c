@@ -286,6 +286,50 @@ static void a_call_with_pages_is_judged(void **state)
     }
 }
 
+/* Stages over keys, of sequences of 11, 3 and 9 keys and one row of zeros behind each: right ones pass, in memory and
+ * in a file, and one number that is wrong is seen: of a key, of the extra row, or of what should be zero behind it. */
+static void stages_over_keys_are_judged(void **state)
+{
+    (void)state;
+    enum { WIDE = 11 + 1 };
+    static const mha_stage stages[] = {MHA_STAGE_SCORES, MHA_STAGE_CAPPED, MHA_STAGE_MASKED, MHA_STAGE_WEIGHTS,
+                                       MHA_STAGE_WEIGHTS_MEAN};
+    static const int last[] = {-1, 2, 3, 4}; /* nothing; of sequence 1: its last key, its extra row, behind it */
+    enum { STAGES = sizeof stages / sizeof *stages };
+    fill_in();
+    for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++)
+        for (size_t s = 0; s < STAGES; s++) {
+            double memory[B * H * T * WIDE];
+            const mha_dtype type = path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
+            const size_t shape[] = {B, H, T, WIDE}, mean[] = {B, T, WIDE};
+            mha_keep kept = {.stage = stages[s], .view = stages[s] == MHA_STAGE_WEIGHTS_MEAN
+                                                                   ? mha_view_of(memory, type, 3, mean)
+                                                                   : mha_view_of(memory, type, 4, shape)};
+            mha_call call = {.query = mha_heads(query, B, T, H, D), .pages = pages_of(), .path = (mha_path)path,
+                             .semantics = {.causal = true, .zero_row = true, .softcap = 3}, .keep = &kept,
+                             .keep_count = 1};
+            mha_error error;
+            assert_ok(mha_run(NULL, &call, &error), error);
+            for (size_t w = 0; w < sizeof last / sizeof *last; w++) {
+                const mha_view *v = &kept.view;
+                const size_t at[] = {1, 0, v->rank == 4 ? 0 : (size_t)last[w], (size_t)last[w]};
+                const double right = w > 0 ? mha_view_get(v, at) : 0;
+                mha_case *cases[2];
+                if (w > 0)
+                    mha_view_set(v, at, isinf(right) ? 0 : right + 0.25);
+                assert_ok(mha_case_of_call(NULL, &call, &kept, 1, NULL, &cases[0], &error), error);
+                assert_ok(mha_case_save(scratch_path("kept.safetensors"), NULL, &call, NULL, &error), error);
+                assert_ok(mha_case_open(scratch_path("kept.safetensors"), NULL, &cases[1], &error), error);
+                for (int i = 0; i < 2; i++) {
+                    expect_judged(cases[i], w > 0 ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED);
+                    mha_case_close(cases[i]);
+                }
+                if (w > 0)
+                    mha_view_set(v, at, right);
+            }
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +337,7 @@ int main(void)
         cmocka_unit_test(mistakes_in_the_table_are_named),
         cmocka_unit_test(bad_words_are_refused),
         cmocka_unit_test(a_call_with_pages_is_judged),
+        cmocka_unit_test(stages_over_keys_are_judged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

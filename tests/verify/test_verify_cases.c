@@ -299,7 +299,14 @@ static void what_contradicts_itself_is_refused(void **state)
            {"key", MHA_F32, 4, {1, 2, 2, 2}, 0},
            {"value", MHA_F32, 4, {1, 2, 2, 2}, 0}}},
          {"kv_heads: expected a divisor of num_heads 3, found 2", "", ""}},
-        {{"sdpa", {{NULL}}, {{"key", MHA_F32, 2, {2, 4}, 0}}}, {"key: expected rank 3 in layout BTE", "(2, 4)", ""}},
+        {{"sdpa", {{NULL}}, {{"key", MHA_F32, 2, {2, 4}, 0}}},
+         {"key: expected rank 3 in layout BTE", "(2, 4)", ": rank 2 is layout TE"}},
+        {{"sdpa", {{NULL}}, {{"query", MHA_F32, 4, {1, 2, 3, 4}, 0}}},
+         {"expected rank 3 in layout BTE (the file states none), ", "(1, 2, 3, 4)", ": rank 4 is layout BHTD or BTHD"}},
+        {{"sdpa", {{"layout", "BTHD"}}, {{NULL}}},
+         {"expected rank 4 in layout BTHD, found", "", ": rank 3 is layout BTE"}},
+        {{"mha", {{NULL}}, {{"query", MHA_F32, 4, {1, 2, 3, 4}, 0}}},
+         {"expected rank 3 in layout BTE", "(1, 2, 3, 4)", ""}},
         {{"sdpa", {{NULL}}, {{"value", MHA_F32, 2, {2, 4}, 0}}}, {"value: expected rank 3", "(2, 4)", ""}},
         {{"sdpa", {{NULL}}, {{"key", MHA_F32, 3, {2, 2, 4}, 0}}}, {"key: ", "batches 1, 2, 1", "lengths 2, 2"}},
         {{"sdpa", {{NULL}}, {{"value", MHA_F32, 3, {2, 2, 4}, 0}}}, {"key: ", "batches 1, 1, 2", "lengths 2, 2"}},
@@ -623,6 +630,37 @@ static void a_verdict_for_every_path_and_stage(void **state)
     assert_string_equal(mha_case_name(c), "made.safetensors");
     mha_case_close(c);
     mha_case_close(NULL);
+}
+
+/* A case that cannot be judged has no call: whoever does not ask for the reason is refused, by each function. */
+static void a_skipped_case_has_an_empty_call(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"sdpa", "mha", "rope"};
+    for (size_t i = 0; i < 3; i++) {
+        mha_case *c;
+        mha_error error;
+        mha_plan plan;
+        mha_view rows[2];
+        mha_diagnosis d;
+        mha_power p;
+        double x[64];
+        const mha_view result = mha_view_of(x, MHA_F64, 1, (size_t[]){64});
+        const mha_criterion criterion = {.kind = MHA_CRITERION_JUDGE};
+        assert_ok(mha_case_open(write_made(&(made){kinds[i], {{"future", "1"}}, {{NULL}}}), NULL, &c, &error), error);
+        assert_non_null(mha_case_skip_reason(c));
+        const mha_call call = mha_case_call(c);
+        assert_true(!call.query.data && !call.key.data && !call.value.data && !call.weights);
+        mha_case_past(c, &rows[0], &rows[1]);
+        assert_null(rows[0].data);
+        assert_null(mha_case_layer(c));
+        assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, "");
+        assert_refused(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), MHA_UNSUPPORTED, error, "future");
+        assert_refused(mha_case_variant(c, NULL, 0, MHA_STAGE_OUTPUT, &result, &error), MHA_UNSUPPORTED, error,
+                       "future");
+        assert_refused(mha_case_power(c, &criterion, 1, NULL, &p, &error), MHA_UNSUPPORTED, error, "future");
+        mha_case_close(c);
+    }
 }
 
 /* No queries, and no output of any: nothing that could be wrong has been compared. */
@@ -1040,6 +1078,7 @@ int main(void)
         cmocka_unit_test(a_verdict_for_every_path_and_stage),
         cmocka_unit_test(results_without_elements_are_not_judged),
         cmocka_unit_test(a_failure_names_the_input_that_is_not_finite),
+        cmocka_unit_test(a_skipped_case_has_an_empty_call),
         cmocka_unit_test(a_prefill_without_rows_for_it_is_skipped),
         cmocka_unit_test(a_prefill_takes_what_reaches),
         cmocka_unit_test(tolerances_are_derived),

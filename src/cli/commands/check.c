@@ -121,7 +121,7 @@ static int show(const judged_case *cases, size_t n, const arguments *args)
         verdicts_json(cases, n, count);
     else if (!given(args, OPT_QUIET))
         verdicts_print(cases, n, count);
-    return count[MHA_OUTCOME_FAILED] == 0 && count[MHA_OUTCOME_PASSED] > 0 ? EXIT_DONE : EXIT_NO;
+    return count[MHA_OUTCOME_FAILED] ? EXIT_NO : count[MHA_OUTCOME_SKIPPED] ? EXIT_UNJUDGED : EXIT_DONE;
 }
 
 static void drop_cases(judged_case *cases, size_t n)

@@ -293,9 +293,6 @@ int run_forward(const arguments *args)
         code = refuse_npy_for_many(args);
     if (code == EXIT_DONE)
         code = picture_file_check(args);
-    if (code == EXIT_DONE && given(args, OPT_CACHE_DTYPE) && given(args, OPT_SAVE_CASE))
-        code = refuse("--cache-dtype",
-                      "expected no --save-case beside it: a case file has no word for the type of a cache");
     if (code == EXIT_DONE)
         code = try_destinations(args, &writer);
     if (code == EXIT_DONE)

@@ -11,7 +11,14 @@
 
 /* ---------------------------------------------------------------- errors */
 
-enum { EXIT_DONE = 0, EXIT_NO = 1, EXIT_REQUEST = 2, EXIT_MACHINE = 3, EXIT_SIGNAL = 128 /* and its number */ };
+enum {
+    EXIT_DONE = 0,
+    EXIT_NO = 1,
+    EXIT_REQUEST = 2,
+    EXIT_MACHINE = 3,
+    EXIT_UNJUDGED = 4,
+    EXIT_SIGNAL = 128 /* and its number */
+};
 
 /* Sets the text before the colon in every error: "mha params". Borrowed. */
 void speak_as(const char *name);

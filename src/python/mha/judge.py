@@ -206,7 +206,8 @@ class StageVerdict:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Every recorded stage in the order data flows; `first` is the first that diverges."""
+    """Every recorded stage in the order data flows; `first` is the first that diverges. `outcome` is "passed", "failed",
+    or "skipped": what could not be judged has neither passed nor failed, and `reason` says why."""
 
     outcome: str
     reason: str
@@ -217,6 +218,16 @@ class Verdict:
     def passed(self) -> bool:
         """Whether every stage is right."""
         return self.outcome == "passed"
+
+    @property
+    def failed(self) -> bool:
+        """Whether a stage is wrong."""
+        return self.outcome == "failed"
+
+    @property
+    def skipped(self) -> bool:
+        """Whether it could not be judged."""
+        return self.outcome == "skipped"
 
     def table(self) -> Table:
         """One row for each stage."""

@@ -168,10 +168,14 @@ static mha_status build_part(mha_case *c, mha_error *error)
 
 static mha_status build_precision(mha_case *c, mha_error *error)
 {
-    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16, MHA_F8_E4M3, MHA_F8_E5M2, MHA_I8};
+    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16, MHA_F8_E4M3, MHA_F8_E5M2, MHA_I8},
+                           caches[] = {MHA_F64, MHA_F32, MHA_F16, MHA_BF16, MHA_I8};
     int type;
     TRY(mha__case_choice(c, "precision", &type, error));
     c->precision = mha_precision_of(types[type]);
+    TRY(mha__case_choice(c, "cache_dtype", &type, error));
+    c->cache_rounds = caches[type] != MHA_F64;
+    c->cache = caches[type];
     return MHA_OK;
 }
 
@@ -388,7 +392,8 @@ mha_status mha__case_check_plan(mha_case *c, mha_error *error)
 {
     mha_call call = mha_case_call(c);
     call.path = MHA_PATH_EXACT;
-    mha__request request = {.layer = mha_case_layer(c), .call = &call};
+    mha__request request = {.layer = mha_case_layer(c), .call = &call, .cache_rounds = c->cache_rounds,
+                            .cache = c->cache};
     mha_case_past(c, &request.past_key, &request.past_value);
     mha__attempt attempt = {0};
     const mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);

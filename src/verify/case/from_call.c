@@ -180,9 +180,10 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
     exact.cache = NULL;
     mha_call unpaged = *call;
     mha_case_notes rows = *notes;
-    if (call->pages.keys.data) {
+    mha__unpaged u;
+    const bool paged = call->pages.keys.data != NULL;
+    if (paged) {
         mha_plan planned;
-        mha__unpaged u;
         TRY(mha_plan_call(layer, &exact, &planned, error));
         TRY(mha__unpage_call(&unpaged, layer ? mha_layer_config(layer) : NULL, &c->pool, &u, error));
         TRY(copy_pages(c, &call->pages, planned.B, error));
@@ -203,11 +204,19 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
     read_sizes(c, &plan);
     read_weights(c, call);
     c->precision = call->precision;
+    c->cache_rounds = mha__cache_rounds(call, &c->cache);
     TRY(read_semantics(c, call, plan.B, error));
     mha__case_keys_only(c);
+    mha_keep *kept = mha__arena_take(&c->pool, (count + 1) * sizeof *kept);
+    if (!kept)
+        return no_memory("recorded", error);
     for (size_t i = 0; i < count; i++)
-        if (recorded[i].view.data)
-            TRY(record_stage(c, recorded[i].stage, &recorded[i].view, error));
+        kept[i] = recorded[i];
+    if (paged)
+        TRY(mha__unpage_stages(&u, &request, kept, count, &c->pool, error));
+    for (size_t i = 0; i < count; i++)
+        if (kept[i].view.data)
+            TRY(record_stage(c, kept[i].stage, &kept[i].view, error));
     return mha__case_check_plan(c, error);
 }
 
@@ -221,6 +230,8 @@ mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call, const 
         return mha__fail(error, MHA_INVALID, "past_key", "expected the rows of the call's cache from before the call");
     if (call->partial.data)
         return mha__fail(error, MHA_UNSUPPORTED, "partial", "a case has no word for keys of earlier calls");
+    if (call->cache && mha_cache_first(call->cache) > 0)
+        return mha__fail(error, MHA_UNSUPPORTED, "cache", "a case has no word for a cache that has evicted rows");
     mha_allocator a = mha__allocator_default();
     mha_case *c = mha__allocate(&a, sizeof *c);
     if (!c)

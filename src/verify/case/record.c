@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "attention/exact/rounding.h"
 #include "attention/resolved.h"
 #include "base/base.h"
 #include "verify/case/record.h"
@@ -133,6 +134,8 @@ static mha_view input(const mha_case *c, case_tensor tensor, size_t T, size_t he
 
 mha_call mha_case_call(const mha_case *c)
 {
+    if (*c->skip) /* its sizes have not been read */
+        return (mha_call){.keep_count = 0};
     const mha_view value = input(c, CASE_VALUE, c->T_k, c->H_kv, c->E_v), none = {0};
     return (mha_call){
         .query = input(c, CASE_QUERY, c->T_q, c->H, c->E_q),
@@ -142,6 +145,33 @@ mha_call mha_case_call(const mha_case *c)
         .semantics = c->semantics,
         .weights = c->kind == CASE_SDPA ? c->weights[CASE_RECORDED] : NULL,
     };
+}
+
+/* ---------------------------------------------------------------- roundings */
+
+void mha__case_round(const mha_case *c, mha__request *request)
+{
+    request->precision = c->precision;
+    request->cache_rounds = c->cache_rounds;
+    request->cache = c->cache;
+}
+
+bool mha__case_rounds(const mha_case *c)
+{
+    return mha__precision_rounds(&c->precision) || c->cache_rounds;
+}
+
+mha_dtype mha__case_rounding(const mha_case *c)
+{
+    const mha_dtype type = mha__precision_type(&c->precision);
+    return type != MHA_F32 || !c->cache_rounds ? type : c->cache;
+}
+
+bool mha__cache_rounds(const mha_call *call, mha_dtype *type)
+{
+    const mha_dtype computed = call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
+    *type = call->cache ? mha_cache_keys(call->cache).dtype : computed;
+    return *type != computed;
 }
 
 /* ---------------------------------------------------------------- shapes of results */

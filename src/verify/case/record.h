@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "mha/file.h"
+#include "verify/attempt.h"
 #include "verify/case/words/words.h"
 
 typedef enum case_kind { CASE_MHA, CASE_SDPA, CASE_ROPE } case_kind;
@@ -38,6 +39,8 @@ struct mha_case {
     mha_semantics semantics;
     bool absorbed;           /* of latent attention; the sizes above are those of the layer */
     mha_precision precision; /* of the kernel that computed the results */
+    bool cache_rounds;       /* its cache rounded new rows to the type `cache` */
+    mha_dtype cache;
     bool overflow; /* float32 may overflow: its result may equal expected.* or expected64.* */
     double rtol, atol, rtol64, atol64; /* NaN where the file has none */
 };
@@ -81,6 +84,17 @@ void mha__case_keys_only(mha_case *c);
 mha_status mha__case_pack(const mha_case *c, mha_error *error);
 /* Plans the call and checks the shapes of the recorded results against the plan. */
 mha_status mha__case_check_plan(mha_case *c, mha_error *error);
+
+/* ---------------------------------------------------------------- roundings */
+
+/* Makes a request round where the kernel that computed the results did. */
+void mha__case_round(const mha_case *c, mha__request *request);
+/* Whether that kernel rounded anywhere beyond float32. */
+bool mha__case_rounds(const mha_case *c);
+/* The type to which it rounded; MHA_F32: none of less than 32 bits. */
+mha_dtype mha__case_rounding(const mha_case *c);
+/* Whether the cache of a call has another type than what its path computes; then *type is that of the cache. */
+bool mha__cache_rounds(const mha_call *call, mha_dtype *type);
 
 /* ---------------------------------------------------------------- results */
 

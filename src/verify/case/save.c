@@ -17,6 +17,7 @@ typedef struct saving {
     const mha_call *call;
     const mha_case_notes *notes;
     mha_plan plan;
+    mha_keep results[MHA_STAGE_COUNT]; /* without data: not recorded */
     mha_error *error;
 } saving;
 
@@ -207,6 +208,8 @@ static mha_status put_rope(saving *s)
         return refuse(s, "position_ids", "keys at other positions than the queries");
     if (r->q_positions.data && !r->k_positions.data && s->plan.T_q != s->plan.T_k && !part)
         return refuse(s, "position_ids", "positions of the queries alone");
+    if (r->origin.axes.axes && r->q_positions.data && s->call->semantics.query_scale.growth != 0)
+        return refuse(s, "position_ids", "positions that queries are scaled by, beside those on several axes");
     if (!r->origin.axes.axes) /* tables by row say where rows are */
         TRY(put_view(s, "position_ids", &r->q_positions));
     TRY(put_origin(s, &r->origin));
@@ -315,10 +318,14 @@ static mha_status put_semantics(saving *s)
         return refuse(s, "precision", "points of rounding other than those of a fused kernel");
     if (type != MHA_F32)
         TRY(put_text(s, "precision", mha_dtype_name(type)));
-    TRY(put_count(s, "window_left", m->window ? m->window_left : -1));
-    TRY(put_count(s, "window_right", m->window ? m->window_right : -1));
+    mha_dtype cached;
+    if (mha__cache_rounds(s->call, &cached))
+        TRY(put_text(s, "cache_dtype", mha_dtype_name(cached)));
+    const bool window = m->window && (m->window_left >= 0 || m->window_right >= 0); /* else it hides nothing */
+    TRY(put_count(s, "window_left", window ? m->window_left : -1));
+    TRY(put_count(s, "window_right", window ? m->window_right : -1));
     TRY(put_count(s, "prefix", m->prefix));
-    TRY(put_count(s, "window_keep", m->window_keep));
+    TRY(put_count(s, "window_keep", window ? m->window_keep : 0));
     TRY(put_count(s, "chunk", m->chunk));
     TRY(put_mask(s, "attn_mask_kind", "attn_mask", &m->mask));
     TRY(put_mask(s, "key_padding_mask_kind", "key_padding_mask", &m->key_padding));
@@ -370,8 +377,8 @@ static mha_status put_sizes(saving *s)
 static mha_status put_results(saving *s)
 {
     for (int i = 0; i < MHA_STAGE_COUNT; i++) {
-        const mha_view *stage = mha__call_stage(s->call, (mha_stage)i);
-        if (!stage)
+        const mha_view *stage = &s->results[i].view;
+        if (!stage->data)
             continue;
         const bool wide = stage->dtype == MHA_F64 && s->call->path == MHA_PATH_EXACT;
         const mha_view v = i == MHA_STAGE_OUTPUT && !s->layer ? heads_first(stage, s->plan.h) : *stage;
@@ -401,28 +408,34 @@ static mha_status put_all(saving *s)
     return mha_writer_commit(s->writer, s->error);
 }
 
-/* Plans the recorded call without its cache, which may have grown since the call. */
-static mha_status plan_record(saving *s)
+/* Plans the recorded call without its cache, which may have grown since the call, and looks up what it has kept.
+ * `unpaged`: of a call with pages, or NULL. */
+static mha_status plan_record(saving *s, const mha__unpaged *unpaged)
 {
     mha__attempt attempt;
     mha_call call = *s->call;
     call.cache = NULL;
     const mha__request request = {
         .layer = s->layer, .call = &call, .past_key = s->notes->past_key, .past_value = s->notes->past_value};
-    const mha_status status = mha__attempt_begin(&attempt, NULL, &request, s->error);
+    mha_status status = mha__attempt_begin(&attempt, NULL, &request, s->error);
     s->plan = attempt.plan;
     mha__attempt_free(&attempt);
+    for (int i = 0; i < MHA_STAGE_COUNT; i++) {
+        const mha_view *kept = mha__call_stage(s->call, (mha_stage)i);
+        s->results[i] = (mha_keep){.stage = (mha_stage)i, .view = kept ? *kept : (mha_view){0}};
+    }
+    if (status == MHA_OK && unpaged)
+        status = mha__unpage_stages(unpaged, &request, s->results, MHA_STAGE_COUNT, &s->pool, s->error);
     return status;
 }
 
 /* A file says of keys in pages which rows they are. */
-static mha_status unpage(saving *s, mha_call *call, mha_case_notes *rows)
+static mha_status unpage(saving *s, mha_call *call, mha_case_notes *rows, mha__unpaged *u)
 {
     mha_plan planned;
-    mha__unpaged u;
     TRY(mha_plan_call(s->layer, call, &planned, s->error));
-    TRY(mha__unpage_call(call, s->layer ? mha_layer_config(s->layer) : NULL, &s->pool, &u, s->error));
-    rows->past_key = u.keys, rows->past_value = u.values;
+    TRY(mha__unpage_call(call, s->layer ? mha_layer_config(s->layer) : NULL, &s->pool, u, s->error));
+    rows->past_key = u->keys, rows->past_value = u->values;
     s->notes = rows;
     return MHA_OK;
 }
@@ -444,9 +457,11 @@ mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_cal
         return mha__fail(error, MHA_INVALID, "past_key",
                          "the call has a cache: expected its rows from before the call");
     mha_case_notes rows = *s.notes;
-    mha_status status = call->pages.keys.data ? unpage(&s, &meant, &rows) : MHA_OK;
+    mha__unpaged u;
+    const bool paged = call->pages.keys.data != NULL;
+    mha_status status = paged ? unpage(&s, &meant, &rows, &u) : MHA_OK;
     if (status == MHA_OK)
-        status = plan_record(&s);
+        status = plan_record(&s, paged ? &u : NULL);
     if (status == MHA_OK)
         status = mha_writer_create(path, &s.writer, error);
     if (status == MHA_OK)

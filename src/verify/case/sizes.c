@@ -22,6 +22,18 @@ typedef struct input_sizes {
     size_t B, T, heads, E;
 } input_sizes;
 
+/* Refuses an input whose rank is that of another layout, and names the layouts that have it. */
+static mha_status refuse_rank(const mha_case *c, const char *name, const mha_view *v, int rank, mha_error *error)
+{
+    static const char *const layouts[] = {[2] = ": rank 2 is layout TE", [3] = ": rank 3 is layout BTE or TBE",
+                                          [4] = ": rank 4 is layout BHTD or BTHD"};
+    char shape[128];
+    return mha__fail(error, MHA_INVALID, name, "expected rank %d in layout %s%s, found shape %s%s", rank,
+                     mha_layout_name(c->layout), mha_file_metadata(c->file, "layout") ? "" : " (the file states none)",
+                     mha__shape_text(shape, sizeof shape, v->shape, v->rank),
+                     v->rank == 4 && c->kind == CASE_MHA ? "" : layouts[v->rank]); /* whose inputs have no heads */
+}
+
 static mha_status read_input(const mha_case *c, case_tensor which, input_sizes *sizes, mha_error *error)
 {
     const char *name = mha__case_tensor_name(which);
@@ -29,11 +41,8 @@ static mha_status read_input(const mha_case *c, case_tensor which, input_sizes *
     if (!v->data)
         return mha__fail(error, MHA_INVALID, name, "is missing");
     const int rank = c->layout == MHA_TE ? 2 : c->layout == MHA_BTE || c->layout == MHA_TBE ? 3 : 4;
-    if (v->rank != rank) {
-        char shape[128];
-        return mha__fail(error, MHA_INVALID, name, "expected rank %d in layout %s, found shape %s", rank,
-                         mha_layout_name(c->layout), mha__shape_text(shape, sizeof shape, v->shape, v->rank));
-    }
+    if (v->rank != rank)
+        return refuse_rank(c, name, v, rank, error);
     const size_t *s = v->shape;
     switch (c->layout) {
     case MHA_TBE: *sizes = (input_sizes){s[1], s[0], 0, s[2]}; break;

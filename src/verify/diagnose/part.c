@@ -235,7 +235,7 @@ static mha_status derive(const mha__search *s, const mha_call *call, double atol
     mha__two_runs runs;
     mha__tolerance tolerance;
     mha__request request = request_of(s->c, call);
-    request.precision = s->c->precision;
+    mha__case_round(s->c, &request);
     const mha_status status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &tolerance, error);
     mha__two_runs_free(&runs);
     atol[0] = tolerance.atol[0][stage], atol[1] = tolerance.atol[1][stage];
@@ -290,7 +290,7 @@ static mha_status prepare_from(mha__search *s, const mha__request *request, cons
     choose_part(s);
     TRY(compute_base(s, error));
     const double found = error_on_part(s, narrow, &largest);
-    if (mha__precision_rounds(&s->c->precision)) { /* its error is found on all rows */
+    if (mha__case_rounds(s->c)) { /* its error is found on all rows */
         mha_call call = mha_case_call(s->asked);
         TRY(derive(s, &call, atol, error));
     } else

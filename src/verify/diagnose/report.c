@@ -69,7 +69,7 @@ mha_explanation mha__search_explain(const mha__search *s, const mha__candidate *
 {
     const mha__target *t = &s->target;
     const int which[] = {x->a, x->b};
-    const mha_dtype kernel = mha__precision_type(&s->c->precision);
+    const mha_dtype kernel = mha__case_rounding(s->c);
     const mha_dtype rounding = kernel ? kernel : wide ? MHA_F64 : t->storage.relative > 0 ? t->stored : MHA_F32;
     mha_explanation e = {.max_abs = x->max_abs, .relative = x->relative, .exact = exact, .rounding = rounding};
     e.stated = exact && !is_rounding(s, x, wide, INFINITY);
@@ -266,7 +266,7 @@ mha_status mha__report_low_precision(mha__search *s, size_t *which, mha_diagnosi
                    {.type = MHA_F8_E4M3, .most = 0.4},
                    {.type = MHA_F8_E5M2, .most = 0.6}};
     const low *found = NULL;
-    if (s->c->kind == CASE_ROPE || mha__precision_rounds(&s->c->precision) ||
+    if (s->c->kind == CASE_ROPE || mha__case_rounds(s->c) ||
         mha__search_elements(s, &s->full) < ENOUGH)
         return MHA_OK;
     TRY(find_low(s, types, sizeof types / sizeof *types, which, &found, error));

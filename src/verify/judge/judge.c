@@ -38,7 +38,7 @@ static mha_status derive(mha__judgement *j, mha__two_runs *runs, mha_error *erro
     const mha_case *c = j->c;
     mha_call call = mha__judgement_call(j);
     mha__request request = mha__judgement_request(c, c->layer, &call);
-    request.precision = c->precision;
+    mha__case_round(c, &request);
     bool wanted[MHA_STAGE_COUNT];
     for (int s = 0; s < MHA_STAGE_COUNT; s++)
         wanted[s] = mha__judgement_records(c, (mha_stage)s);
@@ -68,7 +68,7 @@ static mha_status judge_recorded(mha__judgement *j, mha_path *used, mha_error *e
     mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
     if (status == MHA_OK && needs_tolerance(j)) {
         status = derive(j, &runs, error);
-        if (j->path == MHA_PATH_EXACT || j->path == MHA_PATH_BLAS)
+        if (!c->cache_rounds && (j->path == MHA_PATH_EXACT || j->path == MHA_PATH_BLAS))
             ran = j->path == MHA_PATH_EXACT ? &runs.exact : &runs.narrow;
     }
     if (status == MHA_OK && any && ran == &attempt)

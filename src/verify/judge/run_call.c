@@ -60,7 +60,7 @@ mha_status mha__judgement_compare_all(mha__judgement *j, const mha__judged_call 
 
 mha__request mha__judgement_request(const mha_case *c, const mha_layer *layer, const mha_call *call)
 {
-    mha__request request = {.layer = layer, .call = call};
+    mha__request request = {.layer = layer, .call = call, .cache_rounds = c->cache_rounds, .cache = c->cache};
     mha_case_past(c, &request.past_key, &request.past_value);
     return request;
 }

@@ -72,9 +72,10 @@ static mha_status derive(examination *x, mha_error *error)
         wanted[p->stage] = true;
         const mha_call call = mha_case_call(x->asked);
         const mha_dtype type = p->criterion.precision;
-        mha__request request = {.layer = c->layer,
-                                .call = &call,
-                                .precision = type == MHA_F32 ? c->precision : mha_precision_of(type)};
+        mha__request request = {.layer = c->layer, .call = &call};
+        mha__case_round(c, &request);
+        if (type != MHA_F32)
+            request.precision = mha_precision_of(type);
         mha_case_past(c, &request.past_key, &request.past_value);
         mha__two_runs runs;
         const mha_status status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &t, error);

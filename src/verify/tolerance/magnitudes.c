@@ -303,10 +303,11 @@ static void measure_norms(const mha_layer *layer, const mha_call *call, const mh
     }
 }
 
-static void measure_cache(const mha_cache *cache, mha__magnitudes *m)
+void mha__magnitudes_cached(mha__magnitudes *m, mha_dtype dtype)
 {
-    const mha_dtype dtype = cache ? mha_cache_keys(cache).dtype : MHA_F32;
-    if (dtype == MHA_F16)
+    if (dtype == MHA_F32)
+        m->cache_unit = 0x1p-24, m->cache_eta = 0x1p-149, m->cache_largest = FLT_MAX;
+    else if (dtype == MHA_F16)
         m->cache_unit = 0x1p-11, m->cache_eta = 0x1p-24, m->cache_largest = 65520;
     else if (dtype == MHA_BF16)
         m->cache_unit = 0x1p-8, m->cache_eta = 0x1p-133, m->cache_largest = 0x1.ffp127;
@@ -331,7 +332,9 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
     m.b_Q = weight_max(layer, call, MHA_B_Q);
     m.b_K = weight_max(layer, call, MHA_B_K);
     m.b_V = weight_max(layer, call, MHA_B_V);
-    measure_cache(call->cache, &m);
+    const mha_dtype held = call->cache ? mha_cache_keys(call->cache).dtype : MHA_F32;
+    if (held != MHA_F32)
+        mha__magnitudes_cached(&m, held);
     mha_plan plan = ran->plan;
     const size_t d = plan.d_k;
     m.q_row = max_norm(&ran->stages[MHA_STAGE_Q_ROT], d);

@@ -7,7 +7,8 @@
  * occurs, too much to judge anything by. So the call is run once in float32 and once in float64, and the
  * error E that occurred is multiplied: another order of summation, another kernel or machine draws its
  * rounding errors from the same distribution, whose maxima over a tensor differ by a factor of 2 or 3;
- * 16 leaves room for both sides of the comparison. 16 u max|x| stands in for an E that is 0 by chance.
+ * 16 leaves room for both sides of the comparison. 16 u max|x| stands in for an E that is 0 by chance; for lse, the
+ * logarithm of a sum, of which a rounding is one of lse however small that is, 16 u max(|x|, 1).
  *
  *     float32:  min(2 bound(2^-24), 16 E + 16 * 2^-24 max|x| + 2 A)
  *     float64:  min(2 bound(2^-53), 64 * 2^-29 E + 64 * 2^-53 max|x| + 2 A)
@@ -24,7 +25,8 @@
  *
  *     float32's tolerance + min(bound of that precision, 4 E')
  *
- * E' is the error that occurs when the call is run once in float64 with roundings at the points of that precision. A
+ * E' is the error that occurs when the call is run once in float64 with roundings at the points of that precision, and
+ * with a cache that rounds its new rows as the kernel's does, which is one more of these points. A
  * right kernel rounds the same inputs and weights to the same numbers, and otherwise draws its errors from the same
  * distribution. FlashAttention's rule allows twice the error of a plain kernel of the same type; here it is twice
  * that, as E' is the error of one fused kernel, and others round the weights before or after the division, and
@@ -77,36 +79,39 @@ static void worst_case(const mha__request *request, const mha__attempt *exact, m
 }
 
 /* The formula above without A, from the error E of float32 and the largest element. */
-static double usual(int wide, double E, double largest)
+static double usual(mha_stage stage, int wide, double E, double largest)
 {
+    largest = stage == MHA_STAGE_LSE ? fmax(largest, 1) : largest;
     return wide ? 64 * (0x1p-29 * E + 0x1p-53 * largest) : 16 * (E + 0x1p-24 * largest);
 }
 
-static mha_status run(mha__attempt *attempt, const mha__request *request, mha_path path, const mha_precision *precision,
-                      mha_layout layout, const bool wanted[MHA_STAGE_COUNT], mha_error *error)
+/* Runs the request on a path; it rounds where the request says so, or nowhere. */
+static mha_status run(mha__attempt *attempt, const mha__request *request, mha_path path, bool rounds, mha_layout layout,
+                      const bool wanted[MHA_STAGE_COUNT], mha_error *error)
 {
     mha_call own = *request->call;
     own.path = path;
     own.cache = NULL;
-    const mha__request again = {.layer = request->layer,
-                                .call = &own,
-                                .past_key = request->past_key,
-                                .past_value = request->past_value,
-                                .precision = *precision};
+    mha__request again = *request;
+    again.call = &own;
+    if (!rounds)
+        again.precision = (mha_precision){.inputs = MHA_F32}, again.cache_rounds = false;
     TRY(mha__attempt_begin(attempt, NULL, &again, error));
     return mha__attempt_run(attempt, layout, wanted, error);
 }
 
-/* Adds what the low precision of the request costs to the tolerance of float32; see the beginning of this file. */
-static mha_status add_precision(const mha__request *request, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
+/* Adds what the roundings of the request cost to the tolerance of float32; see the beginning of this file. */
+static mha_status add_roundings(const mha__request *request, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
                                 const mha__attempt *exact, mha__tolerance *t, mha_error *error)
 {
     mha__attempt modelled;
     mha__magnitudes m;
     double bound[MHA_STAGE_COUNT];
     mha__magnitudes_of(request, exact, &m);
+    if (request->cache_rounds)
+        mha__magnitudes_cached(&m, request->cache);
     mha__bound_of(&exact->plan, &m, 0x1p-24, &request->precision, bound);
-    mha_status status = run(&modelled, request, MHA_PATH_EXACT, &request->precision, layout, wanted, error);
+    mha_status status = run(&modelled, request, MHA_PATH_EXACT, true, layout, wanted, error);
     for (int s = 0; s < MHA_STAGE_COUNT && status == MHA_OK; s++) {
         size_t finite;
         mha_difference d;
@@ -125,14 +130,13 @@ static mha_status add_precision(const mha__request *request, mha_layout layout, 
 mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
                              mha__two_runs *runs, mha__tolerance *tolerance, mha_error *error)
 {
-    static const mha_precision none;
     bool kept[MHA_STAGE_COUNT];
     double angles[2][MHA_STAGE_COUNT];
     *runs = (mha__two_runs){0};
     memcpy(kept, wanted, sizeof kept);
     mha__magnitudes_want(request->layer, kept);
-    TRY(run(&runs->exact, request, MHA_PATH_EXACT, &none, layout, kept, error));
-    TRY(run(&runs->narrow, request, MHA_PATH_BLAS, &none, layout, wanted, error));
+    TRY(run(&runs->exact, request, MHA_PATH_EXACT, false, layout, kept, error));
+    TRY(run(&runs->narrow, request, MHA_PATH_BLAS, false, layout, wanted, error));
     worst_case(request, &runs->exact, tolerance, angles);
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         if (!wanted[s]) {
@@ -147,10 +151,10 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
         TRY(mha_compare(&runs->narrow.stages[s], &runs->exact.stages[s], 0, 0, &d, error));
         for (int wide = 0; wide < 2; wide++)
             tolerance->atol[wide][s] =
-                fmin(tolerance->atol[wide][s], usual(wide, d.max_abs, most) + angles[wide][s]);
+                fmin(tolerance->atol[wide][s], usual((mha_stage)s, wide, d.max_abs, most) + angles[wide][s]);
     }
-    return mha__precision_rounds(&request->precision)
-               ? add_precision(request, layout, wanted, &runs->exact, tolerance, error)
+    return mha__precision_rounds(&request->precision) || request->cache_rounds
+               ? add_roundings(request, layout, wanted, &runs->exact, tolerance, error)
                : MHA_OK;
 }
 
@@ -187,7 +191,7 @@ void mha__tolerance_of_error(const mha__request *request, const mha__attempt *ra
     double angles[2][MHA_STAGE_COUNT];
     worst_case(request, ran, &t, angles);
     for (int wide = 0; wide < 2; wide++)
-        atol[wide] = fmin(t.atol[wide][stage], usual(wide, error, largest) + angles[wide][stage]);
+        atol[wide] = fmin(t.atol[wide][stage], usual(stage, wide, error, largest) + angles[wide][stage]);
 }
 
 void mha__two_runs_free(mha__two_runs *runs)

@@ -103,6 +103,8 @@ mha__allowed mha__allowed_of(const mha_case *c, int slot, bool wide, mha_stage s
 void mha__magnitudes_want(const mha_layer *layer, bool wanted[MHA_STAGE_COUNT]);
 /* Measures a request from its inputs and from the stages of a forward, made with or without the cached rows. */
 void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mha__magnitudes *magnitudes);
+/* Adds those of a cache of that type, to which rows are rounded; F64: none. */
+void mha__magnitudes_cached(mha__magnitudes *magnitudes, mha_dtype dtype);
 /* The bound of mha_error_bound (compare.h), from a plan's sizes and the magnitudes of its numbers; with what storing at
  * the points of a low precision adds to it. */
 void mha__bound_of(const mha_plan *plan, const mha__magnitudes *magnitudes, double unit, const mha_precision *precision,
