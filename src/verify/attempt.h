@@ -11,12 +11,13 @@ typedef struct mha__request {
     const mha_layer *layer;
     const mha_call *call;
     mha_view past_key, past_value;
+    size_t evicted;          /* rows that came before these */
+    mha_dtype cache_dtype;   /* F16, BF16 or I8: to which new rows are rounded; others: as the path has it */
     mha_precision precision; /* that of the forward, in place of the call's */
 } mha__request;
 
-/* Makes the rows of a cache (NULL: none) those of a request: where they lie, or as floats in `memory` if they have 8
- * bits. */
-mha_status mha__request_past(mha__request *request, const mha_cache *cache, mha__arena *memory, mha_error *error);
+/* Whether a cache of the request rounds new rows to 16 or 8 bits. */
+bool mha__request_narrows(const mha__request *request);
 
 /* A forward with everything it needs: inputs converted for the path, a cache, stages, workspace. */
 typedef struct mha__attempt {
