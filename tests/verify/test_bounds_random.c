@@ -115,9 +115,9 @@ static size_t settings_of(subject *s, setting list[MOST_SETTINGS])
         {"query scale", NULL, &m->query_scale.growth, m->query_scale.every ? 1 : 0, true},
         {"attention factor", NULL, &m->rope.attention_factor, rope ? 1 : 0, true},
         {"base", NULL, &m->rope.base, rope && !m->rope.cos_table.data ? 10000 : 0, false},
-        {"norm eps", NULL, &m->norm_eps, 1e-6, true},
+        {"norm eps", NULL, &m->norm_eps, 1e-6, false},
         {"softcap", NULL, &m->softcap, 1, false},
-        {"clip", NULL, &m->clip_qkv, config->kv_rank ? 0 : 1, false},
+        {"clip", NULL, &m->clip_qkv, config->kv_rank || s->r.t.poison ? 0 : 1, false},
         {"sigmoid bias", NULL, &m->sigmoid_bias, sums ? 1 : 0, false},
         {"padding fill", NULL, &m->padding_fill, 0, false},
         {"slope", NULL, slope, slope ? 1 : 0, false},
@@ -131,7 +131,7 @@ static size_t settings_of(subject *s, setting list[MOST_SETTINGS])
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
         if (s->r.weights[w].data)
             list[n++] = (setting){mha_weight_name((mha_weight)w), &s->r.weights[w], NULL, 0,
-                                  w <= MHA_B_K || w == MHA_Q_NORM || w == MHA_K_NORM};
+                                  w == MHA_W_Q || w == MHA_W_K || w == MHA_Q_NORM || w == MHA_K_NORM};
     return n;
 }
 
@@ -140,10 +140,11 @@ static size_t settings_of(subject *s, setting list[MOST_SETTINGS])
  * much for a float. */
 static void turn(subject *s)
 {
-    static const double reaches[] = {1, 4, 4, 38}, products[] = {1, 4, 30, 42};
+    static const double reaches[] = {1, 4, 4, 38}, products[] = {1, 4, 30};
     const bool balanced = below(s, 3) == 0;
     const size_t turns = balanced ? 2 + below(s, 2) : below(s, 4);
-    const double product = products[below(s, 4)] * (2 * unit(s) - 1), part = unit(s); /* logarithms; of the first */
+    const double beyond_float = (below(s, 2) ? 1 : -1) * (38 + 4 * unit(s)), part = unit(s), /* of the first factor */
+        product = below(s, 4) ? products[below(s, 3)] * (2 * unit(s) - 1) : beyond_float;    /* its logarithm */
     size_t used = 0;
     for (size_t i = 0; i < turns; i++) {
         setting list[MOST_SETTINGS];
@@ -206,6 +207,7 @@ static trial draw(subject *s, uint64_t seed)
     }
     if (below(s, 5) == 0)
         make_latent(s, &t);
+    t.poison &= t.semantics.clip_qkv == 0; /* which makes numbers of infinities */
     t.amplitude = 1;
     return t;
 }

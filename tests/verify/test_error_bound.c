@@ -235,6 +235,26 @@ static void sinks_count_in_the_log_of_the_sum(void **state)
     free(x);
 }
 
+/* A bias takes scores beyond all exponentials back to where a sigmoid is neither 0 nor 1. */
+static void a_bias_counts_in_the_largest_weight_of_a_sigmoid(void **state)
+{
+    (void)state;
+    enum { T = 5, D = 4 };
+    static const double sizes[] = {1, 300, 2000, 1e5};
+    float *x = random_numbers(T * D, 1, 1), *k = random_numbers(T * D, 2, 1);
+    for (size_t i = 0; i < T * D; i++) /* scores near 1 */
+        x[i] = 1 + 1e-3f * x[i], k[i] = 1 + 1e-3f * k[i];
+    mha_call call = {.query = mha_heads(x, 1, T, 1, D), .key = mha_heads(k, 1, T, 1, D),
+                     .value = mha_heads(k, 1, T, 1, D), .semantics.normaliser = MHA_SIGMOID};
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+        call.semantics.scale = sizes[n] / D, call.semantics.sigmoid_bias = -sizes[n];
+        hold_against(NULL, call, MHA_STAGE_WEIGHTS, false, "sigmoid bias", NULL);
+        hold_against(NULL, call, MHA_STAGE_HEADS, false, "sigmoid bias", NULL);
+    }
+    free(x);
+    free(k);
+}
+
 /* A norm's weight times the root of its terms may be beyond float; and zeros divided by next to nothing, anything. */
 static void norms_may_have_no_bound(void **state)
 {
@@ -387,6 +407,7 @@ int main(void)
         TEST(an_attention_factor_counts_in_the_scores),
         TEST(limits_count_in_a_norm_behind_the_rotation),
         TEST(sinks_count_in_the_log_of_the_sum),
+        TEST(a_bias_counts_in_the_largest_weight_of_a_sigmoid),
         TEST(norms_may_have_no_bound),
         TEST(projections_may_overflow_on_the_way),
         TEST(weighted_values_may_overflow_on_the_way),

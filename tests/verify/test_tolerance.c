@@ -259,6 +259,63 @@ static void a_narrow_cache_is_allowed_its_rounding(void **state)
     }
 }
 
+/* Limits that all but a few numbers reach take their errors, too: what is left says nothing, and the bound counts. */
+static void limits_hide_errors(void **state)
+{
+    (void)state;
+    enum { WIDTH = 32 };
+    static const mha_precision none;
+    mha_layer *layer;
+    mha_error error;
+    float x[T * WIDTH];
+    const mha_config config = {.d_model = WIDTH, .n_heads = 2};
+    const mha_view all = mha_view_of(x, MHA_F32, 1, (size_t[]){T * WIDTH});
+    mha_random_fill(&all, 1, 1, -1, 1);
+    assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
+    mha_layer_init(layer, 1);
+    static const double limits[] = {0, 100, 0.3, 0.001};
+    for (size_t n = 0; n < sizeof limits / sizeof *limits; n++) {
+        double bound[MHA_STAGE_COUNT], atol[MHA_STAGE_COUNT];
+        const mha_call call = {.query = mha_rows(x, 1, T, WIDTH), .semantics.clip_qkv = limits[n]};
+        assert_ok(mha_error_bound(layer, &call, 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
+        assert_ok(mha_precision_tolerance(layer, &call, &none, atol, MHA_STAGE_COUNT, &error), error);
+        assert_int_equal(atol[MHA_STAGE_Q] == 2 * bound[MHA_STAGE_Q], n == 3);
+        assert_int_equal(atol[MHA_STAGE_HEADS] == 2 * bound[MHA_STAGE_HEADS], n == 3);
+    }
+    mha_layer_destroy(layer);
+}
+
+/* Rows are rounded when they are new, and once more together with those of the cache, by the scale of all of them. */
+static void rows_in_a_cache_are_rounded_twice(void **state)
+{
+    (void)state;
+    static double low[N], exact[N];
+    fill_in();
+    for (size_t i = 0; i < N; i++)
+        keys[0][i] = keys[1][i] = 1 - 0.5f * mha_random_unit(1, 1, i);
+    for (int size = 0; size < 60; size++) {
+        mha_error error;
+        double bound[MHA_STAGE_COUNT];
+        for (size_t i = 0; i < N; i++)
+            rows[0][i] = rows[1][i] = 1 + 0.01f * (float)size;
+        for (int rounds = 0; rounds < 2; rounds++) {
+            mha_cache *cache = evicting(MHA_F64);
+            mha_call call = contiguous();
+            mha_keep keep = {.stage = MHA_STAGE_PRESENT_VALUE};
+            call.query = mha_heads(query, 1, NEW, H, D);
+            call.key = mha_heads(keys[0], 1, NEW, H, D), call.value = mha_heads(keys[1], 1, NEW, H, D);
+            call.cache = cache, call.path = MHA_PATH_EXACT;
+            call.precision = (mha_precision){.rows = rounds ? MHA_F8_E4M3 : MHA_F32};
+            keep.view = mha_view_of(rounds ? low : exact, MHA_F64, 4, (size_t[]){1, H, LEFT + NEW, D});
+            call.keep = &keep, call.keep_count = 1;
+            assert_ok(mha_error_bound(NULL, &call, 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
+            assert_ok(mha_run(NULL, &call, &error), error);
+            mha_cache_destroy(cache);
+        }
+        assert_true(farthest(low, exact, (LEFT + NEW) * H * D) <= bound[MHA_STAGE_PRESENT_VALUE]);
+    }
+}
+
 /* Numbers that a type cannot hold become infinite in it, and infinity times 0 is NaN: no bound says less. */
 static void what_a_type_cannot_hold_has_no_bound(void **state)
 {
@@ -305,6 +362,8 @@ int main(void)
         cmocka_unit_test(evicted_rows_do_not_count),
         cmocka_unit_test(rows_evicted_before_are_positions),
         cmocka_unit_test(a_narrow_cache_is_allowed_its_rounding),
+        cmocka_unit_test(limits_hide_errors),
+        cmocka_unit_test(rows_in_a_cache_are_rounded_twice),
         cmocka_unit_test(what_a_type_cannot_hold_has_no_bound),
     };
     return cmocka_run_group_tests_name("tolerance", tests, NULL, NULL);

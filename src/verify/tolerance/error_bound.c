@@ -413,7 +413,7 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     bound[MHA_STAGE_LSE] = E_m + 2 * u * R + sum + 4 * u * (most_seen + log(S + 2));
 
     const double b = fabs(m->sigmoid_bias), E_z = E_m + 2 * u * (scores + added + b),
-                 W = 1 / (1 + exp(-fmin(scores + added + E_z, 746) - m->sigmoid_bias));
+                 W = 1 / (1 + exp(-fmin(scores + added + E_z + m->sigmoid_bias, 746)));
     const double E_w = fmin(fmin(expm1(E_z) * W, E_z / 4), 1) + 8 * u * W + 2 * eta, most = m->sigmoid ? S * W : 1;
     if (m->sigmoid) {
         bound[MHA_STAGE_WEIGHTS] = E_w;

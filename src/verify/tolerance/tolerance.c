@@ -13,8 +13,8 @@
  *     float64:  min(2 bound(2^-53), 64 * 2^-29 E + 64 * 2^-53 max|x| + 2 A)
  *
  * A is the part of the bound that comes from the angles of a rotation. Both runs compute them in double and in much
- * the same way, so E shows nothing of what others may lose there. Nor does it where clip_qkv takes all but a few numbers
- * of q, k or v to its limits, and their errors with them: A is then infinite.
+ * the same way, so E shows nothing of what others may lose there. Nor does it where clip_qkv takes all but a few
+ * numbers of q, k or v to its limits, and their errors with them: A is then infinite.
  *
  * A tensor of less than 64 finite elements says too little about E: there the bound alone counts, which is not far off
  * for a tensor of that size. Errors are proportional to the unit roundoff to first order, hence the 2^-29; there is
