@@ -43,16 +43,18 @@ MHA_API mha_status mha_compare(const mha_view *actual, const mha_view *expected,
  * computed with unit roundoff `unit` (2^-24 for float, 2^-53 for double), rounding to nearest, with subnormals kept,
  * in any order of summation. It is infinite when a number that the stage depends on (a projection, a score, a sum of
  * weighted values) may exceed the range of the type. The derivation is in src/verify/tolerance/error_bound.c; the
- * magnitudes that enter it are measured here, by a forward in float64.
+ * magnitudes that enter it are measured here, on q, k and v of the call in float64.
  *
  * The bound holds for elements whose exact value is finite, and depends on finite numbers only. An element whose
  * exact value is infinite or NaN is computed as infinite or NaN, but not always as the same one: a visible key with
  * an infinite value and a weight that rounds to 0 gives 0 * inf = NaN where the exact value is infinite. With a cache
- * of F16 or BF16 the bound holds against attention over the exact rows and against attention over the rounded rows.
+ * of F16, BF16 or I8 the bound holds against attention over the exact new rows and against attention over the rounded
+ * ones.
  *
- * The call is given as it will be run: its cache holds the rows from before the call and has room for the new ones;
- * it is read, not appended to. Kept stages, `partial`, path and threads do not matter. Errors: as of mha_plan_call;
- * MHA_INVALID (a unit that is not between 0 and 1); MHA_NO_MEMORY. */
+ * The call is given as it will be run: its cache holds the rows from before the call and has room for the new ones,
+ * after eviction if need be; it is read, not appended to. Kept stages, `partial`, path and threads do not matter.
+ * Errors: as of mha_plan_call on the exact path; MHA_INVALID (a unit that is not between 0 and 1); MHA_UNSUPPORTED
+ * (pages of a ragged batch, or of a part of the keys); MHA_NO_MEMORY. */
 MHA_API mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double unit,
                                    double *bound, size_t count, mha_error *error);
 
@@ -62,12 +64,14 @@ MHA_API mha_status mha_error_bound(const mha_layer *layer, const mha_call *call,
  *   atol = tolerance of a float32 kernel + min(bound, 4 E)
  *
  * E is the largest error of the stage when the call is computed in float64 with roundings at the points of the
- * precision (mha_call.precision), and `bound` what these roundings can cost at most, by the derivation in
- * src/verify/tolerance/error_bound.c; a stage of less than 64 elements is given the bound alone. Why this is enough,
- * and what is allowed to float32, stands in src/verify/tolerance/tolerance.c. A rule of thumb to compare it with:
- * FlashAttention's tests allow twice the error of a plain kernel of the same type. The call is given as for
- * mha_error_bound, which with call->precision set gives that bound. Errors: as of mha_plan_call on the exact and the
- * blas path; MHA_NO_MEMORY. */
+ * precision (mha_call.precision), and of new rows to the type of a cache of 16 or 8 bits; `bound` is what these
+ * roundings can cost at most, by the derivation in src/verify/tolerance/error_bound.c; a stage of less than 64 elements
+ * is given the bound alone. Why this is enough, and what is allowed to float32, stands in
+ * src/verify/tolerance/tolerance.c. A rule of thumb to compare it with: FlashAttention's tests allow twice the error of
+ * a plain kernel of the same type. E is that of one run: an estimate, which mha_error_bound is not. Where that is
+ * infinite, a kernel may leave the range of float on the way while another does not: atol then allows what one may be
+ * off that does not. The call is given as for mha_error_bound, which with call->precision set gives that bound; here
+ * call->precision does not matter. Errors: as of mha_error_bound, and of mha_plan_call on the blas path. */
 MHA_API mha_status mha_precision_tolerance(const mha_layer *layer, const mha_call *call, const mha_precision *precision,
                                            double *atol, size_t count, mha_error *error);
 

@@ -110,26 +110,26 @@ static int gap_stride(size_t ld)
     return (int)(ld <= MHA_GEMM_GAP_STRIDE ? 2 * ld : ld);
 }
 
-/* C += alpha * B A for B (rows, columns), or with its transpose. OpenBLAS picks another kernel, which rounds
+/* C += B A for B (rows, columns), or with its transpose. OpenBLAS picks another kernel, which rounds
  * differently, when there is no gap between rows. To get the same bits for any stride it is given every other row, and
  * then the rest: there is always a gap. */
-static void gemv(CBLAS_TRANSPOSE transpose, size_t rows, size_t columns, float alpha, const float *B, size_t ldb,
-                 const float *A, float *C)
+static void gemv(CBLAS_TRANSPOSE transpose, size_t rows, size_t columns, const float *B, size_t ldb, const float *A,
+                 float *C)
 {
     for (size_t first = 0; first < 2 && first < rows; first++) {
         const float *half = B + first * ldb;
         const int n = (int)((rows - first + 1) / 2), ld = gap_stride(n == 1 ? columns : ldb);
         if (transpose == CblasNoTrans)
-            cblas_sgemv(CblasRowMajor, transpose, n, (int)columns, alpha, half, ld, A, 1, 1.0f, C + first, 2);
+            cblas_sgemv(CblasRowMajor, transpose, n, (int)columns, 1.0f, half, ld, A, 1, 1.0f, C + first, 2);
         else
-            cblas_sgemv(CblasRowMajor, transpose, n, (int)columns, alpha, half, ld, A + first, 2, 1.0f, C, 1);
+            cblas_sgemv(CblasRowMajor, transpose, n, (int)columns, 1.0f, half, ld, A + first, 2, 1.0f, C, 1);
     }
 }
 
 /* CBLAS counts in int; plan.c refuses extents and strides beyond it, but for the stride of a matrix of one row, which
  * means nothing and may be any number. CBLAS looks at it all the same, so it is given the row's length. */
-static void call_blas(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, float alpha, const float *A,
-                      size_t lda, const float *B, size_t ldb, float *C, size_t ldc)
+static void call_blas(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, const float *A, size_t lda,
+                      const float *B, size_t ldb, float *C, size_t ldc)
 {
     const bool transposed = transpose_b == CblasTrans;
     const size_t b_rows = transposed ? n : k, b_columns = transposed ? k : n;
@@ -146,31 +146,31 @@ static void call_blas(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k,
     }
     if (m == 1 && (b_rows <= 2 || ldb <= MHA_GEMM_GAP_STRIDE)) { /* one row: a matrix read once, at memory speed */
         memset(C, 0, n * sizeof *C); /* some releases of OpenBLAS multiply by a beta of 0 here, NaN included */
-        gemv(transposed ? CblasNoTrans : CblasTrans, b_rows, b_columns, alpha, B, ldb, A, C);
+        gemv(transposed ? CblasNoTrans : CblasTrans, b_rows, b_columns, B, ldb, A, C);
         return;
     }
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose_b, (int)m, (int)n, (int)k, alpha, A, (int)lda, B, (int)ldb, 0.0f,
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose_b, (int)m, (int)n, (int)k, 1.0f, A, (int)lda, B, (int)ldb, 0.0f,
                 C, (int)ldc);
 }
 
-static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda,
-                 const float *B, size_t ldb, float *C, size_t ldc)
+static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, const float *A, size_t lda, const float *B,
+                 size_t ldb, float *C, size_t ldc)
 {
     pthread_rwlock_rdlock(&calls);
-    call_blas(transpose_b, m, n, k, alpha, A, lda, B, ldb, C, ldc);
+    call_blas(transpose_b, m, n, k, A, lda, B, ldb, C, ldc);
     pthread_rwlock_unlock(&calls);
 }
 
-void mha__gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
-              float *C, size_t ldc)
+void mha__gemm(size_t m, size_t n, size_t k, const float *A, size_t lda, const float *B, size_t ldb, float *C,
+               size_t ldc)
 {
-    gemm(CblasNoTrans, m, n, k, alpha, A, lda, B, ldb, C, ldc);
+    gemm(CblasNoTrans, m, n, k, A, lda, B, ldb, C, ldc);
 }
 
-void mha__gemm_nt(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
-                 float *C, size_t ldc)
+void mha__gemm_nt(size_t m, size_t n, size_t k, const float *A, size_t lda, const float *B, size_t ldb, float *C,
+                  size_t ldc)
 {
-    gemm(CblasTrans, m, n, k, alpha, A, lda, B, ldb, C, ldc);
+    gemm(CblasTrans, m, n, k, A, lda, B, ldb, C, ldc);
 }
 
 void mha__gemm_double(size_t m, size_t n, size_t k, const double *A, size_t lda, const double *B, size_t ldb, double *C,

@@ -19,13 +19,14 @@ void mha__gemm_end(int openmp_default);
  * the rows of B are farther apart. */
 enum { MHA_GEMM_GAP_STRIDE = INT_MAX / 2 };
 
-/* C (m, n) = alpha * A (m, k) B (k, n), row-major with row strides lda, ldb, ldc. m, n or k may be 0 (k = 0: C = 0).
- * Extents and strides fit an int; the stride of a matrix of one row means nothing and may be any number. */
-void mha__gemm(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
-              float *C, size_t ldc);
-/* C (m, n) = alpha * A (m, k) B^T with B (n, k): the Q K^T form. */
-void mha__gemm_nt(size_t m, size_t n, size_t k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
-                 float *C, size_t ldc);
+/* C (m, n) = A (m, k) B (k, n), row-major with row strides lda, ldb, ldc. m, n or k may be 0 (k = 0: C = 0). Extents
+ * and strides fit an int; the stride of a matrix of one row means nothing and may be any number. There is no factor: a
+ * BLAS may multiply it into A, which then leaves the range of float where A B does not. */
+void mha__gemm(size_t m, size_t n, size_t k, const float *A, size_t lda, const float *B, size_t ldb, float *C,
+               size_t ldc);
+/* C (m, n) = A (m, k) B^T with B (n, k): the Q K^T form. */
+void mha__gemm_nt(size_t m, size_t n, size_t k, const float *A, size_t lda, const float *B, size_t ldb, float *C,
+                  size_t ldc);
 
 /* C (m, n) = A (m, k) B (k, n) in double: DGEMM, for the judgement of what others computed. Extents and strides fit an
  * int. */

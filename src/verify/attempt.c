@@ -1,4 +1,5 @@
 /* One forward with everything it needs around it: converted inputs, cache, stages, workspace. */
+#include "attention/cache/cache.h"
 #include "base/base.h"
 #include "verify/attempt.h"
 
@@ -18,25 +19,6 @@ static mha_status narrow(mha__attempt *attempt, mha_view *view, const char *name
         return no_memory(name, error);
     (void)mha_view_copy(&copy, view);
     *view = copy;
-    return MHA_OK;
-}
-
-mha_status mha__request_past(mha__request *request, const mha_cache *cache, mha__arena *memory, mha_error *error)
-{
-    if (!cache || mha_cache_length(cache) == 0)
-        return MHA_OK;
-    mha_view *const rows[] = {&request->past_key, &request->past_value};
-    for (int v = 0; v < 2; v++) {
-        mha_view held = v ? mha_cache_values(cache) : mha_cache_keys(cache);
-        held.shape[2] = mha_cache_length(cache);
-        *rows[v] = held;
-        if ((held.dtype != MHA_I8 && mha_cache_shared(cache) == 0) || mha_view_elements(&held) == 0)
-            continue;
-        *rows[v] = mha__arena_view(memory, held.dtype == MHA_F64 ? MHA_F64 : MHA_F32, held.rank, held.shape);
-        if (!rows[v]->data)
-            return no_memory("cache", error);
-        TRY(mha_cache_read(cache, v, rows[v], error));
-    }
     return MHA_OK;
 }
 
@@ -68,7 +50,10 @@ static mha_status fill_cache(mha__attempt *attempt, const mha__request *request,
     TRY(mha_cache_create(&spec, &attempt->pool.allocator, &attempt->cache, error));
     attempt->call.cache = attempt->cache;
     const mha_view none = mha_view_slice(k, 3, 0, 0);
-    return k->data ? mha_cache_load(attempt->cache, k, call->absorbed ? &none : v, error) : MHA_OK;
+    if (k->data)
+        TRY(mha_cache_load(attempt->cache, k, call->absorbed ? &none : v, error));
+    mha__cache_count_evicted(attempt->cache, request->evicted);
+    return MHA_OK;
 }
 
 mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *allocator, const mha__request *request,

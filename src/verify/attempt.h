@@ -11,14 +11,12 @@ typedef struct mha__request {
     const mha_layer *layer;
     const mha_call *call;
     mha_view past_key, past_value;
+    size_t evicted;          /* rows that came before these */
     mha_precision precision; /* that of the forward, in place of the call's */
-    bool cache_rounds;       /* the cache that is made has type `cache`, not that of the path */
+    bool cache_rounds;       /* the cache that is made has type `cache`, to which it rounds new rows, not that of the
+                              * path */
     mha_dtype cache;
 } mha__request;
-
-/* Makes the rows of a cache (NULL: none) those of a request: where they lie, or as floats in `memory` if they have 8
- * bits. */
-mha_status mha__request_past(mha__request *request, const mha_cache *cache, mha__arena *memory, mha_error *error);
 
 /* A forward with everything it needs: inputs converted for the path, a cache, stages, workspace. */
 typedef struct mha__attempt {

@@ -47,6 +47,22 @@ static void long_queries_and_wide_heads_meet_the_oracle(void **state)
     assert_trial(&t);
 }
 
+/* Distances next to each other whose rows lie far apart: a few pairs need most of a table. */
+static void buckets_may_skip_rows(void **state)
+{
+    (void)state;
+    const mha_relative skips = {.rule = MHA_RELATIVE_LOG_BUCKETS, .max_distance = 40};
+    static const size_t sizes[][2] = {{1, 8}, {3, 8}, {9, 2}, {40, 3}};
+    for (size_t i = 0; i < COUNT(sizes); i++)
+        for (int tables = 1; tables < 4; tables++) {
+            trial t = of(skips, tables & 1 ? 128 : 0, 0, tables & 2 ? 128 : 0, sizes[i][0], sizes[i][1]);
+            t.semantics.has_offset = true, t.semantics.offset = 40;
+            assert_trial(&t);
+            t.semantics.relative.reversed = true;
+            assert_trial(&t);
+        }
+}
+
 /* Infinite products count as large ones: they hide nothing, and NaN stays NaN. */
 static void infinities_in_a_table_hide_nothing(void **state)
 {
@@ -140,6 +156,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_calls_meet_the_oracle),
         cmocka_unit_test(long_queries_and_wide_heads_meet_the_oracle),
+        cmocka_unit_test(buckets_may_skip_rows),
         cmocka_unit_test(infinities_in_a_table_hide_nothing),
         cmocka_unit_test(what_has_no_meaning_is_refused),
     };

@@ -249,7 +249,7 @@ static float multiply(void)
     float A[ORDER * ORDER], C[ORDER * ORDER];
     for (int i = 0; i < ORDER * ORDER; i++)
         A[i] = 1.0f;
-    mha__gemm(ORDER, ORDER, ORDER, 1.0f, A, ORDER, A, ORDER, C, ORDER);
+    mha__gemm(ORDER, ORDER, ORDER, A, ORDER, A, ORDER, C, ORDER);
     return C[0];
 }
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/cache/cache.h"
 #include "support/rerun.h"
 
 void *rerun_memory(rerun *r, size_t bytes)
@@ -161,21 +162,29 @@ static mha_dtype type_for(const mha_dtype *given, mha_path path)
     return given ? *given : path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
 }
 
-static mha_status make_cache(rerun *r, mha_path path, mha_error *error)
+mha_status rerun_cache(rerun *r, mha_path path, mha_error *error)
 {
     const mha_view *k = &r->past_key, *v = &r->past_value;
     const mha_view *key = r->call.key.data ? &r->call.key : &r->call.query;
+    if (!k->data)
+        return MHA_OK;
+    const size_t rows = k->shape[2], stay = r->kept ? r->kept : rows, room = stay + key->shape[1];
     mha_cache_spec spec = {.batch = k->shape[0],
                            .kv_heads = k->shape[1],
                            .d_k = k->shape[3],
                            .d_v = v->shape[3],
-                           .capacity = k->shape[2] + key->shape[1],
+                           .capacity = room > rows ? room : rows,
+                           .window = r->kept,
                            .dtype = type_for(r->cache_dtype, path)};
     mha_cache_destroy(r->cache);
     r->cache = NULL;
     mha_status status = mha_cache_create(&spec, NULL, &r->cache, error);
     r->call.cache = r->cache;
-    return status ? status : mha_cache_load(r->cache, k, v, error);
+    if (!status)
+        status = mha_cache_load(r->cache, k, v, error);
+    if (!status)
+        mha__cache_count_evicted(r->cache, r->evicted);
+    return status;
 }
 
 mha_status rerun_run(rerun *r, mha_path path, int threads, unsigned keep, mha_error *error)
@@ -186,7 +195,7 @@ mha_status rerun_run(rerun *r, mha_path path, int threads, unsigned keep, mha_er
     memset(r->stages, 0, sizeof r->stages);
     c->output = (mha_view){0};
     c->keep_count = 0;
-    mha_status status = r->past_key.data ? make_cache(r, path, error) : MHA_OK;
+    mha_status status = rerun_cache(r, path, error);
     if (!status)
         status = mha_plan_call(r->layer, c, &r->plan, error);
     if (status)
@@ -194,7 +203,7 @@ mha_status rerun_run(rerun *r, mha_path path, int threads, unsigned keep, mha_er
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         size_t shape[4];
         const int rank = mha_plan_stage(&r->plan, (mha_stage)s, shape);
-        if (!(keep >> s & 1) || (s == MHA_STAGE_LSE && rank == 0)) /* a sigmoid has none */
+        if (!(keep >> s & 1) || rank == 0) /* the call has none */
             continue;
         r->stages[s] = dense(r, type_for(r->stage_dtype, path), rank, shape);
         if (s == MHA_STAGE_OUTPUT)

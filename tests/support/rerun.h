@@ -10,6 +10,8 @@ typedef struct rerun {
     mha_call call;
     mha_view past_key, past_value; /* rows a cache shall hold before the call; no data: no cache */
     const mha_dtype *cache_dtype, *stage_dtype; /* NULL: F64 on the exact path, else F32 */
+    size_t evicted;                /* rows that came before these */
+    size_t kept;                   /* of these rows, those that stay when the call appends its own; 0: all */
     void *blocks[96];
     size_t n_blocks;
     mha_plan plan;
@@ -36,6 +38,8 @@ void rerun_queries(rerun *r, size_t from, size_t n);
 /* The call with explicit keys, key positions and offsets, so that its keys can be cut. */
 void rerun_spell_out(rerun *r);
 
+/* Makes the cache anew, as it is before the call on a path; nothing where there are no rows. */
+mha_status rerun_cache(rerun *r, mha_path path, mha_error *error);
 /* Runs it, keeping the stages of `keep` (a bit for each). */
 mha_status rerun_run(rerun *r, mha_path path, int threads, unsigned keep, mha_error *error);
 

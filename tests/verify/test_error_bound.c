@@ -139,6 +139,122 @@ static void rotated_rows_may_overflow(void **state)
     }
 }
 
+/* A scale times a query is beyond float, while the score is not: nobody puts the scale into the query. */
+static void scaled_queries_may_be_beyond_float(void **state)
+{
+    (void)state;
+    static const size_t widths[] = {1, 2, 3, 4, 33, 64};
+    static const mha_stage stages[] = {MHA_STAGE_SCORES, MHA_STAGE_HEADS, MHA_STAGE_LSE};
+    enum { MOST = 64, QUERIES = 3, KEYS = 2 };
+    for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)
+        for (size_t T = 1; T <= QUERIES; T++)
+            for (size_t S = 1; S <= KEYS; S++) {
+                const size_t d = widths[w];
+                float q[QUERIES * MOST] = {0}, k[KEYS * MOST] = {0}, v[KEYS] = {1, 2};
+                for (size_t i = 0; i < T; i++) /* the last feature, which a loop over several at a time leaves over */
+                    q[i * d + d - 1] = 1.2e29f;
+                for (size_t j = 0; j < S; j++)
+                    k[j * d + d - 1] = 4e-28f;
+                const mha_call call = {.query = mha_heads(q, 1, T, 1, d), .key = mha_heads(k, 1, S, 1, d),
+                                       .value = mha_heads(v, 1, S, 1, 1), .semantics.scale = 5.4e10};
+                for (size_t s = 0; s < sizeof stages / sizeof *stages; s++)
+                    hold_against(NULL, call, stages[s], false, "large scale", NULL);
+            }
+}
+
+/* The attention factor is one of the scores: with a scale that undoes it they are what they are without. */
+static void an_attention_factor_counts_in_the_scores(void **state)
+{
+    (void)state;
+    enum { T = 8, S = 32, D = 64 };
+    static const double factors[] = {0.01, 1, 30, 1000, 2.8e9};
+    static const mha_stage stages[] = {MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT, MHA_STAGE_SCORES, MHA_STAGE_LSE,
+                                       MHA_STAGE_HEADS};
+    float *q = random_numbers(T * D, 1, 2), *k = random_numbers(S * D, 2, 2), *v = random_numbers(S * D, 3, 1);
+    mha_call call = {.query = mha_heads(q, 1, T, 1, D), .key = mha_heads(k, 1, S, 1, D),
+                     .value = mha_heads(v, 1, S, 1, D), .semantics.rope.kind = MHA_ROPE_HALF_SPLIT};
+    for (size_t f = 0; f < sizeof factors / sizeof *factors; f++)
+        for (int far = 0; far < 2; far++) {
+            call.semantics.rope.attention_factor = factors[f];
+            call.semantics.scale = 0.125 / (factors[f] * factors[f]);
+            call.semantics.offset = far ? 1000000 : 0; /* where angles lose much */
+            for (size_t s = 0; s < sizeof stages / sizeof *stages; s++)
+                hold_against(NULL, call, stages[s], false, "attention factor", NULL);
+        }
+    for (size_t i = 0; i < S * D; i++) /* rotated keys are beyond float, scores are not */
+        k[i] = 1e33f;
+    call.semantics.rope.attention_factor = 7e7, call.semantics.scale = 1e-40;
+    hold_against(NULL, call, MHA_STAGE_HEADS, true, "rotated beyond float", NULL);
+    assert_true(isinf(bound_of(NULL, &call, MHA_STAGE_HEADS)) && isinf(bound_of(NULL, &call, MHA_STAGE_PRESENT_KEY)));
+    assert_true(isfinite(bound_of(NULL, &call, MHA_STAGE_Q_ROT)));
+    free(q);
+    free(k);
+    free(v);
+}
+
+/* A limit before the rotation makes the rows that are normalised behind it short, and what they lost before large. */
+static void limits_count_in_a_norm_behind_the_rotation(void **state)
+{
+    (void)state;
+    enum { T = 4000, S = 2, WIDTH = 8 };
+    static const double limits[] = {0, 1, 1e-4};
+    const mha_config config = {.d_model = WIDTH, .n_heads = 1, .q_norm = MHA_NORM_HEAD};
+    mha_layer *layer;
+    mha_error error;
+    assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
+    mha_layer_init(layer, 1);
+    float *x = random_numbers(T * WIDTH, 1, 1), *k = random_numbers(S * WIDTH, 2, 1);
+    mha_call call = {.query = mha_rows(x, 1, T, WIDTH), .key = mha_rows(k, 1, S, WIDTH),
+                     .semantics = {.norm = {.after_rope = true}, .rope.kind = MHA_ROPE_INTERLEAVED, .norm_eps = 1e-12}};
+    for (size_t n = 0; n < sizeof limits / sizeof *limits; n++) {
+        call.semantics.clip_qkv = limits[n];
+        hold_against(layer, call, MHA_STAGE_Q_ROT, false, "limited rows", NULL);
+    }
+    free(x);
+    free(k);
+    mha_layer_destroy(layer);
+}
+
+/* A sink may be farther from 0 than all scores: the log of the sum is then about the sink. */
+static void sinks_count_in_the_log_of_the_sum(void **state)
+{
+    (void)state;
+    enum { T = 5, D = 8 };
+    static const float sizes[] = {1, 1e3f, 1e10f, -1e10f, 3e38f};
+    float *x = random_numbers(T * D, 1, 1);
+    const mha_view rows = mha_heads(x, 1, T, 1, D);
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+        const float sink = 1.23456789f * sizes[n];
+        mha_view weights[MHA_WEIGHT_COUNT] = {{0}};
+        double held = (double)(n == 4 ? sizes[n] : sink) * (1 + 0x1p-26); /* which is no float */
+        weights[MHA_SINKS] = mha_view_of(&held, MHA_F64, 1, (size_t[]){1});
+        const mha_call call = {.query = rows, .key = rows, .value = rows, .weights = weights};
+        hold_against(NULL, call, MHA_STAGE_LSE, false, "sinks", NULL);
+        hold_against(NULL, call, MHA_STAGE_HEADS, false, "sinks", NULL);
+    }
+    free(x);
+}
+
+/* A bias takes scores beyond all exponentials back to where a sigmoid is neither 0 nor 1. */
+static void a_bias_counts_in_the_largest_weight_of_a_sigmoid(void **state)
+{
+    (void)state;
+    enum { T = 5, D = 4 };
+    static const double sizes[] = {1, 300, 2000, 1e5};
+    float *x = random_numbers(T * D, 1, 1), *k = random_numbers(T * D, 2, 1);
+    for (size_t i = 0; i < T * D; i++) /* scores near 1 */
+        x[i] = 1 + 1e-3f * x[i], k[i] = 1 + 1e-3f * k[i];
+    mha_call call = {.query = mha_heads(x, 1, T, 1, D), .key = mha_heads(k, 1, T, 1, D),
+                     .value = mha_heads(k, 1, T, 1, D), .semantics.normaliser = MHA_SIGMOID};
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+        call.semantics.scale = sizes[n] / D, call.semantics.sigmoid_bias = -sizes[n];
+        hold_against(NULL, call, MHA_STAGE_WEIGHTS, false, "sigmoid bias", NULL);
+        hold_against(NULL, call, MHA_STAGE_HEADS, false, "sigmoid bias", NULL);
+    }
+    free(x);
+    free(k);
+}
+
 /* A norm's weight times the root of its terms may be beyond float; and zeros divided by next to nothing, anything. */
 static void norms_may_have_no_bound(void **state)
 {
@@ -287,6 +403,11 @@ int main(void)
         TEST(scaled_queries_may_be_subnormal),
         TEST(rotated_rows_may_be_subnormal),
         TEST(rotated_rows_may_overflow),
+        TEST(scaled_queries_may_be_beyond_float),
+        TEST(an_attention_factor_counts_in_the_scores),
+        TEST(limits_count_in_a_norm_behind_the_rotation),
+        TEST(sinks_count_in_the_log_of_the_sum),
+        TEST(a_bias_counts_in_the_largest_weight_of_a_sigmoid),
         TEST(norms_may_have_no_bound),
         TEST(projections_may_overflow_on_the_way),
         TEST(weighted_values_may_overflow_on_the_way),

@@ -149,6 +149,11 @@ mha_status mha__cache_room(const mha_cache *cache, size_t rows, size_t *kept, mh
     return MHA_OK;
 }
 
+void mha__cache_count_evicted(mha_cache *cache, size_t rows)
+{
+    cache->first = rows;
+}
+
 static void evict(mha_cache *cache, size_t keep)
 {
     size_t gone = cache->length - keep;

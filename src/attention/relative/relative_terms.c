@@ -44,7 +44,7 @@ enum { TILE = MHA_FEW_ROWS };
 /* The work of one table: `row` has the row of the table for each difference of places, from the least on. */
 typedef struct work {
     float *staged, *widened; /* TILE rows of Q or K, cut into chunks of MHA_BLOCK features; rows of K as floats */
-    float *products, *more;  /* TILE x width */
+    float *products, *more;  /* TILE x the most rows of the table */
     size_t *query, *key;     /* how far a query's place is behind the first of them, a key's before the last */
     size_t *row;
 } work;
@@ -54,12 +54,20 @@ static size_t chunks_of(const mha__resolved *r)
     return (r->plan.d_k + MHA_BLOCK - 1) / MHA_BLOCK;
 }
 
-/* Most rows of a table that some queries and keys can have, and most differences of their places. */
-static size_t width_of(const mha__resolved *r, size_t queries, size_t keys)
+/* Most differences of the places of some queries and keys. */
+static size_t differences_of(const mha__resolved *r, size_t queries, size_t keys)
 {
     const mha_relative *relative = &r->semantics.relative;
     const size_t longer = relative->height > relative->width ? relative->height : relative->width;
     return relative->rule == MHA_RELATIVE_GRID ? 2 * longer - 1 : queries + keys;
+}
+
+/* Most rows of a table from the first to the last that they have: buckets of next distances may lie any number apart.
+ */
+static size_t width_of(const mha__resolved *r, size_t queries, size_t keys)
+{
+    const mha_view *K = &r->weight[MHA_RELATIVE_K], *table = K->data ? K : &r->weight[MHA_RELATIVE_Q];
+    return r->semantics.relative.rule == MHA_RELATIVE_LOG_BUCKETS ? table->shape[0] : differences_of(r, queries, keys);
 }
 
 static size_t lay_out(const mha__resolved *r, size_t queries, size_t keys, char *base, work *w)
@@ -72,7 +80,7 @@ static size_t lay_out(const mha__resolved *r, size_t queries, size_t keys, char 
     w->more = mha__workspace_take(&arena, chunks_of(r) > 1 ? TILE : 0, width * sizeof(float));
     w->query = mha__workspace_take(&arena, queries, sizeof(size_t));
     w->key = mha__workspace_take(&arena, keys, sizeof(size_t));
-    w->row = mha__workspace_take(&arena, width, sizeof(size_t));
+    w->row = mha__workspace_take(&arena, differences_of(r, queries, keys), sizeof(size_t));
     return arena.used;
 }
 

@@ -226,18 +226,15 @@ static mha__interval hull(const mha__resolved *r, const query_block *k)
 
 static void score(const attention *a, const query_block *k, const scratch *m, mha__interval keys)
 {
-    if (keys.from == keys.to)
+    const size_t n = keys.to - keys.from;
+    float *scores = m->scores + keys.from;
+    if (n == 0)
         return;
-    float scale = (float)a->r->plan.scale;
-    mha__gemm_nt(k->rows, keys.to - keys.from, a->r->plan.d_k, scale != 0.0f ? scale : 1.0f,
-                mha__row(a->Q, k->s->batch, k->s->q_from + k->first, k->head), (size_t)a->Q->stride[1],
-                mha__row(a->K, k->s->k_batch, k->s->k_from + keys.from, k->g), (size_t)a->K->stride[1],
-                m->scores + keys.from, m->width);
-    if (scale != 0.0f)
-        return;
-    for (size_t i = 0; i < k->rows; i++) /* with a factor of 0 a BLAS would not pass NaN and infinity on */
-        for (size_t j = keys.from; j < keys.to; j++)
-            m->scores[i * m->width + j] *= scale;
+    mha__gemm_nt(k->rows, n, a->r->plan.d_k, mha__row(a->Q, k->s->batch, k->s->q_from + k->first, k->head),
+                 (size_t)a->Q->stride[1], mha__row(a->K, k->s->k_batch, k->s->k_from + keys.from, k->g),
+                 (size_t)a->K->stride[1], scores, m->width);
+    for (size_t i = 0; i < k->rows; i++, scores += m->width)
+        mha__kernels_get()->scale(scores, scores, n, (float)a->r->plan.scale);
 }
 
 /* What tables add to row i of the block, for keys from the one that is given on. */
@@ -365,15 +362,14 @@ static void weighted_sum(const attention *a, const query_block *k, const scratch
     float *out = mha__row(a->heads, k->s->batch, k->s->q_from + k->first, k->head);
     const float *values = keys.from < keys.to ? mha__row(a->V, k->s->k_batch, k->s->k_from + keys.from, k->g) : out;
     size_t stride = (size_t)a->heads->stride[1], d_v = r->plan.d_v, n = keys.to - keys.from;
-    mha__gemm(k->rows, d_v, n, 1.0f, m->scores + keys.from, m->width, values, (size_t)a->V->stride[1], out, stride);
+    mha__gemm(k->rows, d_v, n, m->scores + keys.from, m->width, values, (size_t)a->V->stride[1], out, stride);
     if (!dense)
         for (size_t i = 0; i < k->rows && finite; i++)
             finite = all_finite(out + i * stride, d_v);
     /* The weight 0 of a hidden key times NaN must not reach the output: computed again with zeros for NaN and infinity,
      * in the same order, so that the numbers in hidden rows change no bit. */
     if (!finite)
-        mha__gemm(k->rows, d_v, n, 1.0f, m->scores + keys.from, m->width, finite_values(a, k, m, keys), d_v, out,
-                  stride);
+        mha__gemm(k->rows, d_v, n, m->scores + keys.from, m->width, finite_values(a, k, m, keys), d_v, out, stride);
     for (size_t i = 0; i < k->rows; i++) {
         float *row = out + i * stride;
         const bool pads = mha__pattern_pads(&r->semantics.pattern, k->b, k->first + i);

@@ -51,10 +51,10 @@ static void piece(void *context, size_t task, int worker)
     float *y = mha__row(p->y, s.batch, s.q_from + first, head);
     const size_t ldx = (size_t)p->x->stride[1], ldy = (size_t)p->y->stride[1];
     if (!p->enter) {
-        mha__gemm(m, l->d_v, l->kv_rank, 1.0f, x, ldx, W + l->d_n, ld, y, ldy);
+        mha__gemm(m, l->d_v, l->kv_rank, x, ldx, W + l->d_n, ld, y, ldy);
         return;
     }
-    mha__gemm_nt(m, l->kv_rank, l->d_n, 1.0f, x, ldx, W, ld, y, ldy);
+    mha__gemm_nt(m, l->kv_rank, l->d_n, x, ldx, W, ld, y, ldy);
     for (size_t i = 0; i < m; i++)
         memcpy(y + i * ldy + l->kv_rank, x + i * ldx + l->d_n, l->d_r * sizeof(float));
 }

@@ -45,7 +45,7 @@ static void piece(void *context, size_t task, int worker)
     float *y = mha__row(p->y, s.batch, from + first, 0) + column;
     size_t y_stride = (size_t)p->y->stride[1];
     if (p->W)
-        mha__gemm(m, n, p->in, 1.0f, x, (size_t)p->x->stride[1], p->W + column, p->out, y, y_stride);
+        mha__gemm(m, n, p->in, x, (size_t)p->x->stride[1], p->W + column, p->out, y, y_stride);
     if (!p->b.data)
         return;
     for (size_t i = 0; i < m; i++)

@@ -59,7 +59,8 @@
  *                a row whose largest one is M is off by half of the scale, which is M / 127 rounded, and by the
  *                roundings of the quotient, of code times scale, and to floats: by c M + e / 2 with c = 1/254 + 2^-22,
  *                and e = 2^-142 where the scale underflows (codes stop at 127, half of 2^-149 away each). The norm of
- *                a row is off by sqrt(d_k) times that, and M is at most the norm.
+ *                a row is off by sqrt(d_k) times that, and M is at most the norm; for values that are a part of a
+ *                latent, the norm of the whole row.
  *   scores       s = scale q.k: D_q and D_k perturb the factors, the sum has d_k terms, the scale is rounded
  *                and may be put into q or k, or split between them. With Q = |q| + D_q and K = |k| + D_k:
  *                  E_s = |scale| (gamma(d_k + 4) Q K + D_q |k| + |q| D_k + D_q D_k)
@@ -78,12 +79,13 @@
  *   weights      w_j = exp(m_j - M) / sum. Moving all m_j by at most d multiplies numerators and denominator by
  *                factors in [exp(-d), exp(d)]. M cancels as long as all use the same M, so its own error
  *                does not count. The difference m_j - M is rounded: u R, where R is the range of the
- *                scores as far as exp does not underflow; an online softmax rescales by exp(M_old - M_new),
+ *                scores and sinks as far as exp does not underflow; an online softmax rescales by exp(M_old - M_new),
  *                whose arguments add up to at most R again. exp is taken to be good to 4u.
  *                  d = E_m + 2 u R + 8 u,   |w' - w| <= F w,   F = exp(2 d) (1 + gamma(2 S' + 16)) - 1:
  *                S' terms in the sum, and at most S' more factors when it is rescaled every few keys.
  *                Weights lie in [0, 1], so min(F, 1) bounds one of them and min(F, 2) their sum.
- *   lse          log of the sum: E_m + 2 u R + gamma(2 S' + 16) + 4 u |lse|.
+ *   lse          log of the sum: E_m + 2 u R + gamma(2 S' + 16) + 4 u |lse|, where |lse| is at most the largest score
+ *                or sink, and log(S' + 2).
  *   heads        o = sum w_j v_j, a convex combination: with V = max|v| + E_v
  *                  E_o = min(F, 2) V + E_v + gamma(2 S' + 16) (1 + min(F, 2)) V + (S' + 1) eta.
  *                Near a zero of o this is no relative bound, as it cannot be. The sum may be divided by that of the
@@ -106,7 +108,8 @@
  * I8 has u = 0, e = 1/2. It is infinite where x is beyond the range.
  *   inputs, weights   x_q and W_Q are off by lost(x_q) and lost(W_Q), so E_q grows by
  *                     lost(x_q) (W_Q + lost(W_Q)) + x_q lost(W_Q) + lost(b_Q); the same for k, v and W_O.
- *   rows              D_q grows by lost(|q| + D_q), E_v by lost(V).
+ *   rows              D_q grows by lost(|q| + D_q), E_v by lost(V). D_k and E_v do once more with a cache, whose rows
+ *                     are rounded together with the new ones.
  *   scores            E_s, E_c and E_m grow by lost of the size of the scores.
  *   probabilities     exp(score - maximum) in [0, 1], divided by a denominator of at least 1, is off by u + e s of
  *                     itself: E_o grows by 2 (u + S' e s) (1 + min(F, 2)) V. Twice, for kernels that round the
@@ -141,6 +144,12 @@ typedef struct error_of {
     double element, row, size;
 } error_of;
 
+/* Infinity times 0, which is not known to be anything, is taken for the worst. */
+static double or_infinite(double e)
+{
+    return isnan(e) ? INFINITY : e;
+}
+
 /* The error of an element of y = x W + b, a sum of `terms` products; of x + b when `terms` is 0. */
 static double sum_error(const arithmetic *a, size_t terms, double x, double W, double b)
 {
@@ -168,7 +177,7 @@ static error_of projected(const arithmetic *a, const mha_precision *p, size_t te
 {
     const double n = terms ? (double)terms : 1, dx = lost(p->inputs, x, n), dW = lost(p->weights, W, n),
                  db = lost(p->weights, b, 1), moved = terms ? dx * (W + dW) + x * dW + db : dx + db;
-    const double e = sum_error(a, terms, x + dx, W + dW, b + db) + moved;
+    const double e = or_infinite(sum_error(a, terms, x + dx, W + dW, b + db) + moved);
     return (error_of){e, d ? sqrt((double)d) * e : 0, (terms ? x * W + b : x + b) + e};
 }
 
@@ -187,8 +196,9 @@ static void normalise_error(const arithmetic *a, const mha__magnitudes *m, const
     const bool squares_fit = r > 0x1p-500 && sqrt(n) * e->size < 0x1p500;
     e->row = !squares_fit || size->weight * sqrt(n) + added >= a->largest / 2
                  ? INFINITY
-                 : size->weight * moved / r + (gamma_of(n + 10, a->u) + 0x1p-1073 / (r * r)) * (row + added) +
-                       (size->weight + 3) * sqrt(n) * a->eta;
+                 : or_infinite(size->weight * moved / r +
+                               (gamma_of(n + 10, a->u) + 0x1p-1073 / (r * r)) * (row + added) +
+                               (size->weight + 3) * sqrt(n) * a->eta);
     e->element = e->row;
 }
 
@@ -213,7 +223,7 @@ static double latent_error(const arithmetic *a, const mha__latent_magnitudes *l,
 /* The error of an element of x W + b, with rows x of 2-norm `row` that are off by `off`. */
 static double passed_on(const arithmetic *a, size_t terms, double row, double off, double W, double b)
 {
-    return sum_error(a, terms, row + off, W, b) + off * W;
+    return or_infinite(sum_error(a, terms, row + off, W, b) + off * W);
 }
 
 /* The errors of q, k and v of latent attention, before rotation, and those of the latents themselves. */
@@ -349,9 +359,11 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     bound[MHA_STAGE_Q] = q.element;
     bound[MHA_STAGE_K] = k.element;
     bound[MHA_STAGE_V] = v.element;
-    v.element = fmax(v.element, u * m->v_max + eta); /* cached rows may be given in a wider type */
-    v.element = cached(m, v.element, m->v_max, 1);
     v.element += lost(p->rows, m->v_max + v.element, 1);
+    v.element = fmax(v.element, u * m->v_max + eta); /* cached rows may be given in a wider type */
+    v.element = cached(m, v.element, m->absorbed && m->cache_by_row ? m->k_row : m->v_max, 1);
+    if (m->cached)
+        v.element += lost(p->rows, m->v_max + v.element, 1);
     bound[MHA_STAGE_PRESENT_VALUE] = v.element;
     turn_error(&a, m, &m->norm[0], plan->d_k, m->q_row, m->q_turn, m->query_times, &q);
     turn_error(&a, m, &m->norm[1], plan->d_k, m->k_row, m->k_turn, 1, &k);
@@ -359,8 +371,11 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     store_row(p->rows, plan->d_k, m->k_row, &k);
     bound[MHA_STAGE_Q_ROT] = q.element;
     bound[MHA_STAGE_K_ROT] = k.element;
-    bound[MHA_STAGE_PRESENT_KEY] = cached(m, fmax(k.element, u * m->k_row + eta), m->k_row, 1);
+    k.element = cached(m, fmax(k.element, u * m->k_row + eta), m->k_row, 1);
     k.row = cached(m, k.row, m->k_row, plan->d_k);
+    if (m->cached)
+        store_row(p->rows, plan->d_k, m->k_row, &k);
+    bound[MHA_STAGE_PRESENT_KEY] = k.element;
 
     const double scale = fabs(plan->scale), d_k = (double)plan->d_k, Q = m->q_row + q.row, K = m->k_row + k.row;
     double scores = scale * m->q_row * m->k_row;
@@ -388,16 +403,17 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     bound[MHA_STAGE_MASKED] = E_m;
 
     /* exp(-104) rounds to zero in float, exp(-746) in double. */
-    double R = fmin(2 * (scores + added), narrow ? 104 : 746);
+    const double most_seen = fmax(scores + added, m->sink);
+    double R = fmin(2 * most_seen, narrow ? 104 : 746);
     double d = E_m + 2 * u * R + 8 * u;
     double F = exp(2 * d) * (1 + sum) - 1, F_1 = fmin(F, 1), F_2 = fmin(F, 2);
     const double of_1 = 2 * lost(p->probabilities, 1, 1), of_S = 2 * lost(p->probabilities, 1, S * S);
     bound[MHA_STAGE_WEIGHTS] = F_1 + eta + of_1;
     bound[MHA_STAGE_WEIGHTS_MEAN] = F_1 + eta + of_1 + gamma_of((double)plan->h + 1, u_sums);
-    bound[MHA_STAGE_LSE] = E_m + 2 * u * R + sum + 4 * u * (scores + added + log(S + 2));
+    bound[MHA_STAGE_LSE] = E_m + 2 * u * R + sum + 4 * u * (most_seen + log(S + 2));
 
     const double b = fabs(m->sigmoid_bias), E_z = E_m + 2 * u * (scores + added + b),
-                 W = 1 / (1 + exp(-fmin(scores + added + E_z, 746) - m->sigmoid_bias));
+                 W = 1 / (1 + exp(-fmin(scores + added + E_z + m->sigmoid_bias, 746)));
     const double E_w = fmin(fmin(expm1(E_z) * W, E_z / 4), 1) + 8 * u * W + 2 * eta, most = m->sigmoid ? S * W : 1;
     if (m->sigmoid) {
         bound[MHA_STAGE_WEIGHTS] = E_w;
@@ -433,7 +449,8 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
                          row_of_heads * dW + db;
         bound[MHA_STAGE_OUTPUT] = e + lost(p->output, size + e, 1);
     }
-    for (int s = MHA_STAGE_SCORES; s < MHA_STAGE_COUNT; s++) /* after overflow, infinities and NaN may stand anywhere */
-        if (E_s == INFINITY && s != MHA_STAGE_PRESENT_KEY && s != MHA_STAGE_PRESENT_VALUE)
-            bound[s] = INFINITY;
+    static const mha_stage behind[] = {MHA_STAGE_MASKED, MHA_STAGE_WEIGHTS, MHA_STAGE_WEIGHTS_MEAN, MHA_STAGE_HEADS,
+                                       MHA_STAGE_OUTPUT, MHA_STAGE_LSE, MHA_STAGE_GATED};
+    for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) /* infinities and NaN may stand anywhere */
+        bound[behind[i]] = E_m == INFINITY ? INFINITY : or_infinite(bound[behind[i]]);
 }

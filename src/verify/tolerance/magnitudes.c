@@ -7,8 +7,8 @@
 #include "attention/resolved.h"
 #include "base/base.h"
 #include "verify/attempt.h"
+#include "verify/tolerance/call_request.h"
 #include "verify/tolerance/tolerance.h"
-#include "verify/unpaged.h"
 
 /* Largest absolute finite value of a view; 0 without data. */
 static double max_abs(const mha_view *v)
@@ -184,8 +184,20 @@ static void measure_latents(const mha__request *request, const mha_call *call, c
     m->kv_latent.row = fmax(m->kv_latent.row, max_norm(&past, c->kv_rank));
 }
 
+/* The largest distance, in absolute value, from a query to a key of its sequence. */
+static double farthest_apart(const mha__resolved *r)
+{
+    double far = 0;
+    for (size_t b = 0; b < r->plan.B; b++) {
+        const mha__sequence s = mha__resolved_sequence(r, b);
+        const double from_first = (double)s.offset - (double)r->first_key; /* of query 0 to key 0 */
+        far = fmax(far, fmax(fabs(from_first + (double)s.T_q), fabs(from_first - (double)s.S)));
+    }
+    return far;
+}
+
 /* The largest absolute value of the terms added to a score. */
-static double measure_added(const mha_layer *layer, const mha_call *call, const mha_plan *plan, size_t cached)
+static double measure_added(const mha_layer *layer, const mha_call *call, const mha_plan *plan)
 {
     const mha_semantics *s = &call->semantics;
     double added = s->mask.kind == MHA_MASK_ADDITIVE ? max_abs(&s->mask.values) : 0;
@@ -194,14 +206,10 @@ static double measure_added(const mha_layer *layer, const mha_call *call, const 
     if (s->has_padding_fill)
         added += fabs(s->padding_fill);
     if (s->alibi_slopes) {
-        double slope = 0, offset = (double)cached;
+        double slope = 0;
         for (size_t h = 0; h < plan->h; h++)
             slope = fmax(slope, fabs(s->alibi_slopes[h]));
-        if (s->has_offset)
-            offset = fabs((double)s->offset);
-        for (size_t b = 0; s->position_offset && b < plan->B; b++)
-            offset = fmax(offset, fabs((double)s->position_offset[b]));
-        added += slope * (offset + fabs((double)s->key_offset) + (double)(plan->T_q + plan->S));
+        added += slope * farthest_apart(mha__plan_resolved(plan));
     }
     if (s->bias.rule != MHA_BIAS_RULE_NONE)
         added += weight_max(layer, call, MHA_BIAS_TABLE);
@@ -253,16 +261,15 @@ static double turn_of_stage(const mha_rope *rope, const mha_view *stage, size_t 
 }
 
 /* The largest position, in absolute value, of a query or a new key of the call. */
-static double farthest_position(const mha_call *call, const mha_plan *plan, size_t cached)
+static double farthest_position(const mha__resolved *r)
 {
-    const mha_semantics *s = &call->semantics;
-    double far = (double)(cached + (call->cache ? mha_cache_first(call->cache) : 0));
-    if (s->has_offset && !s->position_offset)
-        far = fmax(far, fabs((double)s->offset));
-    for (size_t b = 0; s->position_offset && b < plan->B; b++)
-        far = fmax(far, fabs((double)s->position_offset[b]));
-    far += fabs((double)s->key_offset) + (double)(plan->T_q > plan->T_k ? plan->T_q : plan->T_k);
-    return fmax(far, fmax(max_abs(&s->rope.q_positions), max_abs(&s->rope.k_positions)));
+    const mha_rope *rope = &r->semantics.rope;
+    double far = fmax(max_abs(&rope->q_positions), max_abs(&rope->k_positions));
+    for (size_t b = 0; b < r->plan.B; b++) {
+        const mha__sequence s = mha__resolved_sequence(r, b);
+        far = fmax(far, fmax(fabs((double)s.offset) + (double)s.T_q, fabs((double)r->cached) + (double)s.T_k));
+    }
+    return far;
 }
 
 void mha__magnitudes_want(const mha_layer *layer, bool wanted[MHA_STAGE_COUNT])
@@ -303,7 +310,8 @@ static void measure_norms(const mha_layer *layer, const mha_call *call, const mh
     }
 }
 
-void mha__magnitudes_cached(mha__magnitudes *m, mha_dtype dtype)
+/* What a cache that rounds new rows to its type does to them. */
+static void measure_cache(mha_dtype dtype, mha__magnitudes *m)
 {
     if (dtype == MHA_F32)
         m->cache_unit = 0x1p-24, m->cache_eta = 0x1p-149, m->cache_largest = FLT_MAX;
@@ -332,24 +340,22 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
     m.b_Q = weight_max(layer, call, MHA_B_Q);
     m.b_K = weight_max(layer, call, MHA_B_K);
     m.b_V = weight_max(layer, call, MHA_B_V);
-    const mha_dtype held = call->cache ? mha_cache_keys(call->cache).dtype : MHA_F32;
-    if (held != MHA_F32)
-        mha__magnitudes_cached(&m, held);
-    mha_plan plan = ran->plan;
-    const size_t d = plan.d_k;
+    if (request->cache_rounds)
+        measure_cache(request->cache, &m);
+    m.cached = call->cache || request->past_key.data;
+    const mha_plan *plan = &ran->plan;
+    const size_t d = plan->d_k;
     m.q_row = max_norm(&ran->stages[MHA_STAGE_Q_ROT], d);
     m.k_row = fmax(max_norm(&ran->stages[MHA_STAGE_K_ROT], d), max_norm(&bias_k, d));
     m.v_max = fmax(max_abs(&ran->stages[MHA_STAGE_V]), max_abs(&bias_v));
-    size_t cached = 0;
     if (request->past_key.data) {
         m.k_row = fmax(m.k_row, max_norm(&request->past_key, d));
         m.v_max = fmax(m.v_max, max_abs(&request->past_value));
-        cached = request->past_key.shape[2];
     }
-    plan.S = cached + plan.T_k; /* all keys, even if `ran` left out the cached rows */
-    m.added = measure_added(layer, call, &plan, cached);
+    m.added = measure_added(layer, call, plan);
     measure_relative(layer, call, d, &m);
-    const double farthest = farthest_position(call, &plan, cached);
+    m.sink = s->keys_only ? 0 : weight_max(layer, call, MHA_SINKS);
+    const double farthest = farthest_position(mha__plan_resolved(plan));
     m.rotated = s->rope.kind != MHA_ROPE_NONE;
     m.rope_times = s->rope.attention_factor;
     /* A rotation keeps the norm of each pair, so that rows that are normalised later are measured before it. */
@@ -357,8 +363,8 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
     const double times = later && m.rope_times > 1 ? m.rope_times : 1;
     const mha_view *q = &ran->stages[later ? MHA_STAGE_Q : MHA_STAGE_Q_ROT],
                    *k = &ran->stages[later ? MHA_STAGE_K : MHA_STAGE_K_ROT];
-    m.q_turn = times * turn_of_stage(&s->rope, q, plan.h, d, farthest);
-    m.k_turn = times * turn_of_stage(&s->rope, k, plan.h_kv, d, farthest);
+    m.q_turn = times * turn_of_stage(&s->rope, q, plan->h, d, farthest);
+    m.k_turn = times * turn_of_stage(&s->rope, k, plan->h_kv, d, farthest);
     m.query_times = 1;
     if (s->query_scale.growth != 0)
         m.query_times += s->query_scale.growth *
@@ -369,77 +375,28 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
     *magnitudes = m;
 }
 
-/* How long a head's row can be behind a norm, whatever it is before. */
-static double longest_normalised(const mha__norm_size *norm, const mha_norm_rule *rule, size_t d)
-{
-    const double length = rule->kind == MHA_NORM_L2 ? 1 : sqrt((double)norm->terms);
-    return norm->terms ? norm->weight * length + norm->bias * sqrt((double)d) : 0;
-}
-
-/* Measures with a forward without masks and rotation, which change no norm of a row. */
-static mha_status measure_plain(const mha__request *request, mha__magnitudes *magnitudes, mha_error *error)
-{
-    mha_call plain = *request->call;
-    const mha_semantics *s = &request->call->semantics;
-    plain.path = MHA_PATH_EXACT;
-    plain.cache = NULL;
-    plain.semantics = (mha_semantics){.norm_eps = s->norm_eps,
-                                      .norm = s->norm,
-                                      .n_sequences = s->n_sequences,
-                                      .cu_seqlens_q = s->cu_seqlens_q,
-                                      .cu_seqlens_k = s->cu_seqlens_k};
-    bool wanted[MHA_STAGE_COUNT] = {false};
-    mha__magnitudes_want(request->layer, wanted);
-    mha__attempt attempt;
-    const mha__request plain_request = {.layer = request->layer, .call = &plain};
-    mha_status status = mha__attempt_begin(&attempt, NULL, &plain_request, error);
-    if (status == MHA_OK)
-        status = mha__attempt_run(&attempt, MHA_BTE, wanted, error);
-    if (status == MHA_OK) {
-        mha__magnitudes_of(request, &attempt, magnitudes);
-        const mha__norm_size *norm = magnitudes->norm; /* from here on, what the plain forward leaves out */
-        if (s->norm.after_rope) { /* weights meet other features than in the plain forward */
-            magnitudes->q_row = fmax(magnitudes->q_row, longest_normalised(&norm[0], &s->norm, attempt.plan.d_k));
-            magnitudes->k_row = fmax(magnitudes->k_row, longest_normalised(&norm[1], &s->norm, attempt.plan.d_k));
-        }
-        magnitudes->q_row *= magnitudes->query_times;
-        magnitudes->q_turn *= magnitudes->query_times;
-    }
-    mha__attempt_free(&attempt);
-    return status;
-}
-
 mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double unit, double *bound, size_t count,
                            mha_error *error)
 {
     if (!(unit > 0 && unit < 1))
         return mha__fail(error, MHA_INVALID, "unit", "expected a roundoff between 0 and 1, found %g", unit);
-    mha_call exact = *call; /* only the exact path accepts all magnitudes */
-    exact.path = MHA_PATH_EXACT;
-    exact.output = (mha_view){0};
-    exact.keep_count = 0;
-    exact.partial = (mha_view){0};
-    exact.precision = (mha_precision){.inputs = MHA_F32};
-    mha__request request = {.layer = layer, .call = &exact};
-    mha__arena past = {.allocator = mha__allocator_default()};
-    mha_plan plan;
-    mha__magnitudes magnitudes;
-    mha_status status = mha_plan_call(layer, &exact, &plan, error);
-    mha__unpaged rows;
-    if (status == MHA_OK && call->pages.keys.data) {
-        status = mha__unpage_call(&exact, layer ? mha_layer_config(layer) : NULL, &past, &rows, error);
-        if (status == MHA_OK)
-            request.past_key = rows.keys, request.past_value = rows.values;
+    bool wanted[MHA_STAGE_COUNT] = {false};
+    mha__magnitudes_want(layer, wanted);
+    mha__call_request given;
+    mha__attempt attempt = {0};
+    mha_status status = mha__call_request_begin(&given, layer, call, error);
+    if (status == MHA_OK)
+        status = mha__attempt_begin(&attempt, NULL, &given.request, error);
+    if (status == MHA_OK)
+        status = mha__attempt_run_inputs(&attempt, wanted, error); /* which leaves the cache as it is */
+    if (status == MHA_OK) {
+        mha__magnitudes magnitudes;
+        double all[MHA_STAGE_COUNT];
+        mha__magnitudes_of(&given.request, &attempt, &magnitudes);
+        mha__bound_of(&attempt.plan, &magnitudes, unit, &call->precision, all);
+        memcpy(bound, all, (count < MHA_STAGE_COUNT ? count : MHA_STAGE_COUNT) * sizeof *bound);
     }
-    if (status == MHA_OK)
-        status = mha__request_past(&request, call->cache, &past, error);
-    if (status == MHA_OK)
-        status = measure_plain(&request, &magnitudes, error);
-    mha__arena_free(&past);
-    if (status != MHA_OK)
-        return status;
-    double all[MHA_STAGE_COUNT];
-    mha__bound_of(&plan, &magnitudes, unit, &call->precision, all);
-    memcpy(bound, all, (count < MHA_STAGE_COUNT ? count : MHA_STAGE_COUNT) * sizeof *bound);
-    return MHA_OK;
+    mha__attempt_free(&attempt);
+    mha__call_request_free(&given);
+    return status;
 }

@@ -14,19 +14,20 @@
  *     float64:  min(2 bound(2^-53), 64 * 2^-29 E + 64 * 2^-53 max|x| + 2 A)
  *
  * A is the part of the bound that comes from the angles of a rotation. Both runs compute them in double and in much
- * the same way, so E shows nothing of what others may lose there.
+ * the same way, so E shows nothing of what others may lose there. Nor does it where clip_qkv takes all but a few
+ * numbers of q, k or v to its limits, and their errors with them: A is then infinite.
  *
  * A tensor of less than 64 finite elements says too little about E: there the bound alone counts, which is not far off
  * for a tensor of that size. Errors are proportional to the unit roundoff to first order, hence the 2^-29; there is
  * nothing more exact to measure float64 against, hence the larger factor. Twice the bound is always enough: each side
  * is within it.
  *
- * A kernel of a lower precision (mha_precision) is allowed more:
+ * A kernel of a lower precision (mha_precision), or with a cache of 16 or 8 bits, is allowed more:
  *
- *     float32's tolerance + min(bound of that precision, 4 E')
+ *     float32's tolerance + min(bound of that precision and cache, 4 E')
  *
  * E' is the error that occurs when the call is run once in float64 with roundings at the points of that precision, and
- * with a cache that rounds its new rows as the kernel's does, which is one more of these points. A
+ * of new rows to the type of the cache, which is one more of these points. A
  * right kernel rounds the same inputs and weights to the same numbers, and otherwise draws its errors from the same
  * distribution. FlashAttention's rule allows twice the error of a plain kernel of the same type; here it is twice
  * that, as E' is the error of one fused kernel, and others round the weights before or after the division, and
@@ -38,6 +39,7 @@
 #include "base/base.h"
 #include "verify/attempt.h"
 #include "verify/case/record.h"
+#include "verify/tolerance/call_request.h"
 #include "verify/tolerance/tolerance.h"
 
 enum { FEW = 64 }; /* a tensor of fewer finite elements says too little about its errors */
@@ -57,22 +59,42 @@ static double largest_of(const mha_view *v, size_t *finite)
     return most;
 }
 
-/* Twice the error bound, and twice the part of it that comes from rounded angles. */
+/* Whether limits leave few numbers of q, k or v as they were. */
+static bool limits_hide_errors(const mha__request *request, const mha__attempt *ran)
+{
+    static const mha_stage limited[] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V};
+    const double limit = request->call->semantics.clip_qkv;
+    bool hidden = false;
+    for (size_t i = 0; i < sizeof limited / sizeof *limited && limit > 0; i++) {
+        const mha_view *v = &ran->stages[limited[i]];
+        size_t index[4] = {0}, within = 0, beyond = 0;
+        for (bool more = mha_view_elements(v) > 0; more; more = mha__index_next(index, v->shape, v->rank)) {
+            const bool inside = fabs(mha_view_get(v, index)) < limit * (1 - 0x1p-22); /* in float, too */
+            within += inside, beyond += !inside;
+        }
+        hidden |= beyond > 0 && within < FEW;
+    }
+    return hidden;
+}
+
+/* Twice the error bound, and twice the part of it of which the error that occurs shows nothing: A above. */
 static void worst_case(const mha__request *request, const mha__attempt *exact, mha__tolerance *t,
-                       double angles[2][MHA_STAGE_COUNT])
+                       double unseen[2][MHA_STAGE_COUNT])
 {
     static const double units[2] = {0x1p-24, 0x1p-53};
     static const mha_precision none;
     mha__magnitudes m;
     mha__magnitudes_of(request, exact, &m);
+    m.cache_unit = 0; /* a cache of 16 or 8 bits counts as low precision */
     mha__magnitudes sure = m;
     sure.q_turn = sure.k_turn = 0;
+    const bool hides = limits_hide_errors(request, exact);
     for (int wide = 0; wide < 2; wide++) {
         double without[MHA_STAGE_COUNT];
         mha__bound_of(&exact->plan, &m, units[wide], &none, t->atol[wide]);
         mha__bound_of(&exact->plan, &sure, units[wide], &none, without);
         for (int s = 0; s < MHA_STAGE_COUNT; s++) {
-            angles[wide][s] = isfinite(without[s]) ? 2 * (t->atol[wide][s] - without[s]) : 0;
+            unseen[wide][s] = hides ? INFINITY : isfinite(without[s]) ? 2 * (t->atol[wide][s] - without[s]) : 0;
             t->atol[wide][s] *= 2;
         }
     }
@@ -85,14 +107,14 @@ static double usual(mha_stage stage, int wide, double E, double largest)
     return wide ? 64 * (0x1p-29 * E + 0x1p-53 * largest) : 16 * (E + 0x1p-24 * largest);
 }
 
-/* Runs the request on a path; it rounds where the request says so, or nowhere. */
+/* Runs the request with a cache of its own; it rounds where the request says so, or nowhere. */
 static mha_status run(mha__attempt *attempt, const mha__request *request, mha_path path, bool rounds, mha_layout layout,
                       const bool wanted[MHA_STAGE_COUNT], mha_error *error)
 {
     mha_call own = *request->call;
+    mha__request again = *request;
     own.path = path;
     own.cache = NULL;
-    mha__request again = *request;
     again.call = &own;
     if (!rounds)
         again.precision = (mha_precision){.inputs = MHA_F32}, again.cache_rounds = false;
@@ -108,8 +130,6 @@ static mha_status add_roundings(const mha__request *request, mha_layout layout, 
     mha__magnitudes m;
     double bound[MHA_STAGE_COUNT];
     mha__magnitudes_of(request, exact, &m);
-    if (request->cache_rounds)
-        mha__magnitudes_cached(&m, request->cache);
     mha__bound_of(&exact->plan, &m, 0x1p-24, &request->precision, bound);
     mha_status status = run(&modelled, request, MHA_PATH_EXACT, true, layout, wanted, error);
     for (int s = 0; s < MHA_STAGE_COUNT && status == MHA_OK; s++) {
@@ -131,13 +151,13 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
                              mha__two_runs *runs, mha__tolerance *tolerance, mha_error *error)
 {
     bool kept[MHA_STAGE_COUNT];
-    double angles[2][MHA_STAGE_COUNT];
+    double unseen[2][MHA_STAGE_COUNT];
     *runs = (mha__two_runs){0};
     memcpy(kept, wanted, sizeof kept);
     mha__magnitudes_want(request->layer, kept);
     TRY(run(&runs->exact, request, MHA_PATH_EXACT, false, layout, kept, error));
     TRY(run(&runs->narrow, request, MHA_PATH_BLAS, false, layout, wanted, error));
-    worst_case(request, &runs->exact, tolerance, angles);
+    worst_case(request, &runs->exact, tolerance, unseen);
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         if (!wanted[s]) {
             tolerance->atol[0][s] = tolerance->atol[1][s] = INFINITY;
@@ -151,7 +171,7 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
         TRY(mha_compare(&runs->narrow.stages[s], &runs->exact.stages[s], 0, 0, &d, error));
         for (int wide = 0; wide < 2; wide++)
             tolerance->atol[wide][s] =
-                fmin(tolerance->atol[wide][s], usual((mha_stage)s, wide, d.max_abs, most) + angles[wide][s]);
+                fmin(tolerance->atol[wide][s], usual((mha_stage)s, wide, d.max_abs, most) + unseen[wide][s]);
     }
     return mha__precision_rounds(&request->precision) || request->cache_rounds
                ? add_roundings(request, layout, wanted, &runs->exact, tolerance, error)
@@ -161,24 +181,20 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
 mha_status mha_precision_tolerance(const mha_layer *layer, const mha_call *call, const mha_precision *precision,
                                    double *atol, size_t count, mha_error *error)
 {
-    mha_call plain = *call;
     bool wanted[MHA_STAGE_COUNT];
-    mha_plan plan;
     size_t shape[4];
-    mha__request request = {.layer = layer, .call = &plain, .precision = *precision};
-    mha__arena past = {.allocator = mha__allocator_default()};
-    TRY(mha_plan_call(layer, &plain, &plan, error));
-    plain.cache = NULL;
-    for (int s = 0; s < MHA_STAGE_COUNT; s++)
-        wanted[s] = mha_plan_stage(&plan, (mha_stage)s, shape) > 0;
-    mha__two_runs runs;
+    mha__call_request given;
     mha__tolerance t;
-    mha_status status = mha__request_past(&request, call->cache, &past, error);
+    mha_status status = mha__call_request_begin(&given, layer, call, error);
     if (status == MHA_OK) {
-        status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &t, error);
+        mha__two_runs runs;
+        for (int s = 0; s < MHA_STAGE_COUNT; s++)
+            wanted[s] = mha_plan_stage(&given.plan, (mha_stage)s, shape) > 0;
+        given.request.precision = *precision;
+        status = mha__tolerance_of(&given.request, MHA_BTE, wanted, &runs, &t, error);
         mha__two_runs_free(&runs);
     }
-    mha__arena_free(&past);
+    mha__call_request_free(&given);
     if (status == MHA_OK)
         memcpy(atol, t.atol[0], (count < MHA_STAGE_COUNT ? count : MHA_STAGE_COUNT) * sizeof *atol);
     return status;
@@ -188,10 +204,10 @@ void mha__tolerance_of_error(const mha__request *request, const mha__attempt *ra
                              double largest, double atol[2])
 {
     mha__tolerance t = {0};
-    double angles[2][MHA_STAGE_COUNT];
-    worst_case(request, ran, &t, angles);
+    double unseen[2][MHA_STAGE_COUNT];
+    worst_case(request, ran, &t, unseen);
     for (int wide = 0; wide < 2; wide++)
-        atol[wide] = fmin(t.atol[wide][stage], usual(stage, wide, error, largest) + angles[wide][stage]);
+        atol[wide] = fmin(t.atol[wide][stage], usual(stage, wide, error, largest) + unseen[wide][stage]);
 }
 
 void mha__two_runs_free(mha__two_runs *runs)

@@ -46,6 +46,7 @@ typedef struct mha__magnitudes {
     double relative_rows[2];   /* of the tables that q, and that k is multiplied with: the sum of the largest 2-norms of
                                 * the rows that a head has in them; 0: no terms */
     double relative_scales[2]; /* of these terms, in absolute value; 0: that of the plan */
+    double sink;         /* largest absolute value of a term of the softmax without a key */
     double softcap;      /* 0: none */
     double clip;         /* of q, k and v; 0: none */
     bool sigmoid;        /* in place of the softmax */
@@ -53,6 +54,7 @@ typedef struct mha__magnitudes {
     double cache_unit, cache_eta, cache_largest; /* of a cache of 16 bits, its unit roundoff, smallest subnormal and the
                                                     number from which on rows become infinite; 0 without */
     bool cache_by_row;                           /* of 8 bits: the unit is a part of a row's largest element */
+    bool cached;                                 /* there is a cache, of any type */
 } mha__magnitudes;
 
 /* The tolerance of each stage of a call, [0] in float32 and [1] in float64, for files that state none; infinite for
@@ -103,8 +105,6 @@ mha__allowed mha__allowed_of(const mha_case *c, int slot, bool wide, mha_stage s
 void mha__magnitudes_want(const mha_layer *layer, bool wanted[MHA_STAGE_COUNT]);
 /* Measures a request from its inputs and from the stages of a forward, made with or without the cached rows. */
 void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mha__magnitudes *magnitudes);
-/* Adds those of a cache of that type, to which rows are rounded; F64: none. */
-void mha__magnitudes_cached(mha__magnitudes *magnitudes, mha_dtype dtype);
 /* The bound of mha_error_bound (compare.h), from a plan's sizes and the magnitudes of its numbers; with what storing at
  * the points of a low precision adds to it. */
 void mha__bound_of(const mha_plan *plan, const mha__magnitudes *magnitudes, double unit, const mha_precision *precision,

@@ -1,0 +1,496 @@
+/* Random calls of every kind, with settings turned to extremes, contiguous, with caches of every type that evict, in
+ * pages: what the float paths compute, and what the models of low precision do, is within mha_error_bound and
+ * mha_precision_tolerance, and neither answers where the other refuses. What is allowed to float beside the bound is an
+ * estimate from the error of one run, which one call in a thousand may exceed.
+ * BOUNDS_TRIALS=n tries n calls, BOUNDS_SEED=s begins at seed s: a failure is tried again by its seed. */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/rerun.h"
+#include "support/trial.h"
+#include "support/unit.h"
+
+typedef enum layout { CONTIGUOUS, CACHE, PAGES, LAYOUTS } layout;
+
+static const char *const layout_names[] = {"contiguous", "with a cache", "in pages"};
+
+/* What was allowed each stage, and by whom. */
+typedef struct answer {
+    const char *name;
+    mha_status status;
+    mha_error error;
+    double allowed[MHA_STAGE_COUNT];
+} answer;
+
+/* One call under test. */
+typedef struct subject {
+    uint64_t random;
+    layout layout;
+    rig r;
+    mha_dtype cache_dtype; /* of `given` */
+    rerun given;      /* the call in its layout; `given.past_key` is what its cache holds */
+    char turned[300]; /* the settings that were turned, and by what */
+    mha_precision precision;
+    answer bound, tolerance, low; /* of float; of float and of the precision */
+    char text[400];   /* what is wrong */
+    bool of_estimate; /* only a tolerance is exceeded */
+} subject;
+
+static size_t judged[LAYOUTS], bounded[LAYOUTS], refused[LAYOUTS];
+
+static const mha_precision none; /* that of float32 */
+
+static uint64_t word(subject *s)
+{
+    uint64_t z = s->random += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static size_t below(subject *s, size_t n)
+{
+    return n ? (size_t)(word(s) % n) : 0;
+}
+
+static double unit(subject *s)
+{
+    return (double)(word(s) >> 11) * 0x1p-53;
+}
+
+/* ---------------------------------------------------------------- settings turned */
+
+/* A number of a type that is as near as finite ones are. */
+static double finite_in(mha_dtype type, double x)
+{
+    const double most = type == MHA_F16 ? 65504 : type == MHA_BF16 ? 0x1.fep127 : type == MHA_F64 ? DBL_MAX : FLT_MAX;
+    return isfinite(x) ? fmin(fmax(x, -most), most) : x;
+}
+
+/* Multiplies all elements; none becomes infinite in a type. */
+static void multiply(const mha_view *v, double factor, mha_dtype type)
+{
+    size_t index[MHA_MAX_RANK] = {0};
+    const size_t n = v->data ? mha_view_elements(v) : 0;
+    for (size_t at = 0; at < n; at++) {
+        size_t rest = at;
+        for (int k = v->rank - 1; k >= 0; rest /= v->shape[k--])
+            index[k] = rest % v->shape[k];
+        const double x = mha_view_get(v, index);
+        mha_view_set(v, index, isfinite(x) ? finite_in(type, x * factor) : x);
+    }
+}
+
+/* One setting of a call: a view or a number, and whether scores are a product with it. */
+typedef struct setting {
+    const char *name;
+    mha_view *view;
+    double *number, otherwise; /* otherwise: what a number of 0 stands for, where it can be turned; 0: it cannot */
+    bool of_scores;
+} setting;
+
+enum { MOST_SETTINGS = 64 };
+
+/* The settings that a call has, or could have. */
+static size_t settings_of(subject *s, setting list[MOST_SETTINGS])
+{
+    mha_call *c = &s->given.call;
+    mha_semantics *m = &c->semantics;
+    const mha_config *config = &s->r.t.config;
+    const bool rope = m->rope.kind != MHA_ROPE_NONE, sums = m->normaliser == MHA_SIGMOID;
+    const double scale = 1 / sqrt((double)config->d_k);
+    double *const slope = (double *)(uintptr_t)m->alibi_slopes;
+    const setting all[] = {
+        {"query", &c->query, NULL, 0, true},
+        {"key", &c->key, NULL, 0, true},
+        {"value", &c->value, NULL, 0, false},
+        {"cached keys", &s->given.past_key, NULL, 0, true},
+        {"cached values", &s->given.past_value, NULL, 0, false},
+        {"frequencies", &m->rope.frequencies, NULL, 0, false},
+        {"mask", m->mask.kind == MHA_MASK_ADDITIVE ? &m->mask.values : NULL, NULL, 0, false},
+        {"key padding", m->key_padding.kind == MHA_MASK_ADDITIVE ? &m->key_padding.values : NULL, NULL, 0, false},
+        {"scale", NULL, &m->scale, m->has_scale ? 0 : scale, true},
+        {"query scale", NULL, &m->query_scale.growth, m->query_scale.every ? 1 : 0, true},
+        {"attention factor", NULL, &m->rope.attention_factor, rope ? 1 : 0, true},
+        {"base", NULL, &m->rope.base, rope && !m->rope.cos_table.data ? 10000 : 0, false},
+        {"norm eps", NULL, &m->norm_eps, 1e-6, false},
+        {"softcap", NULL, &m->softcap, 1, false},
+        {"clip", NULL, &m->clip_qkv, config->kv_rank || s->r.t.poison ? 0 : 1, false},
+        {"sigmoid bias", NULL, &m->sigmoid_bias, sums ? 1 : 0, false},
+        {"padding fill", NULL, &m->padding_fill, 0, false},
+        {"slope", NULL, slope, slope ? 1 : 0, false},
+        {"relative k scale", NULL, &m->relative.k_scale, config->relative_k_rows ? scale : 0, false},
+        {"relative q scale", NULL, &m->relative.q_scale, config->relative_q_rows ? scale : 0, false},
+    };
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].view ? all[i].view->data != NULL : all[i].number && (*all[i].number != 0 || all[i].otherwise != 0))
+            list[n++] = all[i];
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
+        if (s->r.weights[w].data)
+            list[n++] = (setting){mha_weight_name((mha_weight)w), &s->r.weights[w], NULL, 0,
+                                  w == MHA_W_Q || w == MHA_W_K || w == MHA_Q_NORM || w == MHA_K_NORM};
+    return n;
+}
+
+/* Turns up to three settings, each by a factor between 10^-1 and 10, 10^-4 and 10^4, or 10^-38 and 10^38. In every
+ * third call they are factors of the scores, and the last one undoes what the others did together, which may be too
+ * much for a float. */
+static void turn(subject *s)
+{
+    static const double reaches[] = {1, 4, 4, 38}, products[] = {1, 4, 30};
+    const bool balanced = below(s, 3) == 0;
+    const size_t turns = balanced ? 2 + below(s, 2) : below(s, 4);
+    const double beyond_float = (below(s, 2) ? 1 : -1) * (38 + 4 * unit(s)), part = unit(s), /* of the first factor */
+        product = below(s, 4) ? products[below(s, 3)] * (2 * unit(s) - 1) : beyond_float;    /* its logarithm */
+    size_t used = 0;
+    for (size_t i = 0; i < turns; i++) {
+        setting list[MOST_SETTINGS];
+        const size_t n = settings_of(s, list);
+        const setting *one = &list[below(s, n)];
+        while (balanced && !one->of_scores)
+            one = &list[below(s, n)];
+        const double size = !balanced        ? reaches[below(s, 4)] * (2 * unit(s) - 1)
+                            : i + 1 == turns ? -product
+                            : turns == 2     ? product
+                            : i == 0         ? part * product
+                                             : (1 - part) * product;
+        if (one->view)
+            multiply(one->view, pow(10, size), one->view->dtype);
+        else
+            *one->number = pow(10, size) * (*one->number != 0 ? *one->number : one->otherwise);
+        const int wrote = snprintf(s->turned + used, sizeof s->turned - used, "%s by 10^%.2g, ", one->name, size);
+        used += wrote > 0 && (size_t)wrote < sizeof s->turned - used ? (size_t)wrote : 0;
+    }
+    if (s->r.layer)
+        mha_layer_repack(s->r.layer);
+}
+
+/* ---------------------------------------------------------------- calls and layouts */
+
+/* Latent attention has fewer settings. */
+static void make_latent(subject *s, trial *t)
+{
+    mha_config *c = &t->config;
+    mha_semantics *m = &t->semantics;
+    t->bare = false;
+    t->inputs = t->inputs == TRIAL_CROSS ? TRIAL_KEY_VALUE : t->inputs;
+    *c = (mha_config){.d_model = c->d_model, .n_heads = c->n_heads, .d_k = c->d_k + 1, .d_v = c->d_v,
+                      .kv_rank = 1 + below(s, 20), .q_rank = below(s, 2) * (1 + below(s, 12)),
+                      .bias_latent = below(s, 2), .bias_o = c->bias_o, .sinks = c->sinks, .dtype = c->dtype,
+                      .gate = c->gate, .bias_gate = c->bias_gate, .bias_rows = c->bias_rows,
+                      .d_rope = 2 * below(s, (c->d_k + 2) / 2)};
+    m->clip_qkv = 0;
+    m->norm = (mha_norm_rule){.kind = MHA_NORM_RMS};
+    m->relative = (mha_relative){0};
+    m->rope.kind = c->d_rope ? m->rope.kind : MHA_ROPE_NONE;
+    if (m->rope.kind)
+        m->rope.dim = c->d_rope, m->rope.last = true;
+}
+
+static trial draw(subject *s, uint64_t seed)
+{
+    trial t = trial_draw(seed);
+    s->random = seed * 0x2545f4914f6cdd1du + 77;
+    s->layout = (layout)below(s, LAYOUTS);
+    t.past = 0, t.use_cache = false;
+    if (t.inputs != TRIAL_SELF && t.rope_tables != 3 && below(s, 3) == 0)
+        t.T_q = 1;
+    if (s->layout != CONTIGUOUS && t.sequences)
+        t.sequences = 0, t.B = 1 + below(s, 3);
+    if (s->layout == CACHE) {
+        t.past = 1 + below(s, 20), t.use_cache = true;
+        t.semantics.has_offset |= t.semantics.has_key_offset;
+        t.poison = false; /* which a row of 8 bits takes for itself as a whole */
+    }
+    if (below(s, 5) == 0)
+        make_latent(s, &t);
+    t.poison &= t.semantics.clip_qkv == 0; /* which makes numbers of infinities */
+    t.amplitude = 1;
+    return t;
+}
+
+static mha_view random_rows(subject *s, size_t B, size_t heads, size_t n, size_t d)
+{
+    const size_t shape[4] = {B, heads, n, d}, all = B * heads * n * d;
+    float *x = rerun_memory(&s->given, all * sizeof *x);
+    for (size_t i = 0; i < all; i++)
+        x[i] = (float)(2 * unit(s) - 1);
+    return mha_view_of(x, MHA_F32, 4, shape);
+}
+
+/* Rows in a cache of some type, of which the call evicts some, behind others that have gone before. */
+static void put_into_cache(subject *s)
+{
+    static const mha_dtype types[] = {MHA_F32, MHA_F32, MHA_F16, MHA_BF16, MHA_I8};
+    rerun *g = &s->given;
+    const mha_config *c = &s->r.t.config;
+    const size_t kept = s->r.t.past, gone = below(s, 2) * (1 + below(s, 9)), B = s->r.t.B;
+    const bool absorbed = g->call.absorbed;
+    const size_t heads = absorbed ? 1 : c->kv_heads, d = absorbed ? c->kv_rank + c->d_rope : c->d_k;
+    g->past_key = random_rows(s, B, heads, gone + kept, d);
+    g->past_value = random_rows(s, B, heads, gone + kept, absorbed ? 0 : c->d_v);
+    g->kept = gone ? kept : 0;
+    g->evicted = below(s, 2) * below(s, below(s, 2) ? 2000000 : 12);
+    s->cache_dtype = types[below(s, 5)];
+}
+
+/* Makes the rows numbers that the cache can hold. */
+static void settle_cache(subject *s)
+{
+    rerun *g = &s->given, held;
+    mha_error error;
+    multiply(&g->past_key, 1, s->cache_dtype);
+    multiply(&g->past_value, 1, s->cache_dtype);
+    rerun_init(&held, g->layer, &g->call, &g->past_key, &g->past_value);
+    held.cache_dtype = &s->cache_dtype;
+    assert_ok(rerun_cache(&held, MHA_PATH_BLAS, &error), error);
+    assert_ok(mha_cache_read(held.cache, false, &g->past_key, &error), error);
+    assert_ok(mha_cache_read(held.cache, true, &g->past_value, &error), error);
+    rerun_free(&held);
+}
+
+static unsigned stages_of(const mha_plan *plan)
+{
+    unsigned keep = 0;
+    size_t shape[4];
+    for (int k = 0; k < MHA_STAGE_COUNT; k++)
+        keep |= mha_plan_stage(plan, (mha_stage)k, shape) > 0 ? 1u << k : 0;
+    return keep;
+}
+
+/* The call as it is given, with a cache of its own, which rounds new rows or does not. */
+static void begin(const subject *s, bool rounds, rerun *r)
+{
+    const rerun *g = &s->given;
+    rerun_init(r, g->layer, &g->call, &g->past_key, &g->past_value);
+    r->kept = g->kept, r->evicted = g->evicted;
+    r->cache_dtype = rounds && s->cache_dtype != MHA_F32 ? &s->cache_dtype : NULL;
+}
+
+/* Runs it, and keeps all stages that it has. */
+static mha_status run(const subject *s, mha_path path, mha_precision precision, bool rounds, rerun *r, mha_error *error)
+{
+    mha_plan plan;
+    begin(s, rounds, r);
+    r->call.path = path;
+    r->call.precision = precision;
+    mha_status status = rerun_cache(r, path, error);
+    if (status == MHA_OK)
+        status = mha_plan_call(r->layer, &r->call, &plan, error);
+    return status == MHA_OK ? rerun_run(r, path, 1, stages_of(&plan), error) : status;
+}
+
+/* Puts all keys of the call into pages of some type; sequences but the first may lose their last keys. */
+static mha_status put_into_pages(subject *s, mha_error *error)
+{
+    static const mha_dtype types[] = {MHA_F32, MHA_F32, MHA_F16, MHA_BF16};
+    rerun all, *g = &s->given;
+    mha_semantics *m = &g->call.semantics;
+    mha_status status = run(s, MHA_PATH_EXACT, none, false, &all, error);
+    const size_t B = s->r.t.B, S = all.plan.S, size = 1 + below(s, 7), columns = (S + size - 1) / size;
+    const mha_dtype type = types[below(s, 4)];
+    if (status == MHA_OK) {
+        mha_pages *p = &g->call.pages;
+        int64_t *lengths = rerun_memory(g, B * sizeof *lengths), *limits = rerun_memory(g, B * sizeof *limits);
+        int32_t *table = rerun_memory(g, (B * columns + 1) * sizeof *table);
+        *p = (mha_pages){.table = table, .columns = columns, .lengths = lengths};
+        for (size_t i = 0; i < B * columns; i++)
+            table[i] = (int32_t)(B * columns - 1 - i);
+        for (size_t b = 0; b < B; b++) {
+            lengths[b] = (int64_t)(b && below(s, 2) ? below(s, S + 1) : S);
+            limits[b] = m->kv_lengths && m->kv_lengths[b] < lengths[b] ? m->kv_lengths[b] : lengths[b];
+        }
+        for (int v = 0; v < (g->call.absorbed ? 1 : 2); v++) {
+            const mha_view *from = &all.stages[v ? MHA_STAGE_PRESENT_VALUE : MHA_STAGE_PRESENT_KEY];
+            mha_view *to = v ? &p->values : &p->keys;
+            *to = mha_view_of(NULL, type, 4, (size_t[]){B * columns + 1, size, from->shape[1], from->shape[3]});
+            to->data = rerun_memory(g, mha_view_elements(to) * sizeof(double));
+            for (size_t b = 0; b < B; b++)
+                for (size_t j = 0; j < S; j++)
+                    for (size_t h = 0; h < from->shape[1]; h++)
+                        for (size_t c = 0; c < from->shape[3]; c++)
+                            mha_view_set(to, (size_t[]){(size_t)table[b * columns + j / size], j % size, h, c},
+                                         finite_in(type, mha_view_get(from, (size_t[]){b, h, j, c})));
+        }
+        m->kv_lengths = m->kv_lengths ? limits : NULL;
+        m->rope.k_positions = (mha_view){0};
+        g->call.key = g->call.value = (mha_view){0};
+        if (B == 1 && below(s, 4) == 0) { /* a ragged batch */
+            int64_t *cu = rerun_memory(g, 2 * sizeof *cu);
+            cu[1] = (int64_t)all.plan.T_q;
+            m->n_sequences = 1, m->cu_seqlens_q = cu;
+        }
+    }
+    rerun_free(&all);
+    return status;
+}
+
+/* ---------------------------------------------------------------- judged */
+
+/* Whether a stage is farther from the exact one than is allowed. */
+static bool beyond(subject *s, const char *who, const rerun *found, const rerun *exact, const answer *by)
+{
+    for (int k = 0; k < MHA_STAGE_COUNT; k++) {
+        const mha_view *a = &found->stages[k], *e = &exact->stages[k];
+        const size_t n = a->data && e->data ? mha_view_elements(e) : 0;
+        const double allowed = by->allowed[k];
+        for (size_t i = 0; i < n && allowed < (double)INFINITY; i++) {
+            const double x = a->dtype == MHA_F64 ? ((double *)a->data)[i] : (double)((float *)a->data)[i],
+                         y = ((double *)e->data)[i];
+            if (!isfinite(y) || fabs(x - y) <= allowed)
+                continue;
+            snprintf(s->text, sizeof s->text, "%s: %s[%zu] is %.9g, exactly %.9g: off by %.3g, %s %.3g", who,
+                     mha_stage_name((mha_stage)k), i, x, y, fabs(x - y), by->name, allowed);
+            s->of_estimate = by == &s->tolerance;
+            return true;
+        }
+    }
+    return false;
+}
+
+static mha_precision draw_precision(subject *s)
+{
+    static const mha_dtype types[] = {MHA_BF16, MHA_F16, MHA_F8_E4M3, MHA_F8_E5M2, MHA_I8, MHA_F32};
+    if (s->r.t.poison || below(s, 2)) /* the scale of a tensor knows its infinities */
+        return mha_precision_of(types[below(s, s->r.t.poison ? 2 : 5)]);
+    mha_precision p;
+    mha_dtype *const points[] = {&p.inputs, &p.weights, &p.rows, &p.probabilities, &p.output, &p.scores, &p.sums};
+    for (size_t i = 0; i < 7; i++) {
+        const mha_dtype type = types[below(s, i < 5 ? 6 : 2)];
+        *points[i] = below(s, 3) ? MHA_F32 : type;
+    }
+    return p;
+}
+
+/* Asks for the bound and for both tolerances; false when one of them answers and another does not. */
+static bool ask(subject *s)
+{
+    rerun call;
+    mha_plan plan;
+    mha_error error;
+    answer *b = &s->bound, *t = &s->tolerance, *l = &s->low;
+    b->name = "bound", t->name = "tolerance", l->name = "tolerance of low precision";
+    begin(s, true, &call);
+    assert_ok(rerun_cache(&call, MHA_PATH_BLAS, &error), error);
+    b->status = mha_error_bound(call.layer, &call.call, 0x1p-24, b->allowed, MHA_STAGE_COUNT, &b->error);
+    t->status = mha_precision_tolerance(call.layer, &call.call, &none, t->allowed, MHA_STAGE_COUNT, &t->error);
+    l->status = mha_precision_tolerance(call.layer, &call.call, &s->precision, l->allowed, MHA_STAGE_COUNT, &l->error);
+    call.call.path = MHA_PATH_BLAS; /* on which a tolerance runs the call, too */
+    const bool taken = mha_plan_call(call.layer, &call.call, &plan, &error) == MHA_OK,
+               modelled = s->r.t.config.kv_rank == 0 || memcmp(&s->precision, &none, sizeof none) == 0;
+    rerun_free(&call);
+    const answer *odd = t->status != b->status && (b->status || taken)         ? t
+                        : l->status != t->status && (t->status || modelled)    ? l
+                        : l->status == MHA_OK && t->status == MHA_OK && !modelled ? l
+                                                                               : NULL;
+    if (odd)
+        snprintf(s->text, sizeof s->text, "bound: %s %.90s, %s: %s %.90s", mha_status_name(b->status),
+                 b->status ? b->error.message : "", odd->name, mha_status_name(odd->status),
+                 odd->status ? odd->error.message : "");
+    return !odd;
+}
+
+static bool results_are_beyond(subject *s, const rerun exact[2])
+{
+    static const mha_path paths[] = {MHA_PATH_BLAS, MHA_PATH_FAST};
+    mha_error error;
+    rerun one;
+    bool failed = false;
+    for (int k = 0; k < MHA_STAGE_COUNT; k++) /* where one kernel may leave the range, and another not */
+        s->tolerance.allowed[k] = isinf(s->bound.allowed[k]) ? INFINITY : s->tolerance.allowed[k];
+    for (size_t p = 0; p < 2 && !failed; p++) {
+        if (run(s, paths[p], none, true, &one, &error) == MHA_OK) /* inputs may be doubles */
+            for (int rounds = 0; rounds < 2 && !failed; rounds++)
+                failed = beyond(s, mha_path_name(paths[p]), &one, &exact[rounds], &s->bound) ||
+                         beyond(s, mha_path_name(paths[p]), &one, &exact[rounds], &s->tolerance);
+        rerun_free(&one);
+    }
+    if (!failed && s->low.status == MHA_OK) {
+        assert_ok(run(s, MHA_PATH_EXACT, s->precision, true, &one, &error), error);
+        failed = beyond(s, "low precision", &one, &exact[0], &s->low);
+        rerun_free(&one);
+    }
+    return failed;
+}
+
+static bool judge(subject *s)
+{
+    mha_error error;
+    rerun exact[2]; /* with rows that are not rounded in the cache, and rounded */
+    s->precision = draw_precision(s);
+    bool failed = false;
+    for (int rounds = 0; rounds < 2; rounds++)
+        failed |= run(s, MHA_PATH_EXACT, none, rounds, &exact[rounds], &error) != MHA_OK;
+    const bool takes = !failed, answers = ask(s),
+               refuses = s->bound.status != MHA_OK && strcmp(s->bound.error.name, "pages") != 0; /* of a ragged batch */
+    failed = !answers || takes == refuses;
+    if (answers && failed)
+        snprintf(s->text, sizeof s->text, "exact: %.200s, bound: %.150s", takes ? "ok" : error.message,
+                 refuses ? s->bound.error.message : "ok");
+    if (!failed && takes && s->tolerance.status == MHA_OK) {
+        judged[s->layout]++;
+        bounded[s->layout] += isfinite(s->bound.allowed[MHA_STAGE_HEADS]) != 0;
+        failed = results_are_beyond(s, exact);
+    } else
+        refused[s->layout]++;
+    rerun_free(&exact[0]);
+    rerun_free(&exact[1]);
+    return failed;
+}
+
+static bool fails(const trial *given, bool *of_estimate, char *text, size_t size)
+{
+    subject s = {.turned = ""};
+    const trial t = draw(&s, given->seed);
+    mha_error error;
+    char words[900];
+    trial_build(&t, &s.r);
+    rerun_init(&s.given, s.r.layer, &s.r.call, NULL, NULL);
+    s.given.call.absorbed = t.config.kv_rank > 0 && below(&s, 2);
+    if (s.layout == CACHE)
+        put_into_cache(&s);
+    turn(&s);
+    if (s.layout == CACHE)
+        settle_cache(&s);
+    const bool put = s.layout != PAGES || put_into_pages(&s, &error) == MHA_OK, failed = put && judge(&s);
+    refused[PAGES] += !put;
+    trial_text(&t, words, sizeof words);
+    snprintf(text, size, "%s\n  turned: %s%s, cache %s\n  %s", s.text, s.turned, layout_names[s.layout],
+             mha_dtype_name(s.cache_dtype), words);
+    *of_estimate = s.of_estimate;
+    rerun_free(&s.given);
+    trial_release(&s.r);
+    return failed;
+}
+
+static void random_calls_are_within_bound_and_tolerance(void **state)
+{
+    (void)state;
+    const uint64_t first = trial_number("BOUNDS_SEED", 1), n = trial_number("BOUNDS_TRIALS", 300);
+    size_t wrong = 0, exceeded = 0;
+    for (uint64_t seed = first; seed < first + n && wrong < 5; seed++) {
+        char text[1800];
+        bool of_estimate;
+        const trial t = {.seed = seed};
+        if (!fails(&t, &of_estimate, text, sizeof text))
+            continue;
+        print_error("seed %llu: %s\n", (unsigned long long)seed, text);
+        exceeded += of_estimate;
+        wrong += !of_estimate || exceeded > n / 1000;
+    }
+    assert_int_equal(wrong, 0);
+    for (int l = 0; l < LAYOUTS; l++) {
+        print_message("%s: %zu calls judged, %zu refused\n", layout_names[l], judged[l], refused[l]);
+        assert_true(n < 30 || (judged[l] > n / 6 && bounded[l] > judged[l] / 2)); /* there was something to judge */
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_calls_are_within_bound_and_tolerance)};
+    return cmocka_run_group_tests_name("bounds_random", tests, NULL, NULL);
+}
