@@ -55,16 +55,19 @@ typedef struct mha_case_notes {
     mha_view past_key, past_value; /* rows in the cache before the call, (B, h_kv, P, d); no data without a cache, nor
                                     * past_value where latents are absorbed */
     const char *source;            /* the implementation that computed the results; NULL: this library */
+    bool has_computed;             /* of mha_case_of_call: all results were computed in `computed`, F32 or F64, */
+    mha_dtype computed;            /* in whatever type they are stored; otherwise their type says it */
 } mha_case_notes;
 
 /* Makes a case in memory, to be judged and diagnosed, from a call and the results that were recorded for it.
  * `recorded` lists `count` stages, each at most once, in their shapes, of any plain floating type, with any strides (a
  * view without data was not recorded; `ms` is not read). The type says how exact a result can be: F64 is compared with
- * the results in float64. `notes` may be NULL.
+ * the results in float64 (unless notes->computed says more). `notes` may be NULL.
  * Inputs and results are copied; the layer, and all that semantics and weights point to, are borrowed until
  * mha_case_close. A cache of the call is not read: its rows before the call are notes->past_key and past_value.
  * Errors: as of mha_plan_call; MHA_INVALID (a recorded stage of another shape, not of a floating type, or twice in
- * the list); MHA_UNSUPPORTED (keys at other positions than the queries); MHA_NO_MEMORY. */
+ * the list; notes->computed is neither F32 nor F64); MHA_UNSUPPORTED (keys at other positions than the queries);
+ * MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call,
                                     const mha_keep *recorded, size_t count, const mha_case_notes *notes,
                                     mha_case **result, mha_error *error);

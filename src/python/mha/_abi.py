@@ -297,6 +297,11 @@ class Assumption(Struct):
     _fields_ = [("key", c.c_char_p), ("value", _i64)]
 
 
+class Allowed(Struct):
+    c_name = "mha_allowance"
+    _fields_ = _each("stage computed stored", c.c_int) + _each("rtol atol", _double)
+
+
 class Difference(Struct):
     c_name = "mha_difference"
     _fields_ = ([("elements", _size), ("mismatches", _size)]
@@ -310,7 +315,7 @@ class Difference(Struct):
 class CaseNotes(Struct):
     c_name = "mha_case_notes"
     _fields_ = [("name", c.c_char_p), ("note", c.c_char_p), ("past_key", View), ("past_value", View),
-                ("source", c.c_char_p)]
+                ("source", c.c_char_p), ("has_computed", c.c_bool), ("computed", c.c_int)]
 
 
 class StageVerdict(Struct):
@@ -396,8 +401,7 @@ mha_status mha_view_copy(const mha_view *, const mha_view *);
 mha_status mha_compare(const mha_view *, const mha_view *, double, double, mha_difference *, mha_error *);
 mha_status mha_error_bound(const mha_layer *, const mha_call *, double, double *, size_t, mha_error *);
 mha_precision mha_precision_of(mha_dtype);
-mha_status mha_precision_tolerance(const mha_layer *, const mha_call *, const mha_precision *, double *, size_t,
-                                   mha_error *);
+mha_status mha_tolerance(const mha_layer *, const mha_call *, mha_allowance *, size_t, mha_error *);
 
 mha_status mha_plan_call(const mha_layer *, const mha_call *, mha_plan *, mha_error *);
 int mha_plan_stage(const mha_plan *, mha_stage, size_t *);

@@ -28,11 +28,6 @@ HALVES = (_abi.F16, _abi.BF16)
 CACHED = FLOATS + (_abi.I8,)  # in which a cache holds its rows
 INTEGERS = tuple(range(_abi.I64, _abi.U8 + 1))
 RESULTS = FLOATS + (_abi.F8_E4M3, _abi.F8_E5M2)  # in which kernels compute, or store what they computed
-# Half of the distance between 1 and the next number: the unit roundoff. Half of the smallest subnormal.
-UNITS = {_abi.F64: 2.0**-53, _abi.F32: 2.0**-24, _abi.F16: 2.0**-11, _abi.BF16: 2.0**-8, _abi.F8_E4M3: 2.0**-4,
-         _abi.F8_E5M2: 2.0**-3}
-HALF_TINY = {_abi.F64: 0.0, _abi.F32: 2.0**-150, _abi.F16: 2.0**-25, _abi.BF16: 2.0**-134, _abi.F8_E4M3: 2.0**-10,
-             _abi.F8_E5M2: 2.0**-17}
 
 
 class Tensor:

@@ -81,9 +81,9 @@ static mha_status derive(examination *x, mha_error *error)
         mha__two_runs_free(&runs);
         TRY(status);
     }
-    const mha__storage storage = mha__storage_of(p->criterion.precision);
-    p->derived_rtol = storage.relative;
-    p->derived_atol = t.atol[0][p->stage] + storage.absolute;
+    const mha_allowance derived = mha__allowance_of(&t, false, p->stage, p->criterion.precision);
+    p->derived_rtol = derived.rtol;
+    p->derived_atol = derived.atol;
     if (p->criterion.kind == MHA_CRITERION_JUDGE) {
         const mha__allowed allowed = mha__allowed_of(c, (int)p->stage, false, p->stage, p->criterion.precision, &t);
         p->criterion.rtol = allowed.rtol;
