@@ -110,6 +110,7 @@ static double power_of_two(unsigned bits)
 static double load(const void *data, mha_dtype dtype, ptrdiff_t at)
 {
     switch (dtype) {
+    case MHA_TF32:
     case MHA_F32: return ((const float *)data)[at];
     case MHA_F64: return ((const double *)data)[at];
     case MHA_F16: return mha_f16_to_f32(((const uint16_t *)data)[at]);
@@ -148,6 +149,17 @@ static float to_float_odd(double value)
     return below;
 }
 
+/* Double to the nearest float with 10 bits of fraction, rounded once. */
+static float to_tf32(double value)
+{
+    int exponent;
+    if (!isfinite(value))
+        return (float)value;
+    (void)frexp(value, &exponent);
+    const int last = exponent > -125 ? exponent - 11 : -136; /* the power of 2 of the last bit */
+    return (float)ldexp(rint(ldexp(value, -last)), last);
+}
+
 static void store(void *data, mha_dtype dtype, ptrdiff_t at, double value)
 {
     switch (dtype) {
@@ -157,6 +169,7 @@ static void store(void *data, mha_dtype dtype, ptrdiff_t at, double value)
     case MHA_BF16: ((uint16_t *)data)[at] = mha_f32_to_bf16(to_float_odd(value)); break;
     case MHA_F8_E4M3: ((uint8_t *)data)[at] = small_float_code(value, 4, 3, false); break;
     case MHA_F8_E5M2: ((uint8_t *)data)[at] = small_float_code(value, 5, 2, true); break;
+    case MHA_TF32: ((float *)data)[at] = to_tf32(value); break;
     default: break;
     }
 }

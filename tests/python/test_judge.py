@@ -282,7 +282,7 @@ def test_low_precision():
     assert mha.diagnose(y, *half).right and mha.check(y, *half).passed
     loose = mha.check(y, *half).stages[0].atol
     assert mha.check(y, *half, dtype="float32").stages[0].atol < loose / 2
-    with pytest.raises(TypeError, match="dtype: expected float64, .* or float8_e5m2, found int8"):
+    with pytest.raises(TypeError, match="dtype: expected float64, .* float8_e5m2 or tf32, found int8"):
         mha.check(y, *half, dtype="int8")
 
 

@@ -74,11 +74,32 @@ def test_unseen():
         assert any(passed[keys]) and not any(any(x) for T, x in passed.items() if T < keys), (name, passed)
 
 
+@pytest.mark.parametrize("T, d", SIZES[:3])
+def test_tf32(T, d):
+    """Products of TF32 are right for a kernel that says so, and for no other; those of bfloat16 are not."""
+    faces = Faces(*drawn(T, d))
+    for name in ("tf32 products", "tf32 q and k", "tf32 p"):
+        y = kernels.WRONG[name](*faces.inputs)
+        assert faces.agree(y, "tf32") and not faces.agree(y, "float32"), name
+    for name in ("bfloat16 products", "int8 k and v", "exp clamped at -5"):
+        assert not faces.agree(kernels.WRONG[name](*faces.inputs), "tf32"), name
+    if T < 100:
+        y = kernels.WRONG["tf32 products"](*faces.inputs)
+        said = mha.diagnose(y, *faces.inputs)
+        assert said.matches[0].within == "tf32" and not said.right
+        assert mha.diagnose(y, *faces.inputs, dtype="tf32").right
+        testing.assert_attention_close(y, *faces.inputs, precision={"rows": "tf32", "probabilities": "tf32"})
+        with pytest.raises(TypeError, match="found tf32"):
+            mha.check(y, *faces.inputs, precision={"scores": "tf32"})
+        plain = testing.power(*faces.inputs, dtype="tf32")
+        assert "inputs-f16" not in [row[0] for row in plain]
+
+
 SETTINGS = [{}, {"is_causal": True}, {"window": (2, 1)}, {"softcap": 2.0}, {"scale": 1.5}, {"alibi": [1, 0.5]},
             {"lengths": [11]}, {"rope": mha.Rope()}]
 
 
-@pytest.mark.parametrize("dtype", [None, "float32", "float64", "float16", "bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("dtype", [None, "float32", "float64", "tf32", "float16", "bfloat16", "float8_e4m3fn"])
 @pytest.mark.parametrize("stored", ["f2", "f4", "f8"])
 def test_one_number(dtype, stored, folder):
     """Of a call, a type that is computed in and one that is stored, assertion, check and program allow the same."""

@@ -89,9 +89,9 @@ _mha() {
   *:--nmse) return ;;
   *:--cosine) return ;;
   check:--precision|diagnose:--precision|power:--precision) words='
-      f32 f16 bf16' ;;
+      f32 tf32 f16 bf16' ;;
   forward:--precision|bench:--precision) words='
-      f32 f16 bf16' ;;
+      f32 tf32 f16 bf16' ;;
   *:--suggest) _mha_files; return ;;
   *:--with) return ;;
   *:--kind) words='

@@ -217,14 +217,14 @@ complete -c mha -n '__mha_runs power' -l cosine -x \
 'of --rtol and --atol'
 complete -c mha -n '__mha_runs check diagnose power' -l precision -x \
     -a '
-      f32 f16 bf16' \
+      f32 tf32 f16 bf16' \
     -d 'type in which the tested implementation computes: rounding '\
 'to it is no mistake; a case says so itself'
 complete -c mha -n '__mha_runs forward bench' -l precision -x \
     -a '
-      f32 f16 bf16' \
+      f32 tf32 f16 bf16' \
     -d 'inputs, projections, weights of values, output are rounded '\
-'to it; f16: --path exact, bf16: or --dtype bf16'
+'to it; --path exact, or --dtype bf16 for bf16'
 complete -c mha -n '__mha_runs power' -l suggest -r -F \
     -d 'writes a case with inputs that show as much as possible, '\
 'for the given sizes and options'

@@ -106,9 +106,9 @@ _mha() {
   *:--nmse) _message 'X'; return ;;
   *:--cosine) _message 'X'; return ;;
   check:--precision|diagnose:--precision|power:--precision) compadd -- $(echo '
-      f32 f16 bf16'); return ;;
+      f32 tf32 f16 bf16'); return ;;
   forward:--precision|bench:--precision) compadd -- $(echo '
-      f32 f16 bf16'); return ;;
+      f32 tf32 f16 bf16'); return ;;
   *:--suggest) _files; return ;;
   *:--with) _message 'mask|keeps|padding|lengths|empty|poison|past|sinks|norms'; return ;;
   *:--kind) compadd -- $(echo '
@@ -218,7 +218,7 @@ _mha() {
       '--cu-seqlens:''starts of the sequences packed into one batch row, and '\
 'the end of the last one'
       '--precision:''inputs, projections, weights of values, output are rounded '\
-'to it; f16: --path exact, bf16: or --dtype bf16'
+'to it; --path exact, or --dtype bf16 for bf16'
       '--stage:''the only stage to judge, show, or write with --trace; '\
 'with --expected: the stage in its file [the output]'
       '--head:''the head whose attention is shown, counted from 0 [the '\
@@ -641,7 +641,7 @@ _mha() {
       '--seq:''tokens in a sequence: shows the cost of a model'\''s forward '\
 'pass and key/value cache; bench: [512]'
       '--precision:''inputs, projections, weights of values, output are rounded '\
-'to it; f16: --path exact, bf16: or --dtype bf16'
+'to it; --path exact, or --dtype bf16 for bf16'
       '--shape:''what to measure; may be given several times; "list" '\
 'lists the names [a standard set]'
       '--part:''the whole layer; attention alone, with Q, K, V given; '\

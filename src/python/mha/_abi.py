@@ -19,6 +19,7 @@ F32, F64, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8_E4M3, F8_E5M
 BLOCKS = {name: len(DTYPES) + at for at, name in enumerate(
     "q4_0 q4_1 q5_0 q5_1 q8_0 - q2_k q3_k q4_k q5_k q6_k - - - - - iq4_nl - - iq4_xs - - - mxfp4".split())
     if name != "-"} | {"f8_e4m3_scaled": 54, "f8_e5m2_scaled": 55}
+TF32 = 56  # which no array has
 PATHS = ("auto", "fast", "blas", "exact")
 STAGES = ("q", "k", "v", "q_rot", "k_rot", "scores", "capped", "masked", "weights", "weights_mean", "heads", "output",
           "present_key", "present_value", "lse", "q_latent", "kv_latent", "gated")

@@ -73,7 +73,7 @@ class Computed:
 
     def __init__(self, dtype: Any, precision: Any, recorded: Mapping[str, a.Tensor]) -> None:
         self.given = dtype is not None
-        self.dtype = (a.float_type("dtype", dtype, a.RESULTS) if dtype is not None else
+        self.dtype = (a.float_type("dtype", dtype, a.COMPUTED) if dtype is not None else
                       next(iter(recorded.values())).dtype)
         self.precision, self.words = lib.mha_precision_of(self.dtype), a.NAMES[self.dtype]
         if precision is None:

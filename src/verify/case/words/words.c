@@ -337,7 +337,7 @@ static const mha__case_word words[] = {
      CASE_REAL,
      0,
      0},
-    KEY(JUDGEMENT, "precision", "", "F32, F16, BF16, F8_E4M3, F8_E5M2, I8", "F32",
+    KEY(JUDGEMENT, "precision", "", "F32, F16, BF16, F8_E4M3, F8_E5M2, I8, TF32", "F32",
         "type in which a fused kernel computed expected.*: its roundings are allowed for where no tolerance is stated"),
     KEY(JUDGEMENT, "source_dtype", "dtype", "F16, BF16, F32, F64, ...", "type of the tensor",
         "type in which expected.* was computed, when it was widened since; its rounding is allowed for"),
