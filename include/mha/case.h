@@ -56,20 +56,22 @@ typedef struct mha_case_notes {
     mha_view past_key, past_value; /* rows in the cache before the call, (B, h_kv, P, d), as mha_cache_read gives them;
                                     * no data without a cache, nor past_value where latents are absorbed */
     const char *source;            /* the implementation that computed the results; NULL: this library */
+    bool has_computed;             /* of mha_case_of_call: all results were computed in `computed`, F32 or F64, */
+    mha_dtype computed;            /* in whatever type they are stored; otherwise their type says it */
 } mha_case_notes;
 
 /* Makes a case in memory, to be judged and diagnosed, from a call and the results that were recorded for it.
  * `recorded` lists `count` stages, each at most once, in their shapes, of any plain floating type, with any strides (a
  * view without data was not recorded; `ms` is not read). The type says how exact a result can be: F64 is compared with
- * the results in float64. `notes` may be NULL.
+ * the results in float64 (unless notes->computed says more). `notes` may be NULL.
  * Inputs and results are copied; the layer, and all that semantics and weights point to, are borrowed until
  * mha_case_close. Of a cache of the call only its type is read: where that rounds what the path of the call computes,
  * the tolerance allows for it. Its rows before the call are notes->past_key and past_value. Stages over keys that a
  * call with pages has kept become those of the call without pages: hidden keys, of which mha/pages.h writes zeros, stand
  * behind the last key of a shorter sequence, and then the extra rows.
  * Errors: as of mha_plan_call; MHA_INVALID (a recorded stage of another shape, not of a floating type, or twice in
- * the list); MHA_UNSUPPORTED (keys at other positions than the queries, keys of earlier calls, a cache that has evicted
- * rows, a ragged batch in pages); MHA_NO_MEMORY. */
+ * the list; notes->computed is neither F32 nor F64); MHA_UNSUPPORTED (keys at other positions than the queries, keys of
+ * earlier calls, a cache that has evicted rows, a ragged batch in pages); MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call,
                                     const mha_keep *recorded, size_t count, const mha_case_notes *notes,
                                     mha_case **result, mha_error *error);

@@ -75,6 +75,23 @@ MHA_API mha_status mha_error_bound(const mha_layer *layer, const mha_call *call,
 MHA_API mha_status mha_precision_tolerance(const mha_layer *layer, const mha_call *call, const mha_precision *precision,
                                            double *atol, size_t count, mha_error *error);
 
+/* What a right result of one stage may be off by. */
+typedef struct mha_allowance {
+    mha_stage stage;
+    mha_dtype computed; /* F32: in float32, rounding where call->precision says so; F64: in float64 */
+    mha_dtype stored;   /* the type of its elements, to which they were rounded at last */
+    double rtol, atol;  /* written: right means |exact - result| <= atol + rtol |result| for every element */
+} mha_allowance;
+
+/* Fills in rtol and atol of `count` results of this call, each of a stage that the call has. This is the tolerance of
+ * mha_case_judge, and so of `mha check`, where a case states none; the derivation is in
+ * src/verify/tolerance/tolerance.c. It runs the call on the exact and the blas path, so that it is as tight as the
+ * rounding errors that occur: mha_error_bound holds in any order of summation, and may be hundreds of times wider. The
+ * call is given as for mha_error_bound. Errors: as of mha_plan_call on the exact and the blas path; MHA_INVALID (a
+ * stage or a type that is none of these); MHA_NO_MEMORY. */
+MHA_API mha_status mha_tolerance(const mha_layer *layer, const mha_call *call, mha_allowance *results, size_t count,
+                                 mha_error *error);
+
 /* How far heads and lse that mha_merge made of `parts` may lie from exact attention over all keys. *heads and *lse say
  * how far those of each part may (the error bound of one call over all keys will do), and are replaced by the answer.
  * `unit` is the roundoff of the type in which the merged ones are stored.

@@ -23,8 +23,8 @@ typedef struct mha_criterion {
     double limit;      /* of MHA_CRITERION_NMSE and _COSINE */
     const char *stage; /* the stage that the test compares; NULL: the output */
     /* The type in which the tested implementation computes, as a fused kernel does (mha_precision_of), and stores its
-     * results: F32, F16 or BF16. A variant that does nothing but round inputs or weights to this type or to a finer
-     * one is right for it, and is not tried. */
+     * results: F32, TF32 (stored in F32), F16 or BF16. A variant that does nothing but round inputs or weights to this
+     * type or to a finer one is right for it, and is not tried. */
     mha_dtype precision;
 } mha_criterion;
 

@@ -1,4 +1,4 @@
-/* Low precision: the points at which a kernel of 16 or 8 bits rounds, as the exact path models them. */
+/* Low precision: the points at which a kernel of TF32, 16 or 8 bits rounds, as the exact path models them. */
 #ifndef MHA_PRECISION_H
 #define MHA_PRECISION_H
 
@@ -9,21 +9,30 @@ extern "C" {
 #endif
 
 /* The type to which numbers are rounded at each point; MHA_F32, which is 0, stands for no rounding beyond that of a
- * float32 kernel. Types: F16, BF16, F8_E4M3 (the fn form), F8_E5M2, I8. F8 and I8 numbers are stored with one scale for
- * each tensor, its largest absolute value divided by the largest number of the type (448, 57344, 127); probabilities,
- * which lie in [0, 1], have that of 1. Scores and sums take F16 and BF16 only. */
+ * float32 kernel. Types: TF32, F16, BF16, F8_E4M3 (the fn form), F8_E5M2, I8. F8 and I8 numbers are stored with one
+ * scale for each tensor, its largest absolute value divided by the largest number of the type (448, 57344, 127);
+ * probabilities, which lie in [0, 1], have that of 1. Scores and sums take F16 and BF16 only.
+ *
+ * Other types are what numbers are stored in. TF32 is what a product of matrices makes of the floats that it reads: it
+ * rounds them to 10 bits of fraction, to nearest, and adds exact products in float32. At a point of TF32 a number is
+ * therefore rounded where it enters a product, and is a float everywhere else: in the cache, in stages that are kept,
+ * as a bias and as the output; without a product that reads it (query, key and value that are not projected, as
+ * inputs) it is not rounded at all. To cut the bits off, as tensor cores do with floats that nobody converts, is not to
+ * round: such errors are twice as large and have one sign. The judge does not allow for them. */
 typedef struct mha_precision {
     mha_dtype inputs;        /* query, key and value as they are given */
     mha_dtype weights;       /* projection matrices and biases */
-    mha_dtype rows;          /* q, k and v as they are attended to: projected, normed, rotated, cached */
+    mha_dtype rows;          /* q, k and v as they are attended to: projected, normed, rotated, cached; latents behind
+                                their norm, and where they are absorbed queries before that: as W_KVB meets them */
     mha_dtype scores;        /* after the scale, after softcap, after masks */
     mha_dtype probabilities; /* exp(score - maximum) before it meets V; the denominator adds unrounded ones */
     mha_dtype sums;          /* every partial sum of a product of matrices and of the denominator */
-    mha_dtype output;        /* heads, and the output */
+    mha_dtype output;        /* heads, and the output; where latents are absorbed, sums of them, too */
 } mha_precision;
 
 /* What a fused kernel of a type does: inputs, weights, rows and probabilities of the type, scores and sums in float32,
- * output of the type, or BF16 for one of 8 bits. All MHA_F32 for another type. */
+ * output of the type, or BF16 for one of 8 bits. All MHA_F32 for another type. TF32 is what tensor cores make of
+ * float32 by default in some libraries (torch.backends.cuda.matmul.allow_tf32, tl.dot of Triton). */
 MHA_API mha_precision mha_precision_of(mha_dtype type);
 
 /* Products of BF16 on the blas and fast paths (mha_call.precision): x, q, k, v, probabilities, gate, heads and output

@@ -17,7 +17,8 @@ extern "C" {
  * whole bytes. C64 is two F32, real and imaginary part: it is copied, never converted. The value 0 is F32.
  * F8_E4M3_SCALED and F8_E5M2_SCALED are how a layer holds F8 beside scales (mha/file.h): a block is the F32 scale of
  * 32 codes, its lowest byte first, and the codes. The value of a code, times the scale, is rounded to F32 once; beside
- * E4M3 a scale of 2^120 or more counts as infinite. */
+ * E4M3 a scale of 2^120 or more counts as infinite. TF32 is F32 with 10 bits of fraction: no file and no input of a
+ * call has it, it is a precision (mha/precision.h). */
 #define MHA_DTYPE_LIST(X)                                                                          \
     X(MHA_F32, "F32", 1, 4)                                                                        \
     X(MHA_F64, "F64", 1, 8)                                                                        \
@@ -74,7 +75,8 @@ extern "C" {
     X(MHA_NF4, "NF4", 2, 1)                                                                        \
     X(MHA_FP4, "FP4", 2, 1)                                                                        \
     X(MHA_F8_E4M3_SCALED, "F8_E4M3_SCALED", 32, 36)                                                \
-    X(MHA_F8_E5M2_SCALED, "F8_E5M2_SCALED", 32, 36)
+    X(MHA_F8_E5M2_SCALED, "F8_E5M2_SCALED", 32, 36)                                                \
+    X(MHA_TF32, "TF32", 1, 4)
 
 typedef enum mha_dtype {
 #define MHA_DTYPE_ENUM(code, name, block_elements, block_bytes) code,

@@ -73,9 +73,7 @@ static mha_status resolve_latent(mha__resolved *r, const mha_call *call, mha_err
     if (!r->value_follows && !same)
         return mha__fail(error, MHA_INVALID, "value", "latent attention makes keys and values from one input: leave "
                          "`value` out");
-    return mha__precision_rounds(&call->precision)
-               ? mha__fail(error, MHA_UNSUPPORTED, "precision", "is not modelled for latent attention")
-               : MHA_OK;
+    return MHA_OK;
 }
 
 /* With pages a call has no keys of its own: views without rows stand in their place. */

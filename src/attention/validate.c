@@ -317,6 +317,9 @@ mha_status mha__validate_precision(const mha__resolved *r, mha_error *error)
         return mha__fail(error, MHA_UNSUPPORTED, "precision", "cannot be had together with `partial`");
     if (r->plan.path == MHA_PATH_EXACT)
         return MHA_OK;
+    if (r->latent.kv_rank)
+        return mha__fail(error, MHA_UNSUPPORTED, "precision", "is not computed on the %s path for latent attention: "
+                         "take the exact path, which models it", mha_path_name(r->plan.path));
     if (memcmp(&r->precision, &bf16, sizeof bf16) != 0)
         return mha__fail(error, MHA_UNSUPPORTED, "precision", "only that of BF16 is computed on the %s path: take the "
                          "exact path", mha_path_name(r->plan.path));

@@ -128,6 +128,7 @@ AT(u16_at, uint16_t)
 static double load(const void *data, mha_dtype dtype, ptrdiff_t at)
 {
     switch (dtype) {
+    case MHA_TF32:
     case MHA_F32: return f32_at(data, at);
     case MHA_F64: return f64_at(data, at);
     case MHA_F16: return mha_f16_to_f32(u16_at(data, at));
@@ -166,6 +167,17 @@ static float to_float_odd(double value)
     return below;
 }
 
+/* Double to the nearest float with 10 bits of fraction, rounded once. */
+static float to_tf32(double value)
+{
+    int exponent;
+    if (!isfinite(value))
+        return (float)value;
+    (void)frexp(value, &exponent);
+    const int last = exponent > -125 ? exponent - 11 : -136; /* the power of 2 of the last bit */
+    return (float)ldexp(rint(ldexp(value, -last)), last);
+}
+
 static void store(void *data, mha_dtype dtype, ptrdiff_t at, double value)
 {
     float single;
@@ -186,6 +198,10 @@ static void store(void *data, mha_dtype dtype, ptrdiff_t at, double value)
         break;
     case MHA_F8_E4M3: ((uint8_t *)data)[at] = small_float_code(value, 4, 3, false); break;
     case MHA_F8_E5M2: ((uint8_t *)data)[at] = small_float_code(value, 5, 2, true); break;
+    case MHA_TF32:
+        single = to_tf32(value);
+        memcpy((char *)data + 4 * at, &single, 4);
+        break;
     default: break;
     }
 }

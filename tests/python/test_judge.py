@@ -272,6 +272,13 @@ def rounded(x):
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype("u4").view("f4").astype("f8")
 
 
+def allowed(dtype, *inputs):
+    """The atol of an output in float32."""
+    meant = testing.Meant(*inputs, None, None, {})
+    recorded = meant.recorded(np.zeros_like(inputs[0], "f4"), None)
+    return meant.allowed(testing.Computed(dtype, None, recorded), recorded)["output"][1]
+
+
 def test_low_precision():
     """A fused kernel of bfloat16, written here, passes as one; not as one of float32, nor does one that scales in
     bfloat16 twice, nor a coarse mistake. Without dtype the type of the result says it."""
@@ -287,7 +294,7 @@ def test_low_precision():
                    dtype="bfloat16")
     assert "rounding in bfloat16 may cost" in text and "no named variant" in text
     for low, high in (("float8_e4m3fn", "bfloat16"), ("float8_e5m2", "float8_e4m3fn"), ("bfloat16", "float16")):
-        coarse = mha.testing.Meant(q, k, v, None, None, {}).allowed(testing.Computed(low, None, {}))["output"]
+        coarse = allowed(low, q, k, v)
         testing.assert_attention_close((exact + 0.9 * coarse).astype("f4"), q, k, v, dtype=low)
         failure((exact + 0.9 * coarse).astype("f4"), q, k, v, dtype=high)
     half = heads(B=1, h=2, h_kv=2, T_q=17, S=33, d=16, d_v=16, dtype="float16")
@@ -295,7 +302,7 @@ def test_low_precision():
     assert mha.diagnose(y, *half).right and mha.check(y, *half).passed
     loose = mha.check(y, *half).stages[0].atol
     assert mha.check(y, *half, dtype="float32").stages[0].atol < loose / 2
-    with pytest.raises(TypeError, match="dtype: expected float64, .* or float8_e5m2, found int8"):
+    with pytest.raises(TypeError, match="dtype: expected float64, .* float8_e5m2 or tf32, found int8"):
         mha.check(y, *half, dtype="int8")
 
 
@@ -314,8 +321,7 @@ def test_points_of_rounding():
     text = failure(mine + 0.1, *inputs, **said)
     assert "rounding in float32, probabilities in bfloat16 may cost" in text and "case not saved: precision" in text
     # Beside a type the points are those of its fused kernel, but for those that are named.
-    exact, fused = oracle.attention(*inputs)[0], testing.Computed("bfloat16", None, {})
-    coarse = (exact + 0.9 * testing.Meant(*inputs, None, None, {}).allowed(fused)["output"]).astype("f4")
+    coarse = (oracle.attention(*inputs)[0] + 0.9 * allowed("bfloat16", *inputs)).astype("f4")
     testing.assert_attention_close(coarse, *inputs, dtype="bfloat16", precision={"sums": "bfloat16"})
     failure(coarse, *inputs, dtype="bfloat16", precision={"rows": "float32", "inputs": "float32", "output": "float32"})
     for wrong, kind, words in (({"softmax": "float16"}, ValueError, "precision: expected one of inputs, weights, rows"),

@@ -142,6 +142,72 @@ static void test_a_wrong_number_is_found(void **state)
     }
 }
 
+/* Without a case, mha_tolerance allows what the verdict of the case allows: of results computed in either type, and
+ * stored in either. */
+static void test_a_call_has_the_tolerance_of_its_verdict(void **state)
+{
+    (void)state;
+    size_t compared = 0;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        pair p;
+        mha_error error;
+        if (!pair_open(&p, seed) || p.r.past.keys.data) {
+            pair_close(&p);
+            continue;
+        }
+        for (int which = 0; which < 4; which++) {
+            const mha_dtype computed = which % 2 ? MHA_F64 : MHA_F32, stored = which / 2 ? MHA_F64 : MHA_F32;
+            const mha_case_notes notes = {.has_computed = true, .computed = computed};
+            mha_keep recorded[2] = {{.stage = MHA_STAGE_OUTPUT}, {.stage = MHA_STAGE_WEIGHTS}};
+            mha_allowance allowed[2];
+            mha_case *c;
+            for (int i = 0; i < 2; i++) {
+                const mha_view *stage = &p.run.stages[recorded[i].stage];
+                mha_view *view = &recorded[i].view;
+                *view = mha_view_of(rerun_memory(&p.run, mha_view_elements(stage) * 8), stored, stage->rank,
+                                    stage->shape);
+                assert_int_equal(mha_view_copy(view, stage), MHA_OK);
+                allowed[i] = (mha_allowance){.stage = recorded[i].stage, .computed = computed, .stored = stored};
+            }
+            assert_ok(mha_case_of_call(p.r.layer, &p.run.call, recorded, 2, &notes, &c, &error), error);
+            mha_verdict v = judged(c, MHA_PATH_EXACT);
+            mha_status status = mha_tolerance(p.r.layer, &p.run.call, allowed, 2, &error);
+            assert_int_equal(status, v.outcome == MHA_OUTCOME_SKIPPED ? MHA_UNSUPPORTED : MHA_OK);
+            for (size_t i = 0; i < v.stage_count; i++) {
+                const mha_allowance *a = &allowed[strcmp(v.stages[i].name, "weights") == 0];
+                assert_string_equal(v.stages[i].name, mha_stage_name(a->stage));
+                assert_true(v.stages[i].rtol == a->rtol && v.stages[i].atol == a->atol);
+                assert_true(a->rtol == (which == 1 ? 0x1p-24 : 0));
+                assert_true(a->stored == stored && a->computed == computed);
+                compared++;
+            }
+            assert_int_equal(v.outcome, v.stage_count ? MHA_OUTCOME_PASSED : MHA_OUTCOME_SKIPPED);
+            mha_verdict_clear(&v);
+            mha_case_close(c);
+        }
+        pair_close(&p);
+    }
+    assert_true(compared > 100);
+}
+
+static void test_what_no_result_can_be_has_no_tolerance(void **state)
+{
+    (void)state;
+    float x[4] = {1, 2, 3, 4};
+    mha_case *c;
+    mha_error error;
+    const mha_call call = {.query = mha_heads(x, 1, 1, 1, 4), .key = mha_heads(x, 1, 1, 1, 4),
+                           .value = mha_heads(x, 1, 1, 1, 4)};
+    mha_allowance wrong[] = {{.stage = MHA_STAGE_COUNT}, {.computed = MHA_F16}, {.stage = MHA_STAGE_Q_LATENT}};
+    assert_refused(mha_tolerance(NULL, &call, &wrong[0], 1, &error), MHA_INVALID, error, "stages of mha_stage");
+    assert_refused(mha_tolerance(NULL, &call, &wrong[1], 1, &error), MHA_INVALID, error, "q: ", "in F64, found F16");
+    assert_refused(mha_tolerance(NULL, &call, &wrong[2], 1, &error), MHA_UNSUPPORTED, error, "q_latent: ");
+    const mha_case_notes half = {.has_computed = true, .computed = MHA_F16};
+    assert_refused(mha_case_of_call(NULL, &call, NULL, 0, &half, &c, &error), MHA_INVALID, error,
+                   "computed: expected F32 or F64, found F16");
+    assert_null(c);
+}
+
 static void test_a_wrong_call_is_named(void **state)
 {
     (void)state;
@@ -430,6 +496,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_same_as_a_file),
         cmocka_unit_test(test_a_wrong_number_is_found),
+        cmocka_unit_test(test_a_call_has_the_tolerance_of_its_verdict),
+        cmocka_unit_test(test_what_no_result_can_be_has_no_tolerance),
         cmocka_unit_test(test_a_wrong_call_is_named),
         cmocka_unit_test(test_what_a_case_cannot_hold_is_refused),
         cmocka_unit_test(test_a_short_type_is_allowed_its_rounding),

@@ -224,6 +224,7 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"sdpa", {{"num_heads", "1.5"}}, {{NULL}}}, {"num_heads", "a whole number", "1.5"}},
         {{"sdpa", {{"num_heads", "0x2"}}, {{NULL}}}, {"num_heads", "a number", "0x2"}},
         {{"sdpa", {{"source_dtype", "float16"}}, {{NULL}}}, {"source_dtype", "F16, BF16, F32", "float16"}},
+        {{"sdpa", {{"source_dtype", "TF32"}}, {{NULL}}}, {"source_dtype", "F16, BF16, F32", "TF32"}},
         {{"sdpa", {{"num_heads", "0"}}, {{NULL}}}, {"num_heads", "a whole number", "0"}},
         {{"sdpa", {{"num_heads", "1e300"}}, {{NULL}}}, {"num_heads", "a whole number", "1e+300"}},
         {{"sdpa", {{"window_left", "1e300"}}, {{NULL}}}, {"window_left", "a whole number", "1e+300"}},

@@ -29,7 +29,7 @@ typedef struct product {
 static double input(const product *p, size_t row, size_t column)
 {
     if (p->x64)
-        return p->x64[row * p->in + column];
+        return mha__rounded(&p->of_x, p->x64[row * p->in + column]);
     size_t T = p->x->shape[1], d = p->x->rank == 4 ? p->x->shape[3] : 1;
     const size_t by_head[4] = {row / T, row % T, column / d, column % d}, by_row[3] = {row / T, row % T, column};
     return mha__rounded(&p->of_x, mha_view_get(p->x, p->x->rank == 4 ? by_head : by_row));
@@ -69,9 +69,13 @@ static void project(const mha__judge *j, const mha_view *x, const double *x64, s
     product p = {
         .j = j, .x = x, .x64 = x64, .W = &j->r->weight[W], .b = &j->r->weight[b], .y = y, .rows = rows, .out = out};
     p.in = p.W->data ? p.W->shape[0] : out;
-    p.of_x = mha__rounding_of_view(x ? j->r->precision.inputs : MHA_F32, x);
-    p.of_W = mha__rounding_of_view(j->r->precision.weights, p.W);
-    p.of_b = mha__rounding_of_view(j->r->precision.weights, p.b);
+    const mha_precision *m = &j->r->precision;
+    if (x)
+        p.of_x = mha__rounding_of_view(p.W->data ? m->inputs : mha__stored_in(m->inputs), x);
+    else
+        p.of_x = mha__rounding_of(p.W->data ? mha__read_in(m->output) : MHA_F32, 1);
+    p.of_W = mha__rounding_of_view(m->weights, p.W);
+    p.of_b = mha__rounding_of_view(mha__stored_in(m->weights), p.b);
     mha__parallel_for((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, j->r->plan.threads, product_rows, &p);
 }
 
@@ -146,6 +150,10 @@ static size_t lay_out(const mha__resolved *r, char *base, mha__judge *m)
     if (r->latent.absorbed)
         m->mixed = mha__workspace_take(&arena, m->q_rows, p->h * p->d_v * sizeof(double));
     m->output = mha__workspace_take(&arena, m->q_rows, p->d_out * sizeof(double));
+    if (r->latent.kv_rank)
+        m->latents = mha__workspace_take(&arena, mha__exact_latents_size(r), sizeof(double));
+    if (r->latent.absorbed)
+        m->queries = mha__workspace_take(&arena, m->q_rows, p->h * (r->latent.d_n + r->latent.d_r) * sizeof(double));
     const size_t gates = r->weight[MHA_W_G].data ? r->weight[MHA_W_G].shape[1] : 0;
     m->gate = mha__workspace_take(&arena, m->q_rows, gates * sizeof(double));
     size_t widths[] = {3 * (p->S + p->S_extra), p->h * p->d_k, p->h_kv * p->d_k, p->h_kv * p->d_v, p->d_out, gates,
@@ -166,7 +174,7 @@ static void inputs(mha__judge *m)
     const size_t v_shape[3] = {r->key.shape[0], r->key.shape[1], p->h_kv * p->d_v};
 
     if (r->latent.kv_rank) {
-        mha__exact_latent(r, &(mha__exact_memory){m->row, m->row_size}, m->Q, m->K, m->V);
+        mha__exact_latent(r, &(mha__exact_memory){m->row, m->row_size, m->latents, m->queries}, m->Q, m->K, m->V);
     } else {
         project(m, &r->query, NULL, m->q_rows, MHA_W_Q, MHA_B_Q, m->Q, q_shape[2]);
         project(m, &r->key, NULL, m->k_rows, MHA_W_K, MHA_B_K, m->K, k_shape[2]);
@@ -183,9 +191,10 @@ static void inputs(mha__judge *m)
 
     mha__exact_rows(r, MHA_QUERIES, m->Q, p->h);
     mha__exact_rows(r, MHA_KEYS, m->K, p->h_kv);
-    mha__round_all(r->precision.rows, m->Q, m->q_rows * p->h * p->d_k);
-    mha__round_all(r->precision.rows, m->K, m->k_rows * p->h_kv * p->d_k);
-    mha__round_all(r->precision.rows, m->V, m->k_rows * p->h_kv * p->d_v);
+    const mha_dtype rows = mha__stored_in(r->precision.rows);
+    mha__round_all(rows, m->Q, m->q_rows * p->h * p->d_k);
+    mha__round_all(rows, m->K, m->k_rows * p->h_kv * p->d_k);
+    mha__round_all(rows, m->V, m->k_rows * p->h_kv * p->d_v);
     keep(r, MHA_STAGE_Q_ROT, m->Q, q_shape, p->h);
     keep(r, MHA_STAGE_K_ROT, m->K, k_shape, p->h_kv);
 }
@@ -199,11 +208,11 @@ static void gate(mha__judge *m)
         return;
     const size_t all = r->plan.h * mha__head_width(r), n = W->shape[1];
     project(m, &r->query, NULL, m->q_rows, MHA_W_G, MHA_B_G, m->gate, n);
-    mha__round_all(r->precision.rows, m->gate, m->q_rows * n);
+    mha__round_all(mha__stored_in(r->precision.rows), m->gate, m->q_rows * n);
     for (size_t row = 0; row < m->q_rows; row++)
         for (size_t c = 0; c < all; c++)
             m->heads[row * all + c] *= 1 / (1 + exp(-m->gate[row * n + c / (all / n)]));
-    mha__round_all(r->precision.output, m->heads, m->q_rows * all);
+    mha__round_all(mha__stored_in(r->precision.output), m->heads, m->q_rows * all);
     keep(r, MHA_STAGE_GATED, m->heads, (const size_t[]){r->query.shape[0], r->query.shape[1], all}, r->plan.h);
 }
 
@@ -213,8 +222,17 @@ static void output(mha__judge *m)
     gate(m);
     const size_t out_shape[3] = {r->query.shape[0], r->query.shape[1], r->plan.d_out};
     project(m, NULL, m->heads, m->q_rows, MHA_W_O, MHA_B_O, m->output, r->plan.d_out);
-    mha__round_all(r->precision.output, m->output, m->q_rows * r->plan.d_out);
+    mha__round_all(mha__stored_in(r->precision.output), m->output, m->q_rows * r->plan.d_out);
     keep(r, MHA_STAGE_OUTPUT, m->output, out_shape, r->plan.h);
+}
+
+/* All keys and values of the call. */
+static void round_keys(const mha__judge *m, mha_dtype type)
+{
+    const mha__sizes *p = &m->r->plan;
+    const size_t rows = m->r->cache || m->r->pages.keys.data ? p->B * p->S : m->k_rows;
+    mha__round_all(type, m->keys, rows * p->h_kv * p->d_k);
+    mha__round_all(type, m->values, rows * p->h_kv * p->d_v);
 }
 
 size_t mha__exact(const mha__resolved *r, char *workspace)
@@ -231,18 +249,20 @@ size_t mha__exact(const mha__resolved *r, char *workspace)
         from_pages(&m);
     else if (r->cache)
         through_cache(&m);
-    if (r->cache || r->pages.keys.data) {
-        mha__round_all(r->precision.rows, m.keys, p->B * p->S * p->h_kv * p->d_k);
-        mha__round_all(r->precision.rows, m.values, p->B * p->S * p->h_kv * p->d_v);
-    }
+    if (r->cache || r->pages.keys.data)
+        round_keys(&m, mha__stored_in(r->precision.rows));
     keep_present(&m, MHA_STAGE_PRESENT_KEY, m.keys, p->d_k);
     keep_present(&m, MHA_STAGE_PRESENT_VALUE, m.values, p->d_v);
+    mha__round_all(mha__read_in(r->precision.rows), m.Q, m.q_rows * p->h * p->d_k);
+    round_keys(&m, mha__read_in(r->precision.rows));
 
     mha__stages_clear_ragged(r);
     mha__parallel_for(p->B * p->T_q, p->threads, mha__exact_attend_row, &m);
-    mha__round_all(r->precision.output, m.mixed, m.q_rows * p->h * p->d_v);
-    if (r->latent.absorbed)
+    if (r->latent.absorbed) {
+        mha__round_all(r->precision.output, m.mixed, m.q_rows * p->h * p->d_v);
         mha__exact_latent_leave(r, m.mixed, m.heads);
+    }
+    mha__round_all(mha__stored_in(r->precision.output), m.heads, m.q_rows * p->h * mha__head_width(r));
     keep(r, MHA_STAGE_HEADS, m.heads, heads_shape, p->h);
 
     output(&m);

@@ -1,19 +1,27 @@
 /* The exact path: multi-head latent attention in float64 and plain loops, as stored and absorbed. */
 #include <math.h>
 
+#include "attention/exact/exact_attend.h"
 #include "attention/exact/exact_latent.h"
+#include "attention/exact/rounding.h"
 #include "compute/thread_pool.h"
 
 enum { ROWS_AT_ONCE = 16 };
 
 typedef struct job {
     const mha__resolved *r;
-    mha__exact_memory rows;
+    const mha__exact_memory *memory;
+    mha__rounding of_x, of_weight[MHA_WEIGHT_COUNT], of_q_n; /* of a precision that is modelled */
     double *Q, *K, *V;
     const double *mixed;
     double *heads;
     size_t count; /* rows in all */
 } job;
+
+static double *own_memory(const job *j, int worker)
+{
+    return j->memory->workers + (size_t)worker * j->memory->size;
+}
 
 static size_t block_end(const job *j, size_t from)
 {
@@ -21,28 +29,35 @@ static size_t block_end(const job *j, size_t from)
 }
 
 /* Rows [from, to) of an input (B, T, in). */
-static void read_rows(const mha_view *x, size_t from, size_t to, double *rows)
+static void read_rows(const job *j, const mha_view *x, size_t from, size_t to, double *rows)
 {
     const size_t T = x->shape[1], n = x->shape[2];
     for (size_t i = from; i < to; i++)
         for (size_t c = 0; c < n; c++)
-            rows[(i - from) * n + c] = mha_view_get(x, (size_t[]){i / T, i % T, c});
+            rows[(i - from) * n + c] = mha__rounded(&j->of_x, mha_view_get(x, (size_t[]){i / T, i % T, c}));
+}
+
+static double weight_at(const job *j, mha_weight weight, size_t row, size_t column)
+{
+    return mha__rounded(&j->of_weight[weight], mha_view_get(&j->r->weight[weight], (size_t[]){row, column}));
 }
 
 /* y (n, out) = x W + b of n rows of x, which are `stride` apart. */
-static void multiply(const double *x, size_t stride, size_t n, const mha_view *W, const mha_view *b, double *y)
+static void multiply(const job *j, const double *x, size_t stride, size_t n, mha_weight weight, mha_weight bias,
+                     double *y)
 {
+    const mha_view *W = &j->r->weight[weight], *b = &j->r->weight[bias];
     const size_t in = W->shape[0], out = W->shape[1];
     for (size_t i = 0; i < n * out; i++)
         y[i] = 0;
     for (size_t k = 0; k < in; k++)
         for (size_t c = 0; c < out; c++) {
-            const double w = mha_view_get(W, (size_t[]){k, c});
+            const double w = weight_at(j, weight, k, c);
             for (size_t i = 0; i < n; i++)
-                y[i * out + c] += x[i * stride + k] * w;
+                y[i * out + c] = mha__exact_summed(j->r, y[i * out + c] + x[i * stride + k] * w);
         }
     for (size_t i = 0; b->data && i < n * out; i++)
-        y[i] += mha_view_get(b, (size_t[]){i % out});
+        y[i] += mha__rounded(&j->of_weight[bias], mha_view_get(b, (size_t[]){i % out}));
 }
 
 static void keep_rows(const mha__resolved *r, mha_stage stage, size_t T, size_t from, size_t to, const double *rows)
@@ -65,25 +80,18 @@ static void normalise(const mha__resolved *r, const mha_view *w, size_t width, s
     }
 }
 
-/* [q_n W_K^T, q_r] of a head: column (head, c) of W_KVB has feature c of its keys. */
-static void absorb(const mha__resolved *r, const double *q, size_t n, double *Q)
+/* The latents of queries, behind their norm. */
+static void query_latents(void *context, size_t task, int worker)
 {
-    const mha__latent *l = &r->latent;
-    const size_t h = r->plan.h, d_k = l->d_n + l->d_r, d = r->plan.d_k;
-    for (size_t head = 0; head < h; head++) {
-        for (size_t j = 0; j < l->kv_rank; j++) {
-            for (size_t i = 0; i < n; i++)
-                Q[(i * h + head) * d + j] = 0;
-            for (size_t c = 0; c < l->d_n; c++) {
-                const double w = mha_view_get(&r->weight[MHA_W_KVB], (size_t[]){j, head * (l->d_n + l->d_v) + c});
-                for (size_t i = 0; i < n; i++)
-                    Q[(i * h + head) * d + j] += q[(i * h + head) * d_k + c] * w;
-            }
-        }
-        for (size_t i = 0; i < n; i++)
-            for (size_t c = 0; c < l->d_r; c++)
-                Q[(i * h + head) * d + l->kv_rank + c] = q[(i * h + head) * d_k + l->d_n + c];
-    }
+    const job *j = context;
+    const mha__resolved *r = j->r;
+    const size_t from = task * ROWS_AT_ONCE, to = block_end(j, from), in = r->query.shape[2],
+                 rank = r->latent.q_rank;
+    double *x = own_memory(j, worker), *c = j->memory->latents + from * rank;
+    read_rows(j, &r->query, from, to, x);
+    multiply(j, x, in, to - from, MHA_W_QA, MHA_B_QA, c);
+    keep_rows(r, MHA_STAGE_Q_LATENT, r->query.shape[1], from, to, c);
+    normalise(r, &r->weight[MHA_QA_NORM], rank, rank, to - from, c);
 }
 
 static void query_rows(void *context, size_t task, int worker)
@@ -91,20 +99,56 @@ static void query_rows(void *context, size_t task, int worker)
     const job *j = context;
     const mha__resolved *r = j->r;
     const mha__latent *l = &r->latent;
-    const size_t from = task * ROWS_AT_ONCE, to = block_end(j, from), n = to - from, in = r->query.shape[2];
-    double *x = j->rows.memory + (size_t)worker * j->rows.size, *c = x + ROWS_AT_ONCE * in, *q = x;
-    double *Q = j->Q + from * r->plan.h * r->plan.d_k;
-    read_rows(&r->query, from, to, x);
-    if (l->q_rank) {
-        multiply(x, in, n, &r->weight[MHA_W_QA], &r->weight[MHA_B_QA], c);
-        keep_rows(r, MHA_STAGE_Q_LATENT, r->query.shape[1], from, to, c);
-        normalise(r, &r->weight[MHA_QA_NORM], l->q_rank, l->q_rank, n, c);
-        q = c;
+    const size_t from = task * ROWS_AT_ONCE, to = block_end(j, from), in = r->query.shape[2],
+                 wide = r->plan.h * (l->d_n + l->d_r);
+    double *x = own_memory(j, worker);
+    if (!l->q_rank)
+        read_rows(j, &r->query, from, to, x);
+    multiply(j, l->q_rank ? j->memory->latents + from * l->q_rank : x, l->q_rank ? l->q_rank : in, to - from, MHA_W_Q,
+             MHA_B_Q, (l->absorbed ? j->memory->queries : j->Q) + from * wide);
+}
+
+/* [q_n W_K^T, q_r] of each head: column (head, c) of W_KVB has feature c of its keys. */
+static void absorb_rows(void *context, size_t task, int worker)
+{
+    (void)worker;
+    const job *j = context;
+    const mha__resolved *r = j->r;
+    const mha__latent *l = &r->latent;
+    const size_t h = r->plan.h, d_k = l->d_n + l->d_r, d = r->plan.d_k, from = task * ROWS_AT_ONCE,
+                 to = block_end(j, from);
+    const double *q = j->memory->queries;
+    double *Q = j->Q;
+    for (size_t head = 0; head < h; head++) {
+        for (size_t f = 0; f < l->kv_rank; f++) {
+            for (size_t i = from; i < to; i++)
+                Q[(i * h + head) * d + f] = 0;
+            for (size_t c = 0; c < l->d_n; c++) {
+                const double w = weight_at(j, MHA_W_KVB, f, head * (l->d_n + l->d_v) + c);
+                for (size_t i = from; i < to; i++) {
+                    double *sum = &Q[(i * h + head) * d + f];
+                    *sum = mha__exact_summed(r, *sum + mha__rounded(&j->of_q_n, q[(i * h + head) * d_k + c]) * w);
+                }
+            }
+        }
+        for (size_t i = from; i < to; i++)
+            for (size_t c = 0; c < l->d_r; c++)
+                Q[(i * h + head) * d + l->kv_rank + c] = q[(i * h + head) * d_k + l->d_n + c];
     }
-    double *wide = l->absorbed ? c + ROWS_AT_ONCE * l->q_rank : Q;
-    multiply(q, l->q_rank ? l->q_rank : in, n, &r->weight[MHA_W_Q], &r->weight[MHA_B_Q], wide);
-    if (l->absorbed)
-        absorb(r, wide, n, Q);
+}
+
+/* [norm(c), k_r] of the keys. */
+static void key_latents(void *context, size_t task, int worker)
+{
+    const job *j = context;
+    const mha__resolved *r = j->r;
+    const mha__latent *l = &r->latent;
+    const size_t from = task * ROWS_AT_ONCE, to = block_end(j, from), row = l->kv_rank + l->d_r;
+    double *x = own_memory(j, worker), *c = j->memory->latents + from * row;
+    read_rows(j, &r->key, from, to, x);
+    multiply(j, x, r->key.shape[2], to - from, MHA_W_KVA, MHA_B_KVA, c);
+    keep_rows(r, MHA_STAGE_KV_LATENT, r->key.shape[1], from, to, c);
+    normalise(r, &r->weight[MHA_KVA_NORM], l->kv_rank, row, to - from, c);
 }
 
 static void key_rows(void *context, size_t task, int worker)
@@ -112,14 +156,10 @@ static void key_rows(void *context, size_t task, int worker)
     const job *j = context;
     const mha__resolved *r = j->r;
     const mha__latent *l = &r->latent;
-    const size_t from = task * ROWS_AT_ONCE, to = block_end(j, from), n = to - from, in = r->key.shape[2],
-                 row = l->kv_rank + l->d_r, h = r->plan.h, d_k = l->d_n + l->d_r, d_wide = l->d_n + l->d_v;
-    double *x = j->rows.memory + (size_t)worker * j->rows.size, *c = x + ROWS_AT_ONCE * in,
-           *wide = c + ROWS_AT_ONCE * row;
-    read_rows(&r->key, from, to, x);
-    multiply(x, in, n, &r->weight[MHA_W_KVA], &r->weight[MHA_B_KVA], c);
-    keep_rows(r, MHA_STAGE_KV_LATENT, r->key.shape[1], from, to, c);
-    normalise(r, &r->weight[MHA_KVA_NORM], l->kv_rank, row, n, c);
+    const size_t from = task * ROWS_AT_ONCE, to = block_end(j, from), n = to - from, row = l->kv_rank + l->d_r,
+                 h = r->plan.h, d_k = l->d_n + l->d_r, d_wide = l->d_n + l->d_v;
+    const double *c = j->memory->latents + from * row;
+    double *wide = own_memory(j, worker);
     for (size_t i = 0; l->absorbed && i < n * row; i++) {
         j->K[from * row + i] = c[i];
         if (i % row < l->kv_rank)
@@ -127,7 +167,7 @@ static void key_rows(void *context, size_t task, int worker)
     }
     if (l->absorbed)
         return;
-    multiply(c, row, n, &r->weight[MHA_W_KVB], &r->weight[MHA_B_V], wide);
+    multiply(j, c, row, n, MHA_W_KVB, MHA_B_V, wide);
     for (size_t i = 0; i < n * h; i++) {
         double *key = j->K + (from * h + i) * d_k, *value = j->V + (from * h + i) * l->d_v;
         for (size_t f = 0; f < d_k; f++)
@@ -142,16 +182,17 @@ static void leave_rows(void *context, size_t task, int worker)
     (void)worker;
     const job *j = context;
     const mha__latent *l = &j->r->latent;
-    const mha_view *W = &j->r->weight[MHA_W_KVB];
     const size_t h = j->r->plan.h, from = task * ROWS_AT_ONCE, to = block_end(j, from);
     for (size_t i = from * h * l->d_v; i < to * h * l->d_v; i++)
         j->heads[i] = 0;
     for (size_t head = 0; head < h; head++)
         for (size_t k = 0; k < l->kv_rank; k++)
             for (size_t c = 0; c < l->d_v; c++) {
-                const double w = mha_view_get(W, (size_t[]){k, head * (l->d_n + l->d_v) + l->d_n + c});
-                for (size_t i = from; i < to; i++)
-                    j->heads[(i * h + head) * l->d_v + c] += j->mixed[(i * h + head) * l->kv_rank + k] * w;
+                const double w = weight_at(j, MHA_W_KVB, k, head * (l->d_n + l->d_v) + l->d_n + c);
+                for (size_t i = from; i < to; i++) {
+                    double *sum = &j->heads[(i * h + head) * l->d_v + c];
+                    *sum = mha__exact_summed(j->r, *sum + j->mixed[(i * h + head) * l->kv_rank + k] * w);
+                }
             }
 }
 
@@ -161,23 +202,75 @@ static void run(job *j, size_t rows, void (*part)(void *, size_t, int))
     mha__parallel_for((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, j->r->plan.threads, part, j);
 }
 
+/* Rounds `width` of `stride` numbers of each row. */
+static void round_rows(mha_dtype type, double *rows, size_t count, size_t stride, size_t width)
+{
+    mha_view all = mha_view_of(rows, MHA_F64, 2, (const size_t[]){count, stride});
+    all.shape[1] = width;
+    const mha__rounding rounding = mha__rounding_of_view(type, &all);
+    for (size_t i = 0; type != MHA_F32 && i < count; i++)
+        for (size_t c = 0; c < width; c++)
+            rows[i * stride + c] = mha__rounded(&rounding, rows[i * stride + c]);
+}
+
+static job begin(const mha__resolved *r)
+{
+    static const mha_weight matrices[] = {MHA_W_QA, MHA_W_Q, MHA_W_KVA, MHA_W_KVB},
+                            biases[] = {MHA_B_QA, MHA_B_Q, MHA_B_KVA, MHA_B_V};
+    job j = {.r = r};
+    for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
+        const mha_dtype type = r->precision.weights;
+        j.of_weight[matrices[i]] = mha__rounding_of_view(type, &r->weight[matrices[i]]);
+        j.of_weight[biases[i]] = mha__rounding_of_view(mha__stored_in(type), &r->weight[biases[i]]);
+    }
+    return j;
+}
+
 size_t mha__exact_latent_size(const mha__resolved *r)
 {
     const mha__latent *l = &r->latent;
-    const size_t h = r->plan.h, of_query = r->query.shape[2] + l->q_rank + h * (l->d_n + l->d_r),
-                 of_key = r->key.shape[2] + l->kv_rank + l->d_r + h * (l->d_n + l->d_v);
-    return ROWS_AT_ONCE * (of_query > of_key ? of_query : of_key);
+    const size_t wide = r->plan.h * (l->d_n + l->d_v), inputs[2] = {r->query.shape[2], r->key.shape[2]};
+    const size_t in = inputs[0] > inputs[1] ? inputs[0] : inputs[1];
+    return ROWS_AT_ONCE * (in > wide ? in : wide);
 }
 
-void mha__exact_latent(const mha__resolved *r, const mha__exact_memory *rows, double *Q, double *K, double *V)
+size_t mha__exact_latents_size(const mha__resolved *r)
 {
-    job j = {.r = r, .rows = *rows, .Q = Q, .K = K, .V = V};
-    run(&j, r->query.shape[0] * r->query.shape[1], query_rows);
-    run(&j, r->key.shape[0] * r->key.shape[1], key_rows);
+    const size_t of_queries = r->query.shape[0] * r->query.shape[1] * r->latent.q_rank,
+                 of_keys = r->key.shape[0] * r->key.shape[1] * (r->latent.kv_rank + r->latent.d_r);
+    return of_queries > of_keys ? of_queries : of_keys;
+}
+
+void mha__exact_latent(const mha__resolved *r, const mha__exact_memory *memory, double *Q, double *K, double *V)
+{
+    const mha__latent *l = &r->latent;
+    const mha_precision *p = &r->precision;
+    const size_t q_rows = r->query.shape[0] * r->query.shape[1], k_rows = r->key.shape[0] * r->key.shape[1],
+                 d_k = l->d_n + l->d_r, row = l->kv_rank + l->d_r;
+    job j = begin(r);
+    j.memory = memory, j.Q = Q, j.K = K, j.V = V;
+    j.of_x = mha__rounding_of_view(p->inputs, &r->query);
+    if (l->q_rank) {
+        run(&j, q_rows, query_latents);
+        round_rows(p->rows, memory->latents, q_rows, l->q_rank, l->q_rank);
+    }
+    run(&j, q_rows, query_rows);
+    if (l->absorbed) {
+        mha_view q_n = mha_view_of(memory->queries, MHA_F64, 2, (const size_t[]){q_rows * r->plan.h, d_k});
+        q_n.shape[1] = l->d_n;
+        j.of_q_n = mha__rounding_of_view(p->rows, &q_n);
+        run(&j, q_rows, absorb_rows);
+    }
+    j.of_x = mha__rounding_of_view(p->inputs, &r->key);
+    run(&j, k_rows, key_latents);
+    if (!l->absorbed) /* otherwise they are keys and values themselves */
+        round_rows(p->rows, memory->latents, k_rows, row, l->kv_rank);
+    run(&j, k_rows, key_rows);
 }
 
 void mha__exact_latent_leave(const mha__resolved *r, const double *mixed, double *heads)
 {
-    job j = {.r = r, .mixed = mixed, .heads = heads};
+    job j = begin(r);
+    j.mixed = mixed, j.heads = heads;
     run(&j, r->query.shape[0] * r->query.shape[1], leave_rows);
 }

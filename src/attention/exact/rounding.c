@@ -48,7 +48,7 @@ void mha__round_all(mha_dtype dtype, double *values, size_t count)
 
 mha_precision mha_precision_of(mha_dtype type)
 {
-    if (type != MHA_F16 && type != MHA_BF16 && !is_scaled(type))
+    if (type != MHA_F16 && type != MHA_BF16 && type != MHA_TF32 && !is_scaled(type))
         return (mha_precision){.inputs = MHA_F32};
     return (mha_precision){.inputs = type,
                            .weights = type,
@@ -62,7 +62,7 @@ enum { POINTS = 7 };
 typedef struct point {
     const char *name;
     mha_dtype type;
-    bool unscaled; /* 16 bits alone have a meaning here: there is no tensor to scale */
+    bool unscaled; /* 16 bits alone have a meaning here: no tensor that could be scaled, no product that reads it */
 } point;
 
 static void list_points(const mha_precision *p, point list[POINTS])
@@ -83,7 +83,8 @@ const char *mha__precision_fault(const mha_precision *precision)
     list_points(precision, list);
     for (size_t i = 0; i < POINTS; i++) {
         const mha_dtype t = list[i].type;
-        if (t != MHA_F32 && t != MHA_F16 && t != MHA_BF16 && (list[i].unscaled || !is_scaled(t)))
+        const bool narrow = is_scaled(t) || t == MHA_TF32;
+        if (t != MHA_F32 && t != MHA_F16 && t != MHA_BF16 && (list[i].unscaled || !narrow))
             return list[i].name;
     }
     return NULL;

@@ -17,6 +17,16 @@ mha__rounding mha__rounding_of_view(mha_dtype dtype, const mha_view *view);
 double mha__rounded(const mha__rounding *rounding, double value);
 void mha__round_all(mha_dtype dtype, double *values, size_t count);
 
+/* How numbers of a type are stored, and how a product reads what is stored so: TF32 rounds in products alone. */
+static inline mha_dtype mha__stored_in(mha_dtype type)
+{
+    return type == MHA_TF32 ? MHA_F32 : type;
+}
+static inline mha_dtype mha__read_in(mha_dtype type)
+{
+    return type == MHA_TF32 ? MHA_TF32 : MHA_F32;
+}
+
 /* NULL, or the name of the first point whose type is none that it takes. */
 const char *mha__precision_fault(const mha_precision *precision);
 /* The type of the first point that rounds; MHA_F32, which is 0, when none does. */

@@ -92,6 +92,7 @@ static const char *within(const mha_explanation *e)
         return "within the case's own tolerance";
     switch (e->rounding) {
     case MHA_F64: return "within float64 rounding";
+    case MHA_TF32: return "within TF32 rounding";
     case MHA_F16: return "within float16 rounding";
     case MHA_BF16: return "within bfloat16 rounding";
     case MHA_F8_E4M3:

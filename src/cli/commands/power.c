@@ -92,7 +92,8 @@ static void print_power(const mha_case *c, const mha_power *p, bool suggested)
     print_same(p);
     if (p->accepted > p->faint)
         printf("\nRounding in %s explains no more than atol %.2g, rtol %.2g here, which would reject %zu of them.\n",
-               p->criterion.precision == MHA_F16    ? "float16"
+               p->criterion.precision == MHA_TF32   ? "TF32"
+               : p->criterion.precision == MHA_F16  ? "float16"
                : p->criterion.precision == MHA_BF16 ? "bfloat16"
                                                     : "float32",
                p->derived_atol, p->derived_rtol, p->accepted - p->faint);

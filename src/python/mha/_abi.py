@@ -37,6 +37,7 @@ F32, F64, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8_E4M3, F8_E5M
 # Types in which a layer can store its matrices.
 BLOCKS = {name: CONSTANTS["MHA_" + name.upper()] for name in (
     "q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4 f8_e4m3_scaled f8_e5m2_scaled".split())}
+TF32 = CONSTANTS["MHA_TF32"]  # which no array has
 PATHS = _words("mha_path", "MHA_PATH_")
 STAGES = _words("mha_stage", "MHA_STAGE_")
 OUTPUT, LSE = STAGES.index("output"), STAGES.index("lse")

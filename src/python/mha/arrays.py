@@ -20,19 +20,16 @@ CODES = {"float32": _abi.F32, "float64": _abi.F64, "float16": _abi.F16, "bfloat1
          "uint16": _abi.U16, "uint8": _abi.U8, "bool": _abi.BOOL, "float8_e4m3fn": _abi.F8_E4M3,
          "float8_e5m2": _abi.F8_E5M2}
 BLOCKS = _abi.BLOCKS  # types of a layer's matrices alone, not of arrays
-NAMES = {code: name for name, code in {**CODES, **BLOCKS}.items()}
+PRODUCTS = {"tf32": _abi.TF32}  # what products of matrices round to; no array has it
+NAMES = {code: name for name, code in {**CODES, **PRODUCTS, **BLOCKS}.items()}
 # By the types of numpy itself, which takes its time to say a name.
 _NATIVE = {np.dtype(name): code for name, code in CODES.items() if name != "bfloat16" and "float8" not in name}
 FLOATS = (_abi.F64, _abi.F32, _abi.F16, _abi.BF16)
 HALVES = (_abi.F16, _abi.BF16)
 CACHED = FLOATS + (_abi.I8,)  # in which a cache holds its rows
 INTEGERS = tuple(range(_abi.I64, _abi.U8 + 1))
-RESULTS = FLOATS + (_abi.F8_E4M3, _abi.F8_E5M2)  # in which kernels compute, or store what they computed
-# Half of the distance between 1 and the next number: the unit roundoff. Half of the smallest subnormal.
-UNITS = {_abi.F64: 2.0**-53, _abi.F32: 2.0**-24, _abi.F16: 2.0**-11, _abi.BF16: 2.0**-8, _abi.F8_E4M3: 2.0**-4,
-         _abi.F8_E5M2: 2.0**-3}
-HALF_TINY = {_abi.F64: 0.0, _abi.F32: 2.0**-150, _abi.F16: 2.0**-25, _abi.BF16: 2.0**-134, _abi.F8_E4M3: 2.0**-10,
-             _abi.F8_E5M2: 2.0**-17}
+RESULTS = FLOATS + (_abi.F8_E4M3, _abi.F8_E5M2)  # in which kernels store what they computed
+COMPUTED = RESULTS + (_abi.TF32,)  # in which they compute
 
 
 class Tensor:
@@ -266,9 +263,10 @@ def float_type(name: str, dtype: Any, types: Sequence[int] = FLOATS) -> int:
     """The type of the library for a floating type as numpy, PyTorch or a text names it."""
     text = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype).replace("torch.", "")
     text = {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "half": "float16"}.get(text, text)
-    if CODES.get(text) not in types:
+    code = CODES.get(text, PRODUCTS.get(text))
+    if code is None or code not in types:
         raise TypeError(f"{name}: expected {_listed(types)}, found {text}")
-    return CODES[text]
+    return code
 
 
 def weight_type(name: str, dtype: Any) -> int:

@@ -163,7 +163,7 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
         "BHTD", PyTorch's words), as in attention (layout "BTHD", flash-attn's words), or of a layer.
     stages: other stages that somebody computed, by name, in the library's shapes. tensor: which of them is explained;
         the output when None.
-    dtype: what somebody computed in, "bfloat16" or another; the type of `actual` when None.
+    dtype: what somebody computed in, "bfloat16", "tf32" or another; the type of `actual` when None.
     precision: types by the points at which the kernel rounds, where they are not those of a fused kernel of `dtype`:
         {"probabilities": "bfloat16"} of inputs, weights, rows, scores, probabilities, sums, output; "float32": not.
     settings: what the call was meant to be, see mha.SETTINGS; and past_key, past_value: keys and values of earlier

@@ -12,7 +12,7 @@ from .cache import Cache
 from .files import path_of
 from .functional import flash_settings, torch_settings
 from .layer import MultiHeadAttention
-from .precision import POINTS, set_points
+from .precision import set_points
 from .semantics import Semantics
 from .shapes import Heads, Rows, run
 
@@ -72,7 +72,8 @@ class Computed:
     """
 
     def __init__(self, dtype: Any, precision: Any, recorded: Mapping[str, a.Tensor]) -> None:
-        self.dtype = (a.float_type("dtype", dtype, a.RESULTS) if dtype is not None else
+        self.given = dtype is not None
+        self.dtype = (a.float_type("dtype", dtype, a.COMPUTED) if dtype is not None else
                       next(iter(recorded.values())).dtype)
         self.precision, self.words = lib.mha_precision_of(self.dtype), a.NAMES[self.dtype]
         if precision is None:
@@ -82,10 +83,9 @@ class Computed:
                             f"found {type(precision).__name__}")
         self.words += set_points(self.precision, precision)
 
-    @property
-    def rounds(self) -> bool:
-        """Whether there is any rounding beyond that of a kernel of float32 or float64."""
-        return any(getattr(self.precision, point) != _abi.F32 for point in POINTS)
+    def wide(self, stored: int) -> bool:
+        """Whether a result of this type was computed in float64."""
+        return (self.dtype if self.given else stored) == _abi.F64
 
 
 class Meant:
@@ -136,28 +136,33 @@ class Meant:
         with self.past:
             return run(self.shape, self.request, return_stages=stages, out_dtype="float64")
 
-    def _each_stage(self, function: Any, how: Any) -> dict[str, float]:
-        found = (ctypes.c_double * len(_abi.STAGES))()
-        call(function, self.layer.handle.address if self.layer else None, ctypes.byref(self.request.struct), how, found,
-             len(found))
-        return dict(zip(_abi.STAGES, found))
+    @property
+    def _layer(self) -> Any:
+        return self.layer.handle.address if self.layer else None
 
     def bound(self, unit: float) -> dict[str, float]:
         """How far rounding may take each stage from exact in a type of this unit roundoff, see mha_error_bound."""
-        return self._each_stage(lib.mha_error_bound, unit)
+        found = (ctypes.c_double * len(_abi.STAGES))()
+        call(lib.mha_error_bound, self._layer, ctypes.byref(self.request.struct), unit, found, len(found))
+        return dict(zip(_abi.STAGES, found))
 
-    def allowed(self, computed: Computed) -> dict[str, float]:
-        """How far a right kernel that computes like this may lie from the exact result, both as they are computed."""
-        if computed.rounds:
-            return self._each_stage(lib.mha_precision_tolerance, ctypes.byref(computed.precision))
-        mine, theirs = self.bound(a.UNITS[_abi.F64]), self.bound(a.UNITS[computed.dtype])
-        return {stage: mine[stage] + theirs[stage] for stage in mine}
+    def allowed(self, computed: Computed, recorded: Mapping[str, a.Tensor]) -> dict[str, tuple[float, float]]:
+        """rtol and atol of right results that were computed like this: |exact - result| <= atol + rtol |result|."""
+        struct, found = _abi.Call.from_buffer_copy(self.request.struct), (_abi.Allowance * len(recorded))()
+        struct.precision = computed.precision
+        for each, (stage, tensor) in zip(found, recorded.items()):
+            each.stage, each.stored = _abi.STAGES.index(stage), tensor.dtype
+            each.computed = _abi.F64 if computed.wide(tensor.dtype) else _abi.F32
+        call(lib.mha_tolerance, self._layer, ctypes.byref(struct), found, len(found))
+        return {stage: (each.rtol, each.atol) for stage, each in zip(recorded, found)}
 
     def _record(self, computed: Optional[Computed]) -> tuple[_abi.Call, _abi.CaseNotes]:
         """The call as a case has it, of a kernel that computes like this; the rows of its cache are notes."""
         struct, notes = _abi.Call.from_buffer_copy(self.request.struct), _abi.CaseNotes()
         if computed is not None:
             struct.precision = computed.precision
+            notes.has_computed = computed.given
+            notes.computed = _abi.F64 if computed.dtype == _abi.F64 else _abi.F32
         if self.past.rows:
             notes.past_key, notes.past_value = (a.view_of(t) for t in self.past.tensors)
         return struct, notes
@@ -170,15 +175,14 @@ class Meant:
         for slot, (stage, tensor) in zip(keep, recorded.items()):
             slot.stage, slot.view = _abi.STAGES.index(stage), a.view_of(tensor)
         notes.name = name.encode()
-        return create("case", lib.mha_case_close, lib.mha_case_of_call,
-                      self.layer.handle.address if self.layer else None, ctypes.byref(struct), keep,
+        return create("case", lib.mha_case_close, lib.mha_case_of_call, self._layer, ctypes.byref(struct), keep,
                       len(keep), ctypes.byref(notes), needs=(self,))
 
     def save(self, path: Any, recorded: Mapping[str, a.Tensor], computed: Computed) -> None:
         """Writes a case file of this call and of what somebody computed for it."""
         keep = (_abi.Keep * len(recorded))()
         call_, notes = self._record(computed)
-        wide = any(t.dtype == _abi.F64 for t in recorded.values())
+        wide = any(computed.wide(t.dtype) for t in recorded.values())
         held = []
         for slot, (stage, tensor) in zip(keep, (item for item in recorded.items() if item[0] != "output")):
             held.append(a.widened(tensor, _abi.F64 if wide else _abi.F32))
@@ -187,8 +191,7 @@ class Meant:
             held.append(a.widened(recorded["output"], _abi.F64 if wide else _abi.F32))
             call_.output = a.view_of(held[-1])
         call_.keep, call_.keep_count = keep, len(recorded) - ("output" in recorded)
-        call(lib.mha_case_save, path_of("path", path), self.layer.handle.address if self.layer else None,
-             ctypes.byref(call_), ctypes.byref(notes))
+        call(lib.mha_case_save, path_of("path", path), self._layer, ctypes.byref(call_), ctypes.byref(notes))
 
     def recorded(self, actual: Optional[a.Array], stages: Optional[Mapping[str, a.Array]]) -> dict[str, a.Tensor]:
         """What somebody computed, as the library sees it: stages are in its shapes already."""

@@ -55,7 +55,7 @@ def power(query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array
     """
     case = Meant(query, key, value, layer, layout, settings).case({}, name="the test")
     criterion = _abi.Criterion(stage=_abi.STAGES[a.choice("stage", stage, _abi.STAGES)].encode(),
-                               precision=a.float_type("dtype", dtype))
+                               precision=a.float_type("dtype", dtype, a.FLOATS + (_abi.TF32,)))
     limits = {"nmse": nmse, "cosine": cosine}
     given = [name for name, value in limits.items() if value is not None]
     close = rtol is not None or atol is not None

@@ -8,7 +8,7 @@ from . import arrays as a
 from ._library import lib
 
 POINTS = tuple(name for name, _ in _abi.Precision._fields_)
-_ROUNDINGS = (_abi.F32, _abi.F16, _abi.BF16, _abi.F8_E4M3, _abi.F8_E5M2, _abi.I8)
+_ROUNDINGS = (_abi.F32, _abi.F16, _abi.BF16, _abi.F8_E4M3, _abi.F8_E5M2, _abi.I8, _abi.TF32)
 
 
 def set_points(precision: _abi.Precision, points: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import os
 import tempfile
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -52,55 +52,53 @@ def _save(meant: Meant, recorded: Mapping[str, a.Tensor], computed: Computed) ->
 # ---------------------------------------------------------------- deciding
 
 
-def compare(actual: a.Tensor, expected: a.Tensor, rtol: float, atol: float) -> _abi.Difference:
-    """The difference of two arrays of one shape: equal where |actual - expected| <= atol + rtol |expected|."""
-    found = _abi.Difference()
-    call(lib.mha_compare, ctypes.byref(a.view_of(actual)), ctypes.byref(a.view_of(expected)), rtol, atol,
-         ctypes.byref(found))
-    return found
+class Limits(NamedTuple):
+    """|yours - exact| <= atol + rtol |base|: `base` is yours where the library says what is allowed, exact where the
+    caller does."""
+
+    rtol: float
+    atol: float
+    asked: bool
 
 
-def _tolerances(name: str, computed: Computed, stored: int, bound: Mapping[str, float], rtol: Optional[float],
-                atol: Optional[float]) -> tuple[float, float, str]:
-    """What is allowed for a stage, and why."""
-    if rtol is not None or atol is not None:
-        return rtol or 0.0, atol or 0.0, "as you asked"
-    # What is stored is rounded once more: by its unit roundoff u |stored|, which is at most u / (1 - u) |exact| beside
-    # the bound, or by half of the smallest subnormal.
-    unit = a.UNITS[stored]
-    relative = unit / (1 - unit)
-    absolute = bound[name] * (1 + relative) + a.HALF_TINY[stored]
-    return relative, absolute, f"what rounding in {computed.words} may cost"
+class Apart:
+    """What lies between somebody's array and the exact one of its shape."""
 
+    def __init__(self, yours: a.Tensor, exact: a.Tensor, limits: Limits) -> None:
+        self.yours, self.exact, self.limits, d = yours, exact, limits, _abi.Difference()
+        first, base = (yours, exact) if limits.asked else (exact, yours)
+        call(lib.mha_compare, ctypes.byref(a.view_of(first)), ctypes.byref(a.view_of(base)), limits.rtol, limits.atol,
+             ctypes.byref(d))
+        self.found, self.mismatches = d, d.mismatches
 
-# ---------------------------------------------------------------- wording
+    def words(self, name: str, why: str) -> list[str]:
+        """How many elements differ, and the worst of them."""
+        d, limits = self.found, self.limits
+        pairs = [(d.worst_actual, d.worst_expected), (d.nan_actual, d.nan_expected), (d.inf_actual, d.inf_expected)]
+        (yours, exact), nan, inf = pairs if limits.asked else [pair[::-1] for pair in pairs]
+        base = exact if limits.asked else yours
+        allowed = limits.atol + (limits.rtol * abs(base) if np.isfinite(base) else 0.0)
+        lines = [f"{name} differs: {d.mismatches:,} of {d.elements:,} elements",
+                 f"  worst at {tuple(d.worst_index[:d.rank])}: yours {yours:.9g}, exact {exact:.9g}, off by "
+                 f"{abs(yours - exact):.3g}, allowed {allowed:.3g} ({why})"]
+        if nan[0] != nan[1] or inf[0] != inf[1]:
+            lines.append(f"  NaN: yours {nan[0]:,}, exact {nan[1]:,}; infinite: yours {inf[0]:,}, exact {inf[1]:,}")
+        return lines
 
-
-def _word(name: str, d: _abi.Difference, rtol: float, atol: float, why: str) -> list[str]:
-    index = tuple(d.worst_index[:d.rank])
-    allowed = atol + (rtol * abs(d.worst_expected) if np.isfinite(d.worst_expected) else 0.0)
-    lines = [f"{name} differs: {d.mismatches:,} of {d.elements:,} elements",
-             f"  worst at {index}: yours {d.worst_actual:.9g}, exact {d.worst_expected:.9g}, off by "
-             f"{abs(d.worst_actual - d.worst_expected):.3g}, allowed {allowed:.3g} ({why})"]
-    if d.nan_actual != d.nan_expected or d.inf_actual != d.inf_expected:
-        lines.append(f"  NaN: yours {d.nan_actual:,}, exact {d.nan_expected:,}; "
-                     f"infinite: yours {d.inf_actual:,}, exact {d.inf_expected:,}")
-    return lines
-
-
-def _first(yours: Any, exact: Any, rtol: float, atol: float, axes: Sequence[str]) -> str:
-    """Where the difference begins, by the names of the axes."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        wrong = ~((np.abs(yours - exact) <= atol + rtol * np.abs(exact)) | (yours == exact)
-                  | (np.isnan(yours) & np.isnan(exact)))
-    first = np.argwhere(wrong)
-    if not len(first):
-        return ""
-    parts = []
-    for axis, word in enumerate(axes):
-        parts.append(f"{word} {sorted({int(i) for i in first[:, axis]})[0]}")
-        first = first[first[:, axis] == first[:, axis].min()]
-    return "  first that differs: " + ", ".join(parts)
+    def first(self, axes: Sequence[str]) -> str:
+        """Where the difference begins, by the names of the axes."""
+        yours, exact = a.widened(self.yours, _abi.F64).array, self.exact.array
+        with np.errstate(invalid="ignore", over="ignore"):
+            near = self.limits.atol + self.limits.rtol * np.abs(exact if self.limits.asked else yours)
+            wrong = ~((np.abs(yours - exact) <= near) | (yours == exact) | (np.isnan(yours) & np.isnan(exact)))
+        first = np.argwhere(wrong)
+        if not len(first):
+            return ""
+        parts = []
+        for axis, word in enumerate(axes):
+            parts.append(f"{word} {sorted({int(i) for i in first[:, axis]})[0]}")
+            first = first[first[:, axis] == first[:, axis].min()]
+        return "  first that differs: " + ", ".join(parts)
 
 
 def _axes(meant: Meant, name: str, rank: int) -> tuple[str, ...]:
@@ -126,10 +124,9 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
 
     actual: the output under test, in the axes of query; None with stages alone.
     query, key, value, layer, layout, settings: as in mha.diagnose.
-    rtol, atol: |actual - exact| <= atol + rtol |exact|, everywhere. Without them the tolerance follows from the call:
-        what rounding to `dtype` may cost, and the rounding of the result to its own type. float32 and float64: at
-        every step, whatever the order of summation (mha_error_bound). float16, bfloat16 and float8: at the points where
-        a fused kernel rounds (mha_precision_tolerance). dtype: what the kernel computes in; that of `actual` when None.
+    rtol, atol: |actual - exact| <= atol + rtol |exact|, everywhere. Without them the tolerance is that of mha.check and
+        of `mha check`, which follows from the call (mha_tolerance): what computing in `dtype` costs on these inputs,
+        and the rounding of the result to its own type. dtype: what the kernel computes in; that of `actual` when None.
     precision: the points at which the kernel rounds, where they are others, as in mha.diagnose.
     stages: other stages under test, by name, in the library's shapes.
 
@@ -143,9 +140,12 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
     for name, given in (("rtol", rtol), ("atol", atol)):
         if given is not None and not a.number(name, given) >= 0:
             raise ValueError(f"{name}: expected a number of at least 0, found {given}")
-    bound: dict[str, float] = {}
     if rtol is None and atol is None:
-        bound = meant.allowed(computed)
+        why = f"what rounding in {computed.words} may cost"
+        limits = {name: Limits(*pair, asked=False) for name, pair in meant.allowed(computed, recorded).items()}
+    else:
+        why = "as you asked"
+        limits = dict.fromkeys(recorded, Limits(rtol or 0.0, atol or 0.0, asked=True))
     wanted = [name for name in recorded if name != "output"]
     result = meant.exact(wanted)
     output, kept = result if wanted else (result, {})
@@ -153,12 +153,10 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
     for name, tensor in recorded.items():
         exact = a.floats(name, output if name == "output" else kept[name])
         tensor = a.floats(name, actual, a.RESULTS) if name == "output" else tensor  # in the caller's axes
-        allowed, absolute, why = _tolerances(name, computed, tensor.dtype, bound, rtol, atol)
-        d = compare(tensor, exact, allowed, absolute)
-        if d.mismatches:
-            yours = a.widened(tensor, _abi.F64).array
-            message += _word(name, d, allowed, absolute, why)
-            message.append(_first(yours, exact.array, allowed, absolute, _axes(meant, name, yours.ndim)))
+        apart = Apart(tensor, exact, limits[name])
+        if apart.mismatches:
+            message += apart.words(name, why)
+            message.append(apart.first(_axes(meant, name, exact.array.ndim)))
             stage = name
             break
     if not message:

@@ -168,7 +168,7 @@ static mha_status build_part(mha_case *c, mha_error *error)
 
 static mha_status build_precision(mha_case *c, mha_error *error)
 {
-    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16, MHA_F8_E4M3, MHA_F8_E5M2, MHA_I8},
+    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16, MHA_F8_E4M3, MHA_F8_E5M2, MHA_I8, MHA_TF32},
                            caches[] = {MHA_F64, MHA_F32, MHA_F16, MHA_BF16, MHA_I8};
     int type;
     TRY(mha__case_choice(c, "precision", &type, error));

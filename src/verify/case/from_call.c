@@ -136,7 +136,8 @@ static mha_status read_semantics(mha_case *c, const mha_call *call, size_t rows,
 }
 
 /* Records a stage that the caller gives: contiguous, in the shape that the case's layout gives it. */
-static mha_status record_stage(mha_case *c, mha_stage stage, const mha_view *recorded, mha_error *error)
+static mha_status record_stage(mha_case *c, mha_stage stage, const mha_view *recorded, const mha_case_notes *notes,
+                               mha_error *error)
 {
     mha_view copy;
     if ((unsigned)stage >= MHA_STAGE_COUNT)
@@ -144,7 +145,7 @@ static mha_status record_stage(mha_case *c, mha_stage stage, const mha_view *rec
     if (c->expected[0][stage].name || c->expected[1][stage].name)
         return mha__fail(error, MHA_INVALID, mha_stage_name(stage), "expected each stage once, found it twice");
     TRY(copy_reals(c, mha_stage_name(stage), recorded, &copy, error));
-    const int wide = recorded->dtype == MHA_F64;
+    const int wide = (notes->has_computed ? notes->computed : recorded->dtype) == MHA_F64;
     case_expected *e = &c->expected[wide][stage];
     char *name = mha__arena_take(&c->pool, 48);
     if (!name)
@@ -216,7 +217,7 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
         TRY(mha__unpage_stages(&u, &request, kept, count, &c->pool, error));
     for (size_t i = 0; i < count; i++)
         if (kept[i].view.data)
-            TRY(record_stage(c, kept[i].stage, &kept[i].view, error));
+            TRY(record_stage(c, kept[i].stage, &kept[i].view, notes, error));
     return mha__case_check_plan(c, error);
 }
 
@@ -228,6 +229,9 @@ mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call, const 
     *result = NULL;
     if (call->cache && !notes->past_key.data && mha_cache_length(call->cache) > 0)
         return mha__fail(error, MHA_INVALID, "past_key", "expected the rows of the call's cache from before the call");
+    if (notes->has_computed && notes->computed != MHA_F32 && notes->computed != MHA_F64)
+        return mha__fail(error, MHA_INVALID, "computed", "expected F32 or F64, found %s",
+                         mha_dtype_name(notes->computed));
     if (call->partial.data)
         return mha__fail(error, MHA_UNSUPPORTED, "partial", "a case has no word for keys of earlier calls");
     if (call->cache && mha_cache_first(call->cache) > 0)

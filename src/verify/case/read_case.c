@@ -255,7 +255,7 @@ static mha_status check_source_type(const mha_case *c, mha_error *error)
 {
     const char *source = mha_file_metadata(c->file, "source_dtype");
     mha_dtype dtype;
-    if (!source || mha_dtype_find(source, &dtype))
+    if (!source || (mha_dtype_find(source, &dtype) && dtype != MHA_TF32)) /* TF32 is stored as F32 */
         return MHA_OK;
     return mha__fail(error, MHA_INVALID, "source_dtype", "expected the name of a type (%s), found \"%.*s\"",
                      mha__case_key("source_dtype")->shown.form, MHA_CUT_ARGS(60, source));

@@ -215,18 +215,34 @@ typedef struct low {
     mha__moved by;
 } low;
 
+static bool is_coarse(mha_dtype type)
+{
+    return type != MHA_TF32 && type != MHA_F16 && type != MHA_BF16;
+}
+
 /* Lists the case, or what differs from it by one variant, if the tensor is that as a kernel of a type may round it.
  * Eight bits leave room for much: there it can only be the case, which must be nearer to the tensor when it is rounded
  * alike. */
 static size_t fit_low(const mha__search *s, const low *x, size_t *which)
 {
-    const bool coarse = x->type != MHA_F16 && x->type != MHA_BF16;
+    const bool coarse = is_coarse(x->type);
     if (!(x->by.rms > 0) || !isfinite(x->by.most))
         return 0;
     if (!is_low_rounding(s, &s->candidates[0], &x->by))
         return coarse ? 0 : list_low(s, &x->by, which);
     which[0] = 0;
     return !coarse || x->relative < 0.9 * s->candidates[0].relative;
+}
+
+/* Whether every number of the tensor is one of a type of 16 bits: no kernel of TF32, which stores floats, wrote it. */
+static bool is_stored_in(const mha__search *s, mha_dtype type)
+{
+    const mha__target *t = &s->target;
+    const size_t n = s->c->B * (t->row / t->columns) * t->recorded_columns;
+    for (size_t i = 0; i < n; i++)
+        if (isfinite(t->values[i]) && mha__round_to(type, t->values[i]) != t->values[i])
+            return false;
+    return true;
 }
 
 /* Computes the case as kernels of some types round it, and finds the one whose rounding is nearest in size to what is
@@ -241,15 +257,18 @@ static mha_status find_low(mha__search *s, low *types, size_t count, size_t *whi
     for (size_t i = 0; i < s->singles; i++)
         best = s->candidates[i].complete ? fmin(best, s->candidates[i].relative) : best;
     for (low *x = types; x < types + count; x++) {
-        const bool coarse = x->type != MHA_F16 && x->type != MHA_BF16;
+        const bool coarse = is_coarse(x->type);
         if (best > x->most || (coarse && s->in_part)) /* a large case would take seconds for each type */
+            continue;
+        if (x->type == MHA_TF32 && (is_stored_in(s, MHA_F16) || is_stored_in(s, MHA_BF16)))
             continue;
         TRY(mha__search_model(s, x->type, modelled, error));
         mha__search_hold(s, &s->full, modelled, &model, &x->by);
         x->relative = model.relative;
         const double apart =
             fit_low(s, x, which) ? fabs(log(s->candidates[which[0]].relative * s->target.rms / x->by.rms)) : INFINITY;
-        if (apart < nearest) {
+        const bool twins = *found && (*found)->type == MHA_TF32 && x->type == MHA_F16; /* of as many bits */
+        if (twins && isfinite(apart) ? x->relative < (*found)->relative : apart < nearest) {
             nearest = apart;
             *found = x;
         }
@@ -260,7 +279,8 @@ static mha_status find_low(mha__search *s, low *types, size_t count, size_t *whi
 mha_status mha__report_low_precision(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error)
 {
     enum { ENOUGH = 64 }; /* fewer elements say too little about their errors */
-    low types[] = {{.type = MHA_F16, .most = 0.02},
+    low types[] = {{.type = MHA_TF32, .most = 0.02},
+                   {.type = MHA_F16, .most = 0.02},
                    {.type = MHA_BF16, .most = 0.1},
                    {.type = MHA_I8, .most = 0.2},
                    {.type = MHA_F8_E4M3, .most = 0.4},

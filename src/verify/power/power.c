@@ -43,8 +43,8 @@ static mha_status check(const mha_criterion *k, mha_error *error)
         return mha__fail(error, MHA_INVALID, "nmse", "expected a number of 0 or more, found %g", k->limit);
     if (k->kind == MHA_CRITERION_COSINE && !(k->limit >= -1 && k->limit <= 1))
         return mha__fail(error, MHA_INVALID, "cosine", "expected a number from -1 to 1, found %g", k->limit);
-    if (k->precision != MHA_F32 && k->precision != MHA_F16 && k->precision != MHA_BF16)
-        return mha__fail(error, MHA_INVALID, "precision", "expected F32, F16 or BF16, found %s",
+    if (k->precision != MHA_F32 && k->precision != MHA_TF32 && k->precision != MHA_F16 && k->precision != MHA_BF16)
+        return mha__fail(error, MHA_INVALID, "precision", "expected F32, TF32, F16 or BF16, found %s",
                          mha_dtype_name(k->precision));
     return MHA_OK;
 }
@@ -82,9 +82,9 @@ static mha_status derive(examination *x, mha_error *error)
         mha__two_runs_free(&runs);
         TRY(status);
     }
-    const mha__storage storage = mha__storage_of(p->criterion.precision);
-    p->derived_rtol = storage.relative;
-    p->derived_atol = t.atol[0][p->stage] + storage.absolute;
+    const mha_allowance derived = mha__allowance_of(&t, false, p->stage, p->criterion.precision);
+    p->derived_rtol = derived.rtol;
+    p->derived_atol = derived.atol;
     if (p->criterion.kind == MHA_CRITERION_JUDGE) {
         const mha__allowed allowed = mha__allowed_of(c, (int)p->stage, false, p->stage, p->criterion.precision, &t);
         p->criterion.rtol = allowed.rtol;
@@ -122,8 +122,9 @@ static bool only_rounds(const examination *x, mha__knobs k)
     const bool bf16 = inputs == ROUND_BF16 || weights == ROUND_BF16,
                cut = inputs == ROUND_BF16_CUT || weights == ROUND_BF16_CUT;
     const mha_dtype precision = x->result->criterion.precision;
+    const bool eleven_bits = precision == MHA_F16 || precision == MHA_TF32;
     k.rows.round_inputs = k.rows.round_weights = ROUND_NOT;
-    return !cut && mha__knobs_equal(&k, &x->said) && (precision == MHA_BF16 || (precision == MHA_F16 && !bf16));
+    return !cut && mha__knobs_equal(&k, &x->said) && (precision == MHA_BF16 || (eleven_bits && !bf16));
 }
 
 static mha_status list_rows(examination *x, mha_error *error)

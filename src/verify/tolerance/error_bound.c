@@ -109,13 +109,15 @@
  *   inputs, weights   x_q and W_Q are off by lost(x_q) and lost(W_Q), so E_q grows by
  *                     lost(x_q) (W_Q + lost(W_Q)) + x_q lost(W_Q) + lost(b_Q); the same for k, v and W_O.
  *   rows              D_q grows by lost(|q| + D_q), E_v by lost(V). D_k and E_v do once more with a cache, whose rows
- *                     are rounded together with the new ones.
+ *                     are rounded together with the new ones. D of norm(c) grows by lost(|norm(c)| + D) where it meets
+ *                     W_KVB, or the W of queries, which is off by lost(|W column|); an absorbed E_q by lost(|q_n|).
  *   scores            E_s, E_c and E_m grow by lost of the size of the scores.
  *   probabilities     exp(score - maximum) in [0, 1], divided by a denominator of at least 1, is off by u + e s of
  *                     itself: E_o grows by 2 (u + S' e s) (1 + min(F, 2)) V. Twice, for kernels that round the
  *                     denominator's terms or the quotients instead. The weights of a sigmoid are off by 2 lost(1).
  *   sums              gamma is taken for the roundoff of the accumulators; eta and the range, too.
- *   output            E_o and the output's error grow by lost of their sizes.
+ *   output            E_o and the output's error grow by lost of their sizes; absorbed, both o and o W_V.
+ * TF32 is lost at the same points, though not all numbers there enter a product.
  *
  * Nothing here depends on lengths but through gamma: with 100,000 keys gamma(2 S' + 16) is 0.012 in float. */
 #include <float.h>
@@ -165,6 +167,8 @@ static double lost(mha_dtype dtype, double x, double n)
     const double end = -s.lowest;
     if (dtype == MHA_F32)
         return 0;
+    if (dtype == MHA_TF32)
+        return x < 0x1p128 * (1 - 0x1p-12) ? 0x1p-11 * x + sqrt(n) * 0x1p-137 : INFINITY;
     if (dtype == MHA_I8)
         return sqrt(n) * x / 127;
     if (dtype == MHA_F16 || dtype == MHA_BF16)
@@ -221,9 +225,11 @@ static double latent_error(const arithmetic *a, const mha__latent_magnitudes *l,
 }
 
 /* The error of an element of x W + b, with rows x of 2-norm `row` that are off by `off`. */
-static double passed_on(const arithmetic *a, size_t terms, double row, double off, double W, double b)
+static double passed_on(const arithmetic *a, const mha_precision *p, size_t terms, double row, double off, double W,
+                        double b)
 {
-    return or_infinite(sum_error(a, terms, row + off, W, b) + off * W);
+    const double dW = lost(p->weights, W, (double)terms), db = lost(p->weights, b, 1);
+    return or_infinite(sum_error(a, terms, row + off, W + dW, b + db) + off * (W + dW) + row * dW + db);
 }
 
 /* The errors of q, k and v of latent attention, before rotation, and those of the latents themselves. */
@@ -235,24 +241,26 @@ static void latent_errors(const arithmetic *a, const mha_precision *p, const mha
     *q = projected(a, p, m->d_q, m->x_q, l->rank ? l->A : m->W_Q, l->rank ? l->b : m->b_Q, d_k);
     bound[MHA_STAGE_Q_LATENT] = q->element;
     if (l->rank) {
-        const double off = latent_error(a, l, q);
-        q->element = passed_on(a, l->rank, l->row, off, m->W_Q, m->b_Q);
+        double off = latent_error(a, l, q);
+        off += lost(p->rows, l->row + off, (double)l->rank);
+        q->element = passed_on(a, p, l->rank, l->row, off, m->W_Q, m->b_Q);
         q->size = l->row * m->W_Q + m->b_Q;
     }
     l = &m->kv_latent;
     const error_of c = projected(a, p, m->d_kin, m->x_k, l->A, l->b, 1);
-    const double off = latent_error(a, l, &c);
+    double off = latent_error(a, l, &c);
     bound[MHA_STAGE_KV_LATENT] = c.element;
     k->size = v->size = 0;
     if (m->absorbed) {
-        const double n = sqrt((double)m->d_n), absorbed = passed_on(a, m->d_n, n * q->size, n * q->element,
-                                                                    m->W_KVB_row, 0);
+        const double n = sqrt((double)m->d_n), q_n = q->element + lost(p->rows, q->size + q->element, 1),
+                     absorbed = passed_on(a, p, m->d_n, n * q->size, n * q_n, m->W_KVB_row, 0);
         q->element = fmax(q->element, absorbed);
         v->element = off;
         k->element = fmax(off, c.element);
         k->row = hypot(off, sqrt((double)m->d_r) * c.element);
     } else {
-        v->element = passed_on(a, l->rank, l->row, off, m->W_KVB, 0);
+        off += lost(p->rows, l->row + off, (double)l->rank);
+        v->element = passed_on(a, p, l->rank, l->row, off, m->W_KVB, 0);
         k->element = fmax(v->element, c.element);
         k->row = sqrt((double)d_k) * k->element;
     }
@@ -432,7 +440,8 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     if (m->absorbed) {
         const double off = sqrt((double)latent->rank) * (E_o + v.element), row = most * latent->row;
         V = row * m->W_KVB;
-        E_o = passed_on(&a, latent->rank, row, off, m->W_KVB, 0);
+        E_o = passed_on(&a, p, latent->rank, row, off, m->W_KVB, 0);
+        E_o += lost(p->output, V + E_o, 1);
         width = plan->h * m->d_v;
     }
     bound[MHA_STAGE_HEADS] = E_o;

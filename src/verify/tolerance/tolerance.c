@@ -178,26 +178,58 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
                : MHA_OK;
 }
 
-mha_status mha_precision_tolerance(const mha_layer *layer, const mha_call *call, const mha_precision *precision,
-                                   double *atol, size_t count, mha_error *error)
+/* The tolerance of the wanted stages of a call (NULL: all that it has), computed in `precision`. */
+static mha_status of_call(const mha_layer *layer, const mha_call *call, const mha_precision *precision,
+                          const bool wanted[MHA_STAGE_COUNT], mha__tolerance *t, mha_error *error)
 {
-    bool wanted[MHA_STAGE_COUNT];
+    bool all[MHA_STAGE_COUNT];
     size_t shape[4];
     mha__call_request given;
-    mha__tolerance t;
     mha_status status = mha__call_request_begin(&given, layer, call, error);
     if (status == MHA_OK) {
         mha__two_runs runs;
         for (int s = 0; s < MHA_STAGE_COUNT; s++)
-            wanted[s] = mha_plan_stage(&given.plan, (mha_stage)s, shape) > 0;
+            all[s] = mha_plan_stage(&given.plan, (mha_stage)s, shape) > 0;
         given.request.precision = *precision;
-        status = mha__tolerance_of(&given.request, MHA_BTE, wanted, &runs, &t, error);
+        status = mha__tolerance_of(&given.request, MHA_BTE, wanted ? wanted : all, &runs, t, error);
         mha__two_runs_free(&runs);
     }
     mha__call_request_free(&given);
-    if (status == MHA_OK)
-        memcpy(atol, t.atol[0], (count < MHA_STAGE_COUNT ? count : MHA_STAGE_COUNT) * sizeof *atol);
     return status;
+}
+
+mha_status mha_precision_tolerance(const mha_layer *layer, const mha_call *call, const mha_precision *precision,
+                                   double *atol, size_t count, mha_error *error)
+{
+    mha__tolerance t;
+    TRY(of_call(layer, call, precision, NULL, &t, error));
+    memcpy(atol, t.atol[0], (count < MHA_STAGE_COUNT ? count : MHA_STAGE_COUNT) * sizeof *atol);
+    return MHA_OK;
+}
+
+mha_status mha_tolerance(const mha_layer *layer, const mha_call *call, mha_allowance *results, size_t count,
+                         mha_error *error)
+{
+    bool wanted[MHA_STAGE_COUNT] = {false};
+    mha_call exact = *call;
+    mha__tolerance t;
+    exact.path = MHA_PATH_EXACT; /* which takes all calls that any path takes */
+    exact.precision = (mha_precision){.inputs = MHA_F32};
+    for (size_t i = 0; i < count; i++) {
+        const mha_dtype computed = results[i].computed;
+        if ((unsigned)results[i].stage >= MHA_STAGE_COUNT)
+            return mha__fail(error, MHA_INVALID, "stage", "expected stages of mha_stage, found %d",
+                             (int)results[i].stage);
+        if (computed != MHA_F32 && computed != MHA_F64)
+            return mha__fail(error, MHA_INVALID, mha_stage_name(results[i].stage),
+                             "expected to be computed in F32 (with the roundings of call.precision) or in F64, found "
+                             "%s", mha_dtype_name(computed));
+        wanted[results[i].stage] = true;
+    }
+    TRY(of_call(layer, &exact, &call->precision, wanted, &t, error));
+    for (size_t i = 0; i < count; i++)
+        results[i] = mha__allowance_of(&t, results[i].computed == MHA_F64, results[i].stage, results[i].stored);
+    return MHA_OK;
 }
 
 void mha__tolerance_of_error(const mha__request *request, const mha__attempt *ran, mha_stage stage, double error,
@@ -253,16 +285,29 @@ mha__tolerance mha__tolerance_of_rope(const mha_case *c)
 
 /* ---------------------------------------------------------------- what is allowed */
 
+mha_allowance mha__allowance_of(const mha__tolerance *derived, bool wide, mha_stage stage, mha_dtype stored)
+{
+    mha__storage storage = mha__storage_of(stored);
+    if (wide && stored == MHA_F32) /* which float32's own tolerance would hold */
+        storage.relative = 0x1p-24, storage.absolute = 0x1p-150;
+    return (mha_allowance){
+        .stage = stage,
+        .computed = wide ? MHA_F64 : MHA_F32,
+        .stored = stored,
+        .rtol = storage.relative,
+        .atol = derived ? derived->atol[wide][stage] + storage.absolute : INFINITY};
+}
+
 mha__allowed mha__allowed_of(const mha_case *c, int slot, bool wide, mha_stage stage, mha_dtype stored,
                              const mha__tolerance *derived)
 {
-    const mha__storage storage = mha__storage_of(stored);
+    const mha_allowance unstated = mha__allowance_of(derived, wide, stage, stored);
     const double common = wide ? c->atol64 : c->atol, own = c->expected[wide][slot].atol;
     mha__allowed a = {.rtol = wide ? c->rtol64 : c->rtol, .atol = isnan(own) ? common : own};
     a.derived = isnan(a.rtol) || isnan(a.atol);
     if (isnan(a.rtol))
-        a.rtol = storage.relative;
+        a.rtol = unstated.rtol;
     if (isnan(a.atol))
-        a.atol = derived ? derived->atol[wide][stage] + storage.absolute : INFINITY;
+        a.atol = unstated.atol;
     return a;
 }

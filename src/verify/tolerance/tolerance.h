@@ -90,9 +90,12 @@ typedef struct mha__storage {
 
 mha__storage mha__storage_of(mha_dtype dtype);
 
-/* The tolerance of a comparison with an expected tensor: |exact - yours| <= atol + rtol |yours|. `wide`: both are
- * computed in float64. A rtol or atol that the file does not state follows from `stored` and `derived`; atol is
- * infinite if it is not stated and `derived` is NULL. */
+/* What is allowed where nobody states a tolerance: |exact - yours| <= atol + rtol |yours|, of results stored in a type.
+ * `wide`: they were computed in float64. */
+mha_allowance mha__allowance_of(const mha__tolerance *derived, bool wide, mha_stage stage, mha_dtype stored);
+
+/* The same of a comparison with an expected tensor. What the file does not state follows from `stored` and `derived`;
+ * atol is infinite if it is not stated and `derived` is NULL. */
 typedef struct mha__allowed {
     double rtol, atol;
     bool derived; /* the file does not state both */

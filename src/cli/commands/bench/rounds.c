@@ -245,9 +245,11 @@ static int run_shape(bench *b, const bench_shape *shape, bench_part part)
 int bench_run_parts(bench *b, const bench_shape *named, void (*added)(bench *b))
 {
     bench_shape with_types = *named, *shape = &with_types;
-    shape->precision = dtype_of(b->args, OPT_RUN_PRECISION);
-    shape->weights = given(b->args, OPT_BENCH_DTYPE) ? dtype_of(b->args, OPT_BENCH_DTYPE) : shape->precision;
-    shape->cache = given(b->args, OPT_CACHE_DTYPE) ? dtype_of(b->args, OPT_CACHE_DTYPE) : shape->precision;
+    const mha_dtype precision = dtype_of(b->args, OPT_RUN_PRECISION),
+                    stored = precision == MHA_TF32 ? MHA_F32 : precision;
+    shape->precision = precision;
+    shape->weights = given(b->args, OPT_BENCH_DTYPE) ? dtype_of(b->args, OPT_BENCH_DTYPE) : stored;
+    shape->cache = given(b->args, OPT_CACHE_DTYPE) ? dtype_of(b->args, OPT_CACHE_DTYPE) : stored;
     enum { ALL, BOTH, ONE }; /* the choices of --part; from the third on, each is one part */
     size_t asked = b->args->option[OPT_PART].choice;
     int code = EXIT_DONE;

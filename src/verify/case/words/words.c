@@ -337,7 +337,7 @@ static const mha__case_word words[] = {
      CASE_REAL,
      0,
      0},
-    KEY(JUDGEMENT, "precision", "", "F32, F16, BF16, F8_E4M3, F8_E5M2, I8", "F32",
+    KEY(JUDGEMENT, "precision", "", "F32, F16, BF16, F8_E4M3, F8_E5M2, I8, TF32", "F32",
         "type in which a fused kernel computed expected.*: its roundings are allowed for where no tolerance is stated"),
     KEY(JUDGEMENT, "cache_dtype", "kv_cache_dtype", "F64, F32, F16, BF16, I8", "F64",
         "type to which a cache rounded all rows before they were attended to (F64: none): allowed for as precision is"),

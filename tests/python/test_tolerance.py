@@ -1,0 +1,151 @@
+"""One tolerance: assertion, check and program allow the same number, right kernels pass it, and coarse ones do not."""
+import json
+import os
+import subprocess
+
+import kernels
+import mha
+import numpy as np
+import pytest
+from mha import testing
+
+SIZES = [(16, 16), (64, 64), (256, 128), (1024, 128)]
+# From so many keys on, these may pass: eps is a part eps / sum(exp(score - largest)) of the result, the sum grows with
+# the keys, and what it moves falls below the 16 times its own error that float32 is allowed for other orders of sums.
+UNSEEN = {"eps 1e-5": 16, "eps 1e-4": 256}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path):
+    testing.save_failures(str(tmp_path))
+    yield tmp_path
+    testing.save_failures(None)
+
+
+def drawn(T, d, h=2, seed=0, dtype="f4"):
+    random = np.random.default_rng(T + seed)
+    return [random.standard_normal((1, h, T, d)).astype(dtype) for _ in range(3)]
+
+
+class Faces:
+    """What the assertion decides by, computed once for the results of one call."""
+
+    def __init__(self, *inputs):
+        self.inputs, self.meant = inputs, testing.Meant(*inputs, None, None, {})
+        self.exact = mha.arrays.floats("exact", self.meant.exact())
+        self.limits = {}
+
+    def accept(self, y, dtype=None):
+        recorded = self.meant.recorded(y, None)
+        key = recorded["output"].dtype, dtype
+        if key not in self.limits:
+            self.limits[key] = self.meant.allowed(testing.Computed(dtype, None, recorded), recorded)["output"]
+        limits = testing.Limits(*self.limits[key], asked=False)
+        return not testing.Apart(mha.arrays.floats("y", y, mha.arrays.RESULTS), self.exact, limits).mismatches
+
+    def agree(self, y, dtype=None):
+        """What the assertion and the check say, which must be one answer."""
+        verdict, accepted = mha.check(y, *self.inputs, dtype=dtype), self.accept(y, dtype)
+        assert verdict.outcome == ("passed" if accepted else "failed"), verdict.reason
+        return accepted
+
+
+@pytest.mark.parametrize("T, d", SIZES)
+def test_float32(T, d):
+    """Kernels of float32 in any order pass; nothing that rounds more, or computes something else, does."""
+    faces = Faces(*drawn(T, d, h=1 if T > 256 else 2))
+    for name, kernel in kernels.RIGHT.items():
+        assert faces.accept(kernel(*faces.inputs)), name
+    passed = {name for name, kernel in kernels.WRONG.items() if faces.accept(kernel(*faces.inputs))}
+    assert passed <= {name for name, keys in UNSEEN.items() if T >= keys}
+    assert faces.agree(kernels.RIGHT["plain"](*faces.inputs))
+    coarse = kernels.WRONG["float16 p"](*faces.inputs)
+    assert not faces.agree(coarse)
+    if T < 100:
+        with pytest.raises(AssertionError, match="what rounding in float32 may cost"):
+            testing.assert_attention_close(coarse, *faces.inputs)
+
+
+def test_unseen():
+    """What is listed as unseen is that: some inputs of the named size do not show it; those of the size before do."""
+    drawings = {T: [Faces(*drawn(T, d, h=1, seed=seed)) for seed in range(4)] for T, d in SIZES[:3]}
+    for name, keys in UNSEEN.items():
+        passed = {T: [f.accept(kernels.WRONG[name](*f.inputs)) for f in faces] for T, faces in drawings.items()}
+        assert any(passed[keys]) and not any(any(x) for T, x in passed.items() if T < keys), (name, passed)
+
+
+@pytest.mark.parametrize("T, d", SIZES[:3])
+def test_tf32(T, d):
+    """Products of TF32 are right for a kernel that says so, and for no other; those of bfloat16 are not."""
+    faces = Faces(*drawn(T, d))
+    for name in ("tf32 products", "tf32 q and k", "tf32 p"):
+        y = kernels.WRONG[name](*faces.inputs)
+        assert faces.agree(y, "tf32") and not faces.agree(y, "float32"), name
+    for name in ("bfloat16 products", "int8 k and v", "exp clamped at -5"):
+        assert not faces.agree(kernels.WRONG[name](*faces.inputs), "tf32"), name
+    if T < 100:
+        y = kernels.WRONG["tf32 products"](*faces.inputs)
+        said = mha.diagnose(y, *faces.inputs)
+        assert said.matches[0].within == "tf32" and not said.right
+        assert mha.diagnose(y, *faces.inputs, dtype="tf32").right
+        testing.assert_attention_close(y, *faces.inputs, precision={"rows": "tf32", "probabilities": "tf32"})
+        with pytest.raises(TypeError, match="found tf32"):
+            mha.check(y, *faces.inputs, precision={"scores": "tf32"})
+        plain = testing.power(*faces.inputs, dtype="tf32")
+        assert "inputs-f16" not in [row[0] for row in plain]
+
+
+SETTINGS = [{}, {"is_causal": True}, {"window": (2, 1)}, {"softcap": 2.0}, {"scale": 1.5}, {"alibi": [1, 0.5]},
+            {"lengths": [11]}, {"rope": mha.Rope()}]
+
+
+@pytest.mark.parametrize("dtype", [None, "float32", "float64", "tf32", "float16", "bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("stored", ["f2", "f4", "f8"])
+def test_one_number(dtype, stored, folder):
+    """Of a call, a type that is computed in and one that is stored, assertion, check and program allow the same."""
+    for said in SETTINGS:
+        inputs = drawn(17, 8)
+        trace = mha.scaled_dot_product_attention(*inputs, return_stages=["weights", "scores"], out_dtype="float64",
+                                                 **said)
+        stages = {"weights": trace[1]["weights"].astype(stored), "scores": trace[1]["scores"].astype("f4")}
+        y = trace[0].astype(stored)
+        verdict = mha.check(y, *inputs, stages=stages, dtype=dtype, **said)
+        meant = testing.Meant(*inputs, None, None, said)
+        recorded = meant.recorded(y, stages)
+        computed = testing.Computed(dtype, None, recorded)
+        allowed = meant.allowed(computed, recorded)
+        assert len(verdict.stages) == 3
+        assert allowed == {stage.name: (stage.rtol, stage.atol) for stage in verdict.stages}
+    path = folder / "case.safetensors"
+    meant.save(path, recorded, computed)
+    program = os.path.join(os.path.dirname(os.environ["MHA_LIBRARY"]), "mha")
+    run = subprocess.run([program, "check", "--json", "--path", "exact", path], capture_output=True, text=True)
+    rows = json.loads(run.stdout)["cases"][0]["stages"]
+    widened = meant.recorded(np.asarray(y, "f8" if computed.wide(recorded["output"].dtype) else "f4"), None)
+    rtol, atol = meant.allowed(computed, widened)["output"]
+    row, = (row for row in rows if row["name"] == "output")
+    assert (row["rtol"], row["atol"]) == (rtol, pytest.approx(atol, rel=1e-5))
+
+
+def test_computed_wide_or_not():
+    """dtype says what was computed in, whatever the type of the array: in both faces."""
+    faces = Faces(*drawn(64, 64))
+    exact, single = faces.exact.array, kernels.RIGHT["plain"](*faces.inputs)
+    for y, dtype, right in ((exact, None, True), (single.astype("f8"), None, False),
+                            (single.astype("f8"), "float32", True), (single, "float64", False),
+                            (exact.astype("f4"), "float64", True), (exact.astype("f2"), "float64", True),
+                            ((exact * (1 + 2.0**-22)).astype("f4"), "float64", False),
+                            ((exact * (1 + 2.0**-9)).astype("f2"), "float64", False)):
+        assert faces.agree(y, dtype) == right, (y.dtype, dtype)
+
+
+def test_beyond_float32():
+    """There is nothing to measure where float32 cannot run the call: all faces say so, and neither answer is given."""
+    inputs = drawn(9, 8, dtype="f8")
+    said = {"softcap": 1e300}
+    y = mha.scaled_dot_product_attention(*inputs, path="exact", out_dtype="float64", **said)
+    verdict = mha.check(y, *inputs, **said)
+    assert verdict.outcome == "skipped" and "softcap: no tolerance is given" in verdict.reason
+    with pytest.raises(mha.Error, match="softcap: expected a number that float can hold"):
+        testing.assert_attention_close(y, *inputs, **said)
+    testing.assert_attention_close(y, *inputs, atol=0, **said)
