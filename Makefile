@@ -162,7 +162,11 @@ $(BUILD)/gen/architectures.inc: $(ARCHITECTURES) Makefile
 	@for f in $(ARCHITECTURES); do n=$${f##*/}; echo "{\"$${n%.json}\", (const char[]){"; \
 	  od -An -v -tu1 $$f | sed 's/[0-9][0-9]*/&,/g'; echo '0}},'; done >$@
 $(filter %/architecture.o,$(LIB_OBJ)): $(BUILD)/gen/architectures.inc
-GENERATED := $(BUILD)/gen/presets.inc $(BUILD)/gen/architectures.inc $(BUILD)/gen/page.inc
+$(BUILD)/gen/gguf.inc: src/models/gguf/architectures.json Makefile
+	@mkdir -p $(@D)
+	@{ od -An -v -tu1 $< | sed 's/[0-9][0-9]*/&,/g'; echo 0; } >$@
+$(filter %/gguf/describe.o,$(LIB_OBJ)): $(BUILD)/gen/gguf.inc
+GENERATED := $(BUILD)/gen/presets.inc $(BUILD)/gen/architectures.inc $(BUILD)/gen/gguf.inc $(BUILD)/gen/page.inc
 
 $(BUILD)/libmha.a: $(LIB_OBJ) $(BUILD)/objects
 $(BUILD)/libbench.a: $(BENCH_OBJ) $(BUILD)/objects

@@ -242,7 +242,8 @@ class ModelFacts(Struct):
     c_name = "mha_model_facts"
     _fields_ = [("model_type", c.c_char * 48), ("d_model", _size), ("n_heads", _size), ("kv_heads", _size),
                 ("d_k", _size), ("has_semantics", c.c_bool), ("causal", c.c_bool), ("rope", c.c_int),
-                ("rope_dim", _size), ("rope_last", c.c_bool), ("rope_base", _double), ("norm_eps", _double),
+                ("reordered", c.c_bool), ("norm_folded", c.c_bool), ("rope_dim", _size),
+                ("rope_last", c.c_bool), ("rope_base", _double), ("norm_eps", _double),
                 ("softcap", _double), ("clip_qkv", _double), ("norm", NormRule),
                 ("query_scale", QueryScale),
                 ("rope_axes", RopeAxes), ("rope_scaling", RopeScaling), ("rope_attention_factor", _double),
@@ -468,6 +469,8 @@ void mha_writer_destroy(mha_writer *);
 
 mha_status mha_model_read_config(const char *, mha_model_facts *, mha_error *);
 mha_status mha_model_read_layer(const char *, const char *, mha_model_facts *, mha_error *);
+mha_status mha_model_read_metadata(const mha_file *, const char *, mha_model_facts *, mha_error *);
+mha_status mha_model_fit_file(const mha_file *, mha_model_facts *, mha_error *);
 mha_status mha_model_stretch(mha_model_facts *, size_t, mha_error *);
 mha_model_facts mha_model_layer_facts(const mha_model *, size_t);
 mha_semantics mha_model_semantics(const mha_model_facts *);
