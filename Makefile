@@ -168,7 +168,11 @@ $(BUILD)/gen/completions.inc: $(COMPLETIONS) Makefile
 	@mkdir -p $(@D)
 	@for f in $(COMPLETIONS); do echo "{\"$${f##*.}\","; sed -e 's/["\\]/\\&/g' -e 's/.*/"&\\n"/' $$f; echo '},'; done >$@
 $(BUILD)/obj/cli/completion.o: $(BUILD)/gen/completions.inc
-GENERATED := $(BUILD)/gen/completions.inc $(BUILD)/gen/presets.inc $(BUILD)/gen/architectures.inc $(BUILD)/gen/page.inc
+$(BUILD)/gen/gguf.inc: src/models/gguf/architectures.json Makefile
+	@mkdir -p $(@D)
+	@{ od -An -v -tu1 $< | sed 's/[0-9][0-9]*/&,/g'; echo 0; } >$@
+$(filter %/gguf/describe.o,$(LIB_OBJ)): $(BUILD)/gen/gguf.inc
+GENERATED := $(foreach g,completions presets architectures gguf page,$(BUILD)/gen/$(g).inc)
 
 $(BUILD)/libmha.a: $(LIB_OBJ) $(BUILD)/objects
 $(BUILD)/libbench.a: $(BENCH_OBJ) $(BUILD)/objects

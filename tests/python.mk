@@ -20,6 +20,9 @@ test-peers-python: all python
 	  PYTHONPATH=$(BUILD)/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) tests/peers/layers_peer.py && \
 	  PYTHONPATH=$(BUILD)/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) tests/peers/keys_peer.py; \
 	  else echo "skipped: architectures beside transformers, which is not installed"; fi
+	@if $(PEER_PYTHON) -c 'import transformers, gguf' 2>/dev/null; then PYTHONPATH=src/python \
+	  MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) tests/peers/gguf_peer.py $(BUILD)/mha; \
+	  else echo "skipped: files of GGUF beside transformers; it or gguf is not installed"; fi
 
 .PHONY: test-python $(PYTHON_RUNS)
 $(PYTHON_RUNS): $(BUILD)/tests/%.run: tests/%.py all python | $(RESULTS)

@@ -67,9 +67,9 @@ MHA_API size_t mha_file_count(const mha_file *file);
 MHA_API const mha_file_tensor *mha_file_at(const mha_file *file, size_t index);
 MHA_API const mha_file_tensor *mha_file_find(const mha_file *file, const char *name);
 /* Metadata, all as text (numbers in digits, "true" and "false"): __metadata__ of safetensors; the values of GGUF,
- * arrays as "array of N"; the arrays of rank 0 in an npz, which np.savez(path, ..., num_heads=4, kind="mha") writes:
- * numbers, which are tensors, too, and texts of at most 65536 characters, which are not. NULL for an unknown key. The
- * text lives as long as the file object. */
+ * arrays of at most 512 numbers as "[1, 2]", others, and those of a tokenizer, as "array of N"; the arrays of rank 0 in
+ * an npz, which np.savez(path, ..., num_heads=4, kind="mha") writes: numbers, which are tensors, too, and texts of at
+ * most 65536 characters, which are not. NULL for an unknown key. The text lives as long as the file object. */
 MHA_API const char *mha_file_metadata(const mha_file *file, const char *key);
 MHA_API size_t mha_file_metadata_count(const mha_file *file);
 MHA_API void mha_file_metadata_at(const mha_file *file, size_t index, const char **key, const char **value);

@@ -29,6 +29,9 @@ typedef struct mha_model_facts {
     bool has_semantics; /* the model type is known; false: the semantics are not, and the fields below mean nothing */
     bool causal;
     mha_rope_kind rope;
+    /* What GGUF changes of a public checkpoint: the rows of W_Q and W_K lie pair by pair, not half by half; the 1 that
+     * the model adds to the weights of q/k norms is in them. */
+    bool reordered, norm_folded;
     size_t rope_dim;
     bool rope_last;
     double rope_base, norm_eps, softcap, clip_qkv;
@@ -77,14 +80,23 @@ typedef struct mha_model_facts {
  * alone (has_semantics false). A scaling of rotary positions that cannot be used is a caveat, no error. Errors:
  * MHA_NOT_FOUND, MHA_FORMAT (not JSON; with the byte), MHA_INVALID (a value, with its key), MHA_IO. */
 MHA_API mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_error *error);
-/* The same from the file's own metadata, which only GGUF has, and the factors in its rope_freqs.weight; semantics of
- * the architectures llama and deepseek2. false, all zero: another file, or one without heads. */
-MHA_API bool mha_model_read_metadata(const mha_file *file, mha_model_facts *facts);
+/* The same from the file's own metadata, which only GGUF has, for the layer of a prefix ("blk.5"), or for the whole
+ * model (NULL), and from the factors in rope_freqs.weight or rope_factors_long.weight. model_type is then GGUF's name
+ * of the architecture; one that is not described gives the widths and head counts alone (has_semantics false). So do
+ * metadata that are wrong, or that decide about attention in a way which is not described: not_run names them. Errors:
+ * MHA_NOT_FOUND (another file, or one that names no architecture; the facts are all zero), MHA_NO_MEMORY. */
+MHA_API mha_status mha_model_read_metadata(const mha_file *file, const char *layer, mha_model_facts *facts,
+                                           mha_error *error);
 
 /* The same for one attention layer, because layers may differ: in their window, in their rotation. `layer` is the
  * prefix of its tensors' names ("model.layers.5.self_attn"); for NULL, and for a prefix that the model does not have,
  * the facts are those of mha_model_read_config. Errors: as there; MHA_NO_MEMORY. */
 MHA_API mha_status mha_model_read_layer(const char *path, const char *layer, mha_model_facts *facts, mha_error *error);
+
+/* Makes facts of a config.json those of a file's layers: where its metadata name an architecture of which GGUF changes
+ * the weights, `reordered` and `norm_folded` are set, and rotation and norms are as that makes them. Errors:
+ * MHA_NO_MEMORY. */
+MHA_API mha_status mha_model_fit_file(const mha_file *file, mha_model_facts *facts, mha_error *error);
 
 /* Computes rope_attention_factor and rope_frequencies for `length` positions, on which dynamic scaling and longrope
  * depend. MHA_INVALID: see mha_rope_frequencies. */

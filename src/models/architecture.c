@@ -105,38 +105,54 @@ static mha_status complete(json_t *own, const char *path, json_t **whole, mha_er
         status = no_memory(path, error);
     json_decref(own);
     *whole = base;
+    if (status == MHA_OK)
+        return MHA_OK;
+    json_decref(base);
+    *whole = NULL;
     return status;
 }
 
 /* ---------------------------------------------------------------- the whole */
 
-mha_status mha__architecture_read(const char *model_type, const char *path, mha__architecture **made, mha_error *error)
+mha_status mha__architecture_text(const char *model_type, json_t **whole, mha_error *error)
+{
+    const char *text = text_of(model_type);
+    json_t *own = NULL;
+    TRY(mha__json_parse(text, strlen(text), model_type, &own, error));
+    return complete(own, model_type, whole, error);
+}
+
+mha_status mha__architecture_make(json_t *whole, const char *name, const char *source, mha__architecture **made,
+                                  mha_error *error)
 {
     const mha_allocator allocator = mha__allocator_default();
-    json_t *own = NULL;
-    const char *text = path ? NULL : text_of(model_type);
-    *made = NULL;
-    mha_status status = path ? mha__json_read(path, &own, error)
-                             : mha__json_parse(text, strlen(text), model_type, &own, error);
-    if (status != MHA_OK)
-        return status;
     mha__architecture *a = mha__allocate(&allocator, sizeof *a);
+    *made = NULL;
     if (!a) {
-        json_decref(own);
-        return no_memory(model_type, error);
+        json_decref(whole);
+        return no_memory(name, error);
     }
     a->memory.allocator = allocator;
-    mha__text_print(a->name, sizeof a->name, "%s", model_type);
-    mha__text_print(a->source, sizeof a->source, "%s", path ? path : model_type);
-    status = complete(own, a->source, &a->text, error);
-    if (status == MHA_OK)
-        status = mha__architecture_read_rows(a, error);
+    a->text = whole;
+    mha__text_print(a->name, sizeof a->name, "%s", name);
+    mha__text_print(a->source, sizeof a->source, "%s", source);
+    const mha_status status = mha__architecture_read_rows(a, error);
     if (status != MHA_OK) {
         mha__architecture_free(a);
         return status;
     }
     *made = a;
     return MHA_OK;
+}
+
+mha_status mha__architecture_read(const char *model_type, const char *path, mha__architecture **made, mha_error *error)
+{
+    json_t *own = NULL, *whole = NULL;
+    *made = NULL;
+    if (path)
+        TRY(mha__json_read(path, &own, error));
+    TRY(path ? complete(own, path, &whole, error) : mha__architecture_text(model_type, &whole, error));
+    return mha__architecture_make(whole, model_type, path ? path : model_type, made, error);
 }
 
 const char *mha__architecture_row(const mha__architecture *a, const char *row, char room[MHA_ARCH_ROW])

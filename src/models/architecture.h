@@ -114,6 +114,11 @@ typedef struct mha__architecture {
 mha_status mha__architecture_read(const char *model_type, const char *path, mha__architecture **made,
                                   mha_error *error);
 void mha__architecture_free(mha__architecture *architecture);
+/* The whole description of a model type that is known, which the caller releases. Errors: MHA_NO_MEMORY. */
+mha_status mha__architecture_text(const char *model_type, json_t **whole, mha_error *error);
+/* Makes an architecture of a whole description, which it takes over; the same errors as of a file. */
+mha_status mha__architecture_make(json_t *whole, const char *name, const char *source, mha__architecture **made,
+                                  mha_error *error);
 /* Makes the rows of a description from its whole text (`text`, `source` and an empty memory are there). */
 mha_status mha__architecture_read_rows(mha__architecture *architecture, mha_error *error);
 /* Hands on a status; a formula that is wrong is blamed on a row of the description. */

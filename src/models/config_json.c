@@ -162,7 +162,8 @@ static mha_status check_divisor(const mha__setup *setup, const mha__arch_key *ke
 static mha_status read_setup(const json_t *config, const mha_model_spec *spec, bool first_class, mha__setup *setup,
                              mha_error *error)
 {
-    TRY(find_architecture(config, spec->architecture, setup, error));
+    if (!setup->architecture)
+        TRY(find_architecture(config, spec->architecture, setup, error));
     setup->model_class = setup->architecture->classes;
     if (!first_class)
         TRY(choose_class(config, spec->class_name, setup, error));
@@ -191,9 +192,10 @@ static mha_status read_setup(const json_t *config, const mha_model_spec *spec, b
     return find_refusal(setup, setup->architecture->not_run, &setup->not_run, error);
 }
 
-mha_status mha__setup_read(const json_t *config, const mha_model_spec *spec, mha__setup *setup, mha_error *error)
+mha_status mha__setup_read(const json_t *config, const mha_model_spec *spec, mha__architecture *described,
+                           mha__setup *setup, mha_error *error)
 {
-    *setup = (mha__setup){0};
+    *setup = (mha__setup){.architecture = described};
     const mha_status status = read_setup(config, spec, false, setup, error);
     if (status != MHA_OK)
         mha__setup_free(setup);

@@ -23,9 +23,11 @@ typedef struct mha__setup {
     mha_assumption assumed[MHA_SETUP_ASSUMED];
 } mha__setup;
 
-/* Evaluates an object. Of `spec`, preset and config are ignored. The caller releases the setup with mha__setup_free;
- * after an error there is nothing to be released. */
-mha_status mha__setup_read(const json_t *config, const mha_model_spec *spec, mha__setup *setup, mha_error *error);
+/* Evaluates an object. Of `spec`, preset and config are ignored. `described`: its architecture, which is taken over,
+ * also after an error; NULL: that of the config. The caller releases the setup with mha__setup_free; after an error
+ * there is nothing to be released. */
+mha_status mha__setup_read(const json_t *config, const mha_model_spec *spec, mha__architecture *described,
+                           mha__setup *setup, mha_error *error);
 void mha__setup_free(mha__setup *setup);
 
 /* What an error about a symbol is called: the keys it is read from, with blanks between, or, where it is computed, the

@@ -306,20 +306,31 @@ static mha_status read_config(const mha_model_spec *spec, json_t **config, mha_e
     return status != MHA_OK ? status : mha__json_parse(text, strlen(text), spec->preset, config, error);
 }
 
-mha_status mha__model_create_from(const json_t *config, const mha_model_spec *spec, mha_params *table,
-                                  mha_model **model, mha_error *error)
+/* The setup of a new model without rows. */
+static mha_status begin(const json_t *config, const mha_model_spec *spec, mha__architecture *described,
+                        mha_params *table, mha_model **model, mha_error *error)
+{
+    mha__setup setup;
+    TRY(mha__setup_read(config, spec, described, &setup, error));
+    *model = mha__allocate(mha_params_allocator(table), sizeof **model);
+    if (!*model) {
+        mha__setup_free(&setup);
+        return mha__fail(error, MHA_NO_MEMORY, "model", "no memory for a model");
+    }
+    **model = (mha_model){.setup = setup, .table = table, .dtype = spec->dtype};
+    return mha__dtype_is_float(spec->dtype)
+               ? MHA_OK
+               : mha__fail(error, MHA_INVALID, "dtype", "expected F32, F64, F16 or BF16, found %s",
+                           mha_dtype_name(spec->dtype));
+}
+
+mha_status mha__model_create_from(const json_t *config, const mha_model_spec *spec, mha__architecture *described,
+                                  mha_params *table, mha_model **model, mha_error *error)
 {
     const mha_allocator *allocator = mha_params_allocator(table);
     size_t count = 0;
-    if (!mha__dtype_is_float(spec->dtype))
-        return mha__fail(error, MHA_INVALID, "dtype", "expected F32, F64, F16 or BF16, found %s",
-                         mha_dtype_name(spec->dtype));
-    mha_model *made = mha__allocate(allocator, sizeof *made);
-    if (!made)
-        return mha__fail(error, MHA_NO_MEMORY, "model", "no memory for a model");
-    made->table = table;
-    made->dtype = spec->dtype;
-    mha_status status = mha__setup_read(config, spec, &made->setup, error);
+    mha_model *made = NULL;
+    mha_status status = begin(config, spec, described, table, &made, error);
     if (status == MHA_OK)
         status = walk_rows(made, &count, error);
     if (status == MHA_OK)
@@ -353,7 +364,7 @@ mha_status mha_model_create(const mha_model_spec *spec, mha_params *table, mha_m
     mha_status status = read_config(spec, &config, error);
     if (status != MHA_OK)
         return status;
-    status = mha__model_create_from(config, spec, table, model, error);
+    status = mha__model_create_from(config, spec, NULL, table, model, error);
     json_decref(config);
     return status;
 }

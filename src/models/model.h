@@ -24,9 +24,14 @@ struct mha_model {
     size_t n_layers, layers_bytes;
 };
 
-/* mha_model_create from a config that has been parsed; preset and config of `spec` are ignored. */
-mha_status mha__model_create_from(const json_t *config, const mha_model_spec *spec, mha_params *table,
-                                  mha_model **model, mha_error *error);
+/* mha_model_create from a config that has been parsed; preset and config of `spec` are ignored. `described`: its
+ * architecture, which is taken over, also after an error; NULL: that of the config. */
+mha_status mha__model_create_from(const json_t *config, const mha_model_spec *spec, mha__architecture *described,
+                                  mha_params *table, mha_model **model, mha_error *error);
+
+/* The index of the attention layer with a prefix, which may have the final dot and may lack the model's own prefix;
+ * the number of layers where there is none. */
+size_t mha__model_find_layer(const mha_model *model, const char *prefix);
 
 /* Marks the key biases that softmax does not see, in tensors of their own or with queries and values. Errors:
  * MHA_INVALID (a description whose tensor is too small for its layer), MHA_NO_MEMORY. */

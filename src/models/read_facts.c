@@ -4,14 +4,19 @@
 #include "models/json_text.h"
 #include "models/model.h"
 
-/* Whether a layer is meant by a prefix, which may have the final dot, and may lack the model's own prefix. */
-static bool is_meant(const mha_model *model, const char *name, const char *prefix)
+size_t mha__model_find_layer(const mha_model *model, const char *prefix)
 {
     const char *base = model->setup.architecture->base_prefix;
-    size_t n = strlen(prefix);
+    size_t n = strlen(prefix), at = 0;
     n -= n > 0 && prefix[n - 1] == '.';
-    const char *bare = base && strncmp(name, base, strlen(base)) == 0 ? name + strlen(base) : name;
-    return (strlen(name) == n && strncmp(name, prefix, n) == 0) || (strlen(bare) == n && strncmp(bare, prefix, n) == 0);
+    for (; at < model->n_layers; at++) {
+        const char *name = model->layers[at].shown.prefix;
+        const char *bare = base && strncmp(name, base, strlen(base)) == 0 ? name + strlen(base) : name;
+        const bool whole = strlen(name) == n && strncmp(name, prefix, n) == 0;
+        if (whole || (strlen(bare) == n && strncmp(bare, prefix, n) == 0))
+            break;
+    }
+    return at;
 }
 
 /* The facts of the layer with a prefix; those of the whole model when it has no such layer. */
@@ -22,12 +27,9 @@ static mha_status read_layer(json_t *config, const char *prefix, mha_model_facts
     if (mha_params_create(NULL, &table) != MHA_OK)
         return mha__fail(error, MHA_NO_MEMORY, "model", "no memory for a table of parameters");
     (void)json_object_del(config, "architectures"); /* attention does not depend on the class */
-    const mha_status status = mha__model_create_from(config, &(mha_model_spec){0}, table, &model, error);
-    size_t at = 0;
-    while (model && at < model->n_layers && !is_meant(model, model->layers[at].shown.prefix, prefix))
-        at++;
+    const mha_status status = mha__model_create_from(config, &(mha_model_spec){0}, NULL, table, &model, error);
     if (model)
-        *facts = mha_model_layer_facts(model, at);
+        *facts = mha_model_layer_facts(model, mha__model_find_layer(model, prefix));
     mha_model_destroy(model);
     mha_params_destroy(table);
     return status;

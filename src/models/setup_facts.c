@@ -186,6 +186,15 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
         .fused_gate = gate_of(v) && mha__values_get(v, "fused_gate"),
         .weights = mha__stated_weights(mha__values_attention(v)),
     };
+    facts.reordered = facts.rope == MHA_ROPE_HALF_SPLIT && mha__values_get(v, "permuted");
+    facts.rope = facts.reordered ? MHA_ROPE_INTERLEAVED : facts.rope;
+    facts.norm_folded = facts.norm.plus_one && mha__values_get(v, "norm_folded");
+    facts.norm.plus_one = facts.norm.plus_one && !facts.norm_folded;
+    const int64_t width = mha__values_get(v, "scale_width");
+    if (!facts.has_scale && width > 0) {
+        facts.has_scale = true;
+        facts.scale = 1 / sqrt((double)width);
+    }
     const int64_t every = mha__values_get(v, "query_scale_every");
     if (setup->query_scale > 0 && every > 0)
         facts.query_scale = (mha_query_scale){setup->query_scale, every, mha__values_get(v, "query_scale_first")};

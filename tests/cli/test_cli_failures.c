@@ -44,6 +44,8 @@ static const command commands[] = {
      .output = "case.safetensors",
      .timed = true},
     {{"forward", "--weights", "weights/lookup/model.safetensors", "--seq", "4", "--threads", "1"}, .timed = true},
+    {{"forward", "--weights", "tests/gguf/llama-llama3.gguf", "--layer", "blk.0", "--seq", "4", "--threads", "1"},
+     .timed = true},
     {{"forward", LAYER, "--input", "-"}, .input = "input.npy", .timed = true},
     {{"params", "--d-model", "8", "--heads", "2", "--per-head"}, .output = NULL},
     {{"params", "--preset", "albert-base-v2", "--json"}, .output = NULL},

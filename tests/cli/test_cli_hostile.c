@@ -74,8 +74,9 @@ static void no_command_passes_controls_on(void **state)
         {{"params", "--weights", model, "--preset", "gpt2"}, 1},
         {{"params", "--preset", EVIL}, 2},
         {{"params", "--config", EVIL}, 2},
-        {{"forward", "--weights", model, "--seq", "2"}, 0},
-        {{"forward", "--weights", model, "--layer", EVIL, "--seq", "2"}, 0},
+        {{"forward", "--weights", model, "--seq", "2"}, 2}, /* what its model computes is not known */
+        {{"forward", "--weights", model, "--seq", "2", "--causal"}, 0},
+        {{"forward", "--weights", model, "--layer", EVIL, "--seq", "2", "--causal"}, 0},
         {{"forward", "--weights", model, "--layer", EVIL EVIL}, 2},
         {{"forward", "--weights", model, "--input", tensor}, 2},
         {{"compare", model, model}, 0},

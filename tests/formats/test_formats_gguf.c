@@ -35,6 +35,17 @@ static void put_pair(bytes *b, const char *key, unsigned type, uint64_t value, i
     bytes_number(b, value, width);
 }
 
+/* An array of `count` times the same number. */
+static void put_list(bytes *b, const char *key, unsigned type, uint64_t count, int width, uint64_t value)
+{
+    put_string(b, key);
+    bytes_number(b, ARRAY, 4);
+    bytes_number(b, type, 4);
+    bytes_number(b, count, 8);
+    for (uint64_t i = 0; i < count; i++)
+        bytes_number(b, value, width);
+}
+
 static void put_tensor(bytes *b, const char *name, int rank, const uint64_t *extents, unsigned type, uint64_t offset)
 {
     put_string(b, name);
@@ -69,7 +80,7 @@ static void every_kind_of_metadata_becomes_text(void **state)
 {
     (void)state;
     for (unsigned version = 2; version <= 3; version++) {
-        bytes b = begin(version, 0, 16);
+        bytes b = begin(version, 0, 22);
         float single = 0.1f;
         double real = 0.1;
         uint64_t bits = 0;
@@ -94,6 +105,12 @@ static void every_kind_of_metadata_becomes_text(void **state)
         put_string(&b, "nested"), bytes_number(&b, ARRAY, 4), bytes_number(&b, ARRAY, 4), bytes_number(&b, 2, 8);
         for (int i = 0; i < 2; i++)
             bytes_number(&b, U16, 4), bytes_number(&b, 2, 8), bytes_number(&b, 7, 4);
+        put_list(&b, "list", I16, 3, 2, UINT16_MAX);
+        put_list(&b, "flags", BOOLEAN, 2, 1, 1);
+        put_list(&b, "none", F32, 0, 4, 0);
+        put_list(&b, "most", U8, 512, 1, 7);
+        put_list(&b, "more", U8, 513, 1, 7);
+        put_list(&b, "tokenizer.ggml.scores", F32, 2, 4, 0);
         mha_file *file = open_file(scratch_take("pairs.gguf", &b));
         static const char *const expected[][2] = {
             {"u8", "255"},
@@ -112,12 +129,18 @@ static void every_kind_of_metadata_becomes_text(void **state)
             {"empty", ""},
             {"words", "array of 3"},
             {"nested", "array of 2"},
+            {"list", "[-1, -1, -1]"},
+            {"flags", "[true, true]"},
+            {"none", "[]"},
+            {"more", "array of 513"},
+            {"tokenizer.ggml.scores", "array of 2"},
         };
         assert_string_equal(mha_file_format(file), "gguf");
         assert_int_equal(mha_file_count(file), 0);
-        assert_int_equal(mha_file_metadata_count(file), 16);
-        for (size_t i = 0; i < 16; i++)
+        assert_int_equal(mha_file_metadata_count(file), 22);
+        for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
             assert_string_equal(mha_file_metadata(file, expected[i][0]), expected[i][1]);
+        assert_int_equal(strlen(mha_file_metadata(file, "most")), 512 * 3); /* "7, " and at the end "]" */
         mha_file_close(file);
     }
 }

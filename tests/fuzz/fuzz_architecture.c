@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     fuzz_require(mha_params_create(NULL, &table) == MHA_OK);
     const mha_status status =
-        mha__model_create_from(config, &(mha_model_spec){.architecture = path}, table, &model, &error);
+        mha__model_create_from(config, &(mha_model_spec){.architecture = path}, NULL, table, &model, &error);
     if (status != MHA_OK)
         fuzz_require_reason(status, &error);
     else

@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     mha__setup setup;
     mha_status status = mha__json_parse((const char *)data, size, "config.json", &config, &error);
     if (status == MHA_OK)
-        status = mha__setup_read(config, &(mha_model_spec){0}, &setup, &error);
+        status = mha__setup_read(config, &(mha_model_spec){0}, NULL, &setup, &error);
     if (status != MHA_OK && (error.status != status || error.message[0] == '\0'))
         abort();
     if (status == MHA_OK)

@@ -9,106 +9,11 @@
 
 #include "mha/mha.h"
 #include "mha/model.h"
+#include "support/gguf.h"
 #include "support/program.h"
 #include "support/scratch.h"
 
 #define PREFIX "model.layers.0.self_attn"
-enum { U32 = 4, F32 = 6, STRING = 8, MOST = 12 };
-
-/* ---------------------------------------------------------------- a file of GGUF */
-
-typedef struct planned {
-    const char *name;
-    int rank;
-    size_t shape[3];
-    float *values;
-} planned;
-
-typedef struct plan {
-    bytes pairs;
-    size_t pair_count, count;
-    planned tensors[MOST];
-} plan;
-
-static void add_key(plan *p, const char *key, int type)
-{
-    bytes_number(&p->pairs, strlen(key), 8);
-    bytes_text(&p->pairs, key);
-    bytes_number(&p->pairs, (uint64_t)type, 4);
-    p->pair_count++;
-}
-
-static void add_text(plan *p, const char *key, const char *value)
-{
-    add_key(p, key, STRING);
-    bytes_number(&p->pairs, strlen(value), 8);
-    bytes_text(&p->pairs, value);
-}
-
-static void add_count(plan *p, const char *key, size_t value)
-{
-    add_key(p, key, U32);
-    bytes_number(&p->pairs, value, 4);
-}
-
-static void add_real(plan *p, const char *key, double value)
-{
-    const float number = (float)value;
-    add_key(p, key, F32);
-    bytes_add(&p->pairs, &number, 4);
-}
-
-static void add_tensor(plan *p, const char *name, int rank, const size_t *shape, float *values)
-{
-    planned *t = &p->tensors[p->count++];
-    assert_true(p->count <= MOST);
-    *t = (planned){.name = name, .rank = rank, .values = values};
-    memcpy(t->shape, shape, (size_t)rank * sizeof *shape);
-}
-
-static size_t elements(const planned *t)
-{
-    return t->shape[0] * (t->rank > 1 ? t->shape[1] : 1) * (t->rank > 2 ? t->shape[2] : 1);
-}
-
-static mha_file *write_plan(plan *p)
-{
-    bytes b = {0};
-    mha_file *file;
-    mha_error error;
-    size_t at = 0;
-    bytes_text(&b, "GGUF");
-    bytes_number(&b, 3, 4);
-    bytes_number(&b, p->count, 8);
-    bytes_number(&b, p->pair_count, 8);
-    bytes_add(&b, p->pairs.data, p->pairs.count);
-    for (size_t i = 0; i < p->count; i++) {
-        const planned *t = &p->tensors[i];
-        bytes_number(&b, strlen(t->name), 8);
-        bytes_text(&b, t->name);
-        bytes_number(&b, (uint64_t)t->rank, 4);
-        for (int k = t->rank; k-- > 0;)
-            bytes_number(&b, t->shape[k], 8);
-        bytes_number(&b, 0, 4); /* F32 */
-        bytes_number(&b, at, 8);
-        at += (elements(t) * 4 + 31) / 32 * 32;
-    }
-    for (size_t i = 0; i < p->count; i++) {
-        bytes_zeros(&b, (32 - b.count % 32) % 32);
-        bytes_add(&b, p->tensors[i].values, elements(&p->tensors[i]) * 4);
-    }
-    bytes_zeros(&b, (32 - b.count % 32) % 32);
-    assert_ok(mha_file_open(scratch_take("latents.gguf", &b), &file, &error), error);
-    return file;
-}
-
-static void release(plan *p)
-{
-    for (size_t i = 0; i < p->count; i++)
-        free(p->tensors[i].values);
-    bytes_free(&p->pairs);
-}
-
 /* ---------------------------------------------------------------- from a recorded layer */
 
 static const struct {
@@ -123,7 +28,7 @@ static const struct {
              {"o_proj.weight", "blk.0.attn_output.weight"}};
 
 /* kv_b, (h (d_n + d_v), rank), as llama.cpp's converter takes it apart. */
-static void add_halves(plan *p, const mha_config *c, const float *kv_b)
+static void add_halves(gguf_plan *p, const mha_config *c, const float *kv_b)
 {
     const size_t h = c->n_heads, d_n = c->d_k - c->d_rope, d_v = c->d_v, rank = c->kv_rank;
     float *keys = malloc(h * rank * d_n * sizeof *keys), *values = malloc(h * d_v * rank * sizeof *values);
@@ -134,11 +39,11 @@ static void add_halves(plan *p, const mha_config *c, const float *kv_b)
             for (size_t j = 0; j < d_v; j++)
                 values[(head * d_v + j) * rank + r] = kv_b[(head * (d_n + d_v) + d_n + j) * rank + r];
         }
-    add_tensor(p, "blk.0.attn_k_b.weight", 3, (const size_t[]){h, rank, d_n}, keys);
-    add_tensor(p, "blk.0.attn_v_b.weight", 3, (const size_t[]){h, d_v, rank}, values);
+    gguf_add(p, "blk.0.attn_k_b.weight", 3, (const size_t[]){h, rank, d_n}, keys);
+    gguf_add(p, "blk.0.attn_v_b.weight", 3, (const size_t[]){h, d_v, rank}, values);
 }
 
-static void add_weights(plan *p, const mha_file *file, const mha_config *c, bool halves)
+static void add_weights(gguf_plan *p, const mha_file *file, const mha_config *c, bool halves)
 {
     mha_error error;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -154,30 +59,30 @@ static void add_weights(plan *p, const mha_file *file, const mha_config *c, bool
             add_halves(p, c, values);
             free(values);
         } else
-            add_tensor(p, names[i].ours, tensor->rank, tensor->shape, values);
+            gguf_add(p, names[i].ours, tensor->rank, tensor->shape, values);
     }
 }
 
-static void add_metadata(plan *p, const mha_config *c, const mha_model_facts *facts, bool halves)
+static void add_metadata(gguf_plan *p, const mha_config *c, const mha_model_facts *facts, bool halves)
 {
-    add_text(p, "general.architecture", "deepseek2");
-    add_count(p, "deepseek2.embedding_length", c->d_model);
-    add_count(p, "deepseek2.attention.head_count", c->n_heads);
-    add_count(p, "deepseek2.attention.head_count_kv", halves ? 1 : c->n_heads);
-    add_count(p, "deepseek2.attention.key_length", halves ? c->kv_rank + c->d_rope : c->d_k);
+    gguf_text(p, "general.architecture", "deepseek2");
+    gguf_count(p, "deepseek2.embedding_length", c->d_model);
+    gguf_count(p, "deepseek2.attention.head_count", c->n_heads);
+    gguf_count(p, "deepseek2.attention.head_count_kv", halves ? 1 : c->n_heads);
+    gguf_count(p, "deepseek2.attention.key_length", halves ? c->kv_rank + c->d_rope : c->d_k);
     if (halves)
-        add_count(p, "deepseek2.attention.key_length_mla", c->d_k);
-    add_count(p, "deepseek2.attention.kv_lora_rank", c->kv_rank);
-    add_real(p, "deepseek2.attention.layer_norm_rms_epsilon", facts->norm_eps);
-    add_count(p, "deepseek2.rope.dimension_count", c->d_rope);
-    add_real(p, "deepseek2.rope.freq_base", facts->rope_base);
+        gguf_count(p, "deepseek2.attention.key_length_mla", c->d_k);
+    gguf_count(p, "deepseek2.attention.kv_lora_rank", c->kv_rank);
+    gguf_real(p, "deepseek2.attention.layer_norm_rms_epsilon", facts->norm_eps);
+    gguf_count(p, "deepseek2.rope.dimension_count", c->d_rope);
+    gguf_real(p, "deepseek2.rope.freq_base", facts->rope_base);
     const mha_rope_scaling *s = &facts->rope_scaling;
     if (s->kind == MHA_ROPE_UNSCALED)
         return;
-    add_text(p, "deepseek2.rope.scaling.type", "yarn");
-    add_real(p, "deepseek2.rope.scaling.factor", s->factor);
-    add_count(p, "deepseek2.rope.scaling.original_context_length", (size_t)s->original_length);
-    add_real(p, "deepseek2.rope.scaling.yarn_log_multiplier", 0.1 * s->mscale_all_dim);
+    gguf_text(p, "deepseek2.rope.scaling.type", "yarn");
+    gguf_real(p, "deepseek2.rope.scaling.factor", s->factor);
+    gguf_count(p, "deepseek2.rope.scaling.original_context_length", (size_t)s->original_length);
+    gguf_real(p, "deepseek2.rope.scaling.yarn_log_multiplier", 0.1 * s->mscale_all_dim);
 }
 
 /* The recorded layer of a name, and what its configuration says. */
@@ -272,14 +177,14 @@ static void latents_have_names_of_gguf(void **state)
         mha_params *table;
         mha_layer *right = open_recorded(recorded[i / 2], &from, &facts), *made;
         const mha_config *c = mha_layer_config(right);
-        plan p = {.count = 0};
+        gguf_plan p = {.count = 0};
         add_metadata(&p, c, &facts, halves);
         add_weights(&p, from, c, halves);
-        to = write_plan(&p);
+        to = gguf_open(&p);
         compares(mha_file_path(to), mha_file_path(from), halves ? 2 : 0);
         assert_int_equal(mha_model_find_layers(to, &layer, 1), 1);
         assert_string_equal(layer.prefix, "blk.0");
-        assert_true(mha_model_read_metadata(to, &found));
+        assert_ok(mha_model_read_metadata(to, NULL, &found, &error), error);
         same_semantics(&found, &facts);
         assert_ok(mha_model_load_layer(to, NULL, NULL, &made, &report, &error), error);
         assert_int_equal(report.tensors, p.count);
@@ -296,7 +201,7 @@ static void latents_have_names_of_gguf(void **state)
         mha_layer_destroy(right);
         mha_file_close(to);
         mha_file_close(from);
-        release(&p);
+        gguf_free(&p);
     }
 }
 
@@ -309,11 +214,11 @@ static void halves_that_do_not_fit_are_named(void **state)
         mha_error error;
         mha_model_facts facts;
         mha_layer *right = open_recorded("deepseek_v3", &from, &facts), *made = NULL;
-        plan p = {.count = 0};
+        gguf_plan p = {.count = 0};
         add_metadata(&p, mha_layer_config(right), &facts, true);
         add_weights(&p, from, mha_layer_config(right), true);
         for (size_t i = 0; i < p.count; i++) {
-            planned *t = &p.tensors[i];
+            gguf_tensor *t = &p.tensors[i];
             const bool keys = strstr(t->name, "attn_k_b") != NULL, values = strstr(t->name, "attn_v_b") != NULL;
             const size_t first = t->shape[1];
             if (fault == 0 && values)
@@ -323,14 +228,14 @@ static void halves_that_do_not_fit_are_named(void **state)
             if (fault == 3 && values) /* one feature more for all heads than its latent has */
                 t->rank = 2, t->shape[0] *= first, t->shape[1] = t->shape[2];
         }
-        to = write_plan(&p);
+        to = gguf_open(&p);
         const mha_status status = mha_model_load_layer(to, NULL, NULL, &made, NULL, &error);
         static const char *const where[] = {"attn_kv_b", "attn_k_b", "attn_v_b", "attn_"};
         assert_refused(status, fault == 0 ? MHA_NOT_FOUND : MHA_INVALID, error, where[fault]);
         mha_layer_destroy(right);
         mha_file_close(to);
         mha_file_close(from);
-        release(&p);
+        gguf_free(&p);
     }
 }
 
@@ -338,29 +243,30 @@ static void halves_that_do_not_fit_are_named(void **state)
 
 static mha_model_facts llama_with(const char *type, double factor, size_t factors, const char *also)
 {
-    plan p = {.count = 0};
+    gguf_plan p = {.count = 0};
+    mha_error error;
     mha_model_facts facts;
-    add_text(&p, "general.architecture", "llama");
-    add_count(&p, "llama.embedding_length", 16);
-    add_count(&p, "llama.attention.head_count", 2);
-    add_count(&p, "llama.rope.dimension_count", 8);
+    gguf_text(&p, "general.architecture", "llama");
+    gguf_count(&p, "llama.embedding_length", 16);
+    gguf_count(&p, "llama.attention.head_count", 2);
+    gguf_count(&p, "llama.rope.dimension_count", 8);
     if (type) {
-        add_text(&p, "llama.rope.scaling.type", type);
-        add_real(&p, "llama.rope.scaling.factor", factor);
-        add_count(&p, "llama.rope.scaling.original_context_length", 64);
+        gguf_text(&p, "llama.rope.scaling.type", type);
+        gguf_real(&p, "llama.rope.scaling.factor", factor);
+        gguf_count(&p, "llama.rope.scaling.original_context_length", 64);
     }
     if (also)
-        add_real(&p, also, 0.5);
+        gguf_real(&p, also, 0.5);
     if (factors) {
         float *values = malloc(factors * sizeof *values);
         for (size_t i = 0; i < factors; i++)
             values[i] = (float)(i + 1);
-        add_tensor(&p, "rope_freqs.weight", 1, &factors, values);
+        gguf_add(&p, "rope_freqs.weight", 1, &factors, values);
     }
-    mha_file *file = write_plan(&p);
-    assert_true(mha_model_read_metadata(file, &facts));
+    mha_file *file = gguf_open(&p);
+    assert_ok(mha_model_read_metadata(file, NULL, &facts, &error), error);
     mha_file_close(file);
-    release(&p);
+    gguf_free(&p);
     return facts;
 }
 

@@ -1,73 +1,31 @@
 /* Attention layers of tiny models of many families, from a config.json and a checkpoint alone: every path computes what
  * transformers did (layers, recorded in float64 by peers/layers_peer.py). */
 #include <dirent.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "mha/mha.h"
 #include "support/call.h"
+#include "support/recorded.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
 #define FOLDER "tests/layers"
-#define EXACT 1e-12 /* of the largest number: transformers' own sums round in another order */
 
 enum { MOST_FAMILIES = 200 };
 
 /* ---------------------------------------------------------------- files */
 
-static mha_view view_like(const mha_file_tensor *tensor, mha_dtype dtype)
-{
-    size_t size;
-    assert_int_equal(mha_dtype_bytes(dtype, tensor->elements, &size), MHA_OK);
-    return mha_view_of(calloc(1, size), dtype, tensor->rank, tensor->shape);
-}
-
 /* What was recorded of a layer under a word, in memory that the caller frees; data NULL: nothing. */
 static mha_view recorded(const mha_file *file, const char *prefix, const char *word, mha_dtype dtype)
 {
     char name[400];
-    mha_error error;
     snprintf(name, sizeof name, "recorded/%s/%s", prefix, word);
-    const mha_file_tensor *tensor = mha_file_find(file, name);
-    mha_view view = {0};
-    if (tensor) {
-        view = view_like(tensor, dtype);
-        assert_ok(mha_file_read(file, tensor, &view, &error), error);
-    }
-    return view;
+    return recorded_view(file, name, dtype);
 }
 
 /* ---------------------------------------------------------------- a layer on one path */
-
-/* The largest difference, and the largest number that was recorded. */
-static double difference(const mha_view *found, const mha_view *expected, double *largest)
-{
-    const double *a = found->data, *b = expected->data;
-    double worst = 0;
-    size_t count = 1;
-    *largest = 0;
-    assert_int_equal(found->rank, expected->rank);
-    for (int i = 0; i < found->rank; i++) {
-        assert_int_equal(found->shape[i], expected->shape[i]);
-        count *= found->shape[i];
-    }
-    for (size_t i = 0; i < count; i++) {
-        worst = fabs(a[i] - b[i]) <= worst ? worst : fabs(a[i] - b[i]); /* NaN is a difference */
-        *largest = fmax(*largest, fabs(b[i]));
-    }
-    return worst;
-}
-
-static void meets(const char *what, const char *prefix, const mha_view *found, const mha_view *expected, double bound)
-{
-    double largest;
-    const double off = difference(found, expected, &largest), allowed = bound + EXACT * largest;
-    if (!(off <= allowed))
-        fail_msg("%s of %s is off by %g, allowed %g", what, prefix, off, allowed);
-}
 
 /* The segments of the windows of shifted images. */
 static mha_view windows_of(const mha_model_facts *facts, const size_t *shape)
@@ -114,9 +72,9 @@ static bool run_layer(const mha_file *file, const char *config, const char *pref
     if (path != MHA_PATH_EXACT)
         assert_ok(mha_error_bound(layer, &call, 0x1p-24, bounds, MHA_STAGE_COUNT, &error), error);
     run_call(layer, &call);
-    meets("output", prefix, &made, &output, bounds[MHA_STAGE_OUTPUT]);
+    recorded_meets("output", prefix, &made, &output, bounds[MHA_STAGE_OUTPUT]);
     if (kept.data)
-        meets("weights", prefix, &kept, &weights, bounds[MHA_STAGE_WEIGHTS]);
+        recorded_meets("weights", prefix, &kept, &weights, bounds[MHA_STAGE_WEIGHTS]);
 
     const bool latents = mha_layer_config(layer)->kv_rank > 0;
     mha_layer_destroy(layer);

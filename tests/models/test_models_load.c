@@ -1295,7 +1295,7 @@ static void stories260k_in_both_pairings(void **state)
     mha_error error;
     mha_model_facts facts;
     assert_ok(mha_file_open(model_path("stories260k-gguf/stories260K.gguf"), &file, &error), error);
-    assert_true(mha_model_read_metadata(file, &facts));
+    assert_ok(mha_model_read_metadata(file, NULL, &facts, &error), error);
     assert_int_equal(facts.kv_heads, 4);
     assert_int_equal(facts.rope, MHA_ROPE_INTERLEAVED);
     mha_file_close(file);

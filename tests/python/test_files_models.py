@@ -1,6 +1,7 @@
 """Files and whole models: what is read, written and counted."""
 import json
 import pathlib
+import struct
 
 import mha
 import numpy as np
@@ -40,6 +41,56 @@ def test_quantised_tensors_are_decoded(name):
             np.testing.assert_array_equal(found, expected)
             compared += 1
     assert compared >= 13 and not any(tensor.endswith(("qweight", "scale", "absmax")) for tensor in file)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "qwen3", "cohere2", "gpt-oss", "bert"])
+def test_metadata_of_gguf_say_what_a_layer_means(name):
+    path = f"{ROOT}/tests/gguf/{name}.gguf"
+    file, layers = mha.load(path), 0
+    for key in file:
+        if not key.endswith(".query"):
+            continue
+        block = key.removeprefix("recorded.").removesuffix(".query")
+        layer = mha.MultiHeadAttention.from_file(path, layer=block, dtype="float64")
+        expected = file[f"recorded.{block}.output"]
+        found = layer(file[key].astype("float64"), path="exact", out_dtype="float64")
+        assert np.abs(found - expected).max() <= 1e-12 * np.abs(expected).max()
+        layers += 1
+    assert layers == 2
+
+
+def test_every_architecture_of_gguf_is_recorded():
+    table = json.loads((pathlib.Path(ROOT) / "src/models/gguf/architectures.json").read_text())["architectures"]
+    files = pathlib.Path(ROOT, "tests/gguf").glob("*.gguf")
+    assert {mha.load(path).metadata["general.architecture"] for path in files} == set(table)
+
+
+def gguf_of(path, architecture, **tensors):
+    """A GGUF with the name of an architecture, its numbers of heads and features, and tensors of float32."""
+    text = lambda x: struct.pack("<Q", len(x)) + x.encode()
+    pairs = [text("general.architecture") + struct.pack("<I", 8) + text(architecture)]
+    pairs += [text(f"{architecture}.{key}") + struct.pack("<II", 4, value)
+              for key, value in (("attention.head_count", 2), ("embedding_length", 8))]
+    head, data = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(pairs)) + b"".join(pairs), b""
+    for name, x in tensors.items():
+        head += text(name) + struct.pack(f"<I{x.ndim}QIQ", x.ndim, *x.shape[::-1], 0, len(data))
+        data += x.astype("<f4").tobytes()
+    path.write_bytes(head + bytes(-len(head) % 32) + data)
+    return path
+
+
+def test_an_architecture_that_is_not_described_needs_settings(tmp_path):
+    matrices = {f"blk.0.attn_{x}.weight": R.standard_normal((8, 8)) for x in ("q", "k", "v", "output")}
+    path, from_file = gguf_of(tmp_path / "novel.gguf", "novel", **matrices), mha.MultiHeadAttention.from_file
+    with pytest.raises(ValueError, match="expected a model that is described, found 'novel'"):
+        from_file(path)
+    assert from_file(path, causal=True).settings["causal"] is True
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2}))
+    x = R.standard_normal((1, 3, 8))
+    halves, pairs = (from_file(path, config=config)(x), from_file(gguf_of(tmp_path / "l.gguf", "llama", **matrices))(x))
+    assert np.abs(halves - pairs).max() > 1e-3
+    np.testing.assert_array_equal(from_file(tmp_path / "l.gguf", config=config)(x), pairs)
 
 
 def test_what_is_refused(tmp_path):

@@ -111,8 +111,8 @@ mha_view in_common_order(const mha_file *file, const mha_file_tensor *tensor, mh
     mha_model_facts facts;
     const bool query = ends_in(tensor->name, ".attn_q.weight") || ends_in(tensor->name, ".attn_q.bias");
     const bool key = ends_in(tensor->name, ".attn_k.weight") || ends_in(tensor->name, ".attn_k.bias");
-    if (!(query || key) || !mha_model_read_metadata(file, &facts) ||
-        facts.rope != MHA_ROPE_INTERLEAVED || facts.rope_last) /* latents have pairs in both */
+    if (!(query || key) || mha_model_read_metadata(file, NULL, &facts, NULL) != MHA_OK ||
+        !facts.reordered)
         return *view;
     return firsts_before_seconds(view, query ? facts.n_heads : facts.kv_heads, arena);
 }
@@ -135,17 +135,21 @@ static mha_status own_facts(const mha_file *file, const char *layer, mha_model_f
                             mha_error *error)
 {
     char *config = NULL;
-    mha_status status = MHA_OK;
-    *known = mha_model_read_metadata(file, facts);
-    if (!*known && config_beside(mha_file_path(file), &config) == EXIT_DONE && config) {
+    mha_status status = mha_model_read_metadata(file, layer, facts, error);
+    *known = facts->has_semantics;
+    if (status == MHA_NOT_FOUND)
+        status = MHA_OK;
+    if (status == MHA_OK && !*known && config_beside(mha_file_path(file), &config) == EXIT_DONE && config) {
         status = mha_model_read_layer(config, layer, facts, error);
+        if (status == MHA_OK)
+            status = mha_model_fit_file(file, facts, error);
         *known = true;
     }
     free(config);
     return status;
 }
 
-/* A file that says nothing about its model is taken for one of the other's, with halves rotated as in all but GGUF. */
+/* A file that says nothing about its model is taken for one of the other's, as it was before a converter changed it. */
 static mha_status facts_of_both(const source *sides[2], const mha_found_layer *layers[2], mha_model_facts facts[2],
                                 mha_error *error)
 {
@@ -155,8 +159,10 @@ static mha_status facts_of_both(const source *sides[2], const mha_found_layer *l
     for (int s = 0; s < 2; s++)
         if (!known[s] && known[!s]) {
             facts[s] = facts[!s];
-            if (facts[s].rope != MHA_ROPE_NONE && !facts[s].rope_last)
+            if (facts[s].reordered)
                 facts[s].rope = MHA_ROPE_HALF_SPLIT;
+            facts[s].norm.plus_one = facts[s].norm_folded;
+            facts[s].reordered = facts[s].norm_folded = false;
         }
     return MHA_OK;
 }
@@ -200,14 +206,14 @@ static mha_status compare_matrices(mha_layer *const both[2], const mha_model_fac
                                    const double tolerance[2], mha__arena *arena, compared_layers *to,
                                    mha_error *error)
 {
-    const bool differ = facts[0].rope != facts[1].rope;
+    const bool differ = facts[0].reordered != facts[1].reordered;
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_tensor *a = mha_layer_weight(both[0], (mha_weight)w), *b = mha_layer_weight(both[1], (mha_weight)w);
         if (!a || !b || mha_tensor_info_of(b).dtype == MHA_F32)
             continue;
         mha_view values[2];
         for (int s = 0; s < 2; s++)
-            values[s] = values_of(both[s], (mha_weight)w, differ && facts[s].rope == MHA_ROPE_INTERLEAVED, arena);
+            values[s] = values_of(both[s], (mha_weight)w, differ && facts[s].reordered, arena);
         matrix_difference d = {.a = as_in_file(&values[0], mha_tensor_info_of(a).source_dtype),
                                .b = as_in_file(&values[1], mha_tensor_info_of(b).dtype)};
         TRY(mha_compare(&values[0], &values[1], tolerance[0], tolerance[1], &d.difference, error));

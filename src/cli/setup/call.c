@@ -175,10 +175,27 @@ static int make_windows(request *r)
     return EXIT_DONE;
 }
 
+/* Refuses a model whose attention nobody has said anything about: neither its description nor an option. */
+static int refuse_unknown(const request *r, const arguments *args)
+{
+    static const option_code stating[] = {OPT_CAUSAL, OPT_WINDOW, OPT_MASK,  OPT_LENGTHS, OPT_ALIBI,
+                                          OPT_ROPE,   OPT_SCALE,  OPT_SOFTCAP, OPT_SIGMOID};
+    bool stated = !r->facts_from || r->facts.has_semantics;
+    for (size_t i = 0; i < sizeof stating / sizeof *stating; i++)
+        stated |= given(args, stating[i]);
+    return stated ? EXIT_DONE
+                  : refuse("--weights", "expected a model that is described, found '%s' in its %s: mask, rotation and "
+                                        "scale are not known; --config FILE says them, or options do (--causal, "
+                                        "--rope, --window, --scale, ...)",
+                           *r->facts.model_type ? r->facts.model_type : "no model_type", r->facts_from);
+}
+
 static int make_semantics(request *r, const arguments *args)
 {
     mha_semantics *s = &r->call.semantics;
-    int code;
+    int code = refuse_unknown(r, args);
+    if (code != EXIT_DONE)
+        return code;
     if (r->facts_from && r->facts.rope != MHA_ROPE_NONE && (code = stretch(r, args)) != EXIT_DONE)
         return code;
     if (r->facts_from) /* options are read later and override the configuration */

@@ -27,20 +27,27 @@ static bool names_layer(const char *prefix, const char *asked)
 static const option_code decided[] = {OPT_PRESET, OPT_D_MODEL, OPT_D_V,  OPT_D_Q,     OPT_KDIM,
                                       OPT_VDIM,   OPT_D_OUT,   OPT_BIAS, OPT_NO_BIAS, OPTION_COUNT};
 
-/* Reads the model's facts from a configuration, or else from the metadata of the file. */
+/* Reads the model's facts from the configuration that is asked for, from the metadata of the file or, where these do
+ * not describe the model, from the configuration beside it. */
 static int read_facts(request *r, const arguments *args, const mha_file *file, const char *config, const char *layer)
 {
     mha_error error = {0};
     mha_found_layer only;
+    const bool asked = given(args, OPT_CONFIG);
     if (!layer && mha_model_find_layers(file, &only, 1) == 1)
         layer = only.prefix;
-    if (config)
-        r->facts_from = given(args, OPT_CONFIG) ? text_for(args, OPT_CONFIG) : "config.json";
-    else if (mha_model_read_metadata(file, &r->facts))
+    const mha_status said = asked ? MHA_NOT_FOUND : mha_model_read_metadata(file, layer, &r->facts, &error);
+    if (said == MHA_OK)
         r->facts_from = "metadata";
-    if (!config || mha_model_read_layer(config, layer, &r->facts, &error) == MHA_OK)
+    else if (said != MHA_NOT_FOUND)
+        return refuse_error(text_for(args, OPT_WEIGHTS), &error);
+    if (!config || r->facts.has_semantics)
         return EXIT_DONE;
-    return refuse_error(config, &error);
+    r->facts_from = asked ? text_for(args, OPT_CONFIG) : "config.json";
+    mha_status status = mha_model_read_layer(config, layer, &r->facts, &error);
+    if (status == MHA_OK)
+        status = mha_model_fit_file(file, &r->facts, &error);
+    return status == MHA_OK ? EXIT_DONE : refuse_error(config, &error);
 }
 
 /* The layer that `asked` names, by the whole prefix of its tensors' names or by a part that no other layer has: "0".

@@ -30,6 +30,8 @@ enum {
     BUFFER_BYTES = 1 << 16,
     NAME_LIMIT = 65535, /* of a key, by the specification, and of a tensor's name */
     ARRAY_DEPTH = 4,    /* of arrays in arrays, which the specification allows */
+    LIST_LIMIT = 512,   /* numbers of an array that are kept: one for each layer of a model */
+    NUMBER_TEXT = 26,   /* characters of a number, with the comma behind it */
     DEFAULT_ALIGNMENT = 32
 };
 
@@ -179,11 +181,37 @@ static mha_status print_number(stream *s, uint64_t type, char *text, size_t size
     return MHA_OK;
 }
 
+/* Writes the numbers of an array, "[1, 2, 3]"; of a longer one, of anything else, and of a tokenizer, how many there
+ * are. */
+static mha_status print_array(stream *s, const char *key, char text[LIST_LIMIT * NUMBER_TEXT + 3])
+{
+    const uint64_t begin = s->at;
+    uint64_t count = 0, type = 0;
+    TRY(skip_array(s, 1, &count));
+    const uint64_t end = s->at;
+    s->at = begin;
+    TRY(next_number(s, 4, "an array's type", &type));
+    TRY(skip(s, 8, "an array's length"));
+    if (!widths[type] || count > LIST_LIMIT || strncmp(key, "tokenizer.", strlen("tokenizer.")) == 0) {
+        snprintf(text, NUMBER_TEXT, "array of %" PRIu64, count);
+        s->at = end;
+        return MHA_OK;
+    }
+    char *to = text;
+    for (uint64_t i = 0; i < count; i++) {
+        to += snprintf(to, 3, "%s", i ? ", " : "[");
+        TRY(print_number(s, type, to, NUMBER_TEXT));
+        to += strlen(to);
+    }
+    snprintf(to, 3, "%s", count ? "]" : "[]");
+    return MHA_OK;
+}
+
 static mha_status parse_pair(stream *s)
 {
     const char *key = "", *value;
     size_t key_length = 0, value_length = 0;
-    uint64_t type = 0, where = s->at, count = 0;
+    uint64_t type = 0, where = s->at;
     mha_status status = next_string(s, NAME_LIMIT, "a key", &key, &key_length);
     if (status == MHA_OK)
         status = next_number(s, 4, "the type of a metadata value", &type);
@@ -193,15 +221,14 @@ static mha_status parse_pair(stream *s)
         return mha__fail_inside(s->error, MHA_FORMAT, s->source->path, key, s->at - 4,
                                 "expected a metadata type from 0 to %d at byte %" PRIu64 ", found %" PRIu64,
                                 VALUE_TYPES - 1, s->at - 4, type);
-    char text[64];
+    char text[LIST_LIMIT * NUMBER_TEXT + 3];
     value = text;
     if (type == STRING)
         status = next_string(s, MHA_HEADER_LIMIT, "a metadata string", &value, &value_length);
     else if (type == ARRAY) {
         if (strcmp(key, "tokenizer.ggml.tokens") == 0)
             s->file->vocabulary = s->at;
-        status = skip_array(s, 1, &count);
-        snprintf(text, sizeof text, "array of %" PRIu64, count);
+        status = print_array(s, key, text);
     } else
         status = print_number(s, type, text, sizeof text);
     if (status != MHA_OK)

@@ -222,8 +222,8 @@ static mha_status count_model_of(counts *c, const char *words, mha_params *table
     mha_model_layer layer;
     mha_status status = read_preset(words, &config, class_name, error);
     if (status == MHA_OK)
-        status = mha__model_create_from(config, &(mha_model_spec){.class_name = *class_name ? class_name : NULL}, table,
-                                       &model, error);
+        status = mha__model_create_from(config, &(mha_model_spec){.class_name = *class_name ? class_name : NULL}, NULL,
+                                       table, &model, error);
     json_decref(config);
     if (status != MHA_OK)
         return status;

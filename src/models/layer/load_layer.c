@@ -259,13 +259,14 @@ static mha_status refuse_unknown(mha__loader *l)
 /* ---------------------------------------------------------------- the whole */
 
 /* Fills in what the caller did not give, from the facts of the config or of the file, which come to `own`. */
-static void take_facts(mha__loader *l, mha_model_facts *own)
+static mha_status take_facts(mha__loader *l, mha_model_facts *own)
 {
     const mha_model_facts *facts = l->options.facts;
-    if (!facts && mha_model_read_metadata(l->file, own))
+    const mha_status status = facts ? MHA_NOT_FOUND : mha_model_read_metadata(l->file, NULL, own, l->error);
+    if (status == MHA_OK)
         facts = own;
     if (!facts)
-        return;
+        return status == MHA_NOT_FOUND ? MHA_OK : status;
     l->blocks = facts->fused_blocks;
     l->qvk = facts->fused_qvk;
     l->described = facts->has_semantics;
@@ -282,6 +283,7 @@ static void take_facts(mha__loader *l, mha_model_facts *own)
         if (!l->options.kv_heads)
             l->options.kv_heads = facts->kv_heads;
     }
+    return MHA_OK;
 }
 
 static mha_status prepare(mha__loader *l)
@@ -306,7 +308,7 @@ mha_status mha_model_load_share(const mha_file *file, const mha_load_options *op
     if (options)
         l.options = *options;
     mha_model_facts own;
-    take_facts(&l, &own);
+    TRY(take_facts(&l, &own));
     mha_layer *made = NULL;
     l.options.keep_quantised &= split->ranks == 1;
     if (split->ranks != 1 && l.options.has_dtype && !mha__dtype_is_float(l.options.dtype))

@@ -92,7 +92,7 @@ static bool prefix_of(const char *name, const char *pattern, const char *word, s
     return *length < sizeof((mha_found_layer *)0)->prefix;
 }
 
-/* The same of a weight's name, or of one of its halves. */
+/* The same of a weight's name, of one of its halves, or of its other name. */
 static bool prefix_before(const char *name, const mha__scheme *scheme, mha_weight weight, size_t *length)
 {
     const char *word, *pattern = pattern_of(scheme, weight, &word);
@@ -100,6 +100,8 @@ static bool prefix_before(const char *name, const mha__scheme *scheme, mha_weigh
         return false;
     if (weight == MHA_W_KVB && scheme->halves &&
         (prefix_of(name, key_half, "", length) || prefix_of(name, value_half, "", length)))
+        return true;
+    if (weight == MHA_SINKS && scheme->sinks_bare && prefix_of(name, scheme->sinks_bare, "", length))
         return true;
     return prefix_of(name, pattern, word, length);
 }
@@ -167,6 +169,8 @@ const mha_file_tensor *mha__file_layer_tensor(const mha_file *file, const mha__f
     char text[512];
     const char *name = mha__file_layer_name(layer, weight, text, sizeof text);
     const mha_file_tensor *tensor = name ? mha_file_find(file, name) : NULL;
+    if (!tensor && weight == MHA_SINKS && layer->scheme->sinks_bare)
+        return beside(file, layer, layer->scheme->sinks_bare);
     const bool halves = !tensor && weight == MHA_W_KVB && layer->scheme->halves && beside(file, layer, value_half);
     return halves ? beside(file, layer, key_half) : tensor;
 }

@@ -25,6 +25,7 @@ typedef struct mha__scheme {
     const char *matrices, *biases; /* W_Q, W_K, W_V; b_Q, b_K, b_V */
     const char *output_matrix, *output_bias; /* W_O; b_O */
     const char *extra_rows, *sinks, *norms;  /* bias_k, bias_v; sinks; q_norm, k_norm. '*' is always "q", "k", "v" */
+    const char *sinks_bare;                  /* another name of sinks */
     const char *norm_biases;                 /* q_norm_bias, k_norm_bias */
     const char *bias_table;                  /* where it is the layer's own */
     const char *relative_tables[3];          /* from MHA_RELATIVE_K on, where they are stored */

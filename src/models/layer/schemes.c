@@ -100,8 +100,10 @@ static const mha__scheme schemes[] = {
     /* The prefix is that of the whole block. */
     {.name = "GGUF", .orientation = MHA_ORIENTATION_OUT_IN,
      .matrices = "attn_*.weight", .biases = "attn_*.bias", .output_matrix = "attn_output.weight",
-     .output_bias = "attn_output.bias", .sinks = "attn_sinks.weight", .norms = "attn_*_norm.weight", .scope = "attn_",
-     .others = {"attn_norm.weight", "attn_norm.bias", "attn_post_norm.weight", "attn_rot_embd"}},
+     .output_bias = "attn_output.bias", .sinks = "attn_sinks.weight", .sinks_bare = "attn_sinks",
+     .norms = "attn_*_norm.weight", .scope = "attn_",
+     .others = {"attn_norm.weight", "attn_norm.bias", "attn_norm_2.weight", "attn_norm_2.bias", "attn_post_norm.weight",
+                "attn_output_norm.weight", "attn_output_norm.bias", "attn_rot_embd"}},
     {.name = "GGUF (latents)", .orientation = MHA_ORIENTATION_OUT_IN, .latents = true, .two_stages = true,
      .halves = true, .matrices = "attn_q_b.weight", .output_matrix = "attn_output.weight",
      .output_bias = "attn_output.bias", .scope = "attn_", .others = {"attn_norm.weight", "attn_rot_embd"}},
@@ -110,8 +112,10 @@ static const mha__scheme schemes[] = {
      .output_bias = "attn_output.bias", .scope = "attn_", .others = {"attn_norm.weight", "attn_rot_embd"}},
     {.name = "GGUF (fused)", .orientation = MHA_ORIENTATION_OUT_IN, .order = MHA_FUSED_PLAIN,
      .matrices = "attn_qkv.weight", .biases = "attn_qkv.bias", .output_matrix = "attn_output.weight",
-     .output_bias = "attn_output.bias", .scope = "attn_",
-     .others = {"attn_norm.weight", "attn_norm.bias", "attn_norm_2.weight", "attn_norm_2.bias"}},
+     .output_bias = "attn_output.bias", .sinks = "attn_sinks.weight", .sinks_bare = "attn_sinks",
+     .norms = "attn_*_norm.weight", .scope = "attn_",
+     .others = {"attn_norm.weight", "attn_norm.bias", "attn_norm_2.weight", "attn_norm_2.bias", "attn_post_norm.weight",
+                "attn_output_norm.weight", "attn_output_norm.bias", "attn_rot_embd"}},
 };
 /* clang-format on */
 

@@ -14,6 +14,7 @@ from ._call import Request
 from ._lean import Lean
 from ._library import Handle, call, create, lib
 from .cache import Cache
+from .errors import NotFoundError
 from .files import open_file, path_of
 from .parameters import Parameters, Totals, new_table, parameters_of, totals_of
 from .semantics import Bias, Relative, Rope, Semantics, window_segments
@@ -128,7 +129,8 @@ class MultiHeadAttention:
 
         layer: prefix of its tensors' names; None when the file has only one.
         config: path of a config.json, which says the heads, and from which causal, rotation, scale, window and softcap
-            become the layer's settings. Without it n_heads or d_k is needed.
+            become the layer's settings. Without it the metadata of a GGUF say all that; other files need n_heads or
+            d_k. A model type or an architecture that is not described is refused, unless settings are given.
         length: positions in use, on which frequencies of dynamic scaling and of longrope depend.
         orientation: "in_out" or "out_in" of the matrices in the file; "auto": that of the naming scheme.
         dtype: of the weights; float32 when None. "q8_0", "q4_k", "f8_e4m3_scaled", ...: blocks stay as the
@@ -143,10 +145,22 @@ class MultiHeadAttention:
         if dtype is not None:
             options.has_dtype, options.dtype = True, a.weight_type("dtype", dtype)
         facts = _abi.ModelFacts()
+        described = True
         if config is not None:
             call(lib.mha_model_read_layer, path_of("config", config), options.layer, ctypes.byref(facts))
+            call(lib.mha_model_fit_file, file.address, ctypes.byref(facts))
+        else:
+            try:
+                call(lib.mha_model_read_metadata, file.address, options.layer, ctypes.byref(facts))
+            except NotFoundError:  # no GGUF
+                described = False
+        if described:
             call(lib.mha_model_stretch, ctypes.byref(facts), a.whole_number("length", length, 0))
             options.facts = ctypes.pointer(facts)
+            if not (facts.has_semantics or facts.not_run or settings):
+                raise ValueError(f"{path}: expected a model that is described, found '{facts.model_type.decode()}': "
+                                 "mask, rotation and scale are not known; config= says them, or settings do (causal=, "
+                                 "rope=, ...)")
             settings = {**settings_of(facts), **settings}
         handle = create("layer", lib.mha_layer_destroy, lib.mha_model_load_layer, file.address, ctypes.byref(options),
                         table.address, needs=(table,), after=(ctypes.byref(report),))

@@ -1,0 +1,123 @@
+/* What the metadata of a GGUF file say about the attention layers of its model. */
+#include <math.h>
+#include <string.h>
+
+#include "models/config/config_values.h"
+#include "models/gguf/gguf.h"
+#include "models/model.h"
+
+/* Checks what the rows of a description cannot say: epsilon, and the number of layers where these differ. */
+static mha_status check_facts(const mha_model *model, const char *layer, size_t at, const mha_model_facts *facts,
+                              mha_error *error)
+{
+    const uint64_t normed = UINT64_C(1) << MHA_Q_NORM | UINT64_C(1) << MHA_K_NORM | UINT64_C(1) << MHA_QA_NORM |
+                            UINT64_C(1) << MHA_KVA_NORM;
+    if (facts->weights & normed && facts->norm_eps == 0)
+        return mha__fail(error, MHA_NOT_FOUND, "attention.layer_norm_rms_epsilon",
+                         "expected the epsilon of the norms of queries and keys, found none");
+    if (layer && at == model->n_layers && model->setup.architecture->attention->own->symbol)
+        return mha__fail(error, MHA_NOT_FOUND, "block_count",
+                         "expected more than %zu layers, which differ, found no '%.*s'", model->n_layers,
+                         MHA_CUT_ARGS(40, layer));
+    return MHA_OK;
+}
+
+/* Says which defaults of the family stand in for metadata that decide about attention. */
+static void name_assumed(const mha__setup *setup, mha_model_facts *facts)
+{
+    char list[100] = "";
+    for (size_t i = 0; i < setup->n_assumed; i++) {
+        const mha_assumption *a = &setup->assumed[i];
+        const size_t used = strlen(list);
+        if (strncmp(a->key, "attention.", 10) == 0 || strncmp(a->key, "rope.", 5) == 0)
+            mha__text_print(list + used, sizeof list - used, "%s%s = %lld", used ? ", " : "", a->key,
+                            (long long)a->value);
+    }
+    if (*list)
+        mha__text_print(facts->caveat, sizeof facts->caveat, "assumed, as its metadata do not say it: %s", list);
+}
+
+static mha_status read_model(const mha_file *file, json_t *config, mha__architecture *described, const char *layer,
+                             mha_model_facts *facts, mha_error *error)
+{
+    mha_params *table = NULL;
+    mha_model *model = NULL;
+    mha_status status = mha__gguf_settle(described, config, error);
+    if (status == MHA_OK && mha_params_create(NULL, &table) != MHA_OK)
+        status = mha__fail(error, MHA_NO_MEMORY, "model", "no memory for a table of parameters");
+    if (status == MHA_OK)
+        status = mha__model_create_from(config, &(mha_model_spec){0}, described, table, &model, error);
+    else
+        mha__architecture_free(described);
+    if (status == MHA_OK) {
+        mha__setup *setup = &model->setup;
+        const size_t at = layer ? mha__model_find_layer(model, layer) : model->n_layers;
+        status = mha__gguf_scaling(file, config, &setup->values, &setup->rope.scaling[0], error);
+        *facts = mha_model_layer_facts(model, at);
+        if (status == MHA_OK)
+            status = mha_model_stretch(facts, 0, error);
+        if (status == MHA_OK)
+            status = check_facts(model, layer, at, facts, error);
+        name_assumed(setup, facts);
+    }
+    mha_model_destroy(model);
+    mha_params_destroy(table);
+    return status;
+}
+
+/* The plain numbers of a file, whatever its architecture means; what is none is left out. */
+static void read_numbers(const json_t *config, mha_model_facts *facts)
+{
+    const struct {
+        const char *key;
+        size_t *number;
+    } sizes[] = {{"embedding_length", &facts->d_model},
+                 {"attention.head_count", &facts->n_heads},
+                 {"attention.head_count_kv", &facts->kv_heads},
+                 {"attention.key_length", &facts->d_k}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const json_t *value = mha__config_value(config, sizes[i].key);
+        int64_t number = 0;
+        if (value && mha__config_whole(value, sizes[i].key, &number, NULL) == MHA_OK)
+            *sizes[i].number = (size_t)number;
+    }
+}
+
+mha_status mha_model_read_metadata(const mha_file *file, const char *layer, mha_model_facts *facts, mha_error *error)
+{
+    const char *name = mha_file_metadata(file, "general.architecture");
+    json_t *config = NULL;
+    mha__architecture *described = NULL;
+    mha_error why = {0};
+    *facts = (mha_model_facts){0};
+    if (!name || strcmp(mha_file_format(file), "gguf") != 0)
+        return mha__fail(error, MHA_NOT_FOUND, mha_file_path(file),
+                         "expected a GGUF file that names its architecture, found another");
+    mha_status status = mha__gguf_config(file, name, &config, &why);
+    if (status == MHA_OK)
+        status = mha__gguf_describe(name, &described, &why);
+    if (described)
+        status = read_model(file, config, described, layer, facts, &why);
+    if (status != MHA_OK) {
+        *facts = (mha_model_facts){0};
+        mha__text_print(facts->not_run, sizeof facts->not_run, "%s: %s", why.name, why.message);
+    }
+    if (!facts->has_semantics)
+        read_numbers(config, facts);
+    mha__text_print(facts->model_type, sizeof facts->model_type, "%s", name);
+    json_decref(config);
+    return status == MHA_NO_MEMORY ? mha__fail(error, status, why.name, "%s", why.message) : MHA_OK;
+}
+
+mha_status mha_model_fit_file(const mha_file *file, mha_model_facts *facts, mha_error *error)
+{
+    mha_model_facts own;
+    const mha_status status = mha_model_read_metadata(file, NULL, &own, error);
+    if (status != MHA_OK)
+        return status == MHA_NOT_FOUND ? MHA_OK : status;
+    facts->reordered = own.reordered && facts->rope == MHA_ROPE_HALF_SPLIT;
+    facts->norm_folded = own.norm_folded && facts->norm.plus_one;
+    facts->rope = facts->reordered ? MHA_ROPE_INTERLEAVED : facts->rope;
+    facts->norm.plus_one = facts->norm.plus_one && !facts->norm_folded;
+    return MHA_OK;
+}
