@@ -1,6 +1,6 @@
 # The checks that are not tests: the library's interface, lines, static analysis, sanitizers. Included by the Makefile.
 
-.PHONY: check-abi check-format check-python format analyze tsan valgrind soak
+.PHONY: check-abi check-format check-rooms check-python format analyze tsan valgrind soak
 
 check-abi: $(BUILD)/bench/libshim.so
 check-abi: all ## exported = declared = documented; one version; an installed copy links and goes away again
@@ -13,6 +13,9 @@ THIS_MAKE = $(MAKE)
 
 check-format: ## no line beyond 120 columns, no tab and no blank at its end
 	@sh tests/check_format.sh
+
+check-rooms: ## src/ includes what src/README.md allows, and defines a type once
+	@sh tests/check_rooms.sh
 
 MYPY ?= $(PYTHON) -m mypy
 check-python: python ## the types of the Python module, as mypy reads them (pyproject.toml: strict)

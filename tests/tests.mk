@@ -32,6 +32,7 @@ $(call named,test_failures test_cli_failures): $(BUILD)/tests/inject/inject.o
 # ... and the program itself as one function, so that a run of it costs a fork; its other names stay inside.
 $(call named,test_cli_failures): $(BUILD)/tests/inject/program.o
 $(call named,test_cli_failures) $(BUILD)/tests/fuzz/fuzz_options: THIS_LIBS = $(CLI_LIBS)
+$(call named,test_meaning): $(BUILD)/obj/cli/setup/meaning.o
 $(BUILD)/tests/inject/program.o: $(BUILD)/tests/inject/main.o $(filter-out %/main.o,$(CLI_OBJ)) $(BENCH_OBJ)
 	$(Q)$(CC) -r -nostdlib -o $@ $^
 	$(Q)$(OBJCOPY) --keep-global-symbol=program_main $@

@@ -76,9 +76,9 @@ typedef struct mha_model_facts {
     char not_run[160]; /* why a forward pass does not compute this attention, which is counted alone; "": it does */
 } mha_model_facts;
 
-/* Reads a config.json; where layers differ, what all share. An unknown model type gives the widths and head counts
- * alone (has_semantics false). A scaling of rotary positions that cannot be used is a caveat, no error. Errors:
- * MHA_NOT_FOUND, MHA_FORMAT (not JSON; with the byte), MHA_INVALID (a value, with its key), MHA_IO. */
+/* Reads a config.json, or that of a folder; where layers differ, what all share. An unknown model type gives the widths
+ * and head counts alone (has_semantics false). A scaling of rotary positions that cannot be used is a caveat, no error.
+ * Errors: MHA_NOT_FOUND, MHA_FORMAT (not JSON; with the byte), MHA_INVALID (a value, with its key), MHA_IO. */
 MHA_API mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_error *error);
 /* The same from the file's own metadata, which only GGUF has, for the layer of a prefix ("blk.5"), or for the whole
  * model (NULL), and from the factors in rope_freqs.weight or rope_factors_long.weight. model_type is then GGUF's name
@@ -185,7 +185,7 @@ typedef struct mha_model mha_model;
 /* The model to be created: a preset or a config.json. */
 typedef struct mha_model_spec {
     const char *preset; /* "gpt2", ... (mha_preset_at), or the first letters of only one name ("vit"); or */
-    const char *config; /* path of a config.json */
+    const char *config; /* path of a config.json, or of a folder that has one */
     const char
         *class_name; /* "BertForMaskedLM", "MaskedLM" or a part ("pooler"); NULL: `architectures` of the config */
     size_t n_heads, kv_heads; /* instead of those in the config; 0: as in the config */

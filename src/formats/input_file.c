@@ -13,7 +13,9 @@
 
 static const char *kind_of(mode_t mode)
 {
-        return S_ISDIR(mode) ? "a directory" : S_ISFIFO(mode) ? "a FIFO or pipe" : "a device"; /* no other kind opens */
+    return S_ISDIR(mode)    ? "a directory"
+           : S_ISFIFO(mode) ? "a FIFO or pipe, which - reads as standard input"
+                            : "a device"; /* no other kind opens */
 }
 
 static mha_status cannot_open(const char *path, mha_error *error)

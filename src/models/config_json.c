@@ -237,7 +237,7 @@ mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_e
     json_t *config = NULL;
     mha__setup setup;
     *facts = (mha_model_facts){0};
-    mha_status status = mha__json_read(path, &config, error);
+    mha_status status = mha__config_read(path, &config, error);
     if (status != MHA_OK)
         return status;
     const json_t *type = json_object_get(config, "model_type");

@@ -1,10 +1,12 @@
 /* JSON objects from text and from small files: configurations, descriptions of architectures. */
+#include <string.h>
+
 #include "models/json_text.h"
 
 #include "formats/input_file.h"
 #include "formats/json.h"
 
-enum { TEXT_LIMIT = 1 << 20 };
+enum { TEXT_LIMIT = 1 << 20, PATH_LIMIT = 4096 };
 
 mha_status mha__json_parse(const char *text, size_t length, const char *path, json_t **object, mha_error *error)
 {
@@ -38,4 +40,15 @@ mha_status mha__json_read(const char *path, json_t **object, mha_error *error)
         status = mha__json_parse(text, bytes - 1, mha__source_name(path), object, error);
     mha__release(&allocator, text, bytes);
     return status;
+}
+
+mha_status mha__config_read(const char *path, json_t **object, mha_error *error)
+{
+    bool folder = false;
+    char inside[PATH_LIMIT];
+    TRY(mha__source_is_directory(path, &folder, error));
+    if (!folder)
+        return mha__json_read(path, object, error);
+    mha__text_print(inside, sizeof inside, "%s/config.json", path);
+    return mha__json_read(inside, object, error);
 }

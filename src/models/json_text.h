@@ -10,5 +10,7 @@
 mha_status mha__json_parse(const char *text, size_t length, const char *path, json_t **object, mha_error *error);
 /* The same from a file. */
 mha_status mha__json_read(const char *path, json_t **object, mha_error *error);
+/* The same from a file, or from the config.json in a folder. */
+mha_status mha__config_read(const char *path, json_t **object, mha_error *error);
 
 #endif

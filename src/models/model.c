@@ -300,7 +300,7 @@ static mha_status read_config(const mha_model_spec *spec, json_t **config, mha_e
         return mha__fail(error, MHA_INVALID, "preset", "expected a preset or a config.json, found %s",
                          spec->preset ? "both" : "neither");
     if (spec->config)
-        return mha__json_read(spec->config, config, error);
+        return mha__config_read(spec->config, config, error);
     const char *text = NULL;
     mha_status status = mha__preset_find(spec->preset, &text, error);
     return status != MHA_OK ? status : mha__json_parse(text, strlen(text), spec->preset, config, error);

@@ -41,7 +41,7 @@ mha_status mha_model_read_layer(const char *path, const char *layer, mha_model_f
     TRY(mha_model_read_config(path, facts, error));
     if (!layer || !facts->has_semantics)
         return MHA_OK;
-    TRY(mha__json_read(path, &config, error));
+    TRY(mha__config_read(path, &config, error));
     const mha_status status = read_layer(config, layer, facts, error);
     json_decref(config);
     return status;

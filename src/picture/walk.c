@@ -143,7 +143,7 @@ static bool add_turns(walker *w, mha__side side)
     for (size_t t = 0; t < T; t++) {
         const int64_t p = mha__exact_position(r, side, s, t);
         for (size_t i = 0; i < pairs && turns; i++) {
-            const mha__turn turn = mha__exact_turn(r, s->batch, from + t, p, i);
+            const mha__cos_sin turn = mha__exact_turn(r, s->batch, from + t, p, i);
             c[t * pairs + i] = turn.c, sine[t * pairs + i] = turn.s;
         }
         if (scales)

@@ -219,7 +219,7 @@ static void forwards(void **state)
          0,
          {"What head 1 looks at", "query     3", "!query     0", "!left to right"}},
         {{"forward", LAYER, "--cu-seqlens", "0,3,4", "--query", "2"}, 0, {"each query has 3 weights", "query     2"}},
-        {{"forward", LAYER, "--mask", "@mask.safetensors"}, 0, {"meaning  mask\n", ", hidden keys left out"}},
+        {{"forward", LAYER, "--mask", "@mask.safetensors"}, 0, {"meaning  mask", ", hidden keys left out"}},
         {{"forward", LAYER, "--path", "exact", "--kv-seq", "5"},
          0,
          {"4 queries, 5 keys (cross-attention)", "run on   path exact, 1 thread\n", "!timed together"}},

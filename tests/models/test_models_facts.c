@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "models/claims/claims.h"
 #include "mha/mha.h"
@@ -64,7 +66,21 @@ static void values_that_are_no_counts_are_named(void **state)
     assert_refused(mha_model_read_config(config_file("{\"dim\":"), &facts, &error), MHA_FORMAT, error, "config.json");
     assert_refused(mha_model_read_config(config_file("[1]"), &facts, &error), MHA_FORMAT, error, "config.json");
     assert_refused(mha_model_read_config(scratch_path("none.json"), &facts, &error), MHA_NOT_FOUND, error, "none.json");
-    assert_refused(mha_model_read_config(scratch_path(""), &facts, &error), MHA_INVALID, error, "directory");
+    const char *folder = scratch_path("folder");
+    assert_int_equal(mkdir(folder, 0777), 0);
+    assert_refused(mha_model_read_config(folder, &facts, &error), MHA_NOT_FOUND, error, "folder/config.json");
+    static const char two[] = "{\"model_type\": \"gpt2\", \"n_embd\": 16, \"n_head\": 2}";
+    scratch_write("folder/config.json", two, strlen(two));
+    assert_ok(mha_model_read_config(folder, &facts, &error), error);
+    assert_int_equal(facts.n_heads, 2);
+    mha_params *table;
+    mha_model *model;
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    assert_ok(mha_model_create(&(mha_model_spec){.config = folder}, table, &model, &error), error);
+    mha_model_destroy(model);
+    mha_params_destroy(table);
+    remove(scratch_path("folder/config.json"));
+    assert_int_equal(rmdir(folder), 0);
 }
 
 static void stretched_rotations_are_told(void **state)

@@ -7,6 +7,7 @@
 
 #include "mha/mha.h"
 #include "mha/mpi.h"
+#include "support/fields.h"
 
 static int rank, ranks;
 
@@ -18,43 +19,12 @@ static void expect(bool true_or_not, const char *what, const char *found)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* One field: what it becomes on the last rank. `alone` is refused by that rank itself, whatever the others have. */
-typedef struct field {
-    const char *name;
-    size_t offset, size;
-    union {
-        bool truth;
-        int64_t whole;
-        size_t count;
-        double real;
-        int choice;
-        const void *pointer;
-    } other;
-    bool alone;
-} field;
-
-#define F(type, name, member, value)                                                                                   \
-    {                                                                                                                  \
-        #name, offsetof(type, name), sizeof(((type *)NULL)->name), {.member = (value)}, false                          \
-    }
-#define ALONE(type, name, member, value)                                                                               \
-    {                                                                                                                  \
-        #name, offsetof(type, name), sizeof(((type *)NULL)->name), {.member = (value)}, true                           \
-    }
-
 /* The fields follow each other without a gap into which another one fits: the count, and the initialiser without names
  * that each list has beside it, say whether one is missing. */
 static void expect_complete(const char *what, const field *fields, size_t count, size_t bytes)
 {
-    size_t end = 0;
-    for (size_t i = 0; i < count; i++) {
-        const bool types = strcmp(fields[i].name, "matrix_dtype") == 0; /* an array of four bytes each */
-        const size_t size = fields[i].size, align = size < 8 ? size : size % 8 || types ? 4 : 8,
-                     from = (end + align - 1) / align * align;
-        expect(fields[i].offset == from, what, fields[i].name);
-        end = from + size;
-    }
-    expect((end + 7) / 8 * 8 == bytes, what, "has more at its end");
+    const char *missing = fields_missing(fields, count, bytes);
+    expect(!missing, what, missing);
 }
 
 static void expect_refused(const field *f, mha_status status, const mha_error *error)
@@ -68,7 +38,7 @@ static void expect_refused(const field *f, mha_status status, const mha_error *e
 
 /* ---------------------------------------------------------------- the config */
 
-enum { B = 1, T = 16, D = 56, HEADS = 168, DK = 4 };
+enum { B = 1, T = FIELDS_T, D = 56, HEADS = FIELDS_HEADS, DK = FIELDS_D_K };
 
 /* Without names: a field that is added is missed here by the compiler. */
 static const mha_config config = {D, HEADS, HEADS, DK,   DK,    D,    D,    D,     D,          true, true, true, true,
@@ -127,32 +97,13 @@ static void configs(void)
 
 /* ---------------------------------------------------------------- the semantics */
 
-static unsigned char padding[T], block[1] = {1};
-static float added[T * T], frequencies[DK / 2] = {1, 0.5f}, tables[T * DK / 2];
-static double slopes[HEADS], others[HEADS];
-static const int64_t lengths[B] = {T - 1}, fewer[B] = {T - 2}, places[B] = {2}, cu[3] = {0, 5, T};
-static int64_t segments[T], positions[T] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3};
+static float frequencies[DK / 2] = {1, 0.5f}, tables[T * DK / 2];
+static int64_t positions[T] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3};
 
 #define VIEW(type, data, rank, ...) mha_view_of(data, type, rank, (size_t[]){__VA_ARGS__})
 
-/* Without names, as above: everything is set that can be set beside the rest. */
-static mha_semantics all_set(void)
-{
-    const mha_rope rope = {MHA_ROPE_HALF_SPLIT, DK, 0, true, 1.5, {0}, {0}, {0}, {0}, {0},
-                           {{0}, {0}, {0}}};
-    const mha_bias bias = {MHA_BIAS_RULE_BUCKETS, false, false, 40, 0, 0};
-    const mha_relative relative = {MHA_RELATIVE_LOG_BUCKETS, false, 40, 0, 0, 0.5, 0.25};
-    const mha_norm_rule norm = {MHA_NORM_RMS, true, false, false};
-    const mha_query_scale query_scale = {0.5, 3, 1};
-    const mha_pattern pattern = {VIEW(MHA_I64, segments, 2, B, T), VIEW(MHA_I64, segments, 2, B, T),
-                                 {MHA_MASK_KEEPS, VIEW(MHA_BOOL, padding, 2, B, T)}, {0},
-                                 {MHA_MASK_KEEPS, VIEW(MHA_BOOL, block, 2, 1, 1)}, 4, 4};
-    return (mha_semantics){
-        true, 0.5, 5, true, 0, NULL, true, 0, false, true, 2, true, 9, -1, 1, 12, lengths,
-        {MHA_MASK_KEEPS, VIEW(MHA_BOOL, padding, 2, B, T)}, true, -3,
-        {MHA_MASK_ADDITIVE, VIEW(MHA_F32, added, 2, T, T)}, pattern, slopes, bias, relative, rope, 1e-5, norm,
-        query_scale, 3, false, false, MHA_SOFTMAX, 0, MHA_EMPTY_ZERO, MHA_HIDDEN_IGNORE, 0, NULL, NULL};
-}
+static double others[HEADS];
+static const int64_t fewer[B] = {T - 2}, places[B] = {2}, cu[3] = {0, 5, T};
 
 /* Changed alone, these are refused by the rank that has them: they go with others that stay as they are. */
 static const char *const alone[] = {
@@ -244,7 +195,7 @@ static void views(void)
          VIEW(MHA_F32, tables, 2, T, DK / 2)},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        call.semantics = all_set();
+        call.semantics = semantics_all_set();
         call.semantics.rope.attention_factor = 0;
         if (rank == ranks - 1)
             *list[i].view = list[i].given;
@@ -259,20 +210,19 @@ static void views(void)
 static void semantics(void)
 {
     mha_error error;
-    memset(padding, 1, sizeof padding);
     for (size_t h = 0; h < HEADS; h++)
-        slopes[h] = 0.5, others[h] = h == HEADS - 1 ? 0.25 : 0.5;
+        others[h] = h == HEADS - 1 ? 0.25 : 0.5;
     expect(mha_mpi_layer_create(MPI_COMM_WORLD, MHA_SPLIT_ULYSSES, &config, NULL, NULL, &layer, &error) == MHA_OK,
            "layer", error.message);
     mha_share share;
     expect(mha_mpi_layer_share(layer, B, T, T, MHA_F32, &share, &error) == MHA_OK, "share", error.message);
     const size_t rows = share.queries[0].count;
     call = (mha_call){.query = mha_rows(x, B, rows, D), .output = mha_rows(y, B, rows, D), .path = MHA_PATH_BLAS,
-                      .threads = 1, .semantics = all_set()};
+                      .threads = 1, .semantics = semantics_all_set()};
     expect(forward(&error) == MHA_OK, "all set", error.message);
     const mha_setting *setting;
     for (size_t i = 0; (setting = mha_setting_at(i)) != NULL; i++) {
-        call.semantics = all_set();
+        call.semantics = semantics_all_set();
         mha_semantics changed = call.semantics;
         if (!change(setting, &changed))
             continue;
@@ -283,7 +233,7 @@ static void semantics(void)
         untouched(f.name);
     }
     views();
-    call.semantics = all_set();
+    call.semantics = semantics_all_set();
     expect(forward(&error) == MHA_OK, "afterwards", error.message);
     mha_mpi_layer_destroy(layer);
 }

@@ -122,7 +122,7 @@ def test_short_floats(tmp_path):
     assert x.dtype.name in ("float32", "bfloat16") and x.astype("f4").tolist() == [1.5, -2.0]
 
 
-def test_models():
+def test_models(tmp_path):
     assert "gpt2" in mha.presets()
     model = mha.Model.from_preset("gpt2")
     assert model.totals.parameters == 124_439_808 and len(model.layers) == 12 and model.layers[0].n_heads == 12
@@ -132,6 +132,13 @@ def test_models():
     config = json.loads(pathlib.Path(ROOT, "weights/presets/gpt2.json").read_text())
     assert mha.Model.from_config(config).totals == model.totals
     assert mha.Model.from_config(f"{ROOT}/weights/presets/gpt2.json").totals == model.totals
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert mha.Model.from_config(tmp_path).totals == model.totals
+
+    class Configuration:  # as those of transformers
+        def to_dict(self) -> dict:
+            return config
+    assert mha.Model.from_config(Configuration()).totals == model.totals
     assert mha.Model.from_config({**config, "n_layer": 1}).heads([3]).column("parameters")[0] < 124_439_808
     with pytest.raises(LookupError, match=r"mha.presets\(\) has them all.*gtp"):
         mha.Model.from_preset("gtp")

@@ -61,16 +61,16 @@ double mha__exact_angle(const mha__resolved *r, int64_t position, size_t pair)
                                   : (double)position / pow(r->rope_base, 2.0 * (double)pair / (double)r->rope_dim);
 }
 
-mha__turn mha__exact_turn(const mha__resolved *r, size_t b, size_t t, int64_t position, size_t pair)
+mha__cos_sin mha__exact_turn(const mha__resolved *r, size_t b, size_t t, int64_t position, size_t pair)
 {
     const mha_rope *rope = &r->semantics.rope;
     const size_t by_position[2] = {(size_t)position, pair},
                  by_row[3] = {rope->cos_table.shape[0] == 1 ? 0 : b, t, pair};
     const size_t *at = rope->cos_table.rank == 2 ? by_position : by_row;
     if (rope->cos_table.data)
-        return (mha__turn){mha_view_get(&rope->cos_table, at), mha_view_get(&rope->sin_table, at)};
+        return (mha__cos_sin){mha_view_get(&rope->cos_table, at), mha_view_get(&rope->sin_table, at)};
     const double angle = mha__exact_angle(r, position, pair);
-    return (mha__turn){cos(angle), sin(angle)};
+    return (mha__cos_sin){cos(angle), sin(angle)};
 }
 
 /* Rotates row t of batch row b. */
@@ -81,7 +81,7 @@ static void rotate(const mha__resolved *r, double *x, size_t heads, size_t b, si
         return;
     size_t d = r->plan.d_k, half = r->rope_dim / 2, from = rope->last ? d - r->rope_dim : 0;
     for (size_t i = 0; i < half; i++) {
-        const mha__turn turn = mha__exact_turn(r, b, t, position, i);
+        const mha__cos_sin turn = mha__exact_turn(r, b, t, position, i);
         size_t one = from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i : i);
         size_t two = from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i + 1 : half + i);
         for (size_t g = 0; g < heads; g++) {

@@ -12,10 +12,10 @@ int64_t mha__exact_position(const mha__resolved *r, mha__side side, const mha__s
 /* By how much a pair of features is turned at a position, where the call has no tables. */
 double mha__exact_angle(const mha__resolved *r, int64_t position, size_t pair);
 /* The cosine and sine that turn a pair of features of row t of batch row b. */
-typedef struct mha__turn {
+typedef struct mha__cos_sin {
     double c, s;
-} mha__turn;
-mha__turn mha__exact_turn(const mha__resolved *r, size_t b, size_t t, int64_t position, size_t pair);
+} mha__cos_sin;
+mha__cos_sin mha__exact_turn(const mha__resolved *r, size_t b, size_t t, int64_t position, size_t pair);
 /* Limits numbers to the range of clip_qkv. Nothing without one. */
 void mha__exact_clip(const mha__resolved *r, double *x, size_t count);
 

@@ -38,6 +38,13 @@ bool mha__pattern_hides_keys(const mha_pattern *p)
     return p->q_segments.data || p->key_lists.data || p->blocks.kind != MHA_MASK_NONE;
 }
 
+bool mha__hides_keys(const mha_semantics *s)
+{
+    return s->causal || s->window || s->chunk > 0 || s->kv_lengths || s->mask.kind != MHA_MASK_NONE ||
+           (s->key_padding.kind != MHA_MASK_NONE && !s->has_padding_fill && s->padding_fill == 0) ||
+           mha__pattern_hides_keys(&s->pattern) || s->pattern.query_padding.kind != MHA_MASK_NONE;
+}
+
 bool mha__pattern_pads(const mha_pattern *p, size_t b, size_t i)
 {
     if (p->query_padding.kind == MHA_MASK_NONE)

@@ -2,8 +2,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/pattern/pattern.h"
 #include "cli/output/parameters.h"
 #include "cli/output/run_report.h"
+#include "cli/setup/meaning.h"
 
 /* ---------------------------------------------------------------- stages */
 
@@ -34,12 +36,6 @@ static mha_stage in_order(int i)
     return at == MHA_STAGE_OUTPUT ? MHA_STAGE_GATED : (mha_stage)(at - 1);
 }
 
-static bool hides_keys(const mha_semantics *s)
-{
-    return s->causal || s->window || s->chunk > 0 || s->kv_lengths || s->mask.kind != MHA_MASK_NONE ||
-           s->pattern.q_segments.data;
-}
-
 static bool stage_happens(const request *r, mha_stage stage)
 {
     const mha_semantics *s = &r->call.semantics;
@@ -51,7 +47,7 @@ static bool stage_happens(const request *r, mha_stage stage)
     case MHA_STAGE_K_ROT: return s->rope.kind != MHA_ROPE_NONE || s->norm.unweighted || s->query_scale.growth != 0 ||
                                  mha_layer_config(r->layer)->q_norm != MHA_NORM_NONE;
     case MHA_STAGE_CAPPED: return s->softcap > 0;
-    case MHA_STAGE_MASKED: return hides_keys(s);
+    case MHA_STAGE_MASKED: return mha__hides_keys(s);
     default: return stage_text[stage] != NULL;
     }
 }
@@ -108,7 +104,7 @@ static void print_equation(const request *r)
         printf(" %c %.6g", s->sigmoid_bias < 0 ? '-' : '+', fabs(s->sigmoid_bias));
     printf("%s%s%s) V_i\n\n", s->bias.rule != MHA_BIAS_RULE_NONE ? " + bias_i" : "",
            s->relative.rule != MHA_RELATIVE_NONE ? " + relative_i" : "",
-           hides_keys(s) ? ", hidden keys left out" : "");
+           mha__hides_keys(s) ? ", hidden keys left out" : "");
 }
 
 static void print_weights(const request *r, const arguments *args)
@@ -129,63 +125,19 @@ static void print_weights(const request *r, const arguments *args)
     putchar('\n');
 }
 
-/* The bias by position in words. */
-static void bias_text(const request *r, char text[SHAPE_TEXT])
-{
-    const mha_bias *bias = &r->call.semantics.bias;
-    if (bias->rule == MHA_BIAS_RULE_GRID)
-        snprintf(text, SHAPE_TEXT, "bias by position (a grid of %zu x %zu cells%s)", bias->height, bias->width,
-                 bias->class_token ? " behind a class token" : "");
-    else
-        snprintf(text, SHAPE_TEXT, "bias by position (%zu buckets%s, up to distance %zu)",
-                 mha_layer_config(r->layer)->bias_rows, bias->one_way ? " for earlier keys" : "",
-                 bias->max_distance ? bias->max_distance : 128);
-}
-
-/* Prints the semantics that differ from plain attention. */
+/* Prints the settings that differ from plain attention. */
 static void print_meaning(const request *r)
 {
-    const mha_semantics *s = &r->call.semantics;
-    static const char *const pairing[] = {"", "interleaved", "half-split"};
-    static const char *const relative[] = {"", "relative terms by distance", "relative terms by buckets of distances",
-                                           "relative terms by lines and columns"};
-    const char *parts[12];
-    char window[64], softcap[40], clip[40], rotated[160], text[SHORT_TEXT], bias[SHAPE_TEXT];
-    const char *scaled = s->rope.frequencies.data ? scaling_text(&r->facts, text) : NULL;
-    size_t n = 0;
-    snprintf(window, sizeof window, "window %lld,%lld", (long long)s->window_left, (long long)s->window_right);
-    snprintf(softcap, sizeof softcap, "softcap %g", s->softcap);
-    snprintf(clip, sizeof clip, "q, k and v clipped to %g", s->clip_qkv);
-    snprintf(rotated, sizeof rotated, "rotated by position (%s, base %g%s%s)", pairing[s->rope.kind],
-             s->rope.base > 0 ? s->rope.base : 10000, scaled ? ", scaled: " : "", scaled ? scaled : "");
-    if (s->causal)
-        parts[n++] = "causal";
-    if (s->window)
-        parts[n++] = window;
-    if (s->kv_lengths)
-        parts[n++] = "lengths";
-    if (s->cu_seqlens_q)
-        parts[n++] = "packed sequences";
-    if (s->mask.kind != MHA_MASK_NONE)
-        parts[n++] = "mask";
-    if (s->alibi_slopes)
-        parts[n++] = "ALiBi";
-    if (s->bias.rule != MHA_BIAS_RULE_NONE) {
-        bias_text(r, bias);
-        parts[n++] = bias;
-    }
-    if (s->relative.rule != MHA_RELATIVE_NONE)
-        parts[n++] = relative[s->relative.rule];
-    if (s->pattern.q_segments.data)
-        parts[n++] = "windows of a shifted image";
-    if (s->softcap > 0)
-        parts[n++] = softcap;
-    if (s->clip_qkv > 0)
-        parts[n++] = clip;
-    if (s->rope.kind != MHA_ROPE_NONE)
-        parts[n++] = rotated;
-    for (size_t i = 0; i < n; i++)
-        printf("%s%s%s", i ? ", " : "  meaning  ", parts[i], i + 1 == n ? "\n" : "");
+    const mha_config *c = mha_layer_config(r->layer);
+    char text[MEANING_TEXT], scaling[SHORT_TEXT];
+    meaning_text(&(meaning_of){.semantics = &r->call.semantics,
+                               .normed = c->q_norm != MHA_NORM_NONE || c->k_norm != MHA_NORM_NONE,
+                               .d_k = c->d_k,
+                               .bias_rows = c->bias_rows,
+                               .scaling = scaling_text(&r->facts, scaling)},
+                 text);
+    if (*text)
+        printf("  meaning  %s\n", text);
 }
 
 static void print_configuration(const request *r, const arguments *args)

@@ -3,7 +3,7 @@
 
 #include "formats/quantised/packings.h"
 
-size_t mha__group_size(const mha__sizes *said, mha__unsaid unsaid, size_t count, size_t scales)
+size_t mha__group_size(const mha__group_sizes *said, mha__unsaid unsaid, size_t count, size_t scales)
 {
     size_t found = 0, power = 1;
     if (scales <= 1 || scales >= count)

@@ -49,7 +49,7 @@ typedef enum mha__unsaid {
 
 /* The numbers of a group, where `count` of them have `scales` scales: the one size that is said and fits; where none
  * is said, as `unsaid` tells. 0: it cannot be known, or there is none. */
-size_t mha__group_size(const mha__sizes *said, mha__unsaid unsaid, size_t count, size_t scales);
+size_t mha__group_size(const mha__group_sizes *said, mha__unsaid unsaid, size_t count, size_t scales);
 
 bool mha__fit_scaled(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
 bool mha__fit_mxfp4(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);

@@ -8,7 +8,7 @@
 enum { SIDECAR_LIMIT = 1 << 22, SIDECAR_PATH = 4096 };
 
 /* Adds a size that is new. A list that is full keeps counting. */
-static void add_size(mha__sizes *sizes, json_int_t number)
+static void add_size(mha__group_sizes *sizes, json_int_t number)
 {
     const size_t size = number > 0 ? (size_t)number : SIZE_MAX;
     for (size_t i = 0; i < sizes->count && i < MHA_SIDECAR_SIZES; i++)

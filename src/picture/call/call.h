@@ -7,7 +7,7 @@
 #include "picture/head.h"
 #include "verify/attempt.h"
 
-typedef struct mha__drawing {
+typedef struct mha__drawn_call {
     mha__picture_layer *layer;
     mha__arena *memory;
     const mha__picture_choice *choice;
@@ -21,35 +21,35 @@ typedef struct mha__drawing {
     mha__attempt projection;
     mha_view queries, keys;
     size_t first_head, first_kv;
-} mha__drawing;
+} mha__drawn_call;
 
 /* ---------------------------------------------------------------- projections (projection.c) */
 
 /* How many heads are projected together, from one that is a multiple of this number on: all of them, or no more than
  * whose rotated queries and keys have `bytes`, where heads can be told apart before they are projected. */
-size_t mha__drawing_group(const mha__drawing *d, size_t bytes);
+size_t mha__drawn_call_group(const mha__drawn_call *d, size_t bytes);
 /* Computes rotated queries and keys of the group that begins with a head, and forgets the last ones. Errors: as of
  * mha_forward_inputs; MHA_NO_MEMORY. */
-mha_status mha__drawing_project(mha__drawing *d, size_t first, size_t group, mha_error *error);
+mha_status mha__drawn_call_project(mha__drawn_call *d, size_t first, size_t group, mha_error *error);
 
 /* ---------------------------------------------------------------- rows of weights */
 
 /* Queries [first, past) of a head, which are added to it in order, and to a sum of their own. */
-typedef struct mha__span {
+typedef struct mha__band {
     mha__head *head;
     mha__head_statistics sum;
     size_t first, past;
     mha_status status;
     mha_error error;
-} mha__span;
+} mha__band;
 
 /* The rows of one sequence under the heads of a projection. */
 typedef struct mha__rows_job {
-    const mha__drawing *d;
+    const mha__drawn_call *d;
     mha__sequence s;
     size_t b, first, past; /* the queries that are shown */
-    mha__span *spans;
-    int threads;        /* of each span */
+    mha__band *bands;
+    int threads;        /* of each band */
     mha__arena scratch; /* memory of all workers, taken before any runs */
     size_t rows;        /* at a time */
     size_t workspace_bytes;
@@ -60,9 +60,9 @@ typedef struct mha__rows_job {
 
 /* kept_rows.c: by the stages that a forward keeps. */
 mha_status mha__kept_rows_begin(mha__rows_job *job, size_t workers, mha_error *error);
-mha_status mha__kept_rows_add(const mha__rows_job *job, mha__span *span, int number, mha_error *error);
+mha_status mha__kept_rows_add(const mha__rows_job *job, mha__band *band, int number, mha_error *error);
 /* float_rows.c: straight from the kernels, for maps without scores. */
 mha_status mha__float_rows_begin(mha__rows_job *job, size_t workers, mha_error *error);
-mha_status mha__float_rows_add(const mha__rows_job *job, mha__span *span, int number, mha_error *error);
+mha_status mha__float_rows_add(const mha__rows_job *job, mha__band *band, int number, mha_error *error);
 
 #endif

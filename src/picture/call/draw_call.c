@@ -5,10 +5,10 @@
 #include "picture/call/call.h"
 #include "picture/walk.h"
 
-/* Multiply-adds of a call that is still computed exactly, in a second or two; queries of a span; bytes of rotated
+/* Multiply-adds of a call that is still computed exactly, in a second or two; queries of a band; bytes of rotated
  * queries and keys. */
 static const double few_products = 1e9;
-enum { SPAN = 1024, PROJECTED = 64 << 20 };
+enum { BAND = 1024, PROJECTED = 64 << 20 };
 
 static double products_of(const mha_layer *layer, const mha_plan *plan)
 {
@@ -23,7 +23,7 @@ static double products_of(const mha_layer *layer, const mha_plan *plan)
 }
 
 /* Plans the call, on the exact path if none is named and it is a small one. Values are never looked at. */
-static mha_status begin(mha__drawing *d, const mha_layer *layer, const mha_call *asked, const mha_view past[2],
+static mha_status begin(mha__drawn_call *d, const mha_layer *layer, const mha_call *asked, const mha_view past[2],
                         mha_error *error)
 {
     mha_call call = *asked;
@@ -49,47 +49,47 @@ static mha_status begin(mha__drawing *d, const mha_layer *layer, const mha_call 
 /* ---------------------------------------------------------------- the rows of some heads */
 
 /* Whether rows come straight from the kernels, which keep no scores. */
-static bool by_kernels(const mha__drawing *d)
+static bool by_kernels(const mha__drawn_call *d)
 {
     return d->plan.path == MHA_PATH_FAST && !d->keeps_scores;
 }
 
-static void add_span(void *context, size_t index, int worker)
+static void add_band(void *context, size_t index, int worker)
 {
     const mha__rows_job *job = context;
-    mha__span *one = &job->spans[index];
+    mha__band *one = &job->bands[index];
     one->status = by_kernels(job->d) ? mha__float_rows_add(job, one, worker, &one->error)
                                      : mha__kept_rows_add(job, one, worker, &one->error);
 }
 
-/* Cuts the queries of `count` heads into spans: a row of a map is in one of them, and where they begin depends on
+/* Cuts the queries of `count` heads into bands: a row of a map is in one of them, and where they begin depends on
  * the queries alone. */
-static size_t cut(const mha__rows_job *job, mha__head *heads, size_t count, mha__span *spans)
+static size_t cut(const mha__rows_job *job, mha__head *heads, size_t count, mha__band *bands)
 {
-    const size_t rows = heads->pool_rows, length = (SPAN + rows - 1) / rows * rows;
+    const size_t rows = heads->pool_rows, length = (BAND + rows - 1) / rows * rows;
     size_t used = 0;
     for (size_t n = 0; n < count; n++)
         for (size_t first = job->first; first < job->past; first += length, used++)
-            if (spans)
-                spans[used] = (mha__span){
+            if (bands)
+                bands[used] = (mha__band){
                     .head = &heads[n], .first = first, .past = first + length < job->past ? first + length : job->past};
     return used;
 }
 
 static mha_status add_rows(mha__rows_job *job, mha__head *heads, size_t count, mha_error *error)
 {
-    const mha__drawing *d = job->d;
-    const size_t spans = cut(job, heads, count, NULL), threads = (size_t)d->plan.threads;
-    const size_t workers = threads < spans ? threads : spans;
+    const mha__drawn_call *d = job->d;
+    const size_t bands = cut(job, heads, count, NULL), threads = (size_t)d->plan.threads;
+    const size_t workers = threads < bands ? threads : bands;
     job->threads = (int)(threads / workers);
-    job->spans = mha__arena_take(&job->scratch, spans * sizeof *job->spans);
-    if (!job->spans)
-        return mha__fail(error, MHA_NO_MEMORY, "picture", "no memory for %zu spans of queries", spans);
-    (void)cut(job, heads, count, job->spans);
+    job->bands = mha__arena_take(&job->scratch, bands * sizeof *job->bands);
+    if (!job->bands)
+        return mha__fail(error, MHA_NO_MEMORY, "picture", "no memory for %zu bands of queries", bands);
+    (void)cut(job, heads, count, job->bands);
     TRY(by_kernels(d) ? mha__float_rows_begin(job, workers, error) : mha__kept_rows_begin(job, workers, error));
-    mha__parallel_for(spans, (int)workers, add_span, job);
-    for (size_t i = 0; i < spans; i++) {
-        const mha__span *one = &job->spans[i];
+    mha__parallel_for(bands, (int)workers, add_band, job);
+    for (size_t i = 0; i < bands; i++) {
+        const mha__band *one = &job->bands[i];
         if (one->status != MHA_OK && error)
             *error = one->error;
         TRY(one->status);
@@ -101,7 +101,7 @@ static mha_status add_rows(mha__rows_job *job, mha__head *heads, size_t count, m
 /* ---------------------------------------------------------------- heads */
 
 /* Takes the memory of all heads that are shown, sequence after sequence. */
-static mha_status begin_heads(mha__drawing *d, const mha__choice_parts *parts, mha_error *error)
+static mha_status begin_heads(mha__drawn_call *d, const mha__choice_parts *parts, mha_error *error)
 {
     const mha_plan *plan = &d->plan;
     const size_t shown = (parts->sequences[1] - parts->sequences[0]) * (d->heads[1] - d->heads[0]);
@@ -123,7 +123,8 @@ static mha_status begin_heads(mha__drawing *d, const mha__choice_parts *parts, m
 }
 
 /* Adds the rows of heads [from, past), which have been projected. */
-static mha_status add_heads(mha__drawing *d, const mha__choice_parts *parts, size_t from, size_t past, mha_error *error)
+static mha_status add_heads(mha__drawn_call *d, const mha__choice_parts *parts, size_t from, size_t past,
+                            mha_error *error)
 {
     mha__head *heads = d->layer->heads + (from - d->heads[0]);
     for (size_t b = parts->sequences[0]; b < parts->sequences[1]; b++, heads += d->heads[1] - d->heads[0]) {
@@ -140,16 +141,16 @@ static mha_status add_heads(mha__drawing *d, const mha__choice_parts *parts, siz
     return MHA_OK;
 }
 
-static mha_status add_all(mha__drawing *d, mha_error *error)
+static mha_status add_all(mha__drawn_call *d, mha_error *error)
 {
     mha__choice_parts parts;
     TRY(mha__choice_resolve(d->choice, d->plan.B, d->plan.h, &parts, error));
     memcpy(d->heads, parts.heads, sizeof parts.heads);
     TRY(begin_heads(d, &parts, error));
-    const size_t group = mha__drawing_group(d, d->choice->projected ? d->choice->projected : PROJECTED);
+    const size_t group = mha__drawn_call_group(d, d->choice->projected ? d->choice->projected : PROJECTED);
     for (size_t first = d->heads[0] / group * group; first < d->heads[1]; first += group) {
         const size_t from = first > d->heads[0] ? first : d->heads[0];
-        TRY(mha__drawing_project(d, first, group, error));
+        TRY(mha__drawn_call_project(d, first, group, error));
         TRY(add_heads(d, &parts, from, first + group < d->heads[1] ? first + group : d->heads[1], error));
     }
     return MHA_OK;
@@ -158,7 +159,7 @@ static mha_status add_all(mha__drawing *d, mha_error *error)
 mha_status mha__picture_add_call(mha__picture *picture, const char *name, const mha_layer *layer, const mha_call *call,
                                  const mha_view past[2], const mha__picture_choice *choice, mha_error *error)
 {
-    mha__drawing d = {.memory = &picture->memory, .choice = choice};
+    mha__drawn_call d = {.memory = &picture->memory, .choice = choice};
     TRY(mha__picture_grow(picture, name, &d.layer, error));
     mha_status status = begin(&d, layer, call, past, error);
     if (status == MHA_OK) {

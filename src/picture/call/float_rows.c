@@ -1,4 +1,4 @@
-/* Rows of weights straight from the kernels of the fast path: keys packed once for a span of queries, scores of some
+/* Rows of weights straight from the kernels of the fast path: keys packed once for a band of queries, scores of some
  * rows at a time, and what attention does to scores before their softmax. */
 #include <math.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static mha__interval hull(const mha__rows_job *job, size_t first, size_t past)
 /* The scores of `count` queries from `first` on with the keys that they may see, and with neighbours of these. */
 static void score(const mha__rows_job *job, const worker *w, size_t head, size_t first, size_t count)
 {
-    const mha__drawing *d = job->d;
+    const mha__drawn_call *d = job->d;
     const mha__kernels *k = d->r->kernels;
     const sizes n = sizes_of(job);
     const mha__interval keys = hull(job, first, first + count);
@@ -112,7 +112,7 @@ static void score(const mha__rows_job *job, const worker *w, size_t head, size_t
 /* The score of an extra row: the learned key, then a row of zeros, where 0 times infinity is NaN, too. */
 static float extra_score(const mha__rows_job *job, size_t head, size_t query, size_t e)
 {
-    const mha__drawing *d = job->d;
+    const mha__drawn_call *d = job->d;
     const mha__resolved *r = d->r;
     const mha_view *learned = &r->weight[MHA_BIAS_K];
     const float *q = mha__row(&d->queries, job->s.batch, job->s.q_from + query, head - d->first_head);
@@ -125,12 +125,12 @@ static float extra_score(const mha__rows_job *job, size_t head, size_t query, si
 }
 
 /* Adds a query, whose scores have been computed, to its head. */
-static void add_row(const mha__rows_job *job, mha__span *span, const worker *w, size_t query, float *scores,
+static void add_row(const mha__rows_job *job, mha__band *band, const worker *w, size_t query, float *scores,
                     const float *relative)
 {
     const mha__resolved *r = job->d->r;
     const sizes n = sizes_of(job);
-    const size_t head = span->head->head;
+    const size_t head = band->head->head;
     const mha__interval keys = mha__visible_interval(r, &job->s, job->b, query);
     const bool pads = mha__pattern_pads(&r->semantics.pattern, job->b, query), terms = mha__visible_has_terms(r);
     bool sees = keys.from < keys.to;
@@ -164,24 +164,24 @@ static void add_row(const mha__rows_job *job, mha__span *span, const worker *w, 
         .is_broken = nothing && (sees || r->semantics.empty_rows != MHA_EMPTY_ZERO),
         .weights = w->weights,
     };
-    mha__head_add_scores(span->head, &span->sum, &row);
+    mha__head_add_scores(band->head, &band->sum, &row);
 }
 
-mha_status mha__float_rows_add(const mha__rows_job *job, mha__span *span, int number, mha_error *error)
+mha_status mha__float_rows_add(const mha__rows_job *job, mha__band *band, int number, mha_error *error)
 {
     (void)error;
-    const mha__drawing *d = job->d;
+    const mha__drawn_call *d = job->d;
     const worker *w = (const worker *)job->workers + number;
     const sizes n = sizes_of(job);
-    const size_t head = span->head->head, kv = span->head->kv_head - d->first_kv;
-    const mha__interval keys = hull(job, span->first, span->past);
+    const size_t head = band->head->head, kv = band->head->kv_head - d->first_kv;
+    const mha__interval keys = hull(job, band->first, band->past);
     const size_t from = keys.from / MHA_PANEL * MHA_PANEL;
     if (keys.from < keys.to)
         d->r->kernels->pack_transposed(n.d_k, keys.to - from,
                                        mha__row(&d->keys, job->s.batch, job->s.k_from + from, kv),
                                        (size_t)d->keys.stride[1], w->packed + from * n.d_k, n.d_k * MHA_PANEL, 0);
-    for (size_t i = span->first, count; i < span->past; i += count) {
-        count = span->past - i < job->rows ? span->past - i : job->rows;
+    for (size_t i = band->first, count; i < band->past; i += count) {
+        count = band->past - i < job->rows ? band->past - i : job->rows;
         score(job, w, head, i, count);
         const mha__relative_pairs pairs = {.s = &job->s,
                                            .head = head,
@@ -195,7 +195,7 @@ mha_status mha__float_rows_add(const mha__rows_job *job, mha__span *span, int nu
             mha__relative_terms(d->r, &job->relative, &d->queries, &d->keys, &pairs, w->relative + pairs.keys.from,
                                 n.ld, w->relative_work);
         for (size_t row = 0; row < count; row++)
-            add_row(job, span, w, i + row, w->scores + row * n.ld, w->relative + row * n.ld);
+            add_row(job, band, w, i + row, w->scores + row * n.ld, w->relative + row * n.ld);
     }
     return MHA_OK;
 }

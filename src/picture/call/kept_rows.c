@@ -16,7 +16,7 @@ typedef struct worker {
 } worker;
 
 /* Fills in the weights that attention itself sees, cut to one head. */
-static void cut_weights(const mha__drawing *d, size_t head, mha_view weights[MHA_WEIGHT_COUNT])
+static void cut_weights(const mha__drawn_call *d, size_t head, mha_view weights[MHA_WEIGHT_COUNT])
 {
     static const mha_weight seen[] = {MHA_SINKS,  MHA_BIAS_TABLE, MHA_BIAS_K, MHA_BIAS_V, MHA_RELATIVE_K,
                                       MHA_RELATIVE_COLUMNS, MHA_RELATIVE_Q};
@@ -67,7 +67,7 @@ static void cut_keys(mha_semantics *m, size_t S)
 }
 
 /* The number of keys of a sequence that the queries before `past` may see; all where hidden scores are kept, too. */
-static size_t keys_before(const mha__drawing *d, const mha__sequence *s, size_t past)
+static size_t keys_before(const mha__drawn_call *d, const mha__sequence *s, size_t past)
 {
     const mha__resolved *r = d->r;
     const mha_semantics *m = &r->semantics;
@@ -85,7 +85,7 @@ static size_t keys_before(const mha__drawing *d, const mha__sequence *s, size_t 
 static mha_call call_of_rows(const mha__rows_job *job, size_t head, size_t from, size_t count,
                              mha_view weights[MHA_WEIGHT_COUNT])
 {
-    const mha__drawing *d = job->d;
+    const mha__drawn_call *d = job->d;
     const mha__sequence *s = &job->s;
     const mha__resolved *r = d->r;
     mha_call call = {.path = d->plan.path == MHA_PATH_EXACT ? MHA_PATH_EXACT : MHA_PATH_BLAS,
@@ -139,18 +139,18 @@ static const double *row_of(const mha_view *stage, size_t i, double *row)
 
 static size_t stages_of(const mha__rows_job *job)
 {
-    return job->d->keeps_scores && job->spans->head->masked ? STAGES : STAGES - 1;
+    return job->d->keeps_scores && job->bands->head->masked ? STAGES : STAGES - 1;
 }
 
 /* Computes some rows of a head and adds them to it. */
-static mha_status add_rows(const mha__rows_job *job, mha__span *span, size_t from, size_t count, const worker *w,
+static mha_status add_rows(const mha__rows_job *job, mha__band *band, size_t from, size_t count, const worker *w,
                            mha_error *error)
 {
     static const mha_stage kept[STAGES] = {MHA_STAGE_WEIGHTS, MHA_STAGE_MASKED, MHA_STAGE_CAPPED};
     const size_t stages = stages_of(job);
-    const mha__drawing *d = job->d;
+    const mha__drawn_call *d = job->d;
     mha_view weights[MHA_WEIGHT_COUNT] = {{0}};
-    mha_call call = call_of_rows(job, span->head->head, from, count, weights);
+    mha_call call = call_of_rows(job, band->head->head, from, count, weights);
     mha_keep keep[STAGES] = {{0}};
     mha_plan plan;
     TRY(mha_plan_call(NULL, &call, &plan, error));
@@ -179,7 +179,7 @@ static mha_status add_rows(const mha__rows_job *job, mha__span *span, size_t fro
             .scores = row_of(&keep[2].view, i, row + 2 * S),
             .is_softmax = d->r->semantics.normaliser == MHA_SOFTMAX,
         };
-        mha__head_add(span->head, &span->sum, &one);
+        mha__head_add(band->head, &band->sum, &one);
     }
     return MHA_OK;
 }
@@ -193,24 +193,24 @@ static size_t rows_from(const mha__rows_job *job, size_t i, size_t past)
     return rows < left ? rows : left;
 }
 
-mha_status mha__kept_rows_add(const mha__rows_job *job, mha__span *span, int number, mha_error *error)
+mha_status mha__kept_rows_add(const mha__rows_job *job, mha__band *band, int number, mha_error *error)
 {
     const worker *workers = job->workers;
-    for (size_t i = span->first, rows; i < span->past; i += rows) {
-        rows = rows_from(job, i, span->past);
-        TRY(add_rows(job, span, i, rows, &workers[number], error));
+    for (size_t i = band->first, rows; i < band->past; i += rows) {
+        rows = rows_from(job, i, band->past);
+        TRY(add_rows(job, band, i, rows, &workers[number], error));
     }
     return MHA_OK;
 }
 
-/* Finds out how much memory the rows of a span need; of every head it is as much. */
-static mha_status measure(mha__rows_job *job, const mha__span *span, mha_error *error)
+/* Finds out how much memory the rows of a band need; of every head it is as much. */
+static mha_status measure(mha__rows_job *job, const mha__band *band, mha_error *error)
 {
-    for (size_t i = span->first, count; i < span->past; i += count) {
+    for (size_t i = band->first, count; i < band->past; i += count) {
         mha_view weights[MHA_WEIGHT_COUNT] = {{0}};
         mha_plan plan;
-        count = rows_from(job, i, span->past);
-        const mha_call call = call_of_rows(job, span->head->head, i, count, weights);
+        count = rows_from(job, i, band->past);
+        const mha_call call = call_of_rows(job, band->head->head, i, count, weights);
         TRY(mha_plan_call(NULL, &call, &plan, error));
         if (plan.workspace_bytes > job->workspace_bytes)
             job->workspace_bytes = plan.workspace_bytes;
@@ -223,9 +223,9 @@ mha_status mha__kept_rows_begin(mha__rows_job *job, size_t workers, mha_error *e
     const size_t S = job->s.S + job->d->plan.S_extra, rows = row_bytes / ((S + 1) * sizeof(double));
     const bool wide = job->d->plan.path == MHA_PATH_EXACT;
     job->rows = rows < 1 ? 1 : rows < job->past - job->first ? rows : job->past - job->first;
-    const mha__span *one = job->spans;
+    const mha__band *one = job->bands;
     TRY(measure(job, one, error));
-    while (one->past < job->past) /* the spans of the first head */
+    while (one->past < job->past) /* the bands of the first head */
         TRY(measure(job, ++one, error));
     const size_t bytes = job->rows * S * (wide ? sizeof(double) : sizeof(float));
     worker *w = job->workers = mha__arena_take(&job->scratch, workers * sizeof *w);

@@ -11,7 +11,7 @@ static mha_view by_head(mha_view stage, size_t heads)
 
 /* Runs the call that was asked for as far as it is needed. To have the keys of a cache, it attends, too: each query to
  * its own key alone. */
-static mha_status project_all(mha__drawing *d, mha_error *error)
+static mha_status project_all(mha__drawn_call *d, mha_error *error)
 {
     bool wanted[MHA_STAGE_COUNT] = {[MHA_STAGE_Q_ROT] = true};
     mha_semantics *m = &d->asked.call.semantics;
@@ -34,13 +34,13 @@ static mha_status project_all(mha__drawing *d, mha_error *error)
 
 /* ---------------------------------------------------------------- some heads */
 
-static mha_split split_of(const mha__drawing *d, size_t ranks)
+static mha_split split_of(const mha__drawn_call *d, size_t ranks)
 {
     return (mha_split){.scheme = MHA_SPLIT_TENSOR, .ranks = ranks, .config = *mha_layer_config(d->r->layer),
                        .B = d->r->query.shape[0], .T_q = d->r->query.shape[1], .T_k = d->r->key.shape[1]};
 }
 
-size_t mha__drawing_group(const mha__drawing *d, size_t bytes)
+size_t mha__drawn_call_group(const mha__drawn_call *d, size_t bytes)
 {
     const mha_plan *p = &d->plan;
     size_t best = p->h, parts = 1;
@@ -83,7 +83,7 @@ static mha_status make_part(const mha_split *split, size_t rank, const mha_layer
     return MHA_OK;
 }
 
-static mha_status project_part(mha__drawing *d, const mha_layer *part, mha_error *error)
+static mha_status project_part(mha__drawn_call *d, const mha_layer *part, mha_error *error)
 {
     const mha_call *asked = &d->asked.call;
     const mha_semantics *m = &asked->semantics;
@@ -113,7 +113,7 @@ static mha_status project_part(mha__drawing *d, const mha_layer *part, mha_error
     return MHA_OK;
 }
 
-mha_status mha__drawing_project(mha__drawing *d, size_t first, size_t group, mha_error *error)
+mha_status mha__drawn_call_project(mha__drawn_call *d, size_t first, size_t group, mha_error *error)
 {
     if (group == d->plan.h)
         return project_all(d, error);

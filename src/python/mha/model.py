@@ -67,11 +67,14 @@ class Model:
 
     @classmethod
     def from_config(cls, config: Any, **options: Any) -> Model:
-        """The model of a config.json: its path, or what json.load makes of it.
+        """The model of a config.json: its path or that of its folder, what json.load makes of it, or a configuration
+        of transformers (an object with to_dict).
 
         options: class_name ("BertForMaskedLM" or a part of it), n_heads and kv_heads instead of the config's, dtype,
         architecture (path of a description of a model type that is not built in).
         """
+        if hasattr(type(config), "to_dict"):
+            config = config.to_dict()
         if not isinstance(config, Mapping):
             return cls(config=config, **options)
         with tempfile.TemporaryDirectory() as folder:

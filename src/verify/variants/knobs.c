@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/pattern/pattern.h"
 #include "verify/variants/knobs.h"
 
 double mha__variant_rounded(double x, int rounding)
@@ -22,7 +23,7 @@ double mha__variant_rounded(double x, int rounding)
 bool mha__case_has_pattern(const mha_case *c)
 {
     const mha_pattern *p = &c->semantics.pattern;
-    return p->q_segments.data || p->query_padding.kind || p->key_lists.data || p->blocks.kind;
+    return mha__pattern_hides_keys(p) || p->query_padding.kind != MHA_MASK_NONE;
 }
 
 bool mha__case_exchanges(const mha_case *c)

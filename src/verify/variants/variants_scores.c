@@ -1,16 +1,8 @@
 /* Variants between q, k, v and the heads: which keys are read, scores, masks and added terms, softmax. */
 #include <math.h>
 
+#include "attention/pattern/pattern.h"
 #include "verify/variants/variants.h"
-
-/* ---------------------------------------------------------------- what a case has */
-
-static bool hides(const mha_case *c)
-{
-    const mha_semantics *s = &c->semantics;
-    return s->causal || s->window || s->kv_lengths || s->mask.kind || (s->key_padding.kind && !s->has_padding_fill) ||
-           mha__case_has_pattern(c);
-}
 
 /* ---------------------------------------------------------------- scores */
 
@@ -262,10 +254,10 @@ APPLY(plus_one_missing, c->semantics.softmax_plus_one, k->plus_one = 0)
 APPLY(plus_one_added, softens(c) && !c->semantics.softmax_plus_one, k->plus_one = 1)
 APPLY(bias_row_missing, has_weight(c, MHA_BIAS_K), k->bias_row = 0)
 APPLY(zero_row_missing, c->semantics.zero_row, k->zero_row = 0)
-APPLY(empty_nan, softens(c) && hides(c) && !k->empty_nan, k->empty_nan = 1)
-APPLY(empty_zero, attends(c) && hides(c) && k->empty_nan, k->empty_nan = 0)
-APPLY(hidden_propagate, attends(c) && hides(c) && !k->propagate, k->propagate = 1)
-APPLY(hidden_ignore, attends(c) && hides(c) && k->propagate, k->propagate = 0)
+APPLY(empty_nan, softens(c) && mha__hides_keys(&c->semantics) && !k->empty_nan, k->empty_nan = 1)
+APPLY(empty_zero, attends(c) && mha__hides_keys(&c->semantics) && k->empty_nan, k->empty_nan = 0)
+APPLY(hidden_propagate, attends(c) && mha__hides_keys(&c->semantics) && !k->propagate, k->propagate = 1)
+APPLY(hidden_ignore, attends(c) && mha__hides_keys(&c->semantics) && k->propagate, k->propagate = 0)
 
 APPLY(sigmoid_softmax, has_sigmoid(c), k->normaliser = MHA_SOFTMAX)
 APPLY(sigmoid_divided, has_sigmoid(c), k->sigmoid_divided = 1)

@@ -459,6 +459,56 @@ static void parts_that_do_not_go_together_are_refused(void **state)
     assert_int_equal(mha_case_suggest("/nowhere/a.safetensors", &(mha_suggestion){0}, 1, NULL, &error), MHA_IO);
 }
 
+/* Whatever hides keys, all alone: hidden values that propagate are tried. What hides none does not bring them. */
+static void everything_that_hides_keys_may_leak(void **state)
+{
+    (void)state;
+    enum { B = 2, T = 4, H = 2, D = 3 };
+    static float x[3][B * T * H * D], added[T * T];
+    static unsigned char few[B * T] = {1, 1, 0, 1, 1, 0, 1, 1}, square[T * T] = {1, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 1};
+    static const int64_t lengths[B] = {2, 4};
+    static int64_t documents[B * T] = {1, 1, 2, 2, 1, 2, 2, 2}, lists[T * 2] = {0, 1, 1, 2, 2, 3, 0, 3};
+    const size_t rows[2] = {B, T}, pairs[2] = {T, T}, listed[2] = {T, 2};
+    const mha_mask padding = {MHA_MASK_KEEPS, mha_view_of(few, MHA_BOOL, 2, rows)},
+                   mask = {MHA_MASK_KEEPS, mha_view_of(square, MHA_BOOL, 2, pairs)};
+    added[3] = -INFINITY;
+    const struct {
+        const char *name;
+        bool hides;
+        mha_semantics semantics;
+    } all[] = {
+        {"nothing", false, {0}},
+        {"softcap", false, {.softcap = 3}},
+        {"filled padding", false, {.key_padding = padding, .padding_fill = -3}},
+        {"causal", true, {.causal = true}},
+        {"window", true, {.window = true, .window_left = 1, .window_right = 1}},
+        {"chunk", true, {.chunk = 2}},
+        {"lengths", true, {.kv_lengths = lengths}},
+        {"padding", true, {.key_padding = padding}},
+        {"mask", true, {.mask = mask}},
+        {"added mask", true, {.mask = {MHA_MASK_ADDITIVE, mha_view_of(added, MHA_F32, 2, pairs)}}},
+        {"segments", true, {.pattern.q_segments = mha_view_of(documents, MHA_I64, 2, rows)}},
+        {"query padding", true, {.pattern.query_padding = padding}},
+        {"lists", true, {.pattern.key_lists = mha_view_of(lists, MHA_I64, 2, listed)}},
+        {"blocks", true, {.pattern = {.blocks = mask, .block_queries = 1, .block_keys = 1}}},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        mha_error error;
+        mha_case *c;
+        mha_call call = {.query = mha_heads(x[0], B, T, H, D), .key = mha_heads(x[1], B, T, H, D),
+                         .value = mha_heads(x[2], B, T, H, D), .semantics = all[i].semantics};
+        const mha_view *const inputs[] = {&call.query, &call.key, &call.value};
+        for (size_t n = 0; n < 3; n++)
+            mha_random_fill(inputs[n], 3, n, -1, 1);
+        assert_ok(mha_case_of_call(NULL, &call, NULL, 0, NULL, &c, &error), error);
+        mha_power p = measure(c, &(mha_criterion){0}, 1);
+        if ((row_of(&p, "hidden-propagate") != NULL) != all[i].hides)
+            fail_msg("%s: %s", all[i].name, all[i].hides ? "not tried" : "tried");
+        mha_power_clear(&p);
+        mha_case_close(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -472,6 +522,7 @@ int main(void)
         cmocka_unit_test(suggested_inputs_let_nothing_pass),
         cmocka_unit_test(parts_that_do_not_go_together_are_refused),
         cmocka_unit_test(nothing_to_compare_is_refused),
+        cmocka_unit_test(everything_that_hides_keys_may_leak),
     };
     return cmocka_run_group_tests_name("power", tests, NULL, NULL);
 }
