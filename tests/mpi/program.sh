@@ -26,7 +26,7 @@ run() {
 for ranks in ${RANKS:-1 2 3 4 7 8}; do
     run 4 "$ranks" "passed, 0 failed" check tests/vectors/*.safetensors ${CONFORMANCE_DIR:-} # rotations have no output
     tail -n 1 "$log"
-    run 1 "$ranks" "lookup/wrong_port.safetensors: tensor on exact: FAILED" check weights/lookup/wrong_port.safetensors
+    run 1 "$ranks" "lookup/wrong_port.safetensors: ring on exact: FAILED" check weights/lookup/wrong_port.safetensors
     run 1 "$ranks" "[1-9][0-9]* failed, [0-9]* that a scheme cannot take; 1 cases skipped" check \
         weights/lookup/wrong_port.safetensors tests/vectors/rope_linear.safetensors
 done
