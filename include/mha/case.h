@@ -84,7 +84,7 @@ MHA_API const char *mha_outcome_name(mha_outcome outcome); /* "passed", "failed"
 /* The comparison of one recorded tensor ("yours") with the computed one, which is exact within the tolerance. */
 typedef struct mha_stage_verdict {
     char name[40];    /* of the stage; with a prefix for another way to run the case: "weights", "packed.output" */
-    char against[48]; /* name of the recorded tensor: "expected64.weights" */
+    char against[48]; /* the recorded tensor, by its word: "expected.output", also where the file spells it `output` */
     bool ok;
     double rtol, atol; /* ok means |exact - yours| <= atol + rtol |yours| everywhere */
     bool derived;      /* the case has no tolerance: it is derived from the rounding errors of the call and `stored` */

@@ -90,6 +90,8 @@ test-mpi: export MHA_MPI = $(BUILD)/mha-mpi
 test-mpi: mpi $(MPI_PROGRAMS) ## tests libmha_mpi and mha-mpi with mpirun (make deps-dev)
 	@rm -rf $(BUILD)/results-mpi && mkdir -p $(BUILD)/results-mpi
 	@$(MPI_ENV) sh tests/run_test.sh $(BUILD)/results-mpi mpi/program sh tests/mpi/program.sh $(MPIEXEC) $(BUILD)/mha-mpi
+	@$(MPI_ENV) sh tests/run_test.sh $(BUILD)/results-mpi mpi/differing \
+	  sh tests/mpi/differing.sh $(MPIEXEC) $(BUILD)/mha-mpi
 	@sh tests/run_test.sh $(BUILD)/results-mpi mpi/install \
 	  sh tests/mpi/install.sh $(BUILD) $(THIS_MAKE) $(MPICC) $(MPIEXEC)
 	@$(MPI_ENV) sh tests/run_test.sh $(BUILD)/results-mpi mpi/dying \

@@ -24,8 +24,11 @@ run() {
     fi
 }
 for ranks in ${RANKS:-1 2 3 4 7 8}; do
-    run 0 "$ranks" "passed, 0 failed" check tests/vectors/*.safetensors ${CONFORMANCE_DIR:-}
-    cat "$log"
+    run 4 "$ranks" "passed, 0 failed" check tests/vectors/*.safetensors ${CONFORMANCE_DIR:-} # rotations have no output
+    tail -n 1 "$log"
+    run 1 "$ranks" "lookup/wrong_port.safetensors: ring on exact: FAILED" check weights/lookup/wrong_port.safetensors
+    run 1 "$ranks" "[1-9][0-9]* failed, [0-9]* that a scheme cannot take; 1 cases skipped" check \
+        weights/lookup/wrong_port.safetensors tests/vectors/rope_linear.safetensors
 done
 run 0 3 "exactly the layer of one process" params --d-model 48 --heads 12 --kv-heads 3
 run 0 4 "2,080 of them replicas" params --scheme tensor --d-model 64 --heads 8 --kv-heads 2
@@ -43,7 +46,10 @@ run 0 3 "cannot be shared evenly by 3 ranks" forward --d-model 32 --heads 4 --se
 run 0 3 "cache on 3 ranks" forward --scheme cache --causal --d-model 32 --heads 4 --kv-heads 2 --seq 7 --rope half
 run 0 3 "^3 ranks, 3 on a node of [0-9]* cores" bench --d-model 36 --heads 3 --seq 6
 grep -q "The fastest was [a-z]*; the model says" "$log" || { echo "bench does not say which is the fastest"; failed=1; }
-run 0 2 "passed, 0 failed" check --scheme cache tests/vectors
+run 4 2 "passed, 0 failed" check --scheme cache tests/vectors
+run 0 2 "passed, 0 failed, .*; 0 cases skipped" check --scheme ring tests/vectors/sdpa_causal_top_left.safetensors
+run 4 2 "left.safetensors: skipped: .*attention alone" check --scheme tensor tests/vectors/sdpa_causal_top_left.safetensors
+run 4 2 '"cases_skipped": 1' check --json tests/vectors/rope_linear.safetensors tests/vectors/sdpa_causal_top_left.safetensors
 run 0 2 "Usage: mpirun" --help
 run 0 1 "Usage: mpirun" forward --help
 run 0 2 "^mha-mpi 0" --version
@@ -57,7 +63,7 @@ run 2 3 "numbers that can are 1, 2, 4" params --scheme tensor --d-model 32 --hea
 run 2 2 "expected FILE-or-DIRECTORY" check
 run 2 2 "nothere" check nothere
 mkdir "$log.d" && run 2 2 "expected case files" check "$log.d"
-run 1 2 "0 shared results passed" check tests/vectors/rope_linear.safetensors # no layer: nothing was judged
+run 4 2 "0 shared results passed" check tests/vectors/rope_linear.safetensors # no layer: nothing was judged
 run 2 2 "kv-heads" params --heads 4 --kv-heads 3
 run 2 2 "heads" forward --heads 7
 [ "$(grep -c mha-mpi: "$log.err")" = 1 ] || { echo "an error was said more than once"; failed=1; }

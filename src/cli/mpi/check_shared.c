@@ -1,10 +1,12 @@
 /* mha-mpi check: recorded calls, shared by the ranks in every way, compared with the recorded output. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/output/print.h"
 #include "cli/setup/case_list.h"
 #include "cli/mpi/commands_mpi.h"
+#include "mpi/shared.h"
 
 /* The recorded output of a case, and the tolerance that the judge gives it. */
 typedef struct recorded {
@@ -13,10 +15,22 @@ typedef struct recorded {
 } recorded;
 
 typedef struct counts {
-    size_t passed, failed, not_taken;
+    size_t passed, failed, not_taken; /* shared results, and those that a scheme cannot take */
+    size_t skipped;                   /* cases of which there are none but these */
 } counts;
 
 /* ---------------------------------------------------------------- what was recorded */
+
+/* The tensor of a word, which the file may spell in another way. */
+static const mha_file_tensor *find_tensor(const mha_file *file, const char *name)
+{
+    const mha_file_tensor *tensor = mha_file_find(file, name);
+    const mha_case_word *word;
+    for (size_t i = 0; !tensor && (word = mha_case_word_at(i)); i++)
+        if (strcmp(word->name, name) == 0)
+            tensor = mha_file_find(file, word->also);
+    return tensor;
+}
 
 /* Reads the tensor that the judge compared, in its layout, as (B, T, width) or head by head, like the query. */
 static mha_status read_output(const char *path, const char *name, const mha_view *query, mha__arena *arena,
@@ -27,7 +41,7 @@ static mha_status read_output(const char *path, const char *name, const mha_view
     mha_status status = mha_file_open(path, &file, error);
     if (status != MHA_OK)
         return status; /* unreachable: the case has been read from it */
-    const mha_file_tensor *tensor = mha_file_find(file, name);
+    const mha_file_tensor *tensor = find_tensor(file, name);
     const char *word = mha_file_metadata(file, "layout");
     const size_t B = query->shape[0], T = query->shape[1], rows = B * T, width = tensor->elements / (rows ? rows : 1);
     if (word)
@@ -41,25 +55,20 @@ static mha_status read_output(const char *path, const char *name, const mha_view
     return status;
 }
 
-/* The recorded output of a case that ranks can share; otherwise *why says why there is none. */
+/* The recorded output of a case, or in `reason` why this path has none. */
 static mha_status open_recorded(const char *path, const mha_case *c, mha_path way, mha__arena *arena, recorded *r,
-                                const char **why, mha_error *error)
+                                char reason[REASON_TEXT], mha_error *error)
 {
     mha_verdict verdict;
-    *why = mha_case_skip_reason(c);
-    if (!*why && strcmp(mha_case_kind(c), "rope") == 0)
-        *why = "a rotation alone has no output";
-    if (*why)
-        return MHA_OK;
     TRY(mha_case_judge(c, way, "output", 1, &verdict, error));
-    *why = "no output is recorded for this path";
+    snprintf(reason, REASON_TEXT, "%s", *verdict.reason ? verdict.reason : "no output is recorded");
     mha_status status = MHA_OK;
     for (size_t i = 0; i < verdict.stage_count; i++) {
         const mha_stage_verdict *s = &verdict.stages[i];
         if (strcmp(s->name, "output") != 0)
             continue;
         const mha_call call = mha_case_call(c);
-        *why = NULL;
+        *reason = '\0';
         r->rtol = s->rtol, r->atol = s->atol;
         status = read_output(path, s->against, &call.query, arena, &r->output, error);
     }
@@ -100,24 +109,25 @@ static void report(json_t *list, const char *path, const char *scheme, mha_path 
     }
 }
 
-static int check_case(const mpi_request *q, const char *path, mha_path way, counts *n, json_t *list)
+/* The schemes that q asks for, on one path. `reason`: why none of them is tried, or "", and then why the last one that
+ * could not take the case could not. */
+static int check_path(const mpi_request *q, const char *path, const mha_case *c, mha_path way, counts *n, json_t *list,
+                      char reason[REASON_TEXT])
 {
     mha_error error = {0};
-    mha_case *c = NULL;
     recorded r = {{0}, 0, 0};
-    const char *why = NULL;
     mha__arena arena = {.allocator = mha__allocator_default()};
-    mha_status status = mha_case_open(path, NULL, &c, &error);
-    if (status == MHA_OK)
-        status = open_recorded(path, c, way, &arena, &r, &why, &error);
-    int code = worst_code(status == MHA_OK ? EXIT_DONE : refuse_error(path, &error));
+    const mha_status status = *reason ? MHA_OK : open_recorded(path, c, way, &arena, &r, reason, &error);
+    const int code = worst_code(status == MHA_OK ? EXIT_DONE : refuse_error(path, &error));
+    agree_on_reason(reason);
+    const bool skipped = *reason != '\0';
     for (int scheme = 0; scheme < MHA_SPLIT_COUNT && code == EXIT_DONE; scheme++) {
         const char *name = mha_split_scheme_name((mha_split_scheme)scheme);
         if (q->scheme >= 0 && q->scheme != scheme)
             continue;
-        if (why) {
+        if (skipped) {
             n->not_taken++;
-            report(list, path, name, way, "skipped", why, 0);
+            report(list, path, name, way, "skipped", reason, 0);
             continue;
         }
         shared_call call = {.layer = mha_case_layer(c), .call = mha_case_call(c), .scheme = (mha_split_scheme)scheme};
@@ -127,7 +137,8 @@ static int check_case(const mpi_request *q, const char *path, mha_path way, coun
         run_shared(&call, &arena, &result);
         if (result.status != MHA_OK) {
             n->not_taken++;
-            report(list, path, name, way, "skipped", result.error.message, 0);
+            snprintf(reason, REASON_TEXT, "%s", result.error.message);
+            report(list, path, name, way, "skipped", reason, 0);
             continue;
         }
         uint64_t mismatches = 0;
@@ -135,16 +146,71 @@ static int check_case(const mpi_request *q, const char *path, mha_path way, coun
         n->passed += mismatches == 0, n->failed += mismatches != 0;
         report(list, path, name, way, mismatches ? "failed" : "passed", NULL, difference);
     }
-    mha_case_close(c);
     mha__arena_free(&arena);
     return code;
+}
+
+/* The digest of a file's bytes, which are the same on all ranks unless they hold different cases. */
+static uint64_t digest_of_file(const char *path)
+{
+    static char bytes[1 << 16];
+    uint64_t digest = 0;
+    FILE *file = strcmp(path, "-") == 0 ? NULL : fopen(path, "rb");
+    for (size_t n; file && (n = fread(bytes, 1, sizeof bytes, file)) > 0;)
+        digest = mha__mpi_digest(digest, bytes, n);
+    if (file)
+        fclose(file);
+    return digest;
+}
+
+static int check_case(const mpi_request *q, const char *path, const mha_path *ways, size_t n_ways, counts *n,
+                      json_t *list)
+{
+    mha_error error = {0};
+    mha_case *c = NULL;
+    char reason[REASON_TEXT] = "";
+    const size_t judged = n->passed + n->failed;
+    const mha_status status = mha_case_open(path, NULL, &c, &error);
+    if (status == MHA_OK && mha_case_skip_reason(c))
+        snprintf(reason, sizeof reason, "%s", mha_case_skip_reason(c));
+    else if (status == MHA_OK && strcmp(mha_case_kind(c), "rope") == 0)
+        snprintf(reason, sizeof reason, "a rotation alone has no output");
+    int code = worst_code(status == MHA_OK ? EXIT_DONE : refuse_error(path, &error));
+    agree_on_reason(reason);
+    if (code == EXIT_DONE && !*reason)
+        code = agreed_code(code, digest_of_file(path), path, "this rank has another case than rank 0 under this name");
+    char of_path[REASON_TEXT];
+    for (size_t w = 0; w < n_ways && code == EXIT_DONE; w++) {
+        memcpy(of_path, reason, sizeof of_path);
+        code = check_path(q, path, c, ways[w], n, list, of_path);
+    }
+    if (code == EXIT_DONE && n->passed + n->failed == judged) {
+        n->skipped++;
+        if (!list) {
+            print_harmless("%s: skipped: %s", path, of_path);
+            putchar('\n');
+        }
+    }
+    mha_case_close(c);
+    return code;
+}
+
+/* The names of the cases, without the folders that they lie in. */
+static uint64_t digest_of_list(const case_list *cases)
+{
+    uint64_t digest = mha__mpi_digest(0, &cases->n, sizeof cases->n);
+    for (size_t i = 0; i < cases->n; i++) {
+        const char *slash = strrchr(cases->paths[i], '/'), *name = slash ? slash + 1 : cases->paths[i];
+        digest = mha__mpi_digest(digest, name, strlen(name) + 1);
+    }
+    return digest;
 }
 
 int run_mpi_check(const mpi_request *q)
 {
     const arguments *args = q->args;
     case_list cases = {0};
-    counts n = {0, 0, 0};
+    counts n = {0, 0, 0, 0};
     int code = EXIT_DONE;
     mha_path ways[2] = {MHA_PATH_EXACT, MHA_PATH_AUTO};
     size_t n_ways = 2;
@@ -156,18 +222,19 @@ int run_mpi_check(const mpi_request *q)
         code = case_list_add(&cases, args->operands[i]);
     if (code == EXIT_DONE && cases.n == 0)
         code = refuse(args->operands[0], "expected case files (.safetensors, .npz), found none");
-    code = worst_code(code);
+    code = agreed_code(code, digest_of_list(&cases), "cases",
+                       "this rank has files of other names than rank 0, or more or fewer: expected the same cases");
     json_t *list = given(args, OPT_JSON) ? json_array() : NULL;
     for (size_t i = 0; i < cases.n && code == EXIT_DONE; i++)
-        for (size_t w = 0; w < n_ways && code == EXIT_DONE; w++)
-            code = check_case(q, cases.paths[i], ways[w], &n, list);
+        code = check_case(q, cases.paths[i], ways, n_ways, &n, list);
     if (code == EXIT_DONE && list)
-        json_print(json_pack("{si so so so sO}", "ranks", q->ranks, "passed", json_count(n.passed), "failed",
-                             json_count(n.failed), "skipped", json_count(n.not_taken), "cases", list));
+        json_print(json_pack("{si so so so so sO}", "ranks", q->ranks, "passed", json_count(n.passed), "failed",
+                             json_count(n.failed), "skipped", json_count(n.not_taken), "cases_skipped",
+                             json_count(n.skipped), "cases", list));
     else if (code == EXIT_DONE)
-        printf("%d ranks: %zu cases, %zu shared results passed, %zu failed, %zu that a scheme cannot take\n", q->ranks,
-               cases.n, n.passed, n.failed, n.not_taken);
+        printf("%d ranks: %zu cases, %zu shared results passed, %zu failed, %zu that a scheme cannot take; %zu cases "
+               "skipped\n", q->ranks, cases.n, n.passed, n.failed, n.not_taken, n.skipped);
     json_decref(list);
     case_list_free(&cases);
-    return worst_code(code != EXIT_DONE ? code : n.failed || n.passed == 0 ? EXIT_NO : EXIT_DONE);
+    return worst_code(code != EXIT_DONE ? code : n.failed ? EXIT_NO : n.skipped ? EXIT_UNJUDGED : EXIT_DONE);
 }

@@ -7,6 +7,7 @@
 
 #include "cli/output/print.h"
 #include "cli/mpi/commands_mpi.h"
+#include "mpi/shared.h"
 
 static const char usage[] =
     "Usage: mpirun -n RANKS mha-mpi COMMAND [--scheme NAME] [OPTION...]\n"
@@ -21,7 +22,10 @@ static const char usage[] =
     "  --scheme NAME   tensor, ulysses, ring, zigzag or cache; otherwise each one that can take the call\n"
     "  --json          one object, from rank 0\n"
     "\n"
-    "Exit codes: 0 done and true, 1 the answer is no, 2 the request is wrong, 3 the machine could not.\n";
+    "All ranks need the same command and options; files may lie elsewhere, and threads be other ones.\n"
+    "\n"
+    "Exit codes: 0 done and true, 1 the answer is no, 2 the request is wrong, 3 the machine could not, 4 nothing\n"
+    "failed, but a case could not be judged.\n";
 
 /* ---------------------------------------------------------------- the command line */
 
@@ -59,39 +63,66 @@ static int refuse_others(const arguments *args)
     return EXIT_DONE;
 }
 
-static int run(int argc, char **argv, int rank, int ranks)
+/* What a rank is to do. */
+typedef enum task { FORWARD, BENCH, PARAMS, CHECK, HELP, VERSION, TASKS } task;
+
+static int read_task(int *argc, char **argv, task *what, int *scheme, arguments *args)
 {
     static const struct {
         const char *name;
         command_code parsed_as;
-    } commands[] = {{"forward", CMD_FORWARD}, {"bench", CMD_FORWARD}, {"params", CMD_FORWARD}, {"check", CMD_CHECK}};
-    enum { FORWARD, BENCH, PARAMS, CHECK, COMMANDS };
+    } tasks[] = {{"forward", CMD_FORWARD}, {"bench", CMD_FORWARD}, {"params", CMD_FORWARD}, {"check", CMD_CHECK},
+                 {"--help", 0}, {"--version", 0}};
+    const char *word = *argc < 2 ? "" : strcmp(argv[1], "help") == 0 ? "--help" : argv[1];
+    for (*what = FORWARD; *what < TASKS && strcmp(word, tasks[*what].name) != 0;)
+        (*what)++;
+    if (*what == TASKS)
+        return refuse(word, "expected forward, bench, params or check; mha-mpi --help explains");
+    if (*what == HELP || *what == VERSION)
+        return EXIT_DONE;
+    int code = take_scheme(argc, argv, scheme);
+    if (code == EXIT_DONE)
+        code = arguments_parse(args, tasks[*what].parsed_as, *argc - 1, argv + 1);
+    if (code == EXIT_DONE && given(args, OPT_HELP))
+        *what = HELP;
+    return code == EXIT_DONE && *what != HELP ? refuse_others(args) : code;
+}
+
+/* What must be the same on all ranks: not where files lie, nor what a machine decides for itself. */
+static uint64_t digest_of(task what, int scheme, const arguments *args)
+{
+    const int numbers[] = {(int)what, scheme};
+    uint64_t digest = mha__mpi_digest(0, numbers, sizeof numbers);
+    for (int o = 0; o < OPTION_COUNT; o++) {
+        const option_value *value = &args->option[o];
+        if (!value->given || o == OPT_THREADS)
+            continue;
+        digest = mha__mpi_digest(digest, &o, sizeof o);
+        if (option_rows[o].type == FILE_NAME) /* whose name tells whether it is standard input */
+            digest = mha__mpi_digest(digest, value->text, *value->text == '-');
+        else if (value->text)
+            digest = mha__mpi_digest(digest, value->text, strlen(value->text) + 1);
+    }
+    return digest;
+}
+
+static int run(int argc, char **argv, int rank, int ranks)
+{
     mpi_request r = {.rank = rank, .ranks = ranks, .scheme = -1};
-    int command = 0;
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
-        fputs(usage, stdout);
-        return EXIT_DONE;
-    }
-    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
-        printf("mha-mpi %s\n", mha_version());
-        return EXIT_DONE;
-    }
-    while (command < COMMANDS && (argc < 2 || strcmp(argv[1], commands[command].name) != 0))
-        command++;
-    if (command == COMMANDS)
-        return refuse(argc < 2 ? "" : argv[1], "expected forward, bench, params or check; mha-mpi --help explains");
-    int code = take_scheme(&argc, argv, &r.scheme);
-    arguments args;
-    if (code != EXIT_DONE)
-        return code;
-    code = arguments_parse(&args, commands[command].parsed_as, argc - 1, argv + 1);
+    arguments args = {.n_operands = 0};
+    task what = TASKS;
     r.args = &args;
-    if (code == EXIT_DONE && given(&args, OPT_HELP))
+    int code = read_task(&argc, argv, &what, &r.scheme, &args);
+    code = agreed_code(code, digest_of(what, r.scheme, &args), "ranks",
+                       "this rank has other words than rank 0: expected the same command and options on all");
+    if (code == EXIT_DONE && what == HELP)
         fputs(usage, stdout);
-    else if (code == EXIT_DONE && (code = refuse_others(&args)) == EXIT_DONE)
-        code = command == CHECK    ? run_mpi_check(&r)
-               : command == PARAMS ? run_mpi_params(&r)
-                                   : run_mpi_forward(&r, command == BENCH ? 7 : 1);
+    else if (code == EXIT_DONE && what == VERSION)
+        printf("mha-mpi %s\n", mha_version());
+    else if (code == EXIT_DONE)
+        code = what == CHECK    ? run_mpi_check(&r)
+               : what == PARAMS ? run_mpi_params(&r)
+                                : run_mpi_forward(&r, what == BENCH ? 7 : 1);
     arguments_free(&args);
     return code;
 }

@@ -3,6 +3,7 @@
 
 #include "cli/output/print.h"
 #include "cli/mpi/run_shared.h"
+#include "mpi/shared.h"
 
 bool has_all_rows(mha_split_scheme scheme)
 {
@@ -125,6 +126,7 @@ void run_shared(const shared_call *s, mha__arena *arena, shared_result *r)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     *r = (shared_result){.status = MHA_OK};
     r->status = mha_split_check(&split, &r->error);
+    r->status = mha__mpi_agree(MPI_COMM_WORLD, r->status, 0, &r->error); /* other files may have other sizes */
     if (r->status == MHA_OK)
         r->status = share_layer(s, &layer, r);
     r->split = split;
@@ -141,6 +143,7 @@ void run_shared(const shared_call *s, mha__arena *arena, shared_result *r)
         call.keep = NULL, call.keep_count = 0;
         if (s->past[0].data || s->scheme == MHA_SPLIT_CACHE)
             r->status = make_cache(s, &split, share, (size_t)rank, &call.cache, &r->error);
+        r->status = mha__mpi_agree(MPI_COMM_WORLD, r->status, 0, &r->error);
     }
     if (r->status == MHA_OK && layer)
         r->status = mha_mpi_layer_memory(layer, &call, split.T_q, split.T_k, &r->own.memory, &r->error);

@@ -8,6 +8,7 @@
 #include "cli/setup/layer.h"
 #include "cli/mpi/commands_mpi.h"
 #include "cli/mpi/measure.h"
+#include "mpi/shared.h"
 
 /* One scheme, as rank 0 reports it. */
 typedef struct scheme_report {
@@ -348,9 +349,12 @@ static mha_status share_of(const mpi_request *r, const request *q, mha_split_sch
         TRY(mha_mpi_layer_load(MPI_COMM_WORLD, scheme, path, &q->asked, NULL, layer, NULL, error));
     else
         TRY(mha_mpi_layer_create(MPI_COMM_WORLD, scheme, mha_layer_config(q->layer), NULL, NULL, layer, error));
-    const mha_status status = mha_layer_create(mha_mpi_layer_config(*layer), NULL, NULL, whole, error);
-    if (status != MHA_OK)
+    mha_status status = mha_layer_create(mha_mpi_layer_config(*layer), NULL, NULL, whole, error);
+    status = mha__mpi_agree(MPI_COMM_WORLD, status, 0, error);
+    if (status != MHA_OK) {
+        mha_layer_destroy(*whole);
         mha_mpi_layer_destroy(*layer);
+    }
     return status;
 }
 
