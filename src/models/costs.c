@@ -25,7 +25,7 @@ static void add_layer(sum *s, const mha_model_layer *layer, uint64_t batch, uint
         return;
     tokens *= seq;
     pairs *= seq * seq;
-    visible *= mha__visible_pairs(seq, seq, 0, layer->causal, -1, -1);
+    visible *= mha__visible_pairs(seq, seq, 0, layer->causal, -1, -1, 0);
     uint64_t matrices = 0, width = c->n_heads * (c->d_k + c->d_v);
     if (c->kv_rank) { /* as stored: keys and values of every head are made of each latent */
         add(s, &matrices, c->q_rank ? c->q_rank : c->d_q, c->n_heads, c->d_k);
