@@ -448,6 +448,8 @@ static void keys_of_layers_go_before_older_ones(void **state)
                    MHA_INVALID, error, "clip_qkv", "above 0"); /* zeros alone there, no limit in MPT */
     assert_refused(mha_model_read_config(config_file("{\"model_type\":\"phi\",\"partial_rotary_factor\":0}"), &facts,
                                          &error), MHA_INVALID, error, "partial_rotary_factor", "found 0");
+    assert_ok(mha_model_read_config(config_file("{\"model_type\":\"beit\",\"layer_scale_init_value\":0.0}"), &facts,
+                                    &error), error); /* no scales */
 }
 
 /* Each layer has one of the words that its owner knows: no other, and none too many or too few. */
