@@ -250,8 +250,8 @@ static void test_operations_of_chunks(void **state)
     (void)state;
     FILE *file = fopen(scratch("chunked.json"), "w");
     assert_non_null(file);
-    fputs("{\"model_type\": \"llama4_text\", \"hidden_size\": 16, \"num_attention_heads\": 2, \"num_key_value_heads\": 2,"
-          " \"head_dim\": 8, \"num_hidden_layers\": 1, \"attention_chunk_size\": 4}", file);
+    fputs("{\"model_type\": \"llama4_text\", \"hidden_size\": 16, \"num_attention_heads\": 2,"
+          " \"num_key_value_heads\": 2, \"head_dim\": 8, \"num_hidden_layers\": 1, \"attention_chunk_size\": 4}", file);
     fclose(file);
     json_t *root = RUN_JSON(0, "forward", "--config", scratch("chunked.json"), "--layer",
                             "model.layers.0.self_attn", "--seq", "6", "--json");

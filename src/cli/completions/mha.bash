@@ -53,6 +53,7 @@ _mha() {
   *:--cache-dtype) words='
       f32 f16 bf16 i8' ;;
   params:--seq|bench:--seq) return ;;
+  *:--encoder-seq) return ;;
   *:--ranks) return ;;
   *:--machine) return ;;
   *:--weights) _mha_files; return ;;
@@ -150,8 +151,9 @@ _mha() {
       --no-pack' ;;
   params) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
-      --merged-qk --preset --config --architecture --class --dtype --seq --ranks --machine --weights
-      --group --depth --only --sort --all --per-head --format --picture --json --quiet --help' ;;
+      --merged-qk --preset --config --architecture --class --dtype --seq --encoder-seq --ranks
+      --machine --weights --group --depth --only --sort --all --per-head --format --picture --json
+      --quiet --help' ;;
   heads) options='
       --d-model --heads --kv-heads --d-k --d-v --d-q --kdim --vdim --d-out --bias --no-bias --batch
       --seq --kv-seq --preset --config --architecture --class --dtype --run --seed --causal --json

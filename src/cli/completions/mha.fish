@@ -121,9 +121,12 @@ complete -c mha -n '__mha_runs forward bench' -l cache-dtype -x \
 complete -c mha -n '__mha_runs params bench' -l seq -x \
     -d 'tokens in a sequence: shows the cost of a model'\''s forward '\
 'pass and key/value cache; bench: [512]'
+complete -c mha -n '__mha_runs params' -l encoder-seq -x \
+    -d 'beside --seq: tokens that the encoder reads, to which '\
+'the decoder attends [of the configuration, or --seq]'
 complete -c mha -n '__mha_runs params' -l ranks -x \
     -d 'processes that share the attention of a model over --seq '\
-'tokens: what each holds and sends (mha help ranks)'
+'tokens [4096]: what each holds and sends'
 complete -c mha -n '__mha_runs params' -l machine -x \
     -d 'beside --ranks, the time: GFLOP/s of a rank, GB/s read, '\
 'us of a message, GB/s of a link; node'\''s cores, ranks'

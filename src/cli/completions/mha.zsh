@@ -70,6 +70,7 @@ _mha() {
   *:--cache-dtype) compadd -- $(echo '
       f32 f16 bf16 i8'); return ;;
   params:--seq|bench:--seq) _message 'N'; return ;;
+  *:--encoder-seq) _message 'N'; return ;;
   *:--ranks) _message 'P'; return ;;
   *:--machine) _message 'F,M,L,B[,C,N]'; return ;;
   *:--weights) _files; return ;;
@@ -269,8 +270,10 @@ _mha() {
 'a file stay as they are if this is not given'
       '--seq:''tokens in a sequence: shows the cost of a model'\''s forward '\
 'pass and key/value cache; bench: [512]'
+      '--encoder-seq:''beside --seq: tokens that the encoder reads, to which '\
+'the decoder attends [of the configuration, or --seq]'
       '--ranks:''processes that share the attention of a model over --seq '\
-'tokens: what each holds and sends (mha help ranks)'
+'tokens [4096]: what each holds and sends'
       '--machine:''beside --ranks, the time: GFLOP/s of a rank, GB/s read, '\
 'us of a message, GB/s of a link; node'\''s cores, ranks'
       '--weights:''weights of a public checkpoint or with mha'\''s own names; '\

@@ -288,8 +288,19 @@ class ModelLayer(Struct):
 
 class ModelCosts(Struct):
     c_name = "mha_model_costs"
-    _fields_ = _each("projections scores_full scores_causal feed_forward heads patches cache_elements latent_elements",
-                     c.c_uint64)
+    _fields_ = _each("projections scores_full scores_causal feed_forward heads patches cache_elements latent_elements "
+                     "cross_elements relative linear state_elements", c.c_uint64) + [("not_counted", c.c_char * 160)]
+
+
+class ModelPass(Struct):
+    c_name = "mha_model_pass"
+    _fields_ = _each("batch seq encoder_seq", _size)
+
+
+class ModelLengths(Struct):
+    c_name = "mha_model_lengths"
+    _fields_ = (_each("queries keys windows", _size) + [("cross", c.c_bool), ("cached", _size)]
+                + _each("pairs visible", c.c_uint64))
 
 
 class Assumption(Struct):
@@ -485,7 +496,8 @@ size_t mha_model_assumptions(const mha_model *, const mha_assumption **);
 size_t mha_model_active_parameters(const mha_model *, size_t *, size_t *);
 size_t mha_model_layer_count(const mha_model *);
 bool mha_model_layer_at(const mha_model *, size_t, mha_model_layer *);
-mha_status mha_model_costs_of(const mha_model *, size_t, size_t, mha_model_costs *, mha_error *);
+mha_status mha_model_layer_lengths(const mha_model *, const mha_model_pass *, size_t, mha_model_lengths *, mha_error *);
+mha_status mha_model_costs_of(const mha_model *, const mha_model_pass *, mha_model_costs *, mha_error *);
 const char *mha_preset_at(size_t, const char **);
 mha_status mha_file_list_params(const mha_file *, mha_params *, mha_finding_function, void *, mha_file_totals *,
                                 mha_error *);
