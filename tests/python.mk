@@ -17,8 +17,9 @@ test-peers-python: all
 	  -q -s -p no:cacheprovider tests/peers
 	@if $(PEER_PYTHON) -c 'import transformers' 2>/dev/null; then \
 	  $(PEER_PYTHON) tests/peers/architectures_peer.py $(BUILD)/mha && \
-	  PYTHONPATH=src/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) tests/peers/layers_peer.py && \
-	  PYTHONPATH=src/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) tests/peers/keys_peer.py; \
+	  export PYTHONPATH=src/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so && \
+	  $(PEER_PYTHON) tests/peers/layers_peer.py && $(PEER_PYTHON) tests/peers/keys_peer.py && \
+	  $(PEER_PYTHON) tests/peers/costs_peer.py && $(PEER_PYTHON) tests/peers/costs_peer.py --presets 512; \
 	  else echo "skipped: architectures beside transformers, which is not installed"; fi
 
 .PHONY: test-python $(PYTHON_RUNS)
