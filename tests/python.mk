@@ -17,10 +17,11 @@ test-peers-python: all python
 	  -m pytest -q -s -p no:cacheprovider tests/peers
 	@if $(PEER_PYTHON) -c 'import transformers' 2>/dev/null; then \
 	  $(PEER_PYTHON) tests/peers/architectures_peer.py $(BUILD)/mha && \
-	  PYTHONPATH=$(BUILD)/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) tests/peers/layers_peer.py && \
-	  PYTHONPATH=$(BUILD)/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) tests/peers/keys_peer.py; \
+	  export PYTHONPATH=$(BUILD)/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so && \
+	  $(PEER_PYTHON) tests/peers/layers_peer.py && $(PEER_PYTHON) tests/peers/keys_peer.py && \
+	  $(PEER_PYTHON) tests/peers/costs_peer.py && $(PEER_PYTHON) tests/peers/costs_peer.py --presets 512; \
 	  else echo "skipped: architectures beside transformers, which is not installed"; fi
-	@if $(PEER_PYTHON) -c 'import transformers, gguf' 2>/dev/null; then PYTHONPATH=src/python \
+	@if $(PEER_PYTHON) -c 'import transformers, gguf' 2>/dev/null; then PYTHONPATH=$(BUILD)/python \
 	  MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) tests/peers/gguf_peer.py $(BUILD)/mha; \
 	  else echo "skipped: files of GGUF beside transformers; it or gguf is not installed"; fi
 

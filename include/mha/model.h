@@ -229,21 +229,59 @@ MHA_API mha_model_facts mha_model_layer_facts(const mha_model *model, size_t ind
 /* false past the end. */
 MHA_API bool mha_model_layer_at(const mha_model *model, size_t index, mha_model_layer *layer);
 
-/* Operations and memory of a forward pass over `batch` sequences of `seq` tokens. A multiply-add is two operations.
- * Matrices of blocks and "token logits" multiply every token, poolers and classifiers one token per sequence, patch
- * projections every patch. Scores and weighted sums count query heads. Embedding look-ups, norms, softmax and
- * activations are not counted. In an encoder-decoder both sides have `seq` tokens. */
+/* One forward pass over `batch` sequences of `seq` tokens: of text or, where an encoder reads something else, of the
+ * decoder. `encoder_seq`: what the encoder reads, of which keys and values of cross-attention are made; 0: as many as
+ * the configuration says (the frames of Whisper), or else `seq`. The length of an image, or of its windows, is what the
+ * configuration says, whatever `seq` is: in ViT and Swin, and in the vision tower of CLIP. Tokens of wav2vec2 are the
+ * frames behind the convolutions. Nothing asks whether a model takes so many tokens. */
+typedef struct mha_model_pass {
+    size_t batch, seq, encoder_seq;
+} mha_model_pass;
+
+/* What one attention layer attends over in a pass, in each sequence. */
+typedef struct mha_model_lengths {
+    size_t queries, keys; /* of the sequence or, where windows of an image attend for themselves, of one window */
+    size_t windows;       /* of them; 1: the sequence as a whole */
+    bool cross;           /* keys and values are made of what the encoder gives */
+    size_t cached;        /* rows that a cache keeps for decoding: `keys`, or as many as the window or the chunk of a
+                           * layer has, the newest one included, if these are fewer; 0: the layer has no cache */
+    uint64_t pairs;       /* of a query and a key, in all windows */
+    uint64_t visible; /* those of them that causality, window and chunk leave; what padding hides is not known here,
+                       * nor are the borders in windows of an image that is rolled (shift) */
+} mha_model_lengths;
+
+/* The lengths of attention layer `index`. Errors: MHA_NOT_FOUND (past the end), MHA_INVALID (seq: numbers that do
+ * not fit in 64 bits; encoder_seq of a model without cross-attention; a formula of a description). */
+MHA_API mha_status mha_model_layer_lengths(const mha_model *model, const mha_model_pass *pass, size_t index,
+                                           mha_model_lengths *lengths, mha_error *error);
+
+/* Operations and memory of a forward pass, by the part of the model. A multiply-add is two operations. What is counted:
+ *   each matrix, times the vectors that it multiplies: in blocks and for "token logits" every token of its own tower or
+ *   side, for patches every patch, for poolers and classifiers as many as the model's library gives them: one, or every
+ *   token where tokens are classified or the last one's answer is picked. Of experts that a router chooses among, as
+ *   many as a token uses (top_k, and the shared ones); of the router all;
+ *   scores and weighted sums, for each query head; products with tables of relative positions;
+ *   linear attention: its matrices, its convolution, and for each token and head three products with a state of
+ *   d_k x d_v: what the state holds for the key, the change that is added, what the query reads.
+ * Not counted: look-ups, norms, softmax, activations, additions, rotations; tables that are made of weights alone (of
+ * relative positions), and what `not_counted` names. */
 typedef struct mha_model_costs {
-    uint64_t projections;   /* W_Q, W_K, W_V, W_O (or those of latents) of all attention layers, each use */
-    uint64_t scores_full;   /* Q K^T and A V over all T x T pairs */
-    uint64_t scores_causal; /* the same, in causal layers over the T (T + 1) / 2 visible pairs only */
-    uint64_t feed_forward, heads, patches;
-    uint64_t cache_elements; /* elements of keys and values in the caches of causal self-attention; 0: no such layer */
+    uint64_t projections;   /* W_Q, W_K, W_V, W_O (or those of latents), gates, of all attention layers, each use */
+    uint64_t scores_full;   /* Q K^T and A V over all pairs */
+    uint64_t scores_causal; /* the same over visible pairs only, see mha_model_lengths */
+    uint64_t feed_forward, heads;
+    uint64_t patches; /* what stands before the blocks: patches, convolutions, projections of embeddings */
+    uint64_t cache_elements;  /* keys and values in the caches of all layers, cross-attention's included; 0: none */
     uint64_t latent_elements; /* the same where latents are cached instead (mha_call.absorbed); 0: no layer has them */
+    uint64_t cross_elements;  /* of cache_elements, those of cross-attention */
+    uint64_t relative;        /* products with tables of relative positions: of each query, or key, and each row */
+    uint64_t linear;          /* layers of linear attention; 0: the model has none */
+    uint64_t state_elements;  /* of their states, which do not grow with the sequence; convolutions' included */
+    char not_counted[160];    /* what else the pass would do; "": nothing */
 } mha_model_costs;
 
-/* Computes the costs. MHA_INVALID when the operations do not fit in 64 bits; *costs is then untouched. */
-MHA_API mha_status mha_model_costs_of(const mha_model *model, size_t batch, size_t seq, mha_model_costs *costs,
+/* Computes the costs. Errors: MHA_INVALID, as of mha_model_layer_lengths; *costs is then untouched. */
+MHA_API mha_status mha_model_costs_of(const mha_model *model, const mha_model_pass *pass, mha_model_costs *costs,
                                       mha_error *error);
 
 /* The name of a built-in preset, in alphabetical order; NULL past the end. `config` (may be NULL) receives the text

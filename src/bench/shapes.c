@@ -156,10 +156,10 @@ static double visible_pairs(const bench_shape *s)
     const int64_t offset = bench_decodes(s) ? (int64_t)s->T_k - 1 : 0;
     double pairs = 0;
     if (s->docs == 0)
-        return (double)mha__visible_pairs(s->T_q, s->T_k, offset, s->causal, -1, -1);
+        return (double)mha__visible_pairs(s->T_q, s->T_k, offset, s->causal, -1, -1, 0);
     for (size_t first = 0, n; first < s->T_k; first += n) {
         n = s->T_k - first < bench_document(s) ? s->T_k - first : bench_document(s);
-        pairs += (double)mha__visible_pairs(n, n, 0, s->causal, -1, -1);
+        pairs += (double)mha__visible_pairs(n, n, 0, s->causal, -1, -1, 0);
     }
     return pairs;
 }

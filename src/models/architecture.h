@@ -10,6 +10,8 @@
 /* Every list below ends with an all-zero row. Formulas are expressions (expression.h) over the
  * symbols of the architecture, evaluated in the order of its keys.
  *
+ * Formulas of lengths also know seq and encoder_seq: tokens of a sequence, and those that an encoder reads.
+ *
  * Symbols that every architecture defines, because the rest of the library reads them:
  *   d_model h h_kv d_k   and where they are not 0:  d_v (default d_k)  bias_q bias_k bias_v bias_o sinks
  *   qk_norm (1: per head, 2: per row)  causal  rope (1: interleaved, 2: half-split; of all d_k)
@@ -67,6 +69,7 @@ typedef struct mha__arch_tensor {
     const char *tied;     /* formula: whether the storage is shared; NULL: always */
     mha__arch_kind kind;
     int routed; /* a token passes top_k of `experts` parts of it, or of its inner blocks */
+    const char *tokens; /* formula of lengths: vectors of a sequence that it multiplies; NULL: as costs.c says */
 } mha__arch_tensor;
 
 /* A symbol that has another value for some attention layers. */
@@ -82,7 +85,18 @@ typedef struct mha__arch_attention {
     const char *bias_table; /* name of the tensor that holds its biases by position; NULL: it has none */
     const char *relative_table, *relative_norm; /* of relative embeddings, of their norm; NULL: none */
     const mha__arch_own *own; /* NULL: none */
+    const char *tokens, *keys; /* formulas of lengths: queries of a sequence, seq for NULL; keys, as many for NULL */
+    const char *windows;       /* formula: windows of so many tokens that an image is cut into; NULL: it is not */
+    int uncached;              /* causal, but run once: nothing is decoded with it */
+    int cross;                 /* keys and values are made of what the encoder gives, and kept by a decoder */
 } mha__arch_attention;
+
+/* A layer, or one per block, that goes from token to token with a state of a fixed size (linear attention). */
+typedef struct mha__arch_state {
+    const char *blocks, *when;
+    const char *products; /* formula: multiply-adds of one token that no matrix of the table shows */
+    const char *elements; /* formula: of the state */
+} mha__arch_state;
 
 /* A configuration that the tensors below do not describe. */
 typedef struct mha__arch_refusal {
@@ -103,6 +117,8 @@ typedef struct mha__architecture {
     const mha__arch_attention *attention;
     const mha__arch_refusal *refusals;
     const mha__arch_refusal *not_run; /* attention layers that are counted, but not computed */
+    const mha__arch_refusal *not_counted; /* operations of a forward pass that mha_model_costs lacks */
+    const mha__arch_state *states;
     const char *caveat; /* what one attention layer alone does not reproduce of the model; "": nothing */
     json_t *text;       /* owns the text of all rows */
     mha__arena memory;  /* of the rows */

@@ -167,12 +167,13 @@ static mha_status read_tensor(const reader *r, const char *list, const char *pla
     mha__arch_tensor *tensor = row;
     json_error_t why;
     const json_t *buffer = NULL;
-    TRY(AS_TEXT(r, entry, "when", "tied"));
-    const int failed = json_unpack_ex(entry, &why, 0, "{s:s, s:s, s:s, s:s, s?s, s?s, s?s, s?o, s?b}", "name",
+    TRY(AS_TEXT(r, entry, "when", "tied", "tokens"));
+    const int failed = json_unpack_ex(entry, &why, 0, "{s:s, s:s, s:s, s:s, s?s, s?s, s?s, s?o, s?b, s?s}", "name",
                                       &tensor->name, "shape", &tensor->shape, "group", &tensor->group, "role",
                                       &tensor->role, "when", &tensor->when, "same_as", &tensor->alias_of, "tied",
-                                      &tensor->tied, "buffer", &buffer, "routed", &tensor->routed);
-    TRY(unpacked(r, list, place, failed, &why, entry, "name shape group role when same_as tied buffer routed"));
+                                      &tensor->tied, "buffer", &buffer, "routed", &tensor->routed, "tokens",
+                                      &tensor->tokens);
+    TRY(unpacked(r, list, place, failed, &why, entry, "name shape group role when same_as tied buffer routed tokens"));
     const bool long_integers = json_is_string(buffer) && strcmp(json_string_value(buffer), "I64") == 0;
     if (buffer && !json_is_true(buffer) && !long_integers)
         return wrong(r, list, place, "buffer: expected true, or \"I64\"");
@@ -197,14 +198,16 @@ static mha_status read_layer(const reader *r, const char *list, const char *plac
     mha__arch_attention *layer = row;
     json_error_t why;
     json_t *own = NULL;
-    TRY(AS_TEXT(r, entry, "blocks", "inner", "when", "uses", "causal"));
-    const int failed = json_unpack_ex(entry, &why, 0, "{s:s, s?s, s?s, s?s, s?s, s?s, s?o, s?s, s?s, s?s}", "prefix",
-                                      &layer->prefix, "blocks", &layer->blocks, "inner", &layer->inner, "when",
-                                      &layer->when, "uses", &layer->uses, "causal", &layer->causal, "own", &own,
-                                      "bias_table", &layer->bias_table, "relative_table", &layer->relative_table,
-                                      "relative_norm", &layer->relative_norm);
+    TRY(AS_TEXT(r, entry, "blocks", "inner", "when", "uses", "causal", "tokens", "keys", "windows"));
+    const int failed = json_unpack_ex(
+        entry, &why, 0, "{s:s, s?s, s?s, s?s, s?s, s?s, s?o, s?s, s?s, s?s, s?s, s?s, s?s, s?b, s?b}", "prefix",
+        &layer->prefix, "blocks", &layer->blocks, "inner", &layer->inner, "when", &layer->when, "uses", &layer->uses,
+        "causal", &layer->causal, "own", &own, "bias_table", &layer->bias_table, "relative_table",
+        &layer->relative_table, "relative_norm", &layer->relative_norm, "tokens", &layer->tokens, "keys", &layer->keys,
+        "windows", &layer->windows, "cross", &layer->cross, "uncached", &layer->uncached);
     TRY(unpacked(r, list, place, failed, &why, entry,
-                 "prefix blocks inner when uses causal own bias_table relative_table relative_norm"));
+                 "prefix blocks inner when uses causal own bias_table relative_table relative_norm tokens keys windows "
+                 "cross uncached"));
     if (own && !json_is_object(own))
         return wrong(r, list, place, "own: expected an object");
     return READ_LIST(r, list, own, read_own, &layer->own);
@@ -216,6 +219,16 @@ static mha_status read_refusal(const reader *r, const char *list, const char *pl
     json_error_t why;
     const int failed = json_unpack_ex(entry, &why, 0, "{s:s, s:s}", "when", &refusal->when, "why", &refusal->why);
     return unpacked(r, list, place, failed, &why, entry, "when why");
+}
+
+static mha_status read_state(const reader *r, const char *list, const char *place, json_t *entry, void *row)
+{
+    mha__arch_state *state = row;
+    json_error_t why;
+    TRY(AS_TEXT(r, entry, "blocks", "when"));
+    const int failed = json_unpack_ex(entry, &why, 0, "{s?s, s?s, s:s, s:s}", "blocks", &state->blocks, "when",
+                                      &state->when, "products", &state->products, "elements", &state->elements);
+    return unpacked(r, list, place, failed, &why, entry, "blocks when products elements");
 }
 
 /* ---------------------------------------------------------------- the whole */
@@ -239,11 +252,11 @@ static mha_status read_tensors(const reader *r, json_t *sections)
         mha__arch_tensor all = {.prefix = ""};
         json_t *listed;
         char list[60];
-        TRY(AS_TEXT(r, section, "blocks", "inner", "when"));
-        const int failed = json_unpack_ex(section, &why, 0, "{s?s, s?s, s?s, s?s, s?b, s:o}", "blocks", &all.blocks,
-                                          "inner", &all.inner, "prefix", &all.prefix, "when", &all.section, "routed",
-                                          &all.routed, "rows", &listed);
-        TRY(unpacked(r, "tensors", name, failed, &why, section, "blocks inner prefix when routed rows"));
+        TRY(AS_TEXT(r, section, "blocks", "inner", "when", "tokens"));
+        const int failed = json_unpack_ex(section, &why, 0, "{s?s, s?s, s?s, s?s, s?b, s?s, s:o}", "blocks",
+                                          &all.blocks, "inner", &all.inner, "prefix", &all.prefix, "when", &all.section,
+                                          "routed", &all.routed, "tokens", &all.tokens, "rows", &listed);
+        TRY(unpacked(r, "tensors", name, failed, &why, section, "blocks inner prefix when routed tokens rows"));
         if (!json_is_array(listed))
             return wrong(r, "tensors", name, "rows: expected a list");
         for (size_t i = 0; i < json_array_size(listed); i++)
@@ -257,22 +270,23 @@ static mha_status read_tensors(const reader *r, json_t *sections)
 
 mha_status mha__architecture_read_rows(mha__architecture *a, mha_error *error)
 {
-    enum { SYMBOLS, NUMBERS, CLASSES, TENSORS, ATTENTION, REFUSED, NOT_RUN, LISTS };
-    static const char *const names[LISTS] = {"symbols",   "numbers", "classes", "tensors",
-                                             "attention", "refused", "not_run"};
+    enum { SYMBOLS, NUMBERS, CLASSES, TENSORS, ATTENTION, REFUSED, NOT_RUN, NOT_COUNTED, STATES, LISTS };
+    static const char *const names[LISTS] = {"symbols", "numbers", "classes",     "tensors", "attention",
+                                             "refused", "not_run", "not_counted", "states"};
     static const char *const needed[] = {"d_model", "h", "h_kv", "d_k"};
     const reader at = {a, error}, *r = &at;
     json_error_t why;
     json_t *lists[LISTS] = {0};
     a->base_prefix = a->caveat = a->parts = "";
     const int failed = json_unpack_ex(
-        a->text, &why, 0, "{s:s, s?s, s?s, s?s, s?s, s:o, s?o, s:o, s:o, s:o, s?o, s?o}", "title", &a->title, "parts",
-        &a->parts, "model_prefix", &a->base_prefix, "class_families", &a->class_families, "caveat", &a->caveat,
-        "symbols", &lists[SYMBOLS], "numbers", &lists[NUMBERS], "classes", &lists[CLASSES], "tensors", &lists[TENSORS],
-        "attention", &lists[ATTENTION], "refused", &lists[REFUSED], "not_run", &lists[NOT_RUN]);
+        a->text, &why, 0, "{s:s, s?s, s?s, s?s, s?s, s:o, s?o, s:o, s:o, s:o, s?o, s?o, s?o, s?o}", "title", &a->title,
+        "parts", &a->parts, "model_prefix", &a->base_prefix, "class_families", &a->class_families, "caveat",
+        &a->caveat, "symbols", &lists[SYMBOLS], "numbers", &lists[NUMBERS], "classes", &lists[CLASSES], "tensors",
+        &lists[TENSORS], "attention", &lists[ATTENTION], "refused", &lists[REFUSED], "not_run", &lists[NOT_RUN],
+        "not_counted", &lists[NOT_COUNTED], "states", &lists[STATES]);
     TRY(unpacked(r, "the description", "as a whole", failed, &why, a->text,
                  "title parts model_prefix class_families caveat symbols numbers classes tensors attention refused "
-                 "not_run"));
+                 "not_run not_counted states"));
     for (int i = 0; i < LISTS; i++) {
         const bool has_names = i < ATTENTION;
         if (lists[i] && (has_names ? !json_is_object(lists[i]) : !json_is_array(lists[i])))
@@ -289,5 +303,7 @@ mha_status mha__architecture_read_rows(mha__architecture *a, mha_error *error)
     TRY(read_tensors(r, lists[TENSORS]));
     TRY(READ_LIST(r, "attention", lists[ATTENTION], read_layer, &a->attention));
     TRY(READ_LIST(r, "refused", lists[REFUSED], read_refusal, &a->refusals));
-    return READ_LIST(r, "not_run", lists[NOT_RUN], read_refusal, &a->not_run);
+    TRY(READ_LIST(r, "not_run", lists[NOT_RUN], read_refusal, &a->not_run));
+    TRY(READ_LIST(r, "not_counted", lists[NOT_COUNTED], read_refusal, &a->not_counted));
+    return READ_LIST(r, "states", lists[STATES], read_state, &a->states);
 }

@@ -91,7 +91,8 @@ static mha_status add_tensor(mha_model *model, const mha__arch_tensor *row, cons
                         mha__architecture_row(model->setup.architecture, name, room));
     if (status != MHA_OK)
         return status;
-    model->rows[model->n_rows++] = (struct mha__model_row){tensor, row};
+    model->rows[model->n_rows++] = (struct mha__model_row){tensor, row, mha__values_get(&model->setup.values, "i"),
+                                                           mha__values_get(&model->setup.values, "j")};
     return MHA_OK;
 }
 

@@ -13,6 +13,7 @@ struct mha_model {
     struct mha__model_row {
         mha_tensor *tensor;
         const mha__arch_tensor *description;
+        int64_t i, j; /* its block */
     } * rows; /* of the table, in order; NULL while they are only counted */
     size_t n_rows, rows_bytes;
     size_t seen; /* rows of the description that have been looked at, those that are not there included */

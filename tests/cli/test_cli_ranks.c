@@ -208,13 +208,45 @@ static void test_text(void **state)
     program_free(&r);
 }
 
+/* Lengths are those of mha_model_layer_lengths: the cache that ranks keep together is that of one machine. */
+static void test_lengths(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset, *seq, *encoder_seq; /* NULL: none is given */
+    } rows[] = {{"gemma-2-2b", "8192", NULL},  {"mistral-7b-v0.1", "16384", NULL}, {"t5-base", "512", NULL},
+                {"t5-base", "512", "1024"},    {"whisper-large-v3", "448", NULL},  {"gpt2", NULL, NULL},
+                {"mistral-7b-v0.1", NULL, NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *seq = rows[i].seq ? rows[i].seq : "4096", *more = rows[i].encoder_seq ? "--encoder-seq" : NULL;
+        json_t *one = RUN_JSON(0, "params", "--preset", rows[i].preset, "--json", "--seq", seq, more,
+                               rows[i].encoder_seq);
+        json_t *two = rows[i].seq ? RUN_JSON(0, "params", "--preset", rows[i].preset, "--json", "--ranks", "2", "--seq",
+                                             seq, more, rows[i].encoder_seq)
+                                  : RUN_JSON(0, "params", "--preset", rows[i].preset, "--json", "--ranks", "2");
+        const json_int_t bytes = number(json_object_get(one, "kv_cache"), "bytes_f32");
+        assert_int_equal(number(two, "seq"), atoi(seq));
+        assert_int_equal(number(scheme_of(two, 0), "cache_bytes"), bytes / 2); /* by heads */
+        assert_int_equal(number(scheme_of(two, 4), "cache_bytes"), bytes / 2);
+        assert_int_equal(number(scheme_of(two, 5), "cache_bytes"), bytes / 2); /* one more token, by rows */
+        json_decref(one);
+        json_decref(two);
+    }
+    /* By rows of the sequence the last rank has all that windows keep: 4,096 rows of 13 layers, 4,096 of 13 others. */
+    json_t *root = RUN_JSON(0, "params", "--preset", "gemma-2-2b", "--json", "--ranks", "2", "--seq", "8192");
+    assert_int_equal(number(scheme_of(root, 2), "cache_bytes"), 26ll * 4096 * 2 * 4 * 256 * 4);
+    assert_int_equal(number(scheme_of(root, 3), "cache_bytes"), (13ll * 4096 + 13 * 2048) * 2 * 4 * 256 * 4);
+    json_decref(root);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
     static const struct {
         const char *args[12], *text;
     } wrong[] = {
-        {{"params", "--preset", "gpt2", "--ranks", "2"}, "--ranks"},
+        {{"params", "--preset", "gpt2", "--ranks", "2", "--encoder-seq", "9"}, "--encoder-seq: expected a model"},
+        {{"params", "--preset", "t5-small", "--encoder-seq", "9"}, "--encoder-seq: expected --seq beside it"},
         {{"params", "--preset", "gpt2", "--ranks", "0", "--seq", "9"}, "--ranks"},
         {{"params", "--ranks", "2", "--seq", "9"}, "--preset, --config or --weights"},
         {{"params", "--preset", "gpt2", "--seq", "9", "--machine", "1,1,1,1"}, "--machine"},
@@ -241,6 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_preset), cmocka_unit_test(test_numbers),
                                        cmocka_unit_test(test_latents), cmocka_unit_test(test_nodes),
-                                       cmocka_unit_test(test_text), cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_text), cmocka_unit_test(test_lengths),
+                                       cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -244,6 +244,24 @@ static void test_operations_of_latents(void **state)
     json_decref(root);
 }
 
+/* Chunks of 4 positions: 6 queries see 1 + 2 + 3 + 4 and 1 + 2 keys. W_Q, W_K, W_V and W_O are (16, 16). */
+static void test_operations_of_chunks(void **state)
+{
+    (void)state;
+    FILE *file = fopen(scratch("chunked.json"), "w");
+    assert_non_null(file);
+    fputs("{\"model_type\": \"llama4_text\", \"hidden_size\": 16, \"num_attention_heads\": 2,"
+          " \"num_key_value_heads\": 2, \"head_dim\": 8, \"num_hidden_layers\": 1, \"attention_chunk_size\": 4}", file);
+    fclose(file);
+    json_t *root = RUN_JSON(0, "forward", "--config", scratch("chunked.json"), "--layer",
+                            "model.layers.0.self_attn", "--seq", "6", "--json");
+    const double operations = 2 * (4 * 6 * 16 * 16 + 13 * 2 * (8 + 8));
+    const double said =
+        json_real_value(json_object_get(root, "gflops")) * json_real_value(json_object_get(root, "total_ms")) * 1e6;
+    assert_true(fabs(said / operations - 1) < 1e-2); /* milliseconds are printed to the nanosecond */
+    json_decref(root);
+}
+
 /* Only pairs of a query and a key that it sees are counted, whatever hides the others. */
 static void test_operations_of_visible_pairs(void **state)
 {
@@ -303,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_alibi_slopes),
         cmocka_unit_test(test_operations_of_latents),
         cmocka_unit_test(test_operations_of_visible_pairs),
+        cmocka_unit_test(test_operations_of_chunks),
         cmocka_unit_test(test_positions_and_windows),
         cmocka_unit_test(test_scores),
         cmocka_unit_test(test_rotation),

@@ -176,6 +176,11 @@ static int write_files(void **state)
     write_text("tiny.json",
                "{\"model_type\":\"gpt2\",\"n_embd\":8,\"n_head\":2,\"n_layer\":%d,\"vocab_size\":5,\"n_positions\":6}",
                1);
+    write_text("linear.json",
+               "{\"model_type\": \"qwen3_next\", \"hidden_size\": 16, \"num_attention_heads\": 2, \"head_dim\": 8,"
+               " \"num_key_value_heads\": 1, \"num_hidden_layers\": 4, \"vocab_size\": 9, \"num_experts\": 2,"
+               " \"linear_num_key_heads\": 2, \"linear_key_head_dim\": 3, \"linear_num_value_heads\": 4,"
+               " \"linear_value_head_dim\": 5}");
     write_text("none.json",
                "{\"model_type\":\"gpt2\",\"n_embd\":8,\"n_head\":2,\"n_layer\":%d,\"vocab_size\":5,\"n_positions\":6}",
                0);
@@ -263,6 +268,28 @@ static void tables(void **state)
           "one forward pass, batch 1, length 16", "key/value cache: 1.12 MiB in F32, 576 KiB in F16",
           "workspace of one attention layer: "}},
         {{"params", "--preset", "bert-base-uncased", "--seq", "4"}, 0, {"!key/value cache", "one forward pass"}},
+        {{"params", "--preset", "mixtral", "--seq", "4096"}, 0, {"feed-forward 92367.567 (2 of 8 experts)"}},
+        {{"params", "--preset", "deepseek-v3", "--seq", "4096"}, 0, {"feed-forward 198938.590 (8 of 256 experts)"}},
+        {{"params", "--preset", "gemma-2-2b", "--seq", "8192"},
+         0,
+         {"13 attention layers of 8,192 x 8,192 tokens, 37.5 % of the pairs visible, 4,096 rows cached",
+          "13 attention layers of 8,192 x 8,192 tokens, 50 % of the pairs visible, 8,192 rows cached",
+          "key/value cache: 1.22 GiB in F32, 624 MiB in F16"}},
+        {{"params", "--preset", "swin-tiny", "--seq", "3136"},
+         0,
+         {"batch 1, lengths of the configuration (--seq changes none)", "in all 8.981 over all pairs",
+          "2 attention layers of 49 x 49 tokens in 64 windows", "!cached"}},
+        {{"params", "--preset", "whisper", "--seq", "448"},
+         0,
+         {"32 attention layers, cross, of 448 x 1,500 tokens, 1,500 rows cached", "!relative terms",
+          "key/value cache: 609 MiB in F32, 304 MiB in F16, 469 MiB and 234 MiB of them cross-attention's"}},
+        {{"params", "--preset", "clip", "--seq", "77"},
+         0,
+         {"in all 14.777 over all pairs", "not counted: the products of every text with every image", "!cache"}},
+        {{"params", "--preset", "deberta-base", "--seq", "512"}, 0, {"relative terms 19.327 "}},
+        {{"params", "--config", "@linear.json", "--seq", "5000"},
+         0,
+         {"linear attention 0.048 ", "states of linear attention, for any length: 2.20 KiB in F32, 1.10 KiB in F16"}},
         {{"params", "--preset", "llama-2-70b", "--group", "dtype"},
          0,
          {"64 heads, 8 key/value heads of 128", "  F32 "}},

@@ -13,6 +13,7 @@ static void ask(const mha_model *model, const mha_params *table)
 {
     mha_error error = {0};
     mha_model_costs costs;
+    mha_model_lengths lengths;
     mha_model_layer layer;
     const mha_assumption *assumed;
     size_t n = 0, experts, chosen;
@@ -26,8 +27,14 @@ static void ask(const mha_model *model, const mha_params *table)
     (void)mha_model_assumptions(model, &assumed);
     const size_t active = mha_model_active_parameters(model, &experts, &chosen);
     fuzz_require(active <= mha_params_totals(table, NULL).parameters && chosen <= experts);
-    if (mha_model_costs_of(model, 1, 4, &costs, &error) != MHA_OK)
-        fuzz_require_reason(error.status, &error);
+    const mha_model_pass pass = {1, 4, 0};
+    const mha_status counted = mha_model_costs_of(model, &pass, &costs, &error);
+    if (counted != MHA_OK)
+        fuzz_require_reason(counted, &error);
+    for (size_t i = 0; i < n && counted == MHA_OK; i++) {
+        fuzz_require(mha_model_layer_lengths(model, &pass, i, &lengths, &error) == MHA_OK);
+        fuzz_require(lengths.visible <= lengths.pairs && lengths.cached <= lengths.keys);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

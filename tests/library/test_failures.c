@@ -538,7 +538,7 @@ static mha_status whole_model(const char *config, mha_error *error)
         return snprintf(error->message, sizeof error->message, "no table"), status;
     status = mha_model_create(&spec, table, &model, error);
     if (status == MHA_OK)
-        status = mha_model_costs_of(model, 1, 4, &costs, error);
+        status = mha_model_costs_of(model, &(mha_model_pass){1, 4, 0}, &costs, error);
     if (status == MHA_OK) {
         mha_totals totals = mha_params_totals(table, NULL);
         digest_bytes(&totals.parameters, sizeof totals.parameters);

@@ -185,11 +185,11 @@ static void costs_beyond_64_bits_are_refused(void **state)
             mha_params_destroy(table); /* a beginning of several names */
             continue;
         }
-        assert_refused(mha_model_costs_of(model, (size_t)1 << 40, (size_t)1 << 30, &costs, &error), MHA_INVALID, error,
-                       "seq", "64 bits");
+        const mha_model_pass large = {(size_t)1 << 40, (size_t)1 << 30, 0};
+        assert_refused(mha_model_costs_of(model, &large, &costs, &error), MHA_INVALID, error, "seq", "64 bits");
         assert_int_equal(costs.projections, 77);
-        assert_ok(mha_model_costs_of(model, 1, 8, &costs, &error), error);
-        assert_ok(mha_model_costs_of(model, 2, 8, &more, &error), error);
+        assert_ok(mha_model_costs_of(model, &(mha_model_pass){1, 8, 0}, &costs, &error), error);
+        assert_ok(mha_model_costs_of(model, &(mha_model_pass){2, 8, 0}, &more, &error), error);
         assert_int_equal(more.projections, 2 * costs.projections);
         assert_int_equal(more.patches, 2 * costs.patches);
         assert_true(costs.scores_causal <= costs.scores_full);
@@ -210,7 +210,7 @@ static void latents_are_cached_once(void **state)
     const mha_model_spec spec = {.preset = "deepseek-v3"};
     assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
     assert_ok(mha_model_create(&spec, table, &model, &error), error);
-    assert_ok(mha_model_costs_of(model, 1, 8, &costs, &error), error);
+    assert_ok(mha_model_costs_of(model, &(mha_model_pass){1, 8, 0}, &costs, &error), error);
     assert_int_equal(costs.cache_elements, 61 * 8 * 128 * (192 + 128));
     assert_int_equal(costs.latent_elements, 61 * 8 * (512 + 64));
     const uint64_t matrices = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * (128 + 128) + 128 * 128 * 7168;
@@ -324,6 +324,8 @@ static void keys_of_layers_go_before_older_ones(void **state)
                    MHA_INVALID, error, "clip_qkv", "above 0"); /* zeros alone there, no limit in MPT */
     assert_refused(mha_model_read_config(config_file("{\"model_type\":\"phi\",\"partial_rotary_factor\":0}"), &facts,
                                          &error), MHA_INVALID, error, "partial_rotary_factor", "found 0");
+    assert_ok(mha_model_read_config(config_file("{\"model_type\":\"beit\",\"layer_scale_init_value\":0.0}"), &facts,
+                                    &error), error); /* no scales */
 }
 
 /* Each layer has one of the words that its owner knows: no other, and none too many or too few. */

@@ -1,6 +1,6 @@
 """Attention layers of GGUF files beside transformers: what a file's metadata say is what its family computes.
 
-    PYTHONPATH=src/python MHA_LIBRARY=build/libmha.so \\
+    PYTHONPATH=build/python \\
       python3 tests/peers/gguf_peer.py [--record FOLDER] build/mha [NAME ...]
 
 Each model of gguf_drawn.py is made in float64 and run once, with the numbers that F32, F16 and Q8_0 leave of its

@@ -140,6 +140,17 @@ def test_models(tmp_path):
             return config
     assert mha.Model.from_config(Configuration()).totals == model.totals
     assert mha.Model.from_config({**config, "n_layer": 1}).heads([3]).column("parameters")[0] < 124_439_808
+    t5 = mha.Model.from_preset("t5-small")
+    assert t5.costs(2, 5, 7).cross_elements == 2 * 6 * 7 * 2 * 512 == 7 * t5.costs(2, 5).cross_elements // 5
+    lengths = t5.lengths(1, 5, encoder_seq=7)
+    assert [row.keys for row in lengths] == [7] * 6 + [5] * 6 + [7] * 6
+    assert lengths[17].cross and lengths[17].cached == 7
+    assert "every text with every image" in mha.Model.from_preset("clip").costs(1, 5).not_counted
+    assert model.costs(1, 5).not_counted == ""
+    with pytest.raises(ValueError, match="encoder_seq: expected a model with an encoder and a decoder"):
+        model.costs(1, 5, 7)
+    with pytest.raises(ValueError, match="encoder_seq: expected a whole number"):
+        t5.lengths(1, 5, -1)
     with pytest.raises(LookupError, match=r"mha.presets\(\) has them all.*gtp"):
         mha.Model.from_preset("gtp")
     with pytest.raises(ValueError):

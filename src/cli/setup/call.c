@@ -369,7 +369,7 @@ double request_flops(const request *r)
         rows += (double)T_q;
         keys += (double)(s->cu_seqlens_q ? own : p->T_k);
         pairs += (double)mha__visible_pairs(T_q, S, s->offset, s->causal, s->window ? s->window_left : -1,
-                                            s->window ? s->window_right : -1) +
+                                            s->window ? s->window_right : -1, s->chunk) +
                  (double)(T_q * p->S_extra);
     }
     const double widths = (double)(r->call.absorbed ? 2 * c->kv_rank + c->d_rope : p->d_k + p->d_v);

@@ -150,7 +150,8 @@ static mha_status read_value(const json_t *value, const char *name, const mha__a
     if (!json_is_number(value))
         return mha__fail(error, MHA_INVALID, name, "expected a number, found %s", kind_of(value));
     const double product = json_number_value(value) * (double)*number;
-    if (!(product >= (*number > 0) && product <= (double)MHA_CONFIG_LARGEST))
+    const bool none = product == 0 && strcmp(key->symbol, "rope_dim") != 0; /* of which 0 stands for all features */
+    if (!((none || product >= (*number > 0)) && product <= (double)MHA_CONFIG_LARGEST))
         return mha__fail(error, MHA_INVALID, name, "expected a number that gives 1 to 2^40 times %" PRId64 ", found %g",
                          *number, json_number_value(value));
     *number = (int64_t)product;

@@ -29,8 +29,23 @@ class ModelLayer(NamedTuple):
     uses: int
 
 
+class LayerLengths(NamedTuple):
+    """What one attention layer attends over in each sequence: see mha_model_lengths."""
+
+    queries: int
+    keys: int
+    windows: int
+    cross: bool
+    cached: int
+    pairs: int
+    visible: int
+
+
 class Costs(NamedTuple):
-    """Operations of a forward pass, a multiply-add being two, and elements of its key/value caches."""
+    """Operations of a forward pass, a multiply-add being two, and elements of its key/value caches.
+
+    What each number means, and what is not counted, stands in mha/model.h (mha_model_costs).
+    """
 
     projections: int
     scores_full: int
@@ -40,6 +55,17 @@ class Costs(NamedTuple):
     patches: int
     cache_elements: int
     latent_elements: int
+    cross_elements: int
+    relative: int
+    linear: int
+    state_elements: int
+    not_counted: str
+
+
+def _pass(batch: int, seq: int, encoder_seq: int) -> _abi.ModelPass:
+    """One forward pass, as the library wants it said."""
+    return _abi.ModelPass(a.whole_number("batch", batch, 0), a.whole_number("seq", seq, 0),
+                          a.whole_number("encoder_seq", encoder_seq, 0))
 
 
 class Model:
@@ -135,12 +161,24 @@ class Model:
         count = lib.mha_model_assumptions(self._model.address, ctypes.byref(rows))
         return {str(optional(rows[i].key)): rows[i].value for i in range(count)}
 
-    def costs(self, batch: int, seq: int) -> Costs:
-        """Operations and cache of a forward pass over `batch` sequences of `seq` tokens."""
-        costs = _abi.ModelCosts()
-        call(lib.mha_model_costs_of, self._model.address, a.whole_number("batch", batch, 0),
-             a.whole_number("seq", seq, 0), ctypes.byref(costs))
-        return Costs(*(getattr(costs, name) for name in Costs._fields))
+    def costs(self, batch: int, seq: int, encoder_seq: int = 0) -> Costs:
+        """Operations and cache of a forward pass over `batch` sequences of `seq` tokens.
+
+        encoder_seq: tokens that an encoder reads, whose keys and values a decoder attends to; 0: as many as the
+        configuration says, or else seq. Images have the length that the configuration gives them.
+        """
+        costs, run = _abi.ModelCosts(), _pass(batch, seq, encoder_seq)
+        call(lib.mha_model_costs_of, self._model.address, ctypes.byref(run), ctypes.byref(costs))
+        found: dict[str, Any] = {name: getattr(costs, name) for name in Costs._fields}
+        return Costs(**{**found, "not_counted": costs.not_counted.decode()})
+
+    def lengths(self, batch: int, seq: int, encoder_seq: int = 0) -> list[LayerLengths]:
+        """What each of the attention layers attends over in such a pass."""
+        row, run, found = _abi.ModelLengths(), _pass(batch, seq, encoder_seq), []
+        for index in range(lib.mha_model_layer_count(self._model.address)):
+            call(lib.mha_model_layer_lengths, self._model.address, ctypes.byref(run), index, ctypes.byref(row))
+            found.append(LayerLengths(*(getattr(row, name) for name in LayerLengths._fields)))
+        return found
 
     def heads(self, counts: Sequence[int]) -> Table:
         """The same model with other numbers of heads: each allocated, and its parameters counted."""

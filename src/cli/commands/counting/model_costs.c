@@ -1,22 +1,28 @@
 /* Computes the costs of a forward pass of a whole model: operations by part, key/value cache, workspace. */
 #include "cli/commands/counting/model_costs.h"
 
-/* Plans one attention layer of the model on inputs that are allocated but never written. */
-static int plan_layer(const arguments *args, const mha_model *model, mha_plan *plan)
+mha_model_pass model_pass(const arguments *args, size_t seq)
+{
+    return (mha_model_pass){.batch = count_of(args, OPT_BATCH),
+                            .seq = given(args, OPT_COST_SEQ) ? count_of(args, OPT_COST_SEQ) : seq,
+                            .encoder_seq = given(args, OPT_ENCODER_SEQ) ? count_of(args, OPT_ENCODER_SEQ) : 0};
+}
+
+/* Plans the first attention layer of the model on inputs that are allocated but never written. */
+static int plan_layer(const mha_model *model, model_costs *costs)
 {
     mha_params *params = NULL;
     mha_layer *layer = NULL;
     mha_tensor *input = NULL, *output = NULL;
     mha_model_layer described;
     mha_error error = {.status = MHA_NO_MEMORY};
-    *plan = (mha_plan){0};
     if (!mha_model_layer_at(model, 0, &described))
         return EXIT_DONE;
-    mha_tensor_spec spec = {
-        .name = "input",
-        .kind = MHA_TENSOR_BUFFER,
-        .rank = 3,
-        .shape = {count_of(args, OPT_BATCH), count_of(args, OPT_COST_SEQ), described.config.d_q}};
+    const mha_model_lengths *of = &costs->kinds[0].lengths;
+    mha_tensor_spec spec = {.name = "input",
+                            .kind = MHA_TENSOR_BUFFER,
+                            .rank = 3,
+                            .shape = {costs->pass.batch * of->windows, of->queries, described.config.d_q}};
     mha_config config = described.config;
     config.dtype = MHA_F32; /* the type in which kernels read weights */
     mha_status status = mha_params_create(NULL, &params);
@@ -31,68 +37,178 @@ static int plan_layer(const arguments *args, const mha_model *model, mha_plan *p
     if (status == MHA_OK) {
         mha_call call = {.query = mha_tensor_view(input), .semantics = {.causal = described.causal}};
         call.output = mha_tensor_view(output);
-        status = mha_plan_call(layer, &call, plan, &error);
+        status = mha_plan_call(layer, &call, &costs->layer, &error);
     }
     mha_layer_destroy(layer);
     mha_params_destroy(params);
     return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
 }
 
+static bool is_same(const mha_model_lengths *a, const mha_model_lengths *b)
+{
+    return a->queries == b->queries && a->keys == b->keys && a->windows == b->windows && a->cross == b->cross &&
+           a->cached == b->cached && a->visible == b->visible;
+}
+
+/* Counts the layers of each kind. */
+static mha_status find_kinds(const mha_model *model, model_costs *costs, mha_error *error)
+{
+    const size_t layers = mha_model_layer_count(model);
+    size_t room = 0;
+    mha_model_lengths of;
+    for (size_t i = 0, k; i < layers; i++) {
+        const mha_status status = mha_model_layer_lengths(model, &costs->pass, i, &of, error);
+        if (status != MHA_OK)
+            return status;
+        for (k = 0; k < costs->n_kinds && !is_same(&costs->kinds[k].lengths, &of);)
+            k++;
+        if (k == costs->n_kinds) {
+            costs->kinds = obtain_more(costs->kinds, costs->n_kinds, &room, sizeof *costs->kinds);
+            costs->kinds[costs->n_kinds++] = (struct layers_alike){.lengths = of};
+        }
+        costs->kinds[k].layers++;
+    }
+    return MHA_OK;
+}
+
+/* Whether a pass over another number of tokens costs the same: all lengths are the configuration's. */
+static mha_status find_fixed(const mha_model *model, model_costs *costs, mha_error *error)
+{
+    mha_model_pass other = costs->pass;
+    mha_model_costs same;
+    other.seq = other.seq > 1 ? other.seq - 1 : 2;
+    const mha_status status = mha_model_costs_of(model, &other, &same, error);
+    const mha_model_costs *c = &costs->model;
+    costs->fixed = c->projections == same.projections && c->feed_forward == same.feed_forward &&
+                   c->heads == same.heads && c->patches == same.patches && c->linear == same.linear;
+    return status;
+}
+
 int model_costs_get(const arguments *args, const mha_model *model, model_costs *costs)
 {
     mha_error error = {0};
-    if (mha_model_costs_of(model, count_of(args, OPT_BATCH), count_of(args, OPT_COST_SEQ), &costs->model, &error) !=
-        MHA_OK)
+    costs->pass = model_pass(args, 0);
+    mha_status status = mha_model_costs_of(model, &costs->pass, &costs->model, &error);
+    if (status == MHA_OK)
+        status = find_kinds(model, costs, &error);
+    if (status == MHA_OK)
+        status = find_fixed(model, costs, &error);
+    if (status != MHA_OK)
         return refuse_field("", &error);
-    return plan_layer(args, model, &costs->layer);
+    (void)mha_model_active_parameters(model, &costs->experts, &costs->chosen);
+    return plan_layer(model, costs);
 }
 
-void model_costs_print(const arguments *args, const model_costs *costs)
+static void print_kinds(const model_costs *costs)
 {
-    size_t batch = count_of(args, OPT_BATCH), seq = count_of(args, OPT_COST_SEQ);
+    char layers[SHORT_TEXT], queries[SHORT_TEXT], keys[SHORT_TEXT], number[SHORT_TEXT];
+    for (size_t k = 0; k < costs->n_kinds; k++) {
+        const mha_model_lengths *of = &costs->kinds[k].lengths;
+        printf("    %s attention layer%s%s of %s x %s tokens", count_text(layers, costs->kinds[k].layers),
+               costs->kinds[k].layers == 1 ? "" : "s", of->cross ? ", cross," : "", count_text(queries, of->queries),
+               count_text(keys, of->keys));
+        if (of->windows > 1)
+            printf(" in %s windows", count_text(number, of->windows));
+        if (of->visible < of->pairs)
+            printf(", %.3g %% of the pairs visible", 100.0 * (double)of->visible / (double)of->pairs);
+        if (of->cached)
+            printf(", %s rows cached", count_text(number, of->cached));
+        putchar('\n');
+    }
+}
+
+static void print_part(const char *name, uint64_t operations)
+{
+    if (operations)
+        printf("  %s %.3f", name, (double)operations / 1e9);
+}
+
+void model_costs_print(const model_costs *costs)
+{
     const mha_model_costs c = costs->model;
     const mha_plan plan = costs->layer;
-    printf("\n  one forward pass, batch %zu, length %zu, in GFLOP (a multiply-add is two; look-ups, norms, softmax not "
+    const double rest = (double)c.projections + (double)c.feed_forward + (double)c.heads + (double)c.patches +
+                        (double)c.relative + (double)c.linear;
+    char length[64];
+    snprintf(length, sizeof length, costs->fixed ? "lengths of the configuration (--seq changes none)" : "length %zu",
+             costs->pass.seq);
+    printf("\n  one forward pass, batch %zu, %s, in GFLOP (a multiply-add is two; look-ups, norms, softmax not "
            "counted)\n",
-           batch, seq);
-    double rest = (double)(c.projections + c.feed_forward + c.heads + c.patches);
-    printf("    projections %.3f  scores and sums %.3f over all pairs, %.3f over visible ones  feed-forward %.3f  "
-           "heads %.3f\n",
+           costs->pass.batch, length);
+    printf("    projections %.3f  scores and sums %.3f over all pairs, %.3f over visible ones  feed-forward %.3f",
            (double)c.projections / 1e9, (double)c.scores_full / 1e9, (double)c.scores_causal / 1e9,
-           (double)c.feed_forward / 1e9, (double)(c.heads + c.patches) / 1e9);
+           (double)c.feed_forward / 1e9);
+    if (costs->experts)
+        printf(" (%zu of %zu experts)", costs->chosen, costs->experts);
+    print_part("linear attention", c.linear);
+    print_part("relative terms", c.relative);
+    printf("  heads %.3f\n", ((double)c.heads + (double)c.patches) / 1e9);
     printf("    in all %.3f over all pairs, %.3f over visible ones; query heads count, not key/value heads\n",
            (rest + (double)c.scores_full) / 1e9, (rest + (double)c.scores_causal) / 1e9);
+    print_kinds(costs);
+    if (*c.not_counted)
+        printf("    not counted: %s\n", c.not_counted);
     char f32[SHORT_TEXT], f16[SHORT_TEXT];
     if (c.cache_elements)
-        printf("  key/value cache: %s in F32, %s in F16\n", bytes_text(f32, c.cache_elements * 4),
+        printf("  key/value cache: %s in F32, %s in F16", bytes_text(f32, c.cache_elements * 4),
                bytes_text(f16, c.cache_elements * 2));
+    if (c.cross_elements)
+        printf(", %s and %s of them cross-attention's", bytes_text(f32, c.cross_elements * 4),
+               bytes_text(f16, c.cross_elements * 2));
+    if (c.cache_elements)
+        putchar('\n');
     if (c.latent_elements)
         printf("  the same as latents, absorbed: %s in F32, %s in F16, %.1f times less: one row [norm(c), k_r]\n"
                "  of each token is kept, not the keys and values of every head\n",
                bytes_text(f32, c.latent_elements * 4), bytes_text(f16, c.latent_elements * 2),
                (double)c.cache_elements / (double)c.latent_elements);
+    if (c.state_elements)
+        printf("  states of linear attention, for any length: %s in F32, %s in F16\n",
+               bytes_text(f32, c.state_elements * 4), bytes_text(f16, c.state_elements * 2));
     if (plan.workspace_bytes)
         printf("  workspace of one attention layer: %s (path %s, %d threads)\n", bytes_text(f32, plan.workspace_bytes),
                mha_path_name(plan.path), plan.threads);
 }
 
-void model_costs_json(const arguments *args, const model_costs *costs, json_t *root)
+static json_t *kinds_json(const model_costs *costs)
+{
+    json_t *list = json_array();
+    for (size_t k = 0; k < costs->n_kinds; k++) {
+        const mha_model_lengths *of = &costs->kinds[k].lengths;
+        json_array_append_new(
+            list, json_pack("{so so so so sb so so so}", "layers", json_count(costs->kinds[k].layers), "queries",
+                            json_count(of->queries), "keys", json_count(of->keys), "windows", json_count(of->windows),
+                            "cross", of->cross, "pairs", json_count(of->pairs), "visible_pairs",
+                            json_count(of->visible), "cached_rows", json_count(of->cached)));
+    }
+    return list;
+}
+
+static json_t *elements_json(uint64_t elements)
+{
+    return json_pack("{so so so}", "elements", json_count(elements), "bytes_f32", json_count(elements * 4),
+                     "bytes_f16", json_count(elements * 2));
+}
+
+void model_costs_json(const model_costs *costs, json_t *root)
 {
     const mha_model_costs c = costs->model;
     json_object_set_new(
         root, "flops",
-        json_pack("{so so so so so so so ss}", "batch", json_count(count_of(args, OPT_BATCH)), "seq",
-                  json_count(count_of(args, OPT_COST_SEQ)), "projections", json_count(c.projections),
-                  "scores_all_pairs", json_count(c.scores_full), "scores_visible_pairs", json_count(c.scores_causal),
-                  "feed_forward", json_count(c.feed_forward), "heads", json_count(c.heads + c.patches), "rule",
-                  "two per multiply-add; query heads; embeddings, norms, softmax and activations are not counted"));
-    json_object_set_new(root, "kv_cache",
-                        json_pack("{so so so}", "elements", json_count(c.cache_elements), "bytes_f32",
-                                  json_count(c.cache_elements * 4), "bytes_f16", json_count(c.cache_elements * 2)));
+        json_pack("{so so sb so so so so so so so ss so so}", "batch", json_count(costs->pass.batch), "seq",
+                  json_count(costs->pass.seq), "seq_changes_nothing", costs->fixed, "projections",
+                  json_count(c.projections), "scores_all_pairs", json_count(c.scores_full), "scores_visible_pairs",
+                  json_count(c.scores_causal), "feed_forward", json_count(c.feed_forward), "linear_attention",
+                  json_count(c.linear), "relative_terms", json_count(c.relative), "heads",
+                  json_count(c.heads + c.patches), "rule",
+                  "two per multiply-add; query heads; embeddings, norms, softmax and activations are not counted",
+                  "not_counted", json_text(*c.not_counted ? c.not_counted : NULL), "attention", kinds_json(costs)));
+    json_t *cache = elements_json(c.cache_elements);
+    json_object_set_new(cache, "cross_elements", json_count(c.cross_elements));
+    json_object_set_new(root, "kv_cache", cache);
     if (c.latent_elements)
-        json_object_set_new(root, "kv_cache_latent",
-                            json_pack("{so so so}", "elements", json_count(c.latent_elements), "bytes_f32",
-                                      json_count(c.latent_elements * 4), "bytes_f16",
-                                      json_count(c.latent_elements * 2)));
+        json_object_set_new(root, "kv_cache_latent", elements_json(c.latent_elements));
+    if (c.state_elements)
+        json_object_set_new(root, "states", elements_json(c.state_elements));
     json_object_set_new(root, "layer_workspace_bytes", json_count(costs->layer.workspace_bytes));
 }

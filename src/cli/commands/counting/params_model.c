@@ -92,6 +92,7 @@ static void close_report(report *r)
     mha_params_destroy(r->table);
     mha_file_close(r->file);
     free(r->findings.items);
+    free(r->costs.kinds);
 }
 
 /* Opens the model of the config.json beside the file, if its architecture is known and the configuration is valid. One
@@ -301,7 +302,7 @@ static void print_report(const report *r, const arguments *args, table_style sty
     }
     print_findings(&r->findings);
     if (given(args, OPT_COST_SEQ))
-        model_costs_print(args, &r->costs);
+        model_costs_print(&r->costs);
 }
 
 /* ---------------------------------------------------------------- JSON */
@@ -381,7 +382,7 @@ static void write_report(const report *r, const arguments *args)
         json_object_set_new(root, "differences", json_count(r->wrong));
     json_object_set_new(root, "weight_bytes", memory_json(mha_params_totals(r->table, NULL).parameters));
     if (given(args, OPT_COST_SEQ))
-        model_costs_json(args, &r->costs, root);
+        model_costs_json(&r->costs, root);
     if (view.by || view.depth)
         json_object_set_new(root, "groups", census_json(r->table, &view));
     json_t *rows = parameters_json_rows(r->table, NULL);
@@ -424,10 +425,10 @@ static int check_ranks(const arguments *args)
 {
     static const option_code pointless[] = {OPT_WEIGHTS,  OPT_GROUP,    OPT_DEPTH, OPT_ONLY,    OPT_SORT,
                                             OPT_ALL_ROWS, OPT_PER_HEAD, OPT_AREAS, OPTION_COUNT};
-    const int code = refuse_alone(args, OPT_RANKS, OPT_COST_SEQ);
-    if (code == EXIT_DONE && given(args, OPT_RANKS))
+    if (given(args, OPT_RANKS))
         return refuse_each(args, pointless, "nothing beside --ranks, whose table has other rows");
-    return code == EXIT_DONE ? refuse_alone(args, OPT_MACHINE, OPT_RANKS) : code;
+    const int code = refuse_alone(args, OPT_MACHINE, OPT_RANKS);
+    return code == EXIT_DONE ? refuse_alone(args, OPT_ENCODER_SEQ, OPT_COST_SEQ) : code;
 }
 
 int run_model_params(const arguments *args)

@@ -4,12 +4,16 @@
 #include <math.h>
 #include <string.h>
 
+#include "cli/commands/counting/model_costs.h"
 #include "cli/output/print.h"
 #include "cli/setup/model.h"
 
-/* Layers of one configuration. */
+enum { DEFAULT_SEQ = 4096 }; /* tokens, unless --seq says how many */
+
+/* Layers of one configuration and length. */
 typedef struct layer_kind {
     mha_model_layer layer;
+    mha_model_lengths lengths;
     size_t layers, uses; /* of that kind; times that one pass runs them */
     mha_totals whole;    /* of one layer, as it is allocated on one machine */
 } layer_kind;
@@ -46,7 +50,8 @@ typedef struct outcome {
 
 typedef struct table_of_ranks {
     const mha_model *model;
-    size_t ranks, batch, seq;
+    mha_model_pass pass;
+    size_t ranks;
     layer_kind *kinds;
     size_t n_kinds;
     mha_totals all, attention; /* of the model's table; of its layers, as allocated */
@@ -91,22 +96,33 @@ static bool is_same(const mha_model_layer *x, const mha_model_layer *y)
            a->d_rope == b->d_rope && a->bias_latent == b->bias_latent && a->dtype == b->dtype && x->causal == y->causal;
 }
 
+static bool is_as_long(const mha_model_lengths *a, const mha_model_lengths *b)
+{
+    return a->queries == b->queries && a->keys == b->keys && a->windows == b->windows && a->cross == b->cross &&
+           a->cached == b->cached;
+}
+
 static mha_status find_kinds(ranks_table *t, mha_error *error)
 {
     mha_model_layer layer;
+    mha_model_lengths lengths;
     size_t room = 0;
     for (size_t i = 0; mha_model_layer_at(t->model, i, &layer); i++) {
         size_t k = 0;
-        while (k < t->n_kinds && !is_same(&t->kinds[k].layer, &layer))
+        mha_status status = mha_model_layer_lengths(t->model, &t->pass, i, &lengths, error);
+        if (status != MHA_OK)
+            return status;
+        while (k < t->n_kinds &&
+               !(is_same(&t->kinds[k].layer, &layer) && is_as_long(&t->kinds[k].lengths, &lengths)))
             k++;
         if (k == t->n_kinds) {
             t->kinds = obtain_more(t->kinds, t->n_kinds, &room, sizeof *t->kinds);
-            t->kinds[t->n_kinds++] = (layer_kind){.layer = layer};
-            const mha_status status = allocated(&layer.config, &t->kinds[k].whole, error);
+            t->kinds[t->n_kinds++] = (layer_kind){.layer = layer, .lengths = lengths};
+            status = allocated(&layer.config, &t->kinds[k].whole, error);
             if (status != MHA_OK)
                 return status;
         }
-        t->decodes |= layer.causal;
+        t->decodes |= lengths.cached > 0;
         t->kinds[k].layers++;
         t->kinds[k].uses += layer.uses;
         t->attention.parameters += t->kinds[k].whole.parameters;
@@ -115,11 +131,28 @@ static mha_status find_kinds(ranks_table *t, mha_error *error)
     return MHA_OK;
 }
 
+/* Elements in the cache of a rank: of the rows that it has, those that the layer's window or chunk keeps. */
+static size_t kept_elements(const mha_split *s, const mha_share *share, const mha_model_lengths *of)
+{
+    const bool by_heads = s->scheme == MHA_SPLIT_TENSOR || s->scheme == MHA_SPLIT_ULYSSES;
+    const size_t first = s->T_k - (of->cached < s->T_k ? of->cached : s->T_k);
+    size_t rows = 0, kept = 0;
+    for (size_t i = 0; i < share->chunks; i++) {
+        const mha_range held = by_heads ? (mha_range){0, s->T_k} : share->keys[i];
+        const size_t past = held.from + held.count, from = held.from > first ? held.from : first;
+        rows += held.count;
+        kept += past > from ? past - from : 0;
+    }
+    return rows ? share->cache_elements / rows * kept : 0;
+}
+
 /* Adds the layers of one kind to an outcome. */
 static mha_status add_kind(const ranks_table *t, const way *how, const layer_kind *k, outcome *o, mha_error *error)
 {
-    mha_split s = {.scheme = how->scheme, .ranks = t->ranks, .config = k->layer.config, .B = t->batch,
-                   .T_q = how->decodes ? 1 : t->seq, .T_k = t->seq,
+    const mha_model_lengths *of = &k->lengths;
+    mha_split s = {.scheme = how->scheme, .ranks = t->ranks, .config = k->layer.config,
+                   .B = t->pass.batch * of->windows, .T_q = how->decodes ? 1 : of->queries,
+                   .T_k = how->decodes ? of->cached : of->keys,
                    .absorbed = how->decodes && k->layer.config.kv_rank > 0};
     mha_totals first, other;
     mha_status status = mha_split_check(&s, error);
@@ -141,7 +174,8 @@ static mha_status add_kind(const ranks_table *t, const way *how, const layer_kin
         const uint64_t bytes = share.bytes_sent > share.bytes_received ? share.bytes_sent : share.bytes_received;
         sent = bytes > sent ? bytes : sent;
         most = mine > most ? mine : most;
-        cache = share.cache_elements > cache ? share.cache_elements : cache;
+        const size_t kept = how->decodes ? share.cache_elements : kept_elements(&s, &share, of);
+        cache = kept > cache ? kept : cache;
         pairs += (double)mine;
     }
     const double balance = pairs > 0 ? (double)most * (double)t->ranks / pairs : 1;
@@ -150,15 +184,15 @@ static mha_status add_kind(const ranks_table *t, const way *how, const layer_kin
     o->stored += k->layers * (first.parameters + (t->ranks - 1) * other.parameters);
     for (mha_weight w = 0; w < MHA_WEIGHT_COUNT; w++)
         o->copied[w] |= mha_config_weight_shape(&s.config, w, (size_t[2]){0}, NULL) > 0 && mha_split_copies(&s, w) > 1;
-    if (how->decodes && !k->layer.causal)
+    if (how->decodes && !of->cached)
         return MHA_OK;
-    o->cache_bytes += k->layer.causal ? k->uses * cache * sizeof(float) : 0;
+    o->cache_bytes += of->cached ? k->uses * cache * sizeof(float) : 0;
     o->sent += k->uses * sent;
     o->sent_by_layer = sent > o->sent_by_layer ? sent : o->sent_by_layer;
     o->balance = fmax(o->balance, balance);
     if (!t->timed)
         return MHA_OK;
-    const mha_split_work work = {s, how->decodes ? t->seq - 1 : 0, k->layer.causal};
+    const mha_split_work work = {s, how->decodes ? of->cached - !of->cross : 0, k->layer.causal};
     mha_split_time time;
     double simulated;
     status = mha_split_time_of(&work, &t->machine, &time, error);
@@ -181,7 +215,7 @@ static mha_status add_kind(const ranks_table *t, const way *how, const layer_kin
 static mha_status count(ranks_table *t, mha_error *error)
 {
     mha_model_costs costs; /* which are larger than all that is added up here */
-    mha_status status = mha_model_costs_of(t->model, t->batch, t->seq, &costs, error);
+    mha_status status = mha_model_costs_of(t->model, &t->pass, &costs, error);
     if (status == MHA_OK)
         status = find_kinds(t, error);
     t->n_ways = t->decodes ? WAYS : DECODING;
@@ -236,7 +270,7 @@ static void add_row(table *rows, const ranks_table *t, size_t w)
     table_bytes(rows, t->all.parameter_bytes - t->attention.parameter_bytes + o->bytes);
     table_bytes(rows, o->cache_bytes);
     table_bytes(rows, o->sent_by_layer);
-    table_bytes(rows, o->sent / (ways[w].decodes ? t->batch : t->batch * t->seq));
+    table_bytes(rows, o->sent / (ways[w].decodes ? t->pass.batch : t->pass.batch * t->pass.seq));
     table_format(rows, "%.2f", o->balance);
     if (!t->timed)
         return;
@@ -303,7 +337,7 @@ static void print_table(const ranks_table *t, table_style style)
                count_text(attention, t->attention.parameters), mha_model_layer_count(t->model));
         printf("%zu ranks share attention over %zu x %s tokens; all else is whole on each. What is sent is F32, and so "
                "is the cache\n\n",
-               t->ranks, t->batch, count_text(tokens, t->seq));
+               t->ranks, t->pass.batch, count_text(tokens, t->pass.seq));
     }
     table *rows = table_create(style, t->timed ? 10 : 8, titles);
     for (size_t w = 0; w < t->n_ways; w++)
@@ -362,17 +396,16 @@ static void write_json(const ranks_table *t)
     for (size_t w = 0; w < t->n_ways; w++)
         json_array_append_new(schemes, outcome_json(t, w));
     json_print(json_pack("{ss ss so so so so so so}", "architecture", mha_model_title(t->model), "class",
-                         mha_model_class(t->model), "ranks", json_count(t->ranks), "batch", json_count(t->batch), "seq",
-                         json_count(t->seq), "parameters", json_count(t->all.parameters), "attention_parameters",
-                         json_count(t->attention.parameters), "schemes", schemes));
+                         mha_model_class(t->model), "ranks", json_count(t->ranks), "batch", json_count(t->pass.batch),
+                         "seq", json_count(t->pass.seq), "parameters", json_count(t->all.parameters),
+                         "attention_parameters", json_count(t->attention.parameters), "schemes", schemes));
 }
 
 int ranks_show(const arguments *args, const mha_model *model, const mha_params *params, bool json)
 {
     ranks_table t = {.model = model,
+                     .pass = model_pass(args, DEFAULT_SEQ),
                      .ranks = count_of(args, OPT_RANKS),
-                     .batch = count_of(args, OPT_BATCH),
-                     .seq = count_of(args, OPT_COST_SEQ),
                      .all = mha_params_totals(params, NULL),
                      .timed = given(args, OPT_MACHINE)};
     if (t.timed) {
