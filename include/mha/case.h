@@ -67,8 +67,8 @@ typedef struct mha_case_notes {
  * Inputs and results are copied; the layer, and all that semantics and weights point to, are borrowed until
  * mha_case_close. Of a cache of the call only its type is read: where that rounds what the path of the call computes,
  * the tolerance allows for it. Its rows before the call are notes->past_key and past_value. Stages over keys that a
- * call with pages has kept become those of the call without pages: hidden keys, of which mha/pages.h writes zeros, stand
- * behind the last key of a shorter sequence, and then the extra rows.
+ * call with pages has kept become those of the call without pages: behind the last key of a shorter sequence stand
+ * hidden keys, of which mha/pages.h writes zeros, and then the extra rows.
  * Errors: as of mha_plan_call; MHA_INVALID (a recorded stage of another shape, not of a floating type, or twice in
  * the list; notes->computed is neither F32 nor F64); MHA_UNSUPPORTED (keys at other positions than the queries, keys of
  * earlier calls, a cache that has evicted rows, a ragged batch in pages); MHA_NO_MEMORY. */
@@ -119,9 +119,9 @@ MHA_API void mha_verdict_clear(mha_verdict *verdict);
 
 /* Writes a call and its results as a case that mha_case_open accepts: inputs, weights, semantics, and every stage
  * with data as expected.<stage> (F32), or for a call on the exact path as expected64.<stage> (F64). A cache and pages
- * are taken as in mha_case_of_call. The case has no tolerance, so that the judge derives it from the call. It may serve as a template in which expected.output is
- * replaced by the result of another implementation. Errors: MHA_INVALID; MHA_UNSUPPORTED (the message names what the
- * format cannot express); MHA_IO; MHA_NO_MEMORY. */
+ * are taken as in mha_case_of_call. The case has no tolerance, so that the judge derives it from the call. It may serve
+ * as a template in which expected.output is replaced by the result of another implementation. Errors: MHA_INVALID;
+ * MHA_UNSUPPORTED (the message names what the format cannot express); MHA_IO; MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_call *call,
                                  const mha_case_notes *notes, mha_error *error);
 

@@ -1,4 +1,4 @@
-/* Keys and values in pages, copied one after the other, as a cache has them; and stages as a call with that has them. */
+/* Keys and values in pages, copied one after the other, as a cache has them; stages as a call with that has them. */
 #include <string.h>
 
 #include "attention/pages/pages.h"

@@ -21,8 +21,8 @@ mha_status mha__unpage_call(mha_call *call, const mha_config *config, mha__arena
                             mha_error *error);
 /* Makes stages that a call with these pages has kept those of `request`, the call without them. There the extra rows of
  * S' stand behind the longest sequence, and behind the last key of a shorter one come hidden keys, whose numbers the
- * exact path gives where the call with pages has zeros. A view of another shape than the call has stays as it is. Errors: as of the
- * exact path. */
+ * exact path gives where the call with pages has zeros. A view of another shape than the call has stays as it is.
+ * Errors: as of the exact path. */
 mha_status mha__unpage_stages(const mha__unpaged *unpaged, const mha__request *request, mha_keep *kept, size_t count,
                               mha__arena *pool, mha_error *error);
 

@@ -324,7 +324,7 @@ static void a_cache_of_8_bits(void **state)
     json_decref(root);
 }
 
-/* A case says to which type the cache rounded: its results are judged right on every path, and wrong without the word. */
+/* A case says to which type the cache rounded: its results are judged right on every path, without the word wrong. */
 static void a_case_says_the_type_of_its_cache(void **state)
 {
     (void)state;

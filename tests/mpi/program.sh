@@ -48,8 +48,9 @@ run 0 3 "^3 ranks, 3 on a node of [0-9]* cores" bench --d-model 36 --heads 3 --s
 grep -q "The fastest was [a-z]*; the model says" "$log" || { echo "bench does not say which is the fastest"; failed=1; }
 run 4 2 "passed, 0 failed" check --scheme cache tests/vectors
 run 0 2 "passed, 0 failed, .*; 0 cases skipped" check --scheme ring tests/vectors/sdpa_causal_top_left.safetensors
-run 4 2 "left.safetensors: skipped: .*attention alone" check --scheme tensor tests/vectors/sdpa_causal_top_left.safetensors
-run 4 2 '"cases_skipped": 1' check --json tests/vectors/rope_linear.safetensors tests/vectors/sdpa_causal_top_left.safetensors
+vectors=tests/vectors
+run 4 2 "left.safetensors: skipped: .*attention alone" check --scheme tensor $vectors/sdpa_causal_top_left.safetensors
+run 4 2 '"cases_skipped": 1' check --json $vectors/rope_linear.safetensors $vectors/sdpa_causal_top_left.safetensors
 run 0 2 "Usage: mpirun" --help
 run 0 1 "Usage: mpirun" forward --help
 run 0 2 "^mha-mpi 0" --version

@@ -206,8 +206,8 @@ class StageVerdict:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Every recorded stage in the order data flows; `first` is the first that diverges. `outcome` is "passed", "failed",
-    or "skipped": what could not be judged has neither passed nor failed, and `reason` says why."""
+    """Every recorded stage in the order data flows; `first` is the first that diverges. `outcome` is "passed",
+    "failed" or "skipped": what could not be judged has neither passed nor failed, and `reason` says why."""
 
     outcome: str
     reason: str
