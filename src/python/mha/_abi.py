@@ -298,7 +298,7 @@ class Assumption(Struct):
     _fields_ = [("key", c.c_char_p), ("value", _i64)]
 
 
-class Allowed(Struct):
+class Allowance(Struct):
     c_name = "mha_allowance"
     _fields_ = _each("stage computed stored", c.c_int) + _each("rtol atol", _double)
 
@@ -403,6 +403,7 @@ mha_status mha_compare(const mha_view *, const mha_view *, double, double, mha_d
 mha_status mha_error_bound(const mha_layer *, const mha_call *, double, double *, size_t, mha_error *);
 mha_precision mha_precision_of(mha_dtype);
 mha_status mha_tolerance(const mha_layer *, const mha_call *, mha_allowance *, size_t, mha_error *);
+size_t mha_replace_equivalent(const mha_view *, const mha_allowance *, const mha_view *);
 
 mha_status mha_plan_call(const mha_layer *, const mha_call *, mha_plan *, mha_error *);
 int mha_plan_stage(const mha_plan *, mha_stage, size_t *);
