@@ -92,6 +92,13 @@ typedef struct mha_allowance {
 MHA_API mha_status mha_tolerance(const mha_layer *layer, const mha_call *call, mha_allowance *results, size_t count,
                                  mha_error *error);
 
+/* What no distance can tell: replaces elements of a result that stand for the exact value by that value, as
+ * mha_case_judge does before it compares. These are infinities where the exact value is beyond the range of
+ * allowance->stored (F16, BF16, F8_E5M2), and of the stage masked the lowest finite number of F32, F64 or that type
+ * where the exact score is -inf. `result` is a copy of what was stored, F64, of the shape of `exact`. Returns the
+ * number of infinities. */
+MHA_API size_t mha_replace_equivalent(const mha_view *exact, const mha_allowance *allowance, const mha_view *result);
+
 /* How far heads and lse that mha_merge made of `parts` may lie from exact attention over all keys. *heads and *lse say
  * how far those of each part may (the error bound of one call over all keys will do), and are replaced by the answer.
  * `unit` is the roundoff of the type in which the merged ones are stored.

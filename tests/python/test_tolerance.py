@@ -40,7 +40,8 @@ class Faces:
         key = recorded["output"].dtype, dtype
         if key not in self.limits:
             self.limits[key] = self.meant.allowed(testing.Computed(dtype, None, recorded), recorded)["output"]
-        limits = testing.Limits(*self.limits[key], asked=False)
+        found = self.limits[key]
+        limits = testing.Limits(found.rtol, found.atol, found)
         return not testing.Apart(mha.arrays.floats("y", y, mha.arrays.RESULTS), self.exact, limits).mismatches
 
     def agree(self, y, dtype=None):
@@ -113,7 +114,7 @@ def test_one_number(dtype, stored, folder):
         meant = testing.Meant(*inputs, None, None, said)
         recorded = meant.recorded(y, stages)
         computed = testing.Computed(dtype, None, recorded)
-        allowed = meant.allowed(computed, recorded)
+        allowed = {name: (found.rtol, found.atol) for name, found in meant.allowed(computed, recorded).items()}
         assert len(verdict.stages) == 3
         assert allowed == {stage.name: (stage.rtol, stage.atol) for stage in verdict.stages}
     path = folder / "case.safetensors"
@@ -122,9 +123,9 @@ def test_one_number(dtype, stored, folder):
     run = subprocess.run([program, "check", "--json", "--path", "exact", path], capture_output=True, text=True)
     rows = json.loads(run.stdout)["cases"][0]["stages"]
     widened = meant.recorded(np.asarray(y, "f8" if computed.wide(recorded["output"].dtype) else "f4"), None)
-    rtol, atol = meant.allowed(computed, widened)["output"]
+    found = meant.allowed(computed, widened)["output"]
     row, = (row for row in rows if row["name"] == "output")
-    assert (row["rtol"], row["atol"]) == (rtol, pytest.approx(atol, rel=1e-5))
+    assert (row["rtol"], row["atol"]) == (found.rtol, pytest.approx(found.atol, rel=1e-5))
 
 
 def test_computed_wide_or_not():
@@ -149,3 +150,23 @@ def test_beyond_float32():
     with pytest.raises(mha.Error, match="softcap: expected a number that float can hold"):
         testing.assert_attention_close(y, *inputs, **said)
     testing.assert_attention_close(y, *inputs, atol=0, **said)
+
+
+def test_what_no_distance_tells():
+    """Infinities where the exact value is beyond float16, and the lowest number for a hidden score: right for both."""
+    layer = mha.MultiHeadAttention(16, 2)
+    x = 3e5 * np.random.default_rng(0).standard_normal((1, 5, 16)).astype("f4")
+    with np.errstate(over="ignore"):
+        y = layer(x).astype("f2")
+    assert np.isinf(y).any() and mha.check(y, x, layer=layer, dtype="float32").passed
+    testing.assert_attention_close(y, x, layer=layer, dtype="float32")
+    y[np.isfinite(y)] = np.inf
+    assert not mha.check(y, x, layer=layer, dtype="float32").passed
+    with pytest.raises(AssertionError, match="infinite: yours"):
+        testing.assert_attention_close(y, x, layer=layer, dtype="float32")
+    inputs = drawn(5, 8)
+    _, trace = mha.scaled_dot_product_attention(*inputs, is_causal=True, return_stages=["masked"])
+    lowest = np.maximum(trace["masked"], np.finfo("f4").min)
+    assert (lowest != trace["masked"]).any()
+    assert mha.check(None, *inputs, stages={"masked": lowest}, is_causal=True).passed
+    testing.assert_attention_close(None, *inputs, stages={"masked": lowest}, is_causal=True)

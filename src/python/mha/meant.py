@@ -146,15 +146,15 @@ class Meant:
         call(lib.mha_error_bound, self._layer, ctypes.byref(self.request.struct), unit, found, len(found))
         return dict(zip(_abi.STAGES, found))
 
-    def allowed(self, computed: Computed, recorded: Mapping[str, a.Tensor]) -> dict[str, tuple[float, float]]:
-        """rtol and atol of right results that were computed like this: |exact - result| <= atol + rtol |result|."""
+    def allowed(self, computed: Computed, recorded: Mapping[str, a.Tensor]) -> dict[str, _abi.Allowance]:
+        """What right results may be off by that were computed like this: |exact - result| <= atol + rtol |result|."""
         struct, found = _abi.Call.from_buffer_copy(self.request.struct), (_abi.Allowance * len(recorded))()
         struct.precision = computed.precision
         for each, (stage, tensor) in zip(found, recorded.items()):
             each.stage, each.stored = _abi.STAGES.index(stage), tensor.dtype
             each.computed = _abi.F64 if computed.wide(tensor.dtype) else _abi.F32
         call(lib.mha_tolerance, self._layer, ctypes.byref(struct), found, len(found))
-        return {stage: (each.rtol, each.atol) for stage, each in zip(recorded, found)}
+        return dict(zip(recorded, found))
 
     def _record(self, computed: Optional[Computed]) -> tuple[_abi.Call, _abi.CaseNotes]:
         """The call as a case has it, of a kernel that computes like this; the rows of its cache are notes."""

@@ -1,5 +1,4 @@
 /* Compares one computed stage with the tensor recorded in a case: shapes, tolerances, the worst head. */
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -115,35 +114,6 @@ static mha_status copy_of(mha__arena *pool, const mha_view *expected, mha_view *
     return MHA_OK;
 }
 
-/* Some programs write a hidden key's masked score as the lowest finite number of its type (ONNX Runtime's ai.onnx
- * Attention does). Where the computed score is -inf, that number is replaced by -inf. */
-static void hide_lowest(const mha_view *computed, mha_view *expected, double lowest)
-{
-    size_t index[MHA_MAX_RANK] = {0};
-    double *e = expected->data;
-    for (bool more = mha_view_elements(expected) > 0; more;
-         more = mha__index_next(index, expected->shape, expected->rank), e++)
-        if ((*e == -(double)FLT_MAX || *e == -DBL_MAX || *e == lowest) && mha_view_get(computed, index) == -INFINITY)
-            *e = -INFINITY;
-}
-
-/* Replaces recorded infinities by the computed value where the exact result overflows the recorded type. Returns how
- * many there are. */
-static size_t accept_overflow(const mha_view *computed, mha_view *expected, double overflow, double atol)
-{
-    size_t index[MHA_MAX_RANK] = {0}, count = 0;
-    double *e = expected->data;
-    for (bool more = mha_view_elements(expected) > 0; more;
-         more = mha__index_next(index, expected->shape, expected->rank), e++) {
-        double x = mha_view_get(computed, index);
-        if (!isinf(*e) || !isfinite(x) || (*e > 0) != (x > 0) || fabs(x) + atol < overflow)
-            continue;
-        *e = x;
-        count++;
-    }
-    return count;
-}
-
 /* Where float32 may give either recorded result, each element is compared with the nearer one. `merged` holds the
  * float32 result at first. */
 static void merge(const mha_view *computed, const mha_view *e64, double rtol, double atol, mha_view *merged)
@@ -164,21 +134,19 @@ static mha_status compare(const mha__judgement *j, const mha__stage_result *resu
                           mha__arena *pool, mha_stage_verdict *row, mha_error *error)
 {
     const mha_case *c = j->c;
-    const mha__storage storage = mha__storage_of(e->stored);
     mha_view x = *result->computed, copy = e->view;
     if (result->slot != CASE_PREFILL_OUTPUT) /* prefill_output is (B, T, E) in every layout */
         x = mha__case_shape(c, &x, result->stage, result->slot == CASE_QK, result->S, e->view.rank);
     const bool either = c->overflow && j->path != MHA_PATH_EXACT && c->expected[0][result->slot].name &&
                         c->expected[1][result->slot].name;
-    const bool hides = result->stage == MHA_STAGE_MASKED, overflows = storage.relative > 0;
+    const bool hides = result->stage == MHA_STAGE_MASKED, overflows = mha__storage_of(e->stored).relative > 0;
     if (either || hides || overflows)
         TRY(copy_of(pool, either ? &c->expected[0][result->slot].view : &e->view, &copy, error));
     if (either)
         merge(&x, &c->expected[1][result->slot].view, row->rtol, row->atol, &copy);
-    if (hides)
-        hide_lowest(&x, &copy, storage.lowest);
-    if (overflows)
-        row->overflowed = accept_overflow(&x, &copy, storage.overflow, row->atol);
+    if (hides || overflows)
+        row->overflowed = mha_replace_equivalent(
+            &x, &(mha_allowance){.stage = result->stage, .stored = e->stored, .atol = row->atol}, &copy);
     if (!either && row->overflowed == 0 && copy.dtype == MHA_F64 && e->view.dtype == MHA_F32) {
         /* ULPs are counted between float32 numbers */
         mha_view narrow = mha__arena_view(pool, MHA_F32, copy.rank, copy.shape);

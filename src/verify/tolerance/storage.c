@@ -1,7 +1,8 @@
-/* What storing a number in a type of less than 32 bits may cost. */
+/* What storing a number in a type of less than 32 bits may cost, and what is stored in place of others. */
 #include <float.h>
 #include <math.h>
 
+#include "base/base.h"
 #include "verify/tolerance/tolerance.h"
 
 /* A float of p significant bits (the leading one counted) whose smallest subnormal is eta has unit roundoff u = 2^-p.
@@ -23,4 +24,27 @@ mha__storage mha__storage_of(mha_dtype dtype)
     case MHA_F64: return (mha__storage){0, 0, INFINITY, -DBL_MAX};
     default: return (mha__storage){0, 0, INFINITY, -(double)FLT_MAX};
     }
+}
+
+/* Some programs write a hidden key's masked score as the lowest finite number of its type (ONNX Runtime's ai.onnx
+ * Attention does). */
+static bool is_hidden(const mha_allowance *a, double lowest, double exact, double y)
+{
+    return a->stage == MHA_STAGE_MASKED && exact == -INFINITY &&
+           (y == -(double)FLT_MAX || y == -DBL_MAX || y == lowest);
+}
+
+size_t mha_replace_equivalent(const mha_view *exact, const mha_allowance *allowance, const mha_view *result)
+{
+    const mha__storage storage = mha__storage_of(allowance->stored);
+    size_t index[MHA_MAX_RANK] = {0}, overflowed = 0;
+    for (bool more = mha_view_elements(result) > 0; more; more = mha__index_next(index, result->shape, result->rank)) {
+        const double x = mha_view_get(exact, index), y = mha_view_get(result, index);
+        const bool beyond = storage.relative > 0 && isinf(y) && isfinite(x) && (y > 0) == (x > 0) &&
+                            fabs(x) + allowance->atol >= storage.overflow;
+        overflowed += beyond;
+        if (beyond || is_hidden(allowance, storage.lowest, x, y))
+            mha_view_set(result, index, x);
+    }
+    return overflowed;
 }
