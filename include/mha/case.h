@@ -207,7 +207,7 @@ typedef struct mha_diagnosis {
     size_t undecided_count;
     const char **undecided;
     mha_explanation baseline;
-    size_t closest_count; /* at most 3, best first, with different results; 0: none is closer than the baseline */
+    size_t closest_count; /* at most 3, best first, with different results; 0: none explains most of the difference */
     mha_explanation closest[3];
     /* What the difference looks like; none when an explanation reproduces the tensor. */
     size_t clue_count;

@@ -8,7 +8,7 @@ int main(void)
 {
     mha_layer *layer;
     mha_error error;
-    mha_config config = {.d_model = 64, .n_heads = 4};
+    mha_config config = {.d_model = 64, .n_heads = 4}; /* no biases; Python's layer and mha forward have all four */
     mha_status status = mha_layer_create(&config, NULL, NULL, &layer, &error);
     if (status == MHA_OK) {
         mha_layer_init(layer, 7); /* random weights; mha_model_load_layer reads those of a checkpoint */

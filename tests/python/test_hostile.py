@@ -5,9 +5,13 @@ last one in the file that HOSTILE_LOG names.
 """
 import os
 import re
+import subprocess
+import sys
 
 import mha
 import numpy as np
+import pytest
+from conftest import ROOT
 
 CALLS, SEED = int(os.environ.get("HOSTILE_CALLS", 2000)), int(os.environ.get("HOSTILE_SEED", 0))
 LOG = os.environ.get("HOSTILE_LOG")
@@ -161,3 +165,34 @@ def test_hostile_calls(tmp_path):
     print(outcomes)
     assert outcomes["result"] > CALLS / 20 and outcomes["TypeError"] > CALLS / 20
     mha.testing.save_failures(None)
+
+
+CYCLES = """
+import gc, mha
+class Loop: pass
+gc.disable()
+for make in (lambda: mha.Model.from_preset("gpt2"), lambda: mha.Cache(1, 2, 4, 8).continued(2, 3),
+             lambda: mha.MultiHeadAttention.from_file("weights/lookup/model.safetensors", n_heads=6)):
+    for _ in range(20):
+        loop = Loop()
+        loop.made, loop.itself = make(), loop
+        del loop
+        gc.collect()
+print("whole")
+"""
+
+
+def test_what_is_collected_as_a_cycle_is_destroyed_behind_what_needs_it():
+    run = subprocess.run([sys.executable, "-c", CYCLES], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0 and run.stdout == "whole\n", run.stderr
+
+
+def test_what_is_closed_lives_as_long_as_it_is_needed():
+    trunk = mha.Cache(1, 2, 4, 8)
+    branch = trunk.continued(2, 3)
+    trunk.handle.close()
+    with pytest.raises(ValueError, match="the cache is closed"):
+        len(trunk)
+    assert len(branch) == 0 and branch.keys.shape == (2, 2, 0, 4)
+    branch.handle.close()
+    branch.handle.close()

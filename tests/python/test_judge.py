@@ -1,4 +1,5 @@
 """The judge: planted mistakes are named, right results pass, messages say what they promise."""
+import re
 import subprocess
 import sys
 
@@ -86,7 +87,7 @@ def test_message(folder):
     assert f"yours {y[1, 2, 3, 4]:.9g}" in text and f"exact {exact:.5g}"[:9] in text and "off by 0.5" in text
     assert "first that differs: batch row 1, head 2, query 3" in text
     assert "no named variant gives your numbers" in text
-    path = text.split("case saved: mha check ")[1].split(";")[0]
+    path = re.search(r"case saved: \S*mha check (\S+);", text)[1]
     assert path.startswith(str(folder))
     program = [f"{__import__('os').environ['MHA_LIBRARY'].rsplit('/', 1)[0]}/mha"]
     run = subprocess.run(program + ["check", path], capture_output=True, text=True)

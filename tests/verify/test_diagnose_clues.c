@@ -240,18 +240,26 @@ static bool step(size_t *index, const mha_view *v)
 
 /* ---------------------------------------------------------------- what is said */
 
-/* All clues of a diagnosis, each with a full stop. */
-static void clues_of(scene *s, mha_dtype stored, char *text, size_t size)
+static mha_diagnosis diagnose(const scene *s, mha_dtype stored)
 {
     mha_error error;
     mha_case *c;
     mha_diagnosis d;
     const mha_view wide = mha_view_of(s->wrong, MHA_F64, s->output.rank, s->output.shape);
-    mha_view narrow = mha_view_of(malloc(s->elements * sizeof(double)), stored, wide.rank, wide.shape);
+    const mha_view narrow = mha_view_of(malloc(s->elements * sizeof(double)), stored, wide.rank, wide.shape);
     assert_int_equal(mha_view_copy(&narrow, &wide), MHA_OK);
     const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = narrow};
     assert_ok(mha_case_of_call(s->layer, &s->call, &recorded, 1, NULL, &c, &error), error);
     assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
+    mha_case_close(c);
+    free(narrow.data);
+    return d;
+}
+
+/* All clues of a diagnosis, each with a full stop. */
+static void clues_of(scene *s, mha_dtype stored, char *text, size_t size)
+{
+    mha_diagnosis d = diagnose(s, stored);
     assert_int_equal(d.part.judged<d.part.rows, s->T> 100);
     *text = 0;
     for (size_t i = 0, used = 0; i < d.clue_count; i++) {
@@ -263,8 +271,6 @@ static void clues_of(scene *s, mha_dtype stored, char *text, size_t size)
     for (size_t i = 0; i < d.closest_count; i++)
         assert_true(d.closest[i].relative < 0.5 * d.baseline.relative);
     mha_diagnosis_clear(&d);
-    mha_case_close(c);
-    free(narrow.data);
 }
 
 typedef struct row {
@@ -387,12 +393,87 @@ static void test_clues_of_a_large_case(void **state)
     check(&rows[1], false, 950, MHA_F32);
 }
 
+/* NaN agrees with NaN, whatever made it: where hardly a number is left, nothing reproduces the rest or comes near it.
+ * Without NaN a few numbers are enough to tell. */
+static void test_nan_explains_nothing(void **state)
+{
+    (void)state;
+    for (int bare = 0; bare < 2; bare++)
+        for (size_t left = 0; left <= 8; left += 4)
+            for (int type = 0; type < 2; type++) {
+                scene s;
+                scene_open(&s, bare, 6);
+                for (size_t e = left; e < s.elements; e++)
+                    s.wrong[e] = NAN;
+                mha_diagnosis d = diagnose(&s, type ? MHA_F32 : MHA_F64);
+                if (d.match_count + d.closest_count > 0)
+                    fail_msg("%s, %zu numbers left: %s", bare ? "bare" : "layer", left,
+                             (d.match_count ? d.matches : d.closest)->variants[0]);
+                mha_diagnosis_clear(&d);
+                scene_close(&s);
+            }
+}
+
+/* Scores far below 0, whose softmax begins with a maximum of 0, so that all exponentials are 0: what is small, too,
+ * does not explain zeros, and weights of which none was made larger were not dropped. */
+static void test_zeros_explain_nothing(void **state)
+{
+    (void)state;
+    for (int causal = 0; causal < 2; causal++)
+        for (size_t from = 0; from < 5; from += 2)
+            for (int type = 0; type < 2; type++) {
+                scene s;
+                mha_error error;
+                scene_open(&s, true, 6);
+                s.call.semantics.causal = causal;
+                for (size_t e = 0; e < BATCH * 6 * HEADS * D; e++)
+                    s.inputs[0][e] = 30 * fabsf(s.inputs[0][e]) + 5, s.inputs[1][e] = -30 * fabsf(s.inputs[1][e]) - 5;
+                mha_call call = s.call;
+                call.output = mha_view_of(s.wrong, MHA_F64, 4, s.output.shape);
+                assert_ok(mha_run(NULL, &call, &error), error);
+                for (size_t e = 0; e < s.elements; e++)
+                    s.wrong[e] = e / s.width % 6 < from ? s.wrong[e] : 0;
+                mha_diagnosis d = diagnose(&s, type ? MHA_F32 : MHA_F64);
+                if (d.match_count > 0)
+                    fail_msg("causal %d, zeros from row %zu: %s", causal, from, d.matches[0].variants[0]);
+                mha_diagnosis_clear(&d);
+                scene_close(&s);
+            }
+}
+
+/* Keys in the place of values: what is closest to that leaves most of it, and is not said. */
+static void test_what_leaves_most_is_not_close(void **state)
+{
+    (void)state;
+    for (size_t T = 4; T <= 16; T += 2) {
+        scene s;
+        mha_error error;
+        scene_open(&s, true, T);
+        mha_view *const x[] = {&s.call.query, &s.call.key, &s.call.value};
+        for (uint64_t i = 0; i < 3; i++)
+            mha_random_fill(x[i], 4, i, -1.7320508f, 1.7320508f);
+        mha_call call = s.call;
+        call.value = call.key;
+        call.output = mha_view_of(s.wrong, MHA_F64, 4, s.output.shape);
+        assert_ok(mha_run(NULL, &call, &error), error);
+        mha_diagnosis d = diagnose(&s, MHA_F32);
+        assert_true(d.baseline.relative > 1);
+        for (size_t i = 0; i < d.closest_count; i++)
+            assert_true(d.closest[i].relative < 0.5);
+        mha_diagnosis_clear(&d);
+        scene_close(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_clue_is_found_and_no_other),
         cmocka_unit_test(test_clues_of_a_large_case),
         cmocka_unit_test(test_clues_of_other_stages),
+        cmocka_unit_test(test_nan_explains_nothing),
+        cmocka_unit_test(test_zeros_explain_nothing),
+        cmocka_unit_test(test_what_leaves_most_is_not_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

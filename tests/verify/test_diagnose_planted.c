@@ -82,6 +82,13 @@ static bool shows_numbers(const trial *t, const char *name)
 
 enum { TIMES = 2, MOST_MISTAKES = 100, SEEDS = 3000 };
 
+/* Whether the mistake is made with queries, keys and values alone, and of random ones with few; others with a layer,
+ * too. test_diagnose_heads.c makes this one in many more. */
+static bool is_of_heads_alone(const char *name)
+{
+    return strcmp(name, "heads-as-time") == 0;
+}
+
 /* Every mistake in several random cases on which it matters, with a layer and without where both are met. */
 static void find_all(const oracle_mistake *(*at)(size_t))
 {
@@ -114,7 +121,8 @@ static void find_all(const oracle_mistake *(*at)(size_t))
                 c = planting_case(&r, stage, MHA_F64, output);
             if (c) {
                 missed += !is_found(c, at(i), &t);
-                open -= ++done[i][t.bare] == TIMES && !t.bare;
+                const bool alone = is_of_heads_alone(at(i)->name);
+                open -= ++done[i][t.bare] == (alone ? 1 : TIMES) && t.bare == alone;
                 mha_case_close(c);
             }
             oracle_free(&wrong);
@@ -122,9 +130,11 @@ static void find_all(const oracle_mistake *(*at)(size_t))
         oracle_free(&right);
         trial_release(&r);
     }
-    for (size_t i = 0; i < n; i++)
-        if (done[i][0] < TIMES)
-            fail_msg("%s mattered in %d cases", at(i)->name, done[i][0]);
+    for (size_t i = 0; i < n; i++) {
+        const bool alone = is_of_heads_alone(at(i)->name);
+        if (done[i][alone] < (alone ? 1 : TIMES))
+            fail_msg("%s mattered in %d cases", at(i)->name, done[i][alone]);
+    }
     assert_int_equal(missed, 0);
 }
 

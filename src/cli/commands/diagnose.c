@@ -133,7 +133,10 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
         print_explanations(d->closest, d->closest_count);
     } else
         printf("No variant or pair of variants reproduces it or explains most of what differs.\n");
-    printf("\nThe case as it says is off by %.2g (relative %.2g).\n", d->baseline.max_abs, d->baseline.relative);
+    if (isinf(d->baseline.max_abs))
+        printf("\nThe case as it says has other elements that are NaN or infinite.\n");
+    else
+        printf("\nThe case as it says is off by %.2g (relative %.2g).\n", d->baseline.max_abs, d->baseline.relative);
     print_clues(d);
 }
 

@@ -122,11 +122,10 @@ static void print_json(const mha_power *p, const char *random)
     json_t *criterion = close ? json_pack("{so so so}", "kind", json_text(kinds[k->kind]), "rtol", json_number(k->rtol),
                                           "atol", json_number(k->atol))
                               : json_pack("{so so}", "kind", json_text(kinds[k->kind]), "limit", json_number(k->limit));
-    json_print(json_pack("{so so so so so so so so so so}", "stage", json_text(mha_stage_name(p->stage)),
-                         "random", json_text(random), "criterion", criterion, "derived_rtol",
-                         json_number(p->derived_rtol), "derived_atol", json_number(p->derived_atol), "tried",
-                         json_count(p->count), "same", same, "accepted", lists[1], "rejected",
-                         json_count(p->rejected), "rejections", lists[0]));
+    json_print(json_pack("{so so so so so so so so so so}", "stage", json_text(mha_stage_name(p->stage)), "random",
+                         json_text(random), "criterion", criterion, "derived_rtol", json_number(p->derived_rtol),
+                         "derived_atol", json_number(p->derived_atol), "tried", json_count(p->count), "same", same,
+                         "accepted", lists[1], "rejected", json_count(p->rejected), "rejections", lists[0]));
 }
 
 /* ---------------------------------------------------------------- the request */

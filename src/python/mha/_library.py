@@ -5,7 +5,8 @@ import ctypes
 import ctypes.util
 import os
 import re
-from typing import Any
+import shutil
+from typing import Any, Optional
 
 from . import _abi
 from .errors import check
@@ -66,6 +67,16 @@ def _load() -> Any:
                       "libmha.so, or install it (make install)")
 
 
+def program() -> Optional[str]:
+    """The path of the program mha: beside the library, in the bin of its prefix, or where the shell looks; or None."""
+    folder = os.path.dirname(os.path.abspath(lib._name)) if os.path.dirname(lib._name) else None
+    for place in (folder, os.path.join(folder, "..", "bin")) if folder else ():
+        path = os.path.normpath(os.path.join(place, "mha"))
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return shutil.which("mha")
+
+
 lib: Any = _load()
 __version__: str = lib.mha_version().decode()
 
@@ -77,24 +88,40 @@ def call(function: Any, *arguments: Any) -> None:
 
 
 class Handle:
-    """An object of the library, destroyed when nobody needs it any more or when it is closed."""
+    """An object of the library, destroyed when nobody needs it any more or when it is closed, and behind those that
+    need it: what is collected as a cycle is let go in any order."""
 
     def __init__(self, what: str, address: Any, destroy: Any, *needs: object) -> None:
-        self._what, self._address, self._destroy, self._needs = what, address, destroy, needs
+        self._what, self._held, self._destroy = what, address, destroy
+        self._needs, self._open = needs, True
+        self._users: list[None] = []  # one for each object that needs it; changed as a whole, by any thread
+        for need in needs:
+            if isinstance(need, Handle):
+                need._users.append(None)
 
     @property
     def address(self) -> Any:
         """Its address; ValueError once it is closed."""
-        if not self._address:
+        if not self._open or not self._held:
             raise ValueError(f"the {self._what} is closed")
-        return self._address
+        return self._held
 
     def close(self) -> None:
-        """Destroys it; what it needs is let go afterwards."""
-        address, self._address = self._address, None
-        if address:
-            self._destroy(address)
-        self._needs = ()
+        """Destroys it, or leaves that to the last one that needs it; what it needs itself is let go afterwards."""
+        self._open = False
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._open or self._users:
+            return
+        held, self._held = self._held, None
+        if held:
+            self._destroy(held)
+        needs, self._needs = self._needs, ()
+        for need in needs:
+            if isinstance(need, Handle):
+                need._users.pop()
+                need._let_go()
 
     def __del__(self) -> None:
         self.close()

@@ -127,9 +127,8 @@ class Cache:
         """Makes sequence i what sequence order[i] was, for all i at once. Where the cache continues another one, both
         continue the same sequence of that."""
         batch = int(lib.mha_cache_keys(self.handle.address).shape[0])
-        if len(order) != batch:
-            raise ValueError(f"order: expected {batch} numbers, found {len(order)}")
-        numbers = (ctypes.c_size_t * batch)(*(a.whole_number("order", n, 0) for n in order))
+        places = a.whole_numbers("order", order, batch).tolist()
+        numbers = (ctypes.c_size_t * batch)(*(a.whole_number("order", n, 0) for n in places))
         with self:
             call(lib.mha_cache_reorder, self.handle.address, numbers)
 

@@ -1,6 +1,9 @@
 """What the module raises: Error for what the library refuses, beside Python's own kinds of it."""
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import Iterator, Mapping
+
 from . import _abi
 
 
@@ -61,6 +64,23 @@ def error_of(status: int, error: _abi.Error) -> Error:
     if error.offset and message:
         text += f" (byte {error.offset})"
     return KINDS[status](_abi.STATUS[status], name, message, text)
+
+
+@contextmanager
+def typed(words: Mapping[str, str]) -> Iterator[None]:
+    """Errors inside name an argument by the word that the caller typed: `words` has it by the word used within."""
+    try:
+        yield
+    except (Error, TypeError, ValueError) as reason:
+        word, colon, rest = str(reason).partition(":")
+        stem = word.partition("[")[0]
+        name = words.get(stem)
+        if not colon or name is None:
+            raise
+        text = name + word[len(stem):] + colon + rest
+        if isinstance(reason, Error):
+            raise type(reason)(reason.status, name, reason.message, text) from None
+        raise type(reason)(text) from None
 
 
 def check(status: int, error: _abi.Error) -> None:

@@ -1,7 +1,7 @@
 """Attention of given queries, keys and values, in the two dialects that people hold in their hands."""
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from . import _abi
 from . import arrays as a
 from ._call import Request
 from ._lean import Lean
+from .errors import typed
 from .semantics import Semantics
 from .shapes import Heads, run
 
@@ -44,6 +45,17 @@ def torch_settings(heads: Heads, attn_mask: Optional[a.Array], is_causal: bool, 
         array = mask.array if mask.dtype in (_abi.BOOL, _abi.F32, _abi.F64) else a.widened(mask).array
         settings = {**settings, "mask": array, "mask_kind": "keeps" if mask.dtype == _abi.BOOL else "additive"}
     return settings
+
+
+# What the words of PyTorch and of flash-attn are called within.
+_TORCH = {"mask": "attn_mask"}
+_FLASH = {"query": "q", "key": "k", "value": "v", "scale": "softmax_scale", "alibi": "alibi_slopes",
+          "window": "window_size"}
+
+
+def flash_words(settings: Mapping[str, Any]) -> dict[str, str]:
+    """What arguments of flash-attn are called within, but for those that were given by their own name."""
+    return {ours: theirs for ours, theirs in _FLASH.items() if ours not in settings}
 
 
 def scaled_dot_product_attention(
@@ -84,20 +96,26 @@ def scaled_dot_product_attention(
             return result
     if a.number("dropout_p", dropout_p) != 0:
         raise ValueError(f"dropout_p: expected 0, found {dropout_p}: a reference drops nothing")
-    heads = Heads(query, key, value, "BHTD")
-    settings = torch_settings(heads, attn_mask, is_causal, enable_gqa, {"scale": scale, **settings})
-    request = Request(heads.inputs, Semantics(heads.sizes(), settings), path=path, threads=threads,
-                      precision=precision)
-    result = run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)
+    with typed({} if "mask" in settings else _TORCH):
+        heads = Heads(query, key, value, "BHTD")
+        settings = torch_settings(heads, attn_mask, is_causal, enable_gqa, {"scale": scale, **settings})
+        request = Request(heads.inputs, Semantics(heads.sizes(), settings), path=path, threads=threads,
+                          precision=precision)
+        result = run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)
     if plain:
         _lean.keep(request, query, key, value, attn_mask, how, result)
     return result
 
 
 def flash_settings(heads: Heads, causal: bool, window_size: Sequence[int], settings: dict[str, Any]) -> dict[str, Any]:
-    """flash-attn's words among the settings: causal and windows are aligned bottom-right."""
+    """flash-attn's words among the settings: causal and windows are aligned bottom-right, JAX's is_causal top-left."""
     window = a.whole_numbers("window_size", window_size, 2)
     causal = a.flag("causal", causal)
+    if a.flag("is_causal", settings.get("is_causal", False)):
+        if (causal or (window >= 0).any()) and heads.T_q != heads.S:
+            raise ValueError("is_causal: aligned top-left, unlike causal and window_size, which are bottom-right: say "
+                             "causal=True, and offset for another alignment")
+        settings = {"offset": 0, **settings}
     if (window < 0).all() and not causal:
         return settings
     if settings.get("alibi") is not None and not causal:
@@ -116,8 +134,10 @@ def attention(q: a.Array, k: a.Array, v: a.Array, *, layout: str = "BTHD", causa
               **settings: Any) -> Any:
     """Attention in flash-attn's dialect: (batch, T, heads, width), causal and windows aligned bottom-right.
 
-    q: (B, T_q, h, d_k), k: (B, S, h_kv, d_k), v: (B, S, h_kv, d_v), or with layout "BHTD" heads before T. Output as q.
-    causal: query i sees keys j <= i + S - T_q. window_size: (left, right) around i + S - T_q; -1 is open.
+    q: (B, T_q, h, d_k), k: (B, S, h_kv, d_k), v: (B, S, h_kv, d_v), or with layout "BHTD" heads before T; "BTNH", as
+        JAX calls it, is "BTHD". Output as q.
+    causal: query i sees keys j <= i + S - T_q; JAX's is_causal, among the settings: j <= i.
+    window_size: (left, right) around i + S - T_q; -1 is open.
     cu_seqlens_q, cu_seqlens_k: sequences without padding, (total, heads, width): sequence b is rows [cu[b], cu[b+1]),
         each aligned bottom-right by its own lengths.
     alibi_slopes: (h), with causal.
@@ -132,13 +152,14 @@ def attention(q: a.Array, k: a.Array, v: a.Array, *, layout: str = "BTHD", causa
         result = _lean_flash.run(q, k, v, None, how)
         if result is not None:
             return result
-    heads = Heads(q, k, v, layout)
-    settings = {"scale": softmax_scale, "softcap": softcap, "alibi": alibi_slopes, "cu_seqlens_q": cu_seqlens_q,
-                "cu_seqlens_k": cu_seqlens_k, **settings}
-    settings = flash_settings(heads, causal, window_size, settings)
-    request = Request(heads.inputs, Semantics(heads.sizes(), settings), path=path, threads=threads,
-                      precision=precision)
-    result = run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)
+    with typed(flash_words(settings)):
+        heads = Heads(q, k, v, layout)
+        settings = {"scale": softmax_scale, "softcap": softcap, "alibi": alibi_slopes, "cu_seqlens_q": cu_seqlens_q,
+                    "cu_seqlens_k": cu_seqlens_k, **settings}
+        settings = flash_settings(heads, causal, window_size, settings)
+        request = Request(heads.inputs, Semantics(heads.sizes(), settings), path=path, threads=threads,
+                          precision=precision)
+        result = run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)
     if plain:
         _lean_flash.keep(request, q, k, v, None, how, result)
     return result

@@ -2,18 +2,21 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Mapping, Optional
 
 from . import _abi
 from . import arrays as a
 from ._call import EXACT
 from ._library import Handle, call, create, lib
+from .errors import Error
 from .files import path_of
 from .layer import MultiHeadAttention
 from .meant import Computed, Meant
 from .parameters import dtype_name
+from .shapes import LAYOUTS, heads_first
 from .tables import Table, optional
 
 def _case_of(actual: Any, query: Any, key: Any, value: Any, layer: Any, layout: Any, stages: Any, dtype: Any,
@@ -66,7 +69,8 @@ class Diagnosis:
     matches: the explanations with the fewest variants that reproduce it, or come within 2 percent; equal on this input.
     closest: where none reproduces it, the nearest. baseline: the call as it was meant. clues: where none reproduces it,
         what the difference from the baseline looks like, in sentences ("only head 3 differs").
-    undecided: variants that this input could not show.
+    undecided: variants that this input could not show. layout: where the numbers are wrong, the other layout, if they
+        are right in that.
     """
 
     tensor: str
@@ -76,6 +80,7 @@ class Diagnosis:
     undecided: tuple[str, ...]
     tried: int
     clues: tuple[str, ...] = ()
+    layout: Optional[str] = None
 
     @property
     def names(self) -> list[str]:
@@ -91,12 +96,18 @@ class Diagnosis:
     @property
     def sentence(self) -> str:
         """The answer in one line."""
+        return self._answer + (f"; in layout={self.layout!r} they are right" if self.layout else "")
+
+    @property
+    def _answer(self) -> str:
         first = self.matches[0] if self.matches else None
         if self.right and first:
             return f"your numbers are right, within {first.within} rounding"
         if first and first.exact:
-            others = f", or {len(self.matches) - 1} more that this input cannot tell apart" if self.matches[1:] else ""
-            return f"your numbers equal, within {first.within} rounding, {first}{others}"
+            others = [" + ".join(match.variants) for match in self.matches[1:]]
+            named = ", ".join(others[:2]) + (f" or {len(others) - 2} more" if others[2:] else "")
+            return (f"your numbers equal, within {first.within} rounding, {first}"
+                    + (f"; this input cannot tell it from {named}" if others else ""))
         near = (self.matches or self.closest)[:1]
         if near:
             return f"no named variant gives your numbers; the closest is {near[0]}, off by {near[0].relative:.2g} (rms)"
@@ -114,7 +125,8 @@ class Diagnosis:
             lines += ["", str(self.table())]
         if not self.right:
             off = self.baseline
-            lines += ["", f"As it was meant it is off by {off.max_abs:.2g} (relative {off.relative:.2g})."]
+            by = f"it is off by {off.max_abs:.2g} (relative {off.relative:.2g})"
+            lines += ["", f"As it was meant {'other elements are NaN or infinite' if math.isinf(off.max_abs) else by}."]
             lines += [f"Held against that, {clue}." for clue in self.clues]
         elif self.undecided:
             names = ", ".join(self.undecided)
@@ -160,7 +172,8 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
         mha.diagnose("case.npz")                                         a case file
 
     actual: somebody's output, in the axes of query. query, key, value: as in scaled_dot_product_attention (layout
-        "BHTD", PyTorch's words), as in attention (layout "BTHD", flash-attn's words), or of a layer.
+        "BHTD", PyTorch's words), as in attention (layout "BTHD", or "BTNH", flash-attn's words, and is_causal), or of a
+        layer.
     stages: other stages that somebody computed, by name, in the library's shapes. tensor: which of them is explained;
         the output when None.
     dtype: what somebody computed in, "bfloat16", "tf32" or another; the type of `actual` when None.
@@ -171,17 +184,33 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
         P unless `offset` says otherwise.
     """
     case = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, settings)
+    threads = a.thread_count(threads)
     found = _abi.Diagnosis()
-    call(lib.mha_case_diagnose, case.address, None if tensor is None else a.text("tensor", tensor),
-         a.thread_count(threads), None, ctypes.byref(found))
+    call(lib.mha_case_diagnose, case.address, None if tensor is None else a.text("tensor", tensor), threads, None,
+         ctypes.byref(found))
     try:
-        return Diagnosis(
+        diagnosis = Diagnosis(
             found.tensor.decode(), tuple(_explanation(found.matches[i]) for i in range(found.match_count)),
             tuple(_explanation(found.closest[i]) for i in range(found.closest_count)), _explanation(found.baseline),
             tuple(str(optional(found.undecided[i])) for i in range(found.undecided_count)), found.tried,
             tuple(_clue(found.clues[i]) for i in range(found.clue_count)))
     finally:
         lib.mha_diagnosis_clear(ctypes.byref(found))
+    if diagnosis.right or query is None or layer is not None:
+        return diagnosis
+    return replace(diagnosis, layout=_right_in(actual, query, key, value, layout, stages, dtype, precision, settings))
+
+
+def _right_in(actual: Any, query: Any, key: Any, value: Any, layout: Any, stages: Any, dtype: Any, precision: Any,
+              settings: dict[str, Any]) -> Optional[str]:
+    """The other layout, if the numbers are right in that."""
+    other = LAYOUTS[int(heads_first("BHTD" if layout is None else layout))]
+    try:
+        right = check(actual, query, key, value, layout=other, stages=stages, dtype=dtype, precision=precision,
+                      **settings).passed
+    except (Error, TypeError, ValueError):  # the arrays, or the words, are none of that layout
+        return None
+    return other if right else None
 
 
 # ---------------------------------------------------------------- stage by stage

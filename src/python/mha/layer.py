@@ -14,10 +14,10 @@ from ._call import Request
 from ._lean import Lean
 from ._library import Handle, call, create, lib
 from .cache import Cache
-from .errors import NotFoundError
+from .errors import NotFoundError, typed
 from .files import open_file, path_of
 from .parameters import Parameters, Totals, new_table, parameters_of, totals_of
-from .semantics import Bias, Relative, Rope, Semantics, window_segments
+from .semantics import Bias, Relative, Rope, Semantics, expect_settings, window_segments
 from .shapes import Rows, run
 
 _SIZES = ("d_model", "n_heads", "kv_heads", "d_k", "d_v", "d_q", "d_kin", "d_vin", "d_out")
@@ -32,7 +32,7 @@ class MultiHeadAttention:
     layer(query, key, value) computes it. Q = query W_Q + b_Q, K = key W_K + b_K, V = value W_V + b_V; matrices multiply
     from the right, (in, out), so that the weight of torch.nn.Linear is their transpose.
 
-    d_model, n_heads: width of the model; number of heads.
+    d_model, n_heads: width of the model; number of heads. PyTorch's words for them, embed_dim and num_heads, will do.
     kv_heads: key/value heads, which divide n_heads; n_heads when 0. d_k, d_v: widths of a head; d_model / n_heads.
     d_q, d_kin, d_vin, d_out: widths of the inputs and of the output; d_model.
     bias: all four biases; bias_kv: one learned key and value row; sinks: one learned logit per head.
@@ -49,13 +49,15 @@ class MultiHeadAttention:
     settings: what every call of the layer takes unless it says otherwise, see mha.SETTINGS.
     """
 
-    def __init__(self, d_model: int, n_heads: int, *, kv_heads: int = 0, d_k: int = 0, d_v: int = 0, d_q: int = 0,
-                 d_kin: int = 0, d_vin: int = 0, d_out: int = 0, bias: bool = True, bias_kv: bool = False,
-                 sinks: bool = False, bias_rows: int = 0, relative_k_rows: int = 0, relative_column_rows: int = 0,
-                 relative_q_rows: int = 0, relative_by_head: bool = False, q_norm: str = "none", k_norm: str = "none",
-                 norm_bias: bool = False, q_rank: int = 0, kv_rank: int = 0, d_rope: int = 0, gate: str = "none",
-                 bias_gate: bool = False, dtype: Any = "float32", seed: Optional[int] = 0,
-                 **settings: Any) -> None:
+    def __init__(self, d_model: Optional[int] = None, n_heads: Optional[int] = None, *, kv_heads: int = 0,
+                 d_k: int = 0, d_v: int = 0, d_q: int = 0, d_kin: int = 0, d_vin: int = 0, d_out: int = 0,
+                 bias: bool = True, bias_kv: bool = False, sinks: bool = False, bias_rows: int = 0,
+                 relative_k_rows: int = 0, relative_column_rows: int = 0, relative_q_rows: int = 0,
+                 relative_by_head: bool = False, q_norm: str = "none", k_norm: str = "none", norm_bias: bool = False,
+                 q_rank: int = 0, kv_rank: int = 0, d_rope: int = 0, gate: str = "none", bias_gate: bool = False,
+                 dtype: Any = "float32", seed: Optional[int] = 0, **settings: Any) -> None:
+        d_model, n_heads = _size("d_model", d_model, settings), _size("n_heads", n_heads, settings)
+        expect_settings(settings)
         config = _abi.Config()
         for name, value in zip(_LATENTS, (q_rank, kv_rank, d_rope)):
             setattr(config, name, a.whole_number(name, value, 0))
@@ -95,7 +97,7 @@ class MultiHeadAttention:
     @classmethod
     def from_torch(cls, module: Any, **settings: Any) -> MultiHeadAttention:
         """A copy of a torch.nn.MultiheadAttention: its weights, its layout (batch_first), add_zero_attn."""
-        weights = {name: tensor for name, tensor in module.state_dict().items()}
+        weights = dict(module.state_dict()) if hasattr(module, "state_dict") else {}
         unknown = set(weights) - {"in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias",
                                   "out_proj.weight", "out_proj.bias", "bias_k", "bias_v"}
         if unknown or "out_proj.weight" not in weights:
@@ -144,6 +146,7 @@ class MultiHeadAttention:
         options.orientation = a.choice("orientation", orientation, _abi.ORIENTATIONS)
         if dtype is not None:
             options.has_dtype, options.dtype = True, a.weight_type("dtype", dtype)
+        length = a.whole_number("length", length, 0)
         facts = _abi.ModelFacts()
         described = True
         if config is not None:
@@ -155,7 +158,7 @@ class MultiHeadAttention:
             except NotFoundError:  # no GGUF
                 described = False
         if described:
-            call(lib.mha_model_stretch, ctypes.byref(facts), a.whole_number("length", length, 0))
+            call(lib.mha_model_stretch, ctypes.byref(facts), length)
             options.facts = ctypes.pointer(facts)
             if not (facts.has_semantics or facts.not_run or settings):
                 raise ValueError(f"{path}: expected a model that is described, found '{facts.model_type.decode()}': "
@@ -191,7 +194,7 @@ class MultiHeadAttention:
 
     def set(self, name: str, values: a.Array) -> None:
         """Copies values into a weight: layer.set("W_Q", array), (in, out)."""
-        weight, tensor = a.choice("name", name, _abi.WEIGHTS), a.floats(name, values)
+        weight, tensor = a.choice("name", name, _abi.WEIGHTS), a.floats("values", values)
         with self._writing() as layer:
             call(lib.mha_layer_set, layer, weight, ctypes.byref(a.view_of(tensor)))
             self._random = [other for other in self._random if other != name]
@@ -259,7 +262,7 @@ class MultiHeadAttention:
         c = self.config
         if layout is None:
             layout = "TE" if a.given("query", query).array.ndim == 2 else self.layout
-        rows = Rows(query, key, value, layout, c["d_out"])
+        rows = Rows(query, key, value, layout, c["d_out"], (c["d_q"], c["d_kin"], c["d_vin"]))
         semantics = Semantics(rows.sizes(c["n_heads"], len(cache) if cache is not None else past),
                               {**self.settings, **settings})
         request = Request(rows.inputs, semantics, path=path, threads=threads, precision=precision, cache=cache,
@@ -305,7 +308,8 @@ class MultiHeadAttention:
                         return result
                 rows, request = self.request(query, key, value, settings, layout=layout, cache=cache, path=path,
                                              threads=threads, precision=precision, absorbed=absorbed)
-                result = run(rows, request, return_stages=keep, out_dtype=out_dtype)
+                with typed({"return_stages": "keep"}):
+                    result = run(rows, request, return_stages=keep, out_dtype=out_dtype)
                 if plain and (cache is None or "offset" not in settings and "offset" not in self.settings):
                     self._lean.keep(request, query, key, v, None, how, result)
                 return result
@@ -325,13 +329,24 @@ class MultiHeadAttention:
                 f"heads of {c['d_k']}, {self.totals.parameters:,} parameters{said}>")
 
 
+_TORCH = {"d_model": "embed_dim", "n_heads": "num_heads"}
+
+
+def _size(name: str, value: Optional[int], settings: dict[str, Any]) -> int:
+    """A size of a layer, which may be among the settings under PyTorch's word."""
+    theirs = settings.pop(_TORCH[name], None)
+    if (value is None) == (theirs is None):
+        raise TypeError(f"{name}: {'needed' if value is None else f'given, and as {_TORCH[name]}, too'}")
+    return a.whole_number(name if theirs is None else _TORCH[name], value if theirs is None else theirs, 1)
+
+
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that do not depend on the sizes of a call."""
-    return {k: v for k, v in settings.items() if k in ("causal", "scale", "softcap", "norm_eps", "norm_kind",
-                                                       "norm_plus_one", "norm_after_rope", "norm_unweighted",
-                                                       "query_scale", "clip_qkv", "zero_row", "softmax_plus_one",
-                                                       "normaliser", "sigmoid_bias", "rope", "position_bias",
-                                                       "relative")}
+    return {k: v for k, v in settings.items() if k in ("causal", "is_causal", "scale", "softcap", "norm_eps",
+                                                       "norm_kind", "norm_plus_one", "norm_after_rope",
+                                                       "norm_unweighted", "query_scale", "clip_qkv", "zero_row",
+                                                       "softmax_plus_one", "normaliser", "sigmoid_bias", "rope",
+                                                       "position_bias", "relative")}
 
 
 def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from . import arrays as a
 from ._call import EXACT, Request
 from ._library import Handle, call, create, lib
 from .cache import Cache
+from .errors import typed
 from .files import path_of
 from .functional import flash_settings, torch_settings
 from .layer import MultiHeadAttention
@@ -17,6 +18,7 @@ from .semantics import Semantics
 from .shapes import Heads, Rows, run
 
 PAST = ("past_key", "past_value")
+_FLASH = {"softmax_scale": "scale", "alibi_slopes": "alibi"}
 
 
 class Past:
@@ -103,7 +105,8 @@ class Meant:
         self.shape: Union[Heads, Rows]
         if layer is not None:
             if not isinstance(layer, MultiHeadAttention):
-                raise TypeError(f"layer: expected mha.MultiHeadAttention, found {type(layer).__name__}")
+                hint = ": mha.MultiHeadAttention.from_torch makes one of it" if hasattr(layer, "in_proj_weight") else ""
+                raise TypeError(f"layer: expected mha.MultiHeadAttention, found {type(layer).__name__}{hint}")
             self.shape, self.request = layer.request(query, key, value, settings, layout=layout, path="exact",
                                                      past=self.past.rows)
             c = layer.config
@@ -112,6 +115,10 @@ class Meant:
         if key is None or value is None:
             raise TypeError(f"{'key' if key is None else 'value'}: needed without a layer")
         heads = Heads(query, key, value, "BHTD" if layout is None else layout)
+        with typed({ours: theirs for theirs, ours in _FLASH.items() if theirs in settings}):
+            self._begin(heads, settings)
+
+    def _begin(self, heads: Heads, settings: dict[str, Any]) -> None:
         self.past.turn(heads)
         if self.past.rows:
             settings.setdefault("offset", self.past.rows)
@@ -121,7 +128,7 @@ class Meant:
             settings = torch_settings(heads, settings.pop("attn_mask", None), settings.pop("is_causal", False), True,
                                       settings)
         else:
-            for theirs, ours in (("softmax_scale", "scale"), ("alibi_slopes", "alibi")):
+            for theirs, ours in _FLASH.items():
                 if theirs in settings:
                     settings[ours] = settings.pop(theirs)
             settings = flash_settings(heads, settings.pop("causal", False), settings.pop("window_size", (-1, -1)),

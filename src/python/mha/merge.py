@@ -7,7 +7,7 @@ from typing import Any, Sequence
 from . import _abi
 from . import arrays as a
 from ._library import call, lib
-from .shapes import LAYOUTS
+from .shapes import heads_first
 
 
 def merge(parts: Sequence[tuple[a.Array, a.Array]], *, layout: str = "BHTD", empty_rows: str = "zero") -> Any:
@@ -20,7 +20,7 @@ def merge(parts: Sequence[tuple[a.Array, a.Array]], *, layout: str = "BHTD", emp
     kind of the first part. A causal mask, a window and ALiBi need key_offset in each part, and the sinks must count in
     one part only: the others say keys_only=True. A row that saw nothing in any part follows empty_rows.
     """
-    swapped = a.choice("layout", layout, LAYOUTS) == 0
+    swapped = heads_first(layout)
     if not isinstance(parts, (list, tuple)) or not parts:
         raise TypeError("parts: expected a list of (output, lse) pairs")
     given = []

@@ -10,6 +10,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence
 from . import _abi
 from . import arrays as a
 from ._library import call, create, lib
+from .errors import InvalidError, UnsupportedError, typed
 from .files import open_file, path_of
 from .layer import settings_of
 from .parameters import Parameters, Totals, new_table, parameters_of, totals_of
@@ -117,7 +118,8 @@ class Model:
     @classmethod
     def from_preset(cls, name: str, **options: Any) -> Model:
         """A model that is built in, by its name or the first letters of it: see mha.presets()."""
-        return cls(preset=name, **options)
+        with typed({"preset": "name"}):
+            return cls(preset=name, **options)
 
     @property
     def title(self) -> str:
@@ -180,18 +182,33 @@ class Model:
             found.append(LayerLengths(*(getattr(row, name) for name in LayerLengths._fields)))
         return found
 
-    def heads(self, counts: Sequence[int]) -> Table:
-        """The same model with other numbers of heads: each allocated, and its parameters counted."""
+    def _with_heads(self, count: int) -> Model:
+        how: dict[str, Any] = {**self._how, "n_heads": count}
+        config = how.pop("config")
+        return (Model.from_config(config, **{k: v for k, v in how.items() if k != "preset"})
+                if config is not None else Model(**how))
+
+    def heads(self, counts: Optional[Sequence[int]] = None) -> Table:
+        """The same model with other numbers of heads: each allocated, and its parameters counted. Without counts its
+        own number, and those of 1, 2, 3, 4, 6, 8, 12, 16, 24 and 32 that it can have."""
         rows = []
-        for count in counts:
-            how: dict[str, Any] = {**self._how, "n_heads": count}
-            config = how.pop("config")
-            model = (Model.from_config(config, **{k: v for k, v in how.items() if k != "preset"})
-                     if config is not None else Model(**how))
+        for count in self._usual_heads() if counts is None else a.whole_numbers("counts", counts).tolist():
+            model = self._with_heads(a.whole_number("counts", count, 1))
             first = model.layers[0]
             rows.append((count, first.kv_heads, first.d_k, first.d_v, model.group_totals("attention").parameters,
                          model.totals.parameters))
         return Table(("heads", "kv_heads", "d_k", "d_v", "attention", "parameters"), rows)
+
+    def _usual_heads(self) -> list[int]:
+        own = self.layers[0].n_heads
+        fitting = {own}
+        for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32):
+            try:
+                self._with_heads(count)
+                fitting.add(count)
+            except (InvalidError, UnsupportedError):
+                pass
+        return sorted(fitting)
 
     def __repr__(self) -> str:
         totals = self.totals

@@ -8,6 +8,8 @@ import numpy as np
 from . import _abi
 from . import arrays as a
 from ._call import Request
+from .errors import typed
+from .functional import flash_words
 from .semantics import Semantics
 from .shapes import Heads, run
 
@@ -45,6 +47,8 @@ def paged_attention(q: a.Array, key_pages: a.Array, value_pages: a.Array, page_t
     precision: "bfloat16" asks for pages of bfloat16 unless path="exact".
     The rest is as in mha.attention. The result has the bits that a cache of the same rows gives.
     """
+    if "is_causal" in settings:
+        raise TypeError("is_causal: queries are the last tokens of each sequence here: causal, aligned bottom-right")
     keys, values = a.floats("key_pages", key_pages), a.floats("value_pages", value_pages)
     for name, pool in (("key_pages", keys), ("value_pages", values)):
         if pool.array.ndim != 4:
@@ -65,15 +69,17 @@ def paged_attention(q: a.Array, key_pages: a.Array, value_pages: a.Array, page_t
     if len(entries) != sequences:
         raise ValueError(f"page_table: expected a row for each of {sequences} sequences, found {len(entries)}")
     window = a.whole_numbers("window_size", window_size, 2)
+    words = flash_words(settings)
     given = {"causal": a.flag("causal", causal), "scale": softmax_scale, "softcap": softcap, "alibi": alibi_slopes}
     if (window >= 0).any():
         given["window"] = np.maximum(window, -1)
     if isinstance(settings.get("offset"), str) and settings["offset"] == "bottom-right" and "lengths" not in settings:
         del settings["offset"]  # queries are the last tokens of each sequence where nothing else is said
-    semantics = Semantics(heads.sizes(), {**given, **settings})
-    semantics.struct.cu_seqlens_k = None  # the pages say how many keys a sequence has
-    request = Request([heads.kind, None, None], semantics, path=path, threads=threads, precision=precision)
-    pages = request.struct.pages
-    pages.keys, pages.values = a.view_of(keys), a.view_of(values)
-    pages.table, pages.lengths, pages.columns = entries.ctypes.data, lengths.ctypes.data, entries.shape[1]
-    return run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)
+    with typed(words):
+        semantics = Semantics(heads.sizes(), {**given, **settings})
+        semantics.struct.cu_seqlens_k = None  # the pages say how many keys a sequence has
+        request = Request([heads.kind, None, None], semantics, path=path, threads=threads, precision=precision)
+        pages = request.struct.pages
+        pages.keys, pages.values = a.view_of(keys), a.view_of(values)
+        pages.table, pages.lengths, pages.columns = entries.ctypes.data, lengths.ctypes.data, entries.shape[1]
+        return run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)

@@ -5,6 +5,7 @@ import ctypes
 from typing import Any, Iterator, NamedTuple, Optional
 
 from . import _abi
+from . import arrays as a
 from ._library import Handle, lib
 from .errors import check
 from .tables import Table, optional
@@ -75,7 +76,7 @@ def dtype_name(code: int) -> str:
 
 def totals_of(table: Any, group: Optional[str] = None) -> Totals:
     """The totals of a table, or of one group of it."""
-    totals = lib.mha_params_totals(table, None if group is None else group.encode())
+    totals = lib.mha_params_totals(table, None if group is None else a.text("group", group))
     return Totals(*(getattr(totals, name) for name in Totals._fields))
 
 

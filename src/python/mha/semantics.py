@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import difflib
 from dataclasses import dataclass
-from typing import Any, Optional, Sequence
+from typing import Any, Iterable, Optional, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ._library import call, lib
 # Every setting, with what it means; the same words in every function of the module.
 SETTINGS = {
     "causal": "a query sees keys at positions up to its own",
+    "is_causal": "the same, aligned top-left, as PyTorch and JAX do: query i sees keys j <= i",
     "offset": "position of query 0: a number, one for each batch row, 'top-left' (0) or 'bottom-right' (S - T_q)",
     "key_offset": "number of keys that come before those of this call, which are a part of a longer sequence",
     "keys_only": "the softmax is over the keys alone: sinks and extra rows are counted by another part",
@@ -61,6 +62,33 @@ SETTINGS = {
 }
 
 
+# Words of others that are no settings here, and what says the same.
+_ELSEWHERE = {
+    "need_weights": "keep=['weights'] of a layer, return_stages=['weights'] of a function",
+    "average_attn_weights": "keep=['weights_mean'] of a layer",
+    "attn_mask": "mask, with mask_kind='keeps' for booleans",
+    "key_padding_mask": "key_padding, with key_padding_kind='hides' where True hides a key",
+    "local_window_size": "window", "sliding_window": "window", "logits_soft_cap": "softcap",
+    "key_value_seq_lengths": "lengths", "kdim": "d_kin", "vdim": "d_vin", "add_bias_kv": "bias_kv=True",
+    "add_zero_attn": "zero_row=True", "batch_first": "layout of the call, 'BTE' or 'TBE'",
+}
+
+
+def expect_settings(names: Iterable[str]) -> None:
+    """TypeError for a name that is no setting, with the nearest one."""
+    for name in names:
+        if name in SETTINGS:
+            continue
+        near = difflib.get_close_matches(name, SETTINGS, 1)
+        meant = f": here it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else f": is {near[0]!r} meant?" if near else ""
+        raise TypeError(f"unknown setting {name!r}{meant}")
+
+
+def _expect_rotation(kind: Any, last: Any) -> None:
+    a.choice("kind", kind, _abi.ROPE_KINDS)
+    a.flag("last", last)
+
+
 @dataclass(frozen=True)
 class Rope:
     """Rotary position embedding of queries and new keys (Su et al. 2021).
@@ -104,6 +132,7 @@ class Rope:
         """
         s = _abi.RopeScaling()
         s.kind = a.choice("scaling", scaling, _abi.ROPE_SCALINGS)
+        _expect_rotation(kind, last)
         dim, length = a.whole_number("dim", dim, 0), a.whole_number("length", length, 0)
         s.factor, s.original_length = a.number("factor", factor), a.number("original_length", original_length)
         for name, value in numbers.items():
@@ -138,6 +167,7 @@ class Rope:
             "repeated" those of the largest section.
         """
         axes = _abi.RopeAxes()
+        _expect_rotation(kind, last)
         axes.kind = a.choice("order", order, _abi.ROPE_AXES)
         sizes = [a.whole_number("sections", x, 1) for x in np.asarray(sections).ravel().tolist()]
         if not 1 <= len(sizes) <= _abi.ROPE_MAX_AXES:
@@ -245,10 +275,7 @@ class Semantics:
     """The struct of the settings, the weights among them by name, and the arrays that both borrow."""
 
     def __init__(self, sizes: Sizes, settings: dict[str, Any]) -> None:
-        for name in settings:
-            if name not in SETTINGS:
-                near = difflib.get_close_matches(name, SETTINGS, 1)
-                raise TypeError(f"unknown setting {name!r}" + (f": is {near[0]!r} meant?" if near else ""))
+        expect_settings(settings)
         self.struct = _abi.Semantics()
         self.weights: dict[str, Any] = {}
         self._held: list[Any] = []
@@ -361,7 +388,7 @@ class Semantics:
 
     def _positions(self) -> None:
         s, sizes, offset = self.struct, self._sizes, self._given.get("offset")
-        s.causal = self._flag("causal")
+        s.causal = self._flag("causal") | self._flag("is_causal")
         if "key_offset" in self._given:
             s.has_key_offset, s.key_offset = True, a.whole_number("key_offset", self._given["key_offset"])
         if "window" in self._given:

@@ -13,17 +13,24 @@ from .trace import Trace
 
 LAYOUTS = ("BHTD", "BTHD")
 ROW_LAYOUTS = ("BTE", "TBE", "TE")
+_JAX = {"BTNH": "BTHD"}  # the words of jax.nn.dot_product_attention
+
+
+def heads_first(layout: Any) -> bool:
+    """Whether a layout of heads is "BHTD", not "BTHD" or the same in JAX's letters, "BTNH"."""
+    name = _JAX.get(layout, layout) if isinstance(layout, str) else layout
+    return a.choice("layout", name, LAYOUTS) == 0
 
 
 class Heads:
     """Queries, keys and values as the library takes them: (B, T, heads, width) of any memory order.
 
-    layout: "BHTD" is PyTorch's (..., heads, T, width), "BTHD" flash-attn's (..., T, heads, width). What is missing in
-    front of three axes, and for BHTD in front of two, is 1; further axes in front are more batch rows.
+    layout: "BHTD" is PyTorch's (..., heads, T, width), "BTHD" flash-attn's and JAX's (..., T, heads, width). What is
+    missing in front of three axes, and for BHTD in front of two, is 1; further axes in front are more batch rows.
     """
 
     def __init__(self, query: a.Array, key: a.Array, value: a.Array, layout: str) -> None:
-        self.swapped = a.choice("layout", layout, LAYOUTS) == 0
+        self.swapped = heads_first(layout)
         given = [a.floats(n, x) for n, x in (("query", query), ("key", key), ("value", value))]
         self.kind = given[0]
         self.lead = self.kind.array.shape[:-3]
@@ -38,11 +45,23 @@ class Heads:
             if len(shape) != self.axes or shape[:-3] != self.lead:
                 raise ValueError(f"{name}: expected the {self.axes} axes of query, which begin with {self.lead}, "
                                  f"found shape {shape}")
+        q, k, v = (tensor.array.shape for tensor in given)
+        if k[-1] != q[-1]:
+            raise ValueError(f"key: expected shape {(*k[:-1], q[-1])}, found {k}")
+        if v[:-1] != k[:-1]:
+            raise ValueError(f"value: expected shape {(*k[:-1], v[-1])}, found {v}")
         self.inputs = [t.on(self.inside(t.array)) for t in given]
         (self.B, self.T_q, self.h, _), (_, self.S, self.h_kv, _), (_, _, _, self.d_v) = (
             t.array.shape for t in self.inputs)
         if self.h_kv == 0 or self.h % self.h_kv:
-            raise ValueError(f"key: {self.h_kv} key/value heads cannot serve {self.h} query heads evenly")
+            fits = self.S > 0 and self.T_q % self.S == 0
+            raise ValueError(f"key: {self.h_kv} key/value heads cannot serve {self.h} query heads evenly"
+                             + (f": is layout={self.other!r} meant?" if fits else ""))
+
+    @property
+    def other(self) -> str:
+        """The other layout."""
+        return LAYOUTS[int(self.swapped)]
 
     def inside(self, array: Any) -> Any:
         """An array in the axes that were given as (B, T, heads, width)."""
@@ -65,7 +84,9 @@ class Heads:
         """Somebody's output in the axes of the query, as the library sees it."""
         given = self.kind.array.shape[:-1] + (self.d_v,)
         if actual.array.shape != given:
-            raise ValueError(f"{name}: expected shape {given}, found {actual.array.shape}")
+            turned = len(given) > 2 and actual.array.shape == (*given[:-3], given[-2], given[-3], given[-1])
+            raise ValueError(f"{name}: expected shape {given}, found {actual.array.shape}"
+                             + (f", whose axes are in the order of layout={self.other!r}" if turned else ""))
         return actual.on(self.inside(actual.array))
 
     def sizes(self) -> Sizes:
@@ -84,7 +105,7 @@ class Rows:
     """
 
     def __init__(self, query: a.Array, key: Optional[a.Array], value: Optional[a.Array], layout: str,
-                 d_out: int) -> None:
+                 d_out: int, widths: Sequence[int] = ()) -> None:
         self.layout = ROW_LAYOUTS[a.choice("layout", layout, ROW_LAYOUTS)]
         self.kind = a.floats("query", query)
         given = [self.kind] + [a.floats(n, x) if x is not None else None for n, x in (("key", key), ("value", value))]
@@ -93,6 +114,10 @@ class Rows:
         for name, tensor in zip(("query", "key", "value"), given):
             if tensor is not None and tensor.array.ndim != len(self.layout):
                 raise ValueError(f"{name}: expected the axes {', '.join(self.layout)}, found {tensor.array.shape}")
+        for name, tensor, width in zip(("query", "key", "value"), given, widths):
+            if tensor is not None and tensor.array.shape[-1] != width:
+                shape = tensor.array.shape
+                raise ValueError(f"{name}: expected shape {(*shape[:-1], width)}, found {shape}")
         self.names = {"BTE": ("batch row", "query"), "TBE": ("query", "batch row"), "TE": ("query",)}[self.layout]
         self.inputs = [t.on(self._in(t.array)) if t else None for t in given]
         shapes = [t.array.shape for t in self.inputs if t]

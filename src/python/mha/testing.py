@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import tempfile
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from . import _abi
 from . import arrays as a
-from ._library import call, lib
+from ._library import call, lib, program
 from .errors import Error
 from .judge import diagnose
 from .layer import MultiHeadAttention
@@ -37,7 +38,7 @@ def _folder() -> str:
 
 
 def _save(meant: Meant, recorded: Mapping[str, a.Tensor], computed: Computed) -> str:
-    """Saves a case, and says in one line where it is and which command looks at it."""
+    """Saves a case, and says in one line where it is and what looks at it: the program, where there is one."""
     if _saved["count"] >= _MOST_SAVED:
         return f"case not saved: {_MOST_SAVED} are, the last in {_folder()}"
     _saved["count"] += 1
@@ -46,7 +47,10 @@ def _save(meant: Meant, recorded: Mapping[str, a.Tensor], computed: Computed) ->
         meant.save(path, recorded, computed)
     except (Error, OSError) as reason:
         return f"case not saved: {reason}"
-    return f"case saved: mha check {path}; mha diagnose {path}"
+    command = "mha" if shutil.which("mha") else program()
+    if command is None:
+        return f"case saved: mha.check({path!r}); mha.diagnose({path!r})"
+    return f"case saved: {command} check {path}; {command} diagnose {path}"
 
 
 # ---------------------------------------------------------------- deciding

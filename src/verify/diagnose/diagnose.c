@@ -44,7 +44,10 @@ static void measure_size(mha__target *t, const double *values, size_t elements)
 {
     double sum = 0;
     size_t finite = 0;
+    t->is_zero = true;
     for (size_t i = 0; i < elements; i++) {
+        t->has_nan |= isnan(values[i]);
+        t->is_zero &= values[i] == 0;
         if (!isfinite(values[i]))
             continue;
         t->largest = fmax(t->largest, fabs(values[i]));

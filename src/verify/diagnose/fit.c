@@ -16,6 +16,7 @@ bool mha__search_same(const mha__target *t, double x, double y)
 /* Counts and sums over the elements compared so far. */
 typedef struct comparison {
     size_t elements, odd; /* odd: finite on one side only */
+    size_t apart;         /* numbers of the tensor that rounding does not explain */
     double sum, signed_sum;
 } comparison;
 
@@ -25,6 +26,7 @@ static void compare_element(const mha__target *t, double x, double y, comparison
     if (mha__search_same(t, x, y))
         return;
     const double distance = fabs(x - y);
+    g->apart += !isnan(y) && !(distance <= t->noise[0] + t->storage.relative * fabs(y));
     if (!isfinite(distance)) {
         g->odd++;
         return;
@@ -81,6 +83,7 @@ void mha__search_hold(const mha__search *s, const mha__region *on, const double 
     const double n = g.elements > 0 ? (double)g.elements : 1;
     moved->rms = sqrt(moved->rms / n);
     x->finite = g.odd == 0;
+    x->apart = g.apart;
     if (g.odd > 0)
         x->max_abs = x->excess = x->needed[0] = x->needed[1] = INFINITY;
     x->relative = sqrt(g.sum / n) / (t->rms > 0 ? t->rms : 1) + (double)g.odd / n;

@@ -37,13 +37,21 @@ static bool is_rounding(const mha__search *s, const mha__candidate *x, int wide,
     return x->excess <= noise + t->storage.absolute && x->excess <= 16 * fmax(best, 4 * unit * t->largest);
 }
 
+/* Whether the tensor has numbers, other than those of the unmodified case, that tell whether an explanation is right
+ * which was free to fit: NaN agrees with NaN, whatever made it, and underflow makes zeros of anything. */
+static bool has_numbers(const mha__search *s)
+{
+    return !s->target.is_zero && (!s->target.has_nan || s->candidates[0].apart > 1);
+}
+
 /* Whether a candidate reproduces the tensor. The unmodified case does if the judge would pass it. A variant must also
  * come nearer than the unmodified case, because the noise floor of a variant with a larger scale is larger. */
 bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wide, double best)
 {
     const mha__target *t = &s->target;
     const mha__candidate *said = &s->candidates[0];
-    if (!x->complete || !x->finite)
+    const bool free_to_fit = x->order > 1 || x->numbers, small_for_zero = x->order > 0 && t->is_zero && x->max_abs > 0;
+    if (!x->complete || !x->finite || (free_to_fit && !has_numbers(s)) || small_for_zero)
         return false;
     const bool allowed = x->needed[wide] <= t->allowed[wide].atol;
     if (x->order == 0)
@@ -316,8 +324,8 @@ static int by_fit(const void *x, const void *y)
     return a->a != b->a ? a->a - b->a : a->b - b->b;
 }
 
-/* What comes near or closest explains most of the difference: at most this part of its rms is left. Of so many
- * candidates some come a little nearer by chance. */
+/* What comes near or closest explains most of the difference, and of the tensor: at most this part of the rms of each
+ * is left. Of so many candidates some come a little nearer by chance. */
 static const double most_left = 0.5;
 
 /* Whether the rms of a candidate's difference is small, and at most twice that of the best candidate. A variant must
@@ -348,11 +356,13 @@ mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, 
     enum { MOST_NEAR = 8 };
     const double said = s->candidates[0].relative;
     TRY(report_undecided(s, false, 0, d, error));
+    if (!has_numbers(s))
+        return MHA_OK;
     qsort(s->candidates, s->count, sizeof *s->candidates, by_fit);
     double last = -1, best = s->candidates[0].relative;
     for (size_t i = 0; i < s->count && d->closest_count < 3; i++) {
         const mha__candidate *x = &s->candidates[i];
-        if (!x->complete || x->unchanged || !(x->relative < most_left * said) ||
+        if (!x->complete || x->unchanged || !(x->relative < most_left * fmin(said, 1)) ||
             (last >= 0 && x->relative <= last * (1 + 1e-9)) || !needs_both(s, x))
             continue;
         last = x->relative;

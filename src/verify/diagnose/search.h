@@ -21,7 +21,8 @@ typedef struct mha__target {
     size_t recorded_columns; /* elements of a line of the tensor, which may lack the extra rows of S' */
     const unsigned char *there; /* (B, T_q), by query: query rows that there are; NULL otherwise */
     double *values;
-    double rms, largest;
+    double rms, largest;     /* of the finite elements */
+    bool has_nan, is_zero;   /* some element is NaN; every element is 0 */
     mha__storage storage;
     mha__allowed allowed[2]; /* what the judge allows in float32 and float64 */
     bool states[2];          /* the file states all of that tolerance */
@@ -36,6 +37,7 @@ typedef struct mha__candidate {
     bool complete;         /* compared on all rows that are judged */
     bool finite;           /* finite in exactly the elements in which the tensor is */
     bool unchanged;        /* equal to the unmodified case on the judged rows */
+    size_t apart;          /* elements of the tensor that are numbers, and are not those of the candidate */
     double max_abs, relative, lean; /* of the differences: the largest; rms and mean, by the rms of the tensor */
     double excess;    /* largest |x - y| - u |y|; u: unit roundoff of the stored type, 0 from 32 bits on */
     double needed[2]; /* least atol with which the judge would pass it, in float32 and float64 */

@@ -24,8 +24,9 @@ struct mha__variant_bench {
     mha__row_maker maker;
     size_t columns; /* of the output that are wanted; 0: all */
     mha__variant_bench *other;       /* for the inputs read in the other way; NULL: there is none */
-    unsigned char *other_kept;       /* the rows wanted of it */
-    double *other_rows;              /* its result; the result of one sequence of a ragged batch */
+    mha__variant_bench *turned;      /* for them with heads for time; NULL: there is none */
+    unsigned char *other_kept;       /* the rows wanted of the other one */
+    double *other_rows;              /* the result of either; the result of one sequence of a ragged batch */
     /* of the batch row being computed: */
     const double *q;                 /* (T_q, h, d_k), rotated */
     double *own_keys, *own_values;   /* memory for (S', h_kv, d) */

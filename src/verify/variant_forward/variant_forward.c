@@ -23,20 +23,21 @@ static size_t row_elements(const mha__variant_inputs *inputs, mha_stage stage)
     return n;
 }
 
-/* Adds a bench for the inputs read in the other way, if there is one; false without memory. */
-static bool add_other(mha__variant_bench *w)
+/* Adds benches for the inputs read in other ways, as far as there are any; false without memory. */
+static bool add_others(mha__variant_bench *w)
 {
     const mha_case *c = w->inputs->c;
     const size_t rows = c->B * c->T_q, width = c->H * c->d_v > c->E_out ? c->H * c->d_v : c->E_out;
     size_t most = rows * width;
-    if (!w->inputs->other)
+    if (!w->inputs->other && !w->inputs->turned)
         return true;
     for (int stage = 0; stage < MHA_STAGE_COUNT; stage++)
         most = row_elements(w->inputs, (mha_stage)stage) > most ? row_elements(w->inputs, (mha_stage)stage) : most;
-    w->other = mha__variant_bench_create(w->inputs->other, NULL, 0);
+    w->other = w->inputs->other ? mha__variant_bench_create(w->inputs->other, NULL, 0) : NULL;
+    w->turned = w->inputs->turned ? mha__variant_bench_create(w->inputs->turned, NULL, 0) : NULL;
     w->other_kept = mha__arena_take(&w->pool, rows);
     w->other_rows = take(w, most);
-    return w->other && w->other_kept && w->other_rows;
+    return (w->other || !w->inputs->other) && (w->turned || !w->inputs->turned) && w->other_kept && w->other_rows;
 }
 
 mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs, const unsigned char *needed,
@@ -62,7 +63,7 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
     w->lse = take(w, rows);
     const bool whole = w->own_keys && w->own_values && w->scores && w->visible && w->scored && w->weighed && w->sight &&
                        w->heads && w->merged && w->lse;
-    if (whole && mha__row_maker_begin(&w->maker, inputs, needed, bytes, &w->pool) && add_other(w))
+    if (whole && mha__row_maker_begin(&w->maker, inputs, needed, bytes, &w->pool) && add_others(w))
         return w;
     mha__variant_bench_destroy(w);
     return NULL;
@@ -90,6 +91,7 @@ void mha__variant_bench_destroy(mha__variant_bench *bench)
     if (!bench)
         return;
     mha__variant_bench_destroy(bench->other);
+    mha__variant_bench_destroy(bench->turned);
     mha__arena_free(&bench->pool);
     mha_allocator a = bench->pool.allocator;
     mha__release(&a, bench, sizeof *bench);
@@ -294,7 +296,7 @@ static void run_other(mha__variant_bench *w, const mha__knobs *k, mha_stage stag
     const mha__variant_inputs *in = w->inputs;
     const size_t B = in->c->B, T = in->c->T_q;
     mha__knobs rest = *k;
-    rest.other_reading = 0;
+    rest.reading = READING_RIGHT;
     memset(w->other_kept, 0, B * T);
     for (size_t b = 0; b < B; b++)
         for (size_t i = 0; i < (in->sequences ? in->sequences[b].T[PROJECTION_Q] : T); i++)
@@ -310,12 +312,30 @@ static void run_other(mha__variant_bench *w, const mha__knobs *k, mha_stage stag
         }
 }
 
+/* Attention over the heads of each position, its rows put back into their places. */
+static void run_turned(mha__variant_bench *w, const mha__knobs *k, double *result)
+{
+    const mha_case *c = w->inputs->c;
+    mha__knobs rest = *k;
+    rest.reading = READING_RIGHT;
+    mha__variant_run(w->turned, &rest, MHA_STAGE_OUTPUT, NULL, w->other_rows);
+    for (size_t row = 0; row < c->B * c->T_q * c->H; row++) {
+        const size_t h = row % c->H, t = row / c->H % c->T_q, b = row / (c->H * c->T_q);
+        memcpy(result + row * c->d_v, w->other_rows + ((b * c->H + h) * c->T_q + t) * c->d_v, c->d_v * sizeof *result);
+    }
+}
+
 void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_stage stage, const unsigned char *kept,
                       double *result)
 {
     const mha_case *c = bench->inputs->c;
     const size_t n = row_elements(bench->inputs, stage);
-    if (knobs->other_reading && bench->other && (stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS)) {
+    const bool ends = stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS;
+    if (knobs->reading == READING_HEADS_FOR_TIME && bench->turned && ends) {
+        run_turned(bench, knobs, result);
+        return;
+    }
+    if (knobs->reading == READING_OTHER && bench->other && ends) {
         run_other(bench, knobs, stage, kept, result, stage == MHA_STAGE_HEADS ? c->H * c->d_v : c->E_out);
         return;
     }

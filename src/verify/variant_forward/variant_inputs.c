@@ -117,6 +117,42 @@ static bool exchange(mha__variant_inputs *w)
     return e->gate || !w->gate;
 }
 
+/* Copies the inputs with their heads in the place of time, likewise. */
+static bool turn(mha__variant_inputs *w)
+{
+    const mha_case *c = w->c;
+    if (!mha__case_turns(c))
+        return true;
+    mha__variant_inputs *e = mha__arena_take(&w->pool, sizeof *e);
+    mha_case *other = mha__arena_take(&w->pool, sizeof *other);
+    if (!e || !other)
+        return false;
+    *other = *c;
+    *e = *w;
+    e->c = other;
+    e->other = NULL;
+    other->H = other->H_kv = c->T_q;
+    other->T_q = c->H;
+    other->T_k = e->S = c->H_kv;
+    other->E_q = c->T_q * c->d_k;
+    other->E_k = c->T_k * c->d_k;
+    other->E_v = e->in[PROJECTION_O] = other->E_out = e->out[PROJECTION_O] = c->T_k * c->d_v;
+    for (int i = 0; i < 3; i++) {
+        const size_t T = w->T[i], h = w->h[i], d = w->d[i];
+        e->T[i] = h;
+        e->h[i] = T;
+        e->in[i] = e->out[i] = T * d;
+        e->x[i] = mha__arena_take(&w->pool, c->B * T * h * d * sizeof(double) + 1);
+        for (size_t row = 0; e->x[i] && row < c->B * T * h; row++) /* (b, t, head) becomes (b, head, t) */
+            memcpy(e->x[i] + ((row / (T * h) * h + row % h) * T + row / h % T) * d, w->x[i] + row * d,
+                   d * sizeof(double));
+        if (!e->x[i])
+            return false;
+    }
+    w->turned = e;
+    return true;
+}
+
 mha_status mha__variant_inputs_create(const mha_case *c, mha__variant_inputs **inputs, mha_error *error)
 {
     *inputs = NULL;
@@ -140,7 +176,7 @@ mha_status mha__variant_inputs_create(const mha_case *c, mha__variant_inputs **i
     memcpy(w->T, T, sizeof T);
     memcpy(w->h, h, sizeof h);
     memcpy(w->d, d, sizeof d);
-    if (!read_numbers(w) || !exchange(w) || !mha__variant_split(w)) {
+    if (!read_numbers(w) || !exchange(w) || !turn(w) || !mha__variant_split(w)) {
         mha__variant_inputs_destroy(w);
         return no_memory(c, error);
     }

@@ -36,6 +36,7 @@ typedef struct mha__variant_inputs {
     struct mha__variant_inputs *sequences; /* of a ragged batch, each as a batch of one row; else NULL */
     /* The same read in another way, if it can be: with batch rows for time, or a ragged batch as one sequence. */
     struct mha__variant_inputs *other;
+    struct mha__variant_inputs *turned; /* with heads for time, if they can be */
 } mha__variant_inputs;
 
 /* MHA_UNSUPPORTED for cases that no path can compute. */

@@ -26,12 +26,28 @@ bool mha__case_has_pattern(const mha_case *c)
     return mha__pattern_hides_keys(p) || p->query_padding.kind != MHA_MASK_NONE;
 }
 
-bool mha__case_exchanges(const mha_case *c)
+/* Whether nothing but queries and as many keys has an axis for time. */
+static bool is_time_free(const mha_case *c)
 {
     const mha_semantics *s = &c->semantics;
-    return c->kind != CASE_ROPE && s->n_sequences == 0 && c->T_q == c->T_k && c->P == 0 && c->T_q * c->B > 1 &&
-           !s->kv_lengths && !s->position_offset && !s->has_key_offset && !s->mask.kind && !s->key_padding.kind &&
-           !mha__case_has_pattern(c) && !s->rope.q_positions.data && !s->rope.cos_table.data;
+    return c->kind != CASE_ROPE && s->n_sequences == 0 && c->T_q == c->T_k && c->P == 0 && !s->kv_lengths &&
+           !s->has_key_offset && !s->mask.kind && !s->key_padding.kind && !mha__case_has_pattern(c) &&
+           !s->rope.q_positions.data && !s->rope.cos_table.data;
+}
+
+bool mha__case_exchanges(const mha_case *c)
+{
+    return is_time_free(c) && !c->semantics.position_offset && c->T_q * c->B > 1;
+}
+
+bool mha__case_turns(const mha_case *c)
+{
+    const mha_semantics *s = &c->semantics;
+    bool weighted = false;
+    for (mha_weight w = 0; w < MHA_WEIGHT_COUNT; w++)
+        weighted |= c->weights[CASE_RECORDED][w].data != NULL;
+    return is_time_free(c) && c->kind == CASE_SDPA && !weighted && !s->alibi_slopes && !s->zero_row &&
+           !s->rope.frequencies.data && !s->norm.unweighted && c->T_q * c->H > 1;
 }
 
 mha__knobs mha__knobs_of(const mha_case *c)

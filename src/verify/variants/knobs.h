@@ -84,6 +84,8 @@ enum { LISTS_NONE, LISTS_ONCE, LISTS_EACH_TIME };
 enum { FILL_NAMES_NONE, FILL_NAMES_FIRST, FILL_NAMES_LAST }; /* which key a negative number of a list names */
 
 enum { AXIS_KEYS, AXIS_QUERIES, AXIS_HEADS };
+/* READING_OTHER: batch rows taken for time, or the sequences of a ragged batch for one. */
+enum { READING_RIGHT, READING_OTHER, READING_HEADS_FOR_TIME };
 enum { HIDES_MASK = 1, HIDES_PADDING = 2, HIDES_CAUSAL = 4, HIDES_WINDOW = 8, HIDES_LENGTHS = 16 };
 enum { ADDS_MASK = 1, ADDS_ALIBI = 2, ADDS_POSITION_BIAS = 4 };
 
@@ -319,7 +321,7 @@ typedef struct mha__row_knobs {
 /* Type and name of each knob that changes the merging of heads or what follows it. */
 #define OUTPUT_KNOB_LIST(X)                                                                                            \
     X(int, merge)                  /* arrangement of heads in the merged rows */                                       \
-    X(int, other_reading) /* batch rows taken for time; the sequences of a ragged batch for one */                     \
+    X(int, reading) /* which axes of the inputs are taken for others */                                                \
     X(const double *, batch_order) /* which batch row stands in the place of each; NULL: itself */                     \
     X(const double *, merge_order) /* which head stands in the place of each; NULL: itself */                          \
     X(int, gate) /* how the heads are gated */                                                                         \
@@ -339,6 +341,8 @@ typedef struct mha__knobs {
 
 /* Whether batch rows and time can be taken for each other: nothing else has an axis for one of them. */
 bool mha__case_exchanges(const mha_case *c);
+/* The same of heads and time, of queries, keys and values that have an axis for both. */
+bool mha__case_turns(const mha_case *c);
 /* Whether any part of a pattern is given. */
 bool mha__case_has_pattern(const mha_case *c);
 /* All knobs at the values of the case. */

@@ -14,7 +14,7 @@ static const mha__variant_list *const lists[] = {
 
 /* Variants that are tried alone, because pairs of the rarer ones would cost much and explain little. */
 static const char *const alone[] = {
-    "batch-as-time", "sequences-joined", "input-layer-norm", "input-rms-norm",
+    "batch-as-time", "heads-as-time", "sequences-joined", "input-layer-norm", "input-rms-norm",
     "inputs-reversed", "permute-q", "permute-k", "permute-qk", "unpermute-q",
     "unpermute-k", "unpermute-qk", "bias-q-unscaled", "bias-after-norm", "bias-after-rope", "norm-q-missing",
     "norm-k-missing", "norm-l2", "norm-first-head", "query-scale-keys",

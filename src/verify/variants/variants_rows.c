@@ -136,7 +136,9 @@ APPLY(latent_no_bias, has_weight(c, MHA_B_KVA), k->rows.latent = LATENT_NO_BIAS)
 
 APPLY(inputs_reversed, attends(c), k->rows.inputs_reversed = 1)
 
-APPLY(batch_as_time, mha__case_exchanges(c), k->other_reading = 1)
+APPLY(batch_as_time, mha__case_exchanges(c), k->reading = READING_OTHER)
+
+APPLY(heads_as_time, mha__case_turns(c), k->reading = READING_HEADS_FOR_TIME)
 
 /* Whether the sequences of a ragged batch can be taken for one, which then begins where the first does. */
 static bool can_join(const mha_case *c)
@@ -146,7 +148,7 @@ static bool can_join(const mha_case *c)
            !mha__case_has_pattern(c);
 }
 
-APPLY(sequences_joined, can_join(c), k->other_reading = 1)
+APPLY(sequences_joined, can_join(c), k->reading = READING_OTHER)
 
 /* A head of two features has one pair, whatever the pairing. */
 static bool has_pairs(const mha_case *c)
@@ -345,6 +347,8 @@ static const mha__variant_entry entries[] = {
     {{"latent-blocks", "W_KVB read as the k_n of all heads, then their v, instead of head by head"}, latent_blocks},
     {{"latent-bias-dropped", "b_QA and b_KVA dropped"}, latent_no_bias},
     {{"batch-as-time", "attention over the batch rows of each position: (B, T, E) read as (T, B, E)"}, batch_as_time},
+    {{"heads-as-time", "attention over the heads of each position: (B, h, T, d) read as (B, T, h, d), or the reverse"},
+     heads_as_time},
     {{"sequences-joined", "the sequences of a ragged batch taken for one"}, sequences_joined},
     {{"inputs-reversed", "the inputs read from the last row to the first"}, inputs_reversed},
     {{"permute-q", "features of q from halves to pairs, as converters of weights move them"}, permute_q},

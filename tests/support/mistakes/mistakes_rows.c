@@ -74,6 +74,34 @@ static void give_back(run *r, const number *heads, oracle_stage *y)
     free(old);
 }
 
+/* (B, h, T, d) taken for (B, T, h, d), where nothing else has an axis for one of them; and the output given back so. */
+static void take_heads_for_time(mha_call *call, bool cached)
+{
+    const mha_semantics *s = &call->semantics;
+    mha_view *x[] = {&call->query, &call->key, &call->value};
+    mha_call still = {.query = call->query, .key = call->key, .semantics = *s};
+    still.semantics.position_offset = NULL; /* of a batch row, which stays one */
+    take_batch_for_time(&still, cached);
+    exchanged = exchanged && call->query.rank == 4 && !s->alibi_slopes && !s->zero_row && !s->rope.frequencies.data;
+    for (int w = 0; w < MHA_WEIGHT_COUNT && call->weights; w++)
+        exchanged = exchanged && !call->weights[w].data;
+    for (int i = 0; i < 3 && exchanged; i++)
+        *x[i] = mha_view_swap(x[i], 1, 2);
+}
+
+static void give_heads_back(run *r, const number *heads, oracle_stage *y)
+{
+    const size_t B = y->shape[0], h = y->shape[1], T = r->h, d = r->d_v;
+    double *old = malloc((y->elements + 1) * sizeof *old);
+    (void)heads;
+    memcpy(old, y->value, y->elements * sizeof *old);
+    for (size_t row = 0; row < B * T * h && exchanged; row++)
+        memcpy(y->value + row * d, old + ((row / (T * h) * h + row % h) * T + row / h % T) * d, d * sizeof *old);
+    if (exchanged)
+        y->shape[1] = T, y->shape[2] = h * d;
+    free(old);
+}
+
 /* ---------------------------------------------------------------- biases and columns */
 
 /* q = scale * (x W_Q) + b_Q, and no scale later. The oracle scales later. */
@@ -378,6 +406,7 @@ const oracle_mistake *mistake_of_rows_at(size_t index)
         {.name = "rope-axes-dealt", .says = misplace_axes},
         {.name = "rope-axes-restart", .says = misplace_axes},
         {.name = "batch-as-time", .inputs = take_batch_for_time, .finished = give_back},
+        {.name = "heads-as-time", .inputs = take_heads_for_time, .finished = give_heads_back},
         {.name = "input-layer-norm", .inputs = other_inputs},
         {.name = "input-rms-norm", .inputs = other_inputs},
         {.name = "inputs-reversed", .inputs = other_inputs},

@@ -116,7 +116,7 @@ static mha_status solve(mha__search *s, size_t index, size_t n, mha__arena *pool
     }
     const double p = d.found > 0 ? 1 - d.said / d.found : 0, rounded = round(p * 1e4) / 1e4;
     numbers[0] = fabs(p - rounded) < 1e-6 ? rounded : p;
-    if (d.count > 0 && p > 0)
+    if (d.count > 0 && numbers[0] > 0)
         mha__search_append(s, index, numbers);
     return MHA_OK;
 }
