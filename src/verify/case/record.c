@@ -171,7 +171,7 @@ bool mha__cache_rounds(const mha_call *call, mha_dtype *type)
 {
     const mha_dtype computed = call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
     *type = call->cache ? mha_cache_keys(call->cache).dtype : computed;
-    return *type != computed;
+    return *type != computed && *type != MHA_F64;
 }
 
 /* ---------------------------------------------------------------- shapes of results */

@@ -93,7 +93,7 @@ void mha__case_round(const mha_case *c, mha__request *request);
 bool mha__case_rounds(const mha_case *c);
 /* The type to which it rounded; MHA_F32: none of less than 32 bits. */
 mha_dtype mha__case_rounding(const mha_case *c);
-/* Whether the cache of a call has another type than what its path computes; then *type is that of the cache. */
+/* Whether the cache of a call rounds what its path computes; then *type is its type. */
 bool mha__cache_rounds(const mha_call *call, mha_dtype *type);
 
 /* ---------------------------------------------------------------- results */
