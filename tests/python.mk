@@ -15,7 +15,8 @@ test-peers: test-peers-python
 test-peers-python: all python
 	PEER_CALLS=$(N) PYTHONPATH=$(BUILD)/python:tests/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) \
 	  -m pytest -q -s -p no:cacheprovider tests/peers
-	PYTHONPATH=$(BUILD)/python:tests/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) tests/peers/right_peer.py
+	PYTHONPATH=$(BUILD)/python:tests/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) \
+	  tests/peers/right_peer.py
 	@if $(PEER_PYTHON) -c 'import transformers' 2>/dev/null; then \
 	  $(PEER_PYTHON) tests/peers/architectures_peer.py $(BUILD)/mha && \
 	  export PYTHONPATH=$(BUILD)/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so && \

@@ -247,8 +247,8 @@ static void test_what_is_wrong_in_a_case_is_said_of_the_file(void **state)
         {"rtol64", "inf", "rtol64: expected a finite number, found inf"},
         {"kv_heads", "0", "kv_heads: expected a whole number of 1 or more, found 0"},
         {"num_heads", "5", "num_heads: expected 4, as W_q, W_k and W_v are 24 wide and kv_heads is 4, found 5"},
-        {"scale", "inf", "scale: expected a finite scale, found inf"},
-        {"softcap", "-1", "softcap: expected a finite cap of 0 (off) or more, found -1"},
+        {"scale", "inf", "scale: expected a finite number, found inf"},
+        {"softcap", "-1", "softcap: expected a finite number above 0, or 0 (off), found -1"},
         {"layout", "TE", "query: expected rank 2 in layout TE, found shape (2, 6, 24): rank 3 is layout BTE or TBE"},
     };
     const char *good = scratch("right.safetensors"), *bad = scratch("wrong.safetensors"),

@@ -89,8 +89,8 @@ static void a_layer_is_what_its_metadata_say(void **state)
         const char *meaning, *caveat;
     } rows[] = {
         {"llama", "blk.0", true, "causal, rotated by position (interleaved, base 10000)", NULL},
-        {"gemma2", "blk.0", true, "causal, window 2,-1, softcap 2, rotated by position (half-split", NULL},
-        {"gemma2", "blk.1", true, "causal, softcap 2, rotated by position (half-split", NULL},
+        {"gemma2", "blk.0", true, "causal, window 2,-1, scale 0.25, softcap 2, rotated by position (half-split", NULL},
+        {"gemma2", "blk.1", true, "causal, scale 0.25, softcap 2, rotated by position (half-split", NULL},
         {"starcoder2", "blk.0", true, "causal, rotated", "converters leave StarCoder2's window"},
         {"modern-bert", "blk.3", false, "rotated by position (half-split, base 100000)", NULL},
     };

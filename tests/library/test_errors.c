@@ -160,7 +160,7 @@ static void rotations_say_what_is_wrong(void **state)
 #define BOTH(rank, ...) rope.cos_table = rope.sin_table = TABLE(rank, __VA_ARGS__)
     WRONG(MHA_INVALID, "(B, T, heads, width)", a.rank = 3);
     WRONG(MHA_INVALID, "query: no data", a.data = NULL);
-    WRONG(MHA_INVALID, "kind of rotation", rope.kind = (mha_rope_kind)3);
+    WRONG(MHA_INVALID, "expected none, interleaved or half_split", rope.kind = (mha_rope_kind)3);
     WRONG(MHA_INVALID, "base", rope.base = -1);
     WRONG(MHA_INVALID, "base", rope.base = NAN);
     WRONG(MHA_INVALID, "base", rope.base = INFINITY);

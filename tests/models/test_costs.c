@@ -433,7 +433,7 @@ static void descriptions_say_lengths(void **state)
         {"{" SYMBOLS ROWS("") "\"attention\": [], \"states\": [{\"products\": \"1\", \"elements\": \"x\"}]}", "x", "x",
          0, 0, 0},
         {"{" SYMBOLS ROWS("") "\"attention\": [], \"states\": [{\"blocks\": \"100001\", \"products\": \"1\","
-         " \"elements\": \"1\"}]}", "100001", "at most 100000 blocks", 0, 0, 0},
+         " \"elements\": \"1\"}]}", "100001", "at most 2048 blocks", 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         built b;

@@ -132,6 +132,7 @@ static void print_meaning(const request *r)
     char text[MEANING_TEXT], scaling[SHORT_TEXT];
     meaning_text(&(meaning_of){.semantics = &r->call.semantics,
                                .normed = c->q_norm != MHA_NORM_NONE || c->k_norm != MHA_NORM_NONE,
+                               .latent = c->kv_rank > 0,
                                .d_k = c->d_k,
                                .bias_rows = c->bias_rows,
                                .scaling = scaling_text(&r->facts, scaling)},

@@ -147,7 +147,7 @@ static void say_norm(words *w, const meaning_of *of)
     if (of->normed || n->kind != MHA_NORM_RMS || n->plus_one || n->after_rope || n->unweighted)
         SAY("q/k norm (%s%s%s%s)", kinds[n->kind], n->unweighted ? ", without weights" : "",
             n->plus_one ? ", factor 1 + w" : "", n->after_rope ? ", behind the rotation" : "");
-    if (s->norm_eps != 0)
+    if (s->norm_eps != 0 && (of->normed || of->latent || n->unweighted))
         SAY("epsilon of norms %g", s->norm_eps);
     if (s->query_scale.growth != 0)
         SAY("queries scaled by position (1 + %g log(1 + (p + %lld) / %lld))", s->query_scale.growth,

@@ -10,6 +10,7 @@ enum { MEANING_TEXT = 2000 };
 typedef struct meaning_of {
     const mha_semantics *semantics;
     bool normed;         /* the layer has weights of a q/k norm */
+    bool latent;         /* ... or of norms of latents */
     size_t d_k;          /* features of a head */
     size_t bias_rows;    /* of its table of biases by position */
     const char *scaling; /* of the rotation's frequencies, in words; NULL: none */
