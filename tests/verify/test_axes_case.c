@@ -222,7 +222,7 @@ static void what_is_wrong_in_a_call_is_named(void **state)
     mha_rope *rope = &s.call.semantics.rope;
     for (size_t i = 0; i < 9; i++) {
         mha_rope_origin o = right;
-        const char *name = i < 4 ? "rope_sections" : i < 7 ? "rope_positions" : "rope_frequencies";
+        const char *name = i == 0 ? "rope_axes" : i < 4 ? "rope_sections" : i < 7 ? "rope_positions" : "rope_frequencies";
         if (i == 0)
             o.axes.kind = MHA_ROPE_AXES_COUNT;
         if (i == 1)

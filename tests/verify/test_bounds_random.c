@@ -380,13 +380,9 @@ static bool ask(subject *s)
     t->status = mha_precision_tolerance(call.layer, &call.call, &none, t->allowed, MHA_STAGE_COUNT, &t->error);
     l->status = mha_precision_tolerance(call.layer, &call.call, &s->precision, l->allowed, MHA_STAGE_COUNT, &l->error);
     call.call.path = MHA_PATH_BLAS; /* on which a tolerance runs the call, too */
-    const bool taken = mha_plan_call(call.layer, &call.call, &plan, &error) == MHA_OK,
-               modelled = s->r.t.config.kv_rank == 0 || memcmp(&s->precision, &none, sizeof none) == 0;
+    const bool taken = mha_plan_call(call.layer, &call.call, &plan, &error) == MHA_OK;
     rerun_free(&call);
-    const answer *odd = t->status != b->status && (b->status || taken)         ? t
-                        : l->status != t->status && (t->status || modelled)    ? l
-                        : l->status == MHA_OK && t->status == MHA_OK && !modelled ? l
-                                                                               : NULL;
+    const answer *odd = t->status != b->status && (b->status || taken) ? t : l->status != t->status ? l : NULL;
     if (odd)
         snprintf(s->text, sizeof s->text, "bound: %s %.90s, %s: %s %.90s", mha_status_name(b->status),
                  b->status ? b->error.message : "", odd->name, mha_status_name(odd->status),
