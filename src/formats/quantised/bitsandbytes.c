@@ -9,7 +9,7 @@ static bool is_list(const mha__entry *part, mha_dtype dtype, size_t elements)
     return part && part->tensor.dtype == dtype && part->tensor.elements == elements;
 }
 
-bool mha__fit_int8(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed)
+bool mha__fit_int8(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed)
 {
     (void)said;
     packed->tensor = parts[MHA_PART_CODES]->tensor;
@@ -62,7 +62,7 @@ static bool fit_scales(const mha__entry *const parts[MHA_PARTS], const json_t *s
            is_list(parts[MHA_PART_NESTED_TABLE], MHA_F32, 256);
 }
 
-bool mha__fit_4bit(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed)
+bool mha__fit_4bit(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed)
 {
     json_t *root = json_loads(said->state, 0, NULL);
     const json_t *type = json_object_get(root, "quant_type");

@@ -22,7 +22,7 @@ static unsigned code_at(const unsigned char *words, size_t first, size_t step, i
 }
 
 /* Whether scales (groups, out) and zero points (groups, out * bits / 32) fit a matrix of `in` inputs. */
-static bool fit_groups(const mha__entry *const parts[MHA_PARTS], size_t in, size_t out, int bits, const mha__said *said,
+static bool fit_groups(const mha__entry *const parts[MHA_PARTS], size_t in, size_t out, int bits, mha__said *said,
                        mha__unsaid unsaid, mha__packed_tensor *packed)
 {
     const mha_file_tensor *scales = &parts[MHA_PART_SCALES]->tensor, *zeros = &parts[MHA_PART_ZEROS]->tensor;
@@ -41,7 +41,7 @@ static bool fit_groups(const mha__entry *const parts[MHA_PARTS], size_t in, size
 
 /* Codes (in * bits / 32, out), zero points along the outputs. The last group may be cut: 2 groups of 48 inputs may be
  * of 24 and 24, or of 32 and 16. */
-bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed)
+bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed)
 {
     static const struct {
         int bits;
@@ -50,6 +50,7 @@ bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], const mha__said *sa
     const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *zeros = &parts[MHA_PART_ZEROS]->tensor;
     const mha__entry *groups = parts[MHA_PART_GROUPS];
     const bool second = strcmp(said->format, "gptq_v2") == 0;
+    said->format_matters = true;
     if (*said->format && !second && strcmp(said->format, "gptq") != 0)
         return false; /* another layout of the same names */
     packed->packing.offset = second ? 0 : 1;
@@ -95,7 +96,7 @@ float mha__value_gptq(const mha__parts *parts, size_t row, size_t column)
 }
 
 /* Codes (in, out / 8). Groups are never cut. */
-bool mha__fit_awq(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed)
+bool mha__fit_awq(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed)
 {
     const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor;
     packed->tensor.dtype = MHA_U4;
@@ -131,7 +132,7 @@ static size_t extent_of(const mha__entry *shape, const char *bytes, size_t axis)
 /* Codes (out, in * bits / 32), scales (out, groups), zero points (out * bits / 32, groups); words that are not full end
  * with zeros. Without zero points the middle of the codes means 0. The state is the shape. Of 4 inputs nothing
  * tells the bits. Groups are never cut. */
-bool mha__fit_compressed(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed)
+bool mha__fit_compressed(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed)
 {
     const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *scales = &parts[MHA_PART_SCALES]->tensor;
     const mha__entry *zeros = parts[MHA_PART_ZEROS], *groups = parts[MHA_PART_GROUPS], *shape = parts[MHA_PART_STATE];

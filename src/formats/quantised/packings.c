@@ -3,11 +3,12 @@
 
 #include "formats/quantised/packings.h"
 
-size_t mha__group_size(const mha__group_sizes *said, mha__unsaid unsaid, size_t count, size_t scales)
+size_t mha__group_size(mha__group_sizes *said, mha__unsaid unsaid, size_t count, size_t scales)
 {
     size_t found = 0, power = 1;
     if (scales <= 1 || scales >= count)
         return scales == 1 ? count : scales == count ? 1 : 0;
+    said->matter = true;
     for (size_t i = 0; i < said->count; i++)
         if ((count - 1) / said->size[i] + 1 == scales) {
             if (found)
@@ -109,12 +110,17 @@ static mha_status try_kind(mha_file *file, mha__joining *joining, const mha__pac
     if (stem == SIZE_MAX || !find_parts(file, joining, kind, codes, stem, parts, packed.packing.parts))
         return MHA_OK;
     TRY(read_state(file, parts[MHA_PART_STATE], state, error));
-    if (kind->sized && !joining->asked) {
-        TRY(mha__sidecar_read(file, &joining->said, error));
+    mha__said *said = &joining->said;
+    said->state = state;
+    const mha__packed_tensor unknown = packed;
+    bool fits = kind->fit(parts, said, &packed);
+    if (!joining->asked && (said->format_matters || said->rows.matter || said->columns.matter)) {
+        TRY(mha__sidecar_read(file, said, error));
         joining->asked = true;
+        packed = unknown;
+        fits = kind->fit(parts, said, &packed);
     }
-    joining->said.state = state;
-    if (!kind->fit(parts, &joining->said, &packed))
+    if (!fits)
         return MHA_OK;
     bool free = true;
     packed.packing.name = name_of(file, kind, codes, stem, &free);

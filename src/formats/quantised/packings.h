@@ -30,9 +30,9 @@ typedef struct mha__packing_kind {
     const char *endings[MHA_PARTS]; /* NULL: it has no such part */
     unsigned needed;                /* one bit for each part that must be there, beside the codes */
     const char *ending;             /* of the tensor that the parts hold */
-    bool sized;                     /* what is beside the file says more of it, above all the size of its groups */
-    /* Whether types and shapes of the parts (NULL: missing) fit together, and with what is said of them. */
-    bool (*fit)(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
+    /* Whether types and shapes of the parts (NULL: missing) fit together, and with what is said of them. Marks what has
+     * to be said, so that it can be asked for and `fit` be called again. */
+    bool (*fit)(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);
     /* MHA_PARTS when every number in the parts has a meaning; else the part that has one without. May be NULL. */
     mha__part (*check)(const mha__parts *parts, const mha_file_tensor *tensor);
     mha__unpack_value value;
@@ -48,17 +48,17 @@ typedef enum mha__unsaid {
 } mha__unsaid;
 
 /* The numbers of a group, where `count` of them have `scales` scales: the one size that is said and fits; where none
- * is said, as `unsaid` tells. 0: it cannot be known, or there is none. */
-size_t mha__group_size(const mha__group_sizes *said, mha__unsaid unsaid, size_t count, size_t scales);
+ * is said, as `unsaid` tells. 0: it cannot be known, or there is none. Sizes of which one matters are marked. */
+size_t mha__group_size(mha__group_sizes *said, mha__unsaid unsaid, size_t count, size_t scales);
 
-bool mha__fit_scaled(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
-bool mha__fit_mxfp4(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
-bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
-bool mha__fit_awq(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
-bool mha__fit_int8(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
-bool mha__fit_4bit(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
-bool mha__fit_compressed(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
-bool mha__fit_nvfp4(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed);
+bool mha__fit_scaled(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);
+bool mha__fit_mxfp4(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);
+bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);
+bool mha__fit_awq(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);
+bool mha__fit_int8(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);
+bool mha__fit_4bit(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);
+bool mha__fit_compressed(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);
+bool mha__fit_nvfp4(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);
 mha__part mha__check_gptq(const mha__parts *parts, const mha_file_tensor *tensor);
 float mha__value_scaled(const mha__parts *parts, size_t row, size_t column);
 /* The type of the blocks that F8 and its scales can stay in; F32: none. */

@@ -7,7 +7,7 @@
 
 /* Scales for a tensor: one, one for each block of the last two axes, or these for each of its leading axes. Axes that
  * are missing behind those of the scales count as 1: (out) is (out, 1). */
-static bool fit_grid(const mha_file_tensor *codes, const mha_file_tensor *scales, const mha__said *said,
+static bool fit_grid(const mha_file_tensor *codes, const mha_file_tensor *scales, mha__said *said,
                      mha__packing *packing)
 {
     size_t axes[MHA_MAX_RANK], leading = 1;
@@ -35,7 +35,7 @@ static bool fit_grid(const mha_file_tensor *codes, const mha_file_tensor *scales
     return packing->block_rows > 0 && packing->block_columns > 0;
 }
 
-bool mha__fit_scaled(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed)
+bool mha__fit_scaled(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed)
 {
     const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *scales = &parts[MHA_PART_SCALES]->tensor;
     const mha__entry *zeros = parts[MHA_PART_ZEROS];
@@ -82,7 +82,7 @@ void mha__put_scaled_block(const mha__parts *parts, size_t row, size_t column, u
 }
 
 /* Blocks (experts, out, n, 16) with scales (experts, out, n): a layer's matrices (experts, 32 n, out), y = x W. */
-bool mha__fit_mxfp4(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed)
+bool mha__fit_mxfp4(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed)
 {
     (void)said;
     const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *scales = &parts[MHA_PART_SCALES]->tensor;
@@ -111,7 +111,7 @@ float mha__value_mxfp4(const mha__parts *parts, size_t row, size_t column)
 }
 
 /* Codes (out, in / 2), scales (out, in / 16) of F8 and one for all. */
-bool mha__fit_nvfp4(const mha__entry *const parts[MHA_PARTS], const mha__said *said, mha__packed_tensor *packed)
+bool mha__fit_nvfp4(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed)
 {
     (void)said;
     const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *scales = &parts[MHA_PART_SCALES]->tensor,

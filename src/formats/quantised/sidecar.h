@@ -8,13 +8,15 @@ enum { MHA_SIDECAR_FORMAT = 32, MHA_SIDECAR_SIZES = 16 };
 
 /* Sizes of groups, each once. SIZE_MAX: one group for all inputs. */
 typedef struct mha__group_sizes {
+    bool matter; /* a number depends on one of them */
     size_t count, size[MHA_SIDECAR_SIZES];
 } mha__group_sizes;
 
 typedef struct mha__said {
     const char *state;               /* of one packed tensor: the bytes of the part of that name, or "" */
     char format[MHA_SIDECAR_FORMAT]; /* of GPTQ's zero points: "gptq", "gptq_v2"; "": nothing says it */
-    mha__group_sizes rows, columns;        /* that blocks of outputs and of inputs have, or groups of inputs */
+    bool format_matters;
+    mha__group_sizes rows, columns; /* that blocks of outputs and of inputs have, or groups of inputs */
 } mha__said;
 
 /* Fills format, rows and columns: from the metadata "checkpoint_format" and "gptq_group_size", from
