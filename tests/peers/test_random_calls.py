@@ -82,12 +82,15 @@ def test_jax():
     if not hasattr(jax.nn, "dot_product_attention"):
         pytest.skip("this JAX has no dot_product_attention")
     r = np.random.default_rng(1)
-    for T_q, S, h, h_kv, causal in ((5, 9, 4, 2, False), (7, 7, 3, 3, True), (4, 6, 2, 1, True)):
+    for T_q, S, h, h_kv, causal in ((5, 9, 4, 2, False), (7, 7, 3, 3, True), (4, 6, 2, 1, True), (9, 5, 4, 4, True)):
         q = r.standard_normal((2, T_q, h, 8)).astype("f4")
         k, v = (r.standard_normal((2, S, h_kv, 8)).astype("f4") for _ in range(2))
         theirs = jax.nn.dot_product_attention(q, k, v, is_causal=causal)
-        said = {"causal": causal, "offset": "top-left"}
-        mha.testing.assert_attention_close(theirs, q, k, v, layout="BTHD", **said)
+        said = {"is_causal": causal}  # JAX's own words
+        mha.testing.assert_attention_close(theirs, q, k, v, layout="BTNH", **said)
+        if T_q == S:  # given as (B, heads, T, width)
+            with pytest.raises(AssertionError, match="heads-as-time .*in layout='BTHD' they are right"):
+                mha.testing.assert_attention_close(theirs, q, k, v, **said)
         ours = mha.attention(*(jax.numpy.asarray(x) for x in (q, k, v)), **said)
         assert type(ours) is type(theirs)
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=2 * Meant(q, k, v, None, "BTHD", said)
