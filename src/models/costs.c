@@ -111,7 +111,10 @@ static mha_status layer_lengths(sum *s, size_t index, const mha_model_facts *fac
                                    .pairs = pairs};
     if (s->overflow)
         return MHA_OK;
-    const int64_t left = (int64_t)facts->window - 1, right = facts->window_both ? left : -1;
+    /* Of the keys that it sees a query may attend to some alone: as many pairs as a window of that many leaves. */
+    const size_t picked = (size_t)mha__values_get(&s->values, "picked");
+    const size_t near = facts->window ? least(facts->window, picked) : picked;
+    const int64_t left = (int64_t)near - 1, right = facts->window_both ? left : -1;
     lengths->visible = row->cross ? pairs
                                   : windows * mha__visible_pairs(queries, keys, 0, causal, left, right,
                                                                  (int64_t)facts->chunk);
@@ -223,6 +226,8 @@ static uint64_t *sum_of(const mha_tensor_info *info, mha_model_costs *costs, con
         return &costs->feed_forward;
     if (strcmp(info->role, "linear attention") == 0)
         return &costs->linear;
+    if (strcmp(info->role, "indexer") == 0)
+        return &costs->projections;
     if (strcmp(info->group, MHA_GROUP_HEAD) == 0) {
         *tokens = every ? "seq" : "1";
         return &costs->heads;

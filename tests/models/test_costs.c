@@ -77,6 +77,15 @@ static void operations_are_those_of_the_library(void **state)
         {"deberta-base", 512, 0, 115964116992},
         {"deberta-v3-base", 512, 0, 106300440576},
         {"deepseek-v3", 512, 0, 38813552345088},
+        {"deepseek-v3.2", 512, 0, 39685497815040}, /* without the indexers' scores, as of GLM-5 */
+        {"ernie-4.5-0.3b", 512, 0, 408021893120},
+        {"glm-4.5-air", 512, 0, 13702287851520},
+        {"glm-5", 512, 0, 43151939076096},
+        {"gpt-oss-120b", 512, 0, 5408865386496},
+        {"gpt-oss-20b", 512, 0, 3796793032704},
+        {"minimax-m2", 512, 0, 11064506843136},
+        {"qwen3-next-80b-a3b", 512, 0, 3758599700480},
+        {"qwen3.5-35b-a3b", 512, 0, 3108230922240},
         {"distilbert-base-uncased", 512, 0, 72925839360},
         {"falcon-7b", 512, 0, 7240006238208},
         {"gemma-2-2b", 512, 0, 2732672942080},
@@ -181,6 +190,12 @@ static void windows_count_in_pairs_and_caches(void **state)
     const mha_model_costs costs = costs_of(&b, 1, T, 0);
     assert_int_equal(costs.scores_causal, 2 * 2 * 768 * (8 * T * T + 14 * both));
     assert_int_equal(costs.cache_elements, 0);
+    unbuild(&b);
+    /* DeepSeek-V3.2: a query attends to 2,048 of the keys that it sees, and all are kept. */
+    build_preset(&b, "deepseek-v3.2");
+    const mha_model_lengths chosen = lengths_of(&b, 5000, 0, 60);
+    assert_true(chosen.visible == causal_pairs(5000, 2048) && chosen.cached == 5000);
+    assert_true(strstr(costs_of(&b, 1, 5000, 0).not_counted, "indexers' scores"));
     unbuild(&b);
     /* Chunks of 4 in 9 positions: 10 + 10 + 1 pairs, 4 rows; every second layer sees all. */
     assert_ok(build_text(&b,

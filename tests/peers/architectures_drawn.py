@@ -110,6 +110,16 @@ RULES = {
                                head_dim=r.head(), num_dense_layers=r.n(2, 0), num_shared_experts=r.n(3)),
     "llama4_text": lambda r: r.llama("attention_bias", **r.experts("num_local_experts"), intermediate_size_mlp=r.n(70),
                                      head_dim=r.head(), interleave_moe_layer_step=r.n(2), moe_layers=r.any(None, [0])),
+    "glm4_moe": lambda r: r.llama("attention_bias", "use_qk_norm", **r.experts("n_routed_experts"), head_dim=r.head(),
+                                  moe_intermediate_size=r.n(40), n_shared_experts=r.n(3), n_group=1, topk_group=1,
+                                  first_k_dense_replace=r.n(2, 0)),
+    "minimax_m2": lambda r: r.llama(**r.experts("num_local_experts"), head_dim=2 * r.head(),
+                                    **r.any({}, {"rotary_dim": 2})),
+    "ernie4_5": lambda r: r.llama("use_bias", head_dim=r.head()),
+    "seed_oss": lambda r: r.llama("attention_bias", "attention_out_bias", "mlp_bias", head_dim=r.head()),
+    "olmo3": lambda r: r.llama("attention_bias"),
+    "deepseek_v32": lambda r: indexed(r),
+    "glm_moe_dsa": lambda r: indexed(r, **r.any({}, {"index_topk_freq": r.n(3), "index_skip_topk_offset": r.n(3)})),
     "gpt_oss": lambda r: r.llama("attention_bias", **r.experts("num_local_experts"), head_dim=r.head()),
     "mpnet": lambda r: encoder(r, relative_attention_num_buckets=r.n(30)),
     "deberta": lambda r: encoder(r, relative_attention=r.flag(),
@@ -228,6 +238,12 @@ def latent(r, **more):
                     first_k_dense_replace=r.n(2, 0), q_lora_rank=r.any(None, r.n(30)), kv_lora_rank=r.n(30),
                     qk_rope_head_dim=r.head(), qk_nope_head_dim=r.n(20), v_head_dim=r.n(20), attention_bias=r.flag(),
                     **more)
+
+
+def indexed(r, **more):
+    """Latents, and an indexer that chooses among the keys."""
+    return {**latent(r), "q_lora_rank": r.n(30), "qk_nope_head_dim": 2 * r.n(9), "index_n_heads": r.n(3),
+            "index_head_dim": 24 + 2 * r.n(9), "index_topk": r.n(9), **more}
 
 
 def draw(model_type, number):

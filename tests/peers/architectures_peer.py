@@ -24,7 +24,8 @@ def theirs(model_type, class_name, config):
     model.tie_weights()
     held = {**model.state_dict(keep_vars=True), **dict(model.named_parameters(remove_duplicate=False))}
     first = {}
-    stored = {name.replace("decoder.decoder_encoder.layer.", "decoder.decoder_layers."): tensor  # vit_mae
+    # Of ViTMAE's decoder transformers 5.23 writes other names than published files have, which it reads as well.
+    stored = {name.replace("decoder.decoder_encoder.layer.", "decoder.decoder_layers."): tensor
               for name, tensor in revert_weight_conversion(model, held).items() if "*" not in name}  # one buffer of ESM
     return {name: (list(tensor.shape), first.setdefault(id(tensor), name)) for name, tensor in stored.items()}
 

@@ -183,6 +183,8 @@ def meant_otherwise(model, config, counter, batch, seq):
         if last == "encoder" and getattr(config, "share_att_key", False) and config.relative_attention:
             rows, width = model.get_submodule(name.split(".", 1)[1]).rel_embeddings.weight.shape  # likewise
             extra += 2 * 2 * rows * width**2 * config.num_hidden_layers  # by W_Q and W_K, used or not
+        if last == "indexer":  # whose scores are not counted, of all pairs
+            extra += 2 * batch * seq * seq * (config.index_head_dim + 1) * config.index_n_heads
     if type(model).__name__ in ("CLIPModel", "SiglipModel"):  # of every text with every image
         extra += 2 * batch * batch * getattr(config, "projection_dim", config.vision_config.hidden_size)
     return extra

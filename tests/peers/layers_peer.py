@@ -70,7 +70,8 @@ def make(model_type, more):
 def stored(model):
     """The parameters under the names of the public checkpoint."""
     held = dict(model.named_parameters(remove_duplicate=False))
-    return {name.replace("decoder.decoder_encoder.layer.", "decoder.decoder_layers."): tensor  # vit_mae
+    # Of ViTMAE's decoder transformers 5.23 writes other names than published files have, which it reads as well.
+    return {name.replace("decoder.decoder_encoder.layer.", "decoder.decoder_layers."): tensor
             for name, tensor in revert_weight_conversion(model, held).items()}
 
 
