@@ -222,7 +222,8 @@ static void what_is_wrong_in_a_call_is_named(void **state)
     mha_rope *rope = &s.call.semantics.rope;
     for (size_t i = 0; i < 9; i++) {
         mha_rope_origin o = right;
-        const char *name = i == 0 || i == 3 ? "rope_axes" : i < 4 ? "rope_sections" : i < 7 ? "rope_positions" : "rope_frequencies";
+        static const char *const names[] = {"rope_axes", "rope_sections", "rope_sections", "rope_axes"};
+        const char *name = i < 4 ? names[i] : i < 7 ? "rope_positions" : "rope_frequencies";
         if (i == 0)
             o.axes.kind = MHA_ROPE_AXES_COUNT;
         if (i == 1)
@@ -242,7 +243,8 @@ static void what_is_wrong_in_a_call_is_named(void **state)
         if (i == 8)
             o.frequencies.dtype = MHA_I64;
         rope->origin = o;
-        assert_refused(mha_plan_call(NULL, &s.call, &plan, &error), MHA_INVALID, error, name, i == 3 ? "rope_sections" : "expected");
+        assert_refused(mha_plan_call(NULL, &s.call, &plan, &error), MHA_INVALID, error, name,
+                       i == 3 ? "rope_sections" : "expected");
     }
     rope->origin = right;
     assert_ok(mha_plan_call(NULL, &s.call, &plan, &error), error);
