@@ -33,6 +33,8 @@ typedef struct mha__arch_key {
     const char *words;    /* for the same: all that the text may be, with blanks between. NULL: anything */
     const char *list;     /* formula: the symbol is a list of so many numbers; its fallback knows i. NULL: a number */
     const char *times;    /* formula: the key is a real number, by which this is multiplied and cut. NULL: no */
+    const char *text;     /* formula when the value is text; NULL: text is no number */
+    int positive;         /* the key is a real number: whether it is above 0 */
     int members;          /* the config lists the places of a list that are 1; others are 0 */
     int length;           /* the symbol is the length of the config's list */
     const char *matters;  /* formula over parts: whether a missing key is reported; NULL: it is */

@@ -113,14 +113,14 @@ static mha_status read_symbol(const reader *r, const char *list, const char *pla
     mha__arch_key *key = row;
     const char *value = NULL;
     json_error_t why;
-    TRY(AS_TEXT(r, entry, "default", "value", "reported_when", "list", "times", "null"));
-    const int failed = json_unpack_ex(entry, &why, 0, "{s?s, s?s, s?s, s?s, s?s, s?s, s?s, s?s, s?b, s?b, s?s}", "key",
-                                      &key->keys, "default", &key->fallback, "value", &value, "contains",
-                                      &key->contains, "words", &key->words, "reported_when", &key->matters, "list",
-                                      &key->list, "times", &key->times, "members", &key->members, "length",
-                                      &key->length, "null", &key->null);
+    TRY(AS_TEXT(r, entry, "default", "value", "reported_when", "list", "times", "null", "text"));
+    const int failed = json_unpack_ex(
+        entry, &why, 0, "{s?s, s?s, s?s, s?s, s?s, s?s, s?s, s?s, s?b, s?b, s?s, s?s, s?b}", "key", &key->keys,
+        "default", &key->fallback, "value", &value, "contains", &key->contains, "words", &key->words, "reported_when",
+        &key->matters, "list", &key->list, "times", &key->times, "members", &key->members, "length", &key->length,
+        "null", &key->null, "text", &key->text, "positive", &key->positive);
     TRY(unpacked(r, list, place, failed, &why, entry,
-                 "key default value contains words reported_when list times members length null"));
+                 "key default value contains words reported_when list times members length null text positive"));
     if (!value == !key->keys || !key->keys != !key->fallback)
         return wrong(r, list, place, "expected a value, or a key with a default");
     if (key->members && !key->list)
