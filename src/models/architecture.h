@@ -100,6 +100,7 @@ typedef struct mha__architecture {
     const mha__arch_real *reals;
     const mha__arch_class *classes; /* the first is the default */
     const char *parts;              /* parts that no class adds, but formulas may name, with blanks between */
+    const char *no_effect;          /* keys of a config that change nothing, see README.md; "": none */
     const char *class_families;     /* beginning of the classes' names, and its alternatives; NULL: only one */
     const mha__arch_tensor *tensors;
     const mha__arch_attention *attention;
@@ -126,6 +127,9 @@ enum { MHA_ARCH_ROW = 200 };
 const char *mha__architecture_row(const mha__architecture *architecture, const char *row, char room[MHA_ARCH_ROW]);
 /* Whether there is a built-in description. */
 bool mha__architecture_known(const char *model_type);
+/* Whether some built-in description reads a key of a config, or a member of this name of an object, or knows it to be
+ * without effect. */
+bool mha__architecture_knows(const char *key);
 /* The model type that is spelled most alike; NULL: none is spelled alike. */
 const char *mha__architecture_nearest(const char *model_type);
 

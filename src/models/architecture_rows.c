@@ -264,15 +264,16 @@ mha_status mha__architecture_read_rows(mha__architecture *a, mha_error *error)
     const reader at = {a, error}, *r = &at;
     json_error_t why;
     json_t *lists[LISTS] = {0};
-    a->base_prefix = a->caveat = a->parts = "";
+    a->base_prefix = a->caveat = a->parts = a->no_effect = "";
     const int failed = json_unpack_ex(
-        a->text, &why, 0, "{s:s, s?s, s?s, s?s, s?s, s:o, s?o, s:o, s:o, s:o, s?o, s?o}", "title", &a->title, "parts",
-        &a->parts, "model_prefix", &a->base_prefix, "class_families", &a->class_families, "caveat", &a->caveat,
-        "symbols", &lists[SYMBOLS], "numbers", &lists[NUMBERS], "classes", &lists[CLASSES], "tensors", &lists[TENSORS],
-        "attention", &lists[ATTENTION], "refused", &lists[REFUSED], "not_run", &lists[NOT_RUN]);
+        a->text, &why, 0, "{s:s, s?s, s?s, s?s, s?s, s?s, s:o, s?o, s:o, s:o, s:o, s?o, s?o}", "title", &a->title,
+        "parts", &a->parts, "model_prefix", &a->base_prefix, "class_families", &a->class_families, "caveat", &a->caveat,
+        "no_effect", &a->no_effect, "symbols", &lists[SYMBOLS], "numbers", &lists[NUMBERS], "classes", &lists[CLASSES],
+        "tensors", &lists[TENSORS], "attention", &lists[ATTENTION], "refused", &lists[REFUSED], "not_run",
+        &lists[NOT_RUN]);
     TRY(unpacked(r, "the description", "as a whole", failed, &why, a->text,
-                 "title parts model_prefix class_families caveat symbols numbers classes tensors attention refused "
-                 "not_run"));
+                 "title parts model_prefix class_families caveat no_effect symbols numbers classes tensors attention "
+                 "refused not_run"));
     for (int i = 0; i < LISTS; i++) {
         const bool has_names = i < ATTENTION;
         if (lists[i] && (has_names ? !json_is_object(lists[i]) : !json_is_array(lists[i])))

@@ -21,6 +21,8 @@ typedef struct mha__setup {
     const char *not_run;                               /* why attention is counted, but not computed; NULL: it is */
     size_t n_assumed;
     mha_assumption assumed[MHA_VALUES];
+    size_t n_unread;
+    const char **unread; /* keys that nothing reads, in the architecture's memory */
 } mha__setup;
 
 /* Evaluates an object. Of `spec`, preset and config are ignored. The caller releases the setup with mha__setup_free;

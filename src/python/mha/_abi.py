@@ -482,6 +482,7 @@ const char *mha_model_title(const mha_model *);
 const char *mha_model_class(const mha_model *);
 mha_model_facts mha_model_facts_of(const mha_model *);
 size_t mha_model_assumptions(const mha_model *, const mha_assumption **);
+const char *mha_model_unread_key(const mha_model *, size_t);
 size_t mha_model_active_parameters(const mha_model *, size_t *, size_t *);
 size_t mha_model_layer_count(const mha_model *);
 bool mha_model_layer_at(const mha_model *, size_t, mha_model_layer *);
