@@ -78,7 +78,8 @@ typedef struct mha_model_facts {
 
 /* Reads a config.json, or that of a folder; where layers differ, what all share. An unknown model type gives the widths
  * and head counts alone (has_semantics false). A scaling of rotary positions that cannot be used is a caveat, no error.
- * Errors: MHA_NOT_FOUND, MHA_FORMAT (not JSON; with the byte), MHA_INVALID (a value, with its key), MHA_IO. */
+ * Errors: MHA_NOT_FOUND, MHA_FORMAT (not JSON; with the byte), MHA_INVALID (a value, with its key), MHA_UNSUPPORTED (see
+ * mha_model_create), MHA_IO. */
 MHA_API mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_error *error);
 /* The same from the file's own metadata, which only GGUF has, for the layer of a prefix ("blk.5"), or for the whole
  * model (NULL), and from the factors in rope_freqs.weight or rope_factors_long.weight. model_type is then GGUF's name
@@ -198,8 +199,9 @@ typedef struct mha_model_spec {
 MHA_API const char *mha_architecture_at(size_t index);
 
 /* Adds the model's rows to `table`, which must outlive the model. Errors: MHA_NOT_FOUND (preset, file), MHA_FORMAT,
- * MHA_INVALID (a value of the config; an unknown class), MHA_UNSUPPORTED (an unknown model type), MHA_NO_MEMORY; the
- * message lists the known classes or types; the table is then as before. */
+ * MHA_INVALID (a value of the config; an unknown class), MHA_UNSUPPORTED (an unknown model type; keys on which numbers
+ * may depend, and which are not known), MHA_NO_MEMORY; the message lists the known classes or types; the table is then
+ * as before. */
 MHA_API mha_status mha_model_create(const mha_model_spec *spec, mha_params *table, mha_model **model, mha_error *error);
 /* Removes the model's rows. NULL is allowed. */
 MHA_API void mha_model_destroy(mha_model *model);
@@ -210,6 +212,10 @@ MHA_API mha_model_facts mha_model_facts_of(const mha_model *model);
 /* The keys that the config lacks, with the defaults used. `key` may list several spellings. Returns their number; the
  * list lives as long as the model. */
 MHA_API size_t mha_model_assumptions(const mha_model *model, const mha_assumption **list);
+/* The name of a key of the config that nothing reads and that is not known to be without effect, by index; NULL behind
+ * the last one. No number depends on it: its value is a text, or it is a key of other model types. Others are refused
+ * by mha_model_create, unless `no_effect` of a description names them. The name lives as long as the model. */
+MHA_API const char *mha_model_unread_key(const mha_model *model, size_t index);
 
 /* The parameters that one token uses: all, but of the experts that a router chooses among only as many as it chooses;
  * then the numbers of both, which are 0 where there are no experts. `experts` and `chosen` may be NULL. */

@@ -122,7 +122,8 @@ static const struct {
      "An architecture says what a config.json means: which key is which size, which tensors a checkpoint has and how "
      "large they are, which layers are attention. It is a text in JSON; for a model type that is not built in, "
      "--architecture FILE takes one of yours. A new one may begin with {\"like\": \"llama\", ...} and say only "
-     "what is different.",
+     "what is different. Keys of a config.json that it neither reads nor names in \"no_effect\" are refused where a "
+     "number may depend on them, and listed elsewhere.",
      print_architectures},
     {"case",
      "A case is a file of named tensors and texts (safetensors, or npz): the inputs and weights of one call of "

@@ -47,6 +47,33 @@ const char *mha__architecture_nearest(const char *model_type)
     return found;
 }
 
+/* Whether a list of keys, which ends with a quotation mark, has this one: "a.key" and "key=0" are `key`, too. */
+static bool lists(const char *list, const char *key)
+{
+    const size_t n = strlen(key);
+    for (const char *word = list; *word != '"';) {
+        const size_t length = strcspn(word, " \""), outer = strcspn(word, ". \"");
+        const char *name = outer < length ? word + outer + 1 : word;
+        if (strcspn(name, "= \"") == n && strncmp(name, key, n) == 0)
+            return true;
+        word += length + (word[length] == ' ');
+    }
+    return false;
+}
+
+bool mha__architecture_knows(const char *key)
+{
+    static const char *const fields[] = {"\"key\": \"", "\"no_effect\": \""};
+    for (size_t i = 0; i < BUILT_IN; i++)
+        for (size_t f = 0; f < sizeof fields / sizeof *fields; f++)
+            for (const char *at = built_in[i].text; (at = strstr(at, fields[f]));) {
+                at += strlen(fields[f]);
+                if (lists(at, key))
+                    return true;
+            }
+    return false;
+}
+
 /* ---------------------------------------------------------------- text to JSON */
 
 static mha_status no_memory(const char *path, mha_error *error)
@@ -68,12 +95,21 @@ static bool keep_parts(json_t *base)
     return true;
 }
 
+/* Adds the keys without effect of `base` to those of `own`. */
+static bool join_keys(const json_t *base, json_t *own)
+{
+    const json_t *old = json_object_get(base, "no_effect"), *more = json_object_get(own, "no_effect");
+    return !json_is_string(old) || !json_is_string(more) ||
+           json_object_set_new(own, "no_effect",
+                               json_sprintf("%s %s", json_string_value(old), json_string_value(more))) == 0;
+}
+
 /* What `own` says goes before what `base` says: entry by entry where both have an object, else as a whole. */
 static bool merge(json_t *base, json_t *own)
 {
     const char *field;
     json_t *value;
-    if (json_object_get(own, "classes") && !keep_parts(base))
+    if ((json_object_get(own, "classes") && !keep_parts(base)) || !join_keys(base, own))
         return false;
     json_object_foreach(own, field, value)
     {

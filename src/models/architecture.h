@@ -35,6 +35,8 @@ typedef struct mha__arch_key {
     const char *words;    /* for the same: all that the text may be, with blanks between. NULL: anything */
     const char *list;     /* formula: the symbol is a list of so many numbers; its fallback knows i. NULL: a number */
     const char *times;    /* formula: the key is a real number, by which this is multiplied and cut. NULL: no */
+    const char *text;     /* formula when the value is text; NULL: text is no number */
+    int positive;         /* the key is a real number: whether it is above 0 */
     int members;          /* the config lists the places of a list that are 1; others are 0 */
     int length;           /* the symbol is the length of the config's list */
     const char *matters;  /* formula over parts: whether a missing key is reported; NULL: it is */
@@ -112,6 +114,7 @@ typedef struct mha__architecture {
     const mha__arch_real *reals;
     const mha__arch_class *classes; /* the first is the default */
     const char *parts;              /* parts that no class adds, but formulas may name, with blanks between */
+    const char *no_effect;          /* keys of a config that change nothing, see README.md; "": none */
     const char *class_families;     /* beginning of the classes' names, and its alternatives; NULL: only one */
     const mha__arch_tensor *tensors;
     const mha__arch_attention *attention;
@@ -145,6 +148,9 @@ enum { MHA_ARCH_ROW = 200 };
 const char *mha__architecture_row(const mha__architecture *architecture, const char *row, char room[MHA_ARCH_ROW]);
 /* Whether there is a built-in description. */
 bool mha__architecture_known(const char *model_type);
+/* Whether some built-in description reads a key of a config, or a member of this name of an object, or knows it to be
+ * without effect. */
+bool mha__architecture_knows(const char *key);
 /* The model type that is spelled most alike; NULL: none is spelled alike. */
 const char *mha__architecture_nearest(const char *model_type);
 

@@ -113,14 +113,14 @@ static mha_status read_symbol(const reader *r, const char *list, const char *pla
     mha__arch_key *key = row;
     const char *value = NULL;
     json_error_t why;
-    TRY(AS_TEXT(r, entry, "default", "value", "reported_when", "list", "times", "null"));
-    const int failed = json_unpack_ex(entry, &why, 0, "{s?s, s?s, s?s, s?s, s?s, s?s, s?s, s?s, s?b, s?b, s?s}", "key",
-                                      &key->keys, "default", &key->fallback, "value", &value, "contains",
-                                      &key->contains, "words", &key->words, "reported_when", &key->matters, "list",
-                                      &key->list, "times", &key->times, "members", &key->members, "length",
-                                      &key->length, "null", &key->null);
+    TRY(AS_TEXT(r, entry, "default", "value", "reported_when", "list", "times", "null", "text"));
+    const int failed = json_unpack_ex(
+        entry, &why, 0, "{s?s, s?s, s?s, s?s, s?s, s?s, s?s, s?s, s?b, s?b, s?s, s?s, s?b}", "key", &key->keys,
+        "default", &key->fallback, "value", &value, "contains", &key->contains, "words", &key->words, "reported_when",
+        &key->matters, "list", &key->list, "times", &key->times, "members", &key->members, "length", &key->length,
+        "null", &key->null, "text", &key->text, "positive", &key->positive);
     TRY(unpacked(r, list, place, failed, &why, entry,
-                 "key default value contains words reported_when list times members length null"));
+                 "key default value contains words reported_when list times members length null text positive"));
     if (!value == !key->keys || !key->keys != !key->fallback)
         return wrong(r, list, place, "expected a value, or a key with a default");
     if (key->members && !key->list)
@@ -277,16 +277,16 @@ mha_status mha__architecture_read_rows(mha__architecture *a, mha_error *error)
     const reader at = {a, error}, *r = &at;
     json_error_t why;
     json_t *lists[LISTS] = {0};
-    a->base_prefix = a->caveat = a->parts = "";
+    a->base_prefix = a->caveat = a->parts = a->no_effect = "";
     const int failed = json_unpack_ex(
-        a->text, &why, 0, "{s:s, s?s, s?s, s?s, s?s, s:o, s?o, s:o, s:o, s:o, s?o, s?o, s?o, s?o}", "title", &a->title,
-        "parts", &a->parts, "model_prefix", &a->base_prefix, "class_families", &a->class_families, "caveat",
-        &a->caveat, "symbols", &lists[SYMBOLS], "numbers", &lists[NUMBERS], "classes", &lists[CLASSES], "tensors",
-        &lists[TENSORS], "attention", &lists[ATTENTION], "refused", &lists[REFUSED], "not_run", &lists[NOT_RUN],
-        "not_counted", &lists[NOT_COUNTED], "states", &lists[STATES]);
+        a->text, &why, 0, "{s:s, s?s, s?s, s?s, s?s, s?s, s:o, s?o, s:o, s:o, s:o, s?o, s?o, s?o, s?o}", "title",
+        &a->title, "parts", &a->parts, "model_prefix", &a->base_prefix, "class_families", &a->class_families, "caveat",
+        &a->caveat, "no_effect", &a->no_effect, "symbols", &lists[SYMBOLS], "numbers", &lists[NUMBERS], "classes",
+        &lists[CLASSES], "tensors", &lists[TENSORS], "attention", &lists[ATTENTION], "refused", &lists[REFUSED],
+        "not_run", &lists[NOT_RUN], "not_counted", &lists[NOT_COUNTED], "states", &lists[STATES]);
     TRY(unpacked(r, "the description", "as a whole", failed, &why, a->text,
-                 "title parts model_prefix class_families caveat symbols numbers classes tensors attention refused "
-                 "not_run not_counted states"));
+                 "title parts model_prefix class_families caveat no_effect symbols numbers classes tensors attention "
+                 "refused not_run not_counted states"));
     for (int i = 0; i < LISTS; i++) {
         const bool has_names = i < ATTENTION;
         if (lists[i] && (has_names ? !json_is_object(lists[i]) : !json_is_array(lists[i])))

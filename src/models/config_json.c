@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "models/config_json.h"
+#include "models/config/config_keys.h"
 #include "models/config/config_values.h"
 #include "models/json_text.h"
 
@@ -189,6 +190,7 @@ static mha_status read_setup(const json_t *config, const mha_model_spec *spec, b
     TRY(find_refusal(setup, setup->architecture->refusals, &refused, error));
     if (refused)
         return mha__fail(error, MHA_UNSUPPORTED, "config", "%s", refused);
+    TRY(mha__config_keys_check(config, setup, error));
     return find_refusal(setup, setup->architecture->not_run, &setup->not_run, error);
 }
 

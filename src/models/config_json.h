@@ -8,7 +8,7 @@
 #include "models/architecture.h"
 #include "models/config/rope_config.h"
 
-enum { MHA_SETUP_ASSUMED = 40, MHA_LIST_LIMIT = 100000 };
+enum { MHA_LIST_LIMIT = 100000 };
 
 typedef struct mha__setup {
     mha__architecture *architecture; /* owned */
@@ -20,7 +20,9 @@ typedef struct mha__setup {
     mha__rope_config rope;
     const char *not_run;                               /* why attention is counted, but not computed; NULL: it is */
     size_t n_assumed;
-    mha_assumption assumed[MHA_SETUP_ASSUMED];
+    mha_assumption assumed[MHA_VALUES];
+    size_t n_unread;
+    const char **unread; /* keys that nothing reads, in the architecture's memory */
 } mha__setup;
 
 /* Evaluates an object. Of `spec`, preset and config are ignored. `described`: its architecture, which is taken over,

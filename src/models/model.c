@@ -444,6 +444,11 @@ size_t mha_model_assumptions(const mha_model *model, const mha_assumption **list
     return model->setup.n_assumed;
 }
 
+const char *mha_model_unread_key(const mha_model *model, size_t index)
+{
+    return index < model->setup.n_unread ? model->setup.unread[index] : NULL;
+}
+
 /* ---------------------------------------------------------------- its attention layers */
 
 size_t mha_model_layer_count(const mha_model *model)

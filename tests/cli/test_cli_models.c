@@ -184,7 +184,27 @@ static void a_config_says_what_was_assumed(void **state)
     json_decref(root);
     program_result r = RUN("params", "--config", config);
     assert_non_null(strstr(r.out, "num_hidden_layers = 32"));
+    assert_null(strstr(r.out, "not read"));
     program_free(&r);
+}
+
+static void keys_that_nothing_reads_are_told_or_refused(void **state)
+{
+    (void)state;
+    const char *config = scratch("unread.json");
+    write_text(config, "{\"model_type\": \"llama\", \"num_hidden_layers\": 1, \"num_experts\": 8, \"note\": \"x\"}");
+    json_t *root = RUN_JSON(0, "params", "--config", config, "--json");
+    const json_t *unread = json_object_get(json_object_get(root, "model"), "unread");
+    assert_int_equal(json_array_size(unread), 2);
+    assert_string_equal(json_string_value(json_array_get(unread, 0)), "num_experts");
+    json_decref(root);
+    program_result r = RUN("params", "--config", config);
+    assert_non_null(strstr(r.out, "\nnot read, and not known: num_experts, note\n\n"));
+    program_free(&r);
+    write_text(config, "{\"model_type\": \"llama\", \"num_extra_layers\": 1}");
+    assert_program_refuses(RUN("params", "--config", config), 2, "num_extra_layers*may depend*no_effect");
+    assert_program_refuses(RUN("forward", "--config", config), 2, "num_extra_layers*may depend*leave it out");
+    assert_program_refuses(RUN("heads", "--config", config), 2, "num_extra_layers*may depend");
 }
 
 static void requests_without_meaning_are_refused(void **state)
@@ -463,6 +483,7 @@ int main(void)
         cmocka_unit_test(presets_are_listed),
         cmocka_unit_test(views_fold_filter_and_sort),
         cmocka_unit_test(a_config_says_what_was_assumed),
+        cmocka_unit_test(keys_that_nothing_reads_are_told_or_refused),
         cmocka_unit_test(requests_without_meaning_are_refused),
         cmocka_unit_test(configurations_are_blamed_for_themselves),
         cmocka_unit_test(descriptions_command_no_terminal),

@@ -237,7 +237,8 @@ static void one_that_is_like_another_says_the_rest(void **state)
     (void)state;
     built like, same;
     assert_ok(build(&like, CONFIG,
-                    "{\"like\": \"llama\", \"title\": \"Mine\", \"classes\": {\"MineForCausalLM\": \"lm\"},"
+                    "{\"like\": \"llama\", \"no_effect\": \"ids part\", \"title\": \"Mine\","
+                    " \"classes\": {\"MineForCausalLM\": \"lm\"},"
                     " \"symbols\": {\"d_ff\": {\"key\": \"ffn_dim\", \"default\": \"4*d_model\"}}}"),
               like.error);
     assert_ok(build(&same,
@@ -262,7 +263,7 @@ static void a_table_under_another_prefix_is_shared(void **state)
     built b;
     mha_model_layer layer;
     assert_ok(build(&b, CONFIG,
-                    "{\"like\": \"llama\", \"attention\": ["
+                    "{\"like\": \"llama\", \"no_effect\": \"ids part\", \"attention\": ["
                     "{\"prefix\": \"x\", \"bias_table\": \"x1.table\","
                     " \"own\": {\"bias_rule\": \"1\", \"bias_buckets\": \"8\"}},"
                     "{\"prefix\": \"x1\", \"bias_table\": \"x1.table\","
@@ -291,7 +292,7 @@ static void class_families_may_be_longer_than_classes(void **state)
 static void what_is_wrong_in_one_is_named(void **state)
 {
     (void)state;
-#define LIKE "{\"like\": \"llama\", "
+#define LIKE "{\"like\": \"llama\", \"no_effect\": \"ids part\", "
 #define ROW "\"name\": \"a\", \"shape\": \"1\", \"group\": \"norm\", \"role\": \"r\""
 #define TEN(row) row "," row "," row "," row "," row "," row "," row "," row "," row "," row
 #define MANY TEN(SIX) "," SIX

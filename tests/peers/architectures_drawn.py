@@ -252,3 +252,53 @@ def draw(model_type, number):
         return RULES[model_type](r)
     more = {"embedding_size": r.n(30)} if model_type in ("albert", "electra") else {}
     return r.common(**more)
+
+
+# What keys of text may say; types that are tied by transformers since 5.0, whatever a file says, though not in public
+# checkpoints; and keys that say what a file is.
+WORDS = {"feed_forward_proj": ["relu", "gated-gelu"], "feat_extract_norm": ["group", "layer"],
+         "norm_rel_ebd": ["none", "layer_norm"], "position_embedding_type": ["absolute", "rotary", "relative_key"],
+         "classifier_pooling": ["cls", "mean"], "summary_type": ["first", "mean"]}
+ALWAYS_TIED = ("t5", "mt5", "umt5")
+KEPT = ("model_type", "transformers_version", "architectures", "dtype", "id2label", "label2id", "_name_or_path")
+
+
+def other(r, key, value):
+    """Another value for a key, of any kind where it has none."""
+    if key in WORDS:
+        return r.choice(WORDS[key])
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return r.choice([0, 1, 2, 3, 4, 6, value + 1, 2 * value, value // 2, None])
+    if isinstance(value, float):
+        return r.choice([0.0, value / 2, value * 1.5])
+    if isinstance(value, list) and value:
+        return r.choice([value[:-1], value + value[-1:], value[::-1]])
+    return r.choice([True, False, 1, 2, 3, 8, 0.5]) if value is None else value
+
+
+def changed(r, held, most):
+    """Some keys with other values, up to so many; those of objects inside, too."""
+    made = {}
+    for key in r.sample(sorted(held), min(len(held), r.randint(1, most))):
+        if isinstance(held[key], dict) and key.endswith("_config"):
+            made[key] = {**held[key], **changed(r, held[key], most)}
+        elif not isinstance(held[key], dict) and key not in KEPT:
+            made[key] = other(r, key, held[key])
+    return made
+
+
+def draw_any(model_type, number, complete, aliases, foreign):
+    """A drawn configuration with other values for any keys of its class: `complete` gives all that it has. Some have
+    the other name that the class knows, `aliases`; two keys are those of other classes, `foreign`."""
+    r = random.Random(f"{model_type} any {number}")
+    made = draw(model_type, number)
+    made.update({key: value for key, value in changed(r, complete(made), 5).items()
+                 if key != "tie_word_embeddings" or model_type not in ALWAYS_TIED})
+    for alias, key in aliases.items():
+        if key in made and r.random() < 0.3:
+            made[alias] = made.pop(key)
+    for key in r.sample(sorted(foreign), 2):
+        made.setdefault(key, foreign[key])
+    return made

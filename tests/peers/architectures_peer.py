@@ -1,20 +1,26 @@
 """Every architecture against the library that owns it: names, shapes and ties of all parameters.
 
 Needs transformers (5.23 was compared) and torch; models are made without memory. Buffers that the library does not
-write into checkpoints (masks, rotary tables) are not compared.
-python3 tests/peers/architectures_peer.py build/mha [MODEL_TYPE ...]
+write into checkpoints (masks, rotary tables) are not compared. Then configurations are drawn from every key of a type's
+class, under each name that the class knows, with keys of other classes among them, and written as they are and as the
+library saves them: each is counted right, or refused with a reason.
+python3 tests/peers/architectures_peer.py build/mha [--draws N] [MODEL_TYPE ...]
 """
+import argparse
+import dataclasses
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 
 import torch
 import transformers
 from transformers.core_model_loading import revert_weight_conversion
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from architectures_drawn import draw
+from architectures_drawn import KEPT, draw, draw_any
 
 
 def theirs(model_type, class_name, config):
@@ -54,45 +60,133 @@ def bare(names, prefix):
     return {cut(name): (shape, frozenset(map(cut, tied))) for name, (shape, tied) in names.items()}
 
 
-def main():
-    program, asked = sys.argv[1], sys.argv[2:]
+def difference(program, model_type, class_name, config, path, own_prefix):
+    """What the model of a configuration has otherwise than its config.json says, as lines; or why that is refused."""
+    found, buffers = ours(program, class_name, path)
+    if isinstance(found, str):
+        return found
+    a, b = plain(found), plain(theirs(model_type, class_name, config))
+    cut = {name: ([], []) for name in buffers}
+    for prefix in (getattr(transformers, class_name).base_model_prefix + ".", own_prefix):
+        a, b, cut = bare(a, prefix), bare(b, prefix), bare(cut, prefix)
+    for name in set(cut) - set(b):
+        del a[name]
+    return [f"   {name}: ours {a.get(name)}, theirs {b.get(name)}"
+            for name in sorted(set(a) | set(b)) if a.get(name) != b.get(name)]
+
+
+def written(config, folder):
+    """The path of a config.json."""
+    path = os.path.join(folder, "config.json")
+    with open(path, "w") as file:
+        json.dump(config, file)
+    return path
+
+
+def classes_of(program, path):
+    """The classes of a described model type that the library has."""
+    refusal, _ = ours(program, "no such class", path)
+    names = refusal.split("expected one of ")[1].split(", found")[0].split(", ")
+    return [name for name in names if hasattr(transformers, name)]
+
+
+def drawn(program, model_type, folder, own_prefix):
+    """Configurations with flags both ways: (compared, wrong)."""
     wrong = compared = 0
-    folder = os.path.join(os.path.dirname(__file__), "../../src/models/architectures")
-    for model_type in asked or sorted(name[:-5] for name in os.listdir(folder) if name.endswith(".json")):
-        if model_type in ("transformer", "multihead_attention", "schema"):
+    for number in range(6):
+        config = draw(model_type, number)
+        path = written(dict(config, model_type=model_type), folder)
+        for class_name in classes_of(program, path):
+            found = difference(program, model_type, class_name, config, path, own_prefix)
+            compared += 1
+            if found:
+                wrong += 1
+                print(f"{model_type} {class_name} {config}:", found if isinstance(found, str) else "\n".join(found))
+    return compared, wrong
+
+
+def saved(model_type, class_name, config):
+    """The config.json that save_pretrained writes."""
+    made = transformers.AutoConfig.for_model(model_type, **config)
+    made.architectures = [class_name]
+    return json.loads(made.to_json_string(use_diff=True))
+
+
+def any_keys(program, model_type, folder, own_prefix, draws, foreign):
+    """Configurations drawn from every key of the class, as they are and as they are saved: each is counted right, or
+    refused with a reason. Returns what became of them."""
+    kind = CONFIG_MAPPING[model_type]
+    complete = lambda config: kind(**config).to_dict()
+    others = {key: value for key, value in foreign.items()
+              if key not in complete(draw(model_type, 0)) and key not in kind.attribute_map}
+    names = classes_of(program, written({"model_type": model_type}, folder))
+    became = Counter()
+    for number in range(draws):
+        config = draw_any(model_type, number, complete, kind.attribute_map, others)
+        class_name = names[number % len(names)]
+        try:
+            theirs(model_type, class_name, config)
+            files = [dict(config, model_type=model_type), saved(model_type, class_name, config)]
+        except Exception:  # noqa: BLE001: the library refuses it
+            became["not made"] += 1
             continue
-        with open(os.path.join(folder, model_type + ".json")) as file:
-            own_prefix = json.load(file).get("model_prefix", "")
-        for number in range(6):
-            config = draw(model_type, number)
-            with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-                json.dump(dict(config, model_type=model_type), file)
-                file.flush()
-                refusal, _ = ours(program, "no such class", file.name)
-                for class_name in refusal.split("expected one of ")[1].split(", found")[0].split(", "):
-                    if not hasattr(transformers, class_name):
-                        continue
-                    found, buffers = ours(program, class_name, file.name)
-                    expected = theirs(model_type, class_name, config)
-                    if isinstance(found, str):
-                        print(f"{model_type} {class_name} {config}: {found}")
-                        wrong += 1
-                        continue
-                    a, b = plain(found), plain(expected)
-                    cut = {name: ([], []) for name in buffers}
-                    for prefix in (getattr(transformers, class_name).base_model_prefix + ".", own_prefix):
-                        a, b, cut = bare(a, prefix), bare(b, prefix), bare(cut, prefix)
-                    for name in set(cut) - set(b):
-                        del a[name]
-                    compared += 1
-                    if a != b:
-                        wrong += 1
-                        print(f"{model_type} {class_name} {config}:")
-                        for name in sorted(set(a) | set(b)):
-                            if a.get(name) != b.get(name):
-                                print(f"   {name}: ours {a.get(name)}, theirs {b.get(name)}")
-    print(f"{compared} models compared with transformers {transformers.__version__}, {wrong} differ")
-    return wrong > 0 or compared == 0
+        for file in files:
+            found = difference(program, model_type, class_name, config, written(file, folder), own_prefix)
+            outcome = "right" if not found else "refused" if isinstance(found, str) else "wrong"
+            became[outcome] += 1
+            if outcome == "refused":
+                became[found.split("config.json: ")[-1].split("; leave it out")[0]] += 1
+            if outcome == "wrong":
+                print(f"{model_type} {class_name} {file}:", *found[:12], sep="\n")
+    return became
+
+
+def spellings(model_type, path):
+    """Keys with two names of which the description lacks one, or reads the other one first: a name that is no field of
+    the class is read before the field."""
+    text = json.load(open(path))
+    if "like" in text:
+        yield from spellings(model_type, os.path.join(os.path.dirname(path), text["like"] + ".json"))
+    kind = CONFIG_MAPPING[model_type]
+    fields = {field.name for field in dataclasses.fields(kind)}
+    read = [row.get("key", "").split() for part in ("symbols", "numbers") for row in text.get(part, {}).values()]
+    for pair in kind.attribute_map.items():
+        first, last = sorted(pair, key=fields.__contains__)
+        for keys in read:
+            if keys and keys[0] in pair and [key for key in keys if key in pair] != [first, last]:
+                yield f"{os.path.basename(path)}: {' '.join(keys)}: expected {first} before {last}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--draws", type=int, default=10, help="configurations drawn from every key, for each type")
+    parser.add_argument("program")
+    parser.add_argument("types", nargs="*")
+    args = parser.parse_intermixed_args()
+    transformers.logging.set_verbosity(transformers.logging.CRITICAL)
+    here = os.path.join(os.path.dirname(__file__), "../../src/models/architectures")
+    types = [name[:-5] for name in sorted(os.listdir(here)) if name.endswith(".json")]
+    types = [name for name in types if name not in ("transformer", "multihead_attention", "schema")]
+    foreign = {key: value for name in types for key, value in CONFIG_MAPPING[name](**draw(name, 0)).to_dict().items()
+               if key not in KEPT and isinstance(value, int)}
+    wrong = compared = 0
+    became = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for model_type in args.types or types:
+            path = os.path.join(here, model_type + ".json")
+            with open(path) as file:
+                own_prefix = json.load(file).get("model_prefix", "")
+            for line in spellings(model_type, path):
+                wrong += 1
+                print(line)
+            counts = drawn(args.program, model_type, folder, own_prefix)
+            compared, wrong = compared + counts[0], wrong + counts[1]
+            became += any_keys(args.program, model_type, folder, own_prefix, args.draws, foreign)
+    for reason, count in became.most_common():
+        print(f"   {count} {reason}")
+    print(f"{compared} models compared with transformers {transformers.__version__}, {wrong} differ; of configurations "
+          f"drawn from every key {became['right']} right, {became['refused']} refused, {became['wrong']} wrong")
+    return wrong + became["wrong"] > 0 or compared == 0
 
 
 sys.exit(main())

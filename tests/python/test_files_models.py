@@ -158,6 +158,18 @@ def test_models(tmp_path):
     assert any(p.alias_of for p in mha.Model.from_preset("gpt2").parameters())
 
 
+def test_keys_that_nothing_reads(tmp_path):
+    config = {"model_type": "llama", "num_hidden_layers": 1, "note": "x", "num_experts": 8, "rest": None}
+    assert mha.Model.from_config(config).unread_keys == ["note", "num_experts"]
+    assert mha.Model.from_preset("gpt2").unread_keys == []
+    with pytest.raises(mha.Error, match="extra_layers.*may depend.*no_effect"):
+        mha.Model.from_config({**config, "extra_layers": 1})
+    description = tmp_path / "mine.json"
+    description.write_text('{"like": "llama", "no_effect": "extra_layers"}')
+    assert mha.Model.from_config({**config, "extra_layers": 1}, architecture=description).unread_keys == [
+        "note", "num_experts"]
+
+
 def test_count():
     shared = np.zeros((3, 4), "f4")
     table = mha.count({"a": shared, "b": shared, "c": np.zeros(5, "f2"), "ids": np.arange(7)})

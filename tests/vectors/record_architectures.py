@@ -120,6 +120,69 @@ KNOWN = [
      vision_config=sizes(1024, 16, 24, 4096, image_size=224, patch_size=14, projection_dim=768))),
     ("siglip-base-patch16-224", "siglip", "SiglipModel", {}),
 ]
+TINY = sizes(32, 4, 2, 64, 100)
+PAIR = pair(32, 4, 1, 64, 100, 32)
+APART = dict(PAIR, pad_token_id=1, share_encoder_decoder_embeddings=False)
+IMAGE = sizes(32, 4, 1, 64, image_size=8, patch_size=4)
+EXPERTS = sizes(32, 4, 2, 64, 100, 2, head_dim=8, moe_intermediate_size=16, num_experts_per_tok=2)
+# Keys that change the count of one family, and other names of keys.
+KEYS = [
+    ("num_local_experts", "qwen3_moe", "Qwen3MoeForCausalLM", dict(EXPERTS, num_local_experts=8,
+                                                                   tie_word_embeddings=True)),
+    ("num_local_experts of num_experts", "olmoe", "OlmoeForCausalLM", dict(TINY, num_local_experts=4)),
+    ("num_experts", "mixtral", "MixtralForCausalLM", dict(TINY, num_key_value_heads=2, num_experts=4)),
+    ("num_experts", "gpt_oss", "GptOssForCausalLM", dict(EXPERTS, num_experts=4)),
+    ("num_experts", "deepseek_v2", "DeepseekV2ForCausalLM", dict(TINY, num_experts=4, moe_intermediate_size=8)),
+    ("mlp_bias", "deepseek_v2", "DeepseekV2ForCausalLM", dict(TINY, n_routed_experts=4, moe_intermediate_size=8,
+                                                              first_k_dense_replace=1, mlp_bias=True)),
+    ("head_dim", "qwen2_moe", "Qwen2MoeForCausalLM", dict(EXPERTS, num_experts=4, head_dim=12)),
+    ("head_dim", "granitemoe", "GraniteMoeForCausalLM", dict(TINY, head_dim=12)),
+    ("head_dim", "cohere", "CohereForCausalLM", dict(TINY, head_dim=12)),
+    ("head_dim", "phi", "PhiForCausalLM", dict(TINY, head_dim=12)),
+    ("head_dim", "nomic_bert", "NomicBertModel", sizes(32, 4, 1, 32, 50, head_dim=16)),
+    ("head_dim", "vit", "ViTModel", dict(IMAGE, head_dim=12)),
+    ("head_dim", "deit", "DeiTModel", dict(IMAGE, head_dim=12)),
+    ("head_dim", "beit", "BeitModel", dict(IMAGE, head_dim=12)),
+    ("head_dim", "dinov2", "Dinov2Model", dict(sizes(32, 4, 1), image_size=8, patch_size=4, head_dim=12)),
+    ("head_dim", "vit_mae", "ViTMAEForPreTraining", dict(IMAGE, head_dim=12, decoder_hidden_size=16,
+                                                         decoder_num_hidden_layers=1, decoder_num_attention_heads=2)),
+    ("not shared, not tied", "marian", "MarianMTModel", dict(APART, decoder_vocab_size=60, tie_word_embeddings=False)),
+    ("not shared", "marian", "MarianMTModel", dict(APART, decoder_vocab_size=60)),
+    ("not shared, one size", "marian", "MarianMTModel", dict(APART, tie_word_embeddings=False)),
+    ("shared, not tied", "marian", "MarianMTModel", dict(PAIR, pad_token_id=1, decoder_vocab_size=60,
+                                                         tie_word_embeddings=False)),
+    ("num_hidden_layers", "bart", "BartModel", dict(PAIR, num_hidden_layers=2)),
+    ("hidden_size and so on", "t5", "T5Model", dict(hidden_size=32, num_attention_heads=4, num_hidden_layers=2,
+                                                    head_dim=4, d_ff=64, vocab_size=100)),
+    ("is_gated_act", "t5", "T5Model", dict(d_model=32, num_heads=4, num_layers=2, d_kv=4, d_ff=64, vocab_size=100,
+                                           is_gated_act=True)),
+    ("hidden_size and so on", "codegen", "CodeGenModel", dict(sizes(64, 4, 2), rotary_dim=4, vocab_size=100)),
+    ("hidden_size and so on", "gptj", "GPTJModel", dict(sizes(32, 4, 2), rotary_dim=4, vocab_size=100)),
+    ("num_attention_heads", "gpt_neo", "GPTNeoModel", dict(TINY, attention_types=[[["global"], 2]])),
+    ("vision_use_head", "siglip", "SiglipModel", dict(text_config=dict(TINY, projection_size=32),
+                                                      vision_config=dict(IMAGE, vision_use_head=False))),
+    ("projection_size", "siglip", "SiglipModel", dict(text_config=dict(TINY, projection_size=24),
+                                                      vision_config=IMAGE)),
+    ("vision_use_head", "siglip_vision_model", "SiglipVisionModel", dict(IMAGE, vision_use_head=False)),
+    ("pooler_output_size", "vit", "ViTModel", dict(IMAGE, pooler_output_size=16)),
+    ("pooler_output_size", "deit", "DeiTModel", dict(IMAGE, pooler_output_size=16)),
+    ("pooler_hidden_size", "deberta-v2", "DebertaV2ForSequenceClassification", dict(TINY, pooler_hidden_size=24)),
+    ("pooler_hidden_size", "deberta", "DebertaForSequenceClassification", dict(TINY, pooler_hidden_size=24)),
+    ("summary_use_proj", "gpt2", "GPT2DoubleHeadsModel", dict(sizes(32, 4, 2), vocab_size=100,
+                                                              summary_use_proj=False)),
+    ("summary_proj_to_labels", "gpt2", "GPT2DoubleHeadsModel", dict(sizes(32, 4, 2), vocab_size=100,
+                                                                    summary_proj_to_labels=False)),
+    ("summary_use_proj", "electra", "ElectraForMultipleChoice", dict(TINY, summary_use_proj=False)),
+    ("summary_proj_to_labels", "electra", "ElectraForMultipleChoice", dict(TINY, summary_proj_to_labels=True,
+                                                                           num_labels=3)),
+    ("mask_time_prob", "wav2vec2", "Wav2Vec2Model", dict(TINY, mask_time_prob=0.0)),
+    ("mask_feature_prob", "hubert", "HubertModel", dict(TINY, mask_time_prob=0.0, mask_feature_prob=0.1)),
+    ("layer_scale_init_value", "beit", "BeitModel", dict(IMAGE, layer_scale_init_value=0.0)),
+    ("layer_scale_init_value, small", "beit", "BeitModel", dict(IMAGE, layer_scale_init_value=1e-9)),
+    ("num_layers", "swin", "SwinForMaskedImageModeling", dict(embed_dim=12, depths=[1, 1], num_heads=[2, 2],
+                                                              window_size=2, image_size=16, patch_size=4,
+                                                              num_layers=3)),
+]
 # Thousands of tensors; ESM has no vocabulary by default, and mT5 and UMT5 are tied whatever their configuration says.
 LEFT_OUT = ("deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe_text", "glm4_moe_lite",
             "afmoe", "olmoe", "mixtral", "esm", "mt5", "umt5")
@@ -145,6 +208,7 @@ def main():
             class_name = next((c for c in listed if hasattr(transformers, c)), None)
             if class_name:
                 rows.append((model_type, model_type, class_name, {}))
+    rows += [(f"{model_type}, {name}", model_type, *rest) for name, model_type, *rest in KEYS]
     for name, model_type, class_name, config in rows:
         whole = dict(config, model_type=model_type, architectures=[class_name])
         print(name, count(model_type, class_name, config), json.dumps(whole), sep="\t")

@@ -144,11 +144,17 @@ static mha_status read_value(const json_t *value, const char *name, const mha__a
         return mha__expression_evaluate(key->fallback, &setup->values, number, error);
     if (key->contains)
         return has_word(value, name, key, number, error);
-    if (!key->times)
+    if (key->text && json_is_string(value))
+        return mha__expression_evaluate(key->text, &setup->values, number, error);
+    if (!key->times && !key->positive)
         return mha__config_whole(value, name, number, error);
-    TRY(mha__expression_evaluate(key->times, &setup->values, number, error));
     if (!json_is_number(value))
         return mha__fail(error, MHA_INVALID, name, "expected a number, found %s", kind_of(value));
+    if (key->positive) {
+        *number = json_number_value(value) > 0;
+        return MHA_OK;
+    }
+    TRY(mha__expression_evaluate(key->times, &setup->values, number, error));
     const double product = json_number_value(value) * (double)*number;
     const bool none = product == 0 && strcmp(key->symbol, "rope_dim") != 0; /* of which 0 stands for all features */
     if (!((none || product >= (*number > 0)) && product <= (double)MHA_CONFIG_LARGEST))
@@ -224,8 +230,7 @@ mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, m
         status = mha__expression_evaluate(key->matters, &setup->values, &matters, error);
     if (status != MHA_OK)
         return mha__symbol_order_blame(setup->architecture, key, &setup->values, status, error);
-    if (matters && !value && key->keys && !stated_null(config, key->keys) && !is_assumed(setup, key->keys) &&
-        setup->n_assumed < MHA_SETUP_ASSUMED)
+    if (matters && !value && key->keys && !stated_null(config, key->keys) && !is_assumed(setup, key->keys))
         setup->assumed[setup->n_assumed++] = (mha_assumption){key->keys, number};
     if (list ? !mha__values_set_list(&setup->values, key->symbol, list, length)
              : !mha__values_set(&setup->values, key->symbol, number))

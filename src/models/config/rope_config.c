@@ -64,6 +64,22 @@ static mha_status lengths(const json_t *config, const json_t *object, mha_rope_s
     return MHA_OK;
 }
 
+/* Refuses a member that says something and that nothing reads. */
+static mha_status check_members(const json_t *object, mha_error *error)
+{
+    static const char known[] = "rope_theta factor original_max_position_embeddings attention_factor beta_fast "
+                                "beta_slow mscale mscale_all_dim low_freq_factor high_freq_factor short_factor "
+                                "long_factor truncate mrope_section mrope_interleaved partial_rotary_factor "
+                                "llama_4_scaling_beta finetuned full_attention sliding_attention";
+    const char *member;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, member, value)
+        if (!json_is_null(value) && !json_is_string(value) && !mha__text_among(known, member))
+            return mha__fail(error, MHA_UNSUPPORTED, "rope_parameters", "'%.*s' is not known",
+                             MHA_CUT_ARGS(40, member));
+    return MHA_OK;
+}
+
 static mha_status read_scaling(const json_t *config, const json_t *object, size_t dim, mha_rope_scaling *s,
                                mha_error *error)
 {
@@ -128,6 +144,7 @@ static mha_status read_rotation(const json_t *config, size_t dim, double base, m
         mha_rope_scaling *s = &rope->scaling[i];
         double frequencies[MHA_ROPE_MAX_PAIRS], times;
         TRY(kind_of(object, &s->kind, error));
+        TRY(check_members(object, error));
         TRY(number(object, "rope_theta", 0, &rope->base[i], error));
         if (i == 0)
             TRY(read_axes(object, dim / 2, &rope->axes, error));

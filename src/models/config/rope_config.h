@@ -14,6 +14,9 @@ typedef struct mha__rope_config {
     char fault[120]; /* why the scaling is left out: an unknown kind, a number without a meaning; "": it is not */
 } mha__rope_config;
 
+/* The keys that are read for it. */
+#define MHA_ROPE_KEYS "rope_parameters rope_scaling max_position_embeddings original_max_position_embeddings"
+
 /* Reads rope_parameters or rope_scaling, for a rotation of `dim` features. What is wrong in it is a fault, no error:
  * parameters can be counted all the same. */
 void mha__rope_config_read(const json_t *config, size_t dim, double base, mha__rope_config *rope);

@@ -6,7 +6,7 @@
 
 #include "models/config/symbol_order.h"
 
-enum { FORMULAS = 5 };
+enum { FORMULAS = 6 };
 
 typedef struct search {
     const mha__arch_key *keys, *wanted;
@@ -31,7 +31,8 @@ static const mha__arch_key *next_key(const mha__arch_key *keys, const char **at)
 static bool needs(search *s, const mha__arch_key *from)
 {
     const size_t place = (size_t)(from - s->keys);
-    const char *const formulas[FORMULAS] = {from->fallback, from->null, from->list, from->times, from->matters};
+    const char *const formulas[FORMULAS] = {from->fallback, from->null,    from->list,
+                                             from->times,    from->matters, from->text};
     const size_t used = strlen(s->path);
     snprintf(s->path + used, sizeof s->path - used, used ? "%s, which needs " : "%s needs ", from->symbol);
     if (place >= MHA_VALUES || s->seen[place])
@@ -56,7 +57,7 @@ static bool needs(search *s, const mha__arch_key *from)
 mha_status mha__symbol_order_blame(const mha__architecture *a, const mha__arch_key *key, const mha__values *values,
                                    mha_status status, mha_error *error)
 {
-    const char *const formulas[FORMULAS] = {key->fallback, key->null, key->list, key->times, key->matters};
+    const char *const formulas[FORMULAS] = {key->fallback, key->null, key->list, key->times, key->matters, key->text};
     char room[MHA_ARCH_ROW];
     search s = {.keys = a->keys, .wanted = key};
     if (status != MHA_INVALID || !error || strcmp(error->name, "expression") != 0)

@@ -163,6 +163,14 @@ class Model:
         count = lib.mha_model_assumptions(self._model.address, ctypes.byref(rows))
         return {str(optional(rows[i].key)): rows[i].value for i in range(count)}
 
+    @property
+    def unread_keys(self) -> list[str]:
+        """Keys of the configuration that nothing reads and that are not known; no number depends on them."""
+        names: list[str] = []
+        while (name := lib.mha_model_unread_key(self._model.address, len(names))) is not None:
+            names.append(str(optional(name)))
+        return names
+
     def costs(self, batch: int, seq: int, encoder_seq: int = 0) -> Costs:
         """Operations and cache of a forward pass over `batch` sequences of `seq` tokens.
 

@@ -184,7 +184,11 @@ static void print_heading(const report *r)
     for (size_t i = 0; i < n; i++)
         print_harmless("%s%s = %lld", i ? ", " : "assumed, as the configuration does not say: ", assumed[i].key,
                        (long long)assumed[i].value);
-    printf("%s\n", n ? "\n" : "");
+    fputs(n ? "\n" : "", stdout);
+    const char *key;
+    for (size_t i = 0; (key = mha_model_unread_key(r->model, i)); i++)
+        print_harmless("%s%s", i ? ", " : "not read, and not known: ", key);
+    fputs(mha_model_unread_key(r->model, 0) ? "\n\n" : "\n", stdout);
 }
 
 /* A file without known attention layers and without a model may contain anything, such as activations. */
@@ -317,10 +321,13 @@ static json_t *model_json(const report *r)
 {
     const mha_assumption *assumed;
     mha_model_facts facts = mha_model_facts_of(r->model);
-    json_t *list = json_object();
+    json_t *list = json_object(), *unread = json_array();
     size_t n = mha_model_assumptions(r->model, &assumed);
     for (size_t i = 0; i < n; i++)
         json_object_set_new(list, assumed[i].key, json_integer(assumed[i].value));
+    const char *key;
+    for (size_t i = 0; (key = mha_model_unread_key(r->model, i)); i++)
+        json_array_append_new(unread, json_string(key));
     size_t experts, chosen;
     const size_t active = mha_model_active_parameters(r->model, &experts, &chosen);
     json_t *scaling = facts.rope == MHA_ROPE_NONE || facts.rope_scaling.kind == MHA_ROPE_UNSCALED
@@ -328,13 +335,13 @@ static json_t *model_json(const report *r)
                           : json_pack("{ss sf sf sf}", "type", mha_rope_scaling_name(facts.rope_scaling.kind), "factor",
                                       facts.rope_scaling.factor, "original_length", facts.rope_scaling.original_length,
                                       "attention_factor", facts.rope_attention_factor);
-    return json_pack("{ss ss ss so so so so so so so so so so}", "architecture", mha_model_title(r->model),
+    return json_pack("{ss ss ss so so so so so so so so so so so}", "architecture", mha_model_title(r->model),
                      "model_type", facts.model_type, "class", mha_model_class(r->model), "d_model",
                      json_count(facts.d_model), "heads", json_count(facts.n_heads), "kv_heads",
                      json_count(facts.kv_heads), "d_k", json_count(facts.d_k), "attention_layers",
-                     json_count(mha_model_layer_count(r->model)), "assumed", list, "active_parameters",
-                     json_count(active), "experts", json_count(experts), "experts_used", json_count(chosen),
-                     "rope_scaling", scaling);
+                     json_count(mha_model_layer_count(r->model)), "assumed", list, "unread", unread,
+                     "active_parameters", json_count(active), "experts", json_count(experts), "experts_used",
+                     json_count(chosen), "rope_scaling", scaling);
 }
 
 /* Removes the rows that --only leaves out. */
