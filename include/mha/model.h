@@ -78,8 +78,8 @@ typedef struct mha_model_facts {
 
 /* Reads a config.json, or that of a folder; where layers differ, what all share. An unknown model type gives the widths
  * and head counts alone (has_semantics false). A scaling of rotary positions that cannot be used is a caveat, no error.
- * Errors: MHA_NOT_FOUND, MHA_FORMAT (not JSON; with the byte), MHA_INVALID (a value, with its key), MHA_UNSUPPORTED (see
- * mha_model_create), MHA_IO. */
+ * Errors: MHA_NOT_FOUND, MHA_FORMAT (not JSON; with the byte), MHA_INVALID (a value, with its key), MHA_UNSUPPORTED
+ * (see mha_model_create), MHA_IO. */
 MHA_API mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_error *error);
 /* The same from the file's own metadata, which only GGUF has, for the layer of a prefix ("blk.5"), or for the whole
  * model (NULL), and from the factors in rope_freqs.weight or rope_factors_long.weight. model_type is then GGUF's name
