@@ -114,6 +114,7 @@ typedef struct mha__architecture {
     const mha__arch_real *reals;
     const mha__arch_class *classes; /* the first is the default */
     const char *parts;              /* parts that no class adds, but formulas may name, with blanks between */
+    bool of_metadata; /* its keys are those of a GGUF, which the room gguf checks */
     const char *no_effect;          /* keys of a config that change nothing, see README.md; "": none */
     const char *class_families;     /* beginning of the classes' names, and its alternatives; NULL: only one */
     const mha__arch_tensor *tensors;

@@ -190,7 +190,8 @@ static mha_status read_setup(const json_t *config, const mha_model_spec *spec, b
     TRY(find_refusal(setup, setup->architecture->refusals, &refused, error));
     if (refused)
         return mha__fail(error, MHA_UNSUPPORTED, "config", "%s", refused);
-    TRY(mha__config_keys_check(config, setup, error));
+    if (!setup->architecture->of_metadata)
+        TRY(mha__config_keys_check(config, setup, error));
     return find_refusal(setup, setup->architecture->not_run, &setup->not_run, error);
 }
 

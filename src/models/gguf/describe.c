@@ -110,5 +110,7 @@ mha_status mha__gguf_describe(const char *name, mha__architecture **made, mha_er
     TRY(mha__json_parse(table_text, strlen(table_text), "gguf", &table, error));
     const mha_status status = describe(table, name, made, error);
     json_decref(table);
+    if (status == MHA_OK && *made)
+        (*made)->of_metadata = true;
     return status;
 }
