@@ -32,7 +32,7 @@ static mha_verdict judged(mha_layout layout, mha_path path, double wrong, const 
                  to64 = mha_view_slice(&out64, 0, row, 1);
         if (offset[row] == INT64_MAX) {
             assert_int_equal(rotate_alone(&from, &rope, offset[row], MHA_PATH_EXACT, &to, &error), MHA_INVALID);
-            assert_string_equal(error.name, "position_offset");
+            assert_string_equal(error.name, "offset");
             continue;
         }
         assert_ok(rotate_alone(&from, &rope, offset[row], MHA_PATH_EXACT, &to, &error), error);

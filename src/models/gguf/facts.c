@@ -106,7 +106,8 @@ mha_status mha_model_read_metadata(const mha_file *file, const char *layer, mha_
         read_numbers(config, facts);
     mha__text_print(facts->model_type, sizeof facts->model_type, "%s", name);
     json_decref(config);
-    return status == MHA_NO_MEMORY ? mha__fail(error, status, why.name, "%s", why.message) : MHA_OK;
+    const bool unread = status == MHA_NO_MEMORY || status == MHA_IO;
+    return unread ? mha__fail(error, status, why.name, "%s", why.message) : MHA_OK;
 }
 
 mha_status mha_model_fit_file(const mha_file *file, mha_model_facts *facts, mha_error *error)
