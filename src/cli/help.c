@@ -103,6 +103,16 @@ static char *commands_of(option_code option)
     return text;
 }
 
+/* The form of an argument; of many words as many as a line holds. */
+static void manual_form(const char *form)
+{
+    const size_t longest = 80;
+    size_t n = strlen(form);
+    while (n > longest || (form[n] && form[n] != '|'))
+        n--;
+    printf("%s%.*s%s\n", *form ? " Ar " : "", (int)n, form, form[n] ? "|..." : "");
+}
+
 static void manual_option(option_code option, const char *usual)
 {
     const option_row *row = option_at(option);
@@ -110,7 +120,8 @@ static void manual_option(option_code option, const char *usual)
     const bool is_usual = strcmp(commands, usual) == 0;
     char *text = text_of("%s%s%s%s%s%s%s", row->help, row->fallback ? " [" : "", row->fallback ? row->fallback : "",
                          row->fallback ? "]" : "", is_usual ? "" : " (", is_usual ? "" : commands, is_usual ? "" : ")");
-    printf(".It Fl -%s%s%s\n", row->name, row->form ? " Ar " : "", row->form ? row->form : "");
+    printf(".It Fl -%s", row->name);
+    manual_form(row->form ? row->form : "");
     write_words(text);
     free(commands);
     free(text);

@@ -256,8 +256,10 @@ static void test_masks_and_lengths_mean_what_they_say(void **state)
                            "--mask: expected F32 or F64 for an additive mask, found I64");
     assert_program_refuses(RUN("forward", SMALL, "--mask", keeps, "--mask-kind", "keeps"), 2,
                            "--mask-kind: expected additive for a mask of I64, found keeps");
-    assert_program_refuses(RUN("forward", SMALL, "--lengths", "2,3"), 2, "--kv-lengths: expected 1 numbers, (B), found 2");
-    assert_program_refuses(RUN("forward", SMALL, "--rope-base", "500000"), 2, "--rope-base: has no effect without `rope`, which is not set");
+    assert_program_refuses(RUN("forward", SMALL, "--lengths", "2,3"), 2,
+                           "--kv-lengths: expected 1 numbers, (B), found 2");
+    assert_program_refuses(RUN("forward", SMALL, "--rope-base", "500000"), 2,
+                           "--rope-base: has no effect without `rope`, which is not set");
 }
 
 /* ---------------------------------------------------------------- trained weights */
@@ -319,7 +321,8 @@ static void test_stretched_rotations(void **state)
     for (size_t i = 0; i < 3; i++) {
         program_result r = RUN("forward", "--config", config, words[i][0], words[i][1], "--save-case", path);
         assert_int_equal(r.code, 0);
-        assert_non_null(strstr(r.out, "rope_base 10000, rope_attention_factor 1, rope_frequencies scaled: dynamic, factor 2, of 8 positions, "));
+        assert_non_null(strstr(r.out, "rope_base 10000, rope_attention_factor 1, "
+                                      "rope_frequencies scaled: dynamic, factor 2, of 8 positions, "));
         program_free(&r);
         double expected[8], found[8], factor;
         mha_file *file;
@@ -359,7 +362,8 @@ static void test_biases_by_position_are_told(void **state)
          "decoder.block.1.layer.0.SelfAttention",
          "  meaning  causal, bias_rule buckets, bias_one_way, bias_max_distance 40, scale 1\n"},
         {"{\"model_type\": \"t5\"}", "decoder.block.1.layer.1.EncDecAttention", "* 1) V_i\n"},
-        {"{\"model_type\": \"swin\"}", "swin.encoder.layers.0.blocks.0.attention", "bias_rule grid, bias_height 7, bias_width 7\n"},
+        {"{\"model_type\": \"swin\"}", "swin.encoder.layers.0.blocks.0.attention",
+         "bias_rule grid, bias_height 7, bias_width 7\n"},
         {"{\"model_type\": \"mpt\", \"attn_config\": {\"clip_qkv\": 8}}", "transformer.blocks.0.attn",
          "  meaning  clip_qkv 8, causal, alibi_slopes (h)\n"},
         {small, "swin.encoder.layers.0.blocks.1.attention",

@@ -333,7 +333,13 @@ static void test_numbers_are_read_strictly(void **state)
     says(RUN("forward", "--d-model", "8", "--heads", "2", "--seq", "3", "--rope", "half", "--rope-base", "1e300"), 0,
          "rope_base 1e+300");
     assert_program_refuses(RUN("forward", "--scale", "1 "), 2, "--scale: expected a number, found \"1 \"");
-    assert_program_refuses(RUN("forward", "--softcap", "-1"), 2, "--softcap: expected a finite number above 0, or 0 (off), found -1");
+    assert_program_refuses(RUN("forward", "--softcap", "-1"), 2,
+                           "--softcap: expected a finite number above 0, or 0 (off), found -1");
+    assert_program_refuses(RUN("forward", "--sigmoid", "nan"), 2,
+                           "--sigmoid: expected a finite number, found \"nan\"");
+    assert_program_refuses(RUN("compare", "--rtol", "1e-400"), 2,
+                           "--rtol: expected a number that a double can hold, at least 0, found \"1e-400\"");
+    assert_program_refuses(RUN("compare", "--rtol", "-1"), 2, "--rtol: expected a finite number, at least 0");
     assert_program_refuses(RUN("forward", "--window", "3"), 2,
                            "--window: expected two whole numbers with a comma between*found \"3\"");
     assert_program_refuses(RUN("forward", "--window", "3,-2"), 2, "--window: expected*at least -1, found \"3,-2\"");

@@ -1,4 +1,4 @@
-/* Every setting is an option, by its row alone: in help, completions and manual, read, refused, and told in the report. */
+/* Every setting is an option by its row alone: listed, read, refused, and told in the report. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -238,8 +238,10 @@ static void arrays_are_lists_or_files(void **state)
                            "--key-padding-kind: expected keeps or hides for a mask of BOOL, found neither");
     assert_program_refuses(RUN("forward", SMALL, "--rope-sections", "1,1,1,1,1,1,1,1,1"), 2,
                            "--rope-sections: expected at most ");
-    assert_program_refuses(RUN("forward", SMALL, "--rope-sections", "1,2"), 2, "--rope-sections: has no effect without");
-    assert_program_refuses(RUN("forward", SMALL, "--input", of_lengths), 2, "expected floating-point numbers, found I64");
+    assert_program_refuses(RUN("forward", SMALL, "--rope-sections", "1,2"), 2,
+                           "--rope-sections: has no effect without");
+    assert_program_refuses(RUN("forward", SMALL, "--input", of_lengths), 2,
+                           "expected floating-point numbers, found I64");
 }
 
 /* The same result, whichever words give a setting. */

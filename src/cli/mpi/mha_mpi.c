@@ -55,7 +55,8 @@ static int take_scheme(int *argc, char **argv, int *scheme)
 static int refuse_others(const arguments *args)
 {
     for (int o = 0; o < (int)option_count(); o++) {
-        const bool result = option_at((option_code)o)->section == SECTION_RESULT || option_at((option_code)o)->section == SECTION_COMPARED;
+        const section s = option_at((option_code)o)->section;
+        const bool result = s == SECTION_RESULT || s == SECTION_COMPARED;
         if (given(args, (option_code)o) && (result || o == OPT_CACHE_DTYPE || o == OPT_NO_PACK) && o != OPT_JSON &&
             o != OPT_HELP && o != OPT_QUIET)
             return refuse_option((option_code)o, "not with mha-mpi, which writes what the ranks have and send");
