@@ -199,6 +199,12 @@ $(BUILD)/mha: $(CLI_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(MHA_LDFLAGS) -o $@ $^ $(LIBS) $(CLI_LIBS)
 
+# What stands between the two lines of the manual page that begin with .\" Options and .\" End of the options.
+.PHONY: manual
+manual: $(BUILD)/mha ## writes the options in src/cli/mha.1 as the program's tables have them
+	@{ sed '/^\.\\" Options, from/q' src/cli/mha.1; $(BUILD)/mha help --manual; \
+	  sed -n '/^\.\\" End of the options/,$$p' src/cli/mha.1; } >$(BUILD)/mha.1 && cp $(BUILD)/mha.1 src/cli/mha.1
+
 clean: ## removes what was built
 	rm -rf $(BUILD)
 

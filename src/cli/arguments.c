@@ -1,7 +1,6 @@
 /* Reads a command line against the table of options; every refusal says what was expected. */
 #include <ctype.h>
 #include <errno.h>
-#include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +12,7 @@
 
 static int refuse_value(const option_row *row, const char *expected, const char *found)
 {
-    return refuse_option((option_code)(row - option_rows), "expected %s, found \"%s\"", expected, found);
+    return refuse_option((option_code)(row - option_at(0)), "expected %s, found \"%s\"", expected, found);
 }
 
 static bool has_large_number(const char *text)
@@ -78,9 +77,21 @@ static int read_choice(const option_row *row, option_value *value)
     return refuse_value(row, expected, value->text);
 }
 
+/* Tries the number, switch or choice of a setting; the call that is made later puts it into its semantics. */
+static int try_setting(const option_row *row, const char *text)
+{
+    mha_semantics semantics = {0};
+    mha_error error = {0};
+    if (mha_setting_put(row->setting, row->type == FLAG ? "1" : text, &semantics, &error) == MHA_OK)
+        return EXIT_DONE;
+    return refuse_option((option_code)(row - option_at(0)), "%s", error.message);
+}
+
 static int read_value(const option_row *row, option_value *value)
 {
     char *stop;
+    if (row->setting && row->setting->kind < MHA_SETTING_VIEW)
+        return try_setting(row, value->text);
     switch (row->type) {
     case FLAG: return EXIT_DONE;
     case COUNT:
@@ -110,6 +121,7 @@ static int read_value(const option_row *row, option_value *value)
         return EXIT_DONE;
     }
     case TEXT:
+    case LIST:
     case FILE_NAME: return *value->text ? EXIT_DONE : refuse_value(row, "a name", value->text);
     }
     return EXIT_DONE;
@@ -117,15 +129,24 @@ static int read_value(const option_row *row, option_value *value)
 
 /* ---------------------------------------------------------------- the line */
 
+/* The option that other programs call so. */
+static option_code option_meant(command_code command, const char *name)
+{
+    const mha_setting *near = mha_setting_near(name);
+    const option_code o = near ? option_of(near) : option_count();
+    return o < option_count() && takes(command, o) ? o : option_count();
+}
+
 /* Refuses a word that is no option of this command: an option of other commands, a misspelt option, or neither. */
 static int refuse_word(const char *word, command_code command)
 {
     char *about = text_of("%.*s", (int)strcspn(word, "="), word);
     const char *name = about + strspn(about, "-");
     char owners[160] = "";
-    size_t nearest = 3, closest = OPTION_COUNT;
-    for (option_code code = 0; code < OPTION_COUNT; code++) {
-        const option_row *row = &option_rows[code];
+    size_t nearest = 3;
+    option_code closest = option_count();
+    for (option_code code = 0; code < option_count(); code++) {
+        const option_row *row = option_at(code);
         if (strcmp(row->name, name) == 0)
             for (command_code c = 0; c < COMMAND_COUNT; c++)
                 if (takes(c, code))
@@ -135,33 +156,27 @@ static int refuse_word(const char *word, command_code command)
         if (takes(command, code) && d < nearest)
             nearest = d, closest = code;
     }
+    if (closest == option_count())
+        closest = option_meant(command, name);
     if (*owners && strcmp(spoken_as(), "mha") != 0)
         refuse(about, "not an option here, but of mha %s; \"%s --help\" lists those there are", owners, spoken_as());
     else if (*owners)
         refuse(about, "not an option of mha %s, but of %s; \"mha %s --help\" lists those there are",
                command_rows[command].name, owners, command_rows[command].name);
-    else if (closest < OPTION_COUNT)
-        refuse(about, "unknown option; did you mean --%s?", option_rows[closest].name);
+    else if (closest < option_count())
+        refuse(about, "unknown option; did you mean --%s?", option_at(closest)->name);
     else
         refuse(about, "unknown option; \"mha %s --help\" lists those there are", command_rows[command].name);
     free(about);
     return EXIT_REQUEST;
 }
 
-/* Whether an option's name is complete: getopt_long accepts abbreviations, which this program does not. */
-static bool spelt_out(const char *word, option_code code)
-{
-    const char *name = word + 2;
-    return strlen(option_rows[code].name) == strcspn(name, "=");
-}
-
 static int take_option(arguments *args, option_code code, const char *text)
 {
-    const option_row *row = &option_rows[code];
     option_value *value = &args->option[code];
     value->given = true;
     value->text = text;
-    return read_value(row, value);
+    return read_value(option_at(code), value);
 }
 
 static int refuse_argument(const char *word)
@@ -178,45 +193,38 @@ static bool is_standard_input(const char *text)
     return text[0] == '-' && (text[1] == 0 || text[1] == ':');
 }
 
+/* Reads the option that argv[*at] is, with the argument behind '=' or in the next word. */
+static int take_word(arguments *args, char **argv, int *at)
+{
+    const char *word = argv[*at], *name = word + 2, *equals = strchr(word, '=');
+    const option_code code = strncmp(word, "--", 2) == 0 ? option_named(args->command, name, strcspn(name, "="))
+                                                         : option_count();
+    if (strcmp(word, "-h") == 0) {
+        args->option[OPT_HELP].given = true;
+        return EXIT_DONE;
+    }
+    if (code == option_count())
+        return refuse_word(word, args->command);
+    if (option_at(code)->type == FLAG)
+        return equals ? refuse_argument(word) : take_option(args, code, NULL);
+    if (!equals && !argv[*at + 1])
+        return refuse(word, "expected %s, found nothing", option_at(code)->form);
+    return take_option(args, code, equals ? equals + 1 : argv[++*at]);
+}
+
 static int take_words(arguments *args, int argc, char **argv)
 {
-    struct option known[OPTION_COUNT + 1] = {0};
-    size_t n_known = 0;
-    for (option_code code = 0; code < OPTION_COUNT; code++)
-        if (takes(args->command, code))
-            known[n_known++] =
-                (struct option){option_rows[code].name, option_rows[code].type != FLAG, NULL, 256 + (int)code};
-    opterr = 0;
-    optind = 1;
-    for (;;) {
-        const char *word = optind < argc ? argv[optind] : "";
-        if (is_standard_input(word)) { /* getopt_long would read "-:TENSOR" as options */
-            args->operands[args->n_operands++] = argv[optind++];
-            continue;
-        }
-        int found = getopt_long(argc, argv, "-:h", known, NULL); /* '-': operands are returned in order, with code 1 */
-        int code = EXIT_DONE;
-        if (found == -1)
-            break;
-        else if (found == 1)
-            args->operands[args->n_operands++] = optarg;
-        else if (found == 'h')
-            args->option[OPT_HELP].given = true;
-        else if ((found < 256 && optopt < 256) ||
-                 !spelt_out(word, (option_code)((found < 256 ? optopt : found) - 256)))
-            code = refuse_word(word, args->command);
-        else if (found >= 256)
-            code = take_option(args, (option_code)(found - 256), optarg);
-        else if (found == ':')
-            code = refuse(word, "expected %s, found nothing", option_rows[optopt - 256].form);
+    bool options = true; /* "--" ends them */
+    int code = EXIT_DONE;
+    for (int i = 1; i < argc && code == EXIT_DONE; i++) {
+        if (options && strcmp(argv[i], "--") == 0)
+            options = false;
+        else if (options && argv[i][0] == '-' && !is_standard_input(argv[i]))
+            code = take_word(args, argv, &i);
         else
-            code = refuse_argument(word);
-        if (code != EXIT_DONE)
-            return code;
+            args->operands[args->n_operands++] = argv[i];
     }
-    while (optind < argc) /* words after "--" */
-        args->operands[args->n_operands++] = argv[optind++];
-    return EXIT_DONE;
+    return code;
 }
 
 /* Refuses standard input given twice: it can be read only once. */
@@ -225,19 +233,21 @@ static int refuse_standard_input_twice(const arguments *args)
     size_t n = 0;
     for (size_t i = 0; i < args->n_operands; i++)
         n += is_standard_input(args->operands[i]);
-    for (option_code code = 0; code < OPTION_COUNT; code++)
-        n += given(args, code) && option_rows[code].type == FILE_NAME && option_rows[code].section != SECTION_RESULT &&
-             is_standard_input(args->option[code].text);
+    for (option_code code = 0; code < option_count(); code++)
+        n += given(args, code) && option_at(code)->section != SECTION_RESULT && args->option[code].text &&
+             names_file(code, args->option[code].text) && is_standard_input(args->option[code].text);
     return n < 2 ? EXIT_DONE : refuse("standard input", "expected \"-\" once, found it %zu times", n);
 }
 
 int arguments_parse(arguments *args, command_code command, int argc, char **argv)
 {
-    *args = (arguments){.command = command, .operands = obtain((size_t)argc + 1, sizeof *args->operands)};
-    for (option_code code = 0; code < OPTION_COUNT; code++) {
-        args->option[code].text = option_rows[code].fallback;
+    *args = (arguments){.command = command,
+                        .option = obtain(option_count(), sizeof *args->option),
+                        .operands = obtain((size_t)argc + 1, sizeof *args->operands)};
+    for (option_code code = 0; code < option_count(); code++) {
+        args->option[code].text = option_at(code)->fallback;
         if (args->option[code].text)
-            read_value(&option_rows[code], &args->option[code]);
+            read_value(option_at(code), &args->option[code]);
     }
     int code = take_words(args, argc, argv);
     if (code != EXIT_DONE || given(args, OPT_HELP))
@@ -259,9 +269,10 @@ int arguments_parse(arguments *args, command_code command, int argc, char **argv
 
 void arguments_free(arguments *args)
 {
-    for (option_code code = 0; code < OPTION_COUNT; code++) {
+    for (option_code code = 0; args->option && code < option_count(); code++) {
         free(args->option[code].numbers);
         free(args->option[code].texts);
     }
+    free(args->option);
     free(args->operands);
 }

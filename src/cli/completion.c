@@ -37,18 +37,18 @@ static const char *argument_word(option_code option, size_t index)
         return index == 0 ? "list" : index == 1 ? BENCH_SET : shape ? shape->name : NULL;
     default: break;
     }
-    return option_rows[option].type == CHOICE && option_choice(&option_rows[option], index, word) ? word : NULL;
+    return option_at(option)->type == CHOICE && option_choice(option_at(option), index, word) ? word : NULL;
 }
 
 /* The argument of an option: its words, ":files", or ":form" and how it is written. */
 static void offer_arguments(option_code option)
 {
     const char *word;
-    if (option_rows[option].type == FILE_NAME)
+    if (names_file(option, ""))
         puts(":files");
     else if (!argument_word(option, 0))
-        printf(":form %s\n", option_rows[option].form);
-    for (size_t i = 0; option_rows[option].type != FILE_NAME && (word = argument_word(option, i)) != NULL; i++)
+        printf(":form %s\n", option_at(option)->form);
+    for (size_t i = 0; !names_file(option, "") && (word = argument_word(option, i)) != NULL; i++)
         offer(word, "");
 }
 
@@ -67,21 +67,19 @@ static void offer_topics(void)
 static void offer_options(command_code command)
 {
     char name[48];
-    for (option_code o = 0; o < OPTION_COUNT; o++)
+    for (option_code o = 0; o < option_count(); o++)
         if (takes(command, o)) {
-            snprintf(name, sizeof name, "--%s", option_rows[o].name);
-            offer(name, option_rows[o].help);
+            snprintf(name, sizeof name, "--%s", option_at(o)->name);
+            offer(name, option_at(o)->help);
         }
 }
 
-/* The option of a command that `word` names and that takes an argument; OPTION_COUNT for none. */
+/* The option of a command that `word` names and that takes an argument; option_count() for none. */
 static option_code option_before(command_code command, const char *word)
 {
-    for (option_code o = 0; o < OPTION_COUNT; o++)
-        if (takes(command, o) && option_rows[o].type != FLAG && strncmp(word, "--", 2) == 0 &&
-            strcmp(option_rows[o].name, word + 2) == 0)
-            return o;
-    return OPTION_COUNT;
+    const bool is_option = strncmp(word, "--", 2) == 0;
+    const option_code o = is_option ? option_named(command, word + 2, strlen(word + 2)) : option_count();
+    return o < option_count() && option_at(o)->type == FLAG ? option_count() : o;
 }
 
 void completion_words(int count, char **words)
@@ -104,7 +102,7 @@ void completion_words(int count, char **words)
     if (command == COMMAND_COUNT)
         return;
     const option_code option = option_before(command, words[count - 2]);
-    if (option != OPTION_COUNT)
+    if (option != option_count())
         offer_arguments(option);
     else if (command == CMD_COMPLETION && *word != '-')
         for (size_t i = 0; i < N_SHELLS; i++)

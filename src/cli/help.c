@@ -52,13 +52,13 @@ void help_command(command_code code)
     printf("%s\n", c->help);
     for (section s = 0; s < SECTION_COUNT; s++) {
         bool titled = false;
-        for (option_code o = 0; o < OPTION_COUNT; o++) {
-            if (option_rows[o].section != s || !takes(code, o))
+        for (option_code o = 0; o < option_count(); o++) {
+            if (option_at(o)->section != s || !takes(code, o))
                 continue;
             if (!titled)
                 printf("\n%s%s%s\n", bold(), section_titles[s], plain());
             titled = true;
-            help_option(&option_rows[o]);
+            help_option(option_at(o));
         }
     }
     if (code == CMD_DIAGNOSE)
@@ -68,4 +68,77 @@ void help_command(command_code code)
         printf("\n\"mha help variants\" lists the wrong variants that are tried.\n");
     if (code == CMD_CHECK)
         printf("\n\"mha help case\" says what a case file holds.\n");
+}
+
+/* ---------------------------------------------------------------- the manual page */
+
+/* Writes text for mdoc, which may be broken between words; a line that begins with a dot would be a macro. */
+static void write_words(const char *text)
+{
+    const size_t longest = 80;
+    size_t used = 0;
+    for (size_t n; *text; text += n + (text[n] == ' ')) {
+        n = strcspn(text, " ");
+        if (used > 0 && used + n < longest)
+            used += (size_t)printf(" ");
+        else if (used > 0) {
+            putchar('\n');
+            used = 0;
+        }
+        used += (size_t)printf("%s%.*s", used == 0 && (*text == '.' || *text == '\'') ? "\\&" : "", (int)n, text);
+    }
+    putchar('\n');
+}
+
+/* The commands that take an option, with commas between; those of a setting are said above all of them. */
+static char *commands_of(option_code option)
+{
+    char *text = text_of("%s", "");
+    for (command_code c = 0; c < COMMAND_COUNT; c++)
+        if (takes(c, option)) {
+            char *longer = text_of("%s%s%s", text, *text ? ", " : "", command_rows[c].name);
+            free(text);
+            text = longer;
+        }
+    return text;
+}
+
+/* The form of an argument; of many words as many as a line holds. */
+static void manual_form(const char *form)
+{
+    const size_t longest = 80;
+    size_t n = strlen(form);
+    while (n > longest || (form[n] && form[n] != '|'))
+        n--;
+    printf("%s%.*s%s\n", *form ? " Ar " : "", (int)n, form, form[n] ? "|..." : "");
+}
+
+static void manual_option(option_code option, const char *usual)
+{
+    const option_row *row = option_at(option);
+    char *commands = commands_of(option);
+    const bool is_usual = strcmp(commands, usual) == 0;
+    char *text = text_of("%s%s%s%s%s%s%s", row->help, row->fallback ? " [" : "", row->fallback ? row->fallback : "",
+                         row->fallback ? "]" : "", is_usual ? "" : " (", is_usual ? "" : commands, is_usual ? "" : ")");
+    printf(".It Fl -%s", row->name);
+    manual_form(row->form ? row->form : "");
+    write_words(text);
+    free(commands);
+    free(text);
+}
+
+void help_manual(void)
+{
+    char *usual = commands_of(OPTION_COUNT); /* those of settings */
+    for (section s = 0; s < SECTION_COUNT; s++) {
+        printf(".Ss %s\n", section_titles[s]);
+        if (s == SECTION_MEANING)
+            printf("Taken by %s.\n", usual);
+        puts(".Bl -tag -width Ds");
+        for (option_code o = 0; o < option_count(); o++)
+            if (option_at(o)->section == s)
+                manual_option(o, s == SECTION_MEANING ? usual : "");
+        puts(".El");
+    }
+    free(usual);
 }

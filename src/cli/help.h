@@ -6,6 +6,8 @@
 
 void help_program(void);
 void help_command(command_code code);
+/* Writes the options as the manual page lists them, in mdoc. */
+void help_manual(void);
 
 /* Name `index` of the topics, which explain words; NULL past the last. */
 const char *topic_name(size_t index);

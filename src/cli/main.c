@@ -115,6 +115,8 @@ static int run_general(int argc, char **argv)
         command_code code = find_command(argv[2]);
         if (code < COMMAND_COUNT)
             help_command(code);
+        else if (strcmp(argv[2], "--manual") == 0)
+            help_manual();
         else if (!help_topic(argv[2]))
             return refuse_topic(argv[2]);
     } else if (strcmp(argv[1], "--version") == 0)

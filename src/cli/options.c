@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/output/print.h"
+#include "cli/setting_options.h"
 
 const command_row command_rows[COMMAND_COUNT] = {
     [CMD_FORWARD] = {"forward", "", 0, 0, "run a layer: random inputs, or real weights and inputs"},
@@ -31,7 +32,7 @@ const command_row command_rows[COMMAND_COUNT] = {
 const char *const section_titles[SECTION_COUNT] = {
     [SECTION_SHAPE] = "Shape of the layer",
     [SECTION_SOURCE] = "Weights and inputs",
-    [SECTION_MEANING] = "Which keys a query sees, and how",
+    [SECTION_MEANING] = "What attention means",
     [SECTION_COMPARED] = "What is compared",
     [SECTION_RESULT] = "What is written",
     [SECTION_MACHINE] = "How it is run",
@@ -56,7 +57,8 @@ enum {
     ON_ONE_LAYER = ON_FORWARD | ON_SHOW | ON_PARAMS | ON_POWER,        /* commands that make exactly one layer */
     ON_RECORDED = ON_CHECK | ON_DIAGNOSE,         /* commands that judge recorded results */
     ON_DRAWN = ON_RUN | ON_SHOW | ON_POWER,                /* commands that draw inputs */
-    ON_CALL = ON_FORWARD | ON_SHOW | ON_RECORDED | ON_POWER /* commands that take weights, inputs and semantics */
+    ON_CALL = ON_FORWARD | ON_SHOW | ON_RECORDED | ON_POWER, /* commands that take weights and inputs */
+    ON_SETTINGS = ON_RUN | ON_CALL                           /* commands that take settings of attention */
 };
 
 #define RANGE(low, high) low, high
@@ -67,7 +69,7 @@ enum {
 #define BLOCK_TYPES "q8_0|q4_0|q4_1|q5_0|q5_1|q2_k|q3_k|q4_k|q5_k|q6_k|iq4_nl|iq4_xs|mxfp4" \
                     "|f8_e4m3_scaled|f8_e5m2_scaled"
 
-const option_row option_rows[OPTION_COUNT] = {
+static const option_row own_rows[OPTION_COUNT] = {
     [OPT_D_MODEL] = {"d-model", COUNT, "N", "768", WIDTH, SECTION_SHAPE, ON_LAYER, "width of the model"},
     [OPT_HEADS] = {"heads", COUNT, "N", "12", WIDTH, SECTION_SHAPE, ON_ONE_LAYER | ON_RECORDED,
         "query heads [with --weights: as its configuration states]"},
@@ -133,41 +135,16 @@ const option_row option_rows[OPTION_COUNT] = {
         "value input"},
     [OPT_SEED] = {"seed", COUNT, "N", "0", RANGE(0, INT64_MAX), SECTION_SOURCE, ON_DRAWN,
         "seed of random weights and inputs"},
-    [OPT_CAUSAL] = {"causal", FLAG, NULL, NULL, ANY, SECTION_MEANING, ON_RUN | ON_CALL,
-        "query i sees key j only if j <= i + offset"},
-    [OPT_POSITION_OFFSET] = {"position-offset", INTEGER, "N", NULL, ANY, SECTION_MEANING, ON_CALL,
-        "position of query 0 for causal, window and rope [0]"},
-    [OPT_KEY_OFFSET] = {"key-offset", INTEGER, "N", NULL, ANY, SECTION_MEANING, ON_CALL,
-        "the keys are a part of a sequence: position of key 0 for causal, window, lengths, ALiBi and rope"},
-    [OPT_WINDOW] = {"window", INTEGERS, "L,R", NULL, RANGE(-1, INT64_MAX), SECTION_MEANING, ON_CALL,
+    [OPT_POSITION_OFFSET] = {"position-offset", COUNTS, "N,N,...", NULL, ANY, SECTION_MEANING, ON_SETTINGS,
+        "position of query 0 of each batch row, or of all, for causal, window, ALiBi and rope [0]"},
+    [OPT_WINDOW] = {"window", INTEGERS, "L,R", NULL, RANGE(-1, INT64_MAX), SECTION_MEANING, ON_SETTINGS,
         "a query at position p sees keys p-L to p+R; -1 is open"},
-    [OPT_SCALE] = {"scale", REAL, "X", NULL, ANY, SECTION_MEANING, ON_CALL, "factor on Q K^T [1/sqrt(d_k)]"},
-    [OPT_SOFTCAP] = {"softcap", REAL, "X", NULL, RANGE(0, INT64_MAX), SECTION_MEANING, ON_CALL,
-        "scores become X tanh(score / X) before keys are hidden; 0 is off"},
-    [OPT_ROPE] = {"rope", CHOICE, "interleaved|half", NULL, ANY, SECTION_MEANING, ON_CALL,
-        "rotate Q and K by position, in this pairing"},
-    [OPT_ROPE_DIM] = {"rope-dim", COUNT, "N", NULL, WIDTH, SECTION_MEANING, ON_CALL,
-        "features of each head rotated [d_k]"},
-    [OPT_ROPE_BASE] = {"rope-base", REAL, "X", NULL, RANGE(1, INT64_MAX), SECTION_MEANING, ON_CALL,
-        "base of the rotation's angles [10000]"},
-    [OPT_MASK] = {"mask", FILE_NAME, "FILE[:TENSOR]", NULL, ANY, SECTION_MEANING, ON_CALL,
-        "mask, broadcast from the right to (B, h, T_q, S)"},
-    [OPT_MASK_KIND] = {"mask-kind", CHOICE, "additive|keeps|hides", NULL, ANY, SECTION_MEANING, ON_CALL,
-        "numbers to add, or booleans: true keeps a key, or true hides it [additive for numbers]"},
-    [OPT_LENGTHS] = {"lengths", COUNTS, "N,N,...", NULL, RANGE(0, INT64_MAX), SECTION_MEANING, ON_CALL,
-        "number of keys of each batch row; later keys are hidden"},
-    [OPT_EMPTY_ROWS] = {"empty-rows", CHOICE, "zero|nan", "zero", ANY, SECTION_MEANING, ON_CALL,
-        "weights of a query that sees no key"},
-    [OPT_HIDDEN_VALUES] = {"hidden-values", CHOICE, "ignore|propagate", "ignore", ANY, SECTION_MEANING, ON_CALL,
-        "a hidden key's value row: left out, or times 0, which keeps its NaN"},
-    [OPT_ALIBI] = {"alibi", FLAG, NULL, NULL, ANY, SECTION_MEANING, ON_CALL,
+    [OPT_ALIBI] = {"alibi", FLAG, NULL, NULL, ANY, SECTION_MEANING, ON_SETTINGS,
         "adds -slope (distance from query to key) to the scores, with the slopes of Press et al."},
-    [OPT_SIGMOID] = {"sigmoid", REAL, "X", NULL, ANY, SECTION_MEANING, ON_CALL,
+    [OPT_SIGMOID] = {"sigmoid", REAL, "X", NULL, ANY, SECTION_MEANING, ON_SETTINGS,
         "weights are 1 / (1 + exp(-(score + X))), each key by itself, in place of a softmax"},
     [OPT_SINKS] = {"sinks", FILE_NAME, "FILE[:TENSOR]", NULL, ANY, SECTION_MEANING, ON_CALL,
         "one more logit of each head in the denominator of its softmax, (heads)"},
-    [OPT_CU_SEQLENS] = {"cu-seqlens", COUNTS, "0,N,...", NULL, RANGE(0, INT64_MAX), SECTION_MEANING, ON_CALL,
-        "starts of the sequences packed into one batch row, and the end of the last one"},
     [OPT_EXPECTED] = {"expected", FILE_NAME, "FILE[:TENSOR]", NULL, ANY, SECTION_COMPARED, ON_RECORDED,
         "a recorded output for --weights and --input, in place of a case file"},
     [OPT_RTOL] = {"rtol", REAL, "X", "0", RANGE(0, INT64_MAX), SECTION_COMPARED, ON_COMPARE | ON_POWER,
@@ -258,6 +235,89 @@ const option_row option_rows[OPTION_COUNT] = {
         "cases judged at a time; with more than one, each case runs on one thread unless --threads says otherwise"},
 };
 
+/* ---------------------------------------------------------------- options of settings */
+
+/* Rows of all options: own_rows, then those of settings. Made at first use and kept. */
+static option_row *rows;
+static option_code n_rows;
+
+bool is_own_option(const char *name)
+{
+    for (option_code own = 0; own < OPTION_COUNT; own++)
+        if (strcmp(own_rows[own].name, name) == 0)
+            return true;
+    return false;
+}
+
+static void make_rows(void)
+{
+    size_t n = 0;
+    while (mha_setting_at(n))
+        n++;
+    rows = obtain(OPTION_COUNT + n, sizeof *rows);
+    memcpy(rows, own_rows, sizeof own_rows);
+    n_rows = OPTION_COUNT;
+    for (size_t i = 0; i < n; i++) {
+        const option_row row = option_of_setting(mha_setting_at(i), ON_SETTINGS);
+        if (!is_own_option(row.name))
+            rows[n_rows++] = row;
+    }
+}
+
+option_code option_count(void)
+{
+    if (!rows)
+        make_rows();
+    return n_rows;
+}
+
+const option_row *option_at(option_code option)
+{
+    return option < option_count() ? &rows[option] : NULL;
+}
+
+/* Whether an option's name, '-' for '_', is the first `length` letters of `name`. */
+static bool is_spelt(const char *option, size_t n, const char *name, size_t length)
+{
+    size_t same = 0;
+    while (same < n && same < length && name[same] == (option[same] == '_' ? '-' : option[same]))
+        same++;
+    return same == n && n == length;
+}
+
+/* Whether one of the aliases of a setting is this name. */
+static bool has_alias(const mha_setting *s, const char *name, size_t length)
+{
+    for (const char *at = s ? s->aliases : NULL; at && *at; at += strcspn(at, " "), at += *at == ' ')
+        if (is_spelt(at, strcspn(at, " "), name, length))
+            return true;
+    return false;
+}
+
+option_code option_named(command_code command, const char *name, size_t length)
+{
+    for (option_code o = 0; o < option_count(); o++)
+        if (takes(command, o) && (is_spelt(rows[o].name, strlen(rows[o].name), name, length) ||
+                                  has_alias(rows[o].setting, name, length)))
+            return o;
+    return option_count();
+}
+
+option_code option_of(const mha_setting *s)
+{
+    option_code o = 0;
+    while (o < option_count() && rows[o].setting != s)
+        o++;
+    return o;
+}
+
+bool names_file(option_code option, const char *text)
+{
+    const option_type type = option_at(option)->type;
+    const bool numbers = text[strspn(text, "0123456789+-.eE,")] == '\0' && strpbrk(text, "0123456789");
+    return type == FILE_NAME || (type == LIST && !numbers);
+}
+
 bool option_choice(const option_row *row, size_t index, char word[32])
 {
     const char *from = row->form;
@@ -287,7 +347,7 @@ int refuse_option(option_code option, const char *format, ...)
 {
     va_list values;
     va_start(values, format);
-    char *about = text_of("--%s", option_rows[option].name), *message = text_of_list(format, values);
+    char *about = text_of("--%s", option_at(option)->name), *message = text_of_list(format, values);
     va_end(values);
     int code = refuse(about, "%s", message);
     free(about);
@@ -307,30 +367,24 @@ int refuse_alone(const arguments *args, option_code option, option_code other)
 {
     if (!given(args, option) || given(args, other))
         return EXIT_DONE;
-    return refuse_option(option, "expected --%s beside it, found none", option_rows[other].name);
+    return refuse_option(option, "expected --%s beside it, found none", option_at(other)->name);
 }
 
-/* The option that sets a field, which is spelt like it, with '-' for '_'; OPTION_COUNT when there is none. */
+/* The option that sets a field, which is spelt like it, with '-' for '_'; option_count() when there is none. */
 static option_code option_of_field(const char *field)
 {
     option_code code = 0;
-    for (; code < OPTION_COUNT; code++) {
-        const char *name = option_rows[code].name;
-        size_t same = 0;
-        while (name[same] && (field[same] == name[same] || (field[same] == '_' && name[same] == '-')))
-            same++;
-        if (!name[same] && !field[same])
-            break;
-    }
+    while (code < option_count() && !is_spelt(field, strlen(field), rows[code].name, strlen(rows[code].name)))
+        code++;
     return code;
 }
 
 int refuse_field(const char *about, const mha_error *error)
 {
     option_code code = option_of_field(error->name);
-    if (code == OPTION_COUNT)
+    if (code == option_count())
         return refuse_error(about, error);
     mha_error named = *error;
-    snprintf(named.name, sizeof named.name, "--%s", option_rows[code].name);
+    snprintf(named.name, sizeof named.name, "--%s", option_at(code)->name);
     return refuse_error("", &named);
 }

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "mha/tensor.h"
+#include "mha/setting.h"
 
 /* ---------------------------------------------------------------- commands */
 
@@ -46,7 +46,8 @@ typedef enum option_type {
     CHOICE,   /* one of the words in its form */
     TEXT,     /* a name */
     TEXTS,    /* names, one for each time the option is given */
-    FILE_NAME /* a file, with an optional :TENSOR after it */
+    FILE_NAME, /* a file, with an optional :TENSOR after it */
+    LIST      /* numbers separated by commas, or such a file */
 } option_type;
 
 /* The headings of the help text. */
@@ -69,16 +70,14 @@ typedef enum option_code {
     OPT_DTYPE, OPT_BENCH_DTYPE, OPT_ROUND_DTYPE, OPT_CACHE_DTYPE, OPT_COST_SEQ, OPT_ENCODER_SEQ, OPT_RANKS,
     OPT_MACHINE, OPT_RUN, OPT_WEIGHTS,
     OPT_LAYER, OPT_ORIENTATION,
-    OPT_INPUT, OPT_KEY_INPUT, OPT_VALUE_INPUT, OPT_SEED, OPT_CAUSAL, OPT_POSITION_OFFSET, OPT_KEY_OFFSET, OPT_WINDOW,
-    OPT_SCALE, OPT_SOFTCAP, OPT_ROPE, OPT_ROPE_DIM, OPT_ROPE_BASE, OPT_MASK, OPT_MASK_KIND, OPT_LENGTHS, OPT_EMPTY_ROWS,
-    OPT_HIDDEN_VALUES, OPT_ALIBI, OPT_SIGMOID, OPT_SINKS, OPT_CU_SEQLENS, OPT_EXPECTED, OPT_RTOL, OPT_ATOL, OPT_NMSE,
-    OPT_COSINE,
+    OPT_INPUT, OPT_KEY_INPUT, OPT_VALUE_INPUT, OPT_SEED, OPT_POSITION_OFFSET, OPT_WINDOW, OPT_ALIBI, OPT_SIGMOID,
+    OPT_SINKS, OPT_EXPECTED, OPT_RTOL, OPT_ATOL, OPT_NMSE, OPT_COSINE,
     OPT_PRECISION, OPT_RUN_PRECISION, OPT_SUGGEST, OPT_WITH, OPT_KIND, OPT_SHAPE, OPT_PART,
     OPT_ROUNDS, OPT_SECONDS, OPT_CSV, OPT_TENSOR, OPT_STAGE, OPT_GROUP, OPT_DEPTH, OPT_ONLY, OPT_SORT, OPT_ALL_ROWS,
     OPT_PER_HEAD, OPT_FORMAT, OPT_HEAD, OPT_QUERY, OPT_ROWS, OPT_KEYS, OPT_TOKENS,
     OPT_PICTURE, OPT_AREAS, OPT_BARS, OPT_LOG, OPT_OUTPUT, OPT_TRACE, OPT_SAVE_CASE, OPT_JSON, OPT_QUIET,
     OPT_HELP, OPT_PATH, OPT_ISA, OPT_THREADS, OPT_NO_PACK, OPT_JOBS,
-    OPTION_COUNT
+    OPTION_COUNT /* ends lists; the options of settings have the codes from here on */
 } option_code;
 
 typedef struct option_row {
@@ -89,14 +88,23 @@ typedef struct option_row {
     section section;
     unsigned commands; /* the commands that take it: bit 1 << command_code */
     const char *help;
+    const mha_setting *setting; /* that the option sets by its row; NULL: it is no setting, or several */
 } option_row;
 
-/* A name that commands read differently has two rows. */
-extern const option_row option_rows[OPTION_COUNT];
+/* Row of an option: one of the program's own, then one for each setting that they do not name. A name that commands
+ * read differently has two rows. NULL past the end. */
+const option_row *option_at(option_code option);
+/* Number of options. */
+option_code option_count(void);
+/* The option of a command that has this name, of `length` letters, or this alias of its setting; option_count() for
+ * none. */
+option_code option_named(command_code command, const char *name, size_t length);
+/* The option that sets a setting; option_count() when a word of the program's own does. */
+option_code option_of(const mha_setting *s);
 
 static inline bool takes(command_code command, option_code option)
 {
-    return option_rows[option].commands & 1u << command;
+    return option_at(option)->commands & 1u << command;
 }
 
 /* Copies word `index` of a choice's form into `word`; false past the last. */
@@ -119,10 +127,13 @@ typedef struct option_value {
 
 typedef struct arguments {
     command_code command;
-    option_value option[OPTION_COUNT];
+    option_value *option; /* one for each option */
     const char **operands;
     size_t n_operands;
 } arguments;
+
+/* Whether the value of an option is the name of a file. */
+bool names_file(option_code option, const char *text);
 
 /* Reads argv[1..] of a command. Returns 0, or the exit code after one line on standard error. */
 int arguments_parse(arguments *args, command_code command, int argc, char **argv);

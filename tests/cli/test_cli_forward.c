@@ -248,16 +248,18 @@ static void test_masks_and_lengths_mean_what_they_say(void **state)
                            "--mask-kind: expected keeps or hides for a mask of BOOL");
     assert_program_refuses(RUN("forward", SMALL, "--mask", adds, "--mask-kind", "hides"), 2,
                            "--mask-kind: expected additive");
-    assert_program_refuses(RUN("forward", SMALL, "--mask-kind", "hides"), 2, "--mask-kind: expected --mask beside it");
+    assert_program_refuses(RUN("forward", SMALL, "--mask-kind", "hides"), 2, "--mask: a kind is given, but no values");
     int64_t counts[6] = {1, 1, 0, 0, 0, 0};
     view = mha_view_of(counts, MHA_I64, 1, (size_t[]){6});
     write_tensor(keeps, "mask", &view);
     assert_program_refuses(RUN("forward", SMALL, "--mask", keeps), 2,
-                           "--mask: expected floating-point numbers to add, or BOOL or U8 to keep or hide, found I64");
+                           "--mask: expected F32 or F64 for an additive mask, found I64");
     assert_program_refuses(RUN("forward", SMALL, "--mask", keeps, "--mask-kind", "keeps"), 2,
-                           "--mask: expected*found I64");
-    assert_program_refuses(RUN("forward", SMALL, "--lengths", "2,3"), 2, "--lengths: expected 1 numbers*found 2");
-    assert_program_refuses(RUN("forward", SMALL, "--rope-base", "500000"), 2, "--rope-base: expected --rope beside it");
+                           "--mask-kind: expected additive for a mask of I64, found keeps");
+    assert_program_refuses(RUN("forward", SMALL, "--lengths", "2,3"), 2,
+                           "--kv-lengths: expected 1 numbers, (B), found 2");
+    assert_program_refuses(RUN("forward", SMALL, "--rope-base", "500000"), 2,
+                           "--rope-base: has no effect without `rope`, which is not set");
 }
 
 /* ---------------------------------------------------------------- trained weights */
@@ -319,7 +321,8 @@ static void test_stretched_rotations(void **state)
     for (size_t i = 0; i < 3; i++) {
         program_result r = RUN("forward", "--config", config, words[i][0], words[i][1], "--save-case", path);
         assert_int_equal(r.code, 0);
-        assert_non_null(strstr(r.out, "base 10000, scaled: dynamic, factor 2, of 8 positions)"));
+        assert_non_null(strstr(r.out, "rope_base 10000, rope_attention_factor 1, "
+                                      "rope_frequencies scaled: dynamic, factor 2, of 8 positions, "));
         program_free(&r);
         double expected[8], found[8], factor;
         mha_file *file;
@@ -354,19 +357,20 @@ static void test_biases_by_position_are_told(void **state)
                         " \"embed_dim\": 6, \"depths\": [2]}";
     const char *const rows[][3] = {
         {"{\"model_type\": \"t5\"}", "encoder.block.1.layer.0.SelfAttention",
-         "* 1 + bias_i) V_i\n|  meaning  bias by position (32 buckets, up to distance 128), scale 1\n"},
+         "* 1 + bias_i) V_i\n|  meaning  bias_rule buckets, bias_max_distance 128, scale 1\n"},
         {"{\"model_type\": \"t5\", \"relative_attention_max_distance\": 40}",
          "decoder.block.1.layer.0.SelfAttention",
-         "  meaning  causal, bias by position (32 buckets for earlier keys, up to distance 40), scale 1\n"},
+         "  meaning  causal, bias_rule buckets, bias_one_way, bias_max_distance 40, scale 1\n"},
         {"{\"model_type\": \"t5\"}", "decoder.block.1.layer.1.EncDecAttention", "* 1) V_i\n"},
-        {"{\"model_type\": \"swin\"}", "swin.encoder.layers.0.blocks.0.attention", "(a grid of 7 x 7 cells)\n"},
+        {"{\"model_type\": \"swin\"}", "swin.encoder.layers.0.blocks.0.attention",
+         "bias_rule grid, bias_height 7, bias_width 7\n"},
         {"{\"model_type\": \"mpt\", \"attn_config\": {\"clip_qkv\": 8}}", "transformer.blocks.0.attn",
-         "  meaning  causal, ALiBi, q, k and v clipped to 8\n"},
+         "  meaning  clip_qkv 8, causal, alibi_slopes (h)\n"},
         {small, "swin.encoder.layers.0.blocks.1.attention",
-         "hidden keys left out|  meaning  segments, bias by position (a grid of 2 x 2 cells)"},
+         "hidden keys left out|  meaning  q_segments I64 (8, 4), bias_rule grid, bias_height 2, bias_width 2"},
         {"{\"model_type\": \"beit\", \"use_shared_relative_position_bias\": true}",
          "beit.encoder.layer.3.attention",
-         "(a grid of 14 x 14 cells behind a class token)\n"},
+         "bias_rule grid, bias_class_token, bias_height 14, bias_width 14\n"},
     };
     const char *config = scratch("biased.json");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -88,11 +88,12 @@ static void a_layer_is_what_its_metadata_say(void **state)
         bool causal;
         const char *meaning, *caveat;
     } rows[] = {
-        {"llama", "blk.0", true, "causal, rotated by position (interleaved, base 10000)", NULL},
-        {"gemma2", "blk.0", true, "causal, window 2,-1, scale 0.25, softcap 2, rotated by position (half-split", NULL},
-        {"gemma2", "blk.1", true, "causal, scale 0.25, softcap 2, rotated by position (half-split", NULL},
-        {"starcoder2", "blk.0", true, "causal, rotated", "converters leave StarCoder2's window"},
-        {"modern-bert", "blk.3", false, "rotated by position (half-split, base 100000)", NULL},
+        {"llama", "blk.0", true, "rope interleaved, rope_dim 8, rope_base 10000, causal", NULL},
+        {"gemma2", "blk.0", true, "rope_base 10000, causal, window_left 2, window_right -1, scale 0.25, softcap 2",
+         NULL},
+        {"gemma2", "blk.1", true, "rope_base 10000, causal, scale 0.25, softcap 2", NULL},
+        {"starcoder2", "blk.0", true, "rope_base 10000, causal", "converters leave StarCoder2's window"},
+        {"modern-bert", "blk.3", false, "rope half_split, rope_dim 8, rope_base 100000", NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char path[60];

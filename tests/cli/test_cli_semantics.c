@@ -88,44 +88,22 @@ static void test_alibi_slopes(void **state)
         assert_float_equal(number_in(path, "alibi_slopes", i), of_six[i], 1e-15);
 }
 
-static void test_positions_and_windows(void **state)
+/* What a case says of a call is what the options gave; the report of each setting is tested by test_cli_settings. */
+static void test_saved_settings(void **state)
 {
     (void)state;
     const char *path = scratch("case.safetensors");
-    SAVE(path, "--causal", "--position-offset", "3", "--window", "4,2");
+    SAVE(path, "--causal", "--position-offset", "3", "--window", "4,2", "--softcap", "30.5");
     assert_true(says(path, "causal", "1"));
     assert_true(number_in(path, "position_offset", 0) == 3 && number_in(path, "position_offset", 1) == 3);
     assert_true(number_in(path, "window_left", 0) == 4 && number_in(path, "window_right", 0) == 2);
-    SAVE(path, "--window", "-1,5", "--position-offset", "-2");
-    assert_true(says(path, "causal", "0"));
-    assert_true(number_in(path, "position_offset", 0) == -2);
-    assert_true(number_in(path, "window_left", 0) == -1 && number_in(path, "window_right", 0) == 5);
-    SAVE(path, "--causal", "--position-offset", "4", "--key-offset", "2", "--rope", "half", "--alibi");
+    assert_true(number_in(path, "softcap", 0) == 30.5);
+    SAVE(path, "--causal", "--position-offset", "4", "--key-offset", "2", "--rope", "half", "--rope-dim", "4");
     assert_true(number_in(path, "position_offset", 0) == 4 && number_in(path, "key_offset", 0) == 2);
-}
-
-static void test_scores(void **state)
-{
-    (void)state;
-    const char *path = scratch("case.safetensors");
-    SAVE(path, "--scale", "0.25", "--softcap", "30.5");
-    assert_true(number_in(path, "scale", 0) == 0.25 && number_in(path, "softcap", 0) == 30.5);
-    assert_true(says(path, "scale_is_default", "0"));
+    assert_true(says(path, "rope", "half_split") && number_in(path, "rope_dim", 0) == 4);
     SAVE(path, "--kv-heads", "2");
     assert_true(fabs(number_in(path, "scale", 0) - 1 / sqrt(6)) < 1e-15 && number_in(path, "softcap", 0) == 0);
     assert_true(number_in(path, "kv_heads", 0) == 2);
-}
-
-static void test_rotation(void **state)
-{
-    (void)state;
-    const char *path = scratch("case.safetensors");
-    SAVE(path, "--rope", "interleaved");
-    assert_true(says(path, "rope", "interleaved"));
-    assert_true(number_in(path, "rope_dim", 0) == 6 && number_in(path, "rope_base", 0) == 10000);
-    SAVE(path, "--rope", "half", "--rope-dim", "4", "--rope-base", "500000");
-    assert_true(says(path, "rope", "half_split"));
-    assert_true(number_in(path, "rope_dim", 0) == 4 && number_in(path, "rope_base", 0) == 500000);
 }
 
 static void test_hidden_keys(void **state)
@@ -322,9 +300,7 @@ int main(void)
         cmocka_unit_test(test_operations_of_latents),
         cmocka_unit_test(test_operations_of_visible_pairs),
         cmocka_unit_test(test_operations_of_chunks),
-        cmocka_unit_test(test_positions_and_windows),
-        cmocka_unit_test(test_scores),
-        cmocka_unit_test(test_rotation),
+        cmocka_unit_test(test_saved_settings),
         cmocka_unit_test(test_hidden_keys),
         cmocka_unit_test(test_float64_inputs_stay_so_on_the_exact_path),
         cmocka_unit_test(test_orientation_of_square_matrices),

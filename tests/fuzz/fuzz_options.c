@@ -1,7 +1,6 @@
 /* The command line: the input is a command's name and its words, one a line. What is refused is refused with
  * exit code 2 and one line on standard error. The last word is also read as what has a grammar of its own:
  * a shape of `mha bench`, an expression of a configuration. */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +25,6 @@ static int parse(arguments *args, command_code command, int argc, char **argv)
         setvbuf(caught, NULL, _IONBF, 0);
     }
     rewind(caught);
-    optind = 0; /* getopt may have stopped inside a word of the last input; it keeps the order asked for here */
-    getopt_long(1, argv, "-:h", &(struct option){0}, NULL);
     memset(said, 0, strlen(said));
     stderr = caught;
     int code = arguments_parse(args, command, argc, argv);

@@ -438,8 +438,11 @@ mha_status mha_setting_put(const mha_setting *s, const char *text, mha_semantics
     case MHA_SETTING_COUNT: return put_whole(s, text, semantics, error);
     default: return mha_setting_put_number(s, 0, semantics, error);
     }
+    errno = 0;
     const double x = strtod(text, &end);
-    if (end == text || *end || strpbrk(text, "xX")) /* strtod reads 0x10 */
+    const bool vanished = errno == ERANGE && x == 0; /* 1e-400 is not 0, which may mean another thing */
+    if (end == text || *end || vanished || isspace((unsigned char)*text) || *text == '+' ||
+        strpbrk(text, "xX")) /* strtod reads 0x10 */
         return mha__fail(error, MHA_INVALID, s->name, "expected a number, found \"%.*s\"", MHA_CUT_ARGS(LONGEST, text));
     return put(s, x, 0, semantics, error);
 }

@@ -152,8 +152,8 @@ static int read_criterion(const arguments *args, mha_criterion *k)
 /* A case file decides everything but the comparison. */
 static int refuse_beside_file(const arguments *args)
 {
-    for (option_code o = 0; o < OPTION_COUNT; o++) {
-        const section s = option_rows[o].section;
+    for (option_code o = 0; o < option_count(); o++) {
+        const section s = option_at(o)->section;
         const bool decided = s == SECTION_SHAPE || s == SECTION_SOURCE || s == SECTION_MEANING || o == OPT_SUGGEST;
         if (takes(args->command, o) && given(args, o) && decided)
             return refuse_option(o, "expected nothing beside a case file, which decides it");
@@ -187,7 +187,7 @@ static int read_parts(const char *text, mha_suggestion *wish)
         while (i < N_PARTS && (strlen(parts[i].word) != length || strncmp(parts[i].word, from, length) != 0))
             i++;
         if (i == N_PARTS)
-            return refuse_option(OPT_WITH, "expected %s, found \"%.*s\"", option_rows[OPT_WITH].form, (int)length,
+            return refuse_option(OPT_WITH, "expected %s, found \"%.*s\"", option_at(OPT_WITH)->form, (int)length,
                                  from);
         wish->with |= parts[i].bits;
         if (strcmp(parts[i].word, "past") == 0)

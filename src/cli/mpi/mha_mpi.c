@@ -54,8 +54,9 @@ static int take_scheme(int *argc, char **argv, int *scheme)
 /* Options of mha that would write something else than what this program says. */
 static int refuse_others(const arguments *args)
 {
-    for (int o = 0; o < OPTION_COUNT; o++) {
-        const bool result = option_rows[o].section == SECTION_RESULT || option_rows[o].section == SECTION_COMPARED;
+    for (int o = 0; o < (int)option_count(); o++) {
+        const section s = option_at((option_code)o)->section;
+        const bool result = s == SECTION_RESULT || s == SECTION_COMPARED;
         if (given(args, (option_code)o) && (result || o == OPT_CACHE_DTYPE || o == OPT_NO_PACK) && o != OPT_JSON &&
             o != OPT_HELP && o != OPT_QUIET)
             return refuse_option((option_code)o, "not with mha-mpi, which writes what the ranks have and send");
@@ -93,12 +94,12 @@ static uint64_t digest_of(task what, int scheme, const arguments *args)
 {
     const int numbers[] = {(int)what, scheme};
     uint64_t digest = mha__mpi_digest(0, numbers, sizeof numbers);
-    for (int o = 0; o < OPTION_COUNT; o++) {
+    for (int o = 0; o < (int)option_count(); o++) {
         const option_value *value = &args->option[o];
         if (!value->given || o == OPT_THREADS)
             continue;
         digest = mha__mpi_digest(digest, &o, sizeof o);
-        if (option_rows[o].type == FILE_NAME) /* whose name tells whether it is standard input */
+        if (value->text && names_file((option_code)o, value->text)) /* whose name tells whether it is standard input */
             digest = mha__mpi_digest(digest, value->text, *value->text == '-');
         else if (value->text)
             digest = mha__mpi_digest(digest, value->text, strlen(value->text) + 1);

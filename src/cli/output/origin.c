@@ -41,14 +41,14 @@ static char *with_word(char *text, const char *before, const char *word)
 static char *command_of(const arguments *args)
 {
     char *text = text_of("mha %s", command_rows[args->command].name);
-    for (option_code o = 0; o < OPTION_COUNT; o++) {
-        const bool is_picture = strcmp(option_rows[o].name, "picture") == 0;
+    for (option_code o = 0; o < option_count(); o++) {
+        const bool is_picture = strcmp(option_at(o)->name, "picture") == 0;
         if (!given(args, o) || is_picture || o == OPT_THREADS || o == OPT_QUIET || o == OPT_JSON)
             continue;
         const option_value *value = &args->option[o];
         for (size_t i = 0; i < (value->n_texts > 1 ? value->n_texts : 1); i++) {
-            text = with_word(text, "--", option_rows[o].name);
-            if (option_rows[o].type != FLAG)
+            text = with_word(text, "--", option_at(o)->name);
+            if (option_at(o)->type != FLAG)
                 text = with_word(text, "", value->n_texts > 0 ? value->texts[i] : value->text);
         }
     }
@@ -169,9 +169,9 @@ static void add_named(file_list *list, const char *text)
 int origin_of(const arguments *args, mha__origin *origin)
 {
     file_list list = {0};
-    for (option_code o = 0; o < OPTION_COUNT; o++)
-        if (given(args, o) && option_rows[o].type == FILE_NAME &&
-            (option_rows[o].section != SECTION_RESULT || o == OPT_TOKENS)) /* all others of results are written */
+    for (option_code o = 0; o < option_count(); o++)
+        if (given(args, o) && args->option[o].text && names_file(o, args->option[o].text) &&
+            (option_at(o)->section != SECTION_RESULT || o == OPT_TOKENS)) /* all others of results are written */
             add_named(&list, args->option[o].text);
     for (size_t i = 0; i < args->n_operands; i++)
         add_named(&list, args->operands[i]);

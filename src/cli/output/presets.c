@@ -13,7 +13,7 @@ bool presets_asked(const arguments *args)
 /* Refuses options that say what to do with a model: the list only shows the models. */
 static int refuse_others(const arguments *args)
 {
-    for (option_code code = 0; code < OPTION_COUNT; code++)
+    for (option_code code = 0; code < option_count(); code++)
         if (given(args, code) && code != OPT_PRESET && code != OPT_FORMAT && code != OPT_JSON && code != OPT_QUIET)
             return refuse_option(code, "expected nothing beside --preset list, which lists the models");
     return EXIT_DONE;

@@ -125,18 +125,22 @@ static void print_weights(const request *r, const arguments *args)
     putchar('\n');
 }
 
+/* The settings of the call, and what layer and model add; `scaling` has room for words. */
+static meaning_of meaning_of_run(const request *r, char scaling[SHORT_TEXT])
+{
+    const mha_config *c = mha_layer_config(r->layer);
+    return (meaning_of){.semantics = &r->call.semantics,
+                        .normed = c->q_norm != MHA_NORM_NONE || c->k_norm != MHA_NORM_NONE,
+                        .latent = c->kv_rank > 0,
+                        .scaling = scaling_text(&r->facts, scaling)};
+}
+
 /* Prints the settings that differ from plain attention. */
 static void print_meaning(const request *r)
 {
-    const mha_config *c = mha_layer_config(r->layer);
     char text[MEANING_TEXT], scaling[SHORT_TEXT];
-    meaning_text(&(meaning_of){.semantics = &r->call.semantics,
-                               .normed = c->q_norm != MHA_NORM_NONE || c->k_norm != MHA_NORM_NONE,
-                               .latent = c->kv_rank > 0,
-                               .d_k = c->d_k,
-                               .bias_rows = c->bias_rows,
-                               .scaling = scaling_text(&r->facts, scaling)},
-                 text);
+    const meaning_of of = meaning_of_run(r, scaling);
+    meaning_text(&of, text);
     if (*text)
         printf("  meaning  %s\n", text);
 }
@@ -215,11 +219,14 @@ static json_t *json_config(const request *r, const arguments *args)
         bool value;
     } flags[] = {{"bias_q", c->bias_q}, {"bias_k", c->bias_k}, {"bias_v", c->bias_v},
                  {"bias_o", c->bias_o}, {"causal", r->call.semantics.causal}};
+    char scaling[SHORT_TEXT];
+    const meaning_of of = meaning_of_run(r, scaling);
     json_t *config = json_object();
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         json_object_set_new(config, counts[i].name, json_count(counts[i].value));
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         json_object_set_new(config, flags[i].name, json_boolean(flags[i].value));
+    json_object_set_new(config, "settings", meaning_json(&of));
     json_object_set_new(config, "scale", json_number(p->scale));
     json_object_set_new(config, "seed", json_count(count_of(args, OPT_SEED)));
     json_object_set_new(config, "dtype", json_text(mha_dtype_name(c->dtype)));

@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "cli/output/print.h"
 #include "cli/setup/layer.h"
+#include "cli/setup/settings.h"
 #include "cli/setup/tensor_arg.h"
 
 enum { QUERY_STREAM = 32, KEY_STREAM, VALUE_STREAM };
@@ -109,46 +110,26 @@ static int make_inputs(request *r, const arguments *args)
 
 /* ---------------------------------------------------------------- semantics */
 
-static int make_mask(request *r, const arguments *args)
-{
-    mha_mask *mask = &r->call.semantics.mask;
-    if (!given(args, OPT_MASK))
-        return EXIT_DONE;
-    int code = tensor_of_option(args, OPT_MASK, NUMBERS_OR_TRUTH, &r->memory, &mask->values);
-    if (code != EXIT_DONE)
-        return code;
-    const bool numbers = mask->values.dtype != MHA_BOOL && mask->values.dtype != MHA_U8;
-    if (!given(args, OPT_MASK_KIND) && !numbers)
-        return refuse("--mask-kind", "expected keeps or hides for a mask of %s, found neither",
-                      mha_dtype_name(mask->values.dtype));
-    mask->kind = given(args, OPT_MASK_KIND) ? (mha_mask_kind)(MHA_MASK_ADDITIVE + args->option[OPT_MASK_KIND].choice)
-                                            : MHA_MASK_ADDITIVE;
-    if ((mask->kind == MHA_MASK_ADDITIVE) != numbers)
-        return refuse("--mask-kind", "expected %s for a mask of %s, found %s", numbers ? "additive" : "keeps or hides",
-                      mha_dtype_name(mask->values.dtype), args->option[OPT_MASK_KIND].text);
-    return EXIT_DONE;
-}
-
-static const double *alibi_slopes(request *r)
-{
-    const size_t h = mha_layer_config(r->layer)->n_heads;
-    double *slopes = obtain_view(&r->memory, MHA_F64, 1, &h).data;
-    mha_alibi_slopes(h, slopes);
-    return slopes;
-}
-
-/* Computes the frequencies of the configuration's rotation for the positions of the call. */
+/* Computes the frequencies of the configuration's rotation for the positions of the call, as the options place it. */
 static int stretch(request *r, const arguments *args)
 {
     mha_error error = {0};
+    mha_semantics asked = {0};
     const mha_view *keys = r->call.key.data ? &r->call.key : &r->call.query;
-    const int64_t before = args->option[OPT_POSITION_OFFSET].number, part = args->option[OPT_KEY_OFFSET].number;
+    int code = settings_of_options(args, &asked);
+    if (code != EXIT_DONE)
+        return code;
+    const option_value *offsets = &args->option[OPT_POSITION_OFFSET];
+    const int64_t part = asked.key_offset;
+    int64_t before = asked.offset;
+    for (size_t i = 0; i < offsets->n_numbers; i++)
+        before = offsets->numbers[i] > before ? offsets->numbers[i] : before;
     const size_t to_query = r->call.query.shape[1] + (size_t)(before > 0 ? before : 0),
                  to_key = keys->shape[1] + (size_t)(part > 0 ? part : 0);
-    if (given(args, OPT_ROPE_DIM))
-        r->facts.rope_dim = count_of(args, OPT_ROPE_DIM);
-    if (given(args, OPT_ROPE_BASE))
-        r->facts.rope_base = args->option[OPT_ROPE_BASE].real;
+    if (asked.rope.dim > 0)
+        r->facts.rope_dim = asked.rope.dim;
+    if (asked.rope.base > 0)
+        r->facts.rope_base = asked.rope.base;
     if (mha_model_stretch(&r->facts, to_query > to_key ? to_query : to_key, &error) == MHA_OK)
         return EXIT_DONE;
     return refuse_field("", &error);
@@ -178,11 +159,7 @@ static int make_windows(request *r)
 /* Refuses a model whose attention nobody has said anything about: neither its description nor an option. */
 static int refuse_unknown(const request *r, const arguments *args)
 {
-    static const option_code stating[] = {OPT_CAUSAL, OPT_WINDOW, OPT_MASK,  OPT_LENGTHS, OPT_ALIBI,
-                                          OPT_ROPE,   OPT_SCALE,  OPT_SOFTCAP, OPT_SIGMOID};
-    bool stated = !r->facts_from || r->facts.has_semantics;
-    for (size_t i = 0; i < sizeof stating / sizeof *stating; i++)
-        stated |= given(args, stating[i]);
+    const bool stated = !r->facts_from || r->facts.has_semantics || options_state_attention(args);
     return stated ? EXIT_DONE
                   : refuse("--weights", "expected a model that is described, found '%s' in its %s: mask, rotation and "
                                         "scale are not known; --config FILE says them, or options do (--causal, "
@@ -202,54 +179,8 @@ static int make_semantics(request *r, const arguments *args)
         *s = mha_model_semantics(&r->facts);
     if (r->facts_from && r->facts.shift > 0 && (code = make_windows(r)) != EXIT_DONE)
         return code;
-    if (given(args, OPT_SCALE)) {
-        s->has_scale = true;
-        s->scale = args->option[OPT_SCALE].real;
-    }
-    if (given(args, OPT_SOFTCAP))
-        s->softcap = args->option[OPT_SOFTCAP].real;
-    s->has_offset = given(args, OPT_POSITION_OFFSET);
-    s->offset = args->option[OPT_POSITION_OFFSET].number;
-    s->has_key_offset = given(args, OPT_KEY_OFFSET);
-    s->key_offset = args->option[OPT_KEY_OFFSET].number;
-    s->causal |= given(args, OPT_CAUSAL);
-    if (given(args, OPT_WINDOW)) {
-        s->window = true;
-        s->window_left = args->option[OPT_WINDOW].numbers[0];
-        s->window_right = args->option[OPT_WINDOW].numbers[1];
-    }
-    if (given(args, OPT_ROPE))
-        s->rope.kind = (mha_rope_kind)(MHA_ROPE_INTERLEAVED + args->option[OPT_ROPE].choice);
-    if (given(args, OPT_ROPE_DIM))
-        s->rope.dim = count_of(args, OPT_ROPE_DIM);
-    if (given(args, OPT_ROPE_BASE))
-        s->rope.base = args->option[OPT_ROPE_BASE].real;
-    if (given(args, OPT_SIGMOID)) {
-        s->normaliser = MHA_SIGMOID;
-        s->sigmoid_bias = args->option[OPT_SIGMOID].real;
-    }
-    s->empty_rows = (mha_empty_rows)args->option[OPT_EMPTY_ROWS].choice;
-    s->hidden_values = (mha_hidden_values)args->option[OPT_HIDDEN_VALUES].choice;
-    if (given(args, OPT_ALIBI))
-        s->alibi_slopes = alibi_slopes(r);
-    if (given(args, OPT_CU_SEQLENS)) {
-        s->n_sequences = args->option[OPT_CU_SEQLENS].n_numbers - 1;
-        s->cu_seqlens_q = args->option[OPT_CU_SEQLENS].numbers;
-    }
-    if (given(args, OPT_LENGTHS)) {
-        const option_value *lengths = &args->option[OPT_LENGTHS];
-        const size_t rows = s->cu_seqlens_q ? s->n_sequences : r->call.query.shape[0];
-        if (lengths->n_numbers != rows)
-            return refuse("--lengths", "expected %zu numbers, one for each %s, found %zu", rows,
-                          s->cu_seqlens_q ? "sequence" : "batch row", lengths->n_numbers);
-        s->kv_lengths = lengths->numbers;
-    }
-    code = refuse_alone(args, OPT_MASK_KIND, OPT_MASK);
-    if (code == EXIT_DONE && s->rope.kind == MHA_ROPE_NONE)
-        code = refuse_alone(args, OPT_ROPE_DIM, OPT_ROPE);
-    if (code == EXIT_DONE && s->rope.kind == MHA_ROPE_NONE)
-        code = refuse_alone(args, OPT_ROPE_BASE, OPT_ROPE);
-    return code == EXIT_DONE ? make_mask(r, args) : code;
+    code = settings_of_options(args, s);
+    return code == EXIT_DONE ? arrays_of_options(r, args) : code;
 }
 
 /* ---------------------------------------------------------------- running */

@@ -11,8 +11,8 @@
 int recorded_check(const arguments *args)
 {
     int code = EXIT_DONE;
-    for (option_code o = 0; o < OPTION_COUNT && code == EXIT_DONE; o++) {
-        const section s = option_rows[o].section;
+    for (option_code o = 0; o < option_count() && code == EXIT_DONE; o++) {
+        const section s = option_at(o)->section;
         if (takes(args->command, o) && (s == SECTION_SHAPE || s == SECTION_SOURCE || s == SECTION_MEANING))
             code = refuse_alone(args, o, OPT_EXPECTED);
     }

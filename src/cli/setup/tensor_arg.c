@@ -104,20 +104,18 @@ static bool is_floating(mha_dtype dtype)
 int tensor_of_option(const arguments *args, option_code option, tensor_types types, mha__arena *arena, mha_view *view)
 {
     source s;
-    char *about = text_of("--%s", option_rows[option].name);
+    char *about = text_of("--%s", option_at(option)->name);
     int code = source_open(&s, text_for(args, option));
     if (code == EXIT_DONE)
         code = source_choose(&s, about);
     if (code == EXIT_DONE) {
         const mha_dtype from = s.tensor->reads_as;
-        const bool truth = types == NUMBERS_OR_TRUTH && (from == MHA_BOOL || from == MHA_U8);
-        const bool kept = types == NUMBERS_AS_THEY_ARE || truth || (types != FLOATS && from == MHA_F64);
-        if (!is_floating(from) && !truth)
-            code = refuse_option(option, "expected floating-point numbers%s, found %s",
-                                 types == NUMBERS_OR_TRUTH ? " to add, or BOOL or U8 to keep or hide" : "",
-                                 mha_dtype_name(s.tensor->dtype));
+        const bool floating = is_floating(from), any = types == NUMBERS_OR_TRUTH;
+        const bool kept = types == NUMBERS_AS_THEY_ARE || (types != FLOATS && from == MHA_F64);
+        if (!floating && !any)
+            code = refuse_option(option, "expected floating-point numbers, found %s", mha_dtype_name(s.tensor->dtype));
         else
-            code = source_read(&s, s.tensor, kept ? from : MHA_F32, arena, view);
+            code = source_read(&s, s.tensor, kept || !floating ? from : MHA_F32, arena, view);
     }
     source_close(&s);
     free(about);

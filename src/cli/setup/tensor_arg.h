@@ -25,7 +25,7 @@ typedef enum tensor_types {
     FLOATS,              /* as float32 */
     WIDE_FLOATS,         /* float64 as it is, other floats as float32 */
     NUMBERS_AS_THEY_ARE, /* floats of any type, unconverted */
-    NUMBERS_OR_TRUTH     /* as WIDE_FLOATS; also booleans, as BOOL or U8 */
+    NUMBERS_OR_TRUTH     /* as WIDE_FLOATS; also whole numbers and booleans, as they are */
 } tensor_types;
 
 /* Reads the tensor that an option names into memory of the arena. */

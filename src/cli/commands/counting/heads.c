@@ -213,6 +213,15 @@ static int show(const arguments *args, const heads_row *rows, size_t n)
     return same ? EXIT_DONE : EXIT_NO;
 }
 
+/* A model's configuration says what its layers compute. */
+static int refuse_settings(const arguments *args)
+{
+    for (option_code o = 0; o < option_count(); o++)
+        if (given(args, o) && option_at(o)->section == SECTION_MEANING)
+            return refuse_option(o, "expected no --preset or --config beside it, which says what layers compute");
+    return EXIT_DONE;
+}
+
 int run_heads(const arguments *args)
 {
     static const option_code of_models[] = {OPT_ARCHITECTURE, OPT_CLASS, OPT_RUN, OPTION_COUNT};
@@ -222,8 +231,10 @@ int run_heads(const arguments *args)
     if (presets_asked(args))
         return list_presets(args);
     size_t own = 0;
-    int code = model ? model_heads_fit(args, 0, &own)
+    int code = model ? refuse_settings(args)
                      : refuse_each(args, of_models, "--preset or --config beside it, found none");
+    if (code == EXIT_DONE && model)
+        code = model_heads_fit(args, 0, &own);
     if (code == EXIT_DONE)
         code = choose(args, own, &heads, &n);
     rows = obtain(n, sizeof *rows);

@@ -1,0 +1,203 @@
+/* Settings of a call, taken from the options that name them: by the row of each, and words that stand for several. */
+#include "cli/setup/settings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/output/print.h"
+#include "cli/setup/tensor_arg.h"
+
+static bool is_array(const mha_setting *s)
+{
+    return s->kind >= MHA_SETTING_VIEW;
+}
+
+/* ---------------------------------------------------------------- numbers, switches and choices */
+
+/* Sets the setting `name` to a number that comes from the option `code`. */
+static int put(option_code code, const char *name, double number, mha_semantics *semantics)
+{
+    mha_error error = {0};
+    if (mha_setting_put_number(mha_setting_find(name), number, semantics, &error) == MHA_OK)
+        return EXIT_DONE;
+    return refuse_option(code, "%s", error.message);
+}
+
+/* --window L,R, --sigmoid X and --position-offset N of all batch rows stand for other settings. */
+static int put_short_words(const arguments *args, mha_semantics *semantics)
+{
+    const option_value *window = &args->option[OPT_WINDOW], *offset = &args->option[OPT_POSITION_OFFSET];
+    int code = EXIT_DONE;
+    if (window->given) {
+        semantics->window = true;
+        code = put(OPT_WINDOW, "window_left", (double)window->numbers[0], semantics);
+        if (code == EXIT_DONE)
+            code = put(OPT_WINDOW, "window_right", (double)window->numbers[1], semantics);
+    }
+    if (code == EXIT_DONE && given(args, OPT_SIGMOID)) {
+        semantics->normaliser = MHA_SIGMOID;
+        code = put(OPT_SIGMOID, "sigmoid_bias", args->option[OPT_SIGMOID].real, semantics);
+    }
+    if (offset->n_numbers == 1) {
+        semantics->has_offset = true;
+        semantics->offset = offset->numbers[0];
+    }
+    return code;
+}
+
+int settings_of_options(const arguments *args, mha_semantics *semantics)
+{
+    mha_error error = {0};
+    int code = put_short_words(args, semantics);
+    for (option_code o = OPTION_COUNT; o < option_count() && code == EXIT_DONE; o++) {
+        const mha_setting *s = option_at(o)->setting;
+        if (given(args, o) && !is_array(s) &&
+            mha_setting_put(s, s->kind == MHA_SETTING_SWITCH ? "1" : text_for(args, o), semantics, &error) != MHA_OK)
+            code = refuse_option(o, "%s", error.message); /* unreachable: arguments_parse has tried it */
+    }
+    return code;
+}
+
+/* ---------------------------------------------------------------- arrays */
+
+/* Reads numbers with commas between them as a row of I64 or F64. */
+static int read_list(request *r, const arguments *args, option_code o, mha_dtype dtype, mha_view *view)
+{
+    const char *at = text_for(args, o);
+    size_t n = 1;
+    for (const char *c = at; *c; c++)
+        n += *c == ',';
+    *view = obtain_view(&r->memory, dtype, 1, &n);
+    for (size_t i = 0; i < n; i++) {
+        char *end;
+        if (dtype == MHA_I64)
+            ((int64_t *)view->data)[i] = strtoll(at, &end, 10);
+        else
+            ((double *)view->data)[i] = strtod(at, &end);
+        if (end == at || (*end && *end != ','))
+            return refuse_option(o, "expected %s between commas, found \"%s\"",
+                                 dtype == MHA_I64 ? "whole numbers" : "numbers", text_for(args, o));
+        at = end + 1;
+    }
+    return EXIT_DONE;
+}
+
+static int read_array(request *r, const arguments *args, option_code o, mha_view *view)
+{
+    if (names_file(o, text_for(args, o)))
+        return tensor_of_option(args, o, NUMBERS_OR_TRUTH, &r->memory, view);
+    return read_list(r, args, o, option_at(o)->setting->kind == MHA_SETTING_WHOLES ? MHA_I64 : MHA_F64, view);
+}
+
+/* A mask X of numbers is additive unless X_kind says otherwise; one of booleans needs it. */
+static int settle_kind(const arguments *args, const mha_setting *mask, mha_dtype dtype, mha_semantics *semantics)
+{
+    const size_t n = strlen(mask->name);
+    const mha_setting *kind = mask->needs ? mha_setting_find(mask->needs) : NULL;
+    if (!kind || strncmp(kind->name, mask->name, n) != 0 || strcmp(kind->name + n, "_kind") != 0)
+        return EXIT_DONE;
+    const option_code o = option_of(kind);
+    const bool numbers = dtype != MHA_BOOL && dtype != MHA_U8;
+    if (!numbers && !given(args, o))
+        return refuse_option(o, "expected keeps or hides for a mask of %s, found neither", mha_dtype_name(dtype));
+    if (!given(args, o))
+        return put(o, kind->name, MHA_MASK_ADDITIVE, semantics);
+    if ((mha_setting_number(kind, semantics) == MHA_MASK_ADDITIVE) != numbers)
+        return refuse_option(o, "expected %s for a mask of %s, found %s", numbers ? "additive" : "keeps or hides",
+                             mha_dtype_name(dtype), text_for(args, o));
+    return EXIT_DONE;
+}
+
+/* Refuses a row of numbers that has another length than the call asks for. */
+static int check_length(const request *r, option_code o, const mha_setting *s, size_t found)
+{
+    const size_t B = r->call.query.shape[0], h = mha_layer_config(r->layer)->n_heads;
+    const size_t expected = mha_setting_length(s, &r->call.semantics, B, h);
+    return found == expected ? EXIT_DONE
+                             : refuse_option(o, "expected %zu numbers, %s, found %zu", expected, s->shape, found);
+}
+
+/* Lets a setting point to a row of numbers. Of sequences their number follows from the row. */
+static int point_to(request *r, option_code o, const mha_setting *s, const mha_view *from)
+{
+    mha_semantics *semantics = &r->call.semantics;
+    char text[SHAPE_TEXT];
+    if (from->rank != 1)
+        return refuse_option(o, "expected a row of numbers, %s, found shape %s", s->shape,
+                             shape_text(text, from->rank, from->shape));
+    const mha_dtype dtype = s->kind == MHA_SETTING_WHOLES ? MHA_I64 : MHA_F64;
+    mha_view row = obtain_view(&r->memory, dtype, 1, from->shape);
+    if (mha_view_copy(&row, from) != MHA_OK)
+        return refuse_option(o, "expected %s, found %s", mha_dtype_name(dtype), mha_dtype_name(from->dtype));
+    memcpy((char *)semantics + s->at, &row.data, sizeof row.data);
+    if (strcmp(s->shape, "(n_sequences + 1)") == 0 && semantics->n_sequences == 0)
+        semantics->n_sequences = row.shape[0] - 1;
+    return check_length(r, o, s, row.shape[0]);
+}
+
+/* Copies COUNTS, which lie inside the struct. */
+static int copy_counts(const arguments *args, option_code o, mha_semantics *semantics)
+{
+    const option_value *value = &args->option[o];
+    if (value->n_numbers > MHA_ROPE_MAX_AXES)
+        return refuse_option(o, "expected at most %d numbers, found %zu", MHA_ROPE_MAX_AXES, value->n_numbers);
+    size_t counts[MHA_ROPE_MAX_AXES] = {0};
+    for (size_t i = 0; i < value->n_numbers; i++)
+        counts[i] = (size_t)value->numbers[i];
+    memcpy((char *)semantics + option_at(o)->setting->at, counts, sizeof counts);
+    semantics->rope.origin.axes.axes = value->n_numbers;
+    return EXIT_DONE;
+}
+
+static int take_array(request *r, const arguments *args, option_code o)
+{
+    const mha_setting *s = option_at(o)->setting;
+    mha_semantics *semantics = &r->call.semantics;
+    if (s->kind == MHA_SETTING_COUNTS)
+        return copy_counts(args, o, semantics);
+    mha_view view;
+    int code = read_array(r, args, o, &view);
+    if (code != EXIT_DONE)
+        return code;
+    if (s->kind != MHA_SETTING_VIEW)
+        return point_to(r, o, s, &view);
+    memcpy((char *)semantics + s->at, &view, sizeof view);
+    return settle_kind(args, s, view.dtype, semantics);
+}
+
+static const double *alibi_slopes(request *r)
+{
+    const size_t h = mha_layer_config(r->layer)->n_heads;
+    double *slopes = obtain_view(&r->memory, MHA_F64, 1, &h).data;
+    mha_alibi_slopes(h, slopes);
+    return slopes;
+}
+
+int arrays_of_options(request *r, const arguments *args)
+{
+    const option_value *offset = &args->option[OPT_POSITION_OFFSET];
+    int code = EXIT_DONE;
+    if (given(args, OPT_ALIBI))
+        r->call.semantics.alibi_slopes = alibi_slopes(r);
+    for (option_code o = OPTION_COUNT; o < option_count() && code == EXIT_DONE; o++)
+        if (given(args, o) && is_array(option_at(o)->setting))
+            code = take_array(r, args, o);
+    if (code == EXIT_DONE && offset->n_numbers > 1) {
+        r->call.semantics.position_offset = offset->numbers;
+        code = check_length(r, OPT_POSITION_OFFSET, mha_setting_find("position_offset"), offset->n_numbers);
+    }
+    return code;
+}
+
+/* ---------------------------------------------------------------- what is said */
+
+bool options_state_attention(const arguments *args)
+{
+    for (option_code o = OPTION_COUNT; o < option_count(); o++) {
+        const mha_setting *s = option_at(o)->setting;
+        const bool of_no_key = strcmp(s->name, "empty_rows") == 0 || strcmp(s->name, "hidden_values") == 0;
+        if (given(args, o) && s->group != MHA_SETTINGS_PLACE && !of_no_key)
+            return true;
+    }
+    return given(args, OPT_WINDOW) || given(args, OPT_ALIBI) || given(args, OPT_SIGMOID);
+}
