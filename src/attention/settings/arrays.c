@@ -47,7 +47,8 @@ static mha_status put_sequences(const mha_setting *s, size_t n, mha_semantics *s
 {
     const size_t known = semantics->n_sequences;
     if (known > 0 && n != known + 1)
-        return mha__fail(error, MHA_INVALID, s->name, "expected n_sequences + 1 = %zu numbers, found %zu", known + 1, n);
+        return mha__fail(error, MHA_INVALID, s->name, "expected n_sequences + 1 = %zu numbers, found %zu", known + 1,
+                         n);
     if (n < 2)
         return mha__fail(error, MHA_INVALID, s->name, "expected n_sequences + 1 numbers, 2 or more, found %zu", n);
     if (strcmp(s->field, "cu_seqlens_q") == 0)

@@ -9,7 +9,8 @@
 #include "verify/case/record.h"
 
 /* Finds the spelling of a setting that the file has: its name or an alias; "" for none. */
-static mha_status find_spelling(const mha_case *c, const mha_setting *s, char found[MHA__SPELLING_BYTES], mha_error *error)
+static mha_status find_spelling(const mha_case *c, const mha_setting *s, char found[MHA__SPELLING_BYTES],
+                                mha_error *error)
 {
     char names[4 * MHA__SPELLING_BYTES], *rest = NULL;
     snprintf(names, sizeof names, "%s %s", s->name, s->aliases ? s->aliases : "");

@@ -293,14 +293,12 @@ bool mha__setting_is_array(const mha_setting *setting)
     return setting->kind >= MHA_SETTING_VIEW;
 }
 
-/* "none|half_split=half" as it is listed: "none, half_split = half". */
+/* "none|half_split=half" as it is listed: "none, half_split=half". */
 static void write_choices(const char *choices, char *form, size_t size)
 {
     size_t used = 0;
-    for (const char *at = choices; *at && used < size; at++) {
-        const char letter[] = {*at, '\0'};
-        used += (size_t)snprintf(form + used, size - used, "%s", *at == '|' ? ", " : *at == '=' ? " = " : letter);
-    }
+    for (const char *at = choices; *at && used < size; at += strcspn(at, "|") + (at[strcspn(at, "|")] == '|'))
+        used += (size_t)snprintf(form + used, size - used, "%s%.*s", used ? ", " : "", (int)strcspn(at, "|"), at);
 }
 
 static void write_form(const mha_setting *s, char *form, size_t size)
