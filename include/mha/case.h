@@ -11,18 +11,21 @@ extern "C" {
 
 /* ---------------------------------------------------------------- the words of a case */
 
-/* A tensor or a metadata key that a case file may have. All texts are static. */
+enum { MHA_CASE_FORM_BYTES = 120 };
+
+/* A tensor or a metadata key that a case file may have. Its other texts are static. */
 typedef struct mha_case_word {
     const char *group;   /* "inputs", "weights", "results", ... */
     const char *name;    /* "query", "W_q", "num_heads"; "expected64.*" for a family of words */
-    const char *also;    /* another spelling of the same word ("W_Q"); "" for none */
-    const char *form;    /* shape of a tensor; values of a key ("mha, sdpa, rope"), or "number", "text", ... */
+    const char *also;    /* other spellings of the same word ("W_Q"), separated by blanks; "" for none */
+    char form[MHA_CASE_FORM_BYTES]; /* shape of a tensor; values of a key ("mha, sdpa, rope"), or "number", "text" */
     const char *missing; /* what is used when it is absent: a value, another word or a sentence; "": nothing */
     const char *meaning;
 } mha_case_word;
 
-/* The words, group by group, as in src/verify/case/CASES.md. NULL past the end. */
-MHA_API const mha_case_word *mha_case_word_at(size_t index);
+/* The words, group by group, as in src/verify/case/CASES.md; all settings (mha/setting.h) are among them. False past
+ * the end. */
+MHA_API bool mha_case_word_at(size_t index, mha_case_word *word);
 
 /* ---------------------------------------------------------------- case files */
 

@@ -9,18 +9,18 @@ static void print_case(void)
     static const char *const titles[] = {"word", "form", "meaning"};
     const char *group = "";
     table *t = NULL;
-    const mha_case_word *w;
-    for (size_t i = 0; (w = mha_case_word_at(i)); i++) {
-        if (strcmp(w->group, group) != 0) {
+    mha_case_word w;
+    for (size_t i = 0; mha_case_word_at(i, &w); i++) {
+        if (strcmp(w.group, group) != 0) {
             if (t)
                 table_print(t);
-            printf("\n%s%s%s\n", bold(), w->group, plain());
+            printf("\n%s%s%s\n", bold(), w.group, plain());
             t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
-            group = w->group;
+            group = w.group;
         }
-        table_format(t, "%s%s%s", w->name, *w->also ? ", " : "", w->also);
-        table_cell(t, w->form);
-        table_format(t, "%s%s%s", w->meaning, *w->missing ? "; without it: " : "", w->missing);
+        table_format(t, "%s%s%s", w.name, *w.also ? ", " : "", w.also);
+        table_cell(t, w.form);
+        table_format(t, "%s%s%s", w.meaning, *w.missing ? "; without it: " : "", w.missing);
     }
     if (t)
         table_print(t);

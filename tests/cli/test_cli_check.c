@@ -242,7 +242,7 @@ static void test_what_is_wrong_in_a_case_is_said_of_the_file(void **state)
     static const struct {
         const char *key, *value, *words;
     } wrong[] = {
-        {"causal", "maybe", "causal: expected one of 0, 1, false, true, found \"maybe\""},
+        {"causal", "maybe", "causal: expected 0, 1, false or true, found \"maybe\""},
         {"atol", "-1", "atol: expected 0 or more, found -1"},
         {"rtol64", "inf", "rtol64: expected a finite number, found inf"},
         {"kv_heads", "0", "kv_heads: expected a whole number of 1 or more, found 0"},

@@ -80,9 +80,10 @@ static void test_help_in_every_spelling(void **state)
     program_free(&all);
     program_result words = RUN("help", "case");
     assert_int_equal(words.code, 0);
-    for (size_t i = 0; mha_case_word_at(i); i++)
-        if (!strstr(words.out, mha_case_word_at(i)->name))
-            fail_msg("help case lacks %s", mha_case_word_at(i)->name);
+    mha_case_word word;
+    for (size_t i = 0; mha_case_word_at(i, &word); i++)
+        if (!strstr(words.out, word.name))
+            fail_msg("help case lacks %s", word.name);
     program_free(&words);
     says(RUN("-h"), 0, "Commands");
 }

@@ -178,8 +178,7 @@ static void what_is_wrong_in_a_file_is_named(void **state)
     int64_t four[] = {1, 1, 1, 1, 1}, none[] = {2, 0, 2};
     double three[] = {1, 2, 3};
     const mha_view short_places = mha_view_of(s.places, MHA_I64, 3, (size_t[]){3, B, T - 1}),
-                   two = mha_view_of(s.places, MHA_I64, 3, (size_t[]){2, B, T}),
-                   flat = mha_view_of(s.places, MHA_I64, 2, (size_t[]){B, T});
+                   two = mha_view_of(s.places, MHA_I64, 3, (size_t[]){2, B, T});
 #define SECTIONS(values, count) {"rope_sections", NULL, mha_view_of(values, MHA_I64, 1, (size_t[]){count})}
     const struct {
         entry other;
@@ -187,7 +186,7 @@ static void what_is_wrong_in_a_file_is_named(void **state)
     } cases[] = {
         {{"rope_sections", NULL, {0}}, "rope_sections", "is missing, and rope_positions is there"},
         {{"rope_positions", NULL, {0}}, "rope_positions", "is missing, and rope_sections is there"},
-        {{"position_ids", NULL, flat}, "position_ids", "beside rope_positions"},
+        {{"position_ids", NULL, two}, "rope_q_positions", "rank 2"},
         {{"rope", "none", {0}}, "rope", "expected interleaved or half_split"},
         {{"rope_axes", "dealt", {0}}, "sections", "as many pairs for each axis"},
         {{"rope_positions", NULL, short_places}, "rope_positions", "one for each of 6 rows"},

@@ -39,24 +39,24 @@ static char *lists(void)
     char *text = calloc(1, SIZE);
     assert_non_null(text);
     const char *group = "";
-    const mha_case_word *word;
-    for (size_t i = 0; (word = mha_case_word_at(i)); i++) {
-        if (strcmp(group, word->group) != 0) {
+    mha_case_word word;
+    for (size_t i = 0; mha_case_word_at(i, &word); i++) {
+        if (strcmp(group, word.group) != 0) {
             put(text, SIZE, "\n### ");
-            put(text, SIZE, word->group);
+            put(text, SIZE, word.group);
             put(text, SIZE, "\n\n");
         }
-        group = word->group;
+        group = word.group;
         put(text, SIZE, "- `");
-        put(text, SIZE, word->name);
-        put(text, SIZE, *word->also ? "`, `" : "`");
-        put(text, SIZE, word->also);
-        put(text, SIZE, *word->also ? "`: " : ": ");
-        put_plain(text, SIZE, word->form);
-        put(text, SIZE, *word->missing ? " [" : "");
-        put_plain(text, SIZE, word->missing);
-        put(text, SIZE, *word->missing ? "]\n  " : "\n  ");
-        put_plain(text, SIZE, word->meaning);
+        put(text, SIZE, word.name);
+        put(text, SIZE, *word.also ? "`, `" : "`");
+        put(text, SIZE, word.also);
+        put(text, SIZE, *word.also ? "`: " : ": ");
+        put_plain(text, SIZE, word.form);
+        put(text, SIZE, *word.missing ? " [" : "");
+        put_plain(text, SIZE, word.missing);
+        put(text, SIZE, *word.missing ? "]\n  " : "\n  ");
+        put_plain(text, SIZE, word.meaning);
         put(text, SIZE, "\n");
     }
     put(text, SIZE, "\n");
@@ -201,7 +201,8 @@ static void every_word_is_read(void **state)
     const mha__case_word *word;
     size_t n = 0;
     for (size_t i = 0; (word = mha__case_word_at(i)); i++, n++) {
-        assert_ptr_equal(mha_case_word_at(i), &word->shown);
+        if (word->kind == WORD_SETTINGS)
+            continue;
         assert_true(*word->shown.group && *word->shown.name && *word->shown.form && *word->shown.meaning);
         const char *names[] = {word->shown.name, word->shown.also};
         for (size_t k = 0; k < 2 && *names[k]; k++) {
@@ -223,7 +224,22 @@ static void every_word_is_read(void **state)
         if (seen)
             *seen = true;
     }
-    assert_null(mha_case_word_at(n));
+    const mha_setting *s;
+    mha_case_word listed;
+    size_t settings = 0, listed_settings = 0;
+    for (; (s = mha_setting_at(settings)); settings++) {
+        const bool is_key = !mha__setting_is_array(s);
+        assert_ptr_equal(mha__case_setting(s->name, is_key), s);
+        assert_null(mha__case_setting(s->name, !is_key));
+        assert_int_equal(mha__case_knows_key(s->name), is_key);
+    }
+    for (size_t i = 0; mha_case_word_at(i, &listed); i++) {
+        s = mha_setting_find(listed.name);
+        listed_settings += s && strncmp(listed.group, "settings: ", 10) == 0;
+        assert_true(*listed.group && *listed.name && *listed.form && *listed.meaning);
+        assert_int_equal(mha_case_word_at(i + 1, &listed), i + 2 < n + settings);
+    }
+    assert_int_equal(listed_settings, settings);
     for (int i = 0; i < CASE_TENSOR_COUNT; i++)
         assert_true(tensors[i]);
     for (int i = 0; i < CASE_EXPECTED_COUNT; i++)

@@ -776,7 +776,7 @@ static void test_malformed(void **state)
         {{.tensor = "kv_lengths", .dtype = MHA_I64, .rank = 1, .shape = {2}}, {"kv_lengths", "1", "2"}},
         {{.tensor = "W_q", .rank = 2, .shape = {4, 4}}, {"W_q", "sdpa", ""}},
         {{.tensor = "packed.qkv", .rank = 3, .shape = {1, 2, 11}}, {"packed.qkv", "12", "11"}},
-        {{.tensor = "cos_cache", .rank = 2, .shape = {2, 1}}, {"cos_cache", "sin_cache", ""}},
+        {{.tensor = "cos_cache", .rank = 2, .shape = {2, 1}}, {"cos_cache", "rope_sin", ""}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         write_odd(file_named("malformed"), &rows[i].what);

@@ -25,10 +25,10 @@ typedef struct counts {
 static const mha_file_tensor *find_tensor(const mha_file *file, const char *name)
 {
     const mha_file_tensor *tensor = mha_file_find(file, name);
-    const mha_case_word *word;
-    for (size_t i = 0; !tensor && (word = mha_case_word_at(i)); i++)
-        if (strcmp(word->name, name) == 0)
-            tensor = mha_file_find(file, word->also);
+    mha_case_word word;
+    for (size_t i = 0; !tensor && mha_case_word_at(i, &word); i++)
+        if (strcmp(word.name, name) == 0)
+            tensor = mha_file_find(file, word.also);
     return tensor;
 }
 

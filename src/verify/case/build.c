@@ -1,5 +1,4 @@
 /* Turns the contents of a case file into layers and semantics, and refuses contradictions. */
-#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -145,27 +144,6 @@ static mha_status read_switch(const mha_case *c, const char *key, bool present, 
     return MHA_OK;
 }
 
-static mha_status read_reach(const mha_case *c, const char *key, int64_t *reach, mha_error *error)
-{
-    double x;
-    TRY(mha__case_value(c, key, &x, error));
-    if (x != floor(x) || x < -1 || x > 0x1p53)
-        return mha__fail(error, MHA_INVALID, key, "expected a whole number of -1 or more, found %g", x);
-    *reach = (int64_t)x;
-    return MHA_OK;
-}
-
-/* Reads key_offset and keys_only, which say that the keys are a part of a longer sequence. */
-static mha_status build_part(mha_case *c, mha_error *error)
-{
-    mha_semantics *s = &c->semantics;
-    s->has_key_offset = mha_file_metadata(c->file, "key_offset") != NULL;
-    TRY(mha__case_whole(c, "key_offset", -((int64_t)1 << 53), 0, &s->key_offset, error));
-    TRY(read_switch(c, "keys_only", false, NULL, &s->keys_only, error));
-    mha__case_keys_only(c);
-    return MHA_OK;
-}
-
 static mha_status build_precision(mha_case *c, mha_error *error)
 {
     static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16, MHA_F8_E4M3, MHA_F8_E5M2, MHA_I8, MHA_TF32},
@@ -179,51 +157,19 @@ static mha_status build_precision(mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
-static mha_status build_window(mha_case *c, mha_error *error)
+/* Batch rows, or sequences of a ragged batch. */
+static size_t sequences_of(const mha_case *c)
 {
-    mha_semantics *s = &c->semantics;
-    TRY(read_reach(c, "window_left", &s->window_left, error));
-    TRY(read_reach(c, "window_right", &s->window_right, error));
-    s->window = s->window_left >= 0 || s->window_right >= 0;
-    return MHA_OK;
-}
-
-/* Reads how scores become weights, what rows without a visible key give, and whether values of hidden keys count. With
- * fully_masked "none" the equation is taken literally, and a row without a visible key is 0/0: NaN. */
-static mha_status build_rows(mha_case *c, mha_error *error)
-{
-    int normaliser;
-    static const mha_empty_rows empty[] = {MHA_EMPTY_ZERO, MHA_EMPTY_NAN, MHA_EMPTY_NAN};
-    static const mha_hidden_values hidden[] = {MHA_HIDDEN_IGNORE, MHA_HIDDEN_PROPAGATE};
-    int rows, values;
-    TRY(mha__case_choice(c, "normaliser", &normaliser, error));
-    c->semantics.normaliser = (mha_normaliser)normaliser; /* the words are in the order of the enum */
-    TRY(mha__case_value(c, "sigmoid_bias", &c->semantics.sigmoid_bias, error));
-    TRY(mha__case_choice(c, "fully_masked", &rows, error));
-    TRY(mha__case_choice(c, "hidden_values", &values, error));
-    c->semantics.empty_rows = empty[rows];
-    c->semantics.hidden_values = hidden[values];
-    return MHA_OK;
-}
-
-/* Finds a tensor of n numbers, one for each `what` ("head"); *data is NULL when the file has none. */
-static mha_status one_per(const mha_case *c, case_tensor tensor, const char *what, size_t n, const void **data,
-                          mha_error *error)
-{
-    const mha_view *v = &c->tensors[tensor];
-    *data = v->data;
-    if (v->data && v->shape[0] != n)
-        return mha__fail(error, MHA_INVALID, mha__case_tensor_name(tensor),
-                         "expected %zu elements, one per %s, found %zu", n, what, v->shape[0]);
-    return MHA_OK;
+    return c->semantics.cu_seqlens_q ? c->semantics.n_sequences : c->B;
 }
 
 /* Replaces the lengths by a copy clamped to 0 ... number of keys, the range that a call accepts. A length below 0
  * hides all keys, as 0 does; a length beyond the last key hides none. */
-static mha_status clamp_lengths(mha_case *c, size_t rows, const int64_t **lengths, mha_error *error)
+static mha_status clamp_lengths(mha_case *c, mha_error *error)
 {
-    const mha_semantics *s = &c->semantics;
-    const int64_t *given = *lengths, *cu = s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
+    mha_semantics *s = &c->semantics;
+    const int64_t *given = s->kv_lengths, *cu = s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
+    const size_t rows = sequences_of(c);
     if (!given)
         return MHA_OK;
     int64_t *own = mha__arena_take(&c->pool, rows * sizeof *own);
@@ -235,88 +181,67 @@ static mha_status clamp_lengths(mha_case *c, size_t rows, const int64_t **length
         const int64_t end = s->key_offset + most;
         own[b] = given[b] < 0 || end < 0 ? 0 : given[b] > end ? end : given[b];
     }
-    *lengths = own;
+    s->kv_lengths = own;
     return MHA_OK;
 }
 
-static mha_status build_arrays(mha_case *c, mha_error *error)
+mha_status mha__case_settle(mha_case *c, size_t rows, mha_error *error)
 {
     mha_semantics *s = &c->semantics;
-    const mha_view *cu = &c->tensors[CASE_CU_Q], *cu_k = &c->tensors[CASE_CU_K];
-    size_t rows = c->B;
-    if (cu_k->data && !cu->data)
-        return mha__fail(error, MHA_INVALID, "cu_seqlens_k", "is there, but cu_seqlens_q is missing");
-    if (cu->data) {
-        if (cu->shape[0] < 2 || (cu_k->data && cu_k->shape[0] != cu->shape[0]))
-            return mha__fail(error, MHA_INVALID, "cu_seqlens_q",
-                             "expected cu_seqlens_q and cu_seqlens_k of one length, 2 or more, found %zu and %zu",
-                             cu->shape[0], cu_k->data ? cu_k->shape[0] : cu->shape[0]);
-        rows = s->n_sequences = cu->shape[0] - 1;
-        s->cu_seqlens_q = cu->data;
-        s->cu_seqlens_k = cu_k->data;
+    mha_rope *r = &s->rope;
+    mha_difference d;
+    if (s->has_offset && !s->position_offset) {
+        int64_t *offset = mha__arena_take(&c->pool, rows * sizeof *offset);
+        if (!offset)
+            return mha__fail(error, MHA_NO_MEMORY, "position_offset", "no memory for a copy");
+        for (size_t b = 0; b < rows; b++)
+            offset[b] = s->offset;
+        s->position_offset = offset;
     }
-    const void *lengths, *offset, *slopes;
-    TRY(one_per(c, CASE_LENGTHS, "batch row", rows, &lengths, error));
-    TRY(one_per(c, CASE_OFFSET, "batch row", rows, &offset, error));
-    TRY(one_per(c, CASE_ALIBI, "head", c->H, &slopes, error));
-    s->kv_lengths = lengths;
-    TRY(clamp_lengths(c, rows, &s->kv_lengths, error));
-    s->has_offset = offset != NULL;
-    s->position_offset = offset;
-    s->alibi_slopes = slopes;
+    s->has_offset = false, s->offset = 0;
+    const bool other_keys = s->has_key_offset || !r->q_positions.data ||
+                            mha_compare(&r->q_positions, &r->k_positions, 0, 0, &d, NULL) || d.mismatches > 0;
+    if (r->k_positions.data && other_keys)
+        return mha__fail(error, MHA_UNSUPPORTED, "rope_k_positions",
+                         "a case has keys at the positions of the queries: expected equal positions");
+    r->k_positions = (mha_view){0};
     return MHA_OK;
 }
 
-/* Reads how q and k are normalised, and how queries are scaled by position. */
-static mha_status build_norm(mha_case *c, mha_error *error)
+/* Tables of biases have no effect without a rule. */
+static mha_status check_tables(const mha_case *c, mha_error *error)
 {
-    mha_semantics *s = &c->semantics;
-    int kind;
-    TRY(mha__case_choice(c, "norm_kind", &kind, error));
-    s->norm.kind = (mha_norm_kind)kind; /* the words are in the order of the enum */
-    TRY(mha__case_value(c, "norm_eps", &s->norm_eps, error));
-    TRY(read_switch(c, "norm_plus_one", false, NULL, &s->norm.plus_one, error));
-    TRY(read_switch(c, "norm_after_rope", false, NULL, &s->norm.after_rope, error));
-    TRY(read_switch(c, "norm_unweighted", false, NULL, &s->norm.unweighted, error));
-    TRY(mha__case_value(c, "clip_qkv", &s->clip_qkv, error));
-    TRY(mha__case_value(c, "query_scale_growth", &s->query_scale.growth, error));
-    TRY(mha__case_whole(c, "query_scale_every", 0, 0, &s->query_scale.every, error));
-    return mha__case_whole(c, "query_scale_first", -((int64_t)1 << 53), 0, &s->query_scale.first, error);
+    const mha_view *w = c->weights[CASE_RECORDED];
+    if (c->semantics.bias.rule == MHA_BIAS_RULE_NONE && w[MHA_BIAS_TABLE].data)
+        return mha__fail(error, MHA_INVALID, "bias_table", "has no effect without bias_rule: buckets or grid");
+    for (int t = MHA_RELATIVE_K; c->semantics.relative.rule == MHA_RELATIVE_NONE && t <= MHA_RELATIVE_Q; t++)
+        if (w[t].data)
+            return mha__fail(error, MHA_INVALID, mha__case_weight_name((mha_weight)t),
+                             "has no effect without relative_rule: distance, log_buckets or grid");
+    return MHA_OK;
 }
 
+/* Completes the semantics that were read by what the other words of a case say. */
 static mha_status build_semantics(mha_case *c, mha_error *error)
 {
-    mha_semantics *s = &c->semantics;
     const mha_view *w = c->weights[CASE_RECORDED];
     const bool bias_k = w[MHA_BIAS_K].data != NULL, bias_v = w[MHA_BIAS_V].data != NULL;
-    const bool slopes = c->tensors[CASE_ALIBI].data != NULL;
     bool bias_kv, alibi;
-    double scale;
-    TRY(mha__case_value(c, "scale", &scale, error));
-    s->has_scale = !isnan(scale);
-    s->scale = s->has_scale ? scale : 0;
-    TRY(mha__case_value(c, "softcap", &s->softcap, error));
-    TRY(build_norm(c, error));
-    TRY(read_switch(c, "causal", false, NULL, &s->causal, error));
-    TRY(read_switch(c, "add_zero_attn", false, NULL, &s->zero_row, error));
-    TRY(read_switch(c, "softmax_plus_one", false, NULL, &s->softmax_plus_one, error));
     if (bias_k != bias_v)
         return mha__fail(error, MHA_INVALID, bias_k ? "bias_v" : "bias_k", "is missing, and %s is there",
                          bias_k ? "bias_k" : "bias_v");
     TRY(read_switch(c, "add_bias_kv", bias_k, "bias_k", &bias_kv, error));
-    TRY(read_switch(c, "alibi", slopes, "alibi_slopes", &alibi, error));
-    TRY(build_part(c, error));
+    TRY(read_switch(c, "alibi", c->semantics.alibi_slopes != NULL, "alibi_slopes", &alibi, error));
+    mha__case_keys_only(c);
     TRY(build_precision(c, error));
-    TRY(build_arrays(c, error));
-    TRY(build_window(c, error));
-    TRY(mha__case_whole(c, "prefix", 0, 0, &s->prefix, error));
-    TRY(mha__case_whole(c, "window_keep", 0, 0, &s->window_keep, error));
-    TRY(mha__case_whole(c, "chunk", 0, 0, &s->chunk, error));
+    if (c->semantics.cu_seqlens_k && !c->semantics.cu_seqlens_q)
+        return mha__fail(error, MHA_INVALID, "cu_seqlens_k", "is there, but cu_seqlens_q is missing");
+    TRY(mha__case_check_lengths(c, error));
+    TRY(clamp_lengths(c, error));
+    TRY(mha__case_settle(c, sequences_of(c), error));
     TRY(mha__case_build_masks(c, error));
     TRY(mha__case_build_rope(c, error));
-    TRY(mha__case_build_bias(c, error));
-    TRY(mha__case_build_relative(c, error));
-    return build_rows(c, error);
+    return check_tables(c, error);
 }
 
 /* ---------------------------------------------------------------- contradictions */

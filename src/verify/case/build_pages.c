@@ -8,14 +8,18 @@
 /* Neither may stand beside keys in pages; the first two have no other rows. */
 static mha_status expect_no_other_keys(const mha_case *c, mha_error *error)
 {
-    static const case_tensor others[] = {CASE_KEY, CASE_VALUE, CASE_PAST_KEY, CASE_PAST_VALUE, CASE_CU_Q, CASE_CU_K};
+    static const case_tensor others[] = {CASE_KEY, CASE_VALUE, CASE_PAST_KEY, CASE_PAST_VALUE};
+    const mha_semantics *s = &c->semantics;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (c->tensors[others[i]].data)
             return mha__fail(error, MHA_INVALID, mha__case_tensor_name(others[i]),
                              "is there, but all keys lie in pages, of whole sequences");
-    if (c->kind == CASE_ROPE || mha_file_metadata(c->file, "key_offset"))
-        return mha__fail(error, MHA_INVALID, c->kind == CASE_ROPE ? "kind" : "key_offset",
-                         "is there, but all keys lie in pages, of whole sequences");
+    const char *part = c->kind == CASE_ROPE                  ? "kind"
+                       : s->cu_seqlens_q || s->cu_seqlens_k ? "cu_seqlens_q"
+                       : s->has_key_offset                  ? "key_offset"
+                                                            : NULL;
+    if (part)
+        return mha__fail(error, MHA_INVALID, part, "is there, but all keys lie in pages, of whole sequences");
     return MHA_OK;
 }
 
@@ -36,11 +40,6 @@ static size_t input_width(const mha_case *c, mha_weight weight, mha_weight laten
 {
     const mha_view *w = c->weights[CASE_RECORDED];
     return c->kind != CASE_MHA ? heads : w[weight].data ? w[weight].shape[0] : w[latent].data ? w[latent].shape[0] : 0;
-}
-
-static mha_view counts(const int64_t *values, size_t B)
-{
-    return mha_view_of(mha__unconst(values), MHA_I64, 1, &B);
 }
 
 mha_status mha__case_unpage(mha_case *c, mha_error *error)
@@ -74,10 +73,10 @@ mha_status mha__case_unpage(mha_case *c, mha_error *error)
     mha__unpaged u;
     TRY(mha__unpage(&p, B, query->shape[time[c->layout]], &c->pool, &u, error));
     c->tensors[CASE_PAST_KEY] = u.keys, c->tensors[CASE_PAST_VALUE] = u.values;
-    if (!c->tensors[CASE_LENGTHS].data)
-        c->tensors[CASE_LENGTHS] = counts(u.lengths, B);
-    if (!c->tensors[CASE_OFFSET].data)
-        c->tensors[CASE_OFFSET] = counts(u.offsets, B);
+    if (!c->semantics.kv_lengths)
+        c->semantics.kv_lengths = u.lengths;
+    if (!c->semantics.position_offset && !c->semantics.has_offset)
+        c->semantics.position_offset = u.offsets;
     const size_t h = keys->shape[2], d_k = keys->shape[3], d_v = values->data ? values->shape[3] : 0;
     mha_view *key = &c->tensors[CASE_KEY], *value = &c->tensors[CASE_VALUE];
     *key = *value = no_rows(c, B, h, d_k, input_width(c, MHA_W_K, MHA_W_KVA, h * d_k));

@@ -1,4 +1,4 @@
-/* The rotation of a case: pairing, width, positions, tables, and the frequencies that rope_scaling asks for. */
+/* The rotation of a case: tables of several axes, and the frequencies that rope_scaling asks for. */
 #include <math.h>
 #include <string.h>
 
@@ -20,6 +20,11 @@ static mha_rope_kind permuted_rope(const mha_case *c)
     return kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
 }
 
+static double base_of(const mha_rope *r)
+{
+    return r->base > 0 ? r->base : 10000;
+}
+
 /* How many frequencies a rotation by several axes has. */
 static size_t frequencies_of(const mha_case *c)
 {
@@ -32,33 +37,45 @@ static size_t frequencies_of(const mha_case *c)
     return a->kind == MHA_ROPE_AXES_REPEATED ? most : all;
 }
 
-/* Reads axes and sections; the positions stay what the file has. */
-static mha_status read_axes(mha_case *c, mha_error *error)
+/* Checks types and ranks: the rotation of kind rope is not planned before it is judged. */
+static mha_status check_views(const mha_case *c, mha_error *error)
 {
-    mha_rope_origin *o = &c->semantics.rope.origin;
-    const mha_view *positions = &c->tensors[CASE_AXES], *sections = &c->tensors[CASE_SECTIONS];
-    int kind;
-    TRY(mha__case_choice(c, "rope_axes", &kind, error));
-    if ((positions->data != NULL) != (sections->data != NULL))
-        return mha__fail(error, MHA_INVALID, positions->data ? "rope_sections" : "rope_positions",
-                         "is missing, and %s is there", positions->data ? "rope_positions" : "rope_sections");
-    if (!positions->data)
+    const mha_rope *r = &c->semantics.rope;
+    const struct {
+        const char *name;
+        const mha_view *view;
+        int low, high;
+        bool counts;
+    } rows[] = {{"rope_q_positions", &r->q_positions, 2, 2, true},
+                {"rope_positions", &r->origin.positions, 2, 3, true},
+                {"rope_cos", &r->cos_table, 2, 3, false},
+                {"rope_sin", &r->sin_table, 2, 3, false},
+                {"rope_frequencies", &r->frequencies, 1, 1, false},
+                {"rope_axes_frequencies", &r->origin.frequencies, 1, 1, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const mha_view *v = rows[i].view;
+        const bool fits = rows[i].counts ? v->dtype == MHA_I64 : v->dtype == MHA_F32 || v->dtype == MHA_F64;
+        if (v->data && (!fits || v->rank < rows[i].low || v->rank > rows[i].high))
+            return mha__fail(error, MHA_INVALID, rows[i].name, "expected %s of rank %d to %d, found %s of rank %d",
+                             rows[i].counts ? "I64 or I32" : "F32 or F64", rows[i].low, rows[i].high,
+                             mha_dtype_name(v->dtype), v->rank);
+    }
+    return MHA_OK;
+}
+
+/* Axes need sections and positions; their frequencies may be called rope_frequencies. */
+static mha_status settle_axes(mha_case *c, mha_error *error)
+{
+    mha_rope *r = &c->semantics.rope;
+    mha_rope_origin *o = &r->origin;
+    const bool positions = o->positions.data != NULL, sections = o->axes.axes > 0;
+    if (positions != sections)
+        return mha__fail(error, MHA_INVALID, positions ? "rope_sections" : "rope_positions",
+                         "is missing, and %s is there", positions ? "rope_positions" : "rope_sections");
+    if (!positions)
         return mha_file_metadata(c->file, "rope_axes")
                    ? mha__fail(error, MHA_INVALID, "rope_axes", "has no effect without rope_positions")
                    : MHA_OK;
-    if (c->tensors[CASE_POSITIONS].data)
-        return mha__fail(error, MHA_INVALID, "position_ids", "expected none beside rope_positions");
-    o->axes.kind = (mha_rope_axes_kind)kind; /* the words are in the order of the enum */
-    o->positions = *positions;
-    o->axes.axes = sections->shape[0];
-    for (size_t i = 0; i < o->axes.axes; i++) {
-        const double n = mha_view_get(sections, &i);
-        if (o->axes.axes > MHA_ROPE_MAX_AXES || n < 1 || n > MHA_ROPE_MAX_PAIRS)
-            return mha__fail(error, MHA_INVALID, "rope_sections",
-                             "expected 1 to %d axes of 1 to %d pairs, found %g pairs in the first wrong one of %zu",
-                             MHA_ROPE_MAX_AXES, MHA_ROPE_MAX_PAIRS, n, o->axes.axes);
-        o->axes.sections[i] = (size_t)n;
-    }
     return MHA_OK;
 }
 
@@ -71,7 +88,8 @@ static mha_status build_axes(mha_case *c, mha_error *error)
     const size_t pairs = (r->dim ? r->dim : c->d_k) / 2, n = frequencies_of(c), T = c->T_q;
     if (o->axes.axes == 0)
         return MHA_OK;
-    o->frequencies = r->frequencies;
+    if (r->frequencies.data)
+        o->frequencies = r->frequencies;
     r->frequencies = (mha_view){0};
     if (r->cos_table.data)
         return MHA_OK;
@@ -79,7 +97,7 @@ static mha_status build_axes(mha_case *c, mha_error *error)
         TRY(mha__expect_shape(error, "rope_frequencies", &o->frequencies, 1, &n));
     for (size_t j = 0; j < n && j < MHA_ROPE_MAX_PAIRS; j++)
         f[j] = o->frequencies.data ? mha_view_get(&o->frequencies, &j)
-                                   : pow(r->base > 0 ? r->base : 10000, -(double)j / (double)n);
+                                   : pow(base_of(r), -(double)j / (double)n);
     mha_view positions = o->positions;
     if (positions.rank == 2) { /* of all batch rows */
         const size_t shape[] = {positions.shape[0], 1, positions.shape[1]};
@@ -122,7 +140,7 @@ static mha_status build_scaling(mha_case *c, int kind, mha_error *error)
                              : MHA_OK;
     if (r->frequencies.data || r->cos_table.data)
         return mha__fail(error, MHA_INVALID, "rope_scaling", "expected none beside %s",
-                         r->frequencies.data ? "rope_frequencies" : "cos_cache");
+                         r->frequencies.data ? "rope_frequencies" : "rope_cos");
     if ((factors->data != NULL) != (s.kind == MHA_ROPE_LONGROPE))
         return mha__fail(error, MHA_INVALID, "rope_factors", "goes with rope_scaling longrope, and with no other");
     if (factors->data) {
@@ -134,51 +152,42 @@ static mha_status build_scaling(mha_case *c, int kind, mha_error *error)
     r->frequencies = mha__arena_view(&c->pool, MHA_F64, 1, &pairs);
     if (!r->frequencies.data)
         return mha__fail(error, MHA_NO_MEMORY, "rope_scaling", "no memory");
-    TRY(mha_rope_frequencies(&s, 2 * pairs, r->base, (size_t)length, r->frequencies.data, &attention_factor, error));
+    TRY(mha_rope_frequencies(&s, 2 * pairs, base_of(r), (size_t)length, r->frequencies.data, &attention_factor,
+                             error));
     r->attention_factor = r->attention_factor != 0 ? r->attention_factor : attention_factor;
     return MHA_OK;
 }
 
+/* Whether anything of a rotation is there that needs a kind. */
+static bool has_parts(const mha_case *c, int scaling)
+{
+    const mha_rope *r = &c->semantics.rope;
+    return r->cos_table.data || r->sin_table.data || r->frequencies.data || r->origin.positions.data ||
+           r->origin.axes.axes > 0 || scaling > 0 || c->kind == CASE_ROPE;
+}
+
 mha_status mha__case_build_rope(mha_case *c, mha_error *error)
 {
-    static const mha_rope_kind kinds[] = {MHA_ROPE_NONE, MHA_ROPE_INTERLEAVED, MHA_ROPE_HALF_SPLIT};
     mha_rope *r = &c->semantics.rope;
-    const mha_view *cos = &c->tensors[CASE_COS], *sin = &c->tensors[CASE_SIN];
-    int kind, scaling, last;
-    double dim, base, times;
-    TRY(mha__case_choice(c, "rope", &kind, error));
+    const bool cos = r->cos_table.data != NULL, sin = r->sin_table.data != NULL;
+    char there[MHA__SPELLING_BYTES];
+    int scaling;
     TRY(mha__case_choice(c, "rope_scaling", &scaling, error));
-    TRY(mha__case_value(c, "rope_attention_factor", &times, error));
-    TRY(mha__case_choice(c, "rope_last", &last, error));
-    TRY(mha__case_value(c, "rope_dim", &dim, error));
-    TRY(mha__case_value(c, "rope_base", &base, error));
-    if ((cos->data != NULL) != (sin->data != NULL))
-        return mha__fail(error, MHA_INVALID, cos->data ? "sin_cache" : "cos_cache", "is missing, and %s is there",
-                         cos->data ? "cos_cache" : "sin_cache");
-    if (kinds[kind] == MHA_ROPE_NONE) {
-        if (cos->data || scaling > 0 || c->tensors[CASE_FREQUENCIES].data || c->tensors[CASE_AXES].data ||
-            c->tensors[CASE_SECTIONS].data || c->kind == CASE_ROPE)
+    if (cos != sin)
+        return mha__fail(error, MHA_INVALID, cos ? "rope_sin" : "rope_cos", "is missing, and %s is there",
+                         mha__case_spelling(c, cos ? "rope_cos" : "rope_sin", there));
+    if (r->kind == MHA_ROPE_NONE) {
+        if (has_parts(c, scaling))
             return mha__fail(error, MHA_INVALID, "rope", "expected interleaved or half_split, found none");
+        *r = (mha_rope){.kind = MHA_ROPE_NONE};
         return MHA_OK;
     }
-    if (isnan(dim))
-        dim = 0; /* all d_k features */
-    if (dim < 0 || dim != floor(dim) || dim > (double)c->d_k)
-        return mha__fail(error, MHA_INVALID, "rope_dim", "expected 0 to %zu, found %g", c->d_k, dim);
-    *r = (mha_rope){.kind = kinds[kind],
-                    .dim = (size_t)dim,
-                    .base = base,
-                    .last = last == 1,
-                    .cos_table = *cos,
-                    .sin_table = *sin,
-                    .frequencies = c->tensors[CASE_FREQUENCIES],
-                    .attention_factor = isnan(times) ? 0 : times};
-    TRY(read_axes(c, error));
+    if (r->dim > c->d_k)
+        return mha__fail(error, MHA_INVALID, "rope_dim", "expected 0 to %zu, found %zu", c->d_k, r->dim);
+    TRY(check_views(c, error));
+    TRY(settle_axes(c, error));
     TRY(build_scaling(c, scaling, error));
     TRY(build_axes(c, error));
-    r->q_positions = c->tensors[CASE_POSITIONS];
-    if (r->q_positions.data && r->q_positions.rank == 1)
-        r->q_positions = mha_view_of(r->q_positions.data, MHA_I64, 2, (const size_t[]){1, r->q_positions.shape[0]});
     c->permuted_rope = permuted_rope(c);
     return MHA_OK;
 }

@@ -16,8 +16,7 @@ static mha_status no_memory(const char *name, mha_error *error)
 
 static bool is_real(mha_dtype dtype)
 {
-    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16 || dtype == MHA_F8_E4M3 ||
-           dtype == MHA_F8_E5M2;
+    return dtype == MHA_F32 || dtype == MHA_F64 || mha__is_short_float(dtype);
 }
 
 /* A contiguous copy: F64 stays F64, other floats become F32. A view without data gives a view without data. */
@@ -98,41 +97,25 @@ static void read_weights(mha_case *c, const mha_call *call)
     }
 }
 
-/* Brings semantics to the form of a case: the positions of the first query rows are an array, and the positions of
- * all rows are contiguous and equal for queries and keys. */
+/* A contiguous copy of positions. */
+static mha_status copy_positions(mha_case *c, const char *name, mha_view *positions, mha_error *error)
+{
+    if (!positions->data)
+        return MHA_OK;
+    const mha_view copy = mha__arena_view(&c->pool, MHA_I64, positions->rank, positions->shape);
+    if (!copy.data || mha_view_copy(&copy, positions))
+        return no_memory(name, error);
+    *positions = copy;
+    return MHA_OK;
+}
+
 static mha_status read_semantics(mha_case *c, const mha_call *call, size_t rows, mha_error *error)
 {
-    mha_semantics *s = &c->semantics;
-    *s = mha__semantics_meant(&call->semantics);
-    if (s->has_offset && !s->position_offset) {
-        int64_t *offset = mha__arena_take(&c->pool, rows * sizeof *offset);
-        if (!offset)
-            return no_memory("position_offset", error);
-        for (size_t b = 0; b < rows; b++)
-            offset[b] = s->offset;
-        s->position_offset = offset;
-    }
-    mha_rope *r = &s->rope;
-    mha_difference d;
-    const bool other_keys = s->has_key_offset || !r->q_positions.data ||
-                            mha_compare(&r->q_positions, &r->k_positions, 0, 0, &d, NULL) || d.mismatches > 0;
-    if (r->k_positions.data && other_keys)
-        return mha__fail(error, MHA_UNSUPPORTED, "k_positions",
-                         "a case has keys at the positions of the queries: expected equal positions");
-    r->k_positions = (mha_view){0};
-    if (r->origin.positions.data) {
-        mha_view copy = mha__arena_view(&c->pool, MHA_I64, r->origin.positions.rank, r->origin.positions.shape);
-        if (!copy.data || mha_view_copy(&copy, &r->origin.positions))
-            return no_memory("rope_positions", error);
-        r->origin.positions = copy;
-    }
-    if (r->q_positions.data) {
-        mha_view copy = mha__arena_view(&c->pool, MHA_I64, r->q_positions.rank, r->q_positions.shape);
-        if (!copy.data || mha_view_copy(&copy, &r->q_positions))
-            return no_memory("q_positions", error);
-        r->q_positions = copy;
-    }
-    return MHA_OK;
+    mha_rope *r = &c->semantics.rope;
+    c->semantics = mha__semantics_meant(&call->semantics);
+    TRY(mha__case_settle(c, rows, error));
+    TRY(copy_positions(c, "rope_positions", &r->origin.positions, error));
+    return copy_positions(c, "rope_q_positions", &r->q_positions, error);
 }
 
 /* Records a stage that the caller gives: contiguous, in the shape that the case's layout gives it. */
@@ -229,6 +212,12 @@ mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call, const 
     *result = NULL;
     if (call->cache && !notes->past_key.data && mha_cache_length(call->cache) > 0)
         return mha__fail(error, MHA_INVALID, "past_key", "expected the rows of the call's cache from before the call");
+    return mha__case_of_call(layer, call, recorded, count, notes, result, error);
+}
+
+mha_status mha__case_of_call(const mha_layer *layer, const mha_call *call, const mha_keep *recorded, size_t count,
+                             const mha_case_notes *notes, mha_case **result, mha_error *error)
+{
     if (notes->has_computed && notes->computed != MHA_F32 && notes->computed != MHA_F64)
         return mha__fail(error, MHA_INVALID, "computed", "expected F32 or F64, found %s",
                          mha_dtype_name(notes->computed));

@@ -8,8 +8,7 @@
 
 /* ---------------------------------------------------------------- tensors */
 
-/* Floats of less than 32 bits, which are widened to F32 when they are read. */
-static bool is_short(mha_dtype dtype)
+bool mha__is_short_float(mha_dtype dtype)
 {
     return dtype == MHA_F16 || dtype == MHA_BF16 || dtype == MHA_F8_E4M3 || dtype == MHA_F8_E5M2;
 }
@@ -19,31 +18,26 @@ static mha_dtype recorded_type(const mha_case *c, mha_dtype found)
 {
     const char *source = mha_file_metadata(c->file, "source_dtype");
     mha_dtype dtype;
-    const bool widened = found == MHA_F32 && source && mha_dtype_find(source, &dtype) && is_short(dtype);
+    const bool widened = found == MHA_F32 && source && mha_dtype_find(source, &dtype) && mha__is_short_float(dtype);
     return widened ? dtype : found;
 }
 
-static mha_status read_tensor(mha_case *c, const mha_file_tensor *t, const mha__case_word *word, mha_view *view,
-                              mha_error *error)
+mha_status mha__case_read_tensor(mha_case *c, const mha_file_tensor *t, case_content content, mha_view *view,
+                                 mha_error *error)
 {
-    if (view->data)
-        return mha__fail(error, MHA_INVALID, t->name, "found %s and %s, which are one word", word->shown.name,
-                         word->shown.also);
-    if (t->rank < word->low || t->rank > word->high)
-        return mha__fail(error, MHA_INVALID, t->name, "expected rank %d to %d, found %d; %s is %s", word->low,
-                         word->high, t->rank, word->shown.name, word->shown.form);
-    const bool real = t->dtype == MHA_F32 || t->dtype == MHA_F64 || is_short(t->dtype);
+    static const char *const expected[] = {[CASE_REAL] = "F32, F64, F16 or BF16",
+                                           [CASE_DOUBLE] = "F32, F64, F16 or BF16",
+                                           [CASE_ANY] = "BOOL, U8, I64, I32, F32, F64, F16 or BF16",
+                                           [CASE_COUNT] = "I64 or I32"};
+    const bool real = t->dtype == MHA_F32 || t->dtype == MHA_F64 || mha__is_short_float(t->dtype);
     const bool truth = t->dtype == MHA_BOOL || t->dtype == MHA_U8;
     const bool count = t->dtype == MHA_I64 || t->dtype == MHA_I32;
-    const bool fits = word->content == CASE_COUNT ? count : word->content == CASE_MASK ? real || truth : real;
+    const bool fits = content == CASE_COUNT ? count : content == CASE_ANY ? real || truth || count : real;
     if (!fits)
-        return mha__fail(error, MHA_INVALID, t->name, "expected %s, found %s",
-                         word->content == CASE_COUNT  ? "I64 or I32"
-                         : word->content == CASE_MASK ? "BOOL, U8, F32, F64, F16 or BF16"
-                                                      : "F32, F64, F16 or BF16",
+        return mha__fail(error, MHA_INVALID, t->name, "expected %s, found %s", expected[content],
                          mha_dtype_name(t->dtype));
-    const bool wide = word->content == CASE_DOUBLE || t->dtype == MHA_F64;
-    const mha_dtype stored = wide ? MHA_F64 : real ? MHA_F32 : t->dtype;
+    const bool wide = content == CASE_DOUBLE || t->dtype == MHA_F64;
+    const mha_dtype stored = !real ? t->dtype : wide ? MHA_F64 : MHA_F32;
     mha_view v = mha__arena_view(&c->pool, stored, t->rank, t->shape);
     if (!v.data)
         return mha__fail(error, MHA_NO_MEMORY, t->name, "no memory for %zu elements", t->elements);
@@ -59,22 +53,34 @@ static mha_status read_tensor(mha_case *c, const mha_file_tensor *t, const mha__
     return MHA_OK;
 }
 
+static mha_status read_word(mha_case *c, const mha_file_tensor *t, const mha__case_word *word, mha_view *view,
+                            mha_error *error)
+{
+    if (view->data)
+        return mha__fail(error, MHA_INVALID, t->name, "found %s and %s, which are one word", word->shown.name,
+                         word->shown.also);
+    if (t->rank < word->low || t->rank > word->high)
+        return mha__fail(error, MHA_INVALID, t->name, "expected rank %d to %d, found %d; %s is %s", word->low,
+                         word->high, t->rank, word->shown.name, word->shown.form);
+    return mha__case_read_tensor(c, t, word->content, view, error);
+}
+
 /* Reads one tensor of the file into the field of the case that its name stands for. */
 static mha_status read_placed(mha_case *c, const mha_file_tensor *t, const mha__case_place *place, mha_error *error)
 {
     const mha__case_word *word = place->word;
     if (word->kind == WORD_TENSOR)
-        return read_tensor(c, t, word, &c->tensors[word->code], error);
+        return read_word(c, t, word, &c->tensors[word->code], error);
     if (word->kind == WORD_WEIGHT) {
         c->has_set[place->set] = true;
-        return read_tensor(c, t, word, &c->weights[place->set][word->code], error);
+        return read_word(c, t, word, &c->weights[place->set][word->code], error);
     }
     if (place->record == PLACE_FUSED)
         return MHA_OK;
     case_expected *e = &c->expected[place->record == PLACE_DOUBLE][word->code];
     e->name = place->record == PLACE_DOUBLE ? t->name : word->shown.name;
     e->stored = recorded_type(c, t->dtype);
-    return read_tensor(c, t, word, &e->view, error);
+    return read_word(c, t, word, &e->view, error);
 }
 
 static mha_status read_names(mha_case *c, mha_error *error)
@@ -93,7 +99,7 @@ static mha_status read_names(mha_case *c, mha_error *error)
         const mha__case_place place = mha__case_place_of(t->name);
         if (place.word)
             TRY(read_placed(c, t, &place, error));
-        else if (!*c->skip)
+        else if (!*c->skip && !mha__case_setting(t->name, false))
             mha__case_explain_unknown(c->skip, sizeof c->skip, t->name, false);
     }
     return MHA_OK;
@@ -108,8 +114,8 @@ static mha_status refuse_other_files(const mha_case *c, mha_error *error)
         return MHA_OK;
     for (size_t i = 0; i < mha_file_count(c->file); i++) {
         const char *name = mha_file_at(c->file, i)->name;
-        const mha__case_word *word = mha__case_nearest(name, false);
-        if (word && word->kind == WORD_TENSOR && word->code == CASE_QUERY)
+        const char *near = mha__case_nearest(name, false);
+        if (near && strcmp(near, mha__case_tensor_name(CASE_QUERY)) == 0)
             mha__case_explain_unknown(text, sizeof text, name, false);
     }
     return mha__fail(error, MHA_INVALID, mha_file_path(c->file), "this is no case file: %s", text);
@@ -280,6 +286,7 @@ mha_status mha__case_read(mha_case *c, mha_error *error)
     c->overflow = has_tag(mha_file_metadata(c->file, "tags"), "overflow");
     if (*c->skip)
         return MHA_OK;
+    TRY(mha__case_read_settings(c, error));
     TRY(fill_in(c, error));
     TRY(read_tolerances(c, error));
     TRY(read_qk(c, error));

@@ -59,25 +59,44 @@ mha_status mha__case_value(const mha_case *c, const char *key, double *value, mh
  * index of the default; -1 when the default is not among them. Keys with "0, 1" also take false and true. */
 mha_status mha__case_choice(const mha_case *c, const char *key, int *choice, mha_error *error);
 
+/* ---------------------------------------------------------------- from a call (from_call.c) */
+
+/* mha_case_of_call, of a call whose cache may have its rows; `notes` is not NULL. */
+mha_status mha__case_of_call(const mha_layer *layer, const mha_call *call, const mha_keep *recorded, size_t count,
+                             const mha_case_notes *notes, mha_case **result, mha_error *error);
+
 /* ---------------------------------------------------------------- reading (read_case.c, sizes.c, build.c) */
 
 /* Reads everything from the file except layers and semantics. */
 mha_status mha__case_read(mha_case *c, mha_error *error);
+/* Floats of less than 32 bits, which are widened to F32 when they are read or copied. */
+bool mha__is_short_float(mha_dtype dtype);
+/* Reads a tensor as what it contains; errors name it. */
+mha_status mha__case_read_tensor(mha_case *c, const mha_file_tensor *t, case_content content, mha_view *view,
+                                 mha_error *error);
+/* Reads the semantics, by the rows of mha/setting.h (read_settings.c). */
+mha_status mha__case_read_settings(mha_case *c, mha_error *error);
+enum { MHA__SPELLING_BYTES = 64 };
+/* The name or alias by which the file calls a setting; its name where the file has none. Returns `found`. */
+const char *mha__case_spelling(const mha_case *c, const char *setting, char found[MHA__SPELLING_BYTES]);
+/* Checks the lengths of arrays of numbers against the sizes of the case. */
+mha_status mha__case_check_lengths(const mha_case *c, mha_error *error);
 /* Fills sizes and widths from the shapes of the tensors. */
 mha_status mha__case_read_sizes(mha_case *c, mha_error *error);
 /* The number of key/value heads that fits h query heads when the rows of q, k and v, all heads side by side, have
  * these widths; 0 when none fits. */
 size_t mha__kv_heads_of(size_t q, size_t k, size_t v, size_t h);
-/* Builds layers and semantics from what was read, and validates the call. */
+/* Builds layers, completes the semantics that were read, and validates the call. */
 mha_status mha__case_build(mha_case *c, mha_error *error);
 /* The part of that in build_rope.c: semantics.rope and permuted_rope. */
 mha_status mha__case_build_rope(mha_case *c, mha_error *error);
-/* The part in build_pages.c: keys in pages become cached rows. After the kind is known, before the sizes are read. */
+/* The part in build_pages.c: keys in pages become cached rows. After the settings are read, before the sizes. */
 mha_status mha__case_unpage(mha_case *c, mha_error *error);
-/* The part in build_masks.c: semantics.mask, key_padding and pattern. */
+/* The part in build_masks.c: kinds of masks that the file leaves out, and key_padding with a fill. */
 mha_status mha__case_build_masks(mha_case *c, mha_error *error);
-mha_status mha__case_build_bias(mha_case *c, mha_error *error); /* build_bias.c */
-mha_status mha__case_build_relative(mha_case *c, mha_error *error);
+/* Brings semantics to the form of a case: positions of the first query rows are an array, and keys have the positions
+ * of the queries. `rows`: sequences of the call. MHA_UNSUPPORTED: they have others. */
+mha_status mha__case_settle(mha_case *c, size_t rows, mha_error *error);
 /* Removes from the case's weights and semantics what keys_only leaves out of the softmax. */
 void mha__case_keys_only(mha_case *c);
 /* Packs the weights of the layers that the case owns, once: the fast path is judged as it is normally used. */

@@ -44,6 +44,12 @@ const mha__case_word *mha__case_key(const char *key)
     return NULL;
 }
 
+const mha_setting *mha__case_setting(const char *name, bool is_key)
+{
+    const mha_setting *s = strchr(name, '-') ? NULL : mha_setting_find(name); /* which takes '-' for '_' */
+    return s && mha__setting_is_array(s) != is_key ? s : NULL;
+}
+
 /* The row of that kind and name; NULL when there is none. */
 static const mha__case_word *find(case_word_kind kind, const char *name)
 {
@@ -96,7 +102,7 @@ bool mha__case_knows_key(const char *key)
     if (starts_with(key, "atol.", &tensor))
         return (starts_with(tensor, "expected.", &name) || starts_with(tensor, "expected64.", &name)) &&
                find_result(name) != NULL;
-    return mha__case_key(key) != NULL;
+    return mha__case_key(key) || mha__case_setting(key, true);
 }
 
 bool mha__case_is_own(const char *name)

@@ -7,54 +7,75 @@
 
 enum { LONGEST_NAME = 40 }; /* longer names have no nearest word */
 
-/* The edit distance of two names: how many letters have to be inserted, removed or replaced, ignoring case. */
-static size_t letters_apart(const char *a, const char *b)
-{
-    const size_t columns = strlen(b);
-    size_t row[LONGEST_NAME + 1];
-    for (size_t j = 0; j <= columns; j++)
-        row[j] = j;
-    for (size_t i = 1; *a; i++, a++) {
-        size_t corner = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= columns; j++) {
-            const bool same = tolower((unsigned char)*a) == tolower((unsigned char)b[j - 1]);
-            size_t best = corner + (same ? 0 : 1);
-            corner = row[j];
-            best = row[j] + 1 < best ? row[j] + 1 : best;
-            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-            row[j] = best;
-        }
-    }
-    return row[columns];
-}
-
 static bool is_for(const mha__case_word *word, bool is_key)
 {
     return is_key ? word->kind == WORD_KEY
                   : word->kind == WORD_TENSOR || word->kind == WORD_WEIGHT || word->kind == WORD_RESULT;
 }
 
-const mha__case_word *mha__case_nearest(const char *name, bool is_key)
+/* A word that may be near: a name, other spellings and foreign names with blanks between them. */
+typedef struct candidate {
+    const char *name, *also, *foreign;
+} candidate;
+
+/* The next word for keys or for tensors: those of the table, then the settings. False past the end. */
+static bool next(size_t *index, bool is_key, candidate *one)
 {
-    const mha__case_word *best = NULL, *word;
+    const mha__case_word *word;
+    size_t i = *index, words = 0;
+    for (; (word = mha__case_word_at(i)) != NULL; i++)
+        if (is_for(word, is_key)) {
+            *one = (candidate){word->shown.name, word->shown.also, word->foreign};
+            *index = i + 1;
+            return true;
+        }
+    while (mha__case_word_at(words))
+        words++;
+    const mha_setting *s;
+    for (; (s = mha_setting_at(i - words)) != NULL; i++)
+        if (mha__setting_is_array(s) != is_key) {
+            *one = (candidate){s->name, s->aliases ? s->aliases : "", s->foreign ? s->foreign : ""};
+            *index = i + 1;
+            return true;
+        }
+    return false;
+}
+
+/* The least distance of a name in small letters from a word in any of its spellings. */
+static size_t letters_apart(const char *name, const candidate *one)
+{
+    char text[4 * LONGEST_NAME];
+    size_t least = LONGEST_NAME;
+    mha__text_print(text, sizeof text, "%s %s", one->name, one->also);
+    for (char *at = text, *end; *at; at = end) {
+        end = at + strcspn(at, " ");
+        end += *end ? (*end = '\0', 1) : 0;
+        for (char *letter = at; *letter; letter++)
+            *letter = (char)tolower((unsigned char)*letter);
+        const size_t apart = mha__text_distance(name, at);
+        least = apart < least ? apart : least;
+    }
+    return least;
+}
+
+const char *mha__case_nearest(const char *name, bool is_key)
+{
+    const char *best = NULL;
     const size_t length = strlen(name);
-    for (size_t i = 0; (word = mha__case_word_at(i)) != NULL; i++)
-        if (is_for(word, is_key) && mha__text_among(word->foreign, name))
-            return word;
     size_t least = length / 3 + 1;
+    char small[LONGEST_NAME + 1];
+    candidate one;
+    for (size_t i = 0; next(&i, is_key, &one);)
+        if (mha__text_among(one.foreign, name))
+            return one.name;
     if (length > LONGEST_NAME)
         return NULL;
-    for (size_t i = 0; (word = mha__case_word_at(i)) != NULL; i++) {
-        if (!is_for(word, is_key))
-            continue;
-        const char *also = word->shown.also;
-        const size_t apart = letters_apart(name, word->shown.name);
-        const size_t other = *also ? letters_apart(name, also) : apart;
-        if (apart < least || other < least) {
-            least = other < apart ? other : apart;
-            best = word;
-        }
+    for (size_t i = 0; i <= length; i++)
+        small[i] = (char)tolower((unsigned char)name[i]);
+    for (size_t i = 0; next(&i, is_key, &one);) {
+        const size_t apart = letters_apart(small, &one);
+        if (apart < least)
+            least = apart, best = one.name;
     }
     return best;
 }
@@ -81,16 +102,18 @@ void mha__case_explain_unknown(char *text, size_t size, const char *name, bool i
         }
     const bool result = strstr(family, "expected") != NULL;
     mha__text_print(plain, sizeof plain, "%s%s", result ? "expected." : "", rest);
-    const mha__case_word *near = mha__case_nearest(plain, is_key && !*family);
-    if (near && (!*family || near->kind == (result ? WORD_RESULT : WORD_WEIGHT)))
-        mha__text_print(hint, sizeof hint, " did you mean %s%s?", family,
-                        near->shown.name + (result ? strlen("expected.") : 0));
+    const char *near = mha__case_nearest(plain, is_key && !*family);
+    const mha__case_word *known_near = near ? mha__case_place_of(near).word : NULL;
+    if (near && (!*family || (known_near && known_near->kind == (result ? WORD_RESULT : WORD_WEIGHT))))
+        mha__text_print(hint, sizeof hint, " did you mean %s%s?", family, near + (result ? strlen("expected.") : 0));
     const mha__case_word *tensor = mha__case_place_of(name).word;
-    if (is_key && tensor) {
-        mha__text_print(text, size, "unknown metadata key %s: that is a tensor, %s", name, tensor->shown.form);
+    const mha_setting *array = mha__case_setting(name, false);
+    if (is_key && (tensor || array)) {
+        mha__text_print(text, size, "unknown metadata key %s: that is a tensor, %s", name,
+                        tensor ? tensor->shown.form : array->shape);
         return;
     }
-    if (!is_key && mha__case_key(name)) {
+    if (!is_key && (mha__case_key(name) || mha__case_setting(name, true))) {
         mha__text_print(text, size, "unknown tensor %s: that is a metadata key, in an npz an array without extents",
                         name);
         return;

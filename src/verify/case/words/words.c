@@ -1,15 +1,18 @@
-/* The words of the case format, each once: reading, messages, `mha help case` and CASES.md all use this table. */
+/* The words of the case format, each once: reading, messages, `mha help case` and CASES.md all use this table. Words of
+ * what a call means are the rows of mha/setting.h; here is what a case has beside them. */
+#include <stdio.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "verify/case/words/words.h"
 
 #define INPUTS "inputs"
 #define WEIGHTS "weights"
 #define RESULTS "results"
-#define MASKS "masks, positions, cache"
+#define CACHE "cache and pages"
 #define AGAIN "the same in another form"
 #define SHAPE "shape"
-#define MEANING "what is computed"
+#define MEANING "beside the settings"
 #define JUDGEMENT "how it is judged"
 #define NOTES "notes"
 #define OWN "one's own"
@@ -140,62 +143,19 @@ static const mha__case_word words[] = {
     FAMILY(RESULTS, "expected_fast.*", "", "as expected.*",
            "results of a source's fused kernels; known and not judged"),
 
-    TENSOR(MASKS, CASE_ATTN_MASK, "attn_mask", CASE_MASK, 1, 4, "mask attn_bias causal_mask",
-           "broadcast from the right to (B, h, T_q, S)", "",
-           "floats are added to the scores (-inf hides a key); booleans need attn_mask_kind"),
-    TENSOR(MASKS, CASE_PADDING, "key_padding_mask", CASE_MASK, 1, 2,
-           "padding_mask attention_mask src_key_padding_mask pad_mask", "(B, S) or (S,)", "",
-           "one value per key for all queries, as attn_mask; see key_padding_mask_kind"),
-    TENSOR(MASKS, CASE_Q_SEGMENTS, "q_segments", CASE_COUNT, 1, 2, "segment_ids q_segment_ids document_ids", "(B, T_q)",
-           "", "a query sees only keys of its own number (documents packed into a row); with k_segments"),
-    TENSOR(MASKS, CASE_K_SEGMENTS, "k_segments", CASE_COUNT, 1, 2, "kv_segment_ids", "(B, S)", "q_segments",
-           "the numbers of the keys"),
-    TENSOR(MASKS, CASE_QUERY_PADDING, "query_padding_mask", CASE_MASK, 1, 2, "", "(B, T_q)", "",
-           "booleans: a query of padding sees nothing; its heads are 0; see query_padding_mask_kind"),
-    TENSOR(MASKS, CASE_KEY_LISTS, "key_lists", CASE_COUNT, 1, 4, "topk_indices gather_kv_indices", "(B, h, T_q, n)", "",
-           "a query sees the keys whose positions its list names; -1 fills, a key named twice counts once"),
-    TENSOR(MASKS, CASE_BLOCKS, "block_mask", CASE_MASK, 1, 4, "", "(B, h, T_q/block_queries, S/block_keys), rounded up",
-           "", "booleans for blocks of queries and keys; see block_mask_kind"),
-    TENSOR(MASKS, CASE_LENGTHS, "kv_lengths", CASE_COUNT, 1, 1, "lengths seqlens_k seqused_k nonpad_kv_seqlen", "(B,)",
-           "", "key j of batch row b is hidden from key_offset + j = kv_lengths[b] on, cached keys counted"),
-    TENSOR(MASKS, CASE_OFFSET, "position_offset", CASE_COUNT, 1, 1, "offset offsets", "(B,)", "past_len, each",
-           "position of query 0: for causal, window, ALiBi, bias_rule, relative_rule and rotation"),
-    TENSOR(MASKS, CASE_PAST_KEY, "past_key", CASE_REAL, 4, 4, "past_k k_cache cache_k key_cache past_keys",
+    TENSOR(CACHE, CASE_PAST_KEY, "past_key", CASE_REAL, 4, 4, "past_k k_cache cache_k key_cache past_keys",
            "(B, h_kv, P, d_k)", "", "cached keys, projected and rotated, in front of the new ones; with past_value"),
-    TENSOR(MASKS, CASE_PAST_VALUE, "past_value", CASE_REAL, 4, 4, "past_v v_cache cache_v value_cache past_values",
+    TENSOR(CACHE, CASE_PAST_VALUE, "past_value", CASE_REAL, 4, 4, "past_v v_cache cache_v value_cache past_values",
            "(B, h_kv, P, d_v)", "", "cached values; with past_key"),
-    TENSOR(MASKS, CASE_PAGE_KEYS, "page_keys", CASE_REAL, 4, 4, "kv_pages k_pages paged_k",
+    TENSOR(CACHE, CASE_PAGE_KEYS, "page_keys", CASE_REAL, 4, 4, "kv_pages k_pages paged_k",
            "(pages, page_size, h_kv, d_k)", "",
            "all keys, in pages, in place of key and past_key; with page_values, page_table and page_lengths"),
-    TENSOR(MASKS, CASE_PAGE_VALUES, "page_values", CASE_REAL, 4, 4, "v_pages paged_v", "(pages, page_size, h_kv, d_v)",
+    TENSOR(CACHE, CASE_PAGE_VALUES, "page_values", CASE_REAL, 4, 4, "v_pages paged_v", "(pages, page_size, h_kv, d_v)",
            "", "all values, in the same pages"),
-    TENSOR(MASKS, CASE_PAGE_TABLE, "page_table", CASE_COUNT, 2, 2, "block_table block_tables", "(B, columns)", "",
+    TENSOR(CACHE, CASE_PAGE_TABLE, "page_table", CASE_COUNT, 2, 2, "block_table block_tables", "(B, columns)", "",
            "key j of batch row b is row j % page_size of page page_table[b][j / page_size]"),
-    TENSOR(MASKS, CASE_PAGE_LENGTHS, "page_lengths", CASE_COUNT, 1, 1, "cache_seqlens seq_lens context_lens", "(B,)",
+    TENSOR(CACHE, CASE_PAGE_LENGTHS, "page_lengths", CASE_COUNT, 1, 1, "cache_seqlens seq_lens context_lens", "(B,)",
            "", "keys of each batch row; without position_offset its queries are the last tokens"),
-    TENSOR(MASKS, CASE_COS, "cos_cache", CASE_REAL, 2, 3, "cos cos_table", "(n, rope_dim/2) or (B, T, rope_dim/2)",
-           "computed", "cosines of the rotation by position, or one row per new row; with sin_cache"),
-    TENSOR(MASKS, CASE_SIN, "sin_cache", CASE_REAL, 2, 3, "sin sin_table", "as cos_cache", "computed",
-           "the sines; with cos_cache"),
-    TENSOR(MASKS, CASE_FREQUENCIES, "rope_frequencies", CASE_DOUBLE, 1, 1, "inv_freq freqs", "(rope_dim/2,)",
-           "by rope_base and rope_scaling",
-           "angle that pair i turns by from one position to the next; with rope_axes repeated those of the largest"
-           " section"),
-    TENSOR(MASKS, CASE_FACTORS, "rope_factors", CASE_DOUBLE, 1, 1, "long_factor short_factor", "(rope_dim/2,)", "",
-           "with rope_scaling longrope: what each frequency is divided by, the long or the short factors"),
-    TENSOR(MASKS, CASE_POSITIONS, "position_ids", CASE_COUNT, 1, 2, "positions pos_ids pos", "(B, T) or (T,)",
-           "position_offset + i", "positions of the new rows for the rotation, the same for queries and keys"),
-    TENSOR(MASKS, CASE_AXES, "rope_positions", CASE_COUNT, 2, 3, "mrope_position_ids axes_positions",
-           "(axes, B, T) or (axes, T)", "",
-           "positions of the new rows on several axes, as tokens of images have them; cos_cache follows from them"),
-    TENSOR(MASKS, CASE_SECTIONS, "rope_sections", CASE_COUNT, 1, 1, "mrope_section sections", "(axes,)", "",
-           "pairs of features that turn by each axis of rope_positions, rope_dim/2 together"),
-    TENSOR(MASKS, CASE_ALIBI, "alibi_slopes", CASE_DOUBLE, 1, 1, "slopes", "(h,)", "",
-           "adds -slope * (position of the query - position of the key)"),
-    TENSOR(MASKS, CASE_CU_Q, "cu_seqlens_q", CASE_COUNT, 1, 1, "cu_seqlens", "(n+1,)", "",
-           "n sequences packed into one batch row: the start of each, and the end of the last"),
-    TENSOR(MASKS, CASE_CU_K, "cu_seqlens_k", CASE_COUNT, 1, 1, "cu_seqlens_kv", "(n+1,)", "cu_seqlens_q",
-           "the same for the keys"),
 
     TENSOR(AGAIN, CASE_IN_PROJ, "torch.in_proj_weight", CASE_REAL, 2, 2, "in_proj_weight", "(3*h*d_k, d_q)", "",
            "of nn.MultiheadAttention: W_q, W_k, W_v transposed; read where they are missing"),
@@ -230,41 +190,8 @@ static const mha__case_word words[] = {
     KEY(SHAPE, "kv_len", "T_k", COUNT, TOLD, "T_k, new keys"),
     KEY(SHAPE, "past_len", "", COUNT, TOLD, "P, cached keys"),
 
-    KEY(MEANING, "causal", "is_causal", BOOLEAN, "0", "key j is hidden from query i when j > position_offset + i"),
-    KEY(MEANING, "key_offset", "", COUNT, "the keys are whole",
-        "the keys are a part that begins here: key j has position key_offset + j; position_ids are the queries'"),
-    KEY(MEANING, "keys_only", "", BOOLEAN, "0",
-        "another part counts the sinks, softmax_plus_one, bias_k and add_zero_attn: not in this softmax"),
-    KEY(MEANING, "scale", "sm_scale softmax_scale scaling", NUMBER, "1/sqrt(d_k)", "factor on q.k"),
-    KEY(MEANING, "softcap", "logit_softcap attn_logit_softcapping", NUMBER, "0",
-        "c > 0: scores become c * tanh(score / c), before masks"),
-    KEY(MEANING, "window_left", "sliding_window window window_size", COUNT, "-1",
-        "keys further back than this are hidden: 2 leaves two and the query's own; -1 is open"),
-    KEY(MEANING, "window_right", "", COUNT, "-1", "keys further ahead than this are hidden; -1 is open"),
-    KEY(MEANING, "prefix", "prefix_length prefix_len", COUNT, "0", "causal does not hide keys at positions below this"),
-    KEY(MEANING, "window_keep", "sink_tokens sink_token_length attention_sink_size", COUNT, "0",
-        "window_left does not hide keys at positions below this"),
-    KEY(MEANING, "chunk", "attention_chunk_size attention_chunk chunk_size", COUNT, "0",
-        "n > 0: a query sees only keys of its own chunk of n positions"),
-    KEY(MEANING, "attn_mask_kind", "", "none, additive, bool_true_keeps, bool_true_masks", "additive with floats",
-        "what attn_mask does: keeps or masks where true"),
-    KEY(MEANING, "key_padding_mask_kind", "", "none, additive, bool_true_keeps, bool_true_masks",
-        "additive with floats", "what key_padding_mask does"),
-    KEY(MEANING, "query_padding_mask_kind", "", "none, additive, bool_true_keeps, bool_true_masks",
-        "needed with booleans", "what query_padding_mask does: a query that is not kept is padding"),
-    KEY(MEANING, "block_mask_kind", "", "none, additive, bool_true_keeps, bool_true_masks",
-        "needed with booleans", "what block_mask does"),
-    KEY(MEANING, "block_queries", "", COUNT, "0", "queries in a block of block_mask"),
-    KEY(MEANING, "block_keys", "", COUNT, "0", "keys in a block of block_mask"),
-    KEY(MEANING, "mask_filter_value", "", NUMBER, "-inf",
-        "added to keys hidden by key_padding_mask, instead of hiding"),
-    KEY(MEANING, "rope", "rotary rope_type", "none, interleaved, half_split", "none",
-        "rotation of q and k in pairs (0,1), (2,3), ... or (i, i + rope_dim/2)"),
-    KEY(MEANING, "rope_dim", "rotary_dim", COUNT, "d_k", "features rotated; the others are left alone"),
-    KEY(MEANING, "rope_base", "rope_theta theta base", NUMBER, "10000", "angle = position * rope_base^(-2i/rope_dim)"),
-    KEY(MEANING, "rope_last", "", BOOLEAN, "0", "the last rope_dim features are rotated, not the first"),
-    KEY(MEANING, "rope_axes", "mrope_interleaved", "blocks, interleaved, repeated, dealt", "blocks",
-        "which axis of rope_positions a pair turns by, and how fast, by the definitions in mha/rope.h"),
+    {{"settings", "", "", "", "", ""}, "", WORD_SETTINGS, 0, CASE_REAL, 0, 0},
+
     KEY(MEANING, "rope_scaling", "", "none, linear, dynamic, yarn, longrope, llama3", "none",
         "how the frequencies are changed for long contexts, by the definitions in mha/rope.h"),
     KEY(MEANING, "rope_factor", "rope_scaling_factor", NUMBER, "1", "factor of rope_scaling, 1 or more"),
@@ -272,57 +199,17 @@ static const mha__case_word words[] = {
         "positions of the training; rope_scaling other than linear needs it"),
     KEY(MEANING, "rope_length", "", COUNT, "past_len + q_len or kv_len, the greater",
         "positions in use, for rope_scaling dynamic"),
+    TENSOR(MEANING, CASE_FACTORS, "rope_factors", CASE_DOUBLE, 1, 1, "long_factor short_factor", "(rope_dim/2,)", "",
+           "with rope_scaling longrope: what each frequency is divided by, the long or the short factors"),
     KEY(MEANING, "rope_beta_fast", "beta_fast", NUMBER, "32", "of rope_scaling yarn"),
     KEY(MEANING, "rope_beta_slow", "beta_slow", NUMBER, "1", "of rope_scaling yarn"),
     KEY(MEANING, "rope_truncate", "truncate", BOOLEAN, "1", "yarn's ramp begins and ends at whole pairs"),
     KEY(MEANING, "rope_low_freq_factor", "low_freq_factor", NUMBER, "1", "of rope_scaling llama3"),
     KEY(MEANING, "rope_high_freq_factor", "high_freq_factor", NUMBER, "4", "of rope_scaling llama3"),
-    KEY(MEANING, "rope_attention_factor", "attention_factor attention_scaling mscale", NUMBER,
-        "1, by rope_scaling yarn or longrope", "rotated features are multiplied by it"),
-    KEY(MEANING, "norm_eps", "eps rms_norm_eps", NUMBER, "1e-6", "eps of all norms"),
-    KEY(MEANING, "norm_kind", "norm_type", "rms, layer, l2", "rms",
-        "what the norms of q and k divide by: the root of the mean square, the same about the mean, or of the sum of"
-        " squares"),
-    KEY(MEANING, "norm_plus_one", "", BOOLEAN, "0", "the factor of a feature is 1 + its weight"),
-    KEY(MEANING, "norm_after_rope", "", BOOLEAN, "0", "norms come after the rotation, not before it"),
-    KEY(MEANING, "norm_unweighted", "use_qk_norm", BOOLEAN, "0",
-        "q and k that have no norm weight are normalised too, each head, with factor 1"),
-    KEY(MEANING, "clip_qkv", "clip", NUMBER, "0",
-        "c > 0: numbers of q, k and v limited to [-c, c], behind the bias, or behind a norm that comes before the"
-        " rotation"),
-    KEY(MEANING, "query_scale_growth", "attn_scale llama_4_scaling_beta", NUMBER, "0",
-        "g > 0: queries times 1 + g * log(1 + floor((p + query_scale_first) / query_scale_every)), p their position"),
-    KEY(MEANING, "query_scale_every", "floor_scale", COUNT, "0", "positions from one step of the scale to the next"),
-    KEY(MEANING, "query_scale_first", "", COUNT, "0", "number of the first position: 1 in Llama 4, 0 in Ministral 3"),
     KEY(MEANING, "absorbed", "", BOOLEAN, "0",
         "latent attention with W_kvb beside the queries: keys are [norm(c), k_r] for all heads, values norm(c)"),
     KEY(MEANING, "alibi", "", BOOLEAN, "1 with alibi_slopes", "whether alibi_slopes is used"),
-    KEY(MEANING, "bias_rule", "", "none, buckets, grid", "none",
-        "row of bias_table that is added to a score: by distance (T5) or cells of a grid (Swin), see mha/bias.h"),
-    KEY(MEANING, "bias_one_way", "", BOOLEAN, "0", "all buckets are for earlier keys; later ones have the first"),
-    KEY(MEANING, "bias_max_distance", "relative_attention_max_distance", COUNT, "128",
-        "from this distance on keys share the last bucket"),
-    KEY(MEANING, "bias_height", "", COUNT, "", "cells of the grid, one below the other"),
-    KEY(MEANING, "bias_width", "", COUNT, "", "cells of the grid, side by side"),
-    KEY(MEANING, "bias_class_token", "", BOOLEAN, "0", "one token stands before the grid; three more rows"),
-    KEY(MEANING, "relative_rule", "", "none, distance, log_buckets, grid", "none",
-        "row of relative_k and relative_q, of which products are added to a score, see mha/relative.h"),
-    KEY(MEANING, "relative_reversed", "", BOOLEAN, "0", "the distance is key minus query, not query minus key"),
-    KEY(MEANING, "relative_max_distance", "max_relative_positions", COUNT, "512", "of relative_rule log_buckets"),
-    KEY(MEANING, "relative_height", "", COUNT, "", "cells of the grid, one below the other"),
-    KEY(MEANING, "relative_width", "", COUNT, "", "cells of the grid, side by side"),
-    KEY(MEANING, "relative_k_scale", "", NUMBER, "scale", "factor on q . relative_k; 1 in SAM"),
-    KEY(MEANING, "relative_q_scale", "", NUMBER, "scale", "factor on k . relative_q"),
     KEY(MEANING, "add_bias_kv", "", BOOLEAN, "1 with bias_k", "whether bias_k and bias_v are used"),
-    KEY(MEANING, "add_zero_attn", "", BOOLEAN, "0", "one more key and value of zeros, never hidden"),
-    KEY(MEANING, "softmax_plus_one", "", BOOLEAN, "0", "one more exp(0) in the denominator"),
-    KEY(MEANING, "normaliser", "", "softmax, sigmoid", "softmax",
-        "sigmoid: weights are 1 / (1 + exp(-(score + sigmoid_bias))), each key by itself"),
-    KEY(MEANING, "sigmoid_bias", "", NUMBER, "0", "of normaliser sigmoid; -log of the number of keys is usual"),
-    KEY(MEANING, "fully_masked", "", "zero, nan, none", "zero",
-        "the weights of a query that sees no key: zeros or NaN; none: as nan, does not occur"),
-    KEY(MEANING, "hidden_values", "", "ignore, propagate", "ignore",
-        "propagate: NaN and infinity in the value of a hidden key reach the output (0 * NaN)"),
     KEY(MEANING, "qk_mode", "", "0, 1, 2, 3", "needed with expected.qk",
         "what expected.qk is: scores, capped, masked, weights"),
 
@@ -399,7 +286,65 @@ const mha__case_word *mha__case_word_at(size_t index)
     return index < WORDS ? &words[index] : NULL;
 }
 
-const mha_case_word *mha_case_word_at(size_t index)
+/* ---------------------------------------------------------------- settings as words */
+
+bool mha__setting_is_array(const mha_setting *setting)
 {
-    return index < WORDS ? &words[index].shown : NULL;
+    return setting->kind >= MHA_SETTING_VIEW;
+}
+
+/* "none|half_split=half" as it is listed: "none, half_split=half". */
+static void write_choices(const char *choices, char *form, size_t size)
+{
+    size_t used = 0;
+    for (const char *at = choices; *at && used < size; at += strcspn(at, "|") + (at[strcspn(at, "|")] == '|'))
+        used += (size_t)snprintf(form + used, size - used, "%s%.*s", used ? ", " : "", (int)strcspn(at, "|"), at);
+}
+
+static void write_form(const mha_setting *s, char *form, size_t size)
+{
+    const bool bounded = s->kind == MHA_SETTING_WHOLE && s->least > -(INT64_MAX / 4);
+    if (mha__setting_is_array(s))
+        mha__text_print(form, size, "%s", s->shape);
+    else if (s->kind == MHA_SETTING_CHOICE)
+        write_choices(s->choices, form, size);
+    else if (s->kind == MHA_SETTING_REAL)
+        mha__text_print(form, size, "%s", s->lowest > 0 ? "number above 0" : NUMBER);
+    else if (s->kind == MHA_SETTING_SWITCH)
+        mha__text_print(form, size, "%s", BOOLEAN);
+    else if (bounded)
+        mha__text_print(form, size, COUNT " from %lld", (long long)s->least);
+    else
+        mha__text_print(form, size, COUNT);
+}
+
+static mha_case_word word_of(const mha_setting *s)
+{
+    static const char *const groups[MHA_SETTINGS_GROUP_COUNT] = {
+        [MHA_SETTINGS_PLACE] = "settings: where rows stand",
+        [MHA_SETTINGS_ROWS] = "settings: what is done to q, k and v",
+        [MHA_SETTINGS_SEES] = "settings: which keys a query sees",
+        [MHA_SETTINGS_ADDS] = "settings: what is added to scores",
+        [MHA_SETTINGS_WEIGHS] = "settings: how scores become weights",
+    };
+    mha_case_word word = {.group = groups[s->group], .name = s->name, .also = s->aliases ? s->aliases : "",
+                          .missing = s->unset ? s->unset : "", .meaning = s->meaning};
+    write_form(s, word.form, sizeof word.form);
+    return word;
+}
+
+bool mha_case_word_at(size_t index, mha_case_word *word)
+{
+    size_t settings = 0;
+    while (mha_setting_at(settings))
+        settings++;
+    for (size_t i = 0; i < WORDS; i++) {
+        const size_t count = words[i].kind == WORD_SETTINGS ? settings : 1;
+        if (index < count) {
+            *word = count > 1 ? word_of(mha_setting_at(index)) : words[i].shown;
+            return true;
+        }
+        index -= count;
+    }
+    return false;
 }

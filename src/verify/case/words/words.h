@@ -1,39 +1,22 @@
-/* The words of the case format: every tensor and every metadata key, in one table. */
+/* The words of the case format: the tensors and metadata keys of one table, and the settings of mha/setting.h. */
 #ifndef MHA_VERIFY_CASE_WORDS_WORDS_H
 #define MHA_VERIFY_CASE_WORDS_WORDS_H
 
 #include "mha/case.h"
+#include "mha/setting.h"
 
-/* The tensors of a case that are neither weights nor results. */
+/* The tensors of a case that are neither weights nor results nor settings. */
 typedef enum case_tensor {
     CASE_QUERY,
     CASE_KEY,
     CASE_VALUE,
-    CASE_ATTN_MASK,
-    CASE_PADDING,
-    CASE_Q_SEGMENTS,
-    CASE_K_SEGMENTS,
-    CASE_QUERY_PADDING,
-    CASE_KEY_LISTS,
-    CASE_BLOCKS,
-    CASE_LENGTHS,
-    CASE_OFFSET,
     CASE_PAST_KEY,
     CASE_PAST_VALUE,
     CASE_PAGE_KEYS,
     CASE_PAGE_VALUES,
     CASE_PAGE_TABLE,
     CASE_PAGE_LENGTHS,
-    CASE_COS,
-    CASE_SIN,
-    CASE_FREQUENCIES,
     CASE_FACTORS,
-    CASE_POSITIONS,
-    CASE_AXES,
-    CASE_SECTIONS,
-    CASE_ALIBI,
-    CASE_CU_Q,
-    CASE_CU_K,
     CASE_PREFILL,
     CASE_PACKED,
     CASE_IN_PROJ,
@@ -54,7 +37,7 @@ enum { CASE_PREFILL_OUTPUT = MHA_STAGE_COUNT, CASE_QK, CASE_EXPECTED_COUNT };
 typedef enum case_content {
     CASE_REAL,   /* F32 and F64 as they are, shorter floats widened to F32 */
     CASE_DOUBLE, /* floats as F64 */
-    CASE_MASK,   /* BOOL and U8 as they are, floats as CASE_REAL */
+    CASE_ANY,    /* BOOL and U8 as they are, floats as CASE_REAL, integers as CASE_COUNT */
     CASE_COUNT   /* integers as I64 */
 } case_content;
 
@@ -64,7 +47,8 @@ typedef enum case_word_kind {
     WORD_RESULT,       /* `code` is a slot of results */
     WORD_OTHER_TENSOR, /* a family, "expected64.*": a prefix to words of this table */
     WORD_KEY,          /* a metadata key; its values and its default are parsed from `form` and `missing` */
-    WORD_OTHER_KEY     /* a family of metadata keys, "atol.*" */
+    WORD_OTHER_KEY,    /* a family of metadata keys, "atol.*" */
+    WORD_SETTINGS      /* all settings stand here in the list of words */
 } case_word_kind;
 
 typedef struct mha__case_word {
@@ -83,12 +67,15 @@ const mha__case_word *mha__case_word_at(size_t index); /* NULL past the end */
 const char *mha__case_tensor_name(case_tensor tensor);
 /* The name a case gives to a weight of the layer: "W_q", "head_sink", "q_norm_weight". */
 const char *mha__case_weight_name(mha_weight weight);
-/* The row of a metadata key that belongs to no family; NULL for an unknown key. */
+/* The row of a metadata key that is neither a setting nor one of a family; NULL for an unknown key. */
 const mha__case_word *mha__case_key(const char *key);
+/* The setting of that name or alias that a case has as a metadata key, or as a tensor; NULL for none. */
+const mha_setting *mha__case_setting(const char *name, bool is_key);
+bool mha__setting_is_array(const mha_setting *setting);
 
 /* What the name of a tensor means. */
 typedef struct mha__case_place {
-    const mha__case_word *word; /* a tensor, a weight or a result; NULL: the name is unknown */
+    const mha__case_word *word; /* a tensor, a weight or a result; NULL: none of these */
     case_weights set;           /* for a weight */
     enum { PLACE_FLOAT, PLACE_DOUBLE, PLACE_FUSED } record; /* for a result: expected, expected64, expected_fast */
 } mha__case_place;
@@ -103,7 +90,7 @@ bool mha__case_is_own(const char *name);
 
 /* The known word that is probably meant by an unknown name: the one that other programs give this name, else the
  * nearest in letters, of which at most a third may differ. NULL when none is near. */
-const mha__case_word *mha__case_nearest(const char *name, bool is_key);
+const char *mha__case_nearest(const char *name, bool is_key);
 /* The message about an unknown tensor or key: the nearest word, the known words, and how to name one's own. */
 void mha__case_explain_unknown(char *text, size_t size, const char *name, bool is_key);
 
