@@ -49,7 +49,8 @@ def test_a_row_is_a_keyword(name):
 
 
 def test_words_that_are_several_rows():
-    for said, rows in (({"window": (2, -1)}, {"window_left": 2, "window_right": -1}), ({"is_causal": True}, {"causal": 1}),
+    for said, rows in (({"window": (2, -1)}, {"window_left": 2, "window_right": -1}),
+                       ({"is_causal": True}, {"causal": 1}),
                        ({"block_size": (2, 3)}, {"block_queries": 2, "block_keys": 3}),
                        ({"query_scale": (0.5, 3, 1)}, {"query_scale_growth": 0.5, "query_scale_every": 3}),
                        ({"offset": "bottom-right"}, {"offset": 1}), ({"offset": [1, 2]}, {"position_offset": None}),

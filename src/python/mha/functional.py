@@ -119,7 +119,8 @@ def flash_settings(heads: Heads, causal: bool, window_size: Sequence[int], setti
     if (window < 0).all() and not causal:
         return settings
     if has(settings, "alibi_slopes") and not causal:
-        raise ValueError("alibi_slopes: flash-attn's bias without causal falls off on both sides, which is given as a mask")
+        raise ValueError("alibi_slopes: flash-attn's bias without causal falls off on both sides, which is given as a "
+                         "mask")
     aligned: dict[str, Any] = {"causal": causal, "offset": "bottom-right"}
     if (window >= 0).any():
         aligned["window"] = np.maximum(window, -1)
@@ -154,7 +155,8 @@ def attention(q: a.Array, k: a.Array, v: a.Array, *, layout: str = "BTHD", causa
             return result
     with typed(flash_words(settings)):
         heads = Heads(q, k, v, layout)
-        settings = {"scale": softmax_scale, "softcap": softcap, "alibi_slopes": alibi_slopes, "cu_seqlens_q": cu_seqlens_q,
+        settings = {"scale": softmax_scale, "softcap": softcap, "alibi_slopes": alibi_slopes,
+                    "cu_seqlens_q": cu_seqlens_q,
                     "cu_seqlens_k": cu_seqlens_k, **settings}
         settings = flash_settings(heads, causal, window_size, settings)
         request = Request(heads.inputs, Semantics(heads.sizes(), settings), path=path, threads=threads,

@@ -75,7 +75,8 @@ def paged_attention(q: a.Array, key_pages: a.Array, value_pages: a.Array, page_t
              "alibi_slopes": alibi_slopes}
     if (window >= 0).any():
         given["window"] = np.maximum(window, -1)
-    if isinstance(settings.get("offset"), str) and settings["offset"] == "bottom-right" and not has(settings, "kv_lengths"):
+    aligned = isinstance(settings.get("offset"), str) and settings["offset"] == "bottom-right"
+    if aligned and not has(settings, "kv_lengths"):
         del settings["offset"]  # queries are the last tokens of each sequence where nothing else is said
     with typed(words):
         semantics = Semantics(heads.sizes(), {**given, **settings})
