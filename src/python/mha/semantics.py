@@ -303,7 +303,8 @@ class Semantics:
         """A table of two axes that is a weight."""
         shape = tuple(getattr(value, "shape", ()))
         if by_head:
-            shape = (len(value) if hasattr(value, "__len__") else 0, self._sizes.h)
+            rows = len(value) if isinstance(value, (list, tuple)) else shape[0] if shape else 0
+            shape = (rows, self._sizes.h)
         if len(shape) != 2:
             raise ValueError(f"{name}: expected a table, (n, d_k) or (n, h*d_k), found {shape}")
         return a.numbers(name, value, shape)
