@@ -4,7 +4,7 @@
 
 #include "mha/attention.h"
 
-/* For one batch row of FIELDS_T tokens and heads of FIELDS_D_K, all with norms and tables of a bias and relative terms. */
+/* For one batch row of FIELDS_T tokens and heads of FIELDS_D_K with norms and tables of a bias and relative terms. */
 enum { FIELDS_T = 16, FIELDS_D_K = 4, FIELDS_HEADS = 168 };
 mha_semantics semantics_all_set(void);
 
