@@ -68,13 +68,13 @@ static void long_calls_meet_the_oracle(void **state)
 {
     (void)state;
     trial t = of((mha_bias){.rule = MHA_BIAS_RULE_BUCKETS, .max_distance = 40}, 10, 9, 1100);
-    t.semantics.offset = 600;
+    t.semantics.has_offset = true, t.semantics.offset = 600;
     assert_trial(&t);
     t.alibi = true, t.semantics.bias.one_way = true, t.semantics.mask.kind = MHA_MASK_KEEPS;
     assert_trial(&t);
     t = of((mha_bias){.rule = MHA_BIAS_RULE_GRID, .height = 23, .width = 31, .class_token = true}, 45 * 61 + 3, 7, 714);
     assert_trial(&t);
-    t.semantics.offset = 700, t.alibi = true;
+    t.semantics.has_offset = true, t.semantics.offset = 700, t.alibi = true;
     assert_trial(&t);
 }
 
@@ -151,6 +151,7 @@ static void what_has_no_meaning_is_refused(void **state)
         mha_error error;
         trial_build(&t, &r);
         r.call.semantics.offset = wrong[i].offset;
+        r.call.semantics.bias = wrong[i].bias;
         assert_refused(mha_plan_call(r.layer, &r.call, &plan, &error), MHA_INVALID, error, wrong[i].name,
                        wrong[i].words[0], wrong[i].words[1]);
         trial_release(&r);

@@ -21,15 +21,15 @@ static void long_calls_meet_the_oracle(void **state)
 {
     (void)state;
     trial t = of((mha_relative){.rule = MHA_RELATIVE_LOG_BUCKETS, .max_distance = 300}, 40, 0, 40, 9, 1100);
-    t.semantics.offset = 600;
+    t.semantics.has_offset = true, t.semantics.offset = 600;
     assert_trial(&t);
     t.alibi = true, t.config.relative_by_head = true, t.semantics.mask.kind = MHA_MASK_KEEPS;
     assert_trial(&t);
     t = of((mha_relative){.rule = MHA_RELATIVE_DISTANCE, .reversed = true, .q_scale = 0.75}, 33, 0, 33, 7, 1030);
-    t.semantics.offset = 515, t.semantics.causal = true;
+    t.semantics.has_offset = true, t.semantics.offset = 515, t.semantics.causal = true;
     assert_trial(&t);
     t = of((mha_relative){.rule = MHA_RELATIVE_GRID, .height = 23, .width = 31, .k_scale = 1}, 45, 61, 0, 7, 713);
-    t.semantics.offset = 700;
+    t.semantics.has_offset = true, t.semantics.offset = 700;
     assert_trial(&t);
     t.semantics.bias = (mha_bias){.rule = MHA_BIAS_RULE_GRID, .height = 23, .width = 31}, t.config.bias_rows = 45 * 61;
     assert_trial(&t);
@@ -130,6 +130,7 @@ static void what_has_no_meaning_is_refused(void **state)
         mha_error error;
         trial_build(&t, &r);
         r.call.semantics.offset = wrong[i].offset;
+        r.call.semantics.relative = wrong[i].relative;
         assert_refused(mha_plan_call(r.layer, &r.call, &plan, &error), MHA_INVALID, error, wrong[i].name,
                        wrong[i].words[0], wrong[i].words[1]);
         trial_release(&r);

@@ -7,6 +7,7 @@
 
 #include "mha/mha.h"
 #include "mha/mpi.h"
+#include "support/any_setting.h"
 #include "support/fields.h"
 
 static int rank, ranks;
@@ -17,6 +18,46 @@ static void expect(bool true_or_not, const char *what, const char *found)
         return;
     fprintf(stderr, "rank %d of %d: %s: %s\n", rank, ranks, what, found);
     MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+/* One field: what it becomes. `alone`: a call that has it beside all else that is set is refused for it. */
+typedef struct field {
+    const char *name;
+    size_t offset, size;
+    union {
+        bool truth;
+        int64_t whole;
+        size_t count;
+        double real;
+        int choice;
+        const void *pointer;
+    } other;
+    bool alone;
+} field;
+
+#define F(type, name, member, value)                                                                                   \
+    {                                                                                                                  \
+        #name, offsetof(type, name), sizeof(((type *)NULL)->name), {.member = (value)}, false                          \
+    }
+#define ALONE(type, name, member, value)                                                                               \
+    {                                                                                                                  \
+        #name, offsetof(type, name), sizeof(((type *)NULL)->name), {.member = (value)}, true                           \
+    }
+
+/* The field that does not follow the one before it without a gap into which another fits, so that one is missing there;
+ * NULL: the list is complete. An initialiser without names says whether one is missing in a gap. */
+static const char *fields_missing(const field *fields, size_t count, size_t bytes)
+{
+    size_t end = 0;
+    for (size_t i = 0; i < count; i++) {
+        const bool types = strcmp(fields[i].name, "matrix_dtype") == 0; /* an array of four bytes each */
+        const size_t size = fields[i].size, align = size < 8 ? size : size % 8 || types ? 4 : 8,
+                     from = (end + align - 1) / align * align;
+        if (fields[i].offset != from)
+            return fields[i].name;
+        end = from + size;
+    }
+    return (end + 7) / 8 * 8 == bytes ? NULL : "has more at its end";
 }
 
 /* The fields follow each other without a gap into which another one fits: the count, and the initialiser without names
@@ -97,72 +138,6 @@ static void configs(void)
 
 /* ---------------------------------------------------------------- the semantics */
 
-static float frequencies[DK / 2] = {1, 0.5f}, tables[T * DK / 2];
-static int64_t positions[T] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3};
-
-#define VIEW(type, data, rank, ...) mha_view_of(data, type, rank, (size_t[]){__VA_ARGS__})
-
-static double others[HEADS];
-static const int64_t fewer[B] = {T - 2}, places[B] = {2}, cu[3] = {0, 5, T};
-
-/* Changed alone, these are refused by the rank that has them: they go with others that stay as they are. */
-static const char *const alone[] = {
-    "causal", "cu_seqlens_q", "cu_seqlens_k", "n_sequences", "mask_kind", "bias_rule",
-    "bias_class_token", "bias_height", "bias_width", "relative_rule", "relative_height", "relative_width",
-    "normaliser", "sigmoid_bias", "rope_axes", "rope_sections",
-};
-
-static bool is_alone(const char *name)
-{
-    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
-        if (strcmp(alone[i], name) == 0)
-            return true;
-    return false;
-}
-
-static int words_of(const char *choices)
-{
-    int n = 1;
-    for (; *choices; choices++)
-        n += *choices == '|';
-    return n;
-}
-
-/* Changes one setting to another value that it could have; false for views, which are the business of the caller. */
-static bool change(const mha_setting *s, mha_semantics *semantics)
-{
-    char *at = (char *)semantics + s->at;
-    bool truth;
-    int choice;
-    int64_t whole;
-    size_t count;
-    double real;
-    const void *pointer = strcmp(s->name, "kv_lengths") == 0     ? (const void *)fewer
-                          : strcmp(s->name, "alibi_slopes") == 0 ? (const void *)others
-                          : strncmp(s->name, "cu_", 3) == 0      ? (const void *)cu
-                                                                 : (const void *)places;
-    switch (s->kind) {
-    case MHA_SETTING_SWITCH: memcpy(&truth, at, sizeof truth), truth = !truth, memcpy(at, &truth, sizeof truth); break;
-    case MHA_SETTING_CHOICE:
-        memcpy(&choice, at, sizeof choice);
-        choice = choice + 1 < words_of(s->choices) ? choice + 1 : 1;
-        memcpy(at, &choice, sizeof choice);
-        break;
-    case MHA_SETTING_WHOLE: memcpy(&whole, at, sizeof whole), whole++, memcpy(at, &whole, sizeof whole); break;
-    case MHA_SETTING_COUNT:
-        memcpy(&count, at, sizeof count), count = count >= 4 ? count / 2 : count + 2, memcpy(at, &count, sizeof count);
-        break;
-    case MHA_SETTING_REAL:
-        memcpy(&real, at, sizeof real), real = real * 0.5 + 0.0625, memcpy(at, &real, sizeof real);
-        break;
-    case MHA_SETTING_WHOLES:
-    case MHA_SETTING_REALS: memcpy(at, &pointer, sizeof pointer); break;
-    case MHA_SETTING_COUNTS: semantics->rope.origin.axes = (mha_rope_axes){.axes = 1, .sections = {DK / 2}}; break;
-    default: return false;
-    }
-    return true;
-}
-
 static float x[B * T * D], y[B * T * D];
 static mha_call call;
 static mha_mpi_layer *layer;
@@ -179,39 +154,62 @@ static void untouched(const char *name)
         expect(((const unsigned char *)y)[i] == 0x5A, name, "an output was touched");
 }
 
-/* Views: what they hold is the business of the caller, but not whether they are there. */
-static void views(void)
+static void *lent(void *context, size_t bytes)
 {
+    static double memory[T * T * HEADS];
+    (void)context;
+    expect(bytes <= sizeof memory, "an array", "has more numbers than are foreseen");
+    return memory;
+}
+
+/* Another last number in an array. */
+static void change_last(const mha_setting *row, size_t length, mha_semantics *semantics)
+{
+    static int64_t wholes[HEADS];
+    static double reals[HEADS];
+    const bool whole = row->kind == MHA_SETTING_WHOLES;
+    void *const copy = whole ? (void *)wholes : (void *)reals;
+    const void *numbers;
+    memcpy(&numbers, (char *)semantics + row->at, sizeof numbers);
+    memcpy(copy, numbers, length * 8);
+    if (whole)
+        wholes[length - 1] -= 1;
+    else
+        reals[length - 1] *= 0.5;
+    memcpy((char *)semantics + row->at, &copy, sizeof copy);
+}
+
+/* Another number of a setting; what a view holds is the business of the caller, but not whether it is there. */
+static void change(const mha_setting *row, mha_semantics *semantics)
+{
+    const any_sizes sizes = {.B = B, .h = HEADS, .T_q = T, .T_k = T, .S = T};
+    const size_t length = mha_setting_length(row, semantics, B, HEADS);
+    if (!any_setting_is_array(row))
+        any_setting_change(row, semantics);
+    else if (length > 0)
+        change_last(row, length, semantics);
+    else if (mha_setting_given(row, semantics))
+        any_setting_clear(row, semantics);
+    else
+        any_setting_lend(row, &sizes, lent, NULL, semantics);
+}
+
+/* Whether one process would take the call: otherwise a rank refuses it by itself. */
+static bool is_taken(const mha_layer *whole, const mha_semantics *semantics)
+{
+    static float rows[T * D];
     mha_error error;
-    const struct {
-        const char *name;
-        mha_view *view, *second;
-        mha_view given;
-    } list[] = {
-        {"rope.frequencies", &call.semantics.rope.frequencies, NULL, VIEW(MHA_F32, frequencies, 1, DK / 2)},
-        {"pattern.key_lists", &call.semantics.pattern.key_lists, NULL, VIEW(MHA_I64, positions, 2, T, 1)},
-        {"rope.q_positions", &call.semantics.rope.q_positions, NULL, VIEW(MHA_I64, positions, 2, B, T)},
-        {"rope.cos_table", &call.semantics.rope.cos_table, &call.semantics.rope.sin_table,
-         VIEW(MHA_F32, tables, 2, T, DK / 2)},
-    };
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        call.semantics = semantics_all_set();
-        call.semantics.rope.attention_factor = 0;
-        if (rank == ranks - 1)
-            *list[i].view = list[i].given;
-        if (rank == ranks - 1 && list[i].second)
-            *list[i].second = list[i].given;
-        const field f = {list[i].name, 0, 0, {.count = 0}, false};
-        expect_refused(&f, forward(&error), &error);
-        untouched(f.name);
-    }
+    mha_plan plan;
+    const mha_call one = {.query = mha_rows(rows, B, T, D), .path = MHA_PATH_BLAS, .semantics = *semantics};
+    return mha_plan_call(whole, &one, &plan, &error) == MHA_OK;
 }
 
 static void semantics(void)
 {
     mha_error error;
-    for (size_t h = 0; h < HEADS; h++)
-        others[h] = h == HEADS - 1 ? 0.25 : 0.5;
+    mha_layer *whole;
+    size_t taken = 0;
+    expect(mha_layer_create(&config, NULL, NULL, &whole, &error) == MHA_OK, "layer", error.message);
     expect(mha_mpi_layer_create(MPI_COMM_WORLD, MHA_SPLIT_ULYSSES, &config, NULL, NULL, &layer, &error) == MHA_OK,
            "layer", error.message);
     mha_share share;
@@ -220,22 +218,22 @@ static void semantics(void)
     call = (mha_call){.query = mha_rows(x, B, rows, D), .output = mha_rows(y, B, rows, D), .path = MHA_PATH_BLAS,
                       .threads = 1, .semantics = semantics_all_set()};
     expect(forward(&error) == MHA_OK, "all set", error.message);
-    const mha_setting *setting;
-    for (size_t i = 0; (setting = mha_setting_at(i)) != NULL; i++) {
-        call.semantics = semantics_all_set();
-        mha_semantics changed = call.semantics;
-        if (!change(setting, &changed))
-            continue;
+    const mha_setting *row;
+    for (size_t i = 0; (row = mha_setting_at(i)) != NULL; i++) {
+        mha_semantics changed = call.semantics = semantics_all_set();
+        change(row, &changed);
+        const field f = {row->name, 0, 0, {.count = 0}, !is_taken(whole, &changed)};
+        taken += !f.alone;
         if (rank == ranks - 1)
             call.semantics = changed;
-        const field f = {setting->name, 0, 0, {.count = 0}, is_alone(setting->name)};
         expect_refused(&f, forward(&error), &error);
         untouched(f.name);
     }
-    views();
+    expect(taken > 40, "settings", "fewer than 40 can be changed alone");
     call.semantics = semantics_all_set();
     expect(forward(&error) == MHA_OK, "afterwards", error.message);
     mha_mpi_layer_destroy(layer);
+    mha_layer_destroy(whole);
 }
 
 int main(int argc, char **argv)

@@ -12,6 +12,7 @@ import mha
 import numpy as np
 import pytest
 from conftest import ROOT
+from mha.settings import ROWS
 
 CALLS, SEED = int(os.environ.get("HOSTILE_CALLS", 2000)), int(os.environ.get("HOSTILE_SEED", 0))
 LOG = os.environ.get("HOSTILE_LOG")
@@ -58,15 +59,27 @@ def maybe(r, right, wrong=0.15):
     return right if r.random() > wrong else odd(r) if r.random() < 0.6 else array(r)
 
 
+def drawn(r, row, B, h, T):
+    """A value for a row of the library's table, by its kind."""
+    if row.kind == "choice":
+        return row.words[r.integers(len(row.words))]
+    if row.kind == "view":
+        return array(r, (B, T), ["i8", "f4", "?"][r.integers(3)])
+    if row.is_array:
+        return r.integers(0, 9, h if row.shape == "(h)" else B)
+    return {"switch": True, "real": r.standard_normal()}.get(row.kind, int(r.integers(-3, 12)))
+
+
 def settings(r, B, h, T, S):
-    """Some settings, mostly of the right shape."""
+    """Some settings, mostly of the right shape: rows of the table, and what speaks for several of them."""
     ints = lambda n: r.integers(-3, 12, max(n + r.integers(-1, 2) * (r.random() < 0.2), 0))
     every = {
-        "causal": True, "is_causal": bool(r.integers(2)), "offset": int(r.integers(-5, 9)), "scale": r.random(),
+        **{name: drawn(r, row, B, h, T) for name, row in ROWS.items()},
+        "is_causal": bool(r.integers(2)), "scale": r.random(),
         "window": (int(r.integers(-2, 9)), int(r.integers(-2, 9))), "softcap": abs(r.standard_normal()) * 5,
         "attn_mask": array(r, [(T, S), (B, 1, T, S), (h, T, S), (S,)][r.integers(4)], ["?", "f4", "f8"][r.integers(3)]),
         "key_padding": array(r, (B, S), ["?", "f4"][r.integers(2)]), "key_padding_kind": "keeps",
-        "padding_fill": -1e4, "q_segments": array(r, (B, T), "i8"), "k_segments": array(r, (B, S), "i8"),
+        "q_segments": array(r, (B, T), "i8"), "k_segments": array(r, (B, S), "i8"),
         "key_lists": array(r, (T, 3), "i8"), "blocks": array(r, (1, 1), "?"), "blocks_kind": "hides",
         "block_size": (T, S),
         "query_padding": array(r, (B, T), "?"), "query_padding_kind": "keeps",
@@ -80,11 +93,10 @@ def settings(r, B, h, T, S):
         "rope": mha.Rope(["half_split", "interleaved", "other"][r.integers(3)], int(r.integers(-1, 9)),
                          [10000.0, 0.0, -1.0, float("nan")][r.integers(4)],
                          None if r.random() < 0.6 else array(r, (B, T), "i8")),
-        "zero_row": True, "softmax_plus_one": True, "empty_rows": "nan", "hidden_values": "propagate",
         "cu_seqlens_q": np.sort(ints(3)), "cu_seqlens_k": np.sort(ints(3)), "enable_gqa": True, "return_lse": True,
         "return_stages": ["weights", "scores", "k_rot", "output"][:r.integers(5)], "out_dtype": "float64",
-        "path": ["fast", "blas", "exact"][r.integers(3)], "threads": int(r.integers(-1, 4)), "key_offset": 2,
-        "keys_only": True, "dropout_p": 0.0, "layout": ["BHTD", "BTHD"][r.integers(2)], "window_size": (2, -1),
+        "path": ["fast", "blas", "exact"][r.integers(3)], "threads": int(r.integers(-1, 4)),
+        "dropout_p": 0.0, "layout": ["BHTD", "BTHD"][r.integers(2)], "window_size": (2, -1),
         "no_such": 1}
     names = r.choice(list(every), r.integers(0, 5), replace=False)
     return {str(n): maybe(r, every[n], 0.12) for n in names}

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "support/any_setting.h"
 #include "support/trial.h"
 
 /* ---------------------------------------------------------------- words */
@@ -25,7 +26,6 @@ __attribute__((format(printf, 2, 3))) static void say(text *t, const char *forma
 void trial_text(const trial *t, char *words, size_t size)
 {
     const mha_config *c = &t->config;
-    const mha_semantics *s = &t->semantics;
     text w = {words, size};
     say(&w, "seed %llu%s: B %zu T_q %zu T_k %zu", (unsigned long long)t->seed, t->bare ? " bare" : "", t->B, t->T_q,
         t->T_k);
@@ -41,51 +41,24 @@ void trial_text(const trial *t, char *words, size_t size)
     FLAG(c->sinks, " sinks")
     FLAG(c->q_norm, " q_norm %d", (int)c->q_norm)
     FLAG(c->k_norm, " k_norm %d", (int)c->k_norm)
-    FLAG(c->q_norm || c->k_norm || s->norm.unweighted, " norm%s %d%s%s%s eps %g", c->norm_bias ? " bias" : "",
-         (int)s->norm.kind, s->norm.plus_one ? " 1+w" : "", s->norm.after_rope ? " after rope" : "",
-         s->norm.unweighted ? " unweighted" : "", s->norm_eps)
+    FLAG(c->norm_bias, " norm bias")
     FLAG(c->gate, " gate %d bias %d", (int)c->gate, c->bias_gate)
-    FLAG(s->query_scale.growth != 0, " query scale %g every %lld first %lld", s->query_scale.growth,
-         (long long)s->query_scale.every, (long long)s->query_scale.first)
-    FLAG(s->clip_qkv > 0, " clip %g", s->clip_qkv)
     FLAG(t->past || t->use_cache, " past %zu", t->past)
     FLAG(t->sequences, " sequences %zu", t->sequences)
-    FLAG(s->has_scale, " scale %g", s->scale)
-    FLAG(s->softcap > 0, " softcap %g", s->softcap)
-    FLAG(s->has_offset, " offset %lld", (long long)s->offset)
+    FLAG(c->bias_rows, " bias rows %zu", c->bias_rows)
+    FLAG(c->relative_k_rows || c->relative_q_rows, " relative rows %zu, %zu, %zu%s", c->relative_k_rows,
+         c->relative_column_rows, c->relative_q_rows, c->relative_by_head ? " by head" : "")
+    const size_t used = any_setting_text(&t->semantics, w.at, w.left);
+    w.at += used, w.left -= used;
     FLAG(t->offset_each, " offset for each row")
-    FLAG(s->has_key_offset, " key offset %lld", (long long)s->key_offset)
-    FLAG(s->keys_only, " keys only")
-    FLAG(s->causal, " causal")
-    FLAG(s->window, " window %lld,%lld", (long long)s->window_left, (long long)s->window_right)
-    FLAG(s->prefix || s->window_keep || s->chunk, " prefix %lld keep %lld chunk %lld", (long long)s->prefix,
-         (long long)s->window_keep, (long long)s->chunk)
     FLAG(t->lengths, " lengths")
-    FLAG(s->key_padding.kind, " padding %d", (int)s->key_padding.kind)
-    FLAG(s->has_padding_fill, " fill %g", s->padding_fill)
-    FLAG(s->mask.kind, " mask %d rank %d ones %x short %zu", (int)s->mask.kind, t->mask_rank, t->mask_ones,
-         t->mask_short)
-    FLAG(t->segments || t->listed, " segments %d lists %zu", t->segments, t->listed)
-    FLAG(s->pattern.query_padding.kind, " query padding %d", (int)s->pattern.query_padding.kind)
-    FLAG(s->pattern.blocks.kind, " blocks %d of %zu x %zu", (int)s->pattern.blocks.kind, s->pattern.block_queries,
-         s->pattern.block_keys)
-    FLAG(t->pattern_ones, " pattern ones %x", t->pattern_ones)
     FLAG(t->alibi, " alibi")
-    FLAG(s->bias.rule, " bias %d%s rows %zu, %zu, %zu x %zu + %d", (int)s->bias.rule, s->bias.one_way ? " one way" : "",
-         c->bias_rows, s->bias.max_distance, s->bias.height, s->bias.width, s->bias.class_token)
-    FLAG(s->relative.rule, " relative %d%s rows %zu, %zu, %zu%s, %zu, %zu x %zu, scales %g %g", (int)s->relative.rule,
-         s->relative.reversed ? " reversed" : "", c->relative_k_rows, c->relative_column_rows, c->relative_q_rows,
-         c->relative_by_head ? " by head" : "", s->relative.max_distance, s->relative.height, s->relative.width,
-         s->relative.k_scale, s->relative.q_scale)
-    FLAG(s->rope.kind, " rope %d dim %zu%s base %g times %g positions %d%d tables %d%s frequencies %d",
-         (int)s->rope.kind, s->rope.dim, s->rope.last ? " last" : "", s->rope.base, s->rope.attention_factor,
-         t->rope_positions, t->rope_key_positions, t->rope_tables, t->rope_axes ? " of axes" : "",
-         t->rope_frequencies)
-    FLAG(s->zero_row, " zero_row")
-    FLAG(s->softmax_plus_one, " plus_one")
-    FLAG(s->normaliser, " sigmoid %g", s->sigmoid_bias)
-    FLAG(s->empty_rows, " empty nan")
-    FLAG(s->hidden_values, " propagate")
+    FLAG(t->semantics.mask.kind, " mask rank %d ones %x short %zu", t->mask_rank, t->mask_ones, t->mask_short)
+    FLAG(t->segments || t->listed, " segments %d lists %zu", t->segments, t->listed)
+    FLAG(t->pattern_ones, " pattern ones %x", t->pattern_ones)
+    FLAG(t->semantics.rope.kind, " positions %d%d tables %d%s frequencies %d", t->rope_positions,
+         t->rope_key_positions, t->rope_tables, t->rope_axes ? " of axes" : "", t->rope_frequencies)
+    FLAG(t->others, " other arrays")
     FLAG(t->poison, " poison")
     FLAG(t->amplitude > 0, " amplitude %g", t->amplitude)
 #undef FLAG
@@ -255,7 +228,7 @@ static void draw_relative(uint64_t seed, trial *t)
     relative->q_scale = tables != 0 ? scales[word(x) % 4] : 0;
 }
 
-trial trial_draw(uint64_t seed)
+static trial draw_known(uint64_t seed)
 {
     static const size_t lengths[] = {1, 1, 2, 3, 5, 7, 9, 16, 17, 33, 65};
     static const mha_layout layouts[] = {MHA_BTE, MHA_TBE, MHA_BHTD, MHA_BTHD};
@@ -310,7 +283,46 @@ trial trial_draw(uint64_t seed)
     return t;
 }
 
+/* The rows that draw_known gives some trial: others are drawn by their kind alone. */
+static const bool *known_rows(void)
+{
+    enum { MOST_ROWS = 256, SEEDS = 2000 };
+    static bool known[MOST_ROWS], looked;
+    const mha_setting *row;
+    for (uint64_t seed = 1; seed <= SEEDS && !looked; seed++) {
+        const trial t = draw_known(seed);
+        for (size_t i = 0; (row = mha_setting_at(i)) != NULL && i < MOST_ROWS; i++)
+            known[i] |= mha_setting_given(row, &t.semantics);
+    }
+    looked = true;
+    return known;
+}
+
+trial trial_draw(uint64_t seed)
+{
+    trial t = draw_known(seed);
+    uint64_t state = seed * 0x9e3779b97f4a7c15u + 28, *x = &state;
+    const bool *const known = known_rows();
+    const mha_setting *row;
+    for (size_t i = 0; (row = mha_setting_at(i)) != NULL; i++)
+        if (!any_setting_is_array(row) && !known[i] && one_in(x, 4))
+            any_setting_put(row, word(x), &t.semantics);
+    any_setting_settle(&t.semantics);
+    t.others = one_in(x, 3);
+    return t;
+}
+
 /* ---------------------------------------------------------------- shrinking */
+
+/* Without setting number `index`, and what has no effect without it. */
+static void drop(size_t index, trial *t)
+{
+    const mha_setting *const row = mha_setting_at(index);
+    if (!mha_setting_given(row, &t->semantics))
+        return;
+    any_setting_clear(row, &t->semantics);
+    any_setting_settle(&t->semantics);
+}
 
 /* Defines a way to make a trial simpler. */
 #define SIMPLER(name, change)                                                                                          \
@@ -329,22 +341,12 @@ SIMPLER(no_sinks, t->config.sinks = false)
 SIMPLER(no_norm, t->config.q_norm = t->config.k_norm = MHA_NORM_NONE; t->config.norm_bias = false;
         t->semantics.norm = (mha_norm_rule){.kind = MHA_NORM_RMS})
 SIMPLER(no_gate, t->config.gate = MHA_GATE_NONE; t->config.bias_gate = false)
-SIMPLER(no_query_scale, t->semantics.query_scale = (mha_query_scale){.growth = 0})
-SIMPLER(no_clip, t->semantics.clip_qkv = 0)
 SIMPLER(plain_weights, t->config.dtype = MHA_F32)
 SIMPLER(plain_inputs, t->input_dtype = MHA_F32)
-SIMPLER(no_scale, t->semantics.has_scale = false)
-SIMPLER(no_softcap, t->semantics.softcap = 0)
-SIMPLER(no_blocks, t->semantics.prefix = t->semantics.window_keep = t->semantics.chunk = 0)
-SIMPLER(no_causal, t->semantics.prefix = 0; t->semantics.causal = false)
-SIMPLER(no_window, t->semantics.window = false)
-SIMPLER(no_offset, t->semantics.has_offset = t->offset_each = false)
+SIMPLER(no_offsets, t->offset_each = false)
 SIMPLER(no_lengths, t->lengths = false)
-SIMPLER(no_padding, t->semantics.key_padding.kind = MHA_MASK_NONE; t->semantics.has_padding_fill = false)
-SIMPLER(no_mask, t->semantics.mask.kind = MHA_MASK_NONE)
 SIMPLER(no_segments, t->segments = 0)
 SIMPLER(no_lists, t->listed = 0)
-SIMPLER(no_query_padding, t->semantics.pattern.query_padding.kind = MHA_MASK_NONE)
 SIMPLER(no_block_mask, t->semantics.pattern = (mha_pattern){.query_padding = t->semantics.pattern.query_padding})
 SIMPLER(no_pattern_ones, t->pattern_ones = 0)
 SIMPLER(no_alibi, t->alibi = false)
@@ -352,13 +354,9 @@ SIMPLER(no_table, t->semantics.bias = (mha_bias){0}; t->config.bias_rows = 0)
 SIMPLER(no_relative, t->semantics.relative = (mha_relative){0};
         t->config.relative_k_rows = t->config.relative_column_rows = t->config.relative_q_rows = 0;
         t->config.relative_by_head = false)
-SIMPLER(no_rope, t->semantics.rope.kind = MHA_ROPE_NONE)
 SIMPLER(no_tables, t->rope_tables = 0; t->rope_frequencies = t->rope_axes = false)
 SIMPLER(no_positions, t->rope_positions = t->rope_key_positions = false)
-SIMPLER(no_part, t->semantics.has_key_offset = t->semantics.keys_only = false)
-SIMPLER(no_extra, t->semantics.zero_row = t->semantics.softmax_plus_one = false)
-SIMPLER(no_sigmoid, t->semantics.normaliser = MHA_SOFTMAX; t->semantics.sigmoid_bias = 0)
-SIMPLER(no_rules, t->semantics.empty_rows = MHA_EMPTY_ZERO; t->semantics.hidden_values = MHA_HIDDEN_IGNORE)
+SIMPLER(no_others, t->others = false)
 SIMPLER(no_poison, t->poison = false)
 SIMPLER(plain_layout, t->layout = MHA_BTE; t->gap = 0)
 SIMPLER(small_numbers, t->amplitude = 0)
@@ -366,22 +364,23 @@ SIMPLER(small_numbers, t->amplitude = 0)
 
 trial trial_shrink(const trial *t, trial_failure fails)
 {
-    char words[400];
     static void (*const ways[])(trial *) = {
-        fewer_rows,  half_queries, half_keys,   no_past,    fewer_heads, narrow_k,     narrow_v,  narrow_in,
-        no_biases,   no_bias_kv,   no_sinks,    no_norm,    no_query_scale, no_clip,     no_gate,
-        plain_weights, plain_inputs, no_scale, no_softcap,
-        no_blocks,   no_causal,   no_window,    no_offset,   no_lengths, no_padding,  no_mask,      no_alibi,
-        no_table,    no_relative, no_rope,
-        no_tables,   no_positions, no_part,     no_extra,   no_rules,    no_poison,    plain_layout, small_numbers,
-        no_segments, no_lists,    no_sigmoid,  no_query_padding, no_block_mask, no_pattern_ones};
+        fewer_rows,    half_queries, half_keys,   no_past,       fewer_heads,     narrow_k,      narrow_v,
+        narrow_in,     no_biases,    no_bias_kv,  no_sinks,      no_norm,         no_gate,       plain_weights,
+        plain_inputs,  no_offsets,   no_lengths,  no_alibi,      no_table,        no_relative,   no_tables,
+        no_positions,  no_others,    no_poison,   plain_layout,  small_numbers,   no_segments,   no_lists,
+        no_block_mask, no_pattern_ones};
+    const size_t n = sizeof ways / sizeof *ways;
+    char words[1800];
     trial smallest = *t;
+    const bool refused = fails(t, words, sizeof words) && strstr(words, "refused");
     for (bool progress = true; progress;) {
         progress = false;
-        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        for (size_t i = 0; i < n || mha_setting_at(i - n); i++) {
             trial next = smallest;
-            ways[i](&next);
-            if (memcmp(&next, &smallest, sizeof next) != 0 && fails(&next, words, sizeof words))
+            i < n ? ways[i](&next) : drop(i - n, &next);
+            if (memcmp(&next, &smallest, sizeof next) != 0 && fails(&next, words, sizeof words) &&
+                refused == (strstr(words, "refused") != NULL))
                 smallest = next, progress = true;
         }
     }

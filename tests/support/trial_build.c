@@ -1,7 +1,9 @@
 /* A trial built: its numbers drawn from the seed, its memory guarded. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "support/any_setting.h"
 #include "support/axes.h"
 #include "support/trial_parts.h"
 #include "support/unit.h"
@@ -419,6 +421,29 @@ static void build_pattern(rig *r, size_t B, size_t T_q, size_t S)
     }
 }
 
+static void *lent_memory(void *rig_of, size_t bytes)
+{
+    return input_memory(rig_of, bytes);
+}
+
+/* Arrays that nothing above makes, by the kinds and shapes of their rows. */
+static void build_others(rig *r, const any_sizes *sizes)
+{
+    static const char *const made[] = {
+        "position_offset", "cu_seqlens_q", "cu_seqlens_k", "rope_frequencies", "rope_q_positions", "rope_k_positions",
+        "rope_cos", "rope_sin", "rope_sections", "rope_positions", "rope_axes_frequencies", "kv_lengths", "key_padding",
+        "mask", "q_segments", "k_segments", "query_padding", "key_lists", "blocks", "alibi_slopes"};
+    const mha_setting *row;
+    for (size_t i = 0; (row = mha_setting_at(i)) != NULL; i++) {
+        bool known = !any_setting_is_array(row);
+        for (size_t k = 0; k < sizeof made / sizeof *made; k++)
+            known |= strcmp(made[k], row->name) == 0;
+        if (!known)
+            any_setting_lend(row, sizes, lent_memory, r, &r->call.semantics);
+    }
+    any_setting_settle(&r->call.semantics);
+}
+
 static void build_semantics(rig *r)
 {
     const trial *t = &r->t;
@@ -471,6 +496,8 @@ static void build_semantics(rig *r)
         build_mask(r, &s->key_padding, 2, shape);
     }
     build_pattern(r, B, longest_q, S);
+    if (t->others)
+        build_others(r, &(any_sizes){B, t->config.n_heads, longest_q, T_k, S, n});
 }
 
 /* NaN and infinity where lengths or padding hide a new key from everybody. */
@@ -509,20 +536,6 @@ static void build_cache(rig *r)
     fill_uniform(r, &r->past.values, -1, 1);
 }
 
-/* Clears numbers whose switch is off, because a call refuses some of them and uses others. */
-static mha_semantics only_what_is_on(mha_semantics s)
-{
-    if (!s.window)
-        s.window_left = s.window_right = s.window_keep = 0;
-    if (s.rope.kind == MHA_ROPE_NONE)
-        s.rope = (mha_rope){0};
-    s.scale = s.has_scale ? s.scale : 0;
-    s.offset = s.has_offset ? s.offset : 0;
-    s.key_offset = s.has_key_offset ? s.key_offset : 0;
-    s.padding_fill = s.has_padding_fill ? s.padding_fill : 0;
-    return s;
-}
-
 void trial_build(const trial *t, rig *r)
 {
     *r = (rig){.t = *t, .random = t->seed};
@@ -533,7 +546,8 @@ void trial_build(const trial *t, rig *r)
         build_weights(r);
     } else
         build_layer(r);
-    r->call.semantics = only_what_is_on(t->semantics);
+    r->call.semantics = t->semantics;
+    any_setting_settle(&r->call.semantics);
     build_inputs(r);
     build_cache(r);
     build_semantics(r);

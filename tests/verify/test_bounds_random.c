@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/any_setting.h"
 #include "support/rerun.h"
 #include "support/trial.h"
 #include "support/unit.h"
@@ -84,26 +85,41 @@ static void multiply(const mha_view *v, double factor, mha_dtype type)
     }
 }
 
-/* One setting of a call: a view or a number, and whether scores are a product with it. */
-typedef struct setting {
+/* What can be turned of a call: a view or a number, and whether scores are a product with it. */
+typedef struct turned {
     const char *name;
     mha_view *view;
     double *number, otherwise; /* otherwise: what a number of 0 stands for, where it can be turned; 0: it cannot */
     bool of_scores;
-} setting;
+} turned;
 
-enum { MOST_SETTINGS = 64 };
+enum { MOST_TURNED = 128 };
 
-/* The settings that a call has, or could have. */
-static size_t settings_of(subject *s, setting list[MOST_SETTINGS])
+/* What a number that is 0 stands for, by its row; 0 where the call would be another one, or none, with a number. */
+static double stands_for(const subject *s, const mha_setting *row)
+{
+    const mha_call *c = &s->given.call;
+    const mha_config *config = &s->r.t.config;
+    mha_semantics with = c->semantics;
+    const double unset = mha_setting_number(row, &with);
+    const bool of_a_table = strncmp(row->name, "relative_", 9) == 0, is_k = strcmp(row->name, "relative_k_scale") == 0;
+    mha_error error;
+    if ((strcmp(row->name, "clip_qkv") == 0 && (config->kv_rank || s->r.t.poison)) ||
+        (strcmp(row->name, "rope_base") == 0 && c->semantics.rope.cos_table.data) ||
+        (strcmp(row->name, "query_scale_growth") == 0 && !c->semantics.query_scale.every) ||
+        (of_a_table && !(is_k ? config->relative_k_rows : config->relative_q_rows)) || isinf(unset))
+        return 0;
+    const double number = isnan(unset) ? 1 / sqrt((double)config->d_k) : unset != 0 ? unset : 1;
+    any_setting_clear(row, &with);
+    return mha_setting_put_number(row, number, &with, &error) || mha_settings_check(&with, &error) ? 0 : number;
+}
+
+/* All that can be turned: inputs, arrays of numbers, every real setting, weights. */
+static size_t list_turned(subject *s, turned list[MOST_TURNED])
 {
     mha_call *c = &s->given.call;
     mha_semantics *m = &c->semantics;
-    const mha_config *config = &s->r.t.config;
-    const bool rope = m->rope.kind != MHA_ROPE_NONE, sums = m->normaliser == MHA_SIGMOID;
-    const double scale = 1 / sqrt((double)config->d_k);
-    double *const slope = (double *)(uintptr_t)m->alibi_slopes;
-    const setting all[] = {
+    const turned first[] = {
         {"query", &c->query, NULL, 0, true},
         {"key", &c->key, NULL, 0, true},
         {"value", &c->value, NULL, 0, false},
@@ -112,27 +128,28 @@ static size_t settings_of(subject *s, setting list[MOST_SETTINGS])
         {"frequencies", &m->rope.frequencies, NULL, 0, false},
         {"mask", m->mask.kind == MHA_MASK_ADDITIVE ? &m->mask.values : NULL, NULL, 0, false},
         {"key padding", m->key_padding.kind == MHA_MASK_ADDITIVE ? &m->key_padding.values : NULL, NULL, 0, false},
-        {"scale", NULL, &m->scale, m->has_scale ? 0 : scale, true},
-        {"query scale", NULL, &m->query_scale.growth, m->query_scale.every ? 1 : 0, true},
-        {"attention factor", NULL, &m->rope.attention_factor, rope ? 1 : 0, true},
-        {"base", NULL, &m->rope.base, rope && !m->rope.cos_table.data ? 10000 : 0, false},
-        {"norm eps", NULL, &m->norm_eps, 1e-6, false},
-        {"softcap", NULL, &m->softcap, 1, false},
-        {"clip", NULL, &m->clip_qkv, config->kv_rank || s->r.t.poison ? 0 : 1, false},
-        {"sigmoid bias", NULL, &m->sigmoid_bias, sums ? 1 : 0, false},
-        {"padding fill", NULL, &m->padding_fill, 0, false},
-        {"slope", NULL, slope, slope ? 1 : 0, false},
-        {"relative k scale", NULL, &m->relative.k_scale, config->relative_k_rows ? scale : 0, false},
-        {"relative q scale", NULL, &m->relative.q_scale, config->relative_q_rows ? scale : 0, false},
+        {"slope", NULL, (double *)(uintptr_t)m->alibi_slopes, 1, false},
     };
+    static const char *const factors[] = {"scale", "query_scale_growth", "rope_attention_factor"};
+    const mha_setting *row;
     size_t n = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].view ? all[i].view->data != NULL : all[i].number && (*all[i].number != 0 || all[i].otherwise != 0))
-            list[n++] = all[i];
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        if (first[i].view ? first[i].view->data != NULL : first[i].number != NULL)
+            list[n++] = first[i];
+    for (size_t i = 0; (row = mha_setting_at(i)) != NULL; i++) {
+        if (row->kind != MHA_SETTING_REAL)
+            continue;
+        turned one = {row->name, NULL, (double *)(void *)((char *)m + row->at), 0, false};
+        for (size_t k = 0; k < sizeof factors / sizeof *factors; k++)
+            one.of_scores |= strcmp(factors[k], row->name) == 0;
+        one.otherwise = mha_setting_given(row, m) && *one.number == 0 ? 0 : stands_for(s, row);
+        if (*one.number != 0 || one.otherwise != 0)
+            list[n++] = one;
+    }
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
         if (s->r.weights[w].data)
-            list[n++] = (setting){mha_weight_name((mha_weight)w), &s->r.weights[w], NULL, 0,
-                                  w == MHA_W_Q || w == MHA_W_K || w == MHA_Q_NORM || w == MHA_K_NORM};
+            list[n++] = (turned){mha_weight_name((mha_weight)w), &s->r.weights[w], NULL, 0,
+                                 w == MHA_W_Q || w == MHA_W_K || w == MHA_Q_NORM || w == MHA_K_NORM};
     return n;
 }
 
@@ -148,9 +165,9 @@ static void turn(subject *s)
         product = below(s, 4) ? products[below(s, 3)] * (2 * unit(s) - 1) : beyond_float;    /* its logarithm */
     size_t used = 0;
     for (size_t i = 0; i < turns; i++) {
-        setting list[MOST_SETTINGS];
-        const size_t n = settings_of(s, list);
-        const setting *one = &list[below(s, n)];
+        turned list[MOST_TURNED];
+        const size_t n = list_turned(s, list);
+        const turned *one = &list[below(s, n)];
         while (balanced && !one->of_scores)
             one = &list[below(s, n)];
         const double size = !balanced        ? reaches[below(s, 4)] * (2 * unit(s) - 1)

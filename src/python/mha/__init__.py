@@ -21,7 +21,8 @@ from .merge import merge
 from .model import Model, count, presets
 from .pages import paged_attention
 from .parameters import Parameter, Parameters, Totals
-from .semantics import SETTINGS, Bias, Relative, Rope, window_segments
+from .semantics import Bias, Relative, Rope, window_segments
+from .settings import SETTINGS
 from .tables import Table
 from .trace import Trace
 

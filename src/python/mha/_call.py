@@ -10,6 +10,7 @@ from . import _abi
 from . import arrays as a
 from ._library import Handle, call, lib
 from .cache import Cache
+from .errors import typed
 from .precision import precision_of
 from .semantics import Semantics
 
@@ -63,8 +64,13 @@ class Request:
     def plan(self) -> _abi.Plan:
         """Validates the call."""
         plan = _abi.Plan()
-        call(lib.mha_plan_call, self._layer_address, ctypes.byref(self.struct), ctypes.byref(plan))
+        with self.typed():
+            call(lib.mha_plan_call, self._layer_address, ctypes.byref(self.struct), ctypes.byref(plan))
         return plan
+
+    def typed(self) -> Any:
+        """Errors inside name a setting as the caller did."""
+        return typed(self.semantics.words)
 
     def keep(self, plan: _abi.Plan, stages: Sequence[int], dtype: int) -> dict[int, Any]:
         """Memory for the stages, which the call then keeps."""

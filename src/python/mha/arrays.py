@@ -182,13 +182,13 @@ def widened(tensor: Tensor, to: int = _abi.F32) -> Tensor:
     return wide
 
 
-def numbers(name: str, value: Array, shape: Sequence[int]) -> Any:
-    """Real numbers as a contiguous float64 array of the given shape; a list will do."""
+def numbers(name: str, value: Array, shape: Optional[Sequence[int]] = None) -> Any:
+    """Real numbers as a contiguous float64 array of the given shape, or of one axis; a list will do."""
     if isinstance(value, (list, tuple)):
         value = np.array([number(name, item) for item in value])
     array = np.ascontiguousarray(widened(floats(name, value), _abi.F64).array)
-    if array.shape != tuple(shape):
-        raise ValueError(f"{name}: expected shape {tuple(shape)}, found {array.shape}")
+    if array.shape != tuple(shape) if shape is not None else array.ndim != 1:
+        raise ValueError(f"{name}: expected shape {'(n,)' if shape is None else tuple(shape)}, found {array.shape}")
     return array
 
 

@@ -52,8 +52,7 @@ KINDS = (Error, InvalidError, UnsupportedError, FormatError, NotFoundError, Mach
 
 
 # The library's names of arguments that are called otherwise here.
-_OURS = {"kv-heads": "kv_heads", "kv_lengths": "lengths", "alibi_slopes": "alibi", "position_offset": "offset",
-         "window_left": "window", "window_right": "window"}
+_OURS = {"kv-heads": "kv_heads"}
 
 
 def error_of(status: int, error: _abi.Error) -> Error:

@@ -11,6 +11,7 @@ from ._call import Request
 from ._lean import Lean
 from .errors import typed
 from .semantics import Semantics
+from .settings import ROWS, has, row_of
 from .shapes import Heads, run
 
 _lean, _lean_flash = Lean(), Lean()
@@ -21,8 +22,8 @@ def torch_settings(heads: Heads, attn_mask: Optional[a.Array], is_causal: bool, 
     """PyTorch's words among the settings: a boolean mask keeps where it is true, causal is aligned top-left."""
     if not a.flag("enable_gqa", enable_gqa) and heads.h != heads.h_kv:
         raise ValueError(f"key: {heads.h_kv} heads for {heads.h} query heads: enable_gqa=True shares them")
-    for name in ("mask", "mask_kind"):
-        if name in settings:
+    for name in settings:
+        if row_of(name) in (ROWS["mask"], ROWS["mask_kind"]):
             raise TypeError(f"{name}: the mask of this call is attn_mask: numbers are added, True keeps")
     if a.flag("is_causal", is_causal):
         settings = {"causal": True, "offset": 0, **settings}
@@ -49,8 +50,7 @@ def torch_settings(heads: Heads, attn_mask: Optional[a.Array], is_causal: bool, 
 
 # What the words of PyTorch and of flash-attn are called within.
 _TORCH = {"mask": "attn_mask"}
-_FLASH = {"query": "q", "key": "k", "value": "v", "scale": "softmax_scale", "alibi": "alibi_slopes",
-          "window": "window_size"}
+_FLASH = {"query": "q", "key": "k", "value": "v", "scale": "softmax_scale", "window": "window_size"}
 
 
 def flash_words(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -118,8 +118,9 @@ def flash_settings(heads: Heads, causal: bool, window_size: Sequence[int], setti
         settings = {"offset": 0, **settings}
     if (window < 0).all() and not causal:
         return settings
-    if settings.get("alibi") is not None and not causal:
-        raise ValueError("alibi: flash-attn's bias without causal falls off on both sides, which is given as a mask")
+    if has(settings, "alibi_slopes") and not causal:
+        raise ValueError("alibi_slopes: flash-attn's bias without causal falls off on both sides, which is given as a "
+                         "mask")
     aligned: dict[str, Any] = {"causal": causal, "offset": "bottom-right"}
     if (window >= 0).any():
         aligned["window"] = np.maximum(window, -1)
@@ -154,7 +155,8 @@ def attention(q: a.Array, k: a.Array, v: a.Array, *, layout: str = "BTHD", causa
             return result
     with typed(flash_words(settings)):
         heads = Heads(q, k, v, layout)
-        settings = {"scale": softmax_scale, "softcap": softcap, "alibi": alibi_slopes, "cu_seqlens_q": cu_seqlens_q,
+        settings = {"scale": softmax_scale, "softcap": softcap, "alibi_slopes": alibi_slopes,
+                    "cu_seqlens_q": cu_seqlens_q,
                     "cu_seqlens_k": cu_seqlens_k, **settings}
         settings = flash_settings(heads, causal, window_size, settings)
         request = Request(heads.inputs, Semantics(heads.sizes(), settings), path=path, threads=threads,

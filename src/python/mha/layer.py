@@ -17,7 +17,8 @@ from .cache import Cache
 from .errors import NotFoundError, typed
 from .files import open_file, path_of
 from .parameters import Parameters, Totals, new_table, parameters_of, totals_of
-from .semantics import Bias, Relative, Rope, Semantics, expect_settings, window_segments
+from .semantics import Semantics, Sizes, settings_of, window_segments
+from .settings import expect_settings, merged
 from .shapes import Rows, run
 
 _SIZES = ("d_model", "n_heads", "kv_heads", "d_k", "d_v", "d_q", "d_kin", "d_vin", "d_out")
@@ -164,7 +165,7 @@ class MultiHeadAttention:
                 raise ValueError(f"{path}: expected a model that is described, found '{facts.model_type.decode()}': "
                                  "mask, rotation and scale are not known; config= says them, or settings do (causal=, "
                                  "rope=, ...)")
-            settings = {**settings_of(facts), **settings}
+            settings = merged(settings_of_facts(facts), settings)
         handle = create("layer", lib.mha_layer_destroy, lib.mha_model_load_layer, file.address, ctypes.byref(options),
                         table.address, needs=(table,), after=(ctypes.byref(report),))
         self = cls.__new__(cls)
@@ -234,7 +235,7 @@ class MultiHeadAttention:
         """The parameter table: a list of rows that prints, turns into dicts and shows itself in a notebook."""
         c = self.config
         semantics = Semantics(Rows(np.empty((1, 1, c["d_q"]), np.float32), None, None, "BTE", c["d_out"])
-                              .sizes(c["n_heads"], 0), _plain(self.settings))
+                              .sizes(c["n_heads"], 0), self.settings, numbers=True)
         with self._writing() as layer:
             call(lib.mha_layer_mark_inert, layer, ctypes.byref(semantics.struct))
             return parameters_of(lib.mha_layer_params(layer))
@@ -264,7 +265,7 @@ class MultiHeadAttention:
             layout = "TE" if a.given("query", query).array.ndim == 2 else self.layout
         rows = Rows(query, key, value, layout, c["d_out"], (c["d_q"], c["d_kin"], c["d_vin"]))
         semantics = Semantics(rows.sizes(c["n_heads"], len(cache) if cache is not None else past),
-                              {**self.settings, **settings})
+                              merged(self.settings, settings))
         request = Request(rows.inputs, semantics, path=path, threads=threads, precision=precision, cache=cache,
                           layer=self.handle)
         request.struct.absorbed = a.flag("absorbed", absorbed)
@@ -340,49 +341,9 @@ def _size(name: str, value: Optional[int], settings: dict[str, Any]) -> int:
     return a.whole_number(name if theirs is None else _TORCH[name], value if theirs is None else theirs, 1)
 
 
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that do not depend on the sizes of a call."""
-    return {k: v for k, v in settings.items() if k in ("causal", "is_causal", "scale", "softcap", "norm_eps",
-                                                       "norm_kind", "norm_plus_one", "norm_after_rope",
-                                                       "norm_unweighted", "query_scale", "clip_qkv", "zero_row",
-                                                       "softmax_plus_one", "normaliser", "sigmoid_bias", "rope",
-                                                       "position_bias", "relative")}
-
-
-def settings_of(facts: _abi.ModelFacts) -> dict[str, Any]:
+def settings_of_facts(facts: _abi.ModelFacts) -> dict[str, Any]:
     """What a config.json says about the calls of its attention layers."""
-    s = lib.mha_model_semantics(ctypes.byref(facts))
-    found: dict[str, Any] = {}
-    if s.causal:
-        found["causal"] = True
-    if s.window:
-        found["window"] = (s.window_left, s.window_right)
-    if s.chunk:
-        found["chunk"] = s.chunk
-    if s.has_scale or s.scale:
-        found["scale"] = s.scale
-    for name in ("softcap", "norm_eps", "clip_qkv"):
-        if getattr(s, name):
-            found[name] = getattr(s, name)
-    if s.norm.kind:
-        found["norm_kind"] = _abi.NORM_KINDS[s.norm.kind]
-    found.update({f"norm_{name}": True for name in ("plus_one", "after_rope", "unweighted") if getattr(s.norm, name)})
-    if s.query_scale.growth:
-        found["query_scale"] = (s.query_scale.growth, s.query_scale.every, s.query_scale.first)
-    if s.alibi_slopes:
-        found["alibi"] = np.array(facts.alibi_slopes[:facts.n_heads])
-    if s.bias.rule:
-        found["position_bias"] = Bias(_abi.BIAS_RULES[s.bias.rule], None, s.bias.one_way, s.bias.max_distance,
-                                      s.bias.height, s.bias.width, s.bias.class_token)
-    if s.relative.rule:
-        r = s.relative
-        found["relative"] = Relative(_abi.RELATIVE_RULES[r.rule], reversed=r.reversed, max_distance=r.max_distance,
-                                     height=r.height, width=r.width, k_scale=r.k_scale, q_scale=r.q_scale)
+    found = settings_of(lib.mha_model_semantics(ctypes.byref(facts)), Sizes(1, facts.n_heads, 1, 1))
     if facts.shift:  # the windows of one image; np.tile makes those of several
-        found["q_segments"] = window_segments(facts.image_height, facts.image_width, s.bias.height, facts.shift)
-    if s.rope.kind:
-        scaled = facts.rope_scaling.kind != 0
-        found["rope"] = Rope(_abi.ROPE_KINDS[s.rope.kind], s.rope.dim, s.rope.base or 10000.0, last=s.rope.last,
-                             frequencies=np.array(facts.rope_frequencies[:s.rope.dim // 2]) if scaled else None,
-                             attention_factor=s.rope.attention_factor or 1.0)
+        found["q_segments"] = window_segments(facts.image_height, facts.image_width, facts.bias.height, facts.shift)
     return found

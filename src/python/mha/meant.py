@@ -18,7 +18,7 @@ from .semantics import Semantics
 from .shapes import Heads, Rows, run
 
 PAST = ("past_key", "past_value")
-_FLASH = {"softmax_scale": "scale", "alibi_slopes": "alibi"}
+_FLASH = {"softmax_scale": "scale"}
 
 
 class Past:
@@ -150,7 +150,8 @@ class Meant:
     def bound(self, unit: float) -> dict[str, float]:
         """How far rounding may take each stage from exact in a type of this unit roundoff, see mha_error_bound."""
         found = (ctypes.c_double * len(_abi.STAGES))()
-        call(lib.mha_error_bound, self._layer, ctypes.byref(self.request.struct), unit, found, len(found))
+        with self.request.typed():
+            call(lib.mha_error_bound, self._layer, ctypes.byref(self.request.struct), unit, found, len(found))
         return dict(zip(_abi.STAGES, found))
 
     def allowed(self, computed: Computed, recorded: Mapping[str, a.Tensor]) -> dict[str, _abi.Allowance]:
@@ -160,7 +161,8 @@ class Meant:
         for each, (stage, tensor) in zip(found, recorded.items()):
             each.stage, each.stored = _abi.STAGES.index(stage), tensor.dtype
             each.computed = _abi.F64 if computed.wide(tensor.dtype) else _abi.F32
-        call(lib.mha_tolerance, self._layer, ctypes.byref(struct), found, len(found))
+        with self.request.typed():
+            call(lib.mha_tolerance, self._layer, ctypes.byref(struct), found, len(found))
         return dict(zip(recorded, found))
 
     def _record(self, computed: Optional[Computed]) -> tuple[_abi.Call, _abi.CaseNotes]:
@@ -182,8 +184,9 @@ class Meant:
         for slot, (stage, tensor) in zip(keep, recorded.items()):
             slot.stage, slot.view = _abi.STAGES.index(stage), a.view_of(tensor)
         notes.name = name.encode()
-        return create("case", lib.mha_case_close, lib.mha_case_of_call, self._layer, ctypes.byref(struct), keep,
-                      len(keep), ctypes.byref(notes), needs=(self,))
+        with self.request.typed():
+            return create("case", lib.mha_case_close, lib.mha_case_of_call, self._layer, ctypes.byref(struct), keep,
+                          len(keep), ctypes.byref(notes), needs=(self,))
 
     def save(self, path: Any, recorded: Mapping[str, a.Tensor], computed: Computed) -> None:
         """Writes a case file of this call and of what somebody computed for it."""
@@ -198,7 +201,8 @@ class Meant:
             held.append(a.widened(recorded["output"], _abi.F64 if wide else _abi.F32))
             call_.output = a.view_of(held[-1])
         call_.keep, call_.keep_count = keep, len(recorded) - ("output" in recorded)
-        call(lib.mha_case_save, path_of("path", path), self._layer, ctypes.byref(call_), ctypes.byref(notes))
+        with self.request.typed():
+            call(lib.mha_case_save, path_of("path", path), self._layer, ctypes.byref(call_), ctypes.byref(notes))
 
     def recorded(self, actual: Optional[a.Array], stages: Optional[Mapping[str, a.Array]]) -> dict[str, a.Tensor]:
         """What somebody computed, as the library sees it: stages are in its shapes already."""

@@ -7,6 +7,7 @@ from typing import Any, Sequence
 from . import _abi
 from . import arrays as a
 from ._library import call, lib
+from .settings import ROWS
 from .shapes import heads_first
 
 
@@ -39,6 +40,6 @@ def merge(parts: Sequence[tuple[a.Array, a.Array]], *, layout: str = "BHTD", emp
 
     views = (_abi.Part * len(given))(*(pair(*part) for part in given))
     results = [tensor.on(a.empty(tensor.array.shape, tensor.dtype)) for tensor in given[0]]
-    call(lib.mha_merge, views, len(views), a.choice("empty_rows", empty_rows, _abi.EMPTY_ROWS),
+    call(lib.mha_merge, views, len(views), a.choice("empty_rows", empty_rows, ROWS["empty_rows"].words),
          ctypes.byref(pair(*results)))
     return tuple(tensor.wrap(tensor.array, tensor.dtype) for tensor in results)

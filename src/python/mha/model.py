@@ -12,7 +12,7 @@ from . import arrays as a
 from ._library import call, create, lib
 from .errors import InvalidError, UnsupportedError, typed
 from .files import open_file, path_of
-from .layer import settings_of
+from .layer import settings_of_facts
 from .parameters import Parameters, Totals, new_table, parameters_of, totals_of
 from .tables import Table, optional
 
@@ -154,7 +154,7 @@ class Model:
     @property
     def settings(self) -> dict[str, Any]:
         """What the configuration says about calls of the attention layers: causal, rope, window, ..."""
-        return settings_of(lib.mha_model_facts_of(self._model.address))
+        return settings_of_facts(lib.mha_model_facts_of(self._model.address))
 
     @property
     def assumptions(self) -> dict[str, int]:

@@ -11,6 +11,7 @@ from ._call import Request
 from .errors import typed
 from .functional import flash_words
 from .semantics import Semantics
+from .settings import has
 from .shapes import Heads, run
 
 
@@ -70,14 +71,15 @@ def paged_attention(q: a.Array, key_pages: a.Array, value_pages: a.Array, page_t
         raise ValueError(f"page_table: expected a row for each of {sequences} sequences, found {len(entries)}")
     window = a.whole_numbers("window_size", window_size, 2)
     words = flash_words(settings)
-    given = {"causal": a.flag("causal", causal), "scale": softmax_scale, "softcap": softcap, "alibi": alibi_slopes}
+    given = {"causal": a.flag("causal", causal), "scale": softmax_scale, "softcap": softcap,
+             "alibi_slopes": alibi_slopes}
     if (window >= 0).any():
         given["window"] = np.maximum(window, -1)
-    if isinstance(settings.get("offset"), str) and settings["offset"] == "bottom-right" and "lengths" not in settings:
+    aligned = isinstance(settings.get("offset"), str) and settings["offset"] == "bottom-right"
+    if aligned and not has(settings, "kv_lengths"):
         del settings["offset"]  # queries are the last tokens of each sequence where nothing else is said
     with typed(words):
         semantics = Semantics(heads.sizes(), {**given, **settings})
-        semantics.struct.cu_seqlens_k = None  # the pages say how many keys a sequence has
         request = Request([heads.kind, None, None], semantics, path=path, threads=threads, precision=precision)
         pages = request.struct.pages
         pages.keys, pages.values = a.view_of(keys), a.view_of(values)

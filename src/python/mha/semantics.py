@@ -2,90 +2,20 @@
 from __future__ import annotations
 
 import ctypes
-import difflib
-from dataclasses import dataclass
-from typing import Any, Iterable, Optional, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Optional
 
 import numpy as np
 
 from . import _abi
 from . import arrays as a
 from ._library import call, lib
-
-# Every setting, with what it means; the same words in every function of the module.
-SETTINGS = {
-    "causal": "a query sees keys at positions up to its own",
-    "is_causal": "the same, aligned top-left, as PyTorch and JAX do: query i sees keys j <= i",
-    "offset": "position of query 0: a number, one for each batch row, 'top-left' (0) or 'bottom-right' (S - T_q)",
-    "key_offset": "number of keys that come before those of this call, which are a part of a longer sequence",
-    "keys_only": "the softmax is over the keys alone: sinks and extra rows are counted by another part",
-    "window": "(left, right): keys farther away than that are hidden; -1 is open",
-    "prefix": "with causal: keys at positions below this one are seen, too",
-    "window_keep": "the left side of the window does not hide keys at positions below this one",
-    "chunk": "n > 0: a query sees only keys of its own chunk of n positions",
-    "scale": "factor of the scores; 1/sqrt(d_k) when None",
-    "softcap": "c > 0: scores become c * tanh(score / c), before masks",
-    "mask": "broadcast to (B, h, T_q, S): numbers are added, booleans keep or hide as mask_kind says",
-    "mask_kind": "'additive', 'keeps' or 'hides'",
-    "key_padding": "(B, S): as mask, one value for each key",
-    "key_padding_kind": "'additive', 'keeps' or 'hides'",
-    "padding_fill": "added to keys that key_padding hides, instead of hiding them",
-    "lengths": "(B): key j of batch row b is hidden from j = lengths[b] on",
-    "q_segments": "(B, T_q) whole numbers: a query sees only keys of its own number (documents packed into a row)",
-    "k_segments": "(B, S): the numbers of the keys; q_segments when None",
-    "query_padding": "(B, T_q) booleans: a query of padding sees nothing, and its heads are 0",
-    "query_padding_kind": "'keeps' or 'hides': what True says of a query",
-    "key_lists": "broadcast to (B, h, T_q, n), n of any size: positions of the keys a query sees; -1 fills",
-    "blocks": "broadcast to (B, h, ceil(T_q / n), ceil(S / m)): booleans for blocks of n queries and m keys",
-    "blocks_kind": "'keeps' or 'hides'",
-    "block_size": "(n, m): queries and keys in a block of blocks",
-    "alibi": "(h): slopes; adds -slope * (position of the query - position of the key)",
-    "position_bias": "mha.Bias: adds a number from a table to each score, by where query and key stand",
-    "relative": "mha.Relative: adds products of queries and keys with rows of tables, chosen by where both stand",
-    "sinks": "(h): one more logit for each head in the softmax denominator",
-    "rope": "mha.Rope: rotates queries and new keys",
-    "norm_eps": "epsilon of a layer's q/k norms; 1e-6 when 0",
-    "norm_kind": "'rms', 'layer' or 'l2': what q/k norms divide by",
-    "norm_plus_one": "q/k norms multiply by 1 + weight (Gemma 3)",
-    "norm_after_rope": "q/k norms come after the rotation (Llama 4)",
-    "norm_unweighted": "each head of queries and keys is normalised also where there is no weight",
-    "query_scale": "(growth, every, first): queries times 1 + growth * log(1 + (position + first) // every)",
-    "clip_qkv": "c > 0: q, k and v limited to [-c, c], behind the bias, or behind a norm before the rotation",
-    "zero_row": "one more key and value of zeros, always visible",
-    "softmax_plus_one": "one more exp(0) in the denominator",
-    "normaliser": "'softmax', or 'sigmoid': weights 1 / (1 + exp(-(score + sigmoid_bias))), each key by itself",
-    "sigmoid_bias": "of normaliser 'sigmoid'; Ramapuram et al. 2024 have -log(S)",
-    "empty_rows": "'zero' or 'nan': the weights of a query that sees no key",
-    "hidden_values": "'ignore' or 'propagate': whether NaN in the value of a hidden key reaches the output",
-    "cu_seqlens_q": "(n + 1): starts of n sequences in one batch row, and their end",
-    "cu_seqlens_k": "the same for the keys; cu_seqlens_q when None",
-}
-
-
-# Words of others that are no settings here, and what says the same.
-_ELSEWHERE = {
-    "need_weights": "keep=['weights'] of a layer, return_stages=['weights'] of a function",
-    "average_attn_weights": "keep=['weights_mean'] of a layer",
-    "attn_mask": "mask, with mask_kind='keeps' for booleans",
-    "key_padding_mask": "key_padding, with key_padding_kind='hides' where True hides a key",
-    "local_window_size": "window", "sliding_window": "window", "logits_soft_cap": "softcap",
-    "key_value_seq_lengths": "lengths", "kdim": "d_kin", "vdim": "d_vin", "add_bias_kv": "bias_kv=True",
-    "add_zero_attn": "zero_row=True", "batch_first": "layout of the call, 'BTE' or 'TBE'",
-}
-
-
-def expect_settings(names: Iterable[str]) -> None:
-    """TypeError for a name that is no setting, with the nearest one."""
-    for name in names:
-        if name in SETTINGS:
-            continue
-        near = difflib.get_close_matches(name, SETTINGS, 1)
-        meant = f": here it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else f": is {near[0]!r} meant?" if near else ""
-        raise TypeError(f"unknown setting {name!r}{meant}")
+from .errors import typed
+from .settings import ROWS, Setting, expect_settings, row_of
 
 
 def _expect_rotation(kind: Any, last: Any) -> None:
-    a.choice("kind", kind, _abi.ROPE_KINDS)
+    a.choice("kind", kind, ROWS["rope"].words)
     a.flag("last", last)
 
 
@@ -168,7 +98,7 @@ class Rope:
         """
         axes = _abi.RopeAxes()
         _expect_rotation(kind, last)
-        axes.kind = a.choice("order", order, _abi.ROPE_AXES)
+        axes.kind = a.choice("order", order, ROWS["rope_axes"].words)
         sizes = [a.whole_number("sections", x, 1) for x in np.asarray(sections).ravel().tolist()]
         if not 1 <= len(sizes) <= _abi.ROPE_MAX_AXES:
             raise ValueError(f"sections: expected 1 to {_abi.ROPE_MAX_AXES} sizes, found {len(sizes)}")
@@ -271,230 +201,205 @@ class Sizes:
     S: int
 
 
-class Semantics:
-    """The struct of the settings, the weights among them by name, and the arrays that both borrow."""
+# Pairs and triples that are several rows, and objects whose fields are rows or weights of this beginning.
+_SEVERAL = {"window": ("window_left", "window_right"), "block_size": ("block_queries", "block_keys"),
+            "query_scale": ("query_scale_growth", "query_scale_every", "query_scale_first")}
+_OBJECTS: dict[str, tuple[Any, str]] = {
+    "rope": (Rope, "rope"), "position_bias": (Bias, "bias"), "relative": (Relative, "relative")}
 
-    def __init__(self, sizes: Sizes, settings: dict[str, Any]) -> None:
+
+def _inside(name: str, field: str) -> str:
+    """The row, or the weight, of a field of such an object."""
+    begin = _OBJECTS[name][1]
+    return begin if (name, field) == ("rope", "kind") else f"{begin}_{field}"
+
+
+class Semantics:
+    """The struct of the settings, the weights among them by name, and the arrays that both borrow.
+
+    words: the names of rows and weights as the caller typed them, where these are others. numbers: without arrays,
+    which depend on the sizes of a call.
+    """
+
+    def __init__(self, sizes: Sizes, settings: dict[str, Any], numbers: bool = False) -> None:
         expect_settings(settings)
         self.struct = _abi.Semantics()
         self.weights: dict[str, Any] = {}
+        self.words: dict[str, str] = {}
         self._held: list[Any] = []
-        self._given = {name: value for name, value in settings.items() if value is not None}
         self._sizes = sizes
-        self._sequences()
-        self._numbers()
-        self._positions()
-        self._hiding()
-        if "rope" in self._given:
-            self._rotation(self._given["rope"])
-
-    def _held_view(self, tensor: a.Tensor) -> _abi.View:
-        self._held.append(tensor)
-        return a.view_of(tensor)
+        self._found: dict[str, Any] = {}
+        self._lengths: dict[str, int] = {}
+        self._bottom_right: Optional[bool] = None  # where an alignment is given
+        with typed(self.words):
+            for name, value in settings.items():
+                if value is not None and not (numbers and name == "offset"):
+                    self._take(name, value)
+            if self._bottom_right is not None:
+                offset = self._aligned() if self._bottom_right else 0
+                self._put("position_offset" if np.ndim(offset) else "offset", offset, "offset")
+            self._say_kinds()
+            rows = [(row, self._found.pop(row.name)) for row in ROWS.values() if row.name in self._found]
+            for row, value in rows:
+                if not row.is_array:
+                    self._number(row, value)
+                elif not numbers:
+                    self._array(row, value)
+            self._expect_lengths()
 
     def let_go(self) -> None:
         """Lets go of the arrays of others; what was copied stays."""
-        self._held, self._given = [held for held in self._held if not isinstance(held, a.Tensor)], {}
+        self._held = [held for held in self._held if not isinstance(held, a.Tensor)]
 
-    def _address(self, array: Any) -> Any:
-        self._held.append(array)
-        return array.ctypes.data
+    # ---------------------------------------------------------------- words of this module as rows
 
-    def _number(self, name: str) -> Optional[float]:
-        return a.number(name, self._given[name]) if name in self._given else None
+    def _take(self, name: str, value: Any) -> None:
+        """Finds the rows of one argument."""
+        row = row_of(name)
+        if name in _SEVERAL:
+            parts = _SEVERAL[name]
+            wholes = all(ROWS[part].kind != "real" for part in parts)
+            numbers = a.whole_numbers(name, value, len(parts)) if wholes else a.numbers(name, value, (len(parts),))
+            for part, x in zip(parts, numbers.tolist()):
+                self._put(part, int(x) if ROWS[part].kind != "real" and float(x).is_integer() else x, name)
+        elif name in _OBJECTS and not (row and isinstance(value, str)):
+            self._object(name, value)
+        elif name == "sinks":
+            self.weights[name] = a.numbers(name, value, (self._sizes.h,))
+        elif name in ("causal", "is_causal"):
+            self._found["causal"] = a.flag(name, value) | self._found.get("causal", False)
+        elif name == "offset" and isinstance(value, str):
+            self._bottom_right = a.choice("offset", value, ("top-left", "bottom-right")) == 1
+        elif name == "offset" and (getattr(value, "ndim", None) or not hasattr(type(value), "__index__")):
+            self._put("position_offset", value, name)
+        elif row:
+            self._put(row.name, value, name)
 
-    def _flag(self, name: str) -> bool:
-        return a.flag(name, self._given.get(name, False))
+    def _put(self, row: str, value: Any, word: str) -> None:
+        if row in self._found:
+            raise TypeError(f"{word}: given as {self.words.get(row, row)}, too")
+        self._found[row] = value
+        if word != row:
+            self.words[row] = word
 
-    def _sequences(self) -> None:
-        """A ragged batch: B is then the number of sequences, T_q and S the longest lengths."""
-        self._lengths_q = self._lengths_k = None
-        if "cu_seqlens_q" not in self._given:
-            if "cu_seqlens_k" in self._given:
-                raise ValueError("cu_seqlens_k: means nothing without cu_seqlens_q")
-            return
-        s, rows = self.struct, self._sizes
-        q = a.whole_numbers("cu_seqlens_q", self._given["cu_seqlens_q"])
-        k = a.whole_numbers("cu_seqlens_k", self._given.get("cu_seqlens_k", q), len(q))
-        for name, cu, total in (("cu_seqlens_q", q, rows.T_q), ("cu_seqlens_k", k, rows.S)):
-            if len(cu) < 1 or cu[0] != 0 or (np.diff(cu) < 0).any() or cu[-1] > total:
-                raise ValueError(f"{name}: expected numbers from 0 up to {total} that never decrease, found {cu}")
-        s.n_sequences, s.cu_seqlens_q, s.cu_seqlens_k = len(q) - 1, self._address(q), self._address(k)
-        self._lengths_q, self._lengths_k = np.diff(q), np.diff(k)
-        longest = [int(lengths.max(initial=0)) for lengths in (self._lengths_q, self._lengths_k)]
-        self._sizes = Sizes(len(q) - 1, rows.h, longest[0], longest[1])
+    def _object(self, name: str, value: Any) -> None:
+        kind = _OBJECTS[name][0]
+        if not isinstance(value, kind):
+            raise TypeError(f"{name}: expected mha.{kind.__name__}, found {type(value).__name__}")
+        for field in fields(value):
+            inside, x = _inside(name, field.name), getattr(value, field.name)
+            if x is None:
+                continue
+            if inside == "rope_origin":
+                for part, each in zip(("axes", "sections", "positions", "axes_frequencies"), x):
+                    if each is not None:
+                        self._put(f"rope_{part}", each, f"rope_{part}")
+            elif inside in ROWS:
+                self._put(inside, x, f"{name}.{field.name}")
+            else:
+                self.weights[inside] = self._table(f"{name}.{field.name}", x, name == "position_bias")
 
-    def _numbers(self) -> None:
-        s, h = self.struct, self._sizes.h
-        scale, fill = self._number("scale"), self._number("padding_fill")
-        if scale is not None:
-            s.has_scale, s.scale = True, scale
-        if fill is not None:
-            s.has_padding_fill, s.padding_fill = True, fill
-        s.softcap, s.norm_eps = self._number("softcap") or 0.0, self._number("norm_eps") or 0.0
-        s.clip_qkv = self._number("clip_qkv") or 0.0
-        s.norm.kind = a.choice("norm_kind", self._given.get("norm_kind", "rms"), _abi.NORM_KINDS)
-        for name in ("plus_one", "after_rope", "unweighted"):
-            setattr(s.norm, name, self._flag(f"norm_{name}"))
-        if "query_scale" in self._given:
-            s.query_scale.growth, every, first = a.numbers("query_scale", self._given["query_scale"], (3,)).tolist()
-            s.query_scale.every, s.query_scale.first = (
-                a.whole_number("query_scale", int(x) if float(x).is_integer() else x) for x in (every, first))
-        s.zero_row, s.softmax_plus_one = self._flag("zero_row"), self._flag("softmax_plus_one")
-        s.keys_only = self._flag("keys_only")
-        s.normaliser = a.choice("normaliser", self._given.get("normaliser", "softmax"), _abi.NORMALISERS)
-        s.sigmoid_bias = self._number("sigmoid_bias") or 0.0
-        s.empty_rows = a.choice("empty_rows", self._given.get("empty_rows", "zero"), _abi.EMPTY_ROWS)
-        s.hidden_values = a.choice("hidden_values", self._given.get("hidden_values", "ignore"), _abi.HIDDEN_VALUES)
-        if "alibi" in self._given:
-            s.alibi_slopes = self._address(a.numbers("alibi", self._given["alibi"], (h,)))
-        if "sinks" in self._given:
-            self.weights["sinks"] = a.numbers("sinks", self._given["sinks"], (h,))
-        if "position_bias" in self._given:
-            self._bias(self._given["position_bias"])
-        if "relative" in self._given:
-            self._relative(self._given["relative"])
+    def _table(self, name: str, value: Any, by_head: bool) -> Any:
+        """A table of two axes that is a weight."""
+        shape = tuple(getattr(value, "shape", ()))
+        if by_head:
+            rows = len(value) if isinstance(value, (list, tuple)) else shape[0] if shape else 0
+            shape = (rows, self._sizes.h)
+        if len(shape) != 2:
+            raise ValueError(f"{name}: expected a table, (n, d_k) or (n, h*d_k), found {shape}")
+        return a.numbers(name, value, shape)
 
-    def _bias(self, bias: Any) -> None:
-        if not isinstance(bias, Bias):
-            raise TypeError(f"position_bias: expected mha.Bias, found {type(bias).__name__}")
-        s = self.struct.bias
-        s.rule = a.choice("position_bias.rule", bias.rule, _abi.BIAS_RULES)
-        for name in ("one_way", "class_token"):
-            setattr(s, name, a.flag(f"position_bias.{name}", getattr(bias, name)))
-        for name in ("max_distance", "height", "width"):
-            setattr(s, name, a.whole_number(f"position_bias.{name}", getattr(bias, name), 0))
-        if bias.table is not None:
-            rows = len(bias.table) if hasattr(bias.table, "__len__") else 0
-            self.weights["bias_table"] = a.numbers("position_bias.table", bias.table, (rows, self._sizes.h))
+    def _say_kinds(self) -> None:
+        """The kind of a mask may be left out where it has numbers, which are added."""
+        found = self._found
+        for row in [ROWS[name] for name in found]:
+            kind = ROWS.get(row.needs)
+            if not row.is_array or kind is None or "additive" not in kind.words:
+                continue
+            mask = a.given(row.name, found[row.name])
+            if mask.dtype != _abi.BOOL and mask.dtype not in a.FLOATS:
+                raise TypeError(f"{row.name}: expected booleans or floating-point numbers, found {a.NAMES[mask.dtype]}")
+            if mask.dtype == _abi.BOOL and kind.name not in found:
+                raise ValueError(f"{kind.name}: a boolean mask 'keeps' or 'hides' where it is true: say which")
+            found.setdefault(kind.name, "additive")
 
-    def _relative(self, relative: Any) -> None:
-        if not isinstance(relative, Relative):
-            raise TypeError(f"relative: expected mha.Relative, found {type(relative).__name__}")
-        s = self.struct.relative
-        s.rule = a.choice("relative.rule", relative.rule, _abi.RELATIVE_RULES)
-        s.reversed = a.flag("relative.reversed", relative.reversed)
-        for name in ("max_distance", "height", "width"):
-            setattr(s, name, a.whole_number(f"relative.{name}", getattr(relative, name), 0))
-        for name in ("k_scale", "q_scale"):
-            setattr(s, name, a.number(f"relative.{name}", getattr(relative, name)))
-        for name in ("k", "columns", "q"):
-            table = getattr(relative, name)
-            if table is not None:
-                shape = tuple(getattr(table, "shape", ()))
-                if len(shape) != 2:
-                    raise ValueError(f"relative.{name}: expected a table, (n, d_k) or (n, h*d_k), found {shape}")
-                self.weights[f"relative_{name}"] = a.numbers(f"relative.{name}", table, shape)
-
-    def _positions(self) -> None:
-        s, sizes, offset = self.struct, self._sizes, self._given.get("offset")
-        s.causal = self._flag("causal") | self._flag("is_causal")
-        if "key_offset" in self._given:
-            s.has_key_offset, s.key_offset = True, a.whole_number("key_offset", self._given["key_offset"])
-        if "window" in self._given:
-            pair = a.whole_numbers("window", self._given["window"], 2)
-            s.window, s.window_left, s.window_right = True, int(pair[0]), int(pair[1])
-        for name in ("prefix", "window_keep", "chunk"):
-            setattr(s, name, a.whole_number(name, self._given.get(name, 0), 0))
-        if "lengths" in self._given:
-            s.kv_lengths = self._address(a.whole_numbers("lengths", self._given["lengths"], sizes.B))
-        if offset is None:
-            return
-        if isinstance(offset, str):
-            offset = self._aligned(a.choice("offset", offset, ("top-left", "bottom-right")) == 1)
-        if hasattr(type(offset), "__index__") and getattr(offset, "ndim", 0) == 0:
-            s.has_offset, s.offset = True, a.whole_number("offset", offset)
-        else:
-            s.position_offset = self._address(a.whole_numbers("offset", offset, sizes.B))
-
-    def _aligned(self, bottom_right: bool) -> Any:
-        """The offset of an alignment."""
-        if not bottom_right:
-            return 0
-        if "lengths" in self._given:
+    def _aligned(self) -> Any:
+        """The offset that aligns bottom-right."""
+        if "kv_lengths" in self._found:
             raise ValueError("offset: 'bottom-right' beside lengths is not clear: give lengths - T_q or S - T_q")
-        if self._lengths_q is not None and self._lengths_k is not None:
-            return self._lengths_k - self._lengths_q
-        return self._sizes.S - self._sizes.T_q
+        if "cu_seqlens_q" not in self._found:
+            return self._sizes.S - self._sizes.T_q
+        q = a.whole_numbers("cu_seqlens_q", self._found["cu_seqlens_q"])
+        return np.diff(a.whole_numbers("cu_seqlens_k", self._found.get("cu_seqlens_k", q), len(q))) - np.diff(q)
 
-    # ---------------------------------------------------------------- masks
+    # ---------------------------------------------------------------- rows into the struct
 
-    def _hiding(self) -> None:
-        n = self._sizes
-        self._mask("mask", self.struct.mask, (n.B, n.h, n.T_q, n.S))
-        self._mask("key_padding", self.struct.key_padding, (n.B, n.S))
-        self._pattern(self.struct.pattern)
+    def _number(self, row: Setting, value: Any) -> None:
+        if row.kind == "switch":
+            value = a.flag(row.name, value)
+        elif row.kind == "real":
+            value = a.number(row.name, value)
+        elif row.kind == "choice":
+            a.choice(row.name, value, row.words)
+        else:
+            value = a.whole_number(row.name, value)
+        row.put(value, self.struct)
 
-    def _pattern(self, p: _abi.Pattern) -> None:
-        n = self._sizes
-        if "block_size" in self._given:
-            size = a.whole_numbers("block_size", self._given["block_size"], 2)
-            if (size < 1).any():
-                raise ValueError(f"block_size: expected whole numbers of 1 or more, found {size}")
-            p.block_queries, p.block_keys = int(size[0]), int(size[1])
-        blocks = (-(-n.T_q // p.block_queries), -(-n.S // p.block_keys)) if p.block_queries else (0, 0)
-        if "blocks" in self._given and not p.block_queries:
-            raise ValueError("block_size: is needed beside blocks")
-        self._mask("query_padding", p.query_padding, (n.B, n.T_q))
-        self._mask("blocks", p.blocks, (n.B, n.h, *blocks))
-        for name in ("q_segments", "k_segments", "key_lists"):
-            if name in self._given:
-                setattr(p, name, self._held_view(self._wholes(name, self._given[name])))
+    def _array(self, row: Setting, value: Any) -> None:
+        """Lends an array to the struct; whole numbers are copied: what was checked stays as it is."""
+        if row.kind == "view":
+            tensor = a.given(row.name, value)
+            if tensor.dtype in a.INTEGERS:
+                tensor = a.Tensor(np.array(tensor.array, np.int64, order="C"), _abi.I64, a.wrap_numpy)
+            elif tensor.dtype in a.HALVES:
+                tensor = a.widened(tensor)
+            self._held.append(tensor)
+            view = a.view_of(tensor)
+            ctypes.memmove(ctypes.addressof(self.struct) + row.at, ctypes.byref(view), ctypes.sizeof(view))
+        elif row.kind == "counts":
+            sizes, axes = a.whole_numbers(row.name, value), self.struct.rope.origin.axes
+            if not 1 <= len(sizes) <= _abi.ROPE_MAX_AXES or (sizes < 1).any():
+                raise ValueError(f"{row.name}: expected 1 to {_abi.ROPE_MAX_AXES} sizes of 1 or more, found {sizes}")
+            axes.axes, axes.sections[:len(sizes)] = len(sizes), sizes.tolist()
+        else:
+            array = a.whole_numbers(row.name, value) if row.kind == "wholes" else a.numbers(row.name, value)
+            self._held.append(array)
+            self._lengths[row.name] = len(array)
+            ctypes.c_void_p.from_buffer(self.struct, row.at).value = array.ctypes.data
+            if row.name == "cu_seqlens_q" and not self.struct.n_sequences:
+                self.struct.n_sequences = max(len(array), 1) - 1
 
-    @staticmethod
-    def _wholes(name: str, value: Any) -> a.Tensor:
-        """Whole numbers of any shape, as I64."""
-        tensor = a.given(name, value)
-        if tensor.dtype not in a.INTEGERS:
-            raise TypeError(f"{name}: expected whole numbers, found {a.NAMES[tensor.dtype]}")
-        return a.Tensor(np.array(tensor.array, np.int64, order="C"), _abi.I64, a.wrap_numpy)
+    def _expect_lengths(self) -> None:
+        """The library cannot see how many numbers lie behind an address."""
+        for name, found in self._lengths.items():
+            length = ROWS[name].length(self.struct, self._sizes.B, self._sizes.h)
+            if found != length:
+                raise ValueError(f"{name}: expected shape ({length},), found ({found},)")
 
-    def _mask(self, name: str, mask: _abi.Mask, full: Sequence[int]) -> None:
-        kind = self._given.get(name + "_kind")
-        if name not in self._given:
-            if kind is not None:
-                raise ValueError(f"{name}_kind: means nothing without {name}")
-            return
-        tensor = a.given(name, self._given[name])
-        boolean = tensor.dtype == _abi.BOOL
-        if not boolean and tensor.dtype not in a.FLOATS:
-            raise TypeError(f"{name}: expected booleans or floating-point numbers, found {a.NAMES[tensor.dtype]}")
-        if boolean and kind is None:
-            raise ValueError(f"{name}_kind: a boolean mask 'keeps' or 'hides' where it is true: say which")
-        mask.kind = a.choice(name + "_kind", "additive" if kind is None else kind, _abi.MASK_KINDS)
-        if (mask.kind == 1) == boolean or mask.kind == 0:
-            raise ValueError(f"{name}_kind: {kind!r} does not go with a mask of {a.NAMES[tensor.dtype]}")
-        shape = tensor.array.shape
-        fits = 1 <= len(shape) <= len(full) and all(
-            n in (1, whole) for n, whole in zip(shape[::-1], tuple(full)[::-1]))
-        if not fits:
-            raise ValueError(f"{name}: shape {shape} cannot be broadcast to {tuple(full)}")
-        mask.values = self._held_view(a.widened(tensor) if tensor.dtype in a.HALVES else tensor)
 
-    # ---------------------------------------------------------------- rotation
+def settings_of(struct: _abi.Semantics, sizes: Sizes) -> dict[str, Any]:
+    """What a struct says, as keywords; its arrays are copied."""
+    rows = {name: row for name, row in ROWS.items() if row.given(struct)}
+    found: dict[str, Any] = {}
+    for name, parts in _SEVERAL.items():
+        if any([rows.pop(part, None) for part in parts]):
+            found[name] = tuple(ROWS[part].value(struct) for part in parts)
+    values = {name: _array_of(row, struct, sizes) if row.is_array else row.value(struct)
+              for name, row in rows.items()}
+    for name, (kind, begin) in _OBJECTS.items():
+        own = {field.name: values.pop(inside) for field in fields(kind)
+               if (inside := _inside(name, field.name)) in values}
+        if own:
+            found[name] = kind(**own)
+    return {**found, **values}
 
-    def _rotation(self, rope: Any) -> None:
-        if not isinstance(rope, Rope):
-            raise TypeError(f"rope: expected mha.Rope, found {type(rope).__name__}")
-        r = self.struct.rope
-        r.kind = a.choice("rope.kind", rope.kind, _abi.ROPE_KINDS)
-        r.dim = a.whole_number("rope.dim", rope.dim, 0)
-        r.base = a.number("rope.base", rope.base)
-        r.last = a.flag("rope.last", rope.last)
-        r.attention_factor = a.number("rope.attention_factor", rope.attention_factor)
-        for name, value in (("q_positions", rope.q_positions), ("k_positions", rope.k_positions)):
-            if value is not None:
-                setattr(r, name, self._held_view(self._wholes(f"rope.{name}", value)))
-        for name, called, value in (("cos_table", "cos", rope.cos), ("sin_table", "sin", rope.sin),
-                                    ("frequencies", "frequencies", rope.frequencies)):
-            if value is not None:
-                tensor = a.floats(f"rope.{called}", value)
-                setattr(r, name, self._held_view(a.widened(tensor) if tensor.dtype in a.HALVES else tensor))
-        if rope.origin is not None:
-            order, sizes, positions, frequencies = rope.origin
-            axes = r.origin.axes
-            axes.kind, axes.axes = a.choice("order", order, _abi.ROPE_AXES), len(sizes)
-            axes.sections[:len(sizes)] = sizes
-            r.origin.positions = self._held_view(self._wholes("positions", positions))
-            if frequencies is not None:
-                r.origin.frequencies = self._held_view(a.floats("frequencies", frequencies))
+
+def _array_of(row: Setting, struct: _abi.Semantics, sizes: Sizes) -> Any:
+    if row.kind == "view":
+        return np.array(a.of_memory(_abi.View.from_buffer(struct, row.at), struct))
+    if row.kind == "counts":
+        axes = struct.rope.origin.axes
+        return np.array(axes.sections[:axes.axes], np.int64)
+    numbers: Any = ctypes.c_double if row.kind == "reals" else ctypes.c_int64
+    address = ctypes.c_void_p.from_buffer(struct, row.at).value or 0
+    return np.array((numbers * row.length(struct, sizes.B, sizes.h)).from_address(address))
