@@ -75,7 +75,7 @@ void help_command(command_code code)
 /* Writes text for mdoc, which may be broken between words; a line that begins with a dot would be a macro. */
 static void write_words(const char *text)
 {
-    const size_t longest = 80;
+    const size_t longest = 118;
     size_t used = 0;
     for (size_t n; *text; text += n + (text[n] == ' ')) {
         n = strcspn(text, " ");
