@@ -78,11 +78,11 @@ static int read_choice(const option_row *row, option_value *value)
 }
 
 /* Tries the number, switch or choice of a setting; the call that is made later puts it into its semantics. */
-static int try_setting(const option_row *row, const char *text)
+static int try_setting(const option_row *row, const mha_setting *s, const char *text)
 {
     mha_semantics semantics = {0};
     mha_error error = {0};
-    if (mha_setting_put(row->setting, row->type == FLAG ? "1" : text, &semantics, &error) == MHA_OK)
+    if (mha_setting_put(s, row->type == FLAG ? "1" : text, &semantics, &error) == MHA_OK)
         return EXIT_DONE;
     return refuse_option((option_code)(row - option_at(0)), "%s", error.message);
 }
@@ -90,8 +90,9 @@ static int try_setting(const option_row *row, const char *text)
 static int read_value(const option_row *row, option_value *value)
 {
     char *stop;
-    if (row->setting && row->setting->kind < MHA_SETTING_VIEW)
-        return try_setting(row, value->text);
+    const mha_setting *s = setting_of((option_code)(row - option_at(0)));
+    if (s && s->kind < MHA_SETTING_VIEW)
+        return try_setting(row, s, value->text);
     switch (row->type) {
     case FLAG: return EXIT_DONE;
     case COUNT:

@@ -91,6 +91,5 @@ option_row option_of_setting(const mha_setting *s, unsigned commands)
                         .high = INT64_MAX,
                         .section = SECTION_MEANING,
                         .commands = commands,
-                        .help = help_of(s),
-                        .setting = s};
+                        .help = help_of(s)};
 }

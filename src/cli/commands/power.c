@@ -152,13 +152,9 @@ static int read_criterion(const arguments *args, mha_criterion *k)
 /* A case file decides everything but the comparison. */
 static int refuse_beside_file(const arguments *args)
 {
-    for (option_code o = 0; o < option_count(); o++) {
-        const section s = option_at(o)->section;
-        const bool decided = s == SECTION_SHAPE || s == SECTION_SOURCE || s == SECTION_MEANING || o == OPT_SUGGEST;
-        if (takes(args->command, o) && given(args, o) && decided)
-            return refuse_option(o, "expected nothing beside a case file, which decides it");
-    }
-    return EXIT_DONE;
+    const option_code o = given(args, OPT_SUGGEST) ? OPT_SUGGEST : given_of(args, SECTIONS_OF_CALL);
+    return o == option_count() ? EXIT_DONE
+                               : refuse_option(o, "expected nothing beside a case file, which decides it");
 }
 
 /* ---------------------------------------------------------------- suggested inputs */
