@@ -237,15 +237,25 @@ static const option_row own_rows[OPTION_COUNT] = {
 
 /* ---------------------------------------------------------------- options of settings */
 
-/* Rows of all options: own_rows, then those of settings, and these settings. Made at first use and kept. */
+/* Rows of all options: own_rows, then those of settings, with these settings and texts. Made at first use and kept. */
 static option_row *rows;
 static const mha_setting **settings;
+static setting_texts *texts;
 static option_code n_rows;
 
-bool is_own_option(const char *name)
+/* Whether an option's name, '-' for '_', is the first `length` letters of `name`. */
+static bool is_spelt(const char *option, size_t n, const char *name, size_t length)
+{
+    size_t same = 0;
+    while (same < n && same < length && name[same] == (option[same] == '_' ? '-' : option[same]))
+        same++;
+    return same == n && n == length;
+}
+
+bool is_own_option(const char *name, size_t length)
 {
     for (option_code own = 0; own < OPTION_COUNT; own++)
-        if (strcmp(own_rows[own].name, name) == 0)
+        if (is_spelt(name, length, own_rows[own].name, strlen(own_rows[own].name)))
             return true;
     return false;
 }
@@ -257,14 +267,15 @@ static void make_rows(void)
         n++;
     rows = obtain(OPTION_COUNT + n, sizeof *rows);
     settings = obtain(n, sizeof *settings);
+    texts = obtain(n, sizeof *texts);
     memcpy(rows, own_rows, sizeof own_rows);
     n_rows = OPTION_COUNT;
     for (size_t i = 0; i < n; i++) {
-        const option_row row = option_of_setting(mha_setting_at(i), ON_SETTINGS);
-        if (is_own_option(row.name))
+        const mha_setting *s = mha_setting_at(i);
+        if (is_own_option(s->name, strlen(s->name)))
             continue;
-        settings[n_rows - OPTION_COUNT] = mha_setting_at(i);
-        rows[n_rows++] = row;
+        settings[n_rows - OPTION_COUNT] = s;
+        rows[n_rows++] = option_of_setting(s, ON_SETTINGS, &texts[i]);
     }
 }
 
@@ -277,21 +288,14 @@ option_code option_count(void)
 
 const option_row *option_at(option_code option)
 {
-    return option < option_count() ? &rows[option] : NULL;
+    if (!rows)
+        make_rows();
+    return &rows[option];
 }
 
 const mha_setting *setting_of(option_code option)
 {
     return option >= OPTION_COUNT ? settings[option - OPTION_COUNT] : NULL;
-}
-
-/* Whether an option's name, '-' for '_', is the first `length` letters of `name`. */
-static bool is_spelt(const char *option, size_t n, const char *name, size_t length)
-{
-    size_t same = 0;
-    while (same < n && same < length && name[same] == (option[same] == '_' ? '-' : option[same]))
-        same++;
-    return same == n && n == length;
 }
 
 /* Whether one of the aliases of a setting is this name. */

@@ -91,7 +91,7 @@ typedef struct option_row {
 } option_row;
 
 /* Row of an option: one of the program's own, then one for each setting that they do not name. A name that commands
- * read differently has two rows. NULL past the end. */
+ * read differently has two rows. */
 const option_row *option_at(option_code option);
 /* The setting that an option sets by its row; NULL: it is no setting, or several. */
 const mha_setting *setting_of(option_code option);
