@@ -146,14 +146,13 @@ static int refuse_word(const char *word, command_code command)
     char owners[160] = "";
     size_t nearest = 3;
     option_code closest = option_count();
+    const bool is_dashed = option_named(command, name, strlen(name)) < option_count(); /* -causal */
+    for (command_code c = 0; c < COMMAND_COUNT; c++)
+        if (!is_dashed && option_named(c, name, strlen(name)) < option_count())
+            snprintf(owners + strlen(owners), sizeof owners - strlen(owners), "%s%s", *owners ? ", " : "",
+                     command_rows[c].name);
     for (option_code code = 0; code < option_count(); code++) {
-        const option_row *row = option_at(code);
-        if (strcmp(row->name, name) == 0)
-            for (command_code c = 0; c < COMMAND_COUNT; c++)
-                if (takes(c, code))
-                    snprintf(owners + strlen(owners), sizeof owners - strlen(owners), "%s%s", *owners ? ", " : "",
-                             command_rows[c].name);
-        size_t d = mha__text_distance(name, row->name);
+        size_t d = mha__text_distance(name, option_at(code)->name);
         if (takes(command, code) && d < nearest)
             nearest = d, closest = code;
     }
@@ -198,8 +197,8 @@ static bool is_standard_input(const char *text)
 static int take_word(arguments *args, char **argv, int *at)
 {
     const char *word = argv[*at], *name = word + 2, *equals = strchr(word, '=');
-    const option_code code = strncmp(word, "--", 2) == 0 ? option_named(args->command, name, strcspn(name, "="))
-                                                         : option_count();
+    const option_code code =
+        strncmp(word, "--", 2) == 0 ? option_named(args->command, name, strcspn(name, "=")) : option_count();
     if (strcmp(word, "-h") == 0) {
         args->option[OPT_HELP].given = true;
         return EXIT_DONE;

@@ -46,8 +46,8 @@ typedef enum option_type {
     CHOICE,   /* one of the words in its form */
     TEXT,     /* a name */
     TEXTS,    /* names, one for each time the option is given */
-    FILE_NAME, /* a file, with an optional :TENSOR after it */
-    LIST      /* numbers separated by commas, or such a file */
+    LIST,     /* numbers separated by commas, or a file as below */
+    FILE_NAME /* a file, with an optional :TENSOR after it */
 } option_type;
 
 /* The headings of the help text. */

@@ -275,6 +275,8 @@ static void short_words_stand_for_settings(void **state)
     assert_program_refuses(RUN("forward", "--window", "99999999999999999999,0"), 2, "--window: expected");
     assert_program_refuses(RUN("forward", "--window", "9223372036854775807,0"), 2, "--window: expected");
     assert_program_refuses(RUN("forward", "--softmax-scale", "2"), 2, "unknown option; did you mean --scale?");
+    assert_program_refuses(RUN("forward", "-causal"), 2, "-causal: unknown option; did you mean --causal?");
+    assert_program_refuses(RUN("params", "--lengths", "2"), 2, "--lengths: not an option here, but of*forward, heads");
     assert_program_refuses(RUN("forward", "--kv_lengths", "2"), 2, "unknown option; did you mean --kv-lengths?");
     assert_program_refuses(RUN("heads", "--preset", "gpt2", "--softcap", "2"), 2,
                            "--softcap: expected no --preset or --config beside it");
