@@ -78,11 +78,11 @@ static int read_choice(const option_row *row, option_value *value)
 }
 
 /* Tries the number, switch or choice of a setting; the call that is made later puts it into its semantics. */
-static int try_setting(const option_row *row, const char *text)
+static int try_setting(const option_row *row, const mha_setting *s, const char *text)
 {
     mha_semantics semantics = {0};
     mha_error error = {0};
-    if (mha_setting_put(row->setting, row->type == FLAG ? "1" : text, &semantics, &error) == MHA_OK)
+    if (mha_setting_put(s, row->type == FLAG ? "1" : text, &semantics, &error) == MHA_OK)
         return EXIT_DONE;
     return refuse_option((option_code)(row - option_at(0)), "%s", error.message);
 }
@@ -90,8 +90,9 @@ static int try_setting(const option_row *row, const char *text)
 static int read_value(const option_row *row, option_value *value)
 {
     char *stop;
-    if (row->setting && row->setting->kind < MHA_SETTING_VIEW)
-        return try_setting(row, value->text);
+    const mha_setting *s = setting_of((option_code)(row - option_at(0)));
+    if (s && s->kind < MHA_SETTING_VIEW)
+        return try_setting(row, s, value->text);
     switch (row->type) {
     case FLAG: return EXIT_DONE;
     case COUNT:
@@ -145,14 +146,13 @@ static int refuse_word(const char *word, command_code command)
     char owners[160] = "";
     size_t nearest = 3;
     option_code closest = option_count();
+    const bool is_dashed = option_named(command, name, strlen(name)) < option_count(); /* -causal */
+    for (command_code c = 0; c < COMMAND_COUNT; c++)
+        if (!is_dashed && option_named(c, name, strlen(name)) < option_count())
+            snprintf(owners + strlen(owners), sizeof owners - strlen(owners), "%s%s", *owners ? ", " : "",
+                     command_rows[c].name);
     for (option_code code = 0; code < option_count(); code++) {
-        const option_row *row = option_at(code);
-        if (strcmp(row->name, name) == 0)
-            for (command_code c = 0; c < COMMAND_COUNT; c++)
-                if (takes(c, code))
-                    snprintf(owners + strlen(owners), sizeof owners - strlen(owners), "%s%s", *owners ? ", " : "",
-                             command_rows[c].name);
-        size_t d = mha__text_distance(name, row->name);
+        size_t d = mha__text_distance(name, option_at(code)->name);
         if (takes(command, code) && d < nearest)
             nearest = d, closest = code;
     }
@@ -197,8 +197,8 @@ static bool is_standard_input(const char *text)
 static int take_word(arguments *args, char **argv, int *at)
 {
     const char *word = argv[*at], *name = word + 2, *equals = strchr(word, '=');
-    const option_code code = strncmp(word, "--", 2) == 0 ? option_named(args->command, name, strcspn(name, "="))
-                                                         : option_count();
+    const option_code code =
+        strncmp(word, "--", 2) == 0 ? option_named(args->command, name, strcspn(name, "=")) : option_count();
     if (strcmp(word, "-h") == 0) {
         args->option[OPT_HELP].given = true;
         return EXIT_DONE;

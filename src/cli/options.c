@@ -237,14 +237,25 @@ static const option_row own_rows[OPTION_COUNT] = {
 
 /* ---------------------------------------------------------------- options of settings */
 
-/* Rows of all options: own_rows, then those of settings. Made at first use and kept. */
+/* Rows of all options: own_rows, then those of settings, with these settings and texts. Made at first use and kept. */
 static option_row *rows;
+static const mha_setting **settings;
+static setting_texts *texts;
 static option_code n_rows;
 
-bool is_own_option(const char *name)
+/* Whether an option's name, '-' for '_', is the first `length` letters of `name`. */
+static bool is_spelt(const char *option, size_t n, const char *name, size_t length)
+{
+    size_t same = 0;
+    while (same < n && same < length && name[same] == (option[same] == '_' ? '-' : option[same]))
+        same++;
+    return same == n && n == length;
+}
+
+bool is_own_option(const char *name, size_t length)
 {
     for (option_code own = 0; own < OPTION_COUNT; own++)
-        if (strcmp(own_rows[own].name, name) == 0)
+        if (is_spelt(name, length, own_rows[own].name, strlen(own_rows[own].name)))
             return true;
     return false;
 }
@@ -255,12 +266,16 @@ static void make_rows(void)
     while (mha_setting_at(n))
         n++;
     rows = obtain(OPTION_COUNT + n, sizeof *rows);
+    settings = obtain(n, sizeof *settings);
+    texts = obtain(n, sizeof *texts);
     memcpy(rows, own_rows, sizeof own_rows);
     n_rows = OPTION_COUNT;
     for (size_t i = 0; i < n; i++) {
-        const option_row row = option_of_setting(mha_setting_at(i), ON_SETTINGS);
-        if (!is_own_option(row.name))
-            rows[n_rows++] = row;
+        const mha_setting *s = mha_setting_at(i);
+        if (is_own_option(s->name, strlen(s->name)))
+            continue;
+        settings[n_rows - OPTION_COUNT] = s;
+        rows[n_rows++] = option_of_setting(s, ON_SETTINGS, &texts[i]);
     }
 }
 
@@ -273,16 +288,14 @@ option_code option_count(void)
 
 const option_row *option_at(option_code option)
 {
-    return option < option_count() ? &rows[option] : NULL;
+    if (!rows)
+        make_rows();
+    return &rows[option];
 }
 
-/* Whether an option's name, '-' for '_', is the first `length` letters of `name`. */
-static bool is_spelt(const char *option, size_t n, const char *name, size_t length)
+const mha_setting *setting_of(option_code option)
 {
-    size_t same = 0;
-    while (same < n && same < length && name[same] == (option[same] == '_' ? '-' : option[same]))
-        same++;
-    return same == n && n == length;
+    return option >= OPTION_COUNT ? settings[option - OPTION_COUNT] : NULL;
 }
 
 /* Whether one of the aliases of a setting is this name. */
@@ -298,7 +311,7 @@ option_code option_named(command_code command, const char *name, size_t length)
 {
     for (option_code o = 0; o < option_count(); o++)
         if (takes(command, o) && (is_spelt(rows[o].name, strlen(rows[o].name), name, length) ||
-                                  has_alias(rows[o].setting, name, length)))
+                                  has_alias(setting_of(o), name, length)))
             return o;
     return option_count();
 }
@@ -306,7 +319,15 @@ option_code option_named(command_code command, const char *name, size_t length)
 option_code option_of(const mha_setting *s)
 {
     option_code o = 0;
-    while (o < option_count() && rows[o].setting != s)
+    while (o < option_count() && setting_of(o) != s)
+        o++;
+    return o;
+}
+
+option_code given_of(const arguments *args, unsigned sections)
+{
+    option_code o = 0;
+    while (o < option_count() && !(given(args, o) && sections & 1u << rows[o].section))
         o++;
     return o;
 }

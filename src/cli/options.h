@@ -46,8 +46,8 @@ typedef enum option_type {
     CHOICE,   /* one of the words in its form */
     TEXT,     /* a name */
     TEXTS,    /* names, one for each time the option is given */
-    FILE_NAME, /* a file, with an optional :TENSOR after it */
-    LIST      /* numbers separated by commas, or such a file */
+    LIST,     /* numbers separated by commas, or a file as below */
+    FILE_NAME /* a file, with an optional :TENSOR after it */
 } option_type;
 
 /* The headings of the help text. */
@@ -88,12 +88,13 @@ typedef struct option_row {
     section section;
     unsigned commands; /* the commands that take it: bit 1 << command_code */
     const char *help;
-    const mha_setting *setting; /* that the option sets by its row; NULL: it is no setting, or several */
 } option_row;
 
 /* Row of an option: one of the program's own, then one for each setting that they do not name. A name that commands
- * read differently has two rows. NULL past the end. */
+ * read differently has two rows. */
 const option_row *option_at(option_code option);
+/* The setting that an option sets by its row; NULL: it is no setting, or several. */
+const mha_setting *setting_of(option_code option);
 /* Number of options. */
 option_code option_count(void);
 /* The option of a command that has this name, of `length` letters, or this alias of its setting; option_count() for
@@ -142,6 +143,10 @@ void arguments_free(arguments *args);
 static inline bool given(const arguments *args, option_code option) { return args->option[option].given; }
 /* The text of an option or of its default; NULL without either. */
 static inline const char *text_for(const arguments *args, option_code option) { return args->option[option].text; }
+/* The first option that is given of these sections (bits 1 << section); option_count() for none. */
+option_code given_of(const arguments *args, unsigned sections);
+/* Sections of the options that say what is computed, in place of a file that says so itself. */
+enum { SECTIONS_OF_CALL = 1 << SECTION_SHAPE | 1 << SECTION_SOURCE | 1 << SECTION_MEANING };
 /* The number of an option or of its default; 0 without either. */
 static inline size_t count_of(const arguments *args, option_code option) { return (size_t)args->option[option].number; }
 /* The type that --dtype or --cache-dtype names; F32 without one. */

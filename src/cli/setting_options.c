@@ -2,69 +2,61 @@
 #include "cli/setting_options.h"
 
 #include <stdarg.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "cli/output/print.h"
-
-/* A name as an option is spelt: '-' for '_'. Must be freed. */
-static char *spelt(const char *name)
+/* Appends to a text of `size` bytes. */
+__attribute__((format(printf, 3, 4))) static void append(char *text, size_t size, const char *format, ...)
 {
-    char *text = text_of("%s", name);
-    for (char *at = text; *at; at++)
+    const size_t used = strlen(text);
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text + used, size - used, format, values);
+    va_end(values);
+}
+
+/* Appends a name of `length` letters as an option is spelt: "--window-keep". */
+static void append_option(char *text, size_t size, const char *name, size_t length)
+{
+    const size_t used = strlen(text);
+    append(text, size, "--%.*s", (int)length, name);
+    for (char *at = text + used; *at; at++)
         *at = *at == '_' ? '-' : *at;
-    return text;
 }
 
 /* The words of a choice, without their other spellings. */
-static char *words_of(const char *choices)
+static void write_words(const char *choices, char *text, size_t size)
 {
-    char *text = text_of("%s", choices), *to = text;
-    for (const char *from = choices; *from; from += *from == '=' ? strcspn(from, "|") : 1)
-        if (*from != '=')
-            *to++ = *from;
-    *to = '\0';
-    return text;
-}
-
-/* Appends text to *text, which is replaced. */
-__attribute__((format(printf, 2, 3))) static void append(char **text, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    char *more = text_of_list(format, values), *both = text_of("%s%s", *text, more);
-    va_end(values);
-    free(more);
-    free(*text);
-    *text = both;
+    for (size_t length; *choices; choices += length + (choices[length] == '|')) {
+        append(text, size, "%s%.*s", *text ? "|" : "", (int)strcspn(choices, "=|"), choices);
+        length = strcspn(choices, "|");
+    }
 }
 
 /* What a setting does: its meaning, the shape of an array, what it needs, other spellings, what holds without it. */
-static char *help_of(const mha_setting *s)
+static void write_help(const mha_setting *s, char *text, size_t size)
 {
-    char *text = text_of("%s", s->meaning);
+    append(text, size, "%s", s->meaning);
     if (s->shape)
-        append(&text, "; shape %s", s->shape);
+        append(text, size, "; shape %s", s->shape);
     if (s->needs) {
-        char *name = spelt(s->needs);
-        const size_t length = strcspn(name, "=");
-        append(&text, "; needs --%.*s%s%s", (int)length, name, name[length] ? " " : "",
-               name[length] ? s->needs + length + 1 : "");
-        free(name);
+        const size_t length = strcspn(s->needs, "=");
+        append(text, size, "; needs ");
+        append_option(text, size, s->needs, length);
+        append(text, size, "%s%s", s->needs[length] ? " " : "", s->needs + length + (s->needs[length] == '='));
     }
     for (const char *at = s->aliases; at && *at; at += strcspn(at, " "), at += *at == ' ') {
-        char *alias = spelt(at);
-        alias[strcspn(alias, " ")] = '\0';
-        if (!is_own_option(alias))
-            append(&text, "; also --%s", alias);
-        free(alias);
+        const size_t length = strcspn(at, " ");
+        if (is_own_option(at, length))
+            continue;
+        append(text, size, "; also ");
+        append_option(text, size, at, length);
     }
     if (s->unset && strcmp(s->unset, "0") != 0)
-        append(&text, " [%s]", s->unset);
-    return text;
+        append(text, size, " [%s]", s->unset);
 }
 
-option_row option_of_setting(const mha_setting *s, unsigned commands)
+option_row option_of_setting(const mha_setting *s, unsigned commands, setting_texts *texts)
 {
     static const struct {
         option_type type;
@@ -82,15 +74,17 @@ option_row option_of_setting(const mha_setting *s, unsigned commands)
     };
     /* a list can have this shape */
     const bool is_row = s->kind == MHA_SETTING_VIEW && s->shape[0] == '(' && !strchr(s->shape, ',');
-    return (option_row){.name = spelt(s->name),
+    const char *form = is_row ? forms[MHA_SETTING_REALS].form : forms[s->kind].form;
+    append_option(texts->name, sizeof texts->name, s->name, strlen(s->name));
+    if (s->kind == MHA_SETTING_CHOICE)
+        write_words(s->choices, texts->form, sizeof texts->form);
+    write_help(s, texts->help, sizeof texts->help);
+    return (option_row){.name = texts->name + strlen("--"),
                         .type = is_row ? LIST : forms[s->kind].type,
-                        .form = s->kind == MHA_SETTING_CHOICE ? words_of(s->choices)
-                                : is_row                      ? forms[MHA_SETTING_REALS].form
-                                                              : forms[s->kind].form,
+                        .form = *texts->form ? texts->form : form,
                         .low = s->kind == MHA_SETTING_COUNTS ? 0 : INT64_MIN,
                         .high = INT64_MAX,
                         .section = SECTION_MEANING,
                         .commands = commands,
-                        .help = help_of(s),
-                        .setting = s};
+                        .help = texts->help};
 }

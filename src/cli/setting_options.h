@@ -4,9 +4,14 @@
 
 #include "cli/options.h"
 
-/* The option of these commands that sets a setting. Its texts are kept until the program ends. */
-option_row option_of_setting(const mha_setting *s, unsigned commands);
-/* Whether the program has an option of its own with this name. */
-bool is_own_option(const char *name);
+/* Room for the texts of a row; zeroed. What is longer is cut. */
+typedef struct setting_texts {
+    char name[60], form[100], help[700];
+} setting_texts;
+
+/* The option of these commands that sets a setting, with its texts in *texts. */
+option_row option_of_setting(const mha_setting *s, unsigned commands, setting_texts *texts);
+/* Whether the program has an option of its own with this name, of `length` letters, in which '_' is '-'. */
+bool is_own_option(const char *name, size_t length);
 
 #endif

@@ -275,9 +275,28 @@ static void short_words_stand_for_settings(void **state)
     assert_program_refuses(RUN("forward", "--window", "99999999999999999999,0"), 2, "--window: expected");
     assert_program_refuses(RUN("forward", "--window", "9223372036854775807,0"), 2, "--window: expected");
     assert_program_refuses(RUN("forward", "--softmax-scale", "2"), 2, "unknown option; did you mean --scale?");
+    assert_program_refuses(RUN("forward", "-causal"), 2, "-causal: unknown option; did you mean --causal?");
+    assert_program_refuses(RUN("params", "--lengths", "2"), 2, "--lengths: not an option here, but of*forward, heads");
     assert_program_refuses(RUN("forward", "--kv_lengths", "2"), 2, "unknown option; did you mean --kv-lengths?");
     assert_program_refuses(RUN("heads", "--preset", "gpt2", "--softcap", "2"), 2,
                            "--softcap: expected no --preset or --config beside it");
+}
+
+/* Suggested inputs have as many batch rows as a list has numbers. */
+static void a_list_settles_how_many_rows_are_suggested(void **state)
+{
+    (void)state;
+    const char *path = scratch("suggested.safetensors");
+    program_result r = RUN("power", "--suggest", path, "--d-model", "8", "--heads", "2", "--lengths", "3", "--quiet");
+    if (r.code > 1)
+        fail_msg("exit code %d: %s", r.code, r.err);
+    program_free(&r);
+    mha_file *file;
+    mha_error error;
+    assert_ok(mha_file_open(path, &file, &error), error);
+    const mha_file_tensor *query = mha_file_find(file, "query"), *lengths = mha_file_find(file, "kv_lengths");
+    assert_true(query && lengths && query->shape[0] == 1 && lengths->elements == 1);
+    mha_file_close(file);
 }
 
 int main(void)
@@ -286,6 +305,7 @@ int main(void)
         cmocka_unit_test(every_setting_is_listed),        cmocka_unit_test(every_number_reaches_the_report),
         cmocka_unit_test(no_value_is_refused_by_name),    cmocka_unit_test(arrays_are_lists_or_files),
         cmocka_unit_test(short_words_stand_for_settings),
+        cmocka_unit_test(a_list_settles_how_many_rows_are_suggested),
     };
     return cmocka_run_group_tests_name("cli_settings", tests, NULL, scratch_remove);
 }

@@ -152,13 +152,9 @@ static int read_criterion(const arguments *args, mha_criterion *k)
 /* A case file decides everything but the comparison. */
 static int refuse_beside_file(const arguments *args)
 {
-    for (option_code o = 0; o < option_count(); o++) {
-        const section s = option_at(o)->section;
-        const bool decided = s == SECTION_SHAPE || s == SECTION_SOURCE || s == SECTION_MEANING || o == OPT_SUGGEST;
-        if (takes(args->command, o) && given(args, o) && decided)
-            return refuse_option(o, "expected nothing beside a case file, which decides it");
-    }
-    return EXIT_DONE;
+    const option_code o = given(args, OPT_SUGGEST) ? OPT_SUGGEST : given_of(args, SECTIONS_OF_CALL);
+    return o == option_count() ? EXIT_DONE
+                               : refuse_option(o, "expected nothing beside a case file, which decides it");
 }
 
 /* ---------------------------------------------------------------- suggested inputs */
@@ -213,6 +209,16 @@ static mha_config small_config(const arguments *args)
     return c;
 }
 
+/* Whether a setting has a number for each batch row, as many as the call has. */
+static bool settles_batch(const mha_semantics *semantics)
+{
+    const mha_setting *s;
+    for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++)
+        if (s->shape && strcmp(s->shape, "(B)") == 0 && mha_setting_given(s, semantics))
+            return true;
+    return false;
+}
+
 /* Writes suggested inputs, and opens the written file. */
 static int suggest(request *r, const arguments *args, const mha_progress *progress, mha_case **c)
 {
@@ -229,7 +235,9 @@ static int suggest(request *r, const arguments *args, const mha_progress *progre
         return code;
     mha_suggestion wish = {.config = *mha_layer_config(r->layer),
                            .by_head = args->option[OPT_KIND].choice == 1,
-                           .batch = given(args, OPT_BATCH) ? count_of(args, OPT_BATCH) : 0,
+                           .batch = given(args, OPT_BATCH) || settles_batch(&r->call.semantics)
+                                        ? count_of(args, OPT_BATCH)
+                                        : 0,
                            .q_len = given(args, OPT_SEQ) ? count_of(args, OPT_SEQ) : 0,
                            .kv_len = given(args, OPT_KV_SEQ) ? count_of(args, OPT_KV_SEQ) : 0,
                            .semantics = r->call.semantics,

@@ -43,12 +43,10 @@ static int choose(const arguments *args, mha__picture_choice *choice)
 /* Files say themselves what the options of a layer and of a call would say. */
 static int refuse_beside_files(const arguments *args)
 {
-    for (option_code o = 0; o < option_count(); o++) {
-        const section s = option_at(o)->section;
-        if (given(args, o) && (s == SECTION_SHAPE || s == SECTION_SOURCE || s == SECTION_MEANING))
-            return refuse_option(o, "expected no file beside it, found %s, which says that itself", args->operands[0]);
-    }
-    return EXIT_DONE;
+    const option_code o = given_of(args, SECTIONS_OF_CALL);
+    return o == option_count() ? EXIT_DONE
+                               : refuse_option(o, "expected no file beside it, found %s, which says that itself",
+                                               args->operands[0]);
 }
 
 /* What is cut out of heads is not cut out of other stages. */

@@ -72,7 +72,7 @@ static const uint64_t most_bytes = (uint64_t)4 << 30;
 static const char *reason_against(const char *path, uint64_t bytes_read, uint64_t *bytes)
 {
     struct stat status = {0};
-    if (strcmp(path, "-") == 0 || stat(path, &status) != 0 || !S_ISREG(status.st_mode))
+    if (strcmp(path, "-") == 0 || (stat(path, &status) == 0 && !S_ISREG(status.st_mode)))
         return "a stream, which is not read twice";
     *bytes = (uint64_t)status.st_size;
     return *bytes > most_bytes - bytes_read ? "the inputs have more than 4 GiB" : NULL;

@@ -10,12 +10,8 @@
 
 int recorded_check(const arguments *args)
 {
-    int code = EXIT_DONE;
-    for (option_code o = 0; o < option_count() && code == EXIT_DONE; o++) {
-        const section s = option_at(o)->section;
-        if (takes(args->command, o) && (s == SECTION_SHAPE || s == SECTION_SOURCE || s == SECTION_MEANING))
-            code = refuse_alone(args, o, OPT_EXPECTED);
-    }
+    const option_code o = given_of(args, SECTIONS_OF_CALL);
+    int code = o == option_count() ? EXIT_DONE : refuse_alone(args, o, OPT_EXPECTED);
     if (code == EXIT_DONE)
         code = refuse_alone(args, OPT_PRECISION, OPT_EXPECTED);
     if (code == EXIT_DONE)

@@ -50,7 +50,7 @@ int settings_of_options(const arguments *args, mha_semantics *semantics)
     mha_error error = {0};
     int code = put_short_words(args, semantics);
     for (option_code o = OPTION_COUNT; o < option_count() && code == EXIT_DONE; o++) {
-        const mha_setting *s = option_at(o)->setting;
+        const mha_setting *s = setting_of(o);
         if (given(args, o) && !is_array(s) &&
             mha_setting_put(s, s->kind == MHA_SETTING_SWITCH ? "1" : text_for(args, o), semantics, &error) != MHA_OK)
             code = refuse_option(o, "%s", error.message); /* unreachable: arguments_parse has tried it */
@@ -86,7 +86,7 @@ static int read_array(request *r, const arguments *args, option_code o, mha_view
 {
     if (names_file(o, text_for(args, o)))
         return tensor_of_option(args, o, NUMBERS_OR_TRUTH, &r->memory, view);
-    return read_list(r, args, o, option_at(o)->setting->kind == MHA_SETTING_WHOLES ? MHA_I64 : MHA_F64, view);
+    return read_list(r, args, o, setting_of(o)->kind == MHA_SETTING_WHOLES ? MHA_I64 : MHA_F64, view);
 }
 
 /* A mask X of numbers is additive unless X_kind says otherwise; one of booleans needs it. */
@@ -144,14 +144,14 @@ static int copy_counts(const arguments *args, option_code o, mha_semantics *sema
     size_t counts[MHA_ROPE_MAX_AXES] = {0};
     for (size_t i = 0; i < value->n_numbers; i++)
         counts[i] = (size_t)value->numbers[i];
-    memcpy((char *)semantics + option_at(o)->setting->at, counts, sizeof counts);
+    memcpy((char *)semantics + setting_of(o)->at, counts, sizeof counts);
     semantics->rope.origin.axes.axes = value->n_numbers;
     return EXIT_DONE;
 }
 
 static int take_array(request *r, const arguments *args, option_code o)
 {
-    const mha_setting *s = option_at(o)->setting;
+    const mha_setting *s = setting_of(o);
     mha_semantics *semantics = &r->call.semantics;
     if (s->kind == MHA_SETTING_COUNTS)
         return copy_counts(args, o, semantics);
@@ -180,7 +180,7 @@ int arrays_of_options(request *r, const arguments *args)
     if (given(args, OPT_ALIBI))
         r->call.semantics.alibi_slopes = alibi_slopes(r);
     for (option_code o = OPTION_COUNT; o < option_count() && code == EXIT_DONE; o++)
-        if (given(args, o) && is_array(option_at(o)->setting))
+        if (given(args, o) && is_array(setting_of(o)))
             code = take_array(r, args, o);
     if (code == EXIT_DONE && offset->n_numbers > 1) {
         r->call.semantics.position_offset = offset->numbers;
@@ -194,7 +194,7 @@ int arrays_of_options(request *r, const arguments *args)
 bool options_state_attention(const arguments *args)
 {
     for (option_code o = OPTION_COUNT; o < option_count(); o++) {
-        const mha_setting *s = option_at(o)->setting;
+        const mha_setting *s = setting_of(o);
         const bool of_no_key = strcmp(s->name, "empty_rows") == 0 || strcmp(s->name, "hidden_values") == 0;
         if (given(args, o) && s->group != MHA_SETTINGS_PLACE && !of_no_key)
             return true;

@@ -216,10 +216,10 @@ static int show(const arguments *args, const heads_row *rows, size_t n)
 /* A model's configuration says what its layers compute. */
 static int refuse_settings(const arguments *args)
 {
-    for (option_code o = 0; o < option_count(); o++)
-        if (given(args, o) && option_at(o)->section == SECTION_MEANING)
-            return refuse_option(o, "expected no --preset or --config beside it, which says what layers compute");
-    return EXIT_DONE;
+    const option_code o = given_of(args, 1 << SECTION_MEANING);
+    return o == option_count()
+               ? EXIT_DONE
+               : refuse_option(o, "expected no --preset or --config beside it, which says what layers compute");
 }
 
 int run_heads(const arguments *args)
