@@ -59,11 +59,14 @@ mha_status mha__case_value(const mha_case *c, const char *key, double *value, mh
  * index of the default; -1 when the default is not among them. Keys with "0, 1" also take false and true. */
 mha_status mha__case_choice(const mha_case *c, const char *key, int *choice, mha_error *error);
 
-/* ---------------------------------------------------------------- from a call (from_call.c) */
+/* ---------------------------------------------------------------- from a call, to a file */
 
-/* mha_case_of_call, of a call whose cache may have its rows; `notes` is not NULL. */
+/* mha_case_of_call, of a call whose cache may have its rows; `notes` is not NULL (from_call.c). */
 mha_status mha__case_of_call(const mha_layer *layer, const mha_call *call, const mha_keep *recorded, size_t count,
                              const mha_case_notes *notes, mha_case **result, mha_error *error);
+
+/* Writes the case, in the words that this library prefers (save.c). */
+mha_status mha__case_write(mha_case *c, const char *path, const mha_case_notes *notes, mha_error *error);
 
 /* ---------------------------------------------------------------- reading (read_case.c, sizes.c, build.c) */
 
