@@ -199,6 +199,8 @@ mha_status mha__case_settle(mha_case *c, size_t rows, mha_error *error)
         s->position_offset = offset;
     }
     s->has_offset = false, s->offset = 0;
+    if (s->window && s->window_left < 0 && s->window_right < 0) /* hides nothing */
+        s->window = false, s->window_left = s->window_right = s->window_keep = 0;
     const bool other_keys = s->has_key_offset || !r->q_positions.data ||
                             mha_compare(&r->q_positions, &r->k_positions, 0, 0, &d, NULL) || d.mismatches > 0;
     if (r->k_positions.data && other_keys)
