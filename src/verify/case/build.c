@@ -314,8 +314,18 @@ static mha_status check_expected(const mha_case *c, const mha_plan *plan, int wi
     return mha__expect_shape(error, e->name, &e->view, shaped.rank, shaped.shape);
 }
 
+mha_status mha__case_check_expected(const mha_case *c, const mha_plan *plan, mha_error *error)
+{
+    for (int wide = 0; wide < 2; wide++) {
+        for (int slot = 0; slot < CASE_PREFILL_OUTPUT; slot++)
+            TRY(check_expected(c, plan, wide, slot, (mha_stage)slot, error));
+        TRY(check_expected(c, plan, wide, CASE_QK, c->qk_stage, error));
+    }
+    return MHA_OK;
+}
+
 /* A call that no path supports is not a mistake in the file: the judge skips it. */
-mha_status mha__case_check_plan(mha_case *c, mha_error *error)
+static mha_status check_plan(mha_case *c, mha_error *error)
 {
     mha_call call = mha_case_call(c);
     call.path = MHA_PATH_EXACT;
@@ -328,12 +338,7 @@ mha_status mha__case_check_plan(mha_case *c, mha_error *error)
     mha__attempt_free(&attempt);
     if (status != MHA_OK)
         return status == MHA_UNSUPPORTED ? MHA_OK : status;
-    for (int wide = 0; wide < 2; wide++) {
-        for (int slot = 0; slot < CASE_PREFILL_OUTPUT; slot++)
-            TRY(check_expected(c, &plan, wide, slot, (mha_stage)slot, error));
-        TRY(check_expected(c, &plan, wide, CASE_QK, c->qk_stage, error));
-    }
-    return MHA_OK;
+    return mha__case_check_expected(c, &plan, error);
 }
 
 /* Which form of latent attention is recorded. */
@@ -355,5 +360,5 @@ mha_status mha__case_build(mha_case *c, mha_error *error)
     TRY(check_companions(c, error));
     TRY(build_layers(c, error));
     TRY(build_semantics(c, error));
-    return c->kind == CASE_ROPE ? MHA_OK : mha__case_check_plan(c, error);
+    return c->kind == CASE_ROPE ? MHA_OK : check_plan(c, error);
 }

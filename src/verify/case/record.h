@@ -104,8 +104,8 @@ mha_status mha__case_settle(mha_case *c, size_t rows, mha_error *error);
 void mha__case_keys_only(mha_case *c);
 /* Packs the weights of the layers that the case owns, once: the fast path is judged as it is normally used. */
 mha_status mha__case_pack(const mha_case *c, mha_error *error);
-/* Plans the call and checks the shapes of the recorded results against the plan. */
-mha_status mha__case_check_plan(mha_case *c, mha_error *error);
+/* Checks the shapes of the recorded results against the plan of the call. */
+mha_status mha__case_check_expected(const mha_case *c, const mha_plan *plan, mha_error *error);
 
 /* ---------------------------------------------------------------- roundings */
 
