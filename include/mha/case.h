@@ -37,7 +37,7 @@ typedef struct mha_case mha_case;
 /* Reads a whole case into memory of `allocator` (NULL: the default). A tensor or metadata key that this reader does
  * not know is not an error: the case then has a skip reason and cannot be judged. The caller closes the case. Errors:
  * as of mha_file_open; MHA_INVALID or MHA_FORMAT, with the name of the tensor or key (the query is missing, shapes
- * conflict, a text is not the number it should be). */
+ * conflict, a text is not the number it should be); MHA_UNSUPPORTED (keys at other positions than the queries). */
 MHA_API mha_status mha_case_open(const char *path, const mha_allocator *allocator, mha_case **result,
                                  mha_error *error);
 MHA_API void mha_case_close(mha_case *c); /* NULL is allowed */

@@ -358,6 +358,43 @@ static void a_plan_refuses_what_the_table_refuses(void **state)
 
 /* ---------------------------------------------------------------- arrays */
 
+static void an_array_is_put_and_seen_as_a_view(void **state)
+{
+    (void)state;
+    static int64_t whole[5] = {1, 2, 3, 4, 5};
+    static double real[5];
+    static float narrow[5];
+    const mha_view three = mha_view_of(whole, MHA_I64, 1, (size_t[]){3}), none = {0},
+                   five = mha_view_of(whole, MHA_I64, 1, (size_t[]){5}),
+                   wide = mha_view_of(real, MHA_F64, 1, (size_t[]){5}),
+                   slim = mha_view_of(narrow, MHA_F32, 1, (size_t[]){5});
+    const mha_setting *s;
+    mha_semantics m = {.has_scale = false};
+    mha_error error;
+    for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++) {
+        const mha_view before = mha_setting_view(s, &m, 2, 5), *put = s->kind == MHA_SETTING_REALS ? &wide : &three;
+        assert_null(before.data);
+        if (s->kind < MHA_SETTING_VIEW) {
+            assert_refused(mha_setting_put_view(s, &none, &m, &error), MHA_UNSUPPORTED, error, "not an array");
+            continue;
+        }
+        mha_semantics own = {.has_scale = false};
+        assert_ok(mha_setting_put_view(s, put, &own, &error), error);
+        const mha_view seen = mha_setting_view(s, &own, 3, 5);
+        assert_int_equal(seen.dtype, put->dtype);
+        assert_int_equal(seen.shape[0], put->shape[0]);
+        assert_true(mha_view_get(&seen, (size_t[]){2}) == mha_view_get(put, (size_t[]){2}));
+        if (s->kind != MHA_SETTING_VIEW)
+            assert_refused(mha_setting_put_view(s, &slim, &m, &error), MHA_INVALID, error, s->name);
+    }
+    s = mha_setting_find("rope_sections");
+    assert_refused(mha_setting_put_view(s, &five, &m, &error), MHA_INVALID, error, "1 to 4 axes", "of 5");
+    s = mha_setting_find("cu_seqlens_k");
+    m.n_sequences = 2;
+    assert_refused(mha_setting_put_view(s, &five, &m, &error), MHA_INVALID, error, "n_sequences + 1 = 3", "found 5");
+    assert_ok(mha_setting_put_view(s, &three, &m, &error), error);
+}
+
 static void arrays_have_a_length_and_a_text(void **state)
 {
     (void)state;
@@ -394,6 +431,7 @@ int main(void)
         cmocka_unit_test(numbers_out_of_range_are_refused),
         cmocka_unit_test(settings_without_effect_are_refused),
         cmocka_unit_test(a_plan_refuses_what_the_table_refuses),
+        cmocka_unit_test(an_array_is_put_and_seen_as_a_view),
         cmocka_unit_test(arrays_have_a_length_and_a_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

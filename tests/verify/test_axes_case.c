@@ -206,6 +206,10 @@ static void what_is_wrong_in_a_file_is_named(void **state)
     const entry others[] = {{"rope_positions", NULL, {0}}, {"rope_sections", NULL, {0}}};
     mha_case *c = NULL;
     mha_error error;
+    const entry beside = {"rope_q_positions", NULL, mha_view_of(s.places, MHA_I64, 2, (size_t[]){B, T})};
+    assert_ok(mha_case_open(written(&s, false, &beside, 1), NULL, &c, &error), error);
+    is_judged(c, MHA_OUTCOME_PASSED); /* tables say where rows are; these are for a scale by position */
+    mha_case_close(c);
     assert_refused(mha_case_open(written(&s, false, others, 2), NULL, &c, &error), MHA_INVALID, error, "rope_axes",
                    "no effect");
 }

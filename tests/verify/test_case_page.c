@@ -133,6 +133,9 @@ static const char use_of_the_helper[] =
     "    mha_case.save(f'{sys.argv[2]}/wrong{n}.npz', **words)\n"
     "q = f(2, h, T, E)\n"
     "mha_case.save(f'{sys.argv[2]}/heads.npz', query=q, output=q, layout='BHTD')\n"
+    "one = f(1, 1, h, E)\n" /* alibi is a key here, and a tensor of that name would be the slopes */
+    "mha_case.save(f'{sys.argv[2]}/alibi.npz', query=one, output=one, layout='BTHD', alibi=True,\n"
+    "              alibi_slopes=f(h))\n"
     "try: mha_case.save(f'{sys.argv[2]}/heads.npz', query=q, output=q)\n"
     "except ValueError as e: assert 'BHTD' in str(e) and 'BTHD' in str(e), e\n"
     "else: raise SystemExit('4 axes without a layout were taken')\n";
@@ -160,6 +163,10 @@ static void the_helper_writes_cases(void **state)
             assert_int_equal(v.stage_count, 2); /* the output and the weights */
             mha_verdict_clear(&v);
         }
+    snprintf(file, sizeof file, "%s/alibi.npz", folder);
+    mha_verdict v = judge(file, MHA_PATH_EXACT, NULL);
+    assert_int_equal(v.outcome, MHA_OUTCOME_PASSED);
+    mha_verdict_clear(&v);
     free(folder);
 }
 

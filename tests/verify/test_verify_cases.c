@@ -324,6 +324,18 @@ static void what_contradicts_itself_is_refused(void **state)
         {{"sdpa", {{"softcap", "1e-400"}}, {{NULL}}}, {"softcap: ", "that a double can hold", "1e-400"}},
         {{"sdpa", {{"causal", "2"}}, {{NULL}}}, {"causal: ", "0, 1, false or true", "2"}},
         {{"sdpa", {{"causal", "truest"}}, {{NULL}}}, {"causal: ", "0, 1, false or true", "truest"}},
+        {{"sdpa", {{"causal", "truthful"}}, {{NULL}}}, {"causal: ", "0, 1, false or true", "truthful"}},
+        {{"sdpa", {{"chunk", ""}}, {{NULL}}}, {"chunk: ", "expected a number", ""}},
+        {{"sdpa", {{"chunk", "-1"}}, {{NULL}}}, {"chunk: ", "a whole number from 0", "-1"}},
+        {{"sdpa", {{NULL}}, {{"mask", MHA_F32, 0, {0}, 0}}}, {"mask: ", "expected an array", "without extents"}},
+        {{"sdpa", {{NULL}}, {{"mask", MHA_F32, 2, {2, 2}, 0}, {"attn_mask", MHA_F32, 2, {2, 2}, 0}}},
+         {"mask and attn_mask", "one word", ""}},
+        {{"rope", {{NULL}}, {{"position_ids", MHA_F32, 2, {1, 2}, 0}}}, {"rope_q_positions", "I64", "F32"}},
+        {{"rope", {{NULL}}, {{"position_ids", MHA_I64, 3, {1, 1, 2}, 0}}}, {"rope_q_positions", "rank 2", "rank 3"}},
+        {{"rope", {{NULL}}, {{"rope_cos", MHA_I64, 2, {2, 1}, 0}, {"rope_sin", MHA_F32, 2, {2, 1}, 0}}},
+         {"rope_cos", "F32 or F64", "I64"}},
+        {{"sdpa", {{"n_sequences", "3"}}, {{"cu_seqlens_q", MHA_I64, 1, {3}, 0}}},
+         {"cu_seqlens_q", "n_sequences + 1 = 4", "found 3"}},
         {{"sdpa", {{"attn_mask_kind", "add"}}, {{NULL}}}, {"attn_mask_kind: ", "additive", "\"add\""}},
         {{"mha", {{NULL}}, {{"W_q", MHA_F32, -1, {0}, 0}, {"torch.in_proj_weight", MHA_F32, 2, {11, 4}, 0}}},
          {"torch.in_proj_weight: ", "the rows of q, k and v, as many of each", "found 11"}},
@@ -513,6 +525,12 @@ static void unusual_cases_are_judged(void **state)
          MHA_OUTCOME_PASSED,
          ""},
         {{"rope", {{"rope_scaling", "linear"}, {"rope_factor", "4"}}, {{NULL}}}, MHA_OUTCOME_PASSED, ""},
+        {{"sdpa", {{"offset", "1"}, {"causal", "True"}, {"chunk", "4.0"}}, {{NULL}}}, MHA_OUTCOME_PASSED, ""},
+        {{"sdpa",
+          {{"rope", "half"}},
+          {{"rope_q_positions", MHA_I64, 2, {1, 2}, 3}, {"rope_k_positions", MHA_I64, 1, {2}, 3}}},
+         MHA_OUTCOME_PASSED,
+         ""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *path = write_made(&rows[i].file);
@@ -1004,6 +1022,18 @@ static void a_note_names_the_other_pairing(void **state)
     }
 }
 
+static void keys_are_where_the_queries_are(void **state)
+{
+    (void)state;
+    const made file = {"sdpa",
+                       {{"rope", "half_split"}},
+                       {{"position_ids", MHA_I64, 2, {1, 2}, 3}, {"rope_k_positions", MHA_I64, 2, {1, 2}, 4}}};
+    mha_case *c;
+    mha_error error;
+    assert_refused(mha_case_open(write_made(&file), NULL, &c, &error), MHA_UNSUPPORTED, error, "rope_k_positions",
+                   "equal positions");
+}
+
 /* ---------------------------------------------------------------- what cannot be saved or compared */
 
 static void calls_that_no_case_can_hold(void **state)
@@ -1074,6 +1104,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_contradicts_itself_is_refused),
         cmocka_unit_test(unusual_cases_are_judged),
+        cmocka_unit_test(keys_are_where_the_queries_are),
         cmocka_unit_test(a_rotation_has_few_variants),
         cmocka_unit_test(variants_stay_inside_the_tables),
         cmocka_unit_test(a_verdict_for_every_path_and_stage),

@@ -42,7 +42,7 @@ static mha_status put_counts(const mha_setting *s, const mha_view *view, mha_sem
     return MHA_OK;
 }
 
-/* Takes the number of sequences from cu_seqlens_q; that of others must agree. */
+/* Takes the number of sequences from the first array that has it; that of others must agree. */
 static mha_status put_sequences(const mha_setting *s, size_t n, mha_semantics *semantics, mha_error *error)
 {
     const size_t known = semantics->n_sequences;
@@ -51,8 +51,7 @@ static mha_status put_sequences(const mha_setting *s, size_t n, mha_semantics *s
                          n);
     if (n < 2)
         return mha__fail(error, MHA_INVALID, s->name, "expected n_sequences + 1 numbers, 2 or more, found %zu", n);
-    if (strcmp(s->field, "cu_seqlens_q") == 0)
-        semantics->n_sequences = n - 1;
+    semantics->n_sequences = n - 1;
     return MHA_OK;
 }
 

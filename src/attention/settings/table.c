@@ -105,7 +105,7 @@ static const mha_setting rows[] = {
     {PLAIN(prefix, prefix), GROUP, WHOLE(0, FAR), OFF, .needs = "causal", .foreign = "prefix_length prefix_len",
      .meaning = "causal does not hide keys at positions below this"},
     {MARKED(window_left, window_left, window), GROUP, WHOLE(-1, FAR), .unset = "-1",
-     .foreign = "sliding_window window_size",
+     .foreign = "sliding_window window window_size",
      .meaning = "keys further back than this are hidden: 2 leaves two and the query's own; -1 is open"},
     {MARKED(window_right, window_right, window), GROUP, WHOLE(-1, FAR), .unset = "-1",
      .meaning = "keys further ahead than this are hidden; -1 is open"},

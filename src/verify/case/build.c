@@ -199,6 +199,8 @@ mha_status mha__case_settle(mha_case *c, size_t rows, mha_error *error)
         s->position_offset = offset;
     }
     s->has_offset = false, s->offset = 0;
+    if (s->window && s->window_left < 0 && s->window_right < 0) /* hides nothing */
+        s->window = false, s->window_left = s->window_right = s->window_keep = 0;
     const bool other_keys = s->has_key_offset || !r->q_positions.data ||
                             mha_compare(&r->q_positions, &r->k_positions, 0, 0, &d, NULL) || d.mismatches > 0;
     if (r->k_positions.data && other_keys)
@@ -312,8 +314,18 @@ static mha_status check_expected(const mha_case *c, const mha_plan *plan, int wi
     return mha__expect_shape(error, e->name, &e->view, shaped.rank, shaped.shape);
 }
 
+mha_status mha__case_check_expected(const mha_case *c, const mha_plan *plan, mha_error *error)
+{
+    for (int wide = 0; wide < 2; wide++) {
+        for (int slot = 0; slot < CASE_PREFILL_OUTPUT; slot++)
+            TRY(check_expected(c, plan, wide, slot, (mha_stage)slot, error));
+        TRY(check_expected(c, plan, wide, CASE_QK, c->qk_stage, error));
+    }
+    return MHA_OK;
+}
+
 /* A call that no path supports is not a mistake in the file: the judge skips it. */
-mha_status mha__case_check_plan(mha_case *c, mha_error *error)
+static mha_status check_plan(mha_case *c, mha_error *error)
 {
     mha_call call = mha_case_call(c);
     call.path = MHA_PATH_EXACT;
@@ -326,12 +338,7 @@ mha_status mha__case_check_plan(mha_case *c, mha_error *error)
     mha__attempt_free(&attempt);
     if (status != MHA_OK)
         return status == MHA_UNSUPPORTED ? MHA_OK : status;
-    for (int wide = 0; wide < 2; wide++) {
-        for (int slot = 0; slot < CASE_PREFILL_OUTPUT; slot++)
-            TRY(check_expected(c, &plan, wide, slot, (mha_stage)slot, error));
-        TRY(check_expected(c, &plan, wide, CASE_QK, c->qk_stage, error));
-    }
-    return MHA_OK;
+    return mha__case_check_expected(c, &plan, error);
 }
 
 /* Which form of latent attention is recorded. */
@@ -353,5 +360,5 @@ mha_status mha__case_build(mha_case *c, mha_error *error)
     TRY(check_companions(c, error));
     TRY(build_layers(c, error));
     TRY(build_semantics(c, error));
-    return c->kind == CASE_ROPE ? MHA_OK : mha__case_check_plan(c, error);
+    return c->kind == CASE_ROPE ? MHA_OK : check_plan(c, error);
 }

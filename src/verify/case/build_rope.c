@@ -63,23 +63,21 @@ static mha_status check_views(const mha_case *c, mha_error *error)
     return MHA_OK;
 }
 
-/* Axes need sections and positions; their frequencies may be called rope_frequencies. */
-static mha_status settle_axes(mha_case *c, mha_error *error)
+/* Axes need sections and positions. */
+static mha_status check_axes(const mha_case *c, mha_error *error)
 {
-    mha_rope *r = &c->semantics.rope;
-    mha_rope_origin *o = &r->origin;
+    const mha_rope_origin *o = &c->semantics.rope.origin;
     const bool positions = o->positions.data != NULL, sections = o->axes.axes > 0;
     if (positions != sections)
         return mha__fail(error, MHA_INVALID, positions ? "rope_sections" : "rope_positions",
                          "is missing, and %s is there", positions ? "rope_positions" : "rope_sections");
-    if (!positions)
-        return mha_file_metadata(c->file, "rope_axes")
-                   ? mha__fail(error, MHA_INVALID, "rope_axes", "has no effect without rope_positions")
-                   : MHA_OK;
+    if (!positions && mha_file_metadata(c->file, "rope_axes"))
+        return mha__fail(error, MHA_INVALID, "rope_axes", "has no effect without rope_positions");
     return MHA_OK;
 }
 
-/* Makes the tables of positions of several axes, (B, T, pairs), unless the file has them. */
+/* Makes the tables of positions of several axes, (B, T, pairs), unless the file has them. What it calls
+ * rope_frequencies are then those of the axes. */
 static mha_status build_axes(mha_case *c, mha_error *error)
 {
     mha_rope *r = &c->semantics.rope;
@@ -185,7 +183,7 @@ mha_status mha__case_build_rope(mha_case *c, mha_error *error)
     if (r->dim > c->d_k)
         return mha__fail(error, MHA_INVALID, "rope_dim", "expected 0 to %zu, found %zu", c->d_k, r->dim);
     TRY(check_views(c, error));
-    TRY(settle_axes(c, error));
+    TRY(check_axes(c, error));
     TRY(build_scaling(c, scaling, error));
     TRY(build_axes(c, error));
     c->permuted_rope = permuted_rope(c);

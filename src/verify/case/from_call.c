@@ -201,7 +201,7 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
     for (size_t i = 0; i < count; i++)
         if (kept[i].view.data)
             TRY(record_stage(c, kept[i].stage, &kept[i].view, notes, error));
-    return mha__case_check_plan(c, error);
+    return mha__case_check_expected(c, &plan, error);
 }
 
 mha_status mha_case_of_call(const mha_layer *layer, const mha_call *call, const mha_keep *recorded, size_t count,

@@ -8,6 +8,13 @@
 #include "base/base.h"
 #include "verify/case/record.h"
 
+/* Whether the file has an array of that name. In an npz, an array without extents is metadata. */
+static bool has_array(const mha_case *c, const char *name)
+{
+    const mha_file_tensor *t = mha_file_find(c->file, name);
+    return t && !(t->rank == 0 && mha_file_metadata(c->file, name));
+}
+
 /* Finds the spelling of a setting that the file has: its name or an alias; "" for none. */
 static mha_status find_spelling(const mha_case *c, const mha_setting *s, char found[MHA__SPELLING_BYTES],
                                 mha_error *error)
@@ -16,8 +23,8 @@ static mha_status find_spelling(const mha_case *c, const mha_setting *s, char fo
     snprintf(names, sizeof names, "%s %s", s->name, s->aliases ? s->aliases : "");
     found[0] = '\0';
     for (char *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest)) {
-        const bool there = mha__setting_is_array(s) ? mha_file_find(c->file, name) != NULL
-                                                    : mha_file_metadata(c->file, name) != NULL;
+        const bool there =
+            mha__setting_is_array(s) ? has_array(c, name) : mha_file_metadata(c->file, name) != NULL;
         if (there && *found)
             return mha__fail(error, MHA_INVALID, name, "found %s and %s, which are one word", found, name);
         if (there)
@@ -72,8 +79,11 @@ static mha_status read_array(mha_case *c, const mha_setting *s, const char *name
     const case_content content = s->kind == MHA_SETTING_VIEW    ? CASE_ANY
                                  : s->kind == MHA_SETTING_REALS ? CASE_DOUBLE
                                                                 : CASE_COUNT;
+    const mha_file_tensor *t = mha_file_find(c->file, name);
     mha_view v;
-    TRY(mha__case_read_tensor(c, mha_file_find(c->file, name), content, &v, error));
+    if (t->rank == 0)
+        return mha__fail(error, MHA_INVALID, name, "expected an array, %s, found one without extents", s->shape);
+    TRY(mha__case_read_tensor(c, t, content, &v, error));
     if (s->kind == MHA_SETTING_VIEW && is_row_by_batch(s, &v))
         v = mha_view_of(v.data, v.dtype, 2, (const size_t[]){1, v.shape[0]});
     return mha_setting_put_view(s, &v, &c->semantics, error);

@@ -59,11 +59,14 @@ mha_status mha__case_value(const mha_case *c, const char *key, double *value, mh
  * index of the default; -1 when the default is not among them. Keys with "0, 1" also take false and true. */
 mha_status mha__case_choice(const mha_case *c, const char *key, int *choice, mha_error *error);
 
-/* ---------------------------------------------------------------- from a call (from_call.c) */
+/* ---------------------------------------------------------------- from a call, to a file */
 
-/* mha_case_of_call, of a call whose cache may have its rows; `notes` is not NULL. */
+/* mha_case_of_call, of a call whose cache may have its rows; `notes` is not NULL (from_call.c). */
 mha_status mha__case_of_call(const mha_layer *layer, const mha_call *call, const mha_keep *recorded, size_t count,
                              const mha_case_notes *notes, mha_case **result, mha_error *error);
+
+/* Writes the case, in the words that this library prefers (save.c). */
+mha_status mha__case_write(mha_case *c, const char *path, const mha_case_notes *notes, mha_error *error);
 
 /* ---------------------------------------------------------------- reading (read_case.c, sizes.c, build.c) */
 
@@ -94,15 +97,15 @@ mha_status mha__case_build_rope(mha_case *c, mha_error *error);
 mha_status mha__case_unpage(mha_case *c, mha_error *error);
 /* The part in build_masks.c: kinds of masks that the file leaves out, and key_padding with a fill. */
 mha_status mha__case_build_masks(mha_case *c, mha_error *error);
-/* Brings semantics to the form of a case: positions of the first query rows are an array, and keys have the positions
- * of the queries. `rows`: sequences of the call. MHA_UNSUPPORTED: they have others. */
+/* Brings semantics to the form of a case: positions of the first query rows are an array, a window that is open on both
+ * sides is none, and keys have the positions of the queries. `rows`: sequences of the call. MHA_UNSUPPORTED: they have others. */
 mha_status mha__case_settle(mha_case *c, size_t rows, mha_error *error);
 /* Removes from the case's weights and semantics what keys_only leaves out of the softmax. */
 void mha__case_keys_only(mha_case *c);
 /* Packs the weights of the layers that the case owns, once: the fast path is judged as it is normally used. */
 mha_status mha__case_pack(const mha_case *c, mha_error *error);
-/* Plans the call and checks the shapes of the recorded results against the plan. */
-mha_status mha__case_check_plan(mha_case *c, mha_error *error);
+/* Checks the shapes of the recorded results against the plan of the call. */
+mha_status mha__case_check_expected(const mha_case *c, const mha_plan *plan, mha_error *error);
 
 /* ---------------------------------------------------------------- roundings */
 

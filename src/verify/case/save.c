@@ -123,16 +123,17 @@ static mha_status put_results(saving *s)
 
 /* ---------------------------------------------------------------- the whole */
 
-static mha_status put_case(saving *s, const char *path)
+mha_status mha__case_write(mha_case *c, const char *path, const mha_case_notes *notes, mha_error *error)
 {
     mha_status (*const parts[])(saving *) = {put_notes,    put_sizes,     put_inputs,
                                              put_settings, put_roundings, put_results};
-    mha_status status = mha_writer_create(path, &s->writer, s->error);
+    saving s = {.c = c, .notes = notes, .error = error};
+    mha_status status = mha_writer_create(path, &s.writer, error);
     for (size_t i = 0; i < sizeof parts / sizeof *parts && status == MHA_OK; i++)
-        status = parts[i](s);
+        status = parts[i](&s);
     if (status == MHA_OK)
-        status = mha_writer_commit(s->writer, s->error);
-    mha_writer_destroy(s->writer);
+        status = mha_writer_commit(s.writer, error);
+    mha_writer_destroy(s.writer);
     return status;
 }
 
@@ -155,8 +156,7 @@ mha_status mha_case_save(const char *path, const mha_layer *layer, const mha_cal
     own.has_computed = call->path != MHA_PATH_EXACT; /* which alone computes in float64 */
     own.computed = MHA_F32;
     TRY(mha__case_of_call(layer, call, results, MHA_STAGE_COUNT, &own, &c, error));
-    saving s = {.c = c, .notes = &own, .error = error};
-    const mha_status status = put_case(&s, path);
+    const mha_status status = mha__case_write(c, path, &own, error);
     mha_case_close(c);
     return status;
 }
