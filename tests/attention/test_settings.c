@@ -103,11 +103,14 @@ static size_t numbers_of(const mha_setting *s, double numbers[8])
             numbers[n] = (double)n, n++;
     else if (s->kind == MHA_SETTING_SWITCH)
         numbers[n++] = 0, numbers[n++] = 1;
-    else if (s->kind == MHA_SETTING_REAL)
-        numbers[n++] = s->lowest, numbers[n++] = s->highest, numbers[n++] = 0.1, numbers[n++] = 1e30;
-    else
-        numbers[n++] = s->least < -1 ? -0x1p53 : (double)s->least, numbers[n++] = 1, numbers[n++] = 7,
-        numbers[n++] = 0x1p53;
+    else if (s->kind == MHA_SETTING_REAL) {
+        const double some[] = {s->lowest, s->highest, fmin(fmax(0.1, s->lowest), s->highest), s->highest / 2};
+        for (; n < 4; n++)
+            numbers[n] = fmax(some[n], s->lowest);
+    } else {
+        const double low = s->least < -1 ? -0x1p53 : (double)s->least, high = fmin((double)s->most, 0x1p53);
+        numbers[n++] = low, numbers[n++] = fmin(fmax(1, low), high), numbers[n++] = fmin(7, high), numbers[n++] = high;
+    }
     return n;
 }
 

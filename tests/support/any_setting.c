@@ -1,4 +1,5 @@
 /* Settings of any kind, by their rows: given a value, changed, taken away. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,13 +49,21 @@ void any_setting_put(const mha_setting *row, uint64_t bits, mha_semantics *seman
 void any_setting_change(const mha_setting *row, mha_semantics *semantics)
 {
     const double is = mha_setting_given(row, semantics) ? mha_setting_number(row, semantics) : 0;
-    switch (row->kind) {
-    case MHA_SETTING_SWITCH: put(row, is == 0, semantics); break;
-    case MHA_SETTING_CHOICE: put(row, is + 1 < (double)words_of(row) ? is + 1 : 1, semantics); break;
-    case MHA_SETTING_REAL: put(row, is * 0.5 + 0.0625, semantics); break;
-    case MHA_SETTING_WHOLE: put(row, is + 1, semantics); break;
-    default: put(row, is >= 4 ? (double)((size_t)is / 2) : is + 2, semantics);
-    }
+    double other = is + 1;
+    mha_error error;
+    if (row->kind == MHA_SETTING_SWITCH)
+        other = is == 0;
+    else if (row->kind == MHA_SETTING_CHOICE)
+        other = other < (double)words_of(row) ? other : 1;
+    else if (row->kind == MHA_SETTING_REAL)
+        other = is * 0.5 + 0.0625;
+    else if (row->kind == MHA_SETTING_COUNT)
+        other = is >= 4 ? floor(is / 2) : is + 2;
+    if (mha_setting_put_number(row, other, semantics, &error) == MHA_OK)
+        return;
+    any_setting_put(row, 0, semantics); /* its range is another one */
+    if (mha_setting_number(row, semantics) == is)
+        any_setting_put(row, 2, semantics);
 }
 
 /* ---------------------------------------------------------------- arrays */
