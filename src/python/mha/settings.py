@@ -85,6 +85,7 @@ WORDS = {
 
 # Every setting, with what it means; the same words in every function of the module.
 SETTINGS = {**{name: str(row) for name, row in ROWS.items()}, **WORDS}
+__doc__ = "\n".join([f"{__doc__}\n", *(f"{name}: {meaning}" for name, meaning in SETTINGS.items())])
 
 # Words of others that are no settings here, and what says the same.
 _ELSEWHERE = {
