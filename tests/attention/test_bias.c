@@ -128,12 +128,6 @@ static void what_has_no_meaning_is_refused(void **state)
         int64_t offset;
         const char *name, *words[2];
     } wrong[] = {
-        {{.rule = (mha_bias_rule)9}, 4, 0, "bias_rule", {"found 9"}},
-        {{.one_way = true}, 4, 0, "bias_one_way", {"bias_rule buckets"}},
-        {{.rule = MHA_BIAS_RULE_GRID, .max_distance = 4}, 4, 0, "bias_max_distance", {"bias_rule buckets"}},
-        {{.rule = MHA_BIAS_RULE_BUCKETS, .height = 4}, 4, 0, "bias_height", {"bias_rule grid"}},
-        {{.rule = MHA_BIAS_RULE_BUCKETS, .width = 4}, 4, 0, "bias_width", {"bias_rule grid"}},
-        {{.rule = MHA_BIAS_RULE_BUCKETS, .class_token = true}, 4, 0, "bias_class_token", {"bias_rule grid"}},
         {t5, 0, 0, "bias_table", {"found none"}},
         {t5, 3, 0, "bias_table", {"expected 4 buckets", "3 rows"}},
         {{.rule = MHA_BIAS_RULE_BUCKETS, .one_way = true}, 1, 0, "bias_table", {"expected 2 buckets"}},
@@ -151,7 +145,6 @@ static void what_has_no_meaning_is_refused(void **state)
         mha_error error;
         trial_build(&t, &r);
         r.call.semantics.offset = wrong[i].offset;
-        r.call.semantics.bias = wrong[i].bias;
         assert_refused(mha_plan_call(r.layer, &r.call, &plan, &error), MHA_INVALID, error, wrong[i].name,
                        wrong[i].words[0], wrong[i].words[1]);
         trial_release(&r);

@@ -177,12 +177,8 @@ static void semantics_without_meaning_are_refused(void **state)
     assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
     mha_keep list[MHA_STAGE_COUNT];
     give_stages(&good, list, &plan);
+    /* ranges of numbers, and what needs what, are those of the table: test_settings walks its rows */
 #define S call.semantics
-    SPOIL(MHA_INVALID, "scale", S.has_scale = true; S.scale = NAN)
-    SPOIL(MHA_INVALID, "scale", S.has_scale = true; S.scale = INFINITY)
-    SPOIL(MHA_INVALID, "softcap", S.softcap = -1)
-    SPOIL(MHA_INVALID, "softcap", S.softcap = NAN)
-    SPOIL(MHA_INVALID, "softcap", S.softcap = INFINITY)
     /* more, or less, than float holds; the exact path goes on */
     SPOIL(MHA_UNSUPPORTED, "only the exact path computes in float64), found 1e+300", S.softcap = 1e300)
     SPOIL(MHA_UNSUPPORTED, "found 1e-300", S.softcap = 1e-300)
@@ -196,54 +192,31 @@ static void semantics_without_meaning_are_refused(void **state)
         S.scale = i == 2 ? 1e39 : 1e-300;
         assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
     }
-    SPOIL(MHA_INVALID, "window", S.window = true; S.window_left = -2)
-    SPOIL(MHA_INVALID, "window", S.window = true; S.window_right = INT64_MAX)
-    SPOIL(MHA_INVALID, "offset", S.has_offset = true; S.offset = INT64_MAX)
-    SPOIL(MHA_INVALID, "offset", S.has_offset = true; S.offset = INT64_MIN)
     SPOIL(MHA_INVALID, "key_offset", S.key_offset = INT64_MAX)
-    SPOIL(MHA_INVALID, "key_offset", S.key_offset = INT64_MIN)
     SPOIL(MHA_INVALID, "length", borrowed.i64[1] = INT64_MAX; S.kv_lengths = borrowed.i64; S.has_key_offset = true)
     SPOIL(MHA_INVALID, "length", borrowed.i64[1] = 6; S.kv_lengths = borrowed.i64)
     SPOIL(MHA_INVALID, "length", borrowed.i64[1] = -1; S.kv_lengths = borrowed.i64)
-    SPOIL(MHA_INVALID, "empty", S.empty_rows = (mha_empty_rows)2)
-    SPOIL(MHA_INVALID, "hidden", S.hidden_values = (mha_hidden_values)-1)
-    SPOIL(MHA_INVALID, "normaliser", S.normaliser = (mha_normaliser)2)
-    SPOIL(MHA_INVALID, "`normaliser sigmoid`", S.sigmoid_bias = 1)
-    SPOIL(MHA_INVALID, "sigmoid_bias: expected a finite", S.normaliser = MHA_SIGMOID; S.sigmoid_bias = INFINITY)
     SPOIL(MHA_UNSUPPORTED, "sigmoid_bias: expected a number that float", S.normaliser = MHA_SIGMOID;
           S.sigmoid_bias = -1e39; call.path = MHA_PATH_BLAS)
     SPOIL(MHA_UNSUPPORTED, "softmax_plus_one: would join", S.normaliser = MHA_SIGMOID; S.softmax_plus_one = true)
     SPOIL(MHA_UNSUPPORTED, "empty_rows", S.normaliser = MHA_SIGMOID; S.empty_rows = MHA_EMPTY_NAN)
     SPOIL(MHA_UNSUPPORTED, "lse: is that of a softmax", S.normaliser = MHA_SIGMOID)
-    SPOIL(MHA_INVALID, "norm_eps: expected a finite number above 0", S.norm_eps = -1)
-    SPOIL(MHA_INVALID, "norm_eps: expected a finite number above 0", S.norm_eps = NAN)
-    SPOIL(MHA_INVALID, "norm_kind: expected rms, layer or l2", S.norm.kind = (mha_norm_kind)3)
     SPOIL(MHA_INVALID, "norm_kind", S.norm.kind = MHA_NORM_L2)
     SPOIL(MHA_INVALID, "norm_after_rope", S.norm.after_rope = true)
     SPOIL(MHA_INVALID, "norm_plus_one", S.norm.plus_one = true)
     SPOIL(MHA_INVALID, "norm_plus_one", S.norm.plus_one = S.norm.unweighted = true)
     SPOIL(MHA_UNSUPPORTED, "mean", S.norm.unweighted = S.norm.after_rope = true; S.norm.kind = MHA_NORM_LAYER)
-    SPOIL(MHA_INVALID, "clip_qkv", S.clip_qkv = -1)
-    SPOIL(MHA_INVALID, "clip_qkv", S.clip_qkv = NAN)
-    SPOIL(MHA_INVALID, "clip_qkv", S.clip_qkv = (double)INFINITY)
     SPOIL(MHA_UNSUPPORTED, "clip_qkv: expected a number that float", S.clip_qkv = 1e-50)
-    SPOIL(MHA_INVALID, "query_scale_growth", S.query_scale.growth = -0.5; S.query_scale.every = 1)
-    SPOIL(MHA_INVALID, "query_scale_growth", S.query_scale.growth = NAN; S.query_scale.every = 1)
     SPOIL(MHA_INVALID, "query_scale_growth", S.query_scale.growth = 1e38; S.query_scale.every = 1)
     SPOIL(MHA_INVALID, "query_scale_every", S.query_scale.growth = 1)
-    SPOIL(MHA_INVALID, "query_scale_every", S.query_scale.every = 8)
-    SPOIL(MHA_INVALID, "query_scale_first", S.query_scale.first = 1)
-    SPOIL(MHA_INVALID, "query_scale_first", S.query_scale = ((mha_query_scale){1, 1, INT64_MAX}))
     /* masks */
 #define MASK(kind_, dtype_, memory, rank, ...)                                                                         \
     S.mask = (mha_mask){kind_, mha_view_of(memory, dtype_, rank, (size_t[]){__VA_ARGS__})}
     SPOIL(MHA_INVALID, "mask: a kind is given, but no values", S.mask.kind = MHA_MASK_KEEPS)
-    SPOIL(MHA_INVALID, "mask: has no effect without `mask_kind`", MASK(MHA_MASK_NONE, MHA_BOOL, borrowed.u8, 1, 5))
     SPOIL(MHA_INVALID, "rank 99", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 5); S.mask.values.rank = 99)
     SPOIL(MHA_INVALID, "rank -1", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 5); S.mask.values.rank = -1)
     SPOIL(MHA_INVALID, "query: expected shape (B, T, width), found rank 99", call.query.rank = 99)
     SPOIL(MHA_INVALID, "query: expected shape (B, T, width), found rank -1", call.query.rank = -1)
-    SPOIL(MHA_INVALID, "mask", MASK((mha_mask_kind)4, MHA_U8, borrowed.u8, 1, 5))
     SPOIL(MHA_INVALID, "mask", MASK(MHA_MASK_KEEPS, MHA_F32, borrowed.f32, 1, 5))
     SPOIL(MHA_INVALID, "mask", MASK(MHA_MASK_ADDITIVE, MHA_BOOL, borrowed.u8, 1, 5))
     SPOIL(MHA_INVALID, "(6,)", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 6))
@@ -253,24 +226,17 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_INVALID, "mask", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 0))
 #define PADDING(kind_, dtype_, memory, rank, ...)                                                                      \
     S.key_padding = (mha_mask){kind_, mha_view_of(memory, dtype_, rank, (size_t[]){__VA_ARGS__})}
-    SPOIL(MHA_INVALID, "key_padding: has no effect without `key_padding_kind`",
-          PADDING(MHA_MASK_NONE, MHA_BOOL, borrowed.u8, 2, 2, 5))
     SPOIL(MHA_INVALID, "padding", PADDING(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 2, 2, 4))
     SPOIL(MHA_INVALID, "padding", PADDING(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 2, 3, 5))
     SPOIL(MHA_INVALID, "padding", PADDING(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 3, 1, 2, 5))
     SPOIL(MHA_UNSUPPORTED, "fill", S.has_padding_fill = true; S.padding_fill = -1)
     SPOIL(MHA_UNSUPPORTED, "fill", PADDING(MHA_MASK_ADDITIVE, MHA_F32, borrowed.f32, 2, 2, 5);
           S.has_padding_fill = true)
-    SPOIL(MHA_INVALID, "fill", PADDING(MHA_MASK_HIDES, MHA_U8, borrowed.u8, 2, 2, 5); S.has_padding_fill = true;
-          S.padding_fill = -INFINITY)
-    SPOIL(MHA_INVALID, "fill", PADDING(MHA_MASK_HIDES, MHA_U8, borrowed.u8, 2, 2, 5); S.has_padding_fill = true;
-          S.padding_fill = NAN)
     /* pattern */
 #define WHOLES(part, dtype_, rank, ...)                                                                                \
     S.pattern.part = mha_view_of(borrowed.i64, dtype_, rank, (size_t[]){__VA_ARGS__})
 #define TRUTHS(part, kind_, dtype_, rank, ...)                                                                         \
     S.pattern.part = (mha_mask){kind_, mha_view_of(borrowed.u8, dtype_, rank, (size_t[]){__VA_ARGS__})}
-    SPOIL(MHA_INVALID, "k_segments: has no effect", WHOLES(k_segments, MHA_I64, 2, 2, 5))
     SPOIL(MHA_INVALID, "k_segments: is needed", WHOLES(q_segments, MHA_I64, 2, 2, 3))
     SPOIL(MHA_INVALID, "q_segments: expected I64, found I32", WHOLES(q_segments, MHA_I32, 2, 2, 3);
           WHOLES(k_segments, MHA_I64, 2, 2, 5))
@@ -280,8 +246,6 @@ static void semantics_without_meaning_are_refused(void **state)
           WHOLES(k_segments, MHA_I64, 2, 3, 5))
     SPOIL(MHA_INVALID, "query_padding: expected a mask that keeps or hides",
           TRUTHS(query_padding, MHA_MASK_ADDITIVE, MHA_F32, 2, 2, 3))
-    SPOIL(MHA_INVALID, "query_padding: has no effect without `query_padding_kind`",
-          TRUTHS(query_padding, MHA_MASK_NONE, MHA_BOOL, 2, 2, 5))
     SPOIL(MHA_INVALID, "query_padding: a kind is given, but no values", S.pattern.query_padding.kind = MHA_MASK_HIDES)
     SPOIL(MHA_INVALID, "query_padding: expected BOOL or U8, found F32",
           TRUTHS(query_padding, MHA_MASK_HIDES, MHA_F32, 2, 2, 5))
@@ -297,22 +261,13 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_INVALID, "blocks: shape (3, 2) cannot be broadcast to (2, 2, 2, 2)",
           TRUTHS(blocks, MHA_MASK_KEEPS, MHA_BOOL, 2, 3, 2); S.pattern.block_queries = 2; S.pattern.block_keys = 3)
     /* rotation */
-    SPOIL(MHA_INVALID, "prefix", S.causal = true; S.prefix = -1)
-    SPOIL(MHA_INVALID, "window_keep", S.window = true; S.window_keep = -1)
-    SPOIL(MHA_INVALID, "chunk", S.chunk = -1)
-    SPOIL(MHA_INVALID, "chunk", S.chunk = INT64_MAX)
-    SPOIL(MHA_INVALID, "rope: expected none, interleaved", S.rope.kind = (mha_rope_kind)3)
     SPOIL(MHA_INVALID, "rope_dim", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.dim = 3)
     SPOIL(MHA_INVALID, "rope_dim", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.dim = 6)
-    SPOIL(MHA_INVALID, "base", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.base = -1)
-    SPOIL(MHA_INVALID, "base", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.base = NAN)
 #define ROPE(...) S.rope = (mha_rope){.kind = MHA_ROPE_INTERLEAVED, __VA_ARGS__}
     static double numbers[4] = {1, INFINITY, 1, 1};
     const size_t pairs = 2, too_few = 1;
     const mha_view one = mha_view_of(numbers, MHA_F64, 1, &too_few), two = mha_view_of(numbers, MHA_F64, 1, &pairs),
                    whole = mha_view_of(numbers, MHA_I64, 1, &pairs);
-    SPOIL(MHA_INVALID, "rope_attention_factor", ROPE(.attention_factor = -1))
-    SPOIL(MHA_INVALID, "rope_attention_factor", ROPE(.attention_factor = NAN))
     SPOIL(MHA_INVALID, "rope_attention_factor", ROPE(.attention_factor = 1e300))
     SPOIL(MHA_INVALID, "rope_frequencies", ROPE(.frequencies = one))
     SPOIL(MHA_INVALID, "rope_frequencies", ROPE(.frequencies = two))
@@ -355,8 +310,6 @@ static void semantics_without_meaning_are_refused(void **state)
           ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2),
                .sin_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2)))
     /* ragged batches */
-    SPOIL(MHA_INVALID, "cu_seqlens_q", S.n_sequences = 2)
-    SPOIL(MHA_INVALID, "cu_seqlens_q", S.cu_seqlens_k = borrowed.i64)
     SPOIL(MHA_INVALID, "batch extent 1", S.n_sequences = 2; S.cu_seqlens_q = borrowed.i64)
 #undef S
 }

@@ -99,17 +99,8 @@ static void what_has_no_meaning_is_refused(void **state)
         int64_t offset;
         const char *name, *words[2];
     } wrong[] = {
-        {{.rule = (mha_relative_rule)9}, {4}, 0, "relative_rule", {"found 9"}},
-        {{.reversed = true}, {4}, 0, "relative_reversed", {"relative_rule distance"}},
-        {{.rule = MHA_RELATIVE_GRID, .reversed = true}, {4}, 0, "relative_reversed", {"relative_rule distance"}},
-        {{.rule = MHA_RELATIVE_DISTANCE, .max_distance = 4}, {4}, 0, "relative_max_distance", {"log_buckets"}},
-        {{.rule = MHA_RELATIVE_DISTANCE, .height = 4}, {4}, 0, "relative_height", {"grid"}},
-        {{.rule = MHA_RELATIVE_DISTANCE, .width = 4}, {4}, 0, "relative_width", {"grid"}},
-        {{.k_scale = 1}, {4}, 0, "relative_k_scale", {"relative_rule"}},
-        {{.q_scale = 1}, {4}, 0, "relative_q_scale", {"relative_rule"}},
         {{.rule = MHA_RELATIVE_DISTANCE, .q_scale = 1}, {4}, 0, "relative_q_scale", {"without relative_q"}},
         {{.rule = MHA_RELATIVE_DISTANCE, .k_scale = 1}, {0, 0, 4}, 0, "relative_k_scale", {"without relative_k"}},
-        {{.rule = MHA_RELATIVE_DISTANCE, .k_scale = INFINITY}, {4}, 0, "relative_k_scale", {"finite"}},
         {huge, {4}, 0, "relative_k_scale", {"float can hold"}},
         {near, {0}, 0, "relative_k", {"found none"}},
         {near, {4, 4}, 0, "relative_columns", {"grid"}},
@@ -130,7 +121,6 @@ static void what_has_no_meaning_is_refused(void **state)
         mha_error error;
         trial_build(&t, &r);
         r.call.semantics.offset = wrong[i].offset;
-        r.call.semantics.relative = wrong[i].relative;
         assert_refused(mha_plan_call(r.layer, &r.call, &plan, &error), MHA_INVALID, error, wrong[i].name,
                        wrong[i].words[0], wrong[i].words[1]);
         trial_release(&r);

@@ -103,11 +103,14 @@ static size_t numbers_of(const mha_setting *s, double numbers[8])
             numbers[n] = (double)n, n++;
     else if (s->kind == MHA_SETTING_SWITCH)
         numbers[n++] = 0, numbers[n++] = 1;
-    else if (s->kind == MHA_SETTING_REAL)
-        numbers[n++] = s->lowest, numbers[n++] = s->highest, numbers[n++] = 0.1, numbers[n++] = 1e30;
-    else
-        numbers[n++] = s->least < -1 ? -0x1p53 : (double)s->least, numbers[n++] = 1, numbers[n++] = 7,
-        numbers[n++] = 0x1p53;
+    else if (s->kind == MHA_SETTING_REAL) {
+        const double some[] = {s->lowest, s->highest, fmin(fmax(0.1, s->lowest), s->highest), s->highest / 2};
+        for (; n < 4; n++)
+            numbers[n] = fmax(some[n], s->lowest);
+    } else {
+        const double low = s->least < -1 ? -0x1p53 : (double)s->least, high = fmin((double)s->most, 0x1p53);
+        numbers[n++] = low, numbers[n++] = fmin(fmax(1, low), high), numbers[n++] = fmin(7, high), numbers[n++] = high;
+    }
     return n;
 }
 
@@ -280,6 +283,14 @@ static void give_needs(const mha_setting *s, mha_semantics *semantics)
     give(needed, strchr(s->needs, '=') ? strchr(s->needs, '=') + 1 : NULL, semantics);
 }
 
+static float rows_of_call[16];
+
+static mha_call a_call(void)
+{
+    const mha_view rows = mha_heads(rows_of_call, 1, 4, 1, 4);
+    return (mha_call){.query = rows, .key = rows, .value = rows};
+}
+
 /* A setting alone is refused by its name and that of what it needs; with all that it needs it is fine; with another
  * word of a choice that it needs it is refused again. */
 static void settings_without_effect_are_refused(void **state)
@@ -298,6 +309,10 @@ static void settings_without_effect_are_refused(void **state)
         assert_refused(mha_settings_check(&semantics, &error), MHA_INVALID, error, s->name,
                        word_of(s->needs, '=', 0, name), "has no effect");
         assert_string_equal(error.name, s->name);
+        mha_call call = a_call();
+        mha_plan plan;
+        call.semantics = semantics;
+        assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, s->name, "has no effect");
         give_needs(s, &semantics);
         assert_ok(mha_settings_check(&semantics, &error), error);
         const char *words = strchr(s->needs, '=');
@@ -319,36 +334,46 @@ static void settings_without_effect_are_refused(void **state)
     }
 }
 
+/* Writes a number past the table that its row has no room for, and what says that it is given; false: no such way. */
+static bool write_beyond(const mha_setting *s, int way, mha_semantics *semantics)
+{
+    const double reals[] = {NAN, INFINITY, -INFINITY, s->lowest > 0 ? -DBL_TRUE_MIN : NAN};
+    const int choice = way ? -1 : 99;
+    const int64_t whole = way ? s->most : s->least;
+    char *const at = (char *)semantics + s->at;
+    if (s->kind == MHA_SETTING_REAL)
+        memcpy(at, &reals[way], sizeof *reals);
+    else if (s->kind == MHA_SETTING_CHOICE && way < 2)
+        memcpy(at, &choice, sizeof choice);
+    else if (s->kind == MHA_SETTING_WHOLE && way < 2 && whole != INT64_MAX && whole != 1)
+        memcpy(at, &(int64_t){way ? whole + 1 : whole - 1}, sizeof whole);
+    else
+        return false;
+    if (s->given_at != SIZE_MAX)
+        memcpy((char *)semantics + s->given_at, &(bool){true}, sizeof(bool));
+    return true;
+}
+
 /* Numbers that were written into the struct past the table are refused when a call is planned, by the same words. */
 static void a_plan_refuses_what_the_table_refuses(void **state)
 {
     (void)state;
-    static float rows[16];
     const mha_setting *s;
-    for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++) {
-        mha_call call = {.query = mha_heads(rows, 1, 4, 1, 4), .key = mha_heads(rows, 1, 4, 1, 4),
-                         .value = mha_heads(rows, 1, 4, 1, 4)};
-        const double nan = NAN;
-        const int64_t low = s->least - 1;
-        const int choice = 99;
-        const bool whole = s->kind == MHA_SETTING_WHOLE && s->least != 1;
-        if (s->kind != MHA_SETTING_REAL && s->kind != MHA_SETTING_CHOICE && !whole)
-            continue;
-        give_needs(s, &call.semantics);
-        if (s->given_at != SIZE_MAX)
-            memcpy((char *)&call.semantics + s->given_at, &(bool){true}, sizeof(bool));
-        if (s->kind == MHA_SETTING_REAL)
-            memcpy((char *)&call.semantics + s->at, &nan, sizeof nan);
-        else if (s->kind == MHA_SETTING_CHOICE)
-            memcpy((char *)&call.semantics + s->at, &choice, sizeof choice);
-        else
-            memcpy((char *)&call.semantics + s->at, &low, sizeof low);
-        mha_error error, planned;
-        mha_plan plan;
-        assert_refused(mha_settings_check(&call.semantics, &error), MHA_INVALID, error, s->name, "expected");
-        assert_refused(mha_plan_call(NULL, &call, &plan, &planned), MHA_INVALID, planned, s->name);
-        assert_string_equal(error.message, planned.message);
-    }
+    size_t refused = 0;
+    for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++)
+        for (int way = 0; way < 4; way++) {
+            mha_call call = a_call();
+            mha_error error, planned;
+            mha_plan plan;
+            give_needs(s, &call.semantics);
+            if (!write_beyond(s, way, &call.semantics))
+                continue;
+            assert_refused(mha_settings_check(&call.semantics, &error), MHA_INVALID, error, s->name, "expected");
+            assert_refused(mha_plan_call(NULL, &call, &plan, &planned), MHA_INVALID, planned, s->name);
+            assert_string_equal(error.message, planned.message);
+            refused++;
+        }
+    assert_true(refused > 80);
     mha_semantics window = {.window_left = 3};
     mha_error error;
     assert_refused(mha_settings_check(&window, &error), MHA_INVALID, error, "window_left", "`window`");

@@ -200,10 +200,7 @@ static bool heads_differ(subject *s)
                 own[w] = mha_view_slice(&own[w], 1, g * n * p->d_k, n * p->d_k);
         if (c->semantics.alibi_slopes)
             c->semantics.alibi_slopes += g * n;
-        mha_view *const by_head[] = {&c->semantics.mask.values, &c->semantics.pattern.key_lists,
-                                     &c->semantics.pattern.blocks.values};
-        for (size_t i = 0; i < 3; i++)
-            *by_head[i] = rerun_cut(by_head[i], 3, g * n, n);
+        rerun_settings(&r, "h", g * n, n);
         if (r.past_key.data) {
             r.past_key = mha_view_slice(&r.past_key, 1, g, 1);
             r.past_value = mha_view_slice(&r.past_value, 1, g, 1);

@@ -7,7 +7,6 @@ from mha.settings import ROWS, SETTINGS, WORDS, has
 
 SIZES = Sizes(2, 4, 5, 6)
 Q = np.random.default_rng(0).standard_normal((2, 4, 6, 8)).astype("f4")
-NUMBERS = {"switch": True, "whole": 3, "count": 3, "real": 0.5}
 LENGTHS = {"(B)": SIZES.B, "(h)": SIZES.h, "(n_sequences + 1)": 4}
 
 
@@ -21,7 +20,11 @@ def value_of(row):
         return [2, 1]
     if row.is_array:
         return np.arange(LENGTHS[row.shape], dtype="i8" if row.kind == "wholes" else "f8")
-    return NUMBERS[row.kind]
+    if row.kind == "switch":
+        return True
+    limits = row.pointer.contents
+    return (min(max(0.5, limits.lowest), limits.highest) if row.kind == "real" else
+            min(max(3, limits.least), limits.most))
 
 
 @pytest.mark.parametrize("name", sorted(ROWS))

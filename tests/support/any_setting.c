@@ -1,4 +1,5 @@
 /* Settings of any kind, by their rows: given a value, changed, taken away. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,18 +49,55 @@ void any_setting_put(const mha_setting *row, uint64_t bits, mha_semantics *seman
 void any_setting_change(const mha_setting *row, mha_semantics *semantics)
 {
     const double is = mha_setting_given(row, semantics) ? mha_setting_number(row, semantics) : 0;
-    switch (row->kind) {
-    case MHA_SETTING_SWITCH: put(row, is == 0, semantics); break;
-    case MHA_SETTING_CHOICE: put(row, is + 1 < (double)words_of(row) ? is + 1 : 1, semantics); break;
-    case MHA_SETTING_REAL: put(row, is * 0.5 + 0.0625, semantics); break;
-    case MHA_SETTING_WHOLE: put(row, is + 1, semantics); break;
-    default: put(row, is >= 4 ? (double)((size_t)is / 2) : is + 2, semantics);
-    }
+    double other = is + 1;
+    mha_error error;
+    if (row->kind == MHA_SETTING_SWITCH)
+        other = is == 0;
+    else if (row->kind == MHA_SETTING_CHOICE)
+        other = other < (double)words_of(row) ? other : 1;
+    else if (row->kind == MHA_SETTING_REAL)
+        other = is * 0.5 + 0.0625;
+    else if (row->kind == MHA_SETTING_COUNT)
+        other = is >= 4 ? floor(is / 2) : is + 2;
+    if (mha_setting_put_number(row, other, semantics, &error) == MHA_OK)
+        return;
+    any_setting_put(row, 0, semantics); /* its range is another one */
+    if (mha_setting_number(row, semantics) == is)
+        any_setting_put(row, 2, semantics);
 }
 
 /* ---------------------------------------------------------------- arrays */
 
-/* The number that a symbol of a shape stands for, which ends at ',' or ')'. */
+/* The symbols of the shape that begins at '('; how many. */
+static int symbols_of(const char *at, char symbols[MHA_MAX_RANK][40])
+{
+    int rank = 0;
+    for (; *at != ')' && rank < MHA_MAX_RANK; at += strcspn(at, ",)")) {
+        at += 1 + (*at == ',');
+        snprintf(symbols[rank++], sizeof *symbols, "%.*s", (int)strcspn(at, ",)"), at);
+    }
+    return rank;
+}
+
+int any_setting_axis(const mha_setting *row, int rank, const char *symbol)
+{
+    char symbols[MHA_MAX_RANK][40];
+    int first = -1;
+    if (strncmp(row->shape, "as ", 3) == 0)
+        return any_setting_axis(mha_setting_find(row->shape + 3), rank, symbol);
+    for (const char *at = strchr(row->shape, '('); at; at = strchr(at + 1, '(')) {
+        const int n = symbols_of(at, symbols);
+        int axis = -1;
+        for (int k = 0; k < n; k++)
+            axis = strcmp(symbols[k], symbol) == 0 && k >= n - rank ? k - (n - rank) : axis;
+        if (n == rank)
+            return axis;
+        first = at == strchr(row->shape, '(') ? axis : first;
+    }
+    return first;
+}
+
+/* The number that a symbol of a shape stands for. */
 static size_t extent(const char *symbol, const any_sizes *z)
 {
     const struct {
@@ -67,32 +105,22 @@ static size_t extent(const char *symbol, const any_sizes *z)
         size_t is;
     } known[] = {{"B", z->B}, {"h", z->h}, {"T_q", z->T_q}, {"T_k", z->T_k}, {"S", z->S},
                  {"n_sequences + 1", z->n_sequences + 1}};
-    const size_t length = strcspn(symbol, ",)");
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strlen(known[i].name) == length && strncmp(known[i].name, symbol, length) == 0)
+        if (strcmp(known[i].name, symbol) == 0)
             return known[i].is;
     return 2;
-}
-
-/* The extents of the first shape that the row's text has in parentheses. */
-static int extents(const mha_setting *row, const any_sizes *z, size_t shape[MHA_MAX_RANK])
-{
-    int rank = 0;
-    for (const char *at = strchr(row->shape, '('); at && *at != ')' && rank < MHA_MAX_RANK; at += strcspn(at, ",)")) {
-        at += 1 + (*at == ',');
-        shape[rank++] = extent(at, z);
-    }
-    return rank;
 }
 
 void any_setting_lend(const mha_setting *row, const any_sizes *sizes, void *(*memory)(void *, size_t), void *context,
                       mha_semantics *semantics)
 {
     char *const at = (char *)semantics + row->at;
+    const char *const first = strchr(row->shape, '(');
+    char symbols[MHA_MAX_RANK][40];
     size_t shape[MHA_MAX_RANK] = {0}, n = 1;
-    const int rank = extents(row, sizes, shape);
+    const int rank = first ? symbols_of(first, symbols) : 0;
     for (int k = 0; k < rank; k++)
-        n *= shape[k];
+        n *= shape[k] = extent(symbols[k], sizes);
     if (row->kind == MHA_SETTING_COUNTS) {
         mha_rope_axes *axes = &semantics->rope.origin.axes;
         axes->axes = 1, axes->sections[0] = 2;

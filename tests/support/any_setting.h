@@ -20,6 +20,10 @@ void any_setting_put(const mha_setting *row, uint64_t bits, mha_semantics *seman
 void any_setting_lend(const mha_setting *row, const any_sizes *sizes, void *(*memory)(void *, size_t), void *context,
                       mha_semantics *semantics);
 
+/* Which axis of a view of so many the shape of its row calls by this symbol; -1: none. A view of another rank than the
+ * shapes of the row is broadcast from the right. */
+int any_setting_axis(const mha_setting *row, int rank, const char *symbol);
+
 /* Makes it another number, switch or choice than it is. */
 void any_setting_change(const mha_setting *row, mha_semantics *semantics);
 

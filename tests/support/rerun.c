@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "attention/cache/cache.h"
+#include "support/any_setting.h"
 #include "support/rerun.h"
 
 void *rerun_memory(rerun *r, size_t bytes)
@@ -76,6 +77,17 @@ mha_view rerun_cut(const mha_view *v, int from_right, size_t from, size_t n)
     return !v->data || axis < 0 || v->shape[axis] == 1 ? *v : mha_view_slice(v, axis, from, n);
 }
 
+void rerun_settings(rerun *r, const char *symbol, size_t from, size_t n)
+{
+    const mha_setting *row;
+    for (size_t i = 0; (row = mha_setting_at(i)) != NULL; i++) {
+        mha_view *const v = (void *)((char *)&r->call.semantics + row->at);
+        const int axis = row->kind == MHA_SETTING_VIEW ? any_setting_axis(row, v->rank, symbol) : -1;
+        if (axis >= 0)
+            *v = rerun_cut(v, v->rank - axis, from, n);
+    }
+}
+
 static const int64_t *gather_counts(rerun *r, const int64_t *x, const size_t *order, size_t n)
 {
     if (!x)
@@ -89,32 +101,22 @@ static const int64_t *gather_counts(rerun *r, const int64_t *x, const size_t *or
 void rerun_batch(rerun *r, const size_t *order, size_t n)
 {
     mha_call *c = &r->call;
-    mha_semantics *s = &c->semantics;
-    mha_view *views[] = {&c->query,
-                         &c->key,
-                         &c->value,
-                         &r->past_key,
-                         &r->past_value,
-                         &s->key_padding.values,
-                         &s->pattern.q_segments,
-                         &s->pattern.k_segments,
-                         &s->pattern.query_padding.values,
-                         &s->pattern.key_lists,
-                         &s->pattern.blocks.values,
-                         &s->rope.q_positions,
-                         &s->rope.k_positions};
+    mha_view *views[] = {&c->query, &c->key, &c->value, &r->past_key, &r->past_value};
     for (size_t i = 0; i < sizeof views / sizeof *views; i++)
         *views[i] = rerun_gather(r, views[i], 0, order, n);
-    if (s->mask.values.rank == 4)
-        s->mask.values = rerun_gather(r, &s->mask.values, 0, order, n);
-    if (s->rope.cos_table.rank == 3) {
-        s->rope.cos_table = rerun_gather(r, &s->rope.cos_table, 0, order, n);
-        s->rope.sin_table = rerun_gather(r, &s->rope.sin_table, 0, order, n);
-        if (s->rope.origin.positions.rank == 3)
-            s->rope.origin.positions = rerun_gather(r, &s->rope.origin.positions, 1, order, n);
+    const mha_setting *row;
+    for (size_t i = 0; (row = mha_setting_at(i)) != NULL; i++) {
+        void *const at = (char *)&c->semantics + row->at;
+        if (row->kind == MHA_SETTING_VIEW) {
+            mha_view *const v = at;
+            const int axis = any_setting_axis(row, v->rank, "B");
+            if (axis >= 0)
+                *v = rerun_gather(r, v, axis, order, n);
+        } else if (row->kind == MHA_SETTING_WHOLES && strcmp(row->shape, "(B)") == 0) {
+            const int64_t **const counts = at;
+            *counts = gather_counts(r, *counts, order, n);
+        }
     }
-    s->position_offset = gather_counts(r, s->position_offset, order, n);
-    s->kv_lengths = gather_counts(r, s->kv_lengths, order, n);
 }
 
 void rerun_spell_out(rerun *r)
@@ -139,15 +141,9 @@ void rerun_queries(rerun *r, size_t from, size_t n)
     mha_semantics *s = &c->semantics;
     size_t B = s->n_sequences ? s->n_sequences : c->query.shape[0];
     c->query = mha_view_slice(&c->query, 1, from, n);
-    s->mask.values = rerun_cut(&s->mask.values, 2, from, n);
-    mha_pattern *p = &s->pattern;
-    if (p->q_segments.data && !p->k_segments.data)
-        p->k_segments = p->q_segments;
-    p->q_segments = rerun_cut(&p->q_segments, 1, from, n);
-    p->query_padding.values = rerun_cut(&p->query_padding.values, 1, from, n);
-    p->key_lists = rerun_cut(&p->key_lists, 2, from, n);
-    if (s->rope.q_positions.data)
-        s->rope.q_positions = mha_view_slice(&s->rope.q_positions, 1, from, n);
+    if (s->pattern.q_segments.data && !s->pattern.k_segments.data)
+        s->pattern.k_segments = s->pattern.q_segments;
+    rerun_settings(r, "T_q", from, n);
     s->offset += (int64_t)from;
     if (s->position_offset) {
         int64_t *moved = rerun_memory(r, B * sizeof *moved);

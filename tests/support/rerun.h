@@ -31,6 +31,9 @@ mha_view rerun_gather(rerun *r, const mha_view *v, int axis, const size_t *order
 /* Elements [from, from + n) of an axis counted from the right (1 is the last), unless its extent is 1. */
 mha_view rerun_cut(const mha_view *v, int from_right, size_t from, size_t n);
 
+/* The views among the settings, of which only elements [from, from + n) of the axis stay that shapes call `symbol`. */
+void rerun_settings(rerun *r, const char *symbol, size_t from, size_t n);
+
 /* The call on the batch rows order[0..n) alone. */
 void rerun_batch(rerun *r, const size_t *order, size_t n);
 /* The call on query rows [from, from + n): they stay at their positions. */

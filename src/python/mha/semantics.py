@@ -208,10 +208,9 @@ _OBJECTS: dict[str, tuple[Any, str]] = {
     "rope": (Rope, "rope"), "position_bias": (Bias, "bias"), "relative": (Relative, "relative")}
 
 
-def _inside(name: str, field: str) -> str:
-    """The row, or the weight, of a field of such an object."""
-    begin = _OBJECTS[name][1]
-    return begin if (name, field) == ("rope", "kind") else f"{begin}_{field}"
+# The row, or the weight, of each of their fields.
+_INSIDE = {name: {field.name: begin if (name, field.name) == ("rope", "kind") else f"{begin}_{field.name}"
+                  for field in fields(kind)} for name, (kind, begin) in _OBJECTS.items()}
 
 
 class Semantics:
@@ -239,7 +238,8 @@ class Semantics:
                 offset = self._aligned() if self._bottom_right else 0
                 self._put("position_offset" if np.ndim(offset) else "offset", offset, "offset")
             self._say_kinds()
-            rows = [(row, self._found.pop(row.name)) for row in ROWS.values() if row.name in self._found]
+            rows = [(ROWS[name], value) for name, value in self._found.items()]
+            self._found = {}
             for row, value in rows:
                 if not row.is_array:
                     self._number(row, value)
@@ -286,8 +286,8 @@ class Semantics:
         kind = _OBJECTS[name][0]
         if not isinstance(value, kind):
             raise TypeError(f"{name}: expected mha.{kind.__name__}, found {type(value).__name__}")
-        for field in fields(value):
-            inside, x = _inside(name, field.name), getattr(value, field.name)
+        for field, inside in _INSIDE[name].items():
+            x = getattr(value, field)
             if x is None:
                 continue
             if inside == "rope_origin":
@@ -295,9 +295,9 @@ class Semantics:
                     if each is not None:
                         self._put(f"rope_{part}", each, f"rope_{part}")
             elif inside in ROWS:
-                self._put(inside, x, f"{name}.{field.name}")
+                self._put(inside, x, f"{name}.{field}")
             else:
-                self.weights[inside] = self._table(f"{name}.{field.name}", x, name == "position_bias")
+                self.weights[inside] = self._table(f"{name}.{field}", x, name == "position_bias")
 
     def _table(self, name: str, value: Any, by_head: bool) -> Any:
         """A table of two axes that is a weight."""
@@ -386,9 +386,8 @@ def settings_of(struct: _abi.Semantics, sizes: Sizes) -> dict[str, Any]:
             found[name] = tuple(ROWS[part].value(struct) for part in parts)
     values = {name: _array_of(row, struct, sizes) if row.is_array else row.value(struct)
               for name, row in rows.items()}
-    for name, (kind, begin) in _OBJECTS.items():
-        own = {field.name: values.pop(inside) for field in fields(kind)
-               if (inside := _inside(name, field.name)) in values}
+    for name, (kind, _) in _OBJECTS.items():
+        own = {field: values.pop(inside) for field, inside in _INSIDE[name].items() if inside in values}
         if own:
             found[name] = kind(**own)
     return {**found, **values}

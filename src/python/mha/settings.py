@@ -25,6 +25,7 @@ class Setting:
         self.name, self.meaning = (text.decode() for text in (row.name, row.meaning))
         self.aliases, self.foreign = ((optional(text) or "").split() for text in (row.aliases, row.foreign))
         self.words = [word.partition("=")[0] for word in (optional(row.choices) or "").split("|") if word]
+        self.has_mark = bool(row.given_by)  # 0 means something, too
         self.unset, self.shape = optional(row.unset), optional(row.shape)
         self.needs = (optional(row.needs) or "").partition("=")[0]
 
@@ -34,11 +35,14 @@ class Setting:
         return self.kind in ("view", "wholes", "reals", "counts")
 
     def put(self, value: Any, struct: _abi.Semantics) -> None:
-        """Sets a number, True or False, or a word; what the library refuses is raised."""
-        if isinstance(value, float):
-            call(lib.mha_setting_put_number, self.pointer, value, ctypes.byref(struct))
+        """Sets a number, True or False, or a word, which is not set yet; what the library refuses is raised."""
+        number = self.words.index(value) if self.kind == "choice" else value
+        if number == 0 and not self.has_mark:
+            return
+        if -2**53 <= number <= 2**53 or isinstance(number, float):
+            call(lib.mha_setting_put_number, self.pointer, number, ctypes.byref(struct))
         else:
-            call(lib.mha_setting_put, self.pointer, str(value).lower().encode(), ctypes.byref(struct))
+            call(lib.mha_setting_put, self.pointer, str(number).encode(), ctypes.byref(struct))
 
     def given(self, struct: _abi.Semantics) -> bool:
         """Whether it is set."""
@@ -85,6 +89,7 @@ WORDS = {
 
 # Every setting, with what it means; the same words in every function of the module.
 SETTINGS = {**{name: str(row) for name, row in ROWS.items()}, **WORDS}
+__doc__ = "\n".join([f"{__doc__}\n", *(f"{name}: {meaning}" for name, meaning in SETTINGS.items())])
 
 # Words of others that are no settings here, and what says the same.
 _ELSEWHERE = {
