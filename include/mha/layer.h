@@ -62,6 +62,38 @@ typedef enum mha_weight {
     MHA_WEIGHT_COUNT
 } mha_weight;
 
+/* What a weight is in the equation. */
+typedef enum mha_weight_kind {
+    MHA_WEIGHT_MATRIX,    /* rows are multiplied by it */
+    MHA_WEIGHT_BIAS,      /* added to what a matrix makes */
+    MHA_WEIGHT_ROW,       /* one more key or value row */
+    MHA_WEIGHT_SINK,      /* one more logit of each head */
+    MHA_WEIGHT_NORM,      /* factors of a norm */
+    MHA_WEIGHT_NORM_BIAS, /* added behind a norm */
+    MHA_WEIGHT_TABLE      /* rows that are chosen by position */
+} mha_weight_kind;
+
+/* What a weight makes or changes. */
+typedef enum mha_weight_side {
+    MHA_WEIGHT_QUERIES,
+    MHA_WEIGHT_KEYS, /* keys and values */
+    MHA_WEIGHT_HEADS, /* the heads, behind the values: gate and output */
+    MHA_WEIGHT_SCORES
+} mha_weight_side;
+
+/* What holds for a weight in every layer. */
+typedef struct mha_weight_info {
+    const char *name;   /* "W_Q" */
+    const char *symbol; /* its shape: "(d_q, h*d_k)" */
+    mha_weight_kind kind;
+    mha_weight_side side;
+    mha_weight of; /* the matrix of a bias, the norm of its bias; else the weight itself */
+    bool of_latents; /* it makes latents, or is made for them: all heads share it, but W_KVB */
+} mha_weight_info;
+
+/* The row of a weight; NULL outside the list. */
+MHA_API const mha_weight_info *mha_weight_at(mha_weight weight);
+
 /* The shape of a layer. 0 means the default that the comment gives: an all-zero config is the base layer of Vaswani
  * et al. 2017, d_model 512, 8 heads, d_k = d_v = 64, no biases. A width, and a row of all heads, is at most INT_MAX
  * elements, because CBLAS counts in int. */
@@ -114,6 +146,17 @@ MHA_API mha_status mha_config_resolve(mha_config *config, mha_error *error);
 /* Rank (1 or 2) and shape of a weight under a resolved config; 0 when the config has no such weight. `symbol` (may be
  * NULL) receives the shape in symbols, static text such as "(d_q, h*d_k)". */
 MHA_API int mha_config_weight_shape(const mha_config *config, mha_weight weight, size_t shape[2], const char **symbol);
+
+/* How a weight is divided among heads: head i has `width` elements from i * width on along `axis`. heads 0: the config
+ * has no such weight, or all heads share it. */
+typedef struct mha_weight_heads {
+    int axis;
+    size_t heads, width;
+    bool of_keys; /* heads counts key/value heads, not query heads */
+} mha_weight_heads;
+
+/* The same under a resolved config. */
+MHA_API mha_weight_heads mha_config_weight_heads(const mha_config *config, mha_weight weight);
 
 /* A layer and its weights. A forward only reads it: any number of threads may share one layer. */
 typedef struct mha_layer mha_layer;

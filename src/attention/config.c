@@ -1,121 +1,10 @@
-/* Configuration: defaults, validation, and the one list of a layer's weights with their shapes. */
+/* Configuration of a layer: defaults and validation. */
 #include <limits.h>
 #include <stdio.h>
 
 #include "base/base.h"
 #include "base/quantised/quantise.h"
 #include "mha/layer.h"
-
-/* ---------------------------------------------------------------- weights and their shapes */
-
-static const struct {
-    const char *name, *symbol;
-} weights[] = {
-    [MHA_W_Q] = {"W_Q", "(d_q, h*d_k)"},
-    [MHA_B_Q] = {"b_Q", "(h*d_k)"},
-    [MHA_W_K] = {"W_K", "(d_kin, h_kv*d_k)"},
-    [MHA_B_K] = {"b_K", "(h_kv*d_k)"},
-    [MHA_W_V] = {"W_V", "(d_vin, h_kv*d_v)"},
-    [MHA_B_V] = {"b_V", "(h_kv*d_v)"},
-    [MHA_W_O] = {"W_O", "(h*d_v, d_out)"},
-    [MHA_B_O] = {"b_O", "(d_out)"},
-    [MHA_BIAS_K] = {"bias_k", "(h_kv*d_k)"},
-    [MHA_BIAS_V] = {"bias_v", "(h_kv*d_v)"},
-    [MHA_SINKS] = {"sinks", "(h)"},
-    [MHA_Q_NORM] = {"q_norm", "(d_k), (h*d_k) or (h, d_k)"},
-    [MHA_K_NORM] = {"k_norm", "(d_k), (h_kv*d_k) or (h_kv, d_k)"},
-    [MHA_Q_NORM_BIAS] = {"q_norm_bias", "(d_k), (h*d_k) or (h, d_k)"},
-    [MHA_K_NORM_BIAS] = {"k_norm_bias", "(d_k), (h_kv*d_k) or (h_kv, d_k)"},
-    [MHA_BIAS_TABLE] = {"bias_table", "(n, h)"},
-    [MHA_W_QA] = {"W_QA", "(d_q, q_rank)"},
-    [MHA_B_QA] = {"b_QA", "(q_rank)"},
-    [MHA_QA_NORM] = {"qa_norm", "(q_rank)"},
-    [MHA_W_KVA] = {"W_KVA", "(d_kin, kv_rank + d_rope)"},
-    [MHA_B_KVA] = {"b_KVA", "(kv_rank + d_rope)"},
-    [MHA_KVA_NORM] = {"kva_norm", "(kv_rank)"},
-    [MHA_W_KVB] = {"W_KVB", "(kv_rank, h*(d_n + d_v))"},
-    [MHA_W_G] = {"W_G", "(d_q, h*d_v) or (d_q, h)"},
-    [MHA_B_G] = {"b_G", "(h*d_v) or (h)"},
-    [MHA_RELATIVE_K] = {"relative_k", "(n, d_k) or (n, h*d_k)"},
-    [MHA_RELATIVE_COLUMNS] = {"relative_columns", "(n, d_k) or (n, h*d_k)"},
-    [MHA_RELATIVE_Q] = {"relative_q", "(n, d_k) or (n, h*d_k)"},
-};
-_Static_assert(sizeof weights / sizeof *weights == MHA_WEIGHT_COUNT, "a row for every weight");
-
-const char *mha_weight_name(mha_weight weight)
-{
-    return (unsigned)weight < MHA_WEIGHT_COUNT ? weights[weight].name : "?";
-}
-
-/* Rank 2 and the shape of a matrix; rank 0 when it is not `present`. */
-static int matrix(size_t shape[2], bool present, size_t rows, size_t columns)
-{
-    shape[0] = present ? rows : shape[0];
-    shape[1] = present ? columns : shape[1];
-    return present ? 2 : 0;
-}
-
-/* Rank 1 and the shape of a vector; rank 0 when it is not `present`. */
-static int vector(size_t shape[2], bool present, size_t n)
-{
-    shape[0] = present ? n : shape[0];
-    shape[1] = present ? 1 : shape[1];
-    return present;
-}
-
-/* The weight or bias of a norm of `heads` heads of d features. */
-static int norm_vector(size_t shape[2], mha_norm norm, size_t heads, size_t d)
-{
-    if (norm == MHA_NORM_EACH_HEAD)
-        return matrix(shape, true, heads, d);
-    return vector(shape, norm != MHA_NORM_NONE, norm == MHA_NORM_ROW ? heads * d : d);
-}
-
-int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape[2], const char **symbol)
-{
-    const size_t q = c->n_heads * c->d_k, k = c->kv_heads * c->d_k, v = c->kv_heads * c->d_v,
-                 heads = c->n_heads * c->d_v, latent = c->kv_rank + c->d_rope;
-    const size_t gates = c->gate == MHA_GATE_HEAD ? c->n_heads : heads;
-    const size_t relative = c->relative_by_head ? q : c->d_k;
-    const bool two_stages = c->q_rank > 0, stored = c->kv_rank > 0;
-    int rank = 0;
-    switch (weight) {
-    case MHA_W_Q: rank = matrix(shape, true, two_stages ? c->q_rank : c->d_q, q); break;
-    case MHA_W_K: rank = matrix(shape, !stored, c->d_kin, k); break;
-    case MHA_W_V: rank = matrix(shape, !stored, c->d_vin, v); break;
-    case MHA_W_O: rank = matrix(shape, true, heads, c->d_out); break;
-    case MHA_W_QA: rank = matrix(shape, two_stages, c->d_q, c->q_rank); break;
-    case MHA_B_QA: rank = vector(shape, two_stages && c->bias_latent, c->q_rank); break;
-    case MHA_QA_NORM: rank = vector(shape, two_stages, c->q_rank); break;
-    case MHA_W_KVA: rank = matrix(shape, stored, c->d_kin, latent); break;
-    case MHA_B_KVA: rank = vector(shape, stored && c->bias_latent, latent); break;
-    case MHA_KVA_NORM: rank = vector(shape, stored, c->kv_rank); break;
-    case MHA_W_KVB: rank = matrix(shape, stored, c->kv_rank, q - c->n_heads * c->d_rope + heads); break;
-    case MHA_W_G: rank = matrix(shape, c->gate != MHA_GATE_NONE, c->d_q, gates); break;
-    case MHA_B_G: rank = vector(shape, c->gate != MHA_GATE_NONE && c->bias_gate, gates); break;
-    case MHA_B_Q: rank = vector(shape, c->bias_q, q); break;
-    case MHA_B_K: rank = vector(shape, c->bias_k, k); break;
-    case MHA_B_V: rank = vector(shape, c->bias_v, v); break;
-    case MHA_B_O: rank = vector(shape, c->bias_o, c->d_out); break;
-    case MHA_BIAS_K: rank = vector(shape, c->bias_kv, k); break;
-    case MHA_BIAS_V: rank = vector(shape, c->bias_kv, v); break;
-    case MHA_SINKS: rank = vector(shape, c->sinks, c->n_heads); break;
-    case MHA_Q_NORM: rank = norm_vector(shape, c->q_norm, c->n_heads, c->d_k); break;
-    case MHA_K_NORM: rank = norm_vector(shape, c->k_norm, c->kv_heads, c->d_k); break;
-    case MHA_Q_NORM_BIAS: rank = c->norm_bias ? norm_vector(shape, c->q_norm, c->n_heads, c->d_k) : 0; break;
-    case MHA_K_NORM_BIAS: rank = c->norm_bias ? norm_vector(shape, c->k_norm, c->kv_heads, c->d_k) : 0; break;
-    case MHA_BIAS_TABLE: rank = matrix(shape, c->bias_rows > 0, c->bias_rows, c->n_heads); break;
-    case MHA_RELATIVE_K: rank = matrix(shape, c->relative_k_rows > 0, c->relative_k_rows, relative); break;
-    case MHA_RELATIVE_COLUMNS:
-        rank = matrix(shape, c->relative_column_rows > 0, c->relative_column_rows, relative);
-        break;
-    case MHA_RELATIVE_Q: rank = matrix(shape, c->relative_q_rows > 0, c->relative_q_rows, relative); break;
-    default: break;
-    }
-    if (rank > 0 && symbol)
-        *symbol = weight == MHA_W_Q && two_stages ? "(q_rank, h*d_k)" : weights[weight].symbol;
-    return rank;
-}
 
 /* ---------------------------------------------------------------- defaults and validation */
 
@@ -237,10 +126,11 @@ mha_status mha_config_resolve(mha_config *config, mha_error *error)
                          "Q4_K, found %s",
                          mha_dtype_name(c.dtype));
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
-        if (c.matrix_dtype[w] && (!mha__is_quantised_weight(c.matrix_dtype[w]) || weights[w].name[0] != 'W'))
+        if (c.matrix_dtype[w] && (!mha__is_quantised_weight(c.matrix_dtype[w]) ||
+                                  mha_weight_at((mha_weight)w)->kind != MHA_WEIGHT_MATRIX))
             return mha__fail(error, MHA_INVALID, "matrix_dtype",
-                             "expected a matrix of a quantised type that is decoded, found %s of %s", weights[w].name,
-                             mha_dtype_name(c.matrix_dtype[w]));
+                             "expected a matrix of a quantised type that is decoded, found %s of %s",
+                             mha_weight_name((mha_weight)w), mha_dtype_name(c.matrix_dtype[w]));
     if ((unsigned)c.q_norm > MHA_NORM_EACH_HEAD || (unsigned)c.k_norm > MHA_NORM_EACH_HEAD)
         return mha__fail(error, MHA_INVALID, "norm", "unknown kind of q/k norm");
     if ((unsigned)c.gate > MHA_GATE_HEAD)

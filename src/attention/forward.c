@@ -108,7 +108,7 @@ static void inputs(const mha__resolved *r, char *workspace, mha_view heads[3], m
 static void output(const mha__resolved *r, char *workspace, const mha_view *concat, mha__clock *clock)
 {
     const mha_view to = result_in(workspace, &r->layout.output), gate = result_in(workspace, &r->layout.gate);
-    if (r->weight[MHA_W_G].data) { /* heads * sigmoid(x_q W_G + b_G) */
+    if (mha__gate_width(r)) { /* heads * sigmoid(x_q W_G + b_G) */
         mha_view x;
         projected_inputs(r, workspace, 1, &x);
         const mha_view by_row =

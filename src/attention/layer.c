@@ -23,11 +23,9 @@ struct mha_layer {
     bool owns_table;
 };
 
-/* Whether a weight multiplies rows: norms of each head and tables have two dimensions as well. */
-static bool is_matrix(mha_weight w, int rank)
+static bool is_matrix(mha_weight w)
 {
-    return rank == 2 && w != MHA_Q_NORM && w != MHA_K_NORM && w != MHA_Q_NORM_BIAS && w != MHA_K_NORM_BIAS &&
-           w != MHA_BIAS_TABLE && !mha__is_relative_table(w);
+    return mha_weight_at(w)->kind == MHA_WEIGHT_MATRIX;
 }
 
 /* Adds a row under its name behind a prefix. */
@@ -54,7 +52,7 @@ static mha_status add_weight(mha_layer *layer, mha_weight w, const char *prefix,
     spec.rank = mha_config_weight_shape(&layer->config, w, spec.shape, NULL);
     if (spec.rank == 0)
         return MHA_OK;
-    if (mha__is_quantised_weight(spec.dtype) && !is_matrix(w, spec.rank))
+    if (mha__is_quantised_weight(spec.dtype) && !is_matrix(w))
         spec.dtype = MHA_F32;
     spec.by_column = mha__is_quantised_weight(spec.dtype);
     return add_row(layer, spec, prefix, &layer->weight[w], error);
@@ -132,38 +130,11 @@ mha_tensor *mha_layer_weight(const mha_layer *layer, mha_weight weight)
 
 mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head)
 {
-    const mha_config *c = &layer->config;
-    mha_tensor *tensor = mha_layer_weight(layer, weight);
-    size_t heads = c->n_heads, width = c->d_k;
-    int axis = 0;
-    switch (weight) {
-    case MHA_W_Q: axis = 1; break;
-    case MHA_B_Q: break;
-    case MHA_W_K: axis = 1, heads = c->kv_heads; break;
-    case MHA_B_K:
-    case MHA_BIAS_K: heads = c->kv_heads; break;
-    case MHA_W_V: axis = 1, heads = c->kv_heads, width = c->d_v; break;
-    case MHA_B_V:
-    case MHA_BIAS_V: heads = c->kv_heads, width = c->d_v; break;
-    case MHA_W_O: width = c->d_v; break;
-    case MHA_W_KVB: axis = 1, width = c->d_k - c->d_rope + c->d_v; break;
-    case MHA_SINKS: width = 1; break;
-    case MHA_W_G:
-    case MHA_B_G: axis = weight == MHA_W_G, width = c->gate == MHA_GATE_HEAD ? 1 : c->d_v; break;
-    case MHA_Q_NORM:
-    case MHA_Q_NORM_BIAS: heads = c->q_norm == MHA_NORM_EACH_HEAD ? heads : 0, width = 1; break;
-    case MHA_K_NORM:
-    case MHA_K_NORM_BIAS: heads = c->k_norm == MHA_NORM_EACH_HEAD ? c->kv_heads : 0, width = 1; break;
-    case MHA_BIAS_TABLE: axis = 1, width = 1; break;
-    case MHA_RELATIVE_K:
-    case MHA_RELATIVE_COLUMNS:
-    case MHA_RELATIVE_Q: axis = 1, heads = c->relative_by_head ? heads : 0; break;
-    default: return (mha_view){0};
-    }
-    if (!tensor || head >= heads)
+    const mha_weight_heads by = mha_config_weight_heads(&layer->config, weight);
+    if (head >= by.heads)
         return (mha_view){0};
-    mha_view whole = mha_tensor_view(tensor);
-    return mha_view_slice(&whole, axis, head * width, width);
+    const mha_view whole = mha_tensor_view(layer->weight[weight]);
+    return mha_view_slice(&whole, by.axis, head * by.width, by.width);
 }
 
 /* ---------------------------------------------------------------- packed copies */
@@ -217,17 +188,11 @@ static void renew(mha_layer *layer, int w)
         }
 }
 
-/* Whether rows are multiplied by the weight: norms of each head and tables are matrices, too. */
-static bool is_multiplied(const mha_layer *layer, int w)
-{
-    return layer->weight[w] && is_matrix((mha_weight)w, mha_tensor_info_of(layer->weight[w]).rank);
-}
-
 mha_status mha_layer_pack(mha_layer *layer, mha_error *error)
 {
     mha_status status = MHA_OK;
     for (int w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++)
-        if (is_multiplied(layer, w) && !layer->packed[w]) {
+        if (layer->weight[w] && is_matrix((mha_weight)w) && !layer->packed[w]) {
             status = add_packed(layer, (mha_weight)w, error);
             layer->generation++;
         }
@@ -271,49 +236,19 @@ unsigned long mha__layer_generation(const mha_layer *layer)
 
 /* ---------------------------------------------------------------- values */
 
-/* The matrix whose number of rows gives the range of a bias. */
-static mha_weight matrix_of(mha_weight bias)
-{
-    switch (bias) {
-    case MHA_B_Q: return MHA_W_Q;
-    case MHA_B_K: return MHA_W_K;
-    case MHA_B_V: return MHA_W_V;
-    case MHA_B_QA: return MHA_W_QA;
-    case MHA_B_KVA: return MHA_W_KVA;
-    case MHA_B_G: return MHA_W_G;
-    default: return MHA_W_O;
-    }
-}
-
 /* No bias starts at 0 and no norm at 1, so that an implementation which drops one gives another output. */
 static void random_range(const mha_layer *layer, int w, float *low, float *high)
 {
-    const size_t rows = mha_tensor_view(layer->weight[w]).shape[0];
+    const mha_weight_info *info = mha_weight_at((mha_weight)w);
+    const mha_view of = mha_tensor_view(layer->weight[info->of]);
+    const double in = (double)of.shape[0];
     double bound = 1, centre = 0;
-    switch (w) {
-    case MHA_W_Q:
-    case MHA_W_K:
-    case MHA_W_V:
-    case MHA_W_O:
-    case MHA_W_QA:
-    case MHA_W_KVA:
-    case MHA_W_G:
-    case MHA_W_KVB: bound = sqrt(6.0 / (double)(rows + mha_tensor_view(layer->weight[w]).shape[1])); break;
-    case MHA_B_Q:
-    case MHA_B_K:
-    case MHA_B_V:
-    case MHA_B_O:
-    case MHA_B_QA:
-    case MHA_B_G:
-    case MHA_B_KVA: bound = 1 / sqrt((double)mha_tensor_view(layer->weight[matrix_of((mha_weight)w)]).shape[0]); break;
-    case MHA_BIAS_K:
-    case MHA_BIAS_V: bound = sqrt(6.0 / (double)(rows + 1)); break;
-    case MHA_Q_NORM:
-    case MHA_K_NORM:
-    case MHA_QA_NORM:
-    case MHA_KVA_NORM: bound = 0.5, centre = 1; break;
-    case MHA_Q_NORM_BIAS:
-    case MHA_K_NORM_BIAS: bound = 0.5; break;
+    switch (info->kind) {
+    case MHA_WEIGHT_MATRIX: bound = sqrt(6 / (in + (double)of.shape[1])); break;
+    case MHA_WEIGHT_BIAS: bound = 1 / sqrt(in); break;
+    case MHA_WEIGHT_ROW: bound = sqrt(6 / (in + 1)); break;
+    case MHA_WEIGHT_NORM: bound = 0.5, centre = 1; break;
+    case MHA_WEIGHT_NORM_BIAS: bound = 0.5; break;
     default: break;
     }
     *low = (float)(centre - bound);
@@ -364,7 +299,7 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
     mha__shape_text(expected, sizeof expected, to.shape, to.rank);
     mha__shape_text(found, sizeof found, from->shape, from->rank);
     return mha__fail(error, status, name, "expected shape %s of a floating type%s, found %s of %s", expected,
-                     is_multiplied(layer, (int)weight) ? ", input dimension first (nn.Linear has it last)" : "", found,
+                     is_matrix(weight) ? ", input dimension first (nn.Linear has it last)" : "", found,
                      mha_dtype_name(from->dtype));
 }
 

@@ -64,7 +64,7 @@ size_t mha__lay_out(mha__resolved *r)
                                 : rows(&arena, true, B, T_q, p->h * mha__head_width(r));
     if (at->heads.view.rank == 3)
         at->heads.view = mha__split_heads(&at->heads.view, p->h);
-    at->gate = rows(&arena, w[MHA_W_G].data != NULL, B, T_q, w[MHA_W_G].data ? w[MHA_W_G].shape[1] : 0);
+    at->gate = rows(&arena, mha__gate_width(r) > 0, B, T_q, mha__gate_width(r));
     at->output = made && direct ? (mha__result){r->output, SIZE_MAX} : rows(&arena, made, B, T_q, p->d_out);
     at->project_scratch = take(&arena, mha__project_scratch(r), sizeof(float));
     at->attend_scratch = take(&arena, mha__attend_scratch(r), 1);

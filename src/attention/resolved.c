@@ -64,7 +64,7 @@ int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4])
     case MHA_STAGE_HEADS: made[2] = p->h * mha__head_width(r); break;
     case MHA_STAGE_GATED:
         made[2] = p->h * mha__head_width(r);
-        rank = r->weight[MHA_W_G].data ? rank : 0;
+        rank = mha__gate_width(r) ? rank : 0;
         break;
     case MHA_STAGE_OUTPUT: made[2] = p->d_out; break;
     case MHA_STAGE_PRESENT_KEY:

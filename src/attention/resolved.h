@@ -98,6 +98,12 @@ static inline size_t mha__head_width(const mha__resolved *r)
     return r->latent.absorbed ? r->latent.d_v : r->plan.d_v;
 }
 
+/* Gates of a row: one for each head, or for each feature of the heads; 0 without a gate. */
+static inline size_t mha__gate_width(const mha__resolved *r)
+{
+    return r->weight[MHA_W_G].data ? r->weight[MHA_W_G].shape[1] : 0;
+}
+
 /* Whether the blas or fast path rounds to BF16 at the points of mha_precision. */
 static inline bool mha__rounds_to_bf16(const mha__resolved *r)
 {

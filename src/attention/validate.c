@@ -309,9 +309,6 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
 
 mha_status mha__validate_precision(const mha__resolved *r, mha_error *error)
 {
-    static const mha_weight projections[][2] = {
-        {MHA_W_Q, MHA_B_Q}, {MHA_W_K, MHA_B_K}, {MHA_W_V, MHA_B_V}, {MHA_W_O, MHA_B_O}, {MHA_W_G, MHA_B_G},
-        {MHA_BIAS_K, MHA_BIAS_V}};
     const mha_precision bf16 = mha_precision_of(MHA_BF16);
     if (r->partial.data)
         return mha__fail(error, MHA_UNSUPPORTED, "precision", "cannot be had together with `partial`");
@@ -323,11 +320,13 @@ mha_status mha__validate_precision(const mha__resolved *r, mha_error *error)
     if (memcmp(&r->precision, &bf16, sizeof bf16) != 0)
         return mha__fail(error, MHA_UNSUPPORTED, "precision", "only that of BF16 is computed on the %s path: take the "
                          "exact path", mha_path_name(r->plan.path));
-    for (size_t i = 0; i < 2 * sizeof projections / sizeof *projections; i++) {
-        const mha_weight w = projections[i / 2][i % 2];
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_weight_info *info = mha_weight_at((mha_weight)w);
+        const bool multiplied = info->kind == MHA_WEIGHT_MATRIX || info->kind == MHA_WEIGHT_BIAS ||
+                                info->kind == MHA_WEIGHT_ROW;
         const mha_view *view = &r->weight[w];
-        if (view->data && view->dtype != MHA_BF16)
-            return mha__fail(error, MHA_UNSUPPORTED, mha_weight_name(w),
+        if (multiplied && view->data && view->dtype != MHA_BF16)
+            return mha__fail(error, MHA_UNSUPPORTED, info->name,
                              "expected BF16 for products of BF16, found %s: store the layer in BF16, or take the exact "
                              "path", mha_dtype_name(view->dtype));
     }

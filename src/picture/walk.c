@@ -239,7 +239,7 @@ static void count_numbers(const walker *w, size_t *stages, size_t *matrices)
                         (m->key_padding.values.data != NULL) + (m->bias.rule != MHA_BIAS_RULE_NONE);
     *stages = maps * (w->heads[1] - w->heads[0]) * s->T_q * (s->S + p->S_extra);
     *stages += (s->T_q + s->S) * (p->h * (p->d_k + p->d_v) + p->d_out + w->r->query.shape[2]);
-    if (w->r->latent.absorbed || w->r->weight[MHA_W_G].data) /* heads of another width than v, or twice */
+    if (w->r->latent.absorbed || mha__gate_width(w->r)) /* heads of another width than v, or twice */
         *stages += s->T_q * p->h * mha__head_width(w->r);
     *matrices = 0;
     for (mha_weight i = 0; i < MHA_WEIGHT_COUNT; i++)

@@ -232,76 +232,28 @@ mha_share mha_split_share(const mha_split *s, size_t rank)
 
 size_t mha_split_copies(const mha_split *s, mha_weight weight)
 {
+    const mha_weight_heads by = mha_config_weight_heads(&s->config, weight);
     if (s->scheme != MHA_SPLIT_TENSOR)
         return s->ranks;
-    switch (weight) {
-    case MHA_W_K:
-    case MHA_B_K:
-    case MHA_W_V:
-    case MHA_B_V:
-    case MHA_BIAS_K:
-    case MHA_BIAS_V: return s->ranks > s->config.kv_heads ? s->ranks / s->config.kv_heads : 1;
-    case MHA_Q_NORM:
-    case MHA_Q_NORM_BIAS: return s->config.q_norm == MHA_NORM_EACH_HEAD ? 1 : s->ranks;
-    case MHA_K_NORM:
-    case MHA_K_NORM_BIAS:
-        if (s->config.k_norm != MHA_NORM_EACH_HEAD)
-            return s->ranks;
-        return s->ranks > s->config.kv_heads ? s->ranks / s->config.kv_heads : 1;
-    case MHA_W_QA:
-    case MHA_B_QA:
-    case MHA_QA_NORM:
-    case MHA_W_KVA:
-    case MHA_B_KVA:
-    case MHA_KVA_NORM: return s->ranks; /* a latent is that of all heads */
-    default: return 1;
-    }
+    if (by.heads == 0) /* b_O is added by one rank */
+        return weight == MHA_B_O ? 1 : s->ranks;
+    return s->ranks > by.heads ? s->ranks / by.heads : 1;
 }
 
 /* ---------------------------------------------------------------- slices of weights */
 
 mha_weight_part mha_split_part(const mha_split *split, size_t rank, mha_weight weight)
 {
-    const mha_config *c = &split->config;
     const mha_share share = mha_split_share(split, rank);
-    size_t shape[2] = {0, 0}, width = c->d_k;
-    const int axes = mha_config_weight_shape(c, weight, shape, NULL), last = axes > 0 ? axes - 1 : 0;
-    const mha_weight_part whole = {last, 0, shape[last]};
-    mha_range part = share.heads;
-    if (axes == 0)
+    size_t shape[2] = {0, 0};
+    const int axes = mha_config_weight_shape(&split->config, weight, shape, NULL), last = axes > 0 ? axes - 1 : 0;
+    const mha_weight_heads by = mha_config_weight_heads(&split->config, weight);
+    const bool by_heads = split->scheme == MHA_SPLIT_TENSOR && by.heads > 0;
+    const mha_range part = by.of_keys ? share.kv_heads : share.heads;
+    if (axes == 0 || (split->scheme == MHA_SPLIT_TENSOR && weight == MHA_B_O && !share.config.bias_o))
         return (mha_weight_part){0, 0, 0};
-    switch (split->scheme == MHA_SPLIT_TENSOR ? weight : MHA_WEIGHT_COUNT) {
-    case MHA_W_Q:
-    case MHA_B_Q: break;
-    case MHA_W_K:
-    case MHA_B_K:
-    case MHA_BIAS_K: part = share.kv_heads; break;
-    case MHA_W_V:
-    case MHA_B_V:
-    case MHA_BIAS_V: part = share.kv_heads, width = c->d_v; break;
-    case MHA_W_KVB: width = c->d_k - c->d_rope + c->d_v; break;
-    case MHA_W_O: return (mha_weight_part){0, part.from * c->d_v, part.count * c->d_v};
-    case MHA_BIAS_TABLE:
-    case MHA_SINKS: width = 1; break;
-    case MHA_RELATIVE_K:
-    case MHA_RELATIVE_COLUMNS:
-    case MHA_RELATIVE_Q:
-        if (!c->relative_by_head)
-            return whole;
-        break;
-    case MHA_W_G:
-    case MHA_B_G: width = c->gate == MHA_GATE_HEAD ? 1 : c->d_v; break;
-    case MHA_Q_NORM:
-    case MHA_Q_NORM_BIAS:
-        return c->q_norm == MHA_NORM_EACH_HEAD ? (mha_weight_part){0, part.from, part.count} : whole;
-    case MHA_K_NORM:
-    case MHA_K_NORM_BIAS:
-        part = share.kv_heads;
-        return c->k_norm == MHA_NORM_EACH_HEAD ? (mha_weight_part){0, part.from, part.count} : whole;
-    case MHA_B_O: return share.config.bias_o ? whole : (mha_weight_part){0, 0, 0};
-    default: return whole;
-    }
-    return (mha_weight_part){last, part.from * width, part.count * width};
+    return by_heads ? (mha_weight_part){by.axis, part.from * by.width, part.count * by.width}
+                    : (mha_weight_part){last, 0, shape[last]};
 }
 
 mha_view mha_split_slice(const mha_split *split, size_t rank, mha_weight weight, const mha_view *whole)

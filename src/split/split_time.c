@@ -53,14 +53,18 @@ static double attending(const mha_split_work *w, const mha_machine *m, const mha
     return product(w, m, 2 * pairs * width_of(w), keys * (double)w->split.B * row);
 }
 
-/* Elements of some matrices of a rank's layer. */
-static double elements_of(const mha_config *c, const mha_weight *matrices, size_t count)
+/* Elements of the matrices on one side of a rank's layer. W_KVB multiplies queries and heads of an absorbed call, else
+ * new keys. */
+static double elements_of(const mha_config *c, bool absorbed, mha_weight_side side)
 {
     double sum = 0;
     size_t shape[2];
-    for (size_t i = 0; i < count; i++)
-        if (mha_config_weight_shape(c, matrices[i], shape, NULL) == 2)
+    for (mha_weight w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_weight_info *info = mha_weight_at(w);
+        const mha_weight_side on = absorbed && w == MHA_W_KVB ? MHA_WEIGHT_QUERIES : info->side;
+        if (on == side && info->kind == MHA_WEIGHT_MATRIX && mha_config_weight_shape(c, w, shape, NULL) > 0)
             sum += (double)shape[0] * (double)shape[1];
+    }
     return sum;
 }
 
@@ -95,9 +99,6 @@ static double moved(const mha_split_work *w, const mha_share *share, size_t rank
 
 static duty duty_of(const mha_split_work *w, const mha_machine *m, size_t rank)
 {
-    /* W_KVB multiplies queries and heads of an absorbed call, else new keys. */
-    static const mha_weight of_queries[] = {MHA_W_Q, MHA_W_QA, MHA_W_KVB},
-                            of_keys[] = {MHA_W_K, MHA_W_V, MHA_W_KVA, MHA_W_KVB}, of_heads[] = {MHA_W_O, MHA_W_G};
     const mha_split *s = &w->split;
     const mha_share share = mha_split_share(s, rank);
     const mha_config *c = &share.config;
@@ -107,8 +108,8 @@ static duty duty_of(const mha_split_work *w, const mha_machine *m, size_t rank)
                  fresh = s->scheme == MHA_SPLIT_CACHE || s->T_k == 0
                              ? (double)(s->T_k - w->cached)
                              : keys * (double)(s->T_k - w->cached) / (double)s->T_k,
-                 W_Q = elements_of(c, of_queries, s->absorbed ? 3 : 2),
-                 W_KV = elements_of(c, of_keys, s->absorbed ? 3 : 4), W_O = elements_of(c, of_heads, 2);
+                 W_Q = elements_of(c, s->absorbed, MHA_WEIGHT_QUERIES),
+                 W_KV = elements_of(c, s->absorbed, MHA_WEIGHT_KEYS), W_O = elements_of(c, false, MHA_WEIGHT_HEADS);
     duty d = {.inputs = product(w, m, 2 * B * (queries * W_Q + fresh * W_KV), W_Q + W_KV),
               .output = product(w, m, 2 * B * queries * W_O, W_O),
               .sent = (double)(share.bytes_sent > share.bytes_received ? share.bytes_sent : share.bytes_received)};

@@ -68,7 +68,7 @@ static void presets_have_their_published_totals(void **state)
     }
 }
 
-/* What the list says of a name is what the name stands for, and it has them all. */
+/* The list has all presets; what it says of the first of each type of model is what the name stands for. */
 static void presets_are_listed(void **state)
 {
     (void)state;
@@ -80,6 +80,7 @@ static void presets_are_listed(void **state)
     assert_string_equal(table.err, "");
     assert_non_null(strstr(csv.out, "\ngpt2-large,GPT-2,GPT2LMHeadModel,1280,20,20,64,36,774030080\n"));
     size_t i, lines = 0;
+    const char *type = "";
     json_array_foreach(presets, i, preset)
     {
         static const char *const same[] = {"model_type", "class", "d_model",         "heads",
@@ -88,23 +89,24 @@ static void presets_are_listed(void **state)
         char start[64], path[120];
         snprintf(start, sizeof start, "\n  %s ", name);
         snprintf(path, sizeof path, "weights/presets/%s.json", name);
+        assert_non_null(strstr(table.out, start));
+        assert_int_equal(access(path, R_OK), 0);
+        if (strcmp(type, json_string_value(json_object_get(preset, "model_type"))) == 0)
+            continue;
+        type = json_string_value(json_object_get(preset, "model_type"));
         json_t *whole = RUN_JSON(0, "params", "--preset", name, "--json"), *model = json_object_get(whole, "model");
         for (size_t k = 0; k < sizeof same / sizeof *same; k++)
             assert_true(json_equal(json_object_get(preset, same[k]), json_object_get(model, same[k])));
         assert_int_equal(number(preset, "total_parameters"), number(whole, "total_parameters"));
-        assert_non_null(strstr(table.out, start));
-        assert_int_equal(access(path, R_OK), 0);
         json_decref(whole);
     }
     for (const char *line = table.out; *line; line += strcspn(line, "\n") + 1)
         lines++;
     assert_int_equal(lines, i + 1);
-    program_result others[] = {RUN("forward", "--preset", "list"), RUN("heads", "--preset", "list"),
-                               RUN("forward", "--preset", "list", "--quiet")};
+    program_result others[] = {RUN("forward", "--preset", "list"), RUN("heads", "--preset", "list", "--quiet")};
     assert_string_equal(others[0].out, table.out);
-    assert_string_equal(others[1].out, table.out);
-    assert_string_equal(others[2].out, "");
-    for (size_t k = 0; k < 3; k++) {
+    assert_string_equal(others[1].out, "");
+    for (size_t k = 0; k < 2; k++) {
         assert_int_equal(others[k].code, 0);
         program_free(&others[k]);
     }

@@ -636,8 +636,9 @@ static const char *completed(const char *path, const char *magic)
     return scratch_take("whole", &whole);
 }
 
-/* Runs a scenario on every file of a directory; `magic` NULL: as it is (an npz without its magic number is refused). */
-static void survives_each(const char *directory, const char *magic, scenario run)
+/* Runs a scenario on one of `every` files of a directory; `magic` NULL: as it is (an npz without its magic number is
+ * refused). */
+static void survives_each(const char *directory, const char *magic, int every, scenario run)
 {
     struct dirent **entries;
     int n = scandir(directory, &entries, NULL, alphasort);
@@ -646,7 +647,7 @@ static void survives_each(const char *directory, const char *magic, scenario run
         char path[512];
         struct stat status;
         snprintf(path, sizeof path, "%s/%s", directory, entries[i]->d_name);
-        if (stat(path, &status) == 0 && S_ISREG(status.st_mode))
+        if (i % every == 0 && stat(path, &status) == 0 && S_ISREG(status.st_mode))
             survives(path, run, magic ? completed(path, magic) : path);
         free(entries[i]);
     }
@@ -689,11 +690,11 @@ static void readers_survive(void **state)
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         char directory[64];
         snprintf(directory, sizeof directory, "tests/fuzz/corpus/%s", formats[i][0]);
-        survives_each(directory, formats[i][1], read_all);
+        survives_each(directory, formats[i][1], 1, read_all);
     }
     survives("a set of files", read_all, "weights/lookup");
     a_set_by_a_long_path_survives();
-    survives_each("weights/presets", NULL, read_config);
+    survives_each("weights/presets", NULL, 5, read_config);
 }
 
 static void writers_survive(void **state)

@@ -14,6 +14,8 @@ static const mha_config shapes[] = {
     {.d_model = 12, .n_heads = 12, .kv_heads = 4, .d_k = 2, .bias_rows = 5, .gate = MHA_GATE_FEATURE,
      .q_norm = MHA_NORM_EACH_HEAD, .k_norm = MHA_NORM_EACH_HEAD, .norm_bias = true},
     {.d_model = 6, .n_heads = 8, .d_k = 4, .kv_rank = 3, .gate = MHA_GATE_HEAD, .bias_gate = true},
+    {.d_model = 8, .n_heads = 4, .relative_k_rows = 3, .relative_q_rows = 3},
+    {.d_model = 8, .n_heads = 4, .relative_k_rows = 3, .relative_column_rows = 5, .relative_by_head = true},
 };
 static const size_t lengths[][2] = {{16, 16}, {5, 13}, {1, 1}, {0, 9}, {48, 48}};
 

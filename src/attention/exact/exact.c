@@ -154,7 +154,7 @@ static size_t lay_out(const mha__resolved *r, char *base, mha__judge *m)
         m->latents = mha__workspace_take(&arena, mha__exact_latents_size(r), sizeof(double));
     if (r->latent.absorbed)
         m->queries = mha__workspace_take(&arena, m->q_rows, p->h * (r->latent.d_n + r->latent.d_r) * sizeof(double));
-    const size_t gates = r->weight[MHA_W_G].data ? r->weight[MHA_W_G].shape[1] : 0;
+    const size_t gates = mha__gate_width(r);
     m->gate = mha__workspace_take(&arena, m->q_rows, gates * sizeof(double));
     size_t widths[] = {3 * (p->S + p->S_extra), p->h * p->d_k, p->h_kv * p->d_k, p->h_kv * p->d_v, p->d_out, gates,
                        r->latent.kv_rank ? mha__exact_latent_size(r) : 0};
@@ -203,10 +203,9 @@ static void inputs(mha__judge *m)
 static void gate(mha__judge *m)
 {
     const mha__resolved *r = m->r;
-    const mha_view *W = &r->weight[MHA_W_G];
-    if (!W->data)
+    const size_t all = r->plan.h * mha__head_width(r), n = mha__gate_width(r);
+    if (n == 0)
         return;
-    const size_t all = r->plan.h * mha__head_width(r), n = W->shape[1];
     project(m, &r->query, NULL, m->q_rows, MHA_W_G, MHA_B_G, m->gate, n);
     mha__round_all(mha__stored_in(r->precision.rows), m->gate, m->q_rows * n);
     for (size_t row = 0; row < m->q_rows; row++)

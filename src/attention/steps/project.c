@@ -129,7 +129,7 @@ static void project_packed(const mha__resolved *r, const mha_view *x, const prod
     const int along = T == 1 ? 0 : 1; /* the dimension whose stride leads from row to row */
     mha__packed_product job = {.m = T, .k = in, .ldx = (size_t)x->stride[along], .X = x->data, .n_outputs = n,
                                .rounds = mha__rounds_to_bf16(r)};
-    job.rounds_results = job.rounds && (products->W == MHA_W_O || products->W == MHA_W_G);
+    job.rounds_results = job.rounds && mha_weight_at(products->W)->side == MHA_WEIGHT_HEADS;
     size_t columns = 0;
     bool together = true;
     for (size_t i = 0; i < n; i++) {
@@ -167,9 +167,10 @@ static size_t packed_room(const mha__resolved *r)
     size_t most = 0, widest = 0;
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_view *view = &r->weight[w];
-        if (!view->data || view->rank != 2 || w == MHA_BIAS_TABLE || mha__is_relative_table((mha_weight)w))
+        const mha_weight_info *info = mha_weight_at((mha_weight)w);
+        if (!view->data || info->kind != MHA_WEIGHT_MATRIX)
             continue;
-        size_t rows = w == MHA_W_Q || w == MHA_W_O || w == MHA_W_QA || w == MHA_W_G ? rows_q : rows_k;
+        const size_t rows = info->side == MHA_WEIGHT_KEYS ? rows_k : rows_q;
         mha_dtype dtype = MHA_F32;
         (void)mha__layer_packed(r->layer, (mha_weight)w, &dtype);
         size_t floats = mha__packed_scratch(rows, view->shape[0], dtype) / sizeof(float);
@@ -220,8 +221,8 @@ size_t mha__project_scratch(const mha__resolved *r)
     size_t most = 0;
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_view *view = &r->weight[w];
-        const bool widened = view->data && view->rank == 2 && w != MHA_BIAS_TABLE &&
-                             !mha__is_relative_table((mha_weight)w) && view->dtype != MHA_F32;
+        const bool widened =
+            view->data && mha_weight_at((mha_weight)w)->kind == MHA_WEIGHT_MATRIX && view->dtype != MHA_F32;
         if (widened && mha_view_elements(view) > most)
             most = mha_view_elements(view);
     }

@@ -340,19 +340,15 @@ void request_free(request *r)
 /* Multiply-adds of the matrices, for so many rows of queries and of new keys. */
 static double projections_of(const request *r, double queries, double keys)
 {
-    static const mha_weight of_queries[] = {MHA_W_Q, MHA_W_O, MHA_W_QA, MHA_W_G},
-                            of_keys[] = {MHA_W_K, MHA_W_V, MHA_W_KVA};
     const mha_config *c = mha_layer_config(r->layer);
     double sum = 0;
     size_t shape[2];
-    for (size_t i = 0; i < sizeof of_queries / sizeof *of_queries; i++)
-        if (mha_config_weight_shape(c, of_queries[i], shape, NULL) == 2)
-            sum += queries * (double)shape[0] * (double)shape[1];
-    for (size_t i = 0; i < sizeof of_keys / sizeof *of_keys; i++)
-        if (mha_config_weight_shape(c, of_keys[i], shape, NULL) == 2)
-            sum += keys * (double)shape[0] * (double)shape[1];
-    if (mha_config_weight_shape(c, MHA_W_KVB, shape, NULL) == 2) /* absorbed it multiplies queries and heads */
-        sum += (r->call.absorbed ? queries : keys) * (double)shape[0] * (double)shape[1];
+    for (mha_weight w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_weight_info *info = mha_weight_at(w);
+        const bool absorbed = r->call.absorbed && w == MHA_W_KVB; /* it multiplies queries and heads */
+        if (info->kind == MHA_WEIGHT_MATRIX && mha_config_weight_shape(c, w, shape, NULL) > 0)
+            sum += (info->side == MHA_WEIGHT_KEYS && !absorbed ? keys : queries) * (double)shape[0] * (double)shape[1];
+    }
     return sum;
 }
 

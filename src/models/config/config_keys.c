@@ -134,7 +134,7 @@ static mha_status judge(search *s, const char *key, const json_t *value, mha_err
         char *name = mha__arena_take(&s->setup->architecture->memory, strlen(key) + 1);
         if (!name)
             return mha__fail(error, MHA_NO_MEMORY, "config", "no memory for the name of a key");
-        s->setup->unread[s->setup->n_unread++] = strcpy(name, key);
+        s->setup->unread[s->setup->n_unread++] = memcpy(name, key, strlen(key) + 1);
         return MHA_OK;
     }
     char next[80];

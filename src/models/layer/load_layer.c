@@ -155,8 +155,8 @@ static mha_status collect(mha__loader *l)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_weight weight = (mha_weight)w;
-        const bool gate = weight == MHA_W_G || weight == MHA_B_G, inside = gate && l->fused_gate;
-        const mha_file_tensor *tensor = inside ? l->found[weight == MHA_W_G ? MHA_W_Q : MHA_B_Q]
+        const bool inside = mha__loader_is_gate(weight) && l->fused_gate;
+        const mha_file_tensor *tensor = inside ? l->found[mha__weight_is_matrix(weight) ? MHA_W_Q : MHA_B_Q]
                                                : mha__file_layer_tensor(l->file, &l->layer, weight);
         char name[512];
         if (weight == MHA_BIAS_TABLE)

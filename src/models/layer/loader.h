@@ -60,10 +60,16 @@ static inline bool mha__loader_fuses(const mha__loader *l, mha_weight weight)
     return mha__scheme_fuses(l->layer.scheme, weight);
 }
 
+/* Whether the weight makes the gate of the heads. */
+static inline bool mha__loader_is_gate(mha_weight weight)
+{
+    return mha_weight_at(weight)->of == MHA_W_G;
+}
+
 /* Whether the weight lies in a tensor of queries and gates, head by head. */
 static inline bool mha__loader_shares_gate(const mha__loader *l, mha_weight weight)
 {
-    return l->fused_gate && (weight == MHA_W_Q || weight == MHA_B_Q || weight == MHA_W_G || weight == MHA_B_G);
+    return l->fused_gate && (mha_weight_at(weight)->of == MHA_W_Q || mha__loader_is_gate(weight));
 }
 
 /* Holds the shapes of a W_KVB in two halves against the configuration, and reads a part of its columns. */

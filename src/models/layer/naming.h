@@ -87,8 +87,7 @@ extern const mha_weight mha__matrices_in[3], mha__biases_in[3];
 
 static inline bool mha__weight_is_matrix(mha_weight weight)
 {
-    return weight == MHA_W_Q || weight == MHA_W_K || weight == MHA_W_V || weight == MHA_W_O || weight == MHA_W_QA ||
-           weight == MHA_W_KVA || weight == MHA_W_KVB || weight == MHA_W_G;
+    return mha_weight_at(weight)->kind == MHA_WEIGHT_MATRIX;
 }
 
 /* The weights of a layer of this configuration, 1 << MHA_W_Q and so on; 0: there is no such layer. */

@@ -3,10 +3,12 @@
 #include "models/layer/loader.h"
 
 /* What a layer may have or not; every other weight is needed, or is looked for where the configuration names it. */
-static const mha_weight optional[] = {
-    MHA_B_Q,    MHA_B_K,    MHA_B_V,         MHA_B_O,         MHA_BIAS_K, MHA_BIAS_V, MHA_SINKS,
-    MHA_Q_NORM, MHA_K_NORM, MHA_Q_NORM_BIAS, MHA_K_NORM_BIAS, MHA_B_QA,   MHA_B_KVA,  MHA_B_G,
-    MHA_RELATIVE_K, MHA_RELATIVE_COLUMNS, MHA_RELATIVE_Q};
+static bool is_optional(mha_weight weight)
+{
+    const mha_weight_info *info = mha_weight_at(weight);
+    const bool needed = info->kind == MHA_WEIGHT_MATRIX || (info->kind == MHA_WEIGHT_NORM && info->of_latents);
+    return !needed && weight != MHA_BIAS_TABLE;
+}
 
 uint64_t mha__stated_weights(mha_config config)
 {
@@ -23,8 +25,9 @@ uint64_t mha__stated_weights(mha_config config)
 mha_status mha__loader_check_stated(mha__loader *l)
 {
     _Static_assert(MHA_WEIGHT_COUNT < 64, "every weight has a bit");
-    for (size_t i = 0; l->stated && i < sizeof optional / sizeof *optional; i++) {
-        const mha_weight weight = optional[i];
+    for (mha_weight weight = 0; l->stated && weight < MHA_WEIGHT_COUNT; weight++) {
+        if (!is_optional(weight))
+            continue;
         const bool stated = (l->stated & ~l->made) >> weight & 1;
         char name[512];
         if (l->found[weight] && !stated)

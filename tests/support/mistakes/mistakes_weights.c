@@ -255,11 +255,12 @@ const oracle_mistake *mistake_of_weights_at(size_t index)
 
 /* ---------------------------------------------------------------- all of them */
 
+static const oracle_mistake *(*const lists[])(size_t) = {
+    mistake_of_weights_at, mistake_of_rows_at, mistake_of_call_at, mistake_of_pattern_at,
+    mistake_of_scores_at, mistake_of_bias_at, mistake_of_output_at};
+
 const oracle_mistake *mistake_at(size_t index)
 {
-    static const oracle_mistake *(*const lists[])(size_t) = {
-        mistake_of_weights_at, mistake_of_rows_at, mistake_of_call_at, mistake_of_pattern_at,
-        mistake_of_scores_at, mistake_of_bias_at, mistake_of_output_at};
     for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
         size_t n = 0;
         for (; lists[l](n); n++)
@@ -273,8 +274,10 @@ const oracle_mistake *mistake_at(size_t index)
 const oracle_mistake *mistake_named(const char *name)
 {
     const size_t length = strcspn(name, " ");
-    for (size_t i = 0; mistake_at(i); i++)
-        if (strncmp(mistake_at(i)->name, name, length) == 0 && strcspn(mistake_at(i)->name, " ") == length)
-            return mistake_at(i);
+    const oracle_mistake *m;
+    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
+        for (size_t i = 0; (m = lists[l](i)); i++)
+            if (strncmp(m->name, name, length) == 0 && strcspn(m->name, " ") == length)
+                return m;
     return NULL;
 }

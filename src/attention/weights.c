@@ -1,0 +1,199 @@
+/* The weights of a layer, each once: what it is, its shape, the heads that it is divided among. */
+#include "attention/layer.h"
+#include "mha/layer.h"
+
+/* An extent of a weight under a configuration. */
+typedef enum extent {
+    NOTHING,
+    ONE,
+    D_K,
+    D_V,
+    D_KV, /* d_n + d_v: a head in W_KVB */
+    D_Q,
+    D_Q_READ, /* what W_Q reads: d_q or q_rank */
+    D_K_READ, /* what W_K and W_V read: nothing with latents */
+    D_V_READ,
+    D_KIN,
+    D_OUT,
+    Q_RANK,
+    KV_RANK,
+    KV_LATENT, /* what W_KVA makes */
+    GATES,     /* gates of one head */
+    BIAS_ROWS,
+    RELATIVE_K_ROWS,
+    RELATIVE_COLUMN_ROWS,
+    RELATIVE_Q_ROWS
+} extent;
+
+typedef enum owners { SHARED, EACH, EACH_OF_KEYS } owners; /* by all heads; by h or h_kv heads, side by side */
+
+/* A weight has heads * width elements along one axis, and `other` along the other, of which a vector has none. Of a
+ * norm, whose shape follows from the configuration, `of_heads` says whose it is. It is absent where an extent is 0 or a
+ * switch of the configuration is off. */
+typedef struct row {
+    mha_weight_info is;
+    owners of_heads;
+    extent width, other;
+    size_t given; /* offset of the switch in mha_config; 0: it has none */
+} row;
+
+#define SWITCH(name) offsetof(mha_config, name)
+#define MATRIX MHA_WEIGHT_MATRIX
+#define BIAS MHA_WEIGHT_BIAS
+#define ROW MHA_WEIGHT_ROW
+#define SINK MHA_WEIGHT_SINK
+#define NORM MHA_WEIGHT_NORM
+#define NORM_BIAS MHA_WEIGHT_NORM_BIAS
+#define TABLE MHA_WEIGHT_TABLE
+#define Q MHA_WEIGHT_QUERIES
+#define K MHA_WEIGHT_KEYS
+#define H MHA_WEIGHT_HEADS
+#define S MHA_WEIGHT_SCORES
+
+static const row rows[] = {
+    [MHA_W_Q] = {{"W_Q", "(d_q, h*d_k)", MATRIX, Q, MHA_W_Q, false}, EACH, D_K, D_Q_READ, 0},
+    [MHA_B_Q] = {{"b_Q", "(h*d_k)", BIAS, Q, MHA_W_Q, false}, EACH, D_K, NOTHING, SWITCH(bias_q)},
+    [MHA_W_K] = {{"W_K", "(d_kin, h_kv*d_k)", MATRIX, K, MHA_W_K, false}, EACH_OF_KEYS, D_K, D_K_READ, 0},
+    [MHA_B_K] = {{"b_K", "(h_kv*d_k)", BIAS, K, MHA_W_K, false}, EACH_OF_KEYS, D_K, NOTHING, SWITCH(bias_k)},
+    [MHA_W_V] = {{"W_V", "(d_vin, h_kv*d_v)", MATRIX, K, MHA_W_V, false}, EACH_OF_KEYS, D_V, D_V_READ, 0},
+    [MHA_B_V] = {{"b_V", "(h_kv*d_v)", BIAS, K, MHA_W_V, false}, EACH_OF_KEYS, D_V, NOTHING, SWITCH(bias_v)},
+    [MHA_W_O] = {{"W_O", "(h*d_v, d_out)", MATRIX, H, MHA_W_O, false}, EACH, D_V, D_OUT, 0},
+    [MHA_B_O] = {{"b_O", "(d_out)", BIAS, H, MHA_W_O, false}, SHARED, D_OUT, NOTHING, SWITCH(bias_o)},
+    [MHA_BIAS_K] = {{"bias_k", "(h_kv*d_k)", ROW, K, MHA_BIAS_K, false}, EACH_OF_KEYS, D_K, NOTHING, SWITCH(bias_kv)},
+    [MHA_BIAS_V] = {{"bias_v", "(h_kv*d_v)", ROW, K, MHA_BIAS_V, false}, EACH_OF_KEYS, D_V, NOTHING, SWITCH(bias_kv)},
+    [MHA_SINKS] = {{"sinks", "(h)", SINK, S, MHA_SINKS, false}, EACH, ONE, NOTHING, SWITCH(sinks)},
+    [MHA_Q_NORM] = {{"q_norm", "(d_k), (h*d_k) or (h, d_k)", NORM, Q, MHA_Q_NORM, false}, EACH, D_K, NOTHING, 0},
+    [MHA_K_NORM] = {{"k_norm", "(d_k), (h_kv*d_k) or (h_kv, d_k)", NORM, K, MHA_K_NORM, false}, EACH_OF_KEYS, D_K,
+                    NOTHING, 0},
+    [MHA_Q_NORM_BIAS] = {{"q_norm_bias", "(d_k), (h*d_k) or (h, d_k)", NORM_BIAS, Q, MHA_Q_NORM, false}, EACH, D_K,
+                         NOTHING, SWITCH(norm_bias)},
+    [MHA_K_NORM_BIAS] = {{"k_norm_bias", "(d_k), (h_kv*d_k) or (h_kv, d_k)", NORM_BIAS, K, MHA_K_NORM, false},
+                         EACH_OF_KEYS, D_K, NOTHING, SWITCH(norm_bias)},
+    [MHA_BIAS_TABLE] = {{"bias_table", "(n, h)", TABLE, S, MHA_BIAS_TABLE, false}, EACH, ONE, BIAS_ROWS, 0},
+    [MHA_W_QA] = {{"W_QA", "(d_q, q_rank)", MATRIX, Q, MHA_W_QA, true}, SHARED, Q_RANK, D_Q, 0},
+    [MHA_B_QA] = {{"b_QA", "(q_rank)", BIAS, Q, MHA_W_QA, true}, SHARED, Q_RANK, NOTHING, SWITCH(bias_latent)},
+    [MHA_QA_NORM] = {{"qa_norm", "(q_rank)", NORM, Q, MHA_QA_NORM, true}, SHARED, Q_RANK, NOTHING, 0},
+    [MHA_W_KVA] = {{"W_KVA", "(d_kin, kv_rank + d_rope)", MATRIX, K, MHA_W_KVA, true}, SHARED, KV_LATENT, D_KIN, 0},
+    [MHA_B_KVA] = {{"b_KVA", "(kv_rank + d_rope)", BIAS, K, MHA_W_KVA, true}, SHARED, KV_LATENT, NOTHING,
+                   SWITCH(bias_latent)},
+    [MHA_KVA_NORM] = {{"kva_norm", "(kv_rank)", NORM, K, MHA_KVA_NORM, true}, SHARED, KV_RANK, NOTHING, 0},
+    [MHA_W_KVB] = {{"W_KVB", "(kv_rank, h*(d_n + d_v))", MATRIX, K, MHA_W_KVB, true}, EACH, D_KV, KV_RANK, 0},
+    [MHA_W_G] = {{"W_G", "(d_q, h*d_v) or (d_q, h)", MATRIX, H, MHA_W_G, false}, EACH, GATES, D_Q, 0},
+    [MHA_B_G] = {{"b_G", "(h*d_v) or (h)", BIAS, H, MHA_W_G, false}, EACH, GATES, NOTHING, SWITCH(bias_gate)},
+    [MHA_RELATIVE_K] = {{"relative_k", "(n, d_k) or (n, h*d_k)", TABLE, S, MHA_RELATIVE_K, false}, EACH, D_K,
+                        RELATIVE_K_ROWS, 0},
+    [MHA_RELATIVE_COLUMNS] = {{"relative_columns", "(n, d_k) or (n, h*d_k)", TABLE, S, MHA_RELATIVE_COLUMNS, false},
+                              EACH, D_K, RELATIVE_COLUMN_ROWS, 0},
+    [MHA_RELATIVE_Q] = {{"relative_q", "(n, d_k) or (n, h*d_k)", TABLE, S, MHA_RELATIVE_Q, false}, EACH, D_K,
+                        RELATIVE_Q_ROWS, 0},
+};
+_Static_assert(sizeof rows / sizeof *rows == MHA_WEIGHT_COUNT, "a row for every weight");
+
+const mha_weight_info *mha_weight_at(mha_weight weight)
+{
+    return (unsigned)weight < MHA_WEIGHT_COUNT ? &rows[weight].is : NULL;
+}
+
+const char *mha_weight_name(mha_weight weight)
+{
+    return (unsigned)weight < MHA_WEIGHT_COUNT ? rows[weight].is.name : "?";
+}
+
+static size_t extent_of(const mha_config *c, extent which)
+{
+    const size_t gates[] = {[MHA_GATE_NONE] = 0, [MHA_GATE_FEATURE] = c->d_v, [MHA_GATE_HEAD] = 1};
+    switch (which) {
+    case ONE: return 1;
+    case D_K: return c->d_k;
+    case D_V: return c->d_v;
+    case D_KV: return c->d_k - c->d_rope + c->d_v;
+    case D_Q: return c->d_q;
+    case D_Q_READ: return c->q_rank ? c->q_rank : c->d_q;
+    case D_K_READ: return c->kv_rank ? 0 : c->d_kin;
+    case D_V_READ: return c->kv_rank ? 0 : c->d_vin;
+    case D_KIN: return c->d_kin;
+    case D_OUT: return c->d_out;
+    case Q_RANK: return c->q_rank;
+    case KV_RANK: return c->kv_rank;
+    case KV_LATENT: return c->kv_rank ? c->kv_rank + c->d_rope : 0;
+    case GATES: return gates[c->gate];
+    case BIAS_ROWS: return c->bias_rows;
+    case RELATIVE_K_ROWS: return c->relative_k_rows;
+    case RELATIVE_COLUMN_ROWS: return c->relative_column_rows;
+    case RELATIVE_Q_ROWS: return c->relative_q_rows;
+    default: return 0;
+    }
+}
+
+/* Whether it belongs to the norm of q or of k. */
+static bool is_of_norm(const row *w)
+{
+    return (w->is.kind == NORM || w->is.kind == NORM_BIAS) && !w->is.of_latents;
+}
+
+static mha_norm norm_of(const mha_config *c, const row *w)
+{
+    return w->of_heads == EACH ? c->q_norm : c->k_norm;
+}
+
+static bool is_given(const mha_config *c, const row *w)
+{
+    return w->given == 0 || *(const bool *)((const char *)c + w->given);
+}
+
+/* Whether all heads share the weight under this configuration. */
+static bool is_shared(const mha_config *c, const row *w)
+{
+    const bool relative = mha__is_relative_table(w->is.of);
+    return w->of_heads == SHARED || (relative && !c->relative_by_head) ||
+           (is_of_norm(w) && norm_of(c, w) != MHA_NORM_EACH_HEAD);
+}
+
+static size_t heads_of(const mha_config *c, const row *w)
+{
+    return w->of_heads == EACH ? c->n_heads : c->kv_heads;
+}
+
+/* The weight or bias of a norm over the features of a head, over a whole row, or of each head. */
+static int norm_shape(const mha_config *c, const row *w, size_t shape[2])
+{
+    const mha_norm norm = norm_of(c, w);
+    shape[0] = norm == MHA_NORM_HEAD ? c->d_k : norm == MHA_NORM_ROW ? heads_of(c, w) * c->d_k : heads_of(c, w);
+    shape[1] = norm == MHA_NORM_EACH_HEAD ? c->d_k : 1;
+    return norm == MHA_NORM_EACH_HEAD ? 2 : 1;
+}
+
+/* The axis along which heads lie: outputs of a matrix, inputs of W_O. */
+static int axis_of(const row *w)
+{
+    return w->other != NOTHING && w->is.of != MHA_W_O;
+}
+
+int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape[2], const char **symbol)
+{
+    if ((unsigned)weight >= MHA_WEIGHT_COUNT)
+        return 0;
+    const row *w = &rows[weight];
+    const size_t width = extent_of(c, w->width), other = extent_of(c, w->other), heads = heads_of(c, w);
+    const int rank = w->other == NOTHING ? 1 : 2, axis = axis_of(w);
+    const bool absent = width == 0 || (rank == 2 && other == 0) || (is_of_norm(w) && norm_of(c, w) == MHA_NORM_NONE);
+    if (absent || !is_given(c, w))
+        return 0;
+    if (symbol)
+        *symbol = weight == MHA_W_Q && c->q_rank ? "(q_rank, h*d_k)" : w->is.symbol;
+    if (is_of_norm(w))
+        return norm_shape(c, w, shape);
+    shape[1 - axis] = rank == 2 ? other : 1;
+    shape[axis] = is_shared(c, w) ? width : heads * width;
+    return rank;
+}
+
+mha_weight_heads mha_config_weight_heads(const mha_config *c, mha_weight weight)
+{
+    size_t shape[2];
+    if (mha_config_weight_shape(c, weight, shape, NULL) == 0 || is_shared(c, &rows[weight]))
+        return (mha_weight_heads){0};
+    const row *w = &rows[weight];
+    return (mha_weight_heads){.axis = axis_of(w), .heads = heads_of(c, w), .of_keys = w->of_heads == EACH_OF_KEYS,
+                              .width = is_of_norm(w) ? 1 : extent_of(c, w->width)};
+}
