@@ -141,6 +141,29 @@ static void every_setting_is_written_by_its_name(void **state)
     }
 }
 
+/* A text that no setting has is refused by the name that the file uses. */
+static void other_texts_are_refused(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"x", "", "1e300x", "0x1"};
+    const mha_setting *s;
+    for (size_t i = 0; (s = mha_setting_at(i)); i++)
+        for (size_t k = 0; k < sizeof wrong / sizeof *wrong && !mha__setting_is_array(s); k++) {
+            const char *path = scratch_path("wrong.safetensors");
+            mha_writer *w;
+            mha_error error;
+            mha_case c = {.B = B};
+            c.pool.allocator = mha__allocator_default();
+            assert_ok(mha_writer_create(path, &w, &error), error);
+            assert_ok(mha_writer_add_metadata(w, s->name, wrong[k], &error), error);
+            assert_ok(mha_writer_commit(w, &error), error);
+            mha_writer_destroy(w);
+            assert_ok(mha_file_open(path, &c.file, &error), error);
+            assert_refused(mha__case_read_settings(&c, &error), MHA_INVALID, error, s->name, "expected");
+            release(&c);
+        }
+}
+
 static void one_setting_in_two_spellings_is_refused(void **state)
 {
     (void)state;
@@ -165,6 +188,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_spelling_is_read),
         cmocka_unit_test(every_setting_is_written_by_its_name),
+        cmocka_unit_test(other_texts_are_refused),
         cmocka_unit_test(one_setting_in_two_spellings_is_refused),
     };
     return cmocka_run_group_tests_name("case_settings", tests, NULL, NULL);

@@ -98,7 +98,8 @@ mha_status mha__case_unpage(mha_case *c, mha_error *error);
 /* The part in build_masks.c: kinds of masks that the file leaves out, and key_padding with a fill. */
 mha_status mha__case_build_masks(mha_case *c, mha_error *error);
 /* Brings semantics to the form of a case: positions of the first query rows are an array, a window that is open on both
- * sides is none, and keys have the positions of the queries. `rows`: sequences of the call. MHA_UNSUPPORTED: they have others. */
+ * sides is none, and keys have the positions of the queries. `rows`: sequences of the call. MHA_UNSUPPORTED: keys have
+ * other positions. */
 mha_status mha__case_settle(mha_case *c, size_t rows, mha_error *error);
 /* Removes from the case's weights and semantics what keys_only leaves out of the softmax. */
 void mha__case_keys_only(mha_case *c);
