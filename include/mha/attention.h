@@ -194,7 +194,7 @@ MHA_API bool mha_stage_find(const char *name, mha_stage *stage); /* false: no st
 
 /* ---------------------------------------------------------------- calls */
 
-enum { MHA_PLAN_PRIVATE_BYTES = 10240 };
+enum { MHA_PLAN_PRIVATE_BYTES = 12288 };
 
 typedef enum mha_path {
     MHA_PATH_AUTO,  /* the fastest path that supports the call */

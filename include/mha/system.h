@@ -9,10 +9,10 @@ extern "C" {
 #endif
 
 #define MHA_VERSION_MAJOR 0
-#define MHA_VERSION_MINOR 2
+#define MHA_VERSION_MINOR 3
 #define MHA_VERSION_PATCH 0
 
-MHA_API const char *mha_version(void); /* "0.2.0": the version of the library that runs, not of this header */
+MHA_API const char *mha_version(void); /* "0.3.0": the version of the library that runs, not of this header */
 
 /* The BLAS behind the path `blas`: its own text of name and configuration ("OpenBLAS 0.3.21 ..."; "CBLAS" when it has
  * none), and its kind of threads: "pthread", "openmp", "serial" or "unknown". Static text. */

@@ -53,7 +53,7 @@ def test_another_version_is_refused_in_one_sentence(tmp_path):
     subprocess.run([*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-o", other, tmp_path / "other.c"],
                    check=True, env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"})
     run = python("import mha", MODULE, MHA_LIBRARY=str(other))
-    assert run.stderr.strip().endswith("is mha 9.1.0; this module is for 0.2.x: install the two together")
+    assert run.stderr.strip().endswith("is mha 9.1.0; this module is for 0.3.x: install the two together")
 
 
 def test_what_the_library_needs_is_named_in_one_sentence(tmp_path):

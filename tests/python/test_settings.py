@@ -46,7 +46,7 @@ def test_a_row_is_a_keyword(name):
     for word in row.aliases:
         with pytest.raises(TypeError, match=f"^{name}: given as {word}, too|^{word}: given as"):
             Semantics(SIZES, {word: value, name: value})
-    for foreign in row.foreign:
+    for foreign in sorted(set(row.foreign) - set(WORDS)):
         with pytest.raises(TypeError, match=f"^unknown setting '{foreign}': (here it is|is .* meant)"):
             mha.scaled_dot_product_attention(Q, Q, Q, **{foreign: value})
 

@@ -104,6 +104,7 @@ static void find_all(const oracle_mistake *(*at)(size_t))
         const bool ragged = at == mistake_of_scores_at || at == mistake_of_call_at || at == mistake_of_pattern_at;
         t.sequences = ragged ? t.sequences : 0; /* the others are planted in one length */
         t.poison = seed % 4 == 0, t.amplitude = 0, t.input_dtype = MHA_F32;
+        t.semantics.window &= t.semantics.window_left >= 0 || t.semantics.window_right >= 0; /* an open one is none */
         t.T_q = t.T_q > 17 ? 17 : t.T_q, t.T_k = t.inputs == TRIAL_SELF ? t.T_q : t.T_k > 17 ? 17 : t.T_k;
         trial_build(&t, &r);
         planting_run(&r, NULL, NULL, &right);
