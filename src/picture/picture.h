@@ -65,28 +65,21 @@ typedef struct mha__walk_array {
     mha_view view;    /* contiguous F64 */
 } mha__walk_array;
 
-/* Every number of one sequence, and what decides which keys are hidden, as in mha_semantics. Query i has position
- * offset + i, key j first_key + j; length counts from position 0, -1: not given. */
+/* Every number of one sequence, and what the call means. Query i has position offset + i, key j first_key + j; length
+ * counts from position 0, -1: not given. */
 typedef struct mha__walk {
     size_t sequence, count;
     size_t first_head, heads; /* of the scores and weights */
     size_t past;              /* keys from the cache, whose inputs are not known */
     mha__walk_array arrays[64];
-    double scale, softcap;
+    mha_semantics semantics; /* as given; what its arrays point to may be gone */
+    double scale;
     const char *hides[8]; /* what else may hide keys, bit n of hidden_by: "the mask hides it"; NULL ends; static */
-    bool causal, window;
-    int64_t window_left, window_right, prefix, window_keep, chunk, offset, first_key, length;
-    mha_rope_kind rope;
+    int64_t offset, first_key, length;
     size_t rope_dim;
-    bool rope_last; /* the last rope_dim features of a head are rotated */
-    double rope_times;
+    double rope_times, norm_eps;
     mha_norm norm[2]; /* of q and of k */
-    mha_norm_rule norm_rule;
-    double norm_eps;
-    mha_query_scale query_scale;
     mha__latent latent;
-    bool softmax_plus_one, propagates, is_sigmoid;
-    double sigmoid_bias;
 } mha__walk;
 
 typedef struct mha__picture_layer {

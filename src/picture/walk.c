@@ -285,31 +285,16 @@ static mha_status walk(walker *w, mha__picture_layer *layer, size_t sequence, mh
                            .first_head = w->heads[0],
                            .heads = w->heads[1] - w->heads[0],
                            .past = past,
+                           .semantics = *m,
                            .scale = w->r->plan.scale,
-                           .softcap = m->softcap,
-                           .causal = m->causal,
-                           .window = m->window,
-                           .window_left = m->window_left,
-                           .window_right = m->window_right,
-                           .prefix = m->prefix,
-                           .window_keep = m->window_keep,
-                           .chunk = m->chunk,
                            .offset = w->sequence.offset,
                            .first_key = w->r->first_key,
                            .length = m->kv_lengths ? m->kv_lengths[sequence] : -1,
-                           .rope = m->rope.kind,
                            .rope_dim = w->r->rope_dim,
-                           .rope_last = m->rope.last,
                            .rope_times = w->r->rope_times,
                            .norm = {w->r->norm[MHA_QUERIES], w->r->norm[MHA_KEYS]},
-                           .norm_rule = m->norm,
                            .norm_eps = w->r->norm_eps,
-                           .query_scale = m->query_scale,
-                           .latent = w->r->latent,
-                           .softmax_plus_one = m->softmax_plus_one,
-                           .is_sigmoid = m->normaliser == MHA_SIGMOID,
-                           .sigmoid_bias = m->sigmoid_bias,
-                           .propagates = m->hidden_values == MHA_HIDDEN_PROPAGATE};
+                           .latent = w->r->latent};
     TRY(add_inputs(w, error));
     TRY(add_stages(w, error));
     if (!add_turns(w, MHA_QUERIES) || !add_turns(w, MHA_KEYS) || !add_biases(w) || !add_hiders(w))

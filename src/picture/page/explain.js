@@ -119,11 +119,12 @@ function keyOrValue(name, w, r, c) {
 
 /* A norm: `from` is normalised over `count` features at a time; factor(c) and bias(c) are places, or null. */
 function normOf(w, side) {
-  const { norms, normKind, normPlusOne, normEps } = w.walk.rows, kind = norms[side === 'q' ? 0 : 1];
+  const { norms, normEps } = w.walk.rows, { norm_kind: normKind, norm_plus_one: plusOne } = w.walk.settings;
+  const kind = norms[side === 'q' ? 0 : 1];
   const { columns } = w.array(side), width = w.layer.d_k;
   const place = (name) => (c) => (!w.has(name) ? null
     : [name, kind === NORM.eachHead ? Math.floor(c / width) : 0, kind === NORM.row ? c : c % width]);
-  return { kind: normKind, plusOne: normPlusOne, eps: normEps, count: kind === NORM.row ? columns : width,
+  return { kind: normKind, plusOne, eps: normEps, count: kind === NORM.row ? columns : width,
     factor: place(`${side}_norm`), bias: place(`${side}_norm_bias`) };
 }
 
@@ -165,7 +166,8 @@ function explainNorm(w, norm, from, r, c) {
 
 /* The two features of a head that are turned together, and the number of their pair; null for one that is not. */
 function pairOf(w, feature) {
-  const { rope, ropeDim, ropeLast } = w.walk, first = ropeLast ? w.layer.d_k - ropeDim : 0, within = feature - first;
+  const { ropeDim } = w.walk, { rope, rope_last: last } = w.walk.settings;
+  const first = last ? w.layer.d_k - ropeDim : 0, within = feature - first;
   if (rope === ROPE.none || within < 0 || within >= ropeDim) return null;
   const half = ropeDim / 2, pair = rope === ROPE.interleaved ? Math.floor(within / 2) : within % half;
   const features = rope === ROPE.interleaved ? [2 * pair, 2 * pair + 1] : [pair, pair + half];
@@ -216,11 +218,11 @@ function angleOf(name, w, r, c) {
 
 /* What is done with a row of queries or keys, in order: [step, from, to]. */
 function stepsOf(w, side) {
-  const { norms, normAfterRope, queryScale } = w.walk.rows;
+  const { norms } = w.walk.rows, { norm_after_rope: normAfterRope, query_scale_growth: growth } = w.walk.settings;
   const norm = norms[side === 'q' ? 0 : 1] !== NORM.none ? ['normed'] : [];
-  const rope = w.walk.rope !== ROPE.none ? ['turned'] : [];
+  const rope = w.walk.settings.rope !== ROPE.none ? ['turned'] : [];
   const steps = [...(normAfterRope ? [...rope, ...norm] : [...norm, ...rope]),
-    ...(side === 'q' && queryScale.growth > 0 ? ['scaled'] : [])];
+    ...(side === 'q' && growth > 0 ? ['scaled'] : [])];
   return steps.map((step, n) => [step, n ? `${side}_${steps[n - 1]}` : side,
     `${side}_${n === steps.length - 1 ? 'rot' : step}`]);
 }
@@ -248,7 +250,8 @@ function rowStep(name, w, r, c) {
 }
 
 function scaleOfQuery(w, r, c) {
-  const { growth, every, first } = w.walk.rows.queryScale, p = w.at('q_position', r, 0);
+  const { query_scale_growth: growth, query_scale_every: every, query_scale_first: first } = w.walk.settings;
+  const p = w.at('q_position', r, 0);
   const steps = Math.max(0, Math.floor((p + first) / every));
   return { text: `1 + ${textOf(growth)} log(1 + ${steps}): ${every} positions are a step, and this one is ${p}.`,
     terms: [], inputs: [['q_position', r, c]], total: 1 + growth * Math.log(1 + steps) };
@@ -282,7 +285,8 @@ function score(w, r, c) {
 
 /* The rules that hide a token's key, whatever masks do. */
 function rulesAgainst(w, r, c) {
-  const { causal, window, left, right, prefix, keep, chunk, offset, firstKey, length } = w.walk;
+  const { offset, firstKey, length } = w.walk, { causal, prefix, chunk, window_keep: keep } = w.walk.settings;
+  const { window_left: left, window_right: right } = w.walk.settings;
   const own = r + offset, position = c + firstKey, rules = [];
   const key = `key ${c}${firstKey ? `, at position ${position},` : ''}`;
   if (c >= w.array('k_rot').rows) return rules;
@@ -295,7 +299,7 @@ function rulesAgainst(w, r, c) {
     rules.push(`${key} is in chunk ${Math.floor(position / chunk)} of ${chunk} positions each, the query in chunk ${
       Math.floor(own / chunk)}`);
   }
-  if (window && ((left >= 0 && position < own - left && position >= keep) || (right >= 0 && position > own + right))) {
+  if ((left >= 0 && position < own - left && position >= keep) || (right >= 0 && position > own + right)) {
     rules.push(`${key} is outside the window around position ${own}${
       keep > 0 ? `, and not one of the first ${keep}, which it keeps` : ''}`);
   }
@@ -337,9 +341,9 @@ function masked(w, r, c) {
 }
 
 function weight(w, r, c) {
-  const why = whyHidden(w, r, c), inputs = [['masked', r, c]], bias = w.walk.rows.sigmoidBias;
+  const why = whyHidden(w, r, c), inputs = [['masked', r, c]], bias = w.walk.settings.sigmoid_bias;
   if (why) return { text: `0: hidden, because ${why}.`, terms: [], inputs, total: w.at('weights', r, c) };
-  if (!w.walk.rows.isSigmoid) return softmax(w, r, c);
+  if (!w.walk.settings.normaliser) return softmax(w, r, c);
   const x = w.at('masked', r, c) + bias;
   return { text: `1 / (1 + exp(−(${textOf(x)}))): the sigmoid of the score${bias ? ` and its bias ${textOf(bias)}` : ''}, `
     + 'each key by itself.', terms: [], inputs, total: 1 / (1 + Math.exp(-x)) };
@@ -348,7 +352,7 @@ function weight(w, r, c) {
 function softmax(w, r, c) {
   const { columns } = w.array('weights'), beside = [];
   if (w.has('sinks')) beside.push({ x: w.at('sinks', 0, w.h), from: [['sinks', 0, w.h]], what: '' });
-  if (w.walk.rows.softmaxPlusOne) beside.push({ x: 0, from: [], what: 'plus one: 0' });
+  if (w.walk.settings.softmax_plus_one) beside.push({ x: 0, from: [], what: 'plus one: 0' });
   let most = -Infinity;
   for (let k = 0; k < columns; k++) most = Math.max(most, w.at('masked', r, k));
   for (const { x } of beside) most = Math.max(most, x);
@@ -376,7 +380,7 @@ function weighted(name, w, r, c) {
   if (c < first || c >= past) return given('Of another head.', NaN);
   for (let k = 0; k < columns; k++) {
     const weight = w.at('weights', r, k);
-    if (weight === 0 && w.at('masked', r, k) === -Infinity && !w.walk.rows.propagates) continue;
+    if (weight === 0 && w.at('masked', r, k) === -Infinity && !w.walk.settings.hidden_values) continue;
     const value = k < rows ? ['v', k, v + c - first]
       : k === rows && w.has('bias_v') ? ['bias_v', 0, v + c - first] : null;
     if (value) terms.push({ value: weight * w.at(...value), from: [['weights', r, k], value] });
@@ -421,7 +425,7 @@ const EXPLAIN = {
   query_scale: scaleOfQuery,
   scores: score,
   capped: (w, r, c) => {
-    const { softcap } = w.walk, s = w.at('scores', r, c);
+    const { softcap } = w.walk.settings, s = w.at('scores', r, c);
     return { text: softcap > 0 ? `${textOf(softcap)} tanh(${textOf(s)} / ${textOf(softcap)})` : 'No softcap: the score.',
       terms: [], inputs: [['scores', r, c]], total: softcap > 0 ? softcap * Math.tanh(s / softcap) : s };
   },

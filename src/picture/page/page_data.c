@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mha/setting.h"
 #include "mha/system.h"
 #include "picture/colour.h"
 #include "picture/markup.h"
@@ -159,6 +160,18 @@ static size_t numbers_of(const mha__walk *walk)
     return count;
 }
 
+/* The numbers, switches (0, 1) and choices (their values) of a call by their names; arrays lie beside them. */
+static json_t *settings_of(const mha_semantics *semantics)
+{
+    json_t *settings = json_object();
+    const mha_setting *s;
+    bool ok = settings;
+    for (size_t i = 0; ok && (s = mha_setting_at(i)); i++)
+        if (s->kind < MHA_SETTING_VIEW && isfinite(mha_setting_number(s, semantics)))
+            ok = json_object_set_new(settings, s->name, number(mha_setting_number(s, semantics))) == 0;
+    return whole(settings, ok);
+}
+
 static json_t *describe_walk(mha__page_data *data, const mha__walk *walk)
 {
     json_t *arrays = json_object();
@@ -176,22 +189,14 @@ static json_t *describe_walk(mha__page_data *data, const mha__walk *walk)
         listed = json_array_append_new(hides, json_string(walk->hides[i])) == 0;
     const mha__latent *l = &walk->latent;
     json_t *rows = json_pack(
-        "{s[ii] si sb sb so s{so sI sI} so so so sb sb sb sb so}", "norms", (int)walk->norm[0], (int)walk->norm[1],
-        "normKind", (int)walk->norm_rule.kind, "normPlusOne", walk->norm_rule.plus_one, "normAfterRope",
-        walk->norm_rule.after_rope, "normEps", number(walk->norm_eps), "queryScale", "growth",
-        number(walk->query_scale.growth), "every", (json_int_t)walk->query_scale.every, "first",
-        (json_int_t)walk->query_scale.first, "kvRank", count_of(l->kv_rank), "ownFeatures", count_of(l->d_n),
-        "valueWidth", count_of(l->d_v), "absorbed", l->absorbed, "softmaxPlusOne", walk->softmax_plus_one, "propagates",
-        walk->propagates, "isSigmoid", walk->is_sigmoid, "sigmoidBias", number(walk->sigmoid_bias));
-    return json_pack("{so so so so so so so so sb sb sI sI sI sI sI sI sI sI si so sb so so}", "rows", rows, "hides",
-                     whole(hides, listed), "sequence", count_of(walk->sequence), "firstHead",
+        "{s[ii] so so so so sb}", "norms", (int)walk->norm[0], (int)walk->norm[1], "normEps", number(walk->norm_eps),
+        "kvRank", count_of(l->kv_rank), "ownFeatures", count_of(l->d_n), "valueWidth", count_of(l->d_v), "absorbed",
+        l->absorbed);
+    return json_pack("{so so so so so so so so so sI sI sI so so}", "rows", rows, "hides", whole(hides, listed),
+                     "settings", settings_of(&walk->semantics), "sequence", count_of(walk->sequence), "firstHead",
                      count_of(walk->first_head), "heads", count_of(walk->heads), "past", count_of(walk->past), "scale",
-                     number(walk->scale), "softcap", number(walk->softcap), "causal", walk->causal, "window",
-                     walk->window, "left", (json_int_t)walk->window_left, "right", (json_int_t)walk->window_right,
-                     "prefix", (json_int_t)walk->prefix, "keep", (json_int_t)walk->window_keep, "chunk",
-                     (json_int_t)walk->chunk, "offset", (json_int_t)walk->offset, "firstKey",
-                     (json_int_t)walk->first_key, "length", (json_int_t)walk->length, "rope", (int)walk->rope,
-                     "ropeDim", count_of(walk->rope_dim), "ropeLast", walk->rope_last, "ropeTimes",
+                     number(walk->scale), "ropeDim", count_of(walk->rope_dim), "offset", (json_int_t)walk->offset,
+                     "firstKey", (json_int_t)walk->first_key, "length", (json_int_t)walk->length, "ropeTimes",
                      number(walk->rope_times), "arrays", whole(arrays, ok));
 }
 

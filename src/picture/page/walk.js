@@ -18,7 +18,7 @@ const STEP_TEXT = { turned: 'Pairs of features are turned by an angle that grows
 /* The rows of queries and keys on their way to the scores, and what is done with them. */
 function stepsPanel(w, own) {
   const steps = [...stepsOf(w, 'q'), ...stepsOf(w, 'k')], texts = [...new Set(steps.map(([step]) => STEP_TEXT[step]
-    ?? NORM_TEXT[w.walk.rows.normKind]))];
+    ?? NORM_TEXT[w.walk.settings.norm_kind]))];
   const passed = (side, row, last) => [...stepsOf(w, side).slice(0, -1).map(([, , to]) => [to, row]),
     [`${side}_rot`, last]];
   return ['norm and rotation', texts.join(' ') || 'Nothing is normalised or rotated here.', [...passed('q', w.i, w.i),
@@ -34,7 +34,7 @@ function panelsOf(w) {
   const keys = `Key/value head ${w.kv}${group}.`;
   const latents = ['latents = x W_QA, x W_KVA', 'From these, after a norm, queries and keys are made.',
     [['q_latent', i], ['q_latent_normed', i], ['kv_latent', own], ['kv_latent_normed', own]], 'W_KVA'];
-  const why = whyHidden(w, i, j);
+  const why = whyHidden(w, i, j), { softcap } = w.walk.settings;
   return [
     ['x', 'The inputs: a row for each token.', [['x_q', i], ['x_k', own]]],
     ...(kvRank ? [latents] : []),
@@ -46,9 +46,9 @@ function panelsOf(w) {
       : ['v = x W_V + b_V', keys, [['v', j]], 'W_V'],
     stepsPanel(w, own),
     ['scores = scale · q kᵀ', `One number for each query and key; d_k = ${layer.d_k}.`, [['scores', i]]],
-    ['softcap', w.walk.softcap > 0 ? `Scores stay within ±${textOf(w.walk.softcap)}.` : 'None here.', [['capped', i]]],
+    ['softcap', softcap > 0 ? `Scores stay within ±${textOf(softcap)}.` : 'None here.', [['capped', i]]],
     ['hide and add', why ? `Key ${j} is hidden: ${why}.` : `Query ${i} sees key ${j}.`, [['masked', i]]],
-    [w.walk.rows.isSigmoid ? 'sigmoid' : 'softmax', w.walk.rows.isSigmoid ? 'Each score becomes a weight.'
+    [w.walk.settings.normaliser ? 'sigmoid' : 'softmax', w.walk.settings.normaliser ? 'Each score becomes a weight.'
       : 'Each row becomes weights.', [['weights', i]]],
     ['heads = weights · v', 'Each head writes its own columns: that is the concatenation.',
       [...(absorbed ? [['mixed', i]] : []), ['heads', i]]],
