@@ -33,7 +33,7 @@ typedef enum mha_setting_kind {
 
 /* One setting. Rows are static; later versions append fields and rows. A text that a row does not have is NULL. */
 typedef struct mha_setting {
-    const char *name;    /* "window_keep": the word, the keyword; the option is --window-keep */
+    const char *name;    /* "rope_dim": the word, the keyword; the option is --rope-dim */
     const char *aliases; /* other names that are read as this one, separated by blanks */
     const char *foreign; /* names in other programs, for messages. They are not read: some count differently */
     const char *field;   /* of mha_semantics: "rope.base" */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "attention/exact/rounding.h"
-#include "attention/layer.h"
+#include "attention/layer/layer.h"
 #include "attention/layout.h"
 #include "attention/overlap.h"
 #include "attention/cache/cache.h"

@@ -1,7 +1,7 @@
 /* A validated call: its stages, its sequences, and memory taken from its workspace. */
 #include <string.h>
 
-#include "attention/layer.h"
+#include "attention/layer/layer.h"
 #include "attention/resolved.h"
 
 _Static_assert(sizeof(mha__resolved) <= MHA_PLAN_PRIVATE_BYTES, "a plan must hold the validated call");

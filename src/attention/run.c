@@ -2,7 +2,7 @@
  * it once. */
 #include "attention/cache/cache.h"
 #include "attention/forward.h"
-#include "attention/layer.h"
+#include "attention/layer/layer.h"
 #include "attention/steps/steps.h"
 #include "base/base.h"
 #include "compute/gemm.h"

@@ -74,7 +74,7 @@ static void presets_are_listed(void **state)
     (void)state;
     json_t *root = RUN_JSON(0, "params", "--preset", "list", "--json"), *presets = json_object_get(root, "presets"),
            *preset;
-    program_result table = RUN("params", "--preset", "list"),
+    program_result table = RUN("forward", "--preset", "list"), quiet = RUN("heads", "--preset", "list", "--quiet"),
                    csv = RUN("params", "--preset", "list", "--format", "csv");
     assert_int_equal(table.code, 0);
     assert_string_equal(table.err, "");
@@ -103,13 +103,9 @@ static void presets_are_listed(void **state)
     for (const char *line = table.out; *line; line += strcspn(line, "\n") + 1)
         lines++;
     assert_int_equal(lines, i + 1);
-    program_result others[] = {RUN("forward", "--preset", "list"), RUN("heads", "--preset", "list", "--quiet")};
-    assert_string_equal(others[0].out, table.out);
-    assert_string_equal(others[1].out, "");
-    for (size_t k = 0; k < 2; k++) {
-        assert_int_equal(others[k].code, 0);
-        program_free(&others[k]);
-    }
+    assert_int_equal(quiet.code, 0);
+    assert_string_equal(quiet.out, "");
+    program_free(&quiet);
     program_free(&table);
     program_free(&csv);
     assert_program_refuses(RUN("params", "--preset", "list", "--heads", "4"), 2,

@@ -129,6 +129,7 @@ program_result program_stop(int number, const char *words, int milliseconds, con
     assert_true(pid >= 0);
     if (pid == 0) {
         close(ends[0]);
+        signal(number, SIG_DFL); /* who starts the tests in the background ignores some */
         child(NULL, NULL, ends[1], fileno(err), args);
     }
     close(ends[1]);

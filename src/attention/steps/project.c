@@ -1,7 +1,7 @@
 /* The four projections, y = x W + b: with packed weights, or by SGEMM in pieces that depend on the shapes alone. */
 #include <string.h>
 
-#include "attention/layer.h"
+#include "attention/layer/layer.h"
 #include "attention/steps/steps.h"
 #include "base/quantised/quantise.h"
 #include "compute/gemm.h"

@@ -1,7 +1,7 @@
 /* Key biases that cannot change the output are marked as inert in the table of a model. */
 #include <string.h>
 
-#include "attention/layer.h"
+#include "attention/layer/layer.h"
 #include "models/model.h"
 #include "params/params.h"
 

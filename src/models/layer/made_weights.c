@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "attention/layer.h"
+#include "attention/layer/layer.h"
 #include "base/base.h"
 #include "models/layer/loader.h"
 #include "params/params.h"

@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "attention/layer.h"
+#include "attention/layer/layer.h"
 #include "base/base.h"
 #include "verify/attempt.h"
 #include "verify/case/record.h"

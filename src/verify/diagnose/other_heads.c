@@ -1,7 +1,7 @@
 /* Tries the case with other numbers of heads: without an axis for heads, a wrong number fits the widths unnoticed. */
 #include <math.h>
 
-#include "attention/layer.h"
+#include "attention/layer/layer.h"
 #include "base/base.h"
 #include "verify/diagnose/search.h"
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/layer.h"
+#include "attention/layer/layer.h"
 #include "attention/resolved.h"
 #include "base/base.h"
 #include "verify/attempt.h"

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "attention/layer.h"
+#include "attention/layer/layer.h"
 #include "verify/variant_forward/variant_inputs.h"
 
 /* ---------------------------------------------------------------- reading the case */

@@ -1,5 +1,5 @@
 /* The weights of a layer, each once: what it is, its shape, the heads that it is divided among. */
-#include "attention/layer.h"
+#include "attention/layer/layer.h"
 #include "mha/layer.h"
 
 /* An extent of a weight under a configuration. */

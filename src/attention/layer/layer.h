@@ -1,6 +1,6 @@
 /* Functions on layers for the rest of the library: packed copies, inert elements. */
-#ifndef MHA_ATTENTION_LAYER_H
-#define MHA_ATTENTION_LAYER_H
+#ifndef MHA_ATTENTION_LAYER_LAYER_H
+#define MHA_ATTENTION_LAYER_LAYER_H
 
 #include "mha/attention.h"
 

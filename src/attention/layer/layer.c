@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "attention/layer.h"
+#include "attention/layer/layer.h"
 #include "base/base.h"
 #include "base/quantised/quantise.h"
 #include "compute/packed_gemm.h"
