@@ -82,7 +82,7 @@ static int try_setting(const option_row *row, const mha_setting *s, const char *
 {
     mha_semantics semantics = {0};
     mha_error error = {0};
-    if (mha_setting_put(s, row->type == FLAG ? "1" : text, &semantics, &error) == MHA_OK)
+    if (mha_setting_put(s, text, &semantics, &error) == MHA_OK)
         return EXIT_DONE;
     return refuse_option((option_code)(row - option_at(0)), "%s", error.message);
 }
@@ -206,7 +206,7 @@ static int take_word(arguments *args, char **argv, int *at)
     if (code == option_count())
         return refuse_word(word, args->command);
     if (option_at(code)->type == FLAG)
-        return equals ? refuse_argument(word) : take_option(args, code, NULL);
+        return equals ? refuse_argument(word) : take_option(args, code, "1");
     if (!equals && !argv[*at + 1])
         return refuse(word, "expected %s, found nothing", option_at(code)->form);
     return take_option(args, code, equals ? equals + 1 : argv[++*at]);

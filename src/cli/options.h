@@ -37,7 +37,7 @@ extern const command_row command_rows[COMMAND_COUNT];
 /* ---------------------------------------------------------------- options */
 
 typedef enum option_type {
-    FLAG,     /* no argument */
+    FLAG,     /* no argument: its text is "1" */
     COUNT,    /* a whole number */
     COUNTS,   /* whole numbers separated by commas */
     INTEGER,  /* a whole number that may be negative */

@@ -94,7 +94,7 @@ static uint64_t digest_of(task what, int scheme, const arguments *args)
 {
     const int numbers[] = {(int)what, scheme};
     uint64_t digest = mha__mpi_digest(0, numbers, sizeof numbers);
-    for (int o = 0; o < (int)option_count(); o++) {
+    for (int o = 0; args->option && o < (int)option_count(); o++) {
         const option_value *value = &args->option[o];
         if (!value->given || o == OPT_THREADS)
             continue;

@@ -52,7 +52,7 @@ int settings_of_options(const arguments *args, mha_semantics *semantics)
     for (option_code o = OPTION_COUNT; o < option_count() && code == EXIT_DONE; o++) {
         const mha_setting *s = setting_of(o);
         if (given(args, o) && !is_array(s) &&
-            mha_setting_put(s, s->kind == MHA_SETTING_SWITCH ? "1" : text_for(args, o), semantics, &error) != MHA_OK)
+            mha_setting_put(s, text_for(args, o), semantics, &error) != MHA_OK)
             code = refuse_option(o, "%s", error.message); /* unreachable: arguments_parse has tried it */
     }
     return code;
