@@ -164,7 +164,7 @@ static void evict(mha_cache *cache, size_t keep)
         size_t element = 0;
         (void)mha_dtype_bytes(all.dtype, 1, &element);
         size_t row = all.shape[3] * element, plane = all.shape[2] * row;
-        for (size_t p = 0; p < all.shape[0] * all.shape[1]; p++) {
+        for (size_t p = 0; row > 0 && p < all.shape[0] * all.shape[1]; p++) { /* latents have no values */
             char *rows = (char *)all.data + p * plane;
             memmove(rows, rows + gone * row, keep * row);
         }
