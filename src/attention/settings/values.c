@@ -175,10 +175,10 @@ static void store(const mha_setting *s, mha_semantics *semantics, double real, i
 
 static bool mark_of(const mha_setting *s, const mha_semantics *semantics)
 {
-    bool mark = false;
+    bool given = false;
     if (s->given_at != SIZE_MAX)
-        memcpy(&mark, (const char *)semantics + s->given_at, sizeof mark);
-    return mark;
+        memcpy(&given, (const char *)semantics + s->given_at, sizeof given);
+    return given;
 }
 
 /* The number that `unset` is; NaN where it is none. */
@@ -399,7 +399,7 @@ mha_status mha_setting_put_number(const mha_setting *s, double number, mha_seman
     if (is_array(s))
         return mha__fail(error, MHA_UNSUPPORTED, s->name, "is an array of shape %s, not a number", s->shape);
     const bool real = s->kind == MHA_SETTING_REAL;
-    if (!real && !(number >= -0x1p62 && number <= 0x1p62 && number == floor(number)))
+    if (!real && !(fabs(number) <= 0x1p62 && number == floor(number)))
         return mha__fail(error, MHA_INVALID, s->name, "expected a whole number, found %g", number);
     if (s->kind == MHA_SETTING_SWITCH && number != 0 && number != 1)
         return mha__fail(error, MHA_INVALID, s->name, "expected 0 or 1, found %g", number);

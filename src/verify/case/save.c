@@ -125,8 +125,8 @@ static mha_status put_results(saving *s)
 
 mha_status mha__case_write(mha_case *c, const char *path, const mha_case_notes *notes, mha_error *error)
 {
-    mha_status (*const parts[])(saving *) = {put_notes,    put_sizes,     put_inputs,
-                                             put_settings, put_roundings, put_results};
+    typedef mha_status part(saving *);
+    static part *const parts[] = {put_notes, put_sizes, put_inputs, put_settings, put_roundings, put_results};
     saving s = {.c = c, .notes = notes, .error = error};
     mha_status status = mha_writer_create(path, &s.writer, error);
     for (size_t i = 0; i < sizeof parts / sizeof *parts && status == MHA_OK; i++)
