@@ -11,7 +11,5 @@ typedef struct setting_texts {
 
 /* The option of these commands that sets a setting, with its texts in *texts. */
 option_row option_of_setting(const mha_setting *s, unsigned commands, setting_texts *texts);
-/* Whether the program has an option of its own with this name, of `length` letters, in which '_' is '-'. */
-bool is_own_option(const char *name, size_t length);
 
 #endif

@@ -3,32 +3,6 @@
 
 #include "formats/quantised/packings.h"
 
-size_t mha__group_size(mha__group_sizes *said, mha__unsaid unsaid, size_t count, size_t scales)
-{
-    size_t found = 0, power = 1;
-    if (scales <= 1 || scales >= count)
-        return scales == 1 ? count : scales == count ? 1 : 0;
-    said->matter = true;
-    for (size_t i = 0; i < said->count; i++)
-        if ((count - 1) / said->size[i] + 1 == scales) {
-            if (found)
-                return 0;
-            found = said->size[i];
-        }
-    if (said->count > 0)
-        return found;
-    const size_t alike = count % scales == 0 ? count / scales : 0;
-    while (power < count && (count - 1) / power + 1 > scales)
-        power *= 2;
-    const bool fits = (count - 1) / power + 1 == scales;
-    switch (unsaid) {
-    case MHA_UNSAID_ALIKE: return alike;
-    case MHA_UNSAID_ALIKE_POWER: return fits && power == alike ? alike : 0;
-    case MHA_UNSAID_POWER: break;
-    }
-    return fits ? power : alike;
-}
-
 static const mha__entry *entry_at(const mha_file *file, size_t index)
 {
     return (const mha__entry *)file->entries.items + index;

@@ -40,17 +40,6 @@ typedef struct mha__packing_kind {
 
 extern const mha__packing_kind mha__packing_kinds[]; /* in the order in which they are tried; ends with a NULL name */
 
-/* What is known of groups whose size nothing says. */
-typedef enum mha__unsaid {
-    MHA_UNSAID_ALIKE,       /* none is cut */
-    MHA_UNSAID_ALIKE_POWER, /* the last may be cut, so that only a power of two is taken, and if it cuts none */
-    MHA_UNSAID_POWER,       /* a power of two, if one fits, though it cuts the last; otherwise what cuts none */
-} mha__unsaid;
-
-/* The numbers of a group, where `count` of them have `scales` scales: the one size that is said and fits; where none
- * is said, as `unsaid` tells. 0: it cannot be known, or there is none. Sizes of which one matters are marked. */
-size_t mha__group_size(mha__group_sizes *said, mha__unsaid unsaid, size_t count, size_t scales);
-
 bool mha__fit_scaled(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);
 bool mha__fit_mxfp4(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);
 bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);

@@ -103,3 +103,31 @@ mha_status mha__sidecar_read(const mha_file *file, mha__said *said, mha_error *e
     }
     return MHA_OK;
 }
+
+/* ---------------------------------------------------------------- sizes of groups */
+
+size_t mha__group_size(mha__group_sizes *said, mha__unsaid unsaid, size_t count, size_t scales)
+{
+    size_t found = 0, power = 1;
+    if (scales <= 1 || scales >= count)
+        return scales == 1 ? count : scales == count ? 1 : 0;
+    said->matter = true;
+    for (size_t i = 0; i < said->count; i++)
+        if ((count - 1) / said->size[i] + 1 == scales) {
+            if (found)
+                return 0;
+            found = said->size[i];
+        }
+    if (said->count > 0)
+        return found;
+    const size_t alike = count % scales == 0 ? count / scales : 0;
+    while (power < count && (count - 1) / power + 1 > scales)
+        power *= 2;
+    const bool fits = (count - 1) / power + 1 == scales;
+    switch (unsaid) {
+    case MHA_UNSAID_ALIKE: return alike;
+    case MHA_UNSAID_ALIKE_POWER: return fits && power == alike ? alike : 0;
+    case MHA_UNSAID_POWER: break;
+    }
+    return fits ? power : alike;
+}

@@ -25,4 +25,15 @@ typedef struct mha__said {
  * that cannot be read, MHA_FORMAT (no JSON object, more sizes than are kept), MHA_NO_MEMORY. */
 mha_status mha__sidecar_read(const mha_file *file, mha__said *said, mha_error *error);
 
+/* What is known of groups whose size nothing says. */
+typedef enum mha__unsaid {
+    MHA_UNSAID_ALIKE,       /* none is cut */
+    MHA_UNSAID_ALIKE_POWER, /* the last may be cut, so that only a power of two is taken, and if it cuts none */
+    MHA_UNSAID_POWER,       /* a power of two, if one fits, though it cuts the last; otherwise what cuts none */
+} mha__unsaid;
+
+/* The numbers of a group, where `count` of them have `scales` scales: the one size that is said and fits; where none
+ * is said, as `unsaid` tells. 0: it cannot be known, or there is none. Sizes of which one matters are marked. */
+size_t mha__group_size(mha__group_sizes *said, mha__unsaid unsaid, size_t count, size_t scales);
+
 #endif

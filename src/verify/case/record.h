@@ -74,7 +74,7 @@ mha_status mha__case_write(mha_case *c, const char *path, const mha_case_notes *
 mha_status mha__case_read(mha_case *c, mha_error *error);
 /* Floats of less than 32 bits, which are widened to F32 when they are read or copied. */
 bool mha__is_short_float(mha_dtype dtype);
-/* Reads a tensor as what it contains; errors name it. */
+/* Reads a tensor as what it contains; errors name it (read_tensor.c). */
 mha_status mha__case_read_tensor(mha_case *c, const mha_file_tensor *t, case_content content, mha_view *view,
                                  mha_error *error);
 /* Reads the semantics, by the rows of mha/setting.h (read_settings.c). */

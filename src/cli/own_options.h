@@ -1,0 +1,16 @@
+/* The program's own options: those that no setting of attention makes. */
+#ifndef MHA_CLI_OWN_OPTIONS_H
+#define MHA_CLI_OWN_OPTIONS_H
+
+#include "cli/options.h"
+
+extern const option_row own_options[OPTION_COUNT];
+/* The commands that take the options of settings: bits 1 << command_code. */
+extern const unsigned commands_with_settings;
+
+/* Whether the first n letters of an option's name, '-' for '_', are the first `length` letters of `name`. */
+bool is_spelt(const char *option, size_t n, const char *name, size_t length);
+/* Whether the program has an option of its own with this name, of `length` letters, in which '_' is '-'. */
+bool is_own_option(const char *name, size_t length);
+
+#endif
