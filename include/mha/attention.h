@@ -85,23 +85,12 @@ typedef enum mha_hidden_values {
                             * output, also of queries that see no key */
 } mha_hidden_values;
 
-/* All settings that change the result. All-zero is plain attention: softmax(Q K^T / sqrt(d_k)) V. Order: project and
- * add b_Q, b_K, b_V (through latents, if the layer has any), split heads, q/k norm, clip, rotate (or clip, rotate,
- * norm), scale queries by position, append to the cache, append the bias_k/bias_v row, append the zero row, scale,
- * softcap, hide (causal, window, lengths, padding, mask, pattern) and add (mask, ALiBi, bias, relative terms), softmax
- * (sinks join the denominator) or sigmoid, weights V, merge heads, gate, W_O, b_O. The arrays belong to the caller, as
- * those of mha_call do. */
-typedef struct mha_semantics {
-    /* scale, offset and padding_fill are used when they are not 0 or when their has_ field is true: has_ is needed
-     * only for the value 0. */
-    bool has_scale;
-    double scale;   /* not given: 1/sqrt(d_k) */
-    double softcap; /* c > 0: c * tanh(score / c), before anything is hidden or added */
-
+/* Where the rows of a call stand. */
+typedef struct mha_place {
     /* Query i has position p = offset + i, key j has position key_offset + first_key + j; first_key is the number of
      * rows that the cache has evicted. Offset 0 aligns a causal mask top-left, S - T_q bottom-right. With neither
      * offset nor position_offset given, the offset is the number of keys cached before the call. */
-    bool has_offset;
+    bool has_offset; /* needed for offset 0 */
     int64_t offset;                 /* of all batch rows */
     const int64_t *position_offset; /* (B): of each batch row, instead of `offset`; NULL: not given */
     /* The keys of the call are a part of a longer sequence, of which key_offset keys come before (see mha_merge):
@@ -114,6 +103,27 @@ typedef struct mha_semantics {
      * because another part counts them. */
     bool keys_only;
 
+    /* Ragged batch without padding: the inputs have batch extent 1, and sequence b is their rows [cu[b], cu[b+1]).
+     * Both arrays have n_sequences + 1 entries, start at 0 and never decrease; they need cu_seqlens_q. cu_seqlens_k
+     * NULL is cu_seqlens_q. In position_offset, kv_lengths, key_padding and mask B is then n_sequences. */
+    size_t n_sequences;
+    const int64_t *cu_seqlens_q, *cu_seqlens_k;
+} mha_place;
+
+/* What is done to queries, keys and values between their projections and their products. */
+typedef struct mha_qkv {
+    mha_rope rope;   /* without a kind its other fields must be zero */
+    double norm_eps; /* of q/k norms and of the norms of latents; 0: 1e-6 */
+    mha_norm_rule norm;
+    mha_query_scale query_scale;
+    /* c > 0: every number of q, k and v is limited to [-c, c] (MPT, OLMo, DBRX): behind its bias or, of q and k that
+     * are normalised before the rotation, behind the norm (OLMoE). Rows of the cache, bias_k and bias_v are not. Not
+     * with kv_rank. 0: none */
+    double clip_qkv;
+} mha_qkv;
+
+/* Which keys a query sees. */
+typedef struct mha_visible {
     bool causal;                    /* a query sees keys at positions <= p */
     int64_t prefix;                 /* with causal: and keys at positions below this one (prefix-LM) */
     bool window;                    /* it sees p - window_left <= position <= p + window_right; -1: no limit */
@@ -124,23 +134,27 @@ typedef struct mha_semantics {
     /* (B): key j of row b is hidden iff key_offset + j >= kv_lengths[b]; j counts cached keys, too */
     const int64_t *kv_lengths;
     mha_mask key_padding;      /* (B, S) */
-    bool has_padding_fill;     /* padding_fill, finite, is added to the score of keys that key_padding would hide */
+    bool has_padding_fill;     /* padding_fill, finite, is added to the score of keys that key_padding would hide;
+                                * needed for padding_fill 0 */
     double padding_fill;
     mha_mask mask;
     mha_pattern pattern; /* segments, query padding, lists of keys, masks by block: see mask.h */
+} mha_visible;
+
+/* What is added to scores. */
+typedef struct mha_added {
     /* (h): adds -slope[h] * (p - position of the key) (Press et al. 2022); mha_alibi_slopes has theirs */
     const double *alibi_slopes;
     mha_bias bias; /* adds MHA_BIAS_TABLE[mha_bias_row(p, position of the key), h] */
     mha_relative relative; /* adds products of queries and keys with rows chosen by position */
+} mha_added;
 
-    mha_rope rope;   /* without a kind its other fields must be zero */
-    double norm_eps; /* of q/k norms and of the norms of latents; 0: 1e-6 */
-    mha_norm_rule norm;
-    mha_query_scale query_scale;
-    /* c > 0: every number of q, k and v is limited to [-c, c] (MPT, OLMo, DBRX): behind its bias or, of q and k that
-     * are normalised before the rotation, behind the norm (OLMoE). Rows of the cache, bias_k and bias_v are not. Not
-     * with kv_rank. 0: none */
-    double clip_qkv;
+/* How scores become weights, and weights heads. */
+typedef struct mha_softmax {
+    /* scale is used when it is not 0 or when has_scale is true, which is needed only for scale 0. */
+    bool has_scale;
+    double scale;   /* not given: 1/sqrt(d_k) */
+    double softcap; /* c > 0: c * tanh(score / c), before anything is hidden or added */
 
     bool zero_row;          /* one more key and value of zeros, always visible (add_zero_attn) */
     bool softmax_plus_one;  /* one more exp(0) in the denominator */
@@ -148,12 +162,20 @@ typedef struct mha_semantics {
     double sigmoid_bias; /* of MHA_SIGMOID, finite; 0: none */
     mha_empty_rows empty_rows;
     mha_hidden_values hidden_values;
+} mha_softmax;
 
-    /* Ragged batch without padding: the inputs have batch extent 1, and sequence b is their rows [cu[b], cu[b+1]).
-     * Both arrays have n_sequences + 1 entries, start at 0 and never decrease; they need cu_seqlens_q. cu_seqlens_k
-     * NULL is cu_seqlens_q. In position_offset, kv_lengths, key_padding and mask B is then n_sequences. */
-    size_t n_sequences;
-    const int64_t *cu_seqlens_q, *cu_seqlens_k;
+/* All settings that change the result. All-zero is plain attention: softmax(Q K^T / sqrt(d_k)) V. Order: project and
+ * add b_Q, b_K, b_V (through latents, if the layer has any), split heads, q/k norm, clip, rotate (or clip, rotate,
+ * norm), scale queries by position, append to the cache, append the bias_k/bias_v row, append the zero row, scale,
+ * softcap, hide (causal, window, lengths, padding, mask, pattern) and add (mask, ALiBi, bias, relative terms), softmax
+ * (sinks join the denominator) or sigmoid, weights V, merge heads, gate, W_O, b_O. The arrays belong to the caller, as
+ * those of mha_call do. */
+typedef struct mha_semantics {
+    mha_place place;
+    mha_qkv qkv;
+    mha_visible visible;
+    mha_added added;
+    mha_softmax softmax;
 } mha_semantics;
 
 /* Writes the slopes of Press et al. 2022 for n_heads heads: 2^(-8 i / n), i from 1, when their number n is a power of

@@ -43,9 +43,9 @@ typedef struct mha_model_facts {
     double rope_frequencies[MHA_ROPE_MAX_PAIRS]; /* for short sequences or as mha_model_stretch left them */
     bool has_scale; /* otherwise 1/sqrt(d_k) */
     double scale;
-    size_t window;    /* keys a query sees, its own included: mha_semantics.window_left + 1. 0: no window */
+    size_t window;    /* keys a query sees, its own included: mha_semantics.visible.window_left + 1. 0: no window */
     bool window_both; /* and as many keys behind its own position: window_right is window_left */
-    size_t chunk;     /* mha_semantics.chunk */
+    size_t chunk;     /* mha_semantics.visible.chunk */
     mha_bias bias;    /* added to the scores by position, from a table of bias_rows rows: */
     size_t bias_rows;
     char bias_table[200]; /* its tensor, which layers may share; "" in the facts of a whole model */

@@ -8,13 +8,13 @@
 extern "C" {
 #endif
 
-/* The parts of the equation, in its order. */
+/* The parts of mha_semantics, in the order of the equation. */
 typedef enum mha_setting_group {
-    MHA_SETTINGS_PLACE, /* where rows stand */
-    MHA_SETTINGS_ROWS,  /* what is done to q, k and v before they meet */
-    MHA_SETTINGS_SEES,  /* which keys a query sees */
-    MHA_SETTINGS_ADDS,  /* what is added to scores */
-    MHA_SETTINGS_WEIGHS, /* how scores become weights */
+    MHA_SETTINGS_PLACE,   /* where rows stand */
+    MHA_SETTINGS_QKV,     /* what is done to q, k and v before they meet */
+    MHA_SETTINGS_VISIBLE, /* which keys a query sees */
+    MHA_SETTINGS_ADDED,   /* what is added to scores */
+    MHA_SETTINGS_SOFTMAX, /* how scores become weights */
     MHA_SETTINGS_GROUP_COUNT
 } mha_setting_group;
 
@@ -36,7 +36,7 @@ typedef struct mha_setting {
     const char *name;    /* "rope_dim": the word, the keyword; the option is --rope-dim */
     const char *aliases; /* other names that are read as this one, separated by blanks */
     const char *foreign; /* names in other programs, for messages. They are not read: some count differently */
-    const char *field;   /* of mha_semantics: "rope.base" */
+    const char *field;   /* of mha_semantics: "qkv.rope.base" */
     mha_setting_group group;
     mha_setting_kind kind;
     const char *choices; /* "none|interleaved|half_split=half": a word for each value from 0 on; behind '=' other
@@ -50,7 +50,7 @@ typedef struct mha_setting {
     const char *meaning; /* one line */
     size_t at;           /* offset in mha_semantics */
     size_t given_at;     /* of the bool that says that it is given; SIZE_MAX: it is given when it is not 0 */
-    const char *given_by; /* that bool: "has_scale", "window" */
+    const char *given_by; /* that bool: "softmax.has_scale", "visible.window" */
 } mha_setting;
 
 /* Row `index`, in the order of the groups; NULL past the end. */

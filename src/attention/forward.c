@@ -66,7 +66,7 @@ static void norm_and_rotate(const mha__resolved *r, mha__side side, const mha_vi
         mha__clip(r, x);
     }
     mha__rotate_heads(r, side, x);
-    if (r->semantics.norm.after_rope)
+    if (r->semantics.qkv.norm.after_rope)
         mha__normalise(r, side, x);
 }
 

@@ -37,10 +37,10 @@ size_t mha__lay_out(mha__resolved *r)
     if (p->path == MHA_PATH_EXACT)
         return mha__exact(r, NULL);
     const size_t B = r->query.shape[0], T_q = r->query.shape[1], T_k = r->key.shape[1];
-    const bool made = r->layer != NULL, turned = r->semantics.rope.kind != MHA_ROPE_NONE,
+    const bool made = r->layer != NULL, turned = r->semantics.qkv.rope.kind != MHA_ROPE_NONE,
                copies = mha__projects_copies(r), direct = writes_output(r);
     const mha_view *w = r->weight;
-    const bool scaled = r->semantics.query_scale.growth != 0, clips = r->semantics.clip_qkv > 0;
+    const bool scaled = r->semantics.qkv.query_scale.growth != 0, clips = r->semantics.qkv.clip_qkv > 0;
     const mha__latent *l = &r->latent;
     const mha_view *inputs[3] = {&r->query, &r->key, &r->value};
     for (int i = 0; i < 3; i++) {

@@ -230,10 +230,10 @@ static mha_status resolve_cache(mha__resolved *r, mha_path path, mha_error *erro
     mha__sizes *plan = &r->plan;
     plan->S = plan->T_k;
     const mha_cache *cache = r->cache;
-    r->cached = r->first_key = r->semantics.key_offset;
+    r->cached = r->first_key = r->semantics.place.key_offset;
     if (!cache)
         return MHA_OK;
-    if (r->semantics.has_key_offset && !r->semantics.has_offset && !r->semantics.position_offset)
+    if (r->semantics.place.has_key_offset && !r->semantics.place.has_offset && !r->semantics.place.position_offset)
         return mha__fail(error, MHA_INVALID, "key_offset",
                          "with a cache the position of the queries must be given: set `offset` or `position_offset`");
     TRY(mha__cache_check_trunks(cache, error));
@@ -279,21 +279,22 @@ static mha_status resolve_ragged(mha__resolved *r, mha_error *error)
 {
     const mha_semantics *s = &r->semantics;
     mha__sizes *plan = &r->plan;
-    if (!s->cu_seqlens_q)
+    if (!s->place.cu_seqlens_q)
         return MHA_OK;
-    if (s->n_sequences == 0 || plan->B != 1)
+    if (s->place.n_sequences == 0 || plan->B != 1)
         return mha__fail(error, MHA_INVALID, "cu_seqlens_q",
                          "a ragged batch has inputs of batch extent 1 and at least one sequence, found %zu and %zu",
-                         plan->B, s->n_sequences);
+                         plan->B, s->place.n_sequences);
     if (r->cache)
         return mha__fail(error, MHA_UNSUPPORTED, "cache",
                          "a ragged batch has no cache: rows of one cache have one length");
-    const int64_t *cu_k = s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
+    const int64_t *cu_k = s->place.cu_seqlens_k ? s->place.cu_seqlens_k : s->place.cu_seqlens_q;
     size_t total_q = plan->T_q, total_k = plan->T_k;
-    mha_status status = longest("cu_seqlens_q", s->cu_seqlens_q, s->n_sequences, total_q, &plan->T_q, error);
+    mha_status status =
+        longest("cu_seqlens_q", s->place.cu_seqlens_q, s->place.n_sequences, total_q, &plan->T_q, error);
     if (status == MHA_OK && !r->pages.keys.data)
-        status = longest("cu_seqlens_k", cu_k, s->n_sequences, total_k, &plan->T_k, error);
-    plan->B = s->n_sequences;
+        status = longest("cu_seqlens_k", cu_k, s->place.n_sequences, total_k, &plan->T_k, error);
+    plan->B = s->place.n_sequences;
     plan->S = plan->T_k;
     return status;
 }
@@ -303,9 +304,9 @@ static mha_status resolve_ragged(mha__resolved *r, mha_error *error)
 /* Why a call for `path` runs on blas, not on fast; "" when it runs on fast. */
 static const char *why_not_fast(const mha__resolved *r, mha_path path)
 {
-    if (r->semantics.hidden_values == MHA_HIDDEN_PROPAGATE)
+    if (r->semantics.softmax.hidden_values == MHA_HIDDEN_PROPAGATE)
         return "hidden values propagate only through whole rows of weights";
-    if (r->semantics.normaliser == MHA_SIGMOID)
+    if (r->semantics.softmax.normaliser == MHA_SIGMOID)
         return "a sigmoid is taken of whole rows of scores";
     if (path == MHA_PATH_AUTO && strcmp(mha_isa(), "scalar") == 0)
         return "BLAS is faster than the portable kernels";
@@ -376,7 +377,7 @@ static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_err
                          "F8_E5M2 or I8");
     if (mha__precision_rounds(&r->precision))
         TRY(mha__validate_precision(r, error));
-    if (r->partial.data && r->semantics.normaliser != MHA_SOFTMAX)
+    if (r->partial.data && r->semantics.softmax.normaliser != MHA_SOFTMAX)
         return mha__fail(error, MHA_UNSUPPORTED, "partial", "is that of a softmax, not of a sigmoid");
     const size_t rows[4] = {r->plan.B, r->plan.h, r->plan.T_q, r->plan.d_v + 2};
     if (r->partial.data)
@@ -421,14 +422,14 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
     TRY(resolve_weights(r, call, error));
     TRY(mha__validate_norms(r, error));
     static const mha_weight beside_keys[] = {MHA_SINKS, MHA_BIAS_K, MHA_BIAS_V};
-    for (size_t i = 0; r->semantics.keys_only && i < sizeof beside_keys / sizeof *beside_keys; i++)
+    for (size_t i = 0; r->semantics.place.keys_only && i < sizeof beside_keys / sizeof *beside_keys; i++)
         r->weight[beside_keys[i]] = (mha_view){0};
     TRY(resolve_cache(r, call->path, error));
     TRY(resolve_ragged(r, error));
     TRY(mha__pages_resolve(r, call->path, error));
-    r->plan.S_extra = (r->weight[MHA_BIAS_K].data != NULL) + (size_t)r->semantics.zero_row;
-    r->plan.scale = r->semantics.has_scale
-                        ? r->semantics.scale
+    r->plan.S_extra = (r->weight[MHA_BIAS_K].data != NULL) + (size_t)r->semantics.softmax.zero_row;
+    r->plan.scale = r->semantics.softmax.has_scale
+                        ? r->semantics.softmax.scale
                         : 1.0 / sqrt((double)(layer ? mha_layer_config(layer)->d_k : r->plan.d_k));
     TRY(mha__validate_semantics(r, error));
     TRY(resolve_stages(r, call, error));

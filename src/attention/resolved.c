@@ -9,12 +9,12 @@ _Static_assert(sizeof(mha__resolved) <= MHA_PLAN_PRIVATE_BYTES, "a plan must hol
 mha_semantics mha__semantics_meant(const mha_semantics *given)
 {
     mha_semantics meant = *given;
-    meant.has_scale |= given->scale != 0;
-    meant.has_offset |= given->offset != 0;
-    meant.has_key_offset |= given->key_offset != 0;
-    meant.has_padding_fill |= given->padding_fill != 0;
-    meant.softmax_plus_one &= !given->keys_only;
-    meant.zero_row &= !given->keys_only;
+    meant.softmax.has_scale |= given->softmax.scale != 0;
+    meant.place.has_offset |= given->place.offset != 0;
+    meant.place.has_key_offset |= given->place.key_offset != 0;
+    meant.visible.has_padding_fill |= given->visible.padding_fill != 0;
+    meant.softmax.softmax_plus_one &= !given->place.keys_only;
+    meant.softmax.zero_row &= !given->place.keys_only;
     return meant;
 }
 
@@ -69,14 +69,14 @@ int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4])
     case MHA_STAGE_OUTPUT: made[2] = p->d_out; break;
     case MHA_STAGE_PRESENT_KEY:
     case MHA_STAGE_PRESENT_VALUE:
-        if (r->semantics.cu_seqlens_q || r->pages.keys.data) /* no cache */
+        if (r->semantics.place.cu_seqlens_q || r->pages.keys.data) /* no cache */
             return 0;
         rank = 4, made[0] = p->B, made[1] = p->h_kv, made[2] = p->S;
         made[3] = stage == MHA_STAGE_PRESENT_KEY ? p->d_k : p->d_v;
         break;
     case MHA_STAGE_LSE:
         made[0] = p->B, made[1] = p->h, made[2] = p->T_q;
-        rank = r->semantics.normaliser == MHA_SOFTMAX ? rank : 0;
+        rank = r->semantics.softmax.normaliser == MHA_SOFTMAX ? rank : 0;
         break;
     default: return 0;
     }
@@ -105,16 +105,16 @@ mha__sequence mha__resolved_sequence(const mha__resolved *r, size_t b)
 {
     const mha_semantics *s = &r->semantics;
     mha__sequence q = {.batch = b, .k_batch = b, .T_q = r->plan.T_q, .T_k = r->plan.T_k, .S = r->plan.S};
-    if (s->cu_seqlens_q) {
-        const int64_t *cu_q = s->cu_seqlens_q, *cu_k = s->cu_seqlens_k ? s->cu_seqlens_k : cu_q;
+    if (s->place.cu_seqlens_q) {
+        const int64_t *cu_q = s->place.cu_seqlens_q, *cu_k = s->place.cu_seqlens_k ? s->place.cu_seqlens_k : cu_q;
         q.batch = q.k_batch = 0;
         q.q_from = (size_t)cu_q[b], q.T_q = (size_t)(cu_q[b + 1] - cu_q[b]);
         q.k_from = (size_t)cu_k[b], q.T_k = q.S = (size_t)(cu_k[b + 1] - cu_k[b]);
     }
     if (r->pages.keys.data) /* queries are the last tokens, if nothing else is said */
         q.k_batch = b, q.k_from = q.T_k = 0, q.S = (size_t)r->pages.lengths[b];
-    const int64_t before = r->pages.keys.data ? (int64_t)q.S - (int64_t)q.T_q : r->cached - s->key_offset;
-    q.offset = s->position_offset ? s->position_offset[b] : s->has_offset ? s->offset : before;
+    const int64_t before = r->pages.keys.data ? (int64_t)q.S - (int64_t)q.T_q : r->cached - s->place.key_offset;
+    q.offset = s->place.position_offset ? s->place.position_offset[b] : s->place.has_offset ? s->place.offset : before;
     return q;
 }
 

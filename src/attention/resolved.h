@@ -89,7 +89,7 @@ static inline bool mha__is_kept(const mha__resolved *r, mha_stage stage)
 /* Whether queries (side 0) or keys (1) are normalised before the rotation. */
 static inline bool mha__normalises_first(const mha__resolved *r, size_t side)
 {
-    return r->norm[side] != MHA_NORM_NONE && !r->semantics.norm.after_rope;
+    return r->norm[side] != MHA_NORM_NONE && !r->semantics.qkv.norm.after_rope;
 }
 
 /* The width of a head in the stage `heads`, which W_O reads. */

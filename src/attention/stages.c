@@ -79,7 +79,7 @@ void mha__stages_clear_ragged(const mha__resolved *r)
 {
     static const mha_stage padded[] = {MHA_STAGE_SCORES,  MHA_STAGE_CAPPED,       MHA_STAGE_MASKED,
                                        MHA_STAGE_WEIGHTS, MHA_STAGE_WEIGHTS_MEAN, MHA_STAGE_LSE};
-    if (!r->semantics.cu_seqlens_q && !r->pages.keys.data)
+    if (!r->semantics.place.cu_seqlens_q && !r->pages.keys.data)
         return;
     for (size_t i = 0; i < sizeof padded / sizeof *padded; i++) {
         const mha_view *v = mha__stage_view(r, padded[i]);

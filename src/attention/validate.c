@@ -96,7 +96,7 @@ static mha_status check_tables(const mha__resolved *r, const mha_rope *rope, siz
             error, MHA_INVALID, "rope",
             "rotation tables: expected cos and sin of F32 or F64, (n, %zu) or (%zu, %zu, %zu), found %s and %s",
             r->rope_dim / 2, r->query.shape[0], T_q, r->rope_dim / 2, found_c, found_s);
-    const bool part = r->semantics.has_key_offset;
+    const bool part = r->semantics.place.has_key_offset;
     if (by_row && part)
         return mha__fail(error, MHA_UNSUPPORTED, "key_offset",
                          "tables with a row per token serve queries and keys alike: a part of the keys needs tables by "
@@ -136,7 +136,7 @@ static mha_status check_origin(const mha__resolved *r, const mha_rope_origin *o,
                          MHA_ROPE_MAX_AXES, r->rope_dim / 2, o->axes.axes, pairs);
     const bool batch = p->rank == 3 && (p->shape[1] == r->query.shape[0] || p->shape[1] == 1);
     if (!p->data || p->dtype != MHA_I64 || !(p->rank == 2 || batch) || p->shape[0] != o->axes.axes ||
-        p->shape[p->rank - 1] != T || r->semantics.rope.cos_table.rank != 3)
+        p->shape[p->rank - 1] != T || r->semantics.qkv.rope.cos_table.rank != 3)
         return mha__fail(error, MHA_INVALID, "rope_positions",
                          "expected I64 of (%zu, %zu) or (%zu, %zu, %zu), and tables by row", o->axes.axes, T,
                          o->axes.axes, r->query.shape[0], T);
@@ -155,7 +155,7 @@ static mha_status check_frequencies(const mha__resolved *r, const mha_view *f, m
         return mha__fail(error, MHA_INVALID, "rope_frequencies", "expected F32 or F64 of shape (%zu,), found %s of %s",
                          r->rope_dim / 2, mha_dtype_name(f->dtype),
                          mha__shape_text(found, sizeof found, f->shape, f->rank));
-    if (r->semantics.rope.cos_table.data)
+    if (r->semantics.qkv.rope.cos_table.data)
         return mha__fail(error, MHA_INVALID, "rope_frequencies", "expected either frequencies or tables, found both");
     for (size_t i = 0; i < f->shape[0]; i++)
         if (!isfinite(mha_view_get(f, &i)))
@@ -166,7 +166,7 @@ static mha_status check_frequencies(const mha__resolved *r, const mha_view *f, m
 
 static mha_status check_rope(mha__resolved *r, mha_error *error)
 {
-    const mha_rope *rope = &r->semantics.rope;
+    const mha_rope *rope = &r->semantics.qkv.rope;
     if (rope->kind == MHA_ROPE_NONE)
         return MHA_OK;
     r->rope_dim = rope->dim ? rope->dim : r->plan.d_k;
@@ -194,7 +194,7 @@ static mha_status check_rope(mha__resolved *r, mha_error *error)
 
 mha_status mha__validate_norms(mha__resolved *r, mha_error *error)
 {
-    const mha_norm_rule *rule = &r->semantics.norm;
+    const mha_norm_rule *rule = &r->semantics.qkv.norm;
     if (r->latent.kv_rank && rule->unweighted)
         return mha__fail(error, MHA_UNSUPPORTED, "norm_unweighted", "latent attention normalises its latents alone");
     const bool weighted = r->norm[0] || r->norm[1], any = weighted || rule->unweighted;
@@ -214,7 +214,7 @@ mha_status mha__validate_norms(mha__resolved *r, mha_error *error)
 
 static mha_status check_query_scale(const mha__resolved *r, mha_error *error)
 {
-    const mha_query_scale *q = &r->semantics.query_scale;
+    const mha_query_scale *q = &r->semantics.qkv.query_scale;
     const double most = 1 + fabs(q->growth) * 44; /* log(2^63) is below 44 */
     if (!isfinite(most) || (r->plan.path != MHA_PATH_EXACT && !isfinite((float)most)))
         return mha__fail(error, MHA_INVALID, "query_scale_growth",
@@ -228,7 +228,7 @@ static mha_status check_query_scale(const mha__resolved *r, mha_error *error)
 
 static mha_status check_clip(const mha__resolved *r, mha_error *error)
 {
-    const double clip = r->semantics.clip_qkv;
+    const double clip = r->semantics.qkv.clip_qkv;
     if (clip > 0 && r->latent.kv_rank)
         return mha__fail(error, MHA_UNSUPPORTED, "clip_qkv", "queries, keys and values of latent attention have no "
                          "limit: expected 0, found %g", clip);
@@ -245,8 +245,10 @@ static mha_status check_float_range(const mha__resolved *r, mha_error *error)
         const char *name;
         double value;
         bool divides;
-    } numbers[] = {{"scale", r->plan.scale, false}, {"softcap", s->softcap, s->softcap > 0},
-                   {"sigmoid_bias", s->sigmoid_bias, false}, {"clip_qkv", s->clip_qkv, s->clip_qkv > 0}};
+    } numbers[] = {{"scale", r->plan.scale, false},
+                   {"softcap", s->softmax.softcap, s->softmax.softcap > 0},
+                   {"sigmoid_bias", s->softmax.sigmoid_bias, false},
+                   {"clip_qkv", s->qkv.clip_qkv, s->qkv.clip_qkv > 0}};
     if (r->plan.path == MHA_PATH_EXACT)
         return MHA_OK;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -264,12 +266,12 @@ static mha_status check_normaliser(const mha__resolved *r, mha_error *error)
 {
     const mha_semantics *s = &r->semantics;
     const bool sinks = r->weight[MHA_SINKS].data != NULL;
-    if (s->normaliser == MHA_SOFTMAX)
+    if (s->softmax.normaliser == MHA_SOFTMAX)
         return MHA_OK;
-    if (sinks || s->softmax_plus_one)
+    if (sinks || s->softmax.softmax_plus_one)
         return mha__fail(error, MHA_UNSUPPORTED, sinks ? "sinks" : "softmax_plus_one",
                          "would join the denominator of a softmax, and a sigmoid has none");
-    if (s->empty_rows == MHA_EMPTY_NAN)
+    if (s->softmax.empty_rows == MHA_EMPTY_NAN)
         return mha__fail(error, MHA_UNSUPPORTED, "empty_rows",
                          "NaN is 0/0 of a softmax: by a sigmoid a query that sees no key has weights 0");
     return MHA_OK;
@@ -279,28 +281,30 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
 {
     const mha_semantics *s = &r->semantics;
     const mha__sizes *p = &r->plan;
-    bool by_row = s->position_offset || s->kv_lengths;
+    bool by_row = s->place.position_offset || s->visible.kv_lengths;
     for (size_t b = 0; b < (by_row ? p->B : 1); b++) {
         mha__sequence q = mha__resolved_sequence(r, b);
         if (q.offset > far || q.offset < -far)
             return mha__fail(error, MHA_INVALID, "position_offset", "offset %lld of row %zu is out of range",
                              (long long)q.offset, b);
-        if (s->kv_lengths && (s->kv_lengths[b] < 0 || s->kv_lengths[b] > (s->has_key_offset ? far : (int64_t)q.S)))
+        if (s->visible.kv_lengths &&
+            (s->visible.kv_lengths[b] < 0 || s->visible.kv_lengths[b] > (s->place.has_key_offset ? far : (int64_t)q.S)))
             return mha__fail(error, MHA_INVALID, "kv_lengths",
                              "length %lld of row %zu is not between 0 and its %zu keys",
-                             (long long)s->kv_lengths[b], b, q.S);
+                             (long long)s->visible.kv_lengths[b], b, q.S);
     }
-    if (s->has_padding_fill && s->key_padding.kind != MHA_MASK_KEEPS && s->key_padding.kind != MHA_MASK_HIDES)
+    if (s->visible.has_padding_fill && s->visible.key_padding.kind != MHA_MASK_KEEPS &&
+        s->visible.key_padding.kind != MHA_MASK_HIDES)
         return mha__fail(error, MHA_UNSUPPORTED, "padding_fill",
                          "a fill value needs a boolean key padding mask to fill");
     TRY(check_normaliser(r, error));
     TRY(check_clip(r, error));
     TRY(check_float_range(r, error));
-    r->norm_eps = s->norm_eps != 0 ? s->norm_eps : 1e-6;
+    r->norm_eps = s->qkv.norm_eps != 0 ? s->qkv.norm_eps : 1e-6;
     TRY(check_query_scale(r, error));
     const size_t full[4] = {p->B, p->h, p->T_q, p->S}, padding[2] = {p->B, p->S};
-    TRY(check_mask("mask", &s->mask, full, 4, true, error));
-    TRY(check_mask("key_padding", &s->key_padding, padding, 2, false, error));
+    TRY(check_mask("mask", &s->visible.mask, full, 4, true, error));
+    TRY(check_mask("key_padding", &s->visible.key_padding, padding, 2, false, error));
     TRY(mha__pattern_validate(r, error));
     TRY(mha__bias_check(r, error));
     TRY(mha__relative_check(r, error));

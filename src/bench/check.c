@@ -195,7 +195,7 @@ static mha_status check_core(bench_subject *b, const mha_view *keys, const mha_v
         mha_call call = {.query = mha_view_heads(some_q, MHA_F32, MHA_BTHD, 1, m, s->h, s->d_k),
                          .key = mha_view_slice(keys, 0, batch, 1),
                          .value = mha_view_slice(values, 0, batch, 1)};
-        call.semantics.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(sees, MHA_BOOL, 2, (size_t[]){m, s->T_k})};
+        call.semantics.visible.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(sees, MHA_BOOL, 2, (size_t[]){m, s->T_k})};
         TRY(exact_stage(NULL, &call, NULL, MHA_STAGE_HEADS, &exact, &bound, j));
         compare_elements(j, some_heads, exact, m * width, bound);
     }

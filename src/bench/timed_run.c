@@ -107,15 +107,16 @@ static mha_status make_mask(bench_subject *b, mha_error *error)
     for (size_t i = 0; i < s->T_q; i++)
         for (size_t j = 0; j < s->T_k; j++)
             keeps[i * s->T_k + j] = bench_keeps(s, i, j);
-    b->call.semantics.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(keeps, MHA_BOOL, 2, (size_t[]){s->T_q, s->T_k})};
+    b->call.semantics.visible.mask =
+        (mha_mask){MHA_MASK_KEEPS, mha_view_of(keeps, MHA_BOOL, 2, (size_t[]){s->T_q, s->T_k})};
     return MHA_OK;
 }
 
 mha_status bench_subject_make(bench_subject *b, const bench_shape *shape, bench_part part, bool packs, mha_error *error)
 {
     *b = (bench_subject){.shape = *shape, .part = part, .packs = packs, .memory.allocator = mha__allocator_default()};
-    b->call.semantics.causal = part != BENCH_PROJ && shape->causal;
-    b->call.semantics.window = part == BENCH_PROJ;
+    b->call.semantics.visible.causal = part != BENCH_PROJ && shape->causal;
+    b->call.semantics.visible.window = part == BENCH_PROJ;
     b->call.precision = mha_precision_of(shape->precision);
     TRY(part == BENCH_CORE ? make_core(b, error) : make_layer(b, error));
     if (shape->docs && part != BENCH_PROJ)

@@ -270,28 +270,28 @@ mha_semantics mha_model_semantics(const mha_model_facts *facts)
     mha_semantics s = {0};
     if (!facts->has_semantics)
         return s;
-    s.causal = facts->causal;
-    s.has_scale = facts->has_scale;
-    s.scale = facts->has_scale ? facts->scale : 0;
-    s.softcap = facts->softcap;
-    s.clip_qkv = facts->clip_qkv;
-    s.norm_eps = facts->norm_eps;
-    s.norm = facts->norm;
-    s.query_scale = facts->query_scale;
+    s.visible.causal = facts->causal;
+    s.softmax.has_scale = facts->has_scale;
+    s.softmax.scale = facts->has_scale ? facts->scale : 0;
+    s.softmax.softcap = facts->softcap;
+    s.qkv.clip_qkv = facts->clip_qkv;
+    s.qkv.norm_eps = facts->norm_eps;
+    s.qkv.norm = facts->norm;
+    s.qkv.query_scale = facts->query_scale;
     if (facts->rope != MHA_ROPE_NONE)
-        s.rope = (mha_rope){.kind = facts->rope, .dim = facts->rope_dim, .base = facts->rope_base,
+        s.qkv.rope = (mha_rope){.kind = facts->rope, .dim = facts->rope_dim, .base = facts->rope_base,
                             .last = facts->rope_last, .attention_factor = facts->rope_attention_factor};
     if (facts->rope != MHA_ROPE_NONE && facts->rope_scaling.kind != MHA_ROPE_UNSCALED)
-        s.rope.frequencies = mha_view_of(mha__unconst(facts->rope_frequencies), MHA_F64, 1,
+        s.qkv.rope.frequencies = mha_view_of(mha__unconst(facts->rope_frequencies), MHA_F64, 1,
                                          (size_t[]){facts->rope_dim / 2});
-    s.chunk = (int64_t)facts->chunk;
-    s.bias = facts->bias;
-    s.relative = facts->relative;
-    s.alibi_slopes = facts->alibi ? facts->alibi_slopes : NULL;
+    s.visible.chunk = (int64_t)facts->chunk;
+    s.added.bias = facts->bias;
+    s.added.relative = facts->relative;
+    s.added.alibi_slopes = facts->alibi ? facts->alibi_slopes : NULL;
     if (facts->window > 0) {
-        s.window = true;
-        s.window_left = (int64_t)facts->window - 1;
-        s.window_right = facts->window_both ? s.window_left : -1;
+        s.visible.window = true;
+        s.visible.window_left = (int64_t)facts->window - 1;
+        s.visible.window_right = facts->window_both ? s.visible.window_left : -1;
     }
     return s;
 }

@@ -45,15 +45,15 @@ static mha_status check_semantics(const mha__mpi_call *c, mha_error *error)
 {
     const mha_semantics *s = &c->given->semantics;
     const size_t S = c->split.cached + c->split.T_k;
-    if (s->cu_seqlens_q || s->hidden_values == MHA_HIDDEN_PROPAGATE)
-        return mha__fail(error, MHA_UNSUPPORTED, s->cu_seqlens_q ? "cu_seqlens_q" : "hidden_values",
+    if (s->place.cu_seqlens_q || s->softmax.hidden_values == MHA_HIDDEN_PROPAGATE)
+        return mha__fail(error, MHA_UNSUPPORTED, s->place.cu_seqlens_q ? "cu_seqlens_q" : "hidden_values",
                          "not where the rows of a cache lie on several ranks: ulysses and tensor take it");
-    if (s->normaliser != MHA_SOFTMAX)
+    if (s->softmax.normaliser != MHA_SOFTMAX)
         return mha__fail(error, MHA_UNSUPPORTED, "normaliser",
                          "parts are merged by their lse, which a sigmoid does not have: tensor and ulysses take it");
-    const mha_pattern *p = &s->pattern;
+    const mha_pattern *p = &s->visible.pattern;
     const size_t first = c->l->rank * c->split.capacity;
-    if (c->given->absorbed && s->rope.cos_table.rank == 3)
+    if (c->given->absorbed && s->qkv.rope.cos_table.rank == 3)
         return mha__fail(error, MHA_UNSUPPORTED, "cos_table", "not with a row for each new row where latents lie on "
                          "several ranks: expected a table (n, dim/2), or frequencies");
     if (p->q_segments.data && !p->k_segments.data && c->split.T_q != S)
@@ -64,7 +64,7 @@ static mha_status check_semantics(const mha__mpi_call *c, mha_error *error)
         const char *name;
         const mha_view *view;
         size_t size;
-    } by_key[] = {{"mask", &s->mask.values, 1}, {"k_segments", &p->k_segments, 1},
+    } by_key[] = {{"mask", &s->visible.mask.values, 1}, {"k_segments", &p->k_segments, 1},
                   {"blocks", &p->blocks.values, p->block_keys > 0 ? p->block_keys : 1}};
     for (size_t i = 0; i < sizeof by_key / sizeof *by_key; i++) {
         const mha_view *v = by_key[i].view;
@@ -84,24 +84,24 @@ static void part_call(mha__mpi_call *c, decoding *d)
     const size_t first = c->l->rank * c->split.capacity, held = mha_cache_length(c->given->cache);
     const mha_range keys = {first, held + d->own.count};
     mha_semantics s = c->given->semantics;
-    if (!s.position_offset && !s.has_offset && s.offset == 0)
-        s.offset = (int64_t)c->split.cached;
-    s.has_offset = s.has_key_offset = true;
+    if (!s.place.position_offset && !s.place.has_offset && s.place.offset == 0)
+        s.place.offset = (int64_t)c->split.cached;
+    s.place.has_offset = s.place.has_key_offset = true;
     if (c->given->absorbed)
-        s.rope = c->ends.semantics.rope; /* the positions of all new rows */
+        s.qkv.rope = c->ends.semantics.qkv.rope; /* the positions of all new rows */
     else
         mha__mpi_between(&s);
-    s.keys_only |= c->l->rank != 0;
-    s.empty_rows = MHA_EMPTY_ZERO;
-    mha__mpi_cut(&s.mask.values, 0, keys);
-    mha__mpi_cut(&s.key_padding.values, 0, keys);
-    mha__mpi_cut_pattern(c, &s.pattern, (mha_range){0, c->split.T_q}, keys);
-    s.key_offset += (int64_t)first;
+    s.place.keys_only |= c->l->rank != 0;
+    s.softmax.empty_rows = MHA_EMPTY_ZERO;
+    mha__mpi_cut(&s.visible.mask.values, 0, keys);
+    mha__mpi_cut(&s.visible.key_padding.values, 0, keys);
+    mha__mpi_cut_pattern(c, &s.visible.pattern, (mha_range){0, c->split.T_q}, keys);
+    s.place.key_offset += (int64_t)first;
     d->keep[0] = (mha_keep){.stage = MHA_STAGE_LSE, .view = d->lse};
     if (c->given->absorbed) {
         const mha_view *h = &c->heads;
-        if (s.rope.kind != MHA_ROPE_NONE)
-            s.rope.k_positions = mha_view_slice(&s.rope.k_positions, 1, d->own.from, d->own.count);
+        if (s.qkv.rope.kind != MHA_ROPE_NONE)
+            s.qkv.rope.k_positions = mha_view_slice(&s.qkv.rope.k_positions, 1, d->own.from, d->own.count);
         d->keep[1] = (mha_keep){.stage = MHA_STAGE_HEADS,
                                 .view = mha_view_of(h->data, h->dtype, 3,
                                                     (size_t[]){h->shape[0], h->shape[1], h->shape[2] * h->shape[3]})};
@@ -175,7 +175,7 @@ static mha_status merge(const mha__mpi_call *c, const decoding *d, size_t own, m
                                  mha_view_of(from + own * d_v * element_bytes(c), c->dtype, 3, lse)};
     }
     const mha_part all = {mha_view_of(d->merged, c->dtype, 4, heads), {0}};
-    return mha_merge(d->parts, c->split.ranks, c->given->semantics.empty_rows, &all, error);
+    return mha_merge(d->parts, c->split.ranks, c->given->semantics.softmax.empty_rows, &all, error);
 }
 
 static mha_status run(mha__mpi_call *c, mha_error *error)

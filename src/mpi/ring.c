@@ -91,12 +91,12 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     if (c->given->cache)
         return mha__fail(error, MHA_UNSUPPORTED, "cache", "keys that go round are not cached: tensor and ulysses keep "
                          "a cache by heads");
-    if (s->cu_seqlens_q)
+    if (s->place.cu_seqlens_q)
         return mha__fail(error, MHA_UNSUPPORTED, "cu_seqlens_q", "a ragged batch does not go round: ulysses takes one");
-    if (s->hidden_values == MHA_HIDDEN_PROPAGATE)
+    if (s->softmax.hidden_values == MHA_HIDDEN_PROPAGATE)
         return mha__fail(error, MHA_UNSUPPORTED, "hidden_values",
                          "hidden values do not propagate through parts: tensor and ulysses have whole rows");
-    if (s->normaliser != MHA_SOFTMAX)
+    if (s->softmax.normaliser != MHA_SOFTMAX)
         return mha__fail(error, MHA_UNSUPPORTED, "normaliser",
                          "parts are merged by their lse, which a sigmoid does not have: tensor and ulysses take it");
     TRY(mha__mpi_prepare_rows(c, error));

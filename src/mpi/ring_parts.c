@@ -47,7 +47,7 @@ static mha_view taken(mha__mpi_call *c, mha_dtype dtype, int rank, const size_t 
 mha__mpi_parts *mha__mpi_parts_create(mha__mpi_call *c, mha_status *status, mha_error *error)
 {
     const size_t B = c->split.B, h = c->split.config.n_heads, d_v = c->split.config.d_v;
-    const mha_mask *mask = &c->given->semantics.mask;
+    const mha_mask *mask = &c->given->semantics.visible.mask;
     mha__mpi_parts *p = mha__mpi_take(c, 1, sizeof *p, status, error);
     if (!p)
         return NULL;
@@ -80,19 +80,20 @@ mha__mpi_parts *mha__mpi_parts_create(mha__mpi_call *c, mha_status *status, mha_
 /* Position of query 0 of batch row b in the whole call. */
 static int64_t offset_of(const mha_semantics *s, size_t b)
 {
-    return s->position_offset ? s->position_offset[b] : s->offset;
+    return s->place.position_offset ? s->place.position_offset[b] : s->place.offset;
 }
 
 /* Whether any query of a group may see any key: positions alone decide. */
 static bool may_see(const mha__mpi_call *c, mha_range queries, mha_range keys)
 {
     const mha_semantics *s = &c->given->semantics;
-    const int64_t first_key = s->key_offset + (int64_t)keys.from, last_key = first_key + (int64_t)keys.count - 1;
+    const int64_t first_key = s->place.key_offset + (int64_t)keys.from, last_key = first_key + (int64_t)keys.count - 1;
     for (size_t b = 0; b < c->split.B; b++) {
         const int64_t first = offset_of(s, b) + (int64_t)queries.from, last = first + (int64_t)queries.count - 1;
-        if ((!s->causal || first_key <= last || first_key < s->prefix) &&
-            (!s->window || s->window_left < 0 || last_key >= first - s->window_left || first_key < s->window_keep) &&
-            (!s->window || s->window_right < 0 || first_key <= last + s->window_right))
+        if ((!s->visible.causal || first_key <= last || first_key < s->visible.prefix) &&
+            (!s->visible.window || s->visible.window_left < 0 || last_key >= first - s->visible.window_left ||
+             first_key < s->visible.window_keep) &&
+            (!s->visible.window || s->visible.window_right < 0 || first_key <= last + s->visible.window_right))
             return true;
     }
     return false;
@@ -105,17 +106,17 @@ static mha_semantics part_semantics(const mha__mpi_call *c, const mha__mpi_parts
     mha__mpi_between(&s);
     for (size_t b = 0; b < c->split.B; b++)
         p->offsets[b] = offset_of(&s, b) + (int64_t)queries.from;
-    s.position_offset = p->offsets;
-    s.has_offset = false, s.offset = 0;
-    s.has_key_offset = true;
-    s.key_offset += (int64_t)keys.from;
-    s.keys_only |= !first;
-    mha__mpi_cut(&s.mask.values, 1, queries);
-    mha__mpi_cut(&s.mask.values, 0, keys);
-    mha__mpi_cut(&s.key_padding.values, 0, keys);
-    mha__mpi_cut_pattern(c, &s.pattern, queries, keys);
+    s.place.position_offset = p->offsets;
+    s.place.has_offset = false, s.place.offset = 0;
+    s.place.has_key_offset = true;
+    s.place.key_offset += (int64_t)keys.from;
+    s.place.keys_only |= !first;
+    mha__mpi_cut(&s.visible.mask.values, 1, queries);
+    mha__mpi_cut(&s.visible.mask.values, 0, keys);
+    mha__mpi_cut(&s.visible.key_padding.values, 0, keys);
+    mha__mpi_cut_pattern(c, &s.visible.pattern, queries, keys);
     if (!p->exact)
-        s.empty_rows = MHA_EMPTY_ZERO; /* the rule is that of all parts together */
+        s.softmax.empty_rows = MHA_EMPTY_ZERO; /* the rule is that of all parts together */
     return s;
 }
 
@@ -254,7 +255,7 @@ mha_status mha__mpi_parts_join(mha__mpi_call *c, mha__mpi_parts *p, mha_view *he
                     ordered[n++] = g->runs[k].result;
         const mha_part whole = {mha_view_slice(&p->heads, 1, g->at, g->queries.count), {0}};
         if (g->queries.count > 0)
-            TRY(mha_merge(ordered, n, c->given->semantics.empty_rows, &whole, error));
+            TRY(mha_merge(ordered, n, c->given->semantics.softmax.empty_rows, &whole, error));
     }
     return MHA_OK;
 }

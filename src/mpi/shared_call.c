@@ -47,17 +47,17 @@ void mha__mpi_cut(mha_view *view, int from_last, mha_range range)
 mha_semantics mha__mpi_of_heads(const mha__mpi_call *c)
 {
     mha_semantics s = c->given->semantics;
-    if (s.alibi_slopes)
-        s.alibi_slopes += c->share.heads.from;
-    mha__mpi_cut(&s.mask.values, 2, c->share.heads);
-    mha__mpi_cut(&s.pattern.key_lists, 2, c->share.heads);
-    mha__mpi_cut(&s.pattern.blocks.values, 2, c->share.heads);
+    if (s.added.alibi_slopes)
+        s.added.alibi_slopes += c->share.heads.from;
+    mha__mpi_cut(&s.visible.mask.values, 2, c->share.heads);
+    mha__mpi_cut(&s.visible.pattern.key_lists, 2, c->share.heads);
+    mha__mpi_cut(&s.visible.pattern.blocks.values, 2, c->share.heads);
     return s;
 }
 
 mha_status mha__mpi_expect_block(const mha__mpi_call *c, bool keys, mha_range range, mha_error *error)
 {
-    const mha_pattern *p = &c->given->semantics.pattern;
+    const mha_pattern *p = &c->given->semantics.visible.pattern;
     const mha_view *v = &p->blocks.values;
     const size_t size = keys ? p->block_keys : p->block_queries;
     const int axis = v->rank - (keys ? 1 : 2);
@@ -94,12 +94,12 @@ void mha__mpi_cut_pattern(const mha__mpi_call *c, mha_pattern *p, mha_range quer
 
 void mha__mpi_between(mha_semantics *s)
 {
-    if (s->rope.kind != MHA_ROPE_NONE) /* otherwise positions are those that the attention counts, see `place` */
-        s->query_scale = (mha_query_scale){0};
-    s->rope = (mha_rope){0};
-    s->norm = (mha_norm_rule){0};
-    s->norm_eps = 0;
-    s->clip_qkv = 0;
+    if (s->qkv.rope.kind != MHA_ROPE_NONE) /* otherwise positions are those that the attention counts, see `place` */
+        s->qkv.query_scale = (mha_query_scale){0};
+    s->qkv.rope = (mha_rope){0};
+    s->qkv.norm = (mha_norm_rule){0};
+    s->qkv.norm_eps = 0;
+    s->qkv.clip_qkv = 0;
 }
 
 size_t mha__mpi_cached(const mha_cache *cache)
@@ -141,12 +141,12 @@ static mha_status check_whole(mha__mpi_call *c, mha_error *error)
                       .threads = c->given->threads};
     mha_semantics *s = &whole.semantics;
     if (c->given->cache) {
-        if (!s->position_offset && !s->has_offset && s->offset == 0)
-            s->has_offset = true, s->offset = (int64_t)c->cached;
-        s->mask = s->key_padding = (mha_mask){0};
-        s->pattern = (mha_pattern){0};
-        s->kv_lengths = NULL;
-        s->has_padding_fill = false, s->padding_fill = 0;
+        if (!s->place.position_offset && !s->place.has_offset && s->place.offset == 0)
+            s->place.has_offset = true, s->place.offset = (int64_t)c->cached;
+        s->visible.mask = s->visible.key_padding = (mha_mask){0};
+        s->visible.pattern = (mha_pattern){0};
+        s->visible.kv_lengths = NULL;
+        s->visible.has_padding_fill = false, s->visible.padding_fill = 0;
     }
     mha_plan plan;
     TRY(mha_plan_call(c->l->own, &whole, &plan, error));
@@ -173,14 +173,14 @@ static int64_t position_of(const mha__mpi_call *c, bool keys, const mha_view *gi
     if (given->data)
         return ((const int64_t *)given->data)[(given->shape[0] == 1 ? 0 : (ptrdiff_t)b * given->stride[0]) +
                                               (ptrdiff_t)t * given->stride[1]];
-    const int64_t *cu = keys && s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
+    const int64_t *cu = keys && s->place.cu_seqlens_k ? s->place.cu_seqlens_k : s->place.cu_seqlens_q;
     size_t row = t, sequence = b;
     if (cu)
         sequence = sequence_of(cu, t, &row);
     if (keys)
-        return s->key_offset + (int64_t)(c->cached + row);
-    const int64_t offset = s->position_offset ? s->position_offset[sequence]
-                           : s->has_offset || s->offset ? s->offset
+        return s->place.key_offset + (int64_t)(c->cached + row);
+    const int64_t offset = s->place.position_offset ? s->place.position_offset[sequence]
+                           : s->place.has_offset || s->place.offset ? s->place.offset
                                                         : (int64_t)c->cached;
     return offset + (int64_t)row;
 }
@@ -207,9 +207,9 @@ static mha_view positions(mha__mpi_call *c, bool keys, mha_status *status, mha_e
     const mha_semantics *s = &c->given->semantics;
     const mha_range *chunks = keys ? c->share.keys : c->share.queries;
     const size_t B = c->split.B, rows = keys ? c->k_rows : c->q_rows;
-    const bool follows = keys && !s->rope.k_positions.data && c->split.T_q == c->split.T_k && !s->has_key_offset &&
-                         s->key_offset == 0;
-    const mha_view *given = keys && !follows ? &s->rope.k_positions : &s->rope.q_positions;
+    const bool follows = keys && !s->qkv.rope.k_positions.data && c->split.T_q == c->split.T_k &&
+                         !s->place.has_key_offset && s->place.key_offset == 0;
+    const mha_view *given = keys && !follows ? &s->qkv.rope.k_positions : &s->qkv.rope.q_positions;
     int64_t *to = mha__mpi_scratch(c, B * rows, sizeof *to, status, error);
     for (size_t b = 0, at = 0; to && b < B; b++)
         for (size_t i = 0; i < c->share.chunks; i++)
@@ -223,19 +223,19 @@ static mha_status place(mha__mpi_call *c, mha_semantics *s, mha_error *error)
 {
     const mha_semantics *whole = &c->given->semantics;
     mha_status status = MHA_OK;
-    s->norm_eps = whole->norm_eps;
-    s->norm = whole->norm;
-    s->clip_qkv = whole->clip_qkv;
-    if (whole->rope.kind == MHA_ROPE_NONE)
+    s->qkv.norm_eps = whole->qkv.norm_eps;
+    s->qkv.norm = whole->qkv.norm;
+    s->qkv.clip_qkv = whole->qkv.clip_qkv;
+    if (whole->qkv.rope.kind == MHA_ROPE_NONE)
         return MHA_OK;
-    s->query_scale = whole->query_scale;
-    s->rope = whole->rope;
-    s->rope.origin = (mha_rope_origin){.positions = {0}}; /* of the rows of all ranks */
-    s->rope.q_positions = positions(c, false, &status, error);
-    s->rope.k_positions = positions(c, true, &status, error);
-    if (whole->rope.cos_table.rank == 3) {
-        s->rope.cos_table = gather(c, &whole->rope.cos_table, c->share.queries, c->q_rows, &status, error);
-        s->rope.sin_table = gather(c, &whole->rope.sin_table, c->share.queries, c->q_rows, &status, error);
+    s->qkv.query_scale = whole->qkv.query_scale;
+    s->qkv.rope = whole->qkv.rope;
+    s->qkv.rope.origin = (mha_rope_origin){.positions = {0}}; /* of the rows of all ranks */
+    s->qkv.rope.q_positions = positions(c, false, &status, error);
+    s->qkv.rope.k_positions = positions(c, true, &status, error);
+    if (whole->qkv.rope.cos_table.rank == 3) {
+        s->qkv.rope.cos_table = gather(c, &whole->qkv.rope.cos_table, c->share.queries, c->q_rows, &status, error);
+        s->qkv.rope.sin_table = gather(c, &whole->qkv.rope.sin_table, c->share.queries, c->q_rows, &status, error);
     }
     return status;
 }

@@ -50,7 +50,8 @@ static mha_status count_cached(mha__mpi_call *c, mha_error *error)
 static mha_status check_heads(const mha__mpi_call *c, mha_error *error)
 {
     const mha_semantics *s = &c->given->semantics;
-    const mha_view *const views[] = {&s->mask.values, &s->pattern.key_lists, &s->pattern.blocks.values};
+    const mha_view *const views[] = {&s->visible.mask.values, &s->visible.pattern.key_lists,
+                                     &s->visible.pattern.blocks.values};
     static const char *const names_of[] = {"mask", "key_lists", "blocks"};
     const size_t h = c->split.config.n_heads;
     for (size_t i = 0; i < sizeof views / sizeof *views; i++) {

@@ -197,7 +197,7 @@ static mha_status add_case(mha__picture *picture, const char *path, const mha__p
     mha_case *c = NULL;
     TRY(mha_case_open(path, NULL, &c, error));
     mha_status status = mha__picture_add_case(picture, c, choice, error);
-    if (status == MHA_OK && !mha_case_call(c).semantics.cu_seqlens_q)
+    if (status == MHA_OK && !mha_case_call(c).semantics.place.cu_seqlens_q)
         status = add_recorded(picture, path, choice, error);
     mha_case_close(c);
     return status;

@@ -125,8 +125,8 @@ static bool add_turns(walker *w, mha__side side)
     static const char *const names[][3] = {{"q_position", "q_cos", "q_sin"}, {"k_position", "k_cos", "k_sin"}};
     const mha__resolved *r = w->r;
     const mha__sequence *s = &w->sequence;
-    const bool turns = r->semantics.rope.kind != MHA_ROPE_NONE, queries = side == MHA_QUERIES,
-               scales = queries && r->semantics.query_scale.growth > 0;
+    const bool turns = r->semantics.qkv.rope.kind != MHA_ROPE_NONE, queries = side == MHA_QUERIES,
+               scales = queries && r->semantics.qkv.query_scale.growth > 0;
     const size_t T = queries ? s->T_q : s->T_k, from = queries ? s->q_from : s->k_from, pairs = r->rope_dim / 2;
     if (!turns && !scales)
         return true;
@@ -134,7 +134,7 @@ static bool add_turns(walker *w, mha__side side)
     double *c = turns ? add_empty(w, names[side][1], 0, T, pairs) : position;
     double *sine = turns ? add_empty(w, names[side][2], 0, T, pairs) : position;
     double *speed =
-        turns && queries && !r->semantics.rope.cos_table.data ? add_empty(w, "frequencies", 0, 1, pairs) : position;
+        turns && queries && !r->semantics.qkv.rope.cos_table.data ? add_empty(w, "frequencies", 0, 1, pairs) : position;
     double *factor = scales ? add_empty(w, "query_scale", 0, T, 1) : position;
     if (!position || !c || !sine || !speed || !factor)
         return false;
@@ -158,30 +158,30 @@ static bool add_biases(walker *w)
 {
     const mha_semantics *m = &w->r->semantics;
     const mha__sequence *s = &w->sequence;
-    if (m->alibi_slopes) {
+    if (m->added.alibi_slopes) {
         double *slopes = add_empty(w, "alibi_slopes", 0, 1, w->r->plan.h);
         if (!slopes)
             return false;
-        memcpy(slopes, m->alibi_slopes, w->r->plan.h * sizeof *slopes);
+        memcpy(slopes, m->added.alibi_slopes, w->r->plan.h * sizeof *slopes);
     }
-    if (m->bias.rule == MHA_BIAS_RULE_NONE)
+    if (m->added.bias.rule == MHA_BIAS_RULE_NONE)
         return true;
     const size_t n = w->r->weight[MHA_BIAS_TABLE].shape[0];
     double *rows = add_empty(w, "bias_rows", 0, s->T_q, s->S);
     for (size_t i = 0; rows && i < s->T_q; i++)
         for (size_t j = 0; j < s->S; j++)
-            *rows++ = (double)mha_bias_row(&m->bias, n, s->offset + (int64_t)i, w->r->first_key + (int64_t)j);
+            *rows++ = (double)mha_bias_row(&m->added.bias, n, s->offset + (int64_t)i, w->r->first_key + (int64_t)j);
     return rows || s->T_q * s->S == 0;
 }
 
 /* What hides keys of this call, beside the rules of positions and lengths: in the order of mha__hider. */
 static size_t list_hiders(const mha__resolved *r, mha__hider hiders[MHA__HIDER_COUNT])
 {
-    const mha_pattern *p = &r->semantics.pattern;
+    const mha_pattern *p = &r->semantics.visible.pattern;
     const void *given[MHA__HIDER_COUNT] = {
-        [MHA__HIDER_MASK] = r->semantics.mask.values.data,
-        [MHA__HIDER_PADDING] = r->semantics.key_padding.values.data,
-        [MHA__HIDER_BIAS] = r->semantics.bias.rule != MHA_BIAS_RULE_NONE ? r->weight[MHA_BIAS_TABLE].data : NULL,
+        [MHA__HIDER_MASK] = r->semantics.visible.mask.values.data,
+        [MHA__HIDER_PADDING] = r->semantics.visible.key_padding.values.data,
+        [MHA__HIDER_BIAS] = r->semantics.added.bias.rule != MHA_BIAS_RULE_NONE ? r->weight[MHA_BIAS_TABLE].data : NULL,
         [MHA__HIDER_SEGMENTS] = p->q_segments.data,
         [MHA__HIDER_QUERY_PADDING] = p->query_padding.values.data,
         [MHA__HIDER_LISTS] = p->key_lists.data,
@@ -212,8 +212,9 @@ static bool add_hiders(walker *w)
     for (size_t n = 0; n < count; n++)
         w->walk->hides[n] = words[hiders[n]];
     double *by = add_empty(w, "hidden_by", heads, s->T_q, keys);
-    double *mask = w->r->semantics.mask.values.data ? add_empty(w, "mask", heads, s->T_q, keys) : by;
-    double *padding = w->r->semantics.key_padding.values.data ? add_empty(w, "key_padding", heads, s->T_q, keys) : by;
+    double *mask = w->r->semantics.visible.mask.values.data ? add_empty(w, "mask", heads, s->T_q, keys) : by;
+    double *padding =
+        w->r->semantics.visible.key_padding.values.data ? add_empty(w, "key_padding", heads, s->T_q, keys) : by;
     if (!by || !mask || !padding)
         return false;
     for (size_t at = 0; at < heads * s->T_q * keys; at++) {
@@ -235,8 +236,8 @@ static void count_numbers(const walker *w, size_t *stages, size_t *matrices)
     const mha_plan *p = &w->attempt.plan;
     const mha_semantics *m = &w->r->semantics;
     mha__hider hiders[MHA__HIDER_COUNT];
-    const size_t maps = 6 + (list_hiders(w->r, hiders) > 0) + (m->mask.values.data != NULL) +
-                        (m->key_padding.values.data != NULL) + (m->bias.rule != MHA_BIAS_RULE_NONE);
+    const size_t maps = 6 + (list_hiders(w->r, hiders) > 0) + (m->visible.mask.values.data != NULL) +
+                        (m->visible.key_padding.values.data != NULL) + (m->added.bias.rule != MHA_BIAS_RULE_NONE);
     *stages = maps * (w->heads[1] - w->heads[0]) * s->T_q * (s->S + p->S_extra);
     *stages += (s->T_q + s->S) * (p->h * (p->d_k + p->d_v) + p->d_out + w->r->query.shape[2]);
     if (w->r->latent.absorbed || mha__gate_width(w->r)) /* heads of another width than v, or twice */
@@ -252,9 +253,9 @@ static const char *reason_against(const mha__resolved *r, size_t stages)
 {
     if (mha__precision_rounds(&r->precision))
         return "Numbers that are rounded to a lower precision on the way are not part of a walk.";
-    if (r->semantics.clip_qkv > 0)
+    if (r->semantics.qkv.clip_qkv > 0)
         return "Limits of queries, keys and values (clip_qkv) are not part of a walk.";
-    if (r->semantics.relative.rule != MHA_RELATIVE_NONE)
+    if (r->semantics.added.relative.rule != MHA_RELATIVE_NONE)
         return "Relative terms, products with rows chosen by position, are not part of a walk.";
     return stages <= MHA__WALK_NUMBERS ? NULL
                                        : "The layer has too many numbers for a page: --head shows one head with its "
@@ -289,7 +290,7 @@ static mha_status walk(walker *w, mha__picture_layer *layer, size_t sequence, mh
                            .scale = w->r->plan.scale,
                            .offset = w->sequence.offset,
                            .first_key = w->r->first_key,
-                           .length = m->kv_lengths ? m->kv_lengths[sequence] : -1,
+                           .length = m->visible.kv_lengths ? m->visible.kv_lengths[sequence] : -1,
                            .rope_dim = w->r->rope_dim,
                            .rope_times = w->r->rope_times,
                            .norm = {w->r->norm[MHA_QUERIES], w->r->norm[MHA_KEYS]},

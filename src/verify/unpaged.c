@@ -47,14 +47,14 @@ mha_status mha__unpage_call(mha_call *call, const mha_config *config, mha__arena
     mha_semantics *s = &call->semantics;
     const size_t B = call->query.shape[0];
     const mha_view *keys = &call->pages.keys, *values = &call->pages.values;
-    if (s->cu_seqlens_q || s->has_key_offset || s->key_offset != 0)
+    if (s->place.cu_seqlens_q || s->place.has_key_offset || s->place.key_offset != 0)
         return mha__fail(error, MHA_UNSUPPORTED, "pages",
                          "a ragged batch or a part of the keys in pages is not judged: give each sequence whole");
     TRY(mha__unpage(&call->pages, B, call->query.shape[1], pool, unpaged, error));
-    if (!s->kv_lengths)
-        s->kv_lengths = unpaged->lengths;
-    if (!s->position_offset && !s->has_offset)
-        s->position_offset = unpaged->offsets;
+    if (!s->visible.kv_lengths)
+        s->visible.kv_lengths = unpaged->lengths;
+    if (!s->place.position_offset && !s->place.has_offset)
+        s->place.position_offset = unpaged->offsets;
     void *const nowhere = mha__unconst(unpaged->lengths); /* inputs without rows, which are there all the same */
     if (config) {
         call->key = mha_view_of(nowhere, MHA_F32, 3, (size_t[]){B, 0, config->d_kin});

@@ -60,7 +60,7 @@ static void cells_have_the_rows_of_beit(void **state)
 static trial of(mha_bias bias, size_t rows, size_t T_q, size_t T_k)
 {
     return (trial){.seed = 3, .config = {.d_model = 12, .n_heads = 4, .kv_heads = 2, .bias_rows = rows}, .B = 1,
-                   .T_q = T_q, .T_k = T_k, .semantics.bias = bias};
+                   .T_q = T_q, .T_k = T_k, .semantics.added.bias = bias};
 }
 
 /* Several segments and blocks of keys, farther apart than max_distance on both sides; a grid cut into blocks. */
@@ -68,13 +68,13 @@ static void long_calls_meet_the_oracle(void **state)
 {
     (void)state;
     trial t = of((mha_bias){.rule = MHA_BIAS_RULE_BUCKETS, .max_distance = 40}, 10, 9, 1100);
-    t.semantics.has_offset = true, t.semantics.offset = 600;
+    t.semantics.place.has_offset = true, t.semantics.place.offset = 600;
     assert_trial(&t);
-    t.alibi = true, t.semantics.bias.one_way = true, t.semantics.mask.kind = MHA_MASK_KEEPS;
+    t.alibi = true, t.semantics.added.bias.one_way = true, t.semantics.visible.mask.kind = MHA_MASK_KEEPS;
     assert_trial(&t);
     t = of((mha_bias){.rule = MHA_BIAS_RULE_GRID, .height = 23, .width = 31, .class_token = true}, 45 * 61 + 3, 7, 714);
     assert_trial(&t);
-    t.semantics.has_offset = true, t.semantics.offset = 700, t.alibi = true;
+    t.semantics.place.has_offset = true, t.semantics.place.offset = 700, t.alibi = true;
     assert_trial(&t);
 }
 
@@ -144,7 +144,7 @@ static void what_has_no_meaning_is_refused(void **state)
         mha_plan plan;
         mha_error error;
         trial_build(&t, &r);
-        r.call.semantics.offset = wrong[i].offset;
+        r.call.semantics.place.offset = wrong[i].offset;
         assert_refused(mha_plan_call(r.layer, &r.call, &plan, &error), MHA_INVALID, error, wrong[i].name,
                        wrong[i].words[0], wrong[i].words[1]);
         trial_release(&r);

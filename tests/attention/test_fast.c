@@ -48,25 +48,28 @@ static void every_feature_takes_the_fast_path(void **state)
         trial t;
     } features[] = {
         {"plain", {.config = c}},
-        {"causal", {.config = c, .semantics = {.causal = true}}},
-        {"offset for each row", {.config = c, .offset_each = true, .semantics = {.causal = true}}},
-        {"window", {.config = c, .semantics = {.window = true, .window_left = 1, .window_right = -1}}},
+        {"causal", {.config = c, .semantics = {.visible.causal = true}}},
+        {"offset for each row", {.config = c, .offset_each = true, .semantics = {.visible.causal = true}}},
+        {"window",
+         {.config = c, .semantics = {.visible = {.window = true, .window_left = 1, .window_right = -1}}}},
         {"lengths", {.config = c, .lengths = true}},
-        {"padding", {.config = c, .semantics = {.key_padding = {.kind = MHA_MASK_HIDES}}}},
+        {"padding", {.config = c, .semantics = {.visible.key_padding = {.kind = MHA_MASK_HIDES}}}},
         {"filled padding",
          {.config = c,
-          .semantics = {.key_padding = {.kind = MHA_MASK_KEEPS}, .has_padding_fill = true, .padding_fill = -1e4}}},
-        {"mask that keeps", {.config = c, .semantics = {.mask = {.kind = MHA_MASK_KEEPS}}}},
-        {"mask that hides", {.config = c, .semantics = {.mask = {.kind = MHA_MASK_HIDES}}}},
-        {"additive mask", {.config = c, .semantics = {.mask = {.kind = MHA_MASK_ADDITIVE}}}},
-        {"short mask", {.config = c, .mask_short = 2, .semantics = {.mask = {.kind = MHA_MASK_ADDITIVE}}}},
+          .semantics = {.visible.key_padding = {.kind = MHA_MASK_KEEPS},
+                        .visible.has_padding_fill = true,
+                        .visible.padding_fill = -1e4}}},
+        {"mask that keeps", {.config = c, .semantics = {.visible.mask = {.kind = MHA_MASK_KEEPS}}}},
+        {"mask that hides", {.config = c, .semantics = {.visible.mask = {.kind = MHA_MASK_HIDES}}}},
+        {"additive mask", {.config = c, .semantics = {.visible.mask = {.kind = MHA_MASK_ADDITIVE}}}},
+        {"short mask", {.config = c, .mask_short = 2, .semantics = {.visible.mask = {.kind = MHA_MASK_ADDITIVE}}}},
         {"ALiBi", {.config = c, .alibi = true}},
-        {"softcap", {.config = c, .semantics = {.softcap = 2}}},
-        {"scale", {.config = c, .semantics = {.has_scale = true, .scale = 0.5}}},
-        {"rotation", {.config = c, .semantics = {.rope = {.kind = MHA_ROPE_HALF_SPLIT}}}},
-        {"zero row", {.config = c, .semantics = {.zero_row = true}}},
-        {"softmax plus one", {.config = c, .semantics = {.softmax_plus_one = true}}},
-        {"empty rows", {.config = c, .semantics = {.empty_rows = MHA_EMPTY_NAN}}},
+        {"softcap", {.config = c, .semantics = {.softmax.softcap = 2}}},
+        {"scale", {.config = c, .semantics = {.softmax = {.has_scale = true, .scale = 0.5}}}},
+        {"rotation", {.config = c, .semantics = {.qkv.rope = {.kind = MHA_ROPE_HALF_SPLIT}}}},
+        {"zero row", {.config = c, .semantics = {.softmax.zero_row = true}}},
+        {"softmax plus one", {.config = c, .semantics = {.softmax.softmax_plus_one = true}}},
+        {"empty rows", {.config = c, .semantics = {.softmax.empty_rows = MHA_EMPTY_NAN}}},
         {"bias_kv", {.config = {.d_model = 24, .n_heads = 3, .bias_kv = true}}},
         {"sinks", {.config = {.d_model = 24, .n_heads = 3, .sinks = true}}},
         {"q/k norm", {.config = {.d_model = 24, .n_heads = 3, .q_norm = MHA_NORM_HEAD, .k_norm = MHA_NORM_ROW}}},
@@ -78,15 +81,18 @@ static void every_feature_takes_the_fast_path(void **state)
         {"cache", {.config = c, .use_cache = true, .past = 3}},
         {"ragged batch", {.config = c, .sequences = 2}},
         {"core alone", {.config = {.d_model = 24, .n_heads = 3, .kv_heads = 3, .d_k = 8, .d_v = 8}, .bare = true}},
-        {"sigmoid", {.config = c, .semantics = {.causal = true, .normaliser = MHA_SIGMOID, .sigmoid_bias = -1}}},
-        {"propagated hidden values", {.config = c, .semantics = {.hidden_values = MHA_HIDDEN_PROPAGATE}}},
+        {"sigmoid",
+         {.config = c,
+          .semantics = {.visible.causal = true, .softmax = {.normaliser = MHA_SIGMOID, .sigmoid_bias = -1}}}},
+        {"propagated hidden values", {.config = c, .semantics = {.softmax.hidden_values = MHA_HIDDEN_PROPAGATE}}},
     };
     const char *best = mha_isa_at(0);
     for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
         trial t = features[i].t;
         t.seed = 2, t.B = t.sequences ? 1 : 2, t.T_q = t.T_k = 5;
         mha_plan fast = plan_of(&t, MHA_PATH_FAST, MHA_STAGE_OUTPUT), any = plan_of(&t, MHA_PATH_AUTO, MHA_STAGE_HEADS);
-        const bool slow = t.semantics.hidden_values == MHA_HIDDEN_PROPAGATE || t.semantics.normaliser == MHA_SIGMOID;
+        const bool slow =
+            t.semantics.softmax.hidden_values == MHA_HIDDEN_PROPAGATE || t.semantics.softmax.normaliser == MHA_SIGMOID;
         if (fast.path != (slow ? MHA_PATH_BLAS : MHA_PATH_FAST))
             fail_msg("%s: path %s", features[i].name, mha_path_name(fast.path));
         assert_true((*fast.path_reason != '\0') == (fast.path != MHA_PATH_FAST));
@@ -361,7 +367,7 @@ static void shared_terms_belong_to_their_stretch(void **state)
     mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, 1, QUERIES, 1, D),
                      .key = mha_view_heads(k, MHA_F32, MHA_BTHD, 1, KEYS, 1, D),
                      .value = mha_view_heads(v, MHA_F32, MHA_BTHD, 1, KEYS, 1, D),
-                     .semantics.key_padding = {.kind = MHA_MASK_HIDES,
+                     .semantics.visible.key_padding = {.kind = MHA_MASK_HIDES,
                                                .values = mha_view_of(hidden, MHA_U8, 2, (size_t[]){1, KEYS})},
                      .path = MHA_PATH_FAST};
     call.output = mha_view_rows(out, MHA_F32, MHA_BTE, 1, QUERIES, D);
@@ -399,8 +405,8 @@ static void hidden_keys_add_nothing_however_the_caller_rounds(void **state)
             mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, 1, LENGTH, HEADS, D),
                              .key = mha_view_heads(k, MHA_F32, MHA_BTHD, 1, LENGTH, HEADS, D),
                              .value = mha_view_heads(v, MHA_F32, MHA_BTHD, 1, LENGTH, HEADS, D),
-                             .semantics = {.causal = true,
-                                           .mask = {.kind = MHA_MASK_KEEPS,
+                             .semantics = {.visible.causal = true,
+                                           .visible.mask = {.kind = MHA_MASK_KEEPS,
                                                     .values = mha_view_of(keeps, MHA_BOOL, 1, (size_t[]){LENGTH})}},
                              .path = MHA_PATH_FAST,
                              .threads = threads[n % 3]};
@@ -436,7 +442,7 @@ static void a_scale_that_takes_a_query_beyond_float_gives_its_scores(void **stat
         mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, 1, QUERIES, 1, D),
                          .key = mha_view_heads(k, MHA_F32, MHA_BTHD, 1, KEYS, 1, D),
                          .value = mha_view_heads(v, MHA_F32, MHA_BTHD, 1, KEYS, 1, D),
-                         .semantics = {.has_scale = true, .scale = sizes[n].scale},
+                         .semantics = {.softmax = {.has_scale = true, .scale = sizes[n].scale}},
                          .path = MHA_PATH_FAST};
         mha_keep list[MHA_STAGE_COUNT];
         stages_list(&call, list);

@@ -38,7 +38,7 @@ static void every_length_around_an_edge(void **state)
         for (size_t j = 0; j < COUNT(sizes); j++)
             for (int causal = 0; causal < 2; causal++) {
                 trial t = {.seed = i * 16 + j * 2 + (size_t)causal, .B = 1, .T_q = sizes[i], .T_k = sizes[j],
-                           .config = {.d_model = 8, .n_heads = 2}, .semantics = {.causal = causal}};
+                           .config = {.d_model = 8, .n_heads = 2}, .semantics = {.visible.causal = causal}};
                 assert_trial(&t);
             }
 }
@@ -101,16 +101,22 @@ static void long_keys_and_wide_heads_cross_every_cut(void **state)
                        .config = {.d_model = 6, .n_heads = 2, .kv_heads = 1, .d_k = 4, .d_v = what % 3 ? 3 : 16}};
             mha_semantics *s = &t.semantics;
             switch (what) {
-            case 1: s->causal = true, s->has_offset = true, s->offset = (int64_t)lengths[k] - 3; break;
-            case 2: s->window = true, s->window_left = 300, s->window_right = 40, t.offset_each = true; break;
-            case 3: t.lengths = t.poison = true; break;
-            case 4: s->mask.kind = MHA_MASK_KEEPS, t.mask_rank = 2; break;
-            case 5: t.alibi = true, s->softcap = 3, t.config.sinks = true; break;
-            case 6:
-                s->key_padding.kind = MHA_MASK_HIDES, t.poison = true, s->zero_row = true, t.config.bias_kv = true;
+            case 1:
+                s->visible.causal = true, s->place.has_offset = true, s->place.offset = (int64_t)lengths[k] - 3;
                 break;
-            case 7: t.past = lengths[k] - 1, t.T_k = 1, s->causal = true; break;
-            case 8: t.amplitude = 30, s->softmax_plus_one = true; break;
+            case 2:
+                s->visible.window = true, s->visible.window_left = 300, s->visible.window_right = 40,
+                t.offset_each = true;
+                break;
+            case 3: t.lengths = t.poison = true; break;
+            case 4: s->visible.mask.kind = MHA_MASK_KEEPS, t.mask_rank = 2; break;
+            case 5: t.alibi = true, s->softmax.softcap = 3, t.config.sinks = true; break;
+            case 6:
+                s->visible.key_padding.kind = MHA_MASK_HIDES, t.poison = true, s->softmax.zero_row = true,
+                t.config.bias_kv = true;
+                break;
+            case 7: t.past = lengths[k] - 1, t.T_k = 1, s->visible.causal = true; break;
+            case 8: t.amplitude = 30, s->softmax.softmax_plus_one = true; break;
             default: break;
             }
             assert_trial(&t);
@@ -128,7 +134,7 @@ static void long_keys_and_wide_heads_cross_every_cut(void **state)
                                   .kv_heads = 1,
                                   .d_k = j ? widths[k] : 16,
                                   .d_v = j ? 16 : widths[k]},
-                       .semantics = {.causal = true, .has_offset = true, .offset = 100}};
+                       .semantics = {.visible.causal = true, .place = {.has_offset = true, .offset = 100}}};
             assert_trial(&t);
         }
 }
@@ -142,9 +148,9 @@ static void nothing_to_do_is_done(void **state)
             trial t = {.seed = i, .B = shapes[i][0], .T_q = shapes[i][1], .T_k = shapes[i][2], .bare = bare,
                        .config = all_biases((mha_config){.d_model = 6, .n_heads = 2})};
             assert_trial(&t);
-            t.semantics.empty_rows = MHA_EMPTY_NAN;
+            t.semantics.softmax.empty_rows = MHA_EMPTY_NAN;
             assert_trial(&t);
-            t.semantics.zero_row = true;
+            t.semantics.softmax.zero_row = true;
             assert_trial(&t);
         }
 }
@@ -161,63 +167,65 @@ static void every_semantic_alone(void **state)
     assert_trial(&t);                                                                                                  \
     t.bare = true;                                                                                                     \
     assert_trial(&t);
-    ALONE(t.semantics.has_scale = true, t.semantics.scale = 0.7)
-    ALONE(t.semantics.has_scale = true, t.semantics.scale = -1)
-    ALONE(t.semantics.has_scale = true, t.semantics.scale = 0)
-    ALONE(t.semantics.softcap = 0.5)
-    ALONE(t.semantics.causal = true)
-    ALONE(t.semantics.causal = true, t.semantics.has_offset = true, t.semantics.offset = 4)
-    ALONE(t.semantics.causal = true, t.semantics.has_offset = true, t.semantics.offset = -5)
-    ALONE(t.semantics.causal = true, t.semantics.has_offset = true, t.semantics.offset = 100)
-    ALONE(t.semantics.causal = true, t.semantics.has_offset = true, t.semantics.offset = -100)
-    ALONE(t.semantics.causal = true, t.offset_each = true)
+    ALONE(t.semantics.softmax.has_scale = true, t.semantics.softmax.scale = 0.7)
+    ALONE(t.semantics.softmax.has_scale = true, t.semantics.softmax.scale = -1)
+    ALONE(t.semantics.softmax.has_scale = true, t.semantics.softmax.scale = 0)
+    ALONE(t.semantics.softmax.softcap = 0.5)
+    ALONE(t.semantics.visible.causal = true)
+    ALONE(t.semantics.visible.causal = true, t.semantics.place.has_offset = true, t.semantics.place.offset = 4)
+    ALONE(t.semantics.visible.causal = true, t.semantics.place.has_offset = true, t.semantics.place.offset = -5)
+    ALONE(t.semantics.visible.causal = true, t.semantics.place.has_offset = true, t.semantics.place.offset = 100)
+    ALONE(t.semantics.visible.causal = true, t.semantics.place.has_offset = true, t.semantics.place.offset = -100)
+    ALONE(t.semantics.visible.causal = true, t.offset_each = true)
     for (int64_t left = -1; left < 4; left++)
         for (int64_t right = -1; right < 3; right++) {
-            ALONE(t.semantics.window = true, t.semantics.window_left = left, t.semantics.window_right = right)
-            ALONE(t.semantics.window = true, t.semantics.window_left = left, t.semantics.window_right = right,
-                  t.offset_each = true)
+            ALONE(t.semantics.visible.window = true, t.semantics.visible.window_left = left,
+                  t.semantics.visible.window_right = right)
+            ALONE(t.semantics.visible.window = true, t.semantics.visible.window_left = left,
+                  t.semantics.visible.window_right = right, t.offset_each = true)
         }
     ALONE(t.lengths = true)
     for (int kind = 1; kind <= 3; kind++) {
-        ALONE(t.semantics.key_padding.kind = (mha_mask_kind)kind)
+        ALONE(t.semantics.visible.key_padding.kind = (mha_mask_kind)kind)
         for (int rank = 1; rank <= 4; rank++)
             for (unsigned ones = 0; ones < 1u << rank; ones++) {
-                ALONE(t.semantics.mask.kind = (mha_mask_kind)kind, t.mask_rank = rank, t.mask_ones = ones)
+                ALONE(t.semantics.visible.mask.kind = (mha_mask_kind)kind, t.mask_rank = rank, t.mask_ones = ones)
             }
-        ALONE(t.semantics.mask.kind = (mha_mask_kind)kind, t.mask_short = 3)
-        ALONE(t.semantics.mask.kind = (mha_mask_kind)kind, t.mask_short = 11) /* two keys reached */
+        ALONE(t.semantics.visible.mask.kind = (mha_mask_kind)kind, t.mask_short = 3)
+        ALONE(t.semantics.visible.mask.kind = (mha_mask_kind)kind, t.mask_short = 11) /* two keys reached */
         if (kind > 1) {
-            ALONE(t.semantics.key_padding.kind = (mha_mask_kind)kind, t.semantics.has_padding_fill = true,
-                  t.semantics.padding_fill = -10000)
-            ALONE(t.semantics.key_padding.kind = (mha_mask_kind)kind, t.semantics.has_padding_fill = true,
-                  t.semantics.padding_fill = 1)
+            ALONE(t.semantics.visible.key_padding.kind = (mha_mask_kind)kind,
+                  t.semantics.visible.has_padding_fill = true, t.semantics.visible.padding_fill = -10000)
+            ALONE(t.semantics.visible.key_padding.kind = (mha_mask_kind)kind,
+                  t.semantics.visible.has_padding_fill = true, t.semantics.visible.padding_fill = 1)
         }
     }
     ALONE(t.alibi = true)
     ALONE(t.alibi = true, t.offset_each = true)
     for (int kind = 1; kind <= 2; kind++) {
-        ALONE(t.semantics.rope.kind = (mha_rope_kind)kind)
-        ALONE(t.semantics.rope.kind = (mha_rope_kind)kind, t.semantics.rope.dim = 4, t.semantics.rope.base = 500)
-        ALONE(t.semantics.rope.kind = (mha_rope_kind)kind, t.offset_each = true)
-        ALONE(t.semantics.rope.kind = (mha_rope_kind)kind, t.rope_positions = true)
-        ALONE(t.semantics.rope.kind = (mha_rope_kind)kind, t.rope_positions = true,
+        ALONE(t.semantics.qkv.rope.kind = (mha_rope_kind)kind)
+        ALONE(t.semantics.qkv.rope.kind = (mha_rope_kind)kind, t.semantics.qkv.rope.dim = 4,
+              t.semantics.qkv.rope.base = 500)
+        ALONE(t.semantics.qkv.rope.kind = (mha_rope_kind)kind, t.offset_each = true)
+        ALONE(t.semantics.qkv.rope.kind = (mha_rope_kind)kind, t.rope_positions = true)
+        ALONE(t.semantics.qkv.rope.kind = (mha_rope_kind)kind, t.rope_positions = true,
               t.T_k = t.T_q) /* keys follow queries */
-        ALONE(t.semantics.rope.kind = (mha_rope_kind)kind, t.rope_positions = t.rope_key_positions = true)
-        ALONE(t.semantics.rope.kind = (mha_rope_kind)kind, t.rope_tables = 2)
-        ALONE(t.semantics.rope.kind = (mha_rope_kind)kind, t.rope_tables = 3, t.T_k = t.T_q)
+        ALONE(t.semantics.qkv.rope.kind = (mha_rope_kind)kind, t.rope_positions = t.rope_key_positions = true)
+        ALONE(t.semantics.qkv.rope.kind = (mha_rope_kind)kind, t.rope_tables = 2)
+        ALONE(t.semantics.qkv.rope.kind = (mha_rope_kind)kind, t.rope_tables = 3, t.T_k = t.T_q)
     }
     for (int norm = 1; norm <= 2; norm++) {
         ALONE(t.config.q_norm = (mha_norm)norm)
-        ALONE(t.config.k_norm = (mha_norm)norm, t.semantics.norm_eps = 0.1)
+        ALONE(t.config.k_norm = (mha_norm)norm, t.semantics.qkv.norm_eps = 0.1)
     }
     ALONE(t.config.bias_kv = true)
-    ALONE(t.semantics.zero_row = true)
-    ALONE(t.config.bias_kv = true, t.semantics.zero_row = true)
+    ALONE(t.semantics.softmax.zero_row = true)
+    ALONE(t.config.bias_kv = true, t.semantics.softmax.zero_row = true)
     ALONE(t.config.sinks = true)
-    ALONE(t.semantics.softmax_plus_one = true)
+    ALONE(t.semantics.softmax.softmax_plus_one = true)
     ALONE(t.past = 4)
-    ALONE(t.past = 4, t.semantics.causal = true)
-    ALONE(t.past = 4, t.semantics.rope.kind = MHA_ROPE_HALF_SPLIT)
+    ALONE(t.past = 4, t.semantics.visible.causal = true)
+    ALONE(t.past = 4, t.semantics.qkv.rope.kind = MHA_ROPE_HALF_SPLIT)
     ALONE(t.use_cache = true)
     ALONE(t.B = 1, t.sequences = 4)
     for (int dtype = 0; dtype < 4; dtype++) {
@@ -235,13 +243,13 @@ static void empty_rows_follow_their_rule(void **state)
         for (int hidden = MHA_HIDDEN_IGNORE; hidden <= MHA_HIDDEN_PROPAGATE; hidden++)
             for (int extra = 0; extra < 5; extra++) {
                 trial t = rich((uint64_t)(rule * 100 + hidden * 10 + extra));
-                t.semantics = (mha_semantics){.causal = true,
-                                              .has_offset = true,
-                                              .offset = -4,
-                                              .empty_rows = (mha_empty_rows)rule,
-                                              .hidden_values = (mha_hidden_values)hidden,
-                                              .zero_row = extra == 1,
-                                              .softmax_plus_one = extra == 2};
+                t.semantics = (mha_semantics){.visible.causal = true,
+                                              .place.has_offset = true,
+                                              .place.offset = -4,
+                                              .softmax.empty_rows = (mha_empty_rows)rule,
+                                              .softmax.hidden_values = (mha_hidden_values)hidden,
+                                              .softmax.zero_row = extra == 1,
+                                              .softmax.softmax_plus_one = extra == 2};
                 t.config.sinks = extra == 3;
                 t.config.bias_kv = extra == 4;
                 assert_trial(&t);
@@ -255,7 +263,7 @@ static void an_empty_row_gives_the_output_bias(void **state)
 {
     (void)state;
     trial t = rich(9);
-    t.semantics = (mha_semantics){.causal = true, .has_offset = true, .offset = -100};
+    t.semantics = (mha_semantics){.visible.causal = true, .place = {.has_offset = true, .offset = -100}};
     rig r;
     mha_error error;
     for (int p = MHA_PATH_FAST; p <= MHA_PATH_EXACT; p++) {
@@ -295,12 +303,13 @@ static void bad_numbers_go_where_the_equation_takes_them(void **state)
         for (size_t k = 0; k < COUNT(bad); k++)
             for (int hidden = 0; hidden < 2; hidden++)
                 for (int p = MHA_PATH_FAST; p <= MHA_PATH_EXACT; p++) {
-                    trial t = {.seed = (uint64_t)which + 3 * k,
-                               .B = 2,
-                               .T_q = 70,
-                               .T_k = 70,
-                               .config = {.d_model = 4, .n_heads = 2},
-                               .semantics = {.causal = true, .hidden_values = (mha_hidden_values)hidden}};
+                    trial t = {
+                        .seed = (uint64_t)which + 3 * k,
+                        .B = 2,
+                        .T_q = 70,
+                        .T_k = 70,
+                        .config = {.d_model = 4, .n_heads = 2},
+                        .semantics = {.visible.causal = true, .softmax.hidden_values = (mha_hidden_values)hidden}};
                     rig r;
                     mha_error error;
                     char text[400];
@@ -357,11 +366,12 @@ static void finite_fills_stay_finite(void **state)
                 uint8_t hides[3] = {1, 1, 1};
                 trial t = {.seed = k, .B = 1, .T_q = 2, .T_k = 3, .config = {.d_model = 2, .n_heads = 1}};
                 if (additive)
-                    t.semantics.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(values, MHA_F64, 1, (size_t[]){3})};
+                    t.semantics.visible.mask =
+                        (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(values, MHA_F64, 1, (size_t[]){3})};
                 else {
-                    t.semantics.key_padding =
+                    t.semantics.visible.key_padding =
                         (mha_mask){MHA_MASK_HIDES, mha_view_of(hides, MHA_U8, 2, (size_t[]){1, 3})};
-                    t.semantics.has_padding_fill = true, t.semantics.padding_fill = fills[k];
+                    t.semantics.visible.has_padding_fill = true, t.semantics.visible.padding_fill = fills[k];
                 }
                 rig r;
                 mha_error error;
@@ -575,7 +585,7 @@ static void a_plan_says_what_will_happen(void **state)
 {
     (void)state;
     trial t = rich(25);
-    t.semantics.zero_row = true, t.config.bias_kv = true, t.past = 4;
+    t.semantics.softmax.zero_row = true, t.config.bias_kv = true, t.past = 4;
     rig r;
     mha_error error;
     mha_plan plan;
@@ -633,10 +643,10 @@ static void the_scale_by_position_saturates(void **state)
             const mha_view heads = mha_heads(x, 1, 2, 1, 2);
             mha_call call = {
                 .query = heads, .key = heads, .value = heads, .keep = &keep, .keep_count = 1, .path = path};
-            call.semantics.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT,
+            call.semantics.qkv.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT,
                                              .frequencies = mha_view_of(still, MHA_F64, 1, (size_t[]){1}),
                                              .q_positions = mha_view_of(at, MHA_I64, 2, (size_t[]){1, 2})};
-            call.semantics.query_scale = (mha_query_scale){.growth = 1, .every = 1, .first = low ? -1 : 1};
+            call.semantics.qkv.query_scale = (mha_query_scale){.growth = 1, .every = 1, .first = low ? -1 : 1};
             assert_ok(mha_run(NULL, &call, &error), error);
             assert_true(rotated[0] == rotated[2] && rotated[0] == (low ? 1.0f : (float)(1 + log(0x1p63))));
         }

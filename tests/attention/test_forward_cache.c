@@ -32,7 +32,7 @@ static mha_call call_of(const fixture *f, size_t from, size_t rows, mha_path pat
     } x = {f->x};
     mha_view all = mha_view_of(x.out, MHA_F32, 3, (size_t[]){B, T, D});
     return (mha_call){.query = mha_view_slice(&all, 1, from, rows), .path = path,
-                      .semantics = {.causal = true, .rope = {.kind = MHA_ROPE_HALF_SPLIT}}};
+                      .semantics = {.visible.causal = true, .qkv.rope = {.kind = MHA_ROPE_HALF_SPLIT}}};
 }
 
 /* Runs rows [from, from + rows) and puts their output at its place in `out` (B, T, D). */
@@ -263,8 +263,9 @@ static void eviction_by_window_changes_nothing_the_window_shows(void **state)
                 float out[B * T * D], whole[B * T * D];
                 size_t evicted = 0;
                 mha_call all = call_of(f, 0, T, (mha_path)p);
-                all.semantics.window = true, all.semantics.window_left = LEFT, all.semantics.window_right = -1;
-                all.semantics.alibi_slopes = slopes;
+                all.semantics.visible.window = true, all.semantics.visible.window_left = LEFT,
+                all.semantics.visible.window_right = -1;
+                all.semantics.added.alibi_slopes = slopes;
                 run(f, &all, 0, whole);
                 mha_cache *cache = make_cache(capacity, LEFT, p == MHA_PATH_EXACT ? MHA_F64 : MHA_F32);
                 for (size_t from = 0; from < T; from += chunk) {

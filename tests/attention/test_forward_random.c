@@ -56,7 +56,7 @@ static void every_setting_is_drawn(void **state)
 static bool has_a_window_to_the_left(const trial *t, char *text, size_t size)
 {
     snprintf(text, size, "it has a window");
-    return t->semantics.window && t->semantics.window_left >= 0;
+    return t->semantics.visible.window && t->semantics.visible.window_left >= 0;
 }
 
 static void a_trial_shrinks_to_the_setting_that_fails(void **state)

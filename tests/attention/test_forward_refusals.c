@@ -180,41 +180,45 @@ static void semantics_without_meaning_are_refused(void **state)
     /* ranges of numbers, and what needs what, are those of the table: test_settings walks its rows */
 #define S call.semantics
     /* more, or less, than float holds; the exact path goes on */
-    SPOIL(MHA_UNSUPPORTED, "only the exact path computes in float64), found 1e+300", S.softcap = 1e300)
-    SPOIL(MHA_UNSUPPORTED, "found 1e-300", S.softcap = 1e-300)
-    SPOIL(MHA_UNSUPPORTED, "found -1e+39", S.has_scale = true; S.scale = -1e39)
-    SPOIL(MHA_UNSUPPORTED, "found 3.5e+38", S.has_scale = true; S.scale = 3.5e38; call.path = MHA_PATH_BLAS)
+    SPOIL(MHA_UNSUPPORTED, "only the exact path computes in float64), found 1e+300", S.softmax.softcap = 1e300)
+    SPOIL(MHA_UNSUPPORTED, "found 1e-300", S.softmax.softcap = 1e-300)
+    SPOIL(MHA_UNSUPPORTED, "found -1e+39", S.softmax.has_scale = true; S.softmax.scale = -1e39)
+    SPOIL(MHA_UNSUPPORTED, "found 3.5e+38", S.softmax.has_scale = true; S.softmax.scale = 3.5e38;
+          call.path = MHA_PATH_BLAS)
     for (size_t i = 0; i < 4; i++) {
         mha_call call = good;
         call.path = i < 3 ? MHA_PATH_EXACT : MHA_PATH_AUTO; /* a factor that vanishes in float is but 0 */
-        S.softcap = i == 0 ? 1e300 : i == 1 ? 1e-300 : 0;
-        S.has_scale = i >= 2;
-        S.scale = i == 2 ? 1e39 : 1e-300;
+        S.softmax.softcap = i == 0 ? 1e300 : i == 1 ? 1e-300 : 0;
+        S.softmax.has_scale = i >= 2;
+        S.softmax.scale = i == 2 ? 1e39 : 1e-300;
         assert_ok(mha_plan_call(layer, &call, &plan, &error), error);
     }
-    SPOIL(MHA_INVALID, "key_offset", S.key_offset = INT64_MAX)
-    SPOIL(MHA_INVALID, "length", borrowed.i64[1] = INT64_MAX; S.kv_lengths = borrowed.i64; S.has_key_offset = true)
-    SPOIL(MHA_INVALID, "length", borrowed.i64[1] = 6; S.kv_lengths = borrowed.i64)
-    SPOIL(MHA_INVALID, "length", borrowed.i64[1] = -1; S.kv_lengths = borrowed.i64)
-    SPOIL(MHA_UNSUPPORTED, "sigmoid_bias: expected a number that float", S.normaliser = MHA_SIGMOID;
-          S.sigmoid_bias = -1e39; call.path = MHA_PATH_BLAS)
-    SPOIL(MHA_UNSUPPORTED, "softmax_plus_one: would join", S.normaliser = MHA_SIGMOID; S.softmax_plus_one = true)
-    SPOIL(MHA_UNSUPPORTED, "empty_rows", S.normaliser = MHA_SIGMOID; S.empty_rows = MHA_EMPTY_NAN)
-    SPOIL(MHA_UNSUPPORTED, "lse: is that of a softmax", S.normaliser = MHA_SIGMOID)
-    SPOIL(MHA_INVALID, "norm_kind", S.norm.kind = MHA_NORM_L2)
-    SPOIL(MHA_INVALID, "norm_after_rope", S.norm.after_rope = true)
-    SPOIL(MHA_INVALID, "norm_plus_one", S.norm.plus_one = true)
-    SPOIL(MHA_INVALID, "norm_plus_one", S.norm.plus_one = S.norm.unweighted = true)
-    SPOIL(MHA_UNSUPPORTED, "mean", S.norm.unweighted = S.norm.after_rope = true; S.norm.kind = MHA_NORM_LAYER)
-    SPOIL(MHA_UNSUPPORTED, "clip_qkv: expected a number that float", S.clip_qkv = 1e-50)
-    SPOIL(MHA_INVALID, "query_scale_growth", S.query_scale.growth = 1e38; S.query_scale.every = 1)
-    SPOIL(MHA_INVALID, "query_scale_every", S.query_scale.growth = 1)
+    SPOIL(MHA_INVALID, "key_offset", S.place.key_offset = INT64_MAX)
+    SPOIL(MHA_INVALID, "length", borrowed.i64[1] = INT64_MAX; S.visible.kv_lengths = borrowed.i64;
+          S.place.has_key_offset = true)
+    SPOIL(MHA_INVALID, "length", borrowed.i64[1] = 6; S.visible.kv_lengths = borrowed.i64)
+    SPOIL(MHA_INVALID, "length", borrowed.i64[1] = -1; S.visible.kv_lengths = borrowed.i64)
+    SPOIL(MHA_UNSUPPORTED, "sigmoid_bias: expected a number that float", S.softmax.normaliser = MHA_SIGMOID;
+          S.softmax.sigmoid_bias = -1e39; call.path = MHA_PATH_BLAS)
+    SPOIL(MHA_UNSUPPORTED, "softmax_plus_one: would join", S.softmax.normaliser = MHA_SIGMOID;
+          S.softmax.softmax_plus_one = true)
+    SPOIL(MHA_UNSUPPORTED, "empty_rows", S.softmax.normaliser = MHA_SIGMOID; S.softmax.empty_rows = MHA_EMPTY_NAN)
+    SPOIL(MHA_UNSUPPORTED, "lse: is that of a softmax", S.softmax.normaliser = MHA_SIGMOID)
+    SPOIL(MHA_INVALID, "norm_kind", S.qkv.norm.kind = MHA_NORM_L2)
+    SPOIL(MHA_INVALID, "norm_after_rope", S.qkv.norm.after_rope = true)
+    SPOIL(MHA_INVALID, "norm_plus_one", S.qkv.norm.plus_one = true)
+    SPOIL(MHA_INVALID, "norm_plus_one", S.qkv.norm.plus_one = S.qkv.norm.unweighted = true)
+    SPOIL(MHA_UNSUPPORTED, "mean", S.qkv.norm.unweighted = S.qkv.norm.after_rope = true;
+          S.qkv.norm.kind = MHA_NORM_LAYER)
+    SPOIL(MHA_UNSUPPORTED, "clip_qkv: expected a number that float", S.qkv.clip_qkv = 1e-50)
+    SPOIL(MHA_INVALID, "query_scale_growth", S.qkv.query_scale.growth = 1e38; S.qkv.query_scale.every = 1)
+    SPOIL(MHA_INVALID, "query_scale_every", S.qkv.query_scale.growth = 1)
     /* masks */
 #define MASK(kind_, dtype_, memory, rank, ...)                                                                         \
-    S.mask = (mha_mask){kind_, mha_view_of(memory, dtype_, rank, (size_t[]){__VA_ARGS__})}
-    SPOIL(MHA_INVALID, "mask: a kind is given, but no values", S.mask.kind = MHA_MASK_KEEPS)
-    SPOIL(MHA_INVALID, "rank 99", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 5); S.mask.values.rank = 99)
-    SPOIL(MHA_INVALID, "rank -1", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 5); S.mask.values.rank = -1)
+    S.visible.mask = (mha_mask){kind_, mha_view_of(memory, dtype_, rank, (size_t[]){__VA_ARGS__})}
+    SPOIL(MHA_INVALID, "mask: a kind is given, but no values", S.visible.mask.kind = MHA_MASK_KEEPS)
+    SPOIL(MHA_INVALID, "rank 99", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 5); S.visible.mask.values.rank = 99)
+    SPOIL(MHA_INVALID, "rank -1", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 5); S.visible.mask.values.rank = -1)
     SPOIL(MHA_INVALID, "query: expected shape (B, T, width), found rank 99", call.query.rank = 99)
     SPOIL(MHA_INVALID, "query: expected shape (B, T, width), found rank -1", call.query.rank = -1)
     SPOIL(MHA_INVALID, "mask", MASK(MHA_MASK_KEEPS, MHA_F32, borrowed.f32, 1, 5))
@@ -225,18 +229,18 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_INVALID, "mask", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 5, 1, 1, 1, 1, 5))
     SPOIL(MHA_INVALID, "mask", MASK(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 1, 0))
 #define PADDING(kind_, dtype_, memory, rank, ...)                                                                      \
-    S.key_padding = (mha_mask){kind_, mha_view_of(memory, dtype_, rank, (size_t[]){__VA_ARGS__})}
+    S.visible.key_padding = (mha_mask){kind_, mha_view_of(memory, dtype_, rank, (size_t[]){__VA_ARGS__})}
     SPOIL(MHA_INVALID, "padding", PADDING(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 2, 2, 4))
     SPOIL(MHA_INVALID, "padding", PADDING(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 2, 3, 5))
     SPOIL(MHA_INVALID, "padding", PADDING(MHA_MASK_KEEPS, MHA_BOOL, borrowed.u8, 3, 1, 2, 5))
-    SPOIL(MHA_UNSUPPORTED, "fill", S.has_padding_fill = true; S.padding_fill = -1)
+    SPOIL(MHA_UNSUPPORTED, "fill", S.visible.has_padding_fill = true; S.visible.padding_fill = -1)
     SPOIL(MHA_UNSUPPORTED, "fill", PADDING(MHA_MASK_ADDITIVE, MHA_F32, borrowed.f32, 2, 2, 5);
-          S.has_padding_fill = true)
+          S.visible.has_padding_fill = true)
     /* pattern */
 #define WHOLES(part, dtype_, rank, ...)                                                                                \
-    S.pattern.part = mha_view_of(borrowed.i64, dtype_, rank, (size_t[]){__VA_ARGS__})
+    S.visible.pattern.part = mha_view_of(borrowed.i64, dtype_, rank, (size_t[]){__VA_ARGS__})
 #define TRUTHS(part, kind_, dtype_, rank, ...)                                                                         \
-    S.pattern.part = (mha_mask){kind_, mha_view_of(borrowed.u8, dtype_, rank, (size_t[]){__VA_ARGS__})}
+    S.visible.pattern.part = (mha_mask){kind_, mha_view_of(borrowed.u8, dtype_, rank, (size_t[]){__VA_ARGS__})}
     SPOIL(MHA_INVALID, "k_segments: is needed", WHOLES(q_segments, MHA_I64, 2, 2, 3))
     SPOIL(MHA_INVALID, "q_segments: expected I64, found I32", WHOLES(q_segments, MHA_I32, 2, 2, 3);
           WHOLES(k_segments, MHA_I64, 2, 2, 5))
@@ -246,7 +250,8 @@ static void semantics_without_meaning_are_refused(void **state)
           WHOLES(k_segments, MHA_I64, 2, 3, 5))
     SPOIL(MHA_INVALID, "query_padding: expected a mask that keeps or hides",
           TRUTHS(query_padding, MHA_MASK_ADDITIVE, MHA_F32, 2, 2, 3))
-    SPOIL(MHA_INVALID, "query_padding: a kind is given, but no values", S.pattern.query_padding.kind = MHA_MASK_HIDES)
+    SPOIL(MHA_INVALID, "query_padding: a kind is given, but no values",
+          S.visible.pattern.query_padding.kind = MHA_MASK_HIDES)
     SPOIL(MHA_INVALID, "query_padding: expected BOOL or U8, found F32",
           TRUTHS(query_padding, MHA_MASK_HIDES, MHA_F32, 2, 2, 5))
     SPOIL(MHA_INVALID, "query_padding: shape (5, 1)", TRUTHS(query_padding, MHA_MASK_HIDES, MHA_U8, 2, 5, 1))
@@ -255,15 +260,16 @@ static void semantics_without_meaning_are_refused(void **state)
           WHOLES(key_lists, MHA_I64, 2, 4, 3))
     SPOIL(MHA_INVALID, "key_lists: shape ()", WHOLES(key_lists, MHA_I64, 0, 1))
     SPOIL(MHA_INVALID, "blocks: expected no sizes without a mask of blocks, found blocks of 2 queries and 0 keys",
-          S.pattern.block_queries = 2)
+          S.visible.pattern.block_queries = 2)
     SPOIL(MHA_INVALID, "blocks: expected sizes of 1 or more, found blocks of 0 queries and 2 keys",
-          TRUTHS(blocks, MHA_MASK_KEEPS, MHA_BOOL, 2, 5, 3); S.pattern.block_keys = 2)
+          TRUTHS(blocks, MHA_MASK_KEEPS, MHA_BOOL, 2, 5, 3); S.visible.pattern.block_keys = 2)
     SPOIL(MHA_INVALID, "blocks: shape (3, 2) cannot be broadcast to (2, 2, 2, 2)",
-          TRUTHS(blocks, MHA_MASK_KEEPS, MHA_BOOL, 2, 3, 2); S.pattern.block_queries = 2; S.pattern.block_keys = 3)
+          TRUTHS(blocks, MHA_MASK_KEEPS, MHA_BOOL, 2, 3, 2);
+          S.visible.pattern.block_queries = 2; S.visible.pattern.block_keys = 3)
     /* rotation */
-    SPOIL(MHA_INVALID, "rope_dim", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.dim = 3)
-    SPOIL(MHA_INVALID, "rope_dim", S.rope.kind = MHA_ROPE_HALF_SPLIT; S.rope.dim = 6)
-#define ROPE(...) S.rope = (mha_rope){.kind = MHA_ROPE_INTERLEAVED, __VA_ARGS__}
+    SPOIL(MHA_INVALID, "rope_dim", S.qkv.rope.kind = MHA_ROPE_HALF_SPLIT; S.qkv.rope.dim = 3)
+    SPOIL(MHA_INVALID, "rope_dim", S.qkv.rope.kind = MHA_ROPE_HALF_SPLIT; S.qkv.rope.dim = 6)
+#define ROPE(...) S.qkv.rope = (mha_rope){.kind = MHA_ROPE_INTERLEAVED, __VA_ARGS__}
     static double numbers[4] = {1, INFINITY, 1, 1};
     const size_t pairs = 2, too_few = 1;
     const mha_view one = mha_view_of(numbers, MHA_F64, 1, &too_few), two = mha_view_of(numbers, MHA_F64, 1, &pairs),
@@ -306,11 +312,11 @@ static void semantics_without_meaning_are_refused(void **state)
     SPOIL(MHA_UNSUPPORTED, "3 queries", /* a row for each token serves one length */
           ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2),
                .sin_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2)))
-    SPOIL(MHA_UNSUPPORTED, "a part of the keys needs tables by position", S.has_key_offset = true;
+    SPOIL(MHA_UNSUPPORTED, "a part of the keys needs tables by position", S.place.has_key_offset = true;
           ROPE(.cos_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2),
                .sin_table = VIEW(borrowed.f32, MHA_F32, 3, 2, 3, 2)))
     /* ragged batches */
-    SPOIL(MHA_INVALID, "batch extent 1", S.n_sequences = 2; S.cu_seqlens_q = borrowed.i64)
+    SPOIL(MHA_INVALID, "batch extent 1", S.place.n_sequences = 2; S.place.cu_seqlens_q = borrowed.i64)
 #undef S
 }
 
@@ -324,7 +330,7 @@ static void ragged_offsets_must_cut_the_rows(void **state)
     mha_plan plan;
     mha_error error;
     mha_call good = {.query = view3(f->input, 1, 6, 8), .path = MHA_PATH_BLAS,
-                     .semantics = {.n_sequences = 3, .cu_seqlens_q = right}};
+                     .semantics = {.place = {.n_sequences = 3, .cu_seqlens_q = right}}};
     assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
     assert_true(plan.B == 3 && plan.T_q == 3 && plan.S == 3);
     mha_keep list[MHA_STAGE_COUNT];
@@ -334,11 +340,11 @@ static void ragged_offsets_must_cut_the_rows(void **state)
     const mha_cache_spec one = {.batch = 1, .kv_heads = 1, .d_k = 4, .d_v = 4, .capacity = 9};
     assert_ok(mha_cache_create(&one, NULL, &single, &error), error);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        SPOIL(MHA_INVALID, "cu_seqlens_q", call.semantics.cu_seqlens_q = bad[i])
-        SPOIL(MHA_INVALID, "cu_seqlens_k", call.semantics.cu_seqlens_k = bad[i])
+        SPOIL(MHA_INVALID, "cu_seqlens_q", call.semantics.place.cu_seqlens_q = bad[i])
+        SPOIL(MHA_INVALID, "cu_seqlens_k", call.semantics.place.cu_seqlens_k = bad[i])
     }
-    SPOIL(MHA_INVALID, "offset 2 is 3 after 4", call.semantics.cu_seqlens_q = bad[2])
-    SPOIL(MHA_INVALID, "sequence", call.semantics.n_sequences = 0)
+    SPOIL(MHA_INVALID, "offset 2 is 3 after 4", call.semantics.place.cu_seqlens_q = bad[2])
+    SPOIL(MHA_INVALID, "sequence", call.semantics.place.n_sequences = 0)
     SPOIL(MHA_INVALID, "cache", call.cache = f->cache) /* of two batch rows */
     SPOIL(MHA_UNSUPPORTED, "cache", call.cache = single)
     mha_cache_destroy(single);
@@ -407,7 +413,7 @@ static void weights_that_do_not_fit_are_named(void **state)
     SPOIL(MHA_INVALID, "8 key/value", call.key = V4(2, 2, 8, 5); call.value = V4(2, 2, 8, 3))
     SPOIL(MHA_INVALID, "0 key/value", call.key = V4(2, 6, 0, 5); call.value = V4(2, 6, 0, 3))
     SPOIL(MHA_INVALID, "width 0", call.query = V4(2, 3, 4, 0); call.key = V4(2, 6, 2, 0);
-          call.semantics.has_scale = true)
+          call.semantics.softmax.has_scale = true)
     SPOIL(MHA_INVALID, "width 0", call.value = V4(2, 6, 2, 0))
     SPOIL(MHA_INVALID, "b_Q", WEIGHT(MHA_B_Q) = V1(19))
     SPOIL(MHA_INVALID, "b_K", WEIGHT(MHA_B_K) = V1(20))

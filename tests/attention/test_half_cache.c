@@ -127,7 +127,7 @@ static size_t run(const problem *p, mha_path path, mha_dtype cache_dtype, mha_dt
             assert_true(n <= MOST);
         }
         plan = run_call(NULL, &call);
-        assert_true(plan.path == path || p->semantics.hidden_values == MHA_HIDDEN_PROPAGATE);
+        assert_true(plan.path == path || p->semantics.softmax.hidden_values == MHA_HIDDEN_PROPAGATE);
     }
     assert_int_equal(mha_cache_keys(cache).dtype, cache_dtype);
     mha_cache_destroy(cache);
@@ -175,7 +175,7 @@ static void one_query_at_a_time(void **state)
             "rows that begin between words");
         problem window = {
             .B = 1, .h = 2, .h_kv = 1, .d_k = 32, .d_v = 32, .past = 300, .new = 1, .steps = 3, .threads = 1};
-        window.semantics.window = true, window.semantics.window_left = 60;
+        window.semantics.visible.window = true, window.semantics.visible.window_left = 60;
         assert_same_bits(&window, "the last of many");
     }
 }
@@ -195,7 +195,7 @@ static void many_queries_at_a_time(void **state)
                                     .new = 45,
                                     .steps = 1,
                                     .threads = 2,
-                                    .semantics.causal = true},
+                                    .semantics.visible.causal = true},
                          "causal");
         assert_same_bits(
             &(problem){
@@ -214,29 +214,30 @@ static void everything_that_hides_keys(void **state)
     const problem plain = {
         .B = 2, .h = 4, .h_kv = 2, .d_k = 16, .d_v = 16, .past = 40, .new = 21, .steps = 1, .threads = 1};
     problem p = plain;
-    p.semantics.window = true, p.semantics.window_left = 11, p.semantics.window_right = 3;
+    p.semantics.visible.window = true, p.semantics.visible.window_left = 11, p.semantics.visible.window_right = 3;
     assert_same_bits(&p, "window");
     p = plain;
-    p.semantics.kv_lengths = lengths;
+    p.semantics.visible.kv_lengths = lengths;
     assert_same_bits(&p, "lengths");
     p = plain;
-    p.semantics.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(keeps, MHA_BOOL, 1, (size_t[]){61})};
+    p.semantics.visible.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(keeps, MHA_BOOL, 1, (size_t[]){61})};
     assert_same_bits(&p, "mask");
     p.poison = true;
     assert_same_bits(&p, "mask and poison");
     p = plain;
-    p.semantics.causal = true, p.poison = true;
+    p.semantics.visible.causal = true, p.poison = true;
     assert_same_bits(&p, "causal and poison");
     p.new = 1, p.steps = 21;
     assert_same_bits(&p, "causal and poison, step by step");
     p = plain;
-    p.poison = true, p.semantics.causal = true, p.semantics.hidden_values = MHA_HIDDEN_PROPAGATE;
+    p.poison = true, p.semantics.visible.causal = true, p.semantics.softmax.hidden_values = MHA_HIDDEN_PROPAGATE;
     assert_same_bits(&p, "hidden values propagate");
     p = plain;
-    p.keeps_weights = true, p.semantics.softcap = 3, p.semantics.zero_row = true, p.semantics.softmax_plus_one = true;
+    p.keeps_weights = true, p.semantics.softmax.softcap = 3, p.semantics.softmax.zero_row = true,
+    p.semantics.softmax.softmax_plus_one = true;
     assert_same_bits(&p, "kept weights, cap, extra row");
     p = plain;
-    p.window = 40, p.new = 7, p.steps = 4, p.semantics.causal = true;
+    p.window = 40, p.new = 7, p.steps = 4, p.semantics.visible.causal = true;
     assert_same_bits(&p, "evicting cache");
 }
 
@@ -438,7 +439,7 @@ static void appended_rows_of_8_bits_stay_within_the_bound(void **state)
                          .cache = cache,
                          .path = paths[p],
                          .threads = 1,
-                         .semantics = {.causal = true}};
+                         .semantics = {.visible.causal = true}};
         call.output = p ? mha_view_of(out, MHA_F32, 4, shape) : mha_view_of(exact, MHA_F64, 4, shape);
         assert_ok(mha_error_bound(NULL, &call, 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
         double atol[MHA_STAGE_COUNT];

@@ -63,13 +63,13 @@ static void draw(drawn *d, uint64_t seed)
     const bool ragged = below(5) == 0;
     d->B = 1 + below(3), d->T_q = 1 + below(below(4) ? 12 : 70), d->T_k = d->cross ? 1 + below(30) : d->T_q;
     if (ragged) {
-        s->n_sequences = d->B;
+        s->place.n_sequences = d->B;
         for (size_t b = 0; b < d->B; b++) {
             d->cu_q[b + 1] = d->cu_q[b] + (int64_t)below(9);
             d->cu_k[b + 1] = d->cross ? d->cu_k[b] + (int64_t)below(9) : d->cu_q[b + 1];
         }
         d->T_q = (size_t)d->cu_q[d->B], d->T_k = (size_t)d->cu_k[d->B];
-        s->cu_seqlens_q = d->cu_q, s->cu_seqlens_k = d->cu_k;
+        s->place.cu_seqlens_q = d->cu_q, s->place.cu_seqlens_k = d->cu_k;
         d->B = 1;
     }
     const mha_config *c = mha_layer_config(d->layer);
@@ -79,36 +79,36 @@ static void draw(drawn *d, uint64_t seed)
         d->call.key = mha_rows(d->x_k, d->B, d->T_k, c->d_kin);
         mha_random_fill(&d->call.key, seed, 101, -1, 1);
     }
-    s->causal = below(2);
-    s->scale = below(2) ? 0.3 + (double)below(10) / 8 : 0;
-    s->softcap = below(3) ? 0 : 4;
-    s->norm_eps = below(2) ? 0 : 0.02;
-    s->zero_row = below(6) == 0;
-    s->softmax_plus_one = below(6) == 0;
+    s->visible.causal = below(2);
+    s->softmax.scale = below(2) ? 0.3 + (double)below(10) / 8 : 0;
+    s->softmax.softcap = below(3) ? 0 : 4;
+    s->qkv.norm_eps = below(2) ? 0 : 0.02;
+    s->softmax.zero_row = below(6) == 0;
+    s->softmax.softmax_plus_one = below(6) == 0;
     if (below(4) == 0)
-        s->window = true, s->window_left = (int64_t)below(9), s->window_right = -1;
+        s->visible.window = true, s->visible.window_left = (int64_t)below(9), s->visible.window_right = -1;
     if (below(4) == 0) {
         for (size_t i = 0; i < 8; i++)
             d->slopes[i] = 1.0 / (double)(1 + below(9));
-        s->alibi_slopes = d->slopes;
+        s->added.alibi_slopes = d->slopes;
     }
     if (!ragged && below(4) == 0) {
-        s->mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(d->mask, MHA_F64, 2, (size_t[]){d->T_q, d->T_k})};
-        mha_random_fill(&s->mask.values, seed, 102, -2, 2);
+        s->visible.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(d->mask, MHA_F64, 2, (size_t[]){d->T_q, d->T_k})};
+        mha_random_fill(&s->visible.mask.values, seed, 102, -2, 2);
     }
     if (!ragged && below(4) == 0) {
         for (size_t b = 0; b < d->B; b++)
             d->lengths[b] = (int64_t)below(d->T_k + 1);
-        s->kv_lengths = d->lengths;
+        s->visible.kv_lengths = d->lengths;
     }
     if (c->d_rope > 0 && below(5)) {
-        s->rope = (mha_rope){.kind = below(2) ? MHA_ROPE_INTERLEAVED : MHA_ROPE_HALF_SPLIT, .dim = c->d_rope,
+        s->qkv.rope = (mha_rope){.kind = below(2) ? MHA_ROPE_INTERLEAVED : MHA_ROPE_HALF_SPLIT, .dim = c->d_rope,
                              .last = true, .base = below(2) ? 0 : 100,
                              .attention_factor = below(2) ? 0 : 0.5 + (double)below(9) / 8};
         if (below(3) == 0) {
             const size_t pairs = c->d_rope / 2;
-            s->rope.frequencies = mha_view_of(d->frequencies, MHA_F32, 1, &pairs);
-            mha_random_fill(&s->rope.frequencies, seed, 103, 0, 1);
+            s->qkv.rope.frequencies = mha_view_of(d->frequencies, MHA_F32, 1, &pairs);
+            mha_random_fill(&s->qkv.rope.frequencies, seed, 103, 0, 1);
         }
     }
 }
@@ -187,7 +187,7 @@ static void whole(const drawn *d, const struct form *f, uint64_t seed)
     }
     assert_memory_equal(y[0], y[1], d->B * d->T_q * d_out * (type == MHA_F64 ? 8 : 4));
     compare(d, f->name, &call.output, 0, bound_of(d, &call), seed);
-    if (d->B == 1 || d->call.semantics.kv_lengths)
+    if (d->B == 1 || d->call.semantics.visible.kv_lengths)
         return;
     call.query = mha_view_slice(&d->call.query, 0, 1, 1);
     call.key = d->cross ? mha_view_slice(&d->call.key, 0, 1, 1) : d->call.key;
@@ -202,7 +202,7 @@ static void cached(const drawn *d, const struct form *f, uint64_t seed)
 {
     const mha_config *c = mha_layer_config(d->layer);
     const mha_semantics *s = &d->call.semantics;
-    if (d->cross || s->cu_seqlens_q || s->mask.kind || s->kv_lengths)
+    if (d->cross || s->place.cu_seqlens_q || s->visible.mask.kind || s->visible.kv_lengths)
         return;
     static double y[MOST];
     mha_error error;
@@ -220,12 +220,12 @@ static void cached(const drawn *d, const struct form *f, uint64_t seed)
     call.cache = cache;
     for (size_t from = 0, n; from < d->T_q; from += n) {
         n = 1 + below(d->T_q - from);
-        if (!s->causal) /* later rows are seen, too: only the last call has the whole */
+        if (!s->visible.causal) /* later rows are seen, too: only the last call has the whole */
             n = from ? d->T_q - from : n;
         call.query = mha_view_slice(&d->call.query, 1, from, n);
         call.output = mha_view_of(y, type, 3, (size_t[]){d->B, n, c->d_out});
         assert_ok(mha_run(d->layer, &call, &error), error);
-        if (s->causal || from + n == d->T_q)
+        if (s->visible.causal || from + n == d->T_q)
             compare(d, f->name, &call.output, from, bound, seed);
     }
     mha_cache_destroy(cache);
@@ -236,7 +236,8 @@ static void cached(const drawn *d, const struct form *f, uint64_t seed)
 static void cached_in_8_bits(const drawn *d, const struct form *f, uint64_t seed)
 {
     const mha_config *c = mha_layer_config(d->layer);
-    if (d->cross || d->call.semantics.cu_seqlens_q || d->call.semantics.mask.kind || d->call.semantics.kv_lengths)
+    if (d->cross || d->call.semantics.place.cu_seqlens_q || d->call.semantics.visible.mask.kind ||
+        d->call.semantics.visible.kv_lengths)
         return;
     static float y[2][MOST], rows[2][MOST];
     mha_error error;
@@ -258,7 +259,7 @@ static void cached_in_8_bits(const drawn *d, const struct form *f, uint64_t seed
     assert_ok(mha_cache_read(caches[0], true, &values, &error), error);
     assert_ok(mha_cache_load(caches[1], &keys, &values, &error), error);
     call.key = mha_view_slice(&d->call.query, 1, 0, 0);
-    call.semantics.has_offset = true;
+    call.semantics.place.has_offset = true;
     for (size_t i = 0; i < 2; i++) {
         call.cache = caches[i];
         call.output.data = y[i];
@@ -276,7 +277,7 @@ static void in_parts(const drawn *d, const struct form *f, uint64_t seed)
 {
     const mha_config *c = mha_layer_config(d->layer);
     const mha_semantics *s = &d->call.semantics;
-    if (s->cu_seqlens_q || s->mask.kind || s->kv_lengths)
+    if (s->place.cu_seqlens_q || s->visible.mask.kind || s->visible.kv_lengths)
         return;
     static float heads[2][MOST], lse[2][MOST];
     mha_error error;
@@ -286,14 +287,14 @@ static void in_parts(const drawn *d, const struct form *f, uint64_t seed)
     const mha_view keys = d->cross ? d->call.key : d->call.query;
     const size_t cut = below(d->T_k + 1);
     call.absorbed = all.absorbed = f->absorbed, call.path = all.path = f->path;
-    call.semantics.has_key_offset = call.semantics.has_offset = true;
+    call.semantics.place.has_key_offset = call.semantics.place.has_offset = true;
     for (size_t i = 0; i < 2; i++) {
         const size_t from = i ? cut : 0, to = i ? d->T_k : cut;
         parts[i].heads = mha_view_of(heads[i], MHA_F32, 3, (size_t[]){d->B, d->T_q, c->n_heads * c->d_v});
         parts[i].lse = mha_view_of(lse[i], MHA_F32, 3, (size_t[]){d->B, c->n_heads, d->T_q});
         call.key = mha_view_slice(&keys, 1, from, to - from);
-        call.semantics.key_offset = (int64_t)from;
-        call.semantics.keys_only = i > 0;
+        call.semantics.place.key_offset = (int64_t)from;
+        call.semantics.place.keys_only = i > 0;
         mha_keep keep[] = {{MHA_STAGE_HEADS, parts[i].heads, 0}, {MHA_STAGE_LSE, parts[i].lse, 0}};
         call.keep = keep, call.keep_count = 2;
         assert_ok(mha_run(d->layer, &call, &error), error);
@@ -301,7 +302,7 @@ static void in_parts(const drawn *d, const struct form *f, uint64_t seed)
     assert_ok(mha_error_bound(d->layer, &all, 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
     double off = bound[MHA_STAGE_HEADS], off_lse = bound[MHA_STAGE_LSE];
     mha_merge_bound(parts, 2, 0x1p-24, &off, &off_lse);
-    assert_ok(mha_merge(parts, 2, s->empty_rows, &parts[0], &error), error);
+    assert_ok(mha_merge(parts, 2, s->softmax.empty_rows, &parts[0], &error), error);
     static double y[MOST];
     all.output = mha_view_of(y, MHA_F64, 3, (size_t[]){d->B, d->T_q, c->d_out});
     mha_plan plan;
@@ -410,10 +411,10 @@ static void test_calls(void **unused)
     CALL_REFUSED(layer, MHA_INVALID, (c.key = good.query, c.value = mha_rows(other, 1, 2, 16)), "value", "leave");
     CALL_REFUSED(layer, MHA_INVALID, (c.key = c.value = good.query, c.value.stride[1] = 17), "value", "leave");
     call_moved_apart(layer, &good, other);
-    CALL_REFUSED(layer, MHA_INVALID, c.semantics.rope.kind = MHA_ROPE_HALF_SPLIT, "rope_dim", "d_rope", "first 6");
+    CALL_REFUSED(layer, MHA_INVALID, c.semantics.qkv.rope.kind = MHA_ROPE_HALF_SPLIT, "rope_dim", "d_rope", "first 6");
     CALL_REFUSED(layer, MHA_INVALID,
-                 (c.semantics.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT, .dim = 4, .last = true}), "last 4");
-    CALL_REFUSED(layer, MHA_UNSUPPORTED, c.semantics.norm.unweighted = true, "norm_unweighted");
+                 (c.semantics.qkv.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT, .dim = 4, .last = true}), "last 4");
+    CALL_REFUSED(layer, MHA_UNSUPPORTED, c.semantics.qkv.norm.unweighted = true, "norm_unweighted");
     for (mha_path path = MHA_PATH_AUTO; path < MHA_PATH_EXACT; path++)
         CALL_REFUSED(layer, MHA_UNSUPPORTED, (c.path = path, c.precision = mha_precision_of(MHA_BF16)), "precision",
                      "latent attention: take the exact path");
@@ -441,7 +442,7 @@ static void test_calls(void **unused)
 
     /* Without a rotation the bias of k_r adds one number to all scores of a query; with one it does not. */
     assert_int_equal(mha_tensor_info_of(mha_layer_weight(layer, MHA_B_KVA)).inert_elements, 2);
-    const mha_semantics turned = {.rope = {.kind = MHA_ROPE_HALF_SPLIT, .dim = 2, .last = true}};
+    const mha_semantics turned = {.qkv.rope = {.kind = MHA_ROPE_HALF_SPLIT, .dim = 2, .last = true}};
     assert_ok(mha_layer_mark_inert(layer, &turned), error);
     assert_int_equal(mha_tensor_info_of(mha_layer_weight(layer, MHA_B_KVA)).inert_elements, 0);
 

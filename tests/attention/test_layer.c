@@ -507,11 +507,16 @@ static void the_key_bias_is_inert_exactly_where_softmax_cannot_see_it(void **sta
         mha_semantics semantics;
         size_t inert;
     } cases[] = {
-        {{.causal = true}, 8},        {{.window = true, .window_left = 2, .window_right = -1}, 8},
-        {{.softcap = 5}, 0},          {{.zero_row = true}, 0},
-        {{.softmax_plus_one = true}, 0}, {{.normaliser = MHA_SIGMOID}, 0}, {{.clip_qkv = 3}, 0},
-        {{.rope = {.kind = MHA_ROPE_HALF_SPLIT}}, 0},
-        {{.rope = {.kind = MHA_ROPE_INTERLEAVED, .dim = 2}}, 4}, {{.has_scale = true, .scale = 3}, 8},
+        {{.visible.causal = true}, 8},
+        {{.visible = {.window = true, .window_left = 2, .window_right = -1}}, 8},
+        {{.softmax.softcap = 5}, 0},
+        {{.softmax.zero_row = true}, 0},
+        {{.softmax.softmax_plus_one = true}, 0},
+        {{.softmax.normaliser = MHA_SIGMOID}, 0},
+        {{.qkv.clip_qkv = 3}, 0},
+        {{.qkv.rope = {.kind = MHA_ROPE_HALF_SPLIT}}, 0},
+        {{.qkv.rope = {.kind = MHA_ROPE_INTERLEAVED, .dim = 2}}, 4},
+        {{.softmax = {.has_scale = true, .scale = 3}}, 8},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(inert(layer, &cases[i].semantics), cases[i].inert);

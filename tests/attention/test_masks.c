@@ -86,21 +86,22 @@ static void trimmed_masks_have_the_bits_of_masks_read_key_by_key(void **state)
         }
         for (size_t e = 0; e < B * S; e++)
             padding[e] = padding_apart[e * SPREAD] = e % S < 20 + e / S * 300 || e % S > 1000 || e % S == 700;
-        mha_semantics s = {.causal = turn % 7 == 3,
-                           .has_offset = turn % 7 == 3,
-                           .offset = turn % 7 == 3 ? 900 : 0,
-                           .alibi_slopes = turn % 11 == 6 ? slopes : NULL,
-                           .has_padding_fill = fills,
-                           .padding_fill = fills ? -3 : 0,
-                           .zero_row = turn % 13 == 2};
-        s.mask.kind = kind;
-        s.mask.values = additive ? mha_view_of(terms, MHA_F32, 4, extent) : mha_view_of(flags, MHA_U8, 4, extent);
+        mha_semantics s = {.visible.causal = turn % 7 == 3,
+                           .place.has_offset = turn % 7 == 3,
+                           .place.offset = turn % 7 == 3 ? 900 : 0,
+                           .added.alibi_slopes = turn % 11 == 6 ? slopes : NULL,
+                           .visible.has_padding_fill = fills,
+                           .visible.padding_fill = fills ? -3 : 0,
+                           .softmax.zero_row = turn % 13 == 2};
+        s.visible.mask.kind = kind;
+        s.visible.mask.values =
+            additive ? mha_view_of(terms, MHA_F32, 4, extent) : mha_view_of(flags, MHA_U8, 4, extent);
         if (pads)
-            s.key_padding = (mha_mask){MHA_MASK_HIDES, mha_view_of(padding, MHA_BOOL, 2, (size_t[]){B, S})};
+            s.visible.key_padding = (mha_mask){MHA_MASK_HIDES, mha_view_of(padding, MHA_BOOL, 2, (size_t[]){B, S})};
         run(&s, 1 + turn % 2, &close);
-        s.mask.values = spread(additive ? (void *)terms_apart : apart, &s.mask.values);
+        s.visible.mask.values = spread(additive ? (void *)terms_apart : apart, &s.visible.mask.values);
         if (pads)
-            s.key_padding.values = spread(padding_apart, &s.key_padding.values);
+            s.visible.key_padding.values = spread(padding_apart, &s.visible.key_padding.values);
         run(&s, 1, &wide);
         if (memcmp(&close, &wide, sizeof close) != 0)
             fail_msg("turn %d: other bits", turn);

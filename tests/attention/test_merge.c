@@ -54,15 +54,16 @@ static void part_of(const rig *r, size_t from, size_t to, bool keys_only, rerun 
         p->past_key = p->past_value = (mha_view){0};
     c->key = mha_view_slice(&c->key, 1, new[0], new[1] - new[0]);
     c->value = mha_view_slice(&c->value, 1, new[0], new[1] - new[0]);
-    if (s->rope.k_positions.data)
-        s->rope.k_positions = mha_view_slice(&s->rope.k_positions, 1, new[0], new[1] - new[0]);
-    s->key_padding.values = rerun_cut(&s->key_padding.values, 1, from, to - from);
-    s->mask.values = rerun_cut(&s->mask.values, 1, from, to - from);
-    const mha_view *segments = s->pattern.k_segments.data ? &s->pattern.k_segments : &s->pattern.q_segments;
-    s->pattern.k_segments = rerun_cut(segments, 1, from, to - from); /* lists name keys of the whole sequence */
-    s->has_key_offset = true;
-    s->key_offset += (int64_t)from;
-    s->keys_only |= keys_only;
+    if (s->qkv.rope.k_positions.data)
+        s->qkv.rope.k_positions = mha_view_slice(&s->qkv.rope.k_positions, 1, new[0], new[1] - new[0]);
+    s->visible.key_padding.values = rerun_cut(&s->visible.key_padding.values, 1, from, to - from);
+    s->visible.mask.values = rerun_cut(&s->visible.mask.values, 1, from, to - from);
+    const mha_view *segments =
+        s->visible.pattern.k_segments.data ? &s->visible.pattern.k_segments : &s->visible.pattern.q_segments;
+    s->visible.pattern.k_segments = rerun_cut(segments, 1, from, to - from); /* lists name keys of the whole sequence */
+    s->place.has_key_offset = true;
+    s->place.key_offset += (int64_t)from;
+    s->place.keys_only |= keys_only;
 }
 
 static bool run(rerun *p, mha_path path, unsigned keep)
@@ -90,15 +91,15 @@ static void expect_same_bits(const char *what, const mha_view *found, const mha_
 static trial draw(uint64_t seed)
 {
     trial t = trial_draw(seed);
-    if (t.semantics.normaliser == MHA_SIGMOID) /* has no lse to merge by */
-        t.semantics.normaliser = MHA_SOFTMAX, t.semantics.sigmoid_bias = 0;
+    if (t.semantics.softmax.normaliser == MHA_SIGMOID) /* has no lse to merge by */
+        t.semantics.softmax.normaliser = MHA_SOFTMAX, t.semantics.softmax.sigmoid_bias = 0;
     if (t.sequences)
         t.sequences = 0, t.B = 2;
     t.rope_tables = t.rope_tables == 3 ? 2 : t.rope_tables;
     t.mask_short = 0;
-    t.semantics.pattern = (mha_pattern){.query_padding = t.semantics.pattern.query_padding};
-    if (t.semantics.has_key_offset && t.use_cache)
-        t.semantics.has_offset = true;
+    t.semantics.visible.pattern = (mha_pattern){.query_padding = t.semantics.visible.pattern.query_padding};
+    if (t.semantics.place.has_key_offset && t.use_cache)
+        t.semantics.place.has_offset = true;
     return t;
 }
 
@@ -145,7 +146,7 @@ static void merge_and_compare(const rig *r, const rerun *exact, mha_path path, d
     for (size_t k = 0; k < n; k++) {
         const size_t i = (k + turn) % n;
         part_of(r, places[i], places[i + 1], i != counting, &parts[k]);
-        parts[k].call.semantics.empty_rows = MHA_EMPTY_ZERO;
+        parts[k].call.semantics.softmax.empty_rows = MHA_EMPTY_ZERO;
         ran = run(&parts[k], path, HEADS | LSE) && ran;
         given[k] = (mha_part){parts[k].stages[MHA_STAGE_HEADS], parts[k].stages[MHA_STAGE_LSE]};
         if (below(2))
@@ -163,7 +164,7 @@ static void merge_and_compare(const rig *r, const rerun *exact, mha_path path, d
         mha_merge_bound(given, n, wide ? 0x1p-53 : 0x1p-24, &of_heads, &of_lse);
         if (below(4) == 0)
             result = given[below(n)];
-        assert_ok(mha_merge(given, n, r->call.semantics.empty_rows, &result, &error), error);
+        assert_ok(mha_merge(given, n, r->call.semantics.softmax.empty_rows, &result, &error), error);
         mha_view rows = mha_view_of(result.heads.data, dtype, 3, whole->shape);
         expect_near("heads", path, &rows, whole, of_heads + bound[1][MHA_STAGE_HEADS], seed);
         expect_near("lse", path, &result.lse, lse, of_lse + bound[1][MHA_STAGE_LSE], seed);
@@ -183,7 +184,8 @@ static void any_split_merges_to_the_whole(void **state)
     for (uint64_t seed = first; done[0] < splits || done[1] < splits || done[2] < splits; seed++) {
         trial t = draw(seed);
         random_state = seed;
-        if (t.semantics.hidden_values == MHA_HIDDEN_PROPAGATE) /* NaN in rows that see nothing of a part is lost */
+        if (t.semantics.softmax.hidden_values ==
+            MHA_HIDDEN_PROPAGATE) /* NaN in rows that see nothing of a part is lost */
             t.poison = false;
         rig r;
         trial_build(&t, &r);

@@ -139,9 +139,9 @@ static void compare(const setting *s, const mha_layer *layer, const mha_call *ca
         mha_call one = *call;
         const size_t from = s->ragged ? (size_t)cu[b] : b * all->T_q, n = s->T_q[b], S = s->lengths[b];
         one.pages = (mha_pages){.columns = 0};
-        one.semantics.n_sequences = 0, one.semantics.cu_seqlens_q = NULL;
-        one.semantics.position_offset = NULL;
-        one.semantics.has_offset = true, one.semantics.offset = s->before + (int64_t)S - (int64_t)n;
+        one.semantics.place.n_sequences = 0, one.semantics.place.cu_seqlens_q = NULL;
+        one.semantics.place.position_offset = NULL;
+        one.semantics.place.has_offset = true, one.semantics.place.offset = s->before + (int64_t)S - (int64_t)n;
         float *q = (float *)call->query.data + from * in;
         one.query = layer ? mha_rows(q, 1, n, in) : mha_heads(q, 1, n, H, D_K);
         one.key = layer ? mha_rows(NULL, 1, 0, MODEL) : mha_heads(NULL, 1, 0, KV, D_K);
@@ -183,23 +183,26 @@ static mha_call call_of(const setting *s)
                      .pages = make_pages(s),
                      .threads = 2,
                      .precision = mha_precision_of(s->rounds ? MHA_BF16 : MHA_F32),
-                     .semantics = {.causal = s->causal, .window = s->window > 0, .window_left = s->window - 1,
-                                   .window_right = s->window > 0 ? -1 : 0, .softmax_plus_one = s->plus_one}};
+                     .semantics = {.visible.causal = s->causal,
+                                   .visible.window = s->window > 0,
+                                   .visible.window_left = s->window - 1,
+                                   .visible.window_right = s->window > 0 ? -1 : 0,
+                                   .softmax.softmax_plus_one = s->plus_one}};
     if (!s->window)
-        call.semantics.window_left = 0;
+        call.semantics.visible.window_left = 0;
     if (s->ragged)
-        call.semantics.cu_seqlens_q = cu, call.semantics.n_sequences = B;
+        call.semantics.place.cu_seqlens_q = cu, call.semantics.place.n_sequences = B;
     if (s->alibi)
-        call.semantics.alibi_slopes = slopes;
+        call.semantics.added.alibi_slopes = slopes;
     if (s->alibi && !s->layer) { /* and relative terms, whose keys lie in pages, too */
         mha_random_fill(&weights[MHA_RELATIVE_Q], 4, 9, -1, 1);
         weights[MHA_RELATIVE_K] = weights[MHA_RELATIVE_Q];
-        call.weights = weights, call.semantics.relative.rule = MHA_RELATIVE_DISTANCE;
+        call.weights = weights, call.semantics.added.relative.rule = MHA_RELATIVE_DISTANCE;
     }
     for (size_t b = 0; b < B; b++)
         offsets[b] = s->before + (int64_t)s->lengths[b] - (int64_t)s->T_q[b];
     if (s->before)
-        call.semantics.key_offset = s->before, call.semantics.position_offset = offsets;
+        call.semantics.place.key_offset = s->before, call.semantics.place.position_offset = offsets;
     mha_random_fill(&call.query, 3, 9, -1, 1);
     return call;
 }
@@ -357,7 +360,7 @@ static void decode(keeper *k, mha_dtype dtype)
     setting s = {.T_q = {1, 1, 1}, .dtype = dtype, .causal = true};
     for (size_t b = 0; b < B; b++)
         s.lengths[b] = (size_t)lengths[b];
-    mha_call call = {.query = mha_heads(query, B, 1, H, D_K), .pages = k->pages, .semantics = {.causal = true}};
+    mha_call call = {.query = mha_heads(query, B, 1, H, D_K), .pages = k->pages, .semantics = {.visible.causal = true}};
     mha_random_fill(&call.query, 3, (uint64_t)lengths[0], -1, 1);
     const mha_plan plan = run(NULL, &call, false, &paged);
     compare(&s, NULL, &call, &plan, false);
@@ -439,7 +442,7 @@ static void latents_lie_in_pages(void **state)
             assert_ok(mha_pages_write(&call.pages, 0, 0, &past, NULL, &error), error);
             (void)run(layer, &call, false, &paged);
             call.pages = (mha_pages){.columns = 0};
-            call.semantics.has_offset = true, call.semantics.offset = KEYS - 1;
+            call.semantics.place.has_offset = true, call.semantics.place.offset = KEYS - 1;
             call.key = mha_rows(NULL, 1, 0, MODEL);
             const mha_cache_spec spec = {1, 1, WIDE, 0, KEYS + 1, 0, types[t]};
             assert_ok(mha_cache_create(&spec, NULL, &call.cache, &error), error);
@@ -530,9 +533,10 @@ static void bad_pages_are_refused(void **state)
     REFUSED(MHA_INVALID, "contiguous", p->keys.stride[3] = 2)
     REFUSED(MHA_INVALID, "key: the keys and values of the call lie in pages", call.key = call.query)
     REFUSED(MHA_INVALID, "value: the keys and values of the call lie in pages", call.value = call.query)
-    REFUSED(MHA_INVALID, "set `offset`", call.semantics.has_key_offset = true)
+    REFUSED(MHA_INVALID, "set `offset`", call.semantics.place.has_key_offset = true)
     REFUSED(MHA_INVALID, "cu_seqlens_k", call.query.shape[0] = 1; call.query.shape[1] = 5;
-            call.semantics.n_sequences = 1; call.semantics.cu_seqlens_q = call.semantics.cu_seqlens_k = two)
+            call.semantics.place.n_sequences = 1;
+            call.semantics.place.cu_seqlens_q = call.semantics.place.cu_seqlens_k = two)
     REFUSED(MHA_INVALID, "overlap with the pages", (void)out;
             call.output = mha_heads((float *)p->values.data, B, 2, H, D_V))
     REFUSED(MHA_INVALID, "overlap with the page table", call.output = mha_heads((float *)(void *)table, B, 2, H, D_V))

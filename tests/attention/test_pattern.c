@@ -76,10 +76,16 @@ static void run(mha_path path, const mha_semantics *semantics, size_t to)
     mha_view weights[MHA_WEIGHT_COUNT] = {0};
     weights[MHA_SINKS] = mha_view_of(sinks, MHA_F32, 1, (size_t[]){H});
     mha_keep keep = {.stage = MHA_STAGE_LSE, .view = mha_view_of(lse[to], MHA_F32, 3, (size_t[]){B, H, T})};
-    const mha_call call = {.query = mha_heads(q, B, T, H, D), .key = mha_heads(k, B, S, H_KV, D),
-                           .value = mha_heads(v, B, S, H_KV, D), .output = mha_heads(out[to], B, T, H, D),
-                           .semantics = *semantics, .weights = semantics->keys_only ? NULL : weights, .keep = &keep,
-                           .keep_count = 1, .path = path, .threads = 2};
+    const mha_call call = {.query = mha_heads(q, B, T, H, D),
+                           .key = mha_heads(k, B, S, H_KV, D),
+                           .value = mha_heads(v, B, S, H_KV, D),
+                           .output = mha_heads(out[to], B, T, H, D),
+                           .semantics = *semantics,
+                           .weights = semantics->place.keys_only ? NULL : weights,
+                           .keep = &keep,
+                           .keep_count = 1,
+                           .path = path,
+                           .threads = 2};
     assert_ok(mha_run(NULL, &call, &error), error);
 }
 
@@ -93,11 +99,12 @@ static void a_pattern_has_the_bits_of_a_mask(void **state)
     for (int parts = 0; parts < KINDS; parts++) {
         if (parts & ANY_ORDER && !(parts & SEGMENTS))
             continue;
-        const mha_semantics one = {.causal = parts % 3 == 0, .offset = S - T, .pattern = pattern_of(parts)};
+        const mha_semantics one = {
+            .visible.causal = parts % 3 == 0, .place.offset = S - T, .visible.pattern = pattern_of(parts)};
         mha_semantics other = one;
         fill(parts);
-        other.pattern = (mha_pattern){.query_padding = one.pattern.query_padding};
-        other.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(mask, MHA_BOOL, 4, (size_t[]){B, H, T, S})};
+        other.visible.pattern = (mha_pattern){.query_padding = one.visible.pattern.query_padding};
+        other.visible.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(mask, MHA_BOOL, 4, (size_t[]){B, H, T, S})};
         for (int path = 0; path < 2; path++) {
             run(path ? MHA_PATH_BLAS : MHA_PATH_FAST, &one, 0);
             run(path ? MHA_PATH_BLAS : MHA_PATH_FAST, &other, 1);
@@ -144,8 +151,10 @@ static void unseen_blocks_are_not_read(void **state)
             const mha_call call = {.query = mha_heads(wide[0], 1, T, 1, WIDE),
                                    .key = mha_heads((float *)(void *)memory[0], 1, N, 1, WIDE),
                                    .value = mha_heads((float *)(void *)memory[1], 1, N, 1, WIDE),
-                                   .output = mha_heads(wide[1], 1, T, 1, WIDE), .semantics.pattern = patterns[p],
-                                   .path = MHA_PATH_FAST, .threads = threads};
+                                   .output = mha_heads(wide[1], 1, T, 1, WIDE),
+                                   .semantics.visible.pattern = patterns[p],
+                                   .path = MHA_PATH_FAST,
+                                   .threads = threads};
             assert_ok(mha_run(NULL, &call, &error), error);
             assert_true(wide[1][0] != 0 && wide[1][0] - wide[1][0] == 0);
         }

@@ -44,7 +44,7 @@ static int tear_down(void **state)
 static mha_call call_of(const float *input, float *output, mha_path path)
 {
     return (mha_call){.query = mha_rows(input, B, T, WIDTH), .output = mha_rows(output, B, T, WIDTH),
-                      .semantics.causal = true, .path = path, .threads = 1};
+                      .semantics.visible.causal = true, .path = path, .threads = 1};
 }
 
 /* ---------------------------------------------------------------- running */
@@ -266,20 +266,20 @@ static void what_is_written_is_apart_from_what_is_read(void **state)
     mha_call good = {.query = mha_heads(memory[0] + 1024, 1, T, H, D), .key = mha_heads(memory[1] + 1024, 1, T, H, D),
                      .value = mha_heads(memory[2] + 1024, 1, T, H, D), .weights = w, .path = MHA_PATH_BLAS};
     mha_semantics *s = &good.semantics;
-    s->mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(memory[5] + 1024, MHA_F32, 2, (size_t[]){T, T})};
-    s->key_padding = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(memory[6] + 1024, MHA_F32, 2, (size_t[]){1, T})};
-    s->rope.kind = MHA_ROPE_HALF_SPLIT;
-    s->rope.cos_table = mha_view_of(memory[7] + 1024, MHA_F32, 2, (size_t[]){2 * T, D / 2});
-    s->rope.sin_table = mha_view_of(memory[8] + 1024, MHA_F32, 2, (size_t[]){2 * T, D / 2});
+    s->visible.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(memory[5] + 1024, MHA_F32, 2, (size_t[]){T, T})};
+    s->visible.key_padding = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(memory[6] + 1024, MHA_F32, 2, (size_t[]){1, T})};
+    s->qkv.rope.kind = MHA_ROPE_HALF_SPLIT;
+    s->qkv.rope.cos_table = mha_view_of(memory[7] + 1024, MHA_F32, 2, (size_t[]){2 * T, D / 2});
+    s->qkv.rope.sin_table = mha_view_of(memory[8] + 1024, MHA_F32, 2, (size_t[]){2 * T, D / 2});
     static int64_t offsets[PAD], lengths[PAD], cu[PAD];
     static double slopes[PAD];
     const mha_view offset = {.data = offsets + 1024}, length = {.data = lengths + 1024},
                    slope = {.data = slopes + 1024}, sequences = {.data = cu + 1024};
-    s->position_offset = offset.data, s->kv_lengths = length.data, s->alibi_slopes = slope.data;
+    s->place.position_offset = offset.data, s->visible.kv_lengths = length.data, s->added.alibi_slopes = slope.data;
     lengths[1024] = cu[1025] = T;
     static int64_t wholes[3][PAD];
     static unsigned char truths[2][PAD];
-    mha_pattern *p = &s->pattern;
+    mha_pattern *p = &s->visible.pattern;
     p->q_segments = mha_view_of(wholes[0] + 1024, MHA_I64, 2, (size_t[]){1, T});
     p->k_segments = mha_view_of(wholes[1] + 1024, MHA_I64, 2, (size_t[]){1, T});
     p->key_lists = mha_view_of(wholes[2] + 1024, MHA_I64, 2, (size_t[]){T, 2});
@@ -295,10 +295,10 @@ static void what_is_written_is_apart_from_what_is_read(void **state)
                  {&good.value, "value"},
                  {&w[MHA_B_Q], "b_Q"},
                  {&w[MHA_SINKS], "sinks"},
-                 {&s->mask.values, "mask"},
-                 {&s->key_padding.values, "key_padding"},
-                 {&s->rope.cos_table, "rotation"},
-                 {&s->rope.sin_table, "rotation"},
+                 {&s->visible.mask.values, "mask"},
+                 {&s->visible.key_padding.values, "key_padding"},
+                 {&s->qkv.rope.cos_table, "rotation"},
+                 {&s->qkv.rope.sin_table, "rotation"},
                  {&p->q_segments, "q_segments"},
                  {&p->k_segments, "k_segments"},
                  {&p->key_lists, "key_lists"},
@@ -309,16 +309,16 @@ static void what_is_written_is_apart_from_what_is_read(void **state)
                  {&slope, "alibi_slopes"}};
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
         output_apart_from_inputs(NULL, &good, taken[i].view, taken[i].name, out, 3);
-    s->rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT,
+    s->qkv.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT,
                          .frequencies = mha_view_of(memory[7] + 1024, MHA_F32, 1, (size_t[]){D / 2})};
-    output_apart_from_inputs(NULL, &good, &s->rope.frequencies, "frequencies", out, 3);
-    s->position_offset = s->kv_lengths = NULL, s->alibi_slopes = NULL;
-    s->cu_seqlens_q = sequences.data, s->n_sequences = 1;
-    s->key_padding = (mha_mask){0};
+    output_apart_from_inputs(NULL, &good, &s->qkv.rope.frequencies, "frequencies", out, 3);
+    s->place.position_offset = s->visible.kv_lengths = NULL, s->added.alibi_slopes = NULL;
+    s->place.cu_seqlens_q = sequences.data, s->place.n_sequences = 1;
+    s->visible.key_padding = (mha_mask){0};
     output_apart_from_inputs(NULL, &good, &sequences, "cu_seqlens_q", out, 3);
-    s->cu_seqlens_q = (const int64_t[]){0, T}, s->cu_seqlens_k = sequences.data;
+    s->place.cu_seqlens_q = (const int64_t[]){0, T}, s->place.cu_seqlens_k = sequences.data;
     output_apart_from_inputs(NULL, &good, &sequences, "cu_seqlens_k", out, 3);
-    s->cu_seqlens_q = s->cu_seqlens_k = NULL, s->n_sequences = 0;
+    s->place.cu_seqlens_q = s->place.cu_seqlens_k = NULL, s->place.n_sequences = 0;
     /* the cache: also where its rows are still to come */
     mha_cache *cache;
     const mha_cache_spec spec = {.batch = 1, .kv_heads = H, .d_k = D, .d_v = D, .capacity = 4 * T};
@@ -329,7 +329,7 @@ static void what_is_written_is_apart_from_what_is_read(void **state)
               error);
     const mha_view keys = mha_cache_keys(cache), values = mha_cache_values(cache);
     const mha_view later[2] = {{.data = (float *)keys.data + 3 * T * D}, {.data = (float *)values.data + 3 * T * D}};
-    s->mask = s->key_padding = (mha_mask){0};
+    s->visible.mask = s->visible.key_padding = (mha_mask){0};
     for (int i = 0; i < 2; i++)
         output_apart_from_inputs(NULL, &good, &later[i], "cache", out, 3);
     mha_cache_destroy(cache);

@@ -46,7 +46,7 @@ static void weights_of_a_query_sum_to_one(void **state)
     EACH_PATH(p)
     {
         trial t = medium(1);
-        t.semantics.causal = true;
+        t.semantics.visible.causal = true;
         t.amplitude = 5;
         rig r;
         trial_build(&t, &r);
@@ -134,7 +134,7 @@ static void stages_agree_with_each_other(void **state)
     EACH_PATH(p)
     {
         trial t = medium(4);
-        t.config.sinks = true, t.semantics.causal = true, t.alibi = true;
+        t.config.sinks = true, t.semantics.visible.causal = true, t.alibi = true;
         rig r;
         mha_error error;
         trial_build(&t, &r);
@@ -196,7 +196,7 @@ static void later_rows_change_no_bit_of_earlier_ones(void **state)
                    .T_k = 70,
                    .inputs = TRIAL_SELF,
                    .config = {.d_model = 24, .n_heads = 3},
-                   .semantics = {.causal = true}};
+                   .semantics = {.visible.causal = true}};
         rig r;
         trial_build(&t, &r);
         snapshot a = snapshot_run(&r, (mha_path)p, 1, MHA_STAGE_OUTPUT, false);
@@ -220,7 +220,7 @@ static void hidden_rows_change_no_bit(void **state)
         EACH_PATH(p)
         {
             trial t = trial_draw(seed * 104729);
-            t.semantics.hidden_values = MHA_HIDDEN_IGNORE;
+            t.semantics.softmax.hidden_values = MHA_HIDDEN_IGNORE;
             t.inputs = TRIAL_CROSS, t.sequences = 0, t.input_dtype = MHA_F32;
             t.lengths = true;
             rig clean, poisoned;
@@ -263,9 +263,13 @@ static void splitting_a_batch_changes_no_bit(void **state)
     for (size_t k = 0; k < COUNT(sizes); k++)
         EACH_PATH(p)
         {
-            trial t = {.seed = k, .B = sizes[k].B, .T_q = sizes[k].T_q, .T_k = sizes[k].T_k,
-                       .config = {.d_model = sizes[k].width, .n_heads = sizes[k].heads, .bias_q = true, .bias_o = true},
-                       .semantics = {.causal = k % 2, .rope.kind = k % 3 ? MHA_ROPE_NONE : MHA_ROPE_INTERLEAVED}};
+            trial t = {
+                .seed = k,
+                .B = sizes[k].B,
+                .T_q = sizes[k].T_q,
+                .T_k = sizes[k].T_k,
+                .config = {.d_model = sizes[k].width, .n_heads = sizes[k].heads, .bias_q = true, .bias_o = true},
+                .semantics = {.visible.causal = k % 2, .qkv.rope.kind = k % 3 ? MHA_ROPE_NONE : MHA_ROPE_INTERLEAVED}};
             rig all, one;
             char what[60];
             trial_build(&t, &all);
@@ -295,14 +299,14 @@ static void a_ragged_batch_is_its_sequences_alone(void **state)
         {
             trial t = {.seed = 6, .B = 1, .T_q = 130, .T_k = 130, .inputs = TRIAL_SELF,
                        .config = {.d_model = width ? 260 : 12, .n_heads = 2, .bias_k = true, .bias_o = true},
-                       .semantics = {.causal = true, .rope.kind = MHA_ROPE_HALF_SPLIT}};
+                       .semantics = {.visible.causal = true, .qkv.rope.kind = MHA_ROPE_HALF_SPLIT}};
             rig r;
             char what[60];
             trial_build(&t, &r);
-            r.call.semantics.n_sequences = 6, r.call.semantics.cu_seqlens_q = cu;
+            r.call.semantics.place.n_sequences = 6, r.call.semantics.place.cu_seqlens_q = cu;
             mha_view query = r.call.query;
             snapshot whole = snapshot_run(&r, (mha_path)p, 2, MHA_STAGE_OUTPUT, false);
-            r.call.semantics.n_sequences = 0, r.call.semantics.cu_seqlens_q = NULL;
+            r.call.semantics.place.n_sequences = 0, r.call.semantics.place.cu_seqlens_q = NULL;
             for (size_t b = 0; whole.view.data && b < 6; b++) {
                 size_t from = (size_t)cu[b], n = (size_t)(cu[b + 1] - cu[b]);
                 r.call.query = mha_view_slice(&query, 1, from, n);
@@ -331,14 +335,16 @@ static void segments_of_a_ragged_batch_are_its_sequences_alone(void **state)
                    .T_q = 4,
                    .T_k = 3300,
                    .config = {.d_model = 16, .n_heads = 2, .kv_heads = 1, .bias_o = true},
-                   .semantics = {.zero_row = true}};
+                   .semantics = {.softmax.zero_row = true}};
         rig r;
         char what[60];
         trial_build(&t, &r);
-        r.call.semantics.n_sequences = 4, r.call.semantics.cu_seqlens_q = cu_q, r.call.semantics.cu_seqlens_k = cu_k;
+        r.call.semantics.place.n_sequences = 4, r.call.semantics.place.cu_seqlens_q = cu_q,
+        r.call.semantics.place.cu_seqlens_k = cu_k;
         const mha_call all = r.call;
         snapshot whole = snapshot_run(&r, (mha_path)p, 2, MHA_STAGE_OUTPUT, false);
-        r.call.semantics.n_sequences = 0, r.call.semantics.cu_seqlens_q = r.call.semantics.cu_seqlens_k = NULL;
+        r.call.semantics.place.n_sequences = 0,
+        r.call.semantics.place.cu_seqlens_q = r.call.semantics.place.cu_seqlens_k = NULL;
         for (size_t b = 0; b < 4; b++) {
             const size_t from = (size_t)cu_q[b], n = (size_t)cu_q[b + 1] - from, first = (size_t)cu_k[b];
             r.call.query = mha_view_slice(&all.query, 1, from, n);
@@ -367,9 +373,9 @@ static void padding_is_no_different_from_absence(void **state)
         rig r;
         trial_build(&t, &r);
         int64_t length = 23;
-        r.call.semantics.kv_lengths = &length;
+        r.call.semantics.visible.kv_lengths = &length;
         snapshot padded = snapshot_run(&r, (mha_path)p, 1, MHA_STAGE_OUTPUT, true);
-        r.call.semantics.kv_lengths = NULL;
+        r.call.semantics.visible.kv_lengths = NULL;
         r.call.key = mha_view_slice(&r.call.key, 1, 0, 23);
         r.call.value = mha_view_slice(&r.call.value, 1, 0, 23);
         snapshot shorter = snapshot_run(&r, (mha_path)p, 1, MHA_STAGE_OUTPUT, false);
@@ -428,15 +434,15 @@ static void make_masks(void)
 
 static void keeping(rig *r)
 {
-    r->call.semantics.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(keeps, MHA_BOOL, 2, (size_t[]){19, 35})};
+    r->call.semantics.visible.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(keeps, MHA_BOOL, 2, (size_t[]){19, 35})};
 }
 static void hiding(rig *r)
 {
-    r->call.semantics.mask = (mha_mask){MHA_MASK_HIDES, mha_view_of(hides, MHA_U8, 2, (size_t[]){19, 35})};
+    r->call.semantics.visible.mask = (mha_mask){MHA_MASK_HIDES, mha_view_of(hides, MHA_U8, 2, (size_t[]){19, 35})};
 }
 static void adding(rig *r)
 {
-    r->call.semantics.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(added, MHA_F64, 2, (size_t[]){19, 35})};
+    r->call.semantics.visible.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(added, MHA_F64, 2, (size_t[]){19, 35})};
 }
 
 static void the_three_kinds_of_mask_say_the_same(void **state)
@@ -450,13 +456,14 @@ static void the_three_kinds_of_mask_say_the_same(void **state)
 
 static void causal(rig *r)
 {
-    r->call.semantics.causal = true, r->call.semantics.has_offset = true, r->call.semantics.offset = 16;
+    r->call.semantics.visible.causal = true, r->call.semantics.place.has_offset = true,
+    r->call.semantics.place.offset = 16;
 }
 static void window(rig *r)
 {
     causal(r);
-    r->call.semantics.causal = false, r->call.semantics.window = true;
-    r->call.semantics.window_left = -1, r->call.semantics.window_right = 0;
+    r->call.semantics.visible.causal = false, r->call.semantics.visible.window = true;
+    r->call.semantics.visible.window_left = -1, r->call.semantics.visible.window_right = 0;
 }
 static void causal_mask(rig *r)
 {
@@ -477,7 +484,8 @@ static void causal_is_a_window_and_a_mask(void **state)
 static const double slopes[4] = {0.5, 0.25, 0.125, 1};
 static void alibi(rig *r)
 {
-    r->call.semantics.alibi_slopes = slopes, r->call.semantics.has_offset = true, r->call.semantics.offset = 5;
+    r->call.semantics.added.alibi_slopes = slopes, r->call.semantics.place.has_offset = true,
+    r->call.semantics.place.offset = 5;
 }
 static void alibi_mask(rig *r)
 {
@@ -485,7 +493,8 @@ static void alibi_mask(rig *r)
         for (size_t i = 0; i < 19; i++)
             for (size_t j = 0; j < 35; j++)
                 added[(h * 19 + i) * 35 + j] = -slopes[h] * ((double)i + 5 - (double)j);
-    r->call.semantics.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(added, MHA_F64, 3, (size_t[]){4, 19, 35})};
+    r->call.semantics.visible.mask =
+        (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(added, MHA_F64, 3, (size_t[]){4, 19, 35})};
 }
 
 static void alibi_is_an_additive_mask(void **state)
@@ -499,13 +508,13 @@ static void constant_mask(rig *r)
 {
     for (size_t e = 0; e < 19; e++)
         added[e] = (double)e - 7;
-    r->call.semantics.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(added, MHA_F64, 2, (size_t[]){19, 1})};
+    r->call.semantics.visible.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(added, MHA_F64, 2, (size_t[]){19, 1})};
 }
 static void zero_mask(rig *r)
 {
     for (size_t e = 0; e < 19; e++)
         added[e] = 0;
-    r->call.semantics.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(added, MHA_F64, 2, (size_t[]){19, 1})};
+    r->call.semantics.visible.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(added, MHA_F64, 2, (size_t[]){19, 1})};
 }
 
 static void softmax_does_not_see_what_all_scores_share(void **state)
@@ -521,7 +530,7 @@ static void plus_one_for_sinks(rig *r)
 {
     static const float none[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY}; /* a sink that adds nothing */
     memcpy(r->weights[MHA_SINKS].data, none, sizeof none);
-    r->call.semantics.softmax_plus_one = true;
+    r->call.semantics.softmax.softmax_plus_one = true;
 }
 
 static void plus_one_is_a_sink_of_zero(void **state)
@@ -534,15 +543,15 @@ static void plus_one_is_a_sink_of_zero(void **state)
 
 /* Positions that all move by the same amount: rotation shows only differences. The angles differ in their
  * last bits, by 2^-24 of a cosine; the oracle's slack for the shifted call covers both. */
-static void rotate_here(rig *r) { r->call.semantics.rope.kind = MHA_ROPE_HALF_SPLIT; }
+static void rotate_here(rig *r) { r->call.semantics.qkv.rope.kind = MHA_ROPE_HALF_SPLIT; }
 static void rotate_there(rig *r)
 {
     static int64_t positions[35];
     for (int j = 0; j < 35; j++)
         positions[j] = j + 40;
     rotate_here(r);
-    r->call.semantics.rope.q_positions = mha_view_of(positions, MHA_I64, 2, (size_t[]){1, 19});
-    r->call.semantics.rope.k_positions = mha_view_of(positions, MHA_I64, 2, (size_t[]){1, 35});
+    r->call.semantics.qkv.rope.q_positions = mha_view_of(positions, MHA_I64, 2, (size_t[]){1, 19});
+    r->call.semantics.qkv.rope.k_positions = mha_view_of(positions, MHA_I64, 2, (size_t[]){1, 35});
 }
 
 static void rotation_shows_only_differences_of_positions(void **state)
@@ -553,7 +562,10 @@ static void rotation_shows_only_differences_of_positions(void **state)
 }
 
 /* A power of two passes through every product exactly. */
-static void twice_the_scale(rig *r) { r->call.semantics.has_scale = true, r->call.semantics.scale = 2 / sqrt(6); }
+static void twice_the_scale(rig *r)
+{
+    r->call.semantics.softmax.has_scale = true, r->call.semantics.softmax.scale = 2 / sqrt(6);
+}
 static void twice_the_queries(rig *r)
 {
     for (size_t e = 0; e < mha_view_elements(&r->weights[MHA_W_Q]); e++)

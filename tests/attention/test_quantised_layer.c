@@ -47,7 +47,7 @@ static void run(const mha_layer *layer, mha_path path, int threads, size_t B, si
     mha_error error;
     mha_call call = {.query = mha_rows(x, B, T, c->d_q),
                      .output = mha_view_of(y, type, 3, (size_t[]){B, T, c->d_out}),
-                     .semantics = {.causal = true},
+                     .semantics = {.visible.causal = true},
                      .path = path,
                      .threads = threads};
     mha_random_fill(&call.query, 3, 1, -1.0f, 1.0f);

@@ -13,7 +13,7 @@ static trial of(mha_relative relative, size_t k_rows, size_t column_rows, size_t
     return (trial){.seed = 3,
                    .config = {.d_model = 12, .n_heads = 4, .kv_heads = 2, .relative_k_rows = k_rows,
                               .relative_column_rows = column_rows, .relative_q_rows = q_rows},
-                   .B = 1, .T_q = T_q, .T_k = T_k, .semantics.relative = relative};
+                   .B = 1, .T_q = T_q, .T_k = T_k, .semantics.added.relative = relative};
 }
 
 /* Several segments and blocks of keys, farther apart than the tables reach on both sides; a grid cut into blocks. */
@@ -21,17 +21,18 @@ static void long_calls_meet_the_oracle(void **state)
 {
     (void)state;
     trial t = of((mha_relative){.rule = MHA_RELATIVE_LOG_BUCKETS, .max_distance = 300}, 40, 0, 40, 9, 1100);
-    t.semantics.has_offset = true, t.semantics.offset = 600;
+    t.semantics.place.has_offset = true, t.semantics.place.offset = 600;
     assert_trial(&t);
-    t.alibi = true, t.config.relative_by_head = true, t.semantics.mask.kind = MHA_MASK_KEEPS;
+    t.alibi = true, t.config.relative_by_head = true, t.semantics.visible.mask.kind = MHA_MASK_KEEPS;
     assert_trial(&t);
     t = of((mha_relative){.rule = MHA_RELATIVE_DISTANCE, .reversed = true, .q_scale = 0.75}, 33, 0, 33, 7, 1030);
-    t.semantics.has_offset = true, t.semantics.offset = 515, t.semantics.causal = true;
+    t.semantics.place.has_offset = true, t.semantics.place.offset = 515, t.semantics.visible.causal = true;
     assert_trial(&t);
     t = of((mha_relative){.rule = MHA_RELATIVE_GRID, .height = 23, .width = 31, .k_scale = 1}, 45, 61, 0, 7, 713);
-    t.semantics.has_offset = true, t.semantics.offset = 700;
+    t.semantics.place.has_offset = true, t.semantics.place.offset = 700;
     assert_trial(&t);
-    t.semantics.bias = (mha_bias){.rule = MHA_BIAS_RULE_GRID, .height = 23, .width = 31}, t.config.bias_rows = 45 * 61;
+    t.semantics.added.bias = (mha_bias){.rule = MHA_BIAS_RULE_GRID, .height = 23, .width = 31},
+    t.config.bias_rows = 45 * 61;
     assert_trial(&t);
 }
 
@@ -56,9 +57,9 @@ static void buckets_may_skip_rows(void **state)
     for (size_t i = 0; i < COUNT(sizes); i++)
         for (int tables = 1; tables < 4; tables++) {
             trial t = of(skips, tables & 1 ? 128 : 0, 0, tables & 2 ? 128 : 0, sizes[i][0], sizes[i][1]);
-            t.semantics.has_offset = true, t.semantics.offset = 40;
+            t.semantics.place.has_offset = true, t.semantics.place.offset = 40;
             assert_trial(&t);
-            t.semantics.relative.reversed = true;
+            t.semantics.added.relative.reversed = true;
             assert_trial(&t);
         }
 }
@@ -120,7 +121,7 @@ static void what_has_no_meaning_is_refused(void **state)
         mha_plan plan;
         mha_error error;
         trial_build(&t, &r);
-        r.call.semantics.offset = wrong[i].offset;
+        r.call.semantics.place.offset = wrong[i].offset;
         assert_refused(mha_plan_call(r.layer, &r.call, &plan, &error), MHA_INVALID, error, wrong[i].name,
                        wrong[i].words[0], wrong[i].words[1]);
         trial_release(&r);

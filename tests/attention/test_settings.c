@@ -154,19 +154,19 @@ static void windows_are_open_on_the_other_side(void **state)
     mha_error error;
     mha_semantics s = {0};
     assert_ok(mha_setting_put(mha_setting_find("window_right"), "-1", &s, &error), error);
-    assert_false(s.window);
+    assert_false(s.visible.window);
     assert_ok(mha_setting_put(mha_setting_find("window_left"), "0", &s, &error), error);
-    assert_true(s.window && s.window_left == 0 && s.window_right == -1);
+    assert_true(s.visible.window && s.visible.window_left == 0 && s.visible.window_right == -1);
     assert_ok(mha_setting_put(mha_setting_find("window_right"), "3", &s, &error), error);
-    assert_true(s.window && s.window_left == 0 && s.window_right == 3);
+    assert_true(s.visible.window && s.visible.window_left == 0 && s.visible.window_right == 3);
     assert_ok(mha_setting_put(mha_setting_find("window_left"), "-1", &s, &error), error);
-    assert_true(s.window && s.window_left == -1 && s.window_right == 3);
+    assert_true(s.visible.window && s.visible.window_left == -1 && s.visible.window_right == 3);
     assert_true(mha_setting_number(mha_setting_find("window_left"), &(mha_semantics){0}) == -1);
     assert_true(isnan(mha_setting_number(mha_setting_find("scale"), &(mha_semantics){0})));
     assert_true(isnan(mha_setting_number(mha_setting_find("mask"), &s)));
     char text[80];
     assert_string_equal(mha_setting_text(mha_setting_find("scale"), &s, text, sizeof text), "1/sqrt(d_k)");
-    s = (mha_semantics){.has_scale = true};
+    s = (mha_semantics){.softmax.has_scale = true};
     assert_string_equal(mha_setting_text(mha_setting_find("scale"), &s, text, sizeof text), "0");
 }
 
@@ -195,7 +195,7 @@ static void other_spellings_are_read(void **state)
 
 static void refuse_text(const mha_setting *s, const char *text)
 {
-    mha_semantics semantics = {.softcap = 3}, before = semantics;
+    mha_semantics semantics = {.softmax.softcap = 3}, before = semantics;
     mha_error error;
     assert_refused(mha_setting_put(s, text, &semantics, &error), is_array(s) ? MHA_UNSUPPORTED : MHA_INVALID, error,
                    s->name);
@@ -205,7 +205,7 @@ static void refuse_text(const mha_setting *s, const char *text)
 
 static void refuse_number(const mha_setting *s, double number)
 {
-    mha_semantics semantics = {.softcap = 3}, before = semantics;
+    mha_semantics semantics = {.softmax.softcap = 3}, before = semantics;
     mha_error error;
     assert_refused(mha_setting_put_number(s, number, &semantics, &error),
                    is_array(s) ? MHA_UNSUPPORTED : MHA_INVALID, error, s->name);
@@ -262,7 +262,7 @@ static void give(const mha_setting *s, const char *words, mha_semantics *semanti
     if (s->kind == MHA_SETTING_VIEW)
         memcpy((char *)semantics + s->at, &view, sizeof view);
     else if (s->kind == MHA_SETTING_COUNTS)
-        semantics->rope.origin.axes.axes = 1, semantics->rope.origin.axes.sections[0] = 4;
+        semantics->qkv.rope.origin.axes.axes = 1, semantics->qkv.rope.origin.axes.sections[0] = 4;
     else if (is_array(s))
         memcpy((char *)semantics + s->at, &pointer, sizeof pointer);
     else if (words)
@@ -374,10 +374,11 @@ static void a_plan_refuses_what_the_table_refuses(void **state)
             refused++;
         }
     assert_true(refused > 80);
-    mha_semantics window = {.window_left = 3};
+    mha_semantics window = {.visible.window_left = 3};
     mha_error error;
     assert_refused(mha_settings_check(&window, &error), MHA_INVALID, error, "window_left", "`window`");
-    window = (mha_semantics){.window_left = -1, .window_right = -1}; /* open on both sides, which is no window */
+    window = (mha_semantics){.visible.window_left = -1,
+                             .visible.window_right = -1}; /* open on both sides, which is no window */
     assert_ok(mha_settings_check(&window, &error), error);
 }
 
@@ -394,7 +395,7 @@ static void an_array_is_put_and_seen_as_a_view(void **state)
                    wide = mha_view_of(real, MHA_F64, 1, (size_t[]){5}),
                    slim = mha_view_of(narrow, MHA_F32, 1, (size_t[]){5});
     const mha_setting *s;
-    mha_semantics m = {.has_scale = false};
+    mha_semantics m = {.softmax.has_scale = false};
     mha_error error;
     for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++) {
         const mha_view before = mha_setting_view(s, &m, 2, 5), *put = s->kind == MHA_SETTING_REALS ? &wide : &three;
@@ -403,7 +404,7 @@ static void an_array_is_put_and_seen_as_a_view(void **state)
             assert_refused(mha_setting_put_view(s, &none, &m, &error), MHA_UNSUPPORTED, error, "not an array");
             continue;
         }
-        mha_semantics own = {.has_scale = false};
+        mha_semantics own = {.softmax.has_scale = false};
         assert_ok(mha_setting_put_view(s, put, &own, &error), error);
         const mha_view seen = mha_setting_view(s, &own, 3, 5);
         assert_int_equal(seen.dtype, put->dtype);
@@ -415,7 +416,7 @@ static void an_array_is_put_and_seen_as_a_view(void **state)
     s = mha_setting_find("rope_sections");
     assert_refused(mha_setting_put_view(s, &five, &m, &error), MHA_INVALID, error, "1 to 4 axes", "of 5");
     s = mha_setting_find("cu_seqlens_k");
-    m.n_sequences = 2;
+    m.place.n_sequences = 2;
     assert_refused(mha_setting_put_view(s, &five, &m, &error), MHA_INVALID, error, "n_sequences + 1 = 3", "found 5");
     assert_ok(mha_setting_put_view(s, &three, &m, &error), error);
 }
@@ -425,23 +426,24 @@ static void arrays_have_a_length_and_a_text(void **state)
     (void)state;
     static const int64_t cu[4] = {0, 1, 2, 3};
     static const double slopes[5] = {1, 1, 1, 1, 1};
-    mha_semantics s = {.n_sequences = 3, .cu_seqlens_q = cu, .kv_lengths = cu, .alibi_slopes = slopes};
+    mha_semantics s = {
+        .place = {.n_sequences = 3, .cu_seqlens_q = cu}, .visible.kv_lengths = cu, .added.alibi_slopes = slopes};
     char text[80];
     assert_int_equal(mha_setting_length(mha_setting_find("cu_seqlens_q"), &s, 1, 5), 4);
     assert_int_equal(mha_setting_length(mha_setting_find("cu_seqlens_k"), &s, 1, 5), 0);
     assert_int_equal(mha_setting_length(mha_setting_find("kv_lengths"), &s, 1, 5), 3);
     assert_int_equal(mha_setting_length(mha_setting_find("alibi_slopes"), &s, 1, 5), 5);
     assert_int_equal(mha_setting_length(mha_setting_find("softcap"), &s, 1, 5), 0);
-    s.cu_seqlens_q = NULL;
+    s.place.cu_seqlens_q = NULL;
     assert_int_equal(mha_setting_length(mha_setting_find("kv_lengths"), &s, 2, 5), 2);
     assert_string_equal(mha_setting_text(mha_setting_find("kv_lengths"), &s, text, sizeof text), "(B)");
     assert_string_equal(mha_setting_text(mha_setting_find("mask"), &s, text, sizeof text), "none");
-    s.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(some, MHA_F32, 2, (size_t[]){2, 4})};
+    s.visible.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(some, MHA_F32, 2, (size_t[]){2, 4})};
     assert_string_equal(mha_setting_text(mha_setting_find("mask"), &s, text, sizeof text), "F32 (2, 4)");
-    s.rope.origin.axes = (mha_rope_axes){.axes = 3, .sections = {2, 3, 4}};
+    s.qkv.rope.origin.axes = (mha_rope_axes){.axes = 3, .sections = {2, 3, 4}};
     assert_string_equal(mha_setting_text(mha_setting_find("rope_sections"), &s, text, sizeof text), "2,3,4");
     assert_string_equal(mha_setting_text(mha_setting_find("rope_sections"), &s, text, 4), "2,3");
-    s.normaliser = (mha_normaliser)7;
+    s.softmax.normaliser = (mha_normaliser)7;
     assert_string_equal(mha_setting_text(mha_setting_find("normaliser"), &s, text, sizeof text), "7");
 }
 

@@ -120,8 +120,8 @@ static mha_semantics semantics_of(const player *y, uint64_t step, size_t T_q, si
 {
     const problem *p = y->p;
     const size_t S = y->S + T_k, B = y->B;
-    mha_semantics s = {.causal = p->rules & CAUSAL, .softcap = p->rules & SOFTCAP ? 1.5 : 0,
-                       .has_offset = true, .offset = (int64_t)(S > T_q ? S - T_q : 0)};
+    mha_semantics s = {.visible.causal = p->rules & CAUSAL, .softmax.softcap = p->rules & SOFTCAP ? 1.5 : 0,
+                       .place = {.has_offset = true, .offset = (int64_t)(S > T_q ? S - T_q : 0)}};
     memset(m, 0, sizeof *m);
     const size_t masked = p->rules & MASK ? B * p->h * T_q * S : 0, padded = p->rules & PADDING ? B * S : 0;
     m->mask = malloc(masked + 1), m->padding = malloc(padded + 1);
@@ -132,7 +132,7 @@ static mha_semantics semantics_of(const player *y, uint64_t step, size_t T_q, si
         m->slopes[i] = 0.5 / (double)(i + 1), m->sinks[i] = (float)i * 0.5f;
     for (size_t b = 0; b < B; b++) {
         m->lengths[b] = (int64_t)(S - below(p, 50 + step, b, S / 2 + 1));
-        m->offsets[b] = s.offset - (int64_t)below(p, 40 + step, b, 9);
+        m->offsets[b] = s.place.offset - (int64_t)below(p, 40 + step, b, 9);
     }
     for (size_t i = 0; i < masked; i++)
         m->mask[i] = mha_random_unit(p->seed, 70 + step, i) < (i / 37 % 3 ? 0.9f : 0.0f);
@@ -143,40 +143,42 @@ static mha_semantics semantics_of(const player *y, uint64_t step, size_t T_q, si
     for (size_t i = 0; i < B * T_q * 40; i++)
         m->lists[i] = (int64_t)below(p, 90 + step, i, S);
     if (p->rules & WINDOW)
-        s.window = true, s.window_left = (int64_t)(S / 3), s.window_right = -1, s.window_keep = p->seed % 2 ? 3 : 0;
+        s.visible.window = true, s.visible.window_left = (int64_t)(S / 3), s.visible.window_right = -1,
+        s.visible.window_keep = p->seed % 2 ? 3 : 0;
     if (p->rules & CHUNK)
-        s.chunk = (int64_t)(S / 2 + 1);
-    s.alibi_slopes = p->rules & ALIBI ? m->slopes : NULL;
-    s.kv_lengths = p->rules & LENGTHS ? m->lengths : NULL;
+        s.visible.chunk = (int64_t)(S / 2 + 1);
+    s.added.alibi_slopes = p->rules & ALIBI ? m->slopes : NULL;
+    s.visible.kv_lengths = p->rules & LENGTHS ? m->lengths : NULL;
     if (p->rules & OFFSETS)
-        s.position_offset = m->offsets, s.has_offset = false, s.offset = 0;
+        s.place.position_offset = m->offsets, s.place.has_offset = false, s.place.offset = 0;
     if (p->rules & MASK)
-        s.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(m->mask, MHA_BOOL, 4, (size_t[]){B, p->h, T_q, S})};
+        s.visible.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(m->mask, MHA_BOOL, 4, (size_t[]){B, p->h, T_q, S})};
     else if (p->rules & ADDED)
-        s.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(m->added, MHA_F32, 4, (size_t[]){B, 1, T_q, S})};
+        s.visible.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(m->added, MHA_F32, 4, (size_t[]){B, 1, T_q, S})};
     if (p->rules & PADDING)
-        s.key_padding = (mha_mask){MHA_MASK_HIDES, mha_view_of(m->padding, MHA_BOOL, 2, (size_t[]){B, S})};
+        s.visible.key_padding = (mha_mask){MHA_MASK_HIDES, mha_view_of(m->padding, MHA_BOOL, 2, (size_t[]){B, S})};
     if (p->rules & PADDED_QUERIES)
-        s.pattern.query_padding = (mha_mask){MHA_MASK_HIDES, mha_view_of(m->queries, MHA_BOOL, 2, (size_t[]){B, T_q})};
+        s.visible.pattern.query_padding =
+            (mha_mask){MHA_MASK_HIDES, mha_view_of(m->queries, MHA_BOOL, 2, (size_t[]){B, T_q})};
     if (p->rules & LISTS)
-        s.pattern.key_lists = mha_view_of(m->lists, MHA_I64, 4, (size_t[]){B, 1, T_q, 40});
+        s.visible.pattern.key_lists = mha_view_of(m->lists, MHA_I64, 4, (size_t[]){B, 1, T_q, 40});
     if (p->rules & PROPAGATE)
-        s.hidden_values = MHA_HIDDEN_PROPAGATE;
+        s.softmax.hidden_values = MHA_HIDDEN_PROPAGATE;
     if (p->rules & SINKS)
         m->weights[MHA_SINKS] = mha_view_of(m->sinks, MHA_F32, 1, &p->h);
     if (p->rules & EXTRAS) {
         const size_t widths[] = {p->h_kv * p->d_k, p->h_kv * p->d_v};
         m->weights[MHA_BIAS_K] = mha_view_of(m->extra[0], MHA_F32, 1, &widths[0]);
         m->weights[MHA_BIAS_V] = mha_view_of(m->extra[1], MHA_F32, 1, &widths[1]);
-        s.zero_row = s.softmax_plus_one = true;
+        s.softmax.zero_row = s.softmax.softmax_plus_one = true;
     }
     if (p->rules & TABLE && p->seed % 2) { /* relative terms, the rows of keys, too */
-        s.relative = (mha_relative){.rule = MHA_RELATIVE_DISTANCE};
+        s.added.relative = (mha_relative){.rule = MHA_RELATIVE_DISTANCE};
         m->weights[MHA_RELATIVE_K] = m->weights[MHA_RELATIVE_Q] =
             mha_view_of(m->relative, MHA_F32, 2, (size_t[]){15, p->d_k});
     } else if (p->rules & TABLE) {
         m->weights[MHA_BIAS_TABLE] = mha_view_of(m->table, MHA_F32, 2, (size_t[]){32, p->h});
-        s.bias = (mha_bias){.rule = MHA_BIAS_RULE_BUCKETS, .max_distance = 128};
+        s.added.bias = (mha_bias){.rule = MHA_BIAS_RULE_BUCKETS, .max_distance = 128};
     }
     return s;
 }
@@ -392,7 +394,7 @@ static void a_trunk_that_has_evicted(void **state)
             const mha_view new_rows = mha_heads(k, batch, rows[step], H, D);
             mha_call call = {.query = mha_heads(q, batch, rows[step], H, D), .key = new_rows, .value = new_rows,
                              .cache = cache[shares],
-                             .semantics = {.causal = true, .alibi_slopes = slopes, .chunk = 45},
+                             .semantics = {.visible.causal = true, .added.alibi_slopes = slopes, .visible.chunk = 45},
                              .path = MHA_PATH_FAST, .threads = 1};
             if (step + 1 == STEPS)
                 call.output = mha_heads(out[shares], B, 1, H, D);

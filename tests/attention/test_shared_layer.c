@@ -46,7 +46,7 @@ static void draw(drawn *d, uint64_t seed)
     mha_semantics *s = &d->call.semantics;
     if (!latent && below(seed, 8, 3) == 0) {
         c.relative_k_rows = c.relative_q_rows = 15;
-        s->relative = (mha_relative){.rule = MHA_RELATIVE_DISTANCE, .reversed = below(seed, 9, 2)};
+        s->added.relative = (mha_relative){.rule = MHA_RELATIVE_DISTANCE, .reversed = below(seed, 9, 2)};
     }
     mha_error error;
     assert_ok(mha_layer_create(&c, NULL, NULL, &d->layer, &error), error);
@@ -58,16 +58,16 @@ static void draw(drawn *d, uint64_t seed)
     d->P = at[below(seed, 13, 12)], d->T = 1 + below(seed, 14, 4);
     d->dtype = rounds ? MHA_BF16 : types[below(seed, 15, 4)], d->threads = 1 + (int)below(seed, 16, 4);
     d->call.absorbed = latent && below(seed, 17, 4);
-    s->causal = below(seed, 18, 3);
-    s->softcap = below(seed, 19, 4) ? 0 : 3;
+    s->visible.causal = below(seed, 18, 3);
+    s->softmax.softcap = below(seed, 19, 4) ? 0 : 3;
     if (below(seed, 20, 3) == 0)
-        s->window = true, s->window_left = (int64_t)(d->P / 2 + 2), s->window_right = -1;
+        s->visible.window = true, s->visible.window_left = (int64_t)(d->P / 2 + 2), s->visible.window_right = -1;
     if (c.d_rope || (!latent && below(seed, 21, 2)))
-        s->rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT, .dim = latent ? c.d_rope : 4, .last = latent};
+        s->qkv.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT, .dim = latent ? c.d_rope : 4, .last = latent};
     for (size_t i = 0; i < 4; i++)
         d->slopes[i] = 0.25 / (double)(i + 1);
     if (below(seed, 22, 4) == 0)
-        s->alibi_slopes = d->slopes;
+        s->added.alibi_slopes = d->slopes;
     d->call.precision = mha_precision_of(c.dtype);
     const size_t drawn_path = below(seed, 24, 6);
     d->call.path = drawn_path == 0 && d->P < 300 ? MHA_PATH_EXACT : drawn_path < 3 ? MHA_PATH_BLAS : MHA_PATH_FAST;

@@ -48,14 +48,14 @@ static trial trial_of(const denominator *d, const pattern *p, mha_empty_rows rul
 {
     return (trial){.seed = 3, .B = 3, .T_q = p->T_q, .T_k = p->T_k, .bare = true, .lengths = true,
                    .config = {.n_heads = 4, .kv_heads = 2, .d_k = 32, .d_v = 32, .sinks = d->has_sinks},
-                   .semantics = {.softmax_plus_one = d->plus_one, .empty_rows = rule}};
+                   .semantics = {.softmax = {.softmax_plus_one = d->plus_one, .empty_rows = rule}}};
 }
 
 static void set_up(rig *r, const denominator *d, const pattern *p, int64_t *own)
 {
     for (size_t b = 0; b < 3; b++)
         own[b] = lengths[b] > (int64_t)p->T_k ? (int64_t)p->T_k : lengths[b];
-    r->call.semantics.kv_lengths = own;
+    r->call.semantics.visible.kv_lengths = own;
     if (d->has_sinks)
         memcpy(r->weights[MHA_SINKS].data, d->sinks, sizeof d->sinks);
     const mha_view *q = &r->call.query, *k = &r->call.key, *v = &r->call.value;

@@ -14,9 +14,9 @@ static const int64_t lengths[B] = {S, 11};
 static mha_semantics semantics_of(int kind)
 {
     static const double slopes[H] = {0.5, 0.25, 0.125, 0.0625};
-    mha_semantics s = {.kv_lengths = kind & 1 ? lengths : NULL};
+    mha_semantics s = {.visible.kv_lengths = kind & 1 ? lengths : NULL};
     if (kind & 2) /* which count from the position that is stated */
-        s.has_offset = true, s.offset = 5, s.alibi_slopes = slopes, s.causal = true;
+        s.place.has_offset = true, s.place.offset = 5, s.added.alibi_slopes = slopes, s.visible.causal = true;
     return s;
 }
 

@@ -202,7 +202,7 @@ static void strides_of_one_row_and_of_far_rows_change_no_bit(void **state)
             for (size_t way = 0; way < ways * ways; way++) {
                 const ptrdiff_t *const steps = keys == 1 ? one_row : far;
                 const ptrdiff_t strides[2] = {steps[way / ways], steps[way % ways]};
-                mha_call call = {.path = (mha_path)path, .threads = 1, .semantics.zero_row = true};
+                mha_call call = {.path = (mha_path)path, .threads = 1, .semantics.softmax.zero_row = true};
                 mha_keep list[MHA_STAGE_COUNT];
                 stages_list(&call, list);
                 mha_view *const rows[2] = {&call.key, &call.value};

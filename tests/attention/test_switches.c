@@ -52,15 +52,17 @@ static void a_number_other_than_0_needs_no_switch(void **state)
     for (size_t p = 0; p < sizeof paths / sizeof *paths; p++)
         for (int way = 0; way < 27; way++) {
             const int scale = way % 3, offset = way / 3 % 3, fill = way / 9;
-            mha_semantics s = {.causal = true,
-                               .has_scale = scale == 1, .scale = scale == 2 ? 0.25 : 0,
-                               .has_offset = offset == 1, .offset = offset == 2 ? 2 : 0,
-                               .has_padding_fill = fill == 1, .padding_fill = fill == 2 ? -3 : 0};
-            s.key_padding = (mha_mask){MHA_MASK_KEEPS, unwritten(keeps, MHA_BOOL, 2, (size_t[]){1, T})};
+            mha_semantics s = {.softmax = {.has_scale = scale == 1, .scale = scale == 2 ? 0.25 : 0},
+                               .place = {.has_offset = offset == 1, .offset = offset == 2 ? 2 : 0},
+                               .visible = {.causal = true,
+                                           .has_padding_fill = fill == 1,
+                                           .padding_fill = fill == 2 ? -3 : 0}};
+            s.visible.key_padding = (mha_mask){MHA_MASK_KEEPS, unwritten(keeps, MHA_BOOL, 2, (size_t[]){1, T})};
             double masked[MOST], again[MOST];
             mha_call call = call_of(&s, paths[p], masked);
             run_call(NULL, &call);
-            s.has_scale |= scale == 2, s.has_offset |= offset == 2, s.has_padding_fill |= fill == 2;
+            s.softmax.has_scale |= scale == 2, s.place.has_offset |= offset == 2,
+                s.visible.has_padding_fill |= fill == 2;
             call = call_of(&s, paths[p], again);
             run_call(NULL, &call);
             assert_memory_equal(masked, again, sizeof masked);
@@ -93,7 +95,8 @@ static void an_offset_of_0_is_meant_with_its_switch(void **state)
         const mha_view past = unwritten(k, MHA_F32, 4, (size_t[]){1, 1, T, D});
         assert_ok(mha_cache_load(cache, &past, &past, &error), error);
         double masked[2 * MOST];
-        const mha_semantics s = {.causal = true, .has_offset = way == 1, .offset = way == 2 ? 1 : 0};
+        const mha_semantics s = {
+            .visible.causal = true, .place = {.has_offset = way == 1, .offset = way == 2 ? 1 : 0}};
         mha_call call = call_of(&s, MHA_PATH_BLAS, masked);
         call.keep->view = mha_view_of(masked, MHA_F64, 4, (size_t[]){1, 1, T, 2 * T});
         call.cache = cache;
@@ -116,11 +119,11 @@ static void a_fill_needs_a_padding_mask(void **state)
     mha_plan plan;
     double masked[MOST];
     for (int has = 0; has < 2; has++) {
-        const mha_semantics s = {.has_padding_fill = has, .padding_fill = has ? 0 : -5};
+        const mha_semantics s = {.visible = {.has_padding_fill = has, .padding_fill = has ? 0 : -5}};
         const mha_call call = call_of(&s, MHA_PATH_BLAS, masked);
         assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_UNSUPPORTED, error, "padding_fill");
     }
-    const mha_semantics s = {.scale = NAN};
+    const mha_semantics s = {.softmax.scale = NAN};
     const mha_call call = call_of(&s, MHA_PATH_BLAS, masked);
     assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, "scale");
 }

@@ -126,7 +126,7 @@ static void everything_visible(void **state)
 static void causal_costs_half(void **state)
 {
     (void)state;
-    const mha_semantics causal = {.causal = true};
+    const mha_semantics causal = {.visible.causal = true};
     for (size_t T = 256; T <= 4096; T *= 2)
         assert_work(run(T, T, &causal), (double)T, (double)T * ((double)T + 1) / 2);
 }
@@ -135,7 +135,8 @@ static void causal_costs_half(void **state)
 static void windows_cost_their_width(void **state)
 {
     (void)state;
-    const mha_semantics window = {.causal = true, .window = true, .window_left = 200, .window_right = 0};
+    const mha_semantics window = {
+        .visible = {.causal = true, .window = true, .window_left = 200, .window_right = 0}};
     for (size_t T = 1024; T <= 16384; T *= 4) {
         counts found = run(T, T, &window);
         assert_work(found, (double)T, (double)T * 201 - 200.0 * 201 / 2);
@@ -148,7 +149,7 @@ static void keys_beyond_a_length_cost_nothing(void **state)
 {
     (void)state;
     const int64_t length = 300;
-    const mha_semantics short_keys = {.kv_lengths = &length};
+    const mha_semantics short_keys = {.visible.kv_lengths = &length};
     for (size_t T_k = 512; T_k <= 8192; T_k *= 4)
         assert_work(run(256, T_k, &short_keys), 256, 256.0 * 300);
 }
@@ -163,7 +164,8 @@ static void padding_at_the_ends_costs_nothing(void **state)
         for (size_t j = 0; j < T_k; j++)
             hidden[j] = j < from || j >= from + SEEN || j == from + 7;
         const mha_semantics padded = {
-            .key_padding = {.kind = MHA_MASK_HIDES, .values = mha_view_of(hidden, MHA_U8, 2, (size_t[]){1, T_k})}};
+            .visible.key_padding = {.kind = MHA_MASK_HIDES,
+                                    .values = mha_view_of(hidden, MHA_U8, 2, (size_t[]){1, T_k})}};
         assert_work(run(256, T_k, &padded), 256, 256.0 * SEEN);
     }
 }
@@ -189,9 +191,9 @@ static void stretches_that_a_mask_hides_cost_nothing(void **state)
                 pairs += sees;
             }
         const mha_semantics boolean = {
-            .mask = {.kind = MHA_MASK_KEEPS, .values = mha_view_of(flags, MHA_BOOL, 2, (size_t[]){T, T})}};
+            .visible.mask = {.kind = MHA_MASK_KEEPS, .values = mha_view_of(flags, MHA_BOOL, 2, (size_t[]){T, T})}};
         const mha_semantics additive = {
-            .mask = {.kind = MHA_MASK_ADDITIVE, .values = mha_view_of(terms, MHA_F32, 2, (size_t[]){T, T})}};
+            .visible.mask = {.kind = MHA_MASK_ADDITIVE, .values = mha_view_of(terms, MHA_F32, 2, (size_t[]){T, T})}};
         const counts found = run(T, T, &boolean);
         if (shape == 3) { /* in each of the blocks of 512 that a row sees something of, at most all of it */
             stretches = (double)T * 2 * 512;
@@ -224,7 +226,7 @@ static void long_sequences_need_little_memory(void **state)
         mha_call core = {.query = heads,
                          .key = heads,
                          .value = heads,
-                         .semantics = {.causal = true},
+                         .semantics = {.visible.causal = true},
                          .path = MHA_PATH_FAST,
                          .threads = threads};
         core.output = mha_rows(y, 1, LONG, MODEL);
@@ -237,7 +239,8 @@ static void long_sequences_need_little_memory(void **state)
         assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
         assert_ok(mha_layer_create(&config, table, "", &layer, &error), error);
         assert_ok(mha_layer_pack(layer, &error), error);
-        mha_call whole = {.query = rows, .semantics = {.causal = true}, .path = MHA_PATH_FAST, .threads = threads};
+        mha_call whole = {
+            .query = rows, .semantics = {.visible.causal = true}, .path = MHA_PATH_FAST, .threads = threads};
         whole.output = mha_rows(y, 1, LONG, MODEL);
         assert_ok(mha_plan_call(layer, &whole, &plan, &error), error);
         assert_true(plan.workspace_bytes < (16u << 20) + 4u * LONG * MODEL * sizeof(float));

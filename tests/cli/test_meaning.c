@@ -15,7 +15,7 @@ static void give(const mha_setting *s, mha_semantics *semantics)
     if (s->kind == MHA_SETTING_VIEW)
         memcpy((char *)semantics + s->at, &view, sizeof view);
     else if (s->kind == MHA_SETTING_COUNTS)
-        semantics->rope.origin.axes.axes = 2;
+        semantics->qkv.rope.origin.axes.axes = 2;
     else if (s->kind > MHA_SETTING_VIEW)
         memcpy((char *)semantics + s->at, &pointer, sizeof pointer);
     else
@@ -49,7 +49,7 @@ static void plain_attention_needs_no_words(void **state)
 {
     (void)state;
     char text[MEANING_TEXT];
-    meaning_text(&(meaning_of){.semantics = &(mha_semantics){.norm_eps = 1e-5}}, text);
+    meaning_text(&(meaning_of){.semantics = &(mha_semantics){.qkv.norm_eps = 1e-5}}, text);
     assert_string_equal(text, "");
 }
 
@@ -58,14 +58,14 @@ static void what_a_layer_adds(void **state)
     (void)state;
     static double turns[2];
     char text[MEANING_TEXT];
-    const mha_semantics s = {.causal = true,
-                             .window = true,
-                             .window_left = 2,
-                             .window_right = -1,
-                             .rope = {.kind = MHA_ROPE_HALF_SPLIT,
+    const mha_semantics s = {.visible.causal = true,
+                             .visible.window = true,
+                             .visible.window_left = 2,
+                             .visible.window_right = -1,
+                             .qkv.rope = {.kind = MHA_ROPE_HALF_SPLIT,
                                       .frequencies = mha_view_of(turns, MHA_F64, 1, (size_t[]){2})},
-                             .norm_eps = 0.1,
-                             .has_scale = true};
+                             .qkv.norm_eps = 0.1,
+                             .softmax.has_scale = true};
     meaning_text(&(meaning_of){.semantics = &s, .normed = true, .scaling = "by 2"}, text);
     assert_string_equal(text, "norm_kind rms, norm_eps 0.1, rope half_split, rope_frequencies scaled: by 2, causal, "
                               "window_left 2, window_right -1, scale 0");

@@ -10,7 +10,7 @@ static float x[TOKENS * WIDTH], whole[TOKENS * WIDTH], steps[TOKENS * WIDTH];
 /* One pass over all tokens, then one call for each token, which appends its key and value to the cache. */
 static mha_status decode(const mha_layer *layer, mha_cache *cache, mha_error *error)
 {
-    const mha_semantics semantics = {.causal = true, .rope.kind = MHA_ROPE_HALF_SPLIT};
+    const mha_semantics semantics = {.visible.causal = true, .qkv.rope.kind = MHA_ROPE_HALF_SPLIT};
     mha_call call = {
         .query = mha_rows(x, 1, TOKENS, WIDTH), .output = mha_rows(whole, 1, TOKENS, WIDTH), .semantics = semantics};
     mha_status status = mha_run(layer, &call, error);

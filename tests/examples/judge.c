@@ -36,7 +36,7 @@ int main(void)
     mha_call call = {.query = mha_heads(q, 1, T, H, D),
                      .key = mha_heads(k, 1, T, H, D),
                      .value = mha_heads(v, 1, T, H, D),
-                     .semantics.causal = true};
+                     .semantics.visible.causal = true};
     mha_random_fill(&call.query, 1, 0, -2.0f, 2.0f);
     mha_random_fill(&call.key, 1, 1, -2.0f, 2.0f);
     mha_random_fill(&call.value, 1, 2, -2.0f, 2.0f);

@@ -14,7 +14,7 @@ int main(void)
         mha_layer_init(layer, 7); /* random weights; mha_model_load_layer reads those of a checkpoint */
         mha_call call = {.query = mha_rows(x, 2, 10, 64),
                          .output = mha_rows(y, 2, 10, 64),
-                         .semantics = {.causal = true}};
+                         .semantics = {.visible = {.causal = true}}};
         mha_random_fill(&call.query, 7, 100, -1.0f, 1.0f);
         status = mha_run(layer, &call, &error);
         mha_totals totals = mha_params_totals(mha_layer_params(layer), NULL); /* counted from what was allocated */

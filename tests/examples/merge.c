@@ -19,14 +19,14 @@ static mha_status attend(size_t from, size_t count, float *out, float *sum, mha_
                            .output = mha_heads(out, 1, 1, HEADS, WIDTH),
                            .keep = &keep,
                            .keep_count = sum ? 1 : 0,
-                           .semantics = {.causal = true,
-                                         .offset = KEYS - 1, /* the query stands at the last key, */
-                                         .window = true,
-                                         .window_left = 600,
-                                         .softmax_plus_one = true,
-                                         .has_key_offset = true,
-                                         .key_offset = (int64_t)from, /* and this is where these keys stand */
-                                         .keys_only = from > 0}};     /* the first part counts the plus-one */
+                           .semantics = {.visible.causal = true,
+                                         .place.offset = KEYS - 1, /* the query stands at the last key, */
+                                         .visible.window = true,
+                                         .visible.window_left = 600,
+                                         .softmax.softmax_plus_one = true,
+                                         .place.has_key_offset = true,
+                                         .place.key_offset = (int64_t)from, /* and this is where these keys stand */
+                                         .place.keys_only = from > 0}};     /* the first part counts the plus-one */
     return mha_run(NULL, &call, error);
 }
 

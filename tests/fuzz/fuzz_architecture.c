@@ -21,7 +21,7 @@ static void ask(const mha_model *model, const mha_params *table)
         const mha_model_facts facts = mha_model_layer_facts(model, n);
         const mha_semantics semantics = mha_model_semantics(&facts);
         fuzz_require(layer.config.n_heads > 0 && layer.config.d_k > 0 && *layer.prefix != '\n');
-        fuzz_require(semantics.window_left >= 0 && semantics.chunk >= 0);
+        fuzz_require(semantics.visible.window_left >= 0 && semantics.visible.chunk >= 0);
     }
     fuzz_require(n == mha_model_layer_count(model));
     (void)mha_model_assumptions(model, &assumed);

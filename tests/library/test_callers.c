@@ -133,7 +133,7 @@ static mha_status live_and_die(uint64_t seed, float *y)
         mha_plan plan;
         mha_call call = {.query = mha_view_of(x + from * LIFE_WIDTH, MHA_F32, 3, shape),
                          .cache = cache,
-                         .semantics.causal = true,
+                         .semantics.visible.causal = true,
                          .path = seed % 3 == 0   ? MHA_PATH_EXACT
                                  : seed % 3 == 1 ? MHA_PATH_BLAS
                                                  : MHA_PATH_FAST,
@@ -273,7 +273,7 @@ static void use_everything(void)
 
     mha_call call = shared.jobs[0].call; /* refused */
     mha_plan plan;
-    call.semantics.softcap = -1;
+    call.semantics.softmax.softcap = -1;
     assert_int_equal(mha_plan_call(shared.jobs[0].layer, &call, &plan, &error), MHA_INVALID);
     assert_int_equal(mha_run(shared.jobs[0].layer, &call, &error), MHA_INVALID);
 

@@ -36,7 +36,7 @@ static bool differ(subject *s, const char *what, mha_stage stage, const mha_view
     mha_difference d;
     mha_error error;
     double atol = factor * s->bound[stage];
-    if (stage == MHA_STAGE_LSE && s->r->t.semantics.normaliser == MHA_SIGMOID) /* has none */
+    if (stage == MHA_STAGE_LSE && s->r->t.semantics.softmax.normaliser == MHA_SIGMOID) /* has none */
         return false;
     if (mha_compare(a, b, 0, isnan(atol) ? INFINITY : atol, &d, &error)) {
         snprintf(s->text, sizeof s->text, "%s: stage %s: %.150s", what, mha_stage_name(stage), error.message);
@@ -198,8 +198,8 @@ static bool heads_differ(subject *s)
         for (int w = MHA_RELATIVE_K; w <= MHA_RELATIVE_Q; w++)
             if (own[w].data && own[w].shape[1] != p->d_k)
                 own[w] = mha_view_slice(&own[w], 1, g * n * p->d_k, n * p->d_k);
-        if (c->semantics.alibi_slopes)
-            c->semantics.alibi_slopes += g * n;
+        if (c->semantics.added.alibi_slopes)
+            c->semantics.added.alibi_slopes += g * n;
         rerun_settings(&r, "h", g * n, n);
         if (r.past_key.data) {
             r.past_key = mha_view_slice(&r.past_key, 1, g, 1);
@@ -228,7 +228,7 @@ static bool cache_differs(subject *s)
 {
     const trial *t = &s->r->t;
     size_t T_k = s->whole.plan.T_k;
-    if (!no_cache_or_ragged(t) || T_k < 2 || s->r->call.semantics.rope.cos_table.rank == 3)
+    if (!no_cache_or_ragged(t) || T_k < 2 || s->r->call.semantics.qkv.rope.cos_table.rank == 3)
         return false;
     size_t p = 1 + below(s, T_k - 1);
     rerun r;
@@ -237,7 +237,7 @@ static bool cache_differs(subject *s)
     mha_call *c = &r.call;
     c->key = mha_view_slice(&c->key, 1, p, T_k - p);
     c->value = mha_view_slice(&c->value, 1, p, T_k - p);
-    mha_rope *rope = &c->semantics.rope;
+    mha_rope *rope = &c->semantics.qkv.rope;
     if (rope->k_positions.data)
         rope->k_positions = mha_view_slice(&rope->k_positions, 1, p, T_k - p);
     else if (rope->q_positions.data && rope->kind && c->query.shape[1] == T_k - p) { /* now taken for the keys too */
@@ -260,8 +260,9 @@ static bool chunks_differ(subject *s)
     const trial *t = &s->r->t;
     const mha_semantics *m = &s->r->call.semantics;
     const mha_plan *p = &s->whole.plan;
-    if (!no_cache_or_ragged(t) || !m->causal || m->has_offset || m->position_offset || m->has_key_offset ||
-        p->T_q != p->T_k || m->hidden_values == MHA_HIDDEN_PROPAGATE || m->pattern.blocks.kind)
+    if (!no_cache_or_ragged(t) || !m->visible.causal || m->place.has_offset || m->place.position_offset ||
+        m->place.has_key_offset || p->T_q != p->T_k || m->softmax.hidden_values == MHA_HIDDEN_PROPAGATE ||
+        m->visible.pattern.blocks.kind)
         return false;
     bool failed = false;
     mha_view past_key = {0}, past_value = {0};
@@ -273,34 +274,34 @@ static bool chunks_differ(subject *s)
         rerun_init(&r, s->r->layer, &s->r->call, &past_key, &past_value);
         mha_call *c = &r.call;
         mha_semantics *q = &c->semantics;
-        bool positions = q->rope.k_positions.data != NULL;
+        bool positions = q->qkv.rope.k_positions.data != NULL;
         if (r.layer && !c->key.data)
             c->key = c->query;
         if (r.layer && !c->value.data)
             c->value = c->key;
         rerun_queries(&r, done, n);
-        q->offset = 0;
+        q->place.offset = 0;
         c->key = mha_view_slice(&c->key, 1, done, n);
         c->value = mha_view_slice(&c->value, 1, done, n);
         if (positions)
-            q->rope.k_positions = mha_view_slice(&q->rope.k_positions, 1, done, n);
-        if (q->rope.cos_table.rank == 3) {
-            q->rope.cos_table = mha_view_slice(&q->rope.cos_table, 1, done, n);
-            q->rope.sin_table = mha_view_slice(&q->rope.sin_table, 1, done, n);
-            q->rope.origin.positions = rerun_cut(&q->rope.origin.positions, 1, done, n);
+            q->qkv.rope.k_positions = mha_view_slice(&q->qkv.rope.k_positions, 1, done, n);
+        if (q->qkv.rope.cos_table.rank == 3) {
+            q->qkv.rope.cos_table = mha_view_slice(&q->qkv.rope.cos_table, 1, done, n);
+            q->qkv.rope.sin_table = mha_view_slice(&q->qkv.rope.sin_table, 1, done, n);
+            q->qkv.rope.origin.positions = rerun_cut(&q->qkv.rope.origin.positions, 1, done, n);
         }
-        if (q->mask.values.data) {
-            size_t reach = q->mask.values.shape[q->mask.values.rank - 1];
-            q->mask.values = rerun_cut(&q->mask.values, 1, 0, reach < S ? reach : S);
+        if (q->visible.mask.values.data) {
+            size_t reach = q->visible.mask.values.shape[q->visible.mask.values.rank - 1];
+            q->visible.mask.values = rerun_cut(&q->visible.mask.values, 1, 0, reach < S ? reach : S);
         }
-        if (q->key_padding.values.data)
-            q->key_padding.values = mha_view_slice(&q->key_padding.values, 1, 0, S);
-        q->pattern.k_segments = rerun_cut(&q->pattern.k_segments, 1, 0, S);
-        if (q->kv_lengths) {
+        if (q->visible.key_padding.values.data)
+            q->visible.key_padding.values = mha_view_slice(&q->visible.key_padding.values, 1, 0, S);
+        q->visible.pattern.k_segments = rerun_cut(&q->visible.pattern.k_segments, 1, 0, S);
+        if (q->visible.kv_lengths) {
             int64_t *lengths = rerun_memory(&r, p->B * sizeof *lengths);
             for (size_t b = 0; b < p->B; b++)
-                lengths[b] = q->kv_lengths[b] < (int64_t)S ? q->kv_lengths[b] : (int64_t)S;
-            q->kv_lengths = lengths;
+                lengths[b] = q->visible.kv_lengths[b] < (int64_t)S ? q->visible.kv_lengths[b] : (int64_t)S;
+            q->visible.kv_lengths = lengths;
         }
         failed = refused(s, "chunks", &r, HEADS | OUTPUT | LSE | PRESENT);
         static const struct {
@@ -359,10 +360,12 @@ static bool ragged_differs(subject *s)
     const trial *t = &s->r->t;
     const mha_semantics *m = &s->r->call.semantics;
     const mha_plan *p = &s->whole.plan;
-    bool short_mask = m->mask.values.data && m->mask.values.shape[m->mask.values.rank - 1] != p->S &&
-                      m->mask.values.shape[m->mask.values.rank - 1] != 1;
-    if (!no_cache_or_ragged(t) || !m->kv_lengths || m->has_key_offset || m->rope.cos_table.rank == 3 || short_mask ||
-        (m->hidden_values == MHA_HIDDEN_PROPAGATE && t->poison))
+    bool short_mask = m->visible.mask.values.data &&
+                      m->visible.mask.values.shape[m->visible.mask.values.rank - 1] != p->S &&
+                      m->visible.mask.values.shape[m->visible.mask.values.rank - 1] != 1;
+    if (!no_cache_or_ragged(t) || !m->visible.kv_lengths || m->place.has_key_offset ||
+        m->qkv.rope.cos_table.rank == 3 || short_mask ||
+        (m->softmax.hidden_values == MHA_HIDDEN_PROPAGATE && t->poison))
         return false;
     rerun r;
     begin(s, &r);
@@ -374,31 +377,31 @@ static bool ragged_differs(subject *s)
     for (size_t b = 0; b < p->B; b++) {
         full[b] = (int64_t)p->T_q;
         cu_q[b + 1] = cu_q[b] + full[b];
-        cu_k[b + 1] = cu_k[b] + m->kv_lengths[b];
-        longest = m->kv_lengths[b] > longest ? m->kv_lengths[b] : longest;
+        cu_k[b + 1] = cu_k[b] + m->visible.kv_lengths[b];
+        longest = m->visible.kv_lengths[b] > longest ? m->visible.kv_lengths[b] : longest;
     }
     size_t total_q = (size_t)cu_q[p->B], total_k = (size_t)cu_k[p->B], most = (size_t)longest;
     c->query = pack(&r, &c->query, full, total_q);
-    c->key = pack(&r, &c->key, m->kv_lengths, total_k);
-    c->value = pack(&r, &c->value, m->kv_lengths, total_k);
-    q->rope.q_positions = spread(&r, &q->rope.q_positions, p->B);
-    q->rope.q_positions = pack(&r, &q->rope.q_positions, full, total_q);
-    bool had_keys = q->rope.k_positions.data != NULL;
-    q->rope.k_positions = spread(&r, &q->rope.k_positions, p->B);
-    q->rope.k_positions = pack(&r, &q->rope.k_positions, m->kv_lengths, total_k);
-    q->n_sequences = p->B;
-    q->cu_seqlens_q = cu_q, q->cu_seqlens_k = cu_k;
-    q->kv_lengths = NULL;
-    q->mask.values = rerun_cut(&q->mask.values, 1, 0, most);
-    if (q->key_padding.values.data)
-        q->key_padding.values = mha_view_slice(&q->key_padding.values, 1, 0, most);
-    mha_pattern *pattern = &q->pattern;
+    c->key = pack(&r, &c->key, m->visible.kv_lengths, total_k);
+    c->value = pack(&r, &c->value, m->visible.kv_lengths, total_k);
+    q->qkv.rope.q_positions = spread(&r, &q->qkv.rope.q_positions, p->B);
+    q->qkv.rope.q_positions = pack(&r, &q->qkv.rope.q_positions, full, total_q);
+    bool had_keys = q->qkv.rope.k_positions.data != NULL;
+    q->qkv.rope.k_positions = spread(&r, &q->qkv.rope.k_positions, p->B);
+    q->qkv.rope.k_positions = pack(&r, &q->qkv.rope.k_positions, m->visible.kv_lengths, total_k);
+    q->place.n_sequences = p->B;
+    q->place.cu_seqlens_q = cu_q, q->place.cu_seqlens_k = cu_k;
+    q->visible.kv_lengths = NULL;
+    q->visible.mask.values = rerun_cut(&q->visible.mask.values, 1, 0, most);
+    if (q->visible.key_padding.values.data)
+        q->visible.key_padding.values = mha_view_slice(&q->visible.key_padding.values, 1, 0, most);
+    mha_pattern *pattern = &q->visible.pattern;
     if (most > 0 && pattern->blocks.kind)
         pattern->blocks.values = rerun_cut(&pattern->blocks.values, 1, 0, (most - 1) / pattern->block_keys + 1);
     pattern->k_segments =
         rerun_cut(pattern->k_segments.data ? &pattern->k_segments : &pattern->q_segments, 1, 0, most);
     /* Positions of the queries alone would serve the keys, too, and a mask must not become one of extent 1 or 0. */
-    bool other = (q->rope.kind && q->rope.q_positions.data && !had_keys && total_q == total_k) || most < 2;
+    bool other = (q->qkv.rope.kind && q->qkv.rope.q_positions.data && !had_keys && total_q == total_k) || most < 2;
     bool failed = false;
     if (!other) {
         failed = refused(s, "ragged", &r, HEADS | OUTPUT | LSE);
@@ -529,7 +532,7 @@ static void judge_saved(const char *path, mha_path how, const rerun *run, uint64
     if (v.outcome != MHA_OUTCOME_PASSED)
         fail_msg("seed %llu, judged by %s: %s: %s", (unsigned long long)seed, mha_path_name(how),
                  mha_outcome_name(v.outcome), v.reason);
-    if (how == MHA_PATH_EXACT && !run->call.semantics.cu_seqlens_q)
+    if (how == MHA_PATH_EXACT && !run->call.semantics.place.cu_seqlens_q)
         no_variant_agrees(c, &v, run, seed);
     mha_verdict_clear(&v);
     mha_case_close(c);

@@ -152,7 +152,7 @@ static mha_call small_call(mha_path path)
         inputs[i] = (float)(i % 7) - 3.0f;
     mha_call call = {.query = mha_view_of(inputs, MHA_F32, 3, (const size_t[]){1, T, D}), .path = path, .threads = 1};
     call.output = mha_view_of(results, MHA_F32, 3, (const size_t[]){1, T, D});
-    call.semantics.causal = true;
+    call.semantics.visible.causal = true;
     return call;
 }
 
@@ -444,8 +444,8 @@ static mha_status case_of_call(const char *path, mha_error *error)
     if (status != MHA_OK)
         return status;
     mha_call call = small_call(MHA_PATH_AUTO);
-    call.semantics.offset = 1;
-    call.semantics.rope = (mha_rope){
+    call.semantics.place.offset = 1;
+    call.semantics.qkv.rope = (mha_rope){
         .kind = MHA_ROPE_HALF_SPLIT, .q_positions = mha_view_of(positions, MHA_I64, 2, (const size_t[]){1, T})};
     const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = call.query}; /* a wrong one */
     status = mha_case_of_call(layer, &call, &recorded, 1, NULL, &c, error);

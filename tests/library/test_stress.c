@@ -41,7 +41,7 @@ static void run_table(table *t, mha_path path, int threads)
     mha_call call = {.query = mha_view_of(t->query, MHA_F32, 4, (size_t[]){1, QUERIES, 1, QUERIES}),
                      .key = mha_view_of(t->key, MHA_F32, 4, (size_t[]){1, KEYS, 1, QUERIES}),
                      .value = mha_view_of(t->value, MHA_F32, 4, (size_t[]){1, KEYS, 1, WIDTH}),
-                     .semantics = {.has_scale = true, .scale = 1}, .path = path, .threads = threads};
+                     .semantics = {.softmax = {.has_scale = true, .scale = 1}}, .path = path, .threads = threads};
     call.output = mha_view_of(t->output, MHA_F32, 3, (size_t[]){1, QUERIES, WIDTH});
     memset(t->output, 0xFF, sizeof t->output);
     run_call(NULL, &call);
@@ -117,9 +117,9 @@ static trial layered(uint64_t seed)
                               .bias_k = true,
                               .bias_v = true,
                               .bias_o = true},
-                   .semantics.causal = seed % 2,
-                   .semantics.has_offset = true,
-                   .semantics.offset = 35};
+                   .semantics.visible.causal = seed % 2,
+                   .semantics.place.has_offset = true,
+                   .semantics.place.offset = 35};
 }
 
 static trial bare(uint64_t seed)
@@ -136,7 +136,7 @@ static void inputs_of_every_size_stay_within_the_bound(void **state)
         for (uint64_t seed = 0; seed < 4; seed++) {
             trial l = layered(10 * a + seed), b = bare(10 * a + seed);
             l.amplitude = b.amplitude = amplitudes[a];
-            l.semantics.softcap = seed == 3 ? 30 : 0;
+            l.semantics.softmax.softcap = seed == 3 ? 30 : 0;
             assert_trial(&l);
             assert_trial(&b);
         }
@@ -194,7 +194,7 @@ static void extents_of_one_are_as_good_as_others(void **state)
     for (uint64_t k = 0; k < 64; k++) {
         trial t = {.seed = k, .B = 1 + k % 2, .T_q = 1 + k / 2 % 2, .T_k = 1 + k / 4 % 2,
                    .config = {.d_model = 1 + k / 8 % 2, .n_heads = 1, .d_k = 1, .d_v = 1 + k / 16 % 2, .bias_o = true},
-                   .bare = k / 32 % 2, .semantics.causal = k % 3 == 0};
+                   .bare = k / 32 % 2, .semantics.visible.causal = k % 3 == 0};
         assert_trial(&t);
     }
 }
@@ -207,8 +207,8 @@ static void queries_that_see_nothing_say_so(void **state)
     for (int k = 0; k < 8; k++) {
         trial t = k % 2 ? layered(5) : bare(5);
         rig r;
-        t.semantics.causal = true, t.semantics.has_offset = true, t.semantics.offset = -1000;
-        t.semantics.empty_rows = k / 2 % 2 ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO;
+        t.semantics.visible.causal = true, t.semantics.place.has_offset = true, t.semantics.place.offset = -1000;
+        t.semantics.softmax.empty_rows = k / 2 % 2 ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO;
         t.config.sinks = k / 4 % 2;
         trial_build(&t, &r);
         for (size_t e = 0; e < mha_view_elements(&r.call.value); e++) /* nobody looks at them */
@@ -241,7 +241,7 @@ static void everywhere(rig *r, const mha_view *v, const char *what, mha_layer *l
 static trial small(uint64_t seed)
 {
     return (trial){.seed = seed, .B = 1, .T_q = 4, .T_k = 5, .config = {.d_model = 4, .n_heads = 2, .bias_q = true,
-                   .bias_k = true, .bias_v = true, .bias_o = true}, .semantics.causal = true};
+                   .bias_k = true, .bias_v = true, .bias_o = true}, .semantics.visible.causal = true};
 }
 
 static void strange_inputs_reach_those_who_see_them(void **state)
@@ -269,10 +269,10 @@ static void strange_masks_reach_their_rows(void **state)
         t.bare = k % 2, t.mask_rank = k < 2 ? 4 : 2, t.alibi = k > 3;
         trial_build(&t, &r);
         float numbers[2 * 4 * 5] = {0};
-        r.call.semantics.mask =
+        r.call.semantics.visible.mask =
             (mha_mask){MHA_MASK_ADDITIVE, k < 2 ? mha_view_of(numbers, MHA_F32, 4, (size_t[]){1, 2, 4, 5})
                                                 : mha_view_of(numbers, MHA_F32, 2, (size_t[]){4, 5})};
-        everywhere(&r, &r.call.semantics.mask.values, "mask", NULL);
+        everywhere(&r, &r.call.semantics.visible.mask.values, "mask", NULL);
         trial_release(&r);
     }
 }
@@ -306,7 +306,7 @@ static void a_hidden_nan_changes_no_bit(void **state)
                            .T_k = T,
                            .bare = true,
                            .config = {.d_model = 2 * D, .n_heads = 2},
-                           .semantics.causal = true};
+                           .semantics.visible.causal = true};
                 rig r;
                 trial_build(&t, &r);
                 snapshot clean = snapshot_run(&r, paths[p], 2, MHA_STAGE_OUTPUT, false);

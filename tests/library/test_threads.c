@@ -28,7 +28,7 @@ static void assert_same_bits_for_any_team(const trial *t, const char *what)
         for (size_t s = 0; s < (paths[p] == MHA_PATH_EXACT ? 1 : COUNT(stages)); s++) { /* the judge is slow */
             rig r;
             char text[100];
-            if (stages[s] == MHA_STAGE_LSE && t->semantics.normaliser == MHA_SIGMOID)
+            if (stages[s] == MHA_STAGE_LSE && t->semantics.softmax.normaliser == MHA_SIGMOID)
                 continue;
             trial_build(t, &r);
             snapshot one = snapshot_run(&r, paths[p], 1, stages[s], false);
@@ -59,9 +59,9 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
                    .T_q = sizes[k].T_q,
                    .T_k = sizes[k].T_k,
                    .config = {.d_model = sizes[k].d_model, .n_heads = sizes[k].heads, .bias_q = true},
-                   .semantics = {.causal = sizes[k].causal,
-                                 .has_offset = true,
-                                 .offset = (int64_t)sizes[k].T_k - (int64_t)sizes[k].T_q}};
+                   .semantics = {.visible.causal = sizes[k].causal,
+                                 .place.has_offset = true,
+                                 .place.offset = (int64_t)sizes[k].T_k - (int64_t)sizes[k].T_q}};
         snprintf(what, sizeof what, "sizes %zu", k);
         assert_same_bits_for_any_team(&t, what);
     }
@@ -78,7 +78,10 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
                               .kv_heads = kind == 1 ? 1 : 0,
                               .bias_kv = kind == 2,
                               .sinks = kind == 3},
-                   .semantics = {.causal = kind == 4, .has_offset = kind == 4, .offset = 9000, .zero_row = kind == 2}};
+                   .semantics = {.visible.causal = kind == 4,
+                                 .place.has_offset = kind == 4,
+                                 .place.offset = 9000,
+                                 .softmax.zero_row = kind == 2}};
         if (kind == 5)
             t.T_q = 4, t.sequences = 2;
         assert_same_bits_for_any_team(&t, names[kind]);
@@ -106,7 +109,7 @@ static void the_blas_gets_its_threads_back(void **state)
                .T_q = 70,
                .T_k = 90,
                .config = {.d_model = 48, .n_heads = 4, .kv_heads = 2, .bias_o = true},
-               .semantics = {.causal = true, .rope.kind = MHA_ROPE_HALF_SPLIT}};
+               .semantics = {.visible.causal = true, .qkv.rope.kind = MHA_ROPE_HALF_SPLIT}};
     rig r;
     mha_error error;
     trial_build(&t, &r);
@@ -117,10 +120,10 @@ static void the_blas_gets_its_threads_back(void **state)
             mha_status status = trial_run(&r, (mha_path)p, 2, TRIAL_OUTPUT, MHA_F32, &error);
             assert_true(status == MHA_OK || status == MHA_UNSUPPORTED);
             assert_int_equal(process_blas_threads(), given);
-            r.call.semantics.softcap = -1; /* a refused call leaves it alone too */
+            r.call.semantics.softmax.softcap = -1; /* a refused call leaves it alone too */
             assert_int_not_equal(trial_run(&r, (mha_path)p, 2, TRIAL_OUTPUT, MHA_F32, &error), MHA_OK);
             assert_int_equal(process_blas_threads(), given);
-            r.call.semantics.softcap = 0;
+            r.call.semantics.softmax.softcap = 0;
         }
     trial_release(&r);
 }

@@ -101,7 +101,7 @@ static void run(const mha_layer *layer, mha_path path, size_t T, float *y)
     const mha_config *c = mha_layer_config(layer);
     mha_error error;
     mha_call call = {.query = mha_rows(x, 1, T, c->d_q), .output = mha_rows(y, 1, T, c->d_out),
-                     .semantics = {.causal = true}, .path = path, .threads = 1 + (int)T % 2};
+                     .semantics = {.visible.causal = true}, .path = path, .threads = 1 + (int)T % 2};
     mha_random_fill(&call.query, 3, 1, -1.0f, 1.0f);
     assert_ok(mha_run(layer, &call, &error), error);
 }

@@ -59,12 +59,13 @@ static void a_layer_has_a_rule_and_a_table(void **state)
         const mha_model_facts facts = facts_of(cases[i].config, cases[i].layer);
         const mha_semantics s = mha_model_semantics(&facts);
         const mha_bias *expected = &cases[i].bias;
-        const bool same = s.bias.rule == expected->rule && s.bias.one_way == expected->one_way &&
-                          s.bias.class_token == expected->class_token && s.bias.height == expected->height &&
-                          s.bias.width == expected->width && s.bias.max_distance == expected->max_distance;
+        const bool same = s.added.bias.rule == expected->rule && s.added.bias.one_way == expected->one_way &&
+                          s.added.bias.class_token == expected->class_token &&
+                          s.added.bias.height == expected->height && s.added.bias.width == expected->width &&
+                          s.added.bias.max_distance == expected->max_distance;
         if (!same || strcmp(facts.bias_table, cases[i].table) != 0 || facts.bias_rows != cases[i].rows ||
-            s.causal != expected->one_way || (s.has_scale && s.scale == 1) != cases[i].scaled)
-            fail_msg("case %zu: rule %d, table '%s' of %zu rows", i, (int)s.bias.rule, facts.bias_table,
+            s.visible.causal != expected->one_way || (s.softmax.has_scale && s.softmax.scale == 1) != cases[i].scaled)
+            fail_msg("case %zu: rule %d, table '%s' of %zu rows", i, (int)s.added.bias.rule, facts.bias_table,
                      facts.bias_rows);
     }
     assert_non_null(strstr(facts_of("{\"model_type\": \"t5\"}", NULL).caveat, "bias"));

@@ -66,9 +66,9 @@ static bool run_layer(const mha_file *file, const char *config, const char *pref
                      .keep_count = kept.data != NULL, .semantics = mha_model_semantics(&facts)};
     if (facts.shift > 0)
         segments = windows_of(&facts, query.shape);
-    call.semantics.pattern.q_segments = segments;
+    call.semantics.visible.pattern.q_segments = segments;
     if (padding.data)
-        call.semantics.key_padding = (mha_mask){MHA_MASK_HIDES, padding};
+        call.semantics.visible.key_padding = (mha_mask){MHA_MASK_HIDES, padding};
     if (path != MHA_PATH_EXACT)
         assert_ok(mha_error_bound(layer, &call, 0x1p-24, bounds, MHA_STAGE_COUNT, &error), error);
     run_call(layer, &call);

@@ -118,7 +118,7 @@ static void alibi_has_the_slopes_of_all_heads(void **state)
     (void)state;
     static const double six[] = {0x1p-2, 0x1p-4, 0x1p-6, 0x1p-8, 0x1p-1, 0x1p-3};
     mha_model_facts facts = facts_of("{\"model_type\": \"bloom\", \"hidden_size\": 24, \"n_head\": 6}");
-    assert_true(facts.alibi && facts.fused_blocks == 6 && mha_model_semantics(&facts).alibi_slopes);
+    assert_true(facts.alibi && facts.fused_blocks == 6 && mha_model_semantics(&facts).added.alibi_slopes);
     for (size_t i = 0; i < 6; i++)
         assert_true(facts.alibi_slopes[i] == six[i]);
     /* scaled with the scores: d_k is 4 */
@@ -139,9 +139,9 @@ static void a_window_can_reach_both_ways(void **state)
         config_file("{\"model_type\": \"modernbert\", \"local_attention\": 6, \"num_hidden_layers\": 2}");
     assert_ok(mha_model_read_layer(path, "model.layers.1.attn", &facts, &error), error);
     const mha_semantics s = mha_model_semantics(&facts);
-    assert_true(s.window && s.window_left == 3 && s.window_right == 3 && !s.causal);
+    assert_true(s.visible.window && s.visible.window_left == 3 && s.visible.window_right == 3 && !s.visible.causal);
     assert_ok(mha_model_read_layer(path, "model.layers.0.attn", &facts, &error), error);
-    assert_false(mha_model_semantics(&facts).window);
+    assert_false(mha_model_semantics(&facts).visible.window);
 }
 
 /* ---------------------------------------------------------------- lists and costs */
@@ -228,18 +228,22 @@ static void facts_become_semantics(void **state)
     (void)state;
     mha_model_facts facts = {.causal = true, .softcap = 2, .window = 4, .has_scale = true, .scale = 0.5};
     mha_semantics s = mha_model_semantics(&facts);
-    assert_false(s.causal || s.window || s.has_scale || s.softcap > 0); /* of a model that is not known */
+    assert_false(s.visible.causal || s.visible.window || s.softmax.has_scale ||
+                 s.softmax.softcap > 0); /* of a model that is not known */
     facts.has_semantics = true;
     facts.norm_eps = 1e-5;
     facts.clip_qkv = 8;
     s = mha_model_semantics(&facts);
-    assert_true(s.causal && s.window && s.window_left == 3 && s.window_right == -1 && s.has_scale && s.scale == 0.5);
-    assert_true(s.clip_qkv == 8);
-    assert_true(s.softcap == 2 && s.norm_eps == 1e-5 && s.rope.kind == MHA_ROPE_NONE && s.rope.base == 0);
+    assert_true(s.visible.causal && s.visible.window && s.visible.window_left == 3 && s.visible.window_right == -1 &&
+                s.softmax.has_scale && s.softmax.scale == 0.5);
+    assert_true(s.qkv.clip_qkv == 8);
+    assert_true(s.softmax.softcap == 2 && s.qkv.norm_eps == 1e-5 && s.qkv.rope.kind == MHA_ROPE_NONE &&
+                s.qkv.rope.base == 0);
     facts = (mha_model_facts){.has_semantics = true, .rope = MHA_ROPE_HALF_SPLIT, .rope_dim = 8, .rope_base = 5e5};
     s = mha_model_semantics(&facts);
-    assert_true(s.rope.kind == MHA_ROPE_HALF_SPLIT && s.rope.dim == 8 && s.rope.base == 5e5);
-    assert_false(s.causal || s.window || s.has_scale || s.window_left || s.window_right);
+    assert_true(s.qkv.rope.kind == MHA_ROPE_HALF_SPLIT && s.qkv.rope.dim == 8 && s.qkv.rope.base == 5e5);
+    assert_false(s.visible.causal || s.visible.window || s.softmax.has_scale || s.visible.window_left ||
+                 s.visible.window_right);
 }
 
 /* Keys that change attention: computed, or counted and refused by the name of the key. */

@@ -83,7 +83,7 @@ static void run_model(const model *m, const line *l, float weights[2][HEADS * T 
         mha_keep keep = {MHA_STAGE_WEIGHTS, mha_view_of(weights[i], MHA_F32, 4, (size_t[]){1, HEADS, T, T}), 0};
         mha_call call = {.query = mha_rows(x, 1, T, WIDTH),
                          .output = mha_rows(y, 1, T, WIDTH),
-                         .semantics.causal = true,
+                         .semantics.visible.causal = true,
                          .keep = &keep,
                          .keep_count = 1};
         assert_ok(mha_run(m->layers[i], &call, &error), error);

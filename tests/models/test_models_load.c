@@ -1142,7 +1142,7 @@ static void our_own_checkpoint_gives_what_was_recorded(void **state)
     assert_int_equal(facts.n_heads, 6);
     assert_ok(load(&l, "weights/lookup/model.safetensors", (mha_load_options){.facts = &facts}), l.error);
     assert_ok(mha_file_open("weights/lookup/recorded.safetensors", &recorded, &error), error);
-    mha_semantics semantics = {.causal = facts.causal};
+    mha_semantics semantics = {.visible.causal = facts.causal};
     assert_recorded(l.layer, recorded, "input", recorded, "output64", "weights64", semantics, MHA_PATH_EXACT,
                     exact_tolerance);
     assert_recorded(l.layer, recorded, "input", recorded, "output", "weights", semantics, MHA_PATH_BLAS,
@@ -1169,8 +1169,8 @@ static void our_own_two_layers_give_what_was_recorded(void **state)
         assert_ok(load(&l, "weights/induction/model.safetensors",
                        (mha_load_options){.facts = &facts, .layer = names[0]}),
                   l.error);
-        assert_recorded(l.layer, recorded, names[1], recorded, names[2], names[3], (mha_semantics){.causal = true},
-                        MHA_PATH_EXACT, exact_tolerance);
+        assert_recorded(l.layer, recorded, names[1], recorded, names[2], names[3],
+                        (mha_semantics){.visible.causal = true}, MHA_PATH_EXACT, exact_tolerance);
         unload(&l);
     }
     mha_file_close(recorded);
@@ -1237,14 +1237,14 @@ static void gpt_nano_sort_in_both_orientations(void **state)
                        "gpt-nano-sort/activations_f64.safetensors",
                        {0, 1, 2, -1},
                        {.n_heads = 3},
-                       {.causal = true},
+                       {.visible.causal = true},
                        false});
     assert_runs(&(run){"gpt-nano-sort/model.conv1d-layout.safetensors",
                        "h.%d.attn",
                        "gpt-nano-sort/activations_f64.safetensors",
                        {0, 1, 2, -1},
                        {.n_heads = 3},
-                       {.causal = true},
+                       {.visible.causal = true},
                        false});
 }
 
@@ -1256,14 +1256,14 @@ static void rxnmapper_albert_under_both_names(void **state)
                        "rxnmapper-albert/activations_single_f64.safetensors",
                        {0, 10, 11, -1},
                        {.n_heads = 8},
-                       {0},
+                       {.place = {0}},
                        false});
     assert_runs(&(run){"rxnmapper-albert/shared-layer.bert-names.safetensors",
                        NULL,
                        "rxnmapper-albert/activations_single_f64.safetensors",
                        {0, 10, 11, -1},
                        {.n_heads = 8},
-                       {0},
+                       {.place = {0}},
                        false});
     mha_model_facts facts;
     mha_error error;
@@ -1281,7 +1281,7 @@ static void stories260k_in_both_pairings(void **state)
                        "stories260k/activations_short_f64.safetensors",
                        {0, 1, 2, 3, 4, -1},
                        {.n_heads = 8},
-                       {.causal = true, .rope = {.kind = MHA_ROPE_HALF_SPLIT}},
+                       {.visible.causal = true, .qkv.rope = {.kind = MHA_ROPE_HALF_SPLIT}},
                        true});
     /* GGUF says in its metadata how many heads there are. */
     assert_runs(&(run){"stories260k-gguf/stories260K.gguf",
@@ -1289,7 +1289,7 @@ static void stories260k_in_both_pairings(void **state)
                        "stories260k/activations_short_f64.safetensors",
                        {0, 1, 2, 3, 4, -1},
                        {0},
-                       {.causal = true, .rope = {.kind = MHA_ROPE_INTERLEAVED}},
+                       {.visible.causal = true, .qkv.rope = {.kind = MHA_ROPE_INTERLEAVED}},
                        true});
     mha_file *file;
     mha_error error;

@@ -26,9 +26,9 @@ static void rotates_as_recorded(const mha_case *c, const char *path)
     const char *length = mha_file_metadata(c->file, "my.length");
     assert_ok(mha_model_read_config(config_file(mha_file_metadata(c->file, "my.config")), &facts, &error), error);
     assert_ok(mha_model_stretch(&facts, (size_t)atoi(length), &error), error);
-    mha_rope rope = mha_model_semantics(&facts).rope;
+    mha_rope rope = mha_model_semantics(&facts).qkv.rope;
     assert_int_equal(rope.frequencies.data != NULL, strstr(path, "_none") == NULL);
-    rope.q_positions = c->semantics.rope.q_positions;
+    rope.q_positions = c->semantics.qkv.rope.q_positions;
     const mha_view x = mha_view_swap(&c->tensors[CASE_QUERY], 1, 2), y = mha_view_swap(recorded, 1, 2);
     double rotated[512];
     const mha_view to = mha_view_of(rotated, MHA_F64, 4, x.shape);
@@ -171,7 +171,7 @@ static void unknown_scaling_is_said(void **state)
     assert_ok(mha_model_read_config(config_file(LLAMA("\"rope_scaling\":{\"type\":\"spiral\"}")), &facts, &error),
               error);
     assert_non_null(strstr(facts.caveat, "not applied: rope_type: 'spiral' is not known"));
-    assert_null(mha_model_semantics(&facts).rope.frequencies.data);
+    assert_null(mha_model_semantics(&facts).qkv.rope.frequencies.data);
     assert_ok(mha_model_read_config(config_file(LLAMA("\"rope_scaling\":{\"rope_type\":7}")), &facts, &error), error);
     assert_non_null(strstr(facts.caveat, "not applied: rope_type: expected a name"));
     facts.rope_scaling = (mha_rope_scaling){.kind = MHA_ROPE_LINEAR};
@@ -190,8 +190,9 @@ static void windows_are(const char *model, const char *more, const long long *le
         snprintf(prefix, sizeof prefix, "%slayers.%d.self_attn%s", i % 2 ? "" : "model.", i, i > 1 ? "." : "");
         assert_ok(mha_model_read_layer(path, prefix, &facts, &error), error);
         const mha_semantics s = mha_model_semantics(&facts);
-        if (s.window != (left[i] >= 0) || (s.window && s.window_left != left[i]))
-            fail_msg("%s%s: layer %d has window %d, %lld", model, more, i, s.window, (long long)s.window_left);
+        if (s.visible.window != (left[i] >= 0) || (s.visible.window && s.visible.window_left != left[i]))
+            fail_msg("%s%s: layer %d has window %d, %lld", model, more, i, s.visible.window,
+                     (long long)s.visible.window_left);
     }
 }
 
@@ -244,9 +245,10 @@ static void rotations_of_public_models(void **state)
             snprintf(prefix, sizeof prefix, "model.layers.%zu.self_attn", i + 2);
             assert_ok(mha_model_read_layer(config_file(text), prefix, &facts, &error), error);
             const mha_semantics s = mha_model_semantics(&facts);
-            if (s.rope.dim != rows[row].rotated[i] || s.rope.base != rows[row].base[i] || s.scale != rows[row].scale)
-                fail_msg("%s, layer %zu: %zu features of base %g, scale %g", rows[row].model, i + 2, s.rope.dim,
-                         s.rope.base, s.scale);
+            if (s.qkv.rope.dim != rows[row].rotated[i] || s.qkv.rope.base != rows[row].base[i] ||
+                s.softmax.scale != rows[row].scale)
+                fail_msg("%s, layer %zu: %zu features of base %g, scale %g", rows[row].model, i + 2, s.qkv.rope.dim,
+                         s.qkv.rope.base, s.softmax.scale);
         }
 }
 
@@ -288,14 +290,14 @@ static void rotation_differs_from_layer_to_layer(void **state)
         for (size_t i = 0; i < 4; i++) {
             const mha_model_facts facts = mha_model_layer_facts(model, i);
             const mha_semantics s = mha_model_semantics(&facts);
-            assert_true(s.causal && s.scale == 0.25 && s.chunk == 8 * (int64_t)i);
-            assert_int_equal(s.rope.kind, i == 3 ? MHA_ROPE_NONE : MHA_ROPE_HALF_SPLIT);
+            assert_true(s.visible.causal && s.softmax.scale == 0.25 && s.visible.chunk == 8 * (int64_t)i);
+            assert_int_equal(s.qkv.rope.kind, i == 3 ? MHA_ROPE_NONE : MHA_ROPE_HALF_SPLIT);
             if (i == 3)
                 continue;
-            assert_true(s.rope.last && s.rope.dim == 8);
-            assert_true(s.rope.base == rows[row].base[i]);
+            assert_true(s.qkv.rope.last && s.qkv.rope.dim == 8);
+            assert_true(s.qkv.rope.base == rows[row].base[i]);
             const bool scaled = rows[row].slowest[i] > 0;
-            assert_int_equal(s.rope.frequencies.data != NULL, scaled);
+            assert_int_equal(s.qkv.rope.frequencies.data != NULL, scaled);
             if (scaled) /* 10^-3 divided */
                 assert_true(fabs(facts.rope_frequencies[3] - rows[row].slowest[i]) < 1e-17);
         }

@@ -115,18 +115,18 @@ static void draw(drawn *d, uint64_t seed)
     mha_semantics *s = &d->semantics;
     d->T = 1 + below(20);
     d->first = below(2) ? below(d->T) : 0;
-    s->causal = below(4) != 0;
-    s->softcap = below(3) ? 0 : 3;
-    s->norm_eps = below(2) ? 0 : 0.02;
+    s->visible.causal = below(4) != 0;
+    s->softmax.softcap = below(3) ? 0 : 3;
+    s->qkv.norm_eps = below(2) ? 0 : 0.02;
     if (below(4) == 0)
-        s->window = true, s->window_left = (int64_t)below(6), s->window_right = -1;
+        s->visible.window = true, s->visible.window_left = (int64_t)below(6), s->visible.window_right = -1;
     if (below(4) == 0)
-        s->alibi_slopes = d->slopes;
+        s->added.alibi_slopes = d->slopes;
     for (size_t i = 0; i < 16; i++)
         d->slopes[i] = 1.0 / (double)(1 + below(9));
     const size_t turned = c.kv_rank ? c.d_rope : c.d_k / 2 * 2;
     if (turned > 0 && below(4))
-        s->rope = (mha_rope){.kind = below(2) ? MHA_ROPE_INTERLEAVED : MHA_ROPE_HALF_SPLIT, .base = 100,
+        s->qkv.rope = (mha_rope){.kind = below(2) ? MHA_ROPE_INTERLEAVED : MHA_ROPE_HALF_SPLIT, .base = 100,
                              .dim = turned, .last = c.kv_rank};
     const mha_view x = mha_view_of(inputs, MHA_F64, 1, (size_t[]){d->B * d->T * mha_layer_config(d->layer)->d_q});
     mha_random_fill(&x, seed, 100, -1, 1);
@@ -226,7 +226,7 @@ static void one_call(const drawn *d, const form *f, mha_mpi_layer *layer, mha_ca
     if (sent != share.bytes_sent)
         wrong("seed %llu: sent %llu bytes, planned %llu", (unsigned long long)seed, (unsigned long long)sent,
               (unsigned long long)share.bytes_sent);
-    if (!d->semantics.causal && from + n < d->T) /* later rows are seen, too */
+    if (!d->semantics.visible.causal && from + n < d->T) /* later rows are seen, too */
         return;
     const bool same = wide && !all && !cache;
     const double most = same ? 0 : allowed(d, f, &call);

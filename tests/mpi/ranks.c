@@ -189,8 +189,8 @@ static void bounds(const rig *g, rerun *exact, double unit, double *bound)
 static bool parts_a_cache(const rig *g)
 {
     const mha_semantics *s = &g->call.semantics;
-    return g->past.keys.data && !s->cu_seqlens_q && s->hidden_values != MHA_HIDDEN_PROPAGATE && g->t.mask_short == 0 &&
-           s->normaliser == MHA_SOFTMAX;
+    return g->past.keys.data && !s->place.cu_seqlens_q && s->softmax.hidden_values != MHA_HIDDEN_PROPAGATE &&
+           g->t.mask_short == 0 && s->softmax.normaliser == MHA_SOFTMAX;
 }
 
 /* Rows of the cache of a rank; 0 where its heads are cached. */
@@ -204,7 +204,7 @@ static size_t capacity_of(const rig *g, mha_split_scheme scheme, uint64_t seed)
 /* Whether no part of a call begins inside a block of its pattern. */
 static bool in_whole_blocks(const rig *g, const mha_split *s, size_t capacity)
 {
-    const mha_pattern *p = &g->call.semantics.pattern;
+    const mha_pattern *p = &g->call.semantics.visible.pattern;
     const mha_view *v = &p->blocks.values;
     const size_t keys = v->data ? v->shape[v->rank - 1] : 1,
                  queries = v->data && v->rank > 1 ? v->shape[v->rank - 2] : 1;
@@ -230,8 +230,8 @@ static bool takes(const rig *g, mha_split_scheme scheme, uint64_t seed)
     const bool ring = scheme == MHA_SPLIT_RING || scheme == MHA_SPLIT_ZIGZAG;
     return mha_split_check(&split, NULL) == MHA_OK && (scheme != MHA_SPLIT_CACHE || parts_a_cache(g)) &&
            !((ring || scheme == MHA_SPLIT_CACHE) && !in_whole_blocks(g, &split, capacity_of(g, scheme, seed))) &&
-           !(ring && (g->past.keys.data || s->cu_seqlens_q || s->hidden_values == MHA_HIDDEN_PROPAGATE ||
-                      s->normaliser != MHA_SOFTMAX));
+           !(ring && (g->past.keys.data || s->place.cu_seqlens_q || s->softmax.hidden_values == MHA_HIDDEN_PROPAGATE ||
+                      s->softmax.normaliser != MHA_SOFTMAX));
 }
 
 static void expect_whole(const shared *s, const rerun *whole, const char *what, double allowed, uint64_t seed)
@@ -323,7 +323,7 @@ static uint64_t random_calls(uint64_t first, uint64_t n)
         mha_error error;
         if (t.bare)
             continue;
-        if (t.semantics.hidden_values == MHA_HIDDEN_PROPAGATE)
+        if (t.semantics.softmax.hidden_values == MHA_HIDDEN_PROPAGATE)
             t.poison = false;
         if (seed % 2) { /* heads that many ranks can share */
             t.config.kv_heads = t.config.kv_heads ? (size_t)ranks * (1 + seed % 4 / 2) : 0;
@@ -345,8 +345,8 @@ static uint64_t random_calls(uint64_t first, uint64_t n)
             const mha_path path = packed ? MHA_PATH_FAST : seed % 2 ? MHA_PATH_BLAS : MHA_PATH_FAST;
             if (t.input_dtype == MHA_F32)
                 one_scheme(&g, &exact, (mha_split_scheme)scheme, path,
-                           packed && t.semantics.hidden_values != MHA_HIDDEN_PROPAGATE &&
-                               t.semantics.normaliser == MHA_SOFTMAX, seed);
+                           packed && t.semantics.softmax.hidden_values != MHA_HIDDEN_PROPAGATE &&
+                               t.semantics.softmax.normaliser == MHA_SOFTMAX, seed);
             done++;
         }
         rerun_free(&exact);

@@ -59,7 +59,7 @@ static mha_status make(setting *s, mha_split_scheme scheme, mha_path path, const
     const size_t rows = scheme == MHA_SPLIT_TENSOR ? T : s->share.queries[0].count + s->share.queries[1].count;
     memset(s->y, 0x5A, sizeof s->y);
     s->call = (mha_call){.query = mha_rows(s->x, B, rows, D), .output = mha_rows(s->y, B, rows, D), .path = path,
-                         .threads = 1, .semantics = {.causal = true}};
+                         .threads = 1, .semantics = {.visible.causal = true}};
     return MHA_OK;
 }
 
@@ -115,7 +115,7 @@ static void wrong_rank(mha_call *c)
 
 static void not_causal(mha_call *c)
 {
-    c->semantics.causal = false;
+    c->semantics.visible.causal = false;
 }
 
 static void other_path(mha_call *c)
@@ -126,13 +126,13 @@ static void other_path(mha_call *c)
 static void bad_mask(mha_call *c)
 {
     static unsigned char mask[3];
-    c->semantics.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(mask, MHA_BOOL, 1, (size_t[]){T + 1})};
+    c->semantics.visible.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(mask, MHA_BOOL, 1, (size_t[]){T + 1})};
 }
 
 static void bad_heads(mha_call *c)
 {
     static int64_t lists[HEADS];
-    c->semantics.pattern.key_lists = mha_view_of(lists, MHA_I64, 3, (size_t[]){HEADS / 7, 1, 1});
+    c->semantics.visible.pattern.key_lists = mha_view_of(lists, MHA_I64, 3, (size_t[]){HEADS / 7, 1, 1});
 }
 
 static void no_latents(mha_call *c)
@@ -189,13 +189,13 @@ static void unsupported(mha_split_scheme scheme)
     if (make(&s, scheme, MHA_PATH_FAST, NULL, &error))
         wrong("make", error.message);
     const mha_call right = s.call;
-    s.call.semantics.hidden_values = MHA_HIDDEN_PROPAGATE;
+    s.call.semantics.softmax.hidden_values = MHA_HIDDEN_PROPAGATE;
     expect_agreed("hidden", mha_mpi_forward(s.layer, &s.call, T, T, &error), &error, MHA_UNSUPPORTED, "propagate");
     s.call = right;
-    s.call.semantics.normaliser = MHA_SIGMOID;
+    s.call.semantics.softmax.normaliser = MHA_SIGMOID;
     expect_agreed("sigmoid", mha_mpi_forward(s.layer, &s.call, T, T, &error), &error, MHA_UNSUPPORTED, "lse");
     s.call = right;
-    s.call.semantics.cu_seqlens_q = cu, s.call.semantics.n_sequences = 2;
+    s.call.semantics.place.cu_seqlens_q = cu, s.call.semantics.place.n_sequences = 2;
     expect_agreed("ragged", mha_mpi_forward(s.layer, &s.call, T, T, &error), &error, MHA_UNSUPPORTED, "ragged");
     s.call = right;
     const mha_cache_spec spec = {.batch = B, .kv_heads = HEADS, .d_k = 4, .d_v = 4, .capacity = T};
@@ -205,15 +205,15 @@ static void unsupported(mha_split_scheme scheme)
     mha_cache_destroy(s.call.cache);
     s.call = right;
     static unsigned char blocks[9];
-    s.call.semantics.pattern = (mha_pattern){
+    s.call.semantics.visible.pattern = (mha_pattern){
         .blocks = {MHA_MASK_KEEPS, mha_view_of(blocks, MHA_BOOL, 1, (size_t[]){3})},
         .block_queries = 1,
         .block_keys = 7};
     if (ranks > 1)
         expect_agreed("blocks", mha_mpi_forward(s.layer, &s.call, T, T, &error), &error, MHA_UNSUPPORTED,
                       "inside a block of 7");
-    s.call.semantics.pattern.blocks.values = mha_view_of(blocks, MHA_BOOL, 2, (size_t[]){3, 1});
-    s.call.semantics.pattern.block_queries = 7, s.call.semantics.pattern.block_keys = 1;
+    s.call.semantics.visible.pattern.blocks.values = mha_view_of(blocks, MHA_BOOL, 2, (size_t[]){3, 1});
+    s.call.semantics.visible.pattern.block_queries = 7, s.call.semantics.visible.pattern.block_keys = 1;
     if (ranks > 1)
         expect_agreed("blocks", mha_mpi_forward(s.layer, &s.call, T, T, &error), &error, MHA_UNSUPPORTED,
                       "inside a block of 7");
@@ -255,16 +255,17 @@ static void caches(mha_mpi_layer *layer)
     const mha_cache_spec spec = {.batch = 1, .kv_heads = HEADS, .d_k = 4, .d_v = 4, .capacity = 2};
     if (mha_cache_create(&spec, NULL, &call.cache, &error))
         wrong("cache", error.message);
-    call.semantics.cu_seqlens_q = cu, call.semantics.n_sequences = 1;
+    call.semantics.place.cu_seqlens_q = cu, call.semantics.place.n_sequences = 1;
     expect_agreed("ragged", mha_mpi_forward(layer, &call, 1, 1, &error), &error, MHA_UNSUPPORTED, "several ranks");
-    call.semantics = (mha_semantics){.mask = {MHA_MASK_KEEPS, mha_view_of(mask, MHA_BOOL, 1, (size_t[]){3})}};
+    call.semantics = (mha_semantics){.visible.mask = {MHA_MASK_KEEPS, mha_view_of(mask, MHA_BOOL, 1, (size_t[]){3})}};
     expect_agreed("mask", mha_mpi_forward(layer, &call, 1, 1, &error), &error, MHA_INVALID,
                   "expected 1 columns for 1 keys");
     static int64_t segments[3];
-    call.semantics = (mha_semantics){.pattern = {.q_segments = mha_view_of(segments, MHA_I64, 1, (size_t[]){1})}};
-    call.semantics.pattern.k_segments = mha_view_of(segments, MHA_I64, 1, (size_t[]){3});
+    call.semantics =
+        (mha_semantics){.visible.pattern = {.q_segments = mha_view_of(segments, MHA_I64, 1, (size_t[]){1})}};
+    call.semantics.visible.pattern.k_segments = mha_view_of(segments, MHA_I64, 1, (size_t[]){3});
     expect_agreed("segments", mha_mpi_forward(layer, &call, 1, 1, &error), &error, MHA_INVALID, "3");
-    call.semantics = (mha_semantics){.causal = true};
+    call.semantics = (mha_semantics){.visible.causal = true};
     const size_t T_k = 2 * (size_t)ranks + 1;
     float *many = calloc(T_k * D, sizeof *many);
     call.key = mha_rows(many, 1, T_k, D);

@@ -55,19 +55,20 @@ static mha_call describe(const peer_layer *p, mha_path path, double *output, dou
                      .key = input(p->key, p->B, p->T_k, p->d_kin),
                      .value = input(p->value, p->B, p->T_k, p->d_vin),
                      .path = path};
-    call.semantics.zero_row = p->zero_attn;
-    call.semantics.empty_rows = p->empty_nan ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO;
+    call.semantics.softmax.zero_row = p->zero_attn;
+    call.semantics.softmax.empty_rows = p->empty_nan ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO;
     if (p->mask) { /* (B*h, T_q, T_k) is (B, h, T_q, T_k); (B, ..) has one head extent */
         size_t rows = (size_t)p->mask_rows, shape[4] = {rows == 1 ? 1 : B, rows == B * h ? h : 1, T_q, T_k};
         mha_view rows_view = input(p->mask, 1, 1, 1);
-        call.semantics.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(rows_view.data, MHA_F32, 4, shape)};
+        call.semantics.visible.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(rows_view.data, MHA_F32, 4, shape)};
     }
     if (p->padding) {
         union {
             const void *in;
             void *out;
         } data = {p->padding};
-        call.semantics.key_padding = (mha_mask){MHA_MASK_HIDES, mha_view_of(data.out, MHA_BOOL, 2, (size_t[]){B, T_k})};
+        call.semantics.visible.key_padding =
+            (mha_mask){MHA_MASK_HIDES, mha_view_of(data.out, MHA_BOOL, 2, (size_t[]){B, T_k})};
     }
     call.output = mha_view_of(output, MHA_F64, 3, (size_t[]){B, T_q, (size_t)p->d_model});
     *keep = (mha_keep){.stage = MHA_STAGE_WEIGHTS, .view = mha_view_of(weights, MHA_F64, 4, (size_t[]){B, h, T_q, S})};

@@ -164,7 +164,7 @@ static void check_picture(const mha_layer *layer, const mha_call *call, const mh
         const mha__head *head = &l->heads[i];
         check_cells(&k, head);
         check_top(&k, head);
-        if (!call->semantics.position_offset && !call->semantics.cu_seqlens_q)
+        if (!call->semantics.place.position_offset && !call->semantics.place.cu_seqlens_q)
             check_statistics(&k, l, head, plan->S + plan->S_extra);
     }
     mha__picture_free(&picture);
@@ -242,7 +242,7 @@ static void long_sequences_are_pooled(void **state)
     static const mha_view none[2];
     const size_t T = sizeof x / sizeof *x / 4;
     mha_layer *layer = layer_of((mha_config){.d_model = 4, .n_heads = 1});
-    const mha_call call = call_of(x, 1, T, 4, (mha_semantics){.causal = true});
+    const mha_call call = call_of(x, 1, T, 4, (mha_semantics){.visible.causal = true});
     const mha__picture_choice part = {.path = MHA_PATH_EXACT, .rows = {700, 1900}, .keys = {3, 1400}};
     check_picture(layer, &call, none, &part);
     mha__picture picture = {0};
@@ -263,8 +263,11 @@ static void ragged_sequences(void **state)
     static const mha_view none[2];
     static const int64_t cu[] = {0, 5, 5, 6, 20};
     const mha_config config = {.d_model = 12, .n_heads = 6, .kv_heads = 2, .sinks = true, .bias_kv = true};
-    const mha_semantics semantics = {.causal = true, .zero_row = true, .n_sequences = 4, .cu_seqlens_q = cu,
-                                     .rope = {.kind = MHA_ROPE_HALF_SPLIT}};
+    const mha_semantics semantics = {.visible.causal = true,
+                                     .softmax.zero_row = true,
+                                     .place.n_sequences = 4,
+                                     .place.cu_seqlens_q = cu,
+                                     .qkv.rope = {.kind = MHA_ROPE_HALF_SPLIT}};
     mha_layer *layer = layer_of(config);
     const mha_call call = call_of(x, 1, 20, 12, semantics);
     check_picture(layer, &call, none, &(mha__picture_choice){0});
@@ -284,10 +287,15 @@ static void rows_and_masks_of_batch_rows(void **state)
     const mha_view masks = mha_view_of(mask, MHA_F32, 4, (size_t[]){3, 2, 9, 9});
     mha_random_fill(&masks, 1, 2, -1, 1);
     mask[40] = -INFINITY;
-    const mha_call call = call_of(x, 3, 9, 8, (mha_semantics){.window = true, .window_left = 3, .window_right = 2,
-                                                              .position_offset = offsets, .kv_lengths = lengths,
-                                                              .softcap = 3, .softmax_plus_one = true,
-                                                              .mask = {MHA_MASK_ADDITIVE, masks}});
+    const mha_call call = call_of(x, 3, 9, 8,
+                                  (mha_semantics){.visible.window = true,
+                                                  .visible.window_left = 3,
+                                                  .visible.window_right = 2,
+                                                  .place.position_offset = offsets,
+                                                  .visible.kv_lengths = lengths,
+                                                  .softmax.softcap = 3,
+                                                  .softmax.softmax_plus_one = true,
+                                                  .visible.mask = {MHA_MASK_ADDITIVE, masks}});
     check_picture(layer, &call, none, &(mha__picture_choice){0});
     check_picture(layer, &call, none, &part);
     mha_layer_destroy(layer);

@@ -163,13 +163,14 @@ static void long_sequences(void **state)
     static const mha_view none[2];
     mha_layer *small = layer_of((mha_config){.d_model = 16, .n_heads = 2, .kv_heads = 1, .sinks = true}),
               *wide = layer_of((mha_config){.d_model = 16, .n_heads = 1, .d_k = 600, .bias_kv = true});
-    mha_call call = {.query = mha_rows(x, 1, 1060, 16), .semantics = {.causal = true}};
+    mha_call call = {.query = mha_rows(x, 1, 1060, 16), .semantics = {.visible.causal = true}};
     mha_random_fill(&call.query, 5, 32, -2, 2);
     assert_int_equal(check(small, &call, none, (mha__picture_choice){0}), 2);
     assert_int_equal(check(small, &call, none, (mha__picture_choice){.projected = 1, .one_head = true, .head = 1,
                                                                      .rows = {10, 1050}, .keys = {4, 1055}}), 1);
     call.query = mha_rows(x, 2, 40, 16);
-    call.semantics = (mha_semantics){.window = true, .window_left = 9, .window_right = -1, .zero_row = true};
+    call.semantics = (mha_semantics){
+        .visible = {.window = true, .window_left = 9, .window_right = -1}, .softmax.zero_row = true};
     assert_int_equal(check(wide, &call, none, (mha__picture_choice){0}), 2);
     mha_layer_destroy(small);
     mha_layer_destroy(wide);

@@ -66,17 +66,18 @@ static void every_reason_is_named(void **state)
     mha_call call = {.query = mha_heads(rows, B, T, H, D), .weights = weights, .path = MHA_PATH_EXACT};
     call.key = call.value = call.query;
     mha_semantics *m = &call.semantics;
-    m->causal = true; /* a rule of positions: the page says it from its number */
-    m->zero_row = true;
-    m->mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(mask, MHA_U8, 4, (size_t[]){B, 1, T, T})};
-    m->key_padding = (mha_mask){MHA_MASK_HIDES, mha_view_of(padding, MHA_U8, 2, (size_t[]){B, T})};
-    m->bias = (mha_bias){.rule = MHA_BIAS_RULE_BUCKETS, .max_distance = 6};
-    m->pattern.q_segments = mha_view_of(segments, MHA_I64, 2, (size_t[]){B, T});
-    m->pattern.query_padding = (mha_mask){MHA_MASK_HIDES, mha_view_of(query_padding, MHA_U8, 2, (size_t[]){B, T})};
-    m->pattern.key_lists = mha_view_of(lists, MHA_I64, 4, (size_t[]){B, H, T, LISTED});
-    m->pattern.blocks = (mha_mask){MHA_MASK_KEEPS, mha_view_of(blocks, MHA_U8, 4, (size_t[]){1, H, 4, 3})};
-    m->pattern.block_queries = 2;
-    m->pattern.block_keys = 3;
+    m->visible.causal = true; /* a rule of positions: the page says it from its number */
+    m->softmax.zero_row = true;
+    m->visible.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(mask, MHA_U8, 4, (size_t[]){B, 1, T, T})};
+    m->visible.key_padding = (mha_mask){MHA_MASK_HIDES, mha_view_of(padding, MHA_U8, 2, (size_t[]){B, T})};
+    m->added.bias = (mha_bias){.rule = MHA_BIAS_RULE_BUCKETS, .max_distance = 6};
+    m->visible.pattern.q_segments = mha_view_of(segments, MHA_I64, 2, (size_t[]){B, T});
+    m->visible.pattern.query_padding =
+        (mha_mask){MHA_MASK_HIDES, mha_view_of(query_padding, MHA_U8, 2, (size_t[]){B, T})};
+    m->visible.pattern.key_lists = mha_view_of(lists, MHA_I64, 4, (size_t[]){B, H, T, LISTED});
+    m->visible.pattern.blocks = (mha_mask){MHA_MASK_KEEPS, mha_view_of(blocks, MHA_U8, 4, (size_t[]){1, H, 4, 3})};
+    m->visible.pattern.block_queries = 2;
+    m->visible.pattern.block_keys = 3;
     mha__picture picture = {0};
     const mha__picture_choice choice = {.one_sequence = true, .sequence = 1, .one_head = true, .head = 1};
     assert_ok(mha__picture_add_call(&picture, "", NULL, &call, NULL, &choice, &error), error);
@@ -92,7 +93,7 @@ static void every_reason_is_named(void **state)
     for (size_t i = 0; i < T; i++)
         for (size_t j = 0; j < T + 1; j++) {
             const bool is_key = j < T; /* the last one is the row of zeros */
-            const size_t bucket = mha_bias_row(&m->bias, 8, (int64_t)i, (int64_t)j);
+            const size_t bucket = mha_bias_row(&m->added.bias, 8, (int64_t)i, (int64_t)j);
             const bool hides[REASONS] = {is_key && !mask[(b * T + i) * T + j],
                                          is_key && padding[b * T + j],
                                          is_key && table[bucket * H + head] == -INFINITY,
@@ -140,7 +141,7 @@ static void relative_terms_have_no_walk(void **state)
     fill();
     const mha_view weights[MHA_WEIGHT_COUNT] = {[MHA_RELATIVE_K] = mha_view_of(table, MHA_F32, 2, (size_t[]){2, D})};
     mha_call call = {.query = mha_heads(rows, B, T, H, D), .path = MHA_PATH_EXACT, .weights = weights,
-                     .semantics.relative.rule = MHA_RELATIVE_DISTANCE};
+                     .semantics.added.relative.rule = MHA_RELATIVE_DISTANCE};
     call.key = call.value = call.query;
     mha__picture picture = {0};
     const mha__picture_choice choice = {0};

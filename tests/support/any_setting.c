@@ -122,7 +122,7 @@ void any_setting_lend(const mha_setting *row, const any_sizes *sizes, void *(*me
     for (int k = 0; k < rank; k++)
         n *= shape[k] = extent(symbols[k], sizes);
     if (row->kind == MHA_SETTING_COUNTS) {
-        mha_rope_axes *axes = &semantics->rope.origin.axes;
+        mha_rope_axes *axes = &semantics->qkv.rope.origin.axes;
         axes->axes = 1, axes->sections[0] = 2;
         return;
     }
@@ -149,7 +149,7 @@ void any_setting_clear(const mha_setting *row, mha_semantics *semantics)
     if (row->kind == MHA_SETTING_VIEW)
         memset(at, 0, sizeof(mha_view));
     else if (row->kind == MHA_SETTING_COUNTS)
-        semantics->rope.origin.axes.axes = 0;
+        semantics->qkv.rope.origin.axes.axes = 0;
     else if (any_setting_is_array(row))
         memset(at, 0, sizeof(void *));
     else

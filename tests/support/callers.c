@@ -54,7 +54,7 @@ void crew_make(crew *c)
          .T_q = 70,
          .T_k = 90,
          .config = {.d_model = 48, .n_heads = 4, .kv_heads = 2, .bias_o = true},
-         .semantics = {.causal = true, .rope.kind = MHA_ROPE_HALF_SPLIT}},
+         .semantics = {.visible.causal = true, .qkv.rope.kind = MHA_ROPE_HALF_SPLIT}},
         /* many keys for one query: they are cut, and the pieces are put together; weights packed */
         {.seed = 2, .B = 1, .T_q = 1, .T_k = 3000, .config = {.d_model = 32, .n_heads = 2}},
         {.seed = 3, .B = 1, .T_q = 200, .T_k = 200, .bare = true, .config = {.d_model = 64, .n_heads = 4}},

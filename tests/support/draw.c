@@ -53,10 +53,10 @@ void trial_text(const trial *t, char *words, size_t size)
     FLAG(t->offset_each, " offset for each row")
     FLAG(t->lengths, " lengths")
     FLAG(t->alibi, " alibi")
-    FLAG(t->semantics.mask.kind, " mask rank %d ones %x short %zu", t->mask_rank, t->mask_ones, t->mask_short)
+    FLAG(t->semantics.visible.mask.kind, " mask rank %d ones %x short %zu", t->mask_rank, t->mask_ones, t->mask_short)
     FLAG(t->segments || t->listed, " segments %d lists %zu", t->segments, t->listed)
     FLAG(t->pattern_ones, " pattern ones %x", t->pattern_ones)
-    FLAG(t->semantics.rope.kind, " positions %d%d tables %d%s frequencies %d", t->rope_positions,
+    FLAG(t->semantics.qkv.rope.kind, " positions %d%d tables %d%s frequencies %d", t->rope_positions,
          t->rope_key_positions, t->rope_tables, t->rope_axes ? " of axes" : "", t->rope_frequencies)
     FLAG(t->others, " other arrays")
     FLAG(t->poison, " poison")
@@ -115,48 +115,50 @@ static mha_config draw_config(uint64_t *x)
 static mha_semantics draw_semantics(uint64_t *x, const mha_config *c)
 {
     static const double scales[] = {0.0, 1.0, -0.3, 0.05, 2.0};
-    mha_semantics s = {
-        .causal = one_in(x, 3), .window = one_in(x, 5), .zero_row = one_in(x, 8), .softmax_plus_one = one_in(x, 8)};
+    mha_semantics s = {.visible.causal = one_in(x, 3),
+                       .visible.window = one_in(x, 5),
+                       .softmax.zero_row = one_in(x, 8),
+                       .softmax.softmax_plus_one = one_in(x, 8)};
     if (one_in(x, 5))
-        s.has_scale = true, s.scale = scales[word(x) % 5];
+        s.softmax.has_scale = true, s.softmax.scale = scales[word(x) % 5];
     if (one_in(x, 5))
-        s.softcap = one_in(x, 2) ? 1.5 : 30;
+        s.softmax.softcap = one_in(x, 2) ? 1.5 : 30;
     if (one_in(x, 4))
-        s.has_offset = true, s.offset = (int64_t)(word(x) % 12) - 4;
-    s.window_left = (int64_t)(word(x) % 6) - 1, s.window_right = (int64_t)(word(x) % 6) - 1;
+        s.place.has_offset = true, s.place.offset = (int64_t)(word(x) % 12) - 4;
+    s.visible.window_left = (int64_t)(word(x) % 6) - 1, s.visible.window_right = (int64_t)(word(x) % 6) - 1;
     uint64_t other = *x + 2, *z = &other; /* the numbers after this one stay those that they were */
-    s.prefix = s.causal && one_in(z, 4) ? 1 + (int64_t)(word(z) % 9) : 0;
-    s.window_keep = one_in(z, 3) ? 1 + (int64_t)(word(z) % 4) : 0;
-    s.chunk = one_in(z, 6) ? 1 + (int64_t)(word(z) % 9) : 0;
+    s.visible.prefix = s.visible.causal && one_in(z, 4) ? 1 + (int64_t)(word(z) % 9) : 0;
+    s.visible.window_keep = one_in(z, 3) ? 1 + (int64_t)(word(z) % 4) : 0;
+    s.visible.chunk = one_in(z, 6) ? 1 + (int64_t)(word(z) % 9) : 0;
     if (one_in(x, 4))
-        s.key_padding.kind = (mha_mask_kind)(1 + word(x) % 3);
-    if (s.key_padding.kind > MHA_MASK_ADDITIVE && one_in(x, 3))
-        s.has_padding_fill = true, s.padding_fill = one_in(x, 2) ? -10000 : -2;
+        s.visible.key_padding.kind = (mha_mask_kind)(1 + word(x) % 3);
+    if (s.visible.key_padding.kind > MHA_MASK_ADDITIVE && one_in(x, 3))
+        s.visible.has_padding_fill = true, s.visible.padding_fill = one_in(x, 2) ? -10000 : -2;
     if (one_in(x, 3))
-        s.mask.kind = (mha_mask_kind)(1 + word(x) % 3);
+        s.visible.mask.kind = (mha_mask_kind)(1 + word(x) % 3);
     if (c->d_k >= 2 && one_in(x, 3)) {
-        s.rope.kind = (mha_rope_kind)(1 + word(x) % 2);
-        s.rope.dim = c->d_k % 2 || one_in(x, 2) ? 2 * (1 + word(x) % (c->d_k / 2)) : 0;
-        s.rope.base = one_in(x, 2) ? 0 : 500;
+        s.qkv.rope.kind = (mha_rope_kind)(1 + word(x) % 2);
+        s.qkv.rope.dim = c->d_k % 2 || one_in(x, 2) ? 2 * (1 + word(x) % (c->d_k / 2)) : 0;
+        s.qkv.rope.base = one_in(x, 2) ? 0 : 500;
         uint64_t own = *x + 1, *y = &own;
-        s.rope.last = one_in(y, 3);
-        s.rope.attention_factor = one_in(y, 3) ? 1.25 : one_in(y, 6) ? 0.5 : 0;
+        s.qkv.rope.last = one_in(y, 3);
+        s.qkv.rope.attention_factor = one_in(y, 3) ? 1.25 : one_in(y, 6) ? 0.5 : 0;
     }
-    s.norm_eps = one_in(x, 2) ? 0 : 1e-3;
+    s.qkv.norm_eps = one_in(x, 2) ? 0 : 1e-3;
     uint64_t of_rows = *x + 4, *w = &of_rows;
-    s.norm.unweighted = one_in(w, 8);
-    if (c->q_norm || c->k_norm || s.norm.unweighted) {
-        s.norm.kind = one_in(w, 2) ? MHA_NORM_RMS : (mha_norm_kind)(1 + word(w) % 2);
-        s.norm.after_rope = s.norm.kind != MHA_NORM_LAYER && one_in(w, 3);
-        s.norm.plus_one = (c->q_norm || c->k_norm) && one_in(w, 3);
+    s.qkv.norm.unweighted = one_in(w, 8);
+    if (c->q_norm || c->k_norm || s.qkv.norm.unweighted) {
+        s.qkv.norm.kind = one_in(w, 2) ? MHA_NORM_RMS : (mha_norm_kind)(1 + word(w) % 2);
+        s.qkv.norm.after_rope = s.qkv.norm.kind != MHA_NORM_LAYER && one_in(w, 3);
+        s.qkv.norm.plus_one = (c->q_norm || c->k_norm) && one_in(w, 3);
     }
     if (one_in(w, 5))
-        s.query_scale = (mha_query_scale){.growth = one_in(w, 2) ? 0.1 : 2, .every = 1 + (int64_t)(word(w) % 9),
+        s.qkv.query_scale = (mha_query_scale){.growth = one_in(w, 2) ? 0.1 : 2, .every = 1 + (int64_t)(word(w) % 9),
                                           .first = (int64_t)(word(w) % 3) - 1};
     if (one_in(w, 6))
-        s.clip_qkv = one_in(w, 2) ? 0.3 : 1.5;
-    s.empty_rows = one_in(x, 3) ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO;
-    s.hidden_values = one_in(x, 6) ? MHA_HIDDEN_PROPAGATE : MHA_HIDDEN_IGNORE;
+        s.qkv.clip_qkv = one_in(w, 2) ? 0.3 : 1.5;
+    s.softmax.empty_rows = one_in(x, 3) ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO;
+    s.softmax.hidden_values = one_in(x, 6) ? MHA_HIDDEN_PROPAGATE : MHA_HIDDEN_IGNORE;
     return s;
 }
 
@@ -164,7 +166,7 @@ static mha_semantics draw_semantics(uint64_t *x, const mha_config *c)
 static void draw_pattern(trial *t)
 {
     uint64_t state = t->seed * 0x9e3779b97f4a7c15u + 18, *x = &state;
-    mha_pattern *p = &t->semantics.pattern;
+    mha_pattern *p = &t->semantics.visible.pattern;
     if (!one_in(x, 4))
         return;
     t->segments = one_in(x, 2) ? 1 + (int)(word(x) % 3) : 0;
@@ -182,11 +184,11 @@ static void draw_pattern(trial *t)
 static void draw_bias(uint64_t seed, trial *t)
 {
     uint64_t state = seed * 0x9e3779b97f4a7c15u + 5, *x = &state;
-    mha_bias *bias = &t->semantics.bias;
+    mha_bias *bias = &t->semantics.added.bias;
     const size_t past = t->use_cache ? t->past : 0, positions = past + (t->T_q > t->T_k ? t->T_q : t->T_k);
     if (!one_in(x, 4))
         return;
-    if (t->semantics.has_offset || t->offset_each || t->semantics.has_key_offset || one_in(x, 2)) {
+    if (t->semantics.place.has_offset || t->offset_each || t->semantics.place.has_key_offset || one_in(x, 2)) {
         static const size_t rows[] = {4, 5, 8, 32}, farthest[] = {0, 8, 40};
         t->config.bias_rows = pick(x, rows, 4);
         *bias = (mha_bias){.rule = MHA_BIAS_RULE_BUCKETS, .one_way = one_in(x, 2)};
@@ -202,7 +204,7 @@ static void draw_bias(uint64_t seed, trial *t)
 static void draw_relative(uint64_t seed, trial *t)
 {
     uint64_t state = seed * 0x9e3779b97f4a7c15u + 17, *x = &state;
-    mha_relative *relative = &t->semantics.relative;
+    mha_relative *relative = &t->semantics.added.relative;
     mha_config *c = &t->config;
     const size_t past = t->use_cache ? t->past : 0, positions = past + (t->T_q > t->T_k ? t->T_q : t->T_k);
     static const size_t rows[] = {1, 2, 5, 9, 64}, buckets[] = {4, 6, 8, 10, 32}, farthest[] = {0, 12, 40};
@@ -211,7 +213,7 @@ static void draw_relative(uint64_t seed, trial *t)
         return;
     relative->k_scale = scales[word(x) % 4];
     c->relative_by_head = one_in(x, 2);
-    const bool anywhere = t->semantics.has_offset || t->offset_each || t->semantics.has_key_offset;
+    const bool anywhere = t->semantics.place.has_offset || t->offset_each || t->semantics.place.has_key_offset;
     if (!anywhere && one_in(x, 2)) {
         relative->rule = MHA_RELATIVE_GRID, relative->width = 1 + word(x) % 9;
         relative->height = (positions + relative->width - 1) / relative->width;
@@ -259,26 +261,26 @@ static trial draw_known(uint64_t seed)
     t.rope_positions = one_in(x, 3), t.rope_key_positions = one_in(x, 3);
     t.rope_tables = one_in(x, 4) ? 2 + (int)(word(x) % 2) : 0;
     t.rope_frequencies = seed % 3 == 1;
-    if (seed % 7 == 2 && t.semantics.rope.kind && c->d_k >= 4)
+    if (seed % 7 == 2 && t.semantics.qkv.rope.kind && c->d_k >= 4)
         t.rope_tables = 3, t.rope_axes = true, t.T_k = t.T_q;
     t.mask_rank = 1 + (int)(word(x) % 4), t.mask_ones = one_in(x, 2) ? (unsigned)(word(x) % 16) : 0;
     t.mask_short = one_in(x, 4) ? 1 + word(x) % 3 : 0;
-    t.poison = t.semantics.hidden_values == MHA_HIDDEN_IGNORE || one_in(x, 2);
+    t.poison = t.semantics.softmax.hidden_values == MHA_HIDDEN_IGNORE || one_in(x, 2);
     t.input_dtype = one_in(x, 12) ? (mha_dtype)(1 + word(x) % 3) : MHA_F32;
     t.side = one_in(x, 2) ? GUARD_AFTER : GUARD_BEFORE;
     if (one_in(x, 5) && t.rope_tables != 3) { /* refused with tables by row, and with a cache but no offset */
-        t.semantics.has_key_offset = true, t.semantics.key_offset = (int64_t)(word(x) % 30) - 5;
-        t.semantics.has_offset |= t.use_cache;
+        t.semantics.place.has_key_offset = true, t.semantics.place.key_offset = (int64_t)(word(x) % 30) - 5;
+        t.semantics.place.has_offset |= t.use_cache;
     }
-    t.semantics.keys_only = one_in(x, 8);
+    t.semantics.place.keys_only = one_in(x, 8);
     draw_pattern(&t);
     draw_bias(seed, &t);
     draw_relative(seed, &t);
     if (seed % 11 == 6) { /* nothing of a denominator */
         static const double biases[] = {0, -2, 0.5, -4};
-        t.semantics.normaliser = MHA_SIGMOID, t.semantics.sigmoid_bias = biases[seed / 11 % 4];
-        t.config.sinks = t.semantics.softmax_plus_one = false;
-        t.semantics.empty_rows = MHA_EMPTY_ZERO;
+        t.semantics.softmax.normaliser = MHA_SIGMOID, t.semantics.softmax.sigmoid_bias = biases[seed / 11 % 4];
+        t.config.sinks = t.semantics.softmax.softmax_plus_one = false;
+        t.semantics.softmax.empty_rows = MHA_EMPTY_ZERO;
     }
     return t;
 }
@@ -332,14 +334,14 @@ SIMPLER(half_queries, t->T_q = t->T_q > 1 ? t->T_q / 2 : 1; t->T_k = t->inputs =
 SIMPLER(half_keys, t->T_k = t->inputs == TRIAL_SELF || t->T_k < 2 ? t->T_k : t->T_k / 2)
 SIMPLER(no_past, t->past = 0; t->use_cache = false)
 SIMPLER(fewer_heads, t->config.n_heads = t->config.kv_heads = 1)
-SIMPLER(narrow_k, t->config.d_k = t->semantics.rope.kind ? 2 : 1; t->semantics.rope.dim = 0)
+SIMPLER(narrow_k, t->config.d_k = t->semantics.qkv.rope.kind ? 2 : 1; t->semantics.qkv.rope.dim = 0)
 SIMPLER(narrow_v, t->config.d_v = 1)
 SIMPLER(narrow_in, t->config.d_model = 1; t->config.d_q = t->config.d_kin = t->config.d_vin = t->config.d_out = 0)
 SIMPLER(no_biases, t->config.bias_q = t->config.bias_k = t->config.bias_v = t->config.bias_o = false)
 SIMPLER(no_bias_kv, t->config.bias_kv = false)
 SIMPLER(no_sinks, t->config.sinks = false)
 SIMPLER(no_norm, t->config.q_norm = t->config.k_norm = MHA_NORM_NONE; t->config.norm_bias = false;
-        t->semantics.norm = (mha_norm_rule){.kind = MHA_NORM_RMS})
+        t->semantics.qkv.norm = (mha_norm_rule){.kind = MHA_NORM_RMS})
 SIMPLER(no_gate, t->config.gate = MHA_GATE_NONE; t->config.bias_gate = false)
 SIMPLER(plain_weights, t->config.dtype = MHA_F32)
 SIMPLER(plain_inputs, t->input_dtype = MHA_F32)
@@ -347,11 +349,12 @@ SIMPLER(no_offsets, t->offset_each = false)
 SIMPLER(no_lengths, t->lengths = false)
 SIMPLER(no_segments, t->segments = 0)
 SIMPLER(no_lists, t->listed = 0)
-SIMPLER(no_block_mask, t->semantics.pattern = (mha_pattern){.query_padding = t->semantics.pattern.query_padding})
+SIMPLER(no_block_mask,
+        t->semantics.visible.pattern = (mha_pattern){.query_padding = t->semantics.visible.pattern.query_padding})
 SIMPLER(no_pattern_ones, t->pattern_ones = 0)
 SIMPLER(no_alibi, t->alibi = false)
-SIMPLER(no_table, t->semantics.bias = (mha_bias){0}; t->config.bias_rows = 0)
-SIMPLER(no_relative, t->semantics.relative = (mha_relative){0};
+SIMPLER(no_table, t->semantics.added.bias = (mha_bias){0}; t->config.bias_rows = 0)
+SIMPLER(no_relative, t->semantics.added.relative = (mha_relative){0};
         t->config.relative_k_rows = t->config.relative_column_rows = t->config.relative_q_rows = 0;
         t->config.relative_by_head = false)
 SIMPLER(no_tables, t->rope_tables = 0; t->rope_frequencies = t->rope_axes = false)

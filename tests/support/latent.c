@@ -46,7 +46,7 @@ static void norm(const mha_layer *l, const mha_call *call, double *x, size_t n, 
     double squares = 0;
     for (size_t i = 0; i < n; i++)
         squares += x[i] * x[i];
-    const double eps = call->semantics.norm_eps > 0 ? call->semantics.norm_eps : 1e-6;
+    const double eps = call->semantics.qkv.norm_eps > 0 ? call->semantics.qkv.norm_eps : 1e-6;
     for (size_t i = 0; i < n; i++)
         x[i] *= (i < weighted ? latent_weight(l, w, i, 0) : 1) / sqrt(squares / (double)n + eps);
 }
@@ -125,11 +125,11 @@ void latent_expect(const mha_layer *l, const mha_call *call, const char *mistake
                      .semantics = call->semantics, .weights = weights, .path = MHA_PATH_EXACT};
     mha_error error;
     if (is("scale-d-n"))
-        core.semantics.scale = 1 / sqrt((double)(c->d_k - c->d_rope));
+        core.semantics.softmax.scale = 1 / sqrt((double)(c->d_k - c->d_rope));
     if (is("scale-default"))
-        core.semantics.scale = 0;
+        core.semantics.softmax.scale = 0;
     if (is("rope-pairing"))
-        core.semantics.rope.kind = MHA_ROPE_HALF_SPLIT;
+        core.semantics.qkv.rope.kind = MHA_ROPE_HALF_SPLIT;
     assert_ok(mha_run(NULL, &core, &error), error);
     for (size_t t = 0; t < B * T_q; t++)
         product(l, H + t * h * c->d_v, h * c->d_v, MHA_W_O, MHA_B_O, c->d_out, output + t * c->d_out);

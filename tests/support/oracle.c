@@ -84,7 +84,7 @@ static void put_rows(run *r, mha_stage which, const mha_view *input, const numbe
 
 int oracle_clip_place(const run *r, int which)
 {
-    return which < 2 && r->norm[which].span && !r->s->norm.after_rope ? ORACLE_NORMED : ORACLE_PROJECTED;
+    return which < 2 && r->norm[which].span && !r->s->qkv.norm.after_rope ? ORACLE_NORMED : ORACLE_PROJECTED;
 }
 
 bool oracle_clips(const run *r, int which, int place)
@@ -93,13 +93,13 @@ bool oracle_clips(const run *r, int which, int place)
     for (int mistake = 0; mistake < 2; mistake++, exchange_mistakes())
         if (oracle_wrong && oracle_wrong->clips)
             here = oracle_wrong->clips(r, which, place);
-    return here && r->s->clip_qkv > 0;
+    return here && r->s->qkv.clip_qkv > 0;
 }
 
 /* Limits numbers of q, k or v (0, 1, 2) where that is the place for it. */
 static void clip(const run *r, int which, int place, number *x, size_t n)
 {
-    const double c = r->s->clip_qkv;
+    const double c = r->s->qkv.clip_qkv;
     for (size_t i = 0; oracle_clips(r, which, place) && i < n; i++) {
         x[i].v = x[i].v > c ? c : x[i].v < -c ? -c : x[i].v;
         x[i].e += r->u * c + oracle_subnormal(r->u);
@@ -137,8 +137,9 @@ static number *project(const run *r, int which, const mha_view *x, const mha_vie
 /* The norm of n neighbours, with n weights or none, and n biases or none. */
 static void normalise(const run *r, number *x, size_t n, const double *weight, const double *bias)
 {
-    const mha_norm_rule *rule = &r->s->norm;
-    double eps = r->s->norm_eps > 0 ? r->s->norm_eps : 1e-6, squares = 0, moved = 0, mean = 0, size = 0, carried = 0;
+    const mha_norm_rule *rule = &r->s->qkv.norm;
+    double eps = r->s->qkv.norm_eps > 0 ? r->s->qkv.norm_eps : 1e-6, squares = 0, moved = 0, mean = 0, size = 0,
+           carried = 0;
     for (size_t i = 0; i < n && rule->kind == MHA_NORM_LAYER; i++)
         mean += x[i].v / (double)n, size += fabs(x[i].v) / (double)n, carried += x[i].e / (double)n;
     for (size_t i = 0; i < n; i++) {
@@ -163,7 +164,7 @@ static void normalise(const run *r, number *x, size_t n, const double *weight, c
 void oracle_angle(const run *r, size_t b, size_t t, double position, size_t i, size_t dim, double *c, double *s,
                   double *off)
 {
-    const mha_rope *rope = &r->s->rope;
+    const mha_rope *rope = &r->s->qkv.rope;
     const mha_view *ct = &rope->cos_table, *st = &rope->sin_table;
     *off = 0;
     if (ct->data) {
@@ -181,7 +182,7 @@ void oracle_angle(const run *r, size_t b, size_t t, double position, size_t i, s
 /* Rotates one head's row. */
 static void rotate(const run *r, number *x, size_t b, size_t t, double position)
 {
-    const mha_rope *rope = &r->s->rope;
+    const mha_rope *rope = &r->s->qkv.rope;
     size_t dim = rope->dim ? rope->dim : r->d_k;
     const double m = rope->attention_factor != 0 ? rope->attention_factor : 1;
     x += rope->last ? r->d_k - dim : 0;
@@ -200,13 +201,13 @@ static void rotate(const run *r, number *x, size_t b, size_t t, double position)
 /* Where row t of sequence b stands; positions that are given are those of the inputs' rows. */
 double oracle_position(const run *r, size_t b, size_t t, bool key)
 {
-    const mha_view *given = &r->s->rope.q_positions, *query = &r->call->query, *keys = &r->call->key;
-    if (key && r->s->rope.k_positions.data)
-        given = &r->s->rope.k_positions;
-    else if (key && (r->s->has_key_offset || (keys->data && query->shape[1] != keys->shape[1])))
+    const mha_view *given = &r->s->qkv.rope.q_positions, *query = &r->call->query, *keys = &r->call->key;
+    if (key && r->s->qkv.rope.k_positions.data)
+        given = &r->s->qkv.rope.k_positions;
+    else if (key && (r->s->place.has_key_offset || (keys->data && query->shape[1] != keys->shape[1])))
         given = NULL;
     if (!given || !given->data)
-        return key ? (double)r->s->key_offset + (double)(r->first + r->P + t) : offset_of(r, b) + (double)t;
+        return key ? (double)r->s->place.key_offset + (double)(r->first + r->P + t) : offset_of(r, b) + (double)t;
     size_t batch = ragged(r) || given->shape[0] == 1 ? 0 : b;
     size_t row = !ragged(r) ? t : key ? key_row(r, b, t) : query_row(r, b, t);
     return oracle_get(given, batch, row, 0, 0);
@@ -229,7 +230,7 @@ static void norm_rows(const run *r, number *y, size_t rows, size_t heads, bool k
 /* A query's row multiplied by the scale of its position. */
 static void scale_row(const run *r, number *x, size_t n, double position)
 {
-    const mha_query_scale *q = &r->s->query_scale;
+    const mha_query_scale *q = &r->s->qkv.query_scale;
     const double steps = fmax(0, floor((position + (double)q->first) / (double)q->every)),
                  f = 1 + q->growth * log(1 + steps);
     for (size_t i = 0; i < n; i++)
@@ -243,19 +244,19 @@ static number *turn(const run *r, const number *x, size_t rows, size_t heads, bo
     size_t width = heads * r->d_k;
     number *y = get_memory(rows * width, sizeof *y);
     memcpy(y, x, rows * width * sizeof *y);
-    if (!r->s->norm.after_rope)
+    if (!r->s->qkv.norm.after_rope)
         norm_rows(r, y, rows, heads, key);
     clip(r, key, ORACLE_NORMED, y, rows * width);
-    for (size_t b = 0; b < r->B && r->s->rope.kind != MHA_ROPE_NONE; b++)
+    for (size_t b = 0; b < r->B && r->s->qkv.rope.kind != MHA_ROPE_NONE; b++)
         for (size_t t = 0; t < (key ? new_keys_of(r, b) : queries_of(r, b)); t++)
             for (size_t head = 0; head < heads; head++) {
                 size_t row = key ? key_row(r, b, t) : query_row(r, b, t);
                 rotate(r, y + row * width + head * r->d_k, ragged(r) ? 0 : b, ragged(r) ? row : t,
                        oracle_position(r, b, t, key));
             }
-    if (r->s->norm.after_rope)
+    if (r->s->qkv.norm.after_rope)
         norm_rows(r, y, rows, heads, key);
-    for (size_t b = 0; b < r->B && !key && r->s->query_scale.growth != 0; b++)
+    for (size_t b = 0; b < r->B && !key && r->s->qkv.query_scale.growth != 0; b++)
         for (size_t t = 0; t < queries_of(r, b); t++)
             scale_row(r, y + query_row(r, b, t) * width, width, oracle_position(r, b, t, false));
     return y;
@@ -355,7 +356,7 @@ static oracle_norm norm_of(const run *r, const mha_view *weight, const mha_view 
     oracle_norm n = {0};
     n.weight = norm_numbers(weight, &n.weights);
     n.bias = norm_numbers(bias, &n.weights);
-    if (n.weight || r->s->norm.unweighted)
+    if (n.weight || r->s->qkv.norm.unweighted)
         n.span = n.weight && weight->rank == 1 && n.weights == heads * r->d_k ? n.weights : r->d_k;
     return n;
 }
@@ -371,7 +372,7 @@ static void measure(run *r, const mha_config *c, const mha_view *key, const mha_
     r->d_out = c ? c->d_out : r->h * r->d_v;
     r->rows_q = query->shape[0] * query->shape[1];
     r->rows_k = key->shape[0] * key->shape[1];
-    r->B = many ? r->s->n_sequences : query->shape[0];
+    r->B = many ? r->s->place.n_sequences : query->shape[0];
     r->T_q = many ? 0 : query->shape[1];
     r->T_k = many ? 0 : key->shape[1];
     for (size_t b = 0; many && b < r->B; b++) {
@@ -381,13 +382,13 @@ static void measure(run *r, const mha_config *c, const mha_view *key, const mha_
     r->P = r->past ? r->past->length : 0;
     r->first = r->past ? r->past->first : 0;
     r->S = r->P + r->T_k;
-    r->extra = (size_t)(r->bias_k.data != NULL) + r->s->zero_row;
+    r->extra = (size_t)(r->bias_k.data != NULL) + r->s->softmax.zero_row;
 }
 
 /* What joins the softmax beside the keys, unless another part counts it. */
 static void take_extras(run *r, const mha_view *w)
 {
-    if (!r->s->keys_only)
+    if (!r->s->place.keys_only)
         r->bias_k = w[MHA_BIAS_K], r->bias_v = w[MHA_BIAS_V], r->sinks = w[MHA_SINKS];
 }
 
@@ -403,10 +404,10 @@ void oracle_run(const mha_config *config, const mha_view weights[MHA_WEIGHT_COUN
     MISTAKE(inputs, &read, past != NULL);
     mha_view key = call->key.data ? call->key : call->query, value = call->value.data ? call->value : key;
     mha_semantics meant = call->semantics;
-    meant.has_key_offset |= meant.key_offset != 0;
+    meant.place.has_key_offset |= meant.place.key_offset != 0;
     run r = {.call = call, .s = &meant, .past = past, .u = unit, .out = result, .weights = w};
-    if (meant.keys_only)
-        meant.softmax_plus_one = meant.zero_row = false;
+    if (meant.place.keys_only)
+        meant.softmax.softmax_plus_one = meant.softmax.zero_row = false;
     take_extras(&r, w);
     memset(result, 0, sizeof *result);
     measure(&r, config, &key, &value);

@@ -32,20 +32,20 @@ static double part_at(const mha_view *v, int rank, size_t b, size_t x, size_t y,
 
 bool oracle_pads(const run *r, size_t b, size_t i)
 {
-    const mha_mask *m = &r->s->pattern.query_padding;
+    const mha_mask *m = &r->s->visible.pattern.query_padding;
     return m->kind != MHA_MASK_NONE && (part_at(&m->values, 2, b, i, 0, 0) != 0) == (m->kind == MHA_MASK_HIDES);
 }
 
 bool oracle_pattern_hides(const run *r, size_t b, size_t head, size_t i, size_t j)
 {
-    const mha_pattern *p = &r->s->pattern;
+    const mha_pattern *p = &r->s->visible.pattern;
     const mha_view *ids = p->k_segments.data ? &p->k_segments : &p->q_segments, *lists = &p->key_lists;
     bool hides = oracle_pads(r, b, i), named = false;
     hides |= p->q_segments.data && part_at(&p->q_segments, 2, b, i, 0, 0) != part_at(ids, 2, b, j, 0, 0);
     hides |= p->blocks.kind && (part_at(&p->blocks.values, 4, b, head, i / p->block_queries, j / p->block_keys) != 0) ==
                                    (p->blocks.kind == MHA_MASK_HIDES);
     for (size_t l = 0; lists->data && l < lists->shape[lists->rank - 1]; l++)
-        named |= part_at(lists, 4, b, head, i, l) == (double)r->s->key_offset + (double)(r->first + j);
+        named |= part_at(lists, 4, b, head, i, l) == (double)r->s->place.key_offset + (double)(r->first + j);
     return hides || (lists->data && !named);
 }
 
@@ -53,45 +53,47 @@ bool oracle_pattern_hides(const run *r, size_t b, size_t head, size_t i, size_t 
 static bool visible(const run *r, size_t b, size_t head, size_t i, size_t j, number *add)
 {
     const mha_semantics *s = r->s;
-    double p = offset_of(r, b) + (double)i, at = (double)s->key_offset + (double)(r->first + j), m, sum = 0, size = 0;
+    double p = offset_of(r, b) + (double)i, at = (double)s->place.key_offset + (double)(r->first + j), m, sum = 0,
+           size = 0;
     bool seen = true;
-    if (s->causal && at > p && !(at < (double)s->prefix))
+    if (s->visible.causal && at > p && !(at < (double)s->visible.prefix))
         seen = false;
-    if (s->window && s->window_left >= 0 && at < p - (double)s->window_left && !(at < (double)s->window_keep))
+    if (s->visible.window && s->visible.window_left >= 0 && at < p - (double)s->visible.window_left &&
+        !(at < (double)s->visible.window_keep))
         seen = false;
-    if (s->chunk > 0 && floor(at / (double)s->chunk) != floor(p / (double)s->chunk))
+    if (s->visible.chunk > 0 && floor(at / (double)s->visible.chunk) != floor(p / (double)s->visible.chunk))
         seen = false;
-    if (s->window && s->window_right >= 0 && at > p + (double)s->window_right)
+    if (s->visible.window && s->visible.window_right >= 0 && at > p + (double)s->visible.window_right)
         seen = false;
-    if (s->kv_lengths && (double)s->key_offset + (double)j >= (double)s->kv_lengths[b])
+    if (s->visible.kv_lengths && (double)s->place.key_offset + (double)j >= (double)s->visible.kv_lengths[b])
         seen = false;
     if (oracle_pattern_hides(r, b, head, i, j))
         seen = false;
-    if (s->mask.kind != MHA_MASK_NONE) {
-        if (!mask_at(&s->mask.values, b, head, i, j, &m))
+    if (s->visible.mask.kind != MHA_MASK_NONE) {
+        if (!mask_at(&s->visible.mask.values, b, head, i, j, &m))
             seen = false;
-        else if (s->mask.kind == MHA_MASK_ADDITIVE && m != -(double)INFINITY)
+        else if (s->visible.mask.kind == MHA_MASK_ADDITIVE && m != -(double)INFINITY)
             sum += m, size += fabs(m);
-        else if (s->mask.kind == MHA_MASK_ADDITIVE || (m != 0) == (s->mask.kind == MHA_MASK_HIDES))
+        else if (s->visible.mask.kind == MHA_MASK_ADDITIVE || (m != 0) == (s->visible.mask.kind == MHA_MASK_HIDES))
             seen = false;
     }
-    if (s->key_padding.kind != MHA_MASK_NONE) {
-        const mha_view *v = &s->key_padding.values;
+    if (s->visible.key_padding.kind != MHA_MASK_NONE) {
+        const mha_view *v = &s->visible.key_padding.values;
         m = oracle_get(v, v->shape[0] == 1 ? 0 : b, v->shape[1] == 1 ? 0 : j, 0, 0);
-        bool additive = s->key_padding.kind == MHA_MASK_ADDITIVE;
-        bool hides = additive ? m == -(double)INFINITY : (m != 0) == (s->key_padding.kind == MHA_MASK_HIDES);
-        if (hides && s->has_padding_fill)
-            sum += s->padding_fill, size += fabs(s->padding_fill);
+        bool additive = s->visible.key_padding.kind == MHA_MASK_ADDITIVE;
+        bool hides = additive ? m == -(double)INFINITY : (m != 0) == (s->visible.key_padding.kind == MHA_MASK_HIDES);
+        if (hides && s->visible.has_padding_fill)
+            sum += s->visible.padding_fill, size += fabs(s->visible.padding_fill);
         else if (hides)
             seen = false;
         else if (additive)
             sum += m, size += fabs(m);
     }
-    if (s->alibi_slopes)
-        sum -= s->alibi_slopes[head] * (p - at), size += fabs(s->alibi_slopes[head] * (p - at));
-    if (s->bias.rule) {
+    if (s->added.alibi_slopes)
+        sum -= s->added.alibi_slopes[head] * (p - at), size += fabs(s->added.alibi_slopes[head] * (p - at));
+    if (s->added.bias.rule) {
         const mha_view *table = &r->weights[MHA_BIAS_TABLE];
-        const double bias = oracle_get(table, oracle_bias_row(&s->bias, table->shape[0], p, at), head, 0, 0);
+        const double bias = oracle_get(table, oracle_bias_row(&s->added.bias, table->shape[0], p, at), head, 0, 0);
         sum += bias, size += fabs(bias);
     }
     *add = (number){sum, 4 * r->u * size};
@@ -102,7 +104,8 @@ static bool visible(const run *r, size_t b, size_t head, size_t i, size_t j, num
 
 static number score(const run *r, const number *q, const number *k)
 {
-    double scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k), sum = 0, size = 0, carried = 0;
+    double scale = r->s->softmax.has_scale ? r->s->softmax.scale : 1 / sqrt((double)r->d_k), sum = 0, size = 0,
+           carried = 0;
     for (size_t f = 0; f < r->d_k; f++) {
         sum += q[f].v * k[f].v;
         size += (fabs(q[f].v) + q[f].e) * (fabs(k[f].v) + k[f].e);
@@ -115,7 +118,7 @@ static number score(const run *r, const number *q, const number *k)
 
 static number cap(const run *r, number s)
 {
-    double c = r->s->softcap;
+    double c = r->s->softmax.softcap;
     return c > 0 ? (number){c * tanh(s.v / c), s.e + 8 * r->u * fmin(fabs(s.v), c) + (1 + c) * oracle_subnormal(r->u)}
                  : s;
 }
@@ -124,7 +127,7 @@ static number cap(const run *r, number s)
 static void soften(const run *r, attended *a, const double *sink, bool pads)
 {
     double plus_one = 0, top = -(double)INFINITY;
-    const double *more[2] = {pads ? NULL : sink, r->s->softmax_plus_one && !pads ? &plus_one : NULL};
+    const double *more[2] = {pads ? NULL : sink, r->s->softmax.softmax_plus_one && !pads ? &plus_one : NULL};
     bool anything = false, nan = false;
     for (size_t j = 0; j < a->n; j++)
         if (a->seen[j])
@@ -133,10 +136,10 @@ static void soften(const run *r, attended *a, const double *sink, bool pads)
         if (more[k])
             anything = true, nan |= isnan(*more[k]), top = fmax(top, *more[k]);
     if (!anything) {
-        double w = r->s->empty_rows == MHA_EMPTY_NAN ? (double)NAN : 0;
+        double w = r->s->softmax.empty_rows == MHA_EMPTY_NAN ? (double)NAN : 0;
         for (size_t j = 0; j < a->n; j++)
             a->weight[j] = (number){w, 0};
-        a->lse = (number){r->s->empty_rows == MHA_EMPTY_NAN ? (double)NAN : -(double)INFINITY, 0};
+        a->lse = (number){r->s->softmax.empty_rows == MHA_EMPTY_NAN ? (double)NAN : -(double)INFINITY, 0};
         return;
     }
     if (nan || isinf(top)) {
@@ -171,7 +174,7 @@ static void soften(const run *r, attended *a, const double *sink, bool pads)
 /* Weights of the seen logits that do not depend on each other. */
 static void squash(const run *r, attended *a)
 {
-    const double b = r->s->sigmoid_bias;
+    const double b = r->s->softmax.sigmoid_bias;
     for (size_t j = 0; j < a->n; j++) {
         const double v = 1 / (1 + exp(-a->logit[j].v - b)),
                      e = a->logit[j].e + 2 * r->u * (fabs(a->logit[j].v) + fabs(b));
@@ -189,7 +192,7 @@ static number weigh(const run *r, const attended *a, const number *values, size_
         return (number){NAN, 0};
     for (size_t j = 0; j < a->n; j++) {
         number w = a->weight[j], v = values[j * r->d_v + f];
-        if (!a->seen[j] && (pads || r->s->hidden_values == MHA_HIDDEN_IGNORE))
+        if (!a->seen[j] && (pads || r->s->softmax.hidden_values == MHA_HIDDEN_IGNORE))
             continue;
         sum += w.v * v.v;
         size += (fabs(w.v) + w.e) * (fabs(v.v) + v.e);
@@ -202,8 +205,8 @@ static number weigh(const run *r, const attended *a, const number *values, size_
 /* The relative terms of a pair of rows. */
 static number relative(const run *r, size_t b, size_t head, size_t i, size_t j, const number *q, const number *k)
 {
-    const mha_relative *rule = &r->s->relative;
-    const double p = offset_of(r, b) + (double)i, at = (double)r->s->key_offset + (double)(r->first + j);
+    const mha_relative *rule = &r->s->added.relative;
+    const double p = offset_of(r, b) + (double)i, at = (double)r->s->place.key_offset + (double)(r->first + j);
     number all = {0, 0};
     for (int w = MHA_RELATIVE_K; rule->rule && w <= MHA_RELATIVE_Q; w++) {
         const mha_view *t = &r->weights[w];
@@ -213,7 +216,7 @@ static number relative(const run *r, size_t b, size_t head, size_t i, size_t j, 
         const size_t row = oracle_relative_row(rule, w, t->shape[0], p, at),
                      from = t->shape[1] == r->d_k ? 0 : head * r->d_k;
         const double own = w == MHA_RELATIVE_Q ? rule->q_scale : rule->k_scale,
-                     scale = own != 0 ? own : r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k);
+                     scale = own != 0 ? own : r->s->softmax.has_scale ? r->s->softmax.scale : 1 / sqrt((double)r->d_k);
         double sum = 0, size = 0, carried = 0;
         for (size_t f = 0; f < r->d_k; f++) {
             const double y = oracle_get(t, row, from + f, 0, 0);
@@ -248,7 +251,7 @@ void oracle_attend(run *r, size_t b, size_t head, size_t i, attended *a, number 
     }
     double sink = r->sinks.data ? oracle_get(&r->sinks, head, 0, 0, 0) : 0;
     const bool none = !r->sinks.data || (isinf(sink) && sink < 0); /* -inf: a head without one */
-    if (r->s->normaliser == MHA_SIGMOID)
+    if (r->s->softmax.normaliser == MHA_SIGMOID)
         squash(r, a);
     else
         soften(r, a, none ? NULL : &sink, oracle_pads(r, b, i));

@@ -76,17 +76,17 @@ void oracle_angle(const run *r, size_t b, size_t t, double position, size_t i, s
 
 static inline bool ragged(const run *r)
 {
-    return r->s->n_sequences > 0;
+    return r->s->place.n_sequences > 0;
 }
 
 static inline const int64_t *cu_k(const run *r)
 {
-    return r->s->cu_seqlens_k ? r->s->cu_seqlens_k : r->s->cu_seqlens_q;
+    return r->s->place.cu_seqlens_k ? r->s->place.cu_seqlens_k : r->s->place.cu_seqlens_q;
 }
 
 static inline size_t queries_of(const run *r, size_t b)
 {
-    return ragged(r) ? (size_t)(r->s->cu_seqlens_q[b + 1] - r->s->cu_seqlens_q[b]) : r->T_q;
+    return ragged(r) ? (size_t)(r->s->place.cu_seqlens_q[b + 1] - r->s->place.cu_seqlens_q[b]) : r->T_q;
 }
 
 static inline size_t new_keys_of(const run *r, size_t b)
@@ -101,7 +101,7 @@ static inline size_t keys_of(const run *r, size_t b)
 
 static inline size_t query_row(const run *r, size_t b, size_t i)
 {
-    return ragged(r) ? (size_t)r->s->cu_seqlens_q[b] + i : b * r->T_q + i;
+    return ragged(r) ? (size_t)r->s->place.cu_seqlens_q[b] + i : b * r->T_q + i;
 }
 
 static inline size_t key_row(const run *r, size_t b, size_t j)
@@ -126,8 +126,8 @@ static inline void put(oracle_stage *s, size_t at, number x)
 static inline double offset_of(const run *r, size_t b)
 {
     const mha_semantics *s = r->s;
-    return s->position_offset ? (double)s->position_offset[b]
-           : s->has_offset    ? (double)s->offset
+    return s->place.position_offset ? (double)s->place.position_offset[b]
+           : s->place.has_offset    ? (double)s->place.offset
                               : (double)(r->first + r->P);
 }
 

@@ -128,28 +128,29 @@ void rerun_spell_out(rerun *r)
         c->key = c->query;
     if (r->layer && !c->value.data)
         c->value = c->key;
-    if (s->rope.q_positions.data && !s->rope.k_positions.data && T_q == c->key.shape[1] && !s->has_key_offset)
-        s->rope.k_positions = s->rope.q_positions;
-    if (!s->has_offset && !s->position_offset)
-        s->offset = r->past_key.data ? (int64_t)r->past_key.shape[2] : 0;
-    s->has_offset = true;
+    if (s->qkv.rope.q_positions.data && !s->qkv.rope.k_positions.data && T_q == c->key.shape[1] &&
+        !s->place.has_key_offset)
+        s->qkv.rope.k_positions = s->qkv.rope.q_positions;
+    if (!s->place.has_offset && !s->place.position_offset)
+        s->place.offset = r->past_key.data ? (int64_t)r->past_key.shape[2] : 0;
+    s->place.has_offset = true;
 }
 
 void rerun_queries(rerun *r, size_t from, size_t n)
 {
     mha_call *c = &r->call;
     mha_semantics *s = &c->semantics;
-    size_t B = s->n_sequences ? s->n_sequences : c->query.shape[0];
+    size_t B = s->place.n_sequences ? s->place.n_sequences : c->query.shape[0];
     c->query = mha_view_slice(&c->query, 1, from, n);
-    if (s->pattern.q_segments.data && !s->pattern.k_segments.data)
-        s->pattern.k_segments = s->pattern.q_segments;
+    if (s->visible.pattern.q_segments.data && !s->visible.pattern.k_segments.data)
+        s->visible.pattern.k_segments = s->visible.pattern.q_segments;
     rerun_settings(r, "T_q", from, n);
-    s->offset += (int64_t)from;
-    if (s->position_offset) {
+    s->place.offset += (int64_t)from;
+    if (s->place.position_offset) {
         int64_t *moved = rerun_memory(r, B * sizeof *moved);
         for (size_t b = 0; b < B; b++)
-            moved[b] = s->position_offset[b] + (int64_t)from;
-        s->position_offset = moved;
+            moved[b] = s->place.position_offset[b] + (int64_t)from;
+        s->place.position_offset = moved;
     }
 }
 

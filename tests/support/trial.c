@@ -34,7 +34,8 @@ void trial_release(rig *r)
 unsigned trial_stages(const rig *r)
 {
     unsigned cached = 1u << MHA_STAGE_PRESENT_KEY | 1u << MHA_STAGE_PRESENT_VALUE;
-    const unsigned lacks = (r->t.sequences ? cached : 0) | (r->t.semantics.normaliser ? 1u << MHA_STAGE_LSE : 0);
+    const unsigned lacks =
+        (r->t.sequences ? cached : 0) | (r->t.semantics.softmax.normaliser ? 1u << MHA_STAGE_LSE : 0);
     return TRIAL_ALL_STAGES & ~lacks;
 }
 

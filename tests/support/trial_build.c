@@ -252,7 +252,7 @@ static int64_t *lengths_up_to(rig *r, size_t n, const int64_t *most)
     int64_t *x = input_memory(r, n * sizeof *x);
     for (size_t b = 0; b < n; b++) {
         x[b] = below(r, 4) == 0 ? most[b] : (int64_t)below(r, (size_t)most[b] + 1);
-        x[b] += r->call.semantics.key_offset;
+        x[b] += r->call.semantics.place.key_offset;
         x[b] = x[b] < 0 ? 0 : x[b];
     }
     return x;
@@ -294,7 +294,7 @@ static void build_mask(rig *r, mha_mask *mask, int rank, const size_t *shape)
 /* Tables by row of positions of one to three axes. */
 static void build_axes(rig *r, size_t B, size_t T, size_t pairs)
 {
-    mha_rope *rope = &r->call.semantics.rope;
+    mha_rope *rope = &r->call.semantics.qkv.rope;
     mha_rope_origin *o = &rope->origin;
     const size_t most = pairs < 3 ? pairs : 3;
     o->axes.axes = 1 + below(r, most);
@@ -321,14 +321,14 @@ static void build_axes(rig *r, size_t B, size_t T, size_t pairs)
 
 static void build_rope(rig *r, size_t sequences, size_t T_q, size_t T_k)
 {
-    mha_rope *rope = &r->call.semantics.rope;
+    mha_rope *rope = &r->call.semantics.qkv.rope;
     const trial *t = &r->t;
     size_t dim = rope->dim ? rope->dim : t->config.d_k, far = 64;
     if (rope->kind == MHA_ROPE_NONE)
         return;
     size_t B = sequences ? 1 : t->B;
     const size_t of_q[2] = {next(r) % 3 ? B : 1, T_q}, of_k[2] = {next(r) % 3 ? B : 1, T_k};
-    bool by_position = t->rope_tables == 2, part = r->call.semantics.has_key_offset;
+    bool by_position = t->rope_tables == 2, part = r->call.semantics.place.has_key_offset;
     if (t->rope_positions || by_position) { /* tables are looked up in: every row needs a place in them */
         rope->q_positions = spread(r, MHA_I64, 2, of_q);
         fill_uniform(r, &rope->q_positions, 0, (double)far);
@@ -399,18 +399,18 @@ static void build_truths(rig *r, mha_mask *mask, int rank, const size_t *full, u
 static void build_pattern(rig *r, size_t B, size_t T_q, size_t S)
 {
     const trial *t = &r->t;
-    mha_pattern *p = &r->call.semantics.pattern;
+    mha_pattern *p = &r->call.semantics.visible.pattern;
     const size_t h = t->config.n_heads, q[2] = {B, T_q}, k[2] = {B, S}, lists[4] = {B, h, T_q, t->listed};
     const unsigned ones = t->pattern_ones;
     if (t->segments) {
         p->q_segments = numbers(r, 2, q, ones & 3, -1, 2);
-        const bool same = t->segments == 3 && T_q == S && !r->call.semantics.has_key_offset;
+        const bool same = t->segments == 3 && T_q == S && !r->call.semantics.place.has_key_offset;
         p->k_segments = same ? (mha_view){0} : numbers(r, 2, k, ones >> 1 & 3, -1, 2);
         if (!same && t->segments == 1)
             in_order(&p->k_segments);
     }
     if (t->listed) {
-        const int64_t first = r->call.semantics.key_offset;
+        const int64_t first = r->call.semantics.place.key_offset;
         p->key_lists = numbers(r, 4, lists, ones & 14, first - 2, first + (int64_t)S + 2);
     }
     if (p->query_padding.kind != MHA_MASK_NONE && !p->query_padding.values.data)
@@ -455,7 +455,7 @@ static void build_semantics(rig *r)
     build_rope(r, n, T_q, T_k);
     if (n) {
         int64_t *q = cuts(r, n, T_q), *k = T_k == T_q && next(r) % 2 ? NULL : cuts(r, n, T_k);
-        s->n_sequences = n, s->cu_seqlens_q = q, s->cu_seqlens_k = k;
+        s->place.n_sequences = n, s->place.cu_seqlens_q = q, s->place.cu_seqlens_k = k;
         const int64_t *keys = k ? k : q;
         longest_q = S = 0;
         for (size_t b = 0; b < n; b++) {
@@ -464,24 +464,24 @@ static void build_semantics(rig *r)
         }
     }
     for (size_t b = 0; b < B; b++) {
-        const int64_t *keys = s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
+        const int64_t *keys = s->place.cu_seqlens_k ? s->place.cu_seqlens_k : s->place.cu_seqlens_q;
         most[b] = n ? keys[b + 1] - keys[b] : (int64_t)S;
     }
     if (t->offset_each) {
         int64_t *offsets = input_memory(r, B * sizeof *offsets);
         for (size_t b = 0; b < B; b++)
             offsets[b] = (int64_t)below(r, S + 4) - 3;
-        s->position_offset = offsets;
+        s->place.position_offset = offsets;
     }
     if (t->lengths)
-        s->kv_lengths = lengths_up_to(r, B, most);
+        s->visible.kv_lengths = lengths_up_to(r, B, most);
     if (t->alibi) {
         double *slopes = input_memory(r, t->config.n_heads * sizeof *slopes);
         for (size_t h = 0; h < t->config.n_heads; h++)
             slopes[h] = uniform(r, 0, 1);
-        s->alibi_slopes = slopes;
+        s->added.alibi_slopes = slopes;
     }
-    if (s->mask.kind != MHA_MASK_NONE && !s->mask.values.data) {
+    if (s->visible.mask.kind != MHA_MASK_NONE && !s->visible.mask.values.data) {
         const size_t full[4] = {B, t->config.n_heads, longest_q, S};
         int rank = t->mask_rank ? t->mask_rank : 4;
         size_t shape[4];
@@ -489,11 +489,11 @@ static void build_semantics(rig *r)
             shape[k] = t->mask_ones >> (rank - 1 - k) & 1 ? 1 : full[4 - rank + k];
         if (t->mask_short && shape[rank - 1] >= t->mask_short + 2)
             shape[rank - 1] -= t->mask_short;
-        build_mask(r, &s->mask, rank, shape);
+        build_mask(r, &s->visible.mask, rank, shape);
     }
-    if (s->key_padding.kind != MHA_MASK_NONE && !s->key_padding.values.data) {
+    if (s->visible.key_padding.kind != MHA_MASK_NONE && !s->visible.key_padding.values.data) {
         const size_t shape[2] = {next(r) % 4 ? B : 1, S};
-        build_mask(r, &s->key_padding, 2, shape);
+        build_mask(r, &s->visible.key_padding, 2, shape);
     }
     build_pattern(r, B, longest_q, S);
     if (t->others)
@@ -507,14 +507,14 @@ static void poison(rig *r)
     bool own = r->call.key.data && r->call.value.data;
     for (size_t b = 0; own && !r->t.sequences && b < r->t.B; b++)
         for (size_t j = 0; j < r->t.T_k; j++) {
-            const mha_view *v = &s->key_padding.values;
+            const mha_view *v = &s->visible.key_padding.values;
             size_t key = r->t.past + j;
-            bool hidden = s->kv_lengths && s->key_offset + (int64_t)key >= s->kv_lengths[b];
-            if (s->key_padding.kind != MHA_MASK_NONE && !s->has_padding_fill) {
+            bool hidden = s->visible.kv_lengths && s->place.key_offset + (int64_t)key >= s->visible.kv_lengths[b];
+            if (s->visible.key_padding.kind != MHA_MASK_NONE && !s->visible.has_padding_fill) {
                 double x = oracle_get(v, v->shape[0] == 1 ? 0 : b, key, 0, 0);
-                hidden |= s->key_padding.kind == MHA_MASK_ADDITIVE
+                hidden |= s->visible.key_padding.kind == MHA_MASK_ADDITIVE
                               ? isinf(x)
-                              : (x != 0) == (s->key_padding.kind == MHA_MASK_HIDES);
+                              : (x != 0) == (s->visible.key_padding.kind == MHA_MASK_HIDES);
             }
             size_t index[4] = {b, j, 0, 0};
             if (!hidden)

@@ -48,8 +48,8 @@ static void scene_make(scene *s, size_t order, bool scaled)
                          .value = mha_view_of(s->x[2], MHA_F32, 4, shape),
                          .output = mha_view_of(s->output, MHA_F64, 4, shape),
                          .path = MHA_PATH_EXACT,
-                         .semantics.causal = true};
-    s->call.semantics.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT, .dim = 2 * PAIRS, .base = 100,
+                         .semantics.visible.causal = true};
+    s->call.semantics.qkv.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT, .dim = 2 * PAIRS, .base = 100,
                                         .cos_table = mha_view_of(s->cosines, MHA_F64, 3, table),
                                         .sin_table = mha_view_of(s->sines, MHA_F64, 3, table)};
     assert_ok(mha_run(NULL, &s->call, &error), error);
@@ -153,14 +153,14 @@ static void calls_keep_where_tokens_are(void **state)
         mha_error error;
         mha_difference d;
         scene_make(&s, i % 4, i >= 4);
-        s.call.semantics.rope.origin = origin_of(&s, i >= 4);
+        s.call.semantics.qkv.rope.origin = origin_of(&s, i >= 4);
         assert_ok(mha_case_save(path, NULL, &s.call, NULL, &error), error);
         assert_ok(mha_case_open(path, NULL, &c, &error), error);
-        const mha_rope found = mha_case_call(c).semantics.rope;
+        const mha_rope found = mha_case_call(c).semantics.qkv.rope;
         assert_int_equal(found.origin.axes.kind, s.axes.kind);
         assert_int_equal(found.origin.axes.axes, s.axes.axes);
         assert_memory_equal(found.origin.axes.sections, s.axes.sections, sizeof s.axes.sections);
-        const mha_view *said = &s.call.semantics.rope.origin.positions;
+        const mha_view *said = &s.call.semantics.qkv.rope.origin.positions;
         assert_ok(mha_compare(&found.origin.positions, said, 0, 0, &d, &error), error);
         assert_int_equal(d.mismatches, 0);
         assert_int_equal(found.origin.frequencies.data != NULL, i >= 4);
@@ -222,7 +222,7 @@ static void what_is_wrong_in_a_call_is_named(void **state)
     mha_plan plan;
     scene_make(&s, 2, true);
     const mha_rope_origin right = origin_of(&s, true);
-    mha_rope *rope = &s.call.semantics.rope;
+    mha_rope *rope = &s.call.semantics.qkv.rope;
     for (size_t i = 0; i < 9; i++) {
         mha_rope_origin o = right;
         static const char *const names[] = {"rope_axes", "rope_sections", "rope_sections", "rope_axes"};

@@ -105,8 +105,8 @@ static double stands_for(const subject *s, const mha_setting *row)
     const bool of_a_table = strncmp(row->name, "relative_", 9) == 0, is_k = strcmp(row->name, "relative_k_scale") == 0;
     mha_error error;
     if ((strcmp(row->name, "clip_qkv") == 0 && (config->kv_rank || s->r.t.poison)) ||
-        (strcmp(row->name, "rope_base") == 0 && c->semantics.rope.cos_table.data) ||
-        (strcmp(row->name, "query_scale_growth") == 0 && !c->semantics.query_scale.every) ||
+        (strcmp(row->name, "rope_base") == 0 && c->semantics.qkv.rope.cos_table.data) ||
+        (strcmp(row->name, "query_scale_growth") == 0 && !c->semantics.qkv.query_scale.every) ||
         (of_a_table && !(is_k ? config->relative_k_rows : config->relative_q_rows)) || isinf(unset))
         return 0;
     const double number = isnan(unset) ? 1 / sqrt((double)config->d_k) : unset != 0 ? unset : 1;
@@ -125,10 +125,11 @@ static size_t list_turned(subject *s, turned list[MOST_TURNED])
         {"value", &c->value, NULL, 0, false},
         {"cached keys", &s->given.past_key, NULL, 0, true},
         {"cached values", &s->given.past_value, NULL, 0, false},
-        {"frequencies", &m->rope.frequencies, NULL, 0, false},
-        {"mask", m->mask.kind == MHA_MASK_ADDITIVE ? &m->mask.values : NULL, NULL, 0, false},
-        {"key padding", m->key_padding.kind == MHA_MASK_ADDITIVE ? &m->key_padding.values : NULL, NULL, 0, false},
-        {"slope", NULL, (double *)(uintptr_t)m->alibi_slopes, 1, false},
+        {"frequencies", &m->qkv.rope.frequencies, NULL, 0, false},
+        {"mask", m->visible.mask.kind == MHA_MASK_ADDITIVE ? &m->visible.mask.values : NULL, NULL, 0, false},
+        {"key padding", m->visible.key_padding.kind == MHA_MASK_ADDITIVE ? &m->visible.key_padding.values : NULL, NULL,
+         0, false},
+        {"slope", NULL, (double *)(uintptr_t)m->added.alibi_slopes, 1, false},
     };
     static const char *const factors[] = {"scale", "query_scale_growth", "rope_attention_factor"};
     const mha_setting *row;
@@ -200,12 +201,12 @@ static void make_latent(subject *s, trial *t)
                       .bias_latent = below(s, 2), .bias_o = c->bias_o, .sinks = c->sinks, .dtype = c->dtype,
                       .gate = c->gate, .bias_gate = c->bias_gate, .bias_rows = c->bias_rows,
                       .d_rope = 2 * below(s, (c->d_k + 2) / 2)};
-    m->clip_qkv = 0;
-    m->norm = (mha_norm_rule){.kind = MHA_NORM_RMS};
-    m->relative = (mha_relative){0};
-    m->rope.kind = c->d_rope ? m->rope.kind : MHA_ROPE_NONE;
-    if (m->rope.kind)
-        m->rope.dim = c->d_rope, m->rope.last = true;
+    m->qkv.clip_qkv = 0;
+    m->qkv.norm = (mha_norm_rule){.kind = MHA_NORM_RMS};
+    m->added.relative = (mha_relative){0};
+    m->qkv.rope.kind = c->d_rope ? m->qkv.rope.kind : MHA_ROPE_NONE;
+    if (m->qkv.rope.kind)
+        m->qkv.rope.dim = c->d_rope, m->qkv.rope.last = true;
 }
 
 static trial draw(subject *s, uint64_t seed)
@@ -220,12 +221,12 @@ static trial draw(subject *s, uint64_t seed)
         t.sequences = 0, t.B = 1 + below(s, 3);
     if (s->layout == CACHE) {
         t.past = 1 + below(s, 20), t.use_cache = true;
-        t.semantics.has_offset |= t.semantics.has_key_offset;
+        t.semantics.place.has_offset |= t.semantics.place.has_key_offset;
         t.poison = false; /* which a row of 8 bits takes for itself as a whole */
     }
     if (below(s, 5) == 0)
         make_latent(s, &t);
-    t.poison &= t.semantics.clip_qkv == 0; /* which makes numbers of infinities */
+    t.poison &= t.semantics.qkv.clip_qkv == 0; /* which makes numbers of infinities */
     t.amplitude = 1;
     return t;
 }
@@ -319,7 +320,8 @@ static mha_status put_into_pages(subject *s, mha_error *error)
             table[i] = (int32_t)(B * columns - 1 - i);
         for (size_t b = 0; b < B; b++) {
             lengths[b] = (int64_t)(b && below(s, 2) ? below(s, S + 1) : S);
-            limits[b] = m->kv_lengths && m->kv_lengths[b] < lengths[b] ? m->kv_lengths[b] : lengths[b];
+            limits[b] =
+                m->visible.kv_lengths && m->visible.kv_lengths[b] < lengths[b] ? m->visible.kv_lengths[b] : lengths[b];
         }
         for (int v = 0; v < (g->call.absorbed ? 1 : 2); v++) {
             const mha_view *from = &all.stages[v ? MHA_STAGE_PRESENT_VALUE : MHA_STAGE_PRESENT_KEY];
@@ -333,13 +335,13 @@ static mha_status put_into_pages(subject *s, mha_error *error)
                             mha_view_set(to, (size_t[]){(size_t)table[b * columns + j / size], j % size, h, c},
                                          finite_in(type, mha_view_get(from, (size_t[]){b, h, j, c})));
         }
-        m->kv_lengths = m->kv_lengths ? limits : NULL;
-        m->rope.k_positions = (mha_view){0};
+        m->visible.kv_lengths = m->visible.kv_lengths ? limits : NULL;
+        m->qkv.rope.k_positions = (mha_view){0};
         g->call.key = g->call.value = (mha_view){0};
         if (B == 1 && below(s, 4) == 0) { /* a ragged batch */
             int64_t *cu = rerun_memory(g, 2 * sizeof *cu);
             cu[1] = (int64_t)all.plan.T_q;
-            m->n_sequences = 1, m->cu_seqlens_q = cu;
+            m->place.n_sequences = 1, m->place.cu_seqlens_q = cu;
         }
     }
     rerun_free(&all);

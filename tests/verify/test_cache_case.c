@@ -30,7 +30,7 @@ static mha_case *case_of_cache(mha_dtype type, mha_dtype said, mha_path path, co
     for (int i = 0; i < 2; i++)
         assert_ok(mha_cache_read(caches[0], i == 1, &rows[i], &error), error);
     mha_call call = {.query = inputs[0], .key = inputs[1], .value = inputs[2], .cache = caches[0], .path = path,
-                     .semantics.rope.kind = MHA_ROPE_HALF_SPLIT, /* so that keys are no numbers of F32 */
+                     .semantics.qkv.rope.kind = MHA_ROPE_HALF_SPLIT, /* so that keys are no numbers of F32 */
                      .output = mha_view_of(memory, path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32, 4,
                                            (size_t[]){1, NEW, 1, WIDTH})};
     assert_ok(mha_run(NULL, &call, &error), error);

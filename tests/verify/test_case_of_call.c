@@ -221,13 +221,13 @@ static void test_a_wrong_call_is_named(void **state)
     mha_layer_init(layer, 1);
     mha_call call = {.query = mha_view_of(x, MHA_F32, 3, (const size_t[]){2, 6, 8})};
     mha_random_fill(&call.query, 2, 0, -3, 3);
-    call.semantics.has_offset = true;
-    call.semantics.offset = 1;
+    call.semantics.place.has_offset = true;
+    call.semantics.place.offset = 1;
 
     rerun wrong;
     rerun_init(&wrong, layer, &call, NULL, NULL);
     assert_ok(rerun_run(&wrong, MHA_PATH_BLAS, 1, 1u << MHA_STAGE_OUTPUT, &error), error);
-    call.semantics.causal = true; /* what was meant */
+    call.semantics.visible.causal = true; /* what was meant */
     mha_case *c;
     assert_ok(case_of_run(&wrong, layer, &call, NULL, &c, &error), error);
     mha_diagnosis d;
@@ -274,7 +274,7 @@ static void test_what_a_case_cannot_hold_is_refused(void **state)
     mha_call call = {.query = mha_rows(x, 1, 6, 8), .output = mha_rows(kept, 1, 6, 8), .path = MHA_PATH_BLAS};
     mha_random_fill(&call.query, 2, 0, -1, 1);
 
-    mha_rope *rope = &call.semantics.rope;
+    mha_rope *rope = &call.semantics.qkv.rope;
     const mha_view positions = mha_view_of(at, MHA_I64, 2, (const size_t[]){1, 6}),
                    others = mha_view_of(elsewhere, MHA_I64, 2, (const size_t[]){1, 6});
     *rope = (mha_rope){.kind = MHA_ROPE_INTERLEAVED, .k_positions = positions};
@@ -338,9 +338,9 @@ static void scene_open(scene *s, double size)
     mha_layer_init(s->layer, 1);
     s->call.query = mha_view_of(s->x, MHA_F32, 3, shape);
     mha_random_fill(&s->call.query, 2, 0, -size, size);
-    s->call.semantics.causal = true;
-    s->call.semantics.has_scale = true;
-    s->call.semantics.scale = 1 / (size * size);
+    s->call.semantics.visible.causal = true;
+    s->call.semantics.softmax.has_scale = true;
+    s->call.semantics.softmax.scale = 1 / (size * size);
     rerun run;
     rerun_init(&run, s->layer, &s->call, NULL, NULL);
     assert_ok(rerun_run(&run, MHA_PATH_EXACT, 1, 1u << MHA_STAGE_OUTPUT, &error), error);

@@ -67,10 +67,10 @@ static void adapt(const extras *e, trial *t)
         c->kv_rank = 1 + c->d_v, c->q_rank = c->bias_o ? 4 : 0, c->bias_latent = c->bias_q;
         c->bias_q = c->bias_k = c->bias_v = c->bias_kv = c->norm_bias = false;
         c->q_norm = c->k_norm = MHA_NORM_NONE;
-        s->norm = (mha_norm_rule){.kind = MHA_NORM_RMS}, s->clip_qkv = 0, s->rope.last = true;
-        c->d_rope = s->rope.kind && c->d_k > 2 ? 2 * ((c->d_k - 1) / 2) : 0;
-        s->rope.kind = c->d_rope ? s->rope.kind : MHA_ROPE_NONE, s->rope.dim = c->d_rope;
-        s->relative = (mha_relative){0};
+        s->qkv.norm = (mha_norm_rule){.kind = MHA_NORM_RMS}, s->qkv.clip_qkv = 0, s->qkv.rope.last = true;
+        c->d_rope = s->qkv.rope.kind && c->d_k > 2 ? 2 * ((c->d_k - 1) / 2) : 0;
+        s->qkv.rope.kind = c->d_rope ? s->qkv.rope.kind : MHA_ROPE_NONE, s->qkv.rope.dim = c->d_rope;
+        s->added.relative = (mha_relative){0};
         c->relative_k_rows = c->relative_column_rows = c->relative_q_rows = 0, c->relative_by_head = false;
     }
     if (e->paged) {
@@ -174,7 +174,7 @@ static void put_into_pages(const extras *e, rerun *run)
                 write_row(p, v, &p->values, b, j);
         }
     run->past_key = run->past_value = run->call.key = run->call.value = (mha_view){0};
-    run->call.semantics.rope.k_positions = (mha_view){0};
+    run->call.semantics.qkv.rope.k_positions = (mha_view){0};
 }
 
 /* ---------------------------------------------------------------- one call */
@@ -309,7 +309,7 @@ static void a_small_lse_is_rounded_like_its_sum(void **state)
     }
     const mha_view key = mha_heads(k, 1, 1, 1, 1);
     const mha_call call = {.query = mha_heads(q, 1, ROWS, 1, 1), .key = key, .value = key,
-                           .semantics = {.zero_row = true}};
+                           .semantics = {.softmax.zero_row = true}};
     mha_keep kept = {.stage = MHA_STAGE_LSE, .view = mha_view_of(lse, MHA_F32, 3, (size_t[]){1, 1, ROWS})};
     for (int wrong = 0; wrong < 2; wrong++) {
         mha_case *c;

@@ -98,7 +98,7 @@ static void is_read(const mha_case *c, const mha_setting *given, const char *nam
         return;
     }
     put_text(given, text, sizeof text);
-    mha_semantics wanted = {.has_scale = false};
+    mha_semantics wanted = {.softmax.has_scale = false};
     mha_error error;
     assert_ok(mha_setting_put(given, text, &wanted, &error), error);
     mha_setting_text(given, &wanted, text, sizeof text);

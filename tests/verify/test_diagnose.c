@@ -27,7 +27,7 @@ static const char *saved_trial(uint64_t seed, mha_path path, bool poison, bool p
     t.sequences = 0;
     t.amplitude = 0;
     if (!pattern)
-        t.segments = 0, t.listed = 0, t.semantics.pattern = (mha_pattern){0};
+        t.segments = 0, t.listed = 0, t.semantics.visible.pattern = (mha_pattern){0};
     trial_build(&t, &r);
     rerun_init(&again, r.layer, &r.call, &r.past.keys, &r.past.values);
     assert_ok(rerun_run(&again, path, 1, TRIAL_OUTPUT, &error), error);
@@ -35,7 +35,7 @@ static const char *saved_trial(uint64_t seed, mha_path path, bool poison, bool p
     const char *file = scratch_path("right.safetensors");
     const mha_view *key = r.call.key.data ? &r.call.key : &r.call.query;
     /* Positions of the queries alone, beside another number of keys, are judged in test_case_random. */
-    const bool other = r.call.semantics.rope.q_positions.data && key->shape[1] != r.call.query.shape[1];
+    const bool other = r.call.semantics.qkv.rope.q_positions.data && key->shape[1] != r.call.query.shape[1];
     mha_status status = other ? MHA_UNSUPPORTED : mha_case_save(file, r.layer, &again.call, &notes, &error);
     rerun_free(&again);
     trial_release(&r);
@@ -330,14 +330,14 @@ static void scene_open(scene *s)
         s->mask[i] = i % 4 != 1;
     s->lengths[0] = 9, s->lengths[1] = 7;
     mha_semantics *m = &s->call.semantics;
-    m->mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(s->mask, MHA_BOOL, 2, (const size_t[]){T, T})};
-    m->kv_lengths = s->lengths;
-    m->causal = true;
-    m->has_offset = true;
-    m->offset = 2;
-    m->window = true, m->window_left = 4, m->window_right = -1;
-    m->softcap = 2;
-    m->rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT};
+    m->visible.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(s->mask, MHA_BOOL, 2, (const size_t[]){T, T})};
+    m->visible.kv_lengths = s->lengths;
+    m->visible.causal = true;
+    m->place.has_offset = true;
+    m->place.offset = 2;
+    m->visible.window = true, m->visible.window_left = 4, m->visible.window_right = -1;
+    m->softmax.softcap = 2;
+    m->qkv.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT};
 }
 
 static void scene_close(scene *s)
@@ -372,15 +372,15 @@ static void swap_weights(scene *s, mha_weight a, mha_weight b)
 
 static void wrong_mask(scene *s)
 {
-    s->call.semantics.mask.kind = MHA_MASK_HIDES;
+    s->call.semantics.visible.mask.kind = MHA_MASK_HIDES;
 }
 static void wrong_no_mask(scene *s)
 {
-    s->call.semantics.mask = (mha_mask){MHA_MASK_NONE, {0}};
+    s->call.semantics.visible.mask = (mha_mask){MHA_MASK_NONE, {0}};
 }
 static void wrong_no_lengths(scene *s)
 {
-    s->call.semantics.kv_lengths = NULL;
+    s->call.semantics.visible.kv_lengths = NULL;
 }
 static void wrong_lengths(scene *s)
 {
@@ -388,48 +388,49 @@ static void wrong_lengths(scene *s)
 }
 static void wrong_no_causal(scene *s)
 {
-    s->call.semantics.causal = false;
+    s->call.semantics.visible.causal = false;
 }
 static void wrong_no_window(scene *s)
 {
-    s->call.semantics.window = false, s->call.semantics.window_left = s->call.semantics.window_right = 0;
+    s->call.semantics.visible.window = false,
+    s->call.semantics.visible.window_left = s->call.semantics.visible.window_right = 0;
 }
 static void wrong_window(scene *s)
 {
-    s->call.semantics.window_left--;
+    s->call.semantics.visible.window_left--;
 }
 static void wrong_window_sides(scene *s)
 {
-    s->call.semantics.window_right = s->call.semantics.window_left;
-    s->call.semantics.causal = false;
+    s->call.semantics.visible.window_right = s->call.semantics.visible.window_left;
+    s->call.semantics.visible.causal = false;
 }
 static void wrong_softcap(scene *s)
 {
-    s->call.semantics.softcap = 0;
+    s->call.semantics.softmax.softcap = 0;
 }
 static void wrong_scale(scene *s)
 {
-    s->call.semantics.has_scale = true, s->call.semantics.scale = 1;
+    s->call.semantics.softmax.has_scale = true, s->call.semantics.softmax.scale = 1;
 }
 static void wrong_scale_twice(scene *s)
 {
-    s->call.semantics.has_scale = true, s->call.semantics.scale = 1.0 / (WIDTH / HEADS);
+    s->call.semantics.softmax.has_scale = true, s->call.semantics.softmax.scale = 1.0 / (WIDTH / HEADS);
 }
 static void wrong_pairing(scene *s)
 {
-    s->call.semantics.rope.kind = MHA_ROPE_INTERLEAVED;
+    s->call.semantics.qkv.rope.kind = MHA_ROPE_INTERLEAVED;
 }
 static void wrong_base(scene *s)
 {
-    s->call.semantics.rope.base = 5e5;
+    s->call.semantics.qkv.rope.base = 5e5;
 }
 static void wrong_no_rope(scene *s)
 {
-    s->call.semantics.rope.kind = MHA_ROPE_NONE;
+    s->call.semantics.qkv.rope.kind = MHA_ROPE_NONE;
 }
 static void wrong_plus_one(scene *s)
 {
-    s->call.semantics.softmax_plus_one = true;
+    s->call.semantics.softmax.softmax_plus_one = true;
 }
 static void wrong_transpose(scene *s)
 {

@@ -44,7 +44,7 @@ static void scene_open(scene *s, bool bare, size_t T)
     s->output = mha_view_of(s->right, MHA_F64, bare ? 4 : 3, bare ? heads : rows);
     s->call.output = s->output;
     s->call.path = MHA_PATH_EXACT;
-    s->call.semantics.causal = true;
+    s->call.semantics.visible.causal = true;
     assert_ok(mha_run(s->layer, &s->call, &error), error);
     s->call.output = (mha_view){0};
     memcpy(s->wrong, s->right, s->elements * sizeof *s->wrong);
@@ -425,7 +425,7 @@ static void test_zeros_explain_nothing(void **state)
                 scene s;
                 mha_error error;
                 scene_open(&s, true, 6);
-                s.call.semantics.causal = causal;
+                s.call.semantics.visible.causal = causal;
                 for (size_t e = 0; e < BATCH * 6 * HEADS * D; e++)
                     s.inputs[0][e] = 30 * fabsf(s.inputs[0][e]) + 5, s.inputs[1][e] = -30 * fabsf(s.inputs[1][e]) - 5;
                 mha_call call = s.call;

@@ -53,9 +53,9 @@ static mha_diagnosis diagnose(const setting *s)
     mha_case *c;
     mha_diagnosis d;
     mha_call call = {.query = mha_rows(x, BATCH, T, WIDTH), .output = mha_rows(y, BATCH, T, WIDTH)};
-    call.semantics.causal = s->causal;
+    call.semantics.visible.causal = s->causal;
     if (s->rope)
-        call.semantics.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT, .dim = 4};
+        call.semantics.qkv.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT, .dim = 4};
     mha_random_fill(&call.query, 2, 0, -2, 2);
     assert_ok(mha_run(right, &call, &error), error);
     mha_keep recorded = {.stage = MHA_STAGE_OUTPUT};

@@ -44,7 +44,7 @@ static mha_case *make(const setting *s, mha_layer **layer)
     mha_layer_init(*layer, 5);
     mha_random_fill(&call.query, 5, 1, -2, 2);
     if (s->starts)
-        call.semantics.n_sequences = 3, call.semantics.cu_seqlens_q = s->starts;
+        call.semantics.place.n_sequences = 3, call.semantics.place.cu_seqlens_q = s->starts;
     assert_ok(mha_case_of_call(*layer, &call, NULL, 0, NULL, &said, &error), error);
     mha_view output = mha_view_of(wide, MHA_F64, 3, shape);
     mha_keep recorded[] = {{.stage = MHA_STAGE_OUTPUT, .view = mha_view_of(stored, s->dtype, 3, shape)},
@@ -147,9 +147,9 @@ static void test_chunk_of_all_keys(void **state)
     mha_call call = {.query = views[0], .key = views[1], .value = views[2], .output = mha_heads(y, 1, 9, 1, 8)};
     assert_ok(mha_run(NULL, &call, &error), error);
     call.query = mha_heads(q + 4 * 8, 1, 5, 1, 8), call.output = mha_heads(y + 4 * 8, 1, 5, 1, 8);
-    call.semantics.kv_lengths = lengths;
+    call.semantics.visible.kv_lengths = lengths;
     assert_ok(mha_run(NULL, &call, &error), error); /* queries 4 to 8 are of the next chunk */
-    call.query = views[0], call.output = mha_heads(y, 1, 9, 1, 8), call.semantics.kv_lengths = NULL;
+    call.query = views[0], call.output = mha_heads(y, 1, 9, 1, 8), call.semantics.visible.kv_lengths = NULL;
     const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = call.output};
     assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
     assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);

@@ -38,10 +38,10 @@ static void scene_open(scene *s, size_t T)
     mha_random_fill(&s->call.query, 2, 0, -2, 2);
     s->lengths[0] = (int64_t)T, s->lengths[1] = (int64_t)T - 7;
     mha_semantics *m = &s->call.semantics;
-    m->causal = true;
-    m->kv_lengths = s->lengths;
-    m->window = true, m->window_left = (int64_t)T / 2, m->window_right = -1;
-    m->rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT};
+    m->visible.causal = true;
+    m->visible.kv_lengths = s->lengths;
+    m->visible.window = true, m->visible.window_left = (int64_t)T / 2, m->visible.window_right = -1;
+    m->qkv.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT};
 }
 
 static void scene_close(scene *s)
@@ -285,7 +285,7 @@ static void test_what_changes_nothing_is_folded(void **state)
     (void)state;
     scene s;
     scene_open(&s, 16);
-    s.call.semantics.window_left = 100; /* wider than there are keys */
+    s.call.semantics.visible.window_left = 100; /* wider than there are keys */
     const mha_view output = mha_view_of(malloc(BATCH * 16 * WIDTH * sizeof(double)), MHA_F64, 3,
                                         (const size_t[]){BATCH, 16, WIDTH});
     for (int wrong = 0; wrong < 2; wrong++) {

@@ -63,19 +63,19 @@ static bool shows_numbers(const trial *t, const char *name)
     const mha_config *c = &t->config;
     const size_t width = t->bare ? c->n_heads * c->d_v : c->d_out ? c->d_out : c->d_model;
     const bool by_head = has_number_of_each_head(name);
-    const bool see_enough = t->T_q > 4 && t->T_k > 4 && !s->mask.kind && !s->key_padding.kind && !s->has_key_offset &&
-                            s->chunk == 0 && !t->segments && !t->listed && !s->pattern.blocks.kind &&
-                            !s->pattern.query_padding.kind;
+    const bool see_enough = t->T_q > 4 && t->T_k > 4 && !s->visible.mask.kind && !s->visible.key_padding.kind &&
+                            !s->place.has_key_offset && s->visible.chunk == 0 && !t->segments && !t->listed &&
+                            !s->visible.pattern.blocks.kind && !s->visible.pattern.query_padding.kind;
     if (c->gate && !t->bare && (strstr(name, "padding-other") || strstr(name, "lacks-padding") ||
                                 strstr(name, "dropout-mask") || strstr(name, "merge-permuted")))
         return false; /* solved from heads, which are not found behind a gate */
     if (strstr(name, "padding-other") || strstr(name, "lacks-padding")) /* each key must show in the heads */
-        return t->T_q > 4 && t->T_k > 4 && t->sequences == 0 && !t->lengths && !s->mask.kind &&
-               !t->segments && !t->listed && !s->pattern.blocks.kind &&
+        return t->T_q > 4 && t->T_k > 4 && t->sequences == 0 && !t->lengths && !s->visible.mask.kind &&
+               !t->segments && !t->listed && !s->visible.pattern.blocks.kind &&
                (t->bare || c->n_heads * c->d_v <= width) && t->T_q * c->n_heads * c->d_v > 2 * (t->past + t->T_k);
     if (strstr(name, "dropout-mask")) /* each weight must show in its head, and there be enough that one is dropped */
         return t->T_q > 2 && t->past + t->T_k > 1 && !t->listed && t->sequences == 0 && !c->bias_kv &&
-               !s->zero_row && t->past + t->T_k <= c->d_v &&
+               !s->softmax.zero_row && t->past + t->T_k <= c->d_v &&
                (t->bare || c->n_heads * c->d_v <= width);
     return (!by_head && !strchr(name, ' ')) || (see_enough && (!by_head || width > c->n_heads));
 }
@@ -104,7 +104,8 @@ static void find_all(const oracle_mistake *(*at)(size_t))
         const bool ragged = at == mistake_of_scores_at || at == mistake_of_call_at || at == mistake_of_pattern_at;
         t.sequences = ragged ? t.sequences : 0; /* the others are planted in one length */
         t.poison = seed % 4 == 0, t.amplitude = 0, t.input_dtype = MHA_F32;
-        t.semantics.window &= t.semantics.window_left >= 0 || t.semantics.window_right >= 0; /* an open one is none */
+        t.semantics.visible.window &=
+            t.semantics.visible.window_left >= 0 || t.semantics.visible.window_right >= 0; /* an open one is none */
         t.T_q = t.T_q > 17 ? 17 : t.T_q, t.T_k = t.inputs == TRIAL_SELF ? t.T_q : t.T_k > 17 ? 17 : t.T_k;
         trial_build(&t, &r);
         planting_run(&r, NULL, NULL, &right);

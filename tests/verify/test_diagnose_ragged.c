@@ -18,24 +18,24 @@ static void build(uint64_t seed, rig *r)
     t.B = 1, t.past = 0, t.use_cache = false;
     t.poison = false, t.amplitude = 0, t.input_dtype = MHA_F32;
     t.layout = MHA_BTE;
-    t.semantics.has_offset = false, t.semantics.offset = 0;
-    t.semantics.has_key_offset = t.semantics.keys_only = false, t.semantics.key_offset = 0;
+    t.semantics.place.has_offset = false, t.semantics.place.offset = 0;
+    t.semantics.place.has_key_offset = t.semantics.place.keys_only = false, t.semantics.place.key_offset = 0;
     t.T_q = 9 + seed % 7, t.T_k = t.inputs == TRIAL_SELF && !t.bare ? t.T_q : 9 + seed % 5;
-    mha_bias *bias = &t.semantics.bias;
+    mha_bias *bias = &t.semantics.added.bias;
     if (bias->rule == MHA_BIAS_RULE_GRID) { /* with a cell for every position */
         bias->height = 16;
         t.config.bias_rows = (2 * bias->height - 1) * (2 * bias->width - 1) + (bias->class_token ? 3 : 0);
     }
-    if (t.semantics.relative.rule == MHA_RELATIVE_GRID) {
-        t.semantics.relative.height = 16;
-        t.config.relative_k_rows = 2 * t.semantics.relative.height - 1;
+    if (t.semantics.added.relative.rule == MHA_RELATIVE_GRID) {
+        t.semantics.added.relative.height = 16;
+        t.config.relative_k_rows = 2 * t.semantics.added.relative.height - 1;
     }
     trial_build(&t, r);
 }
 
 static size_t rows_of(const mha_semantics *s, bool keys, size_t b, size_t *first)
 {
-    const int64_t *starts = keys && s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
+    const int64_t *starts = keys && s->place.cu_seqlens_k ? s->place.cu_seqlens_k : s->place.cu_seqlens_q;
     *first = (size_t)starts[b];
     return (size_t)(starts[b + 1] - starts[b]);
 }
@@ -57,11 +57,11 @@ static bool alone(const mha_call *all, size_t b, mha_call *one, size_t *q_from, 
     one->value = cut(&all->value, 1, k_from, n_k);
     if (!all->key.data && (n_k != *n_q || k_from != *q_from))
         one->key = cut(&all->query, 1, k_from, n_k);
-    s->n_sequences = 0;
-    s->cu_seqlens_q = s->cu_seqlens_k = NULL;
-    s->kv_lengths = s->kv_lengths ? s->kv_lengths + b : NULL;
-    s->position_offset = s->position_offset ? s->position_offset + b : NULL;
-    mha_mask *masks[] = {&s->mask, &s->key_padding};
+    s->place.n_sequences = 0;
+    s->place.cu_seqlens_q = s->place.cu_seqlens_k = NULL;
+    s->visible.kv_lengths = s->visible.kv_lengths ? s->visible.kv_lengths + b : NULL;
+    s->place.position_offset = s->place.position_offset ? s->place.position_offset + b : NULL;
+    mha_mask *masks[] = {&s->visible.mask, &s->visible.key_padding};
     for (int i = 0; i < 2; i++) {
         mha_view *v = &masks[i]->values;
         if (v->data && v->rank == (i ? 2 : 4) && v->shape[0] > 1)
@@ -71,7 +71,7 @@ static bool alone(const mha_call *all, size_t b, mha_call *one, size_t *q_from, 
         if (i == 0 && v->data && v->rank > 1 && v->shape[v->rank - 2] > 1)
             *v = mha_view_slice(v, v->rank - 2, 0, *n_q);
     }
-    mha_pattern *pattern = &s->pattern;
+    mha_pattern *pattern = &s->visible.pattern;
     if (pattern->q_segments.data && !pattern->k_segments.data)
         pattern->k_segments = pattern->q_segments;
     const struct {
@@ -91,7 +91,7 @@ static bool alone(const mha_call *all, size_t b, mha_call *one, size_t *q_from, 
         if (v->data && v->shape[v->rank - parts[i].axis] > 1)
             *v = mha_view_slice(v, v->rank - parts[i].axis, 0, parts[i].n);
     }
-    mha_rope *p = &s->rope;
+    mha_rope *p = &s->qkv.rope;
     const bool by_row = p->q_positions.data || p->k_positions.data || p->cos_table.rank == 3;
     if (by_row && (k_from != *q_from || n_k != *n_q || p->k_positions.data))
         return false;
@@ -151,7 +151,7 @@ static void test_each_sequence_is_a_case_of_its_own(void **state)
         rig r;
         build(seed, &r);
         mha_case *whole = case_of(&r, &r.call, NULL);
-        for (size_t b = 0; whole && b < r.call.semantics.n_sequences; b++) {
+        for (size_t b = 0; whole && b < r.call.semantics.place.n_sequences; b++) {
             mha_call call;
             size_t first, n;
             mha_case *own = alone(&r.call, b, &call, &first, &n) ? case_of(&r, &call, NULL) : NULL;
@@ -269,7 +269,8 @@ static mha_diagnosis diagnose_layer(size_t n, const int64_t *starts, mha_call wr
     assert_ok(mha_run(layer, &wrong, &error), error);
     const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = wrong.output};
     mha_call call = {.query = wrong.query};
-    call.semantics.causal = true, call.semantics.n_sequences = n, call.semantics.cu_seqlens_q = starts;
+    call.semantics.visible.causal = true, call.semantics.place.n_sequences = n,
+    call.semantics.place.cu_seqlens_q = starts;
     assert_ok(mha_case_of_call(layer, &call, &recorded, 1, NULL, &c, &error), error);
     assert_ok(mha_case_diagnose(c, NULL, threads, NULL, &d, &error), error);
     mha_case_close(c);
@@ -292,24 +293,24 @@ static void test_mistakes_with_the_sequences(void **state)
     for (int large = 0; large < 2; large++) {
         const size_t n = large ? 3 : 4;
         const int64_t *starts = large ? many : few;
-        mha_call call = {.semantics = {.causal = true, .n_sequences = n, .cu_seqlens_q = starts}};
+        mha_call call = {.semantics = {.visible.causal = true, .place = {.n_sequences = n, .cu_seqlens_q = starts}}};
         mha_diagnosis d = diagnose_layer(n, starts, call, 1);
         expect(&d, NULL);
         assert_int_equal(d.part.rows, starts[n]);
         assert_int_equal(d.part.judged < d.part.rows, large);
         mha_diagnosis_clear(&d);
-        call.semantics.causal = false;
+        call.semantics.visible.causal = false;
         d = diagnose_layer(n, starts, call, 2);
         expect(&d, "causal-missing");
         mha_diagnosis_clear(&d);
-        d = diagnose_layer(n, starts, (mha_call){.semantics.causal = true}, 1);
+        d = diagnose_layer(n, starts, (mha_call){.semantics.visible.causal = true}, 1);
         expect(&d, "sequences-joined");
         mha_diagnosis_clear(&d);
     }
     /* One sequence that is wrong is no variant, but a clue. */
     mha_diagnosis d = diagnose_layer(4, few,
-                                     (mha_call){.semantics = {.causal = true, .n_sequences = 4,
-                                                              .cu_seqlens_q = shifted}}, 1);
+                                     (mha_call){.semantics = {.visible.causal = true, .place.n_sequences = 4,
+                                                              .place.cu_seqlens_q = shifted}}, 1);
     assert_int_equal(d.match_count, 0);
     assert_true(d.clue_count >= 1);
     assert_int_equal(d.clues[0].axis, MHA_CLUE_BATCH_ROWS);

@@ -66,7 +66,7 @@ static bool can_be(const oracle_mistake *m, const trial *t, mha_stage stage)
         return false;
     if ((exchanged || joined) && stage != MHA_STAGE_OUTPUT)
         return false;
-    return stage != MHA_STAGE_LSE || !((other_axis && m->merged) || t->semantics.normaliser || lacks_sigmoid);
+    return stage != MHA_STAGE_LSE || !((other_axis && m->merged) || t->semantics.softmax.normaliser || lacks_sigmoid);
 }
 
 static planting draw(uint64_t *x, size_t mistakes)
@@ -341,14 +341,15 @@ static void test_empty_sequences(void **state)
     static const mha_stage stages[] = {MHA_STAGE_OUTPUT, MHA_STAGE_K, MHA_STAGE_V};
     (void)state;
     for (uint64_t seed = 1; seed <= 40; seed++) {
-        const trial t = {.seed = seed,
-                         .config = {.d_model = 4, .n_heads = 2},
-                         .inputs = TRIAL_CROSS,
-                         .B = 1,
-                         .T_q = 3,
-                         .T_k = 4,
-                         .sequences = 4,
-                         .semantics = {.causal = true, .empty_rows = seed % 2 ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO}};
+        const trial t = {
+            .seed = seed,
+            .config = {.d_model = 4, .n_heads = 2},
+            .inputs = TRIAL_CROSS,
+            .B = 1,
+            .T_q = 3,
+            .T_k = 4,
+            .sequences = 4,
+            .semantics = {.visible.causal = true, .softmax.empty_rows = seed % 2 ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO}};
         rig r;
         oracle right;
         trial_build(&t, &r);

@@ -64,7 +64,7 @@ static mha_diagnosis diagnose(const setting *s, bool right)
     const size_t n = s->B * s->T * s->h;
     float *x[3];
     double *y = calloc(n * D_V, sizeof *y), *stored = calloc(n * D_V, sizeof *stored);
-    mha_call call = {.semantics.causal = s->causal, .path = MHA_PATH_EXACT};
+    mha_call call = {.semantics.visible.causal = s->causal, .path = MHA_PATH_EXACT};
     mha_view *const views[] = {&call.query, &call.key, &call.value};
     mha_diagnosis d;
     mha_error error;
@@ -75,9 +75,10 @@ static mha_diagnosis diagnose(const setting *s, bool right)
         mha_random_fill(views[i], 3, (uint64_t)i, -2, 2);
     }
     if (s->softcap)
-        call.semantics.softcap = 2;
+        call.semantics.softmax.softcap = 2;
     if (s->window)
-        call.semantics.window = true, call.semantics.window_left = 1, call.semantics.window_right = -1;
+        call.semantics.visible.window = true, call.semantics.visible.window_left = 1,
+        call.semantics.visible.window_right = -1;
     const mha_view output = mha_view_of(y, MHA_F64, 4, (const size_t[]){s->B, s->T, s->h, D_V});
     if (right) {
         call.output = output;

@@ -84,10 +84,10 @@ static void scaled_queries_may_be_subnormal(void **state)
         mha_call call = {.query = mha_view_heads(q, MHA_F32, MHA_BTHD, 1, T, 1, d),
                          .key = mha_view_heads(k, MHA_F32, MHA_BTHD, 1, S, 1, d),
                          .value = mha_view_heads(v, MHA_F32, MHA_BTHD, 1, S, 1, 4),
-                         .semantics = {.has_scale = true, .scale = 1e-30}};
+                         .semantics = {.softmax = {.has_scale = true, .scale = 1e-30}}};
         hold_against(NULL, call, MHA_STAGE_HEADS, false, "subnormal queries", NULL);
         hold_against(NULL, call, MHA_STAGE_SCORES, false, "subnormal queries", NULL);
-        call.semantics.scale = 3e-46; /* which is 0 or a subnormal in float */
+        call.semantics.softmax.scale = 3e-46; /* which is 0 or a subnormal in float */
         hold_against(NULL, call, MHA_STAGE_SCORES, false, "subnormal scale", NULL);
         free(q);
         free(k);
@@ -103,7 +103,7 @@ static void rotated_rows_may_be_subnormal(void **state)
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
         float *x = random_numbers(T * D, 5, sizes[n]);
         const mha_view rows = mha_view_heads(x, MHA_F32, MHA_BTHD, 1, T, 1, D);
-        mha_call call = {.query = rows, .key = rows, .value = rows, .semantics.rope.kind = MHA_ROPE_HALF_SPLIT};
+        mha_call call = {.query = rows, .key = rows, .value = rows, .semantics.qkv.rope.kind = MHA_ROPE_HALF_SPLIT};
         hold_against(NULL, call, MHA_STAGE_Q_ROT, false, "subnormal rows", NULL);
         hold_against(NULL, call, MHA_STAGE_PRESENT_KEY, false, "subnormal rows", NULL);
         hold_against(NULL, call, MHA_STAGE_HEADS, false, "subnormal rows", NULL);
@@ -130,7 +130,7 @@ static void rotated_rows_may_overflow(void **state)
         mha_call call = {.query = mha_view_heads(x, MHA_F32, MHA_BTHD, 1, T, 1, D),
                          .key = mha_view_heads(one, MHA_F32, MHA_BTHD, 1, T, 1, D),
                          .value = mha_view_heads(one, MHA_F32, MHA_BTHD, 1, T, 1, D),
-                         .semantics.rope.kind = MHA_ROPE_HALF_SPLIT};
+                         .semantics.qkv.rope.kind = MHA_ROPE_HALF_SPLIT};
         assert_int_equal(isinf(bound_of(NULL, &call, MHA_STAGE_Q_ROT)), n);
         assert_false(isinf(bound_of(NULL, &call, MHA_STAGE_K_ROT)));
         hold_against(NULL, call, MHA_STAGE_Q_ROT, n > 0, "large rows", NULL);
@@ -156,7 +156,7 @@ static void scaled_queries_may_be_beyond_float(void **state)
                 for (size_t j = 0; j < S; j++)
                     k[j * d + d - 1] = 4e-28f;
                 const mha_call call = {.query = mha_heads(q, 1, T, 1, d), .key = mha_heads(k, 1, S, 1, d),
-                                       .value = mha_heads(v, 1, S, 1, 1), .semantics.scale = 5.4e10};
+                                       .value = mha_heads(v, 1, S, 1, 1), .semantics.softmax.scale = 5.4e10};
                 for (size_t s = 0; s < sizeof stages / sizeof *stages; s++)
                     hold_against(NULL, call, stages[s], false, "large scale", NULL);
             }
@@ -172,18 +172,18 @@ static void an_attention_factor_counts_in_the_scores(void **state)
                                        MHA_STAGE_HEADS};
     float *q = random_numbers(T * D, 1, 2), *k = random_numbers(S * D, 2, 2), *v = random_numbers(S * D, 3, 1);
     mha_call call = {.query = mha_heads(q, 1, T, 1, D), .key = mha_heads(k, 1, S, 1, D),
-                     .value = mha_heads(v, 1, S, 1, D), .semantics.rope.kind = MHA_ROPE_HALF_SPLIT};
+                     .value = mha_heads(v, 1, S, 1, D), .semantics.qkv.rope.kind = MHA_ROPE_HALF_SPLIT};
     for (size_t f = 0; f < sizeof factors / sizeof *factors; f++)
         for (int far = 0; far < 2; far++) {
-            call.semantics.rope.attention_factor = factors[f];
-            call.semantics.scale = 0.125 / (factors[f] * factors[f]);
-            call.semantics.offset = far ? 1000000 : 0; /* where angles lose much */
+            call.semantics.qkv.rope.attention_factor = factors[f];
+            call.semantics.softmax.scale = 0.125 / (factors[f] * factors[f]);
+            call.semantics.place.offset = far ? 1000000 : 0; /* where angles lose much */
             for (size_t s = 0; s < sizeof stages / sizeof *stages; s++)
                 hold_against(NULL, call, stages[s], false, "attention factor", NULL);
         }
     for (size_t i = 0; i < S * D; i++) /* rotated keys are beyond float, scores are not */
         k[i] = 1e33f;
-    call.semantics.rope.attention_factor = 7e7, call.semantics.scale = 1e-40;
+    call.semantics.qkv.rope.attention_factor = 7e7, call.semantics.softmax.scale = 1e-40;
     hold_against(NULL, call, MHA_STAGE_HEADS, true, "rotated beyond float", NULL);
     assert_true(isinf(bound_of(NULL, &call, MHA_STAGE_HEADS)) && isinf(bound_of(NULL, &call, MHA_STAGE_PRESENT_KEY)));
     assert_true(isfinite(bound_of(NULL, &call, MHA_STAGE_Q_ROT)));
@@ -204,10 +204,12 @@ static void limits_count_in_a_norm_behind_the_rotation(void **state)
     assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
     mha_layer_init(layer, 1);
     float *x = random_numbers(T * WIDTH, 1, 1), *k = random_numbers(S * WIDTH, 2, 1);
-    mha_call call = {.query = mha_rows(x, 1, T, WIDTH), .key = mha_rows(k, 1, S, WIDTH),
-                     .semantics = {.norm = {.after_rope = true}, .rope.kind = MHA_ROPE_INTERLEAVED, .norm_eps = 1e-12}};
+    mha_call call = {
+        .query = mha_rows(x, 1, T, WIDTH),
+        .key = mha_rows(k, 1, S, WIDTH),
+        .semantics = {.qkv.norm = {.after_rope = true}, .qkv.rope.kind = MHA_ROPE_INTERLEAVED, .qkv.norm_eps = 1e-12}};
     for (size_t n = 0; n < sizeof limits / sizeof *limits; n++) {
-        call.semantics.clip_qkv = limits[n];
+        call.semantics.qkv.clip_qkv = limits[n];
         hold_against(layer, call, MHA_STAGE_Q_ROT, false, "limited rows", NULL);
     }
     free(x);
@@ -245,9 +247,9 @@ static void a_bias_counts_in_the_largest_weight_of_a_sigmoid(void **state)
     for (size_t i = 0; i < T * D; i++) /* scores near 1 */
         x[i] = 1 + 1e-3f * x[i], k[i] = 1 + 1e-3f * k[i];
     mha_call call = {.query = mha_heads(x, 1, T, 1, D), .key = mha_heads(k, 1, T, 1, D),
-                     .value = mha_heads(k, 1, T, 1, D), .semantics.normaliser = MHA_SIGMOID};
+                     .value = mha_heads(k, 1, T, 1, D), .semantics.softmax.normaliser = MHA_SIGMOID};
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
-        call.semantics.scale = sizes[n] / D, call.semantics.sigmoid_bias = -sizes[n];
+        call.semantics.softmax.scale = sizes[n] / D, call.semantics.softmax.sigmoid_bias = -sizes[n];
         hold_against(NULL, call, MHA_STAGE_WEIGHTS, false, "sigmoid bias", NULL);
         hold_against(NULL, call, MHA_STAGE_HEADS, false, "sigmoid bias", NULL);
     }
@@ -274,7 +276,7 @@ static void norms_may_have_no_bound(void **state)
         for (size_t k = 0; k < WIDTH; k++)
             mha_view_set(&weight, &k, rows[i].weight);
         float *x = random_numbers(T * WIDTH, 7, (float)rows[i].input);
-        const mha_call call = {.query = mha_rows(x, 1, T, WIDTH), .semantics.norm_eps = rows[i].eps};
+        const mha_call call = {.query = mha_rows(x, 1, T, WIDTH), .semantics.qkv.norm_eps = rows[i].eps};
         assert_int_equal(isfinite(bound_of(layer, &call, MHA_STAGE_Q_ROT)), rows[i].bounded);
         assert_true(isfinite(bound_of(layer, &call, MHA_STAGE_Q))); /* before the norm */
         hold_against(layer, call, MHA_STAGE_Q_ROT, !rows[i].bounded, "norm", NULL);
@@ -368,7 +370,7 @@ static void caches_of_16_bits_are_within_the_bound(void **state)
                                        .key = mha_view_heads(k, MHA_F32, MHA_BTHD, 1, T, 1, D),
                                        .value = mha_view_heads(v, MHA_F32, MHA_BTHD, 1, T, 1, D),
                                        .cache = cache,
-                                       .semantics = {.causal = true, .rope.kind = MHA_ROPE_INTERLEAVED}};
+                                       .semantics = {.visible.causal = true, .qkv.rope.kind = MHA_ROPE_INTERLEAVED}};
                 for (int way = 0; way < 2; way++) /* rows of 30000 have a norm beyond F16, and may be beyond it */
                     hold_against(NULL, call, stages[s], n == 2 && t == 0, mha_dtype_name(dtypes[t]), exact[way]);
                 mha_cache_destroy(cache);

@@ -28,8 +28,8 @@ static void scene_open(scene *s, bool two_stages)
     s->call.query = mha_rows(s->x, B, T, WIDTH);
     mha_random_fill(&s->call.query, 6, 1, -2, 2);
     s->call.semantics = (mha_semantics){
-        .causal = true, .scale = 0.7, .norm_eps = 1e-3,
-        .rope = {.kind = MHA_ROPE_INTERLEAVED, .dim = 4, .last = true, .base = 50, .attention_factor = 1.5}};
+        .visible.causal = true, .softmax.scale = 0.7, .qkv.norm_eps = 1e-3,
+        .qkv.rope = {.kind = MHA_ROPE_INTERLEAVED, .dim = 4, .last = true, .base = 50, .attention_factor = 1.5}};
     s->call.path = MHA_PATH_EXACT;
 }
 
@@ -90,7 +90,7 @@ static void nothing_wrong_is_the_exact_path(void **state)
         const int64_t cu[] = {0, 4, 4, 6};
         if (i == 3) { /* sequences of one batch row */
             s.call.query = mha_rows(s.x, 1, T, WIDTH);
-            s.call.semantics.n_sequences = 3, s.call.semantics.cu_seqlens_q = cu;
+            s.call.semantics.place.n_sequences = 3, s.call.semantics.place.cu_seqlens_q = cu;
         }
         s.call.absorbed = i % 2 == 1;
         assert_ok(mha_plan_call(s.layer, &s.call, &plan, &error), error);

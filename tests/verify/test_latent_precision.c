@@ -188,7 +188,7 @@ static int setup(void **state)
             mha_random_fill(&v, 5, w, -1, 1);
         }
     }
-    f.call = (mha_call){.query = mha_rows(f.x, 1, T, D), .semantics.causal = true, .path = MHA_PATH_EXACT,
+    f.call = (mha_call){.query = mha_rows(f.x, 1, T, D), .semantics.visible.causal = true, .path = MHA_PATH_EXACT,
                         .threads = 2};
     mha_random_fill(&f.call.query, 6, 0, -1, 1);
     *state = &f;

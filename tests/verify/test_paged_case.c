@@ -180,7 +180,8 @@ static void mistakes_in_the_table_are_named(void **state)
         expect_named(c, names[i]);
         mha_case_close(c);
         static float by_time[B * T * H * D];
-        mha_call call = {.query = mha_heads(by_time, B, T, H, D), .pages = pages_of(), .semantics = {.causal = true}};
+        mha_call call = {
+            .query = mha_heads(by_time, B, T, H, D), .pages = pages_of(), .semantics = {.visible.causal = true}};
         for (size_t n = 0; n < B * H * T; n++)
             memcpy(by_time + ((n / T / H * T + n % T) * H + n / T % H) * D, query + n * D, D * sizeof *query);
         float recorded[B * T * H * D];
@@ -236,7 +237,7 @@ static void a_call_with_pages_is_judged(void **state)
             mha_layer_init(layer, 3);
         }
         mha_call call = {.query = with ? mha_rows(query, B, T, MODEL) : mha_heads(query, B, T, H, D),
-                         .pages = pages_of(), .semantics = {.causal = true}};
+                         .pages = pages_of(), .semantics = {.visible.causal = true}};
         call.output = with ? mha_rows(output, B, T, MODEL) : mha_heads(output, B, T, H, D);
         assert_ok(mha_run(layer, &call, &error), error);
         const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = call.output};
@@ -268,7 +269,7 @@ static void a_call_with_pages_is_judged(void **state)
         call.key = with ? mha_rows(query, B, 0, MODEL) : mha_heads(query, B, 0, KV, D);
         call.value = call.key;
         static const int64_t offsets[B] = {9, 1, 7};
-        call.semantics.kv_lengths = lengths, call.semantics.position_offset = offsets;
+        call.semantics.visible.kv_lengths = lengths, call.semantics.place.position_offset = offsets;
         assert_ok(mha_error_bound(layer, &call, 0x1p-24, bound[1], MHA_STAGE_COUNT, &error), error);
         assert_true(bound[0][MHA_STAGE_OUTPUT] > 0);
         assert_memory_equal(bound[0], bound[1], sizeof bound[0]);
@@ -276,7 +277,7 @@ static void a_call_with_pages_is_judged(void **state)
 
         static const int64_t cu[2] = {0, T};
         call.pages = pages, call.cache = NULL, call.key = call.value = (mha_view){0};
-        call.semantics = (mha_semantics){.cu_seqlens_q = cu, .n_sequences = 1};
+        call.semantics = (mha_semantics){.place = {.cu_seqlens_q = cu, .n_sequences = 1}};
         call.query.shape[0] = call.output.shape[0] = 1;
         assert_refused(mha_error_bound(layer, &call, 0x1p-24, bound[0], MHA_STAGE_COUNT, &error), MHA_UNSUPPORTED,
                        error, "give each sequence whole");
@@ -305,8 +306,11 @@ static void stages_over_keys_are_judged(void **state)
             mha_keep kept = {.stage = stages[s], .view = stages[s] == MHA_STAGE_WEIGHTS_MEAN
                                                                    ? mha_view_of(memory, type, 3, mean)
                                                                    : mha_view_of(memory, type, 4, shape)};
-            mha_call call = {.query = mha_heads(query, B, T, H, D), .pages = pages_of(), .path = (mha_path)path,
-                             .semantics = {.causal = true, .zero_row = true, .softcap = 3}, .keep = &kept,
+            mha_call call = {.query = mha_heads(query, B, T, H, D),
+                             .pages = pages_of(),
+                             .path = (mha_path)path,
+                             .semantics = {.visible.causal = true, .softmax = {.zero_row = true, .softcap = 3}},
+                             .keep = &kept,
                              .keep_count = 1};
             mha_error error;
             assert_ok(mha_run(NULL, &call, &error), error);

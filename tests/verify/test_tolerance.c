@@ -125,9 +125,9 @@ static void what_has_no_bound_has_no_tolerance(void **state)
     for (int way = 0; way < 2; way++) {
         mha_call call = paged();
         if (way)
-            call.semantics.key_offset = 3, call.semantics.has_offset = true;
+            call.semantics.place.key_offset = 3, call.semantics.place.has_offset = true;
         else
-            call.semantics.n_sequences = 1, call.semantics.cu_seqlens_q = cu;
+            call.semantics.place.n_sequences = 1, call.semantics.place.cu_seqlens_q = cu;
         assert_refused(mha_error_bound(NULL, &call, 0x1p-24, numbers, MHA_STAGE_COUNT, &errors[0]), MHA_UNSUPPORTED,
                        errors[0], "pages", "not judged");
         assert_refused(mha_precision_tolerance(NULL, &call, &none, numbers, MHA_STAGE_COUNT, &errors[1]),
@@ -173,8 +173,8 @@ static void evicted_rows_do_not_count(void **state)
         call.key = mha_heads(keys[0], 1, NEW, H, D), call.value = mha_heads(keys[1], 1, NEW, H, D);
         call.cache = cache;
         call.semantics = (mha_semantics){
-            .causal = true,
-            .key_padding = {.kind = MHA_MASK_KEEPS,
+            .visible.causal = true,
+            .visible.key_padding = {.kind = MHA_MASK_KEEPS,
                             .values = mha_view_of((void *)(uintptr_t)keep, MHA_BOOL, 2, (size_t[]){1, LEFT + NEW})}};
         assert_ok(mha_error_bound(NULL, &call, 0x1p-24, bounds[which], MHA_STAGE_COUNT, &error), error);
         tolerance_of(&call, MHA_BF16, atols[which]);
@@ -204,7 +204,7 @@ static void rows_evicted_before_are_positions(void **state)
         mha_error error;
         mha_call asked = call;
         asked.query = mha_heads(query, 1, T, H, D);
-        asked.semantics.alibi_slopes = slope, asked.semantics.has_offset = true;
+        asked.semantics.added.alibi_slopes = slope, asked.semantics.place.has_offset = true;
         assert_ok(mha_error_bound(NULL, &asked, 0x1p-24, bounds[which], MHA_STAGE_COUNT, &error), error);
         tolerance_of(&asked, MHA_F32, atols[which]);
         for (int step = 0; step < 5000 && which == 0; step++)
@@ -276,7 +276,7 @@ static void limits_hide_errors(void **state)
     static const double limits[] = {0, 100, 0.3, 0.001};
     for (size_t n = 0; n < sizeof limits / sizeof *limits; n++) {
         double bound[MHA_STAGE_COUNT], atol[MHA_STAGE_COUNT];
-        const mha_call call = {.query = mha_rows(x, 1, T, WIDTH), .semantics.clip_qkv = limits[n]};
+        const mha_call call = {.query = mha_rows(x, 1, T, WIDTH), .semantics.qkv.clip_qkv = limits[n]};
         assert_ok(mha_error_bound(layer, &call, 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
         assert_ok(mha_precision_tolerance(layer, &call, &none, atol, MHA_STAGE_COUNT, &error), error);
         assert_int_equal(atol[MHA_STAGE_Q] == 2 * bound[MHA_STAGE_Q], n == 3);
@@ -344,7 +344,7 @@ static void what_a_type_cannot_hold_has_no_bound(void **state)
     for (size_t i = 0; i < T * WIDTH; i++)
         x[i] = 1;
     call.precision = (mha_precision){.scores = MHA_F16};
-    call.semantics.relative = (mha_relative){.rule = MHA_RELATIVE_DISTANCE, .k_scale = 1};
+    call.semantics.added.relative = (mha_relative){.rule = MHA_RELATIVE_DISTANCE, .k_scale = 1};
     assert_ok(mha_error_bound(layer, &call, 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
     assert_true(isfinite(bound[MHA_STAGE_SCORES]) && isinf(bound[MHA_STAGE_MASKED]) && isinf(bound[MHA_STAGE_WEIGHTS]));
     assert_true(isinf(bound[MHA_STAGE_HEADS]) && isinf(bound[MHA_STAGE_OUTPUT]) && isfinite(bound[MHA_STAGE_V]));

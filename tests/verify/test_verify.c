@@ -212,9 +212,9 @@ static void scene_open(scene *s, mha_path path)
     mha_random_fill(&s->call.query, 2, 0, -1, 1);
     mha_random_fill(&s->call.key, 2, 1, -1, 1);
     s->call.path = path;
-    s->call.semantics.causal = true;
-    s->call.semantics.has_offset = true;
-    s->call.semantics.offset = 2;
+    s->call.semantics.visible.causal = true;
+    s->call.semantics.place.has_offset = true;
+    s->call.semantics.place.offset = 2;
 }
 
 static void scene_run(scene *s)
@@ -368,8 +368,8 @@ static void group_open(group_scene *s, const char *path, mha_rope_kind rope)
     s->call.query = mha_view_of(s->x, MHA_F32, 3, (const size_t[]){G_B, G_T, G_E});
     mha_random_fill(&s->call.query, 2, 0, -2, 2);
     s->call.path = MHA_PATH_BLAS;
-    s->call.semantics.causal = true;
-    s->call.semantics.rope.kind = rope;
+    s->call.semantics.visible.causal = true;
+    s->call.semantics.qkv.rope.kind = rope;
     s->call.output = mha_view_of(s->output, MHA_F32, 3, (const size_t[]){G_B, G_T, G_E});
     run_call(s->layer, &s->call);
     assert_ok(mha_case_save(path, s->layer, &s->call, NULL, &error), error);

@@ -258,8 +258,8 @@ static double hold(const rotation *r, float *x, mha_path path, double *part)
     const size_t shape[4] = {1, 1, 1, r->d};
     int64_t position[1] = {r->position};
     mha_view in = mha_view_of(x, MHA_F32, 4, shape);
-    mha_call call = {.query = in, .key = in, .value = in, .semantics.rope = r->rope};
-    call.semantics.rope.q_positions = mha_view_of(position, MHA_I64, 2, shape);
+    mha_call call = {.query = in, .key = in, .value = in, .semantics.qkv.rope = r->rope};
+    call.semantics.qkv.rope.q_positions = mha_view_of(position, MHA_I64, 2, shape);
     mha_error error;
     double bound[MHA_STAGE_COUNT];
     rerun run;

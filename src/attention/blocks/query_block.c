@@ -18,7 +18,7 @@ static size_t lay_out_worker(const mha__attention *a, char *base, mha__block_wor
     mha__workspace arena = {base, 0};
     w->rows = mha__workspace_take(&arena, a->block_rows, sizeof *w->rows);
     w->lse = mha__workspace_take(&arena, a->block_rows, sizeof *w->lse);
-    const bool relative = a->r->semantics.relative.rule != MHA_RELATIVE_NONE;
+    const bool relative = a->r->semantics.added.relative.rule != MHA_RELATIVE_NONE;
     w->relative =
         mha__workspace_take(&arena, relative ? queries_of_block(a) * a->group : 0, MHA_BLOCK * sizeof(float));
     w->relative_work = mha__workspace_take(&arena, mha__relative_work(a->r, queries_of_block(a), MHA_BLOCK), 1);
@@ -66,7 +66,7 @@ void mha__blocks_cut(const mha__resolved *r, mha__attention *a)
 void mha__blocks_take(mha__workspace *arena, const mha__resolved *r, mha__attention *a)
 {
     const mha__sizes *p = &r->plan;
-    a->n_logits = (r->weight[MHA_SINKS].data != NULL) + (size_t)r->semantics.softmax_plus_one;
+    a->n_logits = (r->weight[MHA_SINKS].data != NULL) + (size_t)r->semantics.softmax.softmax_plus_one;
     a->extra_k = mha__workspace_take(arena, p->h_kv * p->S_extra, p->d_k * sizeof(float));
     a->extra_v = mha__workspace_take(arena, p->h_kv * p->S_extra, p->d_v * sizeof(float));
     a->logits = mha__workspace_take(arena, p->h * a->n_logits, sizeof(float));
@@ -102,7 +102,7 @@ static void fill_extras(const mha__attention *a)
         float *to = a->logits + head * a->n_logits;
         if (a->r->weight[MHA_SINKS].data)
             *to++ = mha__sink(a->r, head);
-        if (a->r->semantics.softmax_plus_one)
+        if (a->r->semantics.softmax.softmax_plus_one)
             *to = 0.0f;
     }
 }
@@ -134,7 +134,7 @@ static const float *relative_terms(mha__query_block *t, size_t row, size_t key)
 {
     const mha__attention *a = t->a;
     const mha__resolved *r = a->r;
-    if (r->semantics.relative.rule == MHA_RELATIVE_NONE)
+    if (r->semantics.added.relative.rule == MHA_RELATIVE_NONE)
         return NULL;
     const size_t before = (t->now - t->b) * t->rows_of_one, end = t->first + t->rows - before;
     const size_t last = end < t->rows_of_one ? end : t->rows_of_one,
@@ -254,7 +254,7 @@ static bool describe(const mha__attention *a, size_t number, mha__query_block *t
         .d_k = p->d_k,
         .d_v = p->d_v,
         .scale = (float)p->scale,
-        .softcap = (float)r->semantics.softcap,
+        .softcap = (float)r->semantics.softmax.softcap,
         .keys = keys_of(a, &t->s, t->g),
         .extra = {.K = a->extra_k + t->g * p->S_extra * p->d_k,
                   .V = a->extra_v + t->g * p->S_extra * p->d_v,
@@ -267,7 +267,7 @@ static bool describe(const mha__attention *a, size_t number, mha__query_block *t
         .context = t,
         .rounds = mha__rounds_to_bf16(r),
         .raw = mha__rounds_late(r),
-        .empty = r->semantics.empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
+        .empty = r->semantics.softmax.empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
     };
     t->alike = mha__visible_terms_alike(r);
     return true;
@@ -322,9 +322,9 @@ bool mha__query_block_prepare(const mha__attention *a, size_t number, int worker
 static void blank_padding(const mha__query_block *t, const mha__block_worker *w)
 {
     const mha__resolved *r = t->a->r;
-    const bool zero = r->semantics.empty_rows == MHA_EMPTY_ZERO;
-    for (size_t i = 0; i < t->rows && r->semantics.pattern.query_padding.kind != MHA_MASK_NONE; i++) {
-        if (!mha__pattern_pads(&r->semantics.pattern, t->b, (t->first + i) / t->a->group))
+    const bool zero = r->semantics.softmax.empty_rows == MHA_EMPTY_ZERO;
+    for (size_t i = 0; i < t->rows && r->semantics.visible.pattern.query_padding.kind != MHA_MASK_NONE; i++) {
+        if (!mha__pattern_pads(&r->semantics.visible.pattern, t->b, (t->first + i) / t->a->group))
             continue;
         for (size_t c = 0; c < r->plan.d_v; c++)
             w->rows[i].out[c] = zero ? 0.0f : NAN;

@@ -43,7 +43,7 @@ static int64_t whole_number(const mha_view *v, const size_t index[4])
 
 bool mha__exact_pads(const mha__resolved *r, size_t b, size_t i)
 {
-    const mha_mask *padding = &r->semantics.pattern.query_padding;
+    const mha_mask *padding = &r->semantics.visible.pattern.query_padding;
     if (padding->kind == MHA_MASK_NONE)
         return false;
     return (element_of(&padding->values, (const size_t[]){0, 0, b, i}) != 0) == (padding->kind == MHA_MASK_HIDES);
@@ -75,7 +75,7 @@ static bool block_hides(const mha_pattern *p, size_t b, size_t head, size_t i, s
 /* Whether the pattern of a call lets query i see key j. */
 static bool pattern_shows(const mha__resolved *r, size_t b, size_t head, size_t i, size_t j)
 {
-    const mha_pattern *p = &r->semantics.pattern;
+    const mha_pattern *p = &r->semantics.visible.pattern;
     return !mha__exact_pads(r, b, i) && !segments_differ(p, b, i, j) && !block_hides(p, b, head, i, j) &&
            (!p->key_lists.data || list_names(&p->key_lists, b, head, i, r->first_key + (int64_t)j));
 }
@@ -97,23 +97,23 @@ static double mask_adds(const mha_mask *mask, const size_t *index, int rank, siz
 static double bias_of(const mha__resolved *r, size_t head, int64_t p, int64_t q)
 {
     const mha_view *table = &r->weight[MHA_BIAS_TABLE];
-    if (r->semantics.bias.rule == MHA_BIAS_RULE_NONE)
+    if (r->semantics.added.bias.rule == MHA_BIAS_RULE_NONE)
         return 0;
-    return mha_view_get(table, (size_t[]){mha_bias_row(&r->semantics.bias, table->shape[0], p, q), head});
+    return mha_view_get(table, (size_t[]){mha_bias_row(&r->semantics.added.bias, table->shape[0], p, q), head});
 }
 
 mha__exact_parts mha__exact_parts_of(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,
                                      size_t j)
 {
     const mha_semantics *sem = &r->semantics;
-    const mha_pattern *p = &sem->pattern;
+    const mha_pattern *p = &sem->visible.pattern;
     mha__exact_parts parts = {0};
     parts.hides[MHA__HIDER_QUERY_PADDING] = mha__exact_pads(r, b, i);
     if (j >= s->S)
         return parts;
-    const double fill = sem->has_padding_fill ? sem->padding_fill : -INFINITY;
-    parts.padding = mask_adds(&sem->key_padding, (const size_t[]){b, j}, 2, s->S, fill);
-    parts.mask = mask_adds(&sem->mask, (const size_t[]){b, head, i, j}, 4, s->S, -INFINITY);
+    const double fill = sem->visible.has_padding_fill ? sem->visible.padding_fill : -INFINITY;
+    parts.padding = mask_adds(&sem->visible.key_padding, (const size_t[]){b, j}, 2, s->S, fill);
+    parts.mask = mask_adds(&sem->visible.mask, (const size_t[]){b, head, i, j}, 4, s->S, -INFINITY);
     parts.hides[MHA__HIDER_MASK] = parts.mask == -INFINITY;
     parts.hides[MHA__HIDER_PADDING] = parts.padding == -INFINITY;
     parts.hides[MHA__HIDER_BIAS] = bias_of(r, head, s->offset + (int64_t)i, r->first_key + (int64_t)j) == -INFINITY;
@@ -131,25 +131,26 @@ bool mha__exact_visible(const mha__resolved *r, const mha__sequence *s, size_t b
     const mha_semantics *sem = &r->semantics;
     int64_t p = s->offset + (int64_t)i, key = r->first_key + (int64_t)j;
     *added = 0;
-    if (sem->causal && key > p && key >= sem->prefix)
+    if (sem->visible.causal && key > p && key >= sem->visible.prefix)
         return false;
-    if (sem->window && sem->window_left >= 0 && key < p - sem->window_left && key >= sem->window_keep)
+    if (sem->visible.window && sem->visible.window_left >= 0 && key < p - sem->visible.window_left &&
+        key >= sem->visible.window_keep)
         return false;
-    if (sem->chunk > 0 && chunk_of(key, sem->chunk) != chunk_of(p, sem->chunk))
+    if (sem->visible.chunk > 0 && chunk_of(key, sem->visible.chunk) != chunk_of(p, sem->visible.chunk))
         return false;
-    if (sem->window && sem->window_right >= 0 && key > p + sem->window_right)
+    if (sem->visible.window && sem->visible.window_right >= 0 && key > p + sem->visible.window_right)
         return false;
-    if (sem->kv_lengths && sem->key_offset + (int64_t)j >= sem->kv_lengths[b])
+    if (sem->visible.kv_lengths && sem->place.key_offset + (int64_t)j >= sem->visible.kv_lengths[b])
         return false;
-    if (sem->alibi_slopes)
-        *added -= sem->alibi_slopes[head] * (double)(p - key);
-    const double fill = sem->has_padding_fill ? sem->padding_fill : -INFINITY;
+    if (sem->added.alibi_slopes)
+        *added -= sem->added.alibi_slopes[head] * (double)(p - key);
+    const double fill = sem->visible.has_padding_fill ? sem->visible.padding_fill : -INFINITY;
     const double bias = bias_of(r, head, p, key);
     if (bias == -INFINITY)
         return false;
     *added += bias;
-    const double padding = mask_adds(&sem->key_padding, (const size_t[]){b, j}, 2, s->S, fill);
-    const double mask = mask_adds(&sem->mask, (const size_t[]){b, head, i, j}, 4, s->S, -INFINITY);
+    const double padding = mask_adds(&sem->visible.key_padding, (const size_t[]){b, j}, 2, s->S, fill);
+    const double mask = mask_adds(&sem->visible.mask, (const size_t[]){b, head, i, j}, 4, s->S, -INFINITY);
     if (padding == -INFINITY || mask == -INFINITY)
         return false;
     *added += padding;

@@ -312,14 +312,14 @@ mha_norm mha__norm_of_weight(const mha_view *weight, size_t heads, size_t d_k)
 
 size_t mha__inert_key_bias(const mha_config *c, const mha_semantics *s)
 {
-    const bool normed = c->k_norm != MHA_NORM_NONE || s->norm.unweighted,
-               matters = normed || c->sinks || c->bias_kv || s->softcap > 0 || s->zero_row || s->softmax_plus_one ||
-                         s->normaliser != MHA_SOFTMAX || s->clip_qkv > 0 ||
+    const bool normed = c->k_norm != MHA_NORM_NONE || s->qkv.norm.unweighted,
+               matters = normed || c->sinks || c->bias_kv || s->softmax.softcap > 0 || s->softmax.zero_row ||
+                         s->softmax.softmax_plus_one || s->softmax.normaliser != MHA_SOFTMAX || s->qkv.clip_qkv > 0 ||
                          /* a key's product with a row differs from pair to pair: */
-                         (s->relative.rule != MHA_RELATIVE_NONE && c->relative_q_rows > 0);
+                         (s->added.relative.rule != MHA_RELATIVE_NONE && c->relative_q_rows > 0);
     if (c->kv_rank) /* of k_r alone: c passes a norm */
-        return matters || s->rope.kind != MHA_ROPE_NONE || !c->bias_latent ? 0 : c->d_rope;
-    const size_t rotated = s->rope.kind == MHA_ROPE_NONE ? 0 : s->rope.dim ? s->rope.dim : c->d_k;
+        return matters || s->qkv.rope.kind != MHA_ROPE_NONE || !c->bias_latent ? 0 : c->d_rope;
+    const size_t rotated = s->qkv.rope.kind == MHA_ROPE_NONE ? 0 : s->qkv.rope.dim ? s->qkv.rope.dim : c->d_k;
     return matters || rotated > c->d_k ? 0 : c->kv_heads * (c->d_k - rotated);
 }
 

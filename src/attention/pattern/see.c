@@ -40,9 +40,11 @@ bool mha__pattern_hides_keys(const mha_pattern *p)
 
 bool mha__hides_keys(const mha_semantics *s)
 {
-    return s->causal || s->window || s->chunk > 0 || s->kv_lengths || s->mask.kind != MHA_MASK_NONE ||
-           (s->key_padding.kind != MHA_MASK_NONE && !s->has_padding_fill && s->padding_fill == 0) ||
-           mha__pattern_hides_keys(&s->pattern) || s->pattern.query_padding.kind != MHA_MASK_NONE;
+    return s->visible.causal || s->visible.window || s->visible.chunk > 0 || s->visible.kv_lengths ||
+           s->visible.mask.kind != MHA_MASK_NONE ||
+           (s->visible.key_padding.kind != MHA_MASK_NONE && !s->visible.has_padding_fill &&
+            s->visible.padding_fill == 0) ||
+           mha__pattern_hides_keys(&s->visible.pattern) || s->visible.pattern.query_padding.kind != MHA_MASK_NONE;
 }
 
 bool mha__pattern_pads(const mha_pattern *p, size_t b, size_t i)
@@ -68,7 +70,7 @@ static int64_t segment_of_query(const mha_pattern *p, size_t b, size_t i)
 
 bool mha__pattern_in_order(const mha__resolved *r)
 {
-    const mha_pattern *p = &r->semantics.pattern;
+    const mha_pattern *p = &r->semantics.visible.pattern;
     for (size_t b = 0; p->q_segments.data && b < r->plan.B; b++) {
         const row keys = segments_of_keys(p, b);
         const size_t S = mha__resolved_sequence(r, b).S;
@@ -129,7 +131,7 @@ static size_t named(const mha__resolved *r, const row *list, size_t entry, size_
 
 static bool trim_list(const mha__resolved *r, size_t b, size_t head, size_t i, size_t *from, size_t *to)
 {
-    const row list = list_of(&r->semantics.pattern, b, head, i);
+    const row list = list_of(&r->semantics.visible.pattern, b, head, i);
     const size_t begin = *from, n = *to - *from;
     size_t least = n, end = 0;
     for (size_t l = 0; l < list.n; l++) {
@@ -146,7 +148,7 @@ static bool trim_list(const mha__resolved *r, size_t b, size_t head, size_t i, s
 static bool hide_unlisted(const mha__resolved *r, size_t b, size_t head, size_t i, size_t from, size_t to, float *terms)
 {
     enum { AT_ONCE = 1024 };
-    const row list = list_of(&r->semantics.pattern, b, head, i);
+    const row list = list_of(&r->semantics.visible.pattern, b, head, i);
     bool any = false;
     for (size_t n; from < to; from += n, terms += n) {
         bool listed[AT_ONCE] = {false};
@@ -210,7 +212,7 @@ static bool hide_blocks(const mha_pattern *p, size_t b, size_t head, size_t i, s
 
 bool mha__pattern_trim(const mha__resolved *r, bool in_order, size_t b, size_t head, size_t i, size_t *from, size_t *to)
 {
-    const mha_pattern *p = &r->semantics.pattern;
+    const mha_pattern *p = &r->semantics.visible.pattern;
     bool hides = false;
     if (p->q_segments.data && *from < *to)
         hides |= trim_segments(p, in_order, b, i, from, to);
@@ -223,7 +225,7 @@ bool mha__pattern_trim(const mha__resolved *r, bool in_order, size_t b, size_t h
 
 bool mha__pattern_hide(const mha__resolved *r, size_t b, size_t head, size_t i, size_t from, size_t to, float *terms)
 {
-    const mha_pattern *p = &r->semantics.pattern;
+    const mha_pattern *p = &r->semantics.visible.pattern;
     bool any = false;
     if (p->q_segments.data) {
         const row keys = segments_of_keys(p, b);

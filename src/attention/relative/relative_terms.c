@@ -57,7 +57,7 @@ static size_t chunks_of(const mha__resolved *r)
 /* Most differences of the places of some queries and keys. */
 static size_t differences_of(const mha__resolved *r, size_t queries, size_t keys)
 {
-    const mha_relative *relative = &r->semantics.relative;
+    const mha_relative *relative = &r->semantics.added.relative;
     const size_t longer = relative->height > relative->width ? relative->height : relative->width;
     return relative->rule == MHA_RELATIVE_GRID ? 2 * longer - 1 : queries + keys;
 }
@@ -67,7 +67,8 @@ static size_t differences_of(const mha__resolved *r, size_t queries, size_t keys
 static size_t width_of(const mha__resolved *r, size_t queries, size_t keys)
 {
     const mha_view *K = &r->weight[MHA_RELATIVE_K], *table = K->data ? K : &r->weight[MHA_RELATIVE_Q];
-    return r->semantics.relative.rule == MHA_RELATIVE_LOG_BUCKETS ? table->shape[0] : differences_of(r, queries, keys);
+    return r->semantics.added.relative.rule == MHA_RELATIVE_LOG_BUCKETS ? table->shape[0]
+                                                                        : differences_of(r, queries, keys);
 }
 
 static size_t lay_out(const mha__resolved *r, size_t queries, size_t keys, char *base, work *w)
@@ -87,7 +88,7 @@ static size_t lay_out(const mha__resolved *r, size_t queries, size_t keys, char 
 size_t mha__relative_work(const mha__resolved *r, size_t queries, size_t keys)
 {
     work unused;
-    return r->semantics.relative.rule == MHA_RELATIVE_NONE ? 0 : lay_out(r, queries, keys, NULL, &unused);
+    return r->semantics.added.relative.rule == MHA_RELATIVE_NONE ? 0 : lay_out(r, queries, keys, NULL, &unused);
 }
 
 /* ---------------------------------------------------------------- places */
@@ -102,7 +103,7 @@ static int64_t place_of(const mha_relative *relative, mha_weight table, int64_t 
 /* Fills in places and rows: query i and key j have row[query[i] + key[j]]. */
 static void find_rows(const mha__resolved *r, mha_weight table, const mha__relative_pairs *pairs, const work *w)
 {
-    const mha_relative *relative = &r->semantics.relative;
+    const mha_relative *relative = &r->semantics.added.relative;
     const bool grid = relative->rule == MHA_RELATIVE_GRID;
     const size_t keys = pairs->keys.to - pairs->keys.from, n = r->weight[table].shape[0];
     const int64_t p = pairs->s->offset + (int64_t)pairs->first, q = r->first_key + (int64_t)pairs->keys.from;

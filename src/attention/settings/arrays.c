@@ -10,7 +10,7 @@ _Static_assert(sizeof(size_t) == sizeof(int64_t), "sections are seen as I64");
 mha_view mha_setting_view(const mha_setting *s, const mha_semantics *semantics, size_t B, size_t h)
 {
     const char *at = (const char *)semantics + s->at;
-    const size_t axes = semantics->rope.origin.axes.axes, n = mha_setting_length(s, semantics, B, h);
+    const size_t axes = semantics->qkv.rope.origin.axes.axes, n = mha_setting_length(s, semantics, B, h);
     mha_view view = {0};
     void *numbers;
     if (s->kind < MHA_SETTING_VIEW || !mha_setting_given(s, semantics))
@@ -38,20 +38,20 @@ static mha_status put_counts(const mha_setting *s, const mha_view *view, mha_sem
         counts[i] = (size_t)x;
     }
     memcpy((char *)semantics + s->at, counts, sizeof counts);
-    semantics->rope.origin.axes.axes = n;
+    semantics->qkv.rope.origin.axes.axes = n;
     return MHA_OK;
 }
 
 /* Takes the number of sequences from the first array that has it; that of others must agree. */
 static mha_status put_sequences(const mha_setting *s, size_t n, mha_semantics *semantics, mha_error *error)
 {
-    const size_t known = semantics->n_sequences;
+    const size_t known = semantics->place.n_sequences;
     if (known > 0 && n != known + 1)
         return mha__fail(error, MHA_INVALID, s->name, "expected n_sequences + 1 = %zu numbers, found %zu", known + 1,
                          n);
     if (n < 2)
         return mha__fail(error, MHA_INVALID, s->name, "expected n_sequences + 1 numbers, 2 or more, found %zu", n);
-    semantics->n_sequences = n - 1;
+    semantics->place.n_sequences = n - 1;
     return MHA_OK;
 }
 

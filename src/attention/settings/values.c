@@ -204,7 +204,7 @@ static bool array_given(const mha_setting *s, const mha_semantics *semantics)
     const void *pointer;
     mha_view view;
     if (s->kind == MHA_SETTING_COUNTS)
-        return semantics->rope.origin.axes.axes > 0;
+        return semantics->qkv.rope.origin.axes.axes > 0;
     if (s->kind == MHA_SETTING_VIEW) {
         memcpy(&view, at, sizeof view);
         return view.data != NULL;
@@ -235,7 +235,7 @@ double mha_setting_number(const mha_setting *s, const mha_semantics *semantics)
 /* An array in words: type and shape of a view, numbers of COUNTS, else the shape that it must have. */
 static void array_text(const mha_setting *s, const mha_semantics *semantics, char *text, size_t size)
 {
-    const mha_rope_axes *axes = &semantics->rope.origin.axes;
+    const mha_rope_axes *axes = &semantics->qkv.rope.origin.axes;
     char shape[200];
     mha_view view;
     if (!array_given(s, semantics)) {
@@ -281,8 +281,8 @@ size_t mha_setting_length(const mha_setting *s, const mha_semantics *semantics, 
     if ((s->kind != MHA_SETTING_WHOLES && s->kind != MHA_SETTING_REALS) || !array_given(s, semantics))
         return 0;
     if (strcmp(s->shape, "(n_sequences + 1)") == 0)
-        return semantics->n_sequences + 1;
-    return strcmp(s->shape, "(h)") == 0 ? h : semantics->cu_seqlens_q ? semantics->n_sequences : B;
+        return semantics->place.n_sequences + 1;
+    return strcmp(s->shape, "(h)") == 0 ? h : semantics->place.cu_seqlens_q ? semantics->place.n_sequences : B;
 }
 
 /* ---------------------------------------------------------------- checking */
@@ -358,7 +358,7 @@ mha_status mha_settings_check(const mha_semantics *semantics, mha_error *error)
         if (s->needs && !has_need(s->needs, semantics))
             return without(s, s->needs, error);
         if (s->given_at != SIZE_MAX && !mark_of(s, semantics) && isfinite(unset_number(s)))
-            return without(s, s->given_by, error);
+            return without(s, strchr(s->given_by, '.') + 1, error); /* without the part */
         const double x = number_at(s, semantics, &whole);
         if (!is_array(s))
             TRY(check_number(s, x, whole, error));

@@ -41,9 +41,9 @@ static size_t lay_out(const mha__resolved *r, char *base, scratch *m)
     m->width = r->plan.S + r->plan.S_extra;
     m->scores = mha__workspace_take(&arena, rows, m->width * sizeof(float));
     m->terms = mha__workspace_take(&arena, m->width, sizeof(float));
-    bool dense = r->semantics.hidden_values == MHA_HIDDEN_PROPAGATE;
+    bool dense = r->semantics.softmax.hidden_values == MHA_HIDDEN_PROPAGATE;
     m->values = mha__workspace_take(&arena, dense ? 0 : r->plan.S, r->plan.d_v * sizeof(float));
-    const bool relative = r->semantics.relative.rule != MHA_RELATIVE_NONE;
+    const bool relative = r->semantics.added.relative.rule != MHA_RELATIVE_NONE;
     m->relative = mha__workspace_take(&arena, relative ? rows : 0, r->plan.S * sizeof(float));
     m->relative_work = mha__workspace_take(&arena, mha__relative_work(r, rows, r->plan.S), 1);
     m->total = mha__workspace_take(&arena, rows, sizeof *m->total);
@@ -164,7 +164,7 @@ static void fill(float *row, size_t n, float value)
 /* Weights and lse of a query that sees no key, by the rule that the call states. */
 static float empty(const mha__resolved *r, float *s, size_t n)
 {
-    bool zero = r->semantics.empty_rows == MHA_EMPTY_ZERO;
+    bool zero = r->semantics.softmax.empty_rows == MHA_EMPTY_ZERO;
     fill(s, n, zero ? 0.0f : NAN);
     return zero ? -INFINITY : NAN;
 }
@@ -183,7 +183,7 @@ static void sigmoid(float *s, size_t n, float bias)
 static float softmax(const mha__resolved *r, size_t head, float *s, size_t n, float *total)
 {
     const float sink = mha__sink(r, head);
-    const bool plus_one = r->semantics.softmax_plus_one;
+    const bool plus_one = r->semantics.softmax.softmax_plus_one;
     float max = plus_one && sink < 0.0f ? 0.0f : sink;
     for (size_t j = 0; j < n; j++)
         max = s[j] > max ? s[j] : max;
@@ -241,7 +241,7 @@ static void score(const attention *a, const query_block *k, const scratch *m, mh
 static mha__added added_to(const attention *a, const query_block *k, const scratch *m, size_t i, size_t from)
 {
     const float *relative = m->relative + i * a->r->plan.S + (from - k->keys.from);
-    return (mha__added){a->strips, a->r->semantics.relative.rule != MHA_RELATIVE_NONE ? relative : NULL};
+    return (mha__added){a->strips, a->r->semantics.added.relative.rule != MHA_RELATIVE_NONE ? relative : NULL};
 }
 
 /* Adds the n weights of row i to its mean over the heads. */
@@ -265,10 +265,10 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
     for (size_t e = 0; e < r->plan.S_extra; e++)
         row[S + e] = extra_score(r, q, e, k->g);
     mha__stage_row(r, MHA_STAGE_SCORES, k->b, k->head, query, row, n);
-    if (r->semantics.softcap > 0) {
+    if (r->semantics.softmax.softcap > 0) {
         bool all = mha__is_kept(r, MHA_STAGE_CAPPED);
-        cap(row + (all ? 0 : k->keys.from), all ? S : k->keys.to - k->keys.from, r->semantics.softcap);
-        cap(row + S, r->plan.S_extra, r->semantics.softcap);
+        cap(row + (all ? 0 : k->keys.from), all ? S : k->keys.to - k->keys.from, r->semantics.softmax.softcap);
+        cap(row + S, r->plan.S_extra, r->semantics.softmax.softcap);
     }
     mha__stage_row(r, MHA_STAGE_CAPPED, k->b, k->head, query, row, n);
 
@@ -285,15 +285,15 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
     }
     fill(row, keys.from, -INFINITY);
     fill(row + keys.to, S - keys.to, -INFINITY);
-    const bool pads = mha__pattern_pads(&r->semantics.pattern, k->b, query);
+    const bool pads = mha__pattern_pads(&r->semantics.visible.pattern, k->b, query);
     fill(row + S, pads ? r->plan.S_extra : 0, -INFINITY);
     mha__stage_row(r, MHA_STAGE_MASKED, k->b, k->head, query, row, n);
 
-    const bool more = mha__sink(r, k->head) != -INFINITY || r->semantics.softmax_plus_one,
+    const bool more = mha__sink(r, k->head) != -INFINITY || r->semantics.softmax.softmax_plus_one,
                sees = !pads && (seen + r->plan.S_extra > 0 || more);
     float total = 1.0f;
-    if (r->semantics.normaliser == MHA_SIGMOID) {
-        sigmoid(row, n, (float)r->semantics.sigmoid_bias);
+    if (r->semantics.softmax.normaliser == MHA_SIGMOID) {
+        sigmoid(row, n, (float)r->semantics.softmax.sigmoid_bias);
         m->nan[i] = false;
     } else {
         const float lse = sees ? softmax(r, k->head, row, n, &total) : empty(r, row, n);
@@ -357,7 +357,7 @@ static void add_non_finite(const attention *a, const query_block *k, const scrat
 static void weighted_sum(const attention *a, const query_block *k, const scratch *m)
 {
     const mha__resolved *r = a->r;
-    bool dense = r->semantics.hidden_values == MHA_HIDDEN_PROPAGATE, finite = true;
+    bool dense = r->semantics.softmax.hidden_values == MHA_HIDDEN_PROPAGATE, finite = true;
     mha__interval keys = dense ? (mha__interval){0, k->s->S} : k->keys;
     float *out = mha__row(a->heads, k->s->batch, k->s->q_from + k->first, k->head);
     const float *values = keys.from < keys.to ? mha__row(a->V, k->s->k_batch, k->s->k_from + keys.from, k->g) : out;
@@ -372,7 +372,7 @@ static void weighted_sum(const attention *a, const query_block *k, const scratch
         mha__gemm(k->rows, d_v, n, m->scores + keys.from, m->width, finite_values(a, k, m, keys), d_v, out, stride);
     for (size_t i = 0; i < k->rows; i++) {
         float *row = out + i * stride;
-        const bool pads = mha__pattern_pads(&r->semantics.pattern, k->b, k->first + i);
+        const bool pads = mha__pattern_pads(&r->semantics.visible.pattern, k->b, k->first + i);
         if (m->nan[i] || pads)
             fill(row, d_v, m->nan[i] ? NAN : 0.0f);
         else if (!finite)
@@ -401,7 +401,7 @@ static void attend_block(const attention *a, const query_block *k, const scratch
                                        .first = k->first,
                                        .queries = k->rows,
                                        .keys = k->keys};
-    if (r->semantics.relative.rule != MHA_RELATIVE_NONE)
+    if (r->semantics.added.relative.rule != MHA_RELATIVE_NONE)
         mha__relative_terms(r, a->relative, a->Q, a->K, &pairs, m->relative, r->plan.S, m->relative_work);
     for (size_t i = 0; i < k->rows; i++)
         weigh(a, k, m, i);

@@ -23,7 +23,7 @@ static int64_t at_least(int64_t a, int64_t b)
 /* The first key that the window of a query at index p leaves. */
 static int64_t window_begin(const mha_semantics *sem, int64_t p)
 {
-    return sem->window && sem->window_left >= 0 ? at_least(p - sem->window_left, 0) : 0;
+    return sem->visible.window && sem->visible.window_left >= 0 ? at_least(p - sem->visible.window_left, 0) : 0;
 }
 
 /* x / n * n, rounded down. */
@@ -36,7 +36,7 @@ static int64_t chunk_begin(int64_t x, int64_t n)
 static bool keeps(const mha__resolved *r)
 {
     const mha_semantics *sem = &r->semantics;
-    return sem->window && sem->window_left >= 0 && sem->window_keep > r->first_key;
+    return sem->visible.window && sem->visible.window_left >= 0 && sem->visible.window_keep > r->first_key;
 }
 
 mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence *s, size_t b, size_t i)
@@ -44,17 +44,17 @@ mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence 
     const mha_semantics *sem = &r->semantics;
     int64_t p = s->offset + (int64_t)i - r->first_key; /* the index of the key at the query's position */
     int64_t from = keeps(r) ? 0 : window_begin(sem, p), to = (int64_t)s->S;
-    if (sem->causal)
-        to = at_most(to, at_least(p + 1, sem->prefix - r->first_key));
-    if (sem->window && sem->window_right >= 0)
-        to = at_most(to, p + sem->window_right + 1);
-    if (sem->chunk > 0) {
-        const int64_t begin = chunk_begin(p + r->first_key, sem->chunk) - r->first_key;
-        from = at_least(from, begin), to = at_most(to, begin + sem->chunk);
+    if (sem->visible.causal)
+        to = at_most(to, at_least(p + 1, sem->visible.prefix - r->first_key));
+    if (sem->visible.window && sem->visible.window_right >= 0)
+        to = at_most(to, p + sem->visible.window_right + 1);
+    if (sem->visible.chunk > 0) {
+        const int64_t begin = chunk_begin(p + r->first_key, sem->visible.chunk) - r->first_key;
+        from = at_least(from, begin), to = at_most(to, begin + sem->visible.chunk);
     }
-    if (sem->kv_lengths)
-        to = at_most(to, sem->kv_lengths[b] - sem->key_offset);
-    if (mha__pattern_pads(&sem->pattern, b, i))
+    if (sem->visible.kv_lengths)
+        to = at_most(to, sem->visible.kv_lengths[b] - sem->place.key_offset);
+    if (mha__pattern_pads(&sem->visible.pattern, b, i))
         to = from;
     return from < to ? (mha__interval){(size_t)from, (size_t)to} : (mha__interval){0, 0};
 }
@@ -62,30 +62,31 @@ mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence 
 bool mha__visible_moves(const mha__resolved *r)
 {
     const mha_semantics *sem = &r->semantics;
-    return sem->causal || sem->window || sem->chunk > 0 || sem->pattern.query_padding.kind != MHA_MASK_NONE;
+    return sem->visible.causal || sem->visible.window || sem->visible.chunk > 0 ||
+           sem->visible.pattern.query_padding.kind != MHA_MASK_NONE;
 }
 
 static bool has_bias(const mha__resolved *r)
 {
-    return r->semantics.bias.rule != MHA_BIAS_RULE_NONE;
+    return r->semantics.added.bias.rule != MHA_BIAS_RULE_NONE;
 }
 
 static bool has_relative(const mha__resolved *r)
 {
-    return r->semantics.relative.rule != MHA_RELATIVE_NONE;
+    return r->semantics.added.relative.rule != MHA_RELATIVE_NONE;
 }
 
 /* Whether every key of every query gets a term, by ALiBi or tables. */
 static bool adds_everywhere(const mha__resolved *r)
 {
-    return r->semantics.alibi_slopes || has_bias(r) || has_relative(r);
+    return r->semantics.added.alibi_slopes || has_bias(r) || has_relative(r);
 }
 
 bool mha__visible_has_masks(const mha__resolved *r)
 {
     const mha_semantics *sem = &r->semantics;
-    return sem->mask.kind != MHA_MASK_NONE || sem->key_padding.kind != MHA_MASK_NONE ||
-           mha__pattern_hides_keys(&sem->pattern);
+    return sem->visible.mask.kind != MHA_MASK_NONE || sem->visible.key_padding.kind != MHA_MASK_NONE ||
+           mha__pattern_hides_keys(&sem->visible.pattern);
 }
 
 bool mha__visible_has_terms(const mha__resolved *r)
@@ -180,9 +181,9 @@ mha__trimmer mha__visible_trimmer(const mha__resolved *r)
 {
     const mha_semantics *sem = &r->semantics;
     mha__trimmer t = {.adds = adds_everywhere(r) || keeps(r), .alike = true, .kernels = r->kernels};
-    add_to_trimmer(&t, &sem->key_padding, 2, r->plan.S, sem->has_padding_fill);
-    add_to_trimmer(&t, &sem->mask, 4, r->plan.S, false);
-    if (mha__pattern_hides_keys(&sem->pattern)) {
+    add_to_trimmer(&t, &sem->visible.key_padding, 2, r->plan.S, sem->visible.has_padding_fill);
+    add_to_trimmer(&t, &sem->visible.mask, 4, r->plan.S, false);
+    if (mha__pattern_hides_keys(&sem->visible.pattern)) {
         t.pattern = r;
         t.in_order = mha__pattern_in_order(r);
         t.alike = false;
@@ -217,8 +218,8 @@ bool mha__visible_trim(const mha__trimmer *t, size_t b, size_t head, size_t quer
 
 bool mha__visible_terms_alike(const mha__resolved *r)
 {
-    const mha_mask *mask = &r->semantics.mask;
-    bool alike = !adds_everywhere(r) && !keeps(r) && !mha__pattern_hides_keys(&r->semantics.pattern);
+    const mha_mask *mask = &r->semantics.visible.mask;
+    bool alike = !adds_everywhere(r) && !keeps(r) && !mha__pattern_hides_keys(&r->semantics.visible.pattern);
     if (mask->kind == MHA_MASK_NONE)
         return alike;
     for (int k = 2; k <= 3 && k <= mask->values.rank; k++) /* queries, heads */
@@ -254,24 +255,25 @@ bool mha__visible_terms(const mha__resolved *r, const mha__added *added, const m
     const mha_semantics *sem = &r->semantics;
     const size_t n = keys.to - keys.from;
     bool any = adds_everywhere(r);
-    if (sem->alibi_slopes)
-        slope_down(sem->alibi_slopes[head], (double)(s->offset + (int64_t)i - r->first_key - (int64_t)keys.from), n,
-                   terms);
+    if (sem->added.alibi_slopes)
+        slope_down(sem->added.alibi_slopes[head], (double)(s->offset + (int64_t)i - r->first_key - (int64_t)keys.from),
+                   n, terms);
     else if (!any)
         memset(terms, 0, n * sizeof *terms);
     else if (!has_bias(r))
         memcpy(terms, added->relative, n * sizeof *terms);
     if (has_bias(r))
-        mha__bias_terms(r, added->strips, s, head, i, keys, sem->alibi_slopes != NULL, terms);
-    for (size_t j = 0; has_relative(r) && (sem->alibi_slopes || has_bias(r)) && j < n; j++)
+        mha__bias_terms(r, added->strips, s, head, i, keys, sem->added.alibi_slopes != NULL, terms);
+    for (size_t j = 0; has_relative(r) && (sem->added.alibi_slopes || has_bias(r)) && j < n; j++)
         terms[j] = mha__terms_sum(terms[j], added->relative[j]);
-    if (sem->key_padding.kind != MHA_MASK_NONE)
-        any |= apply_mask(&sem->key_padding, (const size_t[2]){b, 0}, 2, s->S,
-                          sem->has_padding_fill ? mha__clamp(sem->padding_fill) : -INFINITY, keys, terms);
-    if (sem->mask.kind != MHA_MASK_NONE)
-        any |= apply_mask(&sem->mask, (const size_t[4]){b, head, i, 0}, 4, s->S, -INFINITY, keys, terms);
+    if (sem->visible.key_padding.kind != MHA_MASK_NONE)
+        any |=
+            apply_mask(&sem->visible.key_padding, (const size_t[2]){b, 0}, 2, s->S,
+                       sem->visible.has_padding_fill ? mha__clamp(sem->visible.padding_fill) : -INFINITY, keys, terms);
+    if (sem->visible.mask.kind != MHA_MASK_NONE)
+        any |= apply_mask(&sem->visible.mask, (const size_t[4]){b, head, i, 0}, 4, s->S, -INFINITY, keys, terms);
     if (keeps(r)) /* keys between those that are kept and the window's own */
-        any |= hide(terms, keys, sem->window_keep - r->first_key,
+        any |= hide(terms, keys, sem->visible.window_keep - r->first_key,
                     window_begin(sem, s->offset + (int64_t)i - r->first_key));
     return mha__pattern_hide(r, b, head, i, keys.from, keys.to, terms) || any;
 }
@@ -279,10 +281,11 @@ bool mha__visible_terms(const mha__resolved *r, const mha__added *added, const m
 const float *mha__visible_terms_in_place(const mha__resolved *r, size_t b, size_t head, size_t i, mha__interval keys)
 {
     const mha_semantics *sem = &r->semantics;
-    if (sem->mask.kind != MHA_MASK_ADDITIVE || sem->mask.values.dtype != MHA_F32 || adds_everywhere(r) ||
-        sem->key_padding.kind != MHA_MASK_NONE || keeps(r) || mha__pattern_hides_keys(&sem->pattern))
+    if (sem->visible.mask.kind != MHA_MASK_ADDITIVE || sem->visible.mask.values.dtype != MHA_F32 ||
+        adds_everywhere(r) || sem->visible.key_padding.kind != MHA_MASK_NONE || keeps(r) ||
+        mha__pattern_hides_keys(&sem->visible.pattern))
         return NULL;
-    mask_row row = row_of(&sem->mask, (const size_t[4]){b, head, i, 0}, 4, r->plan.S);
+    mask_row row = row_of(&sem->visible.mask, (const size_t[4]){b, head, i, 0}, 4, r->plan.S);
     return row.step == 1 && keys.to <= row.reach ? (const float *)row.values + keys.from : NULL;
 }
 

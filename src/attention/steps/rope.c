@@ -57,8 +57,9 @@ static void rotate_row(const void *context, size_t b, size_t t, int64_t position
 /* The positions that the call gives for a side; no data: they follow from its offset. */
 static const mha_view *positions_of(const mha__resolved *r, mha__side side)
 {
-    const mha_rope *rope = &r->semantics.rope;
-    bool same = r->query.shape[1] == r->key.shape[1] && !r->semantics.has_key_offset; /* keys may follow the queries */
+    const mha_rope *rope = &r->semantics.qkv.rope;
+    bool same =
+        r->query.shape[1] == r->key.shape[1] && !r->semantics.place.has_key_offset; /* keys may follow the queries */
     return side == MHA_KEYS && (rope->k_positions.data || !same) ? &rope->k_positions : &rope->q_positions;
 }
 
@@ -79,7 +80,7 @@ static void for_rows(const mha__resolved *r, mha__side side, const mha_view *x, 
 
 void mha__rotate_heads(const mha__resolved *r, mha__side side, const mha_view *x)
 {
-    const mha_rope *rope = &r->semantics.rope;
+    const mha_rope *rope = &r->semantics.qkv.rope;
     if (rope->kind == MHA_ROPE_NONE)
         return;
     const rotation rot = {rope, r->rope_dim, rope->last ? x->shape[3] - r->rope_dim : 0, r->rope_base, r->rope_times};
@@ -101,6 +102,6 @@ static void scale_row(const void *context, size_t b, size_t t, int64_t position,
 
 void mha__scale_queries(const mha__resolved *r, const mha_view *x)
 {
-    if (r->semantics.query_scale.growth != 0)
-        for_rows(r, MHA_QUERIES, x, &r->semantics.query_scale, scale_row);
+    if (r->semantics.qkv.query_scale.growth != 0)
+        for_rows(r, MHA_QUERIES, x, &r->semantics.qkv.query_scale, scale_row);
 }

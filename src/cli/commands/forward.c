@@ -209,9 +209,9 @@ static int only_empty_rows(const request *r, bool *only)
     double ms;
     request other = {.layer = r->layer, .call = r->call, .plan = r->plan};
     *only = false;
-    if (r->call.semantics.empty_rows != MHA_EMPTY_NAN)
+    if (r->call.semantics.softmax.empty_rows != MHA_EMPTY_NAN)
         return EXIT_DONE;
-    other.call.semantics.empty_rows = MHA_EMPTY_ZERO;
+    other.call.semantics.softmax.empty_rows = MHA_EMPTY_ZERO;
     other.call.output = (mha_view){0};
     other.call.keep = NULL;
     other.call.keep_count = 0;

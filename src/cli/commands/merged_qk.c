@@ -247,7 +247,7 @@ static int prepare(request *r, const arguments *args, outcome *o)
         code = count_cost(mha_layer_config(r->layer), &o->cost);
     if (code == EXIT_DONE)
         code = request_call(r, args);
-    if (code == EXIT_DONE && r->call.semantics.rope.kind != MHA_ROPE_NONE)
+    if (code == EXIT_DONE && r->call.semantics.qkv.rope.kind != MHA_ROPE_NONE)
         code = refuse("--merged-qk",
                       "expected nothing between W_Q and W_K, found a rotation, which differs from position to "
                       "position");

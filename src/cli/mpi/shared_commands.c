@@ -235,7 +235,7 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
             near &= s.difference <= allowed;
             MPI_Gather(&s.result.own, (int)sizeof s.result.own, MPI_BYTE, s.ranks, (int)sizeof s.result.own, MPI_BYTE,
                        0, MPI_COMM_WORLD);
-            s.model_ms = rounds > 1 ? predict(&s.result.split, q->call.semantics.causal, &machine) : NAN;
+            s.model_ms = rounds > 1 ? predict(&s.result.split, q->call.semantics.visible.causal, &machine) : NAN;
             all[scheme] = s;
         } else if (r->scheme >= 0) {
             code = refuse_error("--scheme", &s.result.error);

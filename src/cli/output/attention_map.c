@@ -96,7 +96,8 @@ static int run_again(request *r)
 
 int attention_map_check(const request *r, const arguments *args)
 {
-    const size_t T = r->call.semantics.cu_seqlens_q ? (size_t)r->call.semantics.cu_seqlens_q[1] : r->plan.T_q;
+    const size_t T =
+        r->call.semantics.place.cu_seqlens_q ? (size_t)r->call.semantics.place.cu_seqlens_q[1] : r->plan.T_q;
     if (count_of(args, OPT_HEAD) >= r->plan.h)
         return refuse_option(OPT_HEAD, "expected a head from 0 to %zu, found %zu", r->plan.h - 1,
                              count_of(args, OPT_HEAD));
@@ -126,13 +127,13 @@ int attention_map_print(request *r, const arguments *args)
     if (code != EXIT_DONE)
         return code;
     mha_view weights = *request_stage(r, MHA_STAGE_WEIGHTS);
-    if (s->cu_seqlens_q) { /* the first sequence alone, up to its end */
-        weights = mha_view_slice(&weights, 2, 0, (size_t)s->cu_seqlens_q[1]);
-        weights = mha_view_slice(&weights, 3, 0, (size_t)s->cu_seqlens_q[1] + r->plan.S_extra);
+    if (s->place.cu_seqlens_q) { /* the first sequence alone, up to its end */
+        weights = mha_view_slice(&weights, 2, 0, (size_t)s->place.cu_seqlens_q[1]);
+        weights = mha_view_slice(&weights, 3, 0, (size_t)s->place.cu_seqlens_q[1] + r->plan.S_extra);
     }
     if (mha_view_elements(&weights) == 0)
         return EXIT_DONE;
-    print_queries(&weights, r->call.semantics.normaliser == MHA_SOFTMAX, args);
+    print_queries(&weights, r->call.semantics.softmax.normaliser == MHA_SOFTMAX, args);
     if (given(args, OPT_QUERY))
         return EXIT_DONE;
     code = draw_maps(r, args);

@@ -44,9 +44,10 @@ static bool stage_happens(const request *r, mha_stage stage)
         return false;
     switch (stage) {
     case MHA_STAGE_Q_ROT:
-    case MHA_STAGE_K_ROT: return s->rope.kind != MHA_ROPE_NONE || s->norm.unweighted || s->query_scale.growth != 0 ||
-                                 mha_layer_config(r->layer)->q_norm != MHA_NORM_NONE;
-    case MHA_STAGE_CAPPED: return s->softcap > 0;
+    case MHA_STAGE_K_ROT:
+        return s->qkv.rope.kind != MHA_ROPE_NONE || s->qkv.norm.unweighted || s->qkv.query_scale.growth != 0 ||
+               mha_layer_config(r->layer)->q_norm != MHA_NORM_NONE;
+    case MHA_STAGE_CAPPED: return s->softmax.softcap > 0;
     case MHA_STAGE_MASKED: return mha__hides_keys(s);
     default: return stage_text[stage] != NULL;
     }
@@ -76,7 +77,7 @@ static void print_stages(const request *r, const run_times *time)
             table_format(t, "%.3f", time->stage_ms[s]);
         else
             table_cell(t, r->plan.path != MHA_PATH_EXACT ? "|" : "");
-        const bool squashed = s == MHA_STAGE_WEIGHTS && r->call.semantics.normaliser == MHA_SIGMOID;
+        const bool squashed = s == MHA_STAGE_WEIGHTS && r->call.semantics.softmax.normaliser == MHA_SIGMOID;
         table_cell(t, squashed ? "1 / (1 + exp(-masked - X)), X of --sigmoid" : stage_text[s]);
     }
     table_print(t);
@@ -98,12 +99,12 @@ static void print_equation(const request *r)
     const mha_semantics *s = &r->call.semantics;
     printf("%sMultiHead(x) = concat(head_1 ... head_%zu) W_O%s%s\n", bold(), p->h,
            mha_layer_config(r->layer)->bias_o ? " + b_O" : "", plain());
-    printf("      head_i = %s(%sQ_i K_i^T * %.6g%s", s->normaliser == MHA_SIGMOID ? "sigmoid" : "softmax",
-           s->softcap > 0 ? "cap(" : "", p->scale, s->softcap > 0 ? ")" : "");
-    if (s->sigmoid_bias != 0)
-        printf(" %c %.6g", s->sigmoid_bias < 0 ? '-' : '+', fabs(s->sigmoid_bias));
-    printf("%s%s%s) V_i\n\n", s->bias.rule != MHA_BIAS_RULE_NONE ? " + bias_i" : "",
-           s->relative.rule != MHA_RELATIVE_NONE ? " + relative_i" : "",
+    printf("      head_i = %s(%sQ_i K_i^T * %.6g%s", s->softmax.normaliser == MHA_SIGMOID ? "sigmoid" : "softmax",
+           s->softmax.softcap > 0 ? "cap(" : "", p->scale, s->softmax.softcap > 0 ? ")" : "");
+    if (s->softmax.sigmoid_bias != 0)
+        printf(" %c %.6g", s->softmax.sigmoid_bias < 0 ? '-' : '+', fabs(s->softmax.sigmoid_bias));
+    printf("%s%s%s) V_i\n\n", s->added.bias.rule != MHA_BIAS_RULE_NONE ? " + bias_i" : "",
+           s->added.relative.rule != MHA_RELATIVE_NONE ? " + relative_i" : "",
            mha__hides_keys(s) ? ", hidden keys left out" : "");
 }
 
@@ -218,7 +219,7 @@ static json_t *json_config(const request *r, const arguments *args)
         const char *name;
         bool value;
     } flags[] = {{"bias_q", c->bias_q}, {"bias_k", c->bias_k}, {"bias_v", c->bias_v},
-                 {"bias_o", c->bias_o}, {"causal", r->call.semantics.causal}};
+                 {"bias_o", c->bias_o}, {"causal", r->call.semantics.visible.causal}};
     char scaling[SHORT_TEXT];
     const meaning_of of = meaning_of_run(r, scaling);
     json_t *config = json_object();

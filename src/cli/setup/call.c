@@ -120,16 +120,16 @@ static int stretch(request *r, const arguments *args)
     if (code != EXIT_DONE)
         return code;
     const option_value *offsets = &args->option[OPT_POSITION_OFFSET];
-    const int64_t part = asked.key_offset;
-    int64_t before = asked.offset;
+    const int64_t part = asked.place.key_offset;
+    int64_t before = asked.place.offset;
     for (size_t i = 0; i < offsets->n_numbers; i++)
         before = offsets->numbers[i] > before ? offsets->numbers[i] : before;
     const size_t to_query = r->call.query.shape[1] + (size_t)(before > 0 ? before : 0),
                  to_key = keys->shape[1] + (size_t)(part > 0 ? part : 0);
-    if (asked.rope.dim > 0)
-        r->facts.rope_dim = asked.rope.dim;
-    if (asked.rope.base > 0)
-        r->facts.rope_base = asked.rope.base;
+    if (asked.qkv.rope.dim > 0)
+        r->facts.rope_dim = asked.qkv.rope.dim;
+    if (asked.qkv.rope.base > 0)
+        r->facts.rope_base = asked.qkv.rope.base;
     if (mha_model_stretch(&r->facts, to_query > to_key ? to_query : to_key, &error) == MHA_OK)
         return EXIT_DONE;
     return refuse_field("", &error);
@@ -141,7 +141,7 @@ static int make_windows(request *r)
     const mha_model_facts *f = &r->facts;
     const size_t area = f->bias.height * f->bias.width, rows = r->call.query.shape[0];
     const size_t windows = f->image_height / f->bias.height * (f->image_width / f->bias.width);
-    mha_view *segments = &r->call.semantics.pattern.q_segments;
+    mha_view *segments = &r->call.semantics.visible.pattern.q_segments;
     mha_error error = {0};
     if (rows % windows != 0 || r->call.query.shape[1] != area || r->call.key.data)
         return refuse("--input", "expected self-attention in windows of %zu tokens, %zu of them for each image, which "
@@ -290,13 +290,16 @@ double request_flops(const request *r)
     const mha_semantics *s = &r->call.semantics;
     double rows = 0, keys = 0, pairs = 0;
     for (size_t b = 0; b < p->B; b++) {
-        const size_t own = s->cu_seqlens_q ? (size_t)(s->cu_seqlens_q[b + 1] - s->cu_seqlens_q[b]) : 0;
-        const size_t T_q = s->cu_seqlens_q ? own : p->T_q, all = s->cu_seqlens_q ? own : p->S;
-        const size_t S = s->kv_lengths && (size_t)s->kv_lengths[b] < all ? (size_t)s->kv_lengths[b] : all;
+        const size_t own =
+            s->place.cu_seqlens_q ? (size_t)(s->place.cu_seqlens_q[b + 1] - s->place.cu_seqlens_q[b]) : 0;
+        const size_t T_q = s->place.cu_seqlens_q ? own : p->T_q, all = s->place.cu_seqlens_q ? own : p->S;
+        const size_t S =
+            s->visible.kv_lengths && (size_t)s->visible.kv_lengths[b] < all ? (size_t)s->visible.kv_lengths[b] : all;
         rows += (double)T_q;
-        keys += (double)(s->cu_seqlens_q ? own : p->T_k);
-        pairs += (double)mha__visible_pairs(T_q, S, s->offset, s->causal, s->window ? s->window_left : -1,
-                                            s->window ? s->window_right : -1, s->chunk) +
+        keys += (double)(s->place.cu_seqlens_q ? own : p->T_k);
+        pairs += (double)mha__visible_pairs(T_q, S, s->place.offset, s->visible.causal,
+                                            s->visible.window ? s->visible.window_left : -1,
+                                            s->visible.window ? s->visible.window_right : -1, s->visible.chunk) +
                  (double)(T_q * p->S_extra);
     }
     const double widths = (double)(r->call.absorbed ? 2 * c->kv_rank + c->d_rope : p->d_k + p->d_v);

@@ -15,7 +15,7 @@ static bool is_told(const meaning_of *of, const mha_setting *s)
 {
     if (strcmp(s->name, "norm_kind") == 0 && of->normed)
         return true;
-    if (strcmp(s->name, "norm_eps") == 0 && !(of->normed || of->latent || of->semantics->norm.unweighted))
+    if (strcmp(s->name, "norm_eps") == 0 && !(of->normed || of->latent || of->semantics->qkv.norm.unweighted))
         return false;
     return mha_setting_given(s, of->semantics);
 }

@@ -29,18 +29,18 @@ static int put_short_words(const arguments *args, mha_semantics *semantics)
     const option_value *window = &args->option[OPT_WINDOW], *offset = &args->option[OPT_POSITION_OFFSET];
     int code = EXIT_DONE;
     if (window->given) {
-        semantics->window = true;
+        semantics->visible.window = true;
         code = put(OPT_WINDOW, "window_left", (double)window->numbers[0], semantics);
         if (code == EXIT_DONE)
             code = put(OPT_WINDOW, "window_right", (double)window->numbers[1], semantics);
     }
     if (code == EXIT_DONE && given(args, OPT_SIGMOID)) {
-        semantics->normaliser = MHA_SIGMOID;
+        semantics->softmax.normaliser = MHA_SIGMOID;
         code = put(OPT_SIGMOID, "sigmoid_bias", args->option[OPT_SIGMOID].real, semantics);
     }
     if (offset->n_numbers == 1) {
-        semantics->has_offset = true;
-        semantics->offset = offset->numbers[0];
+        semantics->place.has_offset = true;
+        semantics->place.offset = offset->numbers[0];
     }
     return code;
 }
@@ -130,8 +130,8 @@ static int point_to(request *r, option_code o, const mha_setting *s, const mha_v
     if (mha_view_copy(&row, from) != MHA_OK)
         return refuse_option(o, "expected %s, found %s", mha_dtype_name(dtype), mha_dtype_name(from->dtype));
     memcpy((char *)semantics + s->at, &row.data, sizeof row.data);
-    if (strcmp(s->shape, "(n_sequences + 1)") == 0 && semantics->n_sequences == 0)
-        semantics->n_sequences = row.shape[0] - 1;
+    if (strcmp(s->shape, "(n_sequences + 1)") == 0 && semantics->place.n_sequences == 0)
+        semantics->place.n_sequences = row.shape[0] - 1;
     return check_length(r, o, s, row.shape[0]);
 }
 
@@ -145,7 +145,7 @@ static int copy_counts(const arguments *args, option_code o, mha_semantics *sema
     for (size_t i = 0; i < value->n_numbers; i++)
         counts[i] = (size_t)value->numbers[i];
     memcpy((char *)semantics + setting_of(o)->at, counts, sizeof counts);
-    semantics->rope.origin.axes.axes = value->n_numbers;
+    semantics->qkv.rope.origin.axes.axes = value->n_numbers;
     return EXIT_DONE;
 }
 
@@ -178,12 +178,12 @@ int arrays_of_options(request *r, const arguments *args)
     const option_value *offset = &args->option[OPT_POSITION_OFFSET];
     int code = EXIT_DONE;
     if (given(args, OPT_ALIBI))
-        r->call.semantics.alibi_slopes = alibi_slopes(r);
+        r->call.semantics.added.alibi_slopes = alibi_slopes(r);
     for (option_code o = OPTION_COUNT; o < option_count() && code == EXIT_DONE; o++)
         if (given(args, o) && is_array(setting_of(o)))
             code = take_array(r, args, o);
     if (code == EXIT_DONE && offset->n_numbers > 1) {
-        r->call.semantics.position_offset = offset->numbers;
+        r->call.semantics.place.position_offset = offset->numbers;
         code = check_length(r, OPT_POSITION_OFFSET, mha_setting_find("position_offset"), offset->n_numbers);
     }
     return code;

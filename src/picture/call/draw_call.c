@@ -27,7 +27,7 @@ static mha_status begin(mha__drawn_call *d, const mha_layer *layer, const mha_ca
                         mha_error *error)
 {
     mha_call call = *asked;
-    call.semantics.hidden_values = MHA_HIDDEN_IGNORE;
+    call.semantics.softmax.hidden_values = MHA_HIDDEN_IGNORE;
     mha__request request = {.layer = layer,
                             .call = &call,
                             .past_key = past ? past[0] : (mha_view){0},

@@ -42,7 +42,7 @@ mha_status mha__float_rows_begin(mha__rows_job *job, size_t workers, mha_error *
     const sizes n = sizes_of(job);
     const mha__resolved *r = job->d->r;
     job->rows = ROWS;
-    const bool relative = r->semantics.relative.rule != MHA_RELATIVE_NONE;
+    const bool relative = r->semantics.added.relative.rule != MHA_RELATIVE_NONE;
     const size_t floats[] = {round_up(n.S, MHA_PANEL) * n.d_k, job->rows * n.chunks * MHA_STAGED, job->rows * n.ld,
                              n.ld, n.ld, relative ? job->rows * n.ld : 0,
                              mha__relative_work(r, job->rows, n.S) / sizeof(float)};
@@ -120,7 +120,7 @@ static float extra_score(const mha__rows_job *job, size_t head, size_t query, si
     double sum = 0;
     for (size_t c = 0; c < r->plan.d_k; c++)
         sum += (double)q[c] * (learned->data && e == 0 ? mha_view_get(learned, (size_t[]){at + c}) : 0);
-    const float scaled = (float)(sum * r->plan.scale), cap = (float)r->semantics.softcap;
+    const float scaled = (float)(sum * r->plan.scale), cap = (float)r->semantics.softmax.softcap;
     return cap > 0 ? cap * tanhf(scaled / cap) : scaled;
 }
 
@@ -132,18 +132,19 @@ static void add_row(const mha__rows_job *job, mha__band *band, const worker *w, 
     const sizes n = sizes_of(job);
     const size_t head = band->head->head;
     const mha__interval keys = mha__visible_interval(r, &job->s, job->b, query);
-    const bool pads = mha__pattern_pads(&r->semantics.pattern, job->b, query), terms = mha__visible_has_terms(r);
+    const bool pads = mha__pattern_pads(&r->semantics.visible.pattern, job->b, query),
+               terms = mha__visible_has_terms(r);
     bool sees = keys.from < keys.to;
     const mha__added added = {job->strips, relative + keys.from};
     if (terms)
         (void)mha__visible_terms(r, &added, &job->s, job->b, head, query, keys, w->terms + keys.from);
-    if (terms || r->semantics.softcap > 0)
+    if (terms || r->semantics.softmax.softcap > 0)
         sees = r->kernels->softmax_prepare(scores, n.S, keys.from, keys.to, terms ? w->terms : NULL,
-                                           (float)r->semantics.softcap);
+                                           (float)r->semantics.softmax.softcap);
     for (size_t e = 0; e < n.keys - n.S; e++)
         scores[n.S + e] = pads ? -INFINITY : extra_score(job, head, query, e);
     const float sink = pads ? -INFINITY : mha__sink(r, head);
-    const bool plus_one = !pads && r->semantics.softmax_plus_one;
+    const bool plus_one = !pads && r->semantics.softmax.softmax_plus_one;
     sees |= !pads && n.keys > n.S;
     float most = sink;
     for (size_t j = keys.from; j < keys.to && most == -INFINITY; j++)
@@ -161,7 +162,7 @@ static void add_row(const mha__rows_job *job, mha__band *band, const worker *w, 
         .to = keys.to,
         .scores = scores,
         .logits = {sink, plus_one ? 0 : -INFINITY},
-        .is_broken = nothing && (sees || r->semantics.empty_rows != MHA_EMPTY_ZERO),
+        .is_broken = nothing && (sees || r->semantics.softmax.empty_rows != MHA_EMPTY_ZERO),
         .weights = w->weights,
     };
     mha__head_add_scores(band->head, &band->sum, &row);
@@ -191,7 +192,7 @@ mha_status mha__float_rows_add(const mha__rows_job *job, mha__band *band, int nu
                                            .first = i,
                                            .queries = count,
                                            .keys = hull(job, i, i + count)};
-        if (d->r->semantics.relative.rule != MHA_RELATIVE_NONE)
+        if (d->r->semantics.added.relative.rule != MHA_RELATIVE_NONE)
             mha__relative_terms(d->r, &job->relative, &d->queries, &d->keys, &pairs, w->relative + pairs.keys.from,
                                 n.ld, w->relative_work);
         for (size_t row = 0; row < count; row++)

@@ -51,14 +51,14 @@ static mha_mask cut_mask(mha_mask mask, size_t b, size_t head, size_t from, size
 /* Cuts what masks say of keys to the first ones: in a ragged batch they reach to the longest sequence. */
 static void cut_keys(mha_semantics *m, size_t S)
 {
-    const size_t size = m->pattern.block_keys, blocks = size > 0 ? S / size + (S % size != 0) : S;
+    const size_t size = m->visible.pattern.block_keys, blocks = size > 0 ? S / size + (S % size != 0) : S;
     const struct {
         mha_view *view;
         size_t most;
-    } all[] = {{&m->mask.values, S},
-               {&m->key_padding.values, S},
-               {&m->pattern.k_segments, S},
-               {&m->pattern.blocks.values, blocks}};
+    } all[] = {{&m->visible.mask.values, S},
+               {&m->visible.key_padding.values, S},
+               {&m->visible.pattern.k_segments, S},
+               {&m->visible.pattern.blocks.values, blocks}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         mha_view *v = all[i].view;
         if (v->data && v->shape[v->rank - 1] > all[i].most)
@@ -72,9 +72,10 @@ static size_t keys_before(const mha__drawn_call *d, const mha__sequence *s, size
     const mha__resolved *r = d->r;
     const mha_semantics *m = &r->semantics;
     const int64_t reach = s->offset + (int64_t)past - r->first_key;
-    const bool by_causal_alone = !d->keeps_scores && m->causal && m->prefix == 0 && r->plan.S_extra == 0 &&
-                                 !m->kv_lengths && !m->key_padding.values.data && !m->mask.values.data &&
-                                 !mha__pattern_hides_keys(&m->pattern);
+    const bool by_causal_alone = !d->keeps_scores && m->visible.causal && m->visible.prefix == 0 &&
+                                 r->plan.S_extra == 0 && !m->visible.kv_lengths &&
+                                 !m->visible.key_padding.values.data && !m->visible.mask.values.data &&
+                                 !mha__pattern_hides_keys(&m->visible.pattern);
     if (!by_causal_alone || reach >= (int64_t)s->S)
         return s->S;
     return reach < 1 ? 1 : (size_t)reach;
@@ -103,26 +104,27 @@ static mha_call call_of_rows(const mha__rows_job *job, size_t head, size_t from,
     call.key = mha_view_slice(&k, 1, s->k_from, S);
     call.value = mha_view_slice(&call.key, 3, 0, 1);
     mha_semantics *m = &call.semantics;
-    m->has_scale = m->has_offset = true;
-    m->scale = r->plan.scale;
-    m->offset = s->offset + (int64_t)from;
-    m->position_offset = NULL;
+    m->softmax.has_scale = m->place.has_offset = true;
+    m->softmax.scale = r->plan.scale;
+    m->place.offset = s->offset + (int64_t)from;
+    m->place.position_offset = NULL;
     if (r->first_key != 0)
-        m->has_key_offset = true, m->key_offset = r->first_key;
-    m->kv_lengths = m->kv_lengths ? m->kv_lengths + b : NULL;
-    if (m->key_padding.values.data && m->key_padding.values.rank == 2 && m->key_padding.values.shape[0] > 1)
-        m->key_padding.values = mha_view_slice(&m->key_padding.values, 0, b, 1);
-    m->mask = cut_mask(m->mask, b, head, from, count);
-    mha__pattern_cut(&m->pattern, b, (size_t[]){head, head + 1}, from, count);
+        m->place.has_key_offset = true, m->place.key_offset = r->first_key;
+    m->visible.kv_lengths = m->visible.kv_lengths ? m->visible.kv_lengths + b : NULL;
+    if (m->visible.key_padding.values.data && m->visible.key_padding.values.rank == 2 &&
+        m->visible.key_padding.values.shape[0] > 1)
+        m->visible.key_padding.values = mha_view_slice(&m->visible.key_padding.values, 0, b, 1);
+    m->visible.mask = cut_mask(m->visible.mask, b, head, from, count);
+    mha__pattern_cut(&m->visible.pattern, b, (size_t[]){head, head + 1}, from, count);
     cut_keys(m, S);
-    m->alibi_slopes = m->alibi_slopes ? m->alibi_slopes + head : NULL;
-    m->rope = (mha_rope){0};
-    m->norm_eps = 0;
-    m->clip_qkv = 0;
-    m->norm = (mha_norm_rule){.kind = MHA_NORM_RMS};
-    m->query_scale = (mha_query_scale){.growth = 0};
-    m->n_sequences = 0;
-    m->cu_seqlens_q = m->cu_seqlens_k = NULL;
+    m->added.alibi_slopes = m->added.alibi_slopes ? m->added.alibi_slopes + head : NULL;
+    m->qkv.rope = (mha_rope){0};
+    m->qkv.norm_eps = 0;
+    m->qkv.clip_qkv = 0;
+    m->qkv.norm = (mha_norm_rule){.kind = MHA_NORM_RMS};
+    m->qkv.query_scale = (mha_query_scale){.growth = 0};
+    m->place.n_sequences = 0;
+    m->place.cu_seqlens_q = m->place.cu_seqlens_k = NULL;
     return call;
 }
 
@@ -177,7 +179,7 @@ static mha_status add_rows(const mha__rows_job *job, mha__band *band, size_t fro
             .weights = row_of(&keep[0].view, i, row),
             .masked = row_of(&keep[1].view, i, row + S),
             .scores = row_of(&keep[2].view, i, row + 2 * S),
-            .is_softmax = d->r->semantics.normaliser == MHA_SOFTMAX,
+            .is_softmax = d->r->semantics.softmax.normaliser == MHA_SOFTMAX,
         };
         mha__head_add(band->head, &band->sum, &one);
     }
@@ -187,7 +189,7 @@ static mha_status add_rows(const mha__rows_job *job, mha__band *band, size_t fro
 /* How many rows from row i on are computed at a time: they lie in one block of a pattern or begin one. */
 static size_t rows_from(const mha__rows_job *job, size_t i, size_t past)
 {
-    const size_t size = job->d->r->semantics.pattern.block_queries, most = job->rows, left = past - i;
+    const size_t size = job->d->r->semantics.visible.pattern.block_queries, most = job->rows, left = past - i;
     const size_t rest = size > 0 ? size - i % size : most;
     const size_t rows = size > 0 && rest == size && most >= size ? most / size * size : rest < most ? rest : most;
     return rows < left ? rows : left;

@@ -18,8 +18,8 @@ static mha_status project_all(mha__drawn_call *d, mha_error *error)
     const mha_view *stages = d->asked.stages;
     d->first_head = d->first_kv = 0;
     if (d->r->cache) {
-        m->window = true;
-        m->window_left = m->window_right = 0;
+        m->visible.window = true;
+        m->visible.window_left = m->visible.window_right = 0;
         wanted[MHA_STAGE_PRESENT_KEY] = true;
         TRY(mha__attempt_run(&d->asked, MHA_BTE, wanted, error));
         d->keys = mha_view_swap(&stages[MHA_STAGE_PRESENT_KEY], 1, 2);
@@ -91,19 +91,19 @@ static mha_status project_part(mha__drawn_call *d, const mha_layer *part, mha_er
                            .key = asked->key,
                            .path = d->plan.path,
                            .threads = asked->threads,
-                           .semantics = {.has_offset = m->has_offset,
-                                         .offset = m->offset,
-                                         .position_offset = m->position_offset,
-                                         .has_key_offset = m->has_key_offset,
-                                         .key_offset = m->key_offset,
-                                         .rope = m->rope,
-                                         .norm_eps = m->norm_eps,
-                                         .norm = m->norm,
-                                         .query_scale = m->query_scale,
-                                         .clip_qkv = m->clip_qkv,
-                                         .n_sequences = m->n_sequences,
-                                         .cu_seqlens_q = m->cu_seqlens_q,
-                                         .cu_seqlens_k = m->cu_seqlens_k}};
+                           .semantics = {.place.has_offset = m->place.has_offset,
+                                         .place.offset = m->place.offset,
+                                         .place.position_offset = m->place.position_offset,
+                                         .place.has_key_offset = m->place.has_key_offset,
+                                         .place.key_offset = m->place.key_offset,
+                                         .qkv.rope = m->qkv.rope,
+                                         .qkv.norm_eps = m->qkv.norm_eps,
+                                         .qkv.norm = m->qkv.norm,
+                                         .qkv.query_scale = m->qkv.query_scale,
+                                         .qkv.clip_qkv = m->qkv.clip_qkv,
+                                         .place.n_sequences = m->place.n_sequences,
+                                         .place.cu_seqlens_q = m->place.cu_seqlens_q,
+                                         .place.cu_seqlens_k = m->place.cu_seqlens_k}};
     const mha__request request = {.layer = part, .call = &call};
     const bool wanted[MHA_STAGE_COUNT] = {[MHA_STAGE_Q_ROT] = true, [MHA_STAGE_K_ROT] = true};
     TRY(mha__attempt_begin(&d->projection, &d->memory->allocator, &request, error));

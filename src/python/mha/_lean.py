@@ -93,7 +93,7 @@ class _Kept:
         self.request, self.shape, self.dtype, self.error = request, result.shape, result.dtype, _abi.Error()
         self.unaligned, self.unaligned_mask = max(sizes) - 1, mask_size - 1
         # An input that follows another one stays without an address.
-        self.query, self.mask, self.output = call.query, call.semantics.mask.values, call.output
+        self.query, self.mask, self.output = call.query, call.semantics.visible.mask.values, call.output
         self.key = call.key if call.key.data else _abi.View()
         self.value = call.value if call.value.data else _abi.View()
         layer = ctypes.c_void_p(request.layer.address) if request.layer else None
@@ -158,7 +158,7 @@ class Lean:
             except (AttributeError, RuntimeError, TypeError):  # numpy cannot see one of them
                 return
         taken = [t.array.ctypes.data if t else None for t in request.inputs]
-        taken += [request.struct.semantics.mask.values.data, None]
+        taken += [request.struct.semantics.visible.mask.values.data, None]
         for array, address in zip(arrays, taken):
             if array is None:
                 continue

@@ -357,7 +357,7 @@ class Semantics:
             view = a.view_of(tensor)
             ctypes.memmove(ctypes.addressof(self.struct) + row.at, ctypes.byref(view), ctypes.sizeof(view))
         elif row.kind == "counts":
-            sizes, axes = a.whole_numbers(row.name, value), self.struct.rope.origin.axes
+            sizes, axes = a.whole_numbers(row.name, value), self.struct.qkv.rope.origin.axes
             if not 1 <= len(sizes) <= _abi.ROPE_MAX_AXES or (sizes < 1).any():
                 raise ValueError(f"{row.name}: expected 1 to {_abi.ROPE_MAX_AXES} sizes of 1 or more, found {sizes}")
             axes.axes, axes.sections[:len(sizes)] = len(sizes), sizes.tolist()
@@ -366,8 +366,8 @@ class Semantics:
             self._held.append(array)
             self._lengths[row.name] = len(array)
             ctypes.c_void_p.from_buffer(self.struct, row.at).value = array.ctypes.data
-            if row.name == "cu_seqlens_q" and not self.struct.n_sequences:
-                self.struct.n_sequences = max(len(array), 1) - 1
+            if row.name == "cu_seqlens_q" and not self.struct.place.n_sequences:
+                self.struct.place.n_sequences = max(len(array), 1) - 1
 
     def _expect_lengths(self) -> None:
         """The library cannot see how many numbers lie behind an address."""
@@ -397,7 +397,7 @@ def _array_of(row: Setting, struct: _abi.Semantics, sizes: Sizes) -> Any:
     if row.kind == "view":
         return np.array(a.of_memory(_abi.View.from_buffer(struct, row.at), struct))
     if row.kind == "counts":
-        axes = struct.rope.origin.axes
+        axes = struct.qkv.rope.origin.axes
         return np.array(axes.sections[:axes.axes], np.int64)
     numbers: Any = ctypes.c_double if row.kind == "reals" else ctypes.c_int64
     address = ctypes.c_void_p.from_buffer(struct, row.at).value or 0

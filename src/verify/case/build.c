@@ -160,7 +160,7 @@ static mha_status build_precision(mha_case *c, mha_error *error)
 /* Batch rows, or sequences of a ragged batch. */
 static size_t sequences_of(const mha_case *c)
 {
-    return c->semantics.cu_seqlens_q ? c->semantics.n_sequences : c->B;
+    return c->semantics.place.cu_seqlens_q ? c->semantics.place.n_sequences : c->B;
 }
 
 /* Replaces the lengths by a copy clamped to 0 ... number of keys, the range that a call accepts. A length below 0
@@ -168,7 +168,8 @@ static size_t sequences_of(const mha_case *c)
 static mha_status clamp_lengths(mha_case *c, mha_error *error)
 {
     mha_semantics *s = &c->semantics;
-    const int64_t *given = s->kv_lengths, *cu = s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
+    const int64_t *given = s->visible.kv_lengths,
+                  *cu = s->place.cu_seqlens_k ? s->place.cu_seqlens_k : s->place.cu_seqlens_q;
     const size_t rows = sequences_of(c);
     if (!given)
         return MHA_OK;
@@ -178,30 +179,30 @@ static mha_status clamp_lengths(mha_case *c, mha_error *error)
     for (size_t b = 0; b < rows; b++) {
         const bool sound = !cu || (cu[b] >= 0 && cu[b] <= cu[b + 1]); /* the call refuses unsound cu_seqlens by name */
         const int64_t most = !cu ? (int64_t)(c->P + c->T_k) : sound ? cu[b + 1] - cu[b] : 0;
-        const int64_t end = s->key_offset + most;
+        const int64_t end = s->place.key_offset + most;
         own[b] = given[b] < 0 || end < 0 ? 0 : given[b] > end ? end : given[b];
     }
-    s->kv_lengths = own;
+    s->visible.kv_lengths = own;
     return MHA_OK;
 }
 
 mha_status mha__case_settle(mha_case *c, size_t rows, mha_error *error)
 {
     mha_semantics *s = &c->semantics;
-    mha_rope *r = &s->rope;
+    mha_rope *r = &s->qkv.rope;
     mha_difference d;
-    if (s->has_offset && !s->position_offset) {
+    if (s->place.has_offset && !s->place.position_offset) {
         int64_t *offset = mha__arena_take(&c->pool, rows * sizeof *offset);
         if (!offset)
             return mha__fail(error, MHA_NO_MEMORY, "position_offset", "no memory for a copy");
         for (size_t b = 0; b < rows; b++)
-            offset[b] = s->offset;
-        s->position_offset = offset;
+            offset[b] = s->place.offset;
+        s->place.position_offset = offset;
     }
-    s->has_offset = false, s->offset = 0;
-    if (s->window && s->window_left < 0 && s->window_right < 0) /* hides nothing */
-        s->window = false, s->window_left = s->window_right = s->window_keep = 0;
-    const bool other_keys = s->has_key_offset || !r->q_positions.data ||
+    s->place.has_offset = false, s->place.offset = 0;
+    if (s->visible.window && s->visible.window_left < 0 && s->visible.window_right < 0) /* hides nothing */
+        s->visible.window = false, s->visible.window_left = s->visible.window_right = s->visible.window_keep = 0;
+    const bool other_keys = s->place.has_key_offset || !r->q_positions.data ||
                             mha_compare(&r->q_positions, &r->k_positions, 0, 0, &d, NULL) || d.mismatches > 0;
     if (r->k_positions.data && other_keys)
         return mha__fail(error, MHA_UNSUPPORTED, "rope_k_positions",
@@ -214,9 +215,9 @@ mha_status mha__case_settle(mha_case *c, size_t rows, mha_error *error)
 static mha_status check_tables(const mha_case *c, mha_error *error)
 {
     const mha_view *w = c->weights[CASE_RECORDED];
-    if (c->semantics.bias.rule == MHA_BIAS_RULE_NONE && w[MHA_BIAS_TABLE].data)
+    if (c->semantics.added.bias.rule == MHA_BIAS_RULE_NONE && w[MHA_BIAS_TABLE].data)
         return mha__fail(error, MHA_INVALID, "bias_table", "has no effect without bias_rule: buckets or grid");
-    for (int t = MHA_RELATIVE_K; c->semantics.relative.rule == MHA_RELATIVE_NONE && t <= MHA_RELATIVE_Q; t++)
+    for (int t = MHA_RELATIVE_K; c->semantics.added.relative.rule == MHA_RELATIVE_NONE && t <= MHA_RELATIVE_Q; t++)
         if (w[t].data)
             return mha__fail(error, MHA_INVALID, mha__case_weight_name((mha_weight)t),
                              "has no effect without relative_rule: distance, log_buckets or grid");
@@ -233,10 +234,10 @@ static mha_status build_semantics(mha_case *c, mha_error *error)
         return mha__fail(error, MHA_INVALID, bias_k ? "bias_v" : "bias_k", "is missing, and %s is there",
                          bias_k ? "bias_k" : "bias_v");
     TRY(read_switch(c, "add_bias_kv", bias_k, "bias_k", &bias_kv, error));
-    TRY(read_switch(c, "alibi", c->semantics.alibi_slopes != NULL, "alibi_slopes", &alibi, error));
+    TRY(read_switch(c, "alibi", c->semantics.added.alibi_slopes != NULL, "alibi_slopes", &alibi, error));
     mha__case_keys_only(c);
     TRY(build_precision(c, error));
-    if (c->semantics.cu_seqlens_k && !c->semantics.cu_seqlens_q)
+    if (c->semantics.place.cu_seqlens_k && !c->semantics.place.cu_seqlens_q)
         return mha__fail(error, MHA_INVALID, "cu_seqlens_k", "is there, but cu_seqlens_q is missing");
     TRY(mha__case_check_lengths(c, error));
     TRY(clamp_lengths(c, error));

@@ -52,15 +52,15 @@ static mha_status fill_hidden(mha_case *c, mha_view *mask, double fill, mha_erro
 mha_status mha__case_build_masks(mha_case *c, mha_error *error)
 {
     mha_semantics *s = &c->semantics;
-    const named_mask masks[] = {{"mask", "mask_kind", &s->mask},
-                                {"key_padding", "key_padding_kind", &s->key_padding},
-                                {"query_padding", "query_padding_kind", &s->pattern.query_padding},
-                                {"blocks", "blocks_kind", &s->pattern.blocks}};
+    const named_mask masks[] = {{"mask", "mask_kind", &s->visible.mask},
+                                {"key_padding", "key_padding_kind", &s->visible.key_padding},
+                                {"query_padding", "query_padding_kind", &s->visible.pattern.query_padding},
+                                {"blocks", "blocks_kind", &s->visible.pattern.blocks}};
     for (size_t i = 0; i < sizeof masks / sizeof *masks; i++)
         TRY(complete_mask(c, &masks[i], error));
-    if (s->key_padding.kind == MHA_MASK_ADDITIVE && s->has_padding_fill)
-        TRY(fill_hidden(c, &s->key_padding.values, s->padding_fill, error));
-    if (s->key_padding.kind == MHA_MASK_ADDITIVE || !s->key_padding.values.data)
-        s->has_padding_fill = false, s->padding_fill = 0;
+    if (s->visible.key_padding.kind == MHA_MASK_ADDITIVE && s->visible.has_padding_fill)
+        TRY(fill_hidden(c, &s->visible.key_padding.values, s->visible.padding_fill, error));
+    if (s->visible.key_padding.kind == MHA_MASK_ADDITIVE || !s->visible.key_padding.values.data)
+        s->visible.has_padding_fill = false, s->visible.padding_fill = 0;
     return MHA_OK;
 }

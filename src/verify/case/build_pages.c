@@ -15,8 +15,8 @@ static mha_status expect_no_other_keys(const mha_case *c, mha_error *error)
             return mha__fail(error, MHA_INVALID, mha__case_tensor_name(others[i]),
                              "is there, but all keys lie in pages, of whole sequences");
     const char *part = c->kind == CASE_ROPE                  ? "kind"
-                       : s->cu_seqlens_q || s->cu_seqlens_k ? "cu_seqlens_q"
-                       : s->has_key_offset                  ? "key_offset"
+                       : s->place.cu_seqlens_q || s->place.cu_seqlens_k ? "cu_seqlens_q"
+                       : s->place.has_key_offset                  ? "key_offset"
                                                             : NULL;
     if (part)
         return mha__fail(error, MHA_INVALID, part, "is there, but all keys lie in pages, of whole sequences");
@@ -73,10 +73,10 @@ mha_status mha__case_unpage(mha_case *c, mha_error *error)
     mha__unpaged u;
     TRY(mha__unpage(&p, B, query->shape[time[c->layout]], &c->pool, &u, error));
     c->tensors[CASE_PAST_KEY] = u.keys, c->tensors[CASE_PAST_VALUE] = u.values;
-    if (!c->semantics.kv_lengths)
-        c->semantics.kv_lengths = u.lengths;
-    if (!c->semantics.position_offset && !c->semantics.has_offset)
-        c->semantics.position_offset = u.offsets;
+    if (!c->semantics.visible.kv_lengths)
+        c->semantics.visible.kv_lengths = u.lengths;
+    if (!c->semantics.place.position_offset && !c->semantics.place.has_offset)
+        c->semantics.place.position_offset = u.offsets;
     const size_t h = keys->shape[2], d_k = keys->shape[3], d_v = values->data ? values->shape[3] : 0;
     mha_view *key = &c->tensors[CASE_KEY], *value = &c->tensors[CASE_VALUE];
     *key = *value = no_rows(c, B, h, d_k, input_width(c, MHA_W_K, MHA_W_KVA, h * d_k));

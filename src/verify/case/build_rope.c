@@ -10,7 +10,7 @@
 static mha_rope_kind permuted_rope(const mha_case *c)
 {
     const char *note = mha_file_metadata(c->file, "note");
-    const mha_rope_kind kind = c->semantics.rope.kind;
+    const mha_rope_kind kind = c->semantics.qkv.rope.kind;
     if (kind == MHA_ROPE_NONE)
         return kind;
     if (note && strstr(note, "rope=half_split"))
@@ -28,7 +28,7 @@ static double base_of(const mha_rope *r)
 /* How many frequencies a rotation by several axes has. */
 static size_t frequencies_of(const mha_case *c)
 {
-    const mha_rope_axes *a = &c->semantics.rope.origin.axes;
+    const mha_rope_axes *a = &c->semantics.qkv.rope.origin.axes;
     size_t all = 0, most = 0;
     for (size_t i = 0; i < a->axes; i++) {
         all += a->sections[i];
@@ -40,7 +40,7 @@ static size_t frequencies_of(const mha_case *c)
 /* Checks types and ranks: the rotation of kind rope is not planned before it is judged. */
 static mha_status check_views(const mha_case *c, mha_error *error)
 {
-    const mha_rope *r = &c->semantics.rope;
+    const mha_rope *r = &c->semantics.qkv.rope;
     const struct {
         const char *name;
         const mha_view *view;
@@ -66,7 +66,7 @@ static mha_status check_views(const mha_case *c, mha_error *error)
 /* Axes need sections and positions. */
 static mha_status check_axes(const mha_case *c, mha_error *error)
 {
-    const mha_rope_origin *o = &c->semantics.rope.origin;
+    const mha_rope_origin *o = &c->semantics.qkv.rope.origin;
     const bool positions = o->positions.data != NULL, sections = o->axes.axes > 0;
     if (positions != sections)
         return mha__fail(error, MHA_INVALID, positions ? "rope_sections" : "rope_positions",
@@ -80,7 +80,7 @@ static mha_status check_axes(const mha_case *c, mha_error *error)
  * rope_frequencies are then those of the axes. */
 static mha_status build_axes(mha_case *c, mha_error *error)
 {
-    mha_rope *r = &c->semantics.rope;
+    mha_rope *r = &c->semantics.qkv.rope;
     mha_rope_origin *o = &r->origin;
     double f[MHA_ROPE_MAX_PAIRS] = {0};
     const size_t pairs = (r->dim ? r->dim : c->d_k) / 2, n = frequencies_of(c), T = c->T_q;
@@ -115,7 +115,7 @@ static mha_status build_axes(mha_case *c, mha_error *error)
 /* Computes the frequencies that rope_scaling asks for. */
 static mha_status build_scaling(mha_case *c, int kind, mha_error *error)
 {
-    mha_rope *r = &c->semantics.rope;
+    mha_rope *r = &c->semantics.qkv.rope;
     const mha_view *factors = &c->tensors[CASE_FACTORS];
     const size_t pairs = r->origin.axes.axes ? frequencies_of(c) : (r->dim ? r->dim : c->d_k) / 2;
     const size_t now = c->P + (c->T_q > c->T_k ? c->T_q : c->T_k);
@@ -159,14 +159,14 @@ static mha_status build_scaling(mha_case *c, int kind, mha_error *error)
 /* Whether anything of a rotation is there that needs a kind. */
 static bool has_parts(const mha_case *c, int scaling)
 {
-    const mha_rope *r = &c->semantics.rope;
+    const mha_rope *r = &c->semantics.qkv.rope;
     return r->cos_table.data || r->sin_table.data || r->frequencies.data || r->origin.positions.data ||
            r->origin.axes.axes > 0 || scaling > 0 || c->kind == CASE_ROPE;
 }
 
 mha_status mha__case_build_rope(mha_case *c, mha_error *error)
 {
-    mha_rope *r = &c->semantics.rope;
+    mha_rope *r = &c->semantics.qkv.rope;
     const bool cos = r->cos_table.data != NULL, sin = r->sin_table.data != NULL;
     char there[MHA__SPELLING_BYTES];
     int scaling;

@@ -58,7 +58,7 @@ mha_status mha__case_value(const mha_case *c, const char *key, double *value, mh
 void mha__case_keys_only(mha_case *c)
 {
     static const mha_weight left_out[] = {MHA_SINKS, MHA_BIAS_K, MHA_BIAS_V};
-    if (!c->semantics.keys_only)
+    if (!c->semantics.place.keys_only)
         return;
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
         c->weights[CASE_RECORDED][left_out[i]] = (mha_view){0};

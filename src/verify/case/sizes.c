@@ -277,7 +277,7 @@ mha_status mha__case_read_sizes(mha_case *c, mha_error *error)
     } sizes[] = {{"d_k", c->d_k, true},    {"d_v", c->d_v, true},  {"d_model", c->E_out, true},
                  {"past_len", c->P, true}, {"batch", c->B, false}, {"q_len", c->T_q, false},
                  {"kv_len", c->T_k, false}};
-    const bool ragged = c->semantics.cu_seqlens_q != NULL;
+    const bool ragged = c->semantics.place.cu_seqlens_q != NULL;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (!ragged || sizes[i].ragged_too)
             TRY(agree(c, sizes[i].key, sizes[i].found, error));

@@ -10,16 +10,16 @@
 static bool leaves_heads_open(const mha__search *s)
 {
     const mha_case *c = s->c;
-    const mha_view *w = c->weights[CASE_RECORDED], *mask = &c->semantics.mask.values;
+    const mha_view *w = c->weights[CASE_RECORDED], *mask = &c->semantics.visible.mask.values;
     const mha_stage stage = s->target.stage;
     const bool side_by_side = stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS;
-    const bool by_head = c->P > 0 || c->semantics.alibi_slopes || w[MHA_SINKS].data || w[MHA_BIAS_TABLE].data ||
+    const bool by_head = c->P > 0 || c->semantics.added.alibi_slopes || w[MHA_SINKS].data || w[MHA_BIAS_TABLE].data ||
                          (mask->data && mask->rank >= 3 && mask->shape[mask->rank - 3] > 1) ||
-                         c->semantics.rope.cos_table.data || c->semantics.rope.frequencies.data ||
-                         c->semantics.relative.rule != MHA_RELATIVE_NONE;
+                         c->semantics.qkv.rope.cos_table.data || c->semantics.qkv.rope.frequencies.data ||
+                         c->semantics.added.relative.rule != MHA_RELATIVE_NONE;
     const mha_norm q_norm = mha__norm_of_weight(&w[MHA_Q_NORM], c->H, c->d_k),
                    k_norm = mha__norm_of_weight(&w[MHA_K_NORM], c->H_kv, c->d_k);
-    const bool normed = c->semantics.norm.unweighted || (q_norm && q_norm != MHA_NORM_ROW) ||
+    const bool normed = c->semantics.qkv.norm.unweighted || (q_norm && q_norm != MHA_NORM_ROW) ||
                         (k_norm && k_norm != MHA_NORM_ROW);
     return side_by_side && !by_head && !normed && c->kind != CASE_ROPE && c->layout != MHA_BHTD &&
            c->layout != MHA_BTHD;
@@ -30,7 +30,7 @@ static bool leaves_heads_open(const mha__search *s)
 static bool with_heads(const mha_case *c, size_t h, mha_case *other)
 {
     const size_t q = c->H * c->d_k, k = c->H_kv * c->d_k, v = c->H_kv * c->d_v, h_kv = mha__kv_heads_of(q, k, v, h);
-    const mha_rope *rope = &c->semantics.rope;
+    const mha_rope *rope = &c->semantics.qkv.rope;
     if (h_kv == 0)
         return false;
     *other = *c;
@@ -38,9 +38,9 @@ static bool with_heads(const mha_case *c, size_t h, mha_case *other)
     other->H_kv = h_kv;
     other->d_k = q / h;
     other->d_v = v / h_kv;
-    if (fabs(other->semantics.scale * sqrt((double)c->d_k) - 1) < 1e-6) {
-        other->semantics.has_scale = false;
-        other->semantics.scale = 0;
+    if (fabs(other->semantics.softmax.scale * sqrt((double)c->d_k) - 1) < 1e-6) {
+        other->semantics.softmax.has_scale = false;
+        other->semantics.softmax.scale = 0;
     }
     const size_t dim = rope->dim ? rope->dim : other->d_k;
     return other->d_v * h == c->d_v * c->H && (rope->kind == MHA_ROPE_NONE || (dim <= other->d_k && dim % 2 == 0));

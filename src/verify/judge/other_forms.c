@@ -37,7 +37,7 @@ mha_status mha__judge_identities(mha__judgement *j, mha_error *error)
 {
     const mha_case *c = j->c;
     mha_call permuted = mha__judgement_call(j), repeated = mha__judgement_call(j);
-    permuted.semantics.rope.kind = c->permuted_rope;
+    permuted.semantics.qkv.rope.kind = c->permuted_rope;
     if (c->layers[CASE_PERMUTED])
         TRY(mha__judgement_run(j, &(mha__judged_call){"permuted.", c->layers[CASE_PERMUTED], &permuted, true, false},
                                error));
@@ -101,37 +101,38 @@ static mha_status whole_call(mha__judgement *j, mha__arena *pool, size_t T, mha_
     const mha_case *c = j->c;
     mha_call call = mha__judgement_call(j);
     mha_semantics *s = &call.semantics;
-    const mha_view *mask = &s->mask.values;
+    const mha_view *mask = &s->visible.mask.values;
     if (mask->data && mask->rank > 1 && mask->shape[mask->rank - 2] > 1)
         return mha__fail(error, MHA_UNSUPPORTED, "prefill.query",
                         "attn_mask has no rows for the whole of prefill.query");
-    if (s->rope.cos_table.data && s->rope.cos_table.rank == 3)
+    if (s->qkv.rope.cos_table.data && s->qkv.rope.cos_table.rank == 3)
         return mha__fail(error, MHA_UNSUPPORTED, "prefill.query",
                         "cos_cache has no rows for the whole of prefill.query");
     call.query = mha_view_slice(&c->tensors[CASE_PREFILL], 1, 0, T);
     call.key = call.value = (mha_view){0};
-    s->causal = true;
+    s->visible.causal = true;
     int64_t *offset = mha__arena_take(pool, c->B * sizeof *offset);
     int64_t *positions = mha__arena_take(pool, c->B * T * sizeof *positions);
     int64_t *lengths = mha__arena_take(pool, c->B * sizeof *lengths);
     if (!offset || !positions || !lengths)
         return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory to judge the case");
     for (size_t b = 0; b < c->B; b++) {
-        offset[b] = s->position_offset ? s->position_offset[b] - (int64_t)c->P : 0;
-        const mha_view *p = &s->rope.q_positions;
+        offset[b] = s->place.position_offset ? s->place.position_offset[b] - (int64_t)c->P : 0;
+        const mha_view *p = &s->qkv.rope.q_positions;
         int64_t first = p->data ? ((const int64_t *)p->data)[b * p->shape[1]] - (int64_t)c->P : offset[b];
         for (size_t t = 0; t < T; t++)
             positions[b * T + t] = first + (int64_t)t;
-        lengths[b] = s->kv_lengths && s->kv_lengths[b] < (int64_t)T ? s->kv_lengths[b] : (int64_t)T;
+        lengths[b] =
+            s->visible.kv_lengths && s->visible.kv_lengths[b] < (int64_t)T ? s->visible.kv_lengths[b] : (int64_t)T;
     }
-    s->has_offset = true;
-    s->position_offset = offset;
-    if (s->kv_lengths)
-        s->kv_lengths = lengths;
-    s->key_padding.values = first_keys(&s->key_padding.values, T);
-    s->mask.values = first_keys(&s->mask.values, T);
-    if (s->rope.kind != MHA_ROPE_NONE)
-        s->rope.q_positions = mha_view_of(positions, MHA_I64, 2, (const size_t[]){c->B, T});
+    s->place.has_offset = true;
+    s->place.position_offset = offset;
+    if (s->visible.kv_lengths)
+        s->visible.kv_lengths = lengths;
+    s->visible.key_padding.values = first_keys(&s->visible.key_padding.values, T);
+    s->visible.mask.values = first_keys(&s->visible.mask.values, T);
+    if (s->qkv.rope.kind != MHA_ROPE_NONE)
+        s->qkv.rope.q_positions = mha_view_of(positions, MHA_I64, 2, (const size_t[]){c->B, T});
     *result = call;
     return MHA_OK;
 }

@@ -30,11 +30,11 @@ static mha_status check(const mha_suggestion *w, mha_error *error)
     const bool lengths = w->with & (MHA_WITH_LENGTHS | MHA_WITH_EMPTY);
     const mha_semantics *s = &w->semantics;
     if ((w->with & MHA_WITH_MASK && w->with & MHA_WITH_KEEPS) ||
-        (w->with & (MHA_WITH_MASK | MHA_WITH_KEEPS) && s->mask.kind != MHA_MASK_NONE))
+        (w->with & (MHA_WITH_MASK | MHA_WITH_KEEPS) && s->visible.mask.kind != MHA_MASK_NONE))
         return mha__fail(error, MHA_INVALID, "mask", "expected one mask, found two");
-    if (lengths && s->kv_lengths)
+    if (lengths && s->visible.kv_lengths)
         return mha__fail(error, MHA_INVALID, "lengths", "expected lengths that are given or made up, found both");
-    if (w->with & MHA_WITH_PADDING && s->key_padding.kind != MHA_MASK_NONE)
+    if (w->with & MHA_WITH_PADDING && s->visible.key_padding.kind != MHA_MASK_NONE)
         return mha__fail(error, MHA_INVALID, "padding", "expected one key padding mask, found two");
     if (w->with & MHA_WITH_POISON && !lengths)
         return mha__fail(error, MHA_INVALID, "poison", "expected lengths beside it, which hide the poisoned keys");
@@ -54,13 +54,13 @@ static mha_status choose_sizes(draft *d, mha_error *error)
     enum { LONG = 256 };
     const mha_suggestion *w = d->wish;
     const mha_semantics *s = &w->semantics;
-    const bool left = s->window && s->window_left > 0 && s->window_left < LONG;
-    const bool right = s->window && s->window_right > 0 && s->window_right < LONG;
+    const bool left = s->visible.window && s->visible.window_left > 0 && s->visible.window_left < LONG;
+    const bool right = s->visible.window && s->visible.window_right > 0 && s->visible.window_right < LONG;
     d->config = w->config;
     TRY(mha_config_resolve(&d->config, error));
     d->B = w->batch ? w->batch : 3;
-    d->T_q = w->q_len ? w->q_len : larger(5, left ? (size_t)s->window_left + 3 : 0);
-    d->T_k = w->kv_len ? w->kv_len : w->q_len ? w->q_len : d->T_q + 4 + (right ? (size_t)s->window_right : 0);
+    d->T_q = w->q_len ? w->q_len : larger(5, left ? (size_t)s->visible.window_left + 3 : 0);
+    d->T_k = w->kv_len ? w->kv_len : w->q_len ? w->q_len : d->T_q + 4 + (right ? (size_t)s->visible.window_right : 0);
     d->S = d->T_k + w->past_len;
     return MHA_OK;
 }
@@ -69,9 +69,9 @@ static mha_status choose_sizes(draft *d, mha_error *error)
 static size_t reach(const draft *d)
 {
     const mha_semantics *s = &d->wish->semantics;
-    const size_t offset = s->has_offset && s->offset >= 0 ? (size_t)s->offset : d->wish->past_len;
+    const size_t offset = s->place.has_offset && s->place.offset >= 0 ? (size_t)s->place.offset : d->wish->past_len;
     const size_t last = d->T_q + offset;
-    return s->causal && last < d->S ? last : d->S;
+    return s->visible.causal && last < d->S ? last : d->S;
 }
 
 /* ---------------------------------------------------------------- inputs */
@@ -129,7 +129,7 @@ static mha_status make_weights(draft *d, mha_error *error)
 /* A norm takes the size of its rows away. Rows whose mean square is the norm's eps show that eps. */
 static void show_eps(const draft *d)
 {
-    const double eps = d->wish->semantics.norm_eps > 0 ? d->wish->semantics.norm_eps : 1e-6;
+    const double eps = d->wish->semantics.qkv.norm_eps > 0 ? d->wish->semantics.qkv.norm_eps : 1e-6;
     static const mha_weight weights[2][2] = {{MHA_W_Q, MHA_B_Q}, {MHA_W_K, MHA_B_K}};
     const mha_norm norms[] = {d->config.q_norm, d->config.k_norm};
     const mha_view *const inputs[] = {&d->call.query, &d->call.key};
@@ -188,7 +188,7 @@ static mha_status make_mask(draft *d, mha_error *error)
 {
     const bool numbers = d->wish->with & MHA_WITH_MASK;
     const size_t heads = numbers ? d->config.n_heads : 1, rows = numbers ? 1 : d->B;
-    mha_mask *mask = &d->call.semantics.mask;
+    mha_mask *mask = &d->call.semantics.visible.mask;
     mask->kind = numbers ? MHA_MASK_ADDITIVE : MHA_MASK_KEEPS;
     mha_view drawn;
     TRY(draw(d, 4, (const size_t[]){rows, heads, d->T_q, d->S}, 1, &drawn, error));
@@ -209,7 +209,7 @@ static mha_status make_mask(draft *d, mha_error *error)
 /* Hides one key that every query can see, another one in each batch row. */
 static mha_status make_padding(draft *d, mha_error *error)
 {
-    mha_mask *padding = &d->call.semantics.key_padding;
+    mha_mask *padding = &d->call.semantics.visible.key_padding;
     padding->kind = MHA_MASK_HIDES;
     padding->values = mha__arena_view(&d->pool, MHA_BOOL, 2, (const size_t[]){d->B, d->S});
     if (!padding->values.data)
@@ -230,7 +230,7 @@ static mha_status make_lengths(draft *d, mha_error *error)
         lengths[b] = (int64_t)(most - b * most / (d->B + 1));
     if (d->wish->with & MHA_WITH_EMPTY)
         lengths[d->B - 1] = 0;
-    d->call.semantics.kv_lengths = lengths;
+    d->call.semantics.visible.kv_lengths = lengths;
     return MHA_OK;
 }
 
@@ -242,7 +242,7 @@ static void poison(draft *d)
         const mha_view *v = views[i];
         size_t index[MHA_MAX_RANK] = {0};
         for (bool more = v->data != NULL; more; more = mha__index_next(index, v->shape, v->rank))
-            if ((int64_t)(index[1] + d->wish->past_len) >= d->call.semantics.kv_lengths[index[0]])
+            if ((int64_t)(index[1] + d->wish->past_len) >= d->call.semantics.visible.kv_lengths[index[0]])
                 mha_view_set(v, index, NAN);
     }
 }

@@ -147,7 +147,7 @@ static void measure_layer(const mha_layer *layer, const mha_call *call, mha__mag
 static mha__latent_magnitudes measure_latent(const mha_layer *layer, const mha_call *call, const mha_view *stage,
                                              size_t rank, const mha_weight weights[3])
 {
-    const double eps = call->semantics.norm_eps > 0 ? call->semantics.norm_eps : 1e-6;
+    const double eps = call->semantics.qkv.norm_eps > 0 ? call->semantics.qkv.norm_eps : 1e-6;
     const mha_view raw = mha_view_slice(stage, 2, 0, rank);
     double least = INFINITY, most = 0;
     line_norms(&raw, rank, false, &least, &most);
@@ -200,25 +200,25 @@ static double farthest_apart(const mha__resolved *r)
 static double measure_added(const mha_layer *layer, const mha_call *call, const mha_plan *plan)
 {
     const mha_semantics *s = &call->semantics;
-    double added = s->mask.kind == MHA_MASK_ADDITIVE ? max_abs(&s->mask.values) : 0;
-    if (s->key_padding.kind == MHA_MASK_ADDITIVE)
-        added += max_abs(&s->key_padding.values);
-    if (s->has_padding_fill)
-        added += fabs(s->padding_fill);
-    if (s->alibi_slopes) {
+    double added = s->visible.mask.kind == MHA_MASK_ADDITIVE ? max_abs(&s->visible.mask.values) : 0;
+    if (s->visible.key_padding.kind == MHA_MASK_ADDITIVE)
+        added += max_abs(&s->visible.key_padding.values);
+    if (s->visible.has_padding_fill)
+        added += fabs(s->visible.padding_fill);
+    if (s->added.alibi_slopes) {
         double slope = 0;
         for (size_t h = 0; h < plan->h; h++)
-            slope = fmax(slope, fabs(s->alibi_slopes[h]));
+            slope = fmax(slope, fabs(s->added.alibi_slopes[h]));
         added += slope * farthest_apart(mha__plan_resolved(plan));
     }
-    if (s->bias.rule != MHA_BIAS_RULE_NONE)
+    if (s->added.bias.rule != MHA_BIAS_RULE_NONE)
         added += weight_max(layer, call, MHA_BIAS_TABLE);
     return added;
 }
 
 static void measure_relative(const mha_layer *layer, const mha_call *call, size_t d_k, mha__magnitudes *m)
 {
-    const mha_relative *relative = &call->semantics.relative;
+    const mha_relative *relative = &call->semantics.added.relative;
     for (int w = MHA_RELATIVE_K; relative->rule != MHA_RELATIVE_NONE && w <= MHA_RELATIVE_Q; w++) {
         const mha_view table = weight_view(layer, call, (mha_weight)w);
         m->relative_rows[w == MHA_RELATIVE_Q] += max_norm(&table, d_k);
@@ -263,7 +263,7 @@ static double turn_of_stage(const mha_rope *rope, const mha_view *stage, size_t 
 /* The largest position, in absolute value, of a query or a new key of the call. */
 static double farthest_position(const mha__resolved *r)
 {
-    const mha_rope *rope = &r->semantics.rope;
+    const mha_rope *rope = &r->semantics.qkv.rope;
     double far = fmax(max_abs(&rope->q_positions), max_abs(&rope->k_positions));
     for (size_t b = 0; b < r->plan.B; b++) {
         const mha__sequence s = mha__resolved_sequence(r, b);
@@ -285,14 +285,14 @@ void mha__magnitudes_want(const mha_layer *layer, bool wanted[MHA_STAGE_COUNT])
 static void measure_norms(const mha_layer *layer, const mha_call *call, const mha__attempt *a, mha__magnitudes *m)
 {
     const mha_plan *plan = &a->plan;
-    const mha_norm_rule *rule = &call->semantics.norm;
+    const mha_norm_rule *rule = &call->semantics.qkv.norm;
     const size_t heads[2] = {plan->h, plan->h_kv};
     static const mha_stage stages[2] = {MHA_STAGE_Q, MHA_STAGE_K};
     static const mha_weight weights[2] = {MHA_Q_NORM, MHA_K_NORM}, biases[2] = {MHA_Q_NORM_BIAS, MHA_K_NORM_BIAS};
-    const double eps = call->semantics.norm_eps > 0 ? call->semantics.norm_eps : 1e-6;
+    const double eps = call->semantics.qkv.norm_eps > 0 ? call->semantics.qkv.norm_eps : 1e-6;
     m->norm_rule = *rule;
-    m->sigmoid = call->semantics.normaliser == MHA_SIGMOID;
-    m->sigmoid_bias = call->semantics.sigmoid_bias;
+    m->sigmoid = call->semantics.softmax.normaliser == MHA_SIGMOID;
+    m->sigmoid_bias = call->semantics.softmax.sigmoid_bias;
     for (int i = 0; i < 2; i++) {
         const mha_view w = weight_view(layer, call, weights[i]);
         const mha_norm over = mha__norm_of_weight(&w, heads[i], plan->d_k);
@@ -331,7 +331,7 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
     meant.semantics = mha__semantics_meant(&meant.semantics);
     const mha_call *call = &meant;
     const mha_semantics *s = &meant.semantics;
-    mha__magnitudes m = {.softcap = s->softcap, .clip = s->clip_qkv};
+    mha__magnitudes m = {.softcap = s->softmax.softcap, .clip = s->qkv.clip_qkv};
     const mha_view bias_k = weight_view(layer, call, MHA_BIAS_K), bias_v = weight_view(layer, call, MHA_BIAS_V);
     if (layer)
         measure_layer(layer, call, &m);
@@ -354,21 +354,21 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
     }
     m.added = measure_added(layer, call, plan);
     measure_relative(layer, call, d, &m);
-    m.sink = s->keys_only ? 0 : weight_max(layer, call, MHA_SINKS);
+    m.sink = s->place.keys_only ? 0 : weight_max(layer, call, MHA_SINKS);
     const double farthest = farthest_position(mha__plan_resolved(plan));
-    m.rotated = s->rope.kind != MHA_ROPE_NONE;
-    m.rope_times = s->rope.attention_factor;
+    m.rotated = s->qkv.rope.kind != MHA_ROPE_NONE;
+    m.rope_times = s->qkv.rope.attention_factor;
     /* A rotation keeps the norm of each pair, so that rows that are normalised later are measured before it. */
-    const bool later = s->norm.after_rope;
+    const bool later = s->qkv.norm.after_rope;
     const double times = later && m.rope_times > 1 ? m.rope_times : 1;
     const mha_view *q = &ran->stages[later ? MHA_STAGE_Q : MHA_STAGE_Q_ROT],
                    *k = &ran->stages[later ? MHA_STAGE_K : MHA_STAGE_K_ROT];
-    m.q_turn = times * turn_of_stage(&s->rope, q, plan->h, d, farthest);
-    m.k_turn = times * turn_of_stage(&s->rope, k, plan->h_kv, d, farthest);
+    m.q_turn = times * turn_of_stage(&s->qkv.rope, q, plan->h, d, farthest);
+    m.k_turn = times * turn_of_stage(&s->qkv.rope, k, plan->h_kv, d, farthest);
     m.query_times = 1;
-    if (s->query_scale.growth != 0)
-        m.query_times += s->query_scale.growth *
-                         log1p((farthest + fabs((double)s->query_scale.first)) / (double)s->query_scale.every);
+    if (s->qkv.query_scale.growth != 0)
+        m.query_times += s->qkv.query_scale.growth *
+                         log1p((farthest + fabs((double)s->qkv.query_scale.first)) / (double)s->qkv.query_scale.every);
     measure_norms(layer, call, ran, &m);
     if (layer)
         measure_latents(request, call, ran, &m);

@@ -63,7 +63,7 @@ static double largest_of(const mha_view *v, size_t *finite)
 static bool limits_hide_errors(const mha__request *request, const mha__attempt *ran)
 {
     static const mha_stage limited[] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V};
-    const double limit = request->call->semantics.clip_qkv;
+    const double limit = request->call->semantics.qkv.clip_qkv;
     bool hidden = false;
     for (size_t i = 0; i < sizeof limited / sizeof *limited && limit > 0; i++) {
         const mha_view *v = &ran->stages[limited[i]];
@@ -253,7 +253,7 @@ mha__tolerance mha__tolerance_of_rope(const mha_case *c)
     /* A rotation sums nothing up, so the bound itself is close to the error. */
     const mha_view x = mha_case_call(c).query;
     const mha_semantics *semantics = &c->semantics;
-    const mha_view *positions = &semantics->rope.q_positions;
+    const mha_view *positions = &semantics->qkv.rope.q_positions;
     const mha_plan plan = {.h = c->H, .d_k = c->d_k, .d_v = c->d_v};
     double most = 0, farthest = (double)c->T_q;
     size_t index[4] = {0};
@@ -265,14 +265,14 @@ mha__tolerance mha__tolerance_of_rope(const mha_case *c)
         farthest = 0;
         for (size_t i = 0; i < mha_view_elements(positions); i++)
             farthest = fmax(farthest, fabs((double)((const int64_t *)positions->data)[i]));
-    } else if (semantics->position_offset)
+    } else if (semantics->place.position_offset)
         for (size_t b = 0; b < c->B; b++)
-            farthest = fmax(farthest, fabs((double)semantics->position_offset[b]) + (double)c->T_q);
+            farthest = fmax(farthest, fabs((double)semantics->place.position_offset[b]) + (double)c->T_q);
     static const mha_precision none;
-    const double times = semantics->rope.attention_factor > 0 ? semantics->rope.attention_factor : 1;
+    const double times = semantics->qkv.rope.attention_factor > 0 ? semantics->qkv.rope.attention_factor : 1;
     mha__magnitudes m = {.rotated = true, .rope_times = times};
     m.q_row = sqrt(2) * most * times; /* bounds the 2-norm of a pair */
-    m.q_turn = mha__turn_of(&semantics->rope, &x, farthest).pair * times;
+    m.q_turn = mha__turn_of(&semantics->qkv.rope, &x, farthest).pair * times;
     mha__tolerance t;
     for (int wide = 0; wide < 2; wide++) {
         double bound[MHA_STAGE_COUNT];

@@ -165,7 +165,7 @@ mha_status mha__variant_inputs_create(const mha_case *c, mha__variant_inputs **i
     w->pool.allocator = a;
     w->c = c;
     w->S = c->P + c->T_k;
-    w->one_list = c->T_q == c->T_k && !c->semantics.has_key_offset;
+    w->one_list = c->T_q == c->T_k && !c->semantics.place.has_key_offset;
     const size_t latent = c->kv_rank + c->d_rope;
     const size_t in[] = {c->q_rank ? c->q_rank : c->E_q, c->kv_rank ? latent : c->E_k, c->kv_rank ? latent : c->E_v,
                          c->H * c->d_v};

@@ -52,7 +52,7 @@ bool mha__variant_latents(mha__variant_inputs *inputs);
 /* Rows after the real keys in the case. A variant that switches them off hides them. */
 static inline size_t mha__extra_rows(const mha_case *c)
 {
-    return (c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL) + (size_t)c->semantics.zero_row;
+    return (c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL) + (size_t)c->semantics.softmax.zero_row;
 }
 
 /* The rank and shape of a stage, as in the plan of the case's call; of a ragged batch (sequences, longest length, ...)

@@ -136,7 +136,7 @@ bool mha__variant_latents(mha__variant_inputs *w)
     const mha_case *c = w->c;
     const sizes s = {{c->B * c->T_q, c->B * c->T_k}, {c->q_rank, c->kv_rank}, {c->q_rank, c->kv_rank + c->d_rope},
                      c->H, c->d_k - c->d_rope, c->d_rope, c->d_v,
-                     c->semantics.norm_eps > 0 ? c->semantics.norm_eps : 1e-6};
+                     c->semantics.qkv.norm_eps > 0 ? c->semantics.qkv.norm_eps : 1e-6};
     bool made = true;
     for (int keys = c->q_rank ? 0 : 1; keys < 2; keys++) {
         w->latents[keys] = latents_of(w, &s, keys, LATENT_RIGHT);

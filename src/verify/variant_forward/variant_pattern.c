@@ -14,7 +14,7 @@ static double element(const mha_view *v, const size_t index[4])
 
 bool mha__variant_pads(const mha_case *c, const mha__knobs *k, size_t b, size_t i)
 {
-    const mha_mask *padding = &c->semantics.pattern.query_padding;
+    const mha_mask *padding = &c->semantics.visible.pattern.query_padding;
     return k->pads_queries &&
            (element(&padding->values, (const size_t[]){0, 0, b, i}) != 0) == (padding->kind == MHA_MASK_HIDES);
 }
@@ -31,8 +31,8 @@ static bool segment_hides(const mha_pattern *p, const mha__knobs *k, const mha__
 static size_t times_named(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at)
 {
     const mha_semantics *s = &w->c->semantics;
-    const mha_view *lists = &s->pattern.key_lists;
-    const double first = k->part_at_0 ? 0 : (double)s->key_offset;
+    const mha_view *lists = &s->visible.pattern.key_lists;
+    const double first = k->part_at_0 ? 0 : (double)s->place.key_offset;
     size_t times = 0;
     for (size_t l = 0; l < lists->shape[lists->rank - 1]; l++) {
         double key = element(lists, (const size_t[]){at->b, at->h, at->i, l});
@@ -56,7 +56,7 @@ static bool block_hides(const mha_pattern *p, const mha__knobs *k, const mha__sc
 bool mha__variant_pattern_hides(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at,
                                 double *added)
 {
-    const mha_pattern *p = &w->c->semantics.pattern;
+    const mha_pattern *p = &w->c->semantics.visible.pattern;
     bool hides = k->segments != SEGMENTS_NONE && segment_hides(p, k, at);
     hides |= k->blocks_kind != MHA_MASK_NONE && block_hides(p, k, at);
     if (k->lists == LISTS_NONE)
@@ -69,7 +69,8 @@ bool mha__variant_pattern_hides(const mha__variant_inputs *w, const mha__knobs *
 
 bool mha__variant_pattern_by_head(const mha_case *c, const mha__knobs *k)
 {
-    const mha_view *lists = &c->semantics.pattern.key_lists, *blocks = &c->semantics.pattern.blocks.values;
+    const mha_view *lists = &c->semantics.visible.pattern.key_lists,
+                   *blocks = &c->semantics.visible.pattern.blocks.values;
     return (k->lists != LISTS_NONE && lists->rank > 2 && lists->shape[lists->rank - 3] > 1) ||
            (k->blocks_kind != MHA_MASK_NONE && blocks->rank > 2 && blocks->shape[blocks->rank - 3] > 1);
 }

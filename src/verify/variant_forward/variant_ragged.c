@@ -8,7 +8,7 @@
 
 static const int64_t *starts_of(const mha_semantics *s, bool keys)
 {
-    return keys && s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
+    return keys && s->place.cu_seqlens_k ? s->place.cu_seqlens_k : s->place.cu_seqlens_q;
 }
 
 /* What belongs to batch row b of an array or view with one entry, or one for all. */
@@ -27,8 +27,8 @@ static void cut(const mha__variant_inputs *all, const size_t from[2], const size
     c->B = 1;
     c->T_q = to[0] - from[0];
     c->T_k = part->S = to[1] - from[1];
-    c->semantics.n_sequences = 0;
-    c->semantics.cu_seqlens_q = c->semantics.cu_seqlens_k = NULL;
+    c->semantics.place.n_sequences = 0;
+    c->semantics.place.cu_seqlens_q = c->semantics.place.cu_seqlens_k = NULL;
     for (int i = 0; i < 3; i++) {
         part->T[i] = i ? c->T_k : c->T_q;
         part->first[i] = from[i > 0];
@@ -44,7 +44,7 @@ static void cut(const mha__variant_inputs *all, const size_t from[2], const size
 bool mha__variant_split(mha__variant_inputs *w)
 {
     const mha_semantics *s = &w->c->semantics;
-    const size_t n = s->n_sequences;
+    const size_t n = s->place.n_sequences;
     if (n == 0)
         return true;
     mha_case *cases = mha__arena_take(&w->pool, (n + 2) * sizeof *cases);
@@ -62,15 +62,15 @@ bool mha__variant_split(mha__variant_inputs *w)
         }
         cut(w, from, to, &cases[b], &parts[b]);
         mha_semantics *own = &cases[b].semantics;
-        own->kv_lengths = s->kv_lengths ? s->kv_lengths + b : NULL;
-        own->position_offset = s->position_offset ? s->position_offset + b : NULL;
-        own->key_padding.values = of_batch(&s->key_padding.values, 2, b);
-        own->mask.values = of_batch(&s->mask.values, 4, b);
-        own->pattern.q_segments = of_batch(&s->pattern.q_segments, 2, b);
-        own->pattern.k_segments = of_batch(&s->pattern.k_segments, 2, b);
-        own->pattern.query_padding.values = of_batch(&s->pattern.query_padding.values, 2, b);
-        own->pattern.key_lists = of_batch(&s->pattern.key_lists, 4, b);
-        own->pattern.blocks.values = of_batch(&s->pattern.blocks.values, 4, b);
+        own->visible.kv_lengths = s->visible.kv_lengths ? s->visible.kv_lengths + b : NULL;
+        own->place.position_offset = s->place.position_offset ? s->place.position_offset + b : NULL;
+        own->visible.key_padding.values = of_batch(&s->visible.key_padding.values, 2, b);
+        own->visible.mask.values = of_batch(&s->visible.mask.values, 4, b);
+        own->visible.pattern.q_segments = of_batch(&s->visible.pattern.q_segments, 2, b);
+        own->visible.pattern.k_segments = of_batch(&s->visible.pattern.k_segments, 2, b);
+        own->visible.pattern.query_padding.values = of_batch(&s->visible.pattern.query_padding.values, 2, b);
+        own->visible.pattern.key_lists = of_batch(&s->visible.pattern.key_lists, 4, b);
+        own->visible.pattern.blocks.values = of_batch(&s->visible.pattern.blocks.values, 4, b);
     }
     cut(w, (const size_t[2]){0}, (const size_t[2]){w->c->T_q, w->c->T_k}, joined, &parts[n]);
     *padded = *w->c;

@@ -48,7 +48,7 @@ static double relative_terms(const mha__variant_inputs *w, const mha__knobs *k, 
                              const double *q, const double *key)
 {
     const mha_case *c = w->c;
-    const mha_relative *relative = &c->semantics.relative;
+    const mha_relative *relative = &c->semantics.added.relative;
     double sum = 0;
     for (int t = MHA_RELATIVE_K; t <= MHA_RELATIVE_Q; t++) {
         const double *table = w->relative[t - MHA_RELATIVE_K];

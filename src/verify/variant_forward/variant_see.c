@@ -32,13 +32,13 @@ static int64_t aligned(const mha__variant_inputs *w, int align, int64_t offset)
 
 static int64_t offset_of(const mha_case *c, const mha__knobs *k, size_t b)
 {
-    return mha__case_offset(c, b) + (k->part_at_0 ? c->semantics.key_offset : 0);
+    return mha__case_offset(c, b) + (k->part_at_0 ? c->semantics.place.key_offset : 0);
 }
 
 /* The number that key 0 has among the positions that prefix, window_keep and chunk count. */
 static int64_t first_position(const mha__variant_inputs *w, const mha__knobs *k)
 {
-    return k->part_at_0 ? 0 : w->c->semantics.key_offset;
+    return k->part_at_0 ? 0 : w->c->semantics.place.key_offset;
 }
 
 static bool causal_hides(const mha__variant_inputs *w, const mha__knobs *k, int64_t i, int64_t j, int64_t offset)
@@ -66,7 +66,7 @@ static bool length_hides(const mha__variant_inputs *w, const mha__knobs *k, size
         return j >= (int64_t)k->lengths[b];
     if (!k->use_lengths)
         return false;
-    int64_t length = s->kv_lengths[b] + k->lengths_shift - (k->part_at_0 ? 0 : s->key_offset);
+    int64_t length = s->visible.kv_lengths[b] + k->lengths_shift - (k->part_at_0 ? 0 : s->place.key_offset);
     if (k->lengths_block > 0)
         length = (floor_divide(length - 1, k->lengths_block) + 1) * k->lengths_block;
     return k->lengths_from_end ? j < (int64_t)w->S - length : j >= length;
@@ -100,7 +100,7 @@ static int rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const m
 /* What a mask says about a score: it hides it or adds a term. */
 static bool mask_hides(const mha__variant_inputs *w, const mha__knobs *k, mha__score_at at, double *added)
 {
-    const mha_view *values = &w->c->semantics.mask.values;
+    const mha_view *values = &w->c->semantics.visible.mask.values;
     if (k->mask_transposed) {
         const size_t i = at.i;
         at.i = at.j;
@@ -121,7 +121,7 @@ static bool mask_hides(const mha__variant_inputs *w, const mha__knobs *k, mha__s
 static bool padding_hides(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at, double *added)
 {
     const mha_semantics *s = &w->c->semantics;
-    const mha_view *padding = &s->key_padding.values;
+    const mha_view *padding = &s->visible.key_padding.values;
     const size_t j = k->padding_reversed ? w->S - 1 - at->j : at->j;
     const double p = mha_view_get(padding, (const size_t[]){padding->shape[0] == 1 ? 0 : at->b, j});
     if (k->padding_kind == MHA_MASK_ADDITIVE) {
@@ -130,7 +130,7 @@ static bool padding_hides(const mha__variant_inputs *w, const mha__knobs *k, con
     }
     const bool hides = (p != 0) == (k->padding_kind == MHA_MASK_HIDES);
     if (hides && k->use_padding_fill)
-        *added += s->padding_fill;
+        *added += s->visible.padding_fill;
     return hides && !k->use_padding_fill;
 }
 
@@ -143,7 +143,7 @@ static double slope_of(const mha_case *c, const mha__knobs *k, size_t h)
     case ALIBI_FROM_0: return exp2(-8 * i / H);
     case ALIBI_PLAIN: return exp2(-8 * (i + 1) / H);
     case ALIBI_USUAL: return i < below ? exp2(-8 * (i + 1) / below) : exp2(-4 * (2 * (i - below) + 1) / below);
-    default: return c->semantics.alibi_slopes[h];
+    default: return c->semantics.added.alibi_slopes[h];
     }
 }
 
@@ -158,7 +158,7 @@ static int64_t by_column(bool class_token, size_t height, size_t width, int64_t 
 static double position_bias(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at)
 {
     const size_t n = w->c->weights[CASE_RECORDED][MHA_BIAS_TABLE].shape[0];
-    mha_bias bias = w->c->semantics.bias;
+    mha_bias bias = w->c->semantics.added.bias;
     const int64_t first = first_position(w, k), key = first + (int64_t)at->j;
     const bool from_0 = k->position_bias == POSITION_BIAS_FROM_0;
     const int64_t query = (int64_t)at->i + (from_0 ? 0 : first + offset_of(w->c, k, at->b));
@@ -184,7 +184,7 @@ size_t mha__variant_relative_row(const mha__variant_inputs *w, const mha__knobs 
                                  const mha__score_at *at)
 {
     const size_t n = w->c->weights[CASE_RECORDED][table].shape[0];
-    mha_relative relative = w->c->semantics.relative;
+    mha_relative relative = w->c->semantics.added.relative;
     const int64_t first = first_position(w, k), key = first + (int64_t)at->j;
     const bool from_0 = k->relative == RELATIVE_FROM_0;
     const int64_t query = (int64_t)at->i + (from_0 ? 0 : first + offset_of(w->c, k, at->b));
@@ -251,7 +251,7 @@ size_t mha__variant_count_padded(const mha__variant_inputs *inputs, const mha__k
 
 bool mha__variant_heads_see_alike(const mha_case *c, const mha__knobs *k)
 {
-    const mha_view *mask = &c->semantics.mask.values;
+    const mha_view *mask = &c->semantics.visible.mask.values;
     const bool by_head = k->mask_kind != MHA_MASK_NONE && mask->rank >= 3 && mask->shape[mask->rank - 3] > 1;
     return !by_head && k->alibi_sign == 0 && k->position_bias == POSITION_BIAS_NONE &&
            !mha__variant_pattern_by_head(c, k);

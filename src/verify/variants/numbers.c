@@ -12,13 +12,13 @@ enum { MOST_WEIGHTS = 1 << 22 };
 
 static size_t count_weights(const mha_case *c)
 {
-    const size_t extra = (c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL) + (size_t)c->semantics.zero_row;
+    const size_t extra = (c->weights[CASE_RECORDED][MHA_BIAS_K].data != NULL) + (size_t)c->semantics.softmax.zero_row;
     return c->B * c->H * c->T_q * (c->P + c->T_k + extra);
 }
 
 bool mha__case_can_drop(const mha_case *c)
 {
-    return c->kind != CASE_ROPE && c->semantics.n_sequences == 0 && count_weights(c) <= MOST_WEIGHTS;
+    return c->kind != CASE_ROPE && c->semantics.place.n_sequences == 0 && count_weights(c) <= MOST_WEIGHTS;
 }
 
 size_t mha__solved_count(const mha_case *c, const mha__solved_entry *e)

@@ -26,12 +26,12 @@ static inline bool has_weight(const mha_case *c, mha_weight w)
 
 static inline bool has_norm(const mha_case *c)
 {
-    return has_weight(c, MHA_Q_NORM) || has_weight(c, MHA_K_NORM) || c->semantics.norm.unweighted;
+    return has_weight(c, MHA_Q_NORM) || has_weight(c, MHA_K_NORM) || c->semantics.qkv.norm.unweighted;
 }
 
 static inline bool has_rope(const mha_case *c)
 {
-    return c->semantics.rope.kind != MHA_ROPE_NONE;
+    return c->semantics.qkv.rope.kind != MHA_ROPE_NONE;
 }
 
 static inline bool attends(const mha_case *c)
@@ -42,12 +42,12 @@ static inline bool attends(const mha_case *c)
 /* Whether weights are those of a softmax, or of a sigmoid in its place. */
 static inline bool softens(const mha_case *c)
 {
-    return attends(c) && c->semantics.normaliser == MHA_SOFTMAX;
+    return attends(c) && c->semantics.softmax.normaliser == MHA_SOFTMAX;
 }
 
 static inline bool has_sigmoid(const mha_case *c)
 {
-    return attends(c) && c->semantics.normaliser == MHA_SIGMOID;
+    return attends(c) && c->semantics.softmax.normaliser == MHA_SIGMOID;
 }
 
 static inline bool is_boolean(const mha_mask *mask)
@@ -57,17 +57,17 @@ static inline bool is_boolean(const mha_mask *mask)
 
 static inline bool has_cap(const mha_case *c)
 {
-    return attends(c) && c->semantics.softcap > 0;
+    return attends(c) && c->semantics.softmax.softcap > 0;
 }
 
 static inline bool has_left(const mha_case *c)
 {
-    return c->semantics.window && c->semantics.window_left >= 0;
+    return c->semantics.visible.window && c->semantics.visible.window_left >= 0;
 }
 
 static inline bool has_right(const mha_case *c)
 {
-    return c->semantics.window && c->semantics.window_right >= 0;
+    return c->semantics.visible.window && c->semantics.visible.window_right >= 0;
 }
 
 /* Defines a variant in one line: its function's name, when it applies, what it changes. */

@@ -3,18 +3,18 @@
 
 static bool has_rule(const mha_case *c)
 {
-    return c->semantics.bias.rule != MHA_BIAS_RULE_NONE;
+    return c->semantics.added.bias.rule != MHA_BIAS_RULE_NONE;
 }
 
 static bool has_buckets(const mha_case *c)
 {
-    return c->semantics.bias.rule == MHA_BIAS_RULE_BUCKETS;
+    return c->semantics.added.bias.rule == MHA_BIAS_RULE_BUCKETS;
 }
 
 /* Whether as many buckets as the case has can serve the other number of directions, too. */
 static bool serves_other_ways(const mha_case *c)
 {
-    const size_t n = c->weights[CASE_RECORDED][MHA_BIAS_TABLE].shape[0], most = c->semantics.bias.max_distance;
+    const size_t n = c->weights[CASE_RECORDED][MHA_BIAS_TABLE].shape[0], most = c->semantics.added.bias.max_distance;
     return has_buckets(c) && n >= 4 && n / 2 < (most ? most : 128);
 }
 
@@ -26,11 +26,11 @@ APPLY(next_row, has_rule(c), k->position_bias = POSITION_BIAS_NEXT_ROW)
 APPLY(transposed, has_rule(c) && c->H > 1, k->position_bias = POSITION_BIAS_TRANSPOSED)
 APPLY(other_ways, serves_other_ways(c), k->position_bias = POSITION_BIAS_OTHER_WAYS)
 APPLY(linear, has_buckets(c), k->position_bias = POSITION_BIAS_LINEAR)
-APPLY(by_column, c->semantics.bias.rule == MHA_BIAS_RULE_GRID, k->position_bias = POSITION_BIAS_BY_COLUMN)
+APPLY(by_column, c->semantics.added.bias.rule == MHA_BIAS_RULE_GRID, k->position_bias = POSITION_BIAS_BY_COLUMN)
 
 static bool has_terms(const mha_case *c)
 {
-    return c->semantics.relative.rule != MHA_RELATIVE_NONE;
+    return c->semantics.added.relative.rule != MHA_RELATIVE_NONE;
 }
 
 static bool has_table(const mha_case *c, mha_weight table)
@@ -46,13 +46,13 @@ static bool has_both(const mha_case *c)
 /* Whether terms have the scale of q.k, which is given. */
 static bool shares_scale(const mha_case *c)
 {
-    const mha_relative *relative = &c->semantics.relative;
-    return has_terms(c) && c->semantics.scale != 0 && relative->k_scale == 0 && relative->q_scale == 0;
+    const mha_relative *relative = &c->semantics.added.relative;
+    return has_terms(c) && c->semantics.softmax.scale != 0 && relative->k_scale == 0 && relative->q_scale == 0;
 }
 
 static bool has_cells(const mha_case *c)
 {
-    return c->semantics.relative.rule == MHA_RELATIVE_GRID;
+    return c->semantics.added.relative.rule == MHA_RELATIVE_GRID;
 }
 
 static bool has_columns(const mha_case *c)
@@ -70,8 +70,8 @@ APPLY(exchanged, has_terms(c), k->relative = RELATIVE_REVERSED)
 APPLY(other_way, has_both(c), k->relative = RELATIVE_OTHER_WAY)
 APPLY(terms_from_0, has_terms(c), k->relative = RELATIVE_FROM_0)
 APPLY(terms_next_row, has_terms(c), k->relative = RELATIVE_NEXT_ROW)
-APPLY(no_log, c->semantics.relative.rule == MHA_RELATIVE_LOG_BUCKETS, k->relative = RELATIVE_LINEAR)
-APPLY(wrapped, c->semantics.relative.rule == MHA_RELATIVE_DISTANCE, k->relative = RELATIVE_WRAPPED)
+APPLY(no_log, c->semantics.added.relative.rule == MHA_RELATIVE_LOG_BUCKETS, k->relative = RELATIVE_LINEAR)
+APPLY(wrapped, c->semantics.added.relative.rule == MHA_RELATIVE_DISTANCE, k->relative = RELATIVE_WRAPPED)
 APPLY(cells_by_column, has_cells(c), k->relative = RELATIVE_BY_COLUMN)
 APPLY(head_0, has_columns(c), k->relative = RELATIVE_HEAD_0)
 APPLY(scaled_twice, has_terms(c), k->relative_scale = RELATIVE_SCALE_TWICE)

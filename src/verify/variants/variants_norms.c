@@ -5,12 +5,12 @@
 
 static bool has_q_norm(const mha_case *c)
 {
-    return has_weight(c, MHA_Q_NORM) || c->semantics.norm.unweighted;
+    return has_weight(c, MHA_Q_NORM) || c->semantics.qkv.norm.unweighted;
 }
 
 static bool has_k_norm(const mha_case *c)
 {
-    return has_weight(c, MHA_K_NORM) || c->semantics.norm.unweighted;
+    return has_weight(c, MHA_K_NORM) || c->semantics.qkv.norm.unweighted;
 }
 
 static bool has_norm_weight(const mha_case *c)
@@ -38,7 +38,7 @@ APPLY(norm_k_missing, has_k_norm(c), k->rows.no_norm = 2)
 
 static bool other_kind(const mha_case *c, mha__knobs *k, mha_norm_kind kind)
 {
-    if (!has_norm(c) || c->semantics.norm.kind == kind)
+    if (!has_norm(c) || c->semantics.qkv.norm.kind == kind)
         return false;
     k->rows.norm_kind = (int)kind;
     return true;
@@ -52,7 +52,7 @@ APPLY(norm_first_head, has_own_weights(c) && c->H > 1, k->rows.norm_first_head =
 APPLY(norm_no_weight, has_norm_weight(c), k->rows.norm_no_weight = 1)
 APPLY(norm_no_bias, has_norm_bias(c), k->rows.norm_no_bias = 1)
 APPLY(norm_plus_one, has_norm_weight(c) && !k->rows.norm_plus_one, k->rows.norm_plus_one = 1)
-APPLY(norm_not_plus_one, has_norm_weight(c) && c->semantics.norm.plus_one, k->rows.norm_plus_one = 0)
+APPLY(norm_not_plus_one, has_norm_weight(c) && c->semantics.qkv.norm.plus_one, k->rows.norm_plus_one = 0)
 APPLY(norm_eps_outside, has_norm(c), k->rows.norm_eps_outside = 1)
 
 static bool norm_eps(const mha_case *c, mha__knobs *k, double eps)
@@ -67,8 +67,8 @@ APPLY(norm_eps_1e5, norm_eps(c, k, 1e-5), )
 APPLY(norm_eps_1e6, norm_eps(c, k, 1e-6), )
 APPLY(norm_eps_1e8, norm_eps(c, k, 1e-8), )
 APPLY(norm_eps_0, norm_eps(c, k, 0), )
-APPLY(norm_after_rope, has_norm(c) && has_rope(c) && !c->semantics.norm.after_rope, k->rows.norm_after_rope = 1)
-APPLY(norm_before_rope, has_norm(c) && has_rope(c) && c->semantics.norm.after_rope, k->rows.norm_after_rope = 0)
+APPLY(norm_after_rope, has_norm(c) && has_rope(c) && !c->semantics.qkv.norm.after_rope, k->rows.norm_after_rope = 1)
+APPLY(norm_before_rope, has_norm(c) && has_rope(c) && c->semantics.qkv.norm.after_rope, k->rows.norm_after_rope = 0)
 
 static bool lacks_norm(const mha_case *c)
 {
@@ -86,19 +86,19 @@ SOLVE(norm_eps_other, has_norm(c), k->rows.norm_eps = *x)
 
 static bool has_query_scale(const mha_case *c)
 {
-    return c->semantics.query_scale.growth != 0;
+    return c->semantics.qkv.query_scale.growth != 0;
 }
 
 APPLY(query_scale_missing, has_query_scale(c), k->rows.scale_growth = 0)
 APPLY(query_scale_first, has_query_scale(c), k->rows.scale_first = k->rows.scale_first == 0)
-APPLY(query_scale_smooth, has_query_scale(c) && c->semantics.query_scale.every > 1, k->rows.scale_smooth = 1)
+APPLY(query_scale_smooth, has_query_scale(c) && c->semantics.qkv.query_scale.every > 1, k->rows.scale_smooth = 1)
 APPLY(query_scale_keys, has_query_scale(c) && attends(c), k->rows.scale_keys = 1)
 
 /* ---------------------------------------------------------------- limits */
 
 static bool clips(const mha_case *c)
 {
-    return c->semantics.clip_qkv > 0;
+    return c->semantics.qkv.clip_qkv > 0;
 }
 
 static bool has_bias(const mha_case *c)
@@ -109,7 +109,7 @@ static bool has_bias(const mha_case *c)
 
 static bool norms_first(const mha_case *c)
 {
-    return has_norm(c) && !c->semantics.norm.after_rope;
+    return has_norm(c) && !c->semantics.qkv.norm.after_rope;
 }
 
 APPLY(clip_missing, clips(c), k->rows.clip = 0)

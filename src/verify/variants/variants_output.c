@@ -42,7 +42,7 @@ static bool are_indices(const double *x, size_t n)
 }
 
 SOLVE(merge_permuted, merges(c) && are_indices(x, c->H), k->merge_order = x)
-SOLVE(batch_permuted, attends(c) && c->B > 1 && c->semantics.n_sequences == 0 && are_indices(x, c->B),
+SOLVE(batch_permuted, attends(c) && c->B > 1 && c->semantics.place.n_sequences == 0 && are_indices(x, c->B),
       k->batch_order = x)
 SOLVE(output_times, attends(c), k->output_times = *x)
 

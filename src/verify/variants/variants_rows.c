@@ -27,7 +27,7 @@ static bool is_packable(const mha_case *c)
 /* Whether the tables still have a row for every position moved by `shift`. */
 static bool tables_reach(const mha_case *c, int64_t shift)
 {
-    const mha_rope *r = &c->semantics.rope;
+    const mha_rope *r = &c->semantics.qkv.rope;
     if (!r->cos_table.data)
         return true;
     const mha_view *ids = &r->q_positions;
@@ -144,8 +144,8 @@ APPLY(heads_as_time, mha__case_turns(c), k->reading = READING_HEADS_FOR_TIME)
 static bool can_join(const mha_case *c)
 {
     const mha_semantics *s = &c->semantics;
-    return attends(c) && s->n_sequences > 1 && !s->kv_lengths && !s->mask.kind && !s->key_padding.kind &&
-           !mha__case_has_pattern(c);
+    return attends(c) && s->place.n_sequences > 1 && !s->visible.kv_lengths && !s->visible.mask.kind &&
+           !s->visible.key_padding.kind && !mha__case_has_pattern(c);
 }
 
 APPLY(sequences_joined, can_join(c), k->reading = READING_OTHER)
@@ -164,7 +164,7 @@ APPLY(unpermute_k, has_pairs(c) && attends(c), k->rows.permuted_k = PERMUTED_TO_
 APPLY(unpermute_qk, has_pairs(c) && attends(c), k->rows.permuted_q = k->rows.permuted_k = PERMUTED_TO_HALVES)
 
 /* A norm takes the factor away again. */
-APPLY(bias_q_unscaled, has_weight(c, MHA_B_Q) && !has_weight(c, MHA_Q_NORM) && !c->semantics.norm.unweighted &&
+APPLY(bias_q_unscaled, has_weight(c, MHA_B_Q) && !has_weight(c, MHA_Q_NORM) && !c->semantics.qkv.norm.unweighted &&
       attends(c) && k->scale != 0,
       k->rows.bias_q_times = 1 / k->scale)
 
@@ -178,9 +178,9 @@ APPLY(split_untransposed, c->H > 1, k->rows.split = HEADS_UNTRANSPOSED)
 
 /* ---------------------------------------------------------------- rotation */
 
-APPLY(bias_after_norm, has_bias_qk(c) && has_norm(c) && c->semantics.clip_qkv == 0,
+APPLY(bias_after_norm, has_bias_qk(c) && has_norm(c) && c->semantics.qkv.clip_qkv == 0,
       k->rows.bias_place = BIAS_AFTER_NORM)
-APPLY(bias_after_rope, has_bias_qk(c) && has_rope(c) && c->semantics.clip_qkv == 0,
+APPLY(bias_after_rope, has_bias_qk(c) && has_rope(c) && c->semantics.qkv.clip_qkv == 0,
       k->rows.bias_place = BIAS_AFTER_ROPE)
 
 static int other_pairing(int kind)
@@ -198,7 +198,7 @@ APPLY(rope_from_1, has_rope(c) && tables_reach(c, 1), k->rows.rope_shift_q += 1;
 static bool has_positions(const mha_case *c)
 {
     const mha_semantics *s = &c->semantics;
-    return c->P > 0 || s->position_offset || s->has_key_offset || s->rope.q_positions.data;
+    return c->P > 0 || s->place.position_offset || s->place.has_key_offset || s->qkv.rope.q_positions.data;
 }
 
 APPLY(rope_restart, has_rope(c) && has_positions(c) && tables_reach(c, 0), k->rows.rope_restart = 1)
@@ -215,7 +215,7 @@ APPLY(rope_width_model, has_rope(c) && c->H * c->d_k > (size_t)k->rows.rope_dim,
       k->rows.rope_formula = 1)
 APPLY(rope_width_head, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k, k->rows.rope_width = (int)c->d_k;
       k->rows.rope_formula = 1)
-APPLY(rope_unscaled, has_rope(c) && c->semantics.rope.frequencies.data, k->rows.rope_formula = 1)
+APPLY(rope_unscaled, has_rope(c) && c->semantics.qkv.rope.frequencies.data, k->rows.rope_formula = 1)
 APPLY(rope_no_factor, has_rope(c) && k->rows.rope_times != 1, k->rows.rope_times = 1)
 APPLY(rope_values, has_rope(c) && attends(c), k->rows.rope_values = 1)
 APPLY(rope_full, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k && c->d_k % 2 == 0, k->rows.rope_dim = (int)c->d_k;
@@ -224,12 +224,12 @@ APPLY(rope_full, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k && c->d_k % 2 
 /* Whether there are axes that a mistake can change: as many, with two sections of their own size. */
 static bool has_axes(const mha_case *c, size_t least)
 {
-    return has_rope(c) && c->semantics.rope.origin.axes.axes >= least;
+    return has_rope(c) && c->semantics.qkv.rope.origin.axes.axes >= least;
 }
 
 static bool has_uneven_axes(const mha_case *c)
 {
-    const mha_rope_axes *a = &c->semantics.rope.origin.axes;
+    const mha_rope_axes *a = &c->semantics.qkv.rope.origin.axes;
     bool uneven = false;
     for (size_t i = 0; i < a->axes; i++)
         uneven |= a->sections[i] != a->sections[a->axes - 1 - i];
@@ -239,21 +239,21 @@ static bool has_uneven_axes(const mha_case *c)
 /* Whether frequencies can begin in each block, or not: those that are given are of one form. */
 static bool has_free_blocks(const mha_case *c)
 {
-    const mha_rope_origin *o = &c->semantics.rope.origin;
+    const mha_rope_origin *o = &c->semantics.qkv.rope.origin;
     return has_axes(c, 2) && !o->frequencies.data &&
            (o->axes.kind == MHA_ROPE_AXES_BLOCKS || o->axes.kind == MHA_ROPE_AXES_REPEATED);
 }
 
 static bool takes_turns(const mha_case *c)
 {
-    const mha_rope_axes_kind kind = c->semantics.rope.origin.axes.kind;
+    const mha_rope_axes_kind kind = c->semantics.qkv.rope.origin.axes.kind;
     return has_axes(c, 2) && (kind == MHA_ROPE_AXES_BLOCKS || kind == MHA_ROPE_AXES_INTERLEAVED);
 }
 
 /* Whether queries and keys of a text had the numbers of their rows. */
 static bool counts_rows(const mha_case *c)
 {
-    return c->semantics.n_sequences == 0 && !c->semantics.position_offset;
+    return c->semantics.place.n_sequences == 0 && !c->semantics.place.position_offset;
 }
 
 APPLY(axes_text, has_axes(c, 1) && counts_rows(c), k->rows.rope_axes = AXES_TEXT)
@@ -265,7 +265,7 @@ APPLY(axes_restart, has_free_blocks(c), k->rows.rope_axes = AXES_RESTART)
 
 static bool rope_base(const mha_case *c, mha__knobs *k, double base)
 {
-    const mha_rope *r = &c->semantics.rope;
+    const mha_rope *r = &c->semantics.qkv.rope;
     if (!has_rope(c) || (!r->cos_table.data && !r->frequencies.data && k->rows.rope_base == base))
         return false;
     k->rows.rope_base = base;
@@ -291,7 +291,7 @@ static bool rope_base_1e6(const mha_case *c, mha__knobs *k)
 SOLVE(rope_base_other, has_rope(c) && k->rows.rope_dim > 2, k->rows.rope_base = *x; k->rows.rope_formula = 1)
 
 /* With one pair, another base does not matter, but positions that are divided do. */
-SOLVE(rope_divisor_other, has_rope(c) && !c->semantics.rope.cos_table.data, k->rows.rope_divisor = *x)
+SOLVE(rope_divisor_other, has_rope(c) && !c->semantics.qkv.rope.cos_table.data, k->rows.rope_divisor = *x)
 
 static bool lacks_rope(const mha_case *c, mha__knobs *k, int kind, size_t dim, double base)
 {

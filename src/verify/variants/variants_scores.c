@@ -66,19 +66,19 @@ APPLY(softcap_no_divisor, has_cap(c), k->cap_no_divisor = 1)
 
 /* ---------------------------------------------------------------- what is visible */
 
-APPLY(causal_missing, c->semantics.causal, k->causal = 0)
+APPLY(causal_missing, c->semantics.visible.causal, k->causal = 0)
 APPLY(causal_top_left, attends(c), k->causal = 1; k->causal_align = CAUSAL_TOP_LEFT)
 APPLY(causal_bottom_right, attends(c), k->causal = 1; k->causal_align = CAUSAL_BOTTOM_RIGHT)
-APPLY(causal_strict, c->semantics.causal, k->causal_shift -= 1)
-APPLY(causal_plus_1, c->semantics.causal, k->causal_shift += 1)
-APPLY(causal_reversed, c->semantics.causal, k->causal_reversed = 1)
+APPLY(causal_strict, c->semantics.visible.causal, k->causal_shift -= 1)
+APPLY(causal_plus_1, c->semantics.visible.causal, k->causal_shift += 1)
+APPLY(causal_reversed, c->semantics.visible.causal, k->causal_reversed = 1)
 
-APPLY(prefix_missing, c->semantics.prefix > 0, k->prefix = 0)
-APPLY(chunk_missing, c->semantics.chunk > 0, k->chunk = 0)
-APPLY(chunk_as_window, c->semantics.chunk > 0 && !c->semantics.window, k->window = 1;
+APPLY(prefix_missing, c->semantics.visible.prefix > 0, k->prefix = 0)
+APPLY(chunk_missing, c->semantics.visible.chunk > 0, k->chunk = 0)
+APPLY(chunk_as_window, c->semantics.visible.chunk > 0 && !c->semantics.visible.window, k->window = 1;
       k->window_left = k->chunk - 1; k->window_right = -1; k->chunk = 0)
-APPLY(window_missing, c->semantics.window, k->window = 0)
-APPLY(window_keep_missing, has_left(c) && c->semantics.window_keep > 0, k->window_keep = 0)
+APPLY(window_missing, c->semantics.visible.window, k->window = 0)
+APPLY(window_keep_missing, has_left(c) && c->semantics.visible.window_keep > 0, k->window_keep = 0)
 APPLY(window_left_less, has_left(c) && k->window_left > 0, k->window_left -= 1)
 APPLY(window_left_more, has_left(c), k->window_left += 1)
 APPLY(window_right_less, has_right(c) && k->window_right > 0, k->window_right -= 1)
@@ -89,33 +89,34 @@ APPLY(window_right_only, has_left(c) && has_right(c), k->window_left = -1)
 
 static bool is_windowed(const mha_case *c)
 {
-    return c->semantics.window;
+    return c->semantics.visible.window;
 }
 
 APPLY(window_top_left, is_windowed(c), k->window_align = CAUSAL_TOP_LEFT)
 APPLY(window_bottom_right, is_windowed(c), k->window_align = CAUSAL_BOTTOM_RIGHT)
-APPLY(window_or_causal, is_windowed(c) && c->semantics.causal, k->window_or_causal = 1)
+APPLY(window_or_causal, is_windowed(c) && c->semantics.visible.causal, k->window_or_causal = 1)
 
 static int flipped(int kind)
 {
     return kind == MHA_MASK_KEEPS ? MHA_MASK_HIDES : MHA_MASK_KEEPS;
 }
 
-APPLY(mask_polarity, c->semantics.mask.kind > MHA_MASK_ADDITIVE, k->mask_kind = flipped(k->mask_kind))
-APPLY(padding_polarity, c->semantics.key_padding.kind > MHA_MASK_ADDITIVE, k->padding_kind = flipped(k->padding_kind))
-APPLY(mask_missing, c->semantics.mask.kind != MHA_MASK_NONE, k->mask_kind = MHA_MASK_NONE)
-APPLY(mask_subtracted, c->semantics.mask.kind == MHA_MASK_ADDITIVE, k->mask_sign = -1)
+APPLY(mask_polarity, c->semantics.visible.mask.kind > MHA_MASK_ADDITIVE, k->mask_kind = flipped(k->mask_kind))
+APPLY(padding_polarity, c->semantics.visible.key_padding.kind > MHA_MASK_ADDITIVE,
+      k->padding_kind = flipped(k->padding_kind))
+APPLY(mask_missing, c->semantics.visible.mask.kind != MHA_MASK_NONE, k->mask_kind = MHA_MASK_NONE)
+APPLY(mask_subtracted, c->semantics.visible.mask.kind == MHA_MASK_ADDITIVE, k->mask_sign = -1)
 /* Whether the mask has a square of rows and columns that can be taken for each other. */
 static bool is_turnable(const mha_case *c)
 {
-    const mha_view *v = &c->semantics.mask.values;
-    return c->semantics.mask.kind && v->rank >= 2 && v->shape[v->rank - 1] > 1 &&
+    const mha_view *v = &c->semantics.visible.mask.values;
+    return c->semantics.visible.mask.kind && v->rank >= 2 && v->shape[v->rank - 1] > 1 &&
            v->shape[v->rank - 1] == v->shape[v->rank - 2] && c->T_q == c->P + c->T_k;
 }
 
 APPLY(mask_transposed, is_turnable(c), k->mask_transposed = 1)
-APPLY(mask_added, is_boolean(&c->semantics.mask), k->mask_as_number = 1)
-APPLY(mask_scaled, c->semantics.mask.kind == MHA_MASK_ADDITIVE, k->early |= ADDS_MASK)
+APPLY(mask_added, is_boolean(&c->semantics.visible.mask), k->mask_as_number = 1)
+APPLY(mask_scaled, c->semantics.visible.mask.kind == MHA_MASK_ADDITIVE, k->early |= ADDS_MASK)
 
 /* Which rules of the case hide whole keys from a softmax. */
 static int hiding(const mha_case *c)
@@ -123,9 +124,10 @@ static int hiding(const mha_case *c)
     const mha_semantics *s = &c->semantics;
     if (!softens(c)) /* weights that do not depend on each other can be hidden before and after */
         return 0;
-    return (is_boolean(&s->mask) ? HIDES_MASK : 0) | (s->causal ? HIDES_CAUSAL : 0) | (s->window ? HIDES_WINDOW : 0) |
-           (is_boolean(&s->key_padding) && !s->has_padding_fill ? HIDES_PADDING : 0) |
-           (s->kv_lengths ? HIDES_LENGTHS : 0);
+    return (is_boolean(&s->visible.mask) ? HIDES_MASK : 0) | (s->visible.causal ? HIDES_CAUSAL : 0) |
+           (s->visible.window ? HIDES_WINDOW : 0) |
+           (is_boolean(&s->visible.key_padding) && !s->visible.has_padding_fill ? HIDES_PADDING : 0) |
+           (s->visible.kv_lengths ? HIDES_LENGTHS : 0);
 }
 
 static bool is_several(int bits)
@@ -140,14 +142,14 @@ APPLY(window_late, hiding(c) & HIDES_WINDOW, k->late |= HIDES_WINDOW)
 APPLY(lengths_late, hiding(c) & HIDES_LENGTHS, k->late |= HIDES_LENGTHS)
 APPLY(all_late, is_several(hiding(c)), k->late = hiding(c))
 
-APPLY(padding_reversed, c->semantics.key_padding.kind, k->padding_reversed = 1)
-APPLY(padding_missing, c->semantics.key_padding.kind != MHA_MASK_NONE, k->padding_kind = MHA_MASK_NONE)
-APPLY(padding_excluded, c->semantics.has_padding_fill, k->use_padding_fill = 0)
-APPLY(lengths_missing, c->semantics.kv_lengths, k->use_lengths = 0)
-APPLY(lengths_less, c->semantics.kv_lengths, k->lengths_shift -= 1)
-APPLY(lengths_more, c->semantics.kv_lengths, k->lengths_shift += 1)
-APPLY(part_at_0, attends(c) && c->semantics.key_offset != 0, k->part_at_0 = k->rows.rope_part_at_0 = 1)
-APPLY(lengths_from_end, c->semantics.kv_lengths, k->lengths_from_end = 1)
+APPLY(padding_reversed, c->semantics.visible.key_padding.kind, k->padding_reversed = 1)
+APPLY(padding_missing, c->semantics.visible.key_padding.kind != MHA_MASK_NONE, k->padding_kind = MHA_MASK_NONE)
+APPLY(padding_excluded, c->semantics.visible.has_padding_fill, k->use_padding_fill = 0)
+APPLY(lengths_missing, c->semantics.visible.kv_lengths, k->use_lengths = 0)
+APPLY(lengths_less, c->semantics.visible.kv_lengths, k->lengths_shift -= 1)
+APPLY(lengths_more, c->semantics.visible.kv_lengths, k->lengths_shift += 1)
+APPLY(part_at_0, attends(c) && c->semantics.place.key_offset != 0, k->part_at_0 = k->rows.rope_part_at_0 = 1)
+APPLY(lengths_from_end, c->semantics.visible.kv_lengths, k->lengths_from_end = 1)
 APPLY(cache_ignored, c->P > 0, k->use_cache = 0)
 APPLY(cache_behind, c->P > 0 && k->use_cache, k->cache_order = CACHE_BEHIND)
 APPLY(cache_early, c->P > 0 && k->use_cache, k->cache_order = CACHE_EARLY)
@@ -163,27 +165,27 @@ APPLY(pages_of_first, has_pages(c, k) && c->B > 1, k->pages = PAGES_OF_FIRST)
 APPLY(pages_next, has_pages(c, k), k->pages = PAGES_NEXT)
 APPLY(cache_late, c->P > 0 && k->use_cache, k->cache_order = CACHE_LATE)
 
-APPLY(query_padding_missing, c->semantics.pattern.query_padding.kind, k->pads_queries = 0)
-APPLY(segments_missing, c->semantics.pattern.q_segments.data, k->segments = SEGMENTS_NONE)
-APPLY(segments_earlier_too, c->semantics.pattern.q_segments.data, k->segments = SEGMENTS_EARLIER_TOO)
-APPLY(lists_missing, c->semantics.pattern.key_lists.data, k->lists = LISTS_NONE)
-APPLY(lists_each_time, c->semantics.pattern.key_lists.data, k->lists = LISTS_EACH_TIME)
-APPLY(lists_from_1, c->semantics.pattern.key_lists.data, k->lists_shift -= 1)
-APPLY(lists_one_further, c->semantics.pattern.key_lists.data, k->lists_shift += 1)
-APPLY(lists_fill_first, c->semantics.pattern.key_lists.data, k->lists_fill = FILL_NAMES_FIRST)
-APPLY(lists_fill_last, c->semantics.pattern.key_lists.data, k->lists_fill = FILL_NAMES_LAST)
+APPLY(query_padding_missing, c->semantics.visible.pattern.query_padding.kind, k->pads_queries = 0)
+APPLY(segments_missing, c->semantics.visible.pattern.q_segments.data, k->segments = SEGMENTS_NONE)
+APPLY(segments_earlier_too, c->semantics.visible.pattern.q_segments.data, k->segments = SEGMENTS_EARLIER_TOO)
+APPLY(lists_missing, c->semantics.visible.pattern.key_lists.data, k->lists = LISTS_NONE)
+APPLY(lists_each_time, c->semantics.visible.pattern.key_lists.data, k->lists = LISTS_EACH_TIME)
+APPLY(lists_from_1, c->semantics.visible.pattern.key_lists.data, k->lists_shift -= 1)
+APPLY(lists_one_further, c->semantics.visible.pattern.key_lists.data, k->lists_shift += 1)
+APPLY(lists_fill_first, c->semantics.visible.pattern.key_lists.data, k->lists_fill = FILL_NAMES_FIRST)
+APPLY(lists_fill_last, c->semantics.visible.pattern.key_lists.data, k->lists_fill = FILL_NAMES_LAST)
 
 /* Whether blocks of queries and of keys can be taken for each other. */
 static bool has_square_blocks(const mha_case *c)
 {
-    const mha_pattern *p = &c->semantics.pattern;
+    const mha_pattern *p = &c->semantics.visible.pattern;
     const mha_view *v = &p->blocks.values;
     return p->blocks.kind && p->block_queries == p->block_keys && c->T_q == c->P + c->T_k && v->rank >= 2 &&
            v->shape[v->rank - 1] == v->shape[v->rank - 2];
 }
 
-APPLY(blocks_missing, c->semantics.pattern.blocks.kind, k->blocks_kind = MHA_MASK_NONE)
-APPLY(blocks_polarity, c->semantics.pattern.blocks.kind, k->blocks_kind = flipped(k->blocks_kind))
+APPLY(blocks_missing, c->semantics.visible.pattern.blocks.kind, k->blocks_kind = MHA_MASK_NONE)
+APPLY(blocks_polarity, c->semantics.visible.pattern.blocks.kind, k->blocks_kind = flipped(k->blocks_kind))
 APPLY(blocks_transposed, has_square_blocks(c), k->blocks_transposed = 1)
 
 static bool fill(const mha_case *c, mha__knobs *k, int how, double value)
@@ -230,15 +232,15 @@ static bool fill_zero(const mha_case *c, mha__knobs *k)
     return fill(c, k, FILL_REPLACE, 0);
 }
 
-APPLY(alibi_missing, c->semantics.alibi_slopes, k->alibi_sign = 0)
-APPLY(alibi_sign, c->semantics.alibi_slopes, k->alibi_sign = -1)
-APPLY(alibi_from_0, c->semantics.alibi_slopes, k->alibi_from_0 = 1)
-APPLY(alibi_scaled, c->semantics.alibi_slopes, k->early |= ADDS_ALIBI)
-APPLY(alibi_symmetric, c->semantics.alibi_slopes, k->alibi_symmetric = 1)
-APPLY(alibi_usual, c->semantics.alibi_slopes, k->alibi_formula = ALIBI_USUAL)
-APPLY(alibi_heads_from_0, c->semantics.alibi_slopes, k->alibi_formula = ALIBI_FROM_0)
-APPLY(alibi_plain, c->semantics.alibi_slopes && (c->H & (c->H - 1)) != 0, k->alibi_formula = ALIBI_PLAIN)
-APPLY(lacks_alibi, attends(c) && !c->semantics.alibi_slopes, k->alibi_sign = 1; k->alibi_formula = ALIBI_USUAL)
+APPLY(alibi_missing, c->semantics.added.alibi_slopes, k->alibi_sign = 0)
+APPLY(alibi_sign, c->semantics.added.alibi_slopes, k->alibi_sign = -1)
+APPLY(alibi_from_0, c->semantics.added.alibi_slopes, k->alibi_from_0 = 1)
+APPLY(alibi_scaled, c->semantics.added.alibi_slopes, k->early |= ADDS_ALIBI)
+APPLY(alibi_symmetric, c->semantics.added.alibi_slopes, k->alibi_symmetric = 1)
+APPLY(alibi_usual, c->semantics.added.alibi_slopes, k->alibi_formula = ALIBI_USUAL)
+APPLY(alibi_heads_from_0, c->semantics.added.alibi_slopes, k->alibi_formula = ALIBI_FROM_0)
+APPLY(alibi_plain, c->semantics.added.alibi_slopes && (c->H & (c->H - 1)) != 0, k->alibi_formula = ALIBI_PLAIN)
+APPLY(lacks_alibi, attends(c) && !c->semantics.added.alibi_slopes, k->alibi_sign = 1; k->alibi_formula = ALIBI_USUAL)
 
 /* ---------------------------------------------------------------- softmax */
 
@@ -246,14 +248,14 @@ APPLY(softmax_queries, softens(c), k->axis = AXIS_QUERIES)
 APPLY(softmax_heads, softens(c) && c->H > 1, k->axis = AXIS_HEADS)
 APPLY(softmax_base_2, softens(c), k->base_2 = 1)
 APPLY(lse_base_2, softens(c), k->lse = LSE_BASE_2)
-APPLY(lse_no_sinks, has_weight(c, MHA_SINKS) || c->semantics.softmax_plus_one, k->lse = LSE_NO_SINKS)
+APPLY(lse_no_sinks, has_weight(c, MHA_SINKS) || c->semantics.softmax.softmax_plus_one, k->lse = LSE_NO_SINKS)
 APPLY(lse_no_maximum, softens(c), k->lse = LSE_NO_MAXIMUM)
 APPLY(lse_max_unscaled, softens(c), k->lse = LSE_MAX_UNSCALED)
 APPLY(sinks_missing, has_weight(c, MHA_SINKS), k->use_sinks = 0)
-APPLY(plus_one_missing, c->semantics.softmax_plus_one, k->plus_one = 0)
-APPLY(plus_one_added, softens(c) && !c->semantics.softmax_plus_one, k->plus_one = 1)
+APPLY(plus_one_missing, c->semantics.softmax.softmax_plus_one, k->plus_one = 0)
+APPLY(plus_one_added, softens(c) && !c->semantics.softmax.softmax_plus_one, k->plus_one = 1)
 APPLY(bias_row_missing, has_weight(c, MHA_BIAS_K), k->bias_row = 0)
-APPLY(zero_row_missing, c->semantics.zero_row, k->zero_row = 0)
+APPLY(zero_row_missing, c->semantics.softmax.zero_row, k->zero_row = 0)
 APPLY(empty_nan, softens(c) && mha__hides_keys(&c->semantics) && !k->empty_nan, k->empty_nan = 1)
 APPLY(empty_zero, attends(c) && mha__hides_keys(&c->semantics) && k->empty_nan, k->empty_nan = 0)
 APPLY(hidden_propagate, attends(c) && mha__hides_keys(&c->semantics) && !k->propagate, k->propagate = 1)

@@ -34,8 +34,8 @@ static bool any_chunk(const mha_case *c, size_t index, double *x)
     const double keys = (double)(c->P + c->T_k);
     double reach = keys;
     for (size_t b = 0; b < c->B; b++) {
-        const int64_t *offset = c->semantics.position_offset;
-        const double first = (offset ? (double)offset[b] : (double)c->P) - (double)c->semantics.key_offset;
+        const int64_t *offset = c->semantics.place.position_offset;
+        const double first = (offset ? (double)offset[b] : (double)c->P) - (double)c->semantics.place.key_offset;
         reach = fmax(reach, first + (double)c->T_q);
     }
     *x = index == 0 && keys < reach ? keys : size_at(index) == keys ? 0 : size_at(index); /* each once; 0: none */
@@ -99,9 +99,10 @@ SOLVE(tile_padded, in_tiles(c, k, *x, TILE_PADDED), )
 SOLVE(tile_last_dropped, attends(c) && is_size(*x), k->whole_tiles = (int64_t)*x)
 SOLVE(tile_first_only, attends(c) && is_size(*x), k->keys_below = (int64_t)*x)
 SOLVE(causal_block, attends(c) && is_size(*x), k->causal = 1; k->causal_block = (int64_t)*x)
-SOLVE(causal_prefix, c->semantics.causal && c->semantics.prefix == 0 && fabs(*x) <= 0x1p31, k->prefix = (int64_t)*x)
-SOLVE(lacks_chunk, attends(c) && c->semantics.chunk == 0 && fabs(*x) <= 0x1p31, k->chunk = (int64_t)*x)
-SOLVE(lengths_to_tile, c->semantics.kv_lengths &&is_size(*x), k->lengths_block = (int64_t)*x)
+SOLVE(causal_prefix, c->semantics.visible.causal && c->semantics.visible.prefix == 0 && fabs(*x) <= 0x1p31,
+      k->prefix = (int64_t)*x)
+SOLVE(lacks_chunk, attends(c) && c->semantics.visible.chunk == 0 && fabs(*x) <= 0x1p31, k->chunk = (int64_t)*x)
+SOLVE(lengths_to_tile, c->semantics.visible.kv_lengths &&is_size(*x), k->lengths_block = (int64_t)*x)
 /* All lengths, the whole one first. */
 static bool any_length(const mha_case *c, size_t index, double *x)
 {
@@ -109,14 +110,17 @@ static bool any_length(const mha_case *c, size_t index, double *x)
     return index < c->P + c->T_k;
 }
 
-SOLVE(lacks_lengths, attends(c) && !c->semantics.kv_lengths, k->lengths = x)
-SOLVE(lacks_padding, attends(c) && !c->semantics.key_padding.kind, k->kept_keys = x)
-SOLVE(padding_other, is_boolean(&c->semantics.key_padding) && !c->semantics.has_padding_fill, k->kept_keys = x;
+SOLVE(lacks_lengths, attends(c) && !c->semantics.visible.kv_lengths, k->lengths = x)
+SOLVE(lacks_padding, attends(c) && !c->semantics.visible.key_padding.kind, k->kept_keys = x)
+SOLVE(padding_other, is_boolean(&c->semantics.visible.key_padding) && !c->semantics.visible.has_padding_fill,
+      k->kept_keys = x;
       k->padding_kind = MHA_MASK_NONE)
 SOLVE(lacks_sinks, softens(c) && !has_weight(c, MHA_SINKS), k->sinks = x)
-SOLVE(lacks_slopes, attends(c) && !c->semantics.alibi_slopes, k->alibi_sign = 1; k->alibi_slopes = x)
-SOLVE(sinks_in_parts, attends(c) && is_size(*x) &&
-      (has_weight(c, MHA_SINKS) || has_weight(c, MHA_BIAS_K) || c->semantics.softmax_plus_one || c->semantics.zero_row),
+SOLVE(lacks_slopes, attends(c) && !c->semantics.added.alibi_slopes, k->alibi_sign = 1; k->alibi_slopes = x)
+SOLVE(sinks_in_parts,
+      attends(c) && is_size(*x) &&
+          (has_weight(c, MHA_SINKS) || has_weight(c, MHA_BIAS_K) || c->semantics.softmax.softmax_plus_one ||
+           c->semantics.softmax.zero_row),
       k->parts = *x)
 SOLVE(dropout_mask, mha__case_can_drop(c) && *x >= 0 && *x < 1, k->dropped = x)
 SOLVE(dropout_scale, attends(c), k->weights_times = 1 / (1 - *x))
@@ -127,7 +131,7 @@ SOLVE(lacks_softcap, attends(c) && !has_cap(c), k->softcap = *x)
 SOLVE(sigmoid_bias_other, has_sigmoid(c), k->sigmoid_bias = *x)
 SOLVE(window_left_other, has_left(c) && fabs(*x) <= 0x1p31, k->window_left = (int64_t)*x)
 SOLVE(window_right_other, has_right(c) && fabs(*x) <= 0x1p31, k->window_right = (int64_t)*x)
-SOLVE(lacks_window, attends(c) && !c->semantics.window && fabs(*x) <= 0x1p31, k->window = 1;
+SOLVE(lacks_window, attends(c) && !c->semantics.visible.window && fabs(*x) <= 0x1p31, k->window = 1;
       k->window_left = k->window_right = (int64_t)*x)
 SOLVE(lacks_window_left, attends(c) && !has_left(c) && fabs(*x) <= 0x1p31, if (!k->window) k->window_right = -1;
       k->window = 1; k->window_left = (int64_t)*x)

@@ -20,7 +20,7 @@ double mistaken_bias(const run *r, size_t head, size_t i, double p, double q)
 {
     const mha_view *table = &r->weights[MHA_BIAS_TABLE];
     const size_t n = table->shape[0];
-    mha_bias bias = r->s->bias;
+    mha_bias bias = r->s->added.bias;
     const double first = bias.one_way ? (double)n - 1 : (double)(n / 2 - 1);
     if (is("position-bias-reversed")) {
         const double other = p;
@@ -60,10 +60,10 @@ static size_t mistaken_row(const mha_relative *right, bool both, int weight, siz
 
 double mistaken_relative(const run *r, size_t head, size_t i, double p, double q_at, const number *q, const number *k)
 {
-    const mha_relative *rule = &r->s->relative;
-    const double root = 1 / sqrt((double)r->d_k), usual = r->s->has_scale ? r->s->scale : root;
+    const mha_relative *rule = &r->s->added.relative;
+    const double root = 1 / sqrt((double)r->d_k), usual = r->s->softmax.has_scale ? r->s->softmax.scale : root;
     const bool both = r->weights[MHA_RELATIVE_K].data && r->weights[MHA_RELATIVE_Q].data,
-               shared = rule->k_scale == 0 && rule->q_scale == 0 && r->s->has_scale && r->s->scale != 0;
+               shared = rule->k_scale == 0 && rule->q_scale == 0 && r->s->softmax.has_scale && r->s->softmax.scale != 0;
     double sum = 0;
     for (int w = MHA_RELATIVE_K; rule->rule && w <= MHA_RELATIVE_Q; w++) {
         const mha_view *t = &r->weights[w];
@@ -86,13 +86,13 @@ double mistaken_relative(const run *r, size_t head, size_t i, double p, double q
 static void say_no_terms(const run *r, mha_semantics *s)
 {
     (void)r;
-    s->relative = (mha_relative){.rule = MHA_RELATIVE_NONE};
+    s->added.relative = (mha_relative){.rule = MHA_RELATIVE_NONE};
 }
 
 static void say_none(const run *r, mha_semantics *s)
 {
     (void)r;
-    s->bias = (mha_bias){.rule = MHA_BIAS_RULE_NONE};
+    s->added.bias = (mha_bias){.rule = MHA_BIAS_RULE_NONE};
 }
 
 const oracle_mistake *mistake_of_bias_at(size_t index)

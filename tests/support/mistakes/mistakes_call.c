@@ -17,13 +17,13 @@ static void say_slopes(mha_semantics *s, size_t h)
             slopes[i] = pow(2, -8.0 * (double)(i + 1) / (double)(is("alibi-slopes-plain") ? h : n));
         else /* every second one of twice as many */
             slopes[i] = pow(2, -8.0 * (double)(2 * (i - n) + 1) / (double)(2 * n));
-    s->alibi_slopes = slopes;
+    s->added.alibi_slopes = slopes;
 }
 
 static void say_alibi(const run *r, mha_semantics *s)
 {
-    if (is("case-lacks-alibi") ? !s->alibi_slopes
-                               : s->alibi_slopes && !(is("alibi-slopes-plain") && !(r->h & (r->h - 1))))
+    if (is("case-lacks-alibi") ? !s->added.alibi_slopes
+                               : s->added.alibi_slopes && !(is("alibi-slopes-plain") && !(r->h & (r->h - 1))))
         say_slopes(s, r->h);
 }
 
@@ -31,12 +31,13 @@ static void say_lengths(const run *r, mha_semantics *s)
 {
     static int64_t lengths[16];
     const int64_t n = (int64_t)given(), most = (int64_t)r->S;
-    for (size_t b = 0; b < r->B && s->kv_lengths; b++) {
-        int64_t length = s->kv_lengths[b] - s->key_offset, whole = length > 0 ? (length + n - 1) / n * n : 0;
-        lengths[b] = (whole < most ? whole : most) + s->key_offset;
+    for (size_t b = 0; b < r->B && s->visible.kv_lengths; b++) {
+        int64_t length = s->visible.kv_lengths[b] - s->place.key_offset,
+                whole = length > 0 ? (length + n - 1) / n * n : 0;
+        lengths[b] = (whole < most ? whole : most) + s->place.key_offset;
     }
-    if (s->kv_lengths)
-        s->kv_lengths = lengths;
+    if (s->visible.kv_lengths)
+        s->visible.kv_lengths = lengths;
 }
 
 static void say_more(const run *r, mha_semantics *s)
@@ -44,43 +45,47 @@ static void say_more(const run *r, mha_semantics *s)
     static int64_t lengths[16];
     static double slopes[16];
     for (size_t b = 0; b < r->B; b++)
-        lengths[b] = s->key_offset + (int64_t)given_at(b, (double)(r->S - b % r->S - r->S / 3));
+        lengths[b] = s->place.key_offset + (int64_t)given_at(b, (double)(r->S - b % r->S - r->S / 3));
     for (size_t h = 0; h < r->h; h++)
         slopes[h] = given_at(h, 0.3 - 0.07 * (double)h);
-    if (is("case-lacks-lengths") && !s->kv_lengths)
-        s->kv_lengths = lengths;
-    if (is("case-lacks-slopes") && !s->alibi_slopes)
-        s->alibi_slopes = slopes;
+    if (is("case-lacks-lengths") && !s->visible.kv_lengths)
+        s->visible.kv_lengths = lengths;
+    if (is("case-lacks-slopes") && !s->added.alibi_slopes)
+        s->added.alibi_slopes = slopes;
 }
 
 static void say_scale(const run *r, mha_semantics *s)
 {
     (void)r;
-    s->scale = s->has_scale && s->scale < 0 ? -given() : given();
-    s->has_scale = true;
+    s->softmax.scale = s->softmax.has_scale && s->softmax.scale < 0 ? -given() : given();
+    s->softmax.has_scale = true;
 }
 
 static void say_softcap(const run *r, mha_semantics *s)
 {
     (void)r;
-    if ((s->softcap > 0) == begins("softcap-other"))
-        s->softcap = given();
+    if ((s->softmax.softcap > 0) == begins("softcap-other"))
+        s->softmax.softcap = given();
 }
 
 static void say_window(const run *r, mha_semantics *s)
 {
     (void)r;
-    if (begins("window-left-other") && s->window && s->window_left >= 0)
-        s->window_left = (int64_t)given();
-    else if (begins("window-right-other") && s->window && s->window_right >= 0)
-        s->window_right = (int64_t)given();
+    if (begins("window-left-other") && s->visible.window && s->visible.window_left >= 0)
+        s->visible.window_left = (int64_t)given();
+    else if (begins("window-right-other") && s->visible.window && s->visible.window_right >= 0)
+        s->visible.window_right = (int64_t)given();
     else if (begins("case-lacks")) {
-        const bool other = s->window, left = other && s->window_left >= 0, right = other && s->window_right >= 0,
-                   both = is("case-lacks-window");
+        const bool other = s->visible.window, left = other && s->visible.window_left >= 0,
+                   right = other && s->visible.window_right >= 0, both = is("case-lacks-window");
         if (!(both && other) && !(left && is("case-lacks-window-left")) && !(right && is("case-lacks-window-right"))) {
-            s->window = true;
-            s->window_left = both || is("case-lacks-window-left") ? (int64_t)given() : other ? s->window_left : -1;
-            s->window_right = both || is("case-lacks-window-right") ? (int64_t)given() : other ? s->window_right : -1;
+            s->visible.window = true;
+            s->visible.window_left = both || is("case-lacks-window-left") ? (int64_t)given()
+                                     : other                              ? s->visible.window_left
+                                                                          : -1;
+            s->visible.window_right = both || is("case-lacks-window-right") ? (int64_t)given()
+                                      : other                               ? s->visible.window_right
+                                                                            : -1;
         }
     }
 }
@@ -92,76 +97,77 @@ static void say_otherwise(const run *r, mha_semantics *s)
     const int64_t shift = is("lengths-more") ? 1 : is("lengths-less") ? -1 : 0;
     (void)r;
     if (is("causal-missing"))
-        s->causal = false;
+        s->visible.causal = false;
     if (is("mask-missing"))
-        s->mask.kind = MHA_MASK_NONE;
-    if (is("mask-polarity") && s->mask.kind > MHA_MASK_ADDITIVE)
-        s->mask.kind = s->mask.kind == MHA_MASK_HIDES ? MHA_MASK_KEEPS : MHA_MASK_HIDES;
+        s->visible.mask.kind = MHA_MASK_NONE;
+    if (is("mask-polarity") && s->visible.mask.kind > MHA_MASK_ADDITIVE)
+        s->visible.mask.kind = s->visible.mask.kind == MHA_MASK_HIDES ? MHA_MASK_KEEPS : MHA_MASK_HIDES;
     if (is("padding-missing"))
-        s->key_padding.kind = MHA_MASK_NONE;
-    if (is("padding-polarity") && s->key_padding.kind > MHA_MASK_ADDITIVE)
-        s->key_padding.kind = s->key_padding.kind == MHA_MASK_HIDES ? MHA_MASK_KEEPS : MHA_MASK_HIDES;
+        s->visible.key_padding.kind = MHA_MASK_NONE;
+    if (is("padding-polarity") && s->visible.key_padding.kind > MHA_MASK_ADDITIVE)
+        s->visible.key_padding.kind = s->visible.key_padding.kind == MHA_MASK_HIDES ? MHA_MASK_KEEPS : MHA_MASK_HIDES;
     if (is("padding-excluded"))
-        s->has_padding_fill = false;
-    for (size_t b = 0; b < r->B && s->kv_lengths; b++)
-        lengths[b] = s->kv_lengths[b] + shift;
-    if (s->kv_lengths)
-        s->kv_lengths = is("lengths-missing") ? NULL : lengths;
+        s->visible.has_padding_fill = false;
+    for (size_t b = 0; b < r->B && s->visible.kv_lengths; b++)
+        lengths[b] = s->visible.kv_lengths[b] + shift;
+    if (s->visible.kv_lengths)
+        s->visible.kv_lengths = is("lengths-missing") ? NULL : lengths;
     if (is("plus-one-missing") || is("plus-one-added"))
-        s->softmax_plus_one = is("plus-one-added");
+        s->softmax.softmax_plus_one = is("plus-one-added");
     if (is("empty-nan") || is("empty-zero"))
-        s->empty_rows = is("empty-nan") ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO;
+        s->softmax.empty_rows = is("empty-nan") ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO;
     if (is("hidden-propagate") || is("hidden-ignore"))
-        s->hidden_values = is("hidden-propagate") ? MHA_HIDDEN_PROPAGATE : MHA_HIDDEN_IGNORE;
+        s->softmax.hidden_values = is("hidden-propagate") ? MHA_HIDDEN_PROPAGATE : MHA_HIDDEN_IGNORE;
     if (is("softcap-missing"))
-        s->softcap = 0;
+        s->softmax.softcap = 0;
 }
 
 static void say_sigmoid(const run *r, mha_semantics *s)
 {
-    const double scale = s->has_scale ? s->scale : 1 / sqrt((double)r->d_k);
+    const double scale = s->softmax.has_scale ? s->softmax.scale : 1 / sqrt((double)r->d_k);
     if (is("sigmoid-softmax"))
-        s->normaliser = MHA_SOFTMAX;
+        s->softmax.normaliser = MHA_SOFTMAX;
     if (is("sigmoid-bias-other"))
-        s->sigmoid_bias = given();
+        s->softmax.sigmoid_bias = given();
     else if (begins("sigmoid-bias-"))
-        s->sigmoid_bias *= is("sigmoid-bias-missing") ? 0 : is("sigmoid-bias-sign") ? -1 : scale;
+        s->softmax.sigmoid_bias *= is("sigmoid-bias-missing") ? 0 : is("sigmoid-bias-sign") ? -1 : scale;
 }
 
 static void say_other_window(const run *r, mha_semantics *s)
 {
     (void)r;
-    const bool left = s->window && s->window_left >= 0, right = s->window && s->window_right >= 0;
+    const bool left = s->visible.window && s->visible.window_left >= 0,
+               right = s->visible.window && s->visible.window_right >= 0;
     if (is("window-missing"))
-        s->window = false;
-    if (left && (is("window-left-more") || (is("window-left-less") && s->window_left > 0)))
-        s->window_left += is("window-left-more") ? 1 : -1;
-    if (right && (is("window-right-more") || (is("window-right-less") && s->window_right > 0)))
-        s->window_right += is("window-right-more") ? 1 : -1;
+        s->visible.window = false;
+    if (left && (is("window-left-more") || (is("window-left-less") && s->visible.window_left > 0)))
+        s->visible.window_left += is("window-left-more") ? 1 : -1;
+    if (right && (is("window-right-more") || (is("window-right-less") && s->visible.window_right > 0)))
+        s->visible.window_right += is("window-right-more") ? 1 : -1;
     if (left && is("window-both-sides"))
-        s->window_right = s->window_left;
+        s->visible.window_right = s->visible.window_left;
     if (left && right && is("window-left-only"))
-        s->window_right = -1;
+        s->visible.window_right = -1;
     if (left && right && is("window-right-only"))
-        s->window_left = -1;
+        s->visible.window_left = -1;
 }
 
 static void say_other_slopes(const run *r, mha_semantics *s)
 {
     static double slopes[16];
-    for (size_t h = 0; h < r->h && s->alibi_slopes; h++)
-        slopes[h] = -s->alibi_slopes[h];
-    if (s->alibi_slopes)
-        s->alibi_slopes = is("alibi-sign") ? slopes : NULL;
+    for (size_t h = 0; h < r->h && s->added.alibi_slopes; h++)
+        slopes[h] = -s->added.alibi_slopes[h];
+    if (s->added.alibi_slopes)
+        s->added.alibi_slopes = is("alibi-sign") ? slopes : NULL;
 }
 
 static void say_usual_scale(const run *r, mha_semantics *s)
 {
-    const double d_k = (double)r->d_k, now = s->has_scale ? s->scale : 1 / sqrt(d_k);
+    const double d_k = (double)r->d_k, now = s->softmax.has_scale ? s->softmax.scale : 1 / sqrt(d_k);
     const mha_view *query = &r->call->query;
     const double width = (double)(query->rank == 3 ? query->shape[2] : r->h * r->d_k);
-    s->has_scale = true;
-    s->scale = is("scale-missing")   ? 1
+    s->softmax.has_scale = true;
+    s->softmax.scale = is("scale-missing")   ? 1
                : is("scale-twice")   ? now * now
                : is("scale-no-root") ? 1 / d_k
                : is("scale-d-model") ? 1 / sqrt(width)

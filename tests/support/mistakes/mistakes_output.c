@@ -82,7 +82,7 @@ static void exchange(run *r, const number *heads, oracle_stage *y)
 {
     const size_t half = y->elements / 2;
     (void)heads;
-    for (size_t e = 0; e < half && y->shape[0] == 2 && r->s->n_sequences == 0; e++) {
+    for (size_t e = 0; e < half && y->shape[0] == 2 && r->s->place.n_sequences == 0; e++) {
         const double other = y->value[half + e];
         y->value[half + e] = y->value[e], y->value[e] = other;
     }

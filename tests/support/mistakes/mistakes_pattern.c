@@ -3,7 +3,7 @@
 
 static void say_no_pattern(const run *r, mha_semantics *s)
 {
-    mha_pattern *p = &s->pattern;
+    mha_pattern *p = &s->visible.pattern;
     (void)r;
     if (is("query-padding-missing"))
         p->query_padding = (mha_mask){0};
@@ -20,7 +20,7 @@ static void say_other_lists(const run *r, mha_semantics *s)
 {
     enum { MOST = 1 << 15 };
     static int64_t numbers[MOST];
-    const mha_view *v = &s->pattern.key_lists;
+    const mha_view *v = &s->visible.pattern.key_lists;
     if (!v->data)
         return;
     const size_t full[4] = {r->B, r->h, r->T_q, v->shape[v->rank - 1]};
@@ -35,19 +35,19 @@ static void say_other_lists(const run *r, mha_semantics *s)
             if (at == MOST)
                 abort();
             if (key < 0 && (is("lists-fill-first") || is("lists-fill-last")))
-                key = (double)s->key_offset + (double)r->first + (is("lists-fill-last") ? S + key : 0);
+                key = (double)s->place.key_offset + (double)r->first + (is("lists-fill-last") ? S + key : 0);
             key += is("lists-from-1") ? -1 : is("lists-one-further") ? 1 : 0;
             numbers[at] = (int64_t)key;
         }
-    s->pattern.key_lists = (mha_view){.data = numbers, .dtype = MHA_I64, .rank = 4};
+    s->visible.pattern.key_lists = (mha_view){.data = numbers, .dtype = MHA_I64, .rank = 4};
     ptrdiff_t step = 1;
     for (int k = 3; k >= 0; step *= (ptrdiff_t)full[k--])
-        s->pattern.key_lists.shape[k] = full[k], s->pattern.key_lists.stride[k] = step;
+        s->visible.pattern.key_lists.shape[k] = full[k], s->visible.pattern.key_lists.stride[k] = step;
 }
 
 static void say_other_blocks(const run *r, mha_semantics *s)
 {
-    mha_pattern *p = &s->pattern;
+    mha_pattern *p = &s->visible.pattern;
     mha_view *v = &p->blocks.values;
     if (is("blocks-polarity") && p->blocks.kind)
         p->blocks.kind = p->blocks.kind == MHA_MASK_HIDES ? MHA_MASK_KEEPS : MHA_MASK_HIDES;

@@ -48,11 +48,12 @@ static void take_batch_for_time(mha_call *call, bool cached)
     const mha_semantics *s = &call->semantics;
     const mha_view *key = call->key.data ? &call->key : &call->query;
     mha_view *x[] = {&call->query, &call->key, &call->value};
-    exchanged = !cached && call->query.shape[1] == key->shape[1] && !s->kv_lengths && !s->has_offset &&
-                !s->position_offset && !s->has_key_offset && !s->mask.kind && !s->key_padding.kind &&
-                !s->pattern.q_segments.data && !s->pattern.query_padding.kind && !s->pattern.key_lists.data &&
-                !s->pattern.blocks.kind &&
-                !s->rope.q_positions.data && !s->rope.k_positions.data && !s->rope.cos_table.data;
+    exchanged = !cached && call->query.shape[1] == key->shape[1] && !s->visible.kv_lengths && !s->place.has_offset &&
+                !s->place.position_offset && !s->place.has_key_offset && !s->visible.mask.kind &&
+                !s->visible.key_padding.kind && !s->visible.pattern.q_segments.data &&
+                !s->visible.pattern.query_padding.kind && !s->visible.pattern.key_lists.data &&
+                !s->visible.pattern.blocks.kind && !s->qkv.rope.q_positions.data && !s->qkv.rope.k_positions.data &&
+                !s->qkv.rope.cos_table.data;
     for (int i = 0; i < 3 && exchanged; i++) {
         const size_t B = x[i]->shape[0];
         const ptrdiff_t step = x[i]->stride[0];
@@ -80,9 +81,10 @@ static void take_heads_for_time(mha_call *call, bool cached)
     const mha_semantics *s = &call->semantics;
     mha_view *x[] = {&call->query, &call->key, &call->value};
     mha_call still = {.query = call->query, .key = call->key, .semantics = *s};
-    still.semantics.position_offset = NULL; /* of a batch row, which stays one */
+    still.semantics.place.position_offset = NULL; /* of a batch row, which stays one */
     take_batch_for_time(&still, cached);
-    exchanged = exchanged && call->query.rank == 4 && !s->alibi_slopes && !s->zero_row && !s->rope.frequencies.data;
+    exchanged = exchanged && call->query.rank == 4 && !s->added.alibi_slopes && !s->softmax.zero_row &&
+                !s->qkv.rope.frequencies.data;
     for (int w = 0; w < MHA_WEIGHT_COUNT && call->weights; w++)
         exchanged = exchanged && !call->weights[w].data;
     for (int i = 0; i < 3 && exchanged; i++)
@@ -107,7 +109,7 @@ static void give_heads_back(run *r, const number *heads, oracle_stage *y)
 /* q = scale * (x W_Q) + b_Q, and no scale later. The oracle scales later. */
 static void add_after_scale(run *r)
 {
-    double scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k);
+    double scale = r->s->softmax.has_scale ? r->s->softmax.scale : 1 / sqrt((double)r->d_k);
     for (size_t e = 0; e < r->rows_q * r->h * r->d_k && r->weights[MHA_B_Q].data && !r->norm[0].span && scale != 0; e++)
         r->q[e].v += oracle_get(&r->weights[MHA_B_Q], e % (r->h * r->d_k), 0, 0, 0) * (1 / scale - 1);
 }
@@ -147,14 +149,14 @@ static mha_norm_kind kind_of(const run *r)
     return is("norm-layer") || is("case-lacks-layer-norm") ? MHA_NORM_LAYER
            : is("norm-l2") || is("case-lacks-l2-norm")     ? MHA_NORM_L2
            : is("norm-rms")                                ? MHA_NORM_RMS
-                                                           : r->s->norm.kind;
+                                                           : r->s->qkv.norm.kind;
 }
 
 static void normalise(const run *r, double *x, size_t n, const double *weight, const double *bias, size_t period,
                       double eps)
 {
     const mha_norm_kind kind = kind_of(r);
-    const double more = is("norm-not-plus-one") ? 0 : is("norm-plus-one") ? 1 : r->s->norm.plus_one;
+    const double more = is("norm-not-plus-one") ? 0 : is("norm-plus-one") ? 1 : r->s->qkv.norm.plus_one;
     double mean = 0, squares = 0;
     for (size_t i = 0; i < n && kind == MHA_NORM_LAYER; i++)
         mean += x[i] / (double)n;
@@ -173,7 +175,7 @@ static void norm_rows(const run *r, double *x, size_t rows, size_t width, bool k
     const oracle_norm *norm = &r->norm[key];
     const bool lacks = begins("case-lacks") && strstr(oracle_wrong->name, "norm");
     size_t span = norm->span ? norm->span : lacks ? r->d_k : 0, period = norm->weights ? norm->weights : span;
-    double eps = r->s->norm_eps > 0 ? r->s->norm_eps : 1e-6;
+    double eps = r->s->qkv.norm_eps > 0 ? r->s->qkv.norm_eps : 1e-6;
     if (!span || (is("norm-missing") && r->norm[0].span && r->norm[1].span) ||
         is(key ? "norm-k-missing" : "norm-q-missing"))
         return;
@@ -195,7 +197,7 @@ static void norm_rows(const run *r, double *x, size_t rows, size_t width, bool k
 /* A query's row, or with the mistake a key's, multiplied by the scale of its position. */
 static void scale_row(const run *r, double *x, size_t n, double position, bool key)
 {
-    const mha_query_scale *q = &r->s->query_scale;
+    const mha_query_scale *q = &r->s->qkv.query_scale;
     if (q->growth == 0 || is("query-scale-missing") || (key && !is("query-scale-keys")))
         return;
     const double first = is("query-scale-first") ? q->first == 0 : (double)q->first;
@@ -212,7 +214,7 @@ static void scale_row(const run *r, double *x, size_t n, double position, bool k
  * laid out feature by feature. */
 static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, bool key)
 {
-    const mha_rope *rope = &r->s->rope;
+    const mha_rope *rope = &r->s->qkv.rope;
     const mha_view *table = &rope->cos_table;
     bool lacks = begins("case-lacks-rope"), wide = is("rope-theta-d-model"),
          part = lacks && strstr(oracle_wrong->name, "part");
@@ -284,7 +286,7 @@ static bool clips_wrongly(const run *r, int which, int place)
 
 static void clip(const run *r, int which, int place, double *x, size_t n)
 {
-    const double c = r->s->clip_qkv;
+    const double c = r->s->qkv.clip_qkv;
     for (size_t i = 0; oracle_clips(r, which, place) && i < n; i++)
         x[i] = x[i] > c ? c : x[i] < -c ? -c : x[i];
 }
@@ -297,23 +299,24 @@ static void turn_rows(run *r, bool key)
     const number *from = key ? r->k : r->q;
     number *to = key ? r->k_rot : r->q_rot;
     const mha_view *bias = &r->weights[key ? MHA_B_K : MHA_B_Q];
-    bool late = bias->data && r->s->clip_qkv == 0 &&
-                (is("bias-after-norm") || (is("bias-after-rope") && r->s->rope.kind));
+    bool late = bias->data && r->s->qkv.clip_qkv == 0 &&
+                (is("bias-after-norm") || (is("bias-after-rope") && r->s->qkv.rope.kind));
     size_t T = key ? r->T_k : r->T_q;
     double *x = malloc((rows * width + 1) * sizeof *x);
     for (size_t e = 0; e < rows * width; e++)
         x[e] = from[e].v - (late ? oracle_get(bias, e % width, 0, 0, 0) : 0);
     for (size_t e = 0; e < rows * width && late; e++)
         r->out->stage[key ? MHA_STAGE_K : MHA_STAGE_Q].value[e] = x[e];
-    const bool last = (is("norm-after-rope") && r->s->rope.kind) || (r->s->norm.after_rope && !is("norm-before-rope"));
+    const bool last =
+        (is("norm-after-rope") && r->s->qkv.rope.kind) || (r->s->qkv.norm.after_rope && !is("norm-before-rope"));
     if (!last)
         norm_rows(r, x, rows, width, key);
     for (size_t e = 0; e < rows * width && late && is("bias-after-norm"); e++)
         x[e] += oracle_get(bias, e % width, 0, 0, 0);
     clip(r, key, ORACLE_NORMED, x, rows * width);
-    bool whole = r->d_k % 2 == 0 && r->d_k > 2 && !r->s->rope.kind, part = whole && given() < (double)r->d_k;
+    bool whole = r->d_k % 2 == 0 && r->d_k > 2 && !r->s->qkv.rope.kind, part = whole && given() < (double)r->d_k;
     bool lacks = begins("case-lacks-rope") && (strstr(oracle_wrong->name, "part") ? part : whole);
-    for (size_t row = 0; row < rows && (r->s->rope.kind || lacks) && !is("rope-missing"); row++)
+    for (size_t row = 0; row < rows && (r->s->qkv.rope.kind || lacks) && !is("rope-missing"); row++)
         for (size_t h = 0; h < heads; h++)
             rotate_row(r, x + row * width + h * r->d_k, row / T, row % T, T, key);
     clip(r, key, ORACLE_ROTATED, x, rows * width);
@@ -331,7 +334,7 @@ static void turn_rows(run *r, bool key)
 static void turn_wrongly(run *r)
 {
     const bool q = r->norm[0].span, k = r->norm[1].span, normed = is("case-lacks-rms-norm") ? q && k : q || k;
-    if (begins("case-lacks-rope") ? r->s->rope.kind != MHA_ROPE_NONE : begins("case-lacks") && normed)
+    if (begins("case-lacks-rope") ? r->s->qkv.rope.kind != MHA_ROPE_NONE : begins("case-lacks") && normed)
         return;
     turn_rows(r, false);
     turn_rows(r, true);
@@ -340,9 +343,9 @@ static void turn_wrongly(run *r)
 /* The new rows of the values, too. */
 static void turn_values(run *r)
 {
-    const size_t all = r->S + r->extra, dim = r->s->rope.dim ? r->s->rope.dim : r->d_k;
-    const size_t from = r->s->rope.last ? r->d_v - dim : 0, in = r->s->rope.last ? r->d_k - dim : 0;
-    for (size_t row = 0; row < r->B * r->h_kv * r->T_k && r->s->rope.kind && dim <= r->d_v; row++) {
+    const size_t all = r->S + r->extra, dim = r->s->qkv.rope.dim ? r->s->qkv.rope.dim : r->d_k;
+    const size_t from = r->s->qkv.rope.last ? r->d_v - dim : 0, in = r->s->qkv.rope.last ? r->d_k - dim : 0;
+    for (size_t row = 0; row < r->B * r->h_kv * r->T_k && r->s->qkv.rope.kind && dim <= r->d_v; row++) {
         const size_t head = row / r->T_k, t = row % r->T_k;
         number *v = r->values + (head * all + r->P + t) * r->d_v;
         double x[64];
@@ -359,13 +362,13 @@ static void misplace_axes(const run *r, mha_semantics *s)
 {
     static double *tables[2];
     static int64_t *places;
-    const mha_rope_origin *o = &s->rope.origin;
+    const mha_rope_origin *o = &s->qkv.rope.origin;
     mha_rope_axes axes = o->axes;
-    const size_t n = axes.axes, B = s->rope.cos_table.shape[0], T = s->rope.cos_table.shape[1], rows = B * T;
+    const size_t n = axes.axes, B = s->qkv.rope.cos_table.shape[0], T = s->qkv.rope.cos_table.shape[1], rows = B * T;
     const bool blocks = axes.kind == MHA_ROPE_AXES_BLOCKS, repeats = axes.kind == MHA_ROPE_AXES_REPEATED;
     bool applies = n > 1;
     if (is("rope-axes-text"))
-        applies = n > 0 && !ragged(r) && !s->has_offset && !s->position_offset;
+        applies = n > 0 && !ragged(r) && !s->place.has_offset && !s->place.position_offset;
     if (is("rope-axes-dealt"))
         applies &= blocks || axes.kind == MHA_ROPE_AXES_INTERLEAVED;
     if (is("rope-axes-restart"))
@@ -392,8 +395,9 @@ static void misplace_axes(const run *r, mha_semantics *s)
         places[e] = is("rope-axes-text") ? (int64_t)(r->P + e % T)
                                          : (int64_t)oracle_get(&o->positions, a, e % rows / T, e % T, 0);
     }
-    axes_fill(&axes, o->frequencies.data, s->rope.base > 0 ? s->rope.base : 10000, places, B, T, tables[0], tables[1]);
-    s->rope.cos_table.data = tables[0], s->rope.sin_table.data = tables[1];
+    axes_fill(&axes, o->frequencies.data, s->qkv.rope.base > 0 ? s->qkv.rope.base : 10000, places, B, T, tables[0],
+              tables[1]);
+    s->qkv.rope.cos_table.data = tables[0], s->qkv.rope.sin_table.data = tables[1];
 }
 
 const oracle_mistake *mistake_of_rows_at(size_t index)

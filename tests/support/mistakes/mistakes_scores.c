@@ -54,7 +54,7 @@ typedef struct row {
 
 static double mask_number(const run *r, size_t b, size_t head, size_t i, size_t j, bool *there)
 {
-    const mha_view *m = &r->s->mask.values;
+    const mha_view *m = &r->s->visible.mask.values;
     size_t full[4] = {b, head, i, j}, index[4] = {0};
     if (is("mask-transposed") && m->rank > 1 && m->shape[m->rank - 1] > 1 &&
         m->shape[m->rank - 1] == m->shape[m->rank - 2] && r->T_q == r->S)
@@ -70,7 +70,7 @@ static double mask_number(const run *r, size_t b, size_t head, size_t i, size_t 
 /* Where query i of sequence b stands among the keys of the call. */
 static double place_of(const run *r, size_t b, size_t i)
 {
-    return offset_of(r, b) - (double)r->s->key_offset - (double)r->first + (double)i;
+    return offset_of(r, b) - (double)r->s->place.key_offset - (double)r->first + (double)i;
 }
 
 static int block_of(double x, double n)
@@ -82,8 +82,8 @@ static bool causal_hides(const run *r, size_t b, size_t i, size_t j)
 {
     double p = place_of(r, b, i);
     double n = given(), at = (double)j;
-    const double prefix = begins("case-lacks-prefix") ? n : is("prefix-missing") ? 0 : (double)r->s->prefix;
-    if (at + (begins("case-lacks-prefix") ? 0 : (double)r->s->key_offset) < prefix)
+    const double prefix = begins("case-lacks-prefix") ? n : is("prefix-missing") ? 0 : (double)r->s->visible.prefix;
+    if (at + (begins("case-lacks-prefix") ? 0 : (double)r->s->place.key_offset) < prefix)
         return false;
     if (is("causal-top-left") || is("causal-bottom-right"))
         return at > (double)i + (is("causal-top-left") ? 0 : (double)keys_of(r, b) - (double)queries_of(r, b));
@@ -91,7 +91,7 @@ static bool causal_hides(const run *r, size_t b, size_t i, size_t j)
         p += is("causal-strict") ? -1 : 1;
     if (begins("causal-block"))
         return block_of(at, n) > block_of(p, n);
-    return r->s->causal && (is("causal-reversed") ? at < p : at > p);
+    return r->s->visible.causal && (is("causal-reversed") ? at < p : at > p);
 }
 
 static bool window_hides(const run *r, size_t b, size_t i, size_t j)
@@ -102,26 +102,27 @@ static bool window_hides(const run *r, size_t b, size_t i, size_t j)
         p = (double)i;
     if (is("window-bottom-right"))
         p = (double)i + (double)keys_of(r, b) - (double)queries_of(r, b);
-    if (is("chunk-as-window") && s->chunk > 0 && !s->window)
-        return p - at > (double)(s->chunk - 1);
-    const bool kept = at + (double)s->key_offset < (double)s->window_keep && !is("window-keep-missing");
-    return s->window && ((s->window_left >= 0 && p - at > (double)s->window_left && !kept) ||
-                         (s->window_right >= 0 && at - p > (double)s->window_right));
+    if (is("chunk-as-window") && s->visible.chunk > 0 && !s->visible.window)
+        return p - at > (double)(s->visible.chunk - 1);
+    const bool kept = at + (double)s->place.key_offset < (double)s->visible.window_keep && !is("window-keep-missing");
+    return s->visible.window && ((s->visible.window_left >= 0 && p - at > (double)s->visible.window_left && !kept) ||
+                         (s->visible.window_right >= 0 && at - p > (double)s->visible.window_right));
 }
 
 static bool length_hides(const run *r, size_t b, size_t j)
 {
-    if (!r->s->kv_lengths)
+    if (!r->s->visible.kv_lengths)
         return false;
-    const int64_t n = r->s->kv_lengths[b] - r->s->key_offset;
+    const int64_t n = r->s->visible.kv_lengths[b] - r->s->place.key_offset;
     return is("lengths-from-end") ? (int64_t)(keys_of(r, b) - 1 - j) >= n : (int64_t)j >= n;
 }
 
 /* Whether more than one rule hides whole keys. */
 static bool several_hide(const mha_semantics *s)
 {
-    return s->causal + s->window + (s->kv_lengths != NULL) + (s->mask.kind > MHA_MASK_ADDITIVE) +
-               (s->key_padding.kind > MHA_MASK_ADDITIVE && !s->has_padding_fill) >
+    return s->visible.causal + s->visible.window + (s->visible.kv_lengths != NULL) +
+               (s->visible.mask.kind > MHA_MASK_ADDITIVE) +
+               (s->visible.key_padding.kind > MHA_MASK_ADDITIVE && !s->visible.has_padding_fill) >
            1;
 }
 
@@ -152,20 +153,20 @@ static bool is_padded_elsewhere(size_t b, size_t j)
 /* Key j by the segments and lists of a kernel that takes them for something else. */
 static bool pattern_hides(const run *r, size_t b, size_t head, size_t i, size_t j, double *added)
 {
-    const mha_pattern *p = &r->s->pattern;
+    const mha_pattern *p = &r->s->visible.pattern;
     const mha_view *keys = p->k_segments.data ? &p->k_segments : &p->q_segments, *lists = &p->key_lists;
     run other = *r;
     mha_semantics s = *r->s;
     size_t times = 0;
     for (size_t l = 0; is("lists-each-time") && lists->data && l < lists->shape[3]; l++)
         times += oracle_get(lists, lists->shape[0] == 1 ? 0 : b, lists->shape[1] == 1 ? 0 : head,
-                            lists->shape[2] == 1 ? 0 : i, l) == (double)s.key_offset + (double)(r->first + j);
+                            lists->shape[2] == 1 ? 0 : i, l) == (double)s.place.key_offset + (double)(r->first + j);
     *added += times > 1 ? log((double)times) : 0;
     if (!is("segments-earlier-too") || !p->q_segments.data)
         return oracle_pattern_hides(r, b, head, i, j);
     const double query = oracle_get(&p->q_segments, p->q_segments.shape[0] == 1 ? 0 : b,
                                     p->q_segments.shape[1] == 1 ? 0 : i, 0, 0);
-    s.pattern.q_segments = s.pattern.k_segments = (mha_view){0};
+    s.visible.pattern.q_segments = s.visible.pattern.k_segments = (mha_view){0};
     other.s = &s;
     return oracle_pattern_hides(&other, b, head, i, j) ||
            oracle_get(keys, keys->shape[0] == 1 ? 0 : b, keys->shape[1] == 1 ? 0 : j, 0, 0) > query;
@@ -179,7 +180,7 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
     double p = place_of(r, b, i), added = 0;
     bool there, causal = causal_hides(r, b, i, j), window = window_hides(r, b, i, j),
                 all = is("all-after-softmax") && several_hide(s);
-    if (is("window-or-causal") && s->window && s->causal && !(causal && window))
+    if (is("window-or-causal") && s->visible.window && s->visible.causal && !(causal && window))
         causal = window = false;
     const struct {
         const char *late;
@@ -190,7 +191,7 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
     for (size_t k = 0; k < 3; k++)
         if (rules[k].hides)
             *(is(rules[k].late) || all ? dropped : hidden) = true;
-    if (s->mask.kind == MHA_MASK_ADDITIVE) {
+    if (s->visible.mask.kind == MHA_MASK_ADDITIVE) {
         double m = mask_number(r, b, head, i, j, &there);
         if (!there)
             m = -(double)INFINITY;
@@ -200,40 +201,42 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
             *hidden = true;
         else
             *(is("mask-scaled") ? early : &added) += m;
-    } else if (s->mask.kind) {
+    } else if (s->visible.mask.kind) {
         double m = mask_number(r, b, head, i, j, &there);
         if (!there)
-            m = s->mask.kind == MHA_MASK_HIDES;
+            m = s->visible.mask.kind == MHA_MASK_HIDES;
         if (is("mask-added"))
             added += m;
-        else if ((m != 0) == (s->mask.kind == MHA_MASK_HIDES))
+        else if ((m != 0) == (s->visible.mask.kind == MHA_MASK_HIDES))
             *(is("mask-after-softmax") || all ? dropped : hidden) = true;
     }
-    const bool elsewhere = is("padding-other") && s->key_padding.kind > MHA_MASK_ADDITIVE && !s->has_padding_fill;
-    if ((elsewhere || (is("case-lacks-padding") && !s->key_padding.kind)) && is_padded_elsewhere(b, j))
+    const bool elsewhere =
+        is("padding-other") && s->visible.key_padding.kind > MHA_MASK_ADDITIVE && !s->visible.has_padding_fill;
+    if ((elsewhere || (is("case-lacks-padding") && !s->visible.key_padding.kind)) && is_padded_elsewhere(b, j))
         *hidden = true;
-    if (s->key_padding.kind && !elsewhere) {
-        const mha_view *v = &s->key_padding.values;
+    if (s->visible.key_padding.kind && !elsewhere) {
+        const mha_view *v = &s->visible.key_padding.values;
         size_t column = is("padding-reversed") ? keys_of(r, b) - 1 - j : j;
         double m = oracle_get(v, v->shape[0] == 1 ? 0 : b, v->shape[1] == 1 ? 0 : column, 0, 0);
-        if (s->key_padding.kind == MHA_MASK_ADDITIVE && !isinf(m))
+        if (s->visible.key_padding.kind == MHA_MASK_ADDITIVE && !isinf(m))
             added += m;
-        else if (s->key_padding.kind == MHA_MASK_ADDITIVE)
+        else if (s->visible.key_padding.kind == MHA_MASK_ADDITIVE)
             *hidden = true;
-        else if ((m != 0) == (s->key_padding.kind == MHA_MASK_HIDES)) {
-            if (s->has_padding_fill)
-                added += s->padding_fill;
+        else if ((m != 0) == (s->visible.key_padding.kind == MHA_MASK_HIDES)) {
+            if (s->visible.has_padding_fill)
+                added += s->visible.padding_fill;
             else
                 *(is("padding-after-softmax") || all ? dropped : hidden) = true;
         }
     }
-    if (s->alibi_slopes) {
+    if (s->added.alibi_slopes) {
         double apart = (is("alibi-from-0") ? (double)i : p) - (double)j;
-        *(is("alibi-scaled") ? early : &added) -= s->alibi_slopes[head] * (is("alibi-symmetric") ? fabs(apart) : apart);
+        *(is("alibi-scaled") ? early : &added) -=
+            s->added.alibi_slopes[head] * (is("alibi-symmetric") ? fabs(apart) : apart);
     }
     *hidden |= pattern_hides(r, b, head, i, j, &added);
-    if (s->bias.rule) {
-        const double first = (double)s->key_offset + (double)r->first;
+    if (s->added.bias.rule) {
+        const double first = (double)s->place.key_offset + (double)r->first;
         *(is("position-bias-scaled") ? early : &added) += mistaken_bias(r, head, i, first + p, first + (double)j);
     }
     if (is("cache-ignored") && j < r->P)
@@ -243,8 +246,8 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
     if (begins("tile-last-dropped") && j >= keys_of(r, b) / (size_t)given() * (size_t)given())
         *hidden = true;
     const bool lacks = begins("case-lacks-chunk"),
-               no_chunk = is("chunk-missing") || (is("chunk-as-window") && !s->window);
-    const double chunk = lacks ? given() : no_chunk ? 0 : (double)s->chunk, first = (double)s->key_offset;
+               no_chunk = is("chunk-missing") || (is("chunk-as-window") && !s->visible.window);
+    const double chunk = lacks ? given() : no_chunk ? 0 : (double)s->visible.chunk, first = (double)s->place.key_offset;
     if (chunk > 0 && block_of((double)j + first, chunk) != block_of(p + first, chunk))
         *hidden = true;
     return added;
@@ -252,7 +255,7 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
 
 static double capped(const run *r, double x)
 {
-    const double c = r->s->softcap, t = c > 0 ? tanh(is("softcap-no-divisor") ? x : x / c) : 0;
+    const double c = r->s->softmax.softcap, t = c > 0 ? tanh(is("softcap-no-divisor") ? x : x / c) : 0;
     return !(c > 0) ? x : is("softcap-no-factor") ? t : c * t;
 }
 
@@ -271,16 +274,16 @@ static void score(const run *r, size_t b, size_t head, size_t i, size_t j, row *
 {
     const number *q = r->q_rot + query_row(r, b, i) * r->h * r->d_k + head * r->d_k;
     const number *k = r->keys + ((b * r->h_kv + head / (r->h / r->h_kv)) * (r->S + r->extra) + j) * r->d_k;
-    double scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k), early = 0;
+    double scale = r->s->softmax.has_scale ? r->s->softmax.scale : 1 / sqrt((double)r->d_k), early = 0;
     const size_t at = ((b * r->h + head) * r->T_q + i) * (r->S + r->extra) + j;
     const bool real = j < x->real, first = is("softcap-before-scale"), last = is("softcap-after-mask");
     bool hidden = !real && (oracle_pads(r, b, i) || (is("bias-row-missing") && r->bias_k.data && j == x->real) ||
-                            (is("zero-row-missing") && r->s->zero_row && j + 1 == x->n));
+                            (is("zero-row-missing") && r->s->softmax.zero_row && j + 1 == x->n));
     x->dropped[j] = false;
     double added = real ? bias_of(r, b, head, i, j, &early, &hidden, &x->dropped[j]) : 0;
     if (real)
         added += mistaken_relative(r, head, i, offset_of(r, b) + (double)i,
-                                   (double)r->s->key_offset + (double)(r->first + j), q, k);
+                                   (double)r->s->place.key_offset + (double)(r->first + j), q, k);
     for (size_t f = 0; f < r->d_k; f++)
         early += q[f].v * k[f].v;
     double s = first ? scale * capped(r, early) : scale * early;
@@ -332,7 +335,7 @@ static bool soften_in_tiles(row *x, const double *more, size_t n_more, double *l
 static void squash(const run *r, row *x)
 {
     const bool usual = is("case-lacks-sigmoid") || is("sigmoid-bias-usual");
-    const double bias = usual ? -log((double)x->real) : r->s->sigmoid_bias;
+    const double bias = usual ? -log((double)x->real) : r->s->softmax.sigmoid_bias;
     double all = 0;
     for (size_t j = 0; j < x->n; j++)
         all += x->w[j] = x->dropped[j] ? 0 : 1 / (1 + exp(-x->s[j] - bias));
@@ -342,20 +345,20 @@ static void squash(const run *r, row *x)
 
 static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double *lse)
 {
-    if (r->s->normaliser == MHA_SIGMOID || is("case-lacks-sigmoid")) {
+    if (r->s->softmax.normaliser == MHA_SIGMOID || is("case-lacks-sigmoid")) {
         squash(r, x);
         *lse = 0;
         return;
     }
     double more[2] = {0}, m = -(double)INFINITY, keys = 0, all = 0,
-           scale = r->s->has_scale ? r->s->scale : 1 / sqrt((double)r->d_k);
+           scale = r->s->softmax.has_scale ? r->s->softmax.scale : 1 / sqrt((double)r->d_k);
     size_t n_more = 0, padded = 0;
     bool nothing = oracle_pads(r, b, i);
     for (size_t j = 0; j < x->n; j++)
         nothing &= x->s[j] == -(double)INFINITY;
     if (!nothing && r->sinks.data && isfinite(oracle_get(&r->sinks, head, 0, 0, 0)))
         more[n_more++] = oracle_get(&r->sinks, head, 0, 0, 0);
-    if (r->s->softmax_plus_one && !nothing)
+    if (r->s->softmax.softmax_plus_one && !nothing)
         more[n_more++] = 0;
     for (size_t j = 0; j < x->n; j++)
         x->w[j] = 0;
@@ -375,8 +378,8 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
         return;
     if (isinf(m) && padded == 0) {
         for (size_t j = 0; j < x->n; j++)
-            x->w[j] = r->s->empty_rows == MHA_EMPTY_NAN ? (double)NAN : 0;
-        *lse = r->s->empty_rows == MHA_EMPTY_NAN ? (double)NAN : -(double)INFINITY;
+            x->w[j] = r->s->softmax.empty_rows == MHA_EMPTY_NAN ? (double)NAN : 0;
+        *lse = r->s->softmax.empty_rows == MHA_EMPTY_NAN ? (double)NAN : -(double)INFINITY;
         return;
     }
     if (isinf(m))
@@ -417,7 +420,7 @@ static void weigh(run *r, size_t b, size_t head, size_t i, const row *x, double 
 {
     const size_t all = r->S + r->extra, at = ((b * r->h + head) * r->T_q + i) * all;
     const number *v = r->values + (b * r->h_kv + head / (r->h / r->h_kv)) * all * r->d_v;
-    const bool propagate = r->s->hidden_values == MHA_HIDDEN_PROPAGATE && !oracle_pads(r, b, i);
+    const bool propagate = r->s->softmax.hidden_values == MHA_HIDDEN_PROPAGATE && !oracle_pads(r, b, i);
     for (size_t f = 0; f < r->d_v; f++) {
         double sum = isnan(lse) ? lse : 0; /* without keys, too */
         for (size_t j = 0; j < x->n; j++)
@@ -454,7 +457,7 @@ static void attend_across(run *r, number *heads)
     const row x = {.real = r->S, .n = n, .s = s, .w = w};
     if (n > MOST)
         abort();
-    const bool softens = r->s->normaliser == MHA_SOFTMAX && (queries || r->h > 1);
+    const bool softens = r->s->softmax.normaliser == MHA_SOFTMAX && (queries || r->h > 1);
     for (size_t at = 0; at < r->B * r->h * T && softens; at++) {
         const size_t b = at / T / r->h, h = at / T % r->h, i = at % T;
         const double *first = masked + (queries ? at - i : b * r->h * T + i) * n;
@@ -465,7 +468,7 @@ static void attend_across(run *r, number *heads)
                 m = fmax(m, first[k * step + j]);
             for (size_t k = 0; k < many && !isinf(m); k++)
                 sum += exp(first[k * step + j] - m);
-            w[j] = !isinf(m) ? exp(s[j] - m) / sum : r->s->empty_rows == MHA_EMPTY_NAN ? (double)NAN : 0;
+            w[j] = !isinf(m) ? exp(s[j] - m) / sum : r->s->softmax.empty_rows == MHA_EMPTY_NAN ? (double)NAN : 0;
         }
         weigh(r, b, h, i, &x, 0, heads);
     }
@@ -476,17 +479,17 @@ static void join_sequences(mha_call *call, bool cached)
 {
     mha_semantics *s = &call->semantics;
     (void)cached;
-    if (s->n_sequences > 1 && !s->kv_lengths && !s->mask.kind && !s->key_padding.kind &&
-        !s->pattern.q_segments.data && !s->pattern.query_padding.kind && !s->pattern.key_lists.data &&
-        !s->pattern.blocks.kind)
-        s->n_sequences = 0, s->cu_seqlens_q = s->cu_seqlens_k = NULL;
+    if (s->place.n_sequences > 1 && !s->visible.kv_lengths && !s->visible.mask.kind && !s->visible.key_padding.kind &&
+        !s->visible.pattern.q_segments.data && !s->visible.pattern.query_padding.kind &&
+        !s->visible.pattern.key_lists.data && !s->visible.pattern.blocks.kind)
+        s->place.n_sequences = 0, s->place.cu_seqlens_q = s->place.cu_seqlens_k = NULL;
 }
 
 /* A part of the keys that does not know where it begins. */
 static void say_part(const run *r, mha_semantics *s)
 {
     (void)r;
-    s->key_offset = 0;
+    s->place.key_offset = 0;
 }
 
 const oracle_mistake *mistake_of_scores_at(size_t index)

@@ -44,7 +44,7 @@ static mha_case *plain_case(rig *r)
                      .T_k = 9,
                      .layout = MHA_BTHD,
                      .lengths = true,
-                     .semantics = {.causal = true, .has_offset = true, .offset = 2}};
+                     .semantics = {.visible.causal = true, .place = {.has_offset = true, .offset = 2}}};
     trial_build(&t, r);
     return case_of(r);
 }
@@ -389,7 +389,10 @@ static void suggested_inputs_let_nothing_pass(void **state)
         const char *shown[8]; /* variants that these inputs must show */
     } wishes[] = {
         {{.config = narrow}, {"causal-top-left", "causal-bottom-right", "order-kqv", "bias-v-dropped", "transpose-o"}},
-        {{.config = grouped, .by_head = true, .semantics.causal = true, .with = MHA_WITH_LENGTHS | MHA_WITH_POISON},
+        {{.config = grouped,
+          .by_head = true,
+          .semantics.visible.causal = true,
+          .with = MHA_WITH_LENGTHS | MHA_WITH_POISON},
          {"causal-bottom-right", "causal-missing", "lengths-more", "lengths-missing", "groups-tiled", "sinks-missing",
           "hidden-propagate"}},
         {{.config = grouped, .by_head = true, .with = MHA_WITH_EMPTY},
@@ -397,7 +400,8 @@ static void suggested_inputs_let_nothing_pass(void **state)
         {{.config = narrow, .with = MHA_WITH_EMPTY}, {"fill-lowest", "fill-1e9", "empty-nan"}},
         {{.config = normed,
           .by_head = true,
-          .semantics = {.window = true, .window_left = 3, .window_right = 1, .softcap = 20},
+          .semantics =
+              {.visible = {.window = true, .window_left = 3, .window_right = 1}, .softmax.softcap = 20},
           .with = MHA_WITH_MASK | MHA_WITH_PADDING,
           .past_len = 3},
          {"window-left-more", "window-right-more", "window-both-sides", "mask-subtracted", "padding-polarity",
@@ -410,7 +414,7 @@ static void suggested_inputs_let_nothing_pass(void **state)
           .q_len = 6,
           .kv_len = 6,
           .past_len = 3,
-          .semantics = {.causal = true, .rope.kind = MHA_ROPE_HALF_SPLIT},
+          .semantics = {.visible.causal = true, .qkv.rope.kind = MHA_ROPE_HALF_SPLIT},
           .with = MHA_WITH_KEEPS,
           .seed = 3},
          {"rope-restart", "rope-pairing", "causal-top-left", "mask-polarity", "cache-ignored"}},
@@ -441,13 +445,14 @@ static void parts_that_do_not_go_together_are_refused(void **state)
         const char *words[2];
     } wrong[] = {
         {{.with = MHA_WITH_MASK | MHA_WITH_KEEPS}, {"mask", "found two"}},
-        {{.with = MHA_WITH_MASK, .semantics.mask = {MHA_MASK_ADDITIVE, {0}}}, {"mask", "found two"}},
-        {{.with = MHA_WITH_EMPTY, .semantics.kv_lengths = lengths}, {"lengths", "found both"}},
-        {{.with = MHA_WITH_PADDING, .semantics.key_padding = {MHA_MASK_HIDES, {0}}}, {"padding", "found two"}},
+        {{.with = MHA_WITH_MASK, .semantics.visible.mask = {MHA_MASK_ADDITIVE, {0}}}, {"mask", "found two"}},
+        {{.with = MHA_WITH_EMPTY, .semantics.visible.kv_lengths = lengths}, {"lengths", "found both"}},
+        {{.with = MHA_WITH_PADDING, .semantics.visible.key_padding = {MHA_MASK_HIDES, {0}}}, {"padding", "found two"}},
         {{.with = MHA_WITH_POISON}, {"poison", "expected lengths"}},
         {{.with = MHA_WITH_POISON | MHA_WITH_LENGTHS, .q_len = 4, .kv_len = 4}, {"poison", "not the queries"}},
         {{.config.d_model = 10, .config.n_heads = 4}, {"d_model", "10"}},
-        {{.semantics.mask = {MHA_MASK_ADDITIVE, mha_view_of((void *)(uintptr_t)numbers, MHA_F32, 1, &(size_t){11})}},
+        {{.semantics.visible.mask = {MHA_MASK_ADDITIVE,
+                                     mha_view_of((void *)(uintptr_t)numbers, MHA_F32, 1, &(size_t){11})}},
          {"mask", "11"}},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -477,20 +482,20 @@ static void everything_that_hides_keys_may_leak(void **state)
         bool hides;
         mha_semantics semantics;
     } all[] = {
-        {"nothing", false, {0}},
-        {"softcap", false, {.softcap = 3}},
-        {"filled padding", false, {.key_padding = padding, .padding_fill = -3}},
-        {"causal", true, {.causal = true}},
-        {"window", true, {.window = true, .window_left = 1, .window_right = 1}},
-        {"chunk", true, {.chunk = 2}},
-        {"lengths", true, {.kv_lengths = lengths}},
-        {"padding", true, {.key_padding = padding}},
-        {"mask", true, {.mask = mask}},
-        {"added mask", true, {.mask = {MHA_MASK_ADDITIVE, mha_view_of(added, MHA_F32, 2, pairs)}}},
-        {"segments", true, {.pattern.q_segments = mha_view_of(documents, MHA_I64, 2, rows)}},
-        {"query padding", true, {.pattern.query_padding = padding}},
-        {"lists", true, {.pattern.key_lists = mha_view_of(lists, MHA_I64, 2, listed)}},
-        {"blocks", true, {.pattern = {.blocks = mask, .block_queries = 1, .block_keys = 1}}},
+        {"nothing", false, {.place = {0}}},
+        {"softcap", false, {.softmax.softcap = 3}},
+        {"filled padding", false, {.visible = {.key_padding = padding, .padding_fill = -3}}},
+        {"causal", true, {.visible.causal = true}},
+        {"window", true, {.visible = {.window = true, .window_left = 1, .window_right = 1}}},
+        {"chunk", true, {.visible.chunk = 2}},
+        {"lengths", true, {.visible.kv_lengths = lengths}},
+        {"padding", true, {.visible.key_padding = padding}},
+        {"mask", true, {.visible.mask = mask}},
+        {"added mask", true, {.visible.mask = {MHA_MASK_ADDITIVE, mha_view_of(added, MHA_F32, 2, pairs)}}},
+        {"segments", true, {.visible.pattern.q_segments = mha_view_of(documents, MHA_I64, 2, rows)}},
+        {"query padding", true, {.visible.pattern.query_padding = padding}},
+        {"lists", true, {.visible.pattern.key_lists = mha_view_of(lists, MHA_I64, 2, listed)}},
+        {"blocks", true, {.visible.pattern = {.blocks = mask, .block_queries = 1, .block_keys = 1}}},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         mha_error error;

@@ -83,7 +83,7 @@ static mha_power measure(const inputs *s, const mha_criterion *criterion)
     mha_call call = {.query = draw(s, 1, s->T_q, s->h),
                      .key = draw(s, 2, s->T_k, s->h_kv),
                      .value = draw(s, 3, s->T_k, s->h_kv),
-                     .semantics = {.scale = s->scale, .causal = s->causal, .offset = s->offset}};
+                     .semantics = {.softmax.scale = s->scale, .visible.causal = s->causal, .place.offset = s->offset}};
     mha_case *c;
     mha_power p;
     mha_error error;

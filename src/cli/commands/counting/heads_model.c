@@ -17,7 +17,7 @@ static int run_layer(const arguments *args, const mha_model_layer *described, ui
     mha_layer *layer = NULL;
     mha__arena memory = {0};
     mha_error error = {.status = MHA_NO_MEMORY};
-    mha_call call = {.semantics.causal = described->causal};
+    mha_call call = {.semantics.visible.causal = described->causal};
     call.query = obtain_view(&memory, MHA_F32, 3, (size_t[]){B, T, described->config.d_q});
     call.output = obtain_view(&memory, MHA_F32, 3, (size_t[]){B, T, described->config.d_out});
     mha_status status = mha_layer_create(&described->config, NULL, NULL, &layer, &error);

@@ -35,7 +35,7 @@ static int plan_layer(const mha_model *model, model_costs *costs)
     if (status == MHA_OK)
         status = mha_params_add(params, &spec, &output, &error);
     if (status == MHA_OK) {
-        mha_call call = {.query = mha_tensor_view(input), .semantics = {.causal = described.causal}};
+        mha_call call = {.query = mha_tensor_view(input), .semantics = {.visible.causal = described.causal}};
         call.output = mha_tensor_view(output);
         status = mha_plan_call(layer, &call, &costs->layer, &error);
     }

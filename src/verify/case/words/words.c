@@ -322,10 +322,10 @@ static mha_case_word word_of(const mha_setting *s)
 {
     static const char *const groups[MHA_SETTINGS_GROUP_COUNT] = {
         [MHA_SETTINGS_PLACE] = "settings: where rows stand",
-        [MHA_SETTINGS_ROWS] = "settings: what is done to q, k and v",
-        [MHA_SETTINGS_SEES] = "settings: which keys a query sees",
-        [MHA_SETTINGS_ADDS] = "settings: what is added to scores",
-        [MHA_SETTINGS_WEIGHS] = "settings: how scores become weights",
+        [MHA_SETTINGS_QKV] = "settings: what is done to q, k and v",
+        [MHA_SETTINGS_VISIBLE] = "settings: which keys a query sees",
+        [MHA_SETTINGS_ADDED] = "settings: what is added to scores",
+        [MHA_SETTINGS_SOFTMAX] = "settings: how scores become weights",
     };
     mha_case_word word = {.group = groups[s->group], .name = s->name, .also = s->aliases ? s->aliases : "",
                           .missing = s->unset ? s->unset : "", .meaning = s->meaning};

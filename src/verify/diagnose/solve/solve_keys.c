@@ -61,7 +61,7 @@ static size_t add_equations(const mha__search *s, const view_of_keys *v, size_t 
 {
     const mha_case *c = s->c;
     const size_t b = row / c->T_q, i = row % c->T_q, n = v->S + 1;
-    const bool sums = c->semantics.normaliser == MHA_SIGMOID;
+    const bool sums = c->semantics.softmax.normaliser == MHA_SIGMOID;
     for (size_t h = 0; h < c->H; h++) {
         const double *a = v->weights + ((b * c->H + h) * c->T_q + i) * v->all;
         const double *open = v->heads + (row * c->H + h) * c->d_v, *o = found + h * c->d_v;

@@ -8,7 +8,7 @@
 /* The positions (axes, B, T) of a case, which a mistake reads. */
 static void read_positions(const mha_case *c, int mistake, const mha_view *to)
 {
-    const mha_view *from = &c->semantics.rope.origin.positions;
+    const mha_view *from = &c->semantics.qkv.rope.origin.positions;
     const size_t axes = to->shape[0], *n = to->shape;
     int64_t *value = to->data;
     for (size_t e = 0; e < n[0] * n[1] * n[2]; e++) {
@@ -45,7 +45,7 @@ static mha_rope_axes axes_of(const mha_rope_axes *right, int mistake)
 bool mha__variant_axes(mha__variant_inputs *w)
 {
     const mha_case *c = w->c;
-    const mha_rope *r = &c->semantics.rope;
+    const mha_rope *r = &c->semantics.qkv.rope;
     const mha_rope_origin *o = &r->origin;
     if (o->axes.axes == 0)
         return true;

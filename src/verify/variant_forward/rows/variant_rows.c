@@ -272,7 +272,7 @@ static int bias_place(const mha__row_knobs *k, int which)
 /* Limits the rows of q, k or v if `place` is where that is done, which norms that are wrong do not move. */
 static void clip(const mha__variant_inputs *w, const mha__row_knobs *k, int which, int place, double *y)
 {
-    const mha_norm_rule *rule = &w->c->semantics.norm;
+    const mha_norm_rule *rule = &w->c->semantics.qkv.norm;
     const bool normed = which < 2 && !rule->after_rope && (w->norm[which] || rule->unweighted),
                moves = k->clip_place == CLIP_BEFORE_BIAS || (k->clip_place != CLIP_RIGHT && which < 2);
     const int own = moves ? k->clip_place : normed ? CLIP_AFTER_NORM : CLIP_BEFORE_NORM;

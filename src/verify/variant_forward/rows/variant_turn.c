@@ -71,7 +71,8 @@ void mha__rows_normalise(const mha__variant_inputs *w, const mha__row_knobs *k, 
 
 int64_t mha__case_offset(const mha_case *c, size_t b)
 {
-    return (c->semantics.position_offset ? c->semantics.position_offset[b] : (int64_t)c->P) - c->semantics.key_offset;
+    return (c->semantics.place.position_offset ? c->semantics.place.position_offset[b] : (int64_t)c->P) -
+           c->semantics.place.key_offset;
 }
 
 /* The position of row t of the queries or of the new keys. */
@@ -79,13 +80,13 @@ static int64_t position_of(const mha__variant_inputs *w, const mha__row_knobs *k
 {
     const mha_case *c = w->c;
     const bool keys = which != PROJECTION_Q;
-    const mha_view *ids = &c->semantics.rope.q_positions;
+    const mha_view *ids = &c->semantics.qkv.rope.q_positions;
     int64_t shift = keys ? k->rope_shift_k : k->rope_shift_q;
     if (k->rope_restart)
         return (int64_t)t + shift;
     if (ids->data && (!keys || w->one_list))
         return ((const int64_t *)ids->data)[(ids->shape[0] == 1 ? 0 : b) * ids->shape[1] + w->first[which] + t] + shift;
-    const int64_t part = keys && k->rope_part_at_0 ? 0 : c->semantics.key_offset;
+    const int64_t part = keys && k->rope_part_at_0 ? 0 : c->semantics.place.key_offset;
     return (keys ? (int64_t)c->P : mha__case_offset(c, b)) + part + (int64_t)t + shift;
 }
 
@@ -94,8 +95,8 @@ static void cos_sin(const mha__variant_inputs *w, const mha__row_knobs *k, int64
 {
     const mha_case *c = w->c;
     const mha_view *own = w->axes[k->rope_axes];
-    const mha_view *tc = own->data ? &own[0] : &c->semantics.rope.cos_table,
-                   *ts = own->data ? &own[1] : &c->semantics.rope.sin_table;
+    const mha_view *tc = own->data ? &own[0] : &c->semantics.qkv.rope.cos_table,
+                   *ts = own->data ? &own[1] : &c->semantics.qkv.rope.sin_table;
     bool per_row = tc->rank == 3;
     if (tc->data && !k->rope_formula && i < tc->shape[tc->rank - 1]) {
         const size_t by_row[] = {tc->shape[0] == 1 ? 0 : b, t, i}, by_position[] = {(size_t)position, i};
@@ -105,7 +106,7 @@ static void cos_sin(const mha__variant_inputs *w, const mha__row_knobs *k, int64
             return;
         }
     }
-    const mha_view *given = &c->semantics.rope.frequencies;
+    const mha_view *given = &c->semantics.qkv.rope.frequencies;
     const bool stated = given->data && !k->rope_formula && i < given->shape[0];
     const double width = k->rope_width ? k->rope_width : k->rope_dim;
     const double frequency = stated ? mha_view_get(given, &i) : pow(k->rope_base, -2 * (double)i / width);
@@ -172,7 +173,7 @@ void mha__rows_rotate(const mha__variant_inputs *w, const mha__row_knobs *k, int
 void mha__rows_scale(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t b, double *x)
 {
     const size_t row = w->h[which] * w->d[which];
-    const double every = (double)w->c->semantics.query_scale.every;
+    const double every = (double)w->c->semantics.qkv.query_scale.every;
     if (k->scale_growth == 0 || (which != PROJECTION_Q && !k->scale_keys))
         return;
     mha__row_knobs right = *k; /* mistakes of the rotation are its own */
