@@ -89,6 +89,9 @@ typedef struct mha_weight_info {
     mha_weight_side side;
     mha_weight of; /* the matrix of a bias, the norm of its bias; else the weight itself */
     bool of_latents; /* it makes latents, or is made for them: all heads share it, but W_KVB */
+    const char *word;    /* its name in case files, which know `name`, too: "W_q"; NULL: `name` alone */
+    const char *foreign; /* names in other programs, separated by blanks, for messages; NULL: none */
+    const char *meaning; /* one line */
 } mha_weight_info;
 
 /* The row of a weight; NULL outside the list. */

@@ -1,5 +1,7 @@
 /* The words of the case format, each once: reading, messages, `mha help case` and CASES.md all use this table. Words of
- * what a call means are the rows of mha/setting.h; here is what a case has beside them. */
+ * what a call means are the rows of mha/setting.h, those of weights the rows of mha/layer.h; here is what a case has
+ * beside them. */
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,14 +22,6 @@
 #define TENSOR(group, code, name, content, low, high, foreign, form, missing, meaning)                                 \
     {                                                                                                                  \
         {group, name, "", form, missing, meaning}, foreign, WORD_TENSOR, code, content, low, high                      \
-    }
-#define WEIGHT(code, name, also, foreign, form, meaning)                                                               \
-    {                                                                                                                  \
-        {WEIGHTS, name, also, form, "", meaning}, foreign, WORD_WEIGHT, code, CASE_REAL, 1, 2                          \
-    }
-#define MATRIX(code, name, also, foreign, form, meaning)                                                               \
-    {                                                                                                                  \
-        {WEIGHTS, name, also, form, "required by kind mha", meaning}, foreign, WORD_WEIGHT, code, CASE_REAL, 1, 2      \
     }
 #define RESULT(slot, name, also, foreign, form, meaning)                                                               \
     {                                                                                                                  \
@@ -56,53 +50,7 @@ static const mha__case_word words[] = {
     TENSOR(INPUTS, CASE_VALUE, "value", CASE_REAL, 2, 4, "v V values x_v", "(B, T_k, d_vin), by layout", "key",
            "input of the values"),
 
-    MATRIX(MHA_W_Q, "W_q", "W_Q", "Wq WQ w_q wq q_proj.weight q_proj q_proj_weight q_b_proj.weight", "(d_q, h*d_k)",
-           "projection q = query W_q + b_q: input dimension first, so nn.Linear's weight is transposed"),
-    WEIGHT(MHA_B_Q, "b_q", "b_Q", "bq q_proj.bias", "(h*d_k,)", "bias of q; without W_q added to query itself"),
-    MATRIX(MHA_W_K, "W_k", "W_K", "Wk WK w_k wk k_proj.weight k_proj k_proj_weight", "(d_kin, h_kv*d_k)",
-           "projection of key"),
-    WEIGHT(MHA_B_K, "b_k", "b_K", "bk k_proj.bias", "(h_kv*d_k,)", "bias of k; without W_k added to key itself"),
-    MATRIX(MHA_W_V, "W_v", "W_V", "Wv WV w_v wv v_proj.weight v_proj v_proj_weight", "(d_vin, h_kv*d_v)",
-           "projection of value"),
-    WEIGHT(MHA_B_V, "b_v", "b_V", "bv v_proj.bias", "(h_kv*d_v,)", "bias of v; without W_v added to value itself"),
-    MATRIX(MHA_W_O, "W_o", "W_O", "Wo WO w_o wo W_out o_proj.weight o_proj c_proj.weight", "(h*d_v, d_out)",
-           "output projection of the concatenated heads"),
-    WEIGHT(MHA_B_O, "b_o", "b_O", "bo b_out o_proj.bias c_proj.bias", "(d_out,)", "bias of the output"),
-    WEIGHT(MHA_BIAS_K, "bias_k", "", "", "(h_kv*d_k,)", "one more key behind all real ones, never hidden; with bias_v"),
-    WEIGHT(MHA_BIAS_V, "bias_v", "", "", "(h_kv*d_v,)", "its value; with bias_k"),
-    WEIGHT(MHA_SINKS, "head_sink", "sinks", "sink attn_sink head_sinks", "(h,)",
-           "one more logit per head in the denominator of the softmax, without a value"),
-    WEIGHT(MHA_Q_NORM, "q_norm_weight", "q_norm", "q_norm.weight q_layernorm.weight", "(d_k,), (h*d_k,) or (h, d_k)",
-           "weight of a norm of q: over each head, over the row, or over each head with weights of its own"),
-    WEIGHT(MHA_K_NORM, "k_norm_weight", "k_norm", "k_norm.weight k_layernorm.weight",
-           "(d_k,), (h_kv*d_k,) or (h_kv, d_k)", "the same for k"),
-    WEIGHT(MHA_Q_NORM_BIAS, "q_norm_bias", "", "q_norm.bias q_layernorm.bias", "as q_norm_weight",
-           "added behind the norm of q"),
-    WEIGHT(MHA_K_NORM_BIAS, "k_norm_bias", "", "k_norm.bias k_layernorm.bias", "as k_norm_weight",
-           "the same for k"),
-    WEIGHT(MHA_W_QA, "W_qa", "W_QA", "W_DQ q_a_proj.weight", "(d_q, q_rank)",
-           "latent attention, two-stage queries: q = norm(query W_qa + b_qa) W_q, with W_q (q_rank, h*d_k)"),
-    WEIGHT(MHA_B_QA, "b_qa", "b_QA", "q_a_proj.bias", "(q_rank,)", "its bias"),
-    WEIGHT(MHA_QA_NORM, "qa_norm_weight", "qa_norm", "q_a_layernorm.weight", "(q_rank,)", "weight of its RMS norm"),
-    WEIGHT(MHA_W_KVA, "W_kva", "W_KVA", "W_DKV kv_a_proj_with_mqa.weight", "(d_kin, kv_rank + d_rope)",
-           "latent attention, in place of W_k and W_v: [c, k_r] = key W_kva + b_kva"),
-    WEIGHT(MHA_B_KVA, "b_kva", "b_KVA", "kv_a_proj_with_mqa.bias", "(kv_rank + d_rope,)", "its bias"),
-    WEIGHT(MHA_KVA_NORM, "kva_norm_weight", "kva_norm", "kv_a_layernorm.weight", "(kv_rank,)",
-           "weight of the RMS norm of c"),
-    WEIGHT(MHA_W_KVB, "W_kvb", "W_KVB", "W_UKV kv_b_proj.weight", "(kv_rank, h*(d_n + d_v))",
-           "[k_n, v] = norm(c) W_kvb, head by head; a key is [k_n, k_r], and d_n = d_k - d_rope"),
-    WEIGHT(MHA_W_G, "W_g", "W_G", "Wg gate_proj.weight g_proj.weight", "(d_q, h*d_v) or (d_q, h)",
-           "gate on the heads: heads * sigmoid(query W_g + b_g), by feature or by head"),
-    WEIGHT(MHA_B_G, "b_g", "b_G", "bg", "(h*d_v,) or (h,)", "bias of the gate"),
-
-    WEIGHT(MHA_BIAS_TABLE, "bias_table", "", "relative_attention_bias.weight relative_position_bias_table", "(n, h)",
-           "table of the relative position bias that bias_rule asks for"),
-    WEIGHT(MHA_RELATIVE_K, "relative_k", "", "rel_pos_h distance_embedding.weight", "(n, d_k) or (n, h*d_k)",
-           "rows that q is multiplied with, chosen by relative_rule (c2p): for all heads, or for each"),
-    WEIGHT(MHA_RELATIVE_COLUMNS, "relative_columns", "", "rel_pos_w", "(n, d_k) or (n, h*d_k)",
-           "the same by the columns of relative_rule grid"),
-    WEIGHT(MHA_RELATIVE_Q, "relative_q", "", "", "(n, d_k) or (n, h*d_k)",
-           "rows that k is multiplied with, chosen by relative_rule (p2c)"),
+    {{WEIGHTS, "", "", "", "", ""}, "", WORD_WEIGHTS, 0, CASE_REAL, 1, 2},
 
     RESULT(MHA_STAGE_OUTPUT, "expected.output", "output",
            "y Y out o attn_output attention_output expected result yours", "as query, d_out or h*d_v wide, by layout",
@@ -281,8 +229,38 @@ static const mha__case_word words[] = {
 
 enum { WORDS = sizeof words / sizeof *words };
 
+/* ---------------------------------------------------------------- weights as words */
+
+static mha__case_word weights[MHA_WEIGHT_COUNT];
+static size_t weights_at; /* where they stand in the table */
+
+static void make_weights(void)
+{
+    while (words[weights_at].kind != WORD_WEIGHTS)
+        weights_at++;
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_weight_info *is = mha_weight_at((mha_weight)w);
+        weights[w] = words[weights_at];
+        weights[w].shown.name = is->word ? is->word : is->name;
+        weights[w].shown.also = is->word ? is->name : "";
+        weights[w].shown.missing = is->kind == MHA_WEIGHT_MATRIX && w <= MHA_W_O ? "required by kind mha" : "";
+        weights[w].shown.meaning = is->meaning;
+        mha__text_print(weights[w].shown.form, sizeof weights[w].shown.form, "%s", is->symbol);
+        weights[w].foreign = is->foreign ? is->foreign : "";
+        weights[w].kind = WORD_WEIGHT;
+        weights[w].code = w;
+    }
+}
+
 const mha__case_word *mha__case_word_at(size_t index)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_weights);
+    if (index < weights_at)
+        return &words[index];
+    if (index < weights_at + MHA_WEIGHT_COUNT)
+        return &weights[index - weights_at];
+    index -= MHA_WEIGHT_COUNT - 1; /* which the row of all weights makes room for */
     return index < WORDS ? &words[index] : NULL;
 }
 
@@ -338,10 +316,11 @@ bool mha_case_word_at(size_t index, mha_case_word *word)
     size_t settings = 0;
     while (mha_setting_at(settings))
         settings++;
-    for (size_t i = 0; i < WORDS; i++) {
-        const size_t count = words[i].kind == WORD_SETTINGS ? settings : 1;
+    const mha__case_word *one;
+    for (size_t i = 0; (one = mha__case_word_at(i)) != NULL; i++) {
+        const size_t count = one->kind == WORD_SETTINGS ? settings : 1;
         if (index < count) {
-            *word = count > 1 ? word_of(mha_setting_at(index)) : words[i].shown;
+            *word = count > 1 ? word_of(mha_setting_at(index)) : one->shown;
             return true;
         }
         index -= count;
