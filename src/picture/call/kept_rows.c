@@ -104,12 +104,13 @@ static mha_call call_of_rows(const mha__rows_job *job, size_t head, size_t from,
     call.key = mha_view_slice(&k, 1, s->k_from, S);
     call.value = mha_view_slice(&call.key, 3, 0, 1);
     mha_semantics *m = &call.semantics;
-    m->softmax.has_scale = m->place.has_offset = true;
+    m->softmax.has_scale = true;
     m->softmax.scale = r->plan.scale;
-    m->place.offset = s->offset + (int64_t)from;
-    m->place.position_offset = NULL;
-    if (r->first_key != 0)
-        m->place.has_key_offset = true, m->place.key_offset = r->first_key;
+    m->place = (mha_place){.has_offset = true,
+                           .offset = s->offset + (int64_t)from,
+                           .has_key_offset = m->place.has_key_offset || r->first_key != 0,
+                           .key_offset = r->first_key,
+                           .keys_only = m->place.keys_only};
     m->visible.kv_lengths = m->visible.kv_lengths ? m->visible.kv_lengths + b : NULL;
     if (m->visible.key_padding.values.data && m->visible.key_padding.values.rank == 2 &&
         m->visible.key_padding.values.shape[0] > 1)
@@ -118,13 +119,7 @@ static mha_call call_of_rows(const mha__rows_job *job, size_t head, size_t from,
     mha__pattern_cut(&m->visible.pattern, b, (size_t[]){head, head + 1}, from, count);
     cut_keys(m, S);
     m->added.alibi_slopes = m->added.alibi_slopes ? m->added.alibi_slopes + head : NULL;
-    m->qkv.rope = (mha_rope){0};
-    m->qkv.norm_eps = 0;
-    m->qkv.clip_qkv = 0;
-    m->qkv.norm = (mha_norm_rule){.kind = MHA_NORM_RMS};
-    m->qkv.query_scale = (mha_query_scale){.growth = 0};
-    m->place.n_sequences = 0;
-    m->place.cu_seqlens_q = m->place.cu_seqlens_k = NULL;
+    m->qkv = (mha_qkv){.norm_eps = 0}; /* done */
     return call;
 }
 

@@ -91,19 +91,7 @@ static mha_status project_part(mha__drawn_call *d, const mha_layer *part, mha_er
                            .key = asked->key,
                            .path = d->plan.path,
                            .threads = asked->threads,
-                           .semantics = {.place.has_offset = m->place.has_offset,
-                                         .place.offset = m->place.offset,
-                                         .place.position_offset = m->place.position_offset,
-                                         .place.has_key_offset = m->place.has_key_offset,
-                                         .place.key_offset = m->place.key_offset,
-                                         .qkv.rope = m->qkv.rope,
-                                         .qkv.norm_eps = m->qkv.norm_eps,
-                                         .qkv.norm = m->qkv.norm,
-                                         .qkv.query_scale = m->qkv.query_scale,
-                                         .qkv.clip_qkv = m->qkv.clip_qkv,
-                                         .place.n_sequences = m->place.n_sequences,
-                                         .place.cu_seqlens_q = m->place.cu_seqlens_q,
-                                         .place.cu_seqlens_k = m->place.cu_seqlens_k}};
+                           .semantics = {.place = m->place, .qkv = m->qkv}};
     const mha__request request = {.layer = part, .call = &call};
     const bool wanted[MHA_STAGE_COUNT] = {[MHA_STAGE_Q_ROT] = true, [MHA_STAGE_K_ROT] = true};
     TRY(mha__attempt_begin(&d->projection, &d->memory->allocator, &request, error));
