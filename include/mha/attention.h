@@ -211,6 +211,16 @@ typedef enum mha_stage {
     MHA_STAGE_COUNT
 } mha_stage;
 
+/* What holds for a stage in every call. */
+typedef struct mha_stage_info {
+    const char *name;    /* "q_rot" */
+    const char *shape;   /* "(B, T_q, h*d_k)"; in a ragged batch see above */
+    const char *meaning; /* one line, in the symbols of mha.h */
+    const char *foreign; /* names in other programs, separated by blanks, for messages; NULL: none */
+    int step;            /* place in the order in which data flows, from 0; -1: it is computed beside the others */
+} mha_stage_info;
+
+MHA_API const mha_stage_info *mha_stage_at(mha_stage stage); /* its row; NULL outside the list */
 MHA_API const char *mha_stage_name(mha_stage stage);             /* "weights"; "?" outside the list */
 MHA_API bool mha_stage_find(const char *name, mha_stage *stage); /* false: no stage of that name */
 

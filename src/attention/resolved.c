@@ -3,6 +3,7 @@
 
 #include "attention/layer/layer.h"
 #include "attention/resolved.h"
+#include "attention/stage_table.h"
 
 _Static_assert(sizeof(mha__resolved) <= MHA_PLAN_PRIVATE_BYTES, "a plan must hold the validated call");
 
@@ -39,49 +40,31 @@ bool mha__rounds_late(const mha__resolved *r)
 int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4])
 {
     const mha__sizes *p = &r->plan;
-    const size_t B = r->query.shape[0], T_q = r->query.shape[1], T_k = r->key.shape[1], S_all = p->S + p->S_extra;
-    size_t made[4] = {B, T_q, p->h * p->d_k, 0};
-    int rank = 3;
-    switch (stage) {
-    case MHA_STAGE_Q_LATENT:
-        made[2] = r->latent.q_rank;
-        rank = made[2] ? rank : 0;
-        break;
-    case MHA_STAGE_KV_LATENT:
-        made[1] = T_k, made[2] = r->latent.kv_rank + r->latent.d_r;
-        rank = made[2] ? rank : 0;
-        break;
-    case MHA_STAGE_Q:
-    case MHA_STAGE_Q_ROT: break;
-    case MHA_STAGE_K:
-    case MHA_STAGE_K_ROT: made[1] = T_k, made[2] = p->h_kv * p->d_k; break;
-    case MHA_STAGE_V: made[1] = T_k, made[2] = p->h_kv * p->d_v; break;
-    case MHA_STAGE_SCORES:
-    case MHA_STAGE_CAPPED:
-    case MHA_STAGE_MASKED:
-    case MHA_STAGE_WEIGHTS: rank = 4, made[0] = p->B, made[1] = p->h, made[2] = p->T_q, made[3] = S_all; break;
-    case MHA_STAGE_WEIGHTS_MEAN: made[0] = p->B, made[1] = p->T_q, made[2] = S_all; break;
-    case MHA_STAGE_HEADS: made[2] = p->h * mha__head_width(r); break;
-    case MHA_STAGE_GATED:
-        made[2] = p->h * mha__head_width(r);
-        rank = mha__gate_width(r) ? rank : 0;
-        break;
-    case MHA_STAGE_OUTPUT: made[2] = p->d_out; break;
-    case MHA_STAGE_PRESENT_KEY:
-    case MHA_STAGE_PRESENT_VALUE:
-        if (r->semantics.place.cu_seqlens_q || r->pages.keys.data) /* no cache */
-            return 0;
-        rank = 4, made[0] = p->B, made[1] = p->h_kv, made[2] = p->S;
-        made[3] = stage == MHA_STAGE_PRESENT_KEY ? p->d_k : p->d_v;
-        break;
-    case MHA_STAGE_LSE:
-        made[0] = p->B, made[1] = p->h, made[2] = p->T_q;
-        rank = r->semantics.softmax.normaliser == MHA_SOFTMAX ? rank : 0;
-        break;
-    default: return 0;
-    }
-    memcpy(shape, made, (size_t)rank * sizeof *shape);
-    return rank;
+    if ((unsigned)stage >= MHA_STAGE_COUNT)
+        return 0;
+    const bool is_present = stage == MHA_STAGE_PRESENT_KEY || stage == MHA_STAGE_PRESENT_VALUE;
+    /* In a ragged batch scores have a row for each sequence, the rows of the inputs are those of all. */
+    const bool by_sequence = is_present || mha__stage_is_of_scores(stage);
+    const mha__stage_sizes sizes = {.B = by_sequence ? p->B : r->query.shape[0],
+                                    .T_q = by_sequence ? p->T_q : r->query.shape[1],
+                                    .T_k = r->key.shape[1],
+                                    .S = p->S,
+                                    .S_all = p->S + p->S_extra,
+                                    .h = p->h,
+                                    .h_kv = p->h_kv,
+                                    .d_k = p->d_k,
+                                    .d_v = by_sequence || stage == MHA_STAGE_V ? p->d_v : mha__head_width(r),
+                                    .d_out = p->d_out,
+                                    .q_rank = r->latent.q_rank,
+                                    .kv_rank = r->latent.kv_rank,
+                                    .d_rope = r->latent.d_r};
+    if (is_present && (r->semantics.place.cu_seqlens_q || r->pages.keys.data)) /* no cache */
+        return 0;
+    if (stage == MHA_STAGE_LSE && r->semantics.softmax.normaliser != MHA_SOFTMAX)
+        return 0;
+    if (stage == MHA_STAGE_GATED && !mha__gate_width(r))
+        return 0;
+    return mha__stage_extents(stage, &sizes, shape);
 }
 
 const mha_view *mha__stage_view(const mha__resolved *r, mha_stage stage)

@@ -1,6 +1,7 @@
 /* Kept stages: copies results into the memory that the caller gave for them, and takes the time. */
 #include <string.h>
 
+#include "attention/stage_table.h"
 #include "attention/steps/steps.h"
 
 void mha__times_clear(const mha__resolved *r)
@@ -77,13 +78,11 @@ void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b,
 
 void mha__stages_clear_ragged(const mha__resolved *r)
 {
-    static const mha_stage padded[] = {MHA_STAGE_SCORES,  MHA_STAGE_CAPPED,       MHA_STAGE_MASKED,
-                                       MHA_STAGE_WEIGHTS, MHA_STAGE_WEIGHTS_MEAN, MHA_STAGE_LSE};
     if (!r->semantics.place.cu_seqlens_q && !r->pages.keys.data)
         return;
-    for (size_t i = 0; i < sizeof padded / sizeof *padded; i++) {
-        const mha_view *v = mha__stage_view(r, padded[i]);
-        if (!v)
+    for (int stage = 0; stage < MHA_STAGE_COUNT; stage++) {
+        const mha_view *v = mha__stage_view(r, (mha_stage)stage);
+        if (!v || !mha__stage_is_of_scores((mha_stage)stage))
             continue;
         double zero = 0;
         mha_view from = mha_view_of(&zero, MHA_F64, v->rank, v->shape);

@@ -9,31 +9,13 @@
 
 /* ---------------------------------------------------------------- stages */
 
-/* What each stage is, in the symbols of the equation. Stages without a text appear only in traces. */
-static const char *const stage_text[MHA_STAGE_COUNT] = {
-    [MHA_STAGE_Q_LATENT] = "x_q W_QA + b_QA: the latent of the queries, before its norm",
-    [MHA_STAGE_KV_LATENT] = "x_k W_KVA + b_KVA: the latent of keys and values, and k_r for all heads",
-    [MHA_STAGE_Q] = "x_q W_Q + b_Q: what each position asks",
-    [MHA_STAGE_K] = "x_k W_K + b_K: what each position offers",
-    [MHA_STAGE_V] = "x_v W_V + b_V: what each position gives",
-    [MHA_STAGE_Q_ROT] = "q after rotation by position",
-    [MHA_STAGE_K_ROT] = "k after rotation by position",
-    [MHA_STAGE_SCORES] = "scale * Q K^T, one matrix for each head",
-    [MHA_STAGE_CAPPED] = "c tanh(scores / c)",
-    [MHA_STAGE_MASKED] = "scores with hidden keys at -inf",
-    [MHA_STAGE_WEIGHTS] = "softmax over the keys: each row sums to 1",
-    [MHA_STAGE_HEADS] = "weights V, the heads side by side",
-    [MHA_STAGE_GATED] = "heads * sigmoid(x_q W_G + b_G)",
-    [MHA_STAGE_OUTPUT] = "heads W_O + b_O",
-};
-
-/* Stage number i in the order data flows: latents, late in the list, come first, and a gate before the output. */
+/* Stage number i in the order data flows; MHA_STAGE_COUNT past the last. */
 static mha_stage in_order(int i)
 {
-    const int at = i < 2 ? MHA_STAGE_Q_LATENT + i : i - 2;
-    if (i < 2 || at < MHA_STAGE_OUTPUT)
-        return (mha_stage)at;
-    return at == MHA_STAGE_OUTPUT ? MHA_STAGE_GATED : (mha_stage)(at - 1);
+    int stage = 0;
+    while (stage < MHA_STAGE_COUNT && mha_stage_at((mha_stage)stage)->step != i)
+        stage++;
+    return (mha_stage)stage;
 }
 
 static bool stage_happens(const request *r, mha_stage stage)
@@ -49,7 +31,7 @@ static bool stage_happens(const request *r, mha_stage stage)
                mha_layer_config(r->layer)->q_norm != MHA_NORM_NONE;
     case MHA_STAGE_CAPPED: return s->softmax.softcap > 0;
     case MHA_STAGE_MASKED: return mha__hides_keys(s);
-    default: return stage_text[stage] != NULL;
+    default: return true;
     }
 }
 
@@ -65,8 +47,8 @@ static void print_stages(const request *r, const run_times *time)
 {
     static const char *const titles[] = {"stage", "shape", ">ms", "what it is"};
     table *t = table_create(TABLE_TEXT, 4, titles);
-    for (int i = 0; i < MHA_STAGE_COUNT; i++) {
-        const mha_stage s = in_order(i);
+    mha_stage s;
+    for (int i = 0; (s = in_order(i)) != MHA_STAGE_COUNT; i++) {
         if (!stage_happens(r, s))
             continue;
         table_cell(t, mha_stage_name(s));
@@ -78,7 +60,7 @@ static void print_stages(const request *r, const run_times *time)
         else
             table_cell(t, r->plan.path != MHA_PATH_EXACT ? "|" : "");
         const bool squashed = s == MHA_STAGE_WEIGHTS && r->call.semantics.softmax.normaliser == MHA_SIGMOID;
-        table_cell(t, squashed ? "1 / (1 + exp(-masked - X)), X of --sigmoid" : stage_text[s]);
+        table_cell(t, squashed ? "1 / (1 + exp(-masked - X)), X of --sigmoid" : mha_stage_at(s)->meaning);
     }
     table_print(t);
     if (r->plan.path != MHA_PATH_EXACT)
@@ -246,8 +228,8 @@ static json_t *json_config(const request *r, const arguments *args)
 void run_report_json(const request *r, const arguments *args, const summary *output, const run_times *time)
 {
     json_t *stages = json_array(), *parameters = json_object();
-    for (int i = 0; i < MHA_STAGE_COUNT; i++) {
-        const mha_stage stage = in_order(i);
+    mha_stage stage;
+    for (int i = 0; (stage = in_order(i)) != MHA_STAGE_COUNT; i++) {
         size_t shape[4];
         const int rank = mha_plan_stage(&r->plan, stage, shape);
         if (stage_happens(r, stage))

@@ -7,19 +7,21 @@ import numpy as np
 
 from . import _abi
 from . import arrays as a
+from ._library import lib
 from .files import File
 from .pictures import framed, heat_map
 from .tables import Table
 
-_MEANING = {
-    "q": "queries after bias, before norm and rotation", "k": "keys likewise", "v": "values",
-    "q_rot": "queries after norm and rotation", "k_rot": "keys after norm and rotation",
-    "scores": "scale * q k^T, of hidden keys too", "capped": "scores after softcap",
-    "masked": "hidden keys -inf, masks and ALiBi added", "weights": "after softmax",
-    "weights_mean": "mean of the weights over the heads", "heads": "the heads side by side",
-    "output": "after W_O, or the heads", "present_key": "cached and new keys",
-    "present_value": "cached and new values", "lse": "log sum exp of the scores",
-}
+
+
+def _meanings() -> dict[str, str]:
+    """What each stage is, in the order data flows, those beside it behind."""
+    rows = [lib.mha_stage_at(stage).contents for stage in range(len(_abi.STAGES))]
+    order = sorted(rows, key=lambda row: row.step if row.step >= 0 else len(rows))
+    return {row.name.decode(): row.meaning.decode() for row in order}
+
+
+_MEANING = _meanings()
 _MOST_DRAWN = 16  # heads
 
 

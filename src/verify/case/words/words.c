@@ -1,6 +1,6 @@
 /* The words of the case format, each once: reading, messages, `mha help case` and CASES.md all use this table. Words of
- * what a call means are the rows of mha/setting.h, those of weights the rows of mha/layer.h; here is what a case has
- * beside them. */
+ * what a call means are the rows of mha/setting.h, those of weights and stages the rows of mha/layer.h and
+ * mha/attention.h; here is what a case has beside them. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,36 +52,7 @@ static const mha__case_word words[] = {
 
     {{WEIGHTS, "", "", "", "", ""}, "", WORD_WEIGHTS, 0, CASE_REAL, 1, 2},
 
-    RESULT(MHA_STAGE_OUTPUT, "expected.output", "output",
-           "y Y out o attn_output attention_output expected result yours", "as query, d_out or h*d_v wide, by layout",
-           "the result to be judged"),
-    RESULT(MHA_STAGE_Q_LATENT, "expected.q_latent", "", "", "(B, T_q, q_rank)", "query W_qa + b_qa, before its norm"),
-    RESULT(MHA_STAGE_KV_LATENT, "expected.kv_latent", "", "compressed_kv", "(B, T_k, kv_rank + d_rope)",
-           "key W_kva + b_kva, before norm and rotation"),
-    RESULT(MHA_STAGE_Q, "expected.q", "", "", "(B, T_q, h*d_k)", "projected queries, before norm and rotation"),
-    RESULT(MHA_STAGE_K, "expected.k", "", "", "(B, T_k, h_kv*d_k)", "projected keys, before norm and rotation"),
-    RESULT(MHA_STAGE_V, "expected.v", "", "", "(B, T_k, h_kv*d_v)", "projected values"),
-    RESULT(MHA_STAGE_Q_ROT, "expected.q_rot", "", "", "(B, T_q, h*d_k)", "queries after norm and rotation"),
-    RESULT(MHA_STAGE_K_ROT, "expected.k_rot", "", "", "(B, T_k, h_kv*d_k)", "keys after norm and rotation"),
-    RESULT(MHA_STAGE_SCORES, "expected.scores", "", "logits attn_scores attention_scores", "(B, h, T_q, S')",
-           "scale * q.k, those of hidden keys too"),
-    RESULT(MHA_STAGE_CAPPED, "expected.capped", "", "", "(B, h, T_q, S')", "scores after softcap"),
-    RESULT(MHA_STAGE_MASKED, "expected.masked", "", "", "(B, h, T_q, S')",
-           "scores with masks, ALiBi, bias_table and relative terms added, -inf for hidden keys"),
-    RESULT(MHA_STAGE_WEIGHTS, "expected.weights", "",
-           "weights attn attn_weights attention_weights attn_output_weights probs attentions", "(B, h, T_q, S')",
-           "softmax of each head"),
-    RESULT(MHA_STAGE_WEIGHTS_MEAN, "expected.weights_mean", "", "weights_mean", "(B, T_q, S')",
-           "mean of the weights over the heads"),
-    RESULT(MHA_STAGE_HEADS, "expected.heads", "", "heads_output concat", "(B, T_q, h*d_v)",
-           "the heads side by side, before W_o"),
-    RESULT(MHA_STAGE_GATED, "expected.gated", "", "", "(B, T_q, h*d_v)", "the heads times their gate, before W_o"),
-    RESULT(MHA_STAGE_PRESENT_KEY, "expected.present_key", "", "present_key", "(B, h_kv, S, d_k)",
-           "the cache's keys after the call"),
-    RESULT(MHA_STAGE_PRESENT_VALUE, "expected.present_value", "", "present_value", "(B, h_kv, S, d_v)",
-           "the cache's values after the call"),
-    RESULT(MHA_STAGE_LSE, "expected.lse", "", "lse logsumexp softmax_lse", "(B, h, T_q)",
-           "log of the softmax's denominator"),
+    {{RESULTS, "", "", "", "", ""}, "", WORD_STAGES, 0, CASE_REAL, 1, 4},
     RESULT(CASE_QK, "expected.qk", "", "qk qk_matmul_output", "(B, h, T_q, S)",
            "scores, capped, masked or weights without extra rows, as qk_mode says"),
     RESULT(CASE_PREFILL_OUTPUT, "expected.prefill_output", "", "", "(B, P+T_q, d_out)",
@@ -229,39 +200,60 @@ static const mha__case_word words[] = {
 
 enum { WORDS = sizeof words / sizeof *words };
 
-/* ---------------------------------------------------------------- weights as words */
+/* ---------------------------------------------------------------- weights and stages as words */
 
-static mha__case_word weights[MHA_WEIGHT_COUNT];
-static size_t weights_at; /* where they stand in the table */
+/* The words of the table, those of weights and stages in the places where they stand together. */
+static mha__case_word all[WORDS - 2 + MHA_WEIGHT_COUNT + MHA_STAGE_COUNT];
+static char expected[MHA_STAGE_COUNT][40];
 
-static void make_weights(void)
+static void write_weight(mha__case_word *word, mha_weight weight)
 {
-    while (words[weights_at].kind != WORD_WEIGHTS)
-        weights_at++;
-    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
-        const mha_weight_info *is = mha_weight_at((mha_weight)w);
-        weights[w] = words[weights_at];
-        weights[w].shown.name = is->word ? is->word : is->name;
-        weights[w].shown.also = is->word ? is->name : "";
-        weights[w].shown.missing = is->kind == MHA_WEIGHT_MATRIX && w <= MHA_W_O ? "required by kind mha" : "";
-        weights[w].shown.meaning = is->meaning;
-        mha__text_print(weights[w].shown.form, sizeof weights[w].shown.form, "%s", is->symbol);
-        weights[w].foreign = is->foreign ? is->foreign : "";
-        weights[w].kind = WORD_WEIGHT;
-        weights[w].code = w;
+    const mha_weight_info *is = mha_weight_at(weight);
+    word->kind = WORD_WEIGHT;
+    word->code = (int)weight;
+    word->foreign = is->foreign ? is->foreign : "";
+    word->shown.name = is->word ? is->word : is->name;
+    word->shown.also = is->word ? is->name : "";
+    word->shown.missing = is->kind == MHA_WEIGHT_MATRIX && weight <= MHA_W_O ? "required by kind mha" : "";
+    word->shown.meaning = is->meaning;
+    mha__text_print(word->shown.form, sizeof word->shown.form, "%s", is->symbol);
+}
+
+static void write_stage(mha__case_word *word, mha_stage stage)
+{
+    const mha_stage_info *is = mha_stage_at(stage);
+    mha__text_print(expected[stage], sizeof expected[stage], "expected.%s", is->name);
+    word->kind = WORD_RESULT;
+    word->code = (int)stage;
+    word->foreign = is->foreign ? is->foreign : "";
+    word->shown.name = expected[stage];
+    word->shown.also = stage == MHA_STAGE_OUTPUT ? is->name : "";
+    word->shown.meaning = is->meaning;
+    mha__text_print(word->shown.form, sizeof word->shown.form, "%s", is->shape);
+}
+
+static void write_all(void)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < WORDS; i++) {
+        const case_word_kind kind = words[i].kind;
+        const int count = kind == WORD_WEIGHTS ? MHA_WEIGHT_COUNT : kind == WORD_STAGES ? MHA_STAGE_COUNT : 1;
+        for (int k = 0; k < count; k++) {
+            all[n] = words[i];
+            if (kind == WORD_WEIGHTS)
+                write_weight(&all[n], (mha_weight)k);
+            else if (kind == WORD_STAGES)
+                write_stage(&all[n], (mha_stage)k);
+            n++;
+        }
     }
 }
 
 const mha__case_word *mha__case_word_at(size_t index)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make_weights);
-    if (index < weights_at)
-        return &words[index];
-    if (index < weights_at + MHA_WEIGHT_COUNT)
-        return &weights[index - weights_at];
-    index -= MHA_WEIGHT_COUNT - 1; /* which the row of all weights makes room for */
-    return index < WORDS ? &words[index] : NULL;
+    pthread_once(&once, write_all);
+    return index < sizeof all / sizeof *all ? &all[index] : NULL;
 }
 
 /* ---------------------------------------------------------------- settings as words */

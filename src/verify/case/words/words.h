@@ -49,6 +49,7 @@ typedef enum case_word_kind {
     WORD_KEY,          /* a metadata key; its values and its default are parsed from `form` and `missing` */
     WORD_OTHER_KEY,    /* a family of metadata keys, "atol.*" */
     WORD_WEIGHTS,      /* the weights of mha/layer.h stand here in the list of words, each of kind WORD_WEIGHT */
+    WORD_STAGES,       /* the stages of mha/attention.h stand here, each of kind WORD_RESULT */
     WORD_SETTINGS      /* all settings stand here in the list of words */
 } case_word_kind;
 
