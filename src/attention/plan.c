@@ -277,24 +277,24 @@ static mha_status longest(const char *name, const int64_t *cu, size_t n, size_t 
 
 static mha_status resolve_ragged(mha__resolved *r, mha_error *error)
 {
-    const mha_semantics *s = &r->semantics;
+    const mha_place *s = &r->semantics.place;
     mha__sizes *plan = &r->plan;
-    if (!s->place.cu_seqlens_q)
+    if (!s->cu_seqlens_q)
         return MHA_OK;
-    if (s->place.n_sequences == 0 || plan->B != 1)
+    if (s->n_sequences == 0 || plan->B != 1)
         return mha__fail(error, MHA_INVALID, "cu_seqlens_q",
                          "a ragged batch has inputs of batch extent 1 and at least one sequence, found %zu and %zu",
-                         plan->B, s->place.n_sequences);
+                         plan->B, s->n_sequences);
     if (r->cache)
         return mha__fail(error, MHA_UNSUPPORTED, "cache",
                          "a ragged batch has no cache: rows of one cache have one length");
-    const int64_t *cu_k = s->place.cu_seqlens_k ? s->place.cu_seqlens_k : s->place.cu_seqlens_q;
+    const int64_t *cu_k = s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
     size_t total_q = plan->T_q, total_k = plan->T_k;
     mha_status status =
-        longest("cu_seqlens_q", s->place.cu_seqlens_q, s->place.n_sequences, total_q, &plan->T_q, error);
+        longest("cu_seqlens_q", s->cu_seqlens_q, s->n_sequences, total_q, &plan->T_q, error);
     if (status == MHA_OK && !r->pages.keys.data)
-        status = longest("cu_seqlens_k", cu_k, s->place.n_sequences, total_k, &plan->T_k, error);
-    plan->B = s->place.n_sequences;
+        status = longest("cu_seqlens_k", cu_k, s->n_sequences, total_k, &plan->T_k, error);
+    plan->B = s->n_sequences;
     plan->S = plan->T_k;
     return status;
 }

@@ -86,18 +86,18 @@ const mha_view *mha__call_stage(const mha_call *call, mha_stage stage)
 
 mha__sequence mha__resolved_sequence(const mha__resolved *r, size_t b)
 {
-    const mha_semantics *s = &r->semantics;
+    const mha_place *s = &r->semantics.place;
     mha__sequence q = {.batch = b, .k_batch = b, .T_q = r->plan.T_q, .T_k = r->plan.T_k, .S = r->plan.S};
-    if (s->place.cu_seqlens_q) {
-        const int64_t *cu_q = s->place.cu_seqlens_q, *cu_k = s->place.cu_seqlens_k ? s->place.cu_seqlens_k : cu_q;
+    if (s->cu_seqlens_q) {
+        const int64_t *cu_q = s->cu_seqlens_q, *cu_k = s->cu_seqlens_k ? s->cu_seqlens_k : cu_q;
         q.batch = q.k_batch = 0;
         q.q_from = (size_t)cu_q[b], q.T_q = (size_t)(cu_q[b + 1] - cu_q[b]);
         q.k_from = (size_t)cu_k[b], q.T_k = q.S = (size_t)(cu_k[b + 1] - cu_k[b]);
     }
     if (r->pages.keys.data) /* queries are the last tokens, if nothing else is said */
         q.k_batch = b, q.k_from = q.T_k = 0, q.S = (size_t)r->pages.lengths[b];
-    const int64_t before = r->pages.keys.data ? (int64_t)q.S - (int64_t)q.T_q : r->cached - s->place.key_offset;
-    q.offset = s->place.position_offset ? s->place.position_offset[b] : s->place.has_offset ? s->place.offset : before;
+    const int64_t before = r->pages.keys.data ? (int64_t)q.S - (int64_t)q.T_q : r->cached - s->key_offset;
+    q.offset = s->position_offset ? s->position_offset[b] : s->has_offset ? s->offset : before;
     return q;
 }
 

@@ -264,14 +264,14 @@ static mha_status check_float_range(const mha__resolved *r, mha_error *error)
 /* A sigmoid has no denominator, and so nothing that belongs to one. */
 static mha_status check_normaliser(const mha__resolved *r, mha_error *error)
 {
-    const mha_semantics *s = &r->semantics;
+    const mha_softmax *s = &r->semantics.softmax;
     const bool sinks = r->weight[MHA_SINKS].data != NULL;
-    if (s->softmax.normaliser == MHA_SOFTMAX)
+    if (s->normaliser == MHA_SOFTMAX)
         return MHA_OK;
-    if (sinks || s->softmax.softmax_plus_one)
+    if (sinks || s->softmax_plus_one)
         return mha__fail(error, MHA_UNSUPPORTED, sinks ? "sinks" : "softmax_plus_one",
                          "would join the denominator of a softmax, and a sigmoid has none");
-    if (s->softmax.empty_rows == MHA_EMPTY_NAN)
+    if (s->empty_rows == MHA_EMPTY_NAN)
         return mha__fail(error, MHA_UNSUPPORTED, "empty_rows",
                          "NaN is 0/0 of a softmax: by a sigmoid a query that sees no key has weights 0");
     return MHA_OK;

@@ -166,18 +166,18 @@ static size_t sequence_of(const int64_t *cu, size_t t, size_t *row)
 /* Position of row t of batch row b, as mha/attention.h defines it. */
 static int64_t position_of(const mha__mpi_call *c, bool keys, const mha_view *given, size_t b, size_t t)
 {
-    const mha_semantics *s = &c->given->semantics;
+    const mha_place *s = &c->given->semantics.place;
     if (given->data)
         return ((const int64_t *)given->data)[(given->shape[0] == 1 ? 0 : (ptrdiff_t)b * given->stride[0]) +
                                               (ptrdiff_t)t * given->stride[1]];
-    const int64_t *cu = keys && s->place.cu_seqlens_k ? s->place.cu_seqlens_k : s->place.cu_seqlens_q;
+    const int64_t *cu = keys && s->cu_seqlens_k ? s->cu_seqlens_k : s->cu_seqlens_q;
     size_t row = t, sequence = b;
     if (cu)
         sequence = sequence_of(cu, t, &row);
     if (keys)
-        return s->place.key_offset + (int64_t)(c->cached + row);
-    const int64_t offset = s->place.position_offset ? s->place.position_offset[sequence]
-                           : s->place.has_offset || s->place.offset ? s->place.offset
+        return s->key_offset + (int64_t)(c->cached + row);
+    const int64_t offset = s->position_offset ? s->position_offset[sequence]
+                           : s->has_offset || s->offset ? s->offset
                                                         : (int64_t)c->cached;
     return offset + (int64_t)row;
 }

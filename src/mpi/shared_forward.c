@@ -49,9 +49,9 @@ static mha_status count_cached(mha__mpi_call *c, mha_error *error)
 /* Masks and patterns are cut by heads before they are checked: an axis of heads has all of them, or one for all. */
 static mha_status check_heads(const mha__mpi_call *c, mha_error *error)
 {
-    const mha_semantics *s = &c->given->semantics;
-    const mha_view *const views[] = {&s->visible.mask.values, &s->visible.pattern.key_lists,
-                                     &s->visible.pattern.blocks.values};
+    const mha_visible *s = &c->given->semantics.visible;
+    const mha_view *const views[] = {&s->mask.values, &s->pattern.key_lists,
+                                     &s->pattern.blocks.values};
     static const char *const names_of[] = {"mask", "key_lists", "blocks"};
     const size_t h = c->split.config.n_heads;
     for (size_t i = 0; i < sizeof views / sizeof *views; i++) {

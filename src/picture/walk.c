@@ -156,21 +156,21 @@ static bool add_turns(walker *w, mha__side side)
 /* What is added by position: the slopes of ALiBi, and the row of the table of biases for each query and key. */
 static bool add_biases(walker *w)
 {
-    const mha_semantics *m = &w->r->semantics;
+    const mha_added *m = &w->r->semantics.added;
     const mha__sequence *s = &w->sequence;
-    if (m->added.alibi_slopes) {
+    if (m->alibi_slopes) {
         double *slopes = add_empty(w, "alibi_slopes", 0, 1, w->r->plan.h);
         if (!slopes)
             return false;
-        memcpy(slopes, m->added.alibi_slopes, w->r->plan.h * sizeof *slopes);
+        memcpy(slopes, m->alibi_slopes, w->r->plan.h * sizeof *slopes);
     }
-    if (m->added.bias.rule == MHA_BIAS_RULE_NONE)
+    if (m->bias.rule == MHA_BIAS_RULE_NONE)
         return true;
     const size_t n = w->r->weight[MHA_BIAS_TABLE].shape[0];
     double *rows = add_empty(w, "bias_rows", 0, s->T_q, s->S);
     for (size_t i = 0; rows && i < s->T_q; i++)
         for (size_t j = 0; j < s->S; j++)
-            *rows++ = (double)mha_bias_row(&m->added.bias, n, s->offset + (int64_t)i, w->r->first_key + (int64_t)j);
+            *rows++ = (double)mha_bias_row(&m->bias, n, s->offset + (int64_t)i, w->r->first_key + (int64_t)j);
     return rows || s->T_q * s->S == 0;
 }
 

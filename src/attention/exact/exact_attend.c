@@ -162,7 +162,7 @@ static void attend(const mha__judge *m, const mha__sequence *s, size_t b, size_t
                    double *seen, double *mean)
 {
     const mha__resolved *r = m->r;
-    const mha_semantics *sem = &r->semantics;
+    const mha_softmax *softmax = &r->semantics.softmax;
     const mha__sizes *p = &r->plan;
     size_t g = head / (p->h / p->h_kv), n = s->S + p->S_extra, row = s->batch * r->query.shape[1] + s->q_from + i;
     const double *q = m->Q + (row * p->h + head) * p->d_k;
@@ -182,9 +182,9 @@ static void attend(const mha__judge *m, const mha__sequence *s, size_t b, size_t
     }
     round_scores(r, score, n);
     keep_row(r, MHA_STAGE_SCORES, b, head, i, score, n);
-    if (sem->softmax.softcap > 0)
+    if (softmax->softcap > 0)
         for (size_t j = 0; j < n; j++)
-            score[j] = sem->softmax.softcap * tanh(score[j] / sem->softmax.softcap);
+            score[j] = softmax->softcap * tanh(score[j] / softmax->softcap);
     round_scores(r, score, n);
     keep_row(r, MHA_STAGE_CAPPED, b, head, i, score, n);
     for (size_t j = 0; j < n; j++) {
@@ -196,15 +196,15 @@ static void attend(const mha__judge *m, const mha__sequence *s, size_t b, size_t
     round_scores(r, score, n);
     keep_row(r, MHA_STAGE_MASKED, b, head, i, score, n);
 
-    if (sem->softmax.normaliser == MHA_SIGMOID) {
-        sigmoid_row(m, s, g, score, seen, !pads && sem->softmax.hidden_values == MHA_HIDDEN_PROPAGATE,
+    if (softmax->normaliser == MHA_SIGMOID) {
+        sigmoid_row(m, s, g, score, seen, !pads && softmax->hidden_values == MHA_HIDDEN_PROPAGATE,
                     m->mixed + (row * p->h + head) * p->d_v);
         keep_weights(r, b, head, i, score, n, mean);
         return;
     }
     /* What is not a key of the sequence comes first, as in the first of several calls. */
     running t = begin_row(r, b, head, i, m->mixed + (row * p->h + head) * p->d_v);
-    const double beside[2] = {sink, sem->softmax.softmax_plus_one && !pads ? 0 : -INFINITY};
+    const double beside[2] = {sink, softmax->softmax_plus_one && !pads ? 0 : -INFINITY};
     if (mha__precision_rounds(&r->precision)) /* exponentials are of the distance to the largest score */
         t.r = largest(score, n, largest(beside, 2, -INFINITY));
     for (size_t k = 0; k < 2; k++) {
@@ -216,7 +216,7 @@ static void attend(const mha__judge *m, const mha__sequence *s, size_t b, size_t
     const mha__rounding stored = mha__rounding_of(r->precision.probabilities, 1);
     for (size_t k = 0; k < n; k++) {
         size_t j = k < p->S_extra ? s->S + k : k - p->S_extra;
-        if (seen[j] == 0 && (pads || sem->softmax.hidden_values != MHA_HIDDEN_PROPAGATE))
+        if (seen[j] == 0 && (pads || softmax->hidden_values != MHA_HIDDEN_PROPAGATE))
             continue;
         double term = seen[j] != 0 ? term_of(&t, score[j]) : 0;
         t.l = mha__exact_summed(r, t.l + term);
@@ -226,7 +226,7 @@ static void attend(const mha__judge *m, const mha__sequence *s, size_t b, size_t
     }
     end_row(r, b, head, i, &t);
 
-    const bool nothing = t.r == -INFINITY && t.l == 0, zero = sem->softmax.empty_rows == MHA_EMPTY_ZERO;
+    const bool nothing = t.r == -INFINITY && t.l == 0, zero = softmax->empty_rows == MHA_EMPTY_ZERO;
     double lse = !nothing ? t.r + log(t.l) : zero ? -INFINITY : NAN;
     for (size_t c = 0; c < p->d_v; c++)
         t.a[c] = isnan(lse) ? NAN : nothing ? t.a[c] : t.a[c] / t.l;

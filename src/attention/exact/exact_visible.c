@@ -105,15 +105,15 @@ static double bias_of(const mha__resolved *r, size_t head, int64_t p, int64_t q)
 mha__exact_parts mha__exact_parts_of(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,
                                      size_t j)
 {
-    const mha_semantics *sem = &r->semantics;
-    const mha_pattern *p = &sem->visible.pattern;
+    const mha_visible *visible = &r->semantics.visible;
+    const mha_pattern *p = &visible->pattern;
     mha__exact_parts parts = {0};
     parts.hides[MHA__HIDER_QUERY_PADDING] = mha__exact_pads(r, b, i);
     if (j >= s->S)
         return parts;
-    const double fill = sem->visible.has_padding_fill ? sem->visible.padding_fill : -INFINITY;
-    parts.padding = mask_adds(&sem->visible.key_padding, (const size_t[]){b, j}, 2, s->S, fill);
-    parts.mask = mask_adds(&sem->visible.mask, (const size_t[]){b, head, i, j}, 4, s->S, -INFINITY);
+    const double fill = visible->has_padding_fill ? visible->padding_fill : -INFINITY;
+    parts.padding = mask_adds(&visible->key_padding, (const size_t[]){b, j}, 2, s->S, fill);
+    parts.mask = mask_adds(&visible->mask, (const size_t[]){b, head, i, j}, 4, s->S, -INFINITY);
     parts.hides[MHA__HIDER_MASK] = parts.mask == -INFINITY;
     parts.hides[MHA__HIDER_PADDING] = parts.padding == -INFINITY;
     parts.hides[MHA__HIDER_BIAS] = bias_of(r, head, s->offset + (int64_t)i, r->first_key + (int64_t)j) == -INFINITY;

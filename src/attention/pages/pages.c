@@ -99,14 +99,14 @@ mha_status mha__pages_check(const mha_pages *p, size_t B, mha_error *error)
 mha_status mha__pages_resolve(mha__resolved *r, mha_path path, mha_error *error)
 {
     const mha_pages *p = &r->pages;
-    const mha_semantics *s = &r->semantics;
+    const mha_place *s = &r->semantics.place;
     if (!p->keys.data)
         return MHA_OK;
     if (r->cache)
         return mha__fail(error, MHA_UNSUPPORTED, "pages", "keys lie in pages or in a cache: the call has both");
-    if (s->place.cu_seqlens_k)
+    if (s->cu_seqlens_k)
         return mha__fail(error, MHA_INVALID, "cu_seqlens_k", "the pages say how many keys a sequence has");
-    if (s->place.has_key_offset && !s->place.has_offset && !s->place.position_offset)
+    if (s->has_key_offset && !s->has_offset && !s->position_offset)
         return mha__fail(error, MHA_INVALID, "key_offset",
                          "with pages the position of the queries must be given: set `offset` or `position_offset`");
     TRY(check_pool(r, path, error));

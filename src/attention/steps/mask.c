@@ -35,8 +35,8 @@ static int64_t chunk_begin(int64_t x, int64_t n)
 /* Whether a window keeps keys before it. */
 static bool keeps(const mha__resolved *r)
 {
-    const mha_semantics *sem = &r->semantics;
-    return sem->visible.window && sem->visible.window_left >= 0 && sem->visible.window_keep > r->first_key;
+    const mha_visible *visible = &r->semantics.visible;
+    return visible->window && visible->window_left >= 0 && visible->window_keep > r->first_key;
 }
 
 mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence *s, size_t b, size_t i)
@@ -61,9 +61,9 @@ mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence 
 
 bool mha__visible_moves(const mha__resolved *r)
 {
-    const mha_semantics *sem = &r->semantics;
-    return sem->visible.causal || sem->visible.window || sem->visible.chunk > 0 ||
-           sem->visible.pattern.query_padding.kind != MHA_MASK_NONE;
+    const mha_visible *visible = &r->semantics.visible;
+    return visible->causal || visible->window || visible->chunk > 0 ||
+           visible->pattern.query_padding.kind != MHA_MASK_NONE;
 }
 
 static bool has_bias(const mha__resolved *r)
@@ -84,9 +84,9 @@ static bool adds_everywhere(const mha__resolved *r)
 
 bool mha__visible_has_masks(const mha__resolved *r)
 {
-    const mha_semantics *sem = &r->semantics;
-    return sem->visible.mask.kind != MHA_MASK_NONE || sem->visible.key_padding.kind != MHA_MASK_NONE ||
-           mha__pattern_hides_keys(&sem->visible.pattern);
+    const mha_visible *visible = &r->semantics.visible;
+    return visible->mask.kind != MHA_MASK_NONE || visible->key_padding.kind != MHA_MASK_NONE ||
+           mha__pattern_hides_keys(&visible->pattern);
 }
 
 bool mha__visible_has_terms(const mha__resolved *r)
@@ -179,11 +179,11 @@ static void add_to_trimmer(mha__trimmer *t, const mha_mask *mask, int full_rank,
 
 mha__trimmer mha__visible_trimmer(const mha__resolved *r)
 {
-    const mha_semantics *sem = &r->semantics;
+    const mha_visible *visible = &r->semantics.visible;
     mha__trimmer t = {.adds = adds_everywhere(r) || keeps(r), .alike = true, .kernels = r->kernels};
-    add_to_trimmer(&t, &sem->visible.key_padding, 2, r->plan.S, sem->visible.has_padding_fill);
-    add_to_trimmer(&t, &sem->visible.mask, 4, r->plan.S, false);
-    if (mha__pattern_hides_keys(&sem->visible.pattern)) {
+    add_to_trimmer(&t, &visible->key_padding, 2, r->plan.S, visible->has_padding_fill);
+    add_to_trimmer(&t, &visible->mask, 4, r->plan.S, false);
+    if (mha__pattern_hides_keys(&visible->pattern)) {
         t.pattern = r;
         t.in_order = mha__pattern_in_order(r);
         t.alike = false;
@@ -253,6 +253,7 @@ bool mha__visible_terms(const mha__resolved *r, const mha__added *added, const m
                         size_t i, mha__interval keys, float *terms)
 {
     const mha_semantics *sem = &r->semantics;
+    const mha_visible *visible = &sem->visible;
     const size_t n = keys.to - keys.from;
     bool any = adds_everywhere(r);
     if (sem->added.alibi_slopes)
@@ -266,26 +267,25 @@ bool mha__visible_terms(const mha__resolved *r, const mha__added *added, const m
         mha__bias_terms(r, added->strips, s, head, i, keys, sem->added.alibi_slopes != NULL, terms);
     for (size_t j = 0; has_relative(r) && (sem->added.alibi_slopes || has_bias(r)) && j < n; j++)
         terms[j] = mha__terms_sum(terms[j], added->relative[j]);
-    if (sem->visible.key_padding.kind != MHA_MASK_NONE)
-        any |=
-            apply_mask(&sem->visible.key_padding, (const size_t[2]){b, 0}, 2, s->S,
-                       sem->visible.has_padding_fill ? mha__clamp(sem->visible.padding_fill) : -INFINITY, keys, terms);
-    if (sem->visible.mask.kind != MHA_MASK_NONE)
-        any |= apply_mask(&sem->visible.mask, (const size_t[4]){b, head, i, 0}, 4, s->S, -INFINITY, keys, terms);
+    if (visible->key_padding.kind != MHA_MASK_NONE)
+        any |= apply_mask(&visible->key_padding, (const size_t[2]){b, 0}, 2, s->S,
+                          visible->has_padding_fill ? mha__clamp(visible->padding_fill) : -INFINITY, keys, terms);
+    if (visible->mask.kind != MHA_MASK_NONE)
+        any |= apply_mask(&visible->mask, (const size_t[4]){b, head, i, 0}, 4, s->S, -INFINITY, keys, terms);
     if (keeps(r)) /* keys between those that are kept and the window's own */
-        any |= hide(terms, keys, sem->visible.window_keep - r->first_key,
+        any |= hide(terms, keys, visible->window_keep - r->first_key,
                     window_begin(sem, s->offset + (int64_t)i - r->first_key));
     return mha__pattern_hide(r, b, head, i, keys.from, keys.to, terms) || any;
 }
 
 const float *mha__visible_terms_in_place(const mha__resolved *r, size_t b, size_t head, size_t i, mha__interval keys)
 {
-    const mha_semantics *sem = &r->semantics;
-    if (sem->visible.mask.kind != MHA_MASK_ADDITIVE || sem->visible.mask.values.dtype != MHA_F32 ||
-        adds_everywhere(r) || sem->visible.key_padding.kind != MHA_MASK_NONE || keeps(r) ||
-        mha__pattern_hides_keys(&sem->visible.pattern))
+    const mha_visible *visible = &r->semantics.visible;
+    if (visible->mask.kind != MHA_MASK_ADDITIVE || visible->mask.values.dtype != MHA_F32 ||
+        adds_everywhere(r) || visible->key_padding.kind != MHA_MASK_NONE || keeps(r) ||
+        mha__pattern_hides_keys(&visible->pattern))
         return NULL;
-    mask_row row = row_of(&sem->visible.mask, (const size_t[4]){b, head, i, 0}, 4, r->plan.S);
+    mask_row row = row_of(&visible->mask, (const size_t[4]){b, head, i, 0}, 4, r->plan.S);
     return row.step == 1 && keys.to <= row.reach ? (const float *)row.values + keys.from : NULL;
 }
 

@@ -70,12 +70,12 @@ static void cut_keys(mha_semantics *m, size_t S)
 static size_t keys_before(const mha__drawn_call *d, const mha__sequence *s, size_t past)
 {
     const mha__resolved *r = d->r;
-    const mha_semantics *m = &r->semantics;
+    const mha_visible *m = &r->semantics.visible;
     const int64_t reach = s->offset + (int64_t)past - r->first_key;
-    const bool by_causal_alone = !d->keeps_scores && m->visible.causal && m->visible.prefix == 0 &&
-                                 r->plan.S_extra == 0 && !m->visible.kv_lengths &&
-                                 !m->visible.key_padding.values.data && !m->visible.mask.values.data &&
-                                 !mha__pattern_hides_keys(&m->visible.pattern);
+    const bool by_causal_alone = !d->keeps_scores && m->causal && m->prefix == 0 &&
+                                 r->plan.S_extra == 0 && !m->kv_lengths &&
+                                 !m->key_padding.values.data && !m->mask.values.data &&
+                                 !mha__pattern_hides_keys(&m->pattern);
     if (!by_causal_alone || reach >= (int64_t)s->S)
         return s->S;
     return reach < 1 ? 1 : (size_t)reach;

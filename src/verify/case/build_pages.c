@@ -9,14 +9,14 @@
 static mha_status expect_no_other_keys(const mha_case *c, mha_error *error)
 {
     static const case_tensor others[] = {CASE_KEY, CASE_VALUE, CASE_PAST_KEY, CASE_PAST_VALUE};
-    const mha_semantics *s = &c->semantics;
+    const mha_place *s = &c->semantics.place;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (c->tensors[others[i]].data)
             return mha__fail(error, MHA_INVALID, mha__case_tensor_name(others[i]),
                              "is there, but all keys lie in pages, of whole sequences");
     const char *part = c->kind == CASE_ROPE                  ? "kind"
-                       : s->place.cu_seqlens_q || s->place.cu_seqlens_k ? "cu_seqlens_q"
-                       : s->place.has_key_offset                  ? "key_offset"
+                       : s->cu_seqlens_q || s->cu_seqlens_k ? "cu_seqlens_q"
+                       : s->has_key_offset                  ? "key_offset"
                                                             : NULL;
     if (part)
         return mha__fail(error, MHA_INVALID, part, "is there, but all keys lie in pages, of whole sequences");

@@ -28,13 +28,13 @@ static mha_status no_memory(mha_error *error)
 static mha_status check(const mha_suggestion *w, mha_error *error)
 {
     const bool lengths = w->with & (MHA_WITH_LENGTHS | MHA_WITH_EMPTY);
-    const mha_semantics *s = &w->semantics;
+    const mha_visible *s = &w->semantics.visible;
     if ((w->with & MHA_WITH_MASK && w->with & MHA_WITH_KEEPS) ||
-        (w->with & (MHA_WITH_MASK | MHA_WITH_KEEPS) && s->visible.mask.kind != MHA_MASK_NONE))
+        (w->with & (MHA_WITH_MASK | MHA_WITH_KEEPS) && s->mask.kind != MHA_MASK_NONE))
         return mha__fail(error, MHA_INVALID, "mask", "expected one mask, found two");
-    if (lengths && s->visible.kv_lengths)
+    if (lengths && s->kv_lengths)
         return mha__fail(error, MHA_INVALID, "lengths", "expected lengths that are given or made up, found both");
-    if (w->with & MHA_WITH_PADDING && s->visible.key_padding.kind != MHA_MASK_NONE)
+    if (w->with & MHA_WITH_PADDING && s->key_padding.kind != MHA_MASK_NONE)
         return mha__fail(error, MHA_INVALID, "padding", "expected one key padding mask, found two");
     if (w->with & MHA_WITH_POISON && !lengths)
         return mha__fail(error, MHA_INVALID, "poison", "expected lengths beside it, which hide the poisoned keys");
@@ -53,14 +53,14 @@ static mha_status choose_sizes(draft *d, mha_error *error)
 {
     enum { LONG = 256 };
     const mha_suggestion *w = d->wish;
-    const mha_semantics *s = &w->semantics;
-    const bool left = s->visible.window && s->visible.window_left > 0 && s->visible.window_left < LONG;
-    const bool right = s->visible.window && s->visible.window_right > 0 && s->visible.window_right < LONG;
+    const mha_visible *s = &w->semantics.visible;
+    const bool left = s->window && s->window_left > 0 && s->window_left < LONG;
+    const bool right = s->window && s->window_right > 0 && s->window_right < LONG;
     d->config = w->config;
     TRY(mha_config_resolve(&d->config, error));
     d->B = w->batch ? w->batch : 3;
-    d->T_q = w->q_len ? w->q_len : larger(5, left ? (size_t)s->visible.window_left + 3 : 0);
-    d->T_k = w->kv_len ? w->kv_len : w->q_len ? w->q_len : d->T_q + 4 + (right ? (size_t)s->visible.window_right : 0);
+    d->T_q = w->q_len ? w->q_len : larger(5, left ? (size_t)s->window_left + 3 : 0);
+    d->T_k = w->kv_len ? w->kv_len : w->q_len ? w->q_len : d->T_q + 4 + (right ? (size_t)s->window_right : 0);
     d->S = d->T_k + w->past_len;
     return MHA_OK;
 }

@@ -120,8 +120,8 @@ static bool mask_hides(const mha__variant_inputs *w, const mha__knobs *k, mha__s
 
 static bool padding_hides(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at, double *added)
 {
-    const mha_semantics *s = &w->c->semantics;
-    const mha_view *padding = &s->visible.key_padding.values;
+    const mha_visible *s = &w->c->semantics.visible;
+    const mha_view *padding = &s->key_padding.values;
     const size_t j = k->padding_reversed ? w->S - 1 - at->j : at->j;
     const double p = mha_view_get(padding, (const size_t[]){padding->shape[0] == 1 ? 0 : at->b, j});
     if (k->padding_kind == MHA_MASK_ADDITIVE) {
@@ -130,7 +130,7 @@ static bool padding_hides(const mha__variant_inputs *w, const mha__knobs *k, con
     }
     const bool hides = (p != 0) == (k->padding_kind == MHA_MASK_HIDES);
     if (hides && k->use_padding_fill)
-        *added += s->visible.padding_fill;
+        *added += s->padding_fill;
     return hides && !k->use_padding_fill;
 }
 

@@ -121,13 +121,13 @@ APPLY(mask_scaled, c->semantics.visible.mask.kind == MHA_MASK_ADDITIVE, k->early
 /* Which rules of the case hide whole keys from a softmax. */
 static int hiding(const mha_case *c)
 {
-    const mha_semantics *s = &c->semantics;
+    const mha_visible *s = &c->semantics.visible;
     if (!softens(c)) /* weights that do not depend on each other can be hidden before and after */
         return 0;
-    return (is_boolean(&s->visible.mask) ? HIDES_MASK : 0) | (s->visible.causal ? HIDES_CAUSAL : 0) |
-           (s->visible.window ? HIDES_WINDOW : 0) |
-           (is_boolean(&s->visible.key_padding) && !s->visible.has_padding_fill ? HIDES_PADDING : 0) |
-           (s->visible.kv_lengths ? HIDES_LENGTHS : 0);
+    return (is_boolean(&s->mask) ? HIDES_MASK : 0) | (s->causal ? HIDES_CAUSAL : 0) |
+           (s->window ? HIDES_WINDOW : 0) |
+           (is_boolean(&s->key_padding) && !s->has_padding_fill ? HIDES_PADDING : 0) |
+           (s->kv_lengths ? HIDES_LENGTHS : 0);
 }
 
 static bool is_several(int bits)
