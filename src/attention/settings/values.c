@@ -287,6 +287,16 @@ size_t mha_setting_length(const mha_setting *s, const mha_semantics *semantics, 
 
 /* ---------------------------------------------------------------- checking */
 
+/* "from 0 to 8"; "from 0" where the end is only what can be represented, and the number found is not beyond it. */
+static const char *range_of(const mha_setting *s, bool beyond, char text[64])
+{
+    if (s->most >= INT64_MAX / 4 && !beyond)
+        snprintf(text, 64, "from %lld", (long long)s->least);
+    else
+        snprintf(text, 64, "from %lld to %lld", (long long)s->least, (long long)s->most);
+    return text;
+}
+
 /* MHA_INVALID unless the number of a setting that is given lies in the range of its row. */
 static mha_status check_number(const mha_setting *s, double x, int64_t whole, mha_error *error)
 {
@@ -307,8 +317,8 @@ static mha_status check_number(const mha_setting *s, double x, int64_t whole, mh
     default:
         if (whole >= s->least && whole <= s->most)
             return MHA_OK;
-        return mha__fail(error, MHA_INVALID, s->name, "expected a whole number from %lld to %lld, found %lld",
-                         (long long)s->least, (long long)s->most, (long long)whole);
+        return mha__fail(error, MHA_INVALID, s->name, "expected a whole number %s, found %lld",
+                         range_of(s, whole > s->most, words), (long long)whole);
     }
 }
 
@@ -408,12 +418,12 @@ mha_status mha_setting_put_number(const mha_setting *s, double number, mha_seman
 
 static mha_status put_whole(const mha_setting *s, const char *text, mha_semantics *semantics, mha_error *error)
 {
-    char *end;
+    char *end, range[64];
     errno = 0;
     const long long whole = strtoll(text, &end, 10);
     if (end == text || *end || errno || isspace((unsigned char)*text) || *text == '+')
-        return mha__fail(error, MHA_INVALID, s->name, "expected a whole number from %lld to %lld, found \"%.*s\"",
-                         (long long)s->least, (long long)s->most, MHA_CUT_ARGS(LONGEST, text));
+        return mha__fail(error, MHA_INVALID, s->name, "expected a whole number %s, found \"%.*s\"",
+                         range_of(s, errno != 0, range), MHA_CUT_ARGS(LONGEST, text));
     return put(s, (double)whole, whole, semantics, error);
 }
 
