@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attention/layer/layer.h"
 #include "models/config/symbol_order.h"
 #include "models/json_text.h"
 #include "models/model.h"
@@ -18,7 +19,7 @@ static bool expand(const char *pattern, const char *model, size_t i, size_t j, c
     static const char *const words[] = {"{model}", "{i}", "{j}"};
     while (*pattern && *used < size) {
         size_t word = 0;
-        while (word < 3 && strncmp(pattern, words[word], strlen(words[word])) != 0)
+        while (word < 3 && (*pattern != '{' || strncmp(pattern, words[word], strlen(words[word])) != 0))
             word++;
         if (word < 3) {
             *used += (size_t)(word == 0 ? snprintf(text + *used, size - *used, "%s", model)
@@ -293,6 +294,18 @@ static mha_status walk_layers(mha_model *model, size_t *count, mha_error *error)
     return MHA_OK;
 }
 
+/* Which part of each layer's key bias cannot change the output; none where the architecture's symbol `moving` says that
+ * the bias matters. */
+static void find_inert(mha_model *model)
+{
+    const bool moving = mha__values_get(&model->setup.values, "moving");
+    for (size_t i = 0; i < model->n_layers && !moving; i++) {
+        const mha_model_facts facts = mha_model_layer_facts(model, i);
+        const mha_semantics semantics = mha_model_semantics(&facts);
+        model->layers[i].inert_key_bias = mha__inert_key_bias(&model->layers[i].shown.config, &semantics);
+    }
+}
+
 /* ---------------------------------------------------------------- creation */
 
 static mha_status read_config(const mha_model_spec *spec, json_t **config, mha_error *error)
@@ -349,8 +362,10 @@ mha_status mha__model_create_from(const json_t *config, const mha_model_spec *sp
     }
     if (status == MHA_OK)
         status = walk_layers(made, &made->n_layers, error);
-    if (status == MHA_OK)
+    if (status == MHA_OK) {
+        find_inert(made);
         status = mha__model_mark_inert(made, error);
+    }
     if (status != MHA_OK) {
         mha_model_destroy(made);
         return status;

@@ -21,6 +21,7 @@ struct mha_model {
         mha_model_layer shown;
         const mha__arch_attention *description;
         int64_t i, j; /* its block */
+        size_t inert_key_bias; /* elements of its key bias that softmax does not see */
     } * layers; /* NULL while they are only counted */
     size_t n_layers, layers_bytes;
 };
