@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/output/print.h"
 
 bool presets_asked(const arguments *args)
@@ -45,7 +46,9 @@ static int add_preset(const char *name, table *t, json_t *list)
     mha_params *params = NULL;
     mha_model *model = NULL;
     mha_error error = {.status = MHA_NO_MEMORY};
-    mha_status status = mha_params_create(NULL, &params);
+    mha__regions regions = {.count = 0};
+    const mha_allocator allocator = mha__regions_allocator(&regions);
+    mha_status status = mha_params_create(&allocator, &params);
     if (status == MHA_OK)
         status = mha_model_create(&(mha_model_spec){.preset = name}, params, &model, &error);
     if (status == MHA_OK)
