@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "base/arena.h"
+#include "mha/setting.h"
 #include "models/expression.h"
 
 /* Every list below ends with an all-zero row. Formulas are expressions (expression.h) over the
@@ -45,7 +46,8 @@ typedef struct mha__arch_key {
 /* The same for a real number. */
 typedef struct mha__arch_real {
     const char *symbol, *keys;
-    double fallback; /* 0: none */
+    double fallback;            /* 0: none */
+    const mha_setting *setting; /* that it is; NULL: none */
 } mha__arch_real;
 
 /* A model class of the library and the parts it adds; parts are symbols, 1 or 0. */

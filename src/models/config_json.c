@@ -186,7 +186,7 @@ static mha_status read_setup(const json_t *config, const mha_model_spec *spec, b
     const char *refused;
     TRY(check_values(config, setup, error));
     if (mha__values_get(&setup->values, "rope"))
-        mha__rope_config_read(config, mha__values_rope_dim(&setup->values), setup->rope_base, &setup->rope);
+        mha__rope_config_read(config, mha__values_rope_dim(&setup->values), setup->numbers.qkv.rope.base, &setup->rope);
     TRY(find_refusal(setup, setup->architecture->refusals, &refused, error));
     if (refused)
         return mha__fail(error, MHA_UNSUPPORTED, "config", "%s", refused);
@@ -228,10 +228,10 @@ mha_status mha__config_read_facts(const json_t *config, mha_model_facts *facts, 
         if (value)
             TRY(mha__config_whole(value, key, &number[i], error));
     }
-    facts->d_model = (size_t)number[0];
-    facts->n_heads = (size_t)number[1];
-    facts->kv_heads = (size_t)number[2];
-    facts->d_k = (size_t)number[3];
+    facts->config.d_model = (size_t)number[0];
+    facts->config.n_heads = (size_t)number[1];
+    facts->config.kv_heads = (size_t)number[2];
+    facts->config.d_k = (size_t)number[3];
     return MHA_OK;
 }
 
@@ -248,7 +248,7 @@ mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_e
         setup = (mha__setup){0};
         status = read_setup(config, &(mha_model_spec){0}, true, &setup, error);
         if (status == MHA_OK)
-            *facts = mha__setup_facts(&setup, &setup.values);
+            mha__setup_facts(&setup, &setup.values, facts);
         mha__setup_free(&setup);
     } else {
         status = mha__config_read_facts(config, facts, error);

@@ -14,9 +14,8 @@ typedef struct mha__setup {
     mha__architecture *architecture; /* owned */
     const mha__arch_class *model_class;
     mha__values values;
-    double rope_base, rope_local_base, norm_eps, softcap, scale, scale_square;
-    double clip_qkv;    /* 0: none */
-    double query_scale; /* 0: the architecture has none */
+    mha_semantics numbers; /* settings that are real numbers */
+    double rope_local_base, scale_square;
     mha__rope_config rope;
     const char *not_run;                               /* why attention is counted, but not computed; NULL: it is */
     size_t n_assumed;
@@ -44,7 +43,7 @@ mha_bias mha__values_bias(const mha__values *v, size_t *rows);
 /* The number of features that are rotated, made even. */
 size_t mha__values_rope_dim(const mha__values *v);
 /* What the setup says about the semantics of attention; `values`: its own, or those of one layer. */
-mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *values);
+void mha__setup_facts(const mha__setup *setup, const mha__values *values, mha_model_facts *facts);
 /* Width and head counts of a config with an unknown model type, under the keys that most libraries use. */
 mha_status mha__config_read_facts(const json_t *config, mha_model_facts *facts, mha_error *error);
 

@@ -294,15 +294,44 @@ static mha_status walk_layers(mha_model *model, size_t *count, mha_error *error)
     return MHA_OK;
 }
 
-/* Which part of each layer's key bias cannot change the output; none where the architecture's symbol `moving` says that
- * the bias matters. */
-static void find_inert(mha_model *model)
+/* The facts of a layer whose numbers and name are made. */
+static void find_facts(const mha_model *model, const struct mha__model_layer *layer, const mha__values *own,
+                       mha_model_facts *facts)
+{
+    const mha__arch_attention *row = layer->description;
+    const bool normed = mha__values_get(own, "relative_normed");
+    mha__setup_facts(&model->setup, own, facts);
+    facts->semantics.visible.causal = layer->shown.causal;
+    (void)name_of(model, layer, row->bias_table, facts->bias_table); /* cannot fail: find_bias has tried it */
+    if (facts->semantics.added.relative.rule == MHA_RELATIVE_NONE)
+        return;
+    if (!name_of(model, layer, row->relative_table, facts->relative_table) ||
+        !name_of(model, layer, normed ? row->relative_norm : NULL, facts->relative_norm))
+        mha__text_print(facts->not_run, sizeof facts->not_run, "names of relative tables that are too long");
+}
+
+void mha__model_find_facts(const mha_model *model, size_t index, mha_model_facts *facts)
+{
+    mha__values own;
+    if (index >= model->n_layers) {
+        mha__setup_facts(&model->setup, &model->setup.values, facts);
+        return;
+    }
+    const struct mha__model_layer *layer = &model->layers[index];
+    (void)own_values(model, layer->description, layer->i, layer->j, &own, NULL); /* cannot fail: it made the layer */
+    find_facts(model, layer, &own, facts);
+}
+
+/* The facts of model and layers, and which part of each key bias cannot change the output: none where the
+ * architecture's symbol `moving` says that the bias matters. */
+static void find_all_facts(mha_model *model)
 {
     const bool moving = mha__values_get(&model->setup.values, "moving");
-    for (size_t i = 0; i < model->n_layers && !moving; i++) {
-        const mha_model_facts facts = mha_model_layer_facts(model, i);
-        const mha_semantics semantics = mha_model_semantics(&facts);
-        model->layers[i].inert_key_bias = mha__inert_key_bias(&model->layers[i].shown.config, &semantics);
+    mha__model_find_facts(model, model->n_layers, &model->facts);
+    for (size_t i = 0; i < model->n_layers; i++) {
+        struct mha__model_layer *layer = &model->layers[i];
+        mha__model_find_facts(model, i, &layer->facts);
+        layer->inert_key_bias = moving ? 0 : mha__inert_key_bias(&layer->shown.config, &layer->facts.semantics);
     }
 }
 
@@ -363,7 +392,7 @@ mha_status mha__model_create_from(const json_t *config, const mha_model_spec *sp
     if (status == MHA_OK)
         status = walk_layers(made, &made->n_layers, error);
     if (status == MHA_OK) {
-        find_inert(made);
+        find_all_facts(made);
         status = mha__model_mark_inert(made, error);
     }
     if (status != MHA_OK) {
@@ -428,29 +457,14 @@ size_t mha_model_active_parameters(const mha_model *model, size_t *experts, size
     return others + (n ? routed / n * k : routed);
 }
 
-mha_model_facts mha_model_facts_of(const mha_model *model)
+const mha_model_facts *mha_model_facts_of(const mha_model *model)
 {
-    return mha__setup_facts(&model->setup, &model->setup.values);
+    return &model->facts;
 }
 
-mha_model_facts mha_model_layer_facts(const mha_model *model, size_t index)
+const mha_model_facts *mha_model_layer_facts(const mha_model *model, size_t index)
 {
-    mha__values own;
-    if (index >= model->n_layers)
-        return mha_model_facts_of(model);
-    const struct mha__model_layer *layer = &model->layers[index];
-    (void)own_values(model, layer->description, layer->i, layer->j, &own, NULL); /* cannot fail: it made the layer */
-    mha_model_facts facts = mha__setup_facts(&model->setup, &own);
-    facts.causal = layer->shown.causal;
-    (void)name_of(model, layer, layer->description->bias_table, facts.bias_table); /* neither */
-    if (facts.relative.rule != MHA_RELATIVE_NONE) {
-        const mha__arch_attention *row = layer->description;
-        const bool normed = mha__values_get(&own, "relative_normed");
-        if (!name_of(model, layer, row->relative_table, facts.relative_table) ||
-            !name_of(model, layer, normed ? row->relative_norm : NULL, facts.relative_norm))
-            mha__text_print(facts.not_run, sizeof facts.not_run, "names of relative tables that are too long");
-    }
-    return facts;
+    return index < model->n_layers ? &model->layers[index].facts : &model->facts;
 }
 
 size_t mha_model_assumptions(const mha_model *model, const mha_assumption **list)

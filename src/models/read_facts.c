@@ -29,7 +29,7 @@ static mha_status read_layer(json_t *config, const char *prefix, mha_model_facts
     (void)json_object_del(config, "architectures"); /* attention does not depend on the class */
     const mha_status status = mha__model_create_from(config, &(mha_model_spec){0}, NULL, table, &model, error);
     if (model)
-        *facts = mha_model_layer_facts(model, mha__model_find_layer(model, prefix));
+        *facts = *mha_model_layer_facts(model, mha__model_find_layer(model, prefix));
     mha_model_destroy(model);
     mha_params_destroy(table);
     return status;

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "mha/setting.h"
 #include "models/config_json.h"
 #include "models/layer/naming.h"
 
@@ -91,23 +92,26 @@ static bool layers_differ(const mha__architecture *architecture)
 /* kind 1: slopes for scores that have been scaled; 2: they are scaled as the scores are. */
 static void set_alibi(mha_model_facts *facts, int64_t kind)
 {
-    facts->alibi = kind > 0 && facts->n_heads <= MHA_ALIBI_MAX_HEADS;
+    const size_t heads = facts->config.n_heads;
+    facts->alibi = kind > 0 && heads <= MHA_ALIBI_MAX_HEADS;
     if (!facts->alibi)
         return;
-    mha_alibi_slopes(facts->n_heads, facts->alibi_slopes);
-    for (size_t i = 0; i < facts->n_heads && kind == 2; i++)
-        facts->alibi_slopes[i] /= sqrt((double)facts->d_k);
+    mha_alibi_slopes(heads, facts->alibi_slopes);
+    for (size_t i = 0; i < heads && kind == 2; i++)
+        facts->alibi_slopes[i] /= sqrt((double)facts->config.d_k);
 }
 
-static mha_norm_rule norm_rule(const mha__values *v)
+/* Symbols that are settings of the same name; a choice without a word is left as it is. */
+static void set_plain(const mha__values *v, mha_semantics *s)
 {
-    const int64_t kind = mha__values_get(v, "norm_kind");
-    return (mha_norm_rule){.kind = kind == 1   ? MHA_NORM_LAYER
-                                   : kind == 2 ? MHA_NORM_L2
-                                               : MHA_NORM_RMS,
-                           .plus_one = mha__values_get(v, "norm_plus_one"),
-                           .after_rope = mha__values_get(v, "norm_after_rope"),
-                           .unweighted = mha__values_get(v, "norm_unweighted")};
+    static const char *const names[] = {"causal",        "chunk",           "norm_after_rope", "norm_kind",
+                                        "norm_plus_one", "norm_unweighted", "rope",            "rope_last"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const mha_setting *setting = mha_setting_find(names[i]);
+        const int64_t value = mha__values_get(v, names[i]);
+        (void)mha_setting_put_number(setting, setting->kind == MHA_SETTING_SWITCH ? value != 0 : (double)value, s,
+                                     NULL);
+    }
 }
 
 mha_bias mha__values_bias(const mha__values *v, size_t *rows)
@@ -134,164 +138,146 @@ mha_bias mha__values_bias(const mha__values *v, size_t *rows)
 /* Relative terms, and the tables that are made for them. */
 static void set_relative(const mha__values *v, mha_model_facts *facts)
 {
-    const mha_config config = mha__values_attention(v);
+    const mha_config *c = &facts->config;
+    mha_relative *relative = &facts->semantics.added.relative;
     const int64_t distance = mha__values_get(v, "relative_distance"), rule = mha__values_get(v, "relative_rule");
-    if (rule == GRID && config.relative_k_rows && config.relative_column_rows)
-        facts->relative = (mha_relative){.rule = MHA_RELATIVE_GRID,
-                                         .height = (size_t)mha__values_get(v, "relative_height"),
-                                         .width = (size_t)mha__values_get(v, "relative_width"),
-                                         .k_scale = mha__values_get(v, "relative_unscaled") ? 1 : 0};
+    if (rule == GRID && c->relative_k_rows && c->relative_column_rows)
+        *relative = (mha_relative){.rule = MHA_RELATIVE_GRID,
+                                   .height = (size_t)mha__values_get(v, "relative_height"),
+                                   .width = (size_t)mha__values_get(v, "relative_width"),
+                                   .k_scale = mha__values_get(v, "relative_unscaled") ? 1 : 0};
     if (rule == GRID)
         return;
-    facts->relative_rows = config.relative_k_rows ? config.relative_k_rows : config.relative_q_rows;
-    facts->made |= (uint64_t)(config.relative_k_rows > 0) << MHA_RELATIVE_K |
-                   (uint64_t)(config.relative_q_rows > 0) << MHA_RELATIVE_Q;
+    facts->made |= (uint64_t)(c->relative_k_rows > 0) << MHA_RELATIVE_K |
+                   (uint64_t)(c->relative_q_rows > 0) << MHA_RELATIVE_Q;
     facts->relative_shared = mha__values_get(v, "relative_shared");
-    if (!config.relative_by_head)
+    if (!c->relative_by_head)
         return;
-    facts->relative.rule = rule == LOG_BUCKETS ? MHA_RELATIVE_LOG_BUCKETS : MHA_RELATIVE_DISTANCE;
-    facts->relative.max_distance = rule == LOG_BUCKETS && distance > 0 ? (size_t)distance : 0;
+    relative->rule = rule == LOG_BUCKETS ? MHA_RELATIVE_LOG_BUCKETS : MHA_RELATIVE_DISTANCE;
+    relative->max_distance = rule == LOG_BUCKETS && distance > 0 ? (size_t)distance : 0;
 }
 
-mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
+/* The factor on scores: as stated, or by symbols that say what else they are divided by. */
+static void set_scale(const mha__setup *setup, const mha__values *v, const mha_rope_scaling *scaling, mha_semantics *s)
 {
-    const mha__architecture *architecture = setup->architecture;
-    const int64_t rope = mha__values_get(v, "rope");
-    const bool local = mha__values_get(v, "local");
-    mha_model_facts facts = {
-        .d_model = (size_t)mha__values_get(v, "d_model"),
-        .n_heads = (size_t)mha__values_get(v, "h"),
-        .kv_heads = (size_t)mha__values_get(v, "h_kv"),
-        .d_k = (size_t)mha__values_get(v, "d_k"),
-        .has_semantics = true,
-        .causal = mha__values_get(v, "causal"),
-        .rope = rope == 1   ? MHA_ROPE_INTERLEAVED
-                : rope == 2 ? MHA_ROPE_HALF_SPLIT
-                            : MHA_ROPE_NONE,
-        .rope_base = setup->rope.base[0] > 0 ? setup->rope.base[0] : setup->rope_base,
-        .norm_eps = setup->norm_eps,
-        .softcap = setup->softcap,
-        .clip_qkv = setup->clip_qkv,
-        .norm = norm_rule(v),
-        .has_scale = setup->scale_square > 0 || setup->scale > 0,
-        .scale = setup->scale > 0          ? setup->scale
-                 : setup->scale_square > 0 ? 1 / sqrt(setup->scale_square)
-                                           : 0,
-        .window = (size_t)mha__values_get(v, "window"),
-        .window_both = mha__values_get(v, "window_both"),
-        .chunk = (size_t)mha__values_get(v, "chunk"),
-        .fused_blocks = (size_t)mha__values_get(v, "fused_blocks"),
-        .fused_qvk = mha__values_get(v, "fused_qvk"),
-        .gate = gate_of(v),
-        .fused_gate = gate_of(v) && mha__values_get(v, "fused_gate"),
-        .weights = mha__stated_weights(mha__values_attention(v)),
-    };
-    facts.reordered = facts.rope == MHA_ROPE_HALF_SPLIT && mha__values_get(v, "permuted");
-    facts.rope = facts.reordered ? MHA_ROPE_INTERLEAVED : facts.rope;
-    facts.norm_folded = facts.norm.plus_one && mha__values_get(v, "norm_folded");
-    facts.norm.plus_one = facts.norm.plus_one && !facts.norm_folded;
-    const int64_t width = mha__values_get(v, "scale_width");
-    if (!facts.has_scale && width > 0) {
-        facts.has_scale = true;
-        facts.scale = 1 / sqrt((double)width);
-    }
-    const int64_t every = mha__values_get(v, "query_scale_every");
-    if (setup->query_scale > 0 && every > 0)
-        facts.query_scale = (mha_query_scale){setup->query_scale, every, mha__values_get(v, "query_scale_first")};
-    const int64_t over = mha__values_get(v, "scale_over");
-    const bool unscaled = mha__values_get(v, "unscaled");
-    if (unscaled || over > 1) {
-        facts.scale = unscaled ? 1 : facts.has_scale ? facts.scale : 1 / sqrt((double)facts.d_k);
-        facts.scale /= over > 1 ? (double)over : 1;
-        facts.has_scale = true;
-    }
-    const int64_t parts = mha__values_get(v, "scale_parts"); /* sums of as many products, each with the same scale */
-    if (parts > 1) {
-        facts.scale = (facts.has_scale ? facts.scale : 1 / sqrt((double)facts.d_k)) / sqrt((double)parts);
-        facts.has_scale = true;
-    }
-    const mha_rope_scaling *scaling = &setup->rope.scaling[local];
+    const double usual = 1 / sqrt((double)mha__values_get(v, "d_k"));
+    const int64_t width = mha__values_get(v, "scale_width"), over = mha__values_get(v, "scale_over"),
+                  parts = mha__values_get(v, "scale_parts"); /* sums of as many products, each with the same scale */
+    const bool unscaled = mha__values_get(v, "unscaled"), stated = s->softmax.has_scale;
+    double scale = stated                    ? s->softmax.scale
+                   : setup->scale_square > 0 ? 1 / sqrt(setup->scale_square)
+                   : width > 0               ? 1 / sqrt((double)width)
+                                             : usual;
+    s->softmax.has_scale = stated || setup->scale_square > 0 || width > 0 || unscaled || over > 1 || parts > 1;
+    scale = unscaled ? 1 : scale;
+    scale /= over > 1 ? (double)over : 1;
+    scale /= parts > 1 ? sqrt((double)parts) : 1;
     if (mha__values_get(v, "rank_kv") > 0 && scaling->kind != MHA_ROPE_UNSCALED && scaling->mscale_all_dim > 0 &&
         scaling->factor > 1) { /* latent attention: its scale grows with the context, (d_k)^-1/2 m^2 */
         const double m = 0.1 * scaling->mscale_all_dim * log(scaling->factor) + 1;
-        facts.has_scale = true;
-        facts.scale = m * m / sqrt((double)facts.d_k);
+        s->softmax.has_scale = true;
+        scale = m * m / sqrt((double)mha__values_get(v, "d_k"));
     }
-    set_alibi(&facts, mha__values_get(v, "alibi"));
-    facts.bias = mha__values_bias(v, &facts.bias_rows);
-    const int64_t span = mha__values_get(v, "bias_span");
-    facts.bias_span = span > 0 ? (size_t)span : 0;
-    facts.made = (uint64_t)(mha__values_get(v, "logit_scale") != 0) << MHA_Q_NORM |
-                 (uint64_t)(facts.bias_span > 0) << MHA_BIAS_TABLE;
-    set_relative(v, &facts);
-    facts.shift = (size_t)mha__values_get(v, "shift");
-    facts.image_height = facts.shift ? (size_t)mha__values_get(v, "image_height") : 0;
-    facts.image_width = facts.shift ? (size_t)mha__values_get(v, "image_width") : 0;
+    s->softmax.scale = s->softmax.has_scale ? scale : 0;
+}
+
+static void set_rotation(const mha__setup *setup, const mha__values *v, mha_model_facts *facts)
+{
+    mha_rope *rope = &facts->semantics.qkv.rope;
+    const bool local = mha__values_get(v, "local");
     const double local_base = setup->rope.base[1] > 0 ? setup->rope.base[1] : setup->rope_local_base;
-    if (local && local_base > 0)
-        facts.rope_base = local_base;
-    if (facts.rope != MHA_ROPE_NONE) {
-        facts.rope_dim = mha__values_rope_dim(v);
-        facts.rope_last = mha__values_get(v, "rope_last");
-        facts.rope_scaling = setup->rope.scaling[local];
-        facts.rope_axes = setup->rope.axes;
-        if (facts.rope_axes.axes && mha__values_get(v, "axes_interleaved"))
-            facts.rope_axes.kind = MHA_ROPE_AXES_INTERLEAVED;
-        (void)mha_model_stretch(&facts, 0, NULL); /* cannot fail: tried when the configuration was read */
+    if (rope->kind == MHA_ROPE_NONE) {
+        *rope = (mha_rope){.kind = MHA_ROPE_NONE};
+        return;
     }
-    mha__text_print(facts.caveat, sizeof facts.caveat, "%s",
+    facts->reordered = rope->kind == MHA_ROPE_HALF_SPLIT && mha__values_get(v, "permuted");
+    rope->kind = facts->reordered ? MHA_ROPE_INTERLEAVED : rope->kind;
+    rope->base = local && local_base > 0      ? local_base
+                 : setup->rope.base[0] > 0    ? setup->rope.base[0]
+                                              : rope->base;
+    rope->dim = mha__values_rope_dim(v);
+    facts->rope_scaling = setup->rope.scaling[local];
+    facts->rope_axes = setup->rope.axes;
+    if (facts->rope_axes.axes && mha__values_get(v, "axes_interleaved"))
+        facts->rope_axes.kind = MHA_ROPE_AXES_INTERLEAVED;
+    (void)mha_model_stretch(facts, 0, NULL); /* cannot fail: tried when the configuration was read */
+}
+
+/* Caveats, and why attention is not computed; a later reason goes before an earlier one. */
+static void set_remarks(const mha__setup *setup, const mha__values *v, mha_model_facts *facts)
+{
+    const mha__architecture *architecture = setup->architecture;
+    char *not_run = facts->not_run;
+    const size_t size = sizeof facts->not_run;
+    mha__text_print(facts->caveat, sizeof facts->caveat, "%s",
                     v == &setup->values && layers_differ(architecture)
                         ? "layers may differ in window, rotation and bias, which is not said of a single layer here"
                         : architecture->caveat);
-    mha__text_print(facts.not_run, sizeof facts.not_run, "%s", setup->not_run ? setup->not_run : "");
+    mha__text_print(not_run, size, "%s", setup->not_run ? setup->not_run : "");
     if (*setup->rope.fault) {
-        mha__text_print(facts.caveat, sizeof facts.caveat, "rope_scaling is not applied: %s", setup->rope.fault);
-        mha__text_print(facts.not_run, sizeof facts.not_run, "rope_scaling: %s", setup->rope.fault);
+        mha__text_print(facts->caveat, sizeof facts->caveat, "rope_scaling is not applied: %s", setup->rope.fault);
+        mha__text_print(not_run, size, "rope_scaling: %s", setup->rope.fault);
     }
-    if (facts.rope != MHA_ROPE_NONE && rotated(v) % 2 != 0)
-        mha__text_print(facts.not_run, sizeof facts.not_run, "pairs of features are rotated, and %" PRId64 " of %zu is "
-                        "no number of pairs", rotated(v), facts.d_k);
-    if (facts.bias_rows > MHA_BIAS_MOST_ROWS)
-        mha__text_print(facts.not_run, sizeof facts.not_run, "a table of biases of more than %d rows",
-                        MHA_BIAS_MOST_ROWS);
-    if (mha__values_get(v, "relative_rule") && facts.relative.rule == MHA_RELATIVE_NONE)
-        mha__text_print(facts.not_run, sizeof facts.not_run, "tables of relative terms of none or more than %d rows",
-                        MHA_BIAS_MOST_ROWS);
-    if (span < 0)
-        mha__text_print(facts.not_run, sizeof facts.not_run, "offsets in a window of one cell are divided by 0");
-    if (mha__values_get(v, "alibi") > 0 && !facts.alibi)
-        mha__text_print(facts.not_run, sizeof facts.not_run, "ALiBi of more than %d heads", MHA_ALIBI_MAX_HEADS);
-    mha__text_print(facts.model_type, sizeof facts.model_type, "%s", architecture->name);
-    return facts;
+    if (facts->semantics.qkv.rope.kind != MHA_ROPE_NONE && rotated(v) % 2 != 0)
+        mha__text_print(not_run, size, "pairs of features are rotated, and %" PRId64 " of %zu is no number of pairs",
+                        rotated(v), facts->config.d_k);
+    if (facts->config.bias_rows > MHA_BIAS_MOST_ROWS)
+        mha__text_print(not_run, size, "a table of biases of more than %d rows", MHA_BIAS_MOST_ROWS);
+    if (mha__values_get(v, "relative_rule") && facts->semantics.added.relative.rule == MHA_RELATIVE_NONE)
+        mha__text_print(not_run, size, "tables of relative terms of none or more than %d rows", MHA_BIAS_MOST_ROWS);
+    if (mha__values_get(v, "bias_span") < 0)
+        mha__text_print(not_run, size, "offsets in a window of one cell are divided by 0");
+    if (mha__values_get(v, "alibi") > 0 && !facts->alibi)
+        mha__text_print(not_run, size, "ALiBi of more than %d heads", MHA_ALIBI_MAX_HEADS);
+    mha__text_print(facts->model_type, sizeof facts->model_type, "%s", architecture->name);
+}
+
+void mha__setup_facts(const mha__setup *setup, const mha__values *v, mha_model_facts *facts)
+{
+    mha_semantics *s = &facts->semantics;
+    const int64_t window = mha__values_get(v, "window"), span = mha__values_get(v, "bias_span"),
+                  every = mha__values_get(v, "query_scale_every");
+    *facts = (mha_model_facts){.has_semantics = true,
+                               .config = mha__values_attention(v),
+                               .semantics = setup->numbers,
+                               .fused_blocks = (size_t)mha__values_get(v, "fused_blocks"),
+                               .fused_qvk = mha__values_get(v, "fused_qvk"),
+                               .fused_gate = gate_of(v) && mha__values_get(v, "fused_gate"),
+                               .shift = (size_t)mha__values_get(v, "shift"),
+                               .bias_span = span > 0 ? (size_t)span : 0};
+    facts->weights = mha__stated_weights(&facts->config);
+    set_plain(v, s);
+    facts->norm_folded = s->qkv.norm.plus_one && mha__values_get(v, "norm_folded");
+    s->qkv.norm.plus_one = s->qkv.norm.plus_one && !facts->norm_folded;
+    if (window > 0) {
+        s->visible.window = true;
+        s->visible.window_left = window - 1;
+        s->visible.window_right = mha__values_get(v, "window_both") ? s->visible.window_left : -1;
+    }
+    const double growth = every > 0 ? s->qkv.query_scale.growth : 0;
+    s->qkv.query_scale = (mha_query_scale){.growth = 0};
+    if (growth > 0)
+        s->qkv.query_scale = (mha_query_scale){growth, every, mha__values_get(v, "query_scale_first")};
+    s->added.bias = mha__values_bias(v, &facts->config.bias_rows);
+    facts->made = (uint64_t)(mha__values_get(v, "logit_scale") != 0) << MHA_Q_NORM |
+                  (uint64_t)(facts->bias_span > 0) << MHA_BIAS_TABLE;
+    if (facts->shift) {
+        facts->image_height = (size_t)mha__values_get(v, "image_height");
+        facts->image_width = (size_t)mha__values_get(v, "image_width");
+    }
+    set_scale(setup, v, &setup->rope.scaling[mha__values_get(v, "local") != 0], s);
+    set_alibi(facts, mha__values_get(v, "alibi"));
+    set_relative(v, facts);
+    set_rotation(setup, v, facts);
+    set_remarks(setup, v, facts);
 }
 
 mha_semantics mha_model_semantics(const mha_model_facts *facts)
 {
-    mha_semantics s = {0};
-    if (!facts->has_semantics)
-        return s;
-    s.visible.causal = facts->causal;
-    s.softmax.has_scale = facts->has_scale;
-    s.softmax.scale = facts->has_scale ? facts->scale : 0;
-    s.softmax.softcap = facts->softcap;
-    s.qkv.clip_qkv = facts->clip_qkv;
-    s.qkv.norm_eps = facts->norm_eps;
-    s.qkv.norm = facts->norm;
-    s.qkv.query_scale = facts->query_scale;
-    if (facts->rope != MHA_ROPE_NONE)
-        s.qkv.rope = (mha_rope){.kind = facts->rope, .dim = facts->rope_dim, .base = facts->rope_base,
-                            .last = facts->rope_last, .attention_factor = facts->rope_attention_factor};
-    if (facts->rope != MHA_ROPE_NONE && facts->rope_scaling.kind != MHA_ROPE_UNSCALED)
+    mha_semantics s = facts->semantics;
+    if (facts->rope_scaling.kind != MHA_ROPE_UNSCALED)
         s.qkv.rope.frequencies = mha_view_of(mha__unconst(facts->rope_frequencies), MHA_F64, 1,
-                                         (size_t[]){facts->rope_dim / 2});
-    s.visible.chunk = (int64_t)facts->chunk;
-    s.added.bias = facts->bias;
-    s.added.relative = facts->relative;
+                                         (size_t[]){s.qkv.rope.dim / 2});
     s.added.alibi_slopes = facts->alibi ? facts->alibi_slopes : NULL;
-    if (facts->window > 0) {
-        s.visible.window = true;
-        s.visible.window_left = (int64_t)facts->window - 1;
-        s.visible.window_right = facts->window_both ? s.visible.window_left : -1;
-    }
     return s;
 }

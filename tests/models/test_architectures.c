@@ -104,9 +104,9 @@ static void rotation_is_read_where_it_stands(void **state)
         built b;
         snprintf(config, sizeof config, "{\"model_type\": \"llama\", \"num_hidden_layers\": 1%s}", cases[i].more);
         assert_ok(build(&b, config, NULL), b.error);
-        const mha_model_facts facts = mha_model_facts_of(b.model);
-        assert_true(facts.rope_base == cases[i].base);
-        assert_int_equal(facts.rope_scaling.kind == MHA_ROPE_LINEAR, cases[i].scaled);
+        const mha_model_facts *facts = mha_model_facts_of(b.model);
+        assert_true(facts->semantics.qkv.rope.base == cases[i].base);
+        assert_int_equal(facts->rope_scaling.kind == MHA_ROPE_LINEAR, cases[i].scaled);
         unbuild(&b);
     }
 }
@@ -153,7 +153,7 @@ static void one_from_nothing_counts_what_it_says(void **state)
     assert_true(mha_model_layer_at(b.model, 3, &layer));
     assert_string_equal(layer.prefix, "m.1.1");
     assert_true(layer.causal && layer.config.d_k == 3);
-    assert_true(mha_model_facts_of(b.model).norm_eps == 0.5);
+    assert_true(mha_model_facts_of(b.model)->semantics.qkv.norm_eps == 0.5);
     unbuild(&b);
 }
 
@@ -209,13 +209,13 @@ static void blocks_may_differ(void **state)
     assert_int_equal(mha_model_active_parameters(b.model, &experts, &chosen), others + routed / 3 * 2);
     assert_true(experts == 3 && chosen == 2);
     assert_int_equal(mha_model_active_parameters(b.model, NULL, NULL), others + routed / 3 * 2);
-    const mha_model_facts facts = mha_model_facts_of(b.model);
-    assert_string_equal(facts.not_run, "it is odd");
+    const mha_model_facts *facts = mha_model_facts_of(b.model);
+    assert_string_equal(facts->not_run, "it is odd");
     mha_error error;
     mha_layer *loaded = NULL;
     mha_file *file = NULL;
     assert_ok(mha_file_open("weights/lookup/model.safetensors", &file, &error), error);
-    assert_int_equal(mha_model_load_layer(file, &(mha_load_options){.facts = &facts}, b.table, &loaded, NULL, &error),
+    assert_int_equal(mha_model_load_layer(file, &(mha_load_options){.facts = facts}, b.table, &loaded, NULL, &error),
                      MHA_UNSUPPORTED);
     assert_string_equal(error.message, "it is odd; it is counted, not computed");
     mha_file_close(file);
@@ -251,7 +251,7 @@ static void one_that_is_like_another_says_the_rest(void **state)
     assert_int_equal(mha_params_totals(like.table, NULL).parameters, mha_params_totals(same.table, NULL).parameters);
     assert_string_equal(mha_model_title(like.model), "Mine");
     assert_string_equal(mha_model_class(like.model), "MineForCausalLM");
-    assert_string_equal(mha_model_facts_of(like.model).model_type, "mine");
+    assert_string_equal(mha_model_facts_of(like.model)->model_type, "mine");
     unbuild(&same);
     unbuild(&like);
 }
@@ -345,7 +345,9 @@ static void what_is_wrong_in_one_is_named(void **state)
          "description.json, bias_height", "at least 0"},
         {LIKE "\"symbols\": {\"a_name_of_over_23_letters\": {\"value\": 1}}}",
          MHA_INVALID, "description.json", "a_name_of_over_23_letters: expected"},
-        {LIKE "\"numbers\": {\"theta\": {\"value\": 1}}}", MHA_FORMAT, "description.json", "one of rope_base"},
+        {LIKE "\"numbers\": {\"theta\": {\"value\": 1}}}", MHA_FORMAT, "description.json",
+         "theta: expected a setting that is a real number"},
+        {LIKE "\"numbers\": {\"causal\": {\"value\": 1}}}", MHA_FORMAT, "description.json", "a real number"},
         {LIKE "\"classes\": {}}", MHA_FORMAT, "description.json", "classes"},
         {LIKE "\"classes\": {\"A\": [\"lm\"]}}", MHA_FORMAT, "description.json", "classes, A"},
         {LIKE "\"tensors\": []}", MHA_FORMAT, "description.json", "tensors"},

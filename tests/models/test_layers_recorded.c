@@ -34,8 +34,9 @@ static mha_view windows_of(const mha_model_facts *facts, const size_t *shape)
     const mha_view segments = mha_view_of(calloc(shape[0] * shape[1], 8), MHA_I64, 2, shape);
     const size_t of_image = facts->image_height * facts->image_width;
     for (size_t at = 0; at < shape[0] * shape[1]; at += of_image)
-        assert_ok(mha_window_segments(facts->image_height, facts->image_width, facts->bias.height, facts->shift,
-                                      (int64_t *)segments.data + at, &error), error);
+        assert_ok(mha_window_segments(facts->image_height, facts->image_width, facts->semantics.added.bias.height,
+                                      facts->shift, (int64_t *)segments.data + at, &error),
+                  error);
     return segments;
 }
 

@@ -148,9 +148,11 @@ static void relative_tables_are_made(void **state)
     mha_model_facts facts;
     assert_ok(mha_model_read_layer(config, DEBERTA, &facts, &error), error);
     assert_true(facts.made == (UINT64_C(1) << MHA_RELATIVE_K | UINT64_C(1) << MHA_RELATIVE_Q));
-    assert_true(facts.relative.rule == MHA_RELATIVE_LOG_BUCKETS && facts.relative.max_distance == 8);
-    assert_true(facts.relative_rows == 10 && !facts.relative_shared && !*facts.relative_norm);
-    assert_true(fabs(facts.scale - 1 / sqrt(4 * 3)) <= 0x1p-53); /* heads of 4 features, 3 products */
+    assert_true(facts.semantics.added.relative.rule == MHA_RELATIVE_LOG_BUCKETS &&
+                facts.semantics.added.relative.max_distance == 8);
+    assert_true(facts.config.relative_k_rows == 10 && facts.config.relative_q_rows == 10 && !facts.relative_shared &&
+                !*facts.relative_norm);
+    assert_true(fabs(facts.semantics.softmax.scale - 1 / sqrt(4 * 3)) <= 0x1p-53); /* heads of 4 features, 3 products */
     assert_ok(mha_file_open(path, &file, &error), error);
     const mha_load_options options = {.layer = DEBERTA, .facts = &facts};
     assert_ok(mha_model_load_layer(file, &options, NULL, &layer, NULL, &error), error);
@@ -251,7 +253,7 @@ static void what_a_loader_lacks_is_refused(void **state)
     mha_file_close(file);
 
     assert_ok(mha_file_open("tests/layers/gpt2.safetensors", &file, &error), error);
-    facts = (mha_model_facts){.n_heads = 4, .has_semantics = true, .made = UINT64_C(1) << MHA_Q_NORM};
+    facts = (mha_model_facts){.config.n_heads = 4, .has_semantics = true, .made = UINT64_C(1) << MHA_Q_NORM};
     options = (mha_load_options){.facts = &facts};
     assert_refused(mha_model_load_layer(file, &options, NULL, &layer, NULL, &error), MHA_NOT_FOUND, error,
                    "logit_scale", "GPT-2", "");

@@ -262,9 +262,10 @@ static void each_attention_layer_has_its_configuration(void **state)
     assert_false(layer.causal);
     unbuild(&b);
     assert_ok(build(&b, (mha_model_spec){.preset = "gemma-2-2b"}), b.error);
-    mha_model_facts facts = mha_model_facts_of(b.model);
-    assert_true(facts.softcap == 50 && facts.has_scale && facts.scale == 1.0 / 16);
-    assert_true(*facts.caveat);
+    const mha_model_facts *facts = mha_model_facts_of(b.model);
+    assert_true(facts->semantics.softmax.softcap == 50 && facts->semantics.softmax.has_scale &&
+                facts->semantics.softmax.scale == 1.0 / 16);
+    assert_true(*facts->caveat);
     unbuild(&b);
 }
 
@@ -304,7 +305,7 @@ static void head_counts_change_nothing_where_d_k_follows(void **state)
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         assert_ok(build(&b, (mha_model_spec){.preset = "roberta-30522", .n_heads = heads[i]}), b.error);
         assert_int_equal(mha_params_totals(b.table, NULL).parameters, 109514298);
-        assert_int_equal(mha_model_facts_of(b.model).d_k, 768 / heads[i]);
+        assert_int_equal(mha_model_facts_of(b.model)->config.d_k, 768 / heads[i]);
         unbuild(&b);
     }
     assert_refused(build(&b, (mha_model_spec){.preset = "roberta-base", .n_heads = 5}), MHA_INVALID, b.error, "768",
@@ -533,14 +534,14 @@ static void real_numbers_that_are_missing_have_their_default(void **state)
         char text[100];
         snprintf(text, sizeof text, "{\"model_type\": \"llama\"%s}", theta[i]);
         assert_ok(build(&b, (mha_model_spec){.config = config_file(text)}), b.error);
-        assert_true(mha_model_facts_of(b.model).rope_base == (i == 2 ? 500000 : 10000));
+        assert_true(mha_model_facts_of(b.model)->semantics.qkv.rope.base == (i == 2 ? 500000 : 10000));
         unbuild(&b);
     }
     built b;
     assert_ok(build(&b, (mha_model_spec){.config = config_file(
                                              "{\"model_type\": \"gemma2\", \"attn_logit_softcapping\": 0}")}),
               b.error);
-    assert_true(mha_model_facts_of(b.model).softcap == 0);
+    assert_true(mha_model_facts_of(b.model)->semantics.softmax.softcap == 0);
     unbuild(&b);
 }
 

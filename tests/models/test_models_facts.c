@@ -37,10 +37,10 @@ static void an_unknown_model_type_tells_its_heads(void **state)
         mha_error error;
         assert_ok(mha_model_read_config(config_file(rows[i].text), &facts, &error), error);
         assert_string_equal(facts.model_type, rows[i].model_type);
-        assert_int_equal(facts.d_model, rows[i].d_model);
-        assert_int_equal(facts.n_heads, rows[i].n_heads);
-        assert_int_equal(facts.kv_heads, rows[i].kv_heads);
-        assert_int_equal(facts.d_k, rows[i].d_k);
+        assert_int_equal(facts.config.d_model, rows[i].d_model);
+        assert_int_equal(facts.config.n_heads, rows[i].n_heads);
+        assert_int_equal(facts.config.kv_heads, rows[i].kv_heads);
+        assert_int_equal(facts.config.d_k, rows[i].d_k);
         assert_false(facts.has_semantics);
         assert_string_equal(facts.caveat, "");
     }
@@ -72,7 +72,7 @@ static void values_that_are_no_counts_are_named(void **state)
     static const char two[] = "{\"model_type\": \"gpt2\", \"n_embd\": 16, \"n_head\": 2}";
     scratch_write("folder/config.json", two, strlen(two));
     assert_ok(mha_model_read_config(folder, &facts, &error), error);
-    assert_int_equal(facts.n_heads, 2);
+    assert_int_equal(facts.config.n_heads, 2);
     mha_params *table;
     mha_model *model;
     assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
@@ -97,12 +97,18 @@ static void stretched_rotations_are_told(void **state)
                  "\"intermediate_size\":96,\"vocab_size\":10,\"rope_theta\":500000.0%s}",
                  scaling[i]);
         assert_ok(mha_model_read_config(config_file(text), &facts, &error), error);
-        assert_true(facts.has_semantics && facts.causal);
-        assert_int_equal(facts.rope, MHA_ROPE_HALF_SPLIT);
-        assert_int_equal(facts.rope_dim, 16);
-        assert_true(facts.rope_base == 500000);
+        assert_true(facts.has_semantics && facts.semantics.visible.causal);
+        assert_int_equal(facts.semantics.qkv.rope.kind, MHA_ROPE_HALF_SPLIT);
+        assert_int_equal(facts.semantics.qkv.rope.dim, 16);
+        assert_true(facts.semantics.qkv.rope.base == 500000);
         assert_int_equal(facts.rope_scaling.kind, i == 2 ? MHA_ROPE_LINEAR : MHA_ROPE_UNSCALED);
     }
+}
+
+/* Keys that a query sees behind it, its own included; 0: all. */
+static size_t window_of(const mha_semantics *s)
+{
+    return s->visible.window ? (size_t)s->visible.window_left + 1 : 0;
 }
 
 static mha_model_facts facts_of(const char *text)
@@ -124,7 +130,7 @@ static void alibi_has_the_slopes_of_all_heads(void **state)
     /* scaled with the scores: d_k is 4 */
     facts = facts_of("{\"model_type\": \"falcon\", \"hidden_size\": 24, \"num_attention_heads\": 6, \"alibi\": true}");
     assert_true(facts.alibi && facts.alibi_slopes[4] == 0.25 && facts.fused_blocks == 1);
-    assert_int_equal(facts.rope, MHA_ROPE_NONE);
+    assert_int_equal(facts.semantics.qkv.rope.kind, MHA_ROPE_NONE);
     facts = facts_of("{\"model_type\": \"bloom\", \"hidden_size\": 1028, \"n_head\": 257}");
     assert_false(facts.alibi);
     assert_string_equal(facts.not_run, "ALiBi of more than 256 heads");
@@ -223,29 +229,6 @@ static void latents_are_cached_once(void **state)
     mha_params_destroy(table);
 }
 
-static void facts_become_semantics(void **state)
-{
-    (void)state;
-    mha_model_facts facts = {.causal = true, .softcap = 2, .window = 4, .has_scale = true, .scale = 0.5};
-    mha_semantics s = mha_model_semantics(&facts);
-    assert_false(s.visible.causal || s.visible.window || s.softmax.has_scale ||
-                 s.softmax.softcap > 0); /* of a model that is not known */
-    facts.has_semantics = true;
-    facts.norm_eps = 1e-5;
-    facts.clip_qkv = 8;
-    s = mha_model_semantics(&facts);
-    assert_true(s.visible.causal && s.visible.window && s.visible.window_left == 3 && s.visible.window_right == -1 &&
-                s.softmax.has_scale && s.softmax.scale == 0.5);
-    assert_true(s.qkv.clip_qkv == 8);
-    assert_true(s.softmax.softcap == 2 && s.qkv.norm_eps == 1e-5 && s.qkv.rope.kind == MHA_ROPE_NONE &&
-                s.qkv.rope.base == 0);
-    facts = (mha_model_facts){.has_semantics = true, .rope = MHA_ROPE_HALF_SPLIT, .rope_dim = 8, .rope_base = 5e5};
-    s = mha_model_semantics(&facts);
-    assert_true(s.qkv.rope.kind == MHA_ROPE_HALF_SPLIT && s.qkv.rope.dim == 8 && s.qkv.rope.base == 5e5);
-    assert_false(s.visible.causal || s.visible.window || s.softmax.has_scale || s.visible.window_left ||
-                 s.visible.window_right);
-}
-
 /* Keys that change attention: computed, or counted and refused by the name of the key. */
 static void no_key_is_passed_over(void **state)
 {
@@ -278,7 +261,8 @@ static void no_key_is_passed_over(void **state)
         assert_ok(mha_model_read_layer(config_file(text), rows[i].layer, &facts, &error), error);
         if (!strstr(facts.not_run, rows[i].not_run) || (!*rows[i].not_run && *facts.not_run))
             fail_msg("%s: '%s'", rows[i].text, facts.not_run);
-        assert_true(facts.has_scale == (rows[i].scale > 0) && facts.scale == rows[i].scale);
+        assert_true(facts.semantics.softmax.has_scale == (rows[i].scale > 0) &&
+                    facts.semantics.softmax.scale == rows[i].scale);
     }
 }
 
@@ -316,9 +300,11 @@ static void keys_of_layers_go_before_older_ones(void **state)
         snprintf(text, sizeof text, "{\"model_type\": %s}", rows[i].text);
         assert_ok(mha_model_read_layer(config_file(text), rows[i].layer, &facts, &error), error);
         const bool causal = !rows[i].both && strncmp(facts.model_type, "esm", 3) != 0;
-        if (facts.window != rows[i].window || facts.window_both != rows[i].both || facts.causal != causal ||
-            facts.rope_dim != rows[i].rope_dim || (facts.rope != MHA_ROPE_NONE) != rows[i].turns)
-            fail_msg("%s: window %zu, rotates %zu", rows[i].text, facts.window, facts.rope_dim);
+        const mha_semantics *s = &facts.semantics;
+        const int64_t right = rows[i].window == 0 ? 0 : rows[i].both ? s->visible.window_left : -1;
+        if (window_of(s) != rows[i].window || s->visible.window_right != right || s->visible.causal != causal ||
+            s->qkv.rope.dim != rows[i].rope_dim || (s->qkv.rope.kind != MHA_ROPE_NONE) != rows[i].turns)
+            fail_msg("%s: window %zu, rotates %zu", rows[i].text, window_of(s), s->qkv.rope.dim);
     }
     mha_error error;
     mha_model_facts facts;
@@ -377,8 +363,8 @@ static void words_of_layers_are_known(void **state)
             config_file(text), neo ? "transformer.h.1.attn.attention" : "model.layers.1.self_attn", &facts, &error);
         if (rows[i].why ? status == MHA_OK || strcmp(error.name, rows[i].where) != 0 ||
                               !strstr(error.message, rows[i].why)
-                        : status != MHA_OK || facts.window != rows[i].window)
-            fail_msg("%s: %s: %s, window %zu", rows[i].text, error.name, error.message, facts.window);
+                        : status != MHA_OK || window_of(&facts.semantics) != rows[i].window)
+            fail_msg("%s: %s: %s, window %zu", rows[i].text, error.name, error.message, window_of(&facts.semantics));
     }
 }
 
@@ -386,7 +372,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(latents_are_cached_once),
-        cmocka_unit_test(facts_become_semantics),
         cmocka_unit_test(an_unknown_model_type_tells_its_heads),
         cmocka_unit_test(values_that_are_no_counts_are_named),
         cmocka_unit_test(stretched_rotations_are_told),

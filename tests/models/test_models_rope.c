@@ -121,8 +121,8 @@ static void the_stated_attention_factor_counts_for_two_kinds(void **state)
         assert_ok(mha_model_read_config(config_file(config), &facts, &error), error);
         assert_string_equal(facts.caveat, "");
         assert_ok(mha_model_stretch(&facts, 100, &error), error);
-        if (facts.rope_attention_factor != each[i].factor)
-            fail_msg("%s: %g", each[i].more, facts.rope_attention_factor);
+        if (facts.semantics.qkv.rope.attention_factor != each[i].factor)
+            fail_msg("%s: %g", each[i].more, facts.semantics.qkv.rope.attention_factor);
     }
 }
 
@@ -288,8 +288,8 @@ static void rotation_differs_from_layer_to_layer(void **state)
         assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
         assert_ok(mha_model_create(&spec, table, &model, &error), error);
         for (size_t i = 0; i < 4; i++) {
-            const mha_model_facts facts = mha_model_layer_facts(model, i);
-            const mha_semantics s = mha_model_semantics(&facts);
+            const mha_model_facts *facts = mha_model_layer_facts(model, i);
+            const mha_semantics s = mha_model_semantics(facts);
             assert_true(s.visible.causal && s.softmax.scale == 0.25 && s.visible.chunk == 8 * (int64_t)i);
             assert_int_equal(s.qkv.rope.kind, i == 3 ? MHA_ROPE_NONE : MHA_ROPE_HALF_SPLIT);
             if (i == 3)
@@ -299,9 +299,10 @@ static void rotation_differs_from_layer_to_layer(void **state)
             const bool scaled = rows[row].slowest[i] > 0;
             assert_int_equal(s.qkv.rope.frequencies.data != NULL, scaled);
             if (scaled) /* 10^-3 divided */
-                assert_true(fabs(facts.rope_frequencies[3] - rows[row].slowest[i]) < 1e-17);
+                assert_true(fabs(facts->rope_frequencies[3] - rows[row].slowest[i]) < 1e-17);
         }
-        assert_int_equal(mha_model_layer_facts(model, 4).rope, MHA_ROPE_HALF_SPLIT); /* past the end: of the model */
+        assert_int_equal(mha_model_layer_facts(model, 4)->semantics.qkv.rope.kind,
+                         MHA_ROPE_HALF_SPLIT); /* past the end: of the model */
         mha_model_destroy(model);
         mha_params_destroy(table);
     }
@@ -314,7 +315,8 @@ static void a_layer_that_is_not_there_has_the_model_s_facts(void **state)
     mha_error error;
     const char *path = config_file(LLAMA("\"architectures\":[\"NoClassOfThisModel\"]"));
     assert_ok(mha_model_read_layer(path, "model.layers.9.self_attn", &facts, &error), error);
-    assert_true(facts.has_semantics && facts.rope == MHA_ROPE_HALF_SPLIT && facts.rope_dim == 16);
+    assert_true(facts.has_semantics && facts.semantics.qkv.rope.kind == MHA_ROPE_HALF_SPLIT &&
+                facts.semantics.qkv.rope.dim == 16);
     assert_ok(mha_model_read_layer(path, "", &facts, &error), error);
     assert_ok(mha_model_read_layer(path, NULL, &facts, &error), error);
     assert_ok(mha_model_read_layer(config_file("{\"n_embd\":32,\"n_head\":4}"), "x", &facts, &error), error);

@@ -139,7 +139,7 @@ static void a_configuration_says_its_axes(void **state)
     assert_true(facts.rope_axes.axes == 3 && facts.rope_axes.kind == MHA_ROPE_AXES_INTERLEAVED);
     facts = facts_of("qwen3_5_text",
                      "rope_parameters\": {\"mrope_section\": [2, 1, 1], \"partial_rotary_factor\": 0.5}");
-    assert_true(facts.rope_dim == 8 && facts.rope_axes.kind == MHA_ROPE_AXES_INTERLEAVED);
+    assert_true(facts.semantics.qkv.rope.dim == 8 && facts.rope_axes.kind == MHA_ROPE_AXES_INTERLEAVED);
     facts = facts_of("qwen3", "rope_scaling\": null");
     assert_int_equal(facts.rope_axes.axes, 0);
     static const char *const wrong[] = {"[2, 3]", "[0, 4, 4]", "[9, -1]", "[]", "3", "[1, 1, 1, 1, 4]", "[\"8\"]"};

@@ -68,7 +68,7 @@ int model_heads_fit(const arguments *args, size_t heads, size_t *fits)
     mha_status status = mha_params_create(&allocator, &o.params);
     if (status == MHA_OK)
         status = mha_model_create(&spec, o.params, &o.model, &error);
-    *fits = status == MHA_OK ? mha_model_facts_of(o.model).n_heads : 0;
+    *fits = status == MHA_OK ? mha_model_facts_of(o.model)->config.n_heads : 0;
     close_model(&o);
     return exit_code_of(status) == EXIT_MACHINE ? refuse_error("", &error) : EXIT_DONE;
 }
@@ -99,8 +99,8 @@ int model_heads_try(const arguments *args, size_t heads, size_t first, heads_row
     if (code == EXIT_DONE && first)
         code = open_model(args, first, &before);
     if (code == EXIT_DONE) {
-        const mha_model_facts facts = mha_model_facts_of(o.model);
-        row->config = (mha_config){.n_heads = facts.n_heads, .kv_heads = facts.kv_heads, .d_k = facts.d_k};
+        const mha_config *c = &mha_model_facts_of(o.model)->config;
+        row->config = (mha_config){.n_heads = c->n_heads, .kv_heads = c->kv_heads, .d_k = c->d_k};
         if (mha_model_layer_at(o.model, 0, &layer))
             row->config.d_v = layer.config.d_v;
         row->totals = mha_params_totals(o.params, NULL);

@@ -176,14 +176,15 @@ static void print_heading(const report *r)
     }
     if (!r->model || r->file)
         return;
-    mha_model_facts facts = mha_model_facts_of(r->model);
+    const mha_model_facts *facts = mha_model_facts_of(r->model);
+    const mha_config *c = &facts->config;
     model_print_name(r->model);
-    printf(": d_model %zu, %zu heads", facts.d_model, facts.n_heads);
-    if (facts.kv_heads != facts.n_heads)
-        printf(", %zu key/value heads", facts.kv_heads);
-    printf(" of %zu, %zu attention layers\n", facts.d_k, mha_model_layer_count(r->model));
-    if (scaling_text(&facts, text))
-        printf("rotary positions scaled: %s; attention factor %g\n", text, facts.rope_attention_factor);
+    printf(": d_model %zu, %zu heads", c->d_model, c->n_heads);
+    if (c->kv_heads != c->n_heads)
+        printf(", %zu key/value heads", c->kv_heads);
+    printf(" of %zu, %zu attention layers\n", c->d_k, mha_model_layer_count(r->model));
+    if (scaling_text(facts, text))
+        printf("rotary positions scaled: %s; attention factor %g\n", text, facts->semantics.qkv.rope.attention_factor);
     size_t n = mha_model_assumptions(r->model, &assumed);
     for (size_t i = 0; i < n; i++)
         print_harmless("%s%s = %lld", i ? ", " : "assumed, as the configuration does not say: ", assumed[i].key,
@@ -324,7 +325,8 @@ static json_t *memory_json(size_t parameters)
 static json_t *model_json(const report *r)
 {
     const mha_assumption *assumed;
-    mha_model_facts facts = mha_model_facts_of(r->model);
+    const mha_model_facts *facts = mha_model_facts_of(r->model);
+    const mha_config *c = &facts->config;
     json_t *list = json_object(), *unread = json_array();
     size_t n = mha_model_assumptions(r->model, &assumed);
     for (size_t i = 0; i < n; i++)
@@ -334,15 +336,16 @@ static json_t *model_json(const report *r)
         json_array_append_new(unread, json_string(key));
     size_t experts, chosen;
     const size_t active = mha_model_active_parameters(r->model, &experts, &chosen);
-    json_t *scaling = facts.rope == MHA_ROPE_NONE || facts.rope_scaling.kind == MHA_ROPE_UNSCALED
+    const mha_rope_scaling *s = &facts->rope_scaling;
+    json_t *scaling = s->kind == MHA_ROPE_UNSCALED
                           ? json_null()
-                          : json_pack("{ss sf sf sf}", "type", mha_rope_scaling_name(facts.rope_scaling.kind), "factor",
-                                      facts.rope_scaling.factor, "original_length", facts.rope_scaling.original_length,
-                                      "attention_factor", facts.rope_attention_factor);
+                          : json_pack("{ss sf sf sf}", "type", mha_rope_scaling_name(s->kind), "factor", s->factor,
+                                      "original_length", s->original_length, "attention_factor",
+                                      facts->semantics.qkv.rope.attention_factor);
     return json_pack("{ss ss ss so so so so so so so so so so so}", "architecture", mha_model_title(r->model),
-                     "model_type", facts.model_type, "class", mha_model_class(r->model), "d_model",
-                     json_count(facts.d_model), "heads", json_count(facts.n_heads), "kv_heads",
-                     json_count(facts.kv_heads), "d_k", json_count(facts.d_k), "attention_layers",
+                     "model_type", facts->model_type, "class", mha_model_class(r->model), "d_model",
+                     json_count(c->d_model), "heads", json_count(c->n_heads), "kv_heads",
+                     json_count(c->kv_heads), "d_k", json_count(c->d_k), "attention_layers",
                      json_count(mha_model_layer_count(r->model)), "assumed", list, "unread", unread,
                      "active_parameters", json_count(active), "experts", json_count(experts), "experts_used",
                      json_count(chosen), "rope_scaling", scaling);
