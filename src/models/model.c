@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "attention/layer/layer.h"
-#include "models/config/symbol_order.h"
-#include "models/json_text.h"
+#include "models/describe/symbol_faults.h"
+#include "models/describe/json_text.h"
 #include "models/model.h"
 #include "params/params.h"
 

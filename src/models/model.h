@@ -1,8 +1,8 @@
-/* The inside of a model, for model.c, inert_bias.c, read_facts.c, checkpoint.c, costs.c and the claims. */
+/* The inside of a model, for model.c, inert_bias.c, read_config.c, checkpoint.c, costs.c, gguf and the claims. */
 #ifndef MHA_MODELS_MODEL_H
 #define MHA_MODELS_MODEL_H
 
-#include "models/config_json.h"
+#include "models/config/evaluate.h"
 
 enum { MHA_BLOCK_LIMIT = 2048 }; /* DeepNet has 1,000 layers, Switch-C 2,048 experts in one */
 

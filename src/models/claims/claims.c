@@ -8,7 +8,7 @@
 #include "models/claims/claims.h"
 #include "models/claims/merged_qk.h"
 #include "models/claims/statements.h"
-#include "models/json_text.h"
+#include "models/describe/json_text.h"
 #include "models/model.h"
 
 const char *mha__claim_verdict_name(mha__claim_verdict verdict)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "models/config/rope_config.h"
+#include "models/config/rotation.h"
 
 /* A number of the object, or `missing`. Null is no number. */
 static mha_status number(const json_t *object, const char *key, double missing, double *x, mha_error *error)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "models/expression.h"
+#include "models/describe/expression.h"
 
 /* ---------------------------------------------------------------- named values */
 

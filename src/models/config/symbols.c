@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "models/config/config_values.h"
-#include "models/config/symbol_order.h"
+#include "models/config/symbols.h"
+#include "models/describe/symbol_faults.h"
 
 const char *mha__setup_key(const mha__setup *setup, const char *symbol, char room[MHA_ARCH_ROW])
 {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "models/architecture.h"
+#include "models/describe/architecture.h"
 
 typedef struct reader {
     mha__architecture *made;

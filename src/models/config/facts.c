@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "mha/setting.h"
-#include "models/config_json.h"
+#include "models/config/evaluate.h"
 #include "models/layer/naming.h"
 
 /* The number of features that are to be rotated, which a configuration can get wrong: it may be odd. */

@@ -1,12 +1,12 @@
 /* An architecture as it was read: the keys of its config.json and the tensors of its public checkpoint, as data. */
-#ifndef MHA_MODELS_ARCHITECTURE_H
-#define MHA_MODELS_ARCHITECTURE_H
+#ifndef MHA_MODELS_DESCRIBE_ARCHITECTURE_H
+#define MHA_MODELS_DESCRIBE_ARCHITECTURE_H
 
 #include <jansson.h>
 
 #include "base/arena.h"
 #include "mha/setting.h"
-#include "models/expression.h"
+#include "models/describe/expression.h"
 
 /* Every list below ends with an all-zero row. Formulas are expressions (expression.h) over the
  * symbols of the architecture, evaluated in the order of its keys.
