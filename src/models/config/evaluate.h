@@ -24,10 +24,10 @@ typedef struct mha__setup {
     const char **unread; /* keys that nothing reads, in the architecture's memory */
 } mha__setup;
 
-/* Evaluates an object. Of `spec`, preset and config are ignored; NULL: the first class of the model, whatever
- * the config says, as for attention, which does not depend on it. `described`: its architecture, which is taken over, also after
- * an error; NULL: that of the config. The caller releases the setup with mha__setup_free; after an error there is
- * nothing to be released. */
+/* Evaluates an object. Of `spec`, preset and config are ignored; NULL: the first class of the model, whatever the
+ * config says, as for attention, which does not depend on it. `described`: its architecture, which is taken over, also
+ * after an error; NULL: that of the config. The caller releases the setup with mha__setup_free; after an error there
+ * is nothing to be released. */
 mha_status mha__setup_read(const json_t *config, const mha_model_spec *spec, mha__architecture *described,
                            mha__setup *setup, mha_error *error);
 void mha__setup_free(mha__setup *setup);
