@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/built.h"
 #include "support/scratch.h"
 
 #define CONFIG                                                                                                         \
@@ -14,30 +15,11 @@
     " \"num_hidden_layers\": 3, \"vocab_size\": 100, \"ffn_dim\": 128,"                                 \
     " \"tie_word_embeddings\": true, \"ids\": [1, \"a\"], \"part\": 0.5}"
 
-typedef struct built {
-    mha_params *table;
-    mha_model *model;
-    mha_error error;
-} built;
-
 static const char *written(const char *name, const char *text) { return scratch_write(name, text, strlen(text)); }
 
-static mha_status build(built *b, const char *config, const char *description)
+static mha_status given(built *b, const char *config, const char *description)
 {
-    *b = (built){0};
-    char path[256];
-    snprintf(path, sizeof path, "%s", written("config.json", config));
-    const mha_model_spec spec = {.config = path,
-                                 .architecture = description ? written("description.json", description) : NULL};
-    assert_int_equal(mha_params_create(NULL, &b->table), MHA_OK);
-    return mha_model_create(&spec, b->table, &b->model, &b->error);
-}
-
-static void unbuild(built *b)
-{
-    mha_model_destroy(b->model);
-    assert_int_equal(mha_params_count(b->table), 0);
-    mha_params_destroy(b->table);
+    return build_text(b, config, NULL, description);
 }
 
 /* Each is read with little more than its name, so from its own defaults. */
@@ -50,7 +32,7 @@ static void each_that_is_built_in_is_whole(void **state)
         built b;
         snprintf(config, sizeof config, "{\"model_type\": \"%s\", \"num_hidden_layers\": 4}",
                  mha_architecture_at(count));
-        const mha_status status = build(&b, config, NULL);
+        const mha_status status = given(&b, config, NULL);
         if (status != MHA_OK)
             fail_msg("%s: %s: %s", mha_architecture_at(count), b.error.name, b.error.message);
         assert_true(mha_params_totals(b.table, NULL).parameters > 0);
@@ -74,7 +56,7 @@ static void counts_are_those_of_the_library(void **state)
     for (; fgets(line, sizeof line, recorded); lines++) {
         char *count = strchr(line, '\t') + 1;
         built b;
-        assert_ok(build(&b, strchr(count, '\t') + 1, NULL), b.error);
+        assert_ok(given(&b, strchr(count, '\t') + 1, NULL), b.error);
         if (mha_params_totals(b.table, NULL).parameters != strtoull(count, NULL, 10))
             fail_msg("found %zu for %s", (size_t)mha_params_totals(b.table, NULL).parameters, line);
         unbuild(&b);
@@ -103,7 +85,7 @@ static void rotation_is_read_where_it_stands(void **state)
         char config[200];
         built b;
         snprintf(config, sizeof config, "{\"model_type\": \"llama\", \"num_hidden_layers\": 1%s}", cases[i].more);
-        assert_ok(build(&b, config, NULL), b.error);
+        assert_ok(given(&b, config, NULL), b.error);
         const mha_model_facts *facts = mha_model_facts_of(b.model);
         assert_true(facts->semantics.qkv.rope.base == cases[i].base);
         assert_int_equal(facts->rope_scaling.kind == MHA_ROPE_LINEAR, cases[i].scaled);
@@ -116,7 +98,7 @@ static void one_from_nothing_counts_what_it_says(void **state)
 {
     (void)state;
     built b;
-    assert_ok(build(&b, "{\"model_type\": \"odd\", \"width\": 6, \"deep\": 2, \"kind\": \"a gated one\"}",
+    assert_ok(given(&b, "{\"model_type\": \"odd\", \"width\": 6, \"deep\": 2, \"kind\": \"a gated one\"}",
                     "{\"title\": \"Odd\", \"model_prefix\": \"m.\","
                     " \"symbols\": {\"d_model\": {\"key\": \"hidden width\", \"default\": 4}, \"h\": {\"value\": 2},"
                     "  \"h_kv\": {\"value\": \"h\"}, \"d_k\": {\"value\": \"d_model/h\"},"
@@ -162,7 +144,7 @@ static void blocks_may_differ(void **state)
 {
     (void)state;
     built b;
-    assert_ok(build(&b,
+    assert_ok(given(&b,
                     "{\"model_type\": \"odd\", \"rank\": null, \"depths\": [1, 2, 1], \"dense\": [0, 7],"
                     " \"ratio\": 2.5,"
                     " \"width\": 4.0,"
@@ -236,12 +218,12 @@ static void one_that_is_like_another_says_the_rest(void **state)
 {
     (void)state;
     built like, same;
-    assert_ok(build(&like, CONFIG,
+    assert_ok(given(&like, CONFIG,
                     "{\"like\": \"llama\", \"no_effect\": \"ids part\", \"title\": \"Mine\","
                     " \"classes\": {\"MineForCausalLM\": \"lm\"},"
                     " \"symbols\": {\"d_ff\": {\"key\": \"ffn_dim\", \"default\": \"4*d_model\"}}}"),
               like.error);
-    assert_ok(build(&same,
+    assert_ok(given(&same,
                     "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_attention_heads\": 4,"
                     " \"num_key_value_heads\": 2, \"num_hidden_layers\": 3, \"vocab_size\": 100,"
                     " \"intermediate_size\": 128, \"tie_word_embeddings\": true}",
@@ -262,7 +244,7 @@ static void a_table_under_another_prefix_is_shared(void **state)
     (void)state;
     built b;
     mha_model_layer layer;
-    assert_ok(build(&b, CONFIG,
+    assert_ok(given(&b, CONFIG,
                     "{\"like\": \"llama\", \"no_effect\": \"ids part\", \"attention\": ["
                     "{\"prefix\": \"x\", \"bias_table\": \"x1.table\","
                     " \"own\": {\"bias_rule\": \"1\", \"bias_buckets\": \"8\"}},"
@@ -281,7 +263,7 @@ static void class_families_may_be_longer_than_classes(void **state)
 {
     (void)state;
     built b;
-    assert_int_equal(build(&b, "{\"model_type\": \"odd\", \"architectures\": [\"AVeryLongFamilyOfClassesModel\"]}",
+    assert_int_equal(given(&b, "{\"model_type\": \"odd\", \"architectures\": [\"AVeryLongFamilyOfClassesModel\"]}",
                            "{\"like\": \"llama\", \"class_families\": \"AVeryLongFamilyOfClasses\","
                            " \"classes\": {\"A\": \"\"}}"),
                      MHA_INVALID);
@@ -433,7 +415,7 @@ static void what_is_wrong_in_one_is_named(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         built b;
-        const mha_status status = build(&b, CONFIG, cases[i].text);
+        const mha_status status = given(&b, CONFIG, cases[i].text);
         if (status != cases[i].status || !strstr(b.error.name, cases[i].where) ||
             !strstr(b.error.message, cases[i].what))
             fail_msg("%s: found %s, \"%s: %s\"", cases[i].text, mha_status_name(status), b.error.name, b.error.message);

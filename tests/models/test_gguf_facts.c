@@ -9,6 +9,7 @@
 
 #include "mha/mha.h"
 #include "mha/model.h"
+#include "support/built.h"
 #include "support/gguf.h"
 
 /* ---------------------------------------------------------------- files from a line of text */
@@ -488,7 +489,7 @@ static void facts_of_a_configuration_fit_the_file(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         mha_error error;
         mha_model_facts facts, before;
-        const char *path = scratch_write("config.json", rows[i].config, strlen(rows[i].config));
+        const char *path = config_file(rows[i].config);
         assert_ok(mha_model_read_config(path, &facts, &error), error);
         before = facts;
         mha_file *file = file_of(rows[i].architecture, SIZES, "");

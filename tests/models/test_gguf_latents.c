@@ -11,6 +11,7 @@
 #include "mha/model.h"
 #include "support/gguf.h"
 #include "support/program.h"
+#include "support/built.h"
 #include "support/scratch.h"
 
 #define PREFIX "model.layers.0.self_attn"
@@ -94,7 +95,7 @@ static mha_layer *open_recorded(const char *name, mha_file **file, mha_model_fac
     snprintf(path, sizeof path, "tests/layers/%s.safetensors", name);
     assert_ok(mha_file_open(path, file, &error), error);
     const char *text = mha_file_metadata(*file, "config");
-    const char *config = scratch_write("config.json", text, strlen(text));
+    const char *config = config_file(text);
     assert_ok(mha_model_read_layer(config, PREFIX, facts, &error), error);
     const mha_load_options options = {.layer = PREFIX, .facts = facts};
     assert_ok(mha_model_load_layer(*file, &options, NULL, &layer, NULL, &error), error);

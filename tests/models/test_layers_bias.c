@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/built.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -13,7 +14,7 @@ static mha_model_facts facts_of(const char *config, const char *layer)
 {
     mha_model_facts facts;
     mha_error error;
-    const char *path = scratch_write("config.json", config, strlen(config));
+    const char *path = config_file(config);
     assert_ok(mha_model_read_layer(path, layer, &facts, &error), error);
     return facts;
 }
@@ -125,17 +126,13 @@ static void a_table_counts_where_it_is(void **state)
                  {"{\"model_type\": \"swin\"}", 12},
                  {"{\"model_type\": \"swin\", \"window_size\": 200}", 0}}; /* counted, not computed */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        mha_params *table;
-        mha_model *model;
+        built b;
         mha_model_layer layer;
-        mha_error error;
         size_t own = 0, used = 0, elements = 0;
-        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-        const char *config = scratch_write("config.json", cases[i].config, strlen(cases[i].config));
-        assert_ok(mha_model_create(&(mha_model_spec){.config = config}, table, &model, &error), error);
-        for (size_t l = 0; mha_model_layer_at(model, l, &layer); l++) {
-            const mha_model_facts *facts = mha_model_layer_facts(model, l);
-            mha_tensor *row = *facts->bias_table ? mha_params_find(table, facts->bias_table) : NULL;
+        assert_ok(build_text(&b, cases[i].config, NULL, NULL), b.error);
+        for (size_t l = 0; mha_model_layer_at(b.model, l, &layer); l++) {
+            const mha_model_facts *facts = mha_model_layer_facts(b.model, l);
+            mha_tensor *row = *facts->bias_table ? mha_params_find(b.table, facts->bias_table) : NULL;
             own += layer.config.bias_rows > 0;
             used += row != NULL;
             elements += layer.config.bias_rows ? mha_tensor_info_of(row).elements : 0;
@@ -146,8 +143,7 @@ static void a_table_counts_where_it_is(void **state)
         }
         assert_int_equal(own, cases[i].own);
         assert_true(used >= own && used > 0 && (own > 0) == (elements > 0));
-        mha_model_destroy(model);
-        mha_params_destroy(table);
+        unbuild(&b);
     }
 }
 

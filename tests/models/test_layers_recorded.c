@@ -8,6 +8,7 @@
 #include "mha/mha.h"
 #include "support/call.h"
 #include "support/recorded.h"
+#include "support/built.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -128,7 +129,7 @@ static size_t run_file(const char *name, mha_path path, char model_type[48])
     assert_ok(mha_file_open(full, &file, &error), error);
     const char *text = mha_file_metadata(file, "config");
     assert_non_null(text);
-    const char *config = scratch_write("config.json", text, strlen(text));
+    const char *config = config_file(text);
     assert_ok(mha_model_read_config(config, &facts, &error), error);
     snprintf(model_type, 48, "%s", facts.model_type);
     const mha_file_tensor *tensor;

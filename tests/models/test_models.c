@@ -8,6 +8,7 @@
 
 #include "mha/model.h"
 #include "support/counted.h"
+#include "support/built.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -23,34 +24,6 @@
 #define SANITIZED false
 #endif
 static const bool sanitized = SANITIZED;
-
-typedef struct built {
-    mha_params *table;
-    mha_model *model;
-    mha_error error;
-} built;
-
-static mha_status build(built *b, mha_model_spec spec)
-{
-    memset(b, 0, sizeof *b);
-    assert_int_equal(mha_params_create(NULL, &b->table), MHA_OK);
-    mha_status status = mha_model_create(&spec, b->table, &b->model, &b->error);
-    if (status)
-        assert_int_equal(mha_params_count(b->table), 0);
-    return status;
-}
-
-static void unbuild(built *b)
-{
-    mha_model_destroy(b->model);
-    assert_int_equal(mha_params_count(b->table), 0);
-    mha_params_destroy(b->table);
-}
-
-static const char *config_file(const char *text)
-{
-    return scratch_write("config.json", text, strlen(text));
-}
 
 /* ---------------------------------------------------------------- totals */
 
@@ -394,14 +367,11 @@ static void a_preset_that_is_not_there_names_the_nearest(void **state)
                                            {"BERT base cased", "did you mean bert-base-cased?"},
                                            {"nothing like it", "--preset list"}};
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
-        mha_error error;
-        mha_model *model = NULL;
-        mha_params *table = NULL;
-        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-        assert_refused(mha_model_create(&(mha_model_spec){.preset = asked[i][0]}, table, &model, &error), MHA_NOT_FOUND,
-                       error, asked[i][0], asked[i][1]);
-        assert_true(i < 3 || !strstr(error.message, "did you mean"));
-        mha_params_destroy(table);
+        built b;
+        assert_refused(build(&b, (mha_model_spec){.preset = asked[i][0]}), MHA_NOT_FOUND, b.error, asked[i][0],
+                       asked[i][1]);
+        assert_true(i < 3 || !strstr(b.error.message, "did you mean"));
+        unbuild(&b);
     }
 }
 

@@ -9,12 +9,8 @@
 #include "models/claims/claims.h"
 #include "mha/mha.h"
 #include "mha/model.h"
+#include "support/built.h"
 #include "support/scratch.h"
-
-static const char *config_file(const char *text)
-{
-    return scratch_write("config.json", text, strlen(text));
-}
 
 /* ---------------------------------------------------------------- config.json */
 
@@ -73,12 +69,9 @@ static void values_that_are_no_counts_are_named(void **state)
     scratch_write("folder/config.json", two, strlen(two));
     assert_ok(mha_model_read_config(folder, &facts, &error), error);
     assert_int_equal(facts.config.n_heads, 2);
-    mha_params *table;
-    mha_model *model;
-    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-    assert_ok(mha_model_create(&(mha_model_spec){.config = folder}, table, &model, &error), error);
-    mha_model_destroy(model);
-    mha_params_destroy(table);
+    built b;
+    assert_ok(build(&b, (mha_model_spec){.config = folder}), b.error);
+    unbuild(&b);
     remove(scratch_path("folder/config.json"));
     assert_int_equal(rmdir(folder), 0);
 }
@@ -178,30 +171,23 @@ static void lists_end_with_nothing(void **state)
 static void costs_beyond_64_bits_are_refused(void **state)
 {
     (void)state;
-    static const char *const presets[] = {"gpt2", "vit", "t5-base"};
+    static const char *const presets[] = {"gpt2", "vit-base-patch16-224", "t5-base"};
     for (size_t i = 0; i < 3; i++) {
-        mha_params *table;
-        mha_model *model;
+        built b;
         mha_error error;
         mha_model_costs costs = {.projections = 77}, more;
         mha_model_layer layer;
-        const mha_model_spec spec = {.preset = presets[i]};
-        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-        if (mha_model_create(&spec, table, &model, &error) != MHA_OK) {
-            mha_params_destroy(table); /* a beginning of several names */
-            continue;
-        }
+        assert_ok(build(&b, (mha_model_spec){.preset = presets[i]}), b.error);
         const mha_model_pass large = {(size_t)1 << 40, (size_t)1 << 30, 0};
-        assert_refused(mha_model_costs_of(model, &large, &costs, &error), MHA_INVALID, error, "seq", "64 bits");
+        assert_refused(mha_model_costs_of(b.model, &large, &costs, &error), MHA_INVALID, error, "seq", "64 bits");
         assert_int_equal(costs.projections, 77);
-        assert_ok(mha_model_costs_of(model, &(mha_model_pass){1, 8, 0}, &costs, &error), error);
-        assert_ok(mha_model_costs_of(model, &(mha_model_pass){2, 8, 0}, &more, &error), error);
+        assert_ok(mha_model_costs_of(b.model, &(mha_model_pass){1, 8, 0}, &costs, &error), error);
+        assert_ok(mha_model_costs_of(b.model, &(mha_model_pass){2, 8, 0}, &more, &error), error);
         assert_int_equal(more.projections, 2 * costs.projections);
         assert_int_equal(more.patches, 2 * costs.patches);
         assert_true(costs.scores_causal <= costs.scores_full);
-        assert_false(mha_model_layer_at(model, mha_model_layer_count(model), &layer));
-        mha_model_destroy(model);
-        mha_params_destroy(table);
+        assert_false(mha_model_layer_at(b.model, mha_model_layer_count(b.model), &layer));
+        unbuild(&b);
     }
 }
 
@@ -209,24 +195,19 @@ static void costs_beyond_64_bits_are_refused(void **state)
 static void latents_are_cached_once(void **state)
 {
     (void)state;
-    mha_params *table;
-    mha_model *model;
-    mha_error error;
+    built b;
     mha_model_costs costs;
-    const mha_model_spec spec = {.preset = "deepseek-v3"};
-    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-    assert_ok(mha_model_create(&spec, table, &model, &error), error);
-    assert_ok(mha_model_costs_of(model, &(mha_model_pass){1, 8, 0}, &costs, &error), error);
+    assert_ok(build(&b, (mha_model_spec){.preset = "deepseek-v3"}), b.error);
+    assert_ok(mha_model_costs_of(b.model, &(mha_model_pass){1, 8, 0}, &costs, &b.error), b.error);
     assert_int_equal(costs.cache_elements, 61 * 8 * 128 * (192 + 128));
     assert_int_equal(costs.latent_elements, 61 * 8 * (512 + 64));
     const uint64_t matrices = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * (128 + 128) + 128 * 128 * 7168;
     assert_int_equal(costs.projections, 2 * 61 * 8 * matrices);
     mha_model_layer layer;
-    assert_true(mha_model_layer_at(model, 0, &layer));
+    assert_true(mha_model_layer_at(b.model, 0, &layer));
     assert_int_equal(layer.config.kv_rank, 512);
     assert_int_equal(layer.config.q_rank, 1536);
-    mha_model_destroy(model);
-    mha_params_destroy(table);
+    unbuild(&b);
 }
 
 /* Keys that change attention: computed, or counted and refused by the name of the key. */

@@ -9,13 +9,9 @@
 
 #include "mha/mha.h"
 #include "support/rotate.h"
+#include "support/built.h"
 #include "support/scratch.h"
 #include "verify/case/record.h"
-
-static const char *config_file(const char *text)
-{
-    return scratch_write("config.json", text, strlen(text));
-}
 
 /* Rotates the query of a case by what its my.config says, and compares with what transformers computed. */
 static void rotates_as_recorded(const mha_case *c, const char *path)
@@ -276,19 +272,13 @@ static void rotation_differs_from_layer_to_layer(void **state)
          {50, 50, 10000},
          {0, 0, 0.000125}},
     };
-    char described[600];
-    snprintf(described, sizeof described, "%s", scratch_write("mine.json", own, strlen(own)));
     for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
         char text[700];
-        mha_params *table;
-        mha_model *model;
-        mha_error error;
+        built b;
         snprintf(text, sizeof text, LLAMA("%s"), rows[row].more);
-        const mha_model_spec spec = {.config = config_file(text), .architecture = described};
-        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-        assert_ok(mha_model_create(&spec, table, &model, &error), error);
+        assert_ok(build_text(&b, text, NULL, own), b.error);
         for (size_t i = 0; i < 4; i++) {
-            const mha_model_facts *facts = mha_model_layer_facts(model, i);
+            const mha_model_facts *facts = mha_model_layer_facts(b.model, i);
             const mha_semantics s = mha_model_semantics(facts);
             assert_true(s.visible.causal && s.softmax.scale == 0.25 && s.visible.chunk == 8 * (int64_t)i);
             assert_int_equal(s.qkv.rope.kind, i == 3 ? MHA_ROPE_NONE : MHA_ROPE_HALF_SPLIT);
@@ -301,10 +291,9 @@ static void rotation_differs_from_layer_to_layer(void **state)
             if (scaled) /* 10^-3 divided */
                 assert_true(fabs(facts->rope_frequencies[3] - rows[row].slowest[i]) < 1e-17);
         }
-        assert_int_equal(mha_model_layer_facts(model, 4)->semantics.qkv.rope.kind,
-                         MHA_ROPE_HALF_SPLIT); /* past the end: of the model */
-        mha_model_destroy(model);
-        mha_params_destroy(table);
+        assert_ptr_equal(mha_model_layer_facts(b.model, 4), mha_model_facts_of(b.model)); /* past the end */
+        assert_int_equal(mha_model_facts_of(b.model)->semantics.qkv.rope.kind, MHA_ROPE_HALF_SPLIT);
+        unbuild(&b);
     }
 }
 

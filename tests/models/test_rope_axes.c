@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/built.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -123,7 +124,7 @@ static mha_model_facts facts_of(const char *type, const char *rope)
              "{\"model_type\": \"%s\", \"hidden_size\": 32, \"num_attention_heads\": 2, "
              "\"num_key_value_heads\": 2, \"head_dim\": 16, \"%s}", type,
              rope);
-    assert_ok(mha_model_read_config(scratch_write("config.json", text, strlen(text)), &facts, &error), error);
+    assert_ok(mha_model_read_config(config_file(text), &facts, &error), error);
     return facts;
 }
 
