@@ -432,9 +432,33 @@ static void what_is_wrong_in_one_is_named(void **state)
     mha_params_destroy(b.table);
 }
 
+/* Every setting that is a real number can be a number of a description, and reaches the calls of its layers. */
+static void numbers_of_a_description_are_settings(void **state)
+{
+    (void)state;
+    const mha_setting *setting;
+    size_t read = 0;
+    for (size_t i = 0; (setting = mha_setting_at(i)) != NULL; i++) {
+        char description[200];
+        built b;
+        if (setting->kind != MHA_SETTING_REAL ||
+            strcmp(setting->name, "query_scale_growth") == 0) /* with its symbols */
+            continue;
+        snprintf(description, sizeof description, LIKE "\"numbers\": {\"%s\": {\"value\": 0.5}}}", setting->name);
+        assert_ok(given(&b, "{\"model_type\": \"mine\"}", description), b.error);
+        for (size_t layer = 0; layer < 2; layer++)
+            if (mha_setting_number(setting, &mha_model_layer_facts(b.model, layer)->semantics) != 0.5)
+                fail_msg("%s is not read", setting->name);
+        unbuild(&b);
+        read++;
+    }
+    assert_true(read >= 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_of_a_description_are_settings),
         cmocka_unit_test(each_that_is_built_in_is_whole),
         cmocka_unit_test(counts_are_those_of_the_library),
         cmocka_unit_test(rotation_is_read_where_it_stands),
