@@ -22,39 +22,27 @@ typedef struct mha_assumption {
 enum { MHA_ALIBI_MAX_HEADS = 256 }; /* of a model whose configuration asks for ALiBi */
 
 /* What a config.json (or the metadata of a GGUF file) says about the attention layers of its model. A number that it
- * does not state is 0. Nothing is applied by itself: the caller decides, see mha_model_semantics. */
+ * does not state is 0. Later versions append fields. */
 typedef struct mha_model_facts {
     char model_type[48];
-    size_t d_model, n_heads, kv_heads, d_k;
-    bool has_semantics; /* the model type is known; false: the semantics are not, and the fields below mean nothing */
-    bool causal;
-    mha_rope_kind rope;
+    bool has_semantics; /* the model type is known; false: of the fields below, the first four of `config` are all */
+    mha_config config; /* as stated, not resolved; dtype is unset, and bias_rows are those of `bias_table` */
+    uint64_t weights;  /* 1 << MHA_B_Q, ...: those that the configuration gives a layer, made ones, too, but for a table
+                        * of biases. mha_model_load_layer refuses a file that has others, or fewer; 0: not said */
+    mha_semantics semantics; /* of a call, but for arrays: mha_model_semantics adds frequencies and slopes */
     /* What GGUF changes of a public checkpoint: the rows of W_Q and W_K lie pair by pair, not half by half; the 1 that
      * the model adds to the weights of q/k norms is in them. */
     bool reordered, norm_folded;
-    size_t rope_dim;
-    bool rope_last;
-    double rope_base, norm_eps, softcap, clip_qkv;
-    mha_norm_rule norm;          /* of q/k norms, where the layer has any or the rule needs no weight */
-    mha_query_scale query_scale;
     mha_rope_axes rope_axes; /* M-RoPE, for images; text has the same position on all axes: an ordinary rotation */
+    /* The attention factor of the semantics and rope_dim/2 frequencies follow from it, for short sequences or as
+     * mha_model_stretch left them. */
     mha_rope_scaling rope_scaling;
-    double rope_attention_factor; /* the factor and the rope_dim/2 frequencies that follow from rope_scaling, */
-    double rope_frequencies[MHA_ROPE_MAX_PAIRS]; /* for short sequences or as mha_model_stretch left them */
-    bool has_scale; /* otherwise 1/sqrt(d_k) */
-    double scale;
-    size_t window;    /* keys a query sees, its own included: mha_semantics.visible.window_left + 1. 0: no window */
-    bool window_both; /* and as many keys behind its own position: window_right is window_left */
-    size_t chunk;     /* mha_semantics.visible.chunk */
-    mha_bias bias;    /* added to the scores by position, from a table of bias_rows rows: */
-    size_t bias_rows;
+    double rope_frequencies[MHA_ROPE_MAX_PAIRS];
     char bias_table[200]; /* its tensor, which layers may share; "" in the facts of a whole model */
-    /* shift > 0: batch rows are the windows, bias.height x bias.width cells each, of images of this size that are
+    /* shift > 0: batch rows are the windows, semantics.bias.height x .width cells each, of images of this size that are
      * rolled by `shift` cells; mha_window_segments then says what they see; mha_model_semantics does not set it. */
     size_t shift, image_height, image_width;
-    mha_relative relative; /* what else is added to the scores, from tables of relative_rows rows */
-    size_t relative_rows;
-    char relative_table[200]; /* relative embeddings, of which these are made; "" in the facts of a whole model */
+    char relative_table[200]; /* relative embeddings, of which tables of relative terms are made; "" as bias_table */
     char relative_norm[200];  /* what the names of their LayerNorm begin with, whose epsilon is norm_eps; "": none */
     bool relative_shared;     /* they are projected as keys and queries are, not by matrices of their own */
     /* 1 << MHA_Q_NORM, ...: weights that mha_model_load_layer makes of other tensors, see there. The table of biases,
@@ -68,10 +56,7 @@ typedef struct mha_model_facts {
      * other as a whole; kv_heads: each key/value head behind the query heads that use it. 0: not said. */
     size_t fused_blocks;
     bool fused_qvk;
-    mha_gate gate;   /* on the heads, before W_O */
     bool fused_gate; /* in the tensor of the queries: of each head first its query, then its gate */
-    uint64_t weights; /* 1 << MHA_B_Q, ...: those of a layer, made ones, too, but for a table of biases.
-                       * mha_model_load_layer refuses a file that has others, or fewer; 0: not said */
     char caveat[160]; /* what one layer alone does not reproduce of the model; "" for nothing */
     char not_run[160]; /* why a forward pass does not compute this attention, which is counted alone; "": it does */
 } mha_model_facts;
@@ -99,13 +84,11 @@ MHA_API mha_status mha_model_read_layer(const char *path, const char *layer, mha
  * MHA_NO_MEMORY. */
 MHA_API mha_status mha_model_fit_file(const mha_file *file, mha_model_facts *facts, mha_error *error);
 
-/* Computes rope_attention_factor and rope_frequencies for `length` positions, on which dynamic scaling and longrope
+/* Computes the attention factor and rope_frequencies for `length` positions, on which dynamic scaling and longrope
  * depend. MHA_INVALID: see mha_rope_frequencies. */
 MHA_API mha_status mha_model_stretch(mha_model_facts *facts, size_t length, mha_error *error);
 
-/* The semantics of a call that follow from the facts: causal, scale, softcap, rotation, window, ALiBi, bias by
- * position, the epsilon of q/k norms. All other fields are zero; without has_semantics all fields are. Frequencies
- * and slopes are borrowed from the facts. */
+/* The semantics of a call: those of the facts with frequencies and slopes, which are borrowed from the facts. */
 MHA_API mha_semantics mha_model_semantics(const mha_model_facts *facts);
 
 /* ---------------------------------------------------------------- a layer from a weights file */
@@ -208,7 +191,7 @@ MHA_API void mha_model_destroy(mha_model *model);
 
 MHA_API const char *mha_model_title(const mha_model *model); /* "BERT": static text */
 MHA_API const char *mha_model_class(const mha_model *model); /* "BertForMaskedLM": static text */
-MHA_API mha_model_facts mha_model_facts_of(const mha_model *model);
+MHA_API const mha_model_facts *mha_model_facts_of(const mha_model *model); /* as long as the model */
 /* The keys that the config lacks, with the defaults used. `key` may list several spellings. Returns their number; the
  * list lives as long as the model. */
 MHA_API size_t mha_model_assumptions(const mha_model *model, const mha_assumption **list);
@@ -230,8 +213,8 @@ typedef struct mha_model_layer {
 } mha_model_layer;
 
 MHA_API size_t mha_model_layer_count(const mha_model *model);
-/* What the configuration says about one attention layer; past the end as mha_model_facts_of. */
-MHA_API mha_model_facts mha_model_layer_facts(const mha_model *model, size_t index);
+/* What the configuration says about one attention layer; past the end mha_model_facts_of. As long as the model. */
+MHA_API const mha_model_facts *mha_model_layer_facts(const mha_model *model, size_t index);
 /* false past the end. */
 MHA_API bool mha_model_layer_at(const mha_model *model, size_t index, mha_model_layer *layer);
 

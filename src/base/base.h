@@ -85,6 +85,15 @@ enum { MHA_ALIGNMENT = 64 };
 mha_allocator mha__allocator_default(void);
 /* *allocator, or the default for NULL. */
 mha_allocator mha__allocator_or_default(const mha_allocator *allocator);
+/* An allocator for models that are only counted: large blocks are addresses in regions of 64 GiB each, which cost one
+ * call of the system together, where the default allocator makes one for each block. They may be written, too. Their
+ * addresses are free again when all blocks are released. Zeroed before its first use; one thread at a time. */
+enum { MHA_REGIONS = 128 };
+typedef struct mha__regions {
+    char *region[MHA_REGIONS];
+    size_t count, left, live; /* regions; bytes left of the last one; blocks in all of them */
+} mha__regions;
+mha_allocator mha__regions_allocator(mha__regions *regions);
 /* `bytes` zeroed bytes, 64-byte aligned; NULL when there is no memory or bytes is 0. */
 void *mha__allocate(const mha_allocator *allocator, size_t bytes);
 void mha__release(const mha_allocator *allocator, void *block, size_t bytes); /* NULL is allowed */

@@ -40,6 +40,60 @@ static void default_release(void *context, void *block, size_t bytes)
         free(block);
 }
 
+/* Bytes of a region, and those from which a block lies in one. */
+static const size_t region_bytes = (size_t)1 << 36, region_threshold = (size_t)1 << 12;
+
+static bool in_regions(const mha__regions *r, const char *block)
+{
+    bool inside = false;
+    for (size_t i = 0; i < r->count; i++)
+        inside |= block >= r->region[i] && block < r->region[i] + region_bytes;
+    return inside;
+}
+
+/* A region of zeros that blocks can be taken from; NULL: there is none. */
+static char *add_region(mha__regions *r)
+{
+    void *region = r->count == MHA_REGIONS ? MAP_FAILED
+                                           : mmap(NULL, region_bytes, PROT_READ | PROT_WRITE,
+                                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (region == MAP_FAILED)
+        return NULL;
+    r->left = region_bytes;
+    return r->region[r->count++] = region;
+}
+
+static void *regions_allocate(void *context, size_t bytes, size_t alignment)
+{
+    mha__regions *r = context;
+    const bool fits = bytes >= region_threshold && bytes <= region_bytes / 2;
+    if (!fits || !((r->count > 0 && bytes <= r->left) || add_region(r))) {
+        void *block = default_allocate(NULL, bytes, alignment);
+        return block && bytes < mapping_threshold ? memset(block, 0, bytes) : block;
+    }
+    char *block = r->region[r->count - 1] + (region_bytes - r->left);
+    r->left -= (bytes + alignment - 1) / alignment * alignment;
+    r->live++;
+    return block;
+}
+
+static void regions_release(void *context, void *block, size_t bytes)
+{
+    mha__regions *r = context;
+    if (bytes < region_threshold || !in_regions(r, block)) {
+        default_release(NULL, block, bytes);
+        return;
+    }
+    if (--r->live == 0)
+        while (r->count > 0)
+            munmap(r->region[--r->count], region_bytes);
+}
+
+mha_allocator mha__regions_allocator(mha__regions *regions)
+{
+    return (mha_allocator){regions_allocate, regions_release, regions};
+}
+
 mha_allocator mha__allocator_default(void)
 {
     return (mha_allocator){default_allocate, default_release, NULL};
@@ -55,7 +109,8 @@ void *mha__allocate(const mha_allocator *allocator, size_t bytes)
     if (bytes == 0 || bytes > PTRDIFF_MAX)
         return NULL;
     void *block = allocator->allocate(allocator->context, bytes, MHA_ALIGNMENT);
-    bool zero_already = allocator->allocate == default_allocate && bytes >= mapping_threshold;
+    const bool zero_already = allocator->allocate == regions_allocate ||
+                              (allocator->allocate == default_allocate && bytes >= mapping_threshold);
     if (block && !zero_already)
         memset(block, 0, bytes);
     return block;

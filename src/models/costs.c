@@ -92,10 +92,10 @@ static size_t least(size_t a, size_t b)
     return b > 0 && b < a ? b : a;
 }
 
-static mha_status layer_lengths(sum *s, size_t index, const mha_model_facts *facts, mha_model_lengths *lengths,
-                                mha_error *error)
+static mha_status layer_lengths(sum *s, size_t index, mha_model_lengths *lengths, mha_error *error)
 {
     const struct mha__model_layer *layer = &s->model->layers[index];
+    const mha_semantics *seen = &layer->facts.semantics;
     const mha__arch_attention *row = layer->description;
     const uint64_t seq = (uint64_t)mha__values_get(&s->values, "seq"),
                    encoder = (uint64_t)mha__values_get(&s->values, "encoder_seq");
@@ -113,15 +113,15 @@ static mha_status layer_lengths(sum *s, size_t index, const mha_model_facts *fac
         return MHA_OK;
     /* Of the keys that it sees a query may attend to some alone: as many pairs as a window of that many leaves. */
     const size_t picked = (size_t)mha__values_get(&s->values, "picked");
-    const size_t near = facts->window ? least(facts->window, picked) : picked;
-    const int64_t left = (int64_t)near - 1, right = facts->window_both ? left : -1;
-    lengths->visible = row->cross ? pairs
-                                  : windows * mha__visible_pairs(queries, keys, 0, causal, left, right,
-                                                                 (int64_t)facts->chunk);
+    const size_t window = seen->visible.window ? (size_t)seen->visible.window_left + 1 : 0;
+    const size_t near = window ? least(window, picked) : picked;
+    const int64_t left = (int64_t)near - 1, right = seen->visible.window && seen->visible.window_right >= 0 ? left : -1;
+    lengths->visible =
+        row->cross ? pairs : windows * mha__visible_pairs(queries, keys, 0, causal, left, right, seen->visible.chunk);
     if (row->cross)
         lengths->cached = keys;
     else if (causal && !row->uncached)
-        lengths->cached = least(least(keys, facts->window), facts->chunk);
+        lengths->cached = least(least(keys, window), (size_t)seen->visible.chunk);
     return MHA_OK;
 }
 
@@ -134,8 +134,7 @@ mha_status mha_model_layer_lengths(const mha_model *model, const mha_model_pass 
         return mha__fail(error, MHA_NOT_FOUND, "index", "expected an attention layer below %zu, found %zu",
                          model->n_layers, index);
     TRY(begin(model, pass, &s, error));
-    const mha_model_facts facts = mha_model_layer_facts(model, index);
-    TRY(layer_lengths(&s, index, &facts, &found, error));
+    TRY(layer_lengths(&s, index, &found, error));
     if (s.overflow)
         return too_long(pass, error);
     *lengths = found;
@@ -166,21 +165,20 @@ static mha_status add_layer(sum *s, size_t index, mha_model_costs *costs, mha_er
 {
     const mha_model_layer *layer = &s->model->layers[index].shown;
     const mha_config *c = &layer->config;
-    const mha_model_facts facts = mha_model_layer_facts(s->model, index);
+    const mha_relative *relative = &s->model->layers[index].facts.semantics.added.relative;
     mha_model_lengths of;
-    TRY(layer_lengths(s, index, &facts, &of, error));
+    TRY(layer_lengths(s, index, &of, error));
     if (s->overflow)
         return MHA_OK;
     const uint64_t rows = times(s, layer->uses, s->batch), all = times(s, rows, of.windows);
     const uint64_t queries = times(s, all, of.queries), keys = times(s, all, of.keys);
     const uint64_t cached = times(s, rows, of.cached);
     const uint64_t width = c->n_heads * (c->d_k + c->d_v), cache = c->kv_heads * (c->d_k + c->d_v);
-    const bool grid = facts.relative.rule == MHA_RELATIVE_GRID;
     add_projections(s, c, queries, keys, costs);
     add(s, &costs->scores_full, 2 * width, rows, of.pairs);
     add(s, &costs->scores_causal, 2 * width, rows, of.visible);
     add(s, &costs->relative, 2 * c->n_heads * c->d_k, queries,
-        grid ? facts.relative.height + facts.relative.width : c->relative_k_rows);
+        relative->rule == MHA_RELATIVE_GRID ? relative->height + relative->width : c->relative_k_rows);
     add(s, &costs->relative, 2 * c->n_heads * c->d_k, keys, c->relative_q_rows);
     add(s, &costs->cache_elements, cached, cache, 1);
     if (of.cross)

@@ -3,8 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "models/config/symbol_order.h"
-#include "models/json_text.h"
+#include "attention/layer/layer.h"
+#include "models/describe/symbol_faults.h"
+#include "models/describe/json_text.h"
 #include "models/model.h"
 #include "params/params.h"
 
@@ -18,7 +19,7 @@ static bool expand(const char *pattern, const char *model, size_t i, size_t j, c
     static const char *const words[] = {"{model}", "{i}", "{j}"};
     while (*pattern && *used < size) {
         size_t word = 0;
-        while (word < 3 && strncmp(pattern, words[word], strlen(words[word])) != 0)
+        while (word < 3 && (*pattern != '{' || strncmp(pattern, words[word], strlen(words[word])) != 0))
             word++;
         if (word < 3) {
             *used += (size_t)(word == 0 ? snprintf(text + *used, size - *used, "%s", model)
@@ -293,6 +294,47 @@ static mha_status walk_layers(mha_model *model, size_t *count, mha_error *error)
     return MHA_OK;
 }
 
+/* The facts of a layer whose numbers and name are made. */
+static void find_facts(const mha_model *model, const struct mha__model_layer *layer, const mha__values *own,
+                       mha_model_facts *facts)
+{
+    const mha__arch_attention *row = layer->description;
+    const bool normed = mha__values_get(own, "relative_normed");
+    mha__setup_facts(&model->setup, own, facts);
+    facts->semantics.visible.causal = layer->shown.causal;
+    (void)name_of(model, layer, row->bias_table, facts->bias_table); /* cannot fail: find_bias has tried it */
+    if (facts->semantics.added.relative.rule == MHA_RELATIVE_NONE)
+        return;
+    if (!name_of(model, layer, row->relative_table, facts->relative_table) ||
+        !name_of(model, layer, normed ? row->relative_norm : NULL, facts->relative_norm))
+        mha__text_print(facts->not_run, sizeof facts->not_run, "names of relative tables that are too long");
+}
+
+void mha__model_find_facts(const mha_model *model, size_t index, mha_model_facts *facts)
+{
+    mha__values own;
+    if (index >= model->n_layers) {
+        mha__setup_facts(&model->setup, &model->setup.values, facts);
+        return;
+    }
+    const struct mha__model_layer *layer = &model->layers[index];
+    (void)own_values(model, layer->description, layer->i, layer->j, &own, NULL); /* cannot fail: it made the layer */
+    find_facts(model, layer, &own, facts);
+}
+
+/* The facts of model and layers, and which part of each key bias cannot change the output: none where the
+ * architecture's symbol `moving` says that the bias matters. */
+static void find_all_facts(mha_model *model)
+{
+    const bool moving = mha__values_get(&model->setup.values, "moving");
+    mha__model_find_facts(model, model->n_layers, &model->facts);
+    for (size_t i = 0; i < model->n_layers; i++) {
+        struct mha__model_layer *layer = &model->layers[i];
+        mha__model_find_facts(model, i, &layer->facts);
+        layer->inert_key_bias = moving ? 0 : mha__inert_key_bias(&layer->shown.config, &layer->facts.semantics);
+    }
+}
+
 /* ---------------------------------------------------------------- creation */
 
 static mha_status read_config(const mha_model_spec *spec, json_t **config, mha_error *error)
@@ -349,8 +391,10 @@ mha_status mha__model_create_from(const json_t *config, const mha_model_spec *sp
     }
     if (status == MHA_OK)
         status = walk_layers(made, &made->n_layers, error);
-    if (status == MHA_OK)
+    if (status == MHA_OK) {
+        find_all_facts(made);
         status = mha__model_mark_inert(made, error);
+    }
     if (status != MHA_OK) {
         mha_model_destroy(made);
         return status;
@@ -413,29 +457,14 @@ size_t mha_model_active_parameters(const mha_model *model, size_t *experts, size
     return others + (n ? routed / n * k : routed);
 }
 
-mha_model_facts mha_model_facts_of(const mha_model *model)
+const mha_model_facts *mha_model_facts_of(const mha_model *model)
 {
-    return mha__setup_facts(&model->setup, &model->setup.values);
+    return &model->facts;
 }
 
-mha_model_facts mha_model_layer_facts(const mha_model *model, size_t index)
+const mha_model_facts *mha_model_layer_facts(const mha_model *model, size_t index)
 {
-    mha__values own;
-    if (index >= model->n_layers)
-        return mha_model_facts_of(model);
-    const struct mha__model_layer *layer = &model->layers[index];
-    (void)own_values(model, layer->description, layer->i, layer->j, &own, NULL); /* cannot fail: it made the layer */
-    mha_model_facts facts = mha__setup_facts(&model->setup, &own);
-    facts.causal = layer->shown.causal;
-    (void)name_of(model, layer, layer->description->bias_table, facts.bias_table); /* neither */
-    if (facts.relative.rule != MHA_RELATIVE_NONE) {
-        const mha__arch_attention *row = layer->description;
-        const bool normed = mha__values_get(&own, "relative_normed");
-        if (!name_of(model, layer, row->relative_table, facts.relative_table) ||
-            !name_of(model, layer, normed ? row->relative_norm : NULL, facts.relative_norm))
-            mha__text_print(facts.not_run, sizeof facts.not_run, "names of relative tables that are too long");
-    }
-    return facts;
+    return index < model->n_layers ? &model->layers[index].facts : &model->facts;
 }
 
 size_t mha_model_assumptions(const mha_model *model, const mha_assumption **list)

@@ -1,13 +1,14 @@
-/* The inside of a model, for model.c, inert_bias.c, read_facts.c, checkpoint.c, costs.c and the claims. */
+/* The inside of a model, for model.c, inert_bias.c, read_config.c, checkpoint.c, costs.c, gguf and the claims. */
 #ifndef MHA_MODELS_MODEL_H
 #define MHA_MODELS_MODEL_H
 
-#include "models/config_json.h"
+#include "models/config/evaluate.h"
 
 enum { MHA_BLOCK_LIMIT = 2048 }; /* DeepNet has 1,000 layers, Switch-C 2,048 experts in one */
 
 struct mha_model {
     mha__setup setup;
+    mha_model_facts facts; /* of all layers together */
     mha_params *table;
     mha_dtype dtype;
     struct mha__model_row {
@@ -19,8 +20,10 @@ struct mha_model {
     size_t seen; /* rows of the description that have been looked at, those that are not there included */
     struct mha__model_layer {
         mha_model_layer shown;
+        mha_model_facts facts;
         const mha__arch_attention *description;
         int64_t i, j; /* its block */
+        size_t inert_key_bias; /* elements of its key bias that softmax does not see */
     } * layers; /* NULL while they are only counted */
     size_t n_layers, layers_bytes;
 };
@@ -29,6 +32,9 @@ struct mha_model {
  * architecture, which is taken over, also after an error; NULL: that of the config. */
 mha_status mha__model_create_from(const json_t *config, const mha_model_spec *spec, mha__architecture *described,
                                   mha_params *table, mha_model **model, mha_error *error);
+
+/* Finds what the setup says of one attention layer, or past the end of all, as when the model was made. */
+void mha__model_find_facts(const mha_model *model, size_t index, mha_model_facts *facts);
 
 /* The index of the attention layer with a prefix, which may have the final dot and may lack the model's own prefix;
  * the number of layers where there is none. */

@@ -216,19 +216,19 @@ mha_status mha_params_add(mha_params *table, const mha_tensor_spec *spec, mha_te
     if (status != MHA_OK)
         return status;
     char shape[160];
-    mha__shape_text(shape, sizeof shape, spec->shape, spec->rank);
     mha_view extent = mha_view_of(NULL, spec->dtype, spec->rank, spec->shape);
     size_t elements = mha_view_elements(&extent), bytes;
     if (elements == SIZE_MAX || mha_dtype_bytes(spec->dtype, elements, &bytes) != MHA_OK || bytes > PTRDIFF_MAX)
-        return mha__fail(error, MHA_INVALID, spec->name, "shape %s of %s takes more bytes than a size can count", shape,
-                         mha_dtype_name(spec->dtype));
+        return mha__fail(error, MHA_INVALID, spec->name, "shape %s of %s takes more bytes than a size can count",
+                         mha__shape_text(shape, sizeof shape, spec->shape, spec->rank), mha_dtype_name(spec->dtype));
     storage *s = allocate_storage(table, spec, elements, bytes);
     mha_tensor *t = s ? add_row(table, spec, spec->rank, spec->shape, s) : NULL;
     if (!t) {
         if (s)
             release_storage(table, s);
-        return mha__fail(error, MHA_NO_MEMORY, spec->name, "no memory for shape %s of %s (%zu bytes)", shape,
-                         mha_dtype_name(spec->dtype), bytes);
+        return mha__fail(error, MHA_NO_MEMORY, spec->name, "no memory for shape %s of %s (%zu bytes)",
+                         mha__shape_text(shape, sizeof shape, spec->shape, spec->rank), mha_dtype_name(spec->dtype),
+                         bytes);
     }
     s->number = table->next_number++;
     s->previous = table->last;

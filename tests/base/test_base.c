@@ -879,9 +879,38 @@ static void data_may_lie_at_any_address(void **state)
     }
 }
 
+/* Large blocks follow each other in a region; what no region takes comes from the default allocator, zeroed, too. */
+static void counted_blocks_lie_in_regions(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {100, 4096, 5000, (size_t)1 << 30, (size_t)35 << 30, (size_t)20 << 30};
+    enum { COUNT = sizeof sizes / sizeof *sizes };
+    for (size_t full = 0; full < 2; full++) {
+        mha__regions regions = {.count = full ? MHA_REGIONS : 0};
+        const mha_allocator allocator = mha__regions_allocator(&regions);
+        char *blocks[COUNT];
+        for (size_t i = 0; i < COUNT; i++) {
+            blocks[i] = mha__allocate(&allocator, sizes[i]);
+            if (!blocks[i] && sizes[i] > (size_t)1 << 30)
+                continue; /* there are systems of fewer addresses */
+            assert_non_null(blocks[i]);
+            assert_int_equal((uintptr_t)blocks[i] % MHA_ALIGNMENT, 0);
+            for (size_t at = 0; at < 100; at++)
+                assert_int_equal(blocks[i][at] | blocks[i][sizes[i] - 1 - at], 0);
+            blocks[i][0] = blocks[i][sizes[i] - 1] = 1;
+        }
+        assert_true(full || blocks[2] == blocks[1] + 4096);
+        assert_int_equal(regions.live, full ? 0 : 4);
+        for (size_t i = 0; i < COUNT; i++)
+            mha__release(&allocator, blocks[i], sizes[i]);
+        assert_int_equal(regions.count, full ? MHA_REGIONS : 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counted_blocks_lie_in_regions),
         cmocka_unit_test(every_status_has_words),
         cmocka_unit_test(an_error_is_one_line_whatever_it_is_given),
         cmocka_unit_test(harmless_text_has_no_controls),

@@ -5,7 +5,7 @@
 
 #include "fuzz/fuzz.h"
 #include "mha/mha.h"
-#include "models/json_text.h"
+#include "models/describe/json_text.h"
 #include "models/model.h"
 
 /* Rows and layers are as many as the model says, and none of them is without a meaning. */
@@ -18,8 +18,8 @@ static void ask(const mha_model *model, const mha_params *table)
     const mha_assumption *assumed;
     size_t n = 0, experts, chosen;
     for (; mha_model_layer_at(model, n, &layer); n++) {
-        const mha_model_facts facts = mha_model_layer_facts(model, n);
-        const mha_semantics semantics = mha_model_semantics(&facts);
+        const mha_model_facts *facts = mha_model_layer_facts(model, n);
+        const mha_semantics semantics = mha_model_semantics(facts);
         fuzz_require(layer.config.n_heads > 0 && layer.config.d_k > 0 && *layer.prefix != '\n');
         fuzz_require(semantics.visible.window_left >= 0 && semantics.visible.chunk >= 0);
     }

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 
 #include "fuzz/fuzz.h"
-#include "models/config_json.h"
-#include "models/json_text.h"
+#include "models/config/evaluate.h"
+#include "models/describe/json_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

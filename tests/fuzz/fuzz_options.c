@@ -8,7 +8,7 @@
 #include "bench/shapes.h"
 #include "cli/options.h"
 #include "fuzz/fuzz.h"
-#include "models/expression.h"
+#include "models/describe/expression.h"
 
 enum { WORDS = 16, ROOM = 1 << 15 }; /* of libFuzzer's 4096 bytes each may be shown as four */
 

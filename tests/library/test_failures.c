@@ -342,7 +342,7 @@ static mha_status read_config(const char *path, mha_error *error)
     mha_model_facts facts = {0};
     mha_status status = mha_model_read_config(path, &facts, error);
     if (status == MHA_OK)
-        digest_bytes(&facts.d_model, 4 * sizeof facts.d_model);
+        digest_bytes(&facts.config.d_model, 4 * sizeof facts.config.d_model);
     return status;
 }
 

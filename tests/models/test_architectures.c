@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/built.h"
 #include "support/scratch.h"
 
 #define CONFIG                                                                                                         \
@@ -14,30 +15,11 @@
     " \"num_hidden_layers\": 3, \"vocab_size\": 100, \"ffn_dim\": 128,"                                 \
     " \"tie_word_embeddings\": true, \"ids\": [1, \"a\"], \"part\": 0.5}"
 
-typedef struct built {
-    mha_params *table;
-    mha_model *model;
-    mha_error error;
-} built;
-
 static const char *written(const char *name, const char *text) { return scratch_write(name, text, strlen(text)); }
 
-static mha_status build(built *b, const char *config, const char *description)
+static mha_status given(built *b, const char *config, const char *description)
 {
-    *b = (built){0};
-    char path[256];
-    snprintf(path, sizeof path, "%s", written("config.json", config));
-    const mha_model_spec spec = {.config = path,
-                                 .architecture = description ? written("description.json", description) : NULL};
-    assert_int_equal(mha_params_create(NULL, &b->table), MHA_OK);
-    return mha_model_create(&spec, b->table, &b->model, &b->error);
-}
-
-static void unbuild(built *b)
-{
-    mha_model_destroy(b->model);
-    assert_int_equal(mha_params_count(b->table), 0);
-    mha_params_destroy(b->table);
+    return build_text(b, config, NULL, description);
 }
 
 /* Each is read with little more than its name, so from its own defaults. */
@@ -50,7 +32,7 @@ static void each_that_is_built_in_is_whole(void **state)
         built b;
         snprintf(config, sizeof config, "{\"model_type\": \"%s\", \"num_hidden_layers\": 4}",
                  mha_architecture_at(count));
-        const mha_status status = build(&b, config, NULL);
+        const mha_status status = given(&b, config, NULL);
         if (status != MHA_OK)
             fail_msg("%s: %s: %s", mha_architecture_at(count), b.error.name, b.error.message);
         assert_true(mha_params_totals(b.table, NULL).parameters > 0);
@@ -74,7 +56,7 @@ static void counts_are_those_of_the_library(void **state)
     for (; fgets(line, sizeof line, recorded); lines++) {
         char *count = strchr(line, '\t') + 1;
         built b;
-        assert_ok(build(&b, strchr(count, '\t') + 1, NULL), b.error);
+        assert_ok(given(&b, strchr(count, '\t') + 1, NULL), b.error);
         if (mha_params_totals(b.table, NULL).parameters != strtoull(count, NULL, 10))
             fail_msg("found %zu for %s", (size_t)mha_params_totals(b.table, NULL).parameters, line);
         unbuild(&b);
@@ -103,10 +85,10 @@ static void rotation_is_read_where_it_stands(void **state)
         char config[200];
         built b;
         snprintf(config, sizeof config, "{\"model_type\": \"llama\", \"num_hidden_layers\": 1%s}", cases[i].more);
-        assert_ok(build(&b, config, NULL), b.error);
-        const mha_model_facts facts = mha_model_facts_of(b.model);
-        assert_true(facts.rope_base == cases[i].base);
-        assert_int_equal(facts.rope_scaling.kind == MHA_ROPE_LINEAR, cases[i].scaled);
+        assert_ok(given(&b, config, NULL), b.error);
+        const mha_model_facts *facts = mha_model_facts_of(b.model);
+        assert_true(facts->semantics.qkv.rope.base == cases[i].base);
+        assert_int_equal(facts->rope_scaling.kind == MHA_ROPE_LINEAR, cases[i].scaled);
         unbuild(&b);
     }
 }
@@ -116,7 +98,7 @@ static void one_from_nothing_counts_what_it_says(void **state)
 {
     (void)state;
     built b;
-    assert_ok(build(&b, "{\"model_type\": \"odd\", \"width\": 6, \"deep\": 2, \"kind\": \"a gated one\"}",
+    assert_ok(given(&b, "{\"model_type\": \"odd\", \"width\": 6, \"deep\": 2, \"kind\": \"a gated one\"}",
                     "{\"title\": \"Odd\", \"model_prefix\": \"m.\","
                     " \"symbols\": {\"d_model\": {\"key\": \"hidden width\", \"default\": 4}, \"h\": {\"value\": 2},"
                     "  \"h_kv\": {\"value\": \"h\"}, \"d_k\": {\"value\": \"d_model/h\"},"
@@ -153,7 +135,7 @@ static void one_from_nothing_counts_what_it_says(void **state)
     assert_true(mha_model_layer_at(b.model, 3, &layer));
     assert_string_equal(layer.prefix, "m.1.1");
     assert_true(layer.causal && layer.config.d_k == 3);
-    assert_true(mha_model_facts_of(b.model).norm_eps == 0.5);
+    assert_true(mha_model_facts_of(b.model)->semantics.qkv.norm_eps == 0.5);
     unbuild(&b);
 }
 
@@ -162,7 +144,7 @@ static void blocks_may_differ(void **state)
 {
     (void)state;
     built b;
-    assert_ok(build(&b,
+    assert_ok(given(&b,
                     "{\"model_type\": \"odd\", \"rank\": null, \"depths\": [1, 2, 1], \"dense\": [0, 7],"
                     " \"ratio\": 2.5,"
                     " \"width\": 4.0,"
@@ -209,13 +191,13 @@ static void blocks_may_differ(void **state)
     assert_int_equal(mha_model_active_parameters(b.model, &experts, &chosen), others + routed / 3 * 2);
     assert_true(experts == 3 && chosen == 2);
     assert_int_equal(mha_model_active_parameters(b.model, NULL, NULL), others + routed / 3 * 2);
-    const mha_model_facts facts = mha_model_facts_of(b.model);
-    assert_string_equal(facts.not_run, "it is odd");
+    const mha_model_facts *facts = mha_model_facts_of(b.model);
+    assert_string_equal(facts->not_run, "it is odd");
     mha_error error;
     mha_layer *loaded = NULL;
     mha_file *file = NULL;
     assert_ok(mha_file_open("weights/lookup/model.safetensors", &file, &error), error);
-    assert_int_equal(mha_model_load_layer(file, &(mha_load_options){.facts = &facts}, b.table, &loaded, NULL, &error),
+    assert_int_equal(mha_model_load_layer(file, &(mha_load_options){.facts = facts}, b.table, &loaded, NULL, &error),
                      MHA_UNSUPPORTED);
     assert_string_equal(error.message, "it is odd; it is counted, not computed");
     mha_file_close(file);
@@ -236,12 +218,12 @@ static void one_that_is_like_another_says_the_rest(void **state)
 {
     (void)state;
     built like, same;
-    assert_ok(build(&like, CONFIG,
+    assert_ok(given(&like, CONFIG,
                     "{\"like\": \"llama\", \"no_effect\": \"ids part\", \"title\": \"Mine\","
                     " \"classes\": {\"MineForCausalLM\": \"lm\"},"
                     " \"symbols\": {\"d_ff\": {\"key\": \"ffn_dim\", \"default\": \"4*d_model\"}}}"),
               like.error);
-    assert_ok(build(&same,
+    assert_ok(given(&same,
                     "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_attention_heads\": 4,"
                     " \"num_key_value_heads\": 2, \"num_hidden_layers\": 3, \"vocab_size\": 100,"
                     " \"intermediate_size\": 128, \"tie_word_embeddings\": true}",
@@ -251,7 +233,7 @@ static void one_that_is_like_another_says_the_rest(void **state)
     assert_int_equal(mha_params_totals(like.table, NULL).parameters, mha_params_totals(same.table, NULL).parameters);
     assert_string_equal(mha_model_title(like.model), "Mine");
     assert_string_equal(mha_model_class(like.model), "MineForCausalLM");
-    assert_string_equal(mha_model_facts_of(like.model).model_type, "mine");
+    assert_string_equal(mha_model_facts_of(like.model)->model_type, "mine");
     unbuild(&same);
     unbuild(&like);
 }
@@ -262,7 +244,7 @@ static void a_table_under_another_prefix_is_shared(void **state)
     (void)state;
     built b;
     mha_model_layer layer;
-    assert_ok(build(&b, CONFIG,
+    assert_ok(given(&b, CONFIG,
                     "{\"like\": \"llama\", \"no_effect\": \"ids part\", \"attention\": ["
                     "{\"prefix\": \"x\", \"bias_table\": \"x1.table\","
                     " \"own\": {\"bias_rule\": \"1\", \"bias_buckets\": \"8\"}},"
@@ -281,7 +263,7 @@ static void class_families_may_be_longer_than_classes(void **state)
 {
     (void)state;
     built b;
-    assert_int_equal(build(&b, "{\"model_type\": \"odd\", \"architectures\": [\"AVeryLongFamilyOfClassesModel\"]}",
+    assert_int_equal(given(&b, "{\"model_type\": \"odd\", \"architectures\": [\"AVeryLongFamilyOfClassesModel\"]}",
                            "{\"like\": \"llama\", \"class_families\": \"AVeryLongFamilyOfClasses\","
                            " \"classes\": {\"A\": \"\"}}"),
                      MHA_INVALID);
@@ -345,7 +327,9 @@ static void what_is_wrong_in_one_is_named(void **state)
          "description.json, bias_height", "at least 0"},
         {LIKE "\"symbols\": {\"a_name_of_over_23_letters\": {\"value\": 1}}}",
          MHA_INVALID, "description.json", "a_name_of_over_23_letters: expected"},
-        {LIKE "\"numbers\": {\"theta\": {\"value\": 1}}}", MHA_FORMAT, "description.json", "one of rope_base"},
+        {LIKE "\"numbers\": {\"theta\": {\"value\": 1}}}", MHA_FORMAT, "description.json",
+         "theta: expected a setting that is a real number"},
+        {LIKE "\"numbers\": {\"causal\": {\"value\": 1}}}", MHA_FORMAT, "description.json", "a real number"},
         {LIKE "\"classes\": {}}", MHA_FORMAT, "description.json", "classes"},
         {LIKE "\"classes\": {\"A\": [\"lm\"]}}", MHA_FORMAT, "description.json", "classes, A"},
         {LIKE "\"tensors\": []}", MHA_FORMAT, "description.json", "tensors"},
@@ -431,7 +415,7 @@ static void what_is_wrong_in_one_is_named(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         built b;
-        const mha_status status = build(&b, CONFIG, cases[i].text);
+        const mha_status status = given(&b, CONFIG, cases[i].text);
         if (status != cases[i].status || !strstr(b.error.name, cases[i].where) ||
             !strstr(b.error.message, cases[i].what))
             fail_msg("%s: found %s, \"%s: %s\"", cases[i].text, mha_status_name(status), b.error.name, b.error.message);
@@ -448,9 +432,33 @@ static void what_is_wrong_in_one_is_named(void **state)
     mha_params_destroy(b.table);
 }
 
+/* Every setting that is a real number can be a number of a description, and reaches the calls of its layers. */
+static void numbers_of_a_description_are_settings(void **state)
+{
+    (void)state;
+    const mha_setting *setting;
+    size_t read = 0;
+    for (size_t i = 0; (setting = mha_setting_at(i)) != NULL; i++) {
+        char description[200];
+        built b;
+        if (setting->kind != MHA_SETTING_REAL ||
+            strcmp(setting->name, "query_scale_growth") == 0) /* with its symbols */
+            continue;
+        snprintf(description, sizeof description, LIKE "\"numbers\": {\"%s\": {\"value\": 0.5}}}", setting->name);
+        assert_ok(given(&b, "{\"model_type\": \"mine\"}", description), b.error);
+        for (size_t layer = 0; layer < 2; layer++)
+            if (mha_setting_number(setting, &mha_model_layer_facts(b.model, layer)->semantics) != 0.5)
+                fail_msg("%s is not read", setting->name);
+        unbuild(&b);
+        read++;
+    }
+    assert_true(read >= 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_of_a_description_are_settings),
         cmocka_unit_test(each_that_is_built_in_is_whole),
         cmocka_unit_test(counts_are_those_of_the_library),
         cmocka_unit_test(rotation_is_read_where_it_stands),

@@ -5,34 +5,15 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/built.h"
 #include "support/scratch.h"
 
-typedef struct built {
-    mha_params *table;
-    mha_model *model;
-    mha_error error;
-} built;
-
 /* A model of some type with more keys; `description` may be NULL. */
-static mha_status build(built *b, const char *type, const char *more, const char *description)
+static mha_status typed(built *b, const char *type, const char *more, const char *description)
 {
-    char text[5000], path[256], description_path[256];
-    const int length = snprintf(text, sizeof text, "{\"model_type\": \"%s\"%s%s}", type, *more ? ", " : "", more);
-    *b = (built){0};
-    snprintf(path, sizeof path, "%s", scratch_write("config.json", text, (size_t)length));
-    if (description)
-        snprintf(description_path, sizeof description_path, "%s",
-                 scratch_write("description.json", description, strlen(description)));
-    const mha_model_spec spec = {.config = path, .architecture = description ? description_path : NULL};
-    assert_int_equal(mha_params_create(NULL, &b->table), MHA_OK);
-    return mha_model_create(&spec, b->table, &b->model, &b->error);
-}
-
-static void unbuild(built *b)
-{
-    mha_model_destroy(b->model);
-    assert_int_equal(mha_params_count(b->table), 0);
-    mha_params_destroy(b->table);
+    char text[5000];
+    snprintf(text, sizeof text, "{\"model_type\": \"%s\"%s%s}", type, *more ? ", " : "", more);
+    return build_text(b, text, NULL, description);
 }
 
 #define OLD                                                                                                            \
@@ -159,12 +140,12 @@ static void keys_of_public_files_are_known(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         built b, plain;
-        if (build(&b, rows[i].type, rows[i].more, NULL) != MHA_OK)
+        if (typed(&b, rows[i].type, rows[i].more, NULL) != MHA_OK)
             fail_msg("%s: %s: %s", rows[i].type, b.error.name, b.error.message);
         if (mha_model_unread_key(b.model, 0))
             fail_msg("%s: %s is not known", rows[i].type, mha_model_unread_key(b.model, 0));
         if (strcmp(rows[i].type, "bert") == 0) { /* and without effect */
-            assert_ok(build(&plain, "bert", "", NULL), plain.error);
+            assert_ok(typed(&plain, "bert", "", NULL), plain.error);
             assert_int_equal(mha_params_totals(b.table, NULL).parameters,
                              mha_params_totals(plain.table, NULL).parameters);
             unbuild(&plain);
@@ -214,7 +195,7 @@ static void unknown_keys_are_refused_or_named(void **state)
         built b;
         char told[200] = "";
         const char *key;
-        const mha_status status = build(&b, rows[i].type, rows[i].more, NULL);
+        const mha_status status = typed(&b, rows[i].type, rows[i].more, NULL);
         for (size_t k = 0; b.model && (key = mha_model_unread_key(b.model, k)); k++)
             snprintf(told + strlen(told), sizeof told - strlen(told), "%s%s", k ? " " : "", key);
         if (status != (rows[i].refused ? MHA_UNSUPPORTED : MHA_OK) || strcmp(told, rows[i].told) != 0 ||
@@ -234,11 +215,11 @@ static void as_many_keys_are_named_as_fit(void **state)
     char more[1200] = "";
     for (int i = 0; i < 30; i++)
         snprintf(more + strlen(more), sizeof more - strlen(more), "%s\"unheard_of_%02d\": %d", i ? ", " : "", i, i);
-    assert_refused(build(&b, "llama", more, NULL), MHA_UNSUPPORTED, b.error, "unheard_of_07", "(and 22 more)");
+    assert_refused(typed(&b, "llama", more, NULL), MHA_UNSUPPORTED, b.error, "unheard_of_07", "(and 22 more)");
     assert_null(strstr(b.error.name, "unheard_of_08"));
     unbuild(&b);
     snprintf(more, sizeof more, "\"%0200d\": 1", 0);
-    assert_refused(build(&b, "llama", more, NULL), MHA_UNSUPPORTED, b.error, "00000", "expected keys");
+    assert_refused(typed(&b, "llama", more, NULL), MHA_UNSUPPORTED, b.error, "00000", "expected keys");
     assert_true(strlen(b.error.name) == 60);
     unbuild(&b);
 }
@@ -265,7 +246,7 @@ static void descriptions_name_keys_without_effect(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         built b;
-        const mha_status status = build(&b, rows[i].type, rows[i].more, rows[i].description);
+        const mha_status status = typed(&b, rows[i].type, rows[i].more, rows[i].description);
         if (status != rows[i].status ||
             (status && !strstr(b.error.name, rows[i].what) && !strstr(b.error.message, rows[i].what)))
             fail_msg("%s, %s: %s: %s", rows[i].more, rows[i].description, b.error.name, b.error.message);
@@ -282,9 +263,9 @@ static void layers_are_held_to_the_same(void **state)
     static const char text[] = "{\"model_type\": \"llama\", \"extra\": 1}",
                       turned[] = "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2,"
                                  " \"note\": \"x\", \"twist\": 3}}";
-    assert_refused(mha_model_read_config(scratch_write("config.json", text, strlen(text)), &facts, &error),
+    assert_refused(mha_model_read_config(config_file(text), &facts, &error),
                    MHA_UNSUPPORTED, error, "extra", "llama");
-    assert_ok(mha_model_read_config(scratch_write("config.json", turned, strlen(turned)), &facts, &error), error);
+    assert_ok(mha_model_read_config(config_file(turned), &facts, &error), error);
     assert_string_equal(facts.not_run, "rope_scaling: rope_parameters: 'twist' is not known");
 }
 
@@ -306,8 +287,8 @@ static void both_names_of_a_key_are_read(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         built a, b;
-        assert_ok(build(&a, rows[i].type, rows[i].more, NULL), a.error);
-        assert_ok(build(&b, rows[i].type, rows[i].plain, NULL), b.error);
+        assert_ok(typed(&a, rows[i].type, rows[i].more, NULL), a.error);
+        assert_ok(typed(&b, rows[i].type, rows[i].plain, NULL), b.error);
         if (mha_params_totals(a.table, NULL).parameters != mha_params_totals(b.table, NULL).parameters)
             fail_msg("%s: %s", rows[i].type, rows[i].more);
         unbuild(&a);
@@ -340,13 +321,13 @@ static void numbers_may_be_texts_or_real(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         built b;
-        const mha_status status = build(&b, rows[i].type, rows[i].more, NULL);
+        const mha_status status = typed(&b, rows[i].type, rows[i].more, NULL);
         if (status != rows[i].status ||
             (status && !strstr(b.error.name, rows[i].what) && !strstr(b.error.message, rows[i].what)))
             fail_msg("%s: %s: %s", rows[i].more, b.error.name, b.error.message);
         size_t windowed = 0;
         for (size_t k = 0; b.model && k < mha_model_layer_count(b.model); k++)
-            windowed += mha_model_layer_facts(b.model, k).window > 0;
+            windowed += mha_model_layer_facts(b.model, k)->semantics.visible.window;
         assert_int_equal(windowed, rows[i].windowed);
         unbuild(&b);
     }

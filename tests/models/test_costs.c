@@ -4,40 +4,13 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/built.h"
 #include "support/scratch.h"
 #include "support/unit.h"
-
-typedef struct built {
-    mha_params *table;
-    mha_model *model;
-    mha_error error;
-} built;
-
-static mha_status build(built *b, mha_model_spec spec)
-{
-    *b = (built){0};
-    assert_int_equal(mha_params_create(NULL, &b->table), MHA_OK);
-    return mha_model_create(&spec, b->table, &b->model, &b->error);
-}
 
 static void build_preset(built *b, const char *name)
 {
     assert_ok(build(b, (mha_model_spec){.preset = name}), b->error);
-}
-
-static mha_status build_text(built *b, const char *config, const char *class_name, const char *description)
-{
-    char path[600];
-    snprintf(path, sizeof path, "%s", scratch_write("config.json", config, strlen(config)));
-    const char *made = description ? scratch_write("description.json", description, strlen(description)) : NULL;
-    return build(b, (mha_model_spec){.config = path, .class_name = class_name, .architecture = made});
-}
-
-static void unbuild(built *b)
-{
-    mha_model_destroy(b->model);
-    assert_int_equal(mha_params_count(b->table), 0);
-    mha_params_destroy(b->table);
 }
 
 static mha_model_costs costs_of(built *b, size_t batch, size_t seq, size_t encoder_seq)

@@ -9,6 +9,7 @@
 
 #include "mha/mha.h"
 #include "mha/model.h"
+#include "support/built.h"
 #include "support/gguf.h"
 
 /* ---------------------------------------------------------------- files from a line of text */
@@ -102,20 +103,23 @@ static void a_file_tells_its_heads(void **state)
                                       "rope.dimension_count=12 rope.freq_base=1000.0", "");
     assert_ok(mha_model_read_metadata(file, NULL, &facts, &error), error);
     assert_string_equal(facts.model_type, "llama");
-    assert_true(facts.d_model == 64 && facts.n_heads == 8 && facts.kv_heads == 2 && facts.d_k == 24);
-    assert_true(facts.norm_eps == 0.5 && facts.rope_base == 1000 && facts.rope_dim == 12);
-    assert_true(facts.has_semantics && facts.causal && facts.reordered);
-    assert_int_equal(facts.rope, MHA_ROPE_INTERLEAVED);
+    assert_true(facts.config.d_model == 64 && facts.config.n_heads == 8 && facts.config.kv_heads == 2 &&
+                facts.config.d_k == 24);
+    assert_true(facts.semantics.qkv.norm_eps == 0.5 && facts.semantics.qkv.rope.base == 1000 &&
+                facts.semantics.qkv.rope.dim == 12);
+    assert_true(facts.has_semantics && facts.semantics.visible.causal && facts.reordered);
+    assert_int_equal(facts.semantics.qkv.rope.kind, MHA_ROPE_INTERLEAVED);
     mha_file_close(file);
 
     facts = known("llama", NULL, "");
-    assert_true(facts.rope_base == 10000 && facts.d_k == 8 && facts.rope_dim == 8);
+    assert_true(facts.semantics.qkv.rope.base == 10000 && facts.config.d_k == 8 && facts.semantics.qkv.rope.dim == 8);
     facts = facts_with("novel", NULL, "attention.key_length=24", ""); /* its heads, and nothing more */
     assert_false(facts.has_semantics);
-    assert_true(facts.n_heads == 4 && facts.kv_heads == 2 && facts.d_k == 24 && facts.d_model == 32 && !*facts.not_run);
+    assert_true(facts.config.n_heads == 4 && facts.config.kv_heads == 2 && facts.config.d_k == 24 &&
+                facts.config.d_model == 32 && !*facts.not_run);
     file = file_of(NULL, "attention.head_count=8", "");
     assert_int_equal(mha_model_read_metadata(file, NULL, &facts, NULL), MHA_NOT_FOUND);
-    assert_int_equal(facts.n_heads, 0);
+    assert_int_equal(facts.config.n_heads, 0);
     mha_file_close(file);
 
     assert_ok(mha_file_open("weights/lookup/model.safetensors", &file, &error), error);
@@ -139,7 +143,7 @@ static void other_formats_have_no_such_metadata(void **state)
     mha_writer_destroy(writer);
     assert_ok(mha_file_open(path, &file, &error), error);
     assert_int_equal(mha_model_read_metadata(file, NULL, &facts, NULL), MHA_NOT_FOUND);
-    assert_int_equal(facts.n_heads, 0);
+    assert_int_equal(facts.config.n_heads, 0);
     mha_file_close(file);
 }
 
@@ -164,15 +168,15 @@ static void what_is_no_size_is_named(void **state)
         mha_model_facts facts;
         mha_file *file = file_of("llama", rows[i].pairs, "");
         assert_ok(mha_model_read_metadata(file, NULL, &facts, &error), error);
-        if (facts.has_semantics || !strstr(facts.not_run, rows[i].why) || facts.n_heads != rows[i].heads)
-            fail_msg("%s: %zu heads, '%s'", rows[i].pairs, facts.n_heads, facts.not_run);
+        if (facts.has_semantics || !strstr(facts.not_run, rows[i].why) || facts.config.n_heads != rows[i].heads)
+            fail_msg("%s: %zu heads, '%s'", rows[i].pairs, facts.config.n_heads, facts.not_run);
         mha_file_close(file);
     }
     mha_model_facts facts; /* the same heads in each layer */
     mha_file *file = file_of("llama", "embedding_length=32 attention.head_count=[8,8] attention.head_count_kv=[2,2]",
                              "");
     assert_ok(mha_model_read_metadata(file, NULL, &facts, &error), error);
-    assert_true(facts.has_semantics && facts.n_heads == 8 && facts.kv_heads == 2);
+    assert_true(facts.has_semantics && facts.config.n_heads == 8 && facts.config.kv_heads == 2);
     mha_file_close(file);
 }
 
@@ -211,8 +215,9 @@ static void windows_belong_to_layers(void **state)
             char prefix[12];
             snprintf(prefix, sizeof prefix, "blk.%zu", layer);
             const mha_model_facts facts = known(rows[i].architecture, prefix, rows[i].pairs);
-            if (facts.window != rows[i].windows[layer])
-                fail_msg("%s, %s, %s: window %zu", rows[i].architecture, rows[i].pairs, prefix, facts.window);
+            const size_t window = facts.semantics.visible.window ? (size_t)facts.semantics.visible.window_left + 1 : 0;
+            if (window != rows[i].windows[layer])
+                fail_msg("%s, %s, %s: window %zu", rows[i].architecture, rows[i].pairs, prefix, window);
         }
 }
 
@@ -226,10 +231,10 @@ static void rotations_belong_to_layers(void **state)
     } rows[] = {
         {"llama", "", {1, 1, 1, 1}, {1e4, 1e4, 1e4, 1e4}},
         {"qwen2", "rope.freq_base=1000.0", {2, 2, 2, 2}, {1e3, 1e3, 1e3, 1e3}},
-        {"gpt2", "", {0, 0, 0, 0}, {1e4, 1e4, 1e4, 1e4}},
-        {"smollm3", "", {1, 1, 1, 0}, {1e4, 1e4, 1e4, 1e4}},
-        {"cohere2", "attention.sliding_window=3", {1, 1, 1, 0}, {1e4, 1e4, 1e4, 1e4}},
-        {"exaone4", "attention.sliding_window=3", {2, 2, 2, 0}, {1e4, 1e4, 1e4, 1e4}},
+        {"gpt2", "", {0, 0, 0, 0}, {0, 0, 0, 0}},
+        {"smollm3", "", {1, 1, 1, 0}, {1e4, 1e4, 1e4, 0}},
+        {"cohere2", "attention.sliding_window=3", {1, 1, 1, 0}, {1e4, 1e4, 1e4, 0}},
+        {"exaone4", "attention.sliding_window=3", {2, 2, 2, 0}, {1e4, 1e4, 1e4, 0}},
         {"exaone4", "", {2, 2, 2, 2}, {1e4, 1e4, 1e4, 1e4}},
         {"gemma3", "attention.sliding_window=3 attention.sliding_window_pattern=2 rope.freq_base=1000000.0",
          {2, 2, 2, 2}, {1e4, 1e6, 1e4, 1e6}},
@@ -242,31 +247,34 @@ static void rotations_belong_to_layers(void **state)
             char prefix[12];
             snprintf(prefix, sizeof prefix, "blk.%zu", layer);
             const mha_model_facts facts = known(rows[i].architecture, prefix, rows[i].pairs);
-            if ((int)facts.rope != rows[i].rope[layer] || facts.rope_base != rows[i].base[layer])
-                fail_msg("%s, %s, %s: %d, %g", rows[i].architecture, rows[i].pairs, prefix, (int)facts.rope,
-                         facts.rope_base);
+            if ((int)facts.semantics.qkv.rope.kind != rows[i].rope[layer] ||
+                facts.semantics.qkv.rope.base != rows[i].base[layer])
+                fail_msg("%s, %s, %s: %d, %g", rows[i].architecture, rows[i].pairs, prefix,
+                         (int)facts.semantics.qkv.rope.kind, facts.semantics.qkv.rope.base);
         }
 }
 
 static void masks_and_scales_are_read(void **state)
 {
     (void)state;
-    assert_true(known("qwen2", NULL, "").causal && !known("qwen2", NULL, "attention.causal=false").causal);
-    assert_true(!known("bert", NULL, "").causal && known("bert", NULL, "attention.causal=true").causal);
-    assert_false(known("nomic-bert", NULL, "").causal);
-    assert_true(known("gemma2", NULL, "").softcap == 50);
-    assert_true(known("gemma2", NULL, "attn_logit_softcapping=30.0").softcap == 30);
-    assert_true(known("llama", NULL, "attn_logit_softcapping=30.0").softcap == 30);
-    assert_true(known("granite", NULL, "attention.scale=0.25").scale == 0.25);
-    assert_false(known("granite", NULL, "").has_scale);
-    assert_true(known("gemma2", NULL, "").scale == 1 / sqrt(8));
-    assert_true(known("gemma2", NULL, "attention.scale=0.25").scale == 0.25);
-    assert_true(known("gemma2", NULL, "attention.key_length=16").scale == 0.25);
-    assert_true(known("olmo", NULL, "attention.clamp_kqv=8.0").clip_qkv == 8);
+    assert_true(known("qwen2", NULL, "").semantics.visible.causal &&
+                !known("qwen2", NULL, "attention.causal=false").semantics.visible.causal);
+    assert_true(!known("bert", NULL, "").semantics.visible.causal &&
+                known("bert", NULL, "attention.causal=true").semantics.visible.causal);
+    assert_false(known("nomic-bert", NULL, "").semantics.visible.causal);
+    assert_true(known("gemma2", NULL, "").semantics.softmax.softcap == 50);
+    assert_true(known("gemma2", NULL, "attn_logit_softcapping=30.0").semantics.softmax.softcap == 30);
+    assert_true(known("llama", NULL, "attn_logit_softcapping=30.0").semantics.softmax.softcap == 30);
+    assert_true(known("granite", NULL, "attention.scale=0.25").semantics.softmax.scale == 0.25);
+    assert_false(known("granite", NULL, "").semantics.softmax.has_scale);
+    assert_true(known("gemma2", NULL, "").semantics.softmax.scale == 1 / sqrt(8));
+    assert_true(known("gemma2", NULL, "attention.scale=0.25").semantics.softmax.scale == 0.25);
+    assert_true(known("gemma2", NULL, "attention.key_length=16").semantics.softmax.scale == 0.25);
+    assert_true(known("olmo", NULL, "attention.clamp_kqv=8.0").semantics.qkv.clip_qkv == 8);
     assert_true(known("mpt", NULL, "attention.max_alibi_bias=8.0").alibi && !known("mpt", NULL, "").alibi);
     assert_true(known("bloom", NULL, "").alibi && !known("falcon", NULL, "").alibi);
     const mha_model_facts gemma = known("gemma3", NULL, "");
-    assert_true(gemma.norm_folded && !gemma.norm.plus_one && !known("qwen3", NULL, "").norm_folded);
+    assert_true(gemma.norm_folded && !gemma.semantics.qkv.norm.plus_one && !known("qwen3", NULL, "").norm_folded);
 }
 
 /* Gemma's largest models divide by the width of a head of d_model, which is another. */
@@ -286,7 +294,7 @@ static void the_scale_of_gemma_goes_by_its_layers(void **state)
                                       "attention.key_length=16 attention.layer_norm_rms_epsilon=0.5", rows[i].blocks);
         mha_file *file = file_of(rows[i].architecture, pairs, "");
         assert_ok(mha_model_read_metadata(file, NULL, &facts, &error), error);
-        assert_true(facts.has_scale && facts.scale == rows[i].scale);
+        assert_true(facts.semantics.softmax.has_scale && facts.semantics.softmax.scale == rows[i].scale);
         mha_file_close(file);
     }
 }
@@ -382,14 +390,15 @@ static void factors_of_long_sequences_are_read(void **state)
     mha_model_facts facts = facts_with("phi3", NULL, "context_length=16 rope.scaling.original_context_length=4 "
                                                      "rope.scaling.attn_factor=1.25", both);
     assert_true(facts.has_semantics && facts.rope_scaling.kind == MHA_ROPE_LONGROPE);
-    assert_true(facts.rope_attention_factor == 1.25 && facts.rope_scaling.short_factors[2] == 3);
+    assert_true(facts.semantics.qkv.rope.attention_factor == 1.25 && facts.rope_scaling.short_factors[2] == 3);
     facts = facts_with("phi3", NULL, "context_length=16 rope.scaling.original_context_length=4 "
                                      "rope.scaling.type=longrope", both);
-    assert_true(facts.has_semantics && fabs(facts.rope_attention_factor - sqrt(2)) < 0x1p-50); /* 1 + ln 4 / ln 4 */
+    assert_true(facts.has_semantics &&
+                fabs(facts.semantics.qkv.rope.attention_factor - sqrt(2)) < 0x1p-50); /* 1 + ln 4 / ln 4 */
     assert_ok(mha_model_stretch(&facts, 5, &error), error);
     assert_true(facts.rope_scaling.long_factors[3] == 4 && facts.rope_scaling.factor == 4);
     facts = facts_with("phi3", NULL, "context_length=16", both);
-    assert_true(facts.has_semantics && facts.rope_attention_factor == 1);
+    assert_true(facts.has_semantics && facts.semantics.qkv.rope.attention_factor == 1);
     facts = facts_with("llama", NULL, "", "rope_freqs.weight");
     assert_true(facts.has_semantics && facts.rope_scaling.short_factors[3] == 4);
 }
@@ -406,7 +415,8 @@ static void yarn_is_rounded_as_its_family_does(void **state)
     assert_true(!plain.rope_scaling.untruncated && open.rope_scaling.untruncated);
     assert_true(plain.rope_scaling.beta_fast == 16 && plain.rope_scaling.beta_slow == 2);
     assert_true(plain.rope_frequencies[1] != open.rope_frequencies[1]);
-    assert_true(plain.rope_attention_factor == open.rope_attention_factor && plain.rope_attention_factor > 1);
+    assert_true(plain.semantics.qkv.rope.attention_factor == open.semantics.qkv.rope.attention_factor &&
+                plain.semantics.qkv.rope.attention_factor > 1);
 }
 
 /* What only the names of tensors tell. */
@@ -479,22 +489,23 @@ static void facts_of_a_configuration_fit_the_file(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         mha_error error;
         mha_model_facts facts, before;
-        const char *path = scratch_write("config.json", rows[i].config, strlen(rows[i].config));
+        const char *path = config_file(rows[i].config);
         assert_ok(mha_model_read_config(path, &facts, &error), error);
         before = facts;
         mha_file *file = file_of(rows[i].architecture, SIZES, "");
         assert_ok(mha_model_fit_file(file, &facts, &error), error);
         mha_file_close(file);
         assert_true(facts.reordered == rows[i].reordered && facts.norm_folded == rows[i].folded);
-        assert_int_equal(facts.rope, rows[i].reordered ? MHA_ROPE_INTERLEAVED : before.rope);
-        assert_int_equal(facts.norm.plus_one, before.norm.plus_one && !rows[i].folded);
+        assert_int_equal(facts.semantics.qkv.rope.kind,
+                         rows[i].reordered ? MHA_ROPE_INTERLEAVED : before.semantics.qkv.rope.kind);
+        assert_int_equal(facts.semantics.qkv.norm.plus_one, before.semantics.qkv.norm.plus_one && !rows[i].folded);
     }
     mha_error error;
     mha_file *file;
-    mha_model_facts facts = {.rope = MHA_ROPE_HALF_SPLIT};
+    mha_model_facts facts = {.semantics.qkv.rope.kind = MHA_ROPE_HALF_SPLIT};
     assert_ok(mha_file_open("weights/lookup/model.safetensors", &file, &error), error);
     assert_ok(mha_model_fit_file(file, &facts, &error), error);
-    assert_true(facts.rope == MHA_ROPE_HALF_SPLIT && !facts.reordered);
+    assert_true(facts.semantics.qkv.rope.kind == MHA_ROPE_HALF_SPLIT && !facts.reordered);
     mha_file_close(file);
 }
 

@@ -11,6 +11,7 @@
 #include "mha/model.h"
 #include "support/gguf.h"
 #include "support/program.h"
+#include "support/built.h"
 #include "support/scratch.h"
 
 #define PREFIX "model.layers.0.self_attn"
@@ -73,9 +74,9 @@ static void add_metadata(gguf_plan *p, const mha_config *c, const mha_model_fact
     if (halves)
         gguf_count(p, "deepseek2.attention.key_length_mla", c->d_k);
     gguf_count(p, "deepseek2.attention.kv_lora_rank", c->kv_rank);
-    gguf_real(p, "deepseek2.attention.layer_norm_rms_epsilon", facts->norm_eps);
+    gguf_real(p, "deepseek2.attention.layer_norm_rms_epsilon", facts->semantics.qkv.norm_eps);
     gguf_count(p, "deepseek2.rope.dimension_count", c->d_rope);
-    gguf_real(p, "deepseek2.rope.freq_base", facts->rope_base);
+    gguf_real(p, "deepseek2.rope.freq_base", facts->semantics.qkv.rope.base);
     const mha_rope_scaling *s = &facts->rope_scaling;
     if (s->kind == MHA_ROPE_UNSCALED)
         return;
@@ -94,7 +95,7 @@ static mha_layer *open_recorded(const char *name, mha_file **file, mha_model_fac
     snprintf(path, sizeof path, "tests/layers/%s.safetensors", name);
     assert_ok(mha_file_open(path, file, &error), error);
     const char *text = mha_file_metadata(*file, "config");
-    const char *config = scratch_write("config.json", text, strlen(text));
+    const char *config = config_file(text);
     assert_ok(mha_model_read_layer(config, PREFIX, facts, &error), error);
     const mha_load_options options = {.layer = PREFIX, .facts = facts};
     assert_ok(mha_model_load_layer(*file, &options, NULL, &layer, NULL, &error), error);
@@ -117,16 +118,18 @@ static void same_weights(const mha_layer *a, const mha_layer *b)
 static void same_semantics(const mha_model_facts *found, const mha_model_facts *meant)
 {
     const double u = 0x1p-23; /* the scale holds a number of the metadata, an F32, twice: m^2 */
-    const double scale = meant->has_scale ? meant->scale : 0;
+    const mha_semantics *a = &found->semantics, *b = &meant->semantics;
     assert_string_equal(found->not_run, "");
-    assert_true(found->has_semantics && found->causal && found->rope == meant->rope && found->rope_last);
-    assert_true(found->rope_dim == meant->rope_dim && found->d_k == meant->d_k && found->n_heads == meant->n_heads);
-    assert_true(found->has_scale == meant->has_scale && fabs(found->scale - scale) <= u * scale);
-    assert_true(fabs(found->norm_eps - meant->norm_eps) <= u * meant->norm_eps);
+    assert_true(found->has_semantics && a->visible.causal && a->qkv.rope.kind == b->qkv.rope.kind && a->qkv.rope.last);
+    assert_true(a->qkv.rope.dim == b->qkv.rope.dim && found->config.d_k == meant->config.d_k &&
+                found->config.n_heads == meant->config.n_heads);
+    assert_true(a->softmax.has_scale == b->softmax.has_scale &&
+                fabs(a->softmax.scale - b->softmax.scale) <= u * b->softmax.scale);
+    assert_true(fabs(a->qkv.norm_eps - b->qkv.norm_eps) <= u * b->qkv.norm_eps);
     assert_int_equal(found->rope_scaling.kind, meant->rope_scaling.kind);
-    for (size_t i = 0; i < found->rope_dim / 2 && found->rope_scaling.kind != MHA_ROPE_UNSCALED; i++)
+    for (size_t i = 0; i < a->qkv.rope.dim / 2 && found->rope_scaling.kind != MHA_ROPE_UNSCALED; i++)
         assert_true(found->rope_frequencies[i] == meant->rope_frequencies[i]);
-    assert_true(found->rope_attention_factor == meant->rope_attention_factor);
+    assert_true(a->qkv.rope.attention_factor == b->qkv.rope.attention_factor);
 }
 
 /* The same bits, from the same numbers. */
@@ -190,7 +193,8 @@ static void latents_have_names_of_gguf(void **state)
         assert_int_equal(report.tensors, p.count);
         assert_int_equal(report.ignored, 0);
         same_weights(made, right);
-        found.scale = facts.scale, found.norm_eps = facts.norm_eps; /* of more digits than an F32 */
+        found.semantics.softmax.scale = facts.semantics.softmax.scale; /* of more digits than an F32 */
+        found.semantics.qkv.norm_eps = facts.semantics.qkv.norm_eps;
         same_outputs(made, &found, right, &facts);
         assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
         assert_ok(mha_file_list_params(to, table, NULL, NULL, &totals, &error), error);
@@ -276,19 +280,20 @@ static void scalings_of_gguf_are_obeyed_or_named(void **state)
     mha_model_facts facts = llama_with("none", 4, 0, NULL);
     assert_true(facts.rope_scaling.kind == MHA_ROPE_UNSCALED && !*facts.not_run);
     facts = llama_with("linear", 4, 0, NULL);
-    assert_true(facts.rope_scaling.kind == MHA_ROPE_LINEAR && !*facts.not_run && facts.rope_attention_factor == 1);
+    assert_true(facts.rope_scaling.kind == MHA_ROPE_LINEAR && !*facts.not_run &&
+                facts.semantics.qkv.rope.attention_factor == 1);
     assert_true(facts.rope_frequencies[0] == 0.25);
     facts = llama_with("yarn", 4, 0, NULL);
     double frequencies[4], times;
     const mha_rope_scaling yarn = {.kind = MHA_ROPE_YARN, .factor = 4, .original_length = 64};
     assert_int_equal(mha_rope_frequencies(&yarn, 8, 10000, 0, frequencies, &times, NULL), MHA_OK);
     assert_memory_equal(frequencies, facts.rope_frequencies, sizeof frequencies);
-    assert_true(facts.rope_attention_factor == times && times > 1);
+    assert_true(facts.semantics.qkv.rope.attention_factor == times && times > 1);
     facts = llama_with(NULL, 0, 4, NULL);
     for (size_t i = 0; i < 4; i++)
         if (!(fabs(facts.rope_frequencies[i] * (double)(i + 1) - pow(10000, -(double)i / 4)) < 0x1p-50))
             fail_msg("%zu: %g '%s'", i, facts.rope_frequencies[i], facts.not_run);
-    assert_true(facts.rope_attention_factor == 1 && !*facts.not_run);
+    assert_true(facts.semantics.qkv.rope.attention_factor == 1 && !*facts.not_run);
     assert_non_null(strstr(llama_with("spiral", 4, 0, NULL).not_run, "rope.scaling.type: expected"));
     assert_non_null(strstr(llama_with("linear", 0.5, 0, NULL).not_run, "factor"));
     assert_non_null(strstr(llama_with("yarn", 4, 4, NULL).not_run, "rope_freqs.weight: expected"));

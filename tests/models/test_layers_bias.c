@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/built.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -13,7 +14,7 @@ static mha_model_facts facts_of(const char *config, const char *layer)
 {
     mha_model_facts facts;
     mha_error error;
-    const char *path = scratch_write("config.json", config, strlen(config));
+    const char *path = config_file(config);
     assert_ok(mha_model_read_layer(path, layer, &facts, &error), error);
     return facts;
 }
@@ -63,10 +64,10 @@ static void a_layer_has_a_rule_and_a_table(void **state)
                           s.added.bias.class_token == expected->class_token &&
                           s.added.bias.height == expected->height && s.added.bias.width == expected->width &&
                           s.added.bias.max_distance == expected->max_distance;
-        if (!same || strcmp(facts.bias_table, cases[i].table) != 0 || facts.bias_rows != cases[i].rows ||
+        if (!same || strcmp(facts.bias_table, cases[i].table) != 0 || facts.config.bias_rows != cases[i].rows ||
             s.visible.causal != expected->one_way || (s.softmax.has_scale && s.softmax.scale == 1) != cases[i].scaled)
             fail_msg("case %zu: rule %d, table '%s' of %zu rows", i, (int)s.added.bias.rule, facts.bias_table,
-                     facts.bias_rows);
+                     facts.config.bias_rows);
     }
     assert_non_null(strstr(facts_of("{\"model_type\": \"t5\"}", NULL).caveat, "bias"));
     assert_non_null(strstr(facts_of("{\"model_type\": \"swin\"}", NULL).caveat, "bias"));
@@ -125,29 +126,24 @@ static void a_table_counts_where_it_is(void **state)
                  {"{\"model_type\": \"swin\"}", 12},
                  {"{\"model_type\": \"swin\", \"window_size\": 200}", 0}}; /* counted, not computed */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        mha_params *table;
-        mha_model *model;
+        built b;
         mha_model_layer layer;
-        mha_error error;
         size_t own = 0, used = 0, elements = 0;
-        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-        const char *config = scratch_write("config.json", cases[i].config, strlen(cases[i].config));
-        assert_ok(mha_model_create(&(mha_model_spec){.config = config}, table, &model, &error), error);
-        for (size_t l = 0; mha_model_layer_at(model, l, &layer); l++) {
-            const mha_model_facts facts = mha_model_layer_facts(model, l);
-            mha_tensor *row = *facts.bias_table ? mha_params_find(table, facts.bias_table) : NULL;
+        assert_ok(build_text(&b, cases[i].config, NULL, NULL), b.error);
+        for (size_t l = 0; mha_model_layer_at(b.model, l, &layer); l++) {
+            const mha_model_facts *facts = mha_model_layer_facts(b.model, l);
+            mha_tensor *row = *facts->bias_table ? mha_params_find(b.table, facts->bias_table) : NULL;
             own += layer.config.bias_rows > 0;
             used += row != NULL;
             elements += layer.config.bias_rows ? mha_tensor_info_of(row).elements : 0;
-            assert_true(row || !*facts.bias_table);
-            assert_true(!row || *facts.not_run || mha_tensor_info_of(row).shape[0] == facts.bias_rows);
+            assert_true(row || !*facts->bias_table);
+            assert_true(!row || *facts->not_run || mha_tensor_info_of(row).shape[0] == facts->config.bias_rows);
             assert_true(!layer.config.bias_rows ||
                         layer.config.bias_rows * layer.config.n_heads == mha_tensor_info_of(row).elements);
         }
         assert_int_equal(own, cases[i].own);
         assert_true(used >= own && used > 0 && (own > 0) == (elements > 0));
-        mha_model_destroy(model);
-        mha_params_destroy(table);
+        unbuild(&b);
     }
 }
 
@@ -183,8 +179,8 @@ static const char *write_layers(const char *table, size_t rows, size_t columns)
 
 static mha_model_facts shared(const char *table)
 {
-    mha_model_facts facts = {.n_heads = 2, .has_semantics = true, .bias_rows = 6,
-                             .bias = {.rule = MHA_BIAS_RULE_BUCKETS, .one_way = true}};
+    mha_model_facts facts = {.config.n_heads = 2, .has_semantics = true, .config.bias_rows = 6,
+                             .semantics.added.bias = {.rule = MHA_BIAS_RULE_BUCKETS, .one_way = true}};
     snprintf(facts.bias_table, sizeof facts.bias_table, "%s", table);
     return facts;
 }
@@ -245,8 +241,8 @@ static void what_would_change_the_scores_is_refused(void **state)
 {
     (void)state;
     const mha_model_facts bare = shared("table");
-    const mha_model_facts plain = {.n_heads = 2, .has_semantics = true}, whole = shared(""), named = shared("my.table"),
-                          unknown = {.n_heads = 2};
+    const mha_model_facts plain = {.config.n_heads = 2, .has_semantics = true}, whole = shared(""),
+                          named = shared("my.table"), unknown = {.config.n_heads = 2};
     const struct {
         const char *name; /* of the table in the file */
         size_t rows, columns;

@@ -8,6 +8,7 @@
 #include "mha/mha.h"
 #include "support/call.h"
 #include "support/recorded.h"
+#include "support/built.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -34,8 +35,9 @@ static mha_view windows_of(const mha_model_facts *facts, const size_t *shape)
     const mha_view segments = mha_view_of(calloc(shape[0] * shape[1], 8), MHA_I64, 2, shape);
     const size_t of_image = facts->image_height * facts->image_width;
     for (size_t at = 0; at < shape[0] * shape[1]; at += of_image)
-        assert_ok(mha_window_segments(facts->image_height, facts->image_width, facts->bias.height, facts->shift,
-                                      (int64_t *)segments.data + at, &error), error);
+        assert_ok(mha_window_segments(facts->image_height, facts->image_width, facts->semantics.added.bias.height,
+                                      facts->shift, (int64_t *)segments.data + at, &error),
+                  error);
     return segments;
 }
 
@@ -127,7 +129,7 @@ static size_t run_file(const char *name, mha_path path, char model_type[48])
     assert_ok(mha_file_open(full, &file, &error), error);
     const char *text = mha_file_metadata(file, "config");
     assert_non_null(text);
-    const char *config = scratch_write("config.json", text, strlen(text));
+    const char *config = config_file(text);
     assert_ok(mha_model_read_config(config, &facts, &error), error);
     snprintf(model_type, 48, "%s", facts.model_type);
     const mha_file_tensor *tensor;

@@ -7,6 +7,7 @@
 
 #include "mha/mha.h"
 #include "support/counted.h"
+#include "support/built.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -42,7 +43,7 @@ static const char *copied(const char *family, const char *layer, const change *c
     snprintf(from, sizeof from, "tests/layers/%s.safetensors", family);
     assert_ok(mha_file_open(from, &file, &error), error);
     const char *text = mha_file_metadata(file, "config");
-    *config = scratch_write("config.json", text, strlen(text));
+    *config = config_file(text);
     snprintf(path, sizeof path, "%s", scratch_path("made.safetensors"));
     assert_ok(mha_writer_create(path, &writer, &error), error);
     const mha_file_tensor *tensor;
@@ -148,9 +149,11 @@ static void relative_tables_are_made(void **state)
     mha_model_facts facts;
     assert_ok(mha_model_read_layer(config, DEBERTA, &facts, &error), error);
     assert_true(facts.made == (UINT64_C(1) << MHA_RELATIVE_K | UINT64_C(1) << MHA_RELATIVE_Q));
-    assert_true(facts.relative.rule == MHA_RELATIVE_LOG_BUCKETS && facts.relative.max_distance == 8);
-    assert_true(facts.relative_rows == 10 && !facts.relative_shared && !*facts.relative_norm);
-    assert_true(fabs(facts.scale - 1 / sqrt(4 * 3)) <= 0x1p-53); /* heads of 4 features, 3 products */
+    assert_true(facts.semantics.added.relative.rule == MHA_RELATIVE_LOG_BUCKETS &&
+                facts.semantics.added.relative.max_distance == 8);
+    assert_true(facts.config.relative_k_rows == 10 && facts.config.relative_q_rows == 10 && !facts.relative_shared &&
+                !*facts.relative_norm);
+    assert_true(fabs(facts.semantics.softmax.scale - 1 / sqrt(4 * 3)) <= 0x1p-53); /* heads of 4 features, 3 products */
     assert_ok(mha_file_open(path, &file, &error), error);
     const mha_load_options options = {.layer = DEBERTA, .facts = &facts};
     assert_ok(mha_model_load_layer(file, &options, NULL, &layer, NULL, &error), error);
@@ -177,7 +180,7 @@ static void relative_tables_are_made(void **state)
         char text[200];
         snprintf(text, sizeof text, "{\"model_type\": \"deberta-v2\", \"relative_attention\": true, \"pos_att_type\": "
                  "[\"c2p\"], %s}", none[i]);
-        const char *said = scratch_write("config.json", text, strlen(text));
+        const char *said = config_file(text);
         assert_ok(mha_model_read_layer(said, "deberta.encoder.layer.0.attention", &facts, &error), error);
         assert_non_null(strstr(facts.not_run, i < 2 ? "position_buckets" : "more than 65536 rows"));
     }
@@ -251,13 +254,13 @@ static void what_a_loader_lacks_is_refused(void **state)
     mha_file_close(file);
 
     assert_ok(mha_file_open("tests/layers/gpt2.safetensors", &file, &error), error);
-    facts = (mha_model_facts){.n_heads = 4, .has_semantics = true, .made = UINT64_C(1) << MHA_Q_NORM};
+    facts = (mha_model_facts){.config.n_heads = 4, .has_semantics = true, .made = UINT64_C(1) << MHA_Q_NORM};
     options = (mha_load_options){.facts = &facts};
     assert_refused(mha_model_load_layer(file, &options, NULL, &layer, NULL, &error), MHA_NOT_FOUND, error,
                    "logit_scale", "GPT-2", "");
     mha_file_close(file);
     const char *one = "{\"model_type\": \"swinv2\", \"pretrained_window_sizes\": [1, 6, 6, 6]}";
-    const char *said = scratch_write("config.json", one, strlen(one));
+    const char *said = config_file(one);
     assert_ok(mha_model_read_layer(said, "swinv2.encoder.layers.0.blocks.0.attention", &facts, &error), error);
     assert_non_null(strstr(facts.not_run, "divided by 0"));
     assert_ok(mha_model_read_layer(said, "swinv2.encoder.layers.1.blocks.0.attention", &facts, &error), error);

@@ -8,6 +8,7 @@
 
 #include "mha/model.h"
 #include "support/counted.h"
+#include "support/built.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -23,34 +24,6 @@
 #define SANITIZED false
 #endif
 static const bool sanitized = SANITIZED;
-
-typedef struct built {
-    mha_params *table;
-    mha_model *model;
-    mha_error error;
-} built;
-
-static mha_status build(built *b, mha_model_spec spec)
-{
-    memset(b, 0, sizeof *b);
-    assert_int_equal(mha_params_create(NULL, &b->table), MHA_OK);
-    mha_status status = mha_model_create(&spec, b->table, &b->model, &b->error);
-    if (status)
-        assert_int_equal(mha_params_count(b->table), 0);
-    return status;
-}
-
-static void unbuild(built *b)
-{
-    mha_model_destroy(b->model);
-    assert_int_equal(mha_params_count(b->table), 0);
-    mha_params_destroy(b->table);
-}
-
-static const char *config_file(const char *text)
-{
-    return scratch_write("config.json", text, strlen(text));
-}
 
 /* ---------------------------------------------------------------- totals */
 
@@ -262,9 +235,10 @@ static void each_attention_layer_has_its_configuration(void **state)
     assert_false(layer.causal);
     unbuild(&b);
     assert_ok(build(&b, (mha_model_spec){.preset = "gemma-2-2b"}), b.error);
-    mha_model_facts facts = mha_model_facts_of(b.model);
-    assert_true(facts.softcap == 50 && facts.has_scale && facts.scale == 1.0 / 16);
-    assert_true(*facts.caveat);
+    const mha_model_facts *facts = mha_model_facts_of(b.model);
+    assert_true(facts->semantics.softmax.softcap == 50 && facts->semantics.softmax.has_scale &&
+                facts->semantics.softmax.scale == 1.0 / 16);
+    assert_true(*facts->caveat);
     unbuild(&b);
 }
 
@@ -304,7 +278,7 @@ static void head_counts_change_nothing_where_d_k_follows(void **state)
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         assert_ok(build(&b, (mha_model_spec){.preset = "roberta-30522", .n_heads = heads[i]}), b.error);
         assert_int_equal(mha_params_totals(b.table, NULL).parameters, 109514298);
-        assert_int_equal(mha_model_facts_of(b.model).d_k, 768 / heads[i]);
+        assert_int_equal(mha_model_facts_of(b.model)->config.d_k, 768 / heads[i]);
         unbuild(&b);
     }
     assert_refused(build(&b, (mha_model_spec){.preset = "roberta-base", .n_heads = 5}), MHA_INVALID, b.error, "768",
@@ -393,14 +367,11 @@ static void a_preset_that_is_not_there_names_the_nearest(void **state)
                                            {"BERT base cased", "did you mean bert-base-cased?"},
                                            {"nothing like it", "--preset list"}};
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
-        mha_error error;
-        mha_model *model = NULL;
-        mha_params *table = NULL;
-        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-        assert_refused(mha_model_create(&(mha_model_spec){.preset = asked[i][0]}, table, &model, &error), MHA_NOT_FOUND,
-                       error, asked[i][0], asked[i][1]);
-        assert_true(i < 3 || !strstr(error.message, "did you mean"));
-        mha_params_destroy(table);
+        built b;
+        assert_refused(build(&b, (mha_model_spec){.preset = asked[i][0]}), MHA_NOT_FOUND, b.error, asked[i][0],
+                       asked[i][1]);
+        assert_true(i < 3 || !strstr(b.error.message, "did you mean"));
+        unbuild(&b);
     }
 }
 
@@ -533,14 +504,14 @@ static void real_numbers_that_are_missing_have_their_default(void **state)
         char text[100];
         snprintf(text, sizeof text, "{\"model_type\": \"llama\"%s}", theta[i]);
         assert_ok(build(&b, (mha_model_spec){.config = config_file(text)}), b.error);
-        assert_true(mha_model_facts_of(b.model).rope_base == (i == 2 ? 500000 : 10000));
+        assert_true(mha_model_facts_of(b.model)->semantics.qkv.rope.base == (i == 2 ? 500000 : 10000));
         unbuild(&b);
     }
     built b;
     assert_ok(build(&b, (mha_model_spec){.config = config_file(
                                              "{\"model_type\": \"gemma2\", \"attn_logit_softcapping\": 0}")}),
               b.error);
-    assert_true(mha_model_facts_of(b.model).softcap == 0);
+    assert_true(mha_model_facts_of(b.model)->semantics.softmax.softcap == 0);
     unbuild(&b);
 }
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "models/expression.h"
+#include "models/describe/expression.h"
 #include "support/unit.h"
 
 static mha__values some_values(void)

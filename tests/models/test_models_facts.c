@@ -9,12 +9,8 @@
 #include "models/claims/claims.h"
 #include "mha/mha.h"
 #include "mha/model.h"
+#include "support/built.h"
 #include "support/scratch.h"
-
-static const char *config_file(const char *text)
-{
-    return scratch_write("config.json", text, strlen(text));
-}
 
 /* ---------------------------------------------------------------- config.json */
 
@@ -37,10 +33,10 @@ static void an_unknown_model_type_tells_its_heads(void **state)
         mha_error error;
         assert_ok(mha_model_read_config(config_file(rows[i].text), &facts, &error), error);
         assert_string_equal(facts.model_type, rows[i].model_type);
-        assert_int_equal(facts.d_model, rows[i].d_model);
-        assert_int_equal(facts.n_heads, rows[i].n_heads);
-        assert_int_equal(facts.kv_heads, rows[i].kv_heads);
-        assert_int_equal(facts.d_k, rows[i].d_k);
+        assert_int_equal(facts.config.d_model, rows[i].d_model);
+        assert_int_equal(facts.config.n_heads, rows[i].n_heads);
+        assert_int_equal(facts.config.kv_heads, rows[i].kv_heads);
+        assert_int_equal(facts.config.d_k, rows[i].d_k);
         assert_false(facts.has_semantics);
         assert_string_equal(facts.caveat, "");
     }
@@ -72,13 +68,10 @@ static void values_that_are_no_counts_are_named(void **state)
     static const char two[] = "{\"model_type\": \"gpt2\", \"n_embd\": 16, \"n_head\": 2}";
     scratch_write("folder/config.json", two, strlen(two));
     assert_ok(mha_model_read_config(folder, &facts, &error), error);
-    assert_int_equal(facts.n_heads, 2);
-    mha_params *table;
-    mha_model *model;
-    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-    assert_ok(mha_model_create(&(mha_model_spec){.config = folder}, table, &model, &error), error);
-    mha_model_destroy(model);
-    mha_params_destroy(table);
+    assert_int_equal(facts.config.n_heads, 2);
+    built b;
+    assert_ok(build(&b, (mha_model_spec){.config = folder}), b.error);
+    unbuild(&b);
     remove(scratch_path("folder/config.json"));
     assert_int_equal(rmdir(folder), 0);
 }
@@ -97,12 +90,18 @@ static void stretched_rotations_are_told(void **state)
                  "\"intermediate_size\":96,\"vocab_size\":10,\"rope_theta\":500000.0%s}",
                  scaling[i]);
         assert_ok(mha_model_read_config(config_file(text), &facts, &error), error);
-        assert_true(facts.has_semantics && facts.causal);
-        assert_int_equal(facts.rope, MHA_ROPE_HALF_SPLIT);
-        assert_int_equal(facts.rope_dim, 16);
-        assert_true(facts.rope_base == 500000);
+        assert_true(facts.has_semantics && facts.semantics.visible.causal);
+        assert_int_equal(facts.semantics.qkv.rope.kind, MHA_ROPE_HALF_SPLIT);
+        assert_int_equal(facts.semantics.qkv.rope.dim, 16);
+        assert_true(facts.semantics.qkv.rope.base == 500000);
         assert_int_equal(facts.rope_scaling.kind, i == 2 ? MHA_ROPE_LINEAR : MHA_ROPE_UNSCALED);
     }
+}
+
+/* Keys that a query sees behind it, its own included; 0: all. */
+static size_t window_of(const mha_semantics *s)
+{
+    return s->visible.window ? (size_t)s->visible.window_left + 1 : 0;
 }
 
 static mha_model_facts facts_of(const char *text)
@@ -124,7 +123,7 @@ static void alibi_has_the_slopes_of_all_heads(void **state)
     /* scaled with the scores: d_k is 4 */
     facts = facts_of("{\"model_type\": \"falcon\", \"hidden_size\": 24, \"num_attention_heads\": 6, \"alibi\": true}");
     assert_true(facts.alibi && facts.alibi_slopes[4] == 0.25 && facts.fused_blocks == 1);
-    assert_int_equal(facts.rope, MHA_ROPE_NONE);
+    assert_int_equal(facts.semantics.qkv.rope.kind, MHA_ROPE_NONE);
     facts = facts_of("{\"model_type\": \"bloom\", \"hidden_size\": 1028, \"n_head\": 257}");
     assert_false(facts.alibi);
     assert_string_equal(facts.not_run, "ALiBi of more than 256 heads");
@@ -172,30 +171,23 @@ static void lists_end_with_nothing(void **state)
 static void costs_beyond_64_bits_are_refused(void **state)
 {
     (void)state;
-    static const char *const presets[] = {"gpt2", "vit", "t5-base"};
+    static const char *const presets[] = {"gpt2", "vit-base-patch16-224", "t5-base"};
     for (size_t i = 0; i < 3; i++) {
-        mha_params *table;
-        mha_model *model;
+        built b;
         mha_error error;
         mha_model_costs costs = {.projections = 77}, more;
         mha_model_layer layer;
-        const mha_model_spec spec = {.preset = presets[i]};
-        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-        if (mha_model_create(&spec, table, &model, &error) != MHA_OK) {
-            mha_params_destroy(table); /* a beginning of several names */
-            continue;
-        }
+        assert_ok(build(&b, (mha_model_spec){.preset = presets[i]}), b.error);
         const mha_model_pass large = {(size_t)1 << 40, (size_t)1 << 30, 0};
-        assert_refused(mha_model_costs_of(model, &large, &costs, &error), MHA_INVALID, error, "seq", "64 bits");
+        assert_refused(mha_model_costs_of(b.model, &large, &costs, &error), MHA_INVALID, error, "seq", "64 bits");
         assert_int_equal(costs.projections, 77);
-        assert_ok(mha_model_costs_of(model, &(mha_model_pass){1, 8, 0}, &costs, &error), error);
-        assert_ok(mha_model_costs_of(model, &(mha_model_pass){2, 8, 0}, &more, &error), error);
+        assert_ok(mha_model_costs_of(b.model, &(mha_model_pass){1, 8, 0}, &costs, &error), error);
+        assert_ok(mha_model_costs_of(b.model, &(mha_model_pass){2, 8, 0}, &more, &error), error);
         assert_int_equal(more.projections, 2 * costs.projections);
         assert_int_equal(more.patches, 2 * costs.patches);
         assert_true(costs.scores_causal <= costs.scores_full);
-        assert_false(mha_model_layer_at(model, mha_model_layer_count(model), &layer));
-        mha_model_destroy(model);
-        mha_params_destroy(table);
+        assert_false(mha_model_layer_at(b.model, mha_model_layer_count(b.model), &layer));
+        unbuild(&b);
     }
 }
 
@@ -203,47 +195,19 @@ static void costs_beyond_64_bits_are_refused(void **state)
 static void latents_are_cached_once(void **state)
 {
     (void)state;
-    mha_params *table;
-    mha_model *model;
-    mha_error error;
+    built b;
     mha_model_costs costs;
-    const mha_model_spec spec = {.preset = "deepseek-v3"};
-    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-    assert_ok(mha_model_create(&spec, table, &model, &error), error);
-    assert_ok(mha_model_costs_of(model, &(mha_model_pass){1, 8, 0}, &costs, &error), error);
+    assert_ok(build(&b, (mha_model_spec){.preset = "deepseek-v3"}), b.error);
+    assert_ok(mha_model_costs_of(b.model, &(mha_model_pass){1, 8, 0}, &costs, &b.error), b.error);
     assert_int_equal(costs.cache_elements, 61 * 8 * 128 * (192 + 128));
     assert_int_equal(costs.latent_elements, 61 * 8 * (512 + 64));
     const uint64_t matrices = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * (128 + 128) + 128 * 128 * 7168;
     assert_int_equal(costs.projections, 2 * 61 * 8 * matrices);
     mha_model_layer layer;
-    assert_true(mha_model_layer_at(model, 0, &layer));
+    assert_true(mha_model_layer_at(b.model, 0, &layer));
     assert_int_equal(layer.config.kv_rank, 512);
     assert_int_equal(layer.config.q_rank, 1536);
-    mha_model_destroy(model);
-    mha_params_destroy(table);
-}
-
-static void facts_become_semantics(void **state)
-{
-    (void)state;
-    mha_model_facts facts = {.causal = true, .softcap = 2, .window = 4, .has_scale = true, .scale = 0.5};
-    mha_semantics s = mha_model_semantics(&facts);
-    assert_false(s.visible.causal || s.visible.window || s.softmax.has_scale ||
-                 s.softmax.softcap > 0); /* of a model that is not known */
-    facts.has_semantics = true;
-    facts.norm_eps = 1e-5;
-    facts.clip_qkv = 8;
-    s = mha_model_semantics(&facts);
-    assert_true(s.visible.causal && s.visible.window && s.visible.window_left == 3 && s.visible.window_right == -1 &&
-                s.softmax.has_scale && s.softmax.scale == 0.5);
-    assert_true(s.qkv.clip_qkv == 8);
-    assert_true(s.softmax.softcap == 2 && s.qkv.norm_eps == 1e-5 && s.qkv.rope.kind == MHA_ROPE_NONE &&
-                s.qkv.rope.base == 0);
-    facts = (mha_model_facts){.has_semantics = true, .rope = MHA_ROPE_HALF_SPLIT, .rope_dim = 8, .rope_base = 5e5};
-    s = mha_model_semantics(&facts);
-    assert_true(s.qkv.rope.kind == MHA_ROPE_HALF_SPLIT && s.qkv.rope.dim == 8 && s.qkv.rope.base == 5e5);
-    assert_false(s.visible.causal || s.visible.window || s.softmax.has_scale || s.visible.window_left ||
-                 s.visible.window_right);
+    unbuild(&b);
 }
 
 /* Keys that change attention: computed, or counted and refused by the name of the key. */
@@ -278,7 +242,8 @@ static void no_key_is_passed_over(void **state)
         assert_ok(mha_model_read_layer(config_file(text), rows[i].layer, &facts, &error), error);
         if (!strstr(facts.not_run, rows[i].not_run) || (!*rows[i].not_run && *facts.not_run))
             fail_msg("%s: '%s'", rows[i].text, facts.not_run);
-        assert_true(facts.has_scale == (rows[i].scale > 0) && facts.scale == rows[i].scale);
+        assert_true(facts.semantics.softmax.has_scale == (rows[i].scale > 0) &&
+                    facts.semantics.softmax.scale == rows[i].scale);
     }
 }
 
@@ -316,9 +281,11 @@ static void keys_of_layers_go_before_older_ones(void **state)
         snprintf(text, sizeof text, "{\"model_type\": %s}", rows[i].text);
         assert_ok(mha_model_read_layer(config_file(text), rows[i].layer, &facts, &error), error);
         const bool causal = !rows[i].both && strncmp(facts.model_type, "esm", 3) != 0;
-        if (facts.window != rows[i].window || facts.window_both != rows[i].both || facts.causal != causal ||
-            facts.rope_dim != rows[i].rope_dim || (facts.rope != MHA_ROPE_NONE) != rows[i].turns)
-            fail_msg("%s: window %zu, rotates %zu", rows[i].text, facts.window, facts.rope_dim);
+        const mha_semantics *s = &facts.semantics;
+        const int64_t right = rows[i].window == 0 ? 0 : rows[i].both ? s->visible.window_left : -1;
+        if (window_of(s) != rows[i].window || s->visible.window_right != right || s->visible.causal != causal ||
+            s->qkv.rope.dim != rows[i].rope_dim || (s->qkv.rope.kind != MHA_ROPE_NONE) != rows[i].turns)
+            fail_msg("%s: window %zu, rotates %zu", rows[i].text, window_of(s), s->qkv.rope.dim);
     }
     mha_error error;
     mha_model_facts facts;
@@ -377,8 +344,8 @@ static void words_of_layers_are_known(void **state)
             config_file(text), neo ? "transformer.h.1.attn.attention" : "model.layers.1.self_attn", &facts, &error);
         if (rows[i].why ? status == MHA_OK || strcmp(error.name, rows[i].where) != 0 ||
                               !strstr(error.message, rows[i].why)
-                        : status != MHA_OK || facts.window != rows[i].window)
-            fail_msg("%s: %s: %s, window %zu", rows[i].text, error.name, error.message, facts.window);
+                        : status != MHA_OK || window_of(&facts.semantics) != rows[i].window)
+            fail_msg("%s: %s: %s, window %zu", rows[i].text, error.name, error.message, window_of(&facts.semantics));
     }
 }
 
@@ -386,7 +353,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(latents_are_cached_once),
-        cmocka_unit_test(facts_become_semantics),
         cmocka_unit_test(an_unknown_model_type_tells_its_heads),
         cmocka_unit_test(values_that_are_no_counts_are_named),
         cmocka_unit_test(stretched_rotations_are_told),

@@ -335,7 +335,10 @@ static void heads_of_a_fused_matrix_lie_as_the_configuration_says(void **state)
         made m;
         loaded l;
         size_t seen[3] = {0};
-        const mha_model_facts facts = {.n_heads = 4, .kv_heads = 2, .d_k = 3, .fused_blocks = rows[r].blocks,
+        const mha_model_facts facts = {.config.n_heads = 4,
+                                       .config.kv_heads = 2,
+                                       .config.d_k = 3,
+                                       .fused_blocks = rows[r].blocks,
                                        .fused_qvk = rows[r].qvk};
         make_begin(&m, "order.safetensors");
         make_tensor(&m, "a.", rows[r].names[0], 2, 24, 12);
@@ -375,9 +378,13 @@ static const char *gated(const char *q_proj, size_t q_width, const char *gate, s
 static void a_gate_lies_among_the_queries_or_apart(void **state)
 {
     (void)state;
-    const mha_model_facts fused = {.n_heads = 4, .kv_heads = 2, .d_k = 3, .gate = MHA_GATE_FEATURE, .fused_gate = true};
+    const mha_model_facts fused = {.config.n_heads = 4,
+                                   .config.kv_heads = 2,
+                                   .config.d_k = 3,
+                                   .config.gate = MHA_GATE_FEATURE,
+                                   .fused_gate = true};
     mha_model_facts apart = fused, none = fused;
-    apart.fused_gate = none.fused_gate = false, none.gate = MHA_GATE_NONE;
+    apart.fused_gate = none.fused_gate = false, none.config.gate = MHA_GATE_NONE;
     loaded l;
     assert_ok(load(&l, gated("q_proj.weight", 24, "q_proj.bias", 24), (mha_load_options){.facts = &fused}), l.error);
     assert_int_equal(l.report.tensors, 5);
@@ -473,7 +480,7 @@ static void heads_of_a_fused_matrix_are_not_guessed(void **state)
     const char *path = make_end(&m);
     refuse(path, (mha_load_options){.n_heads = 4, .kv_heads = 2}, MHA_INVALID, "a.query_key_value.weight",
            "config.json", "order");
-    const mha_model_facts facts = {.n_heads = 4, .kv_heads = 2, .d_k = 3, .fused_blocks = 4};
+    const mha_model_facts facts = {.config.n_heads = 4, .config.kv_heads = 2, .config.d_k = 3, .fused_blocks = 4};
     refuse(path, (mha_load_options){.facts = &facts}, MHA_INVALID, "a.query_key_value.weight", "2 key/value heads",
            "4 blocks");
 }
@@ -847,7 +854,8 @@ static void facts_fill_in_what_options_leave_open(void **state)
     (void)state;
     const char *path = two_layers();
     loaded l;
-    const mha_model_facts facts = {.n_heads = 4, .kv_heads = 4}, wrong = {.n_heads = 2, .kv_heads = 2};
+    const mha_model_facts facts = {.config.n_heads = 4, .config.kv_heads = 4},
+                          wrong = {.config.n_heads = 2, .config.kv_heads = 2};
     const char *layer = "model.layers.1";
     assert_ok(load(&l, path, (mha_load_options){.layer = layer, .facts = &facts}), l.error);
     assert_int_equal(mha_layer_config(l.layer)->n_heads, 4);
@@ -1138,11 +1146,11 @@ static void our_own_checkpoint_gives_what_was_recorded(void **state)
     loaded l;
     mha_file *recorded;
     assert_ok(mha_model_read_config("weights/lookup/config.json", &facts, &error), error);
-    assert_true(facts.has_semantics && facts.causal);
-    assert_int_equal(facts.n_heads, 6);
+    assert_true(facts.has_semantics && facts.semantics.visible.causal);
+    assert_int_equal(facts.config.n_heads, 6);
     assert_ok(load(&l, "weights/lookup/model.safetensors", (mha_load_options){.facts = &facts}), l.error);
     assert_ok(mha_file_open("weights/lookup/recorded.safetensors", &recorded, &error), error);
-    mha_semantics semantics = {.visible.causal = facts.causal};
+    mha_semantics semantics = {.visible.causal = facts.semantics.visible.causal};
     assert_recorded(l.layer, recorded, "input", recorded, "output64", "weights64", semantics, MHA_PATH_EXACT,
                     exact_tolerance);
     assert_recorded(l.layer, recorded, "input", recorded, "output", "weights", semantics, MHA_PATH_BLAS,
@@ -1268,8 +1276,8 @@ static void rxnmapper_albert_under_both_names(void **state)
     mha_model_facts facts;
     mha_error error;
     assert_ok(mha_model_read_config(model_path("rxnmapper-albert/config.json"), &facts, &error), error);
-    assert_int_equal(facts.n_heads, 8);
-    assert_false(facts.causal);
+    assert_int_equal(facts.config.n_heads, 8);
+    assert_false(facts.semantics.visible.causal);
     assert_string_equal(facts.model_type, "albert");
 }
 
@@ -1296,8 +1304,8 @@ static void stories260k_in_both_pairings(void **state)
     mha_model_facts facts;
     assert_ok(mha_file_open(model_path("stories260k-gguf/stories260K.gguf"), &file, &error), error);
     assert_ok(mha_model_read_metadata(file, NULL, &facts, &error), error);
-    assert_int_equal(facts.kv_heads, 4);
-    assert_int_equal(facts.rope, MHA_ROPE_INTERLEAVED);
+    assert_int_equal(facts.config.kv_heads, 4);
+    assert_int_equal(facts.semantics.qkv.rope.kind, MHA_ROPE_INTERLEAVED);
     mha_file_close(file);
 }
 

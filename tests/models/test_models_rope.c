@@ -9,13 +9,9 @@
 
 #include "mha/mha.h"
 #include "support/rotate.h"
+#include "support/built.h"
 #include "support/scratch.h"
 #include "verify/case/record.h"
-
-static const char *config_file(const char *text)
-{
-    return scratch_write("config.json", text, strlen(text));
-}
 
 /* Rotates the query of a case by what its my.config says, and compares with what transformers computed. */
 static void rotates_as_recorded(const mha_case *c, const char *path)
@@ -121,8 +117,8 @@ static void the_stated_attention_factor_counts_for_two_kinds(void **state)
         assert_ok(mha_model_read_config(config_file(config), &facts, &error), error);
         assert_string_equal(facts.caveat, "");
         assert_ok(mha_model_stretch(&facts, 100, &error), error);
-        if (facts.rope_attention_factor != each[i].factor)
-            fail_msg("%s: %g", each[i].more, facts.rope_attention_factor);
+        if (facts.semantics.qkv.rope.attention_factor != each[i].factor)
+            fail_msg("%s: %g", each[i].more, facts.semantics.qkv.rope.attention_factor);
     }
 }
 
@@ -276,20 +272,14 @@ static void rotation_differs_from_layer_to_layer(void **state)
          {50, 50, 10000},
          {0, 0, 0.000125}},
     };
-    char described[600];
-    snprintf(described, sizeof described, "%s", scratch_write("mine.json", own, strlen(own)));
     for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
         char text[700];
-        mha_params *table;
-        mha_model *model;
-        mha_error error;
+        built b;
         snprintf(text, sizeof text, LLAMA("%s"), rows[row].more);
-        const mha_model_spec spec = {.config = config_file(text), .architecture = described};
-        assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-        assert_ok(mha_model_create(&spec, table, &model, &error), error);
+        assert_ok(build_text(&b, text, NULL, own), b.error);
         for (size_t i = 0; i < 4; i++) {
-            const mha_model_facts facts = mha_model_layer_facts(model, i);
-            const mha_semantics s = mha_model_semantics(&facts);
+            const mha_model_facts *facts = mha_model_layer_facts(b.model, i);
+            const mha_semantics s = mha_model_semantics(facts);
             assert_true(s.visible.causal && s.softmax.scale == 0.25 && s.visible.chunk == 8 * (int64_t)i);
             assert_int_equal(s.qkv.rope.kind, i == 3 ? MHA_ROPE_NONE : MHA_ROPE_HALF_SPLIT);
             if (i == 3)
@@ -299,11 +289,11 @@ static void rotation_differs_from_layer_to_layer(void **state)
             const bool scaled = rows[row].slowest[i] > 0;
             assert_int_equal(s.qkv.rope.frequencies.data != NULL, scaled);
             if (scaled) /* 10^-3 divided */
-                assert_true(fabs(facts.rope_frequencies[3] - rows[row].slowest[i]) < 1e-17);
+                assert_true(fabs(facts->rope_frequencies[3] - rows[row].slowest[i]) < 1e-17);
         }
-        assert_int_equal(mha_model_layer_facts(model, 4).rope, MHA_ROPE_HALF_SPLIT); /* past the end: of the model */
-        mha_model_destroy(model);
-        mha_params_destroy(table);
+        assert_ptr_equal(mha_model_layer_facts(b.model, 4), mha_model_facts_of(b.model)); /* past the end */
+        assert_int_equal(mha_model_facts_of(b.model)->semantics.qkv.rope.kind, MHA_ROPE_HALF_SPLIT);
+        unbuild(&b);
     }
 }
 
@@ -314,7 +304,8 @@ static void a_layer_that_is_not_there_has_the_model_s_facts(void **state)
     mha_error error;
     const char *path = config_file(LLAMA("\"architectures\":[\"NoClassOfThisModel\"]"));
     assert_ok(mha_model_read_layer(path, "model.layers.9.self_attn", &facts, &error), error);
-    assert_true(facts.has_semantics && facts.rope == MHA_ROPE_HALF_SPLIT && facts.rope_dim == 16);
+    assert_true(facts.has_semantics && facts.semantics.qkv.rope.kind == MHA_ROPE_HALF_SPLIT &&
+                facts.semantics.qkv.rope.dim == 16);
     assert_ok(mha_model_read_layer(path, "", &facts, &error), error);
     assert_ok(mha_model_read_layer(path, NULL, &facts, &error), error);
     assert_ok(mha_model_read_layer(config_file("{\"n_embd\":32,\"n_head\":4}"), "x", &facts, &error), error);

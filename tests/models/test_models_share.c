@@ -164,7 +164,7 @@ static void shares_are_parts_of_the_whole(void **state)
     assert_true(check_shares(write_layer("gpt.safetensors", true, true), (mha_load_options){.n_heads = 6}, true) >
                 some * 3 / 4);
     const mha_load_options quantised = {.layer = "blk.0", .has_dtype = true, .dtype = MHA_F32};
-    mha_model_facts facts = {.n_heads = HEADS, .kv_heads = KV_HEADS, .d_k = D};
+    mha_model_facts facts = {.config.n_heads = HEADS, .config.kv_heads = KV_HEADS, .config.d_k = D};
     for (facts.fused_blocks = 1; facts.fused_blocks <= KV_HEADS; facts.fused_blocks *= 2)
         for (int qvk = 0; qvk < 2; qvk++) {
             facts.fused_qvk = qvk;
@@ -173,7 +173,10 @@ static void shares_are_parts_of_the_whole(void **state)
             check_keys(path, blocks);
             assert_true(check_shares(path, blocks, true) > some * 3 / 4);
         }
-    const mha_model_facts gated = {.n_heads = HEADS, .kv_heads = KV_HEADS, .d_k = D, .gate = MHA_GATE_FEATURE,
+    const mha_model_facts gated = {.config.n_heads = HEADS,
+                                   .config.kv_heads = KV_HEADS,
+                                   .config.d_k = D,
+                                   .config.gate = MHA_GATE_FEATURE,
                                    .fused_gate = true};
     assert_true(check_shares(write_gated_layer(), (mha_load_options){.facts = &gated}, true) > some * 3 / 4);
     check_shares("tests/formats/quantised/model_q4_0.gguf", quantised, false);

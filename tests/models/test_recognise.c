@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/built.h"
 #include "support/scratch.h"
 
 enum { MOST = 200 };
@@ -28,18 +29,14 @@ static mha_file *file_like(const char *type, const char *less, const char *more)
     static float value;
     const mha_view one = mha_view_of(&value, MHA_F32, 1, (size_t[]){1});
     snprintf(config, sizeof config, "{\"model_type\": \"%s\"}", type);
-    snprintf(path, sizeof path, "%s", scratch_write("config.json", config, strlen(config)));
-    const mha_model_spec spec = {.config = path};
-    mha_params *table;
-    mha_model *model;
+    built like;
     mha_writer *writer;
     mha_file *file;
-    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-    assert_ok(mha_model_create(&spec, table, &model, &error), error);
+    assert_ok(build_text(&like, config, NULL, NULL), like.error);
     snprintf(path, sizeof path, "%s", scratch_path("like.safetensors"));
     assert_ok(mha_writer_create(path, &writer, &error), error);
-    for (size_t i = 0; i < mha_params_count(table); i++) {
-        const char *name = mha_tensor_info_of(mha_params_at(table, i)).name;
+    for (size_t i = 0; i < mha_params_count(like.table); i++) {
+        const char *name = mha_tensor_info_of(mha_params_at(like.table, i)).name;
         if (strncmp(name, less, strlen(less)) == 0)
             name += strlen(less);
         if (of_the_first(name))
@@ -49,8 +46,7 @@ static mha_file *file_like(const char *type, const char *less, const char *more)
         assert_ok(mha_writer_add(writer, more, &one, &error), error);
     assert_ok(mha_writer_commit(writer, &error), error);
     mha_writer_destroy(writer);
-    mha_model_destroy(model);
-    mha_params_destroy(table);
+    unbuild(&like);
     assert_ok(mha_file_open(path, &file, &error), error);
     return file;
 }

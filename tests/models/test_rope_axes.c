@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/built.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -123,7 +124,7 @@ static mha_model_facts facts_of(const char *type, const char *rope)
              "{\"model_type\": \"%s\", \"hidden_size\": 32, \"num_attention_heads\": 2, "
              "\"num_key_value_heads\": 2, \"head_dim\": 16, \"%s}", type,
              rope);
-    assert_ok(mha_model_read_config(scratch_write("config.json", text, strlen(text)), &facts, &error), error);
+    assert_ok(mha_model_read_config(config_file(text), &facts, &error), error);
     return facts;
 }
 
@@ -139,7 +140,7 @@ static void a_configuration_says_its_axes(void **state)
     assert_true(facts.rope_axes.axes == 3 && facts.rope_axes.kind == MHA_ROPE_AXES_INTERLEAVED);
     facts = facts_of("qwen3_5_text",
                      "rope_parameters\": {\"mrope_section\": [2, 1, 1], \"partial_rotary_factor\": 0.5}");
-    assert_true(facts.rope_dim == 8 && facts.rope_axes.kind == MHA_ROPE_AXES_INTERLEAVED);
+    assert_true(facts.semantics.qkv.rope.dim == 8 && facts.rope_axes.kind == MHA_ROPE_AXES_INTERLEAVED);
     facts = facts_of("qwen3", "rope_scaling\": null");
     assert_int_equal(facts.rope_axes.axes, 0);
     static const char *const wrong[] = {"[2, 3]", "[0, 4, 4]", "[9, -1]", "[]", "3", "[1, 1, 1, 1, 4]", "[\"8\"]"};

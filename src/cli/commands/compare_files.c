@@ -114,7 +114,7 @@ mha_view in_common_order(const mha_file *file, const mha_file_tensor *tensor, mh
     if (!(query || key) || mha_model_read_metadata(file, NULL, &facts, NULL) != MHA_OK ||
         !facts.reordered)
         return *view;
-    return firsts_before_seconds(view, query ? facts.n_heads : facts.kv_heads, arena);
+    return firsts_before_seconds(view, query ? facts.config.n_heads : facts.config.kv_heads, arena);
 }
 
 /* ---------------------------------------------------------------- layers */
@@ -160,8 +160,8 @@ static mha_status facts_of_both(const source *sides[2], const mha_found_layer *l
         if (!known[s] && known[!s]) {
             facts[s] = facts[!s];
             if (facts[s].reordered)
-                facts[s].rope = MHA_ROPE_HALF_SPLIT;
-            facts[s].norm.plus_one = facts[s].norm_folded;
+                facts[s].semantics.qkv.rope.kind = MHA_ROPE_HALF_SPLIT;
+            facts[s].semantics.qkv.norm.plus_one = facts[s].norm_folded;
             facts[s].reordered = facts[s].norm_folded = false;
         }
     return MHA_OK;
@@ -230,12 +230,12 @@ static mha_status compare_layer(const source *sides[2], const mha_found_layer *l
     mha_layer *both[2] = {NULL};
     mha__arena arena = {0};
     mha_view outputs[2] = {{0}};
-    mha_model_facts facts[2] = {{.n_heads = 0}, {.n_heads = 0}};
+    mha_model_facts facts[2] = {{.made = 0}, {.made = 0}};
     mha_status status = facts_of_both(sides, layers, facts, error);
     for (int s = 0; s < 2 && status == MHA_OK; s++)
         status = mha_model_load_layer(sides[s]->file,
                                       &(mha_load_options){.layer = layers[s]->prefix,
-                                                          .facts = facts[s].n_heads ? &facts[s] : NULL,
+                                                          .facts = facts[s].config.n_heads ? &facts[s] : NULL,
                                                           .has_dtype = s == 1 && rounded != MHA_F32,
                                                           .dtype = rounded},
                                       NULL, &both[s], NULL, error);

@@ -213,23 +213,26 @@ static json_t *json_heads(const mha_layer *layer, mha_weight weight, const mha_t
     return heads;
 }
 
+json_t *parameters_json_row(const mha_tensor *tensor, const mha_layer *layer)
+{
+    mha_tensor_info info = mha_tensor_info_of(tensor);
+    mha_weight weight = weight_of(layer, tensor);
+    json_t *row = json_pack("{so so so so so so so so so sb ss so}", "name", json_text(info.name), "role",
+                            json_text(info.role), "shape", json_shape(info.rank, info.shape), "dtype",
+                            json_text(mha_dtype_name(info.dtype)), "source_dtype",
+                            json_text(mha_dtype_name(info.source_dtype)), "elements", json_count(info.elements),
+                            "bytes", json_count(info.bytes), "storage", json_count(info.storage), "alias_of",
+                            json_text(info.alias_of), "trainable", (int)info.trainable, "kind", kind_name(&info),
+                            "inert_elements", json_count(info.inert_elements));
+    if (weight != MHA_WEIGHT_COUNT)
+        json_object_set_new(row, "heads", json_heads(layer, weight, &info));
+    return row;
+}
+
 json_t *parameters_json_rows(mha_params *params, const mha_layer *layer)
 {
     json_t *rows = json_array();
-    for (size_t i = 0; i < mha_params_count(params); i++) {
-        const mha_tensor *tensor = mha_params_at(params, i);
-        mha_tensor_info info = mha_tensor_info_of(tensor);
-        mha_weight weight = weight_of(layer, tensor);
-        json_t *row = json_pack("{so so so so so so so so so sb ss so}", "name", json_text(info.name), "role",
-                                json_text(info.role), "shape", json_shape(info.rank, info.shape), "dtype",
-                                json_text(mha_dtype_name(info.dtype)), "source_dtype",
-                                json_text(mha_dtype_name(info.source_dtype)), "elements", json_count(info.elements),
-                                "bytes", json_count(info.bytes), "storage", json_count(info.storage), "alias_of",
-                                json_text(info.alias_of), "trainable", (int)info.trainable, "kind", kind_name(&info),
-                                "inert_elements", json_count(info.inert_elements));
-        if (weight != MHA_WEIGHT_COUNT)
-            json_object_set_new(row, "heads", json_heads(layer, weight, &info));
-        json_array_append_new(rows, row);
-    }
+    for (size_t i = 0; i < mha_params_count(params); i++)
+        json_array_append_new(rows, parameters_json_row(mha_params_at(params, i), layer));
     return rows;
 }

@@ -9,7 +9,8 @@
 void parameters_print(mha_params *params, const mha_layer *layer, bool per_head, table_style style);
 /* Adds the keys of the totals to `object`. */
 void parameters_json_totals(json_t *object, mha_params *params);
-/* The rows as a list; with a layer, the slices of each head are under "heads". */
+/* A row, or all of them; with a layer, the slices of each head are under "heads". */
+json_t *parameters_json_row(const mha_tensor *tensor, const mha_layer *layer);
 json_t *parameters_json_rows(mha_params *params, const mha_layer *layer);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/output/print.h"
 
 bool presets_asked(const arguments *args)
@@ -21,22 +22,23 @@ static int refuse_others(const arguments *args)
 
 static void add_model(const mha_model *model, const char *name, size_t parameters, table *t, json_t *list)
 {
-    const mha_model_facts facts = mha_model_facts_of(model);
+    const mha_model_facts *facts = mha_model_facts_of(model);
+    const mha_config *c = &facts->config;
     const size_t layers = mha_model_layer_count(model);
     table_cell(t, name);
     table_cell(t, mha_model_title(model));
     table_cell(t, mha_model_class(model));
-    table_format(t, "%zu", facts.d_model);
-    table_format(t, "%zu", facts.n_heads);
-    table_format(t, "%zu", facts.kv_heads);
-    table_format(t, "%zu", facts.d_k);
+    table_format(t, "%zu", c->d_model);
+    table_format(t, "%zu", c->n_heads);
+    table_format(t, "%zu", c->kv_heads);
+    table_format(t, "%zu", c->d_k);
     table_format(t, "%zu", layers);
     table_count(t, parameters);
     json_array_append_new(list, json_pack("{ss ss ss ss so so so so so so}", "name", name, "architecture",
-                                          mha_model_title(model), "model_type", facts.model_type, "class",
-                                          mha_model_class(model), "d_model", json_count(facts.d_model), "heads",
-                                          json_count(facts.n_heads), "kv_heads", json_count(facts.kv_heads), "d_k",
-                                          json_count(facts.d_k), "attention_layers", json_count(layers),
+                                          mha_model_title(model), "model_type", facts->model_type, "class",
+                                          mha_model_class(model), "d_model", json_count(c->d_model), "heads",
+                                          json_count(c->n_heads), "kv_heads", json_count(c->kv_heads), "d_k",
+                                          json_count(c->d_k), "attention_layers", json_count(layers),
                                           "total_parameters", json_count(parameters)));
 }
 
@@ -45,7 +47,9 @@ static int add_preset(const char *name, table *t, json_t *list)
     mha_params *params = NULL;
     mha_model *model = NULL;
     mha_error error = {.status = MHA_NO_MEMORY};
-    mha_status status = mha_params_create(NULL, &params);
+    mha__regions regions = {.count = 0};
+    const mha_allocator allocator = mha__regions_allocator(&regions);
+    mha_status status = mha_params_create(&allocator, &params);
     if (status == MHA_OK)
         status = mha_model_create(&(mha_model_spec){.preset = name}, params, &model, &error);
     if (status == MHA_OK)

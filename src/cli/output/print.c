@@ -367,7 +367,7 @@ void json_print(json_t *root)
 const char *scaling_text(const mha_model_facts *facts, char text[SHORT_TEXT])
 {
     const mha_rope_scaling *s = &facts->rope_scaling;
-    if (facts->rope == MHA_ROPE_NONE || s->kind == MHA_ROPE_UNSCALED)
+    if (s->kind == MHA_ROPE_UNSCALED)
         return NULL;
     int used = snprintf(text, SHORT_TEXT, "%s, factor %g", mha_rope_scaling_name(s->kind), s->factor);
     if (s->kind != MHA_ROPE_LINEAR)

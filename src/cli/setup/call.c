@@ -127,9 +127,9 @@ static int stretch(request *r, const arguments *args)
     const size_t to_query = r->call.query.shape[1] + (size_t)(before > 0 ? before : 0),
                  to_key = keys->shape[1] + (size_t)(part > 0 ? part : 0);
     if (asked.qkv.rope.dim > 0)
-        r->facts.rope_dim = asked.qkv.rope.dim;
+        r->facts.semantics.qkv.rope.dim = asked.qkv.rope.dim;
     if (asked.qkv.rope.base > 0)
-        r->facts.rope_base = asked.qkv.rope.base;
+        r->facts.semantics.qkv.rope.base = asked.qkv.rope.base;
     if (mha_model_stretch(&r->facts, to_query > to_key ? to_query : to_key, &error) == MHA_OK)
         return EXIT_DONE;
     return refuse_field("", &error);
@@ -139,8 +139,9 @@ static int stretch(request *r, const arguments *args)
 static int make_windows(request *r)
 {
     const mha_model_facts *f = &r->facts;
-    const size_t area = f->bias.height * f->bias.width, rows = r->call.query.shape[0];
-    const size_t windows = f->image_height / f->bias.height * (f->image_width / f->bias.width);
+    const size_t area = f->semantics.added.bias.height * f->semantics.added.bias.width, rows = r->call.query.shape[0];
+    const size_t windows =
+        f->image_height / f->semantics.added.bias.height * (f->image_width / f->semantics.added.bias.width);
     mha_view *segments = &r->call.semantics.visible.pattern.q_segments;
     mha_error error = {0};
     if (rows % windows != 0 || r->call.query.shape[1] != area || r->call.key.data)
@@ -149,7 +150,8 @@ static int make_windows(request *r)
                       area, windows, f->shift, rows, r->call.query.shape[1]);
     *segments = obtain_view(&r->memory, MHA_I64, 2, (size_t[]){rows, area});
     int64_t *at = segments->data;
-    if (mha_window_segments(f->image_height, f->image_width, f->bias.height, f->shift, at, &error) != MHA_OK)
+    if (mha_window_segments(f->image_height, f->image_width, f->semantics.added.bias.height, f->shift, at, &error) !=
+        MHA_OK)
         return refuse_field("--config", &error);
     for (size_t row = windows; row < rows; row++)
         memcpy(at + row * area, at + (row - windows) * area, area * sizeof *at);
@@ -173,7 +175,7 @@ static int make_semantics(request *r, const arguments *args)
     int code = refuse_unknown(r, args);
     if (code != EXIT_DONE)
         return code;
-    if (r->facts_from && r->facts.rope != MHA_ROPE_NONE && (code = stretch(r, args)) != EXIT_DONE)
+    if (r->facts_from && r->facts.semantics.qkv.rope.kind != MHA_ROPE_NONE && (code = stretch(r, args)) != EXIT_DONE)
         return code;
     if (r->facts_from) /* options are read later and override the configuration */
         *s = mha_model_semantics(&r->facts);

@@ -125,7 +125,7 @@ static int choose_layer(const arguments *args, const mha_model *model, mha_model
     }
     if (n > 0 && (!asked || matches == 1)) {
         mha_model_layer_at(model, match, layer);
-        *facts = mha_model_layer_facts(model, match);
+        *facts = *mha_model_layer_facts(model, match);
         return EXIT_DONE;
     }
     if (n == 0)
@@ -149,7 +149,7 @@ static int layer_of_model(request *r, const arguments *args, mha_config *config)
     if (code == EXIT_DONE && (code = choose_layer(args, model, &layer, &r->facts)) == EXIT_DONE) {
         *config = layer.config;
         config->dtype = dtype_of(args, OPT_DTYPE);
-        config->bias_rows = r->facts.bias_rows;
+        config->bias_rows = r->facts.config.bias_rows;
         if (*r->facts.not_run && args->command != CMD_PARAMS)
             code = refuse(given(args, OPT_PRESET) ? "--preset" : "--config", "%s; it is counted, not computed",
                           r->facts.not_run);

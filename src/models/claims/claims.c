@@ -8,7 +8,7 @@
 #include "models/claims/claims.h"
 #include "models/claims/merged_qk.h"
 #include "models/claims/statements.h"
-#include "models/json_text.h"
+#include "models/describe/json_text.h"
 #include "models/model.h"
 
 const char *mha__claim_verdict_name(mha__claim_verdict verdict)
@@ -243,7 +243,9 @@ static mha_status judge_side(const mha__claim_row *row, mha__claim_side *side, m
     static const char layer[] = "layer ";
     mha_params *table = NULL;
     counts c = {0};
-    if (mha_params_create(NULL, &table) != MHA_OK)
+    mha__regions regions = {.count = 0};
+    const mha_allocator allocator = mha__regions_allocator(&regions);
+    if (mha_params_create(&allocator, &table) != MHA_OK)
         return mha__fail(error, MHA_NO_MEMORY, "claims", "no memory for a parameter table");
     bool with_rank = strstr(row->counted, "rank_qk"), merged = with_rank || strstr(row->counted, "merged_qk");
     bool alone = strncmp(side->configuration, layer, sizeof layer - 1) == 0;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "models/gguf/gguf.h"
-#include "models/json_text.h"
+#include "models/describe/json_text.h"
 
 static const char table_text[] = {
 #include "gguf.inc"

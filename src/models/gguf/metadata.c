@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "formats/json.h"
-#include "models/config/config_values.h"
+#include "models/config/symbols.h"
 #include "models/gguf/gguf.h"
 
 static const char pattern[] = "sliding_window_pattern", period[] = "sliding_window_period";

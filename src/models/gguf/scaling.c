@@ -1,7 +1,7 @@
 /* How a GGUF file scales rotary positions: by metadata, or by factors that are tensors. */
 #include <string.h>
 
-#include "models/config/config_values.h"
+#include "models/config/symbols.h"
 #include "models/gguf/gguf.h"
 
 /* The number under a key, `missing` where there is none. */

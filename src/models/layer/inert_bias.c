@@ -1,7 +1,6 @@
 /* Key biases that cannot change the output are marked as inert in the table of a model. */
 #include <string.h>
 
-#include "attention/layer/layer.h"
 #include "models/model.h"
 #include "params/params.h"
 
@@ -18,28 +17,20 @@ static size_t layer_of(const mha_model *model, const char *name, size_t from)
     return model->n_layers;
 }
 
-/* The elements of a layer's key bias that softmax does not see; 0 where the architecture's symbol `moving` says that
- * the bias matters. */
-static size_t inert_elements(const mha_model *model, size_t layer)
-{
-    if (layer == model->n_layers || mha__values_get(&model->setup.values, "moving"))
-        return 0;
-    const mha_model_facts facts = mha_model_layer_facts(model, layer);
-    const mha_semantics semantics = mha_model_semantics(&facts);
-    return mha__inert_key_bias(&model->layers[layer].shown.config, &semantics);
-}
-
 mha_status mha__model_mark_inert(const mha_model *model, mha_error *error)
 {
     size_t layer = 0;
     for (size_t i = 0; i < model->n_rows; i++) {
         mha_tensor *tensor = model->rows[i].tensor;
+        const char *role = model->rows[i].description->role;
+        const bool alone = strcmp(role, "b_K") == 0;
+        if (!alone && strcmp(role, "b_QKV") != 0)
+            continue;
         const mha_tensor_info info = mha_tensor_info_of(tensor);
-        const bool alone = strcmp(info.role, "b_K") == 0;
-        if (info.alias_of || (!alone && strcmp(info.role, "b_QKV") != 0))
+        if (info.alias_of)
             continue;
         layer = layer_of(model, info.name, layer);
-        const size_t inert = inert_elements(model, layer);
+        const size_t inert = layer < model->n_layers ? model->layers[layer].inert_key_bias : 0;
         if (inert > info.elements)
             return mha__fail(error, MHA_INVALID, info.name,
                              "expected the key bias of its layer, %zu elements at least, found %zu", inert,

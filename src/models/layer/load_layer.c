@@ -270,18 +270,18 @@ static mha_status take_facts(mha__loader *l, mha_model_facts *own)
     l->blocks = facts->fused_blocks;
     l->qvk = facts->fused_qvk;
     l->described = facts->has_semantics;
-    l->bias_table = facts->bias.rule != MHA_BIAS_RULE_NONE ? facts->bias_table : NULL;
+    l->bias_table = facts->semantics.added.bias.rule != MHA_BIAS_RULE_NONE ? facts->bias_table : NULL;
     l->made = facts->made;
     l->facts = facts;
-    l->gate = facts->gate;
+    l->gate = facts->config.gate;
     l->stated = facts->weights;
     l->fused_gate = facts->fused_gate;
     bool heads_given = l->options.n_heads || l->options.d_k;
     if (!heads_given) {
-        l->options.n_heads = facts->n_heads;
-        l->options.d_k = facts->d_k;
+        l->options.n_heads = facts->config.n_heads;
+        l->options.d_k = facts->config.d_k;
         if (!l->options.kv_heads)
-            l->options.kv_heads = facts->kv_heads;
+            l->options.kv_heads = facts->config.kv_heads;
     }
     return MHA_OK;
 }

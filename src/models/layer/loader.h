@@ -83,6 +83,12 @@ static inline bool mha__loader_makes(const mha__loader *l, mha_weight weight)
     return l->made >> weight & 1;
 }
 
+/* Rows of the tables of relative terms that are made, of keys as of queries. */
+static inline size_t mha__relative_rows(const mha_model_facts *facts)
+{
+    return facts->config.relative_k_rows ? facts->config.relative_k_rows : facts->config.relative_q_rows;
+}
+
 /* Finds the tensors of which weights are made. */
 mha_status mha__loader_find_sources(mha__loader *l);
 /* Holds their shapes against the configuration of the layer. */

@@ -109,7 +109,7 @@ static size_t extent(const mha__loader *l, int dimension)
     switch (dimension) {
     case HEADS: return l->config.n_heads;
     case INSIDE: return l->source[MHA_SOURCE_B_1] ? l->source[MHA_SOURCE_B_1]->elements : 0;
-    case ROWS: return l->facts->relative_rows;
+    case ROWS: return mha__relative_rows(l->facts);
     case WIDTH: return l->config.d_q;
     case OUTPUTS: return l->config.n_heads * l->config.d_k;
     default: return (size_t)dimension;
@@ -178,11 +178,11 @@ static void make_bias(const making *m, const mha_view *to)
     const mha_view *W_1 = &m->source[MHA_SOURCE_W_1], *b_1 = &m->source[MHA_SOURCE_B_1],
                    *W_2 = &m->source[MHA_SOURCE_W_2];
     const mha_model_facts *facts = m->l->facts;
-    const size_t across = 2 * facts->bias.width - 1, inside = b_1->shape[0];
+    const size_t across = 2 * facts->semantics.added.bias.width - 1, inside = b_1->shape[0];
     for (size_t row = 0; row < to->shape[0]; row++) {
         const size_t down = row / across, right = row % across;
-        const double y = log_spaced((double)down - (double)(facts->bias.height - 1), facts->bias_span),
-                     x = log_spaced((double)right - (double)(facts->bias.width - 1), facts->bias_span);
+        const double y = log_spaced((double)down - (double)(facts->semantics.added.bias.height - 1), facts->bias_span),
+                     x = log_spaced((double)right - (double)(facts->semantics.added.bias.width - 1), facts->bias_span);
         for (size_t k = 0; k < inside; k++) {
             const double sum = mha_view_get(W_1, (size_t[]){k, 0}) * y + mha_view_get(W_1, (size_t[]){k, 1}) * x +
                                mha_view_get(b_1, &k);
@@ -211,7 +211,7 @@ static void read_embedding(const making *m, size_t r, size_t n)
     for (size_t c = 0; c < n; c++)
         squares += (m->row[c] - mean) * (m->row[c] - mean) / (double)n;
     for (size_t c = 0; c < n; c++)
-        m->row[c] = (m->row[c] - mean) / sqrt(squares + m->l->facts->norm_eps) * mha_view_get(w, &c) +
+        m->row[c] = (m->row[c] - mean) / sqrt(squares + m->l->facts->semantics.qkv.norm_eps) * mha_view_get(w, &c) +
                     mha_view_get(b, &c);
 }
 

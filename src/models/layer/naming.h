@@ -91,7 +91,7 @@ static inline bool mha__weight_is_matrix(mha_weight weight)
 }
 
 /* The weights of a layer of this configuration, 1 << MHA_W_Q and so on; 0: there is no such layer. */
-uint64_t mha__stated_weights(mha_config config);
+uint64_t mha__stated_weights(const mha_config *stated);
 
 /* What a layer of these names must have: its matrices, and the norms of latents. */
 bool mha__scheme_needs(const mha__scheme *scheme, mha_weight weight);

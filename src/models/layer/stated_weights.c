@@ -10,8 +10,9 @@ static bool is_optional(mha_weight weight)
     return !needed && weight != MHA_BIAS_TABLE;
 }
 
-uint64_t mha__stated_weights(mha_config config)
+uint64_t mha__stated_weights(const mha_config *stated)
 {
+    mha_config config = *stated;
     size_t shape[2];
     uint64_t weights = 0;
     if (mha_config_resolve(&config, NULL) != MHA_OK)

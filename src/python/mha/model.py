@@ -154,7 +154,7 @@ class Model:
     @property
     def settings(self) -> dict[str, Any]:
         """What the configuration says about calls of the attention layers: causal, rope, window, ..."""
-        return settings_of_facts(lib.mha_model_facts_of(self._model.address))
+        return settings_of_facts(lib.mha_model_facts_of(self._model.address).contents)
 
     @property
     def assumptions(self) -> dict[str, int]:

@@ -71,9 +71,9 @@ int bench_model_read(const arguments *args, bench_model *shapes)
     if (mha_params_create(NULL, &params) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     int code = model_open(args, 0, params, &model);
-    const mha_model_facts facts = code == EXIT_DONE ? mha_model_facts_of(model) : (mha_model_facts){0};
-    if (*facts.not_run)
-        code = refuse(asked_by(args), "%s; it is counted, not computed", facts.not_run);
+    const char *not_run = code == EXIT_DONE ? mha_model_facts_of(model)->not_run : "";
+    if (*not_run)
+        code = refuse(asked_by(args), "%s; it is counted, not computed", not_run);
     for (size_t i = 0; code == EXIT_DONE && mha_model_layer_at(model, i, &layer); i++)
         code = add_layer(args, shapes, &layer);
     if (code == EXIT_DONE && shapes->count == 0)

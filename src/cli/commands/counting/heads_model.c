@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/base.h"
 #include "cli/commands/counting/heads.h"
 #include "cli/output/summary.h"
 #include "cli/setup/model.h"
@@ -36,16 +37,18 @@ static int run_layer(const arguments *args, const mha_model_layer *described, ui
 
 /* ---------------------------------------------------------------- one head count */
 
-/* A model and its table. */
+/* A model and its table, which is only counted. */
 typedef struct opened {
+    mha__regions regions;
     mha_params *params;
     mha_model *model;
 } opened;
 
 static int open_model(const arguments *args, size_t heads, opened *o)
 {
-    *o = (opened){0};
-    if (mha_params_create(NULL, &o->params) != MHA_OK)
+    const mha_allocator allocator = mha__regions_allocator(&o->regions);
+    *o = (opened){.params = NULL};
+    if (mha_params_create(&allocator, &o->params) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     return model_open(args, heads, o->params, &o->model);
 }
@@ -58,13 +61,14 @@ static void close_model(opened *o)
 
 int model_heads_fit(const arguments *args, size_t heads, size_t *fits)
 {
-    opened o = {0};
+    opened o = {.params = NULL};
     mha_error error = {.status = MHA_NO_MEMORY};
     const mha_model_spec spec = model_spec(args, heads);
-    mha_status status = mha_params_create(NULL, &o.params);
+    const mha_allocator allocator = mha__regions_allocator(&o.regions);
+    mha_status status = mha_params_create(&allocator, &o.params);
     if (status == MHA_OK)
         status = mha_model_create(&spec, o.params, &o.model, &error);
-    *fits = status == MHA_OK ? mha_model_facts_of(o.model).n_heads : 0;
+    *fits = status == MHA_OK ? mha_model_facts_of(o.model)->config.n_heads : 0;
     close_model(&o);
     return exit_code_of(status) == EXIT_MACHINE ? refuse_error("", &error) : EXIT_DONE;
 }
@@ -89,14 +93,14 @@ static void compare_shapes(mha_params *params, mha_params *first, heads_row *row
 
 int model_heads_try(const arguments *args, size_t heads, size_t first, heads_row *row)
 {
-    opened o, before = {0};
+    opened o, before = {.params = NULL};
     mha_model_layer layer;
     int code = open_model(args, heads, &o);
     if (code == EXIT_DONE && first)
         code = open_model(args, first, &before);
     if (code == EXIT_DONE) {
-        const mha_model_facts facts = mha_model_facts_of(o.model);
-        row->config = (mha_config){.n_heads = facts.n_heads, .kv_heads = facts.kv_heads, .d_k = facts.d_k};
+        const mha_config *c = &mha_model_facts_of(o.model)->config;
+        row->config = (mha_config){.n_heads = c->n_heads, .kv_heads = c->kv_heads, .d_k = c->d_k};
         if (mha_model_layer_at(o.model, 0, &layer))
             row->config.d_v = layer.config.d_v;
         row->totals = mha_params_totals(o.params, NULL);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/commands/counting/model_costs.h"
 #include "cli/commands/counting/params_ranks.h"
 #include "cli/output/group_rows.h"
@@ -82,6 +83,7 @@ typedef struct report {
     finding_list findings;
     size_t wrong; /* number of missing, extra and misshapen tensors */
     model_costs costs; /* costs for --seq */
+    mha__regions regions; /* memory of the tables, which are only counted */
 } report;
 
 static void close_report(report *r)
@@ -126,7 +128,8 @@ static int open_file(report *r, const arguments *args)
     if (code == EXIT_DONE &&
         mha_file_list_params(r->file, r->table, keep_finding, &r->findings, &r->file_totals, &error) != MHA_OK)
         code = refuse_error(text_for(args, OPT_WEIGHTS), &error);
-    if (code == EXIT_DONE && mha_params_create(NULL, &r->model_table) != MHA_OK)
+    const mha_allocator allocator = mha__regions_allocator(&r->regions);
+    if (code == EXIT_DONE && mha_params_create(&allocator, &r->model_table) != MHA_OK)
         code = refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     if (code == EXIT_DONE && model_asked(args)) {
         code = model_open(args, 0, r->model_table, &r->model);
@@ -143,7 +146,8 @@ static int open_file(report *r, const arguments *args)
 
 static int open_report(report *r, const arguments *args)
 {
-    if (mha_params_create(NULL, &r->table) != MHA_OK)
+    const mha_allocator allocator = mha__regions_allocator(&r->regions);
+    if (mha_params_create(&allocator, &r->table) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     if (given(args, OPT_WEIGHTS)) {
         static const option_code pointless[] = {OPT_HEADS, OPT_KV_HEADS, OPT_DTYPE, OPTION_COUNT};
@@ -172,14 +176,15 @@ static void print_heading(const report *r)
     }
     if (!r->model || r->file)
         return;
-    mha_model_facts facts = mha_model_facts_of(r->model);
+    const mha_model_facts *facts = mha_model_facts_of(r->model);
+    const mha_config *c = &facts->config;
     model_print_name(r->model);
-    printf(": d_model %zu, %zu heads", facts.d_model, facts.n_heads);
-    if (facts.kv_heads != facts.n_heads)
-        printf(", %zu key/value heads", facts.kv_heads);
-    printf(" of %zu, %zu attention layers\n", facts.d_k, mha_model_layer_count(r->model));
-    if (scaling_text(&facts, text))
-        printf("rotary positions scaled: %s; attention factor %g\n", text, facts.rope_attention_factor);
+    printf(": d_model %zu, %zu heads", c->d_model, c->n_heads);
+    if (c->kv_heads != c->n_heads)
+        printf(", %zu key/value heads", c->kv_heads);
+    printf(" of %zu, %zu attention layers\n", c->d_k, mha_model_layer_count(r->model));
+    if (scaling_text(facts, text))
+        printf("rotary positions scaled: %s; attention factor %g\n", text, facts->semantics.qkv.rope.attention_factor);
     size_t n = mha_model_assumptions(r->model, &assumed);
     for (size_t i = 0; i < n; i++)
         print_harmless("%s%s = %lld", i ? ", " : "assumed, as the configuration does not say: ", assumed[i].key,
@@ -320,7 +325,8 @@ static json_t *memory_json(size_t parameters)
 static json_t *model_json(const report *r)
 {
     const mha_assumption *assumed;
-    mha_model_facts facts = mha_model_facts_of(r->model);
+    const mha_model_facts *facts = mha_model_facts_of(r->model);
+    const mha_config *c = &facts->config;
     json_t *list = json_object(), *unread = json_array();
     size_t n = mha_model_assumptions(r->model, &assumed);
     for (size_t i = 0; i < n; i++)
@@ -330,28 +336,39 @@ static json_t *model_json(const report *r)
         json_array_append_new(unread, json_string(key));
     size_t experts, chosen;
     const size_t active = mha_model_active_parameters(r->model, &experts, &chosen);
-    json_t *scaling = facts.rope == MHA_ROPE_NONE || facts.rope_scaling.kind == MHA_ROPE_UNSCALED
+    const mha_rope_scaling *s = &facts->rope_scaling;
+    json_t *scaling = s->kind == MHA_ROPE_UNSCALED
                           ? json_null()
-                          : json_pack("{ss sf sf sf}", "type", mha_rope_scaling_name(facts.rope_scaling.kind), "factor",
-                                      facts.rope_scaling.factor, "original_length", facts.rope_scaling.original_length,
-                                      "attention_factor", facts.rope_attention_factor);
+                          : json_pack("{ss sf sf sf}", "type", mha_rope_scaling_name(s->kind), "factor", s->factor,
+                                      "original_length", s->original_length, "attention_factor",
+                                      facts->semantics.qkv.rope.attention_factor);
     return json_pack("{ss ss ss so so so so so so so so so so so}", "architecture", mha_model_title(r->model),
-                     "model_type", facts.model_type, "class", mha_model_class(r->model), "d_model",
-                     json_count(facts.d_model), "heads", json_count(facts.n_heads), "kv_heads",
-                     json_count(facts.kv_heads), "d_k", json_count(facts.d_k), "attention_layers",
+                     "model_type", facts->model_type, "class", mha_model_class(r->model), "d_model",
+                     json_count(c->d_model), "heads", json_count(c->n_heads), "kv_heads",
+                     json_count(c->kv_heads), "d_k", json_count(c->d_k), "attention_layers",
                      json_count(mha_model_layer_count(r->model)), "assumed", list, "unread", unread,
                      "active_parameters", json_count(active), "experts", json_count(experts), "experts_used",
                      json_count(chosen), "rope_scaling", scaling);
 }
 
-/* Removes the rows that --only leaves out. */
-static void only_rows(json_t *rows, mha_params *params, const census_view *view)
+/* The tensors that --only leaves; those of a file with their bytes. */
+static json_t *tensors_json(mha_params *params, const census_view *view)
 {
-    for (size_t i = json_array_size(rows); view->only && i-- > 0;) {
-        mha_tensor_info info = mha_tensor_info_of(mha_params_at(params, i));
-        if (!census_shows(view, &info))
-            json_array_remove(rows, i);
+    json_t *rows = json_array();
+    for (size_t i = 0; i < mha_params_count(params); i++) {
+        const mha_tensor_info info = mha_tensor_info_of(mha_params_at(params, i));
+        size_t in_file = 0, here = 0;
+        if (view->only && !census_shows(view, &info))
+            continue;
+        json_t *row = parameters_json_row(mha_params_at(params, i), NULL);
+        if (view->file) {
+            bytes_of_row(view->file, &info, &in_file, &here);
+            json_object_set_new(row, "bytes_in_file", json_count(in_file));
+            json_object_set_new(row, "bytes_here", json_count(here));
+        }
+        json_array_append_new(rows, row);
     }
+    return rows;
 }
 
 static json_t *architectures_json(const mha_file *file)
@@ -392,16 +409,7 @@ static void write_report(const report *r, const arguments *args)
         model_costs_json(&r->costs, root);
     if (view.by || view.depth)
         json_object_set_new(root, "groups", census_json(r->table, &view));
-    json_t *rows = parameters_json_rows(r->table, NULL);
-    for (size_t i = 0; view.file && i < json_array_size(rows); i++) {
-        const mha_tensor_info info = mha_tensor_info_of(mha_params_at(r->table, i));
-        size_t in_file = 0, here = 0;
-        bytes_of_row(view.file, &info, &in_file, &here);
-        json_object_set_new(json_array_get(rows, i), "bytes_in_file", json_count(in_file));
-        json_object_set_new(json_array_get(rows, i), "bytes_here", json_count(here));
-    }
-    only_rows(rows, r->table, &view);
-    json_object_set_new(root, "tensors", rows);
+    json_object_set_new(root, "tensors", tensors_json(r->table, &view));
     json_print(root);
 }
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "models/config/rope_config.h"
+#include "models/config/rotation.h"
 
 /* A number of the object, or `missing`. Null is no number. */
 static mha_status number(const json_t *object, const char *key, double missing, double *x, mha_error *error)
@@ -174,6 +174,7 @@ mha_status mha_model_stretch(mha_model_facts *facts, size_t length, mha_error *e
 {
     if (facts->rope_scaling.kind == MHA_ROPE_UNSCALED)
         return MHA_OK;
-    return mha_rope_frequencies(&facts->rope_scaling, facts->rope_dim, facts->rope_base, length,
-                                facts->rope_frequencies, &facts->rope_attention_factor, error);
+    mha_rope *rope = &facts->semantics.qkv.rope;
+    return mha_rope_frequencies(&facts->rope_scaling, rope->dim, rope->base, length, facts->rope_frequencies,
+                                &rope->attention_factor, error);
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "models/config/symbol_order.h"
+#include "models/describe/symbol_faults.h"
 
 enum { FORMULAS = 6 };
 

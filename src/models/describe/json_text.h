@@ -1,6 +1,6 @@
 /* JSON objects from text and from small files. */
-#ifndef MHA_MODELS_JSON_TEXT_H
-#define MHA_MODELS_JSON_TEXT_H
+#ifndef MHA_MODELS_DESCRIBE_JSON_TEXT_H
+#define MHA_MODELS_DESCRIBE_JSON_TEXT_H
 
 #include <jansson.h>
 

@@ -1,8 +1,8 @@
 /* Faults of symbols of a description: an order in which they cannot be evaluated, values without a meaning. */
-#ifndef MHA_MODELS_SYMBOL_ORDER_H
-#define MHA_MODELS_SYMBOL_ORDER_H
+#ifndef MHA_MODELS_DESCRIBE_SYMBOL_FAULTS_H
+#define MHA_MODELS_DESCRIBE_SYMBOL_FAULTS_H
 
-#include "models/architecture.h"
+#include "models/describe/architecture.h"
 
 /* Hands on the status of a symbol's formulas, evaluated with the values of those before it. A formula that failed is
  * blamed on the description; where the symbol needs itself or a later one, the message says so. */

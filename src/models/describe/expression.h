@@ -1,6 +1,6 @@
 /* Integer formulas as text, "h*(2*d_k + d_v) + d_model", over named values: for shapes and claims. */
-#ifndef MHA_MODELS_EXPRESSION_H
-#define MHA_MODELS_EXPRESSION_H
+#ifndef MHA_MODELS_DESCRIBE_EXPRESSION_H
+#define MHA_MODELS_DESCRIBE_EXPRESSION_H
 
 #include "base/base.h"
 

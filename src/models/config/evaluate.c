@@ -4,10 +4,10 @@
 #include <string.h>
 #include <strings.h>
 
-#include "models/config_json.h"
-#include "models/config/config_keys.h"
-#include "models/config/config_values.h"
-#include "models/json_text.h"
+#include "models/config/evaluate.h"
+#include "models/config/unread_keys.h"
+#include "models/config/symbols.h"
+#include "models/describe/json_text.h"
 
 /* ---------------------------------------------------------------- the class */
 
@@ -159,14 +159,14 @@ static mha_status check_divisor(const mha__setup *setup, const mha__arch_key *ke
     return MHA_OK;
 }
 
-/* `first_class`: whatever class is asked for; attention does not depend on it. */
-static mha_status read_setup(const json_t *config, const mha_model_spec *spec, bool first_class, mha__setup *setup,
-                             mha_error *error)
+static mha_status read_setup(const json_t *config, const mha_model_spec *asked, mha__setup *setup, mha_error *error)
 {
+    static const mha_model_spec none;
+    const mha_model_spec *spec = asked ? asked : &none;
     if (!setup->architecture)
         TRY(find_architecture(config, spec->architecture, setup, error));
     setup->model_class = setup->architecture->classes;
-    if (!first_class)
+    if (asked)
         TRY(choose_class(config, spec->class_name, setup, error));
     if (!mha__values_set(&setup->values, "i", 0) || !mha__values_set(&setup->values, "j", 0) || !set_all_parts(setup))
         return mha__fail(error, MHA_INVALID, setup->architecture->source,
@@ -186,7 +186,7 @@ static mha_status read_setup(const json_t *config, const mha_model_spec *spec, b
     const char *refused;
     TRY(check_values(config, setup, error));
     if (mha__values_get(&setup->values, "rope"))
-        mha__rope_config_read(config, mha__values_rope_dim(&setup->values), setup->rope_base, &setup->rope);
+        mha__rope_config_read(config, mha__values_rope_dim(&setup->values), setup->numbers.qkv.rope.base, &setup->rope);
     TRY(find_refusal(setup, setup->architecture->refusals, &refused, error));
     if (refused)
         return mha__fail(error, MHA_UNSUPPORTED, "config", "%s", refused);
@@ -199,7 +199,7 @@ mha_status mha__setup_read(const json_t *config, const mha_model_spec *spec, mha
                            mha__setup *setup, mha_error *error)
 {
     *setup = (mha__setup){.architecture = described};
-    const mha_status status = read_setup(config, spec, false, setup, error);
+    const mha_status status = read_setup(config, spec, setup, error);
     if (status != MHA_OK)
         mha__setup_free(setup);
     return status;
@@ -209,50 +209,4 @@ void mha__setup_free(mha__setup *setup)
 {
     mha__architecture_free(setup->architecture);
     setup->architecture = NULL;
-}
-
-/* ---------------------------------------------------------------- for a layer's loader */
-
-mha_status mha__config_read_facts(const json_t *config, mha_model_facts *facts, mha_error *error)
-{
-    static const char *const keys[] = {"hidden_size n_embd d_model dim",
-                                       "num_attention_heads n_head num_heads n_heads encoder_attention_heads",
-                                       "num_key_value_heads n_kv_heads num_kv_heads", "head_dim d_kv"};
-    int64_t number[4] = {0};
-    const json_t *type = json_object_get(config, "model_type");
-    mha__text_print(facts->model_type, sizeof facts->model_type, "%s",
-                    json_is_string(type) ? json_string_value(type) : "");
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        char key[64];
-        const json_t *value = mha__config_first(config, keys[i], key);
-        if (value)
-            TRY(mha__config_whole(value, key, &number[i], error));
-    }
-    facts->d_model = (size_t)number[0];
-    facts->n_heads = (size_t)number[1];
-    facts->kv_heads = (size_t)number[2];
-    facts->d_k = (size_t)number[3];
-    return MHA_OK;
-}
-
-mha_status mha_model_read_config(const char *path, mha_model_facts *facts, mha_error *error)
-{
-    json_t *config = NULL;
-    mha__setup setup;
-    *facts = (mha_model_facts){0};
-    mha_status status = mha__config_read(path, &config, error);
-    if (status != MHA_OK)
-        return status;
-    const json_t *type = json_object_get(config, "model_type");
-    if (json_is_string(type) && mha__architecture_known(json_string_value(type))) {
-        setup = (mha__setup){0};
-        status = read_setup(config, &(mha_model_spec){0}, true, &setup, error);
-        if (status == MHA_OK)
-            *facts = mha__setup_facts(&setup, &setup.values);
-        mha__setup_free(&setup);
-    } else {
-        status = mha__config_read_facts(config, facts, error);
-    }
-    json_decref(config);
-    return status;
 }

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/config/config_values.h"
+#include "models/config/symbols.h"
 #include "models/gguf/gguf.h"
 #include "models/model.h"
 
@@ -12,7 +12,7 @@ static mha_status check_facts(const mha_model *model, const char *layer, size_t 
 {
     const uint64_t normed = UINT64_C(1) << MHA_Q_NORM | UINT64_C(1) << MHA_K_NORM | UINT64_C(1) << MHA_QA_NORM |
                             UINT64_C(1) << MHA_KVA_NORM;
-    if (facts->weights & normed && facts->norm_eps == 0)
+    if (facts->weights & normed && facts->semantics.qkv.norm_eps == 0)
         return mha__fail(error, MHA_NOT_FOUND, "attention.layer_norm_rms_epsilon",
                          "expected the epsilon of the norms of queries and keys, found none");
     if (layer && at == model->n_layers && model->setup.architecture->attention->own->symbol)
@@ -53,7 +53,7 @@ static mha_status read_model(const mha_file *file, json_t *config, mha__architec
         mha__setup *setup = &model->setup;
         const size_t at = layer ? mha__model_find_layer(model, layer) : model->n_layers;
         status = mha__gguf_scaling(file, config, &setup->values, &setup->rope.scaling[0], error);
-        *facts = mha_model_layer_facts(model, at);
+        mha__model_find_facts(model, at, facts);
         if (status == MHA_OK)
             status = mha_model_stretch(facts, 0, error);
         if (status == MHA_OK)
@@ -71,10 +71,10 @@ static void read_numbers(const json_t *config, mha_model_facts *facts)
     const struct {
         const char *key;
         size_t *number;
-    } sizes[] = {{"embedding_length", &facts->d_model},
-                 {"attention.head_count", &facts->n_heads},
-                 {"attention.head_count_kv", &facts->kv_heads},
-                 {"attention.key_length", &facts->d_k}};
+    } sizes[] = {{"embedding_length", &facts->config.d_model},
+                 {"attention.head_count", &facts->config.n_heads},
+                 {"attention.head_count_kv", &facts->config.kv_heads},
+                 {"attention.key_length", &facts->config.d_k}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const json_t *value = mha__config_value(config, sizes[i].key);
         int64_t number = 0;
@@ -116,9 +116,10 @@ mha_status mha_model_fit_file(const mha_file *file, mha_model_facts *facts, mha_
     const mha_status status = mha_model_read_metadata(file, NULL, &own, error);
     if (status != MHA_OK)
         return status == MHA_NOT_FOUND ? MHA_OK : status;
-    facts->reordered = own.reordered && facts->rope == MHA_ROPE_HALF_SPLIT;
-    facts->norm_folded = own.norm_folded && facts->norm.plus_one;
-    facts->rope = facts->reordered ? MHA_ROPE_INTERLEAVED : facts->rope;
-    facts->norm.plus_one = facts->norm.plus_one && !facts->norm_folded;
+    mha_semantics *s = &facts->semantics;
+    facts->reordered = own.reordered && s->qkv.rope.kind == MHA_ROPE_HALF_SPLIT;
+    facts->norm_folded = own.norm_folded && s->qkv.norm.plus_one;
+    s->qkv.rope.kind = facts->reordered ? MHA_ROPE_INTERLEAVED : s->qkv.rope.kind;
+    s->qkv.norm.plus_one = s->qkv.norm.plus_one && !facts->norm_folded;
     return MHA_OK;
 }

@@ -1,8 +1,8 @@
 /* Keys of a config.json that nothing reads. */
-#ifndef MHA_MODELS_CONFIG_CONFIG_KEYS_H
-#define MHA_MODELS_CONFIG_CONFIG_KEYS_H
+#ifndef MHA_MODELS_CONFIG_UNREAD_KEYS_H
+#define MHA_MODELS_CONFIG_UNREAD_KEYS_H
 
-#include "models/config_json.h"
+#include "models/config/evaluate.h"
 
 /* Looks for keys that the architecture neither reads nor knows to be without effect. Those that cannot decide a number
  * become the setup's `unread`; others are refused by name. Errors: MHA_UNSUPPORTED, MHA_NO_MEMORY. */

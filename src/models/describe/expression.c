@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "models/expression.h"
+#include "models/describe/expression.h"
 
 /* ---------------------------------------------------------------- named values */
 
@@ -12,7 +12,8 @@ static size_t find(const mha__values *values, const char *name, size_t length)
 {
     size_t i = 0;
     while (i < values->count &&
-           (strncmp(values->items[i].name, name, length) != 0 || values->items[i].name[length] != '\0'))
+           (values->items[i].name[0] != *name || strncmp(values->items[i].name, name, length) != 0 ||
+            values->items[i].name[length] != '\0'))
         i++;
     return i;
 }
@@ -67,7 +68,7 @@ static const struct operator
 operators[] = {{"||", 0}, {"&&", 1}, {"==", 2}, {"!=", 2}, {"<=", 2}, {">=", 2}, {"<", 2},
                {">", 2},  {"+", 3},  {"-", 3},  {"*", 4},  {"/", 4},  {"%", 4},  {"^", 5}};
 
-enum { TIGHTEST = 5, DEEPEST = 64 };
+enum { DEEPEST = 64 };
 
 static int64_t evaluate(parser *p, int level);
 
@@ -191,22 +192,25 @@ static int64_t apply(parser *p, const char *spelling, int64_t a, int64_t b)
     return stop(p, "a value of at most 63 bits");
 }
 
+static const struct operator *operator_at(const char *at)
+{
+    for (size_t i = 0; i < sizeof operators / sizeof *operators; i++)
+        if (operators[i].spelling[0] == *at && (!operators[i].spelling[1] || operators[i].spelling[1] == at[1]))
+            return &operators[i];
+    return NULL;
+}
+
+/* An operand and the operators of at least this level behind it. Operators of one level go from left to right. */
 static int64_t evaluate(parser *p, int level)
 {
-    if (level > TIGHTEST)
-        return operand(p);
-    int64_t value = evaluate(p, level + 1);
-    for (bool more = true; more && !p->wanted;) {
+    int64_t value = operand(p);
+    while (!p->wanted) {
         skip_spaces(p);
-        more = false;
-        for (size_t i = 0; i < sizeof operators / sizeof *operators && !more; i++) {
-            const char *spelling = operators[i].spelling;
-            if (operators[i].level != level || strncmp(p->at, spelling, strlen(spelling)) != 0)
-                continue;
-            p->at += strlen(spelling);
-            value = apply(p, spelling, value, evaluate(p, level + 1));
-            more = true;
-        }
+        const struct operator *next = operator_at(p->at);
+        if (!next || next->level < level)
+            break;
+        p->at += strlen(next->spelling);
+        value = apply(p, next->spelling, value, evaluate(p, next->level + 1));
     }
     return value;
 }

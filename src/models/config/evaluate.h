@@ -1,12 +1,12 @@
 /* A config.json evaluated for the architecture that it names: every symbol gets its value. */
-#ifndef MHA_MODELS_CONFIG_JSON_H
-#define MHA_MODELS_CONFIG_JSON_H
+#ifndef MHA_MODELS_CONFIG_EVALUATE_H
+#define MHA_MODELS_CONFIG_EVALUATE_H
 
 #include <jansson.h>
 
 #include "mha/model.h"
-#include "models/architecture.h"
-#include "models/config/rope_config.h"
+#include "models/describe/architecture.h"
+#include "models/config/rotation.h"
 
 enum { MHA_LIST_LIMIT = 100000 };
 
@@ -14,9 +14,8 @@ typedef struct mha__setup {
     mha__architecture *architecture; /* owned */
     const mha__arch_class *model_class;
     mha__values values;
-    double rope_base, rope_local_base, norm_eps, softcap, scale, scale_square;
-    double clip_qkv;    /* 0: none */
-    double query_scale; /* 0: the architecture has none */
+    mha_semantics numbers; /* settings that are real numbers */
+    double rope_local_base, scale_square;
     mha__rope_config rope;
     const char *not_run;                               /* why attention is counted, but not computed; NULL: it is */
     size_t n_assumed;
@@ -25,9 +24,10 @@ typedef struct mha__setup {
     const char **unread; /* keys that nothing reads, in the architecture's memory */
 } mha__setup;
 
-/* Evaluates an object. Of `spec`, preset and config are ignored. `described`: its architecture, which is taken over,
- * also after an error; NULL: that of the config. The caller releases the setup with mha__setup_free; after an error
- * there is nothing to be released. */
+/* Evaluates an object. Of `spec`, preset and config are ignored; NULL: the first class of the model, whatever the
+ * config says, as for attention, which does not depend on it. `described`: its architecture, which is taken over, also
+ * after an error; NULL: that of the config. The caller releases the setup with mha__setup_free; after an error there
+ * is nothing to be released. */
 mha_status mha__setup_read(const json_t *config, const mha_model_spec *spec, mha__architecture *described,
                            mha__setup *setup, mha_error *error);
 void mha__setup_free(mha__setup *setup);
@@ -44,8 +44,6 @@ mha_bias mha__values_bias(const mha__values *v, size_t *rows);
 /* The number of features that are rotated, made even. */
 size_t mha__values_rope_dim(const mha__values *v);
 /* What the setup says about the semantics of attention; `values`: its own, or those of one layer. */
-mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *values);
-/* Width and head counts of a config with an unknown model type, under the keys that most libraries use. */
-mha_status mha__config_read_facts(const json_t *config, mha_model_facts *facts, mha_error *error);
+void mha__setup_facts(const mha__setup *setup, const mha__values *values, mha_model_facts *facts);
 
 #endif

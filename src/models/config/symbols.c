@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "models/config/config_values.h"
-#include "models/config/symbol_order.h"
+#include "models/config/symbols.h"
+#include "models/describe/symbol_faults.h"
 
 const char *mha__setup_key(const mha__setup *setup, const char *symbol, char room[MHA_ARCH_ROW])
 {
@@ -240,44 +240,30 @@ mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, m
     return MHA_OK;
 }
 
-/* A real number of the config, or the architecture's default. A divisor must not be 0, which stands for the default
- * in mha_model_facts. */
-static mha_status read_real(const json_t *config, const mha__architecture *architecture, const char *symbol,
-                            bool positive, double *number, mha_error *error)
+/* Reads a real number of the config, or the architecture's default, to where it is kept. 0 is taken where it says that
+ * there is none; a divisor must not be 0. */
+static mha_status read_real(const json_t *config, const mha__arch_real *real, mha__setup *setup, mha_error *error)
 {
     char name[64], room[MHA_ARCH_ROW];
-    for (const mha__arch_real *real = architecture->reals; real && real->symbol; real++) {
-        if (strcmp(real->symbol, symbol) != 0)
-            continue;
-        const json_t *value = mha__config_first(config, real->keys, name);
-        if (value && !json_is_number(value))
-            return mha__fail(error, MHA_INVALID, name, "expected a number, found %s", kind_of(value));
-        *number = value ? json_number_value(value) : real->fallback;
-        const bool usual = !value && mha__text_among("scale scale_square clip_qkv", symbol); /* 0, as most models */
-        if (*number < 0 || (positive && *number == 0 && !usual))
-            return mha__fail(error, MHA_INVALID, value ? name : mha__architecture_row(architecture, symbol, room),
-                             "expected a number %s 0, found %g",
-                             positive ? "above" : "of at least", *number);
-    }
+    const json_t *value = mha__config_first(config, real->keys, name);
+    if (value && !json_is_number(value))
+        return mha__fail(error, MHA_INVALID, name, "expected a number, found %s", kind_of(value));
+    const double number = value ? json_number_value(value) : real->fallback;
+    const bool positive = !mha__text_among("norm_eps softcap query_scale", real->symbol),
+               usual = !value && strncmp(real->symbol, "rope", 4) != 0; /* 0, as most models */
+    if (number < 0 || (positive && number == 0 && !usual))
+        return mha__fail(error, MHA_INVALID,
+                         value ? name : mha__architecture_row(setup->architecture, real->symbol, room),
+                         "expected a number %s 0, found %g", positive ? "above" : "of at least", number);
+    if (real->setting)
+        return number == 0 ? MHA_OK : mha_setting_put_number(real->setting, number, &setup->numbers, error);
+    *(strcmp(real->symbol, "scale_square") == 0 ? &setup->scale_square : &setup->rope_local_base) = number;
     return MHA_OK;
 }
 
 mha_status mha__setup_read_reals(const json_t *config, mha__setup *setup, mha_error *error)
 {
-    const struct {
-        const char *symbol;
-        bool positive;
-        double *number;
-    } reals[] = {{"rope_base", true, &setup->rope_base},
-                 {"norm_eps", false, &setup->norm_eps},
-                 {"rope_local_base", true, &setup->rope_local_base},
-                 {"softcap", false, &setup->softcap},
-                 {"clip_qkv", true, &setup->clip_qkv},
-                 {"scale", true, &setup->scale},
-                 {"scale_square", true, &setup->scale_square},
-                 {"query_scale", false, &setup->query_scale}};
-    mha_status status = MHA_OK;
-    for (size_t i = 0; i < sizeof reals / sizeof *reals && status == MHA_OK; i++)
-        status = read_real(config, setup->architecture, reals[i].symbol, reals[i].positive, reals[i].number, error);
-    return status;
+    for (const mha__arch_real *real = setup->architecture->reals; real && real->symbol; real++)
+        TRY(read_real(config, real, setup, error));
+    return MHA_OK;
 }

@@ -218,7 +218,7 @@ static void find_relative(const mha__loader *l, mha_config *c)
         const mha_weight weight = (mha_weight)(MHA_RELATIVE_K + i);
         const mha_file_tensor *tensor = l->found[weight];
         const bool made = mha__loader_makes(l, weight);
-        *rows[i] = made ? l->facts->relative_rows : tensor && tensor->rank == 2 ? tensor->shape[0] : 0;
+        *rows[i] = made ? mha__relative_rows(l->facts) : tensor && tensor->rank == 2 ? tensor->shape[0] : 0;
         c->relative_by_head |= made || (*rows[i] > 0 && tensor->shape[1] != c->d_k);
     }
 }
@@ -244,7 +244,7 @@ static mha_status find_extras(mha__loader *l)
     if (mha__loader_makes(l, MHA_Q_NORM))
         c->q_norm = MHA_NORM_EACH_HEAD;
     if ((l->found[MHA_BIAS_TABLE] || mha__loader_makes(l, MHA_BIAS_TABLE)) && l->options.facts)
-        c->bias_rows = l->options.facts->bias_rows; /* any other shape is refused as that of any weight */
+        c->bias_rows = l->options.facts->config.bias_rows; /* any other shape is refused as that of any weight */
     find_relative(l, c);
     c->gate = find_gate(l);
     c->bias_gate = l->found[MHA_B_G] != NULL;

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/config/config_keys.h"
-#include "models/config/config_values.h"
+#include "models/config/unread_keys.h"
+#include "models/config/symbols.h"
 
 /* Without effect on tensors and on attention layers, whatever the architecture: `*` stands for any letters, and
  * `key=0` for the key with the value 0 or false alone, as `key=1` for 1 or true. */

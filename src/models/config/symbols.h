@@ -1,8 +1,8 @@
 /* Reads from a config.json the symbols and numbers that an architecture names. */
-#ifndef MHA_MODELS_CONFIG_CONFIG_VALUES_H
-#define MHA_MODELS_CONFIG_CONFIG_VALUES_H
+#ifndef MHA_MODELS_CONFIG_SYMBOLS_H
+#define MHA_MODELS_CONFIG_SYMBOLS_H
 
-#include "models/config_json.h"
+#include "models/config/evaluate.h"
 
 #define MHA_CONFIG_LARGEST ((int64_t)1 << 40) /* the largest whole number that is taken */
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "models/architecture.h"
+#include "models/describe/architecture.h"
 
 typedef struct reader {
     mha__architecture *made;
@@ -138,10 +138,11 @@ static mha_status read_number(const reader *r, const char *list, const char *pla
     mha__arch_real *real = row;
     double value = 0;
     json_error_t why;
-    if (!mha__text_among("rope_base rope_local_base norm_eps softcap clip_qkv scale scale_square query_scale", place))
+    real->setting = mha_setting_find(strcmp(place, "query_scale") == 0 ? "query_scale_growth" : place);
+    if (real->setting ? real->setting->kind != MHA_SETTING_REAL
+                      : !mha__text_among("rope_local_base scale_square", place))
         return wrong(r, list, place,
-                     "expected one of rope_base, rope_local_base, norm_eps, softcap, clip_qkv, scale, scale_square, "
-                     "query_scale");
+                     "expected a setting that is a real number, query_scale, rope_local_base or scale_square");
     real->keys = "";
     const int failed = json_unpack_ex(entry, &why, 0, "{s?s, s?F, s?F}", "key", &real->keys, "default",
                                       &real->fallback, "value", &value);

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "mha/model.h"
-#include "models/architecture.h"
-#include "models/json_text.h"
+#include "models/describe/architecture.h"
+#include "models/describe/json_text.h"
 
 static const struct {
     const char *name, *text;

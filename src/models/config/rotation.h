@@ -1,6 +1,6 @@
 /* The rotation that a config.json asks for: frequencies for long contexts, and those of layers with a window. */
-#ifndef MHA_MODELS_CONFIG_ROPE_CONFIG_H
-#define MHA_MODELS_CONFIG_ROPE_CONFIG_H
+#ifndef MHA_MODELS_CONFIG_ROTATION_H
+#define MHA_MODELS_CONFIG_ROTATION_H
 
 #include <jansson.h>
 

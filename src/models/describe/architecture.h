@@ -1,11 +1,12 @@
 /* An architecture as it was read: the keys of its config.json and the tensors of its public checkpoint, as data. */
-#ifndef MHA_MODELS_ARCHITECTURE_H
-#define MHA_MODELS_ARCHITECTURE_H
+#ifndef MHA_MODELS_DESCRIBE_ARCHITECTURE_H
+#define MHA_MODELS_DESCRIBE_ARCHITECTURE_H
 
 #include <jansson.h>
 
 #include "base/arena.h"
-#include "models/expression.h"
+#include "mha/setting.h"
+#include "models/describe/expression.h"
 
 /* Every list below ends with an all-zero row. Formulas are expressions (expression.h) over the
  * symbols of the architecture, evaluated in the order of its keys.
@@ -45,7 +46,8 @@ typedef struct mha__arch_key {
 /* The same for a real number. */
 typedef struct mha__arch_real {
     const char *symbol, *keys;
-    double fallback; /* 0: none */
+    double fallback;            /* 0: none */
+    const mha_setting *setting; /* that it is; NULL: none */
 } mha__arch_real;
 
 /* A model class of the library and the parts it adds; parts are symbols, 1 or 0. */
