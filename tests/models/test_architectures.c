@@ -441,8 +441,8 @@ static void numbers_of_a_description_are_settings(void **state)
     for (size_t i = 0; (setting = mha_setting_at(i)) != NULL; i++) {
         char description[200];
         built b;
-        if (setting->kind != MHA_SETTING_REAL ||
-            strcmp(setting->name, "query_scale_growth") == 0) /* with its symbols */
+        const bool needs_symbols = strcmp(setting->name, "query_scale_growth") == 0;
+        if (setting->kind != MHA_SETTING_REAL || needs_symbols)
             continue;
         snprintf(description, sizeof description, LIKE "\"numbers\": {\"%s\": {\"value\": 0.5}}}", setting->name);
         assert_ok(given(&b, "{\"model_type\": \"mine\"}", description), b.error);

@@ -103,6 +103,12 @@ def test_schema_and_library_agree(change, tmp_path):
         assert mha.Model.from_config({"hidden_size": 8}, architecture=file).totals.parameters == 64
 
 
+def test_numbers_are_settings_and_three_more():
+    real = {name for name, row in mha.settings.ROWS.items() if row.kind == "real"}
+    numbers = set(SCHEMA["properties"]["numbers"]["propertyNames"]["enum"])
+    assert numbers - real == {"query_scale", "rope_local_base", "scale_square"}
+
+
 def test_the_schema_itself():
     jsonschema = pytest.importorskip("jsonschema")
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
