@@ -197,7 +197,8 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
     }
     const int64_t every = mha__values_get(v, "query_scale_every");
     if (setup->query_scale > 0 && every > 0)
-        facts.query_scale = (mha_query_scale){setup->query_scale, every, mha__values_get(v, "query_scale_first")};
+        facts.query_scale = (mha_query_scale){
+            .growth = setup->query_scale, .every = every, .first = mha__values_get(v, "query_scale_first")};
     const int64_t over = mha__values_get(v, "scale_over");
     const bool unscaled = mha__values_get(v, "unscaled");
     if (unscaled || over > 1) {

@@ -126,7 +126,7 @@ static bool add_turns(walker *w, mha__side side)
     const mha__resolved *r = w->r;
     const mha__sequence *s = &w->sequence;
     const bool turns = r->semantics.qkv.rope.kind != MHA_ROPE_NONE, queries = side == MHA_QUERIES,
-               scales = queries && r->semantics.qkv.query_scale.growth > 0;
+               scales = queries && mha__scales_queries(&r->semantics);
     const size_t T = queries ? s->T_q : s->T_k, from = queries ? s->q_from : s->k_from, pairs = r->rope_dim / 2;
     if (!turns && !scales)
         return true;

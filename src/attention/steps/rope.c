@@ -100,8 +100,13 @@ static void scale_row(const void *context, size_t b, size_t t, int64_t position,
             mha__row(x, b, t, g)[c] *= factor;
 }
 
+bool mha__scales_queries(const mha_semantics *s)
+{
+    return s->qkv.query_scale.growth != 0;
+}
+
 void mha__scale_queries(const mha__resolved *r, const mha_view *x)
 {
-    if (r->semantics.qkv.query_scale.growth != 0)
+    if (mha__scales_queries(&r->semantics))
         for_rows(r, MHA_QUERIES, x, &r->semantics.qkv.query_scale, scale_row);
 }

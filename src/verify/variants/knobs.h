@@ -180,6 +180,9 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, rope_formula) /* angles from the base, not tables or frequencies */                                         \
     X(double, rope_divisor) /* of the positions */
 
+/* Type and name of each knob of the scale by position. */
+#define SCALE_KNOB_LIST(X) X(int, scale_smooth) /* grows without rounding down to whole steps */
+
 /* Type and name of each knob that changes the rows of q, k and v before the scores. */
 #define ROW_KNOB_LIST(X)                                                                                               \
     X(int, packing)                                                                                                    \
@@ -201,8 +204,8 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, rope_part_at_0) /* key_offset is taken for 0 */                                                             \
     X(int, clip_place)                                                                                                 \
     X(int, clip_not) /* bits: 1 q, 2 k, 4 v is not clipped */                                                          \
-    X(int, scale_smooth) /* the scale by position grows without rounding down to whole steps */                        \
-    X(int, scale_keys) /* keys are scaled, too */                                                                      \
+    X(int, scale_keys) /* keys are scaled by position, too */                                                          \
+    SCALE_KNOB_LIST(X)                                                                                                 \
     NORM_KNOB_LIST(X)                                                                                                  \
     ROPE_KNOB_LIST(X)
 

@@ -198,14 +198,16 @@ static void norm_rows(const run *r, double *x, size_t rows, size_t width, bool k
 static void scale_row(const run *r, double *x, size_t n, double position, bool key)
 {
     const mha_query_scale *q = &r->s->qkv.query_scale;
-    if (q->growth == 0 || is("query-scale-missing") || (key && !is("query-scale-keys")))
+    double f = 1;
+    if (key && !is("query-scale-keys"))
         return;
-    const double first = is("query-scale-first") ? q->first == 0 : (double)q->first;
-    double steps = fmax(0, position + first) / (double)q->every;
-    if (!is("query-scale-smooth"))
-        steps = floor(steps);
+    if (q->growth != 0 && !is("query-scale-missing")) {
+        const double first = is("query-scale-first") ? q->first == 0 : (double)q->first,
+                     steps = fmax(0, position + first) / (double)q->every;
+        f += q->growth * log(1 + (is("query-scale-smooth") ? steps : floor(steps)));
+    }
     for (size_t i = 0; i < n; i++)
-        x[i] *= 1 + q->growth * log(1 + steps);
+        x[i] *= f;
 }
 
 /* ---------------------------------------------------------------- rotation */

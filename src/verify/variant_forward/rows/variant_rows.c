@@ -363,7 +363,7 @@ static mha__knobs row_key(const mha__variant_inputs *w, const mha__knobs *k, int
         NORM_KNOB_LIST(COPY)
     }
     if (which == PROJECTION_Q || (which == PROJECTION_K && k->scale_keys)) {
-        key.scale_smooth = k->scale_smooth;
+        SCALE_KNOB_LIST(COPY)
         key.scale_keys = k->scale_keys;
     }
     if (which < 2 || k->rope_values) {

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/resolved.h"
 #include "verify/variant_forward/variant_inputs.h"
 
 size_t mha__head_column(int heads, size_t T, size_t h, size_t d, size_t t, size_t head, size_t f)
@@ -171,19 +172,24 @@ void mha__rows_rotate(const mha__variant_inputs *w, const mha__knobs *k, int whi
 
 /* ---------------------------------------------------------------- scale by position */
 
+/* The factor of a query at a position. */
+static double scale_at(const mha__knobs *k, double position)
+{
+    const mha_query_scale *q = &k->s.qkv.query_scale;
+    const double number = fmax(0, position + (double)q->first) / (double)q->every;
+    return 1 + q->growth * log(1 + (k->scale_smooth ? number : floor(number)));
+}
+
 void mha__rows_scale(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, double *x)
 {
     const size_t row = w->h[which] * w->d[which];
-    const double every = (double)k->s.qkv.query_scale.every;
-    if (k->s.qkv.query_scale.growth == 0 || (which != PROJECTION_Q && !k->scale_keys))
+    if (!mha__scales_queries(&k->s) || (which != PROJECTION_Q && !k->scale_keys))
         return;
     mha__knobs right = *k; /* mistakes of the rotation are its own */
     right.rope_shift_q = right.rope_shift_k = right.rope_restart = right.rope_part_at_0 = 0;
     for (size_t t = 0; t < w->T[which]; t++) {
-        const double number =
-            fmax(0, (double)(position_of(w, &right, which, b, t) + k->s.qkv.query_scale.first)) / every;
-        const double count = 1 + (k->scale_smooth ? number : floor(number));
+        const double factor = scale_at(k, (double)position_of(w, &right, which, b, t));
         for (size_t i = 0; i < row; i++)
-            x[t * row + i] *= 1 + k->s.qkv.query_scale.growth * log(count);
+            x[t * row + i] *= factor;
     }
 }
