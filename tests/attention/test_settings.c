@@ -268,7 +268,7 @@ static void give(const mha_setting *s, const char *words, mha_semantics *semanti
     else if (words)
         assert_ok(mha_setting_put(s, word_of(words, ',', 0, word), semantics, &error), error);
     else
-        assert_ok(mha_setting_put_number(s, 1, semantics, &error), error);
+        assert_ok(mha_setting_put_number(s, s->least > 1 ? (double)s->least : 1, semantics, &error), error);
     assert_true(mha_setting_given(s, semantics));
 }
 
@@ -377,8 +377,8 @@ static void a_plan_refuses_what_the_table_refuses(void **state)
     mha_semantics window = {.visible.window_left = 3};
     mha_error error;
     assert_refused(mha_settings_check(&window, &error), MHA_INVALID, error, "window_left", "`window`");
-    window = (mha_semantics){.visible.window_left = -1,
-                             .visible.window_right = -1}; /* open on both sides, which is no window */
+    window = (mha_semantics){
+        .visible = {.window_left = -1, .window_right = -1}}; /* open on both sides, which is no window */
     assert_ok(mha_settings_check(&window, &error), error);
 }
 
