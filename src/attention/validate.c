@@ -215,7 +215,7 @@ mha_status mha__validate_norms(mha__resolved *r, mha_error *error)
 static mha_status check_query_scale(const mha__resolved *r, mha_error *error)
 {
     const mha_query_scale *q = &r->semantics.qkv.query_scale;
-    const double most = 1 + fabs(q->growth) * 44; /* log(2^63) is below 44 */
+    const double most = (1 + fabs(q->growth) * 44) * (q->log_n ? 44 / log((double)q->log_n) : 1); /* log(2^63) < 44 */
     if (!isfinite(most) || (r->plan.path != MHA_PATH_EXACT && !isfinite((float)most)))
         return mha__fail(error, MHA_INVALID, "query_scale_growth",
                          "expected a number that %s can hold 44 times, found %g",

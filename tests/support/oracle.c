@@ -234,6 +234,8 @@ static void scale_row(const run *r, number *x, size_t n, double position)
     double f = 1;
     if (q->growth != 0)
         f += q->growth * log(1 + fmax(0, floor((position + (double)q->first) / (double)q->every)));
+    if (q->log_n)
+        f *= fmax(1, log(fmax(1, position + 1)) / log((double)q->log_n));
     for (size_t i = 0; i < n && f != 1; i++)
         x[i] = limited(r, f * x[i].v, f * (fabs(x[i].v) + x[i].e),
                        f * x[i].e + 8 * r->u * f * (fabs(x[i].v) + x[i].e) + oracle_subnormal(r->u));

@@ -181,7 +181,10 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(double, rope_divisor) /* of the positions */
 
 /* Type and name of each knob of the scale by position. */
-#define SCALE_KNOB_LIST(X) X(int, scale_smooth) /* grows without rounding down to whole steps */
+#define SCALE_KNOB_LIST(X)                                                                                             \
+    X(int, scale_smooth) /* grows without rounding down to whole steps */                                              \
+    X(int, log_n_from_0) /* log(p), not log(p + 1) */                                                                  \
+    X(int, log_n_always) /* also below the training length */
 
 /* Type and name of each knob that changes the rows of q, k and v before the scores. */
 #define ROW_KNOB_LIST(X)                                                                                               \

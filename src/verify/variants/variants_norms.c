@@ -1,4 +1,5 @@
 /* Variants of the norms of q and k, and of queries scaled by their position. */
+#include "attention/resolved.h"
 #include "verify/variants/variants.h"
 
 /* ---------------------------------------------------------------- what a case has */
@@ -92,7 +93,16 @@ static bool has_query_scale(const mha_case *c)
 APPLY(query_scale_missing, has_query_scale(c), k->s.qkv.query_scale.growth = 0)
 APPLY(query_scale_first, has_query_scale(c), k->s.qkv.query_scale.first = k->s.qkv.query_scale.first == 0)
 APPLY(query_scale_smooth, has_query_scale(c) && c->semantics.qkv.query_scale.every > 1, k->scale_smooth = 1)
-APPLY(query_scale_keys, has_query_scale(c) && attends(c), k->scale_keys = 1)
+APPLY(query_scale_keys, mha__scales_queries(&c->semantics) && attends(c), k->scale_keys = 1)
+
+static bool has_log_n(const mha__knobs *k)
+{
+    return k->s.qkv.query_scale.log_n != 0;
+}
+
+APPLY(log_n_missing, has_log_n(k), k->s.qkv.query_scale.log_n = 0)
+APPLY(log_n_from_0, has_log_n(k), k->log_n_from_0 = 1)
+APPLY(log_n_always, has_log_n(k), k->log_n_always = 1)
 
 /* ---------------------------------------------------------------- limits */
 
@@ -151,6 +161,9 @@ static const mha__variant_entry entries[] = {
     {{"query-scale-first", "positions of the scale counted from 0 instead of 1, or the reverse"}, query_scale_first},
     {{"query-scale-smooth", "the scale grows with each position, not in whole steps"}, query_scale_smooth},
     {{"query-scale-keys", "the keys scaled by their positions, too"}, query_scale_keys},
+    {{"log-n-missing", "queries beyond the training length not scaled (log_n_scale)"}, log_n_missing},
+    {{"log-n-from-0", "log(p) instead of log(p + 1): positions of log_n_scale counted from 0"}, log_n_from_0},
+    {{"log-n-always", "queries below the training length scaled, too, to less than they are"}, log_n_always},
     {{"case-lacks-rms-norm", "an RMS norm of q and k, without weights, that the case lacks"}, lacks_rms_norm},
     {{"case-lacks-layer-norm", "a layer norm of q and k, without weights, that the case lacks"}, lacks_layer_norm},
     {{"case-lacks-l2-norm", "q and k divided by their length, which the case does not say"}, lacks_l2_norm},

@@ -206,6 +206,11 @@ static void scale_row(const run *r, double *x, size_t n, double position, bool k
                      steps = fmax(0, position + first) / (double)q->every;
         f += q->growth * log(1 + (is("query-scale-smooth") ? steps : floor(steps)));
     }
+    if (q->log_n && !is("log-n-missing")) {
+        const double count = fmax(1, position + (is("log-n-from-0") ? 0 : 1)),
+                     grown = log(count) / log((double)q->log_n);
+        f *= grown > 1 || is("log-n-always") ? grown : 1;
+    }
     for (size_t i = 0; i < n; i++)
         x[i] *= f;
 }
@@ -445,6 +450,9 @@ const oracle_mistake *mistake_of_rows_at(size_t index)
         {.name = "query-scale-first", .turned = turn_wrongly},
         {.name = "query-scale-smooth", .turned = turn_wrongly},
         {.name = "query-scale-keys", .turned = turn_wrongly},
+        {.name = "log-n-missing", .turned = turn_wrongly},
+        {.name = "log-n-from-0", .turned = turn_wrongly},
+        {.name = "log-n-always", .turned = turn_wrongly},
         {.name = "norm-no-weight", .turned = turn_wrongly},
         {.name = "norm-eps-outside", .turned = turn_wrongly},
         {.name = "norm-eps-1e-5", .turned = turn_wrongly},

@@ -176,8 +176,15 @@ void mha__rows_rotate(const mha__variant_inputs *w, const mha__knobs *k, int whi
 static double scale_at(const mha__knobs *k, double position)
 {
     const mha_query_scale *q = &k->s.qkv.query_scale;
-    const double number = fmax(0, position + (double)q->first) / (double)q->every;
-    return 1 + q->growth * log(1 + (k->scale_smooth ? number : floor(number)));
+    const double N = (double)q->log_n, n = position + (k->log_n_from_0 ? 0 : 1);
+    double factor = 1;
+    if (q->growth != 0) {
+        const double number = fmax(0, position + (double)q->first) / (double)q->every;
+        factor += q->growth * log(1 + (k->scale_smooth ? number : floor(number)));
+    }
+    if (N > 0 && (n > N || k->log_n_always))
+        factor *= log(fmax(1, n)) / log(N);
+    return factor;
 }
 
 void mha__rows_scale(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, double *x)
