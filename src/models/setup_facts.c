@@ -199,6 +199,7 @@ mha_model_facts mha__setup_facts(const mha__setup *setup, const mha__values *v)
     if (setup->query_scale > 0 && every > 0)
         facts.query_scale = (mha_query_scale){
             .growth = setup->query_scale, .every = every, .first = mha__values_get(v, "query_scale_first")};
+    facts.query_scale.log_n = mha__values_get(v, "log_n_scale");
     const int64_t over = mha__values_get(v, "scale_over");
     const bool unscaled = mha__values_get(v, "unscaled");
     if (unscaled || over > 1) {
