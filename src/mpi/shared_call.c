@@ -1,6 +1,7 @@
 /* A call on the ranks: checked as if one process had it, and this rank's rows of it at their positions. */
 #include <string.h>
 
+#include "mha/setting.h"
 #include "mpi/shared.h"
 
 /* ---------------------------------------------------------------- memory */
@@ -94,12 +95,12 @@ void mha__mpi_cut_pattern(const mha__mpi_call *c, mha_pattern *p, mha_range quer
 
 void mha__mpi_between(mha_semantics *s)
 {
-    if (s->qkv.rope.kind != MHA_ROPE_NONE) /* otherwise positions are those that the attention counts, see `place` */
-        s->qkv.query_scale = (mha_query_scale){0};
-    s->qkv.rope = (mha_rope){0};
-    s->qkv.norm = (mha_norm_rule){0};
-    s->qkv.norm_eps = 0;
-    s->qkv.clip_qkv = 0;
+    static const mha_semantics none;
+    const bool turns = s->qkv.rope.kind != MHA_ROPE_NONE;
+    const mha_query_scale scale = s->qkv.query_scale;
+    mha_settings_copy(MHA_SETTINGS_QKV, &none, s);
+    if (!turns) /* positions are those that the attention counts, see `place` */
+        s->qkv.query_scale = scale;
 }
 
 size_t mha__mpi_cached(const mha_cache *cache)
@@ -223,13 +224,11 @@ static mha_status place(mha__mpi_call *c, mha_semantics *s, mha_error *error)
 {
     const mha_semantics *whole = &c->given->semantics;
     mha_status status = MHA_OK;
-    s->qkv.norm_eps = whole->qkv.norm_eps;
-    s->qkv.norm = whole->qkv.norm;
-    s->qkv.clip_qkv = whole->qkv.clip_qkv;
-    if (whole->qkv.rope.kind == MHA_ROPE_NONE)
+    mha_settings_copy(MHA_SETTINGS_QKV, whole, s);
+    if (whole->qkv.rope.kind == MHA_ROPE_NONE) {
+        s->qkv.query_scale = (mha_query_scale){0};
         return MHA_OK;
-    s->qkv.query_scale = whole->qkv.query_scale;
-    s->qkv.rope = whole->qkv.rope;
+    }
     s->qkv.rope.origin = (mha_rope_origin){.positions = {0}}; /* of the rows of all ranks */
     s->qkv.rope.q_positions = positions(c, false, &status, error);
     s->qkv.rope.k_positions = positions(c, true, &status, error);

@@ -447,6 +447,31 @@ static void arrays_have_a_length_and_a_text(void **state)
     assert_string_equal(mha_setting_text(mha_setting_find("normaliser"), &s, text, sizeof text), "7");
 }
 
+/* A setting goes with its group, and with no other; what is taken from none is gone. */
+static void groups_are_copied_and_compared(void **state)
+{
+    (void)state;
+    static const mha_semantics none;
+    const mha_setting *s;
+    for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++)
+        for (mha_setting_group group = MHA_SETTINGS_PLACE; group < MHA_SETTINGS_GROUP_COUNT; group++) {
+            mha_semantics semantics = {0}, copy = {0};
+            char text[80], other[80];
+            give(s, NULL, &semantics);
+            assert_true(mha_settings_same(group, &semantics, &none) == (s->group != group));
+            mha_settings_copy(group, &semantics, &copy);
+            assert_true(mha_setting_given(s, &copy) == (s->group == group));
+            assert_true(mha_settings_same(group, &semantics, &copy));
+            if (s->group != group)
+                continue;
+            assert_string_equal(mha_setting_text(s, &copy, text, sizeof text),
+                                mha_setting_text(s, &semantics, other, sizeof other));
+            mha_settings_copy(group, &none, &copy);
+            assert_false(mha_setting_given(s, &copy));
+            assert_true(mha_settings_same(group, &copy, &none));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -460,6 +485,7 @@ int main(void)
         cmocka_unit_test(a_plan_refuses_what_the_table_refuses),
         cmocka_unit_test(an_array_is_put_and_seen_as_a_view),
         cmocka_unit_test(arrays_have_a_length_and_a_text),
+        cmocka_unit_test(groups_are_copied_and_compared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "attention/pattern/pattern.h"
+#include "mha/setting.h"
 #include "picture/call/call.h"
 
 /* Bytes of each stage of the rows that are kept at a time, by each worker. */
@@ -86,6 +87,7 @@ static size_t keys_before(const mha__drawn_call *d, const mha__sequence *s, size
 static mha_call call_of_rows(const mha__rows_job *job, size_t head, size_t from, size_t count,
                              mha_view weights[MHA_WEIGHT_COUNT])
 {
+    static const mha_semantics none;
     const mha__drawn_call *d = job->d;
     const mha__sequence *s = &job->s;
     const mha__resolved *r = d->r;
@@ -118,11 +120,7 @@ static mha_call call_of_rows(const mha__rows_job *job, size_t head, size_t from,
     mha__pattern_cut(&m->visible.pattern, b, (size_t[]){head, head + 1}, from, count);
     cut_keys(m, S);
     m->added.alibi_slopes = m->added.alibi_slopes ? m->added.alibi_slopes + head : NULL;
-    m->qkv.rope = (mha_rope){0};
-    m->qkv.norm_eps = 0;
-    m->qkv.clip_qkv = 0;
-    m->qkv.norm = (mha_norm_rule){.kind = MHA_NORM_RMS};
-    m->qkv.query_scale = (mha_query_scale){.growth = 0};
+    mha_settings_copy(MHA_SETTINGS_QKV, &none, m);
     m->place.n_sequences = 0;
     m->place.cu_seqlens_q = m->place.cu_seqlens_k = NULL;
     return call;

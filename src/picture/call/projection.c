@@ -1,4 +1,5 @@
 /* Rotated queries and keys of a call: of all heads at once, or of some after the other where they take much memory. */
+#include "mha/setting.h"
 #include "mha/split.h"
 #include "picture/call/call.h"
 
@@ -86,24 +87,10 @@ static mha_status make_part(const mha_split *split, size_t rank, const mha_layer
 static mha_status project_part(mha__drawn_call *d, const mha_layer *part, mha_error *error)
 {
     const mha_call *asked = &d->asked.call;
-    const mha_semantics *m = &asked->semantics;
-    const mha_call call = {.query = asked->query,
-                           .key = asked->key,
-                           .path = d->plan.path,
-                           .threads = asked->threads,
-                           .semantics = {.place.has_offset = m->place.has_offset,
-                                         .place.offset = m->place.offset,
-                                         .place.position_offset = m->place.position_offset,
-                                         .place.has_key_offset = m->place.has_key_offset,
-                                         .place.key_offset = m->place.key_offset,
-                                         .qkv.rope = m->qkv.rope,
-                                         .qkv.norm_eps = m->qkv.norm_eps,
-                                         .qkv.norm = m->qkv.norm,
-                                         .qkv.query_scale = m->qkv.query_scale,
-                                         .qkv.clip_qkv = m->qkv.clip_qkv,
-                                         .place.n_sequences = m->place.n_sequences,
-                                         .place.cu_seqlens_q = m->place.cu_seqlens_q,
-                                         .place.cu_seqlens_k = m->place.cu_seqlens_k}};
+    mha_call call = {
+        .query = asked->query, .key = asked->key, .path = d->plan.path, .threads = asked->threads};
+    mha_settings_copy(MHA_SETTINGS_PLACE, &asked->semantics, &call.semantics);
+    mha_settings_copy(MHA_SETTINGS_QKV, &asked->semantics, &call.semantics);
     const mha__request request = {.layer = part, .call = &call};
     const bool wanted[MHA_STAGE_COUNT] = {[MHA_STAGE_Q_ROT] = true, [MHA_STAGE_K_ROT] = true};
     TRY(mha__attempt_begin(&d->projection, &d->memory->allocator, &request, error));

@@ -86,42 +86,6 @@ mha__knobs mha__knobs_of(const mha_case *c)
 
 /* ---------------------------------------------------------------- comparing */
 
-/* Whether some bytes of two semantics are the same. */
-static bool agree(const mha_semantics *a, const mha_semantics *b, size_t at, size_t bytes)
-{
-    return memcmp((const char *)a + at, (const char *)b + at, bytes) == 0;
-}
-
-/* Whether a setting has one value in both; two arrays are the same when they lie at one place. */
-static bool is_same(const mha_setting *setting, const mha_semantics *a, const mha_semantics *b)
-{
-    static const size_t bytes[] = {
-        [MHA_SETTING_SWITCH] = sizeof(bool),
-        [MHA_SETTING_WHOLE] = sizeof(int64_t),
-        [MHA_SETTING_COUNT] = sizeof(size_t),
-        [MHA_SETTING_REAL] = sizeof(double),
-        [MHA_SETTING_CHOICE] = sizeof(int),
-        [MHA_SETTING_VIEW] = sizeof(void *),
-        [MHA_SETTING_WHOLES] = sizeof(int64_t *),
-        [MHA_SETTING_REALS] = sizeof(double *),
-        [MHA_SETTING_COUNTS] = MHA_ROPE_MAX_AXES * sizeof(size_t),
-    };
-    const size_t at = setting->at + (setting->kind == MHA_SETTING_VIEW ? offsetof(mha_view, data) : 0);
-    return agree(a, b, at, bytes[setting->kind]) &&
-           (setting->given_at == SIZE_MAX || agree(a, b, setting->given_at, sizeof(bool)));
-}
-
-/* Whether all settings of the groups from `first` to `last` are the same. */
-static bool are_same(const mha__knobs *a, const mha__knobs *b, mha_setting_group first, mha_setting_group last)
-{
-    const mha_setting *setting;
-    bool same = true;
-    for (size_t i = 0; same && (setting = mha_setting_at(i)) != NULL; i++)
-        if (setting->group >= first && setting->group <= last)
-            same = is_same(setting, &a->s, &b->s);
-    return same;
-}
-
 #define SAME(type, name) equal = equal && a->name == b->name;
 
 /* Compares field by field, because padding between the fields of a struct need not be equal. */
@@ -131,7 +95,7 @@ bool mha__knobs_make_rows_alike(const mha__knobs *a, const mha__knobs *b)
                  memcmp(a->transposed, b->transposed, sizeof a->transposed) == 0 &&
                  memcmp(a->no_bias, b->no_bias, sizeof a->no_bias) == 0;
     ROW_KNOB_LIST(SAME)
-    return equal && are_same(a, b, MHA_SETTINGS_QKV, MHA_SETTINGS_QKV);
+    return equal && mha_settings_same(MHA_SETTINGS_QKV, &a->s, &b->s);
 }
 
 bool mha__knobs_equal(const mha__knobs *a, const mha__knobs *b)
@@ -139,12 +103,14 @@ bool mha__knobs_equal(const mha__knobs *a, const mha__knobs *b)
     bool equal = true;
     SCORE_KNOB_LIST(SAME)
     OUTPUT_KNOB_LIST(SAME)
-    return equal && mha__knobs_make_rows_alike(a, b) && are_same(a, b, MHA_SETTINGS_VISIBLE, MHA_SETTINGS_SOFTMAX);
+    return equal && mha__knobs_make_rows_alike(a, b) && mha_settings_same(MHA_SETTINGS_VISIBLE, &a->s, &b->s) &&
+           mha_settings_same(MHA_SETTINGS_ADDED, &a->s, &b->s) && mha_settings_same(MHA_SETTINGS_SOFTMAX, &a->s, &b->s);
 }
 
 bool mha__knobs_see_alike(const mha__knobs *a, const mha__knobs *b)
 {
     bool equal = true;
     SIGHT_KNOB_LIST(SAME)
-    return equal && are_same(a, b, MHA_SETTINGS_VISIBLE, MHA_SETTINGS_ADDED);
+    return equal && mha_settings_same(MHA_SETTINGS_VISIBLE, &a->s, &b->s) &&
+           mha_settings_same(MHA_SETTINGS_ADDED, &a->s, &b->s);
 }

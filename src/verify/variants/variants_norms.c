@@ -108,7 +108,7 @@ APPLY(log_n_always, has_log_n(k), k->log_n_always = 1)
 
 static bool clips(const mha_case *c)
 {
-    return c->semantics.qkv.clip_qkv > 0;
+    return mha__clips(&c->semantics);
 }
 
 static bool has_bias(const mha_case *c)

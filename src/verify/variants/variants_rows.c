@@ -1,6 +1,7 @@
 /* Variants of the rows of q, k and v: projections, splitting into heads, rotation. */
 #include <string.h>
 
+#include "attention/resolved.h"
 #include "verify/variants/variants.h"
 
 /* ---------------------------------------------------------------- what a case has */
@@ -178,9 +179,9 @@ APPLY(split_untransposed, c->H > 1, k->split = HEADS_UNTRANSPOSED)
 
 /* ---------------------------------------------------------------- rotation */
 
-APPLY(bias_after_norm, has_bias_qk(c) && has_norm(c) && c->semantics.qkv.clip_qkv == 0,
+APPLY(bias_after_norm, has_bias_qk(c) && has_norm(c) && !mha__clips(&c->semantics),
       k->bias_place = BIAS_AFTER_NORM)
-APPLY(bias_after_rope, has_bias_qk(c) && has_rope(c) && c->semantics.qkv.clip_qkv == 0,
+APPLY(bias_after_rope, has_bias_qk(c) && has_rope(c) && !mha__clips(&c->semantics),
       k->bias_place = BIAS_AFTER_ROPE)
 
 static mha_rope_kind other_pairing(mha_rope_kind kind)
