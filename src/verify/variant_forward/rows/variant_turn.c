@@ -180,7 +180,8 @@ static double scale_at(const mha__knobs *k, double position)
     double factor = 1;
     if (q->growth != 0) {
         const double number = fmax(0, position + (double)q->first) / (double)q->every;
-        factor += q->growth * log(1 + (k->scale_smooth ? number : floor(number)));
+        const double count = 1 + (k->scale_smooth ? number : floor(number));
+        factor += q->growth * log(count);
     }
     if (N > 0 && (n > N || k->log_n_always))
         factor *= log(fmax(1, n)) / log(N);
