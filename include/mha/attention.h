@@ -56,13 +56,14 @@ typedef struct mha_norm_rule {
                       * (Llama 4, whose "L2 norm" is MHA_NORM_RMS) */
 } mha_norm_rule;
 
-/* Queries scaled by position: q times 1 + growth * log(1 + max(0, floor((p + first) / every))), after norm and
- * rotation, where p is the query's position in the rotation if q_positions are given, else the one that `causal`
- * counts. */
+/* Queries scaled by position: q times 1 + growth * log(1 + max(0, floor((p + first) / every))), and times
+ * log(p + 1) / log(log_n) where p + 1 > log_n, after norm and rotation, where p is the query's position in the rotation
+ * if q_positions are given, else the one that `causal` counts. */
 typedef struct mha_query_scale {
     double growth; /* 0: none (Llama 4: attn_scale; Ministral 3: llama_4_scaling_beta) */
     int64_t every; /* 1 or more (Llama 4: floor_scale; Ministral 3: original_max_position_embeddings) */
     int64_t first; /* number of the first position: 1 in Llama 4, 0 in Ministral 3 */
+    int64_t log_n; /* the training length, 2 or more (Qwen: seq_length, with use_logn_attn); 0: none */
 } mha_query_scale;
 
 /* How the scores s of a query become its weights. */

@@ -112,6 +112,14 @@ static inline bool mha__rounds_to_bf16(const mha__resolved *r)
 
 /* Whether the core rounds q, k and v to BF16 where it reads them: on the fast path, when nobody else does. */
 bool mha__rounds_late(const mha__resolved *r);
+/* Whether numbers of q, k and v are limited. */
+static inline bool mha__clips(const mha_semantics *s)
+{
+    return s->qkv.clip_qkv > 0;
+}
+
+/* Whether queries are multiplied by a factor of their position, behind norm and rotation. */
+bool mha__scales_queries(const mha_semantics *s);
 
 /* Rank and shape of a stage; rank 0 when the call has none. */
 int mha__stage_shape(const mha__resolved *r, mha_stage stage, size_t shape[4]);

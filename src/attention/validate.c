@@ -6,6 +6,7 @@
 #include "attention/relative/relative.h"
 #include "attention/steps/bias.h"
 #include "attention/validate.h"
+#include "mha/setting.h"
 
 static const int64_t far = INT64_MAX / 4; /* positions, windows and their sums stay representable */
 
@@ -215,7 +216,7 @@ mha_status mha__validate_norms(mha__resolved *r, mha_error *error)
 static mha_status check_query_scale(const mha__resolved *r, mha_error *error)
 {
     const mha_query_scale *q = &r->semantics.qkv.query_scale;
-    const double most = 1 + fabs(q->growth) * 44; /* log(2^63) is below 44 */
+    const double most = (1 + fabs(q->growth) * 44) * (q->log_n ? 44 / log((double)q->log_n) : 1); /* log(2^63) < 44 */
     if (!isfinite(most) || (r->plan.path != MHA_PATH_EXACT && !isfinite((float)most)))
         return mha__fail(error, MHA_INVALID, "query_scale_growth",
                          "expected a number that %s can hold 44 times, found %g",
@@ -237,26 +238,20 @@ static mha_status check_clip(const mha__resolved *r, mha_error *error)
 
 /* ---------------------------------------------------------------- numbers */
 
-/* The float paths compute with these numbers as floats, which must be finite and, as divisors, not 0. */
+/* The float paths compute with these numbers as floats, which must be finite and, where they are above 0, not 0. */
 static mha_status check_float_range(const mha__resolved *r, mha_error *error)
 {
-    const mha_semantics *s = &r->semantics;
-    const struct {
-        const char *name;
-        double value;
-        bool divides;
-    } numbers[] = {{"scale", r->plan.scale, false},
-                   {"softcap", s->softmax.softcap, s->softmax.softcap > 0},
-                   {"sigmoid_bias", s->softmax.sigmoid_bias, false},
-                   {"clip_qkv", s->qkv.clip_qkv, s->qkv.clip_qkv > 0}};
-    if (r->plan.path == MHA_PATH_EXACT)
-        return MHA_OK;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        const float held = (float)numbers[i].value;
-        if (!isfinite(held) || (numbers[i].divides && held == 0.0f))
-            return mha__fail(error, MHA_UNSUPPORTED, numbers[i].name,
-                            "expected a number that float can hold (only the exact path computes in float64), found %g",
-                            numbers[i].value);
+    const mha_setting *row;
+    for (size_t i = 0; r->plan.path != MHA_PATH_EXACT && (row = mha_setting_at(i)) != NULL; i++) {
+        const bool weighs = row->group == MHA_SETTINGS_SOFTMAX || strcmp(row->name, "clip_qkv") == 0;
+        if (row->kind != MHA_SETTING_REAL || !weighs || !mha_setting_given(row, &r->semantics))
+            continue;
+        const double x = mha_setting_number(row, &r->semantics);
+        const float held = (float)x;
+        if (!isfinite(held) || (row->lowest > 0 && held == 0.0f))
+            return mha__fail(error, MHA_UNSUPPORTED, row->name,
+                             "expected a number that float can hold (only the exact path computes in float64), "
+                             "found %g", x);
     }
     return MHA_OK;
 }

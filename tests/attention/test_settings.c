@@ -268,7 +268,7 @@ static void give(const mha_setting *s, const char *words, mha_semantics *semanti
     else if (words)
         assert_ok(mha_setting_put(s, word_of(words, ',', 0, word), semantics, &error), error);
     else
-        assert_ok(mha_setting_put_number(s, 1, semantics, &error), error);
+        assert_ok(mha_setting_put_number(s, s->least > 1 ? (double)s->least : 1, semantics, &error), error);
     assert_true(mha_setting_given(s, semantics));
 }
 
@@ -377,8 +377,8 @@ static void a_plan_refuses_what_the_table_refuses(void **state)
     mha_semantics window = {.visible.window_left = 3};
     mha_error error;
     assert_refused(mha_settings_check(&window, &error), MHA_INVALID, error, "window_left", "`window`");
-    window = (mha_semantics){.visible.window_left = -1,
-                             .visible.window_right = -1}; /* open on both sides, which is no window */
+    window = (mha_semantics){
+        .visible = {.window_left = -1, .window_right = -1}}; /* open on both sides, which is no window */
     assert_ok(mha_settings_check(&window, &error), error);
 }
 
@@ -447,6 +447,22 @@ static void arrays_have_a_length_and_a_text(void **state)
     assert_string_equal(mha_setting_text(mha_setting_find("normaliser"), &s, text, sizeof text), "7");
 }
 
+/* A setting makes its group differ, and no other. */
+static void groups_are_compared(void **state)
+{
+    (void)state;
+    static const mha_semantics none;
+    const mha_setting *s;
+    for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++)
+        for (mha_setting_group group = MHA_SETTINGS_PLACE; group < MHA_SETTINGS_GROUP_COUNT; group++) {
+            mha_semantics semantics = {.place = {0}};
+            give(s, NULL, &semantics);
+            const mha_semantics copy = semantics;
+            assert_true(mha_settings_same(group, &semantics, &none) == (s->group != group));
+            assert_true(mha_settings_same(group, &semantics, &copy));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -460,6 +476,7 @@ int main(void)
         cmocka_unit_test(a_plan_refuses_what_the_table_refuses),
         cmocka_unit_test(an_array_is_put_and_seen_as_a_view),
         cmocka_unit_test(arrays_have_a_length_and_a_text),
+        cmocka_unit_test(groups_are_compared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ static void give(const mha_setting *s, mha_semantics *semantics)
     else if (s->kind > MHA_SETTING_VIEW)
         memcpy((char *)semantics + s->at, &pointer, sizeof pointer);
     else
-        assert_ok(mha_setting_put_number(s, 1, semantics, &error), error);
+        assert_ok(mha_setting_put_number(s, s->least > 1 ? (double)s->least : 1, semantics, &error), error);
 }
 
 static void every_setting_is_told_by_name(void **state)

@@ -81,6 +81,12 @@ static void keys_of_public_files_are_known(void **state)
                 "\"embedding_fraction\": 1.0, \"expansion_ratio\": 4, \"init_config\": {\"name\": \"k\"}, "
                 "\"init_device\": \"cpu\", \"learned_pos_emb\": true, \"logit_scale\": null, \"max_seq_len\": 2048, "
                 "\"no_bias\": true, \"norm_type\": \"low_precision_layernorm\", \"verbose\": 0"},
+        {"qwen", "\"bf16\": true, \"fp16\": false, \"fp32\": false, \"attn_dropout_prob\": 0, "
+                 "\"emb_dropout_prob\": 0, \"kv_channels\": 128, \"max_position_embeddings\": 32768, "
+                 "\"no_bias\": true, \"onnx_safe\": null, \"rotary_emb_base\": 10000, \"rotary_pct\": 1.0, "
+                 "\"scale_attn_weights\": true, "
+                 "\"seq_length\": 8192, \"use_dynamic_ntk\": true, \"use_flash_attn\": \"auto\", "
+                 "\"use_logn_attn\": true"},
         {"t5", OLD ", \"n_positions\": 512, \"dense_act_fn\": \"relu\", \"is_gated_act\": false"},
         {"bart", OLD ", " FAIRSEQ ", \"save_step\": 58, \"do_blenderbot_90_layernorm\": false"},
         {"mbart", FAIRSEQ},

@@ -210,6 +210,31 @@ static void latents_are_cached_once(void **state)
     unbuild(&b);
 }
 
+/* Qwen: the training length of a scale by the logarithm of the position, where it is switched on. */
+static void queries_of_long_texts_grow(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t log_n;
+    } rows[] = {
+        {"{\"model_type\":\"qwen\",\"seq_length\":2048,\"use_logn_attn\":true}", 2048},
+        {"{\"model_type\":\"qwen\",\"seq_length\":2048,\"use_logn_attn\":false}", 0},
+        {"{\"model_type\":\"qwen\"}", 8192},
+    };
+    mha_model_facts facts;
+    mha_error error;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_ok(mha_model_read_config(config_file(rows[i].text), &facts, &error), error);
+        const mha_semantics s = mha_model_semantics(&facts);
+        assert_true(s.qkv.query_scale.log_n == rows[i].log_n && s.qkv.query_scale.growth == 0);
+        assert_true(s.visible.causal && s.qkv.rope.kind == MHA_ROPE_HALF_SPLIT && s.qkv.rope.dim == 128 &&
+                    s.qkv.norm_eps == 1e-6);
+    }
+    assert_refused(mha_model_read_config(config_file("{\"model_type\":\"qwen\",\"seq_length\":1}"), &facts, &error),
+                   MHA_UNSUPPORTED, error, "seq_length", "at least 2");
+}
+
 /* Keys that change attention: computed, or counted and refused by the name of the key. */
 static void no_key_is_passed_over(void **state)
 {
@@ -353,6 +378,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(latents_are_cached_once),
+        cmocka_unit_test(queries_of_long_texts_grow),
         cmocka_unit_test(an_unknown_model_type_tells_its_heads),
         cmocka_unit_test(values_that_are_no_counts_are_named),
         cmocka_unit_test(stretched_rotations_are_told),

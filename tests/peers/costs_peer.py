@@ -30,7 +30,7 @@ from architectures_drawn import draw
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
 
-NOT_TRANSFORMERS = ("transformer", "multihead_attention", "schema")
+NOT_TRANSFORMERS = ("transformer", "multihead_attention", "qwen", "schema")
 WINDOWS = ("sliding_window", "attention_window_size", "local_attention", "window_size", "attention_chunk_size")
 seen = []  # of each softmax over heads: its shape, and how many weights are not 0
 

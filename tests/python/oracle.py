@@ -50,7 +50,7 @@ def relative_terms(relative, q, k, p, scale):
 
 def attention(q, k, v, mask=None, causal=False, offset=0, window=None, scale=None, softcap=0.0, sinks=None, alibi=None,
               lengths=None, plus_one=False, norm=None, query_scale=None, bias=None,
-              clip_qkv=None, relative=None):
+              clip_qkv=None, relative=None, log_n_scale=None):
     """q (B, h, T_q, d), k and v (B, h_kv, S, d): output, lse and weights. mask: booleans keep, numbers are added."""
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
     B, h, T, d = q.shape
@@ -64,6 +64,8 @@ def attention(q, k, v, mask=None, causal=False, offset=0, window=None, scale=Non
     if query_scale is not None:
         growth, every, first = query_scale
         q = q * (1 + growth * np.log1p(np.maximum(0, np.floor((p + first) / every))))
+    if log_n_scale is not None:
+        q = q * np.maximum(1, np.log(np.maximum(1, p + 1)) / np.log(log_n_scale))
     scores = np.einsum("bhid,bhjd->bhij", q, k) * (d**-0.5 if scale is None else scale)
     if softcap:
         scores = softcap * np.tanh(scores / softcap)

@@ -231,9 +231,12 @@ static void norm_rows(const run *r, number *y, size_t rows, size_t heads, bool k
 static void scale_row(const run *r, number *x, size_t n, double position)
 {
     const mha_query_scale *q = &r->s->qkv.query_scale;
-    const double steps = fmax(0, floor((position + (double)q->first) / (double)q->every)),
-                 f = 1 + q->growth * log(1 + steps);
-    for (size_t i = 0; i < n; i++)
+    double f = 1;
+    if (q->growth != 0)
+        f += q->growth * log(1 + fmax(0, floor((position + (double)q->first) / (double)q->every)));
+    if (q->log_n)
+        f *= fmax(1, log(fmax(1, position + 1)) / log((double)q->log_n));
+    for (size_t i = 0; i < n && f != 1; i++)
         x[i] = limited(r, f * x[i].v, f * (fabs(x[i].v) + x[i].e),
                        f * x[i].e + 8 * r->u * f * (fabs(x[i].v) + x[i].e) + oracle_subnormal(r->u));
 }
@@ -256,7 +259,7 @@ static number *turn(const run *r, const number *x, size_t rows, size_t heads, bo
             }
     if (r->s->qkv.norm.after_rope)
         norm_rows(r, y, rows, heads, key);
-    for (size_t b = 0; b < r->B && !key && r->s->qkv.query_scale.growth != 0; b++)
+    for (size_t b = 0; b < r->B && !key; b++)
         for (size_t t = 0; t < queries_of(r, b); t++)
             scale_row(r, y + query_row(r, b, t) * width, width, oracle_position(r, b, t, false));
     return y;

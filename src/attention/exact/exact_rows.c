@@ -95,14 +95,16 @@ static void rotate(const mha__resolved *r, double *x, size_t heads, size_t b, si
 double mha__exact_query_scale(const mha__resolved *r, int64_t position)
 {
     const mha_query_scale *q = &r->semantics.qkv.query_scale;
+    const double n = (double)position + 1, N = (double)q->log_n;
+    const double beyond = N > 0 && n > N ? log(n) / log(N) : 1;
     if (q->growth == 0)
-        return 1;
+        return beyond;
     int64_t number;
     if (__builtin_add_overflow(position, q->first, &number)) /* given positions may be any */
         number = position < 0 ? 0 : INT64_MAX;
     const int64_t steps = number < 0 ? 0 : number / q->every;
     const double count = 1 + (double)steps;
-    return 1 + q->growth * log(count);
+    return (1 + q->growth * log(count)) * beyond;
 }
 
 static void scale(const mha__resolved *r, double *x, size_t heads, int64_t position)

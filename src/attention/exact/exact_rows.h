@@ -16,7 +16,7 @@ typedef struct mha__cos_sin {
     double c, s;
 } mha__cos_sin;
 mha__cos_sin mha__exact_turn(const mha__resolved *r, size_t b, size_t t, int64_t position, size_t pair);
-/* Limits numbers to the range of clip_qkv. Nothing without one. */
+/* Limits numbers of q, k or v, if mha__clips. */
 void mha__exact_clip(const mha__resolved *r, double *x, size_t count);
 
 /* The factor of queries at a position; 1 without mha_semantics.query_scale. */

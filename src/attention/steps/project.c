@@ -204,8 +204,8 @@ bool mha__projection_rounds(const mha__resolved *r)
 /* Whether something is made of given queries, keys or values before they are attended to. */
 static bool changes_rows(const mha__resolved *r)
 {
-    return r->semantics.qkv.rope.kind != MHA_ROPE_NONE || r->semantics.qkv.query_scale.growth != 0 ||
-           r->semantics.qkv.clip_qkv > 0 || r->norm[0] != MHA_NORM_NONE || r->norm[1] != MHA_NORM_NONE ||
+    return r->semantics.qkv.rope.kind != MHA_ROPE_NONE || mha__scales_queries(&r->semantics) ||
+           mha__clips(&r->semantics) || r->norm[0] != MHA_NORM_NONE || r->norm[1] != MHA_NORM_NONE ||
            r->weight[MHA_B_Q].data || r->weight[MHA_B_K].data || r->weight[MHA_B_V].data;
 }
 

@@ -93,15 +93,23 @@ static void scale_row(const void *context, size_t b, size_t t, int64_t position,
     int64_t number;
     if (__builtin_add_overflow(position, q->first, &number)) /* given positions may be any */
         number = position > 0 ? INT64_MAX : 0;
-    const int64_t steps = number > 0 ? number / q->every : 0;
-    const float factor = (float)(1 + q->growth * log1p((double)steps));
+    const int64_t steps = q->growth != 0 && number > 0 ? number / q->every : 0;
+    double times = 1 + q->growth * log1p((double)steps);
+    if (q->log_n > 0 && position >= q->log_n)
+        times *= log1p((double)position) / log((double)q->log_n);
+    const float factor = (float)times;
     for (size_t g = 0; g < x->shape[2]; g++)
         for (size_t c = 0; c < x->shape[3]; c++)
             mha__row(x, b, t, g)[c] *= factor;
 }
 
+bool mha__scales_queries(const mha_semantics *s)
+{
+    return s->qkv.query_scale.growth != 0 || s->qkv.query_scale.log_n != 0;
+}
+
 void mha__scale_queries(const mha__resolved *r, const mha_view *x)
 {
-    if (r->semantics.qkv.query_scale.growth != 0)
+    if (mha__scales_queries(&r->semantics))
         for_rows(r, MHA_QUERIES, x, &r->semantics.qkv.query_scale, scale_row);
 }

@@ -27,7 +27,7 @@ static bool stage_happens(const request *r, mha_stage stage)
     switch (stage) {
     case MHA_STAGE_Q_ROT:
     case MHA_STAGE_K_ROT:
-        return s->qkv.rope.kind != MHA_ROPE_NONE || s->qkv.norm.unweighted || s->qkv.query_scale.growth != 0 ||
+        return s->qkv.rope.kind != MHA_ROPE_NONE || s->qkv.norm.unweighted || mha__scales_queries(s) ||
                mha_layer_config(r->layer)->q_norm != MHA_NORM_NONE;
     case MHA_STAGE_CAPPED: return s->softmax.softcap > 0;
     case MHA_STAGE_MASKED: return mha__hides_keys(s);

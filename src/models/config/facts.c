@@ -104,8 +104,9 @@ static void set_alibi(mha_model_facts *facts, int64_t kind)
 /* Symbols that are settings of the same name; a choice without a word is left as it is. */
 static void set_plain(const mha__values *v, mha_semantics *s)
 {
-    static const char *const names[] = {"causal",        "chunk",           "norm_after_rope", "norm_kind",
-                                        "norm_plus_one", "norm_unweighted", "rope",            "rope_last"};
+    static const char *const names[] = {"causal",    "chunk",         "log_n_scale",     "norm_after_rope",
+                                        "norm_kind", "norm_plus_one", "norm_unweighted", "rope",
+                                        "rope_last"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const mha_setting *setting = mha_setting_find(names[i]);
         const int64_t value = mha__values_get(v, names[i]);
@@ -254,10 +255,10 @@ void mha__setup_facts(const mha__setup *setup, const mha__values *v, mha_model_f
         s->visible.window_left = window - 1;
         s->visible.window_right = mha__values_get(v, "window_both") ? s->visible.window_left : -1;
     }
-    const double growth = every > 0 ? s->qkv.query_scale.growth : 0;
-    s->qkv.query_scale = (mha_query_scale){.growth = 0};
-    if (growth > 0)
-        s->qkv.query_scale = (mha_query_scale){growth, every, mha__values_get(v, "query_scale_first")};
+    mha_query_scale *scale = &s->qkv.query_scale;
+    scale->growth = every > 0 ? scale->growth : 0;
+    if (scale->growth > 0)
+        scale->every = every, scale->first = mha__values_get(v, "query_scale_first");
     s->added.bias = mha__values_bias(v, &facts->config.bias_rows);
     facts->made = (uint64_t)(mha__values_get(v, "logit_scale") != 0) << MHA_Q_NORM |
                   (uint64_t)(facts->bias_span > 0) << MHA_BIAS_TABLE;

@@ -209,8 +209,8 @@ static bool only_rounds(const mha__search *s, int index)
 {
     mha__knobs knobs;
     (void)mha__variants_apply(s->c, index, -1, &knobs);
-    const bool rounds = knobs.rows.round_inputs || knobs.rows.round_weights;
-    knobs.rows.round_inputs = knobs.rows.round_weights = ROUND_NOT;
+    const bool rounds = knobs.round_inputs || knobs.round_weights;
+    knobs.round_inputs = knobs.round_weights = ROUND_NOT;
     return rounds && mha__knobs_equal(&knobs, &s->said);
 }
 

@@ -96,7 +96,7 @@ void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on,
     mha__moved moved;
     const mha__knobs knobs = compute(s, worker, on, x);
     mha__search_hold(s, on, s->computed[worker], x, &moved);
-    x->louder = s->said.scale != 0 ? fmax(1, fabs(knobs.scale / s->said.scale)) : 1;
+    x->louder = s->said.s.softmax.scale != 0 ? fmax(1, fabs(knobs.s.softmax.scale / s->said.s.softmax.scale)) : 1;
 }
 
 bool mha__search_is_promising(const mha__search *s, const mha__candidate *x)

@@ -118,12 +118,12 @@ static double factor_of(const examination *x, const mha_difference *d)
  * one; cutting is not rounding. */
 static bool only_rounds(const examination *x, mha__knobs k)
 {
-    const int inputs = k.rows.round_inputs, weights = k.rows.round_weights;
+    const int inputs = k.round_inputs, weights = k.round_weights;
     const bool bf16 = inputs == ROUND_BF16 || weights == ROUND_BF16,
                cut = inputs == ROUND_BF16_CUT || weights == ROUND_BF16_CUT;
     const mha_dtype precision = x->result->criterion.precision;
     const bool eleven_bits = precision == MHA_F16 || precision == MHA_TF32;
-    k.rows.round_inputs = k.rows.round_weights = ROUND_NOT;
+    k.round_inputs = k.round_weights = ROUND_NOT;
     return !cut && mha__knobs_equal(&k, &x->said) && (precision == MHA_BF16 || (eleven_bits && !bf16));
 }
 

@@ -369,6 +369,8 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
     if (s->qkv.query_scale.growth != 0)
         m.query_times += s->qkv.query_scale.growth *
                          log1p((farthest + fabs((double)s->qkv.query_scale.first)) / (double)s->qkv.query_scale.every);
+    if (s->qkv.query_scale.log_n != 0)
+        m.query_times *= fmax(1, log1p(farthest) / log((double)s->qkv.query_scale.log_n));
     measure_norms(layer, call, ran, &m);
     if (layer)
         measure_latents(request, call, ran, &m);

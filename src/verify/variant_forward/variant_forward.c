@@ -153,7 +153,7 @@ static const double *gather(mha__variant_bench *w, const mha__knobs *k, size_t b
         }
     put(in, new_rows, c->T_k, row, first, to);
     for (size_t f = 0; in->bias_kv[part] && f < row; f++)
-        to[in->S * row + f] = mha__variant_rounded(in->bias_kv[part][f], k->rows.round_weights);
+        to[in->S * row + f] = mha__variant_rounded(in->bias_kv[part][f], k->round_weights);
     return to;
 }
 
@@ -238,29 +238,29 @@ static void run_row(mha__variant_bench *w, const mha__knobs *k, mha_stage stage,
     const bool all_rows = mixes || k->batch_order || !mha__stage_is_by_query(c, stage);
     const double *rows;
     switch (stage) {
-    case MHA_STAGE_Q: rows = mha__rows_unsplit(&w->maker, &k->rows, PROJECTION_Q, b); break;
-    case MHA_STAGE_K: rows = mha__rows_unsplit(&w->maker, &k->rows, PROJECTION_K, b); break;
-    case MHA_STAGE_V: rows = mha__rows_unsplit(&w->maker, &k->rows, PROJECTION_V, b); break;
+    case MHA_STAGE_Q: rows = mha__rows_unsplit(&w->maker, k, PROJECTION_Q, b); break;
+    case MHA_STAGE_K: rows = mha__rows_unsplit(&w->maker, k, PROJECTION_K, b); break;
+    case MHA_STAGE_V: rows = mha__rows_unsplit(&w->maker, k, PROJECTION_V, b); break;
     case MHA_STAGE_Q_LATENT: rows = w->inputs->latents[0] + b * n; break;
     case MHA_STAGE_KV_LATENT: rows = w->inputs->latents[1] + b * n; break;
-    case MHA_STAGE_Q_ROT: rows = mha__rows_make(&w->maker, &k->rows, PROJECTION_Q, b, true); break;
-    case MHA_STAGE_K_ROT: rows = mha__rows_make(&w->maker, &k->rows, PROJECTION_K, b, true); break;
-    default: rows = c->kind == CASE_ROPE ? mha__rows_make(&w->maker, &k->rows, PROJECTION_Q, b, true) : NULL; break;
+    case MHA_STAGE_Q_ROT: rows = mha__rows_make(&w->maker, k, PROJECTION_Q, b, true); break;
+    case MHA_STAGE_K_ROT: rows = mha__rows_make(&w->maker, k, PROJECTION_K, b, true); break;
+    default: rows = c->kind == CASE_ROPE ? mha__rows_make(&w->maker, k, PROJECTION_Q, b, true) : NULL; break;
     }
     if (rows) {
         memcpy(y, rows, n * sizeof *y);
         return;
     }
     if (stage != MHA_STAGE_PRESENT_VALUE)
-        w->keys = gather(w, k, b, 0, mha__rows_make(&w->maker, &k->rows, PROJECTION_K, b, true));
+        w->keys = gather(w, k, b, 0, mha__rows_make(&w->maker, k, PROJECTION_K, b, true));
     if (stage != MHA_STAGE_PRESENT_KEY)
-        w->values = gather(w, k, b, 1, mha__rows_make(&w->maker, &k->rows, PROJECTION_V, b, true));
+        w->values = gather(w, k, b, 1, mha__rows_make(&w->maker, k, PROJECTION_V, b, true));
     if (stage == MHA_STAGE_PRESENT_KEY)
         heads_first(w->keys, w->inputs->S, c->H_kv, c->d_k, y);
     else if (stage == MHA_STAGE_PRESENT_VALUE)
         heads_first(w->values, w->inputs->S, c->H_kv, c->d_v, y);
     else {
-        w->q = mha__rows_make(&w->maker, &k->rows, PROJECTION_Q, b, all_rows);
+        w->q = mha__rows_make(&w->maker, k, PROJECTION_Q, b, all_rows);
         attend(w, k, stage, b, kept, y, n);
     }
 }

@@ -75,7 +75,7 @@ void mha__ragged_place(const mha__variant_inputs *inputs, mha_stage stage, size_
 /* Computed rows that many variants share: products x W, and rows of q, k or v ready for attention. The least recently
  * used slot is the first to be replaced. */
 typedef struct mha__row_slot {
-    mha__row_knobs key; /* knobs on which these rows depend; all others are 0 */
+    mha__knobs key; /* those on which these rows depend: all others are 0, and settings of other groups do not matter */
     int which;          /* q, k or v; -1: empty */
     bool product;       /* x W without bias */
     bool all_rows;      /* false: only the query rows that were needed */
@@ -104,11 +104,11 @@ bool mha__row_maker_begin(mha__row_maker *maker, const mha__variant_inputs *inpu
                           size_t bytes, mha__arena *pool);
 /* The rows of q, k or v (T, h, d) of one batch row, rotated; valid for a few more calls. `all_rows`: also the query
  * rows that are not needed. */
-const double *mha__rows_make(mha__row_maker *maker, const mha__row_knobs *knobs, int which, size_t b, bool all_rows);
+const double *mha__rows_make(mha__row_maker *maker, const mha__knobs *knobs, int which, size_t b, bool all_rows);
 /* The rows of q, k or v before heads are split, with bias: (T, h*d), all rows. Valid until the next call. */
-const double *mha__rows_unsplit(mha__row_maker *maker, const mha__row_knobs *knobs, int which, size_t b);
+const double *mha__rows_unsplit(mha__row_maker *maker, const mha__knobs *knobs, int which, size_t b);
 /* W_O as the variant reads it, at least its first columns, and its bias (NULL: none). */
-const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *knobs, size_t columns,
+const double *mha__output_matrix(mha__row_maker *maker, const mha__knobs *knobs, size_t columns,
                                  const double **bias);
 
 /* What happens to the rows of q, k or v (variant_turn.c). Splitting into heads makes (T, h, d) of (T, h*d). */
@@ -116,11 +116,11 @@ void mha__rows_split(const mha__variant_inputs *w, int heads, int which, const d
 /* The gate of a query's input row x at a column of W_G: x W_G + b_G, with these two rounded. */
 double mha__variant_gate_of(const mha_case *c, const double *x, size_t column, int rounding);
 /* Changes an input row of n numbers as the variant changes rows; not their order. */
-void mha__variant_input_row(const mha__row_knobs *k, const double *from, size_t n, double *to);
-void mha__rows_scale(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t b, double *x);
-void mha__rows_normalise(const mha__variant_inputs *w, const mha__row_knobs *k, int which, double *x);
+void mha__variant_input_row(const mha__knobs *k, const double *from, size_t n, double *to);
+void mha__rows_scale(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, double *x);
+void mha__rows_normalise(const mha__variant_inputs *w, const mha__knobs *k, int which, double *x);
 /* `memory`: for two numbers of each feature of a head. */
-void mha__rows_rotate(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t b, double *x,
+void mha__rows_rotate(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, double *x,
                       double *memory);
 /* The index of element (t, head, f) in (T, h*d) rows. */
 size_t mha__head_column(int heads, size_t T, size_t h, size_t d, size_t t, size_t head, size_t f);

@@ -26,7 +26,8 @@ static void sum_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t
     const mha_case *c = w->inputs->c;
     const size_t S = w->inputs->S, all = S + mha__extra_rows(c), at = (h * c->T_q + i) * all;
     const size_t head = mha__variant_kv_head(c, k, k->group_v, h);
-    const bool bias = w->inputs->bias_kv[0] != NULL, propagates = k->propagate && !mha__variant_pads(c, k, b, i);
+    const bool bias = w->inputs->bias_kv[0] != NULL,
+               propagates = k->s.softmax.hidden_values == MHA_HIDDEN_PROPAGATE && !mha__variant_pads(c, k, b, i);
     double *o = w->heads + (i * c->H + h) * c->d_v;
     const double empty = all == 0 && isnan(w->lse[h * c->T_q + i]) ? NAN : 0; /* no weight is there to say it */
     for (size_t f = 0; f < c->d_v; f++)
@@ -65,15 +66,15 @@ void mha__variant_gate(mha__variant_bench *w, const mha__knobs *k, size_t b)
     const size_t T = in->c->T_q, width = in->c->H * in->c->d_v;
     if (!in->gate || k->gate == GATE_NOT)
         return;
-    const bool changed = k->rows.round_inputs != ROUND_NOT || k->rows.round_weights != ROUND_NOT ||
-                         k->rows.input_norm != INPUT_NORM_NOT;
+    const bool changed = k->round_inputs != ROUND_NOT || k->round_weights != ROUND_NOT ||
+                         k->input_norm != INPUT_NORM_NOT;
     for (size_t t = 0; t < T; t++) {
-        const size_t row = b * T + (k->rows.inputs_reversed ? T - 1 - t : t), n = in->in[PROJECTION_Q];
+        const size_t row = b * T + (k->inputs_reversed ? T - 1 - t : t), n = in->in[PROJECTION_Q];
         if (changed)
-            mha__variant_input_row(&k->rows, in->x[PROJECTION_Q] + row * n, n, w->maker.x);
+            mha__variant_input_row(k, in->x[PROJECTION_Q] + row * n, n, w->maker.x);
         for (size_t f = 0; f < width; f++) {
             const size_t column = f / (width / in->gates);
-            const double z = changed ? mha__variant_gate_of(in->c, w->maker.x, column, k->rows.round_weights)
+            const double z = changed ? mha__variant_gate_of(in->c, w->maker.x, column, k->round_weights)
                                      : in->gate[row * in->gates + column];
             const double sigmoid = k->gate == GATE_PLAIN ? 1 : 1 / (1 + exp(-z));
             w->merged[t * width + f] *= k->gate == GATE_SIGMOID ? sigmoid : z * sigmoid;
@@ -112,7 +113,7 @@ void mha__variant_project(mha__variant_bench *w, const mha__knobs *k, size_t b, 
 {
     const size_t in = w->inputs->in[PROJECTION_O], out = w->inputs->out[PROJECTION_O], T = w->inputs->c->T_q;
     const size_t columns = w->columns > 0 && w->columns < out ? w->columns : out;
-    const double *bias, *W = mha__output_matrix(&w->maker, &k->rows, columns, &bias);
+    const double *bias, *W = mha__output_matrix(&w->maker, k, columns, &bias);
     const double *query = w->inputs->x[PROJECTION_Q] + b * T * w->inputs->in[PROJECTION_Q];
     if (!W) {
         for (size_t e = 0; e < T * in; e++)

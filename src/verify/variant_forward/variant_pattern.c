@@ -15,7 +15,7 @@ static double element(const mha_view *v, const size_t index[4])
 bool mha__variant_pads(const mha_case *c, const mha__knobs *k, size_t b, size_t i)
 {
     const mha_mask *padding = &c->semantics.visible.pattern.query_padding;
-    return k->pads_queries &&
+    return k->s.visible.pattern.query_padding.kind &&
            (element(&padding->values, (const size_t[]){0, 0, b, i}) != 0) == (padding->kind == MHA_MASK_HIDES);
 }
 
@@ -24,7 +24,7 @@ static bool segment_hides(const mha_pattern *p, const mha__knobs *k, const mha__
     const mha_view *keys = p->k_segments.data ? &p->k_segments : &p->q_segments;
     const double query = element(&p->q_segments, (const size_t[]){0, 0, at->b, at->i}),
                  key = element(keys, (const size_t[]){0, 0, at->b, at->j});
-    return k->segments == SEGMENTS_EARLIER_TOO ? key > query : key != query;
+    return k->segments_earlier ? key > query : key != query;
 }
 
 /* How often the list of a query names a key. */
@@ -50,19 +50,19 @@ static bool block_hides(const mha_pattern *p, const mha__knobs *k, const mha__sc
     const size_t query = at->i / p->block_queries, key = at->j / p->block_keys;
     const size_t right[4] = {at->b, at->h, query, key}, turned[4] = {at->b, at->h, key, query};
     return (element(&p->blocks.values, k->blocks_transposed ? turned : right) != 0) ==
-           (k->blocks_kind == MHA_MASK_HIDES);
+           (k->s.visible.pattern.blocks.kind == MHA_MASK_HIDES);
 }
 
 bool mha__variant_pattern_hides(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at,
                                 double *added)
 {
     const mha_pattern *p = &w->c->semantics.visible.pattern;
-    bool hides = k->segments != SEGMENTS_NONE && segment_hides(p, k, at);
-    hides |= k->blocks_kind != MHA_MASK_NONE && block_hides(p, k, at);
-    if (k->lists == LISTS_NONE)
+    bool hides = k->s.visible.pattern.q_segments.data && segment_hides(p, k, at);
+    hides |= k->s.visible.pattern.blocks.kind != MHA_MASK_NONE && block_hides(p, k, at);
+    if (!k->s.visible.pattern.key_lists.data)
         return hides;
     const size_t times = times_named(w, k, at);
-    if (k->lists == LISTS_EACH_TIME && times > 1)
+    if (k->lists_each_time && times > 1)
         *added += log((double)times);
     return hides || times == 0;
 }
@@ -71,6 +71,7 @@ bool mha__variant_pattern_by_head(const mha_case *c, const mha__knobs *k)
 {
     const mha_view *lists = &c->semantics.visible.pattern.key_lists,
                    *blocks = &c->semantics.visible.pattern.blocks.values;
-    return (k->lists != LISTS_NONE && lists->rank > 2 && lists->shape[lists->rank - 3] > 1) ||
-           (k->blocks_kind != MHA_MASK_NONE && blocks->rank > 2 && blocks->shape[blocks->rank - 3] > 1);
+    return (k->s.visible.pattern.key_lists.data && lists->rank > 2 && lists->shape[lists->rank - 3] > 1) ||
+           (k->s.visible.pattern.blocks.kind != MHA_MASK_NONE && blocks->rank > 2 &&
+            blocks->shape[blocks->rank - 3] > 1);
 }

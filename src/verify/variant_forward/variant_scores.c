@@ -6,10 +6,10 @@
 
 static double capped(const mha__knobs *k, double s)
 {
-    if (!(k->softcap > 0))
+    if (!(k->s.softmax.softcap > 0))
         return s;
-    double t = tanh(k->cap_no_divisor ? s : s / k->softcap);
-    return k->cap_no_factor ? t : k->softcap * t;
+    double t = tanh(k->cap_no_divisor ? s : s / k->s.softmax.softcap);
+    return k->cap_no_factor ? t : k->s.softmax.softcap * t;
 }
 
 /* The score at `stage` of one query and key, from its product q.k; *visible says whether it enters the softmax. */
@@ -18,7 +18,7 @@ static double score_of(const mha__knobs *k, double product, bool real, const mha
 {
     const bool hidden = sight->hidden == SIGHT_HIDDEN;
     product += sight->early;
-    double s = k->cap_before_scale ? capped(k, product) * k->scale : product * k->scale;
+    double s = k->cap_before_scale ? capped(k, product) * k->s.softmax.scale : product * k->s.softmax.scale;
     *visible = hidden ? 0 : sight->hidden == SIGHT_LATE ? KEEPS_NO_WEIGHT : 1;
     if (stage == MHA_STAGE_SCORES)
         return s;
@@ -48,7 +48,7 @@ static double relative_terms(const mha__variant_inputs *w, const mha__knobs *k, 
                              const double *q, const double *key)
 {
     const mha_case *c = w->c;
-    const mha_relative *relative = &c->semantics.added.relative;
+    const mha_relative *relative = &k->s.added.relative;
     double sum = 0;
     for (int t = MHA_RELATIVE_K; t <= MHA_RELATIVE_Q; t++) {
         const double *table = w->relative[t - MHA_RELATIVE_K];
@@ -61,15 +61,15 @@ static double relative_terms(const mha__variant_inputs *w, const mha__knobs *k, 
             continue;
         const size_t head = width == c->d_k || k->relative == RELATIVE_HEAD_0 ? 0 : at->h;
         const double given = of_key ? relative->q_scale : relative->k_scale;
-        double scale = given != 0 ? given : k->scale;
+        double scale = given != 0 ? given : k->s.softmax.scale;
         if (k->relative_scale != RELATIVE_SCALE_RIGHT)
-            scale = k->relative_scale == RELATIVE_SCALE_TWICE ? scale * k->scale
+            scale = k->relative_scale == RELATIVE_SCALE_TWICE ? scale * k->s.softmax.scale
                     : k->relative_scale == RELATIVE_SCALE_ONE ? 1
                                                               : 1 / sqrt((double)c->d_k);
         const double *x = of_key ? key : q, *y = table + row * width + head * c->d_k;
-        double product = k->rows.round_weights == ROUND_NOT ? mha__dot(x, y, c->d_k) : 0;
-        for (size_t f = 0; f < c->d_k && k->rows.round_weights != ROUND_NOT; f++)
-            product += x[f] * mha__variant_rounded(y[f], k->rows.round_weights);
+        double product = k->round_weights == ROUND_NOT ? mha__dot(x, y, c->d_k) : 0;
+        for (size_t f = 0; f < c->d_k && k->round_weights != ROUND_NOT; f++)
+            product += x[f] * mha__variant_rounded(y[f], k->round_weights);
         sum += scale * product;
     }
     return sum;
@@ -100,7 +100,7 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size
         mha__sight sight = {.hidden = SIGHT_SEEN};
         if (real)
             sight = w->sight[i * S + j];
-        else if (pads || (row == S + 1 ? !k->zero_row : !k->bias_row))
+        else if (pads || (row == S + 1 ? !k->s.softmax.zero_row : !k->bias_row))
             sight.hidden = SIGHT_HIDDEN;
         if (sight.hidden == SIGHT_HIDDEN && !score_hidden && k->fill == FILL_EXCLUDE) {
             w->scores[at + j] = -INFINITY;
@@ -109,7 +109,7 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size
         }
         const double *key = w->keys + (row * c->H_kv + head) * c->d_k;
         const double product = sight.hidden == SIGHT_HIDDEN && !score_hidden ? 0 : mha__dot(q, key, c->d_k);
-        if (real && k->relative != RELATIVE_NONE && sight.hidden != SIGHT_HIDDEN)
+        if (real && k->s.added.relative.rule != MHA_RELATIVE_NONE && sight.hidden != SIGHT_HIDDEN)
             sight.added += relative_terms(w->inputs, k, &(mha__score_at){b, h, i, j}, q, key);
         w->scores[at + j] = score_of(k, product, real, &sight, stage, &w->visible[at + j]);
     }

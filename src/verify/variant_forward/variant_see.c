@@ -44,7 +44,7 @@ static int64_t first_position(const mha__variant_inputs *w, const mha__knobs *k)
 static bool causal_hides(const mha__variant_inputs *w, const mha__knobs *k, int64_t i, int64_t j, int64_t offset)
 {
     const int64_t last = i + aligned(w, k->causal_align, offset) + k->causal_shift;
-    if (!k->causal || j + first_position(w, k) < k->prefix)
+    if (!k->s.visible.causal || j + first_position(w, k) < k->s.visible.prefix)
         return false;
     if (k->causal_block > 0)
         return floor_divide(j, k->causal_block) > floor_divide(last, k->causal_block);
@@ -54,9 +54,9 @@ static bool causal_hides(const mha__variant_inputs *w, const mha__knobs *k, int6
 static bool window_hides(const mha__variant_inputs *w, const mha__knobs *k, int64_t i, int64_t j, int64_t offset)
 {
     const int64_t at = i + aligned(w, k->window_align, offset);
-    const bool kept = j + first_position(w, k) < k->window_keep;
-    return k->window && ((k->window_left >= 0 && j < at - k->window_left && !kept) ||
-                         (k->window_right >= 0 && j > at + k->window_right));
+    const bool kept = j + first_position(w, k) < k->s.visible.window_keep;
+    return k->s.visible.window && ((k->s.visible.window_left >= 0 && j < at - k->s.visible.window_left && !kept) ||
+                         (k->s.visible.window_right >= 0 && j > at + k->s.visible.window_right));
 }
 
 static bool length_hides(const mha__variant_inputs *w, const mha__knobs *k, size_t b, int64_t j)
@@ -64,7 +64,7 @@ static bool length_hides(const mha__variant_inputs *w, const mha__knobs *k, size
     const mha_semantics *s = &w->c->semantics;
     if (k->lengths)
         return j >= (int64_t)k->lengths[b];
-    if (!k->use_lengths)
+    if (!k->s.visible.kv_lengths)
         return false;
     int64_t length = s->visible.kv_lengths[b] + k->lengths_shift - (k->part_at_0 ? 0 : s->place.key_offset);
     if (k->lengths_block > 0)
@@ -84,7 +84,8 @@ static int rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const m
     if (k->window_or_causal && (hides & (HIDES_CAUSAL | HIDES_WINDOW)) != (HIDES_CAUSAL | HIDES_WINDOW))
         hides &= ~(HIDES_CAUSAL | HIDES_WINDOW);
     const int64_t first = first_position(w, k);
-    if (k->chunk > 0 && floor_divide(j + first, k->chunk) != floor_divide(i + offset + first, k->chunk))
+    if (k->s.visible.chunk > 0 &&
+        floor_divide(j + first, k->s.visible.chunk) != floor_divide(i + offset + first, k->s.visible.chunk))
         hides |= ALWAYS;
     if (k->kept_keys && at->j < w->S && k->kept_keys[at->b * w->S + at->j] == 0)
         hides |= ALWAYS;
@@ -106,32 +107,31 @@ static bool mask_hides(const mha__variant_inputs *w, const mha__knobs *k, mha__s
         at.i = at.j;
         at.j = i;
     }
-    if (k->mask_kind == MHA_MASK_ADDITIVE) {
+    if (k->s.visible.mask.kind == MHA_MASK_ADDITIVE) {
         const double m = k->mask_sign * mask_value(values, &at, w->S, -INFINITY * k->mask_sign);
         const bool hides = m == -INFINITY && !(k->early & ADDS_MASK); /* before the scale it is a number like others */
         *added += hides ? 0 : m;
         return hides;
     }
-    const double m = mask_value(values, &at, w->S, k->mask_kind == MHA_MASK_HIDES) != 0;
+    const double m = mask_value(values, &at, w->S, k->s.visible.mask.kind == MHA_MASK_HIDES) != 0;
     if (k->mask_as_number)
         *added += m;
-    return !k->mask_as_number && (m != 0) == (k->mask_kind == MHA_MASK_HIDES);
+    return !k->mask_as_number && (m != 0) == (k->s.visible.mask.kind == MHA_MASK_HIDES);
 }
 
 static bool padding_hides(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at, double *added)
 {
-    const mha_visible *s = &w->c->semantics.visible;
-    const mha_view *padding = &s->key_padding.values;
+    const mha_view *padding = &w->c->semantics.visible.key_padding.values;
     const size_t j = k->padding_reversed ? w->S - 1 - at->j : at->j;
     const double p = mha_view_get(padding, (const size_t[]){padding->shape[0] == 1 ? 0 : at->b, j});
-    if (k->padding_kind == MHA_MASK_ADDITIVE) {
+    if (k->s.visible.key_padding.kind == MHA_MASK_ADDITIVE) {
         *added += p == -INFINITY ? 0 : p;
         return p == -INFINITY;
     }
-    const bool hides = (p != 0) == (k->padding_kind == MHA_MASK_HIDES);
-    if (hides && k->use_padding_fill)
-        *added += s->padding_fill;
-    return hides && !k->use_padding_fill;
+    const bool hides = (p != 0) == (k->s.visible.key_padding.kind == MHA_MASK_HIDES);
+    if (hides && k->s.visible.has_padding_fill)
+        *added += k->s.visible.padding_fill;
+    return hides && !k->s.visible.has_padding_fill;
 }
 
 static double slope_of(const mha_case *c, const mha__knobs *k, size_t h)
@@ -158,7 +158,7 @@ static int64_t by_column(bool class_token, size_t height, size_t width, int64_t 
 static double position_bias(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at)
 {
     const size_t n = w->c->weights[CASE_RECORDED][MHA_BIAS_TABLE].shape[0];
-    mha_bias bias = w->c->semantics.added.bias;
+    mha_bias bias = k->s.added.bias;
     const int64_t first = first_position(w, k), key = first + (int64_t)at->j;
     const bool from_0 = k->position_bias == POSITION_BIAS_FROM_0;
     const int64_t query = (int64_t)at->i + (from_0 ? 0 : first + offset_of(w->c, k, at->b));
@@ -177,14 +177,14 @@ static double position_bias(const mha__variant_inputs *w, const mha__knobs *k, c
     }
     row += k->position_bias == POSITION_BIAS_NEXT_ROW && row + 1 < n;
     const size_t place = k->position_bias == POSITION_BIAS_TRANSPOSED ? at->h * n + row : row * w->c->H + at->h;
-    return row < n ? mha__variant_rounded(w->bias_table[place], k->rows.round_weights) : 0;
+    return row < n ? mha__variant_rounded(w->bias_table[place], k->round_weights) : 0;
 }
 
 size_t mha__variant_relative_row(const mha__variant_inputs *w, const mha__knobs *k, mha_weight table,
                                  const mha__score_at *at)
 {
     const size_t n = w->c->weights[CASE_RECORDED][table].shape[0];
-    mha_relative relative = w->c->semantics.added.relative;
+    mha_relative relative = k->s.added.relative;
     const int64_t first = first_position(w, k), key = first + (int64_t)at->j;
     const bool from_0 = k->relative == RELATIVE_FROM_0;
     const int64_t query = (int64_t)at->i + (from_0 ? 0 : first + offset_of(w->c, k, at->b));
@@ -208,7 +208,7 @@ mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs
 {
     double masked = 0;
     int hides = rules_hide(inputs, k, at);
-    if (k->mask_kind != MHA_MASK_NONE && mask_hides(inputs, k, *at, &masked))
+    if (k->s.visible.mask.kind != MHA_MASK_NONE && mask_hides(inputs, k, *at, &masked))
         hides |= HIDES_MASK;
     mha__sight sight = {0};
     if (mha__variant_pattern_hides(inputs, k, at, &sight.added))
@@ -217,7 +217,7 @@ mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs
         sight.early += masked;
     else
         sight.added += masked;
-    if (k->padding_kind != MHA_MASK_NONE && padding_hides(inputs, k, at, &sight.added))
+    if (k->s.visible.key_padding.kind != MHA_MASK_NONE && padding_hides(inputs, k, at, &sight.added))
         hides |= HIDES_PADDING;
     if (k->alibi_sign != 0) {
         const int64_t offset = k->alibi_from_0 ? 0 : offset_of(inputs->c, k, at->b);
@@ -227,7 +227,7 @@ mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs
         *(k->early & ADDS_ALIBI ? &sight.early : &sight.added) -=
             k->alibi_sign * slope_of(inputs->c, k, at->h) * distance;
     }
-    if (k->position_bias != POSITION_BIAS_NONE) {
+    if (k->s.added.bias.rule != MHA_BIAS_RULE_NONE) {
         const bool early = (k->early & ADDS_POSITION_BIAS) != 0;
         const double bias = position_bias(inputs, k, at);
         if (bias == -INFINITY && !early)
@@ -252,8 +252,8 @@ size_t mha__variant_count_padded(const mha__variant_inputs *inputs, const mha__k
 bool mha__variant_heads_see_alike(const mha_case *c, const mha__knobs *k)
 {
     const mha_view *mask = &c->semantics.visible.mask.values;
-    const bool by_head = k->mask_kind != MHA_MASK_NONE && mask->rank >= 3 && mask->shape[mask->rank - 3] > 1;
-    return !by_head && k->alibi_sign == 0 && k->position_bias == POSITION_BIAS_NONE &&
+    const bool by_head = k->s.visible.mask.kind != MHA_MASK_NONE && mask->rank >= 3 && mask->shape[mask->rank - 3] > 1;
+    return !by_head && k->alibi_sign == 0 && k->s.added.bias.rule == MHA_BIAS_RULE_NONE &&
            !mha__variant_pattern_by_head(c, k);
 }
 

@@ -28,7 +28,7 @@ static double lse_of(const mha__knobs *k, double most, double sum, double keys)
     case LSE_BASE_2: return (most + log(sum)) / log(2);
     case LSE_NO_SINKS: return most + log(keys);
     case LSE_NO_MAXIMUM: return log(sum);
-    case LSE_MAX_UNSCALED: return most / k->scale + log(sum);
+    case LSE_MAX_UNSCALED: return most / k->s.softmax.scale + log(sum);
     default: return (k->base_2 ? most * log(2) : most) + log(sum);
     }
 }
@@ -39,6 +39,7 @@ static void softmax(const mha__knobs *k, double *s, const unsigned char *visible
 {
     double most = -INFINITY;
     bool any = rest->n > 0, wrong = false;
+    const bool nan = k->s.softmax.empty_rows == MHA_EMPTY_NAN;
     for (size_t r = 0; r < rest->n; r++)
         most = fmax(most, rest->logit[r]);
     for (size_t j = 0; j < n; j++)
@@ -49,8 +50,8 @@ static void softmax(const mha__knobs *k, double *s, const unsigned char *visible
         }
     if (!any) {
         for (size_t j = 0; j < n; j++)
-            s[j * step] = k->empty_nan ? NAN : 0;
-        *lse = k->empty_nan ? NAN : -INFINITY;
+            s[j * step] = nan ? NAN : 0;
+        *lse = nan ? NAN : -INFINITY;
         return;
     }
     if (wrong || isinf(most))
@@ -112,7 +113,7 @@ static bool any_visible(const unsigned char *visible, size_t n)
 /* Weights of one row of n scores that do not depend on each other, unless they are divided by their sum. */
 static void sigmoid(const mha__knobs *k, double *s, const unsigned char *visible, size_t n, size_t keys)
 {
-    const double bias = k->sigmoid_usual ? -log((double)keys) : k->sigmoid_bias;
+    const double bias = k->sigmoid_usual ? -log((double)keys) : k->s.softmax.sigmoid_bias;
     double sum = 0;
     for (size_t j = 0; j < n; j++) {
         const double z = s[j] + bias, e = exp(-fabs(z));
@@ -127,7 +128,7 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
 {
     const mha_case *c = w->inputs->c;
     const double *sinks = k->sinks ? k->sinks : k->use_sinks ? w->inputs->sinks : NULL;
-    const int rounding = k->sinks ? ROUND_NOT : k->rows.round_weights; /* of sinks that the case has */
+    const int rounding = k->sinks ? ROUND_NOT : k->round_weights; /* of sinks that the case has */
     const size_t S = w->inputs->S + mha__extra_rows(c);
     const bool in_tiles = k->tile != 0 && k->tile_mistake != TILE_PADDED;
     for (size_t h = 0; h < c->H; h++)
@@ -141,14 +142,14 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
             const bool nothing = mha__variant_pads(c, k, b, i) && !any_visible(visible, S);
             if (sinks && sinks[h] != -INFINITY && !nothing)
                 join(&rest, mha__variant_rounded(sinks[h], rounding), k->parts);
-            if (k->plus_one && !nothing)
+            if (k->s.softmax.softmax_plus_one && !nothing)
                 join(&rest, 0, k->parts);
             for (size_t j = w->inputs->S; k->parts != 1 && j < S; j++)
                 s[j] += log(k->parts);
             if (k->tile_mistake == TILE_PADDED && mha__variant_count_padded(w->inputs, k, b, i) > 0)
                 join(&rest, 0, (double)mha__variant_count_padded(w->inputs, k, b, i));
             w->lse[row] = 0;
-            if (k->normaliser == MHA_SIGMOID)
+            if (k->s.softmax.normaliser == MHA_SIGMOID)
                 sigmoid(k, s, visible, S, w->inputs->S);
             else if (in_tiles && any_visible(visible, S))
                 softmax_in_tiles(k, s, visible, S, &rest, &w->lse[row]);

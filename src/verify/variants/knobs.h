@@ -1,4 +1,4 @@
-/* A variant of attention as a set of knobs, one for each way in which an implementation may differ from the case. */
+/* A variant of attention: settings that differ from those of the case, and knobs for mistakes that no setting says. */
 #ifndef MHA_VERIFY_VARIANTS_KNOBS_H
 #define MHA_VERIFY_VARIANTS_KNOBS_H
 
@@ -78,9 +78,6 @@ enum {
     FILL_ADD      /* `fill_value` is added to it in float32 */
 };
 
-/* What segments and lists of keys are taken for. */
-enum { SEGMENTS_NONE, SEGMENTS_OWN, SEGMENTS_EARLIER_TOO };
-enum { LISTS_NONE, LISTS_ONCE, LISTS_EACH_TIME };
 enum { FILL_NAMES_NONE, FILL_NAMES_FIRST, FILL_NAMES_LAST }; /* which key a negative number of a list names */
 
 enum { AXIS_KEYS, AXIS_QUERIES, AXIS_HEADS };
@@ -91,7 +88,6 @@ enum { ADDS_MASK = 1, ADDS_ALIBI = 2, ADDS_POSITION_BIAS = 4 };
 
 /* Which entry of the table of a relative position bias is added. */
 enum {
-    POSITION_BIAS_NONE,
     POSITION_BIAS_RIGHT,
     POSITION_BIAS_REVERSED, /* query and key exchanged */
     POSITION_BIAS_FROM_0,   /* queries counted from 0 */
@@ -104,7 +100,6 @@ enum {
 
 /* Which relative terms are added, by which rows. */
 enum {
-    RELATIVE_NONE,
     RELATIVE_RIGHT,
     RELATIVE_REVERSED,  /* query and key exchanged */
     RELATIVE_OTHER_WAY, /* relative_q by the distance from the key to the query */
@@ -166,35 +161,32 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
 
 /* Type and name of each knob of the norm of q and k. */
 #define NORM_KNOB_LIST(X)                                                                                              \
-    X(int, norm_kind) /* mha_norm_kind */                                                                              \
     X(int, norm_other_span) /* over the row instead of each head, or the reverse */                                    \
     X(int, norm_no_weight)                                                                                             \
     X(int, norm_eps_outside)                                                                                           \
-    X(double, norm_eps)                                                                                                \
-    X(int, norm_after_rope)                                                                                            \
-    X(int, norm_plus_one)                                                                                              \
     X(int, norm_no_bias)                                                                                               \
     X(int, norm_first_head) /* all heads take the weights of the first */
 
 /* Type and name of each knob of the rotation, but for what differs between q, k and v. */
 #define ROPE_KNOB_LIST(X)                                                                                              \
-    X(int, rope_last) /* the last features are rotated, not the first */                                               \
     X(int, rope_axes) /* what is taken for the axes of positions */                                                    \
-    X(int, rope_width) /* in the exponent of the angles; 0: rope_dim */                                                \
+    X(int, rope_width) /* in the exponent of the angles; 0: as many features as are rotated */                         \
     X(int, rope_reversed) /* positions count from the last row */                                                      \
     X(int, rope_regrouped) /* the result in the order of the other pairing */                                          \
     X(int, rope_mixed) /* angles laid out for the other pairing */                                                     \
     X(int, rope_swapped) /* sine and cosine */                                                                         \
-    X(int, rope) /* mha_rope_kind */                                                                                   \
-    X(int, rope_dim)                                                                                                   \
     X(int, rope_inverse)                                                                                               \
     X(int, rope_restart) /* positions begin at 0 in every call */                                                      \
-    X(int, rope_formula) /* angles from rope_base, not tables or frequencies */                                        \
-    X(double, rope_base)                                                                                               \
-    X(double, rope_divisor) /* of the positions */                                                                     \
-    X(double, rope_times) /* the attention factor */
+    X(int, rope_formula) /* angles from the base, not tables or frequencies */                                         \
+    X(double, rope_divisor) /* of the positions */
 
-/* Type and name of each scalar knob that changes the rows of q, k and v before the scores. */
+/* Type and name of each knob of the scale by position. */
+#define SCALE_KNOB_LIST(X)                                                                                             \
+    X(int, scale_smooth) /* grows without rounding down to whole steps */                                              \
+    X(int, log_n_from_0) /* log(p), not log(p + 1) */                                                                  \
+    X(int, log_n_always) /* also below the training length */
+
+/* Type and name of each knob that changes the rows of q, k and v before the scores. */
 #define ROW_KNOB_LIST(X)                                                                                               \
     X(int, packing)                                                                                                    \
     X(int, latent)                                                                                                     \
@@ -208,67 +200,42 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(double, bias_q_times)                                                                                            \
     X(int, split) /* heads in the rows */                                                                              \
     X(int, no_norm) /* bits: 1 of q, 2 of k */                                                                         \
-    X(int, norm_lacking) /* a norm without weights where the case has none */                                          \
     X(int, rope_not) /* bits: 1 q, 2 k is not rotated */                                                               \
     X(int, rope_values) /* values are rotated too */                                                                   \
     X(int64_t, rope_shift_q) /* added to positions */                                                                  \
     X(int64_t, rope_shift_k)                                                                                           \
     X(int, rope_part_at_0) /* key_offset is taken for 0 */                                                             \
-    X(double, clip) /* of q, k and v; 0: none */                                                                       \
     X(int, clip_place)                                                                                                 \
     X(int, clip_not) /* bits: 1 q, 2 k, 4 v is not clipped */                                                          \
-    X(double, scale_growth) /* of queries by position; 0: none */                                                      \
-    X(int64_t, scale_first)                                                                                            \
-    X(int, scale_smooth) /* without rounding down to whole steps */                                                    \
-    X(int, scale_keys) /* keys are scaled, too */                                                                      \
+    X(int, scale_keys) /* keys are scaled by position, too */                                                          \
+    SCALE_KNOB_LIST(X)                                                                                                 \
     NORM_KNOB_LIST(X)                                                                                                  \
     ROPE_KNOB_LIST(X)
 
-typedef struct mha__row_knobs {
-    int source[3]; /* the projection (without a layer: the input) read as q, k, v */
-    int transposed[PROJECTION_COUNT], no_bias[PROJECTION_COUNT];
-#define ROW_KNOB(type, name) type name;
-    ROW_KNOB_LIST(ROW_KNOB)
-#undef ROW_KNOB
-} mha__row_knobs;
-
 /* Type and name of each knob that decides which keys a query sees and what is added to their scores. */
 #define SIGHT_KNOB_LIST(X)                                                                                             \
-    X(int, causal)                                                                                                     \
     X(int, causal_align)                                                                                               \
     X(int64_t, causal_shift) /* a key is visible iff j <= i + offset + shift */                                        \
     X(int, causal_reversed)  /* a key is visible iff j >= i + offset + shift */                                        \
     X(int64_t, causal_block) /* every key of a block of so many is visible as soon as one of them is; 0: none */       \
-    X(int64_t, prefix)       /* causal does not hide the first so many keys */                                         \
-    X(int64_t, chunk)        /* only keys of the query's own chunk of so many are visible; 0: no chunks */             \
-    X(int, window)                                                                                                     \
     X(int, window_align)                                                                                               \
-    X(int64_t, window_left)                                                                                            \
-    X(int64_t, window_right)                                                                                           \
-    X(int64_t, window_keep) /* the window does not hide the first so many keys */                                      \
     X(int, window_or_causal) /* a key is visible if one of the two allows it */                                        \
     X(int64_t, lengths_shift)                                                                                          \
     X(int64_t, lengths_block) /* lengths are rounded up to a multiple; 0: they are not */                              \
     X(int, part_at_0) /* key_offset is taken for 0 */                                                                  \
-    X(int, use_lengths)                                                                                                \
     X(int, lengths_from_end)   /* the last keys are the real ones */                                                   \
     X(const double *, lengths) /* (B), instead of those of the case; NULL: those */                                    \
     X(const double *, kept_keys) /* (B, S): 0 hides a key; NULL: none */                                               \
     X(int64_t, keys_below)     /* later keys are hidden; 0: none */                                                    \
     X(int64_t, whole_tiles)    /* keys behind the last whole tile of so many are hidden; 0: none */                    \
-    X(int, mask_kind)                                                                                                  \
     X(int, mask_transposed)                                                                                            \
     X(int, mask_as_number) /* the numbers 0 and 1 of a boolean mask are added */                                       \
     X(double, mask_sign)                                                                                               \
-    X(int, padding_kind)                                                                                               \
     X(int, padding_reversed)                                                                                           \
-    X(int, use_padding_fill)                                                                                           \
-    X(int, pads_queries) /* queries of padding see nothing */                                                          \
-    X(int, segments)                                                                                                   \
-    X(int, lists) /* LISTS_EACH_TIME: a key counts as often as it is named */                                          \
+    X(int, segments_earlier) /* keys of segments with a smaller number are seen, too */                                \
+    X(int, lists_each_time) /* a key counts as often as it is named */                                                 \
     X(int, lists_fill)                                                                                                 \
     X(int64_t, lists_shift) /* added to the keys of the lists */                                                       \
-    X(int, blocks_kind)                                                                                                \
     X(int, blocks_transposed)                                                                                          \
     X(int, late)          /* bits HIDES_...: hides keys only after the softmax, by weight 0 */                         \
     X(int, early)         /* bits ADDS_...: is added before the scale */                                               \
@@ -288,10 +255,8 @@ typedef struct mha__row_knobs {
     X(int, group_v)                                                                                                    \
     X(int, groups) /* how many key/value heads are read; 0: those of the case */                                       \
     X(int, pages)                                                                                                      \
-    X(double, scale)                                                                                                   \
     X(int, relative)                                                                                                   \
     X(int, relative_scale)                                                                                             \
-    X(double, softcap)                                                                                                 \
     X(int, cap_after_mask)                                                                                             \
     X(int, cap_before_scale)                                                                                           \
     X(int, cap_no_factor)                                                                                              \
@@ -301,22 +266,16 @@ typedef struct mha__row_knobs {
     X(int, base_2)   /* powers of 2 instead of e */                                                                    \
     X(int64_t, tile) /* keys of a tile of the softmax; negative: the last tile comes first; 0: no tiles */             \
     X(int, tile_mistake)                                                                                               \
-    X(int, normaliser) /* mha_normaliser */                                                                            \
-    X(double, sigmoid_bias)                                                                                            \
     X(int, sigmoid_usual)   /* the bias is -log of the number of keys */                                               \
     X(int, sigmoid_divided) /* the weights of a sigmoid are divided by their sum */                                    \
     X(int, use_sinks)                                                                                                  \
     X(const double *, sinks) /* (h), instead of those of the case; NULL: those */                                      \
     X(double, parts) /* how often what is no key of the case is counted */                                             \
-    X(int, plus_one)                                                                                                   \
     X(int, bias_row)                                                                                                   \
-    X(int, zero_row)                                                                                                   \
     X(int, axis) /* the axis that softmax normalises */                                                                \
     X(const double *, dropped) /* p, then 0 for each weight (B, h, T_q, S') that is dropped; NULL: none */             \
     X(double, weights_times)                                                                                           \
     X(int, lse)                                                                                                        \
-    X(int, empty_nan)                                                                                                  \
-    X(int, propagate) /* hidden values are multiplied by weight 0, not skipped */
 
 /* Type and name of each knob that changes the merging of heads or what follows it. */
 #define OUTPUT_KNOB_LIST(X)                                                                                            \
@@ -332,11 +291,17 @@ typedef struct mha__row_knobs {
     X(int, residual) /* the query input is added to the output */
 
 typedef struct mha__knobs {
-    mha__row_knobs rows;
+    int source[3]; /* the projection (without a layer: the input) read as q, k, v */
+    int transposed[PROJECTION_COUNT], no_bias[PROJECTION_COUNT];
 #define KNOB(type, name) type name;
+    ROW_KNOB_LIST(KNOB)
     SCORE_KNOB_LIST(KNOB)
     OUTPUT_KNOB_LIST(KNOB)
 #undef KNOB
+    /* What the variant takes for the semantics of the call: theirs, with defaults filled in, but for what it changes or
+     * leaves out. Arrays that are left out have no data here; the others are read from the case, of which a sequence of
+     * a ragged batch has its own. */
+    mha_semantics s;
 } mha__knobs;
 
 /* Whether batch rows and time can be taken for each other: nothing else has an axis for one of them. */
@@ -347,9 +312,10 @@ bool mha__case_turns(const mha_case *c);
 bool mha__case_has_pattern(const mha_case *c);
 /* All knobs at the values of the case. */
 mha__knobs mha__knobs_of(const mha_case *c);
-bool mha__row_knobs_equal(const mha__row_knobs *a, const mha__row_knobs *b);
 bool mha__knobs_equal(const mha__knobs *a, const mha__knobs *b);
-/* Whether two sets agree on all knobs that decide which keys a query sees and what is added to their scores. */
+/* Whether two sets agree on all knobs and settings that change the rows of q, k and v before the scores. */
+bool mha__knobs_make_rows_alike(const mha__knobs *a, const mha__knobs *b);
+/* Whether they agree on all that decides which keys a query sees and what is added to their scores. */
 bool mha__knobs_see_alike(const mha__knobs *a, const mha__knobs *b);
 
 typedef struct mha__variant_entry {

@@ -1,82 +1,77 @@
 /* Variants of the relative position bias and of relative terms. */
 #include "verify/variants/variants.h"
 
-static bool has_rule(const mha_case *c)
+static bool has_rule(const mha__knobs *k)
 {
-    return c->semantics.added.bias.rule != MHA_BIAS_RULE_NONE;
+    return k->s.added.bias.rule != MHA_BIAS_RULE_NONE;
 }
 
-static bool has_buckets(const mha_case *c)
+static bool has_buckets(const mha__knobs *k)
 {
-    return c->semantics.added.bias.rule == MHA_BIAS_RULE_BUCKETS;
+    return k->s.added.bias.rule == MHA_BIAS_RULE_BUCKETS;
 }
 
 /* Whether as many buckets as the case has can serve the other number of directions, too. */
-static bool serves_other_ways(const mha_case *c)
+static bool serves_other_ways(const mha_case *c, const mha__knobs *k)
 {
     const size_t n = c->weights[CASE_RECORDED][MHA_BIAS_TABLE].shape[0], most = c->semantics.added.bias.max_distance;
-    return has_buckets(c) && n >= 4 && n / 2 < (most ? most : 128);
+    return has_buckets(k) && n >= 4 && n / 2 < (most ? most : 128);
 }
 
-APPLY(missing, has_rule(c), k->position_bias = POSITION_BIAS_NONE)
-APPLY(directions, has_rule(c), k->position_bias = POSITION_BIAS_REVERSED)
-APPLY(scaled, has_rule(c), k->early |= ADDS_POSITION_BIAS)
-APPLY(from_0, has_rule(c), k->position_bias = POSITION_BIAS_FROM_0)
-APPLY(next_row, has_rule(c), k->position_bias = POSITION_BIAS_NEXT_ROW)
-APPLY(transposed, has_rule(c) && c->H > 1, k->position_bias = POSITION_BIAS_TRANSPOSED)
-APPLY(other_ways, serves_other_ways(c), k->position_bias = POSITION_BIAS_OTHER_WAYS)
-APPLY(linear, has_buckets(c), k->position_bias = POSITION_BIAS_LINEAR)
-APPLY(by_column, c->semantics.added.bias.rule == MHA_BIAS_RULE_GRID, k->position_bias = POSITION_BIAS_BY_COLUMN)
+APPLY(missing, has_rule(k), k->s.added.bias.rule = MHA_BIAS_RULE_NONE)
+APPLY(directions, has_rule(k), k->position_bias = POSITION_BIAS_REVERSED)
+APPLY(scaled, has_rule(k), k->early |= ADDS_POSITION_BIAS)
+APPLY(from_0, has_rule(k), k->position_bias = POSITION_BIAS_FROM_0)
+APPLY(next_row, has_rule(k), k->position_bias = POSITION_BIAS_NEXT_ROW)
+APPLY(transposed, has_rule(k) && c->H > 1, k->position_bias = POSITION_BIAS_TRANSPOSED)
+APPLY(other_ways, serves_other_ways(c, k), k->position_bias = POSITION_BIAS_OTHER_WAYS)
+APPLY(linear, has_buckets(k), k->position_bias = POSITION_BIAS_LINEAR)
+APPLY(by_column, k->s.added.bias.rule == MHA_BIAS_RULE_GRID, k->position_bias = POSITION_BIAS_BY_COLUMN)
 
-static bool has_terms(const mha_case *c)
+static bool has_terms(const mha__knobs *k)
 {
-    return c->semantics.added.relative.rule != MHA_RELATIVE_NONE;
+    return k->s.added.relative.rule != MHA_RELATIVE_NONE;
 }
 
-static bool has_table(const mha_case *c, mha_weight table)
+static bool has_table(const mha_case *c, const mha__knobs *k, mha_weight table)
 {
-    return has_terms(c) && c->weights[CASE_RECORDED][table].data;
+    return has_terms(k) && c->weights[CASE_RECORDED][table].data;
 }
 
-static bool has_both(const mha_case *c)
+static bool has_both(const mha_case *c, const mha__knobs *k)
 {
-    return has_table(c, MHA_RELATIVE_K) && has_table(c, MHA_RELATIVE_Q);
+    return has_table(c, k, MHA_RELATIVE_K) && has_table(c, k, MHA_RELATIVE_Q);
 }
 
 /* Whether terms have the scale of q.k, which is given. */
-static bool shares_scale(const mha_case *c)
+static bool shares_scale(const mha_case *c, const mha__knobs *k)
 {
-    const mha_relative *relative = &c->semantics.added.relative;
-    return has_terms(c) && c->semantics.softmax.scale != 0 && relative->k_scale == 0 && relative->q_scale == 0;
+    const mha_relative *relative = &k->s.added.relative;
+    return has_terms(k) && c->semantics.softmax.scale != 0 && relative->k_scale == 0 && relative->q_scale == 0;
 }
 
-static bool has_cells(const mha_case *c)
+static bool has_columns(const mha_case *c, const mha__knobs *k)
 {
-    return c->semantics.added.relative.rule == MHA_RELATIVE_GRID;
-}
-
-static bool has_columns(const mha_case *c)
-{
-    for (int w = MHA_RELATIVE_K; has_terms(c) && c->H > 1 && w <= MHA_RELATIVE_Q; w++)
-        if (has_table(c, (mha_weight)w))
+    for (int w = MHA_RELATIVE_K; has_terms(k) && c->H > 1 && w <= MHA_RELATIVE_Q; w++)
+        if (has_table(c, k, (mha_weight)w))
             return c->weights[CASE_RECORDED][w].shape[1] != c->d_k;
     return false;
 }
 
-APPLY(no_terms, has_terms(c), k->relative = RELATIVE_NONE)
-APPLY(no_k, has_both(c), k->relative = RELATIVE_NO_K)
-APPLY(no_q, has_both(c), k->relative = RELATIVE_NO_Q)
-APPLY(exchanged, has_terms(c), k->relative = RELATIVE_REVERSED)
-APPLY(other_way, has_both(c), k->relative = RELATIVE_OTHER_WAY)
-APPLY(terms_from_0, has_terms(c), k->relative = RELATIVE_FROM_0)
-APPLY(terms_next_row, has_terms(c), k->relative = RELATIVE_NEXT_ROW)
-APPLY(no_log, c->semantics.added.relative.rule == MHA_RELATIVE_LOG_BUCKETS, k->relative = RELATIVE_LINEAR)
-APPLY(wrapped, c->semantics.added.relative.rule == MHA_RELATIVE_DISTANCE, k->relative = RELATIVE_WRAPPED)
-APPLY(cells_by_column, has_cells(c), k->relative = RELATIVE_BY_COLUMN)
-APPLY(head_0, has_columns(c), k->relative = RELATIVE_HEAD_0)
-APPLY(scaled_twice, has_terms(c), k->relative_scale = RELATIVE_SCALE_TWICE)
-APPLY(unscaled, has_terms(c), k->relative_scale = RELATIVE_SCALE_ONE)
-APPLY(lone_scale, shares_scale(c), k->relative_scale = RELATIVE_SCALE_LONE)
+APPLY(no_terms, has_terms(k), k->s.added.relative.rule = MHA_RELATIVE_NONE)
+APPLY(no_k, has_both(c, k), k->relative = RELATIVE_NO_K)
+APPLY(no_q, has_both(c, k), k->relative = RELATIVE_NO_Q)
+APPLY(exchanged, has_terms(k), k->relative = RELATIVE_REVERSED)
+APPLY(other_way, has_both(c, k), k->relative = RELATIVE_OTHER_WAY)
+APPLY(terms_from_0, has_terms(k), k->relative = RELATIVE_FROM_0)
+APPLY(terms_next_row, has_terms(k), k->relative = RELATIVE_NEXT_ROW)
+APPLY(no_log, k->s.added.relative.rule == MHA_RELATIVE_LOG_BUCKETS, k->relative = RELATIVE_LINEAR)
+APPLY(wrapped, k->s.added.relative.rule == MHA_RELATIVE_DISTANCE, k->relative = RELATIVE_WRAPPED)
+APPLY(cells_by_column, k->s.added.relative.rule == MHA_RELATIVE_GRID, k->relative = RELATIVE_BY_COLUMN)
+APPLY(head_0, has_columns(c, k), k->relative = RELATIVE_HEAD_0)
+APPLY(scaled_twice, has_terms(k), k->relative_scale = RELATIVE_SCALE_TWICE)
+APPLY(unscaled, has_terms(k), k->relative_scale = RELATIVE_SCALE_ONE)
+APPLY(lone_scale, shares_scale(c, k), k->relative_scale = RELATIVE_SCALE_LONE)
 
 static const mha__variant_entry entries[] = {
     {{"position-bias-missing", "no relative position bias"}, missing},

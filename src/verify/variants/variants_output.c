@@ -17,7 +17,7 @@ APPLY(merge_turned, attends(c), k->merge = HEADS_TURNED)
 /* What was dropped is not added twice, and needs no other place. */
 static bool adds_bias_o(const mha_case *c, const mha__knobs *k)
 {
-    return has_weight(c, MHA_B_O) && !k->rows.no_bias[PROJECTION_O];
+    return has_weight(c, MHA_B_O) && !k->no_bias[PROJECTION_O];
 }
 
 /* Whether the merged heads are as wide as the output. */

@@ -1,6 +1,7 @@
 /* Variants of the rows of q, k and v: projections, splitting into heads, rotation. */
 #include <string.h>
 
+#include "attention/resolved.h"
 #include "verify/variants/variants.h"
 
 /* ---------------------------------------------------------------- what a case has */
@@ -44,10 +45,10 @@ static bool tables_reach(const mha_case *c, int64_t shift)
 
 /* ---------------------------------------------------------------- projections, splitting into heads */
 
-APPLY(transpose_q, is_square(c, MHA_W_Q), k->rows.transposed[PROJECTION_Q] = 1)
-APPLY(transpose_k, is_square(c, MHA_W_K), k->rows.transposed[PROJECTION_K] = 1)
-APPLY(transpose_v, is_square(c, MHA_W_V), k->rows.transposed[PROJECTION_V] = 1)
-APPLY(transpose_o, is_square(c, MHA_W_O), k->rows.transposed[PROJECTION_O] = 1)
+APPLY(transpose_q, is_square(c, MHA_W_Q), k->transposed[PROJECTION_Q] = 1)
+APPLY(transpose_k, is_square(c, MHA_W_K), k->transposed[PROJECTION_K] = 1)
+APPLY(transpose_v, is_square(c, MHA_W_V), k->transposed[PROJECTION_V] = 1)
+APPLY(transpose_o, is_square(c, MHA_W_O), k->transposed[PROJECTION_O] = 1)
 
 static bool transpose_all(const mha_case *c, mha__knobs *k)
 {
@@ -59,7 +60,7 @@ static bool order(const mha_case *c, mha__knobs *knobs, int q, int k, int v)
     if (!is_packable(c))
         return false;
     const int source[] = {q, k, v};
-    memcpy(knobs->rows.source, source, sizeof source);
+    memcpy(knobs->source, source, sizeof source);
     return true;
 }
 
@@ -83,13 +84,13 @@ static bool order_vqk(const mha_case *c, mha__knobs *k)
 {
     return order(c, k, 2, 0, 1);
 }
-APPLY(packed_interleaved, is_packable(c) && c->H > 1, k->rows.packing = PACKING_READ_INTERLEAVED)
-APPLY(packed_blocks, is_packable(c) && c->H > 1, k->rows.packing = PACKING_READ_BLOCKS)
+APPLY(packed_interleaved, is_packable(c) && c->H > 1, k->packing = PACKING_READ_INTERLEAVED)
+APPLY(packed_blocks, is_packable(c) && c->H > 1, k->packing = PACKING_READ_BLOCKS)
 
-APPLY(no_bias_q, has_weight(c, MHA_B_Q), k->rows.no_bias[PROJECTION_Q] = 1)
-APPLY(no_bias_k, has_weight(c, MHA_B_K), k->rows.no_bias[PROJECTION_K] = 1)
-APPLY(no_bias_v, has_weight(c, MHA_B_V), k->rows.no_bias[PROJECTION_V] = 1)
-APPLY(no_bias_o, has_weight(c, MHA_B_O), k->rows.no_bias[PROJECTION_O] = 1)
+APPLY(no_bias_q, has_weight(c, MHA_B_Q), k->no_bias[PROJECTION_Q] = 1)
+APPLY(no_bias_k, has_weight(c, MHA_B_K), k->no_bias[PROJECTION_K] = 1)
+APPLY(no_bias_v, has_weight(c, MHA_B_V), k->no_bias[PROJECTION_V] = 1)
+APPLY(no_bias_o, has_weight(c, MHA_B_O), k->no_bias[PROJECTION_O] = 1)
 
 static bool no_bias(const mha_case *c, mha__knobs *k)
 {
@@ -110,31 +111,31 @@ static int latent_of(const mha_case *c, int latent)
     return c->kv_rank ? latent : LATENT_RIGHT;
 }
 
-APPLY(weights_f16, has_own_rows(c), k->rows.round_weights = ROUND_F16; k->rows.latent = latent_of(c, LATENT_F16))
-APPLY(weights_bf16, has_own_rows(c), k->rows.round_weights = ROUND_BF16; k->rows.latent = latent_of(c, LATENT_BF16))
-APPLY(weights_cut, has_own_rows(c), k->rows.round_weights = ROUND_BF16_CUT;
-      k->rows.latent = latent_of(c, LATENT_BF16_CUT))
-APPLY(inputs_f16, c->kv_rank == 0, k->rows.round_inputs = ROUND_F16)
-APPLY(inputs_bf16, c->kv_rank == 0, k->rows.round_inputs = ROUND_BF16)
-APPLY(inputs_cut, c->kv_rank == 0, k->rows.round_inputs = ROUND_BF16_CUT)
+APPLY(weights_f16, has_own_rows(c), k->round_weights = ROUND_F16; k->latent = latent_of(c, LATENT_F16))
+APPLY(weights_bf16, has_own_rows(c), k->round_weights = ROUND_BF16; k->latent = latent_of(c, LATENT_BF16))
+APPLY(weights_cut, has_own_rows(c), k->round_weights = ROUND_BF16_CUT;
+      k->latent = latent_of(c, LATENT_BF16_CUT))
+APPLY(inputs_f16, c->kv_rank == 0, k->round_inputs = ROUND_F16)
+APPLY(inputs_bf16, c->kv_rank == 0, k->round_inputs = ROUND_BF16)
+APPLY(inputs_cut, c->kv_rank == 0, k->round_inputs = ROUND_BF16_CUT)
 
-APPLY(input_layer_norm, has_layer(c) && c->kv_rank == 0, k->rows.input_norm = INPUT_NORM_LAYER)
-APPLY(input_rms_norm, has_layer(c) && c->kv_rank == 0, k->rows.input_norm = INPUT_NORM_RMS)
+APPLY(input_layer_norm, has_layer(c) && c->kv_rank == 0, k->input_norm = INPUT_NORM_LAYER)
+APPLY(input_rms_norm, has_layer(c) && c->kv_rank == 0, k->input_norm = INPUT_NORM_RMS)
 static bool has_shared(const mha_case *c)
 {
     return c->kv_rank > 0 && c->d_rope > 0;
 }
 
-APPLY(latent_q_unnormed, c->q_rank > 0, k->rows.latent = LATENT_Q_UNNORMED)
-APPLY(latent_kv_unnormed, c->kv_rank > 0, k->rows.latent = LATENT_KV_UNNORMED)
-APPLY(latent_shared_normed, has_shared(c), k->rows.latent = LATENT_K_R_NORMED)
-APPLY(latent_shared_first, has_shared(c), k->rows.latent = LATENT_K_R_FIRST)
-APPLY(latent_not_shared, has_shared(c) && c->H > 1, k->rows.latent = LATENT_K_R_FIRST_HEAD)
-APPLY(latent_swapped, c->kv_rank > 0, k->rows.latent = LATENT_KVB_SWAPPED)
-APPLY(latent_blocks, c->kv_rank > 0 && c->H > 1, k->rows.latent = LATENT_KVB_BLOCKS)
-APPLY(latent_no_bias, has_weight(c, MHA_B_KVA), k->rows.latent = LATENT_NO_BIAS)
+APPLY(latent_q_unnormed, c->q_rank > 0, k->latent = LATENT_Q_UNNORMED)
+APPLY(latent_kv_unnormed, c->kv_rank > 0, k->latent = LATENT_KV_UNNORMED)
+APPLY(latent_shared_normed, has_shared(c), k->latent = LATENT_K_R_NORMED)
+APPLY(latent_shared_first, has_shared(c), k->latent = LATENT_K_R_FIRST)
+APPLY(latent_not_shared, has_shared(c) && c->H > 1, k->latent = LATENT_K_R_FIRST_HEAD)
+APPLY(latent_swapped, c->kv_rank > 0, k->latent = LATENT_KVB_SWAPPED)
+APPLY(latent_blocks, c->kv_rank > 0 && c->H > 1, k->latent = LATENT_KVB_BLOCKS)
+APPLY(latent_no_bias, has_weight(c, MHA_B_KVA), k->latent = LATENT_NO_BIAS)
 
-APPLY(inputs_reversed, attends(c), k->rows.inputs_reversed = 1)
+APPLY(inputs_reversed, attends(c), k->inputs_reversed = 1)
 
 APPLY(batch_as_time, mha__case_exchanges(c), k->reading = READING_OTHER)
 
@@ -156,44 +157,44 @@ static bool has_pairs(const mha_case *c)
     return c->d_k % 2 == 0 && c->d_k > 2;
 }
 
-APPLY(permute_q, has_pairs(c), k->rows.permuted_q = PERMUTED_TO_PAIRS)
-APPLY(permute_k, has_pairs(c) && attends(c), k->rows.permuted_k = PERMUTED_TO_PAIRS)
-APPLY(permute_qk, has_pairs(c) && attends(c), k->rows.permuted_q = k->rows.permuted_k = PERMUTED_TO_PAIRS)
-APPLY(unpermute_q, has_pairs(c), k->rows.permuted_q = PERMUTED_TO_HALVES)
-APPLY(unpermute_k, has_pairs(c) && attends(c), k->rows.permuted_k = PERMUTED_TO_HALVES)
-APPLY(unpermute_qk, has_pairs(c) && attends(c), k->rows.permuted_q = k->rows.permuted_k = PERMUTED_TO_HALVES)
+APPLY(permute_q, has_pairs(c), k->permuted_q = PERMUTED_TO_PAIRS)
+APPLY(permute_k, has_pairs(c) && attends(c), k->permuted_k = PERMUTED_TO_PAIRS)
+APPLY(permute_qk, has_pairs(c) && attends(c), k->permuted_q = k->permuted_k = PERMUTED_TO_PAIRS)
+APPLY(unpermute_q, has_pairs(c), k->permuted_q = PERMUTED_TO_HALVES)
+APPLY(unpermute_k, has_pairs(c) && attends(c), k->permuted_k = PERMUTED_TO_HALVES)
+APPLY(unpermute_qk, has_pairs(c) && attends(c), k->permuted_q = k->permuted_k = PERMUTED_TO_HALVES)
 
 /* A norm takes the factor away again. */
 APPLY(bias_q_unscaled, has_weight(c, MHA_B_Q) && !has_weight(c, MHA_Q_NORM) && !c->semantics.qkv.norm.unweighted &&
-      attends(c) && k->scale != 0,
-      k->rows.bias_q_times = 1 / k->scale)
+      attends(c) && k->s.softmax.scale != 0,
+      k->bias_q_times = 1 / k->s.softmax.scale)
 
 static bool has_bias_qk(const mha_case *c)
 {
     return has_weight(c, MHA_B_Q) || has_weight(c, MHA_B_K);
 }
 
-APPLY(split_interleaved, c->H > 1, k->rows.split = HEADS_INTERLEAVED)
-APPLY(split_untransposed, c->H > 1, k->rows.split = HEADS_UNTRANSPOSED)
+APPLY(split_interleaved, c->H > 1, k->split = HEADS_INTERLEAVED)
+APPLY(split_untransposed, c->H > 1, k->split = HEADS_UNTRANSPOSED)
 
 /* ---------------------------------------------------------------- rotation */
 
-APPLY(bias_after_norm, has_bias_qk(c) && has_norm(c) && c->semantics.qkv.clip_qkv == 0,
-      k->rows.bias_place = BIAS_AFTER_NORM)
-APPLY(bias_after_rope, has_bias_qk(c) && has_rope(c) && c->semantics.qkv.clip_qkv == 0,
-      k->rows.bias_place = BIAS_AFTER_ROPE)
+APPLY(bias_after_norm, has_bias_qk(c) && has_norm(c) && !mha__clips(&c->semantics),
+      k->bias_place = BIAS_AFTER_NORM)
+APPLY(bias_after_rope, has_bias_qk(c) && has_rope(c) && !mha__clips(&c->semantics),
+      k->bias_place = BIAS_AFTER_ROPE)
 
-static int other_pairing(int kind)
+static mha_rope_kind other_pairing(mha_rope_kind kind)
 {
     return kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
 }
 
-APPLY(rope_missing, has_rope(c), k->rows.rope = MHA_ROPE_NONE)
-APPLY(rope_pairing, has_rope(c), k->rows.rope = other_pairing(k->rows.rope))
-APPLY(rope_inverse, has_rope(c), k->rows.rope_inverse = 1)
-APPLY(rope_query_ahead, has_rope(c) && attends(c) && tables_reach(c, 1), k->rows.rope_shift_q += 1)
-APPLY(rope_query_behind, has_rope(c) && attends(c) && tables_reach(c, -1), k->rows.rope_shift_q -= 1)
-APPLY(rope_from_1, has_rope(c) && tables_reach(c, 1), k->rows.rope_shift_q += 1; k->rows.rope_shift_k += 1)
+APPLY(rope_missing, has_rope(c), k->s.qkv.rope.kind = MHA_ROPE_NONE)
+APPLY(rope_pairing, has_rope(c), k->s.qkv.rope.kind = other_pairing(k->s.qkv.rope.kind))
+APPLY(rope_inverse, has_rope(c), k->rope_inverse = 1)
+APPLY(rope_query_ahead, has_rope(c) && attends(c) && tables_reach(c, 1), k->rope_shift_q += 1)
+APPLY(rope_query_behind, has_rope(c) && attends(c) && tables_reach(c, -1), k->rope_shift_q -= 1)
+APPLY(rope_from_1, has_rope(c) && tables_reach(c, 1), k->rope_shift_q += 1; k->rope_shift_k += 1)
 
 static bool has_positions(const mha_case *c)
 {
@@ -201,25 +202,25 @@ static bool has_positions(const mha_case *c)
     return c->P > 0 || s->place.position_offset || s->place.has_key_offset || s->qkv.rope.q_positions.data;
 }
 
-APPLY(rope_restart, has_rope(c) && has_positions(c) && tables_reach(c, 0), k->rows.rope_restart = 1)
-APPLY(rope_queries_only, has_rope(c) && attends(c), k->rows.rope_not = 2)
-APPLY(rope_keys_only, has_rope(c) && attends(c), k->rows.rope_not = 1)
-APPLY(rope_reversed, has_rope(c), k->rows.rope_reversed = 1)
-APPLY(rope_swapped, has_rope(c), k->rows.rope_swapped = 1)
-APPLY(rope_mixed, has_rope(c) && k->rows.rope_dim > 2, k->rows.rope_mixed = 1)
-APPLY(rope_regrouped, has_rope(c) && k->rows.rope_dim > 2, k->rows.rope_regrouped = 1)
-APPLY(rope_last, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k, k->rows.rope_last = !k->rows.rope_last)
-APPLY(rope_half, has_rope(c) && k->rows.rope_dim % 4 == 0, k->rows.rope_dim /= 2; k->rows.rope_formula = 1)
-APPLY(rope_width_model, has_rope(c) && c->H * c->d_k > (size_t)k->rows.rope_dim,
-      k->rows.rope_width = (int)(c->H * c->d_k);
-      k->rows.rope_formula = 1)
-APPLY(rope_width_head, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k, k->rows.rope_width = (int)c->d_k;
-      k->rows.rope_formula = 1)
-APPLY(rope_unscaled, has_rope(c) && c->semantics.qkv.rope.frequencies.data, k->rows.rope_formula = 1)
-APPLY(rope_no_factor, has_rope(c) && k->rows.rope_times != 1, k->rows.rope_times = 1)
-APPLY(rope_values, has_rope(c) && attends(c), k->rows.rope_values = 1)
-APPLY(rope_full, has_rope(c) && (size_t)k->rows.rope_dim < c->d_k && c->d_k % 2 == 0, k->rows.rope_dim = (int)c->d_k;
-      k->rows.rope_formula = 1)
+APPLY(rope_restart, has_rope(c) && has_positions(c) && tables_reach(c, 0), k->rope_restart = 1)
+APPLY(rope_queries_only, has_rope(c) && attends(c), k->rope_not = 2)
+APPLY(rope_keys_only, has_rope(c) && attends(c), k->rope_not = 1)
+APPLY(rope_reversed, has_rope(c), k->rope_reversed = 1)
+APPLY(rope_swapped, has_rope(c), k->rope_swapped = 1)
+APPLY(rope_mixed, has_rope(c) && k->s.qkv.rope.dim > 2, k->rope_mixed = 1)
+APPLY(rope_regrouped, has_rope(c) && k->s.qkv.rope.dim > 2, k->rope_regrouped = 1)
+APPLY(rope_last, has_rope(c) && k->s.qkv.rope.dim < c->d_k, k->s.qkv.rope.last = !k->s.qkv.rope.last)
+APPLY(rope_half, has_rope(c) && k->s.qkv.rope.dim % 4 == 0, k->s.qkv.rope.dim /= 2; k->rope_formula = 1)
+APPLY(rope_width_model, has_rope(c) && c->H * c->d_k > k->s.qkv.rope.dim,
+      k->rope_width = (int)(c->H * c->d_k);
+      k->rope_formula = 1)
+APPLY(rope_width_head, has_rope(c) && k->s.qkv.rope.dim < c->d_k, k->rope_width = (int)c->d_k;
+      k->rope_formula = 1)
+APPLY(rope_unscaled, has_rope(c) && c->semantics.qkv.rope.frequencies.data, k->rope_formula = 1)
+APPLY(rope_no_factor, has_rope(c) && k->s.qkv.rope.attention_factor != 1, k->s.qkv.rope.attention_factor = 1)
+APPLY(rope_values, has_rope(c) && attends(c), k->rope_values = 1)
+APPLY(rope_full, has_rope(c) && k->s.qkv.rope.dim < c->d_k && c->d_k % 2 == 0, k->s.qkv.rope.dim = c->d_k;
+      k->rope_formula = 1)
 
 /* Whether there are axes that a mistake can change: as many, with two sections of their own size. */
 static bool has_axes(const mha_case *c, size_t least)
@@ -256,20 +257,20 @@ static bool counts_rows(const mha_case *c)
     return c->semantics.place.n_sequences == 0 && !c->semantics.place.position_offset;
 }
 
-APPLY(axes_text, has_axes(c, 1) && counts_rows(c), k->rows.rope_axes = AXES_TEXT)
-APPLY(axes_first, has_axes(c, 2), k->rows.rope_axes = AXES_FIRST)
-APPLY(axes_swapped, has_axes(c, 2), k->rows.rope_axes = AXES_SWAPPED)
-APPLY(axes_reversed, has_uneven_axes(c), k->rows.rope_axes = AXES_REVERSED)
-APPLY(axes_dealt, takes_turns(c), k->rows.rope_axes = AXES_DEALT)
-APPLY(axes_restart, has_free_blocks(c), k->rows.rope_axes = AXES_RESTART)
+APPLY(axes_text, has_axes(c, 1) && counts_rows(c), k->rope_axes = AXES_TEXT)
+APPLY(axes_first, has_axes(c, 2), k->rope_axes = AXES_FIRST)
+APPLY(axes_swapped, has_axes(c, 2), k->rope_axes = AXES_SWAPPED)
+APPLY(axes_reversed, has_uneven_axes(c), k->rope_axes = AXES_REVERSED)
+APPLY(axes_dealt, takes_turns(c), k->rope_axes = AXES_DEALT)
+APPLY(axes_restart, has_free_blocks(c), k->rope_axes = AXES_RESTART)
 
 static bool rope_base(const mha_case *c, mha__knobs *k, double base)
 {
     const mha_rope *r = &c->semantics.qkv.rope;
-    if (!has_rope(c) || (!r->cos_table.data && !r->frequencies.data && k->rows.rope_base == base))
+    if (!has_rope(c) || (!r->cos_table.data && !r->frequencies.data && k->s.qkv.rope.base == base))
         return false;
-    k->rows.rope_base = base;
-    k->rows.rope_formula = 1;
+    k->s.qkv.rope.base = base;
+    k->rope_formula = 1;
     return true;
 }
 
@@ -288,18 +289,18 @@ static bool rope_base_1e6(const mha_case *c, mha__knobs *k)
 
 /* ---------------------------------------------------------------- what the case does not have, or with a number */
 
-SOLVE(rope_base_other, has_rope(c) && k->rows.rope_dim > 2, k->rows.rope_base = *x; k->rows.rope_formula = 1)
+SOLVE(rope_base_other, has_rope(c) && k->s.qkv.rope.dim > 2, k->s.qkv.rope.base = *x; k->rope_formula = 1)
 
 /* With one pair, another base does not matter, but positions that are divided do. */
-SOLVE(rope_divisor_other, has_rope(c) && !c->semantics.qkv.rope.cos_table.data, k->rows.rope_divisor = *x)
+SOLVE(rope_divisor_other, has_rope(c) && !c->semantics.qkv.rope.cos_table.data, k->rope_divisor = *x)
 
-static bool lacks_rope(const mha_case *c, mha__knobs *k, int kind, size_t dim, double base)
+static bool lacks_rope(const mha_case *c, mha__knobs *k, mha_rope_kind kind, size_t dim, double base)
 {
     if (has_rope(c) || dim == 0 || dim % 2 > 0 || dim > c->d_k)
         return false;
-    k->rows.rope = kind;
-    k->rows.rope_dim = (int)dim;
-    k->rows.rope_base = base;
+    k->s.qkv.rope.kind = kind;
+    k->s.qkv.rope.dim = dim;
+    k->s.qkv.rope.base = base;
     return true;
 }
 

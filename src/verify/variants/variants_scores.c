@@ -19,9 +19,9 @@ APPLY(groups_last_first, attends(c) && c->H_kv > 1, k->group_k = k->group_v = GR
 
 static bool scale_to(const mha_case *c, mha__knobs *k, double scale)
 {
-    if (!attends(c) || fabs(k->scale - scale) <= 1e-9 * fabs(scale))
+    if (!attends(c) || fabs(k->s.softmax.scale - scale) <= 1e-9 * fabs(scale))
         return false;
-    k->scale = scale;
+    k->s.softmax.scale = scale;
     return true;
 }
 
@@ -35,7 +35,7 @@ static bool scale_missing(const mha_case *c, mha__knobs *k)
 }
 static bool scale_twice(const mha_case *c, mha__knobs *k)
 {
-    return scale_to(c, k, k->scale * k->scale);
+    return scale_to(c, k, k->s.softmax.scale * k->s.softmax.scale);
 }
 static bool scale_no_root(const mha_case *c, mha__knobs *k)
 {
@@ -58,7 +58,7 @@ static bool scale_d_model(const mha_case *c, mha__knobs *k)
     return scale_to(c, k, 1 / sqrt((double)c->E_q));
 }
 
-APPLY(softcap_missing, has_cap(c), k->softcap = 0)
+APPLY(softcap_missing, has_cap(c), k->s.softmax.softcap = 0)
 APPLY(softcap_after_mask, has_cap(c), k->cap_after_mask = 1)
 APPLY(softcap_before_scale, has_cap(c), k->cap_before_scale = 1)
 APPLY(softcap_no_factor, has_cap(c), k->cap_no_factor = 1)
@@ -66,26 +66,26 @@ APPLY(softcap_no_divisor, has_cap(c), k->cap_no_divisor = 1)
 
 /* ---------------------------------------------------------------- what is visible */
 
-APPLY(causal_missing, c->semantics.visible.causal, k->causal = 0)
-APPLY(causal_top_left, attends(c), k->causal = 1; k->causal_align = CAUSAL_TOP_LEFT)
-APPLY(causal_bottom_right, attends(c), k->causal = 1; k->causal_align = CAUSAL_BOTTOM_RIGHT)
+APPLY(causal_missing, c->semantics.visible.causal, k->s.visible.causal = 0)
+APPLY(causal_top_left, attends(c), k->s.visible.causal = 1; k->causal_align = CAUSAL_TOP_LEFT)
+APPLY(causal_bottom_right, attends(c), k->s.visible.causal = 1; k->causal_align = CAUSAL_BOTTOM_RIGHT)
 APPLY(causal_strict, c->semantics.visible.causal, k->causal_shift -= 1)
 APPLY(causal_plus_1, c->semantics.visible.causal, k->causal_shift += 1)
 APPLY(causal_reversed, c->semantics.visible.causal, k->causal_reversed = 1)
 
-APPLY(prefix_missing, c->semantics.visible.prefix > 0, k->prefix = 0)
-APPLY(chunk_missing, c->semantics.visible.chunk > 0, k->chunk = 0)
-APPLY(chunk_as_window, c->semantics.visible.chunk > 0 && !c->semantics.visible.window, k->window = 1;
-      k->window_left = k->chunk - 1; k->window_right = -1; k->chunk = 0)
-APPLY(window_missing, c->semantics.visible.window, k->window = 0)
-APPLY(window_keep_missing, has_left(c) && c->semantics.visible.window_keep > 0, k->window_keep = 0)
-APPLY(window_left_less, has_left(c) && k->window_left > 0, k->window_left -= 1)
-APPLY(window_left_more, has_left(c), k->window_left += 1)
-APPLY(window_right_less, has_right(c) && k->window_right > 0, k->window_right -= 1)
-APPLY(window_right_more, has_right(c), k->window_right += 1)
-APPLY(window_both_sides, has_left(c), k->window_right = k->window_left)
-APPLY(window_left_only, has_left(c) && has_right(c), k->window_right = -1)
-APPLY(window_right_only, has_left(c) && has_right(c), k->window_left = -1)
+APPLY(prefix_missing, c->semantics.visible.prefix > 0, k->s.visible.prefix = 0)
+APPLY(chunk_missing, c->semantics.visible.chunk > 0, k->s.visible.chunk = 0)
+APPLY(chunk_as_window, c->semantics.visible.chunk > 0 && !c->semantics.visible.window, k->s.visible.window = 1;
+      k->s.visible.window_left = k->s.visible.chunk - 1; k->s.visible.window_right = -1; k->s.visible.chunk = 0)
+APPLY(window_missing, c->semantics.visible.window, k->s.visible.window = 0)
+APPLY(window_keep_missing, has_left(c) && c->semantics.visible.window_keep > 0, k->s.visible.window_keep = 0)
+APPLY(window_left_less, has_left(c) && k->s.visible.window_left > 0, k->s.visible.window_left -= 1)
+APPLY(window_left_more, has_left(c), k->s.visible.window_left += 1)
+APPLY(window_right_less, has_right(c) && k->s.visible.window_right > 0, k->s.visible.window_right -= 1)
+APPLY(window_right_more, has_right(c), k->s.visible.window_right += 1)
+APPLY(window_both_sides, has_left(c), k->s.visible.window_right = k->s.visible.window_left)
+APPLY(window_left_only, has_left(c) && has_right(c), k->s.visible.window_right = -1)
+APPLY(window_right_only, has_left(c) && has_right(c), k->s.visible.window_left = -1)
 
 static bool is_windowed(const mha_case *c)
 {
@@ -96,15 +96,16 @@ APPLY(window_top_left, is_windowed(c), k->window_align = CAUSAL_TOP_LEFT)
 APPLY(window_bottom_right, is_windowed(c), k->window_align = CAUSAL_BOTTOM_RIGHT)
 APPLY(window_or_causal, is_windowed(c) && c->semantics.visible.causal, k->window_or_causal = 1)
 
-static int flipped(int kind)
+static mha_mask_kind flipped(mha_mask_kind kind)
 {
     return kind == MHA_MASK_KEEPS ? MHA_MASK_HIDES : MHA_MASK_KEEPS;
 }
 
-APPLY(mask_polarity, c->semantics.visible.mask.kind > MHA_MASK_ADDITIVE, k->mask_kind = flipped(k->mask_kind))
+APPLY(mask_polarity, c->semantics.visible.mask.kind > MHA_MASK_ADDITIVE,
+      k->s.visible.mask.kind = flipped(k->s.visible.mask.kind))
 APPLY(padding_polarity, c->semantics.visible.key_padding.kind > MHA_MASK_ADDITIVE,
-      k->padding_kind = flipped(k->padding_kind))
-APPLY(mask_missing, c->semantics.visible.mask.kind != MHA_MASK_NONE, k->mask_kind = MHA_MASK_NONE)
+      k->s.visible.key_padding.kind = flipped(k->s.visible.key_padding.kind))
+APPLY(mask_missing, c->semantics.visible.mask.kind != MHA_MASK_NONE, k->s.visible.mask.kind = MHA_MASK_NONE)
 APPLY(mask_subtracted, c->semantics.visible.mask.kind == MHA_MASK_ADDITIVE, k->mask_sign = -1)
 /* Whether the mask has a square of rows and columns that can be taken for each other. */
 static bool is_turnable(const mha_case *c)
@@ -143,12 +144,13 @@ APPLY(lengths_late, hiding(c) & HIDES_LENGTHS, k->late |= HIDES_LENGTHS)
 APPLY(all_late, is_several(hiding(c)), k->late = hiding(c))
 
 APPLY(padding_reversed, c->semantics.visible.key_padding.kind, k->padding_reversed = 1)
-APPLY(padding_missing, c->semantics.visible.key_padding.kind != MHA_MASK_NONE, k->padding_kind = MHA_MASK_NONE)
-APPLY(padding_excluded, c->semantics.visible.has_padding_fill, k->use_padding_fill = 0)
-APPLY(lengths_missing, c->semantics.visible.kv_lengths, k->use_lengths = 0)
+APPLY(padding_missing, c->semantics.visible.key_padding.kind != MHA_MASK_NONE,
+      k->s.visible.key_padding.kind = MHA_MASK_NONE)
+APPLY(padding_excluded, c->semantics.visible.has_padding_fill, k->s.visible.has_padding_fill = 0)
+APPLY(lengths_missing, c->semantics.visible.kv_lengths, k->s.visible.kv_lengths = NULL)
 APPLY(lengths_less, c->semantics.visible.kv_lengths, k->lengths_shift -= 1)
 APPLY(lengths_more, c->semantics.visible.kv_lengths, k->lengths_shift += 1)
-APPLY(part_at_0, attends(c) && c->semantics.place.key_offset != 0, k->part_at_0 = k->rows.rope_part_at_0 = 1)
+APPLY(part_at_0, attends(c) && c->semantics.place.key_offset != 0, k->part_at_0 = k->rope_part_at_0 = 1)
 APPLY(lengths_from_end, c->semantics.visible.kv_lengths, k->lengths_from_end = 1)
 APPLY(cache_ignored, c->P > 0, k->use_cache = 0)
 APPLY(cache_behind, c->P > 0 && k->use_cache, k->cache_order = CACHE_BEHIND)
@@ -165,11 +167,12 @@ APPLY(pages_of_first, has_pages(c, k) && c->B > 1, k->pages = PAGES_OF_FIRST)
 APPLY(pages_next, has_pages(c, k), k->pages = PAGES_NEXT)
 APPLY(cache_late, c->P > 0 && k->use_cache, k->cache_order = CACHE_LATE)
 
-APPLY(query_padding_missing, c->semantics.visible.pattern.query_padding.kind, k->pads_queries = 0)
-APPLY(segments_missing, c->semantics.visible.pattern.q_segments.data, k->segments = SEGMENTS_NONE)
-APPLY(segments_earlier_too, c->semantics.visible.pattern.q_segments.data, k->segments = SEGMENTS_EARLIER_TOO)
-APPLY(lists_missing, c->semantics.visible.pattern.key_lists.data, k->lists = LISTS_NONE)
-APPLY(lists_each_time, c->semantics.visible.pattern.key_lists.data, k->lists = LISTS_EACH_TIME)
+APPLY(query_padding_missing, c->semantics.visible.pattern.query_padding.kind,
+      k->s.visible.pattern.query_padding.kind = MHA_MASK_NONE)
+APPLY(segments_missing, c->semantics.visible.pattern.q_segments.data, k->s.visible.pattern.q_segments.data = NULL)
+APPLY(segments_earlier_too, k->s.visible.pattern.q_segments.data, k->segments_earlier = 1)
+APPLY(lists_missing, c->semantics.visible.pattern.key_lists.data, k->s.visible.pattern.key_lists.data = NULL)
+APPLY(lists_each_time, k->s.visible.pattern.key_lists.data, k->lists_each_time = 1)
 APPLY(lists_from_1, c->semantics.visible.pattern.key_lists.data, k->lists_shift -= 1)
 APPLY(lists_one_further, c->semantics.visible.pattern.key_lists.data, k->lists_shift += 1)
 APPLY(lists_fill_first, c->semantics.visible.pattern.key_lists.data, k->lists_fill = FILL_NAMES_FIRST)
@@ -184,8 +187,9 @@ static bool has_square_blocks(const mha_case *c)
            v->shape[v->rank - 1] == v->shape[v->rank - 2];
 }
 
-APPLY(blocks_missing, c->semantics.visible.pattern.blocks.kind, k->blocks_kind = MHA_MASK_NONE)
-APPLY(blocks_polarity, c->semantics.visible.pattern.blocks.kind, k->blocks_kind = flipped(k->blocks_kind))
+APPLY(blocks_missing, c->semantics.visible.pattern.blocks.kind, k->s.visible.pattern.blocks.kind = MHA_MASK_NONE)
+APPLY(blocks_polarity, c->semantics.visible.pattern.blocks.kind,
+      k->s.visible.pattern.blocks.kind = flipped(k->s.visible.pattern.blocks.kind))
 APPLY(blocks_transposed, has_square_blocks(c), k->blocks_transposed = 1)
 
 static bool fill(const mha_case *c, mha__knobs *k, int how, double value)
@@ -252,22 +256,27 @@ APPLY(lse_no_sinks, has_weight(c, MHA_SINKS) || c->semantics.softmax.softmax_plu
 APPLY(lse_no_maximum, softens(c), k->lse = LSE_NO_MAXIMUM)
 APPLY(lse_max_unscaled, softens(c), k->lse = LSE_MAX_UNSCALED)
 APPLY(sinks_missing, has_weight(c, MHA_SINKS), k->use_sinks = 0)
-APPLY(plus_one_missing, c->semantics.softmax.softmax_plus_one, k->plus_one = 0)
-APPLY(plus_one_added, softens(c) && !c->semantics.softmax.softmax_plus_one, k->plus_one = 1)
+APPLY(plus_one_missing, c->semantics.softmax.softmax_plus_one, k->s.softmax.softmax_plus_one = 0)
+APPLY(plus_one_added, softens(c) && !c->semantics.softmax.softmax_plus_one, k->s.softmax.softmax_plus_one = 1)
 APPLY(bias_row_missing, has_weight(c, MHA_BIAS_K), k->bias_row = 0)
-APPLY(zero_row_missing, c->semantics.softmax.zero_row, k->zero_row = 0)
-APPLY(empty_nan, softens(c) && mha__hides_keys(&c->semantics) && !k->empty_nan, k->empty_nan = 1)
-APPLY(empty_zero, attends(c) && mha__hides_keys(&c->semantics) && k->empty_nan, k->empty_nan = 0)
-APPLY(hidden_propagate, attends(c) && mha__hides_keys(&c->semantics) && !k->propagate, k->propagate = 1)
-APPLY(hidden_ignore, attends(c) && mha__hides_keys(&c->semantics) && k->propagate, k->propagate = 0)
+APPLY(zero_row_missing, c->semantics.softmax.zero_row, k->s.softmax.zero_row = 0)
+APPLY(empty_nan, softens(c) && mha__hides_keys(&c->semantics) && k->s.softmax.empty_rows != MHA_EMPTY_NAN,
+      k->s.softmax.empty_rows = MHA_EMPTY_NAN)
+APPLY(empty_zero, attends(c) && mha__hides_keys(&c->semantics) && k->s.softmax.empty_rows == MHA_EMPTY_NAN,
+      k->s.softmax.empty_rows = MHA_EMPTY_ZERO)
+APPLY(hidden_propagate,
+      attends(c) && mha__hides_keys(&c->semantics) && k->s.softmax.hidden_values != MHA_HIDDEN_PROPAGATE,
+      k->s.softmax.hidden_values = MHA_HIDDEN_PROPAGATE)
+APPLY(hidden_ignore, attends(c) && mha__hides_keys(&c->semantics) && k->s.softmax.hidden_values == MHA_HIDDEN_PROPAGATE,
+      k->s.softmax.hidden_values = MHA_HIDDEN_IGNORE)
 
-APPLY(sigmoid_softmax, has_sigmoid(c), k->normaliser = MHA_SOFTMAX)
+APPLY(sigmoid_softmax, has_sigmoid(c), k->s.softmax.normaliser = MHA_SOFTMAX)
 APPLY(sigmoid_divided, has_sigmoid(c), k->sigmoid_divided = 1)
-APPLY(sigmoid_no_bias, has_sigmoid(c) && k->sigmoid_bias != 0, k->sigmoid_bias = 0)
-APPLY(sigmoid_sign, has_sigmoid(c) && k->sigmoid_bias != 0, k->sigmoid_bias *= -1)
-APPLY(sigmoid_scaled, has_sigmoid(c) && k->sigmoid_bias != 0, k->sigmoid_bias *= k->scale)
+APPLY(sigmoid_no_bias, has_sigmoid(c) && k->s.softmax.sigmoid_bias != 0, k->s.softmax.sigmoid_bias = 0)
+APPLY(sigmoid_sign, has_sigmoid(c) && k->s.softmax.sigmoid_bias != 0, k->s.softmax.sigmoid_bias *= -1)
+APPLY(sigmoid_scaled, has_sigmoid(c) && k->s.softmax.sigmoid_bias != 0, k->s.softmax.sigmoid_bias *= k->s.softmax.scale)
 APPLY(sigmoid_usual, has_sigmoid(c), k->sigmoid_usual = 1)
-APPLY(lacks_sigmoid, softens(c), k->normaliser = MHA_SIGMOID; k->sigmoid_usual = 1)
+APPLY(lacks_sigmoid, softens(c), k->s.softmax.normaliser = MHA_SIGMOID; k->sigmoid_usual = 1)
 
 /* ---------------------------------------------------------------- the list */
 

@@ -98,10 +98,11 @@ SOLVE(tile_sum_not_rescaled, in_tiles(c, k, *x, TILE_SUM_UNSCALED), )
 SOLVE(tile_padded, in_tiles(c, k, *x, TILE_PADDED), )
 SOLVE(tile_last_dropped, attends(c) && is_size(*x), k->whole_tiles = (int64_t)*x)
 SOLVE(tile_first_only, attends(c) && is_size(*x), k->keys_below = (int64_t)*x)
-SOLVE(causal_block, attends(c) && is_size(*x), k->causal = 1; k->causal_block = (int64_t)*x)
+SOLVE(causal_block, attends(c) && is_size(*x), k->s.visible.causal = 1; k->causal_block = (int64_t)*x)
 SOLVE(causal_prefix, c->semantics.visible.causal && c->semantics.visible.prefix == 0 && fabs(*x) <= 0x1p31,
-      k->prefix = (int64_t)*x)
-SOLVE(lacks_chunk, attends(c) && c->semantics.visible.chunk == 0 && fabs(*x) <= 0x1p31, k->chunk = (int64_t)*x)
+      k->s.visible.prefix = (int64_t)*x)
+SOLVE(lacks_chunk, attends(c) && c->semantics.visible.chunk == 0 && fabs(*x) <= 0x1p31,
+      k->s.visible.chunk = (int64_t)*x)
 SOLVE(lengths_to_tile, c->semantics.visible.kv_lengths &&is_size(*x), k->lengths_block = (int64_t)*x)
 /* All lengths, the whole one first. */
 static bool any_length(const mha_case *c, size_t index, double *x)
@@ -114,7 +115,7 @@ SOLVE(lacks_lengths, attends(c) && !c->semantics.visible.kv_lengths, k->lengths 
 SOLVE(lacks_padding, attends(c) && !c->semantics.visible.key_padding.kind, k->kept_keys = x)
 SOLVE(padding_other, is_boolean(&c->semantics.visible.key_padding) && !c->semantics.visible.has_padding_fill,
       k->kept_keys = x;
-      k->padding_kind = MHA_MASK_NONE)
+      k->s.visible.key_padding.kind = MHA_MASK_NONE)
 SOLVE(lacks_sinks, softens(c) && !has_weight(c, MHA_SINKS), k->sinks = x)
 SOLVE(lacks_slopes, attends(c) && !c->semantics.added.alibi_slopes, k->alibi_sign = 1; k->alibi_slopes = x)
 SOLVE(sinks_in_parts,
@@ -125,18 +126,20 @@ SOLVE(sinks_in_parts,
 SOLVE(dropout_mask, mha__case_can_drop(c) && *x >= 0 && *x < 1, k->dropped = x)
 SOLVE(dropout_scale, attends(c), k->weights_times = 1 / (1 - *x))
 SOLVE(dropout_scale_twice, attends(c), k->weights_times = 1 - *x)
-SOLVE(scale_other, attends(c), k->scale = *x * sign_of(k->scale))
-SOLVE(softcap_other, has_cap(c), k->softcap = *x)
-SOLVE(lacks_softcap, attends(c) && !has_cap(c), k->softcap = *x)
-SOLVE(sigmoid_bias_other, has_sigmoid(c), k->sigmoid_bias = *x)
-SOLVE(window_left_other, has_left(c) && fabs(*x) <= 0x1p31, k->window_left = (int64_t)*x)
-SOLVE(window_right_other, has_right(c) && fabs(*x) <= 0x1p31, k->window_right = (int64_t)*x)
-SOLVE(lacks_window, attends(c) && !c->semantics.visible.window && fabs(*x) <= 0x1p31, k->window = 1;
-      k->window_left = k->window_right = (int64_t)*x)
-SOLVE(lacks_window_left, attends(c) && !has_left(c) && fabs(*x) <= 0x1p31, if (!k->window) k->window_right = -1;
-      k->window = 1; k->window_left = (int64_t)*x)
-SOLVE(lacks_window_right, attends(c) && !has_right(c) && fabs(*x) <= 0x1p31, if (!k->window) k->window_left = -1;
-      k->window = 1; k->window_right = (int64_t)*x)
+SOLVE(scale_other, attends(c), k->s.softmax.scale = *x * sign_of(k->s.softmax.scale))
+SOLVE(softcap_other, has_cap(c), k->s.softmax.softcap = *x)
+SOLVE(lacks_softcap, attends(c) && !has_cap(c), k->s.softmax.softcap = *x)
+SOLVE(sigmoid_bias_other, has_sigmoid(c), k->s.softmax.sigmoid_bias = *x)
+SOLVE(window_left_other, has_left(c) && fabs(*x) <= 0x1p31, k->s.visible.window_left = (int64_t)*x)
+SOLVE(window_right_other, has_right(c) && fabs(*x) <= 0x1p31, k->s.visible.window_right = (int64_t)*x)
+SOLVE(lacks_window, attends(c) && !c->semantics.visible.window && fabs(*x) <= 0x1p31, k->s.visible.window = 1;
+      k->s.visible.window_left = k->s.visible.window_right = (int64_t)*x)
+SOLVE(lacks_window_left, attends(c) && !has_left(c) && fabs(*x) <= 0x1p31,
+      if (!k->s.visible.window) k->s.visible.window_right = -1;
+      k->s.visible.window = 1; k->s.visible.window_left = (int64_t)*x)
+SOLVE(lacks_window_right, attends(c) && !has_right(c) && fabs(*x) <= 0x1p31,
+      if (!k->s.visible.window) k->s.visible.window_left = -1;
+      k->s.visible.window = 1; k->s.visible.window_right = (int64_t)*x)
 
 /* ---------------------------------------------------------------- the list */
 

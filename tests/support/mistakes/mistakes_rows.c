@@ -198,14 +198,21 @@ static void norm_rows(const run *r, double *x, size_t rows, size_t width, bool k
 static void scale_row(const run *r, double *x, size_t n, double position, bool key)
 {
     const mha_query_scale *q = &r->s->qkv.query_scale;
-    if (q->growth == 0 || is("query-scale-missing") || (key && !is("query-scale-keys")))
+    double f = 1;
+    if (key && !is("query-scale-keys"))
         return;
-    const double first = is("query-scale-first") ? q->first == 0 : (double)q->first;
-    double steps = fmax(0, position + first) / (double)q->every;
-    if (!is("query-scale-smooth"))
-        steps = floor(steps);
+    if (q->growth != 0 && !is("query-scale-missing")) {
+        const double first = is("query-scale-first") ? q->first == 0 : (double)q->first,
+                     steps = fmax(0, position + first) / (double)q->every;
+        f += q->growth * log(1 + (is("query-scale-smooth") ? steps : floor(steps)));
+    }
+    if (q->log_n && !is("log-n-missing")) {
+        const double count = fmax(1, position + (is("log-n-from-0") ? 0 : 1)),
+                     grown = log(count) / log((double)q->log_n);
+        f *= grown > 1 || is("log-n-always") ? grown : 1;
+    }
     for (size_t i = 0; i < n; i++)
-        x[i] *= 1 + q->growth * log(1 + steps);
+        x[i] *= f;
 }
 
 /* ---------------------------------------------------------------- rotation */
@@ -443,6 +450,9 @@ const oracle_mistake *mistake_of_rows_at(size_t index)
         {.name = "query-scale-first", .turned = turn_wrongly},
         {.name = "query-scale-smooth", .turned = turn_wrongly},
         {.name = "query-scale-keys", .turned = turn_wrongly},
+        {.name = "log-n-missing", .turned = turn_wrongly},
+        {.name = "log-n-from-0", .turned = turn_wrongly},
+        {.name = "log-n-always", .turned = turn_wrongly},
         {.name = "norm-no-weight", .turned = turn_wrongly},
         {.name = "norm-eps-outside", .turned = turn_wrongly},
         {.name = "norm-eps-1e-5", .turned = turn_wrongly},

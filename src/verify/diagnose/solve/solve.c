@@ -297,7 +297,8 @@ static void descend_by_head(const solving *w, size_t worker, const mha__solved_e
  * free to differ. */
 static bool is_enough(const mha__search *s, size_t n)
 {
-    const size_t T = s->c->T_q, most = n + 4, bound = s->said.normaliser == MHA_SOFTMAX; /* they add up to 1 */
+    const size_t T = s->c->T_q, most = n + 4,
+                 bound = s->said.s.softmax.normaliser == MHA_SOFTMAX; /* they add up to 1 */
     size_t free_weights = 0;
     for (size_t r = 0; r < s->c->B * T && free_weights < most; r++) {
         size_t hidden, seen = mha__variant_count_seen(s->inputs, &s->said, r / T, r % T, &hidden);

@@ -61,7 +61,7 @@ static mha__row_slot *slot_for(mha__row_maker *m, const mha__row_slot *wanted, b
     for (size_t i = first; i < end && !*found; i++) {
         mha__row_slot *s = &m->slots[i];
         *found = s->which == wanted->which && s->b == wanted->b + m->sequence && s->product == wanted->product &&
-                 s->all_rows == wanted->all_rows && mha__row_knobs_equal(&s->key, &wanted->key);
+                 s->all_rows == wanted->all_rows && mha__knobs_make_rows_alike(&s->key, &wanted->key);
         if (*found || s->used < oldest->used)
             oldest = s;
     }
@@ -76,13 +76,13 @@ static mha__row_slot *slot_for(mha__row_maker *m, const mha__row_slot *wanted, b
 
 /* ---------------------------------------------------------------- projections */
 
-static int permuted_by(const mha__row_knobs *k, int which)
+static int permuted_by(const mha__knobs *k, int which)
 {
     return which == PROJECTION_Q ? k->permuted_q : which == PROJECTION_K ? k->permuted_k : PERMUTED_NOT;
 }
 
 /* Finds the projection and its column that the variant reads as column `column` of `which`. */
-static void source_of(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t column, int *source,
+static void source_of(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t column, int *source,
                       size_t *from)
 {
     size_t d = w->d[which], block = w->out[which], h = w->h[which];
@@ -105,14 +105,14 @@ static void source_of(const mha__variant_inputs *w, const mha__row_knobs *k, int
 }
 
 /* The case's own matrix, of what the variant makes of latents. */
-static const double *own_matrix(const mha__variant_inputs *w, const mha__row_knobs *k, int which)
+static const double *own_matrix(const mha__variant_inputs *w, const mha__knobs *k, int which)
 {
     return w->c->kv_rank && which != PROJECTION_O ? w->of_latents[k->latent].W[which] : w->W[which];
 }
 
 /* The matrix of a projection as the variant reads it, column by column; the case's own matrix when nothing is
  * changed. */
-static const double *matrix_of(mha__row_maker *m, const mha__row_knobs *k, int which)
+static const double *matrix_of(mha__row_maker *m, const mha__knobs *k, int which)
 {
     const mha__variant_inputs *w = m->inputs;
     const size_t in = w->in[which], width = w->out[which];
@@ -153,7 +153,7 @@ static void normalise_input(double *x, size_t n, int how)
         x[i] /= root;
 }
 
-void mha__variant_input_row(const mha__row_knobs *k, const double *from, size_t n, double *to)
+void mha__variant_input_row(const mha__knobs *k, const double *from, size_t n, double *to)
 {
     for (size_t i = 0; i < n; i++)
         to[i] = mha__variant_rounded(from[i], k->round_inputs);
@@ -163,7 +163,7 @@ void mha__variant_input_row(const mha__row_knobs *k, const double *from, size_t 
 
 /* Input rows of one batch row, changed as the variant changes them; the case's own rows when nothing is changed. Query
  * rows that are not needed are left out; *count rows remain. */
-static const double *inputs_of(mha__row_maker *m, const mha__row_knobs *k, int which, size_t b, bool all_rows,
+static const double *inputs_of(mha__row_maker *m, const mha__knobs *k, int which, size_t b, bool all_rows,
                                size_t *count)
 {
     const mha__variant_inputs *w = m->inputs;
@@ -194,7 +194,7 @@ static void spread(mha__row_maker *m, size_t b, size_t count, size_t width, doub
 }
 
 /* x W of one batch row. */
-static void project(mha__row_maker *m, const mha__row_knobs *k, int which, size_t b, bool all_rows, double *y)
+static void project(mha__row_maker *m, const mha__knobs *k, int which, size_t b, bool all_rows, double *y)
 {
     const mha__variant_inputs *w = m->inputs;
     const size_t T = w->T[which], width = w->out[which];
@@ -219,24 +219,24 @@ static void project(mha__row_maker *m, const mha__row_knobs *k, int which, size_
 }
 
 /* The knobs that x W depends on. */
-static mha__row_knobs product_key(const mha__row_knobs *k, int which)
+static mha__knobs product_key(const mha__knobs *k, int which)
 {
     const bool packed = k->packing != PACKING_RIGHT;
-    mha__row_knobs key = {.packing = k->packing,
-                          .latent = k->latent,
-                          .round_weights = k->round_weights,
-                          .round_inputs = k->round_inputs,
-                          .input_norm = k->input_norm,
-                          .inputs_reversed = k->inputs_reversed,
-                          .permuted_q = which == PROJECTION_Q ? k->permuted_q : 0,
-                          .permuted_k = which == PROJECTION_K ? k->permuted_k : 0};
+    mha__knobs key = {.packing = k->packing,
+                      .latent = k->latent,
+                      .round_weights = k->round_weights,
+                      .round_inputs = k->round_inputs,
+                      .input_norm = k->input_norm,
+                      .inputs_reversed = k->inputs_reversed,
+                      .permuted_q = which == PROJECTION_Q ? k->permuted_q : 0,
+                      .permuted_k = which == PROJECTION_K ? k->permuted_k : 0};
     key.source[which] = packed ? 0 : k->source[which];
     for (int s = 0; s < 3; s++)
         key.transposed[s] = packed || s == k->source[which] ? k->transposed[s] : 0;
     return key;
 }
 
-static const double *product(mha__row_maker *m, const mha__row_knobs *k, int which, size_t b, bool all_rows)
+static const double *product(mha__row_maker *m, const mha__knobs *k, int which, size_t b, bool all_rows)
 {
     bool found;
     mha__row_slot *slot = slot_for(
@@ -247,7 +247,7 @@ static const double *product(mha__row_maker *m, const mha__row_knobs *k, int whi
 }
 
 /* Reads the bias of a projection into m->bias, from the same columns as the matrix; false when there is none. */
-static bool read_bias(mha__row_maker *m, const mha__row_knobs *k, int which)
+static bool read_bias(mha__row_maker *m, const mha__knobs *k, int which)
 {
     const mha__variant_inputs *w = m->inputs;
     const double times = which == PROJECTION_Q ? k->bias_q_times : 1;
@@ -264,26 +264,26 @@ static bool read_bias(mha__row_maker *m, const mha__row_knobs *k, int which)
 }
 
 /* Where the bias of a projection is added; that of the values has one place. */
-static int bias_place(const mha__row_knobs *k, int which)
+static int bias_place(const mha__knobs *k, int which)
 {
     return which == PROJECTION_V ? BIAS_FIRST : k->bias_place;
 }
 
 /* Limits the rows of q, k or v if `place` is where that is done, which norms that are wrong do not move. */
-static void clip(const mha__variant_inputs *w, const mha__row_knobs *k, int which, int place, double *y)
+static void clip(const mha__variant_inputs *w, const mha__knobs *k, int which, int place, double *y)
 {
     const mha_norm_rule *rule = &w->c->semantics.qkv.norm;
     const bool normed = which < 2 && !rule->after_rope && (w->norm[which] || rule->unweighted),
                moves = k->clip_place == CLIP_BEFORE_BIAS || (k->clip_place != CLIP_RIGHT && which < 2);
     const int own = moves ? k->clip_place : normed ? CLIP_AFTER_NORM : CLIP_BEFORE_NORM;
     const size_t n = w->T[which] * w->out[which];
-    for (size_t i = 0; own == place && k->clip > 0 && !(k->clip_not >> which & 1) && i < n; i++)
-        if (fabs(y[i]) > k->clip)
-            y[i] = copysign(k->clip, y[i]);
+    for (size_t i = 0; own == place && k->s.qkv.clip_qkv > 0 && !(k->clip_not >> which & 1) && i < n; i++)
+        if (fabs(y[i]) > k->s.qkv.clip_qkv)
+            y[i] = copysign(k->s.qkv.clip_qkv, y[i]);
 }
 
 /* y = x + b, or y = x when the bias is added later. */
-static void add_bias(mha__row_maker *m, const mha__row_knobs *k, int which, const double *x, double *y)
+static void add_bias(mha__row_maker *m, const mha__knobs *k, int which, const double *x, double *y)
 {
     const size_t width = m->inputs->out[which], T = m->inputs->T[which];
     const bool adds = bias_place(k, which) == BIAS_FIRST && read_bias(m, k, which);
@@ -296,7 +296,7 @@ static void add_bias(mha__row_maker *m, const mha__row_knobs *k, int which, cons
 }
 
 /* Adds the bias to rows (T, h, d) at `place`, if that is where it is added. */
-static void add_bias_late(mha__row_maker *m, const mha__row_knobs *k, int which, int place, double *y)
+static void add_bias_late(mha__row_maker *m, const mha__knobs *k, int which, int place, double *y)
 {
     const mha__variant_inputs *w = m->inputs;
     const size_t T = w->T[which], h = w->h[which], d = w->d[which];
@@ -308,13 +308,13 @@ static void add_bias_late(mha__row_maker *m, const mha__row_knobs *k, int which,
                 *y++ += m->bias[mha__head_column(k->split, T, h, d, t, head, f) % (h * d)];
 }
 
-const double *mha__rows_unsplit(mha__row_maker *maker, const mha__row_knobs *knobs, int which, size_t b)
+const double *mha__rows_unsplit(mha__row_maker *maker, const mha__knobs *knobs, int which, size_t b)
 {
     add_bias(maker, knobs, which, product(maker, knobs, which, b, true), maker->unsplit);
     return maker->unsplit;
 }
 
-const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *knobs, size_t columns,
+const double *mha__output_matrix(mha__row_maker *maker, const mha__knobs *knobs, size_t columns,
                                  const double **bias)
 {
     const mha__variant_inputs *w = maker->inputs;
@@ -342,29 +342,28 @@ const double *mha__output_matrix(mha__row_maker *maker, const mha__row_knobs *kn
 #define COPY(type, name) key.name = k->name;
 
 /* The knobs that the rows of q, k or v depend on. */
-static mha__row_knobs row_key(const mha__variant_inputs *w, const mha__row_knobs *k, int which)
+static mha__knobs row_key(const mha__variant_inputs *w, const mha__knobs *k, int which)
 {
-    mha__row_knobs key = product_key(k, which);
+    mha__knobs key = product_key(k, which);
     for (int s = 0; s < 3; s++)
         key.no_bias[s] = k->packing != PACKING_RIGHT || s == k->source[which] ? k->no_bias[s] : 0;
     key.split = k->split;
-    key.clip = k->clip;
     key.clip_place = k->clip_place;
     key.clip_not = (k->clip_not >> which & 1) << which;
     if (which == PROJECTION_Q)
         key.bias_q_times = k->bias_q_times;
-    if (which < 2) {
+    if (which < 2 || k->rope_values)
+        key.s = k->s;
+    else
+        key.s.qkv.clip_qkv = k->s.qkv.clip_qkv; /* alone of all settings */
+    if (which < 2)
         key.bias_place = k->bias_place;
-        key.norm_lacking = k->norm_lacking;
-    }
-    if (which < 2 && (w->norm[which] || k->norm_lacking)) {
+    if (which < 2 && (w->norm[which] || k->s.qkv.norm.unweighted)) {
         key.no_norm = k->no_norm >> which & 1;
         NORM_KNOB_LIST(COPY)
     }
     if (which == PROJECTION_Q || (which == PROJECTION_K && k->scale_keys)) {
-        key.scale_growth = k->scale_growth;
-        key.scale_first = k->scale_first;
-        key.scale_smooth = k->scale_smooth;
+        SCALE_KNOB_LIST(COPY)
         key.scale_keys = k->scale_keys;
     }
     if (which < 2 || k->rope_values) {
@@ -379,7 +378,7 @@ static mha__row_knobs row_key(const mha__variant_inputs *w, const mha__row_knobs
 
 #undef COPY
 
-const double *mha__rows_make(mha__row_maker *maker, const mha__row_knobs *knobs, int which, size_t b, bool all_rows)
+const double *mha__rows_make(mha__row_maker *maker, const mha__knobs *knobs, int which, size_t b, bool all_rows)
 {
     const mha__variant_inputs *w = maker->inputs;
     all_rows |= which != PROJECTION_Q || !maker->needed || knobs->split >= HEADS_UNTRANSPOSED;
@@ -392,7 +391,7 @@ const double *mha__rows_make(mha__row_maker *maker, const mha__row_knobs *knobs,
     x = product(maker, knobs, which, b, all_rows);
     add_bias(maker, knobs, which, x, maker->unsplit);
     mha__rows_split(w, knobs->split, which, maker->unsplit, slot->rows);
-    if (which < 2 && !knobs->norm_after_rope)
+    if (which < 2 && !knobs->s.qkv.norm.after_rope)
         mha__rows_normalise(w, knobs, which, slot->rows);
     clip(w, knobs, which, CLIP_AFTER_NORM, slot->rows);
     add_bias_late(maker, knobs, which, BIAS_AFTER_NORM, slot->rows);
@@ -400,7 +399,7 @@ const double *mha__rows_make(mha__row_maker *maker, const mha__row_knobs *knobs,
         mha__rows_rotate(w, knobs, which, b, slot->rows, maker->turn);
     clip(w, knobs, which, CLIP_AFTER_ROPE, slot->rows);
     add_bias_late(maker, knobs, which, BIAS_AFTER_ROPE, slot->rows);
-    if (which < 2 && knobs->norm_after_rope)
+    if (which < 2 && knobs->s.qkv.norm.after_rope)
         mha__rows_normalise(w, knobs, which, slot->rows);
     if (which < 2)
         mha__rows_scale(w, knobs, which, b, slot->rows);

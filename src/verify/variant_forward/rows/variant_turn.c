@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/resolved.h"
 #include "verify/variant_forward/variant_inputs.h"
 
 size_t mha__head_column(int heads, size_t T, size_t h, size_t d, size_t t, size_t head, size_t f)
@@ -33,24 +34,24 @@ void mha__rows_split(const mha__variant_inputs *w, int heads, int which, const d
 /* ---------------------------------------------------------------- norm */
 
 /* What n neighbours are divided by, after their mean was subtracted for a layer norm. */
-static double divisor(const mha__row_knobs *k, double *x, size_t n)
+static double divisor(const mha__knobs *k, double *x, size_t n)
 {
     double mean = 0, squares = 0;
-    for (size_t i = 0; i < n && k->norm_kind == MHA_NORM_LAYER; i++)
+    for (size_t i = 0; i < n && k->s.qkv.norm.kind == MHA_NORM_LAYER; i++)
         mean += x[i] / (double)n;
     for (size_t i = 0; i < n; i++) {
         x[i] -= mean;
         squares += x[i] * x[i];
     }
-    if (k->norm_kind != MHA_NORM_L2)
+    if (k->s.qkv.norm.kind != MHA_NORM_L2)
         squares /= (double)n;
-    return k->norm_eps_outside ? sqrt(squares) + k->norm_eps : sqrt(squares + k->norm_eps);
+    return k->norm_eps_outside ? sqrt(squares) + k->s.qkv.norm_eps : sqrt(squares + k->s.qkv.norm_eps);
 }
 
-void mha__rows_normalise(const mha__variant_inputs *w, const mha__row_knobs *k, int which, double *x)
+void mha__rows_normalise(const mha__variant_inputs *w, const mha__knobs *k, int which, double *x)
 {
     const double *weight = w->norm[which], *bias = k->norm_no_bias ? NULL : w->norm_bias[which];
-    if (!(weight || k->norm_lacking) || (k->no_norm >> which & 1))
+    if (!(weight || k->s.qkv.norm.unweighted) || (k->no_norm >> which & 1))
         return;
     const size_t head = w->d[which], row = w->h[which] * head, own = weight ? w->norm_weights[which] : head;
     const size_t span = weight && w->norm_over_row[which] ? row : head;
@@ -61,7 +62,7 @@ void mha__rows_normalise(const mha__variant_inputs *w, const mha__row_knobs *k, 
             const size_t of = k->norm_first_head ? (at + i) % head : (at + i) % own;
             x[at + i] /= r;
             if (weight && !k->norm_no_weight)
-                x[at + i] *= mha__variant_rounded(weight[of], k->round_weights) + (k->norm_plus_one ? 1 : 0);
+                x[at + i] *= mha__variant_rounded(weight[of], k->round_weights) + (k->s.qkv.norm.plus_one ? 1 : 0);
             x[at + i] += bias ? mha__variant_rounded(bias[of], k->round_weights) : 0;
         }
     }
@@ -76,7 +77,7 @@ int64_t mha__case_offset(const mha_case *c, size_t b)
 }
 
 /* The position of row t of the queries or of the new keys. */
-static int64_t position_of(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t b, size_t t)
+static int64_t position_of(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, size_t t)
 {
     const mha_case *c = w->c;
     const bool keys = which != PROJECTION_Q;
@@ -90,7 +91,7 @@ static int64_t position_of(const mha__variant_inputs *w, const mha__row_knobs *k
     return (keys ? (int64_t)c->P : mha__case_offset(c, b)) + part + (int64_t)t + shift;
 }
 
-static void cos_sin(const mha__variant_inputs *w, const mha__row_knobs *k, int64_t position, size_t b, size_t t,
+static void cos_sin(const mha__variant_inputs *w, const mha__knobs *k, int64_t position, size_t b, size_t t,
                     size_t i, double *cosine, double *sine)
 {
     const mha_case *c = w->c;
@@ -108,8 +109,8 @@ static void cos_sin(const mha__variant_inputs *w, const mha__row_knobs *k, int64
     }
     const mha_view *given = &c->semantics.qkv.rope.frequencies;
     const bool stated = given->data && !k->rope_formula && i < given->shape[0];
-    const double width = k->rope_width ? k->rope_width : k->rope_dim;
-    const double frequency = stated ? mha_view_get(given, &i) : pow(k->rope_base, -2 * (double)i / width);
+    const double width = k->rope_width ? k->rope_width : (double)k->s.qkv.rope.dim;
+    const double frequency = stated ? mha_view_get(given, &i) : pow(k->s.qkv.rope.base, -2 * (double)i / width);
     double angle = (double)position * frequency / k->rope_divisor;
     *cosine = cos(angle);
     *sine = sin(angle);
@@ -123,17 +124,17 @@ static void pair_of(int kind, size_t half, size_t i, size_t pair[2])
 }
 
 /* The angle that turns a feature of pair i. */
-static size_t angle_of(const mha__row_knobs *k, size_t half, size_t i, size_t feature)
+static size_t angle_of(const mha__knobs *k, size_t half, size_t i, size_t feature)
 {
-    return !k->rope_mixed ? i : k->rope == MHA_ROPE_INTERLEAVED ? feature % half : feature / 2;
+    return !k->rope_mixed ? i : k->s.qkv.rope.kind == MHA_ROPE_INTERLEAVED ? feature % half : feature / 2;
 }
 
 /* Rotates one head's features, given the cosine and sine of each angle. */
-static void turn(const mha__row_knobs *k, size_t half, const double *cosine, const double *sine, double *x,
+static void turn(const mha__knobs *k, size_t half, const double *cosine, const double *sine, double *x,
                  double *kept)
 {
-    const int order = !k->rope_regrouped                ? k->rope
-                      : k->rope == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT
+    const int order = !k->rope_regrouped                ? k->s.qkv.rope.kind
+                      : k->s.qkv.rope.kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT
                                                         : MHA_ROPE_INTERLEAVED;
     memcpy(kept, x, 2 * half * sizeof *x);
     if (k->rope_swapped) {
@@ -142,21 +143,21 @@ static void turn(const mha__row_knobs *k, size_t half, const double *cosine, con
     }
     for (size_t i = 0; i < half; i++) {
         size_t from[2], to[2];
-        pair_of(k->rope, half, i, from);
+        pair_of(k->s.qkv.rope.kind, half, i, from);
         pair_of(order, half, i, to);
         const size_t a = angle_of(k, half, i, from[0]), b = angle_of(k, half, i, from[1]);
         const double one = kept[from[0]], two = kept[from[1]], sign = k->rope_inverse ? -1 : 1;
-        x[to[0]] = k->rope_times * (one * cosine[a] - sign * two * sine[a]);
-        x[to[1]] = k->rope_times * (two * cosine[b] + sign * one * sine[b]);
+        x[to[0]] = k->s.qkv.rope.attention_factor * (one * cosine[a] - sign * two * sine[a]);
+        x[to[1]] = k->s.qkv.rope.attention_factor * (two * cosine[b] + sign * one * sine[b]);
     }
 }
 
-void mha__rows_rotate(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t b, double *x,
+void mha__rows_rotate(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, double *x,
                       double *memory)
 {
-    const size_t dim = (size_t)k->rope_dim, half = dim / 2, width = w->d[which], T = w->T[which];
+    const size_t dim = k->s.qkv.rope.dim, half = dim / 2, width = w->d[which], T = w->T[which];
     double *cosine = memory, *sine = memory + half, *kept = memory + dim;
-    if (k->rope == MHA_ROPE_NONE || dim > width || (k->rope_not >> which & 1))
+    if (k->s.qkv.rope.kind == MHA_ROPE_NONE || dim > width || (k->rope_not >> which & 1))
         return;
     for (size_t t = 0; t < T; t++) {
         const size_t at = k->rope_reversed ? T - 1 - t : t;
@@ -164,24 +165,39 @@ void mha__rows_rotate(const mha__variant_inputs *w, const mha__row_knobs *k, int
         for (size_t i = 0; i < half; i++)
             cos_sin(w, k, position, b, w->first[which] + at, i, &cosine[i], &sine[i]);
         for (size_t h = 0; h < w->h[which]; h++)
-            turn(k, half, cosine, sine, x + (t * w->h[which] + h) * width + (k->rope_last ? width - dim : 0), kept);
+            turn(k, half, cosine, sine, x + (t * w->h[which] + h) * width + (k->s.qkv.rope.last ? width - dim : 0),
+                 kept);
     }
 }
 
 /* ---------------------------------------------------------------- scale by position */
 
-void mha__rows_scale(const mha__variant_inputs *w, const mha__row_knobs *k, int which, size_t b, double *x)
+/* The factor of a query at a position. */
+static double scale_at(const mha__knobs *k, double position)
+{
+    const mha_query_scale *q = &k->s.qkv.query_scale;
+    const double N = (double)q->log_n, n = position + (k->log_n_from_0 ? 0 : 1);
+    double factor = 1;
+    if (q->growth != 0) {
+        const double number = fmax(0, position + (double)q->first) / (double)q->every;
+        const double count = 1 + (k->scale_smooth ? number : floor(number));
+        factor += q->growth * log(count);
+    }
+    if (N > 0 && (n > N || k->log_n_always))
+        factor *= log(fmax(1, n)) / log(N);
+    return factor;
+}
+
+void mha__rows_scale(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, double *x)
 {
     const size_t row = w->h[which] * w->d[which];
-    const double every = (double)w->c->semantics.qkv.query_scale.every;
-    if (k->scale_growth == 0 || (which != PROJECTION_Q && !k->scale_keys))
+    if (!mha__scales_queries(&k->s) || (which != PROJECTION_Q && !k->scale_keys))
         return;
-    mha__row_knobs right = *k; /* mistakes of the rotation are its own */
+    mha__knobs right = *k; /* mistakes of the rotation are its own */
     right.rope_shift_q = right.rope_shift_k = right.rope_restart = right.rope_part_at_0 = 0;
     for (size_t t = 0; t < w->T[which]; t++) {
-        const double number = fmax(0, (double)(position_of(w, &right, which, b, t) + k->scale_first)) / every;
-        const double count = 1 + (k->scale_smooth ? number : floor(number));
+        const double factor = scale_at(k, (double)position_of(w, &right, which, b, t));
         for (size_t i = 0; i < row; i++)
-            x[t * row + i] *= 1 + k->scale_growth * log(count);
+            x[t * row + i] *= factor;
     }
 }

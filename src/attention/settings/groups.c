@@ -1,0 +1,42 @@
+/* Compares the settings of one group, because padding between the fields of a part need not be equal. */
+#include <stddef.h>
+#include <string.h>
+
+#include "mha/setting.h"
+
+/* What of a setting is compared: of a view, the place of its data. */
+static size_t bytes_of(const mha_setting *s)
+{
+    static const size_t bytes[] = {
+        [MHA_SETTING_SWITCH] = sizeof(bool),
+        [MHA_SETTING_WHOLE] = sizeof(int64_t),
+        [MHA_SETTING_COUNT] = sizeof(size_t),
+        [MHA_SETTING_REAL] = sizeof(double),
+        [MHA_SETTING_CHOICE] = sizeof(int),
+        [MHA_SETTING_VIEW] = sizeof(void *),
+        [MHA_SETTING_WHOLES] = sizeof(int64_t *),
+        [MHA_SETTING_REALS] = sizeof(double *),
+        [MHA_SETTING_COUNTS] = MHA_ROPE_MAX_AXES * sizeof(size_t),
+    };
+    return bytes[s->kind];
+}
+
+static bool agree(const mha_semantics *a, const mha_semantics *b, size_t at, size_t bytes)
+{
+    return memcmp((const char *)a + at, (const char *)b + at, bytes) == 0;
+}
+
+bool mha_settings_same(mha_setting_group group, const mha_semantics *a, const mha_semantics *b)
+{
+    const mha_setting *s;
+    bool same = true;
+    for (size_t i = 0; same && (s = mha_setting_at(i)) != NULL; i++) {
+        if (s->group != group)
+            continue;
+        const size_t at = s->at + (s->kind == MHA_SETTING_VIEW ? offsetof(mha_view, data) : 0);
+        same = agree(a, b, at, bytes_of(s)) &&
+               (s->given_at == SIZE_MAX || agree(a, b, s->given_at, sizeof(bool))) &&
+               (s->kind != MHA_SETTING_COUNTS || a->qkv.rope.origin.axes.axes == b->qkv.rope.origin.axes.axes);
+    }
+    return same;
+}
