@@ -71,7 +71,8 @@ $(RESULTS):
 	@rm -rf $@ && mkdir -p $@
 
 # Those that take longest begin first.
-LONG_TESTS := $(call named,test_cli_failures test_cli_bench)
+LONG_TESTS := $(call named,test_cli_bench test_cli_models test_cli_failures test_diagnose_large test_diagnose_planted \
+                           test_diagnose test_failures test_cli_ranks test_cli_text)
 RUNS       := $(patsubst %,%.run,$(LONG_TESTS) $(filter-out $(LONG_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES))
 CHECKS     := check-abi check-headers check-example
 .PHONY: $(RUNS) $(CHECKS:%=%.run)
