@@ -5,14 +5,15 @@
 # In a folder of its own, as the sanitizers: other flags would compile everything again each time.
 CHECK_MAKE = $(MAKE) --no-print-directory BUILD=$(BUILD)/check WERROR=-Werror
 check: ## before a commit: builds without warnings, then checks lines, rooms, Python, names, and what has changed
-	@$(CHECK_MAKE) all check-format check-rooms check-python check-abi
-	@$(CHECK_MAKE) check-changed
+	+@$(CHECK_MAKE) all check-format check-rooms check-python check-abi
+	+@$(CHECK_MAKE) check-changed
 
 # Asked for when git is to be asked.
 ifneq ($(filter check-changed,$(MAKECMDGOALS)),)
 CHANGED := $(wildcard $(shell git diff --name-only $$(git merge-base HEAD main 2>/dev/null || echo HEAD); \
                               git ls-files --others --exclude-standard))
-ROOMS_CHANGED := $(sort $(foreach f,$(filter src/% tests/%,$(CHANGED)),$(word 2,$(subst /, ,$(f)))))
+CHANGED_INSIDE := $(filter-out %.mk %.md %.sh,$(filter src/% tests/%,$(CHANGED)))
+ROOMS_CHANGED := $(sort $(foreach f,$(CHANGED_INSIDE),$(word 2,$(subst /, ,$(f)))))
 # Always; those of the rooms that have changed, but for what takes longest; and tests that have changed themselves.
 CHECKED_TESTS := $(sort $(call named,test_base test_settings test_forward test_forward_random test_verify_cases \
                                      test_transcripts) \
