@@ -22,7 +22,9 @@ $(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
 	$(call say,CC,$<)
 	$(Q)$(CC) $(MHA_CFLAGS) -fopenmp -I. -Itests $(TEST_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(TESTS): %: %.o $(SUPPORT_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
+# What tests/surface/planted_setting.py runs in its copy of the sources.
+PLANTED := $(BUILD)/tests/surface/planted
+$(TESTS) $(PLANTED): %: %.o $(SUPPORT_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(MHA_LDFLAGS) $(WRAP:%=-Wl,--wrap=%) -fopenmp -o $@ $^ $(TEST_LIBS) $(BUILD)/libmha.a $(LIBS) $(THIS_LIBS)
 
@@ -71,7 +73,8 @@ $(RESULTS):
 	@rm -rf $@ && mkdir -p $@
 
 # Those that take longest begin first.
-LONG_TESTS := $(call named,test_cli_failures test_cli_bench)
+LONG_TESTS := $(call named,test_cli_bench test_cli_models test_cli_failures test_diagnose_large test_diagnose_planted \
+                           test_diagnose test_failures test_cli_ranks test_cli_text)
 RUNS       := $(patsubst %,%.run,$(LONG_TESTS) $(filter-out $(LONG_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES))
 CHECKS     := check-abi check-headers check-example
 .PHONY: $(RUNS) $(CHECKS:%=%.run)
@@ -134,6 +137,10 @@ asan: ## the tests again under the address and undefined-behaviour sanitizers
 	@FAILURES_STRIDE=$${FAILURES_STRIDE:-17} $(MAKE) --no-print-directory BUILD=$(BUILD)/asan CFLAGS="-O1 -g" \
 	  KERNEL_CFLAGS=-O1 SANITIZE=address,undefined WERROR=-Werror test
 
+.PHONY: check-planted
+check-planted: ## a setting that is planted in a copy of the sources is found by every surface
+	@mkdir -p $(BUILD); $(PYTHON) tests/surface/planted_setting.py $(BUILD)/planted "$(CC)"
+
 test-page: $(BUILD)/mha ## drives pages of pictures in Chromium and Firefox (make deps-dev)
 	@sh tests/page/test_page.sh $< $(abspath $(BUILD))/page
 
@@ -142,5 +149,5 @@ test-peers: $(BUILD)/libmha.a ## compares N random layers and calls with PyTorch
 	$(Q)$(CC) $(MHA_CFLAGS) -I. -Itests $(CFLAGS) -shared -o $(BUILD)/peers.so tests/peers/shim.c $< $(MHA_LDFLAGS) $(LIBS)
 	$(PEER_PYTHON) tests/peers/torch_peer.py $(BUILD)/peers.so $(N)
 
--include $(SUPPORT_OBJ:.o=.d) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(FUZZ_OBJ:.o=.d) \
+-include $(SUPPORT_OBJ:.o=.d) $(TESTS:%=%.d) $(PLANTED).d $(FUZZERS:%=%.d) $(FUZZ_OBJ:.o=.d) \
          $(BUILD)/tests/inject/main.d $(BUILD)/tests/inject/inject.d

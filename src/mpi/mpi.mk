@@ -62,11 +62,16 @@ uninstall-mpi:
 MPI_TEST_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/mpi/*.c)))
 MPI_PROGRAMS := $(MPI_TEST_OBJ:.o=)
 MPI_TESTS    := $(filter-out %/dying,$(MPI_PROGRAMS))
-$(MPI_TEST_OBJ): $(BUILD)/%.o: %.c $(BUILD)/flags
+# Asked by tests/surface/planted_setting.py; it holds shared_forward.c itself.
+PLANTED_RANKS := $(BUILD)/tests/surface/planted_ranks
+$(MPI_TEST_OBJ) $(PLANTED_RANKS).o: $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(MPI_CC) $(MHA_CFLAGS) -I. -Itests $(TEST_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(MPI_PROGRAMS): %: %.o $(MPI_LIB_OBJ) $(SUPPORT_OBJ) $(BUILD)/libmha.a
+	$(call say,LD,$@)
+	$(Q)$(MPI_CC) $(MHA_LDFLAGS) -fopenmp -o $@ $^ $(TEST_LIBS) $(LIBS)
+$(PLANTED_RANKS): %: %.o $(filter-out %/shared_forward.o,$(MPI_LIB_OBJ)) $(SUPPORT_OBJ) $(BUILD)/libmha.a
 	$(call say,LD,$@)
 	$(Q)$(MPI_CC) $(MHA_LDFLAGS) -fopenmp -o $@ $^ $(TEST_LIBS) $(LIBS)
 
@@ -106,4 +111,4 @@ asan-mpi: ## test-mpi under the address and undefined-behaviour sanitizers
 	  WERROR=-Werror test-mpi
 endif
 
--include $(MPI_LIB_OBJ:.o=.d) $(MPI_CLI_OBJ:.o=.d) $(MPI_TEST_OBJ:.o=.d)
+-include $(MPI_LIB_OBJ:.o=.d) $(MPI_CLI_OBJ:.o=.d) $(MPI_TEST_OBJ:.o=.d) $(PLANTED_RANKS).d

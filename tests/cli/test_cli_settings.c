@@ -222,24 +222,21 @@ static void arrays_are_lists_or_files(void **state)
     TELLS("key_padding", "BOOL (2, 6)", "--key-padding", of_keeps, "--key-padding-kind", "keeps");
     TELLS("position_offset", "(B)", "--position-offset", "2,3");
     TELLS("cu_seqlens_q", "(n_sequences + 1)", "--batch", "1", "--cu-seqlens", "0,2,6", "--n-sequences", "2");
-    assert_program_refuses(RUN("forward", SMALL, "--lengths", "1,,2"), 2,
-                           "--kv-lengths: expected whole numbers between commas, found \"1,,2\"");
-    assert_program_refuses(RUN("forward", SMALL, "--alibi-slopes", "1,2e"), 2,
-                           "--alibi-slopes: expected numbers between commas, found \"1,2e\"");
-    assert_program_refuses(RUN("forward", SMALL, "--kv-lengths", "1,2,3"), 2,
-                           "--kv-lengths: expected 2 numbers, (B), found 3");
-    assert_program_refuses(RUN("forward", SMALL, "--position-offset", "1,2,3"), 2,
-                           "--position-offset: expected 2 numbers, (B), found 3");
-    assert_program_refuses(RUN("forward", SMALL, "--kv-lengths", of_segments), 2,
-                           "--kv-lengths: expected a row of numbers, (B), found shape (2, 6)");
-    assert_program_refuses(RUN("forward", SMALL, "--kv-lengths", of_slopes), 2,
-                           "--kv-lengths: expected I64, found F32");
-    assert_program_refuses(RUN("forward", SMALL, "--key-padding", of_keeps), 2,
-                           "--key-padding-kind: expected keeps or hides for a mask of BOOL, found neither");
-    assert_program_refuses(RUN("forward", SMALL, "--rope-sections", "1,1,1,1,1,1,1,1,1"), 2,
-                           "--rope-sections: expected at most ");
-    assert_program_refuses(RUN("forward", SMALL, "--rope-sections", "1,2"), 2,
-                           "--rope-sections: has no effect without");
+    const struct {
+        const char *option, *value, *words;
+    } refused[] = {
+        {"--lengths", "1,,2", "--kv-lengths: expected whole numbers between commas, found \"1,,2\""},
+        {"--alibi-slopes", "1,2e", "--alibi-slopes: expected numbers between commas, found \"1,2e\""},
+        {"--kv-lengths", "1,2,3", "--kv-lengths: expected 2 numbers, (B), found 3"},
+        {"--position-offset", "1,2,3", "--position-offset: expected 2 numbers, (B), found 3"},
+        {"--kv-lengths", of_segments, "--kv-lengths: expected a row of numbers, (B), found shape (2, 6)"},
+        {"--kv-lengths", of_slopes, "--kv-lengths: expected I64, found F32"},
+        {"--key-padding", of_keeps, "--key-padding-kind: expected keeps or hides for a mask of BOOL, found neither"},
+        {"--rope-sections", "1,1,1,1,1,1,1,1,1", "--rope-sections: expected at most "},
+        {"--rope-sections", "1,2", "--rope-sections: has no effect without"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        assert_program_refuses(RUN("forward", SMALL, refused[i].option, refused[i].value), 2, refused[i].words);
     assert_program_refuses(RUN("forward", SMALL, "--input", of_lengths), 2,
                            "expected floating-point numbers, found I64");
 }

@@ -127,6 +127,7 @@ static bool fires(const char *name, const void *caller, bool transfer)
 enum { TABLE = 1 << 16 };
 static uintptr_t held[TABLE]; /* open addressing; 0 free, 1 left */
 static bool by_libzip[TABLE];
+static size_t used[TABLE], n_used; /* places of `held` that are not 0: few, so that they are cleared one by one */
 
 static size_t slot(uintptr_t key)
 {
@@ -141,6 +142,8 @@ static void take(uintptr_t key, const void *caller)
     size_t at = slot(key);
     for (size_t i = 0; i < TABLE && held[at] > 1; i++)
         at = (at + 1) % TABLE;
+    if (held[at] == 0)
+        used[n_used++] = at;
     held[at] = key;
     by_libzip[at] = unzips(caller);
     inject.live++;
@@ -182,7 +185,8 @@ void inject_arm(inject_mode mode, size_t at)
 {
     armed = false;
     memset(&inject, 0, sizeof inject);
-    memset(held, 0, sizeof held);
+    while (n_used > 0)
+        held[used[--n_used]] = 0;
     dl_iterate_phdr(note_module, NULL);
     inject.mode = mode;
     inject.at = at;

@@ -113,9 +113,12 @@ static bool is_local(const char *name)
 static void test_a_part_decides_as_well(void **state)
 {
     (void)state;
-    const size_t T = 460;
-    scene s;
+    const size_t T = 460, few = 12;
+    scene s, small; /* in which a variant that applies is found at once */
     scene_open(&s, T);
+    scene_open(&small, few);
+    const mha_view brief = mha_view_of(malloc(BATCH * few * WIDTH * sizeof(double)), MHA_F64, 3,
+                                       (const size_t[]){BATCH, few, WIDTH});
     mha_view right = mha_view_of(malloc(BATCH * T * WIDTH * sizeof(double)), MHA_F64, 3,
                                  (const size_t[]){BATCH, T, WIDTH});
     mha_view wrong = right;
@@ -127,8 +130,9 @@ static void test_a_part_decides_as_well(void **state)
         mha_difference far;
         mha_error error;
         const bool local = is_local(name);
-        if (!variant_output(&s, name, NULL, &wrong) || met[local]++ % (local ? 2 : 7))
+        if (!variant_output(&small, name, NULL, &brief) || met[local]++ % (local ? 2 : 7))
             continue;
+        assert_true(variant_output(&s, name, NULL, &wrong));
         assert_ok(mha_compare(&wrong, &right, 0, 0, &far, &error), error);
         if (!(far.max_abs > 1e-9))
             continue;
@@ -142,8 +146,9 @@ static void test_a_part_decides_as_well(void **state)
         planted++;
     }
     assert_true(planted >= 15);
-    free(right.data), free(wrong.data);
+    free(right.data), free(wrong.data), free(brief.data);
     scene_close(&s);
+    scene_close(&small);
 }
 
 static void assert_same_explanation(const mha_explanation *a, const mha_explanation *b)
@@ -248,9 +253,9 @@ static void test_a_match_says_within_what(void **state)
         scene s;
         scene_open(&s, T);
         const mha_view exact = mha_view_of(malloc(elements * sizeof(double)), MHA_F64, 3, shape);
-        for (size_t t = 0; t < 4; t++)
-            for (int wrong = 0; wrong < 2; wrong++) {
-                assert_true(variant_output(&s, wrong ? "groups-tiled" : NULL, NULL, &exact));
+        for (int wrong = 0; wrong < 2; wrong++) {
+            assert_true(variant_output(&s, wrong ? "groups-tiled" : NULL, NULL, &exact));
+            for (size_t t = 0; t < 4; t++) {
                 const mha_view output = mha_view_of(malloc(elements * sizeof(double)), types[t], 3, shape);
                 for (size_t i = 0; i < elements; i++) {
                     const double y = ((const double *)exact.data)[i];
@@ -273,6 +278,7 @@ static void test_a_match_says_within_what(void **state)
                 mha_diagnosis_clear(&d);
                 free(output.data);
             }
+        }
         free(exact.data);
         scene_close(&s);
     }

@@ -95,14 +95,26 @@ static mha_status write_packed(mha__output *output, const mha__page_data *data, 
     return status;
 }
 
+/* Lines are short and many: they are gathered, so that the system is asked once for thousands of bytes. */
 static mha_status write_page(mha__output *output, const mha__page_data *data, mha_error *error)
 {
-    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
-        if (strcmp(lines[i], "@DATA@\n") == 0)
+    char held[1 << 14];
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        const size_t length = strlen(lines[i]);
+        const bool of_data = strcmp(lines[i], "@DATA@\n") == 0;
+        if (of_data || count + length > sizeof held) {
+            TRY(mha__output_write(output, held, count, error));
+            count = 0;
+        }
+        if (of_data) {
             TRY(write_packed(output, data, error));
-        else
-            TRY(mha__output_write(output, lines[i], strlen(lines[i]), error));
-    return MHA_OK;
+        } else {
+            memcpy(held + count, lines[i], length);
+            count += length;
+        }
+    }
+    return mha__output_write(output, held, count, error);
 }
 
 mha_status mha__page_write(const mha__picture *picture, const char *path, mha_error *error)
