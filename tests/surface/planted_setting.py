@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A setting that is declared is there: in a copy of the sources a switch, a number, a choice and an array are planted,
-each as a field of mha_semantics and a row of the table of settings, and found by every surface, with no other change;
-so is a weight. planted_setting.py WORK CC builds in the folder WORK."""
+each as a field of a part of mha_semantics and a row of the table of settings, and found by every surface, with no other
+change; so is a weight. planted_setting.py WORK CC builds in the folder WORK."""
 import json
 import os
 import pathlib
@@ -13,16 +13,19 @@ import sys
 SOURCES = ("Makefile", "src", "include", "weights", "tests", "bench")
 # name: declaration, the rest of its row, a value of the option and of the keyword, and what both refuse
 SETTINGS = {
-    "planted_switch": ("bool planted_switch;", "PLAIN(planted_switch, planted_switch)", "OFF", None, True, None),
-    "planted_real": ("double planted_real;", "PLAIN(planted_real, planted_real)", "POSITIVE, OFF", "2.5", 2.5, "-1"),
+    "planted_switch": ("bool planted_switch;", "PLAIN(planted_switch, softmax.planted_switch)", "OFF", None, True,
+                       None),
+    "planted_real": ("double planted_real;", "PLAIN(planted_real, softmax.planted_real)", "POSITIVE, OFF", "2.5", 2.5,
+                     "-1"),
     "planted_choice": ("mha_normaliser planted_choice;",
-                       'WORDS(planted_choice, planted_choice, "plain|striped=stripes")', '.unset = "plain"',
+                       'WORDS(planted_choice, softmax.planted_choice, "plain|striped=stripes")', '.unset = "plain"',
                        "striped", "striped", "dotted"),
-    "planted_array": ("const double *planted_array;", "PLAIN(planted_array, planted_array)", 'ARRAY("(h)")', "1,2",
-                      [1.0, 2.0], "1,2,3"),
+    "planted_array": ("const double *planted_array;", "PLAIN(planted_array, softmax.planted_array)",
+                      'ARRAY("(h)")', "1,2", [1.0, 2.0], "1,2,3"),
 }
 WEIGHT = ("    MHA_PLANTED, /* (h) */\n",
-          '    [MHA_PLANTED] = {{"planted", "(h)", SINK, S, MHA_PLANTED, false}, EACH, ONE, NOTHING, SWITCH(sinks)},\n')
+          '    [MHA_PLANTED] = {EACH, ONE, NOTHING, SWITCH(sinks), {"planted", "(h)", SINK, S, MHA_PLANTED, false,'
+          ' "planted_weight", NULL, "planted here"}},\n')
 LAYER = ["--d-model", "8", "--heads", "2", "--seq", "3"]
 
 
@@ -45,12 +48,13 @@ def copy_sources(work):
 
 def plant(work):
     for name, (field, row, more, *_) in SETTINGS.items():
-        put_before(work / "include/mha/attention.h", "} mha_semantics;", f"    {field}\n")
+        put_before(work / "include/mha/attention.h", "} mha_softmax;", f"    {field}\n")
         put_before(work / "src/attention/settings/table.c", "#undef GROUP",
                    f'    {{{row}, GROUP, {more}, .aliases = "{name}_alias", .meaning = "planted here"}},\n',
                    "MHA_SETTINGS_SOFTMAX")
     put_before(work / "include/mha/layer.h", "    MHA_WEIGHT_COUNT\n", WEIGHT[0])
-    put_before(work / "src/attention/layer/weights.c", "};\n_Static_assert(sizeof rows", WEIGHT[1])
+    put_before(work / "src/attention/layer/weights.c", "};\n/* clang-format on */\n_Static_assert",
+               WEIGHT[1])
 
 
 def run(*command, code=0, **more):
@@ -77,7 +81,7 @@ def given_options():
 def check_program(mha, work):
     names, options = list(SETTINGS), [option(n) for n in SETTINGS]
     flat = " ".join(run(mha, "help", "case").split())
-    expect("mha help case", flat, names)
+    expect("mha help case", flat, [*names, "planted_weight, planted (h) planted here"])
     expect("mha help forward", run(mha, "help", "forward"), options)
     expect("mha help --manual", run(mha, "help", "--manual"), [f".It Fl {o[1:]}" for o in options])
     expect("the completions", run(mha, "completion", "--words", "forward", "--planted"), options)
