@@ -36,7 +36,7 @@ static int put_short_words(const arguments *args, mha_semantics *semantics)
     }
     if (code == EXIT_DONE && given(args, OPT_SIGMOID)) {
         semantics->softmax.normaliser = MHA_SIGMOID;
-        code = put(OPT_SIGMOID, "sigmoid_bias", args->option[OPT_SIGMOID].real, semantics);
+        code = put(OPT_SIGMOID, "sigmoid", args->option[OPT_SIGMOID].real, semantics);
     }
     if (offset->n_numbers == 1) {
         semantics->place.has_offset = true;

@@ -399,9 +399,9 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     E_s += lost(p->scores, scores + E_s, 1);
     bound[MHA_STAGE_SCORES] = E_s;
     double E_m = E_s;
-    if (m->softcap > 0) {
-        E_m += 16 * u * m->softcap;
-        scores = fmin(scores, m->softcap);
+    if (m->softmax.softcap > 0) {
+        E_m += 16 * u * m->softmax.softcap;
+        scores = fmin(scores, m->softmax.softcap);
     }
     E_m += lost(p->scores, scores + E_m, 1);
     bound[MHA_STAGE_CAPPED] = E_m;
@@ -420,15 +420,16 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     bound[MHA_STAGE_WEIGHTS_MEAN] = F_1 + eta + of_1 + gamma_of((double)plan->h + 1, u_sums);
     bound[MHA_STAGE_LSE] = E_m + 2 * u * R + sum + 4 * u * (most_seen + log(S + 2));
 
-    const double b = fabs(m->sigmoid_bias), E_z = E_m + 2 * u * (scores + added + b),
-                 W = 1 / (1 + exp(-fmin(scores + added + E_z + m->sigmoid_bias, 746)));
-    const double E_w = fmin(fmin(expm1(E_z) * W, E_z / 4), 1) + 8 * u * W + 2 * eta, most = m->sigmoid ? S * W : 1;
-    if (m->sigmoid) {
+    const bool sigmoid = m->softmax.normaliser == MHA_SIGMOID;
+    const double bias = m->softmax.sigmoid_bias, E_z = E_m + 2 * u * (scores + added + fabs(bias)),
+                 W = 1 / (1 + exp(-fmin(scores + added + E_z + bias, 746)));
+    const double E_w = fmin(fmin(expm1(E_z) * W, E_z / 4), 1) + 8 * u * W + 2 * eta, most = sigmoid ? S * W : 1;
+    if (sigmoid) {
         bound[MHA_STAGE_WEIGHTS] = E_w;
         bound[MHA_STAGE_WEIGHTS_MEAN] = E_w + gamma_of((double)plan->h + 1, u) * (W + E_w);
     }
     double V = m->v_max + v.element, E_o = F_2 * V + v.element + (sum + of_S) * (1 + F_2) * V + (S + 1) * eta;
-    if (m->sigmoid) {
+    if (sigmoid) {
         E_o = S * ((E_w + of_1) * V + W * v.element) + gamma_of(S + 2, u_sums) * S * (W + E_w + of_1) * V +
               (S + 1) * eta * (V + 1);
         V *= most;

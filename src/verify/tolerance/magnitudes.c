@@ -291,8 +291,6 @@ static void measure_norms(const mha_layer *layer, const mha_call *call, const mh
     static const mha_weight weights[2] = {MHA_Q_NORM, MHA_K_NORM}, biases[2] = {MHA_Q_NORM_BIAS, MHA_K_NORM_BIAS};
     const double eps = call->semantics.qkv.norm_eps > 0 ? call->semantics.qkv.norm_eps : 1e-6;
     m->norm_rule = *rule;
-    m->sigmoid = call->semantics.softmax.normaliser == MHA_SIGMOID;
-    m->sigmoid_bias = call->semantics.softmax.sigmoid_bias;
     for (int i = 0; i < 2; i++) {
         const mha_view w = weight_view(layer, call, weights[i]);
         const mha_norm over = mha__norm_of_weight(&w, heads[i], plan->d_k);
@@ -331,7 +329,7 @@ void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mh
     meant.semantics = mha__semantics_meant(&meant.semantics);
     const mha_call *call = &meant;
     const mha_semantics *s = &meant.semantics;
-    mha__magnitudes m = {.softcap = s->softmax.softcap, .clip = s->qkv.clip_qkv};
+    mha__magnitudes m = {.softmax = s->softmax, .clip = s->qkv.clip_qkv};
     const mha_view bias_k = weight_view(layer, call, MHA_BIAS_K), bias_v = weight_view(layer, call, MHA_BIAS_V);
     if (layer)
         measure_layer(layer, call, &m);

@@ -47,10 +47,8 @@ typedef struct mha__magnitudes {
                                 * the rows that a head has in them; 0: no terms */
     double relative_scales[2]; /* of these terms, in absolute value; 0: that of the plan */
     double sink;         /* largest absolute value of a term of the softmax without a key */
-    double softcap;      /* 0: none */
+    mha_softmax softmax; /* of the call */
     double clip;         /* of q, k and v; 0: none */
-    bool sigmoid;        /* in place of the softmax */
-    double sigmoid_bias;
     double cache_unit, cache_eta, cache_largest; /* of a cache of 16 bits, its unit roundoff, smallest subnormal and the
                                                     number from which on rows become infinite; 0 without */
     bool cache_by_row;                           /* of 8 bits: the unit is a part of a row's largest element */
