@@ -82,19 +82,29 @@ static bool read_numbers(mha__variant_inputs *w)
            (c->kv_rank == 0 || mha__variant_latents(w)); /* which takes the place of x */
 }
 
-/* Copies the inputs with their batch rows in the place of time, all in memory of `w`; false without memory. */
+/* Inputs like `w` with a case of their own, *other, like that of `w`, all in memory of `w`; NULL without memory. */
+static mha__variant_inputs *twin_of(mha__variant_inputs *w, mha_case **other)
+{
+    mha__variant_inputs *twin = mha__arena_take(&w->pool, sizeof *twin);
+    *other = mha__arena_take(&w->pool, sizeof **other);
+    if (!twin || !*other)
+        return NULL;
+    **other = *w->c;
+    *twin = *w;
+    twin->c = *other;
+    return twin;
+}
+
+/* Copies the inputs with their batch rows in the place of time; false without memory. */
 static bool exchange(mha__variant_inputs *w)
 {
     const mha_case *c = w->c;
+    mha_case *other;
     if (!mha__case_exchanges(c))
         return true;
-    mha__variant_inputs *e = mha__arena_take(&w->pool, sizeof *e);
-    mha_case *other = mha__arena_take(&w->pool, sizeof *other);
-    if (!e || !other)
+    mha__variant_inputs *e = twin_of(w, &other);
+    if (!e)
         return false;
-    *other = *c;
-    *e = *w;
-    e->c = other;
     other->B = c->T_q;
     other->T_q = other->T_k = e->S = c->B;
     for (int i = 0; i < 3; i++) {
@@ -121,15 +131,12 @@ static bool exchange(mha__variant_inputs *w)
 static bool turn(mha__variant_inputs *w)
 {
     const mha_case *c = w->c;
+    mha_case *other;
     if (!mha__case_turns(c))
         return true;
-    mha__variant_inputs *e = mha__arena_take(&w->pool, sizeof *e);
-    mha_case *other = mha__arena_take(&w->pool, sizeof *other);
-    if (!e || !other)
+    mha__variant_inputs *e = twin_of(w, &other);
+    if (!e)
         return false;
-    *other = *c;
-    *e = *w;
-    e->c = other;
     e->other = NULL;
     other->H = other->H_kv = c->T_q;
     other->T_q = c->H;
