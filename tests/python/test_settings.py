@@ -92,3 +92,13 @@ def test_a_call_overrides_its_layer_in_any_spelling():
         plain(x, rope=mha.Rope(base=-1.0))
     with pytest.raises(ValueError, match="^kv_lengths|^lengths"):
         mha.check(Q, Q, Q, Q, lengths=[99, -1])
+
+
+@pytest.mark.parametrize("name", sorted(name for name, row in ROWS.items() if row.kind == "choice"))
+def test_a_word_is_read_in_each_spelling(name):
+    choices = ROWS[name].pointer.contents.choices.decode().split("|")
+    for number, spellings in enumerate(choices):
+        for spelling in spellings.split("="):
+            assert ROWS[name].value(Semantics(SIZES, {name: spelling}).struct) == ROWS[name].words[number]
+    with pytest.raises(ValueError, match=name):
+        Semantics(SIZES, {name: "no such word"})

@@ -340,6 +340,7 @@ class Semantics:
         elif row.kind == "real":
             value = a.number(row.name, value)
         elif row.kind == "choice":
+            value = row.word(value)
             a.choice(row.name, value, row.words)
         else:
             value = a.whole_number(row.name, value)

@@ -24,7 +24,9 @@ class Setting:
         self.pointer, self.at, self.kind = pointer, int(row.at), _KINDS[row.kind]
         self.name, self.meaning = (text.decode() for text in (row.name, row.meaning))
         self.aliases, self.foreign = ((optional(text) or "").split() for text in (row.aliases, row.foreign))
-        self.words = [word.partition("=")[0] for word in (optional(row.choices) or "").split("|") if word]
+        spellings = [word.split("=") for word in (optional(row.choices) or "").split("|") if word]
+        self.words = [of_word[0] for of_word in spellings]
+        self._words = {spelling: of_word[0] for of_word in spellings for spelling in of_word}
         self.has_mark = bool(row.given_by)  # 0 means something, too
         self.unset, self.shape = optional(row.unset), optional(row.shape)
         self.needs = (optional(row.needs) or "").partition("=")[0]
@@ -33,6 +35,10 @@ class Setting:
     def is_array(self) -> bool:
         """Whether it is no number, switch or word."""
         return self.kind in ("view", "wholes", "reals", "counts")
+
+    def word(self, value: Any) -> Any:
+        """The word of a spelling; what is none stays as it is."""
+        return self._words.get(value, value) if isinstance(value, str) else value
 
     def put(self, value: Any, struct: _abi.Semantics) -> None:
         """Sets a number, True or False, or a word, which is not set yet; what the library refuses is raised."""
