@@ -45,8 +45,8 @@ typedef struct mha_model_facts {
     char relative_table[200]; /* relative embeddings, of which tables of relative terms are made; "" as bias_table */
     char relative_norm[200];  /* what the names of their LayerNorm begin with, whose epsilon is norm_eps; "": none */
     bool relative_shared;     /* they are projected as keys and queries are, not by matrices of their own */
-    /* 1 << MHA_Q_NORM, ...: weights that mha_model_load_layer makes of other tensors, see there. The table of biases,
-     * with bias_span > 0, of an MLP; bias_table is then what the names of its tensors begin with. */
+    /* 1 << MHA_Q_NORM, ...: weights that mha_model_load_layer makes of other tensors, see there. With bias_span > 0 an
+     * MLP makes the table of biases; bias_table is then the beginning of the names of its tensors. */
     uint64_t made;
     size_t bias_span; /* cells that the offsets of keys are divided by */
     bool alibi;       /* with the slopes of n_heads heads */
@@ -200,8 +200,8 @@ MHA_API size_t mha_model_assumptions(const mha_model *model, const mha_assumptio
  * by mha_model_create, unless `no_effect` of a description names them. The name lives as long as the model. */
 MHA_API const char *mha_model_unread_key(const mha_model *model, size_t index);
 
-/* The parameters that one token uses: all, but of the experts that a router chooses among only as many as it chooses;
- * then the numbers of both, which are 0 where there are no experts. `experts` and `chosen` may be NULL. */
+/* Active parameters, those that one token uses: all, but only the top k of the routed experts. *experts, *chosen: how
+ * many experts there are, and how many a token uses; 0 without experts. Both may be NULL. */
 MHA_API size_t mha_model_active_parameters(const mha_model *model, size_t *experts, size_t *chosen);
 
 /* One attention layer of a model. */

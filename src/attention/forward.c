@@ -31,8 +31,8 @@ static void round_made(const mha__resolved *r, const mha_view *x, const mha_view
     round_in_place(r, rows->data == x->data || mha__rounds_late(r), rows);
 }
 
-/* The query, key and value inputs as they are projected, rounded copies where nobody rounds them later. One that is the
- * input before it is rounded once; mha_plan_move may have set them apart. */
+/* Inputs to project. In BF16 they are rounded here unless the projection rounds. An input equal to the previous one
+ * shares its copy; mha_plan_move may have set them apart. */
 static void projected_inputs(const mha__resolved *r, char *workspace, size_t n, mha_view x[])
 {
     const mha_view *given[3] = {&r->query, &r->key, &r->value};

@@ -94,8 +94,8 @@ void mha__flash_join(const mha__flash *flash, const mha__flash_row *rows, size_t
 
 /* Keys in a block; a power of two, at most MHA_BLOCK. */
 size_t mha__flash_block(size_t d_k, size_t d_v);
-/* The softmaxes of all rows over what `keys` has of segment `number`, counted from the segment of key `before` on, and
- * over the part of it that comes before when they have `begun`: `into` then holds that. */
+/* Continues segment `number` with these keys, for all rows; segments are counted from that of key `before` on. If they
+ * have `begun`, `into` already holds the online softmax of the segment's earlier keys. */
 void mha__flash_go_on(const mha__flash *flash, const mha__flash_row *rows, size_t count, size_t number, bool begun,
                       const mha__partial *into, void *scratch);
 

@@ -178,7 +178,7 @@ static void add_to_statistics(mha__head_statistics *s, const mha__head_row *row)
     s->self += weight_at(row, row->position);
     s->previous += weight_at(row, row->position - 1);
     s->first += weight_at(row, 0);
-    /* What is left of 1 within the rounding of a sum of weights is nothing. */
+    /* A remainder below the rounding error of the sum counts as 0. */
     const double rest = 1 - (of_tokens == row->seen ? sum : sum_weights(row->weights, of_tokens));
     s->sink += rest > (double)row->seen * 0x1p-52 ? rest : 0;
     s->largest += row->weights[best];

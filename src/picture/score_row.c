@@ -216,7 +216,7 @@ void mha__head_add_scores(mha__head *head, mha__head_statistics *sum, const mha_
     sum->self += weight_at(row, row->position) / total;
     sum->previous += weight_at(row, row->position - 1) / total;
     sum->first += weight_at(row, 0) / total;
-    /* What is left of 1 within the rounding of a sum of weights is nothing. */
+    /* A remainder below the rounding error of the sum counts as 0. */
     const double rest = 1 - (s.weights - s.extra) / total;
     sum->sink += rest > (double)row->keys * 0x1p-52 ? rest : 0;
     sum->largest += (double)expf(of_keys - most) / total;

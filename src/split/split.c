@@ -136,8 +136,8 @@ static size_t rows_of(const mha_split *s, size_t rank, size_t T)
     return rows_in(chunks, 2);
 }
 
-/* What a sum over all ranks, of which each then has the whole, sends: every rank adds up its part of n elements, `in`
- * wide, from all others, and sends the result, `out` wide, to all of them. */
+/* Bytes of an all-reduce of n elements. Reduce-scatter: every rank adds up its part, `in` bytes an element, from all
+ * others. All-gather: it sends the sum, `out` bytes an element, to all of them. */
 static void count_sum(mha_share *share, size_t ranks, size_t rank, size_t n, size_t in, size_t out)
 {
     const size_t own = mha_range_of(n, ranks, rank).count;

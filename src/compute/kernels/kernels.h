@@ -187,8 +187,8 @@ typedef struct mha__kernels {
 
     /* x[i] = -inf wherever (flags[i] != 0) == when. True when there is such an i. */
     bool (*hide)(float *x, const uint8_t *flags, size_t n, bool when);
-    /* Narrows [*begin, *end) to what lies between the first and the last flag there with (flags[i] != 0) != when; no
-     * more than an empty range is left when there is none. True when one between them is not so. */
+    /* Narrows [*begin, *end) to begin and end with a flag for which (flags[i] != 0) != when. If none matches the range
+     * becomes empty. Returns whether a flag inside still hides. */
     bool (*trim)(const uint8_t *flags, bool when, size_t *begin, size_t *end);
     /* The same between the first and the last of terms that is not -inf. */
     void (*trim_terms)(const float *terms, size_t *begin, size_t *end);

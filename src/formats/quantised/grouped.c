@@ -130,8 +130,8 @@ static size_t extent_of(const mha__entry *shape, const char *bytes, size_t axis)
 }
 
 /* Codes (out, in * bits / 32), scales (out, groups), zero points (out * bits / 32, groups); words that are not full end
- * with zeros. Without zero points the middle of the codes means 0. The state is the shape. Of 4 inputs nothing
- * tells the bits. Groups are never cut. */
+ * with zeros. Without zero points the middle of the codes means 0. The state is the shape. With 4 inputs the
+ * number of bits cannot be derived from the shapes. Groups are never cut. */
 bool mha__fit_compressed(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed)
 {
     const mha_file_tensor *codes = &parts[MHA_PART_CODES]->tensor, *scales = &parts[MHA_PART_SCALES]->tensor;

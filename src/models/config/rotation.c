@@ -48,8 +48,9 @@ static mha_status kind_of(const json_t *object, mha_rope_scaling_kind *kind, mha
     return mha__fail(error, MHA_UNSUPPORTED, "rope_type", "'%.*s' is not known", MHA_CUT_ARGS(40, name));
 }
 
-/* Positions of the training: those of the configuration go before those of the object, but for dynamic scaling, which
- * knows the configured ones alone. A factor that is missing is how many times more positions there are now. */
+/* The original length is the configuration's original_max_position_embeddings, else that of the rope_scaling object,
+ * else max_position_embeddings; dynamic scaling takes only the last. A missing factor is max_position_embeddings over
+ * the original length. */
 static mha_status lengths(const json_t *config, const json_t *object, mha_rope_scaling *s, mha_error *error)
 {
     double now, stated, before;

@@ -75,7 +75,7 @@ static inline bool mha__loader_shares_gate(const mha__loader *l, mha_weight weig
 /* Holds the shapes of a W_KVB in two halves against the configuration, and reads a part of its columns. */
 mha_status mha__loader_check_halves(mha__loader *l);
 mha_status mha__loader_read_halves(mha__loader *l, const mha_weight_part *part, const mha_view *to);
-/* Refuses weights that the configuration does not give the layer, and the lack of those that it does. */
+/* Fails if the file has weights that the configuration excludes, or lacks weights that it requires. */
 mha_status mha__loader_check_stated(mha__loader *l);
 /* Whether the weight is made of others. */
 static inline bool mha__loader_makes(const mha__loader *l, mha_weight weight)

@@ -25,8 +25,8 @@ typedef struct mha__drawn_call {
 
 /* ---------------------------------------------------------------- projections (projection.c) */
 
-/* How many heads are projected together, from one that is a multiple of this number on: all of them, or no more than
- * whose rotated queries and keys have `bytes`, where heads can be told apart before they are projected. */
+/* Heads per projection: the largest group whose rotated queries and keys fit in `bytes`; all heads if they cannot be
+ * split before they are projected. A group begins at a multiple of this number. */
 size_t mha__drawn_call_group(const mha__drawn_call *d, size_t bytes);
 /* Computes rotated queries and keys of the group that begins with a head, and forgets the last ones. Errors: as of
  * mha_forward_inputs; MHA_NO_MEMORY. */

@@ -57,11 +57,11 @@ typedef struct mha__search {
     mha__knobs said; /* the knobs of the unmodified case */
     mha__target target;
     mha__arena pool;
-    unsigned char *there;  /* (B, T_q): query rows that there are, and not only in longer sequences */
+    unsigned char *there;  /* (B, T_q): rows that are queries, not padding of a shorter sequence */
     unsigned char *judged; /* (B, T_q): query rows on which candidates are compared */
-    mha__region full;      /* those rows, all columns */
-    mha__region screened;  /* a part of it, on which the many are tried before */
-    mha__region probed;    /* a part of that, on which the very many are tried before */
+    mha__region full;      /* the judged rows, all columns */
+    mha__region screened;  /* a part of `full`, for candidates that fit best on `probed` */
+    mha__region probed;    /* a part of `screened`, on which every pair and every choice of a number is tried first */
     double *distance;      /* (B, T_q): distance between the tensor and the unmodified case */
     double *base;          /* the stage of the unmodified case, of the judged rows */
     const double *whole;   /* the same of all rows: `base`, or in float32 where a part is judged */

@@ -43,8 +43,8 @@ typedef struct mha__magnitudes {
     double q_row, k_row; /* largest 2-norm of one head's row in the scores, cached rows included */
     double v_max;        /* largest absolute value of V, cached rows and bias_v included */
     double added;        /* largest finite sum of terms added to a score (masks, fill, ALiBi), in absolute value */
-    double relative_rows[2];   /* of the tables that q, and that k is multiplied with: the sum of the largest 2-norms of
-                                * the rows that a head has in them; 0: no terms */
+    double relative_rows[2];   /* [0] for q, [1] for k: the sum over its tables of the longest row of a head (2-norm);
+                                * 0: no terms */
     double relative_scales[2]; /* of these terms, in absolute value; 0: that of the plan */
     double sink;         /* largest absolute value of a term of the softmax without a key */
     mha_softmax softmax; /* of the call */

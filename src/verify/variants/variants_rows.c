@@ -237,7 +237,7 @@ static bool has_uneven_axes(const mha_case *c)
     return has_axes(c, 2) && uneven;
 }
 
-/* Whether frequencies can begin in each block, or not: those that are given are of one form. */
+/* Whether frequencies can restart in each block: several axes, and frequencies that are computed, not given. */
 static bool has_free_blocks(const mha_case *c)
 {
     const mha_rope_origin *o = &c->semantics.qkv.rope.origin;

@@ -1,8 +1,9 @@
 /* Part of the body of every kernel: few rows times the transpose of rows of 16 bits, which are read once, and
  * transposed and widened in registers. */
 
-/* Groups of LANES rows: as many as sums of one row need so that none waits for another; of two and four rows; and those
- * whose columns are multiplied in turns, where transposed words of several have room. */
+/* Groups of LANES rows. MOST_GROUPS: with one row of x, enough independent sums to hide the latency of an addition.
+ * FEW_GROUPS: with two and four rows. IN_TURNS: the columns of two groups are multiplied in turns, because the
+ * registers hold the transposed words of both. */
 enum { MOST_GROUPS = MHA_PANEL / LANES < 4 ? MHA_PANEL / LANES : 4, FEW_GROUPS = 2, IN_TURNS = LANES <= 8 };
 
 /* Number u of each lane, of two, as floats. */
