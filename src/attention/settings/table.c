@@ -102,7 +102,7 @@ static const mha_setting rows[] = {
     {PLAIN(query_scale_first, qkv.query_scale.first), GROUP, WHOLE(-FAR, FAR), OFF, .needs = "query_scale_growth",
      .meaning = "number of the first position: 1 in Llama 4, 0 in Ministral 3"},
     {PLAIN(log_n_scale, qkv.query_scale.log_n), GROUP, WHOLE(2, INT64_MAX), OFF, .foreign = "use_logn_attn seq_length",
-     .meaning = "N > 0, the training length: queries at positions p from N on times log(p + 1) / log(N)"},
+     .meaning = "training length N, at least 2: queries at positions p from N on times log(p + 1) / log(N)"},
 #undef GROUP
 
 #define GROUP .group = MHA_SETTINGS_VISIBLE
