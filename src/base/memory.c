@@ -40,8 +40,9 @@ static void default_release(void *context, void *block, size_t bytes)
         free(block);
 }
 
-/* Bytes of a region, and those from which a block lies in one. */
-static const size_t region_bytes = (size_t)1 << 36, region_threshold = (size_t)1 << 12;
+/* Bytes of a region, and those from which a block lies in one: smaller blocks hold pointers, and checkers of leaks do
+ * not look for pointers in mappings. */
+static const size_t region_bytes = (size_t)1 << 36, region_threshold = (size_t)1 << 16;
 
 static bool in_regions(const mha__regions *r, const char *block)
 {

@@ -10,7 +10,10 @@
 
 enum { ROUNDS = 200000, MOST_WORKERS = 1024 };
 /* Sixteen times a last-level cache of 32 MiB, which still keeps a third of a repeatedly swept block of 128 MiB. */
-static const size_t block_bytes = (size_t)512 << 20;
+#ifndef BENCH_READ_MIB
+#define BENCH_READ_MIB 512
+#endif
+static const size_t block_bytes = (size_t)BENCH_READ_MIB << 20;
 static const double enough_seconds = 4e-3;
 
 typedef struct limits {

@@ -883,7 +883,7 @@ static void data_may_lie_at_any_address(void **state)
 static void counted_blocks_lie_in_regions(void **state)
 {
     (void)state;
-    static const size_t sizes[] = {100, 4096, 5000, (size_t)1 << 30, (size_t)35 << 30, (size_t)20 << 30};
+    static const size_t sizes[] = {100, 65536, 100000, (size_t)1 << 30, (size_t)35 << 30, (size_t)20 << 30};
     enum { COUNT = sizeof sizes / sizeof *sizes };
     for (size_t full = 0; full < 2; full++) {
         mha__regions regions = {.count = full ? MHA_REGIONS : 0};
@@ -899,7 +899,7 @@ static void counted_blocks_lie_in_regions(void **state)
                 assert_int_equal(blocks[i][at] | blocks[i][sizes[i] - 1 - at], 0);
             blocks[i][0] = blocks[i][sizes[i] - 1] = 1;
         }
-        assert_true(full || blocks[2] == blocks[1] + 4096);
+        assert_true(full || blocks[2] == blocks[1] + 65536);
         assert_int_equal(regions.live, full ? 0 : 4);
         for (size_t i = 0; i < COUNT; i++)
             mha__release(&allocator, blocks[i], sizes[i]);

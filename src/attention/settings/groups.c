@@ -26,10 +26,23 @@ static bool agree(const mha_semantics *a, const mha_semantics *b, size_t at, siz
     return memcmp((const char *)a + at, (const char *)b + at, bytes) == 0;
 }
 
+/* The part of a group, in whose bytes copies of one semantics agree, padding and all. */
+static const struct {
+    size_t at, bytes;
+} parts[MHA_SETTINGS_GROUP_COUNT] = {
+    [MHA_SETTINGS_PLACE] = {offsetof(mha_semantics, place), sizeof(mha_place)},
+    [MHA_SETTINGS_QKV] = {offsetof(mha_semantics, qkv), sizeof(mha_qkv)},
+    [MHA_SETTINGS_VISIBLE] = {offsetof(mha_semantics, visible), sizeof(mha_visible)},
+    [MHA_SETTINGS_ADDED] = {offsetof(mha_semantics, added), sizeof(mha_added)},
+    [MHA_SETTINGS_SOFTMAX] = {offsetof(mha_semantics, softmax), sizeof(mha_softmax)},
+};
+
 bool mha_settings_same(mha_setting_group group, const mha_semantics *a, const mha_semantics *b)
 {
     const mha_setting *s;
     bool same = true;
+    if (agree(a, b, parts[group].at, parts[group].bytes))
+        return true;
     for (size_t i = 0; same && (s = mha_setting_at(i)) != NULL; i++) {
         if (s->group != group)
             continue;

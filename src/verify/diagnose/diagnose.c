@@ -109,13 +109,19 @@ static mha_status load(mha__search *s, const char *name, mha_diagnosis *d, mha_e
 
 /* ---------------------------------------------------------------- one candidate */
 
+/* A variant that applies to the case, and the knobs with it alone. */
+typedef struct single {
+    int variant;
+    mha__knobs knobs;
+} single;
+
 /* Whether two variants make a pair: each changes a knob even after the other, and their order does not matter. */
-static bool are_compatible(const mha__search *s, int a, int b)
+static bool are_compatible(const mha__search *s, const single *a, const single *b)
 {
-    mha__knobs one, other, both, reverse;
-    return mha__variants_apply(s->c, a, -1, &one) && mha__variants_apply(s->c, b, -1, &other) &&
-           mha__variants_apply(s->c, a, b, &both) && mha__variants_apply(s->c, b, a, &reverse) &&
-           mha__knobs_equal(&both, &reverse) && !mha__knobs_equal(&both, &one) && !mha__knobs_equal(&both, &other);
+    mha__knobs both = a->knobs, reverse = b->knobs;
+    return mha__variant_apply(s->c, (size_t)b->variant, NULL, &both) &&
+           mha__variant_apply(s->c, (size_t)a->variant, NULL, &reverse) && mha__knobs_equal(&both, &reverse) &&
+           !mha__knobs_equal(&both, &a->knobs) && !mha__knobs_equal(&both, &b->knobs);
 }
 
 /* ---------------------------------------------------------------- many candidates */
@@ -153,7 +159,7 @@ static mha_status list_candidates(mha__search *s, mha_error *error)
     mha__knobs knobs;
     s->candidates = mha__arena_take(&s->pool, (most + most_pairs) * sizeof *s->candidates);
     s->pairs = mha__arena_take(&s->pool, most_pairs * sizeof *s->pairs);
-    int *one_of_pair = mha__arena_take(&s->pool, N * sizeof *one_of_pair);
+    single *one_of_pair = mha__arena_take(&s->pool, N * sizeof *one_of_pair);
     if (!s->candidates || !s->pairs || !one_of_pair)
         return mha__search_no_memory(s, error);
     const bool is_lse = s->target.stage == MHA_STAGE_LSE;
@@ -162,13 +168,16 @@ static mha_status list_candidates(mha__search *s, mha_error *error)
             s->candidates[s->count++] = (mha__candidate){.a = a, .b = -1, .order = a >= 0};
     s->singles = s->count;
     size_t paired = 0;
-    for (size_t i = 1; i < s->singles; i++)
-        if (mha_variant_is_paired((size_t)s->candidates[i].a))
-            one_of_pair[paired++] = s->candidates[i].a;
+    for (size_t i = 1; i < s->singles; i++) {
+        const int a = s->candidates[i].a;
+        if (mha_variant_is_paired((size_t)a) && mha__variants_apply(s->c, a, -1, &one_of_pair[paired].knobs))
+            one_of_pair[paired++].variant = a;
+    }
     for (size_t i = 0; i < paired; i++)
         for (size_t j = i + 1; j < paired; j++)
-            if (are_compatible(s, one_of_pair[i], one_of_pair[j]))
-                s->pairs[s->pair_count++] = (mha__candidate){.a = one_of_pair[i], .b = one_of_pair[j], .order = 2};
+            if (are_compatible(s, &one_of_pair[i], &one_of_pair[j]))
+                s->pairs[s->pair_count++] =
+                    (mha__candidate){.a = one_of_pair[i].variant, .b = one_of_pair[j].variant, .order = 2};
     s->total = s->singles + mha__search_count_solved(s) + s->pair_count;
     return MHA_OK;
 }
