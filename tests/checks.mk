@@ -32,6 +32,8 @@ CPPCHECK   ?= cppcheck
 ANALYZED   = $(patsubst src/%.c,$(BUILD)/analyze/%.ok,$(LIB_SRC) $(BENCH_SRC) $(CLI_SRC))
 ANALYZE_CFLAGS = $(filter-out $(WARNINGS) -fPIC,$(MHA_CFLAGS)) \
                  $(if $(filter %/status.c %/source.c %/input_file.c,$<),,-include tests/analyze.h)
+# clang's looks at a third of the states it would by default, which takes half as long.
+CLANG_ANALYZER = $(addprefix --extra-arg=-Xclang --extra-arg=,-analyzer-config max-nodes=75000)
 # gcc's analyser does not follow structs that are passed and returned by value (gcc 12).
 GCC_ANALYZER = -fanalyzer -O1 -Werror -Wno-analyzer-use-of-uninitialized-value -Wno-analyzer-null-argument
 
@@ -49,7 +51,7 @@ INTERNAL_HEADERS := $(shell find src -name '*.h')
 $(BUILD)/analyze/%.ok: src/%.c .clang-tidy tests/analyze.h $(HEADERS) $(INTERNAL_HEADERS) | $(GENERATED)
 	@mkdir -p $(@D)
 	$(call say,CHECK,$<)
-	@$(CLANG_TIDY) --quiet $< -- $(ANALYZE_CFLAGS) $(ISA_CFLAGS) 2>$@.log || { cat $@.log; exit 1; }
+	@$(CLANG_TIDY) --quiet $(CLANG_ANALYZER) $< -- $(ANALYZE_CFLAGS) $(ISA_CFLAGS) 2>$@.log || { cat $@.log; exit 1; }
 	@gcc $(GCC_ANALYZER) $(ANALYZE_CFLAGS) $(ISA_CFLAGS) -c -o /dev/null $<
 	@touch $@
 

@@ -96,15 +96,21 @@ replay: $(FUZZERS:%=%.run) ## runs every fuzzer over its corpus
 	@sh tests/summary.sh $(RESULTS)
 
 T ?= 60
+FUZZED := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=%.fuzzed)
+.PHONY: $(FUZZED)
 fuzz: ## looks for inputs that break a parser, T seconds for each (needs clang)
 	@$(MAKE) -s BUILD=$(BUILD)/fuzz CC=clang CFLAGS="-O1 -g" SANITIZE=fuzzer-no-link,address,undefined \
 	  KERNEL_CFLAGS="-O3 -fno-sanitize=all" FUZZ_MAIN= FUZZ_LINK=-fsanitize=fuzzer fuzzers
-	@for f in $(FUZZ_SRC:tests/fuzz/fuzz_%.c=%); do mkdir -p $(BUILD)/fuzz/corpus/$$f; \
-	  ASAN_OPTIONS=malloc_context_size=3:quarantine_size_mb=8 $(BUILD)/fuzz/tests/fuzz/fuzz_$$f \
-	    -max_total_time=$(T) -rss_limit_mb=1024 -print_final_stats=1 -artifact_prefix=$(BUILD)/fuzz/$$f- \
-	    $(BUILD)/fuzz/corpus/$$f tests/fuzz/corpus/$$f >$(BUILD)/fuzz/$$f.log 2>&1 || \
-	    { tail -40 $(BUILD)/fuzz/$$f.log; exit 1; }; \
-	  echo "$$f: $$(sed -n 's/stat::number_of_executed_units: *//p' $(BUILD)/fuzz/$$f.log) executions, no finding"; done
+	@$(MAKE) -s T=$(T) $(FUZZED)
+
+# One fuzzer, which `fuzz` has built.
+FUZZ = $(BUILD)/fuzz
+$(FUZZED): %.fuzzed:
+	@mkdir -p $(FUZZ)/corpus/$*
+	@ASAN_OPTIONS=malloc_context_size=3:quarantine_size_mb=8 $(FUZZ)/tests/fuzz/fuzz_$* -max_total_time=$(T) \
+	  -rss_limit_mb=1024 -print_final_stats=1 -artifact_prefix=$(FUZZ)/$*- $(FUZZ)/corpus/$* tests/fuzz/corpus/$* \
+	  >$(FUZZ)/$*.log 2>&1 || { tail -40 $(FUZZ)/$*.log; exit 1; }
+	@echo "$*: $$(sed -n 's/stat::number_of_executed_units: *//p' $(FUZZ)/$*.log) executions, no finding"
 
 check-headers: ## every public header compiles alone, in C11 and in C++
 	@for h in $(HEADERS); do \
