@@ -409,6 +409,7 @@ static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_err
 
 /* ---------------------------------------------------------------- calls */
 
+/* Its lines are the order in which a call is checked, which attention.h promises. */
 static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_call *call, mha_error *error)
 {
     *r = (mha__resolved){.layer = layer, .semantics = mha__semantics_meant(&call->semantics), .pages = call->pages,

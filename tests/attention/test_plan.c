@@ -517,9 +517,64 @@ static void strides_may_interleave(void **state)
     assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
 }
 
+/* ---------------------------------------------------------------- order */
+
+/* What is wrong with a call, in the order in which mha_plan_call says that it checks. */
+enum { SETTING, INPUT, PATH, CACHE, MEETING, STAGE, APART, FAULTS };
+static const char *const blamed[FAULTS] = {"scale", "key", "threads", "cache", "mask", "weights", "q"};
+
+/* Makes a call with the faults whose bits are set. */
+static mha_call faulty(unsigned faults, mha_cache *short_cache, mha_keep keep[2])
+{
+    mha_call call = call_of(x[0], y[0], MHA_PATH_EXACT);
+    keep[0] = (mha_keep){.stage = MHA_STAGE_WEIGHTS};
+    keep[1] = (mha_keep){.stage = MHA_STAGE_Q};
+    call.keep = keep, call.keep_count = 2;
+    if (faults & 1 << SETTING)
+        call.semantics.softmax.has_scale = true, call.semantics.softmax.scale = NAN;
+    if (faults & 1 << INPUT)
+        call.key = mha_view_of(x[1], MHA_F32, 2, (const size_t[]){T, WIDTH});
+    if (faults & 1 << PATH)
+        call.threads = -1;
+    if (faults & 1 << CACHE)
+        call.cache = short_cache;
+    if (faults & 1 << MEETING)
+        call.semantics.visible.mask = (mha_mask){.kind = MHA_MASK_ADDITIVE,
+                                                   .values = mha_view_of(x[1], MHA_F32, 2, (const size_t[]){2, T})};
+    if (faults & 1 << STAGE)
+        keep[0].view = mha_view_of(y[1], MHA_F64, 1, (const size_t[]){1});
+    if (faults & 1 << APART)
+        keep[1].view = mha_rows(y[0], B, T, WIDTH);
+    return call;
+}
+
+/* Of any number of faults the first in that order is named. */
+static void the_first_fault_is_named(void **state)
+{
+    fixture *f = *state;
+    mha_cache *short_cache;
+    const mha_cache_spec spec = {.batch = B, .kv_heads = H, .d_k = D, .d_v = D, .capacity = T - 1};
+    assert_int_equal(mha_cache_create(&spec, NULL, &short_cache, NULL), MHA_OK);
+    for (unsigned faults = 0; faults < 1 << FAULTS; faults++) {
+        mha_keep keep[2];
+        const mha_call call = faulty(faults, short_cache, keep);
+        mha_plan plan;
+        mha_error error = {0};
+        const mha_status status = mha_plan_call(f->layer, &call, &plan, &error);
+        if (!faults) {
+            assert_ok(status, error);
+            continue;
+        }
+        assert_int_not_equal(status, MHA_OK);
+        assert_string_equal(error.name, blamed[__builtin_ctz(faults)]);
+    }
+    mha_cache_destroy(short_cache);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_fault_is_named),
         cmocka_unit_test(a_plan_runs_many_times),
         cmocka_unit_test(a_plan_moves),
         cmocka_unit_test(a_plan_knows_what_has_changed),
