@@ -1,5 +1,6 @@
 /* Compares the settings of one group, because padding between the fields of a part need not be equal. */
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "mha/setting.h"
@@ -21,9 +22,16 @@ static size_t bytes_of(const mha_setting *s)
     return bytes[s->kind];
 }
 
-static bool agree(const mha_semantics *a, const mha_semantics *b, size_t at, size_t bytes)
+/* Most settings are a word, which memcpy of a known size loads in one instruction. */
+static inline bool agree(const mha_semantics *a, const mha_semantics *b, size_t at, size_t bytes)
 {
-    return memcmp((const char *)a + at, (const char *)b + at, bytes) == 0;
+    const char *x = (const char *)a + at, *y = (const char *)b + at;
+    uint64_t from_a, from_b;
+    if (bytes != sizeof from_a)
+        return memcmp(x, y, bytes) == 0;
+    memcpy(&from_a, x, sizeof from_a);
+    memcpy(&from_b, y, sizeof from_b);
+    return from_a == from_b;
 }
 
 /* The part of a group, in whose bytes copies of one semantics agree, padding and all. */
@@ -39,12 +47,12 @@ static const struct {
 
 bool mha_settings_same(mha_setting_group group, const mha_semantics *a, const mha_semantics *b)
 {
-    const mha_setting *s;
-    bool same = true;
     if (agree(a, b, parts[group].at, parts[group].bytes))
         return true;
-    for (size_t i = 0; same && (s = mha_setting_at(i)) != NULL; i++) {
-        if (s->group != group)
+    const mha_setting *s;
+    bool same = true;
+    for (size_t i = 0; same && (s = mha_setting_at(i)) != NULL && s->group <= group; i++) {
+        if (s->group < group)
             continue;
         const size_t at = s->at + (s->kind == MHA_SETTING_VIEW ? offsetof(mha_view, data) : 0);
         same = agree(a, b, at, bytes_of(s)) &&
