@@ -17,7 +17,7 @@ static mha_status apply_named(const mha_case *c, const char *text, mha__arena *p
         const char *name = mha_variant_at(i)->name;
         if (strlen(name) != length || strncmp(name, text, length) != 0)
             continue;
-        const mha__solved_entry *e = mha__solved_entry_at(i);
+        const mha__variant_entry *e = mha__solved_entry_at(i);
         const size_t n = e ? mha__solved_count(c, e) : 0;
         numbers = mha__arena_take(pool, (n + 1) * sizeof *numbers);
         if (!numbers)

@@ -86,7 +86,7 @@ mha_explanation mha__search_explain(const mha__search *s, const mha__candidate *
         e.number[i] = NAN;
         if (which[i] < 0)
             continue;
-        const mha__solved_entry *solved = mha__solved_entry_at((size_t)which[i]);
+        const mha__variant_entry *solved = mha__solved_entry_at((size_t)which[i]);
         e.variants[e.count] = mha_variant_at((size_t)which[i])->name;
         if (numbers && (mha__solved_count(s->c, solved) == 1 || solved->how == SOLVE_DROPPED))
             e.number[e.count] = numbers[0];

@@ -318,14 +318,9 @@ bool mha__knobs_make_rows_alike(const mha__knobs *a, const mha__knobs *b);
 /* Whether they agree on all that decides which keys a query sees and what is added to their scores. */
 bool mha__knobs_see_alike(const mha__knobs *a, const mha__knobs *b);
 
-typedef struct mha__variant_entry {
-    mha_variant shown;
-    /* Changes the knobs; false when the variant does not apply to the case. */
-    bool (*apply)(const mha_case *c, mha__knobs *k);
-} mha__variant_entry;
-
 /* How the numbers of a variant are found. */
 enum {
+    SOLVE_NOTHING,  /* it has none */
     SOLVE_LISTED,   /* one of a list */
     SOLVE_BY_BATCH, /* one of a list for each batch row */
     SOLVE_REAL,     /* any between two others of the same sign */
@@ -337,26 +332,26 @@ enum {
     SOLVE_DROPPED   /* p; then one for each weight (B, h, T_q, S'): 0 drops it, 1 does not */
 };
 
-/* A variant with a number that the diagnosis looks for. */
-typedef struct mha__solved_entry {
+typedef struct mha__variant_entry {
     mha_variant shown;
-    /* Changes the knobs to those of the numbers x, which must live as long as the knobs; false when the variant does
-     * not apply to the case. */
+    /* Changes the knobs; false when the variant does not apply to the case. The numbers x, where it has some, must live
+     * as long as the knobs. */
     bool (*apply)(const mha_case *c, mha__knobs *k, const double *x);
-    int how;
+    bool is_paired; /* the diagnosis tries it in pairs, too */
+    int how;        /* its numbers are found */
     double low, high;                                           /* of SOLVE_REAL, _SIGNED, _BY_HEAD */
     bool (*choice)(const mha_case *c, size_t index, double *x); /* of SOLVE_LISTED; false past the end */
-} mha__solved_entry;
+} mha__variant_entry;
 
 /* The variant at an index of the one list as one with a number; NULL when it has none. */
-const mha__solved_entry *mha__solved_entry_at(size_t index);
-size_t mha__solved_count(const mha_case *c, const mha__solved_entry *e); /* how many numbers it has */
+const mha__variant_entry *mha__solved_entry_at(size_t index);
+size_t mha__solved_count(const mha_case *c, const mha__variant_entry *e); /* how many numbers it has */
 /* Whether it can be said of each weight that it is dropped: there are not too many. */
 bool mha__case_can_drop(const mha_case *c);
 /* Writes its numbers x, as many as have room, in the words that mha__numbers_read reads. */
-void mha__numbers_say(const mha_case *c, const mha__solved_entry *e, const double *x, char *text, size_t size);
+void mha__numbers_say(const mha_case *c, const mha__variant_entry *e, const double *x, char *text, size_t size);
 /* MHA_UNSUPPORTED: there is no text. MHA_INVALID: it is something else. */
-mha_status mha__numbers_read(const mha_case *c, const mha__solved_entry *e, const char *text, double *x,
+mha_status mha__numbers_read(const mha_case *c, const mha__variant_entry *e, const char *text, double *x,
                              mha_error *error);
 /* Changes the knobs to those of one variant; `numbers`: of a variant that has some. False when it does not apply. */
 bool mha__variant_apply(const mha_case *c, size_t index, const double *numbers, mha__knobs *knobs);

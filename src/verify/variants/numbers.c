@@ -21,7 +21,7 @@ bool mha__case_can_drop(const mha_case *c)
     return c->kind != CASE_ROPE && c->semantics.place.n_sequences == 0 && count_weights(c) <= MOST_WEIGHTS;
 }
 
-size_t mha__solved_count(const mha_case *c, const mha__solved_entry *e)
+size_t mha__solved_count(const mha_case *c, const mha__variant_entry *e)
 {
     switch (e->how) {
     case SOLVE_BY_BATCH:
@@ -75,7 +75,7 @@ static void write_keys(writer *w, const double *kept, size_t S)
         add(w, "none");
 }
 
-void mha__numbers_say(const mha_case *c, const mha__solved_entry *e, const double *x, char *text, size_t size)
+void mha__numbers_say(const mha_case *c, const mha__variant_entry *e, const double *x, char *text, size_t size)
 {
     writer w = {.text = text, .size = size};
     const size_t n = e->how == SOLVE_DROPPED ? 1 : mha__solved_count(c, e), S = c->P + c->T_k;
@@ -95,7 +95,7 @@ void mha__numbers_say(const mha_case *c, const mha__solved_entry *e, const doubl
 
 /* ---------------------------------------------------------------- reading */
 
-static mha_status refuse(const mha__solved_entry *e, const char *text, mha_error *error)
+static mha_status refuse(const mha__variant_entry *e, const char *text, mha_error *error)
 {
     return mha__fail(error, MHA_INVALID, e->shown.name,
                      "expected the hidden keys of each batch row, as in \"3, 5-7; none\", found \"%.60s\"", text);
@@ -117,7 +117,7 @@ static const char *read_key(const char *text, size_t S, size_t *key)
     return skip_blanks(end);
 }
 
-static mha_status read_keys(const mha_case *c, const mha__solved_entry *e, const char *text, double *kept,
+static mha_status read_keys(const mha_case *c, const mha__variant_entry *e, const char *text, double *kept,
                             mha_error *error)
 {
     const size_t S = c->P + c->T_k;
@@ -147,7 +147,7 @@ static mha_status read_keys(const mha_case *c, const mha__solved_entry *e, const
     return *at ? refuse(e, text, error) : MHA_OK;
 }
 
-mha_status mha__numbers_read(const mha_case *c, const mha__solved_entry *e, const char *text, double *x,
+mha_status mha__numbers_read(const mha_case *c, const mha__variant_entry *e, const char *text, double *x,
                              mha_error *error)
 {
     const size_t n = e->how == SOLVE_DROPPED ? 1 : mha__solved_count(c, e), all = mha__solved_count(c, e);

@@ -1,4 +1,4 @@
-/* What the lists of variants share: the predicates of a case, and the form of a row. */
+/* What the lists of variants share: the form of a list, and the predicates of a case. list.h has the form of a row. */
 #ifndef MHA_VERIFY_VARIANTS_VARIANTS_H
 #define MHA_VERIFY_VARIANTS_VARIANTS_H
 
@@ -8,8 +8,6 @@
 typedef struct mha__variant_list {
     const mha__variant_entry *entries;
     size_t count;
-    const mha__solved_entry *solved; /* come after them */
-    size_t solved_count;
 } mha__variant_list;
 
 extern const mha__variant_list mha__variants_of_rows;   /* projections, splitting, rotation */
@@ -69,19 +67,5 @@ static inline bool has_right(const mha_case *c)
 {
     return c->semantics.visible.window && c->semantics.visible.window_right >= 0;
 }
-
-/* Defines a variant in one line: its function's name, when it applies, what it changes. */
-#define APPLY(name, when, change) static bool name(const mha_case *c, mha__knobs *k) CHANGE_WHERE(when, change)
-/* APPLY for a variant with numbers x. */
-#define SOLVE(name, when, change)                                                                                      \
-    static bool name(const mha_case *c, mha__knobs *k, const double *x) CHANGE_WHERE(when, change)
-#define CHANGE_WHERE(when, change)                                                                                     \
-    {                                                                                                                  \
-        (void)c;                                                                                                       \
-        if (!(when))                                                                                                   \
-            return false;                                                                                              \
-        change;                                                                                                        \
-        return true;                                                                                                   \
-    }
 
 #endif

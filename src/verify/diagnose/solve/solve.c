@@ -39,7 +39,7 @@ static mha__candidate candidate(size_t index, const double *numbers)
 /* ---------------------------------------------------------------- one of a list */
 
 /* Keeps the numbers that fit best where little is to be computed. */
-static void choose(const mha__search *s, size_t worker, const mha__solved_entry *e, found *f)
+static void choose(const mha__search *s, size_t worker, const mha__variant_entry *e, found *f)
 {
     double x;
     for (size_t i = 0; e->choice(s->c, i, &x); i++) {
@@ -76,7 +76,7 @@ static double fit_there(const mha__search *s, size_t worker, size_t index, const
 
 /* Puts the number of the list that fits batch row b best on its judged rows into m->x. All are tried on a few rows, and
  * on the others those that fit there as well as the best. */
-static void choose_for_batch(const mha__search *s, size_t worker, const mha__solved_entry *e, size_t index, size_t b,
+static void choose_for_batch(const mha__search *s, size_t worker, const mha__variant_entry *e, size_t index, size_t b,
                              const scratch *m)
 {
     enum { FEW = 2 };
@@ -101,7 +101,7 @@ static void choose_for_batch(const mha__search *s, size_t worker, const mha__sol
 }
 
 /* Chooses the best number of the list for each batch row with judged rows; for others the first of the list. */
-static void choose_by_batch(const solving *w, size_t worker, const mha__solved_entry *e, found *f)
+static void choose_by_batch(const solving *w, size_t worker, const mha__variant_entry *e, found *f)
 {
     const mha__search *s = w->s;
     const scratch *m = &w->scratch[worker];
@@ -160,7 +160,7 @@ static bool eliminate(double *a, size_t n)
 }
 
 /* The number of equal ratio to its neighbours: x + step times x where numbers keep their sign, else x + step. */
-static double moved(const mha__solved_entry *e, double x, double step)
+static double moved(const mha__variant_entry *e, double x, double step)
 {
     return e->low * e->high > 0 ? copysign(fmin(fmax(fabs(x) * exp(step), e->low), e->high), x) : x + step;
 }
@@ -174,7 +174,7 @@ static double evaluate(const solving *w, size_t worker, size_t index, const doub
 }
 
 /* Least squares after Levenberg and Marquardt from the numbers in m->x, which it improves. */
-static void descend(const solving *w, size_t worker, const mha__solved_entry *e, size_t index, size_t n)
+static void descend(const solving *w, size_t worker, const mha__variant_entry *e, size_t index, size_t n)
 {
     enum { MOST_STEPS = 40 };
     const scratch *m = &w->scratch[worker];
@@ -222,7 +222,7 @@ static void descend(const solving *w, size_t worker, const mha__solved_entry *e,
 
 /* Tries numbers in equal ratios, those that fit best where little is to be computed once more, descends from the best
  * one, and offers shorter numbers beside the one it finds. */
-static void descend_from_best(const solving *w, size_t worker, const mha__solved_entry *e, found *f)
+static void descend_from_best(const solving *w, size_t worker, const mha__variant_entry *e, found *f)
 {
     enum { STEPS = 33, AGAIN = 8, MOST_DIGITS = 6 };
     const mha__search *s = w->s;
@@ -261,7 +261,7 @@ static void descend_from_best(const solving *w, size_t worker, const mha__solved
 }
 
 /* Descends from numbers that change little, and offers rounded numbers beside those it finds. */
-static void descend_by_head(const solving *w, size_t worker, const mha__solved_entry *e, found *f)
+static void descend_by_head(const solving *w, size_t worker, const mha__variant_entry *e, found *f)
 {
     static const double starts[] = {0, 0.25};
     const mha__search *s = w->s;
@@ -352,7 +352,7 @@ static void solve_one(void *context, size_t task, int worker)
     const solving *w = context;
     mha__search *s = w->s;
     found *f = &w->all[task];
-    const mha__solved_entry *e = mha__solved_entry_at(f->index);
+    const mha__variant_entry *e = mha__solved_entry_at(f->index);
     switch (e->how) {
     case SOLVE_LISTED: choose(s, (size_t)worker, e, f); break;
     case SOLVE_BY_BATCH: choose_by_batch(w, (size_t)worker, e, f); break;
@@ -367,7 +367,7 @@ static void solve_one(void *context, size_t task, int worker)
 /* ---------------------------------------------------------------- all of them */
 
 /* Whether a variant applies to the case with some numbers, which it is not to read. */
-static bool applies(const mha__search *s, const mha__solved_entry *e)
+static bool applies(const mha__search *s, const mha__variant_entry *e)
 {
     mha__knobs knobs = s->said;
     double x = e->low;
@@ -377,9 +377,9 @@ static bool applies(const mha__search *s, const mha__solved_entry *e)
 }
 
 /* The variant at an index of the list if its numbers can be looked for. A list is too short to fit to anything. */
-static const mha__solved_entry *entry_at(const mha__search *s, size_t index)
+static const mha__variant_entry *entry_at(const mha__search *s, size_t index)
 {
-    const mha__solved_entry *e = mha__solved_entry_at(index);
+    const mha__variant_entry *e = mha__solved_entry_at(index);
     const bool can = e && applies(s, e) && (e->how <= SOLVE_BY_BATCH || is_enough(s, mha__solved_count(s->c, e)));
     return can ? e : NULL;
 }
@@ -430,7 +430,7 @@ mha_status mha__search_solve(mha__search *s, mha_error *error)
     solving w = {.s = s, .elements = mha__search_elements(s, &s->screened)};
     size_t n = 0, most = 1, free_ones = 1;
     for (size_t i = 0; i < variants; i++) {
-        const mha__solved_entry *e = entry_at(s, i);
+        const mha__variant_entry *e = entry_at(s, i);
         const size_t count = e ? mha__solved_count(s->c, e) : 1;
         most = count > most ? count : most;
         free_ones = e && e->how == SOLVE_BY_HEAD ? count : free_ones;

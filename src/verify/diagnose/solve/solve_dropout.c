@@ -127,7 +127,7 @@ mha_status mha__search_solve_dropout(mha__search *s, mha_error *error)
     mha__arena pool = {.allocator = mha__allocator_default()};
     mha_status status = MHA_OK;
     for (size_t i = 0; i < mha_variant_count() && status == MHA_OK; i++) {
-        const mha__solved_entry *e = mha__solved_entry_at(i);
+        const mha__variant_entry *e = mha__solved_entry_at(i);
         mha__knobs knobs = s->said;
         if (e && e->how == SOLVE_DROPPED && e->apply(s->c, &knobs, &none))
             status = solve(s, i, mha__solved_count(s->c, e) - 1, &pool, error);

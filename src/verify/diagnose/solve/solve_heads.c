@@ -133,7 +133,7 @@ mha_status mha__search_solve_heads(mha__search *s, mha_error *error)
     mha__arena pool = {.allocator = mha__allocator_default()};
     mha_status status = MHA_OK;
     for (size_t i = 0; i < mha_variant_count() && status == MHA_OK; i++) {
-        const mha__solved_entry *e = mha__solved_entry_at(i);
+        const mha__variant_entry *e = mha__solved_entry_at(i);
         if (e && e->how == SOLVE_HEADS && s->c->H > 1 && s->c->kind != CASE_ROPE)
             status = solve(s, i, &pool, error);
         if (e && e->how == SOLVE_BATCHES && s->c->B > 1 && !s->inputs->sequences && s->c->kind != CASE_ROPE)

@@ -215,7 +215,7 @@ mha_status mha__search_solve_keys(mha__search *s, mha_error *error)
     mha__arena pool = {.allocator = mha__allocator_default()};
     mha_status status = MHA_OK;
     for (size_t i = 0; i < mha_variant_count() && status == MHA_OK; i++) {
-        const mha__solved_entry *e = mha__solved_entry_at(i);
+        const mha__variant_entry *e = mha__solved_entry_at(i);
         if (e && e->how == SOLVE_KEYS)
             status = solve(s, i, &pool, error);
     }

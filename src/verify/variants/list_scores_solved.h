@@ -1,0 +1,80 @@
+/* Variants between q, k, v and the heads, with numbers that have to be found (list.h). */
+/* clang-format off */
+
+/* ---------------------------------------------------------------- keys, in tiles and chunks */
+
+CHOSEN("case-lacks-groups", "query heads share so many key/value heads, the first ones",
+    attends(c) && *x >= 1 && *x < (double)c->H_kv && c->H_kv % (size_t)*x == 0,
+    k->groups = (int)*x, SOLVE_LISTED, any_groups)
+CHOSEN("tile-not-rescaled", "sum and values not rescaled when the maximum grows; keys of a tile (negative: last first)",
+    softens(c) && is_size(*x),
+    k->tile = (int64_t)*x; k->tile_mistake = TILE_NEVER_RESCALED, SOLVE_LISTED, any_direction)
+CHOSEN("tile-values-not-rescaled", "values not rescaled when the maximum grows; keys of a tile (negative: last first)",
+    softens(c) && is_size(*x),
+    k->tile = (int64_t)*x; k->tile_mistake = TILE_VALUES_UNSCALED, SOLVE_LISTED, any_direction)
+CHOSEN("tile-sum-not-rescaled", "sum not rescaled when the maximum grows; keys of a tile (negative: last first)",
+    softens(c) && is_size(*x), k->tile = (int64_t)*x; k->tile_mistake = TILE_SUM_UNSCALED, SOLVE_LISTED, any_direction)
+CHOSEN("tile-padded", "zeros scored up to a multiple of a tile; its keys",
+    softens(c) && is_size(*x), k->tile = (int64_t)*x; k->tile_mistake = TILE_PADDED, SOLVE_LISTED, any_padding)
+CHOSEN("tile-last-dropped", "keys of the last, partial tile dropped; keys of a tile",
+    attends(c) && is_size(*x), k->whole_tiles = (int64_t)*x, SOLVE_LISTED, any_tile)
+CHOSEN("tile-first-only", "keys of the first tile alone; how many",
+    attends(c) && is_size(*x), k->keys_below = (int64_t)*x, SOLVE_LISTED, any_tile)
+CHOSEN("causal-block", "causal by blocks: the query's whole block is visible; its keys",
+    attends(c) && is_size(*x), k->s.visible.causal = 1; k->causal_block = (int64_t)*x, SOLVE_LISTED, any_tile)
+CHOSEN("case-lacks-prefix", "the first keys visible in spite of the causal mask; how many",
+    c->semantics.visible.causal && c->semantics.visible.prefix == 0 && fabs(*x) <= 0x1p31,
+    k->s.visible.prefix = (int64_t)*x, SOLVE_LISTED, any_size)
+CHOSEN("case-lacks-chunk", "only keys of the query's own chunk visible; keys of a chunk",
+    attends(c) && c->semantics.visible.chunk == 0 && fabs(*x) <= 0x1p31,
+    k->s.visible.chunk = (int64_t)*x, SOLVE_LISTED, any_chunk)
+CHOSEN("lengths-to-tile", "lengths rounded up to a multiple of a tile; its keys",
+    c->semantics.visible.kv_lengths && is_size(*x), k->lengths_block = (int64_t)*x, SOLVE_LISTED, any_tile)
+
+/* ---------------------------------------------------------------- hidden keys */
+
+CHOSEN("case-lacks-lengths", "key lengths that the case does not have; one for each batch row",
+    attends(c) && !c->semantics.visible.kv_lengths, k->lengths = x, SOLVE_BY_BATCH, any_length)
+CHOSEN("case-lacks-padding", "keys hidden from all queries, which the case does not hide; those of each batch row",
+    attends(c) && !c->semantics.visible.key_padding.kind, k->kept_keys = x, SOLVE_KEYS, NULL)
+CHOSEN("padding-other", "other keys hidden from all queries; those of each batch row",
+    is_boolean(&c->semantics.visible.key_padding) && !c->semantics.visible.has_padding_fill,
+    k->kept_keys = x; k->s.visible.key_padding.kind = MHA_MASK_NONE, SOLVE_KEYS, NULL)
+
+/* ---------------------------------------------------------------- scores and softmax */
+
+FITTED("case-lacks-sinks", "sinks that the case does not have; one for each head",
+    softens(c) && !has_weight(c, MHA_SINKS), k->sinks = x, SOLVE_BY_HEAD, -30, 10)
+FITTED("case-lacks-slopes", "ALiBi that the case does not have; the slope of each head",
+    attends(c) && !c->semantics.added.alibi_slopes, k->alibi_sign = 1; k->alibi_slopes = x, SOLVE_BY_HEAD, -30, 10)
+CHOSEN("sinks-in-every-part", "sinks, extra keys and exp(0) counted once in each merged part; how many parts",
+    attends(c) && is_size(*x) && adds_once(c), k->parts = *x, SOLVE_LISTED, any_parts)
+CHOSEN("dropout-mask", "weights dropped at random, the others multiplied by 1/(1-p); p",
+    mha__case_can_drop(c) && *x >= 0 && *x < 1, k->dropped = x, SOLVE_DROPPED, NULL)
+FITTED("dropout-scale", "weights multiplied by 1/(1-p), of a dropout left on; p",
+    attends(c), k->weights_times = 1 / (1 - *x), SOLVE_REAL, 0.01, 0.95)
+FITTED("dropout-scale-twice", "weights multiplied by 1-p, as after training without 1/(1-p); p",
+    attends(c), k->weights_times = 1 - *x, SOLVE_REAL, 0.01, 0.95)
+FITTED("scale-other", "another scale: the number",
+    attends(c), k->s.softmax.scale = *x * sign_of(k->s.softmax.scale), SOLVE_REAL, 1e-3, 1e2)
+FITTED("softcap-other", "another softcap: the number", has_cap(c), k->s.softmax.softcap = *x, SOLVE_REAL, 0.1, 1e3)
+FITTED("case-lacks-softcap", "a softcap that the case does not have: the number",
+    attends(c) && !has_cap(c), k->s.softmax.softcap = *x, SOLVE_REAL, 0.1, 1e3)
+FITTED("sigmoid-bias-other", "another bias of the sigmoid, or one that the case lacks: the number",
+    has_sigmoid(c), k->s.softmax.sigmoid_bias = *x, SOLVE_SIGNED, 1e-2, 50)
+
+/* ---------------------------------------------------------------- windows */
+
+CHOSEN("window-left-other", "window: so many keys to the left",
+    has_left(c) && fabs(*x) <= 0x1p31, k->s.visible.window_left = (int64_t)*x, SOLVE_LISTED, any_size)
+CHOSEN("window-right-other", "window: so many keys to the right",
+    has_right(c) && fabs(*x) <= 0x1p31, k->s.visible.window_right = (int64_t)*x, SOLVE_LISTED, any_size)
+CHOSEN("case-lacks-window", "a window that the case does not have: so many keys to each side",
+    attends(c) && !c->semantics.visible.window && fabs(*x) <= 0x1p31,
+    k->s.visible.window = 1; k->s.visible.window_left = k->s.visible.window_right = (int64_t)*x, SOLVE_LISTED, any_size)
+CHOSEN("case-lacks-window-left", "a window that the case does not have: so many keys to the left",
+    attends(c) && !has_left(c) && fabs(*x) <= 0x1p31, limit_left(k, (int64_t)*x), SOLVE_LISTED, any_size)
+CHOSEN("case-lacks-window-right", "a window that the case does not have: so many keys to the right",
+    attends(c) && !has_right(c) && fabs(*x) <= 0x1p31, limit_right(k, (int64_t)*x), SOLVE_LISTED, any_size)
+
+/* clang-format on */
