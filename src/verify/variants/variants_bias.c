@@ -1,4 +1,4 @@
-/* Variants of the relative position bias and of relative terms: what list_bias.h asks of a case. */
+/* Variants of the relative position bias and of relative terms: what lists/bias.h asks of a case. */
 #include "verify/variants/variants.h"
 
 static bool has_rule(const mha__knobs *k)
@@ -49,5 +49,5 @@ static bool has_columns(const mha_case *c, const mha__knobs *k)
 }
 
 #define LIST mha__variants_of_bias
-#define LIST_FILE "verify/variants/list_bias.h"
-#include "verify/variants/list.h"
+#define LIST_FILE "verify/variants/lists/bias.h"
+#include "verify/variants/lists/list.h"

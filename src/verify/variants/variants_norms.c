@@ -1,4 +1,4 @@
-/* Variants of the norms of q and k, of scales by position and of limits: what list_norms.h asks of a case. */
+/* Variants of the norms of q and k, of scales by position and of limits: what lists/norms.h asks of a case. */
 #include "attention/resolved.h"
 #include "verify/variants/variants.h"
 
@@ -77,5 +77,5 @@ static bool norms_first(const mha_case *c)
 }
 
 #define LIST mha__variants_of_norms
-#define LIST_FILE "verify/variants/list_norms.h"
-#include "verify/variants/list.h"
+#define LIST_FILE "verify/variants/lists/norms.h"
+#include "verify/variants/lists/list.h"

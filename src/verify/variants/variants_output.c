@@ -1,4 +1,4 @@
-/* Variants of the output: what list_output.h asks of a case. */
+/* Variants of the output: what lists/output.h asks of a case. */
 #include <math.h>
 
 #include "verify/variants/variants.h"
@@ -30,5 +30,5 @@ static bool are_indices(const double *x, size_t n)
 }
 
 #define LIST mha__variants_of_output
-#define LIST_FILE "verify/variants/list_output.h"
-#include "verify/variants/list.h"
+#define LIST_FILE "verify/variants/lists/output.h"
+#include "verify/variants/lists/list.h"

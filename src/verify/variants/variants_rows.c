@@ -1,4 +1,4 @@
-/* Variants of the rows of q, k and v: what list_rows.h asks of a case, and the changes that take more than a row. */
+/* Variants of the rows of q, k and v: what lists/rows.h asks of a case, and the changes that take more than a row. */
 #include "attention/resolved.h"
 #include "verify/variants/variants.h"
 
@@ -198,5 +198,5 @@ static bool any_part(const mha_case *c, size_t index, double *x)
 }
 
 #define LIST mha__variants_of_rows
-#define LIST_FILE "verify/variants/list_rows.h"
-#include "verify/variants/list.h"
+#define LIST_FILE "verify/variants/lists/rows.h"
+#include "verify/variants/lists/list.h"

@@ -1,4 +1,4 @@
-/* Variants between q, k, v and the heads: what list_scores.h asks of a case, and changes that take more than a row. */
+/* Variants between q, k, v and the heads: what lists/scores.h asks of a case, and changes that take more than a row. */
 #include <math.h>
 
 #include "attention/pattern/pattern.h"
@@ -91,5 +91,5 @@ static void fill(mha__knobs *k, int how, double value)
 static const double lowest = -3.4028234663852886e38; /* the lowest float32 */
 
 #define LIST mha__variants_of_scores
-#define LIST_FILE "verify/variants/list_scores.h"
-#include "verify/variants/list.h"
+#define LIST_FILE "verify/variants/lists/scores.h"
+#include "verify/variants/lists/list.h"

@@ -1,5 +1,5 @@
 /* Variants between q, k, v and the heads whose numbers have to be found: the numbers to try, and what
- * list_scores_solved.h asks of a case. */
+ * lists/scores_solved.h asks of a case. */
 #include <math.h>
 
 #include "verify/variants/variants.h"
@@ -112,5 +112,5 @@ static bool any_length(const mha_case *c, size_t index, double *x)
 }
 
 #define LIST mha__variants_of_scores_solved
-#define LIST_FILE "verify/variants/list_scores_solved.h"
-#include "verify/variants/list.h"
+#define LIST_FILE "verify/variants/lists/scores_solved.h"
+#include "verify/variants/lists/list.h"
