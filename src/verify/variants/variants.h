@@ -1,4 +1,5 @@
-/* What the lists of variants share: the form of a list, and the predicates of a case. lists/list.h has the form of a row. */
+/* What the lists of variants share: the form of a list, and the predicates of a case. lists/list.h has the form of a
+ * row. */
 #ifndef MHA_VERIFY_VARIANTS_VARIANTS_H
 #define MHA_VERIFY_VARIANTS_VARIANTS_H
 
