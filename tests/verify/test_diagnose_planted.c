@@ -80,7 +80,7 @@ static bool shows_numbers(const trial *t, const char *name)
     return (!by_head && !strchr(name, ' ')) || (see_enough && (!by_head || width > c->n_heads));
 }
 
-enum { TIMES = 2, MOST_MISTAKES = 100, SEEDS = 3000 };
+enum { MOST_MISTAKES = 100, SEEDS = 3000 };
 
 /* Whether the mistake is made with queries, keys and values alone, and of random ones with few; others with a layer,
  * too. test_diagnose_heads.c makes this one in many more. */
@@ -89,9 +89,10 @@ static bool is_of_heads_alone(const char *name)
     return strcmp(name, "heads-as-time") == 0;
 }
 
-/* Every mistake in several random cases on which it matters, with a layer and without where both are met. */
+/* Every mistake in PLANTED_TIMES random cases on which it matters, with a layer and without where both are met. */
 static void find_all(const oracle_mistake *(*at)(size_t))
 {
+    const int times = (int)trial_number("PLANTED_TIMES", 1);
     int done[MOST_MISTAKES][2] = {{0}};
     size_t n = 0, open = 0, missed = 0;
     for (; at(n); n++)
@@ -111,7 +112,7 @@ static void find_all(const oracle_mistake *(*at)(size_t))
         planting_run(&r, NULL, NULL, &right);
         for (size_t i = 0; i < n; i++) {
             oracle wrong;
-            if (done[i][t.bare] == TIMES)
+            if (done[i][t.bare] == times)
                 continue;
             if (!shows_numbers(&t, at(i)->name))
                 continue;
@@ -124,7 +125,7 @@ static void find_all(const oracle_mistake *(*at)(size_t))
             if (c) {
                 missed += !is_found(c, at(i), &t);
                 const bool alone = is_of_heads_alone(at(i)->name);
-                open -= ++done[i][t.bare] == (alone ? 1 : TIMES) && t.bare == alone;
+                open -= ++done[i][t.bare] == (alone ? 1 : times) && t.bare == alone;
                 mha_case_close(c);
             }
             oracle_free(&wrong);
@@ -134,7 +135,7 @@ static void find_all(const oracle_mistake *(*at)(size_t))
     }
     for (size_t i = 0; i < n; i++) {
         const bool alone = is_of_heads_alone(at(i)->name);
-        if (done[i][alone] < (alone ? 1 : TIMES))
+        if (done[i][alone] < (alone ? 1 : times))
             fail_msg("%s mattered in %d cases", at(i)->name, done[i][alone]);
     }
     assert_int_equal(missed, 0);
