@@ -36,6 +36,14 @@ nm --defined-only -g "$BUILD/libmha.a" 2>/dev/null | awk 'NF == 3 && $2 ~ /[TDBR
 [ ! -s "$stage/foreign" ] || wrong "global symbols without mha_ in front:" $(cat "$stage/foreign")
 expect "files of one name in libmha.a" "" "$(ar t "$BUILD/libmha.a" | sort | uniq -d | tr '\n' ' ')"
 
+# ---- the core is as recorded: what compiled programs rely on stays
+
+if command -v python3 >/dev/null; then
+    python3 tests/surface/interface.py tests/surface/core.txt "$CC" >"$stage/core" 2>&1 || wrong "$(cat "$stage/core")"
+else
+    echo "skipped: the recorded interface (there is no python3)"
+fi
+
 # ---- declared = documented: each paragraph of declarations has its comment
 
 awk 'BEGIN { RS = "" } /MHA_API [a-z]/ && !/\/\*/ { print FILENAME ": " $0; n++ } END { exit n > 0 }' \

@@ -144,9 +144,15 @@ asan: ## the tests again under the address and undefined-behaviour sanitizers
 	@FAILURES_STRIDE=$${FAILURES_STRIDE:-17} $(MAKE) --no-print-directory BUILD=$(BUILD)/asan \
 	  CFLAGS="-O1 -g -DBENCH_READ_MIB=16" KERNEL_CFLAGS=-O1 SANITIZE=address,undefined WERROR=-Werror test
 
-.PHONY: check-planted
+.PHONY: check-planted check-grown interface
 check-planted: ## a setting that is planted in a copy of the sources is found by every surface
 	@mkdir -p $(BUILD); $(PYTHON) tests/surface/planted_setting.py $(BUILD)/planted "$(CC)"
+
+check-grown: $(BUILD)/libmha.so ## a program that is compiled runs with a library whose core has grown
+	@$(PYTHON) tests/surface/grown_core.py $(BUILD)/grown $(BUILD) "$(CC)"
+
+interface: ## records the core of the interface: tests/surface/core.txt
+	@$(PYTHON) tests/surface/interface.py tests/surface/core.txt "$(CC)" write
 
 test-page: $(BUILD)/mha ## drives pages of pictures in Chromium and Firefox (make deps-dev)
 	@sh tests/page/test_page.sh $< $(abspath $(BUILD))/page

@@ -38,6 +38,7 @@ typedef struct mha_rope {
     /* Of tables by row: what they were made of. No forward reads it; mha_error_bound counts what rounding does to such
      * angles, cases record it, and the diagnosis names what people get wrong about it. */
     mha_rope_origin origin;
+    uint64_t reserved[4]; /* 0; see mha.h */
 } mha_rope;
 
 /* What a q/k norm makes of n neighbouring features x: y = (x - m) / r * w + b, with m = 0 but for LayerNorm. */
@@ -109,6 +110,7 @@ typedef struct mha_place {
      * NULL is cu_seqlens_q. In position_offset, kv_lengths, key_padding and mask B is then n_sequences. */
     size_t n_sequences;
     const int64_t *cu_seqlens_q, *cu_seqlens_k;
+    uint64_t reserved[4]; /* 0; see mha.h */
 } mha_place;
 
 /* What is done to queries, keys and values between their projections and their products. */
@@ -121,6 +123,7 @@ typedef struct mha_qkv {
      * are normalised before the rotation, behind the norm (OLMoE). Rows of the cache, bias_k and bias_v are not. Not
      * with kv_rank. 0: none */
     double clip_qkv;
+    uint64_t reserved[8]; /* 0; see mha.h */
 } mha_qkv;
 
 /* Which keys a query sees. */
@@ -140,6 +143,7 @@ typedef struct mha_visible {
     double padding_fill;
     mha_mask mask;
     mha_pattern pattern; /* segments, query padding, lists of keys, masks by block: see mask.h */
+    uint64_t reserved[8]; /* 0; see mha.h */
 } mha_visible;
 
 /* What is added to scores. */
@@ -148,6 +152,7 @@ typedef struct mha_added {
     const double *alibi_slopes;
     mha_bias bias; /* adds MHA_BIAS_TABLE[mha_bias_row(p, position of the key), h] */
     mha_relative relative; /* adds products of queries and keys with rows chosen by position */
+    uint64_t reserved[8]; /* 0; see mha.h */
 } mha_added;
 
 /* How scores become weights, and weights heads. */
@@ -163,6 +168,7 @@ typedef struct mha_softmax {
     double sigmoid_bias; /* of MHA_SIGMOID, finite; 0: none */
     mha_empty_rows empty_rows;
     mha_hidden_values hidden_values;
+    uint64_t reserved[8]; /* 0; see mha.h */
 } mha_softmax;
 
 /* All settings that change the result. All-zero is plain attention: softmax(Q K^T / sqrt(d_k)) V. Order: project and
@@ -269,11 +275,12 @@ typedef struct mha_call {
     mha_view query, key, value;
     mha_view output; /* no data: no output is written */
     mha_semantics semantics;
-    /* Weights of a call without a layer: NULL, or MHA_WEIGHT_COUNT contiguous views of the shapes in layer.h and of
+    /* Weights of a call without a layer: NULL, or weight_count contiguous views of the shapes in layer.h and of
      * any floating type, without data where there is no weight, as for W_Q, W_K, W_V, W_O, b_O, gates and latents.
      * NULL with a layer. A head whose sink is -inf has no sink: its queries that see no key follow empty_rows. A sink
      * of +inf or NaN makes weights, output and lse NaN. */
     const mha_view *weights;
+    size_t weight_count; /* how many views `weights` has: MHA_WEIGHT_COUNT of the headers it was compiled with */
     mha_cache *cache; /* may be NULL */
     mha_pages pages;  /* keys and values in pages, in place of key, value and cache; no data: none */
     /* A layer with kv_rank attends to its latents (DeepSeek-V2, section 2.1.2): as
@@ -299,6 +306,7 @@ typedef struct mha_call {
     mha_precision precision;
     mha_path path;
     int threads; /* 0: mha_threads_available() */
+    uint64_t reserved[16]; /* 0; see mha.h */
 } mha_call;
 
 /* A validated call with its path and sizes. It is a plain value, which the caller may copy. */
@@ -311,6 +319,7 @@ typedef struct mha_plan {
     double scale;
     int threads;
     size_t workspace_bytes;
+    uint64_t reserved[8]; /* 0; see mha.h */
     union {
         unsigned char bytes[MHA_PLAN_PRIVATE_BYTES];
         double number;
@@ -322,11 +331,11 @@ typedef struct mha_plan {
 /* Validates a call, chooses its path and computes its sizes. `layer` NULL: Q, K and V are given. The plan borrows the
  * layer, the cache, and all that the call points to: they must stay until the last mha_forward with it, and lengths,
  * positions and offsets must keep the values that were checked (inputs, weights and masks may change). *plan is
- * untouched on error. It checks, in this order, and names the first fault: each setting alone; the inputs, query first;
- * the path and the threads; the weights; the cache, the lengths and the pages; the settings against the inputs; the
- * output and the kept stages; that no memory is written which is read. Errors: MHA_INVALID (a shape or value; the
- * message has the expected and the found one), MHA_UNSUPPORTED (a combination without meaning, or one that only the
- * exact path can compute, see the end of this file). */
+ * untouched on error. It checks, in this order, and names the first fault: reserved words; each setting alone; the
+ * inputs, query first; the path and the threads; the weights; the cache, the lengths and the pages; the settings
+ * against the inputs; the output and the kept stages; that no memory is written which is read. Errors: MHA_INVALID (a
+ * shape or value; the message has the expected and the found one), MHA_UNSUPPORTED (a combination without meaning, or
+ * one that only the exact path can compute, see the end of this file). */
 MHA_API mha_status mha_plan_call(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error);
 
 /* Rank (3 or 4) and shape that the view of a stage must have in a planned call; 0, with `shape` untouched, when the

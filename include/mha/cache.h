@@ -25,6 +25,7 @@ typedef struct mha_cache_spec {
     mha_dtype dtype; /* F32; F16 or BF16, to which appended rows are rounded to nearest even (in F16 magnitudes from
                         65520 become infinite); I8, see below; F64, for the exact path only. No other number is rounded
                         to it */
+    uint64_t reserved[4]; /* 0; see mha.h */
 } mha_cache_spec;
 
 /* A cache of 8 bits (I8) holds a row x of a key/value head as one signed byte for each number and one float32 scale,

@@ -1,4 +1,4 @@
-/* Cases: recorded calls with somebody's results, in files or in memory; judging, writing and diagnosing them. */
+/* Laboratory. Cases: recorded calls with somebody's results, in files or in memory; judged, written, diagnosed. */
 #ifndef MHA_CASE_H
 #define MHA_CASE_H
 

@@ -1,4 +1,4 @@
-/* Comparing results: the difference of two tensors, and how far rounding may take them apart. */
+/* Laboratory. Comparing results: the difference of two tensors, and how far rounding may take them apart. */
 #ifndef MHA_COMPARE_H
 #define MHA_COMPARE_H
 

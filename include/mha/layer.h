@@ -62,6 +62,8 @@ typedef enum mha_weight {
     MHA_WEIGHT_COUNT
 } mha_weight;
 
+enum { MHA_WEIGHT_ROOM = 64 }; /* no version has more weights */
+
 /* What a weight is in the equation. */
 typedef enum mha_weight_kind {
     MHA_WEIGHT_MATRIX,    /* rows are multiplied by it */
@@ -138,7 +140,8 @@ typedef struct mha_config {
 
     /* For each matrix: a quantised type of those above in place of `dtype`, as files of several types have them;
      * 0 (F32) means `dtype`. */
-    mha_dtype matrix_dtype[MHA_WEIGHT_COUNT];
+    mha_dtype matrix_dtype[MHA_WEIGHT_ROOM];
+    uint64_t reserved[16]; /* 0; see mha.h */
 } mha_config;
 
 MHA_API const char *mha_weight_name(mha_weight weight); /* "W_Q"; "?" outside the list */

@@ -25,8 +25,14 @@
  * set, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), a pool of threads,
  * which sleep until the next forward, and how long handing work to one of them takes, measured once.
  *
- * Versions 0.x promise no binary interface: structs may grow, and the name of the shared library contains the minor
- * version. */
+ * Headers are of two kinds. Those whose first line says "Laboratory" may change with every minor version. The others
+ * are the core. It grows so that a program compiled with an older header goes on to run: functions and fields are only
+ * added, words of an enum at its end. A struct that callers fill, or that is returned by value, ends with reserved
+ * words. They are 0, like every field that is not given, and later versions make fields of them. A word other than 0 is
+ * MHA_UNSUPPORTED: a setting of a newer header is refused, not passed over. The types without such words (mha_view,
+ * mha_error, mha_allocator, mha_keep, mha_part, and the members of the parts of mha_semantics but mha_rope) stay as
+ * they are. Structs that functions return by pointer grow at the end. Until 1.0 a minor version may break the core
+ * where CHANGELOG.md says so: the name of the shared library contains it. */
 #ifndef MHA_MHA_H
 #define MHA_MHA_H
 

@@ -1,4 +1,4 @@
-/* Public checkpoints and models: what a configuration says, a layer from a weights file, whole models. */
+/* Laboratory. Public checkpoints and models: what a configuration says, a layer from a weights file, whole models. */
 #ifndef MHA_MODEL_H
 #define MHA_MODEL_H
 

@@ -1,5 +1,5 @@
-/* One layer on several processes: libmha_mpi, which is no part of libmha. What each rank has and sends is the
- * arithmetic of mha/split.h.
+/* Laboratory. One layer on several processes: libmha_mpi, which is no part of libmha. What each rank has and sends is
+ * the arithmetic of mha/split.h.
  *
  * Every function says whether it is collective: then all ranks of the communicator call it, in the same order. The
  * library never calls MPI_Init, MPI_Finalize or MPI_Abort; it needs MPI_THREAD_FUNNELED and calls MPI from the thread

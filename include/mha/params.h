@@ -36,6 +36,7 @@ typedef struct mha_tensor_spec {
     mha_tensor_kind kind;
     bool frozen; /* a parameter that is not trained */
     bool by_column; /* a matrix whose columns lie one after the other: strides (1, rows) */
+    uint64_t reserved[4]; /* 0; see mha.h */
 } mha_tensor_spec;
 
 /* A row as it is now: plain values; strings and data are borrowed from the table. */
@@ -53,6 +54,7 @@ typedef struct mha_tensor_info {
     size_t storage;        /* number of the storage, counted from 0 in order of allocation */
     const char *alias_of;  /* name of the row that owns the storage, NULL for the owner itself */
     void *data;            /* 64-byte aligned; NULL for zero elements */
+    uint64_t reserved[4]; /* 0; see mha.h */
 } mha_tensor_info;
 
 /* Sums over storages (each once), except `tensors` and `aliases`, which count rows. */
@@ -68,6 +70,7 @@ typedef struct mha_totals {
     size_t derived_storages;
     size_t tensors, aliases;
     size_t bytes_allocated; /* asked of the allocator for all storages, padding included */
+    uint64_t reserved[4]; /* 0; see mha.h */
 } mha_totals;
 
 typedef struct mha_statistics {

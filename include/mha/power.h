@@ -1,4 +1,4 @@
-/* The power of a test: which wrong variants of attention its inputs and its tolerance would let pass. */
+/* Laboratory. The power of a test: which wrong variants of attention its inputs and its tolerance would let pass. */
 #ifndef MHA_POWER_H
 #define MHA_POWER_H
 

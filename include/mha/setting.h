@@ -1,4 +1,4 @@
-/* Settings: what a user can set of mha_semantics, one row each, for programs and other languages to read and write. */
+/* Laboratory. Settings: what a user can set of mha_semantics, one row each, for other languages to read and write. */
 #ifndef MHA_SETTING_H
 #define MHA_SETTING_H
 

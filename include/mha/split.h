@@ -1,5 +1,5 @@
-/* Splitting a layer over several processes: which heads and rows each rank has, and how much it sends. Arithmetic
- * alone; libmha_mpi (mha/mpi.h) does what it says. */
+/* Laboratory. Splitting a layer over several processes: which heads and rows each rank has, and how much it sends.
+ * Arithmetic alone; libmha_mpi (mha/mpi.h) does what it says. */
 #ifndef MHA_SPLIT_H
 #define MHA_SPLIT_H
 

@@ -1,4 +1,4 @@
-/* How long a layer takes that several processes share: a model of cost, and a simulation of the same machine. */
+/* Laboratory. How long a layer takes on several processes: a model of cost, and a simulation of the same machine. */
 #ifndef MHA_SPLIT_TIME_H
 #define MHA_SPLIT_TIME_H
 

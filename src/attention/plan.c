@@ -168,10 +168,26 @@ static bool has_heads(const mha_view *weights, const mha__sizes *p)
     return false;
 }
 
+/* Copies the weights of a call; of those that only later versions know none may be given. */
+static mha_status copy_weights(const mha_call *call, mha_view weights[MHA_WEIGHT_COUNT], mha_error *error)
+{
+    if (call->weight_count == 0 || call->weight_count > MHA_WEIGHT_ROOM)
+        return mha__fail(error, MHA_INVALID, "weight_count", "expected the number of views in `weights`, "
+                         "MHA_WEIGHT_COUNT (%d), found %zu", MHA_WEIGHT_COUNT, call->weight_count);
+    for (size_t w = 0; w < call->weight_count; w++)
+        if (w < MHA_WEIGHT_COUNT)
+            weights[w] = call->weights[w];
+        else if (call->weights[w].data)
+            return mha__fail(error, MHA_UNSUPPORTED, "weights", "weight %zu is of a later version", w);
+    return MHA_OK;
+}
+
 /* Checks the weights of a call without a layer: their shapes are those in a layer with the sizes of the call. */
-static mha_status resolve_own_weights(mha__resolved *r, const mha_view *weights, mha_error *error)
+static mha_status resolve_own_weights(mha__resolved *r, const mha_call *call, mha_error *error)
 {
     const mha__sizes *p = &r->plan;
+    mha_view weights[MHA_WEIGHT_COUNT] = {{0}};
+    TRY(copy_weights(call, weights, error));
     r->norm[0] = mha__norm_of_weight(&weights[MHA_Q_NORM], p->h, p->d_k);
     r->norm[1] = mha__norm_of_weight(&weights[MHA_K_NORM], p->h_kv, p->d_k);
     const mha_config every = {.n_heads = p->h, .kv_heads = p->h_kv, .d_k = p->d_k, .d_v = p->d_v, .bias_q = true,
@@ -209,7 +225,7 @@ static mha_status resolve_own_weights(mha__resolved *r, const mha_view *weights,
 static mha_status resolve_weights(mha__resolved *r, const mha_call *call, mha_error *error)
 {
     if (!r->layer)
-        return call->weights ? resolve_own_weights(r, call->weights, error) : MHA_OK;
+        return call->weights ? resolve_own_weights(r, call, error) : MHA_OK;
     if (call->weights)
         return mha__fail(error, MHA_INVALID, "weights",
                          "the layer has its own; those of the call are for calls without a layer");
@@ -414,6 +430,7 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
 {
     *r = (mha__resolved){.layer = layer, .semantics = mha__semantics_meant(&call->semantics), .pages = call->pages,
                          .cache = call->cache};
+    TRY(mha__expect_unused("call", call->reserved, sizeof call->reserved, error));
     TRY(mha_settings_check(&r->semantics, error));
     if (!layer && call->absorbed)
         return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "needs a layer with a kv_rank");
@@ -454,6 +471,7 @@ mha_status mha_plan_call(const mha_layer *layer, const mha_call *call, mha_plan 
     made.B = p->B, made.T_q = p->T_q, made.T_k = p->T_k, made.S = p->S, made.S_extra = p->S_extra;
     made.h = p->h, made.h_kv = p->h_kv, made.d_k = p->d_k, made.d_v = p->d_v, made.d_out = p->d_out;
     made.scale = p->scale, made.threads = p->threads, made.workspace_bytes = p->workspace_bytes;
+    memset(made.reserved, 0, sizeof made.reserved);
     *plan = made;
     return MHA_OK;
 }

@@ -34,6 +34,8 @@ __attribute__((format(printf, 6, 7))) mha_status mha__fail_inside(mha_error *err
                                                                   const char *format, ...);
 /* The name "FILE: TENSOR" in `text`, which is returned. Where both do not fit FILE loses its beginning. */
 char *mha__name_inside(char *text, size_t size, const char *file, const char *tensor);
+/* MHA_UNSUPPORTED unless the words that a struct reserves for later versions are 0; `name`: the struct. */
+mha_status mha__expect_unused(const char *name, const uint64_t *words, size_t bytes, mha_error *error);
 /* MHA_INVALID "expected shape (2, 3), found (3, 4)" about `name` unless the view has this rank and shape. */
 mha_status mha__expect_shape(mha_error *error, const char *name, const mha_view *view, int rank, const size_t *shape);
 

@@ -103,6 +103,15 @@ char *mha__name_inside(char *text, size_t size, const char *file, const char *te
     return text;
 }
 
+mha_status mha__expect_unused(const char *name, const uint64_t *words, size_t bytes, mha_error *error)
+{
+    for (size_t i = 0; i < bytes / sizeof *words; i++)
+        if (words[i])
+            return mha__fail(error, MHA_UNSUPPORTED, name,
+                             "reserved[%zu]: expected 0, found %" PRIu64 ", a setting of a later version", i, words[i]);
+    return MHA_OK;
+}
+
 mha_status mha__expect_shape(mha_error *error, const char *name, const mha_view *view, int rank, const size_t *shape)
 {
     if (view->rank == rank && memcmp(view->shape, shape, sizeof *shape * (size_t)rank) == 0)

@@ -113,6 +113,7 @@ static void part_call(mha__mpi_call *c, decoding *d)
     d->attend = (mha_call){.query = c->Q, .key = mha_view_slice(&c->K, 1, d->own.from, d->own.count),
                            .value = mha_view_slice(&c->V, 1, d->own.from, d->own.count), .output = c->heads,
                            .keep = d->keep, .keep_count = 1, .semantics = s, .weights = c->weights,
+                           .weight_count = MHA_WEIGHT_COUNT,
                            .cache = c->given->cache, .path = c->path, .threads = c->given->threads};
 }
 

@@ -128,7 +128,8 @@ static mha_call part_call(mha__mpi_call *c, mha__mpi_parts *p, const group *g, c
                      .key = mha_view_slice(&block->K, 1, 0, keys.count),
                      .value = mha_view_slice(&block->V, 1, 0, keys.count),
                      .semantics = part_semantics(c, p, g->queries, keys, block->chunk == 0),
-                     .weights = c->weights, .path = c->path, .threads = c->given->threads};
+                     .weights = c->weights, .weight_count = MHA_WEIGHT_COUNT,
+                     .path = c->path, .threads = c->given->threads};
     *lse = (mha_keep){.stage = MHA_STAGE_LSE, .view = g->part.lse};
     if (p->exact) {
         call.partial = mha_view_slice(&p->partial, 2, g->at, g->queries.count);

@@ -133,6 +133,7 @@ static mha_status check_whole(mha__mpi_call *c, mha_error *error)
                       .value = stand_in(&c->value, c->split.T_k),
                       .semantics = c->given->semantics,
                       .weights = c->given->weights,
+                      .weight_count = c->given->weight_count,
                       .absorbed = c->given->absorbed,
                       .path = c->given->path,
                       .threads = c->given->threads};
@@ -248,7 +249,8 @@ static mha_view weight_beside(const mha__mpi_call *c, mha_weight weight)
     const mha_range part = by_query_head || relative ? c->share.heads : c->share.kv_heads;
     const size_t width = by_query_head ? 1 : weight == MHA_BIAS_K || relative ? config->d_k : config->d_v;
     const mha_tensor *tensor = c->l->own ? mha_layer_weight(c->l->own, weight) : NULL;
-    mha_view whole = c->given->weights ? c->given->weights[weight] : (mha_view){0};
+    const bool is_given = c->given->weights && weight < c->given->weight_count;
+    mha_view whole = is_given ? c->given->weights[weight] : (mha_view){0};
     if (tensor)
         whole = mha_tensor_view(tensor);
     if (relative && whole.data && whole.shape[1] == config->d_k) /* one table for all heads */
@@ -276,7 +278,8 @@ mha_status mha__mpi_prepare_rows(mha__mpi_call *c, mha_error *error)
         *view = mha_view_of(view->data, view->dtype, 3, (size_t[]){B, view->shape[1], view->shape[2] * view->shape[3]});
     }
     c->ends = (mha_call){.query = c->query, .key = c->key, .value = c->value, .output = c->given->output,
-                         .weights = c->given->weights, .keep = c->keep, .keep_count = 3, .path = c->path,
+                         .weights = c->given->weights,
+                         .weight_count = c->given->weight_count, .keep = c->keep, .keep_count = 3, .path = c->path,
                          .threads = c->given->threads};
     TRY(status);
     TRY(place(c, &c->ends.semantics, error));

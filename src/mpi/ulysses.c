@@ -44,7 +44,8 @@ static mha_status prepare(mha__mpi_call *c, mha_error *error)
     TRY(status);
     t->receive = t->send + P;
     t->attend = (mha_call){.query = t->Q, .key = t->K, .value = t->V, .output = t->heads,
-                           .semantics = mha__mpi_of_heads(c), .weights = c->weights, .cache = c->given->cache,
+                           .semantics = mha__mpi_of_heads(c), .weights = c->weights,
+                           .weight_count = MHA_WEIGHT_COUNT, .cache = c->given->cache,
                            .path = c->path, .threads = c->given->threads};
     mha__mpi_between(&t->attend.semantics);
     TRY(mha_plan_call(NULL, &t->attend, &t->plan, error));

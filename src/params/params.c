@@ -186,6 +186,7 @@ static mha_status check_spec(const mha_params *table, const mha_tensor_spec *spe
         return mha__fail(error, MHA_INVALID, "", "a tensor needs a name");
     if (mha_params_find(table, spec->name))
         return mha__fail(error, MHA_INVALID, spec->name, "the table already has a tensor of this name");
+    TRY(mha__expect_unused(spec->name, spec->reserved, sizeof spec->reserved, error));
     if (spec->rank < 0 || spec->rank > MHA_MAX_RANK)
         return mha__fail(error, MHA_INVALID, spec->name, "expected a rank of 0 to %d, found %d", MHA_MAX_RANK,
                          spec->rank);

@@ -567,6 +567,7 @@ static void what_has_no_products_of_bf16_is_refused(void **state)
                          .key = row_view,
                          .value = row_view,
                          .weights = weights,
+                         .weight_count = MHA_WEIGHT_COUNT,
                          .precision = mha_precision_of(MHA_BF16),
                          .path = paths[k],
                          .threads = 1};

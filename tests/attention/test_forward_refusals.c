@@ -383,6 +383,54 @@ static void caches_that_do_not_fit_are_refused(void **state)
     }
 }
 
+/* Words that are reserved for later versions are refused with the name of their struct, one at a time. */
+static void a_setting_of_a_later_version_is_refused(void **state)
+{
+    fixture *f = *state;
+    const mha_layer *layer = NULL;
+    mha_plan plan;
+    mha_error error;
+    const mha_view rows = mha_heads(f->input, 1, 2, 2, 3);
+    mha_view weights[MHA_WEIGHT_ROOM + 1] = {{0}};
+    mha_call good = {.query = rows, .key = rows, .value = rows, .weights = weights,
+                     .weight_count = MHA_WEIGHT_ROOM};
+    assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
+    mha_keep list[MHA_STAGE_COUNT];
+    give_stages(&good, list, &plan);
+    assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
+#define WORD(place) call.place.reserved[sizeof call.place.reserved / sizeof *call.place.reserved - 1] = 1
+    SPOIL(MHA_UNSUPPORTED, "call: reserved[15]: expected 0, found 7", call.reserved[15] = 7)
+    SPOIL(MHA_UNSUPPORTED, "place: reserved", WORD(semantics.place))
+    SPOIL(MHA_UNSUPPORTED, "qkv: reserved", WORD(semantics.qkv))
+    SPOIL(MHA_UNSUPPORTED, "rope: reserved", WORD(semantics.qkv.rope))
+    SPOIL(MHA_UNSUPPORTED, "visible: reserved", WORD(semantics.visible))
+    SPOIL(MHA_UNSUPPORTED, "added: reserved", WORD(semantics.added))
+    SPOIL(MHA_UNSUPPORTED, "softmax: reserved", WORD(semantics.softmax))
+    SPOIL(MHA_INVALID, "weight_count", call.weight_count = 0)
+    SPOIL(MHA_INVALID, "weight_count", call.weight_count = MHA_WEIGHT_ROOM + 1)
+    SPOIL(MHA_UNSUPPORTED, "weights: weight 63", weights[63] = rows)
+    weights[63] = (mha_view){0};
+
+    mha_layer *made = NULL;
+    mha_cache *cache = NULL;
+    mha_params *table = NULL;
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    mha_config config = {.d_model = 8, .n_heads = 2, .reserved[15] = 1};
+    assert_int_equal(mha_layer_create(&config, table, NULL, &made, &error), MHA_UNSUPPORTED);
+    assert_string_equal(error.name, "config");
+    config = (mha_config){.d_model = 8, .n_heads = 2, .matrix_dtype[MHA_WEIGHT_ROOM - 1] = MHA_Q8_0};
+    assert_int_equal(mha_layer_create(&config, table, NULL, &made, &error), MHA_UNSUPPORTED);
+    assert_string_equal(error.name, "matrix_dtype");
+    const mha_cache_spec spec = {.batch = 1, .kv_heads = 1, .d_k = 1, .d_v = 1, .capacity = 1, .reserved[3] = 1};
+    assert_int_equal(mha_cache_create(&spec, NULL, &cache, &error), MHA_UNSUPPORTED);
+    assert_string_equal(error.name, "cache");
+    const mha_tensor_spec tensor = {.name = "t", .reserved[3] = 1};
+    assert_int_equal(mha_params_add(table, &tensor, NULL, &error), MHA_UNSUPPORTED);
+    assert_string_equal(error.name, "t");
+    assert_int_equal(mha_params_count(table), 0);
+    mha_params_destroy(table);
+}
+
 static void weights_that_do_not_fit_are_named(void **state)
 {
     fixture *f = *state;
@@ -391,13 +439,15 @@ static void weights_that_do_not_fit_are_named(void **state)
     mha_error error;
 #define V4(a, b, c, d) mha_view_of(f->input, MHA_F32, 4, (size_t[]){a, b, c, d})
 #define V1(n) mha_view_of(f->input, MHA_F32, 1, (size_t[]){n})
-#define WEIGHT(w) (memcpy(weights, good_weights, sizeof weights), call.weights = weights, &weights[w])[0]
+#define WEIGHT(w)                                                                                                      \
+    (memcpy(weights, good_weights, sizeof weights), call.weights = weights, call.weight_count = MHA_WEIGHT_COUNT,      \
+     &weights[w])[0]
     mha_call good = {.query = V4(2, 3, 4, 5), .key = V4(2, 6, 2, 5), .value = V4(2, 6, 2, 3), .path = MHA_PATH_BLAS};
     const mha_view good_weights[MHA_WEIGHT_COUNT] = {[MHA_B_Q] = V1(20),   [MHA_B_K] = V1(10),  [MHA_B_V] = V1(6),
                                                      [MHA_BIAS_K] = V1(10), [MHA_BIAS_V] = V1(6), [MHA_SINKS] = V1(4),
                                                      [MHA_Q_NORM] = V1(5), [MHA_K_NORM] = V1(10)};
     mha_view weights[MHA_WEIGHT_COUNT];
-    good.weights = good_weights;
+    good.weights = good_weights, good.weight_count = MHA_WEIGHT_COUNT;
     assert_ok(mha_plan_call(layer, &good, &plan, &error), error);
     mha_keep list[MHA_STAGE_COUNT];
     give_stages(&good, list, &plan);
@@ -575,6 +625,7 @@ int main(void)
         TEST(semantics_without_meaning_are_refused),
         TEST(ragged_offsets_must_cut_the_rows),
         TEST(caches_that_do_not_fit_are_refused),
+        TEST(a_setting_of_a_later_version_is_refused),
         TEST(weights_that_do_not_fit_are_named),
         TEST(a_workspace_too_small_is_refused),
         TEST(sizes_beyond_the_machine_are_refused),

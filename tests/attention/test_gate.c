@@ -81,7 +81,8 @@ static void where_no_layer_is_there_is_no_gate(void **state)
     mha_error error;
     size_t shape[4];
     mha_call call = {.query = mha_heads(x, 1, 2, 2, 3), .key = mha_heads(x, 1, 2, 2, 3),
-                     .value = mha_heads(x, 1, 2, 2, 3), .weights = weights, .path = MHA_PATH_BLAS};
+                     .value = mha_heads(x, 1, 2, 2, 3), .weights = weights,
+                     .weight_count = MHA_WEIGHT_COUNT, .path = MHA_PATH_BLAS};
     assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
     assert_int_equal(mha_plan_stage(&plan, MHA_STAGE_GATED, shape), 0);
     weights[MHA_W_G] = mha_view_of(x, MHA_F32, 2, (size_t[]){2, 6});

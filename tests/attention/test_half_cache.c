@@ -398,7 +398,7 @@ static void reading_a_cache_refuses_what_has_no_room(void **state)
     mha_error error;
     mha_cache *cache;
     float x[8] = {0};
-    assert_ok(mha_cache_create(&(mha_cache_spec){1, 1, 2, 2, 2, 0, MHA_I8}, NULL, &cache, &error), error);
+    assert_ok(mha_cache_create(&(mha_cache_spec){1, 1, 2, 2, 2, 0, .dtype = MHA_I8}, NULL, &cache, &error), error);
     const mha_view rows = mha_view_of(x, MHA_F32, 4, (size_t[]){1, 1, 2, 2}),
                    none = mha_view_of(NULL, MHA_F32, 4, rows.shape), codes = mha_view_of(x, MHA_I8, 4, rows.shape),
                    fewer = mha_view_of(x, MHA_F32, 4, (size_t[]){1, 1, 1, 2});
@@ -410,7 +410,7 @@ static void reading_a_cache_refuses_what_has_no_room(void **state)
     assert_int_equal(mha_cache_read(cache, true, &fewer, &error), MHA_INVALID);
     assert_int_equal(mha_cache_load(cache, &codes, &codes, &error), MHA_UNSUPPORTED);
     mha_cache_destroy(cache);
-    const mha_cache_spec endless = {1, 1, SIZE_MAX - 2, 0, 1, 0, MHA_I8};
+    const mha_cache_spec endless = {1, 1, SIZE_MAX - 2, 0, 1, 0, .dtype = MHA_I8};
     assert_int_equal(mha_cache_create(&endless, NULL, &cache, &error), MHA_INVALID);
 }
 

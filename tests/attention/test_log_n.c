@@ -104,7 +104,7 @@ static void decoding_scales_as_a_prompt_does(void **state)
     double expected[T * H * D];
     expect(&s, at, expected);
     for (mha_path path = MHA_PATH_AUTO; path < MHA_PATH_COUNT; path++) {
-        const mha_cache_spec spec = {1, H, D, D, T, 0, MHA_F32};
+        const mha_cache_spec spec = {1, H, D, D, T, 0, .dtype = MHA_F32};
         mha_cache *cache;
         mha_error error;
         float heads[H * D];

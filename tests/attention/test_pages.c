@@ -82,7 +82,7 @@ static mha_pages make_pages(const setting *s)
 
 static mha_cache *cache_of(const setting *s, size_t b)
 {
-    const mha_cache_spec spec = {1, KV, D_K, D_V, s->lengths[b] + 1, 0, s->dtype};
+    const mha_cache_spec spec = {1, KV, D_K, D_V, s->lengths[b] + 1, 0, .dtype = s->dtype};
     mha_cache *cache;
     mha_error error;
     mha_view past[2];
@@ -197,7 +197,8 @@ static mha_call call_of(const setting *s)
     if (s->alibi && !s->layer) { /* and relative terms, whose keys lie in pages, too */
         mha_random_fill(&weights[MHA_RELATIVE_Q], 4, 9, -1, 1);
         weights[MHA_RELATIVE_K] = weights[MHA_RELATIVE_Q];
-        call.weights = weights, call.semantics.added.relative.rule = MHA_RELATIVE_DISTANCE;
+        call.weights = weights, call.weight_count = MHA_WEIGHT_COUNT,
+        call.semantics.added.relative.rule = MHA_RELATIVE_DISTANCE;
     }
     for (size_t b = 0; b < B; b++)
         offsets[b] = s->before + (int64_t)s->lengths[b] - (int64_t)s->T_q[b];
@@ -444,7 +445,7 @@ static void latents_lie_in_pages(void **state)
             call.pages = (mha_pages){.columns = 0};
             call.semantics.place.has_offset = true, call.semantics.place.offset = KEYS - 1;
             call.key = mha_rows(NULL, 1, 0, MODEL);
-            const mha_cache_spec spec = {1, 1, WIDE, 0, KEYS + 1, 0, types[t]};
+            const mha_cache_spec spec = {1, 1, WIDE, 0, KEYS + 1, 0, .dtype = types[t]};
             assert_ok(mha_cache_create(&spec, NULL, &call.cache, &error), error);
             assert_ok(mha_cache_load(call.cache, &from, &none, &error), error);
             (void)run(layer, &call, false, &cached);

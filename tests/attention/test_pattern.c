@@ -82,6 +82,7 @@ static void run(mha_path path, const mha_semantics *semantics, size_t to)
                            .output = mha_heads(out[to], B, T, H, D),
                            .semantics = *semantics,
                            .weights = semantics->place.keys_only ? NULL : weights,
+                           .weight_count = MHA_WEIGHT_COUNT,
                            .keep = &keep,
                            .keep_count = 1,
                            .path = path,

@@ -226,7 +226,7 @@ static void a_keep_list_holds_a_stage_once(void **state)
     call.keep = keep, call.keep_count = MHA_STAGE_COUNT + 1;
     assert_refused(mha_plan_call(f->layer, &call, &plan, &error), MHA_INVALID, error, "keep", "18");
     call.keep_count = 0;
-    call.weights = &(mha_view[MHA_WEIGHT_COUNT]){{0}}[0];
+    call.weights = &(mha_view[MHA_WEIGHT_COUNT]){{0}}[0], call.weight_count = MHA_WEIGHT_COUNT;
     assert_refused(mha_plan_call(f->layer, &call, &plan, &error), MHA_INVALID, error, "weights", "layer");
 }
 
@@ -264,7 +264,8 @@ static void what_is_written_is_apart_from_what_is_read(void **state)
     w[MHA_B_Q] = mha_view_of(memory[3] + 1024, MHA_F32, 1, (size_t[]){WIDTH});
     w[MHA_SINKS] = mha_view_of(memory[4] + 1024, MHA_F32, 1, (size_t[]){H});
     mha_call good = {.query = mha_heads(memory[0] + 1024, 1, T, H, D), .key = mha_heads(memory[1] + 1024, 1, T, H, D),
-                     .value = mha_heads(memory[2] + 1024, 1, T, H, D), .weights = w, .path = MHA_PATH_BLAS};
+                     .value = mha_heads(memory[2] + 1024, 1, T, H, D), .weights = w,
+                     .weight_count = MHA_WEIGHT_COUNT, .path = MHA_PATH_BLAS};
     mha_semantics *s = &good.semantics;
     s->visible.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(memory[5] + 1024, MHA_F32, 2, (size_t[]){T, T})};
     s->visible.key_padding = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(memory[6] + 1024, MHA_F32, 2, (size_t[]){1, T})};

@@ -65,7 +65,7 @@ static mha_view rows_view(const player *y, bool values)
 /* A cache with the rows of each sequence and room for more. */
 static mha_cache *own_cache(const player *y, size_t more)
 {
-    const mha_cache_spec spec = {y->B, y->p->h_kv, y->p->d_k, y->p->d_v, y->S + more, 0, y->p->dtype};
+    const mha_cache_spec spec = {y->B, y->p->h_kv, y->p->d_k, y->p->d_v, y->S + more, 0, .dtype = y->p->dtype};
     const mha_view k = rows_view(y, false), v = rows_view(y, true);
     mha_cache *cache;
     mha_error error;
@@ -206,6 +206,7 @@ static void step(player *y, uint64_t number)
                      .value = mha_heads(fresh[1], y->B, T_k, p->h_kv, p->d_v),
                      .semantics = semantics_of(y, number, T, T_k, &m),
                      .weights = m.weights,
+                              .weight_count = MHA_WEIGHT_COUNT,
                      .path = p->path,
                      .precision = mha_precision_of(p->rules & ROUNDS ? MHA_BF16 : MHA_F32),
                      .threads = y->shares ? p->threads : 1};
@@ -378,7 +379,7 @@ static void a_trunk_that_has_evicted(void **state)
     mha_error error;
     mha_cache *cache[2], *trunk;
     for (int shares = 0; shares < 2; shares++) {
-        const mha_cache_spec spec = {shares ? 1 : B, H, D, D, 60, 40, MHA_F32};
+        const mha_cache_spec spec = {shares ? 1 : B, H, D, D, 60, 40, .dtype = MHA_F32};
         assert_ok(mha_cache_create(&spec, NULL, &trunk, &error), error);
         cache[shares] = trunk;
         for (int step = 0; step < STEPS; step++) {

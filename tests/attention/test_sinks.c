@@ -167,7 +167,7 @@ static void sinks_of_doubles_stay_finite(void **state)
         set_up(&r, &d, &plain, own);
         mha_view weights[MHA_WEIGHT_COUNT];
         memcpy(weights, r.weights, sizeof weights);
-        r.call.weights = weights;
+        r.call.weights = weights, r.call.weight_count = MHA_WEIGHT_COUNT;
         weights[MHA_SINKS] = mha_view_of(sinks, MHA_F64, 1, (size_t[]){4});
         assert_ok(trial_run(&r, (mha_path)p, 1, 1u << MHA_STAGE_LSE | 1u << MHA_STAGE_HEADS, MHA_F64, &error), error);
         for (size_t head = 0; head < 4; head++) {

@@ -77,12 +77,12 @@ static void caches_say_what_is_wrong(void **state)
         mha_status status;
         const char *text;
     } rows[] = {
-        {{1, 1, 1, 1, 1, 0, MHA_I32}, MHA_INVALID, "I32"},
-        {{1, 1, 1, 1, 3, 4, MHA_F32}, MHA_INVALID, "window of 4"},
-        {{SIZE_MAX, 2, 1, 1, 1, 0, MHA_F32}, MHA_INVALID, "more bytes than"},
-        {{1, 1, SIZE_MAX / 2, 1, 1, 0, MHA_F32}, MHA_INVALID, "more bytes than"},
-        {{1, 1, 1, SIZE_MAX / 2, 1, 0, MHA_F64}, MHA_INVALID, "more bytes than"},
-        {{1, 1, 1, SIZE_MAX / 2, 3, 0, MHA_F64}, MHA_INVALID, "more bytes than"},
+        {{1, 1, 1, 1, 1, 0, .dtype = MHA_I32}, MHA_INVALID, "I32"},
+        {{1, 1, 1, 1, 3, 4, .dtype = MHA_F32}, MHA_INVALID, "window of 4"},
+        {{SIZE_MAX, 2, 1, 1, 1, 0, .dtype = MHA_F32}, MHA_INVALID, "more bytes than"},
+        {{1, 1, SIZE_MAX / 2, 1, 1, 0, .dtype = MHA_F32}, MHA_INVALID, "more bytes than"},
+        {{1, 1, 1, SIZE_MAX / 2, 1, 0, .dtype = MHA_F64}, MHA_INVALID, "more bytes than"},
+        {{1, 1, 1, SIZE_MAX / 2, 3, 0, .dtype = MHA_F64}, MHA_INVALID, "more bytes than"},
     };
     mha_cache *cache = NULL;
     mha_error error;
@@ -91,7 +91,7 @@ static void caches_say_what_is_wrong(void **state)
     for (size_t n = 1; n <= 4; n++) {
         failing memory = {.fail_at = n};
         mha_allocator allocator = failing_allocator(&memory);
-        const mha_cache_spec spec = {2, 2, 3, 4, 5, 0, MHA_F32};
+        const mha_cache_spec spec = {2, 2, 3, 4, 5, 0, .dtype = MHA_F32};
         mha_status status = mha_cache_create(&spec, &allocator, &cache, &error);
         assert_int_equal(status, n <= 3 ? MHA_NO_MEMORY : MHA_OK);
         if (status == MHA_OK)

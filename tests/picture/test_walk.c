@@ -63,7 +63,8 @@ static void every_reason_is_named(void **state)
     mha_error error = {0};
     fill();
     const mha_view weights[MHA_WEIGHT_COUNT] = {[MHA_BIAS_TABLE] = mha_view_of(table, MHA_F32, 2, (size_t[]){8, H})};
-    mha_call call = {.query = mha_heads(rows, B, T, H, D), .weights = weights, .path = MHA_PATH_EXACT};
+    mha_call call = {.query = mha_heads(rows, B, T, H, D), .weights = weights,
+                     .weight_count = MHA_WEIGHT_COUNT, .path = MHA_PATH_EXACT};
     call.key = call.value = call.query;
     mha_semantics *m = &call.semantics;
     m->visible.causal = true; /* a rule of positions: the page says it from its number */
@@ -141,6 +142,7 @@ static void relative_terms_have_no_walk(void **state)
     fill();
     const mha_view weights[MHA_WEIGHT_COUNT] = {[MHA_RELATIVE_K] = mha_view_of(table, MHA_F32, 2, (size_t[]){2, D})};
     mha_call call = {.query = mha_heads(rows, B, T, H, D), .path = MHA_PATH_EXACT, .weights = weights,
+                     .weight_count = MHA_WEIGHT_COUNT,
                      .semantics.added.relative.rule = MHA_RELATIVE_DISTANCE};
     call.key = call.value = call.query;
     mha__picture picture = {0};

@@ -122,7 +122,8 @@ void latent_expect(const mha_layer *l, const mha_call *call, const char *mistake
                      .key = mha_view_of(K, MHA_F64, 4, (size_t[]){B, T_k, h, c->d_k}),
                      .value = mha_view_of(V, MHA_F64, 4, (size_t[]){B, T_k, h, c->d_v}),
                      .output = mha_view_of(H, MHA_F64, 4, (size_t[]){B, T_q, h, c->d_v}),
-                     .semantics = call->semantics, .weights = weights, .path = MHA_PATH_EXACT};
+                     .semantics = call->semantics, .weights = weights,
+                     .weight_count = MHA_WEIGHT_COUNT, .path = MHA_PATH_EXACT};
     mha_error error;
     if (is("scale-d-n"))
         core.semantics.softmax.scale = 1 / sqrt((double)(c->d_k - c->d_rope));

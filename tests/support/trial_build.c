@@ -168,7 +168,7 @@ static void build_weights(rig *r)
 {
     const mha_config *c = &r->t.config;
     mha_view *w = r->weights;
-    r->call.weights = w;
+    r->call.weights = w, r->call.weight_count = MHA_WEIGHT_COUNT;
     if (c->bias_q)
         w[MHA_B_Q] = weight_view(r, c->n_heads * c->d_k, -0.5, 0.5);
     if (c->bias_k)

@@ -52,6 +52,10 @@ def plant(work):
         put_before(work / "src/attention/settings/table.c", "#undef GROUP",
                    f'    {{{row}, GROUP, {more}, .aliases = "{name}_alias", .meaning = "planted here"}},\n',
                    "MHA_SETTINGS_SOFTMAX")
+    plant_weight(work)
+
+
+def plant_weight(work):
     put_before(work / "include/mha/layer.h", "    MHA_WEIGHT_COUNT\n", WEIGHT[0])
     put_before(work / "src/attention/layer/weights.c", "};\n/* clang-format on */\n_Static_assert",
                WEIGHT[1])
@@ -169,7 +173,8 @@ def main():
     print(f"{len(SETTINGS)} planted settings and a weight are found everywhere")
 
 
-try:
-    main()
-except AssertionError as e:
-    sys.exit(f"planted_setting.py: {e}")
+if __name__ == "__main__":
+    try:
+        main()
+    except AssertionError as e:
+        sys.exit(f"planted_setting.py: {e}")

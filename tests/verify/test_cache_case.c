@@ -23,7 +23,7 @@ static mha_case *case_of_cache(mha_dtype type, mha_dtype said, mha_path path, co
     for (unsigned i = 0; i < 2; i++) {
         rows[i] = mha_view_of(past[i], MHA_F32, 4, (size_t[]){1, 1, OLD, WIDTH});
         mha_random_fill(&rows[i], 3, 4 + i, -2, 2);
-        const mha_cache_spec spec = {1, 1, WIDTH, WIDTH, OLD + NEW, 0, given[i]};
+        const mha_cache_spec spec = {1, 1, WIDTH, WIDTH, OLD + NEW, 0, .dtype = given[i]};
         assert_ok(mha_cache_create(&spec, NULL, &caches[i], &error), error);
     }
     assert_ok(mha_cache_load(caches[0], &rows[0], &rows[1], &error), error);
@@ -99,7 +99,7 @@ static void bad_words_are_refused(void **state)
                    "expected one of F64, F32, F16, BF16, I8, found \"F8_E4M3\"");
     static float x[8];
     mha_cache *cache;
-    const mha_cache_spec spec = {1, 1, 2, 2, 2, 1, MHA_F32};
+    const mha_cache_spec spec = {1, 1, 2, 2, 2, 1, .dtype = MHA_F32};
     assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
     const mha_view one = mha_heads(x, 1, 1, 1, 2);
     mha_call call = {.query = one, .key = one, .value = one, .output = mha_heads(x + 4, 1, 1, 1, 2),

@@ -230,7 +230,8 @@ static void sinks_count_in_the_log_of_the_sum(void **state)
         mha_view weights[MHA_WEIGHT_COUNT] = {{0}};
         double held = (double)(n == 4 ? sizes[n] : sink) * (1 + 0x1p-26); /* which is no float */
         weights[MHA_SINKS] = mha_view_of(&held, MHA_F64, 1, (size_t[]){1});
-        const mha_call call = {.query = rows, .key = rows, .value = rows, .weights = weights};
+        const mha_call call = {.query = rows, .key = rows, .value = rows, .weights = weights,
+                               .weight_count = MHA_WEIGHT_COUNT};
         hold_against(NULL, call, MHA_STAGE_LSE, false, "sinks", NULL);
         hold_against(NULL, call, MHA_STAGE_HEADS, false, "sinks", NULL);
     }

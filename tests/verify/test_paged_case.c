@@ -261,7 +261,7 @@ static void a_call_with_pages_is_judged(void **state)
 
         assert_ok(mha_error_bound(layer, &call, 0x1p-24, bound[0], MHA_STAGE_COUNT, &error), error);
         mha_cache *cache;
-        const mha_cache_spec spec = {B, KV, D, D, 11, 0, MHA_F32};
+        const mha_cache_spec spec = {B, KV, D, D, 11, 0, .dtype = MHA_F32};
         assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
         assert_ok(mha_cache_load(cache, &past[0][0], &past[0][1], &error), error);
         const mha_pages pages = call.pages;

@@ -142,7 +142,7 @@ static mha_cache *evicting(mha_dtype type)
 {
     mha_error error;
     mha_cache *cache;
-    const mha_cache_spec spec = {1, H, D, D, HELD, LEFT, type};
+    const mha_cache_spec spec = {1, H, D, D, HELD, LEFT, .dtype = type};
     assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
     mha_view past[2];
     for (int v = 0; v < 2; v++) {

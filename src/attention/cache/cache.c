@@ -51,6 +51,7 @@ mha_status mha__cache_allocate(const mha_cache_spec *spec, size_t shared, const 
 mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *allocator, mha_cache **cache,
                             mha_error *error)
 {
+    TRY(mha__expect_unused("cache", spec->reserved, sizeof spec->reserved, error));
     if (!is_floating(spec->dtype) && spec->dtype != MHA_I8)
         return mha__fail(error, MHA_INVALID, "cache", "expected elements of F32, F16, BF16, I8 or F64, found %s",
                          mha_dtype_name(spec->dtype));

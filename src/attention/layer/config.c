@@ -86,6 +86,10 @@ static mha_status check_latent(const mha_config *c, mha_error *error)
 mha_status mha_config_resolve(mha_config *config, mha_error *error)
 {
     mha_config c = *config;
+    TRY(mha__expect_unused("config", c.reserved, sizeof c.reserved, error));
+    for (size_t w = MHA_WEIGHT_COUNT; w < MHA_WEIGHT_ROOM; w++)
+        if (c.matrix_dtype[w])
+            return mha__fail(error, MHA_UNSUPPORTED, "matrix_dtype", "weight %zu is of a later version", w);
     if (c.d_model == 0)
         c.d_model = 512;
     if (c.n_heads == 0)

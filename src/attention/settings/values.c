@@ -358,9 +358,21 @@ static bool is_blank(const mha_setting *s, const mha_semantics *semantics)
     return word == 0 && !mark_of(s, semantics);
 }
 
+/* No word may be set that a later version gives a meaning. */
+static mha_status check_reserved(const mha_semantics *s, mha_error *error)
+{
+    TRY(mha__expect_unused("place", s->place.reserved, sizeof s->place.reserved, error));
+    TRY(mha__expect_unused("qkv", s->qkv.reserved, sizeof s->qkv.reserved, error));
+    TRY(mha__expect_unused("rope", s->qkv.rope.reserved, sizeof s->qkv.rope.reserved, error));
+    TRY(mha__expect_unused("visible", s->visible.reserved, sizeof s->visible.reserved, error));
+    TRY(mha__expect_unused("added", s->added.reserved, sizeof s->added.reserved, error));
+    return mha__expect_unused("softmax", s->softmax.reserved, sizeof s->softmax.reserved, error);
+}
+
 mha_status mha_settings_check(const mha_semantics *semantics, mha_error *error)
 {
     const mha_setting *s;
+    TRY(check_reserved(semantics, error));
     for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++) {
         int64_t whole;
         if (is_blank(s, semantics) || !mha_setting_given(s, semantics))

@@ -92,6 +92,7 @@ static mha_call call_of_rows(const mha__rows_job *job, size_t head, size_t from,
     mha_call call = {.path = d->plan.path == MHA_PATH_EXACT ? MHA_PATH_EXACT : MHA_PATH_BLAS,
                      .threads = job->threads,
                      .weights = weights,
+                     .weight_count = MHA_WEIGHT_COUNT,
                      .precision = r->precision,
                      .semantics = r->semantics};
     const size_t kv = head / (r->plan.h / r->plan.h_kv) - d->first_kv, b = job->b;

@@ -39,7 +39,7 @@ class Request:
             for name, values in semantics.weights.items():
                 weight = a.Tensor(values, _abi.F64, a.wrap_numpy)
                 self._weights[_abi.WEIGHTS.index(name)] = a.view_of(weight)
-            s.weights = self._weights
+            s.weights, s.weight_count = self._weights, len(self._weights)
         if cache is not None:
             s.cache = cache.handle.address
 

@@ -87,11 +87,9 @@ static void read_sizes(mha_case *c, const mha_plan *plan)
 static void read_weights(mha_case *c, const mha_call *call)
 {
     mha_view *w = c->weights[CASE_RECORDED];
-    if (!c->layer && call->weights)
-        memcpy(w, call->weights, MHA_WEIGHT_COUNT * sizeof *w);
-    if (!c->layer)
-        return;
-    for (int i = 0; i < MHA_WEIGHT_COUNT; i++) {
+    for (size_t i = 0; !c->layer && call->weights && i < call->weight_count && i < MHA_WEIGHT_COUNT; i++)
+        w[i] = call->weights[i];
+    for (int i = 0; c->layer && i < MHA_WEIGHT_COUNT; i++) {
         const mha_tensor *t = mha_layer_weight(c->layer, (mha_weight)i);
         w[i] = t ? mha_tensor_view(t) : (mha_view){0};
     }

@@ -144,6 +144,7 @@ mha_call mha_case_call(const mha_case *c)
         .absorbed = c->absorbed,
         .semantics = c->semantics,
         .weights = c->kind == CASE_SDPA ? c->weights[CASE_RECORDED] : NULL,
+        .weight_count = MHA_WEIGHT_COUNT,
     };
 }
 

@@ -270,7 +270,7 @@ static mha_status make(draft *d, const mha_suggestion *wish, uint64_t seed, doub
     d->notes.name = "suggested inputs";
     TRY(choose_sizes(d, error));
     TRY(make_inputs(d, peak, error));
-    d->call.weights = wish->by_head ? d->weights : NULL;
+    d->call.weights = wish->by_head ? d->weights : NULL, d->call.weight_count = MHA_WEIGHT_COUNT;
     return make_semantics(d, error);
 }
 

@@ -94,7 +94,7 @@ static mha_view transposed(mha_view v)
 static mha_view weight_view(const mha_layer *layer, const mha_call *call, mha_weight weight)
 {
     if (!layer)
-        return call->weights ? call->weights[weight] : (mha_view){0};
+        return call->weights && weight < call->weight_count ? call->weights[weight] : (mha_view){0};
     const mha_tensor *t = mha_layer_weight(layer, weight);
     return t ? mha_tensor_view(t) : (mha_view){0};
 }
