@@ -85,7 +85,7 @@ enum { B = 1, T = FIELDS_T, D = 56, HEADS = FIELDS_HEADS, DK = FIELDS_D_K };
 static const mha_config config = {D, HEADS, HEADS, DK,   DK,    D,    D,    D,     D,          true, true, true, true,
                                   true, true, MHA_NORM_HEAD, MHA_NORM_HEAD, false, 8, 8, 0, 8, false, MHA_F32,
                                   MHA_GATE_FEATURE, true,
-                                  0, 0, 0, false, {MHA_F32}};
+                                  0, 0, 0, false, {MHA_F32}, {0}};
 
 /* Latents, beside which not all of the rest may be set. */
 static const mha_config latent = {.d_model = D, .n_heads = HEADS, .d_k = DK, .q_rank = 3, .kv_rank = 5, .d_rope = 2};
@@ -130,6 +130,7 @@ static void configs(void)
         ALONE(mha_config, kv_rank, count, 1),        ALONE(mha_config, d_rope, count, 2),
         ALONE(mha_config, bias_latent, truth, true),
         ALONE(mha_config, matrix_dtype, count, MHA_Q8_0), /* of the first matrix, whose rows 32 does not divide */
+        ALONE(mha_config, reserved, count, 1),
     };
     expect_complete("mha_config", fields, sizeof fields / sizeof *fields, sizeof config);
     expect_same(&config, fields, sizeof fields / sizeof *fields);
