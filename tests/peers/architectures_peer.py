@@ -1,6 +1,6 @@
 """Every architecture against the library that owns it: names, shapes and ties of all parameters.
 
-Needs transformers (5.23 was compared) and torch; models are made without memory. Buffers that the library does not
+Needs transformers (5.24 was compared) and torch; models are made without memory. Buffers that the library does not
 write into checkpoints (masks, rotary tables) are not compared. Then configurations are drawn from every key of a type's
 class, under each name that the class knows, with keys of other classes among them, and written as they are and as the
 library saves them: each is counted right, or refused with a reason.
