@@ -284,6 +284,12 @@ static void both_names_of_a_key_are_read(void **state)
     } rows[] = {
         {"qwen3_moe", "\"num_hidden_layers\": 1, \"num_local_experts\": 8, \"num_experts\": 4",
          "\"num_hidden_layers\": 1, \"num_experts\": 8"},
+        {"minimax_m2", "\"num_hidden_layers\": 1, \"num_local_experts\": 8, \"num_experts\": 4",
+         "\"num_hidden_layers\": 1, \"num_experts\": 4"},
+        {"glm4_moe", "\"num_hidden_layers\": 2, \"num_local_experts\": 8, \"n_routed_experts\": 4",
+         "\"num_hidden_layers\": 2, \"n_routed_experts\": 8"},
+        {"deepseek_v32", "\"num_hidden_layers\": 4, \"n_routed_experts\": 8, \"num_experts\": 4",
+         "\"num_hidden_layers\": 4, \"n_routed_experts\": 4"},
         {"gpt2", "\"hidden_size\": 48, \"n_embd\": 96", "\"n_embd\": 48"},
         {"gpt2", "\"hidden_size\": null, \"n_embd\": 96", "\"n_embd\": 96"},
         {"t5", "\"num_hidden_layers\": 2", "\"num_layers\": 2, \"num_decoder_layers\": 6"},
