@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/output/parameters.h"
+#include "cli/output/report.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
 #include "models/claims/merged_qk.h"
@@ -82,54 +83,50 @@ static size_t pair_wins_from(const cost *costs, size_t n)
 
 /* ---------------------------------------------------------------- params */
 
-static void print_costs(const cost *costs, size_t n)
+static json_t *cost_record(const cost *c)
 {
-    static const char *const titles[] = {
-        ">heads", ">d_k", ">pair, one head", ">merged, one head", ">pair, all heads", ">merged, all heads", "smaller"};
-    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
-    for (size_t i = 0; i < n; i++) {
-        table_format(t, "%zu", costs[i].config.n_heads);
-        table_format(t, "%zu", costs[i].config.d_k);
-        table_count(t, costs[i].head_pair);
-        table_count(t, costs[i].head_merged);
-        table_count(t, costs[i].pair);
-        table_count(t, costs[i].merged);
-        table_cell(t, costs[i].pair < costs[i].merged   ? "the pair"
-                      : costs[i].pair > costs[i].merged ? "merged"
-                                                        : "equal");
-    }
-    table_print(t);
+    return record_of("heads", json_count(c->config.n_heads), "d_k", json_count(c->config.d_k), "pair_elements",
+                     json_count(c->pair), "merged_elements", json_count(c->merged), "~pair",
+                     json_count(c->head_pair), "~merged", json_count(c->head_merged), "~smaller",
+                     json_text(c->pair < c->merged   ? "the pair"
+                               : c->pair > c->merged ? "merged"
+                                                     : "equal"),
+                     NULL);
 }
 
-static void print_params(const request *r, const cost *c, const cost *costs, size_t n, size_t rank)
+static json_t *merged_record(const cost *c, const cost *costs, size_t n, size_t rank)
 {
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, cost_record(&costs[i]));
+    const size_t from = pair_wins_from(costs, n);
+    return record_of("pair_elements", json_count(c->pair), "merged_elements", json_count(c->merged),
+                     "pair_elements_per_head", json_count(c->head_pair), "merged_elements_per_head",
+                     json_count(c->head_merged), "rank", json_count(rank), "d_k", json_count(c->config.d_k),
+                     "pair_smaller_from_heads", from ? json_count(from) : json_null(), "rows", list, NULL);
+}
+
+static void print_params(const request *r, const cost *c, const json_t *merged)
+{
+    static const char *const columns[] = {">heads: heads: %d",
+                                          ">d_k: d_k: %d",
+                                          ">pair, one head: ~pair",
+                                          ">merged, one head: ~merged",
+                                          ">pair, all heads: pair_elements",
+                                          ">merged, all heads: merged_elements",
+                                          "smaller: ~smaller"};
     parameters_print(r->table, r->layer, false, TABLE_TEXT);
     printf(
         "\n%sOne matrix in place of W_Q and W_K%s\n  W_i = W_i^Q (W_i^K)^T is (%zu, %zu) for each of %zu heads%s\n\n",
         bold(), plain(), c->config.d_q, c->config.d_kin, c->config.n_heads,
         c->config.bias_q || c->config.bias_k ? "; biases become vectors u_Q, u_K and a number c_QK" : "");
-    print_costs(costs, n);
-    size_t from = pair_wins_from(costs, n);
-    if (from)
-        printf("\n  from %zu heads on the pair is smaller\n", from);
-    printf("  rank of W_0: %zu of at most d_k = %zu (singular values, LAPACK%s%s)\n", rank, c->config.d_k,
-           r->random ? "; " : "", r->random ? r->random : "");
-}
-
-static json_t *merged_json(const cost *c, const cost *costs, size_t n, size_t rank)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(list,
-                              json_pack("{so so so so}", "heads", json_count(costs[i].config.n_heads), "d_k",
-                                        json_count(costs[i].config.d_k), "pair_elements", json_count(costs[i].pair),
-                                        "merged_elements", json_count(costs[i].merged)));
-    size_t from = pair_wins_from(costs, n);
-    return json_pack("{so so so so so so so so}", "pair_elements", json_count(c->pair), "merged_elements",
-                     json_count(c->merged), "pair_elements_per_head", json_count(c->head_pair),
-                     "merged_elements_per_head", json_count(c->head_merged), "rank", json_count(rank), "d_k",
-                     json_count(c->config.d_k), "pair_smaller_from_heads", from ? json_count(from) : json_null(),
-                     "rows", list);
+    REPORT_TABLE(TABLE_TEXT, json_object_get(merged, "rows"), columns);
+    const json_t *from = json_object_get(merged, "pair_smaller_from_heads");
+    if (!json_is_null(from))
+        printf("\n  from %" JSON_INTEGER_FORMAT " heads on the pair is smaller\n", json_integer_value(from));
+    printf("  rank of W_0: %" JSON_INTEGER_FORMAT " of at most d_k = %zu (singular values, LAPACK%s%s)\n",
+           json_integer_value(json_object_get(merged, "rank")), c->config.d_k, r->random ? "; " : "",
+           r->random ? r->random : "");
 }
 
 /* The rank of the first head's merged matrix with the layer's weights. */
@@ -170,15 +167,15 @@ int run_merged_params(const arguments *args)
         code = first_rank(r.layer, &rank);
     if (code == EXIT_DONE)
         code = other_heads(args, costs, &n);
-    if (code == EXIT_DONE && given(args, OPT_JSON)) {
-        json_t *root = json_object();
+    if (code == EXIT_DONE) {
+        json_t *root = json_object(), *merged = merged_record(&c, costs, n, rank);
         parameters_json_totals(root, r.table);
-        json_object_set_new(root, "random", json_text(r.random));
-        json_object_set_new(root, "merged_qk", merged_json(&c, costs, n, rank));
-        json_object_set_new(root, "tensors", parameters_json_rows(r.table, NULL));
-        json_print(root);
-    } else if (code == EXIT_DONE && !given(args, OPT_QUIET))
-        print_params(&r, &c, costs, n, rank);
+        record_with(root, "random", json_text(r.random), "merged_qk", merged, "tensors",
+                    parameters_json_rows(r.table, NULL), NULL);
+        if (report_is_text(args, root))
+            print_params(&r, &c, merged);
+        json_decref(root);
+    }
     request_free(&r);
     return code;
 }

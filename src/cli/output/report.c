@@ -157,13 +157,31 @@ void report_row(table *t, json_t *record)
     json_decref(record);
 }
 
-void report_table(table_style style, const json_t *records, size_t n_columns, const char *const *columns)
+/* Whether a record has the first field of a column, which may be null. */
+static bool is_known(const json_t *records, const char *column)
 {
-    table *t = table_create(style, n_columns, columns);
     size_t i;
     const json_t *record;
+    char *fields = part_of(column, 1);
+    fields[strcspn(fields, " ")] = '\0';
+    bool known = json_array_size(records) == 0;
+    json_array_foreach(records, i, record) known |= json_object_get(record, fields) != NULL;
+    free(fields);
+    return known;
+}
+
+void report_table(table_style style, const json_t *records, size_t n_columns, const char *const *columns)
+{
+    const char **known = obtain(n_columns, sizeof *known);
+    size_t n = 0, i;
+    const json_t *record;
+    for (size_t c = 0; c < n_columns; c++)
+        if (is_known(records, columns[c]))
+            known[n++] = columns[c];
+    table *t = table_create(style, n, known);
     json_array_foreach(records, i, record) add_row(t, record);
     table_print(t);
+    free(known);
 }
 
 /* ---------------------------------------------------------------- which form */

@@ -11,7 +11,8 @@
  * a list as a shape), %d a whole number, %B bytes, any other conversion a real number; "%s" if it is left out.
  * none: in place of a field that is missing, null or no number; if it is left out, nothing, and a word for no number. */
 
-/* Prints a list of records as a table. Behind a record comes the one in its field "~then". NULL: an empty list. */
+/* Prints a list of records as a table, without the columns whose first field no record has. Behind a record comes the
+ * one in its field "~then". */
 void report_table(table_style style, const json_t *records, size_t n_columns, const char *const *columns);
 #define REPORT_TABLE(style, records, columns)                                                                          \
     report_table(style, records, sizeof(columns) / sizeof *(columns), columns)
