@@ -7,6 +7,7 @@
 #include "cli/output/picture_file.h"
 #include "cli/output/presets.h"
 #include "cli/output/print.h"
+#include "cli/output/report.h"
 #include "cli/output/run_report.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
@@ -246,8 +247,7 @@ static int write_picture(const request *r, const arguments *args)
 /* Runs the request, prints the results and writes the files. */
 static int perform(request *r, const arguments *args, mha_writer *writer)
 {
-    bool json = given(args, OPT_JSON);
-    bool text = !json && !given(args, OPT_QUIET) && !writes_to_standard_output(args);
+    const bool text = !given(args, OPT_JSON) && !given(args, OPT_QUIET) && !writes_to_standard_output(args);
     if (text)
         run_report_begin(r, args);
     run_times time;
@@ -268,12 +268,12 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
         code = refuse_error("--save-case", &error);
     if (code == EXIT_DONE)
         code = write_picture(r, args);
-    if (code == EXIT_DONE && json)
-        run_report_json(r, args, &s, &time);
-    if (code == EXIT_DONE && text) {
-        run_report_end(r, &time, &s, as_asked);
+    json_t *root = code == EXIT_DONE ? run_report_of(r, args, &s, &time) : NULL;
+    if (root && report_is_text(args, root) && text) {
+        run_report_end(r, root, &time, &s, as_asked);
         code = attention_map_print(r, args);
     }
+    json_decref(root);
     if (code == EXIT_DONE && !as_asked)
         code = blame_non_finite(r, &s);
     return code;
