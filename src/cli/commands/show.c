@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/commands/commands.h"
 #include "cli/output/attention_map.h"
 #include "cli/output/picture_file.h"
@@ -243,31 +244,31 @@ static int refuse_few_names(const arguments *args, const mha__picture *picture)
     return refuse_option(OPT_TOKENS, "expected a name for each of %zu keys, found %zu", keys, picture->token_count);
 }
 
+static int show(mha__picture *picture, const arguments *args, char **title)
+{
+    mha__picture_choice choice;
+    mha_error error = {0};
+    TRY(choose(args, &choice));
+    TRY(refuse_beside_stage(args));
+    TRY(picture_file_check(args));
+    if (given(args, OPT_TOKENS) && mha__picture_tokens(picture, text_for(args, OPT_TOKENS), &error) != MHA_OK)
+        return refuse_error("--tokens", &error);
+    TRY(args->n_operands > 0 ? add_files(picture, args, &choice) : add_layer(picture, args, &choice));
+    TRY(refuse_few_names(args, picture));
+    entitle(picture, args, title);
+    TRY(picture_file_write(picture, args));
+    json_t *root = report_of(picture, given(args, OPT_QUERY));
+    if (report_is_text(args, root))
+        print_text(picture, root, args);
+    json_decref(root);
+    return EXIT_DONE;
+}
+
 int run_show(const arguments *args)
 {
     mha__picture picture = {.logarithmic = given(args, OPT_LOG)};
     char *title = NULL;
-    mha__picture_choice choice;
-    mha_error error = {0};
-    int code = choose(args, &choice);
-    if (code == EXIT_DONE)
-        code = refuse_beside_stage(args);
-    if (code == EXIT_DONE)
-        code = picture_file_check(args);
-    if (code == EXIT_DONE && given(args, OPT_TOKENS) &&
-        mha__picture_tokens(&picture, text_for(args, OPT_TOKENS), &error) != MHA_OK)
-        code = refuse_error("--tokens", &error);
-    if (code == EXIT_DONE)
-        code = args->n_operands > 0 ? add_files(&picture, args, &choice) : add_layer(&picture, args, &choice);
-    if (code == EXIT_DONE)
-        code = refuse_few_names(args, &picture);
-    entitle(&picture, args, &title);
-    if (code == EXIT_DONE)
-        code = picture_file_write(&picture, args);
-    json_t *root = code == EXIT_DONE ? report_of(&picture, given(args, OPT_QUERY)) : NULL;
-    if (root && report_is_text(args, root))
-        print_text(&picture, root, args);
-    json_decref(root);
+    const int code = show(&picture, args, &title);
     mha__picture_free(&picture);
     free(title);
     return code;
