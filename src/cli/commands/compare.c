@@ -182,28 +182,28 @@ static json_t *pair_record(const pair *p)
 {
     const mha_difference *d = &p->difference;
     if (*obstacle_of(p))
-        return record_of("name", json_text(p->name), "max_abs", json_null(), "max_rel", json_null(), "max_ulp",
+        return record_of("name", J(p->name), "max_abs", json_null(), "max_rel", json_null(), "max_ulp",
                          json_null(), "rms", json_null(), "cosine", json_null(), "mismatches", json_null(),
-                         "worst_index", json_null(), "equal", json_false(), "reason", json_text(obstacle_of(p)), NULL);
+                         "worst_index", json_null(), "equal", json_false(), "reason", J(obstacle_of(p)), NULL);
     return record_of(
-        "name", json_text(p->name), "elements", json_count(d->elements), "max_abs", json_number(d->max_abs), "max_rel",
-        json_number(d->max_rel), "max_ulp", json_number(d->max_ulp), "rms", json_number(d->rms), "cosine",
-        json_number(d->cosine), "worst_index", json_shape(d->rank, d->worst_index), "worst_a",
-        json_number(d->worst_actual), "worst_b", json_number(d->worst_expected), "mismatches",
-        json_count(d->mismatches), "tolerance_needed", json_number(d->tolerance_needed), "nan_a",
-        json_count(d->nan_actual), "nan_b", json_count(d->nan_expected), "inf_a", json_count(d->inf_actual), "inf_b",
-        json_count(d->inf_expected), "dtype_a", json_text(mha_dtype_name(p->a->dtype)), "dtype_b",
-        json_text(mha_dtype_name(p->b->dtype)), "bits_a", json_number(bits_each(p->a)), "bits_b",
-        json_number(bits_each(p->b)), "equal", json_boolean(equal(p)), "~name", json_text(name_of(p)), "~agree",
-        json_text(equal(p) ? "yes" : "NO"), "~quantised", json_boolean(is_quantised(p->a) || is_quantised(p->b)), NULL);
+        "name", J(p->name), "elements", J(d->elements), "max_abs", J(d->max_abs), "max_rel",
+        J(d->max_rel), "max_ulp", J(d->max_ulp), "rms", J(d->rms), "cosine",
+        J(d->cosine), "worst_index", json_shape(d->rank, d->worst_index), "worst_a",
+        J(d->worst_actual), "worst_b", J(d->worst_expected), "mismatches",
+        J(d->mismatches), "tolerance_needed", J(d->tolerance_needed), "nan_a",
+        J(d->nan_actual), "nan_b", J(d->nan_expected), "inf_a", J(d->inf_actual), "inf_b",
+        J(d->inf_expected), "dtype_a", J(mha_dtype_name(p->a->dtype)), "dtype_b",
+        J(mha_dtype_name(p->b->dtype)), "bits_a", J(bits_each(p->a)), "bits_b",
+        J(bits_each(p->b)), "equal", json_boolean(equal(p)), "~name", J(name_of(p)), "~agree",
+        J(equal(p) ? "yes" : "NO"), "~quantised", json_boolean(is_quantised(p->a) || is_quantised(p->b)), NULL);
 }
 
 static json_t *layer_record(const layer_difference *l)
 {
-    return record_of("layer", json_text(l->layer.prefix), "max_abs", json_number(l->output.max_abs), "rms",
-                     json_number(l->output.rms), "relative", json_number(l->relative), "cosine",
-                     json_number(l->output.cosine), "~name",
-                     json_text(*l->layer.prefix ? l->layer.prefix : "(without a prefix)"), NULL);
+    return record_of("layer", J(l->layer.prefix), "max_abs", J(l->output.max_abs), "rms",
+                     J(l->output.rms), "relative", J(l->relative), "cosine",
+                     J(l->output.cosine), "~name",
+                     J(*l->layer.prefix ? l->layer.prefix : "(without a prefix)"), NULL);
 }
 
 static json_t *report_of(const pair *pairs, size_t n, bool all, const compared_layers *layers)
@@ -215,7 +215,7 @@ static json_t *report_of(const pair *pairs, size_t n, bool all, const compared_l
         json_array_append_new(outputs, layer_record(&layers->list[i]));
     json_t *root = record_of("equal", json_boolean(all), "tensors", list, NULL);
     return record_with(root, layers->n ? "layer_outputs" : "~layer_outputs", outputs, "random",
-                       json_text(layers->n ? random_tokens : NULL), NULL);
+                       J(layers->n ? random_tokens : NULL), NULL);
 }
 
 /* The records in which a field is true, or there and not null. Must be released. */

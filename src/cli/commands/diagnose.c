@@ -26,7 +26,7 @@ static json_t *named_record(json_t *record, const char *before, const mha_explan
 {
     return record_with(record, "~variant",
                        json_words("%s%s%s%s", before, e->variants[which], *e->found[which] ? " " : "", e->found[which]),
-                       "~help", json_text(help_of(e->variants[which])), NULL);
+                       "~help", J(help_of(e->variants[which])), NULL);
 }
 
 static json_t *explanation_record(const mha_explanation *e, bool found)
@@ -38,12 +38,12 @@ static json_t *explanation_record(const mha_explanation *e, bool found)
                                        : isnan(e->number[v]) ? json_text(e->found[v])
                                                              : json_number(e->number[v]));
     }
-    json_t *record = record_of("variants", variants, "max_abs", json_number(e->max_abs), "relative",
-                               json_number(e->relative), "exact", json_boolean(e->exact), NULL);
+    json_t *record = record_of("variants", variants, "max_abs", J(e->max_abs), "relative",
+                               J(e->relative), "exact", json_boolean(e->exact), NULL);
     if (e->heads)
-        record_with(record, "num_heads", json_count(e->heads), NULL);
+        record_with(record, "num_heads", J(e->heads), NULL);
     if (e->exact)
-        record_with(record, "within", json_text(e->stated ? "stated tolerance" : mha_dtype_name(e->rounding)), NULL);
+        record_with(record, "within", J(e->stated ? "stated tolerance" : mha_dtype_name(e->rounding)), NULL);
     return record_with(record, found ? "found" : "~found", numbers, NULL);
 }
 
@@ -55,11 +55,11 @@ static json_t *explanation_records(const mha_explanation *list, size_t n)
         json_t *record = explanation_record(e, true);
         if (e->heads)
             record_with(record, "~variant", json_words("num_heads %zu", e->heads), "~help",
-                        json_text("the case as it says, but with so many heads"), NULL);
+                        J("the case as it says, but with so many heads"), NULL);
         else if (e->count)
             named_record(record, "", e, 0);
         else
-            record_with(record, "~variant", json_text("(none)"), "~help", json_text("the case as it says"), NULL);
+            record_with(record, "~variant", J("(none)"), "~help", J("the case as it says"), NULL);
         if (e->count == 2)
             record_with(record, "~then", named_record(json_object(), "  and ", e, 1), NULL);
         json_array_append_new(records, record);
@@ -70,10 +70,10 @@ static json_t *explanation_records(const mha_explanation *list, size_t n)
 static json_t *clue_record(const mha_clue *c)
 {
     char sentence[SHAPE_TEXT];
-    return record_of("kind", json_text(mha_clue_kind_name(c->kind)), "axis", json_text(mha_clue_axis_name(c->axis)),
-                     "first", json_count(c->first), "last", json_count(c->last), "step", json_count(c->step), "extent",
-                     json_count(c->extent), "shift", json_integer(c->shift), "least", json_number(c->factor[0]), "most",
-                     json_number(c->factor[1]), "text", json_text(mha_clue_text(c, sentence, sizeof sentence)), NULL);
+    return record_of("kind", J(mha_clue_kind_name(c->kind)), "axis", J(mha_clue_axis_name(c->axis)),
+                     "first", J(c->first), "last", J(c->last), "step", J(c->step), "extent",
+                     J(c->extent), "shift", J(c->shift), "least", J(c->factor[0]), "most",
+                     J(c->factor[1]), "text", J(mha_clue_text(c, sentence, sizeof sentence)), NULL);
 }
 
 static json_t *report_of(const mha_diagnosis *d)
@@ -83,8 +83,8 @@ static json_t *report_of(const mha_diagnosis *d)
         json_array_append_new(undecided, json_text(d->undecided[i]));
     for (size_t i = 0; i < d->clue_count; i++)
         json_array_append_new(clues, clue_record(&d->clues[i]));
-    return record_of("tensor", json_text(d->tensor), "stored", json_text(mha_dtype_name(d->stored)), "tried",
-                     json_count(d->tried), "rows_judged", json_count(d->part.judged), "rows", json_count(d->part.rows),
+    return record_of("tensor", J(d->tensor), "stored", J(mha_dtype_name(d->stored)), "tried",
+                     J(d->tried), "rows_judged", J(d->part.judged), "rows", J(d->part.rows),
                      "matches", explanation_records(d->matches, d->match_count), "undecided", undecided, "baseline",
                      explanation_record(&d->baseline, false), "closest",
                      explanation_records(d->closest, d->closest_count), "clues", clues, NULL);

@@ -28,12 +28,12 @@ int run_info(const arguments *args)
     for (size_t i = 0; mha_isa_at(i); i++)
         json_array_append_new(available, json_text(mha_isa_at(i)));
     json_t *root = record_of(
-        "version", json_text(mha_version()), "isa", json_text(mha_isa()), "isa_available", available, "blas",
-        json_text(mha_blas_name()), "blas_threading", json_text(mha_blas_threading()), "threads",
-        json_integer(mha_threads_available()), "handover_us", json_number(1e6 * chosen.handover_seconds),
-        "operations_for_a_thread", json_number(chosen.operations_for_a_thread), "few_rows_ahead",
-        json_count(chosen.rows_ahead), "one_row_ahead", json_count(chosen.row_ahead), "blocks_ahead",
-        json_count(chosen.blocks_ahead), NULL);
+        "version", J(mha_version()), "isa", J(mha_isa()), "isa_available", available, "blas",
+        J(mha_blas_name()), "blas_threading", J(mha_blas_threading()), "threads",
+        J(mha_threads_available()), "handover_us", J(1e6 * chosen.handover_seconds),
+        "operations_for_a_thread", J(chosen.operations_for_a_thread), "few_rows_ahead",
+        J(chosen.rows_ahead), "one_row_ahead", J(chosen.row_ahead), "blocks_ahead",
+        J(chosen.blocks_ahead), NULL);
     if (report_is_text(args, root))
         print_info(&chosen);
     json_decref(root);

@@ -86,10 +86,10 @@ static size_t pair_wins_from(const cost *costs, size_t n)
 
 static json_t *cost_record(const cost *c)
 {
-    return record_of("heads", json_count(c->config.n_heads), "d_k", json_count(c->config.d_k), "pair_elements",
-                     json_count(c->pair), "merged_elements", json_count(c->merged), "~pair",
-                     json_count(c->head_pair), "~merged", json_count(c->head_merged), "~smaller",
-                     json_text(c->pair < c->merged   ? "the pair"
+    return record_of("heads", J(c->config.n_heads), "d_k", J(c->config.d_k), "pair_elements",
+                     J(c->pair), "merged_elements", J(c->merged), "~pair",
+                     J(c->head_pair), "~merged", J(c->head_merged), "~smaller",
+                     J(c->pair < c->merged   ? "the pair"
                                : c->pair > c->merged ? "merged"
                                                      : "equal"),
                      NULL);
@@ -101,10 +101,10 @@ static json_t *merged_record(const cost *c, const cost *costs, size_t n, size_t 
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, cost_record(&costs[i]));
     const size_t from = pair_wins_from(costs, n);
-    return record_of("pair_elements", json_count(c->pair), "merged_elements", json_count(c->merged),
-                     "pair_elements_per_head", json_count(c->head_pair), "merged_elements_per_head",
-                     json_count(c->head_merged), "rank", json_count(rank), "d_k", json_count(c->config.d_k),
-                     "pair_smaller_from_heads", from ? json_count(from) : json_null(), "rows", list, NULL);
+    return record_of("pair_elements", J(c->pair), "merged_elements", J(c->merged),
+                     "pair_elements_per_head", J(c->head_pair), "merged_elements_per_head",
+                     J(c->head_merged), "rank", J(rank), "d_k", J(c->config.d_k),
+                     "pair_smaller_from_heads", from ? J(from) : json_null(), "rows", list, NULL);
 }
 
 static void print_params(const request *r, const cost *c, const json_t *merged)
@@ -164,7 +164,7 @@ static int merged_params(request *r, const arguments *args)
     TRY(other_heads(args, costs, &n));
     json_t *root = json_object(), *merged = merged_record(&c, costs, n, rank);
     parameters_json_totals(root, r->table);
-    record_with(root, "random", json_text(r->random), "merged_qk", merged, "tensors",
+    record_with(root, "random", J(r->random), "merged_qk", merged, "tensors",
                 parameters_json_rows(r->table, NULL), NULL);
     if (report_is_text(args, root))
         print_params(r, &c, merged);
@@ -283,10 +283,10 @@ int run_merged_forward(const arguments *args)
     if (code == EXIT_DONE) {
         const bool equal = o.difference <= tolerance * (o.largest > 1 ? o.largest : 1);
         json_t *root = record_of(
-            "equal", json_boolean(equal), "random", json_text(r.random), "scores",
-            json_shape(4, request_stage(&r, MHA_STAGE_SCORES)->shape), "max_abs_difference", json_number(o.difference),
-            "largest_score", json_number(o.largest), "rank", json_count(o.rank), "d_k", json_count(o.cost.config.d_k),
-            "pair_elements", json_count(o.cost.pair), "merged_elements", json_count(o.cost.merged), NULL);
+            "equal", json_boolean(equal), "random", J(r.random), "scores",
+            json_shape(4, request_stage(&r, MHA_STAGE_SCORES)->shape), "max_abs_difference", J(o.difference),
+            "largest_score", J(o.largest), "rank", J(o.rank), "d_k", J(o.cost.config.d_k),
+            "pair_elements", J(o.cost.pair), "merged_elements", J(o.cost.merged), NULL);
         if (report_is_text(args, root))
             print_scores(&r, &o, equal);
         json_decref(root);

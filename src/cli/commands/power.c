@@ -14,9 +14,9 @@
 
 static json_t *row_record(const mha_power_row *row)
 {
-    return record_of("variants", json_pack("[o]", json_text(row->variant->name)), "max_abs", json_number(row->max_abs),
-                     "factor", json_number(row->factor), "faint", json_boolean(row->faint), "~name",
-                     json_text(row->variant->name), "~help", json_text(row->variant->help), NULL);
+    return record_of("variants", json_pack("[o]", J(row->variant->name)), "max_abs", J(row->max_abs),
+                     "factor", J(row->factor), "faint", json_boolean(row->faint), "~name",
+                     J(row->variant->name), "~help", J(row->variant->help), NULL);
 }
 
 static json_t *report_of(const mha_power *p, const char *random)
@@ -24,7 +24,7 @@ static json_t *report_of(const mha_power *p, const char *random)
     static const char *const kinds[] = {"judge", "close", "nmse", "cosine"};
     const mha_criterion *k = &p->criterion;
     json_t *same = json_array(), *lists[2] = {json_array(), json_array()}; /* rejected, accepted */
-    json_t *criterion = record_of("kind", json_text(kinds[k->kind]), NULL);
+    json_t *criterion = record_of("kind", J(kinds[k->kind]), NULL);
     for (size_t i = 0; i < p->count; i++) {
         const mha_power_row *row = &p->rows[i];
         if (row->answer == MHA_POWER_SAME)
@@ -33,13 +33,13 @@ static json_t *report_of(const mha_power *p, const char *random)
             json_array_append_new(lists[row->answer == MHA_POWER_ACCEPTED], row_record(row));
     }
     if (k->kind == MHA_CRITERION_JUDGE || k->kind == MHA_CRITERION_CLOSE)
-        record_with(criterion, "rtol", json_number(k->rtol), "atol", json_number(k->atol), NULL);
+        record_with(criterion, "rtol", J(k->rtol), "atol", J(k->atol), NULL);
     else
-        record_with(criterion, "limit", json_number(k->limit), NULL);
-    return record_of("stage", json_text(mha_stage_name(p->stage)), "random", json_text(random), "criterion", criterion,
-                     "derived_rtol", json_number(p->derived_rtol), "derived_atol", json_number(p->derived_atol),
-                     "tried", json_count(p->count), "same", same, "accepted", lists[1], "rejected",
-                     json_count(p->rejected), "rejections", lists[0], NULL);
+        record_with(criterion, "limit", J(k->limit), NULL);
+    return record_of("stage", J(mha_stage_name(p->stage)), "random", J(random), "criterion", criterion,
+                     "derived_rtol", J(p->derived_rtol), "derived_atol", J(p->derived_atol),
+                     "tried", J(p->count), "same", same, "accepted", lists[1], "rejected",
+                     J(p->rejected), "rejections", lists[0], NULL);
 }
 
 /* ---------------------------------------------------------------- text */

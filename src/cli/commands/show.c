@@ -130,25 +130,25 @@ static json_t *head_record(const mha__head *head, bool one_query)
 {
     strongest_key found[STRONGEST] = {{0}};
     mha__head_statistics s = head->statistics;
-    json_t *record = record_of("sequence", json_count(head->sequence), "head", json_count(head->head), "queries",
-                               json_count(s.queries), "empty", json_count(s.empty), "broken", json_count(s.broken),
+    json_t *record = record_of("sequence", J(head->sequence), "head", J(head->head), "queries",
+                               J(s.queries), "empty", J(s.empty), "broken", J(s.broken),
                                NULL);
     for (size_t i = 0; i < MHA__STATISTICS; i++)
-        record_with(record, mha__statistic_name(i), json_number(*mha__statistic_at(&s, i)), NULL);
+        record_with(record, mha__statistic_name(i), J(*mha__statistic_at(&s, i)), NULL);
     if (!one_query)
         return record;
     json_t *strongest = json_array();
     for (size_t i = 0, n = strongest_of(head, found); i < n; i++)
-        json_array_append_new(strongest, record_of("key", json_count(found[i].key), "weight",
-                                                   json_number(found[i].weight), NULL));
+        json_array_append_new(strongest, record_of("key", J(found[i].key), "weight",
+                                                   J(found[i].weight), NULL));
     return record_with(record, "strongest", strongest, NULL);
 }
 
 static json_t *sheet_record(const mha__sheet *s)
 {
-    return record_of("name", json_text(s->name), "shape", json_shape(s->rank, s->shape), "least",
-                     json_number(s->least), "largest", json_number(s->largest), "rms", json_number(s->rms), "broken",
-                     json_count(s->broken), NULL);
+    return record_of("name", J(s->name), "shape", json_shape(s->rank, s->shape), "least",
+                     J(s->least), "largest", J(s->largest), "rms", J(s->rms), "broken",
+                     J(s->broken), NULL);
 }
 
 static json_t *report_of(const mha__picture *picture, bool one_query)
@@ -159,12 +159,12 @@ static json_t *report_of(const mha__picture *picture, bool one_query)
         json_t *heads = json_array();
         for (size_t n = 0; n < layer->head_count; n++)
             json_array_append_new(heads, head_record(&layer->heads[n], one_query));
-        json_array_append_new(layers, record_of("name", json_text(layer->name), "path", json_text(layer->path), "heads",
+        json_array_append_new(layers, record_of("name", J(layer->name), "path", J(layer->path), "heads",
                                                 heads, NULL));
     }
     for (size_t i = 0; i < picture->sheet_count; i++)
         json_array_append_new(stages, sheet_record(&picture->sheets[i]));
-    return record_of("random", json_text(picture->random), "layers", layers, "stages", stages, NULL);
+    return record_of("random", J(picture->random), "layers", layers, "stages", stages, NULL);
 }
 
 static void print_layer(const mha__picture_layer *layer, const json_t *record)

@@ -74,7 +74,7 @@ static json_t *range_json(mha_range r)
 static void add_range(json_t *record, const char *name, const char *text_name, mha_range r)
 {
     char text[SHORT_TEXT];
-    record_with(record, name, range_json(r), text_name, json_text(range_text(text, r)), NULL);
+    record_with(record, name, range_json(r), text_name, J(range_text(text, r)), NULL);
 }
 
 static void add_ranges(json_t *record, const char *name, const char *text_name, const mha_range *chunks, size_t count)
@@ -85,37 +85,37 @@ static void add_ranges(json_t *record, const char *name, const char *text_name, 
         json_array_append_new(list, range_json(chunks[i]));
     range_text(one, chunks[0]);
     record_with(record, name, list, text_name,
-                count > 1 ? json_words("%s, %s", one, range_text(two, chunks[1])) : json_text(one), NULL);
+                count > 1 ? json_words("%s, %s", one, range_text(two, chunks[1])) : J(one), NULL);
 }
 
 static json_t *rank_record(int rank, const rank_report *r)
 {
-    json_t *record = record_of("rank", json_integer(rank), NULL);
+    json_t *record = record_of("rank", J(rank), NULL);
     add_range(record, "heads", "~heads", r->share.heads);
     add_range(record, "kv_heads", "~kv_heads", r->share.kv_heads);
     add_ranges(record, "queries", "~queries", r->share.queries, r->share.chunks);
     add_ranges(record, "keys", "~keys", r->share.keys, r->share.chunks);
-    return record_with(record, "parameters", json_count(r->parameters), "bytes_sent", json_count(r->share.bytes_sent),
-                       "bytes_received", json_count(r->share.bytes_received), "bytes_in_memory",
-                       json_count(r->memory.total), "causal_pairs", json_count(r->share.causal_pairs), "ms",
+    return record_with(record, "parameters", J(r->parameters), "bytes_sent", J(r->share.bytes_sent),
+                       "bytes_received", J(r->share.bytes_received), "bytes_in_memory",
+                       J(r->memory.total), "causal_pairs", J(r->share.causal_pairs), "ms",
                        json_milliseconds(r->ms), NULL);
 }
 
 static json_t *scheme_record(const mpi_request *q, const scheme_report *s, mha_split_scheme scheme)
 {
-    json_t *list = json_array(), *record = record_of("scheme", json_text(mha_split_scheme_name(scheme)), NULL);
+    json_t *list = json_array(), *record = record_of("scheme", J(mha_split_scheme_name(scheme)), NULL);
     if (s->result.status != MHA_OK) {
         json_decref(list);
-        return record_with(record, "refused", json_text(s->result.error.message), NULL);
+        return record_with(record, "refused", J(s->result.error.message), NULL);
     }
     for (int i = 0; i < q->ranks; i++)
         json_array_append_new(list, rank_record(i, &s->ranks[i]));
-    return record_with(record, "refused", json_null(), "max_abs_difference", json_number(s->difference), "allowed",
-                       json_number(s->allowed), "same_bits", json_boolean(s->difference == 0), "ms",
+    return record_with(record, "refused", json_null(), "max_abs_difference", J(s->difference), "allowed",
+                       J(s->allowed), "same_bits", json_boolean(s->difference == 0), "ms",
                        json_milliseconds(s->result.ms), "quartiles_ms",
                        json_pack("[o, o]", json_milliseconds(s->result.quartiles[0]),
                                  json_milliseconds(s->result.quartiles[1])),
-                       "model_ms", json_number(s->model_ms), "ranks", list, NULL);
+                       "model_ms", J(s->model_ms), "ranks", list, NULL);
 }
 
 static void print_scheme(const mpi_request *q, const scheme_report *s, const json_t *record, const char *path)
@@ -312,22 +312,22 @@ static int params_of(const mpi_request *r, const mha_layer *whole, mha_mpi_layer
         if (!mha_layer_weight(whole, (mha_weight)w))
             continue;
         const uint64_t stored = sum.weights[w].stored, copies = sum.weights[w].copies;
-        json_t *ranks = json_array(), *record = record_of("weight", json_text(mha_weight_name((mha_weight)w)), NULL);
+        json_t *ranks = json_array(), *record = record_of("weight", J(mha_weight_name((mha_weight)w)), NULL);
         for (size_t p = 0; p < P; p++) {
             char name[SHORT_TEXT];
             snprintf(name, sizeof name, "~rank%zu", p);
             json_array_append_new(ranks, json_count(all[p * MHA_WEIGHT_COUNT + (size_t)w]));
-            record_with(record, name, json_count(all[p * MHA_WEIGHT_COUNT + (size_t)w]), NULL);
+            record_with(record, name, J(all[p * MHA_WEIGHT_COUNT + (size_t)w]), NULL);
         }
-        json_array_append_new(rows, record_with(record, "ranks", ranks, "stored", json_count(stored), "copies",
-                                                json_count(copies), "unique", json_count(stored / copies), NULL));
+        json_array_append_new(rows, record_with(record, "ranks", ranks, "stored", J(stored), "copies",
+                                                J(copies), "unique", J(stored / copies), NULL));
     }
     if (!list)
         print_params(r, rows, &sum, scheme, equal);
     else
         json_array_append_new(
-            list, record_of("scheme", json_text(mha_split_scheme_name(scheme)), "weights", json_incref(rows), "stored",
-                            json_count(sum.stored), "unique", json_count(sum.unique), "one_process", json_count(one),
+            list, record_of("scheme", J(mha_split_scheme_name(scheme)), "weights", json_incref(rows), "stored",
+                            J(sum.stored), "unique", J(sum.unique), "one_process", J(one),
                             "equal", json_boolean(equal), NULL));
     json_decref(rows);
     free(all);

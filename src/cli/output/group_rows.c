@@ -204,20 +204,20 @@ static char *label_of(const census_view *view, const fold *f)
 static json_t *fold_record(const census_view *view, const fold *f, const mha_totals *all)
 {
     char *label = label_of(view, f), count[SHORT_TEXT];
-    json_t *record = record_of("name", json_text(label), "tensors", json_count(f->tensors), "elements",
-                               json_count(f->elements), "bytes", json_count(f->bytes), "percent",
-                               json_number(share(f, all)), NULL);
+    json_t *record = record_of("name", J(label), "tensors", J(f->tensors), "elements",
+                               J(f->elements), "bytes", J(f->bytes), "percent",
+                               J(share(f, all)), NULL);
     free(label);
     if (view->file)
-        record_with(record, "bytes_in_file", json_count(f->in_file), "bytes_here", json_count(f->here), NULL);
+        record_with(record, "bytes_in_file", J(f->in_file), "bytes_here", J(f->here), NULL);
     else
-        record_with(record, "~bytes", json_count(f->bytes), NULL);
+        record_with(record, "~bytes", J(f->bytes), NULL);
     if (view->by || view->depth)
         return record;
     return record_with(record, "~shape", json_shape(f->one.rank, f->one.shape), "~type",
-                       json_text(mha_dtype_name(f->one.dtype)), "~each", json_count(f->one.elements), "~note",
+                       J(mha_dtype_name(f->one.dtype)), "~each", J(f->one.elements), "~note",
                        f->one.alias_of                          ? json_words("same storage as %s", f->one.alias_of)
-                       : f->one.kind != MHA_TENSOR_PARAMETER ? json_text("buffer, not learned")
+                       : f->one.kind != MHA_TENSOR_PARAMETER ? J("buffer, not learned")
                        : f->inert                               ? json_words("%s inert", count_text(count, f->inert))
                                                                 : json_null(),
                        NULL);

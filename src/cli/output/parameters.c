@@ -25,24 +25,24 @@ static const char *kind_name(const mha_tensor_info *info)
 /* A row of a table, or a part of one. `kind`: NULL for that of the row. */
 static json_t *info_record(const mha_tensor_info *info, const char *kind)
 {
-    return record_of("name", json_text(info->name), "role", json_text(info->role), "shape",
-                     json_shape(info->rank, info->shape), "dtype", json_text(mha_dtype_name(info->dtype)),
-                     "source_dtype", json_text(mha_dtype_name(info->source_dtype)), "elements",
-                     json_count(info->elements), "bytes", json_count(info->bytes), "storage",
-                     json_count(info->storage), "alias_of", json_text(info->alias_of), "trainable",
-                     json_boolean(info->trainable), "kind", json_text(kind ? kind : kind_name(info)), "inert_elements",
-                     json_count(info->inert_elements), NULL);
+    return record_of("name", J(info->name), "role", J(info->role), "shape",
+                     json_shape(info->rank, info->shape), "dtype", J(mha_dtype_name(info->dtype)),
+                     "source_dtype", J(mha_dtype_name(info->source_dtype)), "elements",
+                     J(info->elements), "bytes", J(info->bytes), "storage",
+                     J(info->storage), "alias_of", J(info->alias_of), "trainable",
+                     json_boolean(info->trainable), "kind", J(kind ? kind : kind_name(info)), "inert_elements",
+                     J(info->inert_elements), NULL);
 }
 
 /* What text shows of a row: its shape in symbols, and the type that its file has. */
 static json_t *row_record(const mha_tensor_info *info, const char *symbols)
 {
     const char *type = mha_dtype_name(info->dtype);
-    return record_with(info_record(info, NULL), "~name", json_text(info->name), "~symbols", json_text(symbols), "~type",
+    return record_with(info_record(info, NULL), "~name", J(info->name), "~symbols", J(symbols), "~type",
                        info->source_dtype != info->dtype
                            ? json_words("%s (file: %s)", type, mha_dtype_name(info->source_dtype))
-                           : json_text(type),
-                       "~kind", info->kind == MHA_TENSOR_PARAMETER ? json_null() : json_text(kind_name(info)), NULL);
+                           : J(type),
+                       "~kind", info->kind == MHA_TENSOR_PARAMETER ? json_null() : J(kind_name(info)), NULL);
 }
 
 /* Which element of the weight, row by row, a head's slice begins with. Blocks lie along the rows of a column. */
@@ -93,7 +93,7 @@ static json_t *head_record(const mha_tensor_info *whole, mha_weight weight, size
     json_t *record = record_with(info_record(&info, "view"), "~name", json_words("  head %zu", head), "~symbols",
                                  width == 1 ? json_words("%s %zu", what, from)
                                             : json_words("%ss %zu to %zu", what, from, from + width - 1),
-                                 "~type", json_text("view"), NULL);
+                                 "~type", J("view"), NULL);
     free(name);
     return record;
 }
@@ -150,8 +150,8 @@ void parameters_print(mha_params *params, const mha_layer *layer, bool per_head,
     }
     const mha_totals all = mha_params_totals(params, NULL);
     if (style == TABLE_MARKDOWN)
-        report_row(t, record_of("~name", json_text("total"), "elements", json_count(all.parameters), "bytes",
-                                json_count(all.parameter_bytes), NULL));
+        report_row(t, record_of("~name", J("total"), "elements", J(all.parameters), "bytes",
+                                J(all.parameter_bytes), NULL));
     table_print(t);
     if (style == TABLE_TEXT)
         print_totals(params, &all);
@@ -162,11 +162,11 @@ void parameters_print(mha_params *params, const mha_layer *layer, bool per_head,
 void parameters_json_totals(json_t *object, mha_params *params)
 {
     const mha_totals all = mha_params_totals(params, NULL), attention = mha_params_totals(params, "attention");
-    record_with(object, "total_parameters", json_count(all.parameters), "attention_parameters",
-                json_count(attention.parameters), "trainable_parameters", json_count(all.trainable), "total_bytes",
-                json_count(all.parameter_bytes), "buffer_elements", json_count(all.buffers), "buffer_bytes",
-                json_count(all.buffer_bytes), "derived_bytes", json_count(all.derived_bytes), "inert_elements",
-                json_count(all.inert), "storages", json_count(all.storages), NULL);
+    record_with(object, "total_parameters", J(all.parameters), "attention_parameters",
+                J(attention.parameters), "trainable_parameters", J(all.trainable), "total_bytes",
+                J(all.parameter_bytes), "buffer_elements", J(all.buffers), "buffer_bytes",
+                J(all.buffer_bytes), "derived_bytes", J(all.derived_bytes), "inert_elements",
+                J(all.inert), "storages", J(all.storages), NULL);
 }
 
 static json_t *json_heads(const mha_layer *layer, mha_weight weight, const mha_tensor_info *info)

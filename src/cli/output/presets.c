@@ -24,11 +24,11 @@ static json_t *model_record(const mha_model *model, const char *name, size_t par
 {
     const mha_model_facts *facts = mha_model_facts_of(model);
     const mha_config *c = &facts->config;
-    return record_of("name", json_text(name), "architecture", json_text(mha_model_title(model)), "model_type",
-                     json_text(facts->model_type), "class", json_text(mha_model_class(model)), "d_model",
-                     json_count(c->d_model), "heads", json_count(c->n_heads), "kv_heads", json_count(c->kv_heads),
-                     "d_k", json_count(c->d_k), "attention_layers", json_count(mha_model_layer_count(model)),
-                     "total_parameters", json_count(parameters), NULL);
+    return record_of("name", J(name), "architecture", J(mha_model_title(model)), "model_type",
+                     J(facts->model_type), "class", J(mha_model_class(model)), "d_model",
+                     J(c->d_model), "heads", J(c->n_heads), "kv_heads", J(c->kv_heads),
+                     "d_k", J(c->d_k), "attention_layers", J(mha_model_layer_count(model)),
+                     "total_parameters", J(parameters), NULL);
 }
 
 static int add_preset(const char *name, json_t *list)

@@ -34,6 +34,16 @@ json_t *record_with(json_t *record, const char *name, ...)
     return record;
 }
 
+json_t *json_int(int n)
+{
+    return json_integer(n);
+}
+
+json_t *json_whole(long n)
+{
+    return json_integer(n);
+}
+
 json_t *json_words(const char *format, ...)
 {
     va_list values;

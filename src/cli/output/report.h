@@ -23,6 +23,12 @@ void report_row(table *t, json_t *record);
 json_t *record_of(const char *name, ...) __attribute__((sentinel));
 /* Adds fields to a record, and returns it. */
 json_t *record_with(json_t *record, const char *name, ...) __attribute__((sentinel));
+/* The JSON of a value, by its type in C. */
+#define J(value)                                                                                                       \
+    _Generic((value), double: json_number, int: json_int, long: json_whole, size_t: json_count, char *: json_text,     \
+             const char *: json_text)(value)
+json_t *json_int(int n);
+json_t *json_whole(long n);
 __attribute__((format(printf, 1, 2))) json_t *json_words(const char *format, ...);
 
 /* Prints the tree where JSON is asked for. Whether text is asked for: neither that nor --quiet. */

@@ -16,16 +16,16 @@ static json_t *stage_record(const mha_stage_verdict *s, bool first)
 {
     const mha_difference *d = &s->difference;
     json_t *record = record_of(
-        "name", json_text(s->name), "against", json_text(s->against), "ok", json_boolean(s->ok), "max_abs",
-        json_number(d->max_abs), "max_rel", json_number(d->max_rel), "max_ulp", json_number(d->max_ulp), "rms",
-        json_number(d->rms), "cosine", json_number(d->cosine), "elements", json_count(d->elements), "mismatches",
-        json_count(d->mismatches), "worst_index", json_shape(d->rank, d->worst_index), "worst_actual",
-        json_number(d->worst_actual), "worst_expected", json_number(d->worst_expected), "nan_actual",
-        json_count(d->nan_actual), "nan_expected", json_count(d->nan_expected), "inf_actual",
-        json_count(d->inf_actual), "inf_expected", json_count(d->inf_expected), "rtol", json_number(s->rtol), "atol",
-        json_number(s->atol), "tolerance_needed", json_number(d->tolerance_needed), "tolerance_derived",
-        json_boolean(s->derived), "worst_head", s->worst_head < 0 ? json_null() : json_integer(s->worst_head), NULL);
-    return record_with(record, "~verdict", json_text(s->ok ? "ok" : first ? "FIRST" : "differs"), "~allowed",
+        "name", J(s->name), "against", J(s->against), "ok", json_boolean(s->ok), "max_abs",
+        J(d->max_abs), "max_rel", J(d->max_rel), "max_ulp", J(d->max_ulp), "rms",
+        J(d->rms), "cosine", J(d->cosine), "elements", J(d->elements), "mismatches",
+        J(d->mismatches), "worst_index", json_shape(d->rank, d->worst_index), "worst_actual",
+        J(d->worst_actual), "worst_expected", J(d->worst_expected), "nan_actual",
+        J(d->nan_actual), "nan_expected", J(d->nan_expected), "inf_actual",
+        J(d->inf_actual), "inf_expected", J(d->inf_expected), "rtol", J(s->rtol), "atol",
+        J(s->atol), "tolerance_needed", J(d->tolerance_needed), "tolerance_derived",
+        json_boolean(s->derived), "worst_head", s->worst_head < 0 ? json_null() : J(s->worst_head), NULL);
+    return record_with(record, "~verdict", J(s->ok ? "ok" : first ? "FIRST" : "differs"), "~allowed",
                        s->rtol > 0 ? json_words("%.2g + %.2g |yours|", s->atol, s->rtol) : json_words("%.2g", s->atol),
                        NULL);
 }
@@ -46,11 +46,11 @@ static json_t *case_record(const judged_case *c)
     json_t *stages = json_array();
     for (size_t s = 0; s < v->stage_count; s++)
         json_array_append_new(stages, stage_record(&v->stages[s], s == v->culprit));
-    return record_of("name", json_text(c->name), "file", json_text(c->path), "status",
-                     json_text(mha_outcome_name(v->outcome)), "path", json_text(mha_path_name(v->path)), "reason",
-                     json_text(*reason_of(c) ? reason_of(c) : NULL), "culprit",
-                     v->culprit < v->stage_count ? json_text(v->stages[v->culprit].name) : json_null(), "stages",
-                     stages, "~stages", json_count(v->stage_count), "~used", json_number(100 * used(v)), NULL);
+    return record_of("name", J(c->name), "file", J(c->path), "status",
+                     J(mha_outcome_name(v->outcome)), "path", J(mha_path_name(v->path)), "reason",
+                     J(*reason_of(c) ? reason_of(c) : NULL), "culprit",
+                     v->culprit < v->stage_count ? J(v->stages[v->culprit].name) : json_null(), "stages",
+                     stages, "~stages", J(v->stage_count), "~used", J(100 * used(v)), NULL);
 }
 
 json_t *verdicts_report(const judged_case *cases, size_t n, const size_t count[3])
@@ -58,8 +58,8 @@ json_t *verdicts_report(const judged_case *cases, size_t n, const size_t count[3
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, case_record(&cases[i]));
-    return record_of("passed", json_count(count[MHA_OUTCOME_PASSED]), "failed", json_count(count[MHA_OUTCOME_FAILED]),
-                     "skipped", json_count(count[MHA_OUTCOME_SKIPPED]), "cases", list, NULL);
+    return record_of("passed", J(count[MHA_OUTCOME_PASSED]), "failed", J(count[MHA_OUTCOME_FAILED]),
+                     "skipped", J(count[MHA_OUTCOME_SKIPPED]), "cases", list, NULL);
 }
 
 /* ---------------------------------------------------------------- text */

@@ -37,9 +37,9 @@ static int list_shapes(const arguments *args)
     for (size_t i = 0; (shape = bench_shape_at(i)); i++) {
         char text[BENCH_SHAPE_TEXT];
         bench_shape_text(text, shape);
-        json_array_append_new(list, record_of("name", json_text(shape->name), "shape", json_text(text), "standard",
+        json_array_append_new(list, record_of("name", J(shape->name), "shape", J(text), "standard",
                                               json_boolean(i < BENCH_STANDARD), "~standard",
-                                              json_text(i < BENCH_STANDARD ? "of the standard set" : ""), NULL));
+                                              J(i < BENCH_STANDARD ? "of the standard set" : ""), NULL));
     }
     if (report_is_text(args, root))
         REPORT_TABLE(given(args, OPT_CSV) ? TABLE_CSV : TABLE_TEXT, list, columns);

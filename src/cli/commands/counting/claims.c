@@ -7,8 +7,8 @@
 
 static json_t *side_record(const mha__claim_side *side)
 {
-    return record_of("configuration", json_text(side->configuration), "stated", json_integer(side->stated), "counted",
-                     json_integer(side->counted), NULL);
+    return record_of("configuration", J(side->configuration), "stated", J(side->stated), "counted",
+                     J(side->counted), NULL);
 }
 
 /* A statement with its source; a second row shows a configuration in which it fails. */
@@ -19,10 +19,10 @@ static json_t *claim_record(const mha__claim *c)
                       : c->verdict == MHA_CLAIM_FALSE   ? "; no: "
                                                         : "; ";
     json_t *record = record_of(
-        "source", json_text(c->source), "statement", json_text(c->statement), "formula", json_text(c->formula),
-        "configuration", json_text(c->holds.configuration), "count", json_text(c->count), "stated",
-        json_integer(c->holds.stated), "counted", json_integer(c->holds.counted), "unit", json_integer(c->unit),
-        "verdict", json_text(mha__claim_verdict_name(c->verdict)), "condition", json_text(c->condition), "~text",
+        "source", J(c->source), "statement", J(c->statement), "formula", J(c->formula),
+        "configuration", J(c->holds.configuration), "count", J(c->count), "stated",
+        J(c->holds.stated), "counted", J(c->holds.counted), "unit", J(c->unit),
+        "verdict", J(mha__claim_verdict_name(c->verdict)), "condition", J(c->condition), "~text",
         json_words("%s: %s%s%s", c->source, c->statement, how, c->condition ? c->condition : ""), NULL);
     if (c->fails.configuration)
         record_with(record, "fails_for", side_record(&c->fails), "~then",
@@ -63,8 +63,8 @@ int run_claims(const arguments *args)
         verdicts[claim.verdict]++;
         json_array_append_new(list, claim_record(&claim));
     }
-    json_t *root = record_of("true", json_count(verdicts[MHA_CLAIM_TRUE]), "false",
-                             json_count(verdicts[MHA_CLAIM_FALSE]), "only_if", json_count(verdicts[MHA_CLAIM_ONLY_IF]),
+    json_t *root = record_of("true", J(verdicts[MHA_CLAIM_TRUE]), "false",
+                             J(verdicts[MHA_CLAIM_FALSE]), "only_if", J(verdicts[MHA_CLAIM_ONLY_IF]),
                              "claims", list, NULL);
     if (code == EXIT_DONE && report_is_text(args, root))
         print_claims(list, verdicts);

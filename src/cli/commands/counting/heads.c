@@ -150,15 +150,15 @@ static json_t *row_record(const heads_row *row, bool model, bool ran)
 {
     const mha_config *c = &row->config;
     json_t *record = record_of(
-        "heads", json_count(c->n_heads), "kv_heads", json_count(c->kv_heads), "d_k", json_count(c->d_k), "d_v",
-        json_count(c->d_v), "total_parameters", json_count(row->totals.parameters), "storages",
-        json_count(row->totals.storages), "output_max_abs", ran ? json_number(row->output_max_abs) : json_null(), NULL);
+        "heads", J(c->n_heads), "kv_heads", J(c->kv_heads), "d_k", J(c->d_k), "d_v",
+        J(c->d_v), "total_parameters", J(row->totals.parameters), "storages",
+        J(row->totals.storages), "output_max_abs", ran ? J(row->output_max_abs) : json_null(), NULL);
     if (ran)
         record_with(record, "~largest", json_words("%.5f", row->output_max_abs), NULL);
     if (model)
-        return record_with(record, "attention_parameters", json_count(row->attention.parameters), "differing_shapes",
-                           json_count(row->differing), "own", json_boolean(row->own), "~own",
-                           json_text(row->own ? "the model's own" : ""), NULL);
+        return record_with(record, "attention_parameters", J(row->attention.parameters), "differing_shapes",
+                           J(row->differing), "own", json_boolean(row->own), "~own",
+                           J(row->own ? "the model's own" : ""), NULL);
     return record_with(record, "ms", json_milliseconds(row->milliseconds), "~head",
                        json_shape(2, (size_t[]){c->d_q, c->d_k}), "~W_Q",
                        json_shape(2, (size_t[]){c->d_q, columns_of_Q(c)}), "~W_O",
@@ -190,8 +190,8 @@ static int show(const arguments *args, const heads_row *rows, size_t n)
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, row_record(&rows[i], model_asked(args), were_run(args)));
-    json_t *root = record_of("invariant", json_boolean(same), "random", json_text(random), "rows", list, "reason",
-                             json_text(why), NULL);
+    json_t *root = record_of("invariant", json_boolean(same), "random", J(random), "rows", list, "reason",
+                             J(why), NULL);
     if (report_is_text(args, root)) {
         if (random)
             printf("run with %s\n", random);

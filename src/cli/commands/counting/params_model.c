@@ -57,11 +57,11 @@ static void print_findings(const finding_list *list)
 static json_t *finding_record(const mha_finding *f)
 {
     const bool missing = f->kind == MHA_FINDING_MISSING;
-    return record_of("kind", json_text(mha_finding_name(f->kind)), "name", json_text(f->name), "tied_to",
-                     json_text(f->kind == MHA_FINDING_TIED ? f->other : NULL), "expected",
+    return record_of("kind", J(mha_finding_name(f->kind)), "name", J(f->name), "tied_to",
+                     J(f->kind == MHA_FINDING_TIED ? f->other : NULL), "expected",
                      f->expected_rank || missing ? json_shape(f->expected_rank, f->expected_shape) : json_null(),
                      "found", missing ? json_null() : json_shape(f->found_rank, f->found_shape), "elements",
-                     json_count(f->elements), NULL);
+                     J(f->elements), NULL);
 }
 
 /* ---------------------------------------------------------------- one report */
@@ -311,8 +311,8 @@ static void print_report(const report *r, const arguments *args, table_style sty
 
 static json_t *memory_record(size_t parameters)
 {
-    return record_of("F64", json_count(parameters * 8), "F32", json_count(parameters * 4), "F16",
-                     json_count(parameters * 2), "BF16", json_count(parameters * 2), "I8", json_count(parameters), NULL);
+    return record_of("F64", J(parameters * 8), "F32", J(parameters * 4), "F16",
+                     J(parameters * 2), "BF16", J(parameters * 2), "I8", J(parameters), NULL);
 }
 
 static json_t *scaling_record(const mha_model_facts *facts)
@@ -320,9 +320,9 @@ static json_t *scaling_record(const mha_model_facts *facts)
     const mha_rope_scaling *s = &facts->rope_scaling;
     if (s->kind == MHA_ROPE_UNSCALED)
         return json_null();
-    return record_of("type", json_text(mha_rope_scaling_name(s->kind)), "factor", json_number(s->factor),
-                     "original_length", json_number(s->original_length), "attention_factor",
-                     json_number(facts->semantics.qkv.rope.attention_factor), NULL);
+    return record_of("type", J(mha_rope_scaling_name(s->kind)), "factor", J(s->factor),
+                     "original_length", J(s->original_length), "attention_factor",
+                     J(facts->semantics.qkv.rope.attention_factor), NULL);
 }
 
 static json_t *model_record(const report *r)
@@ -339,20 +339,20 @@ static json_t *model_record(const report *r)
         json_array_append_new(unread, json_string(key));
     size_t experts, chosen;
     const size_t active = mha_model_active_parameters(r->model, &experts, &chosen);
-    return record_of("architecture", json_text(mha_model_title(r->model)), "model_type", json_text(facts->model_type),
-                     "class", json_text(mha_model_class(r->model)), "d_model", json_count(c->d_model), "heads",
-                     json_count(c->n_heads), "kv_heads", json_count(c->kv_heads), "d_k", json_count(c->d_k),
-                     "attention_layers", json_count(mha_model_layer_count(r->model)), "assumed", list, "unread", unread,
-                     "active_parameters", json_count(active), "experts", json_count(experts), "experts_used",
-                     json_count(chosen), "rope_scaling", scaling_record(facts), NULL);
+    return record_of("architecture", J(mha_model_title(r->model)), "model_type", J(facts->model_type),
+                     "class", J(mha_model_class(r->model)), "d_model", J(c->d_model), "heads",
+                     J(c->n_heads), "kv_heads", J(c->kv_heads), "d_k", J(c->d_k),
+                     "attention_layers", J(mha_model_layer_count(r->model)), "assumed", list, "unread", unread,
+                     "active_parameters", J(active), "experts", J(experts), "experts_used",
+                     J(chosen), "rope_scaling", scaling_record(facts), NULL);
 }
 
 static json_t *file_record(const mha_file *file, const mha_file_totals *all)
 {
-    return record_of("path", json_text(mha_file_path(file)), "format", json_text(mha_file_format(file)), "tensors",
-                     json_count(all->tensors), "elements", json_count(all->elements), "bytes", json_count(all->bytes),
-                     "bytes_here", json_count(all->bytes_here), "parameters", json_count(all->parameters),
-                     "unique_parameters", json_count(all->unique), "buffers", json_count(all->buffers), NULL);
+    return record_of("path", J(mha_file_path(file)), "format", J(mha_file_format(file)), "tensors",
+                     J(all->tensors), "elements", J(all->elements), "bytes", J(all->bytes),
+                     "bytes_here", J(all->bytes_here), "parameters", J(all->parameters),
+                     "unique_parameters", J(all->unique), "buffers", J(all->buffers), NULL);
 }
 
 /* The tensors that --only leaves; those of a file with their bytes. */
@@ -367,7 +367,7 @@ static json_t *tensors_json(mha_params *params, const census_view *view)
         json_t *row = parameters_json_row(mha_params_at(params, i), NULL);
         if (view->file) {
             bytes_of_row(view->file, &info, &in_file, &here);
-            record_with(row, "bytes_in_file", json_count(in_file), "bytes_here", json_count(here), NULL);
+            record_with(row, "bytes_in_file", J(in_file), "bytes_here", J(here), NULL);
         }
         json_array_append_new(rows, row);
     }
@@ -384,8 +384,8 @@ static void add_file(json_t *root, const report *r)
     for (size_t i = 0; i < r->findings.count; i++)
         json_array_append_new(findings, finding_record(&r->findings.items[i]));
     record_with(root, "file", file_record(r->file, &r->file_totals), "unique_parameters",
-                json_count(r->file_totals.unique), "findings", findings, "architectures", architectures, "config_error",
-                json_text(*r->config_error ? r->config_error : NULL), NULL);
+                J(r->file_totals.unique), "findings", findings, "architectures", architectures, "config_error",
+                J(*r->config_error ? r->config_error : NULL), NULL);
 }
 
 static void write_json(const report *r, const arguments *args)
@@ -398,7 +398,7 @@ static void write_json(const report *r, const arguments *args)
     if (r->file)
         add_file(root, r);
     if (r->file && r->model)
-        record_with(root, "differences", json_count(r->wrong), NULL);
+        record_with(root, "differences", J(r->wrong), NULL);
     record_with(root, "weight_bytes", memory_record(mha_params_totals(r->table, NULL).parameters), NULL);
     if (given(args, OPT_COST_SEQ))
         model_costs_json(&r->costs, root);

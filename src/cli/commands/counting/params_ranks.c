@@ -252,30 +252,30 @@ static json_t *way_record(const ranks_table *t, size_t w)
 {
     const outcome *o = &t->outcomes[w];
     const bool refused = o->refused.status != MHA_OK;
-    json_t *row = record_of("scheme", json_text(mha_split_scheme_name(ways[w].scheme)), "phase",
-                            json_text(ways[w].decodes ? "decode" : "prefill"), "refused",
-                            json_text(refused ? o->refused.message : NULL), "~name", json_text(ways[w].name), NULL);
+    json_t *row = record_of("scheme", J(mha_split_scheme_name(ways[w].scheme)), "phase",
+                            J(ways[w].decodes ? "decode" : "prefill"), "refused",
+                            J(refused ? o->refused.message : NULL), "~name", J(ways[w].name), NULL);
     if (refused)
         return row;
     json_t *replicated = json_array();
     for (mha_weight i = 0; i < MHA_WEIGHT_COUNT; i++)
         if (o->copied[i])
             json_array_append_new(replicated, json_string(mha_weight_name(i)));
-    record_with(row, "attention_parameters", json_count(o->parameters), "parameters",
-                json_count(t->all.parameters - t->attention.parameters + o->parameters), "parameter_bytes",
-                json_count(t->all.parameter_bytes - t->attention.parameter_bytes + o->bytes),
-                "stored_attention_parameters", json_count(o->stored), "replicated", replicated, "cache_bytes",
-                json_count(o->cache_bytes), "sent_bytes", json_count(o->sent), "sent_bytes_layer",
-                json_count(o->sent_by_layer), "balance", json_number(o->balance), "~replicas",
-                json_count(o->stored - t->attention.parameters), "~sent_token",
-                json_count(o->sent / (ways[w].decodes ? t->pass.batch : t->pass.batch * t->pass.seq)), NULL);
+    record_with(row, "attention_parameters", J(o->parameters), "parameters",
+                J(t->all.parameters - t->attention.parameters + o->parameters), "parameter_bytes",
+                J(t->all.parameter_bytes - t->attention.parameter_bytes + o->bytes),
+                "stored_attention_parameters", J(o->stored), "replicated", replicated, "cache_bytes",
+                J(o->cache_bytes), "sent_bytes", J(o->sent), "sent_bytes_layer",
+                J(o->sent_by_layer), "balance", J(o->balance), "~replicas",
+                J(o->stored - t->attention.parameters), "~sent_token",
+                J(o->sent / (ways[w].decodes ? t->pass.batch : t->pass.batch * t->pass.seq)), NULL);
     if (!t->timed)
         return row;
     const double simulated = o->simulated < 0 ? NAN : o->simulated;
-    return record_with(row, "project_seconds", json_number(o->time.project), "attend_seconds",
-                       json_number(o->time.attend), "exchange_seconds", json_number(o->time.exchange), "join_seconds",
-                       json_number(o->time.join), "seconds", json_number(o->time.total), "simulated_seconds",
-                       json_number(simulated), "~ms", milliseconds(o->time.total), "~simulated_ms",
+    return record_with(row, "project_seconds", J(o->time.project), "attend_seconds",
+                       J(o->time.attend), "exchange_seconds", J(o->time.exchange), "join_seconds",
+                       J(o->time.join), "seconds", J(o->time.total), "simulated_seconds",
+                       J(simulated), "~ms", milliseconds(o->time.total), "~simulated_ms",
                        milliseconds(simulated), NULL);
 }
 
@@ -284,10 +284,10 @@ static json_t *report_of(const ranks_table *t)
     json_t *schemes = json_array();
     for (size_t w = 0; w < t->n_ways; w++)
         json_array_append_new(schemes, way_record(t, w));
-    return record_of("architecture", json_text(mha_model_title(t->model)), "class",
-                     json_text(mha_model_class(t->model)), "ranks", json_count(t->ranks), "batch",
-                     json_count(t->pass.batch), "seq", json_count(t->pass.seq), "parameters",
-                     json_count(t->all.parameters), "attention_parameters", json_count(t->attention.parameters),
+    return record_of("architecture", J(mha_model_title(t->model)), "class",
+                     J(mha_model_class(t->model)), "ranks", J(t->ranks), "batch",
+                     J(t->pass.batch), "seq", J(t->pass.seq), "parameters",
+                     J(t->all.parameters), "attention_parameters", J(t->attention.parameters),
                      "schemes", schemes, NULL);
 }
 
