@@ -5,7 +5,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/commands/compare_files.h"
-#include "cli/output/picture_file.h"
+#include "cli/pictures/picture_file.h"
 #include "cli/output/report.h"
 #include "cli/setup/tensor_arg.h"
 #include "picture/sheet.h"
@@ -182,27 +182,24 @@ static json_t *pair_record(const pair *p)
 {
     const mha_difference *d = &p->difference;
     if (*obstacle_of(p))
-        return record_of("name", J(p->name), "max_abs", json_null(), "max_rel", json_null(), "max_ulp",
-                         json_null(), "rms", json_null(), "cosine", json_null(), "mismatches", json_null(),
-                         "worst_index", json_null(), "equal", json_false(), "reason", J(obstacle_of(p)), NULL);
-    return record_of(
-        "name", J(p->name), "elements", J(d->elements), "max_abs", J(d->max_abs), "max_rel",
-        J(d->max_rel), "max_ulp", J(d->max_ulp), "rms", J(d->rms), "cosine",
-        J(d->cosine), "worst_index", json_shape(d->rank, d->worst_index), "worst_a",
-        J(d->worst_actual), "worst_b", J(d->worst_expected), "mismatches",
-        J(d->mismatches), "tolerance_needed", J(d->tolerance_needed), "nan_a",
-        J(d->nan_actual), "nan_b", J(d->nan_expected), "inf_a", J(d->inf_actual), "inf_b",
-        J(d->inf_expected), "dtype_a", J(mha_dtype_name(p->a->dtype)), "dtype_b",
-        J(mha_dtype_name(p->b->dtype)), "bits_a", J(bits_each(p->a)), "bits_b",
-        J(bits_each(p->b)), "equal", json_boolean(equal(p)), "~name", J(name_of(p)), "~agree",
-        J(equal(p) ? "yes" : "NO"), "~quantised", json_boolean(is_quantised(p->a) || is_quantised(p->b)), NULL);
+        return record_of("name", J(p->name), "max_abs", json_null(), "max_rel", json_null(), "max_ulp", json_null(),
+                         "rms", json_null(), "cosine", json_null(), "mismatches", json_null(), "worst_index",
+                         json_null(), "equal", json_false(), "reason", J(obstacle_of(p)), NULL);
+    return record_of("name", J(p->name), "elements", J(d->elements), "max_abs", J(d->max_abs), "max_rel", J(d->max_rel),
+                     "max_ulp", J(d->max_ulp), "rms", J(d->rms), "cosine", J(d->cosine), "worst_index",
+                     json_shape(d->rank, d->worst_index), "worst_a", J(d->worst_actual), "worst_b",
+                     J(d->worst_expected), "mismatches", J(d->mismatches), "tolerance_needed", J(d->tolerance_needed),
+                     "nan_a", J(d->nan_actual), "nan_b", J(d->nan_expected), "inf_a", J(d->inf_actual), "inf_b",
+                     J(d->inf_expected), "dtype_a", J(mha_dtype_name(p->a->dtype)), "dtype_b",
+                     J(mha_dtype_name(p->b->dtype)), "bits_a", J(bits_each(p->a)), "bits_b", J(bits_each(p->b)),
+                     "equal", json_boolean(equal(p)), "~name", J(name_of(p)), "~agree", J(equal(p) ? "yes" : "NO"),
+                     "~quantised", json_boolean(is_quantised(p->a) || is_quantised(p->b)), NULL);
 }
 
 static json_t *layer_record(const layer_difference *l)
 {
-    return record_of("layer", J(l->layer.prefix), "max_abs", J(l->output.max_abs), "rms",
-                     J(l->output.rms), "relative", J(l->relative), "cosine",
-                     J(l->output.cosine), "~name",
+    return record_of("layer", J(l->layer.prefix), "max_abs", J(l->output.max_abs), "rms", J(l->output.rms), "relative",
+                     J(l->relative), "cosine", J(l->output.cosine), "~name",
                      J(*l->layer.prefix ? l->layer.prefix : "(without a prefix)"), NULL);
 }
 
@@ -235,11 +232,12 @@ static json_t *records_with(const json_t *list, const char *field)
 /* What quantising costs: bits of each number, and how far the numbers and the outputs of layers are moved. */
 static void print_cost(const json_t *root, const compared_layers *layers)
 {
-    static const char *const types[] = {"tensor: ~name",          "types: dtype_a dtype_b: %s, %s",
-                                        ">bits each: bits_a: %.4g", ": bits_b: %.4g",
-                                        ">rms: rms: %.3g",        ">cosine: cosine: %.9g"},
-                      *const outputs[] = {"output of layer: ~name", ">max |a-b|: max_abs: %.3g", ">rms: rms: %.3g",
-                                          ">of rms of b: relative: %.3g", ">cosine: cosine: %.9g"};
+    static const char *const types[] = {
+        "tensor: ~name", "types: dtype_a dtype_b: %s, %s", ">bits each: bits_a: %.4g", ": bits_b: %.4g",
+        ">rms: rms: %.3g", ">cosine: cosine: %.9g"};
+    static const char *const outputs[] = {
+        "output of layer: ~name", ">max |a-b|: max_abs: %.3g", ">rms: rms: %.3g", ">of rms of b: relative: %.3g",
+        ">cosine: cosine: %.9g"};
     json_t *quantised = records_with(json_object_get(root, "tensors"), "~quantised");
     if (json_array_size(quantised)) {
         putchar('\n');

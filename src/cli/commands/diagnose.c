@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "cli/commands/commands.h"
-#include "cli/output/picture_file.h"
+#include "cli/pictures/picture_file.h"
 #include "cli/output/report.h"
 #include "cli/setup/call.h"
 #include "cli/setup/recorded.h"
@@ -38,8 +38,8 @@ static json_t *explanation_record(const mha_explanation *e, bool found)
                                        : isnan(e->number[v]) ? json_text(e->found[v])
                                                              : json_number(e->number[v]));
     }
-    json_t *record = record_of("variants", variants, "max_abs", J(e->max_abs), "relative",
-                               J(e->relative), "exact", json_boolean(e->exact), NULL);
+    json_t *record = record_of("variants", variants, "max_abs", J(e->max_abs), "relative", J(e->relative), "exact",
+                               json_boolean(e->exact), NULL);
     if (e->heads)
         record_with(record, "num_heads", J(e->heads), NULL);
     if (e->exact)
@@ -70,10 +70,10 @@ static json_t *explanation_records(const mha_explanation *list, size_t n)
 static json_t *clue_record(const mha_clue *c)
 {
     char sentence[SHAPE_TEXT];
-    return record_of("kind", J(mha_clue_kind_name(c->kind)), "axis", J(mha_clue_axis_name(c->axis)),
-                     "first", J(c->first), "last", J(c->last), "step", J(c->step), "extent",
-                     J(c->extent), "shift", J(c->shift), "least", J(c->factor[0]), "most",
-                     J(c->factor[1]), "text", J(mha_clue_text(c, sentence, sizeof sentence)), NULL);
+    return record_of("kind", J(mha_clue_kind_name(c->kind)), "axis", J(mha_clue_axis_name(c->axis)), "first",
+                     J(c->first), "last", J(c->last), "step", J(c->step), "extent", J(c->extent), "shift", J(c->shift),
+                     "least", J(c->factor[0]), "most", J(c->factor[1]), "text",
+                     J(mha_clue_text(c, sentence, sizeof sentence)), NULL);
 }
 
 static json_t *report_of(const mha_diagnosis *d)
@@ -83,9 +83,9 @@ static json_t *report_of(const mha_diagnosis *d)
         json_array_append_new(undecided, json_text(d->undecided[i]));
     for (size_t i = 0; i < d->clue_count; i++)
         json_array_append_new(clues, clue_record(&d->clues[i]));
-    return record_of("tensor", J(d->tensor), "stored", J(mha_dtype_name(d->stored)), "tried",
-                     J(d->tried), "rows_judged", J(d->part.judged), "rows", J(d->part.rows),
-                     "matches", explanation_records(d->matches, d->match_count), "undecided", undecided, "baseline",
+    return record_of("tensor", J(d->tensor), "stored", J(mha_dtype_name(d->stored)), "tried", J(d->tried),
+                     "rows_judged", J(d->part.judged), "rows", J(d->part.rows), "matches",
+                     explanation_records(d->matches, d->match_count), "undecided", undecided, "baseline",
                      explanation_record(&d->baseline, false), "closest",
                      explanation_records(d->closest, d->closest_count), "clues", clues, NULL);
 }
@@ -94,8 +94,8 @@ static json_t *report_of(const mha_diagnosis *d)
 
 static void print_explanations(const mha_explanation *list, size_t n)
 {
-    static const char *const columns[] = {"variant: ~variant", "what it is: ~help", ">max |difference|: max_abs: %.2g",
-                                          ">relative: relative: %.2g"};
+    static const char *const columns[] = {
+        "variant: ~variant", "what it is: ~help", ">max |difference|: max_abs: %.2g", ">relative: relative: %.2g"};
     json_t *records = explanation_records(list, n);
     REPORT_TABLE(TABLE_TEXT, records, columns);
     json_decref(records);

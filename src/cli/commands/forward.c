@@ -4,8 +4,8 @@
 
 #include "base/base.h"
 #include "cli/commands/commands.h"
-#include "cli/output/attention_map.h"
-#include "cli/output/picture_file.h"
+#include "cli/pictures/attention_map.h"
+#include "cli/pictures/picture_file.h"
 #include "cli/output/presets.h"
 #include "cli/output/print.h"
 #include "cli/output/report.h"

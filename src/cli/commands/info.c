@@ -27,13 +27,12 @@ int run_info(const arguments *args)
     json_t *available = json_array();
     for (size_t i = 0; mha_isa_at(i); i++)
         json_array_append_new(available, json_text(mha_isa_at(i)));
-    json_t *root = record_of(
-        "version", J(mha_version()), "isa", J(mha_isa()), "isa_available", available, "blas",
-        J(mha_blas_name()), "blas_threading", J(mha_blas_threading()), "threads",
-        J(mha_threads_available()), "handover_us", J(1e6 * chosen.handover_seconds),
-        "operations_for_a_thread", J(chosen.operations_for_a_thread), "few_rows_ahead",
-        J(chosen.rows_ahead), "one_row_ahead", J(chosen.row_ahead), "blocks_ahead",
-        J(chosen.blocks_ahead), NULL);
+    json_t *root =
+        record_of("version", J(mha_version()), "isa", J(mha_isa()), "isa_available", available, "blas",
+                  J(mha_blas_name()), "blas_threading", J(mha_blas_threading()), "threads", J(mha_threads_available()),
+                  "handover_us", J(1e6 * chosen.handover_seconds), "operations_for_a_thread",
+                  J(chosen.operations_for_a_thread), "few_rows_ahead", J(chosen.rows_ahead), "one_row_ahead",
+                  J(chosen.row_ahead), "blocks_ahead", J(chosen.blocks_ahead), NULL);
     if (report_is_text(args, root))
         print_info(&chosen);
     json_decref(root);

@@ -86,12 +86,12 @@ static size_t pair_wins_from(const cost *costs, size_t n)
 
 static json_t *cost_record(const cost *c)
 {
-    return record_of("heads", J(c->config.n_heads), "d_k", J(c->config.d_k), "pair_elements",
-                     J(c->pair), "merged_elements", J(c->merged), "~pair",
-                     J(c->head_pair), "~merged", J(c->head_merged), "~smaller",
+    return record_of("heads", J(c->config.n_heads), "d_k", J(c->config.d_k), "pair_elements", J(c->pair),
+                     "merged_elements", J(c->merged), "~pair", J(c->head_pair), "~merged", J(c->head_merged),
+                     "~smaller",
                      J(c->pair < c->merged   ? "the pair"
-                               : c->pair > c->merged ? "merged"
-                                                     : "equal"),
+                       : c->pair > c->merged ? "merged"
+                                             : "equal"),
                      NULL);
 }
 
@@ -101,21 +101,16 @@ static json_t *merged_record(const cost *c, const cost *costs, size_t n, size_t 
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, cost_record(&costs[i]));
     const size_t from = pair_wins_from(costs, n);
-    return record_of("pair_elements", J(c->pair), "merged_elements", J(c->merged),
-                     "pair_elements_per_head", J(c->head_pair), "merged_elements_per_head",
-                     J(c->head_merged), "rank", J(rank), "d_k", J(c->config.d_k),
-                     "pair_smaller_from_heads", from ? J(from) : json_null(), "rows", list, NULL);
+    return record_of("pair_elements", J(c->pair), "merged_elements", J(c->merged), "pair_elements_per_head",
+                     J(c->head_pair), "merged_elements_per_head", J(c->head_merged), "rank", J(rank), "d_k",
+                     J(c->config.d_k), "pair_smaller_from_heads", from ? J(from) : json_null(), "rows", list, NULL);
 }
 
 static void print_params(const request *r, const cost *c, const json_t *merged)
 {
-    static const char *const columns[] = {">heads: heads: %d",
-                                          ">d_k: d_k: %d",
-                                          ">pair, one head: ~pair",
-                                          ">merged, one head: ~merged",
-                                          ">pair, all heads: pair_elements",
-                                          ">merged, all heads: merged_elements",
-                                          "smaller: ~smaller"};
+    static const char *const columns[] = {
+        ">heads: heads: %d", ">d_k: d_k: %d", ">pair, one head: ~pair", ">merged, one head: ~merged",
+        ">pair, all heads: pair_elements", ">merged, all heads: merged_elements", "smaller: ~smaller"};
     parameters_print(r->table, r->layer, false, TABLE_TEXT);
     printf(
         "\n%sOne matrix in place of W_Q and W_K%s\n  W_i = W_i^Q (W_i^K)^T is (%zu, %zu) for each of %zu heads%s\n\n",
@@ -164,8 +159,8 @@ static int merged_params(request *r, const arguments *args)
     TRY(other_heads(args, costs, &n));
     json_t *root = json_object(), *merged = merged_record(&c, costs, n, rank);
     parameters_json_totals(root, r->table);
-    record_with(root, "random", J(r->random), "merged_qk", merged, "tensors",
-                parameters_json_rows(r->table, NULL), NULL);
+    record_with(root, "random", J(r->random), "merged_qk", merged, "tensors", parameters_json_rows(r->table, NULL),
+                NULL);
     if (report_is_text(args, root))
         print_params(r, &c, merged);
     json_decref(root);
@@ -240,9 +235,8 @@ static int score_both(request *r, outcome *o)
 /* Makes the request ready for the exact path, with its scores kept. */
 static int prepare(request *r, const arguments *args, outcome *o)
 {
-    static const option_code pointless[] = {OPT_OUTPUT, OPT_TRACE,       OPT_SAVE_CASE,
-                                            OPT_PATH,   OPT_CACHE_DTYPE, OPT_RUN_PRECISION,
-                                            OPTION_COUNT};
+    static const option_code pointless[] = {OPT_OUTPUT,      OPT_TRACE,         OPT_SAVE_CASE, OPT_PATH,
+                                            OPT_CACHE_DTYPE, OPT_RUN_PRECISION, OPTION_COUNT};
     const mha_config config = request_config(args);
     mha_error error = {0};
     TRY(refuse_each(args, pointless,
@@ -282,11 +276,11 @@ int run_merged_forward(const arguments *args)
         code = score_both(&r, &o);
     if (code == EXIT_DONE) {
         const bool equal = o.difference <= tolerance * (o.largest > 1 ? o.largest : 1);
-        json_t *root = record_of(
-            "equal", json_boolean(equal), "random", J(r.random), "scores",
-            json_shape(4, request_stage(&r, MHA_STAGE_SCORES)->shape), "max_abs_difference", J(o.difference),
-            "largest_score", J(o.largest), "rank", J(o.rank), "d_k", J(o.cost.config.d_k),
-            "pair_elements", J(o.cost.pair), "merged_elements", J(o.cost.merged), NULL);
+        json_t *root =
+            record_of("equal", json_boolean(equal), "random", J(r.random), "scores",
+                      json_shape(4, request_stage(&r, MHA_STAGE_SCORES)->shape), "max_abs_difference", J(o.difference),
+                      "largest_score", J(o.largest), "rank", J(o.rank), "d_k", J(o.cost.config.d_k), "pair_elements",
+                      J(o.cost.pair), "merged_elements", J(o.cost.merged), NULL);
         if (report_is_text(args, root))
             print_scores(&r, &o, equal);
         json_decref(root);

@@ -14,9 +14,9 @@
 
 static json_t *row_record(const mha_power_row *row)
 {
-    return record_of("variants", json_pack("[o]", J(row->variant->name)), "max_abs", J(row->max_abs),
-                     "factor", J(row->factor), "faint", json_boolean(row->faint), "~name",
-                     J(row->variant->name), "~help", J(row->variant->help), NULL);
+    return record_of("variants", json_pack("[o]", J(row->variant->name)), "max_abs", J(row->max_abs), "factor",
+                     J(row->factor), "faint", json_boolean(row->faint), "~name", J(row->variant->name), "~help",
+                     J(row->variant->help), NULL);
 }
 
 static json_t *report_of(const mha_power *p, const char *random)
@@ -36,10 +36,9 @@ static json_t *report_of(const mha_power *p, const char *random)
         record_with(criterion, "rtol", J(k->rtol), "atol", J(k->atol), NULL);
     else
         record_with(criterion, "limit", J(k->limit), NULL);
-    return record_of("stage", J(mha_stage_name(p->stage)), "random", J(random), "criterion", criterion,
-                     "derived_rtol", J(p->derived_rtol), "derived_atol", J(p->derived_atol),
-                     "tried", J(p->count), "same", same, "accepted", lists[1], "rejected",
-                     J(p->rejected), "rejections", lists[0], NULL);
+    return record_of("stage", J(mha_stage_name(p->stage)), "random", J(random), "criterion", criterion, "derived_rtol",
+                     J(p->derived_rtol), "derived_atol", J(p->derived_atol), "tried", J(p->count), "same", same,
+                     "accepted", lists[1], "rejected", J(p->rejected), "rejections", lists[0], NULL);
 }
 
 /* ---------------------------------------------------------------- text */
@@ -77,8 +76,9 @@ static const mha_power_row **rows_with(const mha_power *p, mha_power_answer answ
 
 static void print_rows(const mha_power *p, mha_power_answer answer, size_t most)
 {
-    static const char *const columns[] = {"variant: ~name", "what it is: ~help", ">max |difference|: max_abs: %.2g",
-                                          ">times what is allowed: factor: %.2g"};
+    static const char *const columns[] = {
+        "variant: ~name", "what it is: ~help", ">max |difference|: max_abs: %.2g",
+        ">times what is allowed: factor: %.2g"};
     size_t n;
     const mha_power_row **rows = rows_with(p, answer, &n);
     json_t *list = json_array();

@@ -4,10 +4,10 @@
 
 #include "base/base.h"
 #include "cli/commands/commands.h"
-#include "cli/output/attention_map.h"
-#include "cli/output/picture_file.h"
+#include "cli/pictures/attention_map.h"
+#include "cli/pictures/picture_file.h"
 #include "cli/output/report.h"
-#include "cli/output/terminal_map.h"
+#include "cli/pictures/terminal_map.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
 #include "picture/sheet.h"
@@ -130,25 +130,22 @@ static json_t *head_record(const mha__head *head, bool one_query)
 {
     strongest_key found[STRONGEST] = {{0}};
     mha__head_statistics s = head->statistics;
-    json_t *record = record_of("sequence", J(head->sequence), "head", J(head->head), "queries",
-                               J(s.queries), "empty", J(s.empty), "broken", J(s.broken),
-                               NULL);
+    json_t *record = record_of("sequence", J(head->sequence), "head", J(head->head), "queries", J(s.queries), "empty",
+                               J(s.empty), "broken", J(s.broken), NULL);
     for (size_t i = 0; i < MHA__STATISTICS; i++)
         record_with(record, mha__statistic_name(i), J(*mha__statistic_at(&s, i)), NULL);
     if (!one_query)
         return record;
     json_t *strongest = json_array();
     for (size_t i = 0, n = strongest_of(head, found); i < n; i++)
-        json_array_append_new(strongest, record_of("key", J(found[i].key), "weight",
-                                                   J(found[i].weight), NULL));
+        json_array_append_new(strongest, record_of("key", J(found[i].key), "weight", J(found[i].weight), NULL));
     return record_with(record, "strongest", strongest, NULL);
 }
 
 static json_t *sheet_record(const mha__sheet *s)
 {
-    return record_of("name", J(s->name), "shape", json_shape(s->rank, s->shape), "least",
-                     J(s->least), "largest", J(s->largest), "rms", J(s->rms), "broken",
-                     J(s->broken), NULL);
+    return record_of("name", J(s->name), "shape", json_shape(s->rank, s->shape), "least", J(s->least), "largest",
+                     J(s->largest), "rms", J(s->rms), "broken", J(s->broken), NULL);
 }
 
 static json_t *report_of(const mha__picture *picture, bool one_query)
@@ -159,8 +156,7 @@ static json_t *report_of(const mha__picture *picture, bool one_query)
         json_t *heads = json_array();
         for (size_t n = 0; n < layer->head_count; n++)
             json_array_append_new(heads, head_record(&layer->heads[n], one_query));
-        json_array_append_new(layers, record_of("name", J(layer->name), "path", J(layer->path), "heads",
-                                                heads, NULL));
+        json_array_append_new(layers, record_of("name", J(layer->name), "path", J(layer->path), "heads", heads, NULL));
     }
     for (size_t i = 0; i < picture->sheet_count; i++)
         json_array_append_new(stages, sheet_record(&picture->sheets[i]));
@@ -171,8 +167,8 @@ static void print_layer(const mha__picture_layer *layer, const json_t *record)
 {
     static const char *const columns[] = {
         "?>sequence: sequence", ">head: head", ">entropy: entropy: %.3f: -", ">distance: distance: %.3f: -",
-        ">itself: self: %.3f: -", ">previous: previous: %.3f: -", ">first: first: %.3f: -",
-        ">no key: sink: %.3f: -", ">largest: largest: %.3f: -"};
+        ">itself: self: %.3f: -", ">previous: previous: %.3f: -", ">first: first: %.3f: -", ">no key: sink: %.3f: -",
+        ">largest: largest: %.3f: -"};
     print_harmless("%s%s%zu heads", layer->name, *layer->name ? ": " : "", layer->h);
     if (strcmp(layer->path, "recorded") == 0)
         printf(", weights as recorded\n");
@@ -198,8 +194,9 @@ static void print_query(const mha__picture_layer *layer)
 
 static void print_text(const mha__picture *picture, const json_t *root, const arguments *args)
 {
-    static const char *const stages[] = {"stage: name", "shape: shape", ">least: least: %.6g",
-                                         ">largest: largest: %.6g", ">rms: rms: %.6g", ">NaN or infinite: broken"};
+    static const char *const stages[] = {
+        "stage: name", "shape: shape", ">least: least: %.6g", ">largest: largest: %.6g", ">rms: rms: %.6g",
+        ">NaN or infinite: broken"};
     if (picture->random) {
         print_harmless("%s", picture->random);
         puts("\n");

@@ -95,10 +95,9 @@ static json_t *rank_record(int rank, const rank_report *r)
     add_range(record, "kv_heads", "~kv_heads", r->share.kv_heads);
     add_ranges(record, "queries", "~queries", r->share.queries, r->share.chunks);
     add_ranges(record, "keys", "~keys", r->share.keys, r->share.chunks);
-    return record_with(record, "parameters", J(r->parameters), "bytes_sent", J(r->share.bytes_sent),
-                       "bytes_received", J(r->share.bytes_received), "bytes_in_memory",
-                       J(r->memory.total), "causal_pairs", J(r->share.causal_pairs), "ms",
-                       json_milliseconds(r->ms), NULL);
+    return record_with(record, "parameters", J(r->parameters), "bytes_sent", J(r->share.bytes_sent), "bytes_received",
+                       J(r->share.bytes_received), "bytes_in_memory", J(r->memory.total), "causal_pairs",
+                       J(r->share.causal_pairs), "ms", json_milliseconds(r->ms), NULL);
 }
 
 static json_t *scheme_record(const mpi_request *q, const scheme_report *s, mha_split_scheme scheme)
@@ -110,12 +109,11 @@ static json_t *scheme_record(const mpi_request *q, const scheme_report *s, mha_s
     }
     for (int i = 0; i < q->ranks; i++)
         json_array_append_new(list, rank_record(i, &s->ranks[i]));
-    return record_with(record, "refused", json_null(), "max_abs_difference", J(s->difference), "allowed",
-                       J(s->allowed), "same_bits", json_boolean(s->difference == 0), "ms",
-                       json_milliseconds(s->result.ms), "quartiles_ms",
-                       json_pack("[o, o]", json_milliseconds(s->result.quartiles[0]),
-                                 json_milliseconds(s->result.quartiles[1])),
-                       "model_ms", J(s->model_ms), "ranks", list, NULL);
+    return record_with(
+        record, "refused", json_null(), "max_abs_difference", J(s->difference), "allowed", J(s->allowed), "same_bits",
+        json_boolean(s->difference == 0), "ms", json_milliseconds(s->result.ms), "quartiles_ms",
+        json_pack("[o, o]", json_milliseconds(s->result.quartiles[0]), json_milliseconds(s->result.quartiles[1])),
+        "model_ms", J(s->model_ms), "ranks", list, NULL);
 }
 
 static void print_scheme(const mpi_request *q, const scheme_report *s, const json_t *record, const char *path)
@@ -319,16 +317,15 @@ static int params_of(const mpi_request *r, const mha_layer *whole, mha_mpi_layer
             json_array_append_new(ranks, json_count(all[p * MHA_WEIGHT_COUNT + (size_t)w]));
             record_with(record, name, J(all[p * MHA_WEIGHT_COUNT + (size_t)w]), NULL);
         }
-        json_array_append_new(rows, record_with(record, "ranks", ranks, "stored", J(stored), "copies",
-                                                J(copies), "unique", J(stored / copies), NULL));
+        json_array_append_new(rows, record_with(record, "ranks", ranks, "stored", J(stored), "copies", J(copies),
+                                                "unique", J(stored / copies), NULL));
     }
     if (!list)
         print_params(r, rows, &sum, scheme, equal);
     else
-        json_array_append_new(
-            list, record_of("scheme", J(mha_split_scheme_name(scheme)), "weights", json_incref(rows), "stored",
-                            J(sum.stored), "unique", J(sum.unique), "one_process", J(one),
-                            "equal", json_boolean(equal), NULL));
+        json_array_append_new(list, record_of("scheme", J(mha_split_scheme_name(scheme)), "weights", json_incref(rows),
+                                              "stored", J(sum.stored), "unique", J(sum.unique), "one_process", J(one),
+                                              "equal", json_boolean(equal), NULL));
     json_decref(rows);
     free(all);
     return equal ? EXIT_DONE : EXIT_NO;

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/output/origin.h"
-#include "cli/output/picture_file.h"
+#include "cli/pictures/origin.h"
+#include "cli/pictures/picture_file.h"
 #include "cli/output/report.h"
 #include "picture/draw/areas.h"
 
@@ -204,9 +204,8 @@ static char *label_of(const census_view *view, const fold *f)
 static json_t *fold_record(const census_view *view, const fold *f, const mha_totals *all)
 {
     char *label = label_of(view, f), count[SHORT_TEXT];
-    json_t *record = record_of("name", J(label), "tensors", J(f->tensors), "elements",
-                               J(f->elements), "bytes", J(f->bytes), "percent",
-                               J(share(f, all)), NULL);
+    json_t *record = record_of("name", J(label), "tensors", J(f->tensors), "elements", J(f->elements), "bytes",
+                               J(f->bytes), "percent", J(share(f, all)), NULL);
     free(label);
     if (view->file)
         record_with(record, "bytes_in_file", J(f->in_file), "bytes_here", J(f->here), NULL);
@@ -216,10 +215,10 @@ static json_t *fold_record(const census_view *view, const fold *f, const mha_tot
         return record;
     return record_with(record, "~shape", json_shape(f->one.rank, f->one.shape), "~type",
                        J(mha_dtype_name(f->one.dtype)), "~each", J(f->one.elements), "~note",
-                       f->one.alias_of                          ? json_words("same storage as %s", f->one.alias_of)
+                       f->one.alias_of                       ? json_words("same storage as %s", f->one.alias_of)
                        : f->one.kind != MHA_TENSOR_PARAMETER ? J("buffer, not learned")
-                       : f->inert                               ? json_words("%s inert", count_text(count, f->inert))
-                                                                : json_null(),
+                       : f->inert                            ? json_words("%s inert", count_text(count, f->inert))
+                                                             : json_null(),
                        NULL);
 }
 
@@ -269,12 +268,18 @@ json_t *census_json(mha_params *params, const census_view *view)
 
 void census_print(mha_params *params, const census_view *view, table_style style)
 {
-    static const char *const names[] = {"name: name", "shape: ~shape", "type: ~type", ">each: ~each", ">times: tensors",
-                                        ">elements: elements", ">%: percent: %.2f", ">bytes: ~bytes: %B",
-                                        ">in the file: bytes_in_file: %B", ">here: bytes_here: %B", ": ~note"};
+    static const char *const names[] = {
+        "name: name", "shape: ~shape", "type: ~type", ">each: ~each", ">times: tensors", ">elements: elements",
+        ">%: percent: %.2f", ">bytes: ~bytes: %B", ">in the file: bytes_in_file: %B", ">here: bytes_here: %B",
+        ": ~note"};
     char *title = text_of("%s: name", view->by ? view->by : "name");
-    const char *const groups[] = {title, ">tensors: tensors", ">elements: elements", ">%: percent: %.2f",
-                                  ">bytes: ~bytes: %B", ">in the file: bytes_in_file: %B", ">here: bytes_here: %B"};
+    const char *const groups[] = {title,
+                                  ">tensors: tensors",
+                                  ">elements: elements",
+                                  ">%: percent: %.2f",
+                                  ">bytes: ~bytes: %B",
+                                  ">in the file: bytes_in_file: %B",
+                                  ">here: bytes_here: %B"};
     json_t *list = census_json(params, view);
     if (view->by || view->depth)
         REPORT_TABLE(style, list, groups);

@@ -25,13 +25,11 @@ static const char *kind_name(const mha_tensor_info *info)
 /* A row of a table, or a part of one. `kind`: NULL for that of the row. */
 static json_t *info_record(const mha_tensor_info *info, const char *kind)
 {
-    return record_of("name", J(info->name), "role", J(info->role), "shape",
-                     json_shape(info->rank, info->shape), "dtype", J(mha_dtype_name(info->dtype)),
-                     "source_dtype", J(mha_dtype_name(info->source_dtype)), "elements",
-                     J(info->elements), "bytes", J(info->bytes), "storage",
-                     J(info->storage), "alias_of", J(info->alias_of), "trainable",
-                     json_boolean(info->trainable), "kind", J(kind ? kind : kind_name(info)), "inert_elements",
-                     J(info->inert_elements), NULL);
+    return record_of("name", J(info->name), "role", J(info->role), "shape", json_shape(info->rank, info->shape),
+                     "dtype", J(mha_dtype_name(info->dtype)), "source_dtype", J(mha_dtype_name(info->source_dtype)),
+                     "elements", J(info->elements), "bytes", J(info->bytes), "storage", J(info->storage), "alias_of",
+                     J(info->alias_of), "trainable", json_boolean(info->trainable), "kind",
+                     J(kind ? kind : kind_name(info)), "inert_elements", J(info->inert_elements), NULL);
 }
 
 /* What text shows of a row: its shape in symbols, and the type that its file has. */
@@ -116,20 +114,13 @@ static void print_totals(mha_params *params, const mha_totals *all)
 
 void parameters_print(mha_params *params, const mha_layer *layer, bool per_head, table_style style)
 {
-    static const char *const of_text[] = {"name: ~name",        "shape: shape",     "in symbols: ~symbols", "type: ~type",
-                                          ">elements: elements", ">bytes: bytes: %B", ": ~kind"},
-                      *const of_csv[] = {"name: name",
-                                         "role: role",
-                                         "shape: shape",
-                                         "dtype: dtype",
-                                         "source_dtype: source_dtype",
-                                         ">elements: elements",
-                                         ">bytes: bytes",
-                                         ">storage: storage",
-                                         "alias_of: alias_of",
-                                         "trainable: trainable",
-                                         "kind: kind",
-                                         ">inert_elements: inert_elements"};
+    static const char *const of_text[] = {
+        "name: ~name", "shape: shape", "in symbols: ~symbols", "type: ~type", ">elements: elements",
+        ">bytes: bytes: %B", ": ~kind"};
+    static const char *const of_csv[] = {
+        "name: name", "role: role", "shape: shape", "dtype: dtype", "source_dtype: source_dtype",
+        ">elements: elements", ">bytes: bytes", ">storage: storage", "alias_of: alias_of", "trainable: trainable",
+        "kind: kind", ">inert_elements: inert_elements"};
     table *t = style == TABLE_CSV ? table_create(style, sizeof of_csv / sizeof *of_csv, of_csv)
                                   : table_create(style, sizeof of_text / sizeof *of_text, of_text);
     for (size_t i = 0; i < mha_params_count(params); i++) {
@@ -150,8 +141,8 @@ void parameters_print(mha_params *params, const mha_layer *layer, bool per_head,
     }
     const mha_totals all = mha_params_totals(params, NULL);
     if (style == TABLE_MARKDOWN)
-        report_row(t, record_of("~name", J("total"), "elements", J(all.parameters), "bytes",
-                                J(all.parameter_bytes), NULL));
+        report_row(
+            t, record_of("~name", J("total"), "elements", J(all.parameters), "bytes", J(all.parameter_bytes), NULL));
     table_print(t);
     if (style == TABLE_TEXT)
         print_totals(params, &all);
@@ -162,11 +153,10 @@ void parameters_print(mha_params *params, const mha_layer *layer, bool per_head,
 void parameters_json_totals(json_t *object, mha_params *params)
 {
     const mha_totals all = mha_params_totals(params, NULL), attention = mha_params_totals(params, "attention");
-    record_with(object, "total_parameters", J(all.parameters), "attention_parameters",
-                J(attention.parameters), "trainable_parameters", J(all.trainable), "total_bytes",
-                J(all.parameter_bytes), "buffer_elements", J(all.buffers), "buffer_bytes",
-                J(all.buffer_bytes), "derived_bytes", J(all.derived_bytes), "inert_elements",
-                J(all.inert), "storages", J(all.storages), NULL);
+    record_with(object, "total_parameters", J(all.parameters), "attention_parameters", J(attention.parameters),
+                "trainable_parameters", J(all.trainable), "total_bytes", J(all.parameter_bytes), "buffer_elements",
+                J(all.buffers), "buffer_bytes", J(all.buffer_bytes), "derived_bytes", J(all.derived_bytes),
+                "inert_elements", J(all.inert), "storages", J(all.storages), NULL);
 }
 
 static json_t *json_heads(const mha_layer *layer, mha_weight weight, const mha_tensor_info *info)

@@ -24,10 +24,9 @@ static json_t *model_record(const mha_model *model, const char *name, size_t par
 {
     const mha_model_facts *facts = mha_model_facts_of(model);
     const mha_config *c = &facts->config;
-    return record_of("name", J(name), "architecture", J(mha_model_title(model)), "model_type",
-                     J(facts->model_type), "class", J(mha_model_class(model)), "d_model",
-                     J(c->d_model), "heads", J(c->n_heads), "kv_heads", J(c->kv_heads),
-                     "d_k", J(c->d_k), "attention_layers", J(mha_model_layer_count(model)),
+    return record_of("name", J(name), "architecture", J(mha_model_title(model)), "model_type", J(facts->model_type),
+                     "class", J(mha_model_class(model)), "d_model", J(c->d_model), "heads", J(c->n_heads), "kv_heads",
+                     J(c->kv_heads), "d_k", J(c->d_k), "attention_layers", J(mha_model_layer_count(model)),
                      "total_parameters", J(parameters), NULL);
 }
 
@@ -50,9 +49,10 @@ static int add_preset(const char *name, json_t *list)
 
 int list_presets(const arguments *args)
 {
-    static const char *const columns[] = {"name: name", "model: architecture", "class: class", ">d_model: d_model: %d",
-                                          ">heads: heads: %d", ">kv_heads: kv_heads: %d", ">d_k: d_k: %d",
-                                          ">attention layers: attention_layers: %d", ">parameters: total_parameters"};
+    static const char *const columns[] = {
+        "name: name", "model: architecture", "class: class", ">d_model: d_model: %d", ">heads: heads: %d",
+        ">kv_heads: kv_heads: %d", ">d_k: d_k: %d", ">attention layers: attention_layers: %d",
+        ">parameters: total_parameters"};
     int code = refuse_others(args);
     const char *name;
     json_t *list = json_array(), *root = record_of("presets", list, NULL);

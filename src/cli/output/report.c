@@ -62,8 +62,8 @@ static char *shape_of(const json_t *list)
     size_t i, shape[8] = {0};
     const json_t *extent;
     char text[SHAPE_TEXT];
-    json_array_foreach(list, i, extent) if (i < sizeof shape / sizeof *shape)
-        shape[i] = (size_t)json_integer_value(extent);
+    json_array_foreach(list, i, extent) if (i < sizeof shape / sizeof *shape) shape[i] =
+        (size_t)json_integer_value(extent);
     return text_of("%s", shape_text(text, (int)json_array_size(list), shape));
 }
 
@@ -75,9 +75,9 @@ static char *plain_text(table_style style, const json_t *value)
     switch (json_typeof(value)) {
     case JSON_STRING: return text_of("%s", json_string_value(value));
     case JSON_INTEGER:
-        return style == TABLE_CSV ? text_of("%" JSON_INTEGER_FORMAT, n)
-                                  : text_of("%s%s", n < 0 ? "-" : "",
-                                            count_text(text, n < 0 ? 0 - (uint64_t)n : (uint64_t)n));
+        return style == TABLE_CSV
+                   ? text_of("%" JSON_INTEGER_FORMAT, n)
+                   : text_of("%s%s", n < 0 ? "-" : "", count_text(text, n < 0 ? 0 - (uint64_t)n : (uint64_t)n));
     case JSON_ARRAY: return shape_of(value);
     case JSON_REAL: return text_of("%s", real_text(text, json_real_value(value)));
     default: return text_of("%s", json_is_true(value) ? "true" : "false");

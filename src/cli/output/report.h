@@ -8,14 +8,13 @@
 /* A column of a table of records is "title: fields: format: none", of which the last two may be left out.
  * title: as in table_create. fields: names with blanks between; one that begins with '~' is for text alone.
  * format: as of printf, with the fields as arguments: %s shows one as its type has it (a whole number with separators,
- * a list as a shape), %d a whole number, %B bytes, any other conversion a real number; "%s" if it is left out.
- * none: in place of a field that is missing, null or no number; if it is left out, nothing, and a word for no number. */
+ * a list as a shape), %d a whole number, %B bytes, any other conversion a real number. Left out: "%s".
+ * none: in place of a field that is missing, null or no number. Left out: nothing, and for no number its word. */
 
 /* Prints a list of records as a table, without the columns whose first field no record has. Behind a record comes the
  * one in its field "~then". */
 void report_table(table_style style, const json_t *records, size_t n_columns, const char *const *columns);
-#define REPORT_TABLE(style, records, columns)                                                                          \
-    report_table(style, records, sizeof(columns) / sizeof *(columns), columns)
+#define REPORT_TABLE(style, records, columns) report_table(style, records, sizeof(columns) / sizeof *(columns), columns)
 /* Adds the cells of a record to a table of such columns. Takes over the record. */
 void report_row(table *t, json_t *record);
 

@@ -52,9 +52,9 @@ static json_t *stage_record(const request *r, mha_stage s, const run_times *time
                squashed = s == MHA_STAGE_WEIGHTS && r->call.semantics.softmax.normaliser == MHA_SIGMOID;
     return record_of("name", json_text(mha_stage_name(s)), "shape", json_shape(rank, shape), "ms",
                      timed ? json_milliseconds(time->stage_ms[s]) : json_null(), "~ms",
-                     timed                              ? json_words("%.3f", time->stage_ms[s])
+                     timed                            ? json_words("%.3f", time->stage_ms[s])
                      : r->plan.path != MHA_PATH_EXACT ? json_text("|")
-                                                        : json_null(),
+                                                      : json_null(),
                      "~meaning",
                      json_text(squashed ? "1 / (1 + exp(-masked - X)), X of --sigmoid" : mha_stage_at(s)->meaning),
                      NULL);
@@ -215,8 +215,10 @@ static json_t *config_record(const request *r, const arguments *args)
         "seed", json_count(count_of(args, OPT_SEED)), "dtype", json_text(mha_dtype_name(c->dtype)), "cache_dtype",
         json_text(r->cache ? mha_dtype_name(mha_cache_keys(r->cache).dtype) : NULL), "precision",
         json_text(mha_dtype_name(r->call.precision.inputs)), "model",
-        json_text(!r->facts_from ? NULL : *f->model_type ? f->model_type : "unknown"), "caveat",
-        json_text(r->facts_from && f->has_semantics && *f->caveat ? f->caveat : NULL), NULL);
+        json_text(!r->facts_from   ? NULL
+                  : *f->model_type ? f->model_type
+                                   : "unknown"),
+        "caveat", json_text(r->facts_from && f->has_semantics && *f->caveat ? f->caveat : NULL), NULL);
 }
 
 json_t *run_report_of(const request *r, const arguments *args, const summary *output, const run_times *time)
@@ -227,8 +229,8 @@ json_t *run_report_of(const request *r, const arguments *args, const summary *ou
                      json_text(mha_path_name(r->plan.path)), "path_reason",
                      json_text(*r->plan.path_reason ? r->plan.path_reason : NULL), "threads",
                      json_integer(r->plan.threads), "parameters", parameters, "stages", stage_records(r, time),
-                     "total_ms", json_milliseconds(time->ms), "gflops",
-                     json_number(request_flops(r) / time->ms * 1e-6), "output",
+                     "total_ms", json_milliseconds(time->ms), "gflops", json_number(request_flops(r) / time->ms * 1e-6),
+                     "output",
                      record_of("shape", json_shape(r->call.output.rank, r->call.output.shape), "mean",
                                json_number(output->mean), "rms", json_number(output->rms), "max_abs",
                                json_number(output->max_abs), "finite", json_boolean(output->non_finite == 0), NULL),

@@ -16,16 +16,18 @@ static json_t *stage_record(const mha_stage_verdict *s, bool first)
 {
     const mha_difference *d = &s->difference;
     json_t *record = record_of(
-        "name", J(s->name), "against", J(s->against), "ok", json_boolean(s->ok), "max_abs",
-        J(d->max_abs), "max_rel", J(d->max_rel), "max_ulp", J(d->max_ulp), "rms",
-        J(d->rms), "cosine", J(d->cosine), "elements", J(d->elements), "mismatches",
-        J(d->mismatches), "worst_index", json_shape(d->rank, d->worst_index), "worst_actual",
-        J(d->worst_actual), "worst_expected", J(d->worst_expected), "nan_actual",
-        J(d->nan_actual), "nan_expected", J(d->nan_expected), "inf_actual",
-        J(d->inf_actual), "inf_expected", J(d->inf_expected), "rtol", J(s->rtol), "atol",
-        J(s->atol), "tolerance_needed", J(d->tolerance_needed), "tolerance_derived",
-        json_boolean(s->derived), "worst_head", s->worst_head < 0 ? json_null() : J(s->worst_head), NULL);
-    return record_with(record, "~verdict", J(s->ok ? "ok" : first ? "FIRST" : "differs"), "~allowed",
+        "name", J(s->name), "against", J(s->against), "ok", json_boolean(s->ok), "max_abs", J(d->max_abs), "max_rel",
+        J(d->max_rel), "max_ulp", J(d->max_ulp), "rms", J(d->rms), "cosine", J(d->cosine), "elements", J(d->elements),
+        "mismatches", J(d->mismatches), "worst_index", json_shape(d->rank, d->worst_index), "worst_actual",
+        J(d->worst_actual), "worst_expected", J(d->worst_expected), "nan_actual", J(d->nan_actual), "nan_expected",
+        J(d->nan_expected), "inf_actual", J(d->inf_actual), "inf_expected", J(d->inf_expected), "rtol", J(s->rtol),
+        "atol", J(s->atol), "tolerance_needed", J(d->tolerance_needed), "tolerance_derived", json_boolean(s->derived),
+        "worst_head", s->worst_head < 0 ? json_null() : J(s->worst_head), NULL);
+    return record_with(record, "~verdict",
+                       J(s->ok   ? "ok"
+                         : first ? "FIRST"
+                                 : "differs"),
+                       "~allowed",
                        s->rtol > 0 ? json_words("%.2g + %.2g |yours|", s->atol, s->rtol) : json_words("%.2g", s->atol),
                        NULL);
 }
@@ -46,11 +48,10 @@ static json_t *case_record(const judged_case *c)
     json_t *stages = json_array();
     for (size_t s = 0; s < v->stage_count; s++)
         json_array_append_new(stages, stage_record(&v->stages[s], s == v->culprit));
-    return record_of("name", J(c->name), "file", J(c->path), "status",
-                     J(mha_outcome_name(v->outcome)), "path", J(mha_path_name(v->path)), "reason",
-                     J(*reason_of(c) ? reason_of(c) : NULL), "culprit",
-                     v->culprit < v->stage_count ? J(v->stages[v->culprit].name) : json_null(), "stages",
-                     stages, "~stages", J(v->stage_count), "~used", J(100 * used(v)), NULL);
+    return record_of("name", J(c->name), "file", J(c->path), "status", J(mha_outcome_name(v->outcome)), "path",
+                     J(mha_path_name(v->path)), "reason", J(*reason_of(c) ? reason_of(c) : NULL), "culprit",
+                     v->culprit < v->stage_count ? J(v->stages[v->culprit].name) : json_null(), "stages", stages,
+                     "~stages", J(v->stage_count), "~used", J(100 * used(v)), NULL);
 }
 
 json_t *verdicts_report(const judged_case *cases, size_t n, const size_t count[3])
@@ -58,8 +59,8 @@ json_t *verdicts_report(const judged_case *cases, size_t n, const size_t count[3
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, case_record(&cases[i]));
-    return record_of("passed", J(count[MHA_OUTCOME_PASSED]), "failed", J(count[MHA_OUTCOME_FAILED]),
-                     "skipped", J(count[MHA_OUTCOME_SKIPPED]), "cases", list, NULL);
+    return record_of("passed", J(count[MHA_OUTCOME_PASSED]), "failed", J(count[MHA_OUTCOME_FAILED]), "skipped",
+                     J(count[MHA_OUTCOME_SKIPPED]), "cases", list, NULL);
 }
 
 /* ---------------------------------------------------------------- text */
@@ -105,14 +106,13 @@ static void print_failure(const judged_case *c, const json_t *record)
 
 static void print_rest(const json_t *list, mha_outcome outcome)
 {
-    static const char *const passed[] = {"case: name", "path: path", ">stages: ~stages",
-                                         ">of the tolerance used: ~used: %.2g %%"},
-                      *const skipped[] = {"case: name", "skipped because: reason"};
+    static const char *const passed[] = {
+        "case: name", "path: path", ">stages: ~stages", ">of the tolerance used: ~used: %.2g %%"};
+    static const char *const skipped[] = {"case: name", "skipped because: reason"};
     json_t *shown = json_array(), *record;
     size_t i;
-    json_array_foreach(list, i, record)
-        if (strcmp(json_string_value(json_object_get(record, "status")), mha_outcome_name(outcome)) == 0)
-            json_array_append(shown, record);
+    json_array_foreach(list, i, record) if (strcmp(json_string_value(json_object_get(record, "status")),
+                                                   mha_outcome_name(outcome)) == 0) json_array_append(shown, record);
     if (outcome == MHA_OUTCOME_PASSED)
         REPORT_TABLE(TABLE_TEXT, shown, passed);
     else

@@ -6,7 +6,7 @@
 #include "cli/commands/bench/bench_model.h"
 #include "cli/commands/bench/bench_report.h"
 #include "cli/commands/commands.h"
-#include "cli/output/picture_file.h"
+#include "cli/pictures/picture_file.h"
 #include "cli/output/presets.h"
 #include "cli/output/report.h"
 #include "cli/setup/model.h"

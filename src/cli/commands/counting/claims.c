@@ -7,8 +7,8 @@
 
 static json_t *side_record(const mha__claim_side *side)
 {
-    return record_of("configuration", J(side->configuration), "stated", J(side->stated), "counted",
-                     J(side->counted), NULL);
+    return record_of("configuration", J(side->configuration), "stated", J(side->stated), "counted", J(side->counted),
+                     NULL);
 }
 
 /* A statement with its source; a second row shows a configuration in which it fails. */
@@ -19,10 +19,9 @@ static json_t *claim_record(const mha__claim *c)
                       : c->verdict == MHA_CLAIM_FALSE   ? "; no: "
                                                         : "; ";
     json_t *record = record_of(
-        "source", J(c->source), "statement", J(c->statement), "formula", J(c->formula),
-        "configuration", J(c->holds.configuration), "count", J(c->count), "stated",
-        J(c->holds.stated), "counted", J(c->holds.counted), "unit", J(c->unit),
-        "verdict", J(mha__claim_verdict_name(c->verdict)), "condition", J(c->condition), "~text",
+        "source", J(c->source), "statement", J(c->statement), "formula", J(c->formula), "configuration",
+        J(c->holds.configuration), "count", J(c->count), "stated", J(c->holds.stated), "counted", J(c->holds.counted),
+        "unit", J(c->unit), "verdict", J(mha__claim_verdict_name(c->verdict)), "condition", J(c->condition), "~text",
         json_words("%s: %s%s%s", c->source, c->statement, how, c->condition ? c->condition : ""), NULL);
     if (c->fails.configuration)
         record_with(record, "fails_for", side_record(&c->fails), "~then",
@@ -33,17 +32,16 @@ static json_t *claim_record(const mha__claim *c)
 
 static void print_claims(const json_t *list, const size_t verdicts[3])
 {
-    static const char *const columns[] = {"verdict: verdict", ">stated: stated", ">counted: counted",
-                                          "statement: ~text"};
+    static const char *const columns[] = {
+        "verdict: verdict", ">stated: stated", ">counted: counted", "statement: ~text"};
     REPORT_TABLE(TABLE_TEXT, list, columns);
-    char *sum =
-        text_of("%zu statements: %zu true, %zu false, %zu true only under a condition. Stated: evaluated from "
-                "the number or formula as published. Counted: read from the storages of the configuration it "
-                "speaks of. Pages 000 to 004: five public questions with answers about the parameters of "
-                "multi-head attention (BERT in keras-bert, a general recipe, head counts in RoBERTa, LLaMA-7B, "
-                "W_Q and W_K as one matrix).",
-                json_array_size(list), verdicts[MHA_CLAIM_TRUE], verdicts[MHA_CLAIM_FALSE],
-                verdicts[MHA_CLAIM_ONLY_IF]);
+    char *sum = text_of("%zu statements: %zu true, %zu false, %zu true only under a condition. Stated: evaluated from "
+                        "the number or formula as published. Counted: read from the storages of the configuration it "
+                        "speaks of. Pages 000 to 004: five public questions with answers about the parameters of "
+                        "multi-head attention (BERT in keras-bert, a general recipe, head counts in RoBERTa, LLaMA-7B, "
+                        "W_Q and W_K as one matrix).",
+                        json_array_size(list), verdicts[MHA_CLAIM_TRUE], verdicts[MHA_CLAIM_FALSE],
+                        verdicts[MHA_CLAIM_ONLY_IF]);
     putchar('\n');
     write_prose(sum);
     free(sum);
@@ -63,9 +61,8 @@ int run_claims(const arguments *args)
         verdicts[claim.verdict]++;
         json_array_append_new(list, claim_record(&claim));
     }
-    json_t *root = record_of("true", J(verdicts[MHA_CLAIM_TRUE]), "false",
-                             J(verdicts[MHA_CLAIM_FALSE]), "only_if", J(verdicts[MHA_CLAIM_ONLY_IF]),
-                             "claims", list, NULL);
+    json_t *root = record_of("true", J(verdicts[MHA_CLAIM_TRUE]), "false", J(verdicts[MHA_CLAIM_FALSE]), "only_if",
+                             J(verdicts[MHA_CLAIM_ONLY_IF]), "claims", list, NULL);
     if (code == EXIT_DONE && report_is_text(args, root))
         print_claims(list, verdicts);
     json_decref(root);

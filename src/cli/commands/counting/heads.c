@@ -149,10 +149,9 @@ static bool were_run(const arguments *args)
 static json_t *row_record(const heads_row *row, bool model, bool ran)
 {
     const mha_config *c = &row->config;
-    json_t *record = record_of(
-        "heads", J(c->n_heads), "kv_heads", J(c->kv_heads), "d_k", J(c->d_k), "d_v",
-        J(c->d_v), "total_parameters", J(row->totals.parameters), "storages",
-        J(row->totals.storages), "output_max_abs", ran ? J(row->output_max_abs) : json_null(), NULL);
+    json_t *record = record_of("heads", J(c->n_heads), "kv_heads", J(c->kv_heads), "d_k", J(c->d_k), "d_v", J(c->d_v),
+                               "total_parameters", J(row->totals.parameters), "storages", J(row->totals.storages),
+                               "output_max_abs", ran ? J(row->output_max_abs) : json_null(), NULL);
     if (ran)
         record_with(record, "~largest", json_words("%.5f", row->output_max_abs), NULL);
     if (model)
@@ -167,14 +166,13 @@ static json_t *row_record(const heads_row *row, bool model, bool ran)
 
 static void print_rows(const json_t *rows, bool model)
 {
-    static const char *const of_layers[] = {">heads: heads: %d", ">d_k: d_k: %d", ">d_v: d_v: %d",
-                                            "one head of W_Q: ~head", "whole W_Q: ~W_Q", "whole W_O: ~W_O",
-                                            ">storages: storages: %d", ">parameters: total_parameters",
-                                            ">largest |output|: ~largest"},
-                      *const of_models[] = {">heads: heads: %d", ">kv_heads: kv_heads: %d", ">d_k: d_k: %d",
-                                            ">attention: attention_parameters", ">parameters: total_parameters",
-                                            ">storages: storages: %d", ">shapes that differ: differing_shapes: %d",
-                                            ">largest |output|: ~largest", ": ~own"};
+    static const char *const of_layers[] = {
+        ">heads: heads: %d", ">d_k: d_k: %d", ">d_v: d_v: %d", "one head of W_Q: ~head", "whole W_Q: ~W_Q",
+        "whole W_O: ~W_O", ">storages: storages: %d", ">parameters: total_parameters", ">largest |output|: ~largest"};
+    static const char *const of_models[] = {
+        ">heads: heads: %d", ">kv_heads: kv_heads: %d", ">d_k: d_k: %d", ">attention: attention_parameters",
+        ">parameters: total_parameters", ">storages: storages: %d", ">shapes that differ: differing_shapes: %d",
+        ">largest |output|: ~largest", ": ~own"};
     if (model)
         REPORT_TABLE(TABLE_TEXT, rows, of_models);
     else
@@ -190,8 +188,8 @@ static int show(const arguments *args, const heads_row *rows, size_t n)
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, row_record(&rows[i], model_asked(args), were_run(args)));
-    json_t *root = record_of("invariant", json_boolean(same), "random", J(random), "rows", list, "reason",
-                             J(why), NULL);
+    json_t *root =
+        record_of("invariant", json_boolean(same), "random", J(random), "rows", list, "reason", J(why), NULL);
     if (report_is_text(args, root)) {
         if (random)
             printf("run with %s\n", random);

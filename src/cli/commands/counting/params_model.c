@@ -311,8 +311,8 @@ static void print_report(const report *r, const arguments *args, table_style sty
 
 static json_t *memory_record(size_t parameters)
 {
-    return record_of("F64", J(parameters * 8), "F32", J(parameters * 4), "F16",
-                     J(parameters * 2), "BF16", J(parameters * 2), "I8", J(parameters), NULL);
+    return record_of("F64", J(parameters * 8), "F32", J(parameters * 4), "F16", J(parameters * 2), "BF16",
+                     J(parameters * 2), "I8", J(parameters), NULL);
 }
 
 static json_t *scaling_record(const mha_model_facts *facts)
@@ -320,9 +320,8 @@ static json_t *scaling_record(const mha_model_facts *facts)
     const mha_rope_scaling *s = &facts->rope_scaling;
     if (s->kind == MHA_ROPE_UNSCALED)
         return json_null();
-    return record_of("type", J(mha_rope_scaling_name(s->kind)), "factor", J(s->factor),
-                     "original_length", J(s->original_length), "attention_factor",
-                     J(facts->semantics.qkv.rope.attention_factor), NULL);
+    return record_of("type", J(mha_rope_scaling_name(s->kind)), "factor", J(s->factor), "original_length",
+                     J(s->original_length), "attention_factor", J(facts->semantics.qkv.rope.attention_factor), NULL);
 }
 
 static json_t *model_record(const report *r)
@@ -339,20 +338,19 @@ static json_t *model_record(const report *r)
         json_array_append_new(unread, json_string(key));
     size_t experts, chosen;
     const size_t active = mha_model_active_parameters(r->model, &experts, &chosen);
-    return record_of("architecture", J(mha_model_title(r->model)), "model_type", J(facts->model_type),
-                     "class", J(mha_model_class(r->model)), "d_model", J(c->d_model), "heads",
-                     J(c->n_heads), "kv_heads", J(c->kv_heads), "d_k", J(c->d_k),
-                     "attention_layers", J(mha_model_layer_count(r->model)), "assumed", list, "unread", unread,
-                     "active_parameters", J(active), "experts", J(experts), "experts_used",
-                     J(chosen), "rope_scaling", scaling_record(facts), NULL);
+    return record_of("architecture", J(mha_model_title(r->model)), "model_type", J(facts->model_type), "class",
+                     J(mha_model_class(r->model)), "d_model", J(c->d_model), "heads", J(c->n_heads), "kv_heads",
+                     J(c->kv_heads), "d_k", J(c->d_k), "attention_layers", J(mha_model_layer_count(r->model)),
+                     "assumed", list, "unread", unread, "active_parameters", J(active), "experts", J(experts),
+                     "experts_used", J(chosen), "rope_scaling", scaling_record(facts), NULL);
 }
 
 static json_t *file_record(const mha_file *file, const mha_file_totals *all)
 {
-    return record_of("path", J(mha_file_path(file)), "format", J(mha_file_format(file)), "tensors",
-                     J(all->tensors), "elements", J(all->elements), "bytes", J(all->bytes),
-                     "bytes_here", J(all->bytes_here), "parameters", J(all->parameters),
-                     "unique_parameters", J(all->unique), "buffers", J(all->buffers), NULL);
+    return record_of("path", J(mha_file_path(file)), "format", J(mha_file_format(file)), "tensors", J(all->tensors),
+                     "elements", J(all->elements), "bytes", J(all->bytes), "bytes_here", J(all->bytes_here),
+                     "parameters", J(all->parameters), "unique_parameters", J(all->unique), "buffers", J(all->buffers),
+                     NULL);
 }
 
 /* The tensors that --only leaves; those of a file with their bytes. */
@@ -383,8 +381,8 @@ static void add_file(json_t *root, const report *r)
         json_array_append_new(architectures, json_string(names[i]));
     for (size_t i = 0; i < r->findings.count; i++)
         json_array_append_new(findings, finding_record(&r->findings.items[i]));
-    record_with(root, "file", file_record(r->file, &r->file_totals), "unique_parameters",
-                J(r->file_totals.unique), "findings", findings, "architectures", architectures, "config_error",
+    record_with(root, "file", file_record(r->file, &r->file_totals), "unique_parameters", J(r->file_totals.unique),
+                "findings", findings, "architectures", architectures, "config_error",
                 J(*r->config_error ? r->config_error : NULL), NULL);
 }
 

@@ -263,20 +263,18 @@ static json_t *way_record(const ranks_table *t, size_t w)
             json_array_append_new(replicated, json_string(mha_weight_name(i)));
     record_with(row, "attention_parameters", J(o->parameters), "parameters",
                 J(t->all.parameters - t->attention.parameters + o->parameters), "parameter_bytes",
-                J(t->all.parameter_bytes - t->attention.parameter_bytes + o->bytes),
-                "stored_attention_parameters", J(o->stored), "replicated", replicated, "cache_bytes",
-                J(o->cache_bytes), "sent_bytes", J(o->sent), "sent_bytes_layer",
-                J(o->sent_by_layer), "balance", J(o->balance), "~replicas",
+                J(t->all.parameter_bytes - t->attention.parameter_bytes + o->bytes), "stored_attention_parameters",
+                J(o->stored), "replicated", replicated, "cache_bytes", J(o->cache_bytes), "sent_bytes", J(o->sent),
+                "sent_bytes_layer", J(o->sent_by_layer), "balance", J(o->balance), "~replicas",
                 J(o->stored - t->attention.parameters), "~sent_token",
                 J(o->sent / (ways[w].decodes ? t->pass.batch : t->pass.batch * t->pass.seq)), NULL);
     if (!t->timed)
         return row;
     const double simulated = o->simulated < 0 ? NAN : o->simulated;
-    return record_with(row, "project_seconds", J(o->time.project), "attend_seconds",
-                       J(o->time.attend), "exchange_seconds", J(o->time.exchange), "join_seconds",
-                       J(o->time.join), "seconds", J(o->time.total), "simulated_seconds",
-                       J(simulated), "~ms", milliseconds(o->time.total), "~simulated_ms",
-                       milliseconds(simulated), NULL);
+    return record_with(row, "project_seconds", J(o->time.project), "attend_seconds", J(o->time.attend),
+                       "exchange_seconds", J(o->time.exchange), "join_seconds", J(o->time.join), "seconds",
+                       J(o->time.total), "simulated_seconds", J(simulated), "~ms", milliseconds(o->time.total),
+                       "~simulated_ms", milliseconds(simulated), NULL);
 }
 
 static json_t *report_of(const ranks_table *t)
@@ -284,11 +282,9 @@ static json_t *report_of(const ranks_table *t)
     json_t *schemes = json_array();
     for (size_t w = 0; w < t->n_ways; w++)
         json_array_append_new(schemes, way_record(t, w));
-    return record_of("architecture", J(mha_model_title(t->model)), "class",
-                     J(mha_model_class(t->model)), "ranks", J(t->ranks), "batch",
-                     J(t->pass.batch), "seq", J(t->pass.seq), "parameters",
-                     J(t->all.parameters), "attention_parameters", J(t->attention.parameters),
-                     "schemes", schemes, NULL);
+    return record_of("architecture", J(mha_model_title(t->model)), "class", J(mha_model_class(t->model)), "ranks",
+                     J(t->ranks), "batch", J(t->pass.batch), "seq", J(t->pass.seq), "parameters", J(t->all.parameters),
+                     "attention_parameters", J(t->attention.parameters), "schemes", schemes, NULL);
 }
 
 /* Each reason once, behind the names of all that it refuses. */
@@ -340,16 +336,11 @@ static void print_replicas(const ranks_table *t)
 
 static void print_report(const ranks_table *t, const json_t *root, table_style style)
 {
-    static const char *const columns[] = {"scheme: ~name",
-                                          ">attention: attention_parameters: : -",
-                                          ">replicas: ~replicas: : -",
-                                          ">weights of a rank: parameter_bytes: %B: -",
-                                          ">cache: cache_bytes: %B: -",
-                                          ">sent, a layer: sent_bytes_layer: %B: -",
-                                          ">sent, a token: ~sent_token: %B: -",
-                                          ">balance: balance: %.2f: -",
-                                          ">ms, modelled: ~ms: : -",
-                                          ">ms, simulated: ~simulated_ms: : -"};
+    static const char *const columns[] = {
+        "scheme: ~name", ">attention: attention_parameters: : -", ">replicas: ~replicas: : -",
+        ">weights of a rank: parameter_bytes: %B: -", ">cache: cache_bytes: %B: -",
+        ">sent, a layer: sent_bytes_layer: %B: -", ">sent, a token: ~sent_token: %B: -", ">balance: balance: %.2f: -",
+        ">ms, modelled: ~ms: : -", ">ms, simulated: ~simulated_ms: : -"};
     if (style == TABLE_TEXT) {
         char all[SHORT_TEXT], attention[SHORT_TEXT], tokens[SHORT_TEXT];
         model_print_name(t->model);
