@@ -240,6 +240,15 @@ static mha_view random_rows(subject *s, size_t B, size_t heads, size_t n, size_t
     return mha_view_of(x, MHA_F32, 4, shape);
 }
 
+/* Multiplies rows that the call evicts, so that they are of another size than those that stay. */
+static void resize_rows(const mha_view *rows, size_t n, double factor)
+{
+    if (mha_view_elements(rows) == 0)
+        return;
+    const mha_view first = mha_view_slice(rows, 2, 0, n);
+    multiply(&first, factor, first.dtype);
+}
+
 /* Rows in a cache of some type, of which the call evicts some, behind others that have gone before. */
 static void put_into_cache(subject *s)
 {
@@ -251,6 +260,9 @@ static void put_into_cache(subject *s)
     const size_t heads = absorbed ? 1 : c->kv_heads, d = absorbed ? c->kv_rank + c->d_rope : c->d_k;
     g->past_key = random_rows(s, B, heads, gone + kept, d);
     g->past_value = random_rows(s, B, heads, gone + kept, absorbed ? 0 : c->d_v);
+    const double factor = pow(10, below(s, 2) * (8 * unit(s) - 4));
+    resize_rows(&g->past_key, gone, factor);
+    resize_rows(&g->past_value, gone, factor);
     g->kept = gone ? kept : 0;
     g->evicted = below(s, 2) * below(s, below(s, 2) ? 2000000 : 12);
     s->cache_dtype = types[below(s, 5)];

@@ -18,7 +18,7 @@
 /* Drawn from the trial's seed alone, so that a smaller trial has the same. */
 typedef struct extras {
     mha_path path;
-    bool latent, absorbed, paged;
+    bool latent, absorbed, paged, evicts;
     size_t page_rows;
     mha_dtype rows, stages; /* of a cache or of pages; of what is kept */
     mha_precision precision;
@@ -50,6 +50,7 @@ static extras extras_of(uint64_t seed)
         e.precision.scores = below(x, 6) == 0 ? MHA_BF16 : MHA_F32;
     }
     e.keep = below(x, 2) ? 0 : 1 + (unsigned)below(x, (1u << MHA_STAGE_COUNT) - 1);
+    e.evicts = !e.paged && below(x, 8) == 0;
     e.random = state;
     return e;
 }
@@ -259,6 +260,10 @@ static bool case_fails(const trial *drawn, char *text, size_t size)
         put_into_pages(&e, &run);
     else if (run.past_key.data)
         round_rows(&run, e.rows);
+    if (run.past_key.data && run.past_key.shape[2] > 0 && e.evicts) {
+        uint64_t random = e.random;
+        run.kept = 1 + below(&random, run.past_key.shape[2]), run.evicted = below(&random, 3);
+    }
     if (rerun_run(&run, e.path, 1, 0, &error) == MHA_OK) {
         unsigned keep = 0, empty = 0;
         for (int s = 0; s < MHA_STAGE_COUNT; s++) {
