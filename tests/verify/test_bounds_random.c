@@ -1,7 +1,8 @@
 /* Random calls of every kind, with settings turned to extremes, contiguous, with caches of every type that evict, in
  * pages: what the float paths compute, and what the models of low precision do, is within mha_error_bound and
  * mha_precision_tolerance, and neither answers where the other refuses. What is allowed to float beside the bound is an
- * estimate from the error of one run, which one call in a thousand may exceed.
+ * estimate from the error of one run, which one call in a thousand may exceed. Each real setting of the table counts in
+ * the bound: some call is beyond the bound of another number.
  * BOUNDS_TRIALS=n tries n calls, BOUNDS_SEED=s begins at seed s: a failure is tried again by its seed. */
 #include <float.h>
 #include <math.h>
@@ -516,8 +517,95 @@ static void random_calls_are_within_bound_and_tolerance(void **state)
     }
 }
 
+/* ---------------------------------------------------------------- settings forgotten */
+
+/* Queries, and new keys without positions of their own, stand far from position 0, where angles lose much. */
+static void go_far(subject *s)
+{
+    mha_semantics *m = &s->given.call.semantics;
+    if (m->place.position_offset || m->place.cu_seqlens_q || m->qkv.rope.cos_table.data || below(s, 2))
+        return;
+    m->place.has_offset = true;
+    m->place.offset = (int64_t)pow(2, 50 * unit(s));
+}
+
+/* The number of a setting, of any size that it may have; NULL where the call cannot have it. */
+static double *number_of(subject *s, const mha_setting *row)
+{
+    turned list[MOST_TURNED];
+    const size_t n = list_turned(s, list);
+    size_t at = 0;
+    while (at < n && strcmp(list[at].name, row->name) != 0)
+        at++;
+    if (at == n)
+        return NULL;
+    double *const number = list[at].number, is = *number != 0 ? *number : list[at].otherwise;
+    *number = (row->lowest < 0 && below(s, 2) ? -1 : 1) * pow(10, 8 * unit(s) - 4) * is;
+    return number;
+}
+
+/* Whether a call with 1000 times the number, or a thousandth of it, is beyond the bound of the call with the number. */
+static bool shows(subject *s, const char *name, double *number)
+{
+    static const mha_path paths[] = {MHA_PATH_BLAS, MHA_PATH_FAST, MHA_PATH_EXACT};
+    mha_error error;
+    rerun call, exact = {0};
+    const mha_precision of_scores = {.scores = MHA_BF16},
+                        precision = below(s, 2) ? none : below(s, 2) ? of_scores : draw_precision(s);
+    const bool rounds = memcmp(&precision, &none, sizeof none) != 0;
+    begin(s, true, &call);
+    call.call.precision = precision;
+    s->bound = (answer){.name = "bound"};
+    s->bound.status = mha_error_bound(call.layer, &call.call, 0x1p-24, s->bound.allowed, MHA_STAGE_COUNT, &error);
+    rerun_free(&call);
+    *number *= below(s, 2) ? 1e3 : 1e-3;
+    bool shown = false;
+    if (s->bound.status == MHA_OK && run(s, MHA_PATH_EXACT, none, false, &exact, &error) == MHA_OK)
+        for (size_t p = rounds ? 2 : 0; p < (rounds ? 3 : 2) && !shown; p++) {
+            shown = run(s, paths[p], precision, true, &call, &error) == MHA_OK &&
+                    beyond(s, name, &call, &exact, &s->bound);
+            rerun_free(&call);
+        }
+    rerun_free(&exact);
+    return shown;
+}
+
+/* Every real setting counts: some call would be beyond a bound that takes it for another number. */
+static void no_setting_can_be_forgotten(void **state)
+{
+    (void)state;
+    const mha_setting *row;
+    size_t settings = 0;
+    for (size_t i = 0; (row = mha_setting_at(i)) != NULL; i++) {
+        bool shown = row->kind != MHA_SETTING_REAL;
+        settings += !shown;
+        for (uint64_t seed = 1; seed <= 20000 && !shown; seed++) {
+            subject s = {.turned = ""};
+            trial t = draw(&s, seed);
+            if (s.layout != CONTIGUOUS)
+                continue;
+            if (t.bare && !t.semantics.qkv.rope.kind && below(&s, 2))
+                t.config.d_k = 1;
+            trial_build(&t, &s.r);
+            rerun_init(&s.given, s.r.layer, &s.r.call, NULL, NULL);
+            turn(&s);
+            go_far(&s);
+            double *const number = number_of(&s, row);
+            shown = number && shows(&s, row->name, number);
+            rerun_free(&s.given);
+            trial_release(&s.r);
+        }
+        if (!shown)
+            fail_msg("no random call is beyond a bound that takes %s for another number", row->name);
+    }
+    assert_true(settings > 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_calls_are_within_bound_and_tolerance)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_calls_are_within_bound_and_tolerance),
+        cmocka_unit_test(no_setting_can_be_forgotten),
+    };
     return cmocka_run_group_tests_name("bounds_random", tests, NULL, NULL);
 }

@@ -383,6 +383,29 @@ static void caches_of_16_bits_are_within_the_bound(void **state)
             }
 }
 
+/* What keys_only leaves to another part does not count, however large it is. */
+static void rows_of_another_part_do_not_count(void **state)
+{
+    (void)state;
+    enum { T = 5, D = 8 };
+    float *x = random_numbers(T * D, 1, 1), row[D], sink = 1e30f;
+    for (size_t i = 0; i < D; i++)
+        row[i] = 1e9f;
+    const mha_view rows = mha_heads(x, 1, T, 1, D), beside = mha_view_of(row, MHA_F32, 1, (size_t[]){D});
+    mha_view weights[MHA_WEIGHT_COUNT] = {[MHA_BIAS_K] = beside, [MHA_BIAS_V] = beside,
+                                          [MHA_SINKS] = mha_view_of(&sink, MHA_F32, 1, (size_t[]){1})};
+    mha_call call = {.query = rows, .key = rows, .value = rows, .semantics.place.keys_only = true};
+    static const mha_stage stages[] = {MHA_STAGE_SCORES, MHA_STAGE_LSE, MHA_STAGE_HEADS};
+    for (size_t s = 0; s < sizeof stages / sizeof *stages; s++) {
+        call.weights = NULL, call.weight_count = 0;
+        const double without = bound_of(NULL, &call, stages[s]);
+        call.weights = weights, call.weight_count = MHA_WEIGHT_COUNT;
+        assert_true(without > 0 && bound_of(NULL, &call, stages[s]) == without);
+        hold_against(NULL, call, stages[s], false, "keys only", NULL);
+    }
+    free(x);
+}
+
 /* Only a number between 0 and 1 is a roundoff. */
 static void a_unit_that_is_none_is_refused(void **state)
 {
@@ -415,6 +438,7 @@ int main(void)
         TEST(projections_may_overflow_on_the_way),
         TEST(weighted_values_may_overflow_on_the_way),
         TEST(caches_of_16_bits_are_within_the_bound),
+        TEST(rows_of_another_part_do_not_count),
         TEST(a_unit_that_is_none_is_refused),
     };
     return cmocka_run_group_tests_name("error bound", tests, NULL, NULL);

@@ -132,15 +132,16 @@ static double gamma_of(double n, double u)
     return n * u < 1 ? n * u / (1 - n * u) : INFINITY;
 }
 
-double mha__angle_error(double position, double frequency)
-{
-    return fmin(0x1p-53 * (fabs(log(frequency)) + 5) * fabs(position) * frequency, 2);
-}
-
-/* The floating-point type of a computation: unit roundoff, smallest subnormal, largest number. */
-typedef struct arithmetic {
-    double u, eta, largest;
-} arithmetic;
+/* What a bound is derived from: a call, the magnitudes of its numbers, and the arithmetic that computes it, with its
+ * roundoff in one operation (`unit`) and in sums (u), its smallest subnormal and its largest number. */
+typedef struct derivation {
+    const mha__resolved *r;
+    const mha__magnitudes *m;
+    const mha_precision *p;
+    double unit, u, eta, largest;
+    bool narrow;
+    double S; /* S' */
+} derivation;
 
 /* Errors of one of q, k, v so far: of an element and of a head's row (2-norm); `size`: the largest element. */
 typedef struct error_of {
@@ -154,50 +155,40 @@ static double or_infinite(double e)
 }
 
 /* The error of an element of y = x W + b, a sum of `terms` products; of x + b when `terms` is 0. */
-static double sum_error(const arithmetic *a, size_t terms, double x, double W, double b)
+static double sum_error(const derivation *a, size_t terms, double x, double W, double b)
 {
     const double n = (double)terms, size = terms ? x * W + b : x + b;
     const double e = gamma_of(n + 2, a->u) * size + (n + 3 + sqrt(n) * (x + W)) * a->eta;
     return fmax(fmax(x, W), size) + e < a->largest ? e : INFINITY;
 }
 
-/* What storing costs a row of n elements with 2-norm x, or with n = 1 a number of at most x, by the scale of a tensor
- * of numbers of at most `most`. */
-static double lost_among(mha_dtype dtype, double x, double n, double most)
+/* An error with what storing the number adds, which is at most x without its error. */
+static double stored(mha_dtype dtype, double x, double e)
 {
-    const mha__storage s = mha__storage_of(dtype);
-    const double end = -s.lowest;
-    if (dtype == MHA_F32)
-        return 0;
-    if (dtype == MHA_TF32)
-        return x < 0x1p128 * (1 - 0x1p-12) ? 0x1p-11 * x + sqrt(n) * 0x1p-137 : INFINITY;
-    if (dtype == MHA_I8)
-        return sqrt(n) * most / 127;
-    if (dtype == MHA_F16 || dtype == MHA_BF16)
-        return x < s.overflow ? s.relative * x + sqrt(n) * s.absolute : INFINITY;
-    return s.relative * x + sqrt(n) * s.absolute * 2 * most / end;
+    return e + mha__lost(dtype, x + e, 1);
 }
 
-/* The same in a tensor of such numbers. */
-static double lost(mha_dtype dtype, double x, double n)
+/* The error of an element of x W + b, with rows x of 2-norm `row` that are off by `off`. */
+static double passed_on(const derivation *a, const mha__product_size *w, double row, double off)
 {
-    return lost_among(dtype, x, n, x);
+    const double dW = mha__lost(a->p->weights, w->W, (double)w->terms), db = mha__lost(a->p->weights, w->b, 1);
+    return or_infinite(sum_error(a, w->terms, row + off, w->W + dW, w->b + db) + off * (w->W + dW) + row * dW + db);
 }
 
-static error_of projected(const arithmetic *a, const mha_precision *p, size_t terms, double x, double W, double b,
-                          size_t d)
+/* The errors of x W + b, or of x + b without W, in heads of d features. */
+static error_of projected(const derivation *a, double x, const mha__product_size *w, size_t d)
 {
-    const double n = terms ? (double)terms : 1, dx = lost(p->inputs, x, n), dW = lost(p->weights, W, n),
-                 db = lost(p->weights, b, 1), moved = terms ? dx * (W + dW) + x * dW + db : dx + db;
-    const double e = or_infinite(sum_error(a, terms, x + dx, W + dW, b + db) + moved);
-    return (error_of){e, d ? sqrt((double)d) * e : 0, (terms ? x * W + b : x + b) + e};
+    const double n = w->terms ? (double)w->terms : 1, dx = mha__lost(a->p->inputs, x, n),
+                 dW = mha__lost(a->p->weights, w->W, n), db = mha__lost(a->p->weights, w->b, 1);
+    const double moved = w->terms ? dx * (w->W + dW) + x * dW + db : dx + db;
+    const double e = or_infinite(sum_error(a, w->terms, x + dx, w->W + dW, w->b + db) + moved);
+    return (error_of){e, sqrt((double)d) * e, (w->terms ? x * w->W + w->b : x + w->b) + e};
 }
 
-/* The error of q or k behind its norm; `row`: the largest 2-norm of a head's row there. */
-static void normalise_error(const arithmetic *a, const mha__magnitudes *m, const mha__norm_size *size, size_t d,
+/* The errors of a row of 2-norm `row` behind its norm, in heads of d features. */
+static void normalise_error(const derivation *a, const mha_norm_rule *rule, const mha__norm_size *size, size_t d,
                             double row, error_of *e)
 {
-    const mha_norm_rule *rule = &m->norm_rule;
     const double n = (double)size->terms, added = size->bias * sqrt(n);
     double moved = rule->after_rope ? sqrt(n / (double)d) * e->row : sqrt(n) * e->element;
     if (size->terms == 0)
@@ -215,71 +206,59 @@ static void normalise_error(const arithmetic *a, const mha__magnitudes *m, const
 }
 
 /* The error of q, k or v behind its limits. */
-static void clip_error(const arithmetic *a, const mha__magnitudes *m, size_t d, error_of *e)
+static void clip_error(const derivation *a, size_t d, error_of *e)
 {
-    const double moved = m->clip > 0 ? a->u * m->clip + a->eta : 0;
+    const double limit = a->r->semantics.qkv.clip_qkv, moved = limit > 0 ? a->u * limit + a->eta : 0;
     e->element += moved;
     e->row += sqrt((double)d) * moved;
 }
 
-/* The 2-norm of the error of norm(c), where elements of c are off as `c` says. */
-static double latent_error(const arithmetic *a, const mha__latent_magnitudes *l, const error_of *c)
+/* The 2-norm of the error of norm(c) where it meets a weight, if elements of c are off as `c` says. */
+static double latent_error(const derivation *a, const mha__latent_size *l, const error_of *c, mha_dtype rows)
 {
-    const mha__magnitudes rms = {.norm_rule = {.kind = MHA_NORM_RMS}};
-    const mha__norm_size size = {.terms = l->rank, .weight = l->weight, .divisor = l->rms};
+    static const mha_norm_rule rms = {.kind = MHA_NORM_RMS};
     error_of e = *c;
-    normalise_error(a, &rms, &size, l->rank, l->row, &e);
-    return e.row;
-}
-
-/* The error of an element of x W + b, with rows x of 2-norm `row` that are off by `off`. */
-static double passed_on(const arithmetic *a, const mha_precision *p, size_t terms, double row, double off, double W,
-                        double b)
-{
-    const double dW = lost(p->weights, W, (double)terms), db = lost(p->weights, b, 1);
-    return or_infinite(sum_error(a, terms, row + off, W + dW, b + db) + off * (W + dW) + row * dW + db);
+    normalise_error(a, &rms, &l->norm, l->norm.terms, l->row, &e);
+    return e.row + mha__lost(rows, l->row + e.row, (double)l->norm.terms);
 }
 
 /* The errors of q, k and v of latent attention, before rotation, and those of the latents themselves. */
-static void latent_errors(const arithmetic *a, const mha_precision *p, const mha__magnitudes *m, size_t d_k,
-                          error_of qkv[3], double bound[MHA_STAGE_COUNT])
+static void latent_errors(const derivation *a, error_of qkv[3], double bound[MHA_STAGE_COUNT])
 {
-    const mha__latent_magnitudes *l = &m->q_latent;
+    const mha__magnitudes *m = a->m;
+    const mha__latent_size *of_q = &m->q_latent, *of_kv = &m->kv_latent;
+    const mha_dtype rows = a->p->rows;
+    const double d_k = (double)a->r->plan.d_k, d_n = (double)a->r->latent.d_n, d_r = (double)a->r->latent.d_r;
     error_of *q = &qkv[0], *k = &qkv[1], *v = &qkv[2];
-    *q = projected(a, p, m->d_q, m->x_q, l->rank ? l->A : m->W_Q, l->rank ? l->b : m->b_Q, d_k);
+    if (of_q->norm.terms)
+        *q = projected(a, m->x[0], &of_q->made, a->r->plan.d_k);
     bound[MHA_STAGE_Q_LATENT] = q->element;
-    if (l->rank) {
-        double off = latent_error(a, l, q);
-        off += lost(p->rows, l->row + off, (double)l->rank);
-        q->element = passed_on(a, p, l->rank, l->row, off, m->W_Q, m->b_Q);
-        q->size = l->row * m->W_Q + m->b_Q;
+    if (of_q->norm.terms) {
+        q->element = passed_on(a, &m->W[0], of_q->row, latent_error(a, of_q, q, rows));
+        q->size = of_q->row * m->W[0].W + m->W[0].b;
     }
-    l = &m->kv_latent;
-    const error_of c = projected(a, p, m->d_kin, m->x_k, l->A, l->b, 1);
-    double off = latent_error(a, l, &c);
+    const error_of c = projected(a, m->x[1], &of_kv->made, 1);
+    const double off = latent_error(a, of_kv, &c, a->r->latent.absorbed ? MHA_F32 : rows);
     bound[MHA_STAGE_KV_LATENT] = c.element;
     k->size = v->size = 0;
-    if (m->absorbed) {
-        const double n = sqrt((double)m->d_n), q_n = q->element + lost(p->rows, q->size + q->element, 1),
-                     absorbed = passed_on(a, p, m->d_n, n * q->size, n * q_n, m->W_KVB_row, 0);
+    if (a->r->latent.absorbed) {
+        const double absorbed =
+            passed_on(a, &m->absorbed, sqrt(d_n) * q->size, sqrt(d_n) * stored(rows, q->size, q->element));
         q->element = fmax(q->element, absorbed);
         v->element = off;
         k->element = fmax(off, c.element);
-        k->row = hypot(off, sqrt((double)m->d_r) * c.element);
+        k->row = hypot(off, sqrt(d_r) * c.element);
     } else {
-        off += lost(p->rows, l->row + off, (double)l->rank);
-        v->element = passed_on(a, p, l->rank, l->row, off, m->W_KVB, 0);
+        v->element = passed_on(a, &m->W_KVB, of_kv->row, off);
         k->element = fmax(v->element, c.element);
-        k->row = sqrt((double)d_k) * k->element;
+        k->row = sqrt(d_k) * k->element;
     }
-    q->row = sqrt((double)d_k) * q->element;
+    q->row = sqrt(d_k) * q->element;
 }
 
-static void rotate_error(const arithmetic *a, const mha__magnitudes *m, size_t d, double row, double turn, error_of *e)
+static void rotate_error(const derivation *a, double turn, double times, size_t d, double row, error_of *e)
 {
-    const double width = sqrt((double)d), times = m->rope_times > 0 ? m->rope_times : 1;
-    if (!m->rotated)
-        return;
+    const double width = sqrt((double)d);
     e->row *= fmax(times, 1);
     const double size = row + e->row;
     e->row += sqrt(2) * (gamma_of(2, a->u) + 2 * a->u) * size + turn + 2 * (size / fmin(times, 1) + width) * a->eta;
@@ -288,188 +267,233 @@ static void rotate_error(const arithmetic *a, const mha__magnitudes *m, size_t d
     e->element = e->row;
 }
 
-/* The error of q or k on the way to the scores; `times`: what a row is multiplied by at its end. */
-static void turn_error(const arithmetic *a, const mha__magnitudes *m, const mha__norm_size *norm, size_t d, double row,
-                       double turn, double times, error_of *e)
+/* The error of q or k on the way to the scores. */
+static void turn_error(const derivation *a, const mha__row_size *x, error_of *e)
 {
-    const double width = sqrt((double)d), before = m->rotated && m->rope_times > 0 ? row / fmin(m->rope_times, 1) : row;
-    if (m->norm_rule.after_rope) {
-        rotate_error(a, m, d, norm->terms ? norm->row : row, turn, e);
-        normalise_error(a, m, norm, d, row, e);
+    const mha_qkv *s = &a->r->semantics.qkv;
+    const size_t d = a->r->plan.d_k;
+    const bool rotated = s->rope.kind != MHA_ROPE_NONE;
+    const double width = sqrt((double)d), times = rotated ? a->r->rope_times : 1, row = x->row;
+    if (s->norm.after_rope) {
+        if (rotated)
+            rotate_error(a, x->turn, times, d, x->norm.terms ? x->norm.row : row, e);
+        normalise_error(a, &s->norm, &x->norm, d, row, e);
     } else {
-        normalise_error(a, m, norm, d, before, e);
-        if (norm->terms)
-            clip_error(a, m, d, e);
-        rotate_error(a, m, d, row, turn, e);
+        normalise_error(a, &s->norm, &x->norm, d, row / fmin(times, 1), e);
+        if (x->norm.terms)
+            clip_error(a, d, e);
+        if (rotated)
+            rotate_error(a, x->turn, times, d, row, e);
     }
-    if (times > 1) {
-        e->row = times * e->row + gamma_of(8, a->u) * (row + times * e->row) + width * a->eta;
-        e->element = times * e->element + gamma_of(8, a->u) * (row + times * e->element) + a->eta;
+    if (x->times > 1) {
+        e->row = x->times * e->row + gamma_of(8, a->u) * (row + x->times * e->row) + width * a->eta;
+        e->element = x->times * e->element + gamma_of(8, a->u) * (row + x->times * e->element) + a->eta;
         if (!(row + e->row < a->largest))
             e->element = e->row = INFINITY;
     }
     e->row = fmax(e->row, a->u * row + width * a->eta); /* cached rows may be given in a wider type */
 }
 
-/* The error after storing in a narrow cache; `size`: the largest element (d = 1) or norm of rows of d elements. */
-static double cached(const mha__magnitudes *m, double e, double size, size_t d)
+/* An error with what storing in the cache adds; `size`: the largest element (d = 1) or norm of rows of d elements. */
+static double cached(const derivation *a, double e, double size, size_t d)
 {
-    if (m->cache_unit == 0)
-        return e;
-    if (!(size + e < m->cache_largest))
-        return INFINITY;
-    const double width = sqrt((double)d), unit = m->cache_by_row ? width * m->cache_unit : m->cache_unit;
-    return e + 2 * unit * (size + e) + 2 * width * m->cache_eta;
+    return a->m->cache_rounds ? mha__cached_error(a->m->cache, e, size, (double)d) : e;
 }
 
-/* The error of heads, of at most V and off by e, behind their gate. */
-static double gate_error(const arithmetic *a, const mha__magnitudes *m, const mha_precision *p, double V, double e)
+static void store_row(const derivation *a, double size, error_of *e)
 {
-    const error_of z = projected(a, p, m->d_q, m->x_q, m->W_G, m->b_G, 0);
-    const double off = z.element + lost(p->rows, z.size, 1), moved = fmin(off / 4, 1) + 8 * a->u + a->eta;
-    return isfinite(off) ? e + (V + e) * (moved + a->u) + 2 * a->eta : INFINITY;
+    e->element += mha__lost(a->p->rows, size + e->row, 1);
+    e->row += mha__lost(a->p->rows, size + e->row, (double)a->r->plan.d_k);
 }
 
-/* The error of the relative terms that rows of d features and 2-norm `row`, off by `off`, give; *added: their size. */
-static double relative_error(const arithmetic *a, double row, double off, double rows, double scale, size_t d,
-                             double *added)
+/* The errors of q, k and v where the scores and the heads read them. */
+static void row_errors(const derivation *a, error_of qkv[3], double bound[MHA_STAGE_COUNT])
 {
-    const double X = row + off, n = (double)d;
+    static const mha_stage stages[3] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V};
+    const mha__magnitudes *m = a->m;
+    const mha__sizes *size = &a->r->plan;
+    const size_t d[3] = {size->d_k, size->d_k, size->d_v};
+    error_of *q = &qkv[0], *k = &qkv[1], *v = &qkv[2];
+    for (int i = 0; i < 3; i++)
+        qkv[i] = projected(a, m->x[i], &m->W[i], d[i]);
+    bound[MHA_STAGE_Q_LATENT] = bound[MHA_STAGE_KV_LATENT] = 0;
+    if (m->kv_latent.norm.terms)
+        latent_errors(a, qkv, bound);
+    for (int i = 0; i < 3; i++) {
+        if (i == 2 || a->r->semantics.qkv.norm.after_rope || m->rows[i].norm.terms == 0)
+            clip_error(a, d[i], &qkv[i]);
+        bound[stages[i]] = qkv[i].element;
+    }
+    turn_error(a, &m->rows[0], q);
+    turn_error(a, &m->rows[1], k);
+    const double K = m->rows[1].row, V = m->v_max;
+    const bool in_keys = a->r->latent.absorbed && m->cached; /* values of latents are a part of keys */
+    const double own = V + v->element, among = in_keys ? fmax(K + k->row, own) : own;
+    v->element += mha__lost_among(a->p->rows, own, 1, among);
+    v->element = fmax(v->element, a->unit * V + a->eta); /* cached rows may be given in a wider type */
+    v->element = cached(a, v->element, a->r->latent.absorbed && m->cache == MHA_I8 ? K : V, 1);
+    if (m->cached)
+        v->element = stored(a->p->rows, V, v->element);
+    bound[MHA_STAGE_PRESENT_VALUE] = v->element;
+    store_row(a, m->rows[0].row, q);
+    store_row(a, K, k);
+    bound[MHA_STAGE_Q_ROT] = q->element;
+    bound[MHA_STAGE_K_ROT] = k->element;
+    k->element = cached(a, fmax(k->element, a->unit * K + a->eta), K, 1);
+    k->row = cached(a, k->row, K, size->d_k);
+    if (m->cached)
+        store_row(a, K, k);
+    bound[MHA_STAGE_PRESENT_KEY] = k->element;
+}
+
+/* The error of the relative terms that rows x, off by `off`, give; *added: their size. */
+static double relative_error(const derivation *a, const mha__row_size *x, double off, double scale, double *added)
+{
+    const double X = x->row + off, n = (double)a->r->plan.d_k, rows = x->relative;
     if (rows == 0)
         return 0;
-    *added += scale * row * rows;
+    *added += scale * x->row * rows;
     if (!(fmax(scale, 1) * X * rows < a->largest))
         return INFINITY;
     return scale * (gamma_of(n + 4, a->u) * X + off) * rows +
            2 * ((n + 2 + sqrt(n) * (X + rows)) * fmax(1, scale) + X * rows) * a->eta;
 }
 
-static void store_row(mha_dtype rows, size_t d, double size, error_of *e)
+/* The error of the masked scores; *size: their size. */
+static double score_error(const derivation *a, double dq, double dk, double *size, double bound[MHA_STAGE_COUNT])
 {
-    e->element += lost(rows, size + e->row, 1);
-    e->row += lost(rows, size + e->row, (double)d);
+    const mha_semantics *s = &a->r->semantics;
+    const mha_dtype type = a->p->scores;
+    const double scale = fabs(a->r->plan.scale), d_k = (double)a->r->plan.d_k, q = a->m->rows[0].row,
+                 k = a->m->rows[1].row, Q = q + dq, K = k + dk;
+    double scores = scale * q * k, added = a->m->added;
+    double E_s = scale * (gamma_of(d_k + 4, a->u) * Q * K + dq * k + q * dk + dq * dk) +
+                 ((d_k + 2 + sqrt(d_k) * (Q + K)) * fmax(1, scale) + Q * K) * a->eta;
+    const double of_q = fabs(s->added.relative.k_scale), of_k = fabs(s->added.relative.q_scale);
+    const double E_t = relative_error(a, &a->m->rows[0], dq, of_q > 0 ? of_q : scale, &added) +
+                       relative_error(a, &a->m->rows[1], dk, of_k > 0 ? of_k : scale, &added);
+    if (!(fmax(scale, 1) * Q * K + E_s + E_t + added < a->largest)) /* also true for NaN, infinity times 0 */
+        E_s = INFINITY;
+    double E_m = bound[MHA_STAGE_SCORES] = stored(type, scores, E_s);
+    if (s->softmax.softcap > 0) {
+        E_m += 16 * a->unit * s->softmax.softcap;
+        scores = fmin(scores, s->softmax.softcap);
+    }
+    E_m = bound[MHA_STAGE_CAPPED] = stored(type, scores, E_m);
+    if (added + E_t > 0)
+        E_m += E_t + 4 * a->unit * (scores + added) + 0x1p62 * a->eta;
+    *size = scores + added;
+    return bound[MHA_STAGE_MASKED] = stored(type, *size, E_m);
 }
 
-void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, const mha_precision *p,
-                   double bound[MHA_STAGE_COUNT])
+/* The error of the heads of a softmax: of scores of at most `size`, off by E_m, and of values of at most V, off by
+ * dv. */
+static double softmax_error(const derivation *a, double size, double E_m, double V, double dv,
+                            double bound[MHA_STAGE_COUNT])
+{
+    const double u = a->unit, S = a->S, sum = gamma_of(2 * S + 16, a->u);
+    /* exp(-104) rounds to zero in float, exp(-746) in double. */
+    const double most_seen = fmax(size, a->m->sink), R = fmin(2 * most_seen, a->narrow ? 104 : 746);
+    const double d = E_m + 2 * u * R + 8 * u, F = exp(2 * d) * (1 + sum) - 1, F_1 = fmin(F, 1), F_2 = fmin(F, 2);
+    const double of_1 = 2 * mha__lost(a->p->probabilities, 1, 1), of_S = 2 * mha__lost(a->p->probabilities, 1, S * S);
+    bound[MHA_STAGE_WEIGHTS] = F_1 + a->eta + of_1;
+    bound[MHA_STAGE_WEIGHTS_MEAN] = F_1 + a->eta + of_1 + gamma_of((double)a->r->plan.h + 1, a->u);
+    bound[MHA_STAGE_LSE] = E_m + 2 * u * R + sum + 4 * u * (most_seen + log(S + 2));
+    return F_2 * V + dv + (sum + of_S) * (1 + F_2) * V + (S + 1) * a->eta;
+}
+
+/* The same of a sigmoid; *most: the sum of the weights is at most this. */
+static double sigmoid_error(const derivation *a, double size, double E_m, double V, double dv, double *most,
+                            double bound[MHA_STAGE_COUNT])
+{
+    const double u = a->unit, S = a->S, of_1 = 2 * mha__lost(a->p->probabilities, 1, 1),
+                 bias = a->r->semantics.softmax.sigmoid_bias;
+    const double E_z = E_m + 2 * u * (size + fabs(bias)), W = 1 / (1 + exp(-fmin(size + E_z + bias, 746)));
+    const double E_w = fmin(fmin(expm1(E_z) * W, E_z / 4), 1) + 8 * u * W + 2 * a->eta;
+    bound[MHA_STAGE_WEIGHTS] = E_w;
+    bound[MHA_STAGE_WEIGHTS_MEAN] = E_w + gamma_of((double)a->r->plan.h + 1, u) * (W + E_w);
+    *most = S * W;
+    return S * ((E_w + of_1) * V + W * dv) + gamma_of(S + 2, a->u) * S * (W + E_w + of_1) * V +
+           (S + 1) * a->eta * (V + 1);
+}
+
+/* The error of heads of scores of at most `size`, off by E_m, and of values off by dv; *V: the size of heads. */
+static double head_error(const derivation *a, double size, double E_m, double dv, double *V,
+                         double bound[MHA_STAGE_COUNT])
+{
+    double most = 1, E_o = softmax_error(a, size, E_m, a->m->v_max + dv, dv, bound);
+    if (a->r->semantics.softmax.normaliser == MHA_SIGMOID)
+        E_o = sigmoid_error(a, size, E_m, a->m->v_max + dv, dv, &most, bound);
+    *V = (a->m->v_max + dv) * most;
+    E_o = stored(a->p->output, *V, E_o);
+    if (!(fmax(a->S, 1) * *V * (a->narrow ? 1 : 3000) + E_o < a->largest)) /* e^8 is 2981 */
+        E_o = INFINITY;
+    if (a->r->latent.absorbed) {
+        const mha__product_size *W = &a->m->W_KVB;
+        const double row = most * a->m->kv_latent.row;
+        *V = row * W->W;
+        E_o = stored(a->p->output, *V, passed_on(a, W, row, sqrt((double)W->terms) * (E_o + dv)));
+    }
+    return bound[MHA_STAGE_HEADS] = E_o;
+}
+
+/* The error of heads of at most V and off by e, behind their gate. */
+static double gate_error(const derivation *a, double V, double e)
+{
+    const error_of z = projected(a, a->m->x[0], &a->m->W_G, 0);
+    const double off = z.element + mha__lost(a->p->rows, z.size, 1), moved = fmin(off / 4, 1) + 8 * a->u + a->eta;
+    return stored(a->p->output, V, isfinite(off) ? e + (V + e) * (moved + a->u) + 2 * a->eta : INFINITY);
+}
+
+static double output_error(const derivation *a, double V, double e)
+{
+    const mha__product_size *W = &a->m->W_O;
+    const double n = (double)W->terms, row = sqrt(n) * (V + e), dW = mha__lost(a->p->weights, W->W, n),
+                 db = mha__lost(a->p->weights, W->b, 1);
+    if (!isfinite(e) || !(a->m->W_O_sum > 0 || W->b > 0))
+        return e;
+    return stored(a->p->output, row * (W->W + dW) + W->b + db,
+                  sum_error(a, W->terms, row, W->W + dW, W->b + db) + e * a->m->W_O_sum + row * dW + db);
+}
+
+static derivation derivation_of(const mha__magnitudes *m, double unit, const mha_precision *p)
 {
     const mha__storage sums = mha__storage_of(p->sums);
-    const double u = unit, u_sums = fmax(u, sums.relative);
-    const bool narrow = u > 0x1p-30;
-    const double eta = fmax(narrow ? 0x1p-149 : 0x1p-1074, 2 * sums.absolute),
-                 largest = fmin(narrow ? FLT_MAX : DBL_MAX, -sums.lowest == FLT_MAX ? DBL_MAX : -sums.lowest);
-    const arithmetic a = {u_sums, eta, largest};
-    const double S = (double)(plan->S + plan->S_extra), sum = gamma_of(2 * S + 16, u_sums);
+    const bool narrow = unit > 0x1p-30;
+    return (derivation){.r = m->call,
+                        .m = m,
+                        .p = p,
+                        .unit = unit,
+                        .u = fmax(unit, sums.relative),
+                        .eta = fmax(narrow ? 0x1p-149 : 0x1p-1074, 2 * sums.absolute),
+                        .largest = fmin(narrow ? FLT_MAX : DBL_MAX, -sums.lowest == FLT_MAX ? DBL_MAX : -sums.lowest),
+                        .narrow = narrow,
+                        .S = (double)(m->call->plan.S + m->call->plan.S_extra)};
+}
 
-    const mha__latent_magnitudes *latent = &m->kv_latent;
-    error_of qkv[3] = {projected(&a, p, m->d_q, m->x_q, m->W_Q, m->b_Q, plan->d_k),
-                       projected(&a, p, m->d_kin, m->x_k, m->W_K, m->b_K, plan->d_k),
-                       projected(&a, p, m->d_vin, m->x_v, m->W_V, m->b_V, plan->d_v)};
-    bound[MHA_STAGE_Q_LATENT] = bound[MHA_STAGE_KV_LATENT] = 0;
-    if (latent->rank)
-        latent_errors(&a, p, m, plan->d_k, qkv, bound);
-    for (int i = 0; i < 3; i++)
-        if (i == 2 || m->norm_rule.after_rope || m->norm[i].terms == 0)
-            clip_error(&a, m, i < 2 ? plan->d_k : plan->d_v, &qkv[i]);
-    error_of q = qkv[0], k = qkv[1], v = qkv[2];
-    bound[MHA_STAGE_Q] = q.element;
-    bound[MHA_STAGE_K] = k.element;
-    bound[MHA_STAGE_V] = v.element;
-    turn_error(&a, m, &m->norm[0], plan->d_k, m->q_row, m->q_turn, m->query_times, &q);
-    turn_error(&a, m, &m->norm[1], plan->d_k, m->k_row, m->k_turn, 1, &k);
-    const double among = m->absorbed && m->cached ? fmax(m->k_row + k.row, m->v_max + v.element) : m->v_max + v.element;
-    v.element += lost_among(p->rows, m->v_max + v.element, 1, among); /* values of latents are a part of keys */
-    v.element = fmax(v.element, u * m->v_max + eta); /* cached rows may be given in a wider type */
-    v.element = cached(m, v.element, m->absorbed && m->cache_by_row ? m->k_row : m->v_max, 1);
-    if (m->cached)
-        v.element += lost(p->rows, m->v_max + v.element, 1);
-    bound[MHA_STAGE_PRESENT_VALUE] = v.element;
-    store_row(p->rows, plan->d_k, m->q_row, &q);
-    store_row(p->rows, plan->d_k, m->k_row, &k);
-    bound[MHA_STAGE_Q_ROT] = q.element;
-    bound[MHA_STAGE_K_ROT] = k.element;
-    k.element = cached(m, fmax(k.element, u * m->k_row + eta), m->k_row, 1);
-    k.row = cached(m, k.row, m->k_row, plan->d_k);
-    if (m->cached)
-        store_row(p->rows, plan->d_k, m->k_row, &k);
-    bound[MHA_STAGE_PRESENT_KEY] = k.element;
+double mha__rotation_bound(const mha_rope *rope, size_t d, double row, double turn, double unit)
+{
+    static const mha_precision none;
+    static const mha__resolved no_call;
+    static const mha__magnitudes m = {.call = &no_call};
+    const derivation a = derivation_of(&m, unit, &none);
+    error_of e = {.row = sqrt((double)d) * (3 * a.eta)};
+    rotate_error(&a, turn, rope->attention_factor > 0 ? rope->attention_factor : 1, d, row, &e);
+    return e.row;
+}
 
-    const double scale = fabs(plan->scale), d_k = (double)plan->d_k, Q = m->q_row + q.row, K = m->k_row + k.row;
-    double scores = scale * m->q_row * m->k_row;
-    double E_s = scale * (gamma_of(d_k + 4, u_sums) * Q * K + q.row * m->k_row + m->q_row * k.row + q.row * k.row) +
-                 ((d_k + 2 + sqrt(d_k) * (Q + K)) * fmax(1, scale) + Q * K) * eta;
-    const double own[2] = {m->relative_scales[0] > 0 ? m->relative_scales[0] : scale,
-                           m->relative_scales[1] > 0 ? m->relative_scales[1] : scale};
-    double added = m->added;
-    const double E_t = relative_error(&a, m->q_row, q.row, m->relative_rows[0], own[0], plan->d_k, &added) +
-                       relative_error(&a, m->k_row, k.row, m->relative_rows[1], own[1], plan->d_k, &added);
-    if (!(fmax(scale, 1) * Q * K + E_s + E_t + added < largest)) /* also true for NaN, infinity times 0 */
-        E_s = INFINITY;
-    E_s += lost(p->scores, scores + E_s, 1);
-    bound[MHA_STAGE_SCORES] = E_s;
-    double E_m = E_s;
-    if (m->softmax.softcap > 0) {
-        E_m += 16 * u * m->softmax.softcap;
-        scores = fmin(scores, m->softmax.softcap);
-    }
-    E_m += lost(p->scores, scores + E_m, 1);
-    bound[MHA_STAGE_CAPPED] = E_m;
-    if (added + E_t > 0)
-        E_m += E_t + 4 * u * (scores + added) + 0x1p62 * eta;
-    E_m += lost(p->scores, scores + added + E_m, 1);
-    bound[MHA_STAGE_MASKED] = E_m;
-
-    /* exp(-104) rounds to zero in float, exp(-746) in double. */
-    const double most_seen = fmax(scores + added, m->sink);
-    double R = fmin(2 * most_seen, narrow ? 104 : 746);
-    double d = E_m + 2 * u * R + 8 * u;
-    double F = exp(2 * d) * (1 + sum) - 1, F_1 = fmin(F, 1), F_2 = fmin(F, 2);
-    const double of_1 = 2 * lost(p->probabilities, 1, 1), of_S = 2 * lost(p->probabilities, 1, S * S);
-    bound[MHA_STAGE_WEIGHTS] = F_1 + eta + of_1;
-    bound[MHA_STAGE_WEIGHTS_MEAN] = F_1 + eta + of_1 + gamma_of((double)plan->h + 1, u_sums);
-    bound[MHA_STAGE_LSE] = E_m + 2 * u * R + sum + 4 * u * (most_seen + log(S + 2));
-
-    const bool sigmoid = m->softmax.normaliser == MHA_SIGMOID;
-    const double bias = m->softmax.sigmoid_bias, E_z = E_m + 2 * u * (scores + added + fabs(bias)),
-                 W = 1 / (1 + exp(-fmin(scores + added + E_z + bias, 746)));
-    const double E_w = fmin(fmin(expm1(E_z) * W, E_z / 4), 1) + 8 * u * W + 2 * eta, most = sigmoid ? S * W : 1;
-    if (sigmoid) {
-        bound[MHA_STAGE_WEIGHTS] = E_w;
-        bound[MHA_STAGE_WEIGHTS_MEAN] = E_w + gamma_of((double)plan->h + 1, u) * (W + E_w);
-    }
-    double V = m->v_max + v.element, E_o = F_2 * V + v.element + (sum + of_S) * (1 + F_2) * V + (S + 1) * eta;
-    if (sigmoid) {
-        E_o = S * ((E_w + of_1) * V + W * v.element) + gamma_of(S + 2, u_sums) * S * (W + E_w + of_1) * V +
-              (S + 1) * eta * (V + 1);
-        V *= most;
-    }
-    E_o += lost(p->output, V + E_o, 1);
-    if (!(fmax(S, 1) * V * (narrow ? 1 : 3000) + E_o < largest)) /* e^8 is 2981 */
-        E_o = INFINITY;
-    size_t width = plan->h * plan->d_v;
-    if (m->absorbed) {
-        const double off = sqrt((double)latent->rank) * (E_o + v.element), row = most * latent->row;
-        V = row * m->W_KVB;
-        E_o = passed_on(&a, p, latent->rank, row, off, m->W_KVB, 0);
-        E_o += lost(p->output, V + E_o, 1);
-        width = plan->h * m->d_v;
-    }
-    bound[MHA_STAGE_HEADS] = E_o;
-    if (m->gated) {
-        E_o = gate_error(&a, m, p, V, E_o);
-        E_o += lost(p->output, V + E_o, 1);
-    }
-    bound[MHA_STAGE_GATED] = bound[MHA_STAGE_OUTPUT] = E_o;
-    const double row_of_heads = sqrt((double)width) * (V + E_o), dW = lost(p->weights, m->W_O, (double)width),
-                 db = lost(p->weights, m->b_O, 1);
-    if (isfinite(E_o) && (m->W_O_sum > 0 || m->b_O > 0)) {
-        const double size = row_of_heads * (m->W_O + dW) + m->b_O + db;
-        const double e = sum_error(&a, width, row_of_heads, m->W_O + dW, m->b_O + db) + E_o * m->W_O_sum +
-                         row_of_heads * dW + db;
-        bound[MHA_STAGE_OUTPUT] = e + lost(p->output, size + e, 1);
-    }
+void mha__bound_of(const mha__magnitudes *m, double unit, const mha_precision *p, double bound[MHA_STAGE_COUNT])
+{
     static const mha_stage behind[] = {MHA_STAGE_MASKED, MHA_STAGE_WEIGHTS, MHA_STAGE_WEIGHTS_MEAN, MHA_STAGE_HEADS,
                                        MHA_STAGE_OUTPUT, MHA_STAGE_LSE, MHA_STAGE_GATED};
+    const derivation a = derivation_of(m, unit, p);
+    error_of qkv[3];
+    double size, V;
+    row_errors(&a, qkv, bound);
+    const double E_m = score_error(&a, qkv[0].row, qkv[1].row, &size, bound),
+                 E_o = head_error(&a, size, E_m, qkv[2].element, &V, bound);
+    bound[MHA_STAGE_GATED] = mha__gate_width(a.r) ? gate_error(&a, V, E_o) : E_o;
+    bound[MHA_STAGE_OUTPUT] = output_error(&a, V, bound[MHA_STAGE_GATED]);
     for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) /* infinities and NaN may stand anywhere */
         bound[behind[i]] = E_m == INFINITY ? INFINITY : or_infinite(bound[behind[i]]);
 }

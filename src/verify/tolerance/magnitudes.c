@@ -1,33 +1,26 @@
 /* Measures the magnitudes of a call, on which the error bound depends. */
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
-#include "attention/layer/layer.h"
 #include "attention/resolved.h"
 #include "base/base.h"
 #include "verify/attempt.h"
 #include "verify/tolerance/call_request.h"
 #include "verify/tolerance/tolerance.h"
 
-/* Largest absolute finite value of a view; 0 without data. */
-static double max_abs(const mha_view *v)
+double mha__largest(const mha_view *v)
 {
-    if (!v->data || v->dtype == MHA_BOOL || v->dtype == MHA_U8)
-        return 0;
     double most = 0;
-    size_t n = mha_view_elements(v), index[MHA_MAX_RANK] = {0};
-    for (size_t i = 0; i < n; i++) {
-        double x = fabs(mha_view_get(v, index));
-        if (isfinite(x) && x > most)
-            most = x;
-        for (int k = v->rank - 1; k >= 0 && ++index[k] == v->shape[k]; k--)
-            index[k] = 0;
+    size_t index[MHA_MAX_RANK] = {0};
+    const bool reads = v->data && v->dtype != MHA_BOOL && v->dtype != MHA_U8 && mha_view_elements(v) > 0;
+    for (bool more = reads; more; more = mha__index_next(index, v->shape, v->rank)) {
+        const double x = fabs(mha_view_get(v, index));
+        most = isfinite(x) ? fmax(most, x) : most;
     }
     return most;
 }
 
-/* The 2-norm of the `width` finite elements of a view from `index` on along its last axis, less their mean where
+/* The 2-norm of piece number `index` of the view's lines, over its `width` finite elements, less their mean where
  * `centred`. */
 static double piece_norm(const mha_view *v, const size_t *index, size_t width, double scale, bool centred)
 {
@@ -36,7 +29,7 @@ static double piece_norm(const mha_view *v, const size_t *index, size_t width, d
     memcpy(at, index, sizeof at);
     for (int pass = centred ? 0 : 1; pass < 2; pass++)
         for (size_t i = 0; i < width; i++) {
-            at[v->rank - 1] = index[v->rank - 1] + i;
+            at[v->rank - 1] = index[v->rank - 1] * width + i;
             const double x = mha_view_get(v, at) / scale;
             if (pass == 0)
                 mean += isfinite(x) ? x / (double)width : 0;
@@ -46,142 +39,95 @@ static double piece_norm(const mha_view *v, const size_t *index, size_t width, d
     return sqrt(sum) * scale;
 }
 
-/* The smallest and largest 2-norm of pieces of `width` elements of the view's lines, over finite elements. A line
- * runs along the last axis. */
-static void line_norms(const mha_view *v, size_t width, bool centred, double *least, double *most)
+typedef struct norms {
+    double least, most;
+} norms;
+
+/* The smallest and largest 2-norm of pieces of `width` elements of the view's lines, which run along its last axis. */
+static norms piece_norms(const mha_view *v, size_t width, bool centred)
 {
+    norms found = {INFINITY, 0};
     if (!v->data || v->rank == 0 || width == 0)
-        return;
-    size_t n = mha_view_elements(v) / width, index[MHA_MAX_RANK] = {0};
-    double scale = max_abs(v);
-    if (scale == 0)
-        scale = 1;
-    for (size_t i = 0; i < n; i++) {
+        return found;
+    const double largest = mha__largest(v), scale = largest > 0 ? largest : 1;
+    size_t shape[MHA_MAX_RANK], index[MHA_MAX_RANK] = {0};
+    memcpy(shape, v->shape, sizeof shape);
+    shape[v->rank - 1] /= width;
+    for (bool more = mha_view_elements(v) > 0; more; more = mha__index_next(index, shape, v->rank)) {
         const double norm = piece_norm(v, index, width, scale, centred);
-        *least = fmin(*least, norm);
-        *most = fmax(*most, norm);
-        index[v->rank - 1] += width;
-        for (int k = v->rank - 1; k > 0 && index[k] >= v->shape[k]; k--)
-            index[k] = 0, index[k - 1]++;
+        found = (norms){fmin(found.least, norm), fmax(found.most, norm)};
     }
+    return found;
 }
 
 static double max_norm(const mha_view *v, size_t width)
 {
-    double least = INFINITY, most = 0;
-    line_norms(v, width, false, &least, &most);
-    return most;
+    return piece_norms(v, width, false).most;
 }
 
-static double least_norm(const mha_view *v, size_t width, bool centred)
+static mha__product_size product_of(const mha__resolved *r, mha_weight weight, mha_weight bias)
 {
-    double least = INFINITY, most = 0;
-    line_norms(v, width, centred, &least, &most);
-    return least;
+    const mha_view *W = &r->weight[weight];
+    mha__product_size p = {.b = mha__largest(&r->weight[bias])};
+    if (!W->data)
+        return p;
+    mha_view columns = *W;
+    columns.shape[0] = W->shape[1], columns.stride[0] = W->stride[1];
+    columns.shape[1] = W->shape[0], columns.stride[1] = W->stride[0];
+    p.terms = W->shape[0], p.W = max_norm(&columns, W->shape[0]);
+    return p;
 }
 
-/* The transposed view: columns become lines. */
-static mha_view transposed(mha_view v)
+static double column_sum(const mha_view *W)
 {
-    size_t rows = v.shape[0];
-    ptrdiff_t step = v.stride[0];
-    v.shape[0] = v.shape[1], v.stride[0] = v.stride[1];
-    v.shape[1] = rows, v.stride[1] = step;
-    return v;
-}
-
-/* A weight of the layer, or of the call when there is no layer. */
-static mha_view weight_view(const mha_layer *layer, const mha_call *call, mha_weight weight)
-{
-    if (!layer)
-        return call->weights && weight < call->weight_count ? call->weights[weight] : (mha_view){0};
-    const mha_tensor *t = mha_layer_weight(layer, weight);
-    return t ? mha_tensor_view(t) : (mha_view){0};
-}
-
-static double weight_max(const mha_layer *layer, const mha_call *call, mha_weight weight)
-{
-    mha_view v = weight_view(layer, call, weight);
-    return max_abs(&v);
-}
-
-static double column_norm(const mha_layer *layer, const mha_call *call, mha_weight weight)
-{
-    mha_view v = weight_view(layer, call, weight);
-    if (!v.data)
-        return 0;
-    v = transposed(v);
-    return max_norm(&v, v.shape[1]);
-}
-
-static double column_sum(const mha_layer *layer, const mha_call *call, mha_weight weight)
-{
-    mha_view v = weight_view(layer, call, weight);
     double most = 0;
-    for (size_t j = 0; v.data && j < v.shape[1]; j++) {
+    for (size_t j = 0; W->data && j < W->shape[1]; j++) {
         double sum = 0;
-        for (size_t i = 0; i < v.shape[0]; i++)
-            sum += fabs(mha_view_get(&v, (const size_t[]){i, j}));
+        for (size_t i = 0; i < W->shape[0]; i++)
+            sum += fabs(mha_view_get(W, (const size_t[]){i, j}));
         most = fmax(most, sum);
     }
     return most;
 }
 
-static void measure_layer(const mha_layer *layer, const mha_call *call, mha__magnitudes *m)
+/* The smallest r of mha_norm_kind. */
+static double divisor(const mha__resolved *r, double least, double terms)
 {
-    const mha_config *config = mha_layer_config(layer);
-    const mha_view *key = call->key.data ? &call->key : &call->query, *value = call->value.data ? &call->value : key;
-    m->d_q = config->d_q, m->d_kin = config->d_kin, m->d_vin = config->d_vin;
-    m->x_q = max_norm(&call->query, config->d_q);
-    m->x_k = max_norm(key, config->d_kin);
-    m->x_v = max_norm(value, config->d_vin);
-    m->W_Q = column_norm(layer, call, MHA_W_Q);
-    m->W_K = column_norm(layer, call, MHA_W_K);
-    m->W_V = column_norm(layer, call, MHA_W_V);
-    m->gated = config->gate != MHA_GATE_NONE;
-    m->W_G = column_norm(layer, call, MHA_W_G), m->b_G = weight_max(layer, call, MHA_B_G);
-    m->W_O = column_norm(layer, call, MHA_W_O), m->b_O = weight_max(layer, call, MHA_B_O);
-    m->W_O_sum = column_sum(layer, call, MHA_W_O);
+    return sqrt(least * least / terms + r->norm_eps);
 }
 
-static mha__latent_magnitudes measure_latent(const mha_layer *layer, const mha_call *call, const mha_view *stage,
-                                             size_t rank, const mha_weight weights[3])
+static mha__latent_size measure_latent(const mha__resolved *r, const mha_view *stage, size_t rank,
+                                       const mha_weight weights[3])
 {
-    const double eps = call->semantics.qkv.norm_eps > 0 ? call->semantics.qkv.norm_eps : 1e-6;
     const mha_view raw = mha_view_slice(stage, 2, 0, rank);
-    double least = INFINITY, most = 0;
-    line_norms(&raw, rank, false, &least, &most);
-    mha__latent_magnitudes m = {.rank = rank, .A = column_norm(layer, call, weights[0]),
-                                .b = weight_max(layer, call, weights[1]), .weight = weight_max(layer, call, weights[2]),
-                                .rms = sqrt(least * least / (double)rank + eps)};
-    m.row = m.weight * sqrt((double)rank);
-    return m;
+    mha__latent_size l = {.made = product_of(r, weights[0], weights[1]),
+                          .norm = {.terms = rank, .weight = mha__largest(&r->weight[weights[2]]),
+                                   .divisor = divisor(r, piece_norms(&raw, rank, false).least, (double)rank)}};
+    l.row = l.norm.weight * sqrt((double)rank);
+    return l;
 }
 
-static void measure_latents(const mha__request *request, const mha_call *call, const mha__attempt *ran,
-                            mha__magnitudes *m)
+static void measure_latents(const mha__request *request, const mha__attempt *ran, mha__magnitudes *m)
 {
     static const mha_weight of_q[] = {MHA_W_QA, MHA_B_QA, MHA_QA_NORM}, of_kv[] = {MHA_W_KVA, MHA_B_KVA, MHA_KVA_NORM};
-    const mha_layer *layer = request->layer;
-    const mha_config *c = mha_layer_config(layer);
-    if (c->kv_rank == 0)
+    const mha__resolved *r = m->call;
+    const mha__latent *l = &r->latent;
+    if (l->kv_rank == 0)
         return;
-    if (c->q_rank)
-        m->q_latent = measure_latent(layer, call, &ran->stages[MHA_STAGE_Q_LATENT], c->q_rank, of_q);
-    m->kv_latent = measure_latent(layer, call, &ran->stages[MHA_STAGE_KV_LATENT], c->kv_rank, of_kv);
-    m->absorbed = call->absorbed;
-    m->d_n = c->d_k - c->d_rope, m->d_r = c->d_rope, m->d_v = c->d_v;
-    m->W_KVB = column_norm(layer, call, MHA_W_KVB);
-    for (size_t head = 0; head < c->n_heads; head++) {
-        mha_view W = mha_layer_head(layer, MHA_W_KVB, head);
-        W = mha_view_slice(&W, 1, 0, m->d_n);
-        m->W_KVB_row = fmax(m->W_KVB_row, max_norm(&W, m->d_n));
+    if (l->q_rank)
+        m->q_latent = measure_latent(r, &ran->stages[MHA_STAGE_Q_LATENT], l->q_rank, of_q);
+    m->kv_latent = measure_latent(r, &ran->stages[MHA_STAGE_KV_LATENT], l->kv_rank, of_kv);
+    m->W_KVB = product_of(r, MHA_W_KVB, MHA_B_V);
+    m->absorbed.terms = l->d_n;
+    for (size_t head = 0; head < r->plan.h; head++) {
+        const mha_view W = mha_view_slice(&r->weight[MHA_W_KVB], 1, head * (l->d_n + l->d_v), l->d_n);
+        m->absorbed.W = fmax(m->absorbed.W, max_norm(&W, l->d_n));
     }
-    if (!call->absorbed || !request->past_key.data)
+    if (!l->absorbed || !request->past_key.data)
         return;
-    const mha_view past = mha_view_slice(&request->past_key, 3, 0, c->kv_rank);
-    m->v_max = fmax(m->v_max, max_abs(&past));
-    m->kv_latent.row = fmax(m->kv_latent.row, max_norm(&past, c->kv_rank));
+    const mha_view past = mha_view_slice(&request->past_key, 3, 0, l->kv_rank);
+    m->v_max = fmax(m->v_max, mha__largest(&past));
+    m->kv_latent.row = fmax(m->kv_latent.row, max_norm(&past, l->kv_rank));
 }
 
 /* The largest distance, in absolute value, from a query to a key of its sequence. */
@@ -197,33 +143,27 @@ static double farthest_apart(const mha__resolved *r)
 }
 
 /* The largest absolute value of the terms added to a score. */
-static double measure_added(const mha_layer *layer, const mha_call *call, const mha_plan *plan)
+static double measure_added(const mha__resolved *r)
 {
-    const mha_semantics *s = &call->semantics;
-    double added = s->visible.mask.kind == MHA_MASK_ADDITIVE ? max_abs(&s->visible.mask.values) : 0;
+    const mha_semantics *s = &r->semantics;
+    double added = s->visible.mask.kind == MHA_MASK_ADDITIVE ? mha__largest(&s->visible.mask.values) : 0;
     if (s->visible.key_padding.kind == MHA_MASK_ADDITIVE)
-        added += max_abs(&s->visible.key_padding.values);
+        added += mha__largest(&s->visible.key_padding.values);
     if (s->visible.has_padding_fill)
         added += fabs(s->visible.padding_fill);
     if (s->added.alibi_slopes) {
-        double slope = 0;
-        for (size_t h = 0; h < plan->h; h++)
-            slope = fmax(slope, fabs(s->added.alibi_slopes[h]));
-        added += slope * farthest_apart(mha__plan_resolved(plan));
+        const mha_view slopes = mha_view_of(mha__unconst(s->added.alibi_slopes), MHA_F64, 1, &r->plan.h);
+        added += mha__largest(&slopes) * farthest_apart(r);
     }
     if (s->added.bias.rule != MHA_BIAS_RULE_NONE)
-        added += weight_max(layer, call, MHA_BIAS_TABLE);
+        added += mha__largest(&r->weight[MHA_BIAS_TABLE]);
     return added;
 }
 
-static void measure_relative(const mha_layer *layer, const mha_call *call, size_t d_k, mha__magnitudes *m)
+/* The change of a pair of norm 1: A_i of error_bound.c. */
+static double angle_error(double position, double frequency)
 {
-    const mha_relative *relative = &call->semantics.added.relative;
-    for (int w = MHA_RELATIVE_K; relative->rule != MHA_RELATIVE_NONE && w <= MHA_RELATIVE_Q; w++) {
-        const mha_view table = weight_view(layer, call, (mha_weight)w);
-        m->relative_rows[w == MHA_RELATIVE_Q] += max_norm(&table, d_k);
-    }
-    m->relative_scales[0] = fabs(relative->k_scale), m->relative_scales[1] = fabs(relative->q_scale);
+    return fmin(0x1p-53 * (fabs(log(frequency)) + 5) * fabs(position) * frequency, 2);
 }
 
 mha__turn mha__turn_of(const mha_rope *rope, const mha_view *x, double farthest)
@@ -234,9 +174,9 @@ mha__turn mha__turn_of(const mha_rope *rope, const mha_view *x, double farthest)
     const mha_rope_origin *origin = &rope->origin;
     if (rope->kind == MHA_ROPE_NONE || (rope->cos_table.data && origin->axes.axes == 0))
         return turn;
-    const double far = max_abs(&origin->positions);
-    const double of_axes = origin->frequencies.data ? fmin(0x1p-52 * far * max_abs(&origin->frequencies), 2)
-                                                    : mha__angle_error(far, fmax(1, 1 / base));
+    const double far = mha__largest(&origin->positions);
+    const double of_axes = origin->frequencies.data ? fmin(0x1p-52 * far * mha__largest(&origin->frequencies), 2)
+                                                    : angle_error(far, fmax(1, 1 / base));
     const size_t from = rope->last ? x->shape[3] - dim : 0;
     for (size_t i = 0; i < pairs; i++) {
         mha_view pair = mha_view_slice(x, 3, from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i : i), 1);
@@ -245,7 +185,7 @@ mha__turn mha__turn_of(const mha_rope *rope, const mha_view *x, double farthest)
         const double off = origin->axes.axes ? of_axes
                            : rope->frequencies.data
                                ? fmin(0x1p-52 * fabs(farthest * mha_view_get(&rope->frequencies, &i)), 2)
-                               : mha__angle_error(farthest, pow(base, -2.0 * (double)i / (double)dim));
+                               : angle_error(farthest, pow(base, -2.0 * (double)i / (double)dim));
         const double moved = off * max_norm(&pair, 2);
         turn.pair = fmax(turn.pair, moved);
         turn.row = hypot(turn.row, moved);
@@ -253,18 +193,11 @@ mha__turn mha__turn_of(const mha_rope *rope, const mha_view *x, double farthest)
     return turn;
 }
 
-/* mha__turn_of for the rows of a stage that is rotated, and multiplied by the attention factor. */
-static double turn_of_stage(const mha_rope *rope, const mha_view *stage, size_t heads, size_t d, double farthest)
-{
-    mha_view x = mha_view_heads(stage->data, stage->dtype, MHA_BTE, stage->shape[0], stage->shape[1], heads, d);
-    return mha__turn_of(rope, &x, farthest).row;
-}
-
 /* The largest position, in absolute value, of a query or a new key of the call. */
 static double farthest_position(const mha__resolved *r)
 {
     const mha_rope *rope = &r->semantics.qkv.rope;
-    double far = fmax(max_abs(&rope->q_positions), max_abs(&rope->k_positions));
+    double far = fmax(mha__largest(&rope->q_positions), mha__largest(&rope->k_positions));
     for (size_t b = 0; b < r->plan.B; b++) {
         const mha__sequence s = mha__resolved_sequence(r, b);
         far = fmax(far, fmax(fabs((double)s.offset) + (double)s.T_q, fabs((double)r->cached) + (double)s.T_k));
@@ -282,96 +215,84 @@ void mha__magnitudes_want(const mha_layer *layer, bool wanted[MHA_STAGE_COUNT])
     wanted[MHA_STAGE_KV_LATENT] |= c && c->kv_rank > 0;
 }
 
-static void measure_norms(const mha_layer *layer, const mha_call *call, const mha__attempt *a, mha__magnitudes *m)
+/* The norm of q (side 0) or k, of so many heads, which reads a stage. */
+static mha__norm_size measure_norm(const mha__resolved *r, int side, size_t heads, const mha_view *stage)
 {
-    const mha_plan *plan = &a->plan;
-    const mha_norm_rule *rule = &call->semantics.qkv.norm;
-    const size_t heads[2] = {plan->h, plan->h_kv};
-    static const mha_stage stages[2] = {MHA_STAGE_Q, MHA_STAGE_K};
     static const mha_weight weights[2] = {MHA_Q_NORM, MHA_K_NORM}, biases[2] = {MHA_Q_NORM_BIAS, MHA_K_NORM_BIAS};
-    const double eps = call->semantics.qkv.norm_eps > 0 ? call->semantics.qkv.norm_eps : 1e-6;
-    m->norm_rule = *rule;
-    for (int i = 0; i < 2; i++) {
-        const mha_view w = weight_view(layer, call, weights[i]);
-        const mha_norm over = mha__norm_of_weight(&w, heads[i], plan->d_k);
-        mha__norm_size *n = &m->norm[i];
-        if (!over && !rule->unweighted)
-            continue;
-        n->terms = over == MHA_NORM_ROW ? heads[i] * plan->d_k : plan->d_k;
-        n->weight = over ? max_abs(&w) + (rule->plus_one ? 1 : 0) : 1;
-        n->bias = weight_max(layer, call, biases[i]);
-        n->row = max_norm(&a->stages[stages[i]], n->terms);
-        double least = least_norm(&a->stages[stages[i]], n->terms, rule->kind == MHA_NORM_LAYER);
-        if (rule->after_rope && m->rope_times > 0)
-            least *= fmin(m->rope_times, 1), n->row *= fmax(m->rope_times, 1);
-        n->divisor = sqrt(least * least / (rule->kind == MHA_NORM_L2 ? 1 : (double)n->terms) + eps);
-    }
+    const mha_norm_rule *rule = &r->semantics.qkv.norm;
+    const mha_view *w = &r->weight[weights[side]];
+    if (r->norm[side] == MHA_NORM_NONE)
+        return (mha__norm_size){0};
+    mha__norm_size n = {.terms = r->norm[side] == MHA_NORM_ROW ? heads * r->plan.d_k : r->plan.d_k,
+                        .weight = w->data ? mha__largest(w) + (rule->plus_one ? 1 : 0) : 1,
+                        .bias = mha__largest(&r->weight[biases[side]])};
+    n.row = max_norm(stage, n.terms);
+    double least = piece_norms(stage, n.terms, rule->kind == MHA_NORM_LAYER).least;
+    if (rule->after_rope && r->rope_times > 0)
+        least *= fmin(r->rope_times, 1), n.row *= fmax(r->rope_times, 1);
+    n.divisor = divisor(r, least, rule->kind == MHA_NORM_L2 ? 1 : (double)n.terms);
+    return n;
 }
 
-/* What a cache that rounds new rows to its type does to them. */
-static void measure_cache(mha_dtype dtype, mha__magnitudes *m)
+/* The rows of queries (side 0) or keys, at positions up to `farthest`, before and behind norm and rotation. */
+static mha__row_size measure_rows(const mha__resolved *r, int side, const mha_view *before, const mha_view *behind,
+                                  double farthest)
 {
-    if (dtype == MHA_F32)
-        m->cache_unit = 0x1p-24, m->cache_eta = 0x1p-149, m->cache_largest = FLT_MAX;
-    else if (dtype == MHA_F16)
-        m->cache_unit = 0x1p-11, m->cache_eta = 0x1p-24, m->cache_largest = 65520;
-    else if (dtype == MHA_BF16)
-        m->cache_unit = 0x1p-8, m->cache_eta = 0x1p-133, m->cache_largest = 0x1.ffp127;
-    else if (dtype == MHA_I8)
-        m->cache_unit = 1.0 / 254 + 0x1p-22, m->cache_eta = 0x1p-142, m->cache_largest = FLT_MAX,
-        m->cache_by_row = true;
+    const mha_qkv *s = &r->semantics.qkv;
+    const size_t heads = side ? r->plan.h_kv : r->plan.h, d = r->plan.d_k;
+    mha__row_size rows = {.norm = measure_norm(r, side, heads, before), .row = max_norm(behind, d), .times = 1};
+    /* A rotation keeps the norm of each pair, so that rows that are normalised later are measured before it. */
+    const bool later = s->norm.after_rope;
+    const mha_view *turned = later ? before : behind;
+    const mha_view x =
+        mha_view_heads(turned->data, turned->dtype, MHA_BTE, turned->shape[0], turned->shape[1], heads, d);
+    rows.turn = (later && r->rope_times > 1 ? r->rope_times : 1) * mha__turn_of(&s->rope, &x, farthest).row;
+    for (int w = MHA_RELATIVE_K; r->semantics.added.relative.rule != MHA_RELATIVE_NONE && w <= MHA_RELATIVE_Q; w++)
+        if ((w == MHA_RELATIVE_Q) == side)
+            rows.relative += max_norm(&r->weight[w], d);
+    return rows;
+}
+
+/* The largest factor of a query's position. */
+static double measure_query_scale(const mha_query_scale *q, double farthest)
+{
+    double times = 1;
+    if (q->growth != 0)
+        times += q->growth * log1p((farthest + fabs((double)q->first)) / (double)q->every);
+    if (q->log_n != 0)
+        times *= fmax(1, log1p(farthest) / log((double)q->log_n));
+    return times;
 }
 
 void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mha__magnitudes *magnitudes)
 {
-    const mha_layer *layer = request->layer;
-    mha_call meant = *request->call;
-    meant.semantics = mha__semantics_meant(&meant.semantics);
-    const mha_call *call = &meant;
-    const mha_semantics *s = &meant.semantics;
-    mha__magnitudes m = {.softmax = s->softmax, .clip = s->qkv.clip_qkv};
-    const mha_view bias_k = weight_view(layer, call, MHA_BIAS_K), bias_v = weight_view(layer, call, MHA_BIAS_V);
-    if (layer)
-        measure_layer(layer, call, &m);
-    else
-        m.x_q = max_abs(&call->query), m.x_k = max_abs(&call->key), m.x_v = max_abs(&call->value);
-    m.b_Q = weight_max(layer, call, MHA_B_Q);
-    m.b_K = weight_max(layer, call, MHA_B_K);
-    m.b_V = weight_max(layer, call, MHA_B_V);
-    if (request->cache_rounds)
-        measure_cache(request->cache, &m);
-    m.cached = call->cache || request->past_key.data;
-    const mha_plan *plan = &ran->plan;
-    const size_t d = plan->d_k;
-    m.q_row = max_norm(&ran->stages[MHA_STAGE_Q_ROT], d);
-    m.k_row = fmax(max_norm(&ran->stages[MHA_STAGE_K_ROT], d), max_norm(&bias_k, d));
-    m.v_max = fmax(max_abs(&ran->stages[MHA_STAGE_V]), max_abs(&bias_v));
+    const mha__resolved *r = mha__plan_resolved(&ran->plan);
+    const mha_view *const inputs[3] = {&r->query, &r->key, &r->value}, *const stages = ran->stages;
+    const double farthest = farthest_position(r);
+    mha__magnitudes m = {
+        .call = r,
+        .W = {product_of(r, MHA_W_Q, MHA_B_Q), product_of(r, MHA_W_K, MHA_B_K), product_of(r, MHA_W_V, MHA_B_V)},
+        .W_G = product_of(r, MHA_W_G, MHA_B_G),
+        .W_O = product_of(r, MHA_W_O, MHA_B_O),
+        .W_O_sum = column_sum(&r->weight[MHA_W_O]),
+        .rows = {measure_rows(r, 0, &stages[MHA_STAGE_Q], &stages[MHA_STAGE_Q_ROT], farthest),
+                 measure_rows(r, 1, &stages[MHA_STAGE_K], &stages[MHA_STAGE_K_ROT], farthest)},
+        .added = measure_added(r),
+        .sink = mha__largest(&r->weight[MHA_SINKS]),
+        .cached = request->call->cache || request->past_key.data,
+        .cache_rounds = request->cache_rounds,
+        .cache = request->cache,
+    };
+    for (int i = 0; i < 3; i++)
+        m.x[i] = r->layer ? max_norm(inputs[i], inputs[i]->shape[2]) : mha__largest(inputs[i]);
+    m.rows[0].times = measure_query_scale(&r->semantics.qkv.query_scale, farthest);
+    m.rows[1].row = fmax(m.rows[1].row, max_norm(&r->weight[MHA_BIAS_K], r->plan.d_k));
+    m.v_max = fmax(mha__largest(&stages[MHA_STAGE_V]), mha__largest(&r->weight[MHA_BIAS_V]));
     if (request->past_key.data) {
-        m.k_row = fmax(m.k_row, max_norm(&request->past_key, d));
-        m.v_max = fmax(m.v_max, max_abs(&request->past_value));
+        m.rows[1].row = fmax(m.rows[1].row, max_norm(&request->past_key, r->plan.d_k));
+        m.v_max = fmax(m.v_max, mha__largest(&request->past_value));
     }
-    m.added = measure_added(layer, call, plan);
-    measure_relative(layer, call, d, &m);
-    m.sink = s->place.keys_only ? 0 : weight_max(layer, call, MHA_SINKS);
-    const double farthest = farthest_position(mha__plan_resolved(plan));
-    m.rotated = s->qkv.rope.kind != MHA_ROPE_NONE;
-    m.rope_times = s->qkv.rope.attention_factor;
-    /* A rotation keeps the norm of each pair, so that rows that are normalised later are measured before it. */
-    const bool later = s->qkv.norm.after_rope;
-    const double times = later && m.rope_times > 1 ? m.rope_times : 1;
-    const mha_view *q = &ran->stages[later ? MHA_STAGE_Q : MHA_STAGE_Q_ROT],
-                   *k = &ran->stages[later ? MHA_STAGE_K : MHA_STAGE_K_ROT];
-    m.q_turn = times * turn_of_stage(&s->qkv.rope, q, plan->h, d, farthest);
-    m.k_turn = times * turn_of_stage(&s->qkv.rope, k, plan->h_kv, d, farthest);
-    m.query_times = 1;
-    if (s->qkv.query_scale.growth != 0)
-        m.query_times += s->qkv.query_scale.growth *
-                         log1p((farthest + fabs((double)s->qkv.query_scale.first)) / (double)s->qkv.query_scale.every);
-    if (s->qkv.query_scale.log_n != 0)
-        m.query_times *= fmax(1, log1p(farthest) / log((double)s->qkv.query_scale.log_n));
-    measure_norms(layer, call, ran, &m);
-    if (layer)
-        measure_latents(request, call, ran, &m);
+    measure_latents(request, ran, &m);
     *magnitudes = m;
 }
 
@@ -393,7 +314,7 @@ mha_status mha_error_bound(const mha_layer *layer, const mha_call *call, double 
         mha__magnitudes magnitudes;
         double all[MHA_STAGE_COUNT];
         mha__magnitudes_of(&given.request, &attempt, &magnitudes);
-        mha__bound_of(&attempt.plan, &magnitudes, unit, &call->precision, all);
+        mha__bound_of(&magnitudes, unit, &call->precision, all);
         memcpy(bound, all, (count < MHA_STAGE_COUNT ? count : MHA_STAGE_COUNT) * sizeof *bound);
     }
     mha__attempt_free(&attempt);

@@ -1,20 +1,8 @@
 /* The error bound of merged parts; its derivation is in compare.h. */
 #include <math.h>
 
-#include "base/base.h"
 #include "mha/compare.h"
-
-/* The largest absolute finite value. */
-static double largest_finite(const mha_view *v)
-{
-    double most = 0;
-    size_t index[MHA_MAX_RANK] = {0};
-    for (bool more = mha_view_elements(v) > 0; more; more = mha__index_next(index, v->shape, v->rank)) {
-        const double x = fabs(mha_view_get(v, index));
-        most = isfinite(x) ? fmax(most, x) : most;
-    }
-    return most;
-}
+#include "verify/tolerance/tolerance.h"
 
 void mha_merge_bound(const mha_part *parts, size_t count, double unit, double *heads, double *lse)
 {
@@ -22,8 +10,8 @@ void mha_merge_bound(const mha_part *parts, size_t count, double unit, double *h
     const double eta = unit > 0x1p-30 ? 0x1p-149 : 0x1p-1074, H = *heads, E = *lse + 750 * w;
     double X = 0, m = 0;
     for (size_t i = 0; i < count; i++) {
-        X = fmax(X, largest_finite(&parts[i].heads));
-        m = fmax(m, largest_finite(&parts[i].lse));
+        X = fmax(X, mha__largest(&parts[i].heads));
+        m = fmax(m, mha__largest(&parts[i].lse));
     }
     const double F = fmin(exp(2 * E) * (1 + gamma) - 1, 2);
     *heads = F * X + H + 3 * gamma * X + unit * (X + H) + eta;

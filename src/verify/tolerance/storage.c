@@ -26,6 +26,33 @@ mha__storage mha__storage_of(mha_dtype dtype)
     }
 }
 
+double mha__lost_among(mha_dtype dtype, double x, double n, double most)
+{
+    const mha__storage s = mha__storage_of(dtype);
+    switch (dtype) {
+    case MHA_F32: return 0;
+    case MHA_TF32: return x < 0x1p128 * (1 - 0x1p-12) ? 0x1p-11 * x + sqrt(n) * 0x1p-137 : INFINITY;
+    case MHA_I8: return sqrt(n) * most / 127;
+    case MHA_F16:
+    case MHA_BF16: return x < s.overflow ? s.relative * x + sqrt(n) * s.absolute : INFINITY;
+    default: return s.relative * x + sqrt(n) * s.absolute * 2 * most / -s.lowest;
+    }
+}
+
+double mha__lost(mha_dtype dtype, double x, double n)
+{
+    return mha__lost_among(dtype, x, n, x);
+}
+
+double mha__cached_error(mha_dtype dtype, double e, double size, double n)
+{
+    const mha__storage s = dtype == MHA_F32  ? (mha__storage){0x1p-24, 0x1p-150, FLT_MAX, 0}
+                           : dtype == MHA_I8 ? (mha__storage){1.0 / 254 + 0x1p-22, 0x1p-143, FLT_MAX, 0}
+                                             : mha__storage_of(dtype);
+    const double unit = dtype == MHA_I8 ? sqrt(n) * s.relative : s.relative;
+    return size + e < s.overflow ? e + 2 * unit * (size + e) + 2 * sqrt(n) * (2 * s.absolute) : INFINITY;
+}
+
 /* Some programs write a hidden key's masked score as the lowest finite number of its type (ONNX Runtime's ai.onnx
  * Attention does). */
 static bool is_hidden(const mha_allowance *a, double lowest, double exact, double y)

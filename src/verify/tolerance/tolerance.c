@@ -44,19 +44,14 @@
 
 enum { FEW = 64 }; /* a tensor of fewer finite elements says too little about its errors */
 
-/* The largest absolute finite value, and the number of finite values. */
-static double largest_of(const mha_view *v, size_t *finite)
+/* The number of finite values. */
+static size_t finite_in(const mha_view *v)
 {
     const double *x = v->data;
-    double most = 0;
-    *finite = 0;
-    for (size_t i = 0; i < mha_view_elements(v); i++) {
-        if (!isfinite(x[i]))
-            continue;
-        most = fmax(most, fabs(x[i]));
-        ++*finite;
-    }
-    return most;
+    size_t finite = 0;
+    for (size_t i = 0; i < mha_view_elements(v); i++)
+        finite += isfinite(x[i]) != 0;
+    return finite;
 }
 
 /* Whether limits leave few numbers of q, k or v as they were. */
@@ -85,14 +80,14 @@ static void worst_case(const mha__request *request, const mha__attempt *exact, m
     static const mha_precision none;
     mha__magnitudes m;
     mha__magnitudes_of(request, exact, &m);
-    m.cache_unit = 0; /* a cache of 16 or 8 bits counts as low precision */
+    m.cache_rounds = false; /* a cache of 16 or 8 bits counts as low precision */
     mha__magnitudes sure = m;
-    sure.q_turn = sure.k_turn = 0;
+    sure.rows[0].turn = sure.rows[1].turn = 0;
     const bool hides = limits_hide_errors(request, exact);
     for (int wide = 0; wide < 2; wide++) {
         double without[MHA_STAGE_COUNT];
-        mha__bound_of(&exact->plan, &m, units[wide], &none, t->atol[wide]);
-        mha__bound_of(&exact->plan, &sure, units[wide], &none, without);
+        mha__bound_of(&m, units[wide], &none, t->atol[wide]);
+        mha__bound_of(&sure, units[wide], &none, without);
         for (int s = 0; s < MHA_STAGE_COUNT; s++) {
             unseen[wide][s] = hides ? INFINITY : isfinite(without[s]) ? 2 * (t->atol[wide][s] - without[s]) : 0;
             t->atol[wide][s] *= 2;
@@ -130,16 +125,14 @@ static mha_status add_roundings(const mha__request *request, mha_layout layout, 
     mha__magnitudes m;
     double bound[MHA_STAGE_COUNT];
     mha__magnitudes_of(request, exact, &m);
-    mha__bound_of(&exact->plan, &m, 0x1p-24, &request->precision, bound);
+    mha__bound_of(&m, 0x1p-24, &request->precision, bound);
     mha_status status = run(&modelled, request, MHA_PATH_EXACT, true, layout, wanted, error);
     for (int s = 0; s < MHA_STAGE_COUNT && status == MHA_OK; s++) {
-        size_t finite;
         mha_difference d;
         if (!wanted[s])
             continue;
-        (void)largest_of(&exact->stages[s], &finite);
         status = mha_compare(&modelled.stages[s], &exact->stages[s], 0, 0, &d, error);
-        const double low = finite < FEW ? bound[s] : fmin(bound[s], 4 * d.max_abs);
+        const double low = finite_in(&exact->stages[s]) < FEW ? bound[s] : fmin(bound[s], 4 * d.max_abs);
         for (int wide = 0; wide < 2; wide++)
             t->atol[wide][s] += low;
     }
@@ -163,15 +156,15 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
             tolerance->atol[0][s] = tolerance->atol[1][s] = INFINITY;
             continue;
         }
-        size_t finite;
-        double most = largest_of(&runs->exact.stages[s], &finite);
-        if (finite < FEW)
+        const mha_view *exact = &runs->exact.stages[s];
+        if (finite_in(exact) < FEW)
             continue;
         mha_difference d;
-        TRY(mha_compare(&runs->narrow.stages[s], &runs->exact.stages[s], 0, 0, &d, error));
+        TRY(mha_compare(&runs->narrow.stages[s], exact, 0, 0, &d, error));
         for (int wide = 0; wide < 2; wide++)
             tolerance->atol[wide][s] =
-                fmin(tolerance->atol[wide][s], usual((mha_stage)s, wide, d.max_abs, most) + unseen[wide][s]);
+                fmin(tolerance->atol[wide][s],
+                     usual((mha_stage)s, wide, d.max_abs, mha__largest(exact)) + unseen[wide][s]);
     }
     return mha__precision_rounds(&request->precision) || request->cache_rounds
                ? add_roundings(request, layout, wanted, &runs->exact, tolerance, error)
@@ -254,31 +247,22 @@ mha__tolerance mha__tolerance_of_rope(const mha_case *c)
     const mha_view x = mha_case_call(c).query;
     const mha_semantics *semantics = &c->semantics;
     const mha_view *positions = &semantics->qkv.rope.q_positions;
-    const mha_plan plan = {.h = c->H, .d_k = c->d_k, .d_v = c->d_v};
-    double most = 0, farthest = (double)c->T_q;
-    size_t index[4] = {0};
-    for (bool more = mha_view_elements(&x) > 0; more; more = mha__index_next(index, x.shape, 4)) {
-        double value = fabs(mha_view_get(&x, index));
-        most = isfinite(value) ? fmax(most, value) : most;
+    double farthest = (double)c->T_q;
+    if (positions->data)
+        farthest = mha__largest(positions);
+    else if (semantics->place.position_offset) {
+        const mha_view offsets = mha_view_of(mha__unconst(semantics->place.position_offset), MHA_I64, 1, &c->B);
+        farthest += mha__largest(&offsets);
     }
-    if (positions->data) {
-        farthest = 0;
-        for (size_t i = 0; i < mha_view_elements(positions); i++)
-            farthest = fmax(farthest, fabs((double)((const int64_t *)positions->data)[i]));
-    } else if (semantics->place.position_offset)
-        for (size_t b = 0; b < c->B; b++)
-            farthest = fmax(farthest, fabs((double)semantics->place.position_offset[b]) + (double)c->T_q);
-    static const mha_precision none;
-    const double times = semantics->qkv.rope.attention_factor > 0 ? semantics->qkv.rope.attention_factor : 1;
-    mha__magnitudes m = {.rotated = true, .rope_times = times};
-    m.q_row = sqrt(2) * most * times; /* bounds the 2-norm of a pair */
-    m.q_turn = mha__turn_of(&semantics->qkv.rope, &x, farthest).pair * times;
+    const mha_rope *rope = &semantics->qkv.rope;
+    const double times = rope->attention_factor > 0 ? rope->attention_factor : 1,
+                 pair = sqrt(2) * mha__largest(&x) * times; /* bounds the 2-norm of a pair */
     mha__tolerance t;
     for (int wide = 0; wide < 2; wide++) {
-        double bound[MHA_STAGE_COUNT];
-        mha__bound_of(&plan, &m, wide ? 0x1p-53 : 0x1p-24, &none, bound);
+        const double turn = mha__turn_of(rope, &x, farthest).pair * times,
+                     bound = mha__rotation_bound(rope, c->d_k, pair, turn, wide ? 0x1p-53 : 0x1p-24);
         for (int s = 0; s < MHA_STAGE_COUNT; s++)
-            t.atol[wide][s] = 2 * bound[MHA_STAGE_Q_ROT];
+            t.atol[wide][s] = 2 * bound;
     }
     return t;
 }

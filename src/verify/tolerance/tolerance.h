@@ -2,58 +2,61 @@
 #ifndef MHA_VERIFY_TOLERANCE_TOLERANCE_H
 #define MHA_VERIFY_TOLERANCE_TOLERANCE_H
 
+#include "attention/resolved.h"
 #include "mha/case.h"
 #include "verify/attempt.h"
 
-/* A norm of q or k. */
+/* Magnitudes of finite numbers: largest absolute values and 2-norms, all 0 of what a call lacks. */
+
+/* A product x W + b. */
+typedef struct mha__product_size {
+    size_t terms; /* of each sum: rows of W; 0 without W, when b is added to x */
+    double W, b;  /* largest 2-norm of a column, largest absolute value */
+} mha__product_size;
+
+/* A norm of q, of k or of a latent. */
 typedef struct mha__norm_size {
     size_t terms;        /* features that are normalised together; 0 without norm */
     double weight, bias; /* largest absolute factor, and what is added */
     double divisor;      /* the smallest r of mha_norm_kind */
-    double row;          /* largest 2-norm of the features together, before the norm */
+    double row;          /* largest 2-norm of the features together, before the norm; not of a latent */
 } mha__norm_size;
 
-/* Magnitudes of one latent: c = x A + b of `rank` features, and norm(c). */
-typedef struct mha__latent_magnitudes {
-    size_t rank;         /* 0: no latent */
-    double A, b;         /* largest 2-norm of a column of A, largest absolute value of the bias */
-    double weight, rms;  /* of the norm, as norm_weight and norm_rms below */
-    double row;          /* largest 2-norm of norm(c), cached rows included: at most weight * sqrt(rank) of new ones */
-} mha__latent_magnitudes;
+/* A latent c = x A + b, and norm(c). */
+typedef struct mha__latent_size {
+    mha__product_size made; /* c */
+    mha__norm_size norm;
+    double row; /* largest 2-norm of norm(c): at most weight * sqrt(rank) of new rows; cached rows included */
+} mha__latent_size;
 
-/* Magnitudes of the finite numbers in a forward, on which its rounding errors depend. */
+/* Rows of queries or keys in the scores. */
+typedef struct mha__row_size {
+    mha__norm_size norm;
+    double row;      /* largest 2-norm of one head's row, cached rows included */
+    double turn;     /* largest change of a rotated row by rounded angles (2-norm); 0 with tables */
+    double times;    /* the largest factor of a query's position; of keys 1 */
+    double relative; /* the sum over its relative tables of the longest row of a head (2-norm); 0: no terms */
+} mha__row_size;
+
+/* Magnitudes of the numbers in a call, on which its rounding errors depend. */
 typedef struct mha__magnitudes {
-    size_t d_q, d_kin, d_vin; /* number of terms in each projection's sums; 0 without projection */
-    double x_q, x_k, x_v;     /* largest 2-norm of an input row; without projection, its largest element */
-    double W_Q, W_K, W_V;     /* largest 2-norm of a column; 0 without projection */
-    double W_O, W_O_sum;      /* largest 2-norm, and largest sum of absolute values, of a column */
-    double b_Q, b_K, b_V, b_O; /* largest absolute value of a bias, with or without projection */
-    mha_norm_rule norm_rule;
-    mha__norm_size norm[2];    /* of q and of k */
-    double W_G, b_G;           /* as W_Q and b_Q; 0 without a gate */
-    bool gated;
-    double query_times;        /* the largest factor of a query's position */
-    mha__latent_magnitudes q_latent, kv_latent;
-    bool absorbed;
-    size_t d_n, d_r, d_v;        /* of a head in W_KVB; d_r: features of k_r */
-    double W_KVB, W_KVB_row;     /* largest 2-norm of a column, and of what a row has for the keys of one head */
-    bool rotated;
-    double rope_times;     /* what rotated features are multiplied by; 0: 1 */
-    double q_turn, k_turn; /* largest change of a rotated row by rounded angles (2-norm); 0 with tables */
-    double q_row, k_row; /* largest 2-norm of one head's row in the scores, cached rows included */
-    double v_max;        /* largest absolute value of V, cached rows and bias_v included */
-    double added;        /* largest finite sum of terms added to a score (masks, fill, ALiBi), in absolute value */
-    double relative_rows[2];   /* [0] for q, [1] for k: the sum over its tables of the longest row of a head (2-norm);
-                                * 0: no terms */
-    double relative_scales[2]; /* of these terms, in absolute value; 0: that of the plan */
-    double sink;         /* largest absolute value of a term of the softmax without a key */
-    mha_softmax softmax; /* of the call */
-    double clip;         /* of q, k and v; 0: none */
-    double cache_unit, cache_eta, cache_largest; /* of a cache of 16 bits, its unit roundoff, smallest subnormal and the
-                                                    number from which on rows become infinite; 0 without */
-    bool cache_by_row;                           /* of 8 bits: the unit is a part of a row's largest element */
-    bool cached;                                 /* there is a cache, of any type */
+    const mha__resolved *call;       /* validated; in the plan of the forward that was measured */
+    double x[3];                     /* of query, key and value: longest row; without projection, largest element */
+    mha__product_size W[3];          /* W_Q, W_K, W_V */
+    mha__product_size W_G, W_O, W_KVB;
+    mha__product_size absorbed;      /* W_K^T of a head: rows of W_KVB */
+    double W_O_sum;                  /* largest sum of absolute values of a column */
+    mha__latent_size q_latent, kv_latent;
+    mha__row_size rows[2];           /* of queries and of keys */
+    double v_max;                    /* largest value, cached rows and bias_v included */
+    double added;                    /* largest sum of terms added to a score (masks, fill, ALiBi, bias) */
+    double sink;                     /* largest term of the softmax without a key */
+    bool cached, cache_rounds;       /* there is a cache, and it rounds new rows to the type `cache` */
+    mha_dtype cache;
 } mha__magnitudes;
+
+/* The largest absolute finite value of a view; 0 without data, and of switches. */
+double mha__largest(const mha_view *view);
 
 /* The tolerance of each stage of a call, [0] in float32 and [1] in float64, for files that state none; infinite for
  * stages that are not wanted. See src/verify/tolerance/tolerance.c. */
@@ -87,6 +90,12 @@ typedef struct mha__storage {
 } mha__storage;
 
 mha__storage mha__storage_of(mha_dtype dtype);
+/* lost(x) of error_bound.c: what storing at a point of a low precision costs a row of n elements with 2-norm x, or with
+ * n = 1 a number of at most x; in a tensor of numbers of at most `most`, whose scale it shares, or of at most x. */
+double mha__lost_among(mha_dtype dtype, double x, double n, double most);
+double mha__lost(mha_dtype dtype, double x, double n);
+/* An error e of such a row or number with what storing it in a cache adds. */
+double mha__cached_error(mha_dtype dtype, double e, double x, double n);
 
 /* What is allowed where nobody states a tolerance: |exact - yours| <= atol + rtol |yours|, of results stored in a type.
  * `wide`: they were computed in float64. */
@@ -106,10 +115,12 @@ mha__allowed mha__allowed_of(const mha_case *c, int slot, bool wide, mha_stage s
 void mha__magnitudes_want(const mha_layer *layer, bool wanted[MHA_STAGE_COUNT]);
 /* Measures a request from its inputs and from the stages of a forward, made with or without the cached rows. */
 void mha__magnitudes_of(const mha__request *request, const mha__attempt *ran, mha__magnitudes *magnitudes);
-/* The bound of mha_error_bound (compare.h), from a plan's sizes and the magnitudes of its numbers; with what storing at
- * the points of a low precision adds to it. */
-void mha__bound_of(const mha_plan *plan, const mha__magnitudes *magnitudes, double unit, const mha_precision *precision,
+/* The bound of mha_error_bound (compare.h), with what storing at the points of a low precision adds to it. */
+void mha__bound_of(const mha__magnitudes *magnitudes, double unit, const mha_precision *precision,
                    double bound[MHA_STAGE_COUNT]);
+/* The bound of a rotation alone: of an element of rows of d features with 2-norm `row`, when angles that are rounded
+ * change a row by `turn`. */
+double mha__rotation_bound(const mha_rope *rope, size_t d, double row, double turn, double unit);
 
 /* The largest change of a rotated vector by rounded angles, in 2-norm: of one head's row, and of one of its pairs. */
 typedef struct mha__turn {
@@ -118,7 +129,5 @@ typedef struct mha__turn {
 
 /* For x (B, T, heads, d) at positions up to `farthest`; 0 without rotation or with tables of no origin. */
 mha__turn mha__turn_of(const mha_rope *rope, const mha_view *x, double farthest);
-/* The change of a pair of norm 1, derived in src/verify/tolerance/error_bound.c. */
-double mha__angle_error(double position, double frequency);
 
 #endif
