@@ -237,9 +237,12 @@ static bool run_own(said *s, const char *command, const char *block)
 {
     char text[TEXT], named[TEXT];
     if (strncmp(command, "page ", 5) == 0) {
-        page_data page = page_data_read(command + 5);
+        snprintf(text, sizeof text, "%.*s", (int)strcspn(command + 5, " "), command + 5);
+        const char *to = strchr(command + 5, '>');
+        page_data page = page_data_read(text);
         s->result = (program_result){.out = json_dumps(page.json, 0), .err = strdup("")};
         s->result.out_size = strlen(s->result.out);
+        assert_true(!to || json_dump_file(page.json, to + 1, 0) == 0);
         page_data_free(&page);
         return true;
     }

@@ -13,7 +13,7 @@
  *     $ mha params --only 'W Q' <@in   a command of the shell, in which the program is "mha"
  *     $ mha check @a --path {fast|blas}   runs once for each word; {1} is the word of the first braces, {2} of the next
  *     $ cat >@config.json              writes what follows, up to an empty line
- *     $ page @a.html                   says the description in a page of --picture, as JSON
+ *     $ page @a.html >@a.json          says the description in a page of --picture, as JSON; ">" writes it as well
  *     $ tensors >@a.npy                writes tensors and metadata, as the lines up to an empty line say:
  *     x F32 (2,3) = 1 2 3                 numbers, again from the first one where there are fewer than elements
  *     x F32 (2,3) ~ 7 -1 1                random numbers of seed 7 from -1 to 1
