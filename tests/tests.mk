@@ -74,13 +74,18 @@ $(RESULTS):
 
 # Those that take longest begin first.
 LONG_TESTS := $(call named,test_cli_bench test_cli_models test_cli_failures test_diagnose_large test_diagnose_planted \
-                           test_diagnose test_failures test_cli_ranks test_cli_text)
-RUNS       := $(patsubst %,%.run,$(LONG_TESTS) $(filter-out $(LONG_TESTS),$(TESTS)) $(FUZZERS) $(EXAMPLES))
+                           test_diagnose test_failures test_cli_ranks)
+# Transcripts of the program run file by file, and the project's prose as they are.
+TRANSCRIPTS := $(sort $(wildcard tests/cli/transcripts/*.md)) README.md weights/README.md
+ONE_BY_ONE  := $(LONG_TESTS) $(TRANSCRIPTS) $(filter-out $(LONG_TESTS) $(call named,test_transcripts),$(TESTS))
+RUNS        := $(patsubst %,%.run,$(ONE_BY_ONE) $(FUZZERS) $(EXAMPLES))
 CHECKS     := check-abi check-headers check-example
 .PHONY: $(RUNS) $(CHECKS:%=%.run)
 $(TESTS:%=%.run): %.run: % | $(RESULTS)
 	$(call run,$(patsubst $(BUILD)/tests/%,%,$<),$(RUNNER) $<)
-$(filter $(BUILD)/tests/cli/%,$(RUNS)): $(BUILD)/mha
+$(TRANSCRIPTS:%=%.run): %.run: $(call named,test_transcripts) | $(RESULTS)
+	$(call run,$(patsubst tests/%,%,$*),$< $*)
+$(filter $(BUILD)/tests/cli/%,$(RUNS)) $(TRANSCRIPTS:%=%.run): $(BUILD)/mha
 $(FUZZERS:%=%.run): %.run: % | $(RESULTS)
 	$(call run,fuzz/$(<F),$< tests/fuzz/corpus/$(patsubst fuzz_%,%,$(<F)))
 $(EXAMPLES:%=%.run): %.run: % | $(RESULTS)

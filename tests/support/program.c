@@ -73,6 +73,29 @@ program_result program_run_with(const char *output, const char *input, const cha
     return result_of(pid, out, err);
 }
 
+program_result program_run_in_shell(const char *line)
+{
+    FILE *out = tmpfile(), *err = tmpfile();
+    assert_true(out && err);
+    const char *program = getenv("MHA_PROGRAM"), *found = getenv("PATH");
+    char path[8192], folder[4096] = "";
+    assert_non_null(realpath(program && *program ? program : "build/mha", folder));
+    *strrchr(folder, '/') = '\0';
+    snprintf(path, sizeof path, "%s:%s", folder, found ? found : "/bin:/usr/bin");
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        const int in = open("/dev/null", O_RDONLY);
+        if (in < 0 || dup2(in, 0) < 0 || dup2(fileno(out), 1) < 0 || dup2(fileno(err), 2) < 0)
+            _exit(126);
+        setenv("PATH", path, 1);
+        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+        _exit(127);
+    }
+    return result_of(pid, out, err);
+}
+
 program_result program_run_on_terminals(unsigned short width, const char *const *args)
 {
     FILE *said[2] = {tmpfile(), tmpfile()};

@@ -2,63 +2,86 @@
 #include "support/transcript.h"
 
 #include <ctype.h>
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/page_data.h"
 #include "support/program.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
-enum { MOST_WORDS = 60, LINE = 2000 };
+enum { MOST_BRACES = 9, WORD = 200, LINE = 4000, TEXT = 1 << 16 };
 
 /* A command, and what is expected of it. */
 typedef struct said {
     const char *file;
     char command[LINE];
+    char words[MOST_BRACES][WORD]; /* which of the braces' words it has */
+    size_t braces;
     program_result result;
     const char *out, *err; /* what is not compared yet */
     json_t *json;
-    bool code_checked;
+    bool lenient, code_checked, errors_checked;
 } said;
 
-#define FAIL(s, ...)                                                                                                   \
+/* Says what is wrong; the test fails behind its last command. */
+#define WRONG(s, ...)                                                                                                  \
     do {                                                                                                               \
-        print_error("%s: $ %s\n%.700s\n%s", (s)->file, (s)->command, (s)->result.out, (s)->result.err);                \
-        fail_msg(__VA_ARGS__);                                                                                         \
+        print_error("%s: $ %s\n%.900s\n%.400s\n", (s)->file, (s)->command, (s)->result.out, (s)->result.err);          \
+        print_error(__VA_ARGS__);                                                                                      \
+        print_error("\n\n");                                                                                           \
+        wrong++;                                                                                                       \
     } while (0)
+static size_t wrong;
 
 /* ---------------------------------------------------------------- lines */
 
-/* Copies a line with one blank for several, and none at its ends. */
+/* Copies a line with one blank for several and for a tab, and none at its ends. */
 static void copy_plain(char to[LINE], const char *from, size_t length)
 {
     size_t n = 0;
     for (size_t i = 0; i < length && n + 1 < LINE; i++)
-        if (from[i] != ' ')
+        if (from[i] != ' ' && from[i] != '\t')
             to[n++] = from[i];
         else if (n > 0 && to[n - 1] != ' ')
             to[n++] = ' ';
     to[n - (n > 0 && to[n - 1] == ' ')] = '\0';
 }
 
-/* Whether `line` is `expected`, in which "..." is any text. */
-static bool same_line(const char *line, const char *expected)
+/* Whether `line` is `expected`, in which "..." is any text, or begins so where more may follow. */
+static bool is_like(const char *line, const char *expected, bool more)
 {
     const char *any = strstr(expected, "...");
     const size_t length = any ? (size_t)(any - expected) : strlen(expected);
     if (strncmp(line, expected, length) != 0)
         return false;
     if (!any)
-        return line[length] == '\0';
+        return more || line[length] == '\0';
     for (line += length;; line++) {
-        if (same_line(line, any + 3))
+        if (is_like(line, any + 3, more))
             return true;
         if (!*line)
             return false;
     }
+}
+
+/* Whether a text has these words somewhere, wherever its lines break. */
+static bool has_words(const char *text, const char *words)
+{
+    char *joined = calloc(strlen(text) + 1, 1), *to = joined;
+    assert_non_null(joined);
+    for (; *text; text++)
+        if (!strchr(" \n", *text))
+            *to++ = *text;
+        else if (to > joined && to[-1] != ' ')
+            *to++ = ' ';
+    bool found = false;
+    for (const char *at = joined; *at && !found; at++)
+        found = is_like(at, words, true);
+    free(joined);
+    return found;
 }
 
 /* Moves behind the first line that is as expected. */
@@ -68,238 +91,240 @@ static bool find_line(const char **text, const char *expected)
         const size_t n = strcspn(*text, "\n");
         copy_plain(line, *text, n);
         *text += n;
-        if (same_line(line, expected))
+        if (is_like(line, expected, false))
             return true;
     }
     return false;
 }
 
-/* Copies `length` characters with the path of a scratch file for each @name. */
-static void copy_named(char to[LINE], const char *from, size_t length)
+/* Copies a text with the words of braces for {1}, {2}. */
+static void copy_words(const said *s, char *to, size_t room, const char *from)
 {
     size_t n = 0;
-    for (size_t i = 0; i < length && n + 1 < LINE;) {
-        char name[64];
-        size_t k = 0;
-        if (from[i] == '@' && (isalnum((unsigned char)from[i + 1]) || from[i + 1] == '.'))
-            for (; k + 1 < sizeof name && i + 1 + k < length; k++) {
-                if (!isalnum((unsigned char)from[i + 1 + k]) && !strchr("._-", from[i + 1 + k]))
-                    break;
-                name[k] = from[i + 1 + k];
-            }
-        if (k > 0) {
-            name[k] = '\0';
-            n += (size_t)snprintf(to + n, LINE - n, "%s", scratch(name));
-            assert_true(n < LINE);
-            i += k + 1;
+    while (*from) {
+        const bool braces = from[0] == '{' && isdigit((unsigned char)from[1]) && from[2] == '}';
+        const size_t word = braces ? (size_t)(from[1] - '0') : 0;
+        if (word > 0 && word <= s->braces) {
+            n += (size_t)snprintf(to + n, room - n, "%s", s->words[word - 1]);
+            from += 3;
         } else
-            to[n++] = from[i++];
+            to[n++] = *from++;
+        assert_true(n + 1 < room);
     }
     to[n] = '\0';
 }
 
-/* ---------------------------------------------------------------- JSON */
-
-/* The value at a path; *at moves behind it. NULL: there is none. */
-static const json_t *value_at(const json_t *root, const char **at)
+/* The same, with the path of a scratch file for each @name. */
+static void copy_named(const said *s, char *to, size_t room, const char *text)
 {
-    while (root && (**at == '.' || **at == '[')) {
-        char key[128];
-        if (**at == '.') {
-            const size_t length = strcspn(++*at, ".[ ");
-            snprintf(key, sizeof key, "%.*s", (int)length, *at);
-            *at += length;
-            root = *key ? json_object_get(root, key) : root;
-        } else {
-            char *end;
-            const unsigned long i = strtoul(*at + 1, &end, 10);
-            *at = end + (*end == ']');
-            root = json_array_get(root, i);
-        }
+    size_t n = 0;
+    char *worded = malloc(room);
+    assert_non_null(worded);
+    copy_words(s, worded, room, text);
+    for (const char *from = worded; *from;) {
+        size_t k = 0;
+        while (*from == '@' && from[1 + k] &&
+               (isalnum((unsigned char)from[1 + k]) || (k > 0 && strchr("._-/", from[1 + k]))))
+            k++;
+        while (k > 1 && from[k] == '.') /* the end of a sentence */
+            k--;
+        char name[100];
+        snprintf(name, sizeof name, "%.*s", (int)k, from + 1);
+        if (k > 0)
+            n += (size_t)snprintf(to + n, room - n, "%s", scratch_path(name));
+        else
+            to[n++] = *from;
+        from += k > 0 ? k + 1 : 1;
+        assert_true(n + 1 < room);
     }
-    return root;
+    to[n] = '\0';
+    free(worded);
 }
 
-static bool compares(const json_t *value, const char *relation, const json_t *with)
+/* Copies a line that may go on in the next ones; returns what follows. */
+static const char *copy_continued(char to[LINE], const char *from)
 {
-    const bool numbers = json_is_number(value) && json_is_number(with);
-    const double a = json_number_value(value), b = json_number_value(with);
-    const bool same = numbers ? a == b : json_equal(value, with);
-    if (strcmp(relation, "==") == 0)
-        return same;
-    if (strcmp(relation, "!=") == 0)
-        return !same;
-    if (strcmp(relation, "holds") == 0) {
-        bool holds = json_is_string(value) && strstr(json_string_value(value), json_string_value(with));
-        for (size_t i = 0; i < json_array_size(value); i++)
-            holds |= json_equal(json_array_get(value, i), with);
-        return holds;
+    size_t n = 0;
+    for (;; from += strspn(from, " ")) {
+        const size_t length = strcspn(from, "\n");
+        const bool goes_on = length > 0 && from[length - 1] == '\\' && from[length];
+        assert_true(n + length < LINE);
+        memcpy(to + n, from, length);
+        n += length - goes_on;
+        from += length + (from[length] == '\n');
+        if (!goes_on)
+            break;
     }
-    if (strcmp(relation, "size") == 0)
-        return (json_int_t)(json_object_size(value) + json_array_size(value)) == json_integer_value(with);
-    assert_true(strcmp(relation, "<") == 0 || strcmp(relation, "<=") == 0 || strcmp(relation, ">") == 0 ||
-                strcmp(relation, ">=") == 0);
-    return numbers && (relation[0] == '<' ? a < b || (relation[1] && a == b) : a > b || (relation[1] && a == b));
+    to[n] = '\0';
+    return from;
 }
+
+/* What follows a command, without its margin, up to an empty line. */
+static void copy_block(char to[TEXT], const char *from)
+{
+    size_t n = 0;
+    while (*from && *from != '\n') {
+        from += strspn(from, " ") < 4 ? strspn(from, " ") : 4;
+        const size_t length = strcspn(from, "\n") + 1;
+        assert_true(n + length < TEXT);
+        memcpy(to + n, from, length);
+        n += length;
+        from += length;
+    }
+    to[n] = '\0';
+}
+
+/* ---------------------------------------------------------------- answers */
 
 static void check_json(said *s, const char *line)
 {
     json_error_t error;
+    char why[200];
     if (!s->json && !(s->json = json_loadb(s->result.out, s->result.out_size, JSON_REJECT_DUPLICATES, &error)))
-        FAIL(s, "no JSON: line %d: %s", error.line, error.text);
-    const char *at = line;
-    const json_t *value = value_at(s->json, &at);
-    char relation[8];
-    int length = 0;
-    if (sscanf(at, " %7s %n", relation, &length) != 1)
-        FAIL(s, "\"%s\": expected a path, a relation and a value", line);
-    at += length;
-    if (!value)
-        FAIL(s, "\"%s\": there is no such value", line);
-    if (strcmp(relation, "has") == 0) {
-        assert_keys(value, at);
+        WRONG(s, "no JSON: line %d: %s", error.line, error.text);
+    else if (!transcript_claim(s->json, line, why))
+        WRONG(s, "\"%s\" is not so: %s", line, why);
+}
+
+/* "? CODE" or "? CODE WORDS": the words, with "*" for any text, are in the one line that is said. */
+static void check_code(said *s, const char *line)
+{
+    char words[LINE], *rest;
+    const long code = strtol(line + 1, &rest, 10);
+    const program_result *r = &s->result;
+    if (r->code != code)
+        WRONG(s, "exit code %d, expected %ld", r->code, code);
+    s->code_checked = true;
+    if (*rest != ' ')
         return;
-    }
-    json_t *given = *at == '.' ? json_deep_copy(value_at(s->json, &at))
-                               : json_loads(at, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
-    char *found = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (!given || !compares(value, relation, given))
-        FAIL(s, "\"%s\" is not so, but %.200s", line, found);
-    free(found);
-    json_decref(given);
-}
-
-/* ---------------------------------------------------------------- commands */
-
-/* Splits a command into words, in place; 'a b' is one word. */
-static void split_words(char *line, const char *words[MOST_WORDS])
-{
     size_t n = 0;
-    for (char *at = line; *at && n + 1 < MOST_WORDS;) {
-        at += strspn(at, " ");
-        char *to = at;
-        if (*at)
-            words[n++] = at;
-        bool quoted = false;
-        for (; *at && (quoted || *at != ' '); at++)
-            if (*at == '\'')
-                quoted = !quoted;
-            else
-                *to++ = *at;
-        at += *at == ' ';
-        *to = '\0';
-    }
-    words[n] = NULL;
-}
-
-/* Runs the words of a command: variables, "mha", arguments, "<" with a file. */
-static void run(said *s)
-{
-    char line[LINE];
-    const char *words[MOST_WORDS], *names[MOST_WORDS] = {NULL}, *input = NULL;
-    copy_named(line, s->command, strlen(s->command));
-    split_words(line, words);
-    size_t first = 0, last;
-    for (; words[first] && strchr(words[first], '='); first++) {
-        char *value = strchr(line + (words[first] - line), '=');
-        *value = '\0';
-        names[first] = words[first];
-        assert_int_equal(value[1] ? setenv(words[first], value + 1, 1) : unsetenv(words[first]), 0);
-    }
-    assert_true(words[first] && strcmp(words[first], "mha") == 0);
-    for (last = first; words[last]; last++) {
-    }
-    if (words[last - 1][0] == '<') {
-        input = words[last - 1] + 1;
-        words[last - 1] = NULL;
-    }
-    s->result = program_run_with(NULL, input, words + first + 1);
-    for (size_t i = 0; i < first; i++)
-        unsetenv(names[i]);
-}
-
-static void write_file(said *s, const char *text)
-{
-    char name[LINE];
-    const char *end = text;
-    while (*end && *end != '\n')
-        end += strcspn(end, "\n") + 1;
-    copy_named(name, s->command + sizeof "cat >" - 1, strlen(s->command) - (sizeof "cat >" - 1));
-    FILE *file = fopen(name, "w");
-    assert_non_null(file);
-    for (const char *at = text; at < end; at += strcspn(at, "\n") + 1) {
-        const size_t margin = strspn(at, " ") < 4 ? strspn(at, " ") : 4;
-        fprintf(file, "%.*s\n", (int)(strcspn(at, "\n") - margin), at + margin);
-    }
-    assert_int_equal(fclose(file), 0);
+    for (rest++; *rest && n + 4 < sizeof words; rest++)
+        n += (size_t)snprintf(words + n, 4, "%s", *rest == '*' ? "..." : (char[]){*rest, '\0'});
+    const char *end = strchr(r->err, '\n');
+    if (r->out_size > 0 || strncmp(r->err, "mha", 3) != 0 || !end || end[1] || !has_words(r->err, words))
+        WRONG(s, "not a refusal in one line with the words \"%s\"", words);
+    s->errors_checked = true;
 }
 
 /* Compares one expected line. */
 static void check_line(said *s, const char *line)
 {
-    if (*line == '?') {
-        char *words;
-        const long code = strtol(line + 1, &words, 10);
-        if (s->result.code != code)
-            FAIL(s, "exit code %d, expected %ld", s->result.code, code);
-        s->code_checked = true;
-        if (*words == ' ') {
-            program_result refused = s->result;
-            refused.out = strdup(s->result.out), refused.err = strdup(s->result.err);
-            assert_program_refuses(refused, (int)code, words + 1);
-        }
-    } else if (*line == '!' && line[1] == ' ') {
+    if (*line == '?')
+        check_code(s, line);
+    else if (*line == '!' && line[1] == ' ') {
         if (strstr(s->result.out, line + 2))
-            FAIL(s, "it says \"%s\"", line + 2);
+            WRONG(s, "it says \"%s\"", line + 2);
+    } else if (strncmp(line, "~ ", 2) == 0) {
+        if (!has_words(s->result.out, line + 2))
+            WRONG(s, "it does not have the words \"%s\"", line + 2);
     } else if (strncmp(line, "2> ", 3) == 0) {
+        s->errors_checked = true;
         if (!find_line(&s->err, line + 3))
-            FAIL(s, "standard error does not say \"%s\", in this order", line + 3);
-    } else if ((*line == '.' && line[1] != '.') || *line == '[')
+            WRONG(s, "standard error does not say \"%s\", in this order", line + 3);
+    } else if (strcmp(line, "(nothing)") == 0) {
+        if (s->result.out_size > 0)
+            WRONG(s, "it says something");
+    } else if ((*line == '.' && line[1] != '.') || strncmp(line, "sum(", 4) == 0)
         check_json(s, line);
     else if (strcmp(line, "...") != 0 && !find_line(&s->out, line))
-        FAIL(s, "it does not say \"%s\", in this order", line);
+        WRONG(s, "it does not say \"%s\", in this order", line);
 }
 
-/* Runs the command at `at`; returns what follows its lines. */
-static const char *check_command(said *s, const char *at, bool lenient)
+/* ---------------------------------------------------------------- commands */
+
+/* A command of the runner itself, which writes a file or reads a page; false: it is one of the shell. */
+static bool run_own(said *s, const char *command, const char *block)
 {
-    copy_plain(s->command, at, strcspn(at, "\n"));
-    memmove(s->command, s->command + 2, strlen(s->command + 2) + 1);
-    at += strcspn(at, "\n") + 1;
-    const bool writes = strncmp(s->command, "cat >", 5) == 0;
-    if (writes)
-        write_file(s, at);
-    else
-        run(s);
+    char text[TEXT], named[TEXT];
+    if (strncmp(command, "page ", 5) == 0) {
+        snprintf(text, sizeof text, "%.*s", (int)strcspn(command + 5, " "), command + 5);
+        const char *to = strchr(command + 5, '>');
+        page_data page = page_data_read(text);
+        s->result = (program_result){.out = json_dumps(page.json, 0), .err = strdup("")};
+        s->result.out_size = strlen(s->result.out);
+        assert_true(!to || json_dump_file(page.json, to + 1, 0) == 0);
+        page_data_free(&page);
+        return true;
+    }
+    const bool tensors = strncmp(command, "tensors >", 9) == 0;
+    if (!tensors && strncmp(command, "cat >", 5) != 0)
+        return false;
+    copy_block(text, block);
+    copy_named(s, named, sizeof named, text);
+    if (tensors)
+        transcript_tensors(command + 9, named);
+    else {
+        FILE *file = fopen(command + 5, "w");
+        assert_non_null(file);
+        fputs(text, file);
+        assert_int_equal(fclose(file), 0);
+    }
+    return true;
+}
+
+/* Runs a command without braces and compares; returns what follows its lines. */
+static const char *run(const said *as, const char *at)
+{
+    said one = *as, *s = &one;
+    char named[LINE];
+    copy_named(s, named, sizeof named, s->command);
+    const bool own = run_own(s, named, at), writes = own && !s->result.out;
+    if (!own)
+        s->result = program_run_in_shell(named);
     s->out = s->result.out, s->err = s->result.err;
-    for (; strncmp(at, "    ", 4) == 0 || (*at == '\n' && !writes); at += strcspn(at, "\n") + 1) {
-        char line[LINE], expected[LINE];
+    for (char line[LINE], plain[LINE], expected[LINE]; strncmp(at, "    ", 4) == 0 || (*at == '\n' && !writes);) {
         if (strncmp(at, "    $ ", 6) == 0)
             break;
-        copy_plain(line, at, strcspn(at, "\n"));
-        copy_named(expected, line, strlen(line));
+        at = copy_continued(line, at);
+        copy_plain(plain, line, strlen(line));
+        copy_named(s, expected, sizeof expected, plain);
         if (*expected && !writes)
             check_line(s, expected);
     }
-    if (!s->code_checked && s->result.code != 0 && !(lenient && s->result.code == 1))
-        FAIL(s, "exit code %d", s->result.code);
-    if (!writes)
-        program_free(&s->result);
+    if (writes)
+        return at;
+    if (!s->code_checked && s->result.code != 0 && !(s->lenient && s->result.code == 1))
+        WRONG(s, "exit code %d", s->result.code);
+    if (!s->errors_checked && *s->result.err)
+        WRONG(s, "it says something on standard error");
+    program_free(&s->result);
     json_decref(s->json);
     return at;
+}
+
+/* Runs a command for each word of its first braces, and so on; returns what follows its lines. */
+static const char *run_each(const said *as, const char *at)
+{
+    const char *open = as->command, *shut, *after = at;
+    while ((open = strchr(open, '{')) && !((shut = strchr(open, '}')) && memchr(open, '|', (size_t)(shut - open))))
+        open++;
+    if (!open)
+        return run(as, at);
+    assert_true(as->braces < MOST_BRACES);
+    for (const char *word = open + 1; word <= shut; word += strcspn(word, "|}") + 1) {
+        said one = *as;
+        const int length = (int)strcspn(word, "|}");
+        snprintf(one.words[one.braces++], WORD, "%.*s", length, word);
+        snprintf(one.command, LINE, "%.*s%.*s%s", (int)(open - as->command), as->command, length, word, shut + 1);
+        after = run_each(&one, at);
+    }
+    return after;
 }
 
 size_t transcript_check(const char *file, int lenient)
 {
     size_t size, count = 0;
+    wrong = 0;
     char *text = (char *)scratch_read(file, &size);
-    text = realloc(text, size + 1);
     assert_non_null(text);
     text[size] = '\0';
     for (const char *at = text; (at = strstr(at, "    $ ")) != NULL; count++) {
-        said s = {.file = file};
-        at = check_command(&s, at, lenient);
+        said s = {.file = file, .lenient = lenient != 0};
+        at = copy_continued(s.command, at + 6);
+        at = run_each(&s, at);
     }
     free(text);
+    if (wrong > 0)
+        fail_msg("%s: %zu answers are not as expected", file, wrong);
     return count;
 }
