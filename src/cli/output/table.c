@@ -128,14 +128,18 @@ static const char *title_of(const table *t, size_t column)
     return t->titles[column] + strspn(t->titles[column], "?>");
 }
 
-static bool has_flag(const table *t, size_t column, char flag)
+/* How often a mark stands before a title. */
+static size_t marks_of(const table *t, size_t column, char mark)
 {
-    return memchr(t->titles[column], flag, (size_t)(title_of(t, column) - t->titles[column])) != NULL;
+    size_t n = 0;
+    for (const char *at = t->titles[column]; at < title_of(t, column); at++)
+        n += *at == mark;
+    return n;
 }
 
 static bool to_the_right(const table *t, size_t column)
 {
-    return has_flag(t, column, '>');
+    return marks_of(t, column, '>') > 0;
 }
 
 static void spaces(size_t n, int with)
@@ -154,53 +158,101 @@ static void write_cell(const table *t, size_t column, const char *text, size_t w
     spaces(right ? 0 : pad, ' ');
 }
 
-/* Writes one row without spaces at its end; `row` NULL: the titles. A column of width 0 is left out, and text too
- * long for the last column is continued on the lines below. */
+/* Writes one row without spaces at its end; `row` NULL: the titles. A column of width 0 is left out, and text too long
+ * for its column is continued on the lines below. */
 static void write_line(const table *t, const size_t *width, char *const *row)
 {
-    size_t pending = 0, column = 0;
-    for (size_t c = 0; c < t->n_columns; c++) {
-        const char *text = row ? row[c] : title_of(t, c);
-        if (width[c] == 0)
-            continue;
-        const size_t own = mha__text_width(text), pad = own < width[c] ? width[c] - own : 0;
-        if (own > width[c] && c + 1 == t->n_columns) {
-            spaces(pending + 2, ' ');
-            write_folded(text, column + 2);
-            return;
+    const char **rest = obtain(t->n_columns, sizeof *rest);
+    bool more = true;
+    for (size_t c = 0; c < t->n_columns; c++)
+        rest[c] = row ? row[c] : title_of(t, c);
+    while (more) {
+        size_t pending = 0;
+        more = false;
+        for (size_t c = 0; c < t->n_columns; c++) {
+            if (width[c] == 0)
+                continue;
+            const bool right = to_the_right(t, c);
+            const size_t n = t->widths && c + 1 < t->n_columns ? strlen(rest[c]) : bytes_that_fit(rest[c], width[c]);
+            char *piece = text_of("%.*s", (int)n, rest[c]);
+            const size_t own = mha__text_width(piece), pad = own < width[c] ? width[c] - own : 0;
+            pending += 2 + (right ? pad : 0);
+            if (n > 0) {
+                spaces(pending, ' ');
+                fputs(piece, stdout);
+                pending = 0;
+            }
+            pending += right ? 0 : pad;
+            rest[c] += n + (rest[c][n] == ' ');
+            more |= *rest[c] != '\0';
+            free(piece);
         }
-        const bool right = to_the_right(t, c);
-        pending += 2 + (right ? pad : 0);
-        if (*text) {
-            spaces(pending, ' ');
-            fputs(text, stdout);
-            pending = 0;
-        }
-        pending += right ? 0 : pad;
-        column += 2 + width[c];
+        putchar('\n');
     }
-    putchar('\n');
+    free(rest);
 }
 
-/* Fits the table to a terminal: leaves out columns with '?', from the right, while rows are wider than the line; then
- * narrows the last column if it is text. */
-static void fit(const table *t, size_t *width)
+static bool is_wide;
+
+void tables_wide(void)
 {
-    enum { NARROWEST = 24 };
-    const size_t line = line_width(), last = t->n_columns - 1;
+    is_wide = true;
+}
+
+/* By how many characters the columns are wider than the line. */
+static size_t excess(const table *t, const size_t *width)
+{
     size_t sum = 0;
     for (size_t c = 0; c < t->n_columns; c++)
-        sum += width[c] + 2;
-    for (size_t c = t->n_columns; c-- > 0;)
-        if (sum > line && is_terminal() && has_flag(t, c, '?')) {
-            sum -= width[c] + 2;
-            width[c] = 0;
-        }
-    const size_t room = sum - width[last] < line ? line - (sum - width[last]) : 0;
-    if (sum > line && room >= NARROWEST && !to_the_right(t, last))
-        width[last] = room;
+        sum += width[c] ? width[c] + 2 : 0;
+    return sum > line_width() && !is_wide ? sum - line_width() : 0;
 }
 
+/* The widest column of text; the last one, if it is text and wide enough to give way. */
+static size_t widest_text(const table *t, const size_t *width, size_t least)
+{
+    size_t widest = t->n_columns;
+    for (size_t c = t->n_columns; c-- > 0;)
+        if (!to_the_right(t, c) && width[c] > least) {
+            if (c + 1 == t->n_columns)
+                return c;
+            widest = widest == t->n_columns || width[c] > width[widest] ? c : widest;
+        }
+    return widest;
+}
+
+/* Fits the table to the line: leaves out columns with '?', those with most of them first and from the right; then
+ * narrows columns of text, the last one first; at the end leaves out the last columns of all. */
+static void fit(const table *t, size_t *width)
+{
+    enum { NARROW = 20, NARROWEST = 12, MARKS = 3 };
+    for (size_t marks = MARKS; marks > 0; marks--)
+        for (size_t c = t->n_columns; c-- > 0;)
+            if (excess(t, width) > 0 && marks_of(t, c, '?') == marks)
+                width[c] = 0;
+    for (size_t least = NARROW; least >= NARROWEST; least -= NARROW - NARROWEST)
+        for (size_t c, most; (most = excess(t, width)) > 0 && (c = widest_text(t, width, least)) < t->n_columns;) {
+            const size_t room = width[c] - least;
+            const bool last = c + 1 == t->n_columns;
+            const size_t step = last || most < room ? most : 1;
+            width[c] -= step < room ? step : room;
+        }
+    for (size_t c = t->n_columns; c-- > 1;)
+        if (excess(t, width) > 0)
+            width[c] = 0;
+}
+
+/* Names the columns that the line has no room for. */
+static void write_left_out(const table *t, const size_t *width)
+{
+    char *names = text_of("%s", "");
+    for (size_t c = 0; c < t->n_columns; c++)
+        if (width[c] == 0 && *title_of(t, c))
+            names = text_more(names, "%s%s", *names ? ", " : "", title_of(t, c));
+    if (*names)
+        say("  left out for want of room: %s (--wide shows all, --json too)\n", names);
+    free(names);
+}
 
 /* Leaves out a column without title and text. */
 static void write_markdown(const table *t, const size_t *width)
@@ -291,6 +343,8 @@ void table_print(table *t)
     } else {
         write_titles(t, width);
         write_rows(t, width);
+        if (t->style == TABLE_TEXT)
+            write_left_out(t, width);
     }
     free(width);
     table_drop(t);

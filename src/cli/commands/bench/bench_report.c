@@ -84,10 +84,10 @@ static void begin(bench *b)
         widths[c] = c < N_WORDS + N_NUMBERS ? NUMBER : TYPE;
     if (!csv) {
         strftime(day, sizeof day, "%Y-%m-%d", localtime(&now));
-        print_harmless("%s, %s, %s, BLAS %s (%s), %s", *cpu_name(cpu) ? cpu : "a processor without a name", mha_isa(),
+        say_harmless("%s, %s, %s, BLAS %s (%s), %s", *cpu_name(cpu) ? cpu : "a processor without a name", mha_isa(),
                        mha_version(), mha_blas_name(), mha_blas_threading(), day);
         char *random = random_words(b->args, true, true);
-        printf("\n%s\n\n", random);
+        say("\n%s\n\n", random);
         free(random);
     }
     b->table = table_begin(csv ? TABLE_CSV : TABLE_TEXT, shows_types(b->args) ? N_COLUMNS : N_COLUMNS - N_TYPES, titles,
@@ -116,7 +116,6 @@ static void show_row(table *t, const bench_row *r, bool types)
 
 void bench_show(bench *b)
 {
-    bench_end_progress(b);
     for (size_t i = 0; i < b->n_rows; i++) {
         bench_row *row = &b->rows[i];
         row->percent_of_peak = 100 * row->gflops / b->limits[row->limit].peak_gflops;
@@ -154,15 +153,15 @@ static void print_numbers(const bench *b)
         const bool is_sum = isnan(r->error_of_bound), reads = !isnan(r->gbs);
         if ((one_shape ? strcmp(r->part, b->rows->part) != 0 : !is_sum) || fastest_like(b, r) != r)
             continue;
-        printf("%s, %s, %d thread%s: %s%s tokens/s%s", r->shape, r->path, r->threads, r->threads == 1 ? "" : "s",
+        say("%s, %s, %d thread%s: %s%s tokens/s%s", r->shape, r->path, r->threads, r->threads == 1 ? "" : "s",
                bold(), count_text(tokens, (uint64_t)llround(r->tokens_per_s)), plain());
         if (!is_sum)
-            printf(", %.0f %% of the %s of so many threads", reads ? r->percent_of_reads : r->percent_of_peak,
+            say(", %.0f %% of the %s of so many threads", reads ? r->percent_of_reads : r->percent_of_peak,
                    reads ? "reads from memory" : "multiply-adds");
         if (r->rounds > 2 && r->ms_median > noise * r->ms_min)
-            printf("; the middle round took %.1f times as long as the best: the machine was busy",
+            say("; the middle round took %.1f times as long as the best: the machine was busy",
                    r->ms_median / r->ms_min);
-        putchar('\n');
+        say("\n");
     }
 }
 
@@ -174,9 +173,9 @@ void bench_end(bench *b)
         begin(b);
     if (given(b->args, OPT_CSV))
         return;
-    putchar('\n');
+    say("\n");
     for (size_t i = 0; i < b->n_limits; i++)
-        printf("  %d thread%s: %.1f GFLOP/s of multiply-adds, %.1f GB/s of reads from memory (512 MiB), the best of "
+        say("  %d thread%s: %.1f GFLOP/s of multiply-adds, %.1f GB/s of reads from memory (512 MiB), the best of "
                "all rounds\n",
                b->limits[i].threads, b->limits[i].threads == 1 ? "" : "s", b->limits[i].peak_gflops,
                b->limits[i].read_gbs);
