@@ -45,6 +45,39 @@ static void help_option(const option_row *row)
     free(right);
 }
 
+/* What the numbers of mha bench mean. */
+static void help_numbers(void)
+{
+    static const char *const meanings[][2] = {
+        {"ms, median", "the best round, and the middle one"},
+        {"GFLOP/s", "a multiply-add counts as two operations: a product of (m, k) and (k, n) is 2mnk; the core is "
+                    "4 B h d_k for each pair of a query and a key that it sees, hidden pairs and softmax are not "
+                    "counted (programs that count hidden pairs show up to twice as many for a causal core); proj is "
+                    "the projections alone, 8 B T d^2 where all widths are d; layer is both"},
+        {"% of peak", "of the best multiply-adds that were measured beside it, on as many threads"},
+        {"flop/byte", "operations over the bytes that have to move at least: inputs, weights, cache and mask read "
+                      "once, the output written once"},
+        {"tokens/s", "of one layer. With --preset or --config those of a model are of all its attention layers one "
+                     "after the other (decode: those that keep a cache of what they have written), in their shape "
+                     "alone: norms, rotations, windows, biases by position and relative terms are left out"},
+        {"GB/s", "where one token reads a cache: cache and weights, read once"},
+        {"% of reads", "of reading 512 MiB, which is reading from memory; caches can exceed it"},
+        {"% of same", "of reading as many bytes again and again, of which the caches keep a part"},
+        {"workspace, grew, MiB", "memory in MiB: the workspace that the library asks for, how much the process grew "
+                                 "while it ran, and the whole process, inputs included, at its largest"},
+        {"error / bound", "every path is first judged against float64: its largest error as a part of the error "
+                          "bound"},
+    };
+    static const char *const titles[] = {"number", "what it means"};
+    say("\n%sWhat the numbers mean%s\n", bold(), plain());
+    table *t = table_create(TABLE_TEXT, 2, titles);
+    for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
+        table_cell(t, meanings[i][0]);
+        table_cell(t, meanings[i][1]);
+    }
+    table_print(t);
+}
+
 void help_command(command_code code)
 {
     const command_row *c = &command_rows[code];
@@ -68,6 +101,8 @@ void help_command(command_code code)
                "holds.\n");
     if (code == CMD_POWER)
         say("\n\"mha help variants\" lists the wrong variants that are tried.\n");
+    if (code == CMD_BENCH)
+        help_numbers();
     if (code == CMD_CHECK)
         say("\n\"mha help case\" says what a case file holds.\n");
 }

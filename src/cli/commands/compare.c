@@ -256,9 +256,9 @@ static void print_cost(const json_t *root, const compared_layers *layers)
 static void print_pairs(const json_t *root, const pair *pairs, size_t n, const double tolerance[2])
 {
     static const char *const columns[] = {
-        "tensor: ~name", ">elements: elements", ">differ: mismatches", ">max |a-b|: max_abs: %.3g",
-        ">max rel: max_rel: %.3g", ">max ULP: max_ulp: %.4g", ">rms: rms: %.3g", ">cosine: cosine: %.9g",
-        "worst at: worst_index", ">a there: worst_a: %.9g", ">b there: worst_b: %.9g", "agree: ~agree"};
+        "tensor: ~name", "?>elements: elements", ">differ: mismatches", ">max |a-b|: max_abs: %.3g",
+        ">??max rel: max_rel: %.3g", ">???max ULP: max_ulp: %.4g", ">??rms: rms: %.3g", ">??cosine: cosine: %.9g",
+        "worst at: worst_index", "?>a there: worst_a: %.9g", "?>b there: worst_b: %.9g", "agree: ~agree"};
     json_t *compared = records_with(json_object_get(root, "tensors"), "~name");
     size_t differing = 0;
     if (json_array_size(compared))

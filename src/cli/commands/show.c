@@ -167,7 +167,7 @@ static void print_layer(const mha__picture_layer *layer, const json_t *record)
 {
     static const char *const columns[] = {
         "?>sequence: sequence", ">head: head", ">entropy: entropy: %.3f: -", ">distance: distance: %.3f: -",
-        ">itself: self: %.3f: -", ">previous: previous: %.3f: -", ">first: first: %.3f: -", ">no key: sink: %.3f: -",
+        ">itself: self: %.3f: -", "?>previous: previous: %.3f: -", ">first: first: %.3f: -", "?>no key: sink: %.3f: -",
         ">largest: largest: %.3f: -"};
     say_harmless("%s%s%zu heads", layer->name, *layer->name ? ": " : "", layer->h);
     if (strcmp(layer->path, "recorded") == 0)

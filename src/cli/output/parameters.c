@@ -115,7 +115,7 @@ static void print_totals(mha_params *params, const mha_totals *all)
 void parameters_print(mha_params *params, const mha_layer *layer, bool per_head, table_style style)
 {
     static const char *const of_text[] = {
-        "name: ~name", "shape: shape", "in symbols: ~symbols", "type: ~type", ">elements: elements",
+        "name: ~name", "shape: shape", "??in symbols: ~symbols", "?type: ~type", ">elements: elements",
         ">bytes: bytes: %B", ": ~kind"};
     static const char *const of_csv[] = {
         "name: name", "role: role", "shape: shape", "dtype: dtype", "source_dtype: source_dtype",

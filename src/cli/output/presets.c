@@ -52,8 +52,8 @@ static int add_preset(const char *name, json_t *list)
 int list_presets(const arguments *args)
 {
     static const char *const columns[] = {
-        "name: name", "model: architecture", "class: class", ">d_model: d_model: %d", ">heads: heads: %d",
-        ">kv_heads: kv_heads: %d", ">d_k: d_k: %d", ">attention layers: attention_layers: %d",
+        "name: name", "??model: architecture", "???class: class", ">d_model: d_model: %d", ">heads: heads: %d",
+        "?>kv_heads: kv_heads: %d", "?>d_k: d_k: %d", ">attention layers: attention_layers: %d",
         ">parameters: total_parameters"};
     int code = refuse_others(args);
     const char *name;

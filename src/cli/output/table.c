@@ -208,35 +208,66 @@ static size_t excess(const table *t, const size_t *width)
     return sum > line_width() && !is_wide ? sum - line_width() : 0;
 }
 
-/* The widest column of text; the last one, if it is text and wide enough to give way. */
-static size_t widest_text(const table *t, const size_t *width, size_t least)
+/* The width that a column cannot go below: of numbers, that of its cells and of the words of its title, which is then
+ * written on several lines. */
+static size_t least_width(const table *t, size_t column)
 {
-    size_t widest = t->n_columns;
-    for (size_t c = t->n_columns; c-- > 0;)
-        if (!to_the_right(t, c) && width[c] > least) {
-            if (c + 1 == t->n_columns)
-                return c;
-            widest = widest == t->n_columns || width[c] > width[widest] ? c : widest;
-        }
-    return widest;
+    size_t least = 0;
+    for (const char *word = title_of(t, column); *word; word += strspn(word, " ")) {
+        const size_t n = strcspn(word, " ");
+        least = n > least ? n : least;
+        word += n;
+    }
+    for (size_t i = column; i < t->n_cells; i += t->n_columns) {
+        const size_t w = mha__text_width(t->cells[i]);
+        least = w > least ? w : least;
+    }
+    return least;
 }
 
-/* Fits the table to the line: leaves out columns with '?', those with most of them first and from the right; then
- * narrows columns of text, the last one first; at the end leaves out the last columns of all. */
+/* Narrows one column as far as that helps. */
+static void narrow(const table *t, size_t *width, size_t column, size_t least)
+{
+    const size_t room = width[column] > least ? width[column] - least : 0, most = excess(t, width);
+    width[column] -= most < room ? most : room;
+}
+
+/* Narrows the columns of text, the widest first. */
+static void narrow_text(const table *t, size_t *width, size_t least)
+{
+    for (size_t widest = 0; excess(t, width) > 0 && widest < t->n_columns;) {
+        widest = t->n_columns;
+        for (size_t c = 0; c < t->n_columns; c++)
+            if (!to_the_right(t, c) && width[c] > least && (widest == t->n_columns || width[c] > width[widest]))
+                widest = c;
+        if (widest < t->n_columns)
+            width[widest]--;
+    }
+}
+
+/* Leaves out the columns with so many '?', from the right. */
+static void leave_out(const table *t, size_t *width, size_t marks)
+{
+    for (size_t c = t->n_columns; c-- > 0;)
+        if (excess(t, width) > 0 && marks_of(t, c, '?') == marks)
+            width[c] = 0;
+}
+
+/* Fits the table to the line, the columns that matter least first. */
 static void fit(const table *t, size_t *width)
 {
-    enum { NARROW = 20, NARROWEST = 12, MARKS = 3 };
-    for (size_t marks = MARKS; marks > 0; marks--)
-        for (size_t c = t->n_columns; c-- > 0;)
-            if (excess(t, width) > 0 && marks_of(t, c, '?') == marks)
-                width[c] = 0;
-    for (size_t least = NARROW; least >= NARROWEST; least -= NARROW - NARROWEST)
-        for (size_t c, most; (most = excess(t, width)) > 0 && (c = widest_text(t, width, least)) < t->n_columns;) {
-            const size_t room = width[c] - least;
-            const bool last = c + 1 == t->n_columns;
-            const size_t step = last || most < room ? most : 1;
-            width[c] -= step < room ? step : room;
-        }
+    enum { NARROW = 20, NARROWEST = 12 };
+    const size_t last = t->n_columns - 1;
+    leave_out(t, width, 3);
+    if (!to_the_right(t, last))
+        narrow(t, width, last, NARROW);
+    for (size_t c = 0; c < t->n_columns && !t->widths; c++)
+        if (to_the_right(t, c))
+            narrow(t, width, c, least_width(t, c));
+    leave_out(t, width, 2);
+    leave_out(t, width, 1);
+    narrow_text(t, width, NARROW);
+    narrow_text(t, width, NARROWEST);
     for (size_t c = t->n_columns; c-- > 1;)
         if (excess(t, width) > 0)
             width[c] = 0;
@@ -250,7 +281,7 @@ static void write_left_out(const table *t, const size_t *width)
         if (width[c] == 0 && *title_of(t, c))
             names = text_more(names, "%s%s", *names ? ", " : "", title_of(t, c));
     if (*names)
-        say("  left out for want of room: %s (--wide shows all, --json too)\n", names);
+        say("  not shown for want of room: %s (--wide, --json)\n", names);
     free(names);
 }
 

@@ -71,7 +71,7 @@ static void print_stages(const mha_verdict *v, const json_t *record)
     static const char *const columns[] = {
         "stage: name", ": ~verdict", ">max abs: max_abs: %.2g", "?>allowed: ~allowed",
         "?>differ: mismatches elements: %d of %d", "worst at: worst_index", ">yours: worst_expected: %.7g",
-        ">exact: worst_actual: %.7g", "?>head: worst_head", "?>max ULP: max_ulp: %.3g"};
+        ">exact: worst_actual: %.7g", ">??head: worst_head", ">???max ULP: max_ulp: %.3g"};
     if (v->stage_count == 0)
         return;
     REPORT_TABLE(TABLE_TEXT, json_object_get(record, "stages"), columns);

@@ -337,9 +337,9 @@ static void print_replicas(const ranks_table *t)
 static void print_report(const ranks_table *t, const json_t *root, table_style style)
 {
     static const char *const columns[] = {
-        "scheme: ~name", ">attention: attention_parameters: : -", ">replicas: ~replicas: : -",
+        "scheme: ~name", ">attention: attention_parameters: : -", ">??replicas: ~replicas: : -",
         ">weights of a rank: parameter_bytes: %B: -", ">cache: cache_bytes: %B: -",
-        ">sent, a layer: sent_bytes_layer: %B: -", ">sent, a token: ~sent_token: %B: -", ">balance: balance: %.2f: -",
+        ">sent, a layer: sent_bytes_layer: %B: -", ">sent, a token: ~sent_token: %B: -", "?>balance: balance: %.2f: -",
         ">ms, modelled: ~ms: : -", ">ms, simulated: ~simulated_ms: : -"};
     if (style == TABLE_TEXT) {
         char all[SHORT_TEXT], attention[SHORT_TEXT], tokens[SHORT_TEXT];
