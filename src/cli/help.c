@@ -14,60 +14,97 @@ void help_program(void)
                                         "the machine could not: memory, reading, writing",
                                         "nothing failed, but a case could not be judged"};
     write_prose("mha: multi-head attention on a CPU: what it computes, how many parameters it has, how fast it goes");
-    printf("\n  mha COMMAND [OPTION]...     mha help COMMAND     mha --version\n\n%sCommands%s\n", bold(), plain());
+    say("\n  mha COMMAND [OPTION]...     mha help COMMAND     mha --version\n\n%sCommands%s\n", bold(), plain());
     for (command_code c = 0; c < COMMAND_COUNT; c++) {
         printf("  %-12s ", command_rows[c].name);
         write_folded(command_rows[c].help, INDENT);
     }
-    printf("\n%sExit code%s\n", bold(), plain());
+    say("\n%sExit code%s\n", bold(), plain());
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-        printf("  %zu  %s\n", i, codes[i]);
-    printf("\n%sTopics%s, explained by \"mha help TOPIC\"\n ", bold(), plain());
+        say("  %zu  %s\n", i, codes[i]);
+    say("\n%sTopics%s, explained by \"mha help TOPIC\"\n ", bold(), plain());
     for (size_t i = 0; topic_name(i); i++)
-        printf(" %s", topic_name(i));
-    printf("\n\nStart with \"mha forward\", then \"mha heads\".\n");
+        say(" %s", topic_name(i));
+    say("\n\nStart with \"mha forward\", then \"mha heads\".\n");
 }
 
 static void help_option(const option_row *row)
 {
     enum { INDENT = 34 };
+    const size_t indent = line_width() < 2 * INDENT ? 8 : INDENT; /* of the text */
     char *left = text_of("--%s%s%s", row->name, row->form ? " " : "", row->form ? row->form : "");
     char *right = text_of("%s%s%s%s", row->help, row->fallback ? " [" : "", row->fallback ? row->fallback : "",
                           row->fallback ? "]" : "");
-    if (strlen(left) > INDENT - 4)
-        printf("  %s\n%*s", left, INDENT, "");
-    else
-        printf("  %-*s", INDENT - 2, left);
-    write_folded(right, INDENT);
+    if (strlen(left) > indent - 4) {
+        say("  %s\n", left);
+        printf("%*s", (int)indent, "");
+    } else
+        printf("  %-*s", (int)indent - 2, left);
+    write_folded(right, indent);
     free(left);
     free(right);
+}
+
+/* What the numbers of mha bench mean. */
+static void help_numbers(void)
+{
+    static const char *const meanings[][2] = {
+        {"ms, median", "the best round, and the middle one"},
+        {"GFLOP/s", "a multiply-add counts as two operations: a product of (m, k) and (k, n) is 2mnk; the core is "
+                    "4 B h d_k for each pair of a query and a key that it sees, hidden pairs and softmax are not "
+                    "counted (programs that count hidden pairs show up to twice as many for a causal core); proj is "
+                    "the projections alone, 8 B T d^2 where all widths are d; layer is both"},
+        {"% of peak", "of the best multiply-adds that were measured beside it, on as many threads"},
+        {"flop/byte", "operations over the bytes that have to move at least: inputs, weights, cache and mask read "
+                      "once, the output written once"},
+        {"tokens/s", "of one layer. With --preset or --config those of a model are of all its attention layers one "
+                     "after the other (decode: those that keep a cache of what they have written), in their shape "
+                     "alone: norms, rotations, windows, biases by position and relative terms are left out"},
+        {"GB/s", "where one token reads a cache: cache and weights, read once"},
+        {"% of reads", "of reading 512 MiB, which is reading from memory; caches can exceed it"},
+        {"% of same", "of reading as many bytes again and again, of which the caches keep a part"},
+        {"workspace, grew, MiB", "memory in MiB: the workspace that the library asks for, how much the process grew "
+                                 "while it ran, and the whole process, inputs included, at its largest"},
+        {"error / bound", "every path is first judged against float64: its largest error as a part of the error "
+                          "bound"},
+    };
+    static const char *const titles[] = {"number", "what it means"};
+    say("\n%sWhat the numbers mean%s\n", bold(), plain());
+    table *t = table_create(TABLE_TEXT, 2, titles);
+    for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
+        table_cell(t, meanings[i][0]);
+        table_cell(t, meanings[i][1]);
+    }
+    table_print(t);
 }
 
 void help_command(command_code code)
 {
     const command_row *c = &command_rows[code];
-    printf("mha %s%s%s [OPTION]...\n", c->name, *c->operands ? " " : "", c->operands);
+    say("mha %s%s%s [OPTION]...\n", c->name, *c->operands ? " " : "", c->operands);
     if (takes(code, OPT_EXPECTED))
-        printf("mha %s --weights FILE --input FILE --expected FILE [OPTION]...\n", c->name);
-    printf("%s\n", c->help);
+        say("mha %s --weights FILE --input FILE --expected FILE [OPTION]...\n", c->name);
+    say("%s\n", c->help);
     for (section s = 0; s < SECTION_COUNT; s++) {
         bool titled = false;
         for (option_code o = 0; o < option_count(); o++) {
             if (option_at(o)->section != s || !takes(code, o))
                 continue;
             if (!titled)
-                printf("\n%s%s%s\n", bold(), section_titles[s], plain());
+                say("\n%s%s%s\n", bold(), section_titles[s], plain());
             titled = true;
             help_option(option_at(o));
         }
     }
     if (code == CMD_DIAGNOSE)
-        printf("\n\"mha help variants\" lists what is tried, alone and in pairs; \"mha help case\" what a case file "
+        say("\n\"mha help variants\" lists what is tried, alone and in pairs; \"mha help case\" what a case file "
                "holds.\n");
     if (code == CMD_POWER)
-        printf("\n\"mha help variants\" lists the wrong variants that are tried.\n");
+        say("\n\"mha help variants\" lists the wrong variants that are tried.\n");
+    if (code == CMD_BENCH)
+        help_numbers();
     if (code == CMD_CHECK)
-        printf("\n\"mha help case\" says what a case file holds.\n");
+        say("\n\"mha help case\" says what a case file holds.\n");
 }
 
 /* ---------------------------------------------------------------- the manual page */

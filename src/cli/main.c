@@ -83,6 +83,8 @@ static int run_command(command_code code, int argc, char **argv)
     speak_as(name);
     arguments args;
     int result = arguments_parse(&args, code, argc, argv);
+    if (result == EXIT_DONE && given(&args, OPT_WIDE))
+        tables_wide();
     if (result == EXIT_DONE && given(&args, OPT_HELP))
         help_command(code);
     else if (result == EXIT_DONE && (result = choose_isa(&args)) == EXIT_DONE)

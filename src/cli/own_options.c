@@ -216,6 +216,8 @@ const option_row own_options[OPTION_COUNT] = {
         "writes every stage, by name: .safetensors"},
     [OPT_SAVE_CASE] = {"save-case", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_FORWARD,
         "writes inputs, weights and every stage as a case for mha check"},
+    [OPT_WIDE] = {"wide", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_REPORT,
+        "tables of all columns, however wide the terminal is"},
     [OPT_JSON] = {"json", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_REPORT, "one JSON object instead of text"},
     [OPT_QUIET] = {"quiet", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_REPORT, "no text: only files and the exit code"},
     [OPT_HELP] = {"help", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_ALL, "this text"},

@@ -14,7 +14,7 @@ static void print_case(void)
         if (strcmp(w.group, group) != 0) {
             if (t)
                 table_print(t);
-            printf("\n%s%s%s\n", bold(), w.group, plain());
+            say("\n%s%s%s\n", bold(), w.group, plain());
             t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
             group = w.group;
         }
@@ -24,7 +24,7 @@ static void print_case(void)
     }
     if (t)
         table_print(t);
-    printf("\nFrom numpy:\n\n  np.savez(\"case.npz\", query=x, W_q=W_q, W_k=W_k, W_v=W_v, W_o=W_o, output=y, "
+    say("\nFrom numpy:\n\n  np.savez(\"case.npz\", query=x, W_q=W_q, W_k=W_k, W_v=W_v, W_o=W_o, output=y, "
            "num_heads=4)\n\n");
     write_prose(
         "\"mha forward --save-case mine.safetensors\" writes a case in which only expected.output has to be replaced "
@@ -38,7 +38,7 @@ static void print_architectures(void)
     size_t used = (size_t)snprintf(line, sizeof line, "Built in:");
     for (size_t i = 0; mha_architecture_at(i) && used < sizeof line; i++)
         used += (size_t)snprintf(line + used, sizeof line - used, "%s %s", i > 0 ? "," : "", mha_architecture_at(i));
-    putchar('\n');
+    say("\n");
     write_prose(line);
 }
 
@@ -46,7 +46,7 @@ static void print_variants(void)
 {
     static const char *const titles[] = {"variant", "what it does"};
     table *t = table_create(TABLE_TEXT, 2, titles);
-    putchar('\n');
+    say("\n");
     for (size_t i = 0; i < mha_variant_count(); i++) {
         table_cell(t, mha_variant_at(i)->name);
         table_cell(t, mha_variant_at(i)->help);
@@ -56,10 +56,10 @@ static void print_variants(void)
 
 static void print_stages(void)
 {
-    printf("\nThey are called");
+    say("\nThey are called");
     for (mha_stage s = 0; s < MHA_STAGE_COUNT; s++)
-        printf(s % 8 ? " %s" : "\n  %s", mha_stage_name(s));
-    putchar('\n');
+        say(s % 8 ? " %s" : "\n  %s", mha_stage_name(s));
+    say("\n");
 }
 
 static const struct {

@@ -2,13 +2,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/setup/call.h"
 #include "cli/setup/case_list.h"
 #include "cli/setup/recorded.h"
 #include "cli/commands/commands.h"
 #include "cli/pictures/picture_file.h"
+#include "cli/output/progress.h"
 #include "cli/output/verdicts.h"
 #include "picture/sheet.h"
 
@@ -49,7 +49,6 @@ typedef struct case_queue {
     const char *stage;
     int threads;
     mha__picture *picture; /* of the only case; NULL without --picture */
-    bool progress;
     pthread_mutex_t lock;
     size_t next, done;
     mha_error error; /* the first error in the request itself, which applies to every case */
@@ -89,8 +88,7 @@ static void *work(void *context)
         queue->done++;
         if (error.status != MHA_OK && queue->error.status == MHA_OK)
             queue->error = error;
-        if (queue->progress)
-            fprintf(stderr, "\r  %zu of %zu cases ", queue->done, queue->list->n);
+        progress_show(queue->done, queue->list->n);
         pthread_mutex_unlock(&queue->lock);
     }
 }
@@ -106,8 +104,7 @@ static void judge_all(case_queue *queue, size_t jobs)
     while (n > 0)
         pthread_join(helpers[--n], NULL);
     free(helpers);
-    if (queue->progress)
-        fprintf(stderr, "\r%40s\r", "");
+    progress_end();
 }
 
 static int show(const judged_case *cases, size_t n, const arguments *args)
@@ -153,9 +150,9 @@ static int check_files(const arguments *args)
                             .stage = text_for(args, OPT_STAGE),
                             .threads = jobs > 1 && !given(args, OPT_THREADS) ? 1 : (int)count_of(args, OPT_THREADS),
                             .picture = given(args, OPT_PICTURE) ? &picture : NULL,
-                            .progress = isatty(STDERR_FILENO) && list.n > 8 && !given(args, OPT_QUIET),
                             .lock = PTHREAD_MUTEX_INITIALIZER};
         mha_path_find(text_for(args, OPT_PATH), &queue.path);
+        progress_begin(args, "cases");
         judge_all(&queue, jobs);
         if (queue.error.status != MHA_OK)
             code = refuse_field("", &queue.error);

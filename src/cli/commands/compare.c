@@ -6,6 +6,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/compare_files.h"
 #include "cli/pictures/picture_file.h"
+#include "cli/output/progress.h"
 #include "cli/output/report.h"
 #include "cli/setup/tensor_arg.h"
 #include "picture/sheet.h"
@@ -240,24 +241,24 @@ static void print_cost(const json_t *root, const compared_layers *layers)
         ">cosine: cosine: %.9g"};
     json_t *quantised = records_with(json_object_get(root, "tensors"), "~quantised");
     if (json_array_size(quantised)) {
-        putchar('\n');
+        say("\n");
         REPORT_TABLE(TABLE_TEXT, quantised, types);
     }
     json_decref(quantised);
     if (layers->n) {
-        printf("\n  %s through each attention layer\n", random_tokens);
+        say("\n  %s through each attention layer\n", random_tokens);
         REPORT_TABLE(TABLE_TEXT, json_object_get(root, "layer_outputs"), outputs);
     }
     if (layers->obstacle)
-        print_harmless("\n  the layers were not run: %s\n", layers->obstacle);
+        say_harmless("\n  the layers were not run: %s\n", layers->obstacle);
 }
 
 static void print_pairs(const json_t *root, const pair *pairs, size_t n, const double tolerance[2])
 {
     static const char *const columns[] = {
-        "tensor: ~name", ">elements: elements", ">differ: mismatches", ">max |a-b|: max_abs: %.3g",
-        ">max rel: max_rel: %.3g", ">max ULP: max_ulp: %.4g", ">rms: rms: %.3g", ">cosine: cosine: %.9g",
-        "worst at: worst_index", ">a there: worst_a: %.9g", ">b there: worst_b: %.9g", "agree: ~agree"};
+        "tensor: ~name", "?>elements: elements", ">differ: mismatches", ">max |a-b|: max_abs: %.3g",
+        ">??max rel: max_rel: %.3g", ">???max ULP: max_ulp: %.4g", ">??rms: rms: %.3g", ">??cosine: cosine: %.9g",
+        "worst at: worst_index", "?>a there: worst_a: %.9g", "?>b there: worst_b: %.9g", "agree: ~agree"};
     json_t *compared = records_with(json_object_get(root, "tensors"), "~name");
     size_t differing = 0;
     if (json_array_size(compared))
@@ -268,16 +269,16 @@ static void print_pairs(const json_t *root, const pair *pairs, size_t n, const d
         char *name = harmless(text_of("%s", name_of(p)));
         differing += !equal(p);
         if (*obstacle_of(p))
-            printf("  %s: %s\n", name, obstacle_of(p));
+            say("  %s: %s\n", name, obstacle_of(p));
         free(name);
     }
-    printf("\n%s%s%s (rtol %g, atol %g)\n", bold(),
+    say("\n%s%s%s (rtol %g, atol %g)\n", bold(),
            differing == 0 ? "Equal"
            : n == 1       ? "Not equal"
                           : "Not all equal",
            plain(), tolerance[0], tolerance[1]);
     if (differing && n > 1)
-        printf("%zu of %zu tensors differ.\n", differing, n);
+        say("%zu of %zu tensors differ.\n", differing, n);
 }
 
 /* ---------------------------------------------------------------- the command */
@@ -338,10 +339,13 @@ int run_compare(const arguments *args)
     bool all = true;
     const size_t most = (size_t)1 << 19, share = n > 0 && most / n < MHA__SHEET_CELLS ? most / n : MHA__SHEET_CELLS;
     const canvas on = {given(args, OPT_PICTURE) ? &picture : NULL, share, tolerance[0], tolerance[1]};
+    progress_begin(args, "tensors");
     for (size_t i = 0; i < n && code == EXIT_DONE; i++) {
+        progress_show(i, n);
         code = compare_pair(&pairs[i], &a, &b, &on);
         all &= equal(&pairs[i]);
     }
+    progress_end();
     compared_layers layers = {0};
     if (code == EXIT_DONE && !a.tensor && !b.tensor)
         code = layers_of(&a, &b, args, tolerance, &layers, &pairs, &n);

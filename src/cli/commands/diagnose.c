@@ -2,10 +2,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/commands/commands.h"
 #include "cli/pictures/picture_file.h"
+#include "cli/output/progress.h"
 #include "cli/output/report.h"
 #include "cli/setup/call.h"
 #include "cli/setup/recorded.h"
@@ -113,7 +113,7 @@ static void print_undecided(const mha_diagnosis *d)
     for (size_t i = 0; i < d->undecided_count; i++)
         names = text_more(names, "%s%s", *names ? ", " : "", d->undecided[i]);
     if (*names) {
-        printf("\nThis input would not show the difference to:\n");
+        say("\nThis input would not show the difference to:\n");
         write_prose(names);
     }
     free(names);
@@ -123,9 +123,9 @@ static void print_clues(const mha_diagnosis *d)
 {
     char sentence[SHAPE_TEXT];
     if (d->clue_count > 0)
-        printf("\nHeld against the case as it says:\n");
+        say("\nHeld against the case as it says:\n");
     for (size_t i = 0; i < d->clue_count; i++)
-        printf("  %s\n", mha_clue_text(&d->clues[i], sentence, sizeof sentence));
+        say("  %s\n", mha_clue_text(&d->clues[i], sentence, sizeof sentence));
 }
 
 /* The accuracy of an explanation: "within float16 rounding". */
@@ -149,37 +149,37 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
 {
     char tried[SHORT_TEXT], judged[SHORT_TEXT], rows[SHORT_TEXT];
     char *name = harmless(text_of("%s", mha_case_name(c)));
-    printf("%s%s%s of %s, against %s explanations\n", bold(), d->tensor, plain(), name, count_text(tried, d->tried));
+    say("%s%s%s of %s, against %s explanations\n", bold(), d->tensor, plain(), name, count_text(tried, d->tried));
     free(name);
     if (d->part.judged < d->part.rows)
-        printf("judged on %s of %s query rows, with all keys\n", count_text(judged, d->part.judged),
+        say("judged on %s of %s query rows, with all keys\n", count_text(judged, d->part.judged),
                count_text(rows, d->part.rows));
-    putchar('\n');
+    say("\n");
     if (is_exact(d) && d->matches[0].count == 0 && d->matches[0].heads == 0) {
-        printf("It is what the case says it should be, %s%s.\n", within(&d->matches[0]),
+        say("It is what the case says it should be, %s%s.\n", within(&d->matches[0]),
                d->baseline.exact ? "" : ", which `mha check` allows only if the case says that precision");
         print_undecided(d);
         return;
     }
     if (is_exact(d)) {
-        printf("Reproduced, %s, by\n", within(&d->matches[0]));
+        say("Reproduced, %s, by\n", within(&d->matches[0]));
         print_explanations(d->matches, d->match_count);
         if (d->match_count > 1)
-            printf("\nOn this input they give the same numbers, so they are one answer.\n");
+            say("\nOn this input they give the same numbers, so they are one answer.\n");
         return;
     }
     if (d->match_count > 0) {
-        printf("Nothing reproduces it; these come near:\n");
+        say("Nothing reproduces it; these come near:\n");
         print_explanations(d->matches, d->match_count);
     } else if (d->closest_count > 0) {
-        printf("No variant or pair of variants reproduces it. The closest:\n");
+        say("No variant or pair of variants reproduces it. The closest:\n");
         print_explanations(d->closest, d->closest_count);
     } else
-        printf("No variant or pair of variants reproduces it or explains most of what differs.\n");
+        say("No variant or pair of variants reproduces it or explains most of what differs.\n");
     if (isinf(d->baseline.max_abs))
-        printf("\nThe case as it says has other elements that are NaN or infinite.\n");
+        say("\nThe case as it says has other elements that are NaN or infinite.\n");
     else
-        printf("\nThe case as it says is off by %.2g (relative %.2g).\n", d->baseline.max_abs, d->baseline.relative);
+        say("\nThe case as it says is off by %.2g (relative %.2g).\n", d->baseline.max_abs, d->baseline.relative);
     print_clues(d);
 }
 
@@ -237,25 +237,16 @@ static int draw(const mha_case *c, const mha_diagnosis *d, const arguments *args
 
 /* ---------------------------------------------------------------- the command */
 
-/* Shows on a terminal how many of at most `total` explanations were tried. */
-static void show_progress(void *context, size_t done, size_t total)
-{
-    (void)context;
-    if (done % 16 == 0 || done == total) /* the calling thread tells of its own alone, and of the end */
-        fprintf(stderr, "\r  %zu of %zu explanations ", done, total);
-}
-
 static int diagnose(const mha_case *c, const arguments *args)
 {
     mha_error error = {0};
     mha_diagnosis d = {0};
     const char *tensor = text_for(args, given(args, OPT_TENSOR) ? OPT_TENSOR : OPT_STAGE);
-    const bool shown = isatty(STDERR_FILENO) && !given(args, OPT_QUIET);
-    const mha_progress progress = {show_progress, NULL};
+    const mha_progress progress = {progress_report, NULL};
+    progress_begin(args, "explanations");
     const mha_status status =
-        mha_case_diagnose(c, tensor, (int)count_of(args, OPT_THREADS), shown ? &progress : NULL, &d, &error);
-    if (shown)
-        fprintf(stderr, "\r%40s\r", "");
+        mha_case_diagnose(c, tensor, (int)count_of(args, OPT_THREADS), &progress, &d, &error);
+    progress_end();
     if (status != MHA_OK)
         return tensor && error.status == MHA_NOT_FOUND ? refuse_field("--tensor", &error)
                                                        : refuse_error(mha_case_name(c), &error);

@@ -8,6 +8,7 @@
 #include "cli/pictures/picture_file.h"
 #include "cli/output/presets.h"
 #include "cli/output/print.h"
+#include "cli/output/progress.h"
 #include "cli/output/report.h"
 #include "cli/output/run_report.h"
 #include "cli/setup/call.h"
@@ -17,14 +18,17 @@
 
 /* Times the fastest of a few runs, because the first run starts threads and fills caches. A run that takes long is
  * not repeated. */
-static int run_best(request *r, run_times *best)
+static int run_best(request *r, const arguments *args, run_times *best)
 {
+    enum { MOST_RUNS = 20 };
     const double patience = 300;
     double total = 0;
     *best = (run_times){.ms = INFINITY};
     int code = EXIT_DONE;
-    for (; best->runs < 20 && total < patience && code == EXIT_DONE; best->runs++) {
+    progress_begin(args, "runs");
+    for (; best->runs < MOST_RUNS && total < patience && code == EXIT_DONE; best->runs++) {
         double ms = 0;
+        progress_show(best->runs, MOST_RUNS);
         code = request_run(r, &ms);
         total += ms;
         if (ms < best->ms) {
@@ -33,6 +37,7 @@ static int run_best(request *r, run_times *best)
                 best->stage_ms[s] = r->keep[s].ms;
         }
     }
+    progress_end();
     return code;
 }
 
@@ -266,7 +271,7 @@ static int perform(request *r, const arguments *args, mha_writer *writer)
     if (text)
         run_report_begin(r, args);
     run_times time;
-    TRY(run_best(r, &time));
+    TRY(run_best(r, args, &time));
     summary s = summarise(&r->call.output);
     bool as_asked = true;
     int code = EXIT_DONE;

@@ -5,17 +5,17 @@
 
 static void print_info(const mha__choices *chosen)
 {
-    printf("mha %s\n  instruction set  %s  (available:", mha_version(), mha_isa());
+    say("mha %s\n  instruction set  %s  (available:", mha_version(), mha_isa());
     for (size_t i = 0; mha_isa_at(i); i++)
-        printf(" %s", mha_isa_at(i));
-    printf(")\n  BLAS             %s\n  BLAS threading   %s\n  threads          %d\n", mha_blas_name(),
+        say(" %s", mha_isa_at(i));
+    say(")\n  BLAS             %s\n  BLAS threading   %s\n  threads          %d\n", mha_blas_name(),
            mha_blas_threading(), mha_threads_available());
-    printf("  a second thread  from %.3g operations on", 2 * chosen->operations_for_a_thread);
+    say("  a second thread  from %.3g operations on", 2 * chosen->operations_for_a_thread);
     if (chosen->handover_seconds > 0)
-        printf(" (a handover takes %.3g us)\n", 1e6 * chosen->handover_seconds);
+        say(" (a handover takes %.3g us)\n", 1e6 * chosen->handover_seconds);
     else
-        puts(" (a handover could not be measured)");
-    printf("  fetched ahead    weights for one row %zu bytes, for few rows %zu, quantised %zu\n", chosen->row_ahead,
+        say(" (a handover could not be measured)\n");
+    say("  fetched ahead    weights for one row %zu bytes, for few rows %zu, quantised %zu\n", chosen->row_ahead,
            chosen->rows_ahead, chosen->blocks_ahead);
 }
 

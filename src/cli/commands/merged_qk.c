@@ -112,15 +112,15 @@ static void print_params(const request *r, const cost *c, const json_t *merged)
         ">heads: heads: %d", ">d_k: d_k: %d", ">pair, one head: ~pair", ">merged, one head: ~merged",
         ">pair, all heads: pair_elements", ">merged, all heads: merged_elements", "smaller: ~smaller"};
     parameters_print(r->table, r->layer, false, TABLE_TEXT);
-    printf(
+    say(
         "\n%sOne matrix in place of W_Q and W_K%s\n  W_i = W_i^Q (W_i^K)^T is (%zu, %zu) for each of %zu heads%s\n\n",
         bold(), plain(), c->config.d_q, c->config.d_kin, c->config.n_heads,
         c->config.bias_q || c->config.bias_k ? "; biases become vectors u_Q, u_K and a number c_QK" : "");
     REPORT_TABLE(TABLE_TEXT, json_object_get(merged, "rows"), columns);
     const json_t *from = json_object_get(merged, "pair_smaller_from_heads");
     if (!json_is_null(from))
-        printf("\n  from %" JSON_INTEGER_FORMAT " heads on the pair is smaller\n", json_integer_value(from));
-    printf("  rank of W_0: %" JSON_INTEGER_FORMAT " of at most d_k = %zu (singular values, LAPACK%s%s)\n",
+        say("\n  from %" JSON_INTEGER_FORMAT " heads on the pair is smaller\n", json_integer_value(from));
+    say("  rank of W_0: %" JSON_INTEGER_FORMAT " of at most d_k = %zu (singular values, LAPACK%s%s)\n",
            json_integer_value(json_object_get(merged, "rank")), c->config.d_k, r->random ? "; " : "",
            r->random ? r->random : "");
 }
@@ -256,9 +256,9 @@ static void print_scores(const request *r, const outcome *o, bool equal)
 {
     const mha_config *c = &o->cost.config;
     char shape[SHAPE_TEXT], pair[SHORT_TEXT], merged[SHORT_TEXT];
-    print_harmless("Scores %s, float64%s%s", shape_text(shape, 4, r->keep[MHA_STAGE_SCORES].view.shape),
+    say_harmless("Scores %s, float64%s%s", shape_text(shape, 4, r->keep[MHA_STAGE_SCORES].view.shape),
                    r->random ? ", of " : "", r->random ? r->random : "");
-    printf("\n"
+    say("\n"
            "  as x_q W_Q (x_k W_K)^T, and as x_q W_i x_k^T with one (%zu, %zu) matrix per head%s\n"
            "  largest difference %.3g, largest score %.6g: %s%s%s\n"
            "  rank of W_0: %zu of at most d_k = %zu\n  elements: %s in the pair, %s merged\n",

@@ -2,9 +2,9 @@
  * one. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/commands/commands.h"
+#include "cli/output/progress.h"
 #include "cli/output/report.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
@@ -96,7 +96,7 @@ static void print_same(const mha_power *p)
         if (p->rows[i].answer == MHA_POWER_SAME)
             names = text_more(names, "%s%s", *names ? ", " : "", p->rows[i].variant->name);
     if (*names) {
-        printf("\nThis input cannot show %zu more, which give the same result on it:\n", p->same);
+        say("\nThis input cannot show %zu more, which give the same result on it:\n", p->same);
         write_prose(names);
     }
     free(names);
@@ -107,25 +107,25 @@ static void print_power(const mha_case *c, const mha_power *p, bool suggested)
     enum { NEAREST = 3 };
     const size_t shown = p->rejected + p->accepted;
     char *name = harmless(text_of("%s", mha_case_name(c))), *rule = rule_text(p);
-    printf("%s%s%s of %s: wrong variants x against the right result y\naccepted when %s\n\n", bold(),
+    say("%s%s%s of %s: wrong variants x against the right result y\naccepted when %s\n\n", bold(),
            mha_stage_name(p->stage), plain(), name, rule);
     free(name);
     free(rule);
     if (p->accepted == 0)
-        printf("All %zu wrong variants that this input shows are rejected. The nearest:\n", shown);
+        say("All %zu wrong variants that this input shows are rejected. The nearest:\n", shown);
     else
-        printf("%zu of the %zu wrong variants that this input shows are accepted:\n", p->accepted, shown);
+        say("%zu of the %zu wrong variants that this input shows are accepted:\n", p->accepted, shown);
     print_rows(p, p->accepted ? MHA_POWER_ACCEPTED : MHA_POWER_REJECTED, p->accepted ? SIZE_MAX : NEAREST);
     print_same(p);
     if (p->accepted > p->faint)
-        printf("\nRounding in %s explains no more than atol %.2g, rtol %.2g here, which would reject %zu of them.\n",
+        say("\nRounding in %s explains no more than atol %.2g, rtol %.2g here, which would reject %zu of them.\n",
                p->criterion.precision == MHA_TF32   ? "TF32"
                : p->criterion.precision == MHA_F16  ? "float16"
                : p->criterion.precision == MHA_BF16 ? "bfloat16"
                                                     : "float32",
                p->derived_atol, p->derived_rtol, p->accepted - p->faint);
     if (!suggested && p->faint + p->same > 0)
-        printf("\nOther inputs can show more: \"mha power --suggest FILE\" looks for them.\n");
+        say("\nOther inputs can show more: \"mha power --suggest FILE\" looks for them.\n");
 }
 
 /* ---------------------------------------------------------------- the request */
@@ -243,8 +243,11 @@ static int suggest(request *r, const arguments *args, const mha_progress *progre
                            .semantics = r->call.semantics,
                            .seed = count_of(args, OPT_SEED)};
     code = read_parts(text_for(args, OPT_WITH), &wish);
-    if (code == EXIT_DONE &&
-        mha_case_suggest(path, &wish, (int)count_of(args, OPT_THREADS), progress, &error) != MHA_OK)
+    progress_begin(args, "variants");
+    const bool made = code == EXIT_DONE && mha_case_suggest(path, &wish, (int)count_of(args, OPT_THREADS), progress,
+                                                            &error) == MHA_OK;
+    progress_end();
+    if (code == EXIT_DONE && !made)
         code = error.status != MHA_INVALID || strcmp(error.name, path) == 0 ? refuse_error("", &error)
                                                                             : refuse_field("--with", &error);
     if (code == EXIT_DONE && mha_case_open(path, NULL, c, &error) != MHA_OK)
@@ -253,14 +256,6 @@ static int suggest(request *r, const arguments *args, const mha_progress *progre
 }
 
 /* ---------------------------------------------------------------- the command */
-
-/* Shows on a terminal how many of `total` variants were computed. */
-static void show_progress(void *context, size_t done, size_t total)
-{
-    (void)context;
-    if (done % 4 == 0 || done == total) /* the calling thread tells of its own alone, and of the end */
-        fprintf(stderr, "\r  %zu of %zu variants ", done, total);
-}
 
 /* Makes a case of the options of mha forward: given or random weights and inputs. */
 static int case_of_options(request *r, const arguments *args, mha_case **c)
@@ -283,12 +278,13 @@ static int case_of_options(request *r, const arguments *args, mha_case **c)
 static int measure(const mha_case *c, const char *random, const arguments *args, const mha_criterion *criterion,
                    const mha_progress *progress)
 {
-    mha_power power;
+    mha_power power = {.count = 0};
     mha_error error = {0};
-    if (mha_case_power(c, criterion, (int)count_of(args, OPT_THREADS), progress, &power, &error) != MHA_OK)
+    const mha_status status =
+        mha_case_power(c, criterion, (int)count_of(args, OPT_THREADS), progress, &power, &error);
+    progress_end();
+    if (status != MHA_OK)
         return refuse_field(mha_case_name(c), &error);
-    if (progress)
-        fprintf(stderr, "\r%40s\r", "");
     json_t *root = report_of(&power, random);
     if (report_is_text(args, root))
         print_power(c, &power, given(args, OPT_SUGGEST));
@@ -304,8 +300,7 @@ int run_power(const arguments *args)
     mha_case *c = NULL;
     mha_error error = {0};
     mha_criterion criterion;
-    const mha_progress shown = {show_progress, NULL},
-                       *progress = isatty(STDERR_FILENO) && !given(args, OPT_QUIET) ? &shown : NULL;
+    const mha_progress progress = {progress_report, NULL};
     int code = read_criterion(args, &criterion);
     if (code == EXIT_DONE)
         code = refuse_alone(args, OPT_WITH, OPT_SUGGEST);
@@ -316,9 +311,11 @@ int run_power(const arguments *args)
         if (code == EXIT_DONE && mha_case_open(args->operands[0], NULL, &c, &error) != MHA_OK)
             code = refuse_error(args->operands[0], &error);
     } else if (code == EXIT_DONE)
-        code = given(args, OPT_SUGGEST) ? suggest(&r, args, progress, &c) : case_of_options(&r, args, &c);
+        code = given(args, OPT_SUGGEST) ? suggest(&r, args, &progress, &c) : case_of_options(&r, args, &c);
     if (code == EXIT_DONE)
-        code = measure(c, r.random, args, &criterion, progress);
+        progress_begin(args, "variants");
+    if (code == EXIT_DONE)
+        code = measure(c, r.random, args, &criterion, &progress);
     mha_case_close(c);
     request_free(&r);
     return code;

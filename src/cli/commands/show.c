@@ -167,29 +167,32 @@ static void print_layer(const mha__picture_layer *layer, const json_t *record)
 {
     static const char *const columns[] = {
         "?>sequence: sequence", ">head: head", ">entropy: entropy: %.3f: -", ">distance: distance: %.3f: -",
-        ">itself: self: %.3f: -", ">previous: previous: %.3f: -", ">first: first: %.3f: -", ">no key: sink: %.3f: -",
+        ">itself: self: %.3f: -", "?>previous: previous: %.3f: -", ">first: first: %.3f: -", "?>no key: sink: %.3f: -",
         ">largest: largest: %.3f: -"};
-    print_harmless("%s%s%zu heads", layer->name, *layer->name ? ": " : "", layer->h);
+    say_harmless("%s%s%zu heads", layer->name, *layer->name ? ": " : "", layer->h);
     if (strcmp(layer->path, "recorded") == 0)
-        printf(", weights as recorded\n");
+        say(", weights as recorded\n");
     else
-        printf(", computed on the %s path\n", layer->path);
+        say(", computed on the %s path\n", layer->path);
     REPORT_TABLE(TABLE_TEXT, json_object_get(record, "heads"), columns);
-    putchar('\n');
+    say("\n");
 }
 
-static void print_query(const mha__picture_layer *layer)
+static void print_query(const mha__picture *picture, const mha__picture_layer *layer)
 {
     for (size_t i = 0; i < layer->head_count; i++) {
         const mha__head *head = &layer->heads[i];
         strongest_key found[STRONGEST] = {{0}};
         const size_t n = strongest_of(head, found);
         if (layer->sequences > 1)
-            printf("  sequence %zu", head->sequence);
-        printf("  head %zu, query %zu", head->head, head->first_query);
-        strongest_print(found, n, head->statistics.broken > 0);
+            say("  sequence %zu", head->sequence);
+        const int64_t position = (int64_t)head->first_query + layer->offset;
+        const bool named = position >= 0 && (uint64_t)position < picture->token_count;
+        say_harmless("  head %zu, query %zu%s%s", head->head, head->first_query, named ? " " : "",
+                     named ? picture->tokens[position] : "");
+        strongest_print(found, n, head->statistics.broken > 0, picture->tokens, picture->token_count);
     }
-    putchar('\n');
+    say("\n");
 }
 
 static void print_text(const mha__picture *picture, const json_t *root, const arguments *args)
@@ -198,8 +201,8 @@ static void print_text(const mha__picture *picture, const json_t *root, const ar
         "stage: name", "shape: shape", ">least: least: %.6g", ">largest: largest: %.6g", ">rms: rms: %.6g",
         ">NaN or infinite: broken"};
     if (picture->random) {
-        print_harmless("%s", picture->random);
-        puts("\n");
+        say_harmless("%s", picture->random);
+        say("\n\n");
     }
     if (picture->sheet_count > 0) {
         REPORT_TABLE(TABLE_TEXT, json_object_get(root, "stages"), stages); /* of the finite elements */
@@ -208,15 +211,15 @@ static void print_text(const mha__picture *picture, const json_t *root, const ar
     for (size_t i = 0; i < picture->layer_count; i++) {
         print_layer(&picture->layers[i], json_array_get(json_object_get(root, "layers"), i));
         if (given(args, OPT_QUERY))
-            print_query(&picture->layers[i]);
+            print_query(picture, &picture->layers[i]);
     }
     terminal_map_print(picture);
-    putchar('\n');
+    say("\n");
     write_prose("Means over the queries. entropy: in bits, 0 looks at one key and log2(n) at n alike; distance: to the "
                 "keys looked at, in tokens; then the weight of the query's own key, of the one before it and of key 0, "
                 "what no key has (sinks, extra rows), and the largest weight.");
     if (!given(args, OPT_PICTURE)) {
-        putchar('\n');
+        say("\n");
         write_prose("--picture page.html writes a page that shows all of it; .svg and .png are drawings.");
     }
 }

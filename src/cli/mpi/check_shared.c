@@ -103,9 +103,9 @@ static void report(json_t *list, const char *path, const char *scheme, mha_path 
                                               "max_abs_difference",
                                               why ? json_null() : json_number(difference)));
     else if (strcmp(outcome, "failed") == 0) {
-        print_harmless("%s: %s on %s: FAILED, %s%.3g off", path, scheme, mha_path_name(way), why ? why : "",
+        say_harmless("%s: %s on %s: FAILED, %s%.3g off", path, scheme, mha_path_name(way), why ? why : "",
                        difference);
-        putchar('\n');
+        say("\n");
     }
 }
 
@@ -187,8 +187,8 @@ static int check_case(const mpi_request *q, const char *path, const mha_path *wa
     if (code == EXIT_DONE && n->passed + n->failed == judged) {
         n->skipped++;
         if (!list) {
-            print_harmless("%s: skipped: %s", path, of_path);
-            putchar('\n');
+            say_harmless("%s: skipped: %s", path, of_path);
+            say("\n");
         }
     }
     mha_case_close(c);
@@ -232,7 +232,7 @@ int run_mpi_check(const mpi_request *q)
                              json_count(n.failed), "skipped", json_count(n.not_taken), "cases_skipped",
                              json_count(n.skipped), "cases", list));
     else if (code == EXIT_DONE)
-        printf("%d ranks: %zu cases, %zu shared results passed, %zu failed, %zu that a scheme cannot take; %zu cases "
+        say("%d ranks: %zu cases, %zu shared results passed, %zu failed, %zu that a scheme cannot take; %zu cases "
                "skipped\n", q->ranks, cases.n, n.passed, n.failed, n.not_taken, n.skipped);
     json_decref(list);
     case_list_free(&cases);

@@ -152,16 +152,16 @@ static void print_scheme(const mpi_request *q, const scheme_report *s, const jso
         ">in memory: bytes_in_memory", ">pairs if causal: causal_pairs", ">ms: ms: %.2f"};
     const char *name = json_string_value(json_object_get(record, "scheme"));
     if (s->result.status != MHA_OK) {
-        print_harmless("%s: %s", name, s->result.error.message);
-        putchar('\n');
+        say_harmless("%s: %s", name, s->result.error.message);
+        say("\n");
         return;
     }
-    printf("%s on %d ranks, %s path\n", name, q->ranks, path);
+    say("%s on %d ranks, %s path\n", name, q->ranks, path);
     REPORT_TABLE(TABLE_TEXT, json_object_get(record, "ranks"), columns);
     if (s->difference == 0)
-        printf("  The output is that of one process, to the last bit.\n\n");
+        say("  The output is that of one process, to the last bit.\n\n");
     else
-        printf("  The output is at most %.3g from that of one process; %.3g %s%s.\n\n", s->difference,
+        say("  The output is at most %.3g from that of one process; %.3g %s%s.\n\n", s->difference,
                s->allowed.most, s->difference <= s->allowed.most ? "is allowed" : "WOULD BE ALLOWED",
                s->allowed.of_bound ? ", by the error bound" : "");
 }
@@ -191,7 +191,7 @@ static void print_times(const mpi_request *r, const mha_machine *m, const scheme
         first = first < 0 || s->ms < all[first].result.ms ? i : first;
         said = said < 0 || all[i].model_ms < all[said].model_ms ? i : said;
     }
-    printf("%d ranks, %zu on a node of %zu cores. A core, while all ranks work: %.1f GFLOP/s, %.1f GB/s from memory; a "
+    say("%d ranks, %zu on a node of %zu cores. A core, while all ranks work: %.1f GFLOP/s, %.1f GB/s from memory; a "
            "message takes %.2f us and 1 s for %.2f GB (--machine %.4g,%.4g,%.4g,%.4g,%zu,%zu)\n",
            r->ranks, m->node_ranks, m->cores, m->flops / 1e9, m->memory / 1e9, m->latency * 1e6, m->bandwidth / 1e9,
            m->flops / 1e9, m->memory / 1e9, m->latency * 1e6, m->bandwidth / 1e9, m->cores, m->node_ranks);
@@ -199,7 +199,7 @@ static void print_times(const mpi_request *r, const mha_machine *m, const scheme
     if (first < 0)
         return;
     const bool near = all[said].result.quartiles[0] <= all[first].result.quartiles[1];
-    printf("  The fastest was %s; the model says %s%s.\n", mha_split_scheme_name((mha_split_scheme)first),
+    say("  The fastest was %s; the model says %s%s.\n", mha_split_scheme_name((mha_split_scheme)first),
            mha_split_scheme_name((mha_split_scheme)said),
            said == first ? "" : near ? ", whose times overlap with those of the fastest" : ", which was slower");
 }
@@ -237,7 +237,7 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
     scheme_report s = {.ranks = obtain((size_t)r->ranks, sizeof *s.ranks)}, all[MHA_SPLIT_COUNT] = {{.ranks = NULL}};
     mha_machine machine = {0};
     if (code == EXIT_DONE && !json && q->random)
-        printf("%s\n", q->random);
+        say("%s\n", q->random);
     if (code == EXIT_DONE && rounds > 1)
         code = worst_code(measure_machine(q, r->ranks, &machine));
     for (int scheme = 0; scheme < MHA_SPLIT_COUNT && code == EXIT_DONE; scheme++) {
@@ -312,9 +312,9 @@ static void print_params(const mpi_request *r, const json_t *rows, const mha_mpi
         columns[p + 1] = names[p];
     }
     columns[P + 1] = ">stored: stored", columns[P + 2] = ">copies: copies", columns[P + 3] = ">of the layer: unique";
-    printf("%s on %d ranks\n", mha_split_scheme_name(scheme), r->ranks);
+    say("%s on %d ranks\n", mha_split_scheme_name(scheme), r->ranks);
     report_table(TABLE_TEXT, rows, P + 4, columns);
-    printf("  %s stored, %s of them replicas; without these %s, %s the layer of one process.\n\n",
+    say("  %s stored, %s of them replicas; without these %s, %s the layer of one process.\n\n",
            count_text(text[0], sum->stored), count_text(text[1], sum->stored - sum->unique),
            count_text(text[2], sum->unique), equal ? "exactly" : "NOT");
     free(columns);
@@ -400,7 +400,7 @@ int run_mpi_params(const mpi_request *r)
         if (status != MHA_OK && (r->scheme >= 0 || (status != MHA_INVALID && status != MHA_UNSUPPORTED)))
             code = refuse_error("", &error);
         else if (status != MHA_OK && !list)
-            printf("%s: %s\n\n", mha_split_scheme_name((mha_split_scheme)scheme), error.message);
+            say("%s: %s\n\n", mha_split_scheme_name((mha_split_scheme)scheme), error.message);
         if (status != MHA_OK)
             continue;
         taken++;

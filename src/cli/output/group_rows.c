@@ -269,8 +269,8 @@ json_t *census_json(mha_params *params, const census_view *view)
 void census_print(mha_params *params, const census_view *view, table_style style)
 {
     static const char *const names[] = {
-        "name: name", "shape: ~shape", "type: ~type", ">each: ~each", ">times: tensors", ">elements: elements",
-        ">%: percent: %.2f", ">bytes: ~bytes: %B", ">in the file: bytes_in_file: %B", ">here: bytes_here: %B",
+        "name: name", "shape: ~shape", "??type: ~type", ">???each: ~each", "?>times: tensors", ">elements: elements",
+        ">???%: percent: %.2f", ">??bytes: ~bytes: %B", ">in the file: bytes_in_file: %B", ">here: bytes_here: %B",
         ": ~note"};
     char *title = text_of("%s: name", view->by ? view->by : "name");
     const char *const groups[] = {title,

@@ -99,15 +99,15 @@ static json_t *head_record(const mha_tensor_info *whole, mha_weight weight, size
 static void print_totals(mha_params *params, const mha_totals *all)
 {
     char elements[SHORT_TEXT], bytes[SHORT_TEXT];
-    printf("\n  %stotal  %s parameters%s in %s, %zu storages\n", bold(), count_text(elements, all->parameters), plain(),
+    say("\n  %stotal  %s parameters%s in %s, %zu storages\n", bold(), count_text(elements, all->parameters), plain(),
            bytes_text(bytes, all->parameter_bytes), all->storages);
     if (all->derived_bytes)
-        printf("  built from parameters, not counted: %s in %zu storages\n",
+        say("  built from parameters, not counted: %s in %zu storages\n",
                bytes_text(bytes, all->derived_bytes), all->derived_storages);
     for (size_t i = 0; all->inert && i < mha_params_count(params); i++) {
         mha_tensor_info info = mha_tensor_info_of(mha_params_at(params, i));
         if (info.inert_elements)
-            printf("  %s of them, %s, cannot change the output: %s\n", count_text(elements, info.inert_elements),
+            say("  %s of them, %s, cannot change the output: %s\n", count_text(elements, info.inert_elements),
                    info.name, info.inert_why);
     }
 }
@@ -115,7 +115,7 @@ static void print_totals(mha_params *params, const mha_totals *all)
 void parameters_print(mha_params *params, const mha_layer *layer, bool per_head, table_style style)
 {
     static const char *const of_text[] = {
-        "name: ~name", "shape: shape", "in symbols: ~symbols", "type: ~type", ">elements: elements",
+        "name: ~name", "shape: shape", "??in symbols: ~symbols", "?type: ~type", ">elements: elements",
         ">bytes: bytes: %B", ": ~kind"};
     static const char *const of_csv[] = {
         "name: name", "role: role", "shape: shape", "dtype: dtype", "source_dtype: source_dtype",

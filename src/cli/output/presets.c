@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "cli/output/progress.h"
 #include "cli/output/report.h"
 
 bool presets_asked(const arguments *args)
@@ -15,7 +16,8 @@ bool presets_asked(const arguments *args)
 static int refuse_others(const arguments *args)
 {
     for (option_code code = 0; code < option_count(); code++)
-        if (given(args, code) && code != OPT_PRESET && code != OPT_FORMAT && code != OPT_JSON && code != OPT_QUIET)
+        if (given(args, code) && code != OPT_PRESET && code != OPT_FORMAT && code != OPT_WIDE && code != OPT_JSON &&
+            code != OPT_QUIET)
             return refuse_option(code, "expected nothing beside --preset list, which lists the models");
     return EXIT_DONE;
 }
@@ -50,14 +52,21 @@ static int add_preset(const char *name, json_t *list)
 int list_presets(const arguments *args)
 {
     static const char *const columns[] = {
-        "name: name", "model: architecture", "class: class", ">d_model: d_model: %d", ">heads: heads: %d",
-        ">kv_heads: kv_heads: %d", ">d_k: d_k: %d", ">attention layers: attention_layers: %d",
+        "name: name", "??model: architecture", "???class: class", ">d_model: d_model: %d", ">heads: heads: %d",
+        "?>kv_heads: kv_heads: %d", "?>d_k: d_k: %d", ">attention layers: attention_layers: %d",
         ">parameters: total_parameters"};
     int code = refuse_others(args);
     const char *name;
     json_t *list = json_array(), *root = record_of("presets", list, NULL);
-    for (size_t i = 0; code == EXIT_DONE && (name = mha_preset_at(i, NULL)); i++)
+    size_t n = 0;
+    while (mha_preset_at(n, NULL))
+        n++;
+    progress_begin(args, "models");
+    for (size_t i = 0; code == EXIT_DONE && (name = mha_preset_at(i, NULL)); i++) {
+        progress_show(i, n);
         code = add_preset(name, list);
+    }
+    progress_end();
     if (code == EXIT_DONE && report_is_text(args, root))
         REPORT_TABLE(table_style_named(text_for(args, OPT_FORMAT)), list, columns);
     json_decref(root);

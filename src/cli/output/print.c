@@ -34,17 +34,7 @@ char *harmless(char *text)
     return mha__text_harmless(text);
 }
 
-void print_harmless(const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    char *text = harmless(text_of_list(format, values));
-    va_end(values);
-    fputs(text, stdout);
-    free(text);
-}
-
-static void say(const char *about, const char *message)
+static void complain(const char *about, const char *message)
 {
     char *line = harmless(text_of("%s: %s%s%s", program, about, *about ? ": " : "", message));
     fflush(stdout);
@@ -58,7 +48,7 @@ int refuse(const char *about, const char *format, ...)
     va_start(values, format);
     char *message = text_of_list(format, values);
     va_end(values);
-    say(about, message);
+    complain(about, message);
     free(message);
     return EXIT_REQUEST;
 }
@@ -85,7 +75,7 @@ int refuse_error(const char *about, const mha_error *error)
     char text[sizeof *error];
     about = strcmp(about, "-") == 0 ? "standard input" : about;
     const bool named = strncmp(error->name, "...", 3) == 0 || repeats(error->name, about); /* "...": was too long */
-    say(named ? "" : about, mha_error_text(text, sizeof text, error));
+    complain(named ? "" : about, mha_error_text(text, sizeof text, error));
     return exit_code_of(error->status);
 }
 
@@ -112,7 +102,7 @@ int finish_output(int code)
     failed |= fclose(stdout) != 0;
     if (!failed || gone)
         return code;
-    say("standard output", strerror(errno ? errno : EIO));
+    complain("standard output", strerror(errno ? errno : EIO));
     return EXIT_MACHINE;
 }
 
@@ -287,16 +277,26 @@ size_t line_width(void)
     return width == 0 || width > USHRT_MAX ? usual : width > narrowest ? width : narrowest;
 }
 
-/* The number of bytes of `text` that fit in a line of `width` characters: whole words where one fits. */
-static size_t bytes_of_line(const char *text, size_t width)
+/* The length of the escape sequence that a text begins with; 0 without one. */
+static size_t escape(const char *at)
 {
-    size_t at = 0, break_at = 0;
+    return *at == '\033' ? strcspn(at, "m") + 1 : 0;
+}
+
+size_t bytes_that_fit(const char *text, size_t width)
+{
+    size_t at = 0, word = 0, part = 0; /* where a word ends, and where a long one can be broken */
     for (size_t characters = 0; text[at]; at++) {
+        at += escape(text + at);
+        if (!text[at])
+            break;
         characters += ((unsigned char)text[at] & 0xC0) != 0x80;
         if (characters > width && text[at] != ' ')
-            return break_at ? break_at : at;
+            return word ? word : part ? part : at;
         if (text[at] == ' ')
-            break_at = at;
+            word = at;
+        if (strchr(".,/|_-", text[at]))
+            part = at + 1;
     }
     return at;
 }
@@ -305,11 +305,58 @@ void write_folded(const char *text, size_t indent)
 {
     const size_t narrowest = 16, width = line_width() > indent + narrowest ? line_width() - indent : narrowest;
     for (size_t n; *text; text += n + (text[n] == ' ')) {
-        n = bytes_of_line(text, width);
+        n = bytes_that_fit(text, width);
         printf("%.*s\n", (int)n, text);
         if (text[n])
             printf("%*s", (int)indent, "");
     }
+}
+
+/* Writes a line, whose further lines are folded behind its blanks and two more. */
+static void write_line(const char *line)
+{
+    const size_t indent = strspn(line, " ") + 2, first = bytes_that_fit(line, line_width());
+    printf("%.*s\n", (int)first, line);
+    line += first + (line[first] == ' ');
+    if (!*line)
+        return;
+    printf("%*s", (int)indent, "");
+    write_folded(line, indent);
+}
+
+static char *pending; /* the beginning of a line that has not ended; NULL: nothing */
+
+static void say_text(const char *text)
+{
+    for (size_t length; *text; text += length + 1) {
+        length = strcspn(text, "\n");
+        pending = text_more(pending ? pending : text_of("%s", ""), "%.*s", (int)length, text);
+        if (!text[length])
+            return;
+        write_line(pending);
+        free(pending);
+        pending = NULL;
+    }
+}
+
+void say(const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    char *text = text_of_list(format, values);
+    va_end(values);
+    say_text(text);
+    free(text);
+}
+
+void say_harmless(const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    char *text = harmless(text_of_list(format, values));
+    va_end(values);
+    say_text(text);
+    free(text);
 }
 
 void write_prose(const char *text)

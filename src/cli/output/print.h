@@ -66,33 +66,38 @@ char *bytes_text(char text[SHORT_TEXT], uint64_t bytes);    /* 9.01 MiB */
 char *real_text(char text[SHORT_TEXT], double x);           /* six digits; NaN, inf as words */
 char *shape_text(char text[SHAPE_TEXT], int rank, const size_t *shape); /* (1, 128, 768) */
 
-/* The width of a line of standard output: the terminal's, by itself or by COLUMNS, and 20 at least; else 100. */
+/* The width of a line of standard output: the terminal's, by itself or by COLUMNS, and 20 at least; 100 elsewhere. */
 size_t line_width(void);
 bool is_terminal(void);
 /* Writes text to standard output, broken between words into lines of line_width(), and ends the line. The first line
  * starts at column `indent`, where the cursor already is; further lines are indented to it. */
 void write_folded(const char *text, size_t indent);
+/* The number of bytes of a text that fit into so many columns: whole words where one fits. */
+size_t bytes_that_fit(const char *text, size_t width);
+/* printf of text whose lines are folded when they end, behind the blanks that they begin with and two more. */
+__attribute__((format(printf, 1, 2))) void say(const char *format, ...);
+/* The same of harmless text without the end of a line; the format has no escape sequence. */
+__attribute__((format(printf, 1, 2))) void say_harmless(const char *format, ...);
 /* Writes folded text from the beginning of a line. */
 void write_prose(const char *text);
 
 /* Replaces the control characters of a text, and returns it. Names come from outside and must neither break a line
  * nor control the terminal. Tables, errors and JSON do this themselves. */
 char *harmless(char *text);
-/* printf of harmless text on one line; the format has no escape sequence and no line end. */
-__attribute__((format(printf, 1, 2))) void print_harmless(const char *format, ...);
-
 typedef enum table_style { TABLE_TEXT, TABLE_MARKDOWN, TABLE_CSV } table_style;
 typedef struct table table;
 /* The style for a word of --format. */
 table_style table_style_named(const char *format);
 table_style table_style_of(const table *t);
+/* From here on tables of text show all columns, however wide they are. */
+void tables_wide(void);
 /* A column as it was given; NULL past the last. */
 const char *table_column(const table *t, size_t column);
 
 /* Cells are added row by row, from left to right; a column is as wide as its widest cell. Its title ends before a ": ",
  * behind which a report (report.h) says what it shows. '>' before a title aligns the column to the right. '?' lets a
- * narrow terminal leave the column out; a last column of text is continued on further lines there. CSV and Markdown
- * show all columns, and in CSV counts have no separators. */
+ * narrow line leave the column out, "??" and "???" sooner; text is continued on further lines there. CSV and Markdown show all
+ * columns, and in CSV counts have no separators. */
 table *table_create(table_style style, size_t n_columns, const char *const *columns);
 /* Writes the titles now, and each row, flushed, as soon as it has all of its cells: for rows that take long to come, in
  * text or CSV. A column is as wide as its title and as its number in `widths`. Ends with table_drop. */

@@ -75,13 +75,13 @@ static void print_stages(const request *r, const json_t *stages, const run_times
     static const char *const columns[] = {"stage: name", "shape: shape", ">ms: ~ms", "what it is: ~meaning"};
     REPORT_TABLE(TABLE_TEXT, stages, columns);
     if (r->plan.path != MHA_PATH_EXACT)
-        printf("  |  is timed together with heads%s\n",
+        say("  |  is timed together with heads%s\n",
                r->plan.path == MHA_PATH_FAST ? "; this path streams over the keys and never holds these whole" : "");
     double flops = request_flops(r);
-    printf("\n  %s%.3g ms%s, %.3g GFLOP/s", bold(), time->ms, plain(), flops / time->ms * 1e-6);
+    say("\n  %s%.3g ms%s, %.3g GFLOP/s", bold(), time->ms, plain(), flops / time->ms * 1e-6);
     if (time->runs > 1)
-        printf(" (the best of %zu runs)", time->runs);
-    putchar('\n');
+        say(" (the best of %zu runs)", time->runs);
+    say("\n");
 }
 
 /* ---------------------------------------------------------------- text */
@@ -90,13 +90,13 @@ static void print_equation(const request *r)
 {
     const mha_plan *p = &r->plan;
     const mha_semantics *s = &r->call.semantics;
-    printf("%sMultiHead(x) = concat(head_1 ... head_%zu) W_O%s%s\n", bold(), p->h,
+    say("%sMultiHead(x) = concat(head_1 ... head_%zu) W_O%s%s\n", bold(), p->h,
            mha_layer_config(r->layer)->bias_o ? " + b_O" : "", plain());
-    printf("      head_i = %s(%sQ_i K_i^T * %.6g%s", s->softmax.normaliser == MHA_SIGMOID ? "sigmoid" : "softmax",
+    say("      head_i = %s(%sQ_i K_i^T * %.6g%s", s->softmax.normaliser == MHA_SIGMOID ? "sigmoid" : "softmax",
            s->softmax.softcap > 0 ? "cap(" : "", p->scale, s->softmax.softcap > 0 ? ")" : "");
     if (s->softmax.sigmoid_bias != 0)
-        printf(" %c %.6g", s->softmax.sigmoid_bias < 0 ? '-' : '+', fabs(s->softmax.sigmoid_bias));
-    printf("%s%s%s) V_i\n\n", s->added.bias.rule != MHA_BIAS_RULE_NONE ? " + bias_i" : "",
+        say(" %c %.6g", s->softmax.sigmoid_bias < 0 ? '-' : '+', fabs(s->softmax.sigmoid_bias));
+    say("%s%s%s) V_i\n\n", s->added.bias.rule != MHA_BIAS_RULE_NONE ? " + bias_i" : "",
            s->added.relative.rule != MHA_RELATIVE_NONE ? " + relative_i" : "",
            mha__hides_keys(s) ? ", hidden keys left out" : "");
 }
@@ -105,18 +105,18 @@ static void print_weights(const request *r, const arguments *args)
 {
     const mha_model_facts *f = &r->facts;
     if (r->random_weights)
-        printf("  weights  random, Xavier uniform, seed %zu\n", count_of(args, OPT_SEED));
+        say("  weights  random, Xavier uniform, seed %zu\n", count_of(args, OPT_SEED));
     else {
-        print_harmless("  weights  %s%s%s (%s names)", args->option[OPT_WEIGHTS].text,
+        say_harmless("  weights  %s%s%s (%s names)", args->option[OPT_WEIGHTS].text,
                        *r->loaded.layer.prefix ? ", layer " : "", r->loaded.layer.prefix, r->loaded.layer.scheme);
-        putchar('\n');
+        say("\n");
     }
     if (!r->facts_from)
         return;
-    print_harmless("  model    %s%s%s, as its %s says%s%s", *f->model_type ? f->model_type : "unknown",
+    say_harmless("  model    %s%s%s, as its %s says%s%s", *f->model_type ? f->model_type : "unknown",
                    r->random_weights ? ", layer " : "", r->random_weights ? r->loaded.layer.prefix : "",
                    r->facts_from, f->has_semantics && *f->caveat ? "; " : "", f->has_semantics ? f->caveat : "");
-    putchar('\n');
+    say("\n");
 }
 
 /* The settings of the call, and what layer and model add; `scaling` has room for words. */
@@ -136,33 +136,33 @@ static void print_meaning(const request *r)
     const meaning_of of = meaning_of_run(r, scaling);
     meaning_text(&of, text);
     if (*text)
-        printf("  meaning  %s\n", text);
+        say("  meaning  %s\n", text);
 }
 
 static void print_configuration(const request *r, const arguments *args)
 {
     const mha_config *c = mha_layer_config(r->layer);
     const mha_plan *p = &r->plan;
-    printf("%sConfiguration%s\n", bold(), plain());
-    printf("  width    d_model %zu%s%zu heads x d_k %zu", c->d_model, c->n_heads * c->d_k == c->d_model ? " = " : ", ",
+    say("%sConfiguration%s\n", bold(), plain());
+    say("  width    d_model %zu%s%zu heads x d_k %zu", c->d_model, c->n_heads * c->d_k == c->d_model ? " = " : ", ",
            c->n_heads, c->d_k);
     if (c->d_v != c->d_k)
-        printf(", d_v %zu", c->d_v);
+        say(", d_v %zu", c->d_v);
     if (c->kv_heads != c->n_heads)
-        printf("; %zu key/value heads, each read by %zu query heads", c->kv_heads, c->n_heads / c->kv_heads);
-    putchar('\n');
+        say("; %zu key/value heads, each read by %zu query heads", c->kv_heads, c->n_heads / c->kv_heads);
+    say("\n");
     print_weights(r, args);
-    printf("  input    %zu batch row%s, %zu queries, %zu keys%s, %s\n", p->B, p->B == 1 ? "" : "s", p->T_q, p->S,
+    say("  input    %zu batch row%s, %zu queries, %zu keys%s, %s\n", p->B, p->B == 1 ? "" : "s", p->T_q, p->S,
            r->call.key.data ? " (cross-attention)" : " (self-attention)",
            r->random_inputs ? "random" : args->option[OPT_INPUT].text);
     if (r->cache)
-        printf("  cache    %s, %zu rows of keys and values, %zu bytes\n",
+        say("  cache    %s, %zu rows of keys and values, %zu bytes\n",
                mha_dtype_name(mha_cache_keys(r->cache).dtype), p->S, mha_cache_bytes(r->cache));
     print_meaning(r);
     if (r->call.precision.inputs != MHA_F32)
-        printf("  rounds   to %s: inputs, projections, weights of values, output\n",
+        say("  rounds   to %s: inputs, projections, weights of values, output\n",
                mha_dtype_name(r->call.precision.inputs));
-    printf("  run on   path %s%s%s%s, %s%s%d thread%s\n\n", mha_path_name(p->path),
+    say("  run on   path %s%s%s%s, %s%s%d thread%s\n\n", mha_path_name(p->path),
            *p->path_reason ? " (" : "", p->path_reason, *p->path_reason ? ")" : "",
            p->path == MHA_PATH_FAST ? mha_isa() : "", p->path == MHA_PATH_FAST ? " kernels, " : "", p->threads,
            p->threads == 1 ? "" : "s");
@@ -172,7 +172,7 @@ static void print_output(const request *r, const summary *s, bool as_asked)
 {
     const mha_view *output = &r->call.output;
     char shape[SHAPE_TEXT], mean[SHORT_TEXT], rms[SHORT_TEXT], max[SHORT_TEXT];
-    printf("\n%sOutput %s%s\n  mean %s, root mean square %s, largest |x| %s, %s\n", bold(),
+    say("\n%sOutput %s%s\n  mean %s, root mean square %s, largest |x| %s, %s\n", bold(),
            shape_text(shape, output->rank, output->shape), plain(), real_text(mean, s->mean), real_text(rms, s->rms),
            real_text(max, s->max_abs),
            s->non_finite == 0 ? "all finite"
@@ -184,14 +184,14 @@ void run_report_begin(const request *r, const arguments *args)
 {
     print_equation(r);
     print_configuration(r, args);
-    printf("%sParameters%s\n", bold(), plain());
+    say("%sParameters%s\n", bold(), plain());
     parameters_print(r->table, r->layer, false, TABLE_TEXT);
     fflush(stdout);
 }
 
 void run_report_end(const request *r, const json_t *root, const run_times *time, const summary *output, bool as_asked)
 {
-    printf("\n%sStages%s\n", bold(), plain());
+    say("\n%sStages%s\n", bold(), plain());
     print_stages(r, json_object_get(root, "stages"), time);
     print_output(r, output, as_asked);
 }

@@ -128,14 +128,18 @@ static const char *title_of(const table *t, size_t column)
     return t->titles[column] + strspn(t->titles[column], "?>");
 }
 
-static bool has_flag(const table *t, size_t column, char flag)
+/* How often a mark stands before a title. */
+static size_t marks_of(const table *t, size_t column, char mark)
 {
-    return memchr(t->titles[column], flag, (size_t)(title_of(t, column) - t->titles[column])) != NULL;
+    size_t n = 0;
+    for (const char *at = t->titles[column]; at < title_of(t, column); at++)
+        n += *at == mark;
+    return n;
 }
 
 static bool to_the_right(const table *t, size_t column)
 {
-    return has_flag(t, column, '>');
+    return marks_of(t, column, '>') > 0;
 }
 
 static void spaces(size_t n, int with)
@@ -154,53 +158,132 @@ static void write_cell(const table *t, size_t column, const char *text, size_t w
     spaces(right ? 0 : pad, ' ');
 }
 
-/* Writes one row without spaces at its end; `row` NULL: the titles. A column of width 0 is left out, and text too
- * long for the last column is continued on the lines below. */
+/* Writes one row without spaces at its end; `row` NULL: the titles. A column of width 0 is left out, and text too long
+ * for its column is continued on the lines below. */
 static void write_line(const table *t, const size_t *width, char *const *row)
 {
-    size_t pending = 0, column = 0;
-    for (size_t c = 0; c < t->n_columns; c++) {
-        const char *text = row ? row[c] : title_of(t, c);
-        if (width[c] == 0)
-            continue;
-        const size_t own = mha__text_width(text), pad = own < width[c] ? width[c] - own : 0;
-        if (own > width[c] && c + 1 == t->n_columns) {
-            spaces(pending + 2, ' ');
-            write_folded(text, column + 2);
-            return;
+    const char **rest = obtain(t->n_columns, sizeof *rest);
+    bool more = true;
+    for (size_t c = 0; c < t->n_columns; c++)
+        rest[c] = row ? row[c] : title_of(t, c);
+    while (more) {
+        size_t pending = 0;
+        more = false;
+        for (size_t c = 0; c < t->n_columns; c++) {
+            if (width[c] == 0)
+                continue;
+            const bool right = to_the_right(t, c);
+            const size_t n = t->widths && c + 1 < t->n_columns ? strlen(rest[c]) : bytes_that_fit(rest[c], width[c]);
+            char *piece = text_of("%.*s", (int)n, rest[c]);
+            const size_t own = mha__text_width(piece), pad = own < width[c] ? width[c] - own : 0;
+            pending += 2 + (right ? pad : 0);
+            if (n > 0) {
+                spaces(pending, ' ');
+                fputs(piece, stdout);
+                pending = 0;
+            }
+            pending += right ? 0 : pad;
+            rest[c] += n + (rest[c][n] == ' ');
+            more |= *rest[c] != '\0';
+            free(piece);
         }
-        const bool right = to_the_right(t, c);
-        pending += 2 + (right ? pad : 0);
-        if (*text) {
-            spaces(pending, ' ');
-            fputs(text, stdout);
-            pending = 0;
-        }
-        pending += right ? 0 : pad;
-        column += 2 + width[c];
+        putchar('\n');
     }
-    putchar('\n');
+    free(rest);
 }
 
-/* Fits the table to a terminal: leaves out columns with '?', from the right, while rows are wider than the line; then
- * narrows the last column if it is text. */
-static void fit(const table *t, size_t *width)
+static bool is_wide;
+
+void tables_wide(void)
 {
-    enum { NARROWEST = 24 };
-    const size_t line = line_width(), last = t->n_columns - 1;
+    is_wide = true;
+}
+
+/* By how many characters the columns are wider than the line. */
+static size_t excess(const table *t, const size_t *width)
+{
     size_t sum = 0;
     for (size_t c = 0; c < t->n_columns; c++)
-        sum += width[c] + 2;
-    for (size_t c = t->n_columns; c-- > 0;)
-        if (sum > line && is_terminal() && has_flag(t, c, '?')) {
-            sum -= width[c] + 2;
-            width[c] = 0;
-        }
-    const size_t room = sum - width[last] < line ? line - (sum - width[last]) : 0;
-    if (sum > line && room >= NARROWEST && !to_the_right(t, last))
-        width[last] = room;
+        sum += width[c] ? width[c] + 2 : 0;
+    return sum > line_width() && !is_wide ? sum - line_width() : 0;
 }
 
+/* The width that a column cannot go below: of numbers, that of its cells and of the words of its title, which is then
+ * written on several lines. */
+static size_t least_width(const table *t, size_t column)
+{
+    size_t least = 0;
+    for (const char *word = title_of(t, column); *word; word += strspn(word, " ")) {
+        const size_t n = strcspn(word, " ");
+        least = n > least ? n : least;
+        word += n;
+    }
+    for (size_t i = column; i < t->n_cells; i += t->n_columns) {
+        const size_t w = mha__text_width(t->cells[i]);
+        least = w > least ? w : least;
+    }
+    return least;
+}
+
+/* Narrows one column as far as that helps. */
+static void narrow(const table *t, size_t *width, size_t column, size_t least)
+{
+    const size_t room = width[column] > least ? width[column] - least : 0, most = excess(t, width);
+    width[column] -= most < room ? most : room;
+}
+
+/* Narrows the columns of text, the widest first. */
+static void narrow_text(const table *t, size_t *width, size_t least)
+{
+    for (size_t widest = 0; excess(t, width) > 0 && widest < t->n_columns;) {
+        widest = t->n_columns;
+        for (size_t c = 0; c < t->n_columns; c++)
+            if (!to_the_right(t, c) && width[c] > least && (widest == t->n_columns || width[c] > width[widest]))
+                widest = c;
+        if (widest < t->n_columns)
+            width[widest]--;
+    }
+}
+
+/* Leaves out the columns with so many '?', from the right. */
+static void leave_out(const table *t, size_t *width, size_t marks)
+{
+    for (size_t c = t->n_columns; c-- > 0;)
+        if (excess(t, width) > 0 && marks_of(t, c, '?') == marks)
+            width[c] = 0;
+}
+
+/* Fits the table to the line, the columns that matter least first. */
+static void fit(const table *t, size_t *width)
+{
+    enum { NARROW = 20, NARROWEST = 12 };
+    const size_t last = t->n_columns - 1;
+    leave_out(t, width, 3);
+    if (!to_the_right(t, last))
+        narrow(t, width, last, NARROW);
+    for (size_t c = 0; c < t->n_columns && !t->widths; c++)
+        if (to_the_right(t, c))
+            narrow(t, width, c, least_width(t, c));
+    leave_out(t, width, 2);
+    leave_out(t, width, 1);
+    narrow_text(t, width, NARROW);
+    narrow_text(t, width, NARROWEST);
+    for (size_t c = t->n_columns; c-- > 1;)
+        if (excess(t, width) > 0)
+            width[c] = 0;
+}
+
+/* Names the columns that the line has no room for. */
+static void write_left_out(const table *t, const size_t *width)
+{
+    char *names = text_of("%s", "");
+    for (size_t c = 0; c < t->n_columns; c++)
+        if (width[c] == 0 && *title_of(t, c))
+            names = text_more(names, "%s%s", *names ? ", " : "", title_of(t, c));
+    if (*names)
+        say("  not shown for want of room: %s (--wide, --json)\n", names);
+    free(names);
+}
 
 /* Leaves out a column without title and text. */
 static void write_markdown(const table *t, const size_t *width)
@@ -291,6 +374,8 @@ void table_print(table *t)
     } else {
         write_titles(t, width);
         write_rows(t, width);
+        if (t->style == TABLE_TEXT)
+            write_left_out(t, width);
     }
     free(width);
     table_drop(t);

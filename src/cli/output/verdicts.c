@@ -71,14 +71,14 @@ static void print_stages(const mha_verdict *v, const json_t *record)
     static const char *const columns[] = {
         "stage: name", ": ~verdict", ">max abs: max_abs: %.2g", "?>allowed: ~allowed",
         "?>differ: mismatches elements: %d of %d", "worst at: worst_index", ">yours: worst_expected: %.7g",
-        ">exact: worst_actual: %.7g", "?>head: worst_head", "?>max ULP: max_ulp: %.3g"};
+        ">exact: worst_actual: %.7g", ">??head: worst_head", ">???max ULP: max_ulp: %.3g"};
     if (v->stage_count == 0)
         return;
     REPORT_TABLE(TABLE_TEXT, json_object_get(record, "stages"), columns);
     if (v->culprit < v->stage_count)
-        printf("  FIRST: the first stage that diverges; what comes after it follows from it\n");
+        say("  FIRST: the first stage that diverges; what comes after it follows from it\n");
     if (v->path != MHA_PATH_EXACT)
-        printf("  exact: by the %s path, in float32; --path exact computes in float64\n",
+        say("  exact: by the %s path, in float32; --path exact computes in float64\n",
                mha_path_name(v->path));
 }
 
@@ -87,7 +87,7 @@ static void print_census(const mha_verdict *v)
     for (size_t i = 0; i < v->stage_count; i++) {
         const mha_difference *d = &v->stages[i].difference;
         if (d->nan_actual != d->nan_expected || d->inf_actual != d->inf_expected)
-            printf("  %s: yours has %zu NaN and %zu infinities, the exact one %zu and %zu\n", v->stages[i].name,
+            say("  %s: yours has %zu NaN and %zu infinities, the exact one %zu and %zu\n", v->stages[i].name,
                    d->nan_expected, d->inf_expected, d->nan_actual, d->inf_actual);
     }
 }
@@ -96,12 +96,12 @@ static void print_failure(const judged_case *c, const json_t *record)
 {
     const mha_verdict *v = &c->verdict;
     char *name = harmless(text_of("%s", c->name)), *reason = harmless(text_of("%s", reason_of(c)));
-    printf("%sfailed  %s%s: %s\n", bold(), name, plain(), reason);
+    say("%sfailed  %s%s: %s\n", bold(), name, plain(), reason);
     free(name);
     free(reason);
     print_stages(v, record);
     print_census(v);
-    putchar('\n');
+    say("\n");
 }
 
 static void print_rest(const json_t *list, mha_outcome outcome)
@@ -118,7 +118,7 @@ static void print_rest(const json_t *list, mha_outcome outcome)
     else
         REPORT_TABLE(TABLE_TEXT, shown, skipped);
     json_decref(shown);
-    putchar('\n');
+    say("\n");
 }
 
 /* A path as a shell reads it as one word; it must be freed. */
@@ -146,7 +146,7 @@ static void advise(const judged_case *cases, size_t n)
     if (i == n || (cases[i].path && strcmp(cases[i].path, "-") == 0))
         return;
     char *path = shell_word(cases[i].path ? cases[i].path : "...");
-    printf("\"mha diagnose %s\"%s looks for the variant of attention that explains it.\n", path,
+    say("\"mha diagnose %s\"%s looks for the variant of attention that explains it.\n", path,
            cases[i].path ? "" : " with the same options");
     free(path);
 }
@@ -164,6 +164,6 @@ void verdicts_print(const json_t *root, const judged_case *cases, size_t n, cons
     else if (count[MHA_OUTCOME_PASSED])
         print_rest(list, MHA_OUTCOME_PASSED);
     advise(cases, n);
-    printf("%s%zu passed, %zu failed, %zu skipped%s\n", bold(), count[MHA_OUTCOME_PASSED], count[MHA_OUTCOME_FAILED],
+    say("%s%zu passed, %zu failed, %zu skipped%s\n", bold(), count[MHA_OUTCOME_PASSED], count[MHA_OUTCOME_FAILED],
            count[MHA_OUTCOME_SKIPPED], plain());
 }

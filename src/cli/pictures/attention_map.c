@@ -24,14 +24,17 @@ size_t strongest_keys(const double *weights, size_t count, strongest_key found[S
     return n;
 }
 
-void strongest_print(const strongest_key *found, size_t n, bool broken)
+void strongest_print(const strongest_key *found, size_t n, bool broken, const char *const *names, size_t n_names)
 {
-    printf("  looks at");
+    say("  looks at");
     if (n == 0)
-        printf(broken ? " NaN" : " no key");
-    for (size_t i = 0; i < n; i++)
-        printf("%s key %zu (%.1f %%)", i ? "," : "", found[i].key, 100 * found[i].weight);
-    putchar('\n');
+        say(broken ? " NaN" : " no key");
+    for (size_t i = 0; i < n; i++) {
+        const bool named = found[i].key < n_names;
+        say_harmless("%s key %zu%s%s (%.1f %%)", i ? "," : "", found[i].key, named ? " " : "",
+                     named ? names[found[i].key] : "", 100 * found[i].weight);
+    }
+    say("\n");
 }
 
 static void print_query(const mha_view *weights, size_t head, size_t query)
@@ -47,8 +50,8 @@ static void print_query(const mha_view *weights, size_t head, size_t query)
         numbers[key] = mha_view_get(&row, (size_t[]){0, 0, 0, key});
     strongest_key found[STRONGEST] = {{0}};
     const size_t n = strongest_keys(numbers, row.shape[3], found);
-    printf("  query %5zu", query);
-    strongest_print(found, n, row.shape[3] > 0 && isnan(numbers[0]));
+    say("  query %5zu", query);
+    strongest_print(found, n, row.shape[3] > 0 && isnan(numbers[0]), NULL, 0);
     free(numbers);
 }
 
@@ -66,7 +69,7 @@ static int draw_maps(const request *r, const arguments *args)
     call.keep_count = 0;
     const mha_status status = mha__picture_add_call(&picture, "", r->layer, &call, NULL, &choice, &error);
     if (status == MHA_OK) {
-        putchar('\n');
+        say("\n");
         terminal_map_print(&picture);
     }
     mha__picture_free(&picture);
@@ -76,7 +79,7 @@ static int draw_maps(const request *r, const arguments *args)
 static void print_queries(const mha_view *weights, bool sum_is_1, const arguments *args)
 {
     const size_t T = weights->shape[2], head = count_of(args, OPT_HEAD);
-    printf("\n%sWhat head %zu looks at%s (each query has %zu weights%s)\n", bold(), head, plain(),
+    say("\n%sWhat head %zu looks at%s (each query has %zu weights%s)\n", bold(), head, plain(),
            weights->shape[3], sum_is_1 ? ", their sum is 1" : "");
     if (given(args, OPT_QUERY))
         print_query(weights, head, count_of(args, OPT_QUERY));
@@ -119,7 +122,7 @@ int attention_map_print(request *r, const arguments *args)
         return EXIT_DONE;
     if (elements > most) {
         char count[SHORT_TEXT];
-        printf("\n%s weights are too many to keep for a look at them; with fewer --seq or --batch they are shown.\n",
+        say("\n%s weights are too many to keep for a look at them; with fewer --seq or --batch they are shown.\n",
                count_text(count, elements));
         return EXIT_DONE;
     }
@@ -138,7 +141,7 @@ int attention_map_print(request *r, const arguments *args)
         return EXIT_DONE;
     code = draw_maps(r, args);
     if (code == EXIT_DONE && !given(args, OPT_HEAD))
-        printf(
+        say(
             "\n  --head N shows one head, --query N one query; \"mha show\" all of them, also as pictures in files.\n");
     return code;
 }

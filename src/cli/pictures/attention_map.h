@@ -13,8 +13,8 @@ typedef struct strongest_key {
 
 /* Finds the largest of `count` weights, largest first, without those of weight 0, hidden or NaN. Returns how many. */
 size_t strongest_keys(const double *weights, size_t count, strongest_key found[STRONGEST]);
-/* Ends a line with them: "  looks at key 3 (97.0 %)". `broken`: some weights are NaN. */
-void strongest_print(const strongest_key *found, size_t n, bool broken);
+/* Ends a line with them: "  looks at key 3 (97.0 %)", and the names of keys. `broken`: some weights are NaN. */
+void strongest_print(const strongest_key *found, size_t n, bool broken, const char *const *names, size_t n_names);
 
 /* Checks that the head of --head and the query of --query exist. Returns 0, or the exit code after one line. */
 int attention_map_check(const request *r, const arguments *args);

@@ -106,6 +106,8 @@ static void lay_out(map_sheet *s, const mha__picture_layer *layer)
     s->cell = characters ? (s->columns <= 16 ? 2 : 1) : (alone ? 48 : 24) / longer;
     while (s->cell > 1 && s->columns * s->cell > most)
         s->cell--;
+    if (!characters && s->cell > 1) /* a line has two pixels: whole lines for each query */
+        s->cell -= s->cell % 2;
     s->cell = s->cell ? s->cell : 1;
     s->abreast = width / (s->columns * s->cell + frame);
     s->abreast = s->abreast ? s->abreast : 1;
@@ -161,8 +163,8 @@ static void print_half_blocks(const map_sheet *s, const mha__head *head, size_t 
 
 /* ---------------------------------------------------------------- lines */
 
-/* The name of the query at the beginning of a line, or its number, in LABEL columns. A character of three bytes or more
- * may be two columns wide. */
+/* The name of the query at the beginning of a line, or its number, in LABEL columns: one that is longer ends in "~". A
+ * character of three bytes or more may be two columns wide. */
 static void print_label(const map_sheet *s, const mha__picture_layer *layer, const mha__head *head, size_t row)
 {
     const size_t query = head->first_query + row * s->pool_rows * head->pool_rows;
@@ -177,8 +179,12 @@ static void print_label(const map_sheet *s, const mha__picture_layer *layer, con
     for (; text[bytes]; bytes++) {
         const unsigned char c = (unsigned char)text[bytes];
         const size_t here = c >= 0xE0 ? 2 : (c & 0xC0) != 0x80;
-        if (width + here > LABEL - 2)
+        const bool last = text[bytes + 1] == '\0';
+        if (width + here > LABEL - (last ? 2 : 3) && here > 0) {
+            text[bytes++] = '~';
+            width++;
             break;
+        }
         width += here;
     }
     printf("%*s%.*s ", (int)(LABEL - 1 - width), "", (int)bytes, text);
@@ -205,7 +211,10 @@ static void print_maps(const map_sheet *s, const mha__picture_layer *layer, size
     const bool characters = s->depth == CHARACTERS;
     const size_t lines = characters ? s->rows : divided(s->rows * s->cell, 2);
     for (size_t line = 0; line < lines; line++) {
-        print_label(s, layer, &layer->heads[first], characters ? line : 2 * line / s->cell);
+        if (characters || 2 * line % s->cell == 0)
+            print_label(s, layer, &layer->heads[first], characters ? line : 2 * line / s->cell);
+        else
+            printf("%*s", LABEL, "");
         for (size_t i = first; i < past; i++) {
             if (characters)
                 print_characters(s, &layer->heads[i], line);
@@ -252,7 +261,7 @@ void terminal_map_print(const mha__picture *picture)
             print_legend(&s, layer);
         putchar('\n');
         if (picture->layer_count > 1)
-            print_harmless("%s", layer->name), putchar('\n');
+            say_harmless("%s", layer->name), say("\n");
         const size_t most = 2 * s.abreast < layer->head_count ? 2 * s.abreast : layer->head_count;
         for (size_t first = 0; first < most; first += s.abreast)
             print_maps(&s, layer, first, first + s.abreast < most ? first + s.abreast : most);

@@ -76,10 +76,10 @@ int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_mo
 
 void model_print_name(const mha_model *model)
 {
-    fputs(bold(), stdout);
-    print_harmless("%s", mha_model_title(model));
-    fputs(plain(), stdout);
-    print_harmless(" (%s)", mha_model_class(model));
+    say("%s", bold());
+    say_harmless("%s", mha_model_title(model));
+    say("%s", plain());
+    say_harmless(" (%s)", mha_model_class(model));
 }
 
 /* ---------------------------------------------------------------- beside weights */

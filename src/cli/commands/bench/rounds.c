@@ -9,6 +9,7 @@
 
 #include "bench/machine_peak.h"
 #include "cli/commands/bench/rounds.h"
+#include "cli/output/progress.h"
 
 enum { MOST_WAYS = 8, MOST_ROUNDS = 1000 };
 
@@ -61,20 +62,6 @@ void bench_mind_signals(void)
 static int unless_stopped(void)
 {
     return stopped_by ? EXIT_SIGNAL + (int)stopped_by : EXIT_DONE;
-}
-
-/* ---------------------------------------------------------------- progress */
-
-static void progress(const bench *b, const bench_shape *shape, bench_part part, size_t round, size_t rounds)
-{
-    if (isatty(STDERR_FILENO) && !given(b->args, OPT_QUIET))
-        fprintf(stderr, "\r\033[K%s %s, round %zu of %zu", shape->name, bench_part_name(part), round, rounds);
-}
-
-void bench_end_progress(const bench *b)
-{
-    if (isatty(STDERR_FILENO) && !given(b->args, OPT_QUIET))
-        fputs("\r\033[K", stderr);
 }
 
 /* ---------------------------------------------------------------- one shape */
@@ -170,11 +157,11 @@ static int judge_ways(bench *b, bench_subject *subject, const way *ways, size_t 
         mha_error error;
         const int threads = b->limits[b->n_limits - 1].threads;
         if (bench_subject_check(subject, ways[i].asked, threads, &worst[i], &error) != MHA_OK) {
-            bench_end_progress(b);
+            progress_end();
             return refuse_error("", &error);
         }
         if (!(worst[i] <= 1)) {
-            bench_end_progress(b); /* unreachable: the library is right */
+            progress_end(); /* unreachable: the library is right */
             const char *path = mha_path_name(ways[i].asked); /* unreachable: as above */
             refuse(subject->shape.name, "%s is wrong by %g bounds", path, worst[i]); /* unreachable: as above */
             return EXIT_NO; /* unreachable: as above */
@@ -217,7 +204,9 @@ static int run_shape(bench *b, const bench_shape *shape, bench_part part)
     size_t n = choose_ways(b, ways);
     for (size_t i = 0; i < b->n_limits; i++)
         b->limits[i].same_gbs = 0;
-    progress(b, shape, part, 0, rounds);
+    char *what = text_of("rounds of %s %s", shape->name, bench_part_name(part));
+    progress_begin(b->args, what);
+    progress_show(0, rounds);
     mha_error error;
     int code = EXIT_DONE;
     if (bench_subject_make(&subject, shape, part, !given(b->args, OPT_NO_PACK), &error) != MHA_OK)
@@ -226,7 +215,7 @@ static int run_shape(bench *b, const bench_shape *shape, bench_part part)
         code = judge_ways(b, &subject, ways, n, worst);
     time_t end = time(NULL) + (time_t)count_of(b->args, OPT_SECONDS);
     for (size_t round = 0; round < rounds && code == EXIT_DONE; round++) {
-        progress(b, shape, part, round + 1, rounds);
+        progress_show(round, rounds);
         if (round >= 2 && time(NULL) > end)
             break;
         measure_limits(b, &subject, round);
@@ -237,6 +226,8 @@ static int run_shape(bench *b, const bench_shape *shape, bench_part part)
     }
     for (size_t i = 0; i < n && ended > 0 && (code == EXIT_DONE || code > EXIT_SIGNAL); i++)
         add_row(b, &subject, &ways[i], ended, worst[i]);
+    progress_end();
+    free(what);
     bench_subject_free(&subject);
     free(ways);
     return code;

@@ -48,7 +48,5 @@ void bench_mind_signals(void);
 /* Judges and runs the parts of a shape that are asked for, adds the rows of each part, and calls `added`. An exit code:
  * behind a signal EXIT_SIGNAL and its number, with the rows of the rounds that all ways have ended. */
 int bench_run_parts(bench *b, const bench_shape *named, void (*added)(bench *b));
-/* Takes the line of progress away from the terminal. */
-void bench_end_progress(const bench *b);
 
 #endif

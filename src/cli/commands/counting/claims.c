@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "cli/commands/commands.h"
+#include "cli/output/progress.h"
 #include "cli/output/report.h"
 #include "models/claims/claims.h"
 
@@ -42,7 +43,7 @@ static void print_claims(const json_t *list, const size_t verdicts[3])
                         "W_Q and W_K as one matrix).",
                         json_array_size(list), verdicts[MHA_CLAIM_TRUE], verdicts[MHA_CLAIM_FALSE],
                         verdicts[MHA_CLAIM_ONLY_IF]);
-    putchar('\n');
+    say("\n");
     write_prose(sum);
     free(sum);
 }
@@ -53,14 +54,17 @@ int run_claims(const arguments *args)
     json_t *list = json_array();
     mha_error error = {0};
     int code = EXIT_DONE;
+    progress_begin(args, "statements");
     for (size_t i = 0; i < mha__claim_count() && code == EXIT_DONE; i++) {
         mha__claim claim;
+        progress_show(i, mha__claim_count());
         code = mha__claim_judge(i, &claim, &error) == MHA_OK ? EXIT_DONE : refuse_error("", &error);
         if (code != EXIT_DONE)
             break;
         verdicts[claim.verdict]++;
         json_array_append_new(list, claim_record(&claim));
     }
+    progress_end();
     json_t *root = record_of("true", J(verdicts[MHA_CLAIM_TRUE]), "false", J(verdicts[MHA_CLAIM_FALSE]), "only_if",
                              J(verdicts[MHA_CLAIM_ONLY_IF]), "claims", list, NULL);
     if (code == EXIT_DONE && report_is_text(args, root))

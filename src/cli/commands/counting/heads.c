@@ -6,6 +6,7 @@
 #include "cli/commands/counting/heads.h"
 #include "cli/output/parameters.h"
 #include "cli/output/presets.h"
+#include "cli/output/progress.h"
 #include "cli/output/report.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
@@ -192,11 +193,11 @@ static int show(const arguments *args, const heads_row *rows, size_t n)
         record_of("invariant", json_boolean(same), "random", J(random), "rows", list, "reason", J(why), NULL);
     if (report_is_text(args, root)) {
         if (random)
-            printf("run with %s\n", random);
+            say("run with %s\n", random);
         print_rows(list, model_asked(args));
-        putchar('\n');
+        say("\n");
         if (same)
-            printf("%sThe same total in every row: %s parameters.%s\n", bold(),
+            say("%sThe same total in every row: %s parameters.%s\n", bold(),
                    count_text(count, rows[0].totals.parameters), plain());
         write_prose(why);
     }
@@ -233,10 +234,13 @@ int run_heads(const arguments *args)
     rows = obtain(n, sizeof *rows);
     if (code == EXIT_DONE && n == 0)
         code = refuse("--heads", "expected head counts that fit the other widths, found none to try");
+    progress_begin(args, "head counts");
     for (size_t i = 0; i < n && code == EXIT_DONE; i++) {
+        progress_show(i, n);
         code = model ? model_heads_try(args, heads[i], i ? heads[0] : 0, &rows[i]) : run_one(args, heads[i], &rows[i]);
         rows[i].own = model && heads[i] == own;
     }
+    progress_end();
     if (code == EXIT_DONE)
         code = show(args, rows, n);
     free(rows);

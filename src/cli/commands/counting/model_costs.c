@@ -106,23 +106,23 @@ static void print_kinds(const model_costs *costs)
     char layers[SHORT_TEXT], queries[SHORT_TEXT], keys[SHORT_TEXT], number[SHORT_TEXT];
     for (size_t k = 0; k < costs->n_kinds; k++) {
         const mha_model_lengths *of = &costs->kinds[k].lengths;
-        printf("    %s attention layer%s%s of %s x %s tokens", count_text(layers, costs->kinds[k].layers),
+        say("    %s attention layer%s%s of %s x %s tokens", count_text(layers, costs->kinds[k].layers),
                costs->kinds[k].layers == 1 ? "" : "s", of->cross ? ", cross," : "", count_text(queries, of->queries),
                count_text(keys, of->keys));
         if (of->windows > 1)
-            printf(" in %s windows", count_text(number, of->windows));
+            say(" in %s windows", count_text(number, of->windows));
         if (of->visible < of->pairs)
-            printf(", %.3g %% of the pairs visible", 100.0 * (double)of->visible / (double)of->pairs);
+            say(", %.3g %% of the pairs visible", 100.0 * (double)of->visible / (double)of->pairs);
         if (of->cached)
-            printf(", %s rows cached", count_text(number, of->cached));
-        putchar('\n');
+            say(", %s rows cached", count_text(number, of->cached));
+        say("\n");
     }
 }
 
 static void print_part(const char *name, uint64_t operations)
 {
     if (operations)
-        printf("  %s %.3f", name, (double)operations / 1e9);
+        say("  %s %.3f", name, (double)operations / 1e9);
 }
 
 void model_costs_print(const model_costs *costs)
@@ -134,41 +134,41 @@ void model_costs_print(const model_costs *costs)
     char length[64];
     snprintf(length, sizeof length, costs->fixed ? "lengths of the configuration (--seq changes none)" : "length %zu",
              costs->pass.seq);
-    printf("\n  one forward pass, batch %zu, %s, in GFLOP (a multiply-add is two; look-ups, norms, softmax not "
+    say("\n  one forward pass, batch %zu, %s, in GFLOP (a multiply-add is two; look-ups, norms, softmax not "
            "counted)\n",
            costs->pass.batch, length);
-    printf("    projections %.3f  scores and sums %.3f over all pairs, %.3f over visible ones  feed-forward %.3f",
+    say("    projections %.3f  scores and sums %.3f over all pairs, %.3f over visible ones  feed-forward %.3f",
            (double)c.projections / 1e9, (double)c.scores_full / 1e9, (double)c.scores_causal / 1e9,
            (double)c.feed_forward / 1e9);
     if (costs->experts)
-        printf(" (%zu of %zu experts)", costs->chosen, costs->experts);
+        say(" (%zu of %zu experts)", costs->chosen, costs->experts);
     print_part("linear attention", c.linear);
     print_part("relative terms", c.relative);
-    printf("  heads %.3f\n", ((double)c.heads + (double)c.patches) / 1e9);
-    printf("    in all %.3f over all pairs, %.3f over visible ones; query heads count, not key/value heads\n",
+    say("  heads %.3f\n", ((double)c.heads + (double)c.patches) / 1e9);
+    say("    in all %.3f over all pairs, %.3f over visible ones; query heads count, not key/value heads\n",
            (rest + (double)c.scores_full) / 1e9, (rest + (double)c.scores_causal) / 1e9);
     print_kinds(costs);
     if (*c.not_counted)
-        printf("    not counted: %s\n", c.not_counted);
+        say("    not counted: %s\n", c.not_counted);
     char f32[SHORT_TEXT], f16[SHORT_TEXT];
     if (c.cache_elements)
-        printf("  key/value cache: %s in F32, %s in F16", bytes_text(f32, c.cache_elements * 4),
+        say("  key/value cache: %s in F32, %s in F16", bytes_text(f32, c.cache_elements * 4),
                bytes_text(f16, c.cache_elements * 2));
     if (c.cross_elements)
-        printf(", %s and %s of them cross-attention's", bytes_text(f32, c.cross_elements * 4),
+        say(", %s and %s of them cross-attention's", bytes_text(f32, c.cross_elements * 4),
                bytes_text(f16, c.cross_elements * 2));
     if (c.cache_elements)
-        putchar('\n');
+        say("\n");
     if (c.latent_elements)
-        printf("  the same as latents, absorbed: %s in F32, %s in F16, %.1f times less: one row [norm(c), k_r]\n"
+        say("  the same as latents, absorbed: %s in F32, %s in F16, %.1f times less: one row [norm(c), k_r]\n"
                "  of each token is kept, not the keys and values of every head\n",
                bytes_text(f32, c.latent_elements * 4), bytes_text(f16, c.latent_elements * 2),
                (double)c.cache_elements / (double)c.latent_elements);
     if (c.state_elements)
-        printf("  states of linear attention, for any length: %s in F32, %s in F16\n",
+        say("  states of linear attention, for any length: %s in F32, %s in F16\n",
                bytes_text(f32, c.state_elements * 4), bytes_text(f16, c.state_elements * 2));
     if (plan.workspace_bytes)
-        printf("  workspace of one attention layer: %s (path %s, %d threads)\n", bytes_text(f32, plan.workspace_bytes),
+        say("  workspace of one attention layer: %s (path %s, %d threads)\n", bytes_text(f32, plan.workspace_bytes),
                mha_path_name(plan.path), plan.threads);
 }
 

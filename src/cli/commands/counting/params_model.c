@@ -34,24 +34,24 @@ static void print_findings(const finding_list *list)
     for (size_t i = 0; i < list->count && i < SHOWN; i++) {
         const mha_finding *f = &list->items[i];
         char *name = harmless(text_of("%s", f->name)), *other = harmless(text_of("%s", f->other ? f->other : ""));
-        printf("  %-12s %s", mha_finding_name(f->kind), name);
+        say("  %-12s %s", mha_finding_name(f->kind), name);
         if (f->kind == MHA_FINDING_MISSHAPEN)
-            printf(": expected %s, found %s", shape_text(expected, f->expected_rank, f->expected_shape),
+            say(": expected %s, found %s", shape_text(expected, f->expected_rank, f->expected_shape),
                    shape_text(found, f->found_rank, f->found_shape));
         else if (f->kind == MHA_FINDING_MISSING)
-            printf(": expected %s", shape_text(expected, f->expected_rank, f->expected_shape));
+            say(": expected %s", shape_text(expected, f->expected_rank, f->expected_shape));
         else
-            printf(" %s", shape_text(found, f->found_rank, f->found_shape));
+            say(" %s", shape_text(found, f->found_rank, f->found_shape));
         if (f->kind == MHA_FINDING_TIED && *other)
-            printf(", tied to %s", other);
+            say(", tied to %s", other);
         if (f->kind == MHA_FINDING_BUFFER)
-            printf(", not learned: counters that sum a file include it by mistake");
-        putchar('\n');
+            say(", not learned: counters that sum a file include it by mistake");
+        say("\n");
         free(name);
         free(other);
     }
     if (list->count > SHOWN)
-        printf("  ... and %zu more\n", list->count - SHOWN);
+        say("  ... and %zu more\n", list->count - SHOWN);
 }
 
 static json_t *finding_record(const mha_finding *f)
@@ -162,9 +162,9 @@ static void print_heading(const report *r)
     const mha_assumption *assumed;
     char text[SHORT_TEXT];
     if (r->file) {
-        fputs(bold(), stdout);
-        print_harmless("%s", mha_file_path(r->file));
-        printf("%s: %s, %zu tensors, %s of data\n\n", plain(), mha_file_format(r->file), r->file_totals.tensors,
+        say("%s", bold());
+        say_harmless("%s", mha_file_path(r->file));
+        say("%s: %s, %zu tensors, %s of data\n\n", plain(), mha_file_format(r->file), r->file_totals.tensors,
                bytes_text(text, r->file_totals.bytes));
     }
     if (!r->model || r->file)
@@ -172,21 +172,21 @@ static void print_heading(const report *r)
     const mha_model_facts *facts = mha_model_facts_of(r->model);
     const mha_config *c = &facts->config;
     model_print_name(r->model);
-    printf(": d_model %zu, %zu heads", c->d_model, c->n_heads);
+    say(": d_model %zu, %zu heads", c->d_model, c->n_heads);
     if (c->kv_heads != c->n_heads)
-        printf(", %zu key/value heads", c->kv_heads);
-    printf(" of %zu, %zu attention layers\n", c->d_k, mha_model_layer_count(r->model));
+        say(", %zu key/value heads", c->kv_heads);
+    say(" of %zu, %zu attention layers\n", c->d_k, mha_model_layer_count(r->model));
     if (scaling_text(facts, text))
-        printf("rotary positions scaled: %s; attention factor %g\n", text, facts->semantics.qkv.rope.attention_factor);
+        say("rotary positions scaled: %s; attention factor %g\n", text, facts->semantics.qkv.rope.attention_factor);
     size_t n = mha_model_assumptions(r->model, &assumed);
     for (size_t i = 0; i < n; i++)
-        print_harmless("%s%s = %lld", i ? ", " : "assumed, as the configuration does not say: ", assumed[i].key,
+        say_harmless("%s%s = %lld", i ? ", " : "assumed, as the configuration does not say: ", assumed[i].key,
                        (long long)assumed[i].value);
-    fputs(n ? "\n" : "", stdout);
+    say("%s", n ? "\n" : "");
     const char *key;
     for (size_t i = 0; (key = mha_model_unread_key(r->model, i)); i++)
-        print_harmless("%s%s", i ? ", " : "not read, and not known: ", key);
-    fputs(mha_model_unread_key(r->model, 0) ? "\n\n" : "\n", stdout);
+        say_harmless("%s%s", i ? ", " : "not read, and not known: ", key);
+    say("%s", mha_model_unread_key(r->model, 0) ? "\n\n" : "\n");
 }
 
 /* A file without known attention layers and without a model may contain anything, such as activations. */
@@ -202,10 +202,10 @@ static void print_memory(const report *r, size_t elements)
         const char *type;
         size_t bits;
     } types[] = {{"F64", 64}, {"F32", 32}, {"F16 or BF16", 16}, {"8 bits", 8}, {"4 bits", 4}};
-    printf("\n  the %s in", word_for_elements(r));
+    say("\n  the %s in", word_for_elements(r));
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        printf("%s %s: %s", i ? "," : "", types[i].type, bytes_text(text, elements * types[i].bits / 8));
-    putchar('\n');
+        say("%s %s: %s", i ? "," : "", types[i].type, bytes_text(text, elements * types[i].bits / 8));
+    say("\n");
 }
 
 /* Prints the sums of the rows shown: of one part of a model (--only), or of all rows. */
@@ -214,35 +214,35 @@ static void print_totals(const report *r, const char *only)
     mha_totals all = mha_params_totals(r->table, NULL), attention = mha_params_totals(r->table, "attention");
     mha_totals shown = only ? mha_params_totals(r->table, only) : all;
     char a[SHORT_TEXT], b[SHORT_TEXT], c[SHORT_TEXT];
-    printf("\n  %stotal  %s %s%s%s%s in %s, %zu storages", bold(), count_text(a, shown.parameters),
+    say("\n  %stotal  %s %s%s%s%s in %s, %zu storages", bold(), count_text(a, shown.parameters),
            word_for_elements(r), only ? " of " : "", only ? only : "", plain(), bytes_text(b, shown.parameter_bytes),
            shown.storages);
     if (shown.aliases)
-        printf(", %zu of the %zu names an alias", shown.aliases, shown.tensors);
+        say(", %zu of the %zu names an alias", shown.aliases, shown.tensors);
     if (only)
-        printf("\n  that is %.2f %% of all %s %s",
+        say("\n  that is %.2f %% of all %s %s",
                all.parameters ? 100.0 * (double)shown.parameters / (double)all.parameters : 0,
                count_text(a, all.parameters), word_for_elements(r));
     else if (attention.parameters)
-        printf("\n  attention  %s (%.2f %%)", count_text(a, attention.parameters),
+        say("\n  attention  %s (%.2f %%)", count_text(a, attention.parameters),
                100.0 * (double)attention.parameters / (double)all.parameters);
-    putchar('\n');
+    say("\n");
     size_t experts = 0, chosen = 0;
     const size_t active = r->model && !r->file ? mha_model_active_parameters(r->model, &experts, &chosen) : 0;
     if (experts && !only)
-        printf("  active per token  %s (%zu of %zu experts)\n", count_text(a, active), chosen, experts);
+        say("  active per token  %s (%zu of %zu experts)\n", count_text(a, active), chosen, experts);
     if (shown.buffers)
-        printf("  buffers, not learned: %s elements in %s\n", count_text(a, shown.buffers),
+        say("  buffers, not learned: %s elements in %s\n", count_text(a, shown.buffers),
                bytes_text(b, shown.buffer_bytes));
     if (shown.inert)
-        printf("  inert: %s elements cannot change the output (key biases add one number to all scores of a query; "
+        say("  inert: %s elements cannot change the output (key biases add one number to all scores of a query; "
                "softmax does not see it)\n",
                count_text(a, shown.inert));
     if (!only && r->file && r->file_totals.unique != r->file_totals.parameters)
-        printf("  in the file %s, tied tensors once %s, without buffers %s\n", count_text(a, r->file_totals.elements),
+        say("  in the file %s, tied tensors once %s, without buffers %s\n", count_text(a, r->file_totals.elements),
                count_text(b, r->file_totals.unique), count_text(c, r->file_totals.parameters));
     if (!only && r->file && r->file_totals.bytes_here != r->file_totals.bytes)
-        printf("  quantised: %s elements take %s in the file, scales and zero points included, and %s here, as F32\n",
+        say("  quantised: %s elements take %s in the file, scales and zero points included, and %s here, as F32\n",
                count_text(c, r->file_totals.elements), bytes_text(a, r->file_totals.bytes),
                bytes_text(b, r->file_totals.bytes_here));
     print_memory(r, shown.parameters);
@@ -256,9 +256,9 @@ static void print_architectures(const report *r)
     const char *names[NAMED_LIKE];
     const size_t all = r->file && !r->model ? mha_file_architectures(r->file, names, NAMED_LIKE) : 0;
     for (size_t i = 0; i < all && i < NAMED_LIKE; i++)
-        printf("%s%s", i == 0 ? "\n  its tensors have the names of " : i + 1 < all ? ", " : " or ", names[i]);
+        say("%s%s", i == 0 ? "\n  its tensors have the names of " : i + 1 < all ? ", " : " or ", names[i]);
     if (all)
-        printf("%s; --config FILE, a config.json of that model_type, compares every shape\n",
+        say("%s; --config FILE, a config.json of that model_type, compares every shape\n",
                all > NAMED_LIKE ? ", ..." : "");
 }
 
@@ -288,19 +288,19 @@ static void print_report(const report *r, const arguments *args, table_style sty
     if (r->model && r->file) {
         mha_totals expected = mha_params_totals(r->model_table, NULL);
         char a[SHORT_TEXT];
-        putchar('\n');
-        print_harmless("  against %s (%s, %s): %s parameters expected, %zu tensors missing, extra or misshapen",
+        say("\n");
+        say_harmless("  against %s (%s, %s): %s parameters expected, %zu tensors missing, extra or misshapen",
                        r->model_from, mha_model_title(r->model), mha_model_class(r->model),
                        count_text(a, expected.parameters), r->wrong);
-        putchar('\n');
+        say("\n");
     } else {
         if (*r->config_error) {
-            print_harmless("  not compared with the config.json beside it: %s", r->config_error);
-            putchar('\n');
+            say_harmless("  not compared with the config.json beside it: %s", r->config_error);
+            say("\n");
         }
         print_architectures(r);
         if (r->findings.count)
-            putchar('\n');
+            say("\n");
     }
     print_findings(&r->findings);
     if (given(args, OPT_COST_SEQ))
@@ -419,7 +419,7 @@ static int print_heads(const report *r, table_style style)
         code = refuse_error("", &error);
     else {
         if (style == TABLE_TEXT)
-            printf("\n%sOne attention layer, head by head%s (%s; y = x W)\n", bold(), plain(), described.prefix);
+            say("\n%sOne attention layer, head by head%s (%s; y = x W)\n", bold(), plain(), described.prefix);
         parameters_print(params, layer, true, style);
     }
     mha_layer_destroy(layer);

@@ -299,9 +299,9 @@ static void print_refusals(const ranks_table *t)
             continue;
         for (size_t i = w; i < t->n_ways; i++)
             if (strcmp(t->outcomes[i].refused.message, reason) == 0)
-                printf("%s%s", i == w ? "  " : ", ", ways[i].name);
-        print_harmless(": %s", reason);
-        putchar('\n');
+                say("%s%s", i == w ? "  " : ", ", ways[i].name);
+        say_harmless(": %s", reason);
+        say("\n");
     }
 }
 
@@ -325,40 +325,40 @@ static void print_replicas(const ranks_table *t)
             if (!o->copied[i])
                 continue;
             if (!any)
-                printf("  replicas of %s: ", ways[w].name);
-            printf("%s%s", any ? ", " : "", mha_weight_name((mha_weight)i));
+                say("  replicas of %s: ", ways[w].name);
+            say("%s%s", any ? ", " : "", mha_weight_name((mha_weight)i));
             any = true;
         }
         if (any)
-            putchar('\n');
+            say("\n");
     }
 }
 
 static void print_report(const ranks_table *t, const json_t *root, table_style style)
 {
     static const char *const columns[] = {
-        "scheme: ~name", ">attention: attention_parameters: : -", ">replicas: ~replicas: : -",
+        "scheme: ~name", ">attention: attention_parameters: : -", ">??replicas: ~replicas: : -",
         ">weights of a rank: parameter_bytes: %B: -", ">cache: cache_bytes: %B: -",
-        ">sent, a layer: sent_bytes_layer: %B: -", ">sent, a token: ~sent_token: %B: -", ">balance: balance: %.2f: -",
+        ">sent, a layer: sent_bytes_layer: %B: -", ">sent, a token: ~sent_token: %B: -", "?>balance: balance: %.2f: -",
         ">ms, modelled: ~ms: : -", ">ms, simulated: ~simulated_ms: : -"};
     if (style == TABLE_TEXT) {
         char all[SHORT_TEXT], attention[SHORT_TEXT], tokens[SHORT_TEXT];
         model_print_name(t->model);
-        printf(": %s parameters, %s of them in %zu attention layers\n", count_text(all, t->all.parameters),
+        say(": %s parameters, %s of them in %zu attention layers\n", count_text(all, t->all.parameters),
                count_text(attention, t->attention.parameters), mha_model_layer_count(t->model));
-        printf("%zu ranks share attention over %zu x %s tokens; all else is whole on each. What is sent is F32, and so "
+        say("%zu ranks share attention over %zu x %s tokens; all else is whole on each. What is sent is F32, and so "
                "is the cache\n\n",
                t->ranks, t->pass.batch, count_text(tokens, t->pass.seq));
     }
     REPORT_TABLE(style, json_object_get(root, "schemes"), columns);
     if (style != TABLE_TEXT)
         return;
-    putchar('\n');
+    say("\n");
     print_refusals(t);
     print_replicas(t);
     for (int decodes = 0; decodes < 2; decodes++)
         if (fastest(t, decodes) < WAYS)
-            printf("  fastest %s: %s\n", decodes ? "for one more token" : "for all tokens",
+            say("  fastest %s: %s\n", decodes ? "for one more token" : "for all tokens",
                    ways[fastest(t, decodes)].name);
     write_prose("Of unequal ranks the one with most is shown. replicas: elements of attention that ranks store again; "
                 "balance: pairs of query and key of the rank with most, over the mean. mha help ranks");
