@@ -1,4 +1,4 @@
-/* Runs the transcripts of a file of prose and compares what the program says. */
+/* Runs the transcripts of a file of prose, and its code, and compares what they say. */
 #include "support/transcript.h"
 
 #include <ctype.h>
@@ -72,6 +72,20 @@ static bool find_line(const char **text, const char *expected)
             return true;
     }
     return false;
+}
+
+/* Copies a line and those on which it goes on behind a backslash, as one; moves behind them. */
+static void copy_joined(char to[LINE], const char **from)
+{
+    size_t n = strcspn(*from, "\n");
+    while (n > 0 && (*from)[n - 1] == '\\' && (*from)[n])
+        n += 1 + strcspn(*from + n + 1, "\n");
+    assert_true(n < LINE);
+    char line[LINE];
+    for (size_t i = 0; i < n; i++)
+        line[i] = (*from)[i] == '\\' || (*from)[i] == '\n' ? ' ' : (*from)[i];
+    copy_plain(to, line, n);
+    *from += n + ((*from)[n] == '\n');
 }
 
 /* Copies `length` characters with the path of a scratch file for each @name. */
@@ -260,27 +274,33 @@ static void check_line(said *s, const char *line)
         FAIL(s, "it does not say \"%s\", in this order", line);
 }
 
+/* Compares the lines at `at`, up to a command or to a line without a margin, which is returned. */
+static const char *check_lines(said *s, const char *at, bool compared)
+{
+    for (; strncmp(at, "    ", 4) == 0 || (*at == '\n' && compared); at += strcspn(at, "\n") + 1) {
+        char line[LINE], expected[LINE];
+        if (strncmp(at, "    $ ", 6) == 0)
+            break;
+        copy_plain(line, at, strcspn(at, "\n"));
+        copy_named(expected, line, strlen(line));
+        if (*expected && compared)
+            check_line(s, expected);
+    }
+    return at;
+}
+
 /* Runs the command at `at`; returns what follows its lines. */
 static const char *check_command(said *s, const char *at, bool lenient)
 {
-    copy_plain(s->command, at, strcspn(at, "\n"));
+    copy_joined(s->command, &at);
     memmove(s->command, s->command + 2, strlen(s->command + 2) + 1);
-    at += strcspn(at, "\n") + 1;
     const bool writes = strncmp(s->command, "cat >", 5) == 0;
     if (writes)
         write_file(s, at);
     else
         run(s);
     s->out = s->result.out, s->err = s->result.err;
-    for (; strncmp(at, "    ", 4) == 0 || (*at == '\n' && !writes); at += strcspn(at, "\n") + 1) {
-        char line[LINE], expected[LINE];
-        if (strncmp(at, "    $ ", 6) == 0)
-            break;
-        copy_plain(line, at, strcspn(at, "\n"));
-        copy_named(expected, line, strlen(line));
-        if (*expected && !writes)
-            check_line(s, expected);
-    }
+    at = check_lines(s, at, !writes);
     if (!s->code_checked && s->result.code != 0 && !(lenient && s->result.code == 1))
         FAIL(s, "exit code %d", s->result.code);
     if (!writes)
@@ -289,17 +309,90 @@ static const char *check_command(said *s, const char *at, bool lenient)
     return at;
 }
 
+/* ---------------------------------------------------------------- code between fences */
+
+/* Whether a Python imports the modules that are named with blanks between them. */
+static bool imports(const char *python, const char *modules)
+{
+    char line[LINE];
+    snprintf(line, sizeof line, "import mha, %s", modules);
+    for (char *at = strchr(line, ',') + 2; (at = strchr(at, ' ')) != NULL; *at = ',') {
+    }
+    program_result r = program_run_other((const char *const[]){python, "-c", line, NULL});
+    const bool can = r.code == 0;
+    program_free(&r);
+    return can;
+}
+
+/* Runs the lines that begin with "mha", which may go on behind a backslash, without their comments. */
+static size_t run_shell(said *s, const char *at, const char *end)
+{
+    size_t count = 0;
+    while (at < end) {
+        copy_joined(s->command, &at);
+        if (strncmp(s->command, "mha ", 4) != 0)
+            continue;
+        s->command[strcspn(s->command, "#")] = '\0';
+        run(s);
+        if (s->result.code > 1)
+            FAIL(s, "exit code %d", s->result.code);
+        program_free(&s->result);
+        count++;
+    }
+    return count;
+}
+
+/* Runs the code of the fence at *from, of Python behind all that came before it, and moves behind what it says. Returns
+ * how many runs there were. */
+static size_t check_fence(said *s, const char **from, char *python_so_far)
+{
+    const char *at = *from + 3, *code = at + strcspn(at, "\n") + 1, *end = strstr(code, "```\n");
+    char kind[LINE];
+    assert_non_null(end);
+    copy_plain(kind, at, (size_t)(code - 1 - at));
+    *from = end + 4;
+    char *modules = kind + strcspn(kind, " ");
+    const bool is_python = strncmp(kind, "python", 6) == 0, is_shell = strncmp(kind, "sh", 2) == 0;
+    if (!is_python && !is_shell)
+        return 0;
+    const char *peer = getenv("PEER_PYTHON"), *python = *modules && peer ? peer : "python3";
+    if (*modules && !imports(python, modules + 1)) {
+        print_message("skipped: a block of %s, which needs%s\n", s->file, modules);
+        return 0;
+    }
+    if (is_shell)
+        return run_shell(s, code, end);
+    strncat(python_so_far, code, (size_t)(end - code));
+    snprintf(s->command, sizeof s->command, "%s", python);
+    s->result = program_run_other((const char *const[]){python, "-c", python_so_far, NULL});
+    s->out = s->result.out, s->err = s->result.err;
+    if (s->result.code != 0)
+        FAIL(s, "exit code %d", s->result.code);
+    const char *after = *from + (**from == '\n');
+    if (strncmp(after, "    ", 4) == 0)
+        *from = check_lines(s, after, true);
+    program_free(&s->result);
+    return 1;
+}
+
 size_t transcript_check(const char *file, int lenient)
 {
     size_t size, count = 0;
-    char *text = (char *)scratch_read(file, &size);
+    char *text = (char *)scratch_read(file, &size), *python = calloc(1, size + 1);
     text = realloc(text, size + 1);
-    assert_non_null(text);
+    assert_true(text && python);
     text[size] = '\0';
-    for (const char *at = text; (at = strstr(at, "    $ ")) != NULL; count++) {
+    for (const char *at = text; *at;) {
         said s = {.file = file};
-        at = check_command(&s, at, lenient);
+        if (strncmp(at, "    $ ", 6) == 0) {
+            at = check_command(&s, at, lenient);
+            count++;
+        } else if (strncmp(at, "```", 3) == 0)
+            count += check_fence(&s, &at, python);
+        else
+            at += strcspn(at, "\n") + 1;
     }
+    free(python);
     free(text);
     return count;
 }
