@@ -118,7 +118,7 @@ def made(what: str, program: str) -> str:
                               capture_output=True).stdout
         page = re.sub(r'<table class="(head|foot)">.*?</table>|</?(section|div)[^>]*>', "", page, flags=re.S)
         parts = re.split(r"<h([12])[^>]*>(?:<a[^>]*>)?(.*?)(?:</a>)?</h\1>", page, flags=re.S)
-        texts = ("#" * (int(level) + 1) + f" {title.capitalize() if level == '1' else title}\n\n" +
+        texts = ("#" * (int(level) + 1) + f" {' '.join((title.capitalize() if level == '1' else title).split())}\n\n" +
                  (f"```{{raw}} html\n{text}\n```\n\n" if text.strip() else "")
                  for level, title, text in zip(parts[1::3], parts[2::3], parts[3::3]))
         return "".join(texts)

@@ -77,8 +77,9 @@ def faults(folder: Path) -> list[str]:
                 found.append(f"{path}: {link}: there is no such place")
     for path in sorted(folder.rglob("*.css")):
         text = path.read_text(encoding="utf-8")
-        found += [f"{path}: loads {url}" for url in re.findall(r"url\(['\"]?((?:https?:)?//[^)'\"]*)", text)]
-        found += [f"{path}: imports {url}" for url in re.findall(r"@import[^;]*", text)]
+        for url in re.findall(r"url\(['\"]?([^)'\"]*)", text):
+            if not url.startswith(("data:", "#")) and not (path.parent / url).exists():
+                found.append(f"{path}: loads {url}, which is not there")
     return found
 
 

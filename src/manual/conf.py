@@ -1,6 +1,7 @@
 """What Sphinx is told: the theme, Markdown, and how the docstrings of the module are read."""
 import pathlib
 import re
+import shutil
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -35,7 +36,7 @@ def plain_docstring(app, what, name, obj, options, lines):
     that are indented; other lines that are indented, behind an empty one, stay as they are."""
     made, item = [], False
     for line in lines:
-        begins = re.match(r"[A-Za-z_][\w, *]*: ", line) is not None
+        begins = re.match(r"[a-z_]\w*(, \w+)*: ", line) is not None
         if begins:
             made += ([] if item else [""]) + ["* " + headers.plain(line)]
         elif item and line.startswith("    "):
@@ -48,5 +49,29 @@ def plain_docstring(app, what, name, obj, options, lines):
     lines[:] = [*made, ""]
 
 
+def mended(app, failure):
+    """What is lost where Debian builds furo. A style that it takes from the root of a web server is copied beside the
+    theme's own. The dark colours hold for a reader who has not asked for light ones. The script that it imports, which
+    pages of files cannot, is put into it.
+    """
+    static = pathlib.Path(app.outdir) / "_static"
+    script, imported = static / "scripts" / "furo.js", 'import Gumshoe from "./gumshoe-patched.js";\n'
+    text = script.read_text(encoding="utf-8")
+    if text.startswith(imported):
+        part = (static / "scripts" / "gumshoe-patched.js").read_text(encoding="utf-8")
+        script.write_text(part + text.removeprefix(imported), encoding="utf-8")
+    styles = static / "styles"
+    for path in styles.glob("*.css"):
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"@import url\(/javascript/([^)]*)\)", text):
+            shutil.copy(pathlib.Path("/usr/share/javascript") / name, styles)
+            text = text.replace(f"url(/javascript/{name})", f"url({pathlib.PurePath(name).name})")
+        dark = re.search(r'body\[data-theme="dark"\] (\{[^}]*\})', text)
+        if dark and "prefers-color-scheme" not in text:
+            text += f'\n@media screen and (prefers-color-scheme: dark) {{ body:not([data-theme="light"]) {dark[1]} }}\n'
+        path.write_text(text, encoding="utf-8")
+
+
 def setup(app):
     app.connect("autodoc-process-docstring", plain_docstring)
+    app.connect("build-finished", mended)

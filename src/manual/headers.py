@@ -213,6 +213,8 @@ class Writer:
         self.headers = headers
         self.kinds = {name: kind for header in headers for _, _, items in header.sections for item in items
                       for name, kind in declared(item)}
+        self.enums = {name: item.signatures[0] for header in headers for _, _, items in header.sections
+                      for item in items if item.kind == "enum" for word in item.inside for name, _ in declared(word)}
 
     def linked(self, text: str) -> str:
         """Plain text as reStructuredText."""
@@ -226,7 +228,8 @@ class Writer:
             while name not in self.kinds and "." in name:
                 name = name.rpartition(".")[0]
             if name in self.kinds:
-                out += [escaped(text[at:found.start()]), f"\\ :c:{ROLES[self.kinds[name]]}:`{name}`\\ "]
+                target = f"{name} <{self.enums[name]}.{name}>" if name in self.enums else name
+                out += [escaped(text[at:found.start()]), f"\\ :c:{ROLES[self.kinds[name]]}:`{target}`\\ "]
                 at = found.start() + len(name)
         return "".join(out + [escaped(text[at:])])
 
