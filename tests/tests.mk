@@ -75,8 +75,8 @@ $(RESULTS):
 # Those that take longest begin first.
 LONG_TESTS := $(call named,test_cli_bench test_cli_models test_cli_failures test_diagnose_large test_diagnose_planted \
                            test_diagnose test_failures test_cli_ranks)
-# Transcripts of the program run file by file, and the project's prose as they are.
-TRANSCRIPTS := $(sort $(wildcard tests/cli/transcripts/*.md)) README.md weights/README.md
+# Transcripts of the program run file by file.
+TRANSCRIPTS := $(sort $(wildcard tests/cli/transcripts/*.md))
 ONE_BY_ONE  := $(LONG_TESTS) $(TRANSCRIPTS) $(filter-out $(LONG_TESTS) $(call named,test_transcripts),$(TESTS))
 RUNS        := $(patsubst %,%.run,$(ONE_BY_ONE) $(FUZZERS) $(EXAMPLES))
 CHECKS     := check-abi check-headers check-example
@@ -86,6 +86,8 @@ $(TESTS:%=%.run): %.run: % | $(RESULTS)
 $(TRANSCRIPTS:%=%.run): %.run: $(call named,test_transcripts) | $(RESULTS)
 	$(call run,$(patsubst tests/%,%,$*),$< $*)
 $(filter $(BUILD)/tests/cli/%,$(RUNS)) $(TRANSCRIPTS:%=%.run): $(BUILD)/mha
+# It runs the examples in Python, too.
+$(BUILD)/tests/cli/test_manual.run: python
 $(FUZZERS:%=%.run): %.run: % | $(RESULTS)
 	$(call run,fuzz/$(<F),$< tests/fuzz/corpus/$(patsubst fuzz_%,%,$(<F)))
 $(EXAMPLES:%=%.run): %.run: % | $(RESULTS)
@@ -123,14 +125,15 @@ check-headers: ## every public header compiles alone, in C11 and in C++
 	  $(CXX) -std=c++11 -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only -x c++ $$h || exit 1; done
 	@echo "$(words $(HEADERS)) headers compile alone in C11 and in C++"
 
-# The first C block of README is one of the examples, apart from the comment an example begins with. It is C++ as well.
-check-example: ## the example in README is one of tests/examples, and compiles as C++
-	@mkdir -p $(BUILD)/tests/examples; code=$(BUILD)/tests/examples/README.c; \
-	awk '/^```c$$/ {on = 1; next} /^```$$/ {if (on) exit} on' README.md >$$code; \
-	$(CXX) -std=c++20 -Wall -Wpedantic -Werror -Iinclude -fsyntax-only -x c++ $$code || exit 1; \
-	for e in $(EXAMPLE_SRC); do sed -n '/^#/,$$p' $$e | cmp -s - $$code && \
-	  { echo "README's example is $$e"; exit; }; done; \
-	echo "the first C block of README.md is none of tests/examples" >&2; exit 1
+# The C block of README is a part of an example, apart from its margin. The example of a layer is C++ as well.
+README_PARTS = tests/examples/first.c
+check-example: ## the example in README is a part of tests/examples; that of a layer compiles as C++
+	@awk '/^```c$$/ {on = 1; next} /^```$$/ {if (on) exit} on' README.md | awk -v of=$(README_PARTS) ' \
+	  BEGIN {while ((getline line <of) > 0) {sub(/^ */, "", line); whole = whole line "\n"}} {part = part $$0 "\n"} \
+	  END {exit !(length(part) > 20 && index(whole, part))}' || \
+	  { echo "the first C block of README.md is no part of $(README_PARTS)" >&2; exit 1; }
+	@$(CXX) -std=c++20 -Wall -Wpedantic -Werror -Iinclude -fsyntax-only -x c++ tests/examples/layer.c
+	@echo "README's example is a part of $(README_PARTS)"
 
 # Tests that write a page, or a part of it, hold it against what they find.
 PAGES := $(call named,test_case_page test_power_settings test_variants_page)

@@ -1,4 +1,4 @@
-/* A layer with random weights runs on random inputs: the example of README. */
+/* A layer with random weights runs on random inputs, with every error looked at. */
 #include <mha/mha.h>
 #include <stdio.h>
 

@@ -37,6 +37,14 @@ function change(name, value) {
 
 /* ---------------------------------------------------------------- the overview */
 
+/* A map fits a narrow screen, or is scrolled inside its own frame: its cells stay as large as a finger can point at. */
+function checkRoom(head) {
+  const layout = layoutOf(head), shown = $('head-map').firstElementChild.getBoundingClientRect().width;
+  const cell = layout.cell * shown / layout.whole[0];
+  check(`a cell of ${cell} pixels`, cell > Math.min(layout.cell, MAP.finger) - 0.5 && cell < MAP.cell + 0.5);
+  check('the page is no wider than its window', document.documentElement.scrollWidth <= window.innerWidth);
+}
+
 function checkOverview() {
   const expected = data.layers.flatMap((layer) => layer.heads).filter((head) => head.sequence === state.sequence);
   check('a thumbnail for each head', shownHeads().length === expected.length && expected.length > 0);
@@ -237,7 +245,11 @@ function checkWalk(head) {
 
 function checkDifference() {
   if ($('difference-section').hidden) return;
-  const [i, j] = differencePairs()[0], a = data.layers[i].heads[state.index], b = data.layers[j].heads[state.index];
+  const pairs = differencePairs(), asked = Number($('difference-pair').value);
+  check('layers of other names are not compared unasked', asked < 0 ? $('difference').textContent === ''
+    : data.layers[pairs[asked][0]].name === data.layers[pairs[asked][1]].name);
+  change('difference-pair', '0');
+  const [i, j] = pairs[0], a = data.layers[i].heads[state.index], b = data.layers[j].heads[state.index];
   const x = data.numbers(a.weights), y = data.numbers(b.weights);
   let most = 0;
   x.forEach((w, n) => {
@@ -326,6 +338,7 @@ async function drive() {
   const head = chosenHead();
   if (head.rows * head.columns > 0) {
     checkPixels(head);
+    checkRoom(head);
     checkCells(head);
     checkTop(head);
     moveTo(head.rows >> 1, 0);

@@ -62,6 +62,7 @@ drive layers $layer $layer $layer $layer $layer $layer $layer $layer $layer $lay
 "$mha" forward --quiet --d-model 48 --heads 12 --seq 128 --causal --trace "$folder/longer.safetensors"
 layer="$folder/longer.safetensors"
 drive many_heads $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer $layer
+drive two_layers weights/induction/recorded.safetensors --tokens weights/induction/tokens.txt
 drive decoding tests/vectors/onnx_past_causal.safetensors
 for rule in prefix chunked chunked_both_ways prefix_chunked window_keep; do
     drive mask_$rule tests/vectors/mask_$rule.safetensors --batch 1

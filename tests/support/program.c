@@ -28,12 +28,9 @@ static char *slurp(FILE *file, size_t *size)
     return text;
 }
 
-static void child(const char *output, const char *input, int out, int err, const char *const *args)
+/* Gives this process the streams of a run. */
+static void stand_in(const char *output, const char *input, int out, int err)
 {
-    const char *program = getenv("MHA_PROGRAM");
-    const char *argv[64] = {"mha"};
-    for (size_t i = 0; args[i] && i < 62; i++)
-        argv[i + 1] = args[i];
     bool silent = output && !*output, deaf = input && !*input;
     int to = silent ? dup(out) : output ? open(output, O_WRONLY | O_CREAT | O_TRUNC, 0600) : out;
     int from = open(input && *input ? input : "/dev/null", O_RDONLY);
@@ -43,6 +40,15 @@ static void child(const char *output, const char *input, int out, int err, const
         close(1);
     if (deaf)
         close(0);
+}
+
+static void child(const char *output, const char *input, int out, int err, const char *const *args)
+{
+    const char *program = getenv("MHA_PROGRAM");
+    const char *argv[64] = {"mha"};
+    for (size_t i = 0; args[i] && i < 62; i++)
+        argv[i + 1] = args[i];
+    stand_in(output, input, out, err);
     execv(program && *program ? program : "build/mha", (char *const *)(uintptr_t)argv);
     _exit(127);
 }
@@ -73,27 +79,29 @@ program_result program_run_with(const char *output, const char *input, const cha
     return result_of(pid, out, err);
 }
 
-program_result program_run_in_shell(const char *line)
+program_result program_run_other(const char *const *argv)
 {
     FILE *out = tmpfile(), *err = tmpfile();
     assert_true(out && err);
-    const char *program = getenv("MHA_PROGRAM"), *found = getenv("PATH");
-    char path[8192], folder[4096] = "";
-    assert_non_null(realpath(program && *program ? program : "build/mha", folder));
-    *strrchr(folder, '/') = '\0';
-    snprintf(path, sizeof path, "%s:%s", folder, found ? found : "/bin:/usr/bin");
     fflush(NULL);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        const int in = open("/dev/null", O_RDONLY);
-        if (in < 0 || dup2(in, 0) < 0 || dup2(fileno(out), 1) < 0 || dup2(fileno(err), 2) < 0)
-            _exit(126);
-        setenv("PATH", path, 1);
-        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+        stand_in(NULL, NULL, fileno(out), fileno(err));
+        execvp(argv[0], (char *const *)(uintptr_t)argv);
         _exit(127);
     }
     return result_of(pid, out, err);
+}
+
+program_result program_run_in_shell(const char *line)
+{
+    const char *program = getenv("MHA_PROGRAM"), *found = getenv("PATH");
+    char path[8192], folder[4096] = "";
+    assert_non_null(realpath(program && *program ? program : "build/mha", folder));
+    *strrchr(folder, '/') = '\0';
+    snprintf(path, sizeof path, "PATH=%s:%s", folder, found ? found : "/bin:/usr/bin");
+    return program_run_other((const char *const[]){"env", path, "sh", "-c", line, NULL});
 }
 
 program_result program_run_on_terminals(unsigned short width, const char *const *args)

@@ -16,6 +16,8 @@ program_result program_run(const char *const *args);
 /* The same with standard output going to a file and standard input coming from one (NULL: caught, empty;
  * "": closed). */
 program_result program_run_with(const char *output, const char *input, const char *const *args);
+/* Runs another program, argv[0], which is looked for in PATH. */
+program_result program_run_other(const char *const *argv);
 /* A line of the shell, in which the program is called mha. */
 program_result program_run_in_shell(const char *line);
 /* The same with standard output and standard error each on a terminal of its own, `width` columns wide, of the kind

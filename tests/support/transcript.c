@@ -1,4 +1,4 @@
-/* Runs the transcripts of a file of prose and compares what the program says. */
+/* Runs the transcripts of a file of prose, and its code, and compares what they say. */
 #include "support/transcript.h"
 
 #include <ctype.h>
@@ -230,6 +230,21 @@ static void check_line(said *s, const char *line)
         WRONG(s, "it does not say \"%s\", in this order", line);
 }
 
+/* Compares the lines at `at`, up to a command or to a line without a margin, which is returned. */
+static const char *check_lines(said *s, const char *at, bool compared)
+{
+    for (char line[LINE], plain[LINE], expected[LINE]; strncmp(at, "    ", 4) == 0 || (*at == '\n' && compared);) {
+        if (strncmp(at, "    $ ", 6) == 0)
+            break;
+        at = copy_continued(line, at);
+        copy_plain(plain, line, strlen(line));
+        copy_named(s, expected, sizeof expected, plain);
+        if (*expected && compared)
+            check_line(s, expected);
+    }
+    return at;
+}
+
 /* ---------------------------------------------------------------- commands */
 
 /* A command of the runner itself, which writes a file or reads a page; false: it is one of the shell. */
@@ -272,15 +287,7 @@ static const char *run(const said *as, const char *at)
     if (!own)
         s->result = program_run_in_shell(named);
     s->out = s->result.out, s->err = s->result.err;
-    for (char line[LINE], plain[LINE], expected[LINE]; strncmp(at, "    ", 4) == 0 || (*at == '\n' && !writes);) {
-        if (strncmp(at, "    $ ", 6) == 0)
-            break;
-        at = copy_continued(line, at);
-        copy_plain(plain, line, strlen(line));
-        copy_named(s, expected, sizeof expected, plain);
-        if (*expected && !writes)
-            check_line(s, expected);
-    }
+    at = check_lines(s, at, !writes);
     if (writes)
         return at;
     if (!s->code_checked && s->result.code != 0 && !(s->lenient && s->result.code == 1))
@@ -311,18 +318,90 @@ static const char *run_each(const said *as, const char *at)
     return after;
 }
 
+/* ---------------------------------------------------------------- code between fences */
+
+/* Whether a Python imports the modules that are named with blanks between them. */
+static bool imports(const char *python, const char *modules)
+{
+    char line[LINE];
+    snprintf(line, sizeof line, "import mha, %s", modules);
+    for (char *at = strchr(line, ',') + 2; (at = strchr(at, ' ')) != NULL; *at = ',') {
+    }
+    program_result r = program_run_other((const char *const[]){python, "-c", line, NULL});
+    const bool can = r.code == 0;
+    program_free(&r);
+    return can;
+}
+
+/* Runs the lines that begin with "mha". */
+static size_t run_shell(said *s, const char *at, const char *end)
+{
+    size_t count = 0;
+    while (at < end) {
+        at = copy_continued(s->command, at);
+        if (strncmp(s->command, "mha ", 4) != 0)
+            continue;
+        s->result = program_run_in_shell(s->command);
+        if (s->result.code > 1)
+            WRONG(s, "exit code %d", s->result.code);
+        program_free(&s->result);
+        count++;
+    }
+    return count;
+}
+
+/* Runs the code of the fence at *from, of Python behind all that came before it, and moves behind what it says. Returns
+ * how many runs there were. */
+static size_t check_fence(said *s, const char **from, char *python_so_far)
+{
+    const char *at = *from + 3, *code = at + strcspn(at, "\n") + 1, *end = strstr(code, "```\n");
+    char kind[LINE];
+    assert_non_null(end);
+    copy_plain(kind, at, (size_t)(code - 1 - at));
+    *from = end + 4;
+    char *modules = kind + strcspn(kind, " ");
+    const bool is_python = strncmp(kind, "python", 6) == 0, is_shell = strncmp(kind, "sh", 2) == 0;
+    if (!is_python && !is_shell)
+        return 0;
+    const char *peer = getenv("PEER_PYTHON"), *python = *modules && peer ? peer : "python3";
+    if (*modules && !imports(python, modules + 1)) {
+        print_message("skipped: a block of %s, which needs%s\n", s->file, modules);
+        return 0;
+    }
+    if (is_shell)
+        return run_shell(s, code, end);
+    strncat(python_so_far, code, (size_t)(end - code));
+    snprintf(s->command, sizeof s->command, "%s", python);
+    s->result = program_run_other((const char *const[]){python, "-c", python_so_far, NULL});
+    s->out = s->result.out, s->err = s->result.err;
+    if (s->result.code != 0)
+        WRONG(s, "exit code %d", s->result.code);
+    const char *after = *from + (**from == '\n');
+    if (strncmp(after, "    ", 4) == 0)
+        *from = check_lines(s, after, true);
+    program_free(&s->result);
+    return 1;
+}
+
 size_t transcript_check(const char *file, int lenient)
 {
     size_t size, count = 0;
     wrong = 0;
-    char *text = (char *)scratch_read(file, &size);
-    assert_non_null(text);
+    char *text = (char *)scratch_read(file, &size), *python = calloc(1, size + 1);
+    assert_true(text && python);
     text[size] = '\0';
-    for (const char *at = text; (at = strstr(at, "    $ ")) != NULL; count++) {
+    for (const char *at = text; *at;) {
         said s = {.file = file, .lenient = lenient != 0};
-        at = copy_continued(s.command, at + 6);
-        at = run_each(&s, at);
+        if (strncmp(at, "    $ ", 6) == 0) {
+            at = copy_continued(s.command, at + 6);
+            at = run_each(&s, at);
+            count++;
+        } else if (strncmp(at, "```", 3) == 0)
+            count += check_fence(&s, &at, python);
+        else
+            at += strcspn(at, "\n") + (at[strcspn(at, "\n")] == '\n');
     }
+    free(python);
     free(text);
     if (wrong > 0)
         fail_msg("%s: %zu answers are not as expected", file, wrong);

@@ -1,4 +1,4 @@
-/* Transcripts: what the program says, as a person sees it, in files of prose. */
+/* Transcripts: what the program, and code, say, as a person sees it, in files of prose. */
 #ifndef MHA_TEST_TRANSCRIPT_H
 #define MHA_TEST_TRANSCRIPT_H
 
@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 /* Runs each command of a file and checks what it says; fails with the command and the line that was not said. Returns
- * how many commands there are. Lines that are indented by four blanks are transcripts, all others are prose.
+ * how many were run. Lines that are indented by four blanks are transcripts, all others are prose.
  *
  * Commands. @name is a file in the scratch folder, everywhere; a line that ends with \ goes on in the next:
  *
@@ -36,7 +36,10 @@
  *     ? 2                              the exit code, 0 without this line (0 or 1 where `lenient`)
  *     ? 2 some words * more            a refusal: this code, nothing on standard output, one line on standard error
  *                                      that holds the words
- */
+ *
+ * Code between fences runs, too: of Python behind all that stands before it on the page, where indented lines below are
+ * what it prints; of sh the lines that begin with "mha". Names behind "python" or "sh" are modules without which the
+ * block is left out, in the Python $PEER_PYTHON. Everything runs in the present folder. */
 size_t transcript_check(const char *file, int lenient);
 
 /* Whether a claim is so of a JSON value; if not, `why` says what was found. A claim is a path, a relation and a value:

@@ -1,5 +1,8 @@
 /* The difference of two layers of the same shape, head by head: a, b, a - b, and where it is largest. */
 
+/* Numbers as near as this may differ by rounding; farther apart, the steps between them say nothing. */
+const FEW_STEPS = 10000;
+
 /* The number of float32 values from a to b; NaN and infinities have no distance. */
 function ulps(a, b) {
   if (!Number.isFinite(a) || !Number.isFinite(b)) return NaN;
@@ -59,12 +62,17 @@ function differenceFacts(head, other, found) {
       indexText(head, column, true)}`]);
     const steps = ulps(a[found.at], b[found.at]);
     facts.push(['a, b there', `${a[found.at] === HIDDEN ? 'hidden' : textOf(a[found.at])}, ${
-      b[found.at] === HIDDEN ? 'hidden' : textOf(b[found.at])}${Number.isNaN(steps) ? '' : `: ${
-      steps.toLocaleString('en')} float32 steps`}`]);
+      b[found.at] === HIDDEN ? 'hidden' : textOf(b[found.at])}${steps < FEW_STEPS ? `: ${
+      steps.toLocaleString('en')} float32 steps` : ''}`]);
   }
   if (found.visibility) facts.push(['hidden in one alone', `${found.visibility} cells`]);
   if (found.broken) facts.push(['NaN in one alone', `${found.broken} cells`]);
   return facts;
+}
+
+/* The pair that is shown before one is chosen: one layer out of two files. Other layers are not compared unasked. */
+function firstPair(pairs) {
+  return pairs.findIndex(([i, j]) => data.layers[i].name === data.layers[j].name);
 }
 
 function drawDifference() {
@@ -73,10 +81,14 @@ function drawDifference() {
   if (pairs.length === 0) return;
   const select = $('difference-pair');
   if (select.options.length === 0) {
-    select.append(...pairs.map(([i, j], n) => element('option', { value: n },
-      `${layerName(data.layers[i], i)} − ${layerName(data.layers[j], j)}`)));
+    select.append(element('option', { value: -1 }, 'no layers'),
+      ...pairs.map(([i, j], n) => element('option', { value: n },
+        `${layerName(data.layers[i], i)} − ${layerName(data.layers[j], j)}`)));
+    select.value = firstPair(pairs);
   }
-  const [a, b] = pairs[Number(select.value) || 0].map((i) => data.layers[i]);
+  $('difference').replaceChildren();
+  if (Number(select.value) < 0) return;
+  const [a, b] = pairs[Number(select.value)].map((i) => data.layers[i]);
   const index = Math.min(state.index, a.heads.length - 1), head = a.heads[index], other = b.heads[index];
   const found = differenceOf(head, other);
   const picture = pictureOf(data, head, found.cells, differenceScale(found.most), data.numbers(data.diverging),
@@ -95,6 +107,7 @@ function drawDifference() {
       button.addEventListener('click', () => chooseHead(h));
       return element('tr', {}, element('td', {}, button), element('td', {}, textOf(Number(most.toPrecision(4)))));
     });
-  $('difference').replaceChildren(picture, element('div', {}, element('p', {}, nameOf(head)), facts,
-    element('table', {}, element('caption', {}, 'Largest differences of heads'), element('tbody', {}, ...rows))));
+  $('difference').replaceChildren(element('div', { class: 'map' }, picture),
+    element('div', {}, element('p', {}, nameOf(head)), facts, element('table', {},
+      element('caption', {}, 'Largest differences of heads'), element('tbody', {}, ...rows))));
 }

@@ -3,9 +3,10 @@
 const SVG = 'http://www.w3.org/2000/svg';
 
 /* Sizes in pixels, of heads and of other tensors: the largest side of a map; the largest side of a cell; the smallest
- * cell that has a label of its own; room for labels and for the colour bar. */
-const MAP = { side: 620, cell: 28, label: 11, left: 96, top: 84, bar: 18, right: 120, bottom: 12 };
-const PLAIN = { ...MAP, side: 230, left: 40, top: 46, right: 92 };
+ * cell that has a label of its own; the smallest to which a narrow screen shrinks larger ones; room for labels and for
+ * the colour bar. */
+const MAP = { side: 620, cell: 64, label: 11, finger: 14, left: 96, top: 84, bar: 18, right: 120, bottom: 12 };
+const PLAIN = { ...MAP, side: 230, cell: 28, finger: 0, left: 40, top: 46, right: 92 };
 
 const isDark = () => document.documentElement.dataset.theme === 'dark';
 
@@ -109,10 +110,11 @@ const styleOf = (name) => getComputedStyle(document.documentElement).getProperty
 /* Where the parts of a head's picture lie. */
 function layoutOf(head) {
   const rows = Math.max(1, head.rows), columns = Math.max(1, head.columns);
-  const { side, left, top, right, bottom } = head.isPlain ? PLAIN : MAP;
-  const cell = Math.min(MAP.cell, side / Math.max(rows, columns));
+  const { side, cell: largestCell, finger, left, top, right, bottom } = head.isPlain ? PLAIN : MAP;
+  const cell = Math.min(largestCell, side / Math.max(rows, columns));
   const width = cell * columns, height = cell * rows;
-  return { cell, width, height, left, top, whole: [left + width + right, top + Math.max(height, 180) + bottom] };
+  const whole = [left + width + right, top + Math.max(height, 180) + bottom];
+  return { cell, width, height, left, top, whole, least: whole[0] * Math.min(1, finger / cell) };
 }
 
 /* The row and column of a head's picture that an event points at; null outside the map. */
@@ -196,6 +198,7 @@ function pictureOf(data, head, cells, scale, colours, what) {
       head.isPlain ? '' : 'query ↓  key →'),
     ...axisLabels(data, head, layout, true), ...axisLabels(data, head, layout, false),
     ...colourBar(scale, colours, layout));
+  picture.style.minWidth = `${Math.floor(layout.least)}px`;
   return picture;
 }
 

@@ -2,11 +2,11 @@
 
 const $ = (id) => document.getElementById(id);
 
-/* Orders of the overview: the key of a statistic, its title, and what it means. */
+/* Orders of the overview: the key of a statistic, its title, what it means, and the unit of what is no share. */
 const ORDERS = [
   ['place', 'layer and head', 'As the layers compute them.'],
-  ['entropy', 'entropy', 'In bits: 0 looks at one key, log2(n) at n keys alike. Most decided first.'],
-  ['distance', 'distance', 'Mean number of tokens between a query and the keys it looks at. Nearest first.'],
+  ['entropy', 'entropy', 'In bits: 0 looks at one key, log2(n) at n keys alike. Most decided first.', 'bits'],
+  ['distance', 'distance', 'Mean number of tokens between a query and the keys it looks at. Nearest first.', 'tokens'],
   ['self', 'own key', 'Weight of the key at the query’s own position. Largest first.'],
   ['previous', 'previous key', 'Weight of the key one position before. Largest first.'],
   ['first', 'key 0', 'Weight of the first key. Largest first.'],
@@ -55,7 +55,7 @@ const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRi
 
 /* ---------------------------------------------------------------- the overview */
 
-const statisticText = (x) => (x === null ? '–' : x.toFixed(3));
+const statisticText = (x, unit) => (x === null ? '–' : `${x.toFixed(3)}${unit ? `\u00a0${unit}` : ''}`);
 
 /* The maps of the overview, which another order does not draw again. */
 const miniatures = { drawn: '', of: new Map() };
@@ -73,12 +73,12 @@ function miniatureOf(head) {
 
 function thumbnailOf(head) {
   const canvas = miniatureOf(head);
-  const side = 92, most = Math.max(canvas.width, canvas.height);
+  const side = 82, most = Math.max(canvas.width, canvas.height);
   canvas.style.width = `${Math.max(12, side * canvas.width / most)}px`;
   canvas.style.height = `${Math.max(12, side * canvas.height / most)}px`;
   canvas.className = 'hatched';
-  const [key, title] = ORDERS.find(([order]) => order === state.order);
-  const value = key === 'place' ? '' : statisticText(head.statistics[key]);
+  const [key, title, , unit] = ORDERS.find(([order]) => order === state.order);
+  const value = key === 'place' ? '' : statisticText(head.statistics[key], unit);
   const label = `${nameOf(head)}${value && `: ${title} ${value}`}`;
   const name = state.order === 'place' || data.layers.length === 1 ? `head ${head.head}`
     : `${head.layerIndex}: head ${head.head}`;
@@ -163,9 +163,9 @@ function drawHead() {
   if (focused) picture.focus();
   $('head-title').textContent = nameOf(head);
   $('head-note').textContent = noteOf(head);
-  $('statistics').tBodies[0].replaceChildren(...ORDERS.slice(1).map(([key, title, help]) => {
+  $('statistics').tBodies[0].replaceChildren(...ORDERS.slice(1).map(([key, title, help, unit]) => {
     const row = element('tr', { title: help }, element('th', { scope: 'row' }, title),
-      element('td', {}, statisticText(head.statistics[key])));
+      element('td', {}, statisticText(head.statistics[key], unit)));
     return row;
   }));
   drawDifference();

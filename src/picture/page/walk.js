@@ -212,7 +212,8 @@ function drawWalk() {
   $('walk-body').hidden = !here;
   $('walk-note').textContent = here ? 'Every number is the layer’s own, in float64. The query and the key are those of '
     + 'the cell chosen above.' : typeof walk === 'string' && walk ? walk
-    : 'Only weights are known here, not the numbers behind them.';
+    : 'Only weights are known here, not the numbers behind them: “mha show --weights FILE --layer NAME --input FILE” has '
+      + 'them.';
   if (!here) return;
   const w = walkAt(head, head.firstQuery + state.row, head.firstKey + state.column);
   w.j = Math.min(w.j, w.array('k_rot').rows - 1);

@@ -1,0 +1,25 @@
+# The manual: pages of src/manual, and what tables, headers, docstrings and other pages say. Included by the Makefile.
+
+.PHONY: docs check-docs docs-tools
+
+MANUAL_TOOLS = $(PYTHON) -c 'import sphinx, furo, myst_parser' 2>/dev/null && command -v mandoc >/dev/null
+docs-tools:
+	@{ $(MANUAL_TOOLS); } || { echo "the manual needs python3-sphinx, python3-myst-parser, furo and mandoc:" \
+	  "\"make deps-dev\" installs them" >&2; exit 1; }
+
+# What Sphinx reads is put together in build/gen/manual. Warnings are errors.
+MANUAL_ENV = PYTHONPATH=$(abspath $(BUILD))/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so PYTHONDONTWRITEBYTECODE=1
+docs: docs-tools $(BUILD)/mha python ## writes the manual, a folder of plain pages: build/manual/index.html
+	$(call say,GEN,$(BUILD)/manual)
+	@rm -rf $(BUILD)/gen/manual $(BUILD)/manual
+	$(Q)$(MANUAL_ENV) $(PYTHON) src/manual/assemble.py $(BUILD)/gen/manual $(BUILD)/mha
+	$(Q)$(BUILD)/mha params --preset gpt2 --quiet --picture $(BUILD)/gen/manual/pictures/gpt2.svg
+	$(Q)$(BUILD)/mha bench --shape bert1x512 --rounds 2 --seconds 1 --quiet \
+	  --picture $(BUILD)/gen/manual/pictures/bench.svg
+	$(Q)$(MANUAL_ENV) $(PYTHON) -m sphinx -q -W --keep-going -j auto -c src/manual -d $(BUILD)/gen/manual.trees \
+	  $(BUILD)/gen/manual $(BUILD)/manual
+	@rm -rf $(BUILD)/manual/.buildinfo $(BUILD)/manual/.doctrees
+	@echo "$(BUILD)/manual/index.html: $$(find $(BUILD)/manual -name '*.html' | wc -l) pages"
+
+check-docs: docs ## the manual has every public name, its links lead somewhere, its pages need nothing from elsewhere
+	$(Q)$(MANUAL_ENV) $(PYTHON) src/manual/check.py $(BUILD)/manual
