@@ -170,8 +170,8 @@ static json_t *scheme_json(const mpi_request *q, const scheme_report *s, mha_spl
                             "ms", json_milliseconds(r->ms)));
     }
     return json_pack("{ss so so so sb so so so so}", "scheme", mha_split_scheme_name(scheme), "refused", json_null(),
-                     "max_abs_difference", json_number(s->difference), "allowed", json_number(s->allowed.most), "same_bits",
-                     s->difference == 0, "ms", json_milliseconds(s->result.ms), "quartiles_ms",
+                     "max_abs_difference", json_number(s->difference), "allowed", json_number(s->allowed.most),
+                     "same_bits", s->difference == 0, "ms", json_milliseconds(s->result.ms), "quartiles_ms",
                      json_pack("[o, o]", json_milliseconds(s->result.quartiles[0]),
                                json_milliseconds(s->result.quartiles[1])),
                      "model_ms", json_number(s->model_ms), "ranks", list);
