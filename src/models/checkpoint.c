@@ -326,16 +326,16 @@ static bool is_never_there(const mha__architecture *a, const mha__arch_tensor *r
 static missing_rows rows_without_tensor(const mha__architecture *a, const mha_file *file)
 {
     const mha_file_tensor *tensor;
-    bool has[MOST_ROWS] = {false};
+    bool has[MOST_ROWS] = {false}, never[MOST_ROWS];
     size_t kinds = 0, attention = 0, rows = 0;
     missing_rows missing = {0};
-    while (rows < MOST_ROWS && a->tensors[rows].name)
-        rows++;
+    for (; rows < MOST_ROWS && a->tensors[rows].name; rows++)
+        never[rows] = is_never_there(a, &a->tensors[rows]);
     for (size_t i = 0; (tensor = mha_file_at(file, i)); i++) {
         if (is_buffer(tensor) || !in_first_blocks(tensor->name))
             continue;
         size_t row = 0;
-        while (row < rows && (is_never_there(a, &a->tensors[row]) || !is_row(a, &a->tensors[row], tensor->name)))
+        while (row < rows && (never[row] || !is_row(a, &a->tensors[row], tensor->name)))
             row++;
         if (row == rows)
             return missing;
@@ -344,7 +344,7 @@ static missing_rows rows_without_tensor(const mha__architecture *a, const mha_fi
         has[row] = true;
     }
     for (size_t row = 0; row < rows; row++)
-        if (!has[row] && !is_never_there(a, &a->tensors[row]))
+        if (!has[row] && !never[row])
             *(is_always_there(&a->tensors[row]) ? &missing.always : &missing.sometimes) += 1;
     missing.known = kinds >= FEWEST && attention > 0;
     return missing;
