@@ -5,7 +5,7 @@
 
 #include "formats/file.h"
 #include "models/model.h"
-#include "models/layer/naming.h"
+#include "models/layer/tensor_names.h"
 
 const char *mha_finding_name(mha_finding_kind kind)
 {

@@ -1,4 +1,4 @@
-/* The configuration of a layer of a file, from the shapes of its tensors. */
+/* The configuration of a layer out of the shapes of its tensors in a file. */
 #include <string.h>
 
 #include "base/base.h"

@@ -5,7 +5,7 @@
 
 #include "attention/layer/layer.h"
 #include "base/base.h"
-#include "models/layer/naming.h"
+#include "models/layer/tensor_names.h"
 
 const mha_weight mha__matrices_in[3] = {MHA_W_Q, MHA_W_K, MHA_W_V}, mha__biases_in[3] = {MHA_B_Q, MHA_B_K, MHA_B_V};
 
