@@ -463,6 +463,21 @@ static void groups_are_compared(void **state)
         }
 }
 
+/* The same numbers in another order are another array. */
+static void strides_are_compared(void **state)
+{
+    (void)state;
+    const mha_semantics s = {
+        .visible.mask = {MHA_MASK_ADDITIVE, mha_view_of(some, MHA_F32, 2, (size_t[]){2, 2})}};
+    mha_semantics turned = s;
+    turned.visible.mask.values = mha_view_swap(&s.visible.mask.values, 0, 1);
+    assert_true(turned.visible.mask.values.data == s.visible.mask.values.data);
+    assert_false(mha_settings_same(MHA_SETTINGS_VISIBLE, &s, &turned));
+    turned.visible.mask.values = s.visible.mask.values;
+    turned.visible.mask.values.stride[2] = 7; /* beyond the rank */
+    assert_true(mha_settings_same(MHA_SETTINGS_VISIBLE, &s, &turned));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -477,6 +492,7 @@ int main(void)
         cmocka_unit_test(an_array_is_put_and_seen_as_a_view),
         cmocka_unit_test(arrays_have_a_length_and_a_text),
         cmocka_unit_test(groups_are_compared),
+        cmocka_unit_test(strides_are_compared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

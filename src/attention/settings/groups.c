@@ -5,7 +5,7 @@
 
 #include "mha/setting.h"
 
-/* What of a setting is compared: of a view, the place of its data. */
+/* What of a setting is compared: of a view, the place of its data, and then its strides. */
 static size_t bytes_of(const mha_setting *s)
 {
     static const size_t bytes[] = {
@@ -34,6 +34,14 @@ static inline bool agree(const mha_semantics *a, const mha_semantics *b, size_t 
     return from_a == from_b;
 }
 
+/* Whether views of the same data are read in the same order. */
+static bool view_agrees(const mha_semantics *a, const mha_semantics *b, size_t at)
+{
+    const mha_view *x = (const mha_view *)((const char *)a + at), *y = (const mha_view *)((const char *)b + at);
+    return !x->data ||
+           (x->rank == y->rank && memcmp(x->stride, y->stride, (size_t)x->rank * sizeof *x->stride) == 0);
+}
+
 /* The part of a group, in whose bytes copies of one semantics agree, padding and all. */
 static const struct {
     size_t at, bytes;
@@ -56,6 +64,7 @@ bool mha_settings_same(mha_setting_group group, const mha_semantics *a, const mh
             continue;
         const size_t at = s->at + (s->kind == MHA_SETTING_VIEW ? offsetof(mha_view, data) : 0);
         same = agree(a, b, at, bytes_of(s)) &&
+               (s->kind != MHA_SETTING_VIEW || view_agrees(a, b, s->at)) &&
                (s->given_at == SIZE_MAX || agree(a, b, s->given_at, sizeof(bool))) &&
                (s->kind != MHA_SETTING_COUNTS || a->qkv.rope.origin.axes.axes == b->qkv.rope.origin.axes.axes);
     }

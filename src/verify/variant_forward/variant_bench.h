@@ -63,14 +63,14 @@ size_t mha__variant_relative_row(const mha__variant_inputs *w, const mha__knobs 
 /* How many keys beyond the last one, up to a multiple of the tile, no rule hides from a query row. */
 size_t mha__variant_count_padded(const mha__variant_inputs *inputs, const mha__knobs *k, size_t b, size_t i);
 /* Whether all heads hide the same keys and add the same terms. */
-bool mha__variant_heads_see_alike(const mha_case *c, const mha__knobs *k);
+bool mha__variant_heads_see_alike(const mha__knobs *k);
 
 /* Of the pattern (variant_pattern.c): whether a query is padding, which sees nothing; whether a key is hidden, and what
  * is added to its score; whether heads see other keys than each other. */
-bool mha__variant_pads(const mha_case *c, const mha__knobs *k, size_t b, size_t i);
+bool mha__variant_pads(const mha__knobs *k, size_t b, size_t i);
 bool mha__variant_pattern_hides(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at,
                                 double *added);
-bool mha__variant_pattern_by_head(const mha_case *c, const mha__knobs *k);
+bool mha__variant_pattern_by_head(const mha__knobs *k);
 
 /* ---------------------------------------------------------------- scores (variant_scores.c) and softmax */
 

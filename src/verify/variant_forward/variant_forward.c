@@ -273,7 +273,7 @@ static void run_sequence(mha__variant_bench *w, const mha__knobs *k, mha_stage s
     const unsigned char *needed = w->maker.needed;
     mha__knobs rest = *k;
     rest.lengths = k->lengths ? k->lengths + b : NULL;
-    rest.kept_keys = k->kept_keys ? k->kept_keys + b * all->S : NULL;
+    mha__cut_to_sequence(&rest.s, b);
     w->inputs = w->maker.inputs = own;
     w->maker.sequence = b;
     w->maker.needed = needed ? needed + b * all->c->T_q : NULL;

@@ -27,7 +27,7 @@ static void sum_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t
     const size_t S = w->inputs->S, all = S + mha__extra_rows(c), at = (h * c->T_q + i) * all;
     const size_t head = mha__variant_kv_head(c, k, k->group_v, h);
     const bool bias = w->inputs->bias_kv[0] != NULL,
-               propagates = k->s.softmax.hidden_values == MHA_HIDDEN_PROPAGATE && !mha__variant_pads(c, k, b, i);
+               propagates = k->s.softmax.hidden_values == MHA_HIDDEN_PROPAGATE && !mha__variant_pads(k, b, i);
     double *o = w->heads + (i * c->H + h) * c->d_v;
     const double empty = all == 0 && isnan(w->lse[h * c->T_q + i]) ? NAN : 0; /* no weight is there to say it */
     for (size_t f = 0; f < c->d_v; f++)

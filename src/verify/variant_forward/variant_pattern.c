@@ -12,10 +12,10 @@ static double element(const mha_view *v, const size_t index[4])
     return mha_view_get(v, at);
 }
 
-bool mha__variant_pads(const mha_case *c, const mha__knobs *k, size_t b, size_t i)
+bool mha__variant_pads(const mha__knobs *k, size_t b, size_t i)
 {
-    const mha_mask *padding = &c->semantics.visible.pattern.query_padding;
-    return k->s.visible.pattern.query_padding.kind &&
+    const mha_mask *padding = &k->s.visible.pattern.query_padding;
+    return padding->kind &&
            (element(&padding->values, (const size_t[]){0, 0, b, i}) != 0) == (padding->kind == MHA_MASK_HIDES);
 }
 
@@ -30,9 +30,8 @@ static bool segment_hides(const mha_pattern *p, const mha__knobs *k, const mha__
 /* How often the list of a query names a key. */
 static size_t times_named(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at)
 {
-    const mha_semantics *s = &w->c->semantics;
-    const mha_view *lists = &s->visible.pattern.key_lists;
-    const double first = k->part_at_0 ? 0 : (double)s->place.key_offset;
+    const mha_view *lists = &k->s.visible.pattern.key_lists;
+    const double first = k->part_at_0 ? 0 : (double)w->c->semantics.place.key_offset;
     size_t times = 0;
     for (size_t l = 0; l < lists->shape[lists->rank - 1]; l++) {
         double key = element(lists, (const size_t[]){at->b, at->h, at->i, l});
@@ -45,21 +44,19 @@ static size_t times_named(const mha__variant_inputs *w, const mha__knobs *k, con
     return times;
 }
 
-static bool block_hides(const mha_pattern *p, const mha__knobs *k, const mha__score_at *at)
+static bool block_hides(const mha_pattern *p, const mha__score_at *at)
 {
-    const size_t query = at->i / p->block_queries, key = at->j / p->block_keys;
-    const size_t right[4] = {at->b, at->h, query, key}, turned[4] = {at->b, at->h, key, query};
-    return (element(&p->blocks.values, k->blocks_transposed ? turned : right) != 0) ==
-           (k->s.visible.pattern.blocks.kind == MHA_MASK_HIDES);
+    const size_t block[4] = {at->b, at->h, at->i / p->block_queries, at->j / p->block_keys};
+    return (element(&p->blocks.values, block) != 0) == (p->blocks.kind == MHA_MASK_HIDES);
 }
 
 bool mha__variant_pattern_hides(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at,
                                 double *added)
 {
-    const mha_pattern *p = &w->c->semantics.visible.pattern;
-    bool hides = k->s.visible.pattern.q_segments.data && segment_hides(p, k, at);
-    hides |= k->s.visible.pattern.blocks.kind != MHA_MASK_NONE && block_hides(p, k, at);
-    if (!k->s.visible.pattern.key_lists.data)
+    const mha_pattern *p = &k->s.visible.pattern;
+    bool hides = p->q_segments.data && segment_hides(p, k, at);
+    hides |= p->blocks.kind != MHA_MASK_NONE && block_hides(p, at);
+    if (!p->key_lists.data)
         return hides;
     const size_t times = times_named(w, k, at);
     if (k->lists_each_time && times > 1)
@@ -67,11 +64,14 @@ bool mha__variant_pattern_hides(const mha__variant_inputs *w, const mha__knobs *
     return hides || times == 0;
 }
 
-bool mha__variant_pattern_by_head(const mha_case *c, const mha__knobs *k)
+static bool is_by_head(const mha_view *v)
 {
-    const mha_view *lists = &c->semantics.visible.pattern.key_lists,
-                   *blocks = &c->semantics.visible.pattern.blocks.values;
-    return (k->s.visible.pattern.key_lists.data && lists->rank > 2 && lists->shape[lists->rank - 3] > 1) ||
-           (k->s.visible.pattern.blocks.kind != MHA_MASK_NONE && blocks->rank > 2 &&
-            blocks->shape[blocks->rank - 3] > 1);
+    return v->rank > 2 && v->shape[v->rank - 3] > 1;
+}
+
+bool mha__variant_pattern_by_head(const mha__knobs *k)
+{
+    const mha_pattern *p = &k->s.visible.pattern;
+    return (p->key_lists.data && is_by_head(&p->key_lists)) ||
+           (p->blocks.kind != MHA_MASK_NONE && is_by_head(&p->blocks.values));
 }

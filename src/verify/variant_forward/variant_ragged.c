@@ -11,10 +11,25 @@ static const int64_t *starts_of(const mha_semantics *s, bool keys)
     return keys && s->place.cu_seqlens_k ? s->place.cu_seqlens_k : s->place.cu_seqlens_q;
 }
 
-/* What belongs to batch row b of an array or view with one entry, or one for all. */
-static mha_view of_batch(const mha_view *v, int rank, size_t b)
+/* Cuts a view with an entry for each batch row to that of row b; one with an entry for all stays. */
+static void cut_view(mha_view *v, int rank, size_t b)
 {
-    return v->data && v->rank == rank && v->shape[0] > 1 ? mha_view_slice(v, 0, b, 1) : *v;
+    if (v->data && v->rank == rank && v->shape[0] > 1)
+        *v = mha_view_slice(v, 0, b, 1);
+}
+
+void mha__cut_to_sequence(mha_semantics *s, size_t b)
+{
+    mha_pattern *p = &s->visible.pattern;
+    s->visible.kv_lengths = s->visible.kv_lengths ? s->visible.kv_lengths + b : NULL;
+    s->place.position_offset = s->place.position_offset ? s->place.position_offset + b : NULL;
+    cut_view(&s->visible.key_padding.values, 2, b);
+    cut_view(&s->visible.mask.values, 4, b);
+    cut_view(&p->q_segments, 2, b);
+    cut_view(&p->k_segments, 2, b);
+    cut_view(&p->query_padding.values, 2, b);
+    cut_view(&p->key_lists, 4, b);
+    cut_view(&p->blocks.values, 4, b);
 }
 
 /* The rows [from[0], to[0]) of the queries and [from[1], to[1]) of the keys of `all` as a batch of one row. */
@@ -61,16 +76,7 @@ bool mha__variant_split(mha__variant_inputs *w)
             longest[keys] = to[keys] - from[keys] > longest[keys] ? to[keys] - from[keys] : longest[keys];
         }
         cut(w, from, to, &cases[b], &parts[b]);
-        mha_semantics *own = &cases[b].semantics;
-        own->visible.kv_lengths = s->visible.kv_lengths ? s->visible.kv_lengths + b : NULL;
-        own->place.position_offset = s->place.position_offset ? s->place.position_offset + b : NULL;
-        own->visible.key_padding.values = of_batch(&s->visible.key_padding.values, 2, b);
-        own->visible.mask.values = of_batch(&s->visible.mask.values, 4, b);
-        own->visible.pattern.q_segments = of_batch(&s->visible.pattern.q_segments, 2, b);
-        own->visible.pattern.k_segments = of_batch(&s->visible.pattern.k_segments, 2, b);
-        own->visible.pattern.query_padding.values = of_batch(&s->visible.pattern.query_padding.values, 2, b);
-        own->visible.pattern.key_lists = of_batch(&s->visible.pattern.key_lists, 4, b);
-        own->visible.pattern.blocks.values = of_batch(&s->visible.pattern.blocks.values, 4, b);
+        mha__cut_to_sequence(&cases[b].semantics, b);
     }
     cut(w, (const size_t[2]){0}, (const size_t[2]){w->c->T_q, w->c->T_k}, joined, &parts[n]);
     *padded = *w->c;

@@ -89,7 +89,7 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size
     const mha_case *c = w->inputs->c;
     const size_t S = w->inputs->S, all = S + mha__extra_rows(c), at = (h * c->T_q + i) * all;
     const size_t head = mha__variant_kv_head(c, k, k->group_k, h);
-    const bool bias = w->inputs->bias_kv[0] != NULL, pads = mha__variant_pads(c, k, b, i);
+    const bool bias = w->inputs->bias_kv[0] != NULL, pads = mha__variant_pads(k, b, i);
     const double *q = w->q + (i * c->H + h) * c->d_k;
     /* Most variants replace a hidden key's score: its product need not be computed. */
     const bool score_hidden =
@@ -119,7 +119,7 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size
 void mha__variant_score(mha__variant_bench *w, const mha__knobs *k, size_t b, mha_stage stage)
 {
     const mha_case *c = w->inputs->c;
-    const bool alike = mha__variant_heads_see_alike(c, k);
+    const bool alike = mha__variant_heads_see_alike(k);
     for (size_t i = 0; i < c->T_q; i++) {
         bool wanted = false;
         for (size_t h = 0; h < c->H; h++)

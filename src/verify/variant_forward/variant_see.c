@@ -61,12 +61,11 @@ static bool window_hides(const mha__variant_inputs *w, const mha__knobs *k, int6
 
 static bool length_hides(const mha__variant_inputs *w, const mha__knobs *k, size_t b, int64_t j)
 {
-    const mha_semantics *s = &w->c->semantics;
     if (k->lengths)
         return j >= (int64_t)k->lengths[b];
     if (!k->s.visible.kv_lengths)
         return false;
-    int64_t length = s->visible.kv_lengths[b] + k->lengths_shift - (k->part_at_0 ? 0 : s->place.key_offset);
+    int64_t length = k->s.visible.kv_lengths[b] + k->lengths_shift - first_position(w, k);
     if (k->lengths_block > 0)
         length = (floor_divide(length - 1, k->lengths_block) + 1) * k->lengths_block;
     return k->lengths_from_end ? j < (int64_t)w->S - length : j >= length;
@@ -87,11 +86,9 @@ static int rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const m
     if (k->s.visible.chunk > 0 &&
         floor_divide(j + first, k->s.visible.chunk) != floor_divide(i + offset + first, k->s.visible.chunk))
         hides |= ALWAYS;
-    if (k->kept_keys && at->j < w->S && k->kept_keys[at->b * w->S + at->j] == 0)
-        hides |= ALWAYS;
     if (k->whole_tiles > 0 && j >= (int64_t)w->S / k->whole_tiles * k->whole_tiles)
         hides |= ALWAYS;
-    if (mha__variant_pads(w->c, k, at->b, at->i))
+    if (mha__variant_pads(k, at->b, at->i))
         hides |= ALWAYS;
     if ((k->keys_below > 0 && j >= k->keys_below) || (!k->use_cache && at->j < w->c->P))
         hides |= ALWAYS;
@@ -99,36 +96,31 @@ static int rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const m
 }
 
 /* What a mask says about a score: it hides it or adds a term. */
-static bool mask_hides(const mha__variant_inputs *w, const mha__knobs *k, mha__score_at at, double *added)
+static bool mask_hides(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at, double *added)
 {
-    const mha_view *values = &w->c->semantics.visible.mask.values;
-    if (k->mask_transposed) {
-        const size_t i = at.i;
-        at.i = at.j;
-        at.j = i;
-    }
-    if (k->s.visible.mask.kind == MHA_MASK_ADDITIVE) {
-        const double m = k->mask_sign * mask_value(values, &at, w->S, -INFINITY * k->mask_sign);
+    const mha_mask *mask = &k->s.visible.mask;
+    if (mask->kind == MHA_MASK_ADDITIVE) {
+        const double m = k->mask_sign * mask_value(&mask->values, at, w->S, -INFINITY * k->mask_sign);
         const bool hides = m == -INFINITY && !(k->early & ADDS_MASK); /* before the scale it is a number like others */
         *added += hides ? 0 : m;
         return hides;
     }
-    const double m = mask_value(values, &at, w->S, k->s.visible.mask.kind == MHA_MASK_HIDES) != 0;
+    const double m = mask_value(&mask->values, at, w->S, mask->kind == MHA_MASK_HIDES) != 0;
     if (k->mask_as_number)
         *added += m;
-    return !k->mask_as_number && (m != 0) == (k->s.visible.mask.kind == MHA_MASK_HIDES);
+    return !k->mask_as_number && (m != 0) == (mask->kind == MHA_MASK_HIDES);
 }
 
 static bool padding_hides(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at, double *added)
 {
-    const mha_view *padding = &w->c->semantics.visible.key_padding.values;
+    const mha_mask *padding = &k->s.visible.key_padding;
     const size_t j = k->padding_reversed ? w->S - 1 - at->j : at->j;
-    const double p = mha_view_get(padding, (const size_t[]){padding->shape[0] == 1 ? 0 : at->b, j});
-    if (k->s.visible.key_padding.kind == MHA_MASK_ADDITIVE) {
+    const double p = mha_view_get(&padding->values, (const size_t[]){padding->values.shape[0] == 1 ? 0 : at->b, j});
+    if (padding->kind == MHA_MASK_ADDITIVE) {
         *added += p == -INFINITY ? 0 : p;
         return p == -INFINITY;
     }
-    const bool hides = (p != 0) == (k->s.visible.key_padding.kind == MHA_MASK_HIDES);
+    const bool hides = (p != 0) == (padding->kind == MHA_MASK_HIDES);
     if (hides && k->s.visible.has_padding_fill)
         *added += k->s.visible.padding_fill;
     return hides && !k->s.visible.has_padding_fill;
@@ -137,13 +129,11 @@ static bool padding_hides(const mha__variant_inputs *w, const mha__knobs *k, con
 static double slope_of(const mha_case *c, const mha__knobs *k, size_t h)
 {
     const double H = (double)c->H, below = exp2(floor(log2(H))), i = (double)h;
-    if (k->alibi_slopes)
-        return k->alibi_slopes[h];
     switch (k->alibi_formula) {
     case ALIBI_FROM_0: return exp2(-8 * i / H);
     case ALIBI_PLAIN: return exp2(-8 * (i + 1) / H);
     case ALIBI_USUAL: return i < below ? exp2(-8 * (i + 1) / below) : exp2(-4 * (2 * (i - below) + 1) / below);
-    default: return c->semantics.added.alibi_slopes[h];
+    default: return k->s.added.alibi_slopes[h];
     }
 }
 
@@ -208,7 +198,7 @@ mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs
 {
     double masked = 0;
     int hides = rules_hide(inputs, k, at);
-    if (k->s.visible.mask.kind != MHA_MASK_NONE && mask_hides(inputs, k, *at, &masked))
+    if (k->s.visible.mask.kind != MHA_MASK_NONE && mask_hides(inputs, k, at, &masked))
         hides |= HIDES_MASK;
     mha__sight sight = {0};
     if (mha__variant_pattern_hides(inputs, k, at, &sight.added))
@@ -249,12 +239,12 @@ size_t mha__variant_count_padded(const mha__variant_inputs *inputs, const mha__k
     return count;
 }
 
-bool mha__variant_heads_see_alike(const mha_case *c, const mha__knobs *k)
+bool mha__variant_heads_see_alike(const mha__knobs *k)
 {
-    const mha_view *mask = &c->semantics.visible.mask.values;
+    const mha_view *mask = &k->s.visible.mask.values;
     const bool by_head = k->s.visible.mask.kind != MHA_MASK_NONE && mask->rank >= 3 && mask->shape[mask->rank - 3] > 1;
     return !by_head && k->alibi_sign == 0 && k->s.added.bias.rule == MHA_BIAS_RULE_NONE &&
-           !mha__variant_pattern_by_head(c, k);
+           !mha__variant_pattern_by_head(k);
 }
 
 bool mha__variant_sees_alike(const mha__variant_inputs *w, const mha__knobs *one, const mha__knobs *other, size_t b,
@@ -262,12 +252,15 @@ bool mha__variant_sees_alike(const mha__variant_inputs *w, const mha__knobs *one
 {
     if (w->sequences && i >= w->sequences[b].T[PROJECTION_Q])
         return true;
-    if (w->sequences)
-        return mha__variant_sees_alike(&w->sequences[b], one, other, 0, i);
+    if (w->sequences) {
+        mha__knobs own[2] = {*one, *other};
+        mha__cut_to_sequence(&own[0].s, b);
+        mha__cut_to_sequence(&own[1].s, b);
+        return mha__variant_sees_alike(&w->sequences[b], &own[0], &own[1], 0, i);
+    }
     if (one->cache_order != other->cache_order)
         return false;
-    const size_t heads =
-        mha__variant_heads_see_alike(w->c, one) && mha__variant_heads_see_alike(w->c, other) ? 1 : w->c->H;
+    const size_t heads = mha__variant_heads_see_alike(one) && mha__variant_heads_see_alike(other) ? 1 : w->c->H;
     for (size_t h = 0; h < heads; h++)
         for (size_t j = 0; j < w->S; j++) {
             const mha__score_at at = {b, h, i, j};
@@ -284,8 +277,11 @@ size_t mha__variant_count_seen(const mha__variant_inputs *inputs, const mha__kno
     *hidden = 0;
     if (inputs->sequences && i >= inputs->sequences[b].T[PROJECTION_Q])
         return 0;
-    if (inputs->sequences)
-        return mha__variant_count_seen(&inputs->sequences[b], knobs, 0, i, hidden);
+    if (inputs->sequences) {
+        mha__knobs own = *knobs;
+        mha__cut_to_sequence(&own.s, b);
+        return mha__variant_count_seen(&inputs->sequences[b], &own, 0, i, hidden);
+    }
     for (size_t j = 0; j < inputs->S; j++)
         *hidden += mha__variant_look(inputs, knobs, &(mha__score_at){b, 0, i, j}).hidden == SIGHT_HIDDEN;
     return inputs->S - *hidden;

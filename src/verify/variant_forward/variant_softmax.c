@@ -139,7 +139,7 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
             logits rest = {.n = 0};
             if (!w->scored[row])
                 continue;
-            const bool nothing = mha__variant_pads(c, k, b, i) && !any_visible(visible, S);
+            const bool nothing = mha__variant_pads(k, b, i) && !any_visible(visible, S);
             if (sinks && sinks[h] != -INFINITY && !nothing)
                 join(&rest, mha__variant_rounded(sinks[h], rounding), k->parts);
             if (k->s.softmax.softmax_plus_one && !nothing)

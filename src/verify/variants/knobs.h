@@ -225,10 +225,8 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, part_at_0) /* key_offset is taken for 0 */                                                                  \
     X(int, lengths_from_end)   /* the last keys are the real ones */                                                   \
     X(const double *, lengths) /* (B), instead of those of the case; NULL: those */                                    \
-    X(const double *, kept_keys) /* (B, S): 0 hides a key; NULL: none */                                               \
     X(int64_t, keys_below)     /* later keys are hidden; 0: none */                                                    \
     X(int64_t, whole_tiles)    /* keys behind the last whole tile of so many are hidden; 0: none */                    \
-    X(int, mask_transposed)                                                                                            \
     X(int, mask_as_number) /* the numbers 0 and 1 of a boolean mask are added */                                       \
     X(double, mask_sign)                                                                                               \
     X(int, padding_reversed)                                                                                           \
@@ -236,13 +234,11 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, lists_each_time) /* a key counts as often as it is named */                                                 \
     X(int, lists_fill)                                                                                                 \
     X(int64_t, lists_shift) /* added to the keys of the lists */                                                       \
-    X(int, blocks_transposed)                                                                                          \
     X(int, late)          /* bits HIDES_...: hides keys only after the softmax, by weight 0 */                         \
     X(int, early)         /* bits ADDS_...: is added before the scale */                                               \
     X(double, alibi_sign) /* 0: none */                                                                                \
     X(int, alibi_from_0)                                                                                               \
     X(int, alibi_formula)                                                                                              \
-    X(const double *, alibi_slopes) /* (h), instead of the formula's; NULL: those */                                   \
     X(int, alibi_symmetric)         /* by the distance in both directions */                                           \
     X(int, position_bias)                                                                                              \
     X(int, use_cache)                                                                                                  \
@@ -299,8 +295,7 @@ typedef struct mha__knobs {
     OUTPUT_KNOB_LIST(KNOB)
 #undef KNOB
     /* What the variant takes for the semantics of the call: theirs, with defaults filled in, but for what it changes or
-     * leaves out. Arrays that are left out have no data here; the others are read from the case, of which a sequence of
-     * a ragged batch has its own. */
+     * leaves out. While a sequence of a ragged batch is computed, they are cut to it (mha__cut_to_sequence). */
     mha_semantics s;
 } mha__knobs;
 

@@ -50,6 +50,12 @@ static bool is_turnable(const mha_case *c)
            v->shape[v->rank - 1] == v->shape[v->rank - 2] && c->T_q == c->P + c->T_k;
 }
 
+/* Exchanges the last two axes: queries and keys. */
+static void transpose(mha_view *v)
+{
+    *v = mha_view_swap(v, v->rank - 2, v->rank - 1);
+}
+
 /* Which rules of the case hide whole keys from a softmax. */
 static int hiding(const mha_case *c)
 {

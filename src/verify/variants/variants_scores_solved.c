@@ -87,6 +87,14 @@ static bool adds_once(const mha_case *c)
            c->semantics.softmax.zero_row;
 }
 
+/* Key padding by numbers (B, S), of which 0 hides a key. */
+static void keep(const mha_case *c, mha__knobs *k, const double *x)
+{
+    const size_t shape[] = {c->B, c->P + c->T_k};
+    k->s.visible.key_padding = (mha_mask){MHA_MASK_KEEPS, mha_view_of(mha__unconst(x), MHA_F64, 2, shape)};
+    k->s.visible.has_padding_fill = false;
+}
+
 /* A window to the left; without one before, it is open to the right. */
 static void limit_left(mha__knobs *k, int64_t keys)
 {

@@ -95,7 +95,7 @@ PAIRED("mask-subtracted", "additive mask subtracted",
     c->semantics.visible.mask.kind == MHA_MASK_ADDITIVE, k->mask_sign = -1)
 PAIRED("mask-scaled", "additive mask added before the scale: scaled, too",
     c->semantics.visible.mask.kind == MHA_MASK_ADDITIVE, k->early |= ADDS_MASK)
-ALONE("mask-transposed", "mask transposed: (key, query)", is_turnable(c), k->mask_transposed = 1)
+ALONE("mask-transposed", "mask transposed: (key, query)", is_turnable(c), transpose(&k->s.visible.mask.values))
 ALONE("mask-added", "boolean mask added as 0 and 1", is_boolean(&c->semantics.visible.mask), k->mask_as_number = 1)
 PAIRED("mask-after-softmax", "mask multiplied after the softmax, not renormalised",
     hiding(c) & HIDES_MASK, k->late |= HIDES_MASK)
@@ -141,7 +141,7 @@ PAIRED("blocks-polarity", "mask of blocks read the other way round",
     c->semantics.visible.pattern.blocks.kind,
     k->s.visible.pattern.blocks.kind = flipped(k->s.visible.pattern.blocks.kind))
 PAIRED("blocks-transposed", "mask of blocks transposed: (key block, query block)",
-    has_square_blocks(c), k->blocks_transposed = 1)
+    has_square_blocks(c), transpose(&k->s.visible.pattern.blocks.values))
 PAIRED("key-offset-ignored", "the keys of a part counted from 0: key_offset left out",
     attends(c) && c->semantics.place.key_offset != 0, k->part_at_0 = k->rope_part_at_0 = 1)
 ALONE("lengths-after-softmax", "lengths applied after the softmax, not renormalised",

@@ -36,17 +36,17 @@ CHOSEN("lengths-to-tile", "lengths rounded up to a multiple of a tile; its keys"
 CHOSEN("case-lacks-lengths", "key lengths that the case does not have; one for each batch row",
     attends(c) && !c->semantics.visible.kv_lengths, k->lengths = x, SOLVE_BY_BATCH, any_length)
 CHOSEN("case-lacks-padding", "keys hidden from all queries, which the case does not hide; those of each batch row",
-    attends(c) && !c->semantics.visible.key_padding.kind, k->kept_keys = x, SOLVE_KEYS, NULL)
+    attends(c) && !c->semantics.visible.key_padding.kind, keep(c, k, x), SOLVE_KEYS, NULL)
 CHOSEN("padding-other", "other keys hidden from all queries; those of each batch row",
     is_boolean(&c->semantics.visible.key_padding) && !c->semantics.visible.has_padding_fill,
-    k->kept_keys = x; k->s.visible.key_padding.kind = MHA_MASK_NONE, SOLVE_KEYS, NULL)
+    keep(c, k, x), SOLVE_KEYS, NULL)
 
 /* ---------------------------------------------------------------- scores and softmax */
 
 FITTED("case-lacks-sinks", "sinks that the case does not have; one for each head",
     softens(c) && !has_weight(c, MHA_SINKS), k->sinks = x, SOLVE_BY_HEAD, -30, 10)
 FITTED("case-lacks-slopes", "ALiBi that the case does not have; the slope of each head",
-    attends(c) && !c->semantics.added.alibi_slopes, k->alibi_sign = 1; k->alibi_slopes = x, SOLVE_BY_HEAD, -30, 10)
+    attends(c) && !c->semantics.added.alibi_slopes, k->alibi_sign = 1; k->s.added.alibi_slopes = x, SOLVE_BY_HEAD, -30, 10)
 CHOSEN("sinks-in-every-part", "sinks, extra keys and exp(0) counted once in each merged part; how many parts",
     attends(c) && is_size(*x) && adds_once(c), k->parts = *x, SOLVE_LISTED, any_parts)
 CHOSEN("dropout-mask", "weights dropped at random, the others multiplied by 1/(1-p); p",
