@@ -95,6 +95,17 @@ static mha__variant_inputs *twin_of(mha__variant_inputs *w, mha_case **other)
     return twin;
 }
 
+/* A copy of rows (outer, n, m, width) as (outer, m, n, width); NULL without memory. */
+static double *exchanged(mha__variant_inputs *w, const double *rows, size_t outer, size_t n, size_t m, size_t width)
+{
+    double *copy = mha__arena_take(&w->pool, outer * n * m * width * sizeof *copy + 1);
+    for (size_t row = 0; copy && row < outer * n * m; row++) {
+        const size_t o = row / (n * m), i = row / m % n, k = row % m;
+        memcpy(copy + ((o * m + k) * n + i) * width, rows + row * width, width * sizeof *copy);
+    }
+    return copy;
+}
+
 /* Copies the inputs with their batch rows in the place of time; false without memory. */
 static bool exchange(mha__variant_inputs *w)
 {
@@ -108,22 +119,14 @@ static bool exchange(mha__variant_inputs *w)
     other->B = c->T_q;
     other->T_q = other->T_k = e->S = c->B;
     for (int i = 0; i < 3; i++) {
-        const size_t n = w->in[i], T = c->T_q;
         e->T[i] = c->B;
-        e->x[i] = mha__arena_take(&w->pool, c->B * T * n * sizeof(double) + 1);
-        for (size_t row = 0; e->x[i] && row < c->B * T; row++)
-            memcpy(e->x[i] + (row % T * c->B + row / T) * n, w->x[i] + row * n, n * sizeof(double));
-        if (!e->x[i])
+        if (!(e->x[i] = exchanged(w, w->x[i], 1, c->B, c->T_q, w->in[i])))
             return false;
         for (int m = 0; m < LATENT_COUNT; m++) /* rows are moved once: with what is right of the latents */
             e->of_latents[m].x[i] = e->x[i];
     }
     w->other = e;
-    if (w->gate)
-        e->gate = mha__arena_take(&w->pool, c->B * c->T_q * w->gates * sizeof(double) + 1);
-    for (size_t row = 0; e->gate && w->gate && row < c->B * c->T_q; row++)
-        memcpy(e->gate + (row % c->T_q * c->B + row / c->T_q) * w->gates, w->gate + row * w->gates,
-               w->gates * sizeof(double));
+    e->gate = w->gate ? exchanged(w, w->gate, 1, c->B, c->T_q, w->gates) : NULL;
     return e->gate || !w->gate;
 }
 
@@ -145,15 +148,10 @@ static bool turn(mha__variant_inputs *w)
     other->E_k = c->T_k * c->d_k;
     other->E_v = e->in[PROJECTION_O] = other->E_out = e->out[PROJECTION_O] = c->T_k * c->d_v;
     for (int i = 0; i < 3; i++) {
-        const size_t T = w->T[i], h = w->h[i], d = w->d[i];
-        e->T[i] = h;
-        e->h[i] = T;
-        e->in[i] = e->out[i] = T * d;
-        e->x[i] = mha__arena_take(&w->pool, c->B * T * h * d * sizeof(double) + 1);
-        for (size_t row = 0; e->x[i] && row < c->B * T * h; row++) /* (b, t, head) becomes (b, head, t) */
-            memcpy(e->x[i] + ((row / (T * h) * h + row % h) * T + row / h % T) * d, w->x[i] + row * d,
-                   d * sizeof(double));
-        if (!e->x[i])
+        e->T[i] = w->h[i];
+        e->h[i] = w->T[i];
+        e->in[i] = e->out[i] = w->T[i] * w->d[i];
+        if (!(e->x[i] = exchanged(w, w->x[i], c->B, w->T[i], w->h[i], w->d[i])))
             return false;
     }
     w->turned = e;
