@@ -5,7 +5,8 @@
 
 /* ---------------------------------------------------------------- cells */
 
-double mha__sheet_gap(double a, double b)
+/* How far apart two elements are: 0 when equal or both NaN, infinite when only one is finite or they are unlike. */
+static double gap(double a, double b)
 {
     if (a == b || (isnan(a) && isnan(b)))
         return 0;
@@ -15,7 +16,7 @@ double mha__sheet_gap(double a, double b)
 /* Which of two elements a cell shows: the one for which this is larger. */
 static double weight_of(double a, const double *b)
 {
-    return b ? mha__sheet_gap(a, *b) : isnan(a) ? INFINITY : fabs(a);
+    return b ? gap(a, *b) : isnan(a) ? INFINITY : fabs(a);
 }
 
 static size_t divided(size_t n, size_t by)

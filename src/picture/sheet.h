@@ -39,8 +39,6 @@ mha_status mha__sheet_add(mha__picture *picture, const char *name, const mha_vie
 /* Adds one that says only why nothing can be drawn. MHA_NO_MEMORY. */
 mha_status mha__sheet_refuse(mha__picture *picture, const char *name, const char *obstacle, mha_error *error);
 
-/* How far apart two elements are: 0 when equal or both NaN, infinite when only one is finite or they are unlike. */
-double mha__sheet_gap(double a, double b);
 /* The index of the cell that stands for `pool` x `pool` cells from (row, column) * pool on: by the rule above. */
 size_t mha__sheet_pick(const mha__sheet *sheet, size_t map, size_t row, size_t column, size_t pool);
 

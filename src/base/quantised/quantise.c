@@ -62,7 +62,8 @@ bool mha__is_quantised_weight(mha_dtype dtype)
     return mha__block_kind_of(dtype) != NULL;
 }
 
-bool mha__is_rounded_to(mha_dtype dtype)
+/* Whether floats are rounded to the type here. */
+static bool is_rounded_to(mha_dtype dtype)
 {
     return dtype == MHA_Q8_0 || dtype == MHA_Q4_0;
 }
@@ -98,7 +99,7 @@ mha_status mha__quantise(const mha_view *to, const mha_view *from)
         copy_columns(to, from);
         return MHA_OK;
     }
-    if (!mha__is_rounded_to(to->dtype) || (!mha__dtype_is_float(from->dtype) && !mha__block_kind_of(from->dtype)))
+    if (!is_rounded_to(to->dtype) || (!mha__dtype_is_float(from->dtype) && !mha__block_kind_of(from->dtype)))
         return MHA_UNSUPPORTED;
     for (size_t c = 0; c < n; c++)
         for (size_t first = 0; first < k; first += BLOCK) {
@@ -148,7 +149,7 @@ void mha__random_blocks(const mha_view *to, uint64_t seed, uint64_t stream, floa
         for (size_t first = 0; first < k; first += elements) {
             float values[BLOCK];
             unsigned char *block = block_at(to, c, first);
-            if (mha__is_rounded_to(to->dtype)) {
+            if (is_rounded_to(to->dtype)) {
                 for (size_t i = 0; i < BLOCK; i++)
                     values[i] = low + (high - low) * mha_random_unit(seed, stream, (first + i) * n + c);
                 round_block(to, c, first, values);

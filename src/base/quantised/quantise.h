@@ -6,8 +6,6 @@
 
 /* Whether a layer can store its matrices in the type: all that are decoded. */
 bool mha__is_quantised_weight(mha_dtype dtype);
-/* Whether floats are rounded to the type here: Q8_0 and Q4_0. */
-bool mha__is_rounded_to(mha_dtype dtype);
 
 /* Fills a matrix (k, n) of such a type, stride[0] = 1 and k in whole blocks, whose blocks run down its columns. Blocks
  * of the same type that lie alike are copied. Other numbers are rounded to F32 first and then as ggml's reference does:

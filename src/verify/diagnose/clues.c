@@ -166,7 +166,8 @@ static bool is_clear(const mha__grid *g, bool *finite)
     return found;
 }
 
-void mha__clues_of_relations(const mha__grid *g, mha__clue_list *list)
+/* Adds what connects the two: a factor, a vector, indices that changed places. */
+static void add_relations(const mha__grid *g, mha__clue_list *list)
 {
     bool finite;
     if (!is_clear(g, &finite))
@@ -223,7 +224,7 @@ mha_status mha__search_clues(const mha__search *s, mha_diagnosis *d, mha_error *
         const mha__grid g = grid_of(s, level);
         if (mha__clues_of_places(&g, &list) == 0)
             continue;
-        mha__clues_of_relations(&g, &list);
+        add_relations(&g, &list);
         status = mha__clues_of_heads(s, &g, &list, error);
     }
     if (status == MHA_OK && list.count > 0)

@@ -40,8 +40,6 @@ bool mha__grid_agrees(const mha__grid *g, double x, double y);
 /* Adds what the places of the differences have in common: "only head 3 differs" (clues_places.c). Returns how many
  * elements differ. */
 size_t mha__clues_of_places(const mha__grid *g, mha__clue_list *list);
-/* Adds what connects the two: a factor, a vector, indices that changed places (clues.c). */
-void mha__clues_of_relations(const mha__grid *g, mha__clue_list *list);
 /* Adds what can be said of single heads behind an output projection (clues_heads.c). */
 mha_status mha__clues_of_heads(const mha__search *s, const mha__grid *g, mha__clue_list *list, mha_error *error);
 
