@@ -171,7 +171,7 @@ $(BUILD)/obj/cli/completion.o: $(BUILD)/gen/completions.inc
 $(BUILD)/gen/gguf.inc: src/models/gguf/architectures.json Makefile
 	@mkdir -p $(@D)
 	@{ od -An -v -tu1 $< | sed 's/[0-9][0-9]*/&,/g'; echo 0; } >$@
-$(filter %/gguf/describe.o,$(LIB_OBJ)): $(BUILD)/gen/gguf.inc
+$(filter %/gguf/family.o,$(LIB_OBJ)): $(BUILD)/gen/gguf.inc
 GENERATED := $(foreach g,completions presets architectures gguf page,$(BUILD)/gen/$(g).inc)
 
 $(BUILD)/libmha.a: $(LIB_OBJ) $(BUILD)/objects
