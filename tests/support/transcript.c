@@ -271,7 +271,7 @@ static bool run_own(said *s, const char *command, const char *block)
     else {
         FILE *file = fopen(command + 5, "w");
         assert_non_null(file);
-        fputs(text, file);
+        fputs(named, file);
         assert_int_equal(fclose(file), 0);
     }
     return true;

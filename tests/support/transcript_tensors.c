@@ -167,7 +167,7 @@ static void obey(contents *c, const char *line)
         take_over(c, path, NULL, NULL);
     else if (sscanf(line, "%1099s < %1099[^:]:%n", name, path, &length) == 2 && length > 0)
         take_over(c, path, line + length, name);
-    else if (sscanf(line, "- %1099s", name) == 1) {
+    else if (strncmp(line, "- ", 2) == 0 && sscanf(line + 2, "%1099s", name) == 1) {
         size_t kept = 0;
         for (size_t i = 0; i < c->n; i++)
             if (strncmp(c->tensors[i].name, name, strlen(name)) != 0)
