@@ -26,23 +26,26 @@ static void bars_are_as_long_as_their_numbers(void **state)
     (void)state;
     static const mha__bar bars[] = {{"one", "% of it", 50}, {"<two>", "&", 7.25}, {"three", "", 0}, {"four", "", 125}};
     mha_error error;
+    enum { WIDTH = MHA__BARS_WIDTH - 28 }; /* of a bar at the limit */
     for (size_t n = 3; n <= 4; n++) { /* below the limit, and beyond */
         const double most = n == 3 ? 100 : 125;
         const char *path = scratch_path("bars.svg");
         mha__drawing d = {.width = MHA__BARS_WIDTH, .height = mha__bars_height(n), .font = 12, .description = ""};
         assert_ok(mha__drawing_open(&d, &allocator, path, &error), error);
-        mha__draw_bars(&d.markup, bars, n, 100, "a <title>", 0);
+        const mha__chart chart = {"a <title>", "the <limit>", 100, bars, n};
+        mha__draw_bars(&d.markup, &chart, 0);
         assert_ok(mha__drawing_close(&d), error);
         char *text = text_of_file(path), *at = text;
         long x, y, length;
         for (size_t i = 0; i < n; i++) {
             at = strstr(at, "<rect class=\"bar\"") + 1;
             assert_int_equal(sscanf(at, "rect class=\"bar\" x=\"%ld\" y=\"%ld\" width=\"%ld\"", &x, &y, &length), 3);
-            assert_true(fabs((double)length - 400 * bars[i].value / most) <= 0.5); /* whole pixels */
+            assert_true(fabs((double)length - WIDTH * bars[i].value / most) <= 0.5); /* whole pixels */
         }
         long limit;
         assert_int_equal(sscanf(strstr(text, "<rect class=\"limit\""), "<rect class=\"limit\" x=\"%ld\"", &limit), 1);
-        assert_true(fabs((double)(limit + 1 - x) - 400 * 100 / most) <= 0.5);
+        assert_true(fabs((double)(limit + 1 - x) - WIDTH * 100 / most) <= 0.5);
+        assert_non_null(strstr(text, ">the &lt;limit&gt;</text>"));
         assert_non_null(strstr(text, ">&lt;two&gt;</text>"));
         assert_non_null(strstr(text, ">7.25 &amp;</text>"));
         assert_non_null(strstr(text, ">a &lt;title&gt;</text>"));

@@ -1,37 +1,45 @@
-/* Draws bars: a label, a bar, its number, and a line at the limit. */
+/* Draws charts of bars: above each bar its label and its number, across all of them a line at the limit. */
 #include "picture/draw/bars.h"
 
 #include <math.h>
 
-enum { MARGIN = 14, LABEL = 300, WIDTH = 400, LEFT = MARGIN + LABEL, LINE = 20, HEAD = 30 };
+enum { MARGIN = 14, WIDTH = MHA__BARS_WIDTH - 2 * MARGIN, LINE = 38, HEAD = 46, BAR = 12, MOST_LETTERS = 60 };
 
 size_t mha__bars_height(size_t count)
 {
     return HEAD + count * LINE + (size_t)2 * MARGIN;
 }
 
-void mha__draw_bars(mha__markup *m, const mha__bar *bars, size_t count, double limit, const char *title, size_t top)
+static void draw_bar(mha__markup *m, const mha__bar *bar, size_t y, double most)
+{
+    mha__markup_print(m, "<text x=\"%d\" y=\"%zu\">", MARGIN, y + 12);
+    mha__markup_short(m, bar->label, MOST_LETTERS);
+    mha__markup_print(m, "</text><text x=\"%d\" y=\"%zu\" text-anchor=\"end\">", MARGIN + WIDTH, y + 12);
+    mha__markup_number(m, 3, bar->value);
+    mha__markup_print(m, " ");
+    mha__markup_text(m, bar->note);
+    mha__markup_print(m,
+                      "</text><rect class=\"bar\" x=\"%d\" y=\"%zu\" width=\"%ld\" height=\"%d\" fill=\"#0072b2\"/>\n",
+                      MARGIN, y + 18, lround(WIDTH * bar->value / most), BAR);
+}
+
+void mha__draw_bars(mha__markup *m, const mha__chart *chart, size_t top)
 {
     const size_t first = top + MARGIN + HEAD;
-    double most = limit;
-    for (size_t i = 0; i < count; i++)
-        most = fmax(most, bars[i].value);
+    double most = chart->limit;
+    for (size_t i = 0; i < chart->count; i++)
+        most = fmax(most, chart->bars[i].value);
+    const long limit = MARGIN + lround(WIDTH * chart->limit / most);
     mha__markup_print(m, "<text x=\"%d\" y=\"%zu\" font-size=\"15\">", MARGIN, top + MARGIN + 12);
-    mha__markup_text(m, title);
+    mha__markup_text(m, chart->title);
     mha__markup_print(m, "</text>\n");
-    for (size_t i = 0; i < count; i++) {
-        const size_t y = first + i * LINE;
-        mha__markup_print(m, "<text x=\"%d\" y=\"%zu\" text-anchor=\"end\">", LEFT - 8, y + 11);
-        mha__markup_text(m, bars[i].label);
-        mha__markup_print(m,
-                          "</text><rect class=\"bar\" x=\"%d\" y=\"%zu\" width=\"%ld\" height=\"14\" "
-                          "fill=\"#0072b2\"/><text x=\"%d\" y=\"%zu\">",
-                          LEFT, y, lround(WIDTH * bars[i].value / most), LEFT + WIDTH + 8, y + 11);
-        mha__markup_number(m, 3, bars[i].value);
-        mha__markup_print(m, " ");
-        mha__markup_text(m, bars[i].note);
-        mha__markup_print(m, "</text>\n");
-    }
-    mha__markup_print(m, "<rect class=\"limit\" x=\"%ld\" y=\"%zu\" width=\"2\" height=\"%zu\" fill=\"#d55e00\"/>\n",
-                      LEFT + lround(WIDTH * limit / most) - 1, first - 4, count * LINE + 4);
+    for (size_t i = 0; i < chart->count; i++)
+        draw_bar(m, &chart->bars[i], first + i * LINE, most);
+    mha__markup_print(m,
+                      "<rect class=\"limit\" x=\"%ld\" y=\"%zu\" width=\"2\" height=\"%zu\" fill=\"#d55e00\"/>"
+                      "<text class=\"limit\" x=\"%ld\" y=\"%zu\" text-anchor=\"%s\" font-size=\"12\">",
+                      limit - 1, first - 8, chart->count * LINE + 4, limit, first - 12,
+                      limit > MHA__BARS_WIDTH / 2 ? "end" : "start");
+    mha__markup_text(m, chart->limit_label);
+    mha__markup_print(m, "</text>\n");
 }

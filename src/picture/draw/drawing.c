@@ -34,11 +34,14 @@ static void begin_page(mha__drawing *d)
 {
     mha__markup_print(&d->markup, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
                                   "<meta http-equiv=\"Content-Security-Policy\" "
-                                  "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<title>");
+                                  "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+                                  "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>");
     mha__markup_text(&d->markup, d->title ? d->title : "");
     mha__markup_print(&d->markup, "</title>\n<style>body{margin:16px;background:#fff;color:#111;font:13px sans-serif}"
                                   "svg{max-width:100%%;height:auto}pre{white-space:pre-wrap;overflow-wrap:anywhere}"
-                                  "</style>\n</head>\n<body>\n");
+                                  "%s</style>\n</head>\n<body>\n",
+                      d->dark ? "svg{width:44em}@media (prefers-color-scheme:dark){body{background:#111;color:#ddd}}"
+                              : "");
 }
 
 mha_status mha__drawing_open(mha__drawing *d, const mha_allocator *allocator, const char *path, mha_error *error)
@@ -63,11 +66,14 @@ mha_status mha__drawing_open(mha__drawing *d, const mha_allocator *allocator, co
         write_origin(m, d->origin);
         mha__markup_print(m, "</metadata>\n");
     }
+    if (d->dark)
+        mha__markup_print(m, "<style>@media (prefers-color-scheme:dark){.paper{fill:#111}text{fill:#ddd}"
+                             ".bar{fill:#56b4e9}path.tick{stroke:#444}}</style>\n");
     mha__markup_print(m,
                       "<defs><pattern id=\"hidden\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
                       "<path fill=\"#%02x%02x%02x\" d=\"M0 0h6v6h-6z\"/>"
                       "<path stroke=\"#%02x%02x%02x\" d=\"M-1 1l2-2M0 6l6-6M5 7l2-2\"/></pattern></defs>\n"
-                      "<rect width=\"%zu\" height=\"%zu\" fill=\"#fff\"/>\n",
+                      "<rect class=\"paper\" width=\"%zu\" height=\"%zu\" fill=\"#fff\"/>\n",
                       ground.red, ground.green, ground.blue, line.red, line.green, line.blue, d->width, d->height);
     return MHA_OK;
 }

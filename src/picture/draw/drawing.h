@@ -11,6 +11,7 @@ typedef struct mha__drawing {
     const char *title;         /* may be foreign, NULL or empty */
     const char *description;   /* static */
     const mha__origin *origin; /* may be NULL */
+    bool dark;                 /* also on dark paper, where the reader prefers that; as wide as the page allows */
     bool is_page;              /* set by mha__drawing_open */
     mha__markup markup;
 } mha__drawing;

@@ -1,13 +1,17 @@
-/* mha bench --picture: a roofline with a point for each row of the table, and below it a bar for each. */
+/* mha bench --picture: two charts of bars, arithmetic and reading beside their limits; with --wide every row of the
+ * table, and above them a roofline. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli/commands/bench/bench_report.h"
 #include "cli/pictures/origin.h"
 #include "picture/draw/bars.h"
 #include "picture/draw/drawing.h"
 #include "picture/draw/roofline.h"
+
+enum { MOST_BARS = 12, HEADING = 48, FOOT = 16 };
 
 /* Whether no row of the same part of a shape is faster. */
 static bool is_best(const bench *b, const bench_row *row)
@@ -43,45 +47,104 @@ static size_t make_points(const bench *b, mha__roof_point *points)
     return n;
 }
 
-static void make_bars(const bench *b, mha__bar *bars)
+/* The rows of one limit, the best of each part of a shape first, then with --wide the others. Returns their number;
+ * without --wide at most MOST_BARS. */
+static size_t make_bars(const bench *b, bool of_reads, mha__bar *bars, size_t *left_out)
 {
-    for (size_t i = 0; i < b->n_rows; i++) {
-        const bench_row *r = &b->rows[i];
-        const bool reads = !isnan(r->percent_of_reads);
-        bars[i].value = reads ? r->percent_of_reads : r->percent_of_peak;
-        mha__text_print(bars[i].label, sizeof bars[i].label, "%s %s, %s, %d thread%s", r->part, r->shape, r->path,
-                        r->threads, r->threads > 1 ? "s" : "");
-        mha__text_print(bars[i].note, sizeof bars[i].note, "%% of %s, %.1f %s", reads ? "reading" : "the FMA peak",
-                        reads ? r->gbs : r->gflops, reads ? "GB/s" : "GFLOP/s");
-    }
+    const bool wide = given(b->args, OPT_WIDE);
+    size_t n = 0;
+    *left_out = 0;
+    for (int best = 1; best >= 0; best--)
+        for (size_t i = 0; i < b->n_rows; i++) {
+            const bench_row *r = &b->rows[i];
+            const bool reads = !isnan(r->percent_of_reads);
+            if (reads != of_reads || is_best(b, r) != (best == 1))
+                continue;
+            if (!wide && n == MOST_BARS) {
+                ++*left_out;
+                continue;
+            }
+            mha__bar *bar = &bars[n++];
+            bar->value = reads ? r->percent_of_reads : r->percent_of_peak;
+            mha__text_print(bar->label, sizeof bar->label, "%s %s, %s, %d thread%s", r->part, r->shape, r->path,
+                            r->threads, r->threads > 1 ? "s" : "");
+            mha__text_print(bar->note, sizeof bar->note, "%%, %.1f %s%s", reads ? r->gbs : r->gflops,
+                            reads ? "GB/s" : "GFLOP/s", bar->value > 100 && reads ? ", from caches" : "");
+        }
+    return n;
 }
 
-static mha_status draw(const bench *b, mha__drawing *d, const char *path, mha_error *error)
+/* The processor, and what measured it when. Returns the height. */
+static size_t draw_heading(mha__markup *m, size_t top)
+{
+    enum { LINE = 17, MARGIN = 14, MOST_LETTERS = 60 };
+    char lines[2][160], cpu[128], day[32] = "";
+    const time_t now = time(NULL);
+    strftime(day, sizeof day, "%Y-%m-%d", localtime(&now));
+    mha__text_print(lines[0], sizeof lines[0], "%s", *cpu_name(cpu) ? cpu : "a processor without a name");
+    mha__text_print(lines[1], sizeof lines[1], "%s, mha %s, %s", day, mha_version(), mha_isa());
+    for (size_t i = 0; i < 2; i++) {
+        mha__markup_print(m, "<text x=\"%d\" y=\"%zu\">", MARGIN, top + (i + 1) * LINE);
+        mha__markup_short(m, lines[i], MOST_LETTERS);
+        mha__markup_print(m, "</text>\n");
+    }
+    return (size_t)2 * LINE + MARGIN;
+}
+
+/* With --wide: every path, below a roofline. */
+static void draw_roofs(const bench *b, mha__markup *m, const mha__roof_point *points, size_t n)
 {
     const mha_allocator allocator = mha__allocator_default();
-    mha__bar *bars = obtain(b->n_rows, sizeof *bars);
-    mha__roof_point *points = obtain(b->n_rows, sizeof *points);
     mha__roof roofs[sizeof b->limits / sizeof *b->limits];
-    const size_t n = make_points(b, points);
-    make_bars(b, bars);
     for (size_t i = 0; i < b->n_limits; i++) {
         roofs[i] = (mha__roof){.peak_gflops = b->limits[i].peak_gflops, .read_gbs = b->limits[i].read_gbs};
         mha__text_print(roofs[i].name, sizeof roofs[i].name, "%d thread%s", b->limits[i].threads,
                         b->limits[i].threads > 1 ? "s" : "");
     }
-    d->height = (n > 0 ? MHA__ROOFLINE_HEIGHT : 0) + mha__bars_height(b->n_rows);
+    mha__draw_roofline(m, roofs, b->n_limits, points, n, "Roofline, measured in this run",
+                       "Bytes are those that have to move at least: inputs, weights, cache and mask read once, "
+                       "the output written once. Above a slope: caches. Filled: the fast path.",
+                       &allocator);
+}
+
+static mha_status draw(const bench *b, mha__drawing *d, const char *path, mha_error *error)
+{
+    static const char *const titles[] = {"Arithmetic: % of the multiply-adds measured here",
+                                         "Reading: % of reads from memory; caches can exceed it"};
+    static const char *const limit_labels[] = {"100 %: the peak", "100 %: memory"};
+    const mha_allocator allocator = mha__allocator_default();
+    const bool wide = given(b->args, OPT_WIDE);
+    mha__bar *bars[2];
+    mha__roof_point *points = obtain(b->n_rows, sizeof *points);
+    size_t counts[2], left_out[2], top = wide ? MHA__ROOFLINE_HEIGHT : 0;
+    const size_t n = wide ? make_points(b, points) : 0;
+    top = n > 0 ? MHA__ROOFLINE_HEIGHT : 0;
+    d->width = n > 0 ? MHA__ROOFLINE_WIDTH : MHA__BARS_WIDTH;
+    d->height = top + HEADING + FOOT;
+    for (int reads = 0; reads < 2; reads++) {
+        bars[reads] = obtain(b->n_rows, sizeof **bars);
+        counts[reads] = make_bars(b, reads, bars[reads], &left_out[reads]);
+        d->height += counts[reads] ? mha__bars_height(counts[reads]) : 0;
+    }
     mha_status status = mha__drawing_open(d, &allocator, path, error);
     if (status == MHA_OK) {
         if (n > 0)
-            mha__draw_roofline(&d->markup, roofs, b->n_limits, points, n, "Roofline, measured in this run",
-                               "Bytes are those that have to move at least: inputs, weights, cache and mask read once, "
-                               "the output written once. Above a slope: caches. Filled: the fast path.",
-                               &allocator);
-        mha__draw_bars(&d->markup, bars, b->n_rows, 100, d->title, d->height - mha__bars_height(b->n_rows));
+            draw_roofs(b, &d->markup, points, n);
+        top += draw_heading(&d->markup, top);
+        for (int reads = 0; reads < 2; reads++)
+            if (counts[reads]) {
+                const mha__chart chart = {titles[reads], limit_labels[reads], 100, bars[reads], counts[reads]};
+                mha__draw_bars(&d->markup, &chart, top);
+                top += mha__bars_height(counts[reads]);
+            }
+        if (left_out[0] + left_out[1] > 0)
+            mha__markup_print(&d->markup, "<text x=\"14\" y=\"%zu\">%zu more: mha bench --wide --picture</text>\n",
+                              top + 4, left_out[0] + left_out[1]);
         status = mha__drawing_close(d);
     }
     free(points);
-    free(bars);
+    free(bars[0]);
+    free(bars[1]);
     return status;
 }
 
@@ -92,9 +155,9 @@ int bench_draw(const bench *b)
         return EXIT_DONE;
     mha__origin origin;
     int code = origin_of(b->args, &origin);
-    mha__drawing d = {.width = MHA__BARS_WIDTH,
-                      .font = 12,
-                      .title = "Throughput in % of what the machine can do",
+    mha__drawing d = {.font = 13,
+                      .dark = true,
+                      .title = "Throughput beside what this machine can do",
                       .description = "throughput beside the machine's limits, drawn by mha",
                       .origin = &origin};
     if (code == EXIT_DONE && draw(b, &d, text_for(b->args, OPT_BARS), &error) != MHA_OK)

@@ -45,8 +45,7 @@ static double number_of(const bench_row *row, size_t i)
     return x;
 }
 
-/* Writes the processor's name into `name`; "" where the system does not state it. */
-static const char *cpu_name(char name[128])
+const char *cpu_name(char name[128])
 {
     char line[256];
     FILE *f = fopen("/proc/cpuinfo", "r");

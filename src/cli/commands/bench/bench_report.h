@@ -11,8 +11,10 @@ void bench_show(bench *b);
  * what it comes to. */
 void bench_end(bench *b);
 void bench_write_json(const bench *b);
-/* --picture (bench_picture.c): draws a roofline, and each row's share of what limits it, reading where it decodes,
- * arithmetic elsewhere. An exit code. */
+/* Writes the processor's name into `name`; "" where the system does not state it. */
+const char *cpu_name(char name[128]);
+/* --picture (bench_picture.c): draws each row's share of what limits it, reading where it decodes, arithmetic
+ * elsewhere; with --wide also a roofline. An exit code. */
 int bench_draw(const bench *b);
 
 #endif
