@@ -72,7 +72,6 @@ int main(void)
     setenv("MHA_LIBRARY", joined(build, "libmha.so"), 1);
     setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
     for (size_t i = 0; i < page_count; i++)
-        tests[i] =
-            (struct CMUnitTest){pages[i], everything_on_the_page_is_so, NULL, NULL, (void *)(uintptr_t)pages[i]};
+        tests[i] = (struct CMUnitTest){pages[i], everything_on_the_page_is_so, NULL, NULL, (void *)(uintptr_t)pages[i]};
     return cmocka_run_group_tests_name("the manual", tests, NULL, scratch_remove);
 }
