@@ -17,7 +17,8 @@ export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat 
 
 # Equal kernels of OpenBLAS's processors are kept once; those of complex numbers, which its tables name but nothing here
 # calls, are left out. What the library refers to weakly is asked for by name.
-WHEEL_LDFLAGS = -fuse-ld=lld -B$(dir $(shell readlink -f "$$(command -v ld.lld)")) -Wl,--icf=all -Wl,--gc-sections -Wl,-s -Wl,--build-id=none -Wl,--wrap=hypot \
+WHEEL_LDFLAGS = -fuse-ld=lld -B$(dir $(shell readlink -f "$$(command -v ld.lld)")) \
+                -Wl,--icf=all -Wl,--gc-sections -Wl,-s -Wl,--build-id=none -Wl,--wrap=hypot \
                 -Wl,--version-script=$(CURDIR)/src/packaging/wheel.map -Wl,@$(WHEEL_LIBS)/complex \
                 $(addprefix -Wl$(comma)-u$(comma),dgesvd_ openblas_get_config openblas_get_num_threads \
                                                   openblas_get_parallel openblas_set_num_threads)

@@ -106,15 +106,15 @@ def main(rounds):
     said, began = {}, time.monotonic()
     for i in range(rounds):
         order = orders[i % len(orders)]
-        run = subprocess.run([sys.executable, "-W", "ignore", __file__, "--one", *order], capture_output=True, text=True,
-                             timeout=600)
+        run = subprocess.run([sys.executable, "-W", "ignore", __file__, "--one", *order], capture_output=True,
+                             text=True, timeout=600)
         if run.returncode or run.stderr.count("Traceback"):
             sys.exit(f"{' '.join(order)}: exit {run.returncode}\n{run.stderr[-2000:]}")
         said.setdefault(run.stdout.strip(), order)
         if len(said) > 1:
             sys.exit("\n".join(f"{' '.join(order)}: {line}" for line, order in said.items()))
-    print(f"{rounds} rounds beside {', '.join(PEERS)}, {min(rounds, len(orders))} of {len(orders)} orders: the same bits, "
-          f"no crash, {time.monotonic() - began:.0f} s")
+    print(f"{rounds} rounds beside {', '.join(PEERS)}, {min(rounds, len(orders))} of {len(orders)} orders: the same "
+          f"bits, no crash, {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":
