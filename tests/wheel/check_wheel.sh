@@ -48,15 +48,12 @@ fi
 
 # ---- types, as a user's type checker sees them
 
-site=$(alone "$alone/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 types() { "$tools/mypy" --strict --python-executable "$alone/bin/python" --cache-dir "$build/mypy-user" "$1"; }
 types "$here/user_right.py" >right.txt 2>&1 || wrong "mypy --strict refuses right calls: $(cat right.txt)"
 types "$here/user_wrong.py" >wrong.txt 2>&1 && wrong "mypy --strict passes misspelt settings"
 lines=$(grep -c '# misspelt' "$here/user_wrong.py")
 [ "$(grep -c 'Unexpected keyword' wrong.txt)" = "$lines" ] ||
     wrong "of $lines misspelt settings mypy finds: $(cat wrong.txt)"
-PYTHONPATH=$site "$tools/python" -m mypy.stubtest --ignore-disjoint-bases mha >stubtest.txt 2>&1 ||
-    PYTHONPATH=$site "$tools/python" -m mypy.stubtest mha >stubtest.txt 2>&1 || wrong "stubtest: $(cat stubtest.txt)"
 
 # ---- the same bytes, built from the sdist in another folder
 
