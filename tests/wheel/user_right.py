@@ -3,7 +3,8 @@ import mha
 import numpy as np
 
 q = np.zeros((1, 2, 3, 4), "f4")
-mha.scaled_dot_product_attention(q, q, q, is_causal=True, softcap=np.float32(30), window=(2, 0), query_scale=None, zero_row=np.bool_(True))
+mha.scaled_dot_product_attention(q, q, q, is_causal=True, softcap=np.float32(30), window=(2, 0), query_scale=None,
+                                 zero_row=np.bool_(True))
 mha.attention(q, q, q, causal=True, window_size=(1, 1), rope=mha.Rope("interleaved"), position_offset=None)
 layer = mha.MultiHeadAttention(embed_dim=8, num_heads=2, causal=True)
 layer(np.zeros((1, 3, 8), "f4"), keep=["weights"], lengths=[3])
