@@ -39,12 +39,18 @@ LIBRARIES = {"openblas": "libopenblas-dev", "jansson": "libjansson-dev", "libzip
              "nettle": "nettle-dev"}
 
 
-def _source(member):
-    """Leaves out what Python or a build left in the tree, and who built when."""
-    name = os.path.basename(member.name)
+def _dated(member):
+    """Leaves out who built when."""
     member.mtime, member.uid, member.gid, member.uname, member.gname = DATE, 0, 0, "", ""
     member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
-    return None if name == "__pycache__" or name.endswith((".pyc", ".so")) else member
+    return member
+
+
+def _source(member):
+    """Leaves out what Python or a build left in the tree, too."""
+    name = os.path.basename(member.name)
+    left = name in ("__pycache__", "_declared.py") or name.endswith((".pyc", ".so"))
+    return None if left else _dated(member)
 
 
 @contextlib.contextmanager
@@ -103,8 +109,7 @@ def build_sdist(sdist_directory, config_settings=None):
                 tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as sdist:
             for name in TREE:
                 sdist.add(os.path.join(ROOT, name), f"{root}/{name}", filter=_source)
-            if not os.path.exists(os.path.join(MODULE, "_declared.py")):
-                sdist.add(_declarations(), f"{root}/src/python/mha/_declared.py", filter=_source)
+            sdist.add(_declarations(), f"{root}/src/python/mha/_declared.py", filter=_dated)
             sdist.add(os.path.join(folder, info, "METADATA"), f"{root}/PKG-INFO", filter=_source)
     return root + ".tar.gz"
 
