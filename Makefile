@@ -97,7 +97,7 @@ SONAME  := libmha.so.$(if $(filter 0,$(MAJOR)),0.$(word 2,$(subst ., ,$(VERSION)
 SRC       := $(sort $(shell find src -name '*.c'))
 CLI_SRC   := $(filter-out src/cli/mpi/%,$(filter src/cli/%,$(SRC)))
 BENCH_SRC := $(filter src/bench/%,$(SRC))
-LIB_SRC   := $(filter-out src/cli/% src/bench/% src/mpi/% src/python/%,$(SRC))
+LIB_SRC   := $(filter-out src/cli/% src/bench/% src/mpi/% src/python/% src/packaging/%,$(SRC))
 # mha/mpi.h is that of a library of its own.
 HEADERS   := $(sort $(filter-out include/mha/mpi.h,$(wildcard include/mha/*.h)))
 objects    = $(patsubst src/%.c,$(BUILD)/obj/%.o,$(1))
@@ -208,7 +208,7 @@ manual: $(BUILD)/mha ## writes the options in src/cli/mha.1 as the program's tab
 clean: ## removes what was built
 	rm -rf $(BUILD)
 
-include src/install.mk src/python/python.mk src/manual/manual.mk
+include src/install.mk src/python/python.mk src/manual/manual.mk src/packaging/wheel.mk
 include tests/tests.mk tests/checks.mk tests/python.mk tests/coverage.mk tests/neon.mk bench/bench.mk
 include src/mpi/mpi.mk tests/check.mk
 

@@ -8,7 +8,8 @@ packages="gcc g++ libc6-dev make pkg-config libopenblas-dev libjansson-dev libzi
 [ "$1" = deps ] || packages="$packages clang libclang-rt-dev libomp-dev valgrind libc6-dbg clang-tidy clang-format \
     cppcheck mandoc gcovr cmake zsh fish gcc-aarch64-linux-gnu qemu-user python3-torch \
     python3-jsonschema python3-sphinx python3-myst-parser furo \
-    mypy python3-setuptools python3-wheel libdnnl-dev libxsmm-dev chromium firefox-esr \
+    mypy python3-setuptools python3-wheel python3-venv lld dpkg-dev \
+    libdnnl-dev libxsmm-dev chromium firefox-esr \
     openmpi-bin libopenmpi-dev"
 
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }

@@ -9,7 +9,8 @@ NEON_TESTS = $(call named,test_kernels test_packed test_pairs test_blocks test_s
 
 # A root directory of arm64 packages, with an apt of its own: the system's is only asked where packages come from.
 NEON_ROOT     = $(NEON)/root
-NEON_PACKAGES = libc6-dev libgomp1 libopenblas-pthread-dev libjansson-dev libzip-dev zlib1g-dev libcmocka-dev
+NEON_PACKAGES = libc6-dev libgomp1 libopenblas-pthread-dev libjansson-dev libzip-dev zlib1g-dev nettle-dev \
+                libcmocka-dev
 NEON_APT      = apt-get -qq -y --no-install-recommends -o APT::Architecture=arm64 -o APT::Architectures=arm64 \
                 -o APT::Sandbox::User= -o Dir::State=$(NEON)/apt -o Dir::State::status=$(NEON)/apt/status \
                 -o Dir::Cache=$(NEON)/apt
@@ -22,7 +23,8 @@ $(NEON_ROOT): tests/neon.mk
 	@echo "neon: fetching arm64 packages into $@"
 	@rm -rf $(NEON)/apt $@ && mkdir -p $(NEON)/apt/lists/partial $(NEON)/apt/archives/partial && touch $(NEON)/apt/status
 	@$(NEON_APT) update && $(NEON_APT) --download-only install $(NEON_PACKAGES)
-	@mkdir $@.part && for p in $(NEON)/apt/archives/*.deb; do dpkg-deb -x $$p $@.part || exit 1; done && mv $@.part $@
+	@mkdir $@.part && for p in $(NEON)/apt/archives/*.deb; do dpkg-deb -x $$p $@.part || exit 1; done
+	@find $@.part -lname '/*' -exec sh -c 'ln -sf "$@$$(readlink "$$0")" "$$0"' {} \; && mv $@.part $@
 
 neon: $(NEON_ROOT) ## the kernels and what stands on them for AArch64, under an emulator (qemu)
 	@CONFORMANCE_DIR= MODELS_DIR= $(MAKE) --no-print-directory BUILD=$(NEON) WERROR=-Werror AR=aarch64-linux-gnu-ar \

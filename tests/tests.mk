@@ -138,8 +138,9 @@ check-example: ## the example in README is a part of tests/examples; that of a l
 # Tests that write a page, or a part of it, hold it against what they find.
 PAGES := $(call named,test_case_page test_power_settings test_variants_page)
 .PHONY: pages
-pages: $(PAGES) ## writes the lists and tables of generated pages anew, after words or variants have changed
+pages: $(PAGES) python ## writes the lists and tables of generated pages anew, after words or variants have changed
 	@for t in $(PAGES); do MHA_WRITE_PAGES=1 $$t >/dev/null || exit 1; done
+	@PYTHONPATH=$(BUILD)/python $(PYTHON) src/packaging/wheel_types.py src/python/mha/_typed.py
 
 N ?= 10000
 test-differential: $(call named,test_differential) ## compares N random forwards with themselves, cut in every way

@@ -1,9 +1,12 @@
-"""Builds the wheel and the sdist with setuptools; the wheel carries the library.
+"""Builds the wheel and the sdist with setuptools; the wheel carries the library and the program.
 
-The library is built with make, or is the one that MHA_LIBRARY names; an empty MHA_LIBRARY makes a wheel without one,
-which uses the library of the system. The version is that of include/mha/system.h.
+Both are built with make, or are the library that MHA_LIBRARY names and the program beside it; an empty MHA_LIBRARY
+makes a wheel without them, which uses those of the system. MHA_PLATFORM is the tag of machines on which they run,
+MHA_LICENCES a folder of licences of what is inside. The version is that of include/mha/system.h, and so is the date of
+every file, unless SOURCE_DATE_EPOCH says another: the same sources and tools give the same bytes.
 """
 import contextlib
+import gzip
 import os
 import re
 import shutil
@@ -12,10 +15,13 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
+import time
+import zipfile
 
 from setuptools import build_meta
+from wheel.wheelfile import WheelFile
 
-TREE = ("CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml",
+TREE = ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md", "pyproject.toml",
         "bench", "include", "src", "tests", "weights")
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MODULE = os.path.join(ROOT, "src", "python", "mha")
@@ -24,10 +30,27 @@ with open(os.path.join(ROOT, "include", "mha", "system.h"), encoding="utf-8") as
     VERSION = ".".join(re.findall(r"define MHA_VERSION_\w+ (\d+)", header.read()))
 
 
+os.environ.setdefault("SOURCE_DATE_EPOCH", str(int(os.path.getmtime(header.name))))
+DATE = int(os.environ["SOURCE_DATE_EPOCH"])
+
+# Debian's names of what building needs: of tools, and of libraries as pkg-config knows them.
+TOOLS = {"make": "make", "cc": "gcc libc6-dev", "pkg-config": "pkg-config"}
+LIBRARIES = {"openblas": "libopenblas-dev", "jansson": "libjansson-dev", "libzip": "libzip-dev", "zlib": "zlib1g-dev",
+             "nettle": "nettle-dev"}
+
+
+def _dated(member):
+    """Leaves out who built when."""
+    member.mtime, member.uid, member.gid, member.uname, member.gname = DATE, 0, 0, "", ""
+    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    return member
+
+
 def _source(member):
-    """Leaves out what Python or a build left in the tree."""
+    """Leaves out what Python or a build left in the tree, too."""
     name = os.path.basename(member.name)
-    return None if name == "__pycache__" or name.endswith((".pyc", ".so")) else member
+    left = name in ("__pycache__", "_declared.py") or name.endswith((".pyc", ".so"))
+    return None if left else _dated(member)
 
 
 @contextlib.contextmanager
@@ -43,12 +66,31 @@ def _elsewhere():
             del os.environ["DIST_EXTRA_CONFIG"]
 
 
-def get_requires_for_build_wheel(config_settings=None):
+def _expect(kind, needed, lacks):
+    missing = [name for name in needed if lacks(name)]
+    if missing:
+        raise SystemExit(f"mha: building it needs {kind}{' '.join(missing)}, which this machine lacks. Debian, Ubuntu: "
+                         f"apt install {' '.join(needed[name] for name in missing)}")
+
+
+def _expect_tools():
+    """SystemExit with one line that names what is missing."""
+    compiler = os.environ.get("CC", "cc").split()[0]
+    _expect("", TOOLS, lambda tool: not shutil.which(compiler if tool == "cc" else tool))
+    lacking = subprocess.run(["make", "-s", "lacking"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    _expect("libraries: ", LIBRARIES, lacking.split().__contains__)
+
+
+def get_requires_for_build_sdist(config_settings=None):
     """Nothing beside pyproject.toml."""
     return []
 
 
-get_requires_for_build_sdist = get_requires_for_build_wheel
+def get_requires_for_build_wheel(config_settings=None):
+    """Nothing that pip installs; what it does not is missed here, before anything is built."""
+    if "MHA_LIBRARY" not in os.environ:
+        _expect_tools()
+    return []
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
@@ -60,14 +102,15 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
 def build_sdist(sdist_directory, config_settings=None):
     """All of TREE, from which make builds the library."""
     root = f"mha-{VERSION}"
+    path = os.path.join(sdist_directory, root + ".tar.gz")
     with tempfile.TemporaryDirectory() as folder:
         info = prepare_metadata_for_build_wheel(folder)
-        with tarfile.open(os.path.join(sdist_directory, root + ".tar.gz"), "w:gz", format=tarfile.PAX_FORMAT) as sdist:
+        with open(path, "wb") as raw, gzip.GzipFile("", "wb", 9, raw, DATE) as packed, \
+                tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as sdist:
             for name in TREE:
                 sdist.add(os.path.join(ROOT, name), f"{root}/{name}", filter=_source)
-            if not os.path.exists(os.path.join(MODULE, "_declared.py")):
-                sdist.add(_declarations(), f"{root}/src/python/mha/_declared.py")
-            sdist.add(os.path.join(folder, info, "METADATA"), f"{root}/PKG-INFO")
+            sdist.add(_declarations(), f"{root}/src/python/mha/_declared.py", filter=_dated)
+            sdist.add(os.path.join(folder, info, "METADATA"), f"{root}/PKG-INFO", filter=_source)
     return root + ".tar.gz"
 
 
@@ -92,22 +135,55 @@ def _beside(path, name):
 
 
 def _declarations():
-    """What the module knows of the headers; an sdist has it, which then needs no compiler for a wheel without a
-    library."""
-    there = os.path.join(MODULE, "_declared.py")
-    return there if os.path.exists(there) else _make("build/gen/_declared.py")
-
-
-def _library():
+    """What the module knows of the headers. An sdist has it, and then needs no compiler for a wheel without a library;
+    it lies beside a library that is named."""
     named = os.environ.get("MHA_LIBRARY")
-    return _make("build/libmha.so") if named is None else named
+    places = (os.path.join(MODULE, "_declared.py"),
+              os.path.join(os.path.dirname(named), "gen", "_declared.py") if named else "")
+    return next((path for path in places if os.path.exists(path)), None) or _make("build/gen/_declared.py")
+
+
+def _built(target, folder):
+    """What make builds, without symbols for a debugger."""
+    stripped = os.path.join(folder, os.path.basename(target))
+    shutil.copyfile(_make(target), stripped)
+    subprocess.run(["strip", stripped], check=True)
+    return stripped
+
+
+def _finish(path, extra):
+    """Puts the same bytes into a wheel for the same contents, whoever unpacked the sources, and more files."""
+    with zipfile.ZipFile(path) as wheel:
+        contents = {name: wheel.read(name) for name in wheel.namelist() if not name.endswith("/RECORD")}
+        info = next(name for name in contents if name.endswith(".dist-info/METADATA")).partition("/")[0]
+    for name, file in extra.items():
+        with open(file, "rb") as data:
+            contents[name.replace("INFO", info)] = data.read()
+    with WheelFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        wheel.compresslevel = 9
+        for name in sorted(contents, key=lambda name: (name.startswith(info), name)):
+            member = zipfile.ZipInfo(name, time.gmtime(max(DATE, 315532800))[:6])
+            member.external_attr = (0o100755 if contents[name].startswith(b"\x7fELF") else 0o100644) << 16
+            member.compress_type = zipfile.ZIP_DEFLATED
+            wheel.writestr(member, contents[name])
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """A wheel for this kind of machine and any Python 3."""
-    library, settings = _library(), dict(config_settings or {})
-    with _elsewhere(), _beside(library, "libmha.so"), _beside(_declarations(), "_declared.py"):
+    named, licences, settings = os.environ.get("MHA_LIBRARY"), os.environ.get("MHA_LICENCES"), {}
+    with tempfile.TemporaryDirectory() as folder, _elsewhere():
+        if named is None:
+            _expect_tools()
+            library, program = (_built(target, folder) for target in ("build/libmha.so", "build/mha"))
+        else:
+            library, program = named, named and os.path.join(os.path.dirname(named), "mha")
         if library:
-            machine = re.sub(r"\W", "_", sysconfig.get_platform())
+            machine = os.environ.get("MHA_PLATFORM") or re.sub(r"\W", "_", sysconfig.get_platform())
             settings["--build-option"] = [f"--plat-name={machine}"]
-        return build_meta.build_wheel(wheel_directory, settings, metadata_directory)
+        extra = {f"mha-{VERSION}.data/scripts/mha": program} if program and os.path.exists(program) else {}
+        for name in sorted(os.listdir(licences)) if licences else ():
+            extra[f"INFO/licenses/{name}"] = os.path.join(licences, name)
+        with _beside(library, "libmha.so"), _beside(_declarations(), "_declared.py"):
+            wheel = build_meta.build_wheel(wheel_directory, {**(config_settings or {}), **settings}, metadata_directory)
+        _finish(os.path.join(wheel_directory, wheel), extra)
+    return wheel

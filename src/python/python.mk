@@ -1,7 +1,7 @@
 # The Python module, without pip: beside its library in build/python, or installed for Debian's python3. Included by the
 # Makefile.
 
-.PHONY: python install-python uninstall-python
+.PHONY: python install-python uninstall-python lacking
 
 MODULE = $(sort $(wildcard src/python/mha/*.py)) src/python/mha/py.typed
 # Where Debian's python3 looks: below /usr without its minor version. Elsewhere: make install-python pythondir=...
@@ -28,3 +28,7 @@ install-python: $(DECLARED) ## installs the module in $(pythondir); it finds the
 
 uninstall-python: ## removes what install-python put there
 	$(Q)rm -rf "$(DESTDIR)$(pythondir)/mha"
+
+# What pkg-config does not find, for whoever builds the wheel.
+lacking:
+	@echo $(MISSING) $(if $(NETTLE_LIBS),,$(NETTLE))

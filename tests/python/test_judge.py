@@ -358,6 +358,11 @@ def test_power():
     derived = testing.power(q, k, v, is_causal=True)
     assert "causal-missing" in coarse.accepted and "causal-missing" in derived.rejected and not derived.accepted
     assert "causal-top-left" in derived.same and len(coarse.accepted) > 10 and "would pass" in str(coarse)
+    assert str(coarse).index("causal-missing") < str(coarse).index("inputs-f16")  # roundings come last
+    assert f"which would reject {len(coarse.accepted)} of them" in str(coarse) and "causal-top-left" not in str(coarse)
+    assert len(derived.summary()) == 3 and "rejected; above are the nearest" in str(derived)
+    least = min(row[3] for row in derived if row[1] == "rejected" and row[0] not in derived.roundings)
+    assert derived.summary()[0][2] == least and {"inputs-f16", "weights-bf16-cut"} & set(derived.roundings)
     assert testing.power(q, k, v, nmse=1e-9).rejected and testing.power(q, k, v, cosine=0.0).accepted
     layer = mha.MultiHeadAttention(16, 2)
     assert "merge-untransposed" in testing.power(q[0, 0, None], layer=layer).rejected

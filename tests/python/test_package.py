@@ -2,6 +2,8 @@
 import glob
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -80,6 +82,8 @@ def test_wheel(tmp_path, monkeypatch):
     wheel, = glob.glob(f"{tmp_path}/mha-*-py3-none-linux_*.whl")
     with zipfile.ZipFile(wheel) as archive:
         assert {"mha/libmha.so", "mha/py.typed", "mha/_abi.py", "mha/_declared.py"} <= set(archive.namelist())
+        program, = [name for name in archive.namelist() if name.endswith(".data/scripts/mha")]
+        assert archive.getinfo(program).external_attr >> 16 & 0o111 == 0o111
         assert b"mha.pytest_plugin" in archive.read(next(n for n in archive.namelist() if "entry_points" in n))
         archive.extractall(tmp_path / "site")
     run = python(TRY, tmp_path / "site", MHA_LIBRARY=None)
@@ -87,6 +91,28 @@ def test_wheel(tmp_path, monkeypatch):
     assert subprocess.run(["git", "-C", ROOT, "status", "--porcelain"], capture_output=True, text=True).stdout == before
     left = ("mha/*.so", "mha/_declared.py", "*.egg-info")
     assert not [name for pattern in left for name in glob.glob(f"{ROOT}/src/python/{pattern}")]
+
+
+@pytest.mark.parametrize("lacks, said", [
+    ("make", r"mha: building it needs make, which this machine lacks\. Debian, Ubuntu: apt install make"),
+    ("cc", r"mha: building it needs cc, which this machine lacks\. Debian, Ubuntu: apt install gcc libc6-dev"),
+    ("jansson", r"mha: building it needs libraries: jansson, which .*: apt install libjansson-dev"),
+])
+def test_what_building_needs_is_named_in_one_line(tmp_path, lacks, said):
+    """Before anything is built: one line, no traceback, whatever the tool is."""
+    pytest.importorskip("setuptools")
+    pytest.importorskip("wheel")
+    for tool in "make cc pkg-config sh awk find sed git stat cut dirname echo python3".split():
+        if tool != lacks and shutil.which(tool):
+            (tmp_path / tool).symlink_to(shutil.which(tool))
+    for library in ("openblas", "jansson", "libzip", "zlib", "nettle"):
+        if library != lacks:
+            (tmp_path / f"{library}.pc").write_text(f"Name: {library}\nDescription: -\nVersion: 1\nLibs: -l{library}\n")
+    env = {"PATH": str(tmp_path), "PKG_CONFIG_LIBDIR": str(tmp_path)}
+    code = "import sys; sys.path.insert(0, 'src/python'); import build_backend as b; b.get_requires_for_build_wheel()"
+    run = subprocess.run([sys.executable, "-B", "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
+    lines = [line for line in run.stderr.splitlines() if "Warning" not in line]
+    assert run.returncode == 1 and len(lines) == 1 and re.match(said, lines[0]), run.stderr
 
 
 def test_sdist(tmp_path):

@@ -1,7 +1,11 @@
 """Every row of the library's table of settings as a keyword: by its name and aliases, of its kind, checked by it."""
+import importlib.util
+import pathlib
+
 import mha
 import numpy as np
 import pytest
+from conftest import ROOT
 from mha.semantics import Semantics, Sizes, settings_of
 from mha.settings import ROWS, SETTINGS, WORDS, has
 
@@ -102,3 +106,11 @@ def test_a_word_is_read_in_each_spelling(name):
             assert ROWS[name].value(Semantics(SIZES, {name: spelling}).struct) == ROWS[name].words[number]
     with pytest.raises(ValueError, match=name):
         Semantics(SIZES, {name: "no such word"})
+
+
+def test_types_of_settings_are_those_of_the_library():
+    """`make pages` writes src/python/mha/_typed.py."""
+    spec = importlib.util.spec_from_file_location("wheel_types", f"{ROOT}/src/packaging/wheel_types.py")
+    types = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(types)
+    assert types.python() == pathlib.Path(ROOT, "src/python/mha/_typed.py").read_text(encoding="utf-8")

@@ -87,6 +87,24 @@ def test_pictures_are_of_the_weights():
         assert "<svg" in pictures.heat_map(odd, "")
 
 
+def test_a_picture_is_what_the_program_draws(tmp_path):
+    layer = mha.MultiHeadAttention(16, 2)
+    _, trace = layer(R.standard_normal((1, 3, 16)).astype("f4"), keep=["weights"])
+    trace.picture(tmp_path / "a.html", tokens=["[CLS]", "a<b", "sat"])
+    (tmp_path / "tokens.txt").write_text("[CLS]\na<b\nsat\n", encoding="utf-8")
+    trace.picture(str(tmp_path / "b.html"), tokens=["[CLS]", "a<b", "sat"])
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert page == (tmp_path / "b.html").read_text(encoding="utf-8")
+    trace.picture(tmp_path / "c.html", tokens=tmp_path / "tokens.txt")
+    assert page != (tmp_path / "c.html").read_text(encoding="utf-8")  # the page names the file
+    trace.picture(tmp_path / "a.svg")
+    assert "<svg" in (tmp_path / "a.svg").read_text(encoding="utf-8")
+    for path, tokens, said in (("a.bmp", None, "ends in .html"), ("d.html", ["one"], "a name for each of 3 keys")):
+        with pytest.raises(ValueError, match=said):
+            trace.picture(tmp_path / path, tokens=tokens)
+    assert not (tmp_path / "d.html").exists()
+
+
 def test_not_all_heads_are_drawn():
     trace = mha.Trace({"weights": R.random((3, 7, 2, 5)), "weights_mean": R.random((1, 2, 5)).astype("f2"),
                        "lse": np.zeros((3, 7, 0))})

@@ -6,6 +6,6 @@ from ._library import program
 
 path = program()
 if path is None:
-    sys.exit("python -m mha: the program is not here: `make install` of the sources installs it (or build/mha of a "
-             "clone, on the PATH); without it there are mha.check(FILE) and mha.diagnose(FILE)")
+    sys.exit("python -m mha: the program is not here: `pip install mha` brings it, and so does `make install` of the "
+             "sources; without it there are mha.check(FILE) and mha.diagnose(FILE)")
 os.execv(path, ["mha", *sys.argv[1:]])

@@ -6,7 +6,8 @@ import ctypes.util
 import os
 import re
 import shutil
-from typing import Any, Optional
+import sysconfig
+from typing import Any, Iterator, Optional
 
 from . import _abi
 from .errors import check
@@ -67,10 +68,18 @@ def _load() -> Any:
                       "libmha.so, or install it (make install)")
 
 
+def _scripts() -> Iterator[str]:
+    """Where installers put programs: this environment's, the user's, and beside a folder of packages."""
+    yield sysconfig.get_path("scripts")
+    if "posix_user" in sysconfig.get_scheme_names():
+        yield sysconfig.get_path("scripts", "posix_user")
+
+
 def program() -> Optional[str]:
-    """The path of the program mha: beside the library, in the bin of its prefix, or where the shell looks; or None."""
+    """The path of the program mha: beside the library, in the bin of its prefix, where pip puts programs, or where the
+    shell looks; or None."""
     folder = os.path.dirname(os.path.abspath(lib._name)) if os.path.dirname(lib._name) else None
-    for place in (folder, os.path.join(folder, "..", "bin")) if folder else ():
+    for place in (*((folder, os.path.join(folder, "..", "bin")) if folder else ()), *_scripts()):
         path = os.path.normpath(os.path.join(place, "mha"))
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path

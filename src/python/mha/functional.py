@@ -1,7 +1,7 @@
 """Attention of given queries, keys and values, in the two dialects that people hold in their hands."""
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -13,6 +13,11 @@ from .errors import typed
 from .semantics import Semantics
 from .settings import ROWS, has, row_of
 from .shapes import Heads, run
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._typed import FlashSettings, TorchSettings
 
 _lean, _lean_flash = Lean(), Lean()
 
@@ -62,7 +67,7 @@ def scaled_dot_product_attention(
         query: a.Array, key: a.Array, value: a.Array, attn_mask: Optional[a.Array] = None, dropout_p: float = 0.0,
         is_causal: bool = False, scale: Optional[float] = None, enable_gqa: bool = False, *,
         return_lse: bool = False, return_stages: Sequence[str] = (), path: str = "auto", threads: int = 0,
-        precision: Any = None, out_dtype: Any = None, **settings: Any) -> Any:
+        precision: Any = None, out_dtype: Any = None, **settings: Unpack[TorchSettings]) -> Any:
     """softmax(query key^T * scale) value, with the signature of PyTorch's function of this name.
 
     query: (..., h, T_q, d_k), key: (..., h_kv, S, d_k), value: (..., h_kv, S, d_v); arrays of numpy, PyTorch (CPU),
@@ -98,8 +103,8 @@ def scaled_dot_product_attention(
         raise ValueError(f"dropout_p: expected 0, found {dropout_p}: a reference drops nothing")
     with typed({} if "mask" in settings else _TORCH):
         heads = Heads(query, key, value, "BHTD")
-        settings = torch_settings(heads, attn_mask, is_causal, enable_gqa, {"scale": scale, **settings})
-        request = Request(heads.inputs, Semantics(heads.sizes(), settings), path=path, threads=threads,
+        words = torch_settings(heads, attn_mask, is_causal, enable_gqa, {"scale": scale, **settings})
+        request = Request(heads.inputs, Semantics(heads.sizes(), words), path=path, threads=threads,
                           precision=precision)
         result = run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)
     if plain:
@@ -132,7 +137,7 @@ def attention(q: a.Array, k: a.Array, v: a.Array, *, layout: str = "BTHD", causa
               alibi_slopes: Optional[a.Array] = None, cu_seqlens_q: Optional[a.Array] = None,
               cu_seqlens_k: Optional[a.Array] = None, return_lse: bool = False, return_stages: Sequence[str] = (),
               path: str = "auto", threads: int = 0, precision: Any = None, out_dtype: Any = None,
-              **settings: Any) -> Any:
+              **settings: Unpack[FlashSettings]) -> Any:
     """Attention in flash-attn's dialect: (batch, T, heads, width), causal and windows aligned bottom-right.
 
     q: (B, T_q, h, d_k), k: (B, S, h_kv, d_k), v: (B, S, h_kv, d_v), or with layout "BHTD" heads before T; "BTNH", as
@@ -155,11 +160,10 @@ def attention(q: a.Array, k: a.Array, v: a.Array, *, layout: str = "BTHD", causa
             return result
     with typed(flash_words(settings)):
         heads = Heads(q, k, v, layout)
-        settings = {"scale": softmax_scale, "softcap": softcap, "alibi_slopes": alibi_slopes,
-                    "cu_seqlens_q": cu_seqlens_q,
-                    "cu_seqlens_k": cu_seqlens_k, **settings}
-        settings = flash_settings(heads, causal, window_size, settings)
-        request = Request(heads.inputs, Semantics(heads.sizes(), settings), path=path, threads=threads,
+        words = {"scale": softmax_scale, "softcap": softcap, "alibi_slopes": alibi_slopes,
+                 "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **settings}
+        words = flash_settings(heads, causal, window_size, words)
+        request = Request(heads.inputs, Semantics(heads.sizes(), words), path=path, threads=threads,
                           precision=precision)
         result = run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)
     if plain:

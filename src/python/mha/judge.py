@@ -5,7 +5,7 @@ import ctypes
 import math
 import textwrap
 from dataclasses import dataclass, replace
-from typing import Any, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Mapping, Optional
 
 from . import _abi
 from . import arrays as a
@@ -18,6 +18,11 @@ from .meant import Computed, Meant
 from .parameters import dtype_name
 from .shapes import LAYOUTS, heads_first
 from .tables import Table, optional
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._typed import MeantSettings
 
 def _case_of(actual: Any, query: Any, key: Any, value: Any, layer: Any, layout: Any, stages: Any, dtype: Any,
              precision: Any, settings: dict[str, Any]) -> Handle:
@@ -165,7 +170,7 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
              value: Optional[a.Array] = None, *, layer: Optional[MultiHeadAttention] = None,
              layout: Optional[str] = None, stages: Optional[Mapping[str, a.Array]] = None,
              tensor: Optional[str] = None, dtype: Any = None, precision: Optional[Mapping[str, Any]] = None,
-             threads: int = 0, **settings: Any) -> Diagnosis:
+             threads: int = 0, **settings: Unpack[MeantSettings]) -> Diagnosis:
     """Looks for the named variants of attention, alone and in pairs, that give somebody's numbers.
 
         print(mha.diagnose(mine, query, key, value, is_causal=True))
@@ -183,7 +188,7 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
         calls (projected, rotated), in the axes of key, of a layer (B, kv_heads, P, width). Query 0 is then at position
         P unless `offset` says otherwise.
     """
-    case = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, settings)
+    case = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
     threads = a.thread_count(threads)
     found = _abi.Diagnosis()
     call(lib.mha_case_diagnose, case.address, None if tensor is None else a.text("tensor", tensor), threads, None,
@@ -198,7 +203,8 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
         lib.mha_diagnosis_clear(ctypes.byref(found))
     if diagnosis.right or query is None or layer is not None:
         return diagnosis
-    return replace(diagnosis, layout=_right_in(actual, query, key, value, layout, stages, dtype, precision, settings))
+    return replace(diagnosis, layout=_right_in(actual, query, key, value, layout, stages, dtype, precision,
+                                               {**settings}))
 
 
 def _right_in(actual: Any, query: Any, key: Any, value: Any, layout: Any, stages: Any, dtype: Any, precision: Any,
@@ -277,12 +283,13 @@ class Verdict:
 def check(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] = None, value: Optional[a.Array] = None,
           *, layer: Optional[MultiHeadAttention] = None, layout: Optional[str] = None,
           stages: Optional[Mapping[str, a.Array]] = None, dtype: Any = None,
-          precision: Optional[Mapping[str, Any]] = None, threads: int = 0, **settings: Any) -> Verdict:
+          precision: Optional[Mapping[str, Any]] = None, threads: int = 0,
+          **settings: Unpack[MeantSettings]) -> Verdict:
     """Holds somebody's output, and the stages that are there too, against the exact ones, stage by stage.
 
     Arguments as in diagnose. What rounding to `dtype`, and to the type of each array, may cost is allowed.
     """
-    case = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, settings)
+    case = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
     v = _abi.Verdict()
     call(lib.mha_case_judge, case.address, EXACT, None, a.thread_count(threads), ctypes.byref(v))
     try:

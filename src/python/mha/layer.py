@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from contextlib import contextmanager
-from typing import Any, Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 import numpy as np
 
@@ -20,6 +20,11 @@ from .parameters import Parameters, Totals, new_table, parameters_of, totals_of
 from .semantics import Semantics, Sizes, settings_of, window_segments
 from .settings import expect_settings, merged
 from .shapes import Rows, run
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._typed import CallSettings, LayerSettings
 
 _SIZES = ("d_model", "n_heads", "kv_heads", "d_k", "d_v", "d_q", "d_kin", "d_vin", "d_out")
 _LATENTS = ("q_rank", "kv_rank", "d_rope")
@@ -56,9 +61,10 @@ class MultiHeadAttention:
                  relative_k_rows: int = 0, relative_column_rows: int = 0, relative_q_rows: int = 0,
                  relative_by_head: bool = False, q_norm: str = "none", k_norm: str = "none", norm_bias: bool = False,
                  q_rank: int = 0, kv_rank: int = 0, d_rope: int = 0, gate: str = "none", bias_gate: bool = False,
-                 dtype: Any = "float32", seed: Optional[int] = 0, **settings: Any) -> None:
-        d_model, n_heads = _size("d_model", d_model, settings), _size("n_heads", n_heads, settings)
-        expect_settings(settings)
+                 dtype: Any = "float32", seed: Optional[int] = 0, **settings: Unpack[LayerSettings]) -> None:
+        said = {**settings}
+        d_model, n_heads = _size("d_model", d_model, said), _size("n_heads", n_heads, said)
+        expect_settings(said)
         config = _abi.Config()
         for name, value in zip(_LATENTS, (q_rank, kv_rank, d_rope)):
             setattr(config, name, a.whole_number(name, value, 0))
@@ -76,7 +82,7 @@ class MultiHeadAttention:
         config.gate, config.bias_gate = a.choice("gate", gate, _abi.GATES), a.flag("bias_gate", bias_gate)
         config.norm_bias, config.dtype = a.flag("norm_bias", norm_bias), a.weight_type("dtype", dtype)
         self._begin(create("layer", lib.mha_layer_destroy, lib.mha_layer_create, ctypes.byref(config), None, None),
-                    settings, "BTE")
+                    said, "BTE")
         if seed is not None:
             self.init(seed)
 
@@ -96,7 +102,7 @@ class MultiHeadAttention:
     # ---------------------------------------------------------------- from elsewhere
 
     @classmethod
-    def from_torch(cls, module: Any, **settings: Any) -> MultiHeadAttention:
+    def from_torch(cls, module: Any, **settings: Unpack[LayerSettings]) -> MultiHeadAttention:
         """A copy of a torch.nn.MultiheadAttention: its weights, its layout (batch_first), add_zero_attn."""
         weights = dict(module.state_dict()) if hasattr(module, "state_dict") else {}
         unknown = set(weights) - {"in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias",
@@ -127,7 +133,7 @@ class MultiHeadAttention:
     @classmethod
     def from_file(cls, path: Any, layer: Optional[str] = None, *, n_heads: int = 0, kv_heads: int = 0, d_k: int = 0,
                   config: Any = None, length: int = 0, orientation: str = "auto", dtype: Any = None,
-                  **settings: Any) -> MultiHeadAttention:
+                  **settings: Unpack[LayerSettings]) -> MultiHeadAttention:
         """One attention layer of a checkpoint (safetensors, its index, GGUF, npz), under public names of many models.
 
         layer: prefix of its tensors' names; None when the file has only one.
@@ -139,7 +145,7 @@ class MultiHeadAttention:
         dtype: of the weights; float32 when None. "q8_0", "q4_k", "f8_e4m3_scaled", ...: blocks stay as the
             file has them.
         """
-        file, table = open_file(path), new_table()
+        file, table, said = open_file(path), new_table(), {**settings}
         options, report = _abi.LoadOptions(), _abi.LoadReport()
         options.layer = None if layer is None else a.text("layer", layer)
         options.n_heads, options.kv_heads, options.d_k = (
@@ -165,11 +171,11 @@ class MultiHeadAttention:
                 raise ValueError(f"{path}: expected a model that is described, found '{facts.model_type.decode()}': "
                                  "mask, rotation and scale are not known; config= says them, or settings do (causal=, "
                                  "rope=, ...)")
-            settings = merged(settings_of_facts(facts), settings)
+            said = merged(settings_of_facts(facts), said)
         handle = create("layer", lib.mha_layer_destroy, lib.mha_model_load_layer, file.address, ctypes.byref(options),
                         table.address, needs=(table,), after=(ctypes.byref(report),))
         self = cls.__new__(cls)
-        self._begin(handle, settings, "BTE")
+        self._begin(handle, said, "BTE")
         return self
 
     # ---------------------------------------------------------------- weights
@@ -274,7 +280,7 @@ class MultiHeadAttention:
     def __call__(self, query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
                  layout: Optional[str] = None, keep: Sequence[str] = (), cache: Optional[Cache] = None,
                  path: str = "auto", threads: int = 0, precision: Any = None, out_dtype: Any = None,
-                 absorbed: bool = False, **settings: Any) -> Any:
+                 absorbed: bool = False, **settings: Unpack[CallSettings]) -> Any:
         """The layer's output, of query's kind; with `keep` also mha.Trace with the named stages.
 
         query: (B, T_q, d_q), key: (B, T_k, d_kin), value: (B, T_k, d_vin); key is query and value is key when None.
@@ -307,7 +313,7 @@ class MultiHeadAttention:
                     result = self._lean.run(query, key, v, None, how, cache)
                     if result is not None:
                         return result
-                rows, request = self.request(query, key, value, settings, layout=layout, cache=cache, path=path,
+                rows, request = self.request(query, key, value, {**settings}, layout=layout, cache=cache, path=path,
                                              threads=threads, precision=precision, absorbed=absorbed)
                 with typed({"return_stages": "keep"}):
                     result = run(rows, request, return_stages=keep, out_dtype=out_dtype)

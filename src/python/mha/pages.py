@@ -1,7 +1,7 @@
 """Attention to keys and values in pages, in flash-attn's dialect (block_table, cache_seqlens)."""
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 import numpy as np
 
@@ -13,6 +13,11 @@ from .functional import flash_words
 from .semantics import Semantics
 from .settings import has
 from .shapes import Heads, run
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._typed import PagedSettings
 
 
 class _Queries(Heads):
@@ -34,7 +39,7 @@ def paged_attention(q: a.Array, key_pages: a.Array, value_pages: a.Array, page_t
                     softmax_scale: Optional[float] = None, softcap: float = 0.0,
                     alibi_slopes: Optional[a.Array] = None, return_lse: bool = False,
                     return_stages: Sequence[str] = (), path: str = "auto", threads: int = 0, precision: Any = None,
-                    out_dtype: Any = None, **settings: Any) -> Any:
+                    out_dtype: Any = None, **settings: Unpack[PagedSettings]) -> Any:
     """Attention to keys and values in pages of a pool, which are read where they lie.
 
     q: (B, T_q, h, d_k): the last tokens of each sequence, whose keys are in the pages already. With cu_seqlens_q

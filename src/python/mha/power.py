@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Optional, Sequence
+import re
+from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from . import _abi
 from . import arrays as a
@@ -11,15 +12,28 @@ from .layer import MultiHeadAttention
 from .meant import Meant
 from .tables import Table, optional
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._typed import MeantSettings
+
+
+_NEAREST = 3  # rejected variants that are shown where none is accepted
+_ROUNDING = re.compile(r"(inputs|weights)-b?f16(-cut)?")
+
 
 class Power(Table):
-    """One row for each wrong variant that applies: whether the test rejects it, and by how much (`factor`: its largest
-    violation as a multiple of what is allowed). "same": this input does not show it at all."""
+    """One row for each wrong variant that applies, in the order data flows: whether the test rejects it, and by how
+    much (`times allowed`: its largest violation as a multiple of what is allowed). "same": this input does not show it.
 
-    def __init__(self, rows: Sequence[Sequence[Any]]) -> None:
-        super().__init__(("variant", "answer", "max |difference|", "factor", "what it is"), rows)
-        shown = len(self) - len(self.same)
-        self.note = f"{len(self.accepted)} of the {shown} wrong variants that this input shows would pass"
+    Printed, and in a notebook, it is what the test would let pass, or else what it rejects by the least; .rows has all.
+    `derived`: the atol and rtol that rounding explains, beyond which a test is coarser than it has to be.
+    """
+
+    def __init__(self, rows: Sequence[Sequence[Any]], derived: tuple[float, float] = (0.0, 0.0),
+                 tight: int = 0) -> None:
+        super().__init__(("variant", "answer", "max |difference|", "times allowed", "what it is"), rows)
+        self.derived, self._tight = derived, tight
 
     def _named(self, answer: str) -> list[str]:
         return [row[0] for row in self if row[1] == answer]
@@ -39,12 +53,49 @@ class Power(Table):
         """Wrong variants that this input does not show."""
         return self._named("same")
 
+    @property
+    def roundings(self) -> list[str]:
+        """Variants that round inputs or weights to a shorter type, and are nothing else."""
+        return [row[0] for row in self if _ROUNDING.fullmatch(row[0])]
+
+    def summary(self) -> Table:
+        """What is printed: wrong variants that would pass, then roundings that would; or the nearest rejected ones."""
+        accepted, rounded = self.accepted, self.roundings
+        nearest = sorted((row for row in self if row[1] == ("accepted" if accepted else "rejected")),
+                         key=lambda row: (row[0] in rounded, row[3]))[:None if accepted else _NEAREST]
+        notes = [self._verdict(accepted, rounded)]
+        if self._tight:
+            notes.append("Rounding explains no more than atol {:.2g}, rtol {:.2g} here, which would reject {} of them."
+                         .format(*self.derived, self._tight))
+        if self.same:
+            notes.append(f"This input cannot show {len(self.same)} more (.same).")
+        shown = [i for i, title in enumerate(self.columns) if title != "answer"]
+        return Table([self.columns[i] for i in shown], [[row[i] for i in shown] for row in nearest],
+                     "\n".join(notes))
+
+    def _verdict(self, accepted: list[str], rounded: list[str]) -> str:
+        shown = [row[0] for row in self if row[1] != "same"]
+        if not accepted:
+            return f"All {len(shown)} wrong variants that this input shows are rejected; above are the nearest."
+        wrong, tried = (len([name for name in names if name not in rounded]) for names in (accepted, shown))
+        short = len(accepted) - wrong
+        return (f"{wrong} of the {tried} wrong variants that this input shows would pass"
+                + (f", and {short} that only round{'s' * (short == 1)} to a shorter type." if short else "."))
+
+    def __str__(self) -> str:
+        return str(self.summary())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
 
 def power(query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
           rtol: Optional[float] = None, atol: Optional[float] = None, nmse: Optional[float] = None,
           cosine: Optional[float] = None, dtype: Any = "float32", stage: str = "output",
           layer: Optional[MultiHeadAttention] = None,
-          layout: Optional[str] = None, threads: int = 0, **settings: Any) -> Power:
+          layout: Optional[str] = None, threads: int = 0, **settings: Unpack[MeantSettings]) -> Power:
     """Which wrong attentions would a test with these inputs and this tolerance let pass?
 
         print(mha.testing.power(q, k, v, is_causal=True, atol=1e-2, rtol=1e-2))
@@ -53,7 +104,7 @@ def power(query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array
     any of them the tolerance is the derived one. dtype: in which the implementation under test stores its results; what
     only rounds to it is not wrong. stage: which is compared. The rest is as in mha.diagnose.
     """
-    case = Meant(query, key, value, layer, layout, settings).case({}, name="the test")
+    case = Meant(query, key, value, layer, layout, {**settings}).case({}, name="the test")
     criterion = _abi.Criterion(stage=_abi.STAGES[a.choice("stage", stage, _abi.STAGES)].encode(),
                                precision=a.float_type("dtype", dtype, a.FLOATS + (_abi.TF32,)))
     limits = {"nmse": nmse, "cosine": cosine}
@@ -74,6 +125,7 @@ def power(query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array
     try:
         rows = [(row.variant.contents, row) for row in found.rows[:found.count]]
         return Power([(str(optional(variant.name)), _abi.POWER_ANSWERS[row.answer], row.max_abs, row.factor,
-                       str(optional(variant.help))) for variant, row in rows])
+                       str(optional(variant.help))) for variant, row in rows],
+                     (found.derived_atol, found.derived_rtol), found.accepted - found.faint)
     finally:
         lib.mha_power_clear(ctypes.byref(found))

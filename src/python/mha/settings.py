@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import difflib
-from typing import Any, Iterable, Optional
+from typing import Any, Iterable, Mapping, Optional
 
 from . import _abi
 from ._library import call, lib
@@ -112,7 +112,7 @@ def row_of(name: str) -> Optional[Setting]:
     return ROWS.get(name) or _ALIASES.get(name)
 
 
-def has(settings: dict[str, Any], name: str) -> bool:
+def has(settings: Mapping[str, Any], name: str) -> bool:
     """Whether a setting is given, by its own name or an alias."""
     return any(settings.get(each) is not None for each in (name, *ROWS[name].aliases))
 

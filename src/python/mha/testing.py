@@ -5,7 +5,7 @@ import ctypes
 import os
 import shutil
 import tempfile
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -17,6 +17,11 @@ from .judge import diagnose
 from .layer import MultiHeadAttention
 from .meant import Computed, Meant
 from .power import Power, power
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._typed import MeantSettings
 
 __all__ = ["Power", "assert_attention_close", "cases", "power", "save_failures"]
 
@@ -126,7 +131,7 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
                            layout: Optional[str] = None, dtype: Any = None,
                            precision: Optional[Mapping[str, Any]] = None, rtol: Optional[float] = None,
                            atol: Optional[float] = None, stages: Optional[Mapping[str, a.Array]] = None,
-                           **settings: Any) -> None:
+                           **settings: Unpack[MeantSettings]) -> None:
     """Fails unless somebody's output is attention's, and says what it is instead.
 
         mha.testing.assert_attention_close(kernel(q, k, v), q, k, v, is_causal=True)
@@ -143,7 +148,7 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
     named variant of attention that gives these numbers, and where a case is saved that mha check and mha diagnose read.
     """
     __tracebackhide__ = True
-    meant = Meant(query, key, value, layer, layout, settings)
+    meant = Meant(query, key, value, layer, layout, {**settings})
     recorded = meant.recorded(actual, stages)
     computed = Computed(dtype, precision, recorded)
     for name, given in (("rtol", rtol), ("atol", atol)):

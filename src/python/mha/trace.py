@@ -1,17 +1,19 @@
 """The stages of one call: a mapping from names to arrays, a table of them, and pictures of the weights."""
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping
+import os
+import subprocess
+import tempfile
+from typing import Any, Iterator, Mapping, Optional
 
 import numpy as np
 
 from . import _abi
 from . import arrays as a
-from ._library import lib
-from .files import File
+from ._library import lib, program
+from .files import File, path_of, save
 from .pictures import framed, heat_map
 from .tables import Table
-
 
 
 def _meanings() -> dict[str, str]:
@@ -66,6 +68,32 @@ class Trace(Mapping[str, Any]):
             rows.append((name, tuple(array.shape), float(some.min()), float(some.max()),
                          float(np.sqrt(np.mean(some**2))), int(array.size - finite.size), _MEANING.get(name, "")))
         return Table(("stage", "shape", "min", "max", "rms", "not finite", "what it is"), rows)
+
+    def picture(self, path: Any, *, tokens: Optional[Any] = None) -> None:
+        """Writes what `mha show` draws: a page with every number behind it (.html), or the maps alone (.svg, .png).
+
+            output, trace = layer(x, keep=["weights"])
+            trace.picture("page.html", tokens=["the", "cat", "sat"])
+
+        tokens: their names, or a file of them as `mha show --tokens` reads it. FileNotFoundError without the program.
+        """
+        found = program()
+        if found is None:
+            raise FileNotFoundError("the program mha, which draws pictures, is not here: `pip install mha` brings it")
+        with tempfile.TemporaryDirectory() as folder:
+            stages, names = "trace.safetensors", "tokens.txt"  # as the page calls them
+            save(os.path.join(folder, stages), {name: self[name] for name in self})
+            if isinstance(tokens, (str, os.PathLike)):
+                names = os.path.abspath(tokens)
+            elif tokens is not None:
+                with open(os.path.join(folder, names), "w", encoding="utf-8") as file:
+                    file.write("\n".join(map(str, tokens)))
+            to = os.path.abspath(os.fsdecode(path_of("path", path)))
+            run = subprocess.run([os.path.abspath(found), "show", stages, "--quiet", "--picture", to,
+                                  *([] if tokens is None else ["--tokens", names])],
+                                 cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if run.returncode:
+            raise ValueError(run.stderr.strip().replace("mha show: ", ""))
 
     def __repr__(self) -> str:
         return str(self.table())
