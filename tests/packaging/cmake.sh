@@ -11,7 +11,7 @@ fi
 stage=$build/packaging/cmake
 rm -rf "$stage"
 mkdir -p "$stage/fetched" "$stage/added"
-unset MAKEFLAGS MFLAGS MAKELEVEL CFLAGS LDFLAGS CPPFLAGS BUILD || true
+unset MAKEFLAGS MFLAGS MAKELEVEL CFLAGS LDFLAGS CPPFLAGS BUILD WERROR || true
 
 user() { # FOLDER, then the lines that bring the library
     folder=$stage/$1

@@ -12,7 +12,7 @@ fi
 stage=$build/packaging/meson
 rm -rf "$stage"
 mkdir -p "$stage/subprojects/packagefiles/mha"
-unset MAKEFLAGS MFLAGS MAKELEVEL LDFLAGS CPPFLAGS BUILD || true
+unset MAKEFLAGS MFLAGS MAKELEVEL LDFLAGS CPPFLAGS BUILD WERROR || true
 export CFLAGS=-O0
 
 cp "$archive" "$stage/subprojects/packagefiles/"
