@@ -3,6 +3,7 @@
 # Versions, dates, and the series of the soname are filled into the files of src/packaging/debian and into their names.
 # DEBFULLNAME, DEBEMAIL and DEB_BUILD_OPTIONS mean what they mean to Debian's own tools.
 set -eu
+umask 022
 export LC_ALL=C.UTF-8
 archive=$1 series=$2 folder=$3
 name=${archive##*/}
