@@ -211,6 +211,7 @@ clean: ## removes what was built
 include src/install.mk src/python/python.mk src/manual/manual.mk src/packaging/wheel.mk
 include tests/tests.mk tests/checks.mk tests/python.mk tests/coverage.mk tests/neon.mk bench/bench.mk
 include src/mpi/mpi.mk tests/check.mk
+include src/packaging/packaging.mk src/packaging/debian.mk
 
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(BENCH_OBJ:.o=.d)
 endif

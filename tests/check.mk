@@ -8,10 +8,10 @@ check: ## before a commit: builds without warnings, then checks lines, rooms, Py
 	+@$(CHECK_MAKE) all check-format check-rooms check-python check-abi
 	+@$(CHECK_MAKE) check-changed
 
-# Asked for when git is to be asked.
+# Asked for when git is to be asked; an unpacked archive has none.
 ifneq ($(filter check-changed,$(MAKECMDGOALS)),)
-CHANGED := $(wildcard $(shell git diff --name-only $$(git merge-base HEAD main 2>/dev/null || echo HEAD); \
-                              git ls-files --others --exclude-standard))
+CHANGED := $(if $(wildcard .git),$(wildcard $(shell git diff --name-only $$(git merge-base HEAD main 2>/dev/null || \
+                              echo HEAD); git ls-files --others --exclude-standard)))
 CHANGED_INSIDE := $(filter-out %.mk %.md %.sh,$(filter src/% tests/%,$(CHANGED)))
 ROOMS_CHANGED := $(sort $(foreach f,$(CHANGED_INSIDE),$(word 2,$(subst /, ,$(f)))))
 # Always; those of the rooms that have changed, but for what takes longest; and tests that have changed themselves.

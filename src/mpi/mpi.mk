@@ -42,12 +42,13 @@ $(BUILD)/mha-mpi: $(MPI_ALL_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
 MPI_CMAKE_DIR = $(libdir)/cmake/mha_mpi
 install-mpi: mpi ## installs libmha_mpi and mha-mpi
 	@$(INSTALL) -d "$(DESTDIR)$(includedir)/mha" \
-	  $(foreach d,bindir libdir PKGCONFIG_DIR MPI_CMAKE_DIR,"$(DESTDIR)$($(d))")
+	  $(foreach d,bindir libdir PKGCONFIG_DIR MPI_CMAKE_DIR MAN_DIR,"$(DESTDIR)$($(d))")
 	$(Q)$(INSTALL) -m 644 include/mha/mpi.h "$(DESTDIR)$(includedir)/mha/"
 	$(Q)$(INSTALL) -m 755 $(BUILD)/libmha_mpi.so.$(VERSION) "$(DESTDIR)$(libdir)/"
 	$(Q)ln -sf libmha_mpi.so.$(VERSION) "$(DESTDIR)$(libdir)/$(MPI_SONAME)"
 	$(Q)ln -sf $(MPI_SONAME) "$(DESTDIR)$(libdir)/libmha_mpi.so"
 	$(Q)$(INSTALL) -m 755 $(BUILD)/mha-mpi "$(DESTDIR)$(bindir)/"
+	$(Q)$(INSTALL) -m 644 src/cli/mpi/mha-mpi.1 "$(DESTDIR)$(MAN_DIR)/"
 	$(Q)$(call fill,mpi/mha-mpi.pc.in,$(PKGCONFIG_DIR)/mha-mpi.pc)
 	$(Q)$(call fill,mpi/mha_mpi-config.cmake.in,$(MPI_CMAKE_DIR)/mha_mpi-config.cmake)
 	$(Q)sed -i 's|@MPI_SONAME@|$(MPI_SONAME)|' "$(DESTDIR)$(MPI_CMAKE_DIR)/mha_mpi-config.cmake"
@@ -55,7 +56,7 @@ install-mpi: mpi ## installs libmha_mpi and mha-mpi
 uninstall-mpi:
 	$(Q)rm -f $(foreach f,libmha_mpi.so $(MPI_SONAME) libmha_mpi.so.$(VERSION),"$(DESTDIR)$(libdir)/$(f)") \
 	  "$(DESTDIR)$(includedir)/mha/mpi.h" "$(DESTDIR)$(bindir)/mha-mpi" "$(DESTDIR)$(PKGCONFIG_DIR)/mha-mpi.pc" \
-	  "$(DESTDIR)$(MPI_CMAKE_DIR)/mha_mpi-config.cmake"
+	  "$(DESTDIR)$(MPI_CMAKE_DIR)/mha_mpi-config.cmake" "$(DESTDIR)$(MAN_DIR)/mha-mpi.1"
 	@rmdir "$(DESTDIR)$(MPI_CMAKE_DIR)" "$(DESTDIR)$(includedir)/mha" 2>/dev/null || true
 
 # Tests are linked with the objects, so that the support of the other tests serves them.

@@ -62,6 +62,12 @@ if command -v cmake >/dev/null; then
     fi
 fi
 [ -x "$root/bin/mha-mpi" ] || wrong "mha-mpi is not installed"
+"$build/mha-mpi" --help |
+    sed -n 's/^  \([a-z][a-z]*\)  .*/.It Ic \1/p; s/^  -\(-[a-z]*\) .*/.It Fl \1/p' >"$stage/words"
+[ "$(wc -l <"$stage/words")" = 6 ] || wrong "mha-mpi --help names $(wc -l <"$stage/words") commands and options"
+while read -r word; do
+    grep -q "^$word" "$root/share/man/man1/mha-mpi.1" || wrong "the manual page of mha-mpi lacks $word"
+done <"$stage/words"
 "$make" -s BUILD="$build" uninstall-mpi uninstall prefix="$root" >"$stage/log" 2>&1 || wrong "$(cat "$stage/log")"
 left=$(find "$root" ! -type d)
 [ -z "$left" ] || wrong "left after uninstall: $left"
