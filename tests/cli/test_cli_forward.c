@@ -321,8 +321,8 @@ static void test_stretched_rotations(void **state)
     for (size_t i = 0; i < 3; i++) {
         program_result r = RUN("forward", "--config", config, words[i][0], words[i][1], "--save-case", path);
         assert_int_equal(r.code, 0);
-        assert_non_null(strstr(r.out, "rope_base 10000, rope_attention_factor 1, "
-                                      "rope_frequencies scaled: dynamic, factor 2, of 8 positions, "));
+        assert_true(text_says(r.out, "rope_base 10000, rope_attention_factor 1, "
+                                     "rope_frequencies scaled: dynamic, factor 2, of 8 positions, "));
         program_free(&r);
         double expected[8], found[8], factor;
         mha_file *file;

@@ -105,7 +105,7 @@ static void a_layer_is_what_its_metadata_say(void **state)
         assert_true(rows[i].caveat ? strstr(json_string_value(caveat), rows[i].caveat) != NULL : json_is_null(caveat));
         json_decref(root);
         program_result r = RUN("forward", "--weights", path, "--layer", rows[i].layer, "--seq", "5");
-        if (!strstr(r.out, rows[i].meaning) || !strstr(r.out, "as its metadata says"))
+        if (!text_says(r.out, rows[i].meaning) || !strstr(r.out, "as its metadata says"))
             fail_msg("%s %s: %s", rows[i].name, rows[i].layer, r.out);
         program_free(&r);
     }

@@ -74,7 +74,7 @@ static void presets_are_listed(void **state)
     (void)state;
     json_t *root = RUN_JSON(0, "params", "--preset", "list", "--json"), *presets = json_object_get(root, "presets"),
            *preset;
-    program_result table = RUN("forward", "--preset", "list"), quiet = RUN("heads", "--preset", "list", "--quiet"),
+    program_result table = RUN("forward", "--preset", "list", "--wide"), quiet = RUN("heads", "--preset", "list", "--quiet"),
                    csv = RUN("params", "--preset", "list", "--format", "csv");
     assert_int_equal(table.code, 0);
     assert_string_equal(table.err, "");
@@ -156,7 +156,7 @@ static void views_fold_filter_and_sort(void **state)
     assert_non_null(strstr(r.out, "9,216 inert"));
     assert_null(strstr(r.out, "mlp"));
     program_free(&r);
-    r = RUN("params", "--preset", "gpt2", "--all", "--per-head");
+    r = RUN("params", "--preset", "gpt2", "--all", "--per-head", "--wide");
     assert_non_null(strstr(r.out, "h.11.mlp.c_fc.bias"));
     assert_non_null(strstr(r.out, "0 B  same storage as wte.weight")); /* an alias adds nothing */
     assert_non_null(strstr(r.out, "columns 704 to 767"));
