@@ -22,7 +22,8 @@ static double number(const json_t *row, const char *key)
 static void what_it_comes_to_stands_last(void **state)
 {
     (void)state;
-    program_result r = RUN("bench", "--shape", "1,4,4,8,2", "--part", "all", "--rounds", "1", "--threads", "1");
+    program_result r =
+        RUN("bench", "--shape", "1,4,4,8,2", "--part", "all", "--rounds", "1", "--threads", "1", "--wide");
     const char *last = strrchr(r.out, '\n');
     while (last > r.out && last[-1] != '\n')
         last--;
@@ -85,7 +86,7 @@ static void a_signal_keeps_what_was_measured(void **state)
         assert_null(strstr(first + 1, rows[i].words)); /* the third shape was not measured */
         assert_int_equal(r.out[strlen(r.out) - 1], '\n');
         if (!rows[i].option)
-            assert_non_null(strstr(r.out, "the best of all rounds\n"));
+            assert_non_null(strstr(r.out, "GB/s of reads from memory\n"));
         const size_t commas = count_of_char(r.out, strchr(r.out, '\n'), ',');
         for (const char *line = rows[i].option ? r.out : ""; *line; line = strchr(line, '\n') + 1) {
             const size_t quoted = line == r.out ? 0 : 4; /* commas in the name of a shape */
@@ -129,12 +130,12 @@ static void a_signal_leaves_whole_json(void **state)
 static void a_terminal_shows_the_round(void **state)
 {
     (void)state;
-    static const char erase[] = "\r\x1b[K";
+    static const char erase[] = " \r";
     program_result r = RUN_ON_TERMINALS(80, ONE);
     assert_int_equal(r.code, 0);
-    assert_non_null(strstr(r.err, "\r\x1b[K1,1,3,8,2 core, round 1 of 1"));
+    assert_non_null(strstr(r.err, "\r  0 of 1 rounds of 1,1,3,8,2 core"));
     assert_string_equal(r.err + strlen(r.err) - strlen(erase), erase);
-    assert_null(strstr(r.out, "round 1"));
+    assert_null(strstr(r.out, "rounds"));
     program_free(&r);
     r = RUN_ON_TERMINALS(80, ONE, "--quiet");
     assert_int_equal(r.code, 0);

@@ -116,7 +116,7 @@ static void a_benchmark_is_drawn_beside_its_limits(void **state)
     (void)state;
     const char *path = scratch("bench.svg");
     json_t *root = RUN_JSON(0, "bench", "--shape", "1,8,8,16,2", "--shape", "1,1,64,16,2", "--part", "core", "--rounds",
-                            "1", "--threads", "1", "--picture", path, "--json");
+                            "1", "--threads", "1", "--wide", "--picture", path, "--json");
     const size_t rows = json_array_size(json_object_get(root, "rows"));
     size_t count, bars = 0;
     char *svg = (char *)scratch_read(path, &count);
@@ -126,8 +126,8 @@ static void a_benchmark_is_drawn_beside_its_limits(void **state)
     assert_int_equal(bars, rows);
     check_points(svg, json_object_get(root, "rows"));
     json_decref(root);
-    assert_non_null(strstr(svg, "% of the FMA peak"));
-    assert_non_null(strstr(svg, "% of reading"));
+    assert_non_null(strstr(svg, "Arithmetic: % of the multiply-adds"));
+    assert_non_null(strstr(svg, "Reading: % of reads from memory"));
     free(svg);
 }
 
@@ -333,11 +333,11 @@ static void set_terminal(const char *colorterm, const char *term, const char *la
 
 #define CAUSAL "--seq", "7", "--d-model", "8", "--heads", "2", "--causal", "--path", "exact", "--threads", "1"
 
-/* Both maps of 7 tokens, three pixels for each cell: every pixel has the colour of its weight, or none. */
+/* Both maps of 7 tokens, two pixels for each cell, whole lines for each query: every pixel has the colour of its weight, or none. */
 static void half_blocks_show_every_weight(void **state)
 {
     (void)state;
-    enum { N = 7, CELL = 3, LEFT = 8 };
+    enum { N = 7, CELL = 2, LEFT = 8 };
     const char *trace = scratch("trace.safetensors");
     program_result r = RUN("forward", CAUSAL, "--trace", trace, "--quiet");
     assert_int_equal(r.code, 0);

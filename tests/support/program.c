@@ -282,3 +282,22 @@ int scratch_remove(void **state)
     closedir(open_directory);
     return rmdir(directory);
 }
+
+/* Whether a text begins with words. */
+static bool begins(const char *text, const char *words)
+{
+    while (*words && *text) {
+        if (*words == ' ' && *text == '\n')
+            text += strspn(text, "\n "), words++;
+        else if (*text++ != *words++)
+            return false;
+    }
+    return !*words;
+}
+
+bool text_says(const char *text, const char *words)
+{
+    while (*text && !begins(text, words))
+        text++;
+    return *text != '\0';
+}

@@ -3,6 +3,7 @@
 #define MHA_TEST_PROGRAM_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct program_result {
@@ -29,6 +30,8 @@ program_result program_run_on_terminals(unsigned short width, const char *const 
  * many milliseconds. */
 program_result program_stop(int number, const char *words, int milliseconds, const char *const *args);
 void program_free(program_result *r);
+/* Whether a text holds words, which may go on in the next line where the text has a blank. */
+bool text_says(const char *text, const char *words);
 
 #define RUN(...) program_run((const char *const[]){__VA_ARGS__, NULL})
 

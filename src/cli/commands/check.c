@@ -41,6 +41,8 @@ static int write_picture(mha__picture *picture, const judged_case *c, const argu
     return code;
 }
 
+enum { FEW = 8 }; /* cases that need no line of progress */
+
 /* The cases to be judged and the next one to take; shared by the threads. */
 typedef struct case_queue {
     const case_list *list;
@@ -152,7 +154,8 @@ static int check_files(const arguments *args)
                             .picture = given(args, OPT_PICTURE) ? &picture : NULL,
                             .lock = PTHREAD_MUTEX_INITIALIZER};
         mha_path_find(text_for(args, OPT_PATH), &queue.path);
-        progress_begin(args, "cases");
+        if (list.n > FEW)
+            progress_begin(args, "cases");
         judge_all(&queue, jobs);
         if (queue.error.status != MHA_OK)
             code = refuse_field("", &queue.error);

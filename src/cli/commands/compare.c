@@ -250,7 +250,7 @@ static void print_cost(const json_t *root, const compared_layers *layers)
         REPORT_TABLE(TABLE_TEXT, json_object_get(root, "layer_outputs"), outputs);
     }
     if (layers->obstacle)
-        say_harmless("\n  the layers were not run: %s\n", layers->obstacle);
+        say("\n"), say_harmless("  the layers were not run: %s", layers->obstacle), say("\n");
 }
 
 static void print_pairs(const json_t *root, const pair *pairs, size_t n, const double tolerance[2])

@@ -256,7 +256,7 @@ static void leave_out(const table *t, size_t *width, size_t marks)
 /* Fits the table to the line, the columns that matter least first. */
 static void fit(const table *t, size_t *width)
 {
-    enum { NARROW = 20, NARROWEST = 12 };
+    enum { ROOMY = 32, NARROW = 20, NARROWEST = 12 };
     const size_t last = t->n_columns - 1;
     leave_out(t, width, 3);
     if (!to_the_right(t, last))
@@ -264,6 +264,8 @@ static void fit(const table *t, size_t *width)
     for (size_t c = 0; c < t->n_columns && !t->widths; c++)
         if (to_the_right(t, c))
             narrow(t, width, c, least_width(t, c));
+    if (!t->widths)
+        narrow_text(t, width, ROOMY);
     leave_out(t, width, 2);
     leave_out(t, width, 1);
     narrow_text(t, width, NARROW);

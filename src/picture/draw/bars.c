@@ -1,9 +1,9 @@
-/* Draws charts of bars: above each bar its label and its number, across all of them a line at the limit. */
+/* Draws charts of bars: a label above each bar, its number below, across all of them a line at the limit. */
 #include "picture/draw/bars.h"
 
 #include <math.h>
 
-enum { MARGIN = 14, WIDTH = MHA__BARS_WIDTH - 2 * MARGIN, LINE = 38, HEAD = 46, BAR = 12, MOST_LETTERS = 60 };
+enum { MARGIN = 14, WIDTH = MHA__BARS_WIDTH - 2 * MARGIN, LINE = 54, HEAD = 46, BAR = 12, MOST_LETTERS = 60 };
 
 size_t mha__bars_height(size_t count)
 {
@@ -14,8 +14,8 @@ static void draw_bar(mha__markup *m, const mha__bar *bar, size_t y, double most)
 {
     mha__markup_print(m, "<text x=\"%d\" y=\"%zu\">", MARGIN, y + 12);
     mha__markup_short(m, bar->label, MOST_LETTERS);
-    mha__markup_print(m, "</text><text x=\"%d\" y=\"%zu\" text-anchor=\"end\">", MARGIN + WIDTH, y + 12);
-    mha__markup_number(m, 3, bar->value);
+    mha__markup_print(m, "</text><text x=\"%d\" y=\"%zu\">", MARGIN, y + 44);
+    mha__markup_number(m, 4, bar->value);
     mha__markup_print(m, " ");
     mha__markup_text(m, bar->note);
     mha__markup_print(m,

@@ -5,7 +5,7 @@
 #include "picture/markup.h"
 
 typedef struct mha__bar {
-    char label[64], note[64]; /* above the bar; behind its number */
+    char label[64], note[64]; /* above the bar; behind its number, below it */
     double value;             /* at least 0 */
 } mha__bar;
 

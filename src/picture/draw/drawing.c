@@ -73,8 +73,9 @@ mha_status mha__drawing_open(mha__drawing *d, const mha_allocator *allocator, co
                       "<defs><pattern id=\"hidden\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
                       "<path fill=\"#%02x%02x%02x\" d=\"M0 0h6v6h-6z\"/>"
                       "<path stroke=\"#%02x%02x%02x\" d=\"M-1 1l2-2M0 6l6-6M5 7l2-2\"/></pattern></defs>\n"
-                      "<rect class=\"paper\" width=\"%zu\" height=\"%zu\" fill=\"#fff\"/>\n",
-                      ground.red, ground.green, ground.blue, line.red, line.green, line.blue, d->width, d->height);
+                      "<rect%s width=\"%zu\" height=\"%zu\" fill=\"#fff\"/>\n",
+                      ground.red, ground.green, ground.blue, line.red, line.green, line.blue,
+                      d->dark ? " class=\"paper\"" : "", d->width, d->height);
     return MHA_OK;
 }
 

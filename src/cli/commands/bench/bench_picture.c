@@ -69,7 +69,7 @@ static size_t make_bars(const bench *b, bool of_reads, mha__bar *bars, size_t *l
             mha__text_print(bar->label, sizeof bar->label, "%s %s, %s, %d thread%s", r->part, r->shape, r->path,
                             r->threads, r->threads > 1 ? "s" : "");
             mha__text_print(bar->note, sizeof bar->note, "%%, %.1f %s%s", reads ? r->gbs : r->gflops,
-                            reads ? "GB/s" : "GFLOP/s", bar->value > 100 && reads ? ", from caches" : "");
+                            reads ? "GB/s" : "GFLOP/s", bar->value > 100 && reads ? ", more than memory gives: caches" : "");
         }
     return n;
 }
@@ -110,8 +110,8 @@ static void draw_roofs(const bench *b, mha__markup *m, const mha__roof_point *po
 static mha_status draw(const bench *b, mha__drawing *d, const char *path, mha_error *error)
 {
     static const char *const titles[] = {"Arithmetic: % of the multiply-adds measured here",
-                                         "Reading: % of reads from memory; caches can exceed it"};
-    static const char *const limit_labels[] = {"100 %: the peak", "100 %: memory"};
+                                         "Reading: % of reads from memory"};
+    static const char *const limit_labels[] = {"100 %: the peak", "100 %: memory; beyond it, caches"};
     const mha_allocator allocator = mha__allocator_default();
     const bool wide = given(b->args, OPT_WIDE);
     mha__bar *bars[2];
