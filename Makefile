@@ -193,7 +193,7 @@ $(BUILD)/libmha.so: $(BUILD)/libmha.so.$(VERSION)
 .PHONY: no-nettle
 no-nettle:
 	@echo "pkg-config does not find $(NETTLE), which the program needs: \"make deps\" installs it" >&2; exit 1
-$(BUILD)/obj/cli/output/origin.o: $(if $(NETTLE_LIBS),,no-nettle)
+$(BUILD)/obj/cli/pictures/origin.o: $(if $(NETTLE_LIBS),,no-nettle)
 
 $(BUILD)/mha: $(CLI_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
 	$(call say,LD,$@)

@@ -1,6 +1,7 @@
 /* Kept stages: copies results into the memory that the caller gave for them, and takes the time. */
 #include <string.h>
 
+#include "attention/cache/cache.h"
 #include "attention/stage_table.h"
 #include "attention/steps/steps.h"
 
@@ -53,6 +54,21 @@ void mha__stages_done(const mha__resolved *r, const mha_stage *stages, const mha
         if (r->keep_at[stages[i]] >= 0)
             r->keep[r->keep_at[stages[i]]].ms +=
                 taken * (double)mha_view_elements(&values[i]) / (double)(all ? all : 1);
+    }
+}
+
+/* A cache that continues another one has them in several places. */
+void mha__present_done(const mha__resolved *r, const mha_view *K, const mha_view *V, mha__clock *clock)
+{
+    const bool continues = r->cache && mha__cache_trunk(r->cache);
+    for (int v = 0; v < 2; v++) {
+        const mha_stage stage = v ? MHA_STAGE_PRESENT_VALUE : MHA_STAGE_PRESENT_KEY;
+        mha_view rows = *(v ? V : K);
+        if (continues && mha__is_kept(r, stage)) {
+            rows = mha__swap_time_and_heads(*mha__stage_view(r, stage));
+            mha__cache_copy(r->cache, v && !r->latent.absorbed, &rows, 1);
+        }
+        mha__stage_done(r, stage, &rows, clock);
     }
 }
 

@@ -5,7 +5,7 @@
 
 #include "formats/file.h"
 #include "models/model.h"
-#include "models/layer/naming.h"
+#include "models/layer/tensor_names.h"
 
 const char *mha_finding_name(mha_finding_kind kind)
 {
@@ -309,6 +309,20 @@ static bool is_always_there(const mha__arch_tensor *row)
     return !row->section && !row->when && !row->alias_of && row->kind == MHA_ARCH_PARAMETER;
 }
 
+static bool is_always_0(const mha__architecture *a, const char *formula)
+{
+    for (const mha__arch_key *k = a->keys; formula && k->symbol; k++)
+        if (!k->keys && strcmp(k->symbol, formula) == 0)
+            return strcmp(k->fallback, "0") == 0;
+    return false;
+}
+
+/* Whether no model of the description has it. */
+static bool is_never_there(const mha__architecture *a, const mha__arch_tensor *row)
+{
+    return is_always_0(a, row->when) || is_always_0(a, row->section);
+}
+
 static missing_rows rows_without_tensor(const mha__architecture *a, const mha_file *file)
 {
     const mha_file_tensor *tensor;
@@ -321,7 +335,7 @@ static missing_rows rows_without_tensor(const mha__architecture *a, const mha_fi
         if (is_buffer(tensor) || !in_first_blocks(tensor->name))
             continue;
         size_t row = 0;
-        while (row < rows && !is_row(a, &a->tensors[row], tensor->name))
+        while (row < rows && (is_never_there(a, &a->tensors[row]) || !is_row(a, &a->tensors[row], tensor->name)))
             row++;
         if (row == rows)
             return missing;
@@ -330,7 +344,7 @@ static missing_rows rows_without_tensor(const mha__architecture *a, const mha_fi
         has[row] = true;
     }
     for (size_t row = 0; row < rows; row++)
-        if (!has[row])
+        if (!has[row] && !is_never_there(a, &a->tensors[row]))
             *(is_always_there(&a->tensors[row]) ? &missing.always : &missing.sometimes) += 1;
     missing.known = kinds >= FEWEST && attention > 0;
     return missing;

@@ -1,4 +1,4 @@
-/* The inside of a model, for model.c, inert_bias.c, read_config.c, checkpoint.c, costs.c, gguf and the claims. */
+/* The inside of a model, for the files of this room and for claims. */
 #ifndef MHA_MODELS_MODEL_H
 #define MHA_MODELS_MODEL_H
 

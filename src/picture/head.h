@@ -26,24 +26,6 @@ void mha__head_add(mha__head *head, mha__head_statistics *sum, const mha__head_r
 void mha__head_sum(mha__head *head, const mha__head_statistics *sum);
 void mha__head_end(mha__head *head);
 
-/* ---------------------------------------------------------------- rows of scores in float32 (score_row.c) */
-
-/* Key j of S' is seen if its score is not -inf and it is in [from, to) or an extra row. */
-typedef struct mha__score_row {
-    size_t query;
-    double position;    /* of the query, where key 0 has position 0 */
-    size_t keys, extra; /* S', and how many of these keys are no tokens: the last ones */
-    size_t from, to;    /* of the tokens */
-    const float *scores; /* S': behind softcap, with all that is added to them */
-    float logits[2];     /* what else is in the denominator; -inf: nothing */
-    bool is_broken;      /* a query that sees keys and has no softmax, or sees none and is to be NaN */
-    float *weights;      /* room for S', rounded up to 16 */
-} mha__score_row;
-
-/* The same for a row that is no more than its scores, into a head without scores: its softmax in float32, its sums in
- * float64. */
-void mha__head_add_scores(mha__head *head, mha__head_statistics *sum, const mha__score_row *row);
-
 /* ---------------------------------------------------------------- names of tokens (tokens.c) */
 
 /* Takes the names that a file records as token_names, or its ids named by the vocabulary, unless there are names

@@ -418,12 +418,12 @@ static void keeping_a_stage_changes_no_bit(void **state)
             }
             assert_ok(status, error);
             trial_build(&t, &one);
-            for (int s = 0; s <= EVERY_STAGE; s++) {
-                unsigned keep = s < EVERY_STAGE ? bit(s) | (seed % 2 ? TRIAL_OUTPUT : 0) : TRIAL_OUTPUT;
+            for (int s = 0; s <= MHA_STAGE_COUNT; s++) {
+                unsigned keep = s < MHA_STAGE_COUNT ? bit(s) | (seed % 2 ? TRIAL_OUTPUT : 0) : TRIAL_OUTPUT;
                 if (keep & ~trial_stages(&one))
                     continue;
                 assert_ok(trial_run(&one, (mha_path)p, 1, keep, MHA_F64, &error), error);
-                for (int k = 0; k < EVERY_STAGE; k++)
+                for (int k = 0; k < MHA_STAGE_COUNT; k++)
                     if (stage_view(&one.call, (mha_stage)k)->data &&
                         !compare_bits(mha_stage_name((mha_stage)k), stage_view(&one.call, (mha_stage)k),
                                       stage_view(&all.call, (mha_stage)k), text, sizeof text))

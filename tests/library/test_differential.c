@@ -51,10 +51,12 @@ static bool differ(subject *s, const char *what, mha_stage stage, const mha_view
     return true;
 }
 
+/* Stages that the call lacks are in neither. */
 static bool all_differ(subject *s, const char *what, const rerun *a, const rerun *b, unsigned stages, double factor)
 {
     for (int k = 0; k < MHA_STAGE_COUNT; k++)
-        if (stages >> k & 1 && differ(s, what, (mha_stage)k, &a->stages[k], &b->stages[k], factor))
+        if (stages >> k & 1 && (a->stages[k].data || b->stages[k].data) &&
+            differ(s, what, (mha_stage)k, &a->stages[k], &b->stages[k], factor))
             return true;
     return false;
 }

@@ -8,7 +8,7 @@
 
 #include "mha/model.h"
 #include "mha/random.h"
-#include "models/layer/naming.h"
+#include "models/layer/tensor_names.h"
 #include "support/call.h"
 #include "support/counted.h"
 #include "support/scratch.h"

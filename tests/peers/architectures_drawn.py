@@ -289,9 +289,10 @@ def changed(r, held, most):
     return made
 
 
-def draw_any(model_type, number, complete, aliases, foreign):
+def draw_any(model_type, number, complete, aliases, old, foreign):
     """A drawn configuration with other values for any keys of its class: `complete` gives all that it has. Some have
-    the other name that the class knows, `aliases`; two keys are those of other classes, `foreign`."""
+    the other name that the class knows, `aliases`; some are keys that it reads besides, `old`; two keys are those of
+    other classes, `foreign`."""
     r = random.Random(f"{model_type} any {number}")
     made = draw(model_type, number)
     made.update({key: value for key, value in changed(r, complete(made), 5).items()
@@ -299,6 +300,7 @@ def draw_any(model_type, number, complete, aliases, foreign):
     for alias, key in aliases.items():
         if key in made and r.random() < 0.3:
             made[alias] = made.pop(key)
+    made.update({key: other(r, key, value) for key, value in old.items() if r.random() < 0.3})
     for key in r.sample(sorted(foreign), 2):
         made.setdefault(key, foreign[key])
     return made

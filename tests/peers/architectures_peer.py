@@ -1,6 +1,6 @@
 """Every architecture against the library that owns it: names, shapes and ties of all parameters.
 
-Needs transformers (5.23 was compared) and torch; models are made without memory. Buffers that the library does not
+Needs transformers (5.24 was compared) and torch; models are made without memory. Buffers that the library does not
 write into checkpoints (masks, rotary tables) are not compared. Then configurations are drawn from every key of a type's
 class, under each name that the class knows, with keys of other classes among them, and written as they are and as the
 library saves them: each is counted right, or refused with a reason.
@@ -8,8 +8,10 @@ python3 tests/peers/architectures_peer.py build/mha [--draws N] [MODEL_TYPE ...]
 """
 import argparse
 import dataclasses
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -119,10 +121,12 @@ def any_keys(program, model_type, folder, own_prefix, draws, foreign):
     complete = lambda config: kind(**config).to_dict()
     others = {key: value for key, value in foreign.items()
               if key not in complete(draw(model_type, 0)) and key not in kind.attribute_map}
+    source = inspect.getsource(kind)
+    old = {key: foreign[key] for key in re.findall(r'kwargs\.(?:get|pop)\(\s*"(\w+)"', source) if key in foreign}
     names = classes_of(program, written({"model_type": model_type}, folder))
     became = Counter()
     for number in range(draws):
-        config = draw_any(model_type, number, complete, kind.attribute_map, others)
+        config = draw_any(model_type, number, complete, kind.attribute_map, old, others)
         class_name = names[number % len(names)]
         try:
             theirs(model_type, class_name, config)

@@ -79,7 +79,7 @@ static size_t check(const mha_layer *layer, const mha_call *given, const mha_vie
     call.path = MHA_PATH_FAST;
     assert_ok(mha__picture_add_call(&found, "", layer, &call, past, &choice, &error), error);
     const mha__picture_layer *a = &found.layers[0];
-    const size_t heads = strcmp(a->path, "fast") == 0 ? a->head_count : 0;
+    const size_t heads = strcmp(a->path, "blas") == 0 ? a->head_count : 0;
     if (heads > 0) {
         const allowed by = allowed_of(layer, &call, past);
         call.path = MHA_PATH_EXACT;

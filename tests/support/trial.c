@@ -47,7 +47,8 @@ static void *stage_memory(rig *r, size_t bytes)
 static void make_stages(rig *r, const mha_plan *plan, unsigned keep, mha_dtype dtype)
 {
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
-        if (!(keep >> s & 1))
+        size_t shape[4];
+        if (!(keep >> s & 1) || mha_plan_stage(plan, (mha_stage)s, shape) == 0)
             continue;
         mha_view *v = stage_view(&r->call, (mha_stage)s);
         if (s == MHA_STAGE_OUTPUT) { /* in the layout of the inputs */

@@ -65,16 +65,17 @@ typedef struct rig {
     uint64_t random;
 } rig;
 
-enum { TRIAL_ALL_STAGES = (1 << MHA_STAGE_Q_LATENT) - 1, TRIAL_OUTPUT = 1 << MHA_STAGE_OUTPUT };
+enum { TRIAL_ALL_STAGES = (1 << MHA_STAGE_COUNT) - 1, TRIAL_OUTPUT = 1 << MHA_STAGE_OUTPUT };
 
 void trial_build(const trial *t, rig *r);
 void trial_release(rig *r);
 
 /* Runs the call with the stages of `keep` (a bit for each) in fresh guarded memory of `dtype`, exactly
- * plan.workspace_bytes of workspace, the cache as it was. On refusal returns the status and the message.
+ * plan.workspace_bytes of workspace, the cache as it was. Stages that the call lacks are passed over. On refusal
+ * returns the status and the message.
  * stage_view(&r->call, stage) shows a kept stage until the next run. */
 mha_status trial_run(rig *r, mha_path path, int threads, unsigned keep, mha_dtype dtype, mha_error *error);
-/* Stages that the call may be asked for: all but what a ragged batch has no room for and a sigmoid lacks. */
+/* Stages that a run may be asked for: all but what a ragged batch has no room for and a sigmoid lacks. */
 unsigned trial_stages(const rig *r);
 /* Holds every kept stage of the last run against the oracle. */
 bool trial_judge(rig *r, mha_path path, char *text, size_t size);

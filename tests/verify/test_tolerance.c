@@ -316,6 +316,43 @@ static void rows_in_a_cache_are_rounded_twice(void **state)
     }
 }
 
+/* The values of absorbed latents, which are normalised, are rounded as a part of keys, whose rotated part is not. */
+static void latents_in_a_cache_are_rounded_as_keys(void **state)
+{
+    (void)state;
+    enum { WIDTH = 8, RANK = 6, ROTATED = 2 };
+    static const float sizes[] = {1, 1000, 1e6f};
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+        mha_layer *layer;
+        mha_error error;
+        float x[T * WIDTH];
+        double values[2][T * RANK], bound[MHA_STAGE_COUNT], atol[MHA_STAGE_COUNT];
+        const mha_config config = {.d_model = WIDTH, .n_heads = 2, .kv_rank = RANK, .d_rope = ROTATED, .d_k = 4};
+        const mha_view all = mha_view_of(x, MHA_F32, 1, (size_t[]){T * WIDTH});
+        mha_random_fill(&all, 1, 1, -sizes[n], sizes[n]);
+        assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
+        mha_layer_init(layer, 1);
+        for (int rounds = 0; rounds < 2; rounds++) {
+            mha_cache *cache;
+            mha_keep keep = {.stage = MHA_STAGE_PRESENT_VALUE,
+                             .view = mha_view_of(values[rounds], MHA_F64, 4, (size_t[]){1, 1, T, RANK})};
+            const mha_cache_spec spec = {1, 1, RANK + ROTATED, 0, T, 0, .dtype = MHA_F64};
+            assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+            mha_call call = {.query = mha_rows(x, 1, T, WIDTH), .cache = cache, .absorbed = true,
+                             .path = MHA_PATH_EXACT, .keep = &keep, .keep_count = 1,
+                             .precision = {.rows = rounds ? MHA_F8_E4M3 : MHA_F32},
+                             .semantics.qkv.rope = {.kind = MHA_ROPE_INTERLEAVED, .dim = ROTATED, .last = true}};
+            assert_ok(mha_error_bound(layer, &call, 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
+            assert_ok(mha_precision_tolerance(layer, &call, &call.precision, atol, MHA_STAGE_COUNT, &error), error);
+            assert_ok(mha_run(layer, &call, &error), error);
+            mha_cache_destroy(cache);
+        }
+        const double off = farthest(values[0], values[1], T * RANK);
+        assert_true(off > 0 && off <= bound[MHA_STAGE_PRESENT_VALUE] && off <= atol[MHA_STAGE_PRESENT_VALUE]);
+        mha_layer_destroy(layer);
+    }
+}
+
 /* Numbers that a type cannot hold become infinite in it, and infinity times 0 is NaN: no bound says less. */
 static void what_a_type_cannot_hold_has_no_bound(void **state)
 {
@@ -364,6 +401,7 @@ int main(void)
         cmocka_unit_test(a_narrow_cache_is_allowed_its_rounding),
         cmocka_unit_test(limits_hide_errors),
         cmocka_unit_test(rows_in_a_cache_are_rounded_twice),
+        cmocka_unit_test(latents_in_a_cache_are_rounded_as_keys),
         cmocka_unit_test(what_a_type_cannot_hold_has_no_bound),
     };
     return cmocka_run_group_tests_name("tolerance", tests, NULL, NULL);

@@ -14,11 +14,13 @@ unsigned long mha__layer_generation(const mha_layer *layer);
 mha_status mha__layer_add_source(mha_layer *layer, const mha_tensor_spec *spec, const char *prefix, mha_tensor **row,
                                  mha_error *error);
 
-/* Whether a weight is a table of relative terms. */
-static inline bool mha__is_relative_table(mha_weight weight)
-{
-    return weight == MHA_RELATIVE_K || weight == MHA_RELATIVE_COLUMNS || weight == MHA_RELATIVE_Q;
-}
+/* Whether a weight is a table of relative terms; or the gate of the heads, or its bias. */
+bool mha__is_relative_table(mha_weight weight);
+bool mha__is_gate_weight(mha_weight weight);
+
+/* Gives the layer of this configuration a weight of this shape: sets its switch, the rows of its table, or the kind of
+ * its gate. n_heads and d_k are set; norms are the caller's, as their shapes leave open what was meant. */
+void mha__config_add_weight(mha_config *config, mha_weight weight, int rank, const size_t shape[]);
 
 /* The norm that a weight of this shape belongs to, of `heads` heads of d_k features; NONE for a view without data. */
 mha_norm mha__norm_of_weight(const mha_view *weight, size_t heads, size_t d_k);

@@ -166,6 +166,17 @@ static size_t extent_of(const mha_config *c, extent which)
     }
 }
 
+bool mha__is_gate_weight(mha_weight weight)
+{
+    return rows[rows[weight].is.of].width == GATES;
+}
+
+bool mha__is_relative_table(mha_weight weight)
+{
+    const extent other = rows[weight].other;
+    return other == RELATIVE_K_ROWS || other == RELATIVE_COLUMN_ROWS || other == RELATIVE_Q_ROWS;
+}
+
 /* Whether it belongs to the norm of q or of k. */
 static bool is_of_norm(const row *w)
 {
@@ -227,6 +238,32 @@ int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape
     shape[1 - axis] = rank == 2 ? other : 1;
     shape[axis] = is_shared(c, w) ? width : heads * width;
     return rank;
+}
+
+/* Where the configuration has the number of rows of a table; NULL: the weight is no table. */
+static size_t *table_rows(mha_config *c, mha_weight weight)
+{
+    switch (rows[weight].other) {
+    case BIAS_ROWS: return &c->bias_rows;
+    case RELATIVE_K_ROWS: return &c->relative_k_rows;
+    case RELATIVE_COLUMN_ROWS: return &c->relative_column_rows;
+    case RELATIVE_Q_ROWS: return &c->relative_q_rows;
+    default: return NULL;
+    }
+}
+
+void mha__config_add_weight(mha_config *c, mha_weight weight, int rank, const size_t shape[])
+{
+    const row *w = &rows[weight];
+    size_t *table = table_rows(c, weight);
+    if (w->given)
+        *(bool *)((char *)c + w->given) = true;
+    if (table && rank == 2)
+        *table = shape[0];
+    if (mha__is_relative_table(weight) && rank == 2)
+        c->relative_by_head |= shape[1] != c->d_k;
+    if (w->width == GATES && w->other != NOTHING)
+        c->gate = rank == 2 && shape[1] == c->n_heads ? MHA_GATE_HEAD : MHA_GATE_FEATURE;
 }
 
 mha_weight_heads mha_config_weight_heads(const mha_config *c, mha_weight weight)

@@ -32,6 +32,8 @@ void mha__attend(const mha__resolved *r, const mha_view *Q, const mha_view *K, c
         mha__attend_flash(r, Q, K, V, heads, m.strips, &relative, m.rest);
     else
         mha__attend_dense(r, Q, K, V, heads, m.strips, &relative, m.rest);
+    if (mha__rounds_to_bf16(r) && r->plan.path != MHA_PATH_FAST) /* whose core rounds them */
+        mha__round_to_bf16(heads, heads, r->plan.threads);
 }
 
 size_t mha__attend_scratch(const mha__resolved *r)

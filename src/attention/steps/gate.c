@@ -26,4 +26,6 @@ void mha__gate_heads(const mha__resolved *r, const mha_view *gate, const mha_vie
 {
     gating g = {gate, heads};
     mha__parallel_for(heads->shape[0] * heads->shape[1], r->plan.threads, gate_row, &g);
+    if (mha__rounds_to_bf16(r))
+        mha__round_to_bf16(heads, heads, r->plan.threads);
 }

@@ -123,13 +123,19 @@ static const float *bias_as_floats(const mha_view *b, float **room)
     return widened;
 }
 
+/* Whether y is rounded as it is made: nothing else becomes of gates and of the output. */
+static bool rounds_result(const mha__resolved *r, mha_weight W)
+{
+    return mha__rounds_to_bf16(r) && mha_weight_at(W)->side == MHA_WEIGHT_HEADS;
+}
+
 static void project_packed(const mha__resolved *r, const mha_view *x, const product *products, size_t n, float *room)
 {
     const size_t B = x->shape[0], T = x->shape[1], in = r->weight[products->W].shape[0];
     const int along = T == 1 ? 0 : 1; /* the dimension whose stride leads from row to row */
     mha__packed_product job = {.m = T, .k = in, .ldx = (size_t)x->stride[along], .X = x->data, .n_outputs = n,
                                .rounds = mha__rounds_to_bf16(r)};
-    job.rounds_results = job.rounds && mha_weight_at(products->W)->side == MHA_WEIGHT_HEADS;
+    job.rounds_results = rounds_result(r, products->W);
     size_t columns = 0;
     bool together = true;
     for (size_t i = 0; i < n; i++) {
@@ -196,11 +202,6 @@ bool mha__project_uses_blas(const mha__resolved *r)
     return r->layer && !uses_packed(r);
 }
 
-bool mha__projection_rounds(const mha__resolved *r)
-{
-    return mha__rounds_to_bf16(r) && uses_packed(r);
-}
-
 /* Whether something is made of given queries, keys or values before they are attended to. */
 static bool changes_rows(const mha__resolved *r)
 {
@@ -250,6 +251,8 @@ mha_view mha__project(const mha__resolved *r, mha__side side, const mha_view *x,
     p.row_pieces = (T + PIECE_ROWS - 1) / PIECE_ROWS;
     p.column_pieces = (p.out + piece_columns(T) - 1) / piece_columns(T);
     mha__parallel_for(r->plan.B * p.row_pieces * p.column_pieces, r->plan.threads, piece, &p);
+    if (rounds_result(r, W))
+        mha__round_to_bf16(&result, &result, r->plan.threads);
     return result;
 }
 

@@ -14,7 +14,17 @@ typedef struct mha__clock {
     double last;
 } mha__clock;
 
-/* project.c: y = x W + b for the rows of `side`, sequence by sequence; returns y as (B, T, heads, width).
+/* The view for the result of a step, in this workspace. */
+static inline mha_view mha__result_in(char *workspace, const mha__result *result)
+{
+    mha_view view = result->view;
+    if (result->offset != SIZE_MAX)
+        view.data = workspace + result->offset;
+    return view;
+}
+
+/* project.c: y = x W + b for the rows of `side`, sequence by sequence; returns y as (B, T, heads, width). In BF16 the
+ * results of W_G and W_O are rounded.
  * x (B, T, in) or (B, T, h, d) with contiguous heads, y (B, T, out), F32, last stride 1. Without W (Q, K, V
  * were given) y = x + b, or x itself when `y` has no data. `scratch` holds mha__project_scratch floats. */
 mha_view mha__project(const mha__resolved *r, mha__side side, const mha_view *x, mha_weight W, mha_weight b,
@@ -33,11 +43,24 @@ void mha__project_all(const mha__resolved *r, const mha__projection *projections
 /* The weights, in `widened` if they are not floats. */
 const float *mha__weight_as_floats(const mha_view *W, float *widened, int threads);
 size_t mha__project_scratch(const mha__resolved *r);
+static inline float *mha__project_scratch_in(const mha__resolved *r, char *workspace)
+{
+    return (float *)(void *)(workspace + r->layout.project_scratch);
+}
 bool mha__project_uses_blas(const mha__resolved *r);
-/* In BF16: whether projections round the rows they read, and results of W_G and W_O, which are then done; and whether
- * the inputs must be copied, because they are rounded and nobody does that later. */
-bool mha__projection_rounds(const mha__resolved *r);
+/* In BF16: whether the inputs must be copied, because they are rounded and nobody does that later. */
 bool mha__projects_copies(const mha__resolved *r);
+
+/* inputs.c: the query, key and value inputs to project, the first n of them. In BF16 they are rounded copies unless the
+ * projection rounds; an input equal to the one before it shares its copy. */
+void mha__inputs_to_project(const mha__resolved *r, char *workspace, size_t n, mha_view x[]);
+/* Limits projected q, k and v, but not q and k that are normalised first: those are limited behind their norm. */
+void mha__clip_projected(const mha__resolved *r, const mha_view heads[3]);
+/* Makes of projected q or k, in place, what is attended to: normalised, rotated, queries scaled by their position.
+ * `x` is what they were projected from. In BF16 rows other than x are rounded, unless the core rounds them. */
+void mha__finish_rows(const mha__resolved *r, mha__side side, const mha_view *x, const mha_view *rows);
+/* The same of v, which is rounded alone. */
+void mha__finish_values(const mha__resolved *r, const mha_view *x, const mha_view *rows);
 
 /* norm.c: normalises x (B, T, heads, d) in place, as mha_norm_rule says. Nothing without a norm. */
 void mha__normalise(const mha__resolved *r, mha__side side, const mha_view *x);
@@ -115,6 +138,8 @@ void mha__stage_done(const mha__resolved *r, mha_stage stage, const mha_view *va
 /* The same for n stages that were computed together: they share the time in proportion to their sizes. */
 void mha__stages_done(const mha__resolved *r, const mha_stage *stages, const mha_view *values, size_t n,
                       mha__clock *clock);
+/* Keeps all keys and values, (B, S, h_kv, d), of a cache and of the call. */
+void mha__present_done(const mha__resolved *r, const mha_view *K, const mha_view *V, mha__clock *clock);
 /* Keeps a row of n values of a stage; (a, b, c) are its indices before the last one. */
 void mha__stage_row(const mha__resolved *r, mha_stage stage, size_t a, size_t b, size_t c, const float *row, size_t n);
 

@@ -8,7 +8,7 @@
 #include "cli/setup/case_list.h"
 #include "cli/setup/recorded.h"
 #include "cli/commands/commands.h"
-#include "cli/output/picture_file.h"
+#include "cli/pictures/picture_file.h"
 #include "cli/output/verdicts.h"
 #include "picture/sheet.h"
 
@@ -117,10 +117,10 @@ static int show(const judged_case *cases, size_t n, const arguments *args)
         count[cases[i].verdict.outcome]++;
     if (n == 1 && cases[0].open_error.status != MHA_OK)
         return refuse_error(cases[0].path, &cases[0].open_error);
-    if (given(args, OPT_JSON))
-        verdicts_json(cases, n, count);
-    else if (!given(args, OPT_QUIET))
-        verdicts_print(cases, n, count);
+    json_t *root = verdicts_report(cases, n, count);
+    if (report_is_text(args, root))
+        verdicts_print(root, cases, n, count);
+    json_decref(root);
     return count[MHA_OUTCOME_FAILED] ? EXIT_NO : count[MHA_OUTCOME_SKIPPED] ? EXIT_UNJUDGED : EXIT_DONE;
 }
 

@@ -5,8 +5,8 @@
 
 #include "cli/commands/commands.h"
 #include "cli/commands/compare_files.h"
-#include "cli/output/picture_file.h"
-#include "cli/output/print.h"
+#include "cli/pictures/picture_file.h"
+#include "cli/output/report.h"
 #include "cli/setup/tensor_arg.h"
 #include "picture/sheet.h"
 
@@ -177,78 +177,96 @@ static int make_pairs(source *a, source *b, pair **pairs, size_t *n)
 
 /* ---------------------------------------------------------------- text and JSON */
 
-/* What quantising costs: bits of each number, and how far the numbers and the outputs of layers are moved. */
-static void print_cost(const pair *pairs, size_t n, const compared_layers *layers)
+/* A pair; what quantising costs stands apart, as text. */
+static json_t *pair_record(const pair *p)
 {
-    static const char *const titles[] = {"tensor", "types", ">bits each", "", ">rms", ">cosine"};
-    static const char *const outputs[] = {"output of layer", ">max |a-b|", ">rms", ">of rms of b", ">cosine"};
-    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
-    size_t shown = 0;
-    for (size_t i = 0; i < n; i++) {
-        const pair *p = &pairs[i];
-        if (!p->a || !p->b || *p->obstacle || !(is_quantised(p->a) || is_quantised(p->b)))
-            continue;
-        shown++;
-        table_cell(t, *p->name ? p->name : "(unnamed)");
-        table_format(t, "%s, %s", mha_dtype_name(p->a->dtype), mha_dtype_name(p->b->dtype));
-        table_format(t, "%.4g", bits_each(p->a));
-        table_format(t, "%.4g", bits_each(p->b));
-        table_format(t, "%.3g", p->difference.rms);
-        table_format(t, "%.9g", p->difference.cosine);
+    const mha_difference *d = &p->difference;
+    if (*obstacle_of(p))
+        return record_of("name", J(p->name), "max_abs", json_null(), "max_rel", json_null(), "max_ulp", json_null(),
+                         "rms", json_null(), "cosine", json_null(), "mismatches", json_null(), "worst_index",
+                         json_null(), "equal", json_false(), "reason", J(obstacle_of(p)), NULL);
+    return record_of("name", J(p->name), "elements", J(d->elements), "max_abs", J(d->max_abs), "max_rel", J(d->max_rel),
+                     "max_ulp", J(d->max_ulp), "rms", J(d->rms), "cosine", J(d->cosine), "worst_index",
+                     json_shape(d->rank, d->worst_index), "worst_a", J(d->worst_actual), "worst_b",
+                     J(d->worst_expected), "mismatches", J(d->mismatches), "tolerance_needed", J(d->tolerance_needed),
+                     "nan_a", J(d->nan_actual), "nan_b", J(d->nan_expected), "inf_a", J(d->inf_actual), "inf_b",
+                     J(d->inf_expected), "dtype_a", J(mha_dtype_name(p->a->dtype)), "dtype_b",
+                     J(mha_dtype_name(p->b->dtype)), "bits_a", J(bits_each(p->a)), "bits_b", J(bits_each(p->b)),
+                     "equal", json_boolean(equal(p)), "~name", J(name_of(p)), "~agree", J(equal(p) ? "yes" : "NO"),
+                     "~quantised", json_boolean(is_quantised(p->a) || is_quantised(p->b)), NULL);
+}
+
+static json_t *layer_record(const layer_difference *l)
+{
+    return record_of("layer", J(l->layer.prefix), "max_abs", J(l->output.max_abs), "rms", J(l->output.rms), "relative",
+                     J(l->relative), "cosine", J(l->output.cosine), "~name",
+                     J(*l->layer.prefix ? l->layer.prefix : "(without a prefix)"), NULL);
+}
+
+static json_t *report_of(const pair *pairs, size_t n, bool all, const compared_layers *layers)
+{
+    json_t *list = json_array(), *outputs = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, pair_record(&pairs[i]));
+    for (size_t i = 0; i < layers->n; i++)
+        json_array_append_new(outputs, layer_record(&layers->list[i]));
+    json_t *root = record_of("equal", json_boolean(all), "tensors", list, NULL);
+    return record_with(root, layers->n ? "layer_outputs" : "~layer_outputs", outputs, "random",
+                       J(layers->n ? random_tokens : NULL), NULL);
+}
+
+/* The records in which a field is true, or there and not null. Must be released. */
+static json_t *records_with(const json_t *list, const char *field)
+{
+    json_t *found = json_array(), *record;
+    size_t i;
+    json_array_foreach(list, i, record)
+    {
+        const json_t *value = json_object_get(record, field);
+        if (value && !json_is_null(value) && !json_is_false(value))
+            json_array_append(found, record);
     }
-    if (shown)
+    return found;
+}
+
+/* What quantising costs: bits of each number, and how far the numbers and the outputs of layers are moved. */
+static void print_cost(const json_t *root, const compared_layers *layers)
+{
+    static const char *const types[] = {
+        "tensor: ~name", "types: dtype_a dtype_b: %s, %s", ">bits each: bits_a: %.4g", ": bits_b: %.4g",
+        ">rms: rms: %.3g", ">cosine: cosine: %.9g"};
+    static const char *const outputs[] = {
+        "output of layer: ~name", ">max |a-b|: max_abs: %.3g", ">rms: rms: %.3g", ">of rms of b: relative: %.3g",
+        ">cosine: cosine: %.9g"};
+    json_t *quantised = records_with(json_object_get(root, "tensors"), "~quantised");
+    if (json_array_size(quantised)) {
         putchar('\n');
-    (shown ? table_print : table_drop)(t);
+        REPORT_TABLE(TABLE_TEXT, quantised, types);
+    }
+    json_decref(quantised);
     if (layers->n) {
-        t = table_create(TABLE_TEXT, sizeof outputs / sizeof *outputs, outputs);
-        for (size_t i = 0; i < layers->n; i++) {
-            const layer_difference *l = &layers->list[i];
-            table_cell(t, *l->layer.prefix ? l->layer.prefix : "(without a prefix)");
-            table_format(t, "%.3g", l->output.max_abs);
-            table_format(t, "%.3g", l->output.rms);
-            table_format(t, "%.3g", l->relative);
-            table_format(t, "%.9g", l->output.cosine);
-        }
         printf("\n  %s through each attention layer\n", random_tokens);
-        table_print(t);
+        REPORT_TABLE(TABLE_TEXT, json_object_get(root, "layer_outputs"), outputs);
     }
     if (layers->obstacle)
         print_harmless("\n  the layers were not run: %s\n", layers->obstacle);
 }
 
-static void print_pairs(const pair *pairs, size_t n, const double tolerance[2])
+static void print_pairs(const json_t *root, const pair *pairs, size_t n, const double tolerance[2])
 {
-    static const char *const titles[] = {"tensor",   ">elements", ">differ", ">max |a-b|",  ">max rel", ">max ULP",
-                                         ">rms",     ">cosine",   "worst at", ">a there", ">b there", "agree"};
-    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
-    size_t differing = 0, compared = 0;
-    for (size_t i = 0; i < n; i++) {
-        const pair *p = &pairs[i];
-        const mha_difference *d = &p->difference;
-        differing += !equal(p);
-        if (*obstacle_of(p))
-            continue;
-        compared++;
-        table_cell(t, name_of(p));
-        table_count(t, d->elements);
-        table_count(t, d->mismatches);
-        table_format(t, "%.3g", d->max_abs);
-        table_format(t, "%.3g", d->max_rel);
-        table_format(t, "%.4g", d->max_ulp);
-        table_format(t, "%.3g", d->rms);
-        table_format(t, "%.9g", d->cosine);
-        table_shape(t, d->rank, d->worst_index);
-        table_format(t, "%.9g", d->worst_actual);
-        table_format(t, "%.9g", d->worst_expected);
-        table_cell(t, equal(p) ? "yes" : "NO");
-    }
-    if (compared)
-        table_print(t);
-    else
-        table_drop(t);
+    static const char *const columns[] = {
+        "tensor: ~name", ">elements: elements", ">differ: mismatches", ">max |a-b|: max_abs: %.3g",
+        ">max rel: max_rel: %.3g", ">max ULP: max_ulp: %.4g", ">rms: rms: %.3g", ">cosine: cosine: %.9g",
+        "worst at: worst_index", ">a there: worst_a: %.9g", ">b there: worst_b: %.9g", "agree: ~agree"};
+    json_t *compared = records_with(json_object_get(root, "tensors"), "~name");
+    size_t differing = 0;
+    if (json_array_size(compared))
+        REPORT_TABLE(TABLE_TEXT, compared, columns);
+    json_decref(compared);
     for (size_t i = 0; i < n; i++) {
         const pair *p = &pairs[i];
         char *name = harmless(text_of("%s", name_of(p)));
+        differing += !equal(p);
         if (*obstacle_of(p))
             printf("  %s: %s\n", name, obstacle_of(p));
         free(name);
@@ -260,51 +278,6 @@ static void print_pairs(const pair *pairs, size_t n, const double tolerance[2])
            plain(), tolerance[0], tolerance[1]);
     if (differing && n > 1)
         printf("%zu of %zu tensors differ.\n", differing, n);
-}
-
-static json_t *json_pair(const pair *p)
-{
-    const mha_difference *d = &p->difference;
-    if (*obstacle_of(p))
-        return json_pack("{so so so so so so so sn so ss}", "name", json_text(p->name), "max_abs", json_null(),
-                         "max_rel", json_null(), "max_ulp", json_null(), "rms", json_null(), "cosine", json_null(),
-                         "mismatches", json_null(), "worst_index", "equal", json_false(), "reason",
-                         obstacle_of(p));
-    return json_pack("{so so so so so so so so so so so so so so so so ss ss so so sb}", "name",
-                     json_text(p->name), "elements",
-                     json_count(d->elements), "max_abs", json_number(d->max_abs), "max_rel", json_number(d->max_rel),
-                     "max_ulp", json_number(d->max_ulp), "rms", json_number(d->rms), "cosine", json_number(d->cosine),
-                     "worst_index", json_shape(d->rank, d->worst_index), "worst_a", json_number(d->worst_actual),
-                     "worst_b", json_number(d->worst_expected), "mismatches", json_count(d->mismatches),
-                     "tolerance_needed", json_number(d->tolerance_needed), "nan_a", json_count(d->nan_actual), "nan_b",
-                     json_count(d->nan_expected), "inf_a", json_count(d->inf_actual), "inf_b",
-                     json_count(d->inf_expected), "dtype_a", mha_dtype_name(p->a->dtype), "dtype_b",
-                     mha_dtype_name(p->b->dtype), "bits_a", json_number(bits_each(p->a)), "bits_b",
-                     json_number(bits_each(p->b)), "equal", (int)equal(p));
-}
-
-static json_t *json_layers(const layer_difference *layers, size_t n)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, json_pack("{so so so so so}", "layer", json_text(layers[i].layer.prefix), "max_abs",
-                                              json_number(layers[i].output.max_abs), "rms",
-                                              json_number(layers[i].output.rms), "relative",
-                                              json_number(layers[i].relative), "cosine",
-                                              json_number(layers[i].output.cosine)));
-    return list;
-}
-
-static void write_json(const pair *pairs, size_t n, bool all, const compared_layers *layers)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, json_pair(&pairs[i]));
-    json_t *root = json_pack("{sb so}", "equal", (int)all, "tensors", list);
-    if (layers->n)
-        json_object_set_new(root, "layer_outputs", json_layers(layers->list, layers->n));
-    json_object_set_new(root, "random", json_text(layers->n ? random_tokens : NULL));
-    json_print(root);
 }
 
 /* ---------------------------------------------------------------- the command */
@@ -380,12 +353,12 @@ int run_compare(const arguments *args)
         code = write_picture(&picture, all, args);
     if (code == EXIT_DONE) {
         code = all ? EXIT_DONE : EXIT_NO;
-        if (given(args, OPT_JSON))
-            write_json(pairs, n, all, &layers);
-        else if (!given(args, OPT_QUIET)) {
-            print_pairs(pairs, n, tolerance);
-            print_cost(pairs, n, &layers);
+        json_t *root = report_of(pairs, n, all, &layers);
+        if (report_is_text(args, root)) {
+            print_pairs(root, pairs, n, tolerance);
+            print_cost(root, &layers);
         }
+        json_decref(root);
     }
     mha__picture_free(&picture);
     compared_layers_free(&layers);

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "cli/commands/commands.h"
-#include "cli/output/picture_file.h"
-#include "cli/output/print.h"
+#include "cli/pictures/picture_file.h"
+#include "cli/output/report.h"
 #include "cli/setup/call.h"
 #include "cli/setup/recorded.h"
 #include "picture/sheet.h"
@@ -19,40 +19,86 @@ static const char *help_of(const char *variant)
     return "";
 }
 
-/* ---------------------------------------------------------------- text */
+/* ---------------------------------------------------------------- one report */
 
-/* A cell with the name of a variant and the number that was found for it. */
-static void print_variant(table *t, const char *indent, const mha_explanation *e, size_t which)
+/* The name of a variant with the number that was found for it, and what it is. */
+static json_t *named_record(json_t *record, const char *before, const mha_explanation *e, size_t which)
 {
-    table_format(t, "%s%s%s%s", indent, e->variants[which], *e->found[which] ? " " : "", e->found[which]);
+    return record_with(record, "~variant",
+                       json_words("%s%s%s%s", before, e->variants[which], *e->found[which] ? " " : "", e->found[which]),
+                       "~help", J(help_of(e->variants[which])), NULL);
 }
+
+static json_t *explanation_record(const mha_explanation *e, bool found)
+{
+    json_t *variants = json_array(), *numbers = json_array();
+    for (size_t v = 0; v < e->count && found; v++) {
+        json_array_append_new(variants, json_text(e->variants[v]));
+        json_array_append_new(numbers, !*e->found[v]         ? json_null()
+                                       : isnan(e->number[v]) ? json_text(e->found[v])
+                                                             : json_number(e->number[v]));
+    }
+    json_t *record = record_of("variants", variants, "max_abs", J(e->max_abs), "relative", J(e->relative), "exact",
+                               json_boolean(e->exact), NULL);
+    if (e->heads)
+        record_with(record, "num_heads", J(e->heads), NULL);
+    if (e->exact)
+        record_with(record, "within", J(e->stated ? "stated tolerance" : mha_dtype_name(e->rounding)), NULL);
+    return record_with(record, found ? "found" : "~found", numbers, NULL);
+}
+
+static json_t *explanation_records(const mha_explanation *list, size_t n)
+{
+    json_t *records = json_array();
+    for (size_t i = 0; i < n; i++) {
+        const mha_explanation *e = &list[i];
+        json_t *record = explanation_record(e, true);
+        if (e->heads)
+            record_with(record, "~variant", json_words("num_heads %zu", e->heads), "~help",
+                        J("the case as it says, but with so many heads"), NULL);
+        else if (e->count)
+            named_record(record, "", e, 0);
+        else
+            record_with(record, "~variant", J("(none)"), "~help", J("the case as it says"), NULL);
+        if (e->count == 2)
+            record_with(record, "~then", named_record(json_object(), "  and ", e, 1), NULL);
+        json_array_append_new(records, record);
+    }
+    return records;
+}
+
+static json_t *clue_record(const mha_clue *c)
+{
+    char sentence[SHAPE_TEXT];
+    return record_of("kind", J(mha_clue_kind_name(c->kind)), "axis", J(mha_clue_axis_name(c->axis)), "first",
+                     J(c->first), "last", J(c->last), "step", J(c->step), "extent", J(c->extent), "shift", J(c->shift),
+                     "least", J(c->factor[0]), "most", J(c->factor[1]), "text",
+                     J(mha_clue_text(c, sentence, sizeof sentence)), NULL);
+}
+
+static json_t *report_of(const mha_diagnosis *d)
+{
+    json_t *undecided = json_array(), *clues = json_array();
+    for (size_t i = 0; i < d->undecided_count; i++)
+        json_array_append_new(undecided, json_text(d->undecided[i]));
+    for (size_t i = 0; i < d->clue_count; i++)
+        json_array_append_new(clues, clue_record(&d->clues[i]));
+    return record_of("tensor", J(d->tensor), "stored", J(mha_dtype_name(d->stored)), "tried", J(d->tried),
+                     "rows_judged", J(d->part.judged), "rows", J(d->part.rows), "matches",
+                     explanation_records(d->matches, d->match_count), "undecided", undecided, "baseline",
+                     explanation_record(&d->baseline, false), "closest",
+                     explanation_records(d->closest, d->closest_count), "clues", clues, NULL);
+}
+
+/* ---------------------------------------------------------------- text */
 
 static void print_explanations(const mha_explanation *list, size_t n)
 {
-    static const char *const titles[] = {"variant", "what it is", ">max |difference|", ">relative"};
-    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
-    for (size_t i = 0; i < n; i++) {
-        const mha_explanation *e = &list[i];
-        if (e->heads) {
-            table_format(t, "num_heads %zu", e->heads);
-            table_cell(t, "the case as it says, but with so many heads");
-        } else {
-            if (e->count)
-                print_variant(t, "", e, 0);
-            else
-                table_cell(t, "(none)");
-            table_cell(t, e->count ? help_of(e->variants[0]) : "the case as it says");
-        }
-        table_format(t, "%.2g", e->max_abs);
-        table_format(t, "%.2g", e->relative);
-        if (e->count == 2) {
-            print_variant(t, "  and ", e, 1);
-            table_cell(t, help_of(e->variants[1]));
-            table_cell(t, "");
-            table_cell(t, "");
-        }
-    }
-    table_print(t);
+    static const char *const columns[] = {
+        "variant: ~variant", "what it is: ~help", ">max |difference|: max_abs: %.2g", ">relative: relative: %.2g"};
+    json_t *records = explanation_records(list, n);
+    REPORT_TABLE(TABLE_TEXT, records, columns);
+    json_decref(records);
 }
 
 static bool is_exact(const mha_diagnosis *d)
@@ -64,11 +110,8 @@ static bool is_exact(const mha_diagnosis *d)
 static void print_undecided(const mha_diagnosis *d)
 {
     char *names = text_of("%s", "");
-    for (size_t i = 0; i < d->undecided_count; i++) {
-        char *longer = text_of("%s%s%s", names, *names ? ", " : "", d->undecided[i]);
-        free(names);
-        names = longer;
-    }
+    for (size_t i = 0; i < d->undecided_count; i++)
+        names = text_more(names, "%s%s", *names ? ", " : "", d->undecided[i]);
     if (*names) {
         printf("\nThis input would not show the difference to:\n");
         write_prose(names);
@@ -192,72 +235,6 @@ static int draw(const mha_case *c, const mha_diagnosis *d, const arguments *args
     return code;
 }
 
-/* ---------------------------------------------------------------- JSON */
-
-/* The ownership of `variants` passes to the result. */
-static json_t *json_explanation(const mha_explanation *e, json_t *variants)
-{
-    json_t *object = json_pack("{so so so sb}", "variants", variants, "max_abs", json_number(e->max_abs), "relative",
-                               json_number(e->relative), "exact", (int)e->exact);
-    if (e->heads)
-        json_object_set_new(object, "num_heads", json_count(e->heads));
-    if (e->exact)
-        json_object_set_new(object, "within", json_text(e->stated ? "stated tolerance" : mha_dtype_name(e->rounding)));
-    return object;
-}
-
-static json_t *json_explanations(const mha_explanation *list, size_t n)
-{
-    json_t *array = json_array();
-    for (size_t i = 0; i < n; i++) {
-        json_t *variants = json_array();
-        json_t *found = json_array();
-        for (size_t v = 0; v < list[i].count; v++) {
-            const char *words = list[i].found[v];
-            const double number = list[i].number[v];
-            json_array_append_new(variants, json_text(list[i].variants[v]));
-            json_array_append_new(found, !*words         ? json_null()
-                                         : isnan(number) ? json_text(words)
-                                                         : json_number(number));
-        }
-        json_t *one = json_explanation(&list[i], variants);
-        json_object_set_new(one, "found", found);
-        json_array_append_new(array, one);
-    }
-    return array;
-}
-
-static json_t *json_clues(const mha_diagnosis *d)
-{
-    char sentence[SHAPE_TEXT];
-    json_t *array = json_array();
-    for (size_t i = 0; i < d->clue_count; i++) {
-        const mha_clue *c = &d->clues[i];
-        json_array_append_new(
-            array, json_pack("{so so so so so so sI so so so}", "kind", json_text(mha_clue_kind_name(c->kind)), "axis",
-                             json_text(mha_clue_axis_name(c->axis)), "first", json_count(c->first), "last",
-                             json_count(c->last), "step", json_count(c->step), "extent", json_count(c->extent),
-                             "shift", (json_int_t)c->shift, "least", json_number(c->factor[0]), "most",
-                             json_number(c->factor[1]), "text",
-                             json_text(mha_clue_text(c, sentence, sizeof sentence))));
-    }
-    return array;
-}
-
-static void print_json(const mha_diagnosis *d)
-{
-    json_t *undecided = json_array();
-    for (size_t i = 0; i < d->undecided_count; i++)
-        json_array_append_new(undecided, json_text(d->undecided[i]));
-    json_print(json_pack(
-        "{so so so so so so so so so so}", "tensor", json_text(d->tensor), "stored",
-        json_text(mha_dtype_name(d->stored)),
-        "tried", json_count(d->tried), "rows_judged", json_count(d->part.judged), "rows", json_count(d->part.rows),
-        "matches", json_explanations(d->matches, d->match_count), "undecided", undecided, "baseline",
-        json_explanation(&d->baseline, json_array()), "closest", json_explanations(d->closest, d->closest_count),
-        "clues", json_clues(d)));
-}
-
 /* ---------------------------------------------------------------- the command */
 
 /* Shows on a terminal how many of at most `total` explanations were tried. */
@@ -284,10 +261,10 @@ static int diagnose(const mha_case *c, const arguments *args)
                                                        : refuse_error(mha_case_name(c), &error);
     int code = given(args, OPT_PICTURE) ? draw(c, &d, args) : EXIT_DONE;
     if (code == EXIT_DONE) {
-        if (given(args, OPT_JSON))
-            print_json(&d);
-        else if (!given(args, OPT_QUIET))
+        json_t *root = report_of(&d);
+        if (report_is_text(args, root))
             print_diagnosis(c, &d);
+        json_decref(root);
         code = is_exact(&d) ? EXIT_DONE : EXIT_NO;
     }
     mha_diagnosis_clear(&d);

@@ -2,11 +2,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/commands/commands.h"
-#include "cli/output/attention_map.h"
-#include "cli/output/picture_file.h"
+#include "cli/pictures/attention_map.h"
+#include "cli/pictures/picture_file.h"
 #include "cli/output/presets.h"
 #include "cli/output/print.h"
+#include "cli/output/report.h"
 #include "cli/output/run_report.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
@@ -243,70 +245,68 @@ static int write_picture(const request *r, const arguments *args)
     return code;
 }
 
+/* Writes what --output, --trace, --save-case and --picture ask for. */
+static int write_files(const request *r, const arguments *args, mha_writer *writer)
+{
+    mha_error error = {0};
+    if (writer)
+        TRY(write_output(r, writer));
+    if (given(args, OPT_TRACE))
+        TRY(write_trace(r, text_for(args, OPT_TRACE), text_for(args, OPT_STAGE)));
+    if (given(args, OPT_SAVE_CASE) &&
+        mha_case_save(text_for(args, OPT_SAVE_CASE), r->layer, &r->call, NULL, &error) != MHA_OK)
+        return refuse_error("--save-case", &error);
+    return write_picture(r, args);
+}
+
 /* Runs the request, prints the results and writes the files. */
 static int perform(request *r, const arguments *args, mha_writer *writer)
 {
-    bool json = given(args, OPT_JSON);
-    bool text = !json && !given(args, OPT_QUIET) && !writes_to_standard_output(args);
+    const bool text = !given(args, OPT_JSON) && !given(args, OPT_QUIET) && !writes_to_standard_output(args);
     if (text)
         run_report_begin(r, args);
     run_times time;
-    int code = run_best(r, &time);
-    if (code != EXIT_DONE)
-        return code;
+    TRY(run_best(r, &time));
     summary s = summarise(&r->call.output);
     bool as_asked = true;
+    int code = EXIT_DONE;
     if (s.non_finite)
-        code = only_empty_rows(r, &as_asked);
-    mha_error error = {0};
-    if (code == EXIT_DONE && writer)
-        code = write_output(r, writer);
-    if (code == EXIT_DONE && given(args, OPT_TRACE))
-        code = write_trace(r, text_for(args, OPT_TRACE), text_for(args, OPT_STAGE));
-    if (code == EXIT_DONE && given(args, OPT_SAVE_CASE) &&
-        mha_case_save(args->option[OPT_SAVE_CASE].text, r->layer, &r->call, NULL, &error) != MHA_OK)
-        code = refuse_error("--save-case", &error);
-    if (code == EXIT_DONE)
-        code = write_picture(r, args);
-    if (code == EXIT_DONE && json)
-        run_report_json(r, args, &s, &time);
-    if (code == EXIT_DONE && text) {
-        run_report_end(r, &time, &s, as_asked);
+        TRY(only_empty_rows(r, &as_asked));
+    TRY(write_files(r, args, writer));
+    json_t *root = run_report_of(r, args, &s, &time);
+    if (report_is_text(args, root) && text) {
+        run_report_end(r, root, &time, &s, as_asked);
         code = attention_map_print(r, args);
     }
-    if (code == EXIT_DONE && !as_asked)
-        code = blame_non_finite(r, &s);
-    return code;
+    json_decref(root);
+    return code == EXIT_DONE && !as_asked ? blame_non_finite(r, &s) : code;
+}
+
+static int forward(request *r, const arguments *args, mha_writer **writer)
+{
+    const mha_config config = request_config(args);
+    TRY(refuse_one_name_for_two(args));
+    TRY(refuse_npy_for_many(args));
+    TRY(picture_file_check(args));
+    TRY(try_destinations(args, writer));
+    TRY(request_layer(r, args, &config));
+    TRY(request_call(r, args));
+    TRY(attention_map_check(r, args));
+    if (r->plan.path == MHA_PATH_FAST && !given(args, OPT_NO_PACK))
+        TRY(pack(r));
+    TRY(keep_stages(r, args));
+    return perform(r, args, *writer);
 }
 
 int run_forward(const arguments *args)
 {
+    mha_writer *writer = NULL;
+    request r = {0};
     if (presets_asked(args))
         return list_presets(args);
     if (given(args, OPT_MERGED_QK))
         return run_merged_forward(args);
-    mha_config config = request_config(args);
-    mha_writer *writer = NULL;
-    request r = {0};
-    int code = refuse_one_name_for_two(args);
-    if (code == EXIT_DONE)
-        code = refuse_npy_for_many(args);
-    if (code == EXIT_DONE)
-        code = picture_file_check(args);
-    if (code == EXIT_DONE)
-        code = try_destinations(args, &writer);
-    if (code == EXIT_DONE)
-        code = request_layer(&r, args, &config);
-    if (code == EXIT_DONE)
-        code = request_call(&r, args);
-    if (code == EXIT_DONE)
-        code = attention_map_check(&r, args);
-    if (code == EXIT_DONE && r.plan.path == MHA_PATH_FAST && !given(args, OPT_NO_PACK))
-        code = pack(&r);
-    if (code == EXIT_DONE)
-        code = keep_stages(&r, args);
-    if (code == EXIT_DONE)
-        code = perform(&r, args, writer);
+    const int code = forward(&r, args, &writer);
     mha_writer_destroy(writer);
     request_free(&r);
     return code;

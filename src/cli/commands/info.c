@@ -1,38 +1,40 @@
 /* mha info: processor, instruction set, BLAS and threads that the program uses, and from when on it uses them. */
 #include "bench/machine_peak.h"
 #include "cli/commands/commands.h"
-#include "cli/output/print.h"
+#include "cli/output/report.h"
+
+static void print_info(const mha__choices *chosen)
+{
+    printf("mha %s\n  instruction set  %s  (available:", mha_version(), mha_isa());
+    for (size_t i = 0; mha_isa_at(i); i++)
+        printf(" %s", mha_isa_at(i));
+    printf(")\n  BLAS             %s\n  BLAS threading   %s\n  threads          %d\n", mha_blas_name(),
+           mha_blas_threading(), mha_threads_available());
+    printf("  a second thread  from %.3g operations on", 2 * chosen->operations_for_a_thread);
+    if (chosen->handover_seconds > 0)
+        printf(" (a handover takes %.3g us)\n", 1e6 * chosen->handover_seconds);
+    else
+        puts(" (a handover could not be measured)");
+    printf("  fetched ahead    weights for one row %zu bytes, for few rows %zu, quantised %zu\n", chosen->row_ahead,
+           chosen->rows_ahead, chosen->blocks_ahead);
+}
 
 int run_info(const arguments *args)
 {
     if (given(args, OPT_QUIET) && !given(args, OPT_JSON))
         return EXIT_DONE;
     const mha__choices chosen = mha__machine_choices();
-    if (given(args, OPT_JSON)) {
-        json_t *available = json_array();
-        for (size_t i = 0; mha_isa_at(i); i++)
-            json_array_append_new(available, json_text(mha_isa_at(i)));
-        json_print(json_pack("{so so so so so si so so so so so}", "version", json_text(mha_version()), "isa",
-                             json_text(mha_isa()), "isa_available", available, "blas",
-                             json_text(mha_blas_name()), "blas_threading", json_text(mha_blas_threading()), "threads",
-                             mha_threads_available(), "handover_us",
-                             json_number(1e6 * chosen.handover_seconds), "operations_for_a_thread",
-                             json_number(chosen.operations_for_a_thread), "few_rows_ahead",
-                             json_count(chosen.rows_ahead), "one_row_ahead", json_count(chosen.row_ahead),
-                             "blocks_ahead", json_count(chosen.blocks_ahead)));
-        return EXIT_DONE;
-    }
-    printf("mha %s\n  instruction set  %s  (available:", mha_version(), mha_isa());
+    json_t *available = json_array();
     for (size_t i = 0; mha_isa_at(i); i++)
-        printf(" %s", mha_isa_at(i));
-    printf(")\n  BLAS             %s\n  BLAS threading   %s\n  threads          %d\n", mha_blas_name(),
-           mha_blas_threading(), mha_threads_available());
-    printf("  a second thread  from %.3g operations on", 2 * chosen.operations_for_a_thread);
-    if (chosen.handover_seconds > 0)
-        printf(" (a handover takes %.3g us)\n", 1e6 * chosen.handover_seconds);
-    else
-        puts(" (a handover could not be measured)");
-    printf("  fetched ahead    weights for one row %zu bytes, for few rows %zu, quantised %zu\n", chosen.row_ahead,
-           chosen.rows_ahead, chosen.blocks_ahead);
+        json_array_append_new(available, json_text(mha_isa_at(i)));
+    json_t *root =
+        record_of("version", J(mha_version()), "isa", J(mha_isa()), "isa_available", available, "blas",
+                  J(mha_blas_name()), "blas_threading", J(mha_blas_threading()), "threads", J(mha_threads_available()),
+                  "handover_us", J(1e6 * chosen.handover_seconds), "operations_for_a_thread",
+                  J(chosen.operations_for_a_thread), "few_rows_ahead", J(chosen.rows_ahead), "one_row_ahead",
+                  J(chosen.row_ahead), "blocks_ahead", J(chosen.blocks_ahead), NULL);
+    if (report_is_text(args, root))
+        print_info(&chosen);
+    json_decref(root);
     return EXIT_DONE;
 }

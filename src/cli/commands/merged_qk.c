@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/output/parameters.h"
+#include "cli/output/report.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
 #include "models/claims/merged_qk.h"
@@ -82,54 +84,45 @@ static size_t pair_wins_from(const cost *costs, size_t n)
 
 /* ---------------------------------------------------------------- params */
 
-static void print_costs(const cost *costs, size_t n)
+static json_t *cost_record(const cost *c)
 {
-    static const char *const titles[] = {
-        ">heads", ">d_k", ">pair, one head", ">merged, one head", ">pair, all heads", ">merged, all heads", "smaller"};
-    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
-    for (size_t i = 0; i < n; i++) {
-        table_format(t, "%zu", costs[i].config.n_heads);
-        table_format(t, "%zu", costs[i].config.d_k);
-        table_count(t, costs[i].head_pair);
-        table_count(t, costs[i].head_merged);
-        table_count(t, costs[i].pair);
-        table_count(t, costs[i].merged);
-        table_cell(t, costs[i].pair < costs[i].merged   ? "the pair"
-                      : costs[i].pair > costs[i].merged ? "merged"
-                                                        : "equal");
-    }
-    table_print(t);
+    return record_of("heads", J(c->config.n_heads), "d_k", J(c->config.d_k), "pair_elements", J(c->pair),
+                     "merged_elements", J(c->merged), "~pair", J(c->head_pair), "~merged", J(c->head_merged),
+                     "~smaller",
+                     J(c->pair < c->merged   ? "the pair"
+                       : c->pair > c->merged ? "merged"
+                                             : "equal"),
+                     NULL);
 }
 
-static void print_params(const request *r, const cost *c, const cost *costs, size_t n, size_t rank)
+static json_t *merged_record(const cost *c, const cost *costs, size_t n, size_t rank)
 {
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, cost_record(&costs[i]));
+    const size_t from = pair_wins_from(costs, n);
+    return record_of("pair_elements", J(c->pair), "merged_elements", J(c->merged), "pair_elements_per_head",
+                     J(c->head_pair), "merged_elements_per_head", J(c->head_merged), "rank", J(rank), "d_k",
+                     J(c->config.d_k), "pair_smaller_from_heads", from ? J(from) : json_null(), "rows", list, NULL);
+}
+
+static void print_params(const request *r, const cost *c, const json_t *merged)
+{
+    static const char *const columns[] = {
+        ">heads: heads: %d", ">d_k: d_k: %d", ">pair, one head: ~pair", ">merged, one head: ~merged",
+        ">pair, all heads: pair_elements", ">merged, all heads: merged_elements", "smaller: ~smaller"};
     parameters_print(r->table, r->layer, false, TABLE_TEXT);
     printf(
         "\n%sOne matrix in place of W_Q and W_K%s\n  W_i = W_i^Q (W_i^K)^T is (%zu, %zu) for each of %zu heads%s\n\n",
         bold(), plain(), c->config.d_q, c->config.d_kin, c->config.n_heads,
         c->config.bias_q || c->config.bias_k ? "; biases become vectors u_Q, u_K and a number c_QK" : "");
-    print_costs(costs, n);
-    size_t from = pair_wins_from(costs, n);
-    if (from)
-        printf("\n  from %zu heads on the pair is smaller\n", from);
-    printf("  rank of W_0: %zu of at most d_k = %zu (singular values, LAPACK%s%s)\n", rank, c->config.d_k,
-           r->random ? "; " : "", r->random ? r->random : "");
-}
-
-static json_t *merged_json(const cost *c, const cost *costs, size_t n, size_t rank)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(list,
-                              json_pack("{so so so so}", "heads", json_count(costs[i].config.n_heads), "d_k",
-                                        json_count(costs[i].config.d_k), "pair_elements", json_count(costs[i].pair),
-                                        "merged_elements", json_count(costs[i].merged)));
-    size_t from = pair_wins_from(costs, n);
-    return json_pack("{so so so so so so so so}", "pair_elements", json_count(c->pair), "merged_elements",
-                     json_count(c->merged), "pair_elements_per_head", json_count(c->head_pair),
-                     "merged_elements_per_head", json_count(c->head_merged), "rank", json_count(rank), "d_k",
-                     json_count(c->config.d_k), "pair_smaller_from_heads", from ? json_count(from) : json_null(),
-                     "rows", list);
+    REPORT_TABLE(TABLE_TEXT, json_object_get(merged, "rows"), columns);
+    const json_t *from = json_object_get(merged, "pair_smaller_from_heads");
+    if (!json_is_null(from))
+        printf("\n  from %" JSON_INTEGER_FORMAT " heads on the pair is smaller\n", json_integer_value(from));
+    printf("  rank of W_0: %" JSON_INTEGER_FORMAT " of at most d_k = %zu (singular values, LAPACK%s%s)\n",
+           json_integer_value(json_object_get(merged, "rank")), c->config.d_k, r->random ? "; " : "",
+           r->random ? r->random : "");
 }
 
 /* The rank of the first head's merged matrix with the layer's weights. */
@@ -152,33 +145,32 @@ static int first_rank(const mha_layer *layer, size_t *rank)
     return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
 }
 
-int run_merged_params(const arguments *args)
+static int merged_params(request *r, const arguments *args)
 {
     static const option_code pointless[] = {OPT_PRESET,   OPT_CONFIG, OPT_WEIGHTS,
                                             OPT_PER_HEAD, OPT_FORMAT, OPTION_COUNT};
     cost c, costs[MOST_COSTS];
-    request r = {0};
     size_t rank = 0, n = 0;
-    mha_config config = request_config(args);
-    int code =
-        refuse_each(args, pointless, "nothing beside --merged-qk, which reports one layer, as text or --json");
-    if (code == EXIT_DONE)
-        code = count_cost(&config, &c);
-    if (code == EXIT_DONE)
-        code = request_layer(&r, args, &config);
-    if (code == EXIT_DONE)
-        code = first_rank(r.layer, &rank);
-    if (code == EXIT_DONE)
-        code = other_heads(args, costs, &n);
-    if (code == EXIT_DONE && given(args, OPT_JSON)) {
-        json_t *root = json_object();
-        parameters_json_totals(root, r.table);
-        json_object_set_new(root, "random", json_text(r.random));
-        json_object_set_new(root, "merged_qk", merged_json(&c, costs, n, rank));
-        json_object_set_new(root, "tensors", parameters_json_rows(r.table, NULL));
-        json_print(root);
-    } else if (code == EXIT_DONE && !given(args, OPT_QUIET))
-        print_params(&r, &c, costs, n, rank);
+    const mha_config config = request_config(args);
+    TRY(refuse_each(args, pointless, "nothing beside --merged-qk, which reports one layer, as text or --json"));
+    TRY(count_cost(&config, &c));
+    TRY(request_layer(r, args, &config));
+    TRY(first_rank(r->layer, &rank));
+    TRY(other_heads(args, costs, &n));
+    json_t *root = json_object(), *merged = merged_record(&c, costs, n, rank);
+    parameters_json_totals(root, r->table);
+    record_with(root, "random", J(r->random), "merged_qk", merged, "tensors", parameters_json_rows(r->table, NULL),
+                NULL);
+    if (report_is_text(args, root))
+        print_params(r, &c, merged);
+    json_decref(root);
+    return EXIT_DONE;
+}
+
+int run_merged_params(const arguments *args)
+{
+    request r = {0};
+    const int code = merged_params(&r, args);
     request_free(&r);
     return code;
 }
@@ -206,92 +198,94 @@ static void compare_scores(const mha_view *pair, const double *merged, outcome *
     }
 }
 
+static mha_status merge_scores(const request *r, mha_params *params, mha__merged **merged, const mha_view *scores,
+                               size_t *rank, mha_error *error)
+{
+    mha_config config = *mha_layer_config(r->layer);
+    config.dtype = MHA_F64;
+    TRY(mha__merged_create(&config, params, NULL, merged, error));
+    TRY(mha__merged_fill(*merged, r->layer, error));
+    const mha_view *key = r->call.key.data ? &r->call.key : &r->call.query;
+    TRY(mha__merged_scores(*merged, &r->call.query, key, r->plan.scale, scores, error));
+    return mha__merged_rank(*merged, 0, rank, error);
+}
+
 /* Computes both scores with merged matrices in float64, so that only sums are rounded. */
 static int score_both(request *r, outcome *o)
 {
     mha_params *params = NULL;
     mha__merged *merged = NULL;
     mha_error error = {.status = MHA_NO_MEMORY};
-    mha_config config = *mha_layer_config(r->layer);
-    config.dtype = MHA_F64;
-    mha_view *pair = request_stage(r, MHA_STAGE_SCORES);
-    double *scores = obtain(mha_view_elements(pair), sizeof *scores), milliseconds;
-    mha_view view = mha_view_of(scores, MHA_F64, pair->rank, pair->shape);
-    const mha_view *key = r->call.key.data ? &r->call.key : &r->call.query;
-    int code = request_run(r, &milliseconds);
-    mha_status status = MHA_OK;
-    if (code == EXIT_DONE)
-        status = mha_params_create(NULL, &params);
-    if (code == EXIT_DONE && status == MHA_OK)
-        status = mha__merged_create(&config, params, NULL, &merged, &error);
-    if (code == EXIT_DONE && status == MHA_OK)
-        status = mha__merged_fill(merged, r->layer, &error);
-    if (code == EXIT_DONE && status == MHA_OK)
-        status = mha__merged_scores(merged, &r->call.query, key, r->plan.scale, &view, &error);
-    if (code == EXIT_DONE && status == MHA_OK)
-        status = mha__merged_rank(merged, 0, &o->rank, &error);
-    if (code == EXIT_DONE && status == MHA_OK)
+    const mha_view *pair = request_stage(r, MHA_STAGE_SCORES);
+    double milliseconds;
+    TRY(request_run(r, &milliseconds));
+    double *scores = obtain(mha_view_elements(pair), sizeof *scores);
+    const mha_view view = mha_view_of(scores, MHA_F64, pair->rank, pair->shape);
+    mha_status status = mha_params_create(NULL, &params);
+    if (status == MHA_OK)
+        status = merge_scores(r, params, &merged, &view, &o->rank, &error);
+    if (status == MHA_OK)
         compare_scores(pair, scores, o);
     mha__merged_destroy(merged);
     mha_params_destroy(params);
     free(scores);
-    return code != EXIT_DONE || status == MHA_OK ? code : refuse_error("", &error);
+    return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
 }
 
 /* Makes the request ready for the exact path, with its scores kept. */
 static int prepare(request *r, const arguments *args, outcome *o)
 {
-    mha_config config = request_config(args);
-    int code = request_layer(r, args, &config);
-    if (code == EXIT_DONE)
-        code = count_cost(mha_layer_config(r->layer), &o->cost);
-    if (code == EXIT_DONE)
-        code = request_call(r, args);
-    if (code == EXIT_DONE && r->call.semantics.qkv.rope.kind != MHA_ROPE_NONE)
-        code = refuse("--merged-qk",
-                      "expected nothing between W_Q and W_K, found a rotation, which differs from position to "
-                      "position");
-    if (code != EXIT_DONE)
-        return code;
+    static const option_code pointless[] = {OPT_OUTPUT,      OPT_TRACE,         OPT_SAVE_CASE, OPT_PATH,
+                                            OPT_CACHE_DTYPE, OPT_RUN_PRECISION, OPTION_COUNT};
+    const mha_config config = request_config(args);
     mha_error error = {0};
+    TRY(refuse_each(args, pointless,
+                    "nothing beside --merged-qk, which compares scores on the exact path and writes nothing"));
+    TRY(request_layer(r, args, &config));
+    TRY(count_cost(mha_layer_config(r->layer), &o->cost));
+    TRY(request_call(r, args));
+    if (r->call.semantics.qkv.rope.kind != MHA_ROPE_NONE)
+        return refuse("--merged-qk", "expected nothing between W_Q and W_K, found a rotation, which differs from "
+                                     "position to position");
     r->call.path = MHA_PATH_EXACT;
     return mha_plan_call(r->layer, &r->call, &r->plan, &error) == MHA_OK ? request_keep(r, MHA_STAGE_SCORES)
                                                                          : refuse_error("", &error);
 }
 
+static void print_scores(const request *r, const outcome *o, bool equal)
+{
+    const mha_config *c = &o->cost.config;
+    char shape[SHAPE_TEXT], pair[SHORT_TEXT], merged[SHORT_TEXT];
+    print_harmless("Scores %s, float64%s%s", shape_text(shape, 4, r->keep[MHA_STAGE_SCORES].view.shape),
+                   r->random ? ", of " : "", r->random ? r->random : "");
+    printf("\n"
+           "  as x_q W_Q (x_k W_K)^T, and as x_q W_i x_k^T with one (%zu, %zu) matrix per head%s\n"
+           "  largest difference %.3g, largest score %.6g: %s%s%s\n"
+           "  rank of W_0: %zu of at most d_k = %zu\n  elements: %s in the pair, %s merged\n",
+           c->d_q, c->d_kin, c->bias_q || c->bias_k ? "; the biases' terms are carried as vectors" : "", o->difference,
+           o->largest, bold(), equal ? "equal" : "they differ", plain(), o->rank, c->d_k,
+           count_text(pair, o->cost.pair), count_text(merged, o->cost.merged));
+}
+
 int run_merged_forward(const arguments *args)
 {
-    static const option_code pointless[] = {OPT_OUTPUT, OPT_TRACE,       OPT_SAVE_CASE,
-                                            OPT_PATH,   OPT_CACHE_DTYPE, OPT_RUN_PRECISION,
-                                            OPTION_COUNT};
     request r = {0};
     outcome o = {0};
-    int code = refuse_each(args, pointless,
-                           "nothing beside --merged-qk, which compares scores on the exact path and writes nothing");
-    if (code == EXIT_DONE)
-        code = prepare(&r, args, &o);
+    int code = prepare(&r, args, &o);
     if (code == EXIT_DONE)
         code = score_both(&r, &o);
-    bool equal = o.difference <= tolerance * (o.largest > 1 ? o.largest : 1);
-    if (code == EXIT_DONE && given(args, OPT_JSON))
-        json_print(json_pack("{sb so so so so so so so so}", "equal", (int)equal, "random", json_text(r.random),
-                             "scores", json_shape(4, request_stage(&r, MHA_STAGE_SCORES)->shape), "max_abs_difference",
-                             json_number(o.difference), "largest_score", json_number(o.largest), "rank",
-                             json_count(o.rank), "d_k", json_count(o.cost.config.d_k), "pair_elements",
-                             json_count(o.cost.pair), "merged_elements", json_count(o.cost.merged)));
-    else if (code == EXIT_DONE && !given(args, OPT_QUIET)) {
-        char shape[SHAPE_TEXT], pair[SHORT_TEXT], merged[SHORT_TEXT];
-        print_harmless("Scores %s, float64%s%s", shape_text(shape, 4, request_stage(&r, MHA_STAGE_SCORES)->shape),
-                       r.random ? ", of " : "", r.random ? r.random : "");
-        printf("\n"
-               "  as x_q W_Q (x_k W_K)^T, and as x_q W_i x_k^T with one (%zu, %zu) matrix per head%s\n"
-               "  largest difference %.3g, largest score %.6g: %s%s%s\n"
-               "  rank of W_0: %zu of at most d_k = %zu\n  elements: %s in the pair, %s merged\n",
-               o.cost.config.d_q, o.cost.config.d_kin,
-               o.cost.config.bias_q || o.cost.config.bias_k ? "; the biases' terms are carried as vectors" : "",
-               o.difference, o.largest, bold(), equal ? "equal" : "they differ", plain(), o.rank, o.cost.config.d_k,
-               count_text(pair, o.cost.pair), count_text(merged, o.cost.merged));
+    if (code == EXIT_DONE) {
+        const bool equal = o.difference <= tolerance * (o.largest > 1 ? o.largest : 1);
+        json_t *root =
+            record_of("equal", json_boolean(equal), "random", J(r.random), "scores",
+                      json_shape(4, request_stage(&r, MHA_STAGE_SCORES)->shape), "max_abs_difference", J(o.difference),
+                      "largest_score", J(o.largest), "rank", J(o.rank), "d_k", J(o.cost.config.d_k), "pair_elements",
+                      J(o.cost.pair), "merged_elements", J(o.cost.merged), NULL);
+        if (report_is_text(args, root))
+            print_scores(&r, &o, equal);
+        json_decref(root);
+        code = equal ? EXIT_DONE : EXIT_NO;
     }
     request_free(&r);
-    return code == EXIT_DONE && !equal ? EXIT_NO : code;
+    return code;
 }

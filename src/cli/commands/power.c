@@ -5,10 +5,41 @@
 #include <unistd.h>
 
 #include "cli/commands/commands.h"
-#include "cli/output/print.h"
+#include "cli/output/report.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
 #include "mha/power.h"
+
+/* ---------------------------------------------------------------- one report */
+
+static json_t *row_record(const mha_power_row *row)
+{
+    return record_of("variants", json_pack("[o]", J(row->variant->name)), "max_abs", J(row->max_abs), "factor",
+                     J(row->factor), "faint", json_boolean(row->faint), "~name", J(row->variant->name), "~help",
+                     J(row->variant->help), NULL);
+}
+
+static json_t *report_of(const mha_power *p, const char *random)
+{
+    static const char *const kinds[] = {"judge", "close", "nmse", "cosine"};
+    const mha_criterion *k = &p->criterion;
+    json_t *same = json_array(), *lists[2] = {json_array(), json_array()}; /* rejected, accepted */
+    json_t *criterion = record_of("kind", J(kinds[k->kind]), NULL);
+    for (size_t i = 0; i < p->count; i++) {
+        const mha_power_row *row = &p->rows[i];
+        if (row->answer == MHA_POWER_SAME)
+            json_array_append_new(same, json_text(row->variant->name));
+        else
+            json_array_append_new(lists[row->answer == MHA_POWER_ACCEPTED], row_record(row));
+    }
+    if (k->kind == MHA_CRITERION_JUDGE || k->kind == MHA_CRITERION_CLOSE)
+        record_with(criterion, "rtol", J(k->rtol), "atol", J(k->atol), NULL);
+    else
+        record_with(criterion, "limit", J(k->limit), NULL);
+    return record_of("stage", J(mha_stage_name(p->stage)), "random", J(random), "criterion", criterion, "derived_rtol",
+                     J(p->derived_rtol), "derived_atol", J(p->derived_atol), "tried", J(p->count), "same", same,
+                     "accepted", lists[1], "rejected", J(p->rejected), "rejections", lists[0], NULL);
+}
 
 /* ---------------------------------------------------------------- text */
 
@@ -45,17 +76,16 @@ static const mha_power_row **rows_with(const mha_power *p, mha_power_answer answ
 
 static void print_rows(const mha_power *p, mha_power_answer answer, size_t most)
 {
-    static const char *const titles[] = {"variant", "what it is", ">max |difference|", ">times what is allowed"};
+    static const char *const columns[] = {
+        "variant: ~name", "what it is: ~help", ">max |difference|: max_abs: %.2g",
+        ">times what is allowed: factor: %.2g"};
     size_t n;
     const mha_power_row **rows = rows_with(p, answer, &n);
-    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
-    for (size_t i = 0; i < n && i < most; i++) {
-        table_cell(t, rows[i]->variant->name);
-        table_cell(t, rows[i]->variant->help);
-        table_format(t, "%.2g", rows[i]->max_abs);
-        table_format(t, "%.2g", rows[i]->factor);
-    }
-    table_print(t);
+    json_t *list = json_array();
+    for (size_t i = 0; i < n && i < most; i++)
+        json_array_append_new(list, row_record(rows[i]));
+    REPORT_TABLE(TABLE_TEXT, list, columns);
+    json_decref(list);
     free(rows);
 }
 
@@ -63,11 +93,8 @@ static void print_same(const mha_power *p)
 {
     char *names = text_of("%s", "");
     for (size_t i = 0; i < p->count; i++)
-        if (p->rows[i].answer == MHA_POWER_SAME) {
-            char *longer = text_of("%s%s%s", names, *names ? ", " : "", p->rows[i].variant->name);
-            free(names);
-            names = longer;
-        }
+        if (p->rows[i].answer == MHA_POWER_SAME)
+            names = text_more(names, "%s%s", *names ? ", " : "", p->rows[i].variant->name);
     if (*names) {
         printf("\nThis input cannot show %zu more, which give the same result on it:\n", p->same);
         write_prose(names);
@@ -99,33 +126,6 @@ static void print_power(const mha_case *c, const mha_power *p, bool suggested)
                p->derived_atol, p->derived_rtol, p->accepted - p->faint);
     if (!suggested && p->faint + p->same > 0)
         printf("\nOther inputs can show more: \"mha power --suggest FILE\" looks for them.\n");
-}
-
-/* ---------------------------------------------------------------- JSON */
-
-static void print_json(const mha_power *p, const char *random)
-{
-    json_t *same = json_array(), *lists[2] = {json_array(), json_array()}; /* rejected, accepted */
-    for (size_t i = 0; i < p->count; i++) {
-        const mha_power_row *row = &p->rows[i];
-        if (row->answer == MHA_POWER_SAME)
-            json_array_append_new(same, json_text(row->variant->name));
-        else
-            json_array_append_new(lists[row->answer == MHA_POWER_ACCEPTED],
-                                  json_pack("{s[o] so so sb}", "variants", json_text(row->variant->name), "max_abs",
-                                            json_number(row->max_abs), "factor", json_number(row->factor), "faint",
-                                            (int)row->faint));
-    }
-    static const char *const kinds[] = {"judge", "close", "nmse", "cosine"};
-    const mha_criterion *k = &p->criterion;
-    const bool close = k->kind == MHA_CRITERION_JUDGE || k->kind == MHA_CRITERION_CLOSE;
-    json_t *criterion = close ? json_pack("{so so so}", "kind", json_text(kinds[k->kind]), "rtol", json_number(k->rtol),
-                                          "atol", json_number(k->atol))
-                              : json_pack("{so so}", "kind", json_text(kinds[k->kind]), "limit", json_number(k->limit));
-    json_print(json_pack("{so so so so so so so so so so}", "stage", json_text(mha_stage_name(p->stage)), "random",
-                         json_text(random), "criterion", criterion, "derived_rtol", json_number(p->derived_rtol),
-                         "derived_atol", json_number(p->derived_atol), "tried", json_count(p->count), "same", same,
-                         "accepted", lists[1], "rejected", json_count(p->rejected), "rejections", lists[0]));
 }
 
 /* ---------------------------------------------------------------- the request */
@@ -289,10 +289,10 @@ static int measure(const mha_case *c, const char *random, const arguments *args,
         return refuse_field(mha_case_name(c), &error);
     if (progress)
         fprintf(stderr, "\r%40s\r", "");
-    if (given(args, OPT_JSON))
-        print_json(&power, random);
-    else if (!given(args, OPT_QUIET))
+    json_t *root = report_of(&power, random);
+    if (report_is_text(args, root))
         print_power(c, &power, given(args, OPT_SUGGEST));
+    json_decref(root);
     const int code = power.accepted ? EXIT_NO : EXIT_DONE;
     mha_power_clear(&power);
     return code;

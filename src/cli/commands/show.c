@@ -2,11 +2,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cli/commands/commands.h"
-#include "cli/output/attention_map.h"
-#include "cli/output/picture_file.h"
-#include "cli/output/print.h"
-#include "cli/output/terminal_map.h"
+#include "cli/pictures/attention_map.h"
+#include "cli/pictures/picture_file.h"
+#include "cli/output/report.h"
+#include "cli/pictures/terminal_map.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
 #include "picture/sheet.h"
@@ -115,29 +116,6 @@ static void entitle(mha__picture *picture, const arguments *args, char **title)
 
 /* ---------------------------------------------------------------- the answer */
 
-static void print_layer(const mha__picture_layer *layer)
-{
-    static const char *const titles[] = {"?>sequence", ">head",  ">entropy", ">distance", ">itself",
-                                         ">previous",  ">first", ">no key",  ">largest"};
-    print_harmless("%s%s%zu heads", layer->name, *layer->name ? ": " : "", layer->h);
-    if (strcmp(layer->path, "recorded") == 0)
-        printf(", weights as recorded\n");
-    else
-        printf(", computed on the %s path\n", layer->path);
-    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
-    for (size_t i = 0; i < layer->head_count; i++) {
-        mha__head head = layer->heads[i];
-        table_count(t, head.sequence);
-        table_count(t, head.head);
-        for (size_t n = 0; n < MHA__STATISTICS; n++) {
-            const double x = *mha__statistic_at(&head.statistics, n);
-            table_format(t, isnan(x) ? "-" : "%.3f", x);
-        }
-    }
-    table_print(t);
-    putchar('\n');
-}
-
 /* The largest weights of the one query that is shown. A pooled map has them beside it. */
 static size_t strongest_of(const mha__head *head, strongest_key found[STRONGEST])
 {
@@ -146,6 +124,58 @@ static size_t strongest_of(const mha__head *head, strongest_key found[STRONGEST]
     for (size_t i = 0; i < n; i++)
         found[i].key = head->top_weights ? head->top_keys[found[i].key] : head->first_key + found[i].key;
     return n;
+}
+
+static json_t *head_record(const mha__head *head, bool one_query)
+{
+    strongest_key found[STRONGEST] = {{0}};
+    mha__head_statistics s = head->statistics;
+    json_t *record = record_of("sequence", J(head->sequence), "head", J(head->head), "queries", J(s.queries), "empty",
+                               J(s.empty), "broken", J(s.broken), NULL);
+    for (size_t i = 0; i < MHA__STATISTICS; i++)
+        record_with(record, mha__statistic_name(i), J(*mha__statistic_at(&s, i)), NULL);
+    if (!one_query)
+        return record;
+    json_t *strongest = json_array();
+    for (size_t i = 0, n = strongest_of(head, found); i < n; i++)
+        json_array_append_new(strongest, record_of("key", J(found[i].key), "weight", J(found[i].weight), NULL));
+    return record_with(record, "strongest", strongest, NULL);
+}
+
+static json_t *sheet_record(const mha__sheet *s)
+{
+    return record_of("name", J(s->name), "shape", json_shape(s->rank, s->shape), "least", J(s->least), "largest",
+                     J(s->largest), "rms", J(s->rms), "broken", J(s->broken), NULL);
+}
+
+static json_t *report_of(const mha__picture *picture, bool one_query)
+{
+    json_t *layers = json_array(), *stages = json_array();
+    for (size_t i = 0; i < picture->layer_count; i++) {
+        const mha__picture_layer *layer = &picture->layers[i];
+        json_t *heads = json_array();
+        for (size_t n = 0; n < layer->head_count; n++)
+            json_array_append_new(heads, head_record(&layer->heads[n], one_query));
+        json_array_append_new(layers, record_of("name", J(layer->name), "path", J(layer->path), "heads", heads, NULL));
+    }
+    for (size_t i = 0; i < picture->sheet_count; i++)
+        json_array_append_new(stages, sheet_record(&picture->sheets[i]));
+    return record_of("random", J(picture->random), "layers", layers, "stages", stages, NULL);
+}
+
+static void print_layer(const mha__picture_layer *layer, const json_t *record)
+{
+    static const char *const columns[] = {
+        "?>sequence: sequence", ">head: head", ">entropy: entropy: %.3f: -", ">distance: distance: %.3f: -",
+        ">itself: self: %.3f: -", ">previous: previous: %.3f: -", ">first: first: %.3f: -", ">no key: sink: %.3f: -",
+        ">largest: largest: %.3f: -"};
+    print_harmless("%s%s%zu heads", layer->name, *layer->name ? ": " : "", layer->h);
+    if (strcmp(layer->path, "recorded") == 0)
+        printf(", weights as recorded\n");
+    else
+        printf(", computed on the %s path\n", layer->path);
+    REPORT_TABLE(TABLE_TEXT, json_object_get(record, "heads"), columns);
+    putchar('\n');
 }
 
 static void print_query(const mha__picture_layer *layer)
@@ -162,35 +192,21 @@ static void print_query(const mha__picture_layer *layer)
     putchar('\n');
 }
 
-/* Stages in numbers: of the finite elements. */
-static void print_stages(const mha__picture *picture)
+static void print_text(const mha__picture *picture, const json_t *root, const arguments *args)
 {
-    static const char *const titles[] = {"stage", "shape", ">least", ">largest", ">rms", ">NaN or infinite"};
-    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
-    for (size_t i = 0; i < picture->sheet_count; i++) {
-        const mha__sheet *s = &picture->sheets[i];
-        table_cell(t, s->name);
-        table_shape(t, s->rank, s->shape);
-        table_format(t, "%.6g", s->least);
-        table_format(t, "%.6g", s->largest);
-        table_format(t, "%.6g", s->rms);
-        table_count(t, s->broken);
-    }
-    table_print(t);
-}
-
-static void print_text(const mha__picture *picture, const arguments *args)
-{
+    static const char *const stages[] = {
+        "stage: name", "shape: shape", ">least: least: %.6g", ">largest: largest: %.6g", ">rms: rms: %.6g",
+        ">NaN or infinite: broken"};
     if (picture->random) {
         print_harmless("%s", picture->random);
         puts("\n");
     }
     if (picture->sheet_count > 0) {
-        print_stages(picture);
+        REPORT_TABLE(TABLE_TEXT, json_object_get(root, "stages"), stages); /* of the finite elements */
         return;
     }
     for (size_t i = 0; i < picture->layer_count; i++) {
-        print_layer(&picture->layers[i]);
+        print_layer(&picture->layers[i], json_array_get(json_object_get(root, "layers"), i));
         if (given(args, OPT_QUERY))
             print_query(&picture->layers[i]);
     }
@@ -203,50 +219,6 @@ static void print_text(const mha__picture *picture, const arguments *args)
         putchar('\n');
         write_prose("--picture page.html writes a page that shows all of it; .svg and .png are drawings.");
     }
-}
-
-static json_t *json_of(mha__head head, bool one_query)
-{
-    strongest_key found[STRONGEST] = {{0}};
-    const mha__head_statistics *s = &head.statistics;
-    json_t *o =
-        json_pack("{so so so so so}", "sequence", json_count(head.sequence), "head", json_count(head.head), "queries",
-                  json_count(s->queries), "empty", json_count(s->empty), "broken", json_count(s->broken));
-    for (size_t i = 0; i < MHA__STATISTICS; i++)
-        json_object_set_new(o, mha__statistic_name(i), json_number(*mha__statistic_at(&head.statistics, i)));
-    if (one_query) {
-        json_t *strongest = json_array();
-        for (size_t i = 0, n = strongest_of(&head, found); i < n; i++)
-            json_array_append_new(strongest, json_pack("{so so}", "key", json_count(found[i].key), "weight",
-                                                       json_number(found[i].weight)));
-        json_object_set_new(o, "strongest", strongest);
-    }
-    return o;
-}
-
-static void print_json(const mha__picture *picture, const arguments *args)
-{
-    json_t *root = json_object(), *layers = json_array();
-    for (size_t i = 0; i < picture->layer_count; i++) {
-        const mha__picture_layer *layer = &picture->layers[i];
-        json_t *heads = json_array();
-        for (size_t n = 0; n < layer->head_count; n++)
-            json_array_append_new(heads, json_of(layer->heads[n], given(args, OPT_QUERY)));
-        json_array_append_new(
-            layers, json_pack("{so ss so}", "name", json_text(layer->name), "path", layer->path, "heads", heads));
-    }
-    json_object_set_new(root, "random", json_text(picture->random));
-    json_object_set_new(root, "layers", layers);
-    json_t *stages = json_array();
-    for (size_t i = 0; i < picture->sheet_count; i++) {
-        const mha__sheet *s = &picture->sheets[i];
-        json_array_append_new(stages, json_pack("{so so so so so so}", "name", json_text(s->name), "shape",
-                                                json_shape(s->rank, s->shape), "least", json_number(s->least),
-                                                "largest", json_number(s->largest), "rms", json_number(s->rms),
-                                                "broken", json_count(s->broken)));
-    }
-    json_object_set_new(root, "stages", stages);
-    json_print(root);
 }
 
 /* Names that would end before the keys do; rows at the end of S' are no tokens. */
@@ -269,31 +241,31 @@ static int refuse_few_names(const arguments *args, const mha__picture *picture)
     return refuse_option(OPT_TOKENS, "expected a name for each of %zu keys, found %zu", keys, picture->token_count);
 }
 
+static int show(mha__picture *picture, const arguments *args, char **title)
+{
+    mha__picture_choice choice;
+    mha_error error = {0};
+    TRY(choose(args, &choice));
+    TRY(refuse_beside_stage(args));
+    TRY(picture_file_check(args));
+    if (given(args, OPT_TOKENS) && mha__picture_tokens(picture, text_for(args, OPT_TOKENS), &error) != MHA_OK)
+        return refuse_error("--tokens", &error);
+    TRY(args->n_operands > 0 ? add_files(picture, args, &choice) : add_layer(picture, args, &choice));
+    TRY(refuse_few_names(args, picture));
+    entitle(picture, args, title);
+    TRY(picture_file_write(picture, args));
+    json_t *root = report_of(picture, given(args, OPT_QUERY));
+    if (report_is_text(args, root))
+        print_text(picture, root, args);
+    json_decref(root);
+    return EXIT_DONE;
+}
+
 int run_show(const arguments *args)
 {
     mha__picture picture = {.logarithmic = given(args, OPT_LOG)};
     char *title = NULL;
-    mha__picture_choice choice;
-    mha_error error = {0};
-    int code = choose(args, &choice);
-    if (code == EXIT_DONE)
-        code = refuse_beside_stage(args);
-    if (code == EXIT_DONE)
-        code = picture_file_check(args);
-    if (code == EXIT_DONE && given(args, OPT_TOKENS) &&
-        mha__picture_tokens(&picture, text_for(args, OPT_TOKENS), &error) != MHA_OK)
-        code = refuse_error("--tokens", &error);
-    if (code == EXIT_DONE)
-        code = args->n_operands > 0 ? add_files(&picture, args, &choice) : add_layer(&picture, args, &choice);
-    if (code == EXIT_DONE)
-        code = refuse_few_names(args, &picture);
-    entitle(&picture, args, &title);
-    if (code == EXIT_DONE)
-        code = picture_file_write(&picture, args);
-    if (code == EXIT_DONE && given(args, OPT_JSON))
-        print_json(&picture, args);
-    else if (code == EXIT_DONE && !given(args, OPT_QUIET))
-        print_text(&picture, args);
+    const int code = show(&picture, args, &title);
     mha__picture_free(&picture);
     free(title);
     return code;

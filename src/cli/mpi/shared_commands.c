@@ -3,39 +3,67 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/output/print.h"
+#include "cli/output/report.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
 #include "cli/mpi/commands_mpi.h"
 #include "cli/mpi/measure.h"
 #include "mpi/shared.h"
 
+/* How far the output may be from that of one process. */
+typedef struct allowance {
+    double most;
+    bool of_bound; /* of the error bound: too long to be judged */
+} allowance;
+
 /* One scheme, as rank 0 reports it. */
 typedef struct scheme_report {
     shared_result result;
     rank_report *ranks;
     double model_ms; /* by the model of cost (bench) */
-    double difference, allowed; /* largest |difference| from one process, on all ranks, and how much it may be */
+    double difference; /* largest |difference| from one process, on all ranks */
+    allowance allowed;
 } scheme_report;
 
 /* ---------------------------------------------------------------- one process */
 
-/* The output of one process, and how far two results may lie apart: each within the error bound of the exact one. */
-static int alone(request *q, mha_view *output, double *allowed)
+/* The output of one process, on every rank. */
+static int alone(request *q, mha_view *output)
 {
-    mha_error error = {0};
-    double ms, bound[MHA_STAGE_COUNT];
+    double ms;
     int code = request_keep(q, MHA_STAGE_OUTPUT);
     if (code == EXIT_DONE)
         code = request_run(q, &ms);
-    if (code != EXIT_DONE)
-        return code;
-    *output = *request_stage(q, MHA_STAGE_OUTPUT);
-    if (mha_error_bound(q->layer, &q->call, q->call.path == MHA_PATH_EXACT ? 0x1p-53 : 0x1p-24, bound, MHA_STAGE_COUNT,
-                        &error) != MHA_OK)
-        return refuse_error("", &error);
-    *allowed = 2 * bound[MHA_STAGE_OUTPUT];
-    return EXIT_DONE;
+    if (code == EXIT_DONE)
+        *output = *request_stage(q, MHA_STAGE_OUTPUT);
+    return worst_code(code);
+}
+
+/* Products of attention that rank 0 computes in float64 for the sake of a verdict: some seconds. */
+static const double MOST_PRODUCTS = 0x1p30;
+
+/* How far two results may lie apart: what the judge allows a result; twice the error bound, which is far larger, where
+ * the judge would take minutes. Rank 0 computes it for all. */
+static int tolerance(const mpi_request *r, const request *q, allowance *allowed)
+{
+    const mha_plan *p = &q->plan;
+    const mha_dtype type = p->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
+    mha_allowance a = {.stage = MHA_STAGE_OUTPUT, .computed = type, .stored = type};
+    mha_error error = {0};
+    mha_status status = MHA_OK;
+    *allowed = (allowance){
+        .of_bound = (double)(p->B * p->h) * (double)p->T_q * (double)p->S * (double)(p->d_k + p->d_v) > MOST_PRODUCTS};
+    if (r->rank == 0 && !allowed->of_bound) {
+        status = mha_tolerance(q->layer, &q->call, &a, 1, &error);
+        allowed->most = a.atol;
+    } else if (r->rank == 0) {
+        double bound[MHA_STAGE_COUNT];
+        status = mha_error_bound(q->layer, &q->call, type == MHA_F64 ? 0x1p-53 : 0x1p-24, bound, MHA_STAGE_COUNT,
+                                 &error);
+        allowed->most = 2 * bound[MHA_STAGE_OUTPUT];
+    }
+    MPI_Bcast(&allowed->most, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    return worst_code(status == MHA_OK ? EXIT_DONE : refuse_error("", &error));
 }
 
 /* The largest difference of all ranks; infinite where NaN meets a number. */
@@ -65,87 +93,77 @@ static const char *range_text(char text[SHORT_TEXT], mha_range r)
     return text;
 }
 
-static void cell_rows(table *t, const mha_range *chunks, size_t count)
-{
-    char one[SHORT_TEXT], two[SHORT_TEXT];
-    if (count > 1)
-        table_format(t, "%s, %s", range_text(one, chunks[0]), range_text(two, chunks[1]));
-    else
-        table_cell(t, range_text(one, chunks[0]));
-}
-
-static void print_scheme(const mpi_request *q, const scheme_report *s, mha_split_scheme scheme, const char *path)
-{
-    static const char *const titles[] = {">rank", "heads", "key/value heads", "queries", "keys", ">parameters",
-                                         ">bytes sent", ">received", ">in memory", ">pairs if causal", ">ms"};
-    const char *name = mha_split_scheme_name(scheme);
-    if (s->result.status != MHA_OK) {
-        print_harmless("%s: %s", name, s->result.error.message);
-        putchar('\n');
-        return;
-    }
-    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
-    char text[SHORT_TEXT];
-    for (int i = 0; i < q->ranks; i++) {
-        const rank_report *r = &s->ranks[i];
-        table_format(t, "%d", i);
-        table_cell(t, range_text(text, r->share.heads));
-        table_cell(t, range_text(text, r->share.kv_heads));
-        cell_rows(t, r->share.queries, r->share.chunks);
-        cell_rows(t, r->share.keys, r->share.chunks);
-        table_count(t, r->parameters);
-        table_count(t, r->share.bytes_sent);
-        table_count(t, r->share.bytes_received);
-        table_count(t, r->memory.total);
-        table_count(t, r->share.causal_pairs);
-        table_format(t, "%.2f", r->ms);
-    }
-    printf("%s on %d ranks, %s path\n", name, q->ranks, path);
-    table_print(t);
-    if (s->difference == 0)
-        printf("  The output is that of one process, to the last bit.\n\n");
-    else
-        printf("  The output is at most %.3g from that of one process; %.3g %s.\n\n", s->difference, s->allowed,
-               s->difference <= s->allowed ? "is allowed" : "WOULD BE ALLOWED");
-}
-
 static json_t *range_json(mha_range r)
 {
     return json_pack("[o, o]", json_count(r.from), json_count(r.from + r.count));
 }
 
-static json_t *rows_json(const mha_range *chunks, size_t count)
+/* A range under its name, and as text. */
+static void add_range(json_t *record, const char *name, const char *text_name, mha_range r)
 {
+    char text[SHORT_TEXT];
+    record_with(record, name, range_json(r), text_name, J(range_text(text, r)), NULL);
+}
+
+static void add_ranges(json_t *record, const char *name, const char *text_name, const mha_range *chunks, size_t count)
+{
+    char one[SHORT_TEXT], two[SHORT_TEXT];
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
         json_array_append_new(list, range_json(chunks[i]));
-    return list;
+    range_text(one, chunks[0]);
+    record_with(record, name, list, text_name,
+                count > 1 ? json_words("%s, %s", one, range_text(two, chunks[1])) : J(one), NULL);
 }
 
-static json_t *scheme_json(const mpi_request *q, const scheme_report *s, mha_split_scheme scheme)
+static json_t *rank_record(int rank, const rank_report *r)
 {
-    if (s->result.status != MHA_OK)
-        return json_pack("{ss so}", "scheme", mha_split_scheme_name(scheme), "refused",
-                         json_text(s->result.error.message));
-    json_t *list = json_array();
-    for (int i = 0; i < q->ranks; i++) {
-        const rank_report *r = &s->ranks[i];
-        json_array_append_new(
-            list, json_pack("{si so so so so so so so so so so}", "rank", i, "heads", range_json(r->share.heads),
-                            "kv_heads", range_json(r->share.kv_heads), "queries",
-                            rows_json(r->share.queries, r->share.chunks), "keys",
-                            rows_json(r->share.keys, r->share.chunks), "parameters", json_count(r->parameters),
-                            "bytes_sent", json_count(r->share.bytes_sent), "bytes_received",
-                            json_count(r->share.bytes_received), "bytes_in_memory", json_count(r->memory.total),
-                            "causal_pairs", json_count(r->share.causal_pairs),
-                            "ms", json_milliseconds(r->ms)));
+    json_t *record = record_of("rank", J(rank), NULL);
+    add_range(record, "heads", "~heads", r->share.heads);
+    add_range(record, "kv_heads", "~kv_heads", r->share.kv_heads);
+    add_ranges(record, "queries", "~queries", r->share.queries, r->share.chunks);
+    add_ranges(record, "keys", "~keys", r->share.keys, r->share.chunks);
+    return record_with(record, "parameters", J(r->parameters), "bytes_sent", J(r->share.bytes_sent), "bytes_received",
+                       J(r->share.bytes_received), "bytes_in_memory", J(r->memory.total), "causal_pairs",
+                       J(r->share.causal_pairs), "ms", json_milliseconds(r->ms), NULL);
+}
+
+static json_t *scheme_record(const mpi_request *q, const scheme_report *s, mha_split_scheme scheme)
+{
+    json_t *list = json_array(), *record = record_of("scheme", J(mha_split_scheme_name(scheme)), NULL);
+    if (s->result.status != MHA_OK) {
+        json_decref(list);
+        return record_with(record, "refused", J(s->result.error.message), NULL);
     }
-    return json_pack("{ss so so so sb so so so so}", "scheme", mha_split_scheme_name(scheme), "refused", json_null(),
-                     "max_abs_difference", json_number(s->difference), "allowed", json_number(s->allowed), "same_bits",
-                     s->difference == 0, "ms", json_milliseconds(s->result.ms), "quartiles_ms",
-                     json_pack("[o, o]", json_milliseconds(s->result.quartiles[0]),
-                               json_milliseconds(s->result.quartiles[1])),
-                     "model_ms", json_number(s->model_ms), "ranks", list);
+    for (int i = 0; i < q->ranks; i++)
+        json_array_append_new(list, rank_record(i, &s->ranks[i]));
+    return record_with(
+        record, "refused", json_null(), "max_abs_difference", J(s->difference), "allowed", J(s->allowed.most),
+        "same_bits", json_boolean(s->difference == 0), "ms", json_milliseconds(s->result.ms), "quartiles_ms",
+        json_pack("[o, o]", json_milliseconds(s->result.quartiles[0]), json_milliseconds(s->result.quartiles[1])),
+        "model_ms", J(s->model_ms), "ranks", list, NULL);
+}
+
+static void print_scheme(const mpi_request *q, const scheme_report *s, const json_t *record, const char *path)
+{
+    static const char *const columns[] = {
+        ">rank: rank: %d", "heads: ~heads", "key/value heads: ~kv_heads", "queries: ~queries", "keys: ~keys",
+        ">parameters: parameters", ">bytes sent: bytes_sent", ">received: bytes_received",
+        ">in memory: bytes_in_memory", ">pairs if causal: causal_pairs", ">ms: ms: %.2f"};
+    const char *name = json_string_value(json_object_get(record, "scheme"));
+    if (s->result.status != MHA_OK) {
+        print_harmless("%s: %s", name, s->result.error.message);
+        putchar('\n');
+        return;
+    }
+    printf("%s on %d ranks, %s path\n", name, q->ranks, path);
+    REPORT_TABLE(TABLE_TEXT, json_object_get(record, "ranks"), columns);
+    if (s->difference == 0)
+        printf("  The output is that of one process, to the last bit.\n\n");
+    else
+        printf("  The output is at most %.3g from that of one process; %.3g %s%s.\n\n", s->difference,
+               s->allowed.most, s->difference <= s->allowed.most ? "is allowed" : "WOULD BE ALLOWED",
+               s->allowed.of_bound ? ", by the error bound" : "");
 }
 
 /* The path of --weights, where each rank can read its own part of the layer from it; else NULL. */
@@ -209,8 +227,10 @@ static int prepare(request *q, const mpi_request *r)
 static int forward(const mpi_request *r, request *q, size_t rounds)
 {
     mha_view whole = {0};
-    double allowed = 0;
-    int code = worst_code(alone(q, &whole, &allowed)), taken = 0;
+    allowance allowed = {0};
+    int code = alone(q, &whole), taken = 0;
+    if (code == EXIT_DONE)
+        code = tolerance(r, q, &allowed);
     json_t *list = json_array();
     bool near = true;
     const bool json = given(r->args, OPT_JSON);
@@ -232,7 +252,7 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
             taken++;
             s.allowed = allowed;
             s.difference = farthest(&whole, call.scheme, &s.result, &arena);
-            near &= s.difference <= allowed;
+            near &= s.difference <= allowed.most;
             MPI_Gather(&s.result.own, (int)sizeof s.result.own, MPI_BYTE, s.ranks, (int)sizeof s.result.own, MPI_BYTE,
                        0, MPI_COMM_WORLD);
             s.model_ms = rounds > 1 ? predict(&s.result.split, q->call.semantics.visible.causal, &machine) : NAN;
@@ -240,10 +260,11 @@ static int forward(const mpi_request *r, request *q, size_t rounds)
         } else if (r->scheme >= 0) {
             code = refuse_error("--scheme", &s.result.error);
         }
-        if (code == EXIT_DONE && json)
-            json_array_append_new(list, scheme_json(r, &s, call.scheme));
-        else if (code == EXIT_DONE)
-            print_scheme(r, &s, call.scheme, mha_path_name(q->plan.path));
+        if (code == EXIT_DONE) {
+            json_array_append_new(list, scheme_record(r, &s, call.scheme));
+            if (!json)
+                print_scheme(r, &s, json_array_get(list, json_array_size(list) - 1), mha_path_name(q->plan.path));
+        }
         mha__arena_free(&arena);
     }
     if (code == EXIT_DONE && rounds > 1 && !json)
@@ -278,6 +299,28 @@ static uint64_t elements_of(const mha_layer *layer, mha_weight w)
     return tensor ? mha_tensor_info_of(tensor).elements : 0;
 }
 
+/* A column for each rank. */
+static void print_params(const mpi_request *r, const json_t *rows, const mha_mpi_sum *sum, mha_split_scheme scheme,
+                         bool equal)
+{
+    const size_t P = (size_t)r->ranks;
+    const char **columns = obtain(P + 4, sizeof *columns);
+    char(*names)[2 * SHORT_TEXT] = obtain(P, sizeof *names), text[3][SHORT_TEXT];
+    columns[0] = "weight: weight";
+    for (size_t p = 0; p < P; p++) {
+        snprintf(names[p], sizeof names[p], ">rank %zu: ~rank%zu", p, p);
+        columns[p + 1] = names[p];
+    }
+    columns[P + 1] = ">stored: stored", columns[P + 2] = ">copies: copies", columns[P + 3] = ">of the layer: unique";
+    printf("%s on %d ranks\n", mha_split_scheme_name(scheme), r->ranks);
+    report_table(TABLE_TEXT, rows, P + 4, columns);
+    printf("  %s stored, %s of them replicas; without these %s, %s the layer of one process.\n\n",
+           count_text(text[0], sum->stored), count_text(text[1], sum->stored - sum->unique),
+           count_text(text[2], sum->unique), equal ? "exactly" : "NOT");
+    free(columns);
+    free(names);
+}
+
 /* The table of a scheme on rank 0, or with `list` its object; 1 unless the sum is the layer. */
 static int params_of(const mpi_request *r, const mha_layer *whole, mha_mpi_layer *layer, mha_split_scheme scheme,
                      json_t *list)
@@ -293,49 +336,28 @@ static int params_of(const mpi_request *r, const mha_layer *whole, mha_mpi_layer
     MPI_Gather(own, MHA_WEIGHT_COUNT, MPI_UINT64_T, all, MHA_WEIGHT_COUNT, MPI_UINT64_T, 0, MPI_COMM_WORLD);
     const uint64_t one = mha_params_totals(mha_layer_params(whole), NULL).parameters;
     const bool equal = sum.unique == one;
-    const char **titles = obtain(P + 4, sizeof *titles);
-    char(*names)[SHORT_TEXT] = obtain(P, sizeof *names);
-    titles[0] = "weight";
-    for (size_t p = 0; p < P; p++) {
-        snprintf(names[p], SHORT_TEXT, ">rank %zu", p);
-        titles[p + 1] = names[p];
-    }
-    titles[P + 1] = ">stored", titles[P + 2] = ">copies", titles[P + 3] = ">of the layer";
-    table *t = table_create(TABLE_TEXT, P + 4, titles);
     json_t *rows = json_array();
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         if (!mha_layer_weight(whole, (mha_weight)w))
             continue;
-        json_t *ranks = json_array();
-        table_cell(t, mha_weight_name((mha_weight)w));
+        const uint64_t stored = sum.weights[w].stored, copies = sum.weights[w].copies;
+        json_t *ranks = json_array(), *record = record_of("weight", J(mha_weight_name((mha_weight)w)), NULL);
         for (size_t p = 0; p < P; p++) {
-            table_count(t, all[p * MHA_WEIGHT_COUNT + (size_t)w]);
+            char name[SHORT_TEXT];
+            snprintf(name, sizeof name, "~rank%zu", p);
             json_array_append_new(ranks, json_count(all[p * MHA_WEIGHT_COUNT + (size_t)w]));
+            record_with(record, name, J(all[p * MHA_WEIGHT_COUNT + (size_t)w]), NULL);
         }
-        const uint64_t stored = sum.weights[w].stored, unique = stored / sum.weights[w].copies;
-        table_count(t, stored);
-        table_count(t, sum.weights[w].copies);
-        table_count(t, unique);
-        json_array_append_new(rows, json_pack("{ss so so so so}", "weight", mha_weight_name((mha_weight)w), "ranks",
-                                              ranks, "stored", json_count(stored), "copies",
-                                              json_count(sum.weights[w].copies), "unique", json_count(unique)));
+        json_array_append_new(rows, record_with(record, "ranks", ranks, "stored", J(stored), "copies", J(copies),
+                                                "unique", J(stored / copies), NULL));
     }
-    if (list) {
-        table_drop(t);
-        json_array_append_new(list, json_pack("{ss so so so so sb}", "scheme", mha_split_scheme_name(scheme), "weights",
-                                              rows, "stored", json_count(sum.stored), "unique", json_count(sum.unique),
-                                              "one_process", json_count(one), "equal", equal));
-    } else {
-        char text[3][SHORT_TEXT];
-        json_decref(rows);
-        printf("%s on %d ranks\n", mha_split_scheme_name(scheme), r->ranks);
-        table_print(t);
-        printf("  %s stored, %s of them replicas; without these %s, %s the layer of one process.\n\n",
-               count_text(text[0], sum.stored), count_text(text[1], sum.stored - sum.unique),
-               count_text(text[2], sum.unique), equal ? "exactly" : "NOT");
-    }
-    free(titles);
-    free(names);
+    if (!list)
+        print_params(r, rows, &sum, scheme, equal);
+    else
+        json_array_append_new(list, record_of("scheme", J(mha_split_scheme_name(scheme)), "weights", json_incref(rows),
+                                              "stored", J(sum.stored), "unique", J(sum.unique), "one_process", J(one),
+                                              "equal", json_boolean(equal), NULL));
+    json_decref(rows);
     free(all);
     return equal ? EXIT_DONE : EXIT_NO;
 }

@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/output/origin.h"
-#include "cli/output/picture_file.h"
+#include "cli/pictures/origin.h"
+#include "cli/pictures/picture_file.h"
+#include "cli/output/report.h"
 #include "picture/draw/areas.h"
 
 /* Rows that are shown as one. */
@@ -147,13 +148,6 @@ void bytes_of_row(const mha_file *file, const mha_tensor_info *info, size_t *in_
     *here += read;
 }
 
-static void bytes_cells(table *t, const census_view *view, const fold *f)
-{
-    table_bytes(t, view->file ? f->in_file : f->bytes);
-    if (view->file)
-        table_bytes(t, f->here);
-}
-
 static census take(mha_params *params, const census_view *view)
 {
     census c = {.room = mha_params_count(params), .n_buckets = 16};
@@ -206,51 +200,26 @@ static char *label_of(const census_view *view, const fold *f)
                                    : text_of("%s", f->one.name);
 }
 
-static void print_names(const census *c, const census_view *view, const mha_totals *all, table_style style)
+/* What is shown of a fold: its own name, or that of its group. */
+static json_t *fold_record(const census_view *view, const fold *f, const mha_totals *all)
 {
-    static const char *const titles[] = {"name", "shape", "type", ">each", ">times", ">elements", ">%", ">bytes", ""},
-                      *const quantised[] = {"name", "shape", "type", ">each", ">times", ">elements", ">%",
-                                            ">in the file", ">here", ""};
-    table *t = view->file ? table_create(style, sizeof quantised / sizeof *quantised, quantised)
-                          : table_create(style, sizeof titles / sizeof *titles, titles);
-    for (size_t i = 0; i < c->count; i++) {
-        const fold *f = &c->folds[i];
-        char *label = label_of(view, f), text[SHORT_TEXT];
-        table_cell(t, label);
-        table_shape(t, f->one.rank, f->one.shape);
-        table_cell(t, mha_dtype_name(f->one.dtype));
-        table_count(t, f->one.elements);
-        table_count(t, f->tensors);
-        table_count(t, f->elements);
-        table_format(t, "%.2f", share(f, all));
-        bytes_cells(t, view, f);
-        if (f->one.alias_of)
-            table_format(t, "same storage as %s", f->one.alias_of);
-        else if (f->one.kind != MHA_TENSOR_PARAMETER)
-            table_cell(t, "buffer, not learned");
-        else if (f->inert)
-            table_format(t, "%s inert", count_text(text, f->inert));
-        else
-            table_cell(t, "");
-        free(label);
-    }
-    table_print(t);
-}
-
-static void print_groups(const census *c, const census_view *view, const mha_totals *all, table_style style)
-{
-    const char *titles[] = {view->by ? view->by : "name", ">tensors", ">elements", ">%",
-                            view->file ? ">in the file" : ">bytes", ">here"};
-    table *t = table_create(style, sizeof titles / sizeof *titles - !view->file, titles);
-    for (size_t i = 0; i < c->count; i++) {
-        const fold *f = &c->folds[i];
-        table_cell(t, f->key);
-        table_count(t, f->tensors);
-        table_count(t, f->elements);
-        table_format(t, "%.2f", share(f, all));
-        bytes_cells(t, view, f);
-    }
-    table_print(t);
+    char *label = label_of(view, f), count[SHORT_TEXT];
+    json_t *record = record_of("name", J(label), "tensors", J(f->tensors), "elements", J(f->elements), "bytes",
+                               J(f->bytes), "percent", J(share(f, all)), NULL);
+    free(label);
+    if (view->file)
+        record_with(record, "bytes_in_file", J(f->in_file), "bytes_here", J(f->here), NULL);
+    else
+        record_with(record, "~bytes", J(f->bytes), NULL);
+    if (view->by || view->depth)
+        return record;
+    return record_with(record, "~shape", json_shape(f->one.rank, f->one.shape), "~type",
+                       J(mha_dtype_name(f->one.dtype)), "~each", J(f->one.elements), "~note",
+                       f->one.alias_of                       ? json_words("same storage as %s", f->one.alias_of)
+                       : f->one.kind != MHA_TENSOR_PARAMETER ? J("buffer, not learned")
+                       : f->inert                            ? json_words("%s inert", count_text(count, f->inert))
+                                                             : json_null(),
+                       NULL);
 }
 
 int census_draw(mha_params *params, const char *title, const arguments *args)
@@ -286,35 +255,36 @@ int census_draw(mha_params *params, const char *title, const arguments *args)
     return code;
 }
 
-void census_print(mha_params *params, const census_view *view, table_style style)
-{
-    census c = take(params, view);
-    mha_totals all = mha_params_totals(params, NULL);
-    if (view->by || view->depth)
-        print_groups(&c, view, &all, style);
-    else
-        print_names(&c, view, &all, style);
-    drop(&c);
-}
-
 json_t *census_json(mha_params *params, const census_view *view)
 {
     census c = take(params, view);
-    mha_totals all = mha_params_totals(params, NULL);
+    const mha_totals all = mha_params_totals(params, NULL);
     json_t *list = json_array();
-    for (size_t i = 0; i < c.count; i++) {
-        const fold *f = &c.folds[i];
-        char *label = label_of(view, f);
-        json_array_append_new(list, json_pack("{so so so so so}", "name", json_text(label), "tensors",
-                                              json_count(f->tensors), "elements", json_count(f->elements), "bytes",
-                                              json_count(f->bytes), "percent", json_number(share(f, &all))));
-        if (view->file) {
-            json_t *last = json_array_get(list, i);
-            json_object_set_new(last, "bytes_in_file", json_count(f->in_file));
-            json_object_set_new(last, "bytes_here", json_count(f->here));
-        }
-        free(label);
-    }
+    for (size_t i = 0; i < c.count; i++)
+        json_array_append_new(list, fold_record(view, &c.folds[i], &all));
     drop(&c);
     return list;
+}
+
+void census_print(mha_params *params, const census_view *view, table_style style)
+{
+    static const char *const names[] = {
+        "name: name", "shape: ~shape", "type: ~type", ">each: ~each", ">times: tensors", ">elements: elements",
+        ">%: percent: %.2f", ">bytes: ~bytes: %B", ">in the file: bytes_in_file: %B", ">here: bytes_here: %B",
+        ": ~note"};
+    char *title = text_of("%s: name", view->by ? view->by : "name");
+    const char *const groups[] = {title,
+                                  ">tensors: tensors",
+                                  ">elements: elements",
+                                  ">%: percent: %.2f",
+                                  ">bytes: ~bytes: %B",
+                                  ">in the file: bytes_in_file: %B",
+                                  ">here: bytes_here: %B"};
+    json_t *list = census_json(params, view);
+    if (view->by || view->depth)
+        REPORT_TABLE(style, list, groups);
+    else
+        REPORT_TABLE(style, list, names);
+    json_decref(list);
+    free(title);
 }

@@ -1,7 +1,10 @@
 /* Shows the rows and totals of a parameter table, as text or JSON, in one form for all commands. */
 #include "cli/output/parameters.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "cli/output/report.h"
 
 /* The weight of the layer in a row; MHA_WEIGHT_COUNT for a row that is not the layer's. */
 static mha_weight weight_of(const mha_layer *layer, const mha_tensor *row)
@@ -12,50 +15,32 @@ static mha_weight weight_of(const mha_layer *layer, const mha_tensor *row)
     return layer ? (mha_weight)w : MHA_WEIGHT_COUNT;
 }
 
-/* ---------------------------------------------------------------- text */
-
-static const char *const text_titles[] = {"name", "shape", "in symbols", "type", ">elements", ">bytes", ""};
-static const char *const data_titles[] = {"name",         "role",      "shape",  "dtype",
-                                          "source_dtype", ">elements", ">bytes", ">storage",
-                                          "alias_of",     "trainable", "kind",   ">inert_elements"};
-enum {
-    TEXT_COLUMNS = sizeof text_titles / sizeof *text_titles,
-    DATA_COLUMNS = sizeof data_titles / sizeof *data_titles
-};
+/* ---------------------------------------------------------------- records */
 
 static const char *kind_name(const mha_tensor_info *info)
 {
     return info->kind == MHA_TENSOR_PARAMETER ? "parameter" : info->kind == MHA_TENSOR_BUFFER ? "buffer" : "derived";
 }
 
-static void text_row(table *t, const mha_tensor_info *info, const char *symbol)
+/* A row of a table, or a part of one. `kind`: NULL for that of the row. */
+static json_t *info_record(const mha_tensor_info *info, const char *kind)
 {
-    table_cell(t, info->name);
-    table_shape(t, info->rank, info->shape);
-    table_cell(t, symbol);
-    if (info->source_dtype != info->dtype)
-        table_format(t, "%s (file: %s)", mha_dtype_name(info->dtype), mha_dtype_name(info->source_dtype));
-    else
-        table_cell(t, mha_dtype_name(info->dtype));
-    table_count(t, info->elements);
-    table_bytes(t, info->bytes);
-    table_cell(t, info->kind == MHA_TENSOR_PARAMETER ? "" : kind_name(info));
+    return record_of("name", J(info->name), "role", J(info->role), "shape", json_shape(info->rank, info->shape),
+                     "dtype", J(mha_dtype_name(info->dtype)), "source_dtype", J(mha_dtype_name(info->source_dtype)),
+                     "elements", J(info->elements), "bytes", J(info->bytes), "storage", J(info->storage), "alias_of",
+                     J(info->alias_of), "trainable", json_boolean(info->trainable), "kind",
+                     J(kind ? kind : kind_name(info)), "inert_elements", J(info->inert_elements), NULL);
 }
 
-static void data_row(table *t, const mha_tensor_info *info)
+/* What text shows of a row: its shape in symbols, and the type that its file has. */
+static json_t *row_record(const mha_tensor_info *info, const char *symbols)
 {
-    table_cell(t, info->name);
-    table_cell(t, info->role);
-    table_shape(t, info->rank, info->shape);
-    table_cell(t, mha_dtype_name(info->dtype));
-    table_cell(t, mha_dtype_name(info->source_dtype));
-    table_count(t, info->elements);
-    table_count(t, info->bytes);
-    table_count(t, info->storage);
-    table_cell(t, info->alias_of ? info->alias_of : "");
-    table_cell(t, info->trainable ? "true" : "false");
-    table_cell(t, kind_name(info));
-    table_count(t, info->inert_elements);
+    const char *type = mha_dtype_name(info->dtype);
+    return record_with(info_record(info, NULL), "~name", J(info->name), "~symbols", J(symbols), "~type",
+                       info->source_dtype != info->dtype
+                           ? json_words("%s (file: %s)", type, mha_dtype_name(info->source_dtype))
+                           : J(type),
+                       "~kind", info->kind == MHA_TENSOR_PARAMETER ? json_null() : J(kind_name(info)), NULL);
 }
 
 /* Which element of the weight, row by row, a head's slice begins with. Blocks lie along the rows of a column. */
@@ -86,52 +71,29 @@ static bool find_slice(const mha_layer *layer, mha_weight weight, const mha_tens
     return true;
 }
 
-/* Adds a row for a head's slice: a view of the row above, whose elements belong to no total. */
-static void head_row(table *t, table_style style, const mha_tensor_info *info, mha_weight weight, size_t head,
-                     const mha_view *slice, size_t first)
+/* A row for a head's slice: a view of the row above, whose elements belong to no total. */
+static json_t *head_record(const mha_tensor_info *whole, mha_weight weight, size_t head, const mha_view *slice,
+                           size_t first)
 {
-    size_t bytes = 0;
-    mha_dtype_bytes(slice->dtype, mha_view_elements(slice), &bytes);
-    if (style != TABLE_CSV) {
-        bool rows = weight == MHA_W_O; /* W_O is cut by rows, all other matrices by columns */
-        size_t from = first / (rows ? info->shape[1] : 1);
-        size_t width = slice->shape[rows ? 0 : slice->rank - 1];
-        const char *what = rows ? "row" : slice->rank == 2 ? "column" : "element";
-        table_format(t, "  head %zu", head);
-        table_shape(t, slice->rank, slice->shape);
-        if (width == 1)
-            table_format(t, "%s %zu", what, from);
-        else
-            table_format(t, "%ss %zu to %zu", what, from, from + width - 1);
-        table_cell(t, "view");
-        table_count(t, mha_view_elements(slice));
-        table_bytes(t, bytes);
-        table_cell(t, "");
-        return;
-    }
-    table_format(t, "%s[head %zu]", info->name, head);
-    table_cell(t, info->role);
-    table_shape(t, slice->rank, slice->shape);
-    table_cell(t, mha_dtype_name(slice->dtype));
-    table_cell(t, mha_dtype_name(info->source_dtype));
-    table_count(t, mha_view_elements(slice));
-    table_count(t, bytes);
-    table_count(t, info->storage);
-    table_cell(t, info->name);
-    table_cell(t, info->trainable ? "true" : "false");
-    table_cell(t, "view");
-    table_count(t, 0);
-}
-
-static void total_row(table *t, const mha_totals *all)
-{
-    table_cell(t, "total");
-    table_cell(t, "");
-    table_cell(t, "");
-    table_cell(t, "");
-    table_count(t, all->parameters);
-    table_bytes(t, all->parameter_bytes);
-    table_cell(t, "");
+    const bool rows = weight == MHA_W_O; /* W_O is cut by rows, all other matrices by columns */
+    const size_t from = first / (rows ? whole->shape[1] : 1), width = slice->shape[rows ? 0 : slice->rank - 1];
+    const char *what = rows ? "row" : slice->rank == 2 ? "column" : "element";
+    char *name = text_of("%s[head %zu]", whole->name, head);
+    mha_tensor_info info = *whole;
+    info.name = name;
+    info.alias_of = whole->name;
+    info.rank = slice->rank;
+    memcpy(info.shape, slice->shape, sizeof info.shape);
+    info.dtype = slice->dtype;
+    info.elements = mha_view_elements(slice);
+    info.inert_elements = info.bytes = 0;
+    mha_dtype_bytes(info.dtype, info.elements, &info.bytes);
+    json_t *record = record_with(info_record(&info, "view"), "~name", json_words("  head %zu", head), "~symbols",
+                                 width == 1 ? json_words("%s %zu", what, from)
+                                            : json_words("%ss %zu to %zu", what, from, from + width - 1),
+                                 "~type", J("view"), NULL);
+    free(name);
+    return record;
 }
 
 static void print_totals(mha_params *params, const mha_totals *all)
@@ -152,31 +114,35 @@ static void print_totals(mha_params *params, const mha_totals *all)
 
 void parameters_print(mha_params *params, const mha_layer *layer, bool per_head, table_style style)
 {
-    table *t = style == TABLE_CSV ? table_create(style, DATA_COLUMNS, data_titles)
-                                  : table_create(style, TEXT_COLUMNS, text_titles);
+    static const char *const of_text[] = {
+        "name: ~name", "shape: shape", "in symbols: ~symbols", "type: ~type", ">elements: elements",
+        ">bytes: bytes: %B", ": ~kind"};
+    static const char *const of_csv[] = {
+        "name: name", "role: role", "shape: shape", "dtype: dtype", "source_dtype: source_dtype",
+        ">elements: elements", ">bytes: bytes", ">storage: storage", "alias_of: alias_of", "trainable: trainable",
+        "kind: kind", ">inert_elements: inert_elements"};
+    table *t = style == TABLE_CSV ? table_create(style, sizeof of_csv / sizeof *of_csv, of_csv)
+                                  : table_create(style, sizeof of_text / sizeof *of_text, of_text);
     for (size_t i = 0; i < mha_params_count(params); i++) {
         const mha_tensor *row = mha_params_at(params, i);
-        mha_tensor_info info = mha_tensor_info_of(row);
-        mha_weight weight = weight_of(layer, row);
-        const char *symbol = "";
-        size_t shape[2];
+        const mha_tensor_info info = mha_tensor_info_of(row);
+        const mha_weight weight = weight_of(layer, row);
+        const char *symbols = "";
+        size_t shape[2], first;
+        mha_view slice;
         if (weight != MHA_WEIGHT_COUNT)
-            mha_config_weight_shape(mha_layer_config(layer), weight, shape, &symbol);
-        if (style == TABLE_CSV)
-            data_row(t, &info);
-        else
-            text_row(t, &info, symbol);
+            mha_config_weight_shape(mha_layer_config(layer), weight, shape, &symbols);
+        report_row(t, row_record(&info, symbols));
         for (size_t head = 0; per_head && weight != MHA_WEIGHT_COUNT; head++) {
-            mha_view slice;
-            size_t first;
             if (!find_slice(layer, weight, &info, head, &slice, &first))
                 break;
-            head_row(t, style, &info, weight, head, &slice, first);
+            report_row(t, head_record(&info, weight, head, &slice, first));
         }
     }
-    mha_totals all = mha_params_totals(params, NULL);
+    const mha_totals all = mha_params_totals(params, NULL);
     if (style == TABLE_MARKDOWN)
-        total_row(t, &all);
+        report_row(
+            t, record_of("~name", J("total"), "elements", J(all.parameters), "bytes", J(all.parameter_bytes), NULL));
     table_print(t);
     if (style == TABLE_TEXT)
         print_totals(params, &all);
@@ -186,16 +152,11 @@ void parameters_print(mha_params *params, const mha_layer *layer, bool per_head,
 
 void parameters_json_totals(json_t *object, mha_params *params)
 {
-    mha_totals all = mha_params_totals(params, NULL), attention = mha_params_totals(params, "attention");
-    json_object_set_new(object, "total_parameters", json_count(all.parameters));
-    json_object_set_new(object, "attention_parameters", json_count(attention.parameters));
-    json_object_set_new(object, "trainable_parameters", json_count(all.trainable));
-    json_object_set_new(object, "total_bytes", json_count(all.parameter_bytes));
-    json_object_set_new(object, "buffer_elements", json_count(all.buffers));
-    json_object_set_new(object, "buffer_bytes", json_count(all.buffer_bytes));
-    json_object_set_new(object, "derived_bytes", json_count(all.derived_bytes));
-    json_object_set_new(object, "inert_elements", json_count(all.inert));
-    json_object_set_new(object, "storages", json_count(all.storages));
+    const mha_totals all = mha_params_totals(params, NULL), attention = mha_params_totals(params, "attention");
+    record_with(object, "total_parameters", J(all.parameters), "attention_parameters", J(attention.parameters),
+                "trainable_parameters", J(all.trainable), "total_bytes", J(all.parameter_bytes), "buffer_elements",
+                J(all.buffers), "buffer_bytes", J(all.buffer_bytes), "derived_bytes", J(all.derived_bytes),
+                "inert_elements", J(all.inert), "storages", J(all.storages), NULL);
 }
 
 static json_t *json_heads(const mha_layer *layer, mha_weight weight, const mha_tensor_info *info)
@@ -215,18 +176,10 @@ static json_t *json_heads(const mha_layer *layer, mha_weight weight, const mha_t
 
 json_t *parameters_json_row(const mha_tensor *tensor, const mha_layer *layer)
 {
-    mha_tensor_info info = mha_tensor_info_of(tensor);
-    mha_weight weight = weight_of(layer, tensor);
-    json_t *row = json_pack("{so so so so so so so so so sb ss so}", "name", json_text(info.name), "role",
-                            json_text(info.role), "shape", json_shape(info.rank, info.shape), "dtype",
-                            json_text(mha_dtype_name(info.dtype)), "source_dtype",
-                            json_text(mha_dtype_name(info.source_dtype)), "elements", json_count(info.elements),
-                            "bytes", json_count(info.bytes), "storage", json_count(info.storage), "alias_of",
-                            json_text(info.alias_of), "trainable", (int)info.trainable, "kind", kind_name(&info),
-                            "inert_elements", json_count(info.inert_elements));
-    if (weight != MHA_WEIGHT_COUNT)
-        json_object_set_new(row, "heads", json_heads(layer, weight, &info));
-    return row;
+    const mha_tensor_info info = mha_tensor_info_of(tensor);
+    const mha_weight weight = weight_of(layer, tensor);
+    json_t *row = info_record(&info, NULL);
+    return weight == MHA_WEIGHT_COUNT ? row : record_with(row, "heads", json_heads(layer, weight, &info), NULL);
 }
 
 json_t *parameters_json_rows(mha_params *params, const mha_layer *layer)

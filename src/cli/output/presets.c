@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/output/print.h"
+#include "cli/output/report.h"
 
 bool presets_asked(const arguments *args)
 {
@@ -20,29 +20,17 @@ static int refuse_others(const arguments *args)
     return EXIT_DONE;
 }
 
-static void add_model(const mha_model *model, const char *name, size_t parameters, table *t, json_t *list)
+static json_t *model_record(const mha_model *model, const char *name, size_t parameters)
 {
     const mha_model_facts *facts = mha_model_facts_of(model);
     const mha_config *c = &facts->config;
-    const size_t layers = mha_model_layer_count(model);
-    table_cell(t, name);
-    table_cell(t, mha_model_title(model));
-    table_cell(t, mha_model_class(model));
-    table_format(t, "%zu", c->d_model);
-    table_format(t, "%zu", c->n_heads);
-    table_format(t, "%zu", c->kv_heads);
-    table_format(t, "%zu", c->d_k);
-    table_format(t, "%zu", layers);
-    table_count(t, parameters);
-    json_array_append_new(list, json_pack("{ss ss ss ss so so so so so so}", "name", name, "architecture",
-                                          mha_model_title(model), "model_type", facts->model_type, "class",
-                                          mha_model_class(model), "d_model", json_count(c->d_model), "heads",
-                                          json_count(c->n_heads), "kv_heads", json_count(c->kv_heads), "d_k",
-                                          json_count(c->d_k), "attention_layers", json_count(layers),
-                                          "total_parameters", json_count(parameters)));
+    return record_of("name", J(name), "architecture", J(mha_model_title(model)), "model_type", J(facts->model_type),
+                     "class", J(mha_model_class(model)), "d_model", J(c->d_model), "heads", J(c->n_heads), "kv_heads",
+                     J(c->kv_heads), "d_k", J(c->d_k), "attention_layers", J(mha_model_layer_count(model)),
+                     "total_parameters", J(parameters), NULL);
 }
 
-static int add_preset(const char *name, table *t, json_t *list)
+static int add_preset(const char *name, json_t *list)
 {
     mha_params *params = NULL;
     mha_model *model = NULL;
@@ -53,7 +41,7 @@ static int add_preset(const char *name, table *t, json_t *list)
     if (status == MHA_OK)
         status = mha_model_create(&(mha_model_spec){.preset = name}, params, &model, &error);
     if (status == MHA_OK)
-        add_model(model, name, mha_params_totals(params, NULL).parameters, t, list);
+        json_array_append_new(list, model_record(model, name, mha_params_totals(params, NULL).parameters));
     mha_model_destroy(model);
     mha_params_destroy(params);
     return status == MHA_OK ? EXIT_DONE : refuse_error("", &error);
@@ -61,25 +49,17 @@ static int add_preset(const char *name, table *t, json_t *list)
 
 int list_presets(const arguments *args)
 {
-    static const char *const titles[] = {"name",  "model",   "class",   ">d_model",   ">heads", ">kv_heads",
-                                         ">d_k", ">attention layers", ">parameters"};
+    static const char *const columns[] = {
+        "name: name", "model: architecture", "class: class", ">d_model: d_model: %d", ">heads: heads: %d",
+        ">kv_heads: kv_heads: %d", ">d_k: d_k: %d", ">attention layers: attention_layers: %d",
+        ">parameters: total_parameters"};
     int code = refuse_others(args);
-    if (code != EXIT_DONE)
-        return code;
-    const char *format = args->option[OPT_FORMAT].text;
-    const bool json = given(args, OPT_JSON) || strcmp(format, "json") == 0;
-    table *t = table_create(table_style_named(format), sizeof titles / sizeof *titles, titles);
-    json_t *list = json_array();
     const char *name;
+    json_t *list = json_array(), *root = record_of("presets", list, NULL);
     for (size_t i = 0; code == EXIT_DONE && (name = mha_preset_at(i, NULL)); i++)
-        code = add_preset(name, t, list);
-    if (code == EXIT_DONE && !json && !given(args, OPT_QUIET))
-        table_print(t);
-    else
-        table_drop(t);
-    if (code == EXIT_DONE && json)
-        json_print(json_pack("{so}", "presets", list));
-    else
-        json_decref(list);
+        code = add_preset(name, list);
+    if (code == EXIT_DONE && report_is_text(args, root))
+        REPORT_TABLE(table_style_named(text_for(args, OPT_FORMAT)), list, columns);
+    json_decref(root);
     return code;
 }

@@ -198,6 +198,17 @@ char *text_of(const char *format, ...)
     return text;
 }
 
+char *text_more(char *text, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    char *more = text_of_list(format, values), *both = text_of("%s%s", text, more);
+    va_end(values);
+    free(more);
+    free(text);
+    return both;
+}
+
 /* ---------------------------------------------------------------- text */
 
 bool has_colour(void)
@@ -318,9 +329,26 @@ void json_mind_memory(void)
     json_set_alloc_funcs(json_memory, free);
 }
 
+/* What stands in a tree for NaN, the infinity and the negative one: one value each. */
+static const char *const no_numbers[] = {"nan", "inf", "-inf"};
+static json_t *no_number[sizeof no_numbers / sizeof *no_numbers];
+
+const char *json_word_of(const json_t *value)
+{
+    for (size_t i = 0; value && i < sizeof no_numbers / sizeof *no_numbers; i++)
+        if (value == no_number[i])
+            return no_numbers[i];
+    return NULL;
+}
+
 json_t *json_number(double x)
 {
-    return isfinite(x) ? json_real(x) : json_null();
+    if (isfinite(x))
+        return json_real(x);
+    const size_t which = isnan(x) ? 0 : x > 0 ? 1 : 2;
+    if (!no_number[which])
+        no_number[which] = json_string(no_numbers[which]);
+    return json_incref(no_number[which]);
 }
 
 json_t *json_milliseconds(double ms)
@@ -356,8 +384,34 @@ json_t *json_text(const char *text)
     return value;
 }
 
+/* Takes out of the tree what is no JSON: fields for text alone, and numbers that are none, which become null. */
+static void strip(json_t *node)
+{
+    const char *name;
+    void *next;
+    size_t i;
+    json_t *value;
+    json_object_foreach_safe(node, next, name, value)
+    {
+        if (*name == '~')
+            json_object_del(node, name);
+        else if (json_word_of(value))
+            json_object_set_new(node, name, json_null());
+        else
+            strip(value);
+    }
+    json_array_foreach(node, i, value)
+    {
+        if (json_word_of(value))
+            json_array_set_new(node, i, json_null());
+        else
+            strip(value);
+    }
+}
+
 void json_print(json_t *root)
 {
+    strip(root);
     char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15) | JSON_ENSURE_ASCII);
     json_decref(root);
     puts(text);

@@ -49,6 +49,8 @@ mha_view obtain_view(mha__arena *arena, mha_dtype dtype, int rank, const size_t 
 void *obtain_more(void *items, size_t n, size_t *capacity, size_t size);
 __attribute__((format(printf, 1, 2))) char *text_of(const char *format, ...); /* must be freed */
 __attribute__((format(printf, 1, 0))) char *text_of_list(const char *format, va_list values);
+/* The text with more behind it; the old text is freed. */
+__attribute__((format(printf, 2, 3))) char *text_more(char *text, const char *format, ...);
 
 /* ---------------------------------------------------------------- text */
 
@@ -80,17 +82,21 @@ char *harmless(char *text);
 __attribute__((format(printf, 1, 2))) void print_harmless(const char *format, ...);
 
 typedef enum table_style { TABLE_TEXT, TABLE_MARKDOWN, TABLE_CSV } table_style;
+typedef struct table table;
 /* The style for a word of --format. */
 table_style table_style_named(const char *format);
+table_style table_style_of(const table *t);
+/* A column as it was given; NULL past the last. */
+const char *table_column(const table *t, size_t column);
 
-/* Cells are added row by row, from left to right; a column is as wide as its widest cell. '>' before a title aligns
- * the column to the right. '?' lets a narrow terminal leave the column out; a last column of text is continued on
- * further lines there. CSV and Markdown show all columns, and in CSV counts have no separators. */
-typedef struct table table;
-table *table_create(table_style style, size_t n_columns, const char *const *titles);
+/* Cells are added row by row, from left to right; a column is as wide as its widest cell. Its title ends before a ": ",
+ * behind which a report (report.h) says what it shows. '>' before a title aligns the column to the right. '?' lets a
+ * narrow terminal leave the column out; a last column of text is continued on further lines there. CSV and Markdown
+ * show all columns, and in CSV counts have no separators. */
+table *table_create(table_style style, size_t n_columns, const char *const *columns);
 /* Writes the titles now, and each row, flushed, as soon as it has all of its cells: for rows that take long to come, in
  * text or CSV. A column is as wide as its title and as its number in `widths`. Ends with table_drop. */
-table *table_begin(table_style style, size_t n_columns, const char *const *titles, const size_t *widths);
+table *table_begin(table_style style, size_t n_columns, const char *const *columns, const size_t *widths);
 void table_cell(table *t, const char *text);
 __attribute__((format(printf, 2, 3))) void table_format(table *t, const char *format, ...);
 void table_count(table *t, uint64_t n);
@@ -102,12 +108,15 @@ void table_drop(table *t); /* frees the table without writing it */
 
 /* ---------------------------------------------------------------- JSON */
 
-json_t *json_number(double x); /* null for NaN and infinities, which JSON lacks */
+/* NaN and infinities, which JSON lacks, become null when they are printed. */
+json_t *json_number(double x);
+/* "nan", "inf" or "-inf" for what json_number made of these; else NULL. */
+const char *json_word_of(const json_t *value);
 json_t *json_milliseconds(double ms); /* rounded to nanoseconds */
 json_t *json_count(size_t n);
 json_t *json_shape(int rank, const size_t *shape);
 json_t *json_text(const char *text); /* null for NULL; invalid UTF-8 becomes '?' */
-/* Writes the object to standard output and releases it. */
+/* Writes the object to standard output, without fields whose names begin with '~', and releases it. */
 void json_print(json_t *root);
 /* Must be called before any JSON is made: from then on the program ends when memory for a part of it is missing,
  * which jansson would silently leave out. */

@@ -4,6 +4,7 @@
 
 #include "attention/pattern/pattern.h"
 #include "cli/output/parameters.h"
+#include "cli/output/report.h"
 #include "cli/output/run_report.h"
 #include "cli/setup/meaning.h"
 
@@ -43,26 +44,36 @@ static bool stage_timed(const request *r, mha_stage stage)
             stage == MHA_STAGE_OUTPUT);
 }
 
-static void print_stages(const request *r, const run_times *time)
+static json_t *stage_record(const request *r, mha_stage s, const run_times *time)
 {
-    static const char *const titles[] = {"stage", "shape", ">ms", "what it is"};
-    table *t = table_create(TABLE_TEXT, 4, titles);
+    size_t shape[4];
+    const int rank = mha_plan_stage(&r->plan, s, shape);
+    const bool timed = stage_timed(r, s),
+               squashed = s == MHA_STAGE_WEIGHTS && r->call.semantics.softmax.normaliser == MHA_SIGMOID;
+    return record_of("name", json_text(mha_stage_name(s)), "shape", json_shape(rank, shape), "ms",
+                     timed ? json_milliseconds(time->stage_ms[s]) : json_null(), "~ms",
+                     timed                            ? json_words("%.3f", time->stage_ms[s])
+                     : r->plan.path != MHA_PATH_EXACT ? json_text("|")
+                                                      : json_null(),
+                     "~meaning",
+                     json_text(squashed ? "1 / (1 + exp(-masked - X)), X of --sigmoid" : mha_stage_at(s)->meaning),
+                     NULL);
+}
+
+static json_t *stage_records(const request *r, const run_times *time)
+{
+    json_t *stages = json_array();
     mha_stage s;
-    for (int i = 0; (s = in_order(i)) != MHA_STAGE_COUNT; i++) {
-        if (!stage_happens(r, s))
-            continue;
-        table_cell(t, mha_stage_name(s));
-        size_t shape[4];
-        const int rank = mha_plan_stage(&r->plan, s, shape);
-        table_shape(t, rank, shape);
-        if (stage_timed(r, s))
-            table_format(t, "%.3f", time->stage_ms[s]);
-        else
-            table_cell(t, r->plan.path != MHA_PATH_EXACT ? "|" : "");
-        const bool squashed = s == MHA_STAGE_WEIGHTS && r->call.semantics.softmax.normaliser == MHA_SIGMOID;
-        table_cell(t, squashed ? "1 / (1 + exp(-masked - X)), X of --sigmoid" : mha_stage_at(s)->meaning);
-    }
-    table_print(t);
+    for (int i = 0; (s = in_order(i)) != MHA_STAGE_COUNT; i++)
+        if (stage_happens(r, s))
+            json_array_append_new(stages, stage_record(r, s, time));
+    return stages;
+}
+
+static void print_stages(const request *r, const json_t *stages, const run_times *time)
+{
+    static const char *const columns[] = {"stage: name", "shape: shape", ">ms: ~ms", "what it is: ~meaning"};
+    REPORT_TABLE(TABLE_TEXT, stages, columns);
     if (r->plan.path != MHA_PATH_EXACT)
         printf("  |  is timed together with heads%s\n",
                r->plan.path == MHA_PATH_FAST ? "; this path streams over the keys and never holds these whole" : "");
@@ -178,74 +189,50 @@ void run_report_begin(const request *r, const arguments *args)
     fflush(stdout);
 }
 
-void run_report_end(const request *r, const run_times *time, const summary *output, bool as_asked)
+void run_report_end(const request *r, const json_t *root, const run_times *time, const summary *output, bool as_asked)
 {
     printf("\n%sStages%s\n", bold(), plain());
-    print_stages(r, time);
+    print_stages(r, json_object_get(root, "stages"), time);
     print_output(r, output, as_asked);
 }
 
-/* ---------------------------------------------------------------- JSON */
+/* ---------------------------------------------------------------- one report */
 
-static json_t *json_config(const request *r, const arguments *args)
+static json_t *config_record(const request *r, const arguments *args)
 {
     const mha_config *c = mha_layer_config(r->layer);
     const mha_plan *p = &r->plan;
-    const struct {
-        const char *name;
-        size_t value;
-    } counts[] = {{"d_model", c->d_model}, {"heads", c->n_heads}, {"kv_heads", c->kv_heads}, {"d_k", c->d_k},
-                  {"d_v", c->d_v},         {"d_q", c->d_q},       {"kdim", c->d_kin},        {"vdim", c->d_vin},
-                  {"d_out", c->d_out},     {"batch", p->B},       {"seq", p->T_q},           {"kv_seq", p->T_k}};
-    const struct {
-        const char *name;
-        bool value;
-    } flags[] = {{"bias_q", c->bias_q}, {"bias_k", c->bias_k}, {"bias_v", c->bias_v},
-                 {"bias_o", c->bias_o}, {"causal", r->call.semantics.visible.causal}};
+    const mha_model_facts *f = &r->facts;
     char scaling[SHORT_TEXT];
     const meaning_of of = meaning_of_run(r, scaling);
-    json_t *config = json_object();
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        json_object_set_new(config, counts[i].name, json_count(counts[i].value));
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        json_object_set_new(config, flags[i].name, json_boolean(flags[i].value));
-    json_object_set_new(config, "settings", meaning_json(&of));
-    json_object_set_new(config, "scale", json_number(p->scale));
-    json_object_set_new(config, "seed", json_count(count_of(args, OPT_SEED)));
-    json_object_set_new(config, "dtype", json_text(mha_dtype_name(c->dtype)));
-    json_object_set_new(config, "cache_dtype",
-                        json_text(r->cache ? mha_dtype_name(mha_cache_keys(r->cache).dtype) : NULL));
-    json_object_set_new(config, "precision", json_text(mha_dtype_name(r->call.precision.inputs)));
-    json_object_set_new(config, "model",
-                        !r->facts_from ? json_null()
-                                       : json_text(*r->facts.model_type ? r->facts.model_type : "unknown"));
-    json_object_set_new(
-        config, "caveat",
-        json_text(r->facts_from && r->facts.has_semantics && *r->facts.caveat ? r->facts.caveat : NULL));
-    return config;
+    return record_of(
+        "d_model", json_count(c->d_model), "heads", json_count(c->n_heads), "kv_heads", json_count(c->kv_heads), "d_k",
+        json_count(c->d_k), "d_v", json_count(c->d_v), "d_q", json_count(c->d_q), "kdim", json_count(c->d_kin), "vdim",
+        json_count(c->d_vin), "d_out", json_count(c->d_out), "batch", json_count(p->B), "seq", json_count(p->T_q),
+        "kv_seq", json_count(p->T_k), "bias_q", json_boolean(c->bias_q), "bias_k", json_boolean(c->bias_k), "bias_v",
+        json_boolean(c->bias_v), "bias_o", json_boolean(c->bias_o), "causal",
+        json_boolean(r->call.semantics.visible.causal), "settings", meaning_json(&of), "scale", json_number(p->scale),
+        "seed", json_count(count_of(args, OPT_SEED)), "dtype", json_text(mha_dtype_name(c->dtype)), "cache_dtype",
+        json_text(r->cache ? mha_dtype_name(mha_cache_keys(r->cache).dtype) : NULL), "precision",
+        json_text(mha_dtype_name(r->call.precision.inputs)), "model",
+        json_text(!r->facts_from   ? NULL
+                  : *f->model_type ? f->model_type
+                                   : "unknown"),
+        "caveat", json_text(r->facts_from && f->has_semantics && *f->caveat ? f->caveat : NULL), NULL);
 }
 
-void run_report_json(const request *r, const arguments *args, const summary *output, const run_times *time)
+json_t *run_report_of(const request *r, const arguments *args, const summary *output, const run_times *time)
 {
-    json_t *stages = json_array(), *parameters = json_object();
-    mha_stage stage;
-    for (int i = 0; (stage = in_order(i)) != MHA_STAGE_COUNT; i++) {
-        size_t shape[4];
-        const int rank = mha_plan_stage(&r->plan, stage, shape);
-        if (stage_happens(r, stage))
-            json_array_append_new(
-                stages,
-                json_pack("{so so so}", "name", json_text(mha_stage_name(stage)), "shape", json_shape(rank, shape),
-                          "ms", stage_timed(r, stage) ? json_milliseconds(time->stage_ms[stage]) : json_null()));
-    }
+    json_t *parameters = json_object();
     parameters_json_totals(parameters, r->table);
-    json_print(json_pack(
-        "{so so so so si so so so so so}", "config", json_config(r, args), "random", json_text(r->random), "path",
-        json_text(mha_path_name(r->plan.path)), "path_reason",
-        json_text(*r->plan.path_reason ? r->plan.path_reason : NULL), "threads", r->plan.threads, "parameters",
-        parameters, "stages", stages, "total_ms", json_milliseconds(time->ms), "gflops",
-        json_number(request_flops(r) / time->ms * 1e-6), "output",
-        json_pack("{so so so so sb}", "shape", json_shape(r->call.output.rank, r->call.output.shape), "mean",
-                  json_number(output->mean), "rms", json_number(output->rms), "max_abs", json_number(output->max_abs),
-                  "finite", output->non_finite == 0)));
+    return record_of("config", config_record(r, args), "random", json_text(r->random), "path",
+                     json_text(mha_path_name(r->plan.path)), "path_reason",
+                     json_text(*r->plan.path_reason ? r->plan.path_reason : NULL), "threads",
+                     json_integer(r->plan.threads), "parameters", parameters, "stages", stage_records(r, time),
+                     "total_ms", json_milliseconds(time->ms), "gflops", json_number(request_flops(r) / time->ms * 1e-6),
+                     "output",
+                     record_of("shape", json_shape(r->call.output.rank, r->call.output.shape), "mean",
+                               json_number(output->mean), "rms", json_number(output->rms), "max_abs",
+                               json_number(output->max_abs), "finite", json_boolean(output->non_finite == 0), NULL),
+                     NULL);
 }

@@ -14,7 +14,8 @@ typedef struct run_times {
 /* The text from before the run, and that from behind it. `as_asked`: all NaN of the output are those that the request
  * asks for. */
 void run_report_begin(const request *r, const arguments *args);
-void run_report_end(const request *r, const run_times *time, const summary *output, bool as_asked);
-void run_report_json(const request *r, const arguments *args, const summary *output, const run_times *time);
+json_t *run_report_of(const request *r, const arguments *args, const summary *output, const run_times *time);
+void run_report_end(const request *r, const json_t *report, const run_times *time, const summary *output,
+                    bool as_asked);
 
 #endif

@@ -10,7 +10,8 @@
 struct table {
     table_style style;
     size_t n_columns;
-    const char *const *titles;
+    const char *const *columns; /* as they were given: a title, and what reports say behind it */
+    char **titles;
     char **cells; /* row by row */
     size_t n_cells, capacity;
     size_t *widths; /* of a table whose rows are written as they come; else NULL */
@@ -23,11 +24,25 @@ table_style table_style_named(const char *format)
     return strcmp(format, "csv") == 0 ? TABLE_CSV : strcmp(format, "markdown") == 0 ? TABLE_MARKDOWN : TABLE_TEXT;
 }
 
-table *table_create(table_style style, size_t n_columns, const char *const *titles)
+table *table_create(table_style style, size_t n_columns, const char *const *columns)
 {
     table *t = obtain(1, sizeof *t);
-    *t = (table){.style = style, .n_columns = n_columns, .titles = titles};
+    *t = (table){style, n_columns, columns, .titles = obtain(n_columns, sizeof *t->titles)};
+    for (size_t c = 0; c < n_columns; c++) {
+        const char *end = strstr(columns[c], ": ");
+        t->titles[c] = text_of("%.*s", (int)(end ? (size_t)(end - columns[c]) : strlen(columns[c])), columns[c]);
+    }
     return t;
+}
+
+table_style table_style_of(const table *t)
+{
+    return t->style;
+}
+
+const char *table_column(const table *t, size_t column)
+{
+    return column < t->n_columns ? t->columns[column] : NULL;
 }
 
 static void forget_cells(table *t)
@@ -248,9 +263,9 @@ static void write_rows(const table *t, const size_t *width)
             write_line(t, width, t->cells + i);
 }
 
-table *table_begin(table_style style, size_t n_columns, const char *const *titles, const size_t *widths)
+table *table_begin(table_style style, size_t n_columns, const char *const *columns, const size_t *widths)
 {
-    table *t = table_create(style, n_columns, titles);
+    table *t = table_create(style, n_columns, columns);
     t->widths = obtain(n_columns, sizeof *t->widths);
     for (size_t c = 0; c < n_columns; c++) {
         const size_t w = mha__text_width(title_of(t, c));
@@ -286,5 +301,8 @@ void table_drop(table *t)
     forget_cells(t);
     free(t->cells);
     free(t->widths);
+    for (size_t c = 0; c < t->n_columns; c++)
+        free(t->titles[c]);
+    free(t->titles);
     free(t);
 }

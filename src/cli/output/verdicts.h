@@ -2,7 +2,7 @@
 #ifndef MHA_CLI_OUTPUT_VERDICTS_H
 #define MHA_CLI_OUTPUT_VERDICTS_H
 
-#include "cli/output/print.h"
+#include "cli/output/report.h"
 
 typedef struct judged_case {
     const char *path; /* NULL without a case file */
@@ -13,7 +13,7 @@ typedef struct judged_case {
 } judged_case;
 
 /* `count` has one number for each mha_outcome. Failed cases come first, then skipped cases with the reason. */
-void verdicts_print(const judged_case *cases, size_t n, const size_t count[3]);
-void verdicts_json(const judged_case *cases, size_t n, const size_t count[3]);
+json_t *verdicts_report(const judged_case *cases, size_t n, const size_t count[3]);
+void verdicts_print(const json_t *report, const judged_case *cases, size_t n, const size_t count[3]);
 
 #endif

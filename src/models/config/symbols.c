@@ -267,3 +267,24 @@ mha_status mha__setup_read_reals(const json_t *config, mha__setup *setup, mha_er
         TRY(read_real(config, real, setup, error));
     return MHA_OK;
 }
+
+mha_status mha__config_sizes(const json_t *config, const mha__size_keys *keys, mha_config *sizes, mha_error *error)
+{
+    const struct {
+        const char *keys;
+        size_t *number;
+    } all[] = {{keys->d_model, &sizes->d_model},
+               {keys->n_heads, &sizes->n_heads},
+               {keys->kv_heads, &sizes->kv_heads},
+               {keys->d_k, &sizes->d_k}};
+    mha_status first = MHA_OK;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char key[64];
+        const json_t *value = mha__config_first(config, all[i].keys, key);
+        int64_t number = 0;
+        const mha_status status = value ? mha__config_whole(value, key, &number, first ? NULL : error) : MHA_OK;
+        first = first ? first : status;
+        *all[i].number = status == MHA_OK ? (size_t)number : 0;
+    }
+    return first;
+}

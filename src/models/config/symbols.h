@@ -19,4 +19,12 @@ mha_status mha__setup_read_key(const json_t *config, const mha__arch_key *key, m
 /* Reads the real numbers of the setup. */
 mha_status mha__setup_read_reals(const json_t *config, mha__setup *setup, mha_error *error);
 
+/* The keys of the sizes of attention layers, by any of which a configuration may name them, separated by blanks. */
+typedef struct mha__size_keys {
+    const char *d_model, *n_heads, *kv_heads, *d_k;
+} mha__size_keys;
+
+/* Reads these sizes, 0 where the configuration has none; the error is that of the first that is no whole number. */
+mha_status mha__config_sizes(const json_t *config, const mha__size_keys *keys, mha_config *sizes, mha_error *error);
+
 #endif

@@ -1,4 +1,4 @@
-/* The metadata of a GGUF file as a configuration: described by the family of its architecture, for facts.c. */
+/* The metadata of a GGUF file as a configuration, described by the family of its architecture. */
 #ifndef MHA_MODELS_GGUF_H
 #define MHA_MODELS_GGUF_H
 

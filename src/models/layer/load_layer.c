@@ -155,7 +155,7 @@ static mha_status collect(mha__loader *l)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_weight weight = (mha_weight)w;
-        const bool inside = mha__loader_is_gate(weight) && l->fused_gate;
+        const bool inside = mha__is_gate_weight(weight) && l->fused_gate;
         const mha_file_tensor *tensor = inside ? l->found[mha__weight_is_matrix(weight) ? MHA_W_Q : MHA_B_Q]
                                                : mha__file_layer_tensor(l->file, &l->layer, weight);
         char name[512];
@@ -187,30 +187,25 @@ static mha_status collect(mha__loader *l)
     return MHA_OK;
 }
 
-/* Which rows of relative tables are added to a score, and with which factor, only a configuration says. */
-static mha_status check_relative(mha__loader *l)
+/* Refuses what only a configuration explains where there is none: which rows of a relative table are added to a score,
+ * and with which factor; what a gate does, as others than a sigmoid on the heads may have its name. The gate that it
+ * explains must be there. */
+static mha_status check_explained(mha__loader *l)
 {
-    for (int w = MHA_RELATIVE_K; w <= MHA_RELATIVE_Q; w++)
-        if (l->found[w] && !l->described && l->layer.scheme->orientation == MHA_ORIENTATION_OUT_IN)
+    const bool foreign = l->layer.scheme->orientation == MHA_ORIENTATION_OUT_IN;
+    for (mha_weight w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const bool gate = mha__is_gate_weight(w), explained = gate ? l->gate != MHA_GATE_NONE : l->described;
+        char name[512];
+        if (l->found[w] && foreign && (gate || mha__is_relative_table(w)) && !explained)
             return mha__refuse(l, l->found[w], MHA_INVALID,
-                               "expected a config.json of a model type that is known, which says how this table is "
-                               "added to the scores; found none");
-    return MHA_OK;
-}
-
-/* A gate must be said by the configuration, as others than a sigmoid on the heads may have its name; and be there. */
-static mha_status check_gate(mha__loader *l)
-{
-    const mha_file_tensor *gate = l->found[MHA_W_G];
-    char name[512];
-    if (gate && !l->gate && l->layer.scheme->orientation == MHA_ORIENTATION_OUT_IN)
-        return mha__refuse(l, gate, MHA_INVALID,
-                           "expected a config.json of a model type that is known, which says what this gate does; "
-                           "found none");
-    if (!gate && l->gate)
-        return mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file),
-                                mha__file_layer_name(&l->layer, MHA_W_G, name, sizeof name) ? name : "W_G", 0,
-                                "expected the gate of the heads, found none");
+                               "expected a config.json of a model type that is known, which says %s; found none",
+                               gate ? "what this gate does" : "how this table is added to the scores");
+        if (!l->found[w] && gate && mha__weight_is_matrix(w) && explained)
+            return mha__fail_inside(
+                l->error, MHA_NOT_FOUND, mha_file_path(l->file),
+                mha__file_layer_name(&l->layer, w, name, sizeof name) ? name : mha_weight_name(w), 0,
+                "expected the gate of the heads, found none");
+    }
     return MHA_OK;
 }
 
@@ -293,8 +288,7 @@ static mha_status prepare(mha__loader *l)
                          l->options.facts->not_run);
     TRY(choose_layer(l));
     TRY(collect(l));
-    TRY(check_gate(l));
-    TRY(check_relative(l));
+    TRY(check_explained(l));
     TRY(mha__loader_check_stated(l));
     TRY(mha__loader_find_sources(l));
     TRY(refuse_unknown(l));

@@ -2,7 +2,8 @@
 #ifndef MHA_MODELS_LOADER_H
 #define MHA_MODELS_LOADER_H
 
-#include "models/layer/naming.h"
+#include "attention/layer/layer.h"
+#include "models/layer/tensor_names.h"
 
 /* Tensors of which weights are made at load. */
 enum {
@@ -60,16 +61,10 @@ static inline bool mha__loader_fuses(const mha__loader *l, mha_weight weight)
     return mha__scheme_fuses(l->layer.scheme, weight);
 }
 
-/* Whether the weight makes the gate of the heads. */
-static inline bool mha__loader_is_gate(mha_weight weight)
-{
-    return mha_weight_at(weight)->of == MHA_W_G;
-}
-
 /* Whether the weight lies in a tensor of queries and gates, head by head. */
 static inline bool mha__loader_shares_gate(const mha__loader *l, mha_weight weight)
 {
-    return l->fused_gate && (mha_weight_at(weight)->of == MHA_W_Q || mha__loader_is_gate(weight));
+    return l->fused_gate && (mha_weight_at(weight)->of == MHA_W_Q || mha__is_gate_weight(weight));
 }
 
 /* Holds the shapes of a W_KVB in two halves against the configuration, and reads a part of its columns. */

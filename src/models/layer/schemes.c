@@ -1,5 +1,5 @@
 /* The naming schemes of public checkpoints, as data. */
-#include "models/layer/naming.h"
+#include "models/layer/tensor_names.h"
 
 /* Names are relative to the module with the projections: a prefix is the path of that module, such as
  * "bert.encoder.layer.0.attention". A new scheme needs one more entry. */

@@ -2,7 +2,6 @@
 #ifndef MHA_PICTURE_CALL_CALL_H
 #define MHA_PICTURE_CALL_CALL_H
 
-#include "attention/relative/relative.h"
 #include "attention/resolved.h"
 #include "picture/head.h"
 #include "verify/attempt.h"
@@ -53,16 +52,11 @@ typedef struct mha__rows_job {
     mha__arena scratch; /* memory of all workers, taken before any runs */
     size_t rows;        /* at a time */
     size_t workspace_bytes;
-    float *strips; /* of a relative position bias */
-    mha__relative_tables relative;
-    void *workers;
+    struct mha__rows_worker *workers;
 } mha__rows_job;
 
-/* kept_rows.c: by the stages that a forward keeps. */
+/* kept_rows.c: by the stages that a forward keeps. `number`: that of the worker. */
 mha_status mha__kept_rows_begin(mha__rows_job *job, size_t workers, mha_error *error);
 mha_status mha__kept_rows_add(const mha__rows_job *job, mha__band *band, int number, mha_error *error);
-/* float_rows.c: straight from the kernels, for maps without scores. */
-mha_status mha__float_rows_begin(mha__rows_job *job, size_t workers, mha_error *error);
-mha_status mha__float_rows_add(const mha__rows_job *job, mha__band *band, int number, mha_error *error);
 
 #endif

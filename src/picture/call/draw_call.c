@@ -48,18 +48,11 @@ static mha_status begin(mha__drawn_call *d, const mha_layer *layer, const mha_ca
 
 /* ---------------------------------------------------------------- the rows of some heads */
 
-/* Whether rows come straight from the kernels, which keep no scores. */
-static bool by_kernels(const mha__drawn_call *d)
-{
-    return d->plan.path == MHA_PATH_FAST && !d->keeps_scores;
-}
-
 static void add_band(void *context, size_t index, int worker)
 {
     const mha__rows_job *job = context;
     mha__band *one = &job->bands[index];
-    one->status = by_kernels(job->d) ? mha__float_rows_add(job, one, worker, &one->error)
-                                     : mha__kept_rows_add(job, one, worker, &one->error);
+    one->status = mha__kept_rows_add(job, one, worker, &one->error);
 }
 
 /* Cuts the queries of `count` heads into bands: a row of a map is in one of them, and where they begin depends on
@@ -86,7 +79,7 @@ static mha_status add_rows(mha__rows_job *job, mha__head *heads, size_t count, m
     if (!job->bands)
         return mha__fail(error, MHA_NO_MEMORY, "picture", "no memory for %zu bands of queries", bands);
     (void)cut(job, heads, count, job->bands);
-    TRY(by_kernels(d) ? mha__float_rows_begin(job, workers, error) : mha__kept_rows_begin(job, workers, error));
+    TRY(mha__kept_rows_begin(job, workers, error));
     mha__parallel_for(bands, (int)workers, add_band, job);
     for (size_t i = 0; i < bands; i++) {
         const mha__band *one = &job->bands[i];
@@ -168,7 +161,7 @@ mha_status mha__picture_add_call(mha__picture *picture, const char *name, const 
                                         .d_k = plan->d_k, .d_v = plan->d_v, .S_extra = plan->S_extra,
                                         .offset = mha__resolved_sequence(d.r, 0).offset - d.r->first_key};
         status = add_all(&d, error);
-        d.layer->path = plan->path == MHA_PATH_EXACT ? "exact" : by_kernels(&d) ? "fast" : "blas";
+        d.layer->path = plan->path == MHA_PATH_EXACT ? "exact" : "blas";
         if (status == MHA_OK && plan->path == MHA_PATH_EXACT) {
             const mha__request request = {.layer = layer, .call = call, .past_key = past ? past[0] : (mha_view){0},
                                           .past_value = past ? past[1] : (mha_view){0}, .precision = call->precision};

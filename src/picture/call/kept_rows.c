@@ -10,7 +10,7 @@ static const size_t row_bytes = (size_t)16 << 20;
 
 enum { STAGES = 3 }; /* of each row: weights, masked scores and, where they are shown, scores */
 
-typedef struct worker {
+typedef struct mha__rows_worker {
     void *kept[STAGES], *workspace;
     double *row; /* three rows of S' */
 } worker;
@@ -193,10 +193,9 @@ static size_t rows_from(const mha__rows_job *job, size_t i, size_t past)
 
 mha_status mha__kept_rows_add(const mha__rows_job *job, mha__band *band, int number, mha_error *error)
 {
-    const worker *workers = job->workers;
     for (size_t i = band->first, rows; i < band->past; i += rows) {
         rows = rows_from(job, i, band->past);
-        TRY(add_rows(job, band, i, rows, &workers[number], error));
+        TRY(add_rows(job, band, i, rows, &job->workers[number], error));
     }
     return MHA_OK;
 }

@@ -1,19 +1,12 @@
 /* Draws heads as PNG: their maps alone, and a colour bar. */
 #include <string.h>
 
+#include "picture/draw/cells.h"
 #include "picture/draw/draw.h"
 #include "picture/draw/figure.h"
 #include "picture/draw/png_file.h"
 #include "picture/draw/sheets.h"
 #include "picture/markup.h"
-
-enum { HATCH = 6 };
-
-static void paint(unsigned char *line, size_t from, size_t count, int level, size_t y)
-{
-    for (size_t x = from; x < from + count; x++)
-        line[x] = (unsigned char)(level == MHA__HIDDEN_GROUND && (x + y) % HATCH == 0 ? MHA__HIDDEN_LINE : level);
-}
 
 /* The pixels of line y. */
 static void paint_line(const void *context, size_t y, unsigned char *line)
@@ -28,10 +21,11 @@ static void paint_line(const void *context, size_t y, unsigned char *line)
             if (y < top || y >= top + head->rows * f->cell)
                 continue;
             for (size_t c = 0; c < head->columns; c++)
-                paint(line, left + c * f->cell, f->cell, mha__figure_level(f, head, (y - top) / f->cell, c), y);
+                mha__cells_paint(line + left + c * f->cell, f->cell,
+                                 mha__figure_level(f, head, (y - top) / f->cell, c), left + c * f->cell, y);
         }
     if (y >= f->bar_top && y < f->bar_top + f->bar_height)
-        paint(line, f->bar_left, f->bar_width, (int)(f->bar_height - 1 - (y - f->bar_top)), y);
+        mha__cells_paint(line + f->bar_left, f->bar_width, (int)(f->bar_height - 1 - (y - f->bar_top)), f->bar_left, y);
 }
 
 mha_status mha__draw_png(const mha__picture *picture, const char *path, mha_error *error)

@@ -1,16 +1,31 @@
 /* Turns weights into levels of the scale of colours. */
 #include "picture/draw/shade.h"
 
-void mha__palette(mha__colour palette[MHA__PALETTE])
+/* Puts `count` shades of a scale first, and the looks behind them. */
+static void fill_in(mha__colour palette[MHA__PALETTE], const mha__colour scale[MHA__COLOURS], int count)
 {
-    mha__colour scale[MHA__COLOURS];
-    mha__colours_sequential(scale);
-    for (int i = 0; i < MHA__LEVELS; i++)
-        palette[i] = scale[(i * (MHA__COLOURS - 1) + (MHA__LEVELS - 1) / 2) / (MHA__LEVELS - 1)];
+    palette[MHA__LEVELS] = scale[MHA__COLOURS - 1];
+    for (int i = 0; i < count; i++)
+        palette[i] = scale[(i * (MHA__COLOURS - 1) + (count - 1) / 2) / (count - 1)];
     palette[MHA__HIDDEN_GROUND] = (mha__colour){232, 232, 232};
     palette[MHA__HIDDEN_LINE] = (mha__colour){196, 196, 196};
     palette[MHA__BROKEN] = (mha__colour){214, 0, 110};
     palette[MHA__PAPER] = (mha__colour){255, 255, 255};
+    palette[MHA__MARK] = (mha__colour){179, 38, 30};
+}
+
+void mha__palette(mha__colour palette[MHA__PALETTE])
+{
+    mha__colour scale[MHA__COLOURS];
+    mha__colours_sequential(scale);
+    fill_in(palette, scale, MHA__LEVELS);
+}
+
+void mha__palette_of_signs(mha__colour palette[MHA__PALETTE])
+{
+    mha__colour scale[MHA__COLOURS];
+    mha__colours_diverging(scale);
+    fill_in(palette, scale, MHA__SHADES);
 }
 
 double mha__pooled(const mha__head *head, size_t row, size_t column, size_t rows, size_t columns)

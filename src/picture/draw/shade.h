@@ -7,16 +7,20 @@
 
 /* Colours of a picture. Hidden keys are hatched: lines on a ground. */
 enum {
-    MHA__LEVELS = 240, /* levels of the scale, from 0 */
-    MHA__HIDDEN_GROUND = MHA__LEVELS,
+    MHA__LEVELS = 240, /* levels of the scale of weights, from 0 */
+    MHA__SHADES,       /* shades of numbers of both signs: 0 has the one in the middle */
+    MHA__HIDDEN_GROUND = MHA__SHADES,
     MHA__HIDDEN_LINE,
     MHA__BROKEN, /* NaN or infinite */
     MHA__PAPER,
+    MHA__MARK, /* the frame of a cell */
     MHA__PALETTE
 };
 
-/* Fills in all of them: level 0 is palest, the last one darkest. */
+/* Fills in all of them. Of weights level 0 is palest, the last one darkest; of numbers of both signs the shade in the
+ * middle is palest. */
 void mha__palette(mha__colour palette[MHA__PALETTE]);
+void mha__palette_of_signs(mha__colour palette[MHA__PALETTE]);
 
 enum { MHA__DECADES = 6 }; /* what a logarithmic scale shows */
 

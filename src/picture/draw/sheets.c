@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "picture/draw/png_file.h"
-#include "picture/draw/shade.h"
+#include "picture/draw/cells.h"
 #include "picture/draw/drawing.h"
+#include "picture/draw/png_file.h"
 #include "picture/markup.h"
 #include "picture/sheet.h"
 
@@ -25,28 +25,12 @@ enum {
 
 /* ---------------------------------------------------------------- colours */
 
-enum { SHADES = 241, HIDDEN_GROUND = SHADES, HIDDEN_LINE, BROKEN, PAPER, MARK, SHEET_COLOURS };
-
-static void set_palette(mha__colour palette[SHEET_COLOURS])
-{
-    mha__colour scale[MHA__COLOURS], plain[MHA__PALETTE];
-    mha__colours_diverging(scale);
-    mha__palette(plain);
-    for (int i = 0; i < SHADES; i++)
-        palette[i] = scale[(i * (MHA__COLOURS - 1) + SHADES / 2) / (SHADES - 1)];
-    palette[HIDDEN_GROUND] = plain[MHA__HIDDEN_GROUND];
-    palette[HIDDEN_LINE] = plain[MHA__HIDDEN_LINE];
-    palette[BROKEN] = plain[MHA__BROKEN];
-    palette[PAPER] = plain[MHA__PAPER];
-    palette[MARK] = (mha__colour){179, 38, 30};
-}
-
 /* The colour of a number where `size` has the darkest one; of -inf that of a hidden key. */
 static int shade_of(double x, double size)
 {
     if (x == -INFINITY)
-        return HIDDEN_GROUND;
-    return isfinite(x) ? (int)lround((SHADES - 1) / 2.0 * (1 + fmin(fmax(x / size, -1), 1))) : BROKEN;
+        return MHA__HIDDEN_GROUND;
+    return isfinite(x) ? (int)lround((MHA__SHADES - 1) / 2.0 * (1 + fmin(fmax(x / size, -1), 1))) : MHA__BROKEN;
 }
 
 /* ---------------------------------------------------------------- layout */
@@ -143,29 +127,24 @@ static size_t maps_of(const line *l)
 
 /* ---------------------------------------------------------------- PNG */
 
-static void fill(unsigned char *pixels, size_t count, int colour, size_t x, size_t y)
-{
-    for (size_t i = 0; i < count; i++)
-        pixels[i] = (unsigned char)(colour == HIDDEN_GROUND && (x + i + y) % 6 == 0 ? HIDDEN_LINE : colour);
-}
-
 static void paint_map(const line *l, size_t n, size_t y, size_t x, unsigned char *pixels)
 {
     const size_t row = y / l->high;
     for (size_t c = 0; c < l->columns; c++)
-        fill(pixels + c * l->cell, l->cell, shade_of(number_at(l, n, row, c), l->size[n / 2]), x + c * l->cell, y);
+        mha__cells_paint(pixels + c * l->cell, l->cell, shade_of(number_at(l, n, row, c), l->size[n / 2]),
+                         x + c * l->cell, y);
     if (n == 2 && row == l->worst[0]) {
         unsigned char *cell = pixels + l->worst[1] * l->cell;
         const bool edge = y % l->high == 0 || y % l->high == l->high - 1;
-        memset(cell, MARK, edge ? l->cell : 1);
-        cell[l->cell - 1] = MARK;
+        memset(cell, MHA__MARK, edge ? l->cell : 1);
+        cell[l->cell - 1] = MHA__MARK;
     }
 }
 
 static void paint_line(const void *context, size_t y, unsigned char *pixels)
 {
     const sheets_figure *f = context;
-    memset(pixels, PAPER, f->width);
+    memset(pixels, MHA__PAPER, f->width);
     for (size_t i = 0; i < f->count; i++) {
         const line *l = &f->lines[i];
         if (y < l->y + HEAD || y >= l->y + HEAD + l->rows * l->high)
@@ -180,13 +159,13 @@ static void paint_line(const void *context, size_t y, unsigned char *pixels)
 mha_status mha__draw_sheets_png(const mha__picture *picture, const char *path, mha_error *error)
 {
     sheets_figure f;
-    mha__colour palette[SHEET_COLOURS];
+    mha__colour palette[MHA__PALETTE];
     TRY(lay_out(picture, false, &f, error));
-    set_palette(palette);
+    mha__palette_of_signs(palette);
     const mha__png png = {.width = f.width,
                           .height = f.height,
                           .colours = palette,
-                          .colour_count = SHEET_COLOURS,
+                          .colour_count = MHA__PALETTE,
                           .title = picture->title ? picture->title : "",
                           .description = "a line for each tensor, 0 in the middle of the colours: a, b, a - b",
                           .origin = &picture->origin,
@@ -200,30 +179,14 @@ mha_status mha__draw_sheets_png(const mha__picture *picture, const char *path, m
 /* ---------------------------------------------------------------- SVG */
 
 static void draw_map(mha__markup *m, const sheets_figure *f, const line *l, size_t n,
-                     const mha__colour palette[SHEET_COLOURS])
+                     const mha__colour palette[MHA__PALETTE])
 {
     const size_t x = f->left + n * (SIDE + GAP), y = l->y + HEAD;
     unsigned char shades[MOST * MOST];
     for (size_t i = 0; i < l->rows * l->columns; i++)
         shades[i] = (unsigned char)shade_of(number_at(l, n, i / l->columns, i % l->columns), l->size[n / 2]);
     mha__markup_print(m, "<g transform=\"translate(%zu %zu)\">\n", x, y);
-    for (int shade = 0; shade < PAPER; shade++) {
-        const mha__colour c = palette[shade];
-        bool begun = false;
-        for (size_t i = 0; i < l->rows * l->columns; i++) {
-            if (shades[i] != shade)
-                continue;
-            if (!begun && shade == HIDDEN_GROUND)
-                mha__markup_print(m, "<path fill=\"url(#hidden)\" d=\"");
-            else if (!begun)
-                mha__markup_print(m, "<path fill=\"#%02x%02x%02x\" d=\"", c.red, c.green, c.blue);
-            begun = true;
-            mha__markup_print(m, "M%zu %zuh%zuv%zuh-%zuz", i % l->columns * l->cell, i / l->columns * l->high, l->cell,
-                              l->high, l->cell);
-        }
-        if (begun)
-            mha__markup_print(m, "\"/>\n");
-    }
+    mha__cells_draw(m, shades, l->rows, l->columns, l->cell, l->high, palette);
     mha__markup_print(m, "<rect width=\"%zu\" height=\"%zu\" fill=\"none\" stroke=\"#888\"/>\n", l->columns * l->cell,
                       l->rows * l->high);
     if (n == 2 && l->worst[0] < l->rows)
@@ -331,9 +294,9 @@ static void draw_title(mha__markup *m, const mha__picture *picture)
 mha_status mha__draw_sheets_svg(const mha__picture *picture, const char *path, mha_error *error)
 {
     sheets_figure f;
-    mha__colour palette[SHEET_COLOURS];
+    mha__colour palette[MHA__PALETTE];
     TRY(lay_out(picture, true, &f, error));
-    set_palette(palette);
+    mha__palette_of_signs(palette);
     mha__drawing drawing = {.width = f.width,
                             .height = f.height,
                             .font = 11,

@@ -1,6 +1,7 @@
 /* Draws heads as SVG: text, rectangles and, for the cells of a map, one path for each colour. */
 #include <stdio.h>
 
+#include "picture/draw/cells.h"
 #include "picture/draw/draw.h"
 #include "picture/draw/drawing.h"
 #include "picture/draw/figure.h"
@@ -9,46 +10,18 @@
 
 /* ---------------------------------------------------------------- cells */
 
-/* One path with all cells of a level, as runs along the rows. */
-static void draw_level(mha__markup *m, const mha__figure *f, const unsigned char *levels, size_t rows, size_t columns,
-                       int level)
-{
-    for (size_t r = 0; r < rows; r++)
-        for (size_t c = 0, past; c < columns; c = past) {
-            const unsigned char *row = levels + r * columns;
-            for (past = c + 1; past < columns && (row[past] == level) == (row[c] == level);)
-                past++;
-            const size_t width = (past - c) * f->cell;
-            if (row[c] == level)
-                mha__markup_print(m, "M%zu %zuh%zuv%zuh-%zuz", c * f->cell, r * f->cell, width, f->cell, width);
-        }
-}
-
 static void draw_cells(mha__markup *m, const mha__figure *f, const mha__head *head,
                        const mha__colour palette[MHA__PALETTE])
 {
     const size_t rows = mha__figure_rows(f, head), columns = mha__figure_columns(f, head);
-    bool used[MHA__PALETTE] = {0};
     unsigned char *levels = mha__allocate(&m->output.allocator, rows * columns);
     if (!levels) {
         mha__markup_fail(m, MHA_NO_MEMORY, "no memory to draw it");
         return;
     }
-    for (size_t i = 0; i < rows * columns; i++) {
+    for (size_t i = 0; i < rows * columns; i++)
         levels[i] = (unsigned char)mha__figure_level(f, head, i / columns, i % columns);
-        used[levels[i]] = true;
-    }
-    for (int level = 0; level < MHA__PALETTE; level++) {
-        const mha__colour c = palette[level];
-        if (!used[level])
-            continue;
-        if (level == MHA__HIDDEN_GROUND)
-            mha__markup_print(m, "<path fill=\"url(#hidden)\" d=\"");
-        else
-            mha__markup_print(m, "<path fill=\"#%02x%02x%02x\" d=\"", c.red, c.green, c.blue);
-        draw_level(m, f, levels, rows, columns, level);
-        mha__markup_print(m, "\"/>\n");
-    }
+    mha__cells_draw(m, levels, rows, columns, f->cell, f->cell, palette);
     mha__release(&m->output.allocator, levels, rows * columns);
 }
 

@@ -30,11 +30,6 @@ static mha_view weight_of(const mha_case *c, case_weights set, mha_weight weight
     return own->data ? *own : c->weights[CASE_RECORDED][weight];
 }
 
-static size_t rows_of(const mha_view *table)
-{
-    return table->data ? table->shape[0] : 0;
-}
-
 static mha_status build_layer(mha_case *c, case_weights set, mha_error *error)
 {
     const mha_view *w = c->weights[CASE_RECORDED];
@@ -48,30 +43,17 @@ static mha_status build_layer(mha_case *c, case_weights set, mha_error *error)
         .d_kin = c->E_k,
         .d_vin = c->E_v,
         .d_out = c->E_out,
-        .bias_q = weight_of(c, set, MHA_B_Q).data != NULL,
-        .bias_k = weight_of(c, set, MHA_B_K).data != NULL,
-        .bias_v = weight_of(c, set, MHA_B_V).data != NULL,
-        .bias_o = weight_of(c, set, MHA_B_O).data != NULL,
-        .bias_kv = w[MHA_BIAS_K].data != NULL,
-        .sinks = w[MHA_SINKS].data != NULL,
-        .norm_bias = w[MHA_Q_NORM_BIAS].data || w[MHA_K_NORM_BIAS].data,
         .q_rank = c->q_rank,
         .kv_rank = c->kv_rank,
         .d_rope = c->d_rope,
-        .bias_latent = w[MHA_B_KVA].data != NULL,
-        .bias_rows = rows_of(&w[MHA_BIAS_TABLE]),
-        .relative_k_rows = rows_of(&w[MHA_RELATIVE_K]),
-        .relative_column_rows = rows_of(&w[MHA_RELATIVE_COLUMNS]),
-        .relative_q_rows = rows_of(&w[MHA_RELATIVE_Q]),
     };
-    for (int i = 0; i < MHA_WEIGHT_COUNT; i++)
+    for (int i = 0; i < MHA_WEIGHT_COUNT; i++) {
+        const mha_view from = weight_of(c, set, (mha_weight)i);
+        if (from.data)
+            mha__config_add_weight(&config, (mha_weight)i, from.rank, from.shape);
         if (w[i].data && w[i].dtype == MHA_F64)
             config.dtype = MHA_F64;
-    for (int i = MHA_RELATIVE_K; i <= MHA_RELATIVE_Q; i++)
-        config.relative_by_head |= w[i].data && w[i].rank == 2 && w[i].shape[1] != c->d_k;
-    if (w[MHA_W_G].data)
-        config.gate = w[MHA_W_G].rank == 2 && w[MHA_W_G].shape[1] == c->H ? MHA_GATE_HEAD : MHA_GATE_FEATURE;
-    config.bias_gate = w[MHA_B_G].data != NULL;
+    }
     TRY(norm_kind(c, MHA_Q_NORM, c->H, &config.q_norm, error));
     TRY(norm_kind(c, MHA_K_NORM, c->H_kv, &config.k_norm, error));
     if (mha_params_create(&c->pool.allocator, &c->params[set]) != MHA_OK)
@@ -117,11 +99,13 @@ static mha_status build_layers(mha_case *c, mha_error *error)
             return mha__fail(error, MHA_NO_MEMORY, "", "no memory for the case");
         return MHA_OK;
     }
-    static const mha_weight projections[] = {MHA_W_Q, MHA_W_K, MHA_W_V, MHA_W_O, MHA_B_O, MHA_W_G, MHA_B_G};
-    for (size_t i = 0; i < sizeof projections / sizeof *projections; i++)
-        if (w[projections[i]].data)
-            return mha__fail(error, MHA_INVALID, mha__case_weight_name(projections[i]),
+    for (int i = 0; i < MHA_WEIGHT_COUNT; i++) {
+        const mha_weight_info *info = mha_weight_at((mha_weight)i);
+        const bool projects = info->kind == MHA_WEIGHT_MATRIX || info->side == MHA_WEIGHT_HEADS;
+        if (w[i].data && projects)
+            return mha__fail(error, MHA_INVALID, mha__case_weight_name((mha_weight)i),
                              "is there, but kind %s projects nothing", mha_case_kind(c));
+    }
     if (c->has_set[CASE_PERMUTED] || c->has_set[CASE_REPEATED])
         return mha__fail(error, MHA_INVALID, c->has_set[CASE_PERMUTED] ? "permuted.*" : "repeated.*",
                          "is there, but kind %s has no weights to replace", mha_case_kind(c));

@@ -66,7 +66,7 @@ static bool add_vector(const mha__grid *g, mha__clue_list *list)
     const size_t all = g->n[0] * g->n[2];
     size_t rows = 0;
     for (size_t r = 0; r < all; r++)
-        rows += !g->target->there || g->target->there[r];
+        rows += !g->target->rows_present || g->target->rows_present[r];
     if (rows < 3)
         return false;
     for (size_t h = 0; h < g->n[1]; h++)
@@ -74,7 +74,7 @@ static bool add_vector(const mha__grid *g, mha__clue_list *list)
             double mean = 0, rounding = 0;
             for (int pass = 0; pass < 2; pass++)
                 for (size_t r = 0; r < all; r++) {
-                    if (g->target->there && !g->target->there[r])
+                    if (g->target->rows_present && !g->target->rows_present[r])
                         continue;
                     const size_t b = r / g->n[2], t = r % g->n[2];
                     const double y = mha__grid_y(g, b, h, t, f), moved = y - mha__grid_x(g, b, h, t, f);
@@ -185,7 +185,7 @@ static mha__grid grid_of(const mha__search *s, int level)
     const mha_case *c = s->c;
     size_t shape[4], heads = 1;
     const int rank = mha__variant_shape(s->inputs, t->stage, shape);
-    mha__grid g = {.target = t, .x = s->whole, .y = t->values, .level = level};
+    mha__grid g = {.target = t, .x = s->unmodified.whole, .y = t->values, .level = level};
     const bool by_head = rank == 4 || t->stage == MHA_STAGE_LSE;
     if (t->stage == MHA_STAGE_Q || t->stage == MHA_STAGE_Q_ROT || t->stage == MHA_STAGE_HEADS ||
         (t->stage == MHA_STAGE_OUTPUT && c->kind != CASE_MHA))

@@ -7,6 +7,9 @@
 #include "compute/gemm.h"
 #include "compute/thread_pool.h"
 #include "verify/diagnose/clues.h"
+#include "verify/diagnose/part.h"
+#include "verify/diagnose/report.h"
+#include "verify/diagnose/solve/solve.h"
 
 /* ---------------------------------------------------------------- the tensor */
 
@@ -88,22 +91,22 @@ static mha_status load(mha__search *s, const char *name, mha_diagnosis *d, mha_e
         return mha__fail(error, MHA_UNSUPPORTED, e->name, "expected elements, found none");
     double *recorded = mha__arena_take(&s->pool, elements * sizeof *recorded);
     t->values = mha__arena_take(&s->pool, c->B * (t->row / t->columns) * t->recorded_columns * sizeof *t->values);
-    s->there = mha__arena_take(&s->pool, rows);
-    s->base = mha__arena_take(&s->pool, c->B * t->row * sizeof *s->base);
-    s->judged = mha__arena_take(&s->pool, rows);
-    s->screened.rows = mha__arena_take(&s->pool, rows);
-    s->probed.rows = mha__arena_take(&s->pool, rows);
-    s->distance = mha__arena_take(&s->pool, rows * sizeof *s->distance);
-    if (!recorded || !t->values || !s->base || !s->there || !s->judged || !s->screened.rows || !s->probed.rows ||
-        !s->distance)
+    s->rows_present = mha__arena_take(&s->pool, rows);
+    s->unmodified.stage = mha__arena_take(&s->pool, c->B * t->row * sizeof *s->unmodified.stage);
+    s->rows_judged = mha__arena_take(&s->pool, rows);
+    s->region_second.rows = mha__arena_take(&s->pool, rows);
+    s->region_first.rows = mha__arena_take(&s->pool, rows);
+    s->unmodified.distance = mha__arena_take(&s->pool, rows * sizeof *s->unmodified.distance);
+    if (!recorded || !t->values || !s->unmodified.stage || !s->rows_present || !s->rows_judged ||
+        !s->region_second.rows || !s->region_first.rows || !s->unmodified.distance)
         return mha__search_no_memory(s, error);
     const mha_view copy = mha_view_of(recorded, MHA_F64, v.rank, v.shape);
     (void)mha_view_copy(&copy, &v); /* cannot fail: both are floats */
     measure_size(t, recorded, elements);
     mha__ragged_spread(s->inputs, t->stage, elements, recorded, t->values);
-    t->there = t->by_query ? s->there : NULL;
+    t->rows_present = t->by_query ? s->rows_present : NULL;
     for (size_t r = 0; r < rows; r++)
-        s->there[r] = !s->inputs->sequences || r % c->T_q < s->inputs->sequences[r / c->T_q].T[PROJECTION_Q];
+        s->rows_present[r] = !s->inputs->sequences || r % c->T_q < s->inputs->sequences[r / c->T_q].T[PROJECTION_Q];
     return MHA_OK;
 }
 
@@ -136,9 +139,9 @@ static void fit_task(void *context, size_t task, int worker)
 {
     const work *w = context;
     mha__search *s = w->s;
-    mha__candidate *x = &s->candidates[w->which[task]];
+    mha__candidate *x = &s->candidates.all[w->which[task]];
     mha__search_fit(s, (size_t)worker, w->on, x);
-    x->complete = w->on == &s->full;
+    x->complete = w->on == &s->region_full;
     mha__search_step(s, (size_t)worker);
 }
 
@@ -146,7 +149,7 @@ static void fit_task(void *context, size_t task, int worker)
 static void fit_all(mha__search *s, const size_t *which, size_t n, const mha__region *on)
 {
     work w = {s, which, on};
-    mha__parallel_for(n, (int)s->workers, fit_task, &w);
+    mha__parallel_for(n, (int)s->workers.count, fit_task, &w);
 }
 
 /* ---------------------------------------------------------------- searching */
@@ -157,28 +160,29 @@ static mha_status list_candidates(mha__search *s, mha_error *error)
     const int n = (int)mha_variant_count();
     const size_t N = (size_t)n, most = 1 + N + MHA_SEARCH_TIES * N, most_pairs = N * N / 2;
     mha__knobs knobs;
-    s->candidates = mha__arena_take(&s->pool, (most + most_pairs) * sizeof *s->candidates);
-    s->pairs = mha__arena_take(&s->pool, most_pairs * sizeof *s->pairs);
+    s->candidates.all = mha__arena_take(&s->pool, (most + most_pairs) * sizeof *s->candidates.all);
+    s->candidates.pairs = mha__arena_take(&s->pool, most_pairs * sizeof *s->candidates.pairs);
     single *one_of_pair = mha__arena_take(&s->pool, N * sizeof *one_of_pair);
-    if (!s->candidates || !s->pairs || !one_of_pair)
+    if (!s->candidates.all || !s->candidates.pairs || !one_of_pair)
         return mha__search_no_memory(s, error);
     const bool is_lse = s->target.stage == MHA_STAGE_LSE;
     for (int a = -1; a < n; a++) /* mistakes of the log-sum-exp change nothing else; a softmax over others has none */
-        if (mha__variants_apply(s->c, a, -1, &knobs) && (is_lse ? knobs.axis == AXIS_KEYS : knobs.lse == s->said.lse))
-            s->candidates[s->count++] = (mha__candidate){.a = a, .b = -1, .order = a >= 0};
-    s->singles = s->count;
+        if (mha__variants_apply(s->c, a, -1, &knobs) &&
+            (is_lse ? knobs.axis == AXIS_KEYS : knobs.lse == s->unmodified.knobs.lse))
+            s->candidates.all[s->candidates.count++] = (mha__candidate){.a = a, .b = -1, .order = a >= 0};
+    s->candidates.singles = s->candidates.count;
     size_t paired = 0;
-    for (size_t i = 1; i < s->singles; i++) {
-        const int a = s->candidates[i].a;
+    for (size_t i = 1; i < s->candidates.singles; i++) {
+        const int a = s->candidates.all[i].a;
         if (mha_variant_is_paired((size_t)a) && mha__variants_apply(s->c, a, -1, &one_of_pair[paired].knobs))
             one_of_pair[paired++].variant = a;
     }
     for (size_t i = 0; i < paired; i++)
         for (size_t j = i + 1; j < paired; j++)
             if (are_compatible(s, &one_of_pair[i], &one_of_pair[j]))
-                s->pairs[s->pair_count++] =
+                s->candidates.pairs[s->candidates.pair_count++] =
                     (mha__candidate){.a = one_of_pair[i].variant, .b = one_of_pair[j].variant, .order = 2};
-    s->total = s->singles + mha__search_count_solved(s) + s->pair_count;
+    s->progress.total = s->candidates.singles + mha__search_count_solved(s) + s->candidates.pair_count;
     return MHA_OK;
 }
 
@@ -194,17 +198,17 @@ static size_t leave_promising(const mha__search *s, size_t *which, size_t n, siz
     enum { MOST = 64 };
     size_t best[MOST] = {0}, kept = 0, left = 0;
     for (size_t i = 0; i < n && most > 0; i++) {
-        const mha__candidate *x = &s->candidates[which[i]];
+        const mha__candidate *x = &s->candidates.all[which[i]];
         size_t at = kept < most ? kept : most - 1;
-        if (kept == most && !(x->relative < s->candidates[best[at]].relative))
+        if (kept == most && !(x->relative < s->candidates.all[best[at]].relative))
             continue;
         kept += kept < most;
-        for (; at > 0 && s->candidates[best[at - 1]].relative > x->relative; at--)
+        for (; at > 0 && s->candidates.all[best[at - 1]].relative > x->relative; at--)
             best[at] = best[at - 1];
         best[at] = which[i];
     }
     for (size_t i = 0; i < n; i++) {
-        bool chosen = mha__search_is_promising(s, &s->candidates[which[i]]);
+        bool chosen = mha__search_is_promising(s, &s->candidates.all[which[i]]);
         for (size_t k = 0; k < kept && !chosen; k++)
             chosen = best[k] == which[i];
         if (chosen)
@@ -220,7 +224,7 @@ static bool only_rounds(const mha__search *s, int index)
     (void)mha__variants_apply(s->c, index, -1, &knobs);
     const bool rounds = knobs.round_inputs || knobs.round_weights;
     knobs.round_inputs = knobs.round_weights = ROUND_NOT;
-    return rounds && mha__knobs_equal(&knobs, &s->said);
+    return rounds && mha__knobs_equal(&knobs, &s->unmodified.knobs);
 }
 
 /* Leaves the pairs that may fit: rounding moves a result by little, so what it is paired with must be near on its own.
@@ -230,13 +234,13 @@ static size_t leave_possible(mha__search *s, unsigned char *marks, size_t *which
     enum { ROUNDS = 1, IS_FAR = 2 };
     const double near = 0.5;
     size_t left = 0;
-    for (size_t i = 1; i < s->singles; i++) {
-        const mha__candidate *x = &s->candidates[i];
+    for (size_t i = 1; i < s->candidates.singles; i++) {
+        const mha__candidate *x = &s->candidates.all[i];
         if (!x->numbers)
             marks[x->a] = (only_rounds(s, x->a) ? ROUNDS : 0) | (x->relative > near ? IS_FAR : 0);
     }
     for (size_t i = 0; i < n; i++) {
-        const mha__candidate *x = &s->candidates[which[i]];
+        const mha__candidate *x = &s->candidates.all[which[i]];
         const unsigned char a = marks[x->a], b = marks[x->b];
         if ((a & ROUNDS && b & IS_FAR) || (b & ROUNDS && a & IS_FAR))
             mha__search_step(s, 0);
@@ -250,17 +254,17 @@ static size_t leave_possible(mha__search *s, unsigned char *marks, size_t *which
  * on all that is judged. */
 static void try_pairs(mha__search *s, unsigned char *marks, size_t *which)
 {
-    const size_t first = s->count;
-    size_t n = s->pair_count;
-    memcpy(s->candidates + first, s->pairs, n * sizeof *s->pairs);
+    const size_t first = s->candidates.count;
+    size_t n = s->candidates.pair_count;
+    memcpy(s->candidates.all + first, s->candidates.pairs, n * sizeof *s->candidates.pairs);
     add_up(which, first, first + n);
     n = leave_possible(s, marks, which, n);
-    fit_all(s, which, n, &s->probed);
+    fit_all(s, which, n, &s->region_first);
     n = leave_promising(s, which, n, 64);
-    fit_all(s, which, n, &s->screened);
+    fit_all(s, which, n, &s->region_second);
     n = leave_promising(s, which, n, 16);
-    fit_all(s, which, n, &s->full);
-    s->count = first + s->pair_count;
+    fit_all(s, which, n, &s->region_full);
+    s->candidates.count = first + s->candidates.pair_count;
 }
 
 /* Widens the search until something reproduces the tensor: single variants, another number of heads, variants with a
@@ -275,14 +279,12 @@ static mha_status widen(mha__search *s, mha_diagnosis *d, size_t *which, size_t 
     if (d->match_count > 0)
         return MHA_OK;
     TRY(mha__search_solve(s, error));
-    TRY(mha__search_solve_heads(s, error));
-    *order = mha__search_least_order(s, wide, 1);
-    if (*order > 2)
-        TRY(mha__search_solve_keys(s, error));
-    *order = mha__search_least_order(s, wide, 1);
-    if (*order > 2)
-        TRY(mha__search_solve_dropout(s, error));
-    d->tried = s->total - s->pair_count;
+    TRY(mha__search_solve_each(s, SOLVE_HEADS, error));
+    TRY(mha__search_solve_each(s, SOLVE_BATCHES, error));
+    static const int last[] = {SOLVE_KEYS, SOLVE_DROPPED};
+    for (size_t i = 0; i < 2 && mha__search_least_order(s, wide, 1) > 2; i++)
+        TRY(mha__search_solve_each(s, last[i], error));
+    d->tried = s->progress.total - s->candidates.pair_count;
     *order = mha__search_least_order(s, wide, 1);
     if (*order <= 2)
         return MHA_OK;
@@ -290,7 +292,7 @@ static mha_status widen(mha__search *s, mha_diagnosis *d, size_t *which, size_t 
     if (!marks)
         return mha__search_no_memory(s, error);
     try_pairs(s, marks, which);
-    d->tried = s->total;
+    d->tried = s->progress.total;
     *order = mha__search_least_order(s, wide, 2);
     return MHA_OK;
 }
@@ -298,15 +300,16 @@ static mha_status widen(mha__search *s, mha_diagnosis *d, size_t *which, size_t 
 static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
 {
     size_t order;
-    mha__search_screen(s);
+    mha__search_choose_regions(s);
     TRY(list_candidates(s, error));
-    size_t *which = mha__arena_take(&s->pool, (s->total + MHA_SEARCH_TIES * mha_variant_count()) * sizeof *which);
+    const size_t most = s->progress.total + MHA_SEARCH_TIES * mha_variant_count();
+    size_t *which = mha__arena_take(&s->pool, most * sizeof *which);
     if (!which)
         return mha__search_no_memory(s, error);
-    add_up(which, 0, s->singles);
-    fit_all(s, which, s->singles, &s->full);
-    d->tried = s->count;
-    const mha__candidate *said = &s->candidates[0];
+    add_up(which, 0, s->candidates.singles);
+    fit_all(s, which, s->candidates.singles, &s->region_full);
+    d->tried = s->candidates.count;
+    const mha__candidate *said = &s->candidates.all[0];
     d->baseline = mha__search_explain(s, said, mha__search_is_exact(s, said, s->target.wide, 0), s->target.wide);
     TRY(widen(s, d, which, &order, error));
     if (d->match_count > 0)
@@ -330,11 +333,11 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
 static mha_status make_benches(mha__search *s, int threads, mha_error *error)
 {
     size_t bytes;
-    s->workers = mha__variant_workers(threads, &bytes);
-    for (size_t w = 0; w < s->workers; w++) {
-        s->bench[w] = mha__variant_bench_create(s->inputs, s->in_part ? s->judged : NULL, bytes);
-        s->computed[w] = mha__arena_take(&s->pool, s->c->B * s->target.row * sizeof(double));
-        if (!s->bench[w] || !s->computed[w])
+    s->workers.count = mha__variant_workers(threads, &bytes);
+    for (size_t w = 0; w < s->workers.count; w++) {
+        s->workers.bench[w] = mha__variant_bench_create(s->inputs, s->in_part ? s->rows_judged : NULL, bytes);
+        s->workers.computed[w] = mha__arena_take(&s->pool, s->c->B * s->target.row * sizeof(double));
+        if (!s->workers.bench[w] || !s->workers.computed[w])
             return mha__search_no_memory(s, error);
     }
     return MHA_OK;
@@ -344,12 +347,12 @@ static mha_status search(mha__search *s, const char *tensor, int threads, mha_di
 {
     TRY(mha__variant_inputs_create(s->asked, &s->inputs, error));
     s->c = s->inputs->c;
-    s->said = mha__knobs_of(s->c);
+    s->unmodified.knobs = mha__knobs_of(s->c);
     TRY(load(s, tensor, d, error));
     TRY(mha__search_prepare(s, error));
     for (size_t r = 0; r < s->c->B * s->c->T_q; r++) {
-        d->part.judged += s->judged[r] && s->there[r];
-        d->part.rows += s->there[r];
+        d->part.judged += s->rows_judged[r] && s->rows_present[r];
+        d->part.rows += s->rows_present[r];
     }
     TRY(make_benches(s, threads, error));
     return find(s, d, error);
@@ -360,15 +363,15 @@ mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads,
 {
     *diagnosis = (mha_diagnosis){0};
     TRY(mha__parallel_check(threads, error));
-    mha__search s = {.asked = c, .c = c, .progress = progress};
+    mha__search s = {.asked = c, .c = c, .progress.caller = progress};
     s.pool.allocator = mha__allocator_default();
     const int openmp = mha__gemm_begin();
     mha_status status = search(&s, tensor, threads, diagnosis, error);
     mha__gemm_end(openmp);
     if (status == MHA_OK && progress && progress->report)
-        progress->report(progress->context, s.total, s.total);
-    for (size_t w = 0; w < s.workers; w++)
-        mha__variant_bench_destroy(s.bench[w]);
+        progress->report(progress->context, s.progress.total, s.progress.total);
+    for (size_t w = 0; w < s.workers.count; w++)
+        mha__variant_bench_destroy(s.workers.bench[w]);
     mha__variant_inputs_destroy(s.inputs);
     mha__arena_free(&s.pool);
     if (status != MHA_OK)

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "verify/diagnose/search.h"
+#include "verify/diagnose/fit.h"
 
 bool mha__search_same(const mha__target *t, double x, double y)
 {
@@ -54,8 +54,8 @@ static mha__knobs compute(const mha__search *s, size_t worker, const mha__region
         (void)mha__variant_apply(s->c, (size_t)x->a, x->numbers, &knobs);
     if (x->b >= 0)
         (void)mha__variant_apply(s->c, (size_t)x->b, NULL, &knobs);
-    mha__variant_bench_columns(s->bench[worker], on->columns < s->target.columns ? on->columns : 0);
-    mha__variant_run(s->bench[worker], &knobs, s->target.stage, on->rows, s->computed[worker]);
+    mha__variant_bench_columns(s->workers.bench[worker], on->columns < s->target.columns ? on->columns : 0);
+    mha__variant_run(s->workers.bench[worker], &knobs, s->target.stage, on->rows, s->workers.computed[worker]);
     return knobs;
 }
 
@@ -72,7 +72,7 @@ void mha__search_hold(const mha__search *s, const mha__region *on, const double 
             const size_t at = b * t->row + l * t->columns;
             const double *y = t->values + (b * lines + l) * t->recorded_columns;
             for (size_t j = 0, n = compared(s, on, b, l); j < n; j++) {
-                const double found = values[at + j], base = s->base[at + j], by = fabs(found - base);
+                const double found = values[at + j], base = s->unmodified.stage[at + j], by = fabs(found - base);
                 compare_element(t, found, y[j], &g, x);
                 if (found == base || (isnan(found) && isnan(base)))
                     continue;
@@ -95,8 +95,19 @@ void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on,
 {
     mha__moved moved;
     const mha__knobs knobs = compute(s, worker, on, x);
-    mha__search_hold(s, on, s->computed[worker], x, &moved);
-    x->louder = s->said.s.softmax.scale != 0 ? fmax(1, fabs(knobs.s.softmax.scale / s->said.s.softmax.scale)) : 1;
+    mha__search_hold(s, on, s->workers.computed[worker], x, &moved);
+    const double scale = s->unmodified.knobs.s.softmax.scale;
+    x->louder = scale != 0 ? fmax(1, fabs(knobs.s.softmax.scale / scale)) : 1;
+}
+
+void mha__search_append(mha__search *s, size_t index, const double *numbers)
+{
+    mha__candidates *list = &s->candidates;
+    mha__candidate x = {.a = (int)index, .b = -1, .numbers = numbers, .order = 1};
+    mha__search_fit(s, 0, &s->region_full, &x);
+    x.complete = true;
+    list->all[list->count++] = x;
+    list->singles = list->count;
 }
 
 bool mha__search_is_promising(const mha__search *s, const mha__candidate *x)
@@ -108,9 +119,10 @@ bool mha__search_is_promising(const mha__search *s, const mha__candidate *x)
 
 void mha__search_step(mha__search *s, size_t worker)
 {
-    const size_t done = __atomic_add_fetch(&s->done, 1, __ATOMIC_RELAXED);
-    if (worker == 0 && s->progress && s->progress->report)
-        s->progress->report(s->progress->context, done < s->total ? done : s->total, s->total);
+    mha__search_progress *p = &s->progress;
+    const size_t done = __atomic_add_fetch(&p->done, 1, __ATOMIC_RELAXED);
+    if (worker == 0 && p->caller && p->caller->report)
+        p->caller->report(p->caller->context, done < p->total ? done : p->total, p->total);
 }
 
 size_t mha__search_elements(const mha__search *s, const mha__region *on)
@@ -131,7 +143,7 @@ void mha__search_differences(const mha__search *s, size_t worker, const mha__reg
     (void)compute(s, worker, on, x);
     for (size_t b = 0; b < s->c->B; b++)
         for (size_t l = 0; l < lines; l++) {
-            const double *found = s->computed[worker] + b * t->row + l * t->columns;
+            const double *found = s->workers.computed[worker] + b * t->row + l * t->columns;
             const double *y = t->values + (b * lines + l) * t->recorded_columns;
             for (size_t j = 0, n = compared(s, on, b, l); j < n; j++)
                 *differences++ =

@@ -3,7 +3,7 @@
 
 #include "attention/layer/layer.h"
 #include "base/base.h"
-#include "verify/diagnose/search.h"
+#include "verify/diagnose/fit.h"
 
 /* Whether the number of heads changes only how rows are split: no weight, cached row or mask has an axis of heads,
  * and the tensor to be explained has its heads side by side. */
@@ -76,14 +76,14 @@ static mha_status fit_other(const mha__search *s, mha__variant_bench **bench, co
     search.inputs = t.own ? t.own : &t.shared;
     search.c = search.inputs->c;
     if (!*bench)
-        *bench = mha__variant_bench_create(search.inputs, s->in_part ? s->judged : NULL, 0);
+        *bench = mha__variant_bench_create(search.inputs, s->in_part ? s->rows_judged : NULL, 0);
     if (*bench) {
-        search.bench[0] = *bench;
+        search.workers.bench[0] = *bench;
         mha__variant_bench_turn_to(*bench, search.inputs);
         *x = (mha__candidate){.a = -1, .b = -1, .complete = true};
-        mha__search_fit(&search, 0, &s->probed, x);
+        mha__search_fit(&search, 0, &s->region_first, x);
         if (mha__search_is_promising(s, x))
-            mha__search_fit(&search, 0, &s->full, x);
+            mha__search_fit(&search, 0, &s->region_full, x);
         else
             x->finite = false;
     }

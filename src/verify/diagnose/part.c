@@ -5,14 +5,14 @@
 #include "attention/exact/rounding.h"
 #include "base/base.h"
 #include "compute/gemm.h"
-#include "verify/diagnose/search.h"
+#include "verify/diagnose/part.h"
 
 enum {
     FAR = 12,          /* judged rows: those farthest from the unmodified case */
     SPREAD = 12,       /* judged rows: those at equal distances from the first to the last */
     MOST_BATCHES = 16, /* of which the farthest row is judged, too */
-    SCREENED = 8,      /* rows on which pairs are tried first, when a part is judged */
-    SCREENED_OF_ALL = 12
+    SECOND = 8,        /* rows of the second pass when a part is judged */
+    SECOND_OF_ALL = 12 /* when all rows are judged */
 };
 
 /* Only a part of the case is judged when one forward takes more multiply-adds than this. */
@@ -39,7 +39,7 @@ static void measure_distances(mha__search *s, const double *computed)
         for (size_t l = 0; l < lines; l++) {
             const double *x = computed + b * t->row + l * t->columns;
             const double *y = t->values + (b * lines + l) * t->recorded_columns;
-            double *sum = &s->distance[b * T_q + (t->by_query ? l % T_q : 0)];
+            double *sum = &s->unmodified.distance[b * T_q + (t->by_query ? l % T_q : 0)];
             for (size_t j = 0; j < t->recorded_columns; j++) {
                 const bool same = x[j] == y[j] || (isnan(x[j]) && isnan(y[j]));
                 *sum += same ? 0 : isfinite(x[j] - y[j]) ? (x[j] - y[j]) * (x[j] - y[j]) : t->rms * t->rms;
@@ -55,7 +55,7 @@ static size_t farthest_batch(const mha__search *s)
     for (size_t b = 0; b < s->c->B; b++) {
         double sum = 0;
         for (size_t i = 0; i < s->c->T_q; i++)
-            sum += s->distance[b * s->c->T_q + i];
+            sum += s->unmodified.distance[b * s->c->T_q + i];
         if (sum > most)
             most = sum, row = b;
     }
@@ -81,7 +81,7 @@ void mha__search_mark(const mha__search *s, size_t b, size_t far, size_t spread,
         size_t best = T;
         for (size_t i = 0; i < T; i++)
             if (!marks[first + i] && among[first + i] &&
-                (best == T || s->distance[first + i] > s->distance[first + best]))
+                (best == T || s->unmodified.distance[first + i] > s->unmodified.distance[first + best]))
                 best = i;
         if (best < T)
             marks[first + best] = 1;
@@ -97,19 +97,19 @@ static size_t some_columns(const mha__search *s)
     return s->in_part && projected && t->columns > SOME ? SOME : t->recorded_columns;
 }
 
-void mha__search_screen(mha__search *s)
+void mha__search_choose_regions(mha__search *s)
 {
-    const size_t T = s->c->T_q, most = s->in_part ? SCREENED : SCREENED_OF_ALL, b = farthest_batch(s);
-    s->full = (mha__region){s->judged, s->target.recorded_columns};
-    s->screened.columns = s->probed.columns = some_columns(s);
+    const size_t T = s->c->T_q, most = s->in_part ? SECOND : SECOND_OF_ALL, b = farthest_batch(s);
+    s->region_full = (mha__region){s->rows_judged, s->target.recorded_columns};
+    s->region_second.columns = s->region_first.columns = some_columns(s);
     if (!s->target.by_query)
-        memset(s->screened.rows + b * T, 1, T);
+        memset(s->region_second.rows + b * T, 1, T);
     else
-        mha__search_mark(s, b, most / 2, most / 2, s->judged, s->screened.rows);
+        mha__search_mark(s, b, most / 2, most / 2, s->rows_judged, s->region_second.rows);
     if (s->target.by_query)
-        mha__search_mark(s, b, 1, 0, s->screened.rows, s->probed.rows);
+        mha__search_mark(s, b, 1, 0, s->region_second.rows, s->region_first.rows);
     else
-        memcpy(s->probed.rows, s->screened.rows, s->c->B * T);
+        memcpy(s->region_first.rows, s->region_second.rows, s->c->B * T);
 }
 
 /* ---------------------------------------------------------------- rows in which variants differ */
@@ -120,11 +120,11 @@ static void show_difference(mha__search *s, const mha__knobs *other)
 {
     const size_t T = s->c->T_q, rows = s->c->B * T;
     for (size_t r = 0; r < rows; r++)
-        if (s->judged[r] && !mha__variant_sees_alike(s->inputs, &s->said, other, r / T, r % T))
+        if (s->rows_judged[r] && !mha__variant_sees_alike(s->inputs, &s->unmodified.knobs, other, r / T, r % T))
             return;
     for (size_t r = 0; r < rows; r++)
-        if (!s->judged[r] && !mha__variant_sees_alike(s->inputs, &s->said, other, r / T, r % T)) {
-            s->judged[r] = 1;
+        if (!s->rows_judged[r] && !mha__variant_sees_alike(s->inputs, &s->unmodified.knobs, other, r / T, r % T)) {
+            s->rows_judged[r] = 1;
             return;
         }
 }
@@ -136,11 +136,11 @@ static void show_hidden(mha__search *s, bool all)
     const size_t T = s->c->T_q, rows = s->c->B * T;
     for (int judged = 1; judged >= 0; judged--)
         for (size_t r = 0; r < rows; r++) {
-            if (s->judged[r] != judged)
+            if (s->rows_judged[r] != judged)
                 continue;
-            size_t hidden, seen = mha__variant_count_seen(s->inputs, &s->said, r / T, r % T, &hidden);
-            if (s->there[r] && (all ? seen == 0 : hidden > 0)) {
-                s->judged[r] = 1;
+            size_t hidden, seen = mha__variant_count_seen(s->inputs, &s->unmodified.knobs, r / T, r % T, &hidden);
+            if (s->rows_present[r] && (all ? seen == 0 : hidden > 0)) {
+                s->rows_judged[r] = 1;
                 return;
             }
         }
@@ -153,24 +153,25 @@ static void choose_part(mha__search *s)
 {
     const size_t b = farthest_batch(s), T = s->c->T_q;
     if (!s->target.by_query) {
-        memset(s->judged + b * T, 1, T);
+        memset(s->rows_judged + b * T, 1, T);
         return;
     }
-    mha__search_mark(s, b, FAR, SPREAD, s->there, s->judged);
+    mha__search_mark(s, b, FAR, SPREAD, s->rows_present, s->rows_judged);
     for (size_t other = 0; other < s->c->B && other < MOST_BATCHES; other++)
-        mha__search_mark(s, other, 1, 0, s->there, s->judged);
+        mha__search_mark(s, other, 1, 0, s->rows_present, s->rows_judged);
     show_hidden(s, false);
     show_hidden(s, true);
     for (size_t v = 0; v < mha_variant_count(); v++) {
         mha__knobs knobs;
-        if (mha__variants_apply(s->c, (int)v, -1, &knobs) && !mha__knobs_see_alike(&knobs, &s->said))
+        if (mha__variants_apply(s->c, (int)v, -1, &knobs) && !mha__knobs_see_alike(&knobs, &s->unmodified.knobs))
             show_difference(s, &knobs);
     }
 }
 
 /* ---------------------------------------------------------------- what rounding may explain */
 
-/* The largest error of the float32 stage on the judged rows; *largest: the largest finite element of `base` there. */
+/* The largest error of the float32 stage on the judged rows; *largest: the largest finite element of the
+ * unmodified case there. */
 static double error_on_part(const mha__search *s, const double *narrow, double *largest)
 {
     const mha__target *t = &s->target;
@@ -179,11 +180,12 @@ static double error_on_part(const mha__search *s, const double *narrow, double *
     *largest = 0;
     for (size_t b = 0; b < s->c->B; b++)
         for (size_t l = 0; l < lines; l++) {
-            const unsigned char *judged = s->judged + b * T_q;
+            const unsigned char *judged = s->rows_judged + b * T_q;
             if (t->by_query ? !judged[l % T_q] : !memchr(judged, 1, T_q))
                 continue;
             for (size_t j = 0; j < t->columns; j++) {
-                const double x = narrow[b * t->row + l * t->columns + j], y = s->base[b * t->row + l * t->columns + j];
+                const size_t at = b * t->row + l * t->columns + j;
+                const double x = narrow[at], y = s->unmodified.stage[at];
                 if (!isfinite(y))
                     continue;
                 *largest = fmax(*largest, fabs(y));
@@ -216,12 +218,13 @@ static mha__request request_of(const mha_case *c, const mha_call *call)
 /* ---------------------------------------------------------------- rows and rounding together */
 
 /* Computes the stage of the unmodified case. */
-static mha_status compute_base(mha__search *s, mha_error *error)
+static mha_status compute_unmodified(mha__search *s, mha_error *error)
 {
-    mha__variant_bench *bench = mha__variant_bench_create(s->inputs, s->in_part ? s->judged : NULL, 0);
+    const unsigned char *rows = s->in_part ? s->rows_judged : NULL;
+    mha__variant_bench *bench = mha__variant_bench_create(s->inputs, rows, 0);
     if (!bench)
         return mha__search_no_memory(s, error);
-    mha__variant_run(bench, &s->said, s->target.stage, s->in_part ? s->judged : NULL, s->base);
+    mha__variant_run(bench, &s->unmodified.knobs, s->target.stage, rows, s->unmodified.stage);
     mha__variant_bench_destroy(bench);
     return MHA_OK;
 }
@@ -246,9 +249,9 @@ static mha_status prepare_whole(mha__search *s, mha_error *error)
 {
     const mha__target *t = &s->target;
     const mha_call call = mha_case_call(s->asked);
-    memset(s->judged, 1, s->c->B * s->c->T_q);
+    memset(s->rows_judged, 1, s->c->B * s->c->T_q);
     if (t->by_query) /* a sequence without queries may have keys */
-        memcpy(s->judged, s->there, s->c->B * s->c->T_q);
+        memcpy(s->rows_judged, s->rows_present, s->c->B * s->c->T_q);
     double atol[2];
     if (s->c->kind == CASE_ROPE) {
         const mha__tolerance tolerance = mha__tolerance_of_rope(s->c);
@@ -256,9 +259,9 @@ static mha_status prepare_whole(mha__search *s, mha_error *error)
     } else
         TRY(derive(s, &call, atol, error));
     allow(s, atol);
-    TRY(compute_base(s, error));
-    s->whole = s->base;
-    measure_distances(s, s->base);
+    TRY(compute_unmodified(s, error));
+    s->unmodified.whole = s->unmodified.stage;
+    measure_distances(s, s->unmodified.stage);
     return MHA_OK;
 }
 
@@ -285,10 +288,10 @@ static mha_status prepare_from(mha__search *s, const mha__request *request, cons
     if (!narrow)
         return mha__search_no_memory(s, error);
     TRY(read_stage(s, ran, narrow, error));
-    s->whole = narrow;
+    s->unmodified.whole = narrow;
     measure_distances(s, narrow);
     choose_part(s);
-    TRY(compute_base(s, error));
+    TRY(compute_unmodified(s, error));
     const double found = error_on_part(s, narrow, &largest);
     if (mha__case_rounds(s->c)) { /* its error is found on all rows */
         mha_call call = mha_case_call(s->asked);

@@ -5,7 +5,9 @@
 
 #include "attention/exact/rounding.h"
 #include "base/base.h"
-#include "verify/diagnose/search.h"
+#include "verify/diagnose/fit.h"
+#include "verify/diagnose/part.h"
+#include "verify/diagnose/report.h"
 
 /* ---------------------------------------------------------------- which of them explain the tensor */
 
@@ -13,9 +15,9 @@
 static double best_of(const mha__search *s, size_t order)
 {
     double best = INFINITY;
-    for (size_t i = 0; i < s->count; i++)
-        if (s->candidates[i].complete && s->candidates[i].order <= order)
-            best = fmin(best, s->candidates[i].excess);
+    for (size_t i = 0; i < s->candidates.count; i++)
+        if (s->candidates.all[i].complete && s->candidates.all[i].order <= order)
+            best = fmin(best, s->candidates.all[i].excess);
     return best;
 }
 
@@ -41,7 +43,7 @@ static bool is_rounding(const mha__search *s, const mha__candidate *x, int wide,
  * which was free to fit: NaN agrees with NaN, whatever made it, and underflow makes zeros of anything. */
 static bool has_numbers(const mha__search *s)
 {
-    return !s->target.is_zero && (!s->target.has_nan || s->candidates[0].apart > 1);
+    return !s->target.is_zero && (!s->target.has_nan || s->candidates.all[0].apart > 1);
 }
 
 /* Whether a candidate reproduces the tensor. The unmodified case does if the judge would pass it. A variant must also
@@ -49,7 +51,7 @@ static bool has_numbers(const mha__search *s)
 bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wide, double best)
 {
     const mha__target *t = &s->target;
-    const mha__candidate *said = &s->candidates[0];
+    const mha__candidate *said = &s->candidates.all[0];
     const bool free_to_fit = x->order > 1 || x->numbers, small_for_zero = x->order > 0 && t->is_zero && x->max_abs > 0;
     if (!x->complete || !x->finite || (free_to_fit && !has_numbers(s)) || small_for_zero)
         return false;
@@ -65,9 +67,9 @@ size_t mha__search_least_order(const mha__search *s, int wide, size_t most)
 {
     const double best = best_of(s, most);
     size_t least = 3;
-    for (size_t i = 0; i < s->count; i++)
-        if (s->candidates[i].order < least && mha__search_is_exact(s, &s->candidates[i], wide, best))
-            least = s->candidates[i].order;
+    for (size_t i = 0; i < s->candidates.count; i++)
+        if (s->candidates.all[i].order < least && mha__search_is_exact(s, &s->candidates.all[i], wide, best))
+            least = s->candidates.all[i].order;
     return least;
 }
 
@@ -121,7 +123,7 @@ static mha_status report_matches(const mha__search *s, const size_t *which, size
     if (!d->matches)
         return mha__search_no_memory(s, error);
     for (d->match_count = 0; d->match_count < n; d->match_count++)
-        d->matches[d->match_count] = mha__search_explain(s, &s->candidates[which[d->match_count]], exact, wide);
+        d->matches[d->match_count] = mha__search_explain(s, &s->candidates.all[which[d->match_count]], exact, wide);
     return MHA_OK;
 }
 
@@ -131,11 +133,11 @@ static mha_status report_undecided(const mha__search *s, bool too, int wide, mha
     mha_allocator a = mha__allocator_default();
     const double atol = s->target.allowed[wide].atol;
     size_t n = 0;
-    const char **names = mha__allocate(&a, (s->singles + 1) * sizeof *names);
+    const char **names = mha__allocate(&a, (s->candidates.singles + 1) * sizeof *names);
     if (!names)
         return mha__search_no_memory(s, error);
-    for (size_t i = 1; i < s->singles; i++) {
-        const mha__candidate *x = &s->candidates[i];
+    for (size_t i = 1; i < s->candidates.singles; i++) {
+        const mha__candidate *x = &s->candidates.all[i];
         if (x->unchanged || (too && x->finite && x->needed[wide] <= atol))
             names[n++] = mha_variant_at((size_t)x->a)->name;
     }
@@ -145,7 +147,7 @@ static mha_status report_undecided(const mha__search *s, bool too, int wide, mha
         memcpy(d->undecided, names, n * sizeof *names);
         d->undecided_count = n;
     }
-    mha__release(&a, names, (s->singles + 1) * sizeof *names);
+    mha__release(&a, names, (s->candidates.singles + 1) * sizeof *names);
     return n == 0 || d->undecided ? MHA_OK : mha__search_no_memory(s, error);
 }
 
@@ -153,8 +155,8 @@ mha_status mha__report_exact(mha__search *s, size_t order, int wide, size_t *whi
 {
     const double best = best_of(s, order);
     size_t n = 0;
-    for (size_t i = 0; i < s->count; i++)
-        if (s->candidates[i].order == order && mha__search_is_exact(s, &s->candidates[i], wide, best))
+    for (size_t i = 0; i < s->candidates.count; i++)
+        if (s->candidates.all[i].order == order && mha__search_is_exact(s, &s->candidates.all[i], wide, best))
             which[n++] = i;
     TRY(report_undecided(s, order == 0, wide, d, error));
     return report_matches(s, which, n, true, wide, d, error);
@@ -162,7 +164,7 @@ mha_status mha__report_exact(mha__search *s, size_t order, int wide, size_t *whi
 
 mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *error)
 {
-    const mha__candidate *said = &s->candidates[0];
+    const mha__candidate *said = &s->candidates.all[0];
     mha_allocator a = mha__allocator_default();
     mha__candidate x;
     size_t heads;
@@ -203,9 +205,9 @@ static size_t list_low(const mha__search *s, const mha__moved *by, size_t *which
     double best = INFINITY;
     size_t n = 0;
     for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 1; i < s->singles; i++) {
-            const mha__candidate *x = &s->candidates[i];
-            if (x->numbers || x->relative > near * s->candidates[0].relative || !is_low_rounding(s, x, by))
+        for (size_t i = 1; i < s->candidates.singles; i++) {
+            const mha__candidate *x = &s->candidates.all[i];
+            if (x->numbers || x->relative > near * s->candidates.all[0].relative || !is_low_rounding(s, x, by))
                 continue;
             if (pass == 0)
                 best = fmin(best, x->relative);
@@ -236,10 +238,10 @@ static size_t fit_low(const mha__search *s, const low *x, size_t *which)
     const bool coarse = is_coarse(x->type);
     if (!(x->by.rms > 0) || !isfinite(x->by.most))
         return 0;
-    if (!is_low_rounding(s, &s->candidates[0], &x->by))
+    if (!is_low_rounding(s, &s->candidates.all[0], &x->by))
         return coarse ? 0 : list_low(s, &x->by, which);
     which[0] = 0;
-    return !coarse || x->relative < 0.9 * s->candidates[0].relative;
+    return !coarse || x->relative < 0.9 * s->candidates.all[0].relative;
 }
 
 /* Whether every number of the tensor is one of a type of 16 bits: no kernel of TF32, which stores floats, wrote it. */
@@ -262,8 +264,8 @@ static mha_status find_low(mha__search *s, low *types, size_t count, size_t *whi
     double *modelled = mha__arena_take(&s->pool, s->c->B * s->target.row * sizeof *modelled);
     if (!modelled)
         return mha__search_no_memory(s, error);
-    for (size_t i = 0; i < s->singles; i++)
-        best = s->candidates[i].complete ? fmin(best, s->candidates[i].relative) : best;
+    for (size_t i = 0; i < s->candidates.singles; i++)
+        best = s->candidates.all[i].complete ? fmin(best, s->candidates.all[i].relative) : best;
     for (low *x = types; x < types + count; x++) {
         const bool coarse = is_coarse(x->type);
         if (best > x->most || (coarse && s->in_part)) /* a large case would take seconds for each type */
@@ -271,10 +273,11 @@ static mha_status find_low(mha__search *s, low *types, size_t count, size_t *whi
         if (x->type == MHA_TF32 && (is_stored_in(s, MHA_F16) || is_stored_in(s, MHA_BF16)))
             continue;
         TRY(mha__search_model(s, x->type, modelled, error));
-        mha__search_hold(s, &s->full, modelled, &model, &x->by);
+        mha__search_hold(s, &s->region_full, modelled, &model, &x->by);
         x->relative = model.relative;
+        const bool fits = fit_low(s, x, which) > 0;
         const double apart =
-            fit_low(s, x, which) ? fabs(log(s->candidates[which[0]].relative * s->target.rms / x->by.rms)) : INFINITY;
+            fits ? fabs(log(s->candidates.all[which[0]].relative * s->target.rms / x->by.rms)) : INFINITY;
         const bool twins = *found && (*found)->type == MHA_TF32 && x->type == MHA_F16; /* of as many bits */
         if (twins && isfinite(apart) ? x->relative < (*found)->relative : apart < nearest) {
             nearest = apart;
@@ -295,7 +298,7 @@ mha_status mha__report_low_precision(mha__search *s, size_t *which, mha_diagnosi
                    {.type = MHA_F8_E5M2, .most = 0.6}};
     const low *found = NULL;
     if (s->c->kind == CASE_ROPE || mha__case_rounds(s->c) ||
-        mha__search_elements(s, &s->full) < ENOUGH)
+        mha__search_elements(s, &s->region_full) < ENOUGH)
         return MHA_OK;
     TRY(find_low(s, types, sizeof types / sizeof *types, which, &found, error));
     if (!found)
@@ -343,8 +346,8 @@ static bool needs_both(const mha__search *s, const mha__candidate *x)
     const double clearly = 0.95;
     if (x->order < 2)
         return true;
-    for (size_t i = 0; i < s->count; i++) {
-        const mha__candidate *y = &s->candidates[i];
+    for (size_t i = 0; i < s->candidates.count; i++) {
+        const mha__candidate *y = &s->candidates.all[i];
         if (y->order == 1 && (y->a == x->a || y->a == x->b) && !(x->relative < clearly * y->relative))
             return false;
     }
@@ -354,14 +357,14 @@ static bool needs_both(const mha__search *s, const mha__candidate *x)
 mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error)
 {
     enum { MOST_NEAR = 8 };
-    const double said = s->candidates[0].relative;
+    const double said = s->candidates.all[0].relative;
     TRY(report_undecided(s, false, 0, d, error));
     if (!has_numbers(s))
         return MHA_OK;
-    qsort(s->candidates, s->count, sizeof *s->candidates, by_fit);
-    double last = -1, best = s->candidates[0].relative;
-    for (size_t i = 0; i < s->count && d->closest_count < 3; i++) {
-        const mha__candidate *x = &s->candidates[i];
+    qsort(s->candidates.all, s->candidates.count, sizeof *s->candidates.all, by_fit);
+    double last = -1, best = s->candidates.all[0].relative;
+    for (size_t i = 0; i < s->candidates.count && d->closest_count < 3; i++) {
+        const mha__candidate *x = &s->candidates.all[i];
         if (!x->complete || x->unchanged || !(x->relative < most_left * fmin(said, 1)) ||
             (last >= 0 && x->relative <= last * (1 + 1e-9)) || !needs_both(s, x))
             continue;
@@ -369,12 +372,12 @@ mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, 
         d->closest[d->closest_count++] = mha__search_explain(s, x, false, 0);
     }
     size_t least = 3, n = 0;
-    for (size_t i = 0; i < s->count; i++)
-        if (is_near(&s->candidates[i], best, said) && s->candidates[i].order < least)
-            least = s->candidates[i].order;
+    for (size_t i = 0; i < s->candidates.count; i++)
+        if (is_near(&s->candidates.all[i], best, said) && s->candidates.all[i].order < least)
+            least = s->candidates.all[i].order;
     for (size_t order = least; order <= 2 && order <= least + (least == 0); order++)
-        for (size_t i = 0; i < s->count && n < MOST_NEAR; i++)
-            if (s->candidates[i].order == order && is_near(&s->candidates[i], best, said))
+        for (size_t i = 0; i < s->candidates.count && n < MOST_NEAR; i++)
+            if (s->candidates.all[i].order == order && is_near(&s->candidates.all[i], best, said))
                 which[n++] = i;
     return report_matches(s, which, n, false, 0, d, error);
 }

@@ -108,9 +108,10 @@
  * I8 has u = 0, e = 1/2. It is infinite where x is beyond the range.
  *   inputs, weights   x_q and W_Q are off by lost(x_q) and lost(W_Q), so E_q grows by
  *                     lost(x_q) (W_Q + lost(W_Q)) + x_q lost(W_Q) + lost(b_Q); the same for k, v and W_O.
- *   rows              D_q grows by lost(|q| + D_q), E_v by lost(V). D_k and E_v do once more with a cache, whose rows
- *                     are rounded together with the new ones. D of norm(c) grows by lost(|norm(c)| + D) where it meets
- *                     W_KVB, or the W of queries, which is off by lost(|W column|); an absorbed E_q by lost(|q_n|).
+ *   rows              D_q grows by lost(|q| + D_q), E_v by lost(V), by the scale of the keys where values are a part of
+ *                     them in a cache. D_k and E_v do once more with a cache, whose rows are rounded together with the
+ *                     new ones. D of norm(c) grows by lost(|norm(c)| + D) where it meets W_KVB, or the W of queries,
+ *                     which is off by lost(|W column|); an absorbed E_q by lost(|q_n|).
  *   scores            E_s, E_c and E_m grow by lost of the size of the scores.
  *   probabilities     exp(score - maximum) in [0, 1], divided by a denominator of at least 1, is off by u + e s of
  *                     itself: E_o grows by 2 (u + S' e s) (1 + min(F, 2)) V. Twice, for kernels that round the
@@ -160,8 +161,9 @@ static double sum_error(const arithmetic *a, size_t terms, double x, double W, d
     return fmax(fmax(x, W), size) + e < a->largest ? e : INFINITY;
 }
 
-/* What storing costs a row of n elements with 2-norm x, or with n = 1 a number of at most x. */
-static double lost(mha_dtype dtype, double x, double n)
+/* What storing costs a row of n elements with 2-norm x, or with n = 1 a number of at most x, by the scale of a tensor
+ * of numbers of at most `most`. */
+static double lost_among(mha_dtype dtype, double x, double n, double most)
 {
     const mha__storage s = mha__storage_of(dtype);
     const double end = -s.lowest;
@@ -170,10 +172,16 @@ static double lost(mha_dtype dtype, double x, double n)
     if (dtype == MHA_TF32)
         return x < 0x1p128 * (1 - 0x1p-12) ? 0x1p-11 * x + sqrt(n) * 0x1p-137 : INFINITY;
     if (dtype == MHA_I8)
-        return sqrt(n) * x / 127;
+        return sqrt(n) * most / 127;
     if (dtype == MHA_F16 || dtype == MHA_BF16)
         return x < s.overflow ? s.relative * x + sqrt(n) * s.absolute : INFINITY;
-    return s.relative * x + sqrt(n) * s.absolute * 2 * x / end;
+    return s.relative * x + sqrt(n) * s.absolute * 2 * most / end;
+}
+
+/* The same in a tensor of such numbers. */
+static double lost(mha_dtype dtype, double x, double n)
+{
+    return lost_among(dtype, x, n, x);
 }
 
 static error_of projected(const arithmetic *a, const mha_precision *p, size_t terms, double x, double W, double b,
@@ -367,14 +375,15 @@ void mha__bound_of(const mha_plan *plan, const mha__magnitudes *m, double unit, 
     bound[MHA_STAGE_Q] = q.element;
     bound[MHA_STAGE_K] = k.element;
     bound[MHA_STAGE_V] = v.element;
-    v.element += lost(p->rows, m->v_max + v.element, 1);
+    turn_error(&a, m, &m->norm[0], plan->d_k, m->q_row, m->q_turn, m->query_times, &q);
+    turn_error(&a, m, &m->norm[1], plan->d_k, m->k_row, m->k_turn, 1, &k);
+    const double among = m->absorbed && m->cached ? fmax(m->k_row + k.row, m->v_max + v.element) : m->v_max + v.element;
+    v.element += lost_among(p->rows, m->v_max + v.element, 1, among); /* values of latents are a part of keys */
     v.element = fmax(v.element, u * m->v_max + eta); /* cached rows may be given in a wider type */
     v.element = cached(m, v.element, m->absorbed && m->cache_by_row ? m->k_row : m->v_max, 1);
     if (m->cached)
         v.element += lost(p->rows, m->v_max + v.element, 1);
     bound[MHA_STAGE_PRESENT_VALUE] = v.element;
-    turn_error(&a, m, &m->norm[0], plan->d_k, m->q_row, m->q_turn, m->query_times, &q);
-    turn_error(&a, m, &m->norm[1], plan->d_k, m->k_row, m->k_turn, 1, &k);
     store_row(p->rows, plan->d_k, m->q_row, &q);
     store_row(p->rows, plan->d_k, m->k_row, &k);
     bound[MHA_STAGE_Q_ROT] = q.element;

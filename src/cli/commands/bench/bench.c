@@ -6,8 +6,9 @@
 #include "cli/commands/bench/bench_model.h"
 #include "cli/commands/bench/bench_report.h"
 #include "cli/commands/commands.h"
-#include "cli/output/picture_file.h"
+#include "cli/pictures/picture_file.h"
 #include "cli/output/presets.h"
+#include "cli/output/report.h"
 #include "cli/setup/model.h"
 
 /* ---------------------------------------------------------------- which shapes */
@@ -28,30 +29,21 @@ static bool wants_list(const option_value *asked)
 /* mha bench --shape list: the names of the shapes and what they stand for. */
 static int list_shapes(const arguments *args)
 {
-    static const char *const titles[] = {"name", "B,Tq,Tk,d_model,h", ""};
+    static const char *const columns[] = {"name: name", "B,Tq,Tk,d_model,h: shape", ": ~standard"};
     if (given(args, OPT_BARS))
         return refuse_option(OPT_BARS, "expected nothing beside --shape list, which measures nothing");
-    const bool json = given(args, OPT_JSON), quiet = given(args, OPT_QUIET) && !json;
-    table *t = table_create(given(args, OPT_CSV) ? TABLE_CSV : TABLE_TEXT, sizeof titles / sizeof *titles, titles);
-    json_t *list = json_array();
+    json_t *list = json_array(), *root = record_of("shapes", list, NULL);
     const bench_shape *shape;
     for (size_t i = 0; (shape = bench_shape_at(i)); i++) {
         char text[BENCH_SHAPE_TEXT];
         bench_shape_text(text, shape);
-        json_array_append_new(
-            list, json_pack("{ss ss sb}", "name", shape->name, "shape", text, "standard", i < BENCH_STANDARD));
-        table_cell(t, shape->name);
-        table_cell(t, text);
-        table_cell(t, i < BENCH_STANDARD ? "of the standard set" : "");
+        json_array_append_new(list, record_of("name", J(shape->name), "shape", J(text), "standard",
+                                              json_boolean(i < BENCH_STANDARD), "~standard",
+                                              J(i < BENCH_STANDARD ? "of the standard set" : ""), NULL));
     }
-    if (json || quiet)
-        table_drop(t);
-    else
-        table_print(t);
-    if (json)
-        json_print(json_pack("{so}", "shapes", list));
-    else
-        json_decref(list);
+    if (report_is_text(args, root))
+        REPORT_TABLE(given(args, OPT_CSV) ? TABLE_CSV : TABLE_TEXT, list, columns);
+    json_decref(root);
     return EXIT_DONE;
 }
 

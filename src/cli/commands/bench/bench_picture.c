@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/commands/bench/bench_report.h"
-#include "cli/output/origin.h"
+#include "cli/pictures/origin.h"
 #include "picture/draw/bars.h"
 #include "picture/draw/drawing.h"
 #include "picture/draw/roofline.h"

@@ -6,6 +6,7 @@
 #include "cli/commands/counting/heads.h"
 #include "cli/output/parameters.h"
 #include "cli/output/presets.h"
+#include "cli/output/report.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
 #include "cli/setup/model.h"
@@ -138,53 +139,44 @@ static char *reason(const arguments *args, const heads_row *rows, size_t n)
     return text_of("Totals differ because %s held fixed while the heads change: %s.", held, text);
 }
 
-static void print_rows(const heads_row *rows, size_t n)
-{
-    static const char *const titles[] = {">heads", ">d_k", ">d_v",     "one head of W_Q", "whole W_Q",
-                                         "whole W_O", ">storages", ">parameters", ">largest |output|"};
-    table *t = table_create(TABLE_TEXT, sizeof titles / sizeof *titles, titles);
-    for (size_t i = 0; i < n; i++) {
-        const mha_config *c = &rows[i].config;
-        table_format(t, "%zu", c->n_heads);
-        table_format(t, "%zu", c->d_k);
-        table_format(t, "%zu", c->d_v);
-        table_shape(t, 2, (size_t[]){c->d_q, c->d_k});
-        table_shape(t, 2, (size_t[]){c->d_q, columns_of_Q(c)});
-        table_shape(t, 2, (size_t[]){rows_of_O(c), c->d_out});
-        table_format(t, "%zu", rows[i].totals.storages);
-        table_count(t, rows[i].totals.parameters);
-        table_format(t, "%.5f", rows[i].output_max_abs);
-    }
-    table_print(t);
-}
-
 /* Whether the rows were run: single layers always are. */
 static bool were_run(const arguments *args)
 {
     return !model_asked(args) || given(args, OPT_RUN);
 }
 
-static void write_json(const arguments *args, const heads_row *rows, size_t n, const char *why, const char *random)
+/* A row: of a single layer, or of a model. */
+static json_t *row_record(const heads_row *row, bool model, bool ran)
 {
-    const bool model = model_asked(args), ran = were_run(args);
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) {
-        const mha_config *c = &rows[i].config;
-        json_t *row =
-            json_pack("{so so so so so so so}", "heads", json_count(c->n_heads), "kv_heads", json_count(c->kv_heads),
-                      "d_k", json_count(c->d_k), "d_v", json_count(c->d_v), "total_parameters",
-                      json_count(rows[i].totals.parameters), "storages", json_count(rows[i].totals.storages),
-                      "output_max_abs", ran ? json_number(rows[i].output_max_abs) : json_null());
-        if (model) {
-            json_object_set_new(row, "attention_parameters", json_count(rows[i].attention.parameters));
-            json_object_set_new(row, "differing_shapes", json_count(rows[i].differing));
-            json_object_set_new(row, "own", json_boolean(rows[i].own));
-        } else
-            json_object_set_new(row, "ms", json_milliseconds(rows[i].milliseconds));
-        json_array_append_new(list, row);
-    }
-    json_print(json_pack("{sb so so so}", "invariant", (int)invariant(rows, n), "random", json_text(random), "rows",
-                         list, "reason", json_text(why)));
+    const mha_config *c = &row->config;
+    json_t *record = record_of("heads", J(c->n_heads), "kv_heads", J(c->kv_heads), "d_k", J(c->d_k), "d_v", J(c->d_v),
+                               "total_parameters", J(row->totals.parameters), "storages", J(row->totals.storages),
+                               "output_max_abs", ran ? J(row->output_max_abs) : json_null(), NULL);
+    if (ran)
+        record_with(record, "~largest", json_words("%.5f", row->output_max_abs), NULL);
+    if (model)
+        return record_with(record, "attention_parameters", J(row->attention.parameters), "differing_shapes",
+                           J(row->differing), "own", json_boolean(row->own), "~own",
+                           J(row->own ? "the model's own" : ""), NULL);
+    return record_with(record, "ms", json_milliseconds(row->milliseconds), "~head",
+                       json_shape(2, (size_t[]){c->d_q, c->d_k}), "~W_Q",
+                       json_shape(2, (size_t[]){c->d_q, columns_of_Q(c)}), "~W_O",
+                       json_shape(2, (size_t[]){rows_of_O(c), c->d_out}), NULL);
+}
+
+static void print_rows(const json_t *rows, bool model)
+{
+    static const char *const of_layers[] = {
+        ">heads: heads: %d", ">d_k: d_k: %d", ">d_v: d_v: %d", "one head of W_Q: ~head", "whole W_Q: ~W_Q",
+        "whole W_O: ~W_O", ">storages: storages: %d", ">parameters: total_parameters", ">largest |output|: ~largest"};
+    static const char *const of_models[] = {
+        ">heads: heads: %d", ">kv_heads: kv_heads: %d", ">d_k: d_k: %d", ">attention: attention_parameters",
+        ">parameters: total_parameters", ">storages: storages: %d", ">shapes that differ: differing_shapes: %d",
+        ">largest |output|: ~largest", ": ~own"};
+    if (model)
+        REPORT_TABLE(TABLE_TEXT, rows, of_models);
+    else
+        REPORT_TABLE(TABLE_TEXT, rows, of_layers);
 }
 
 /* Shows the rows and a sentence that says why they agree or differ. Returns the exit code. */
@@ -193,21 +185,22 @@ static int show(const arguments *args, const heads_row *rows, size_t n)
     char *why = model_asked(args) ? model_heads_reason(rows, n) : reason(args, rows, n), count[SHORT_TEXT];
     char *random = random_words(args, were_run(args), were_run(args));
     const bool same = invariant(rows, n);
-    if (given(args, OPT_JSON))
-        write_json(args, rows, n, why, random);
-    else if (!given(args, OPT_QUIET)) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, row_record(&rows[i], model_asked(args), were_run(args)));
+    json_t *root =
+        record_of("invariant", json_boolean(same), "random", J(random), "rows", list, "reason", J(why), NULL);
+    if (report_is_text(args, root)) {
         if (random)
             printf("run with %s\n", random);
-        if (model_asked(args))
-            model_heads_print(args, rows, n);
-        else
-            print_rows(rows, n);
+        print_rows(list, model_asked(args));
         putchar('\n');
         if (same)
             printf("%sThe same total in every row: %s parameters.%s\n", bold(),
                    count_text(count, rows[0].totals.parameters), plain());
         write_prose(why);
     }
+    json_decref(root);
     free(random);
     free(why);
     return same ? EXIT_DONE : EXIT_NO;

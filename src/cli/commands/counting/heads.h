@@ -20,7 +20,6 @@ typedef struct heads_row {
 int model_heads_fit(const arguments *args, size_t heads, size_t *fits);
 /* Allocates one head count, compares its shapes with those of `first` heads (0: none), and runs it with --run. */
 int model_heads_try(const arguments *args, size_t heads, size_t first, heads_row *row);
-void model_heads_print(const arguments *args, const heads_row *rows, size_t n);
 /* Says why the totals agree or differ; the text must be freed. */
 char *model_heads_reason(const heads_row *rows, size_t n);
 

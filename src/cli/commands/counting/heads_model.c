@@ -138,25 +138,3 @@ char *model_heads_reason(const heads_row *rows, size_t n)
         "Totals differ because the %zu key/value heads are held fixed while d_k = d_model / heads shrinks: %s.",
         a->kv_heads, rows[n - 1].differing ? rows[n - 1].example : rows[1].example);
 }
-
-void model_heads_print(const arguments *args, const heads_row *rows, size_t n)
-{
-    const bool ran = given(args, OPT_RUN);
-    const char *titles[] = {">heads",    ">kv_heads",           ">d_k", ">attention", ">parameters",
-                            ">storages", ">shapes that differ", ran ? ">largest |output|" : "", ""};
-    table *t = table_create(TABLE_TEXT, 8 + ran, titles);
-    for (size_t i = 0; i < n; i++) {
-        const mha_config *c = &rows[i].config;
-        table_format(t, "%zu", c->n_heads);
-        table_format(t, "%zu", c->kv_heads);
-        table_format(t, "%zu", c->d_k);
-        table_count(t, rows[i].attention.parameters);
-        table_count(t, rows[i].totals.parameters);
-        table_format(t, "%zu", rows[i].totals.storages);
-        table_format(t, "%zu", rows[i].differing);
-        if (ran)
-            table_format(t, "%.5f", rows[i].output_max_abs);
-        table_cell(t, rows[i].own ? "the model's own" : "");
-    }
-    table_print(t);
-}

@@ -1,6 +1,8 @@
 /* Computes the costs of a forward pass of a whole model: operations by part, key/value cache, workspace. */
 #include "cli/commands/counting/model_costs.h"
 
+#include "cli/output/report.h"
+
 mha_model_pass model_pass(const arguments *args, size_t seq)
 {
     return (mha_model_pass){.batch = count_of(args, OPT_BATCH),
@@ -175,40 +177,34 @@ static json_t *kinds_json(const model_costs *costs)
     json_t *list = json_array();
     for (size_t k = 0; k < costs->n_kinds; k++) {
         const mha_model_lengths *of = &costs->kinds[k].lengths;
-        json_array_append_new(
-            list, json_pack("{so so so so sb so so so}", "layers", json_count(costs->kinds[k].layers), "queries",
-                            json_count(of->queries), "keys", json_count(of->keys), "windows", json_count(of->windows),
-                            "cross", of->cross, "pairs", json_count(of->pairs), "visible_pairs",
-                            json_count(of->visible), "cached_rows", json_count(of->cached)));
+        json_array_append_new(list, record_of("layers", J(costs->kinds[k].layers), "queries", J(of->queries), "keys",
+                                              J(of->keys), "windows", J(of->windows), "cross", json_boolean(of->cross),
+                                              "pairs", J(of->pairs), "visible_pairs", J(of->visible), "cached_rows",
+                                              J(of->cached), NULL));
     }
     return list;
 }
 
 static json_t *elements_json(uint64_t elements)
 {
-    return json_pack("{so so so}", "elements", json_count(elements), "bytes_f32", json_count(elements * 4),
-                     "bytes_f16", json_count(elements * 2));
+    return record_of("elements", J(elements), "bytes_f32", J(elements * 4), "bytes_f16", J(elements * 2), NULL);
 }
 
 void model_costs_json(const model_costs *costs, json_t *root)
 {
     const mha_model_costs c = costs->model;
-    json_object_set_new(
-        root, "flops",
-        json_pack("{so so sb so so so so so so so ss so so}", "batch", json_count(costs->pass.batch), "seq",
-                  json_count(costs->pass.seq), "seq_changes_nothing", costs->fixed, "projections",
-                  json_count(c.projections), "scores_all_pairs", json_count(c.scores_full), "scores_visible_pairs",
-                  json_count(c.scores_causal), "feed_forward", json_count(c.feed_forward), "linear_attention",
-                  json_count(c.linear), "relative_terms", json_count(c.relative), "heads",
-                  json_count(c.heads + c.patches), "rule",
-                  "two per multiply-add; query heads; embeddings, norms, softmax and activations are not counted",
-                  "not_counted", json_text(*c.not_counted ? c.not_counted : NULL), "attention", kinds_json(costs)));
-    json_t *cache = elements_json(c.cache_elements);
-    json_object_set_new(cache, "cross_elements", json_count(c.cross_elements));
-    json_object_set_new(root, "kv_cache", cache);
+    json_t *flops =
+        record_of("batch", J(costs->pass.batch), "seq", J(costs->pass.seq), "seq_changes_nothing",
+                  json_boolean(costs->fixed), "projections", J(c.projections), "scores_all_pairs", J(c.scores_full),
+                  "scores_visible_pairs", J(c.scores_causal), "feed_forward", J(c.feed_forward), "linear_attention",
+                  J(c.linear), "relative_terms", J(c.relative), "heads", J(c.heads + c.patches), "rule",
+                  J("two per multiply-add; query heads; embeddings, norms, softmax and activations are not counted"),
+                  "not_counted", J(*c.not_counted ? c.not_counted : NULL), "attention", kinds_json(costs), NULL);
+    json_t *cache = record_with(elements_json(c.cache_elements), "cross_elements", J(c.cross_elements), NULL);
+    record_with(root, "flops", flops, "kv_cache", cache, NULL);
     if (c.latent_elements)
-        json_object_set_new(root, "kv_cache_latent", elements_json(c.latent_elements));
+        record_with(root, "kv_cache_latent", elements_json(c.latent_elements), NULL);
     if (c.state_elements)
-        json_object_set_new(root, "states", elements_json(c.state_elements));
-    json_object_set_new(root, "layer_workspace_bytes", json_count(costs->layer.workspace_bytes));
+        record_with(root, "states", elements_json(c.state_elements), NULL);
+    record_with(root, "layer_workspace_bytes", J(costs->layer.workspace_bytes), NULL);
 }

@@ -5,17 +5,10 @@
 #include "cli/output/group_rows.h"
 #include "cli/output/parameters.h"
 #include "cli/output/presets.h"
+#include "cli/output/report.h"
 #include "cli/setup/call.h"
 #include "cli/setup/layer.h"
 #include "cli/setup/model.h"
-
-static void write_json(const request *r, bool per_head)
-{
-    json_t *root = json_object();
-    parameters_json_totals(root, r->table);
-    json_object_set_new(root, "tensors", parameters_json_rows(r->table, per_head ? r->layer : NULL));
-    json_print(root);
-}
 
 /* Options that only apply to a whole model or a file. */
 static const option_code of_models[] = {OPT_ARCHITECTURE, OPT_CLASS, OPT_BATCH, OPT_COST_SEQ, OPT_RANKS, OPT_MACHINE,
@@ -44,10 +37,14 @@ int run_params(const arguments *args)
         code = census_draw(r.table, "Multi-head attention", args);
     if (code != EXIT_DONE)
         ;
-    else if (given(args, OPT_JSON) || strcmp(format, "json") == 0)
-        write_json(&r, per_head);
-    else if (!given(args, OPT_QUIET))
-        parameters_print(r.table, r.layer, per_head, table_style_named(format));
+    else {
+        json_t *root = json_object();
+        parameters_json_totals(root, r.table);
+        record_with(root, "tensors", parameters_json_rows(r.table, per_head ? r.layer : NULL), NULL);
+        if (report_is_text(args, root))
+            parameters_print(r.table, r.layer, per_head, table_style_named(format));
+        json_decref(root);
+    }
     request_free(&r);
     return code;
 }

@@ -9,6 +9,7 @@
 #include "cli/commands/counting/params_ranks.h"
 #include "cli/output/group_rows.h"
 #include "cli/output/parameters.h"
+#include "cli/output/report.h"
 #include "cli/setup/layer.h"
 #include "cli/setup/model.h"
 
@@ -53,22 +54,14 @@ static void print_findings(const finding_list *list)
         printf("  ... and %zu more\n", list->count - SHOWN);
 }
 
-static json_t *findings_json(const finding_list *list)
+static json_t *finding_record(const mha_finding *f)
 {
-    json_t *array = json_array();
-    for (size_t i = 0; i < list->count; i++) {
-        const mha_finding *f = &list->items[i];
-        json_array_append_new(
-            array,
-            json_pack("{ss so so so so so}", "kind", mha_finding_name(f->kind), "name", json_text(f->name), "tied_to",
-                      json_text(f->kind == MHA_FINDING_TIED ? f->other : NULL), "expected",
-                      f->expected_rank || f->kind == MHA_FINDING_MISSING
-                          ? json_shape(f->expected_rank, f->expected_shape)
-                          : json_null(),
-                      "found", f->kind == MHA_FINDING_MISSING ? json_null() : json_shape(f->found_rank, f->found_shape),
-                      "elements", json_count(f->elements)));
-    }
-    return array;
+    const bool missing = f->kind == MHA_FINDING_MISSING;
+    return record_of("kind", J(mha_finding_name(f->kind)), "name", J(f->name), "tied_to",
+                     J(f->kind == MHA_FINDING_TIED ? f->other : NULL), "expected",
+                     f->expected_rank || missing ? json_shape(f->expected_rank, f->expected_shape) : json_null(),
+                     "found", missing ? json_null() : json_shape(f->found_rank, f->found_shape), "elements",
+                     J(f->elements), NULL);
 }
 
 /* ---------------------------------------------------------------- one report */
@@ -316,19 +309,28 @@ static void print_report(const report *r, const arguments *args, table_style sty
 
 /* ---------------------------------------------------------------- JSON */
 
-static json_t *memory_json(size_t parameters)
+static json_t *memory_record(size_t parameters)
 {
-    return json_pack("{so so so so so}", "F64", json_count(parameters * 8), "F32", json_count(parameters * 4), "F16",
-                     json_count(parameters * 2), "BF16", json_count(parameters * 2), "I8", json_count(parameters));
+    return record_of("F64", J(parameters * 8), "F32", J(parameters * 4), "F16", J(parameters * 2), "BF16",
+                     J(parameters * 2), "I8", J(parameters), NULL);
 }
 
-static json_t *model_json(const report *r)
+static json_t *scaling_record(const mha_model_facts *facts)
+{
+    const mha_rope_scaling *s = &facts->rope_scaling;
+    if (s->kind == MHA_ROPE_UNSCALED)
+        return json_null();
+    return record_of("type", J(mha_rope_scaling_name(s->kind)), "factor", J(s->factor), "original_length",
+                     J(s->original_length), "attention_factor", J(facts->semantics.qkv.rope.attention_factor), NULL);
+}
+
+static json_t *model_record(const report *r)
 {
     const mha_assumption *assumed;
     const mha_model_facts *facts = mha_model_facts_of(r->model);
     const mha_config *c = &facts->config;
     json_t *list = json_object(), *unread = json_array();
-    size_t n = mha_model_assumptions(r->model, &assumed);
+    const size_t n = mha_model_assumptions(r->model, &assumed);
     for (size_t i = 0; i < n; i++)
         json_object_set_new(list, assumed[i].key, json_integer(assumed[i].value));
     const char *key;
@@ -336,19 +338,19 @@ static json_t *model_json(const report *r)
         json_array_append_new(unread, json_string(key));
     size_t experts, chosen;
     const size_t active = mha_model_active_parameters(r->model, &experts, &chosen);
-    const mha_rope_scaling *s = &facts->rope_scaling;
-    json_t *scaling = s->kind == MHA_ROPE_UNSCALED
-                          ? json_null()
-                          : json_pack("{ss sf sf sf}", "type", mha_rope_scaling_name(s->kind), "factor", s->factor,
-                                      "original_length", s->original_length, "attention_factor",
-                                      facts->semantics.qkv.rope.attention_factor);
-    return json_pack("{ss ss ss so so so so so so so so so so so}", "architecture", mha_model_title(r->model),
-                     "model_type", facts->model_type, "class", mha_model_class(r->model), "d_model",
-                     json_count(c->d_model), "heads", json_count(c->n_heads), "kv_heads",
-                     json_count(c->kv_heads), "d_k", json_count(c->d_k), "attention_layers",
-                     json_count(mha_model_layer_count(r->model)), "assumed", list, "unread", unread,
-                     "active_parameters", json_count(active), "experts", json_count(experts), "experts_used",
-                     json_count(chosen), "rope_scaling", scaling);
+    return record_of("architecture", J(mha_model_title(r->model)), "model_type", J(facts->model_type), "class",
+                     J(mha_model_class(r->model)), "d_model", J(c->d_model), "heads", J(c->n_heads), "kv_heads",
+                     J(c->kv_heads), "d_k", J(c->d_k), "attention_layers", J(mha_model_layer_count(r->model)),
+                     "assumed", list, "unread", unread, "active_parameters", J(active), "experts", J(experts),
+                     "experts_used", J(chosen), "rope_scaling", scaling_record(facts), NULL);
+}
+
+static json_t *file_record(const mha_file *file, const mha_file_totals *all)
+{
+    return record_of("path", J(mha_file_path(file)), "format", J(mha_file_format(file)), "tensors", J(all->tensors),
+                     "elements", J(all->elements), "bytes", J(all->bytes), "bytes_here", J(all->bytes_here),
+                     "parameters", J(all->parameters), "unique_parameters", J(all->unique), "buffers", J(all->buffers),
+                     NULL);
 }
 
 /* The tensors that --only leaves; those of a file with their bytes. */
@@ -363,54 +365,44 @@ static json_t *tensors_json(mha_params *params, const census_view *view)
         json_t *row = parameters_json_row(mha_params_at(params, i), NULL);
         if (view->file) {
             bytes_of_row(view->file, &info, &in_file, &here);
-            json_object_set_new(row, "bytes_in_file", json_count(in_file));
-            json_object_set_new(row, "bytes_here", json_count(here));
+            record_with(row, "bytes_in_file", J(in_file), "bytes_here", J(here), NULL);
         }
         json_array_append_new(rows, row);
     }
     return rows;
 }
 
-static json_t *architectures_json(const mha_file *file)
+static void add_file(json_t *root, const report *r)
 {
     const char *names[NAMED_LIKE];
-    const size_t all = mha_file_architectures(file, names, NAMED_LIKE);
-    json_t *list = json_array();
+    const size_t all = mha_file_architectures(r->file, names, NAMED_LIKE);
+    json_t *architectures = json_array(), *findings = json_array();
     for (size_t i = 0; i < all && i < NAMED_LIKE; i++)
-        json_array_append_new(list, json_string(names[i]));
-    return list;
+        json_array_append_new(architectures, json_string(names[i]));
+    for (size_t i = 0; i < r->findings.count; i++)
+        json_array_append_new(findings, finding_record(&r->findings.items[i]));
+    record_with(root, "file", file_record(r->file, &r->file_totals), "unique_parameters", J(r->file_totals.unique),
+                "findings", findings, "architectures", architectures, "config_error",
+                J(*r->config_error ? r->config_error : NULL), NULL);
 }
 
-static void write_report(const report *r, const arguments *args)
+static void write_json(const report *r, const arguments *args)
 {
-    census_view view = view_of(r, args);
+    const census_view view = view_of(r, args);
     json_t *root = json_object();
     parameters_json_totals(root, r->table);
     if (r->model)
-        json_object_set_new(root, "model", model_json(r));
-    if (r->file) {
-        json_object_set_new(
-            root, "file",
-            json_pack("{so ss so so so so so so so}", "path", json_text(mha_file_path(r->file)), "format",
-                      mha_file_format(r->file), "tensors", json_count(r->file_totals.tensors), "elements",
-                      json_count(r->file_totals.elements), "bytes", json_count(r->file_totals.bytes), "bytes_here",
-                      json_count(r->file_totals.bytes_here), "parameters",
-                      json_count(r->file_totals.parameters), "unique_parameters", json_count(r->file_totals.unique),
-                      "buffers", json_count(r->file_totals.buffers)));
-        json_object_set_new(root, "unique_parameters", json_count(r->file_totals.unique));
-        json_object_set_new(root, "findings", findings_json(&r->findings));
-        json_object_set_new(root, "architectures", architectures_json(r->file));
-        json_object_set_new(root, "config_error", json_text(*r->config_error ? r->config_error : NULL));
-    }
+        record_with(root, "model", model_record(r), NULL);
+    if (r->file)
+        add_file(root, r);
     if (r->file && r->model)
-        json_object_set_new(root, "differences", json_count(r->wrong));
-    json_object_set_new(root, "weight_bytes", memory_json(mha_params_totals(r->table, NULL).parameters));
+        record_with(root, "differences", J(r->wrong), NULL);
+    record_with(root, "weight_bytes", memory_record(mha_params_totals(r->table, NULL).parameters), NULL);
     if (given(args, OPT_COST_SEQ))
         model_costs_json(&r->costs, root);
     if (view.by || view.depth)
-        json_object_set_new(root, "groups", census_json(r->table, &view));
-    json_object_set_new(root, "tensors", tensors_json(r->table, &view));
-    json_print(root);
+        record_with(root, "groups", census_json(r->table, &view), NULL);
+    json_print(record_with(root, "tensors", tensors_json(r->table, &view), NULL));
 }
 
 /* Prints each head's slices of the first attention layer, with weights in the library's own orientation. */
@@ -455,7 +447,7 @@ int run_model_params(const arguments *args)
         code = open_report(&r, args);
     bool json = given(args, OPT_JSON) || strcmp(format, "json") == 0;
     if (code == EXIT_DONE && given(args, OPT_RANKS)) {
-        code = ranks_show(args, r.model, r.table, json);
+        code = ranks_show(args, r.model, r.table);
         close_report(&r);
         return code;
     }
@@ -471,7 +463,7 @@ int run_model_params(const arguments *args)
     if (code == EXIT_DONE)
         code = census_draw(r.table, r.file ? mha_file_path(r.file) : mha_model_title(r.model), args);
     if (code == EXIT_DONE && json)
-        write_report(&r, args);
+        write_json(&r, args);
     else if (code == EXIT_DONE && !given(args, OPT_QUIET)) {
         print_report(&r, args, style);
         if (given(args, OPT_PER_HEAD))

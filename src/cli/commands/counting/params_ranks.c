@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/commands/counting/model_costs.h"
-#include "cli/output/print.h"
+#include "cli/output/report.h"
 #include "cli/setup/model.h"
 
 enum { DEFAULT_SEQ = 4096 }; /* tokens, unless --seq says how many */
@@ -242,40 +242,49 @@ static size_t fastest(const ranks_table *t, bool decodes)
     return best;
 }
 
-/* Parameters of a rank that has the rest of the model as a whole. */
-static size_t with_rest(const ranks_table *t, const outcome *o)
+static json_t *milliseconds(double seconds)
 {
-    return t->all.parameters - t->attention.parameters + o->parameters;
+    return isnan(seconds) ? json_null() : json_words(seconds < 1 ? "%.4g" : "%.0f", 1e3 * seconds);
 }
 
-static void table_milliseconds(table *rows, double seconds)
-{
-    if (seconds < 0)
-        table_cell(rows, "-");
-    else
-        table_format(rows, seconds < 1 ? "%.4g" : "%.0f", 1e3 * seconds);
-}
-
-static void add_row(table *rows, const ranks_table *t, size_t w)
+/* Of the model's parameters a rank has all but attention as a whole. */
+static json_t *way_record(const ranks_table *t, size_t w)
 {
     const outcome *o = &t->outcomes[w];
-    table_cell(rows, ways[w].name);
-    if (o->refused.status != MHA_OK) {
-        for (size_t i = 0; i < (t->timed ? 9u : 7u); i++)
-            table_cell(rows, "-");
-        return;
-    }
-    table_count(rows, o->parameters);
-    table_count(rows, o->stored - t->attention.parameters);
-    table_bytes(rows, t->all.parameter_bytes - t->attention.parameter_bytes + o->bytes);
-    table_bytes(rows, o->cache_bytes);
-    table_bytes(rows, o->sent_by_layer);
-    table_bytes(rows, o->sent / (ways[w].decodes ? t->pass.batch : t->pass.batch * t->pass.seq));
-    table_format(rows, "%.2f", o->balance);
+    const bool refused = o->refused.status != MHA_OK;
+    json_t *row = record_of("scheme", J(mha_split_scheme_name(ways[w].scheme)), "phase",
+                            J(ways[w].decodes ? "decode" : "prefill"), "refused",
+                            J(refused ? o->refused.message : NULL), "~name", J(ways[w].name), NULL);
+    if (refused)
+        return row;
+    json_t *replicated = json_array();
+    for (mha_weight i = 0; i < MHA_WEIGHT_COUNT; i++)
+        if (o->copied[i])
+            json_array_append_new(replicated, json_string(mha_weight_name(i)));
+    record_with(row, "attention_parameters", J(o->parameters), "parameters",
+                J(t->all.parameters - t->attention.parameters + o->parameters), "parameter_bytes",
+                J(t->all.parameter_bytes - t->attention.parameter_bytes + o->bytes), "stored_attention_parameters",
+                J(o->stored), "replicated", replicated, "cache_bytes", J(o->cache_bytes), "sent_bytes", J(o->sent),
+                "sent_bytes_layer", J(o->sent_by_layer), "balance", J(o->balance), "~replicas",
+                J(o->stored - t->attention.parameters), "~sent_token",
+                J(o->sent / (ways[w].decodes ? t->pass.batch : t->pass.batch * t->pass.seq)), NULL);
     if (!t->timed)
-        return;
-    table_milliseconds(rows, o->time.total);
-    table_milliseconds(rows, o->simulated);
+        return row;
+    const double simulated = o->simulated < 0 ? NAN : o->simulated;
+    return record_with(row, "project_seconds", J(o->time.project), "attend_seconds", J(o->time.attend),
+                       "exchange_seconds", J(o->time.exchange), "join_seconds", J(o->time.join), "seconds",
+                       J(o->time.total), "simulated_seconds", J(simulated), "~ms", milliseconds(o->time.total),
+                       "~simulated_ms", milliseconds(simulated), NULL);
+}
+
+static json_t *report_of(const ranks_table *t)
+{
+    json_t *schemes = json_array();
+    for (size_t w = 0; w < t->n_ways; w++)
+        json_array_append_new(schemes, way_record(t, w));
+    return record_of("architecture", J(mha_model_title(t->model)), "class", J(mha_model_class(t->model)), "ranks",
+                     J(t->ranks), "batch", J(t->pass.batch), "seq", J(t->pass.seq), "parameters", J(t->all.parameters),
+                     "attention_parameters", J(t->attention.parameters), "schemes", schemes, NULL);
 }
 
 /* Each reason once, behind the names of all that it refuses. */
@@ -325,11 +334,13 @@ static void print_replicas(const ranks_table *t)
     }
 }
 
-static void print_table(const ranks_table *t, table_style style)
+static void print_report(const ranks_table *t, const json_t *root, table_style style)
 {
-    static const char *const titles[] = {"scheme",        ">attention",     ">replicas",      ">weights of a rank",
-                                         ">cache",        ">sent, a layer", ">sent, a token", ">balance",
-                                         ">ms, modelled", ">ms, simulated"};
+    static const char *const columns[] = {
+        "scheme: ~name", ">attention: attention_parameters: : -", ">replicas: ~replicas: : -",
+        ">weights of a rank: parameter_bytes: %B: -", ">cache: cache_bytes: %B: -",
+        ">sent, a layer: sent_bytes_layer: %B: -", ">sent, a token: ~sent_token: %B: -", ">balance: balance: %.2f: -",
+        ">ms, modelled: ~ms: : -", ">ms, simulated: ~simulated_ms: : -"};
     if (style == TABLE_TEXT) {
         char all[SHORT_TEXT], attention[SHORT_TEXT], tokens[SHORT_TEXT];
         model_print_name(t->model);
@@ -339,10 +350,7 @@ static void print_table(const ranks_table *t, table_style style)
                "is the cache\n\n",
                t->ranks, t->pass.batch, count_text(tokens, t->pass.seq));
     }
-    table *rows = table_create(style, t->timed ? 10 : 8, titles);
-    for (size_t w = 0; w < t->n_ways; w++)
-        add_row(rows, t, w);
-    table_print(rows);
+    REPORT_TABLE(style, json_object_get(root, "schemes"), columns);
     if (style != TABLE_TEXT)
         return;
     putchar('\n');
@@ -356,52 +364,7 @@ static void print_table(const ranks_table *t, table_style style)
                 "balance: pairs of query and key of the rank with most, over the mean. mha help ranks");
 }
 
-static json_t *outcome_json(const ranks_table *t, size_t w)
-{
-    const outcome *o = &t->outcomes[w];
-    const bool refused = o->refused.status != MHA_OK;
-    json_t *row =
-        json_pack("{ss ss so}", "scheme", mha_split_scheme_name(ways[w].scheme), "phase",
-                  ways[w].decodes ? "decode" : "prefill", "refused", json_text(refused ? o->refused.message : NULL));
-    if (refused)
-        return row;
-    json_object_set_new(row, "attention_parameters", json_count(o->parameters));
-    json_object_set_new(row, "parameters", json_count(with_rest(t, o)));
-    json_object_set_new(row, "parameter_bytes",
-                        json_count(t->all.parameter_bytes - t->attention.parameter_bytes + o->bytes));
-    json_object_set_new(row, "stored_attention_parameters", json_count(o->stored));
-    json_t *replicated = json_array();
-    for (mha_weight i = 0; i < MHA_WEIGHT_COUNT; i++)
-        if (o->copied[i])
-            json_array_append_new(replicated, json_string(mha_weight_name(i)));
-    json_object_set_new(row, "replicated", replicated);
-    json_object_set_new(row, "cache_bytes", json_count(o->cache_bytes));
-    json_object_set_new(row, "sent_bytes", json_count(o->sent));
-    json_object_set_new(row, "sent_bytes_layer", json_count(o->sent_by_layer));
-    json_object_set_new(row, "balance", json_number(o->balance));
-    if (t->timed) {
-        json_object_set_new(row, "project_seconds", json_number(o->time.project));
-        json_object_set_new(row, "attend_seconds", json_number(o->time.attend));
-        json_object_set_new(row, "exchange_seconds", json_number(o->time.exchange));
-        json_object_set_new(row, "join_seconds", json_number(o->time.join));
-        json_object_set_new(row, "seconds", json_number(o->time.total));
-        json_object_set_new(row, "simulated_seconds", o->simulated < 0 ? json_null() : json_number(o->simulated));
-    }
-    return row;
-}
-
-static void write_json(const ranks_table *t)
-{
-    json_t *schemes = json_array();
-    for (size_t w = 0; w < t->n_ways; w++)
-        json_array_append_new(schemes, outcome_json(t, w));
-    json_print(json_pack("{ss ss so so so so so so}", "architecture", mha_model_title(t->model), "class",
-                         mha_model_class(t->model), "ranks", json_count(t->ranks), "batch", json_count(t->pass.batch),
-                         "seq", json_count(t->pass.seq), "parameters", json_count(t->all.parameters),
-                         "attention_parameters", json_count(t->attention.parameters), "schemes", schemes));
-}
-
-int ranks_show(const arguments *args, const mha_model *model, const mha_params *params, bool json)
+int ranks_show(const arguments *args, const mha_model *model, const mha_params *params)
 {
     ranks_table t = {.model = model,
                      .pass = model_pass(args, DEFAULT_SEQ),
@@ -426,10 +389,10 @@ int ranks_show(const arguments *args, const mha_model *model, const mha_params *
     int code = EXIT_DONE;
     if (count(&t, &error) != MHA_OK)
         code = refuse_field("", &error);
-    else if (json)
-        write_json(&t);
-    else if (!given(args, OPT_QUIET))
-        print_table(&t, table_style_named(text_for(args, OPT_FORMAT)));
+    json_t *root = code == EXIT_DONE ? report_of(&t) : NULL;
+    if (root && report_is_text(args, root))
+        print_report(&t, root, table_style_named(text_for(args, OPT_FORMAT)));
+    json_decref(root);
     free(t.kinds);
     return code;
 }

@@ -7,6 +7,6 @@
 
 /* Shows the model of `params` split over --ranks. Returns the exit code, after one line on standard error if it is
  * not 0. */
-int ranks_show(const arguments *args, const mha_model *model, const mha_params *params, bool json);
+int ranks_show(const arguments *args, const mha_model *model, const mha_params *params);
 
 #endif

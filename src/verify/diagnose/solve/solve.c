@@ -5,14 +5,16 @@
 
 #include "base/base.h"
 #include "compute/thread_pool.h"
-#include "verify/diagnose/search.h"
+#include "verify/diagnose/part.h"
+#include "verify/diagnose/solve/solve.h"
 
 enum { MOST_CHOSEN = 32 }; /* numbers of a list that are tried on all judged rows */
 
 /* Memory for one worker, and for what one variant's search has found. */
 typedef struct scratch {
     double *r, *tried, *J;     /* differences: of the present numbers, of others; derivatives by each number */
-    double *products, *normal; /* J^T J and -J^T r: (n, n + 1); the same, damped */
+    double *products, *slope;  /* J^T J, the lower triangle; -J^T r */
+    double *normal, *step;     /* J^T J damped; the solution */
     double *x, *other;         /* numbers */
     double *fits;              /* of numbers of a list, of which there are at most as many as keys, and one */
     unsigned char *rows;       /* (B, T_q) */
@@ -26,7 +28,7 @@ typedef struct found {
 
 typedef struct solving {
     mha__search *s;
-    size_t elements; /* on the screened rows */
+    size_t elements; /* in the region of the second pass */
     found *all;
     scratch scratch[MHA_VARIANT_WORKERS];
 } solving;
@@ -43,11 +45,11 @@ static void choose(const mha__search *s, size_t worker, const mha__variant_entry
 {
     double x;
     for (size_t i = 0; e->choice(s->c, i, &x); i++) {
-        mha__knobs knobs = s->said;
+        mha__knobs knobs = s->unmodified.knobs;
         mha__candidate one = candidate(f->index, &x);
-        if (!e->apply(s->c, &knobs, &x) || mha__knobs_equal(&knobs, &s->said))
+        if (!e->apply(s->c, &knobs, &x) || mha__knobs_equal(&knobs, &s->unmodified.knobs))
             continue;
-        mha__search_fit(s, worker, &s->probed, &one);
+        mha__search_fit(s, worker, &s->region_first, &one);
         size_t at = f->count < MOST_CHOSEN ? f->count : MOST_CHOSEN - 1;
         if (f->count == MOST_CHOSEN && !(one.relative < f->candidates[at].relative))
             continue;
@@ -84,15 +86,16 @@ static void choose_for_batch(const mha__search *s, size_t worker, const mha__var
     const double slack = 2 * s->target.noise[0] / fmax(s->target.rms, s->target.noise[0]);
     double least = INFINITY, best = INFINITY;
     memset(m->rows, 0, s->c->B * T);
-    mha__search_mark(s, b, FEW, FEW, s->judged, m->rows);
+    mha__search_mark(s, b, FEW, FEW, s->rows_judged, m->rows);
     memcpy(m->other, m->x, s->c->B * sizeof *m->x);
     for (size_t i = 0; i <= s->inputs->S && e->choice(s->c, i, &m->other[b]); i++) {
-        m->fits[i] = fit_there(s, worker, index, m, s->screened.columns);
+        m->fits[i] = fit_there(s, worker, index, m, s->region_second.columns);
         least = fmin(least, m->fits[i]);
     }
-    memcpy(m->rows + b * T, s->judged + b * T, T);
+    memcpy(m->rows + b * T, s->rows_judged + b * T, T);
     for (size_t i = 0; i <= s->inputs->S && e->choice(s->c, i, &m->other[b]); i++) {
-        const double fit = m->fits[i] <= least + slack ? fit_there(s, worker, index, m, s->full.columns) : INFINITY;
+        const bool is_near = m->fits[i] <= least + slack;
+        const double fit = is_near ? fit_there(s, worker, index, m, s->region_full.columns) : INFINITY;
         if (fit < best) {
             best = fit;
             m->x[b] = m->other[b];
@@ -108,7 +111,7 @@ static void choose_by_batch(const solving *w, size_t worker, const mha__variant_
     for (size_t b = 0; b < s->c->B; b++)
         (void)e->choice(s->c, 0, &m->x[b]);
     for (size_t b = 0; b < s->c->B; b++)
-        if (memchr(s->judged + b * s->c->T_q, 1, s->c->T_q))
+        if (memchr(s->rows_judged + b * s->c->T_q, 1, s->c->T_q))
             choose_for_batch(s, worker, e, f->index, b, m);
     memcpy(f->numbers, m->x, s->c->B * sizeof *m->x);
     f->candidates[f->count++] = candidate(f->index, f->numbers);
@@ -132,44 +135,17 @@ static double product(const double *x, const double *y, size_t n)
     return sum;
 }
 
-/* Solves the n equations in `a` (n, n + 1) by elimination; the solution replaces the last column. */
-static bool eliminate(double *a, size_t n)
-{
-    const size_t w = n + 1;
-    for (size_t c = 0; c < n; c++) {
-        size_t pivot = c;
-        for (size_t i = c + 1; i < n; i++)
-            if (fabs(a[i * w + c]) > fabs(a[pivot * w + c]))
-                pivot = i;
-        if (!(fabs(a[pivot * w + c]) > 0))
-            return false;
-        for (size_t j = 0; j < w; j++) {
-            const double swap = a[c * w + j];
-            a[c * w + j] = a[pivot * w + j];
-            a[pivot * w + j] = swap;
-        }
-        for (size_t i = 0; i < n; i++) {
-            const double factor = i == c ? 0 : a[i * w + c] / a[c * w + c];
-            for (size_t j = c; j < w && factor != 0; j++)
-                a[i * w + j] -= factor * a[c * w + j];
-        }
-    }
-    for (size_t i = 0; i < n; i++)
-        a[i * w + n] /= a[i * w + i];
-    return true;
-}
-
 /* The number of equal ratio to its neighbours: x + step times x where numbers keep their sign, else x + step. */
 static double moved(const mha__variant_entry *e, double x, double step)
 {
     return e->low * e->high > 0 ? copysign(fmin(fmax(fabs(x) * exp(step), e->low), e->high), x) : x + step;
 }
 
-/* The sum of squared differences of these numbers on the screened rows; stores the differences. */
+/* The sum of squared differences of these numbers in the region of the second pass; stores the differences. */
 static double evaluate(const solving *w, size_t worker, size_t index, const double *x, double *differences)
 {
     const mha__candidate one = candidate(index, x);
-    mha__search_differences(w->s, worker, &w->s->screened, &one, differences);
+    mha__search_differences(w->s, worker, &w->s->region_second, &one, differences);
     return squares(differences, w->elements);
 }
 
@@ -192,20 +168,22 @@ static void descend(const solving *w, size_t worker, const mha__variant_entry *e
         }
         for (size_t i = 0; i < n; i++) {
             const double *column = m->J + i * w->elements;
-            for (size_t j = 0; j < n; j++)
-                m->products[i * (n + 1) + j] = product(column, m->J + j * w->elements, w->elements);
-            m->products[i * (n + 1) + n] = -product(column, m->r, w->elements);
+            for (size_t j = 0; j <= i; j++)
+                m->products[i * n + j] = product(column, m->J + j * w->elements, w->elements);
+            m->slope[i] = -product(column, m->r, w->elements);
         }
         double gained = 0;
         while (damping < 1e6 && gained <= 0) {
-            memcpy(m->normal, m->products, n * (n + 1) * sizeof *m->normal);
+            memcpy(m->normal, m->products, n * n * sizeof *m->normal);
+            memcpy(m->step, m->slope, n * sizeof *m->step);
             for (size_t i = 0; i < n; i++)
-                if ((m->normal[i * (n + 2)] *= 1 + damping) == 0)
-                    m->normal[i * (n + 2)] = 1; /* a number without effect stays */
-            if (!eliminate(m->normal, n))
+                if ((m->normal[i * n + i] *= 1 + damping) == 0)
+                    m->normal[i * n + i] = 1; /* a number without effect stays */
+            if (!mha__cholesky(m->normal, n, 0))
                 return;
+            mha__cholesky_solve(m->normal, n, m->step);
             for (size_t k = 0; k < n; k++)
-                m->other[k] = moved(e, m->x[k], m->normal[k * (n + 1) + n]);
+                m->other[k] = moved(e, m->x[k], m->step[k]);
             const double then = evaluate(w, worker, index, m->other, m->tried);
             gained = now - then;
             if (gained > 0) {
@@ -233,7 +211,7 @@ static void descend_from_best(const solving *w, size_t worker, const mha__varian
     for (int i = 0; i < n; i++) {
         tried[i] = (i < STEPS ? 1 : -1) * e->low * pow(e->high / e->low, (double)(i % STEPS) / (STEPS - 1));
         one[i] = candidate(f->index, &tried[i]);
-        mha__search_fit(s, worker, &s->probed, &one[i]);
+        mha__search_fit(s, worker, &s->region_first, &one[i]);
     }
     for (int i = 0; i < n; i++) {
         int better = 0;
@@ -242,7 +220,7 @@ static void descend_from_best(const solving *w, size_t worker, const mha__varian
         mha__candidate again = candidate(f->index, &tried[i]);
         if (better >= AGAIN)
             continue;
-        mha__search_fit(s, worker, &s->screened, &again);
+        mha__search_fit(s, worker, &s->region_second, &again);
         if (again.relative < best) {
             best = again.relative;
             *x = tried[i];
@@ -273,7 +251,7 @@ static void descend_by_head(const solving *w, size_t worker, const mha__variant_
             x[h] = starts[i];
         descend(w, worker, e, f->index, H);
         mha__candidate one = candidate(f->index, x);
-        mha__search_fit(s, worker, &s->screened, &one);
+        mha__search_fit(s, worker, &s->region_second, &one);
         if (one.relative < least) {
             least = one.relative;
             memcpy(best, x, H * sizeof *x);
@@ -298,13 +276,13 @@ static void descend_by_head(const solving *w, size_t worker, const mha__variant_
 static bool is_enough(const mha__search *s, size_t n)
 {
     const size_t T = s->c->T_q, most = n + 4,
-                 bound = s->said.s.softmax.normaliser == MHA_SOFTMAX; /* they add up to 1 */
+                 bound = s->unmodified.knobs.s.softmax.normaliser == MHA_SOFTMAX; /* they add up to 1 */
     size_t free_weights = 0;
     for (size_t r = 0; r < s->c->B * T && free_weights < most; r++) {
-        size_t hidden, seen = mha__variant_count_seen(s->inputs, &s->said, r / T, r % T, &hidden);
-        free_weights += s->screened.rows[r] && seen > bound ? (seen - bound) * s->c->H : 0;
+        size_t hidden, seen = mha__variant_count_seen(s->inputs, &s->unmodified.knobs, r / T, r % T, &hidden);
+        free_weights += s->region_second.rows[r] && seen > bound ? (seen - bound) * s->c->H : 0;
     }
-    return free_weights >= most && mha__search_elements(s, &s->screened) >= most;
+    return free_weights >= most && mha__search_elements(s, &s->region_second) >= most;
 }
 
 /* Leaves those that may fit, judging by a few rows; if none may, the best one there. */
@@ -314,7 +292,7 @@ static void leave_promising(const mha__search *s, size_t worker, found *f)
     if (f->count < 2)
         return;
     for (size_t i = 0; i < f->count; i++) {
-        mha__search_fit(s, worker, &s->screened, &f->candidates[i]);
+        mha__search_fit(s, worker, &s->region_second, &f->candidates[i]);
         best = f->candidates[i].relative < f->candidates[best].relative ? i : best;
     }
     for (size_t i = 0; i < f->count; i++)
@@ -334,7 +312,7 @@ static void leave_best(const mha__search *s, size_t worker, int how, found *f)
     leave_promising(s, worker, f);
     for (size_t i = 0; i < f->count; i++) {
         mha__candidate *x = &f->candidates[i];
-        mha__search_fit(s, worker, &s->full, x);
+        mha__search_fit(s, worker, &s->region_full, x);
         x->complete = true;
         if (x->finite && !x->unchanged)
             best = fmin(best, x->excess);
@@ -369,7 +347,7 @@ static void solve_one(void *context, size_t task, int worker)
 /* Whether a variant applies to the case with some numbers, which it is not to read. */
 static bool applies(const mha__search *s, const mha__variant_entry *e)
 {
-    mha__knobs knobs = s->said;
+    mha__knobs knobs = s->unmodified.knobs;
     double x = e->low;
     if (e->how >= SOLVE_HEADS) /* is looked for on its own */
         return false;
@@ -395,11 +373,12 @@ size_t mha__search_count_solved(const mha__search *s)
 /* Memory for n numbers, `free_ones` of which are found by least squares at once. */
 static bool make_scratch(mha__search *s, solving *w, size_t n, size_t free_ones)
 {
-    for (size_t i = 0; i < s->workers; i++) {
+    for (size_t i = 0; i < s->workers.count; i++) {
         scratch *m = &w->scratch[i];
-        const size_t square = free_ones * (free_ones + 1);
-        double *memory = mha__arena_take(&s->pool, ((free_ones + 2) * w->elements + 2 * square + 2 * n +
-                                                    s->inputs->S + 1) * sizeof *memory);
+        const size_t square = free_ones * free_ones;
+        const size_t numbers =
+            (free_ones + 2) * w->elements + 2 * (square + free_ones) + 2 * n + s->inputs->S + 1;
+        double *memory = mha__arena_take(&s->pool, numbers * sizeof *memory);
         m->rows = mha__arena_take(&s->pool, s->c->B * s->c->T_q);
         if (!memory || !m->rows)
             return false;
@@ -407,27 +386,20 @@ static bool make_scratch(mha__search *s, solving *w, size_t n, size_t free_ones)
         m->tried = m->r + w->elements;
         m->J = m->tried + w->elements;
         m->products = m->J + free_ones * w->elements;
-        m->normal = m->products + square;
-        m->x = m->normal + square;
+        m->slope = m->products + square;
+        m->normal = m->slope + free_ones;
+        m->step = m->normal + square;
+        m->x = m->step + free_ones;
         m->other = m->x + n;
         m->fits = m->other + n;
     }
     return true;
 }
 
-void mha__search_append(mha__search *s, size_t index, const double *numbers)
-{
-    mha__candidate x = candidate(index, numbers);
-    mha__search_fit(s, 0, &s->full, &x);
-    x.complete = true;
-    s->candidates[s->count++] = x;
-    s->singles = s->count;
-}
-
 mha_status mha__search_solve(mha__search *s, mha_error *error)
 {
     const size_t variants = mha_variant_count();
-    solving w = {.s = s, .elements = mha__search_elements(s, &s->screened)};
+    solving w = {.s = s, .elements = mha__search_elements(s, &s->region_second)};
     size_t n = 0, most = 1, free_ones = 1;
     for (size_t i = 0; i < variants; i++) {
         const mha__variant_entry *e = entry_at(s, i);
@@ -445,10 +417,29 @@ mha_status mha__search_solve(mha__search *s, mha_error *error)
         if (!w.all[n++].numbers)
             return mha__search_no_memory(s, error);
     }
-    mha__parallel_for(n, (int)s->workers, solve_one, &w);
+    mha__parallel_for(n, (int)s->workers.count, solve_one, &w);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < w.all[i].count; k++)
-            s->candidates[s->count++] = w.all[i].candidates[k];
-    s->singles = s->count;
+            s->candidates.all[s->candidates.count++] = w.all[i].candidates[k];
+    s->candidates.singles = s->candidates.count;
     return MHA_OK;
+}
+
+mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)
+{
+    static mha_status (*const solve[])(mha__search *, size_t, mha__arena *, mha_error *) = {
+        [SOLVE_HEADS] = mha__solve_heads,
+        [SOLVE_BATCHES] = mha__solve_batches,
+        [SOLVE_KEYS] = mha__solve_keys,
+        [SOLVE_DROPPED] = mha__solve_dropout,
+    };
+    mha__arena pool = {.allocator = mha__allocator_default()};
+    mha_status status = MHA_OK;
+    for (size_t i = 0; i < mha_variant_count() && status == MHA_OK; i++) {
+        const mha__variant_entry *e = mha__solved_entry_at(i);
+        if (e && e->how == how)
+            status = solve[how](s, i, &pool, error);
+    }
+    mha__arena_free(&pool);
+    return status;
 }

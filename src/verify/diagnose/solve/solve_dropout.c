@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 #include "base/dot.h"
-#include "verify/diagnose/search.h"
+#include "verify/diagnose/solve/solve.h"
 
 /* A weight is seen to be 0 where the case has more than this: a smaller one may be rounded to 0 in 16 bits. */
 static const double seen = 1e-6;
@@ -67,7 +67,7 @@ static bool find_in_heads(const mha__search *s, const mha__unproject *u, const d
     const size_t S = s->inputs->S;
     double *x = memory + 2 * c->d_v * c->d_v + c->d_v;
     for (size_t row = 0; row < c->B * c->T_q; row++) {
-        if (!s->judged[row])
+        if (!s->rows_judged[row])
             continue;
         mha__unproject_row(u, s->target.values + row * s->target.columns, x);
         for (size_t h = 0; h < c->H; h++) {
@@ -80,9 +80,15 @@ static bool find_in_heads(const mha__search *s, const mha__unproject *u, const d
     return true;
 }
 
-static mha_status solve(mha__search *s, size_t index, size_t n, mha__arena *pool, mha_error *error)
+mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
     const mha_case *c = s->c;
+    const mha__variant_entry *entry = mha__solved_entry_at(index);
+    const double none = 0;
+    mha__knobs knobs = s->unmodified.knobs;
+    if (!entry->apply(c, &knobs, &none))
+        return MHA_OK;
+    const size_t n = mha__solved_count(c, entry) - 1;
     const case_expected *e = &c->expected[1][MHA_STAGE_WEIGHTS];
     const mha_view *recorded = e->name ? &e->view : &c->expected[0][MHA_STAGE_WEIGHTS].view;
     mha__unproject u;
@@ -99,18 +105,18 @@ static mha_status solve(mha__search *s, size_t index, size_t n, mha__arena *pool
     dropped d = {.kept = numbers + 1};
     for (size_t i = 0; i <= n; i++)
         numbers[i] = 1;
+    const size_t S_all = s->inputs->S + mha__extra_rows(c);
     memset(weights, 0, n * sizeof *weights);
-    mha__variant_run(s->bench[0], &s->said, MHA_STAGE_WEIGHTS, s->judged, weights);
-    for (size_t row = 0; row < n / (s->inputs->S + mha__extra_rows(c)); row++) /* of rows that are not judged */
-        if (!s->judged[row / (c->H * c->T_q) * c->T_q + row % c->T_q])
-            memset(weights + row * (s->inputs->S + mha__extra_rows(c)), 0,
-                   (s->inputs->S + mha__extra_rows(c)) * sizeof *weights);
+    mha__variant_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_WEIGHTS, s->rows_judged, weights);
+    for (size_t row = 0; row < n / S_all; row++) /* of rows that are not judged */
+        if (!s->rows_judged[row / (c->H * c->T_q) * c->T_q + row % c->T_q])
+            memset(weights + row * S_all, 0, S_all * sizeof *weights);
     if (recorded->data) {
         const mha_view copy = mha_view_of(given, MHA_F64, recorded->rank, recorded->shape);
         (void)mha_view_copy(&copy, recorded); /* cannot fail: both are floats of one shape */
         find_in_weights(weights, given, n, &d);
     } else {
-        mha__variant_run(s->bench[0], &s->said, MHA_STAGE_PRESENT_VALUE, s->judged, values);
+        mha__variant_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, s->rows_judged, values);
         if (!find_in_heads(s, &u, weights, values, memory, &d))
             return MHA_OK;
     }
@@ -119,19 +125,4 @@ static mha_status solve(mha__search *s, size_t index, size_t n, mha__arena *pool
     if (d.count > 0 && numbers[0] > 0)
         mha__search_append(s, index, numbers);
     return MHA_OK;
-}
-
-mha_status mha__search_solve_dropout(mha__search *s, mha_error *error)
-{
-    const double none = 0;
-    mha__arena pool = {.allocator = mha__allocator_default()};
-    mha_status status = MHA_OK;
-    for (size_t i = 0; i < mha_variant_count() && status == MHA_OK; i++) {
-        const mha__variant_entry *e = mha__solved_entry_at(i);
-        mha__knobs knobs = s->said;
-        if (e && e->how == SOLVE_DROPPED && e->apply(s->c, &knobs, &none))
-            status = solve(s, i, mha__solved_count(s->c, e) - 1, &pool, error);
-    }
-    mha__arena_free(&pool);
-    return status;
 }

@@ -4,14 +4,14 @@
 #include "base/base.h"
 #include "base/dot.h"
 #include "compute/gemm.h"
-#include "verify/diagnose/search.h"
+#include "verify/diagnose/solve/solve.h"
 
 /* Adds up, over the judged rows, the squared distance of what stands at each head's place from each head. */
 static void measure(const mha__search *s, const double *heads, const mha__unproject *u, double *x, double *far)
 {
     const size_t H = s->c->H, d = s->c->d_v, T = s->c->T_q;
     for (size_t r = 0; r < s->c->B * T; r++) {
-        if (!s->judged[r])
+        if (!s->rows_judged[r])
             continue;
         mha__unproject_row(u, s->target.values + r * s->target.columns, x);
         for (size_t h = 0; h < H; h++)
@@ -65,7 +65,7 @@ static bool measure_behind(const mha__search *s, const double *heads, double *me
     double *A = memory, *parts = A + n * n;
     size_t equations = 0;
     for (size_t row = 0; row < s->c->B * s->c->T_q && equations < 4 * n; row++) {
-        if (!s->judged[row])
+        if (!s->rows_judged[row])
             continue;
         add_equations(s, heads + row * H * s->c->d_v, s->target.values + row * out, parts, A, far);
         equations += out;
@@ -85,12 +85,14 @@ static bool measure_behind(const mha__search *s, const double *heads, double *me
 
 enum { MOST_HEADS = 16 }; /* behind such a W_O: the work grows with their sixth power */
 
-static mha_status solve(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+mha_status mha__solve_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
     const size_t H = s->c->H, width = H * s->c->d_v, n = H * H;
     const bool behind = s->target.stage == MHA_STAGE_OUTPUT && s->c->kind == CASE_MHA && H <= MOST_HEADS &&
                         !s->inputs->gate;
     mha__unproject u;
+    if (H == 1 || s->c->kind == CASE_ROPE)
+        return MHA_OK;
     TRY(mha__unproject_begin(s, pool, &u, error));
     if (!u.can && !behind)
         return MHA_OK;
@@ -99,7 +101,7 @@ static mha_status solve(mha__search *s, size_t index, mha__arena *pool, mha_erro
     double *memory = mha__arena_take(pool, (u.can ? width : n * n + n * s->target.columns) * sizeof *memory);
     if (!order || !far || !heads || !memory)
         return mha__search_no_memory(s, error);
-    mha__variant_run(s->bench[0], &s->said, MHA_STAGE_HEADS, s->judged, heads);
+    mha__variant_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_judged, heads);
     if (u.can)
         measure(s, heads, &u, memory, far);
     if ((u.can || measure_behind(s, heads, memory, far)) && choose(far, H, order))
@@ -107,11 +109,13 @@ static mha_status solve(mha__search *s, size_t index, mha__arena *pool, mha_erro
     return MHA_OK;
 }
 
-/* The squared distance of each batch row of the tensor from each one of the case. */
-static mha_status solve_batches(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+/* By the squared distance of each batch row of the tensor from each one of the case. */
+mha_status mha__solve_batches(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
     const mha__target *t = &s->target;
     const size_t B = s->c->B, lines = t->row / t->columns;
+    if (B == 1 || s->inputs->sequences || s->c->kind == CASE_ROPE)
+        return MHA_OK;
     double *order = mha__arena_take(&s->pool, B * sizeof *order), *far = mha__arena_take(pool, B * B * sizeof *far);
     if (!order || !far)
         return mha__search_no_memory(s, error);
@@ -119,26 +123,11 @@ static mha_status solve_batches(mha__search *s, size_t index, mha__arena *pool, 
         const size_t i = at / t->row / B, k = at / t->row % B, line = at % t->row / t->columns, j = at % t->columns;
         if (j >= t->recorded_columns)
             continue;
-        const double x = s->whole[k * t->row + line * t->columns + j];
+        const double x = s->unmodified.whole[k * t->row + line * t->columns + j];
         const double y = t->values[(i * lines + line) * t->recorded_columns + j];
         far[at / t->row] += mha__search_same(t, x, y) ? 0 : isfinite(x - y) ? (x - y) * (x - y) : t->rms * t->rms;
     }
     if (choose(far, B, order))
         mha__search_append(s, index, order);
     return MHA_OK;
-}
-
-mha_status mha__search_solve_heads(mha__search *s, mha_error *error)
-{
-    mha__arena pool = {.allocator = mha__allocator_default()};
-    mha_status status = MHA_OK;
-    for (size_t i = 0; i < mha_variant_count() && status == MHA_OK; i++) {
-        const mha__variant_entry *e = mha__solved_entry_at(i);
-        if (e && e->how == SOLVE_HEADS && s->c->H > 1 && s->c->kind != CASE_ROPE)
-            status = solve(s, i, &pool, error);
-        if (e && e->how == SOLVE_BATCHES && s->c->B > 1 && !s->inputs->sequences && s->c->kind != CASE_ROPE)
-            status = solve_batches(s, i, &pool, error);
-    }
-    mha__arena_free(&pool);
-    return status;
 }

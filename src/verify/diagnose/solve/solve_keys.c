@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "verify/diagnose/search.h"
+#include "verify/diagnose/solve/solve.h"
 
 enum { MOST_KEYS = 512 }; /* found from heads: the work grows with their square */
 
@@ -36,7 +36,7 @@ static void choose_by_weight(const mha__search *s, const view_of_keys *v, const 
         bool expected = false, found = false;
         for (size_t r = 0; r < rows; r++) {
             const size_t at = (b * rows + r) * v->all + j;
-            expected |= s->judged[b * s->c->T_q + r % s->c->T_q] && v->weights[at] > least;
+            expected |= s->rows_judged[b * s->c->T_q + r % s->c->T_q] && v->weights[at] > least;
             found |= recorded[at] != 0;
         }
         kept[j] = found || !expected;
@@ -133,7 +133,7 @@ static bool find_in_heads(const mha__search *s, const view_of_keys *v, const mha
     memset(N, 0, n * n * sizeof *N);
     for (size_t i = 0; i < T; i++) {
         const size_t row = b * T + i;
-        if (!s->judged[row])
+        if (!s->rows_judged[row])
             continue;
         mha__unproject_row(u, s->target.values + row * s->target.columns, x);
         equations += add_equations(s, v, row, x, terms, N);
@@ -165,19 +165,19 @@ static mha_status look(mha__search *s, const mha__knobs *open, view_of_keys *v, 
     v->values = mha__arena_take(pool, c->B * c->H_kv * v->S * c->d_v * sizeof(double) + 1);
     if (!v->weights || !v->heads || !v->values)
         return mha__search_no_memory(s, error);
-    mha__variant_bench_columns(s->bench[0], 0);
-    mha__variant_run(s->bench[0], open, MHA_STAGE_WEIGHTS, s->judged, v->weights);
-    mha__variant_run(s->bench[0], open, MHA_STAGE_HEADS, s->judged, v->heads);
-    mha__variant_run(s->bench[0], open, MHA_STAGE_PRESENT_VALUE, s->judged, v->values);
+    mha__variant_bench_columns(s->workers.bench[0], 0);
+    mha__variant_run(s->workers.bench[0], open, MHA_STAGE_WEIGHTS, s->rows_judged, v->weights);
+    mha__variant_run(s->workers.bench[0], open, MHA_STAGE_HEADS, s->rows_judged, v->heads);
+    mha__variant_run(s->workers.bench[0], open, MHA_STAGE_PRESENT_VALUE, s->rows_judged, v->values);
     return MHA_OK;
 }
 
-static mha_status solve(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
     const mha_case *c = s->c;
     const size_t S = s->inputs->S, n = S + 1, width = c->H * c->d_v;
     const mha_view *recorded = recorded_weights(s->asked);
-    mha__knobs open = s->said;
+    mha__knobs open = s->unmodified.knobs;
     mha__unproject u;
     view_of_keys v;
     double *kept = mha__arena_take(&s->pool, (c->B * S + 1) * sizeof *kept), *weights = NULL;
@@ -203,22 +203,9 @@ static mha_status solve(mha__search *s, size_t index, mha__arena *pool, mha_erro
     for (size_t b = 0; b < c->B; b++)
         if (recorded)
             choose_by_weight(s, &v, weights, b, kept + b * S);
-        else if (memchr(s->judged + b * c->T_q, 1, c->T_q))
+        else if (memchr(s->rows_judged + b * c->T_q, 1, c->T_q))
             (void)find_in_heads(s, &v, &u, b, memory + n * n + 2 * n, memory, kept + b * S);
     if (hides_any(kept, c->B * S))
         mha__search_append(s, index, kept);
     return MHA_OK;
-}
-
-mha_status mha__search_solve_keys(mha__search *s, mha_error *error)
-{
-    mha__arena pool = {.allocator = mha__allocator_default()};
-    mha_status status = MHA_OK;
-    for (size_t i = 0; i < mha_variant_count() && status == MHA_OK; i++) {
-        const mha__variant_entry *e = mha__solved_entry_at(i);
-        if (e && e->how == SOLVE_KEYS)
-            status = solve(s, i, &pool, error);
-    }
-    mha__arena_free(&pool);
-    return status;
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/dot.h"
-#include "verify/diagnose/search.h"
+#include "verify/diagnose/solve/solve.h"
 
 /* The work grows with the cube of the rows of W_O. */
 enum { MOST_ROWS = 1536 };

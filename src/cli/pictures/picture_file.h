@@ -1,6 +1,6 @@
 /* --picture: writes a picture to a file whose ending says the form. */
-#ifndef MHA_CLI_OUTPUT_PICTURE_FILE_H
-#define MHA_CLI_OUTPUT_PICTURE_FILE_H
+#ifndef MHA_CLI_PICTURES_PICTURE_FILE_H
+#define MHA_CLI_PICTURES_PICTURE_FILE_H
 
 #include "cli/options.h"
 #include "picture/picture.h"

@@ -1,6 +1,6 @@
 /* The names that public checkpoints give the tensors of an attention layer, and layers found by these names. */
-#ifndef MHA_MODELS_LAYER_NAMING_H
-#define MHA_MODELS_LAYER_NAMING_H
+#ifndef MHA_MODELS_LAYER_TENSOR_NAMES_H
+#define MHA_MODELS_LAYER_TENSOR_NAMES_H
 
 #include "mha/model.h"
 

@@ -1,6 +1,6 @@
 /* Where a picture comes from: the command line, and the SHA-256 of every file that it names. */
-#ifndef MHA_CLI_OUTPUT_ORIGIN_H
-#define MHA_CLI_OUTPUT_ORIGIN_H
+#ifndef MHA_CLI_PICTURES_ORIGIN_H
+#define MHA_CLI_PICTURES_ORIGIN_H
 
 #include "cli/options.h"
 #include "picture/origin.h"

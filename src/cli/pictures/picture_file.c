@@ -1,10 +1,10 @@
 /* --picture: writes a picture to a file whose ending says the form. */
-#include "cli/output/picture_file.h"
+#include "cli/pictures/picture_file.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/output/origin.h"
+#include "cli/pictures/origin.h"
 #include "cli/output/print.h"
 #include "formats/atomic_file.h"
 #include "picture/draw/draw.h"

@@ -1,10 +1,10 @@
-/* What the symbols of a configuration say of its attention layers: their shape, and the facts of their calls. */
+/* The facts of attention layers out of the symbols of a configuration: their shape, the semantics of their calls. */
 #include <inttypes.h>
 #include <math.h>
 
 #include "mha/setting.h"
 #include "models/config/evaluate.h"
-#include "models/layer/naming.h"
+#include "models/layer/tensor_names.h"
 
 /* The number of features that are to be rotated, which a configuration can get wrong: it may be odd. */
 static int64_t rotated(const mha__values *v)

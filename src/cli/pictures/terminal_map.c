@@ -1,5 +1,5 @@
 /* Draws the maps of heads: half blocks in 24-bit or 256 colours, or characters. */
-#include "cli/output/terminal_map.h"
+#include "cli/pictures/terminal_map.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What a config.json says of attention layers: of all of them, or of the one with a prefix. */
+/* The facts of attention layers out of a config.json: of all of them, or of the one with a prefix. */
 #include <string.h>
 
 #include "models/config/symbols.h"
@@ -8,26 +8,13 @@
 /* Width and head counts of a config with an unknown model type, under the keys that most libraries use. */
 static mha_status read_sizes(const json_t *config, mha_model_facts *facts, mha_error *error)
 {
-    mha_config *c = &facts->config;
-    const struct {
-        const char *keys;
-        size_t *number;
-    } sizes[] = {{"hidden_size n_embd d_model dim", &c->d_model},
-                 {"num_attention_heads n_head num_heads n_heads encoder_attention_heads", &c->n_heads},
-                 {"num_key_value_heads n_kv_heads num_kv_heads", &c->kv_heads},
-                 {"head_dim d_kv", &c->d_k}};
+    static const mha__size_keys keys = {"hidden_size n_embd d_model dim",
+                                        "num_attention_heads n_head num_heads n_heads encoder_attention_heads",
+                                        "num_key_value_heads n_kv_heads num_kv_heads", "head_dim d_kv"};
     const json_t *type = json_object_get(config, "model_type");
     mha__text_print(facts->model_type, sizeof facts->model_type, "%s",
                     json_is_string(type) ? json_string_value(type) : "");
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        char key[64];
-        const json_t *value = mha__config_first(config, sizes[i].keys, key);
-        int64_t number = 0;
-        if (value)
-            TRY(mha__config_whole(value, key, &number, error));
-        *sizes[i].number = (size_t)number;
-    }
-    return MHA_OK;
+    return mha__config_sizes(config, &keys, &facts->config, error);
 }
 
 static mha_status read_whole(const json_t *config, mha_model_facts *facts, mha_error *error)

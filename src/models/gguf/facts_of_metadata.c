@@ -1,4 +1,4 @@
-/* What the metadata of a GGUF file say about the attention layers of its model. */
+/* The facts of attention layers out of the metadata of a GGUF file. */
 #include <math.h>
 #include <string.h>
 
@@ -65,26 +65,10 @@ static mha_status read_model(const mha_file *file, json_t *config, mha__architec
     return status;
 }
 
-/* The plain numbers of a file, whatever its architecture means; what is none is left out. */
-static void read_numbers(const json_t *config, mha_model_facts *facts)
-{
-    const struct {
-        const char *key;
-        size_t *number;
-    } sizes[] = {{"embedding_length", &facts->config.d_model},
-                 {"attention.head_count", &facts->config.n_heads},
-                 {"attention.head_count_kv", &facts->config.kv_heads},
-                 {"attention.key_length", &facts->config.d_k}};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        const json_t *value = mha__config_value(config, sizes[i].key);
-        int64_t number = 0;
-        if (value && mha__config_whole(value, sizes[i].key, &number, NULL) == MHA_OK)
-            *sizes[i].number = (size_t)number;
-    }
-}
-
 mha_status mha_model_read_metadata(const mha_file *file, const char *layer, mha_model_facts *facts, mha_error *error)
 {
+    static const mha__size_keys keys = {"embedding_length", "attention.head_count", "attention.head_count_kv",
+                                        "attention.key_length"};
     const char *name = mha_file_metadata(file, "general.architecture");
     json_t *config = NULL;
     mha__architecture *described = NULL;
@@ -102,8 +86,8 @@ mha_status mha_model_read_metadata(const mha_file *file, const char *layer, mha_
         *facts = (mha_model_facts){0};
         mha__text_print(facts->not_run, sizeof facts->not_run, "%s: %s", why.name, why.message);
     }
-    if (!facts->has_semantics)
-        read_numbers(config, facts);
+    if (!facts->has_semantics) /* the plain numbers, as far as they are some, whatever the architecture means */
+        (void)mha__config_sizes(config, &keys, &facts->config, NULL);
     mha__text_print(facts->model_type, sizeof facts->model_type, "%s", name);
     json_decref(config);
     const bool unread = status == MHA_NO_MEMORY || status == MHA_IO;

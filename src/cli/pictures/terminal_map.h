@@ -1,6 +1,6 @@
 /* Draws the maps of heads on a terminal, or as text where colours have no place. */
-#ifndef MHA_CLI_OUTPUT_TERMINAL_MAP_H
-#define MHA_CLI_OUTPUT_TERMINAL_MAP_H
+#ifndef MHA_CLI_PICTURES_TERMINAL_MAP_H
+#define MHA_CLI_PICTURES_TERMINAL_MAP_H
 
 #include "picture/picture.h"
 

@@ -1,4 +1,4 @@
-/* How a GGUF file scales rotary positions: by metadata, or by factors that are tensors. */
+/* The scaling of rotary positions out of the metadata of a GGUF file, or out of its factors, which are tensors. */
 #include <string.h>
 
 #include "models/config/symbols.h"

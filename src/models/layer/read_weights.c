@@ -20,7 +20,7 @@ static outputs outputs_of(const mha__loader *l, mha_weight weight, int rank)
     mha_config_weight_shape(&l->config, weight, shape, NULL);
     outputs o = {1, shape[rank - 1], 0, shape[rank - 1]};
     const mha_config *c = &l->config;
-    if (mha__loader_shares_gate(l, weight) && !mha__loader_is_gate(weight))
+    if (mha__loader_shares_gate(l, weight) && !mha__is_gate_weight(weight))
         return (outputs){c->n_heads, c->d_k + c->d_v, 0, c->d_k};
     if (mha__loader_shares_gate(l, weight))
         return (outputs){c->n_heads, c->d_k + c->d_v, c->d_k, c->d_v};

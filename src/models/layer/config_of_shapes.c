@@ -1,4 +1,4 @@
-/* The configuration of a layer of a file, from the shapes of its tensors. */
+/* The configuration of a layer out of the shapes of its tensors in a file. */
 #include <string.h>
 
 #include "base/base.h"
@@ -95,7 +95,6 @@ static mha_status find_latents(mha__loader *l)
     c->kv_heads = c->n_heads;
     c->q_rank = l->found[MHA_W_QA] ? width_out(l, MHA_W_QA) : 0;
     c->kv_rank = l->found[MHA_KVA_NORM]->elements;
-    c->bias_latent = l->found[MHA_B_KVA] != NULL;
     c->d_rope = latent > c->kv_rank ? latent - c->kv_rank : 0;
     if (latent < c->kv_rank || c->kv_rank == 0 || c->d_rope >= c->d_k || wide % c->n_heads != 0 ||
         wide / c->n_heads <= c->d_k - c->d_rope)
@@ -175,14 +174,6 @@ static mha_norm find_norm(const mha__loader *l, mha_weight weight)
                                                                                                    : MHA_NORM_ROW;
 }
 
-/* A gate by head or by feature, as wide as its tensor. */
-static mha_gate find_gate(const mha__loader *l)
-{
-    if (!l->found[MHA_W_G] || l->found[MHA_W_G]->rank != 2)
-        return MHA_GATE_NONE;
-    return !l->fused_gate && width_out(l, MHA_W_G) == l->config.n_heads ? MHA_GATE_HEAD : MHA_GATE_FEATURE;
-}
-
 /* Matrices that are stored in blocks stay so: the type of all of them, or each one's own, and the others F32. */
 static mha_status keep_types(const mha__loader *l, mha_config *c)
 {
@@ -210,45 +201,39 @@ static mha_status keep_types(const mha__loader *l, mha_config *c)
     return MHA_OK;
 }
 
-/* Tables of relative terms, with columns for each head where they are made at load or as wide as that. */
-static void find_relative(const mha__loader *l, mha_config *c)
+/* The weights that were found, and the tables of relative terms that are made at load, with columns for each head. */
+static void add_weights(const mha__loader *l, mha_config *c)
 {
-    size_t *const rows[] = {&c->relative_k_rows, &c->relative_column_rows, &c->relative_q_rows};
-    for (int i = 0; i < 3; i++) {
-        const mha_weight weight = (mha_weight)(MHA_RELATIVE_K + i);
-        const mha_file_tensor *tensor = l->found[weight];
-        const bool made = mha__loader_makes(l, weight);
-        *rows[i] = made ? mha__relative_rows(l->facts) : tensor && tensor->rank == 2 ? tensor->shape[0] : 0;
-        c->relative_by_head |= made || (*rows[i] > 0 && tensor->shape[1] != c->d_k);
+    for (mha_weight w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_file_tensor *tensor = l->found[w];
+        if (mha__is_relative_table(w) && mha__loader_makes(l, w)) {
+            mha__config_add_weight(c, w, 2, (const size_t[]){mha__relative_rows(l->facts), c->n_heads * c->d_k});
+            c->relative_by_head = true;
+        } else if (tensor && w != MHA_BIAS_TABLE) { /* whose rows the configuration says */
+            const size_t turned[] = {tensor->shape[1], tensor->shape[0]};
+            mha__config_add_weight(c, w, tensor->rank, mha__loader_turns(l, w) ? turned : tensor->shape);
+        }
     }
 }
 
 static mha_status find_extras(mha__loader *l)
 {
     mha_config *c = &l->config;
-    c->bias_q = l->found[MHA_B_Q];
-    c->bias_k = l->found[MHA_B_K];
-    c->bias_v = l->found[MHA_B_V];
-    c->bias_o = l->found[MHA_B_O];
-    c->bias_kv = l->found[MHA_BIAS_K];
-    if (c->bias_kv != (l->found[MHA_BIAS_V] != NULL)) {
+    add_weights(l, c);
+    if (!l->found[MHA_BIAS_K] != !l->found[MHA_BIAS_V]) {
         char name[512];
-        const mha_weight missing = c->bias_kv ? MHA_BIAS_V : MHA_BIAS_K;
+        const mha_weight missing = l->found[MHA_BIAS_K] ? MHA_BIAS_V : MHA_BIAS_K;
         return mha__fail_inside(l->error, MHA_NOT_FOUND, mha_file_path(l->file),
                                 mha__file_layer_name(&l->layer, missing, name, sizeof name), 0,
-                                "expected bias_k and bias_v together, found only %s", c->bias_kv ? "bias_k" : "bias_v");
+                                "expected bias_k and bias_v together, found only %s",
+                                missing == MHA_BIAS_V ? "bias_k" : "bias_v");
     }
-    c->sinks = l->found[MHA_SINKS];
     c->q_norm = find_norm(l, MHA_Q_NORM);
     c->k_norm = find_norm(l, MHA_K_NORM);
     if (mha__loader_makes(l, MHA_Q_NORM))
         c->q_norm = MHA_NORM_EACH_HEAD;
     if ((l->found[MHA_BIAS_TABLE] || mha__loader_makes(l, MHA_BIAS_TABLE)) && l->options.facts)
         c->bias_rows = l->options.facts->config.bias_rows; /* any other shape is refused as that of any weight */
-    find_relative(l, c);
-    c->gate = find_gate(l);
-    c->bias_gate = l->found[MHA_B_G] != NULL;
-    c->norm_bias = l->found[MHA_Q_NORM_BIAS] || l->found[MHA_K_NORM_BIAS];
     if (!l->options.has_dtype && l->options.keep_quantised)
         TRY(keep_types(l, c));
     else

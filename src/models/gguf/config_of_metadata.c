@@ -1,4 +1,4 @@
-/* The metadata of a GGUF file as the JSON that descriptions read, and those of them that nothing reads. */
+/* A configuration out of the metadata of a GGUF file: the JSON that descriptions read, and what nothing reads. */
 #include <ctype.h>
 #include <string.h>
 

@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/layer/layer.h"
 #include "base/base.h"
-#include "models/layer/naming.h"
+#include "models/layer/tensor_names.h"
 
 const mha_weight mha__matrices_in[3] = {MHA_W_Q, MHA_W_K, MHA_W_V}, mha__biases_in[3] = {MHA_B_Q, MHA_B_K, MHA_B_V};
 
@@ -55,10 +56,9 @@ static const char *pattern_of(const mha__scheme *scheme, mha_weight weight, cons
     case MHA_RELATIVE_K:
     case MHA_RELATIVE_COLUMNS:
     case MHA_RELATIVE_Q: return scheme->relative_tables[weight - MHA_RELATIVE_K];
-    case MHA_W_G: return scheme->gate;
-    case MHA_B_G: return scheme->gate_bias;
-    default: return NULL;
+    default: break;
     }
+    return !mha__is_gate_weight(weight) ? NULL : mha__weight_is_matrix(weight) ? scheme->gate : scheme->gate_bias;
 }
 
 bool mha__scheme_needs(const mha__scheme *scheme, mha_weight weight)

@@ -1,11 +1,11 @@
 /* Prints attention weights: the strongest keys of a few queries, and the matrices of a few heads as pictures. */
-#include "cli/output/attention_map.h"
+#include "cli/pictures/attention_map.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "cli/output/print.h"
-#include "cli/output/terminal_map.h"
+#include "cli/pictures/terminal_map.h"
 
 size_t strongest_keys(const double *weights, size_t count, strongest_key found[STRONGEST])
 {

@@ -1,6 +1,6 @@
 /* Prints attention weights: the strongest keys of a few queries, and the matrices of a few heads as pictures. */
-#ifndef MHA_CLI_OUTPUT_ATTENTION_MAP_H
-#define MHA_CLI_OUTPUT_ATTENTION_MAP_H
+#ifndef MHA_CLI_PICTURES_ATTENTION_MAP_H
+#define MHA_CLI_PICTURES_ATTENTION_MAP_H
 
 #include "cli/setup/call.h"
 

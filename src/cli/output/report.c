@@ -1,0 +1,206 @@
+/* Shows the records of a report as tables: what a column's fields say, in its format. */
+#include "cli/output/report.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+/* ---------------------------------------------------------------- records */
+
+static json_t *add_fields(json_t *record, const char *name, va_list values)
+{
+    for (; name; name = va_arg(values, const char *))
+        json_object_set_new(record, name, va_arg(values, json_t *));
+    return record;
+}
+
+json_t *record_of(const char *name, ...)
+{
+    va_list values;
+    va_start(values, name);
+    json_t *record = add_fields(json_object(), name, values);
+    va_end(values);
+    return record;
+}
+
+json_t *record_with(json_t *record, const char *name, ...)
+{
+    va_list values;
+    va_start(values, name);
+    add_fields(record, name, values);
+    va_end(values);
+    return record;
+}
+
+json_t *json_int(int n)
+{
+    return json_integer(n);
+}
+
+json_t *json_whole(long n)
+{
+    return json_integer(n);
+}
+
+json_t *json_words(const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    char *text = text_of_list(format, values);
+    va_end(values);
+    json_t *words = json_text(text);
+    free(text);
+    return words;
+}
+
+/* ---------------------------------------------------------------- cells */
+
+static char *shape_of(const json_t *list)
+{
+    size_t i, shape[8] = {0};
+    const json_t *extent;
+    char text[SHAPE_TEXT];
+    json_array_foreach(list, i, extent) if (i < sizeof shape / sizeof *shape) shape[i] =
+        (size_t)json_integer_value(extent);
+    return text_of("%s", shape_text(text, (int)json_array_size(list), shape));
+}
+
+/* A field as its type has it. */
+static char *plain_text(table_style style, const json_t *value)
+{
+    char text[SHORT_TEXT];
+    const json_int_t n = json_integer_value(value);
+    switch (json_typeof(value)) {
+    case JSON_STRING: return text_of("%s", json_string_value(value));
+    case JSON_INTEGER:
+        return style == TABLE_CSV
+                   ? text_of("%" JSON_INTEGER_FORMAT, n)
+                   : text_of("%s%s", n < 0 ? "-" : "", count_text(text, n < 0 ? 0 - (uint64_t)n : (uint64_t)n));
+    case JSON_ARRAY: return shape_of(value);
+    case JSON_REAL: return text_of("%s", real_text(text, json_real_value(value)));
+    default: return text_of("%s", json_is_true(value) ? "true" : "false");
+    }
+}
+
+/* A field in one conversion, "%.3g". */
+static char *converted(table_style style, const char *conversion, const json_t *value)
+{
+    char text[SHORT_TEXT];
+    const char kind = conversion[strlen(conversion) - 1];
+    if (kind == 's' || (kind == 'B' && style == TABLE_CSV))
+        return plain_text(style, value);
+    if (kind == 'B')
+        return text_of("%s", bytes_text(text, (uint64_t)json_integer_value(value)));
+    if (kind == 'd')
+        return text_of("%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    snprintf(text, sizeof text, conversion, json_number_value(value));
+    return text_of("%s", text);
+}
+
+/* One part of a column's description, number `part` from 0 on; "" where it is left out. Must be freed. */
+static char *part_of(const char *column, size_t part)
+{
+    for (; part > 0 && column; part--) {
+        column = strstr(column, ": ");
+        column = column ? column + 2 : NULL;
+    }
+    const char *end = column ? strstr(column, ": ") : NULL;
+    return text_of("%.*s", (int)(end ? (size_t)(end - column) : column ? strlen(column) : 0), column ? column : "");
+}
+
+/* What a format shows of the fields of a record; NULL for a field that it lacks. */
+static char *filled(table_style style, const char *format, const char *fields, const json_t *record, bool words)
+{
+    char *cell = text_of("%s", ""), conversion[16], field[64];
+    while (*format) {
+        const size_t before = strcspn(format, "%");
+        const bool percent = format[before] && format[before + 1] == '%';
+        cell = text_more(cell, "%.*s%s", (int)before, format, percent ? "%" : "");
+        format += before + 2 * percent;
+        if (percent || !*format)
+            continue;
+        snprintf(conversion, sizeof conversion, "%.*s", (int)strcspn(format, "sdBefg") + 1, format);
+        snprintf(field, sizeof field, "%.*s", (int)strcspn(fields, " "), fields);
+        format += strlen(conversion);
+        fields += strlen(field) + (fields[strlen(field)] == ' ');
+        const json_t *value = json_object_get(record, field);
+        const char *word = json_word_of(value);
+        if (!value || json_is_null(value) || (word && !words)) {
+            free(cell);
+            return NULL;
+        }
+        char *text = word ? text_of("%s", word) : converted(style, conversion, value);
+        cell = text_more(cell, "%s", text);
+        free(text);
+    }
+    return cell;
+}
+
+static void add_cell(table *t, const char *column, const json_t *record)
+{
+    char *fields = part_of(column, 1), *format = part_of(column, 2), *none = part_of(column, 3);
+    char *cell = filled(table_style_of(t), *format ? format : "%s", fields, record, !*none);
+    table_cell(t, cell ? cell : none);
+    free(fields);
+    free(format);
+    free(none);
+    free(cell);
+}
+
+/* ---------------------------------------------------------------- tables */
+
+static void add_row(table *t, const json_t *record)
+{
+    const char *column;
+    for (size_t c = 0; (column = table_column(t, c)); c++)
+        add_cell(t, column, record);
+    const json_t *then = json_object_get(record, "~then");
+    if (then)
+        add_row(t, then);
+}
+
+void report_row(table *t, json_t *record)
+{
+    add_row(t, record);
+    json_decref(record);
+}
+
+/* Whether a record has the first field of a column, which may be null. */
+static bool is_known(const json_t *records, const char *column)
+{
+    size_t i;
+    const json_t *record;
+    char *fields = part_of(column, 1);
+    fields[strcspn(fields, " ")] = '\0';
+    bool known = json_array_size(records) == 0;
+    json_array_foreach(records, i, record) known |= json_object_get(record, fields) != NULL;
+    free(fields);
+    return known;
+}
+
+void report_table(table_style style, const json_t *records, size_t n_columns, const char *const *columns)
+{
+    const char **known = obtain(n_columns, sizeof *known);
+    size_t n = 0, i;
+    const json_t *record;
+    for (size_t c = 0; c < n_columns; c++)
+        if (is_known(records, columns[c]))
+            known[n++] = columns[c];
+    table *t = table_create(style, n, known);
+    json_array_foreach(records, i, record) add_row(t, record);
+    table_print(t);
+    free(known);
+}
+
+/* ---------------------------------------------------------------- which form */
+
+bool report_is_text(const arguments *args, json_t *root)
+{
+    const char *format = text_for(args, OPT_FORMAT);
+    const bool json = given(args, OPT_JSON) || (format && strcmp(format, "json") == 0);
+    if (json)
+        json_print(json_incref(root));
+    return !json && !given(args, OPT_QUIET);
+}

@@ -1,0 +1,22 @@
+/* Which candidates explain the tensor, and what is said about them. */
+#ifndef MHA_VERIFY_DIAGNOSE_REPORT_H
+#define MHA_VERIFY_DIAGNOSE_REPORT_H
+
+#include "verify/diagnose/search.h"
+
+/* Whether a candidate reproduces the tensor to float32 or float64 accuracy; `best`: the least excess of all. */
+bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wide, double best);
+/* The least number of variants in an exact candidate with at most `most`; 3 when no candidate is exact. */
+size_t mha__search_least_order(const mha__search *s, int wide, size_t most);
+mha_explanation mha__search_explain(const mha__search *s, const mha__candidate *x, bool exact, int wide);
+/* Reports all candidates of `order` that reproduce the tensor; `which`: memory for an index of each. */
+mha_status mha__report_exact(mha__search *s, size_t order, int wide, size_t *which, mha_diagnosis *d, mha_error *error);
+/* Reports another number of heads when it reproduces the tensor and no single variant does. */
+mha_status mha__report_other_heads(mha__search *s, mha_diagnosis *d, mha_error *error);
+/* Reports what a kernel of low precision may have rounded to the tensor: the case, or it with one variant. `which`:
+ * memory for an index of each candidate. */
+mha_status mha__report_low_precision(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error);
+/* Reports, when nothing is exact, the near candidates and the three closest ones that differ from each other. */
+mha_status mha__report_closest(mha__search *s, size_t *which, mha_diagnosis *d, mha_error *error);
+
+#endif

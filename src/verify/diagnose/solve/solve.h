@@ -1,0 +1,37 @@
+/* The numbers of variants that have some. */
+#ifndef MHA_VERIFY_DIAGNOSE_SOLVE_H
+#define MHA_VERIFY_DIAGNOSE_SOLVE_H
+
+#include "verify/diagnose/fit.h"
+
+/* How many variants have numbers that can be looked for in the region of the second pass. */
+size_t mha__search_count_solved(const mha__search *s);
+/* Looks for these numbers, and appends the best ones to the single candidates, which must be the only ones so far. */
+mha_status mha__search_solve(mha__search *s, mha_error *error);
+/* Looks for the numbers of variant `index`, of which there is one for each head, batch row, key or weight, and appends
+ * it. `pool`: memory until all such variants are done. */
+mha_status mha__solve_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
+mha_status mha__solve_batches(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
+mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
+mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
+/* The same for all variants whose numbers are found in this way: SOLVE_HEADS, _BATCHES, _KEYS or _DROPPED. */
+mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error);
+
+/* How the rows of the tensor are turned back into merged heads. */
+typedef struct mha__unproject {
+    bool can; /* false: the stage is another one, or W_O has more rows than columns, or very many */
+    size_t width, columns;
+    const double *W, *L, *bias; /* W NULL: there is no projection */
+    double *less_bias;
+} mha__unproject;
+
+mha_status mha__unproject_begin(const mha__search *s, mha__arena *pool, mha__unproject *u, mha_error *error);
+/* The merged heads x (h*d_v) of which a row of the tensor is made. */
+void mha__unproject_row(const mha__unproject *u, const double *row, double *x);
+/* Turns the lower triangle of A (n, n) into L with L L^T = A; false when A is singular: of a diagonal element less than
+ * this share is left. */
+bool mha__cholesky(double *A, size_t n, double least);
+/* Solves L L^T y = x for the n numbers of x, which y replaces. */
+void mha__cholesky_solve(const double *L, size_t n, double *x);
+
+#endif
