@@ -3,8 +3,8 @@
 .PHONY: dist described test-packaging
 
 DIST    ?= dist
-ARCHIVE := $(DIST)/mha-$(VERSION).tar.gz
-dist: ## writes dist/mha-VERSION.tar.gz, from which everything is built and tested without git
+ARCHIVE := $(DIST)/source/mha-$(VERSION).tar.gz
+dist: ## writes dist/source/mha-VERSION.tar.gz, from which everything is built and tested without git
 	@sh src/packaging/dist.sh mha-$(VERSION) $(ARCHIVE) $(BUILD) $(DIST)
 
 # Says to scripts what a variable holds: make -s show-LIBS

@@ -13,7 +13,7 @@ name=${archive##*/}
 name=${name%.tar.gz}
 
 (umask 077 && alone "$make" -s dist DIST="$stage/again") >"$stage/log"
-cmp "$archive" "$stage/again/${archive##*/}" || wrong "the archive has other bytes when it is made again"
+cmp "$archive" "$stage/again/source/${archive##*/}" || wrong "the archive has other bytes when it is made again"
 tar -tzf "$archive" | grep -v "^$name/" && wrong "files outside of $name"
 
 tar -C "$stage/a" -xf "$archive"
@@ -25,7 +25,7 @@ for place in a "a longer path"; do
     chmod -R g+w,o-r "$tree"
     touch "$tree/README.md"
     (cd "$tree" && alone "$make" -s dist) >"$stage/log"
-    cmp "$archive" "$tree/dist/${archive##*/}" || wrong "unpacked in \"$place\", it makes another archive"
+    cmp "$archive" "$tree/dist/source/${archive##*/}" || wrong "unpacked in \"$place\", it makes another archive"
 done
 
 # Goals are only listed: a file that is missing ends that, too.
