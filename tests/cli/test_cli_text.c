@@ -537,7 +537,8 @@ static void a_terminal_gets_colours_and_progress(void **state)
         {NULL, {"check", "tests/vectors"}, " cases \r", "no such text"},
         {NULL, {"check", "tests/vectors", "--quiet"}, "", " cases \r"},
         {NULL, {"power", "tests/vectors/torch_one_token.safetensors"}, " variants \r", "no such text"},
-        {NULL, {"bench", "--shape", "1,4,4,8,2", "--rounds", "1", "--threads", "1"}, "0 of 1 rounds of 1,4,4,8,2 layer", "no such text"},
+        {NULL, {"bench", "--shape", "1,4,4,8,2", "--rounds", "1", "--threads", "1"},
+         "0 of 1 rounds of 1,4,4,8,2 layer", "no such text"},
         {NULL, {"bench", "--shape", "1,4,4,8,2", "--rounds", "1", "--threads", "1", "--quiet"}, "", "rounds of"},
         {NULL, {"help", "forward"}, "--d-model", "no such text"},
     };
