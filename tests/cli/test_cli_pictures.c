@@ -333,7 +333,8 @@ static void set_terminal(const char *colorterm, const char *term, const char *la
 
 #define CAUSAL "--seq", "7", "--d-model", "8", "--heads", "2", "--causal", "--path", "exact", "--threads", "1"
 
-/* Both maps of 7 tokens, two pixels for each cell, whole lines for each query: every pixel has the colour of its weight, or none. */
+/* Both maps of 7 tokens, two pixels for each cell, whole lines for each query: every pixel has the colour of its
+ * weight, or none. */
 static void half_blocks_show_every_weight(void **state)
 {
     (void)state;

@@ -61,7 +61,8 @@ again=$build/again
 rm -rf "$again" && mkdir "$again"
 tar -xf "$sdist" -C "$again" --strip-components=1
 mkdir -p "$again/elsewhere/wheel" && cp -r "$build/sources" "$again/elsewhere/wheel/"
-(cd "$again" && unset SOURCE_DATE_EPOCH && export GIT_DIR=none && umask 077 && ${MAKE:-make} -s BUILD=elsewhere DIST=out sdist wheel) \
+(cd "$again" && unset SOURCE_DATE_EPOCH && export GIT_DIR=none && umask 077 &&
+    ${MAKE:-make} -s BUILD=elsewhere DIST=out sdist wheel) \
     >"$build/again.txt" 2>&1 || wrong "the sdist does not build: $(tail -5 "$build/again.txt")"
 for file in "$wheel" "$sdist"; do
     cmp "$file" "$again/out/${file##*/}" || wrong "${file##*/} has other bytes when it is built elsewhere"

@@ -53,12 +53,14 @@ static void draw_ticks(mha__markup *m, const axis *a, bool across)
         const long at = lround(place(a, exp2(k)));
         if (across)
             mha__markup_print(m,
-                              "<path class=\"tick\" d=\"M%ld %dv%d\" stroke=\"#ddd\"/><text class=\"x\" x=\"%ld\" y=\"%d\" "
+                              "<path class=\"tick\" d=\"M%ld %dv%d\" stroke=\"#ddd\"/>"
+                              "<text class=\"x\" x=\"%ld\" y=\"%d\" "
                               "text-anchor=\"middle\">",
                               at, TOP, HEIGHT, at, TOP + HEIGHT + 16);
         else
             mha__markup_print(m,
-                              "<path class=\"tick\" d=\"M%d %ldh%d\" stroke=\"#ddd\"/><text class=\"y\" x=\"%d\" y=\"%ld\" "
+                              "<path class=\"tick\" d=\"M%d %ldh%d\" stroke=\"#ddd\"/>"
+                              "<text class=\"y\" x=\"%d\" y=\"%ld\" "
                               "text-anchor=\"end\">",
                               LEFT, at, WIDTH, LEFT - 6, at + 4);
         mha__markup_number(m, 6, exp2(k));

@@ -22,7 +22,8 @@ typedef struct mha__roof_point {
 enum { MHA__ROOFLINE_HEIGHT = 520, MHA__ROOFLINE_WIDTH = 998 };
 
 /* Draws both axes in powers of 2, at most four roofs, and a circle for each point at the upper edge of a drawing that
- * is MHA__ROOFLINE_WIDTH wide. A label that would lie on another one moves away from its point, and a line leads to it. */
+ * is MHA__ROOFLINE_WIDTH wide. A label that would lie on another one moves away from its point, and a line leads to
+ * it. */
 void mha__draw_roofline(mha__markup *markup, const mha__roof *roofs, size_t roof_count, const mha__roof_point *points,
                         size_t count, const char *title, const char *note, const mha_allocator *allocator);
 

@@ -69,7 +69,8 @@ static size_t make_bars(const bench *b, bool of_reads, mha__bar *bars, size_t *l
             mha__text_print(bar->label, sizeof bar->label, "%s %s, %s, %d thread%s", r->part, r->shape, r->path,
                             r->threads, r->threads > 1 ? "s" : "");
             mha__text_print(bar->note, sizeof bar->note, "%%, %.1f %s%s", reads ? r->gbs : r->gflops,
-                            reads ? "GB/s" : "GFLOP/s", bar->value > 100 && reads ? ", more than memory gives: caches" : "");
+                            reads ? "GB/s" : "GFLOP/s",
+                            bar->value > 100 && reads ? ", more than memory gives: caches" : "");
         }
     return n;
 }

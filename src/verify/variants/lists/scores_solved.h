@@ -46,7 +46,8 @@ CHOSEN("padding-other", "other keys hidden from all queries; those of each batch
 FITTED("case-lacks-sinks", "sinks that the case does not have; one for each head",
     softens(c) && !has_weight(c, MHA_SINKS), k->sinks = x, SOLVE_BY_HEAD, -30, 10)
 FITTED("case-lacks-slopes", "ALiBi that the case does not have; the slope of each head",
-    attends(c) && !c->semantics.added.alibi_slopes, k->alibi_sign = 1; k->s.added.alibi_slopes = x, SOLVE_BY_HEAD, -30, 10)
+    attends(c) && !c->semantics.added.alibi_slopes, k->alibi_sign = 1; k->s.added.alibi_slopes = x,
+    SOLVE_BY_HEAD, -30, 10)
 CHOSEN("sinks-in-every-part", "sinks, extra keys and exp(0) counted once in each merged part; how many parts",
     attends(c) && is_size(*x) && adds_once(c), k->parts = *x, SOLVE_LISTED, any_parts)
 CHOSEN("dropout-mask", "weights dropped at random, the others multiplied by 1/(1-p); p",
