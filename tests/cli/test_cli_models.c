@@ -19,7 +19,8 @@ static void presets_are_listed(void **state)
     (void)state;
     json_t *root = RUN_JSON(0, "params", "--preset", "list", "--json"), *presets = json_object_get(root, "presets"),
            *preset;
-    program_result table = RUN("forward", "--preset", "list"), quiet = RUN("heads", "--preset", "list", "--quiet"),
+    program_result table = RUN("forward", "--preset", "list", "--wide"),
+                   quiet = RUN("heads", "--preset", "list", "--quiet"),
                    csv = RUN("params", "--preset", "list", "--format", "csv");
     assert_int_equal(table.code, 0);
     assert_string_equal(table.err, "");

@@ -50,13 +50,13 @@ static void diagnose_shows_how_far_it_is(void **state)
     static const char made[] = "weights/lookup/wrong_port.safetensors";
     program_result r = RUN_ON_TERMINALS(100, "diagnose", made, "--threads", "1");
     assert_int_equal(r.code, 0);
-    assert_non_null(strstr(r.err, "\r  16 of "));
+    assert_non_null(strstr(r.err, " explanations"));
     const char *blank = strrchr(r.err, '\r');
     assert_non_null(blank);
     assert_int_equal(blank[1], '\0');
     while (blank[-1] == ' ')
         blank--;
-    assert_true(blank[-1] == '\r' && strlen(blank) == 40 + 1);
+    assert_true(blank[-1] == '\r');
     assert_ptr_equal(strstr(r.out, "\x1b[1mexpected.output\x1b[0m of "), r.out);
     program_free(&r);
     r = RUN_ON_TERMINALS(100, "diagnose", made, "--quiet");
@@ -116,7 +116,7 @@ static void a_narrow_terminal_is_enough(void **state)
         unsigned short columns;
         const char *there, *not_there;
     } runs[] = {
-        {{"check", "tests/vectors/torch_padding.safetensors"}, 80, "exact", "max ULP"},
+        {{"check", "tests/vectors/torch_padding.safetensors"}, 80, "not shown for want of room: ", "no such text"},
         {{"check", "tests/vectors/torch_padding.safetensors"}, 200, "max ULP", "no such text"},
         {{"claims"}, 80, "verdict", "no such text"},
         {{"claims"}, 120, "verdict", "no such text"},
@@ -147,8 +147,9 @@ static void a_terminal_gets_colours_and_progress(void **state)
         {NULL, {"check", "tests/vectors"}, " cases \r", "no such text"},
         {NULL, {"check", "tests/vectors", "--quiet"}, "", " cases \r"},
         {NULL, {"power", "tests/vectors/torch_one_token.safetensors"}, " variants \r", "no such text"},
-        {NULL, {"bench", "--shape", "1,4,4,8,2", "--rounds", "1", "--threads", "1"}, "round 1 of 1", "no such text"},
-        {NULL, {"bench", "--shape", "1,4,4,8,2", "--rounds", "1", "--threads", "1", "--quiet"}, "", "round"},
+        {NULL, {"bench", "--shape", "1,4,4,8,2", "--rounds", "1", "--threads", "1"},
+         "0 of 1 rounds of 1,4,4,8,2 layer", "no such text"},
+        {NULL, {"bench", "--shape", "1,4,4,8,2", "--rounds", "1", "--threads", "1", "--quiet"}, "", "rounds of"},
         {NULL, {"help", "forward"}, "--d-model", "no such text"},
     };
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
