@@ -31,7 +31,7 @@ void help_program(void)
 static void help_option(const option_row *row)
 {
     enum { INDENT = 34 };
-    const size_t indent = line_width() < 2 * INDENT ? 8 : INDENT; /* of the text */
+    const size_t indent = line_width() < 2 * (size_t)INDENT ? 8 : INDENT; /* of the text */
     char *left = text_of("--%s%s%s", row->name, row->form ? " " : "", row->form ? row->form : "");
     char *right = text_of("%s%s%s%s", row->help, row->fallback ? " [" : "", row->fallback ? row->fallback : "",
                           row->fallback ? "]" : "");

@@ -240,26 +240,26 @@ int mha_config_weight_shape(const mha_config *c, mha_weight weight, size_t shape
     return rank;
 }
 
-/* Where the configuration has the number of rows of a table; NULL: the weight is no table. */
-static size_t *table_rows(mha_config *c, mha_weight weight)
+/* The offset in the configuration of the number of rows of a table; 0: the weight is no table. */
+static size_t table_rows(mha_weight weight)
 {
     switch (rows[weight].other) {
-    case BIAS_ROWS: return &c->bias_rows;
-    case RELATIVE_K_ROWS: return &c->relative_k_rows;
-    case RELATIVE_COLUMN_ROWS: return &c->relative_column_rows;
-    case RELATIVE_Q_ROWS: return &c->relative_q_rows;
-    default: return NULL;
+    case BIAS_ROWS: return offsetof(mha_config, bias_rows);
+    case RELATIVE_K_ROWS: return offsetof(mha_config, relative_k_rows);
+    case RELATIVE_COLUMN_ROWS: return offsetof(mha_config, relative_column_rows);
+    case RELATIVE_Q_ROWS: return offsetof(mha_config, relative_q_rows);
+    default: return 0;
     }
 }
 
 void mha__config_add_weight(mha_config *c, mha_weight weight, int rank, const size_t shape[])
 {
     const row *w = &rows[weight];
-    size_t *table = table_rows(c, weight);
+    const size_t table = table_rows(weight);
     if (w->given)
         *(bool *)((char *)c + w->given) = true;
     if (table && rank == 2)
-        *table = shape[0];
+        *(size_t *)(void *)((char *)c + table) = shape[0];
     if (mha__is_relative_table(weight) && rank == 2)
         c->relative_by_head |= shape[1] != c->d_k;
     if (w->width == GATES && w->other != NOTHING)

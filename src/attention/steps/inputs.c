@@ -6,7 +6,7 @@ void mha__inputs_to_project(const mha__resolved *r, char *workspace, size_t n, m
 {
     const mha_view *given[3] = {&r->query, &r->key, &r->value};
     const bool follows[3] = {false, r->key_follows, r->value_follows};
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && i < 3; i++) {
         x[i] = *given[i];
         if (!mha__projects_copies(r))
             continue;

@@ -312,10 +312,10 @@ int run_power(const arguments *args)
             code = refuse_error(args->operands[0], &error);
     } else if (code == EXIT_DONE)
         code = given(args, OPT_SUGGEST) ? suggest(&r, args, &progress, &c) : case_of_options(&r, args, &c);
-    if (code == EXIT_DONE)
+    if (code == EXIT_DONE) {
         progress_begin(args, "variants");
-    if (code == EXIT_DONE)
         code = measure(c, r.random, args, &criterion, &progress);
+    }
     mha_case_close(c);
     request_free(&r);
     return code;

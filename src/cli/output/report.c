@@ -118,7 +118,7 @@ static char *filled(table_style style, const char *format, const char *fields, c
         const size_t before = strcspn(format, "%");
         const bool percent = format[before] && format[before + 1] == '%';
         cell = text_more(cell, "%.*s%s", (int)before, format, percent ? "%" : "");
-        format += before + 2 * percent;
+        format += before + (percent ? 2 : 0);
         if (percent || !*format)
             continue;
         snprintf(conversion, sizeof conversion, "%.*s", (int)strcspn(format, "sdBefg") + 1, format);
@@ -189,7 +189,10 @@ void report_table(table_style style, const json_t *records, size_t n_columns, co
         if (is_known(records, columns[c]))
             known[n++] = columns[c];
     table *t = table_create(style, n, known);
-    json_array_foreach(records, i, record) add_row(t, record);
+    json_array_foreach(records, i, record)
+    {
+        add_row(t, record);
+    }
     table_print(t);
     free(known);
 }

@@ -15,7 +15,7 @@ typedef struct run_times {
  * asks for. */
 void run_report_begin(const request *r, const arguments *args);
 json_t *run_report_of(const request *r, const arguments *args, const summary *output, const run_times *time);
-void run_report_end(const request *r, const json_t *report, const run_times *time, const summary *output,
+void run_report_end(const request *r, const json_t *root, const run_times *time, const summary *output,
                     bool as_asked);
 
 #endif

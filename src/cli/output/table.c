@@ -258,13 +258,14 @@ static void fit(const table *t, size_t *width)
 {
     enum { ROOMY = 32, NARROW = 20, NARROWEST = 12 };
     const size_t last = t->n_columns - 1;
+    const bool whole = width != t->widths; /* all rows are known */
     leave_out(t, width, 3);
     if (!to_the_right(t, last))
         narrow(t, width, last, NARROW);
-    for (size_t c = 0; c < t->n_columns && !t->widths; c++)
+    for (size_t c = 0; c < t->n_columns && whole; c++)
         if (to_the_right(t, c))
             narrow(t, width, c, least_width(t, c));
-    if (!t->widths)
+    if (whole)
         narrow_text(t, width, ROOMY);
     leave_out(t, width, 2);
     leave_out(t, width, 1);

@@ -14,6 +14,6 @@ typedef struct judged_case {
 
 /* `count` has one number for each mha_outcome. Failed cases come first, then skipped cases with the reason. */
 json_t *verdicts_report(const judged_case *cases, size_t n, const size_t count[3]);
-void verdicts_print(const json_t *report, const judged_case *cases, size_t n, const size_t count[3]);
+void verdicts_print(const json_t *root, const judged_case *cases, size_t n, const size_t count[3]);
 
 #endif

@@ -30,7 +30,7 @@ void strongest_print(const strongest_key *found, size_t n, bool broken, const ch
     if (n == 0)
         say(broken ? " NaN" : " no key");
     for (size_t i = 0; i < n; i++) {
-        const bool named = found[i].key < n_names;
+        const bool named = names && found[i].key < n_names;
         say_harmless("%s key %zu%s%s (%.1f %%)", i ? "," : "", found[i].key, named ? " " : "",
                      named ? names[found[i].key] : "", 100 * found[i].weight);
     }

@@ -117,9 +117,9 @@ static mha_status draw(const bench *b, mha__drawing *d, const char *path, mha_er
     const bool wide = given(b->args, OPT_WIDE);
     mha__bar *bars[2];
     mha__roof_point *points = obtain(b->n_rows, sizeof *points);
-    size_t counts[2], left_out[2], top = wide ? MHA__ROOFLINE_HEIGHT : 0;
+    size_t counts[2], left_out[2];
     const size_t n = wide ? make_points(b, points) : 0;
-    top = n > 0 ? MHA__ROOFLINE_HEIGHT : 0;
+    size_t top = n > 0 ? MHA__ROOFLINE_HEIGHT : 0;
     d->width = n > 0 ? MHA__ROOFLINE_WIDTH : MHA__BARS_WIDTH;
     d->height = top + HEADING + FOOT;
     for (int reads = 0; reads < 2; reads++) {
