@@ -94,8 +94,8 @@ mha__storage mha__storage_of(mha_dtype dtype);
  * n = 1 a number of at most x; in a tensor of numbers of at most `most`, whose scale it shares, or of at most x. */
 double mha__lost_among(mha_dtype dtype, double x, double n, double most);
 double mha__lost(mha_dtype dtype, double x, double n);
-/* An error e of such a row or number with what storing it in a cache adds. */
-double mha__cached_error(mha_dtype dtype, double e, double x, double n);
+/* An error e of such a row or number, of n elements and that size, with what storing it in a cache adds. */
+double mha__cached_error(mha_dtype dtype, double e, double size, double n);
 
 /* What is allowed where nobody states a tolerance: |exact - yours| <= atol + rtol |yours|, of results stored in a type.
  * `wide`: they were computed in float64. */

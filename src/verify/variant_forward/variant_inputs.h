@@ -63,8 +63,8 @@ bool mha__stage_is_by_query(const mha_case *c, mha_stage stage);
 
 /* Ragged batches (variant_ragged.c). Makes their `sequences` and `other`; false without memory. */
 bool mha__variant_split(mha__variant_inputs *inputs);
-/* Cuts what semantics say of each sequence of a ragged batch to what they say of one. */
-void mha__cut_to_sequence(mha_semantics *semantics, size_t sequence);
+/* Cuts what semantics say of each sequence of a ragged batch to what they say of sequence b. */
+void mha__cut_to_sequence(mha_semantics *s, size_t b);
 /* Copies a recorded stage, of so many elements, into the order in which variants compute it: zeros fill what is shorter
  * than the longest sequence. Other batches have one order for both. */
 void mha__ragged_spread(const mha__variant_inputs *inputs, mha_stage stage, size_t elements, const double *recorded,
