@@ -32,7 +32,7 @@ coverage: ## lines and branches of src/ that the tests reach; HTML in build/cove
 COVERED = CC=gcc CFLAGS="-O1 -g --coverage -fprofile-update=atomic" KERNEL_CFLAGS=-O3 \
           LDFLAGS="--coverage -Wl,-u,__gcov_dump" WERROR=-Werror
 coverage-programs: all $(TESTS) fuzzers
-coverage-runs: $(TESTS:%=%.run) $(FUZZERS:%=%.run)
+coverage-runs: $(ONE_BY_ONE:%=%.run) $(FUZZERS:%=%.run)
 	@sh tests/summary.sh $(RESULTS)
 
 # ---------------------------------------------------------------- mutants

@@ -52,6 +52,11 @@ static int remove_one(const char *path, const struct stat *status, int kind, str
     return remove(path);
 }
 
+static int remove_below(const char *path, const struct stat *status, int kind, struct FTW *where)
+{
+    return where->level > 0 ? remove_one(path, status, kind, where) : 0;
+}
+
 static void remove_directory(void)
 {
     nftw(directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
@@ -70,6 +75,11 @@ const char *scratch_path(const char *name)
     char *path = paths[next++ % 16];
     snprintf(path, sizeof paths[0], "%s/%s", directory, name);
     return path;
+}
+
+void scratch_empty(void)
+{
+    nftw(scratch_path(""), remove_below, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 const char *scratch_write(const char *name, const void *data, size_t count)

@@ -26,6 +26,8 @@ const char *scratch_write(const char *name, const void *data, size_t count);
 const char *scratch_take(const char *name, bytes *b);
 /* A whole file, freed by the caller. */
 unsigned char *scratch_read(const char *path, size_t *count);
+/* Removes every file in the directory. */
+void scratch_empty(void);
 /* The number of files in the directory, hidden ones included. */
 size_t scratch_count_files(void);
 
