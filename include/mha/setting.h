@@ -51,6 +51,7 @@ typedef struct mha_setting {
     size_t at;           /* offset in mha_semantics */
     size_t given_at;     /* of the bool that says that it is given; SIZE_MAX: it is given when it is not 0 */
     const char *given_by; /* that bool: "softmax.has_scale", "visible.window" */
+    bool in_float;        /* the number is a float on every path but the exact one, which computes in double */
 } mha_setting;
 
 /* Row `index`, in the order of the groups; NULL past the end. */

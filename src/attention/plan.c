@@ -10,9 +10,9 @@
 #include "attention/overlap.h"
 #include "attention/cache/cache.h"
 #include "attention/pages/pages.h"
+#include "attention/settings/settings.h"
 #include "attention/validate.h"
 #include "compute/thread_pool.h"
-#include "mha/setting.h"
 #include "mha/system.h"
 
 static mha_status wrong_shape(mha_error *error, const char *name, const mha_view *view, const char *expected)
@@ -341,10 +341,12 @@ static mha_status resolve_stages(mha__resolved *r, const mha_call *call, mha_err
 /* Its lines are the order in which a call is checked, which attention.h promises. */
 static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_call *call, mha_error *error)
 {
-    *r = (mha__resolved){.layer = layer, .semantics = mha__semantics_meant(&call->semantics), .pages = call->pages,
-                         .cache = call->cache};
+    memset(r, 0, sizeof *r);
+    r->layer = layer, r->pages = call->pages, r->cache = call->cache;
+    r->semantics = call->semantics;
+    mha__semantics_complete(&r->semantics);
     TRY(mha__expect_unused("call", call->reserved, sizeof call->reserved, error));
-    TRY(mha_settings_check(&r->semantics, error));
+    TRY(mha__settings_check(&r->semantics, call->path != MHA_PATH_EXACT, error));
     if (!layer && call->absorbed)
         return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "needs a layer with a kv_rank");
     TRY(resolve_inputs(r, call, error));

@@ -7,16 +7,14 @@
 
 _Static_assert(sizeof(mha__resolved) <= MHA_PLAN_PRIVATE_BYTES, "a plan must hold the validated call");
 
-mha_semantics mha__semantics_meant(const mha_semantics *given)
+void mha__semantics_complete(mha_semantics *s)
 {
-    mha_semantics meant = *given;
-    meant.softmax.has_scale |= given->softmax.scale != 0;
-    meant.place.has_offset |= given->place.offset != 0;
-    meant.place.has_key_offset |= given->place.key_offset != 0;
-    meant.visible.has_padding_fill |= given->visible.padding_fill != 0;
-    meant.softmax.softmax_plus_one &= !given->place.keys_only;
-    meant.softmax.zero_row &= !given->place.keys_only;
-    return meant;
+    s->softmax.has_scale |= s->softmax.scale != 0;
+    s->place.has_offset |= s->place.offset != 0;
+    s->place.has_key_offset |= s->place.key_offset != 0;
+    s->visible.has_padding_fill |= s->visible.padding_fill != 0;
+    s->softmax.softmax_plus_one &= !s->place.keys_only;
+    s->softmax.zero_row &= !s->place.keys_only;
 }
 
 const mha__resolved *mha__plan_resolved(const mha_plan *plan)

@@ -73,9 +73,9 @@ typedef struct mha__resolved {
     unsigned long generation;
 } mha__resolved;
 
-/* The same semantics with has_scale, has_offset, has_key_offset and has_padding_fill set where the number is not 0, and
- * without what keys_only leaves out. */
-mha_semantics mha__semantics_meant(const mha_semantics *given);
+/* Sets has_scale, has_offset, has_key_offset and has_padding_fill where the number is not 0, and takes away what
+ * keys_only leaves out. */
+void mha__semantics_complete(mha_semantics *semantics);
 
 /* The validated call in a plan. */
 const mha__resolved *mha__plan_resolved(const mha_plan *plan);

@@ -238,24 +238,6 @@ static mha_status check_clip(const mha__resolved *r, mha_error *error)
 
 /* ---------------------------------------------------------------- numbers */
 
-/* The float paths compute with these numbers as floats, which must be finite and, where they are above 0, not 0. */
-static mha_status check_float_range(const mha__resolved *r, mha_error *error)
-{
-    const mha_setting *row;
-    for (size_t i = 0; r->plan.path != MHA_PATH_EXACT && (row = mha_setting_at(i)) != NULL; i++) {
-        const bool weighs = row->group == MHA_SETTINGS_SOFTMAX || strcmp(row->name, "clip_qkv") == 0;
-        if (row->kind != MHA_SETTING_REAL || !weighs || !mha_setting_given(row, &r->semantics))
-            continue;
-        const double x = mha_setting_number(row, &r->semantics);
-        const float held = (float)x;
-        if (!isfinite(held) || (row->lowest > 0 && held == 0.0f))
-            return mha__fail(error, MHA_UNSUPPORTED, row->name,
-                             "expected a number that float can hold (only the exact path computes in float64), "
-                             "found %g", x);
-    }
-    return MHA_OK;
-}
-
 /* A sigmoid has no denominator, and so nothing that belongs to one. */
 static mha_status check_normaliser(const mha__resolved *r, mha_error *error)
 {
@@ -294,7 +276,6 @@ mha_status mha__validate_semantics(mha__resolved *r, mha_error *error)
                          "a fill value needs a boolean key padding mask to fill");
     TRY(check_normaliser(r, error));
     TRY(check_clip(r, error));
-    TRY(check_float_range(r, error));
     r->norm_eps = s->qkv.norm_eps != 0 ? s->qkv.norm_eps : 1e-6;
     TRY(check_query_scale(r, error));
     const size_t full[4] = {p->B, p->h, p->T_q, p->S}, padding[2] = {p->B, p->S};

@@ -98,6 +98,8 @@ typedef struct mha__regions {
 mha_allocator mha__regions_allocator(mha__regions *regions);
 /* `bytes` zeroed bytes, 64-byte aligned; NULL when there is no memory or bytes is 0. */
 void *mha__allocate(const mha_allocator *allocator, size_t bytes);
+/* The same, not zeroed. */
+void *mha__allocate_unset(const mha_allocator *allocator, size_t bytes);
 void mha__release(const mha_allocator *allocator, void *block, size_t bytes); /* NULL is allowed */
 /* An array of `count` items of `item_bytes` each, with room for one more: `items` itself while *room is larger than
  * count, else a copy with twice the room, which takes the place of `items` (NULL and 0: no array yet). What lies

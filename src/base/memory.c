@@ -105,11 +105,16 @@ mha_allocator mha__allocator_or_default(const mha_allocator *allocator)
     return allocator && allocator->allocate && allocator->release ? *allocator : mha__allocator_default();
 }
 
-void *mha__allocate(const mha_allocator *allocator, size_t bytes)
+void *mha__allocate_unset(const mha_allocator *allocator, size_t bytes)
 {
     if (bytes == 0 || bytes > PTRDIFF_MAX)
         return NULL;
-    void *block = allocator->allocate(allocator->context, bytes, MHA_ALIGNMENT);
+    return allocator->allocate(allocator->context, bytes, MHA_ALIGNMENT);
+}
+
+void *mha__allocate(const mha_allocator *allocator, size_t bytes)
+{
+    void *block = mha__allocate_unset(allocator, bytes);
     const bool zero_already = allocator->allocate == regions_allocate ||
                               (allocator->allocate == default_allocate && bytes >= mapping_threshold);
     if (block && !zero_already)

@@ -447,6 +447,34 @@ static void arrays_have_a_length_and_a_text(void **state)
     assert_string_equal(mha_setting_text(mha_setting_find("normaliser"), &s, text, sizeof text), "7");
 }
 
+/* A number that float cannot hold is for the exact path; others refuse it, before they look at the inputs. */
+static void numbers_beyond_float_need_the_exact_path(void **state)
+{
+    (void)state;
+    static const double beyond[] = {1e300, 1e-60};
+    const mha_setting *s;
+    size_t found = 0;
+    for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++)
+        for (size_t k = 0; s->in_float && k < 2; k++) {
+            mha_call call = a_call();
+            mha_plan plan;
+            mha_error error;
+            assert_true(s->kind == MHA_SETTING_REAL);
+            give_needs(s, &call.semantics);
+            assert_ok(mha_setting_put_number(s, beyond[k], &call.semantics, &error), error);
+            assert_ok(mha_settings_check(&call.semantics, &error), error);
+            for (mha_path path = MHA_PATH_AUTO; path < MHA_PATH_COUNT; path++) {
+                call.path = path;
+                const mha_status status = mha_plan_call(NULL, &call, &plan, &error);
+                const bool refused = status != MHA_OK && strstr(error.message, "float can hold");
+                assert_true(refused == (path != MHA_PATH_EXACT && (beyond[k] > 1 || s->lowest > 0)));
+                assert_true(!refused || (status == MHA_UNSUPPORTED && strcmp(error.name, s->name) == 0));
+                found += refused;
+            }
+        }
+    assert_true(found > 10);
+}
+
 /* A setting makes its group differ, and no other. */
 static void groups_are_compared(void **state)
 {
@@ -491,6 +519,7 @@ int main(void)
         cmocka_unit_test(a_plan_refuses_what_the_table_refuses),
         cmocka_unit_test(an_array_is_put_and_seen_as_a_view),
         cmocka_unit_test(arrays_have_a_length_and_a_text),
+        cmocka_unit_test(numbers_beyond_float_need_the_exact_path),
         cmocka_unit_test(groups_are_compared),
         cmocka_unit_test(strides_are_compared),
     };

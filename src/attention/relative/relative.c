@@ -134,19 +134,13 @@ static mha_status check_distances(const mha__resolved *r, mha_error *error)
 mha_status mha__relative_check(const mha__resolved *r, mha_error *error)
 {
     const mha_relative *relative = &r->semantics.added.relative;
-    static const char *const names[] = {"relative_k_scale", "relative_q_scale"};
-    const double scales[] = {relative->k_scale, relative->q_scale};
     if (relative->rule == MHA_RELATIVE_NONE)
         return MHA_OK;
     if (r->latent.kv_rank)
         return mha__fail(error, MHA_UNSUPPORTED, "relative", "latent attention has no relative terms");
-    for (size_t i = 0; i < 2; i++)
-        if (r->plan.path != MHA_PATH_EXACT && !isfinite((float)scales[i]))
-            return mha__fail(error, MHA_INVALID, names[i], "expected a number that float can hold, found %g",
-                             scales[i]);
     if (relative->q_scale != 0 && !r->weight[MHA_RELATIVE_Q].data)
-        return mha__fail(error, MHA_INVALID, names[1], "has no effect without relative_q");
+        return mha__fail(error, MHA_INVALID, "relative_q_scale", "has no effect without relative_q");
     if (relative->k_scale != 0 && !r->weight[MHA_RELATIVE_K].data)
-        return mha__fail(error, MHA_INVALID, names[0], "has no effect without relative_k");
+        return mha__fail(error, MHA_INVALID, "relative_k_scale", "has no effect without relative_k");
     return relative->rule == MHA_RELATIVE_GRID ? check_grid(r, error) : check_distances(r, error);
 }

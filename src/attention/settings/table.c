@@ -2,7 +2,7 @@
  * settings is a loop over these rows. */
 #include <float.h>
 
-#include "mha/setting.h"
+#include "attention/settings/settings.h"
 
 #define FAR (INT64_MAX / 4) /* positions, windows and their sums stay representable */
 
@@ -24,6 +24,7 @@
 #define REAL(low, high) .lowest = (low), .highest = (high)
 #define ANY_REAL REAL(-DBL_MAX, DBL_MAX)
 #define POSITIVE REAL(DBL_TRUE_MIN, DBL_MAX)
+#define FLOAT .in_float = true
 #define OFF .unset = "0"
 #define ARRAY(text) .shape = (text)
 
@@ -57,7 +58,7 @@ static const mha_setting rows[] = {
      .meaning = "q and k that have no norm weight are normalised too, each head, with factor 1"},
     {PLAIN(norm_eps, qkv.norm_eps), GROUP, POSITIVE, .unset = "1e-6", .foreign = "eps rms_norm_eps layer_norm_eps",
      .meaning = "added to the mean square in all norms"},
-    {PLAIN(clip_qkv, qkv.clip_qkv), GROUP, POSITIVE, OFF, .foreign = "clip",
+    {PLAIN(clip_qkv, qkv.clip_qkv), GROUP, POSITIVE, FLOAT, OFF, .foreign = "clip",
      .meaning = "c > 0: numbers of q, k and v limited to [-c, c], behind the bias, or behind a norm that comes before"
                 " the rotation"},
     {WORDS(rope, qkv.rope.kind, "none|interleaved|half_split=half"), GROUP, .unset = "none",
@@ -188,23 +189,23 @@ static const mha_setting rows[] = {
      .meaning = "cells of the grid, one below the other"},
     {PLAIN(relative_width, added.relative.width), GROUP, WHOLE(0, INT64_MAX), .needs = "relative_rule=grid",
      .meaning = "cells of the grid, side by side"},
-    {PLAIN(relative_k_scale, added.relative.k_scale), GROUP, ANY_REAL, .unset = "scale", .needs = "relative_rule",
-     .meaning = "factor on q . relative_k; 1 in SAM"},
-    {PLAIN(relative_q_scale, added.relative.q_scale), GROUP, ANY_REAL, .unset = "scale", .needs = "relative_rule",
-     .meaning = "factor on k . relative_q"},
+    {PLAIN(relative_k_scale, added.relative.k_scale), GROUP, ANY_REAL, FLOAT, .unset = "scale",
+     .needs = "relative_rule", .meaning = "factor on q . relative_k; 1 in SAM"},
+    {PLAIN(relative_q_scale, added.relative.q_scale), GROUP, ANY_REAL, FLOAT, .unset = "scale",
+     .needs = "relative_rule", .meaning = "factor on k . relative_q"},
 #undef GROUP
 
 #define GROUP .group = MHA_SETTINGS_SOFTMAX
-    {MARKED(scale, softmax.scale, softmax.has_scale), GROUP, ANY_REAL, .unset = "1/sqrt(d_k)",
+    {MARKED(scale, softmax.scale, softmax.has_scale), GROUP, ANY_REAL, FLOAT, .unset = "1/sqrt(d_k)",
      .foreign = "sm_scale softmax_scale scaling", .meaning = "factor on q.k"},
-    {PLAIN(softcap, softmax.softcap), GROUP, POSITIVE, OFF, .foreign = "logit_softcap attn_logit_softcapping",
+    {PLAIN(softcap, softmax.softcap), GROUP, POSITIVE, FLOAT, OFF, .foreign = "logit_softcap attn_logit_softcapping",
      .meaning = "c > 0: scores become c * tanh(score / c), before masks"},
     {PLAIN(zero_row, softmax.zero_row), GROUP, OFF, .aliases = "add_zero_attn",
      .meaning = "one more key and value of zeros, never hidden"},
     {PLAIN(softmax_plus_one, softmax.softmax_plus_one), GROUP, OFF, .meaning = "one more exp(0) in the denominator"},
     {WORDS(normaliser, softmax.normaliser, "softmax|sigmoid"), GROUP, .unset = "softmax",
      .meaning = "sigmoid: weights are 1 / (1 + exp(-(score + sigmoid_bias))), each key by itself"},
-    {PLAIN(sigmoid_bias, softmax.sigmoid_bias), GROUP, ANY_REAL, OFF, .needs = "normaliser=sigmoid",
+    {PLAIN(sigmoid_bias, softmax.sigmoid_bias), GROUP, ANY_REAL, FLOAT, OFF, .needs = "normaliser=sigmoid",
      .aliases = "sigmoid", .meaning = "of normaliser sigmoid; -log of the number of keys is usual"},
     {WORDS(empty_rows, softmax.empty_rows, "zero|nan=none"), GROUP, .unset = "zero", .aliases = "fully_masked",
      .meaning = "the weights of a query that sees no key: zeros or NaN"},
@@ -213,7 +214,12 @@ static const mha_setting rows[] = {
 #undef GROUP
 };
 
+size_t mha__setting_count(void)
+{
+    return sizeof rows / sizeof *rows;
+}
+
 const mha_setting *mha_setting_at(size_t index)
 {
-    return index < sizeof rows / sizeof *rows ? &rows[index] : NULL;
+    return index < mha__setting_count() ? &rows[index] : NULL;
 }

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/settings/settings.h"
 #include "base/base.h"
-#include "mha/setting.h"
 
 enum { LONGEST = 40 }; /* letters of a name or number, more than any has */
 
@@ -369,11 +369,20 @@ static mha_status check_reserved(const mha_semantics *s, mha_error *error)
     return mha__expect_unused("softmax", s->softmax.reserved, sizeof s->softmax.reserved, error);
 }
 
-mha_status mha_settings_check(const mha_semantics *semantics, mha_error *error)
+/* MHA_UNSUPPORTED unless a number that float paths hold as a float is one. */
+static mha_status check_float(const mha_setting *s, double x, mha_error *error)
 {
-    const mha_setting *s;
+    const float held = (float)x;
+    if (isfinite(held) && (held != 0.0f || s->lowest <= 0))
+        return MHA_OK;
+    return mha__fail(error, MHA_UNSUPPORTED, s->name,
+                     "expected a number that float can hold (only the exact path computes in float64), found %g", x);
+}
+
+mha_status mha__settings_check(const mha_semantics *semantics, bool in_float, mha_error *error)
+{
     TRY(check_reserved(semantics, error));
-    for (size_t i = 0; (s = mha_setting_at(i)) != NULL; i++) {
+    for (const mha_setting *s = mha_setting_at(0), *end = s + mha__setting_count(); s < end; s++) {
         int64_t whole;
         if (is_blank(s, semantics) || !mha_setting_given(s, semantics))
             continue;
@@ -384,8 +393,15 @@ mha_status mha_settings_check(const mha_semantics *semantics, mha_error *error)
         const double x = number_at(s, semantics, &whole);
         if (!is_array(s))
             TRY(check_number(s, x, whole, error));
+        if (in_float && s->in_float)
+            TRY(check_float(s, x, error));
     }
     return MHA_OK;
+}
+
+mha_status mha_settings_check(const mha_semantics *semantics, mha_error *error)
+{
+    return mha__settings_check(semantics, false, error);
 }
 
 /* ---------------------------------------------------------------- writing */

@@ -110,7 +110,8 @@ static mha_status copy_positions(mha_case *c, const char *name, mha_view *positi
 static mha_status read_semantics(mha_case *c, const mha_call *call, size_t rows, mha_error *error)
 {
     mha_rope *r = &c->semantics.qkv.rope;
-    c->semantics = mha__semantics_meant(&call->semantics);
+    c->semantics = call->semantics;
+    mha__semantics_complete(&c->semantics);
     TRY(mha__case_settle(c, rows, error));
     TRY(copy_positions(c, "rope_positions", &r->origin.positions, error));
     return copy_positions(c, "rope_q_positions", &r->q_positions, error);

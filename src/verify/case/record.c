@@ -62,7 +62,7 @@ void mha__case_keys_only(mha_case *c)
         return;
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
         c->weights[CASE_RECORDED][left_out[i]] = (mha_view){0};
-    c->semantics = mha__semantics_meant(&c->semantics);
+    mha__semantics_complete(&c->semantics);
 }
 
 /* The index of `text` in `list`, whose items are separated by ", "; -1 when it is not in the list. */
