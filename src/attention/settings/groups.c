@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "mha/setting.h"
+#include "attention/settings/settings.h"
 
 /* What of a setting is compared: of a view, the place of its data, and then its strides. */
 static size_t bytes_of(const mha_setting *s)
@@ -57,11 +57,11 @@ bool mha_settings_same(mha_setting_group group, const mha_semantics *a, const mh
 {
     if (agree(a, b, parts[group].at, parts[group].bytes))
         return true;
-    const mha_setting *s;
+    const mha_setting *s = mha_setting_at(0), *const end = s + mha__setting_count();
     bool same = true;
-    for (size_t i = 0; same && (s = mha_setting_at(i)) != NULL && s->group <= group; i++) {
-        if (s->group < group)
-            continue;
+    while (s < end && s->group < group)
+        s++;
+    for (; same && s < end && s->group == group; s++) {
         const size_t at = s->at + (s->kind == MHA_SETTING_VIEW ? offsetof(mha_view, data) : 0);
         same = agree(a, b, at, bytes_of(s)) &&
                (s->kind != MHA_SETTING_VIEW || view_agrees(a, b, s->at)) &&
