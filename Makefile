@@ -208,10 +208,10 @@ manual: $(BUILD)/mha ## writes the options in src/cli/mha.1 as the program's tab
 clean: ## removes what was built
 	rm -rf $(BUILD)
 
-include src/install.mk src/python/python.mk src/manual/manual.mk src/packaging/wheel.mk
+include src/install.mk src/python/python.mk src/manual/manual.mk
 include tests/tests.mk tests/checks.mk tests/python.mk tests/coverage.mk tests/neon.mk bench/bench.mk
 include src/mpi/mpi.mk tests/check.mk
-include src/packaging/packaging.mk src/packaging/debian.mk
+include src/packaging/packaging.mk src/packaging/wheel.mk src/packaging/debian.mk
 
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(BENCH_OBJ:.o=.d)
 endif

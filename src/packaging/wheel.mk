@@ -9,9 +9,8 @@ WHEEL_ROOT   ?=
 WHEEL_CROSS  ?=
 WHEEL_CC     ?= $(CC)
 WHEEL_BUILD   = $(BUILD)/wheel/$(WHEEL_ARCH)
-WHEEL_LIBS    = $(abspath $(WHEEL_BUILD))/libraries
+WHEEL_LIBS    = $(WHEEL_BUILD)/libraries
 WHEEL_NAME    = mha-$(VERSION)-py3-none-manylinux_$(WHEEL_GLIBC)_$(WHEEL_ARCH).whl
-DIST          = dist
 # The date of everything in an archive.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat -c %Y include/mha/system.h)
 
@@ -19,7 +18,7 @@ export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat 
 # calls, are left out. What the library refers to weakly is asked for by name.
 WHEEL_LDFLAGS = -fuse-ld=lld -B$(dir $(shell readlink -f "$$(command -v ld.lld)")) \
                 -Wl,--icf=all -Wl,--gc-sections -Wl,-s -Wl,--build-id=none -Wl,--wrap=hypot \
-                -Wl,--version-script=$(CURDIR)/src/packaging/wheel.map -Wl,@$(WHEEL_LIBS)/complex \
+                -Wl,--version-script=src/packaging/wheel.map -Wl,@$(WHEEL_LIBS)/complex \
                 $(addprefix -Wl$(comma)-u$(comma),dgesvd_ openblas_get_config openblas_get_num_threads \
                                                   openblas_get_parallel openblas_set_num_threads)
 comma := ,
@@ -43,8 +42,8 @@ wheel: $(WHEEL_LIBS)/complex ## the wheel with everything inside, in dist/ (make
 	@ls -s --block-size=KiB $(DIST)/$(WHEEL_NAME)
 
 WHEEL_AARCH64 = WHEEL_ARCH=aarch64 WHEEL_CROSS=aarch64-linux-gnu- WHEEL_ROOT=$(NEON_ROOT) \
-                WHEEL_CC="aarch64-linux-gnu-gcc --sysroot=$(NEON_ROOT)" \
-                WHEEL_CFLAGS="BLAS_CFLAGS=-I$(NEON_ROOT)/usr/include/aarch64-linux-gnu/openblas-pthread \
+                WHEEL_CC="aarch64-linux-gnu-gcc --sysroot=$(abspath $(NEON_ROOT))" \
+                WHEEL_CFLAGS="BLAS_CFLAGS=-I$(abspath $(NEON_ROOT))/usr/include/aarch64-linux-gnu/openblas-pthread \
                 JANSSON_CFLAGS= LIBZIP_CFLAGS= ZLIB_CFLAGS= NETTLE_CFLAGS="
 wheel-aarch64: ## the same for AArch64, cross-compiled
 	+@$(MAKE) --no-print-directory wheel $(WHEEL_AARCH64)
@@ -58,7 +57,7 @@ sdist: ## the sources for pip, in dist/
 # ---------------------------------------------------------------- checks
 
 # Tools that only packaging needs, from PyPI, in a folder of their own.
-WHEEL_TOOLS = $(abspath $(BUILD))/wheel/tools
+WHEEL_TOOLS = $(BUILD)/wheel/tools
 $(WHEEL_TOOLS)/bin/twine:
 	@rm -rf $(WHEEL_TOOLS) && $(PYTHON) -m venv $(WHEEL_TOOLS)
 	$(Q)$(WHEEL_TOOLS)/bin/pip --quiet --disable-pip-version-check install auditwheel twine mypy numpy typing_extensions
@@ -66,12 +65,13 @@ $(WHEEL_TOOLS)/bin/twine:
 check-wheel: wheel sdist $(WHEEL_TOOLS)/bin/twine ## the wheel alone, what is in it, its types, the same bytes twice
 	@sh tests/wheel/check_wheel.sh $(abspath $(BUILD))/wheel $(abspath $(DIST)) $(WHEEL_NAME) $(PYTHON)
 
-check-wheel-aarch64: wheel-aarch64 $(WHEEL_TOOLS)/bin/twine ## what is in it; its program under qemu
+# Imported by the Python below NEON_PYTHON, the module computes what that of the wheel for this machine does.
+check-wheel-aarch64: wheel wheel-aarch64 $(WHEEL_TOOLS)/bin/twine $(NEON_PYTHON) ## program and module under qemu
 	+@$(MAKE) --no-print-directory check-wheel-foreign $(WHEEL_AARCH64)
 .PHONY: check-wheel-foreign
 check-wheel-foreign:
 	@sh tests/wheel/check_foreign.sh $(WHEEL_BUILD) $(DIST)/$(WHEEL_NAME) $(WHEEL_TOOLS) \
-	  "qemu-aarch64 -L $(NEON_ROOT)"
+	  "qemu-aarch64 -L $(NEON_ROOT)" $(NEON_PYTHON)
 
 ROUNDS ?= 20
 check-company: wheel ## the wheel beside numpy, torch, jax, onnxruntime of PEER_PYTHON, ROUNDS times

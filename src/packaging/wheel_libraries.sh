@@ -3,11 +3,13 @@
 # and CROSS. OpenBLAS (and the LAPACK in it), zlib and nettle are Debian's, as installed below ROOT. jansson and libzip
 # are built from Debian's sources: Debian has none of them that fits into a shared library.
 set -eu
-out=$1 root=$2 triplet=$3 here=$(cd "$(dirname "$0")" && pwd)
-sources=$(dirname "$(dirname "$out")")/sources
-rm -rf "$out"
-mkdir -p "$out/include" "$out/licences" "$sources"
-cd "$out"
+triplet=$3 here=$(cd "$(dirname "$0")" && pwd) root=$2
+root=${root:+$(cd "$root" && pwd)}
+rm -rf "$1"
+mkdir -p "$1/include" "$1/licences" "$1/../../sources"
+sources=$(cd "$1/../../sources" && pwd)
+cd "$1"
+out=$PWD
 
 # ---- sources, which apt verifies by Debian's signature
 

@@ -647,6 +647,43 @@ static void rows_do_not_depend_on_their_company(void **state)
         }
 }
 
+/* A double of all its bits, whose products are rounded. */
+static double random_double(uint64_t stream, size_t i)
+{
+    return mha_random_unit(1, stream, 2 * i) - 0.5 + 0x1p-27 * mha_random_unit(1, stream, 2 * i + 1);
+}
+
+/* Every element is the sum that a plain loop makes, term by term: no other order, no fused multiply-add. */
+static void ordered_sums_have_the_bits_of_plain_loops(void **state)
+{
+    FOR_EACH_ISA
+    FOR_SIZES(m, 1, 2, 3, 5, 16)
+    FOR_SIZES(n, 1, 3, 4, 8, 15, 16, 23, 32, 64, 131)
+    FOR_SIZES(k, 1, 2, 7, 33) {
+        const size_t ldx = k + 1, ldb = n + 2, ldy = n + 3;
+        double *x = guard_allocate(((m - 1) * ldx + k) * sizeof *x, GUARD_AFTER, 0),
+               *b = guard_allocate(((k - 1) * ldb + n) * sizeof *b, GUARD_AFTER, 0),
+               *y = guard_allocate(((m - 1) * ldy + n) * sizeof *y, GUARD_AFTER, 0), expected[16 * 134];
+        for (size_t i = 0; i < (m - 1) * ldx + k; i++)
+            x[i] = ldexp(random_double(1, i), (int)(i % 9) * 5);
+        for (size_t i = 0; i < (k - 1) * ldb + n; i++)
+            b[i] = ldexp(random_double(2, i), (int)(i % 7) * 6);
+        for (size_t i = 0; i < (m - 1) * ldy + n; i++)
+            expected[i] = y[i] = random_double(3, i);
+        for (size_t i = 0; i < m; i++)
+            for (size_t c = 0; c < n; c++)
+                for (size_t p = 0; p < k; p++) {
+                    const volatile double product = x[i * ldx + p] * b[p * ldb + c];
+                    expected[i * ldy + c] = expected[i * ldy + c] + product;
+                }
+        mha__kernels_get()->ordered_sums(m, n, k, x, ldx, b, ldb, y, ldy);
+        assert_memory_equal(y, expected, ((m - 1) * ldy + n) * sizeof *y);
+        guard_release(x);
+        guard_release(b);
+        guard_release(y);
+    }
+}
+
 static void reading_reads_everything(void **state)
 {
     FOR_EACH_ISA
@@ -680,6 +717,7 @@ int main(void)
         cmocka_unit_test_teardown(softmax_of_values_that_are_no_numbers, isa_teardown),
         cmocka_unit_test_teardown(sums_do_not_depend_on_hidden_neighbours, isa_teardown),
         cmocka_unit_test_teardown(rows_do_not_depend_on_their_company, isa_teardown),
+        cmocka_unit_test_teardown(ordered_sums_have_the_bits_of_plain_loops, isa_teardown),
         cmocka_unit_test_teardown(reading_reads_everything, isa_teardown),
     };
     return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);

@@ -24,7 +24,8 @@ for place in a "a longer path"; do
     touch "$tree/build/obj/built.o" "$tree/dist/old.tar.gz" "$tree/src/python/mha/__pycache__/mha.pyc"
     chmod -R g+w,o-r "$tree"
     touch "$tree/README.md"
-    (cd "$tree" && alone "$make" -s dist) >"$stage/log"
+    (cd "$tree" && alone "$make" -s dist) >"$stage/log" 2>"$stage/complaints"
+    [ ! -s "$stage/complaints" ] || wrong "in \"$place\" make says: $(cat "$stage/complaints")"
     cmp "$archive" "$tree/dist/source/${archive##*/}" || wrong "unpacked in \"$place\", it makes another archive"
 done
 

@@ -2,15 +2,16 @@
 
     company.py ROUNDS
 
-Each round is a process that imports them and mha in a random order, computes with mha in a thread of each while that
-one computes itself, forks, and says the bits of mha and of the others. All rounds must say the same. Those of them that
-are not installed are left out.
+A process imports them and mha in one of all orders. A round in it computes with mha in a thread of each while that one
+computes itself, forks, and says the bits of mha and of the others. All rounds must say the same; each order has as many
+of them as another. Those peers that are not installed are left out.
 """
 from __future__ import annotations
 
 import hashlib
 import importlib.util
 import itertools
+import math
 import os
 import random
 import subprocess
@@ -70,14 +71,8 @@ def child(mha, x):
     return said
 
 
-def one(order):
-    """A round, in the process of its own."""
-    modules = {name: importlib.import_module(name) for name in order}
-    mha = modules["mha"]
-    import numpy as np
-    x = np.random.default_rng(5).standard_normal((2, 64, 64)).astype("f4")
-    peers = [name for name in order if name != "mha"]
-    works = {peer: work_of(peer, x) for peer in peers}
+def a_round(mha, works, x):
+    """The bits of mha beside works and in a child, and those of each peer by itself."""
     before = {peer: bits(work()) for peer, work in works.items()}
     found, failures = {own(mha, x)}, []
 
@@ -87,38 +82,51 @@ def one(order):
             if bits(works[peer]()) != before[peer]:
                 failures.append(f"{peer} computes other bits")
 
-    threads = [threading.Thread(target=beside, args=(peer,)) for peer in peers]
+    threads = [threading.Thread(target=beside, args=(peer,)) for peer in works]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     found.add(child(mha, x))
+    return " ".join([*sorted(found), *(f"{peer}={value}" for peer, value in sorted(before.items())), *failures])
+
+
+def one(rounds, order):
+    """Rounds in an order, in the process of its own."""
+    modules = {name: importlib.import_module(name) for name in order}
+    import numpy as np
+    x = np.random.default_rng(5).standard_normal((2, 64, 64)).astype("f4")
+    works = {peer: work_of(peer, x) for peer in order if peer != "mha"}
+    for _ in range(rounds):
+        print(a_round(modules["mha"], works, x))
     with open("/proc/self/maps", encoding="utf-8") as maps:
         if any("libmha" in line and "openblas" in line for line in maps):
-            failures.append("a library of mha has a BLAS beside it")
-    print(*sorted(found), *(f"{peer}={value}" for peer, value in sorted(before.items())), *failures)
+            print("a library of mha has a BLAS beside it")
 
 
 def main(rounds):
-    """Rounds in every order, then in random ones."""
+    """Rounds in random orders, as many in each as in another."""
     orders = [list(order) for order in itertools.permutations([*PEERS, "mha"])]
     random.Random(0).shuffle(orders)
+    orders = orders[:rounds]
     said, began = {}, time.monotonic()
-    for i in range(rounds):
-        order = orders[i % len(orders)]
-        run = subprocess.run([sys.executable, "-W", "ignore", __file__, "--one", *order], capture_output=True,
-                             text=True, timeout=600)
-        if run.returncode or run.stderr.count("Traceback"):
+    for i, order in enumerate(orders):
+        here = rounds // len(orders) + (i < rounds % len(orders))
+        run = subprocess.run([sys.executable, "-W", "ignore", __file__, "--one", str(here), *order],
+                             capture_output=True, text=True, timeout=600)
+        lines = run.stdout.splitlines()
+        if run.returncode or run.stderr.count("Traceback") or len(lines) < here:
             sys.exit(f"{' '.join(order)}: exit {run.returncode}\n{run.stderr[-2000:]}")
-        said.setdefault(run.stdout.strip(), order)
+        for line in lines:
+            said.setdefault(line, order)
         if len(said) > 1:
             sys.exit("\n".join(f"{' '.join(order)}: {line}" for line, order in said.items()))
-    print(f"{rounds} rounds beside {', '.join(PEERS)}, {min(rounds, len(orders))} of {len(orders)} orders: the same "
-          f"bits, no crash, {time.monotonic() - began:.0f} s")
+    print(f"{rounds} rounds beside {', '.join(PEERS)}, {len(orders)} of {math.factorial(len(PEERS) + 1)} orders: the "
+          f"same bits, no crash, {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--one":
-        one(sys.argv[2:])
+        one(int(sys.argv[2]), sys.argv[3:])
     else:
         main(int(sys.argv[1]))

@@ -6,6 +6,7 @@
 #include "attention/exact/exact_attend.h"
 #include "attention/exact/exact_latent.h"
 #include "attention/exact/exact_rows.h"
+#include "attention/exact/exact_sums.h"
 #include "attention/exact/rounding.h"
 #include "attention/cache/cache.h"
 #include "attention/pages/pages.h"
@@ -14,7 +15,7 @@
 
 /* ---------------------------------------------------------------- projections */
 
-enum { ROWS_AT_ONCE = 16 };
+enum { ROWS_AT_ONCE = 64, COLUMNS = 64, TERMS = 32 }; /* of an output that is computed together; of its sums */
 
 typedef struct product {
     const mha__judge *j;
@@ -26,40 +27,46 @@ typedef struct product {
     size_t rows, in, out;
 } product;
 
-static double input(const product *p, size_t row, size_t column)
+/* Inputs [from, to) of a row. */
+static void read_inputs(const product *p, size_t row, size_t from, size_t to, double *x)
 {
+    for (size_t c = from; p->x64 && c < to; c++)
+        x[c - from] = mha__rounded(&p->of_x, p->x64[row * p->in + c]);
     if (p->x64)
-        return mha__rounded(&p->of_x, p->x64[row * p->in + column]);
-    size_t T = p->x->shape[1], d = p->x->rank == 4 ? p->x->shape[3] : 1;
-    const size_t by_head[4] = {row / T, row % T, column / d, column % d}, by_row[3] = {row / T, row % T, column};
-    return mha__rounded(&p->of_x, mha_view_get(p->x, p->x->rank == 4 ? by_head : by_row));
+        return;
+    const size_t T = p->x->shape[1], d = p->x->rank == 4 ? p->x->shape[3] : p->in;
+    for (size_t c = from, end; c < to; c = end) { /* head by head */
+        const size_t by_head[4] = {row / T, row % T, c / d, c % d}, by_row[3] = {row / T, row % T, c};
+        end = c - c % d + d < to ? c - c % d + d : to;
+        mha__exact_read(p->x, p->x->rank == 4 ? by_head : by_row, end - c, &p->of_x, x + c - from);
+    }
 }
 
-/* y = x W + b, sixteen rows at a time: each element is one sum over the inputs in their order. */
-static void product_rows(void *context, size_t task, int worker)
+/* Some rows and columns of y = x W + b: each element is one sum over the inputs in their order. */
+static void product_piece(void *context, size_t task, int worker)
 {
     const product *p = context;
-    double *w = p->j->row + (size_t)worker * p->j->row_size;
-    size_t from = task * ROWS_AT_ONCE, to = from + ROWS_AT_ONCE < p->rows ? from + ROWS_AT_ONCE : p->rows;
+    double *x = p->j->row + (size_t)worker * p->j->row_size, *w = x + ROWS_AT_ONCE * TERMS;
+    const size_t across = (p->out + COLUMNS - 1) / COLUMNS, from = task / across * ROWS_AT_ONCE,
+                 to = from + ROWS_AT_ONCE < p->rows ? from + ROWS_AT_ONCE : p->rows, left = task % across * COLUMNS,
+                 right = left + COLUMNS < p->out ? left + COLUMNS : p->out, n = right - left;
     for (size_t i = from; i < to; i++)
-        for (size_t c = 0; c < p->out; c++)
-            p->y[i * p->out + c] = p->W->data ? 0.0 : input(p, i, c);
-    const size_t terms = p->W->data ? p->in : 0;
-    for (size_t k = 0; k < terms; k++) {
-        for (size_t c = 0; c < p->out; c++)
-            w[c] = mha__rounded(&p->of_W, mha_view_get(p->W, (size_t[]){k, c}));
-        for (size_t i = from; i < to; i++) {
-            double x = input(p, i, k);
-            for (size_t c = 0; c < p->out; c++)
-                p->y[i * p->out + c] += x * w[c];
-            for (size_t c = 0; p->j->r->precision.sums != MHA_F32 && c < p->out; c++)
-                p->y[i * p->out + c] = mha__exact_summed(p->j->r, p->y[i * p->out + c]);
-        }
+        if (p->W->data)
+            memset(p->y + i * p->out + left, 0, n * sizeof *p->y);
+        else
+            read_inputs(p, i, left, right, p->y + i * p->out + left);
+    for (size_t k = 0, end; p->W->data && k < p->in; k = end) {
+        end = k + TERMS < p->in ? k + TERMS : p->in;
+        for (size_t i = from; i < to; i++)
+            read_inputs(p, i, k, end, x + (i - from) * TERMS);
+        for (size_t t = k; t < end; t++)
+            mha__exact_read(p->W, (size_t[]){t, left}, n, &p->of_W, w + (t - k) * COLUMNS);
+        mha__exact_sums(p->j->r, to - from, n, end - k, x, TERMS, w, COLUMNS, p->y + from * p->out + left, p->out);
     }
     if (!p->b->data)
         return;
     for (size_t i = from; i < to; i++)
-        for (size_t c = 0; c < p->out; c++)
+        for (size_t c = left; c < right; c++)
             p->y[i * p->out + c] += mha__rounded(&p->of_b, mha_view_get(p->b, &c));
 }
 
@@ -76,7 +83,8 @@ static void project(const mha__judge *j, const mha_view *x, const double *x64, s
         p.of_x = mha__rounding_of(p.W->data ? mha__read_in(m->output) : MHA_F32, 1);
     p.of_W = mha__rounding_of_view(m->weights, p.W);
     p.of_b = mha__rounding_of_view(mha__stored_in(m->weights), p.b);
-    mha__parallel_for((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, j->r->plan.threads, product_rows, &p);
+    mha__parallel_for((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE * ((out + COLUMNS - 1) / COLUMNS), j->r->plan.threads,
+                      product_piece, &p);
 }
 
 /* ---------------------------------------------------------------- the whole forward */
@@ -156,8 +164,8 @@ static size_t lay_out(const mha__resolved *r, char *base, mha__judge *m)
         m->queries = mha__workspace_take(&arena, m->q_rows, p->h * (r->latent.d_n + r->latent.d_r) * sizeof(double));
     const size_t gates = mha__gate_width(r);
     m->gate = mha__workspace_take(&arena, m->q_rows, gates * sizeof(double));
-    size_t widths[] = {3 * (p->S + p->S_extra), p->h * p->d_k, p->h_kv * p->d_k, p->h_kv * p->d_v, p->d_out, gates,
-                       r->latent.kv_rank ? mha__exact_latent_size(r) : 0};
+    const size_t widths[] = {mha__exact_attend_size(r) / sizeof(double), (ROWS_AT_ONCE + COLUMNS) * TERMS,
+                             r->latent.kv_rank ? mha__exact_latent_size(r) : 0};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         m->row_size = widths[i] > m->row_size ? widths[i] : m->row_size;
     m->row = mha__workspace_take(&arena, m->row_size * sizeof(double), (size_t)p->threads);
@@ -256,10 +264,10 @@ size_t mha__exact(const mha__resolved *r, char *workspace)
     round_keys(&m, mha__read_in(r->precision.rows));
 
     mha__stages_clear_ragged(r);
-    mha__parallel_for(p->B * p->T_q, p->threads, mha__exact_attend_row, &m);
+    mha__parallel_for(mha__exact_attend_tasks(r), p->threads, mha__exact_attend_rows, &m);
     if (r->latent.absorbed) {
         mha__round_all(r->precision.output, m.mixed, m.q_rows * p->h * p->d_v);
-        mha__exact_latent_leave(r, m.mixed, m.heads);
+        mha__exact_latent_leave(r, &(mha__exact_memory){m.row, m.row_size, NULL, NULL}, m.mixed, m.heads);
     }
     mha__round_all(mha__stored_in(r->precision.output), m.heads, m.q_rows * p->h * mha__head_width(r));
     keep(r, MHA_STAGE_HEADS, m.heads, heads_shape, p->h);

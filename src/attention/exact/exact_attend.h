@@ -19,10 +19,11 @@ typedef struct mha__judge {
     size_t S;                     /* rows of `keys` for each batch index */
 } mha__judge;
 
-/* A partial sum as the accumulators of the modelled precision hold it. */
-double mha__exact_summed(const mha__resolved *r, double x);
-/* Task b * T_q + i of mha__parallel_for: the sums of values of query i of sequence b under all heads, to `mixed`, and
- * its scores, weights and lse to the stages that are kept. `context`: an mha__judge. */
-void mha__exact_attend_row(void *context, size_t task, int worker);
+/* Bytes that a worker needs, and tasks of mha__parallel_for. */
+size_t mha__exact_attend_size(const mha__resolved *r);
+size_t mha__exact_attend_tasks(const mha__resolved *r);
+/* A task: the sums of values of some queries of a sequence under all heads, to `mixed`, and their scores, weights and
+ * lse to the stages that are kept. `context`: an mha__judge. */
+void mha__exact_attend_rows(void *context, size_t task, int worker);
 
 #endif

@@ -1,12 +1,14 @@
 /* The exact path: multi-head latent attention in float64 and plain loops, as stored and absorbed. */
 #include <math.h>
+#include <string.h>
 
 #include "attention/exact/exact_attend.h"
 #include "attention/exact/exact_latent.h"
+#include "attention/exact/exact_sums.h"
 #include "attention/exact/rounding.h"
 #include "compute/thread_pool.h"
 
-enum { ROWS_AT_ONCE = 16 };
+enum { ROWS_AT_ONCE = 32, COLUMNS = 64, TERMS = 32 }; /* of what is computed together; of its sums */
 
 typedef struct job {
     const mha__resolved *r;
@@ -33,29 +35,37 @@ static void read_rows(const job *j, const mha_view *x, size_t from, size_t to, d
 {
     const size_t T = x->shape[1], n = x->shape[2];
     for (size_t i = from; i < to; i++)
-        for (size_t c = 0; c < n; c++)
-            rows[(i - from) * n + c] = mha__rounded(&j->of_x, mha_view_get(x, (size_t[]){i / T, i % T, c}));
+        mha__exact_read(x, (const size_t[]){i / T, i % T, 0}, n, &j->of_x, rows + (i - from) * n);
 }
 
-static double weight_at(const job *j, mha_weight weight, size_t row, size_t column)
+/* Memory of a worker for some terms and columns of a matrix, behind rows of inputs. */
+static double *matrix_memory(const job *j, int worker)
 {
-    return mha__rounded(&j->of_weight[weight], mha_view_get(&j->r->weight[weight], (size_t[]){row, column}));
+    return own_memory(j, worker) + j->memory->size - COLUMNS * TERMS;
+}
+
+/* Adds x W to rows y, where W has `terms` rows and so many columns from these first ones of a weight on. */
+static void add_product(const job *j, const mha_view *weight, const mha__rounding *rounding, const size_t first[2],
+                        size_t terms, size_t columns, const double *x, size_t ldx, size_t rows, double *y, size_t ldy,
+                        double *w)
+{
+    for (size_t c = 0; c < columns; c += COLUMNS)
+        for (size_t t = 0; t < terms; t += TERMS) {
+            const size_t n = columns - c < COLUMNS ? columns - c : COLUMNS, k = terms - t < TERMS ? terms - t : TERMS;
+            for (size_t i = 0; i < k; i++)
+                mha__exact_read(weight, (const size_t[]){first[0] + t + i, first[1] + c}, n, rounding, w + i * COLUMNS);
+            mha__exact_sums(j->r, rows, n, k, x + t, ldx, w, COLUMNS, y + c, ldy);
+        }
 }
 
 /* y (n, out) = x W + b of n rows of x, which are `stride` apart. */
 static void multiply(const job *j, const double *x, size_t stride, size_t n, mha_weight weight, mha_weight bias,
-                     double *y)
+                     double *y, double *w)
 {
     const mha_view *W = &j->r->weight[weight], *b = &j->r->weight[bias];
     const size_t in = W->shape[0], out = W->shape[1];
-    for (size_t i = 0; i < n * out; i++)
-        y[i] = 0;
-    for (size_t k = 0; k < in; k++)
-        for (size_t c = 0; c < out; c++) {
-            const double w = weight_at(j, weight, k, c);
-            for (size_t i = 0; i < n; i++)
-                y[i * out + c] = mha__exact_summed(j->r, y[i * out + c] + x[i * stride + k] * w);
-        }
+    memset(y, 0, n * out * sizeof *y);
+    add_product(j, W, &j->of_weight[weight], (const size_t[]){0, 0}, in, out, x, stride, n, y, out, w);
     for (size_t i = 0; b->data && i < n * out; i++)
         y[i] += mha__rounded(&j->of_weight[bias], mha_view_get(b, (size_t[]){i % out}));
 }
@@ -89,7 +99,7 @@ static void query_latents(void *context, size_t task, int worker)
                  rank = r->latent.q_rank;
     double *x = own_memory(j, worker), *c = j->memory->latents + from * rank;
     read_rows(j, &r->query, from, to, x);
-    multiply(j, x, in, to - from, MHA_W_QA, MHA_B_QA, c);
+    multiply(j, x, in, to - from, MHA_W_QA, MHA_B_QA, c, matrix_memory(j, worker));
     keep_rows(r, MHA_STAGE_Q_LATENT, r->query.shape[1], from, to, c);
     normalise(r, &r->weight[MHA_QA_NORM], rank, rank, to - from, c);
 }
@@ -105,35 +115,30 @@ static void query_rows(void *context, size_t task, int worker)
     if (!l->q_rank)
         read_rows(j, &r->query, from, to, x);
     multiply(j, l->q_rank ? j->memory->latents + from * l->q_rank : x, l->q_rank ? l->q_rank : in, to - from, MHA_W_Q,
-             MHA_B_Q, (l->absorbed ? j->memory->queries : j->Q) + from * wide);
+             MHA_B_Q, (l->absorbed ? j->memory->queries : j->Q) + from * wide, matrix_memory(j, worker));
 }
 
 /* [q_n W_K^T, q_r] of each head: column (head, c) of W_KVB has feature c of its keys. */
 static void absorb_rows(void *context, size_t task, int worker)
 {
-    (void)worker;
     const job *j = context;
     const mha__resolved *r = j->r;
     const mha__latent *l = &r->latent;
     const size_t h = r->plan.h, d_k = l->d_n + l->d_r, d = r->plan.d_k, from = task * ROWS_AT_ONCE,
                  to = block_end(j, from);
-    const double *q = j->memory->queries;
-    double *Q = j->Q;
+    const mha_view W = mha_view_swap(&r->weight[MHA_W_KVB], 0, 1);
+    double *q_n = own_memory(j, worker);
     for (size_t head = 0; head < h; head++) {
-        for (size_t f = 0; f < l->kv_rank; f++) {
-            for (size_t i = from; i < to; i++)
-                Q[(i * h + head) * d + f] = 0;
-            for (size_t c = 0; c < l->d_n; c++) {
-                const double w = weight_at(j, MHA_W_KVB, f, head * (l->d_n + l->d_v) + c);
-                for (size_t i = from; i < to; i++) {
-                    double *sum = &Q[(i * h + head) * d + f];
-                    *sum = mha__exact_summed(r, *sum + mha__rounded(&j->of_q_n, q[(i * h + head) * d_k + c]) * w);
-                }
-            }
+        double *Q = j->Q + (from * h + head) * d;
+        for (size_t i = 0; i < to - from; i++) {
+            const double *q = j->memory->queries + ((from + i) * h + head) * d_k;
+            for (size_t c = 0; c < l->d_n; c++)
+                q_n[i * l->d_n + c] = mha__rounded(&j->of_q_n, q[c]);
+            memset(Q + i * h * d, 0, l->kv_rank * sizeof *Q);
+            memcpy(Q + i * h * d + l->kv_rank, q + l->d_n, l->d_r * sizeof *Q);
         }
-        for (size_t i = from; i < to; i++)
-            for (size_t c = 0; c < l->d_r; c++)
-                Q[(i * h + head) * d + l->kv_rank + c] = q[(i * h + head) * d_k + l->d_n + c];
+        add_product(j, &W, &j->of_weight[MHA_W_KVB], (const size_t[]){head * (l->d_n + l->d_v), 0}, l->d_n, l->kv_rank,
+                    q_n, l->d_n, to - from, Q, h * d, matrix_memory(j, worker));
     }
 }
 
@@ -146,7 +151,7 @@ static void key_latents(void *context, size_t task, int worker)
     const size_t from = task * ROWS_AT_ONCE, to = block_end(j, from), row = l->kv_rank + l->d_r;
     double *x = own_memory(j, worker), *c = j->memory->latents + from * row;
     read_rows(j, &r->key, from, to, x);
-    multiply(j, x, r->key.shape[2], to - from, MHA_W_KVA, MHA_B_KVA, c);
+    multiply(j, x, r->key.shape[2], to - from, MHA_W_KVA, MHA_B_KVA, c, matrix_memory(j, worker));
     keep_rows(r, MHA_STAGE_KV_LATENT, r->key.shape[1], from, to, c);
     normalise(r, &r->weight[MHA_KVA_NORM], l->kv_rank, row, to - from, c);
 }
@@ -167,7 +172,7 @@ static void key_rows(void *context, size_t task, int worker)
     }
     if (l->absorbed)
         return;
-    multiply(j, c, row, n, MHA_W_KVB, MHA_B_V, wide);
+    multiply(j, c, row, n, MHA_W_KVB, MHA_B_V, wide, matrix_memory(j, worker));
     for (size_t i = 0; i < n * h; i++) {
         double *key = j->K + (from * h + i) * d_k, *value = j->V + (from * h + i) * l->d_v;
         for (size_t f = 0; f < d_k; f++)
@@ -179,21 +184,15 @@ static void key_rows(void *context, size_t task, int worker)
 
 static void leave_rows(void *context, size_t task, int worker)
 {
-    (void)worker;
     const job *j = context;
     const mha__latent *l = &j->r->latent;
     const size_t h = j->r->plan.h, from = task * ROWS_AT_ONCE, to = block_end(j, from);
-    for (size_t i = from * h * l->d_v; i < to * h * l->d_v; i++)
-        j->heads[i] = 0;
+    memset(j->heads + from * h * l->d_v, 0, (to - from) * h * l->d_v * sizeof *j->heads);
     for (size_t head = 0; head < h; head++)
-        for (size_t k = 0; k < l->kv_rank; k++)
-            for (size_t c = 0; c < l->d_v; c++) {
-                const double w = weight_at(j, MHA_W_KVB, k, head * (l->d_n + l->d_v) + l->d_n + c);
-                for (size_t i = from; i < to; i++) {
-                    double *sum = &j->heads[(i * h + head) * l->d_v + c];
-                    *sum = mha__exact_summed(j->r, *sum + j->mixed[(i * h + head) * l->kv_rank + k] * w);
-                }
-            }
+        add_product(j, &j->r->weight[MHA_W_KVB], &j->of_weight[MHA_W_KVB],
+                    (const size_t[]){0, head * (l->d_n + l->d_v) + l->d_n}, l->kv_rank, l->d_v,
+                    j->mixed + (from * h + head) * l->kv_rank, h * l->kv_rank, to - from,
+                    j->heads + (from * h + head) * l->d_v, h * l->d_v, matrix_memory(j, worker));
 }
 
 static void run(job *j, size_t rows, void (*part)(void *, size_t, int))
@@ -231,7 +230,7 @@ size_t mha__exact_latent_size(const mha__resolved *r)
     const mha__latent *l = &r->latent;
     const size_t wide = r->plan.h * (l->d_n + l->d_v), inputs[2] = {r->query.shape[2], r->key.shape[2]};
     const size_t in = inputs[0] > inputs[1] ? inputs[0] : inputs[1];
-    return ROWS_AT_ONCE * (in > wide ? in : wide);
+    return ROWS_AT_ONCE * (in > wide ? in : wide) + COLUMNS * TERMS;
 }
 
 size_t mha__exact_latents_size(const mha__resolved *r)
@@ -268,9 +267,10 @@ void mha__exact_latent(const mha__resolved *r, const mha__exact_memory *memory, 
     run(&j, k_rows, key_rows);
 }
 
-void mha__exact_latent_leave(const mha__resolved *r, const double *mixed, double *heads)
+void mha__exact_latent_leave(const mha__resolved *r, const mha__exact_memory *memory, const double *mixed,
+                             double *heads)
 {
     job j = begin(r);
-    j.mixed = mixed, j.heads = heads;
+    j.memory = memory, j.mixed = mixed, j.heads = heads;
     run(&j, r->query.shape[0] * r->query.shape[1], leave_rows);
 }

@@ -18,6 +18,7 @@ size_t mha__exact_latents_size(const mha__resolved *r);
  * yet rotated. Keeps the latents. */
 void mha__exact_latent(const mha__resolved *r, const mha__exact_memory *memory, double *Q, double *K, double *V);
 /* The end of the absorbed form: heads (rows, h, d_v) = mixed (rows, h, kv_rank) W_V, head by head. */
-void mha__exact_latent_leave(const mha__resolved *r, const double *mixed, double *heads);
+void mha__exact_latent_leave(const mha__resolved *r, const mha__exact_memory *memory, const double *mixed,
+                             double *heads);
 
 #endif

@@ -124,24 +124,28 @@ mha__exact_parts mha__exact_parts_of(const mha__resolved *r, const mha__sequence
     return parts;
 }
 
-/* Whether query i of sequence b sees key j, and what is added to that score. */
-bool mha__exact_visible(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, size_t j,
+/* Whether the rules of positions and lengths let query i of sequence b see key j. */
+static bool position_shows(const mha__resolved *r, const mha__sequence *s, size_t b, size_t i, size_t j)
+{
+    const mha_visible *v = &r->semantics.visible;
+    const int64_t p = s->offset + (int64_t)i, key = r->first_key + (int64_t)j;
+    if (v->causal && key > p && key >= v->prefix)
+        return false;
+    if (v->window && v->window_left >= 0 && key < p - v->window_left && key >= v->window_keep)
+        return false;
+    if (v->chunk > 0 && chunk_of(key, v->chunk) != chunk_of(p, v->chunk))
+        return false;
+    if (v->window && v->window_right >= 0 && key > p + v->window_right)
+        return false;
+    return !v->kv_lengths || r->semantics.place.key_offset + (int64_t)j < v->kv_lengths[b];
+}
+
+/* Whether everything else does, and what is added to that score. */
+static bool others_show(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, size_t j,
                         double *added)
 {
     const mha_semantics *sem = &r->semantics;
-    int64_t p = s->offset + (int64_t)i, key = r->first_key + (int64_t)j;
-    *added = 0;
-    if (sem->visible.causal && key > p && key >= sem->visible.prefix)
-        return false;
-    if (sem->visible.window && sem->visible.window_left >= 0 && key < p - sem->visible.window_left &&
-        key >= sem->visible.window_keep)
-        return false;
-    if (sem->visible.chunk > 0 && chunk_of(key, sem->visible.chunk) != chunk_of(p, sem->visible.chunk))
-        return false;
-    if (sem->visible.window && sem->visible.window_right >= 0 && key > p + sem->visible.window_right)
-        return false;
-    if (sem->visible.kv_lengths && sem->place.key_offset + (int64_t)j >= sem->visible.kv_lengths[b])
-        return false;
+    const int64_t p = s->offset + (int64_t)i, key = r->first_key + (int64_t)j;
     if (sem->added.alibi_slopes)
         *added -= sem->added.alibi_slopes[head] * (double)(p - key);
     const double fill = sem->visible.has_padding_fill ? sem->visible.padding_fill : -INFINITY;
@@ -156,4 +160,24 @@ bool mha__exact_visible(const mha__resolved *r, const mha__sequence *s, size_t b
     *added += padding;
     *added += mask;
     return pattern_shows(r, b, head, i, j);
+}
+
+/* Whether a call has anything else. */
+static bool has_others(const mha_semantics *s)
+{
+    const mha_pattern *p = &s->visible.pattern;
+    return s->added.alibi_slopes || s->added.bias.rule != MHA_BIAS_RULE_NONE ||
+           s->visible.key_padding.kind != MHA_MASK_NONE || s->visible.mask.kind != MHA_MASK_NONE ||
+           p->query_padding.kind != MHA_MASK_NONE || p->q_segments.data || p->blocks.kind != MHA_MASK_NONE ||
+           p->key_lists.data;
+}
+
+void mha__exact_see(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,
+                    unsigned char *seen, double *added)
+{
+    const bool others = has_others(&r->semantics);
+    for (size_t j = 0; j < s->S; j++) {
+        added[j] = 0;
+        seen[j] = position_shows(r, s, b, i, j) && (!others || others_show(r, s, b, head, i, j, &added[j]));
+    }
 }

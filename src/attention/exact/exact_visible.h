@@ -6,9 +6,9 @@
 
 /* Whether query i of sequence b is padding, which sees nothing at all. */
 bool mha__exact_pads(const mha__resolved *r, size_t b, size_t i);
-/* Whether query i of sequence b sees key j, and what is added to that score. */
-bool mha__exact_visible(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i, size_t j,
-                        double *added);
+/* Which keys query i of sequence b sees, and what is added to their scores. */
+void mha__exact_see(const mha__resolved *r, const mha__sequence *s, size_t b, size_t head, size_t i,
+                    unsigned char *seen, double *added);
 
 /* What hides keys beside the rules of positions and lengths. */
 typedef enum mha__hider {

@@ -201,6 +201,10 @@ typedef struct mha__kernels {
     void (*scale)(float *y, const float *x, size_t n, float a);
     void (*blend)(float *y, const float *x, size_t n, float a, float b);
     void (*divide)(float *y, const float *x, size_t n, float a);
+    /* Y (m, n) = Y + X B in double, each element with its k terms added one by one, in their order: product and sum are
+     * rounded by themselves, so that every instruction set gives the same bits. Row strides ldx, ldb, ldy. */
+    void (*ordered_sums)(size_t m, size_t n, size_t k, const double *X, size_t ldx, const double *B, size_t ldb,
+                         double *Y, size_t ldy);
     /* Independent multiply-adds in registers and nothing else, the most that any kernel can do; returns how many
      * floating-point operations that was (two each). *sink keeps the compiler from leaving them out. */
     double (*peak)(size_t rounds, float *sink);

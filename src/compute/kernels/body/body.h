@@ -55,6 +55,7 @@
 #include "compute/kernels/body/exp.h"
 #include "compute/kernels/body/mask.h"
 #include "compute/kernels/body/softmax.h"
+#include "compute/kernels/body/ordered.h"
 #include "compute/kernels/body/peak.h"
 
 #if ISA_LANES == 16
@@ -93,6 +94,7 @@
         .scale = row_scale,                                                                                            \
         .blend = row_blend,                                                                                            \
         .divide = row_divide,                                                                                          \
+        .ordered_sums = ordered_sums,                                                                                  \
         .peak = peak,                                                                                                  \
         .read = read_all,                                                                                              \
     }
