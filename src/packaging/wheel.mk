@@ -63,7 +63,7 @@ $(WHEEL_TOOLS)/bin/twine:
 	$(Q)$(WHEEL_TOOLS)/bin/pip --quiet --disable-pip-version-check install auditwheel twine mypy numpy typing_extensions
 
 check-wheel: wheel sdist $(WHEEL_TOOLS)/bin/twine ## the wheel alone, what is in it, its types, the same bytes twice
-	@sh tests/wheel/check_wheel.sh $(abspath $(BUILD))/wheel $(abspath $(DIST)) $(WHEEL_NAME) $(PYTHON)
+	+@MAKE="$(MAKE)" sh tests/wheel/check_wheel.sh $(abspath $(BUILD))/wheel $(abspath $(DIST)) $(WHEEL_NAME) $(PYTHON)
 
 # Imported by the Python below NEON_PYTHON, the module computes what that of the wheel for this machine does.
 check-wheel-aarch64: wheel wheel-aarch64 $(WHEEL_TOOLS)/bin/twine $(NEON_PYTHON) ## program and module under qemu
