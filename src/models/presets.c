@@ -109,5 +109,6 @@ mha_status mha__preset_find(const char *name, const char **config, mha_error *er
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", presets[i].name);
     }
     return mha__fail(error, MHA_NOT_FOUND, "preset",
-                     "expected one of %s%s (--preset list shows them all), found '%.*s'", list, all ? "" : ", ...", MHA_CUT_ARGS(40, name));
+                     "expected one of %s%s (--preset list shows them all), found '%.*s'", list, all ? "" : ", ...",
+                     MHA_CUT_ARGS(40, name));
 }
