@@ -154,8 +154,8 @@ static mha_status add_trace(mha__picture *picture, const mha_file *file, const m
         return add_trace_layer(picture, file, "", mha_file_at(file, 0)->name, "", choice, error);
     if (layers == 0)
         return mha__fail(error, MHA_INVALID, mha_file_path(file),
-                         "expected a case, with a tensor \"query\", a trace, with \"weights\" or \"NAME.weights\", or an "
-                         "npy of (B, h, T_q, S); found none of them (\"mha forward --trace FILE\" writes a trace)");
+                         "expected a case, with a tensor \"query\", a trace, with \"weights\" or \"NAME.weights\", or "
+                         "an npy of (B, h, T_q, S); found none of them (\"mha forward --trace FILE\" writes a trace)");
     return MHA_OK;
 }
 
