@@ -158,6 +158,11 @@ static option_code option_of_field(const char *field)
     return code;
 }
 
+const char *format_of(const arguments *args)
+{
+    return given(args, OPT_CSV) ? "csv" : text_for(args, OPT_FORMAT);
+}
+
 int refuse_field(const char *about, const mha_error *error)
 {
     option_code code = option_of_field(error->name);

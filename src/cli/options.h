@@ -142,6 +142,8 @@ void arguments_free(arguments *args);
 
 static inline bool given(const arguments *args, option_code option) { return args->option[option].given; }
 /* The text of an option or of its default; NULL without either. */
+/* The word of --format; --csv says one of them. */
+const char *format_of(const arguments *args);
 static inline const char *text_for(const arguments *args, option_code option) { return args->option[option].text; }
 /* The first option that is given of these sections (bits 1 << section); option_count() for none. */
 option_code given_of(const arguments *args, unsigned sections);

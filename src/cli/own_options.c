@@ -173,7 +173,7 @@ const option_row own_options[OPTION_COUNT] = {
         "number of rounds; each round runs all paths and thread counts"},
     [OPT_SECONDS] = {"seconds", COUNT, "N", "5", RANGE(0, 3600), SECTION_MACHINE, ON_BENCH,
         "time after which a part of a shape gets no third or later round"},
-    [OPT_CSV] = {"csv", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_BENCH, "comma-separated values"},
+    [OPT_CSV] = {"csv", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_BENCH | ON_PARAMS, "comma-separated values"},
     [OPT_TENSOR] = {"tensor", TEXT, "NAME", NULL, ANY, SECTION_COMPARED, ON_DIAGNOSE,
         "the tensor to explain: expected.output, or the name of a stage [the output]"},
     [OPT_STAGE] = {"stage", TEXT, "NAME", NULL, ANY, SECTION_COMPARED,

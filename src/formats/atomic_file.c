@@ -178,6 +178,8 @@ mha_status mha__output_open(mha__output *output, const mha_allocator *allocator,
     mode_t mode = 0;
     char target[PATH_MAX];
     output->direct = is_standard_output(path);
+    if (output->direct)
+        output->path = "standard output";
     mha_status status = output->direct ? MHA_OK : check(path, &mode, target, error);
     if (status != MHA_OK)
         return status;

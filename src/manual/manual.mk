@@ -19,6 +19,7 @@ docs: docs-tools $(BUILD)/mha python ## writes the manual, a folder of plain pag
 	$(Q)$(MANUAL_ENV) $(PYTHON) -m sphinx -q -W --keep-going -j auto -c src/manual -d $(BUILD)/gen/manual.trees \
 	  $(BUILD)/gen/manual $(BUILD)/manual
 	@rm -rf $(BUILD)/manual/.buildinfo $(BUILD)/manual/.doctrees
+	@mkdir $(BUILD)/manual/weights && cp -r weights/lookup weights/induction $(BUILD)/manual/weights/
 	@echo "$(BUILD)/manual/index.html: $$(find $(BUILD)/manual -name '*.html' | wc -l) pages"
 
 check-docs: docs ## the manual has every public name, its links lead somewhere, its pages need nothing from elsewhere

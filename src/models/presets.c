@@ -1,5 +1,6 @@
 /* The built-in configurations of weights/presets. */
 #include <ctype.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,54 +31,84 @@ static void plain_name(const char *name, char *text, size_t size)
     text[used] = '\0';
 }
 
-/* The preset whose name is at most two letters away, or NULL. */
-static const char *nearest_preset(const char *name)
+static size_t distance_of(const char *name, const char *preset)
 {
-    const char *found = NULL;
     char asked[64], known[64];
     plain_name(name, asked, sizeof asked);
-    size_t nearest = 3;
+    plain_name(preset, known, sizeof known);
+    const size_t distance = mha__text_distance(asked, known);
+    return distance < strlen(known) ? distance : SIZE_MAX;
+}
+
+/* The preset whose name is less than `past` letters away, or NULL. */
+static const char *nearest_preset(const char *name, size_t past)
+{
+    const char *found = NULL;
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
-        plain_name(presets[i].name, known, sizeof known);
-        const size_t distance = mha__text_distance(asked, known);
-        if (distance < nearest && distance < strlen(known)) {
-            nearest = distance;
+        const size_t distance = distance_of(name, presets[i].name);
+        if (distance < past) {
+            past = distance;
             found = presets[i].name;
         }
     }
     return found;
 }
 
+/* Whether a preset begins with what was asked for, to the letter or in its plain name. */
+static bool begins(const char *preset, const char *name, bool plain)
+{
+    char asked[64], known[64];
+    if (!plain)
+        return strncmp(preset, name, strlen(name)) == 0;
+    plain_name(name, asked, sizeof asked);
+    plain_name(preset, known, sizeof known);
+    return *asked && strncmp(known, asked, strlen(asked)) == 0;
+}
+
+/* How many presets begin with a name, and the last of them. */
+static size_t count_alike(const char *name, bool plain, size_t *last)
+{
+    size_t alike = 0;
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
+        if (begins(presets[i].name, name, plain)) {
+            alike++;
+            *last = i;
+        }
+    return alike;
+}
+
 mha_status mha__preset_find(const char *name, const char **config, mha_error *error)
 {
-    size_t count = sizeof presets / sizeof *presets, begin_alike = 0, last = 0, used = 0;
-    for (size_t i = 0; i < count; i++) {
+    size_t count = sizeof presets / sizeof *presets, last = 0, used = 0;
+    for (size_t i = 0; i < count; i++)
         if (strcmp(presets[i].name, name) == 0) {
             *config = presets[i].config;
             return MHA_OK;
         }
-        if (strncmp(presets[i].name, name, strlen(name)) == 0) {
-            begin_alike++;
-            last = i;
-        }
-    }
-    if (begin_alike == 1) {
+    size_t alike = count_alike(name, false, &last);
+    if (alike == 1) {
         *config = presets[last].config;
         return MHA_OK;
     }
-    char list[200] = "", near[80] = "";
+    const bool plain = alike == 0;
+    if (plain)
+        alike = count_alike(name, plain, &last);
+    /* beside names that begin alike, another is no better guess */
+    const char *nearest = plain ? nearest_preset(name, alike ? 1 : 3) : NULL;
+    if (nearest)
+        return mha__fail(error, MHA_NOT_FOUND, "preset",
+                         "unknown model '%.*s'; did you mean %s? --preset list shows all", MHA_CUT_ARGS(40, name),
+                         nearest);
+    char list[200] = "";
     bool all = true;
     for (size_t i = 0; i < count && all; i++) {
-        if (begin_alike > 0 && strncmp(presets[i].name, name, strlen(name)) != 0)
+        if (alike > 0 && !begins(presets[i].name, name, plain))
             continue;
         all = used + strlen(presets[i].name) + sizeof ", " < sizeof list;
         if (all)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", presets[i].name);
     }
-    const char *nearest = begin_alike == 0 ? nearest_preset(name) : NULL;
-    if (nearest)
-        snprintf(near, sizeof near, "; did you mean %s?", nearest);
     return mha__fail(error, MHA_NOT_FOUND, "preset",
-                     "expected one of %s%s (--preset list shows them all), found '%.*s'%s", list, all ? "" : ", ...",
-                     MHA_CUT_ARGS(40, name), near);
+                     "expected one of %s%s (--preset list shows them all), found '%.*s'", list, all ? "" : ", ...",
+                     MHA_CUT_ARGS(40, name));
 }

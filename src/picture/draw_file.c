@@ -93,11 +93,11 @@ static mha_status add_heads(mha__picture *picture, mha__picture_layer *layer, tr
     return MHA_OK;
 }
 
-/* Adds the stages whose names begin with `prefix` as a layer called `name`. */
-static mha_status add_trace_layer(mha__picture *picture, const mha_file *file, const char *prefix, const char *name,
-                                  const mha__picture_choice *choice, mha_error *error)
+/* Adds the stages whose names begin with `prefix` as a layer called `name`; `weights` is what they are called there. */
+static mha_status add_trace_layer(mha__picture *picture, const mha_file *file, const char *prefix, const char *weights,
+                                  const char *name, const mha__picture_choice *choice, mha_error *error)
 {
-    static const char *const names[STAGES] = {"weights", "masked", "capped"};
+    const char *const names[STAGES] = {weights, "masked", "capped"};
     mha__arena scratch = {.allocator = mha__allocator_or_default(&picture->memory.allocator)};
     trace_layer t = {0};
     mha__picture_layer *layer;
@@ -131,6 +131,12 @@ static bool is_weights(const char *name, char prefix[1024])
     return true;
 }
 
+/* Whether a file has a tensor without a name of its own, (B, h, T_q, S): an npy. */
+static bool is_lone_map(const mha_file *file)
+{
+    return strcmp(mha_file_format(file), "npy") == 0 && mha_file_at(file, 0)->rank == 4;
+}
+
 static mha_status add_trace(mha__picture *picture, const mha_file *file, const mha__picture_choice *choice,
                             mha_error *error)
 {
@@ -141,13 +147,15 @@ static mha_status add_trace(mha__picture *picture, const mha_file *file, const m
             char name[sizeof prefix];
             const size_t length = strlen(prefix); /* the dot belongs to the names of tensors alone */
             snprintf(name, sizeof name, "%.*s", (int)(length - (length > 0 && prefix[length - 1] == '.')), prefix);
-            TRY(add_trace_layer(picture, file, prefix, name, choice, error));
+            TRY(add_trace_layer(picture, file, prefix, "weights", name, choice, error));
             layers++;
         }
+    if (layers == 0 && is_lone_map(file))
+        return add_trace_layer(picture, file, "", mha_file_at(file, 0)->name, "", choice, error);
     if (layers == 0)
         return mha__fail(error, MHA_INVALID, mha_file_path(file),
-                         "expected a case, with a tensor \"query\", or a trace, with \"weights\" or \"NAME.weights\"; "
-                         "found neither (\"mha forward --trace FILE\" writes a trace)");
+                         "expected a case, with a tensor \"query\", a trace, with \"weights\" or \"NAME.weights\", or "
+                         "an npy of (B, h, T_q, S); found none of them (\"mha forward --trace FILE\" writes a trace)");
     return MHA_OK;
 }
 
@@ -168,7 +176,7 @@ static mha_status add_recorded(mha__picture *picture, const char *path, const mh
             continue;
         const int64_t offset = picture->layers[picture->layer_count - 1].offset;
         mha__text_print(name, sizeof name, "%s, recorded", picture->layers[picture->layer_count - 1].name);
-        status = add_trace_layer(picture, file, prefixes[i], name, choice, error);
+        status = add_trace_layer(picture, file, prefixes[i], "weights", name, choice, error);
         if (status == MHA_OK)
             picture->layers[picture->layer_count - 1].offset = offset;
         break;

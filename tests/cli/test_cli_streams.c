@@ -39,10 +39,11 @@ static int run_without_reader(const char *const *args, const char *errors)
 static void test_a_reader_who_leaves_is_no_failure(void **state)
 {
     (void)state;
-    static const char *const commands[][8] = {{"info"},
+    static const char *const commands[][10] = {{"info"},
                                               {"params", "--preset", "gpt2", "--all"},
                                               {"claims"},
                                               {"claims", "--json"},
+                                              {"forward", SMALL, "--trace", "-"},
                                               {"heads", "--heads", "1,2", "--d-model", "8"}};
     const char *errors = scratch("errors"), *file = scratch("kept.npy");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)

@@ -365,6 +365,7 @@ static void a_preset_that_is_not_there_names_the_nearest(void **state)
     static const char *const asked[][2] = {{"gpt-2", "did you mean gpt2?"},
                                            {"GPT2", "did you mean gpt2?"},
                                            {"BERT base cased", "did you mean bert-base-cased?"},
+                                           {"llama3", "expected one of llama-3-70b, llama-3-8b (--preset list"},
                                            {"nothing like it", "--preset list"}};
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
         built b;
@@ -441,7 +442,7 @@ static void what_is_wrong_in_a_config_is_named(void **state)
     const char *with_zero = scratch_write("config.json", zero, sizeof zero - 1);
     assert_refused(build(&b, (mha_model_spec){.config = with_zero}), MHA_FORMAT, b.error, "config.json", "line 1");
     unbuild(&b);
-    assert_refused(build(&b, (mha_model_spec){.preset = "gpt3"}), MHA_NOT_FOUND, b.error, "'gpt3'",
+    assert_refused(build(&b, (mha_model_spec){.preset = "no model"}), MHA_NOT_FOUND, b.error, "'no model'",
                    "bert-base-uncased");
     unbuild(&b);
     assert_refused(build(&b, (mha_model_spec){.preset = "bert-base"}), MHA_NOT_FOUND, b.error,

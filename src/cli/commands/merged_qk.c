@@ -148,7 +148,7 @@ static int first_rank(const mha_layer *layer, size_t *rank)
 static int merged_params(request *r, const arguments *args)
 {
     static const option_code pointless[] = {OPT_PRESET,   OPT_CONFIG, OPT_WEIGHTS,
-                                            OPT_PER_HEAD, OPT_FORMAT, OPTION_COUNT};
+                                            OPT_PER_HEAD, OPT_FORMAT, OPT_CSV, OPTION_COUNT};
     cost c, costs[MOST_COSTS];
     size_t rank = 0, n = 0;
     const mha_config config = request_config(args);

@@ -6,9 +6,10 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "cli/output/parameters.h"
+#include "cli/output/report.h"
 #include "cli/pictures/origin.h"
 #include "cli/pictures/picture_file.h"
-#include "cli/output/report.h"
 #include "picture/draw/areas.h"
 
 /* Rows that are shown as one. */
@@ -266,8 +267,22 @@ json_t *census_json(mha_params *params, const census_view *view)
     return list;
 }
 
+static void print_rows(mha_params *params, const census_view *view)
+{
+    census c = take(params, view);
+    table *t = parameters_csv();
+    for (size_t i = 0; i < c.count; i++)
+        parameters_csv_row(t, &c.folds[i].one);
+    table_print(t);
+    drop(&c);
+}
+
 void census_print(mha_params *params, const census_view *view, table_style style)
 {
+    if (style == TABLE_CSV && !view->by && !view->depth) {
+        print_rows(params, view);
+        return;
+    }
     static const char *const names[] = {
         "name: name", "shape: ~shape", "??type: ~type", ">???each: ~each", "?>times: tensors", ">elements: elements",
         ">???%: percent: %.2f", ">??bytes: ~bytes: %B", ">in the file: bytes_in_file: %B", ">here: bytes_here: %B",

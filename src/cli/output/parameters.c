@@ -112,17 +112,26 @@ static void print_totals(mha_params *params, const mha_totals *all)
     }
 }
 
+table *parameters_csv(void)
+{
+    static const char *const columns[] = {
+        "name: name", "role: role", "shape: shape", "dtype: dtype", "source_dtype: source_dtype",
+        ">elements: elements", ">bytes: bytes", ">storage: storage", "alias_of: alias_of", "trainable: trainable",
+        "kind: kind", ">inert_elements: inert_elements"};
+    return table_create(TABLE_CSV, sizeof columns / sizeof *columns, columns);
+}
+
+void parameters_csv_row(table *t, const mha_tensor_info *info)
+{
+    report_row(t, info_record(info, NULL));
+}
+
 void parameters_print(mha_params *params, const mha_layer *layer, bool per_head, table_style style)
 {
     static const char *const of_text[] = {
         "name: ~name", "shape: shape", "??in symbols: ~symbols", "?type: ~type", ">elements: elements",
         ">bytes: bytes: %B", ": ~kind"};
-    static const char *const of_csv[] = {
-        "name: name", "role: role", "shape: shape", "dtype: dtype", "source_dtype: source_dtype",
-        ">elements: elements", ">bytes: bytes", ">storage: storage", "alias_of: alias_of", "trainable: trainable",
-        "kind: kind", ">inert_elements: inert_elements"};
-    table *t = style == TABLE_CSV ? table_create(style, sizeof of_csv / sizeof *of_csv, of_csv)
-                                  : table_create(style, sizeof of_text / sizeof *of_text, of_text);
+    table *t = style == TABLE_CSV ? parameters_csv() : table_create(style, sizeof of_text / sizeof *of_text, of_text);
     for (size_t i = 0; i < mha_params_count(params); i++) {
         const mha_tensor *row = mha_params_at(params, i);
         const mha_tensor_info info = mha_tensor_info_of(row);

@@ -16,8 +16,8 @@ bool presets_asked(const arguments *args)
 static int refuse_others(const arguments *args)
 {
     for (option_code code = 0; code < option_count(); code++)
-        if (given(args, code) && code != OPT_PRESET && code != OPT_FORMAT && code != OPT_WIDE && code != OPT_JSON &&
-            code != OPT_QUIET)
+        if (given(args, code) && code != OPT_PRESET && code != OPT_FORMAT && code != OPT_CSV && code != OPT_WIDE &&
+            code != OPT_JSON && code != OPT_QUIET)
             return refuse_option(code, "expected nothing beside --preset list, which lists the models");
     return EXIT_DONE;
 }
@@ -68,7 +68,7 @@ int list_presets(const arguments *args)
     }
     progress_end();
     if (code == EXIT_DONE && report_is_text(args, root))
-        REPORT_TABLE(table_style_named(text_for(args, OPT_FORMAT)), list, columns);
+        REPORT_TABLE(table_style_named(format_of(args)), list, columns);
     json_decref(root);
     return code;
 }

@@ -70,9 +70,18 @@ static size_t repeats(const char *name, const char *path)
     return same && (name[length] == 0 || strncmp(name + length, ": ", 2) == 0) ? length : 0;
 }
 
+/* Whether standard output is a pipe whose reader has closed it. */
+static bool reader_is_gone(void)
+{
+    struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&output, 1, 0) == 1 && output.revents & POLLERR;
+}
+
 int refuse_error(const char *about, const mha_error *error)
 {
     char text[sizeof *error];
+    if (error->status == MHA_IO && strcmp(error->name, "standard output") == 0 && reader_is_gone())
+        return EXIT_DONE;
     about = strcmp(about, "-") == 0 ? "standard input" : about;
     const bool named = strncmp(error->name, "...", 3) == 0 || repeats(error->name, about); /* "...": was too long */
     complain(named ? "" : about, mha_error_text(text, sizeof text, error));
@@ -86,13 +95,6 @@ char *file_error_text(const char *path, const mha_error *error)
     mha_error_text(whole, sizeof whole, error);
     const size_t length = repeats(error->name, path);
     return text_of("%s", whole + (length ? length + strlen(": ") : 0));
-}
-
-/* Whether standard output is a pipe whose reader has closed it. */
-static bool reader_is_gone(void)
-{
-    struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};
-    return poll(&output, 1, 0) == 1 && output.revents & POLLERR;
 }
 
 int finish_output(int code)

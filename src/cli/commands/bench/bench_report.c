@@ -160,18 +160,18 @@ static const bench_row *fastest_like(const bench *b, const bench_row *like)
     return best;
 }
 
-/* What it comes to, if one shape was measured, or a model: the fastest way, and how far its rounds differ. */
+/* What it comes to, of each shape, or of a model: the fastest way, and how far its rounds differ. */
 static void print_numbers(const bench *b)
 {
     const double noise = 1.2; /* middle round / best; less is quiet */
     char tokens[SHORT_TEXT];
-    bool one_shape = true;
+    bool has_sums = false;
     for (size_t i = 0; i < b->n_rows; i++)
-        one_shape &= strcmp(b->rows[i].shape, b->rows->shape) == 0;
+        has_sums |= isnan(b->rows[i].error_of_bound);
     for (size_t i = 0; i < b->n_rows; i++) {
         const bench_row *r = &b->rows[i];
         const bool is_sum = isnan(r->error_of_bound), reads = !isnan(r->gbs);
-        if ((one_shape ? strcmp(r->part, b->rows->part) != 0 : !is_sum) || fastest_like(b, r) != r)
+        if ((has_sums ? !is_sum : strcmp(r->part, b->rows->part) != 0) || fastest_like(b, r) != r)
             continue;
         say("%s, %s, %d thread%s: %s%s tokens/s%s", r->shape, r->path, r->threads, r->threads == 1 ? "" : "s",
                bold(), count_text(tokens, (uint64_t)llround(r->tokens_per_s)), plain());

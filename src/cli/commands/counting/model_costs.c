@@ -144,7 +144,7 @@ void model_costs_print(const model_costs *costs)
         say(" (%zu of %zu experts)", costs->chosen, costs->experts);
     print_part("linear attention", c.linear);
     print_part("relative terms", c.relative);
-    say("  heads %.3f\n", ((double)c.heads + (double)c.patches) / 1e9);
+    say("  %sthe model's head %.3f\n", c.patches ? "patches and " : "", ((double)c.heads + (double)c.patches) / 1e9);
     say("    in all %.3f over all pairs, %.3f over visible ones; query heads count, not key/value heads\n",
            (rest + (double)c.scores_full) / 1e9, (rest + (double)c.scores_causal) / 1e9);
     print_kinds(costs);

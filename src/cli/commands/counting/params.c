@@ -17,7 +17,11 @@ static const option_code of_models[] = {OPT_ARCHITECTURE, OPT_CLASS, OPT_BATCH, 
 
 int run_params(const arguments *args)
 {
-    const char *format = args->option[OPT_FORMAT].text;
+    const char *format = format_of(args), *asked = text_for(args, OPT_FORMAT);
+    if (given(args, OPT_CSV) && given(args, OPT_FORMAT) && strcmp(asked, format) != 0)
+        return refuse("--format", "expected csv beside --csv, found %s", asked);
+    if (given(args, OPT_JSON) && given(args, OPT_CSV))
+        return refuse("--csv", "expected nothing beside --json, which is another form");
     if (given(args, OPT_JSON) && given(args, OPT_FORMAT) && strcmp(format, "json") != 0)
         return refuse("--format", "expected json beside --json, found %s", format);
     if (presets_asked(args))

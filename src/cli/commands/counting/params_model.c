@@ -273,15 +273,11 @@ static census_view view_of(const report *r, const arguments *args)
 static void print_report(const report *r, const arguments *args, table_style style)
 {
     census_view view = view_of(r, args);
-    bool plain_rows = !view.by && !view.depth && !view.only && !view.sort;
     if (style == TABLE_CSV)
         view.whole = true;
     if (style == TABLE_TEXT)
         print_heading(r);
-    if (style == TABLE_CSV && plain_rows)
-        parameters_print(r->table, NULL, false, style); /* with the columns of a layer's table */
-    else
-        census_print(r->table, &view, style);
+    census_print(r->table, &view, style);
     if (style != TABLE_TEXT)
         return;
     print_totals(r, view.only);
@@ -440,7 +436,7 @@ static int check_ranks(const arguments *args)
 
 int run_model_params(const arguments *args)
 {
-    const char *format = args->option[OPT_FORMAT].text;
+    const char *format = format_of(args);
     report r = {0};
     int code = check_ranks(args);
     if (code == EXIT_DONE)

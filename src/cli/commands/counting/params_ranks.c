@@ -391,7 +391,7 @@ int ranks_show(const arguments *args, const mha_model *model, const mha_params *
         code = refuse_field("", &error);
     json_t *root = code == EXIT_DONE ? report_of(&t) : NULL;
     if (root && report_is_text(args, root))
-        print_report(&t, root, table_style_named(text_for(args, OPT_FORMAT)));
+        print_report(&t, root, table_style_named(format_of(args)));
     json_decref(root);
     free(t.kinds);
     return code;
