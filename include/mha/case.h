@@ -98,6 +98,16 @@ typedef struct mha_stage_verdict {
     int worst_head; /* the head with most mismatches, among equals with the largest rms; -1: the stage has no heads */
 } mha_stage_verdict;
 
+/* How many query rows of each batch row the exact path computes and compares, under all heads, where it is to be fewer
+ * than there are: for a large case. 0, as a case begins: 256 of a case that would take more than 2e10 multiply-adds,
+ * all of others. On other paths all rows are compared, and the tolerance, where none is stated, is derived from these.
+ * Half of the rows are drawn, always the same; half are the first, the last, both sides of edges of tiles of 16 to 128
+ * rows, and those of the result that lie farthest from the row before them. What is wrong in other rows alone is not
+ * seen. The diagnosis compares about so many rows, too. Results are the same bits as those of the whole. */
+MHA_API void mha_case_sample(mha_case *c, size_t rows);
+/* How many query rows of each batch row mha_case_judge compares on a path; *all: of so many. */
+MHA_API size_t mha_case_rows(const mha_case *c, mha_path path, size_t *all);
+
 typedef struct mha_verdict {
     mha_outcome outcome;
     mha_path path;    /* the path that was used; the one asked for when none was run */

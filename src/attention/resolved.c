@@ -22,6 +22,12 @@ const mha__resolved *mha__plan_resolved(const mha_plan *plan)
     return (const mha__resolved *)(const void *)&plan->internal;
 }
 
+void mha__plan_rows(mha_plan *plan, const bool *rows)
+{
+    mha__resolved *r = (mha__resolved *)(void *)&plan->internal;
+    r->rows = rows;
+}
+
 bool mha__rounds_late(const mha__resolved *r)
 {
     bool others = false;

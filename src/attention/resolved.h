@@ -68,6 +68,9 @@ typedef struct mha__resolved {
 
     mha__layout layout; /* not used by the exact path */
 
+    /* Of the exact path: which of the T rows of queries are attended for; others have heads of zeros. NULL: all. */
+    const bool *rows;
+
     /* When the call was planned: the kernels in use, and mha__layer_generation. */
     const mha__kernels *kernels;
     unsigned long generation;
@@ -79,6 +82,9 @@ void mha__semantics_complete(mha_semantics *semantics);
 
 /* The validated call in a plan. */
 const mha__resolved *mha__plan_resolved(const mha_plan *plan);
+
+/* Lets a plan of the exact path attend for some rows alone; `rows` must stay. */
+void mha__plan_rows(mha_plan *plan, const bool *rows);
 
 /* The stage is kept, not only timed. */
 static inline bool mha__is_kept(const mha__resolved *r, mha_stage stage)

@@ -221,6 +221,8 @@ const option_row own_options[OPTION_COUNT] = {
     [OPT_JSON] = {"json", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_REPORT, "one JSON object instead of text"},
     [OPT_QUIET] = {"quiet", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_REPORT, "no text: only files and the exit code"},
     [OPT_HELP] = {"help", FLAG, NULL, NULL, ANY, SECTION_RESULT, ON_ALL, "this text"},
+    [OPT_SAMPLE] = {"sample", COUNT, "N", NULL, RANGE(1, INT64_MAX), SECTION_COMPARED, ON_RECORDED,
+        "query rows of each batch row that are computed exactly [all; 256 of a large case]"},
     [OPT_PATH] = {"path", CHOICE, "auto|fast|blas|exact", "auto", ANY, SECTION_MACHINE, ON_JUDGE,
         "how to compute (mha help paths); exact is float64 in plain loops"},
     [OPT_ISA] = {"isa", TEXT, "NAME", NULL, ANY, SECTION_MACHINE, ON_JUDGE | ON_INFO,

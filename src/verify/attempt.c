@@ -1,5 +1,6 @@
 /* One forward with everything it needs around it: converted inputs, cache, stages, workspace. */
 #include "attention/cache/cache.h"
+#include "attention/resolved.h"
 #include "base/base.h"
 #include "verify/attempt.h"
 
@@ -61,7 +62,8 @@ mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *alloca
 {
     const mha_call *call = request->call;
     *attempt = (mha__attempt){
-        .pool.allocator = mha__allocator_or_default(allocator), .layer = request->layer, .call = *call};
+        .pool.allocator = mha__allocator_or_default(allocator), .layer = request->layer, .call = *call,
+        .sample = request->sample};
     attempt->call.output = attempt->call.partial = (mha_view){0};
     attempt->call.precision = request->precision;
     attempt->call.keep = attempt->keep;
@@ -80,34 +82,63 @@ mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *alloca
     return mha_plan_call(request->layer, &attempt->call, &attempt->plan, error);
 }
 
-/* Allocates the output in the memory order of `layout` and returns it seen in the order of the call. */
-static mha_view output_view(mha__attempt *attempt, mha_dtype dtype, mha_layout layout)
+/* Allocates the output in the memory order of `layout`, with all rows or those of the sample, and returns it seen in
+ * the order of the call. */
+static mha_view output_view(mha__attempt *attempt, mha__arena *pool, mha_dtype dtype, mha_layout layout, bool sampled)
 {
     const mha_plan *plan = &attempt->plan;
     size_t s[4];
     const int rank = mha_plan_stage(plan, MHA_STAGE_OUTPUT, s);
-    attempt->stages[MHA_STAGE_OUTPUT] = mha__arena_view(&attempt->pool, dtype, rank, s);
+    s[1] = sampled ? attempt->sample->count : s[1];
+    attempt->stages[MHA_STAGE_OUTPUT] = mha__arena_view(pool, dtype, rank, s);
     void *data = attempt->stages[MHA_STAGE_OUTPUT].data;
     if (layout == MHA_BHTD || layout == MHA_BTHD)
         return mha_view_heads(data, dtype, layout, s[0], s[1], plan->h, plan->d_v);
     return mha_view_rows(data, dtype, layout, s[0], s[1], plan->d_out);
 }
 
-/* Takes memory for the stages to keep and for a workspace, and runs `forward`. */
-static mha_status run(mha__attempt *attempt, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
-                      mha_status (*forward)(const mha_plan *, void *, size_t, mha_error *), mha_error *error)
+/* Replaces the stages that are attended for by their rows of the sample. */
+static mha_status take_sample(mha__attempt *attempt, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
+                              mha_error *error)
+{
+    for (int s = 0; s < MHA_STAGE_COUNT; s++) {
+        const int axis = mha__sample_axis((mha_stage)s);
+        if (!wanted[s] || axis < 0)
+            continue;
+        const mha_view all = s == MHA_STAGE_OUTPUT ? attempt->call.output : attempt->stages[s];
+        mha_view part;
+        if (s == MHA_STAGE_OUTPUT)
+            part = output_view(attempt, &attempt->pool, all.dtype, layout, true);
+        else {
+            mha_view shape = all;
+            shape.shape[axis] = attempt->sample->count;
+            part = attempt->stages[s] = mha__arena_view(&attempt->pool, all.dtype, all.rank, shape.shape);
+        }
+        if (!part.data)
+            return no_memory(mha_stage_name((mha_stage)s), error);
+        mha__sample_copy(attempt->sample, axis, &all, &part);
+    }
+    return MHA_OK;
+}
+
+/* Takes memory for the stages to keep and for a workspace, and runs `forward`. `passing`: memory that is given back
+ * when the rows of a sample have been taken. */
+static mha_status run_in(mha__attempt *attempt, mha__arena *passing, mha_layout layout,
+                         const bool wanted[MHA_STAGE_COUNT],
+                         mha_status (*forward)(const mha_plan *, void *, size_t, mha_error *), mha_error *error)
 {
     mha_call *call = &attempt->call;
     mha_dtype dtype = call->path == MHA_PATH_EXACT ? MHA_F64 : MHA_F32;
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
+        mha__arena *pool = mha__sample_axis((mha_stage)s) >= 0 ? passing : &attempt->pool;
         if (!wanted[s])
             continue;
         if (s == MHA_STAGE_OUTPUT) {
-            call->output = output_view(attempt, dtype, layout);
+            call->output = output_view(attempt, pool, dtype, layout, false);
         } else {
             size_t shape[4];
             const int rank = mha_plan_stage(&attempt->plan, (mha_stage)s, shape);
-            attempt->stages[s] = mha__arena_view(&attempt->pool, dtype, rank, shape);
+            attempt->stages[s] = mha__arena_view(pool, dtype, rank, shape);
             attempt->keep[call->keep_count++] = (mha_keep){.stage = (mha_stage)s, .view = attempt->stages[s]};
         }
         if (!attempt->stages[s].data)
@@ -115,10 +146,23 @@ static mha_status run(mha__attempt *attempt, mha_layout layout, const bool wante
     }
     /* The plan is made again with the stages to keep: they may change the path and the size of the workspace. */
     TRY(mha_plan_call(attempt->layer, call, &attempt->plan, error));
-    void *workspace = mha__arena_take(&attempt->pool, attempt->plan.workspace_bytes);
+    void *workspace = mha__arena_take(passing, attempt->plan.workspace_bytes);
     if (!workspace)
         return no_memory("workspace", error);
-    return forward(&attempt->plan, workspace, attempt->plan.workspace_bytes, error);
+    if (attempt->sample && call->path == MHA_PATH_EXACT)
+        mha__plan_rows(&attempt->plan, attempt->sample->rows);
+    TRY(forward(&attempt->plan, workspace, attempt->plan.workspace_bytes, error));
+    return attempt->sample ? take_sample(attempt, layout, wanted, error) : MHA_OK;
+}
+
+static mha_status run(mha__attempt *attempt, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
+                      mha_status (*forward)(const mha_plan *, void *, size_t, mha_error *), mha_error *error)
+{
+    mha__arena passing = {.allocator = attempt->pool.allocator};
+    const mha_status status =
+        run_in(attempt, attempt->sample ? &passing : &attempt->pool, layout, wanted, forward, error);
+    mha__arena_free(&passing);
+    return status;
 }
 
 mha_status mha__attempt_run(mha__attempt *attempt, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "mha/attention.h"
+#include "verify/sample.h"
 
 /* A call and what it starts from: its layer (NULL when Q, K and V are given) and the rows already cached, (B, h_kv,
  * P, d) (without data when none are). All of it is borrowed. */
@@ -13,6 +14,7 @@ typedef struct mha__request {
     mha_view past_key, past_value;
     size_t evicted;          /* rows that came before these */
     mha_precision precision; /* that of the forward, in place of the call's */
+    const mha__sample *sample; /* the query rows whose results are wanted; NULL: all */
     bool cache_rounds;       /* the cache that is made has type `cache`, to which it rounds new rows, not that of the
                               * path */
     mha_dtype cache;
@@ -25,6 +27,7 @@ typedef struct mha__attempt {
     mha_call call;
     mha_cache *cache; /* owned; made when past rows are given */
     mha_plan plan;
+    const mha__sample *sample;        /* of the request: stages that are attended for have its rows alone */
     mha_keep keep[MHA_STAGE_COUNT];   /* the call's list */
     mha_view stages[MHA_STAGE_COUNT]; /* contiguous, in the plan's shapes; the output in the order of its layout */
 } mha__attempt;

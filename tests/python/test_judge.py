@@ -419,3 +419,24 @@ def test_strategies():
 
     with pytest.raises(AssertionError, match="causal"):
         wrong()
+
+
+def test_a_sample_of_the_rows_is_judged_and_says_so():
+    q, k, v = np.random.default_rng(5).standard_normal((3, 2, 2, 300, 8)).astype(np.float32)
+    right = mha.scaled_dot_product_attention(q, k, v, is_causal=True)
+    whole, part = (mha.check(right, q, k, v, is_causal=True, sample=n) for n in (0, 40))
+    assert whole.passed and (whole.rows_judged, whole.rows, whole.sample) == (300, 300, "")
+    assert part.passed and (part.rows_judged, part.rows) == (40, 300)
+    assert part.stages[0].elements == 2 * 2 * 40 * 8
+    assert "judged on 40 of 300 query rows" in str(part)
+    wrong = right.copy()
+    wrong[1, 1, 299, 3] += 1
+    found = mha.check(wrong, q, k, v, is_causal=True, sample=40)
+    assert found.failed and 299 in found.stages[0].worst_index
+    mha.testing.assert_attention_close(right, q, k, v, is_causal=True, sample=40)
+    with pytest.raises(AssertionError, match="judged on 40 of 300 query rows"):
+        mha.testing.assert_attention_close(wrong, q, k, v, is_causal=True, sample=40)
+    with pytest.raises((TypeError, ValueError)):
+        mha.check(right, q, k, v, sample=-1)
+    d = mha.diagnose(mha.scaled_dot_product_attention(q, k, v), q, k, v, is_causal=True, sample=8)
+    assert d.names == ["causal-missing"] and 0 < d.rows_judged < d.rows == 600

@@ -157,7 +157,8 @@ static size_t lay_out(const mha__resolved *r, char *base, mha__judge *m)
     m->heads = m->mixed = mha__workspace_take(&arena, m->q_rows, p->h * mha__head_width(r) * sizeof(double));
     if (r->latent.absorbed)
         m->mixed = mha__workspace_take(&arena, m->q_rows, p->h * p->d_v * sizeof(double));
-    m->output = mha__workspace_take(&arena, m->q_rows, p->d_out * sizeof(double));
+    const bool same = !r->weight[MHA_W_O].data && !r->weight[MHA_B_O].data && !mha__precision_rounds(&r->precision);
+    m->output = same ? m->heads : mha__workspace_take(&arena, m->q_rows, p->d_out * sizeof(double));
     if (r->latent.kv_rank)
         m->latents = mha__workspace_take(&arena, mha__exact_latents_size(r), sizeof(double));
     if (r->latent.absorbed)
@@ -264,6 +265,8 @@ size_t mha__exact(const mha__resolved *r, char *workspace)
     round_keys(&m, mha__read_in(r->precision.rows));
 
     mha__stages_clear_ragged(r);
+    if (r->rows)
+        memset(m.mixed, 0, m.q_rows * p->h * p->d_v * sizeof *m.mixed);
     mha__parallel_for(mha__exact_attend_tasks(r), p->threads, mha__exact_attend_rows, &m);
     if (r->latent.absorbed) {
         mha__round_all(r->precision.output, m.mixed, m.q_rows * p->h * p->d_v);

@@ -12,11 +12,12 @@
 
 enum { ROWS = 16, KEYS = 16 }; /* queries, and keys, that are worked on together */
 
-/* Queries [from, from + rows) of sequence b, under one head after the other. Extra rows follow the real keys. */
+/* Some queries of sequence b, under one head after the other. Extra rows follow the real keys. */
 typedef struct block {
     const mha__judge *m;
     mha__sequence s;
-    size_t b, from, rows, n;                       /* n: keys */
+    size_t b, rows, n;                              /* n: keys */
+    size_t at[ROWS];                                /* the queries */
     double *score[ROWS], *added[ROWS], *mean[ROWS]; /* of each key; what is added to its score */
     unsigned char *seen[ROWS];
     double *queries;  /* (d_k, ROWS) of the head */
@@ -169,11 +170,16 @@ static bool shows_hidden(const mha__resolved *r)
     return mha__is_kept(r, MHA_STAGE_SCORES) || mha__is_kept(r, MHA_STAGE_CAPPED);
 }
 
+/* The row of query i of the block among those of the inputs. */
+static size_t row_of(const block *k, size_t i)
+{
+    return k->s.batch * k->m->r->query.shape[1] + k->s.q_from + k->at[i];
+}
+
 static const double *query_row(const block *k, size_t head, size_t i)
 {
     const mha__resolved *r = k->m->r;
-    const size_t row = k->s.batch * r->query.shape[1] + k->s.q_from + k->from + i;
-    return k->m->Q + (row * r->plan.h + head) * r->plan.d_k;
+    return k->m->Q + (row_of(k, i) * r->plan.h + head) * r->plan.d_k;
 }
 
 /* Whether any query of the block needs key j. */
@@ -226,7 +232,7 @@ static void mask(const block *k, size_t head, size_t g, size_t row)
 {
     const mha__resolved *r = k->m->r;
     const double softcap = r->semantics.softmax.softcap, *q = query_row(k, head, row);
-    const size_t i = k->from + row, n = k->n;
+    const size_t i = k->at[row], n = k->n;
     const unsigned char *seen = k->seen[row];
     const bool all = shows_hidden(r), relative = r->semantics.added.relative.rule != MHA_RELATIVE_NONE;
     double *score = k->score[row];
@@ -300,7 +306,7 @@ static running begin_softmax(const block *k, size_t head, size_t row, bool pads,
     const mha_view *sinks = &r->weight[MHA_SINKS];
     const double beside[2] = {sinks->data && !pads ? mha_view_get(sinks, &head) : -INFINITY,
                               r->semantics.softmax.softmax_plus_one && !pads ? 0 : -INFINITY};
-    running t = begin_row(r, k->b, head, k->from + row, a);
+    running t = begin_row(r, k->b, head, k->at[row], a);
     if (mha__precision_rounds(&r->precision)) /* exponentials are of the distance to the largest score */
         t.r = largest(k->score[row], k->n, largest(beside, 2, -INFINITY));
     for (size_t i = 0; i < 2; i++) {
@@ -316,7 +322,7 @@ static running begin_softmax(const block *k, size_t head, size_t row, bool pads,
 static void end_softmax(const block *k, size_t head, size_t row, const running *t)
 {
     const mha__resolved *r = k->m->r;
-    const size_t i = k->from + row;
+    const size_t i = k->at[row];
     double *score = k->score[row];
     end_row(r, k->b, head, i, t);
     const bool nothing = t->r == -INFINITY && t->l == 0, zero = r->semantics.softmax.empty_rows == MHA_EMPTY_ZERO;
@@ -357,18 +363,18 @@ static void attend(const block *k, size_t head)
     const mha__resolved *r = m->r;
     const mha__sizes *p = &r->plan;
     const bool sigmoid = r->semantics.softmax.normaliser == MHA_SIGMOID;
-    const size_t S = k->s.S, g = head / (p->h / p->h_kv), row = k->s.batch * r->query.shape[1] + k->s.q_from + k->from;
+    const size_t S = k->s.S, g = head / (p->h / p->h_kv);
     running t[ROWS];
     bool pads[ROWS]; /* sees nothing at all */
     for (size_t i = 0; i < k->rows; i++) {
-        pads[i] = mha__exact_pads(r, k->b, k->from + i);
-        mha__exact_see(r, &k->s, k->b, head, k->from + i, k->seen[i], k->added[i]);
+        pads[i] = mha__exact_pads(r, k->b, k->at[i]);
+        mha__exact_see(r, &k->s, k->b, head, k->at[i], k->seen[i], k->added[i]);
         for (size_t j = S; j < k->n; j++)
             k->seen[i][j] = !pads[i], k->added[i][j] = 0;
     }
     score(k, head, g);
     for (size_t i = 0; i < k->rows; i++) {
-        double *a = m->mixed + ((row + i) * p->h + head) * p->d_v;
+        double *a = m->mixed + (row_of(k, i) * p->h + head) * p->d_v;
         mask(k, head, g, i);
         t[i] = (running){.a = a, .d_v = p->d_v};
         for (size_t c = 0; c < p->d_v && sigmoid; c++)
@@ -382,7 +388,7 @@ static void attend(const block *k, size_t head)
         weigh(k, g, j, j + KEYS < n ? j + KEYS : n, pads, t);
     for (size_t i = 0; i < k->rows; i++)
         if (sigmoid)
-            keep_weights(r, k->b, head, k->from + i, k->score[i], k->n, k->mean[i]);
+            keep_weights(r, k->b, head, k->at[i], k->score[i], k->n, k->mean[i]);
         else
             end_softmax(k, head, i, &t[i]);
 }
@@ -426,15 +432,23 @@ void mha__exact_attend_rows(void *context, size_t task, int worker)
 {
     const mha__judge *m = context;
     const mha__resolved *r = m->r;
-    block k = {.m = m, .b = task / blocks_of(r), .from = task % blocks_of(r) * ROWS};
+    block k = {.m = m, .b = task / blocks_of(r)};
     k.s = mha__resolved_sequence(r, k.b);
-    if (k.from >= k.s.T_q)
+    size_t skipped = task % blocks_of(r) * ROWS;
+    for (size_t i = 0; i < k.s.T_q && k.rows < ROWS; i++) {
+        if (r->rows && !r->rows[k.s.q_from + i])
+            continue;
+        if (skipped > 0)
+            skipped--;
+        else
+            k.at[k.rows++] = i;
+    }
+    if (k.rows == 0)
         return;
     (void)lay_out(r, m->row + (size_t)worker * m->row_size, &k);
-    k.rows = k.s.T_q - k.from < ROWS ? k.s.T_q - k.from : ROWS;
     k.n = k.s.S + r->plan.S_extra;
     for (size_t head = 0; head < r->plan.h; head++)
         attend(&k, head);
     for (size_t i = 0; mha__is_kept(r, MHA_STAGE_WEIGHTS_MEAN) && i < k.rows; i++)
-        keep_row(r, MHA_STAGE_WEIGHTS_MEAN, k.b, k.from + i, 0, k.mean[i], k.n);
+        keep_row(r, MHA_STAGE_WEIGHTS_MEAN, k.b, k.at[i], 0, k.mean[i], k.n);
 }

@@ -50,11 +50,19 @@ typedef struct case_queue {
     mha_path path;
     const char *stage;
     int threads;
+    size_t sample;
     mha__picture *picture; /* of the only case; NULL without --picture */
     pthread_mutex_t lock;
     size_t next, done;
     mha_error error; /* the first error in the request itself, which applies to every case */
 } case_queue;
+
+/* Notes how many query rows were compared, and from how many the tolerance follows. */
+static void count_rows(const mha_case *of, judged_case *c)
+{
+    c->rows_judged = mha_case_rows(of, c->verdict.path, &c->rows);
+    c->rows_exact = mha_case_rows(of, MHA_PATH_EXACT, &c->rows);
+}
 
 static void judge(case_queue *queue, const char *path, judged_case *c, mha_error *error)
 {
@@ -63,8 +71,10 @@ static void judge(case_queue *queue, const char *path, judged_case *c, mha_error
     c->open_error.status = mha_case_open(path, NULL, &opened, &c->open_error);
     if (c->open_error.status == MHA_OK) {
         c->name = text_of("%s", mha_case_name(opened));
+        mha_case_sample(opened, queue->sample);
         error->status =
             judge_case(opened, queue->path, queue->stage, queue->threads, queue->picture, &c->verdict, error);
+        count_rows(opened, c);
     } else {
         const char *slash = strrchr(path, '/');
         c->name = text_of("%s", slash ? slash + 1 : path);
@@ -151,6 +161,7 @@ static int check_files(const arguments *args)
                             .cases = obtain(list.n, sizeof *queue.cases),
                             .stage = text_for(args, OPT_STAGE),
                             .threads = jobs > 1 && !given(args, OPT_THREADS) ? 1 : (int)count_of(args, OPT_THREADS),
+                            .sample = count_of(args, OPT_SAMPLE),
                             .picture = given(args, OPT_PICTURE) ? &picture : NULL,
                             .lock = PTHREAD_MUTEX_INITIALIZER};
         mha_path_find(text_for(args, OPT_PATH), &queue.path);
@@ -181,12 +192,15 @@ static int check_expected(const arguments *args)
     judged_case *one = obtain(1, sizeof *one);
     mha_path_find(text_for(args, OPT_PATH), &path);
     int code = recorded_open(&r, args, &c);
+    if (code == EXIT_DONE)
+        mha_case_sample(c, count_of(args, OPT_SAMPLE));
     if (code == EXIT_DONE &&
         judge_case(c, path, NULL, (int)count_of(args, OPT_THREADS), given(args, OPT_PICTURE) ? &picture : NULL,
                    &one->verdict, &error) != MHA_OK)
         code = refuse_field("--expected", &error);
     if (code == EXIT_DONE) {
         one->name = text_of("%s", mha_case_name(c));
+        count_rows(c, one);
         code = given(args, OPT_PICTURE) ? write_picture(&picture, one, args) : EXIT_DONE;
         code = code == EXIT_DONE ? show(one, 1, args) : code;
     }

@@ -274,8 +274,10 @@ int run_diagnose(const arguments *args)
         code = recorded_open(&r, args, &c);
     else if (code == EXIT_DONE && mha_case_open(args->operands[0], NULL, &c, &error) != MHA_OK)
         code = refuse_error(args->operands[0], &error);
-    if (code == EXIT_DONE)
+    if (code == EXIT_DONE) {
+        mha_case_sample(c, count_of(args, OPT_SAMPLE));
         code = diagnose(c, args);
+    }
     mha_case_close(c);
     request_free(&r);
     return code;

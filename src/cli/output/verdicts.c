@@ -51,7 +51,8 @@ static json_t *case_record(const judged_case *c)
     return record_of("name", J(c->name), "file", J(c->path), "status", J(mha_outcome_name(v->outcome)), "path",
                      J(mha_path_name(v->path)), "reason", J(*reason_of(c) ? reason_of(c) : NULL), "culprit",
                      v->culprit < v->stage_count ? J(v->stages[v->culprit].name) : json_null(), "stages", stages,
-                     "~stages", J(v->stage_count), "~used", J(100 * used(v)), NULL);
+                     "rows_judged", J(c->rows_judged), "rows", J(c->rows), "~stages", J(v->stage_count), "~used",
+                     J(100 * used(v)), NULL);
 }
 
 json_t *verdicts_report(const judged_case *cases, size_t n, const size_t count[3])
@@ -65,9 +66,22 @@ json_t *verdicts_report(const judged_case *cases, size_t n, const size_t count[3
 
 /* ---------------------------------------------------------------- text */
 
-/* Prints every stage of one case in the order of the data flow. */
-static void print_stages(const mha_verdict *v, const json_t *record)
+/* What a sample of the rows leaves open. */
+static void print_sample(const judged_case *c)
 {
+    char some[SHORT_TEXT], all[SHORT_TEXT];
+    const bool part = c->rows_judged < c->rows;
+    if (c->rows_exact >= c->rows)
+        return;
+    say("  %s %s of %s query rows (--sample)%s\n", part ? "judged on" : "all rows are judged, with the error of",
+        count_text(some, c->rows_exact), count_text(all, c->rows),
+        part ? "; what is wrong in other rows alone is not seen" : "");
+}
+
+/* Prints every stage of one case in the order of the data flow. */
+static void print_stages(const judged_case *c, const json_t *record)
+{
+    const mha_verdict *v = &c->verdict;
     static const char *const columns[] = {
         "stage: name", ": ~verdict", ">max abs: max_abs: %.2g", "?>allowed: ~allowed",
         "?>differ: mismatches elements: %d of %d", "worst at: worst_index", ">yours: worst_expected: %.7g",
@@ -80,6 +94,7 @@ static void print_stages(const mha_verdict *v, const json_t *record)
     if (v->path != MHA_PATH_EXACT)
         say("  exact: by the %s path, in float32; --path exact computes in float64\n",
                mha_path_name(v->path));
+    print_sample(c);
 }
 
 static void print_census(const mha_verdict *v)
@@ -99,7 +114,7 @@ static void print_failure(const judged_case *c, const json_t *record)
     say("%sfailed  %s%s: %s\n", bold(), name, plain(), reason);
     free(name);
     free(reason);
-    print_stages(v, record);
+    print_stages(c, record);
     print_census(v);
     say("\n");
 }
@@ -160,7 +175,7 @@ void verdicts_print(const json_t *root, const judged_case *cases, size_t n, cons
     if (count[MHA_OUTCOME_SKIPPED])
         print_rest(list, MHA_OUTCOME_SKIPPED);
     if (n == 1 && count[MHA_OUTCOME_PASSED])
-        print_stages(&cases[0].verdict, json_array_get(list, 0));
+        print_stages(&cases[0], json_array_get(list, 0));
     else if (count[MHA_OUTCOME_PASSED])
         print_rest(list, MHA_OUTCOME_PASSED);
     advise(cases, n);

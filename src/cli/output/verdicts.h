@@ -10,6 +10,7 @@ typedef struct judged_case {
     mha_error open_error; /* status MHA_OK: the file was read, and `verdict` is valid */
     char *obstacle;       /* why it could not be read; NULL when it was */
     mha_verdict verdict;
+    size_t rows, rows_judged, rows_exact; /* query rows; those compared; those from which the tolerance follows */
 } judged_case;
 
 /* `count` has one number for each mha_outcome. Failed cases come first, then skipped cases with the reason. */

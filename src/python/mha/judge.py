@@ -75,7 +75,7 @@ class Diagnosis:
     closest: where none reproduces it, the nearest. baseline: the call as it was meant. clues: where none reproduces it,
         what the difference from the baseline looks like, in sentences ("only head 3 differs").
     undecided: variants that this input could not show. layout: where the numbers are wrong, the other layout, if they
-        are right in that.
+        are right in that. rows_judged: query rows of all batch rows that were compared, of `rows`.
     """
 
     tensor: str
@@ -86,6 +86,8 @@ class Diagnosis:
     tried: int
     clues: tuple[str, ...] = ()
     layout: Optional[str] = None
+    rows_judged: int = 0
+    rows: int = 0
 
     @property
     def names(self) -> list[str]:
@@ -170,7 +172,7 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
              value: Optional[a.Array] = None, *, layer: Optional[MultiHeadAttention] = None,
              layout: Optional[str] = None, stages: Optional[Mapping[str, a.Array]] = None,
              tensor: Optional[str] = None, dtype: Any = None, precision: Optional[Mapping[str, Any]] = None,
-             threads: int = 0, **settings: Unpack[MeantSettings]) -> Diagnosis:
+             threads: int = 0, sample: int = 0, **settings: Unpack[MeantSettings]) -> Diagnosis:
     """Looks for the named variants of attention, alone and in pairs, that give somebody's numbers.
 
         print(mha.diagnose(mine, query, key, value, is_causal=True))
@@ -184,12 +186,14 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
     dtype: what somebody computed in, "bfloat16", "tf32" or another; the type of `actual` when None.
     precision: types by the points at which the kernel rounds, where they are not those of a fused kernel of `dtype`:
         {"probabilities": "bfloat16"} of inputs, weights, rows, scores, probabilities, sums, output; "float32": not.
+    sample: how many query rows of each batch row are compared, about; 0: all, or some of a large case.
     settings: what the call was meant to be, see mha.SETTINGS; and past_key, past_value: keys and values of earlier
         calls (projected, rotated), in the axes of key, of a layer (B, kv_heads, P, width). Query 0 is then at position
         P unless `offset` says otherwise.
     """
     case = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
     threads = a.thread_count(threads)
+    lib.mha_case_sample(case.address, a.whole_number("sample", sample, 0))
     found = _abi.Diagnosis()
     call(lib.mha_case_diagnose, case.address, None if tensor is None else a.text("tensor", tensor), threads, None,
          ctypes.byref(found))
@@ -198,22 +202,23 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
             found.tensor.decode(), tuple(_explanation(found.matches[i]) for i in range(found.match_count)),
             tuple(_explanation(found.closest[i]) for i in range(found.closest_count)), _explanation(found.baseline),
             tuple(str(optional(found.undecided[i])) for i in range(found.undecided_count)), found.tried,
-            tuple(_clue(found.clues[i]) for i in range(found.clue_count)))
+            tuple(_clue(found.clues[i]) for i in range(found.clue_count)), rows_judged=found.part.judged,
+            rows=found.part.rows)
     finally:
         lib.mha_diagnosis_clear(ctypes.byref(found))
     if diagnosis.right or query is None or layer is not None:
         return diagnosis
-    return replace(diagnosis, layout=_right_in(actual, query, key, value, layout, stages, dtype, precision,
+    return replace(diagnosis, layout=_right_in(actual, query, key, value, layout, stages, dtype, precision, sample,
                                                {**settings}))
 
 
 def _right_in(actual: Any, query: Any, key: Any, value: Any, layout: Any, stages: Any, dtype: Any, precision: Any,
-              settings: dict[str, Any]) -> Optional[str]:
+              sample: int, settings: dict[str, Any]) -> Optional[str]:
     """The other layout, if the numbers are right in that."""
     other = LAYOUTS[int(heads_first("BHTD" if layout is None else layout))]
     try:
         right = check(actual, query, key, value, layout=other, stages=stages, dtype=dtype, precision=precision,
-                      **settings).passed
+                      sample=sample, **settings).passed
     except (Error, TypeError, ValueError):  # the arrays, or the words, are none of that layout
         return None
     return other if right else None
@@ -242,12 +247,23 @@ class StageVerdict:
 @dataclass(frozen=True)
 class Verdict:
     """Every recorded stage in the order data flows; `first` is the first that diverges. `outcome` is "passed",
-    "failed" or "skipped": what could not be judged has neither passed nor failed, and `reason` says why."""
+    "failed" or "skipped": what could not be judged has neither passed nor failed, and `reason` says why. `rows_judged`
+    of `rows` query rows of each batch row were compared: what is wrong in others alone is not seen."""
 
     outcome: str
     reason: str
     stages: tuple[StageVerdict, ...]
     first: Optional[str]
+    rows_judged: int = 0
+    rows: int = 0
+
+    @property
+    def sample(self) -> str:
+        """What share was judged, where that is not all; else ""."""
+        if self.rows_judged >= self.rows:
+            return ""
+        return (f"judged on {self.rows_judged:,} of {self.rows:,} query rows; what is wrong in other rows alone is not "
+                "seen (sample)")
 
     @property
     def passed(self) -> bool:
@@ -269,7 +285,8 @@ class Verdict:
         rows = [(s.name, "ok" if s.ok else "FIRST" if s.name == self.first else "differs", s.max_abs, s.atol,
                  s.mismatches, s.elements, s.worst_index, s.yours, s.exact, s.worst_head) for s in self.stages]
         return Table(("stage", "", "max abs", "allowed", "differ", "of", "worst at", "yours", "exact", "head"), rows,
-                     self.outcome + (f": {self.reason}" if self.reason else ""))
+                     self.outcome + (f": {self.reason}" if self.reason else "")
+                     + (f"; {self.sample}" if self.sample else ""))
 
     def __str__(self) -> str:
         return str(self.table())
@@ -283,13 +300,26 @@ class Verdict:
 def check(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] = None, value: Optional[a.Array] = None,
           *, layer: Optional[MultiHeadAttention] = None, layout: Optional[str] = None,
           stages: Optional[Mapping[str, a.Array]] = None, dtype: Any = None,
-          precision: Optional[Mapping[str, Any]] = None, threads: int = 0,
+          precision: Optional[Mapping[str, Any]] = None, threads: int = 0, sample: int = 0,
           **settings: Unpack[MeantSettings]) -> Verdict:
     """Holds somebody's output, and the stages that are there too, against the exact ones, stage by stage.
 
     Arguments as in diagnose. What rounding to `dtype`, and to the type of each array, may cost is allowed.
+    sample: how many query rows of each batch row are computed and compared; 0: all, or 256 of a large case.
     """
     case = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
+    lib.mha_case_sample(case.address, a.whole_number("sample", sample, 0))
+    return judge(case, threads)
+
+
+def rows_judged(case: Handle) -> tuple[int, int]:
+    """How many query rows of each batch row of a case are compared, and of how many."""
+    rows = ctypes.c_size_t()
+    return lib.mha_case_rows(case.address, EXACT, ctypes.byref(rows)), rows.value
+
+
+def judge(case: Handle, threads: int) -> Verdict:
+    """The verdict of the exact path."""
     v = _abi.Verdict()
     call(lib.mha_case_judge, case.address, EXACT, None, a.thread_count(threads), ctypes.byref(v))
     try:
@@ -301,6 +331,7 @@ def check(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] =
                                       tuple(d.worst_index[:d.rank]), s.yours, s.exact,
                                       s.worst_head if s.worst_head >= 0 else None))
         first = found[v.culprit].name if v.culprit < len(found) else None
-        return Verdict(_abi.OUTCOMES[v.outcome], v.reason.decode("utf-8", "replace"), tuple(found), first)
+        return Verdict(_abi.OUTCOMES[v.outcome], v.reason.decode("utf-8", "replace"), tuple(found), first,
+                       *rows_judged(case))
     finally:
         lib.mha_verdict_clear(ctypes.byref(v))

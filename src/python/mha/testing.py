@@ -13,7 +13,7 @@ from . import _abi
 from . import arrays as a
 from ._library import call, lib, program
 from .errors import Error
-from .judge import diagnose
+from .judge import Verdict, diagnose, judge, rows_judged
 from .layer import MultiHeadAttention
 from .meant import Computed, Meant
 from .power import Power, power
@@ -123,6 +123,18 @@ def _axes(meant: Meant, name: str, rank: int) -> tuple[str, ...]:
     return (("batch row", "head", "query") if by_head else ("batch row", "query"))[:rank]
 
 
+def _judged_in_part(meant: Meant, recorded: Mapping[str, a.Tensor], computed: Computed,
+                    sample: int) -> Optional[Verdict]:
+    """The verdict of a sample of the rows; None where all rows are judged."""
+    try:
+        case = meant.case(recorded, computed)
+    except Error:  # a call that no case can hold is judged whole
+        return None
+    lib.mha_case_sample(case.address, sample)
+    judged, rows = rows_judged(case)
+    return judge(case, 0) if judged < rows else None
+
+
 # ---------------------------------------------------------------- the assertion
 
 
@@ -131,7 +143,7 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
                            layout: Optional[str] = None, dtype: Any = None,
                            precision: Optional[Mapping[str, Any]] = None, rtol: Optional[float] = None,
                            atol: Optional[float] = None, stages: Optional[Mapping[str, a.Array]] = None,
-                           **settings: Unpack[MeantSettings]) -> None:
+                           sample: int = 0, **settings: Unpack[MeantSettings]) -> None:
     """Fails unless somebody's output is attention's, and says what it is instead.
 
         mha.testing.assert_attention_close(kernel(q, k, v), q, k, v, is_causal=True)
@@ -143,6 +155,7 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
         and the rounding of the result to its own type. dtype: what the kernel computes in; that of `actual` when None.
     precision: the points at which the kernel rounds, where they are others, as in mha.diagnose.
     stages: other stages under test, by name, in the library's shapes.
+    sample: how many query rows of each batch row are judged; 0: all, or 256 of a large case. With rtol or atol: all.
 
     The AssertionError says how many elements differ, the worst of them, what it should be and what was allowed, the
     named variant of attention that gives these numbers, and where a case is saved that mha check and mha diagnose read.
@@ -151,10 +164,29 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
     meant = Meant(query, key, value, layer, layout, {**settings})
     recorded = meant.recorded(actual, stages)
     computed = Computed(dtype, precision, recorded)
+    sample = a.whole_number("sample", sample, 0)
+
+    def fail(message: list[str], stage: str) -> None:
+        __tracebackhide__ = True
+        try:
+            found = diagnose(actual, query, key, value, layer=layer, layout=layout, stages=stages, tensor=stage,
+                             dtype=dtype, precision=precision, sample=sample, **settings)
+            message.append("  " + found.sentence)
+            message += [f"  held against the exact values, {clue}" for clue in found.clues]
+        except Error as reason:
+            message.append(f"  no diagnosis: {reason}")
+        message.append("  " + _save(meant, recorded, computed))
+        raise AssertionError("\n".join(message))
+
     for name, given in (("rtol", rtol), ("atol", atol)):
         if given is not None and not a.number(name, given) >= 0:
             raise ValueError(f"{name}: expected a number of at least 0, found {given}")
     if rtol is None and atol is None:
+        part = _judged_in_part(meant, recorded, computed, sample)
+        if part is not None and not part.failed:
+            return
+        if part is not None:
+            fail([part.reason, "  " + part.sample], str(part.first))
         why = f"what rounding in {computed.words} may cost"
         limits = {name: Limits(x.rtol, x.atol, x) for name, x in meant.allowed(computed, recorded).items()}
     else:
@@ -173,17 +205,8 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
             message.append(apart.first(_axes(meant, name, exact.array.ndim)))
             stage = name
             break
-    if not message:
-        return
-    try:
-        found = diagnose(actual, query, key, value, layer=layer, layout=layout, stages=stages, tensor=stage,
-                         dtype=dtype, precision=precision, **settings)
-        message.append("  " + found.sentence)
-        message += [f"  held against the exact values, {clue}" for clue in found.clues]
-    except Error as reason:
-        message.append(f"  no diagnosis: {reason}")
-    message.append("  " + _save(meant, recorded, computed))
-    raise AssertionError("\n".join(message))
+    if message:
+        fail(message, stage)
 
 
 # ---------------------------------------------------------------- cases for hypothesis

@@ -43,6 +43,7 @@ struct mha_case {
     mha_dtype cache;
     bool overflow; /* float32 may overflow: its result may equal expected.* or expected64.* */
     double rtol, atol, rtol64, atol64; /* NaN where the file has none */
+    size_t sample; /* query rows that are judged; 0: as many as sample.c says */
 };
 
 /* ---------------------------------------------------------------- metadata */

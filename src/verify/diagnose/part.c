@@ -18,15 +18,6 @@ enum {
 /* Only a part of the case is judged when one forward takes more multiply-adds than this. */
 static const double large = 1e8;
 
-static double work_of(const mha_case *c)
-{
-    const double B = (double)c->B, T_q = (double)c->T_q, T_k = (double)c->T_k, H = (double)c->H, H_kv = (double)c->H_kv;
-    const double d_k = (double)c->d_k, d_v = (double)c->d_v, S = (double)(c->P + c->T_k);
-    const double projections = T_q * (double)c->E_q * H * d_k + T_k * (double)c->E_k * H_kv * d_k +
-                               T_k * (double)c->E_v * H_kv * d_v + T_q * H * d_v * (double)c->E_out;
-    return B * (H * T_q * S * (d_k + d_v) + (c->kind == CASE_MHA ? projections : 0));
-}
-
 /* ---------------------------------------------------------------- distances */
 
 /* Adds up each query row's squared distance between `computed` and the tensor. If the stage's lines do not belong to
@@ -156,7 +147,8 @@ static void choose_part(mha__search *s)
         memset(s->rows_judged + b * T, 1, T);
         return;
     }
-    mha__search_mark(s, b, FAR, SPREAD, s->rows_present, s->rows_judged);
+    const size_t half = (s->c->sample + 1) / 2;
+    mha__search_mark(s, b, half ? half : FAR, half ? half : SPREAD, s->rows_present, s->rows_judged);
     for (size_t other = 0; other < s->c->B && other < MOST_BATCHES; other++)
         mha__search_mark(s, other, 1, 0, s->rows_present, s->rows_judged);
     show_hidden(s, false);
@@ -338,8 +330,14 @@ mha_status mha__search_model(const mha__search *s, mha_dtype type, double *value
     return status;
 }
 
+/* Whether the caller wants a part. */
+static bool is_asked_for(const mha_case *c)
+{
+    return c->sample > 0 && c->sample < c->T_q;
+}
+
 mha_status mha__search_prepare(mha__search *s, mha_error *error)
 {
-    s->in_part = s->c->kind != CASE_ROPE && work_of(s->c) > large;
+    s->in_part = s->c->kind != CASE_ROPE && (mha__case_work(s->c) > large || is_asked_for(s->c));
     return s->in_part ? prepare_part(s, error) : prepare_whole(s, error);
 }

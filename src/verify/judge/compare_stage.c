@@ -128,22 +128,45 @@ static void merge(const mha_view *computed, const mha_view *e64, double rtol, do
     }
 }
 
+/* The rows of a recorded tensor that were computed: all of it without a sample. */
+static mha_status computed_rows(const mha__judgement *j, const mha__stage_result *result, const mha_view *recorded,
+                                mha__arena *pool, mha_view *rows, int *axis, mha_error *error)
+{
+    *rows = *recorded;
+    *axis = result->sample ? mha__sample_axis_of(j->c, result->stage, recorded->rank) : -1;
+    if (*axis < 0)
+        return MHA_OK;
+    mha_view shape = *recorded;
+    shape.shape[*axis] = result->sample->count;
+    *rows = mha__arena_view(pool, recorded->dtype, recorded->rank, shape.shape);
+    if (!rows->data)
+        return no_memory(error);
+    mha__sample_copy(result->sample, *axis, recorded, rows);
+    return MHA_OK;
+}
+
 /* ---------------------------------------------------------------- the comparison */
 
 static mha_status compare(const mha__judgement *j, const mha__stage_result *result, const case_expected *e,
                           mha__arena *pool, mha_stage_verdict *row, mha_error *error)
 {
     const mha_case *c = j->c;
-    mha_view x = *result->computed, copy = e->view;
+    mha_view x = *result->computed, copy, recorded[2] = {{0}}; /* expected.*, expected64.* */
+    int axis = -1;
+    for (int wide = 0; wide < 2; wide++)
+        if (c->expected[wide][result->slot].name)
+            TRY(computed_rows(j, result, &c->expected[wide][result->slot].view, pool, &recorded[wide], &axis, error));
+    const mha_view *own = &recorded[e == &c->expected[1][result->slot]];
+    copy = *own;
     if (result->slot != CASE_PREFILL_OUTPUT) /* prefill_output is (B, T, E) in every layout */
         x = mha__case_shape(c, &x, result->stage, result->slot == CASE_QK, result->S, e->view.rank);
     const bool either = c->overflow && j->path != MHA_PATH_EXACT && c->expected[0][result->slot].name &&
                         c->expected[1][result->slot].name;
     const bool hides = result->stage == MHA_STAGE_MASKED, overflows = mha__storage_of(e->stored).relative > 0;
     if (either || hides || overflows)
-        TRY(copy_of(pool, either ? &c->expected[0][result->slot].view : &e->view, &copy, error));
+        TRY(copy_of(pool, either ? &recorded[0] : own, &copy, error));
     if (either)
-        merge(&x, &c->expected[1][result->slot].view, row->rtol, row->atol, &copy);
+        merge(&x, &recorded[1], row->rtol, row->atol, &copy);
     if (hides || overflows)
         row->overflowed = mha_replace_equivalent(
             &x, &(mha_allowance){.stage = result->stage, .stored = e->stored, .atol = row->atol}, &copy);
@@ -159,6 +182,8 @@ static mha_status compare(const mha__judgement *j, const mha__stage_result *resu
     row->exact = row->difference.worst_actual;
     row->yours = row->difference.worst_expected;
     row->ok = row->difference.mismatches == 0;
+    if (axis >= 0 && row->difference.elements > 0)
+        row->difference.worst_index[axis] = mha__sample_row(result->sample, row->difference.worst_index[axis]);
     if (!row->ok)
         row->worst_head = find_worst_head(c, result->stage, x, copy, row->rtol, row->atol);
     return mha__judgement_show(j, row, &copy, &x, error);

@@ -38,6 +38,7 @@ static mha_status derive(mha__judgement *j, mha__two_runs *runs, mha_error *erro
     const mha_case *c = j->c;
     mha_call call = mha__judgement_call(j);
     mha__request request = mha__judgement_request(c, c->layer, &call);
+    request.sample = j->sample; /* also where another path computes all rows */
     mha__case_round(c, &request);
     bool wanted[MHA_STAGE_COUNT];
     for (int s = 0; s < MHA_STAGE_COUNT; s++)
@@ -59,7 +60,8 @@ static mha_status judge_recorded(mha__judgement *j, mha_path *used, mha_error *e
     const mha_case *c = j->c;
     mha_call call = mha__judgement_call(j);
     const mha__judged_call own = {.prefix = "", .layer = c->layer, .call = &call};
-    const mha__request request = mha__judgement_request(c, c->layer, &call);
+    mha__request request = mha__judgement_request(c, c->layer, &call);
+    request.sample = mha__judgement_sample(j);
     bool wanted[MHA_STAGE_COUNT];
     const bool any = mha__judgement_choose(j, false, wanted);
     mha__two_runs runs = {0};
@@ -68,7 +70,7 @@ static mha_status judge_recorded(mha__judgement *j, mha_path *used, mha_error *e
     mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
     if (status == MHA_OK && needs_tolerance(j)) {
         status = derive(j, &runs, error);
-        if (!c->cache_rounds && (j->path == MHA_PATH_EXACT || j->path == MHA_PATH_BLAS))
+        if (!c->cache_rounds && (j->path == MHA_PATH_EXACT || (j->path == MHA_PATH_BLAS && !j->sample)))
             ran = j->path == MHA_PATH_EXACT ? &runs.exact : &runs.narrow;
     }
     if (status == MHA_OK && any && ran == &attempt)
@@ -133,6 +135,7 @@ static mha_status judge_all(mha__judgement *j, mha_path *used, mha_error *error)
         return judge_rope(j, used, error);
     if (j->path != MHA_PATH_EXACT)
         TRY(mha__case_pack(j->c, error));
+    TRY(mha__sample_of(j->c, &j->memory, &j->sample, error));
     TRY(mha__judge_imports(j, error));
     TRY(judge_recorded(j, used, error));
     TRY(mha__judge_packed(j, error));
@@ -187,11 +190,13 @@ mha_status mha__case_judge(const mha_case *c, mha_path path, const char *stage, 
         return MHA_OK;
     }
     mha_error inner = {0};
-    mha__judgement j = {.c = c, .watch = watch, .path = path, .threads = threads, .only = stage};
     mha_allocator a = mha__allocator_default();
+    mha__judgement j = {
+        .c = c, .watch = watch, .path = path, .threads = threads, .only = stage, .memory.allocator = a};
     mha_status status = judge_all(&j, &verdict->path, &inner);
     const mha_status given = status == MHA_NO_MEMORY ? status : give_rows(&j, verdict, &inner);
     mha__release(&a, j.rows, j.room * sizeof *j.rows);
+    mha__arena_free(&j.memory);
     if (given != MHA_OK) {
         if (error)
             *error = inner;

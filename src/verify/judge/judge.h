@@ -23,6 +23,8 @@ typedef struct mha__judgement {
     mha_path path;
     int threads;
     const char *only;        /* the only stage wanted, or NULL */
+    const mha__sample *sample; /* the rows that the exact path computes; NULL: all */
+    mha__arena memory;       /* of the sample */
     mha__tolerance derived;  /* for results without a stated tolerance; derived if there are any */
     mha_stage_verdict *rows; /* rows of the verdict being made */
     size_t count, room;
@@ -36,6 +38,7 @@ typedef struct mha__stage_result {
     int slot;           /* index of the expected tensor */
     size_t S;           /* keys without the extra rows of S' */
     bool cache_rounded; /* has passed through a float32 cache: always compared with the float32 record */
+    const mha__sample *sample; /* the rows that were computed; NULL: all */
 } mha__stage_result;
 
 /* The expected tensor of a slot that is compared on this judgement's path, or NULL; *wide: whether in float64. */
@@ -57,6 +60,12 @@ typedef struct mha__judged_call {
     bool output_only;   /* the stages before the output differ on purpose */
     bool cache_rounded; /* see mha__stage_result */
 } mha__judged_call;
+
+/* The rows of its sample that a call of this judgement is asked for: all on paths other than the exact one. */
+static inline const mha__sample *mha__judgement_sample(const mha__judgement *j)
+{
+    return j->path == MHA_PATH_EXACT ? j->sample : NULL;
+}
 
 /* The case's call on the path and the threads of this judgement, and what an attempt needs to run a call. */
 mha_call mha__judgement_call(const mha__judgement *j);

@@ -47,7 +47,8 @@ mha_status mha__judgement_compare_all(mha__judgement *j, const mha__judged_call 
                                     .stage = s,
                                     .slot = (int)s,
                                     .S = attempt->plan.S,
-                                    .cache_rounded = of->cache_rounded};
+                                    .cache_rounded = of->cache_rounded,
+                                    .sample = attempt->sample};
         if (!wanted[s])
             continue;
         TRY(mha__judgement_compare(j, &result, error));
@@ -70,7 +71,8 @@ mha_status mha__judgement_run(mha__judgement *j, const mha__judged_call *of, mha
     bool wanted[MHA_STAGE_COUNT];
     if (!mha__judgement_choose(j, of->output_only, wanted))
         return MHA_OK;
-    const mha__request request = mha__judgement_request(j->c, of->layer, of->call);
+    mha__request request = mha__judgement_request(j->c, of->layer, of->call);
+    request.sample = mha__judgement_sample(j);
     mha__attempt attempt;
     mha_status status = mha__attempt_begin(&attempt, &j->c->pool.allocator, &request, error);
     if (status == MHA_OK)

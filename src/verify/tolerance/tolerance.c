@@ -17,6 +17,8 @@
  * the same way, so E shows nothing of what others may lose there. Nor does it where clip_qkv takes all but a few
  * numbers of q, k or v to its limits, and their errors with them: A is then infinite.
  *
+ * Of a sample of the rows (sample.c) the largest error is doubled, because other rows may have a larger one.
+ *
  * A tensor of less than 64 finite elements says too little about E: there the bound alone counts, which is not far off
  * for a tensor of that size. Errors are proportional to the unit roundoff to first order, hence the 2^-29; there is
  * nothing more exact to measure float64 against, hence the larger factor. Twice the bound is always enough: each side
@@ -119,12 +121,14 @@ static mha_status run(mha__attempt *attempt, const mha__request *request, mha_pa
 
 /* Adds what the roundings of the request cost to the tolerance of float32; see the beginning of this file. */
 static mha_status add_roundings(const mha__request *request, mha_layout layout, const bool wanted[MHA_STAGE_COUNT],
-                                const mha__attempt *exact, mha__tolerance *t, mha_error *error)
+                                const mha__two_runs *runs, const mha__attempt *measured, mha__tolerance *t,
+                                mha_error *error)
 {
+    const mha__attempt *exact = &runs->exact;
     mha__attempt modelled;
     mha__magnitudes m;
     double bound[MHA_STAGE_COUNT];
-    mha__magnitudes_of(request, exact, &m);
+    mha__magnitudes_of(request, measured, &m);
     mha__bound_of(&m, 0x1p-24, &request->precision, bound);
     mha_status status = run(&modelled, request, MHA_PATH_EXACT, true, layout, wanted, error);
     for (int s = 0; s < MHA_STAGE_COUNT && status == MHA_OK; s++) {
@@ -132,7 +136,8 @@ static mha_status add_roundings(const mha__request *request, mha_layout layout, 
         if (!wanted[s])
             continue;
         status = mha_compare(&modelled.stages[s], &exact->stages[s], 0, 0, &d, error);
-        const double low = finite_in(&exact->stages[s]) < FEW ? bound[s] : fmin(bound[s], 4 * d.max_abs);
+        const double times = request->sample ? 8 : 4;
+        const double low = finite_in(&exact->stages[s]) < FEW ? bound[s] : fmin(bound[s], times * d.max_abs);
         for (int wide = 0; wide < 2; wide++)
             t->atol[wide][s] += low;
     }
@@ -145,12 +150,14 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
 {
     bool kept[MHA_STAGE_COUNT];
     double unseen[2][MHA_STAGE_COUNT];
+    const bool part = request->sample != NULL; /* then float32 says how large the numbers are, in half the memory */
+    const mha__attempt *measured = part ? &runs->narrow : &runs->exact;
     *runs = (mha__two_runs){0};
     memcpy(kept, wanted, sizeof kept);
     mha__magnitudes_want(request->layer, kept);
-    TRY(run(&runs->exact, request, MHA_PATH_EXACT, false, layout, kept, error));
-    TRY(run(&runs->narrow, request, MHA_PATH_BLAS, false, layout, wanted, error));
-    worst_case(request, &runs->exact, tolerance, unseen);
+    TRY(run(&runs->exact, request, MHA_PATH_EXACT, false, layout, part ? wanted : kept, error));
+    TRY(run(&runs->narrow, request, MHA_PATH_BLAS, false, layout, part ? kept : wanted, error));
+    worst_case(request, measured, tolerance, unseen);
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         if (!wanted[s]) {
             tolerance->atol[0][s] = tolerance->atol[1][s] = INFINITY;
@@ -164,10 +171,10 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
         for (int wide = 0; wide < 2; wide++)
             tolerance->atol[wide][s] =
                 fmin(tolerance->atol[wide][s],
-                     usual((mha_stage)s, wide, d.max_abs, mha__largest(exact)) + unseen[wide][s]);
+                     usual((mha_stage)s, wide, (part ? 2 : 1) * d.max_abs, mha__largest(exact)) + unseen[wide][s]);
     }
     return mha__precision_rounds(&request->precision) || request->cache_rounds
-               ? add_roundings(request, layout, wanted, &runs->exact, tolerance, error)
+               ? add_roundings(request, layout, wanted, runs, measured, tolerance, error)
                : MHA_OK;
 }
 

@@ -17,6 +17,7 @@ typedef struct mha__sight {
 } mha__sight;
 
 enum { KEEPS_NO_WEIGHT = 2 }; /* of a visible key */
+enum { MHA_VARIANT_TILE = 64 }; /* query rows that are looked at together */
 
 struct mha__variant_bench {
     const mha__variant_inputs *inputs;
@@ -34,7 +35,7 @@ struct mha__variant_bench {
     double *scores;                  /* (h, T_q, S') */
     unsigned char *visible;          /* (h, T_q, S'): enters the softmax; KEEPS_NO_WEIGHT */
     unsigned char *scored, *weighed; /* (h, T_q): rows whose scores, and whose sums of values, are needed */
-    mha__sight *sight;               /* (T_q, S): of one head, or of all heads when they see alike */
+    mha__sight *sight;               /* of a tile of query rows, by S: of one head, or of all when they see alike */
     double *heads, *merged;          /* (T_q, h, d_v), (T_q, h*d_v) */
     double *lse;                     /* (h, T_q) */
 };

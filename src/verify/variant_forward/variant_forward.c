@@ -57,7 +57,7 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
     w->visible = mha__arena_take(&w->pool, rows * S);
     w->scored = mha__arena_take(&w->pool, rows);
     w->weighed = mha__arena_take(&w->pool, rows);
-    w->sight = mha__arena_take(&w->pool, c->T_q * S * sizeof *w->sight);
+    w->sight = mha__arena_take(&w->pool, MHA_VARIANT_TILE * S * sizeof *w->sight);
     w->heads = take(w, rows * c->d_v);
     w->merged = take(w, rows * c->d_v);
     w->lse = take(w, rows);

@@ -80,7 +80,7 @@ static void see(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, 
 {
     const size_t S = w->inputs->S;
     for (size_t j = 0; j < S; j++)
-        w->sight[i * S + j] = mha__variant_look(w->inputs, k, &(mha__score_at){b, h, i, j});
+        w->sight[i % MHA_VARIANT_TILE * S + j] = mha__variant_look(w->inputs, k, &(mha__score_at){b, h, i, j});
 }
 
 /* Computes the scores of one query row under one head; `see` must have been called for them. */
@@ -99,7 +99,7 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size
         const size_t row = real || bias ? j : S + 1; /* the zero row is stored at S + 1 */
         mha__sight sight = {.hidden = SIGHT_SEEN};
         if (real)
-            sight = w->sight[i * S + j];
+            sight = w->sight[i % MHA_VARIANT_TILE * S + j];
         else if (pads || (row == S + 1 ? !k->s.softmax.zero_row : !k->bias_row))
             sight.hidden = SIGHT_HIDDEN;
         if (sight.hidden == SIGHT_HIDDEN && !score_hidden && k->fill == FILL_EXCLUDE) {
@@ -115,12 +115,12 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size
     }
 }
 
-/* Fills w->scores up to `stage` and w->visible of one batch row. By head, because its keys then stay in the cache. */
-void mha__variant_score(mha__variant_bench *w, const mha__knobs *k, size_t b, mha_stage stage)
+/* The scores of query rows [from, to). By head, because its keys then stay in the cache. */
+static void score_tile(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t from, size_t to, mha_stage stage)
 {
     const mha_case *c = w->inputs->c;
     const bool alike = mha__variant_heads_see_alike(k);
-    for (size_t i = 0; i < c->T_q; i++) {
+    for (size_t i = from; i < to; i++) {
         bool wanted = false;
         for (size_t h = 0; h < c->H; h++)
             wanted |= w->scored[h * c->T_q + i];
@@ -128,11 +128,19 @@ void mha__variant_score(mha__variant_bench *w, const mha__knobs *k, size_t b, mh
             see(w, k, b, 0, i);
     }
     for (size_t h = 0; h < c->H; h++)
-        for (size_t i = 0; i < c->T_q; i++) {
+        for (size_t i = from; i < to; i++) {
             if (!w->scored[h * c->T_q + i])
                 continue;
             if (!alike)
                 see(w, k, b, h, i);
             score_row(w, k, b, h, i, stage);
         }
+}
+
+/* Fills w->scores up to `stage` and w->visible of one batch row. */
+void mha__variant_score(mha__variant_bench *w, const mha__knobs *k, size_t b, mha_stage stage)
+{
+    const size_t T = w->inputs->c->T_q;
+    for (size_t from = 0; from < T; from += MHA_VARIANT_TILE)
+        score_tile(w, k, b, from, from + MHA_VARIANT_TILE < T ? from + MHA_VARIANT_TILE : T, stage);
 }

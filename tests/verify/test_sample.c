@@ -1,0 +1,185 @@
+/* A sample of the query rows of a case: the same bits as those rows of the whole, in every setting; what a verdict says
+ * of it, and what it misses. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "mha/case.h"
+#include "support/trial.h"
+#include "support/unit.h"
+#include "verify/attempt.h"
+
+/* ---------------------------------------------------------------- bits */
+
+static mha__request request_of(const rig *r, const mha_call *call, const mha__sample *sample)
+{
+    mha__request request = {.layer = r->layer, .call = call, .sample = sample};
+    if (r->past.keys.data)
+        request.past_key = r->past.keys, request.past_value = r->past.values;
+    return request;
+}
+
+/* Two attempts at a call, of all rows and of a sample. */
+static mha_status attempt(const rig *r, const mha__sample *sample, mha__attempt *ran)
+{
+    bool wanted[MHA_STAGE_COUNT];
+    size_t shape[4];
+    mha_call call = r->call;
+    call.path = MHA_PATH_EXACT, call.cache = NULL, call.keep_count = 0;
+    const mha__request request = request_of(r, &call, sample);
+    mha_status status = mha__attempt_begin(ran, NULL, &request, NULL);
+    if (status != MHA_OK)
+        return status;
+    for (int s = 0; s < MHA_STAGE_COUNT; s++)
+        wanted[s] = trial_stages(r) >> s & 1 && mha_plan_stage(&ran->plan, (mha_stage)s, shape) > 0;
+    return mha__attempt_run(ran, MHA_BTE, wanted, NULL);
+}
+
+static bool same(const mha_view *a, const mha_view *b)
+{
+    const double *x = a->data, *y = b->data;
+    for (size_t i = 0; i < mha_view_elements(a); i++)
+        if (memcmp(&x[i], &y[i], sizeof *x) != 0 && !(isnan(x[i]) && isnan(y[i])))
+            return false;
+    return mha_view_elements(a) == mha_view_elements(b);
+}
+
+static size_t compared;
+
+static bool sample_differs(const trial *t, char *text, size_t size)
+{
+    rig r;
+    trial_build(t, &r);
+    const size_t T = r.call.query.shape[1];
+    bool rows[1024] = {false}, differs = false;
+    mha__sample sample = {rows, 0};
+    for (size_t i = 0; i < T; i++)
+        sample.count += rows[i] = (t->seed + i * 7) % 5 < 2;
+    mha__attempt whole, part;
+    const bool ran = attempt(&r, NULL, &whole) == MHA_OK;
+    if (ran && sample.count > 0 && attempt(&r, &sample, &part) == MHA_OK) {
+        for (int s = 0; s < MHA_STAGE_COUNT && !differs; s++) {
+            const mha_view *all = &whole.stages[s];
+            const int axis = mha__sample_axis((mha_stage)s);
+            mha__arena pool = {.allocator = mha__allocator_default()};
+            mha_view expected = *all;
+            const bool ragged = r.call.semantics.place.n_sequences > 0,
+                       by_sequence = ragged && (axis == 2 || s == MHA_STAGE_WEIGHTS_MEAN);
+            if (!all->data || by_sequence)
+                continue;
+            if (axis >= 0) {
+                expected.shape[axis] = sample.count;
+                expected = mha__arena_view(&pool, MHA_F64, all->rank, expected.shape);
+                mha__sample_copy(&sample, axis, all, &expected);
+            }
+            compared++;
+            differs = !same(&expected, &part.stages[s]);
+            if (differs)
+                snprintf(text, size, "stage %s of a sample", mha_stage_name((mha_stage)s));
+            mha__arena_free(&pool);
+        }
+        mha__attempt_free(&part);
+    }
+    mha__attempt_free(&whole);
+    trial_release(&r);
+    return differs;
+}
+
+static void a_sample_has_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    const size_t wrong = trials_that_fail(trial_number("FORWARD_SEED", 1), trial_number("FORWARD_TRIALS", 400), 0,
+                                          sample_differs);
+    if (wrong)
+        fail_msg("%zu random calls give a sample other bits", wrong);
+    assert_true(compared > 1000);
+}
+
+/* ---------------------------------------------------------------- verdicts */
+
+enum { B = 2, T = 300, H = 2, d = 4 };
+
+static float q[B * T * H * d], out[B * T * H * d];
+
+static mha_call call_of(mha_layout layout)
+{
+    const mha_view x = mha_view_heads(q, MHA_F32, layout, B, T, H, d);
+    mha_call call = {.query = x, .key = x, .value = x};
+    call.output = mha_view_heads(out, MHA_F32, layout, B, T, H, d);
+    call.semantics.visible.causal = true;
+    return call;
+}
+
+/* The verdict of a sample on the exact path, when element (b, row) of the output is wrong (row T: none). */
+static mha_verdict judge(mha_layout layout, size_t sample, size_t b, size_t row)
+{
+    mha_error error;
+    mha_case *c;
+    mha_call call = call_of(layout);
+    for (size_t i = 0; i < B * T * H * d; i++)
+        q[i] = (float)sin((double)(i * i % 1009));
+    assert_ok(mha_run(NULL, &call, &error), error);
+    const size_t at[4] = {b, row, 1, 2};
+    if (row < T)
+        mha_view_set(&call.output, at, mha_view_get(&call.output, at) + 0.01);
+    const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = call.output};
+    assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
+    mha_case_sample(c, sample);
+    size_t all;
+    assert_int_equal(mha_case_rows(c, MHA_PATH_EXACT, &all), sample ? sample : T);
+    assert_int_equal(all, T);
+    assert_int_equal(mha_case_rows(c, MHA_PATH_AUTO, &all), T);
+    mha_verdict v;
+    assert_ok(mha_case_judge(c, MHA_PATH_EXACT, NULL, 1, &v, &error), error);
+    mha_case_close(c);
+    return v;
+}
+
+/* The first and the last row and the edges of tiles are looked at, and the row with a step to its neighbour. */
+static void rows_where_kernels_go_wrong_are_judged(void **state)
+{
+    (void)state;
+    static const mha_layout layouts[] = {MHA_BHTD, MHA_BTHD, MHA_BTE, MHA_TBE};
+    static const size_t rows[] = {0, T - 1, 127, 128, 255, 256};
+    for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
+        mha_verdict v = judge(layouts[l], 64, 0, T);
+        if (v.outcome != MHA_OUTCOME_PASSED)
+            fail_msg("%s", v.reason);
+        assert_int_equal(v.stages[0].difference.elements, B * 64 * H * d);
+        mha_verdict_clear(&v);
+        for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+            v = judge(layouts[l], 64, i % 2, rows[i / 2]);
+            assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
+            const mha_difference *x = &v.stages[0].difference;
+            assert_int_equal(x->worst_index[0], i % 2);
+            assert_int_equal(x->worst_index[1], rows[i / 2]);
+            assert_int_equal(x->mismatches, 1);
+            mha_verdict_clear(&v);
+        }
+    }
+}
+
+/* A row that is wrong by less than rows lie apart is found by all rows, and by a sample if it is in it. */
+static void a_sample_misses_other_rows(void **state)
+{
+    (void)state;
+    size_t found = 0;
+    for (size_t row = 1; row < T - 1; row += 6) {
+        mha_verdict v = judge(MHA_BTHD, 32, 1, row), all = judge(MHA_BTHD, 0, 1, row);
+        found += v.outcome == MHA_OUTCOME_FAILED;
+        assert_int_equal(all.outcome, MHA_OUTCOME_FAILED);
+        mha_verdict_clear(&v);
+        mha_verdict_clear(&all);
+    }
+    assert_true(found > 0 && found < 25);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_sample_has_the_bits_of_the_whole, guard_teardown),
+        cmocka_unit_test(rows_where_kernels_go_wrong_are_judged),
+        cmocka_unit_test(a_sample_misses_other_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
