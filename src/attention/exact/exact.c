@@ -46,7 +46,7 @@ static void read_inputs(const product *p, size_t row, size_t from, size_t to, do
 static void product_piece(void *context, size_t task, int worker)
 {
     const product *p = context;
-    double *x = p->j->row + (size_t)worker * p->j->row_size, *w = x + ROWS_AT_ONCE * TERMS;
+    double *x = p->j->row + (size_t)worker * p->j->row_size, *w = x + (size_t)ROWS_AT_ONCE * TERMS;
     const size_t across = (p->out + COLUMNS - 1) / COLUMNS, from = task / across * ROWS_AT_ONCE,
                  to = from + ROWS_AT_ONCE < p->rows ? from + ROWS_AT_ONCE : p->rows, left = task % across * COLUMNS,
                  right = left + COLUMNS < p->out ? left + COLUMNS : p->out, n = right - left;
@@ -165,7 +165,7 @@ static size_t lay_out(const mha__resolved *r, char *base, mha__judge *m)
         m->queries = mha__workspace_take(&arena, m->q_rows, p->h * (r->latent.d_n + r->latent.d_r) * sizeof(double));
     const size_t gates = mha__gate_width(r);
     m->gate = mha__workspace_take(&arena, m->q_rows, gates * sizeof(double));
-    const size_t widths[] = {mha__exact_attend_size(r) / sizeof(double), (ROWS_AT_ONCE + COLUMNS) * TERMS,
+    const size_t widths[] = {mha__exact_attend_size(r) / sizeof(double), (size_t)(ROWS_AT_ONCE + COLUMNS) * TERMS,
                              r->latent.kv_rank ? mha__exact_latent_size(r) : 0};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         m->row_size = widths[i] > m->row_size ? widths[i] : m->row_size;

@@ -41,7 +41,7 @@ static void read_rows(const job *j, const mha_view *x, size_t from, size_t to, d
 /* Memory of a worker for some terms and columns of a matrix, behind rows of inputs. */
 static double *matrix_memory(const job *j, int worker)
 {
-    return own_memory(j, worker) + j->memory->size - COLUMNS * TERMS;
+    return own_memory(j, worker) + j->memory->size - (size_t)COLUMNS * TERMS;
 }
 
 /* Adds x W to rows y, where W has `terms` rows and so many columns from these first ones of a weight on. */
@@ -230,7 +230,7 @@ size_t mha__exact_latent_size(const mha__resolved *r)
     const mha__latent *l = &r->latent;
     const size_t wide = r->plan.h * (l->d_n + l->d_v), inputs[2] = {r->query.shape[2], r->key.shape[2]};
     const size_t in = inputs[0] > inputs[1] ? inputs[0] : inputs[1];
-    return ROWS_AT_ONCE * (in > wide ? in : wide) + COLUMNS * TERMS;
+    return ROWS_AT_ONCE * (in > wide ? in : wide) + (size_t)COLUMNS * TERMS;
 }
 
 size_t mha__exact_latents_size(const mha__resolved *r)

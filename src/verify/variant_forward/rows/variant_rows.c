@@ -52,9 +52,9 @@ bool mha__row_maker_begin(mha__row_maker *maker, const mha__variant_inputs *inpu
 }
 
 /* Tells most keys apart at once. Padding that differs costs a slot, nothing else. */
-static bool same_bytes(const mha_qkv *a, const mha_qkv *b)
+static bool same_bytes(const void *a, const void *b, size_t bytes)
 {
-    return memcmp(a, b, sizeof *a) == 0;
+    return memcmp(a, b, bytes) == 0;
 }
 
 /* The slot that has these rows (then *found is true), else the least recently used slot of their kind, for the caller
@@ -67,7 +67,8 @@ static mha__row_slot *slot_for(mha__row_maker *m, const mha__row_slot *wanted, b
     for (size_t i = first; i < end && !*found; i++) {
         mha__row_slot *s = &m->slots[i];
         *found = s->which == wanted->which && s->b == wanted->b + m->sequence && s->product == wanted->product &&
-                 s->all_rows == wanted->all_rows && same_bytes(&s->key.s.qkv, &wanted->key.s.qkv) &&
+                 s->all_rows == wanted->all_rows &&
+                 same_bytes(&s->key.s.qkv, &wanted->key.s.qkv, sizeof(mha_qkv)) &&
                  mha__knobs_make_rows_alike(&s->key, &wanted->key);
         if (*found || s->used < oldest->used)
             oldest = s;
