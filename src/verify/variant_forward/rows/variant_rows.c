@@ -31,7 +31,8 @@ bool mha__row_maker_begin(mha__row_maker *maker, const mha__variant_inputs *inpu
         matrix = larger(matrix, inputs->in[i] * inputs->out[i]);
         widest = larger(widest, inputs->out[i]);
     }
-    size_t count = bytes / (rows * sizeof(double) + 1);
+    const size_t share = inputs->c->kind == CASE_MHA ? 1 : 4; /* without projections rows are quickly made again */
+    size_t count = bytes / share / (rows * sizeof(double) + 1);
     count = count > MHA_ROW_SLOTS_MOST ? MHA_ROW_SLOTS_MOST : larger(count, MHA_ROW_SLOTS_LEAST);
     *maker = (mha__row_maker){.inputs = inputs, .needed = needed};
     maker->slots = mha__arena_take(pool, count * sizeof *maker->slots);
