@@ -206,7 +206,7 @@ static void multiply(const block *k, size_t g, size_t from, size_t to)
 }
 
 /* Scores of the queries under a head, 0 where nobody needs them. */
-static void score(const block *k, size_t head, size_t g)
+static void score_keys(const block *k, size_t head, size_t g)
 {
     const mha__resolved *r = k->m->r;
     const size_t d_k = r->plan.d_k;
@@ -372,7 +372,7 @@ static void attend(const block *k, size_t head)
         for (size_t j = S; j < k->n; j++)
             k->seen[i][j] = !pads[i], k->added[i][j] = 0;
     }
-    score(k, head, g);
+    score_keys(k, head, g);
     for (size_t i = 0; i < k->rows; i++) {
         double *a = m->mixed + (row_of(k, i) * p->h + head) * p->d_v;
         mask(k, head, g, i);
