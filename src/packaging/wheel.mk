@@ -31,6 +31,7 @@ WHEEL_MAKE = $(MAKE) --no-print-directory BUILD=$(WHEEL_BUILD) CC="$(WHEEL_CC)" 
 
 $(WHEEL_LIBS)/complex: src/packaging/wheel_libraries.sh src/packaging/wheel_runtime.c | $(WHEEL_ROOT)
 	@CC="$(WHEEL_CC)" CROSS=$(WHEEL_CROSS) sh $< $(WHEEL_LIBS) "$(WHEEL_ROOT)" $(WHEEL_ARCH)-linux-gnu
+	@rm -f $(WHEEL_BUILD)/libmha.so.* $(WHEEL_BUILD)/mha # linked anew
 
 wheel: $(WHEEL_LIBS)/complex ## the wheel with everything inside, in dist/ (make deps-dev)
 	+@$(WHEEL_MAKE) $(WHEEL_BUILD)/libmha.so $(WHEEL_BUILD)/mha $(WHEEL_BUILD)/gen/_declared.py
