@@ -151,8 +151,10 @@ def test_models(tmp_path):
         model.costs(1, 5, 7)
     with pytest.raises(ValueError, match="encoder_seq: expected a whole number"):
         t5.lengths(1, 5, -1)
-    with pytest.raises(LookupError, match=r"mha.presets\(\) has them all.*gtp"):
+    with pytest.raises(LookupError, match=r"name: unknown model 'gtp'; did you mean gpt2\? mha.presets\(\) has all"):
         mha.Model.from_preset("gtp")
+    with pytest.raises(LookupError, match=r"expected one of .* \(mha.presets\(\) has them all\), found 'unheard-of'"):
+        mha.Model.from_preset("unheard-of")
     with pytest.raises(ValueError):
         mha.Model.from_config({"model_type": "nonsense"})
     assert any(p.alias_of for p in mha.Model.from_preset("gpt2").parameters())
