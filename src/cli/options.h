@@ -142,9 +142,9 @@ void arguments_free(arguments *args);
 
 static inline bool given(const arguments *args, option_code option) { return args->option[option].given; }
 /* The text of an option or of its default; NULL without either. */
+static inline const char *text_for(const arguments *args, option_code option) { return args->option[option].text; }
 /* The word of --format; --csv says one of them. */
 const char *format_of(const arguments *args);
-static inline const char *text_for(const arguments *args, option_code option) { return args->option[option].text; }
 /* The first option that is given of these sections (bits 1 << section); option_count() for none. */
 option_code given_of(const arguments *args, unsigned sections);
 /* Sections of the options that say what is computed, in place of a file that says so itself. */

@@ -110,8 +110,8 @@ static mha_call call_of(mha_layout layout)
     return call;
 }
 
-/* The verdict of a sample on the exact path, when element (b, row) of the output is wrong (row T: none). */
-static mha_verdict judge(mha_layout layout, size_t sample, size_t b, size_t row)
+/* The verdict of a sample on the exact path, when an element of (b, row) is wrong by `by` (row T: none). */
+static mha_verdict judge_wrong_by(double by, mha_layout layout, size_t sample, size_t b, size_t row)
 {
     mha_error error;
     mha_case *c;
@@ -121,7 +121,7 @@ static mha_verdict judge(mha_layout layout, size_t sample, size_t b, size_t row)
     assert_ok(mha_run(NULL, &call, &error), error);
     const size_t at[4] = {b, row, 1, 2};
     if (row < T)
-        mha_view_set(&call.output, at, mha_view_get(&call.output, at) + 0.01);
+        mha_view_set(&call.output, at, mha_view_get(&call.output, at) + by);
     const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = call.output};
     assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
     mha_case_sample(c, sample);
@@ -135,7 +135,32 @@ static mha_verdict judge(mha_layout layout, size_t sample, size_t b, size_t row)
     return v;
 }
 
-/* The first and the last row and the edges of tiles are looked at, and the row with a step to its neighbour. */
+static mha_verdict judge(mha_layout layout, size_t sample, size_t b, size_t row)
+{
+    return judge_wrong_by(0.01, layout, sample, b, row);
+}
+
+/* Of two rows for the ends and two for steps, the others drawn: both ends are seen, and every row that is far from its
+ * neighbours, NaN and infinity among them. */
+static void ends_and_steps_are_judged_whatever_is_drawn(void **state)
+{
+    (void)state;
+    static const double by[] = {50, NAN, INFINITY};
+    const size_t ends[] = {0, T - 1};
+    for (size_t i = 0; i < 2; i++) {
+        mha_verdict v = judge(MHA_BTHD, 8, 1, ends[i]);
+        assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
+        mha_verdict_clear(&v);
+    }
+    for (size_t row = 0; row < T; row++) {
+        mha_verdict v = judge_wrong_by(by[row % 3], MHA_BTHD, 8, row % 2, row);
+        if (v.outcome != MHA_OUTCOME_FAILED)
+            fail_msg("row %zu is wrong by %g, and the sample does not see it", row, by[row % 3]);
+        mha_verdict_clear(&v);
+    }
+}
+
+/* The first and the last row and the edges of tiles are looked at. */
 static void rows_where_kernels_go_wrong_are_judged(void **state)
 {
     (void)state;
@@ -174,12 +199,27 @@ static void a_sample_misses_other_rows(void **state)
     assert_true(found > 0 && found < 25);
 }
 
+/* Rows that are left out may have a larger error: that of the sample counts twice. All rows but one have the same. */
+static void a_sample_allows_for_rows_it_leaves_out(void **state)
+{
+    (void)state;
+    mha_verdict whole = judge(MHA_BTHD, 0, 0, T), most = judge(MHA_BTHD, T - 1, 0, T);
+    const double least = 16 * 0x1p-24 * 0.5, largest = 16 * 0x1p-24; /* of tolerances: what is not error of float32 */
+    assert_true(most.stages[0].atol > whole.stages[0].atol);
+    assert_true(most.stages[0].atol <= 2 * whole.stages[0].atol - least);
+    assert_true(most.stages[0].atol >= 2 * (whole.stages[0].atol - largest));
+    mha_verdict_clear(&whole);
+    mha_verdict_clear(&most);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_sample_has_the_bits_of_the_whole, guard_teardown),
+        cmocka_unit_test(ends_and_steps_are_judged_whatever_is_drawn),
         cmocka_unit_test(rows_where_kernels_go_wrong_are_judged),
         cmocka_unit_test(a_sample_misses_other_rows),
+        cmocka_unit_test(a_sample_allows_for_rows_it_leaves_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
