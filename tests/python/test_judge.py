@@ -440,3 +440,12 @@ def test_a_sample_of_the_rows_is_judged_and_says_so():
         mha.check(right, q, k, v, sample=-1)
     d = mha.diagnose(mha.scaled_dot_product_attention(q, k, v), q, k, v, is_causal=True, sample=8)
     assert d.names == ["causal-missing"] and 0 < d.rows_judged < d.rows == 600
+
+
+def test_a_sample_that_cannot_be_judged_is_no_pass(monkeypatch):
+    q, k, v = np.random.default_rng(5).standard_normal((3, 1, 1, 40, 8)).astype(np.float32)
+    right = mha.scaled_dot_product_attention(q, k, v)
+    monkeypatch.setattr(testing, "judge", lambda case, threads: mha.judge.Verdict("skipped", "not known", (), None))
+    testing.assert_attention_close(right, q, k, v, sample=8)
+    with pytest.raises(AssertionError, match="differs"):
+        testing.assert_attention_close(right + 1, q, k, v, sample=8)
