@@ -17,16 +17,11 @@
 #include <unistd.h>
 
 #include "inject/inject.h"
+#include "support/sanitizer.h"
 #include "support/unit.h"
 
-#ifdef __has_feature
-#define HAS_FEATURE(x) __has_feature(x)
-#else
-#define HAS_FEATURE(x) 0
-#endif
 /* Seen by the shared libraries, which shall call these too; but a sanitizer's own versions must not be in their way. */
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !HAS_FEATURE(address_sanitizer) &&              \
-    !HAS_FEATURE(thread_sanitizer)
+#if !ADDRESS_SANITIZER && !THREAD_SANITIZER
 #pragma GCC visibility push(default)
 enum { REACHES_LIBRARIES = 1 };
 #else

@@ -9,21 +9,12 @@
 #include "mha/model.h"
 #include "support/counted.h"
 #include "support/built.h"
+#include "support/sanitizer.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
 /* The address sanitizer needs much memory of its own. */
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED true
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SANITIZED true
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED false
-#endif
-static const bool sanitized = SANITIZED;
+static const bool sanitized = ADDRESS_SANITIZER;
 
 /* ---------------------------------------------------------------- totals */
 

@@ -7,6 +7,7 @@
 
 #include "mha/params.h"
 #include "support/counted.h"
+#include "support/sanitizer.h"
 #include "support/unit.h"
 #include "params/params.h"
 
@@ -293,7 +294,7 @@ static void empty_and_scalar_tensors_are_rows_too(void **state)
 static void large_tensors_cost_nothing_until_written(void **state)
 {
     (void)state;
-#if SIZE_MAX > UINT32_MAX && !defined(__SANITIZE_ADDRESS__)
+#if SIZE_MAX > UINT32_MAX && !ADDRESS_SANITIZER
     mha_params *table;
     mha_tensor *t;
     mha_error error;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "support/process.h"
+#include "support/sanitizer.h"
 
 extern void openblas_set_num_threads(int) __attribute__((weak));
 extern int openblas_get_num_threads(void) __attribute__((weak));
@@ -73,13 +74,8 @@ static size_t environment(void)
 
 static size_t open_files(void)
 {
-#if defined(__SANITIZE_THREAD__)
-    return 0; /* ThreadSanitizer opens two pipes of its own when it first looks up the name of a suppressed report */
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-    return 0;
-#endif
-#endif
+    if (THREAD_SANITIZER) /* it opens two pipes of its own when it first looks up the name of a suppressed report */
+        return 0;
     DIR *directory = opendir("/proc/self/fd");
     size_t n = 0;
     while (directory && readdir(directory))
