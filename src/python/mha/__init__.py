@@ -9,7 +9,7 @@
 
 src/python/README.md shows each of them at work.
 """
-from . import testing
+from . import testing, transformers
 from ._library import __version__
 from .cache import Cache
 from .errors import (Error, FormatError, InvalidError, MachineError, NoMemoryError, NotFoundError, UnsupportedError)
@@ -30,4 +30,4 @@ __all__ = ["Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "Invali
            "MultiHeadAttention", "NoMemoryError", "NotFoundError", "Parameter", "Parameters", "Relative", "Rope",
            "SETTINGS", "Table", "Totals", "Trace", "UnsupportedError", "Verdict", "__version__", "attention", "check",
            "count", "diagnose", "load", "merge", "paged_attention", "presets", "save", "scaled_dot_product_attention",
-           "testing", "variants", "window_segments"]
+           "testing", "transformers", "variants", "window_segments"]
