@@ -102,10 +102,12 @@ def _candidates(keeps: Any, seen: Any, rows: Any, T_q: int) -> Iterator[Rules]:
     first, last = keeps.argmax(2), S - 1 - keeps[:, :, ::-1].argmax(2)
     yield Rules()
     ahead = int((last - np.asarray(rows))[seen].max())
-    for offset in dict.fromkeys((S - T_q, 0, ahead)):
+    offsets = tuple(dict.fromkeys((S - T_q, 0, ahead)))
+    for offset in offsets:
+        yield Rules(offset, causal=True)
+    for offset in offsets:
         at = np.broadcast_to(np.asarray(rows) + offset, seen.shape)
         left = int((at - first)[seen].max())
-        yield Rules(offset, causal=True)
         if left >= 0:
             yield Rules(offset, causal=True, window=(left, -1))
             yield Rules(offset, window=(left, max(int((last - at)[seen].max()), 0)))
