@@ -143,7 +143,7 @@ def python_page() -> str:
     def directive(kind: str, name: str, *options: str) -> str:
         return "\n".join([f".. auto{kind}:: {name}", *(f"   :{option}:" for option in options), "", ""])
 
-    names = [name for name in mha.__all__ if name not in ("SETTINGS", "__version__", "testing")]
+    names = [name for name in mha.__all__ if name not in ("SETTINGS", "__version__", "testing", "transformers")]
     of_kind = {
         "Functions": [n for n in names if callable(getattr(mha, n)) and not isinstance(getattr(mha, n), type)],
         "Classes": [n for n in names if isinstance(getattr(mha, n), type) and not n.endswith("Error")],
@@ -157,6 +157,8 @@ def python_page() -> str:
                 "class" if title == "Classes" else "exception", f"mha.{name}", "members", "show-inheritance")
     text += "In a test\n---------\n\n"
     text += "".join(directive("function", f"mha.testing.{name}") for name in mha.testing.__all__)
+    text += "In models of transformers\n-------------------------\n\n"
+    text += "".join(directive("function", f"mha.transformers.{name}") for name in mha.transformers.__all__)
     return f"```{{eval-rst}}\n{text}```\n"
 
 

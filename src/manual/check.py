@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import mha
 from mha import _declared
 
-LEFT_OUT = {"SETTINGS", "__version__", "testing"}  # a table, a text, a module whose names are listed
+LEFT_OUT = {"SETTINGS", "__version__", "testing", "transformers"}  # a table, a text, modules whose names are listed
 
 
 class Page(HTMLParser):
@@ -55,7 +55,8 @@ def declared() -> set[str]:
             names |= {f"{value.c_name}.{field[0]}" for field in value._fields_} | {value.c_name}
     names |= set(re.findall(r"\b(mha_mpi_\w+)\(", Path("include/mha/mpi.h").read_text(encoding="utf-8")))
     names |= {f"mha.{name}" for name in mha.__all__ if name not in LEFT_OUT}
-    return names | {f"mha.testing.{name}" for name in mha.testing.__all__}
+    return names | {f"mha.{module}.{name}" for module in ("testing", "transformers")
+                    for name in getattr(mha, module).__all__}
 
 
 def faults(folder: Path) -> list[str]:

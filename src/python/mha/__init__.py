@@ -9,7 +9,7 @@
 
 src/python/README.md shows each of them at work.
 """
-from . import testing
+from . import testing, transformers
 from ._library import __version__
 from .cache import Cache
 from .errors import (Error, FormatError, InvalidError, MachineError, NoMemoryError, NotFoundError, UnsupportedError)
@@ -25,9 +25,10 @@ from .semantics import Bias, Relative, Rope, window_segments
 from .settings import SETTINGS
 from .tables import Table
 from .trace import Trace
+from .watch import Watch, watch
 
 __all__ = ["Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError", "MachineError", "Model",
            "MultiHeadAttention", "NoMemoryError", "NotFoundError", "Parameter", "Parameters", "Relative", "Rope",
-           "SETTINGS", "Table", "Totals", "Trace", "UnsupportedError", "Verdict", "__version__", "attention", "check",
-           "count", "diagnose", "load", "merge", "paged_attention", "presets", "save", "scaled_dot_product_attention",
-           "testing", "variants", "window_segments"]
+           "SETTINGS", "Table", "Totals", "Trace", "UnsupportedError", "Verdict", "Watch", "__version__", "attention",
+           "check", "count", "diagnose", "load", "merge", "paged_attention", "presets", "save",
+           "scaled_dot_product_attention", "testing", "transformers", "variants", "watch", "window_segments"]

@@ -351,6 +351,6 @@ def settings_of_facts(facts: _abi.ModelFacts) -> dict[str, Any]:
     """What a config.json says about the calls of its attention layers."""
     found = settings_of(lib.mha_model_semantics(ctypes.byref(facts)), Sizes(1, facts.config.n_heads, 1, 1))
     if facts.shift:  # the windows of one image; np.tile makes those of several
-        found["q_segments"] = window_segments(facts.image_height, facts.image_width, facts.semantics.bias.height,
+        found["q_segments"] = window_segments(facts.image_height, facts.image_width, facts.semantics.added.bias.height,
                                               facts.shift)
     return found

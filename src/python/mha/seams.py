@@ -1,0 +1,183 @@
+"""The places where models call attention, and how to listen there: nothing that is computed changes."""
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+import threading
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, Mapping, Optional
+
+from . import asked
+
+# Called with the name of a layer, how to find what it was asked for, and the output (B, h, T_q, d) or rows of a layer.
+Hears = Callable[[str, Callable[[], asked.Asked], Any], None]
+
+_watching = threading.Lock()
+
+
+class Seams:
+    """The functions through which attention of a model is computed, for as long as it is watched.
+
+    names: of the model's modules by their id. hears: is called behind each call, in the thread that opened this.
+    """
+
+    def __init__(self, model: Any, hears: Hears) -> None:
+        self.names = {id(module): name for name, module in model.named_modules()}
+        self._model, self._hears, self._thread, self._inside = model, hears, threading.get_ident(), False
+        self._undo: list[Callable[[], None]] = []
+
+    def open(self) -> None:
+        """Begins to listen; RuntimeError where somebody does already."""
+        if not _watching.acquire(blocking=False):
+            raise RuntimeError("a model is being watched already: one at a time")
+        try:
+            self._open_torch()
+            self._open_transformers()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Puts everything back."""
+        while self._undo:
+            self._undo.pop()()
+        _watching.release()
+
+    # ---------------------------------------------------------------- listening
+
+    @property
+    def listens(self) -> bool:
+        """Whether a call is one of ours, and not part of one that is heard already."""
+        return not self._inside and threading.get_ident() == self._thread
+
+    @contextmanager
+    def _within(self) -> Iterator[None]:
+        self._inside = True
+        try:
+            yield
+        finally:
+            self._inside = False
+
+    def _put(self, place: Any, name: str, value: Any) -> None:
+        held = vars(place)[name] if isinstance(place, type) else getattr(place, name)
+        setattr(place, name, value)
+        self._undo.append(lambda: setattr(place, name, held))
+
+    def _layer(self) -> Optional[str]:
+        """The module of the model that is running, by the frames of its callers; None: another model's."""
+        frame = sys._getframe(2)
+        while frame is not None:
+            name = self.names.get(id(frame.f_locals.get("self")))
+            if name is not None:
+                return name or type(self._model).__name__
+            frame = frame.f_back  # type: ignore[assignment]
+        return None
+
+    # ---------------------------------------------------------------- PyTorch
+
+    def _open_torch(self) -> None:
+        torch = importlib.import_module("torch")
+        functional, module = torch.nn.functional, torch.nn.MultiheadAttention
+        self._stand_in(functional, "scaled_dot_product_attention", asked.of_sdpa)
+        flex = sys.modules.get("torch.nn.attention.flex_attention")
+        if flex is not None:
+            self._stand_in(flex, "flex_attention", asked.of_flex)
+        forward = module.forward
+
+        @functools.wraps(forward)
+        def heard(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            name = self.names.get(id(layer))
+            if name is None or not self.listens:
+                return forward(layer, *args, **kwargs)
+            with self._within():
+                result = forward(layer, *args, **kwargs)
+                output = result[0].detach()
+                output = output[None] if output.ndim == 2 else output if layer.batch_first else output.transpose(0, 1)
+                self._hears(name, lambda: asked.of_module(layer, args, kwargs), output)
+            return result
+
+        self._put(module, "forward", heard)
+
+    def _stand_in(self, place: Any, name: str, ask: Callable[..., asked.Asked]) -> None:
+        """Listens to a function, also where the modules of the model have it under a name of their own."""
+        function = getattr(place, name)
+
+        @functools.wraps(function)
+        def heard(*args: Any, **kwargs: Any) -> Any:
+            layer = self._layer() if self.listens else None
+            if layer is None:
+                return function(*args, **kwargs)
+            with self._within():
+                result = function(*args, **kwargs)
+                output = (result[0] if isinstance(result, tuple) else result).detach()
+                output = output[(None,) * (4 - output.ndim)]
+                self._hears(layer, lambda: ask(*args, **kwargs), output)
+            return result
+
+        self._put(place, name, heard)
+        spaces = {type(module).__module__ for module in self._model.modules()}
+        for space in (sys.modules[each] for each in spaces if each in sys.modules):
+            for own in [own for own, value in vars(space).items() if value is function]:
+                self._put(space, own, heard)
+
+    # ---------------------------------------------------------------- transformers
+
+    def _open_transformers(self) -> None:
+        utils = sys.modules.get("transformers.modeling_utils")
+        interface = getattr(utils, "AttentionInterface", None)
+        if interface is None:
+            return
+        find, get = interface.get_interface, interface.__getitem__
+
+        def found(self_: Any, name: Any, default: Any) -> Any:
+            function = find(self_, name, default)
+            return self._listening("eager" if function is default else str(name), function)
+
+        def gotten(self_: Any, name: Any) -> Any:
+            return self._listening(str(name), get(self_, name))
+
+        for own, value in (("get_interface", found), ("__getitem__", gotten)):
+            held = vars(interface).get(own)
+            setattr(interface, own, value)
+            self._undo.append(functools.partial(setattr, interface, own, held) if held is not None
+                              else functools.partial(delattr, interface, own))
+
+    def _listening(self, name: str, function: Any) -> Any:
+        """An attention function of transformers that is heard."""
+        if hasattr(function, "_heard_by_mha"):
+            return function
+
+        @functools.wraps(function)
+        def heard(module: Any, *args: Any, **kwargs: Any) -> Any:
+            layer = self.names.get(id(module))
+            if layer is None or not self.listens:
+                return function(module, *args, **kwargs)
+            with self._within():
+                result = function(module, *args, **kwargs)
+                self._hears(layer, lambda: _interface(name, module, args, kwargs), _heads(result[0], args, kwargs))
+            return result
+
+        heard._heard_by_mha = True  # type: ignore[attr-defined]
+        return heard
+
+
+_ARGUMENTS = ("query", "key", "value", "attention_mask")
+
+
+def _named(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an attention function by name."""
+    names = (*_ARGUMENTS, "scaling", "dropout")
+    return {"attention_mask": None, **dict(zip(names, args)), **kwargs}
+
+
+def _interface(name: str, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> asked.Asked:
+    said = _named(args, kwargs)
+    query, key, value, mask = (said.pop(each) for each in _ARGUMENTS)
+    return asked.of_interface(name, module, query, key, value, mask, said)
+
+
+def _heads(output: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The output of an attention function, (B, T_q, h, d) or with heads side by side, as (B, h, T_q, d)."""
+    query = _named(args, kwargs)["query"]
+    return output.detach().reshape(output.shape[0], query.shape[2], query.shape[1], -1).transpose(1, 2)

@@ -1,0 +1,280 @@
+"""A running model watched: every attention call judged on the very inputs it got, layer by layer and head by head."""
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional
+
+from . import arrays as a
+from . import judged as j
+from .asked import Asked, NotJudged
+from .errors import Error
+from .intended import Intended
+from .judged import Judged
+from .seams import Seams
+from .tables import Table
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with one layer: which layer, which of its calls, what in a sentence, and the names of the mistakes
+    that explain it, if any do. kind: "output": a result beyond what rounding may cost on what was asked for; "config":
+    what was asked for is not what the configuration says; "cache": cached rows changed; "type": another than that of
+    the weights."""
+
+    layer: str
+    call: int
+    kind: str
+    sentence: str
+    names: tuple[str, ...] = ()
+    clues: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.layer}, call {self.call}: {self.sentence}", *(f"  {clue}" for clue in self.clues)])
+
+
+@dataclass
+class Watched:
+    """One layer: how often it was called and what was asked of it. heads: the largest error over allowed of each.
+    projected: calls of which queries, keys and values were held against the layer's own weights."""
+
+    layer: str
+    calls: int = 0
+    judged: int = 0
+    heads: list[float] = field(default_factory=list)
+    queries: int = 0
+    keys: int = 0
+    n_heads: int = 0
+    kv_heads: int = 0
+    rows_judged: int = 0
+    rows: int = 0
+    asked: list[str] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)
+    projected: int = 0
+
+    @property
+    def ratio(self) -> Optional[float]:
+        """The largest error over allowed of all heads; None: nothing was judged."""
+        return max(self.heads, default=None)
+
+    def add(self, asked: Asked, judged: Optional[Judged]) -> None:
+        """Counts a call."""
+        words = asked.words()
+        if words not in self.asked:
+            self.asked.append(words)
+        self.queries, self.keys = max(self.queries, asked.T_q), max(self.keys, asked.S)
+        (self.n_heads, self.kv_heads), self.judged = asked.heads, self.judged + 1
+        self.rows += asked.B * asked.T_q
+        if judged is not None:
+            self.rows_judged += judged.rows_judged
+            known = self.heads or [0.0] * len(judged.heads)
+            self.heads = [max(pair) for pair in zip(known, judged.heads)]
+
+
+class Watch:
+    """A model under watch: see mha.watch, which makes it. layers: by the names of their modules, in the order of their
+    first calls. findings: what is wrong, in the order in which it came."""
+
+    def __init__(self, model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None,
+                 most_findings: int = 16, config: bool = True) -> None:
+        if not callable(getattr(model, "named_modules", None)):
+            raise TypeError(f"model: expected a torch.nn.Module, found {type(model).__name__}")
+        self._sample, self._dtype, self._save = a.whole_number("sample", sample, 0), dtype, save
+        if dtype is not None:
+            a.float_type("dtype", dtype)
+        self._most = a.whole_number("most_findings", most_findings, 1)
+        self._model, self._seams = model, Seams(model, self._hear)
+        self._intended = Intended(model) if a.flag("config", config) else None
+        self.layers: dict[str, Watched] = {}
+        self.findings: list[Finding] = []
+        self.saved: Optional[str] = None
+        self.seconds, self.judging = 0.0, 0.0
+        self._begun = 0.0
+
+    def __enter__(self) -> Watch:
+        self._seams.open()
+        if self._intended is not None:
+            self._intended.open()
+        self._begun = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._begun
+        if self._intended is not None:
+            self._intended.close()
+        self._seams.close()
+
+    # ---------------------------------------------------------------- a call
+
+    def _hear(self, layer: str, ask: Callable[[], Asked], output: Any) -> None:
+        """Judges a call behind it; what goes wrong here is the call's, never the model's."""
+        begun = time.perf_counter()
+        row = self.layers.setdefault(layer, Watched(layer))
+        row.calls += 1
+        try:
+            self._judge(row, ask(), output)
+        except (NotJudged, Error, TypeError, ValueError, NotImplementedError, RuntimeError, MemoryError) as reason:
+            if str(reason) not in row.unjudged:
+                row.unjudged.append(str(reason) or type(reason).__name__)
+        self.judging += time.perf_counter() - begun
+
+    def _judge(self, row: Watched, asked: Asked, output: Any) -> None:
+        rows = j.rows_of(asked, self._sample, len(self.layers) * 1000 + row.calls)
+        judged = j.judge(asked, output, rows, self._dtype)
+        row.add(asked, judged)
+        if judged is not None and not judged.passed and len(self.findings) < self._most:
+            self._wrong(row, asked, output, rows, judged)
+        if self._intended is not None:
+            found = self._intended.compare(row.layer, asked)
+            row.projected = self._intended.held(row.layer)
+            for parted in found:
+                known = [(found.layer, found.names, found.kind) for found in self.findings]
+                if (row.layer, parted.names, parted.kind) not in known and len(self.findings) < self._most:
+                    self.findings.append(Finding(row.layer, row.calls, parted.kind, parted.sentence, parted.names,
+                                                 parted.clues))
+
+    def _wrong(self, row: Watched, asked: Asked, output: Any, rows: Any, judged: Judged) -> None:
+        """Says what a wrong output is instead."""
+        sentence, clues, names = j.why(asked, output, rows, self._dtype)
+        clues = (sentence, *clues)
+        if self._save is not None and self.saved is None:
+            clues += (self._saved(asked, output),)
+        self.findings.append(Finding(row.layer, row.calls, "output", f"the output is {judged.sentence}", names, clues))
+
+    def _saved(self, asked: Asked, output: Any) -> str:
+        """Saves the first bad call, and says where."""
+        path = os.fspath(self._save)
+        if os.path.isdir(path):
+            path = os.path.join(path, "watched.safetensors")
+        try:
+            j.save(path, asked, output, self._dtype)
+        except (Error, OSError, TypeError, ValueError) as reason:
+            return f"case not saved: {reason}"
+        self.saved = str(path)
+        return f"case saved: mha check {path}; mha diagnose {path}"
+
+    # ---------------------------------------------------------------- what was found
+
+    @property
+    def first(self) -> Optional[Finding]:
+        """What is wrong first, in the order in which the model ran; what comes after it may follow from it, but is
+        judged on the inputs that it got."""
+        return self.findings[0] if self.findings else None
+
+    @property
+    def unjudged(self) -> dict[str, list[str]]:
+        """Layers of which calls could not be judged, and why not."""
+        return {name: row.unjudged for name, row in self.layers.items() if row.unjudged}
+
+    @property
+    def undescribed(self) -> str:
+        """Why calls were not held against the configuration; "" where they were."""
+        return "not asked for" if self._intended is None else self._intended.why
+
+    @property
+    def unheard(self) -> list[str]:
+        """Modules that look like attention, of which no call was heard: those did not run, or compute it themselves."""
+        heard = tuple(self.layers)
+        looks = [name for name, module in self._model.named_modules() if "attention" in type(module).__name__.lower()]
+        return [name for name in looks if not any(_related(name, other) for other in (*heard, *(
+            x for x in looks if x != name and x.startswith(name + "."))))]
+
+    @property
+    def passed(self) -> bool:
+        """Whether calls were heard, all of them were judged, and all are right."""
+        return bool(self.layers) and not self.findings and not self.unjudged and any(
+            row.heads for row in self.layers.values())
+
+    def table(self) -> Table:
+        """A row for each layer."""
+        rows = []
+        for row in self.layers.values():
+            wrong = [f for f in self.findings if f.layer == row.layer]
+            said = ("FIRST" if wrong and wrong[0] is self.first else "wrong" if wrong else
+                    "not judged" if row.ratio is None else "ok")
+            worst = None if row.ratio is None or len(row.heads) == 1 else row.heads.index(row.ratio)
+            heads = f"{row.n_heads}/{row.kv_heads}" if row.kv_heads != row.n_heads else str(row.n_heads)
+            asked = row.asked[0] if row.asked else "; ".join(row.unjudged)
+            if len(row.asked) > 1:
+                asked += f"; {len(row.asked) - 1} other"
+            rows.append((row.layer, row.calls, row.queries, row.keys, heads, asked,
+                         f"{row.rows_judged:,} of {row.rows:,}", row.ratio, worst, said))
+        return Table(("layer", "calls", "queries", "keys", "heads", "asked for", "rows judged", "error/allowed",
+                      "worst head", ""), rows)
+
+    def heads(self) -> Table:
+        """The largest error over allowed by layer and head."""
+        most = max((len(row.heads) for row in self.layers.values()), default=0)
+        return Table(("layer", *(f"head {i}" for i in range(most))),
+                     [(row.layer, *row.heads, *[None] * (most - len(row.heads))) for row in self.layers.values()])
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in plain types, as json.dumps takes them."""
+        return {"passed": self.passed, "first": None if self.first is None else self.first.layer,
+                "layers": [{**vars(row), "error_over_allowed": row.ratio} for row in self.layers.values()],
+                "findings": [{**vars(found), "names": list(found.names), "clues": list(found.clues)}
+                             for found in self.findings],
+                "unjudged": self.unjudged, "unheard": self.unheard, "undescribed": self.undescribed,
+                "saved": self.saved,
+                "cost": {"seconds": self.seconds, "judging": self.judging}}
+
+    @property
+    def summary(self) -> str:
+        """How much was judged, and what it cost."""
+        calls, judged = (sum(getattr(row, name) for row in self.layers.values()) for name in ("calls", "judged"))
+        rest = self.seconds - self.judging
+        cost = f", judging took {self.judging:.2g} s beside {rest:.2g} s" if self.seconds else ""
+        said = f"{judged:,} of {calls:,} calls judged in {len(self.layers):,} layers{cost}"
+        if not self.layers:
+            said = "no attention call was heard"
+        if self.unheard:
+            some = ", ".join(self.unheard[:3]) + (", ..." if len(self.unheard) > 3 else "")
+            said += f"; not heard, because it did not run or computes attention by itself: {some}"
+        return said + (f"; not held against a configuration ({self.undescribed})" if self.undescribed else "")
+
+    def __str__(self) -> str:
+        lines = [str(self.table()), ""] if self.layers else []
+        if self.first is not None:
+            lines += [f"FIRST: {self.first}", ""]
+            lines += [str(found).split("\n", maxsplit=1)[0] for found in self.findings[1:]]
+        return "\n".join([*lines, self.summary + (": passed" if self.passed else "")])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        table.note = (f"{self.first}. " if self.first else "") + self.summary
+        return table._repr_html_()
+
+
+def _related(name: str, other: str) -> bool:
+    """Whether a module is the other, holds it or lies in it."""
+    return name == other or not name or name.startswith(other + ".") or other.startswith(name + ".")
+
+
+def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, most_findings: int = 16,
+          config: bool = True) -> Watch:
+    """Judges every attention call of a model while it runs, on the inputs that it got: errors do not travel.
+
+        with mha.watch(model) as w:
+            model(**inputs)
+        print(w)                          w.passed, w.first, w.table(), w.heads(), w.to_dict()
+
+    model: a torch.nn.Module on the CPU in eval mode. Heard are transformers' attention interface, whatever
+        attn_implementation is set, torch.nn.functional.scaled_dot_product_attention, FlexAttention without score_mod,
+        and torch.nn.MultiheadAttention, which is judged as a whole layer. Code that computes attention by itself is not
+        heard: w.unheard. The model computes the same bits as without.
+    sample: how many query rows of each batch row of a call are judged; 0: all, or 32 of a call of more than a million
+        scores. What is wrong in other rows alone is not seen.
+    dtype: what the implementation computes in, where the type of its output does not say so.
+    save: a path, or a folder: the first bad call is saved there as a case for mha check and mha diagnose.
+    most_findings: behind so many findings further ones are left out.
+    config: what is asked of each layer of a model of transformers is held against its configuration, as mha.Model reads
+        it: heads, who sees whom (with the attention_mask that the model gets), scale, softcap, sinks; in float32 and
+        float64 also the queries, keys and values of some tokens against those that the layer's input, weights and
+        rotation give. Where a cache is used, its earlier rows must stay what they were. w.undescribed says why not.
+
+    One model at a time is watched, in the thread that opens the watch.
+    """
+    return Watch(model, sample=sample, dtype=dtype, save=save, most_findings=most_findings, config=config)

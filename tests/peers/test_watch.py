@@ -1,0 +1,282 @@
+"""mha.watch: what is heard and judged, the same bits with and without it, what is wrong by layer, what is refused."""
+import json
+import threading
+
+import mha
+import numpy as np
+import pytest
+from test_transformers import ids_of, model_of
+
+torch = pytest.importorskip("torch")
+interface = pytest.importorskip("transformers.modeling_utils").AttentionInterface
+masking = pytest.importorskip("transformers.masking_utils")
+F = torch.nn.functional
+sdpa = F.scaled_dot_product_attention
+
+
+def wrong_in(layer, change):
+    """An implementation as eager attention, but for the layer of this number, in which `change` computes."""
+    def attention(module, query, key, value, mask, scaling, **kwargs):
+        attend = change if module.layer_idx == layer else right
+        return attend(query, key, value, mask, scaling).transpose(1, 2).contiguous(), None
+    interface.register("wrong", attention)
+    masking.AttentionMaskInterface.register("wrong", masking.eager_mask)
+    return model_of("llama", "wrong", num_hidden_layers=4)
+
+
+def right(query, key, value, mask, scale):
+    key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
+    return (query @ key.mT * scale + mask).softmax(-1) @ value
+
+
+class Plain(torch.nn.Module):
+    """Attention by PyTorch's function, under a name of its own, and by a copy of the function that was imported."""
+
+    def __init__(self, layers=3, **said):
+        super().__init__()
+        self.said, self.wrong = {"is_causal": True, **said}, -1
+        self.blocks = torch.nn.ModuleList([torch.nn.Linear(16, 48) for _ in range(layers)])
+
+    def forward(self, x):
+        for i, block in enumerate(self.blocks):
+            q, k, v = (block(x).view(*x.shape[:2], 3, 2, 8).permute(2, 0, 3, 1, 4))
+            said = dict(self.said, scale=0.9) if i == self.wrong else self.said
+            y = (sdpa if i % 2 else F.scaled_dot_product_attention)(q, k, v, **said)
+            x = x + y.transpose(1, 2).flatten(2)
+        return x
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa", "mha", "mha-exact"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("model_type", ["llama", "mistral", "gemma2", "gpt_oss"])
+def test_same_bits_and_no_alarm(model_type, implementation, dtype):
+    if implementation == "sdpa" and model_type in ("gemma2", "gpt_oss"):
+        pytest.skip("has no softcap or sinks")
+    model, mask = model_of(model_type, implementation, dtype), torch.ones(2, 11, dtype=int)
+    mask[0, :4] = 0
+    for context in (torch.no_grad, torch.inference_mode):
+        with context():
+            plain = model(ids_of(), attention_mask=mask).logits
+            with mha.watch(model) as w:
+                watched = model(ids_of(), attention_mask=mask).logits
+        assert torch.equal(plain, watched)
+        assert w.passed and not w.unheard and not w.unjudged, w
+        assert list(w.layers) == ["model.layers.0.self_attn", "model.layers.1.self_attn"]
+        assert all(len(row.heads) == 4 and 0 < row.ratio <= 1 for row in w.layers.values())
+        assert {(row.n_heads, row.kv_heads, row.rows) for row in w.layers.values()} == {(4, 2, 22)}
+        assert {row.rows_judged for row in w.layers.values()} == {18}  # four see no key
+    first, second = (row.asked[0] for row in w.layers.values())
+    assert "causal" in first and "padding" in first and "of 22 keys" in first
+    assert ("window 3" in first) == (model_type != "llama") and ("window 3" in second) == (model_type == "mistral")
+    assert ("softcap 50" in first) == (model_type == "gemma2") and ("sinks" in first) == (model_type == "gpt_oss")
+
+
+def test_generation():
+    model, mask = model_of("mistral", "sdpa"), torch.ones(2, 6, dtype=int)
+    mask[0, :2] = 0
+    said = {"max_new_tokens": 6, "do_sample": False, "attention_mask": mask}
+    plain = model.generate(ids_of(T=6), **said)
+    with mha.watch(model) as w:
+        assert torch.equal(model.generate(ids_of(T=6), **said), plain)
+    assert w.passed, w
+    assert all(row.calls == row.judged == 6 and row.queries == 6 for row in w.layers.values())
+
+
+CHANGES = {
+    "causal-missing": lambda q, k, v, mask, scale: right(q, k, v, 0 * mask, scale),
+    "scale-missing": lambda q, k, v, mask, scale: right(q, k, v, mask, 1.0),
+    "groups-tiled": lambda q, k, v, mask, scale: right(q, k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1), mask, scale),
+    "fill-0": lambda q, k, v, mask, scale: torch.where(mask < 0, 0.0, q @ k.repeat_interleave(2, 1).mT * scale)
+    .softmax(-1) @ v.repeat_interleave(2, 1),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("layer", [0, 2])
+def test_first_wrong_layer(name, layer, tmp_path):
+    """The layer, the mistake by its name, a case that shows it again; layers behind it are right on what they got."""
+    model = wrong_in(layer, CHANGES[name])
+    with torch.no_grad(), mha.watch(model, save=tmp_path) as w:
+        model(ids_of())
+    assert not w.passed and [f.layer for f in w.findings] == [f"model.layers.{layer}.self_attn"]
+    assert name in w.first.names and w.first.kind == "output" and w.first.call == 1
+    assert f"model.layers.{layer}.self_attn, call 1: the output is off by" in str(w) and name in str(w)
+    assert [row.ratio > 1 for row in w.layers.values()] == [i == layer for i in range(4)]
+    assert mha.check(w.saved).failed and name in mha.diagnose(w.saved).names
+    assert f"case saved: mha check {w.saved}" in str(w)
+
+
+def test_one_head_of_a_large_call():
+    """Rows are sampled, heads told apart, and what is wrong in every row is seen."""
+    model = wrong_in(1, lambda q, k, v, mask, scale: torch.cat(
+        [right(q, k, v, mask, scale)[:, :3], right(q, k, v, mask, 2 * scale)[:, 3:]], 1))
+    ids = torch.from_numpy(np.random.default_rng(1).integers(1, 50, (1, 600)))
+    with torch.no_grad(), mha.watch(model) as w:
+        model(ids)
+    assert [row.rows_judged for row in w.layers.values()] == [32] * 4
+    ratios = w.layers["model.layers.1.self_attn"].heads
+    assert max(ratios[:3]) <= 1 < ratios[3] and w.first.layer == "model.layers.1.self_attn"
+    assert w.table().column("worst head")[1] == 3 and w.heads().column("head 3")[1] == ratios[3]
+    with torch.no_grad(), mha.watch(model, sample=7) as w:
+        model(ids[:, :50])
+    assert [row.rows_judged for row in w.layers.values()] == [7] * 4 and not w.passed
+
+
+def test_pytorch_function():
+    """Also where a module has it under a name of its own; its masks, axes and groups; what hides nothing."""
+    x = torch.randn(2, 9, 16)
+    keeps = torch.ones(9, 9).tril().bool()
+    added = torch.where(keeps, torch.randn(9, 9), -torch.inf)
+    for said, words in (({}, "causal"), ({"is_causal": False}, "full"),
+                        ({"is_causal": False, "attn_mask": keeps}, "causal"),
+                        ({"is_causal": False, "attn_mask": added}, "causal, a bias"),
+                        ({"scale": 0.5}, "causal, scale 0.5")):
+        model = Plain(**said)
+        plain = model(x)
+        with mha.watch(model) as w:
+            assert torch.equal(model(x), plain)
+        assert w.passed and w.layers["Plain"].calls == 3, w
+        assert w.layers["Plain"].asked == [words]
+    F.scaled_dot_product_attention(x, x, x)
+    assert w.layers["Plain"].calls == 3 and F.scaled_dot_product_attention is sdpa and Plain.forward.__globals__[
+        "sdpa"] is sdpa
+
+
+def test_wrong_function(monkeypatch):
+    model = Plain()
+    monkeypatch.setattr(F, "scaled_dot_product_attention",
+                        lambda q, k, v, is_causal=False: sdpa(q, k, v, is_causal=is_causal, scale=1.0))
+    with mha.watch(model) as w:
+        model(torch.randn(1, 6, 16))
+    assert w.first.call == 1 and "scale-missing" in w.first.names
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_pytorch_module(batch_first, need_weights):
+    """nn.MultiheadAttention is judged as a whole layer, on its own path and on its fast one."""
+    torch.manual_seed(1)
+    module = torch.nn.MultiheadAttention(16, 4, batch_first=batch_first).eval()
+    model = torch.nn.ModuleList([module])
+    x = torch.randn(2, 7, 16) if batch_first else torch.randn(7, 2, 16)
+    hidden = torch.ones(7, 7).triu(1).bool()
+    padding = torch.zeros(2, 7).bool()
+    padding[1, 5:] = True
+    masks = ({}, {"attn_mask": hidden}, {"key_padding_mask": padding},
+             {"attn_mask": torch.randn(2 * 4, 7, 7)}, {"attn_mask": hidden, "key_padding_mask": padding},
+             {"attn_mask": torch.randn(7, 7), "key_padding_mask": torch.where(padding, -torch.inf, 0.0)})
+    for context in (torch.no_grad, torch.enable_grad):
+        for said in masks:
+            with context():
+                plain = module(x, x, x, need_weights=need_weights, **said)[0]
+                with mha.watch(model) as w:
+                    assert torch.equal(module(x, x, x, need_weights=need_weights, **said)[0], plain)
+            assert w.passed and list(w.layers) == ["0"], (said.keys(), w)
+
+
+def test_module_that_is_wrong():
+    class Wrong(torch.nn.MultiheadAttention):
+        """Forgets the bias of the output."""
+
+        def forward(self, *args, **kwargs):
+            y, weights = super().forward(*args, **kwargs)
+            return y, weights
+
+    module = Wrong(16, 4, batch_first=True).eval()
+    torch.nn.init.normal_(module.out_proj.bias)
+    whole = torch.nn.MultiheadAttention.forward
+
+    def forgets(self, *args, **kwargs):
+        y, weights = whole(self, *args, **kwargs)
+        return y - self.out_proj.bias, weights
+
+    torch.nn.MultiheadAttention.forward = forgets
+    forgets.__wrapped__ = whole
+    try:
+        with torch.no_grad(), mha.watch(torch.nn.Sequential(module)) as w:
+            x = torch.randn(2, 9, 16)
+            module(x, x, x)
+        assert torch.nn.MultiheadAttention.forward is forgets
+    finally:
+        torch.nn.MultiheadAttention.forward = whole
+    assert w.first.layer == "0" and "bias-o-dropped" in w.first.names
+
+
+def test_fast_path_of_an_encoder():
+    """A fused encoder layer computes attention by itself: it keeps its bits, and is said not to be heard."""
+    model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 2, 16, batch_first=True), 2).eval()
+    x = torch.randn(2, 5, 16)
+    with torch.no_grad():
+        plain = model(x)
+        with mha.watch(model) as w:
+            assert torch.equal(model(x), plain)
+    assert not w.passed and not w.layers and w.unheard == ["layers.0.self_attn", "layers.1.self_attn"]
+    assert "no attention call was heard; not heard" in str(w)
+
+
+def test_flex():
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+
+    class Flex(torch.nn.Module):
+        def forward(self, x, **said):
+            return flex.flex_attention(x, x, x, **said)
+
+    model, x = Flex(), torch.randn(1, 2, 16, 8)
+    block = flex.create_block_mask(lambda b, h, q, k: (q >= k) & (q - k < 3), None, None, 16, 16, device="cpu")
+    with torch.no_grad():
+        with mha.watch(model) as w:
+            model(x, block_mask=block)
+        assert w.passed and w.layers["Flex"].asked == ["causal, window 3"], w
+        with mha.watch(model) as w:
+            model(x, score_mod=lambda score, b, h, q, k: score + 1)
+    assert not w.passed and w.unjudged == {"Flex": ["score_mod: scores by somebody's function"]}
+    assert "not judged" in str(w)
+
+
+def test_what_is_not_judged():
+    model = model_of("llama", "eager", attention_dropout=0.5).train()
+    with torch.no_grad(), mha.watch(model) as w:
+        model(ids_of())
+    assert not w.passed and w.unjudged["model.layers.0.self_attn"] == ["dropout 0.5: model.eval() turns it off"]
+    with mha.watch(torch.nn.Linear(2, 2)) as w:
+        pass
+    assert not w.passed and "no attention call was heard" in str(w)
+    with pytest.raises(TypeError, match="model: expected a torch.nn.Module, found int"):
+        mha.watch(3)
+    with pytest.raises(TypeError, match="dtype: expected"):
+        mha.watch(model, dtype="int3")
+
+
+def test_one_at_a_time():
+    """Another watch is refused; other threads and other models are not heard; all is put back behind an error."""
+    model, other = Plain(), Plain()
+    before = (vars(F)["scaled_dot_product_attention"], torch.nn.MultiheadAttention.forward,
+              interface.get_interface, vars(interface).get("__getitem__"))
+    x = torch.randn(1, 4, 16)
+    with pytest.raises(ZeroDivisionError):
+        with mha.watch(model) as w:
+            with pytest.raises(RuntimeError, match="one at a time"):
+                with mha.watch(other):
+                    pass
+            other(x)
+            thread = threading.Thread(target=lambda: model(x))
+            thread.start()
+            thread.join()
+            assert not w.layers
+            model(x)
+            1 / 0
+    assert w.passed and w.layers["Plain"].calls == 3
+    assert before == (vars(F)["scaled_dot_product_attention"], torch.nn.MultiheadAttention.forward,
+                      interface.get_interface, vars(interface).get("__getitem__"))
+
+
+def test_report():
+    model = wrong_in(1, CHANGES["scale-missing"])
+    with torch.no_grad(), mha.watch(model) as w:
+        model(ids_of())
+    said = json.loads(json.dumps(w.to_dict()))
+    assert said["first"] == "model.layers.1.self_attn" and said["findings"][0]["names"] == ["scale-missing"]
+    assert len(said["layers"]) == 4 and len(said["layers"][0]["heads"]) == 4 and not said["passed"]
+    assert 0 < said["cost"]["judging"] < said["cost"]["seconds"]
+    assert w.table().column("")[:3] == ["ok", "FIRST", "ok"] and "FIRST" in w._repr_html_()
+    assert "4 of 4 calls judged in 4 layers, judging took" in str(w)
