@@ -23,6 +23,23 @@ typedef enum mha_gradient {
 MHA_API const char *mha_gradient_name(mha_gradient gradient);                 /* "query"; "?" outside the list */
 MHA_API bool mha_gradient_find(const char *name, mha_gradient *gradient);     /* false: none of that name */
 
+/* The type to which a backward of low precision rounds at each point: F16 or BF16; MHA_F32, which is 0, stands for no
+ * rounding beyond that of float32. */
+typedef struct mha_backward_precision {
+    mha_dtype scores;        /* of the forward: after the scale, after softcap, after masks */
+    mha_dtype weights;       /* P, wherever it is read */
+    mha_dtype probabilities; /* P where it meets dO */
+    mha_dtype output;        /* O in D = rowsum(dO O) */
+    mha_dtype d_weights;     /* dP */
+    mha_dtype d_scores;      /* dS where it meets Q and K, and the gradients of what is added to scores */
+    mha_dtype sums;          /* every partial sum of dQ, dK and dV */
+    mha_dtype gradients;     /* what goes out, of one head and of all that share it */
+} mha_backward_precision;
+
+/* What a fused kernel of a type does (FlashAttention-2): probabilities, output, d_scores and gradients of F16 or BF16,
+ * all else in float32. All MHA_F32 for another type. */
+MHA_API mha_backward_precision mha_backward_precision_of(mha_dtype type);
+
 /* What comes into a backward, and where its gradients go. With L any number that is made of the output and of lse,
  * d_x is the derivative of L by x: the gradients of output and lse come in, those of what the call reads go out. */
 typedef struct mha_gradients {
@@ -30,6 +47,8 @@ typedef struct mha_gradients {
     mha_view d_lse;    /* of the stage lse: (B, h, T_q), any floating type and strides. No data: 0 */
     mha_view of[MHA_GRADIENT_COUNT]; /* F32 or F64, any strides that give each element a place of its own. No data:
                                       * not wanted */
+    /* All 0: none. Else what a kernel of that precision gives: float64, rounded at these points. */
+    mha_backward_precision precision;
     uint64_t reserved[8];            /* 0; see mha.h */
 } mha_gradients;
 
@@ -52,6 +71,17 @@ MHA_API int mha_gradient_shape(const mha_plan *plan, mha_gradient gradient, size
  * `partial` and a precision, whose gradients are not computed; d_lse of a sigmoid, which has no lse. */
 MHA_API mha_status mha_backward(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
                                 mha_error *error);
+
+/* How far a right backward may lie from mha_backward without a precision: to each of gradients->of goes, element by
+ * element, the bound for arithmetic of unit roundoff `unit` (2^-24 for float, 2^-53 for double), rounding to nearest,
+ * with any order of summation, D of either of its two sums, P from scores and lse or as a softmax, numbers below the
+ * least normal one kept or taken for zero, and with roundings at the points of gradients->precision. The inputs, d_output
+ * and d_lse are what the kernel reads; wider ones are rounded to its type first where rows are projected, rotated or
+ * scaled. It is infinite where a number on the way may leave the range of the type. The derivation is in
+ * src/verify/backward/bound.c. Errors: as of mha_backward; MHA_INVALID (a unit that is not between 0 and 1);
+ * MHA_UNSUPPORTED: norms, and relative terms of rows that are rotated or changed in another way. */
+MHA_API mha_status mha_gradient_bound(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
+                                      double unit, mha_error *error);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,11 @@ static double *element_at(const mha_view *mask, const size_t *index, int rank)
     return (double *)mask->data + at;
 }
 
+static double factor(const mha__map *map, double x)
+{
+    return map->sizes ? fabs(x) : x;
+}
+
 /* The relative terms of query i and key j: gradients of the tables, of the query's and of the key's row. */
 static void add_relative(const mha__backward *b, mha__map *map, size_t i, size_t j, double d)
 {
@@ -26,11 +31,11 @@ static void add_relative(const mha__backward *b, mha__map *map, size_t i, size_t
         const size_t row = mha_relative_row(rule, (mha_weight)w, table->shape[0], map->s.offset + (int64_t)i,
                                             r->first_key + (int64_t)j),
                      column = table->shape[1] == d_k ? 0 : map->head * d_k;
-        const double given = of_keys ? rule->q_scale : rule->k_scale, times = (given != 0 ? given : r->plan.scale) * d;
+        const double given = of_keys ? rule->q_scale : rule->k_scale, times = factor(map, given != 0 ? given : r->plan.scale) * d;
         const double *x = of_keys ? map->K + j * d_k : map->Q + i * d_k;
         double *dx = of_keys ? map->dK + j * d_k : map->dQ + i * d_k;
         for (size_t c = 0; c < d_k; c++) {
-            dx[c] += times * mha_view_get(table, (size_t[]){row, column + c});
+            dx[c] += times * factor(map, mha_view_get(table, (size_t[]){row, column + c}));
             if (d_table->data)
                 ((double *)d_table->data)[row * table->shape[1] + column + c] += times * x[c];
         }
@@ -61,7 +66,7 @@ static void add_pair(const mha__backward *b, mha__map *map, size_t i, size_t j)
     if (padding->data)
         *element_at(padding, (const size_t[]){map->b, j}, 2) += d;
     if (slopes->data)
-        ((double *)slopes->data)[map->head] -= d * (double)(p - key);
+        ((double *)slopes->data)[map->head] += d * factor(map, (double)(key - p));
     if (table->data && rule->rule != MHA_BIAS_RULE_NONE)
         ((double *)table->data)[mha_bias_row(rule, table->shape[0], p, key) * r->plan.h + map->head] += d;
     add_relative(b, map, i, j, d);
@@ -73,5 +78,6 @@ void mha__map_added(const mha__backward *b, mha__map *map)
         for (size_t j = 0; j < map->s.S; j++)
             if (map->seen[i * map->n + j] == MHA__SEEN)
                 add_pair(b, map, i, j);
-    add_sinks(b, map);
+    if (!map->sizes)
+        add_sinks(b, map);
 }

@@ -44,6 +44,7 @@ static mha_status check_call(const mha_layer *layer, const mha_call *call, const
         return refuse("partial", error);
     if (mha__precision_rounds(&call->precision))
         return refuse("precision", error);
+    TRY(mha__backward_precision_check(&given->precision, error));
     return mha__expect_unused("gradients", given->reserved, sizeof given->reserved, error);
 }
 
@@ -137,6 +138,7 @@ mha_status mha__backward_begin(mha__backward *b, const mha_layer *layer, const m
     b->call.path = MHA_PATH_EXACT;
     b->call.output = (mha_view){0};
     b->call.keep_count = 0;
+    b->call.precision.scores = gradients->precision.scores;
     TRY(mha_plan_call(NULL, &b->call, &b->plan, error));
     b->r = mha__plan_resolved(&b->plan);
     TRY(check_gradients(b, error));
@@ -163,6 +165,7 @@ mha_status mha__backward_begin(mha__backward *b, const mha_layer *layer, const m
 
 static void show(mha__backward *b, mha__backward_step step, mha__map *map)
 {
+    mha__backward_round(b, step, map);
     if (b->watch)
         b->watch(b->context, b, step, map);
 }
@@ -199,6 +202,13 @@ void mha__backward_free(mha__backward *b)
     mha__arena_free(&b->memory);
 }
 
+/* Copies a gradient, as a modelled precision stores it. */
+static void hand_out(const mha_view *d, mha_dtype type, const mha_view *to)
+{
+    mha__round_all(type, d->data, mha_view_elements(d));
+    (void)mha_view_copy(to, d);
+}
+
 mha_status mha_backward(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients, mha_error *error)
 {
     mha__backward b;
@@ -207,7 +217,7 @@ mha_status mha_backward(const mha_layer *layer, const mha_call *call, const mha_
         mha__backward_run(&b);
         for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
             if (gradients->of[g].data)
-                (void)mha_view_copy(&gradients->of[g], &b.d[g]);
+                hand_out(&b.d[g], gradients->precision.gradients, &gradients->of[g]);
     }
     mha__backward_free(&b);
     return status;

@@ -24,6 +24,7 @@ typedef struct mha__map {
     double *lse, *d_lse, *sums;             /* (T_q): sums are D */
     double *dQ, *dK, *dV;                   /* (T_q, d_k), (n, d_k), (n, d_v) */
     double q_scale, k_scale;                /* by which dQ and dK are multiplied */
+    bool sizes;                             /* what d_masked is multiplied with is taken without its sign */
 } mha__map;
 
 /* What has been made of a map. */
@@ -65,6 +66,11 @@ mha_status mha__backward_begin(mha__backward *b, const mha_layer *layer, const m
 /* Makes the gradients, to b->d; may be called any number of times. */
 void mha__backward_run(mha__backward *b);
 void mha__backward_free(mha__backward *b);
+
+/* Rounds what a step made where the precision that is modelled does. */
+void mha__backward_round(const mha__backward *b, mha__backward_step step, mha__map *map);
+/* MHA_INVALID: a point of a precision whose type is none that it takes. */
+mha_status mha__backward_precision_check(const mha_backward_precision *precision, mha_error *error);
 
 /* The steps: of a map, from the stages of the forward to its dQ, dK and dV. */
 void mha__map_read(mha__backward *b, size_t sequence, size_t head);

@@ -18,14 +18,29 @@ void mha__map_weights(const mha__backward *b, mha__map *map)
         }
 }
 
+/* dO_i . O_i, with O as a modelled precision stores it */
+static double rounded_sum(const mha__backward *b, const mha__map *map, size_t i)
+{
+    const size_t d_v = b->r->plan.d_v, n = map->n;
+    double sum = 0;
+    for (size_t c = 0; c < d_v; c++) {
+        double O = 0;
+        for (size_t j = 0; j < n; j++)
+            if (map->seen[i * n + j])
+                O += map->weights[i * n + j] * map->V[j * d_v + c];
+        sum += map->dO[i * d_v + c] * mha__round_to(b->given->precision.output, O);
+    }
+    return sum;
+}
+
 /* D_i = sum_j P_ij dP_ij */
 void mha__map_sums(const mha__backward *b, mha__map *map)
 {
     const size_t n = map->n;
-    (void)b;
+    const bool rounds = b->given->precision.output != MHA_F32;
     for (size_t i = 0; i < map->s.T_q; i++) {
-        map->sums[i] = 0;
-        for (size_t j = 0; j < n; j++)
+        map->sums[i] = rounds ? rounded_sum(b, map, i) : 0;
+        for (size_t j = 0; !rounds && j < n; j++)
             if (map->seen[i * n + j])
                 map->sums[i] += map->weights[i * n + j] * map->d_weights[i * n + j];
     }
@@ -63,10 +78,18 @@ void mha__map_scores(const mha__backward *b, mha__map *map)
         map->d_scores[at] = map->seen[at] == MHA__SEEN ? map->d_masked[at] * map->slope[at] : 0;
 }
 
-static void add_times(double *to, double factor, const double *from, size_t n)
+/* Adds factor times a row to sums that are held in a type; MHA_F32: as they are. */
+static void add_times(mha_dtype sums, double *to, double factor, const double *from, size_t n)
 {
     for (size_t c = 0; c < n; c++)
         to[c] += factor * from[c];
+    for (size_t c = 0; sums != MHA_F32 && c < n; c++)
+        to[c] = mha__round_to(sums, to[c]);
+}
+
+static double stored(mha_dtype type, double x)
+{
+    return type == MHA_F32 ? x : mha__round_to(type, x);
 }
 
 static void scale(double *x, size_t n, double factor)
@@ -79,6 +102,7 @@ static void scale(double *x, size_t n, double factor)
 void mha__map_products(const mha__backward *b, mha__map *map)
 {
     const size_t d_k = b->r->plan.d_k, d_v = b->r->plan.d_v, n = map->n, T = map->s.T_q;
+    const mha_dtype sums = b->given->precision.sums, met = b->given->precision.probabilities;
     memset(map->dQ, 0, T * d_k * sizeof *map->dQ);
     memset(map->dK, 0, n * d_k * sizeof *map->dK);
     memset(map->dV, 0, n * d_v * sizeof *map->dV);
@@ -86,11 +110,11 @@ void mha__map_products(const mha__backward *b, mha__map *map)
         for (size_t j = 0; j < n; j++) {
             const size_t at = i * n + j;
             if (map->seen[at] == MHA__SEEN) {
-                add_times(map->dQ + i * d_k, map->d_scores[at], map->K + j * d_k, d_k);
-                add_times(map->dK + j * d_k, map->d_scores[at], map->Q + i * d_k, d_k);
+                add_times(sums, map->dQ + i * d_k, map->d_scores[at], map->K + j * d_k, d_k);
+                add_times(sums, map->dK + j * d_k, map->d_scores[at], map->Q + i * d_k, d_k);
             }
             if (map->seen[at])
-                add_times(map->dV + j * d_v, map->weights[at], map->dO + i * d_v, d_v);
+                add_times(sums, map->dV + j * d_v, stored(met, map->weights[at]), map->dO + i * d_v, d_v);
         }
     scale(map->dQ, T * d_k, map->q_scale);
     scale(map->dK, n * d_k, map->k_scale);

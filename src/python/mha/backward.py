@@ -58,6 +58,16 @@ class Backward:
             call(lib.mha_backward, None, ctypes.byref(self.meant.request.struct), ctypes.byref(self.struct))
         return found
 
+    def bound(self, names: Sequence[str], unit: float, precision: _abi.BackwardPrecision) -> dict[str, Any]:
+        """How far a right backward of this arithmetic may lie from each element, see mha_gradient_bound."""
+        found = self.memory(names)
+        self.lend(self.struct.of, found)
+        self.struct.precision = precision
+        with self.meant.request.typed():
+            call(lib.mha_gradient_bound, None, ctypes.byref(self.meant.request.struct), ctypes.byref(self.struct), unit)
+        self.struct.precision = _abi.BackwardPrecision()
+        return found
+
     def turned(self, name: str, array: Any) -> Any:
         """A gradient in the axes of what it is of, as the caller gave it; those beside query, key and value stay."""
         if name not in INPUTS:
