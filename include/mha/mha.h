@@ -15,11 +15,11 @@
  * (configuration and weights), cache (keys and values of earlier calls), pages (the same in pages of a pool), rope
  * (frequencies of rotations for long contexts), mask (masks, segments, lists of keys), bias (numbers added to scores by
  * position), relative (products added to scores by position), precision (where a kernel of 16 or 8 bits rounds),
- * attention (semantics, stages, forward), setting (what can be set of the semantics, as a table), merge (parts of the
- * keys joined), random (random numbers), split, split_time (one layer shared by several processes; how long that
- * takes), file (safetensors, npy, npz, GGUF), model (public checkpoints), compare (the difference of two results, the
- * error bound), case (case files, judge, diagnosis), power (what a test would accept), system (instruction set, BLAS,
- * threads).
+ * attention (semantics, stages, forward), backward (its gradients), setting (what can be set of the semantics, as a
+ * table), merge (parts of the keys joined), random (random numbers), split, split_time (one layer shared by several
+ * processes; how long that takes), file (safetensors, npy, npz, GGUF), model (public checkpoints), compare (the
+ * difference of two results, the error bound), case (case files, judge, diagnosis), power (what a test would accept),
+ * system (instruction set, BLAS, threads).
  *
  * The library never prints, exits or aborts. Between calls it keeps four things of its own: the chosen instruction
  * set, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), a pool of threads,
@@ -37,6 +37,7 @@
 #define MHA_MHA_H
 
 #include "mha/attention.h"
+#include "mha/backward.h"
 #include "mha/bias.h"
 #include "mha/cache.h"
 #include "mha/case.h"

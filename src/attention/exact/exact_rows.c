@@ -11,7 +11,7 @@ static double weight_of(const mha__resolved *r, mha__side side, const mha_view *
     return mha_view_get(w, r->norm[side] == MHA_NORM_EACH_HEAD ? by_head : &c);
 }
 
-static void normalise(const mha__resolved *r, mha__side side, double *x, size_t heads)
+void mha__exact_normalise(const mha__resolved *r, mha__side side, double *x, size_t heads)
 {
     const mha_view *w = &r->weight[side == MHA_QUERIES ? MHA_Q_NORM : MHA_K_NORM];
     const mha_view *bias = &r->weight[side == MHA_QUERIES ? MHA_Q_NORM_BIAS : MHA_K_NORM_BIAS];
@@ -73,8 +73,7 @@ mha__cos_sin mha__exact_turn(const mha__resolved *r, size_t b, size_t t, int64_t
     return (mha__cos_sin){cos(angle), sin(angle)};
 }
 
-/* Rotates row t of batch row b. */
-static void rotate(const mha__resolved *r, double *x, size_t heads, size_t b, size_t t, int64_t position)
+void mha__exact_rotate(const mha__resolved *r, double *x, size_t heads, size_t b, size_t t, int64_t position, bool back)
 {
     const mha_rope *rope = &r->semantics.qkv.rope;
     if (rope->kind == MHA_ROPE_NONE)
@@ -82,12 +81,13 @@ static void rotate(const mha__resolved *r, double *x, size_t heads, size_t b, si
     size_t d = r->plan.d_k, half = r->rope_dim / 2, from = rope->last ? d - r->rope_dim : 0;
     for (size_t i = 0; i < half; i++) {
         const mha__cos_sin turn = mha__exact_turn(r, b, t, position, i);
+        const double sine = back ? -turn.s : turn.s;
         size_t one = from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i : i);
         size_t two = from + (rope->kind == MHA_ROPE_INTERLEAVED ? 2 * i + 1 : half + i);
         for (size_t g = 0; g < heads; g++) {
             double x1 = x[g * d + one], x2 = x[g * d + two];
-            x[g * d + one] = r->rope_times * (x1 * turn.c - x2 * turn.s);
-            x[g * d + two] = r->rope_times * (x2 * turn.c + x1 * turn.s);
+            x[g * d + one] = r->rope_times * (x1 * turn.c - x2 * sine);
+            x[g * d + two] = r->rope_times * (x2 * turn.c + x1 * sine);
         }
     }
 }
@@ -124,12 +124,12 @@ void mha__exact_rows(const mha__resolved *r, mha__side side, double *x, size_t h
             double *row = x + (s.batch * T + from + i) * heads * r->plan.d_k;
             const int64_t position = mha__exact_position(r, side, &s, i);
             if (mha__normalises_first(r, side)) {
-                normalise(r, side, row, heads);
+                mha__exact_normalise(r, side, row, heads);
                 mha__exact_clip(r, row, heads * r->plan.d_k);
             }
-            rotate(r, row, heads, s.batch, from + i, position);
+            mha__exact_rotate(r, row, heads, s.batch, from + i, position, false);
             if (r->semantics.qkv.norm.after_rope)
-                normalise(r, side, row, heads);
+                mha__exact_normalise(r, side, row, heads);
             if (side == MHA_QUERIES)
                 scale(r, row, heads, position);
         }

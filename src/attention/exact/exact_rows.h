@@ -16,6 +16,11 @@ typedef struct mha__cos_sin {
     double c, s;
 } mha__cos_sin;
 mha__cos_sin mha__exact_turn(const mha__resolved *r, size_t b, size_t t, int64_t position, size_t pair);
+/* Rotates row t of batch row b, of so many heads, as its position says, or back (the transpose of that). */
+void mha__exact_rotate(const mha__resolved *r, double *x, size_t heads, size_t b, size_t t, int64_t position,
+                       bool back);
+/* Normalises a row of a side, if it has a norm. */
+void mha__exact_normalise(const mha__resolved *r, mha__side side, double *x, size_t heads);
 /* Limits numbers of q, k or v, if mha__clips. */
 void mha__exact_clip(const mha__resolved *r, double *x, size_t count);
 

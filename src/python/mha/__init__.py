@@ -11,6 +11,7 @@ src/python/README.md shows each of them at work.
 """
 from . import testing, transformers
 from ._library import __version__
+from .backward import attention_backward
 from .cache import Cache
 from .errors import (Error, FormatError, InvalidError, MachineError, NoMemoryError, NotFoundError, UnsupportedError)
 from .files import File, load, save
@@ -27,8 +28,9 @@ from .tables import Table
 from .trace import Trace
 from .watch import Watch, watch
 
-__all__ = ["Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError", "MachineError", "Model",
-           "MultiHeadAttention", "NoMemoryError", "NotFoundError", "Parameter", "Parameters", "Relative", "Rope",
-           "SETTINGS", "Table", "Totals", "Trace", "UnsupportedError", "Verdict", "Watch", "__version__", "attention",
-           "check", "count", "diagnose", "load", "merge", "paged_attention", "presets", "save",
-           "scaled_dot_product_attention", "testing", "transformers", "variants", "watch", "window_segments"]
+__all__ = ["Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError", "MachineError",
+           "Model", "MultiHeadAttention", "NoMemoryError", "NotFoundError", "Parameter", "Parameters",
+           "Relative", "Rope", "SETTINGS", "Table", "Totals", "Trace", "UnsupportedError", "Verdict", "Watch",
+           "__version__", "attention", "attention_backward", "check", "count", "diagnose", "load", "merge",
+           "paged_attention", "presets", "save", "scaled_dot_product_attention", "testing", "transformers",
+           "variants", "watch", "window_segments"]

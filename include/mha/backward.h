@@ -1,0 +1,89 @@
+/* Laboratory. Backward: the gradients of a call of attention, in float64. */
+#ifndef MHA_BACKWARD_H
+#define MHA_BACKWARD_H
+
+#include "mha/attention.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a call has gradients of. The name of one is that of what it is the gradient of: "query", "mask", "sinks". */
+typedef enum mha_gradient {
+    MHA_D_QUERY,        /* as call->query: (B, T_q, h, d_k) */
+    MHA_D_KEY,          /* as call->key: (B, T_k, h_kv, d_k); of grouped heads the sum over the group */
+    MHA_D_VALUE,        /* as call->value: (B, T_k, h_kv, d_v); likewise */
+    MHA_D_MASK,         /* of an additive mask, in its shape: summed where it was broadcast, 0 where it hides */
+    MHA_D_KEY_PADDING,  /* of additive key padding, likewise */
+    MHA_D_ALIBI_SLOPES, /* (h) */
+    MHA_D_WEIGHTS,      /* MHA_D_WEIGHTS + w: of weight w of the call, in its shape */
+    MHA_GRADIENT_COUNT = MHA_D_WEIGHTS + MHA_WEIGHT_COUNT
+} mha_gradient;
+
+MHA_API const char *mha_gradient_name(mha_gradient gradient);                 /* "query"; "?" outside the list */
+MHA_API bool mha_gradient_find(const char *name, mha_gradient *gradient);     /* false: none of that name */
+
+/* The type to which a backward of low precision rounds at each point: F16 or BF16; MHA_F32, which is 0, stands for no
+ * rounding beyond that of float32. */
+typedef struct mha_backward_precision {
+    mha_dtype scores;        /* of the forward: after the scale, after softcap, after masks */
+    mha_dtype weights;       /* P, wherever it is read */
+    mha_dtype probabilities; /* P where it meets dO */
+    mha_dtype output;        /* O in D = rowsum(dO O) */
+    mha_dtype d_weights;     /* dP */
+    mha_dtype d_scores;      /* dS where it meets Q and K, and the gradients of what is added to scores */
+    mha_dtype sums;          /* every partial sum of dQ, dK and dV */
+    mha_dtype gradients;     /* what goes out, of one head and of all that share it */
+} mha_backward_precision;
+
+/* What a fused kernel of a type does (FlashAttention-2): probabilities, output, d_scores and gradients of F16 or BF16,
+ * all else in float32. All MHA_F32 for another type. */
+MHA_API mha_backward_precision mha_backward_precision_of(mha_dtype type);
+
+/* What comes into a backward, and where its gradients go. With L any number that is made of the output and of lse,
+ * d_x is the derivative of L by x: the gradients of output and lse come in, those of what the call reads go out. */
+typedef struct mha_gradients {
+    mha_view d_output; /* of the call's output: (B, T_q, h, d_v) or (B, T_q, h*d_v), any floating type and strides */
+    mha_view d_lse;    /* of the stage lse: (B, h, T_q), any floating type and strides. No data: 0 */
+    mha_view of[MHA_GRADIENT_COUNT]; /* F32 or F64, any strides that give each element a place of its own. No data:
+                                      * not wanted */
+    /* All 0: none. Else what a kernel of that precision gives: float64, rounded at these points. */
+    mha_backward_precision precision;
+    uint64_t reserved[8];            /* 0; see mha.h */
+} mha_gradients;
+
+/* Rank and shape of a gradient of a planned call; 0, with `shape` untouched, when the call has no such gradient. */
+MHA_API int mha_gradient_shape(const mha_plan *plan, mha_gradient gradient, size_t shape[4]);
+
+/* The gradients of a call, in float64 and plain loops; the equations, with their source, are in
+ * src/attention/backward/backward.c. The call is given as for mha_run; its path, output and kept stages do not matter.
+ * Its forward is that of the exact path, which keeps a (B, h, T_q, S') of weights in F64; the backward takes another
+ * five (T_q, S') of one head.
+ *
+ * A key that is hidden from a query gets nothing from it and gives it nothing, whatever numbers its rows hold; with
+ * MHA_HIDDEN_PROPAGATE it meets a weight of 0, as in the forward. A query that sees no key has a gradient of 0, also
+ * where MHA_EMPTY_NAN makes its output NaN. Where min(max(x, -c), c) limits a number of q, k or v, its gradient is 0;
+ * a number of just c passes it on. Tables of a rotation, positions and numbers of the settings have no gradient here.
+ * Gradients are written when all of them are known, and then may replace what was read.
+ *
+ * Errors, with nothing written: as of mha_plan_call on the exact path; MHA_INVALID (a gradient that the call does not
+ * have, another shape or type, words that are reserved); MHA_NO_MEMORY; MHA_UNSUPPORTED: a layer, a cache, pages,
+ * `partial` and a precision, whose gradients are not computed; d_lse of a sigmoid, which has no lse. */
+MHA_API mha_status mha_backward(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
+                                mha_error *error);
+
+/* How far a right backward may lie from mha_backward without a precision: to each of gradients->of goes, element by
+ * element, the bound for arithmetic of unit roundoff `unit` (2^-24 for float, 2^-53 for double), rounding to nearest,
+ * with any order of summation, D of either of its two sums, P from scores and lse or as a softmax, numbers below the
+ * least normal one kept or taken for zero, and with roundings at the points of gradients->precision. The inputs, d_output
+ * and d_lse are what the kernel reads; wider ones are rounded to its type first where rows are projected, rotated or
+ * scaled. It is infinite where a number on the way may leave the range of the type. The derivation is in
+ * src/verify/backward/bound.c. Errors: as of mha_backward; MHA_INVALID (a unit that is not between 0 and 1);
+ * MHA_UNSUPPORTED: norms, and relative terms of rows that are rotated or changed in another way. */
+MHA_API mha_status mha_gradient_bound(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
+                                      double unit, mha_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,224 @@
+/* The gradients of a call: the equations on one page, in the order in which they run. Each line is a step.
+ *
+ * A forward of the exact path has made, for each sequence and head, with queries i and keys j (extra rows included),
+ *
+ *   S = scale Q K^T   C = c tanh(S / c)   Z = C + what is added   P = softmax(Z)   O = P V   lse_i = log sum_j e^Z_ij
+ *
+ * With dO and dlse the gradients of O and lse (Vaswani et al. 2017 for the forward; Dao 2023, FlashAttention-2,
+ * section 2.2 and algorithm 2 for dV, dP, dS, dQ, dK; the rest is the chain rule):
+ *
+ *   dP_ij = dO_i . V_j
+ *   D_i   = sum_j P_ij dP_ij, which is dO_i . O_i
+ *   dZ_ij = P_ij (dP_ij - D_i + dlse_i)            sigmoid: P_ij (1 - P_ij) dP_ij
+ *   dS_ij = dZ_ij / cosh^2(S_ij / c)               without softcap dZ_ij
+ *   dQ_i  = scale sum_j dS_ij K_j                  dK_j = scale sum_i dS_ij Q_i            dV_j = sum_i P_ij dO_i
+ *
+ * where a key/value head has the sum over the query heads of its group. Of the terms of Z:
+ *
+ *   mask, key padding    dZ_ij, summed over what shared an element
+ *   ALiBi                d slope = -sum_ij (p_i - q_j) dZ_ij
+ *   bias table           d of a row = the sum of dZ_ij over the pairs that it stands for
+ *   relative terms       k_scale Q_i . R: dQ_i += k_scale dZ_ij R, dR += k_scale dZ_ij Q_i; the same for K
+ *   sinks                one more key without a value: d sink = sum_i e^(sink - lse_i) (0 - D_i + dlse_i)
+ *
+ * Rows go back through what was done to them, last step first (rows.c). */
+#include "attention/backward/backward.h"
+
+#include "attention/exact/rounding.h"
+
+static mha_status refuse(const char *what, mha_error *error)
+{
+    return mha__fail(error, MHA_UNSUPPORTED, what, "gradients are those of queries, keys and values that are given, in "
+                     "float64: leave this out");
+}
+
+static mha_status check_call(const mha_layer *layer, const mha_call *call, const mha_gradients *given, mha_error *error)
+{
+    if (layer)
+        return refuse("layer", error);
+    if (call->cache)
+        return refuse("cache", error);
+    if (call->pages.keys.data)
+        return refuse("page keys", error);
+    if (call->partial.data)
+        return refuse("partial", error);
+    if (mha__precision_rounds(&call->precision))
+        return refuse("precision", error);
+    TRY(mha__backward_precision_check(&given->precision, error));
+    return mha__expect_unused("gradients", given->reserved, sizeof given->reserved, error);
+}
+
+static mha_status check_view(const char *name, const mha_view *view, bool written, int rank, const size_t *shape,
+                             mha_error *error)
+{
+    TRY(mha__expect_shape(error, name, view, rank, shape));
+    if (!view->data && mha_view_elements(view) != 0)
+        return mha__fail(error, MHA_INVALID, name, "no data");
+    if (!mha__dtype_is_float(view->dtype) || (written && view->dtype != MHA_F32 && view->dtype != MHA_F64))
+        return mha__fail(error, MHA_INVALID, name, "expected elements of F32%s, found %s",
+                         written ? " or F64" : ", F64, F16 or BF16", mha_dtype_name(view->dtype));
+    return MHA_OK;
+}
+
+/* Checks what is given against the planned call. */
+static mha_status check_gradients(const mha__backward *b, mha_error *error)
+{
+    const mha__resolved *r = b->r;
+    const mha_gradients *given = b->given;
+    const size_t B = r->query.shape[0], T = r->query.shape[1];
+    const size_t by_head[4] = {B, T, r->plan.h, r->plan.d_v}, by_row[3] = {B, T, r->plan.h * r->plan.d_v};
+    const int rank = given->d_output.rank == 3 ? 3 : 4;
+    TRY(check_view("d_output", &given->d_output, false, rank, rank == 3 ? by_row : by_head, error));
+    if (given->d_lse.data) {
+        size_t shape[4];
+        const int of_lse = mha_plan_stage(&b->plan, MHA_STAGE_LSE, shape);
+        if (of_lse == 0)
+            return mha__fail(error, MHA_UNSUPPORTED, "d_lse", "lse is that of a softmax: a sigmoid sums nothing up");
+        TRY(check_view("d_lse", &given->d_lse, false, of_lse, shape, error));
+    }
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        char name[64];
+        size_t shape[4];
+        if (!given->of[g].data)
+            continue;
+        mha__text_print(name, sizeof name, "d_%s", mha_gradient_name((mha_gradient)g));
+        const int of_g = mha_gradient_shape(&b->plan, (mha_gradient)g, shape);
+        if (of_g == 0)
+            return mha__fail(error, MHA_INVALID, name, "the call has no such gradient");
+        TRY(check_view(name, &given->of[g], true, of_g, shape, error));
+    }
+    return MHA_OK;
+}
+
+/* The stages of the forward that the backward reads. */
+static void want_stages(const mha__resolved *r, bool wanted[MHA_STAGE_COUNT])
+{
+    static const mha_stage read[] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V, MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT,
+                                     MHA_STAGE_WEIGHTS};
+    const bool sigmoid = r->semantics.softmax.normaliser == MHA_SIGMOID;
+    for (size_t i = 0; i < sizeof read / sizeof *read; i++)
+        wanted[read[i]] = true;
+    wanted[MHA_STAGE_LSE] = !sigmoid;
+    wanted[MHA_STAGE_MASKED] = sigmoid; /* 1 - P is that of -Z, where P is nearly 1 */
+    wanted[MHA_STAGE_SCORES] = r->semantics.softmax.softcap > 0;
+}
+
+static mha_status no_memory(mha_error *error)
+{
+    return mha__fail(error, MHA_NO_MEMORY, "backward", "no memory for the stages of this call");
+}
+
+static mha_status run_forward(mha__backward *b, mha_error *error)
+{
+    bool wanted[MHA_STAGE_COUNT] = {false};
+    want_stages(b->r, wanted);
+    for (int s = 0; s < MHA_STAGE_COUNT; s++) {
+        size_t shape[4];
+        if (!wanted[s])
+            continue;
+        const int rank = mha_plan_stage(&b->plan, (mha_stage)s, shape);
+        b->stages[s] = mha__arena_view(&b->memory, MHA_F64, rank, shape);
+        if (!b->stages[s].data)
+            return no_memory(error);
+        b->keep[b->call.keep_count++] = (mha_keep){.stage = (mha_stage)s, .view = b->stages[s]};
+    }
+    b->call.keep = b->keep;
+    TRY(mha_plan_call(NULL, &b->call, &b->plan, error));
+    void *workspace = mha__arena_scratch(&b->memory, b->plan.workspace_bytes);
+    if (!workspace)
+        return no_memory(error);
+    return mha_forward(&b->plan, workspace, b->plan.workspace_bytes, error);
+}
+
+mha_status mha__backward_begin(mha__backward *b, const mha_layer *layer, const mha_call *call,
+                               const mha_gradients *gradients, const bool wanted[MHA_GRADIENT_COUNT], mha_error *error)
+{
+    *b = (mha__backward){.given = gradients, .memory.allocator = mha__allocator_default(), .call = *call};
+    TRY(check_call(layer, call, gradients, error));
+    b->call.path = MHA_PATH_EXACT;
+    b->call.output = (mha_view){0};
+    b->call.keep_count = 0;
+    b->call.precision.scores = gradients->precision.scores;
+    TRY(mha_plan_call(NULL, &b->call, &b->plan, error));
+    b->r = mha__plan_resolved(&b->plan);
+    TRY(check_gradients(b, error));
+    TRY(run_forward(b, error));
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        size_t shape[4];
+        const int rank = mha_gradient_shape(&b->plan, (mha_gradient)g, shape);
+        if (g > MHA_D_VALUE && !gradients->of[g].data && !(wanted && wanted[g] && rank > 0))
+            continue;
+        b->d[g] = mha__arena_view(&b->memory, MHA_F64, rank, shape);
+        if (!b->d[g].data)
+            return no_memory(error);
+    }
+    const mha__sizes *p = &b->r->plan;
+    const size_t of_k = (p->h > p->h_kv ? p->h : p->h_kv) * p->d_k, of_v = p->h_kv * p->d_v;
+    b->row_size = of_k > of_v ? of_k : of_v;
+    b->row = mha__arena_scratch(&b->memory, 2 * b->row_size * sizeof *b->row);
+    char *maps = mha__arena_scratch(&b->memory, mha__map_lay_out(b->r, NULL, &b->map));
+    if (!maps || !b->row)
+        return no_memory(error);
+    (void)mha__map_lay_out(b->r, maps, &b->map);
+    return MHA_OK;
+}
+
+static void show(mha__backward *b, mha__backward_step step, mha__map *map)
+{
+    mha__backward_round(b, step, map);
+    if (b->watch)
+        b->watch(b->context, b, step, map);
+}
+
+/* One head of one sequence: the equations above. */
+static void run_map(mha__backward *b, size_t sequence, size_t head)
+{
+    static void (*const steps[])(const mha__backward *, mha__map *) = {
+        mha__map_weights, mha__map_sums, mha__map_masked, mha__map_scores, mha__map_products, mha__map_added};
+    mha__map *map = &b->map;
+    mha__map_read(b, sequence, head);
+    show(b, MHA__BACKWARD_READ, map);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        steps[i](b, map);
+        show(b, (mha__backward_step)(MHA__BACKWARD_WEIGHTS + i), map);
+    }
+    mha__map_gather(b, map);
+}
+
+void mha__backward_run(mha__backward *b)
+{
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+        for (size_t e = 0; b->d[g].data && e < mha_view_elements(&b->d[g]); e++)
+            ((double *)b->d[g].data)[e] = 0;
+    for (size_t sequence = 0; sequence < b->r->plan.B; sequence++)
+        for (size_t head = 0; head < b->r->plan.h; head++)
+            run_map(b, sequence, head);
+    show(b, MHA__BACKWARD_HEADS, NULL);
+    mha__backward_rows(b);
+}
+
+void mha__backward_free(mha__backward *b)
+{
+    mha__arena_free(&b->memory);
+}
+
+/* Copies a gradient, as a modelled precision stores it. */
+static void hand_out(const mha_view *d, mha_dtype type, const mha_view *to)
+{
+    mha__round_all(type, d->data, mha_view_elements(d));
+    (void)mha_view_copy(to, d);
+}
+
+mha_status mha_backward(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients, mha_error *error)
+{
+    mha__backward b;
+    const mha_status status = mha__backward_begin(&b, layer, call, gradients, NULL, error);
+    if (status == MHA_OK) {
+        mha__backward_run(&b);
+        for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+            if (gradients->of[g].data)
+                hand_out(&b.d[g], gradients->precision.gradients, &gradients->of[g]);
+    }
+    mha__backward_free(&b);
+    return status;
+}

@@ -1,0 +1,91 @@
+/* A backward of the exact path: its steps, which share a head of a sequence at a time. */
+#ifndef MHA_ATTENTION_BACKWARD_BACKWARD_H
+#define MHA_ATTENTION_BACKWARD_BACKWARD_H
+
+#include "attention/resolved.h"
+#include "base/arena.h"
+#include "mha/backward.h"
+
+/* What a query makes of a key: nothing; its score has a weight; hidden, it meets a weight of 0. */
+enum { MHA__HIDDEN = 0, MHA__SEEN = 1, MHA__PROPAGATES = 2 };
+
+/* One head of one sequence. Matrices are (T_q, n), row-major, with the extra rows behind the keys. */
+typedef struct mha__map {
+    size_t b, head, g; /* g: the key/value head */
+    mha__sequence s;
+    size_t n;                               /* keys and extra rows */
+    double *Q, *K, *V, *dO;                 /* (T_q, d_k), (n, d_k), (n, d_v), (T_q, d_v): as they are attended to */
+    unsigned char *seen;                    /* what query i makes of key j */
+    double *weights;                        /* P */
+    double *slope;                          /* of the softcap at each score; 1 without */
+    double *d_weights;                      /* dP = dO V^T */
+    double *d_masked;                       /* dZ, of the masked scores */
+    double *d_scores;                       /* dS, of scale * Q K^T */
+    double *lse, *d_lse, *sums;             /* (T_q): sums are D */
+    double *dQ, *dK, *dV;                   /* (T_q, d_k), (n, d_k), (n, d_v) */
+    double q_scale, k_scale;                /* by which dQ and dK are multiplied */
+    bool sizes;                             /* what d_masked is multiplied with is taken without its sign */
+} mha__map;
+
+/* What has been made of a map. */
+typedef enum mha__backward_step {
+    MHA__BACKWARD_READ,     /* Q, K, V, dO, seen, weights, slope, lse, d_lse */
+    MHA__BACKWARD_WEIGHTS,  /* d_weights */
+    MHA__BACKWARD_SUMS,     /* sums */
+    MHA__BACKWARD_MASKED,   /* d_masked */
+    MHA__BACKWARD_SCORES,   /* d_scores */
+    MHA__BACKWARD_PRODUCTS, /* dQ, dK, dV, without relative terms */
+    MHA__BACKWARD_ADDED,    /* the gradients of what is added; dQ, dK, dV, not yet added to those of all heads */
+    MHA__BACKWARD_HEADS     /* all heads of all sequences are added up; there is no map */
+} mha__backward_step;
+
+/* A backward with all that it needs. */
+typedef struct mha__backward mha__backward;
+struct mha__backward {
+    const mha_gradients *given;
+    mha__arena memory;
+    mha_call call;
+    mha_plan plan;                /* of the forward that was run */
+    const mha__resolved *r;       /* of that plan; the rows are turned back by it */
+    mha_keep keep[MHA_STAGE_COUNT];
+    mha_view stages[MHA_STAGE_COUNT]; /* of that forward, F64 and contiguous */
+    mha_view d[MHA_GRADIENT_COUNT];   /* F64 and contiguous; those of query, key and value always have data */
+    mha__map map;
+    double *row; /* memory for two rows of all heads, of row_size numbers each */
+    size_t row_size;
+    /* Sees, and may change, what each step made; NULL: nobody does. `map` is NULL behind the heads. */
+    void (*watch)(void *context, mha__backward *b, mha__backward_step step, mha__map *map);
+    void *context;
+};
+
+/* Checks a call and its gradients, and runs its forward. `wanted`: gradients beside those that are given. Must be
+ * freed in any case. */
+mha_status mha__backward_begin(mha__backward *b, const mha_layer *layer, const mha_call *call,
+                               const mha_gradients *gradients, const bool wanted[MHA_GRADIENT_COUNT],
+                               mha_error *error);
+/* Makes the gradients, to b->d; may be called any number of times. */
+void mha__backward_run(mha__backward *b);
+void mha__backward_free(mha__backward *b);
+
+/* Rounds what a step made where the precision that is modelled does. */
+void mha__backward_round(const mha__backward *b, mha__backward_step step, mha__map *map);
+/* MHA_INVALID: a point of a precision whose type is none that it takes. */
+mha_status mha__backward_precision_check(const mha_backward_precision *precision, mha_error *error);
+
+/* The steps: of a map, from the stages of the forward to its dQ, dK and dV. */
+void mha__map_read(mha__backward *b, size_t sequence, size_t head);
+void mha__map_weights(const mha__backward *b, mha__map *map);
+void mha__map_sums(const mha__backward *b, mha__map *map);
+void mha__map_masked(const mha__backward *b, mha__map *map);
+void mha__map_scores(const mha__backward *b, mha__map *map);
+void mha__map_products(const mha__backward *b, mha__map *map);
+void mha__map_added(const mha__backward *b, mha__map *map);
+/* Adds dQ, dK and dV of a map to those of all heads. */
+void mha__map_gather(const mha__backward *b, const mha__map *map);
+/* Turns d of query, key and value, of rows as they are attended to, into those of the rows that were given. */
+void mha__backward_rows(const mha__backward *b);
+
+/* Bytes for the memory of one map; sets its pointers when `base` is there. */
+size_t mha__map_lay_out(const mha__resolved *r, char *base, mha__map *map);
+
+#endif

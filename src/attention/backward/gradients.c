@@ -1,0 +1,54 @@
+/* What a call has gradients of: names and shapes. */
+#include <string.h>
+
+#include "attention/backward/backward.h"
+
+static const char *const names[MHA_D_WEIGHTS] = {
+    [MHA_D_QUERY] = "query",       [MHA_D_KEY] = "key",
+    [MHA_D_VALUE] = "value",       [MHA_D_MASK] = "mask",
+    [MHA_D_KEY_PADDING] = "key_padding", [MHA_D_ALIBI_SLOPES] = "alibi_slopes"};
+
+const char *mha_gradient_name(mha_gradient gradient)
+{
+    if ((unsigned)gradient < MHA_D_WEIGHTS)
+        return names[gradient];
+    return (unsigned)gradient < MHA_GRADIENT_COUNT ? mha_weight_name((mha_weight)(gradient - MHA_D_WEIGHTS)) : "?";
+}
+
+bool mha_gradient_find(const char *name, mha_gradient *gradient)
+{
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+        if (strcmp(mha_gradient_name((mha_gradient)g), name) == 0) {
+            *gradient = (mha_gradient)g;
+            return true;
+        }
+    return false;
+}
+
+/* What the gradient is of, as the call has it; NULL where it has none. */
+static const mha_view *subject(const mha__resolved *r, mha_gradient gradient)
+{
+    const mha_visible *visible = &r->semantics.visible;
+    switch (gradient) {
+    case MHA_D_QUERY: return &r->query;
+    case MHA_D_KEY: return &r->key;
+    case MHA_D_VALUE: return &r->value;
+    case MHA_D_MASK: return visible->mask.kind == MHA_MASK_ADDITIVE ? &visible->mask.values : NULL;
+    case MHA_D_KEY_PADDING: return visible->key_padding.kind == MHA_MASK_ADDITIVE ? &visible->key_padding.values : NULL;
+    default: return gradient >= MHA_D_WEIGHTS && r->weight[gradient - MHA_D_WEIGHTS].data
+                        ? &r->weight[gradient - MHA_D_WEIGHTS] : NULL;
+    }
+}
+
+int mha_gradient_shape(const mha_plan *plan, mha_gradient gradient, size_t shape[4])
+{
+    const mha__resolved *r = mha__plan_resolved(plan);
+    if (gradient == MHA_D_ALIBI_SLOPES && r->semantics.added.alibi_slopes) {
+        shape[0] = r->plan.h;
+        return 1;
+    }
+    const mha_view *of = (unsigned)gradient < MHA_GRADIENT_COUNT ? subject(r, gradient) : NULL;
+    for (int k = 0; of && k < of->rank; k++)
+        shape[k] = of->shape[k];
+    return of ? of->rank : 0;
+}

@@ -1,0 +1,236 @@
+/* The error bound of gradients: how far rounding may move each element, derived once.
+ *
+ * u is the unit roundoff, gamma(n) = n u / (1 - n u); a sum of n products in any order is off by at most gamma(n) times
+ * the sum of the absolute products (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.5). lost(x)
+ * is what storing a number of at most x in the type of a point costs (src/verify/tolerance/storage.c), 0 where nothing
+ * is rounded there. t is the least normal number: what is below may be kept or be zero. The equations are those of
+ * src/attention/backward/backward.c; the errors E_Z of masked scores, E_S of scores, E_lse and those of rows, E_q, E_k
+ * and E_v, are the forward's (src/verify/tolerance/error_bound.c). Where rows are given as they are attended to, in a
+ * type that the arithmetic holds, E_q = E_k = E_v = 0. Unlike the forward's, this bound is one of each element, as dS
+ * has numbers of all sizes side by side. A_ij = sum_c |dO_ic| |V_jc|.
+ *
+ *   P     is exp(Z - lse), of scores that are computed once more, or the forward's softmax. Z is off by E_Z, lse by
+ *         E_lse (which is E_Z and the rounding of a sum of exponentials), the difference is rounded once, exp is good to
+ *         4u: with d = 2 E_lse + u (|log P| + 24), which covers both,
+ *           E_P = (e^d - 1) P + lost(P) + t.
+ *         Sigmoid: the forward's error of a weight.
+ *   dP    E_dP = gamma(d_v + 2) A + E_v sum_c |dO_c| + lost(|dP|) + (d_v + 1) t
+ *   D     is the sum of P dP, or dO . O with an O that was stored. O is off by sum_j E_P |V_j|, by gamma(2 S' + 16) of
+ *         sum_j P |V_j|, by E_v and by lost(O): either way
+ *           E_D = sum_j E_P A + gamma(2 S' + d_v + 20) sum_j (P + E_P) A + sum_j (P + E_P) (E_v sum_c |dO_c| + lost(dP))
+ *                 + sum_c |dO_c| lost(|O_c| + sum_j E_P |V_jc|) + (S' + d_v) t (1 + sum_c |dO_c|)
+ *   dZ    X = dP - D + dlse is off by E_X = E_dP + E_D + 3u (|dP| + |D| + |dlse| + E_dP + E_D), and dZ = P X by
+ *           E_dZ = E_P (|X| + E_X) + P E_X + 2u (P + E_P) (|X| + E_X) + t.
+ *         Sigmoid: P (1 - P) has slope at most 1, and is off by E_P + 4u: with X = dP the same.
+ *   dS    the slope 1 - tanh^2(S / c) of a softcap has itself slope at most 0.77 / c, and is good to 40u:
+ *         E_slope = min(E_S / c + 40u, 1),
+ *           E_dS = (E_dZ + lost'(dZ)) (slope + E_slope) + |dZ| E_slope + 2u (|dZ| + E_dZ) + lost(|dS|) + t,
+ *         where lost' is the same point once more, for kernels that store dZ.
+ *   dQ    scale sum_j dS_ij K_j is off by |scale| times
+ *           sum_j (E_dS (|K_j| + E_k) + |dS| E_k) + gamma(N) sum_j (|dS| + E_dS) (|K_j| + E_k),
+ *         where N = max(S', T_q times the heads of a group) + 6 is the most terms of a sum of dQ, dK and dV. dK
+ *         likewise with Q, dV with P, whose error grows by lost(P) where it meets dO, and dO.
+ *         What a head has is stored: lost(|dQ|) and so on; all heads together are, too, and rounded: lost + 2u.
+ *   added the gradients of masks, slopes and tables are sums of dZ: sums of E_dZ + lost(dZ), and gamma of the number of
+ *         all pairs times the sum of |dZ| + E_dZ, each times the size of what dZ is multiplied with.
+ *   sinks e^(sink - lse) is off as a P is, by E_lse once, and its product as dZ is.
+ *
+ * The sums over E are made by the steps of the backward itself, with E in place of dS and absolute values in place of Q,
+ * K and dO. bound_rows.c goes on from there. */
+#include <float.h>
+#include <math.h>
+
+#include "verify/backward/bound.h"
+#include "verify/tolerance/tolerance.h"
+
+double mha__gradient_gamma(double n, double u)
+{
+    return n * u < 1 ? n * u / (1 - n * u) : INFINITY;
+}
+
+static double lost(mha_dtype type, double x)
+{
+    return type == MHA_F32 ? 0 : mha__lost(type, x, 1);
+}
+
+/* One query of a map. */
+typedef struct query {
+    mha__gradient_errors *e;
+    const mha__backward *b;
+    const mha__map *map;
+    size_t i;
+    double dO;        /* sum_c |dO_c| */
+    double E_D;
+} query;
+
+static double *of_pair(const query *q, double *matrix, size_t j)
+{
+    return matrix + q->i * q->map->n + j;
+}
+
+static double size_of_d_weight(const query *q, size_t j)
+{
+    const size_t d_v = q->b->r->plan.d_v;
+    double sum = 0;
+    for (size_t c = 0; c < d_v; c++)
+        sum += fabs(q->map->dO[q->i * d_v + c] * q->map->V[j * d_v + c]);
+    return sum;
+}
+
+static double weight_error(const query *q, double P)
+{
+    const mha__gradient_errors *e = q->e;
+    if (q->b->r->semantics.softmax.normaliser == MHA_SIGMOID)
+        return e->weight + lost(e->precision->weights, P + e->weight);
+    const double d = 2 * e->lse + e->unit * (fabs(log(P > DBL_MIN ? P : DBL_MIN)) + 24), moved = expm1(d) * P;
+    return moved + lost(e->precision->weights, P + moved) + e->tiny;
+}
+
+/* E_P and A of each pair, to the weights and d_weights of e->sizes.map, and E_D. */
+static void bound_sums(query *q)
+{
+    const mha__gradient_errors *e = q->e;
+    const size_t d_v = q->b->r->plan.d_v, n = q->map->n;
+    const double small = mha__gradient_gamma((double)(2 * n + d_v + 20), e->sums);
+    double moved = 0, all = 0, weights = 0, stored = 0;
+    q->dO = 0;
+    for (size_t c = 0; c < d_v; c++)
+        q->dO += fabs(q->map->dO[q->i * d_v + c]);
+    for (size_t j = 0; j < n; j++) {
+        const bool meets = *(q->map->seen + q->i * n + j);
+        const double P = *of_pair(q, q->map->weights, j), E_P = meets ? weight_error(q, P) : 0,
+                     A = meets ? size_of_d_weight(q, j) : 0;
+        *of_pair(q, e->sizes.map.weights, j) = E_P, *of_pair(q, e->sizes.map.d_weights, j) = A;
+        if (!meets)
+            continue;
+        moved += E_P * A, all += (P + E_P) * A, weights += P + E_P;
+        stored += (P + E_P) * lost(e->precision->d_weights, A * (1 + small));
+    }
+    double of_O = 0;
+    for (size_t c = 0; e->precision->output != MHA_F32 && c < d_v; c++) {
+        double O = 0, off = 0;
+        for (size_t j = 0; j < n; j++)
+            if (q->map->seen[q->i * n + j]) {
+                O += *of_pair(q, q->map->weights, j) * q->map->V[j * d_v + c];
+                off += *of_pair(q, e->sizes.map.weights, j) * fabs(q->map->V[j * d_v + c]);
+            }
+        of_O += fabs(q->map->dO[q->i * d_v + c]) * lost(e->precision->output, fabs(O) + off);
+    }
+    q->E_D = moved + small * all + weights * e->rows[2] * q->dO + stored + of_O +
+             (double)(n + d_v) * e->tiny * (1 + q->dO);
+}
+
+/* E_dP of a pair. */
+static double d_weight_error(const query *q, double A, double dP)
+{
+    const mha__gradient_errors *e = q->e;
+    const double d_v = (double)q->b->r->plan.d_v, off = mha__gradient_gamma(d_v + 2, e->sums) * A + e->rows[2] * q->dO;
+    return off + lost(e->precision->d_weights, fabs(dP) + off) + (d_v + 1) * e->tiny;
+}
+
+/* E_dZ of a pair. */
+static double d_masked_error(const query *q, size_t j)
+{
+    const mha__gradient_errors *e = q->e;
+    const double u = e->unit, P = *of_pair(q, q->map->weights, j), E_P = *of_pair(q, e->sizes.map.weights, j),
+                 dP = *of_pair(q, q->map->d_weights, j),
+                 E_dP = d_weight_error(q, *of_pair(q, e->sizes.map.d_weights, j), dP);
+    if (q->b->r->semantics.softmax.normaliser == MHA_SIGMOID)
+        return (E_P + 4 * u) * (fabs(dP) + E_dP) + P * E_dP + 2 * u * P * (fabs(dP) + E_dP) + e->tiny;
+    const double D = q->map->sums[q->i], d_lse = q->map->d_lse[q->i], X = fabs(dP - D + d_lse),
+                 E_X = E_dP + q->E_D + 3 * u * (fabs(dP) + fabs(D) + fabs(d_lse) + E_dP + q->E_D);
+    return E_P * (X + E_X) + P * E_X + 2 * u * (P + E_P) * (X + E_X) + e->tiny;
+}
+
+/* Writes the errors of the pairs of a query to the matrices of e->sizes.map, with what summing them up adds: `N` terms
+ * of a product, `all` of what is added to scores. */
+static void bound_pairs(query *q, double N, double all)
+{
+    mha__gradient_errors *e = q->e;
+    mha__map *to = &e->sizes.map;
+    const mha_backward_precision *p = e->precision;
+    const double softcap = q->b->r->semantics.softmax.softcap, sum = mha__gradient_gamma(N, e->sums),
+                 of_all = mha__gradient_gamma(all, e->sums),
+                 E_slope = softcap > 0 ? fmin(e->score / softcap + 40 * e->unit, 1) : 0;
+    for (size_t j = 0; j < q->map->n; j++) {
+        const unsigned char sight = q->map->seen[q->i * q->map->n + j];
+        const double P = *of_pair(q, q->map->weights, j), dZ = fabs(*of_pair(q, q->map->d_masked, j)),
+                     dS = fabs(*of_pair(q, q->map->d_scores, j)), slope = *of_pair(q, q->map->slope, j),
+                     E_dZ = sight == MHA__SEEN ? d_masked_error(q, j) : 0, of_dZ = lost(p->d_scores, dZ + E_dZ),
+                     moved = (E_dZ + of_dZ) * (slope + E_slope) + dZ * E_slope + 2 * e->unit * (dZ + E_dZ),
+                     E_dS = sight == MHA__SEEN ? moved + lost(p->d_scores, dS + moved) + e->tiny : 0;
+        double *E_P = of_pair(q, to->weights, j);
+        *E_P += sight ? lost(p->probabilities, P + *E_P) : 0;
+        *E_P += sum * (P + *E_P);
+        *of_pair(q, to->d_masked, j) = E_dZ + of_dZ + of_all * (dZ + E_dZ + of_dZ);
+        *of_pair(q, to->d_scores, j) = E_dS + sum * (dS + E_dS);
+    }
+}
+
+static void sizes_of(double *to, const double *from, size_t n, double more)
+{
+    for (size_t e = 0; e < n; e++)
+        to[e] = fabs(from[e]) + more;
+}
+
+/* Adds |scale| |dS_ij| E_k to dQ_i, and the same of E_q to dK_j. */
+static void add_rows_off(const mha__gradient_errors *e, const mha__backward *b, const mha__map *map, mha__map *to)
+{
+    const size_t d_k = b->r->plan.d_k, n = map->n;
+    for (size_t i = 0; i < map->s.T_q && (e->rows[0] > 0 || e->rows[1] > 0); i++)
+        for (size_t j = 0; j < n; j++)
+            for (size_t c = 0; c < d_k; c++) {
+                const double dS = fabs(b->r->plan.scale * map->d_scores[i * n + j]);
+                to->dQ[i * d_k + c] += dS * e->rows[1];
+                to->dK[j * d_k + c] += dS * e->rows[0];
+            }
+}
+
+/* What storing the gradients of one head costs, and what underflows in their sums. */
+static void add_stored(const mha__gradient_errors *e, double N, const double *d, size_t n, double *to)
+{
+    for (size_t at = 0; at < n; at++)
+        to[at] += lost(e->precision->gradients, fabs(d[at]) + to[at]) + N * e->tiny;
+}
+
+static void bound_sinks(const mha__gradient_errors *e, const mha__backward *b, const mha__map *map, size_t i,
+                        double E_D)
+{
+    const mha_view *to = &e->sizes.d[MHA_D_WEIGHTS + MHA_SINKS];
+    const double sink = to->data ? mha_view_get(&b->r->weight[MHA_SINKS], &map->head) : -INFINITY;
+    if (sink == -INFINITY || !(map->lse[i] > -INFINITY))
+        return;
+    const double P = exp(sink - map->lse[i]), u = e->unit, X = fabs(map->sums[i]) + fabs(map->d_lse[i]),
+                 E_P = expm1(e->lse + u * (fabs(sink - map->lse[i]) + 24)) * P + e->tiny,
+                 E = E_P * (X + E_D) + P * E_D + 3 * u * (P + E_P) * (X + E_D),
+                 sum = mha__gradient_gamma((double)(b->r->plan.B * b->r->plan.T_q + 4), e->sums);
+    ((double *)to->data)[map->head] += E + sum * (P + E_P) * (X + E_D) + e->tiny;
+}
+
+void mha__bound_map(mha__gradient_errors *e, const mha__backward *b, const mha__map *map)
+{
+    const mha__sizes *p = &b->r->plan;
+    const size_t T = map->s.T_q, n = map->n, at_once = T * (p->h / p->h_kv);
+    const double N = (double)(n > at_once ? n : at_once) + 6,
+                 all = (double)p->B * (double)p->h * (double)p->T_q * (double)(p->S + p->S_extra) + 6;
+    mha__map *to = &e->sizes.map;
+    query q = {.e = e, .b = b, .map = map};
+    to->b = map->b, to->head = map->head, to->g = map->g, to->s = map->s, to->n = n, to->sizes = true;
+    to->q_scale = to->k_scale = fabs(p->scale);
+    to->seen = map->seen;
+    sizes_of(to->Q, map->Q, T * p->d_k, e->rows[0]);
+    sizes_of(to->K, map->K, n * p->d_k, e->rows[1]);
+    sizes_of(to->dO, map->dO, T * p->d_v, 0);
+    for (q.i = 0; q.i < T; q.i++) {
+        bound_sums(&q);
+        bound_pairs(&q, N, all);
+        bound_sinks(e, b, map, q.i, q.E_D);
+    }
+    mha__map_products(&e->sizes, to);
+    mha__map_added(&e->sizes, to);
+    add_rows_off(e, b, map, to);
+    add_stored(e, N, map->dQ, T * p->d_k, to->dQ);
+    add_stored(e, N, map->dK, n * p->d_k, to->dK);
+    add_stored(e, N, map->dV, n * p->d_v, to->dV);
+    mha__map_gather(&e->sizes, to);
+}

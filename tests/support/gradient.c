@@ -1,0 +1,175 @@
+/* A call whose numbers are all float64 and may be moved, and differences of what it computes. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/gradient.h"
+#include "support/unit.h"
+
+static mha_view zeros(int rank, const size_t *shape)
+{
+    size_t n = 1;
+    for (int k = 0; k < rank; k++)
+        n *= shape[k];
+    void *data = calloc(n ? n : 1, sizeof(double));
+    if (!data)
+        abort();
+    return mha_view_of(data, MHA_F64, rank, shape);
+}
+
+/* Replaces a view by a contiguous copy in F64. */
+static mha_view widen(mha_view *view)
+{
+    const mha_view copy = zeros(view->rank, view->shape);
+    if (mha_view_copy(&copy, view) != MHA_OK)
+        abort();
+    return *view = copy;
+}
+
+bool graded_adapt(trial *t)
+{
+    if (!t->bare || t->config.kv_rank)
+        return false;
+    t->use_cache = false, t->past = 0;
+    t->poison &= t->semantics.softmax.hidden_values != MHA_HIDDEN_PROPAGATE;
+    return true;
+}
+
+/* Takes copies of all that the call has gradients of. */
+static void take(graded *g)
+{
+    mha_call *call = &g->r.call;
+    mha_visible *visible = &call->semantics.visible;
+    g->of[MHA_D_QUERY] = widen(&call->query);
+    g->of[MHA_D_KEY] = widen(&call->key);
+    g->of[MHA_D_VALUE] = widen(&call->value);
+    if (visible->mask.kind == MHA_MASK_ADDITIVE)
+        g->of[MHA_D_MASK] = widen(&visible->mask.values);
+    if (visible->key_padding.kind == MHA_MASK_ADDITIVE)
+        g->of[MHA_D_KEY_PADDING] = widen(&visible->key_padding.values);
+    if (call->semantics.added.alibi_slopes) {
+        const size_t h = call->query.shape[2];
+        g->of[MHA_D_ALIBI_SLOPES] = zeros(1, &h);
+        memcpy(g->of[MHA_D_ALIBI_SLOPES].data, call->semantics.added.alibi_slopes, h * sizeof(double));
+        call->semantics.added.alibi_slopes = g->of[MHA_D_ALIBI_SLOPES].data;
+    }
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const mha_weight tied = w == MHA_BIAS_K || w == MHA_BIAS_V || w == MHA_SINKS ? (mha_weight)w : MHA_W_Q;
+        const bool left_out = tied != MHA_W_Q && call->semantics.place.keys_only;
+        if (g->r.weights[w].data && !left_out)
+            g->of[MHA_D_WEIGHTS + w] = widen(&g->r.weights[w]);
+    }
+}
+
+/* Moves numbers away from the limits where derivatives jump; behind a norm they seldom are near. */
+static void leave_limits(graded *g, mha_gradient input, mha_weight bias)
+{
+    const double most = g->r.call.semantics.qkv.clip_qkv;
+    const mha_view *x = &g->of[input], *b = &g->of[MHA_D_WEIGHTS + bias];
+    const size_t width = x->shape[2] * x->shape[3];
+    for (size_t e = 0; most > 0 && e < mha_view_elements(x); e++) {
+        double *at = (double *)x->data + e;
+        const double sum = *at + (b->data ? ((double *)b->data)[e % width] : 0);
+        if (fabs(fabs(sum) - most) < 1e-4)
+            *at += 2e-4;
+    }
+}
+
+static void fill(uint64_t seed, const mha_view *view)
+{
+    uint64_t state = seed * 0x9e3779b97f4a7c15u + 77;
+    for (size_t e = 0; e < mha_view_elements(view); e++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        ((double *)view->data)[e] = (double)(state >> 11) * 0x1p-52 - 1;
+    }
+}
+
+void graded_build(const trial *t, graded *g)
+{
+    mha_plan plan;
+    mha_error error;
+    size_t shape[4];
+    memset(g, 0, sizeof *g);
+    trial_build(t, &g->r);
+    take(g);
+    leave_limits(g, MHA_D_QUERY, MHA_B_Q);
+    leave_limits(g, MHA_D_KEY, MHA_B_K);
+    leave_limits(g, MHA_D_VALUE, MHA_B_V);
+    g->r.call.path = MHA_PATH_EXACT;
+    assert_ok(mha_plan_call(NULL, &g->r.call, &plan, &error), error);
+    const mha_view *q = &g->r.call.query;
+    g->gradients.d_output = zeros(4, (const size_t[]){q->shape[0], q->shape[1], plan.h, plan.d_v});
+    fill(t->seed, &g->gradients.d_output);
+    const int rank = mha_plan_stage(&plan, MHA_STAGE_LSE, shape);
+    if (rank && t->seed % 2) {
+        g->gradients.d_lse = zeros(rank, shape);
+        fill(t->seed + 1, &g->gradients.d_lse);
+    }
+    for (int i = 0; i < MHA_GRADIENT_COUNT; i++)
+        if (g->of[i].data)
+            g->gradients.of[i] = zeros(g->of[i].rank, g->of[i].shape);
+}
+
+void graded_release(graded *g)
+{
+    for (int i = 0; i < MHA_GRADIENT_COUNT; i++) {
+        free(g->of[i].data);
+        free(g->gradients.of[i].data);
+        if (i >= MHA_D_WEIGHTS && g->of[i].data)
+            g->r.weights[i - MHA_D_WEIGHTS] = (mha_view){0};
+    }
+    free(g->gradients.d_output.data);
+    free(g->gradients.d_lse.data);
+    trial_release(&g->r);
+}
+
+static double products(const mha_view *d, const mha_view *y, double *size)
+{
+    double sum = 0;
+    for (size_t e = 0; d->data && e < mha_view_elements(d); e++) {
+        const double x = ((const double *)y->data)[e] * ((const double *)d->data)[e];
+        sum += isfinite(x) ? x : 0;
+        *size += isfinite(x) ? fabs(x) : 0;
+    }
+    return sum;
+}
+
+double graded_loss(graded *g, double *size)
+{
+    mha_call call = g->r.call;
+    mha_error error;
+    mha_keep keep = {.stage = MHA_STAGE_LSE};
+    *size = 0;
+    call.output = zeros(4, g->gradients.d_output.shape);
+    if (g->gradients.d_lse.data) {
+        keep.view = zeros(3, g->gradients.d_lse.shape);
+        call.keep = &keep, call.keep_count = 1;
+    } else {
+        call.keep_count = 0;
+    }
+    assert_ok(mha_run(NULL, &call, &error), error);
+    const double sum = products(&g->gradients.d_output, &call.output, size) +
+                       products(&g->gradients.d_lse, &keep.view, size);
+    free(call.output.data);
+    free(keep.view.data);
+    return sum;
+}
+
+double graded_difference(graded *g, int which, const double *direction, double h)
+{
+    static const double steps[] = {-2, -1, 1, 2}, factors[] = {1, -8, 8, -1};
+    double *x = g->of[which].data, sum = 0, size;
+    const size_t n = mha_view_elements(&g->of[which]);
+    double *kept = malloc((n ? n : 1) * sizeof *kept);
+    if (!kept)
+        abort();
+    memcpy(kept, x, n * sizeof *x);
+    for (int k = 0; k < 4; k++) {
+        for (size_t e = 0; e < n; e++)
+            x[e] = isfinite(kept[e]) ? kept[e] + steps[k] * h * direction[e] : kept[e];
+        sum += factors[k] * graded_loss(g, &size) / (12 * h);
+    }
+    memcpy(x, kept, n * sizeof *x);
+    free(kept);
+    return sum;
+}

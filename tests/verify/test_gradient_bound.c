@@ -1,0 +1,151 @@
+/* The error bound of gradients: no backward that rounds lies beyond it, and it is of the size of what rounding does.
+ * GRADIENT_TRIALS=n draws n calls, GRADIENT_SEED=s begins at seed s. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/gradient.h"
+#include "support/unit.h"
+
+/* Memory of the same shapes as the gradients of `from`. */
+static mha_gradients like(const mha_gradients *from)
+{
+    mha_gradients made = *from;
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+        if (from->of[g].data) {
+            const size_t n = mha_view_elements(&from->of[g]);
+            made.of[g] = mha_view_of(calloc(n ? n : 1, sizeof(double)), MHA_F64, from->of[g].rank, from->of[g].shape);
+        }
+    return made;
+}
+
+static void let_go(mha_gradients *made)
+{
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+        free(made->of[g].data);
+}
+
+static size_t judged, refused;
+static double nearest; /* the largest error as a part of its bound */
+
+/* Whether an element of a backward that rounds lies beyond its bound. */
+static bool is_beyond(const mha_gradients *exact, const mha_gradients *found, const mha_gradients *bound, char *text,
+                      size_t size)
+{
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+        for (size_t e = 0; exact->of[g].data && e < mha_view_elements(&exact->of[g]); e++) {
+            const double x = ((double *)exact->of[g].data)[e], y = ((double *)found->of[g].data)[e],
+                         E = ((double *)bound->of[g].data)[e];
+            judged++;
+            nearest = fmax(nearest, E > 0 ? fabs(x - y) / E : 0);
+            if (fabs(x - y) <= E || (isnan(x) && isnan(y)))
+                continue;
+            snprintf(text, size, "d_%s, element %zu: %.9g for %.9g, off by %.3g, bound %.3g",
+                     mha_gradient_name((mha_gradient)g), e, y, x, fabs(x - y), E);
+            return true;
+        }
+    return false;
+}
+
+/* Points that are drawn from the seed, of either type: one alone, several, or those of a fused kernel. */
+static mha_backward_precision draw_points(uint64_t seed)
+{
+    const mha_dtype type = seed / 2 % 2 ? MHA_BF16 : MHA_F16;
+    const uint64_t bits = seed * 0x9e3779b97f4a7c15u >> 40;
+    mha_dtype of[8];
+    for (int k = 0; k < 8; k++)
+        of[k] = (seed % 2 ? bits % 8 == (uint64_t)k : bits >> k & 1) ? type : MHA_F32;
+    return seed % 5 == 0 ? mha_backward_precision_of(type)
+                         : (mha_backward_precision){of[0], of[1], of[2], of[3], of[4], of[5], of[6], of[7]};
+}
+
+static bool bound_fails(const trial *drawn, char *text, size_t size)
+{
+    trial t = *drawn;
+    graded g;
+    mha_error error;
+    if (!graded_adapt(&t))
+        return false;
+    graded_build(&t, &g);
+    mha_gradients found = like(&g.gradients), bound = like(&g.gradients);
+    found.precision = bound.precision = draw_points(t.seed);
+    bool failed = mha_backward(NULL, &g.r.call, &g.gradients, &error) != MHA_OK ||
+                  mha_backward(NULL, &g.r.call, &found, &error) != MHA_OK;
+    if (!failed) {
+        const mha_status status = mha_gradient_bound(NULL, &g.r.call, &bound, 0x1p-53, &error);
+        refused += status == MHA_UNSUPPORTED;
+        failed = status != MHA_OK && status != MHA_UNSUPPORTED;
+        if (status == MHA_OK && is_beyond(&g.gradients, &found, &bound, text, size)) {
+            let_go(&found), let_go(&bound), graded_release(&g);
+            return true;
+        }
+    }
+    if (failed)
+        snprintf(text, size, "refused: %.250s", error.message);
+    let_go(&found), let_go(&bound), graded_release(&g);
+    return failed;
+}
+
+static void no_rounding_goes_beyond_the_bound(void **state)
+{
+    (void)state;
+    const size_t wrong = trials_that_fail(trial_number("GRADIENT_SEED", 1), trial_number("GRADIENT_TRIALS", 4000), 0,
+                                          bound_fails);
+    if (wrong)
+        fail_msg("the gradients of %zu random calls lie beyond their bound", wrong);
+    print_message("%zu elements, the nearest at %.2g of its bound; %zu calls have no bound\n", judged, nearest, refused);
+    assert_true(judged > 0 && nearest > 0.05);
+}
+
+/* One query, one key: dS is exactly 0, and so is dQ; what may be off is dP - D, times P = 1 and K. */
+static void the_bound_is_of_the_size_of_a_rounding(void **state)
+{
+    (void)state;
+    const float q[] = {1}, k[] = {1}, v[] = {3}, d[] = {1};
+    double bound[3];
+    mha_error error;
+    const mha_call call = {.query = mha_heads(q, 1, 1, 1, 1), .key = mha_heads(k, 1, 1, 1, 1),
+                           .value = mha_heads(v, 1, 1, 1, 1)};
+    mha_gradients g = {.d_output = mha_heads(d, 1, 1, 1, 1)};
+    for (int i = 0; i < 3; i++)
+        g.of[i] = mha_view_of(&bound[i], MHA_F64, 4, (const size_t[]){1, 1, 1, 1});
+    assert_ok(mha_gradient_bound(NULL, &call, &g, 0x1p-24, &error), error);
+    assert_true(bound[MHA_D_QUERY] > 0x1p-24 && bound[MHA_D_QUERY] < 3 * 0x1p-24 * 400);
+    assert_true(bound[MHA_D_VALUE] > 0x1p-24 && bound[MHA_D_VALUE] < 0x1p-24 * 400);
+    g.precision.output = MHA_BF16; /* 3 / 256, from O in D */
+    assert_ok(mha_gradient_bound(NULL, &call, &g, 0x1p-24, &error), error);
+    assert_true(bound[MHA_D_QUERY] > 3 * 0x1p-8 && bound[MHA_D_QUERY] < 3.2 * 0x1p-8);
+    assert_true(bound[MHA_D_VALUE] < 0x1p-24 * 400);
+}
+
+static void what_has_no_bound_is_refused_by_name(void **state)
+{
+    (void)state;
+    const float q[2] = {1, 2}, w[2] = {1, 1};
+    mha_error error;
+    mha_view weights[MHA_WEIGHT_COUNT] = {{0}};
+    mha_call call = {.query = mha_heads(q, 1, 1, 1, 2), .key = mha_heads(q, 1, 1, 1, 2),
+                     .value = mha_heads(q, 1, 1, 1, 2)};
+    mha_gradients g = {.d_output = mha_heads(q, 1, 1, 1, 2)};
+    assert_refused(mha_gradient_bound(NULL, &call, &g, 0, &error), MHA_INVALID, error, "unit", "between 0 and 1");
+    g.precision.sums = MHA_I8;
+    assert_refused(mha_gradient_bound(NULL, &call, &g, 0.5, &error), MHA_INVALID, error, "precision.sums", "I8");
+    g.precision.sums = MHA_F32;
+    call.weights = weights, call.weight_count = MHA_WEIGHT_COUNT;
+    weights[MHA_Q_NORM] = mha_view_of((void *)(uintptr_t)w, MHA_F32, 1, (const size_t[]){2});
+    assert_refused(mha_gradient_bound(NULL, &call, &g, 0.5, &error), MHA_UNSUPPORTED, error, "norm", "no bound");
+    weights[MHA_Q_NORM] = (mha_view){0};
+    weights[MHA_RELATIVE_K] = mha_view_of((void *)(uintptr_t)w, MHA_F32, 2, (const size_t[]){1, 2});
+    call.semantics.added.relative.rule = MHA_RELATIVE_DISTANCE;
+    assert_ok(mha_gradient_bound(NULL, &call, &g, 0x1p-24, &error), error);
+    call.semantics.qkv.rope.kind = MHA_ROPE_INTERLEAVED;
+    assert_refused(mha_gradient_bound(NULL, &call, &g, 0x1p-24, &error), MHA_UNSUPPORTED, error, "relative", "rotated");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_rounding_goes_beyond_the_bound),
+                                       cmocka_unit_test(the_bound_is_of_the_size_of_a_rounding),
+                                       cmocka_unit_test(what_has_no_bound_is_refused_by_name)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
