@@ -5,6 +5,7 @@
     mha.MultiHeadAttention(512, 8)(x)                                        a layer, or .from_torch, .from_file
     mha.diagnose(mine, query, key, value, is_causal=True)                    which named mistake is it?
     mha.testing.assert_attention_close(mine, query, key, value)              the judge in a test
+    mha.conform(kernel, has={"causal", "gqa"})                               is this kernel right?
     mha.Model.from_preset("gpt2"), mha.count(state_dict), mha.load(path)     parameters, files
 
 src/python/README.md shows each of them at work.
@@ -12,6 +13,7 @@ src/python/README.md shows each of them at work.
 from . import testing
 from ._library import __version__
 from .cache import Cache
+from .conform import Answer, Report, conform
 from .errors import (Error, FormatError, InvalidError, MachineError, NoMemoryError, NotFoundError, UnsupportedError)
 from .files import File, load, save
 from .functional import attention, scaled_dot_product_attention
@@ -21,13 +23,14 @@ from .merge import merge
 from .model import Model, count, presets
 from .pages import paged_attention
 from .parameters import Parameter, Parameters, Totals
+from .questions import NEEDS
 from .semantics import Bias, Relative, Rope, window_segments
 from .settings import SETTINGS
 from .tables import Table
 from .trace import Trace
 
-__all__ = ["Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError", "MachineError", "Model",
-           "MultiHeadAttention", "NoMemoryError", "NotFoundError", "Parameter", "Parameters", "Relative", "Rope",
+__all__ = ["Answer", "Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError", "MachineError", "Model",
+           "MultiHeadAttention", "NEEDS", "NoMemoryError", "NotFoundError", "Parameter", "Parameters", "Relative", "Report", "Rope",
            "SETTINGS", "Table", "Totals", "Trace", "UnsupportedError", "Verdict", "__version__", "attention", "check",
-           "count", "diagnose", "load", "merge", "paged_attention", "presets", "save", "scaled_dot_product_attention",
+           "conform", "count", "diagnose", "load", "merge", "paged_attention", "presets", "save", "scaled_dot_product_attention",
            "testing", "variants", "window_segments"]

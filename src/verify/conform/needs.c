@@ -48,7 +48,7 @@ static const need needs[] = {
      "query_scale_growth query_scale_every query_scale_first log_n_scale"},
     {{"clip", "limits of q, k and v"}, "clip_qkv"},
     {{"cache", "keys and values of earlier calls, in front of the new ones"}, ""},
-    {{"pages", "keys and values in pages of a pool; a file has them one after the other, as a cache"}, ""},
+    {{"pages", "keys and values in pages of a pool (not in files)"}, ""},
     {{"lse", "log-sum-exp of the scores beside the output"}, ""},
     {{"strides", "inputs with gaps, transposed, or that repeat memory (not in files)"}, ""},
 };

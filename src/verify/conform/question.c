@@ -297,6 +297,19 @@ mha_status mha_question_judge(mha_question *q, const mha_view *output, const mha
     return status;
 }
 
+/* An answer as a case file holds it: in F32 or F64, and contiguous. */
+static mha_status widen(mha_question *q, mha_view *view, mha_error *error)
+{
+    if (!view->data)
+        return MHA_OK;
+    const mha_view wide = mha__arena_view(&q->pool, view->dtype == MHA_F64 ? MHA_F64 : MHA_F32, view->rank,
+                                          view->shape);
+    if (!wide.data || mha_view_copy(&wide, view) != MHA_OK)
+        return no_memory(q, error);
+    *view = wide;
+    return MHA_OK;
+}
+
 mha_status mha_question_save(mha_question *q, const char *path, const mha_view *output, const mha_view *lse,
                              mha_error *error)
 {
@@ -309,6 +322,8 @@ mha_status mha_question_save(mha_question *q, const char *path, const mha_view *
         TRY(mha_question_exact(q, &kept[0].view, &kept[1].view, error));
         call.path = MHA_PATH_EXACT;
     }
+    for (int i = 0; i < 2; i++)
+        TRY(widen(q, &kept[i].view, error));
     call.output = kept[0].view;
     call.keep = &kept[1];
     call.keep_count = kept[1].view.data != NULL;

@@ -12,10 +12,16 @@ static double normal(const element *e)
     return e->n;
 }
 
-/* Feature 0 of q times that of k is the same for all scores; the other features are as in `normal`. */
+/* A multiple of 2^-bits: sums of products of such numbers are exact in float32, in any order. */
+static double coarse(double n, int bits)
+{
+    return ldexp(floor(ldexp(n, bits)), -bits);
+}
+
+/* Feature 0 of q and k decides over the size of the scores, in which float32 has no rounding. */
 static double all_scores(const element *e, double q, double k)
 {
-    return e->i > 0 || e->tensor == 2 ? e->n : e->tensor == 0 ? q : k;
+    return e->tensor == 2 ? e->n : e->i > 0 ? coarse(e->n, 3) : e->tensor == 0 ? q : k;
 }
 
 static double deep_negative(const element *e)
@@ -23,10 +29,9 @@ static double deep_negative(const element *e)
     return all_scores(e, -128, 64);
 }
 
-/* q k of feature 0 is -2^20, and the other features are halves, so that float32 has each score exactly. */
 static double below_lowest(const element *e)
 {
-    return e->tensor == 2 ? e->n : e->i == 0 ? (e->tensor ? 1024 : -1024) : floor(2 * e->n) / 2;
+    return e->tensor == 2 ? e->n : e->i == 0 ? (e->tensor ? 1024 : -1024) : coarse(e->n, 1);
 }
 
 static double large_logits(const element *e)
@@ -48,18 +53,18 @@ static double dominant_key(const element *e)
 
 static double equal_scores(const element *e)
 {
-    return e->tensor == 0 ? 0 : e->n;
+    return e->tensor == 0 ? 0 : coarse(e->n, 3);
 }
 
 /* Scores that grow from key to key, so that an online softmax has another maximum in every tile; or that fall. */
 static double rising(const element *e)
 {
-    return all_scores(e, 8, ldexp((double)e->t, -3));
+    return all_scores(e, 32, ldexp((double)e->t, -3));
 }
 
 static double falling(const element *e)
 {
-    return all_scores(e, -8, ldexp((double)e->t, -3));
+    return all_scores(e, -32, ldexp((double)e->t, -3));
 }
 
 /* One number in three lies below the smallest normal one of its type. */
