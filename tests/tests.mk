@@ -136,7 +136,7 @@ check-example: ## the example in README is a part of tests/examples; that of a l
 	@echo "README's example is a part of $(README_PARTS)"
 
 # Tests that write a page, or a part of it, hold it against what they find.
-PAGES := $(call named,test_case_page test_power_settings test_variants_page)
+PAGES := $(call named,test_case_page test_power_settings test_suite_page test_variants_page)
 .PHONY: pages
 pages: $(PAGES) python ## writes the lists and tables of generated pages anew, after words or variants have changed
 	@for t in $(PAGES); do MHA_WRITE_PAGES=1 $$t >/dev/null || exit 1; done

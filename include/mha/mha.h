@@ -19,7 +19,7 @@
  * table), merge (parts of the keys joined), random (random numbers), split, split_time (one layer shared by several
  * processes; how long that takes), file (safetensors, npy, npz, GGUF), model (public checkpoints), compare (the
  * difference of two results, the error bound), case (case files, judge, diagnosis), power (what a test would accept),
- * system (instruction set, BLAS, threads).
+ * conform (questions to any kernel, with their answers), system (instruction set, BLAS, threads).
  *
  * The library never prints, exits or aborts. Between calls it keeps four things of its own: the chosen instruction
  * set, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), a pool of threads,
@@ -42,6 +42,7 @@
 #include "mha/cache.h"
 #include "mha/case.h"
 #include "mha/compare.h"
+#include "mha/conform.h"
 #include "mha/file.h"
 #include "mha/layer.h"
 #include "mha/mask.h"

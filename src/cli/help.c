@@ -101,6 +101,8 @@ void help_command(command_code code)
                "holds.\n");
     if (code == CMD_POWER)
         say("\n\"mha help variants\" lists the wrong variants that are tried.\n");
+    if (code == CMD_CONFORM)
+        say("\nsrc/verify/conform/SUITE.md of the sources lists what is asked, words, dialects and regimes.\n");
     if (code == CMD_BENCH)
         help_numbers();
     if (code == CMD_CHECK)

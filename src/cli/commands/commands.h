@@ -12,6 +12,7 @@ int run_check(const arguments *args);
 int run_compare(const arguments *args);
 int run_diagnose(const arguments *args);
 int run_power(const arguments *args);
+int run_conform(const arguments *args);
 int run_claims(const arguments *args);
 int run_bench(const arguments *args);
 int run_info(const arguments *args);

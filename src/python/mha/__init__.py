@@ -5,6 +5,7 @@
     mha.MultiHeadAttention(512, 8)(x)                                        a layer, or .from_torch, .from_file
     mha.diagnose(mine, query, key, value, is_causal=True)                    which named mistake is it?
     mha.testing.assert_attention_close(mine, query, key, value)              the judge in a test
+    mha.conform(kernel, has={"causal", "gqa"})                               is this kernel right?
     mha.Model.from_preset("gpt2"), mha.count(state_dict), mha.load(path)     parameters, files
 
 src/python/README.md shows each of them at work.
@@ -13,6 +14,7 @@ from . import testing, transformers
 from ._library import __version__
 from .backward import attention_backward
 from .cache import Cache
+from .conform import Answer, Report, conform
 from .errors import (Error, FormatError, InvalidError, MachineError, NoMemoryError, NotFoundError, UnsupportedError)
 from .files import File, load, save
 from .functional import attention, scaled_dot_product_attention
@@ -22,15 +24,16 @@ from .merge import merge
 from .model import Model, count, presets
 from .pages import paged_attention
 from .parameters import Parameter, Parameters, Totals
+from .questions import NEEDS
 from .semantics import Bias, Relative, Rope, window_segments
 from .settings import SETTINGS
 from .tables import Table
 from .trace import Trace
 from .watch import Watch, watch
 
-__all__ = ["Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError", "MachineError",
-           "Model", "MultiHeadAttention", "NoMemoryError", "NotFoundError", "Parameter", "Parameters",
-           "Relative", "Rope", "SETTINGS", "Table", "Totals", "Trace", "UnsupportedError", "Verdict", "Watch",
-           "__version__", "attention", "attention_backward", "check", "count", "diagnose", "load", "merge",
-           "paged_attention", "presets", "save", "scaled_dot_product_attention", "testing", "transformers",
-           "variants", "watch", "window_segments"]
+__all__ = ["Answer", "Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError",
+           "MachineError", "Model", "MultiHeadAttention", "NEEDS", "NoMemoryError", "NotFoundError",
+           "Parameter", "Parameters", "Relative", "Report", "Rope", "SETTINGS", "Table", "Totals", "Trace",
+           "UnsupportedError", "Verdict", "Watch", "__version__", "attention", "attention_backward", "check",
+           "conform", "count", "diagnose", "load", "merge", "paged_attention", "presets", "save",
+           "scaled_dot_product_attention", "testing", "transformers", "variants", "watch", "window_segments"]

@@ -168,6 +168,22 @@ def _clue(clue: _abi.Clue) -> str:
     return text.value.decode()
 
 
+def diagnosis_of(case: Handle, tensor: Optional[str] = None, threads: int = 0) -> Diagnosis:
+    """The diagnosis of a tensor of a case."""
+    found = _abi.Diagnosis()
+    call(lib.mha_case_diagnose, case.address, None if tensor is None else a.text("tensor", tensor), threads, None,
+         ctypes.byref(found))
+    try:
+        return Diagnosis(
+            found.tensor.decode(), tuple(_explanation(found.matches[i]) for i in range(found.match_count)),
+            tuple(_explanation(found.closest[i]) for i in range(found.closest_count)), _explanation(found.baseline),
+            tuple(str(optional(found.undecided[i])) for i in range(found.undecided_count)), found.tried,
+            tuple(_clue(found.clues[i]) for i in range(found.clue_count)), rows_judged=found.part.judged,
+            rows=found.part.rows)
+    finally:
+        lib.mha_diagnosis_clear(ctypes.byref(found))
+
+
 def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] = None,
              value: Optional[a.Array] = None, *, layer: Optional[MultiHeadAttention] = None,
              layout: Optional[str] = None, stages: Optional[Mapping[str, a.Array]] = None,
@@ -192,20 +208,8 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
         P unless `offset` says otherwise.
     """
     case = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
-    threads = a.thread_count(threads)
     lib.mha_case_sample(case.address, a.whole_number("sample", sample, 0))
-    found = _abi.Diagnosis()
-    call(lib.mha_case_diagnose, case.address, None if tensor is None else a.text("tensor", tensor), threads, None,
-         ctypes.byref(found))
-    try:
-        diagnosis = Diagnosis(
-            found.tensor.decode(), tuple(_explanation(found.matches[i]) for i in range(found.match_count)),
-            tuple(_explanation(found.closest[i]) for i in range(found.closest_count)), _explanation(found.baseline),
-            tuple(str(optional(found.undecided[i])) for i in range(found.undecided_count)), found.tried,
-            tuple(_clue(found.clues[i]) for i in range(found.clue_count)), rows_judged=found.part.judged,
-            rows=found.part.rows)
-    finally:
-        lib.mha_diagnosis_clear(ctypes.byref(found))
+    diagnosis = diagnosis_of(case, tensor, a.thread_count(threads))
     if diagnosis.right or query is None or layer is not None:
         return diagnosis
     return replace(diagnosis, layout=_right_in(actual, query, key, value, layout, stages, dtype, precision, sample,
@@ -318,10 +322,8 @@ def rows_judged(case: Handle) -> tuple[int, int]:
     return lib.mha_case_rows(case.address, EXACT, ctypes.byref(rows)), rows.value
 
 
-def judge(case: Handle, threads: int) -> Verdict:
-    """The verdict of the exact path."""
-    v = _abi.Verdict()
-    call(lib.mha_case_judge, case.address, EXACT, None, a.thread_count(threads), ctypes.byref(v))
+def verdict_of(v: _abi.Verdict, rows: tuple[int, int] = (0, 0)) -> Verdict:
+    """What the library's verdict says; it is cleared."""
     try:
         found = []
         for i in range(v.stage_count):
@@ -331,7 +333,13 @@ def judge(case: Handle, threads: int) -> Verdict:
                                       tuple(d.worst_index[:d.rank]), s.yours, s.exact,
                                       s.worst_head if s.worst_head >= 0 else None))
         first = found[v.culprit].name if v.culprit < len(found) else None
-        return Verdict(_abi.OUTCOMES[v.outcome], v.reason.decode("utf-8", "replace"), tuple(found), first,
-                       *rows_judged(case))
+        return Verdict(_abi.OUTCOMES[v.outcome], v.reason.decode("utf-8", "replace"), tuple(found), first, *rows)
     finally:
         lib.mha_verdict_clear(ctypes.byref(v))
+
+
+def judge(case: Handle, threads: int) -> Verdict:
+    """The verdict of the exact path."""
+    v = _abi.Verdict()
+    call(lib.mha_case_judge, case.address, EXACT, None, a.thread_count(threads), ctypes.byref(v))
+    return verdict_of(v, rows_judged(case))

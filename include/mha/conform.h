@@ -1,0 +1,116 @@
+/* Laboratory. The conformance suite: questions that any kernel of attention can be asked, each with its exact answer. */
+#ifndef MHA_CONFORM_H
+#define MHA_CONFORM_H
+
+#include "mha/case.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The suite's name and version. Another version may have other questions; within one, the inputs of a question have the
+ * same bytes on every machine. */
+#define MHA_CONFORM_VERSION "mha-conform 1.0"
+
+/* How much is asked; each level has the questions of those before it, too. */
+typedef enum mha_conform_level {
+    MHA_CONFORM_SMOKE = 0, /* seconds */
+    MHA_CONFORM_FULL,      /* minutes */
+    MHA_CONFORM_LARGE,     /* long sequences, beyond 2^15 and 2^16 keys */
+    MHA_CONFORM_LEVEL_COUNT
+} mha_conform_level;
+MHA_API const char *mha_conform_level_name(mha_conform_level level); /* "smoke"; "?" outside the list */
+
+/* One question. Texts are static. */
+typedef struct mha_conform_row {
+    char name[80];                       /* "causal-tile.q65-s65" */
+    const char *family, *regime;         /* "causal-tile"; where its numbers come from: "normal" */
+    const char *settings;                /* what is asked of q, k and v: "causal window_left=16" */
+    mha_conform_level level;
+    char has[160];                       /* what a kernel needs to answer it, with blanks between: "causal gqa" */
+    size_t B, h, h_kv, T_q, T_k, P, d_k, d_v; /* P: rows of the cache before the call */
+} mha_conform_row;
+
+/* The questions, in an order that later versions keep. False past the end. */
+MHA_API bool mha_conform_at(size_t index, mha_conform_row *row);
+
+/* A word, and what it stands for. */
+typedef struct mha_conform_word {
+    const char *name, *meaning;
+} mha_conform_word;
+/* Where the numbers of questions come from: hard regimes. NULL past the end. */
+MHA_API const mha_conform_word *mha_conform_regime_at(size_t index);
+/* What a kernel may have, of all that a question may need. NULL past the end. */
+MHA_API const mha_conform_word *mha_conform_need_at(size_t index);
+
+/* ---------------------------------------------------------------- dialects */
+
+enum { MHA_CONFORM_READINGS = 4, MHA_CONFORM_DIALECTS = 7 };
+
+/* Something that kernels understand differently, none of them wrongly: its readings, the first of which holds unless
+ * another is declared or found. */
+typedef struct mha_conform_dialect {
+    const char *name, *meaning; /* "empty": "what a query gives that sees no key" */
+    size_t count;
+    mha_conform_word readings[MHA_CONFORM_READINGS];
+    const char *probe; /* the question that only differs by this reading */
+} mha_conform_dialect;
+
+/* MHA_CONFORM_DIALECTS rows; NULL past the end. */
+MHA_API const mha_conform_dialect *mha_conform_dialect_at(size_t index);
+
+/* The reading of each dialect, counted from 0. */
+typedef struct mha_conform_readings {
+    size_t of[MHA_CONFORM_DIALECTS];
+} mha_conform_readings;
+
+/* Reads "empty=nan" or, with commas between, several of them. *readings keeps what is not named. MHA_INVALID: a dialect
+ * or a reading that is none; the message has those that are. */
+MHA_API mha_status mha_conform_readings_put(const char *text, mha_conform_readings *readings, mha_error *error);
+
+/* ---------------------------------------------------------------- one question */
+
+typedef struct mha_question mha_question;
+
+/* Makes question `index` with numbers of F32, F16 or BF16, each exact in that type, as it is understood by `readings`
+ * (NULL: the first ones). The caller destroys it. Errors: MHA_NOT_FOUND (past the end); MHA_INVALID (another type);
+ * MHA_NO_MEMORY. */
+MHA_API mha_status mha_question_create(size_t index, mha_dtype dtype, const mha_conform_readings *readings,
+                                       mha_question **question, mha_error *error);
+MHA_API void mha_question_destroy(mha_question *question); /* NULL is allowed */
+
+MHA_API const mha_conform_row *mha_question_row(const mha_question *question);
+/* The call that is asked for: query (B, T_q, h, d_k), key and value in the type of the question, semantics and weights,
+ * all of it owned by the question; without output, path and cache, and of a precision (mha_precision_of) below F32. Its
+ * views have strides where `has` has the word strides. */
+MHA_API const mha_call *mha_question_call(const mha_question *question);
+/* The rows in the cache before the call, (B, h_kv, P, d); views without data without a cache. */
+MHA_API void mha_question_past(const mha_question *question, mha_view *keys, mha_view *values);
+/* Whether a dialect matters to this question. */
+MHA_API bool mha_question_differs(const mha_question *question, size_t dialect);
+
+/* The right output, F64 (B, T_q, h, d_v), and where `has` has the word lse the right lse, F64 (B, h, T_q), else a view
+ * without data. Owned by the question; computed when it is first asked for. Errors: MHA_NO_MEMORY. */
+MHA_API mha_status mha_question_exact(mha_question *question, mha_view *output, mha_view *lse, mha_error *error);
+
+/* Compares an answer, output and lse in the shapes above and of any plain floating type with any strides, with the
+ * right one, within the tolerance that mha_tolerance derives from the call and the type of the answer: that of
+ * mha_case_judge. `lse` may be NULL, and is not looked at where it is not asked for. The caller clears the verdict.
+ * Errors: MHA_INVALID (shapes, types, no data); MHA_NO_MEMORY. */
+MHA_API mha_status mha_question_judge(mha_question *question, const mha_view *output, const mha_view *lse,
+                                      mha_verdict *verdict, mha_error *error);
+
+/* A case of the question and of an answer to it (NULL: none), for mha_case_diagnose and mha_case_power. It borrows the
+ * question; the caller closes it first. Errors as of mha_question_judge. */
+MHA_API mha_status mha_question_case(const mha_question *question, const mha_view *output, const mha_view *lse,
+                                     mha_case **result, mha_error *error);
+
+/* Writes the question with its exact answer as a case file (expected64.output), or with an answer in place of that.
+ * Strides are not written. Errors: as of mha_case_save and mha_question_judge. */
+MHA_API mha_status mha_question_save(mha_question *question, const char *path, const mha_view *output,
+                                     const mha_view *lse, mha_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

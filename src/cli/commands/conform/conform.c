@@ -1,0 +1,257 @@
+/* mha conform: lists the conformance suite, writes its questions as files, or judges the answers of a kernel. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/commands/commands.h"
+#include "cli/commands/conform/asking.h"
+#include "cli/output/progress.h"
+#include "cli/output/report.h"
+#include "formats/atomic_file.h"
+
+/* ---------------------------------------------------------------- which questions */
+
+/* The next word of a list with blanks or commas between; its length, 0 after the last. */
+static size_t next_word(const char **list)
+{
+    *list += strspn(*list, " ,");
+    return strcspn(*list, " ,");
+}
+
+static bool among(const char *list, const char *word, size_t length)
+{
+    for (size_t n; (n = next_word(&list)) > 0; list += n)
+        if (n == length && strncmp(list, word, n) == 0)
+            return true;
+    return false;
+}
+
+static int check_has(const char *has)
+{
+    char *known = text_of("%s", "");
+    int code = EXIT_DONE;
+    for (size_t i = 0; mha_conform_need_at(i); i++)
+        known = text_more(known, "%s%s", i ? " " : "", mha_conform_need_at(i)->name);
+    for (size_t n; code == EXIT_DONE && (n = next_word(&has)) > 0; has += n)
+        if (!among(known, has, n))
+            code = refuse_option(OPT_HAS, "expected words of %s; found %.*s", known, (int)n, has);
+    free(known);
+    return code;
+}
+
+mha_status asking_declare(asking *a, const char *text, mha_error *error)
+{
+    mha_conform_readings readings = a->readings;
+    const mha_status status = mha_conform_readings_put(text, &readings, error);
+    for (size_t d = 0; status == MHA_OK && d < MHA_CONFORM_DIALECTS; d++) {
+        char *begin = text_of("%s=", mha_conform_dialect_at(d)->name);
+        for (const char *t = text; *t && !a->declared[d]; t += strcspn(t, ",") + (t[strcspn(t, ",")] == ','))
+            a->declared[d] = strncmp(t, begin, strlen(begin)) == 0;
+        free(begin);
+    }
+    if (status == MHA_OK)
+        a->readings = readings;
+    return status;
+}
+
+char *asking_declared(const asking *a)
+{
+    char *text = text_of("%s", "");
+    for (size_t d = 0; d < MHA_CONFORM_DIALECTS; d++)
+        if (a->declared[d])
+            text = text_more(text, "%s%s=%s", *text ? "," : "", mha_conform_dialect_at(d)->name,
+                             mha_conform_dialect_at(d)->readings[a->readings.of[d]].name);
+    return text;
+}
+
+int asking_read(const arguments *args, asking *a)
+{
+    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16}; /* in the order of the option's words */
+    mha_error error = {0};
+    *a = (asking){.level = (mha_conform_level)args->option[OPT_LEVEL].choice,
+                  .dtype = types[args->option[OPT_ASKED_DTYPE].choice],
+                  .has = text_for(args, OPT_HAS)};
+    if (a->has && check_has(a->has) != EXIT_DONE)
+        return EXIT_REQUEST;
+    if (given(args, OPT_DIALECT) && asking_declare(a, text_for(args, OPT_DIALECT), &error) != MHA_OK)
+        return refuse_error("--dialect", &error);
+    return EXIT_DONE;
+}
+
+bool asks(const asking *a, const mha_conform_row *row, bool files)
+{
+    const char *needs = row->has;
+    if (row->level > a->level || (files && (among(needs, "strides", 7) || among(needs, "pages", 5))))
+        return false;
+    for (size_t n; a->has && (n = next_word(&needs)) > 0; needs += n)
+        if (!among(a->has, needs, n))
+            return false;
+    return true;
+}
+
+/* ---------------------------------------------------------------- the list */
+
+static json_t *shape_record(const mha_conform_row *r)
+{
+    return record_of("B", J(r->B), "h", J(r->h), "h_kv", J(r->h_kv), "T_q", J(r->T_q), "T_k", J(r->T_k), "P", J(r->P),
+                     "d_k", J(r->d_k), "d_v", J(r->d_v), NULL);
+}
+
+static json_t *question_record(const mha_conform_row *r)
+{
+    return record_of("name", J(r->name), "family", J(r->family), "regime", J(r->regime), "settings", J(r->settings),
+                     "needs", J(r->has), "level", J(mha_conform_level_name(r->level)), "shape", shape_record(r), NULL);
+}
+
+static int list_questions(const arguments *args, const asking *a)
+{
+    static const char *const columns[] = {"question: name", "needs: needs", "?regime: regime", "?level: level"};
+    mha_conform_row row;
+    json_t *list = json_array();
+    for (size_t i = 0; mha_conform_at(i, &row); i++)
+        if (asks(a, &row, false))
+            json_array_append_new(list, question_record(&row));
+    json_t *root = record_of("suite", J(MHA_CONFORM_VERSION), "questions", list, NULL);
+    if (report_is_text(args, root)) {
+        REPORT_TABLE(TABLE_TEXT, list, columns);
+        say("\n%s: %zu questions up to level %s. \"mha conform --write DIR\" writes them as files, \"mha conform --judge "
+            "DIR\" judges the answers.\n", MHA_CONFORM_VERSION, json_array_size(list), mha_conform_level_name(a->level));
+    }
+    json_decref(root);
+    return EXIT_DONE;
+}
+
+/* ---------------------------------------------------------------- writing */
+
+static int make_folder(const char *path)
+{
+    if (mkdir(path, 0777) == 0 || errno == EEXIST)
+        return EXIT_DONE;
+    const int why = errno;
+    refuse(path, "%s", strerror(why));
+    return why == ENOENT || why == ENOTDIR || why == EACCES ? EXIT_REQUEST : EXIT_MACHINE;
+}
+
+/* What a right answer of the question's own type may be off by. */
+static mha_status add_tolerance(json_t *record, mha_question *q, mha_dtype dtype, mha_error *error)
+{
+    mha_view exact[2];
+    mha_verdict v;
+    TRY(mha_question_exact(q, &exact[0], &exact[1], error));
+    const size_t bytes = mha_view_elements(&exact[0]) * 4;
+    mha_view rounded = mha_view_of(obtain(bytes, 1), dtype, exact[0].rank, exact[0].shape);
+    mha_status status = mha_view_copy(&rounded, &exact[0]);
+    if (status == MHA_OK)
+        status = mha_question_judge(q, &rounded, &exact[1], &v, error);
+    free(rounded.data);
+    TRY(status);
+    if (v.stage_count > 0)
+        record_with(record, "rtol", J(v.stages[0].rtol), "atol", J(v.stages[0].atol), NULL);
+    mha_verdict_clear(&v);
+    return MHA_OK;
+}
+
+static int write_question(const asking *a, size_t index, const char *folder, json_t *list)
+{
+    mha_question *q;
+    mha_error error = {0};
+    if (mha_question_create(index, a->dtype, &a->readings, &q, &error) != MHA_OK)
+        return refuse_error("", &error);
+    json_t *record = question_record(mha_question_row(q));
+    char *path = text_of("%s/questions/%s.safetensors", folder, mha_question_row(q)->name);
+    mha_status status = mha_question_save(q, path, NULL, NULL, &error);
+    if (status == MHA_OK)
+        status = add_tolerance(record, q, a->dtype, &error);
+    json_array_append_new(list, record);
+    const int code = status == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
+    mha_question_destroy(q);
+    free(path);
+    return code;
+}
+
+/* The index appears last: a folder that has one is whole. */
+static int write_index(const asking *a, const char *folder, json_t *list)
+{
+    char *path = text_of("%s/index.json", folder), *declared = asking_declared(a);
+    json_t *root = record_of("suite", J(MHA_CONFORM_VERSION), "dtype", J(mha_dtype_name(a->dtype)), "level",
+                             J(mha_conform_level_name(a->level)), "dialect", J(declared), "questions",
+                             json_incref(list), NULL);
+    char *text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    const mha_allocator allocator = mha__allocator_default();
+    mha__output output;
+    mha_error error = {0};
+    mha_status status = text ? mha__output_open(&output, &allocator, path, &error) : MHA_NO_MEMORY;
+    if (status == MHA_OK) {
+        status = mha__output_write(&output, text, strlen(text), &error);
+        status = status == MHA_OK ? mha__output_finish(&output, &error) : status;
+        mha__output_abandon(&output);
+    }
+    const int code = status == MHA_OK ? EXIT_DONE : refuse_error(path, &error);
+    free(text);
+    json_decref(root);
+    free(declared);
+    free(path);
+    return code;
+}
+
+static int write_questions(const arguments *args, const asking *a, const char *folder)
+{
+    static const char *const folders[] = {"", "/questions", "/answers"};
+    mha_conform_row row;
+    size_t all = 0;
+    int code = EXIT_DONE;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders && code == EXIT_DONE; i++) {
+        char *path = text_of("%s%s", folder, folders[i]);
+        code = make_folder(path);
+        free(path);
+    }
+    while (mha_conform_at(all, &row))
+        all++;
+    json_t *list = json_array();
+    progress_begin(args, "questions");
+    for (size_t i = 0; i < all && code == EXIT_DONE; i++) {
+        progress_show(i, all);
+        (void)mha_conform_at(i, &row);
+        if (asks(a, &row, true))
+            code = write_question(a, i, folder, list);
+    }
+    progress_end();
+    if (code == EXIT_DONE)
+        code = write_index(a, folder, list);
+    json_t *root = record_of("suite", J(MHA_CONFORM_VERSION), "written", J(json_array_size(list)), NULL);
+    if (code == EXIT_DONE && report_is_text(args, root))
+        say("%zu questions of %s, level %s, %s, in %s/questions. Answers go into %s/answers: NAME.safetensors or NAME.npz "
+            "with the tensor output (and lse where it is asked for), or NAME.npy.\n", json_array_size(list),
+            MHA_CONFORM_VERSION, mha_conform_level_name(a->level), mha_dtype_name(a->dtype), folder, folder);
+    json_decref(root);
+    json_decref(list);
+    return code;
+}
+
+/* ---------------------------------------------------------------- the command */
+
+int run_conform(const arguments *args)
+{
+    static const option_code of_index[] = {OPT_LEVEL, OPT_ASKED_DTYPE, OPT_HAS, OPT_DIALECT, OPTION_COUNT};
+    asking a;
+    if (given(args, OPT_WRITE) && given(args, OPT_JUDGE))
+        return refuse_option(OPT_JUDGE, "expected --write or --judge, found both");
+    int code = refuse_alone(args, OPT_JUNIT, OPT_JUDGE);
+    if (code == EXIT_DONE && given(args, OPT_JUDGE))
+        code = refuse_each(args, of_index, "no such option beside --judge: the index of its folder says it");
+    if (code == EXIT_DONE)
+        code = asking_read(args, &a);
+    if (code != EXIT_DONE)
+        return code;
+    if (given(args, OPT_WRITE))
+        return write_questions(args, &a, text_for(args, OPT_WRITE));
+    if (!given(args, OPT_JUDGE))
+        return list_questions(args, &a);
+    answers judged = {.asked = a};
+    code = judge_answers(args, text_for(args, OPT_JUDGE), &judged);
+    if (code == EXIT_DONE)
+        code = answers_report(&judged, args);
+    answers_free(&judged);
+    return code;
+}

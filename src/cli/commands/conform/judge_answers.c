@@ -1,0 +1,267 @@
+/* mha conform --judge: the answers in a folder, judged by the questions that its index lists. The questions are made
+ * anew: what their files hold is not read. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/commands/conform/asking.h"
+#include "cli/output/progress.h"
+#include "cli/output/report.h"
+
+void answers_free(answers *a)
+{
+    for (size_t i = 0; i < a->n; i++) {
+        mha_verdict_clear(&a->rows[i].verdict);
+        free(a->rows[i].reason);
+        free(a->rows[i].diagnosis);
+        json_decref(a->rows[i].variants);
+    }
+    free(a->rows);
+}
+
+/* ---------------------------------------------------------------- the index */
+
+static const char *text_in(const json_t *root, const char *name)
+{
+    return json_string_value(json_object_get(root, name));
+}
+
+/* Adds a question of the index by its name. */
+static int add_question(answers *a, const char *path, const char *name)
+{
+    mha_conform_row row;
+    for (size_t i = 0; name && mha_conform_at(i, &row); i++)
+        if (strcmp(row.name, name) == 0) {
+            a->rows[a->n++] = (answered){.index = i, .row = row, .outcome = MHA_OUTCOME_SKIPPED,
+                                         .variants = json_array()};
+            return EXIT_DONE;
+        }
+    return refuse(path, "expected names of questions of %s, found %s", MHA_CONFORM_VERSION, name ? name : "none");
+}
+
+static int read_root(const json_t *root, const char *path, answers *a)
+{
+    const char *suite = text_in(root, "suite"), *dtype = text_in(root, "dtype"), *dialect = text_in(root, "dialect");
+    const json_t *list = json_object_get(root, "questions"), *question;
+    mha_error error = {0};
+    size_t i;
+    int code = EXIT_DONE;
+    if (!suite || strcmp(suite, MHA_CONFORM_VERSION) != 0)
+        return refuse(path, "expected the index of %s, found %s", MHA_CONFORM_VERSION, suite ? suite : "none");
+    if (!dtype || !mha_dtype_find(dtype, &a->asked.dtype) ||
+        (a->asked.dtype != MHA_F32 && a->asked.dtype != MHA_F16 && a->asked.dtype != MHA_BF16))
+        return refuse(path, "dtype: expected F32, F16 or BF16, found %s", dtype ? dtype : "none");
+    if (dialect && asking_declare(&a->asked, dialect, &error) != MHA_OK)
+        return refuse_error(path, &error);
+    if (json_array_size(list) == 0)
+        return refuse(path, "questions: expected a list, found none");
+    a->rows = obtain(json_array_size(list), sizeof *a->rows);
+    json_array_foreach(list, i, question) code = code == EXIT_DONE ? add_question(a, path, text_in(question, "name"))
+                                                                   : code;
+    return code;
+}
+
+static int read_index(const char *folder, answers *a)
+{
+    json_error_t problem;
+    char *path = text_of("%s/index.json", folder);
+    int code;
+    if (access(path, R_OK) != 0)
+        code = refuse(path, "%s; \"mha conform --write %s\" writes it", strerror(errno), folder);
+    else {
+        json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &problem);
+        code = root ? read_root(root, path, a) : refuse(path, "line %d: %s", problem.line, problem.text);
+        json_decref(root);
+    }
+    free(path);
+    return code;
+}
+
+/* ---------------------------------------------------------------- one answer */
+
+typedef struct answer {
+    bool there;
+    mha_view output, lse;
+    char *fault; /* why the file is no answer */
+} answer;
+
+static void answer_free(answer *a)
+{
+    free(a->output.data);
+    free(a->lse.data);
+    free(a->fault);
+}
+
+static bool is_float(mha_dtype dtype)
+{
+    return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
+}
+
+/* Reads a tensor of this shape; the last two axes may be one. */
+static mha_view read_tensor(const mha_file *file, const char *name, int rank, const size_t *shape, char **fault)
+{
+    const mha_file_tensor *t = mha_file_find(file, name);
+    char expected[SHAPE_TEXT], found[SHAPE_TEXT];
+    mha_error error = {0};
+    if (!t && mha_file_count(file) == 1 && strcmp(mha_file_format(file), "npy") == 0 && strcmp(name, "output") == 0)
+        t = mha_file_at(file, 0);
+    if (!t || !is_float(t->reads_as)) {
+        *fault = text_of(t ? "%s: expected floating-point numbers" : "expected a tensor %s", name);
+        return (mha_view){0};
+    }
+    bool same = t->rank == rank && memcmp(t->shape, shape, (size_t)rank * sizeof *shape) == 0;
+    if (rank == 4 && t->rank == 3)
+        same = memcmp(t->shape, shape, 2 * sizeof *shape) == 0 && t->shape[2] == shape[2] * shape[3];
+    if (!same) {
+        *fault = text_of("%s: expected shape %s, found %s", name, shape_text(expected, rank, shape),
+                         shape_text(found, t->rank, t->shape));
+        return (mha_view){0};
+    }
+    const mha_view empty = mha_view_of(NULL, t->reads_as, rank, shape);
+    const mha_view view = mha_view_of(obtain(mha_view_elements(&empty) + 1, 8), t->reads_as, rank, shape);
+    if (mha_file_read(file, t, &view, &error) != MHA_OK)
+        *fault = text_of("%s: %s", name, error.message);
+    return view;
+}
+
+static answer read_answer(const char *folder, const mha_conform_row *r)
+{
+    static const char *const endings[] = {"safetensors", "npz", "npy"};
+    answer a = {0};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings && !a.there; i++) {
+        char *path = text_of("%s/answers/%s.%s", folder, r->name, endings[i]);
+        mha_file *file = NULL;
+        mha_error error = {0};
+        a.there = access(path, F_OK) == 0;
+        if (a.there && mha_file_open(path, &file, &error) != MHA_OK)
+            a.fault = file_error_text(path, &error);
+        else if (a.there) {
+            a.output = read_tensor(file, "output", 4, (const size_t[]){r->B, r->T_q, r->h, r->d_v}, &a.fault);
+            if (!a.fault && strstr(r->has, "lse"))
+                a.lse = read_tensor(file, "lse", 3, (const size_t[]){r->B, r->h, r->T_q}, &a.fault);
+        }
+        mha_file_close(file);
+        free(path);
+    }
+    return a;
+}
+
+/* ---------------------------------------------------------------- judging */
+
+static int judge_as(const answers *all, const answered *row, const mha_conform_readings *readings, const answer *a,
+                    mha_question **q, mha_verdict *verdict)
+{
+    mha_error error = {0};
+    *verdict = (mha_verdict){0};
+    if (mha_question_create(row->index, all->asked.dtype, readings, q, &error) != MHA_OK)
+        return refuse_error("", &error);
+    if (mha_question_judge(*q, &a->output, &a->lse, verdict, &error) == MHA_OK)
+        return EXIT_DONE;
+    mha_question_destroy(*q);
+    *q = NULL;
+    return refuse_error(row->row.name, &error);
+}
+
+/* The first reading of a dialect in which its probe is answered rightly, unless one is declared. */
+static int find_reading(answers *all, const char *folder, size_t dialect)
+{
+    const mha_conform_dialect *d = mha_conform_dialect_at(dialect);
+    int code = EXIT_DONE;
+    for (size_t i = 0; i < all->n && !all->asked.declared[dialect]; i++) {
+        if (strcmp(all->rows[i].row.name, d->probe) != 0)
+            continue;
+        answer a = read_answer(folder, &all->rows[i].row);
+        for (size_t r = 0; r < d->count && a.there && !a.fault && !all->found[dialect] && code == EXIT_DONE; r++) {
+            mha_conform_readings readings = {{0}};
+            mha_question *q;
+            mha_verdict verdict;
+            readings.of[dialect] = r;
+            code = judge_as(all, &all->rows[i], &readings, &a, &q, &verdict);
+            if (code != EXIT_DONE)
+                break;
+            all->found[dialect] = verdict.outcome == MHA_OUTCOME_PASSED;
+            if (all->found[dialect])
+                all->asked.readings.of[dialect] = r;
+            mha_verdict_clear(&verdict);
+            mha_question_destroy(q);
+        }
+        answer_free(&a);
+    }
+    return code;
+}
+
+/* What the diagnosis says of a wrong answer: the variants that give it, or the first clue. */
+static void diagnose(mha_question *q, const answer *a, answered *row)
+{
+    mha_case *c;
+    mha_diagnosis d;
+    mha_error error = {0};
+    char clue[SHAPE_TEXT];
+    if (mha_question_case(q, &a->output, &a->lse, &c, &error) != MHA_OK)
+        return;
+    if (mha_case_diagnose(c, strcmp(row->verdict.stages[row->verdict.culprit].name, "lse") ? NULL : "lse", 0, NULL, &d,
+                          &error) == MHA_OK) {
+        for (size_t i = 0; i < d.match_count; i++) {
+            const mha_explanation *e = &d.matches[i];
+            if (!e->exact || e->count == 0)
+                continue;
+            char *name = text_of("%s", "");
+            for (size_t k = 0; k < e->count; k++)
+                name = text_more(name, "%s%s%s%s", k ? " + " : "", e->variants[k], *e->found[k] ? " " : "",
+                                 e->found[k]);
+            json_array_append_new(row->variants, json_text(name));
+            free(name);
+        }
+        const size_t named = json_array_size(row->variants);
+        if (named > 0)
+            row->diagnosis = text_of(named > 1 ? "%s, or %zu more" : "%s",
+                                     json_string_value(json_array_get(row->variants, 0)), named - 1);
+        else if (d.clue_count > 0)
+            row->diagnosis = text_of("%s", mha_clue_text(&d.clues[0], clue, sizeof clue));
+        mha_diagnosis_clear(&d);
+    }
+    mha_case_close(c);
+}
+
+static int judge_one(const answers *all, const char *folder, answered *row, size_t *diagnosed)
+{
+    enum { MOST = 40 }; /* wrong answers that are diagnosed: one takes about half a second */
+    mha_question *q;
+    answer a = read_answer(folder, &row->row);
+    int code = EXIT_DONE;
+    if (a.fault) {
+        row->outcome = MHA_OUTCOME_FAILED;
+        row->reason = text_of("%s", a.fault);
+    } else if (a.there) {
+        code = judge_as(all, row, &all->asked.readings, &a, &q, &row->verdict);
+        if (code == EXIT_DONE) {
+            row->judged = true;
+            row->outcome = row->verdict.outcome;
+            if (row->outcome != MHA_OUTCOME_PASSED)
+                row->reason = text_of("%s", row->verdict.reason);
+            if (row->outcome == MHA_OUTCOME_FAILED && row->verdict.culprit < row->verdict.stage_count &&
+                (*diagnosed)++ < MOST)
+                diagnose(q, &a, row);
+            mha_question_destroy(q);
+        }
+    }
+    answer_free(&a);
+    return code;
+}
+
+int judge_answers(const arguments *args, const char *folder, answers *a)
+{
+    size_t diagnosed = 0;
+    int code = read_index(folder, a);
+    for (size_t d = 0; d < MHA_CONFORM_DIALECTS && code == EXIT_DONE; d++)
+        code = find_reading(a, folder, d);
+    progress_begin(args, "answers");
+    for (size_t i = 0; i < a->n && code == EXIT_DONE; i++) {
+        progress_show(i, a->n);
+        code = judge_one(a, folder, &a->rows[i], &diagnosed);
+        a->count[a->rows[i].outcome]++;
+    }
+    progress_end();
+    return code;
+}

@@ -1,0 +1,248 @@
+"""Any kernel, asked: the conformance suite as a call in Python, and what a kernel answers."""
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, Callable, Collection, Iterator, Mapping, Optional
+
+from . import arrays as a
+from .errors import Error
+from .files import path_of
+from .judge import Diagnosis
+from .questions import DIALECTS, LEVELS, NEEDS, TYPES, VERSION, Question, Row, readings_of, rows, wrapper
+from .shapes import heads_first
+from .tables import Table
+
+_DIAGNOSED = 40  # failures that are diagnosed; one takes about half a second
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a kernel answered to one question.
+
+    outcome: "passed", "failed", or "refused": the kernel raised an exception, and nobody had said that it can.
+    reason: of what did not pass. max_abs, atol, rtol: |exact - yours| <= atol + rtol |yours| was allowed.
+    diagnosis: of the first failures; None of the others.
+    """
+
+    question: str
+    family: str
+    regime: str
+    needs: tuple[str, ...]
+    outcome: str
+    reason: str = ""
+    max_abs: float = 0.0
+    atol: float = 0.0
+    rtol: float = 0.0
+    mismatches: int = 0
+    elements: int = 0
+    diagnosis: Optional[Diagnosis] = None
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the variants of attention that give the answer."""
+        return self.diagnosis.names if self.diagnosis else []
+
+    @property
+    def because(self) -> str:
+        """The first name, else the first clue, else the reason."""
+        if self.names:
+            return self.names[0] + (f", or {len(self.names) - 1} more" if len(self.names) > 1 else "")
+        return self.diagnosis.clues[0] if self.diagnosis and self.diagnosis.clues else self.reason
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, the diagnosis as its names and clues."""
+        found = {name: getattr(self, name) for name in ("question", "family", "regime", "outcome", "reason", "max_abs",
+                                                        "atol", "rtol", "mismatches", "elements")}
+        return {**found, "needs": list(self.needs), "variants": self.names,
+                "clues": list(self.diagnosis.clues) if self.diagnosis else []}
+
+
+@dataclass
+class Report:
+    """What a kernel answered to the suite. print(report) says what failed and why, dialects, and what was refused.
+
+    answers: one for each question that was asked. dialects: the reading of each dialect that was asked about;
+    `declared`: those that were not looked for.
+    """
+
+    dtype: str
+    level: str
+    answers: list[Answer]
+    dialects: dict[str, str]
+    declared: tuple[str, ...] = ()
+    suite: str = VERSION
+    _save: Callable[[str, str], None] = field(default=lambda name, path: None, repr=False)
+
+    def _of(self, outcome: str) -> list[Answer]:
+        return [answer for answer in self.answers if answer.outcome == outcome]
+
+    @property
+    def failed(self) -> list[Answer]:
+        """What was answered wrongly."""
+        return self._of("failed")
+
+    @property
+    def refused(self) -> list[Answer]:
+        """What raised an exception."""
+        return self._of("refused")
+
+    @property
+    def passed(self) -> bool:
+        """Whether something was answered, and nothing wrongly."""
+        return not self.failed and bool(self._of("passed"))
+
+    def table(self) -> Table:
+        """One row for each wrong answer."""
+        return Table(("question", "max abs", "allowed", "differ", "of", "because"),
+                     [(x.question, x.max_abs, x.atol, x.mismatches, x.elements, x.because) for x in self.failed])
+
+    def refusals(self) -> Table:
+        """What was refused, by what the questions need: the first words of the kernel, and how many questions."""
+        found: dict[tuple[str, str], int] = {}
+        for x in self.refused:
+            key = " ".join(x.needs), x.reason.splitlines()[0][:60] if x.reason else ""
+            found[key] = found.get(key, 0) + 1
+        return Table(("refused", "because", "questions"), [(*key, n) for key, n in found.items()])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {"suite": self.suite, "dtype": self.dtype, "level": self.level, "passed": len(self._of("passed")),
+                "failed": len(self.failed), "refused": len(self.refused),
+                "dialects": [{"dialect": name, "reading": reading, "meaning": DIALECTS[name].readings[reading],
+                              "how": "declared" if name in self.declared else "found"}
+                             for name, reading in self.dialects.items()],
+                "answers": [answer.to_dict() for answer in self.answers]}
+
+    def save(self, question: str, path: Any) -> None:
+        """Asks a question once more, and writes it with the answer as a case file, for mha check and mha diagnose."""
+        self._save(question, os.fsdecode(path_of("path", path)))
+
+    def __str__(self) -> str:
+        parts = []
+        if self.failed:
+            parts.append(f"failed\n{self.table()}")
+        if self.dialects:
+            parts.append(str(Table(("dialect", "reading", "meaning"),
+                                   [(name, reading, DIALECTS[name].readings[reading])
+                                    for name, reading in self.dialects.items()])))
+        if self.refused:
+            parts.append(str(self.refusals()))
+        parts.append(f"{self.suite}, {self.dtype}, level {self.level}: {len(self._of('passed'))} passed, "
+                     f"{len(self.failed)} failed" + (f", {len(self.refused)} refused" if self.refused else ""))
+        return "\n\n".join(parts)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        table.note = str(self).splitlines()[-1]
+        return table._repr_html_()
+
+
+class _Asker:
+    """A kernel, and how it is called."""
+
+    def __init__(self, kernel: Callable[..., Any], layout: str, dtype: int, arrays: str, sure: bool) -> None:
+        heads_first(layout)
+        self.kernel, self.layout, self.dtype = kernel, layout, dtype
+        self.wrap, self.sure, self.diagnosed = wrapper(arrays), sure, 0
+
+    def call(self, row: Row) -> list[a.Tensor]:
+        """The kernel's answer. The question is one of its own: a kernel may write to its inputs."""
+        question = Question(row, self.dtype)
+        asked = question.ask(self.layout, self.wrap)
+        return question.seen(self.layout, self.kernel(*asked.inputs, **asked.settings))
+
+    def reading(self, row: Row, name: str) -> Optional[str]:
+        """The first reading of a dialect in which the kernel answers its probe rightly."""
+        try:
+            answer = self.call(row)
+        except Exception:  # told when the question is asked among the others
+            return None
+        for reading in DIALECTS[name].readings:
+            if Question(row, self.dtype, readings_of({name: reading})).judge(answer).passed:
+                return reading
+        return None
+
+    def answer(self, row: Row, readings: Any) -> Answer:
+        """What the kernel answers to a question of the suite."""
+        about = row.name, row.family, row.regime, row.needs
+        try:
+            answer = self.call(row)
+        except Exception as raised:
+            reason = f"{type(raised).__name__}: {raised}"
+            return Answer(*about, "failed" if self.sure else "refused", reason)
+        question = Question(row, self.dtype, readings)
+        verdict = question.judge(answer)
+        stage = next((s for s in verdict.stages if s.name == verdict.first), verdict.stages[0])
+        diagnosis = None
+        if verdict.failed and self.diagnosed < _DIAGNOSED:
+            self.diagnosed += 1
+            try:
+                diagnosis = question.diagnose(answer, stage.name)
+            except Error:
+                pass
+        return Answer(*about, "passed" if verdict.passed else "failed", verdict.reason, stage.max_abs, stage.atol,
+                      stage.rtol, stage.mismatches, stage.elements, diagnosis)
+
+
+def _chosen(has: Optional[Collection[str]], level: str, only: Optional[str]) -> Iterator[Row]:
+    most = a.choice("level", level, LEVELS)
+    words = None if has is None else _words(has)
+    unknown = sorted((words or set()) - set(NEEDS))
+    if unknown:
+        raise ValueError(f"has: expected words of {', '.join(NEEDS)}; found {unknown[0]!r}")
+    for row in rows():
+        if row.level <= most and (words is None or words.issuperset(row.needs)) and (only is None or only in row.name):
+            yield row
+
+
+def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "float32",
+            has: Optional[Collection[str]] = None, level: str = "full", arrays: str = "numpy",
+            dialect: Optional[Mapping[str, str]] = None, only: Optional[str] = None) -> Report:
+    """Asks a kernel the questions of mha-conform 1.0, and judges its answers.
+
+        print(mha.conform(my_attention, dtype="bfloat16", arrays="torch", has={"causal", "gqa", "window"}))
+
+    kernel: called as mha.scaled_dot_product_attention (layout "BHTD") or mha.attention ("BTHD", "BTNH"), with only the
+        keywords that a question needs: kernel(q, k, v, is_causal=True, enable_gqa=True). Beside mha.SETTINGS these are
+        past_key and past_value, (batch, key/value heads, rows, width) in the axes of key, for a cache; page_table and
+        page_lengths, where k and v are pools of pages; q_norm, k_norm and so on, weights of norms; return_lse=True,
+        which asks for (output, lse).
+    dtype: what the kernel computes in, and the type of its inputs: float32, float16 or bfloat16.
+    has: what the kernel has, of the words in mha.NEEDS: only questions that need no more are asked, and an exception is a
+        failure. None: everything is asked, and an exception is a refusal.
+    level: "smoke" (seconds), "full" (minutes), or "large", with sequences of 65,537 keys.
+    arrays: "numpy", "torch" or "jax": what the kernel is given.
+    dialect: readings by dialect, {"empty": "nan"}: the kernel is held to them. Others are found by asking.
+    only: questions whose names have this text in them.
+    """
+    if not callable(kernel):
+        raise TypeError(f"kernel: expected a function, found {type(kernel).__name__}")
+    asked = list(_chosen(has, level, only))
+    if not asked:
+        raise ValueError("only: no question of this level, with what the kernel has, has such a name")
+    asker = _Asker(kernel, layout, a.float_type("dtype", dtype, TYPES), arrays, has is not None)
+    readings = dict(dialect or {})
+    readings_of(readings)
+    every = {row.name: row for row in rows()}
+    for name, d in DIALECTS.items():
+        probe = every[d.probe]
+        if name not in readings and (has is None or all(need in _words(has) for need in probe.needs)):
+            found = asker.reading(probe, name)
+            if found is not None:
+                readings[name] = found
+    held = readings_of(readings)
+
+    def save(question: str, path: str) -> None:
+        if question not in every:
+            raise ValueError(f"question: expected the name of one, found {question!r}")
+        Question(every[question], asker.dtype, held).save(os.fsencode(path), asker.call(every[question]))
+
+    return Report(a.NAMES[asker.dtype], level, [asker.answer(row, held) for row in asked], readings,
+                  tuple(dialect or ()), _save=save)
+
+
+def _words(has: Collection[str]) -> set[str]:
+    return set(has.replace(",", " ").split()) if isinstance(has, str) else set(has)

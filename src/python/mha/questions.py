@@ -1,0 +1,229 @@
+"""The questions of the conformance suite, as a kernel in Python is asked them."""
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional
+
+import numpy as np
+
+from . import _abi
+from . import arrays as a
+from ._library import Handle, call, create, lib
+from .judge import Diagnosis, Verdict, diagnosis_of, verdict_of
+from .semantics import Bias, Relative, Sizes, settings_of
+from .shapes import heads_first
+from .tables import optional
+
+LEVELS = tuple(lib.mha_conform_level_name(i).decode() for i in range(_abi.CONSTANTS["MHA_CONFORM_LEVEL_COUNT"]))
+VERSION = "mha-conform 1.0"
+TYPES = (_abi.F32, _abi.F16, _abi.BF16)
+
+
+class Row(NamedTuple):
+    """One row of the suite's table."""
+
+    index: int
+    name: str
+    family: str
+    regime: str
+    settings: str
+    level: int
+    needs: tuple[str, ...]
+    sizes: dict[str, int]
+
+
+def _row(index: int, row: _abi.ConformRow) -> Row:
+    sizes = {name: getattr(row, name) for name in ("B", "h", "h_kv", "T_q", "T_k", "P", "d_k", "d_v")}
+    return Row(index, row.name.decode(), row.family.decode(), row.regime.decode(), row.settings.decode(), row.level,
+               tuple(row.has.decode().split()), sizes)
+
+
+def rows() -> Iterator[Row]:
+    """All questions, in the order of the suite."""
+    index, row = 0, _abi.ConformRow()
+    while lib.mha_conform_at(index, ctypes.byref(row)):
+        yield _row(index, row)
+        index += 1
+
+
+def _words(at: Any) -> dict[str, str]:
+    found, index = {}, 0
+    while pointer := at(index):
+        found[str(optional(pointer.contents.name))] = str(optional(pointer.contents.meaning))
+        index += 1
+    return found
+
+
+NEEDS = _words(lib.mha_conform_need_at)
+
+
+class Dialect(NamedTuple):
+    """Something that kernels understand differently: its readings, with what each means."""
+
+    index: int
+    name: str
+    meaning: str
+    readings: dict[str, str]
+    probe: str
+
+
+def _dialects() -> Iterator[Dialect]:
+    index = 0
+    while pointer := lib.mha_conform_dialect_at(index):
+        d = pointer.contents
+        readings = {str(optional(r.name)): str(optional(r.meaning)) for r in d.readings[:d.count]}
+        yield Dialect(index, str(optional(d.name)), str(optional(d.meaning)), readings, str(optional(d.probe)))
+        index += 1
+
+
+DIALECTS = {d.name: d for d in _dialects()}
+
+
+def readings_of(chosen: Mapping[str, str]) -> _abi.ConformReadings:
+    """Readings as the library takes them; ValueError for a dialect or a reading that is none."""
+    readings = _abi.ConformReadings()
+    text = ",".join(f"{name}={reading}" for name, reading in chosen.items())
+    call(lib.mha_conform_readings_put, a.text("dialect", text), ctypes.byref(readings))
+    return readings
+
+
+def _memory(view: _abi.View, owner: object) -> Any:
+    """The library's memory as an array, bfloat16 as unsigned integers, with the strides that it has."""
+    shape, strides = tuple(view.shape[:view.rank]), tuple(view.stride[:view.rank])
+    dtype = np.dtype({_abi.BF16: "uint16"}.get(view.dtype, a.NAMES[view.dtype]))
+    last = sum((extent - 1) * stride for extent, stride in zip(shape, strides)) + 1
+    memory: Any = (ctypes.c_char * (last * dtype.itemsize)).from_address(view.data)
+    memory._owner = owner
+    return np.lib.stride_tricks.as_strided(np.frombuffer(memory, dtype), shape, [s * dtype.itemsize for s in strides])
+
+
+class Asked(NamedTuple):
+    """What a kernel is called with."""
+
+    inputs: tuple[Any, ...]
+    settings: dict[str, Any]
+
+
+def wrapper(kind: Any) -> Callable[[Any, int], Any]:
+    """What makes arrays of a kind, "numpy", "torch" or "jax", of numpy's memory and a type of the library."""
+    if kind == "torch":
+        import torch  # noqa: F401
+    elif kind == "jax":
+        import jax  # noqa: F401
+    makers = {"numpy": a.wrap_numpy, "torch": a._wrap_torch, "jax": a._wrap_jax}
+    return makers[list(makers)[a.choice("arrays", kind, tuple(makers))]]
+
+
+class Question:
+    """One question in a type and in a dialect."""
+
+    def __init__(self, row: Row, dtype: int, readings: Optional[_abi.ConformReadings] = None) -> None:
+        self.row, self.dtype = row, dtype
+        self.handle = create("question", lib.mha_question_destroy, lib.mha_question_create, row.index, dtype,
+                             None if readings is None else ctypes.byref(readings))
+        self.call = lib.mha_question_call(self.handle.address).contents
+
+    def differs(self, dialect: Dialect) -> bool:
+        """Whether a dialect matters to it."""
+        return bool(lib.mha_question_differs(self.handle.address, dialect.index))
+
+    # ---------------------------------------------------------------- asking
+
+    def ask(self, layout: str, wrap: Callable[[Any, int], Any]) -> Asked:
+        """The arrays and the keywords of a call in a layout, in the words of the module's own function of it."""
+        swapped = heads_first(layout)
+        kept = "strides" in self.row.needs
+
+        def array(view: _abi.View, by_head: bool = False) -> Any:
+            found = _memory(view, self.handle)
+            if view.rank == 4 and swapped != by_head:
+                found = found.swapaxes(1, 2)
+            return wrap(found if kept else np.array(found, order="C"), view.dtype)
+
+        past = _abi.View(), _abi.View()
+        lib.mha_question_past(self.handle.address, *map(ctypes.byref, past))
+        said = self._words(swapped)
+        for name, view in zip(("past_key", "past_value"), past):
+            if view.data:
+                said[name] = array(view, by_head=True)
+        pages = self.call.pages
+        if not pages.keys.data:
+            return Asked(tuple(array(view) for view in (self.call.query, self.call.key, self.call.value)), said)
+        table = np.ctypeslib.as_array(pages.table, (self.row.sizes["B"], pages.columns)).copy()
+        lengths = np.ctypeslib.as_array(pages.lengths, (self.row.sizes["B"],)).copy()
+        pool = [wrap(_memory(view, self.handle).copy(), view.dtype) for view in (pages.keys, pages.values)]
+        return Asked((array(self.call.query), *pool), {**said, "page_table": table, "page_lengths": lengths})
+
+    def _words(self, swapped: bool) -> dict[str, Any]:
+        sizes = self.row.sizes
+        said = settings_of(self.call.semantics, Sizes(sizes["B"], sizes["h"], sizes["T_q"],
+                                                      sizes["P"] + sizes["T_k"]))
+        weights = {name: _memory(self.call.weights[i], self.handle).copy() for i, name in enumerate(_abi.WEIGHTS)
+                   if self.call.weights[i].data}
+        if "position_bias" in said:
+            said["position_bias"] = _with(said["position_bias"], Bias, table=weights.pop("bias_table"))
+        if "relative" in said:
+            said["relative"] = _with(said["relative"], Relative, k=weights.pop("relative_k", None),
+                                     columns=weights.pop("relative_columns", None), q=weights.pop("relative_q", None))
+        said.pop("n_sequences", None)
+        said.update(weights)
+        others = {"kv_lengths": "lengths", "alibi_slopes": "alibi", "causal": "is_causal", "mask": "attn_mask"}
+        if not swapped:
+            others = {"kv_lengths": "lengths", "window": "window_size", "scale": "softmax_scale"}
+        elif "mask" in said:
+            said.pop("mask_kind")
+        if swapped and sizes["h"] != sizes["h_kv"]:
+            said["enable_gqa"] = True
+        if "lse" in self.row.needs:
+            said["return_lse"] = True
+        return {others.get(name, name): value for name, value in said.items()}
+
+    # ---------------------------------------------------------------- answers
+
+    def seen(self, layout: str, answer: Any) -> list[a.Tensor]:
+        """An answer as the library sees it: the output, and lse where it is asked for."""
+        parts = answer if isinstance(answer, (tuple, list)) else (answer,)
+        sizes = self.row.sizes
+        output = a.floats("output", parts[0])
+        shape = (sizes["B"], sizes["T_q"], sizes["h"], sizes["d_v"])
+        wanted = tuple(shape[i] for i in (0, 2, 1, 3)) if heads_first(layout) else shape
+        if output.array.shape != wanted:
+            raise ValueError(f"output: expected shape {wanted}, found {output.array.shape}")
+        found = [output.on(output.array.swapaxes(1, 2)) if heads_first(layout) else output]
+        if "lse" not in self.row.needs:
+            return found
+        if len(parts) < 2:
+            raise ValueError("lse: expected (output, lse) for return_lse=True, found the output alone")
+        lse = a.floats("lse", parts[1])
+        if lse.array.shape != (sizes["B"], sizes["h"], sizes["T_q"]):
+            raise ValueError(f"lse: expected shape {(sizes['B'], sizes['h'], sizes['T_q'])}, found {lse.array.shape}")
+        return [*found, lse]
+
+    def judge(self, answer: list[a.Tensor]) -> Verdict:
+        """The verdict on an answer."""
+        verdict = _abi.Verdict()
+        call(lib.mha_question_judge, self.handle.address, *self._views(answer), ctypes.byref(verdict))
+        return verdict_of(verdict)
+
+    def diagnose(self, answer: list[a.Tensor], stage: str) -> Diagnosis:
+        """The diagnosis of one of its stages."""
+        return diagnosis_of(self.case(answer), stage)
+
+    def case(self, answer: list[a.Tensor]) -> Handle:
+        """A case of the question and an answer."""
+        return create("case", lib.mha_case_close, lib.mha_question_case, self.handle.address, *self._views(answer),
+                      needs=(self.handle,))
+
+    def save(self, path: bytes, answer: list[a.Tensor]) -> None:
+        """Writes it with an answer as a case file."""
+        call(lib.mha_question_save, self.handle.address, path, *self._views(answer))
+
+    @staticmethod
+    def _views(answer: list[a.Tensor]) -> list[Any]:
+        views: list[Any] = [ctypes.byref(a.view_of(tensor)) for tensor in answer]
+        return views + [None] * (2 - len(views))
+
+
+def _with(value: Any, kind: Any, **fields: Any) -> Any:
+    """An object of settings with its tables."""
+    return kind(**{**value.__dict__, **fields})

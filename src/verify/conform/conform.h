@@ -1,0 +1,92 @@
+/* The suite's tables and what a question is made of. */
+#ifndef MHA_VERIFY_CONFORM_H
+#define MHA_VERIFY_CONFORM_H
+
+#include "base/arena.h"
+#include "base/base.h"
+#include "mha/conform.h"
+
+/* ---------------------------------------------------------------- tables */
+
+typedef struct mha__conform_shape {
+    mha_conform_level level;
+    size_t B, h, h_kv, T_q, T_k, d_k, d_v;
+} mha__conform_shape;
+
+/* Questions that ask the same of tensors of several shapes. */
+typedef struct mha__conform_family {
+    const char *name, *regime, *settings;
+    size_t count;
+    const mha__conform_shape *shapes;
+} mha__conform_family;
+
+extern const mha__conform_family mha__conform_families[];
+extern const size_t mha__conform_family_count;
+
+/* The next of the words of `text` that blanks divide: "name" or "name=value"; false after the last. */
+bool mha__conform_token(const char **text, char name[48], char value[48]);
+
+/* ---------------------------------------------------------------- numbers */
+
+/* One number of an input. */
+typedef struct mha__conform_element {
+    int tensor;               /* 0, 1, 2: q, k, v */
+    size_t b, t, head, i;     /* batch row, row, head, feature */
+    size_t T, d;              /* rows and features of the tensor */
+    double n;                 /* a random number about 0, with a standard deviation of 1 and at most 3 */
+    mha_dtype dtype;          /* the type to which it is rounded */
+} mha__conform_element;
+
+typedef struct mha__conform_regime {
+    mha_conform_word word;
+    double (*element)(const mha__conform_element *e);
+    double hidden; /* what rows of values, and unless it is NaN of keys, hold that lengths or padding hide; 0: nothing
+                    * of their own */
+} mha__conform_regime;
+
+const mha__conform_regime *mha__conform_regime_of(const char *name); /* NULL: none */
+
+/* ---------------------------------------------------------------- a question */
+
+struct mha_question {
+    mha__arena pool;
+    mha_conform_row row;
+    uint64_t seed; /* of its random numbers: from its name */
+    const mha__conform_regime *regime;
+    mha_dtype dtype;
+    mha_conform_readings readings;
+    mha_call call;
+    mha_view weights[MHA_WEIGHT_COUNT];
+    mha_view past[2];                 /* keys and values, (B, h_kv, P, d) */
+    bool lse;                         /* asked for */
+    bool strided;                     /* inputs that lie apart, in memory of NaN */
+    size_t page_size;                 /* of keys and values in pages; 0: they are in none */
+    const char *variants[MHA_CONFORM_DIALECTS]; /* by which readings differ that no setting says */
+    size_t variant_count;
+    bool differs[MHA_CONFORM_DIALECTS];
+    mha_view exact[2];                /* output and lse, when they have been computed */
+};
+
+/* A random number about 0 of a stream of the question, with a standard deviation of 1 and at most 3: a multiple of
+ * 2^-20. Streams 0 to 15 are those of inputs. */
+double mha__conform_random(const mha_question *q, uint64_t stream, uint64_t i);
+
+/* Makes all of question `index` but its inputs. */
+mha_status mha__conform_begin(mha_question *q, size_t index, mha_error *error);
+
+/* What the word of a question's settings makes: a setting, an array that a setting points to, weights, a cache. False
+ * without memory; a word that is none is a mistake in the table, and also false. */
+bool mha__conform_set(mha_question *q, const char *name, const char *value);
+/* How many rows a question's settings put into the cache. */
+size_t mha__conform_past(const char *settings);
+
+/* Whether key t of batch row b is hidden from every query by lengths or padding. */
+bool mha__conform_hidden(const mha_question *q, size_t b, size_t t);
+
+/* Writes the words of what a kernel needs into row.has. */
+void mha__conform_needs(mha_question *q);
+
+/* Finds the dialects that matter to a question, and makes of it what its readings say. */
+mha_status mha__conform_read(mha_question *q, mha_error *error);
+
+#endif

@@ -1,0 +1,232 @@
+/* The table of the suite: families of questions, each a regime, settings, and the shapes of its tensors. */
+#include "verify/conform/conform.h"
+
+#define SMOKE MHA_CONFORM_SMOKE
+#define FULL MHA_CONFORM_FULL
+#define LARGE MHA_CONFORM_LARGE
+/* Batch rows, query heads, key/value heads, queries, new keys, widths of keys and values. */
+#define SHAPE(level, B, h, h_kv, T_q, T_k, d_k, d_v) {level, B, h, h_kv, T_q, T_k, d_k, d_v}
+/* At least 64 numbers in the output: of fewer no error is typical, and the tolerance is the bound. */
+#define SELF(level, T) SHAPE(level, 1, 4, 4, T, T, 16, 16)
+#define KEYS(level, T_q, T_k) SHAPE(level, 1, 4, 4, T_q, T_k, 16, 16)
+
+static const mha__conform_shape one[] = {SHAPE(SMOKE, 2, 4, 4, 9, 9, 16, 16)};
+static const mha__conform_shape probe[] = {SHAPE(SMOKE, 2, 2, 2, 7, 7, 16, 16)};
+static const mha__conform_shape probe_cross[] = {SHAPE(SMOKE, 2, 2, 2, 5, 9, 16, 16)};
+static const mha__conform_shape small[] = {SHAPE(SMOKE, 2, 4, 4, 9, 9, 16, 16), SHAPE(FULL, 3, 3, 3, 33, 33, 16, 16)};
+static const mha__conform_shape groups[] = {
+    SHAPE(SMOKE, 2, 4, 2, 9, 9, 16, 16),   SHAPE(FULL, 2, 6, 2, 9, 9, 16, 16),  SHAPE(FULL, 1, 7, 1, 9, 9, 16, 16),
+    SHAPE(FULL, 1, 12, 4, 33, 33, 16, 16), SHAPE(FULL, 3, 10, 5, 9, 9, 16, 16),
+};
+static const mha__conform_shape group[] = {SHAPE(SMOKE, 2, 4, 2, 9, 9, 16, 16),
+                                           SHAPE(FULL, 3, 6, 2, 70, 70, 16, 16)};
+/* Around every tile from 1 to 513; 97 is where split decoding once began to differ. */
+static const mha__conform_shape lengths[] = {
+    SELF(SMOKE, 1),  SELF(FULL, 2),   SELF(FULL, 3),   SELF(FULL, 7),   SELF(FULL, 8),   SELF(FULL, 15),
+    SELF(FULL, 16),  SELF(SMOKE, 17), SELF(FULL, 31),  SELF(FULL, 32),  SELF(SMOKE, 33), SELF(FULL, 63),
+    SELF(FULL, 64),  SELF(SMOKE, 65), SELF(FULL, 97),  SELF(FULL, 127), SELF(FULL, 128), SELF(FULL, 129),
+    SELF(FULL, 191), SELF(FULL, 193), SELF(FULL, 255), SELF(FULL, 257), SELF(FULL, 320), SELF(FULL, 511),
+    SELF(FULL, 513),
+};
+static const mha__conform_shape tails[] = {
+    SELF(SMOKE, 17), SELF(FULL, 33),  SELF(SMOKE, 65), SELF(FULL, 97),
+    SELF(FULL, 129), SELF(FULL, 193), SELF(FULL, 257), SELF(FULL, 513),
+};
+static const mha__conform_shape tail[] = {SELF(SMOKE, 33), SELF(FULL, 70), SELF(FULL, 129), SELF(FULL, 300)};
+static const mha__conform_shape decoding[] = {
+    KEYS(SMOKE, 1, 1),  KEYS(SMOKE, 1, 33), KEYS(FULL, 1, 64),  KEYS(FULL, 1, 97),  KEYS(FULL, 1, 128),
+    KEYS(FULL, 1, 257), KEYS(FULL, 1, 513), KEYS(FULL, 1, 1000), KEYS(FULL, 1, 1025), KEYS(FULL, 1, 4097),
+};
+static const mha__conform_shape unequal[] = {
+    KEYS(SMOKE, 5, 9), KEYS(FULL, 3, 64), KEYS(FULL, 17, 33), KEYS(FULL, 65, 130), KEYS(FULL, 2, 257),
+};
+static const mha__conform_shape more_queries[] = {KEYS(SMOKE, 9, 5), KEYS(FULL, 33, 17), KEYS(FULL, 130, 65)};
+static const mha__conform_shape widths[] = {
+    SHAPE(FULL, 1, 2, 2, 33, 33, 1, 1),     SHAPE(SMOKE, 2, 2, 2, 17, 17, 3, 3),     SHAPE(FULL, 1, 2, 2, 9, 9, 8, 8),
+    SHAPE(FULL, 1, 2, 2, 9, 9, 17, 17),     SHAPE(FULL, 1, 2, 2, 9, 9, 24, 24),    SHAPE(FULL, 1, 2, 2, 33, 33, 40, 40),
+    SHAPE(SMOKE, 1, 2, 2, 33, 33, 64, 64),  SHAPE(FULL, 1, 2, 2, 33, 33, 72, 72),  SHAPE(FULL, 1, 2, 2, 33, 33, 80, 80),
+    SHAPE(FULL, 1, 2, 2, 33, 33, 96, 96),   SHAPE(FULL, 1, 2, 2, 33, 33, 100, 100), SHAPE(FULL, 1, 2, 2, 70, 70, 128, 128),
+    SHAPE(FULL, 1, 2, 2, 70, 70, 192, 192), SHAPE(FULL, 1, 1, 1, 70, 70, 256, 256), SHAPE(FULL, 1, 1, 1, 33, 33, 512, 512),
+};
+static const mha__conform_shape value_widths[] = {
+    SHAPE(SMOKE, 2, 2, 2, 9, 9, 16, 8),    SHAPE(FULL, 2, 2, 2, 9, 9, 8, 24),      SHAPE(FULL, 1, 2, 2, 33, 33, 16, 5),
+    SHAPE(FULL, 1, 2, 2, 70, 70, 192, 128), SHAPE(FULL, 1, 2, 2, 33, 33, 40, 96),
+};
+static const mha__conform_shape counts[] = {
+    SHAPE(SMOKE, 3, 5, 5, 9, 9, 16, 16), SHAPE(FULL, 7, 3, 3, 9, 9, 16, 16),   SHAPE(FULL, 10, 1, 1, 9, 9, 16, 16),
+    SHAPE(FULL, 11, 2, 2, 9, 9, 16, 16), SHAPE(FULL, 1, 12, 12, 9, 9, 16, 16), SHAPE(FULL, 1, 25, 25, 9, 9, 16, 16),
+    SHAPE(FULL, 33, 1, 1, 9, 9, 16, 16), SHAPE(FULL, 1, 1, 1, 9, 9, 16, 16),
+};
+static const mha__conform_shape ragged[] = {SHAPE(SMOKE, 1, 2, 2, 24, 24, 16, 16),
+                                            SHAPE(FULL, 1, 4, 2, 130, 130, 16, 16)};
+static const mha__conform_shape steps[] = {SHAPE(SMOKE, 2, 4, 2, 3, 3, 16, 16), SHAPE(FULL, 2, 6, 2, 1, 1, 16, 16),
+                                           SHAPE(FULL, 1, 2, 2, 33, 33, 16, 16)};
+static const mha__conform_shape step[] = {SHAPE(SMOKE, 2, 4, 4, 4, 4, 16, 16)};
+static const mha__conform_shape paged[] = {SHAPE(SMOKE, 2, 4, 2, 5, 11, 16, 16), SHAPE(FULL, 3, 4, 4, 2, 70, 16, 16)};
+static const mha__conform_shape square[] = {SHAPE(FULL, 2, 4, 4, 12, 12, 16, 16)};
+static const mha__conform_shape far[] = {
+    SHAPE(FULL, 1, 4, 1, 2, 16385, 8, 8),  SHAPE(LARGE, 1, 4, 1, 2, 32767, 8, 8), SHAPE(LARGE, 1, 4, 1, 2, 32769, 8, 8),
+    SHAPE(LARGE, 1, 4, 1, 2, 65535, 8, 8), SHAPE(LARGE, 1, 4, 1, 2, 65537, 8, 8),
+};
+static const mha__conform_shape long_self[] = {SHAPE(LARGE, 1, 2, 1, 2049, 2049, 64, 64)};
+
+#define FAMILY(name, regime, settings, shapes) {name, regime, settings, sizeof shapes / sizeof *shapes, shapes}
+
+const mha__conform_family mha__conform_families[] = {
+    /* one question for each dialect, which differs by that alone */
+    FAMILY("probe-alignment", "normal", "causal", probe_cross),
+    FAMILY("probe-empty", "normal", "lengths=empty", probe),
+    FAMILY("probe-window", "normal", "causal window_left=3", probe),
+    FAMILY("probe-mask", "normal", "keeps", probe),
+    FAMILY("probe-hidden", "hidden-nan", "lengths", probe),
+    FAMILY("probe-softcap", "normal", "softcap=2 mask=finite", probe),
+    FAMILY("probe-lse", "normal", "lse sinks", probe),
+    /* sizes */
+    FAMILY("plain", "normal", "", lengths),
+    FAMILY("causal", "normal", "causal", lengths),
+    FAMILY("decode", "normal", "", decoding),
+    FAMILY("cross", "normal", "", unequal),
+    FAMILY("cross-short", "normal", "", more_queries),
+    FAMILY("causal-cross", "normal", "causal", unequal),
+    FAMILY("causal-bottom-right", "normal", "causal bottom_right", unequal),
+    FAMILY("causal-bottom-right-empty", "normal", "causal bottom_right", more_queries),
+    FAMILY("width", "normal", "causal", widths),
+    FAMILY("value-width", "normal", "causal", value_widths),
+    FAMILY("count", "normal", "causal", counts),
+    FAMILY("far-dominant", "dominant-key", "", far),
+    FAMILY("far-equal", "equal-scores", "", far),
+    FAMILY("long", "normal", "causal", long_self),
+    FAMILY("strides", "normal", "causal strides", small),
+    /* regimes, at lengths around tiles */
+    FAMILY("deep", "deep-negative", "", tails),
+    FAMILY("deep-causal", "deep-negative", "causal", tails),
+    FAMILY("deep-lengths", "deep-negative", "lengths", group),
+    FAMILY("lowest", "below-lowest", "", tail),
+    FAMILY("lowest-causal", "below-lowest", "causal", tail),
+    FAMILY("lowest-mask", "below-lowest", "keeps", small),
+    FAMILY("lowest-lengths", "below-lowest", "lengths", group),
+    FAMILY("large", "large-logits", "", tail),
+    FAMILY("large-causal", "large-logits", "causal", tail),
+    FAMILY("cancelling", "cancelling-values", "causal", tail),
+    FAMILY("dominant", "dominant-key", "", tails),
+    FAMILY("equal", "equal-scores", "", tails),
+    FAMILY("equal-causal", "equal-scores", "causal", tails),
+    FAMILY("equal-lengths", "equal-scores", "lengths", group),
+    FAMILY("rising", "rising", "", tails),
+    FAMILY("rising-causal", "rising", "causal", tail),
+    FAMILY("falling", "falling", "causal", tail),
+    FAMILY("subnormal", "subnormal", "causal", tail),
+    FAMILY("values", "large-values", "causal", tail),
+    FAMILY("unit", "unit-values", "", tail),
+    FAMILY("unit-causal", "unit-values", "causal", tail),
+    FAMILY("hidden-huge", "hidden-huge", "lengths", group),
+    FAMILY("hidden-huge-padding", "hidden-huge", "padding", group),
+    FAMILY("hidden-nan", "hidden-nan", "lengths", group),
+    FAMILY("hidden-nan-padding", "hidden-nan", "padding", group),
+    /* settings */
+    FAMILY("gqa", "normal", "", groups),
+    FAMILY("gqa-causal", "normal", "causal", groups),
+    FAMILY("gqa-unit", "unit-values", "causal", group),
+    FAMILY("scale", "normal", "scale=0.5", small),
+    FAMILY("scale-odd", "normal", "scale=0.40625 causal", group),
+    FAMILY("scale-negative", "normal", "scale=-0.25", one),
+    FAMILY("scale-zero", "normal", "scale=0", one),
+    FAMILY("softcap", "normal", "softcap=2", small),
+    FAMILY("softcap-large", "large-logits", "softcap=30 causal", tail),
+    FAMILY("softcap-mask", "normal", "softcap=2 mask", small),
+    FAMILY("window", "normal", "causal window_left=3", tail),
+    FAMILY("window-wide", "normal", "causal window_left=31", tail),
+    FAMILY("window-narrow", "normal", "causal window_left=1", small),
+    FAMILY("window-both", "normal", "window_left=2 window_right=1", small),
+    FAMILY("window-right", "normal", "window_right=2", small),
+    FAMILY("window-cross", "normal", "causal window_left=3", unequal),
+    FAMILY("window-deep", "deep-negative", "causal window_left=5", tail),
+    FAMILY("window-gqa", "equal-scores", "causal window_left=5", group),
+    FAMILY("window-keep", "normal", "causal window_left=3 window_keep=2", small),
+    FAMILY("window-softcap", "normal", "causal window_left=4 softcap=5", group),
+    FAMILY("window-sinks", "normal", "causal window_left=4 sinks", group),
+    FAMILY("mask", "normal", "mask", small),
+    FAMILY("mask-batch", "normal", "mask=batch", small),
+    FAMILY("mask-finite", "normal", "mask=finite", small),
+    FAMILY("mask-causal", "normal", "mask=batch causal", small),
+    FAMILY("mask-gqa", "normal", "mask=batch scale=0.5", group),
+    FAMILY("mask-cross", "normal", "mask", unequal),
+    FAMILY("mask-deep", "deep-negative", "mask", small),
+    FAMILY("bool-mask", "normal", "keeps", small),
+    FAMILY("bool-mask-heads", "normal", "keeps=heads", group),
+    FAMILY("bool-mask-causal", "normal", "keeps causal", small),
+    FAMILY("bool-mask-deep", "deep-negative", "keeps", small),
+    FAMILY("bool-mask-empty", "normal", "keeps=empty", group),
+    FAMILY("padding", "normal", "padding", small),
+    FAMILY("padding-causal", "normal", "padding causal", group),
+    FAMILY("padding-fill", "normal", "padding padding_fill=-3", small),
+    FAMILY("lengths", "normal", "lengths", group),
+    FAMILY("lengths-causal", "normal", "lengths causal", group),
+    FAMILY("lengths-decode", "normal", "lengths", unequal),
+    FAMILY("lengths-empty", "normal", "lengths=empty", group),
+    FAMILY("varlen", "normal", "sequences=4", ragged),
+    FAMILY("varlen-causal", "normal", "sequences=4 causal", ragged),
+    FAMILY("varlen-deep", "deep-negative", "sequences=4 causal", ragged),
+    FAMILY("varlen-window", "normal", "sequences=3 causal window_left=3", ragged),
+    FAMILY("segments", "normal", "segments", small),
+    FAMILY("segments-causal", "normal", "segments causal", group),
+    FAMILY("query-padding", "normal", "query_padding=empty causal", small),
+    FAMILY("lists", "normal", "lists", group),
+    FAMILY("blocks", "normal", "blocks", group),
+    FAMILY("blocks-square", "normal", "blocks=square", square),
+    FAMILY("prefix", "normal", "causal prefix=3", small),
+    FAMILY("chunk", "normal", "causal chunk=4", small),
+    FAMILY("offset", "normal", "causal offset=2", unequal),
+    FAMILY("part", "normal", "causal offset=6 key_offset=3 alibi", unequal),
+    FAMILY("sinks", "normal", "sinks", group),
+    FAMILY("sinks-causal", "normal", "sinks causal", group),
+    FAMILY("sinks-lengths", "normal", "sinks lengths", group),
+    FAMILY("plus-one", "normal", "softmax_plus_one", small),
+    FAMILY("zero-row", "normal", "zero_row", small),
+    FAMILY("extra-row", "normal", "extra_row", small),
+    FAMILY("sigmoid", "normal", "normaliser=sigmoid sigmoid_bias=-1 causal", small),
+    FAMILY("alibi", "normal", "alibi causal", small),
+    FAMILY("alibi-gqa", "normal", "alibi causal", groups),
+    FAMILY("alibi-cache", "normal", "alibi causal past=3", step),
+    FAMILY("alibi-cache-sinks", "normal", "alibi causal past=3 sinks", step),
+    FAMILY("alibi-both", "normal", "alibi", small),
+    FAMILY("bias", "normal", "bias", small),
+    FAMILY("bias-grid", "normal", "bias=grid", square),
+    FAMILY("bias-cache", "normal", "bias past=3", step),
+    FAMILY("relative", "normal", "relative", small),
+    FAMILY("relative-distance", "normal", "relative=distance", square),
+    FAMILY("relative-distance-cache", "normal", "relative=distance past=3 relative_k_scale=0.5", step),
+    FAMILY("relative-grid", "normal", "relative=grid", square),
+    FAMILY("relative-cache", "normal", "relative past=3", step),
+    FAMILY("rope", "normal", "rope=half_split causal", small),
+    FAMILY("rope-pairs", "normal", "rope=interleaved causal", small),
+    FAMILY("rope-part", "normal", "rope=half_split rope_dim=8 rope_base=1000 causal", group),
+    FAMILY("rope-last", "normal", "rope=interleaved rope_dim=8 rope_last=1 causal", small),
+    FAMILY("rope-factor", "normal", "rope=half_split rope_attention_factor=1.25 causal", small),
+    FAMILY("rope-frequencies", "normal", "rope=interleaved frequencies rope_attention_factor=1.25 causal", small),
+    FAMILY("rope-cache", "normal", "rope=half_split causal past=5", steps),
+    FAMILY("qk-norm", "normal", "norms norm_eps=1e-5", small),
+    FAMILY("qk-norm-rope", "normal", "norms rope=half_split causal norm_plus_one", small),
+    FAMILY("qk-norm-heads", "normal", "norms=heads norm_kind=layer norm_plus_one", small),
+    FAMILY("qk-norm-after-rope", "normal", "norms norm_kind=l2 norm_after_rope rope=interleaved causal", small),
+    FAMILY("query-scale", "normal", "query_scale_growth=2 query_scale_every=2 causal", small),
+    FAMILY("log-n", "normal", "log_n_scale=4 causal", small),
+    FAMILY("clip", "normal", "clip_qkv=0.5", small),
+    FAMILY("clip-rope", "normal", "clip_qkv=0.5 norms rope=half_split causal", small),
+    FAMILY("cache", "normal", "past=5 causal", steps),
+    FAMILY("cache-gqa", "normal", "past=29 causal", group),
+    FAMILY("cache-deep", "deep-negative", "past=29 causal", steps),
+    FAMILY("cache-window", "normal", "past=5 causal window_left=3", steps),
+    FAMILY("cache-lengths", "normal", "past=5 lengths", steps),
+    FAMILY("pages", "normal", "causal pages=4", paged),
+    FAMILY("pages-deep", "deep-negative", "causal pages=16", paged),
+    /* log-sum-exp */
+    FAMILY("lse", "normal", "lse", tail),
+    FAMILY("lse-causal", "normal", "lse causal", group),
+    FAMILY("lse-deep", "deep-negative", "lse causal", tail),
+    FAMILY("lse-lowest", "below-lowest", "lse", small),
+    FAMILY("lse-sinks", "normal", "lse sinks causal", group),
+    FAMILY("lse-softcap", "normal", "lse softcap=3 scale=0.5", small),
+};
+
+const size_t mha__conform_family_count = sizeof mha__conform_families / sizeof *mha__conform_families;

@@ -1,0 +1,95 @@
+/* The suite as a list of questions: families unfolded by shape, and names for them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "verify/conform/conform.h"
+
+const char *mha_conform_level_name(mha_conform_level level)
+{
+    static const char *const names[] = {"smoke", "full", "large"};
+    return mha__name_at(names, sizeof names / sizeof *names, (size_t)level);
+}
+
+enum { AXES = 7 };
+
+static void sizes_of(const mha__conform_shape *s, size_t sizes[AXES])
+{
+    const size_t all[AXES] = {s->B, s->h, s->h_kv, s->T_q, s->T_k, s->d_k, s->d_v};
+    memcpy(sizes, all, sizeof all);
+}
+
+/* The family's name, and of the shape the sizes in which the family's shapes differ: "causal.q65-s65". */
+static void name_row(const mha__conform_family *f, size_t index, mha_conform_row *row)
+{
+    static const char *const letters[AXES] = {"b", "h", "kv", "q", "s", "d", "dv"};
+    size_t mine[AXES], other[AXES];
+    sizes_of(&f->shapes[index], mine);
+    mha__text_print(row->name, sizeof row->name, "%s", f->name);
+    bool first = true;
+    for (int a = 0; a < AXES; a++) {
+        bool differs = false;
+        for (size_t i = 0; i < f->count; i++) {
+            sizes_of(&f->shapes[i], other);
+            differs = differs || other[a] != mine[a];
+        }
+        const size_t used = strlen(row->name);
+        if (differs)
+            mha__text_print(row->name + used, sizeof row->name - used, "%s%s%zu", first ? "." : "-", letters[a],
+                            mine[a]);
+        first = first && !differs;
+    }
+}
+
+/* The row without what a kernel needs, which is found in the question. */
+static bool find(size_t index, mha_conform_row *row)
+{
+    for (size_t f = 0; f < mha__conform_family_count; f++) {
+        const mha__conform_family *family = &mha__conform_families[f];
+        if (index >= family->count) {
+            index -= family->count;
+            continue;
+        }
+        const mha__conform_shape *s = &family->shapes[index];
+        *row = (mha_conform_row){.family = family->name,
+                                 .regime = family->regime,
+                                 .settings = family->settings,
+                                 .level = s->level,
+                                 .B = s->B,
+                                 .h = s->h,
+                                 .h_kv = s->h_kv,
+                                 .T_q = s->T_q,
+                                 .T_k = s->T_k,
+                                 .P = mha__conform_past(family->settings),
+                                 .d_k = s->d_k,
+                                 .d_v = s->d_v};
+        name_row(family, index, row);
+        return true;
+    }
+    return false;
+}
+
+mha_status mha__conform_begin(mha_question *q, size_t index, mha_error *error)
+{
+    char name[48], value[48];
+    if (!find(index, &q->row))
+        return mha__fail(error, MHA_NOT_FOUND, "question", "expected one of " MHA_CONFORM_VERSION ", found number %zu",
+                         index);
+    q->seed = mha__text_hash(q->row.name);
+    q->regime = mha__conform_regime_of(q->row.regime);
+    q->call.weights = q->weights;
+    q->call.weight_count = MHA_WEIGHT_COUNT;
+    for (const char *text = q->row.settings; mha__conform_token(&text, name, value);)
+        if (!mha__conform_set(q, name, value))
+            return mha__fail(error, MHA_NO_MEMORY, q->row.name, "no memory for %s", name);
+    mha__conform_needs(q);
+    return MHA_OK;
+}
+
+bool mha_conform_at(size_t index, mha_conform_row *row)
+{
+    mha_question q = {.pool.allocator = mha__allocator_default(), .dtype = MHA_F32};
+    const mha_status status = mha__conform_begin(&q, index, NULL);
+    *row = q.row;
+    mha__arena_free(&q.pool);
+    return status == MHA_OK;
+}

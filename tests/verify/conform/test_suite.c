@@ -1,0 +1,419 @@
+/* The conformance suite: its questions are what their table says, the same on every machine, and this library answers
+ * them; wrong answers, other readings and bad requests are told apart. */
+#include "support/unit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/asked.h"
+#include "support/scratch.h"
+
+/* Of the inputs of version 1.0 in F32, F16 and BF16. */
+static const uint64_t digests[] = {0xe1d87f2ab055ede6, 0xa5b0b39f98d6d868, 0x83d15a07e8bef068};
+
+/* ---------------------------------------------------------------- the table */
+
+static void names_are_unique_and_words_are_known(void **state)
+{
+    (void)state;
+    static mha_conform_row rows[1000];
+    size_t n = 0, level[MHA_CONFORM_LEVEL_COUNT] = {0};
+    while (mha_conform_at(n, &rows[n]) && n < 999)
+        n++;
+    assert_in_range(n, 300, 998);
+    for (size_t i = 0; i < n; i++) {
+        level[rows[i].level]++;
+        for (size_t j = 0; j < i; j++)
+            assert_string_not_equal(rows[i].name, rows[j].name);
+        bool regime = false;
+        for (size_t k = 0; mha_conform_regime_at(k); k++)
+            regime = regime || strcmp(mha_conform_regime_at(k)->name, rows[i].regime) == 0;
+        assert_true(regime);
+        char has[sizeof rows[i].has];
+        memcpy(has, rows[i].has, sizeof has);
+        for (char *word = strtok(has, " "); word; word = strtok(NULL, " ")) {
+            bool known = false;
+            for (size_t k = 0; mha_conform_need_at(k); k++)
+                known = known || strcmp(mha_conform_need_at(k)->name, word) == 0;
+            if (!known)
+                fail_msg("%s needs %s, which is no word", rows[i].name, word);
+        }
+    }
+    for (int i = 0; i < MHA_CONFORM_LEVEL_COUNT; i++)
+        assert_true(level[i] > 0);
+    assert_string_equal(mha_conform_level_name(MHA_CONFORM_FULL), "full");
+    assert_string_equal(mha_conform_level_name(MHA_CONFORM_LEVEL_COUNT), "?");
+    assert_false(mha_conform_at(SIZE_MAX, &rows[0]));
+    assert_null(mha_conform_dialect_at(MHA_CONFORM_DIALECTS));
+}
+
+/* Every need and every regime belongs to a question: a word that none has says nothing. */
+static void words_are_used(void **state)
+{
+    (void)state;
+    mha_conform_row row;
+    for (size_t k = 0; mha_conform_need_at(k); k++) {
+        const char *word = mha_conform_need_at(k)->name;
+        bool used = false;
+        for (size_t i = 0; mha_conform_at(i, &row) && !used; i++) {
+            for (char *w = strtok(row.has, " "); w; w = strtok(NULL, " "))
+                used = used || strcmp(w, word) == 0;
+        }
+        if (!used)
+            fail_msg("no question needs %s", word);
+    }
+    for (size_t k = 0; mha_conform_regime_at(k); k++) {
+        bool used = false;
+        for (size_t i = 0; mha_conform_at(i, &row) && !used; i++)
+            used = strcmp(row.regime, mha_conform_regime_at(k)->name) == 0;
+        assert_true(used);
+    }
+}
+
+/* What a question needs is told from its settings: those of a few, by hand. */
+static void needs_follow_from_the_question(void **state)
+{
+    (void)state;
+    static const char *const expected[][2] = {
+        {"plain.q65-s65", ""},
+        {"causal-bottom-right.q5-s9", "offset causal cross"},
+        {"gqa.b2-h6-kv2-q9-s9", "gqa"},
+        {"window-softcap.b2-h4-q9-s9", "causal window softcap gqa"},
+        {"value-width.b2-q9-s9-d16-dv8", "causal value_width"},
+        {"cache.b2-h4-q3-s3", "causal gqa cache"},
+        {"varlen-causal.h2-q24-s24", "varlen causal"},
+        {"lse-sinks.b2-h4-q9-s9", "causal gqa sinks lse"},
+    };
+    mha_conform_row row;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        assert_true(mha_conform_at(asked_index(expected[i][0]), &row));
+        assert_string_equal(row.has, expected[i][1]);
+    }
+}
+
+/* ---------------------------------------------------------------- bytes */
+
+static uint64_t mix(uint64_t hash, const mha_view *view)
+{
+    size_t index[MHA_MAX_RANK] = {0};
+    for (size_t left = view->data ? mha_view_elements(view) : 0; left > 0; left--) {
+        const double x = mha_view_get(view, index);
+        uint64_t bits = 0x7ff8;
+        if (!isnan(x))
+            memcpy(&bits, &x, sizeof bits);
+        hash = (hash ^ bits ^ bits >> 32) * 0x100000001b3;
+        for (int k = view->rank - 1; k >= 0 && ++index[k] == view->shape[k]; k--)
+            index[k] = 0;
+    }
+    return hash;
+}
+
+/* A number that stands for all bits of all inputs up to level full. */
+static uint64_t digest(mha_dtype dtype)
+{
+    uint64_t hash = 0xcbf29ce484222325;
+    mha_conform_row row;
+    for (size_t i = 0; mha_conform_at(i, &row); i++) {
+        mha_question *q;
+        mha_error error;
+        mha_view past[2];
+        const mha_setting *setting;
+        if (row.level == MHA_CONFORM_LARGE)
+            continue;
+        assert_ok(mha_question_create(i, dtype, NULL, &q, &error), error);
+        const mha_call *call = mha_question_call(q);
+        mha_question_past(q, &past[0], &past[1]);
+        const mha_view *views[] = {&call->query, &call->key, &call->value, &call->pages.keys, &call->pages.values,
+                                   &past[0], &past[1]};
+        for (size_t v = 0; v < sizeof views / sizeof *views; v++)
+            hash = mix(hash, views[v]);
+        for (size_t w = 0; w < MHA_WEIGHT_COUNT; w++)
+            hash = mix(hash, &call->weights[w]);
+        for (size_t s = 0; (setting = mha_setting_at(s)); s++) {
+            const mha_view array = mha_setting_view(setting, &call->semantics, row.B, row.h);
+            char text[64];
+            hash = mix(hash, &array);
+            for (const char *c = mha_setting_text(setting, &call->semantics, text, sizeof text); *c && !array.data; c++)
+                hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
+        }
+        mha_question_destroy(q);
+    }
+    return hash;
+}
+
+/* Version 1.0 has these inputs, whatever compiler and instruction set made them. */
+static void inputs_have_the_same_bits_everywhere(void **state)
+{
+    (void)state;
+    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16};
+    assert_string_equal(MHA_CONFORM_VERSION, "mha-conform 1.0");
+    bool same = true;
+    for (size_t i = 0; i < 3; i++) {
+        const uint64_t found = digest(types[i]);
+        if (found != digests[i])
+            printf("%s: 0x%016llx\n", mha_dtype_name(types[i]), (unsigned long long)found);
+        same = same && found == digests[i];
+    }
+    assert_true(same);
+}
+
+/* ---------------------------------------------------------------- right answers */
+
+static void answer_all(mha_path path, mha_dtype dtype, mha_conform_level level)
+{
+    mha_conform_row row;
+    char reason[400];
+    for (size_t i = 0; mha_conform_at(i, &row); i++) {
+        mha_question *q;
+        mha_error error;
+        if (row.level > level)
+            continue;
+        assert_ok(mha_question_create(i, dtype, NULL, &q, &error), error);
+        asked_answer answer = asked_path(q, path, dtype);
+        if (!asked_passes(q, &answer, reason))
+            fail_msg("%s, %s, %s: %s", row.name, mha_path_name(path), mha_dtype_name(dtype), reason);
+        asked_free(&answer);
+        mha_question_destroy(q);
+    }
+}
+
+static void every_path_is_right(void **state)
+{
+    (void)state;
+    for (int path = MHA_PATH_FAST; path < MHA_PATH_COUNT; path++)
+        for (int type = MHA_F32; type <= MHA_BF16; type++)
+            if (type != MHA_F64)
+                answer_all((mha_path)path, (mha_dtype)type, type == MHA_F32 ? MHA_CONFORM_FULL : MHA_CONFORM_SMOKE);
+}
+
+/* Strided inputs hold the same numbers for the paths as copies of them do. */
+static void strided_inputs_are_answered_as_they_lie(void **state)
+{
+    (void)state;
+    mha_question *q = asked("strides.b2-h4-kv4-q9-s9", MHA_F32, NULL);
+    const mha_conform_row *r = mha_question_row(q);
+    assert_int_equal(mha_question_call(q)->query.stride[1], r->d_k);
+    assert_int_equal(mha_question_call(q)->value.stride[0], 0);
+    for (int path = MHA_PATH_FAST; path < MHA_PATH_COUNT; path++) {
+        asked_answer answer = asked_memory(q, MHA_F32);
+        mha_call call = *mha_question_call(q);
+        mha_error error;
+        call.output = answer.output;
+        call.path = (mha_path)path;
+        assert_ok(mha_run(NULL, &call, &error), error);
+        assert_true(asked_passes(q, &answer, NULL));
+        asked_free(&answer);
+    }
+    mha_question_destroy(q);
+}
+
+/* ---------------------------------------------------------------- wrong answers */
+
+/* One wrong element of an answer, by half a percent of the largest, fails it: in any type, anywhere. */
+static void a_wrong_element_fails(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"plain.q33-s33", "causal.q129-s129", "deep.q65-s65", "equal.q513-s513",
+                                        "window.q70-s70", "cache.b2-h4-q3-s3", "probe-empty"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        mha_question *q = asked(names[i], MHA_F32, NULL);
+        asked_answer answer = asked_path(q, MHA_PATH_BLAS, MHA_F32);
+        float *x = answer.output.data;
+        const size_t last = mha_view_elements(&answer.output) - 1;
+        assert_true(asked_passes(q, &answer, NULL));
+        x[last] += 0.02f;
+        assert_false(asked_passes(q, &answer, NULL));
+        x[last] = NAN;
+        assert_false(asked_passes(q, &answer, NULL));
+        asked_free(&answer);
+        mha_question_destroy(q);
+    }
+}
+
+static void lse_is_judged_where_it_is_asked_for(void **state)
+{
+    (void)state;
+    mha_question *q = asked("lse.q33-s33", MHA_F32, NULL);
+    asked_answer answer = asked_path(q, MHA_PATH_BLAS, MHA_F32);
+    mha_verdict verdict;
+    mha_error error;
+    assert_true(asked_passes(q, &answer, NULL));
+    ((float *)answer.lse.data)[0] += 0.1f;
+    assert_false(asked_passes(q, &answer, NULL));
+    assert_refused(mha_question_judge(q, &answer.output, NULL, &verdict, &error), MHA_INVALID, error, "lse");
+    assert_null(verdict.stages);
+    asked_free(&answer);
+    mha_question_destroy(q);
+}
+
+/* ---------------------------------------------------------------- dialects */
+
+/* Of each dialect every reading has an answer of its own, which the others refuse: a probe tells them apart. */
+static void probes_tell_readings_apart(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < MHA_CONFORM_DIALECTS; d++) {
+        const mha_conform_dialect *dialect = mha_conform_dialect_at(d);
+        for (size_t r = 0; r < dialect->count; r++) {
+            mha_conform_readings mine = {{0}};
+            mha_error error;
+            mha_view output, lse;
+            mine.of[d] = r;
+            mha_question *q = asked(dialect->probe, MHA_F32, &mine);
+            for (size_t other = 0; other < MHA_CONFORM_DIALECTS; other++)
+                assert_int_equal(mha_question_differs(q, other), other == d);
+            assert_ok(mha_question_exact(q, &output, &lse, &error), error);
+            for (size_t as = 0; as < dialect->count; as++) {
+                mha_conform_readings theirs = {{0}};
+                theirs.of[d] = as;
+                mha_question *asker = asked(dialect->probe, MHA_F32, &theirs);
+                const asked_answer answer = {output, lse};
+                if (asked_passes(asker, &answer, NULL) != (as == r))
+                    fail_msg("%s: %s answers %s", dialect->name, dialect->readings[r].name, dialect->readings[as].name);
+                mha_question_destroy(asker);
+            }
+            mha_question_destroy(q);
+        }
+    }
+}
+
+/* Where a query sees no key, its reading is asked for; and nowhere else. */
+static void empty_rows_are_known(void **state)
+{
+    (void)state;
+    mha_conform_row row;
+    for (size_t i = 0; mha_conform_at(i, &row); i++) {
+        mha_question *q;
+        mha_error error;
+        if (row.level == MHA_CONFORM_LARGE || strstr(row.settings, "sigmoid") || strstr(row.settings, "query_padding"))
+            continue;
+        assert_ok(mha_question_create(i, MHA_F32, NULL, &q, &error), error);
+        mha_call call = *mha_question_call(q);
+        mha_plan plan;
+        mha_keep keep = {.stage = MHA_STAGE_LSE};
+        asked_answer answer = asked_memory(q, MHA_F64);
+        size_t shape[4];
+        mha_view past[2];
+        mha_question_past(q, &past[0], &past[1]);
+        mha_cache *cache = NULL;
+        const mha_cache_spec spec = {.batch = row.B, .kv_heads = row.h_kv, .d_k = row.d_k, .d_v = row.d_v,
+                                     .capacity = row.P + row.T_k, .dtype = MHA_F64};
+        if (row.P > 0) {
+            assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+            assert_ok(mha_cache_load(cache, &past[0], &past[1], &error), error);
+        }
+        call.cache = cache;
+        call.path = MHA_PATH_EXACT;
+        call.output = answer.output;
+        assert_ok(mha_plan_call(NULL, &call, &plan, &error), error);
+        const int rank = mha_plan_stage(&plan, MHA_STAGE_LSE, shape);
+        double *lse = calloc(shape[0] * shape[1] * shape[2], sizeof *lse);
+        keep.view = mha_view_of(lse, MHA_F64, rank, shape);
+        call.keep = &keep, call.keep_count = 1;
+        assert_ok(mha_run(NULL, &call, &error), error);
+        bool empty = false;
+        for (size_t e = 0; e < shape[0] * shape[1] * shape[2]; e++)
+            empty = empty || lse[e] == -INFINITY;
+        if (empty != mha_question_differs(q, 1))
+            fail_msg("%s: empty rows are %s", row.name, empty ? "there and not told" : "told and not there");
+        free(lse);
+        mha_cache_destroy(cache);
+        asked_free(&answer);
+        mha_question_destroy(q);
+    }
+}
+
+static void readings_are_read(void **state)
+{
+    (void)state;
+    mha_conform_readings readings = {{0}};
+    mha_error error;
+    assert_ok(mha_conform_readings_put("empty=nan,window=w", &readings, &error), error);
+    assert_int_equal(readings.of[1], 1);
+    assert_int_equal(readings.of[2], 1);
+    assert_ok(mha_conform_readings_put("", &readings, &error), error);
+    assert_refused(mha_conform_readings_put("alignment=bottom-right,empty=none", &readings, &error), MHA_INVALID, error,
+                   "empty", "zero, nan, mean", "none");
+    assert_int_equal(readings.of[0], 0);
+    assert_refused(mha_conform_readings_put("emty=nan", &readings, &error), MHA_INVALID, error, "dialect", "alignment",
+                   "emty");
+    assert_refused(mha_conform_readings_put("empty", &readings, &error), MHA_INVALID, error, "empty", "\"\"");
+    mha_question *q;
+    readings.of[3] = 9;
+    assert_refused(mha_question_create(0, MHA_F32, &readings, &q, &error), MHA_INVALID, error, "mask", "9");
+}
+
+/* ---------------------------------------------------------------- files */
+
+/* A question that is written is a case that the judge passes; with a wrong answer in it, one that it fails. */
+static void questions_are_cases(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"plain.q33-s33", "cache.b2-h4-q3-s3", "varlen-causal.h2-q24-s24",
+                                        "pages.b2-kv2-q5-s11", "lse-sinks.b2-h4-q9-s9", "bool-mask-empty.b2-h4-q9-s9"};
+    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16};
+    const char *path = scratch_path("question.safetensors");
+    for (size_t i = 0; i < 3 * sizeof names / sizeof *names; i++) {
+        mha_question *q = asked(names[i / 3], types[i % 3], NULL);
+        asked_answer answer = asked_path(q, MHA_PATH_BLAS, types[i % 3]);
+        const mha_view *lse = strstr(mha_question_row(q)->has, "lse") ? &answer.lse : NULL;
+        for (int kind = 0; kind < 3; kind++) { /* the exact answer, a right one, a wrong one */
+            mha_error error;
+            mha_case *c;
+            mha_verdict v;
+            if (kind == 2)
+                mha_view_set(&answer.output, (const size_t[]){0, 0, 0, 0}, 9);
+            assert_ok(mha_question_save(q, path, kind ? &answer.output : NULL, kind ? lse : NULL, &error), error);
+            assert_ok(mha_case_open(path, NULL, &c, &error), error);
+            assert_ok(mha_case_judge(c, MHA_PATH_EXACT, NULL, 0, &v, &error), error);
+            if (v.outcome != (kind == 2 ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED))
+                fail_msg("%s, %d: %s", names[i / 3], kind, v.reason);
+            assert_string_equal(mha_case_name(c), names[i / 3]);
+            mha_verdict_clear(&v);
+            mha_case_close(c);
+        }
+        asked_free(&answer);
+        mha_question_destroy(q);
+    }
+}
+
+static void bad_requests_are_refused(void **state)
+{
+    (void)state;
+    mha_question *q;
+    mha_error error;
+    mha_verdict v;
+    assert_refused(mha_question_create(SIZE_MAX, MHA_F32, NULL, &q, &error), MHA_NOT_FOUND, error, "question",
+                   "mha-conform 1.0");
+    assert_null(q);
+    assert_refused(mha_question_create(0, MHA_F64, NULL, &q, &error), MHA_INVALID, error, "dtype", "F64");
+    q = asked("plain.q33-s33", MHA_F32, NULL);
+    asked_answer answer = asked_path(q, MHA_PATH_BLAS, MHA_F32);
+    answer.output.shape[1]--;
+    assert_refused(mha_question_judge(q, &answer.output, NULL, &v, &error), MHA_INVALID, error, "output", "33", "32");
+    assert_refused(mha_question_judge(q, NULL, NULL, &v, &error), MHA_INVALID, error, "output", "none");
+    asked_free(&answer);
+    mha_question_destroy(q);
+    mha_question_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_unique_and_words_are_known),
+        cmocka_unit_test(words_are_used),
+        cmocka_unit_test(needs_follow_from_the_question),
+        cmocka_unit_test(inputs_have_the_same_bits_everywhere),
+        cmocka_unit_test(every_path_is_right),
+        cmocka_unit_test(strided_inputs_are_answered_as_they_lie),
+        cmocka_unit_test(a_wrong_element_fails),
+        cmocka_unit_test(lse_is_judged_where_it_is_asked_for),
+        cmocka_unit_test(probes_tell_readings_apart),
+        cmocka_unit_test(empty_rows_are_known),
+        cmocka_unit_test(readings_are_read),
+        cmocka_unit_test(questions_are_cases),
+        cmocka_unit_test(bad_requests_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

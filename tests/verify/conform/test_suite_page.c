@@ -1,0 +1,379 @@
+/* The power of the suite: the page src/verify/conform/SUITE.md lists what it asks, which wrong attentions it excludes,
+ * and kernels that random inputs let pass. */
+#include "support/unit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/asked.h"
+#include "support/careless.h"
+#include "support/page.h"
+
+static const char page_path[] = "src/verify/conform/SUITE.md";
+
+/* ---------------------------------------------------------------- text */
+
+static char text[100000];
+
+static void begin(void)
+{
+    text[0] = 0;
+}
+
+__attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
+{
+    va_list arguments;
+    const size_t used = strlen(text);
+    va_start(arguments, format);
+    const int n = vsnprintf(text + used, sizeof text - used, format, arguments);
+    va_end(arguments);
+    assert_in_range(n, 0, sizeof text - used - 1);
+}
+
+/* A list with commas between, in lines of at most 120 columns. */
+static void say_list(const char *const *words, size_t count)
+{
+    size_t column = 0;
+    for (size_t i = 0; i < count; i++) {
+        const size_t width = strlen(words[i]) + 4;
+        if (column + width > 118) {
+            say("\n");
+            column = 0;
+        }
+        say("%s`%s`%s", column ? " " : "", words[i], i + 1 < count ? "," : ".");
+        column += width;
+    }
+    say("\n");
+}
+
+/* ---------------------------------------------------------------- what is asked */
+
+static void words(const char *title, const mha_conform_word *at(size_t))
+{
+    begin();
+    say("\n| %s | |\n|---|---|\n", title);
+    for (size_t i = 0; at(i); i++)
+        say("| `%s` | %s |\n", at(i)->name, at(i)->meaning);
+    say("\n");
+}
+
+static void words_of_kernels_are_listed(void **state)
+{
+    (void)state;
+    words("word", mha_conform_need_at);
+    page_holds(page_path, "needs", text);
+    words("regime", mha_conform_regime_at);
+    page_holds(page_path, "regimes", text);
+}
+
+static void dialects_are_listed(void **state)
+{
+    (void)state;
+    begin();
+    say("\n| dialect | is about | readings |\n|---|---|---|\n");
+    for (size_t i = 0; mha_conform_dialect_at(i); i++) {
+        const mha_conform_dialect *d = mha_conform_dialect_at(i);
+        say("| `%s` | %s | ", d->name, d->meaning);
+        for (size_t r = 0; r < d->count; r++)
+            say("%s`%s`: %s", r ? "; " : "", d->readings[r].name, d->readings[r].meaning);
+        say(" |\n");
+    }
+    say("\n");
+    page_holds(page_path, "dialects", text);
+}
+
+static void families_are_listed(void **state)
+{
+    (void)state;
+    mha_conform_row row, first;
+    size_t n = 0, level[MHA_CONFORM_LEVEL_COUNT] = {0}, of_family = 0;
+    begin();
+    say("\n| family | regime | settings | questions |\n|---|---|---|---|\n");
+    for (size_t i = 0; mha_conform_at(i, &row); i++, n++) {
+        level[row.level]++;
+        if (i == 0 || strcmp(row.family, first.family) != 0)
+            first = row, of_family = 0;
+        of_family++;
+        mha_conform_row next;
+        if (!mha_conform_at(i + 1, &next) || strcmp(next.family, row.family) != 0)
+            say("| `%s` | %s | %s%s%s | %zu |\n", row.family, row.regime, *row.settings ? "`" : "", row.settings,
+                *row.settings ? "`" : "", of_family);
+    }
+    say("\n%zu questions: %zu of level smoke, %zu more of level full, %zu more of level large.\n\n", n, level[0],
+        level[1], level[2]);
+    page_holds(page_path, "families", text);
+}
+
+/* ---------------------------------------------------------------- variants */
+
+enum { VARIANTS = 1000, FEW = 6000 }; /* FEW: scores of questions that are examined */
+
+/* Variants with numbers, which a kernel could have. */
+static const char *const numbered[] = {
+    "rope-base-other 300", "rope-positions-divided 4", "case-lacks-rope-halves 300", "case-lacks-rope-pairs 300",
+    "case-lacks-rope-halves-part 8", "case-lacks-rope-pairs-part 8", "norm-eps-other 1", "case-lacks-groups 2",
+    "tile-not-rescaled 16", "tile-values-not-rescaled 16", "tile-sum-not-rescaled 16", "tile-padded 64",
+    "tile-last-dropped 32", "tile-first-only 16", "causal-block 16", "case-lacks-prefix 5", "case-lacks-chunk 16",
+    "lengths-to-tile 16", "case-lacks-lengths 5, 5", "case-lacks-padding 3; 1", "padding-other 3; 1",
+    "case-lacks-sinks 2, 0, 3, 1", "case-lacks-slopes 2, 0, 3, 1", "sinks-in-every-part 4", "dropout-mask 0.1",
+    "dropout-scale 0.1", "dropout-scale-twice 0.1", "scale-other 0.3", "softcap-other 4", "case-lacks-softcap 30",
+    "sigmoid-bias-other 4", "window-left-other 2", "window-right-other 5", "case-lacks-window 2",
+    "case-lacks-window-left 8", "case-lacks-window-right 2", "merge-permuted 2, 0, 3, 1", "batch-permuted 1, 0",
+    "output-times 1.01",
+};
+
+static size_t variant_index(const char *name, size_t length)
+{
+    for (size_t v = 0; v < mha_variant_count(); v++)
+        if (strlen(mha_variant_at(v)->name) == length && strncmp(mha_variant_at(v)->name, name, length) == 0)
+            return v;
+    fail_msg("no variant is called %s", name);
+    return 0;
+}
+
+typedef struct tally {
+    size_t applies[VARIANTS], excluded[VARIANTS];
+} tally;
+
+static bool is_examined(const mha_conform_row *row)
+{
+    return row->level < MHA_CONFORM_LARGE && row->B * row->h * row->T_q * (row->T_k + row->P) <= FEW;
+}
+
+static void examine(tally *t, mha_dtype type)
+{
+    mha_conform_row row;
+    mha_error error;
+    for (size_t i = 0; mha_conform_at(i, &row); i++) {
+        mha_question *q;
+        mha_case *c;
+        mha_power power;
+        if (!is_examined(&row))
+            continue;
+        assert_ok(mha_question_create(i, type, NULL, &q, &error), error);
+        assert_ok(mha_question_case(q, NULL, NULL, &c, &error), error);
+        const mha_criterion criterion = {.precision = type, .stage = strstr(row.has, "lse") ? "lse" : NULL};
+        assert_ok(mha_case_power(c, &criterion, 0, NULL, &power, &error), error);
+        for (size_t r = 0; r < power.count; r++) {
+            const char *name = power.rows[r].variant->name;
+            const size_t v = variant_index(name, strlen(name));
+            t->applies[v]++;
+            t->excluded[v] += power.rows[r].answer == MHA_POWER_REJECTED;
+        }
+        mha_power_clear(&power);
+        mha_case_close(c);
+        mha_question_destroy(q);
+    }
+}
+
+/* Whether a question fails the variant. */
+static bool excludes(mha_question *q, const mha_case *c, const char *variant, bool *applies)
+{
+    asked_answer answer = asked_memory(q, MHA_F64);
+    bool excluded = false;
+    *applies = mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &answer.output, NULL) == MHA_OK;
+    if (*applies)
+        excluded = !asked_passes(q, &answer, NULL);
+    asked_free(&answer);
+    return excluded;
+}
+
+static void examine_numbered(tally *t, mha_dtype type)
+{
+    mha_conform_row row;
+    mha_error error;
+    for (size_t i = 0; mha_conform_at(i, &row); i++) {
+        mha_question *q;
+        mha_case *c;
+        if (!is_examined(&row) || strstr(row.has, "lse"))
+            continue;
+        assert_ok(mha_question_create(i, type, NULL, &q, &error), error);
+        assert_ok(mha_question_case(q, NULL, NULL, &c, &error), error);
+        for (size_t n = 0; n < sizeof numbered / sizeof *numbered; n++) {
+            const size_t v = variant_index(numbered[n], strcspn(numbered[n], " "));
+            bool applies;
+            if (t->excluded[v] || t->applies[v] >= 40)
+                continue;
+            t->excluded[v] += excludes(q, c, numbered[n], &applies);
+            t->applies[v] += applies;
+        }
+        mha_case_close(c);
+        mha_question_destroy(q);
+    }
+}
+
+/* What a suite of one type excludes; of float32 that must be every variant that can be asked for. */
+static void say_power(mha_dtype type)
+{
+    static tally t;
+    const char *left[VARIANTS], *none[VARIANTS];
+    size_t excluded = 0, n_left = 0, n_none = 0;
+    memset(&t, 0, sizeof t);
+    examine(&t, type);
+    examine_numbered(&t, type);
+    for (size_t v = 0; v < mha_variant_count(); v++) {
+        const char *name = mha_variant_at(v)->name;
+        excluded += t.excluded[v] > 0;
+        if (t.applies[v] && !t.excluded[v])
+            left[n_left++] = name;
+        if (!t.applies[v])
+            none[n_none++] = name;
+    }
+    say("%s: %zu variants are excluded, each by a question at least.", mha_dtype_name(type), excluded);
+    if (n_left)
+        say(" These are not:\n\n"), say_list(left, n_left);
+    else
+        say(" None of those that a question could show is left.\n");
+    say("\n");
+    if (type != MHA_F32)
+        return;
+    assert_int_equal(n_left, 0);
+    say("%zu variants are of projections, latents and gates, or of the second readings of dialects, which this suite "
+        "does not ask\nfor:\n\n", n_none);
+    say_list(none, n_none);
+    say("\n");
+}
+
+static void every_variant_is_excluded(void **state)
+{
+    (void)state;
+    begin();
+    say("\n");
+    say_power(MHA_F32);
+    say_power(MHA_F16);
+    say_power(MHA_BF16);
+    page_holds(page_path, "power", text);
+}
+
+/* ---------------------------------------------------------------- careless kernels */
+
+/* How many of the questions of a family a kernel passes, up to a level. */
+static size_t passes(size_t kernel, const char *family, mha_conform_level level, size_t *asked_count)
+{
+    mha_conform_row row;
+    size_t passed = 0;
+    *asked_count = 0;
+    for (size_t i = 0; mha_conform_at(i, &row); i++) {
+        mha_question *q;
+        mha_error error;
+        if (strcmp(row.family, family) != 0 || row.level > level || row.T_q > 130)
+            continue;
+        assert_ok(mha_question_create(i, MHA_F32, NULL, &q, &error), error);
+        asked_answer answer = asked_memory(q, MHA_F32);
+        careless_run(kernel, mha_question_call(q), &answer.output);
+        passed += asked_passes(q, &answer, NULL);
+        ++*asked_count;
+        asked_free(&answer);
+        mha_question_destroy(q);
+    }
+    return passed;
+}
+
+/* How many calls with random inputs about 0 a kernel passes, half of them causal: 64 or 128 tokens in 4 heads of 64. */
+static size_t passes_random(size_t kernel, size_t calls)
+{
+    enum { D = 64, MOST = 128 * 4 * D };
+    static float x[3][MOST], y[MOST];
+    size_t passed = 0;
+    for (size_t n = 0; n < calls; n++) {
+        const size_t T = n % 4 < 2 ? 64 : 128;
+        mha_view *views[3];
+        mha_call call = {.semantics.visible.causal = n % 2};
+        views[0] = &call.query, views[1] = &call.key, views[2] = &call.value;
+        for (uint64_t i = 0; i < 3; i++) {
+            *views[i] = mha_heads(x[i], 1, T, 4, D);
+            mha_random_fill(views[i], 100 + n, i, -1.7320508f, 1.7320508f);
+        }
+        const mha_view output = mha_heads(y, 1, T, 4, D);
+        const mha_keep kept = {.stage = MHA_STAGE_OUTPUT, .view = output};
+        mha_case *c;
+        mha_error error;
+        mha_verdict v;
+        careless_run(kernel, &call, &output);
+        assert_ok(mha_case_of_call(NULL, &call, &kept, 1, NULL, &c, &error), error);
+        assert_ok(mha_case_judge(c, MHA_PATH_EXACT, NULL, 0, &v, &error), error);
+        passed += v.outcome == MHA_OUTCOME_PASSED;
+        mha_verdict_clear(&v);
+        mha_case_close(c);
+    }
+    return passed;
+}
+
+/* Whether the kernels that are written in a hurry have all that a question needs. */
+static bool is_for_careless(const mha_conform_row *row)
+{
+    static const char *const known[] = {"causal", "cross", "gqa", "value_width", "lengths", "strides"};
+    char has[sizeof row->has];
+    memcpy(has, row->has, sizeof has);
+    for (char *word = strtok(has, " "); word; word = strtok(NULL, " ")) {
+        bool found = false;
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            found = found || strcmp(word, known[i]) == 0;
+        if (!found)
+            return false;
+    }
+    return strcmp(row->regime, "hidden-nan") != 0 || *row->has;
+}
+
+/* A kernel without a mistake, which adds terms one after the other in float32, passes whatever it can be asked. */
+static void the_right_kernel_passes(void **state)
+{
+    (void)state;
+    mha_conform_row row;
+    size_t count = 0;
+    for (size_t i = 0; mha_conform_at(i, &row); i++) {
+        mha_question *q;
+        mha_error error;
+        char reason[400];
+        if (!is_for_careless(&row) || row.T_q * row.T_k > 140000)
+            continue;
+        assert_ok(mha_question_create(i, MHA_F32, NULL, &q, &error), error);
+        asked_answer answer = asked_memory(q, MHA_F32);
+        careless_run(0, mha_question_call(q), &answer.output);
+        if (!asked_passes(q, &answer, reason))
+            fail_msg("%s: %s", row.name, reason);
+        asked_free(&answer);
+        mha_question_destroy(q);
+        count++;
+    }
+    assert_in_range(count, 150, 500);
+}
+
+static void regimes_show_what_random_inputs_let_pass(void **state)
+{
+    (void)state;
+    enum { CALLS = 12 };
+    size_t asked_count;
+    begin();
+    say("\n| kernel | its mistake | random inputs | family | |\n|---|---|---|---|---|\n");
+    assert_int_equal(passes_random(0, CALLS), CALLS);
+    for (size_t k = 1; careless_at(k); k++) {
+        const careless *row = careless_at(k);
+        const size_t random = passes_random(k, CALLS);
+        const mha_conform_level level = strncmp(row->regime, "far", 3) ? MHA_CONFORM_FULL : MHA_CONFORM_LARGE;
+        const size_t passed = passes(k, row->regime, level, &asked_count);
+        if (random < CALLS || passed == asked_count)
+            fail_msg("%s passes %zu of %d random calls, %zu of %zu of %s", row->name, random, CALLS, passed, asked_count,
+                     row->regime);
+        say("| `%s` | %s | passes %zu of %d | `%s` | fails %zu of %zu |\n", row->name, row->help, random, CALLS,
+            row->regime, asked_count - passed, asked_count);
+    }
+    say("\n");
+    page_holds(page_path, "careless", text);
+}
+
+int main(void)
+{
+    if (getenv("MHA_TEST_FILTER"))
+        cmocka_set_test_filter(getenv("MHA_TEST_FILTER"));
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_of_kernels_are_listed),
+        cmocka_unit_test(dialects_are_listed),
+        cmocka_unit_test(families_are_listed),
+        cmocka_unit_test(every_variant_is_excluded),
+        cmocka_unit_test(the_right_kernel_passes),
+        cmocka_unit_test(regimes_show_what_random_inputs_let_pass),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
