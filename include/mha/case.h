@@ -228,6 +228,9 @@ typedef struct mha_diagnosis {
     size_t tried; /* number of explanations computed */
     struct {
         size_t judged, rows; /* query rows that were compared, each with all keys; query rows of all batch rows */
+        /* 0, or of a large case: into how many slices it was cut, each a batch row with one key/value head. One was
+         * searched, all others agree with what was found; `judged` and `rows` count the rows of every slice. */
+        size_t slices;
     } part;
 } mha_diagnosis;
 
@@ -242,7 +245,9 @@ typedef struct mha_progress {
  * computed in float64. The baseline reproduces the tensor when mha_case_judge passes it: within rtol and atol of the
  * case, or else within the derived tolerance. A variant reproduces it when rounding explains the remaining difference
  * or rtol and atol allow it. `threads` 0: mha_threads_available(); any number gives the same answer. `progress` may
- * be NULL. The sequences of a ragged batch are batch rows, each computed by itself: a variant reproduces all of them or
+ * be NULL. Of a case without projections that takes more than 2e9 multiply-adds one batch row and key/value head is
+ * searched, and the answer is held against all others; where none holds for all of them, the whole is searched. The
+ * sequences of a ragged batch are batch rows, each computed by itself: a variant reproduces all of them or
  * none. The caller clears the diagnosis. Errors: MHA_NOT_FOUND (no such tensor), MHA_UNSUPPORTED (a case that would be
  * skipped), MHA_INVALID (threads), MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads, const mha_progress *progress,

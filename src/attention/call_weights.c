@@ -10,11 +10,11 @@ static size_t rows_of(const mha_view *table)
 }
 
 /* Whether the first relative table that is given has columns for each head. */
-static bool has_heads(const mha_view *weights, const mha__sizes *p)
+static bool has_heads(const mha_view *weights, size_t d_k)
 {
     for (int w = MHA_RELATIVE_K; w <= MHA_RELATIVE_Q; w++)
         if (weights[w].data)
-            return weights[w].rank == 2 && weights[w].shape[1] != p->d_k;
+            return weights[w].rank == 2 && weights[w].shape[1] != d_k;
     return false;
 }
 
@@ -32,22 +32,29 @@ static mha_status copy_weights(const mha_call *call, mha_view weights[MHA_WEIGHT
     return MHA_OK;
 }
 
+mha_config mha__config_of_weights(const mha_view weights[MHA_WEIGHT_COUNT], size_t h, size_t h_kv, size_t d_k,
+                                  size_t d_v)
+{
+    return (mha_config){.n_heads = h, .kv_heads = h_kv, .d_k = d_k, .d_v = d_v, .bias_q = true, .bias_k = true,
+                        .bias_v = true, .bias_kv = true, .sinks = true,
+                        .q_norm = mha__norm_of_weight(&weights[MHA_Q_NORM], h, d_k),
+                        .k_norm = mha__norm_of_weight(&weights[MHA_K_NORM], h_kv, d_k), .norm_bias = true,
+                        .bias_rows = rows_of(&weights[MHA_BIAS_TABLE]),
+                        .relative_k_rows = rows_of(&weights[MHA_RELATIVE_K]),
+                        .relative_column_rows = rows_of(&weights[MHA_RELATIVE_COLUMNS]),
+                        .relative_q_rows = rows_of(&weights[MHA_RELATIVE_Q]),
+                        .relative_by_head = has_heads(weights, d_k)};
+}
+
 /* Checks the weights of a call without a layer: their shapes are those in a layer with the sizes of the call. */
 static mha_status resolve_own_weights(mha__resolved *r, const mha_call *call, mha_error *error)
 {
     const mha__sizes *p = &r->plan;
     mha_view weights[MHA_WEIGHT_COUNT] = {{0}};
     TRY(copy_weights(call, weights, error));
-    r->norm[0] = mha__norm_of_weight(&weights[MHA_Q_NORM], p->h, p->d_k);
-    r->norm[1] = mha__norm_of_weight(&weights[MHA_K_NORM], p->h_kv, p->d_k);
-    const mha_config every = {.n_heads = p->h, .kv_heads = p->h_kv, .d_k = p->d_k, .d_v = p->d_v, .bias_q = true,
-                              .bias_k = true, .bias_v = true, .bias_kv = true, .sinks = true,
-                              .q_norm = r->norm[0], .k_norm = r->norm[1], .norm_bias = true,
-                              .bias_rows = rows_of(&weights[MHA_BIAS_TABLE]),
-                              .relative_k_rows = rows_of(&weights[MHA_RELATIVE_K]),
-                              .relative_column_rows = rows_of(&weights[MHA_RELATIVE_COLUMNS]),
-                              .relative_q_rows = rows_of(&weights[MHA_RELATIVE_Q]),
-                              .relative_by_head = has_heads(weights, p)};
+    const mha_config every = mha__config_of_weights(weights, p->h, p->h_kv, p->d_k, p->d_v);
+    r->norm[0] = every.q_norm;
+    r->norm[1] = every.k_norm;
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const char *name = mha_weight_name((mha_weight)w);
         const mha_view *view = &weights[w];

@@ -84,7 +84,7 @@ static json_t *report_of(const mha_diagnosis *d)
     for (size_t i = 0; i < d->clue_count; i++)
         json_array_append_new(clues, clue_record(&d->clues[i]));
     return record_of("tensor", J(d->tensor), "stored", J(mha_dtype_name(d->stored)), "tried", J(d->tried),
-                     "rows_judged", J(d->part.judged), "rows", J(d->part.rows), "matches",
+                     "rows_judged", J(d->part.judged), "rows", J(d->part.rows), "slices", J(d->part.slices), "matches",
                      explanation_records(d->matches, d->match_count), "undecided", undecided, "baseline",
                      explanation_record(&d->baseline, false), "closest",
                      explanation_records(d->closest, d->closest_count), "clues", clues, NULL);
@@ -151,9 +151,11 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
     char *name = harmless(text_of("%s", mha_case_name(c)));
     say("%s%s%s of %s, against %s explanations\n", bold(), d->tensor, plain(), name, count_text(tried, d->tried));
     free(name);
+    if (d->part.slices > 0)
+        say("searched in one of %zu slices (a batch row and a key/value head); the others agree\n", d->part.slices);
     if (d->part.judged < d->part.rows)
-        say("judged on %s of %s query rows, with all keys\n", count_text(judged, d->part.judged),
-               count_text(rows, d->part.rows));
+        say("judged on %s of %s query rows, with all keys; what is wrong in other rows alone is not seen\n",
+            count_text(judged, d->part.judged), count_text(rows, d->part.rows));
     say("\n");
     if (is_exact(d) && d->matches[0].count == 0 && d->matches[0].heads == 0) {
         say("It is what the case says it should be, %s%s.\n", within(&d->matches[0]),

@@ -75,7 +75,9 @@ class Diagnosis:
     closest: where none reproduces it, the nearest. baseline: the call as it was meant. clues: where none reproduces it,
         what the difference from the baseline looks like, in sentences ("only head 3 differs").
     undecided: variants that this input could not show. layout: where the numbers are wrong, the other layout, if they
-        are right in that. rows_judged: query rows of all batch rows that were compared, of `rows`.
+        are right in that. rows_judged: query rows of all batch rows that were compared, of `rows`. slices: 0, or of a
+        large call into how many slices it was cut, each a batch row with one key/value head: one was searched, all
+        others agree, and the rows are those of every slice.
     """
 
     tensor: str
@@ -88,6 +90,7 @@ class Diagnosis:
     layout: Optional[str] = None
     rows_judged: int = 0
     rows: int = 0
+    slices: int = 0
 
     @property
     def names(self) -> list[str]:
@@ -179,7 +182,7 @@ def diagnosis_of(case: Handle, tensor: Optional[str] = None, threads: int = 0) -
             tuple(_explanation(found.closest[i]) for i in range(found.closest_count)), _explanation(found.baseline),
             tuple(str(optional(found.undecided[i])) for i in range(found.undecided_count)), found.tried,
             tuple(_clue(found.clues[i]) for i in range(found.clue_count)), rows_judged=found.part.judged,
-            rows=found.part.rows)
+            rows=found.part.rows, slices=found.part.slices)
     finally:
         lib.mha_diagnosis_clear(ctypes.byref(found))
 
@@ -208,8 +211,9 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
         P unless `offset` says otherwise.
     """
     case = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
+    threads = a.thread_count(threads)
     lib.mha_case_sample(case.address, a.whole_number("sample", sample, 0))
-    diagnosis = diagnosis_of(case, tensor, a.thread_count(threads))
+    diagnosis = diagnosis_of(case, tensor, threads)
     if diagnosis.right or query is None or layer is not None:
         return diagnosis
     return replace(diagnosis, layout=_right_in(actual, query, key, value, layout, stages, dtype, precision, sample,

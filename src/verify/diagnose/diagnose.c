@@ -1,361 +1,163 @@
-/* The diagnosis: finds the variants, alone or in pairs, that turn the inputs of a case into its recorded tensor. */
+/* The diagnosis: searches a case, or one slice of a large one, whose answer is then held against all other slices. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "compute/gemm.h"
 #include "compute/thread_pool.h"
-#include "verify/diagnose/clues.h"
-#include "verify/diagnose/part.h"
-#include "verify/diagnose/report.h"
-#include "verify/diagnose/solve/solve.h"
+#include "verify/diagnose/search_case.h"
+#include "verify/diagnose/slice.h"
+#include "verify/diagnose/target.h"
 
-/* ---------------------------------------------------------------- the tensor */
+/* A case is searched slice by slice when one forward takes more multiply-adds than this. */
+static const double many = 2e9;
 
-/* An expected tensor in the order and shape in which variants compute it, batch row by batch row. */
-static mha_view in_order(const mha_case *c, const case_expected *e, mha_stage stage)
+/* A case in slices, with what is asked. */
+typedef struct sliced {
+    const mha_case *c;
+    const mha__search_wish *wish;
+    int wide, slot;
+    size_t count;
+    size_t judged, rows; /* of the slices that the answer was held against */
+} sliced;
+
+/* ---------------------------------------------------------------- answers */
+
+/* Whether an answer reproduces the tensor. */
+static bool is_found(const mha_diagnosis *d)
 {
-    const mha_view *v = &e->view;
-    if (stage == MHA_STAGE_OUTPUT && c->kind == CASE_MHA)
-        return mha_view_rows(v->data, v->dtype, c->layout, c->B, c->T_q, c->E_out);
-    if (stage == MHA_STAGE_OUTPUT)
-        return mha_view_heads(v->data, v->dtype, c->layout, c->B, c->T_q, c->H, c->kind == CASE_ROPE ? c->d_k : c->d_v);
-    return *v;
+    return d->match_count > 0 && d->matches[0].exact;
 }
 
-static bool find_tensor(const mha_case *c, const char *name, int *wide, int *slot)
+/* Whether it is what the case says. */
+static bool is_right(const mha_diagnosis *d)
 {
-    static const char *const prefix[] = {"expected.", "expected64."};
-    /* Without a name, the output is taken; without an output, the last stage that is recorded. */
-    for (int s = name ? CASE_EXPECTED_COUNT - 1 : CASE_EXPECTED_COUNT; s >= 0; s--) {
-        int candidate_slot = s == CASE_EXPECTED_COUNT ? (int)MHA_STAGE_OUTPUT : s;
-        for (int w = 0; w < 2; w++) {
-            const char *full = c->expected[w][candidate_slot].name;
-            bool skip = !full || candidate_slot == CASE_PREFILL_OUTPUT;
-            if (!skip && (!name || strcmp(name, full) == 0 || strcmp(name, full + strlen(prefix[w])) == 0)) {
-                *wide = w;
-                *slot = candidate_slot;
-                return true;
-            }
-        }
-    }
+    return is_found(d) && d->matches[0].count == 0;
+}
+
+static bool is_undecided(const mha_diagnosis *d, const char *variant)
+{
+    for (size_t i = 0; i < d->undecided_count; i++)
+        if (d->undecided[i] == variant)
+            return true;
     return false;
 }
 
-static void measure_size(mha__target *t, const double *values, size_t elements)
+/* Whether two explanations say the same: the same variants, with the same numbers but for how well a slice tells
+ * them, within the same rounding. */
+static bool say_the_same(const mha_explanation *a, const mha_explanation *b)
 {
-    double sum = 0;
-    size_t finite = 0;
-    t->is_zero = true;
-    for (size_t i = 0; i < elements; i++) {
-        t->has_nan |= isnan(values[i]);
-        t->is_zero &= values[i] == 0;
-        if (!isfinite(values[i]))
+    const double alike = 1e-3;
+    bool same = a->count == b->count && a->exact == b->exact && a->rounding == b->rounding;
+    for (size_t i = 0; i < a->count && same; i++) {
+        const double x = a->number[i], y = b->number[i];
+        same = a->variants[i] == b->variants[i] &&
+               (isnan(x) || isnan(y) ? isnan(x) && isnan(y) && strcmp(a->found[i], b->found[i]) == 0
+                                     : fabs(x - y) <= alike * fabs(x));
+    }
+    return same;
+}
+
+static void add_difference(mha_explanation *to, const mha_explanation *e)
+{
+    to->max_abs = fmax(to->max_abs, e->max_abs);
+    to->relative = fmax(to->relative, e->relative);
+    to->stated |= e->stated;
+}
+
+/* Leaves of an answer what another slice says, too: a variant that changes nothing there does not contradict it where
+ * the case is right. */
+static void leave_common(mha_diagnosis *d, const mha_diagnosis *other)
+{
+    size_t matches = 0, undecided = 0;
+    for (size_t i = 0; i < d->match_count; i++) {
+        mha_explanation *e = &d->matches[i];
+        bool left = is_right(other) && e->count == 1 && is_undecided(other, e->variants[0]);
+        for (size_t k = 0; k < other->match_count; k++)
+            if (say_the_same(e, &other->matches[k])) {
+                left = true;
+                add_difference(e, &other->matches[k]);
+            }
+        if (left)
+            d->matches[matches++] = *e;
+    }
+    for (size_t i = 0; i < d->undecided_count; i++)
+        if (is_undecided(other, d->undecided[i]))
+            d->undecided[undecided++] = d->undecided[i];
+    mha_allocator a = mha__allocator_default();
+    if (matches == 0)
+        mha__release(&a, d->matches, d->match_count * sizeof *d->matches), d->matches = NULL;
+    d->match_count = matches;
+    d->undecided_count = undecided;
+    add_difference(&d->baseline, &other->baseline);
+    d->baseline.exact &= other->baseline.exact;
+}
+
+/* ---------------------------------------------------------------- slices */
+
+/* Searches a slice; `only`: NULL, or an answer beside which nothing is tried. */
+static mha_status look(sliced *s, size_t n, const mha_diagnosis *only, mha_diagnosis *d, mha_error *error)
+{
+    mha__search_wish wish = *s->wish;
+    mha_case *slice;
+    wish.tensor = mha_stage_name((mha_stage)s->slot);
+    wish.progress = only ? NULL : wish.progress;
+    wish.whole = s->c;
+    wish.only = only;
+    TRY(mha__slice_of(s->c, s->wide, s->slot, n, &slice, error));
+    const mha_status status = mha__search_case(slice, &wish, d, error);
+    mha_case_close(slice);
+    s->judged += d->part.judged;
+    s->rows += d->part.rows;
+    return status;
+}
+
+/* Holds the answer of one slice against all others, as long as something of it is left. *differs: the first slice that
+ * is not what the case says, where the answer says that it is. */
+static mha_status hold(sliced *s, size_t from, mha_diagnosis *d, size_t *differs, mha_error *error)
+{
+    const bool right = is_right(d);
+    *differs = s->count;
+    s->judged = d->part.judged, s->rows = d->part.rows;
+    for (size_t n = 0; n < s->count && is_found(d); n++) {
+        mha_diagnosis other;
+        if (n == from)
             continue;
-        t->largest = fmax(t->largest, fabs(values[i]));
-        sum += values[i] * values[i];
-        finite++;
-    }
-    t->rms = finite > 0 ? sqrt(sum / (double)finite) : 0;
-}
-
-static mha_status load(mha__search *s, const char *name, mha_diagnosis *d, mha_error *error)
-{
-    const mha_case *c = s->c;
-    mha__target *t = &s->target;
-    int wide;
-    if (!find_tensor(c, name, &wide, &t->slot))
-        return name ? mha__fail(error, MHA_NOT_FOUND, "tensor", "expected a recorded stage, found none named %s", name)
-                    : mha__fail(error, MHA_NOT_FOUND, NULL, "expected a recorded stage, found none");
-    const case_expected *e = &c->expected[wide][t->slot];
-    mha__text_print(d->tensor, sizeof d->tensor, "%s", e->name);
-    t->stage = t->slot == CASE_QK ? c->qk_stage : (mha_stage)t->slot;
-    t->stored = d->stored = e->stored;
-    t->storage = mha__storage_of(e->stored);
-    t->wide = e->view.dtype == MHA_F64;
-    t->by_query = mha__stage_is_by_query(c, t->stage);
-    size_t shape[4];
-    const int rank = mha__variant_shape(s->inputs, t->stage, shape);
-    if (rank == 0)
-        return mha__fail(error, MHA_UNSUPPORTED, e->name, "is of the absorbed form: variants compute latent "
-                         "attention as it is stored, with the same scores, heads and output");
-    t->row = 1;
-    for (int k = 1; k < rank; k++)
-        t->row *= shape[k];
-    t->columns = shape[rank - 1];
-    const mha_view v = in_order(s->asked, e, t->stage);
-    t->recorded_columns = t->slot == CASE_QK ? v.shape[v.rank - 1] : t->columns;
-    const size_t elements = mha_view_elements(&v), rows = c->B * c->T_q;
-    if (elements == 0)
-        return mha__fail(error, MHA_UNSUPPORTED, e->name, "expected elements, found none");
-    double *recorded = mha__arena_take(&s->pool, elements * sizeof *recorded);
-    t->values = mha__arena_take(&s->pool, c->B * (t->row / t->columns) * t->recorded_columns * sizeof *t->values);
-    s->rows_present = mha__arena_take(&s->pool, rows);
-    s->unmodified.stage = mha__arena_take(&s->pool, c->B * t->row * sizeof *s->unmodified.stage);
-    s->rows_judged = mha__arena_take(&s->pool, rows);
-    s->region_second.rows = mha__arena_take(&s->pool, rows);
-    s->region_first.rows = mha__arena_take(&s->pool, rows);
-    s->unmodified.distance = mha__arena_take(&s->pool, rows * sizeof *s->unmodified.distance);
-    if (!recorded || !t->values || !s->unmodified.stage || !s->rows_present || !s->rows_judged ||
-        !s->region_second.rows || !s->region_first.rows || !s->unmodified.distance)
-        return mha__search_no_memory(s, error);
-    const mha_view copy = mha_view_of(recorded, MHA_F64, v.rank, v.shape);
-    (void)mha_view_copy(&copy, &v); /* cannot fail: both are floats */
-    measure_size(t, recorded, elements);
-    mha__ragged_spread(s->inputs, t->stage, elements, recorded, t->values);
-    t->rows_present = t->by_query ? s->rows_present : NULL;
-    for (size_t r = 0; r < rows; r++)
-        s->rows_present[r] = !s->inputs->sequences || r % c->T_q < s->inputs->sequences[r / c->T_q].T[PROJECTION_Q];
-    return MHA_OK;
-}
-
-/* ---------------------------------------------------------------- one candidate */
-
-/* A variant that applies to the case, and the knobs with it alone. */
-typedef struct single {
-    int variant;
-    mha__knobs knobs;
-} single;
-
-/* Whether two variants make a pair: each changes a knob even after the other, and their order does not matter. */
-static bool are_compatible(const mha__search *s, const single *a, const single *b)
-{
-    mha__knobs both = a->knobs, reverse = b->knobs;
-    return mha__variant_apply(s->c, (size_t)b->variant, NULL, &both) &&
-           mha__variant_apply(s->c, (size_t)a->variant, NULL, &reverse) && mha__knobs_equal(&both, &reverse) &&
-           !mha__knobs_equal(&both, &a->knobs) && !mha__knobs_equal(&both, &b->knobs);
-}
-
-/* ---------------------------------------------------------------- many candidates */
-
-typedef struct work {
-    mha__search *s;
-    const size_t *which; /* candidates, by number */
-    const mha__region *on;
-} work;
-
-static void fit_task(void *context, size_t task, int worker)
-{
-    const work *w = context;
-    mha__search *s = w->s;
-    mha__candidate *x = &s->candidates.all[w->which[task]];
-    mha__search_fit(s, (size_t)worker, w->on, x);
-    x->complete = w->on == &s->region_full;
-    mha__search_step(s, (size_t)worker);
-}
-
-/* Fits n candidates on a region. */
-static void fit_all(mha__search *s, const size_t *which, size_t n, const mha__region *on)
-{
-    work w = {s, which, on};
-    mha__parallel_for(n, (int)s->workers.count, fit_task, &w);
-}
-
-/* ---------------------------------------------------------------- searching */
-
-/* Lists the unmodified case and the single variants that apply to it, and for later their pairs. */
-static mha_status list_candidates(mha__search *s, mha_error *error)
-{
-    const int n = (int)mha_variant_count();
-    const size_t N = (size_t)n, most = 1 + N + MHA_SEARCH_TIES * N, most_pairs = N * N / 2;
-    mha__knobs knobs;
-    s->candidates.all = mha__arena_take(&s->pool, (most + most_pairs) * sizeof *s->candidates.all);
-    s->candidates.pairs = mha__arena_take(&s->pool, most_pairs * sizeof *s->candidates.pairs);
-    single *one_of_pair = mha__arena_take(&s->pool, N * sizeof *one_of_pair);
-    if (!s->candidates.all || !s->candidates.pairs || !one_of_pair)
-        return mha__search_no_memory(s, error);
-    const bool is_lse = s->target.stage == MHA_STAGE_LSE;
-    for (int a = -1; a < n; a++) /* mistakes of the log-sum-exp change nothing else; a softmax over others has none */
-        if (mha__variants_apply(s->c, a, -1, &knobs) &&
-            (is_lse ? knobs.axis == AXIS_KEYS : knobs.lse == s->unmodified.knobs.lse))
-            s->candidates.all[s->candidates.count++] = (mha__candidate){.a = a, .b = -1, .order = a >= 0};
-    s->candidates.singles = s->candidates.count;
-    size_t paired = 0;
-    for (size_t i = 1; i < s->candidates.singles; i++) {
-        const int a = s->candidates.all[i].a;
-        if (mha_variant_is_paired((size_t)a) && mha__variants_apply(s->c, a, -1, &one_of_pair[paired].knobs))
-            one_of_pair[paired++].variant = a;
-    }
-    for (size_t i = 0; i < paired; i++)
-        for (size_t j = i + 1; j < paired; j++)
-            if (are_compatible(s, &one_of_pair[i], &one_of_pair[j]))
-                s->candidates.pairs[s->candidates.pair_count++] =
-                    (mha__candidate){.a = one_of_pair[i].variant, .b = one_of_pair[j].variant, .order = 2};
-    s->progress.total = s->candidates.singles + mha__search_count_solved(s) + s->candidates.pair_count;
-    return MHA_OK;
-}
-
-static void add_up(size_t *which, size_t from, size_t to)
-{
-    for (size_t i = from; i < to; i++)
-        which[i - from] = i;
-}
-
-/* Leaves those candidates that fit where they were tried, and the best `most` others. */
-static size_t leave_promising(const mha__search *s, size_t *which, size_t n, size_t most)
-{
-    enum { MOST = 64 };
-    size_t best[MOST] = {0}, kept = 0, left = 0;
-    for (size_t i = 0; i < n && most > 0; i++) {
-        const mha__candidate *x = &s->candidates.all[which[i]];
-        size_t at = kept < most ? kept : most - 1;
-        if (kept == most && !(x->relative < s->candidates.all[best[at]].relative))
-            continue;
-        kept += kept < most;
-        for (; at > 0 && s->candidates.all[best[at - 1]].relative > x->relative; at--)
-            best[at] = best[at - 1];
-        best[at] = which[i];
-    }
-    for (size_t i = 0; i < n; i++) {
-        bool chosen = mha__search_is_promising(s, &s->candidates.all[which[i]]);
-        for (size_t k = 0; k < kept && !chosen; k++)
-            chosen = best[k] == which[i];
-        if (chosen)
-            which[left++] = which[i];
-    }
-    return left;
-}
-
-/* Whether a variant does no more than round inputs or weights. */
-static bool only_rounds(const mha__search *s, int index)
-{
-    mha__knobs knobs;
-    (void)mha__variants_apply(s->c, index, -1, &knobs);
-    const bool rounds = knobs.round_inputs || knobs.round_weights;
-    knobs.round_inputs = knobs.round_weights = ROUND_NOT;
-    return rounds && mha__knobs_equal(&knobs, &s->unmodified.knobs);
-}
-
-/* Leaves the pairs that may fit: rounding moves a result by little, so what it is paired with must be near on its own.
- * `marks`: memory for each variant. */
-static size_t leave_possible(mha__search *s, unsigned char *marks, size_t *which, size_t n)
-{
-    enum { ROUNDS = 1, IS_FAR = 2 };
-    const double near = 0.5;
-    size_t left = 0;
-    for (size_t i = 1; i < s->candidates.singles; i++) {
-        const mha__candidate *x = &s->candidates.all[i];
-        if (!x->numbers)
-            marks[x->a] = (only_rounds(s, x->a) ? ROUNDS : 0) | (x->relative > near ? IS_FAR : 0);
-    }
-    for (size_t i = 0; i < n; i++) {
-        const mha__candidate *x = &s->candidates.all[which[i]];
-        const unsigned char a = marks[x->a], b = marks[x->b];
-        if ((a & ROUNDS && b & IS_FAR) || (b & ROUNDS && a & IS_FAR))
-            mha__search_step(s, 0);
-        else
-            which[left++] = which[i];
-    }
-    return left;
-}
-
-/* Tries all pairs where little is to be computed, those that fit there and the best others where it is more, and again
- * on all that is judged. */
-static void try_pairs(mha__search *s, unsigned char *marks, size_t *which)
-{
-    const size_t first = s->candidates.count;
-    size_t n = s->candidates.pair_count;
-    memcpy(s->candidates.all + first, s->candidates.pairs, n * sizeof *s->candidates.pairs);
-    add_up(which, first, first + n);
-    n = leave_possible(s, marks, which, n);
-    fit_all(s, which, n, &s->region_first);
-    n = leave_promising(s, which, n, 64);
-    fit_all(s, which, n, &s->region_second);
-    n = leave_promising(s, which, n, 16);
-    fit_all(s, which, n, &s->region_full);
-    s->candidates.count = first + s->candidates.pair_count;
-}
-
-/* Widens the search until something reproduces the tensor: single variants, another number of heads, variants with a
- * number, pairs. */
-static mha_status widen(mha__search *s, mha_diagnosis *d, size_t *which, size_t *order, mha_error *error)
-{
-    const int wide = s->target.wide;
-    *order = mha__search_least_order(s, wide, 1);
-    if (*order <= 2)
-        return MHA_OK;
-    TRY(mha__report_other_heads(s, d, error));
-    if (d->match_count > 0)
-        return MHA_OK;
-    TRY(mha__search_solve(s, error));
-    TRY(mha__search_solve_each(s, SOLVE_HEADS, error));
-    TRY(mha__search_solve_each(s, SOLVE_BATCHES, error));
-    static const int last[] = {SOLVE_KEYS, SOLVE_DROPPED};
-    for (size_t i = 0; i < 2 && mha__search_least_order(s, wide, 1) > 2; i++)
-        TRY(mha__search_solve_each(s, last[i], error));
-    d->tried = s->progress.total - s->candidates.pair_count;
-    *order = mha__search_least_order(s, wide, 1);
-    if (*order <= 2)
-        return MHA_OK;
-    unsigned char *marks = mha__arena_take(&s->pool, mha_variant_count());
-    if (!marks)
-        return mha__search_no_memory(s, error);
-    try_pairs(s, marks, which);
-    d->tried = s->progress.total;
-    *order = mha__search_least_order(s, wide, 2);
-    return MHA_OK;
-}
-
-static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
-{
-    size_t order;
-    mha__search_choose_regions(s);
-    TRY(list_candidates(s, error));
-    const size_t most = s->progress.total + MHA_SEARCH_TIES * mha_variant_count();
-    size_t *which = mha__arena_take(&s->pool, most * sizeof *which);
-    if (!which)
-        return mha__search_no_memory(s, error);
-    add_up(which, 0, s->candidates.singles);
-    fit_all(s, which, s->candidates.singles, &s->region_full);
-    d->tried = s->candidates.count;
-    const mha__candidate *said = &s->candidates.all[0];
-    d->baseline = mha__search_explain(s, said, mha__search_is_exact(s, said, s->target.wide, 0), s->target.wide);
-    TRY(widen(s, d, which, &order, error));
-    if (d->match_count > 0)
-        return MHA_OK;
-    /* A tensor recorded in float64 is explained to float64 accuracy; only if that fails is float32 accuracy tried. */
-    int wide = s->target.wide;
-    if (order > 2 && wide)
-        order = mha__search_least_order(s, wide = 0, 2);
-    if (order <= 2)
-        return mha__report_exact(s, order, wide, which, d, error);
-    TRY(mha__search_clues(s, d, error));
-    if (d->clue_count == 0)
-        TRY(mha__report_low_precision(s, which, d, error));
-    if (d->match_count > 0)
-        return MHA_OK;
-    return mha__report_closest(s, which, d, error);
-}
-
-/* ---------------------------------------------------------------- the whole */
-
-static mha_status make_benches(mha__search *s, int threads, mha_error *error)
-{
-    size_t bytes;
-    s->workers.count = mha__variant_workers(threads, &bytes);
-    for (size_t w = 0; w < s->workers.count; w++) {
-        s->workers.bench[w] = mha__variant_bench_create(s->inputs, s->in_part ? s->rows_judged : NULL, bytes);
-        s->workers.computed[w] = mha__arena_take(&s->pool, s->c->B * s->target.row * sizeof(double));
-        if (!s->workers.bench[w] || !s->workers.computed[w])
-            return mha__search_no_memory(s, error);
+        TRY(look(s, n, d, &other, error));
+        if (right && !is_right(&other))
+            *differs = n;
+        leave_common(d, &other);
+        mha_diagnosis_clear(&other);
     }
     return MHA_OK;
 }
 
-static mha_status search(mha__search *s, const char *tensor, int threads, mha_diagnosis *d, mha_error *error)
+/* Searches the first slice and, if that is right, the first that is not. */
+static mha_status search_slices(sliced *s, mha_diagnosis *d, mha_error *error)
 {
-    TRY(mha__variant_inputs_create(s->asked, &s->inputs, error));
-    s->c = s->inputs->c;
-    s->unmodified.knobs = mha__knobs_of(s->c);
-    TRY(load(s, tensor, d, error));
-    TRY(mha__search_prepare(s, error));
-    for (size_t r = 0; r < s->c->B * s->c->T_q; r++) {
-        d->part.judged += s->rows_judged[r] && s->rows_present[r];
-        d->part.rows += s->rows_present[r];
+    size_t differs, unused;
+    TRY(look(s, 0, NULL, d, error));
+    TRY(hold(s, 0, d, &differs, error));
+    if (differs == s->count)
+        return MHA_OK;
+    mha_diagnosis_clear(d);
+    TRY(look(s, differs, NULL, d, error));
+    return hold(s, differs, d, &unused, error);
+}
+
+/* Answers by slices; nothing is found when no answer holds for all of them. */
+static mha_status diagnose_slices(sliced *s, mha_diagnosis *d, mha_error *error)
+{
+    *d = (mha_diagnosis){0};
+    const mha_status status = search_slices(s, d, error);
+    if (status != MHA_OK || !is_found(d)) {
+        mha_diagnosis_clear(d);
+        return status;
     }
-    TRY(make_benches(s, threads, error));
-    return find(s, d, error);
+    mha__text_print(d->tensor, sizeof d->tensor, "%s", s->c->expected[s->wide][s->slot].name);
+    d->part.judged = s->judged;
+    d->part.rows = s->rows;
+    d->part.slices = s->count;
+    return MHA_OK;
 }
 
 mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads, const mha_progress *progress,
@@ -363,18 +165,11 @@ mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads,
 {
     *diagnosis = (mha_diagnosis){0};
     TRY(mha__parallel_check(threads, error));
-    mha__search s = {.asked = c, .c = c, .progress.caller = progress};
-    s.pool.allocator = mha__allocator_default();
-    const int openmp = mha__gemm_begin();
-    mha_status status = search(&s, tensor, threads, diagnosis, error);
-    mha__gemm_end(openmp);
-    if (status == MHA_OK && progress && progress->report)
-        progress->report(progress->context, s.progress.total, s.progress.total);
-    for (size_t w = 0; w < s.workers.count; w++)
-        mha__variant_bench_destroy(s.workers.bench[w]);
-    mha__variant_inputs_destroy(s.inputs);
-    mha__arena_free(&s.pool);
-    if (status != MHA_OK)
-        mha_diagnosis_clear(diagnosis);
-    return status;
+    const mha__search_wish wish = {.tensor = tensor, .threads = threads, .progress = progress};
+    sliced s = {.c = c, .wish = &wish};
+    if (mha__target_find(c, tensor, &s.wide, &s.slot) && mha__case_work(c) > many)
+        s.count = mha__slice_count(c, s.slot);
+    if (s.count > 1)
+        TRY(diagnose_slices(&s, diagnosis, error));
+    return is_found(diagnosis) ? MHA_OK : mha__search_case(c, &wish, diagnosis, error);
 }

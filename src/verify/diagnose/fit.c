@@ -117,6 +117,30 @@ bool mha__search_is_promising(const mha__search *s, const mha__candidate *x)
                          (t->states[0] && x->needed[0] <= t->allowed[0].atol));
 }
 
+/* Whether an answer names a variant, also in a pair, or a pair. */
+static bool names(const mha_diagnosis *d, const char *a, const char *b)
+{
+    for (size_t i = 0; i < d->match_count; i++) {
+        const mha_explanation *e = &d->matches[i];
+        if (b ? e->count == 2 && e->variants[0] == a && e->variants[1] == b
+              : (e->count > 0 && e->variants[0] == a) || (e->count > 1 && e->variants[1] == a))
+            return true;
+    }
+    for (size_t i = 0; i < d->undecided_count && !b; i++)
+        if (d->undecided[i] == a)
+            return true;
+    return false;
+}
+
+bool mha__search_tries(const mha__search *s, int a, int b, const mha__knobs *k)
+{
+    const mha_diagnosis *only = s->wish->only;
+    const mha_case *whole = s->wish->whole;
+    const bool solved = mha__solved_entry_at((size_t)a) != NULL; /* its number is that of the whole */
+    return (!whole || (solved ? mha__knobs_by_head(k) : mha__variants_by_head(whole, s->c, a, b))) &&
+           (!only || names(only, mha_variant_at((size_t)a)->name, b < 0 ? NULL : mha_variant_at((size_t)b)->name));
+}
+
 void mha__search_step(mha__search *s, size_t worker)
 {
     mha__search_progress *p = &s->progress;

@@ -5,6 +5,7 @@
 #include "attention/exact/rounding.h"
 #include "base/base.h"
 #include "compute/gemm.h"
+#include "verify/diagnose/fit.h"
 #include "verify/diagnose/part.h"
 
 enum {
@@ -129,8 +130,8 @@ static void show_hidden(mha__search *s, bool all)
         for (size_t r = 0; r < rows; r++) {
             if (s->rows_judged[r] != judged)
                 continue;
-            size_t hidden, seen = mha__variant_count_seen(s->inputs, &s->unmodified.knobs, r / T, r % T, &hidden);
-            if (s->rows_present[r] && (all ? seen == 0 : hidden > 0)) {
+            const bool shows = all != mha__variant_sees(s->inputs, &s->unmodified.knobs, r / T, r % T, !all);
+            if (s->rows_present[r] && shows) {
                 s->rows_judged[r] = 1;
                 return;
             }
@@ -155,7 +156,8 @@ static void choose_part(mha__search *s)
     show_hidden(s, true);
     for (size_t v = 0; v < mha_variant_count(); v++) {
         mha__knobs knobs;
-        if (mha__variants_apply(s->c, (int)v, -1, &knobs) && !mha__knobs_see_alike(&knobs, &s->unmodified.knobs))
+        if (mha__variants_apply(s->c, (int)v, -1, &knobs) && mha__search_tries(s, (int)v, -1, &knobs) &&
+            !mha__knobs_see_alike(&knobs, &s->unmodified.knobs))
             show_difference(s, &knobs);
     }
 }
@@ -221,8 +223,28 @@ static mha_status compute_unmodified(mha__search *s, mha_error *error)
     return MHA_OK;
 }
 
-/* The tolerance of the stage, from runs of the whole call. */
-static mha_status derive(const mha__search *s, const mha_call *call, double atol[2], mha_error *error)
+/* The rows that are judged of a slice, as the sample that a forward is asked for; NULL: all rows. */
+static mha_status judged_rows(const mha__search *s, mha__arena *pool, const mha__sample **sample, mha_error *error)
+{
+    const size_t T = s->c->T_q;
+    *sample = NULL;
+    if (!s->wish->whole || !s->in_part)
+        return MHA_OK;
+    mha__sample *made = mha__arena_take(pool, sizeof *made);
+    bool *rows = mha__arena_take(pool, T * sizeof *rows);
+    if (!made || !rows)
+        return mha__search_no_memory(s, error);
+    for (size_t r = 0; r < s->c->B * T; r++)
+        rows[r % T] |= s->rows_judged[r];
+    *made = (mha__sample){rows, 0};
+    for (size_t row = 0; row < T; row++)
+        made->count += rows[row];
+    *sample = made;
+    return MHA_OK;
+}
+
+/* The tolerance of the stage, from runs of the whole call, or of the rows that are judged of a slice. */
+static mha_status derive(mha__search *s, const mha_call *call, double atol[2], mha_error *error)
 {
     const mha_stage stage = s->target.stage;
     bool wanted[MHA_STAGE_COUNT] = {false};
@@ -231,6 +253,7 @@ static mha_status derive(const mha__search *s, const mha_call *call, double atol
     mha__tolerance tolerance;
     mha__request request = request_of(s->c, call);
     mha__case_round(s->c, &request);
+    TRY(judged_rows(s, &s->pool, &request.sample, error));
     const mha_status status = mha__tolerance_of(&request, MHA_BTE, wanted, &runs, &tolerance, error);
     mha__two_runs_free(&runs);
     atol[0] = tolerance.atol[0][stage], atol[1] = tolerance.atol[1][stage];
@@ -257,11 +280,29 @@ static mha_status prepare_whole(mha__search *s, mha_error *error)
     return MHA_OK;
 }
 
-/* The stage that a forward of the call has kept, in the order in which variants compute it. */
+/* Copies the rows of a sample to where they stand among all rows. */
+static void spread_sample(const mha__sample *sample, int axis, const mha_view *rows, const mha_view *all)
+{
+    for (size_t n = 0; n < sample->count; n++) {
+        const mha_view from = mha_view_slice(rows, axis, n, 1),
+                       to = mha_view_slice(all, axis, mha__sample_row(sample, n), 1);
+        (void)mha_view_copy(&to, &from); /* cannot fail: both are floats of one shape */
+    }
+}
+
+/* The stage that a forward of the call has kept, in the order in which variants compute it; of a sample, its rows. */
 static mha_status read_stage(const mha__search *s, const mha__attempt *ran, double *values, mha_error *error)
 {
     const mha_view *stage = &ran->stages[s->target.stage];
     mha__arena pool = {.allocator = mha__allocator_default()};
+    if (ran->sample) {
+        const int axis = mha__sample_axis(s->target.stage);
+        mha_view all = mha_view_of(values, MHA_F64, stage->rank, stage->shape);
+        all.shape[axis] = s->c->T_q;
+        all = mha_view_of(values, MHA_F64, all.rank, all.shape);
+        spread_sample(ran->sample, axis, stage, &all);
+        return MHA_OK;
+    }
     const mha_view copy = mha__arena_view(&pool, MHA_F64, stage->rank, stage->shape);
     if (copy.data) {
         (void)mha_view_copy(&copy, stage); /* cannot fail: both are floats of one shape */
@@ -297,7 +338,7 @@ static mha_status prepare_from(mha__search *s, const mha__request *request, cons
 static mha_status prepare_part(mha__search *s, mha_error *error)
 {
     mha_call call = mha_case_call(s->asked);
-    call.path = MHA_PATH_BLAS;
+    call.path = s->wish->whole ? MHA_PATH_AUTO : MHA_PATH_BLAS;
     const mha__request request = request_of(s->c, &call);
     bool wanted[MHA_STAGE_COUNT] = {false};
     wanted[s->target.stage] = true;
@@ -312,12 +353,13 @@ static mha_status prepare_part(mha__search *s, mha_error *error)
     return status;
 }
 
-mha_status mha__search_model(const mha__search *s, mha_dtype type, double *values, mha_error *error)
+mha_status mha__search_model(mha__search *s, mha_dtype type, double *values, mha_error *error)
 {
     mha_call call = mha_case_call(s->asked);
     call.path = MHA_PATH_EXACT;
     mha__request request = request_of(s->c, &call);
     request.precision = mha_precision_of(type);
+    TRY(judged_rows(s, &s->pool, &request.sample, error));
     bool wanted[MHA_STAGE_COUNT] = {false};
     wanted[s->target.stage] = true;
     mha__attempt attempt;

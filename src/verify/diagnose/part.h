@@ -7,8 +7,9 @@
 /* Chooses the rows to be judged (all rows of a small case), derives what rounding may explain, and computes the stage
  * of the unmodified case. `rows_judged` and `distance` must be zero before. */
 mha_status mha__search_prepare(mha__search *s, mha_error *error);
-/* Computes the stage of the case as a fused kernel of a lower precision gives it, all rows of it. */
-mha_status mha__search_model(const mha__search *s, mha_dtype type, double *values, mha_error *error);
+/* Computes the stage of the case as a fused kernel of a lower precision gives it: all rows of it, or of a slice those
+ * that are judged. */
+mha_status mha__search_model(mha__search *s, mha_dtype type, double *values, mha_error *error);
 /* Chooses the regions of the three passes. */
 void mha__search_choose_regions(mha__search *s);
 /* Marks query rows of one batch row: `spread` of them at equal distances, and the `far` farthest of the others. Only

@@ -75,7 +75,17 @@ typedef struct mha__search_progress {
     size_t done, total;
 } mha__search_progress;
 
+/* What is asked of a search. */
+typedef struct mha__search_wish {
+    const char *tensor; /* its name, see mha__target_find */
+    int threads;
+    const mha_progress *progress; /* may be NULL */
+    const mha_case *whole; /* NULL, or: the case is a slice of this one, and only what looks at one head is tried */
+    const mha_diagnosis *only; /* NULL, or: only what it names is tried */
+} mha__search_wish;
+
 typedef struct mha__search {
+    const mha__search_wish *wish;
     const mha_case *asked; /* the case as it is */
     const mha_case *c;     /* the same; of a ragged batch: with its sequences as batch rows of the longest length */
     mha__variant_inputs *inputs;

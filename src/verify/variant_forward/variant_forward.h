@@ -35,8 +35,9 @@ void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_st
 /* Whether query row i of batch row b sees the same keys with the same added terms under both sets of knobs. */
 bool mha__variant_sees_alike(const mha__variant_inputs *inputs, const mha__knobs *one, const mha__knobs *other,
                              size_t b, size_t i);
-/* How many keys query row i of batch row b sees under the first head; *hidden: how many it does not. */
-size_t mha__variant_count_seen(const mha__variant_inputs *inputs, const mha__knobs *knobs, size_t b, size_t i,
-                               size_t *hidden);
+/* How many keys query row i of batch row b sees under the first head. */
+size_t mha__variant_count_seen(const mha__variant_inputs *inputs, const mha__knobs *knobs, size_t b, size_t i);
+/* Whether query row i of batch row b sees a key under the first head; `hidden`: whether one is hidden from it. */
+bool mha__variant_sees(const mha__variant_inputs *inputs, const mha__knobs *knobs, size_t b, size_t i, bool hidden);
 
 #endif

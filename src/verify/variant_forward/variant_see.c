@@ -247,6 +247,18 @@ bool mha__variant_heads_see_alike(const mha__knobs *k)
            !mha__variant_pattern_by_head(k);
 }
 
+/* The knobs with the alignment of the case where another one is the same. */
+static mha__knobs settled(const mha__variant_inputs *w, const mha__knobs *k, size_t b)
+{
+    mha__knobs settled = *k;
+    const int64_t offset = offset_of(w->c, k, b);
+    if (aligned(w, k->causal_align, offset) == offset)
+        settled.causal_align = CAUSAL_OFFSET;
+    if (aligned(w, k->window_align, offset) == offset)
+        settled.window_align = CAUSAL_OFFSET;
+    return settled;
+}
+
 bool mha__variant_sees_alike(const mha__variant_inputs *w, const mha__knobs *one, const mha__knobs *other, size_t b,
                              size_t i)
 {
@@ -260,29 +272,49 @@ bool mha__variant_sees_alike(const mha__variant_inputs *w, const mha__knobs *one
     }
     if (one->cache_order != other->cache_order)
         return false;
+    const mha__knobs x = settled(w, one, b), y = settled(w, other, b);
+    if (mha__knobs_see_alike(&x, &y))
+        return true;
     const size_t heads = mha__variant_heads_see_alike(one) && mha__variant_heads_see_alike(other) ? 1 : w->c->H;
     for (size_t h = 0; h < heads; h++)
         for (size_t j = 0; j < w->S; j++) {
             const mha__score_at at = {b, h, i, j};
-            const mha__sight x = mha__variant_look(w, one, &at), y = mha__variant_look(w, other, &at);
-            if (x.hidden != y.hidden || (x.hidden != SIGHT_HIDDEN && (x.added != y.added || x.early != y.early)))
+            const mha__sight a = mha__variant_look(w, one, &at), z = mha__variant_look(w, other, &at);
+            if (a.hidden != z.hidden || (a.hidden != SIGHT_HIDDEN && (a.added != z.added || a.early != z.early)))
                 return false;
         }
     return true;
 }
 
-size_t mha__variant_count_seen(const mha__variant_inputs *inputs, const mha__knobs *knobs, size_t b, size_t i,
-                               size_t *hidden)
+bool mha__variant_sees(const mha__variant_inputs *inputs, const mha__knobs *knobs, size_t b, size_t i, bool hidden)
 {
-    *hidden = 0;
+    if (inputs->sequences && i >= inputs->sequences[b].T[PROJECTION_Q])
+        return false;
+    if (inputs->sequences) {
+        mha__knobs own = *knobs;
+        mha__cut_to_sequence(&own.s, b);
+        return mha__variant_sees(&inputs->sequences[b], &own, 0, i, hidden);
+    }
+    const size_t S = inputs->S, first = i + inputs->c->P < S ? i + inputs->c->P : 0; /* a key that is usually seen */
+    for (size_t n = 0; n < S; n++) {
+        const mha__score_at at = {b, 0, i, (first + n) % S};
+        if ((mha__variant_look(inputs, knobs, &at).hidden == SIGHT_HIDDEN) == hidden)
+            return true;
+    }
+    return false;
+}
+
+size_t mha__variant_count_seen(const mha__variant_inputs *inputs, const mha__knobs *knobs, size_t b, size_t i)
+{
     if (inputs->sequences && i >= inputs->sequences[b].T[PROJECTION_Q])
         return 0;
     if (inputs->sequences) {
         mha__knobs own = *knobs;
         mha__cut_to_sequence(&own.s, b);
-        return mha__variant_count_seen(&inputs->sequences[b], &own, 0, i, hidden);
+        return mha__variant_count_seen(&inputs->sequences[b], &own, 0, i);
     }
+    size_t seen = 0;
     for (size_t j = 0; j < inputs->S; j++)
-        *hidden += mha__variant_look(inputs, knobs, &(mha__score_at){b, 0, i, j}).hidden == SIGHT_HIDDEN;
-    return inputs->S - *hidden;
+        seen += mha__variant_look(inputs, knobs, &(mha__score_at){b, 0, i, j}).hidden != SIGHT_HIDDEN;
+    return seen;
 }

@@ -310,6 +310,11 @@ mha__knobs mha__knobs_of(const mha_case *c);
 bool mha__knobs_equal(const mha__knobs *a, const mha__knobs *b);
 /* Whether two sets agree on all knobs and settings that change the rows of q, k and v before the scores. */
 bool mha__knobs_make_rows_alike(const mha__knobs *a, const mha__knobs *b);
+/* Whether a head's rows follow from its own rows and those of its key/value head, in its batch row alone: from nothing
+ * of other heads or batch rows. */
+bool mha__knobs_by_head(const mha__knobs *k);
+/* Whether two sets agree on all knobs and on the settings of the softmax. */
+bool mha__knobs_agree(const mha__knobs *a, const mha__knobs *b);
 /* Whether they agree on all that decides which keys a query sees and what is added to their scores. */
 bool mha__knobs_see_alike(const mha__knobs *a, const mha__knobs *b);
 
@@ -353,5 +358,8 @@ bool mha__variant_apply(const mha_case *c, size_t index, const double *numbers, 
 /* The knobs of the case with up to two variants without numbers, given by index (-1: none); false when the variants do
  * not apply. */
 bool mha__variants_apply(const mha_case *c, int a, int b, mha__knobs *knobs);
+/* Whether up to two variants, as those above, make of a slice of a case what they make of its part of the whole: they
+ * look at one head, and change it alike. */
+bool mha__variants_by_head(const mha_case *whole, const mha_case *slice, int a, int b);
 
 #endif

@@ -54,6 +54,13 @@ bool mha__variants_apply(const mha_case *c, int a, int b, mha__knobs *knobs)
            (b < 0 || mha__variant_apply(c, (size_t)b, NULL, knobs));
 }
 
+bool mha__variants_by_head(const mha_case *whole, const mha_case *slice, int a, int b)
+{
+    mha__knobs all, own;
+    return mha__variants_apply(whole, a, b, &all) && mha__variants_apply(slice, a, b, &own) &&
+           mha__knobs_by_head(&all) && mha__knobs_agree(&all, &own);
+}
+
 bool mha_variant_is_paired(size_t index)
 {
     const mha__variant_entry *e = find(index);

@@ -279,8 +279,10 @@ static bool is_enough(const mha__search *s, size_t n)
                  bound = s->unmodified.knobs.s.softmax.normaliser == MHA_SOFTMAX; /* they add up to 1 */
     size_t free_weights = 0;
     for (size_t r = 0; r < s->c->B * T && free_weights < most; r++) {
-        size_t hidden, seen = mha__variant_count_seen(s->inputs, &s->unmodified.knobs, r / T, r % T, &hidden);
-        free_weights += s->region_second.rows[r] && seen > bound ? (seen - bound) * s->c->H : 0;
+        if (!s->region_second.rows[r])
+            continue;
+        const size_t seen = mha__variant_count_seen(s->inputs, &s->unmodified.knobs, r / T, r % T);
+        free_weights += seen > bound ? (seen - bound) * s->c->H : 0;
     }
     return free_weights >= most && mha__search_elements(s, &s->region_second) >= most;
 }
@@ -345,20 +347,22 @@ static void solve_one(void *context, size_t task, int worker)
 /* ---------------------------------------------------------------- all of them */
 
 /* Whether a variant applies to the case with some numbers, which it is not to read. */
-static bool applies(const mha__search *s, const mha__variant_entry *e)
+static bool applies(const mha__search *s, size_t index, const mha__variant_entry *e)
 {
     mha__knobs knobs = s->unmodified.knobs;
     double x = e->low;
     if (e->how >= SOLVE_HEADS) /* is looked for on its own */
         return false;
-    return (!e->choice || e->choice(s->c, 0, &x)) && e->apply(s->c, &knobs, &x);
+    return (!e->choice || e->choice(s->c, 0, &x)) && e->apply(s->c, &knobs, &x) &&
+           mha__search_tries(s, (int)index, -1, &knobs);
 }
 
 /* The variant at an index of the list if its numbers can be looked for. A list is too short to fit to anything. */
 static const mha__variant_entry *entry_at(const mha__search *s, size_t index)
 {
     const mha__variant_entry *e = mha__solved_entry_at(index);
-    const bool can = e && applies(s, e) && (e->how <= SOLVE_BY_BATCH || is_enough(s, mha__solved_count(s->c, e)));
+    const bool can =
+        e && applies(s, index, e) && (e->how <= SOLVE_BY_BATCH || is_enough(s, mha__solved_count(s->c, e)));
     return can ? e : NULL;
 }
 

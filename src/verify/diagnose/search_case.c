@@ -1,0 +1,293 @@
+/* The search: finds the variants, alone or in pairs, that turn the inputs of a case into its recorded tensor. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "compute/gemm.h"
+#include "compute/thread_pool.h"
+#include "verify/diagnose/clues.h"
+#include "verify/diagnose/part.h"
+#include "verify/diagnose/report.h"
+#include "verify/diagnose/search_case.h"
+#include "verify/diagnose/solve/solve.h"
+#include "verify/diagnose/target.h"
+
+/* ---------------------------------------------------------------- one candidate */
+
+/* A variant that applies to the case, and the knobs with it alone. */
+typedef struct single {
+    int variant;
+    mha__knobs knobs;
+} single;
+
+/* Whether two variants make a pair: each changes a knob even after the other, and their order does not matter. */
+static bool are_compatible(const mha__search *s, const single *a, const single *b)
+{
+    mha__knobs both = a->knobs, reverse = b->knobs;
+    return mha__variant_apply(s->c, (size_t)b->variant, NULL, &both) &&
+           mha__variant_apply(s->c, (size_t)a->variant, NULL, &reverse) && mha__knobs_equal(&both, &reverse) &&
+           !mha__knobs_equal(&both, &a->knobs) && !mha__knobs_equal(&both, &b->knobs) &&
+           mha__search_tries(s, a->variant, b->variant, &both);
+}
+
+/* ---------------------------------------------------------------- many candidates */
+
+typedef struct work {
+    mha__search *s;
+    const size_t *which; /* candidates, by number */
+    const mha__region *on;
+} work;
+
+static void fit_task(void *context, size_t task, int worker)
+{
+    const work *w = context;
+    mha__search *s = w->s;
+    mha__candidate *x = &s->candidates.all[w->which[task]];
+    mha__search_fit(s, (size_t)worker, w->on, x);
+    x->complete = w->on == &s->region_full;
+    mha__search_step(s, (size_t)worker);
+}
+
+/* Fits n candidates on a region. */
+static void fit_all(mha__search *s, const size_t *which, size_t n, const mha__region *on)
+{
+    work w = {s, which, on};
+    mha__parallel_for(n, (int)s->workers.count, fit_task, &w);
+}
+
+/* ---------------------------------------------------------------- searching */
+
+/* Lists the unmodified case and the single variants that apply to it, and for later their pairs. */
+static mha_status list_candidates(mha__search *s, mha_error *error)
+{
+    const int n = (int)mha_variant_count();
+    const size_t N = (size_t)n, most = 1 + N + MHA_SEARCH_TIES * N, most_pairs = N * N / 2;
+    mha__knobs knobs;
+    s->candidates.all = mha__arena_take(&s->pool, (most + most_pairs) * sizeof *s->candidates.all);
+    s->candidates.pairs = mha__arena_take(&s->pool, most_pairs * sizeof *s->candidates.pairs);
+    single *one_of_pair = mha__arena_take(&s->pool, N * sizeof *one_of_pair);
+    if (!s->candidates.all || !s->candidates.pairs || !one_of_pair)
+        return mha__search_no_memory(s, error);
+    const bool is_lse = s->target.stage == MHA_STAGE_LSE;
+    for (int a = -1; a < n; a++) /* mistakes of the log-sum-exp change nothing else; a softmax over others has none */
+        if (mha__variants_apply(s->c, a, -1, &knobs) &&
+            (is_lse ? knobs.axis == AXIS_KEYS : knobs.lse == s->unmodified.knobs.lse) &&
+            (a < 0 || mha__search_tries(s, a, -1, &knobs)))
+            s->candidates.all[s->candidates.count++] = (mha__candidate){.a = a, .b = -1, .order = a >= 0};
+    s->candidates.singles = s->candidates.count;
+    size_t paired = 0;
+    for (size_t i = 1; i < s->candidates.singles; i++) {
+        const int a = s->candidates.all[i].a;
+        if (mha_variant_is_paired((size_t)a) && mha__variants_apply(s->c, a, -1, &one_of_pair[paired].knobs))
+            one_of_pair[paired++].variant = a;
+    }
+    for (size_t i = 0; i < paired; i++)
+        for (size_t j = i + 1; j < paired; j++)
+            if (are_compatible(s, &one_of_pair[i], &one_of_pair[j]))
+                s->candidates.pairs[s->candidates.pair_count++] =
+                    (mha__candidate){.a = one_of_pair[i].variant, .b = one_of_pair[j].variant, .order = 2};
+    s->progress.total = s->candidates.singles + mha__search_count_solved(s) + s->candidates.pair_count;
+    return MHA_OK;
+}
+
+static void add_up(size_t *which, size_t from, size_t to)
+{
+    for (size_t i = from; i < to; i++)
+        which[i - from] = i;
+}
+
+/* Leaves those candidates that fit where they were tried, and the best `most` others. */
+static size_t leave_promising(const mha__search *s, size_t *which, size_t n, size_t most)
+{
+    enum { MOST = 64 };
+    size_t best[MOST] = {0}, kept = 0, left = 0;
+    for (size_t i = 0; i < n && most > 0; i++) {
+        const mha__candidate *x = &s->candidates.all[which[i]];
+        size_t at = kept < most ? kept : most - 1;
+        if (kept == most && !(x->relative < s->candidates.all[best[at]].relative))
+            continue;
+        kept += kept < most;
+        for (; at > 0 && s->candidates.all[best[at - 1]].relative > x->relative; at--)
+            best[at] = best[at - 1];
+        best[at] = which[i];
+    }
+    for (size_t i = 0; i < n; i++) {
+        bool chosen = mha__search_is_promising(s, &s->candidates.all[which[i]]);
+        for (size_t k = 0; k < kept && !chosen; k++)
+            chosen = best[k] == which[i];
+        if (chosen)
+            which[left++] = which[i];
+    }
+    return left;
+}
+
+/* Whether a variant does no more than round inputs or weights. */
+static bool only_rounds(const mha__search *s, int index)
+{
+    mha__knobs knobs;
+    (void)mha__variants_apply(s->c, index, -1, &knobs);
+    const bool rounds = knobs.round_inputs || knobs.round_weights;
+    knobs.round_inputs = knobs.round_weights = ROUND_NOT;
+    return rounds && mha__knobs_equal(&knobs, &s->unmodified.knobs);
+}
+
+/* Leaves the pairs that may fit: rounding moves a result by little, so what it is paired with must be near on its own.
+ * `marks`: memory for each variant. */
+static size_t leave_possible(mha__search *s, unsigned char *marks, size_t *which, size_t n)
+{
+    enum { ROUNDS = 1, IS_FAR = 2 };
+    const double near = 0.5;
+    size_t left = 0;
+    for (size_t i = 1; i < s->candidates.singles; i++) {
+        const mha__candidate *x = &s->candidates.all[i];
+        if (!x->numbers)
+            marks[x->a] = (only_rounds(s, x->a) ? ROUNDS : 0) | (x->relative > near ? IS_FAR : 0);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const mha__candidate *x = &s->candidates.all[which[i]];
+        const unsigned char a = marks[x->a], b = marks[x->b];
+        if ((a & ROUNDS && b & IS_FAR) || (b & ROUNDS && a & IS_FAR))
+            mha__search_step(s, 0);
+        else
+            which[left++] = which[i];
+    }
+    return left;
+}
+
+/* Tries all pairs where little is to be computed, those that fit there and the best others where it is more, and again
+ * on all that is judged. */
+static void try_pairs(mha__search *s, unsigned char *marks, size_t *which)
+{
+    const size_t first = s->candidates.count;
+    size_t n = s->candidates.pair_count;
+    memcpy(s->candidates.all + first, s->candidates.pairs, n * sizeof *s->candidates.pairs);
+    add_up(which, first, first + n);
+    n = leave_possible(s, marks, which, n);
+    fit_all(s, which, n, &s->region_first);
+    n = leave_promising(s, which, n, 64);
+    fit_all(s, which, n, &s->region_second);
+    n = leave_promising(s, which, n, 16);
+    fit_all(s, which, n, &s->region_full);
+    s->candidates.count = first + s->candidates.pair_count;
+}
+
+/* Looks for numbers of heads, batch rows, keys and weights. */
+static mha_status solve_each(mha__search *s, mha_error *error)
+{
+    static const int last[] = {SOLVE_KEYS, SOLVE_DROPPED};
+    TRY(mha__search_solve_each(s, SOLVE_HEADS, error));
+    TRY(mha__search_solve_each(s, SOLVE_BATCHES, error));
+    for (size_t i = 0; i < 2 && mha__search_least_order(s, s->target.wide, 1) > 2; i++)
+        TRY(mha__search_solve_each(s, last[i], error));
+    return MHA_OK;
+}
+
+/* Widens the search until something reproduces the tensor: single variants, another number of heads, variants with a
+ * number, pairs. */
+static mha_status widen(mha__search *s, mha_diagnosis *d, size_t *which, size_t *order, mha_error *error)
+{
+    const int wide = s->target.wide;
+    *order = mha__search_least_order(s, wide, 1);
+    if (*order <= 2)
+        return MHA_OK;
+    if (!s->wish->whole)
+        TRY(mha__report_other_heads(s, d, error));
+    if (d->match_count > 0)
+        return MHA_OK;
+    TRY(mha__search_solve(s, error));
+    if (!s->wish->whole)
+        TRY(solve_each(s, error));
+    d->tried = s->progress.total - s->candidates.pair_count;
+    *order = mha__search_least_order(s, wide, 1);
+    if (*order <= 2)
+        return MHA_OK;
+    unsigned char *marks = mha__arena_take(&s->pool, mha_variant_count());
+    if (!marks)
+        return mha__search_no_memory(s, error);
+    try_pairs(s, marks, which);
+    d->tried = s->progress.total;
+    *order = mha__search_least_order(s, wide, 2);
+    return MHA_OK;
+}
+
+static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
+{
+    size_t order;
+    mha__search_choose_regions(s);
+    TRY(list_candidates(s, error));
+    const size_t most = s->progress.total + MHA_SEARCH_TIES * mha_variant_count();
+    size_t *which = mha__arena_take(&s->pool, most * sizeof *which);
+    if (!which)
+        return mha__search_no_memory(s, error);
+    add_up(which, 0, s->candidates.singles);
+    fit_all(s, which, s->candidates.singles, &s->region_full);
+    d->tried = s->candidates.count;
+    const mha__candidate *said = &s->candidates.all[0];
+    d->baseline = mha__search_explain(s, said, mha__search_is_exact(s, said, s->target.wide, 0), s->target.wide);
+    TRY(widen(s, d, which, &order, error));
+    if (d->match_count > 0)
+        return MHA_OK;
+    /* A tensor recorded in float64 is explained to float64 accuracy; only if that fails is float32 accuracy tried. */
+    int wide = s->target.wide;
+    if (order > 2 && wide)
+        order = mha__search_least_order(s, wide = 0, 2);
+    if (order <= 2)
+        return mha__report_exact(s, order, wide, which, d, error);
+    TRY(mha__search_clues(s, d, error));
+    if (d->clue_count == 0)
+        TRY(mha__report_low_precision(s, which, d, error));
+    if (d->match_count > 0)
+        return MHA_OK;
+    return mha__report_closest(s, which, d, error);
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+static mha_status make_benches(mha__search *s, int threads, mha_error *error)
+{
+    size_t bytes;
+    s->workers.count = mha__variant_workers(threads, &bytes);
+    for (size_t w = 0; w < s->workers.count; w++) {
+        s->workers.bench[w] = mha__variant_bench_create(s->inputs, s->in_part ? s->rows_judged : NULL, bytes);
+        s->workers.computed[w] = mha__arena_take(&s->pool, s->c->B * s->target.row * sizeof(double));
+        if (!s->workers.bench[w] || !s->workers.computed[w])
+            return mha__search_no_memory(s, error);
+    }
+    return MHA_OK;
+}
+
+static mha_status search(mha__search *s, mha_diagnosis *d, mha_error *error)
+{
+    TRY(mha__variant_inputs_create(s->asked, &s->inputs, error));
+    s->c = s->inputs->c;
+    s->unmodified.knobs = mha__knobs_of(s->c);
+    TRY(mha__target_load(s, s->wish->tensor, d, error));
+    TRY(mha__search_prepare(s, error));
+    for (size_t r = 0; r < s->c->B * s->c->T_q; r++) {
+        d->part.judged += s->rows_judged[r] && s->rows_present[r];
+        d->part.rows += s->rows_present[r];
+    }
+    TRY(make_benches(s, s->wish->threads, error));
+    return find(s, d, error);
+}
+
+mha_status mha__search_case(const mha_case *c, const mha__search_wish *wish, mha_diagnosis *diagnosis, mha_error *error)
+{
+    *diagnosis = (mha_diagnosis){0};
+    const mha_progress *progress = wish->progress;
+    mha__search s = {.wish = wish, .asked = c, .c = c, .progress.caller = progress};
+    s.pool.allocator = mha__allocator_default();
+    const int openmp = mha__gemm_begin();
+    mha_status status = search(&s, diagnosis, error);
+    mha__gemm_end(openmp);
+    if (status == MHA_OK && progress && progress->report)
+        progress->report(progress->context, s.progress.total, s.progress.total);
+    for (size_t w = 0; w < s.workers.count; w++)
+        mha__variant_bench_destroy(s.workers.bench[w]);
+    mha__variant_inputs_destroy(s.inputs);
+    mha__arena_free(&s.pool);
+    if (status != MHA_OK)
+        mha_diagnosis_clear(diagnosis);
+    return status;
+}
