@@ -158,15 +158,18 @@ static int refuse_word(const char *word, command_code command)
     }
     if (closest == option_count())
         closest = option_meant(command, name);
-    if (*owners && strcmp(spoken_as(), "mha") != 0)
-        refuse(about, "not an option here, but of mha %s; \"%s --help\" lists those there are", owners, spoken_as());
+    const bool is_mha = strcmp(spoken_as(), "mha") == 0; /* mha-mpi has one page of help */
+    char *help = is_mha ? text_of("mha %s --help", command_rows[command].name) : text_of("%s --help", spoken_as());
+    if (*owners && !is_mha)
+        refuse(about, "not an option here, but of mha %s; \"%s\" lists those there are", owners, help);
     else if (*owners)
-        refuse(about, "not an option of mha %s, but of %s; \"mha %s --help\" lists those there are",
-               command_rows[command].name, owners, command_rows[command].name);
+        refuse(about, "not an option of mha %s, but of %s; \"%s\" lists those there are", command_rows[command].name,
+               owners, help);
     else if (closest < option_count())
         refuse(about, "unknown option; did you mean --%s?", option_at(closest)->name);
     else
-        refuse(about, "unknown option; \"mha %s --help\" lists those there are", command_rows[command].name);
+        refuse(about, "unknown option; \"%s\" lists those there are", help);
+    free(help);
     free(about);
     return EXIT_REQUEST;
 }
@@ -174,6 +177,8 @@ static int refuse_word(const char *word, command_code command)
 static int take_option(arguments *args, option_code code, const char *text)
 {
     option_value *value = &args->option[code];
+    if (value->given && option_at(code)->type != TEXTS && strcmp(value->text, text) != 0)
+        return refuse_option(code, "expected one of them, found \"%s\" and \"%s\"", value->text, text);
     value->given = true;
     value->text = text;
     return read_value(option_at(code), value);

@@ -51,12 +51,13 @@ install-mpi: mpi ## installs libmha_mpi and mha-mpi
 	$(Q)$(INSTALL) -m 644 src/cli/mpi/mha-mpi.1 "$(DESTDIR)$(MAN_DIR)/"
 	$(Q)$(call fill,mpi/mha-mpi.pc.in,$(PKGCONFIG_DIR)/mha-mpi.pc)
 	$(Q)$(call fill,mpi/mha_mpi-config.cmake.in,$(MPI_CMAKE_DIR)/mha_mpi-config.cmake)
+	$(Q)$(call fill,mha-config-version.cmake.in,$(MPI_CMAKE_DIR)/mha_mpi-config-version.cmake)
 	$(Q)sed -i 's|@MPI_SONAME@|$(MPI_SONAME)|' "$(DESTDIR)$(MPI_CMAKE_DIR)/mha_mpi-config.cmake"
 
 uninstall-mpi:
 	$(Q)rm -f $(foreach f,libmha_mpi.so $(MPI_SONAME) libmha_mpi.so.$(VERSION),"$(DESTDIR)$(libdir)/$(f)") \
 	  "$(DESTDIR)$(includedir)/mha/mpi.h" "$(DESTDIR)$(bindir)/mha-mpi" "$(DESTDIR)$(PKGCONFIG_DIR)/mha-mpi.pc" \
-	  "$(DESTDIR)$(MPI_CMAKE_DIR)/mha_mpi-config.cmake" "$(DESTDIR)$(MAN_DIR)/mha-mpi.1"
+	  $(foreach f,config config-version,"$(DESTDIR)$(MPI_CMAKE_DIR)/mha_mpi-$(f).cmake") "$(DESTDIR)$(MAN_DIR)/mha-mpi.1"
 	@rmdir "$(DESTDIR)$(MPI_CMAKE_DIR)" "$(DESTDIR)$(includedir)/mha" 2>/dev/null || true
 
 # Tests are linked with the objects, so that the support of the other tests serves them.

@@ -203,7 +203,7 @@ def test_layouts_by_name():
     parts = [(q, np.ones((2, 4, 6), "f4"))]
     np.testing.assert_array_equal(mha.merge(parts, layout="BTNH")[0], mha.merge(parts, layout="BTHD")[0])
     for wrong in ("BNTH", "BSND", 3):
-        with pytest.raises((TypeError, ValueError), match="^layout: expected one of BHTD, BTHD, found"):
+        with pytest.raises((TypeError, ValueError), match="^layout: expected one of BHTD, BTHD, BTNH, found"):
             mha.attention(q, k, v, layout=wrong)
 
 

@@ -196,3 +196,24 @@ def test_a_model_type_of_ones_own(tmp_path):
     assert mine.title == "Mine (MineModel)"
     assert mine.totals == like.totals
     assert mine.heads([2, 4]).column("parameters") == like.heads([2, 4]).column("parameters")
+
+
+def test_the_config_beside_a_file_is_read(tmp_path):
+    """As the program reads it; heads that are given are not overruled."""
+    folder = f"{ROOT}/weights/induction"
+    path, name = f"{folder}/model.safetensors", "layers.0.self_attn"
+    layer = mha.MultiHeadAttention.from_file(path, layer=name)
+    said = mha.MultiHeadAttention.from_file(path, layer=name, config=f"{folder}/config.json")
+    assert layer.config == said.config and layer.settings == said.settings
+    copied = tmp_path / "model.safetensors"
+    copied.write_bytes(pathlib.Path(path).read_bytes())
+    with pytest.raises(ValueError, match="nor a config.json"):
+        mha.MultiHeadAttention.from_file(copied, layer=name)
+
+
+def test_a_group_that_a_model_lacks_is_refused():
+    """A slip of the pen is no group without parameters."""
+    model = mha.Model.from_preset("gpt2")
+    assert model.group_totals("attention").parameters > 0
+    with pytest.raises(ValueError, match="^group: expected one of attention, .*, found 'atention'"):
+        model.group_totals("atention")

@@ -449,3 +449,28 @@ def test_a_sample_that_cannot_be_judged_is_no_pass(monkeypatch):
     testing.assert_attention_close(right, q, k, v, sample=8)
     with pytest.raises(AssertionError, match="differs"):
         testing.assert_attention_close(right + 1, q, k, v, sample=8)
+
+
+@pytest.mark.parametrize("shape, layout", [((2, 3, 4, 8), "BHTD"), ((2, 4, 3, 8), "BTHD"), ((3, 4, 8), "BHTD"),
+                                           ((4, 8), "BHTD"), ((2, 2, 3, 4, 8), "BHTD"), ((2, 2, 4, 3, 8), "BTHD")])
+def test_worst_index_is_in_the_axes_that_were_given(shape, layout):
+    """The element that is wrong, in whatever order the axes are."""
+    rng = np.random.default_rng(3)
+    q, k, v = rng.standard_normal((3, *shape)).astype(np.float32)
+    right = np.asarray(mha.attention(q, k, v, layout=layout))
+    for _ in range(5):
+        place = tuple(int(rng.integers(extent)) for extent in shape)
+        wrong = right.copy()
+        wrong[place] += 3
+        assert mha.check(wrong, q, k, v, layout=layout).stages[0].worst_index == place
+
+
+@pytest.mark.parametrize("layout, axes", [("BTE", (0, 1, 2)), ("TBE", (1, 0, 2))])
+def test_worst_index_of_a_layer(layout, axes):
+    """Likewise of rows."""
+    layer = mha.MultiHeadAttention(16, 2)
+    layer.layout = layout
+    x = np.random.default_rng(4).standard_normal((2, 3, 16)).astype(np.float32).transpose(axes)
+    wrong = np.array(layer(x))
+    wrong[1, 0, 5] += 3
+    assert mha.check(wrong, x, layer=layer).stages[0].worst_index == (1, 0, 5)

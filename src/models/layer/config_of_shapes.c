@@ -72,8 +72,8 @@ static mha_status find_heads(mha__loader *l, size_t q_width)
         c->n_heads = sinks->elements;
     if (c->n_heads == 0)
         return mha__fail(l->error, MHA_INVALID, "heads",
-                         "expected their number, which a weights file does not say (query width %zu); found neither an "
-                         "option nor a config.json",
+                         "expected their number, which a weights file does not say (query width %zu); found neither "
+                         "it nor a config.json",
                          q_width);
     if (q_width == 0 || q_width % c->n_heads != 0 || (l->options.d_k > 0 && q_width / c->n_heads != l->options.d_k))
         return mha__fail(l->error, MHA_INVALID, "heads",

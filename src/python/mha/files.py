@@ -30,6 +30,13 @@ def open_file(path: Any) -> Handle:
     return create("file", lib.mha_file_close, lib.mha_file_open, path_of("path", path))
 
 
+def config_beside(path: Any) -> Optional[str]:
+    """The config.json in the folder of a file; None where there is none."""
+    path = os.fsdecode(path)
+    beside = os.path.join(path if os.path.isdir(path) else os.path.dirname(path), "config.json")
+    return beside if os.path.exists(beside) else None
+
+
 class File(Mapping[str, Any]):
     """The tensors of a file as arrays of numpy, each read when it is asked for; dict(file) reads them all.
 

@@ -5,7 +5,7 @@ import ctypes
 import math
 import textwrap
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Union
 
 from . import _abi
 from . import arrays as a
@@ -16,7 +16,7 @@ from .files import path_of
 from .layer import MultiHeadAttention
 from .meant import Computed, Meant
 from .parameters import dtype_name
-from .shapes import LAYOUTS, heads_first
+from .shapes import LAYOUTS, Heads, Rows, heads_first
 from .tables import Table, optional
 
 if TYPE_CHECKING:
@@ -24,15 +24,17 @@ if TYPE_CHECKING:
 
     from ._typed import MeantSettings
 
+
 def _case_of(actual: Any, query: Any, key: Any, value: Any, layer: Any, layout: Any, stages: Any, dtype: Any,
-             precision: Any, settings: dict[str, Any]) -> Handle:
+             precision: Any, settings: dict[str, Any]) -> tuple[Handle, Union[Heads, Rows, None]]:
+    """The case, and the axes in which its output was given; None of a file."""
     if query is None:
         if any(x is not None for x in (key, value, layer, layout, stages, dtype, precision)) or settings:
             raise TypeError("query: needed, unless `actual` is the path of a case file and stands alone")
-        return create("case", lib.mha_case_close, lib.mha_case_open, path_of("actual", actual), None)
+        return create("case", lib.mha_case_close, lib.mha_case_open, path_of("actual", actual), None), None
     meant = Meant(query, key, value, layer, layout, settings)
     recorded = meant.recorded(actual, stages)
-    return meant.case(recorded, Computed(dtype, precision, recorded))
+    return meant.case(recorded, Computed(dtype, precision, recorded)), meant.shape
 
 
 # ---------------------------------------------------------------- the diagnosis
@@ -210,7 +212,7 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
         calls (projected, rotated), in the axes of key, of a layer (B, kv_heads, P, width). Query 0 is then at position
         P unless `offset` says otherwise.
     """
-    case = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
+    case, _ = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
     threads = a.thread_count(threads)
     lib.mha_case_sample(case.address, a.whole_number("sample", sample, 0))
     diagnosis = diagnosis_of(case, tensor, threads)
@@ -237,7 +239,8 @@ def _right_in(actual: Any, query: Any, key: Any, value: Any, layout: Any, stages
 
 @dataclass(frozen=True)
 class StageVerdict:
-    """One stage: equal within atol + rtol |yours|, or the element that decides it."""
+    """One stage: equal within atol + rtol |yours|, or the element that decides it. `worst_index` is in the axes of
+    `actual`, of other stages than the output and of case files in those of the library."""
 
     name: str
     ok: bool
@@ -315,9 +318,11 @@ def check(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] =
     Arguments as in diagnose. What rounding to `dtype`, and to the type of each array, may cost is allowed.
     sample: how many query rows of each batch row are computed and compared; 0: all, or 256 of a large case.
     """
-    case = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
+    case, shape = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
     lib.mha_case_sample(case.address, a.whole_number("sample", sample, 0))
-    return judge(case, threads)
+    verdict = judge(case, threads)
+    return verdict if shape is None else replace(verdict, stages=tuple(
+        replace(s, worst_index=shape.place(s.worst_index)) if s.name == "output" else s for s in verdict.stages))
 
 
 def rows_judged(case: Handle) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from ._lean import Lean
 from ._library import Handle, call, create, lib
 from .cache import Cache
 from .errors import NotFoundError, typed
-from .files import open_file, path_of
+from .files import config_beside, open_file, path_of
 from .parameters import Parameters, Totals, new_table, parameters_of, totals_of
 from .semantics import Semantics, Sizes, settings_of, window_segments
 from .settings import expect_settings, merged
@@ -138,8 +138,9 @@ class MultiHeadAttention:
 
         layer: prefix of its tensors' names; None when the file has only one.
         config: path of a config.json, which says the heads, and from which causal, rotation, scale, window and softcap
-            become the layer's settings. Without it the metadata of a GGUF say all that; other files need n_heads or
-            d_k. A model type or an architecture that is not described is refused, unless settings are given.
+            become the layer's settings. Without it the metadata of a GGUF say all that; for other files the config.json
+            beside them does, unless n_heads or d_k is given. A model type or an architecture that is not described is
+            refused, unless settings are given.
         length: positions in use, on which frequencies of dynamic scaling and of longrope depend.
         orientation: "in_out" or "out_in" of the matrices in the file; "auto": that of the naming scheme.
         dtype: of the weights; float32 when None. "q8_0", "q4_k", "f8_e4m3_scaled", ...: blocks stay as the
@@ -156,14 +157,15 @@ class MultiHeadAttention:
         length = a.whole_number("length", length, 0)
         facts = _abi.ModelFacts()
         described = True
-        if config is not None:
-            call(lib.mha_model_read_layer, path_of("config", config), options.layer, ctypes.byref(facts))
-            call(lib.mha_model_fit_file, file.address, ctypes.byref(facts))
-        else:
+        if config is None:
             try:
                 call(lib.mha_model_read_metadata, file.address, options.layer, ctypes.byref(facts))
             except NotFoundError:  # no GGUF
-                described = False
+                config = None if n_heads or d_k else config_beside(path)
+                described = config is not None
+        if config is not None:
+            call(lib.mha_model_read_layer, path_of("config", config), options.layer, ctypes.byref(facts))
+            call(lib.mha_model_fit_file, file.address, ctypes.byref(facts))
         if described:
             call(lib.mha_model_stretch, ctypes.byref(facts), length)
             options.facts = ctypes.pointer(facts)

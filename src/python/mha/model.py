@@ -133,8 +133,12 @@ class Model:
         return totals_of(self._table.address)
 
     def group_totals(self, group: str) -> Totals:
-        """Totals of one group of tensors: "attention", "ffn", "embedding", ..."""
-        return totals_of(self._table.address, group)
+        """Totals of one group of tensors: "attention", "ffn", "embedding", ... ValueError: the model has none of it."""
+        totals = totals_of(self._table.address, group)
+        if totals.tensors == 0:
+            groups = sorted({row.group for row in self.parameters()} - {""})
+            raise ValueError(f"group: expected one of {', '.join(groups)}, found {group!r}")
+        return totals
 
     def parameters(self) -> Parameters:
         """The parameter table."""

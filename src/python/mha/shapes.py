@@ -13,13 +13,12 @@ from .trace import Trace
 
 LAYOUTS = ("BHTD", "BTHD")
 ROW_LAYOUTS = ("BTE", "TBE", "TE")
-_JAX = {"BTNH": "BTHD"}  # the words of jax.nn.dot_product_attention
+_JAX = ("BTNH",)  # "BTHD" in the letters of jax.nn.dot_product_attention
 
 
 def heads_first(layout: Any) -> bool:
     """Whether a layout of heads is "BHTD", not "BTHD" or the same in JAX's letters, "BTNH"."""
-    name = _JAX.get(layout, layout) if isinstance(layout, str) else layout
-    return a.choice("layout", name, LAYOUTS) == 0
+    return a.choice("layout", layout, (*LAYOUTS, *_JAX)) == 0
 
 
 class Heads:
@@ -79,6 +78,13 @@ class Heads:
     def back(self, array: Any) -> Any:
         """An array that begins with the batch, in the axes that were given."""
         return array.reshape(self.lead + array.shape[1 + (self.axes < 3):])
+
+    def place(self, index: Sequence[int]) -> tuple[int, ...]:
+        """Where (batch row, query, head, feature) is in the axes that were given."""
+        row, query, head, feature = index
+        middle = (head, query) if self.swapped else (query, head)
+        lead = tuple(int(i) for i in np.unravel_index(row, self.lead)) if self.lead else ()
+        return (*lead, *middle[self.axes < 3:], feature)
 
     def seen(self, actual: a.Tensor, name: str) -> a.Tensor:
         """Somebody's output in the axes of the query, as the library sees it."""
@@ -140,6 +146,11 @@ class Rows:
     def lse_back(self, lse: Any) -> Any:
         """(B, h, T_q) as it is."""
         return lse
+
+    def place(self, index: Sequence[int]) -> tuple[int, ...]:
+        """Where (batch row, query, feature) is in the axes that were given."""
+        row, query, feature = index
+        return {"BTE": (row, query, feature), "TBE": (query, row, feature), "TE": (query, feature)}[self.layout]
 
     def seen(self, actual: a.Tensor, name: str) -> a.Tensor:
         """Somebody's output in the axes of the query, as the library sees it."""
