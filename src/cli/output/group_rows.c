@@ -296,6 +296,11 @@ void census_print(mha_params *params, const census_view *view, table_style style
                                   ">in the file: bytes_in_file: %B",
                                   ">here: bytes_here: %B"};
     json_t *list = census_json(params, view);
+    if (style == TABLE_MARKDOWN || style == TABLE_LATEX) { /* which have no sentence behind them */
+        const mha_totals all = mha_params_totals(params, view->only);
+        json_array_append_new(list, record_of("name", J("total"), "elements", J(all.parameters), "~bytes",
+                                              J(all.parameter_bytes), NULL));
+    }
     if (view->by || view->depth)
         REPORT_TABLE(style, list, groups);
     else
