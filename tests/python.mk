@@ -21,7 +21,9 @@ test-peers-python: all python
 	  $(PEER_PYTHON) tests/peers/architectures_peer.py $(BUILD)/mha && \
 	  export PYTHONPATH=$(BUILD)/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so && \
 	  $(PEER_PYTHON) tests/peers/layers_peer.py && $(PEER_PYTHON) tests/peers/keys_peer.py && \
-	  $(PEER_PYTHON) tests/peers/costs_peer.py && $(PEER_PYTHON) tests/peers/costs_peer.py --presets 512; \
+	  $(PEER_PYTHON) tests/peers/costs_peer.py && $(PEER_PYTHON) tests/peers/costs_peer.py --presets 512 && \
+	  $(PEER_PYTHON) tests/peers/planted_peer.py && $(PEER_PYTHON) tests/peers/watched_peer.py && \
+	  $(PEER_PYTHON) tests/peers/watched_peer.py --exact; \
 	  else echo "skipped: architectures beside transformers, which is not installed"; fi
 	@if $(PEER_PYTHON) -c 'import transformers, gguf' 2>/dev/null; then PYTHONPATH=$(BUILD)/python \
 	  MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) tests/peers/gguf_peer.py $(BUILD)/mha; \

@@ -280,3 +280,55 @@ def test_report():
     assert 0 < said["cost"]["judging"] < said["cost"]["seconds"]
     assert w.table().column("")[:3] == ["ok", "FIRST", "ok"] and "FIRST" in w._repr_html_()
     assert "4 of 4 calls judged in 4 layers, judging took" in str(w)
+
+
+def test_configuration():
+    """What a layer is asked for beside what its configuration says, behind padding on the left, with every cache."""
+    mask = torch.ones(2, 9, dtype=int)
+    mask[0, :3] = 0
+    for model_type in ("mistral", "gpt_oss"):
+        model = model_of(model_type, "eager", num_hidden_layers=3)
+        for more in ({}, {"cache_implementation": "static"}, {"num_beams": 2}, {"use_cache": False}):
+            with mha.watch(model) as w:
+                model.generate(ids_of(T=9), attention_mask=mask, max_new_tokens=3, do_sample=False, **more)
+            assert w.passed and not w.undescribed and all(row.projected for row in w.layers.values()), (more, w)
+    attention = model.model.layers[1].self_attn
+    attention.forward, forward = lambda *args, **kwargs: forward(*args, **{
+        **kwargs, "attention_mask": None}), attention.forward
+    with torch.no_grad():
+        with mha.watch(model) as w:
+            model(ids_of())
+        assert not w.passed and w.first.kind == "config" and w.first.names == ("causal-missing",)
+        assert w.first.layer == "model.layers.1.self_attn" and len(w.findings) == 1
+        assert w.first.sentence.startswith("full in the call, causal in the configuration")
+        with mha.watch(model, config=False) as w:
+            model(ids_of())
+        assert w.passed and w.undescribed == "not asked for"
+
+
+def test_queries_of_another_rotation():
+    model = model_of("llama", "sdpa")
+    attention = model.model.layers[1].self_attn
+    forward = attention.forward
+
+    def behind(*args, **kwargs):
+        cos, sin = kwargs["position_embeddings"]
+        return forward(*args, **{**kwargs, "position_embeddings": (cos, -sin)})
+
+    attention.forward = behind
+    with torch.no_grad(), mha.watch(model) as w:
+        model(ids_of())
+    assert w.first.layer == "model.layers.1.self_attn" and "rope-inverse" in w.first.names
+    assert "the queries are not what the configuration makes" in str(w)
+
+
+def test_models_that_are_not_described(monkeypatch):
+    model = Plain()
+    with mha.watch(model) as w:
+        model(torch.randn(1, 4, 16))
+    assert w.passed and w.undescribed == "no configuration of transformers"
+    model = model_of("llama", "eager")
+    monkeypatch.setattr(type(model.config), "model_type", "nonsense")
+    with torch.no_grad(), mha.watch(model) as w:
+        model(ids_of())
+    assert w.passed and w.undescribed.startswith("not described: ") and "not held against a configuration" in str(w)

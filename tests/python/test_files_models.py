@@ -160,6 +160,18 @@ def test_models(tmp_path):
     assert any(p.alias_of for p in mha.Model.from_preset("gpt2").parameters())
 
 
+def test_windows_of_an_image_that_is_rolled(tmp_path):
+    """A configuration says which windows a layer of Swin has, and every second layer has segments inside of them."""
+    file = mha.load(f"{ROOT}/tests/layers/swin.safetensors")
+    (tmp_path / "config.json").write_text(file.metadata["config"])
+    prefixes = [layer.prefix for layer in mha.Model.from_config(tmp_path).layers]
+    for prefix in prefixes[:2]:
+        layer = mha.MultiHeadAttention.from_file(f"{ROOT}/tests/layers/swin.safetensors", prefix,
+                                                 config=tmp_path / "config.json")
+        assert ("q_segments" in layer.settings) == (".blocks.1." in prefix), prefix
+    np.testing.assert_array_equal(layer.settings["q_segments"], mha.window_segments(4, 4, 2, 1))
+
+
 def test_keys_that_nothing_reads(tmp_path):
     config = {"model_type": "llama", "num_hidden_layers": 1, "note": "x", "num_experts": 8, "rest": None}
     assert mha.Model.from_config(config).unread_keys == ["note", "num_experts"]

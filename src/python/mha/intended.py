@@ -28,6 +28,7 @@ _CACHE, _BEGIN = "(cache)", "(begin)"  # of what a layer was given: its cache, a
 _PROJECTING = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "q_norm", "k_norm")
 _REGROUPED = "rope-regrouped"
 TOKENS = 32  # of a call, whose queries, keys and values are held against those of the layer
+WORK = 2**26  # products of a projection of these tokens, at most: of wide layers fewer tokens
 CALLS = 2    # of a layer, to which that is done: the prompt and the first decoded token
 
 
@@ -77,8 +78,8 @@ class Intended:
         """Begins to note."""
         if not hasattr(getattr(self._model, "config", None), "model_type"):
             return
-        self._named, self._sinks = _checkpoint_names(self._model), {
-            name: _sinks_in(module) for name, module in self._modules.items() if _sinks_in(module) is not None}
+        self._named = self._parameters()
+        self._sinks = {name: sinks for name, module in self._modules.items() if (sinks := _sinks_in(module)) is not None}
         module_of_torch = importlib.import_module("torch").nn.MultiheadAttention  # whose fast path hooks would end
         self._hooks.append(self._model.register_forward_pre_hook(self._begins, with_kwargs=True))
         for name, module in self._modules.items():
@@ -104,6 +105,17 @@ class Intended:
             index = getattr(self._modules[name], "layer_idx", None)
             self._entered[name] = (x, {**kwargs, _CACHE: cache, _BEGIN: 0 if cache is None or index is None else
                                        int(cache.get_seq_length(index))})
+
+    def _parameters(self) -> Mapping[str, Any]:
+        """The parameters of attention layers as they are now, under the names of the model's files."""
+        layers = tuple(name + "." for name in self._modules if name and self._exactly(name) is not None)
+        held = {name: x for name, x in self._model.named_parameters(remove_duplicate=False) if name.startswith(layers)}
+        try:
+            loading = importlib.import_module("transformers.core_model_loading")
+            revert: Callable[[Any, Any], Mapping[str, Any]] = loading.revert_weight_conversion
+            return revert(self._model, held)
+        except (ImportError, AttributeError):
+            return held
 
     # ---------------------------------------------------------------- which layer
 
@@ -189,6 +201,16 @@ class Intended:
             return None
         return np.pad(mask.bool().numpy(), ((0, 0), (0, max(S - mask.shape[1], 0))))[:, -S:]
 
+    def _left(self, seen: Any, B: int) -> Any:
+        """(B, 1): how many keys of padding each batch row begins with; chunks are counted behind them. None: a later
+        call does not say."""
+        mask: Any = self._given.get("attention_mask")
+        if mask is None:
+            return np.zeros((B, 1), np.int64)
+        if getattr(mask, "ndim", 0) == 2 and mask.shape[0] == B:
+            return (mask.bool().cumsum(1) == 0).sum(1, keepdim=True).numpy()
+        return np.broadcast_to(seen.any(1).argmax(1)[:, None], (B, 1)) if seen.shape[1] > 1 else None
+
     def _sees(self, asked: Asked, said: Mapping[str, Any], begin: int) -> list[Parted]:
         """Keys that the call hides, or shows, and should not. begin: the position of its first query."""
         rows = np.arange(asked.T_q)
@@ -199,8 +221,11 @@ class Intended:
             return []
         offset, chunk = _filled(asked) - asked.T_q, int(said.get("chunk", 0))
         meant = Rules(offset, bool(said.get("causal")), said.get("window", OPEN), chunk)
-        if chunk and begin > offset:  # the first keys have left the cache
-            segments = [np.tile((np.arange(n) + at) // chunk, (asked.B, 1)) for n, at in (
+        left = self._left(visible[:, 0], asked.B) if chunk else np.zeros((1, 1), np.int64)
+        if left is None:
+            return []
+        if chunk and (begin > offset or left.any()):  # the first keys have left the cache, or are padding
+            segments = [(np.arange(n)[None] + at - left) // chunk for n, at in (
                 (asked.T_q, begin), (asked.S, begin - offset))]
             meant = Rules(offset, meant.causal, meant.window, 0, *segments)
         padding = self._padding(asked, meant.causal)
@@ -273,7 +298,8 @@ class Intended:
                 meant: float) -> tuple[list[Parted], bool]:
         x, kwargs = entered
         others = _others(kwargs)
-        n, end = min(x.shape[1], TOKENS), _filled(asked) - asked.T_q
+        wide = x.shape[-1] * asked.query.shape[1] * asked.query.shape[-1]
+        n, end = min(x.shape[1], TOKENS, max(WORK // wide, 1)), _filled(asked) - asked.T_q
         if x.shape[1] != asked.T_q or x.shape[0] != asked.B:
             return [], False
         positions = self._positions(kwargs, max(kwargs[_BEGIN], 0), n, asked.B)
@@ -366,17 +392,6 @@ class Intended:
 
 
 # ---------------------------------------------------------------- parts
-
-
-def _checkpoint_names(model: Any) -> Mapping[str, Any]:
-    """The parameters of a model under the names of its files."""
-    held = dict(model.named_parameters(remove_duplicate=False))
-    try:
-        loading = importlib.import_module("transformers.core_model_loading")
-        revert: Callable[[Any, Any], Mapping[str, Any]] = loading.revert_weight_conversion
-        return revert(model, held)
-    except (ImportError, AttributeError):
-        return held
 
 
 def _has_stage(layer: MultiHeadAttention, rows: Sequence[Any], said: dict[str, Any], name: str) -> bool:

@@ -90,7 +90,7 @@ def read(keeps: Any, rows: Any, T_q: int) -> Optional[Rules]:
         return None
     for rules in _candidates(keeps, seen, rows, T_q):
         shown = rules.keeps(rows, keeps.shape[2])
-        padded = (shown & seen[:, :, None]).any(1) & ~keeps.any(1)
+        padded = shown.any(1) & ~keeps.any(1)
         if bool(((keeps == (shown & ~padded[:, None])) | ~seen[:, :, None]).all()):
             return replace(rules, keys=~padded) if padded.any() else rules
     return None
