@@ -232,10 +232,12 @@ def _right_in(actual: Any, query: Any, key: Any, value: Any, layout: Any, stages
 
 @dataclass(frozen=True)
 class StageVerdict:
-    """One stage: equal within atol + rtol |yours|, or the element that decides it."""
+    """One stage: equal within atol + rtol |yours|, or the element that decides it. Not `judged`: numbers may leave the
+    range of float32 on the way, so that atol is infinite and nothing can be said; then it is not `ok`, either."""
 
     name: str
     ok: bool
+    judged: bool
     max_abs: float
     rtol: float
     atol: float
@@ -285,7 +287,8 @@ class Verdict:
 
     def table(self) -> Table:
         """One row for each stage."""
-        rows = [(s.name, "ok" if s.ok else "FIRST" if s.name == self.first else "differs", s.max_abs, s.atol,
+        rows = [(s.name, "not judged" if not s.judged else "ok" if s.ok else "FIRST" if s.name == self.first
+                 else "differs", s.max_abs, s.atol,
                  s.mismatches, s.elements, s.worst_index, s.yours, s.exact, s.worst_head) for s in self.stages]
         return Table(("stage", "", "max abs", "allowed", "differ", "of", "worst at", "yours", "exact", "head"), rows,
                      self.outcome + (f": {self.reason}" if self.reason else "")
@@ -330,8 +333,8 @@ def judge(case: Handle, threads: int) -> Verdict:
         for i in range(v.stage_count):
             s = v.stages[i]
             d = s.difference
-            found.append(StageVerdict(s.name.decode(), s.ok, d.max_abs, s.rtol, s.atol, d.mismatches, d.elements,
-                                      tuple(d.worst_index[:d.rank]), s.yours, s.exact,
+            found.append(StageVerdict(s.name.decode(), s.ok, s.judged, d.max_abs, s.rtol, s.atol, d.mismatches,
+                                      d.elements, tuple(d.worst_index[:d.rank]), s.yours, s.exact,
                                       s.worst_head if s.worst_head >= 0 else None))
         first = found[v.culprit].name if v.culprit < len(found) else None
         return Verdict(_abi.OUTCOMES[v.outcome], v.reason.decode("utf-8", "replace"), tuple(found), first,
