@@ -16,13 +16,13 @@ static json_t *stage_record(const mha_stage_verdict *s, bool first)
 {
     const mha_difference *d = &s->difference;
     json_t *record = record_of(
-        "name", J(s->name), "against", J(s->against), "ok", s->judged ? json_boolean(s->ok) : json_null(), "max_abs", J(d->max_abs), "max_rel",
-        J(d->max_rel), "max_ulp", J(d->max_ulp), "rms", J(d->rms), "cosine", J(d->cosine), "elements", J(d->elements),
-        "mismatches", J(d->mismatches), "worst_index", json_shape(d->rank, d->worst_index), "worst_actual",
-        J(d->worst_actual), "worst_expected", J(d->worst_expected), "nan_actual", J(d->nan_actual), "nan_expected",
-        J(d->nan_expected), "inf_actual", J(d->inf_actual), "inf_expected", J(d->inf_expected), "rtol", J(s->rtol),
-        "atol", J(s->atol), "tolerance_needed", J(d->tolerance_needed), "tolerance_derived", json_boolean(s->derived),
-        "worst_head", s->worst_head < 0 ? json_null() : J(s->worst_head), NULL);
+        "name", J(s->name), "against", J(s->against), "ok", s->judged ? json_boolean(s->ok) : json_null(), "max_abs",
+        J(d->max_abs), "max_rel", J(d->max_rel), "max_ulp", J(d->max_ulp), "rms", J(d->rms), "cosine", J(d->cosine),
+        "elements", J(d->elements), "mismatches", J(d->mismatches), "worst_index", json_shape(d->rank, d->worst_index),
+        "worst_actual", J(d->worst_actual), "worst_expected", J(d->worst_expected), "nan_actual", J(d->nan_actual),
+        "nan_expected", J(d->nan_expected), "inf_actual", J(d->inf_actual), "inf_expected", J(d->inf_expected), "rtol",
+        J(s->rtol), "atol", J(s->atol), "tolerance_needed", J(d->tolerance_needed), "tolerance_derived",
+        json_boolean(s->derived), "worst_head", s->worst_head < 0 ? json_null() : J(s->worst_head), NULL);
     return record_with(record, "~verdict",
                        J(!s->judged ? "not judged"
                          : s->ok    ? "ok"

@@ -213,8 +213,8 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
     if message:
         fail(message, stage)
     if unjudged:
-        raise AssertionError(f"{', '.join(unjudged)}: not judged: numbers may leave the range of float32 on the way, so "
-                             "that no tolerance follows from the call: expected rtol or atol, or smaller inputs")
+        raise AssertionError(f"{', '.join(unjudged)}: not judged: numbers may leave the range of float32 on the way, "
+                             "so that no tolerance follows from the call: expected rtol or atol, or smaller inputs")
 
 
 # ---------------------------------------------------------------- cases for hypothesis
