@@ -89,6 +89,8 @@ typedef struct mha_stage_verdict {
     char name[40];    /* of the stage; with a prefix for another way to run the case: "weights", "packed.output" */
     char against[48]; /* the recorded tensor, by its word: "expected.output", also where the file spells it `output` */
     bool ok;
+    bool judged; /* false: the derived tolerance is infinite, because numbers may leave the range of float32 on the way:
+                  * whatever is recorded, nothing can be said of it; then `ok` is false, too */
     double rtol, atol; /* ok means |exact - yours| <= atol + rtol |yours| everywhere */
     bool derived;      /* the case has no tolerance: it is derived from the rounding errors of the call and `stored` */
     mha_dtype stored;  /* type of the recorded tensor */
@@ -121,9 +123,10 @@ typedef struct mha_verdict {
  * tolerances rtol64 and atol64 (expected.* where it is alone); on other paths expected.* with rtol, atol,
  * atol.<tensor>. packed.*, permuted.*, repeated.* and prefill.* are run, too. `stage` restricts the comparison to one
  * stage; NULL: all. `threads` 0: mha_threads_available(). A call that the library does not support gives
- * MHA_OUTCOME_SKIPPED with the reason; when `fast` hands over to `blas` (end of attention.h), verdict.path is `blas`.
- * The caller clears the verdict. Errors: MHA_NO_MEMORY, MHA_NOT_FOUND (there is no stage of that name), MHA_INVALID
- * (path or threads); *verdict is then empty. */
+ * MHA_OUTCOME_SKIPPED with the reason, and so does one of which no stage is wrong and one is not judged; when `fast`
+ * hands over to `blas` (end of attention.h), verdict.path is `blas`. The caller clears the verdict. Errors:
+ * MHA_NO_MEMORY, MHA_NOT_FOUND (there is no stage of that name), MHA_INVALID (path or threads); *verdict is then
+ * empty. */
 MHA_API mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, int threads,
                                   mha_verdict *verdict, mha_error *error);
 MHA_API void mha_verdict_clear(mha_verdict *verdict);

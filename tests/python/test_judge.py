@@ -442,6 +442,23 @@ def test_a_sample_of_the_rows_is_judged_and_says_so():
     assert d.names == ["causal-missing"] and 0 < d.rows_judged < d.rows == 600
 
 
+def test_what_may_leave_the_range_of_float32_is_not_judged():
+    q, k, v = (x * np.float32(1e20) for x in np.random.default_rng(6).standard_normal((3, 1, 2, 4, 8), np.float32))
+    nonsense = np.full_like(q, 7)
+    found = mha.check(nonsense, q, k, v)
+    assert found.skipped and not found.stages[0].ok and not found.stages[0].judged
+    assert "output is not judged" in found.reason and "not judged" in str(found)
+    with pytest.raises(AssertionError, match="output: not judged: .* expected rtol or atol"):
+        mha.testing.assert_attention_close(nonsense, q, k, v)
+    with pytest.raises(AssertionError, match="differs"):
+        mha.testing.assert_attention_close(nonsense, q, k, v, atol=1.0)
+    with pytest.raises(mha.Error, match="not judged"):
+        mha.diagnose(nonsense, q, k, v)
+    wide = [x.astype(np.float64) for x in (q, k, v)]
+    right = mha.scaled_dot_product_attention(*wide, out_dtype="float64")
+    assert mha.check(right, *wide, dtype="float64").passed
+
+
 def test_a_sample_that_cannot_be_judged_is_no_pass(monkeypatch):
     q, k, v = np.random.default_rng(5).standard_normal((3, 1, 1, 40, 8)).astype(np.float32)
     right = mha.scaled_dot_product_attention(q, k, v)

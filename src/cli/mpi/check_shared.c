@@ -65,7 +65,7 @@ static mha_status open_recorded(const char *path, const mha_case *c, mha_path wa
     mha_status status = MHA_OK;
     for (size_t i = 0; i < verdict.stage_count; i++) {
         const mha_stage_verdict *s = &verdict.stages[i];
-        if (strcmp(s->name, "output") != 0)
+        if (strcmp(s->name, "output") != 0 || !s->judged)
             continue;
         const mha_call call = mha_case_call(c);
         *reason = '\0';

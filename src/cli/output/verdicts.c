@@ -16,17 +16,18 @@ static json_t *stage_record(const mha_stage_verdict *s, bool first)
 {
     const mha_difference *d = &s->difference;
     json_t *record = record_of(
-        "name", J(s->name), "against", J(s->against), "ok", json_boolean(s->ok), "max_abs", J(d->max_abs), "max_rel",
-        J(d->max_rel), "max_ulp", J(d->max_ulp), "rms", J(d->rms), "cosine", J(d->cosine), "elements", J(d->elements),
-        "mismatches", J(d->mismatches), "worst_index", json_shape(d->rank, d->worst_index), "worst_actual",
-        J(d->worst_actual), "worst_expected", J(d->worst_expected), "nan_actual", J(d->nan_actual), "nan_expected",
-        J(d->nan_expected), "inf_actual", J(d->inf_actual), "inf_expected", J(d->inf_expected), "rtol", J(s->rtol),
-        "atol", J(s->atol), "tolerance_needed", J(d->tolerance_needed), "tolerance_derived", json_boolean(s->derived),
-        "worst_head", s->worst_head < 0 ? json_null() : J(s->worst_head), NULL);
+        "name", J(s->name), "against", J(s->against), "ok", s->judged ? json_boolean(s->ok) : json_null(), "max_abs",
+        J(d->max_abs), "max_rel", J(d->max_rel), "max_ulp", J(d->max_ulp), "rms", J(d->rms), "cosine", J(d->cosine),
+        "elements", J(d->elements), "mismatches", J(d->mismatches), "worst_index", json_shape(d->rank, d->worst_index),
+        "worst_actual", J(d->worst_actual), "worst_expected", J(d->worst_expected), "nan_actual", J(d->nan_actual),
+        "nan_expected", J(d->nan_expected), "inf_actual", J(d->inf_actual), "inf_expected", J(d->inf_expected), "rtol",
+        J(s->rtol), "atol", J(s->atol), "tolerance_needed", J(d->tolerance_needed), "tolerance_derived",
+        json_boolean(s->derived), "worst_head", s->worst_head < 0 ? json_null() : J(s->worst_head), NULL);
     return record_with(record, "~verdict",
-                       J(s->ok   ? "ok"
-                         : first ? "FIRST"
-                                 : "differs"),
+                       J(!s->judged ? "not judged"
+                         : s->ok    ? "ok"
+                         : first    ? "FIRST"
+                                    : "differs"),
                        "~allowed",
                        s->rtol > 0 ? json_words("%.2g + %.2g |yours|", s->atol, s->rtol) : json_words("%.2g", s->atol),
                        NULL);
@@ -166,6 +167,15 @@ static void advise(const judged_case *cases, size_t n)
     free(path);
 }
 
+/* Whether a stage was compared of which nothing can be said. */
+static bool has_unjudged(const mha_verdict *v)
+{
+    for (size_t i = 0; i < v->stage_count; i++)
+        if (!v->stages[i].judged)
+            return true;
+    return false;
+}
+
 void verdicts_print(const json_t *root, const judged_case *cases, size_t n, const size_t count[3])
 {
     const json_t *list = json_object_get(root, "cases");
@@ -174,7 +184,7 @@ void verdicts_print(const json_t *root, const judged_case *cases, size_t n, cons
             print_failure(&cases[i], json_array_get(list, i));
     if (count[MHA_OUTCOME_SKIPPED])
         print_rest(list, MHA_OUTCOME_SKIPPED);
-    if (n == 1 && count[MHA_OUTCOME_PASSED])
+    if (n == 1 && (count[MHA_OUTCOME_PASSED] || (count[MHA_OUTCOME_SKIPPED] && has_unjudged(&cases[0].verdict))))
         print_stages(&cases[0], json_array_get(list, 0));
     else if (count[MHA_OUTCOME_PASSED])
         print_rest(list, MHA_OUTCOME_PASSED);

@@ -240,10 +240,13 @@ def _right_in(actual: Any, query: Any, key: Any, value: Any, layout: Any, stages
 @dataclass(frozen=True)
 class StageVerdict:
     """One stage: equal within atol + rtol |yours|, or the element that decides it. `worst_index` is in the axes of
-    `actual`, of other stages than the output and of case files in those of the library."""
+    `actual`, of other stages than the output and of case files in those of the library. Not `judged`: numbers may
+    leave the range of float32 on the way, so that atol is infinite and nothing can be said; then it is not `ok`,
+    either."""
 
     name: str
     ok: bool
+    judged: bool
     max_abs: float
     rtol: float
     atol: float
@@ -293,7 +296,8 @@ class Verdict:
 
     def table(self) -> Table:
         """One row for each stage."""
-        rows = [(s.name, "ok" if s.ok else "FIRST" if s.name == self.first else "differs", s.max_abs, s.atol,
+        rows = [(s.name, "not judged" if not s.judged else "ok" if s.ok else "FIRST" if s.name == self.first
+                 else "differs", s.max_abs, s.atol,
                  s.mismatches, s.elements, s.worst_index, s.yours, s.exact, s.worst_head) for s in self.stages]
         return Table(("stage", "", "max abs", "allowed", "differ", "of", "worst at", "yours", "exact", "head"), rows,
                      self.outcome + (f": {self.reason}" if self.reason else "")
@@ -338,8 +342,8 @@ def verdict_of(v: _abi.Verdict, rows: tuple[int, int] = (0, 0)) -> Verdict:
         for i in range(v.stage_count):
             s = v.stages[i]
             d = s.difference
-            found.append(StageVerdict(s.name.decode(), s.ok, d.max_abs, s.rtol, s.atol, d.mismatches, d.elements,
-                                      tuple(d.worst_index[:d.rank]), s.yours, s.exact,
+            found.append(StageVerdict(s.name.decode(), s.ok, s.judged, d.max_abs, s.rtol, s.atol, d.mismatches,
+                                      d.elements, tuple(d.worst_index[:d.rank]), s.yours, s.exact,
                                       s.worst_head if s.worst_head >= 0 else None))
         first = found[v.culprit].name if v.culprit < len(found) else None
         return Verdict(_abi.OUTCOMES[v.outcome], v.reason.decode("utf-8", "replace"), tuple(found), first, *rows)

@@ -94,8 +94,8 @@ static void leave_common(mha_diagnosis *d, const mha_diagnosis *other)
 
 /* ---------------------------------------------------------------- slices */
 
-/* Searches a slice; `only`: NULL, or an answer beside which nothing is tried. */
-static mha_status look(sliced *s, size_t n, const mha_diagnosis *only, mha_diagnosis *d, mha_error *error)
+/* Searches slice n; `only`: NULL, or the answer of slice `from`, beside which nothing is tried. */
+static mha_status look(sliced *s, size_t n, size_t from, const mha_diagnosis *only, mha_diagnosis *d, mha_error *error)
 {
     mha__search_wish wish = *s->wish;
     mha_case *slice;
@@ -103,6 +103,7 @@ static mha_status look(sliced *s, size_t n, const mha_diagnosis *only, mha_diagn
     wish.progress = only ? NULL : wish.progress;
     wish.whole = s->c;
     wish.only = only;
+    wish.known_sight = only && n / s->c->H_kv == from / s->c->H_kv;
     TRY(mha__slice_of(s->c, s->wide, s->slot, n, &slice, error));
     const mha_status status = mha__search_case(slice, &wish, d, error);
     mha_case_close(slice);
@@ -122,7 +123,7 @@ static mha_status hold(sliced *s, size_t from, mha_diagnosis *d, size_t *differs
         mha_diagnosis other;
         if (n == from)
             continue;
-        TRY(look(s, n, d, &other, error));
+        TRY(look(s, n, from, d, &other, error));
         if (right && !is_right(&other))
             *differs = n;
         leave_common(d, &other);
@@ -135,12 +136,12 @@ static mha_status hold(sliced *s, size_t from, mha_diagnosis *d, size_t *differs
 static mha_status search_slices(sliced *s, mha_diagnosis *d, mha_error *error)
 {
     size_t differs, unused;
-    TRY(look(s, 0, NULL, d, error));
+    TRY(look(s, 0, 0, NULL, d, error));
     TRY(hold(s, 0, d, &differs, error));
     if (differs == s->count)
         return MHA_OK;
     mha_diagnosis_clear(d);
-    TRY(look(s, differs, NULL, d, error));
+    TRY(look(s, differs, differs, NULL, d, error));
     return hold(s, differs, d, &unused, error);
 }
 

@@ -117,6 +117,14 @@ bool mha__search_is_promising(const mha__search *s, const mha__candidate *x)
                          (t->states[0] && x->needed[0] <= t->allowed[0].atol));
 }
 
+static bool leaves_undecided(const mha_diagnosis *d, const char *variant)
+{
+    for (size_t i = 0; i < d->undecided_count; i++)
+        if (d->undecided[i] == variant)
+            return true;
+    return false;
+}
+
 /* Whether an answer names a variant, also in a pair, or a pair. */
 static bool names(const mha_diagnosis *d, const char *a, const char *b)
 {
@@ -126,10 +134,13 @@ static bool names(const mha_diagnosis *d, const char *a, const char *b)
               : (e->count > 0 && e->variants[0] == a) || (e->count > 1 && e->variants[1] == a))
             return true;
     }
-    for (size_t i = 0; i < d->undecided_count && !b; i++)
-        if (d->undecided[i] == a)
-            return true;
-    return false;
+    return !b && leaves_undecided(d, a);
+}
+
+bool mha__search_knows_sight(const mha__search *s, int variant, const mha__knobs *k)
+{
+    return s->wish->known_sight && leaves_undecided(s->wish->only, mha_variant_at((size_t)variant)->name) &&
+           mha__variant_heads_see_alike(k) && mha__variant_heads_see_alike(&s->unmodified.knobs);
 }
 
 bool mha__search_tries(const mha__search *s, int a, int b, const mha__knobs *k)

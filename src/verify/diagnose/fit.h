@@ -24,6 +24,9 @@ void mha__search_hold(const mha__search *s, const mha__region *on, const double 
 bool mha__search_is_promising(const mha__search *s, const mha__candidate *x);
 /* Whether the search tries a variant, or a pair (b -1: none), whose knobs are `k`. */
 bool mha__search_tries(const mha__search *s, int a, int b, const mha__knobs *k);
+/* Whether no row has to be looked for that shows a variant with these knobs: a slice that sees the same keys has
+ * none. */
+bool mha__search_knows_sight(const mha__search *s, int variant, const mha__knobs *k);
 /* Counts one more candidate as done, and tells the caller if this is its thread. */
 void mha__search_step(mha__search *s, size_t worker);
 /* How many elements a region has. */

@@ -157,7 +157,7 @@ static void choose_part(mha__search *s)
     for (size_t v = 0; v < mha_variant_count(); v++) {
         mha__knobs knobs;
         if (mha__variants_apply(s->c, (int)v, -1, &knobs) && mha__search_tries(s, (int)v, -1, &knobs) &&
-            !mha__knobs_see_alike(&knobs, &s->unmodified.knobs))
+            !mha__knobs_see_alike(&knobs, &s->unmodified.knobs) && !mha__search_knows_sight(s, (int)v, &knobs))
             show_difference(s, &knobs);
     }
 }

@@ -82,6 +82,7 @@ typedef struct mha__search_wish {
     const mha_progress *progress; /* may be NULL */
     const mha_case *whole; /* NULL, or: the case is a slice of this one, and only what looks at one head is tried */
     const mha_diagnosis *only; /* NULL, or: only what it names is tried */
+    bool known_sight; /* what it leaves undecided was looked at in all rows of a slice of the same batch row */
 } mha__search_wish;
 
 typedef struct mha__search {

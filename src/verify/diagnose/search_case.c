@@ -230,7 +230,7 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
         return MHA_OK;
     /* A tensor recorded in float64 is explained to float64 accuracy; only if that fails is float32 accuracy tried. */
     int wide = s->target.wide;
-    if (order > 2 && wide)
+    if (order > 2 && wide && isfinite(s->target.noise[0]))
         order = mha__search_least_order(s, wide = 0, 2);
     if (order <= 2)
         return mha__report_exact(s, order, wide, which, d, error);
@@ -264,6 +264,11 @@ static mha_status search(mha__search *s, mha_diagnosis *d, mha_error *error)
     s->unmodified.knobs = mha__knobs_of(s->c);
     TRY(mha__target_load(s, s->wish->tensor, d, error));
     TRY(mha__search_prepare(s, error));
+    const mha__target *t = &s->target;
+    if (t->allowed[t->wide].derived && !isfinite(t->allowed[t->wide].atol))
+        return mha__fail(error, MHA_UNSUPPORTED, d->tensor,
+                         "is not judged: numbers may leave the range of float32 on the way, so that no tolerance "
+                         "follows from the call: expected one in the case (atol, rtol), or smaller inputs");
     for (size_t r = 0; r < s->c->B * s->c->T_q; r++) {
         d->part.judged += s->rows_judged[r] && s->rows_present[r];
         d->part.rows += s->rows_present[r];

@@ -76,7 +76,7 @@ mha_stage_verdict *mha__judgement_row(mha__judgement *j, const char *prefix, con
         return NULL;
     j->rows = rows;
     mha_stage_verdict *row = &rows[j->count++];
-    *row = (mha_stage_verdict){.worst_head = -1};
+    *row = (mha_stage_verdict){.judged = true, .worst_head = -1};
     mha__text_print(row->name, sizeof row->name, "%s%s", prefix, name);
     mha__text_print(row->against, sizeof row->against, "%s", against);
     return row;
@@ -181,10 +181,10 @@ static mha_status compare(const mha__judgement *j, const mha__stage_result *resu
     TRY(mha_compare(&x, &copy, row->rtol, row->atol, &row->difference, error));
     row->exact = row->difference.worst_actual;
     row->yours = row->difference.worst_expected;
-    row->ok = row->difference.mismatches == 0;
+    row->ok = row->judged && row->difference.mismatches == 0;
     if (axis >= 0 && row->difference.elements > 0)
         row->difference.worst_index[axis] = mha__sample_row(result->sample, row->difference.worst_index[axis]);
-    if (!row->ok)
+    if (row->judged && !row->ok)
         row->worst_head = find_worst_head(c, result->stage, x, copy, row->rtol, row->atol);
     return mha__judgement_show(j, row, &copy, &x, error);
 }
@@ -203,6 +203,7 @@ mha_status mha__judgement_compare(mha__judgement *j, const mha__stage_result *re
     row->rtol = allowed.rtol;
     row->atol = allowed.atol;
     row->derived = allowed.derived;
+    row->judged = !allowed.derived || isfinite(allowed.atol);
     row->stored = e->stored;
     mha__arena pool = {.allocator = j->c->pool.allocator};
     mha_status status = compare(j, result, e, &pool, row, error);

@@ -1,4 +1,4 @@
-/* Says in a sentence why a case failed, or that nothing in it could fail. */
+/* Says in a sentence why a case failed, could not be judged, or that nothing in it could fail. */
 #include <string.h>
 
 #include "base/base.h"
@@ -49,11 +49,31 @@ static bool compared_nothing(const mha_verdict *v)
     return v->stage_count > 0;
 }
 
+/* The first stage that is not judged; stage_count when all are. */
+static size_t first_unjudged(const mha_verdict *v)
+{
+    size_t i = 0;
+    while (i < v->stage_count && v->stages[i].judged)
+        i++;
+    return i;
+}
+
+static void tell_unjudged(mha_verdict *v)
+{
+    v->outcome = MHA_OUTCOME_SKIPPED;
+    mha__text_print(v->reason, sizeof v->reason,
+                    "%s is not judged: numbers may leave the range of float32 on the way, so that no tolerance follows "
+                    "from the call: expected one in the case (atol, rtol), or smaller inputs",
+                    v->stages[first_unjudged(v)].name);
+}
+
 void mha__judgement_explain(const mha__judgement *j, mha_verdict *v)
 {
     v->culprit = 0;
-    while (v->culprit < v->stage_count && v->stages[v->culprit].ok)
+    while (v->culprit < v->stage_count && (v->stages[v->culprit].ok || !v->stages[v->culprit].judged))
         v->culprit++;
+    if (first_unjudged(v) < v->stage_count)
+        tell_unjudged(v);
     if (compared_nothing(v)) {
         v->outcome = MHA_OUTCOME_SKIPPED;
         mha__text_print(v->reason, sizeof v->reason, "expected elements to compare, found none in %s",

@@ -63,8 +63,6 @@ size_t mha__variant_relative_row(const mha__variant_inputs *w, const mha__knobs 
                                  const mha__score_at *at);
 /* How many keys beyond the last one, up to a multiple of the tile, no rule hides from a query row. */
 size_t mha__variant_count_padded(const mha__variant_inputs *inputs, const mha__knobs *k, size_t b, size_t i);
-/* Whether all heads hide the same keys and add the same terms. */
-bool mha__variant_heads_see_alike(const mha__knobs *k);
 
 /* Of the pattern (variant_pattern.c): whether a query is padding, which sees nothing; whether a key is hidden, and what
  * is added to its score; whether heads see other keys than each other. */

@@ -32,6 +32,8 @@ void mha__variant_bench_columns(mha__variant_bench *bench, size_t columns);
  * query rows when the stage is by query; the elements of skipped rows are unspecified. */
 void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_stage stage, const unsigned char *kept,
                       double *result);
+/* Whether all heads hide the same keys and add the same terms. */
+bool mha__variant_heads_see_alike(const mha__knobs *k);
 /* Whether query row i of batch row b sees the same keys with the same added terms under both sets of knobs. */
 bool mha__variant_sees_alike(const mha__variant_inputs *inputs, const mha__knobs *one, const mha__knobs *other,
                              size_t b, size_t i);
