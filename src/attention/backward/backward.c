@@ -187,6 +187,7 @@ static void run_map(mha__backward *b, size_t sequence, size_t head)
 
 void mha__backward_run(mha__backward *b)
 {
+    b->turns[0] = b->turns[1] = MHA__TURNED_BACK;
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
         for (size_t e = 0; b->d[g].data && e < mha_view_elements(&b->d[g]); e++)
             ((double *)b->d[g].data)[e] = 0;
