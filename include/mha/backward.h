@@ -93,12 +93,13 @@ typedef struct mha_gradient_mistake {
 /* The rows of the list of mistakes, in the order of the data flow; NULL behind the last. */
 MHA_API const mha_gradient_mistake *mha_gradient_mistake_at(size_t index);
 
-/* Which mistakes give somebody's gradients: `found` has these in found->of (any of them; only read), and the d_output,
- * d_lse and precision that they were computed with. A mistake that can matter in this call is made in float64, and
- * explains the gradients when each of their elements lies within the bound of a backward with that mistake, in
- * arithmetic of roundoff `unit`, and 1,024 roundoffs of the gradient's largest number. Writes the first `room` of those that do to `list`, and how many do to *count. None is
- * looked for where the gradients are right: *count is then 0 and *right is true. Of wide ones only the first that
- * explains is given. Errors: as of mha_gradient_bound. */
+/* Which mistakes give somebody's gradients: `found` has these in found->of (any of them; only read), and the
+ * d_output, d_lse and precision that they were computed with. A mistake that can matter in this call is made in
+ * float64, and explains the gradients when each of their elements lies within the bound of a backward with that
+ * mistake, in arithmetic of roundoff `unit`, and 1,024 roundoffs of the gradient's largest number. Writes the first
+ * `room` of those that do to `list`, and how many do to *count. None is looked for where the gradients are right:
+ * *count is then 0 and *right is true. Of wide ones only the first that explains is given. Errors: as of
+ * mha_gradient_bound. */
 MHA_API mha_status mha_gradient_explain(const mha_layer *layer, const mha_call *call, const mha_gradients *found,
                                         double unit, const mha_gradient_mistake **list, size_t room, size_t *count,
                                         bool *right, mha_error *error);

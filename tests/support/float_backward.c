@@ -37,7 +37,8 @@ static void turn(float *x, size_t d, size_t position, float sign)
     }
 }
 
-static bool sees(const head *x, size_t t, size_t j, int more_right, int more_left, bool causal, bool window, bool length)
+static bool sees(const head *x, size_t t, size_t j, int more_right, int more_left, bool causal, bool window,
+                 bool length)
 {
     const float_backward *f = x->f;
     const long i = (long)t, k = (long)j;
@@ -108,7 +109,8 @@ static void sums(head *x)
     float D[FB_MOST];
     memcpy(D, x->D, sizeof D);
     for (size_t t = 0; t < f->T; t++) {
-        x->D[t] *= is(x, "d-missing") ? 0 : is(x, "d-added") ? -1 : is(x, "d-twice") ? 2 : is(x, "d-scaled") ? f->scale : 1;
+        x->D[t] *= is(x, "d-missing") ? 0 : is(x, "d-added") ? -1 : is(x, "d-twice") ? 2 : 1;
+        x->D[t] *= is(x, "d-scaled") ? f->scale : 1;
         x->D[t] /= is(x, "d-mean") ? (float)f->d_v : 1;
         if (is(x, "d-of-next-query"))
             x->D[t] = D[(t + 1) % f->T];

@@ -176,7 +176,7 @@ static void planted_mistakes_are_named(void **state)
         }
         names++;
         if (!made || shown == 0)
-            print_error("%s: %s\n", row->name, made ? "shows in no call" : "the planted backward makes no such mistake");
+            print_error("%s: %s\n", row->name, made ? "shows in no call" : "the planted backward does not make it");
         silent += !made || shown == 0;
     }
     free(n);

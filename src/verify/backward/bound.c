@@ -10,8 +10,8 @@
  * has numbers of all sizes side by side. A_ij = sum_c |dO_ic| |V_jc|.
  *
  *   P     is exp(Z - lse), of scores that are computed once more, or the forward's softmax. Z is off by E_Z, lse by
- *         E_lse (which is E_Z and the rounding of a sum of exponentials), the difference is rounded once, exp is good to
- *         4u: with d = 2 E_lse + u (|log P| + 24), which covers both,
+ *         E_lse (which is E_Z and the rounding of a sum of exponentials), the difference is rounded once, exp is good
+ *         to 4u: with d = 2 E_lse + u (|log P| + 24), which covers both,
  *           E_P = (e^d - 1) P + lost(P) + t.
  *         Sigmoid: the forward's error of a weight.
  *   dP    E_dP = gamma(d_v + 2) A + E_v sum_c |dO_c| + lost(|dP|) + (d_v + 1) t

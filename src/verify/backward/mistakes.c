@@ -3,7 +3,8 @@
 
 #define COUNT(rows) (sizeof(rows) / sizeof *(rows))
 
-/* number: the offset of the point in mha_backward_precision; other: the type. */
+/* Points whose bound is of the size of what rounding there does; those of scores and of partial sums are much wider,
+ * and would explain anything. number: the offset of the point in mha_backward_precision; other: the type. */
 #define ROUNDS(point, name, what, type, word)                                                                          \
     {{name "-in-" word, what " is rounded to " word, true}, NULL, MHA__BACKWARD_READ, NULL,                            \
      (double)offsetof(mha_backward_precision, point), type}
@@ -17,8 +18,6 @@ static const mha__mistake rounded[] = {
     POINT(d_scores, "d-scores", "dS"),
     POINT(weights, "weights", "P, wherever it is read,"),
     POINT(d_weights, "d-weights", "dP"),
-    POINT(scores, "scores", "each score"),
-    POINT(sums, "sums", "each partial sum"),
 };
 
 const mha__mistake *mha__mistake_at(size_t index)

@@ -104,7 +104,8 @@ static void turn_d_output(mha__backward *b, mha__map *map, const mha__mistake *m
         for (size_t c = 0; c < p->d_v; c++) {
             const size_t by_time = (i * p->h + map->head), by_head = (map->head * p->T_q + i);
             const size_t row = m->number > 0 ? by_head : by_time, /* what was meant, read in the other order */
-                         t = m->number > 0 ? row / p->h : row % p->T_q, head = m->number > 0 ? row % p->h : row / p->T_q;
+                         t = m->number > 0 ? row / p->h : row % p->T_q,
+                         head = m->number > 0 ? row % p->h : row / p->T_q;
             const size_t four[4] = {map->s.batch, t, head, c}, three[3] = {map->s.batch, t, head * p->d_v + c};
             map->dO[i * p->d_v + c] = mha_view_get(dO, dO->rank == 4 ? four : three);
         }
@@ -121,7 +122,8 @@ static const mha__mistake rows[] = {
     {{"d-added", "dS = P (dP + D): D is added", false}, is_softmax, MHA__BACKWARD_SUMS, scale_sums, -1, 0},
     {{"d-twice", "D is taken away twice", false}, is_softmax, MHA__BACKWARD_SUMS, scale_sums, 2, 0},
     {{"d-scaled", "D is multiplied by the scale, dP is not", false}, has_scale, MHA__BACKWARD_SUMS, scaled_sums, 0, 0},
-    {{"d-mean", "D is a mean over the features, not their sum", false}, is_softmax, MHA__BACKWARD_SUMS, mean_sums, 0, 0},
+    {{"d-mean", "D is a mean over the features, not their sum", false},
+        is_softmax, MHA__BACKWARD_SUMS, mean_sums, 0, 0},
     {{"d-of-next-query", "D is that of the next query", false}, has_two_queries, MHA__BACKWARD_SUMS, other_sums, 1, 0},
     {{"d-of-previous-query", "D is that of the query before", false},
         has_two_queries, MHA__BACKWARD_SUMS, other_sums, -1, 0},
