@@ -21,7 +21,7 @@
  *   relative terms       k_scale Q_i . R: dQ_i += k_scale dZ_ij R, dR += k_scale dZ_ij Q_i; the same for K
  *   sinks                one more key without a value: d sink = sum_i e^(sink - lse_i) (0 - D_i + dlse_i)
  *
- * Rows go back through what was done to them, last step first (rows.c). */
+ * Rows go back through what was done to them, last step first (backward_rows.c). */
 #include "attention/backward/backward.h"
 
 #include "attention/exact/rounding.h"
