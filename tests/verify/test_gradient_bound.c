@@ -93,7 +93,8 @@ static void no_rounding_goes_beyond_the_bound(void **state)
                                           bound_fails);
     if (wrong)
         fail_msg("the gradients of %zu random calls lie beyond their bound", wrong);
-    print_message("%zu elements, the nearest at %.2g of its bound; %zu calls have no bound\n", judged, nearest, refused);
+    print_message("%zu elements, the nearest at %.2g of its bound; %zu calls have no bound\n", judged, nearest,
+                  refused);
     assert_true(judged > 0 && nearest > 0.05);
 }
 

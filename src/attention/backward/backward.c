@@ -21,7 +21,7 @@
  *   relative terms       k_scale Q_i . R: dQ_i += k_scale dZ_ij R, dR += k_scale dZ_ij Q_i; the same for K
  *   sinks                one more key without a value: d sink = sum_i e^(sink - lse_i) (0 - D_i + dlse_i)
  *
- * Rows go back through what was done to them, last step first (rows.c). */
+ * Rows go back through what was done to them, last step first (backward_rows.c). */
 #include "attention/backward/backward.h"
 
 #include "attention/exact/rounding.h"
@@ -187,6 +187,7 @@ static void run_map(mha__backward *b, size_t sequence, size_t head)
 
 void mha__backward_run(mha__backward *b)
 {
+    b->turns[0] = b->turns[1] = MHA__TURNED_BACK;
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
         for (size_t e = 0; b->d[g].data && e < mha_view_elements(&b->d[g]); e++)
             ((double *)b->d[g].data)[e] = 0;

@@ -39,6 +39,9 @@ typedef enum mha__backward_step {
     MHA__BACKWARD_HEADS     /* all heads of all sequences are added up; there is no map */
 } mha__backward_step;
 
+/* How gradients of rows are rotated; back is right. */
+typedef enum mha__turning { MHA__TURNED_BACK, MHA__NOT_TURNED, MHA__TURNED_FORWARD } mha__turning;
+
 /* A backward with all that it needs. */
 typedef struct mha__backward mha__backward;
 struct mha__backward {
@@ -46,7 +49,8 @@ struct mha__backward {
     mha__arena memory;
     mha_call call;
     mha_plan plan;                /* of the forward that was run */
-    const mha__resolved *r;       /* of that plan; the rows are turned back by it */
+    const mha__resolved *r;       /* of that plan */
+    mha__turning turns[2];        /* of queries and of keys */
     mha_keep keep[MHA_STAGE_COUNT];
     mha_view stages[MHA_STAGE_COUNT]; /* of that forward, F64 and contiguous */
     mha_view d[MHA_GRADIENT_COUNT];   /* F64 and contiguous; those of query, key and value always have data */

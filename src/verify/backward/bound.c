@@ -10,14 +10,15 @@
  * has numbers of all sizes side by side. A_ij = sum_c |dO_ic| |V_jc|.
  *
  *   P     is exp(Z - lse), of scores that are computed once more, or the forward's softmax. Z is off by E_Z, lse by
- *         E_lse (which is E_Z and the rounding of a sum of exponentials), the difference is rounded once, exp is good to
- *         4u: with d = 2 E_lse + u (|log P| + 24), which covers both,
+ *         E_lse (which is E_Z and the rounding of a sum of exponentials), the difference is rounded once, exp is good
+ *         to 4u: with d = 2 E_lse + u (|log P| + 24), which covers both,
  *           E_P = (e^d - 1) P + lost(P) + t.
  *         Sigmoid: the forward's error of a weight.
  *   dP    E_dP = gamma(d_v + 2) A + E_v sum_c |dO_c| + lost(|dP|) + (d_v + 1) t
  *   D     is the sum of P dP, or dO . O with an O that was stored. O is off by sum_j E_P |V_j|, by gamma(2 S' + 16) of
  *         sum_j P |V_j|, by E_v and by lost(O): either way
- *           E_D = sum_j E_P A + gamma(2 S' + d_v + 20) sum_j (P + E_P) A + sum_j (P + E_P) (E_v sum_c |dO_c| + lost(dP))
+ *           E_D = sum_j E_P A + gamma(2 S' + d_v + 20) sum_j (P + E_P) A
+ *                 + sum_j (P + E_P) (E_v sum_c |dO_c| + lost(dP))
  *                 + sum_c |dO_c| lost(|O_c| + sum_j E_P |V_jc|) + (S' + d_v) t (1 + sum_c |dO_c|)
  *   dZ    X = dP - D + dlse is off by E_X = E_dP + E_D + 3u (|dP| + |D| + |dlse| + E_dP + E_D), and dZ = P X by
  *           E_dZ = E_P (|X| + E_X) + P E_X + 2u (P + E_P) (|X| + E_X) + t.
@@ -35,8 +36,8 @@
  *         all pairs times the sum of |dZ| + E_dZ, each times the size of what dZ is multiplied with.
  *   sinks e^(sink - lse) is off as a P is, by E_lse once, and its product as dZ is.
  *
- * The sums over E are made by the steps of the backward itself, with E in place of dS and absolute values in place of Q,
- * K and dO. bound_rows.c goes on from there. */
+ * The sums over E are made by the steps of the backward itself, with E in place of dS and absolute values in place of
+ * Q, K and dO. bound_rows.c goes on from there. */
 #include <float.h>
 #include <math.h>
 
@@ -59,8 +60,7 @@ typedef struct query {
     const mha__backward *b;
     const mha__map *map;
     size_t i;
-    double dO;        /* sum_c |dO_c| */
-    double E_D;
+    double dO; /* sum_c |dO_c| */
 } query;
 
 static double *of_pair(const query *q, double *matrix, size_t j)
@@ -86,23 +86,36 @@ static double weight_error(const query *q, double P)
     return moved + lost(e->precision->weights, P + moved) + e->tiny;
 }
 
-/* E_P and A of each pair, to the weights and d_weights of e->sizes.map, and E_D. */
-static void bound_sums(query *q)
+static query query_of(mha__gradient_errors *e, const mha__backward *b, const mha__map *map, size_t i)
+{
+    query q = {.e = e, .b = b, .map = map, .i = i};
+    for (size_t c = 0; c < b->r->plan.d_v; c++)
+        q.dO += fabs(map->dO[i * b->r->plan.d_v + c]);
+    return q;
+}
+
+/* E_P and A of each pair, to the weights and d_weights of e->sizes.map. */
+static void bound_weights(const query *q)
+{
+    for (size_t j = 0; j < q->map->n; j++) {
+        const bool meets = q->map->seen[q->i * q->map->n + j];
+        *of_pair(q, q->e->sizes.map.weights, j) = meets ? weight_error(q, *of_pair(q, q->map->weights, j)) : 0;
+        *of_pair(q, q->e->sizes.map.d_weights, j) = meets ? size_of_d_weight(q, j) : 0;
+    }
+}
+
+/* E_D. */
+static double sum_error(const query *q)
 {
     const mha__gradient_errors *e = q->e;
     const size_t d_v = q->b->r->plan.d_v, n = q->map->n;
     const double small = mha__gradient_gamma((double)(2 * n + d_v + 20), e->sums);
     double moved = 0, all = 0, weights = 0, stored = 0;
-    q->dO = 0;
-    for (size_t c = 0; c < d_v; c++)
-        q->dO += fabs(q->map->dO[q->i * d_v + c]);
     for (size_t j = 0; j < n; j++) {
-        const bool meets = *(q->map->seen + q->i * n + j);
-        const double P = *of_pair(q, q->map->weights, j), E_P = meets ? weight_error(q, P) : 0,
-                     A = meets ? size_of_d_weight(q, j) : 0;
-        *of_pair(q, e->sizes.map.weights, j) = E_P, *of_pair(q, e->sizes.map.d_weights, j) = A;
-        if (!meets)
+        if (!q->map->seen[q->i * n + j])
             continue;
+        const double P = *of_pair(q, q->map->weights, j), E_P = *of_pair(q, e->sizes.map.weights, j),
+                     A = *of_pair(q, e->sizes.map.d_weights, j);
         moved += E_P * A, all += (P + E_P) * A, weights += P + E_P;
         stored += (P + E_P) * lost(e->precision->d_weights, A * (1 + small));
     }
@@ -116,8 +129,8 @@ static void bound_sums(query *q)
             }
         of_O += fabs(q->map->dO[q->i * d_v + c]) * lost(e->precision->output, fabs(O) + off);
     }
-    q->E_D = moved + small * all + weights * e->rows[2] * q->dO + stored + of_O +
-             (double)(n + d_v) * e->tiny * (1 + q->dO);
+    return moved + small * all + weights * e->rows[2] * q->dO + stored + of_O +
+           (double)(n + d_v) * e->tiny * (1 + q->dO);
 }
 
 /* E_dP of a pair. */
@@ -138,13 +151,14 @@ static double d_masked_error(const query *q, size_t j)
     if (q->b->r->semantics.softmax.normaliser == MHA_SIGMOID)
         return (E_P + 4 * u) * (fabs(dP) + E_dP) + P * E_dP + 2 * u * P * (fabs(dP) + E_dP) + e->tiny;
     const double D = q->map->sums[q->i], d_lse = q->map->d_lse[q->i], X = fabs(dP - D + d_lse),
-                 E_X = E_dP + q->E_D + 3 * u * (fabs(dP) + fabs(D) + fabs(d_lse) + E_dP + q->E_D);
+                 E_D = e->sizes.map.sums[q->i],
+                 E_X = E_dP + E_D + 3 * u * (fabs(dP) + fabs(D) + fabs(d_lse) + E_dP + E_D);
     return E_P * (X + E_X) + P * E_X + 2 * u * (P + E_P) * (X + E_X) + e->tiny;
 }
 
 /* Writes the errors of the pairs of a query to the matrices of e->sizes.map, with what summing them up adds: `N` terms
  * of a product, `all` of what is added to scores. */
-static void bound_pairs(query *q, double N, double all)
+static void bound_pairs(const query *q, double N, double all)
 {
     mha__gradient_errors *e = q->e;
     mha__map *to = &e->sizes.map;
@@ -180,9 +194,9 @@ static void add_rows_off(const mha__gradient_errors *e, const mha__backward *b, 
     for (size_t i = 0; i < map->s.T_q && (e->rows[0] > 0 || e->rows[1] > 0); i++)
         for (size_t j = 0; j < n; j++)
             for (size_t c = 0; c < d_k; c++) {
-                const double dS = fabs(b->r->plan.scale * map->d_scores[i * n + j]);
-                to->dQ[i * d_k + c] += dS * e->rows[1];
-                to->dK[j * d_k + c] += dS * e->rows[0];
+                const double dS = fabs(map->d_scores[i * n + j]);
+                to->dQ[i * d_k + c] += to->q_scale * dS * e->rows[1];
+                to->dK[j * d_k + c] += to->k_scale * dS * e->rows[0];
             }
 }
 
@@ -207,6 +221,15 @@ static void bound_sinks(const mha__gradient_errors *e, const mha__backward *b, c
     ((double *)to->data)[map->head] += E + sum * (P + E_P) * (X + E_D) + e->tiny;
 }
 
+void mha__bound_sums(mha__gradient_errors *e, const mha__backward *b, const mha__map *map)
+{
+    for (size_t i = 0; i < map->s.T_q; i++) {
+        const query q = query_of(e, b, map, i);
+        bound_weights(&q);
+        e->sizes.map.sums[i] = sum_error(&q);
+    }
+}
+
 void mha__bound_map(mha__gradient_errors *e, const mha__backward *b, const mha__map *map)
 {
     const mha__sizes *p = &b->r->plan;
@@ -214,17 +237,17 @@ void mha__bound_map(mha__gradient_errors *e, const mha__backward *b, const mha__
     const double N = (double)(n > at_once ? n : at_once) + 6,
                  all = (double)p->B * (double)p->h * (double)p->T_q * (double)(p->S + p->S_extra) + 6;
     mha__map *to = &e->sizes.map;
-    query q = {.e = e, .b = b, .map = map};
     to->b = map->b, to->head = map->head, to->g = map->g, to->s = map->s, to->n = n, to->sizes = true;
-    to->q_scale = to->k_scale = fabs(p->scale);
+    to->q_scale = fabs(map->q_scale), to->k_scale = fabs(map->k_scale);
     to->seen = map->seen;
     sizes_of(to->Q, map->Q, T * p->d_k, e->rows[0]);
     sizes_of(to->K, map->K, n * p->d_k, e->rows[1]);
     sizes_of(to->dO, map->dO, T * p->d_v, 0);
-    for (q.i = 0; q.i < T; q.i++) {
-        bound_sums(&q);
+    for (size_t i = 0; i < T; i++) {
+        const query q = query_of(e, b, map, i);
+        bound_weights(&q);
         bound_pairs(&q, N, all);
-        bound_sinks(e, b, map, q.i, q.E_D);
+        bound_sinks(e, b, map, i, to->sums[i]);
     }
     mha__map_products(&e->sizes, to);
     mha__map_added(&e->sizes, to);
@@ -232,5 +255,4 @@ void mha__bound_map(mha__gradient_errors *e, const mha__backward *b, const mha__
     add_stored(e, N, map->dQ, T * p->d_k, to->dQ);
     add_stored(e, N, map->dK, n * p->d_k, to->dK);
     add_stored(e, N, map->dV, n * p->d_v, to->dV);
-    mha__map_gather(&e->sizes, to);
 }

@@ -7,6 +7,7 @@
 /* The arithmetic, what it may do to the stages of the forward, and the errors of the gradients so far. */
 typedef struct mha__gradient_errors {
     const mha_backward_precision *precision;
+    mha_gradients none;           /* what `sizes` is given: nothing is rounded */
     double unit, sums;            /* roundoff of one operation, of a partial sum */
     double tiny;                  /* results below it may be zero */
     double score, lse;            /* errors of these stages */
@@ -15,9 +16,22 @@ typedef struct mha__gradient_errors {
     mha__backward sizes;          /* its d are the errors; its map has what they are sums of */
 } mha__gradient_errors;
 
+/* Errors of a backward that has begun, all 0; e is freed in any case. Errors: MHA_UNSUPPORTED (calls without a bound),
+ * MHA_NO_MEMORY, and as of mha_error_bound. */
+mha_status mha__bound_begin(mha__gradient_errors *e, const mha__backward *b, const mha_backward_precision *precision,
+                            double unit, mha_error *error);
+/* Sets all errors to 0, and rounding to that of a precision: the same backward is run once more. */
+mha_status mha__bound_restart(mha__gradient_errors *e, const mha__backward *b, const mha_backward_precision *precision,
+                              mha_error *error);
+/* Adds what storing a gradient at last costs, and makes the errors infinite that may be beyond the range. */
+void mha__bound_end(mha__gradient_errors *e, const mha__backward *b);
+void mha__bound_free(mha__gradient_errors *e);
+
 /* n u / (1 - n u), infinite where that has no meaning. */
 double mha__gradient_gamma(double n, double u);
-/* Adds the errors of a head of a sequence. */
+/* The errors of the sums D of a head of a sequence, to e->sizes.map. */
+void mha__bound_sums(mha__gradient_errors *e, const mha__backward *b, const mha__map *map);
+/* The errors of the gradients of that head, to e->sizes.map; mha__map_gather adds them to those of all heads. */
 void mha__bound_map(mha__gradient_errors *e, const mha__backward *b, const mha__map *map);
 /* Takes the errors of d of query, key and value back to the rows that were given, as mha__backward_rows does these. */
 void mha__bound_rows(mha__gradient_errors *e, const mha__backward *b);

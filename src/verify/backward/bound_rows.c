@@ -37,12 +37,15 @@ static double turn_error(const mha__resolved *r, int64_t position, size_t pair)
     return fmin(0x1p-53 * (fabs(log(fmax(a / fabs((double)position), 1e-300))) + 5) * a, 2);
 }
 
-static void rotate(const mha__gradient_errors *e, const mha__resolved *r, row *x, size_t batch, size_t t,
-                   int64_t position)
+static void rotate(const mha__gradient_errors *e, const mha__backward *b, mha__side side, row *x, size_t batch,
+                   size_t t, int64_t position)
 {
+    const mha__resolved *r = b->r;
     const mha_rope *rope = &r->semantics.qkv.rope;
     const size_t d_k = r->plan.d_k, half = r->rope_dim / 2, from = rope->last ? d_k - r->rope_dim : 0;
-    for (size_t i = 0; rope->kind != MHA_ROPE_NONE && i < half; i++) {
+    if (rope->kind == MHA_ROPE_NONE || b->turns[side] == MHA__NOT_TURNED)
+        return;
+    for (size_t i = 0; i < half; i++) {
         const mha__cos_sin turn = mha__exact_turn(r, batch, t, position, i);
         const double m = fabs(r->rope_times), c = fabs(turn.c), s = fabs(turn.s),
                      off = mha__gradient_gamma(6, e->sums) + 4 * e->unit + turn_error(r, position, i);
@@ -56,7 +59,7 @@ static void rotate(const mha__gradient_errors *e, const mha__resolved *r, row *x
             x->E[two] = m * (c * E_2 + s * E_1) + size;
         }
     }
-    mha__exact_rotate(r, x->d, x->heads, batch, t, position, true);
+    mha__exact_rotate(r, x->d, x->heads, batch, t, position, b->turns[side] == MHA__TURNED_BACK);
 }
 
 static void limit(const mha__gradient_errors *e, const mha__resolved *r, row *x, size_t batch, size_t t)
@@ -90,8 +93,8 @@ static void row_back(const mha__gradient_errors *e, const mha__backward *b, mha_
     const bool keys = side == MHA_KEYS;
     const mha_view *given = keys ? &r->key : &r->query;
     const mha_weight bias = keys ? MHA_B_K : MHA_B_Q;
-    const size_t heads = keys ? r->plan.h_kv : r->plan.h, n = heads * r->plan.d_k, t = i + (keys ? s->k_from : s->q_from),
-                 at = (s->batch * given->shape[1] + t) * n;
+    const size_t heads = keys ? r->plan.h_kv : r->plan.h, n = heads * r->plan.d_k,
+                 t = i + (keys ? s->k_from : s->q_from), at = (s->batch * given->shape[1] + t) * n;
     const int64_t position = mha__exact_position(r, side, s, i);
     const mha_gradient which = keys ? MHA_D_KEY : MHA_D_QUERY;
     row x = {.d = d, .E = (double *)e->sizes.d[which].data + at, .heads = heads, .n = n, .given = given,
@@ -100,7 +103,7 @@ static void row_back(const mha__gradient_errors *e, const mha__backward *b, mha_
         d[c] = ((const double *)b->d[which].data)[at + c];
     if (!keys)
         scale(e, &x, mha__exact_query_scale(r, position));
-    rotate(e, r, &x, s->batch, t, position);
+    rotate(e, b, side, &x, s->batch, t, position);
     limit(e, r, &x, s->batch, t);
     add_bias(e, r, &x, bias);
 }

@@ -1,6 +1,7 @@
 /* The error bound of the gradients of a call: a backward whose steps are watched, and what rounding costs each. */
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "mha/compare.h"
 #include "verify/backward/bound.h"
@@ -29,23 +30,28 @@ static mha_status check(const mha__resolved *r, mha_error *error)
 static mha_status bound_forward(mha__gradient_errors *e, const mha__backward *b, mha_error *error)
 {
     static const mha_stage rows[3] = {MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT, MHA_STAGE_V};
+    const mha_backward_precision *p = e->precision;
     double bound[MHA_STAGE_COUNT] = {0};
     mha_call call = b->call;
     call.keep_count = 0;
-    call.precision = (mha_precision){.scores = e->precision->scores, .sums = e->precision->sums};
+    call.precision = (mha_precision){.scores = p->scores, .sums = p->sums};
     TRY(mha_error_bound(NULL, &call, e->unit, bound, MHA_STAGE_COUNT, error));
     e->score = bound[MHA_STAGE_SCORES], e->lse = bound[MHA_STAGE_LSE], e->weight = bound[MHA_STAGE_WEIGHTS];
+    e->sums = fmax(e->unit, p->sums == MHA_F32 ? 0 : mha__storage_of(p->sums).relative);
     for (int i = 0; i < 3; i++)
         e->rows[i] = changes(b->r, i) ? bound[rows[i]] : 0;
     return MHA_OK;
 }
 
-/* Memory for the errors: of the gradients of the backward, and a map. */
-static mha_status lay_out(mha__gradient_errors *e, const mha__backward *b, const mha_gradients *none, mha_error *error)
+mha_status mha__bound_begin(mha__gradient_errors *e, const mha__backward *b, const mha_backward_precision *precision,
+                            double unit, mha_error *error)
 {
     mha__backward *s = &e->sizes;
-    s->memory.allocator = mha__allocator_default(), s->r = b->r, s->given = none;
     bool full = false;
+    *e = (mha__gradient_errors){.precision = precision, .unit = unit, .tiny = unit > 0x1p-30 ? 0x1p-126 : 0x1p-1022};
+    s->memory.allocator = mha__allocator_default(), s->r = b->r, s->given = &e->none;
+    TRY(check(b->r, error));
+    TRY(bound_forward(e, b, error));
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
         if (!b->d[g].data)
             continue;
@@ -59,41 +65,65 @@ static mha_status lay_out(mha__gradient_errors *e, const mha__backward *b, const
     return MHA_OK;
 }
 
-static void watch(void *context, mha__backward *b, mha__backward_step step, mha__map *map)
+mha_status mha__bound_restart(mha__gradient_errors *e, const mha__backward *b, const mha_backward_precision *precision,
+                              mha_error *error)
 {
-    if (step == MHA__BACKWARD_ADDED)
-        mha__bound_map(context, b, map);
-    if (step == MHA__BACKWARD_HEADS)
-        mha__bound_rows(context, b);
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+        if (e->sizes.d[g].data)
+            memset(e->sizes.d[g].data, 0, mha_view_elements(&e->sizes.d[g]) * sizeof(double));
+    if (precision == e->precision)
+        return MHA_OK;
+    e->precision = precision;
+    return bound_forward(e, b, error);
 }
 
-/* The errors of a gradient, with what storing it at last costs. */
-static void finish(const mha__gradient_errors *e, const mha_view *d, const mha_view *errors, const mha_view *to)
+void mha__bound_end(mha__gradient_errors *e, const mha__backward *b)
 {
     const double largest = e->unit > 0x1p-30 ? FLT_MAX : DBL_MAX;
-    for (size_t at = 0; at < mha_view_elements(d); at++) {
-        const double x = fabs(((const double *)d->data)[at]);
-        double *E = (double *)errors->data + at;
-        *E += (e->precision->gradients != MHA_F32 ? mha__lost(e->precision->gradients, x + *E, 1) : 0) +
-              2 * e->unit * (x + *E) + e->tiny;
-        if (!(x + *E < largest)) /* NaN, too */
-            *E = INFINITY;
-    }
-    (void)mha_view_copy(to, errors);
+    const mha_dtype type = e->precision->gradients;
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+        for (size_t at = 0; b->d[g].data && at < mha_view_elements(&b->d[g]); at++) {
+            const double x = fabs(((const double *)b->d[g].data)[at]);
+            double *E = (double *)e->sizes.d[g].data + at;
+            *E += (type != MHA_F32 ? mha__lost(type, x + *E, 1) : 0) + 2 * e->unit * (x + *E) + e->tiny;
+            if (!(x + *E < largest)) /* NaN, too */
+                *E = INFINITY;
+        }
 }
 
-static mha_status bound_all(mha__gradient_errors *e, mha__backward *b, const mha_gradients *given, mha_error *error)
+void mha__bound_free(mha__gradient_errors *e)
 {
-    static const mha_gradients none;
-    TRY(check(b->r, error));
-    TRY(bound_forward(e, b, error));
-    TRY(lay_out(e, b, &none, error));
-    b->watch = watch, b->context = e;
-    mha__backward_run(b);
-    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+    mha__arena_free(&e->sizes.memory);
+}
+
+static void watch(void *context, mha__backward *b, mha__backward_step step, mha__map *map)
+{
+    mha__gradient_errors *e = context;
+    if (step == MHA__BACKWARD_SUMS)
+        mha__bound_sums(e, b, map);
+    if (step == MHA__BACKWARD_ADDED) {
+        mha__bound_map(e, b, map);
+        mha__map_gather(&e->sizes, &e->sizes.map);
+    }
+    if (step == MHA__BACKWARD_HEADS)
+        mha__bound_rows(e, b);
+}
+
+/* The errors of the gradients of a call, in place of these. */
+static mha_status bound_all(mha__backward *b, const mha_gradients *given, double unit, mha_error *error)
+{
+    mha__gradient_errors e;
+    const mha_status status = mha__bound_begin(&e, b, &given->precision, unit, error);
+    if (status == MHA_OK) {
+        b->watch = watch, b->context = &e;
+        mha__backward_run(b);
+        mha__bound_end(&e, b);
+    }
+    for (int g = 0; g < MHA_GRADIENT_COUNT && status == MHA_OK; g++)
         if (given->of[g].data)
-            finish(e, &b->d[g], &e->sizes.d[g], &given->of[g]);
-    return MHA_OK;
+            (void)mha_view_copy(&given->of[g], &e.sizes.d[g]);
+    mha__bound_free(&e);
+    return status;
 }
 
 mha_status mha_gradient_bound(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients, double unit,
@@ -101,17 +131,13 @@ mha_status mha_gradient_bound(const mha_layer *layer, const mha_call *call, cons
 {
     if (!(unit > 0 && unit < 1))
         return mha__fail(error, MHA_INVALID, "unit", "expected a roundoff between 0 and 1, found %g", unit);
+    TRY(mha__backward_precision_check(&gradients->precision, error));
     mha__backward b;
     mha_gradients exact = *gradients;
     exact.precision = (mha_backward_precision){.scores = MHA_F32};
-    const mha_backward_precision *p = &gradients->precision;
-    mha__gradient_errors e = {.precision = p, .unit = unit, .tiny = unit > 0x1p-30 ? 0x1p-126 : 0x1p-1022};
-    e.sums = fmax(unit, p->sums == MHA_F32 ? 0 : mha__storage_of(p->sums).relative);
-    TRY(mha__backward_precision_check(p, error));
     mha_status status = mha__backward_begin(&b, layer, call, &exact, NULL, error);
     if (status == MHA_OK)
-        status = bound_all(&e, &b, gradients, error);
-    mha__arena_free(&e.sizes.memory);
+        status = bound_all(&b, gradients, unit, error);
     mha__backward_free(&b);
     return status;
 }

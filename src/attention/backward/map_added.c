@@ -31,7 +31,8 @@ static void add_relative(const mha__backward *b, mha__map *map, size_t i, size_t
         const size_t row = mha_relative_row(rule, (mha_weight)w, table->shape[0], map->s.offset + (int64_t)i,
                                             r->first_key + (int64_t)j),
                      column = table->shape[1] == d_k ? 0 : map->head * d_k;
-        const double given = of_keys ? rule->q_scale : rule->k_scale, times = factor(map, given != 0 ? given : r->plan.scale) * d;
+        const double given = of_keys ? rule->q_scale : rule->k_scale,
+                     times = factor(map, given != 0 ? given : r->plan.scale) * d;
         const double *x = of_keys ? map->K + j * d_k : map->Q + i * d_k;
         double *dx = of_keys ? map->dK + j * d_k : map->dQ + i * d_k;
         for (size_t c = 0; c < d_k; c++) {

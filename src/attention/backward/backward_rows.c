@@ -114,7 +114,8 @@ static void row_back(const side *x, const mha__sequence *s, size_t i, double *d,
         mha__exact_rotate(r, turned, x->heads, s->batch, t, position, false);
         norm_back(x, turned, d);
     }
-    mha__exact_rotate(r, d, x->heads, s->batch, t, position, true);
+    if (x->b->turns[x->side] != MHA__NOT_TURNED)
+        mha__exact_rotate(r, d, x->heads, s->batch, t, position, x->b->turns[x->side] == MHA__TURNED_BACK);
     if (mha__normalises_first(r, x->side)) {
         mha__exact_normalise(r, x->side, turned, x->heads);
         clip_back(r, turned, d, n);

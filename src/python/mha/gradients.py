@@ -1,0 +1,180 @@
+"""The judge of somebody's gradients in a test: an assertion whose message says what is wrong."""
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional
+
+import numpy as np
+
+from . import _abi
+from . import arrays as a
+from ._library import call, lib
+from .backward import GRADIENTS, INPUTS, Backward
+from .meant import Meant
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._typed import MeantSettings
+
+POINTS = tuple(name for name, _ in _abi.BackwardPrecision._fields_)
+_ROUNDINGS = (_abi.F32, _abi.F16, _abi.BF16)
+_MOST_PAIRS = 1 << 20  # of queries and keys, up to which mistakes are looked for
+_MOST_NAMED = 5
+
+
+class Mistake(NamedTuple):
+    """A named way to get gradients wrong."""
+
+    name: str
+    help: str
+
+
+def _mistakes() -> tuple[Mistake, ...]:
+    rows = []
+    while row := lib.mha_gradient_mistake_at(len(rows)):
+        rows.append(Mistake(row.contents.name.decode(), row.contents.help.decode()))
+    return tuple(rows)
+
+
+MISTAKES = _mistakes()
+
+
+class Computed:
+    """In which type a backward computes, and where it rounds: a fused kernel of that type, unless `precision` says
+    otherwise."""
+
+    def __init__(self, dtype: Any, precision: Any, first: a.Tensor) -> None:
+        code = first.dtype if dtype is None else a.float_type("dtype", dtype)
+        self.unit = 2.0**-53 if code == _abi.F64 else 2.0**-24
+        self.precision, self.words = lib.mha_backward_precision_of(code), a.NAMES[code]
+        if precision is None:
+            return
+        if not isinstance(precision, Mapping):
+            raise TypeError("precision: expected a dict from points to types, such as {'output': 'float32'}, found "
+                            f"{type(precision).__name__}")
+        for point, given in precision.items():
+            a.choice("precision", point, POINTS)
+            setattr(self.precision, point, a.float_type(f"precision[{point!r}]", given, _ROUNDINGS))
+            self.words += f", {point} in {a.NAMES[getattr(self.precision, point)]}"
+
+
+def _word(name: str) -> str:
+    """dq, dk and dv; d_mask, d_sinks and so on."""
+    return f"d{name[0]}" if name in INPUTS else f"d_{name}"
+
+
+class Verdict(NamedTuple):
+    """How one gradient differs from the exact one."""
+
+    name: str
+    wrong: int
+    elements: int
+    worst: tuple[int, ...]
+    yours: float
+    exact: float
+    allowed: float
+
+    def words(self, why: str) -> list[str]:
+        """How many elements differ, and the worst of them."""
+        off = abs(self.yours - self.exact)
+        return [f"{_word(self.name)} differs: {self.wrong:,} of {self.elements:,} elements",
+                f"  worst at {self.worst}: yours {self.yours:.9g}, exact {self.exact:.9g}, off by {off:.3g}, allowed "
+                f"{self.allowed:.3g} ({why})"]
+
+
+def _verdict(name: str, yours: Any, exact: Any, allowed: Any) -> Verdict:
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = np.abs(yours - exact)
+        wrong = ~((off <= allowed) | (np.isnan(yours) & np.isnan(exact)))
+        part = np.where(wrong, np.where(np.isnan(off), np.inf, off / np.maximum(allowed, 1e-300)), -1.0)
+    at = np.unravel_index(int(part.argmax()), part.shape) if part.size else ()
+    worst = tuple(int(i) for i in at)
+    numbers = (float(x[worst]) for x in (yours, exact, allowed)) if part.size else (0.0, 0.0, 0.0)
+    return Verdict(name, int(wrong.sum()), wrong.size, worst, *numbers)
+
+
+def _explained(backward: Backward, yours: dict[str, Any], computed: Computed) -> str:
+    """Which named mistakes give these gradients, in a sentence."""
+    sizes: Any = backward.meant.shape
+    if sizes.B * sizes.h * sizes.T_q * sizes.S > _MOST_PAIRS:
+        return (f"no mistake looked for: the call has more than {_MOST_PAIRS:,} pairs of queries and keys: give a "
+                "shorter one that fails likewise")
+    struct = _abi.Gradients.from_buffer_copy(backward.struct)
+    struct.precision = computed.precision
+    for i in range(len(GRADIENTS)):
+        struct.of[i] = _abi.View()
+    held = {name: np.ascontiguousarray(array) for name, array in yours.items()}
+    backward.lend(struct.of, held)
+    found = (ctypes.POINTER(_abi.GradientMistake) * _MOST_NAMED)()
+    count, right = ctypes.c_size_t(), ctypes.c_bool()
+    with backward.meant.request.typed():
+        call(lib.mha_gradient_explain, None, ctypes.byref(backward.meant.request.struct), ctypes.byref(struct),
+             computed.unit, found, len(found), ctypes.byref(count), ctypes.byref(right))
+    if right.value:
+        return "within the error bound of rounding: your tolerance is narrower"
+    if count.value == 0:
+        return "no named mistake explains it"
+    rows = [found[i].contents for i in range(min(count.value, len(found)))]
+    return "explained by " + "; or by ".join(f"{row.name.decode()} ({row.help.decode()})" for row in rows)
+
+
+def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Optional[a.Array], q: a.Array, k: a.Array,
+                           v: a.Array, do: a.Array, *, dlse: Optional[a.Array] = None,
+                           also: Optional[Mapping[str, a.Array]] = None, layout: Optional[str] = None,
+                           dtype: Any = None, precision: Optional[Mapping[str, Any]] = None,
+                           rtol: Optional[float] = None, atol: Optional[float] = None,
+                           **settings: Unpack[MeantSettings]) -> None:
+    """Fails unless somebody's gradients are those of attention, and says what they are instead.
+
+        dq, dk, dv = my_backward(q, k, v, do, causal=True)
+        mha.testing.assert_gradients_close(dq, dk, dv, q, k, v, do, is_causal=True)
+
+    dq, dk, dv: the gradients under test, in the axes of q, k and v; None where one is not judged.
+    do, dlse: the gradients of the output and of the lse that they were computed from. also: further gradients by name,
+        as in mha.attention_backward.
+    q, k, v, layout, settings: as in mha.testing.assert_attention_close.
+    dtype: what the backward computes in; that of the first gradient when None. Below 32 bits a fused kernel is meant,
+        which rounds P, dS, the gradients, and O in D = rowsum(dO O); precision={"d_scores": "float32"} names points at
+        which yours rounds otherwise: scores, weights, probabilities, output, d_weights, d_scores, sums, gradients.
+    rtol, atol: |yours - exact| <= atol + rtol |exact|. Without them each element has a tolerance of its own, the error
+        bound of such a backward (mha_gradient_bound); mha.UnsupportedError for calls without one, such as with norms.
+
+    The AssertionError says which gradients differ, the worst element of each, what was allowed, and the named mistakes
+    of a backward that give these numbers (mha.testing.MISTAKES).
+    """
+    __tracebackhide__ = True
+    meant = Meant(q, k, v, None, layout, {**settings})
+    backward = Backward(meant, do, dlse)
+    given = {name: a.floats(_word(name), x) for name, x in zip(INPUTS, (dq, dk, dv)) if x is not None}
+    inputs: Any = meant.shape.inputs
+    yours = {}
+    for name, tensor in given.items():
+        expected = backward.turned(name, np.empty(inputs[INPUTS.index(name)].array.shape)).shape
+        if tensor.array.shape != expected:
+            raise ValueError(f"{_word(name)}: expected shape {expected}, found {tensor.array.shape}")
+        yours[name] = meant.shape.inside(a.widened(tensor, _abi.F64).array)  # type: ignore[union-attr]
+    for name, x in (also or {}).items():
+        tensor = given[name] = a.floats(f"also[{name!r}]", x)
+        yours[name] = a.widened(tensor, _abi.F64).array
+    if not given:
+        raise TypeError("dq: a gradient is needed")
+    for word, number in (("rtol", rtol), ("atol", atol)):
+        if number is not None and not a.number(word, number) >= 0:
+            raise ValueError(f"{word}: expected a number of at least 0, found {number}")
+    computed = Computed(dtype, precision, next(iter(given.values())))
+    exact = backward.run(list(given))
+    for name in also or {}:
+        if yours[name].shape != exact[name].shape:
+            raise ValueError(f"also[{name!r}]: expected shape {exact[name].shape}, found {yours[name].shape}")
+    asked = rtol is not None or atol is not None
+    allowed = ({name: (atol or 0.0) + (rtol or 0.0) * np.abs(x) for name, x in exact.items()} if asked else
+               backward.bound(list(given), computed.unit, computed.precision))
+    message: list[str] = []
+    for name in given:
+        verdict = _verdict(name, *(backward.turned(name, x[name]) for x in (yours, exact, allowed)))
+        if verdict.wrong:
+            message += verdict.words("as you asked" if asked else f"what rounding in {computed.words} may cost")
+    if message:
+        message.append("  " + _explained(backward, yours, computed))
+        raise AssertionError("\n".join(message))

@@ -1,0 +1,163 @@
+/* Which named mistake gives somebody's gradients: each that can matter is made, and held against them. */
+#include <float.h>
+#include <math.h>
+
+#include "verify/backward/bound.h"
+#include "verify/backward/mistakes.h"
+
+/* A backward that is run once for each mistake, and the errors that its rounding may have. */
+typedef struct search {
+    mha__backward b;
+    mha__gradient_errors e;
+    const mha_gradients *found;
+    const mha__mistake *mistake; /* NULL: none is made */
+    bool bounds;                 /* the errors are followed */
+    mha_view right[MHA_GRADIENT_COUNT]; /* the errors of the right gradients */
+} search;
+
+static bool makes(const search *s, mha__backward_step step)
+{
+    return s->mistake && s->mistake->change && s->mistake->step == step;
+}
+
+static void watch(void *context, mha__backward *b, mha__backward_step step, mha__map *map)
+{
+    search *s = context;
+    if (step == MHA__BACKWARD_SUMS && s->bounds)
+        mha__bound_sums(&s->e, b, map); /* of the sums of the right weights */
+    if (makes(s, step))
+        s->mistake->change(b, map, s->mistake);
+    if (step == MHA__BACKWARD_ADDED && s->bounds) {
+        mha__bound_map(&s->e, b, map);
+        if (makes(s, step))
+            s->mistake->change(&s->e.sizes, &s->e.sizes.map, s->mistake);
+        mha__map_gather(&s->e.sizes, &s->e.sizes.map);
+    }
+    if (step == MHA__BACKWARD_HEADS && s->bounds)
+        mha__bound_rows(&s->e, b);
+}
+
+/* Whether somebody's gradient is the one that was made: each element within `times` its error and a part of the largest
+ * one. */
+static bool is_near(const search *s, int g, const mha_view *errors, double times, double part)
+{
+    const mha_view *theirs = &s->found->of[g], *made = &s->b.d[g];
+    size_t index[MHA_MAX_RANK] = {0};
+    double largest = 0;
+    for (size_t at = 0; at < mha_view_elements(made); at++) {
+        const double x = fabs(((const double *)made->data)[at]);
+        largest = isfinite(x) ? fmax(largest, x) : largest;
+    }
+    bool more = mha_view_elements(made) > 0;
+    for (size_t at = 0; more; at++, more = mha__index_next(index, made->shape, made->rank)) {
+        const double x = ((const double *)made->data)[at], y = mha_view_get(theirs, index),
+                     E = times * ((const double *)errors->data)[at];
+        if (!(fabs(x - y) <= E + part * largest) && !(isnan(x) && isnan(y)))
+            return false;
+        if (isnan(x) != isnan(y))
+            return false;
+    }
+    return true;
+}
+
+/* Whether the backward that was run gives all that was found. */
+static bool are_near(const search *s, const mha_view *errors, double times, double part)
+{
+    bool near = true;
+    for (int g = 0; g < MHA_GRADIENT_COUNT && near; g++)
+        near = !s->found->of[g].data || is_near(s, g, &errors[g], times, part);
+    return near;
+}
+
+/* Runs the backward with a mistake, or with none, and its errors. */
+static mha_status run(search *s, const mha__mistake *mistake, const mha_backward_precision *precision,
+                      mha_error *error)
+{
+    s->mistake = mistake;
+    s->bounds = true;
+    TRY(mha__bound_restart(&s->e, &s->b, precision, error));
+    mha__backward_run(&s->b);
+    mha__bound_end(&s->e, &s->b);
+    return MHA_OK;
+}
+
+/* Whether a change of the backward gives what was found: first without following its errors, which takes several times
+ * as long. What it does to errors that the bound does not follow is allowed 1,024 roundoffs of the largest number. */
+static mha_status change_gives(search *s, const mha__mistake *mistake, bool *gives, mha_error *error)
+{
+    s->mistake = mistake;
+    s->bounds = false;
+    mha__backward_run(&s->b);
+    *gives = are_near(s, s->right, 16, 0x1p-4);
+    if (!*gives)
+        return MHA_OK;
+    TRY(run(s, mistake, &s->found->precision, error));
+    *gives = are_near(s, s->e.sizes.d, 1, 0x1p10 * s->e.unit);
+    return MHA_OK;
+}
+
+/* Whether rounding at a point gives it. */
+static mha_status rounding_gives(search *s, const mha__mistake *mistake, bool *gives, mha_error *error)
+{
+    const mha_backward_precision precision = mha__mistake_rounds(mistake, &s->found->precision);
+    TRY(run(s, NULL, &precision, error));
+    *gives = are_near(s, s->e.sizes.d, 1, 0);
+    return mha__bound_restart(&s->e, &s->b, &s->found->precision, error);
+}
+
+/* Whether what was found is right; keeps the errors of what is. */
+static mha_status is_right(search *s, bool *right, mha_error *error)
+{
+    TRY(run(s, NULL, &s->found->precision, error));
+    *right = are_near(s, s->e.sizes.d, 1, 0);
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        const mha_view *errors = &s->e.sizes.d[g];
+        if (!errors->data)
+            continue;
+        s->right[g] = mha__arena_view(&s->b.memory, MHA_F64, errors->rank, errors->shape);
+        if (!s->right[g].data)
+            return mha__fail(error, MHA_NO_MEMORY, "bound", "no memory for the errors of this backward");
+        (void)mha_view_copy(&s->right[g], errors);
+    }
+    return MHA_OK;
+}
+
+static mha_status look(search *s, const mha_gradient_mistake **list, size_t room, size_t *count, bool *right,
+                       mha_error *error)
+{
+    const mha__mistake *row;
+    *count = 0;
+    TRY(is_right(s, right, error));
+    for (size_t i = 0; !*right && (row = mha__mistake_at(i)) != NULL; i++) {
+        bool explains = false;
+        if ((row->applies && !row->applies(&s->b, row)) || (row->shown.wide && *count > 0))
+            continue;
+        TRY(row->change ? change_gives(s, row, &explains, error) : rounding_gives(s, row, &explains, error));
+        if (explains && *count < room)
+            list[*count] = &row->shown;
+        *count += explains;
+    }
+    return MHA_OK;
+}
+
+mha_status mha_gradient_explain(const mha_layer *layer, const mha_call *call, const mha_gradients *found, double unit,
+                                const mha_gradient_mistake **list, size_t room, size_t *count, bool *right,
+                                mha_error *error)
+{
+    if (!(unit > 0 && unit < 1))
+        return mha__fail(error, MHA_INVALID, "unit", "expected a roundoff between 0 and 1, found %g", unit);
+    TRY(mha__backward_precision_check(&found->precision, error));
+    search s = {.found = found};
+    mha_gradients exact = *found;
+    exact.precision = (mha_backward_precision){.scores = MHA_F32};
+    mha_status status = mha__backward_begin(&s.b, layer, call, &exact, NULL, error);
+    if (status == MHA_OK) {
+        status = mha__bound_begin(&s.e, &s.b, &found->precision, unit, error);
+        s.b.watch = watch, s.b.context = &s;
+        if (status == MHA_OK)
+            status = look(&s, list, room, count, right, error);
+        mha__bound_free(&s.e);
+    }
+    mha__backward_free(&s.b);
+    return status;
+}

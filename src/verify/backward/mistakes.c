@@ -1,0 +1,44 @@
+/* The list of all mistakes of a backward: changes, and points at which a kernel may round. */
+#include "verify/backward/mistakes.h"
+
+#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
+
+/* Points whose bound is of the size of what rounding there does; those of scores and of partial sums are much wider,
+ * and would explain anything. number: the offset of the point in mha_backward_precision; other: the type. */
+#define ROUNDS(point, name, what, type, word)                                                                          \
+    {{name "-in-" word, what " is rounded to " word, true}, NULL, MHA__BACKWARD_READ, NULL,                            \
+     (double)offsetof(mha_backward_precision, point), type}
+#define POINT(point, name, what)                                                                                       \
+    ROUNDS(point, name, what, MHA_BF16, "bfloat16"), ROUNDS(point, name, what, MHA_F16, "float16")
+
+static const mha__mistake rounded[] = {
+    POINT(gradients, "gradients", "what goes out"),
+    POINT(probabilities, "probabilities", "P, where it meets dO,"),
+    POINT(output, "output", "O in D = rowsum(dO O)"),
+    POINT(d_scores, "d-scores", "dS"),
+    POINT(weights, "weights", "P, wherever it is read,"),
+    POINT(d_weights, "d-weights", "dP"),
+};
+
+const mha__mistake *mha__mistake_at(size_t index)
+{
+    const mha__mistake_list lists[] = {mha__mistakes_of_weights(), mha__mistakes_of_sums(), mha__mistakes_of_products(),
+                                       mha__mistakes_of_rest(), {rounded, COUNT(rounded)}};
+    for (size_t i = 0; i < COUNT(lists); index -= lists[i++].count)
+        if (index < lists[i].count)
+            return &lists[i].rows[index];
+    return NULL;
+}
+
+const mha_gradient_mistake *mha_gradient_mistake_at(size_t index)
+{
+    const mha__mistake *row = mha__mistake_at(index);
+    return row ? &row->shown : NULL;
+}
+
+mha_backward_precision mha__mistake_rounds(const mha__mistake *mistake, const mha_backward_precision *also)
+{
+    mha_backward_precision made = *also;
+    *(mha_dtype *)(void *)((char *)&made + (size_t)mistake->number) = (mha_dtype)(int)mistake->other;
+    return made;
+}

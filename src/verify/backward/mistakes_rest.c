@@ -1,0 +1,123 @@
+/* Mistakes of rows on their way back, of the gradients of what is added to scores, and of queries that see nothing. */
+#include <math.h>
+
+#include "verify/backward/mistakes.h"
+
+#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
+
+static bool rotates(const mha__backward *b, const mha__mistake *m)
+{
+    (void)m;
+    return b->r->semantics.qkv.rope.kind != MHA_ROPE_NONE;
+}
+
+/* number: bit 0 queries, bit 1 keys; other: an mha__turning */
+static void turn(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)map;
+    for (int side = 0; side < 2; side++)
+        if ((int)m->number >> side & 1)
+            b->turns[side] = (mha__turning)(int)m->other;
+}
+
+/* ---------------------------------------------------------------- what is added */
+
+static bool has_gradient(const mha__backward *b, const mha__mistake *m)
+{
+    return b->d[(int)m->number].data != NULL;
+}
+
+static void times(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const mha_view *d = &b->d[(int)m->number];
+    (void)map;
+    for (size_t e = 0; d->data && e < mha_view_elements(d); e++)
+        ((double *)d->data)[e] *= m->other;
+}
+
+static bool has_broadcast(const mha__backward *b, const mha__mistake *m)
+{
+    const mha__sizes *p = &b->r->plan;
+    return has_gradient(b, m) && mha_view_elements(&b->d[MHA_D_MASK]) < p->B * p->h * p->T_q * p->S;
+}
+
+/* A mean in place of the sum over what shares an element of the mask. */
+static void mean(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const mha__sizes *p = &b->r->plan;
+    const double all = (double)p->B * (double)p->h * (double)p->T_q * (double)p->S;
+    const mha__mistake part = {.number = m->number, .other = (double)mha_view_elements(&b->d[MHA_D_MASK]) / all};
+    times(b, map, &part);
+}
+
+static void times_scale(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const mha__mistake part = {.number = m->number, .other = b->r->plan.scale};
+    times(b, map, &part);
+}
+
+/* ---------------------------------------------------------------- queries that see nothing */
+
+static bool is_empty(const mha__map *map, size_t i)
+{
+    bool empty = true;
+    for (size_t j = 0; j < map->n; j++)
+        empty = empty && map->seen[i * map->n + j] != MHA__SEEN;
+    return empty;
+}
+
+static bool has_softmax(const mha__backward *b, const mha__mistake *m)
+{
+    (void)m;
+    return b->r->semantics.softmax.normaliser == MHA_SOFTMAX;
+}
+
+/* dQ of such a query is NaN (number 0); dK and dV of its sequence, too (1). */
+static void spread_nan(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const size_t d_k = b->r->plan.d_k, d_v = b->r->plan.d_v;
+    for (size_t i = 0; i < map->s.T_q; i++) {
+        if (!is_empty(map, i))
+            continue;
+        for (size_t c = 0; c < d_k; c++)
+            map->dQ[i * d_k + c] = NAN;
+        for (size_t e = 0; m->number > 0 && e < map->n * d_k; e++)
+            map->dK[e] = NAN;
+        for (size_t e = 0; m->number > 0 && e < map->n * d_v; e++)
+            map->dV[e] = NAN;
+    }
+}
+
+#define SINKS (MHA_D_WEIGHTS + MHA_SINKS)
+
+/* clang-format off */
+static const mha__mistake rows[] = {
+    {{"rope-not-turned-back", "dQ and dK are those of rotated rows: the rotation is not turned back", false},
+        rotates, MHA__BACKWARD_HEADS, turn, 3, MHA__NOT_TURNED},
+    {{"rope-turned-forward", "dQ and dK are rotated forward, not back", false},
+        rotates, MHA__BACKWARD_HEADS, turn, 3, MHA__TURNED_FORWARD},
+    {{"rope-dq-not-turned-back", "dQ is that of rotated rows, dK is turned back", false},
+        rotates, MHA__BACKWARD_HEADS, turn, 1, MHA__NOT_TURNED},
+    {{"rope-dk-not-turned-back", "dK is that of rotated rows, dQ is turned back", false},
+        rotates, MHA__BACKWARD_HEADS, turn, 2, MHA__NOT_TURNED},
+    {{"sinks-zero", "the gradient of the sinks is 0", false}, has_gradient, MHA__BACKWARD_HEADS, times, SINKS, 0},
+    {{"sinks-negated", "the gradient of the sinks has the other sign", false},
+        has_gradient, MHA__BACKWARD_HEADS, times, SINKS, -1},
+    {{"mask-zero", "the gradient of the mask is 0", false}, has_gradient, MHA__BACKWARD_HEADS, times, MHA_D_MASK, 0},
+    {{"mask-mean", "the gradient of a mask that is broadcast is a mean, not a sum", false},
+        has_broadcast, MHA__BACKWARD_HEADS, mean, MHA_D_MASK, 0},
+    {{"mask-scaled", "the gradient of the mask is multiplied by the scale", false},
+        has_gradient, MHA__BACKWARD_HEADS, times_scale, MHA_D_MASK, 0},
+    {{"alibi-slopes-negated", "the gradient of the ALiBi slopes has the other sign", false},
+        has_gradient, MHA__BACKWARD_HEADS, times, MHA_D_ALIBI_SLOPES, -1},
+    {{"empty-rows-nan", "dQ of a query that sees no key is NaN", false},
+        has_softmax, MHA__BACKWARD_ADDED, spread_nan, 0, 0},
+    {{"empty-rows-nan-everywhere", "a query that sees no key makes all dK and dV of its sequence NaN", false},
+        has_softmax, MHA__BACKWARD_ADDED, spread_nan, 1, 0},
+};
+/* clang-format on */
+
+mha__mistake_list mha__mistakes_of_rest(void)
+{
+    return (mha__mistake_list){rows, COUNT(rows)};
+}

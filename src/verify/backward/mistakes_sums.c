@@ -1,0 +1,141 @@
+/* Mistakes of dO, D, dlse and dS. */
+#include <math.h>
+#include <string.h>
+
+#include "verify/backward/mistakes.h"
+
+#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
+
+static bool is_softmax(const mha__backward *b, const mha__mistake *m)
+{
+    (void)m;
+    return b->r->semantics.softmax.normaliser == MHA_SOFTMAX;
+}
+
+static bool has_two_queries(const mha__backward *b, const mha__mistake *m)
+{
+    return is_softmax(b, m) && b->r->plan.T_q > 1;
+}
+
+static bool has_d_lse(const mha__backward *b, const mha__mistake *m)
+{
+    (void)m;
+    return b->given->d_lse.data != NULL;
+}
+
+static bool has_scale(const mha__backward *b, const mha__mistake *m)
+{
+    return is_softmax(b, m) && b->r->plan.scale != 1;
+}
+
+/* Several heads and queries, whose order in memory can be mixed up. */
+static bool has_heads_and_time(const mha__backward *b, const mha__mistake *m)
+{
+    (void)m;
+    return b->r->plan.h > 1 && b->r->plan.T_q > 1 && !b->r->semantics.place.cu_seqlens_q;
+}
+
+/* D times `number`. */
+static void scale_sums(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)b;
+    for (size_t i = 0; i < map->s.T_q; i++)
+        map->sums[i] *= m->number;
+}
+
+/* D times the scale. */
+static void scaled_sums(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)m;
+    for (size_t i = 0; i < map->s.T_q; i++)
+        map->sums[i] *= b->r->plan.scale;
+}
+
+/* D as a mean over the features of dO O. */
+static void mean_sums(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)m;
+    for (size_t i = 0; i < map->s.T_q; i++)
+        map->sums[i] /= (double)b->r->plan.d_v;
+}
+
+/* D of the next query, or of the one before. */
+static void other_sums(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const size_t T = map->s.T_q;
+    double *x = map->sums;
+    (void)b;
+    if (T < 2)
+        return;
+    const double first = x[0], last = x[T - 1];
+    if (m->number > 0) {
+        memmove(x, x + 1, (T - 1) * sizeof *x);
+        x[T - 1] = first;
+    } else {
+        memmove(x + 1, x, (T - 1) * sizeof *x);
+        x[0] = last;
+    }
+}
+
+static void scale_d_lse(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)b;
+    for (size_t i = 0; i < map->s.T_q; i++)
+        map->d_lse[i] *= m->number;
+}
+
+/* dS = dP - D */
+static void leave_out_weights(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)b, (void)m;
+    for (size_t at = 0; at < map->s.T_q * map->n; at++) {
+        const size_t i = at / map->n;
+        if (map->seen[at] == MHA__SEEN)
+            map->d_masked[at] = map->d_weights[at] - map->sums[i] + map->d_lse[i];
+    }
+}
+
+/* dO of (B, h, T, d_v) read as (B, T, h, d_v), or the other way round: elements of a batch row in the other order. */
+static void turn_d_output(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const mha__sizes *p = &b->r->plan;
+    const mha_view *dO = &b->given->d_output;
+    for (size_t i = 0; i < map->s.T_q; i++)
+        for (size_t c = 0; c < p->d_v; c++) {
+            const size_t by_time = (i * p->h + map->head), by_head = (map->head * p->T_q + i);
+            const size_t row = m->number > 0 ? by_head : by_time, /* what was meant, read in the other order */
+                         t = m->number > 0 ? row / p->h : row % p->T_q,
+                         head = m->number > 0 ? row % p->h : row / p->T_q;
+            const size_t four[4] = {map->s.batch, t, head, c}, three[3] = {map->s.batch, t, head * p->d_v + c};
+            map->dO[i * p->d_v + c] = mha_view_get(dO, dO->rank == 4 ? four : three);
+        }
+}
+
+/* clang-format off */
+static const mha__mistake rows[] = {
+    {{"do-of-other-order-heads", "dO is read as (batch, T, heads, width) and is (batch, heads, T, width)", false},
+        has_heads_and_time, MHA__BACKWARD_READ, turn_d_output, -1, 0},
+    {{"do-of-other-order-time", "dO is read as (batch, heads, T, width) and is (batch, T, heads, width)", false},
+        has_heads_and_time, MHA__BACKWARD_READ, turn_d_output, 1, 0},
+    {{"d-missing", "dS = P dP: D = rowsum(dO O) is not taken away", false},
+        is_softmax, MHA__BACKWARD_SUMS, scale_sums, 0, 0},
+    {{"d-added", "dS = P (dP + D): D is added", false}, is_softmax, MHA__BACKWARD_SUMS, scale_sums, -1, 0},
+    {{"d-twice", "D is taken away twice", false}, is_softmax, MHA__BACKWARD_SUMS, scale_sums, 2, 0},
+    {{"d-scaled", "D is multiplied by the scale, dP is not", false}, has_scale, MHA__BACKWARD_SUMS, scaled_sums, 0, 0},
+    {{"d-mean", "D is a mean over the features, not their sum", false},
+        is_softmax, MHA__BACKWARD_SUMS, mean_sums, 0, 0},
+    {{"d-of-next-query", "D is that of the next query", false}, has_two_queries, MHA__BACKWARD_SUMS, other_sums, 1, 0},
+    {{"d-of-previous-query", "D is that of the query before", false},
+        has_two_queries, MHA__BACKWARD_SUMS, other_sums, -1, 0},
+    {{"dlse-dropped", "the gradient of lse is left out", false}, has_d_lse, MHA__BACKWARD_SUMS, scale_d_lse, 0, 0},
+    {{"dlse-subtracted", "the gradient of lse is taken away, as D is", false},
+        has_d_lse, MHA__BACKWARD_SUMS, scale_d_lse, -1, 0},
+    {{"weights-missing-in-ds", "dS = dP - D, without P", false},
+        is_softmax, MHA__BACKWARD_MASKED, leave_out_weights, 0, 0},
+};
+/* clang-format on */
+
+mha__mistake_list mha__mistakes_of_sums(void)
+{
+    return (mha__mistake_list){rows, COUNT(rows)};
+}

@@ -1,0 +1,27 @@
+/* A backward in float32 as somebody writes it for a kernel, with one mistake if a name is given. */
+#ifndef TEST_FLOAT_BACKWARD_H
+#define TEST_FLOAT_BACKWARD_H
+
+#include "mha/backward.h"
+
+enum { FB_MOST = 160 };
+
+/* Contiguous (B, T, h, d_k), (B, S, h_kv, d_k), (B, S, h_kv, d_v), (B, T, h, d_v). */
+typedef struct float_backward {
+    size_t B, T, S, h, h_kv, d_k, d_v;
+    float scale, softcap;      /* softcap 0: none */
+    bool causal;
+    int window_left;           /* -1: none */
+    const int64_t *lengths;    /* (B); NULL: all keys */
+    const float *mask;         /* (T, S), added; NULL: none */
+    const float *slopes;       /* (h) of ALiBi; NULL: none */
+    const float *sinks;        /* (h); NULL: none */
+    bool rope;                 /* half split, base 10000, of all features */
+    const float *q, *k, *v, *dO, *dlse; /* dlse (B, h, T); NULL: 0 */
+    float *dq, *dk, *dv, *dmask, *dslopes, *dsinks;
+} float_backward;
+
+/* Computes all gradients, with the mistake of that name; "" for none. False: it makes no mistake of that name. */
+bool float_backward_run(const float_backward *f, const char *mistake);
+
+#endif

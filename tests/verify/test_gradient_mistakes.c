@@ -1,0 +1,193 @@
+/* Each mistake of a backward, planted in one in float32 that shares nothing with src, is named. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/float_backward.h"
+#include "support/unit.h"
+
+enum { MOST = 160 * 160 * 8, FOUND = 128, MOST_SHOWN = 3 };
+
+/* Numbers for one call, and its gradients. */
+typedef struct numbers {
+    float q[MOST], k[MOST], v[MOST], dO[MOST], dlse[4096], mask[MOST], slopes[8], sinks[8];
+    float dq[MOST], dk[MOST], dv[MOST], dmask[MOST], dslopes[8], dsinks[8];
+    int64_t lengths[4];
+} numbers;
+
+/* The calls that mistakes are planted in: one for each thing that they need. */
+typedef struct setting {
+    const char *name;
+    size_t B, T, S, h, h_kv, d_k, d_v;
+    float scale, softcap;
+    bool causal;
+    int window_left;
+    bool lengths, mask, slopes, sinks, rope, dlse, empty;
+} setting;
+
+static const setting settings[] = {
+    {"plain", 2, 20, 20, 2, 2, 8, 8, 0.35355338f, 0, false, -1, false, false, false, false, false, false, false},
+    {"own scale", 1, 9, 13, 2, 2, 8, 6, 0.5f, 0, false, -1, false, false, false, false, false, false, false},
+    {"grouped", 1, 12, 17, 6, 2, 8, 4, 0.35355338f, 0, false, -1, false, false, false, false, false, false, false},
+    {"causal", 2, 21, 21, 2, 1, 8, 8, 0.35355338f, 0, true, -1, false, false, false, false, false, false, false},
+    {"window", 1, 21, 21, 2, 2, 8, 8, 0.35355338f, 0, false, 3, false, false, false, false, false, false, false},
+    {"lengths", 2, 11, 14, 2, 2, 8, 8, 0.35355338f, 0, false, -1, true, false, false, false, false, false, false},
+    {"softcap", 1, 12, 12, 2, 2, 8, 8, 0.35355338f, 1.5f, false, -1, false, false, false, false, false, false, false},
+    {"mask", 2, 12, 15, 2, 2, 8, 8, 0.35355338f, 0, false, -1, false, true, false, false, false, false, false},
+    {"alibi", 1, 12, 12, 2, 2, 8, 8, 0.35355338f, 0, true, -1, false, false, true, false, false, false, false},
+    {"sinks", 2, 12, 15, 4, 2, 8, 8, 0.35355338f, 0, false, -1, false, false, false, true, false, false, false},
+    {"lse", 1, 12, 15, 2, 2, 8, 8, 0.35355338f, 0, false, -1, false, false, false, false, false, true, false},
+    {"rope", 1, 12, 12, 2, 2, 8, 8, 0.35355338f, 0, true, -1, false, false, false, false, true, false, false},
+    {"empty", 2, 9, 9, 2, 2, 8, 8, 0.35355338f, 0, false, -1, true, false, false, false, false, false, true},
+    {"long", 1, 150, 150, 1, 1, 2, 2, 0.70710678f, 0, false, -1, false, false, false, false, false, false, false},
+};
+
+static void fill(float *x, size_t n, uint64_t *state, float size)
+{
+    for (size_t e = 0; e < n; e++) {
+        *state = *state * 6364136223846793005u + 1442695040888963407u;
+        x[e] = size * (float)((double)(*state >> 11) * 0x1p-52 - 1);
+    }
+}
+
+static mha_view heads(float *x, size_t B, size_t T, size_t h, size_t d)
+{
+    return mha_heads(x, B, T, h, d);
+}
+
+/* The call of a setting, its float32 backward, and views of that one's gradients. */
+typedef struct planted {
+    float_backward f;
+    mha_call call;
+    mha_gradients found;
+    mha_view weights[MHA_WEIGHT_COUNT];
+    double slopes[8];
+} planted;
+
+static void build(const setting *s, numbers *n, uint64_t seed, planted *p)
+{
+    uint64_t state = seed;
+    memset(p, 0, sizeof *p);
+    fill(n->q, s->B * s->T * s->h * s->d_k, &state, 2), fill(n->k, s->B * s->S * s->h_kv * s->d_k, &state, 2);
+    fill(n->v, s->B * s->S * s->h_kv * s->d_v, &state, 1), fill(n->dO, s->B * s->T * s->h * s->d_v, &state, 1);
+    fill(n->dlse, s->B * s->h * s->T, &state, 1), fill(n->mask, s->T * s->S, &state, 2);
+    fill(n->slopes, s->h, &state, 0.3f), fill(n->sinks, s->h, &state, 1);
+    for (size_t e = 0; e < s->T * s->S; e += 7)
+        n->mask[e] = e % s->S ? -INFINITY : n->mask[e];
+    for (size_t b = 0; b < s->B; b++)
+        n->lengths[b] = s->empty && b == 0 ? 0 : (int64_t)(s->S - 3 - b);
+    p->f = (float_backward){.B = s->B, .T = s->T, .S = s->S, .h = s->h, .h_kv = s->h_kv, .d_k = s->d_k, .d_v = s->d_v,
+                            .scale = s->scale, .softcap = s->softcap, .causal = s->causal, .rope = s->rope,
+                            .window_left = s->window_left, .lengths = s->lengths ? n->lengths : NULL,
+                            .mask = s->mask ? n->mask : NULL, .slopes = s->slopes ? n->slopes : NULL,
+                            .sinks = s->sinks ? n->sinks : NULL, .q = n->q, .k = n->k, .v = n->v, .dO = n->dO,
+                            .dlse = s->dlse ? n->dlse : NULL, .dq = n->dq, .dk = n->dk, .dv = n->dv,
+                            .dmask = s->mask ? n->dmask : NULL, .dslopes = s->slopes ? n->dslopes : NULL,
+                            .dsinks = s->sinks ? n->dsinks : NULL};
+    mha_semantics *m = &p->call.semantics;
+    p->call.query = heads(n->q, s->B, s->T, s->h, s->d_k), p->call.key = heads(n->k, s->B, s->S, s->h_kv, s->d_k);
+    p->call.value = heads(n->v, s->B, s->S, s->h_kv, s->d_v);
+    m->softmax.scale = s->scale, m->softmax.softcap = s->softcap;
+    m->visible.causal = s->causal, m->place.has_offset = true;
+    m->visible.window = s->window_left >= 0, m->visible.window_left = s->window_left >= 0 ? s->window_left : 0;
+    m->visible.window_right = s->window_left >= 0 ? -1 : 0;
+    m->visible.kv_lengths = p->f.lengths;
+    if (s->mask)
+        m->visible.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(n->mask, MHA_F32, 2, (size_t[]){s->T, s->S})};
+    for (size_t i = 0; i < s->h; i++)
+        p->slopes[i] = n->slopes[i];
+    m->added.alibi_slopes = s->slopes ? p->slopes : NULL;
+    m->qkv.rope.kind = s->rope ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_NONE;
+    if (s->sinks) {
+        p->weights[MHA_SINKS] = mha_view_of(n->sinks, MHA_F32, 1, &s->h);
+        p->call.weights = p->weights, p->call.weight_count = MHA_WEIGHT_COUNT;
+        p->found.of[MHA_D_WEIGHTS + MHA_SINKS] = mha_view_of(n->dsinks, MHA_F32, 1, &s->h);
+    }
+    p->found.d_output = heads(n->dO, s->B, s->T, s->h, s->d_v);
+    if (s->dlse)
+        p->found.d_lse = mha_view_of(n->dlse, MHA_F32, 3, (size_t[]){s->B, s->h, s->T});
+    p->found.of[MHA_D_QUERY] = heads(n->dq, s->B, s->T, s->h, s->d_k);
+    p->found.of[MHA_D_KEY] = heads(n->dk, s->B, s->S, s->h_kv, s->d_k);
+    p->found.of[MHA_D_VALUE] = heads(n->dv, s->B, s->S, s->h_kv, s->d_v);
+    if (s->mask)
+        p->found.of[MHA_D_MASK] = mha_view_of(n->dmask, MHA_F32, 2, (size_t[]){s->T, s->S});
+    if (s->slopes)
+        p->found.of[MHA_D_ALIBI_SLOPES] = mha_view_of(n->dslopes, MHA_F32, 1, &s->h);
+}
+
+/* Whether a name is among those that explain the gradients; *right: there is nothing to explain. */
+static bool is_named(const planted *p, const char *name, bool *right, size_t *count, const char **first)
+{
+    const mha_gradient_mistake *list[FOUND];
+    mha_error error;
+    bool named = false;
+    assert_ok(mha_gradient_explain(NULL, &p->call, &p->found, 0x1p-24, list, FOUND, count, right, &error), error);
+    for (size_t i = 0; i < *count && i < FOUND; i++)
+        named |= strcmp(list[i]->name, name) == 0;
+    *first = *count ? list[0]->name : "nothing";
+    return named;
+}
+
+static void right_gradients_need_no_explanation(void **state)
+{
+    (void)state;
+    numbers *n = calloc(1, sizeof *n);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        planted p;
+        bool right;
+        size_t count;
+        const char *first;
+        build(&settings[i], n, 11 + i, &p);
+        assert_true(float_backward_run(&p.f, ""));
+        is_named(&p, "", &right, &count, &first);
+        if (!right || count > 0)
+            fail_msg("%s: right gradients are taken for %s", settings[i].name, first);
+    }
+    free(n);
+}
+
+/* Every row of the list but those that only round is planted in the first calls in which it shows. */
+static void planted_mistakes_are_named(void **state)
+{
+    (void)state;
+    numbers *n = calloc(1, sizeof *n);
+    const mha_gradient_mistake *row;
+    size_t names = 0, plants = 0, alone = 0, wrong = 0, silent = 0;
+    for (size_t m = 0; (row = mha_gradient_mistake_at(m)) != NULL; m++) {
+        size_t shown = 0;
+        bool made = false;
+        if (row->wide && strcmp(row->name, "output-in-bfloat16") != 0)
+            continue;
+        for (size_t i = 0; i < sizeof settings / sizeof *settings && shown < MOST_SHOWN; i++) {
+            planted p;
+            bool right;
+            size_t count;
+            const char *first;
+            if (i + 1 == sizeof settings / sizeof *settings && shown > 0)
+                break; /* the long call takes longest */
+            build(&settings[i], n, 100 * m + i, &p);
+            made |= float_backward_run(&p.f, row->name);
+            const bool named = is_named(&p, row->name, &right, &count, &first);
+            if (right)
+                continue;
+            shown++, plants++, alone += named && count == 1;
+            if (!named && ++wrong < 20)
+                print_error("%s in %s: explained by %s (%zu)\n", row->name, settings[i].name, first, count);
+        }
+        names++;
+        if (!made || shown == 0)
+            print_error("%s: %s\n", row->name, made ? "shows in no call" : "the planted backward does not make it");
+        silent += !made || shown == 0;
+    }
+    free(n);
+    print_message("%zu mistakes planted in %zu calls: %zu named alone, %zu not named\n", names, plants, alone, wrong);
+    assert_int_equal(wrong, 0);
+    assert_int_equal(silent, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(right_gradients_need_no_explanation),
+                                       cmocka_unit_test(planted_mistakes_are_named)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
