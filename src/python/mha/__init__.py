@@ -29,8 +29,8 @@ from .settings import SETTINGS
 from .tables import Table
 from .trace import Trace
 
-__all__ = ["Answer", "Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError", "MachineError", "Model",
-           "MultiHeadAttention", "NEEDS", "NoMemoryError", "NotFoundError", "Parameter", "Parameters", "Relative", "Report", "Rope",
-           "SETTINGS", "Table", "Totals", "Trace", "UnsupportedError", "Verdict", "__version__", "attention", "check",
-           "conform", "count", "diagnose", "load", "merge", "paged_attention", "presets", "save", "scaled_dot_product_attention",
-           "testing", "variants", "window_segments"]
+__all__ = ["Answer", "Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError", "MachineError",
+           "Model", "MultiHeadAttention", "NEEDS", "NoMemoryError", "NotFoundError", "Parameter", "Parameters",
+           "Relative", "Report", "Rope", "SETTINGS", "Table", "Totals", "Trace", "UnsupportedError", "Verdict",
+           "__version__", "attention", "check", "conform", "count", "diagnose", "load", "merge", "paged_attention",
+           "presets", "save", "scaled_dot_product_attention", "testing", "variants", "window_segments"]

@@ -98,12 +98,13 @@ class Report:
                      [(x.question, x.max_abs, x.atol, x.mismatches, x.elements, x.because) for x in self.failed])
 
     def refusals(self) -> Table:
-        """What was refused, by what the questions need: the first words of the kernel, and how many questions."""
-        found: dict[tuple[str, str], int] = {}
+        """What was refused: the first words of the kernel, how many questions, and what these need."""
+        found: dict[str, list[Answer]] = {}
         for x in self.refused:
-            key = " ".join(x.needs), x.reason.splitlines()[0][:60] if x.reason else ""
-            found[key] = found.get(key, 0) + 1
-        return Table(("refused", "because", "questions"), [(*key, n) for key, n in found.items()])
+            found.setdefault(x.reason.partition("\n")[0], []).append(x)
+        return Table(("refused", "questions", "of those that need"),
+                     [(reason, len(those), " ".join(sorted({need for x in those for need in x.needs}))[:60])
+                      for reason, those in found.items()])
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as JSON can hold it."""
@@ -171,8 +172,8 @@ class _Asker:
         try:
             answer = self.call(row)
         except Exception as raised:
-            reason = f"{type(raised).__name__}: {raised}"
-            return Answer(*about, "failed" if self.sure else "refused", reason)
+            failed = self.sure and not isinstance(raised, NotImplementedError)
+            return Answer(*about, "failed" if failed else "refused", f"{type(raised).__name__}: {raised}")
         question = Question(row, self.dtype, readings)
         verdict = question.judge(answer)
         stage = next((s for s in verdict.stages if s.name == verdict.first), verdict.stages[0])
@@ -211,8 +212,8 @@ def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "f
         page_lengths, where k and v are pools of pages; q_norm, k_norm and so on, weights of norms; return_lse=True,
         which asks for (output, lse).
     dtype: what the kernel computes in, and the type of its inputs: float32, float16 or bfloat16.
-    has: what the kernel has, of the words in mha.NEEDS: only questions that need no more are asked, and an exception is a
-        failure. None: everything is asked, and an exception is a refusal.
+    has: what the kernel has, of the words in mha.NEEDS: only questions that need no more are asked, and an exception is
+        a failure, but for NotImplementedError. None: everything is asked, and an exception is a refusal.
     level: "smoke" (seconds), "full" (minutes), or "large", with sequences of 65,537 keys.
     arrays: "numpy", "torch" or "jax": what the kernel is given.
     dialect: readings by dialect, {"empty": "nan"}: the kernel is held to them. Others are found by asking.

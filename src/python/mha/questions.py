@@ -149,8 +149,9 @@ class Question:
         pages = self.call.pages
         if not pages.keys.data:
             return Asked(tuple(array(view) for view in (self.call.query, self.call.key, self.call.value)), said)
-        table = np.ctypeslib.as_array(pages.table, (self.row.sizes["B"], pages.columns)).copy()
-        lengths = np.ctypeslib.as_array(pages.lengths, (self.row.sizes["B"],)).copy()
+        B, columns = self.row.sizes["B"], pages.columns
+        table = np.array((ctypes.c_int32 * (B * columns)).from_address(pages.table), np.int64).reshape(B, columns)
+        lengths = np.array((ctypes.c_int64 * B).from_address(pages.lengths), np.int64)
         pool = [wrap(_memory(view, self.handle).copy(), view.dtype) for view in (pages.keys, pages.values)]
         return Asked((array(self.call.query), *pool), {**said, "page_table": table, "page_lengths": lengths})
 

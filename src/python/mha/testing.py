@@ -13,6 +13,7 @@ from . import _abi
 from . import arrays as a
 from ._library import call, lib, program
 from .errors import Error
+from .invariances import INVARIANCES, Invariance, Invariances, invariant
 from .judge import Verdict, diagnose, judge, rows_judged
 from .layer import MultiHeadAttention
 from .meant import Computed, Meant
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
     from ._typed import MeantSettings
 
-__all__ = ["Power", "assert_attention_close", "cases", "power", "save_failures"]
+__all__ = ["INVARIANCES", "Invariance", "Invariances", "Power", "assert_attention_close", "cases", "invariant", "power",
+           "save_failures"]
 
 _MOST_SAVED = 10  # cases that one process saves
 _saved: dict[str, Any] = {"folder": None, "count": 0, "own": None}
