@@ -180,6 +180,33 @@ def test_a_failure_is_saved_as_a_case(tmp_path):
     assert mha.diagnose(path).names == ["causal-plus-1"]
 
 
+@pytest.mark.parametrize("mistake, only, names, shapes", [
+    ("causal-plus-1", "causal.q33", ("causal-plus-1",), ((1, 1, 2, 1), (1, 1, 2, 1))),
+    ("maximum-from-0", "deep.q17", None, ((1, 1, 1, 1), (1, 1, 1, 1))),
+    ("sinks-missing", "sinks-causal.b2", ("sinks-missing",), ((1, 1, 1, 1), (1, 1, 1, 1)))])
+def test_a_failure_is_made_small(mistake, only, names, shapes, tmp_path):
+    report = mha.conform(kernel(mistake), has=EVERY, level="smoke", only=only)
+    small = report.reduce(report.failed[0].question)
+    assert (small.q.shape, small.k.shape) == shapes, small
+    assert names is None or set(names) <= set(small.names), small
+    small.save(tmp_path / "small.safetensors")
+    assert mha.check(tmp_path / "small.safetensors").failed
+    with pytest.raises(AssertionError, match="output differs"):
+        exec(small.script, {"kernel": kernel(mistake)})
+    exec(small.script, {"kernel": ours})
+    assert len(small.script.splitlines()) <= 10
+
+
+def test_a_small_failure_keeps_to_the_dialect():
+    def wrong(q, k, v, **said):
+        return kernel("bottom-right")(q, k, v, **said) * np.float32(1.01 if q.shape[2] >= 5 else 1)
+
+    report = mha.conform(wrong, has="causal cross", level="smoke", dialect={"alignment": "bottom-right"})
+    small = report.reduce("causal-cross.q5-s9")
+    assert small.q.shape[2] == 5 and small.judged["offset"] == "bottom-right", small
+    assert report.reduce("probe-lse") is None
+
+
 @pytest.mark.parametrize("said, error, words", [
     ({"has": "causl"}, ValueError, "causl"), ({"level": "huge"}, ValueError, "smoke, full, large"),
     ({"dialect": {"empty": "none"}}, mha.InvalidError, "zero, nan, mean"), ({"only": "nothing"}, ValueError, "only"),

@@ -10,6 +10,7 @@ from .errors import Error
 from .files import path_of
 from .judge import Diagnosis
 from .questions import DIALECTS, LEVELS, NEEDS, TYPES, VERSION, Question, Row, readings_of, rows, wrapper
+from .reduce import Reduced, Reducer
 from .shapes import heads_first
 from .tables import Table
 
@@ -73,6 +74,7 @@ class Report:
     declared: tuple[str, ...] = ()
     suite: str = VERSION
     _save: Callable[[str, str], None] = field(default=lambda name, path: None, repr=False)
+    _reduce: Callable[[str], Optional[Reduced]] = field(default=lambda name: None, repr=False)
 
     def _of(self, outcome: str) -> list[Answer]:
         return [answer for answer in self.answers if answer.outcome == outcome]
@@ -118,6 +120,12 @@ class Report:
     def save(self, question: str, path: Any) -> None:
         """Asks a question once more, and writes it with the answer as a case file, for mha check and mha diagnose."""
         self._save(question, os.fsdecode(path_of("path", path)))
+
+    def reduce(self, question: str) -> Optional[Reduced]:
+        """Makes a failure small: the fewest batch rows, heads, tokens and features, and the plainest numbers, with
+        which the kernel still fails, as a case file (.save) and ten lines of Python (.script). None where the question
+        has parts that cannot be cut (caches, pages, tables), or where the kernel is right."""
+        return self._reduce(question)
 
     def __str__(self) -> str:
         parts = []
@@ -236,13 +244,20 @@ def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "f
                 readings[name] = found
     held = readings_of(readings)
 
-    def save(question: str, path: str) -> None:
+    def named(question: str) -> Row:
         if question not in every:
             raise ValueError(f"question: expected the name of one, found {question!r}")
-        Question(every[question], asker.dtype, held).save(os.fsencode(path), asker.call(every[question]))
+        return every[question]
+
+    def save(question: str, path: str) -> None:
+        Question(named(question), asker.dtype, held).save(os.fsencode(path), asker.call(named(question)))
+
+    def reduce(question: str) -> Optional[Reduced]:
+        q, k, v, settings = Question(named(question), asker.dtype).plain(layout)
+        return Reducer(kernel, layout, asker.dtype, asker.wrap, readings).reduce(q, k, v, settings)
 
     return Report(a.NAMES[asker.dtype], level, [asker.answer(row, held) for row in asked], readings,
-                  tuple(dialect or ()), _save=save)
+                  tuple(dialect or ()), _save=save, _reduce=reduce)
 
 
 def _words(has: Collection[str]) -> set[str]:

@@ -25,6 +25,10 @@ class Call(NamedTuple):
     v: Heads
     settings: dict[str, Any]
 
+    def each(self, change: Callable[[Heads], Heads]) -> Call:
+        """The same call of q, k and v that were changed alike."""
+        return Call(change(self.q), change(self.k), change(self.v), self.settings)
+
 
 class Pair(NamedTuple):
     """A call, and others that must give the same numbers, put together."""
@@ -48,8 +52,7 @@ def _batch(c: Call) -> Pair:
 
 
 def _place(c: Call) -> Pair:
-    rolled = Call(*(np.roll(x, 1, 0) for x in (c.q, c.k, c.v)), c.settings)
-    return Pair(c, [rolled], lambda results: np.roll(results[0], -1, 0))
+    return Pair(c, [c.each(lambda x: np.roll(x, 1, 0))], lambda results: np.roll(results[0], -1, 0))
 
 
 def _padding(c: Call) -> Pair:
@@ -84,8 +87,7 @@ def _groups(c: Call) -> Pair:
 
 
 def _heads(c: Call) -> Pair:
-    turned = Call(*(x[:, ::-1] for x in (c.q, c.k, c.v)), c.settings)
-    return Pair(c, [turned], lambda results: results[0][:, ::-1])
+    return Pair(c, [c.each(lambda x: x[:, ::-1])], lambda results: results[0][:, ::-1])
 
 
 def _keys(c: Call) -> Pair:
@@ -105,7 +107,7 @@ def _values(c: Call) -> Pair:
 
 def _strides(c: Call) -> Pair:
     """The same numbers with rows before heads in memory."""
-    return Pair(c, [Call(*(x.swapaxes(1, 2).copy().swapaxes(1, 2) for x in (c.q, c.k, c.v)), c.settings)], _same)
+    return Pair(c, [c.each(lambda x: x.swapaxes(1, 2).copy().swapaxes(1, 2))], _same)
 
 
 def _splits(c: Call) -> Pair:
@@ -210,14 +212,14 @@ class _Kernel:
 
     def allowed(self, c: Call) -> float:
         """How far two right results may lie apart."""
-        tensors = [a.Tensor(np.array(x, order="C"), _abi.F32, a.wrap_numpy) for x in (c.q, c.k, c.v)]
+        q, k, v = (np.array(x, order="C") for x in (c.q, c.k, c.v))
         settings = {name: x for name, x in c.settings.items() if name != "num_splits"}
-        meant = Meant(*(t.array for t in tensors), None, "BHTD", settings)
+        meant = Meant(q, k, v, None, "BHTD", settings)
         recorded = {"output": a.Tensor(np.empty((len(c.q), c.q.shape[2], c.q.shape[1], c.v.shape[3]),
                                                 {_abi.BF16: "uint16"}.get(self.dtype, a.NAMES[self.dtype])),
                                        self.dtype, a.wrap_numpy)}
         found = meant.allowed(Computed(a.NAMES[self.dtype], None, recorded), recorded)["output"]
-        return 2 * (found.atol + found.rtol * float(np.abs(c.v).max()))
+        return float(2 * (found.atol + found.rtol * np.abs(v).max()))
 
 
 def _inputs(length: int, d: int, dtype: int) -> Call:
@@ -258,8 +260,7 @@ class _Examined:
         base = self.kernel.run(pair.base)
         results = [self.kernel.run(c, self.name != "strides") for c in pair.others]
         if self.name == "splits":
-            worst = [self._apart(pair.base, base, result, length) for result in results]
-            return max((d for d in worst if d), key=lambda d: d.max_abs, default=None)
+            return self._worst(pair.base, base, results, length)
         if self.name == "decode":
             base = base[:, :, -len(results):]
         if self.name == "values":
@@ -277,8 +278,12 @@ class _Examined:
         for n in (1, 2, 3):
             self.set_threads(n)
             results.append(self.kernel.run(c))
-        found = [self._apart(c, results[0], result, length) for result in results[1:]]
-        return max((d for d in found if d), key=lambda d: d.max_abs, default=None)
+        return self._worst(c, results[0], results[1:], length)
+
+    def _worst(self, c: Call, one: Any, others: list[Any], length: int) -> Optional[Difference]:
+        found = [self._apart(c, one, other, length) for other in others]
+        apart = [d for d in found if d is not None]
+        return max(apart, key=lambda d: d.max_abs) if apart else None
 
     def _apart(self, c: Call, one: Any, other: Any, length: int) -> Optional[Difference]:
         allowed = 0.0 if np.array_equal(one, other) else self.kernel.allowed(c)
