@@ -64,7 +64,7 @@ TSAN_TESTS  = $(call named,test_threads test_callers test_packed test_fast test_
 
 tsan: ## the tests with threads in them, under ThreadSanitizer
 	@TSAN_OPTIONS="suppressions=tests/tsan.supp $$TSAN_OPTIONS" DIFFERENTIAL_TRIALS=300 $(MAKE) --no-print-directory \
-	  BUILD=$(BUILD)/tsan CC="$(TSAN_CC)" CFLAGS="-O1 -g" KERNEL_CFLAGS=-O3 SANITIZE=thread WERROR=-Werror \
+	  BUILD=$(BUILD)/tsan CC="$(TSAN_CC)" CFLAGS="-O1 -g1" KERNEL_CFLAGS=-O3 SANITIZE=thread WERROR=-Werror \
 	  $(TSAN_TESTS:$(BUILD)/%=$(BUILD)/tsan/%.run)
 	@sh tests/summary.sh $(BUILD)/tsan/results
 

@@ -160,7 +160,17 @@ static option_code option_of_field(const char *field)
 
 const char *format_of(const arguments *args)
 {
-    return given(args, OPT_CSV) ? "csv" : text_for(args, OPT_FORMAT);
+    return given(args, OPT_CSV) ? "csv" : given(args, OPT_JSON) ? "json" : text_for(args, OPT_FORMAT);
+}
+
+int refuse_formats(const arguments *args)
+{
+    const char *format = format_of(args), *asked = text_for(args, OPT_FORMAT);
+    if (given(args, OPT_JSON) && given(args, OPT_CSV))
+        return refuse("--csv", "expected nothing beside --json, which is another form");
+    if (given(args, OPT_FORMAT) && strcmp(asked, format) != 0)
+        return refuse("--format", "expected %s beside --%s, found %s", format, format, asked);
+    return EXIT_DONE;
 }
 
 int refuse_field(const char *about, const mha_error *error)

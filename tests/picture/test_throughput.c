@@ -21,6 +21,23 @@ static char *text_of_file(const char *path)
     return text;
 }
 
+/* No line at the limit runs through a row of text, whose letters stand on its y. */
+static void check_text_is_free(const char *svg)
+{
+    enum { ABOVE = 9, BELOW = 2 };
+    size_t lines = 0;
+    for (const char *at = svg; (at = strstr(at, "<rect class=\"limit\"")); at++, lines++) {
+        long top, height, y;
+        assert_int_equal(
+            sscanf(at, "<rect class=\"limit\" x=\"%*d\" y=\"%ld\" width=\"2\" height=\"%ld\"", &top, &height), 2);
+        for (const char *row = svg; (row = strstr(row, "<text ")); row++) {
+            assert_int_equal(sscanf(strstr(row, " y=\""), " y=\"%ld\"", &y), 1);
+            assert_true(top > y + BELOW || top + height < y - ABOVE);
+        }
+    }
+    assert_true(lines > 0);
+}
+
 static void bars_are_as_long_as_their_numbers(void **state)
 {
     (void)state;
@@ -42,6 +59,7 @@ static void bars_are_as_long_as_their_numbers(void **state)
             assert_int_equal(sscanf(at, "rect class=\"bar\" x=\"%ld\" y=\"%ld\" width=\"%ld\"", &x, &y, &length), 3);
             assert_true(fabs((double)length - WIDTH * bars[i].value / most) <= 0.5); /* whole pixels */
         }
+        check_text_is_free(text);
         long limit;
         assert_int_equal(sscanf(strstr(text, "<rect class=\"limit\""), "<rect class=\"limit\" x=\"%ld\"", &limit), 1);
         assert_true(fabs((double)(limit + 1 - x) - WIDTH * 100 / most) <= 0.5);

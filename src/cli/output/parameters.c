@@ -149,7 +149,7 @@ void parameters_print(mha_params *params, const mha_layer *layer, bool per_head,
         }
     }
     const mha_totals all = mha_params_totals(params, NULL);
-    if (style == TABLE_MARKDOWN)
+    if (style == TABLE_MARKDOWN || style == TABLE_LATEX)
         report_row(
             t, record_of("~name", J("total"), "elements", J(all.parameters), "bytes", J(all.parameter_bytes), NULL));
     table_print(t);

@@ -84,7 +84,7 @@ void write_prose(const char *text);
 /* Replaces the control characters of a text, and returns it. Names come from outside and must neither break a line
  * nor control the terminal. Tables, errors and JSON do this themselves. */
 char *harmless(char *text);
-typedef enum table_style { TABLE_TEXT, TABLE_MARKDOWN, TABLE_CSV } table_style;
+typedef enum table_style { TABLE_TEXT, TABLE_MARKDOWN, TABLE_LATEX, TABLE_CSV } table_style;
 typedef struct table table;
 /* The style for a word of --format. */
 table_style table_style_named(const char *format);
@@ -96,8 +96,8 @@ const char *table_column(const table *t, size_t column);
 
 /* Cells are added row by row, from left to right; a column is as wide as its widest cell. Its title ends before a ": ",
  * behind which a report (report.h) says what it shows. '>' before a title aligns the column to the right. '?' lets a
- * narrow line leave the column out, "??" and "???" sooner; text is continued on further lines there. CSV and Markdown
- * show all columns, and in CSV counts have no separators. */
+ * narrow line leave the column out, "??" and "???" sooner; text is continued on further lines there. CSV, Markdown and
+ * LaTeX show all columns, and in CSV counts have no separators. */
 table *table_create(table_style style, size_t n_columns, const char *const *columns);
 /* Writes the titles now, and each row, flushed, as soon as it has all of its cells: for rows that take long to come, in
  * text or CSV. A column is as wide as its title and as its number in `widths`. Ends with table_drop. */

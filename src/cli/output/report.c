@@ -202,7 +202,7 @@ void report_table(table_style style, const json_t *records, size_t n_columns, co
 bool report_is_text(const arguments *args, json_t *root)
 {
     const char *format = format_of(args);
-    const bool json = given(args, OPT_JSON) || (format && strcmp(format, "json") == 0);
+    const bool json = format && strcmp(format, "json") == 0;
     if (json)
         json_print(json_incref(root));
     return !json && !given(args, OPT_QUIET);

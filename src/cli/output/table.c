@@ -1,5 +1,5 @@
-/* Tables: collects cells, then finds widths and writes them as aligned text, Markdown or CSV; or writes each row as
- * soon as it is whole. */
+/* Tables: collects cells, then finds widths and writes them as aligned text, Markdown, LaTeX or CSV; or writes each row
+ * as soon as it is whole. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -21,7 +21,57 @@ static void write_rows(const table *t, const size_t *width);
 
 table_style table_style_named(const char *format)
 {
-    return strcmp(format, "csv") == 0 ? TABLE_CSV : strcmp(format, "markdown") == 0 ? TABLE_MARKDOWN : TABLE_TEXT;
+    static const char *const names[] = {
+        [TABLE_TEXT] = "table", [TABLE_MARKDOWN] = "markdown", [TABLE_LATEX] = "latex", [TABLE_CSV] = "csv"};
+    for (size_t s = 0; s < sizeof names / sizeof *names; s++)
+        if (strcmp(format, names[s]) == 0)
+            return (table_style)s;
+    return TABLE_TEXT;
+}
+
+/* Whether a spreadsheet would compute the text: one that begins like a formula and is no number. */
+static bool is_formula(const char *text)
+{
+    char *end;
+    return *text && strchr("=+-@", *text) && (strtod(text, &end), *end);
+}
+
+/* What stands for a character that a style reads as markup; NULL for every other character. */
+static const char *escape_of(table_style style, char c)
+{
+    static const struct {
+        const char *markup, *as[15];
+    } escapes[] = {
+        [TABLE_MARKDOWN] = {"\\`*[<|~$&", {"\\\\", "\\`", "\\*", "\\[", "\\<", "\\|", "\\~", "\\$", "\\&"}},
+        /* A row may not begin with a star or a bracket, which the end of the row before it would take. */
+        [TABLE_LATEX] = {"\\~^&%$#_{}<>|*[",
+                         {"\\textbackslash{}", "\\textasciitilde{}", "\\textasciicircum{}", "\\&", "\\%", "\\$", "\\#",
+                          "\\_", "\\{", "\\}", "\\textless{}", "\\textgreater{}", "\\textbar{}", "{*}", "{[}"}},
+    };
+    if (style != TABLE_MARKDOWN && style != TABLE_LATEX)
+        return NULL;
+    const char *at = strchr(escapes[style].markup, c);
+    return at ? escapes[style].as[at - escapes[style].markup] : NULL;
+}
+
+/* A copy of a text that a style shows as it is. Must be freed. */
+static char *escaped(table_style style, const char *text)
+{
+    enum { LONGEST_ESCAPE = 18 };
+    const size_t length = strlen(text);
+    char *copy = obtain(length + 1, 1), *cell = obtain(LONGEST_ESCAPE * length + 2, 1), *to = cell;
+    memcpy(copy, text, length);
+    if (style == TABLE_CSV && is_formula(harmless(copy)))
+        *to++ = '\'';
+    for (const char *from = harmless(copy); *from; from++) {
+        const char *escape = escape_of(style, *from);
+        const size_t n = escape ? strlen(escape) : 1;
+        memcpy(to, escape ? escape : from, n);
+        to += n;
+    }
+    *to = '\0';
+    free(copy);
+    return cell;
 }
 
 table *table_create(table_style style, size_t n_columns, const char *const *columns)
@@ -30,7 +80,12 @@ table *table_create(table_style style, size_t n_columns, const char *const *colu
     *t = (table){style, n_columns, columns, .titles = obtain(n_columns, sizeof *t->titles)};
     for (size_t c = 0; c < n_columns; c++) {
         const char *end = strstr(columns[c], ": ");
-        t->titles[c] = text_of("%.*s", (int)(end ? (size_t)(end - columns[c]) : strlen(columns[c])), columns[c]);
+        char *title = text_of("%.*s", (int)(end ? (size_t)(end - columns[c]) : strlen(columns[c])), columns[c]);
+        const size_t marks = strspn(title, "?>");
+        char *shown = escaped(style, title + marks);
+        t->titles[c] = text_of("%.*s%s", (int)marks, title, shown);
+        free(shown);
+        free(title);
     }
     return t;
 }
@@ -63,28 +118,10 @@ static void add(table *t, char *owned)
     forget_cells(t);
 }
 
-/* Whether a spreadsheet would compute the text: one that begins like a formula and is no number. */
-static bool is_formula(const char *text)
-{
-    char *end;
-    return *text && strchr("=+-@", *text) && (strtod(text, &end), *end);
-}
-
-/* Adds a cell, without what would control a terminal, be markup in Markdown or a formula in a spreadsheet. */
+/* Adds a cell, without what would control a terminal, be markup in Markdown or LaTeX, or a formula in a spreadsheet. */
 void table_cell(table *t, const char *text)
 {
-    const size_t length = strlen(text);
-    char *cell = obtain(2 * length + 2, 1), *to = cell, *from = cell + length + 1; /* `to` never overtakes `from` */
-    memcpy(from, text, length);
-    if (t->style == TABLE_CSV && is_formula(harmless(from)))
-        *to++ = '\'';
-    for (harmless(from); *from; from++) {
-        if (t->style == TABLE_MARKDOWN && strchr("\\`*[<|~$&", *from))
-            *to++ = '\\';
-        *to++ = *from;
-    }
-    *to = '\0';
-    add(t, cell);
+    add(t, escaped(t->style, text));
 }
 
 void table_format(table *t, const char *format, ...)
@@ -288,27 +325,54 @@ static void write_left_out(const table *t, const size_t *width)
     free(names);
 }
 
-/* Leaves out a column without title and text. */
-static void write_markdown(const table *t, const size_t *width)
+/* What stands around the cells of a row. */
+typedef struct row_marks {
+    const char *before, *between, *after;
+} row_marks;
+
+/* Writes the titles, with `row` NULL, or a row; leaves out columns without title and text. */
+static void write_marked(const table *t, const size_t *width, char *const *row, row_marks marks)
 {
-    for (size_t c = 0; c < t->n_columns; c++)
-        if (width[c])
-            write_cell(t, c, title_of(t, c), width[c], c ? " | " : "| ");
-    fputs(" |\n", stdout);
+    const char *between = marks.before;
     for (size_t c = 0; c < t->n_columns; c++)
         if (width[c]) {
-            fputs(c ? " | " : "| ", stdout);
+            write_cell(t, c, row ? row[c] : title_of(t, c), width[c], between);
+            between = marks.between;
+        }
+    puts(marks.after);
+}
+
+static void write_markdown(const table *t, const size_t *width)
+{
+    static const row_marks marks = {"| ", " | ", " |"};
+    const char *between = marks.before;
+    write_marked(t, width, NULL, marks);
+    for (size_t c = 0; c < t->n_columns; c++)
+        if (width[c]) {
+            fputs(between, stdout);
             spaces(width[c] - 1, '-');
             putchar(to_the_right(t, c) ? ':' : '-');
+            between = marks.between;
         }
-    fputs(" |\n", stdout);
-    for (size_t i = 0; i < t->n_cells; i++) {
-        size_t c = i % t->n_columns;
+    puts(marks.after);
+    for (size_t i = 0; i < t->n_cells; i += t->n_columns)
+        write_marked(t, width, t->cells + i, marks);
+}
+
+/* A tabular of LaTeX, which needs no package. */
+static void write_latex(const table *t, const size_t *width)
+{
+    static const row_marks marks = {"", " & ", " \\\\"};
+    fputs("\\begin{tabular}{", stdout);
+    for (size_t c = 0; c < t->n_columns; c++)
         if (width[c])
-            write_cell(t, c, t->cells[i], width[c], c ? " | " : "| ");
-        if (c + 1 == t->n_columns)
-            fputs(" |\n", stdout);
-    }
+            putchar(to_the_right(t, c) ? 'r' : 'l');
+    puts("}\n\\hline");
+    write_marked(t, width, NULL, marks);
+    puts("\\hline");
+    for (size_t i = 0; i < t->n_cells; i += t->n_columns)
+        write_marked(t, width, t->cells + i, marks);
+    puts("\\hline\n\\end{tabular}");
 }
 
 /* Writes a cell as in RFC 4180: quotes around text with a comma or a quote; quotes inside are doubled. */
@@ -374,6 +438,8 @@ void table_print(table *t)
     }
     if (t->style == TABLE_MARKDOWN) {
         write_markdown(t, width);
+    } else if (t->style == TABLE_LATEX) {
+        write_latex(t, width);
     } else {
         write_titles(t, width);
         write_rows(t, width);

@@ -1,13 +1,21 @@
-/* Draws charts of bars: a label above each bar, its number below, across all of them a line at the limit. */
+/* Draws charts of bars: a label above each bar, its number below, across each of them a line at the limit. */
 #include "picture/draw/bars.h"
 
 #include <math.h>
 
-enum { MARGIN = 14, WIDTH = MHA__BARS_WIDTH - 2 * MARGIN, LINE = 54, HEAD = 46, BAR = 12, MOST_LETTERS = 60 };
+enum { MARGIN = 14, WIDTH = MHA__BARS_WIDTH - 2 * MARGIN, LINE = 54, HEAD = 46, BAR = 12, OVER = 3, MOST_LETTERS = 60 };
 
 size_t mha__bars_height(size_t count)
 {
     return HEAD + count * LINE + (size_t)2 * MARGIN;
+}
+
+/* Across a bar alone: a line down the chart would cross the text between bars. */
+static void draw_limit(mha__markup *m, long x, size_t y, int height)
+{
+    mha__markup_print(m,
+                      "<rect class=\"limit\" x=\"%ld\" y=\"%zu\" width=\"2\" height=\"%d\" fill=\"#d55e00\"/>\n", x - 1,
+                      y, height);
 }
 
 static void draw_bar(mha__markup *m, const mha__bar *bar, size_t y, double most)
@@ -33,13 +41,13 @@ void mha__draw_bars(mha__markup *m, const mha__chart *chart, size_t top)
     mha__markup_print(m, "<text x=\"%d\" y=\"%zu\" font-size=\"15\">", MARGIN, top + MARGIN + 12);
     mha__markup_text(m, chart->title);
     mha__markup_print(m, "</text>\n");
-    for (size_t i = 0; i < chart->count; i++)
+    draw_limit(m, limit, first - 8, OVER);
+    for (size_t i = 0; i < chart->count; i++) {
         draw_bar(m, &chart->bars[i], first + i * LINE, most);
-    mha__markup_print(m,
-                      "<rect class=\"limit\" x=\"%ld\" y=\"%zu\" width=\"2\" height=\"%zu\" fill=\"#d55e00\"/>"
-                      "<text class=\"limit\" x=\"%ld\" y=\"%zu\" text-anchor=\"%s\" font-size=\"12\">",
-                      limit - 1, first - 8, chart->count * LINE + 4, limit, first - 12,
-                      limit > MHA__BARS_WIDTH / 2 ? "end" : "start");
+        draw_limit(m, limit, first + i * LINE + 18 - OVER, BAR + 2 * OVER);
+    }
+    mha__markup_print(m, "<text class=\"limit\" x=\"%ld\" y=\"%zu\" text-anchor=\"%s\" font-size=\"12\">", limit,
+                      first - 12, limit > MHA__BARS_WIDTH / 2 ? "end" : "start");
     mha__markup_text(m, chart->limit_label);
     mha__markup_print(m, "</text>\n");
 }

@@ -19,8 +19,8 @@ typedef struct mha__chart {
 enum { MHA__BARS_WIDTH = 420 };
 size_t mha__bars_height(size_t count);
 
-/* Draws the title, and one bar below the other, all from 0 on one scale, with a labelled line at the limit; `top`
- * pixels below the upper edge. Classes: bar, limit. */
+/* Draws the title, and one bar below the other, all from 0 on one scale; across each of them a line at the limit, which
+ * is labelled above; `top` pixels below the upper edge. Classes: bar, limit. */
 void mha__draw_bars(mha__markup *markup, const mha__chart *chart, size_t top);
 
 #endif

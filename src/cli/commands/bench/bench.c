@@ -42,7 +42,7 @@ static int list_shapes(const arguments *args)
                                               J(i < BENCH_STANDARD ? "of the standard set" : ""), NULL));
     }
     if (report_is_text(args, root))
-        REPORT_TABLE(given(args, OPT_CSV) ? TABLE_CSV : TABLE_TEXT, list, columns);
+        REPORT_TABLE(table_style_named(format_of(args)), list, columns);
     json_decref(root);
     return EXIT_DONE;
 }
@@ -110,6 +110,9 @@ int run_bench(const arguments *args)
 {
     bench b = {.args = args};
     bench_model model = {0};
+    int code = refuse_formats(args);
+    if (code != EXIT_DONE)
+        return code;
     if (presets_asked(args))
         return list_presets(args);
     if (wants_list(&args->option[OPT_SHAPE]))
@@ -118,7 +121,7 @@ int run_bench(const arguments *args)
     if (!given(args, OPT_THREADS) && most > 1)
         b.limits[b.n_limits++].threads = 1;
     b.limits[b.n_limits++].threads = most;
-    int code = picture_drawing_check(args, OPT_BARS);
+    code = picture_drawing_check(args, OPT_BARS);
     bench_mind_signals();
     if (code == EXIT_DONE)
         code = model_asked(args) ? run_model(&b, &model) : run_shapes(&b);
@@ -127,7 +130,7 @@ int run_bench(const arguments *args)
     const int drawn = done && b.n_rows > 0 ? bench_draw(&b) : EXIT_DONE;
     if (done)
         bench_end(&b);
-    if (done && given(args, OPT_JSON) && drawn == EXIT_DONE)
+    if (done && bench_writes_json(&b) && drawn == EXIT_DONE)
         bench_write_json(&b);
     if (stopped)
         refuse("", "a signal stopped it, %zu rows were measured", b.n_rows);

@@ -1,4 +1,4 @@
-/* Says what mha bench measures: rows of a table or of CSV as they come, or JSON at the end. */
+/* Says what mha bench measures: rows of text or of CSV as they come; Markdown, LaTeX or JSON at the end. */
 #include "cli/commands/bench/bench_report.h"
 
 #include <math.h>
@@ -58,20 +58,30 @@ const char *cpu_name(char name[128])
     return name;
 }
 
+bool bench_writes_json(const bench *b)
+{
+    return strcmp(format_of(b->args), "json") == 0;
+}
+
+static table_style style_of(const arguments *args)
+{
+    return table_style_named(format_of(args));
+}
+
 static bool shows_types(const arguments *args)
 {
-    return given(args, OPT_CSV) || given(args, OPT_BENCH_DTYPE) || given(args, OPT_CACHE_DTYPE) ||
+    return style_of(args) == TABLE_CSV || given(args, OPT_BENCH_DTYPE) || given(args, OPT_CACHE_DTYPE) ||
            given(args, OPT_RUN_PRECISION);
 }
 
-static bool is_silent(const arguments *args)
+static bool is_silent(const bench *b)
 {
-    return given(args, OPT_JSON) || (given(args, OPT_QUIET) && !given(args, OPT_CSV));
+    return bench_writes_json(b) || (given(b->args, OPT_QUIET) && style_of(b->args) == TABLE_TEXT);
 }
 
 static bool is_shown(const arguments *args, size_t number)
 {
-    return numbers[number].usual || given(args, OPT_CSV) || given(args, OPT_WIDE);
+    return numbers[number].usual || style_of(args) == TABLE_CSV || given(args, OPT_WIDE);
 }
 
 /* The machine, and what is random. */
@@ -96,7 +106,8 @@ static void begin(bench *b)
     const char *titles[N_COLUMNS];
     size_t widths[N_COLUMNS] = {b->widest, given(b->args, OPT_PRESET) || given(b->args, OPT_CONFIG) ? SUM : PART, PATH};
     size_t n = N_WORDS;
-    const bool csv = given(b->args, OPT_CSV);
+    const table_style style = style_of(b->args);
+    const bool csv = style == TABLE_CSV, as_they_come = csv || style == TABLE_TEXT;
     memcpy(titles, words, sizeof words);
     for (size_t i = 0; i < N_NUMBERS; i++)
         if (is_shown(b->args, i)) {
@@ -107,9 +118,9 @@ static void begin(bench *b)
         titles[n] = types[csv][i];
         widths[n++] = TYPE;
     }
-    if (!csv)
+    if (style == TABLE_TEXT)
         print_heading(b);
-    b->table = table_begin(csv ? TABLE_CSV : TABLE_TEXT, n, titles, widths);
+    b->table = as_they_come ? table_begin(style, n, titles, widths) : table_create(style, n, titles);
 }
 
 /* Shows one row. */
@@ -142,7 +153,7 @@ void bench_show(bench *b)
         row->percent_of_reads = 100 * row->gbs / b->limits[row->limit].read_gbs;
         row->percent_of_same_reads = row->same_gbs > 0 ? 100 * row->gbs / row->same_gbs : NAN;
     }
-    if (b->n_rows > b->written && !b->table && !is_silent(b->args))
+    if (b->n_rows > b->written && !b->table && !is_silent(b))
         begin(b);
     for (; b->table && b->written < b->n_rows; b->written++)
         show_row(b->table, &b->rows[b->written], b->args);
@@ -186,11 +197,16 @@ static void print_numbers(const bench *b)
 
 void bench_end(bench *b)
 {
-    if (is_silent(b->args))
+    if (is_silent(b))
         return;
     if (!b->table)
         begin(b);
-    if (given(b->args, OPT_CSV))
+    if (table_style_of(b->table) == TABLE_MARKDOWN || table_style_of(b->table) == TABLE_LATEX)
+        table_print(b->table);
+    else
+        table_drop(b->table);
+    b->table = NULL;
+    if (style_of(b->args) != TABLE_TEXT)
         return;
     say("\n");
     for (size_t i = 0; i < b->n_limits; i++)

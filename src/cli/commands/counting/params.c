@@ -17,20 +17,16 @@ static const option_code of_models[] = {OPT_ARCHITECTURE, OPT_CLASS, OPT_BATCH, 
 
 int run_params(const arguments *args)
 {
-    const char *format = format_of(args), *asked = text_for(args, OPT_FORMAT);
-    if (given(args, OPT_CSV) && given(args, OPT_FORMAT) && strcmp(asked, format) != 0)
-        return refuse("--format", "expected csv beside --csv, found %s", asked);
-    if (given(args, OPT_JSON) && given(args, OPT_CSV))
-        return refuse("--csv", "expected nothing beside --json, which is another form");
-    if (given(args, OPT_JSON) && given(args, OPT_FORMAT) && strcmp(format, "json") != 0)
-        return refuse("--format", "expected json beside --json, found %s", format);
+    int code = refuse_formats(args);
+    if (code != EXIT_DONE)
+        return code;
     if (presets_asked(args))
         return list_presets(args);
     if (given(args, OPT_MERGED_QK))
         return run_merged_params(args);
     if (model_asked(args) || given(args, OPT_WEIGHTS))
         return run_model_params(args);
-    int code = refuse_each(args, of_models, "--preset, --config or --weights beside it, found none");
+    code = refuse_each(args, of_models, "--preset, --config or --weights beside it, found none");
     if (code != EXIT_DONE)
         return code;
     bool per_head = given(args, OPT_PER_HEAD);
@@ -46,7 +42,7 @@ int run_params(const arguments *args)
         parameters_json_totals(root, r.table);
         record_with(root, "tensors", parameters_json_rows(r.table, per_head ? r.layer : NULL), NULL);
         if (report_is_text(args, root))
-            parameters_print(r.table, r.layer, per_head, table_style_named(format));
+            parameters_print(r.table, r.layer, per_head, table_style_named(format_of(args)));
         json_decref(root);
     }
     request_free(&r);

@@ -441,7 +441,7 @@ int run_model_params(const arguments *args)
     int code = check_ranks(args);
     if (code == EXIT_DONE)
         code = open_report(&r, args);
-    bool json = given(args, OPT_JSON) || strcmp(format, "json") == 0;
+    const bool json = strcmp(format, "json") == 0;
     if (code == EXIT_DONE && given(args, OPT_RANKS)) {
         code = ranks_show(args, r.model, r.table);
         close_report(&r);
