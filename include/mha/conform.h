@@ -1,4 +1,4 @@
-/* Laboratory. The conformance suite: questions that any kernel of attention can be asked, each with its exact answer. */
+/* Laboratory. The conformance suite: questions that any kernel of attention can be asked, with their answers. */
 #ifndef MHA_CONFORM_H
 #define MHA_CONFORM_H
 

@@ -32,6 +32,7 @@ OTHERS = {
     "src/python/README.md": "reference/python-guide.md",
     "src/verify/case/CASES.md": "reference/cases.md",
     "src/verify/variants/VARIANTS.md": "reference/variants.md",
+    "src/verify/conform/SUITE.md": "reference/suite.md",
     "src/models/architectures/README.md": "reference/architectures.md",
     "weights/README.md": "reference/weights.md",
     "src/verify/power/POWER.md": "explanation/power.md",

@@ -515,6 +515,32 @@ static mha_status measure_power(const char *path, mha_error *error)
     return status;
 }
 
+/* Makes a question by its name, its answer by a reading that is a variant, judges that and writes both. */
+static mha_status ask_question(const char *name, mha_error *error)
+{
+    mha_conform_row row;
+    mha_question *q = NULL;
+    mha_view output, lse;
+    mha_verdict verdict = {0};
+    mha_conform_readings readings = {{0}};
+    size_t index = 0;
+    while (mha_conform_at(index, &row) && strcmp(row.name, name) != 0)
+        index++;
+    mha_status status = mha_conform_readings_put("lse=base-2", &readings, error);
+    if (status == MHA_OK)
+        status = mha_question_create(index, MHA_F16, &readings, &q, error);
+    if (status == MHA_OK)
+        status = mha_question_exact(q, &output, &lse, error);
+    if (status == MHA_OK)
+        status = mha_question_judge(q, &output, &lse, &verdict, error);
+    digest_bytes(&verdict.outcome, sizeof verdict.outcome);
+    mha_verdict_clear(&verdict);
+    if (status == MHA_OK)
+        status = mha_question_save(q, scratch_path("question.safetensors"), &output, &lse, error);
+    mha_question_destroy(q);
+    return status;
+}
+
 static mha_status suggest_case(const char *name, mha_error *error)
 {
     const mha_suggestion wish = {.config = {.n_heads = 1, .d_k = 1, .sinks = true, .q_norm = MHA_NORM_HEAD},
@@ -730,6 +756,9 @@ static void judges_survive(void **state)
     survives("case with a mask", judge_case, "tests/vectors/torch_mask_per_head.safetensors");
     survives("case of a call", case_of_call, NULL);
     survives("diagnosis", diagnose_case, "tests/vectors/torch_one_token.safetensors");
+    survives("question", ask_question, "probe-lse");
+    survives("question in pages", ask_question, "pages.b2-kv2-q5-s11");
+    survives("question with a cache", ask_question, "cache.b2-h4-q3-s3");
     survives("power", measure_power, "tests/vectors/torch_one_token.safetensors");
     survives("suggestion", suggest_case, "suggested.safetensors");
     survives("diagnosis without an answer", diagnose_case, nearly_explained());

@@ -10,6 +10,7 @@ from .errors import Error
 from .files import path_of
 from .judge import Diagnosis
 from .questions import DIALECTS, LEVELS, NEEDS, TYPES, VERSION, Question, Row, readings_of, rows, wrapper
+from .reduce import Reduced, Reducer
 from .shapes import heads_first
 from .tables import Table
 
@@ -73,6 +74,7 @@ class Report:
     declared: tuple[str, ...] = ()
     suite: str = VERSION
     _save: Callable[[str, str], None] = field(default=lambda name, path: None, repr=False)
+    _reduce: Callable[[str], Optional[Reduced]] = field(default=lambda name: None, repr=False)
 
     def _of(self, outcome: str) -> list[Answer]:
         return [answer for answer in self.answers if answer.outcome == outcome]
@@ -98,12 +100,13 @@ class Report:
                      [(x.question, x.max_abs, x.atol, x.mismatches, x.elements, x.because) for x in self.failed])
 
     def refusals(self) -> Table:
-        """What was refused, by what the questions need: the first words of the kernel, and how many questions."""
-        found: dict[tuple[str, str], int] = {}
+        """What was refused: the first words of the kernel, how many questions, and what these need."""
+        found: dict[str, list[Answer]] = {}
         for x in self.refused:
-            key = " ".join(x.needs), x.reason.splitlines()[0][:60] if x.reason else ""
-            found[key] = found.get(key, 0) + 1
-        return Table(("refused", "because", "questions"), [(*key, n) for key, n in found.items()])
+            found.setdefault(x.reason.partition("\n")[0], []).append(x)
+        return Table(("refused", "questions", "of those that need"),
+                     [(reason, len(those), " ".join(sorted({need for x in those for need in x.needs}))[:60])
+                      for reason, those in found.items()])
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as JSON can hold it."""
@@ -117,6 +120,12 @@ class Report:
     def save(self, question: str, path: Any) -> None:
         """Asks a question once more, and writes it with the answer as a case file, for mha check and mha diagnose."""
         self._save(question, os.fsdecode(path_of("path", path)))
+
+    def reduce(self, question: str) -> Optional[Reduced]:
+        """Makes a failure small: the fewest batch rows, heads, tokens and features, and the plainest numbers, with
+        which the kernel still fails, as a case file (.save) and ten lines of Python (.script). None where the question
+        has parts that cannot be cut (caches, pages, tables), or where the kernel is right."""
+        return self._reduce(question)
 
     def __str__(self) -> str:
         parts = []
@@ -171,8 +180,8 @@ class _Asker:
         try:
             answer = self.call(row)
         except Exception as raised:
-            reason = f"{type(raised).__name__}: {raised}"
-            return Answer(*about, "failed" if self.sure else "refused", reason)
+            failed = self.sure and not isinstance(raised, NotImplementedError)
+            return Answer(*about, "failed" if failed else "refused", f"{type(raised).__name__}: {raised}")
         question = Question(row, self.dtype, readings)
         verdict = question.judge(answer)
         stage = next((s for s in verdict.stages if s.name == verdict.first), verdict.stages[0])
@@ -211,8 +220,8 @@ def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "f
         page_lengths, where k and v are pools of pages; q_norm, k_norm and so on, weights of norms; return_lse=True,
         which asks for (output, lse).
     dtype: what the kernel computes in, and the type of its inputs: float32, float16 or bfloat16.
-    has: what the kernel has, of the words in mha.NEEDS: only questions that need no more are asked, and an exception is a
-        failure. None: everything is asked, and an exception is a refusal.
+    has: what the kernel has, of the words in mha.NEEDS: only questions that need no more are asked, and an exception is
+        a failure, but for NotImplementedError. None: everything is asked, and an exception is a refusal.
     level: "smoke" (seconds), "full" (minutes), or "large", with sequences of 65,537 keys.
     arrays: "numpy", "torch" or "jax": what the kernel is given.
     dialect: readings by dialect, {"empty": "nan"}: the kernel is held to them. Others are found by asking.
@@ -235,13 +244,20 @@ def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "f
                 readings[name] = found
     held = readings_of(readings)
 
-    def save(question: str, path: str) -> None:
+    def named(question: str) -> Row:
         if question not in every:
             raise ValueError(f"question: expected the name of one, found {question!r}")
-        Question(every[question], asker.dtype, held).save(os.fsencode(path), asker.call(every[question]))
+        return every[question]
+
+    def save(question: str, path: str) -> None:
+        Question(named(question), asker.dtype, held).save(os.fsencode(path), asker.call(named(question)))
+
+    def reduce(question: str) -> Optional[Reduced]:
+        q, k, v, settings = Question(named(question), asker.dtype).plain(layout)
+        return Reducer(kernel, layout, asker.dtype, asker.wrap, readings).reduce(q, k, v, settings)
 
     return Report(a.NAMES[asker.dtype], level, [asker.answer(row, held) for row in asked], readings,
-                  tuple(dialect or ()), _save=save)
+                  tuple(dialect or ()), _save=save, _reduce=reduce)
 
 
 def _words(has: Collection[str]) -> set[str]:

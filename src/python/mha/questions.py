@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional
 
 import numpy as np
@@ -22,7 +23,7 @@ TYPES = (_abi.F32, _abi.F16, _abi.BF16)
 class Row(NamedTuple):
     """One row of the suite's table."""
 
-    index: int
+    number: int
     name: str
     family: str
     regime: str
@@ -60,7 +61,7 @@ NEEDS = _words(lib.mha_conform_need_at)
 class Dialect(NamedTuple):
     """Something that kernels understand differently: its readings, with what each means."""
 
-    index: int
+    number: int
     name: str
     meaning: str
     readings: dict[str, str]
@@ -106,12 +107,11 @@ class Asked(NamedTuple):
 
 def wrapper(kind: Any) -> Callable[[Any, int], Any]:
     """What makes arrays of a kind, "numpy", "torch" or "jax", of numpy's memory and a type of the library."""
-    if kind == "torch":
-        import torch  # noqa: F401
-    elif kind == "jax":
-        import jax  # noqa: F401
-    makers = {"numpy": a.wrap_numpy, "torch": a._wrap_torch, "jax": a._wrap_jax}
-    return makers[list(makers)[a.choice("arrays", kind, tuple(makers))]]
+    makers: list[tuple[str, Callable[[Any, int], Any]]] = [
+        ("numpy", a.wrap_numpy), ("torch", a._wrap_torch), ("jax", a._wrap_jax)]
+    name, wrap = makers[a.choice("arrays", kind, [name for name, _ in makers])]
+    importlib.import_module(name)
+    return wrap
 
 
 class Question:
@@ -119,13 +119,13 @@ class Question:
 
     def __init__(self, row: Row, dtype: int, readings: Optional[_abi.ConformReadings] = None) -> None:
         self.row, self.dtype = row, dtype
-        self.handle = create("question", lib.mha_question_destroy, lib.mha_question_create, row.index, dtype,
+        self.handle = create("question", lib.mha_question_destroy, lib.mha_question_create, row.number, dtype,
                              None if readings is None else ctypes.byref(readings))
         self.call = lib.mha_question_call(self.handle.address).contents
 
     def differs(self, dialect: Dialect) -> bool:
         """Whether a dialect matters to it."""
-        return bool(lib.mha_question_differs(self.handle.address, dialect.index))
+        return bool(lib.mha_question_differs(self.handle.address, dialect.number))
 
     # ---------------------------------------------------------------- asking
 
@@ -149,10 +149,17 @@ class Question:
         pages = self.call.pages
         if not pages.keys.data:
             return Asked(tuple(array(view) for view in (self.call.query, self.call.key, self.call.value)), said)
-        table = np.ctypeslib.as_array(pages.table, (self.row.sizes["B"], pages.columns)).copy()
-        lengths = np.ctypeslib.as_array(pages.lengths, (self.row.sizes["B"],)).copy()
+        B, columns = self.row.sizes["B"], pages.columns
+        table = np.array((ctypes.c_int32 * (B * columns)).from_address(pages.table), np.int64).reshape(B, columns)
+        lengths = np.array((ctypes.c_int64 * B).from_address(pages.lengths), np.int64)
         pool = [wrap(_memory(view, self.handle).copy(), view.dtype) for view in (pages.keys, pages.values)]
         return Asked((array(self.call.query), *pool), {**said, "page_table": table, "page_lengths": lengths})
+
+    def plain(self, layout: str) -> tuple[Any, Any, Any, dict[str, Any]]:
+        """q, k and v as float32, (B, h, T, d), and the keywords of a layout."""
+        found = [a.of_memory(view, self.handle).astype(np.float32).swapaxes(1, 2) if view.data else np.zeros((0,) * 4)
+                 for view in (self.call.query, self.call.key, self.call.value)]
+        return found[0], found[1], found[2], self.ask(layout, lambda array, code: array).settings
 
     def _words(self, swapped: bool) -> dict[str, Any]:
         sizes = self.row.sizes

@@ -14,6 +14,7 @@ from . import arrays as a
 from ._library import call, lib, program
 from .errors import Error
 from .gradients import MISTAKES, assert_gradients_close
+from .invariances import INVARIANCES, Invariance, Invariances, invariant
 from .judge import Verdict, diagnose, judge, rows_judged
 from .layer import MultiHeadAttention
 from .meant import Computed, Meant
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
     from ._typed import MeantSettings
 
-__all__ = ["MISTAKES", "Power", "assert_attention_close", "assert_gradients_close", "cases", "power", "save_failures"]
+__all__ = ["INVARIANCES", "Invariance", "Invariances", "MISTAKES", "Power", "assert_attention_close",
+           "assert_gradients_close", "cases", "invariant", "power", "save_failures"]
 
 _MOST_SAVED = 10  # cases that one process saves
 _saved: dict[str, Any] = {"folder": None, "count": 0, "own": None}

@@ -83,8 +83,8 @@ size_t mha__conform_past(const char *settings);
 /* Whether key t of batch row b is hidden from every query by lengths or padding. */
 bool mha__conform_hidden(const mha_question *q, size_t b, size_t t);
 
-/* Writes the words of what a kernel needs into row.has. */
-void mha__conform_needs(mha_question *q);
+/* Writes the words of what a kernel needs into row->has. */
+void mha__conform_needs(mha_conform_row *row);
 
 /* Finds the dialects that matter to a question, and makes of it what its readings say. */
 mha_status mha__conform_read(mha_question *q, mha_error *error);

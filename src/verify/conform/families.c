@@ -45,8 +45,10 @@ static const mha__conform_shape widths[] = {
     SHAPE(FULL, 1, 2, 2, 33, 33, 1, 1),     SHAPE(SMOKE, 2, 2, 2, 17, 17, 3, 3),     SHAPE(FULL, 1, 2, 2, 9, 9, 8, 8),
     SHAPE(FULL, 1, 2, 2, 9, 9, 17, 17),     SHAPE(FULL, 1, 2, 2, 9, 9, 24, 24),    SHAPE(FULL, 1, 2, 2, 33, 33, 40, 40),
     SHAPE(SMOKE, 1, 2, 2, 33, 33, 64, 64),  SHAPE(FULL, 1, 2, 2, 33, 33, 72, 72),  SHAPE(FULL, 1, 2, 2, 33, 33, 80, 80),
-    SHAPE(FULL, 1, 2, 2, 33, 33, 96, 96),   SHAPE(FULL, 1, 2, 2, 33, 33, 100, 100), SHAPE(FULL, 1, 2, 2, 70, 70, 128, 128),
-    SHAPE(FULL, 1, 2, 2, 70, 70, 192, 192), SHAPE(FULL, 1, 1, 1, 70, 70, 256, 256), SHAPE(FULL, 1, 1, 1, 33, 33, 512, 512),
+    SHAPE(FULL, 1, 2, 2, 33, 33, 96, 96), SHAPE(FULL, 1, 2, 2, 33, 33, 100, 100),
+    SHAPE(FULL, 1, 2, 2, 70, 70, 128, 128),
+    SHAPE(FULL, 1, 2, 2, 70, 70, 192, 192), SHAPE(FULL, 1, 1, 1, 70, 70, 256, 256),
+    SHAPE(FULL, 1, 1, 1, 33, 33, 512, 512),
 };
 static const mha__conform_shape value_widths[] = {
     SHAPE(SMOKE, 2, 2, 2, 9, 9, 16, 8),    SHAPE(FULL, 2, 2, 2, 9, 9, 8, 24),      SHAPE(FULL, 1, 2, 2, 33, 33, 16, 5),

@@ -1,56 +1,69 @@
-/* What a kernel needs to answer a question: found in the question itself. */
+/* What a kernel needs to answer a question: told by the words of its settings and by its sizes. */
 #include <string.h>
 
-#include "mha/setting.h"
 #include "verify/conform/conform.h"
 
-/* A word, and the settings that need it; what no setting says is found in the sizes and the weights. */
+/* A word, and the words of a question's settings that need it, with blanks between; or what its sizes say. */
 typedef struct need {
     mha_conform_word word;
-    const char *settings; /* with blanks between */
+    const char *settings;
+    bool (*of_sizes)(const mha_conform_row *row);
 } need;
 
+static bool is_cross(const mha_conform_row *row)
+{
+    return row->T_q != row->T_k;
+}
+
+static bool is_grouped(const mha_conform_row *row)
+{
+    return row->h != row->h_kv;
+}
+
+static bool has_value_width(const mha_conform_row *row)
+{
+    return row->d_k != row->d_v;
+}
+
 static const need needs[] = {
-    {{"causal", "a query sees keys up to its own"}, "causal"},
-    {{"cross", "numbers of queries and keys that differ"}, ""},
-    {{"gqa", "fewer key/value heads than query heads"}, ""},
-    {{"value_width", "values of another width than keys"}, ""},
-    {{"scale", "another scale than 1/sqrt(d_k)"}, "scale"},
-    {{"softcap", "c tanh(score / c)"}, "softcap"},
-    {{"window", "a sliding window"}, "window_left window_right"},
-    {{"window_keep", "first keys that a window does not hide"}, "window_keep"},
-    {{"prefix", "first keys that causal does not hide"}, "prefix"},
-    {{"chunk", "attention inside chunks"}, "chunk"},
-    {{"offset", "another alignment of queries and keys than the kernel's own"}, "offset"},
-    {{"part", "keys that are a part of a longer sequence"}, "key_offset"},
-    {{"mask", "numbers that are added to scores"}, ""},
-    {{"bool_mask", "a boolean mask"}, ""},
-    {{"padding", "a boolean mask of keys for each batch row"}, "key_padding key_padding_kind"},
-    {{"lengths", "a number of keys for each batch row"}, "kv_lengths"},
-    {{"varlen", "sequences packed into one row"}, "n_sequences cu_seqlens_q cu_seqlens_k"},
-    {{"segments", "documents packed into a row"}, "q_segments k_segments"},
-    {{"query_padding", "queries that see nothing"}, "query_padding query_padding_kind"},
-    {{"lists", "a list of keys for each query"}, "key_lists"},
-    {{"blocks", "a mask of blocks"}, "blocks blocks_kind block_queries block_keys"},
-    {{"alibi", "a slope for each head"}, "alibi_slopes"},
-    {{"bias", "a bias by position from a table"}, "bias_rule bias_max_distance bias_height bias_width"},
-    {{"relative", "products with rows of a table by position"}, "relative_rule relative_max_distance relative_height relative_width relative_k_scale"},
-    {{"sinks", "one more logit for each head in the denominator"}, ""},
-    {{"plus_one", "one more exp(0) in the denominator"}, "softmax_plus_one"},
-    {{"zero_row", "one more key and value of zeros"}, "zero_row"},
-    {{"extra_row", "one more key and value of all queries"}, ""},
-    {{"sigmoid", "a sigmoid in place of the softmax"}, "normaliser sigmoid_bias"},
-    {{"rope", "a rotation of q and k"},
-     "rope rope_dim rope_base rope_last rope_attention_factor rope_frequencies"},
-    {{"qk_norm", "norms of q and k"},
-     "norm_eps norm_kind norm_plus_one norm_after_rope norm_unweighted"},
+    {{"causal", "a query sees keys up to its own"}, "causal", NULL},
+    {{"cross", "numbers of queries and keys that differ"}, "", is_cross},
+    {{"gqa", "fewer key/value heads than query heads"}, "", is_grouped},
+    {{"value_width", "values of another width than keys"}, "", has_value_width},
+    {{"scale", "another scale than 1/sqrt(d_k)"}, "scale", NULL},
+    {{"softcap", "c tanh(score / c)"}, "softcap", NULL},
+    {{"window", "a sliding window"}, "window_left window_right", NULL},
+    {{"window_keep", "first keys that a window does not hide"}, "window_keep", NULL},
+    {{"prefix", "first keys that causal does not hide"}, "prefix", NULL},
+    {{"chunk", "attention inside chunks"}, "chunk", NULL},
+    {{"offset", "another alignment of queries and keys than the kernel's own"}, "offset bottom_right", NULL},
+    {{"part", "keys that are a part of a longer sequence"}, "key_offset", NULL},
+    {{"mask", "numbers that are added to scores"}, "mask", NULL},
+    {{"bool_mask", "a boolean mask"}, "keeps", NULL},
+    {{"padding", "a boolean mask of keys for each batch row"}, "padding padding_fill", NULL},
+    {{"lengths", "a number of keys for each batch row"}, "lengths", NULL},
+    {{"varlen", "sequences packed into one row"}, "sequences", NULL},
+    {{"segments", "documents packed into a row"}, "segments", NULL},
+    {{"query_padding", "queries that see nothing"}, "query_padding", NULL},
+    {{"lists", "a list of keys for each query"}, "lists", NULL},
+    {{"blocks", "a mask of blocks"}, "blocks", NULL},
+    {{"alibi", "a slope for each head"}, "alibi", NULL},
+    {{"bias", "a bias by position from a table"}, "bias", NULL},
+    {{"relative", "products with rows of a table by position"}, "relative relative_k_scale", NULL},
+    {{"sinks", "one more logit for each head in the denominator"}, "sinks", NULL},
+    {{"plus_one", "one more exp(0) in the denominator"}, "softmax_plus_one", NULL},
+    {{"zero_row", "one more key and value of zeros"}, "zero_row", NULL},
+    {{"extra_row", "one more key and value of all queries"}, "extra_row", NULL},
+    {{"sigmoid", "a sigmoid in place of the softmax"}, "normaliser sigmoid_bias", NULL},
+    {{"rope", "a rotation of q and k"}, "rope rope_dim rope_base rope_last rope_attention_factor frequencies", NULL},
+    {{"qk_norm", "norms of q and k"}, "norms norm_eps norm_kind norm_plus_one norm_after_rope", NULL},
     {{"query_scale", "queries scaled by their position"},
-     "query_scale_growth query_scale_every query_scale_first log_n_scale"},
-    {{"clip", "limits of q, k and v"}, "clip_qkv"},
-    {{"cache", "keys and values of earlier calls, in front of the new ones"}, ""},
-    {{"pages", "keys and values in pages of a pool (not in files)"}, ""},
-    {{"lse", "log-sum-exp of the scores beside the output"}, ""},
-    {{"strides", "inputs with gaps, transposed, or that repeat memory (not in files)"}, ""},
+     "query_scale_growth query_scale_every query_scale_first log_n_scale", NULL},
+    {{"clip", "limits of q, k and v"}, "clip_qkv", NULL},
+    {{"cache", "keys and values of earlier calls, in front of the new ones"}, "past", NULL},
+    {{"pages", "keys and values in pages of a pool (not in files)"}, "pages", NULL},
+    {{"lse", "log-sum-exp of the scores beside the output"}, "lse", NULL},
+    {{"strides", "inputs with gaps, transposed, or that repeat memory (not in files)"}, "strides", NULL},
 };
 
 const mha_conform_word *mha_conform_need_at(size_t index)
@@ -58,49 +71,21 @@ const mha_conform_word *mha_conform_need_at(size_t index)
     return index < sizeof needs / sizeof *needs ? &needs[index].word : NULL;
 }
 
-static void add(mha_conform_row *row, const char *word)
+/* Whether one of the words of a question's settings is among these. */
+static bool is_set(const char *settings, const char *words)
 {
-    const size_t used = strlen(row->has);
-    if (!mha__text_among(row->has, word))
-        mha__text_print(row->has + used, sizeof row->has - used, "%s%s", used ? " " : "", word);
+    char name[48], value[48];
+    while (mha__conform_token(&settings, name, value))
+        if (mha__text_among(words, name))
+            return true;
+    return false;
 }
 
-static const char *of_setting(const char *name)
+void mha__conform_needs(mha_conform_row *row)
 {
-    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
-        if (mha__text_among(needs[i].settings, name))
-            return needs[i].word.name;
-    return NULL;
-}
-
-void mha__conform_needs(mha_question *q)
-{
-    mha_conform_row *r = &q->row;
-    const mha_semantics *s = &q->call.semantics;
-    const mha_setting *setting;
-    for (size_t i = 0; (setting = mha_setting_at(i)) != NULL; i++) {
-        const char *word = mha_setting_given(setting, s) ? of_setting(setting->name) : NULL;
-        if (word)
-            add(r, word);
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
+        const size_t used = strlen(row->has);
+        if (is_set(row->settings, needs[i].settings) || (needs[i].of_sizes && needs[i].of_sizes(row)))
+            mha__text_print(row->has + used, sizeof row->has - used, "%s%s", used ? " " : "", needs[i].word.name);
     }
-    const struct {
-        const char *word;
-        bool needed;
-    } others[] = {
-        {"cross", r->T_q != r->T_k},
-        {"gqa", r->h != r->h_kv},
-        {"value_width", r->d_k != r->d_v},
-        {"mask", s->visible.mask.kind == MHA_MASK_ADDITIVE},
-        {"bool_mask", s->visible.mask.kind > MHA_MASK_ADDITIVE},
-        {"sinks", q->weights[MHA_SINKS].data},
-        {"extra_row", q->weights[MHA_BIAS_K].data},
-        {"qk_norm", q->weights[MHA_Q_NORM].data},
-        {"cache", r->P > 0},
-        {"pages", q->page_size > 0},
-        {"lse", q->lse},
-        {"strides", q->strided},
-    };
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (others[i].needed)
-            add(r, others[i].word);
 }

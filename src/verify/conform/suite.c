@@ -40,8 +40,7 @@ static void name_row(const mha__conform_family *f, size_t index, mha_conform_row
     }
 }
 
-/* The row without what a kernel needs, which is found in the question. */
-static bool find(size_t index, mha_conform_row *row)
+bool mha_conform_at(size_t index, mha_conform_row *row)
 {
     for (size_t f = 0; f < mha__conform_family_count; f++) {
         const mha__conform_family *family = &mha__conform_families[f];
@@ -63,6 +62,7 @@ static bool find(size_t index, mha_conform_row *row)
                                  .d_k = s->d_k,
                                  .d_v = s->d_v};
         name_row(family, index, row);
+        mha__conform_needs(row);
         return true;
     }
     return false;
@@ -71,7 +71,7 @@ static bool find(size_t index, mha_conform_row *row)
 mha_status mha__conform_begin(mha_question *q, size_t index, mha_error *error)
 {
     char name[48], value[48];
-    if (!find(index, &q->row))
+    if (!mha_conform_at(index, &q->row))
         return mha__fail(error, MHA_NOT_FOUND, "question", "expected one of " MHA_CONFORM_VERSION ", found number %zu",
                          index);
     q->seed = mha__text_hash(q->row.name);
@@ -81,15 +81,5 @@ mha_status mha__conform_begin(mha_question *q, size_t index, mha_error *error)
     for (const char *text = q->row.settings; mha__conform_token(&text, name, value);)
         if (!mha__conform_set(q, name, value))
             return mha__fail(error, MHA_NO_MEMORY, q->row.name, "no memory for %s", name);
-    mha__conform_needs(q);
     return MHA_OK;
-}
-
-bool mha_conform_at(size_t index, mha_conform_row *row)
-{
-    mha_question q = {.pool.allocator = mha__allocator_default(), .dtype = MHA_F32};
-    const mha_status status = mha__conform_begin(&q, index, NULL);
-    *row = q.row;
-    mha__arena_free(&q.pool);
-    return status == MHA_OK;
 }

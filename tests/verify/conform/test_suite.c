@@ -77,12 +77,12 @@ static void needs_follow_from_the_question(void **state)
     (void)state;
     static const char *const expected[][2] = {
         {"plain.q65-s65", ""},
-        {"causal-bottom-right.q5-s9", "offset causal cross"},
+        {"causal-bottom-right.q5-s9", "causal cross offset"},
         {"gqa.b2-h6-kv2-q9-s9", "gqa"},
-        {"window-softcap.b2-h4-q9-s9", "causal window softcap gqa"},
+        {"window-softcap.b2-h4-q9-s9", "causal gqa softcap window"},
         {"value-width.b2-q9-s9-d16-dv8", "causal value_width"},
         {"cache.b2-h4-q3-s3", "causal gqa cache"},
-        {"varlen-causal.h2-q24-s24", "varlen causal"},
+        {"varlen-causal.h2-q24-s24", "causal varlen"},
         {"lse-sinks.b2-h4-q9-s9", "causal gqa sinks lse"},
     };
     mha_conform_row row;

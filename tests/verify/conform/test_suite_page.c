@@ -354,8 +354,8 @@ static void regimes_show_what_random_inputs_let_pass(void **state)
         const mha_conform_level level = strncmp(row->regime, "far", 3) ? MHA_CONFORM_FULL : MHA_CONFORM_LARGE;
         const size_t passed = passes(k, row->regime, level, &asked_count);
         if (random < CALLS || passed == asked_count)
-            fail_msg("%s passes %zu of %d random calls, %zu of %zu of %s", row->name, random, CALLS, passed, asked_count,
-                     row->regime);
+            fail_msg("%s passes %zu of %d random calls, %zu of %zu of %s", row->name, random, CALLS, passed,
+                     asked_count, row->regime);
         say("| `%s` | %s | passes %zu of %d | `%s` | fails %zu of %zu |\n", row->name, row->help, random, CALLS,
             row->regime, asked_count - passed, asked_count);
     }

@@ -10,86 +10,6 @@
 #include "cli/output/report.h"
 #include "formats/atomic_file.h"
 
-/* ---------------------------------------------------------------- which questions */
-
-/* The next word of a list with blanks or commas between; its length, 0 after the last. */
-static size_t next_word(const char **list)
-{
-    *list += strspn(*list, " ,");
-    return strcspn(*list, " ,");
-}
-
-static bool among(const char *list, const char *word, size_t length)
-{
-    for (size_t n; (n = next_word(&list)) > 0; list += n)
-        if (n == length && strncmp(list, word, n) == 0)
-            return true;
-    return false;
-}
-
-static int check_has(const char *has)
-{
-    char *known = text_of("%s", "");
-    int code = EXIT_DONE;
-    for (size_t i = 0; mha_conform_need_at(i); i++)
-        known = text_more(known, "%s%s", i ? " " : "", mha_conform_need_at(i)->name);
-    for (size_t n; code == EXIT_DONE && (n = next_word(&has)) > 0; has += n)
-        if (!among(known, has, n))
-            code = refuse_option(OPT_HAS, "expected words of %s; found %.*s", known, (int)n, has);
-    free(known);
-    return code;
-}
-
-mha_status asking_declare(asking *a, const char *text, mha_error *error)
-{
-    mha_conform_readings readings = a->readings;
-    const mha_status status = mha_conform_readings_put(text, &readings, error);
-    for (size_t d = 0; status == MHA_OK && d < MHA_CONFORM_DIALECTS; d++) {
-        char *begin = text_of("%s=", mha_conform_dialect_at(d)->name);
-        for (const char *t = text; *t && !a->declared[d]; t += strcspn(t, ",") + (t[strcspn(t, ",")] == ','))
-            a->declared[d] = strncmp(t, begin, strlen(begin)) == 0;
-        free(begin);
-    }
-    if (status == MHA_OK)
-        a->readings = readings;
-    return status;
-}
-
-char *asking_declared(const asking *a)
-{
-    char *text = text_of("%s", "");
-    for (size_t d = 0; d < MHA_CONFORM_DIALECTS; d++)
-        if (a->declared[d])
-            text = text_more(text, "%s%s=%s", *text ? "," : "", mha_conform_dialect_at(d)->name,
-                             mha_conform_dialect_at(d)->readings[a->readings.of[d]].name);
-    return text;
-}
-
-int asking_read(const arguments *args, asking *a)
-{
-    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16}; /* in the order of the option's words */
-    mha_error error = {0};
-    *a = (asking){.level = (mha_conform_level)args->option[OPT_LEVEL].choice,
-                  .dtype = types[args->option[OPT_ASKED_DTYPE].choice],
-                  .has = text_for(args, OPT_HAS)};
-    if (a->has && check_has(a->has) != EXIT_DONE)
-        return EXIT_REQUEST;
-    if (given(args, OPT_DIALECT) && asking_declare(a, text_for(args, OPT_DIALECT), &error) != MHA_OK)
-        return refuse_error("--dialect", &error);
-    return EXIT_DONE;
-}
-
-bool asks(const asking *a, const mha_conform_row *row, bool files)
-{
-    const char *needs = row->has;
-    if (row->level > a->level || (files && (among(needs, "strides", 7) || among(needs, "pages", 5))))
-        return false;
-    for (size_t n; a->has && (n = next_word(&needs)) > 0; needs += n)
-        if (!among(a->has, needs, n))
-            return false;
-    return true;
-}
-
 /* ---------------------------------------------------------------- the list */
 
 static json_t *shape_record(const mha_conform_row *r)
@@ -115,8 +35,9 @@ static int list_questions(const arguments *args, const asking *a)
     json_t *root = record_of("suite", J(MHA_CONFORM_VERSION), "questions", list, NULL);
     if (report_is_text(args, root)) {
         REPORT_TABLE(TABLE_TEXT, list, columns);
-        say("\n%s: %zu questions up to level %s. \"mha conform --write DIR\" writes them as files, \"mha conform --judge "
-            "DIR\" judges the answers.\n", MHA_CONFORM_VERSION, json_array_size(list), mha_conform_level_name(a->level));
+        say("\n%s: %zu questions up to level %s. \"mha conform --write DIR\" writes them as files, \"mha conform "
+            "--judge DIR\" judges the answers.\n",
+            MHA_CONFORM_VERSION, json_array_size(list), mha_conform_level_name(a->level));
     }
     json_decref(root);
     return EXIT_DONE;
@@ -221,9 +142,10 @@ static int write_questions(const arguments *args, const asking *a, const char *f
         code = write_index(a, folder, list);
     json_t *root = record_of("suite", J(MHA_CONFORM_VERSION), "written", J(json_array_size(list)), NULL);
     if (code == EXIT_DONE && report_is_text(args, root))
-        say("%zu questions of %s, level %s, %s, in %s/questions. Answers go into %s/answers: NAME.safetensors or NAME.npz "
-            "with the tensor output (and lse where it is asked for), or NAME.npy.\n", json_array_size(list),
-            MHA_CONFORM_VERSION, mha_conform_level_name(a->level), mha_dtype_name(a->dtype), folder, folder);
+        say("%zu questions of %s, level %s, %s, in %s/questions. Answers go into %s/answers: NAME.safetensors or "
+            "NAME.npz with the tensor output (and lse where it is asked for), or NAME.npy.\n",
+            json_array_size(list), MHA_CONFORM_VERSION, mha_conform_level_name(a->level), mha_dtype_name(a->dtype),
+            folder, folder);
     json_decref(root);
     json_decref(list);
     return code;

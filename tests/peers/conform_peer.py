@@ -1,0 +1,229 @@
+"""What other libraries answer to the conformance suite: writes bench/CONFORM.md.
+
+    PYTHONPATH=build/python MHA_LIBRARY=build/libmha.so python3 tests/peers/conform_peer.py [--level LEVEL] [LIBRARY ...]
+
+Each library is asked what it has, in float32, and what must not change its result. A wrong answer is asked for twice,
+and made small. Libraries that are not installed are left out, and said. With names only these are asked, and printed.
+"""
+import importlib.metadata
+import os
+import sys
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+import warnings
+
+import numpy as np
+
+import mha
+from mha import testing
+
+warnings.simplefilter("ignore")
+PAGE = "bench/CONFORM.md"
+LENGTHS = (1, 17, 64, 97, 130)
+
+
+def tensors(*arrays):
+    import torch
+    return [None if x is None else torch.from_numpy(np.asarray(x)) for x in arrays]
+
+
+def torch_sdpa(backend):
+    def kernel(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
+        import torch
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        if is_causal and attn_mask is not None:
+            raise NotImplementedError("a mask beside is_causal")
+        mask, = tensors(attn_mask)
+        with sdpa_kernel(getattr(SDPBackend, backend)):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale,
+                                                                    enable_gqa=enable_gqa)
+    return kernel
+
+
+def module(q, k, v, attn_mask=None):
+    """nn.MultiheadAttention with projections that change nothing."""
+    import torch
+    B, h, T, d = q.shape
+    rows = [x.transpose(1, 2).reshape(B, -1, h * d) for x in (q, k, v)]
+    attention = torch.nn.MultiheadAttention(h * d, h, bias=False, batch_first=True).eval()
+    attention.in_proj_weight.data = torch.eye(h * d).repeat(3, 1)
+    attention.out_proj.weight.data = torch.eye(h * d)
+    mask, = tensors(attn_mask)
+    if mask is not None:
+        mask = mask.expand(B, h, T, -1).reshape(B * h, T, -1)
+    return attention(*rows, attn_mask=mask, need_weights=False)[0].detach().reshape(B, T, h, d).transpose(1, 2)
+
+
+def jax_nn(q, k, v, is_causal=False, causal=False, softmax_scale=None, mask=None, mask_kind=None, lengths=None,
+           window_size=None):
+    import jax
+    masks = {} if mask is None else {"bias": jax.numpy.asarray(mask)} if mask_kind == "additive" else {"mask": mask}
+    return jax.nn.dot_product_attention(
+        q, k, v, is_causal=causal, scale=softmax_scale, **masks, local_window_size=window_size,
+        key_value_seq_lengths=None if lengths is None else lengths.astype("i4"))
+
+
+def onnx_model(op, domain, names, arrays, attributes):
+    from onnx import TensorProto, helper
+    given = {name: x for name, x in zip(names, arrays) if x is not None}
+    node = helper.make_node(op, [name if name in given else "" for name in names], ["Y"], domain=domain, **attributes)
+    values = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+              for name, x in given.items()]
+    graph = helper.make_graph([node], "one", values, [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)])
+    opsets = [helper.make_opsetid("", 23)] + ([helper.make_opsetid(domain, 1)] if domain else [])
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10), given
+
+
+def run_runtime(*what):
+    import onnxruntime
+    model, given = onnx_model(*what)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, given)[0]
+
+
+def run_reference(*what):
+    from onnx.reference import ReferenceEvaluator
+    model, given = onnx_model(*what)
+    return ReferenceEvaluator(model).run(None, given)[0]
+
+
+def onnx_attention(run):
+    def kernel(q, k, v, attn_mask=None, is_causal=False, scale=None, softcap=None, enable_gqa=False):
+        more = {name: x for name, x in (("scale", scale), ("softcap", softcap)) if x is not None}
+        if is_causal:
+            more["is_causal"] = 1
+        return run("Attention", "", ["Q", "K", "V", "M"], [q, k, v, attn_mask], more)
+    return kernel
+
+
+def onnx_rows(op):
+    def kernel(q, k, v, is_causal=False, scale=None, softcap=None, window=None, enable_gqa=False):
+        B, h, T, _ = q.shape
+        more = {name: x for name, x in (("scale", scale), ("softcap", softcap)) if x is not None}
+        rows = [x.swapaxes(1, 2).reshape(B, x.shape[2], -1) for x in (q, k, v)]
+        if op == "MultiHeadAttention":
+            if window is not None or softcap is not None:
+                raise NotImplementedError("window, softcap")
+            y = run_runtime(op, "com.microsoft", ["Q", "K", "V"], rows,
+                            {"num_heads": h, "unidirectional": int(is_causal), **more})
+        else:
+            if not is_causal or T != k.shape[2]:
+                raise NotImplementedError("what is not causal")
+            if window is not None:
+                more["local_window_size"] = window[0] + 1
+            last, total = np.full(B, T - 1, "i4"), np.asarray(T, "i4")
+            y = run_runtime(op, "com.microsoft", ["Q", "K", "V", "pk", "pv", "last", "total"],
+                            [*rows, None, None, last, total],
+                            {"num_heads": h, "kv_num_heads": k.shape[1], **more})
+        return y.reshape(B, T, h, -1).swapaxes(1, 2)
+    return kernel
+
+
+def transformers_eager(q, k, v, attn_mask=None, scale=None, enable_gqa=False):
+    import torch
+    from transformers.models.llama.modeling_llama import eager_attention_forward
+    core = torch.nn.Module()
+    core.num_key_value_groups, core.training = q.shape[1] // k.shape[1], False
+    mask, = tensors(attn_mask)
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.where(mask, 0.0, torch.finfo(q.dtype).min)
+    return eager_attention_forward(core, q, k, v, mask, scaling=q.shape[3]**-0.5 if scale is None else scale)[0] \
+        .transpose(1, 2)
+
+
+PLAIN = "cross strides"
+# By name: package, kernel, arrays, layout, what it has.
+LIBRARIES = {
+    "PyTorch SDPA, math": ("torch", torch_sdpa("MATH"), "torch", "BHTD",
+                           "causal gqa value_width scale mask bool_mask " + PLAIN),
+    "PyTorch SDPA, flash": ("torch", torch_sdpa("FLASH_ATTENTION"), "torch", "BHTD",
+                            "causal gqa scale mask bool_mask " + PLAIN),
+    "PyTorch nn.MultiheadAttention": ("torch", module, "torch", "BHTD", "mask bool_mask " + PLAIN),
+    "ONNX Runtime, Attention": ("onnxruntime", onnx_attention(run_runtime), "numpy", "BHTD",
+                                "causal gqa value_width scale mask bool_mask softcap cross"),
+    "ONNX Runtime, MultiHeadAttention": ("onnxruntime", onnx_rows("MultiHeadAttention"), "numpy", "BHTD",
+                                         "causal value_width scale cross"),
+    "ONNX Runtime, GroupQueryAttention": ("onnxruntime", onnx_rows("GroupQueryAttention"), "numpy", "BHTD",
+                                          "causal gqa scale softcap window"),
+    "ONNX reference, Attention": ("onnx", onnx_attention(run_reference), "numpy", "BHTD",
+                                  "causal gqa value_width scale mask bool_mask softcap cross"),
+    "transformers, eager (Llama)": ("transformers", transformers_eager, "torch", "BHTD",
+                                    "gqa value_width scale mask bool_mask " + PLAIN),
+    "jax.nn.dot_product_attention": ("jax", jax_nn, "jax", "BTHD",
+                                     "causal gqa scale mask bool_mask lengths window cross"),
+}
+
+
+def ask(name, level):
+    """The report, its failures asked for twice, invariances, and the smallest call of each family that failed."""
+    _, plain, arrays, layout, has = LIBRARIES[name]
+
+    def kernel(*inputs, **said):
+        try:
+            return plain(*inputs, **said)
+        except Exception as raised:
+            raise NotImplementedError(str(raised)) from None  # it says that it cannot
+
+    report = mha.conform(kernel, layout=layout, arrays=arrays, has=has, level=level)
+    again = mha.conform(kernel, layout=layout, arrays=arrays, has=has, level=level) if report.failed else report
+    twice = {answer.question for answer in again.failed}
+    failed = [answer for answer in report.failed if answer.question in twice]
+    families = {answer.family: answer for answer in reversed(failed)}
+    small = {family: report.reduce(answer.question) for family, answer in families.items()}
+    hides = report.dialects.get("mask") == "hides"
+
+    def keeping(*inputs, attn_mask=None, **said):
+        if attn_mask is not None:
+            said["attn_mask"] = ~attn_mask if hides else attn_mask
+        return kernel(*inputs, **said)
+
+    found = testing.invariant(keeping, layout=layout, arrays=arrays, lengths=LENGTHS)
+    return report, failed, small, found
+
+
+def row(name, version, report, failed, found):
+    words = {outcome: [x.name for x in found.found.values() if x.outcome == outcome]
+             for outcome in ("bitwise", "within the bound", "violated", "refused")}
+    dialects = ", ".join(f"{d} {reading}" for d, reading in report.dialects.items())
+    passed = sum(answer.outcome == "passed" for answer in report.answers)
+    return (f"| {name} | {version} | {passed} | {len(failed)} | {len(report.refused)} | {dialects} | "
+            + " | ".join(", ".join(words[outcome]) for outcome in ("bitwise", "within the bound", "violated")) + " |")
+
+
+def main():
+    given = sys.argv[1:]
+    level = given.pop(given.index("--level") + 1) if "--level" in given else "smoke"
+    names = [x for x in given if x != "--level"] or list(LIBRARIES)
+    lines, details = [], []
+    for name in names:
+        package = LIBRARIES[name][0]
+        try:
+            version = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            details.append(f"{name}: {package} is not installed.\n")
+            continue
+        report, failed, small, found = ask(name, level)
+        lines.append(row(name, version, report, failed, found))
+        print(lines[-1], flush=True)
+        for family in {answer.family: 0 for answer in failed}:
+            those = [answer for answer in failed if answer.family == family]
+            details.append(f"### {name}: `{family}` ({those[0].regime})\n\n{len(those)} of "
+                           f"{sum(x.family == family for x in report.answers)} questions: {those[0].because}; off by "
+                           f"{those[0].max_abs:.2g} where {those[0].atol:.2g} is allowed.\n")
+            if small[family] is not None and np.prod(small[family].q.shape) <= 64:
+                details.append(f"```python\n{small[family].script}\n```\n")
+    if names == list(LIBRARIES):
+        with open(PAGE, encoding="utf-8") as file:
+            head = file.read().partition("<!-- answers")[0]
+        with open(PAGE, "w", encoding="utf-8") as file:
+            file.write(head + f"<!-- answers: written by tests/peers/conform_peer.py, level {level} -->\n\n"
+                       "| library | version | passed | failed | refused | dialects | bitwise under | within the bound | "
+                       "violated |\n|---|---|---|---|---|---|---|---|---|\n" + "\n".join(lines) + "\n\n"
+                       + ("## What failed\n\n" + "\n".join(details) if details else "Nothing failed.\n"))
+
+
+if __name__ == "__main__":
+    main()

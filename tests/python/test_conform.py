@@ -1,0 +1,288 @@
+"""The conformance suite in Python: right kernels pass, wrong ones are named, dialects and invariances are found."""
+import json
+
+import mha
+import numpy as np
+import pytest
+from mha import testing
+
+EVERY = "causal cross gqa value_width scale softcap window mask bool_mask lengths sinks lse strides"
+
+
+def ours(q, k, v, **said):
+    return mha.scaled_dot_product_attention(q, k, v, **said)
+
+
+def with_past(q, k, v, past_key=None, past_value=None, **said):
+    """The same with the keys and values of earlier calls in front."""
+    if past_key is None:
+        return ours(q, k, v, **said)
+    if "rope" in said:
+        raise NotImplementedError("keys of earlier calls are rotated already")
+    said.setdefault("offset", past_key.shape[2])
+    return ours(q, np.concatenate([past_key, k], 2), np.concatenate([past_value, v], 2), **said)
+
+
+def kernel(mistake=""):
+    """Attention by hand, with a mistake or in a dialect."""
+
+    def run(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False, window=None, softcap=0.0,
+            lengths=None, sinks=None, return_lse=False):
+        B, h, T, d = q.shape
+        S, groups = k.shape[2], h // k.shape[1]
+        k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
+        scores = (q @ k.swapaxes(2, 3)).astype(np.float32) * np.float32(d**-0.5 if scale is None else scale)
+        scores = scores * np.float32(1.01) if mistake == "scale" else scores
+        if softcap:
+            scores = softcap * np.tanh(scores / softcap)
+        i, j = np.arange(T)[:, None], np.arange(S)[None]
+        i = i + (S - T if mistake == "bottom-right" else 0)
+        seen = np.ones((B, h, T, S), bool)
+        if is_causal:
+            seen &= j <= i + (mistake == "causal-plus-1")
+        if window is not None:
+            left, right = window[0] - (mistake == "w"), window[1]
+            seen &= (j >= i - left) if window[0] >= 0 else True
+            seen &= (j <= i + right) if right >= 0 else True
+        if lengths is not None:
+            seen &= j < np.asarray(lengths)[:, None, None, None]
+        if attn_mask is not None and attn_mask.dtype == bool:
+            seen &= ~attn_mask if mistake == "hides" else attn_mask
+        elif attn_mask is not None:
+            scores = scores + attn_mask
+        scores = np.where(seen, scores, -np.inf).astype(np.float32)
+        top = scores.max(-1, keepdims=True, initial=-np.inf)
+        if sinks is not None:
+            top = np.maximum(top, np.asarray(sinks, np.float32)[None, :, None, None])
+        top = np.where(np.isfinite(top), top, 0) if mistake != "maximum-from-0" else np.maximum(top, 0)
+        p = np.exp(scores - top)
+        total = p.sum(-1, keepdims=True)
+        if sinks is not None and mistake != "sinks-missing":
+            total = total + np.exp(np.asarray(sinks, np.float32)[None, :, None, None] - top)
+        with np.errstate(all="ignore"):
+            weights = p / total if mistake == "nan" else np.where(total > 0, p / total, 0)
+            lse = (top + np.log(total))[..., 0]
+        out = (weights @ np.where(np.isnan(v), 0, v)).astype(np.float32)
+        return (out, lse / np.log(2) if mistake == "base-2" else lse) if return_lse else out
+
+    return run
+
+
+# ---------------------------------------------------------------- right kernels
+
+
+@pytest.mark.parametrize("path", ["fast", "blas", "exact"])
+def test_every_path_passes(path):
+    report = mha.conform(lambda *x, **said: with_past(*x, path=path, **said), level="smoke")
+    assert report.passed, report
+    assert {word for answer in report.refused for word in answer.needs} >= {"pages", "extra_row"}
+    assert sum(answer.outcome == "passed" for answer in report.answers) > 130
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_halves_pass(dtype):
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    report = mha.conform(with_past, level="smoke", dtype=dtype)
+    assert report.passed and report.dtype == dtype, report
+
+
+def test_flash_words():
+    report = mha.conform(mha.attention, layout="BTHD", level="smoke")
+    assert report.passed, report
+    assert report.dialects["alignment"] == "bottom-right"
+
+
+def test_pages():
+    def paged(q, k, v, page_table=None, page_lengths=None, **said):
+        if page_table is None:
+            raise NotImplementedError("pages alone")
+        return mha.paged_attention(q, k, v, page_table, page_lengths, **{**said, "causal": True})
+
+    report = mha.conform(paged, layout="BTHD", level="full", only="pages")
+    assert report.passed and not report.refused, report
+
+
+def test_a_kernel_by_hand_passes():
+    report = mha.conform(kernel(), has=EVERY, level="smoke")
+    assert report.passed and not report.refused, report
+
+
+# ---------------------------------------------------------------- wrong kernels
+
+
+@pytest.mark.parametrize("mistake, family, name", [
+    ("causal-plus-1", "causal", "causal-plus-1"), ("sinks-missing", "sinks", "sinks-missing"),
+    ("scale", "gqa", "scale-other 0.2525")])
+def test_wrong_kernels_are_named(mistake, family, name):
+    report = mha.conform(kernel(mistake), has=EVERY, level="smoke", only=family)
+    assert not report.passed
+    assert name in [n for answer in report.failed if answer.family == family for n in answer.names], report
+    assert name in str(report)
+
+
+def test_a_regime_shows_what_random_numbers_do_not():
+    report = mha.conform(kernel("maximum-from-0"), has=EVERY, level="smoke")
+    assert {answer.regime for answer in report.failed} == {"deep-negative", "below-lowest"}, report
+
+
+def test_a_kernel_that_writes_to_its_inputs_is_judged_by_what_it_was_given():
+    def careless(q, k, v, **said):
+        result = ours(q, k, v, **said)
+        k[:] = 0
+        return result
+
+    assert mha.conform(careless, has="causal", level="smoke", only="causal.").passed
+
+
+# ---------------------------------------------------------------- dialects
+
+
+@pytest.mark.parametrize("mistake, dialect, reading", [
+    ("bottom-right", "alignment", "bottom-right"), ("nan", "empty", "nan"), ("w", "window", "w"),
+    ("hides", "mask", "hides"), ("base-2", "lse", "base-2")])
+def test_dialects_are_found_and_held_to(mistake, dialect, reading):
+    report = mha.conform(kernel(mistake), has=EVERY, level="smoke")
+    assert report.passed, report
+    assert report.dialects[dialect] == reading
+    first = next(iter(mha.questions.DIALECTS[dialect].readings))
+    held = mha.conform(kernel(mistake), has=EVERY, level="smoke", dialect={dialect: first})
+    assert not held.passed and held.dialects[dialect] == first
+    assert [d for d in held.to_dict()["dialects"] if d["dialect"] == dialect][0]["how"] == "declared"
+
+
+# ---------------------------------------------------------------- reports
+
+
+def test_reports_are_json_and_say_what_was_refused():
+    def plain(q, k, v):
+        return ours(q, k, v)
+
+    report = mha.conform(plain, level="smoke")
+    assert report.passed
+    told = json.loads(json.dumps(report.to_dict()))
+    assert told["suite"] == "mha-conform 1.0" and told["failed"] == 0 and told["refused"] == len(report.refused) > 50
+    assert "is_causal" in str(report.refusals())
+    sure = mha.conform(plain, level="smoke", has={"causal"})
+    assert not sure.passed and "TypeError" in str(sure)
+
+
+def test_a_shape_that_is_none_fails():
+    report = mha.conform(lambda q, k, v: ours(q, k, v)[..., :-1], has=(), level="smoke")
+    assert not report.passed and "expected shape" in report.failed[0].reason
+
+
+def test_a_failure_is_saved_as_a_case(tmp_path):
+    report = mha.conform(kernel("causal-plus-1"), has="causal", level="smoke", only="causal.")
+    path = tmp_path / "case.safetensors"
+    report.save(report.failed[0].question, path)
+    assert mha.check(path).failed
+    assert mha.diagnose(path).names == ["causal-plus-1"]
+
+
+@pytest.mark.parametrize("mistake, only, names, shapes", [
+    ("causal-plus-1", "causal.q33", ("causal-plus-1",), ((1, 1, 2, 1), (1, 1, 2, 1))),
+    ("maximum-from-0", "deep.q17", None, ((1, 1, 1, 1), (1, 1, 1, 1))),
+    ("sinks-missing", "sinks-causal.b2", ("sinks-missing",), ((1, 1, 1, 1), (1, 1, 1, 1)))])
+def test_a_failure_is_made_small(mistake, only, names, shapes, tmp_path):
+    report = mha.conform(kernel(mistake), has=EVERY, level="smoke", only=only)
+    small = report.reduce(report.failed[0].question)
+    assert (small.q.shape, small.k.shape) == shapes, small
+    assert names is None or set(names) <= set(small.names), small
+    small.save(tmp_path / "small.safetensors")
+    assert mha.check(tmp_path / "small.safetensors").failed
+    with pytest.raises(AssertionError, match="output differs"):
+        exec(small.script, {"kernel": kernel(mistake)})
+    exec(small.script, {"kernel": ours})
+    assert len(small.script.splitlines()) <= 10
+
+
+def test_a_small_failure_keeps_to_the_dialect():
+    def wrong(q, k, v, **said):
+        return kernel("bottom-right")(q, k, v, **said) * np.float32(1.01 if q.shape[2] >= 5 else 1)
+
+    report = mha.conform(wrong, has="causal cross", level="smoke", dialect={"alignment": "bottom-right"})
+    small = report.reduce("causal-cross.q5-s9")
+    assert small.q.shape[2] == 5 and small.judged["offset"] == "bottom-right", small
+    assert report.reduce("probe-lse") is None
+
+
+@pytest.mark.parametrize("said, error, words", [
+    ({"has": "causl"}, ValueError, "causl"), ({"level": "huge"}, ValueError, "smoke, full, large"),
+    ({"dialect": {"empty": "none"}}, mha.InvalidError, "zero, nan, mean"), ({"only": "nothing"}, ValueError, "only"),
+    ({"dtype": "float64"}, TypeError, "dtype"), ({"arrays": "cupy"}, ValueError, "numpy, torch, jax"),
+    ({"layout": "HTDB"}, ValueError, "layout")])
+def test_bad_requests_are_told(said, error, words):
+    with pytest.raises(error, match=words):
+        mha.conform(ours, **said)
+
+
+def test_a_kernel_is_a_function():
+    with pytest.raises(TypeError, match="kernel"):
+        mha.conform(None)
+
+
+# ---------------------------------------------------------------- invariances
+
+
+def test_our_own_invariances():
+    found = testing.invariant(ours, lengths=(1, 17, 65))
+    assert found.passed, found
+    for name in ("runs", "batch", "place", "padding", "chunks", "decode", "groups", "heads", "values", "strides"):
+        assert found.found[name].outcome == "bitwise", found
+    assert not testing.invariant(ours, under="keys", lengths=(65,), bitwise=True).passed
+
+
+def nudged(x, condition):
+    return np.nextafter(x, np.inf, dtype=x.dtype) if condition else x
+
+
+def test_one_ulp_is_told_and_where_it_begins():
+    def other_from_97(q, k, v, **said):
+        return nudged(ours(q, k, v, **said), q.shape[2] == 1 and k.shape[2] >= 97)
+
+    found = testing.invariant(other_from_97, under=["decode"], lengths=(64, 128)).found["decode"]
+    assert found.outcome == "within the bound" and found.worst.ulps == 1
+    assert found.begins == 97
+    assert "1 ULP" in found.sentence and "from length 97 on" in found.sentence
+
+
+@pytest.mark.parametrize("under, wrong", [
+    ("batch", lambda q, k, v, **x: ours(q, k, v, **x) * np.float32(1.01 if len(q) == 1 else 1)),
+    ("place", lambda q, k, v, **x: ours(q, k, v, **x) * np.arange(1, 4, dtype=np.float32)[:, None, None, None]),
+    ("padding", lambda q, k, v, attn_mask=None, **x: ours(q, k, v)),
+    ("chunks", lambda q, k, v, attn_mask=None, **x: ours(q, k, v, is_causal=True)),
+    ("decode", lambda q, k, v, is_causal=False: ours(q, k, v)),
+    ("groups", lambda q, k, v, enable_gqa=False: ours(q, k[:, [0, 1, 0, 1]] if enable_gqa else k,
+                                                      v[:, [0, 1, 0, 1]] if enable_gqa else v)),
+    ("heads", lambda q, k, v: ours(q, k, v) + np.arange(4, dtype=np.float32)[:, None, None]),
+    ("keys", lambda q, k, v: ours(q, k, v, is_causal=True)),
+    ("shift", lambda q, k, v: ours(q, np.maximum(k, 0), v)),
+    ("values", lambda q, k, v: ours(q, k, np.minimum(v, 2))),
+    ("strides", lambda q, k, v: ours(q, k, v if v.flags.c_contiguous else v * 2)),
+    ("splits", lambda q, k, v, num_splits: ours(q, k, v) * np.float32(num_splits))])
+def test_what_is_not_invariant_is_violated(under, wrong):
+    found = testing.invariant(wrong, under=under, lengths=(17, 33))
+    assert not found.passed and found.found[under].outcome == "violated", found
+
+
+def test_threads_are_set():
+    now = [0]
+
+    def wrong(q, k, v):
+        return ours(q, k, v) * np.float32(now[0])
+
+    with pytest.raises(TypeError, match="set_threads"):
+        testing.invariant(wrong, under="threads")
+    found = testing.invariant(wrong, under="threads", lengths=(5,), set_threads=lambda n: now.__setitem__(0, n))
+    assert found.found["threads"].outcome == "violated"
+
+
+def test_what_a_kernel_cannot_do_is_refused_and_nothing_passes():
+    def nothing(q, k, v, **said):
+        raise NotImplementedError("soon")
+
+    found = testing.invariant(nothing, under=["runs"])
+    assert not found.passed and found.found["runs"].outcome == "refused" and "soon" in found.found["runs"].sentence
+    with pytest.raises(ValueError, match="under"):
+        testing.invariant(ours, under="luck")
