@@ -6,7 +6,7 @@ Each type whose default configuration becomes small (types_drawn.py) is watched 
 eager attention and, where it has that, with sdpa. With --exact it is run with eager attention in float64, and again on
 mha-exact: outputs must be the same to 1e-12. Without --all and names: the types of layers_drawn.py alone, which
 `make test-peers` takes. --table FILES: what was written with --json as the table of tests/README.md. Exit code 1 when
-there is an alarm or a difference.
+there is an alarm or a difference; what is refused by name, or not heard, is none.
 """
 import argparse
 import inspect

@@ -79,7 +79,8 @@ class Intended:
         if not hasattr(getattr(self._model, "config", None), "model_type"):
             return
         self._named = self._parameters()
-        self._sinks = {name: sinks for name, module in self._modules.items() if (sinks := _sinks_in(module)) is not None}
+        sinks = {name: _sinks_in(module) for name, module in self._modules.items()}
+        self._sinks = {name: held for name, held in sinks.items() if held is not None}
         module_of_torch = importlib.import_module("torch").nn.MultiheadAttention  # whose fast path hooks would end
         self._hooks.append(self._model.register_forward_pre_hook(self._begins, with_kwargs=True))
         for name, module in self._modules.items():
