@@ -413,6 +413,35 @@ static mha_status judge_case(const char *path, mha_error *error)
     return status;
 }
 
+/* Gradients that no mistake explains, their bound, and the search for one. */
+static mha_status gradients_of_call(const char *path, mha_error *error)
+{
+    static const float x[2 * 3 * 4] = {1, -1, 2, 0.5f, 3, -2, 1, 1};
+    const mha_gradient_mistake *found[4];
+    const mha_call call = {.query = mha_heads(x, 1, 3, 2, 4), .key = mha_heads(x, 1, 3, 2, 4),
+                           .value = mha_heads(x, 1, 3, 2, 4), .threads = 1};
+    double d[3][2 * 3 * 4];
+    mha_gradients g = {.d_output = mha_heads(x, 1, 3, 2, 4)};
+    size_t count = 0;
+    bool right = false;
+    (void)path;
+    for (int i = 0; i < 3; i++)
+        g.of[i] = mha_view_of(d[i], MHA_F64, 4, (const size_t[]){1, 3, 2, 4});
+    mha_status status = mha_backward(NULL, &call, &g, error);
+    if (status == MHA_OK)
+        digest_bytes(d, sizeof d);
+    d[0][5] += 1;
+    if (status == MHA_OK)
+        status = mha_gradient_explain(NULL, &call, &g, 0x1p-24, found, 4, &count, &right, error);
+    if (status == MHA_OK)
+        digest_bytes(&count, sizeof count), digest_bytes(&right, sizeof right);
+    if (status == MHA_OK)
+        status = mha_gradient_bound(NULL, &call, &g, 0x1p-24, error);
+    if (status == MHA_OK)
+        digest_bytes(d, sizeof d);
+    return status;
+}
+
 static mha_status save_case(const char *path, mha_error *error)
 {
     mha_params *table = NULL;
@@ -759,6 +788,7 @@ static void judges_survive(void **state)
     survives("question", ask_question, "probe-lse");
     survives("question in pages", ask_question, "pages.b2-kv2-q5-s11");
     survives("question with a cache", ask_question, "cache.b2-h4-q3-s3");
+    survives("gradients", gradients_of_call, NULL);
     survives("power", measure_power, "tests/vectors/torch_one_token.safetensors");
     survives("suggestion", suggest_case, "suggested.safetensors");
     survives("diagnosis without an answer", diagnose_case, nearly_explained());

@@ -31,7 +31,7 @@ class Mistake(NamedTuple):
 
 
 def _mistakes() -> tuple[Mistake, ...]:
-    rows = []
+    rows: list[Mistake] = []
     while row := lib.mha_gradient_mistake_at(len(rows)):
         rows.append(Mistake(row.contents.name.decode(), row.contents.help.decode()))
     return tuple(rows)
