@@ -57,7 +57,6 @@ static const command commands[] = {
     {{"check", "@cases", "--threads", "2", "--json"}, .judges = true},
     {{"compare", "weights/lookup/model.safetensors", "weights/lookup/model.safetensors"}, .output = NULL},
     {{"diagnose", "tests/vectors/torch_one_token.safetensors"}, .output = NULL},
-    {{"conform", "--level", "smoke", "--has", "causal"}, .output = NULL},
     {{"power", "tests/vectors/torch_one_token.safetensors", "--threads", "1"}, .output = NULL},
     {{"show", LAYER, "--head", "1", "--picture", "@page.html", "--tokens", "LICENSE"}, .output = "page.html"},
     {{"check", "-", "--threads", "1"}, .input = "cases/one.safetensors", .judges = true},

@@ -151,6 +151,11 @@ def test_dialects_are_found_and_held_to(mistake, dialect, reading):
     assert [d for d in held.to_dict()["dialects"] if d["dialect"] == dialect][0]["how"] == "declared"
 
 
+def test_a_dialect_is_found_without_its_probe():
+    report = mha.conform(kernel("nan"), has="bool_mask gqa", level="smoke")
+    assert report.passed and report.dialects == {"mask": "keeps", "empty": "nan"}, report
+
+
 # ---------------------------------------------------------------- reports
 
 

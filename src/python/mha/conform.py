@@ -163,14 +163,14 @@ class _Asker:
         asked = question.ask(self.layout, self.wrap)
         return question.seen(self.layout, self.kernel(*asked.inputs, **asked.settings))
 
-    def reading(self, row: Row, name: str) -> Optional[str]:
-        """The first reading of a dialect in which the kernel answers its probe rightly."""
+    def reading(self, row: Row, name: str, others: Mapping[str, str]) -> Optional[str]:
+        """The first reading of a dialect, beside the known ones, in which the kernel answers a question rightly."""
         try:
             answer = self.call(row)
         except Exception:  # told when the question is asked among the others
             return None
         for reading in DIALECTS[name].readings:
-            if Question(row, self.dtype, readings_of({name: reading})).judge(answer).passed:
+            if Question(row, self.dtype, readings_of({**others, name: reading})).judge(answer).passed:
                 return reading
         return None
 
@@ -203,7 +203,7 @@ def _chosen(has: Optional[Collection[str]], level: str, only: Optional[str]) -> 
     if unknown:
         raise ValueError(f"has: expected words of {', '.join(NEEDS)}; found {unknown[0]!r}")
     for row in rows():
-        if row.level <= most and (words is None or words.issuperset(row.needs)) and (only is None or only in row.name):
+        if row.level <= most and _has(has, row) and (only is None or only in row.name):
             yield row
 
 
@@ -236,12 +236,14 @@ def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "f
     readings = dict(dialect or {})
     readings_of(readings)
     every = {row.name: row for row in rows()}
-    for name, d in DIALECTS.items():
-        probe = every[d.probe]
-        if name not in readings and (has is None or all(need in _words(has) for need in probe.needs)):
-            found = asker.reading(probe, name)
-            if found is not None:
-                readings[name] = found
+    for probe in (True, False):  # first the questions that differ by one dialect alone
+        for name, d in DIALECTS.items():
+            for row in [every[d.probe]] if probe else (row for row in asked if row.level == 0):
+                if name in readings or not (_has(has, row) and Question(row, asker.dtype).differs(d)):
+                    continue
+                found = asker.reading(row, name, {} if probe else readings)
+                if found is not None:
+                    readings[name] = found
     held = readings_of(readings)
 
     def named(question: str) -> Row:
@@ -258,6 +260,10 @@ def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "f
 
     return Report(a.NAMES[asker.dtype], level, [asker.answer(row, held) for row in asked], readings,
                   tuple(dialect or ()), _save=save, _reduce=reduce)
+
+
+def _has(has: Optional[Collection[str]], row: Row) -> bool:
+    return has is None or _words(has).issuperset(row.needs)
 
 
 def _words(has: Collection[str]) -> set[str]:

@@ -163,30 +163,53 @@ static int judge_as(const answers *all, const answered *row, const mha_conform_r
     return refuse_error(row->row.name, &error);
 }
 
-/* The first reading of a dialect in which its probe is answered rightly, unless one is declared. */
-static int find_reading(answers *all, const char *folder, size_t dialect)
+/* The first reading of a dialect, beside those that are known, in which an answer is right. */
+static int try_readings(answers *all, const char *folder, size_t dialect, const answered *row, bool alone)
 {
-    const mha_conform_dialect *d = mha_conform_dialect_at(dialect);
+    answer a = read_answer(folder, &row->row);
     int code = EXIT_DONE;
-    for (size_t i = 0; i < all->n && !all->asked.declared[dialect]; i++) {
-        if (strcmp(all->rows[i].row.name, d->probe) != 0)
-            continue;
-        answer a = read_answer(folder, &all->rows[i].row);
-        for (size_t r = 0; r < d->count && a.there && !a.fault && !all->found[dialect] && code == EXIT_DONE; r++) {
-            mha_conform_readings readings = {{0}};
-            mha_question *q;
-            mha_verdict verdict;
-            readings.of[dialect] = r;
-            code = judge_as(all, &all->rows[i], &readings, &a, &q, &verdict);
-            if (code != EXIT_DONE)
-                break;
-            all->found[dialect] = verdict.outcome == MHA_OUTCOME_PASSED;
-            if (all->found[dialect])
-                all->asked.readings.of[dialect] = r;
-            mha_verdict_clear(&verdict);
-            mha_question_destroy(q);
-        }
-        answer_free(&a);
+    for (size_t r = 0; r < mha_conform_dialect_at(dialect)->count && a.there && !a.fault && !all->found[dialect] &&
+                       code == EXIT_DONE;
+         r++) {
+        mha_conform_readings readings = alone ? (mha_conform_readings){{0}} : all->asked.readings;
+        mha_question *q;
+        mha_verdict verdict;
+        readings.of[dialect] = r;
+        code = judge_as(all, row, &readings, &a, &q, &verdict);
+        if (code != EXIT_DONE)
+            break;
+        all->found[dialect] = mha_question_differs(q, dialect) && verdict.outcome == MHA_OUTCOME_PASSED;
+        if (all->found[dialect])
+            all->asked.readings.of[dialect] = r;
+        mha_verdict_clear(&verdict);
+        mha_question_destroy(q);
+    }
+    answer_free(&a);
+    return code;
+}
+
+/* Whether a dialect matters to a question. */
+static bool matters(const answers *all, const answered *row, size_t dialect)
+{
+    mha_question *q;
+    if (mha_question_create(row->index, all->asked.dtype, NULL, &q, NULL) != MHA_OK)
+        return false;
+    const bool differs = mha_question_differs(q, dialect);
+    mha_question_destroy(q);
+    return differs;
+}
+
+/* The reading of a dialect, unless it is declared: by its probe, or, where that is not answered, by other questions. */
+static int find_reading(answers *all, const char *folder, size_t dialect, bool by_probe)
+{
+    const char *probe = mha_conform_dialect_at(dialect)->probe;
+    int code = EXIT_DONE;
+    for (size_t i = 0; i < all->n && code == EXIT_DONE && !all->asked.declared[dialect] && !all->found[dialect]; i++) {
+        const answered *row = &all->rows[i];
+        const bool asks = by_probe ? strcmp(row->row.name, probe) == 0
+                                   : row->row.level == MHA_CONFORM_SMOKE && matters(all, row, dialect);
+        if (asks)
+            code = try_readings(all, folder, dialect, row, by_probe);
     }
     return code;
 }
@@ -254,8 +277,8 @@ int judge_answers(const arguments *args, const char *folder, answers *a)
 {
     size_t diagnosed = 0;
     int code = read_index(folder, a);
-    for (size_t d = 0; d < MHA_CONFORM_DIALECTS && code == EXIT_DONE; d++)
-        code = find_reading(a, folder, d);
+    for (size_t d = 0; d < 2 * MHA_CONFORM_DIALECTS && code == EXIT_DONE; d++)
+        code = find_reading(a, folder, d % MHA_CONFORM_DIALECTS, d < MHA_CONFORM_DIALECTS);
     progress_begin(args, "answers");
     for (size_t i = 0; i < a->n && code == EXIT_DONE; i++) {
         progress_show(i, a->n);
