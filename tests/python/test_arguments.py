@@ -28,6 +28,7 @@ def model():
 HEADS = {"query": Q, "key": Q, "value": Q}
 FLASH = {"q": Q, "k": Q, "v": Q}
 JUDGED = {"actual": Q, **HEADS}
+GRADIENTS = {**{name: np.zeros_like(Q) for name in ("dq", "dk", "dv")}, **FLASH, "do": np.zeros_like(Q)}
 PAGED = {"q": R.standard_normal((2, 3, 2, 8)).astype("f4"), "key_pages": PAGES, "value_pages": PAGES,
          "page_table": np.zeros((2, 1), "i8"), "page_lengths": np.array([3, 4])}
 
@@ -41,6 +42,10 @@ FUNCTIONS = {
     "check": (mha.check, JUDGED),
     "assert_attention_close": (mha.testing.assert_attention_close, JUDGED),
     "power": (mha.testing.power, HEADS),
+    "attention_backward": (mha.attention_backward, {**FLASH, "do": Q}),
+    "assert_gradients_close": (mha.testing.assert_gradients_close, GRADIENTS),
+    "conform": (mha.conform, {"kernel": mha.scaled_dot_product_attention, "has": ()}),
+    "invariant": (mha.testing.invariant, {"kernel": mha.scaled_dot_product_attention}),
     "MultiHeadAttention": (mha.MultiHeadAttention, {"d_model": 8, "n_heads": 2}),
     "layer": (lambda **k: layer()(**k), {"query": X}),
     "layer.cache": (lambda **k: layer().cache(**k), {"batch": 1, "capacity": 4}),
@@ -98,7 +103,8 @@ def test_every_public_function_is_walked():
     walked = {function.split(".")[0] for function in FUNCTIONS}
     public = {name for name in mha.__all__ if callable(getattr(mha, name)) and not name.endswith("Error")}
     without = {"Bias", "Relative", "Diagnosis", "Parameter", "Parameters", "Table", "Totals", "Verdict", "presets",
-               "variants"}  # rows that the module makes; settings, checked where they are used; no arguments
+               "variants", "Answer", "Report", "Watch", "watch"}
+    # Rows that the module makes; settings, checked where they are used; no arguments; a model of PyTorch.
     assert public - without <= walked | {"Rope", "Trace"}
 
 

@@ -27,12 +27,12 @@ def test_every_example_is_run():
 
 def test_code_of_the_readme(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", pathlib.Path(ROOT, "src/python/README.md").read_text(), re.S)
-    assert len(blocks) == 3 and len(blocks[0].splitlines()) == 3  # tests/peers/test_page.py runs the third
+    assert len(blocks) == 4 and len(blocks[0].splitlines()) == 3  # tests/peers/test_page.py runs the last
     (tmp_path / "my_project.py").write_text(
         "import mha, numpy\n"
         "q = numpy.random.default_rng(0).standard_normal((1, 2, 5, 8)).astype('f4')\nk = v = q[:, :, ::-1].copy()\n"
         "kernel = mha.scaled_dot_product_attention\n")
-    for code, said in zip(blocks, ("causal-missing", "")):
+    for code, said in ((blocks[0], "causal-missing"), (blocks[1] + blocks[2], "")):
         env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ['PYTHONPATH']}"}
         run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=ROOT)
         assert run.returncode == 0 and said in run.stdout, run.stderr

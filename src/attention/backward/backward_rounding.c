@@ -28,7 +28,9 @@ mha_status mha__backward_precision_check(const mha_backward_precision *p, mha_er
 void mha__backward_round(const mha__backward *b, mha__backward_step step, mha__map *map)
 {
     const mha_backward_precision *p = &b->given->precision;
-    const size_t pairs = map ? map->s.T_q * map->n : 0;
+    if (!map)
+        return;
+    const size_t pairs = map->s.T_q * map->n;
     if (step == MHA__BACKWARD_READ)
         mha__round_all(p->weights, map->weights, pairs);
     if (step == MHA__BACKWARD_WEIGHTS)

@@ -47,7 +47,9 @@ static void add_relative(const mha__backward *b, mha__map *map, size_t i, size_t
 static void add_sinks(const mha__backward *b, const mha__map *map)
 {
     const mha_view *d_sinks = &b->d[MHA_D_WEIGHTS + MHA_SINKS];
-    const double sink = d_sinks->data ? mha_view_get(&b->r->weight[MHA_SINKS], &map->head) : -INFINITY;
+    if (!d_sinks->data)
+        return;
+    const double sink = mha_view_get(&b->r->weight[MHA_SINKS], &map->head);
     for (size_t i = 0; i < map->s.T_q && sink != -INFINITY; i++)
         if (map->lse[i] > -INFINITY) /* a query of padding has no sink */
             ((double *)d_sinks->data)[map->head] += exp(sink - map->lse[i]) * (map->d_lse[i] - map->sums[i]);

@@ -250,6 +250,14 @@ def choice(name: str, value: Any, names: Sequence[str]) -> int:
     return names.index(value)
 
 
+def words(name: str, value: Any) -> list[str]:
+    """Words: a collection of them, or a text with commas or blanks between."""
+    found = value.replace(",", " ").split() if isinstance(value, str) else value
+    if not isinstance(found, (list, tuple, set, frozenset)) or not all(isinstance(word, str) for word in found):
+        raise TypeError(f"{name}: expected words, found {type(value).__name__}")
+    return list(found)
+
+
 def text(name: str, value: Any) -> bytes:
     """A text as the library takes it."""
     if not isinstance(value, str):

@@ -9,6 +9,7 @@ import numpy as np
 from . import _abi
 from . import arrays as a
 from ._library import call, lib
+from .errors import typed
 from .meant import Meant
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 GRADIENTS = tuple(lib.mha_gradient_name(g).decode() for g in range(_abi.CONSTANTS["MHA_GRADIENT_COUNT"]))
 INPUTS = GRADIENTS[:3]  # query, key, value
+TYPED = {"query": "q", "key": "k", "value": "v"}  # what these are called here
 
 
 class Backward:
@@ -94,7 +96,8 @@ def attention_backward(q: a.Array, k: a.Array, v: a.Array, do: a.Array, *, dlse:
     """
     if isinstance(also, str) or not isinstance(also, (list, tuple)):
         raise TypeError(f"also: expected a list of names of gradients, found {type(also).__name__}")
-    meant = Meant(q, k, v, None, layout, {**settings})
+    with typed(TYPED):
+        meant = Meant(q, k, v, None, layout, {**settings})
     backward = Backward(meant, do, dlse)
     found = backward.run([*INPUTS, *also])
     kind = meant.shape.kind

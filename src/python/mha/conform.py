@@ -229,6 +229,10 @@ def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "f
     """
     if not callable(kernel):
         raise TypeError(f"kernel: expected a function, found {type(kernel).__name__}")
+    if dialect is not None and not isinstance(dialect, Mapping):
+        raise TypeError(f"dialect: expected readings by dialect, found {type(dialect).__name__}")
+    if only is not None:
+        a.text("only", only)
     asked = list(_chosen(has, level, only))
     if not asked:
         raise ValueError("only: no question of this level, with what the kernel has, has such a name")
@@ -267,4 +271,4 @@ def _has(has: Optional[Collection[str]], row: Row) -> bool:
 
 
 def _words(has: Collection[str]) -> set[str]:
-    return set(has.replace(",", " ").split()) if isinstance(has, str) else set(has)
+    return set(a.words("has", has))

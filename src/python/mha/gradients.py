@@ -9,7 +9,8 @@ import numpy as np
 from . import _abi
 from . import arrays as a
 from ._library import call, lib
-from .backward import GRADIENTS, INPUTS, Backward
+from .backward import GRADIENTS, INPUTS, TYPED, Backward
+from .errors import typed
 from .meant import Meant
 
 if TYPE_CHECKING:
@@ -144,7 +145,10 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
     of a backward that give these numbers (mha.testing.MISTAKES).
     """
     __tracebackhide__ = True
-    meant = Meant(q, k, v, None, layout, {**settings})
+    with typed(TYPED):
+        meant = Meant(q, k, v, None, layout, {**settings})
+    if also is not None and not isinstance(also, Mapping):
+        raise TypeError(f"also: expected gradients by name, found {type(also).__name__}")
     backward = Backward(meant, do, dlse)
     given = {name: a.floats(_word(name), x) for name, x in zip(INPUTS, (dq, dk, dv)) if x is not None}
     inputs: Any = meant.shape.inputs

@@ -315,7 +315,7 @@ def _names(under: Optional[Collection[str]], set_threads: Any) -> Iterator[str]:
     if under is None:
         yield from (name for name in _MAKERS if name not in _ASKED_FOR or (name == "threads" and set_threads))
         return
-    for name in ([under] if isinstance(under, str) else under):
+    for name in a.words("under", under):
         a.choice("under", name, tuple(_MAKERS))
         if name == "threads" and set_threads is None:
             raise TypeError("set_threads: needed for 'threads': a function that sets the kernel's number of threads")
@@ -338,6 +338,12 @@ def invariant(kernel: Callable[..., Any], under: Optional[Collection[str]] = Non
     The answer is a table: "one ULP in 3 of 4,096 elements, from length 97 on". Within the bound: two results lie no
     further apart than two right ones may.
     """
+    for word, called in (("kernel", kernel), ("set_threads", set_threads)):
+        if not callable(called) and (word == "kernel" or called is not None):
+            raise TypeError(f"{word}: expected a function, found {type(called).__name__}")
+    if not isinstance(lengths, (list, tuple, range)):
+        raise TypeError(f"lengths: expected a list of whole numbers, found {type(lengths).__name__}")
+    bitwise = a.flag("bitwise", bitwise)
     code = a.float_type("dtype", dtype, TYPES)
     held = _Kernel(kernel, layout, code, arrays)
     tried = sorted({a.whole_number("lengths", n, 1) for n in lengths})

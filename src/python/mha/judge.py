@@ -326,7 +326,8 @@ def check(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] =
     lib.mha_case_sample(case.address, a.whole_number("sample", sample, 0))
     verdict = judge(case, threads)
     return verdict if shape is None else replace(verdict, stages=tuple(
-        replace(s, worst_index=shape.place(s.worst_index)) if s.name == "output" else s for s in verdict.stages))
+        replace(s, worst_index=shape.place(s.worst_index)) if s.name == "output" and s.elements else s
+        for s in verdict.stages))
 
 
 def rows_judged(case: Handle) -> tuple[int, int]:

@@ -211,7 +211,9 @@ static void bound_sinks(const mha__gradient_errors *e, const mha__backward *b, c
                         double E_D)
 {
     const mha_view *to = &e->sizes.d[MHA_D_WEIGHTS + MHA_SINKS];
-    const double sink = to->data ? mha_view_get(&b->r->weight[MHA_SINKS], &map->head) : -INFINITY;
+    if (!to->data)
+        return;
+    const double sink = mha_view_get(&b->r->weight[MHA_SINKS], &map->head);
     if (sink == -INFINITY || !(map->lse[i] > -INFINITY))
         return;
     const double P = exp(sink - map->lse[i]), u = e->unit, X = fabs(map->sums[i]) + fabs(map->d_lse[i]),

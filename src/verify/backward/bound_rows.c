@@ -62,7 +62,7 @@ static void rotate(const mha__gradient_errors *e, const mha__backward *b, mha__s
     mha__exact_rotate(r, x->d, x->heads, batch, t, position, b->turns[side] == MHA__TURNED_BACK);
 }
 
-static void limit(const mha__gradient_errors *e, const mha__resolved *r, row *x, size_t batch, size_t t)
+static void limit_row(const mha__gradient_errors *e, const mha__resolved *r, row *x, size_t batch, size_t t)
 {
     const double most = r->semantics.qkv.clip_qkv;
     const size_t d = x->given->shape[3];
@@ -104,7 +104,7 @@ static void row_back(const mha__gradient_errors *e, const mha__backward *b, mha_
     if (!keys)
         scale(e, &x, mha__exact_query_scale(r, position));
     rotate(e, b, side, &x, s->batch, t, position);
-    limit(e, r, &x, s->batch, t);
+    limit_row(e, r, &x, s->batch, t);
     add_bias(e, r, &x, bias);
 }
 
@@ -125,7 +125,7 @@ void mha__bound_rows(mha__gradient_errors *e, const mha__backward *b)
                  .given = &r->value, .bias = &r->weight[MHA_B_V]};
         for (size_t c = 0; c < n; c++)
             d[c] = ((const double *)b->d[MHA_D_VALUE].data)[at * n + c];
-        limit(e, r, &x, at / T, at % T);
+        limit_row(e, r, &x, at / T, at % T);
         add_bias(e, r, &x, MHA_B_V);
     }
 }

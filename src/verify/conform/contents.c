@@ -67,10 +67,10 @@ static bool make_padding(mha_question *q, const char *value)
     const size_t shape[] = {q->row.B, all_keys(q)};
     mha_mask *padding = &q->call.semantics.visible.key_padding;
     *padding = (mha_mask){MHA_MASK_HIDES, mha__arena_view(&q->pool, MHA_BOOL, 2, shape)};
-    unsigned char *hides = padding->values.data;
-    for (size_t e = 0; hides && e < shape[0] * shape[1]; e++)
-        hides[e] = e % shape[1] > 0 && mha__conform_random(q, PADDING, e) > 0.6875;
-    return hides != NULL;
+    unsigned char *hidden = padding->values.data;
+    for (size_t e = 0; hidden && e < shape[0] * shape[1]; e++)
+        hidden[e] = e % shape[1] > 0 && mha__conform_random(q, PADDING, e) > 0.6875;
+    return hidden != NULL;
 }
 
 /* Whether a mask hides a key: never the first one, and not the one of the query's own number. */

@@ -58,7 +58,7 @@ static int make_folder(const char *path)
 static mha_status add_tolerance(json_t *record, mha_question *q, mha_dtype dtype, mha_error *error)
 {
     mha_view exact[2];
-    mha_verdict v;
+    mha_verdict v = {0};
     TRY(mha_question_exact(q, &exact[0], &exact[1], error));
     const size_t bytes = mha_view_elements(&exact[0]) * 4;
     mha_view rounded = mha_view_of(obtain(bytes, 1), dtype, exact[0].rank, exact[0].shape);

@@ -171,9 +171,11 @@ static int try_readings(answers *all, const char *folder, size_t dialect, const 
     for (size_t r = 0; r < mha_conform_dialect_at(dialect)->count && a.there && !a.fault && !all->found[dialect] &&
                        code == EXIT_DONE;
          r++) {
-        mha_conform_readings readings = alone ? (mha_conform_readings){{0}} : all->asked.readings;
+        mha_conform_readings readings = {{0}};
         mha_question *q;
         mha_verdict verdict;
+        if (!alone)
+            readings = all->asked.readings;
         readings.of[dialect] = r;
         code = judge_as(all, row, &readings, &a, &q, &verdict);
         if (code != EXIT_DONE)
@@ -206,9 +208,9 @@ static int find_reading(answers *all, const char *folder, size_t dialect, bool b
     int code = EXIT_DONE;
     for (size_t i = 0; i < all->n && code == EXIT_DONE && !all->asked.declared[dialect] && !all->found[dialect]; i++) {
         const answered *row = &all->rows[i];
-        const bool asks = by_probe ? strcmp(row->row.name, probe) == 0
-                                   : row->row.level == MHA_CONFORM_SMOKE && matters(all, row, dialect);
-        if (asks)
+        const bool asked = by_probe ? strcmp(row->row.name, probe) == 0
+                                    : row->row.level == MHA_CONFORM_SMOKE && matters(all, row, dialect);
+        if (asked)
             code = try_readings(all, folder, dialect, row, by_probe);
     }
     return code;
@@ -277,7 +279,7 @@ int judge_answers(const arguments *args, const char *folder, answers *a)
 {
     size_t diagnosed = 0;
     int code = read_index(folder, a);
-    for (size_t d = 0; d < 2 * MHA_CONFORM_DIALECTS && code == EXIT_DONE; d++)
+    for (size_t d = 0; d < (size_t)2 * MHA_CONFORM_DIALECTS && code == EXIT_DONE; d++)
         code = find_reading(a, folder, d % MHA_CONFORM_DIALECTS, d < MHA_CONFORM_DIALECTS);
     progress_begin(args, "answers");
     for (size_t i = 0; i < a->n && code == EXIT_DONE; i++) {
