@@ -139,6 +139,14 @@ def said(program: str, *words: str) -> str:
     return f"```text\n{text.strip()}\n```\n"
 
 
+# Tables of the module that are not functions, with what they hold.
+TABLES = {
+    "mha.NEEDS": "What a kernel may have, of all that a question of the conformance suite may need, and what it means.",
+    "mha.testing.INVARIANCES": "What must not change a kernel's result, by name, and how it is asked.",
+    "mha.testing.MISTAKES": "The named mistakes of a backward: rows of name and help.",
+}
+
+
 def python_page() -> str:
     """Directives for every public name of the module."""
     def directive(kind: str, name: str, *options: str) -> str:
@@ -157,9 +165,12 @@ def python_page() -> str:
             text += directive("function", f"mha.{name}") if title == "Functions" else directive(
                 "class" if title == "Classes" else "exception", f"mha.{name}", "members", "show-inheritance")
     text += "In a test\n---------\n\n"
-    text += "".join(directive("function", f"mha.testing.{name}") for name in mha.testing.__all__)
+    text += "".join(directive("function", f"mha.testing.{name}") for name in mha.testing.__all__
+                    if f"mha.testing.{name}" not in TABLES)
     text += "In models of transformers\n-------------------------\n\n"
     text += "".join(directive("function", f"mha.transformers.{name}") for name in mha.transformers.__all__)
+    text += "Tables\n------\n\n"
+    text += "".join(f".. py:data:: {name}\n\n   {meaning}\n\n" for name, meaning in TABLES.items())
     return f"```{{eval-rst}}\n{text}```\n"
 
 
