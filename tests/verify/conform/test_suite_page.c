@@ -9,6 +9,7 @@
 #include "support/asked.h"
 #include "support/careless.h"
 #include "support/page.h"
+#include "support/sanitizer.h"
 
 static const char page_path[] = "src/verify/conform/SUITE.md";
 
@@ -238,6 +239,10 @@ static void say_power(mha_dtype type)
 static void every_variant_is_excluded(void **state)
 {
     (void)state;
+    if (ADDRESS_SANITIZER) {
+        print_message("not under AddressSanitizer: minutes\n");
+        return;
+    }
     begin();
     say("\n");
     say_power(MHA_F32);
