@@ -104,9 +104,6 @@ table *table_create(table_style style, size_t n_columns, const char *const *colu
 table *table_begin(table_style style, size_t n_columns, const char *const *columns, const size_t *widths);
 void table_cell(table *t, const char *text);
 __attribute__((format(printf, 2, 3))) void table_format(table *t, const char *format, ...);
-void table_count(table *t, uint64_t n);
-void table_bytes(table *t, uint64_t bytes);
-void table_shape(table *t, int rank, const size_t *shape);
 /* Writes the table to standard output, indented by two, and frees it. */
 void table_print(table *t);
 void table_drop(table *t); /* frees the table without writing it */

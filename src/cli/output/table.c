@@ -1,6 +1,5 @@
 /* Tables: collects cells, then finds widths and writes them as aligned text, Markdown, LaTeX or CSV; or writes each row
  * as soon as it is whole. */
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,30 +131,6 @@ void table_format(table *t, const char *format, ...)
     va_end(values);
     table_cell(t, text);
     free(text);
-}
-
-void table_count(table *t, uint64_t n)
-{
-    char text[SHORT_TEXT];
-    if (t->style == TABLE_CSV)
-        table_format(t, "%" PRIu64, n);
-    else
-        table_cell(t, count_text(text, n));
-}
-
-void table_bytes(table *t, uint64_t bytes)
-{
-    char text[SHORT_TEXT];
-    if (t->style == TABLE_CSV)
-        table_count(t, bytes);
-    else
-        table_cell(t, bytes_text(text, bytes));
-}
-
-void table_shape(table *t, int rank, const size_t *shape)
-{
-    char text[SHAPE_TEXT];
-    table_cell(t, shape_text(text, rank, shape));
 }
 
 /* ---------------------------------------------------------------- writing */
