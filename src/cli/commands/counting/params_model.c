@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "cli/commands/counting/doubts.h"
 #include "cli/commands/counting/model_costs.h"
 #include "cli/commands/counting/params_ranks.h"
 #include "cli/output/group_rows.h"
@@ -157,40 +158,9 @@ static int open_report(report *r, const arguments *args)
 
 /* ---------------------------------------------------------------- text */
 
-enum { DOUBTS = 2 };
-
-/* What the configuration leaves open, a sentence each, which must be freed: what is assumed, and what nobody read. NULL
- * where there is nothing of the kind. */
-static void find_doubts(const mha_model *model, char *doubts[DOUBTS])
-{
-    const mha_assumption *assumed;
-    const char *key;
-    const size_t n = mha_model_assumptions(model, &assumed);
-    memset(doubts, 0, DOUBTS * sizeof *doubts);
-    for (size_t i = 0; i < n; i++)
-        doubts[0] = text_more(i ? doubts[0] : text_of("assumed, as the configuration does not say: "), "%s%s = %lld",
-                              i ? ", " : "", assumed[i].key, (long long)assumed[i].value);
-    for (size_t i = 0; (key = mha_model_unread_key(model, i)); i++)
-        doubts[1] = text_more(i ? doubts[1] : text_of("not read, and not known: "), "%s%s", i ? ", " : "", key);
-}
-
-/* Beside a table without sentences: on standard error. */
-static void complain_of_doubts(const report *r)
-{
-    char *doubts[DOUBTS];
-    if (!r->model || r->file)
-        return;
-    find_doubts(r->model, doubts);
-    for (size_t i = 0; i < DOUBTS; i++) {
-        if (doubts[i])
-            refuse("", "%s", doubts[i]);
-        free(doubts[i]);
-    }
-}
-
 static void print_heading(const report *r)
 {
-    char text[SHORT_TEXT], *doubts[DOUBTS];
+    char text[SHORT_TEXT];
     if (r->file) {
         say("%s", bold());
         say_harmless("%s", mha_file_path(r->file));
@@ -208,13 +178,7 @@ static void print_heading(const report *r)
     say(" of %zu, %zu attention layers\n", c->d_k, mha_model_layer_count(r->model));
     if (scaling_text(facts, text))
         say("rotary positions scaled: %s; attention factor %g\n", text, facts->semantics.qkv.rope.attention_factor);
-    find_doubts(r->model, doubts);
-    for (size_t i = 0; i < DOUBTS; i++) {
-        if (doubts[i])
-            say_harmless("%s", doubts[i]);
-        say("%s", doubts[i] ? "\n" : "");
-        free(doubts[i]);
-    }
+    doubts_say(r->model);
     say("\n");
 }
 
@@ -308,7 +272,8 @@ static void print_report(const report *r, const arguments *args, table_style sty
         print_heading(r);
     census_print(r->table, &view, style);
     if (style != TABLE_TEXT) {
-        complain_of_doubts(r);
+        if (r->model && !r->file)
+            doubts_complain(r->model);
         return;
     }
     print_totals(r, view.only);

@@ -1,0 +1,47 @@
+/* Says what a model's configuration leaves open. */
+#include "cli/commands/counting/doubts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/output/print.h"
+
+enum { DOUBTS = 2 };
+
+/* The sentences, which must be freed; NULL where there is nothing of the kind. */
+static void find(const mha_model *model, char *doubts[DOUBTS])
+{
+    const mha_assumption *assumed;
+    const char *key;
+    const size_t n = mha_model_assumptions(model, &assumed);
+    memset(doubts, 0, DOUBTS * sizeof *doubts);
+    for (size_t i = 0; i < n; i++)
+        doubts[0] = text_more(i ? doubts[0] : text_of("assumed, as the configuration does not say: "), "%s%s = %lld",
+                              i ? ", " : "", assumed[i].key, (long long)assumed[i].value);
+    for (size_t i = 0; (key = mha_model_unread_key(model, i)); i++)
+        doubts[1] = text_more(i ? doubts[1] : text_of("not read, and not known: "), "%s%s", i ? ", " : "", key);
+}
+
+void doubts_say(const mha_model *model)
+{
+    char *doubts[DOUBTS];
+    find(model, doubts);
+    for (size_t i = 0; i < DOUBTS; i++) {
+        if (doubts[i]) {
+            say_harmless("%s", doubts[i]);
+            say("\n");
+        }
+        free(doubts[i]);
+    }
+}
+
+void doubts_complain(const mha_model *model)
+{
+    char *doubts[DOUBTS];
+    find(model, doubts);
+    for (size_t i = 0; i < DOUBTS; i++) {
+        if (doubts[i])
+            refuse("", "%s", doubts[i]);
+        free(doubts[i]);
+    }
+}
