@@ -332,7 +332,6 @@ static void what_is_not_described_is_refused_by_name(void **state)
                         "rope.scaling.yarn_ext_factor=0.5", "rope.scaling.yarn_ext_factor: expected 1, found 0.5"},
         {"llama", NULL, "rope.scaling.type=yarn rope.scaling.factor=4.0 rope.scaling.original_context_length=8 "
                         "rope.scaling.yarn_log_multiplier=0.5", "yarn_log_multiplier: expected 0, found 0.5"},
-        {"llama", NULL, "rope.scaling.factor=0.5", "factor"},
         {"llama", NULL, "rope.scaling.factor=wide", "rope.scaling.factor: expected a number"},
         {"llama", NULL, "rope.scaling.type=7", "rope.scaling.type: expected none"},
         {"llama", NULL, "rope.scaling.type=longrope", "rope_factors_long.weight: expected factors"},
@@ -351,6 +350,24 @@ static void what_is_not_described_is_refused_by_name(void **state)
     refused("llama", NULL, "attention.temperature_scale=0.1", "", "of 'llama'");
     /* zero and none ask for nothing */
     (void)known("llama", NULL, "attention.temperature_scale=0.0 attention.odd=false rope.odd=none rope.scale_linear=0");
+}
+
+/* Its architecture is known; its rotation cannot be computed. */
+static void a_scaling_that_does_not_fit_is_not_run(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *architecture, *pairs, *why;
+    } rows[] = {
+        {"llama", "rope.scaling.factor=0.5", "linear: expected a factor"},
+        {"gemma2", "attention.key_length=514 rope.scaling.factor=2.0", "at most 256 pairs of features, found 257"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const mha_model_facts facts = facts_with(rows[i].architecture, NULL, rows[i].pairs, "");
+        if (!facts.has_semantics || !strstr(facts.not_run, rows[i].why))
+            fail_msg("%s: expected '%s', found '%s'", rows[i].pairs, rows[i].why, facts.not_run);
+        assert_null(mha_model_semantics(&facts).qkv.rope.frequencies.data);
+    }
 }
 
 /* Norms of queries and keys need their epsilon, which only the metadata know. */
@@ -520,6 +537,7 @@ int main(void)
         cmocka_unit_test(masks_and_scales_are_read),
         cmocka_unit_test(the_scale_of_gemma_goes_by_its_layers),
         cmocka_unit_test(what_is_not_described_is_refused_by_name),
+        cmocka_unit_test(a_scaling_that_does_not_fit_is_not_run),
         cmocka_unit_test(norms_need_an_epsilon),
         cmocka_unit_test(what_is_assumed_is_said),
         cmocka_unit_test(factors_of_long_sequences_are_read),

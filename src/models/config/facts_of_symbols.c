@@ -182,7 +182,10 @@ static void set_scale(const mha__setup *setup, const mha__values *v, const mha_r
     s->softmax.scale = s->softmax.has_scale ? scale : 0;
 }
 
-static void set_rotation(const mha__setup *setup, const mha__values *v, mha_model_facts *facts)
+enum { FAULT_SIZE = sizeof((mha__rope_config *)0)->fault };
+
+/* `fault` is why frequencies are not scaled as the configuration asks; "": they are. */
+static void set_rotation(const mha__setup *setup, const mha__values *v, mha_model_facts *facts, char fault[FAULT_SIZE])
 {
     mha_rope *rope = &facts->semantics.qkv.rope;
     const bool local = mha__values_get(v, "local");
@@ -201,11 +204,17 @@ static void set_rotation(const mha__setup *setup, const mha__values *v, mha_mode
     facts->rope_axes = setup->rope.axes;
     if (facts->rope_axes.axes && mha__values_get(v, "axes_interleaved"))
         facts->rope_axes.kind = MHA_ROPE_AXES_INTERLEAVED;
-    (void)mha_model_stretch(facts, 0, NULL); /* cannot fail: tried when the configuration was read */
+    mha_error error;
+    if (mha_model_stretch(facts, 0, &error) == MHA_OK)
+        return;
+    /* Read for the heads of the whole model, it may not fit those of this layer. */
+    facts->rope_scaling = (mha_rope_scaling){0};
+    mha__text_print(fault, FAULT_SIZE, "%s: %s", error.name, error.message);
 }
 
 /* Caveats, and why attention is not computed; a later reason goes before an earlier one. */
-static void set_remarks(const mha__setup *setup, const mha__values *v, mha_model_facts *facts)
+static void set_remarks(const mha__setup *setup, const mha__values *v, const char *rope_fault,
+                        mha_model_facts *facts)
 {
     const mha__architecture *architecture = setup->architecture;
     char *not_run = facts->not_run;
@@ -215,9 +224,9 @@ static void set_remarks(const mha__setup *setup, const mha__values *v, mha_model
                         ? "layers may differ in window, rotation and bias, which is not said of a single layer here"
                         : architecture->caveat);
     mha__text_print(not_run, size, "%s", setup->not_run ? setup->not_run : "");
-    if (*setup->rope.fault) {
-        mha__text_print(facts->caveat, sizeof facts->caveat, "rope_scaling is not applied: %s", setup->rope.fault);
-        mha__text_print(not_run, size, "rope_scaling: %s", setup->rope.fault);
+    if (*rope_fault) {
+        mha__text_print(facts->caveat, sizeof facts->caveat, "rope_scaling is not applied: %s", rope_fault);
+        mha__text_print(not_run, size, "rope_scaling: %s", rope_fault);
     }
     if (facts->semantics.qkv.rope.kind != MHA_ROPE_NONE && rotated(v) % 2 != 0)
         mha__text_print(not_run, size, "pairs of features are rotated, and %" PRId64 " of %zu is no number of pairs",
@@ -269,8 +278,10 @@ void mha__setup_facts(const mha__setup *setup, const mha__values *v, mha_model_f
     set_scale(setup, v, &setup->rope.scaling[mha__values_get(v, "local") != 0], s);
     set_alibi(facts, mha__values_get(v, "alibi"));
     set_relative(v, facts);
-    set_rotation(setup, v, facts);
-    set_remarks(setup, v, facts);
+    char rope_fault[FAULT_SIZE];
+    mha__text_print(rope_fault, FAULT_SIZE, "%s", setup->rope.fault);
+    set_rotation(setup, v, facts, rope_fault);
+    set_remarks(setup, v, rope_fault, facts);
 }
 
 mha_semantics mha_model_semantics(const mha_model_facts *facts)

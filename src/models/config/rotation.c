@@ -127,6 +127,16 @@ static mha_status read_axes(const json_t *object, size_t pairs, mha_rope_axes *a
     return MHA_OK;
 }
 
+/* Those of no more pairs than a table of facts has place for. */
+static mha_status find_frequencies(const mha_rope_scaling *scaling, size_t dim, double base, size_t length,
+                                   double frequencies[MHA_ROPE_MAX_PAIRS], double *attention_factor, mha_error *error)
+{
+    if (dim / 2 > MHA_ROPE_MAX_PAIRS)
+        return mha__fail(error, MHA_UNSUPPORTED, "head_dim", "expected at most %d pairs of features, found %zu",
+                         MHA_ROPE_MAX_PAIRS, dim / 2);
+    return mha_rope_frequencies(scaling, dim, base, length, frequencies, attention_factor, error);
+}
+
 static mha_status read_rotation(const json_t *config, size_t dim, double base, mha__rope_config *rope, mha_error *error)
 {
     static const char *const types[] = {"full_attention", "sliding_attention"};
@@ -151,11 +161,8 @@ static mha_status read_rotation(const json_t *config, size_t dim, double base, m
             TRY(read_axes(object, dim / 2, &rope->axes, error));
         if (s->kind == MHA_ROPE_UNSCALED)
             continue;
-        if (dim / 2 > MHA_ROPE_MAX_PAIRS)
-            return mha__fail(error, MHA_UNSUPPORTED, "head_dim", "expected at most %d pairs of features, found %zu",
-                             MHA_ROPE_MAX_PAIRS, dim / 2);
         TRY(read_scaling(config, object, dim, s, error));
-        TRY(mha_rope_frequencies(s, dim, rope->base[i] > 0 ? rope->base[i] : base, 0, frequencies, &times, error));
+        TRY(find_frequencies(s, dim, rope->base[i] > 0 ? rope->base[i] : base, 0, frequencies, &times, error));
     }
     return MHA_OK;
 }
@@ -176,6 +183,6 @@ mha_status mha_model_stretch(mha_model_facts *facts, size_t length, mha_error *e
     if (facts->rope_scaling.kind == MHA_ROPE_UNSCALED)
         return MHA_OK;
     mha_rope *rope = &facts->semantics.qkv.rope;
-    return mha_rope_frequencies(&facts->rope_scaling, rope->dim, rope->base, length, facts->rope_frequencies,
-                                &rope->attention_factor, error);
+    return find_frequencies(&facts->rope_scaling, rope->dim, rope->base, length, facts->rope_frequencies,
+                            &rope->attention_factor, error);
 }

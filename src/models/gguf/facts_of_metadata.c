@@ -55,8 +55,6 @@ static mha_status read_model(const mha_file *file, json_t *config, mha__architec
         status = mha__gguf_scaling(file, config, &setup->values, &setup->rope.scaling[0], error);
         mha__model_find_facts(model, at, facts);
         if (status == MHA_OK)
-            status = mha_model_stretch(facts, 0, error);
-        if (status == MHA_OK)
             status = check_facts(model, layer, at, facts, error);
         name_assumed(setup, facts);
     }
