@@ -10,13 +10,14 @@ extern "C" {
 
 /* What a call has gradients of. The name of one is that of what it is the gradient of: "query", "mask", "sinks". */
 typedef enum mha_gradient {
-    MHA_D_QUERY,        /* as call->query: (B, T_q, h, d_k) */
-    MHA_D_KEY,          /* as call->key: (B, T_k, h_kv, d_k); of grouped heads the sum over the group */
-    MHA_D_VALUE,        /* as call->value: (B, T_k, h_kv, d_v); likewise */
+    MHA_D_QUERY,        /* as call->query: (B, T_q, h, d_k), with a layer (B, T_q, d_q) */
+    MHA_D_KEY,          /* as call->key: (B, T_k, h_kv, d_k); of grouped heads the sum over the group. With a layer
+                         * (B, T_k, d_kin); a key that was left out has none, and adds its own to that of the query */
+    MHA_D_VALUE,        /* as call->value: (B, T_k, h_kv, d_v), with a layer (B, T_k, d_vin); likewise, with the key */
     MHA_D_MASK,         /* of an additive mask, in its shape: summed where it was broadcast, 0 where it hides */
     MHA_D_KEY_PADDING,  /* of additive key padding, likewise */
     MHA_D_ALIBI_SLOPES, /* (h) */
-    MHA_D_WEIGHTS,      /* MHA_D_WEIGHTS + w: of weight w of the call, in its shape */
+    MHA_D_WEIGHTS,      /* MHA_D_WEIGHTS + w: of weight w of the call or of its layer, in its shape */
     MHA_GRADIENT_COUNT = MHA_D_WEIGHTS + MHA_WEIGHT_COUNT
 } mha_gradient;
 
@@ -43,7 +44,8 @@ MHA_API mha_backward_precision mha_backward_precision_of(mha_dtype type);
 /* What comes into a backward, and where its gradients go. With L any number that is made of the output and of lse,
  * d_x is the derivative of L by x: the gradients of output and lse come in, those of what the call reads go out. */
 typedef struct mha_gradients {
-    mha_view d_output; /* of the call's output: (B, T_q, h, d_v) or (B, T_q, h*d_v), any floating type and strides */
+    mha_view d_output; /* of the call's output: (B, T_q, h, d_v) or (B, T_q, h*d_v), with a layer (B, T_q, d_out); any
+                        * floating type and strides */
     mha_view d_lse;    /* of the stage lse: (B, h, T_q), any floating type and strides. No data: 0 */
     mha_view of[MHA_GRADIENT_COUNT]; /* F32 or F64, any strides that give each element a place of its own. No data:
                                       * not wanted */
@@ -66,11 +68,26 @@ MHA_API int mha_gradient_shape(const mha_plan *plan, mha_gradient gradient, size
  * a number of just c passes it on. Tables of a rotation, positions and numbers of the settings have no gradient here.
  * Gradients are written when all of them are known, and then may replace what was read.
  *
+ * With a layer they go on through its projections, latents and gate, to its inputs and to all of its weights; that of a
+ * weight which the call leaves out is 0, and that of a quantised one is by the numbers that are decoded. `absorbed` has
+ * the same gradients.
+ *
  * Errors, with nothing written: as of mha_plan_call on the exact path; MHA_INVALID (a gradient that the call does not
- * have, another shape or type, words that are reserved); MHA_NO_MEMORY; MHA_UNSUPPORTED: a layer, a cache, pages,
- * `partial` and a precision, whose gradients are not computed; d_lse of a sigmoid, which has no lse. */
+ * have, another shape or type, words that are reserved); MHA_NO_MEMORY; MHA_UNSUPPORTED: a cache, pages, `partial` and
+ * a precision, whose gradients are not computed; a precision of gradients with a layer; d_lse of a sigmoid, which has no
+ * lse. */
 MHA_API mha_status mha_backward(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
                                 mha_error *error);
+
+/* Gives every weight of a layer a row for its gradient in the layer's table, filled with zeros: "W_Q.gradient" behind
+ * the prefix, of the weight's shape, F32 or F64, derived. Rows of an earlier call are replaced; all go with the layer.
+ * Errors: MHA_INVALID (another type), MHA_NO_MEMORY; the layer then has no such rows. */
+MHA_API mha_status mha_layer_add_gradients(mha_layer *layer, mha_dtype dtype, mha_error *error);
+MHA_API void mha_layer_remove_gradients(mha_layer *layer);
+/* The row of a weight's gradient; NULL: it has none. */
+MHA_API mha_tensor *mha_layer_gradient(const mha_layer *layer, mha_weight weight);
+/* Lets a backward write the gradients of all weights into their rows: gradients->of has their memory. */
+MHA_API void mha_layer_lend_gradients(const mha_layer *layer, mha_gradients *gradients);
 
 /* How far a right backward may lie from mha_backward without a precision: to each of gradients->of goes, element by
  * element, the bound for arithmetic of unit roundoff `unit` (2^-24 for float, 2^-53 for double), rounding to nearest,
@@ -79,7 +96,7 @@ MHA_API mha_status mha_backward(const mha_layer *layer, const mha_call *call, co
  * d_output and d_lse are what the kernel reads; wider ones are rounded to its type first where rows are projected,
  * rotated or scaled. It is infinite where a number on the way may leave the range of the type. The derivation is in
  * src/verify/backward/bound.c. Errors: as of mha_backward; MHA_INVALID (a unit that is not between 0 and 1);
- * MHA_UNSUPPORTED: norms, and relative terms of rows that are rotated or changed in another way. */
+ * MHA_UNSUPPORTED: a layer, norms, and relative terms of rows that are rotated or changed in another way. */
 MHA_API mha_status mha_gradient_bound(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
                                       double unit, mha_error *error);
 

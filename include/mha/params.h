@@ -19,8 +19,9 @@ typedef struct mha_tensor mha_tensor; /* a row; valid until removed or until the
 typedef enum mha_tensor_kind {
     MHA_TENSOR_PARAMETER = 0, /* learned */
     MHA_TENSOR_BUFFER,        /* not learned: causal masks, position ids, rotary tables */
-    MHA_TENSOR_DERIVED        /* built from parameters: copies to go faster ("W_Q.packed"), and weights that are made of
-                               * others at load (mha_model_load_layer); bytes are shown, elements never counted */
+    MHA_TENSOR_DERIVED        /* built from parameters: copies to go faster ("W_Q.packed"), gradients ("W_Q.gradient"),
+                               * and weights that are made of others at load (mha_model_load_layer); bytes are shown,
+                               * elements never counted */
 } mha_tensor_kind;
 
 /* One row to be added. Zero in a field is its usual value. The strings are copied. */

@@ -1,5 +1,5 @@
-/* Gradients of random calls, from the whole space of options, against central differences of the exact forward.
- * BACKWARD_TRIALS=n draws n calls, BACKWARD_SEED=s begins at seed s. */
+/* Gradients of random calls and layers, from the whole space of options, against central differences of the exact
+ * forward. BACKWARD_TRIALS=n draws n calls, BACKWARD_SEED=s begins at seed s. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,13 +7,15 @@
 #include "support/gradient.h"
 #include "support/unit.h"
 
+enum { LAYERS = 1200 };
+
 static size_t calls, gradients, of_each[MHA_GRADIENT_COUNT];
 
 /* Whether gradient `which` along a random direction is no derivative of the loss. Derivatives jump where a number is
  * limited: one of several steps must agree. */
 static bool is_wrong(graded *g, int which, double size, char *text, size_t length)
 {
-    static const double steps[] = {1e-3, 1e-4, 1e-5, 1e-2, 1e-6, 1e-7};
+    static const double steps[] = {1e-3, 1e-4, 1e-5, 1e-2, 1e-6, 1e-7, 1e-8};
     const mha_view *of = &g->of[which], *d = &g->gradients.of[which];
     const size_t n = mha_view_elements(of);
     double *direction = calloc(n ? n : 1, sizeof *direction), sum = 0, sizes = 0, found = 0, nearest = INFINITY;
@@ -41,16 +43,13 @@ static bool is_wrong(graded *g, int which, double size, char *text, size_t lengt
     return wrong;
 }
 
-static bool backward_fails(const trial *drawn, char *text, size_t size)
+static bool differs(const trial *t, char *text, size_t size)
 {
-    trial t = *drawn;
     graded g;
     mha_error error;
-    if (!graded_adapt(&t))
-        return false;
-    graded_build(&t, &g);
+    graded_build(t, &g);
     calls++;
-    bool failed = mha_backward(NULL, &g.r.call, &g.gradients, &error) != MHA_OK;
+    bool failed = mha_backward(g.r.layer, &g.r.call, &g.gradients, &error) != MHA_OK;
     if (failed)
         snprintf(text, size, "refused: %.250s", error.message);
     double sum;
@@ -61,14 +60,34 @@ static bool backward_fails(const trial *drawn, char *text, size_t size)
     return failed;
 }
 
+static bool backward_fails(const trial *drawn, char *text, size_t size)
+{
+    trial t = *drawn;
+    return graded_adapt(&t) && differs(&t, text, size);
+}
+
+static bool layer_fails(const trial *drawn, char *text, size_t size)
+{
+    trial t = *drawn;
+    return graded_adapt_layer(&t) && differs(&t, text, size);
+}
+
+static uint64_t run(trial_failure fails, uint64_t usual, const char *what)
+{
+    const uint64_t n = trial_number("BACKWARD_TRIALS", usual);
+    calls = gradients = 0;
+    memset(of_each, 0, sizeof of_each);
+    const size_t wrong = trials_that_fail(trial_number("BACKWARD_SEED", 1), n, 0, fails);
+    if (wrong)
+        fail_msg("the gradients of %zu random %s are no derivatives", wrong, what);
+    print_message("%zu gradients of %zu random %s\n", gradients, calls, what);
+    return n;
+}
+
 static void gradients_are_derivatives(void **state)
 {
     (void)state;
-    const uint64_t n = trial_number("BACKWARD_TRIALS", 2400);
-    const size_t wrong = trials_that_fail(trial_number("BACKWARD_SEED", 1), n, 0, backward_fails);
-    if (wrong)
-        fail_msg("the gradients of %zu random calls are no derivatives", wrong);
-    print_message("%zu gradients of %zu random calls\n", gradients, calls);
+    const uint64_t n = run(backward_fails, 2400, "calls");
     static const int expected[] = {MHA_D_QUERY, MHA_D_KEY, MHA_D_VALUE, MHA_D_MASK, MHA_D_KEY_PADDING,
                                    MHA_D_ALIBI_SLOPES, MHA_D_WEIGHTS + MHA_B_Q, MHA_D_WEIGHTS + MHA_B_K,
                                    MHA_D_WEIGHTS + MHA_B_V, MHA_D_WEIGHTS + MHA_BIAS_K, MHA_D_WEIGHTS + MHA_BIAS_V,
@@ -81,8 +100,18 @@ static void gradients_are_derivatives(void **state)
             fail_msg("d_%s: %zu calls had it", mha_gradient_name((mha_gradient)expected[i]), of_each[expected[i]]);
 }
 
+static void gradients_of_layers_are_derivatives(void **state)
+{
+    (void)state;
+    const uint64_t n = run(layer_fails, LAYERS, "layers");
+    for (int g = 0; n >= LAYERS && g < MHA_GRADIENT_COUNT; g++)
+        if (of_each[g] < 3)
+            fail_msg("d_%s: %zu layers had it", mha_gradient_name((mha_gradient)g), of_each[g]);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gradients_are_derivatives)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gradients_are_derivatives),
+                                       cmocka_unit_test(gradients_of_layers_are_derivatives)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -442,6 +442,31 @@ static mha_status gradients_of_call(const char *path, mha_error *error)
     return status;
 }
 
+/* Gradients of a layer of latents, in its table. */
+static mha_status gradients_of_layer(const char *path, mha_error *error)
+{
+    static const float x[3 * 4] = {1, -1, 2, 0.5f, 3, -2, 1, 1};
+    const mha_config config = {.d_model = 4, .n_heads = 2, .d_k = 4, .kv_rank = 3, .q_rank = 2, .d_rope = 2,
+                               .gate = MHA_GATE_HEAD};
+    const mha_call call = {.query = mha_rows(x, 1, 3, 4), .threads = 1};
+    mha_gradients g = {.d_output = mha_rows(x, 1, 3, 4)};
+    mha_layer *layer = NULL;
+    (void)path;
+    mha_status status = mha_layer_create(&config, NULL, NULL, &layer, error);
+    if (status == MHA_OK) {
+        mha_layer_init(layer, 1);
+        status = mha_layer_add_gradients(layer, MHA_F64, error);
+        mha_layer_lend_gradients(layer, &g);
+    }
+    if (status == MHA_OK)
+        status = mha_backward(layer, &call, &g, error);
+    for (int w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++)
+        if (g.of[MHA_D_WEIGHTS + w].data)
+            digest_bytes(g.of[MHA_D_WEIGHTS + w].data, mha_view_elements(&g.of[MHA_D_WEIGHTS + w]) * sizeof(double));
+    mha_layer_destroy(layer);
+    return status;
+}
+
 static mha_status save_case(const char *path, mha_error *error)
 {
     mha_params *table = NULL;
@@ -789,6 +814,7 @@ static void judges_survive(void **state)
     survives("question in pages", ask_question, "pages.b2-kv2-q5-s11");
     survives("question with a cache", ask_question, "cache.b2-h4-q3-s3");
     survives("gradients", gradients_of_call, NULL);
+    survives("gradients of a layer", gradients_of_layer, NULL);
     survives("power", measure_power, "tests/vectors/torch_one_token.safetensors");
     survives("suggestion", suggest_case, "suggested.safetensors");
     survives("diagnosis without an answer", diagnose_case, nearly_explained());

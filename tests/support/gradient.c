@@ -35,20 +35,57 @@ bool graded_adapt(trial *t)
     return true;
 }
 
-/* Takes copies of all that the call has gradients of. */
+/* Latents in place of projections of keys and values. */
+static void take_latents(trial *t)
+{
+    const mha_config *c = &t->config;
+    const mha_qkv given = t->semantics.qkv;
+    const size_t d_k = c->d_k < 2 ? 2 : c->d_k, n = (size_t)t->seed,
+                 d_rope = n / 10 % 3 ? n / 5 % ((d_k + 1) / 2) * 2 : 0;
+    t->config = (mha_config){.d_model = c->d_model, .n_heads = c->n_heads, .d_k = d_k, .d_v = c->d_v, .d_q = c->d_q,
+                             .d_kin = c->d_kin, .d_vin = c->d_kin, .d_out = c->d_out, .kv_rank = 1 + n % 9,
+                             .q_rank = n % 2 ? 1 + n % 7 : 0, .d_rope = d_rope, .bias_latent = n / 2 % 2,
+                             .bias_o = c->bias_o, .sinks = c->sinks, .bias_rows = c->bias_rows, .gate = c->gate,
+                             .bias_gate = c->bias_gate};
+    t->inputs = t->inputs == TRIAL_CROSS ? TRIAL_KEY_VALUE : t->inputs;
+    t->semantics.qkv = (mha_qkv){.rope = given.rope, .norm_eps = given.norm_eps, .query_scale = given.query_scale};
+    t->semantics.qkv.rope.dim = d_rope;
+    t->semantics.qkv.rope.last = true;
+    t->semantics.added.relative = (mha_relative){.rule = MHA_RELATIVE_NONE};
+    t->rope_axes = false;
+    if (d_rope == 0)
+        t->semantics.qkv.rope = (mha_rope){.kind = MHA_ROPE_NONE};
+}
+
+bool graded_adapt_layer(trial *t)
+{
+    if (t->bare)
+        return false;
+    if (t->seed % 5 == 0)
+        take_latents(t);
+    t->use_cache = false, t->past = 0;
+    t->config.dtype = MHA_F64;
+    t->poison &= t->semantics.softmax.hidden_values != MHA_HIDDEN_PROPAGATE;
+    t->semantics.softmax.empty_rows = MHA_EMPTY_ZERO;
+    return true;
+}
+
+/* Takes copies of all that the call has gradients of; the weights of a layer are moved where they lie. */
 static void take(graded *g)
 {
     mha_call *call = &g->r.call;
     mha_visible *visible = &call->semantics.visible;
     g->of[MHA_D_QUERY] = widen(&call->query);
-    g->of[MHA_D_KEY] = widen(&call->key);
-    g->of[MHA_D_VALUE] = widen(&call->value);
+    if (call->key.data)
+        g->of[MHA_D_KEY] = widen(&call->key);
+    if (call->value.data)
+        g->of[MHA_D_VALUE] = widen(&call->value);
     if (visible->mask.kind == MHA_MASK_ADDITIVE)
         g->of[MHA_D_MASK] = widen(&visible->mask.values);
     if (visible->key_padding.kind == MHA_MASK_ADDITIVE)
         g->of[MHA_D_KEY_PADDING] = widen(&visible->key_padding.values);
     if (call->semantics.added.alibi_slopes) {
-        const size_t h = call->query.shape[2];
+        const size_t h = g->r.t.config.n_heads;
         g->of[MHA_D_ALIBI_SLOPES] = zeros(1, &h);
         memcpy(g->of[MHA_D_ALIBI_SLOPES].data, call->semantics.added.alibi_slopes, h * sizeof(double));
         call->semantics.added.alibi_slopes = g->of[MHA_D_ALIBI_SLOPES].data;
@@ -56,7 +93,9 @@ static void take(graded *g)
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_weight tied = w == MHA_BIAS_K || w == MHA_BIAS_V || w == MHA_SINKS ? (mha_weight)w : MHA_W_Q;
         const bool left_out = tied != MHA_W_Q && call->semantics.place.keys_only;
-        if (g->r.weights[w].data && !left_out)
+        if (g->r.layer)
+            g->of[MHA_D_WEIGHTS + w] = g->r.weights[w];
+        else if (g->r.weights[w].data && !left_out)
             g->of[MHA_D_WEIGHTS + w] = widen(&g->r.weights[w]);
     }
 }
@@ -67,7 +106,7 @@ static void leave_limits(graded *g, mha_gradient input, mha_weight bias)
     const double most = g->r.call.semantics.qkv.clip_qkv;
     const mha_view *x = &g->of[input], *b = &g->of[MHA_D_WEIGHTS + bias];
     const size_t width = x->shape[2] * x->shape[3];
-    for (size_t e = 0; most > 0 && e < mha_view_elements(x); e++) {
+    for (size_t e = 0; most > 0 && !g->r.layer && e < mha_view_elements(x); e++) {
         double *at = (double *)x->data + e;
         const double sum = *at + (b->data ? ((double *)b->data)[e % width] : 0);
         if (fabs(fabs(sum) - most) < 1e-4)
@@ -96,23 +135,29 @@ void graded_build(const trial *t, graded *g)
     leave_limits(g, MHA_D_KEY, MHA_B_K);
     leave_limits(g, MHA_D_VALUE, MHA_B_V);
     g->r.call.path = MHA_PATH_EXACT;
-    assert_ok(mha_plan_call(NULL, &g->r.call, &plan, &error), error);
+    assert_ok(mha_plan_call(g->r.layer, &g->r.call, &plan, &error), error);
     const mha_view *q = &g->r.call.query;
-    g->gradients.d_output = zeros(4, (const size_t[]){q->shape[0], q->shape[1], plan.h, plan.d_v});
+    const size_t by_head[4] = {q->shape[0], q->shape[1], plan.h, plan.d_v},
+                 by_row[3] = {q->shape[0], q->shape[1], plan.d_out};
+    g->gradients.d_output = g->r.layer ? zeros(3, by_row) : zeros(4, by_head);
     fill(t->seed, &g->gradients.d_output);
     const int rank = mha_plan_stage(&plan, MHA_STAGE_LSE, shape);
     if (rank && t->seed % 2) {
         g->gradients.d_lse = zeros(rank, shape);
         fill(t->seed + 1, &g->gradients.d_lse);
     }
+    if (g->r.layer) {
+        assert_ok(mha_layer_add_gradients(g->r.layer, MHA_F64, &error), error);
+        mha_layer_lend_gradients(g->r.layer, &g->gradients);
+    }
     for (int i = 0; i < MHA_GRADIENT_COUNT; i++)
-        if (g->of[i].data)
+        if (g->of[i].data && !g->gradients.of[i].data)
             g->gradients.of[i] = zeros(g->of[i].rank, g->of[i].shape);
 }
 
 void graded_release(graded *g)
 {
-    for (int i = 0; i < MHA_GRADIENT_COUNT; i++) {
+    for (int i = 0; i < (g->r.layer ? MHA_D_WEIGHTS : MHA_GRADIENT_COUNT); i++) {
         free(g->of[i].data);
         free(g->gradients.of[i].data);
         if (i >= MHA_D_WEIGHTS && g->of[i].data)
@@ -140,14 +185,14 @@ double graded_loss(graded *g, double *size)
     mha_error error;
     mha_keep keep = {.stage = MHA_STAGE_LSE};
     *size = 0;
-    call.output = zeros(4, g->gradients.d_output.shape);
+    call.output = zeros(g->gradients.d_output.rank, g->gradients.d_output.shape);
     if (g->gradients.d_lse.data) {
         keep.view = zeros(3, g->gradients.d_lse.shape);
         call.keep = &keep, call.keep_count = 1;
     } else {
         call.keep_count = 0;
     }
-    assert_ok(mha_run(NULL, &call, &error), error);
+    assert_ok(mha_run(g->r.layer, &call, &error), error);
     const double sum = products(&g->gradients.d_output, &call.output, size) +
                        products(&g->gradients.d_lse, &keep.view, size);
     free(call.output.data);

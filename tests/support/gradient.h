@@ -1,4 +1,4 @@
-/* A call without a layer whose numbers are all float64 and may be moved: what its gradients are held against. */
+/* A call whose numbers are all float64 and may be moved: what its gradients are held against. */
 #ifndef TEST_GRADIENT_H
 #define TEST_GRADIENT_H
 
@@ -14,6 +14,9 @@ typedef struct graded {
 
 /* The trial as one without a layer, a cache, or values that propagate NaN; false when it cannot be that. */
 bool graded_adapt(trial *t);
+/* The trial as one with a layer, of latents for some seeds; false when it has none. Where a query sees nothing the loss
+ * has a number. */
+bool graded_adapt_layer(trial *t);
 /* Builds a trial that was adapted, with memory for all of its gradients in F64. */
 void graded_build(const trial *t, graded *g);
 void graded_release(graded *g);

@@ -1,5 +1,6 @@
 /* The gradients of a call: the equations on one page, in the order in which they run. Each line is a step.
  *
+ * A layer begins with the gradients of its end, W_O and the gate (backward_output.c), which give those of its heads.
  * A forward of the exact path has made, for each sequence and head, with queries i and keys j (extra rows included),
  *
  *   S = scale Q K^T   C = c tanh(S / c)   Z = C + what is added   P = softmax(Z)   O = P V   lse_i = log sum_j e^Z_ij
@@ -21,21 +22,24 @@
  *   relative terms       k_scale Q_i . R: dQ_i += k_scale dZ_ij R, dR += k_scale dZ_ij Q_i; the same for K
  *   sinks                one more key without a value: d sink = sum_i e^(sink - lse_i) (0 - D_i + dlse_i)
  *
- * Rows go back through what was done to them, last step first (backward_rows.c). */
+ * Rows go back through what was done to them, last step first (backward_rows.c), and then through their projections
+ * (backward_inputs.c; backward_latents.c):
+ *
+ *   y = x W + b          dx = dy W^T   dW = x^T dy   db = the sum of dy over all rows (backward_products.c) */
 #include "attention/backward/backward.h"
+
+#include <string.h>
 
 #include "attention/exact/rounding.h"
 
 static mha_status refuse(const char *what, mha_error *error)
 {
-    return mha__fail(error, MHA_UNSUPPORTED, what, "gradients are those of queries, keys and values that are given, in "
-                     "float64: leave this out");
+    return mha__fail(error, MHA_UNSUPPORTED, what, "gradients are those of inputs that are given, in float64: leave "
+                     "this out");
 }
 
 static mha_status check_call(const mha_layer *layer, const mha_call *call, const mha_gradients *given, mha_error *error)
 {
-    if (layer)
-        return refuse("layer", error);
     if (call->cache)
         return refuse("cache", error);
     if (call->pages.keys.data)
@@ -45,6 +49,9 @@ static mha_status check_call(const mha_layer *layer, const mha_call *call, const
     if (mha__precision_rounds(&call->precision))
         return refuse("precision", error);
     TRY(mha__backward_precision_check(&given->precision, error));
+    static const mha_backward_precision exact;
+    if (layer && memcmp(&given->precision, &exact, sizeof exact) != 0)
+        return mha__fail(error, MHA_UNSUPPORTED, "precision", "is that of a kernel of attention, without a layer");
     return mha__expect_unused("gradients", given->reserved, sizeof given->reserved, error);
 }
 
@@ -66,8 +73,8 @@ static mha_status check_gradients(const mha__backward *b, mha_error *error)
     const mha__resolved *r = b->r;
     const mha_gradients *given = b->given;
     const size_t B = r->query.shape[0], T = r->query.shape[1];
-    const size_t by_head[4] = {B, T, r->plan.h, r->plan.d_v}, by_row[3] = {B, T, r->plan.h * r->plan.d_v};
-    const int rank = given->d_output.rank == 3 ? 3 : 4;
+    const size_t by_head[4] = {B, T, r->plan.h, r->plan.d_v}, by_row[3] = {B, T, r->plan.d_out};
+    const int rank = r->layer || given->d_output.rank == 3 ? 3 : 4;
     TRY(check_view("d_output", &given->d_output, false, rank, rank == 3 ? by_row : by_head, error));
     if (given->d_lse.data) {
         size_t shape[4];
@@ -101,6 +108,7 @@ static void want_stages(const mha__resolved *r, bool wanted[MHA_STAGE_COUNT])
     wanted[MHA_STAGE_LSE] = !sigmoid;
     wanted[MHA_STAGE_MASKED] = sigmoid; /* 1 - P is that of -Z, where P is nearly 1 */
     wanted[MHA_STAGE_SCORES] = r->semantics.softmax.softcap > 0;
+    wanted[MHA_STAGE_HEADS] = r->layer != NULL;
 }
 
 static mha_status no_memory(mha_error *error)
@@ -123,29 +131,47 @@ static mha_status run_forward(mha__backward *b, mha_error *error)
         b->keep[b->call.keep_count++] = (mha_keep){.stage = (mha_stage)s, .view = b->stages[s]};
     }
     b->call.keep = b->keep;
-    TRY(mha_plan_call(NULL, &b->call, &b->plan, error));
+    TRY(mha_plan_call(b->r->layer, &b->call, &b->plan, error));
     void *workspace = mha__arena_scratch(&b->memory, b->plan.workspace_bytes);
     if (!workspace)
         return no_memory(error);
     return mha_forward(&b->plan, workspace, b->plan.workspace_bytes, error);
 }
 
+/* The shape in which a gradient is added up: of query, key and value that of q, k and v. */
+static int gathered_shape(const mha__resolved *r, const mha_plan *plan, mha_gradient g, size_t shape[4])
+{
+    const mha__sizes *p = &r->plan;
+    if (g > MHA_D_VALUE)
+        return mha_gradient_shape(plan, g, shape);
+    const mha_view *x = g == MHA_D_QUERY ? &r->query : &r->key;
+    const size_t by_head[4] = {x->shape[0], x->shape[1], g == MHA_D_QUERY ? p->h : p->h_kv,
+                               g == MHA_D_VALUE ? p->d_v : p->d_k};
+    memcpy(shape, by_head, sizeof by_head);
+    return 4;
+}
+
 mha_status mha__backward_begin(mha__backward *b, const mha_layer *layer, const mha_call *call,
                                const mha_gradients *gradients, const bool wanted[MHA_GRADIENT_COUNT], mha_error *error)
 {
     *b = (mha__backward){.given = gradients, .memory.allocator = mha__allocator_default(), .call = *call};
+    if (layer)
+        b->memory.allocator = *mha_params_allocator(mha_layer_params(layer));
     TRY(check_call(layer, call, gradients, error));
     b->call.path = MHA_PATH_EXACT;
     b->call.output = (mha_view){0};
     b->call.keep_count = 0;
+    b->call.absorbed = false; /* another way to the same output */
+    if (layer) /* W_O, too, gets nothing from a query that sees no key */
+        b->call.semantics.softmax.empty_rows = MHA_EMPTY_ZERO;
     b->call.precision.scores = gradients->precision.scores;
-    TRY(mha_plan_call(NULL, &b->call, &b->plan, error));
+    TRY(mha_plan_call(layer, &b->call, &b->plan, error));
     b->r = mha__plan_resolved(&b->plan);
     TRY(check_gradients(b, error));
     TRY(run_forward(b, error));
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
         size_t shape[4];
-        const int rank = mha_gradient_shape(&b->plan, (mha_gradient)g, shape);
+        const int rank = gathered_shape(b->r, &b->plan, (mha_gradient)g, shape);
         if (g > MHA_D_VALUE && !gradients->of[g].data && !(wanted && wanted[g] && rank > 0))
             continue;
         b->d[g] = mha__arena_view(&b->memory, MHA_F64, rank, shape);
@@ -154,10 +180,9 @@ mha_status mha__backward_begin(mha__backward *b, const mha_layer *layer, const m
     }
     const mha__sizes *p = &b->r->plan;
     const size_t of_k = (p->h > p->h_kv ? p->h : p->h_kv) * p->d_k, of_v = p->h_kv * p->d_v;
-    b->row_size = of_k > of_v ? of_k : of_v;
-    b->row = mha__arena_scratch(&b->memory, 2 * b->row_size * sizeof *b->row);
+    b->row = mha__arena_scratch(&b->memory, (of_k > of_v ? of_k : of_v) * sizeof *b->row);
     char *maps = mha__arena_scratch(&b->memory, mha__map_lay_out(b->r, NULL, &b->map));
-    if (!maps || !b->row)
+    if (!maps || !b->row || !mha__backward_begin_inputs(b) || !mha__backward_begin_output(b))
         return no_memory(error);
     (void)mha__map_lay_out(b->r, maps, &b->map);
     return MHA_OK;
@@ -185,17 +210,25 @@ static void run_map(mha__backward *b, size_t sequence, size_t head)
     mha__map_gather(b, map);
 }
 
+static void fill_zeros(const mha_view *views, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        for (size_t e = 0; views[i].data && e < mha_view_elements(&views[i]); e++)
+            ((double *)views[i].data)[e] = 0;
+}
+
 void mha__backward_run(mha__backward *b)
 {
     b->turns[0] = b->turns[1] = MHA__TURNED_BACK;
-    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
-        for (size_t e = 0; b->d[g].data && e < mha_view_elements(&b->d[g]); e++)
-            ((double *)b->d[g].data)[e] = 0;
+    fill_zeros(b->d, MHA_GRADIENT_COUNT);
+    fill_zeros(b->d_x, 3);
+    mha__backward_output(b);
     for (size_t sequence = 0; sequence < b->r->plan.B; sequence++)
         for (size_t head = 0; head < b->r->plan.h; head++)
             run_map(b, sequence, head);
     show(b, MHA__BACKWARD_HEADS, NULL);
     mha__backward_rows(b);
+    mha__backward_inputs(b);
 }
 
 void mha__backward_free(mha__backward *b)
@@ -203,11 +236,18 @@ void mha__backward_free(mha__backward *b)
     mha__arena_free(&b->memory);
 }
 
+/* The gradient of what was given: with a layer of its inputs, not of q, k and v. */
+static const mha_view *result(const mha__backward *b, int g)
+{
+    return g <= MHA_D_VALUE && b->d_x[g].data ? &b->d_x[g] : &b->d[g];
+}
+
 /* Copies a gradient, as a modelled precision stores it. */
 static void hand_out(const mha_view *d, mha_dtype type, const mha_view *to)
 {
+    const mha_view shaped = mha_view_of(d->data, MHA_F64, to->rank, to->shape);
     mha__round_all(type, d->data, mha_view_elements(d));
-    (void)mha_view_copy(to, d);
+    (void)mha_view_copy(to, &shaped);
 }
 
 mha_status mha_backward(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients, mha_error *error)
@@ -218,7 +258,7 @@ mha_status mha_backward(const mha_layer *layer, const mha_call *call, const mha_
         mha__backward_run(&b);
         for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
             if (gradients->of[g].data)
-                hand_out(&b.d[g], gradients->precision.gradients, &gradients->of[g]);
+                hand_out(result(&b, g), gradients->precision.gradients, &gradients->of[g]);
     }
     mha__backward_free(&b);
     return status;

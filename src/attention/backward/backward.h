@@ -42,7 +42,15 @@ typedef enum mha__backward_step {
 /* How gradients of rows are rotated; back is right. */
 typedef enum mha__turning { MHA__TURNED_BACK, MHA__NOT_TURNED, MHA__TURNED_FORWARD } mha__turning;
 
-/* A backward with all that it needs. */
+/* What a layer with latents makes of its inputs, as matrices with a row for each row of the inputs, and gradients of
+ * that. */
+typedef struct mha__latent_rows {
+    mha_view q, q_normed, d_q;    /* x_q W_QA + b_QA, its norm */
+    mha_view kv, kv_normed, d_kv; /* [c, k_r] = x_k W_KVA + b_KVA, norm(c) */
+    mha_view wide, d_wide;        /* norm(c) W_KVB */
+} mha__latent_rows;
+
+/* A backward with all that it needs. Matrices are F64, with a row for each row of the inputs. */
 typedef struct mha__backward mha__backward;
 struct mha__backward {
     const mha_gradients *given;
@@ -53,10 +61,18 @@ struct mha__backward {
     mha__turning turns[2];        /* of queries and of keys */
     mha_keep keep[MHA_STAGE_COUNT];
     mha_view stages[MHA_STAGE_COUNT]; /* of that forward, F64 and contiguous */
-    mha_view d[MHA_GRADIENT_COUNT];   /* F64 and contiguous; those of query, key and value always have data */
+    /* F64 and contiguous. Those of query, key and value always have data: with a layer they are those of q, k and v,
+     * (B, T, heads, d), and those of its inputs are d_x. */
+    mha_view d[MHA_GRADIENT_COUNT];
+    mha_view x[3];                    /* the inputs, as matrices */
+    mha_view rows[3];                 /* q, k and v with their biases, before norms and limits */
+    mha_view d_x[3];                  /* of a layer; an input that was left out shares that of the one it follows */
+    mha_view matrix[MHA_WEIGHT_COUNT]; /* of a layer */
+    mha__latent_rows latents;
+    mha_view d_output, d_heads;       /* dO of the layer, and of the heads */
+    mha_view gates, gated, d_gated, d_gates;
     mha__map map;
-    double *row; /* memory for two rows of all heads, of row_size numbers each */
-    size_t row_size;
+    double *row; /* memory for a row of all heads */
     /* Sees, and may change, what each step made; NULL: nobody does. `map` is NULL behind the heads. */
     void (*watch)(void *context, mha__backward *b, mha__backward_step step, mha__map *map);
     void *context;
@@ -70,6 +86,50 @@ mha_status mha__backward_begin(mha__backward *b, const mha_layer *layer, const m
 /* Makes the gradients, to b->d; may be called any number of times. */
 void mha__backward_run(mha__backward *b);
 void mha__backward_free(mha__backward *b);
+
+/* A view (B, T, ...) that is contiguous, as a matrix. */
+static inline mha_view mha__as_matrix(const mha_view *v)
+{
+    const size_t shape[2] = {v->shape[0] * v->shape[1], v->rank == 4 ? v->shape[2] * v->shape[3] : v->shape[2]};
+    return mha_view_of(v->data, v->dtype, 2, shape);
+}
+
+/* Row i of a matrix. */
+static inline double *mha__matrix_row(const mha_view *v, size_t i)
+{
+    return (double *)v->data + (ptrdiff_t)i * v->stride[0];
+}
+
+/* Whether nothing comes to a row: then nothing leaves it, whatever its numbers are. */
+bool mha__is_zero(const double *d, size_t n);
+
+/* backward_products.c: a matrix and its bias, forward (y = x W + b, or x + b without W) and back, which adds to dW, db
+ * and, where it has data, to dx. */
+void mha__matrix_forward(const mha__backward *b, mha_weight W, const mha_view *x, const mha_view *y);
+void mha__matrix_back(const mha__backward *b, mha_weight W, const mha_view *x, const mha_view *dy, const mha_view *dx);
+
+/* backward_norm.c: a norm, and where the gradients of its weight and bias go; no data: it has none, or they are not
+ * wanted. */
+typedef struct mha__norm {
+    mha_norm_kind kind;
+    bool plus_one;
+    double eps;
+    const mha_view *weight, *d_weight, *d_bias;
+} mha__norm;
+/* Turns the gradients of n normalised numbers into those of x; `first`: the element of the weight for x[0]. */
+void mha__norm_back(const mha__norm *norm, size_t first, size_t n, const double *x, double *d);
+
+/* Matrices for the two ends of a layer, and what its projections make of the inputs. False: there is no memory. */
+bool mha__backward_begin_inputs(mha__backward *b);
+bool mha__backward_begin_output(mha__backward *b);
+bool mha__backward_begin_latents(mha__backward *b);
+/* The gradients of W_O and of the gate; those of the heads, to d_heads. */
+void mha__backward_output(const mha__backward *b);
+/* From the gradients of q, k and v to those of the inputs and of the weights that made them. */
+void mha__backward_inputs(const mha__backward *b);
+void mha__backward_latents(const mha__backward *b);
+/* A matrix taken from the memory of the backward. */
+bool mha__backward_take(mha__backward *b, mha_view *to, size_t rows, size_t width);
 
 /* Rounds what a step made where the precision that is modelled does. */
 void mha__backward_round(const mha__backward *b, mha__backward_step step, mha__map *map);
@@ -86,7 +146,7 @@ void mha__map_products(const mha__backward *b, mha__map *map);
 void mha__map_added(const mha__backward *b, mha__map *map);
 /* Adds dQ, dK and dV of a map to those of all heads. */
 void mha__map_gather(const mha__backward *b, const mha__map *map);
-/* Turns d of query, key and value, of rows as they are attended to, into those of the rows that were given. */
+/* Turns d of query, key and value, of rows as they are attended to, into those of the rows that were projected. */
 void mha__backward_rows(const mha__backward *b);
 
 /* Bytes for the memory of one map; sets its pointers when `base` is there. */

@@ -25,30 +25,39 @@ bool mha_gradient_find(const char *name, mha_gradient *gradient)
     return false;
 }
 
-/* What the gradient is of, as the call has it; NULL where it has none. */
-static const mha_view *subject(const mha__resolved *r, mha_gradient gradient)
+/* A weight that the call reads, or that its layer has; no data: neither. */
+static mha_view weight(const mha__resolved *r, mha_weight w)
 {
+    const mha_tensor *of_layer = r->layer ? mha_layer_weight(r->layer, w) : NULL;
+    return of_layer ? mha_tensor_view(of_layer) : r->weight[w];
+}
+
+/* What the gradient is of, as the call has it; without data where it has none. */
+static mha_view subject(const mha__resolved *r, mha_gradient gradient)
+{
+    static const mha_view none;
     const mha_visible *visible = &r->semantics.visible;
     switch (gradient) {
-    case MHA_D_QUERY: return &r->query;
-    case MHA_D_KEY: return &r->key;
-    case MHA_D_VALUE: return &r->value;
-    case MHA_D_MASK: return visible->mask.kind == MHA_MASK_ADDITIVE ? &visible->mask.values : NULL;
-    case MHA_D_KEY_PADDING: return visible->key_padding.kind == MHA_MASK_ADDITIVE ? &visible->key_padding.values : NULL;
-    default: return gradient >= MHA_D_WEIGHTS && r->weight[gradient - MHA_D_WEIGHTS].data
-                        ? &r->weight[gradient - MHA_D_WEIGHTS] : NULL;
+    case MHA_D_QUERY: return r->query;
+    case MHA_D_KEY: return r->key_follows ? none : r->key;
+    case MHA_D_VALUE: return r->value_follows ? none : r->value;
+    case MHA_D_MASK: return visible->mask.kind == MHA_MASK_ADDITIVE ? visible->mask.values : none;
+    case MHA_D_KEY_PADDING: return visible->key_padding.kind == MHA_MASK_ADDITIVE ? visible->key_padding.values : none;
+    default: return gradient >= MHA_D_WEIGHTS ? weight(r, (mha_weight)(gradient - MHA_D_WEIGHTS)) : none;
     }
 }
 
 int mha_gradient_shape(const mha_plan *plan, mha_gradient gradient, size_t shape[4])
 {
     const mha__resolved *r = mha__plan_resolved(plan);
+    if ((unsigned)gradient >= MHA_GRADIENT_COUNT)
+        return 0;
     if (gradient == MHA_D_ALIBI_SLOPES && r->semantics.added.alibi_slopes) {
         shape[0] = r->plan.h;
         return 1;
     }
-    const mha_view *of = (unsigned)gradient < MHA_GRADIENT_COUNT ? subject(r, gradient) : NULL;
-    for (int k = 0; of && k < of->rank; k++)
-        shape[k] = of->shape[k];
-    return of ? of->rank : 0;
+    const mha_view of = subject(r, gradient);
+    for (int k = 0; k < of.rank; k++)
+        shape[k] = of.shape[k];
+    return of.rank;
 }

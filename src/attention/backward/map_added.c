@@ -47,7 +47,7 @@ static void add_relative(const mha__backward *b, mha__map *map, size_t i, size_t
 static void add_sinks(const mha__backward *b, const mha__map *map)
 {
     const mha_view *d_sinks = &b->d[MHA_D_WEIGHTS + MHA_SINKS];
-    if (!d_sinks->data)
+    if (!d_sinks->data || !b->r->weight[MHA_SINKS].data)
         return;
     const double sink = mha_view_get(&b->r->weight[MHA_SINKS], &map->head);
     for (size_t i = 0; i < map->s.T_q && sink != -INFINITY; i++)

@@ -40,16 +40,11 @@ static void read_rows(const mha__backward *b, mha__map *map)
     const mha__resolved *r = b->r;
     const mha__sizes *p = &r->plan;
     const mha__sequence *s = &map->s;
-    const mha_view *dO = &b->given->d_output;
     const size_t q_row = s->batch * r->query.shape[1] + s->q_from, k_row = s->batch * r->key.shape[1] + s->k_from;
     for (size_t i = 0; i < s->T_q; i++) {
         memcpy(map->Q + i * p->d_k, row_of(&b->stages[MHA_STAGE_Q_ROT], q_row + i, p->h, map->head, p->d_k),
                p->d_k * sizeof *map->Q);
-        for (size_t c = 0; c < p->d_v; c++) {
-            const size_t by_head[4] = {s->batch, s->q_from + i, map->head, c},
-                         by_row[3] = {s->batch, s->q_from + i, map->head * p->d_v + c};
-            map->dO[i * p->d_v + c] = mha_view_get(dO, dO->rank == 4 ? by_head : by_row);
-        }
+        memcpy(map->dO + i * p->d_v, row_of(&b->d_heads, q_row + i, p->h, map->head, p->d_v), p->d_v * sizeof *map->dO);
     }
     for (size_t j = 0; j < s->S; j++) {
         memcpy(map->K + j * p->d_k, row_of(&b->stages[MHA_STAGE_K_ROT], k_row + j, p->h_kv, map->g, p->d_k),
@@ -120,8 +115,8 @@ void mha__map_gather(const mha__backward *b, const mha__map *map)
         add(row_of(&b->d[MHA_D_KEY], k_row + j, p->h_kv, map->g, p->d_k), map->dK + j * p->d_k, p->d_k);
         add(row_of(&b->d[MHA_D_VALUE], k_row + j, p->h_kv, map->g, p->d_v), map->dV + j * p->d_v, p->d_v);
     }
-    if (bias_k->data)
+    if (bias_k->data && r->weight[MHA_BIAS_K].data)
         add(row_of(bias_k, 0, p->h_kv, map->g, p->d_k), map->dK + s->S * p->d_k, p->d_k);
-    if (bias_v->data)
+    if (bias_v->data && r->weight[MHA_BIAS_V].data)
         add(row_of(bias_v, 0, p->h_kv, map->g, p->d_v), map->dV + s->S * p->d_v, p->d_v);
 }

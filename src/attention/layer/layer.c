@@ -1,6 +1,7 @@
 /* A layer: its configuration turned into tensors of a parameter table. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "attention/layer/layer.h"
 #include "attention/resolved.h"
@@ -8,6 +9,7 @@
 #include "base/quantised/quantise.h"
 #include "compute/packed_gemm.h"
 #include "mha/attention.h"
+#include "mha/backward.h"
 #include "mha/random.h"
 #include "params/params.h"
 
@@ -18,6 +20,7 @@ struct mha_layer {
     mha_params *params;
     mha_tensor *weight[MHA_WEIGHT_COUNT]; /* NULL where the config asks for none */
     mha_tensor *packed[MHA_WEIGHT_COUNT]; /* copies in the layout of the kernels; NULL where there is none */
+    mha_tensor *gradient[MHA_WEIGHT_COUNT]; /* NULL: it has no row */
     mha_tensor *source[MHA_SOURCES_MOST]; /* what weights are made of, `sources` rows */
     size_t sources;
     unsigned long generation;             /* number of times that packed copies were made or released */
@@ -104,6 +107,7 @@ void mha_layer_destroy(mha_layer *layer)
     if (!layer)
         return;
     mha_layer_unpack(layer);
+    mha_layer_remove_gradients(layer);
     while (layer->sources > 0)
         mha_params_remove(layer->params, layer->source[--layer->sources]);
     for (int w = MHA_WEIGHT_COUNT - 1; w >= 0; w--)
@@ -136,6 +140,54 @@ mha_view mha_layer_head(const mha_layer *layer, mha_weight weight, size_t head)
         return (mha_view){0};
     const mha_view whole = mha_tensor_view(layer->weight[weight]);
     return mha_view_slice(&whole, by.axis, head * by.width, by.width);
+}
+
+/* ---------------------------------------------------------------- gradients */
+
+static mha_status add_gradient(mha_layer *layer, mha_weight w, mha_dtype dtype, mha_error *error)
+{
+    const mha_tensor_info info = mha_tensor_info_of(layer->weight[w]);
+    char name[520], role[40];
+    snprintf(name, sizeof name, "%s.gradient", info.name);
+    snprintf(role, sizeof role, "%s.gradient", info.role);
+    mha_tensor_spec spec = {.name = name, .role = role, .group = info.group, .kind = MHA_TENSOR_DERIVED,
+                            .dtype = dtype, .rank = info.rank};
+    memcpy(spec.shape, info.shape, sizeof spec.shape);
+    return mha_params_add(layer->params, &spec, &layer->gradient[w], error);
+}
+
+mha_status mha_layer_add_gradients(mha_layer *layer, mha_dtype dtype, mha_error *error)
+{
+    mha_status status = MHA_OK;
+    if (dtype != MHA_F32 && dtype != MHA_F64)
+        return mha__fail(error, MHA_INVALID, "gradients", "expected F32 or F64, found %s", mha_dtype_name(dtype));
+    mha_layer_remove_gradients(layer);
+    for (int w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++)
+        if (layer->weight[w])
+            status = add_gradient(layer, (mha_weight)w, dtype, error);
+    if (status != MHA_OK)
+        mha_layer_remove_gradients(layer);
+    return status;
+}
+
+void mha_layer_remove_gradients(mha_layer *layer)
+{
+    for (int w = MHA_WEIGHT_COUNT - 1; w >= 0; w--) {
+        mha_params_remove(layer->params, layer->gradient[w]);
+        layer->gradient[w] = NULL;
+    }
+}
+
+mha_tensor *mha_layer_gradient(const mha_layer *layer, mha_weight weight)
+{
+    return (unsigned)weight < MHA_WEIGHT_COUNT ? layer->gradient[weight] : NULL;
+}
+
+void mha_layer_lend_gradients(const mha_layer *layer, mha_gradients *gradients)
+{
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
+        if (layer->gradient[w])
+            gradients->of[MHA_D_WEIGHTS + w] = mha_tensor_view(layer->gradient[w]);
 }
 
 /* ---------------------------------------------------------------- packed copies */

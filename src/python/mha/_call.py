@@ -58,14 +58,15 @@ class Request:
         self.semantics.let_go()
 
     @property
-    def _layer_address(self) -> Any:
+    def layer_address(self) -> Any:
+        """The layer, for the library; None without one."""
         return self.layer.address if self.layer else None
 
     def plan(self) -> _abi.Plan:
         """Validates the call."""
         plan = _abi.Plan()
         with self.typed():
-            call(lib.mha_plan_call, self._layer_address, ctypes.byref(self.struct), ctypes.byref(plan))
+            call(lib.mha_plan_call, self.layer_address, ctypes.byref(self.struct), ctypes.byref(plan))
         return plan
 
     def typed(self) -> Any:

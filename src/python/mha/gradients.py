@@ -8,8 +8,9 @@ import numpy as np
 
 from . import _abi
 from . import arrays as a
+from ._backward import GRADIENTS, INPUTS
 from ._library import call, lib
-from .backward import GRADIENTS, INPUTS, TYPED, Backward
+from .backward import TYPED, HeadsBackward
 from .errors import typed
 from .meant import Meant
 
@@ -95,7 +96,7 @@ def _verdict(name: str, yours: Any, exact: Any, allowed: Any) -> Verdict:
     return Verdict(name, int(wrong.sum()), wrong.size, worst, *numbers)
 
 
-def _explained(backward: Backward, yours: dict[str, Any], computed: Computed) -> str:
+def _explained(backward: HeadsBackward, yours: dict[str, Any], computed: Computed) -> str:
     """Which named mistakes give these gradients, in a sentence."""
     sizes: Any = backward.meant.shape
     if sizes.B * sizes.h * sizes.T_q * sizes.S > _MOST_PAIRS:
@@ -149,7 +150,7 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
         meant = Meant(q, k, v, None, layout, {**settings})
     if also is not None and not isinstance(also, Mapping):
         raise TypeError(f"also: expected gradients by name, found {type(also).__name__}")
-    backward = Backward(meant, do, dlse)
+    backward = HeadsBackward(meant, do, dlse)
     given = {name: a.floats(_word(name), x) for name, x in zip(INPUTS, (dq, dk, dv)) if x is not None}
     inputs: Any = meant.shape.inputs
     yours = {}

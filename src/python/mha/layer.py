@@ -10,6 +10,7 @@ import numpy as np
 
 from . import _abi
 from . import arrays as a
+from ._backward import INPUTS, Backward, further
 from ._call import Request
 from ._lean import Lean
 from ._library import Handle, call, create, lib
@@ -327,6 +328,56 @@ class MultiHeadAttention:
                     cache.__exit__()
         finally:
             self._calls.pop()
+
+    def backward(self, do: a.Array, query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
+                 dlse: Optional[a.Array] = None, also: Sequence[str] = (), layout: Optional[str] = None,
+                 out_dtype: Any = None, **settings: Unpack[CallSettings]) -> dict[str, Any]:
+        """The gradients of a call by name, computed in float64 by the exact path: of the inputs that are given ("query",
+        "key", "value"), and of every weight ("W_Q", "b_Q", ...) in its shape.
+
+            y = layer(x, is_causal=True)
+            d = layer.backward(dy, x, is_causal=True)    # d["query"], d["W_Q"], d["b_O"], ...
+
+        do: the gradient of the output, in its axes. dlse: that of the lse, (B, h, T_q); None: 0.
+        query, key, value, layout, settings: as in a call. An input that is left out adds its gradient to the one that
+            it is.
+        also: names of further gradients: "mask", "key_padding" (additive ones, in their own shapes), "alibi_slopes".
+        out_dtype: of the gradients, to which they are rounded once; None: that of query.
+
+        The gradients of the weights lie in the parameter table beside them, in float64, until the next backward: see
+        parameters() and gradients. What has no gradient here is refused: see mha/backward.h.
+        """
+        rows, request = self.request(query, key, value, {**settings}, layout=layout, path="exact")
+        backward = Backward(request, rows.seen(a.floats("do", do), "do"), dlse)
+        inputs = [name for name, x in zip(INPUTS, (query, key, value)) if x is not None]
+        kind = rows.kind
+        back = kind.dtype if out_dtype is None else a.float_type("out_dtype", out_dtype)
+        with self._lock:
+            layer = self.handle.address
+            if not lib.mha_layer_gradient(layer, _abi.WEIGHTS.index("W_O")):
+                call(lib.mha_layer_add_gradients, layer, _abi.F64)
+            lib.mha_layer_lend_gradients(layer, ctypes.byref(backward.struct))
+            weights = self.gradients
+            found = backward.run([*inputs, *(name for name in further(also) if name not in weights)])
+            found.update((name, np.array(array)) for name, array in weights.items())
+
+        def given(name: str) -> Any:
+            array = np.ascontiguousarray(rows.input_back(found[name]) if name in INPUTS else found[name])
+            return kind.wrap(a.narrowed(array, _abi.F64, back), back)
+
+        return {name: given(name) for name in found}
+
+    @property
+    def gradients(self) -> dict[str, Any]:
+        """The gradients of the weights by name, of the last backward: read-only views of the layer's memory, float64;
+        empty before the first one."""
+        found = {}
+        for index, name in enumerate(_abi.WEIGHTS):
+            row = lib.mha_layer_gradient(self.handle.address, index)
+            if row:
+                found[name] = a.of_memory(lib.mha_tensor_view(row), self.handle)
+                found[name].flags.writeable = False
+        return found
 
     def __repr__(self) -> str:
         c = self.config

@@ -143,6 +143,10 @@ class Rows:
         """An output in the axes that were given."""
         return array[0] if self.layout == "TE" else array
 
+    def input_back(self, array: Any) -> Any:
+        """(B, T, width) in the axes that were given."""
+        return array.swapaxes(0, 1) if self.layout == "TBE" else self.back(array)
+
     def lse_back(self, lse: Any) -> Any:
         """(B, h, T_q) as it is."""
         return lse

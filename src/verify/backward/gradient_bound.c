@@ -18,6 +18,8 @@ static bool changes(const mha__resolved *r, int input)
 
 static mha_status check(const mha__resolved *r, mha_error *error)
 {
+    if (r->layer)
+        return mha__fail(error, MHA_UNSUPPORTED, "layer", "there is no bound of gradients behind projections");
     if (r->norm[0] != MHA_NORM_NONE || r->norm[1] != MHA_NORM_NONE)
         return mha__fail(error, MHA_UNSUPPORTED, "norm", "there is no bound of gradients behind a norm");
     if (r->semantics.added.relative.rule != MHA_RELATIVE_NONE && (changes(r, 0) || changes(r, 1)))
