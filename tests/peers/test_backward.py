@@ -109,6 +109,43 @@ def test_gradients_of_random_calls():
             "softmax_plus_one"} <= set(seen)
 
 
+def test_torch_modules():
+    """Parameters and inputs of random torch.nn.MultiheadAttention, whose state turned is that of our layers."""
+    for number in range(40):
+        r = np.random.default_rng(number)
+        pick = lambda *values: values[r.integers(len(values))]
+        h, wide, rows = int(pick(1, 2, 4)), bool(pick(0, 1)), bool(pick(0, 1))
+        E, kdim, vdim = 4 * h, (7, 5) if wide else (None, None), int(pick(0, 1))
+        torch.manual_seed(number)
+        module = torch.nn.MultiheadAttention(E, h, bias=not (wide and number % 3 == 0), add_bias_kv=rows,
+                                             add_zero_attn=bool(vdim), kdim=kdim[0], vdim=kdim[1],
+                                             batch_first=bool(pick(0, 1))).double()
+        for parameter in module.parameters():
+            torch.nn.init.normal_(parameter, std=0.5)
+        T, S, B = int(pick(1, 5, 9)), int(pick(2, 6)), 2
+        shape = lambda n, width: (B, n, width) if module.batch_first else (n, B, width)
+        x = [torch.randn(shape(n, width), dtype=torch.float64, requires_grad=True)
+             for n, width in ((T, E), (S, kdim[0] or E), (S, kdim[1] or E))]
+        mask = torch.randn(T, S, dtype=torch.float64)
+        output = module(*x, attn_mask=mask, need_weights=False)[0]
+        do = torch.randn_like(output)
+        parameters = dict(module.named_parameters())
+        theirs = torch.autograd.grad((output * do).sum(), [*x, *parameters.values()])
+        layer = mha.MultiHeadAttention.from_torch(module)
+        d = layer.backward(do, *(y.detach() for y in x), mask=mask)
+        held = torch.nn.MultiheadAttention(E, h, bias=module.in_proj_bias is not None, add_bias_kv=rows,
+                                           add_zero_attn=bool(vdim), kdim=kdim[0], vdim=kdim[1],
+                                           batch_first=module.batch_first).double()
+        held.load_state_dict(dict(zip(parameters, theirs[3:])))  # their gradients, read as weights are
+        expected = {"query": theirs[0], "key": theirs[1], "value": theirs[2]}
+        expected.update((name, torch.tensor(w)) for name, w in mha.MultiHeadAttention.from_torch(held).weights.items())
+        assert list(d) == list(expected)
+        largest = max(float(y.abs().max()) for y in expected.values())
+        for name, y in expected.items():
+            off = float((torch.as_tensor(d[name]) - y).abs().max())
+            assert off <= 1e-12 * max(float(y.abs().max()), 0.01 * largest), f"module {number}, d_{name}: {off:.2g}"
+
+
 def written_down(np_, q, k, v, causal):
     """(B, T, heads, width), causal top-left."""
     k, v = (np_.repeat(x, q.shape[2] // k.shape[2], axis=2) for x in (k, v))

@@ -124,3 +124,61 @@ def test_mistakes_have_names():
     names = [mistake.name for mistake in mha.testing.MISTAKES]
     assert len(names) == len(set(names)) > 70
     assert all(mistake.help and "\n" not in mistake.help for mistake in mha.testing.MISTAKES)
+
+
+def test_layers():
+    """Every weight along a random direction, and the inputs, beside differences of the forward."""
+    layer = mha.MultiHeadAttention(12, 4, kv_heads=2, d_k=6, d_v=5, d_kin=7, d_vin=9, d_out=8, q_norm="head",
+                                   k_norm="each_head", norm_bias=True, sinks=True, gate="feature", bias_gate=True,
+                                   bias_kv=True, dtype="float64", is_causal=True)
+    query, key, value = (R.standard_normal(s) for s in ((2, 5, 12), (2, 6, 7), (2, 6, 9)))
+    mask, do = R.standard_normal((5, 6)), R.standard_normal((2, 5, 8))
+    assert layer.gradients == {} and layer.totals.derived_bytes == 0
+    d = layer.backward(do, query, key, value, mask=mask, also=["mask", "W_Q"], softcap=2.0)
+    assert list(d) == ["query", "key", "value", "mask", *layer.weights] and d["W_Q"].dtype == np.float64
+    loss = lambda q=query, k=key, v=value, m=mask: (layer(q, k, v, path="exact", mask=m, softcap=2.0) * do).sum()
+
+    def along(direction, moved):
+        slope = sum(f * moved(s * 1e-4 * direction) for f, s in ((1, -2), (-8, -1), (8, 1), (-1, 2))) / 12e-4
+        return slope, direction
+
+    for name, moved in (("query", lambda x: loss(query + x)), ("key", lambda x: loss(k=key + x)),
+                        ("value", lambda x: loss(v=value + x)), ("mask", lambda x: loss(m=mask + x))):
+        slope, direction = along(R.standard_normal(d[name].shape), moved)
+        assert slope == pytest.approx((d[name] * direction).sum(), rel=1e-8, abs=1e-8)
+    for name in layer.weights:
+        kept = layer.weights[name].copy()
+        slope, direction = along(R.standard_normal(kept.shape), lambda x: (layer.set(name, kept + x), loss())[1])
+        layer.set(name, kept)
+        assert slope == pytest.approx((d[name] * direction).sum(), rel=1e-8, abs=1e-8)
+        assert np.array_equal(layer.gradients[name], d[name])
+        assert np.array_equal(layer.gradients[name].shape, layer.weights[name].shape)
+    rows = {row.name: row for row in layer.parameters()}
+    assert all(rows[name + ".gradient"].kind == "derived" for name in layer.weights)
+    assert layer.totals.parameters == sum(x.size for x in layer.weights.values())
+    with pytest.raises(ValueError, match="read-only"):
+        layer.gradients["W_O"][0, 0] = 1
+
+
+def test_inputs_and_axes_of_layers():
+    layer = mha.MultiHeadAttention(16, 2)
+    x, do = (R.standard_normal((2, 5, 16)).astype("f4") for _ in range(2))
+    alone = layer.backward(do, x, causal=True)
+    assert "key" not in alone and alone["query"].dtype == np.float32
+    apart = layer.backward(do, x, x, x, causal=True, out_dtype="float64")
+    np.testing.assert_allclose(apart["query"] + apart["key"] + apart["value"], alone["query"], rtol=0, atol=1e-6)
+    turned = layer.backward(do.swapaxes(0, 1), x.swapaxes(0, 1), layout="TBE", causal=True)
+    assert np.array_equal(turned["query"], alone["query"].swapaxes(0, 1))
+    one = layer.backward(do[0], x[0], causal=True)
+    assert np.array_equal(one["query"], alone["query"][0])
+    assert not np.array_equal(one["W_V"], alone["W_V"])  # of one batch row
+    lse = layer.backward(0 * do, x, dlse=np.ones((2, 2, 5)))
+    assert np.abs(lse["W_Q"]).max() > 0 and np.abs(lse["W_O"]).max() == 0
+    with pytest.raises(ValueError, match="also: this call has no gradient of mask"):
+        layer.backward(do, x, also=["mask"])
+    with pytest.raises(TypeError, match="also: expected a list"):
+        layer.backward(do, x, also="mask")
+    with pytest.raises(ValueError, match=r"do: expected shape \(2, 5, 16\)"):
+        layer.backward(do[..., :3], x)
+    with pytest.raises(TypeError, match="cache"):
+        layer.backward(do, x, cache=layer.cache(2, 9))
