@@ -3,6 +3,7 @@
 #define MHA_CASE_H
 
 #include "mha/attention.h"
+#include "mha/backward.h"
 #include "mha/compare.h"
 
 #ifdef __cplusplus
@@ -59,6 +60,8 @@ typedef struct mha_case_notes {
     mha_view past_key, past_value; /* rows in the cache before the call, (B, h_kv, P, d), as mha_cache_read gives them;
                                     * no data without a cache, nor past_value where latents are absorbed */
     const char *source;            /* the implementation that computed the results; NULL: this library */
+    /* The gradients that came in (d_output, d_lse), and those that somebody computed from them; NULL: none. */
+    const mha_gradients *gradients;
     bool has_computed;             /* of mha_case_of_call: all results were computed in `computed`, F32 or F64, */
     mha_dtype computed;            /* in whatever type they are stored; otherwise their type says it */
 } mha_case_notes;
@@ -119,7 +122,9 @@ typedef struct mha_verdict {
     size_t culprit;            /* index of the first stage that diverges; stage_count when none does */
 } mha_verdict;
 
-/* Runs a case on a path and compares every recorded tensor. On the exact path expected64.* is compared with
+/* Runs a case on a path and compares every recorded tensor. Gradients are compared with those of mha_backward on every
+ * path, each element by its own mha_gradient_bound where no tolerance is stated: the verdict then shows that of the worst
+ * element. On the exact path expected64.* is compared with
  * tolerances rtol64 and atol64 (expected.* where it is alone); on other paths expected.* with rtol, atol,
  * atol.<tensor>. packed.*, permuted.*, repeated.* and prefill.* are run, too. `stage` restricts the comparison to one
  * stage; NULL: all. `threads` 0: mha_threads_available(). A call that the library does not support gives
@@ -134,7 +139,8 @@ MHA_API void mha_verdict_clear(mha_verdict *verdict);
 /* ---------------------------------------------------------------- writing cases */
 
 /* Writes a call and its results as a case that mha_case_open accepts: inputs, weights, semantics, and every stage
- * with data as expected.<stage> (F32), or for a call on the exact path as expected64.<stage> (F64). A cache and pages
+ * with data as expected.<stage> (F32), or for a call on the exact path as expected64.<stage> (F64), and the gradients
+ * of notes->gradients likewise. A cache and pages
  * are taken as in mha_case_of_call. The case has no tolerance, so that the judge derives it from the call. It may serve
  * as a template in which expected.output is replaced by the result of another implementation. Errors: MHA_INVALID;
  * MHA_UNSUPPORTED (the message names what the format cannot express); MHA_IO; MHA_NO_MEMORY. */
@@ -256,6 +262,11 @@ typedef struct mha_progress {
 MHA_API mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads, const mha_progress *progress,
                                      mha_diagnosis *diagnosis, mha_error *error);
 MHA_API void mha_diagnosis_clear(mha_diagnosis *diagnosis);
+/* Which mistakes of a backward give all gradients that a case records: mha_gradient_explain, with the precision of the
+ * case. Errors: MHA_NOT_FOUND (it records none), MHA_UNSUPPORTED (a case that would be skipped, or whose gradients have
+ * no bound), MHA_NO_MEMORY. */
+MHA_API mha_status mha_case_explain_gradients(const mha_case *c, const mha_gradient_mistake **list, size_t room,
+                                              size_t *count, bool *right, mha_error *error);
 /* Computes a case with `count` variants, each a name, or a name, a blank and its numbers ("case-lacks-softcap 30",
  * "case-lacks-lengths 5, 9, 7"), and writes one stage to `result`: F32 or F64, of the stage's shape (output:
  * (B, T_q, d_out) or (B, T_q, h, d_v)), any strides. A variant changes each sequence of a ragged batch by itself.

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "mha/backward.h"
+#include "attention/backward/backward.h"
 #include "support/unit.h"
 
 enum { B = 2, T = 5, E = 32, H = 4 };
@@ -113,6 +113,9 @@ static void inputs_that_are_left_out_add_up(void **state)
     for (int i = 0; i < 2; i++)
         g.of[i] = mha_view_of(two[i], MHA_F64, 3, (const size_t[]){B, T, E});
     assert_ok(mha_backward(layer, &call, &g, &error), error);
+    none = incoming();
+    none.of[MHA_D_VALUE] = g.of[MHA_D_KEY];
+    assert_refused(mha_backward(layer, &call, &none, &error), MHA_INVALID, error, "d_value", "no such gradient");
     call.value = call.query;
     for (int i = 0; i < 3; i++)
         g.of[i] = mha_view_of(d[i], MHA_F64, 3, (const size_t[]){B, T, E});
@@ -187,6 +190,39 @@ static void weights_that_a_call_leaves_out_have_0(void **state)
     mha_layer_destroy(layer);
 }
 
+/* A search runs one backward many times. */
+static void a_backward_that_runs_again_gives_the_same(void **state)
+{
+    (void)state;
+    const mha_config configs[] = {
+        {.d_k = 6, .d_v = 5, .kv_rank = 7, .q_rank = 4, .d_rope = 2, .gate = MHA_GATE_FEATURE},
+        {.q_norm = MHA_NORM_ROW, .sinks = true}};
+    for (int i = 0; i < 2; i++) {
+        mha_layer *layer = made(configs[i], NULL, NULL);
+        const mha_call call = {.query = mha_rows(x, B, T, E), .key = mha_rows(other, B, T, E)};
+        mha_gradients g = incoming();
+        mha__backward b;
+        mha_error error;
+        double first[B * T * E];
+        assert_ok(mha_layer_add_gradients(layer, MHA_F64, &error), error);
+        mha_layer_lend_gradients(layer, &g);
+        assert_ok(mha__backward_begin(&b, layer, &call, &g, NULL, &error), error);
+        mha__backward_run(&b);
+        for (int k = 0; k < MHA_WEIGHT_COUNT; k++)
+            if (b.d[MHA_D_WEIGHTS + k].data)
+                (void)mha_view_copy(&g.of[MHA_D_WEIGHTS + k], &b.d[MHA_D_WEIGHTS + k]);
+        memcpy(first, b.d_x[1].data, sizeof first);
+        mha__backward_run(&b);
+        assert_memory_equal(first, b.d_x[1].data, sizeof first);
+        for (int k = 0; k < MHA_WEIGHT_COUNT; k++)
+            if (b.d[MHA_D_WEIGHTS + k].data)
+                assert_memory_equal(b.d[MHA_D_WEIGHTS + k].data, g.of[MHA_D_WEIGHTS + k].data,
+                                    mha_view_elements(&b.d[MHA_D_WEIGHTS + k]) * sizeof(double));
+        mha__backward_free(&b);
+        mha_layer_destroy(layer);
+    }
+}
+
 /* One query, two keys, a head of one feature, by hand: q = 0, k = (2, 10), v = (3, 9), P = (1/2, 1/2), heads = 6,
  * out = 6 * 5 + 1. dO = 1: dW_O = 6, db_O = 1, dP = (15, 45), D = 30, dS = (-7.5, 7.5), dq = 60, dk = 0, dv = 2.5. */
 static void a_layer_by_hand(void **state)
@@ -244,6 +280,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_lie_beside_their_weights), cmocka_unit_test(inputs_that_are_left_out_add_up),
         cmocka_unit_test(a_layer_said_in_two_ways_has_one_gradient),
+        cmocka_unit_test(a_backward_that_runs_again_gives_the_same),
         cmocka_unit_test(weights_that_a_call_leaves_out_have_0), cmocka_unit_test(a_layer_by_hand),
         cmocka_unit_test(what_a_layer_cannot_have_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);

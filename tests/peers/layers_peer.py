@@ -198,8 +198,8 @@ def gradients_of(model, config, names):
         found = torch.autograd.grad(loss, [*leaves, *learned.values()], allow_unused=True, retain_graph=True)
         made = {name: d for name, d in zip(learned, found[len(leaves):]) if d is not None}
         named = stored(model, {name: made.get(name, torch.zeros_like(x)) for name, x in held.items()})
-        return [torch.zeros_like(x) if d is None else d for x, d in zip(leaves, found)], {name: (named[name] if name in named else named[name.removeprefix(base)])
-                                     for name in names}
+        public = {name: named[name] if name in named else named[name.removeprefix(base)] for name in names}
+        return [torch.zeros_like(x) if d is None else d for x, d in zip(leaves, found)], public
     return gradients
 
 

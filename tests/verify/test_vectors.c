@@ -110,6 +110,27 @@ static void what_errata_changed_is_named(void **state)
     }
 }
 
+/* Gradients without D = rowsum(dO O), of PyTorch's float32, are wrong, and have the name of a mistake. */
+static void a_backward_without_d_is_named(void **state)
+{
+    (void)state;
+    const mha_gradient_mistake *found[2];
+    size_t count;
+    bool right;
+    mha_case *c;
+    mha_error error;
+    mha_verdict v;
+    assert_ok(mha_case_open("tests/dialects/gradients_d_missing.safetensors", NULL, &c, &error), error);
+    assert_ok(mha_case_judge(c, MHA_PATH_AUTO, NULL, 1, &v, &error), error);
+    assert_true(v.outcome == MHA_OUTCOME_FAILED && v.stage_count == 3);
+    assert_true(!v.stages[0].ok && !v.stages[1].ok && v.stages[2].ok);
+    mha_verdict_clear(&v);
+    assert_ok(mha_case_explain_gradients(c, found, 2, &count, &right, &error), error);
+    assert_true(count == 1 && !right);
+    assert_string_equal(found[0]->name, "d-missing");
+    mha_case_close(c);
+}
+
 /* The cases of ONNX follow the errata: they are of a release behind both. */
 static void onnx_is_recorded_after_its_errata(void **state)
 {
@@ -135,6 +156,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_errata_changed_is_named),
+                                       cmocka_unit_test(a_backward_without_d_is_named),
         cmocka_unit_test(onnx_is_recorded_after_its_errata),
         cmocka_unit_test(every_recorded_result_is_right_on_each_path),
         cmocka_unit_test(no_wrong_variant_would_be_right),

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/commands/commands.h"
+#include "cli/commands/gradients.h"
 #include "cli/pictures/picture_file.h"
 #include "cli/output/progress.h"
 #include "cli/output/report.h"
@@ -239,26 +240,55 @@ static int draw(const mha_case *c, const mha_diagnosis *d, const arguments *args
 
 /* ---------------------------------------------------------------- the command */
 
+/* A case whose gradients alone are to be explained. */
+static int diagnose_gradients(const mha_case *c, const arguments *args)
+{
+    explained_gradients g;
+    mha_error error = {0};
+    if (gradients_explain(c, &g, &error) != MHA_OK)
+        return refuse_error(mha_case_name(c), &error);
+    json_t *root = json_object();
+    gradients_report(&g, &error, root);
+    if (report_is_text(args, root))
+        gradients_print(&g, &error);
+    json_decref(root);
+    return g.right || g.count > 0 ? EXIT_DONE : EXIT_NO;
+}
+
 static int diagnose(const mha_case *c, const arguments *args)
 {
+    explained_gradients gradients = {.status = MHA_NOT_FOUND};
+    mha_error unexplained = {0};
     mha_error error = {0};
     mha_diagnosis d = {0};
     const char *tensor = text_for(args, given(args, OPT_TENSOR) ? OPT_TENSOR : OPT_STAGE);
     const mha_progress progress = {progress_report, NULL};
+    if (tensor && gradients_named(tensor))
+        return diagnose_gradients(c, args);
     progress_begin(args, "explanations");
     const mha_status status =
         mha_case_diagnose(c, tensor, (int)count_of(args, OPT_THREADS), &progress, &d, &error);
     progress_end();
+    if (!tensor && (status == MHA_OK || error.status == MHA_NOT_FOUND))
+        (void)gradients_explain(c, &gradients, &unexplained);
+    if (error.status == MHA_NOT_FOUND && !tensor && gradients.status != MHA_NOT_FOUND)
+        return diagnose_gradients(c, args);
     if (status != MHA_OK)
         return tensor && error.status == MHA_NOT_FOUND ? refuse_field("--tensor", &error)
                                                        : refuse_error(mha_case_name(c), &error);
     int code = given(args, OPT_PICTURE) ? draw(c, &d, args) : EXIT_DONE;
     if (code == EXIT_DONE) {
         json_t *root = report_of(&d);
-        if (report_is_text(args, root))
+        gradients_report(&gradients, &unexplained, root);
+        if (report_is_text(args, root)) {
             print_diagnosis(c, &d);
+            if (gradients.status != MHA_NOT_FOUND)
+                say("\n");
+            gradients_print(&gradients, &unexplained);
+        }
         json_decref(root);
-        code = is_exact(&d) ? EXIT_DONE : EXIT_NO;
+        const bool explained = gradients.status != MHA_OK || gradients.right || gradients.count > 0;
+        code = is_exact(&d) && explained ? EXIT_DONE : EXIT_NO;
     }
     mha_diagnosis_clear(&d);
     return code;

@@ -332,8 +332,8 @@ class MultiHeadAttention:
     def backward(self, do: a.Array, query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
                  dlse: Optional[a.Array] = None, also: Sequence[str] = (), layout: Optional[str] = None,
                  out_dtype: Any = None, **settings: Unpack[CallSettings]) -> dict[str, Any]:
-        """The gradients of a call by name, computed in float64 by the exact path: of the inputs that are given ("query",
-        "key", "value"), and of every weight ("W_Q", "b_Q", ...) in its shape.
+        """The gradients of a call by name, computed in float64 by the exact path: of the inputs that are given
+        ("query", "key", "value"), and of every weight ("W_Q", "b_Q", ...) in its shape.
 
             y = layer(x, is_causal=True)
             d = layer.backward(dy, x, is_causal=True)    # d["query"], d["W_Q"], d["b_O"], ...

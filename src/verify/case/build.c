@@ -306,7 +306,7 @@ mha_status mha__case_check_expected(const mha_case *c, const mha_plan *plan, mha
             TRY(check_expected(c, plan, wide, slot, (mha_stage)slot, error));
         TRY(check_expected(c, plan, wide, CASE_QK, c->qk_stage, error));
     }
-    return MHA_OK;
+    return mha__case_check_gradients(c, error);
 }
 
 /* A call that no path supports is not a mistake in the file: the judge skips it. */

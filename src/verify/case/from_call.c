@@ -36,8 +36,11 @@ static mha_status copy_inputs(mha_case *c, const mha_call *call, const mha_case_
 {
     const mha_view *key = call->key.data ? &call->key : &call->query, *value = call->value.data ? &call->value : key;
     TRY(copy_reals(c, "query", &call->query, &c->tensors[CASE_QUERY], error));
-    TRY(copy_reals(c, "key", key, &c->tensors[CASE_KEY], error));
-    if (c->kv_rank)
+    if (call->key.data)
+        TRY(copy_reals(c, "key", key, &c->tensors[CASE_KEY], error));
+    else
+        c->tensors[CASE_KEY] = c->tensors[CASE_QUERY];
+    if (c->kv_rank || !call->value.data)
         c->tensors[CASE_VALUE] = c->tensors[CASE_KEY];
     else
         TRY(copy_reals(c, "value", value, &c->tensors[CASE_VALUE], error));
@@ -117,6 +120,14 @@ static mha_status read_semantics(mha_case *c, const mha_call *call, size_t rows,
     return copy_positions(c, "rope_q_positions", &r->q_positions, error);
 }
 
+/* A row of heads side by side as an output of the case's layout. */
+static mha_view by_head(const mha_case *c, const mha_view *v)
+{
+    if (c->layer || v->rank != 3 || v->shape[2] != c->H * c->d_v)
+        return *v;
+    return mha_view_of(v->data, v->dtype, 4, (const size_t[]){v->shape[0], v->shape[1], c->H, c->d_v});
+}
+
 /* Records a stage that the caller gives: contiguous, in the shape that the case's layout gives it. */
 static mha_status record_stage(mha_case *c, mha_stage stage, const mha_view *recorded, const mha_case_notes *notes,
                                mha_error *error)
@@ -133,11 +144,36 @@ static mha_status record_stage(mha_case *c, mha_stage stage, const mha_view *rec
     if (!name)
         return no_memory(mha_stage_name(stage), error);
     snprintf(name, 48, "%s.%s", wide ? "expected64" : "expected", mha_stage_name(stage));
-    if (stage == MHA_STAGE_OUTPUT && !c->layer && copy.rank == 3 && copy.shape[2] == c->H * c->d_v)
-        copy = mha_view_of(copy.data, copy.dtype, 4, (const size_t[]){copy.shape[0], copy.shape[1], c->H, c->d_v});
+    if (stage == MHA_STAGE_OUTPUT)
+        copy = by_head(c, &copy);
     e->name = name;
     e->view = copy;
     e->stored = recorded->dtype;
+    return MHA_OK;
+}
+
+static mha_status record_gradients(mha_case *c, const mha_case_notes *notes, mha_error *error)
+{
+    const mha_gradients *given = notes->gradients;
+    TRY(copy_reals(c, "d_output", &given->d_output, &c->tensors[CASE_D_OUTPUT], error));
+    TRY(copy_reals(c, "d_lse", &given->d_lse, &c->tensors[CASE_D_LSE], error));
+    c->tensors[CASE_D_OUTPUT] = by_head(c, &c->tensors[CASE_D_OUTPUT]);
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        const mha_view *of = &given->of[g];
+        const char *word = mha__case_gradient_name((mha_gradient)g);
+        const bool left_out = c->layer && g >= MHA_D_WEIGHTS && !c->weights[CASE_RECORDED][g - MHA_D_WEIGHTS].data;
+        if (!of->data || left_out) /* keys_only leaves weights out of a case */
+            continue;
+        const int wide = (notes->has_computed ? notes->computed : of->dtype) == MHA_F64;
+        case_expected *e = &c->gradients[wide][g];
+        char *name = mha__arena_take(&c->pool, 48);
+        if (!name)
+            return no_memory(word, error);
+        snprintf(name, 48, "%s%s", wide ? "expected64" : "expected", strchr(word, '.'));
+        TRY(copy_reals(c, name, of, &e->view, error));
+        e->name = name;
+        e->stored = of->dtype;
+    }
     return MHA_OK;
 }
 
@@ -157,6 +193,8 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
     for (int wide = 0; wide < 2; wide++)
         for (int slot = 0; slot < CASE_EXPECTED_COUNT; slot++)
             c->expected[wide][slot].atol = NAN;
+    for (int i = 0; i < 2 * MHA_GRADIENT_COUNT; i++)
+        c->gradients[i % 2][i / 2].atol = NAN;
 
     mha_call exact = *call;
     exact.path = MHA_PATH_EXACT;
@@ -200,6 +238,8 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
     for (size_t i = 0; i < count; i++)
         if (kept[i].view.data)
             TRY(record_stage(c, kept[i].stage, &kept[i].view, notes, error));
+    if (notes->gradients)
+        TRY(record_gradients(c, notes, error));
     return mha__case_check_expected(c, &plan, error);
 }
 

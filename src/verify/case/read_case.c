@@ -41,7 +41,8 @@ static mha_status read_placed(mha_case *c, const mha_file_tensor *t, const mha__
     }
     if (place->record == PLACE_FUSED)
         return MHA_OK;
-    case_expected *e = &c->expected[place->record == PLACE_DOUBLE][word->code];
+    const int wide = place->record == PLACE_DOUBLE;
+    case_expected *e = word->kind == WORD_GRADIENT ? &c->gradients[wide][word->code] : &c->expected[wide][word->code];
     e->name = place->record == PLACE_DOUBLE ? t->name : word->shown.name;
     e->stored = recorded_type(c, t->dtype);
     return read_word(c, t, word, &e->view, error);
@@ -209,13 +210,16 @@ static mha_status read_tolerances(mha_case *c, mha_error *error)
     TRY(read_tolerance(c, "atol64", &c->atol64, error));
     const mha__case_word *word;
     for (size_t i = 0; (word = mha__case_word_at(i)); i++) {
-        if (word->kind != WORD_RESULT)
+        if (!mha__case_is_result(word))
             continue;
         char key[64];
+        case_expected *const slots[2] = {
+            word->kind == WORD_GRADIENT ? &c->gradients[0][word->code] : &c->expected[0][word->code],
+            word->kind == WORD_GRADIENT ? &c->gradients[1][word->code] : &c->expected[1][word->code]};
         snprintf(key, sizeof key, "atol.%s", word->shown.name);
-        TRY(read_tolerance(c, key, &c->expected[0][word->code].atol, error));
+        TRY(read_tolerance(c, key, &slots[0]->atol, error));
         snprintf(key, sizeof key, "atol.expected64.%s", strchr(word->shown.name, '.') + 1);
-        TRY(read_tolerance(c, key, &c->expected[1][word->code].atol, error));
+        TRY(read_tolerance(c, key, &slots[1]->atol, error));
     }
     return MHA_OK;
 }

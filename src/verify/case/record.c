@@ -122,9 +122,11 @@ void mha_case_past(const mha_case *c, mha_view *keys, mha_view *values)
     *values = c->P ? c->tensors[CASE_PAST_VALUE] : (mha_view){0};
 }
 
-static mha_view input(const mha_case *c, case_tensor tensor, size_t T, size_t heads, size_t E)
+mha_view mha__case_as(const mha_case *c, case_tensor like, const mha_view *v)
 {
-    const mha_view *v = &c->tensors[tensor];
+    const bool of_queries = like == CASE_QUERY || like == CASE_D_OUTPUT;
+    const size_t T = of_queries ? c->T_q : c->T_k, heads = of_queries ? c->H : c->H_kv,
+                 E = like == CASE_QUERY ? c->E_q : like == CASE_KEY ? c->E_k : like == CASE_VALUE ? c->E_v : c->E_out;
     if (!v->data)
         return (mha_view){0};
     if (c->kind == CASE_MHA)
@@ -136,10 +138,10 @@ mha_call mha_case_call(const mha_case *c)
 {
     if (*c->skip) /* its sizes have not been read */
         return (mha_call){.keep_count = 0};
-    const mha_view value = input(c, CASE_VALUE, c->T_k, c->H_kv, c->E_v), none = {0};
+    const mha_view value = mha__case_as(c, CASE_VALUE, &c->tensors[CASE_VALUE]), none = {0};
     return (mha_call){
-        .query = input(c, CASE_QUERY, c->T_q, c->H, c->E_q),
-        .key = input(c, CASE_KEY, c->T_k, c->H_kv, c->E_k),
+        .query = mha__case_as(c, CASE_QUERY, &c->tensors[CASE_QUERY]),
+        .key = mha__case_as(c, CASE_KEY, &c->tensors[CASE_KEY]),
         .value = c->kv_rank ? none : value,
         .absorbed = c->absorbed,
         .semantics = c->semantics,

@@ -30,6 +30,7 @@ struct mha_case {
     mha_view weights[CASE_WEIGHTS_COUNT][MHA_WEIGHT_COUNT];
     bool has_set[CASE_WEIGHTS_COUNT];
     case_expected expected[2][CASE_EXPECTED_COUNT]; /* expected.*, expected64.* */
+    case_expected gradients[2][MHA_GRADIENT_COUNT]; /* expected.d_*, expected64.d_* */
     mha_stage qk_stage;                             /* the stage that expected.qk holds */
     mha_params *params[CASE_WEIGHTS_COUNT];
     mha_layer *layers[CASE_WEIGHTS_COUNT]; /* owned by the case; NULL without projections */
@@ -120,7 +121,24 @@ mha_dtype mha__case_rounding(const mha_case *c);
 /* Whether the cache of a call rounds what its path computes; then *type is its type. */
 bool mha__cache_rounds(const mha_call *call, mha_dtype *type);
 
+/* ---------------------------------------------------------------- gradients (gradients.c) */
+
+/* Whether the case records gradients. */
+bool mha__case_has_gradients(const mha_case *c);
+/* A recorded gradient, or memory of its shape, in the axes of the plan. */
+mha_view mha__case_gradient(const mha_case *c, const mha_plan *plan, mha_gradient gradient, const mha_view *recorded);
+/* The backward of the case: its call, a plan of it, and what comes in; nothing goes out yet. MHA_UNSUPPORTED: one that
+ * is not computed. */
+mha_status mha__case_backward(const mha_case *c, mha_call *call, mha_plan *plan, mha_gradients *gradients,
+                              mha_error *error);
+/* Checks the shapes of the recorded gradients and of what comes in against the plan of the call. */
+mha_status mha__case_check_gradients(const mha_case *c, mha_error *error);
+
 /* ---------------------------------------------------------------- results */
+
+/* A tensor in the shape that the file gives a query, key or value, or for CASE_D_OUTPUT an output, as the library takes
+ * it: (B, T, width) or (B, T, heads, width). */
+mha_view mha__case_as(const mha_case *c, case_tensor like, const mha_view *v);
 
 /* A contiguous stage of the plan's shape, seen in the shape that the case's file gives it, with `rank` extents:
  * output in the case's layout, `qk` without the extra rows of S', no batch extent where the layout has none. */

@@ -69,11 +69,20 @@ static mha_status put_sizes(saving *s)
     return MHA_OK;
 }
 
+/* Latents make keys and values of one input. A gradient of an input is also that of those that follow it. */
+static bool is_left_out(const mha_case *c, case_tensor tensor)
+{
+    const bool follows = (tensor == CASE_KEY || tensor == CASE_VALUE) &&
+                         c->tensors[tensor].data == c->tensors[tensor - 1].data;
+    return (tensor == CASE_VALUE && c->kv_rank) || (follows && c->layer && mha__case_has_gradients(c));
+}
+
 static mha_status put_inputs(saving *s)
 {
-    static const case_tensor tensors[] = {CASE_QUERY, CASE_KEY, CASE_VALUE, CASE_PAST_KEY, CASE_PAST_VALUE};
+    static const case_tensor tensors[] = {CASE_QUERY,    CASE_KEY,        CASE_VALUE, CASE_PAST_KEY,
+                                          CASE_PAST_VALUE, CASE_D_OUTPUT, CASE_D_LSE};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
-        if (tensors[i] != CASE_VALUE || s->c->kv_rank == 0)
+        if (!is_left_out(s->c, tensors[i]))
             TRY(put_view(s, mha__case_tensor_name(tensors[i]), &s->c->tensors[tensors[i]]));
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
         TRY(put_view(s, mha__case_weight_name((mha_weight)w), &s->c->weights[CASE_RECORDED][w]));
@@ -115,6 +124,11 @@ static mha_status put_results(saving *s)
 {
     for (int i = 0; i < 2 * MHA_STAGE_COUNT; i++) {
         const case_expected *e = &s->c->expected[i % 2][i / 2];
+        if (e->name)
+            TRY(put_view(s, e->name, &e->view));
+    }
+    for (int i = 0; i < 2 * MHA_GRADIENT_COUNT; i++) {
+        const case_expected *e = &s->c->gradients[i % 2][i / 2];
         if (e->name)
             TRY(put_view(s, e->name, &e->view));
     }

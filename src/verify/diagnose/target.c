@@ -7,11 +7,7 @@
 mha_view mha__target_view(const mha_case *c, const case_expected *e, mha_stage stage)
 {
     const mha_view *v = &e->view;
-    if (stage == MHA_STAGE_OUTPUT && c->kind == CASE_MHA)
-        return mha_view_rows(v->data, v->dtype, c->layout, c->B, c->T_q, c->E_out);
-    if (stage == MHA_STAGE_OUTPUT)
-        return mha_view_heads(v->data, v->dtype, c->layout, c->B, c->T_q, c->H, c->kind == CASE_ROPE ? c->d_k : c->d_v);
-    return *v;
+    return stage == MHA_STAGE_OUTPUT ? mha__case_as(c, c->kind == CASE_ROPE ? CASE_QUERY : CASE_D_OUTPUT, v) : *v;
 }
 
 bool mha__target_find(const mha_case *c, const char *name, int *wide, int *slot)

@@ -140,7 +140,12 @@ static mha_status judge_all(mha__judgement *j, mha_path *used, mha_error *error)
     TRY(judge_recorded(j, used, error));
     TRY(mha__judge_packed(j, error));
     TRY(mha__judge_identities(j, error));
-    return mha__judge_prefill(j, error);
+    TRY(mha__judge_prefill(j, error));
+    const size_t stages = j->count;
+    TRY(mha__judge_gradients(j, error));
+    if (stages == 0 && j->count > 0)
+        *used = MHA_PATH_EXACT; /* of gradients, which are all that there is */
+    return MHA_OK;
 }
 
 /* Copies the rows to the verdict, in memory of exactly their size. */
@@ -165,7 +170,8 @@ static mha_status refuse_stage(const char *stage, mha_error *error)
         size_t used = strlen(names);
         mha__text_print(names + used, sizeof names - used, "%s, ", mha_stage_name((mha_stage)s));
     }
-    return mha__fail(error, MHA_NOT_FOUND, "stage", "expected one of %sprefill_output, found %s", names, stage);
+    return mha__fail(error, MHA_NOT_FOUND, "stage", "expected one of %sd_query and other gradients, prefill_output, "
+                     "found %s", names, stage);
 }
 
 mha_status mha_case_judge(const mha_case *c, mha_path path, const char *stage, int threads, mha_verdict *verdict,
@@ -179,7 +185,8 @@ mha_status mha__case_judge(const mha_case *c, mha_path path, const char *stage, 
 {
     mha_stage known;
     *verdict = (mha_verdict){.path = path};
-    if (stage && !mha_stage_find(stage, &known) && strcmp(stage, "prefill_output") != 0)
+    if (stage && !mha_stage_find(stage, &known) && strcmp(stage, "prefill_output") != 0 &&
+        !mha__judge_knows_gradient(stage))
         return refuse_stage(stage, error);
     if ((unsigned)path > MHA_PATH_EXACT)
         return mha__fail(error, MHA_INVALID, "path", "expected one of mha_path, found %d", (int)path);

@@ -86,6 +86,10 @@ mha_status mha__judge_packed(mha__judgement *j, mha_error *error);
 mha_status mha__judge_identities(mha__judgement *j, mha_error *error);
 mha_status mha__judge_prefill(mha__judgement *j, mha_error *error);
 
+/* Judges the recorded gradients; whether a name is that of one, "d_query". */
+mha_status mha__judge_gradients(mha__judgement *j, mha_error *error);
+bool mha__judge_knows_gradient(const char *name);
+
 /* Sets the outcome, the culprit and the reason that follow from the rows of the verdict, if there are any. */
 void mha__judgement_explain(const mha__judgement *j, mha_verdict *verdict);
 

@@ -35,6 +35,15 @@ const char *mha__case_weight_name(mha_weight weight)
     return "?"; /* unreachable: every weight has a row */
 }
 
+const char *mha__case_gradient_name(mha_gradient gradient)
+{
+    const mha__case_word *word;
+    for (size_t i = 0; (word = mha__case_word_at(i)) != NULL; i++)
+        if (word->kind == WORD_GRADIENT && word->code == (int)gradient)
+            return word->shown.name;
+    return "?"; /* unreachable: every gradient has a row */
+}
+
 const mha__case_word *mha__case_key(const char *key)
 {
     const mha__case_word *word;
@@ -66,7 +75,7 @@ static const mha__case_word *find_result(const char *name)
     const mha__case_word *word;
     const char *rest;
     for (size_t i = 0; (word = mha__case_word_at(i)) != NULL; i++)
-        if (word->kind == WORD_RESULT && starts_with(word->shown.name, "expected.", &rest) &&
+        if (mha__case_is_result(word) && starts_with(word->shown.name, "expected.", &rest) &&
             strcmp(rest, name) == 0)
             return word;
     return NULL;
@@ -89,8 +98,8 @@ mha__case_place mha__case_place_of(const char *tensor)
         place.set = CASE_REPEATED;
         place.word = find(WORD_WEIGHT, rest);
     } else {
-        static const case_word_kind kinds[] = {WORD_TENSOR, WORD_WEIGHT, WORD_RESULT};
-        for (size_t i = 0; i < 3 && !place.word; i++)
+        static const case_word_kind kinds[] = {WORD_TENSOR, WORD_WEIGHT, WORD_RESULT, WORD_GRADIENT};
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !place.word; i++)
             place.word = find(kinds[i], tensor);
     }
     return place;

@@ -11,6 +11,7 @@
 #define INPUTS "inputs"
 #define WEIGHTS "weights"
 #define RESULTS "results"
+#define GRADIENTS "gradients"
 #define CACHE "cache and pages"
 #define AGAIN "the same in another form"
 #define SHAPE "shape"
@@ -61,6 +62,11 @@ static const mha__case_word words[] = {
            "results in float64, with which the exact path is compared"),
     FAMILY(RESULTS, "expected_fast.*", "", "as expected.*",
            "results of a source's fused kernels; known and not judged"),
+
+    TENSOR(GRADIENTS, CASE_D_OUTPUT, "d_output", CASE_REAL, 2, 4, "grad_output dO dout do dy d_out output_grad",
+           "as output", "needed with the gradients below", "gradient of the output, from which they were computed"),
+    TENSOR(GRADIENTS, CASE_D_LSE, "d_lse", CASE_REAL, 2, 3, "dlse", "(B, h, T_q)", "0", "gradient of the lse"),
+    {{GRADIENTS, "", "", "", "", ""}, "", WORD_GRADIENTS, 0, CASE_REAL, 1, 4},
 
     TENSOR(CACHE, CASE_PAST_KEY, "past_key", CASE_REAL, 4, 4, "past_k k_cache cache_k key_cache past_keys",
            "(B, h_kv, P, d_k)", "", "cached keys, projected and rotated, in front of the new ones; with past_value"),
@@ -203,8 +209,8 @@ enum { WORDS = sizeof words / sizeof *words };
 /* ---------------------------------------------------------------- weights and stages as words */
 
 /* The words of the table, those of weights and stages in the places where they stand together. */
-static mha__case_word all[WORDS - 2 + MHA_WEIGHT_COUNT + MHA_STAGE_COUNT];
-static char expected[MHA_STAGE_COUNT][40];
+static mha__case_word all[WORDS - 3 + MHA_WEIGHT_COUNT + MHA_STAGE_COUNT + MHA_GRADIENT_COUNT];
+static char expected[MHA_STAGE_COUNT][40], gradients[MHA_GRADIENT_COUNT][40], of_gradients[MHA_GRADIENT_COUNT][40];
 
 static void write_weight(mha__case_word *word, mha_weight weight)
 {
@@ -232,18 +238,46 @@ static void write_stage(mha__case_word *word, mha_stage stage)
     mha__text_print(word->shown.form, sizeof word->shown.form, "%s", is->shape);
 }
 
+/* What a gradient is of: the word of a weight or of an input, "mask". */
+static const char *subject(mha_gradient gradient)
+{
+    const mha_weight_info *of = gradient < MHA_D_WEIGHTS ? NULL : mha_weight_at((mha_weight)(gradient - MHA_D_WEIGHTS));
+    return of && of->word ? of->word : mha_gradient_name(gradient);
+}
+
+static void write_gradient(mha__case_word *word, mha_gradient gradient)
+{
+    static const char *const foreign[] = {[MHA_D_QUERY] = "dq dQ grad_q grad_query d_q",
+                                          [MHA_D_KEY] = "dk dK grad_k grad_key",
+                                          [MHA_D_VALUE] = "dv dV grad_v grad_value"};
+    const char *of = subject(gradient);
+    mha__text_print(gradients[gradient], sizeof gradients[gradient], "expected.d_%s", of);
+    mha__text_print(of_gradients[gradient], sizeof of_gradients[gradient], "gradient of %s", of);
+    word->kind = WORD_GRADIENT;
+    word->code = (int)gradient;
+    word->foreign = gradient <= MHA_D_VALUE ? foreign[gradient] : "";
+    word->shown.name = gradients[gradient];
+    word->shown.meaning = of_gradients[gradient];
+    mha__text_print(word->shown.form, sizeof word->shown.form, "as %s", of);
+}
+
 static void write_all(void)
 {
     size_t n = 0;
     for (size_t i = 0; i < WORDS; i++) {
         const case_word_kind kind = words[i].kind;
-        const int count = kind == WORD_WEIGHTS ? MHA_WEIGHT_COUNT : kind == WORD_STAGES ? MHA_STAGE_COUNT : 1;
+        const int count = kind == WORD_WEIGHTS     ? MHA_WEIGHT_COUNT
+                          : kind == WORD_STAGES    ? MHA_STAGE_COUNT
+                          : kind == WORD_GRADIENTS ? MHA_GRADIENT_COUNT
+                                                   : 1;
         for (int k = 0; k < count; k++) {
             all[n] = words[i];
             if (kind == WORD_WEIGHTS)
                 write_weight(&all[n], (mha_weight)k);
             else if (kind == WORD_STAGES)
                 write_stage(&all[n], (mha_stage)k);
+            else if (kind == WORD_GRADIENTS)
+                write_gradient(&all[n], (mha_gradient)k);
             n++;
         }
     }

@@ -24,6 +24,8 @@ typedef enum case_tensor {
     CASE_OUT_PROJ,
     CASE_OUT_BIAS,
     CASE_TOKENS,
+    CASE_D_OUTPUT,
+    CASE_D_LSE,
     CASE_TENSOR_COUNT
 } case_tensor;
 
@@ -45,11 +47,13 @@ typedef enum case_word_kind {
     WORD_TENSOR,       /* `code` is a case_tensor */
     WORD_WEIGHT,       /* `code` is an mha_weight */
     WORD_RESULT,       /* `code` is a slot of results */
+    WORD_GRADIENT,     /* of results, too; `code` is an mha_gradient */
     WORD_OTHER_TENSOR, /* a family, "expected64.*": a prefix to words of this table */
     WORD_KEY,          /* a metadata key; its values and its default are parsed from `form` and `missing` */
     WORD_OTHER_KEY,    /* a family of metadata keys, "atol.*" */
     WORD_WEIGHTS,      /* the weights of mha/layer.h stand here in the list of words, each of kind WORD_WEIGHT */
     WORD_STAGES,       /* the stages of mha/attention.h stand here, each of kind WORD_RESULT */
+    WORD_GRADIENTS,    /* the gradients of mha/backward.h stand here, each of kind WORD_GRADIENT */
     WORD_SETTINGS      /* all settings stand here in the list of words */
 } case_word_kind;
 
@@ -63,12 +67,19 @@ typedef struct mha__case_word {
 } mha__case_word;
 
 const mha__case_word *mha__case_word_at(size_t index); /* NULL past the end */
+/* Whether a word is that of a recorded result: "expected.output", "expected.d_query". */
+static inline bool mha__case_is_result(const mha__case_word *word)
+{
+    return word->kind == WORD_RESULT || word->kind == WORD_GRADIENT;
+}
 
 /* ---------------------------------------------------------------- words by name (find_words.c) */
 
 const char *mha__case_tensor_name(case_tensor tensor);
 /* The name a case gives to a weight of the layer: "W_q", "head_sink", "q_norm_weight". */
 const char *mha__case_weight_name(mha_weight weight);
+/* The name of a recorded gradient: "expected.d_query", "expected.d_W_q". */
+const char *mha__case_gradient_name(mha_gradient gradient);
 /* The row of a metadata key that is neither a setting nor one of a family; NULL for an unknown key. */
 const mha__case_word *mha__case_key(const char *key);
 /* The setting of that name or alias that a case has as a metadata key, or as a tensor; NULL for none. */
@@ -77,9 +88,9 @@ bool mha__setting_is_array(const mha_setting *setting);
 
 /* What the name of a tensor means. */
 typedef struct mha__case_place {
-    const mha__case_word *word; /* a tensor, a weight or a result; NULL: none of these */
+    const mha__case_word *word; /* a tensor, a weight, a result or a gradient; NULL: none of these */
     case_weights set;           /* for a weight */
-    enum { PLACE_FLOAT, PLACE_DOUBLE, PLACE_FUSED } record; /* for a result: expected, expected64, expected_fast */
+    enum { PLACE_FLOAT, PLACE_DOUBLE, PLACE_FUSED } record; /* of a result: expected, expected64, expected_fast */
 } mha__case_place;
 
 mha__case_place mha__case_place_of(const char *tensor);

@@ -1,0 +1,308 @@
+/* Gradients in cases: right ones of random calls and layers, written, read and judged; one wrong element is found;
+ * mistakes are named; what a case cannot be is refused. GRADIENT_CASES=n tries n of each, from seed GRADIENT_SEED on. */
+#include <math.h>
+#include <string.h>
+
+#include "mha/case.h"
+#include "mha/file.h"
+#include "support/gradient.h"
+#include "support/scratch.h"
+#include "support/unit.h"
+
+static size_t judged, skipped, refused, of_each[MHA_GRADIENT_COUNT];
+
+/* The gradients of a call in float64, as a case that is read again; NULL: a case has no words for the call. */
+static mha_case *saved(graded *g)
+{
+    const mha_case_notes notes = {.gradients = &g->gradients};
+    mha_call call = g->r.call;
+    mha_error error;
+    mha_case *c;
+    const char *path = scratch_path("gradients.safetensors");
+    call.keep_count = 0;
+    assert_ok(mha_backward(g->r.layer, &call, &g->gradients, &error), error);
+    if (mha_case_save(path, g->r.layer, &call, &notes, &error) == MHA_UNSUPPORTED)
+        return NULL;
+    assert_ok(mha_case_open(path, NULL, &c, &error), error);
+    return c;
+}
+
+/* Moves the largest finite number of gradient `which`; false when there is none but 0. */
+static bool spoil(graded *g, int which)
+{
+    double *x = g->gradients.of[which].data;
+    size_t most = 0;
+    for (size_t e = 0; e < mha_view_elements(&g->gradients.of[which]); e++)
+        most = fabs(x[e]) > fabs(x[most]) ? e : most;
+    if (mha_view_elements(&g->gradients.of[which]) == 0 || x[most] == 0 || !isfinite(x[most]))
+        return false;
+    x[most] *= 1.001;
+    return true;
+}
+
+static mha_verdict verdict_of(const mha_case *c, mha_path path)
+{
+    mha_verdict v;
+    mha_error error;
+    assert_ok(mha_case_judge(c, path, NULL, 1, &v, &error), error);
+    return v;
+}
+
+/* A case of the call with a spoiled gradient, in memory. */
+static bool passes_spoiled(graded *g, int which, char *text, size_t size)
+{
+    const mha_case_notes notes = {.gradients = &g->gradients};
+    mha_call call = g->r.call;
+    mha_error error;
+    mha_case *c;
+    call.keep_count = 0;
+    assert_ok(mha_case_of_call(g->r.layer, &call, NULL, 0, &notes, &c, &error), error);
+    mha_verdict v = verdict_of(c, MHA_PATH_EXACT);
+    const bool named = v.outcome == MHA_OUTCOME_FAILED && v.culprit < v.stage_count &&
+                       strstr(v.stages[v.culprit].against, "expected64.d_") == v.stages[v.culprit].against;
+    if (!named)
+        snprintf(text, size, "d_%s with a wrong element: %s %.200s", mha_gradient_name((mha_gradient)which),
+                 mha_outcome_name(v.outcome), v.reason);
+    mha_verdict_clear(&v);
+    mha_case_close(c);
+    return !named;
+}
+
+static bool case_fails(const trial *t, char *text, size_t size)
+{
+    graded g;
+    bool failed = false;
+    graded_build(t, &g);
+    mha_case *c = saved(&g);
+    refused += !c;
+    for (int path = 0; c && path < MHA_PATH_COUNT && !failed; path++) {
+        mha_verdict v = verdict_of(c, (mha_path)path);
+        const bool unjudged = v.outcome == MHA_OUTCOME_SKIPPED;
+        const bool expected = strstr(v.reason, "no bound") || strstr(v.reason, "is not judged") ||
+                              strstr(v.reason, "expected elements");
+        failed = v.outcome == MHA_OUTCOME_FAILED || (unjudged && !expected);
+        if (failed)
+            snprintf(text, size, "%s: %.300s", mha_path_name((mha_path)path), v.reason);
+        judged += v.outcome == MHA_OUTCOME_PASSED, skipped += unjudged;
+        const bool right = v.outcome == MHA_OUTCOME_PASSED && path == MHA_PATH_EXACT;
+        mha_verdict_clear(&v);
+        for (int i = 0; right && i < MHA_GRADIENT_COUNT && !failed; i++) {
+            const double *x = g.gradients.of[i].data;
+            of_each[i] += x != NULL;
+            if (x && (t->seed + (uint64_t)i) % 3 == 0 && spoil(&g, i))
+                failed = passes_spoiled(&g, i, text, size);
+        }
+    }
+    mha_case_close(c);
+    graded_release(&g);
+    return failed;
+}
+
+static bool call_fails(const trial *drawn, char *text, size_t size)
+{
+    trial t = *drawn;
+    return graded_adapt(&t) && case_fails(&t, text, size);
+}
+
+static bool layer_fails(const trial *drawn, char *text, size_t size)
+{
+    trial t = *drawn;
+    return graded_adapt_layer(&t) && case_fails(&t, text, size);
+}
+
+static void right_gradients_pass_and_wrong_ones_fail(void **state)
+{
+    (void)state;
+    static const mha_gradient expected[] = {MHA_D_QUERY, MHA_D_KEY, MHA_D_VALUE, MHA_D_MASK, MHA_D_ALIBI_SLOPES,
+                                            MHA_D_WEIGHTS + MHA_SINKS, MHA_D_WEIGHTS + MHA_BIAS_K,
+                                            MHA_D_WEIGHTS + MHA_BIAS_TABLE, MHA_D_WEIGHTS + MHA_B_V};
+    const uint64_t n = trial_number("GRADIENT_CASES", 600), first = trial_number("GRADIENT_SEED", 1);
+    const size_t wrong = trials_that_fail(first, n, 0, call_fails);
+    if (wrong)
+        fail_msg("the gradients of %zu random calls are judged wrongly", wrong);
+    print_message("gradients of random calls: %zu judged, %zu without a bound, %zu that no case is of\n", judged,
+                  skipped, refused);
+    assert_true(n < 600 || judged > 2 * (skipped + refused) / 3);
+    for (size_t i = 0; n >= 600 && i < sizeof expected / sizeof *expected; i++)
+        assert_true(of_each[expected[i]] >= 3);
+}
+
+/* Layers have no bound of gradients: their cases state a tolerance (tests/vectors), or are skipped. */
+static void gradients_of_layers_are_written_and_read(void **state)
+{
+    (void)state;
+    judged = skipped = refused = 0;
+    const uint64_t n = trial_number("GRADIENT_CASES", 200), first = trial_number("GRADIENT_SEED", 1);
+    assert_int_equal(trials_that_fail(first, n, 0, layer_fails), 0);
+    assert_true(judged == 0 && skipped > 0);
+}
+
+/* ---------------------------------------------------------------- one call */
+
+enum { B = 2, T = 3, H = 4, D = 4, ROWS = B * T * H * D };
+
+typedef struct fixture {
+    float q[ROWS], k[ROWS], v[ROWS], d[ROWS];
+    double dq[ROWS], dk[ROWS], dv[ROWS];
+    mha_call call;
+    mha_gradients gradients;
+    mha_case_notes notes;
+} fixture;
+
+static void begin(fixture *f)
+{
+    mha_error error;
+    const size_t shape[4] = {B, T, H, D};
+    memset(f, 0, sizeof *f);
+    for (size_t e = 0; e < ROWS; e++) {
+        f->q[e] = (float)sin(1.0 + (double)e), f->k[e] = (float)sin(2.0 * (double)e);
+        f->v[e] = (float)cos(5.0 + (double)e), f->d[e] = (float)cos(3.0 * (double)e);
+    }
+    f->call = (mha_call){.query = mha_heads(f->q, B, T, H, D), .key = mha_heads(f->k, B, T, H, D),
+                         .value = mha_heads(f->v, B, T, H, D), .semantics.softmax.scale = 0.4,
+                         .path = MHA_PATH_EXACT};
+    f->gradients.d_output = mha_heads(f->d, B, T, H, D);
+    f->gradients.of[MHA_D_QUERY] = mha_view_of(f->dq, MHA_F64, 4, shape);
+    f->gradients.of[MHA_D_KEY] = mha_view_of(f->dk, MHA_F64, 4, shape);
+    f->gradients.of[MHA_D_VALUE] = mha_view_of(f->dv, MHA_F64, 4, shape);
+    assert_ok(mha_backward(NULL, &f->call, &f->gradients, &error), error);
+    f->notes.gradients = &f->gradients;
+}
+
+static mha_case *case_of(fixture *f)
+{
+    mha_error error;
+    mha_case *c;
+    assert_ok(mha_case_of_call(NULL, &f->call, NULL, 0, &f->notes, &c, &error), error);
+    return c;
+}
+
+static void explain(const mha_case *c, bool right, const char *name)
+{
+    const mha_gradient_mistake *list[4];
+    size_t count;
+    bool found;
+    mha_error error;
+    assert_ok(mha_case_explain_gradients(c, list, 4, &count, &found, &error), error);
+    assert_int_equal(found, right);
+    assert_int_equal(count, name ? 1 : 0);
+    if (name)
+        assert_string_equal(list[0]->name, name);
+}
+
+static void mistakes_are_named(void **state)
+{
+    (void)state;
+    fixture f;
+    mha_error error;
+    begin(&f);
+    mha_case *c = case_of(&f);
+    explain(c, true, NULL);
+    mha_case_close(c);
+    for (size_t e = 0; e < ROWS; e++)
+        f.dq[e] *= 1 / 0.4; /* without the scale */
+    c = case_of(&f);
+    explain(c, false, "scale-missing-dq");
+    mha_verdict v = verdict_of(c, MHA_PATH_AUTO);
+    assert_int_equal(v.path, MHA_PATH_EXACT);
+    assert_true(v.stage_count == 3 && v.culprit == 0 && !v.stages[0].ok && v.stages[1].ok && v.stages[2].ok);
+    assert_string_equal(v.stages[0].name, "d_query");
+    mha_verdict_clear(&v);
+    assert_ok(mha_case_judge(c, MHA_PATH_AUTO, "d_key", 1, &v, &error), error);
+    assert_true(v.stage_count == 1 && v.outcome == MHA_OUTCOME_PASSED);
+    mha_verdict_clear(&v);
+    assert_refused(mha_case_judge(c, MHA_PATH_AUTO, "d_keys", 1, &v, &error), MHA_NOT_FOUND, error, "d_query");
+    mha_case_close(c);
+    f.notes.gradients = NULL;
+    c = case_of(&f);
+    size_t count;
+    bool right;
+    assert_refused(mha_case_explain_gradients(c, NULL, 0, &count, &right, &error), MHA_NOT_FOUND, error, "none");
+    mha_case_close(c);
+}
+
+/* Results of float32 are allowed what float32 may cost, and those of a fused kernel what its type may. */
+static void rounding_is_allowed_for(void **state)
+{
+    (void)state;
+    static const double factors[] = {1 + 0x1p-24, 1 + 0x1p-9, 1.25};
+    static const bool passes[2][3] = {{true, false, false}, {true, true, false}};
+    for (int fused = 0; fused < 2; fused++)
+        for (int i = 0; i < 3; i++) {
+            fixture f;
+            begin(&f);
+            f.notes.has_computed = true, f.notes.computed = MHA_F32;
+            f.call.precision = mha_precision_of(fused ? MHA_BF16 : MHA_F32);
+            for (size_t e = 0; e < ROWS; e++)
+                f.dv[e] *= factors[i];
+            mha_case *c = case_of(&f);
+            mha_verdict v = verdict_of(c, MHA_PATH_EXACT);
+            assert_true(v.stages[0].ok && v.stages[1].ok && v.stages[2].derived);
+            assert_int_equal(v.stages[2].ok, passes[fused][i]);
+            mha_verdict_clear(&v);
+            mha_case_close(c);
+        }
+}
+
+static void refuses(const fixture *f, const char *name, const char *text)
+{
+    mha_error error;
+    mha_case *c;
+    assert_refused(mha_case_of_call(NULL, &f->call, NULL, 0, &f->notes, &c, &error), MHA_INVALID, error, name, text);
+}
+
+static void contradictions_are_refused(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    f.gradients.d_output = (mha_view){0};
+    refuses(&f, "d_output", "is missing");
+    begin(&f);
+    f.gradients.d_output.shape[3] = D - 1;
+    refuses(&f, "d_output", "(2, 3, 4, 4)");
+    begin(&f);
+    f.gradients.of[MHA_D_KEY].shape[1] = T - 1;
+    refuses(&f, "expected64.d_key", "(2, 3, 4, 4)");
+    begin(&f);
+    f.gradients.of[MHA_D_WEIGHTS + MHA_SINKS] = mha_view_of(f.dq, MHA_F64, 1, (const size_t[]){H});
+    refuses(&f, "expected64.d_head_sink", "the call has no sinks");
+    begin(&f);
+    f.gradients.d_lse = mha_view_of(f.dq, MHA_F64, 3, (const size_t[]){B, H, T});
+    f.call.semantics.softmax.normaliser = MHA_SIGMOID;
+    refuses(&f, "d_lse", "no lse");
+}
+
+/* What is not computed is no fault of the file: it is skipped, with the reason. */
+static void what_is_not_computed_is_skipped(void **state)
+{
+    (void)state;
+    fixture f;
+    float past[B * H * D] = {1, 2, 3};
+    begin(&f);
+    f.notes.past_key = f.notes.past_value = mha_view_of(past, MHA_F32, 4, (const size_t[]){B, H, 1, D});
+    mha_case *c = case_of(&f);
+    mha_verdict v = verdict_of(c, MHA_PATH_EXACT);
+    assert_int_equal(v.outcome, MHA_OUTCOME_SKIPPED);
+    assert_non_null(strstr(v.reason, "past_key"));
+    mha_verdict_clear(&v);
+    mha_case_close(c);
+    begin(&f);
+    f.call.precision = mha_precision_of(MHA_F8_E4M3);
+    c = case_of(&f);
+    v = verdict_of(c, MHA_PATH_EXACT);
+    assert_int_equal(v.outcome, MHA_OUTCOME_SKIPPED);
+    assert_non_null(strstr(v.reason, "found F8_E4M3"));
+    mha_verdict_clear(&v);
+    mha_case_close(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(right_gradients_pass_and_wrong_ones_fail),
+        cmocka_unit_test(gradients_of_layers_are_written_and_read), cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(rounding_is_allowed_for), cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(what_is_not_computed_is_skipped)};
+    return cmocka_run_group_tests_name("gradients in cases", tests, NULL, NULL);
+}
