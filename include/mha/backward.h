@@ -74,8 +74,8 @@ MHA_API int mha_gradient_shape(const mha_plan *plan, mha_gradient gradient, size
  *
  * Errors, with nothing written: as of mha_plan_call on the exact path; MHA_INVALID (a gradient that the call does not
  * have, another shape or type, words that are reserved); MHA_NO_MEMORY; MHA_UNSUPPORTED: a cache, pages, `partial` and
- * a precision, whose gradients are not computed; a precision of gradients with a layer; d_lse of a sigmoid, which has no
- * lse. */
+ * a precision, whose gradients are not computed; a precision of gradients with a layer; d_lse of a sigmoid, which has
+ * no lse. */
 MHA_API mha_status mha_backward(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
                                 mha_error *error);
 

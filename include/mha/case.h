@@ -123,8 +123,8 @@ typedef struct mha_verdict {
 } mha_verdict;
 
 /* Runs a case on a path and compares every recorded tensor. Gradients are compared with those of mha_backward on every
- * path, each element by its own mha_gradient_bound where no tolerance is stated: the verdict then shows that of the worst
- * element. On the exact path expected64.* is compared with
+ * path, each element by its own mha_gradient_bound where no tolerance is stated: the verdict then shows that of the
+ * worst element. On the exact path expected64.* is compared with
  * tolerances rtol64 and atol64 (expected.* where it is alone); on other paths expected.* with rtol, atol,
  * atol.<tensor>. packed.*, permuted.*, repeated.* and prefill.* are run, too. `stage` restricts the comparison to one
  * stage; NULL: all. `threads` 0: mha_threads_available(). A call that the library does not support gives

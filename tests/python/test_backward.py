@@ -99,6 +99,29 @@ def test_wrong_gradients_are_explained():
         mha.testing.assert_gradients_close(nan, dk, dv, q, k, v, do)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_failures_are_saved(tmp_path, dtype):
+    q, k, v, do = heads(d_v=8)
+    dq, dk, dv = (x.astype(dtype) for x in backward(q, k, v, do, causal=True))
+    mha.testing.save_failures(str(tmp_path))
+    try:
+        with pytest.raises(AssertionError, match=r"case saved: "):
+            mha.testing.assert_gradients_close(dq * 8**0.5, dk, dv, q, k, v, do, is_causal=True)
+        with pytest.raises(AssertionError, match=r"case not saved: .*rope_k_positions"):
+            mha.testing.assert_gradients_close(dq, dk, dv, q, k, v, do, rope=mha.Rope("half_split"), offset=3,
+                                               rope_q_positions=np.tile(np.arange(5), (2, 1)),
+                                               rope_k_positions=np.tile(np.arange(9), (2, 1)))
+    finally:
+        mha.testing.save_failures(None)
+    file, = [file for file in tmp_path.iterdir() if "1." in file.name]
+    verdict = mha.check(file)
+    name = "expected64" if dtype == "float64" else "expected"
+    assert verdict.failed and [row.name for row in verdict.stages] == ["d_query", "d_key", "d_value"]
+    assert [row.ok for row in verdict.stages] == [False, True, True]
+    tensors = mha.load(file)
+    assert f"{name}.d_query" in tensors and tensors[f"{name}.d_query"].dtype == dtype
+
+
 def test_points_of_a_precision():
     """O rounded to bfloat16 before D is within the precision of a fused kernel of that type, and not of float32."""
     q, k, v, do = heads(B=1, h=1, h_kv=1, T=6, S=6, d=4, d_v=4)

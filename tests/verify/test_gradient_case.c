@@ -1,5 +1,5 @@
 /* Gradients in cases: right ones of random calls and layers, written, read and judged; one wrong element is found;
- * mistakes are named; what a case cannot be is refused. GRADIENT_CASES=n tries n of each, from seed GRADIENT_SEED on. */
+ * mistakes are named; what a case cannot be is refused. GRADIENT_CASES=n tries n of each, from seed GRADIENT_SEED. */
 #include <math.h>
 #include <string.h>
 

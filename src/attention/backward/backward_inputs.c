@@ -3,12 +3,6 @@
 
 static const mha_weight projections[3] = {MHA_W_Q, MHA_W_K, MHA_W_V};
 
-bool mha__backward_take(mha__backward *b, mha_view *to, size_t rows, size_t width)
-{
-    *to = mha__arena_view(&b->memory, MHA_F64, 2, (const size_t[]){rows, width});
-    return to->data != NULL;
-}
-
 /* Copies an input of any type and strides. */
 static bool read_input(mha__backward *b, int i, const mha_view *given)
 {

@@ -3,6 +3,12 @@
  *   y = x W + b      dW = x^T dy      db = the sum of dy over all rows      dx = dy W^T */
 #include "attention/backward/backward.h"
 
+bool mha__backward_take(mha__backward *b, mha_view *to, size_t rows, size_t width)
+{
+    *to = mha__arena_view(&b->memory, MHA_F64, 2, (const size_t[]){rows, width});
+    return to->data != NULL;
+}
+
 bool mha__is_zero(const double *d, size_t n)
 {
     bool zero = true;

@@ -12,6 +12,8 @@ from ._backward import GRADIENTS, INPUTS
 from ._library import call, lib
 from .backward import TYPED, HeadsBackward
 from .errors import typed
+from .failures import save
+from .files import path_of
 from .meant import Meant
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class Computed:
     otherwise."""
 
     def __init__(self, dtype: Any, precision: Any, first: a.Tensor) -> None:
-        code = first.dtype if dtype is None else a.float_type("dtype", dtype)
+        code = self.code = first.dtype if dtype is None else a.float_type("dtype", dtype)
         self.unit = 2.0**-53 if code == _abi.F64 else 2.0**-24
         self.precision, self.words = lib.mha_backward_precision_of(code), a.NAMES[code]
         if precision is None:
@@ -121,6 +123,21 @@ def _explained(backward: HeadsBackward, yours: dict[str, Any], computed: Compute
     return "explained by " + "; or by ".join(f"{row.name.decode()} ({row.help.decode()})" for row in rows)
 
 
+def _write(path: str, backward: HeadsBackward, yours: dict[str, Any], given: Mapping[str, a.Tensor],
+           computed: Computed) -> None:
+    """Writes a case of the call and of somebody's gradients."""
+    struct, notes = _abi.Gradients.from_buffer_copy(backward.struct), _abi.CaseNotes()
+    held = {name: np.ascontiguousarray(x, "f8" if given[name].dtype == _abi.F64 else "f4") for name, x in yours.items()}
+    for name, array in held.items():
+        struct.of[GRADIENTS.index(name)] = a.view_of(a.given(name, array))
+    call_ = _abi.Call.from_buffer_copy(backward.meant.request.struct)
+    call_.precision = lib.mha_precision_of(computed.code)
+    notes.gradients, notes.has_computed = ctypes.pointer(struct), True
+    notes.computed = _abi.F64 if computed.code == _abi.F64 else _abi.F32
+    with backward.meant.request.typed():
+        call(lib.mha_case_save, path_of("path", path), None, ctypes.byref(call_), ctypes.byref(notes))
+
+
 def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Optional[a.Array], q: a.Array, k: a.Array,
                            v: a.Array, do: a.Array, *, dlse: Optional[a.Array] = None,
                            also: Optional[Mapping[str, a.Array]] = None, layout: Optional[str] = None,
@@ -142,8 +159,9 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
     rtol, atol: |yours - exact| <= atol + rtol |exact|. Without them each element has a tolerance of its own, the error
         bound of such a backward (mha_gradient_bound); mha.UnsupportedError for calls without one, such as with norms.
 
-    The AssertionError says which gradients differ, the worst element of each, what was allowed, and the named mistakes
-    of a backward that give these numbers (mha.testing.MISTAKES).
+    The AssertionError says which gradients differ, the worst element of each, what was allowed, the named mistakes of a
+    backward that give these numbers (mha.testing.MISTAKES), and where a case is saved that `mha check` and
+    `mha diagnose` read; a case rounds where a fused kernel of `dtype` does.
     """
     __tracebackhide__ = True
     with typed(TYPED):
@@ -182,4 +200,5 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
             message += verdict.words("as you asked" if asked else f"what rounding in {computed.words} may cost")
     if message:
         message.append("  " + _explained(backward, yours, computed))
+        message.append("  " + save(lambda path: _write(path, backward, yours, given, computed), diagnosed=False))
         raise AssertionError("\n".join(message))

@@ -2,17 +2,15 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import shutil
-import tempfile
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from . import _abi
 from . import arrays as a
-from ._library import call, lib, program
+from ._library import call, lib
 from .errors import Error
+from .failures import save, save_failures
 from .gradients import MISTAKES, assert_gradients_close
 from .invariances import INVARIANCES, Invariance, Invariances, invariant
 from .judge import Verdict, diagnose, judge, rows_judged
@@ -27,39 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["INVARIANCES", "Invariance", "Invariances", "MISTAKES", "Power", "assert_attention_close",
            "assert_gradients_close", "cases", "invariant", "power", "save_failures"]
-
-_MOST_SAVED = 10  # cases that one process saves
-_saved: dict[str, Any] = {"folder": None, "count": 0, "own": None}
-
-
-def save_failures(folder: Optional[str]) -> None:
-    """Where failed assertions save their cases; None: a temporary folder, made at the first of them."""
-    _saved["folder"], _saved["count"] = folder, 0
-
-
-def _folder() -> str:
-    folder = _saved["folder"] or os.environ.get("MHA_SAVE_FAILURES") or _saved["own"]
-    if folder is None:
-        folder = _saved["own"] = tempfile.mkdtemp(prefix="mha-failures-")
-    os.makedirs(folder, exist_ok=True)
-    return str(folder)
-
-
-def _save(meant: Meant, recorded: Mapping[str, a.Tensor], computed: Computed) -> str:
-    """Saves a case, and says in one line where it is and what looks at it: the program, where there is one."""
-    if _saved["count"] >= _MOST_SAVED:
-        return f"case not saved: {_MOST_SAVED} are, the last in {_folder()}"
-    _saved["count"] += 1
-    path = os.path.join(_folder(), f"failed-{os.getpid()}-{_saved['count']}.safetensors")
-    try:
-        meant.save(path, recorded, computed)
-    except (Error, OSError) as reason:
-        return f"case not saved: {reason}"
-    command = "mha" if shutil.which("mha") else program()
-    if command is None:
-        return f"case saved: mha.check({path!r}); mha.diagnose({path!r})"
-    return f"case saved: {command} check {path}; {command} diagnose {path}"
-
 
 # ---------------------------------------------------------------- deciding
 
@@ -180,7 +145,7 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
             message += [f"  held against the exact values, {clue}" for clue in found.clues]
         except Error as reason:
             message.append(f"  no diagnosis: {reason}")
-        message.append("  " + _save(meant, recorded, computed))
+        message.append("  " + save(lambda path: meant.save(path, recorded, computed)))
         raise AssertionError("\n".join(message))
 
     for name, given in (("rtol", rtol), ("atol", atol)):
