@@ -137,6 +137,36 @@ static void gradients_of_layers_are_written_and_read(void **state)
     assert_true(judged == 0 && skipped > 0);
 }
 
+/* A gradient of a query that is key and value, too, is that of all three: the case has no key. */
+static void inputs_that_follow_stay_left_out(void **state)
+{
+    (void)state;
+    static const float x[2 * 3 * 4] = {1, -1, 2, 0.5f, 3, -2, 1, 1};
+    mha_layer *layer;
+    mha_error error;
+    double d_query[2 * 3 * 4];
+    mha_gradients g = {.d_output = mha_rows(x, 2, 3, 4)};
+    const mha_case_notes notes = {.gradients = &g};
+    assert_ok(mha_layer_create(&(mha_config){.d_model = 4, .n_heads = 2}, NULL, NULL, &layer, &error), error);
+    mha_layer_init(layer, 1);
+    g.of[MHA_D_QUERY] = mha_view_of(d_query, MHA_F64, 3, (const size_t[]){2, 3, 4});
+    for (int given = 0; given < 3; given++) {
+        mha_call call = {.query = mha_rows(x, 2, 3, 4)};
+        mha_file *file;
+        mha_case *c;
+        call.key = given > 0 ? call.query : call.key, call.value = given > 1 ? call.query : call.value;
+        assert_ok(mha_backward(layer, &call, &g, &error), error);
+        assert_ok(mha_case_save(scratch_path("follows.safetensors"), layer, &call, &notes, &error), error);
+        assert_ok(mha_file_open(scratch_path("follows.safetensors"), &file, &error), error);
+        assert_int_equal(mha_file_find(file, "key") != NULL, given > 0);
+        assert_int_equal(mha_file_find(file, "value") != NULL, given > 1);
+        mha_file_close(file);
+        assert_ok(mha_case_open(scratch_path("follows.safetensors"), NULL, &c, &error), error);
+        mha_case_close(c);
+    }
+    mha_layer_destroy(layer);
+}
+
 /* ---------------------------------------------------------------- one call */
 
 enum { B = 2, T = 3, H = 4, D = 4, ROWS = B * T * H * D };
@@ -196,6 +226,7 @@ static void mistakes_are_named(void **state)
     fixture f;
     mha_error error;
     begin(&f);
+    f.gradients.d_output = mha_rows(f.d, B, T, H * D); /* rows of heads, or heads */
     mha_case *c = case_of(&f);
     explain(c, true, NULL);
     mha_case_close(c);
@@ -242,6 +273,51 @@ static void rounding_is_allowed_for(void **state)
             mha_verdict_clear(&v);
             mha_case_close(c);
         }
+}
+
+/* What is stored in BF16 may be off by its rounding, too. */
+static void the_rounding_of_a_stored_type_is_allowed_for(void **state)
+{
+    (void)state;
+    for (int narrow = 0; narrow < 2; narrow++) {
+        fixture f;
+        static uint16_t stored[ROWS];
+        static float floats[ROWS];
+        begin(&f);
+        for (size_t e = 0; e < ROWS; e++) {
+            stored[e] = mha_f32_to_bf16((float)f.dv[e]);
+            floats[e] = mha_bf16_to_f32(stored[e]);
+        }
+        mha_view *of = &f.gradients.of[MHA_D_VALUE];
+        *of = mha_view_of(narrow ? (void *)stored : floats, narrow ? MHA_BF16 : MHA_F32, 4, of->shape);
+        mha_case *c = case_of(&f);
+        mha_verdict v = verdict_of(c, MHA_PATH_AUTO);
+        assert_true(v.stages[0].ok && v.stages[1].ok);
+        assert_int_equal(v.stages[2].ok, narrow);
+        assert_int_equal(v.stages[2].stored, narrow ? MHA_BF16 : MHA_F32);
+        mha_verdict_clear(&v);
+        mha_case_close(c);
+    }
+}
+
+/* Nothing can be said of gradients whose numbers may leave the range of float32. */
+static void numbers_out_of_range_are_not_judged(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    for (size_t e = 0; e < ROWS; e++)
+        f.d[e] *= 3e38f, f.v[e] *= 100;
+    mha_error error;
+    assert_ok(mha_backward(NULL, &f.call, &f.gradients, &error), error);
+    f.notes.has_computed = true, f.notes.computed = MHA_F32;
+    mha_case *c = case_of(&f);
+    mha_verdict v = verdict_of(c, MHA_PATH_AUTO);
+    assert_int_equal(v.outcome, MHA_OUTCOME_SKIPPED);
+    assert_non_null(strstr(v.reason, "is not judged"));
+    assert_true(!v.stages[0].judged && v.stages[2].ok);
+    mha_verdict_clear(&v);
+    mha_case_close(c);
 }
 
 static void refuses(const fixture *f, const char *name, const char *text)
@@ -301,8 +377,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(right_gradients_pass_and_wrong_ones_fail),
-        cmocka_unit_test(gradients_of_layers_are_written_and_read), cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(rounding_is_allowed_for), cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(gradients_of_layers_are_written_and_read),
+        cmocka_unit_test(inputs_that_follow_stay_left_out), cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(rounding_is_allowed_for),
+        cmocka_unit_test(the_rounding_of_a_stored_type_is_allowed_for),
+        cmocka_unit_test(numbers_out_of_range_are_not_judged), cmocka_unit_test(contradictions_are_refused),
         cmocka_unit_test(what_is_not_computed_is_skipped)};
     return cmocka_run_group_tests_name("gradients in cases", tests, NULL, NULL);
 }

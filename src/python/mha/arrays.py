@@ -104,7 +104,7 @@ def _taken() -> str:
     return "taken are float64, float32, float16, bfloat16, integers and bool, where each makes sense"
 
 
-def _is_of(value: Any, module: str, kind: str) -> bool:
+def is_of(value: Any, module: str, kind: str) -> bool:
     """Whether a value is of a class of a module that its owner has imported; nothing is imported for this."""
     known = sys.modules.get(module)
     return known is not None and isinstance(value, getattr(known, kind, ()))
@@ -114,7 +114,7 @@ def given(name: str, value: Array) -> Tensor:
     """The gate: any array as a Tensor on the same memory, or a TypeError that names the argument."""
     wrap: Callable[[Any, int], Array] = wrap_numpy
     if type(value) is not np.ndarray:
-        if _is_of(value, "torch", "Tensor"):
+        if is_of(value, "torch", "Tensor"):
             return _of_torch(name, value)
         value, wrap = _foreign(name, value)
     return _of_numpy(name, value, wrap)
@@ -124,7 +124,7 @@ def _foreign(name: str, value: Any) -> tuple[Any, Callable[[Any, int], Array]]:
     """Other arrays as one of numpy on the same memory, and how to make one of their kind."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name}: a masked array would lose its mask: give the mask as an argument of its own")
-    wrap = _wrap_jax if _is_of(value, "jax", "Array") else wrap_numpy
+    wrap = _wrap_jax if is_of(value, "jax", "Array") else wrap_numpy
     try:
         if isinstance(value, (np.ndarray, np.generic)) or wrap is _wrap_jax:
             return np.asarray(value), wrap

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from .invariances import INVARIANCES, Invariance, Invariances, invariant
 from .judge import Verdict, diagnose, judge, rows_judged
 from .layer import MultiHeadAttention
 from .meant import Computed, Meant
+from .pairs import run_pair
 from .power import Power, power
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ._typed import MeantSettings
 
 __all__ = ["INVARIANCES", "Invariance", "Invariances", "MISTAKES", "Power", "assert_attention_close",
-           "assert_gradients_close", "cases", "invariant", "power", "save_failures"]
+           "assert_function_close", "assert_gradients_close", "cases", "invariant", "power", "save_failures"]
 
 # ---------------------------------------------------------------- deciding
 
@@ -183,6 +184,46 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
     if unjudged:
         raise AssertionError(f"{', '.join(unjudged)}: not judged: numbers may leave the range of float32 on the way, "
                              "so that no tolerance follows from the call: expected rtol or atol, or smaller inputs")
+
+
+def assert_function_close(function: Callable[..., Any], q: a.Array, k: a.Array, v: a.Array, *,
+                          backward: Optional[Callable[..., Any]] = None, do: Optional[a.Array] = None, seed: int = 0,
+                          layout: Optional[str] = None, dtype: Any = None,
+                          precision: Optional[Mapping[str, Any]] = None,
+                          backward_precision: Optional[Mapping[str, Any]] = None, rtol: Optional[float] = None,
+                          atol: Optional[float] = None, **settings: Unpack[MeantSettings]) -> None:
+    """Runs a function of q, k and v and its backward, and fails unless both are those of attention.
+
+        mha.testing.assert_function_close(Flash, q, k, v, is_causal=True)                a torch.autograd.Function
+        mha.testing.assert_function_close(lambda *x: flash(*x, causal=True), q, k, v, is_causal=True)
+        mha.testing.assert_function_close(forward, q, k, v, backward=backward)           any pair
+
+    function: a torch.autograd.Function, of tensors of torch any function that autograd follows, of arrays of JAX any
+        that jax.vjp takes (a jax.custom_vjp), or with `backward` any. It gets q, k and v, and returns the output.
+    backward: backward(q, k, v, output, do) returns dq, dk and dv, None where it has none.
+    do: the gradient of the output; None: random, from the seed.
+    layout, settings: what the function is meant to be, as in assert_attention_close. dtype, rtol, atol: of the output
+        and of the gradients. precision, backward_precision: the points at which either of them rounds.
+
+    The AssertionError is that of assert_attention_close, of assert_gradients_close, or both.
+    """
+    __tracebackhide__ = True
+    output, do, (dq, dk, dv) = run_pair(function, backward, (q, k, v), do, seed)
+    found = {"dq": dq, "dk": dk, "dv": dv}
+    message = [f"{name}: the backward gives none" for name, x in found.items() if x is None and backward is None]
+    try:
+        assert_attention_close(output, q, k, v, layout=layout, dtype=dtype, precision=precision, rtol=rtol, atol=atol,
+                               **settings)
+    except AssertionError as reason:
+        message.append(f"forward: {reason}")
+    try:
+        if len(message) < len(found):
+            assert_gradients_close(dq, dk, dv, q, k, v, do, layout=layout, dtype=dtype, precision=backward_precision,
+                                   rtol=rtol, atol=atol, **settings)
+    except AssertionError as reason:
+        message.append(f"backward: {reason}")
+    if message:
+        raise AssertionError("\n".join(message))
 
 
 # ---------------------------------------------------------------- cases for hypothesis

@@ -98,12 +98,12 @@ static mha_status compute(const mha_case *c, backward *b, mha_error *error)
 }
 
 /* What an element may be off by where no tolerance is stated. */
-static double allowed_at(const mha_case *c, const backward *b, int g, size_t at, double yours)
+static double allowed_at(const mha_case *c, const backward *b, int g, size_t at, double yours, double rtol)
 {
     const double rounding = ((const double *)b->errors[g].data)[at];
     const mha__storage s = mha__storage_of(b->recorded[g]->stored); /* of a precision it is part of the bound */
     const bool counted = c->precision.inputs != MHA_F32;
-    return rounding + (counted ? 0 : s.relative * fabs(yours) + s.absolute);
+    return rounding + rtol * fabs(yours) + (counted ? 0 : s.relative * fabs(yours) + s.absolute);
 }
 
 /* Each element beyond its own bound; the worst is that which is farthest beyond. */
@@ -117,14 +117,14 @@ static void compare_each(const mha_case *c, const backward *b, int g, mha_stage_
     bool more = mha_view_elements(exact) > 0;
     for (size_t at = 0; more; at++, more = mha__index_next(index, exact->shape, exact->rank)) {
         const double x = mha_view_get(exact, index), y = mha_view_get(yours, index),
-                     allowed = allowed_at(c, b, g, at, y), off = isnan(x) && isnan(y) ? 0 : fabs(x - y),
+                     allowed = allowed_at(c, b, g, at, y, row->rtol), off = isnan(x) && isnan(y) ? 0 : fabs(x - y),
                      part = isnan(off) ? INFINITY : off / fmax(allowed, 1e-300);
         row->judged &= isfinite(allowed);
         d->mismatches += !(off <= allowed);
         if (part > worst) {
             worst = part;
             memcpy(d->worst_index, index, sizeof index);
-            d->worst_actual = x, d->worst_expected = y, row->atol = allowed;
+            d->worst_actual = x, d->worst_expected = y, row->atol = allowed - row->rtol * fabs(y);
         }
     }
 }
@@ -136,7 +136,7 @@ static mha_status compare(mha__judgement *j, const backward *b, int g, mha_error
     if (!row)
         return no_memory(error);
     const mha__allowed allowed = stated(j->c, e, b->wide[g]);
-    row->rtol = allowed.derived ? 0 : allowed.rtol;
+    row->rtol = allowed.rtol;
     row->atol = allowed.derived ? 0 : allowed.atol;
     row->derived = allowed.derived;
     row->stored = e->stored;
