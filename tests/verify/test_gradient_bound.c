@@ -119,6 +119,43 @@ static void the_bound_is_of_the_size_of_a_rounding(void **state)
     assert_true(bound[MHA_D_VALUE] < 0x1p-24 * 400);
 }
 
+/* Two queries and two keys of one feature: numbers on the way that leave the range of float, of gradients that do not:
+ * dP behind keys of 1e-20, dP - D, the sum of dS K behind a scale of 1e-30, that of P dO over two queries, causal. */
+static void numbers_on_the_way_are_bounded(void **state)
+{
+    (void)state;
+    static const struct {
+        float q, k, v, d, scale;
+        mha_normaliser normaliser;
+        bool reaches[3]; /* the bound of dQ, dK, dV is infinite */
+    } rows[] = {{1, 1, 1, 1, 1, MHA_SOFTMAX, {false, false, false}},
+                {1e-20f, 1e-20f, 2e3f, 3e35f, 1, MHA_SIGMOID, {true, true, false}},
+                {1, 1, 1, 3e38f, 1, MHA_SOFTMAX, {true, true, false}},
+                {1, 1e20f, 1e10f, 1e10f, 1e-30f, MHA_SOFTMAX, {true, false, false}},
+                {1e20f, 1, 1e10f, 1e10f, 1e-30f, MHA_SOFTMAX, {false, true, false}},
+                {1, 1, 1e-20f, 3.4e38f, 1, MHA_SOFTMAX, {false, false, true}}};
+    for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+        const float q[] = {rows[n].q, -rows[n].q}, k[] = {rows[n].k, -rows[n].k}, v[] = {rows[n].v, -rows[n].v},
+                    d[] = {rows[n].d, -rows[n].d};
+        double bound[3][2];
+        mha_error error;
+        const mha_call call = {.query = mha_heads(q, 1, 2, 1, 1), .key = mha_heads(k, 1, 2, 1, 1),
+                               .value = mha_heads(v, 1, 2, 1, 1), .semantics.softmax.scale = (double)rows[n].scale,
+                               .semantics.visible.causal = true,
+                               .semantics.softmax.normaliser = rows[n].normaliser};
+        mha_gradients g = {.d_output = mha_heads(d, 1, 2, 1, 1)};
+        for (int i = 0; i < 3; i++)
+            g.of[i] = mha_view_of(bound[i], MHA_F64, 4, (const size_t[]){1, 2, 1, 1});
+        assert_ok(mha_gradient_bound(NULL, &call, &g, 0x1p-24, &error), error);
+        for (int i = 0; i < 3; i++)
+            if ((isinf(bound[i][0]) || isinf(bound[i][1])) != rows[n].reaches[i])
+                fail_msg("row %zu, gradient %d: %g, %g", n, i, bound[i][0], bound[i][1]);
+        assert_ok(mha_gradient_bound(NULL, &call, &g, 0x1p-53, &error), error);
+        for (int i = 0; i < 3; i++)
+            assert_true(isfinite(bound[i][0]) && isfinite(bound[i][1]));
+    }
+}
+
 static void what_has_no_bound_is_refused_by_name(void **state)
 {
     (void)state;
@@ -147,6 +184,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(no_rounding_goes_beyond_the_bound),
                                        cmocka_unit_test(the_bound_is_of_the_size_of_a_rounding),
+                                       cmocka_unit_test(numbers_on_the_way_are_bounded),
                                        cmocka_unit_test(what_has_no_bound_is_refused_by_name)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,8 +36,9 @@
  *         all pairs times the sum of |dZ| + E_dZ, each times the size of what dZ is multiplied with.
  *   sinks e^(sink - lse) is off as a P is, by E_lse once, and its product as dZ is.
  *
- * The sums over E are made by the steps of the backward itself, with E in place of dS and absolute values in place of
- * Q, K and dO. bound_rows.c goes on from there. */
+ * An error is infinite where A, the terms of X together, or the sums of |dS| |K|, |dS| |Q| and P |dO| reach the end
+ * of the range, whatever comes of them. The sums over E are made by the steps of the backward itself, with E in
+ * place of dS and absolute values in place of Q, K and dO. bound_rows.c goes on from there. */
 #include <float.h>
 #include <math.h>
 
@@ -52,6 +53,12 @@ double mha__gradient_gamma(double n, double u)
 static double lost(mha_dtype type, double x)
 {
     return type == MHA_F32 ? 0 : mha__lost(type, x, 1);
+}
+
+/* 0, or infinity where a number of this size leaves the range. */
+static double beyond(const mha__gradient_errors *e, double size)
+{
+    return size < mha__gradient_largest(e) ? 0 : INFINITY;
 }
 
 /* One query of a map. */
@@ -138,7 +145,7 @@ static double d_weight_error(const query *q, double A, double dP)
 {
     const mha__gradient_errors *e = q->e;
     const double d_v = (double)q->b->r->plan.d_v, off = mha__gradient_gamma(d_v + 2, e->sums) * A + e->rows[2] * q->dO;
-    return off + lost(e->precision->d_weights, fabs(dP) + off) + (d_v + 1) * e->tiny;
+    return beyond(e, A + off) + off + lost(e->precision->d_weights, fabs(dP) + off) + (d_v + 1) * e->tiny;
 }
 
 /* E_dZ of a pair. */
@@ -152,7 +159,8 @@ static double d_masked_error(const query *q, size_t j)
         return (E_P + 4 * u) * (fabs(dP) + E_dP) + P * E_dP + 2 * u * P * (fabs(dP) + E_dP) + e->tiny;
     const double D = q->map->sums[q->i], d_lse = q->map->d_lse[q->i], X = fabs(dP - D + d_lse),
                  E_D = e->sizes.map.sums[q->i],
-                 E_X = E_dP + E_D + 3 * u * (fabs(dP) + fabs(D) + fabs(d_lse) + E_dP + E_D);
+                 all = fabs(dP) + fabs(D) + fabs(d_lse) + E_dP + E_D,
+                 E_X = beyond(e, all) + E_dP + E_D + 3 * u * all;
     return E_P * (X + E_X) + P * E_X + 2 * u * (P + E_P) * (X + E_X) + e->tiny;
 }
 
@@ -198,6 +206,34 @@ static void add_rows_off(const mha__gradient_errors *e, const mha__backward *b, 
                 to->dQ[i * d_k + c] += to->q_scale * dS * e->rows[1];
                 to->dK[j * d_k + c] += to->k_scale * dS * e->rows[0];
             }
+}
+
+/* Adds |x_ij| |y_jc| to the sum of each element of a product, or of x transposed. */
+static void add_sizes(const mha__map *map, bool transposed, const double *x, const double *y, size_t d, double *sums)
+{
+    for (size_t i = 0; i < map->s.T_q; i++)
+        for (size_t j = 0; j < map->n; j++)
+            for (size_t c = 0; map->seen[i * map->n + j] == MHA__SEEN && c < d; c++)
+                sums[(transposed ? j : i) * d + c] += fabs(x[i * map->n + j] * y[(transposed ? i : j) * d + c]);
+}
+
+/* Makes the errors of a product infinite whose sums leave the range. `room`: memory for them. */
+static void bound_range(const mha__gradient_errors *e, const mha__map *map, bool transposed, const double *x,
+                        const double *y, size_t d, double *room, double *to)
+{
+    const size_t count = (transposed ? map->n : map->s.T_q) * d;
+    double x_most = 0, y_most = 0;
+    for (size_t at = 0; at < map->s.T_q * map->n; at++)
+        x_most = fmax(x_most, fabs(x[at]));
+    for (size_t at = 0; at < (transposed ? map->s.T_q : map->n) * d; at++)
+        y_most = fmax(y_most, fabs(y[at]));
+    if (beyond(e, x_most * y_most * (double)(map->s.T_q + map->n)) == 0)
+        return;
+    for (size_t at = 0; at < count; at++)
+        room[at] = 0;
+    add_sizes(map, transposed, x, y, d, room);
+    for (size_t at = 0; at < count; at++)
+        to[at] += beyond(e, room[at]);
 }
 
 /* What storing the gradients of one head costs, and what underflows in their sums. */
@@ -254,6 +290,9 @@ void mha__bound_map(mha__gradient_errors *e, const mha__backward *b, const mha__
     mha__map_products(&e->sizes, to);
     mha__map_added(&e->sizes, to);
     add_rows_off(e, b, map, to);
+    bound_range(e, map, false, map->d_scores, map->K, p->d_k, to->Q, to->dQ);
+    bound_range(e, map, true, map->d_scores, map->Q, p->d_k, to->K, to->dK);
+    bound_range(e, map, true, map->weights, map->dO, p->d_v, to->V, to->dV);
     add_stored(e, N, map->dQ, T * p->d_k, to->dQ);
     add_stored(e, N, map->dK, n * p->d_k, to->dK);
     add_stored(e, N, map->dV, n * p->d_v, to->dV);

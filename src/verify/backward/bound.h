@@ -2,6 +2,8 @@
 #ifndef MHA_VERIFY_BACKWARD_BOUND_H
 #define MHA_VERIFY_BACKWARD_BOUND_H
 
+#include <float.h>
+
 #include "attention/backward/backward.h"
 
 /* The arithmetic, what it may do to the stages of the forward, and the errors of the gradients so far. */
@@ -26,6 +28,12 @@ mha_status mha__bound_restart(mha__gradient_errors *e, const mha__backward *b, c
 /* Adds what storing a gradient at last costs, and makes the errors infinite that may be beyond the range. */
 void mha__bound_end(mha__gradient_errors *e, const mha__backward *b);
 void mha__bound_free(mha__gradient_errors *e);
+
+/* The largest number of the arithmetic. */
+static inline double mha__gradient_largest(const mha__gradient_errors *e)
+{
+    return e->unit > 0x1p-30 ? FLT_MAX : DBL_MAX;
+}
 
 /* n u / (1 - n u), infinite where that has no meaning. */
 double mha__gradient_gamma(double n, double u);

@@ -81,7 +81,7 @@ mha_status mha__bound_restart(mha__gradient_errors *e, const mha__backward *b, c
 
 void mha__bound_end(mha__gradient_errors *e, const mha__backward *b)
 {
-    const double largest = e->unit > 0x1p-30 ? FLT_MAX : DBL_MAX;
+    const double largest = mha__gradient_largest(e);
     const mha_dtype type = e->precision->gradients;
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
         for (size_t at = 0; b->d[g].data && at < mha_view_elements(&b->d[g]); at++) {
