@@ -224,6 +224,7 @@ class Examination:
             raise ValueError("only: no question of this level, with what the kernel has, has such a name")
         self.level, self.layout, self.declared = level, layout, tuple(dialect or ())
         self._asker = _Asker(kernel, layout, a.float_type("dtype", dtype, TYPES), arrays, has is not None)
+        Question(self.rows[0], self._asker.dtype).ask(layout, self._asker.wrap)  # TypeError: no such arrays here
         self.dialects = dict(dialect or {})
         readings_of(self.dialects)
         self._every = {row.name: row for row in rows()}
