@@ -121,7 +121,7 @@ mha_dtype mha__case_rounding(const mha_case *c);
 /* Whether the cache of a call rounds what its path computes; then *type is its type. */
 bool mha__cache_rounds(const mha_call *call, mha_dtype *type);
 
-/* ---------------------------------------------------------------- gradients (gradients.c) */
+/* ---------------------------------------------------------------- gradients (case_gradients.c) */
 
 /* Whether the case records gradients. */
 bool mha__case_has_gradients(const mha_case *c);
