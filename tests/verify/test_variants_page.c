@@ -162,6 +162,7 @@ static const planted_in cases[] = {
       .kv_len = 8,
       .past_len = 3,
       .semantics = {.visible = {.causal = true, .window = true, .window_left = 3, .window_right = -1}}}},
+    {"longer", "q, k, v of 4 heads, 40 keys", {.config = {HEADS}, .by_head = true, .q_len = 3, .kv_len = 40}},
     {"T5",
      "4 heads, 8 buckets for two directions, up to distance 16; 8 tokens and 3 cached ones",
      {.config = {LAYER, .bias_rows = 8},
@@ -313,7 +314,7 @@ static mha_case *open_case(size_t i)
 /* Numbers that a variant with numbers is planted with: the first with which it is found. It refuses those that have no
  * meaning for it, or is then right or another variant. */
 static const char *const numbers[] = {"", " 4", " 0.7", " 2", " 5", " 1", " 7, 5, 4", " 2, 0, 3, 1", " 300", " 2, 0, 1",
-                                      " 3; 1, 6; 0-2"};
+                                      " 3; 1, 6; 0-2", " 16"};
 
 /* The shape of the output of a case, or of its log sums. */
 static int shape_of(const mha_case *c, mha_stage stage, size_t shape[3])

@@ -124,6 +124,12 @@ void mha__rows_normalise(const mha__variant_inputs *w, const mha__knobs *k, int 
 /* `memory`: for two numbers of each feature of a head. */
 void mha__rows_rotate(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, double *x,
                       double *memory);
+/* i modulo n, from 0 on. */
+static inline size_t mha__wrapped(int64_t i, size_t n)
+{
+    const int64_t m = i % (int64_t)n;
+    return (size_t)(m < 0 ? m + (int64_t)n : m);
+}
 /* The index of element (t, head, f) in (T, h*d) rows. */
 size_t mha__head_column(int heads, size_t T, size_t h, size_t d, size_t t, size_t head, size_t f);
 /* The position of query row 0 in the case. */

@@ -13,12 +13,12 @@ static double capped(const mha__knobs *k, double s)
 }
 
 /* The score at `stage` of one query and key, from its product q.k; *visible says whether it enters the softmax. */
-static double score_of(const mha__knobs *k, double product, bool real, const mha__sight *sight, mha_stage stage,
-                       unsigned char *visible)
+static double score_of(const mha__knobs *k, double scale, double product, bool real, const mha__sight *sight,
+                       mha_stage stage, unsigned char *visible)
 {
     const bool hidden = sight->hidden == SIGHT_HIDDEN;
     product += sight->early;
-    double s = k->cap_before_scale ? capped(k, product) * k->s.softmax.scale : product * k->s.softmax.scale;
+    double s = k->cap_before_scale ? capped(k, product) * scale : product * scale;
     *visible = hidden ? 0 : sight->hidden == SIGHT_LATE ? KEEPS_NO_WEIGHT : 1;
     if (stage == MHA_STAGE_SCORES)
         return s;
@@ -90,7 +90,7 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size
     const size_t S = w->inputs->S, all = S + mha__extra_rows(c), at = (h * c->T_q + i) * all;
     const size_t head = mha__variant_kv_head(c, k, k->group_k, h);
     const bool bias = w->inputs->bias_kv[0] != NULL, pads = mha__variant_pads(k, b, i);
-    const double *q = w->q + (i * c->H + h) * c->d_k;
+    const double *q = w->q + (i * c->H + h) * c->d_k, scale = k->scales ? k->scales[h] : k->s.softmax.scale;
     /* Most variants replace a hidden key's score: its product need not be computed. */
     const bool score_hidden =
         stage == MHA_STAGE_SCORES || stage == MHA_STAGE_CAPPED || k->fill == FILL_ADD || k->cap_after_mask;
@@ -111,7 +111,7 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size
         const double product = sight.hidden == SIGHT_HIDDEN && !score_hidden ? 0 : mha__dot(q, key, c->d_k);
         if (real && k->s.added.relative.rule != MHA_RELATIVE_NONE && sight.hidden != SIGHT_HIDDEN)
             sight.added += relative_terms(w->inputs, k, &(mha__score_at){b, h, i, j}, q, key);
-        w->scores[at + j] = score_of(k, product, real, &sight, stage, &w->visible[at + j]);
+        w->scores[at + j] = score_of(k, scale, product, real, &sight, stage, &w->visible[at + j]);
     }
 }
 

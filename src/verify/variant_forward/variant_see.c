@@ -96,9 +96,14 @@ static int rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const m
 }
 
 /* What a mask says about a score: it hides it or adds a term. */
-static bool mask_hides(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at, double *added)
+static bool mask_hides(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *given,
+                       double *added)
 {
     const mha_mask *mask = &k->s.visible.mask;
+    const mha__score_at moved = {k->mask_first & 4 ? 0 : mha__wrapped((int64_t)given->b - k->mask_batch, w->c->B),
+                                 k->mask_first & 2 ? 0 : given->h, k->mask_first & 1 ? 0 : given->i,
+                                 mha__wrapped((int64_t)given->j - k->mask_roll, w->S)},
+                        *at = &moved;
     if (mask->kind == MHA_MASK_ADDITIVE) {
         const double m = k->mask_sign * mask_value(&mask->values, at, w->S, -INFINITY * k->mask_sign);
         const bool hides = m == -INFINITY && !(k->early & ADDS_MASK); /* before the scale it is a number like others */
@@ -225,6 +230,8 @@ mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs
         else
             *(early ? &sight.early : &sight.added) += bias;
     }
+    if ((int64_t)at->j >= k->twice_from && (int64_t)at->j < k->twice_to)
+        sight.added += log(2);
     sight.hidden = (hides & ~k->late) != 0 ? SIGHT_HIDDEN : hides != 0 ? SIGHT_LATE : SIGHT_SEEN;
     return sight;
 }

@@ -1,6 +1,7 @@
 /* The softmax of a variant, over keys or over a wrong axis, or the sigmoid in its place. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "verify/variant_forward/variant_bench.h"
 
@@ -110,6 +111,24 @@ static bool any_visible(const unsigned char *visible, size_t n)
     return false;
 }
 
+/* A softmax of each tile of keys by itself, and their results averaged or added. */
+static void softmax_of_tiles(const mha__knobs *k, double *s, const unsigned char *visible, size_t n, double *lse)
+{
+    const size_t size = (size_t)llabs(k->tile), tiles = (n + size - 1) / size;
+    const logits none = {.n = 0};
+    *lse = NAN;
+    for (size_t first = 0; first < n; first += size) {
+        const size_t count = n - first < size ? n - first : size;
+        double unused;
+        if (!any_visible(visible + first, count))
+            memset(s + first, 0, count * sizeof *s);
+        else
+            softmax(k, s + first, visible + first, count, 1, &none, &unused);
+        for (size_t j = first; j < first + count && k->tile_mistake == TILE_AVERAGED; j++)
+            s[j] /= (double)tiles;
+    }
+}
+
 /* Weights of one row of n scores that do not depend on each other, unless they are divided by their sum. */
 static void sigmoid(const mha__knobs *k, double *s, const unsigned char *visible, size_t n, size_t keys)
 {
@@ -151,6 +170,8 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
             w->lse[row] = 0;
             if (k->s.softmax.normaliser == MHA_SIGMOID)
                 sigmoid(k, s, visible, S, w->inputs->S);
+            else if (k->tile_mistake >= TILE_AVERAGED)
+                softmax_of_tiles(k, s, visible, S, &w->lse[row]);
             else if (in_tiles && any_visible(visible, S))
                 softmax_in_tiles(k, s, visible, S, &rest, &w->lse[row]);
             else

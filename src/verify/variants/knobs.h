@@ -24,7 +24,8 @@ enum {
     HEADS_REVERSED,       /* the last head first */
     HEADS_UNTRANSPOSED,   /* (T, h*d) viewed as (h, T, d) without moving anything; this and the next mix rows */
     HEADS_FEATURES_FIRST, /* (T, h*d) viewed as (h, d, T) */
-    HEADS_TURNED          /* in each head, (T, d) viewed as (d, T) */
+    HEADS_TURNED,         /* in each head, (T, d) viewed as (d, T) */
+    HEADS_TRANSPOSED      /* (h, T, d) viewed as (T, h*d): the reverse of HEADS_UNTRANSPOSED */
 };
 
 /* What goes wrong with the latents of latent attention. */
@@ -46,6 +47,16 @@ enum {
 
 /* How the features of a head are permuted by those who change weights from one pairing of the rotation to the other. */
 enum { PERMUTED_NOT, PERMUTED_TO_PAIRS, PERMUTED_TO_HALVES };
+
+/* In which order the memory of rows is read, where another one is meant. */
+enum {
+    MEMORY_RIGHT,
+    MEMORY_ROWS_FIRST, /* (h, T, d) in memory viewed as (T, h, d) */
+    MEMORY_HEADS_FIRST /* (T, h, d) in memory viewed as (h, T, d) */
+};
+
+/* Of which batch row the rows are, where they are those of one for all. */
+enum { MOVE_TO_FIRST = -1 };
 
 /* What goes wrong with positions of several axes. */
 enum {
@@ -146,7 +157,9 @@ enum {
     TILE_NEVER_RESCALED,  /* neither the sum nor the weighted values follow a greater maximum */
     TILE_VALUES_UNSCALED, /* the sum follows, the weighted values do not */
     TILE_SUM_UNSCALED,    /* the weighted values follow, the sum does not */
-    TILE_PADDED           /* keys up to a multiple of the tile join with score 0 and value 0 */
+    TILE_PADDED,          /* keys up to a multiple of the tile join with score 0 and value 0 */
+    TILE_AVERAGED,        /* tiles have a softmax each, and their results are averaged */
+    TILE_ADDED            /* ... or added */
 };
 
 enum {
@@ -186,6 +199,17 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, log_n_from_0) /* log(p), not log(p + 1) */                                                                  \
     X(int, log_n_always) /* also below the training length */
 
+/* Type and name of each knob that says where moved rows lie. */
+#define MOVE_KNOB_LIST(X)                                                                                              \
+    X(int, move_memory)                                                                                                \
+    X(int64_t, move_rows)     /* row t is row t - n, around the ends */                                                \
+    X(int64_t, move_heads)    /* head g is head g - n */                                                               \
+    X(int64_t, move_features) /* feature c of a head is feature c - n */                                               \
+    X(int64_t, move_batch)    /* batch row b is batch row b - n, or the first: MOVE_TO_FIRST */                        \
+    X(int64_t, move_repeats)  /* row n is row n - 1; 0: none */                                                        \
+    X(int64_t, move_wraps)    /* row t is row t mod n; 0: none */                                                      \
+    X(int64_t, move_holds)    /* rows from n on are row n - 1; 0: none */
+
 /* Type and name of each knob that changes the rows of q, k and v before the scores. */
 #define ROW_KNOB_LIST(X)                                                                                               \
     X(int, packing)                                                                                                    \
@@ -199,6 +223,7 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, bias_place) /* where b_Q and b_K are added */                                                               \
     X(double, bias_q_times)                                                                                            \
     X(int, split) /* heads in the rows */                                                                              \
+    X(int, moved) /* bits: 1 rows of q, 2 of k, 4 of v lie elsewhere: MOVE_KNOB_LIST */                                \
     X(int, no_norm) /* bits: 1 of q, 2 of k */                                                                         \
     X(int, rope_not) /* bits: 1 q, 2 k is not rotated */                                                               \
     X(int, rope_values) /* values are rotated too */                                                                   \
@@ -208,6 +233,7 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, clip_place)                                                                                                 \
     X(int, clip_not) /* bits: 1 q, 2 k, 4 v is not clipped */                                                          \
     X(int, scale_keys) /* keys are scaled by position, too */                                                          \
+    MOVE_KNOB_LIST(X)                                                                                                  \
     SCALE_KNOB_LIST(X)                                                                                                 \
     NORM_KNOB_LIST(X)                                                                                                  \
     ROPE_KNOB_LIST(X)
@@ -228,7 +254,12 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int64_t, keys_below)     /* later keys are hidden; 0: none */                                                    \
     X(int64_t, whole_tiles)    /* keys behind the last whole tile of so many are hidden; 0: none */                    \
     X(int, mask_as_number) /* the numbers 0 and 1 of a boolean mask are added */                                       \
-    X(double, mask_sign)                                                                                               \
+    X(double, mask_sign) /* what an additive mask is multiplied by */                                                  \
+    X(int, mask_first) /* bits: 1 of the first query, 2 head, 4 batch row for all */                                   \
+    X(int64_t, mask_roll) /* column j is column j - n, around the ends */                                              \
+    X(int64_t, mask_batch) /* batch row b is batch row b - n */                                                        \
+    X(int64_t, twice_from) /* keys from here on, below twice_to, are counted twice */                                  \
+    X(int64_t, twice_to)                                                                                               \
     X(int, padding_reversed)                                                                                           \
     X(int, segments_earlier) /* keys of segments with a smaller number are seen, too */                                \
     X(int, lists_each_time) /* a key counts as often as it is named */                                                 \
@@ -259,6 +290,7 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, cap_no_divisor)                                                                                             \
     X(int, fill) /* how a hidden key's score is treated */                                                             \
     X(double, fill_value)                                                                                              \
+    X(const double *, scales) /* (h), instead of that of the case; NULL: that */                                       \
     X(int, base_2)   /* powers of 2 instead of e */                                                                    \
     X(int64_t, tile) /* keys of a tile of the softmax; negative: the last tile comes first; 0: no tiles */             \
     X(int, tile_mistake)                                                                                               \

@@ -12,6 +12,7 @@ typedef struct mha__variant_list {
 } mha__variant_list;
 
 extern const mha__variant_list mha__variants_of_rows;   /* projections, splitting, rotation */
+extern const mha__variant_list mha__variants_of_rows_solved;
 extern const mha__variant_list mha__variants_of_norms;  /* norms of q and k, scale by position */
 extern const mha__variant_list mha__variants_of_scores; /* keys, scores, masks, softmax, values */
 extern const mha__variant_list mha__variants_of_bias;   /* relative position bias */
@@ -52,6 +53,14 @@ static inline bool has_sigmoid(const mha_case *c)
 static inline bool is_boolean(const mha_mask *mask)
 {
     return mask->kind > MHA_MASK_ADDITIVE;
+}
+
+/* Whether the mask has an axis of its own, which is so many from the end. */
+static inline bool has_mask_axis(const mha_case *c, int from_end)
+{
+    const mha_mask *mask = &c->semantics.visible.mask;
+    const int axis = mask->values.rank - from_end;
+    return mask->kind && axis >= 0 && mask->values.shape[axis] > 1;
 }
 
 static inline bool has_cap(const mha_case *c)

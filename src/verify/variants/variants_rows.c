@@ -29,6 +29,12 @@ static bool is_packable(const mha_case *c)
     return same && (has_layer(c) || c->T_q == c->T_k);
 }
 
+/* Whether k and v that are given can be mistaken for each other. */
+static bool exchanges_kv(const mha_case *c)
+{
+    return c->kind == CASE_SDPA && c->d_k == c->d_v;
+}
+
 /* Whether the tables still have a row for every position moved by `shift`. */
 static bool tables_reach(const mha_case *c, int64_t shift)
 {

@@ -44,6 +44,45 @@ static double sign_of(double x)
     return x < 0 ? -1 : 1;
 }
 
+static bool is_count(double x)
+{
+    return x >= 0 && x <= 0x1p31 && x == floor(x);
+}
+
+/* Whether parts have nothing that all of them share. */
+static bool is_divided(const mha_case *c)
+{
+    return softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.softmax.softmax_plus_one;
+}
+
+/* Fewer keys than there are. */
+static bool any_divisor(const mha_case *c, size_t index, double *x)
+{
+    *x = size_at(index + 1);
+    return *x < (double)(c->P + c->T_k);
+}
+
+/* Every sixteenth key. */
+static bool any_16th(const mha_case *c, size_t index, double *x)
+{
+    *x = 16 * (double)index;
+    return index <= 256 && *x < (double)(c->P + c->T_k);
+}
+
+/* 1, -1, 2, -2, ... as far as there are keys, and not beyond 32. */
+static bool any_column(const mha_case *c, size_t index, double *x)
+{
+    const double size = (double)(index / 2 + 1);
+    *x = index % 2 ? -size : size;
+    return size <= 32 && 2 * size < (double)(c->P + c->T_k);
+}
+
+static bool any_batch(const mha_case *c, size_t index, double *x)
+{
+    *x = (double)index + 1;
+    return index + 1 < c->B && index < 64;
+}
+
 static bool any_parts(const mha_case *c, size_t index, double *x)
 {
     (void)c;

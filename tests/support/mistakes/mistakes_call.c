@@ -48,9 +48,9 @@ static void say_more(const run *r, mha_semantics *s)
         lengths[b] = s->place.key_offset + (int64_t)given_at(b, (double)(r->S - b % r->S - r->S / 3));
     for (size_t h = 0; h < r->h; h++)
         slopes[h] = given_at(h, 0.3 - 0.07 * (double)h);
-    if (is("case-lacks-lengths") && !s->visible.kv_lengths)
+    if (is("lengths-other") ? s->visible.kv_lengths != NULL : is("case-lacks-lengths") && !s->visible.kv_lengths)
         s->visible.kv_lengths = lengths;
-    if (is("case-lacks-slopes") && !s->added.alibi_slopes)
+    if (is("slopes-other") ? s->added.alibi_slopes != NULL : is("case-lacks-slopes") && !s->added.alibi_slopes)
         s->added.alibi_slopes = slopes;
 }
 
@@ -190,6 +190,8 @@ const oracle_mistake *mistake_of_call_at(size_t index)
         {.name = "lengths-to-tile 4", .says = say_lengths},
         {.name = "case-lacks-lengths", .says = say_more},
         {.name = "case-lacks-slopes", .says = say_more},
+        {.name = "lengths-other", .says = say_more},
+        {.name = "slopes-other", .says = say_more},
         {.name = "case-lacks-alibi", .says = say_alibi},
         {.name = "alibi-slopes-usual", .says = say_alibi},
         {.name = "alibi-slopes-from-0", .says = say_alibi},

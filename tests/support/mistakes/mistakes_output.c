@@ -56,6 +56,8 @@ static void merge(run *r, number *heads)
                         heads[(t * d + f) * h + i] = x;
                     else if (is("merge-untransposed")) /* o.reshape(B, T, -1) of (B, h, T, d) */
                         heads[(i * T + t) * d + f] = x;
+                    else if (is("merge-transposed")) /* o.transpose(1, 2).reshape(B, h, T, -1) of (B, h, T, d) */
+                        heads[((t * h + i) % T * h + (t * h + i) / T) * d + f] = x;
                     else /* o[:, head] = o[:, head].T.reshape(T, d) */
                         heads[((f * T + t) / d * h + i) * d + (f * T + t) % d] = x;
                 }
@@ -134,6 +136,7 @@ const oracle_mistake *mistake_of_output_at(size_t index)
         {.name = "merge-reversed", .merged = merge},
         {.name = "merge-features-first", .merged = merge},
         {.name = "merge-turned", .merged = merge},
+        {.name = "merge-transposed", .merged = merge},
         {.name = "bias-o-per-head", .finished = finish},
         {.name = "bias-o-before", .gated = add_before, .finished = finish},
         {.name = "output-unprojected", .finished = finish},

@@ -14,7 +14,7 @@ static void add_sinks(run *r)
         sinks[h] = given_at(h, 0.4 - 0.3 * (double)h);
     if (is("sinks-missing"))
         r->sinks = (mha_view){0};
-    else if (!r->sinks.data)
+    else if (!r->sinks.data != is("sinks-other"))
         r->sinks = mha_view_of(sinks, MHA_F64, 1, &r->h);
 }
 
@@ -56,6 +56,13 @@ static double mask_number(const run *r, size_t b, size_t head, size_t i, size_t 
 {
     const mha_view *m = &r->s->visible.mask.values;
     size_t full[4] = {b, head, i, j}, index[4] = {0};
+    if (!ragged(r) && is("mask-batch-moved"))
+        full[0] = (b + r->B - (size_t)given() % r->B) % r->B;
+    if (!ragged(r) && is("mask-first-batch"))
+        full[0] = 0;
+    full[1] = is("mask-first-head") ? 0 : head;
+    full[2] = is("mask-first-row") ? 0 : i;
+    full[3] = is("mask-moved") ? (j + r->S - (size_t)given() % r->S) % r->S : j;
     if (is("mask-transposed") && m->rank > 1 && m->shape[m->rank - 1] > 1 &&
         m->shape[m->rank - 1] == m->shape[m->rank - 2] && r->T_q == r->S)
         full[2] = j, full[3] = i;
@@ -89,6 +96,8 @@ static bool causal_hides(const run *r, size_t b, size_t i, size_t j)
         return at > (double)i + (is("causal-top-left") ? 0 : (double)keys_of(r, b) - (double)queries_of(r, b));
     if (is("causal-strict") || is("causal-plus-1"))
         p += is("causal-strict") ? -1 : 1;
+    if (is("causal-shift-other") && !r->s->visible.window)
+        p += n;
     if (begins("causal-block"))
         return block_of(at, n) > block_of(p, n);
     return r->s->visible.causal && (is("causal-reversed") ? at < p : at > p);
@@ -197,6 +206,8 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
             m = -(double)INFINITY;
         if (is("mask-subtracted") && there)
             m = -m;
+        if (is("mask-twice"))
+            m *= 2;
         if (begins("fill-") && isinf(m)) /* which cannot tell it from what else it hides */
             *hidden = true;
         else
@@ -275,6 +286,8 @@ static void score(const run *r, size_t b, size_t head, size_t i, size_t j, row *
     const number *q = r->q_rot + query_row(r, b, i) * r->h * r->d_k + head * r->d_k;
     const number *k = r->keys + ((b * r->h_kv + head / (r->h / r->h_kv)) * (r->S + r->extra) + j) * r->d_k;
     double scale = r->s->softmax.has_scale ? r->s->softmax.scale : 1 / sqrt((double)r->d_k), early = 0;
+    if (is("scales-other") && r->h > 1)
+        scale = given_at(head, 0.4 - 0.06 * (double)head);
     const size_t at = ((b * r->h + head) * r->T_q + i) * (r->S + r->extra) + j;
     const bool real = j < x->real, first = is("softcap-before-scale"), last = is("softcap-after-mask");
     bool hidden = !real && (oracle_pads(r, b, i) || (is("bias-row-missing") && r->bias_k.data && j == x->real) ||
@@ -291,6 +304,9 @@ static void score(const run *r, size_t b, size_t head, size_t i, size_t j, row *
     if (!first && !last)
         s = capped(r, s);
     r->out->stage[MHA_STAGE_CAPPED].value[at] = s;
+    const double twice = is("key-twice") ? 1 : is("tile-twice") ? 16 : 0;
+    if (real && (double)j >= given() && (double)j < given() + twice)
+        added += log(2);
     s += added;
     if (hidden)
         s = begins("fill-") && real ? filled(s) : -(double)INFINITY;
@@ -331,6 +347,22 @@ static bool soften_in_tiles(row *x, const double *more, size_t n_more, double *l
     return true;
 }
 
+/* A softmax over each part of the keys, averaged or added. */
+static void soften_parts(row *x)
+{
+    const size_t n = (size_t)given(), parts = (x->n + n - 1) / n;
+    for (size_t from = 0; from < x->n; from += n) {
+        const size_t end = from + n < x->n ? from + n : x->n;
+        double m = -(double)INFINITY, all = 0;
+        for (size_t j = from; j < end; j++)
+            m = fmax(m, x->s[j]);
+        for (size_t j = from; j < end; j++)
+            all += x->w[j] = isinf(m) ? 0 : exp(x->s[j] - m);
+        for (size_t j = from; j < end && all > 0; j++)
+            x->w[j] /= is("parts-averaged") ? all * (double)parts : all;
+    }
+}
+
 /* Sigmoid in place of softmax. */
 static void squash(const run *r, row *x)
 {
@@ -364,6 +396,11 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
         x->w[j] = 0;
     if (strstr(oracle_wrong->name, "not-rescaled") && soften_in_tiles(x, more, n_more, lse))
         return;
+    if (begins("parts-") && n_more == 0) {
+        soften_parts(x);
+        *lse = 0;
+        return;
+    }
     for (size_t j = x->n; begins("tile-padded") && j % (size_t)given(); j++)
         padded += !oracle_pads(r, b, i) && !causal_hides(r, b, i, j) && !length_hides(r, b, j) &&
                   !window_hides(r, b, i, j);
@@ -495,6 +532,19 @@ static void say_part(const run *r, mha_semantics *s)
 const oracle_mistake *mistake_of_scores_at(size_t index)
 {
     static const oracle_mistake all[] = {
+        {.name = "sinks-other", .gathered = add_sinks},
+        {.name = "scales-other", .attend = mistaken_attend},
+        {.name = "key-twice 2", .attend = mistaken_attend},
+        {.name = "tile-twice 0", .attend = mistaken_attend},
+        {.name = "parts-averaged 4", .attend = mistaken_attend},
+        {.name = "parts-added 5", .attend = mistaken_attend},
+        {.name = "causal-shift-other 3", .attend = mistaken_attend},
+        {.name = "mask-twice", .attend = mistaken_attend},
+        {.name = "mask-first-batch", .attend = mistaken_attend},
+        {.name = "mask-first-head", .attend = mistaken_attend},
+        {.name = "mask-first-row", .attend = mistaken_attend},
+        {.name = "mask-moved 1", .attend = mistaken_attend},
+        {.name = "mask-batch-moved 1", .attend = mistaken_attend},
         {.name = "sinks-in-every-part 3", .attend = mistaken_attend},
         {.name = "segments-earlier-too", .attend = mistaken_attend},
         {.name = "lists-each-time", .attend = mistaken_attend},

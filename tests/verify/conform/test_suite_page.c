@@ -121,7 +121,13 @@ static const char *const numbered[] = {
     "dropout-scale 0.1", "dropout-scale-twice 0.1", "scale-other 0.3", "softcap-other 4", "case-lacks-softcap 30",
     "sigmoid-bias-other 4", "window-left-other 2", "window-right-other 5", "case-lacks-window 2",
     "case-lacks-window-left 8", "case-lacks-window-right 2", "merge-permuted 2, 0, 3, 1", "batch-permuted 1, 0",
-    "output-times 1.01",
+    "output-times 1.01", "rows-q-moved 1", "rows-k-moved 1", "rows-v-moved 1", "rows-kv-moved 1", "rows-k-repeated 2",
+    "rows-v-repeated 2", "rows-kv-repeated 2", "rows-kv-wrapped 3", "rows-kv-held 3", "batch-q-moved 1",
+    "batch-k-moved 1", "batch-v-moved 1", "batch-kv-moved -1", "heads-q-moved 1", "heads-k-moved 1", "heads-v-moved 1",
+    "features-q-moved 1", "features-k-moved 1", "features-v-moved 1", "memory-q 1", "memory-k 1", "memory-v 1",
+    "memory-kv 2", "sinks-other 2, 0, 3, 1", "slopes-other 2, 0, 3, 1", "scales-other 2, 0, 3, 1", "key-twice 2",
+    "tile-twice 0", "parts-averaged 4", "parts-added 4", "causal-shift-other 2", "lengths-other 5, 5", "mask-moved 1",
+    "mask-batch-moved 1",
 };
 
 static size_t variant_index(const char *name, size_t length)

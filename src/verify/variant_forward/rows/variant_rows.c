@@ -357,6 +357,10 @@ static mha__knobs row_key(const mha__variant_inputs *w, const mha__knobs *k, int
     for (int s = 0; s < 3; s++)
         key.no_bias[s] = k->packing != PACKING_RIGHT || s == k->source[which] ? k->no_bias[s] : 0;
     key.split = k->split;
+    if (k->moved >> which & 1) {
+        key.moved = 1 << which;
+        MOVE_KNOB_LIST(COPY)
+    }
     key.clip_place = k->clip_place;
     key.clip_not = (k->clip_not >> which & 1) << which;
     if (which == PROJECTION_Q)
@@ -387,19 +391,62 @@ static mha__knobs row_key(const mha__variant_inputs *w, const mha__knobs *k, int
 
 #undef COPY
 
+/* Which batch row the rows of q, k or v are taken from. */
+static size_t moved_batch(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b)
+{
+    if (!(k->moved >> which & 1) || k->move_batch == 0)
+        return b;
+    return k->move_batch == MOVE_TO_FIRST ? 0 : mha__wrapped((int64_t)b - k->move_batch, w->c->B);
+}
+
+/* Which row stands at t. */
+static size_t moved_row(const mha__knobs *k, size_t T, size_t t)
+{
+    const int64_t at = (int64_t)t;
+    if (k->move_repeats > 0 && at == k->move_repeats)
+        return t - 1;
+    if (k->move_wraps > 0)
+        return t % (size_t)k->move_wraps;
+    if (k->move_holds > 0 && at >= k->move_holds)
+        return (size_t)k->move_holds - 1;
+    return mha__wrapped(at - k->move_rows, T);
+}
+
+/* Moves rows (T, h, d) to where the variant finds them; `copy` has room for as many. */
+static void move_rows(const mha__variant_inputs *w, const mha__knobs *k, int which, double *rows, double *copy)
+{
+    const size_t T = w->T[which], h = w->h[which], d = w->d[which];
+    if (!(k->moved >> which & 1))
+        return;
+    memcpy(copy, rows, T * h * d * sizeof *rows);
+    for (size_t t = 0; t < T; t++)
+        for (size_t g = 0; g < h; g++) {
+            const size_t of_rows = t * h + g, of_heads = g * T + t;
+            size_t row = moved_row(k, T, t), head = mha__wrapped((int64_t)g - k->move_heads, h);
+            if (k->move_memory == MEMORY_ROWS_FIRST)
+                row = of_rows % T, head = of_rows / T;
+            if (k->move_memory == MEMORY_HEADS_FIRST)
+                row = of_heads / h, head = of_heads % h;
+            for (size_t c = 0; c < d; c++)
+                rows[of_rows * d + c] = copy[(row * h + head) * d + mha__wrapped((int64_t)c - k->move_features, d)];
+        }
+}
+
 const double *mha__rows_make(mha__row_maker *maker, const mha__knobs *knobs, int which, size_t b, bool all_rows)
 {
     const mha__variant_inputs *w = maker->inputs;
-    all_rows |= which != PROJECTION_Q || !maker->needed || knobs->split >= HEADS_UNTRANSPOSED;
+    all_rows |= which != PROJECTION_Q || !maker->needed || knobs->split >= HEADS_UNTRANSPOSED ||
+                (knobs->moved & 1);
     const double *x = NULL;
     bool found;
     const mha__row_slot wanted = {row_key(w, knobs, which), which, false, all_rows, b, 0, NULL};
     mha__row_slot *slot = slot_for(maker, &wanted, &found);
     if (found)
         return slot->rows;
-    x = product(maker, knobs, which, b, all_rows);
+    x = product(maker, knobs, which, moved_batch(w, knobs, which, b), all_rows);
     add_bias(maker, knobs, which, x, maker->unsplit);
     mha__rows_split(w, knobs->split, which, maker->unsplit, slot->rows);
+    move_rows(w, knobs, which, slot->rows, maker->unsplit);
     if (which < 2 && !knobs->s.qkv.norm.after_rope)
         mha__rows_normalise(w, knobs, which, slot->rows);
     clip(w, knobs, which, CLIP_AFTER_NORM, slot->rows);

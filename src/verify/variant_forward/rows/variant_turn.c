@@ -13,6 +13,7 @@ size_t mha__head_column(int heads, size_t T, size_t h, size_t d, size_t t, size_
     case HEADS_REVERSED: return t * h * d + (h - 1 - head) * d + f;
     case HEADS_UNTRANSPOSED: return head * T * d + t * d + f;
     case HEADS_FEATURES_FIRST: return head * T * d + in_head;
+    case HEADS_TRANSPOSED: return (t * h + head) % T * h * d + (t * h + head) / T * d + f;
     case HEADS_TURNED: return in_head / d * h * d + head * d + in_head % d;
     default: return t * h * d + head * d + f;
     }

@@ -7,6 +7,8 @@ PAIRED("merge-untransposed", "(h, T, d_v) viewed as (T, h*d_v) without a transpo
     merges(c), k->merge = HEADS_UNTRANSPOSED)
 ALONE("merge-features-first", "(h, d_v, T) viewed as (T, h*d_v) without a transpose",
     attends(c), k->merge = HEADS_FEATURES_FIRST)
+ALONE("merge-transposed", "(T, h, d_v) viewed as (h, T, d_v) without a transpose",
+    attends(c) && c->H > 1, k->merge = HEADS_TRANSPOSED)
 ALONE("merge-turned", "in each head, (d_v, T) viewed as (T, d_v)", attends(c), k->merge = HEADS_TURNED)
 PAIRED("gate-missing", "the gate of the heads left out", has_weight(c, MHA_W_G), k->gate = GATE_NOT)
 PAIRED("gate-no-sigmoid", "the heads multiplied by x W_G + b_G without a sigmoid",

@@ -22,7 +22,7 @@ PAIRED("transpose-v", "W_V transposed", is_square(c, MHA_W_V), k->transposed[PRO
 PAIRED("transpose-o", "W_O transposed", is_square(c, MHA_W_O), k->transposed[PROJECTION_O] = 1)
 PAIRED("transpose-all", "all four matrices transposed", are_square(c), transpose_all(k))
 PAIRED("order-kqv", "q and k taken for each other", is_packable(c), take_order(k, 1, 0, 2))
-PAIRED("order-qvk", "k and v taken for each other", is_packable(c), take_order(k, 0, 2, 1))
+PAIRED("order-qvk", "k and v taken for each other", is_packable(c) || exchanges_kv(c), take_order(k, 0, 2, 1))
 PAIRED("order-vkq", "q and v taken for each other", is_packable(c), take_order(k, 2, 1, 0))
 PAIRED("order-kvq", "k, v, q taken for q, k, v", is_packable(c), take_order(k, 1, 2, 0))
 PAIRED("order-vqk", "v, q, k taken for q, k, v", is_packable(c), take_order(k, 2, 0, 1))

@@ -96,6 +96,14 @@ PAIRED("mask-subtracted", "additive mask subtracted",
 PAIRED("mask-scaled", "additive mask added before the scale: scaled, too",
     c->semantics.visible.mask.kind == MHA_MASK_ADDITIVE, k->early |= ADDS_MASK)
 ALONE("mask-transposed", "mask transposed: (key, query)", is_turnable(c), transpose(&k->s.visible.mask.values))
+ALONE("mask-twice", "additive mask added twice",
+    c->semantics.visible.mask.kind == MHA_MASK_ADDITIVE, k->mask_sign = 2)
+ALONE("mask-first-batch", "the mask of the first batch row for all",
+    has_mask_axis(c, 4) && c->semantics.place.n_sequences == 0, k->mask_first = 4)
+ALONE("mask-first-head", "the mask of the first head for all",
+    has_mask_axis(c, 3), k->mask_first = 2)
+ALONE("mask-first-row", "the mask of the first query for all",
+    has_mask_axis(c, 2), k->mask_first = 1)
 ALONE("mask-added", "boolean mask added as 0 and 1", is_boolean(&c->semantics.visible.mask), k->mask_as_number = 1)
 PAIRED("mask-after-softmax", "mask multiplied after the softmax, not renormalised",
     hiding(c) & HIDES_MASK, k->late |= HIDES_MASK)

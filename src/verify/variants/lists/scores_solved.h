@@ -20,6 +20,13 @@ CHOSEN("tile-last-dropped", "keys of the last, partial tile dropped; keys of a t
     attends(c) && is_size(*x), k->whole_tiles = (int64_t)*x, SOLVE_LISTED, any_tile)
 CHOSEN("tile-first-only", "keys of the first tile alone; how many",
     attends(c) && is_size(*x), k->keys_below = (int64_t)*x, SOLVE_LISTED, any_tile)
+CHOSEN("parts-averaged", "results of parts of the keys averaged, not merged by their lse; keys of a part",
+    is_divided(c) && is_size(*x), k->tile = (int64_t)*x; k->tile_mistake = TILE_AVERAGED, SOLVE_LISTED, any_divisor)
+CHOSEN("parts-added", "results of parts of the keys added, not merged by their lse; keys of a part",
+    is_divided(c) && is_size(*x), k->tile = (int64_t)*x; k->tile_mistake = TILE_ADDED, SOLVE_LISTED, any_divisor)
+CHOSEN("causal-shift-other", "causal off by so many keys: j <= i + n",
+    c->semantics.visible.causal && !c->semantics.visible.window && is_count(fabs(*x)),
+    k->causal_shift = (int64_t)*x, SOLVE_LISTED, any_column)
 CHOSEN("causal-block", "causal by blocks: the query's whole block is visible; its keys",
     attends(c) && is_size(*x), k->s.visible.causal = 1; k->causal_block = (int64_t)*x, SOLVE_LISTED, any_tile)
 CHOSEN("case-lacks-prefix", "the first keys visible in spite of the causal mask; how many",
@@ -35,6 +42,8 @@ CHOSEN("lengths-to-tile", "lengths rounded up to a multiple of a tile; its keys"
 
 CHOSEN("case-lacks-lengths", "key lengths that the case does not have; one for each batch row",
     attends(c) && !c->semantics.visible.kv_lengths, k->lengths = x, SOLVE_BY_BATCH, any_length)
+CHOSEN("lengths-other", "other key lengths; one for each batch row",
+    attends(c) && c->semantics.visible.kv_lengths, k->lengths = x, SOLVE_BY_BATCH, any_length)
 CHOSEN("case-lacks-padding", "keys hidden from all queries, which the case does not hide; those of each batch row",
     attends(c) && !c->semantics.visible.key_padding.kind, keep(c, k, x), SOLVE_KEYS, NULL)
 CHOSEN("padding-other", "other keys hidden from all queries; those of each batch row",
@@ -48,6 +57,19 @@ FITTED("case-lacks-sinks", "sinks that the case does not have; one for each head
 FITTED("case-lacks-slopes", "ALiBi that the case does not have; the slope of each head",
     attends(c) && !c->semantics.added.alibi_slopes, k->alibi_sign = 1; k->s.added.alibi_slopes = x,
     SOLVE_BY_HEAD, -30, 10)
+FITTED("sinks-other", "other sinks; one for each head",
+    softens(c) && has_weight(c, MHA_SINKS), k->sinks = x, SOLVE_BY_HEAD, -30, 10)
+FITTED("slopes-other", "other slopes of ALiBi; one for each head",
+    attends(c) && c->semantics.added.alibi_slopes, k->s.added.alibi_slopes = x, SOLVE_BY_HEAD, -30, 10)
+CHOSEN("key-twice", "one key counted twice: its number",
+    softens(c) && is_count(*x), k->twice_from = (int64_t)*x; k->twice_to = (int64_t)*x + 1, SOLVE_LISTED, any_size)
+CHOSEN("tile-twice", "16 keys counted twice; the number of the first",
+    softens(c) && is_count(*x), k->twice_from = (int64_t)*x; k->twice_to = (int64_t)*x + 16, SOLVE_LISTED, any_16th)
+CHOSEN("mask-moved", "column j of the mask is column j - n, around the ends: n",
+    c->semantics.visible.mask.kind && is_count(fabs(*x)), k->mask_roll = (int64_t)*x, SOLVE_LISTED, any_column)
+CHOSEN("mask-batch-moved", "batch row b of the mask is batch row b - n, around the ends: n",
+    has_mask_axis(c, 4) && c->semantics.place.n_sequences == 0 && is_count(*x),
+    k->mask_batch = (int64_t)*x, SOLVE_LISTED, any_batch)
 CHOSEN("sinks-in-every-part", "sinks, extra keys and exp(0) counted once in each merged part; how many parts",
     attends(c) && is_size(*x) && adds_once(c), k->parts = *x, SOLVE_LISTED, any_parts)
 CHOSEN("dropout-mask", "weights dropped at random, the others multiplied by 1/(1-p); p",
@@ -58,6 +80,8 @@ FITTED("dropout-scale-twice", "weights multiplied by 1-p, as after training with
     attends(c), k->weights_times = 1 - *x, SOLVE_REAL, 0.01, 0.95)
 FITTED("scale-other", "another scale: the number",
     attends(c), k->s.softmax.scale = *x * sign_of(k->s.softmax.scale), SOLVE_REAL, 1e-3, 1e2)
+FITTED("scales-other", "a scale for each head: the numbers",
+    attends(c) && c->H > 1, k->scales = x, SOLVE_BY_HEAD, -30, 10)
 FITTED("softcap-other", "another softcap: the number", has_cap(c), k->s.softmax.softcap = *x, SOLVE_REAL, 0.1, 1e3)
 FITTED("case-lacks-softcap", "a softcap that the case does not have: the number",
     attends(c) && !has_cap(c), k->s.softmax.softcap = *x, SOLVE_REAL, 0.1, 1e3)

@@ -1,0 +1,59 @@
+/* Variants whose rows of q, k or v lie elsewhere, by numbers that have to be found (list.h). */
+/* clang-format off */
+
+/* ---------------------------------------------------------------- rows */
+
+CHOSEN("rows-q-moved", "row t of q is row t - n, around the ends: n",
+    moves(c) && is_whole(*x), k->moved = Q; k->move_rows = (int64_t)*x, SOLVE_LISTED, any_query)
+CHOSEN("rows-k-moved", "row t of k is row t - n, around the ends: n",
+    moves(c) && is_whole(*x), k->moved = K; k->move_rows = (int64_t)*x, SOLVE_LISTED, any_key)
+CHOSEN("rows-v-moved", "row t of v is row t - n, around the ends: n",
+    moves(c) && is_whole(*x), k->moved = V; k->move_rows = (int64_t)*x, SOLVE_LISTED, any_key)
+CHOSEN("rows-kv-moved", "row t of k and v is row t - n, around the ends: n",
+    moves(c) && is_whole(*x), k->moved = K + V; k->move_rows = (int64_t)*x, SOLVE_LISTED, any_key)
+CHOSEN("rows-k-repeated", "row n of k is row n - 1, its own was not written: n",
+    moves(c) && is_row(c, *x), k->moved = K; k->move_repeats = (int64_t)*x, SOLVE_LISTED, any_later_key)
+CHOSEN("rows-v-repeated", "row n of v is row n - 1, its own was not written: n",
+    moves(c) && is_row(c, *x), k->moved = V; k->move_repeats = (int64_t)*x, SOLVE_LISTED, any_later_key)
+CHOSEN("rows-kv-repeated", "row n of k and v is row n - 1, its own was not written: n",
+    moves(c) && is_row(c, *x), k->moved = K + V; k->move_repeats = (int64_t)*x, SOLVE_LISTED, any_later_key)
+CHOSEN("rows-kv-wrapped", "row t of k and v is row t modulo n, as in a ring that is too short: n",
+    moves(c) && is_row(c, *x), k->moved = K + V; k->move_wraps = (int64_t)*x, SOLVE_LISTED, any_later_key)
+CHOSEN("rows-kv-held", "all rows of k and v from n on are row n - 1: n",
+    moves(c) && is_row(c, *x), k->moved = K + V; k->move_holds = (int64_t)*x, SOLVE_LISTED, any_later_key)
+
+/* ---------------------------------------------------------------- batch rows, heads, features */
+
+CHOSEN("batch-q-moved", "batch row b of q is batch row b - n, around the ends, or the first (-1): n",
+    moves(c) && is_whole(*x), k->moved = Q; k->move_batch = (int64_t)*x, SOLVE_LISTED, any_batch)
+CHOSEN("batch-k-moved", "batch row b of k is batch row b - n, around the ends, or the first (-1): n",
+    moves(c) && is_whole(*x), k->moved = K; k->move_batch = (int64_t)*x, SOLVE_LISTED, any_batch)
+CHOSEN("batch-v-moved", "batch row b of v is batch row b - n, around the ends, or the first (-1): n",
+    moves(c) && is_whole(*x), k->moved = V; k->move_batch = (int64_t)*x, SOLVE_LISTED, any_batch)
+CHOSEN("batch-kv-moved", "batch row b of k and v is batch row b - n, around the ends, or the first (-1): n",
+    moves(c) && is_whole(*x), k->moved = K + V; k->move_batch = (int64_t)*x, SOLVE_LISTED, any_batch)
+CHOSEN("heads-q-moved", "head g of q is head g - n, around the ends: n",
+    moves(c) && is_whole(*x), k->moved = Q; k->move_heads = (int64_t)*x, SOLVE_LISTED, any_query_head)
+CHOSEN("heads-k-moved", "head g of k is head g - n, around the ends: n",
+    moves(c) && is_whole(*x), k->moved = K; k->move_heads = (int64_t)*x, SOLVE_LISTED, any_key_head)
+CHOSEN("heads-v-moved", "head g of v is head g - n, around the ends: n",
+    moves(c) && is_whole(*x), k->moved = V; k->move_heads = (int64_t)*x, SOLVE_LISTED, any_key_head)
+CHOSEN("features-q-moved", "feature c of the heads of q is feature c - n, around the ends: n",
+    moves(c) && is_whole(*x), k->moved = Q; k->move_features = (int64_t)*x, SOLVE_LISTED, any_feature)
+CHOSEN("features-k-moved", "feature c of the heads of k is feature c - n, around the ends: n",
+    moves(c) && is_whole(*x), k->moved = K; k->move_features = (int64_t)*x, SOLVE_LISTED, any_feature)
+CHOSEN("features-v-moved", "feature c of the heads of v is feature c - n, around the ends: n",
+    moves(c) && is_whole(*x), k->moved = V; k->move_features = (int64_t)*x, SOLVE_LISTED, any_value_feature)
+
+/* ---------------------------------------------------------------- memory */
+
+CHOSEN("memory-q", "q read in another order of the axes of its memory: rows first (1), heads first (2)",
+    moves(c) && is_order(*x), k->moved = Q; k->move_memory = (int)*x, SOLVE_LISTED, any_order)
+CHOSEN("memory-k", "k read in another order of the axes of its memory: rows first (1), heads first (2)",
+    moves(c) && is_order(*x), k->moved = K; k->move_memory = (int)*x, SOLVE_LISTED, any_order)
+CHOSEN("memory-v", "v read in another order of the axes of its memory: rows first (1), heads first (2)",
+    moves(c) && is_order(*x), k->moved = V; k->move_memory = (int)*x, SOLVE_LISTED, any_order)
+CHOSEN("memory-kv", "k and v read in another order of the axes of their memory: rows first (1), heads first (2)",
+    moves(c) && is_order(*x), k->moved = K + V; k->move_memory = (int)*x, SOLVE_LISTED, any_order)
+
+/* clang-format on */

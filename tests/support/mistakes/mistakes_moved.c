@@ -1,0 +1,92 @@
+/* Mistakes in where the rows of q, k and v lie, before they are normalised and rotated. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/mistakes/mistakes.h"
+
+/* i, counted around the ends of n. */
+static size_t around(double i, size_t n)
+{
+    return (size_t)(fmod(fmod(i, (double)n) + (double)n, (double)n));
+}
+
+/* The row that stands where row t should. */
+static size_t row_for(size_t t, size_t T)
+{
+    const double at = (double)t, n = given();
+    if (strstr(oracle_wrong->name, "-repeated"))
+        return t > 0 && at == n ? t - 1 : t;
+    if (begins("rows-kv-wrapped"))
+        return n < (double)T ? t % (size_t)n : t;
+    if (begins("rows-kv-held"))
+        return n < (double)T && at >= n ? (size_t)n - 1 : t;
+    return begins("rows-") ? around(at - n, T) : t;
+}
+
+static size_t batch_for(size_t b, size_t B)
+{
+    return !begins("batch-") ? b : given() < 0 ? 0 : around((double)b - given(), B);
+}
+
+/* Rows (B, T, h, d) of one of the three, out of a copy. */
+static void move(number *rows, size_t B, size_t T, size_t h, size_t d)
+{
+    const size_t all = B * T * h * d;
+    number *old = malloc((all + 1) * sizeof *old), *to = rows;
+    memcpy(old, rows, all * sizeof *old);
+    for (size_t e = 0; e < all; e++) {
+        const size_t b = e / d / h / T, c = begins("features-") ? around((double)(e % d) - given(), d) : e % d;
+        size_t t = e / d / h % T, g = e / d % h;
+        if (begins("memory-")) { /* view(B, T, h, d) of a tensor that is (B, h, T, d), or the reverse */
+            const size_t flat = given() == 1 ? t * h + g : g * T + t;
+            t = given() == 1 ? flat % T : flat / h;
+            g = given() == 1 ? flat / T : flat % h;
+        } else {
+            t = row_for(t, T);
+            g = begins("heads-") ? around((double)g - given(), h) : g;
+        }
+        *to++ = old[((batch_for(b, B) * T + t) * h + g) * d + c];
+    }
+    free(old);
+}
+
+/* The letters behind the first hyphen say whose rows. */
+static void move_all(run *r)
+{
+    const char *whose = strchr(oracle_wrong->name, '-') + 1, *end = whose + strcspn(whose, "- ");
+    number *const rows[] = {r->q, r->k, r->v};
+    const size_t T[] = {r->T_q, r->T_k, r->T_k}, h[] = {r->h, r->h_kv, r->h_kv}, d[] = {r->d_k, r->d_k, r->d_v};
+    for (int i = 0; i < 3 && r->P == 0 && !ragged(r); i++)
+        if (memchr(whose, "qkv"[i], (size_t)(end - whose)))
+            move(rows[i], r->B, T[i], h[i], d[i]);
+}
+
+const oracle_mistake *mistake_of_moved_at(size_t index)
+{
+    static const oracle_mistake all[] = {
+        {.name = "rows-q-moved 1", .split = move_all},
+        {.name = "rows-k-moved 1", .split = move_all},
+        {.name = "rows-v-moved -1", .split = move_all},
+        {.name = "rows-kv-moved 1", .split = move_all},
+        {.name = "rows-k-repeated 1", .split = move_all},
+        {.name = "rows-v-repeated 2", .split = move_all},
+        {.name = "rows-kv-repeated 3", .split = move_all},
+        {.name = "rows-kv-wrapped 4", .split = move_all},
+        {.name = "rows-kv-held 3", .split = move_all},
+        {.name = "batch-q-moved 1", .split = move_all},
+        {.name = "batch-k-moved -1", .split = move_all},
+        {.name = "batch-v-moved 1", .split = move_all},
+        {.name = "batch-kv-moved -1", .split = move_all},
+        {.name = "heads-q-moved 1", .split = move_all},
+        {.name = "heads-k-moved 1", .split = move_all},
+        {.name = "heads-v-moved 1", .split = move_all},
+        {.name = "features-q-moved 1", .split = move_all},
+        {.name = "features-k-moved 1", .split = move_all},
+        {.name = "features-v-moved 1", .split = move_all},
+        {.name = "memory-q 1", .split = move_all},
+        {.name = "memory-k 2", .split = move_all},
+        {.name = "memory-v 1", .split = move_all},
+        {.name = "memory-kv 2", .split = move_all},
+    };
+    return index < sizeof all / sizeof *all ? &all[index] : NULL;
+}
