@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "attention/resolved.h"
 #include "verify/variant_forward/variant_bench.h"
 
 /* The mask's value for a score; `missing` for keys beyond the mask's last column. */
@@ -35,7 +36,7 @@ static int64_t offset_of(const mha_case *c, const mha__knobs *k, size_t b)
     return mha__case_offset(c, b) + (k->part_at_0 ? c->semantics.place.key_offset : 0);
 }
 
-/* The number that key 0 has among the positions that prefix, window_keep and chunk count. */
+/* The number that key 0 has among the positions that a prefix, a window that keeps keys and chunks count. */
 static int64_t first_position(const mha__variant_inputs *w, const mha__knobs *k)
 {
     return k->part_at_0 ? 0 : w->c->semantics.place.key_offset;
@@ -54,7 +55,7 @@ static bool causal_hides(const mha__variant_inputs *w, const mha__knobs *k, int6
 static bool window_hides(const mha__variant_inputs *w, const mha__knobs *k, int64_t i, int64_t j, int64_t offset)
 {
     const int64_t at = i + aligned(w, k->window_align, offset);
-    const bool kept = j + first_position(w, k) < k->s.visible.window_keep;
+    const bool kept = j + first_position(w, k) < mha__kept_keys(&k->s);
     return k->s.visible.window && ((k->s.visible.window_left >= 0 && j < at - k->s.visible.window_left && !kept) ||
                          (k->s.visible.window_right >= 0 && j > at + k->s.visible.window_right));
 }
