@@ -7,9 +7,9 @@
 
 #include "support/oracle_run.h"
 
-/* Mistakes in inputs and weights, in the rows of q and k, in where rows lie, in what the call and its pattern say, in the scores and the
- * softmax, in the relative position bias, and in the reading of heads and behind the softmax: NULL past the end. Their
- * names are those of the library's variants, with the number of those that have one. */
+/* Mistakes in inputs and weights, in the rows of q and k, in where rows lie, in what the call and its pattern say, in
+ * the scores and the softmax, in the relative position bias, and in the reading of heads and behind the softmax: NULL
+ * past the end. Their names are those of the library's variants, with the number of those that have one. */
 const oracle_mistake *mistake_of_weights_at(size_t index);
 const oracle_mistake *mistake_of_rows_at(size_t index);
 const oracle_mistake *mistake_of_moved_at(size_t index);
