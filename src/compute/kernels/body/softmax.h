@@ -120,6 +120,8 @@ static void softmax_rows(size_t m, size_t n, float *x, size_t ldx, float *max, f
         softmax_some(1, 1, n, x, ldx, max, sum, factor);
     else if (m <= MHA_FEW_ROWS)
         softmax_some(MHA_FEW_ROWS, m, n, x, ldx, max, sum, factor);
+    else if (m <= MHA_TILE_ROWS / 2)
+        softmax_some(MHA_TILE_ROWS / 2, m, n, x, ldx, max, sum, factor);
     else
         softmax_some(MHA_TILE_ROWS, m, n, x, ldx, max, sum, factor);
 }
