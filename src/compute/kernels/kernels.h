@@ -156,8 +156,8 @@ typedef struct mha__kernels {
 
     /* Packs X (k, n), row stride ldx, into panels `panel` floats apart. False when an element is NaN or infinite. */
     bool (*pack)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel);
-    /* Packs the transpose of X (n, k), row stride ldx. Rows are fetched some time before they are needed; `after`
-     * more rows follow, for which this is done too. */
+    /* Packs the transpose of X (n, k), row stride ldx, with zeros up to a multiple of 16 columns and no further. Rows
+     * are fetched some time before they are needed; `after` more rows follow, for which this is done too. */
     void (*pack_transposed)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel, size_t after);
 
     /* For a last panel of at most 8 columns, where vectors of 16 floats would multiply 8 zeros; both NULL where

@@ -51,7 +51,7 @@ static __attribute__((noinline)) void pack_part(size_t rows, size_t columns, con
 
 static void pack_transposed(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel, size_t after)
 {
-    const size_t all = (n + MHA_PANEL - 1) / MHA_PANEL * MHA_PANEL;
+    const size_t all = (n + 15) / 16 * 16;
     const float *last = X + (n + after) * ldx;
     for (size_t j = 0; j < all; j += LANES) {
         float *to = panels + j / MHA_PANEL * panel + j % MHA_PANEL;
