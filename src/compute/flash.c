@@ -78,8 +78,8 @@ static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_
         }
 }
 
-/* Scores of rows [first, first + m) for n keys of the block from `left` on. Numbers behind them are overwritten, up to
- * a multiple of 16. */
+/* Scores of rows [first, first + m) for n keys of the block from `left` on. Numbers behind them are overwritten, as far
+ * as vectors reach. */
 static void score(const mha__flash_work *w, size_t first, size_t m, const mha__key_block *b, size_t left, size_t n,
                   float *scores)
 {
@@ -99,14 +99,14 @@ static void score(const mha__flash_work *w, size_t first, size_t m, const mha__k
     float ones[MHA_TILE_ROWS];
     for (size_t i = 0; i < m; i++)
         ones[i] = 1.0f;
-    const size_t step = b->soon ? mha__round_up(w->flash->d_v, MHA_PANEL) : mha__round_up(n, 16);
+    const size_t all = mha__round_up(n, k->lanes), step = b->soon ? mha__round_up(w->flash->d_v, MHA_PANEL) : all;
     for (size_t c = 0; c < w->chunks; c++) {
         const size_t terms = mha__words(w, mha__smaller(w->flash->d_k - c * MHA_BLOCK, MHA_BLOCK));
         const float *Q = w->Q + (c * w->count + first) * MHA_STAGED;
         mha__panels K = b->K, soon = b->soon ? *b->soon : K;
         K.data += left / MHA_PANEL * K.panel + c * mha__words(w, MHA_BLOCK) * K.row;
-        for (size_t j = 0; j < n; j += step, K.data += step / MHA_PANEL * K.panel, soon.data += terms * soon.row)
-            (w->pairs ? w->pairs->product : k->product)(m, mha__smaller(step, mha__round_up(n - j, 16)), terms, Q, K,
+        for (size_t j = 0; j < all; j += step, K.data += step / MHA_PANEL * K.panel, soon.data += terms * soon.row)
+            (w->pairs ? w->pairs->product : k->product)(m, mha__smaller(step, all - j), terms, Q, K,
                                                         b->soon ? &soon : NULL, scores + j, MHA_STAGED, c ? ones : NULL,
                                                         NULL);
     }

@@ -22,10 +22,10 @@ static bool sees_all(const mha__flash *s, const mha__flash_row *rows, size_t cou
     return true;
 }
 
-/* What the rows read: keys packed, or without data where they lie; values where they lie if every row sees all. */
+/* What the rows read: both packed, or where they lie (keys without data) if a few rows read them once. */
 typedef struct operands {
     mha__panels K, V;
-    bool all;
+    bool all; /* every row sees all keys */
 } operands;
 
 static bool pack(const mha__kernels *k, const mha__flash *s, const mha__flash_row *rows, size_t count,
@@ -33,18 +33,17 @@ static bool pack(const mha__kernels *k, const mha__flash *s, const mha__flash_ro
 {
     const mha__flash_keys *keys = &s->keys;
     const size_t n = keys->n;
+    const bool few = count <= k->few_rows;
     o->all = sees_all(s, rows, count);
+    o->K = (mha__panels){few ? NULL : m->K, MHA_PANEL, s->d_k * MHA_PANEL};
     o->V = (mha__panels){keys->V, keys->v_stride, MHA_PANEL};
-    if (!o->all) { /* a weight of 0 times a hidden value must be 0 */
+    if (!few || !o->all) {
         o->V = (mha__panels){m->V, MHA_PANEL, MHA_SHORT_KEYS * MHA_PANEL};
-        if (!k->pack(n, s->d_v, keys->V, keys->v_stride, m->V, o->V.panel))
-            return false;
+        if (!k->pack(n, s->d_v, keys->V, keys->v_stride, m->V, o->V.panel) && !o->all)
+            return false; /* a weight of 0 times a hidden value must be 0 */
     }
-    o->K = (mha__panels){NULL, MHA_PANEL, s->d_k * MHA_PANEL};
-    if (count > k->few_rows) {
+    if (!few)
         k->pack_transposed(s->d_k, n, keys->K, keys->k_stride, m->K, o->K.panel, 0);
-        o->K.data = m->K;
-    }
     return true;
 }
 
@@ -59,7 +58,7 @@ static void some_rows(const mha__kernels *k, const mha__flash *s, const mha__fla
     for (size_t i = 0; i < count; i++)
         k->scale(m->Q + i * MHA_STAGED, rows[i].q, s->d_k, s->scale);
     if (o->K.data)
-        k->product(count, mha__round_up(n, 16), s->d_k, m->Q, o->K, NULL, m->scores, MHA_STAGED, NULL, NULL);
+        k->product(count, mha__round_up(n, k->lanes), s->d_k, m->Q, o->K, NULL, m->scores, MHA_STAGED, NULL, NULL);
     else
         k->product_rows(count, n, s->d_k, m->Q, keys->K, keys->k_stride, NULL, 0, m->scores, MHA_STAGED);
     for (size_t i = 0; i < MHA_TILE_ROWS; i++)

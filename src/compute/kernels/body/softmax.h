@@ -95,7 +95,7 @@ INLINE vec weigh(float *x, size_t n, vec shift)
 INLINE void softmax_some(const int most, size_t m, size_t n, float *x, size_t ldx, float *max, float *sum,
                          float *factor)
 {
-    const size_t room = (n + 15) / 16 * 16;
+    const size_t room = (n + LANES - 1) / LANES * LANES;
     const vec zero = {0}, hidden = splat(minus_infinity);
     vec row[MHA_TILE_ROWS];
     float shift[MHA_TILE_ROWS];
