@@ -6,7 +6,7 @@ set -eu
 packages="gcc g++ libc6-dev make pkg-config libopenblas-dev libjansson-dev libzip-dev zlib1g-dev nettle-dev \
     libcmocka-dev python3-numpy python3-pytest"
 [ "$1" = deps ] || packages="$packages clang libclang-rt-dev libomp-dev valgrind libc6-dbg clang-tidy clang-format \
-    cppcheck mandoc gcovr cmake meson zsh fish gcc-aarch64-linux-gnu qemu-user python3-torch \
+    gfortran cppcheck mandoc gcovr cmake meson zsh fish gcc-aarch64-linux-gnu qemu-user python3-torch \
     python3-jsonschema python3-sphinx python3-myst-parser furo \
     mypy python3-setuptools python3-wheel python3-venv lld dpkg-dev \
     libdnnl-dev libxsmm-dev chromium firefox-esr \

@@ -92,7 +92,7 @@ static bool may_see(const mha__mpi_call *c, mha_range queries, mha_range keys)
         const int64_t first = offset_of(s, b) + (int64_t)queries.from, last = first + (int64_t)queries.count - 1;
         if ((!s->visible.causal || first_key <= last || first_key < s->visible.prefix) &&
             (!s->visible.window || s->visible.window_left < 0 || last_key >= first - s->visible.window_left ||
-             first_key < s->visible.window_keep) &&
+             first_key < mha__kept_keys(s)) &&
             (!s->visible.window || s->visible.window_right < 0 || first_key <= last + s->visible.window_right))
             return true;
     }

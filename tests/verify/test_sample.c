@@ -204,7 +204,8 @@ static void a_sample_allows_for_rows_it_leaves_out(void **state)
 {
     (void)state;
     mha_verdict whole = judge(MHA_BTHD, 0, 0, T), most = judge(MHA_BTHD, T - 1, 0, T);
-    const double least = 16 * 0x1p-24 * 0.5, largest = 16 * 0x1p-24; /* of tolerances: what is not error of float32 */
+    /* Of tolerances, what is not error of float32. */
+    const double largest = 2 * sqrt(T) * 0x1p-24, least = largest * 0.5;
     assert_true(most.stages[0].atol > whole.stages[0].atol);
     assert_true(most.stages[0].atol <= 2 * whole.stages[0].atol - least);
     assert_true(most.stages[0].atol >= 2 * (whole.stages[0].atol - largest));

@@ -390,6 +390,65 @@ static void what_a_type_cannot_hold_has_no_bound(void **state)
     mha_layer_destroy(layer);
 }
 
+/* A kernel may add the terms of all keys one after the other, in float32: softmax(q k / sqrt(d)) v without tiles. */
+static void terms_may_be_added_one_by_one(void **state)
+{
+    (void)state;
+    enum { FAR = 65535, QUERIES = 2, HEADS = 8, WIDE = 8 };
+    float *x[3], *mine = malloc(QUERIES * HEADS * WIDE * sizeof *mine);
+    for (size_t i = 0; i < 3; i++)
+        assert_non_null(x[i] = malloc(FAR * HEADS * WIDE * sizeof **x));
+    assert_non_null(mine);
+    double *exact = malloc(QUERIES * HEADS * WIDE * sizeof *exact);
+    assert_non_null(exact);
+    for (size_t turn = 0; turn < 8; turn++) {
+        const size_t n = turn % 2 ? FAR : 4097, T_q = QUERIES;
+        const float size = turn & 2 ? 0 : 1.5f, offset = turn & 4 ? 0.5f : 0; /* equal scores; values about 0.5 */
+        mha_error error;
+        mha_allowance allowed = {.stage = MHA_STAGE_OUTPUT, .computed = MHA_F32, .stored = MHA_F32};
+        mha_call call = {.query = mha_heads(x[0], 1, T_q, HEADS, WIDE), .key = mha_heads(x[1], 1, n, HEADS, WIDE),
+                         .value = mha_heads(x[2], 1, n, HEADS, WIDE)};
+        mha_random_fill(&call.query, turn, 0, -size, size);
+        mha_random_fill(&call.key, turn, 1, -1.5f, 1.5f);
+        mha_random_fill(&call.value, turn, 2, offset - 1, offset + 1);
+        assert_ok(mha_tolerance(NULL, &call, &allowed, 1, &error), error);
+        call.path = MHA_PATH_EXACT;
+        call.output = mha_view_of(exact, MHA_F64, 4, (const size_t[]){1, T_q, HEADS, WIDE});
+        assert_ok(mha_run(NULL, &call, &error), error);
+        double worst = 0, wrong = 0;
+        for (size_t row = 0; row < T_q * HEADS; row++) {
+            float sum = 0, *y = mine + row * WIDE, most = -INFINITY;
+            const float *q = x[0] + row * WIDE;
+            static float score[FAR];
+            memset(y, 0, WIDE * sizeof *y);
+            for (size_t j = 0; j < n; j++) {
+                score[j] = 0;
+                for (size_t c = 0; c < WIDE; c++)
+                    score[j] += q[c] * x[1][(j * HEADS + row % HEADS) * WIDE + c];
+                score[j] /= sqrtf(WIDE);
+                most = fmaxf(most, score[j]);
+            }
+            for (size_t j = 0; j < n; j++) {
+                const float weight = expf(score[j] - most);
+                sum += weight;
+                for (size_t c = 0; c < WIDE; c++)
+                    y[c] += weight * x[2][(j * HEADS + row % HEADS) * WIDE + c];
+            }
+            for (size_t c = 0; c < WIDE; c++) {
+                const double off = fabs((double)(y[c] / sum) - exact[row * WIDE + c]);
+                worst = fmax(worst, off);
+                wrong = fmax(wrong, off / (allowed.atol + allowed.rtol * fabs((double)y[c])));
+            }
+        }
+        if (wrong > 1)
+            fail_msg("%zu keys, scores of size %g: off by %g, allowed %g", n, (double)size, worst, allowed.atol);
+    }
+    for (size_t i = 0; i < 3; i++)
+        free(x[i]);
+    free(mine);
+    free(exact);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -403,6 +462,7 @@ int main(void)
         cmocka_unit_test(rows_in_a_cache_are_rounded_twice),
         cmocka_unit_test(latents_in_a_cache_are_rounded_as_keys),
         cmocka_unit_test(what_a_type_cannot_hold_has_no_bound),
+        cmocka_unit_test(terms_may_be_added_one_by_one),
     };
     return cmocka_run_group_tests_name("tolerance", tests, NULL, NULL);
 }

@@ -35,8 +35,7 @@ static int64_t chunk_begin(int64_t x, int64_t n)
 /* Whether a window keeps keys before it. */
 static bool keeps(const mha__resolved *r)
 {
-    const mha_visible *visible = &r->semantics.visible;
-    return visible->window && visible->window_left >= 0 && visible->window_keep > r->first_key;
+    return mha__kept_keys(&r->semantics) > r->first_key;
 }
 
 mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence *s, size_t b, size_t i)
@@ -273,7 +272,7 @@ bool mha__visible_terms(const mha__resolved *r, const mha__added *added, const m
     if (visible->mask.kind != MHA_MASK_NONE)
         any |= apply_mask(&visible->mask, (const size_t[4]){b, head, i, 0}, 4, s->S, -INFINITY, keys, terms);
     if (keeps(r)) /* keys between those that are kept and the window's own */
-        any |= hide(terms, keys, visible->window_keep - r->first_key,
+        any |= hide(terms, keys, mha__kept_keys(sem) - r->first_key,
                     window_begin(sem, s->offset + (int64_t)i - r->first_key));
     return mha__pattern_hide(r, b, head, i, keys.from, keys.to, terms) || any;
 }

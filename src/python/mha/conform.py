@@ -207,6 +207,63 @@ def _chosen(has: Optional[Collection[str]], level: str, only: Optional[str]) -> 
             yield row
 
 
+class Examination:
+    """A kernel, the questions that it is asked (`rows`), and the dialect that it was found to have or is held to. The
+    parameters are those of conform."""
+
+    def __init__(self, kernel: Callable[..., Any], layout: str, dtype: Any, has: Optional[Collection[str]], level: str,
+                 arrays: str, dialect: Optional[Mapping[str, str]] = None, only: Optional[str] = None) -> None:
+        if not callable(kernel):
+            raise TypeError(f"kernel: expected a function, found {type(kernel).__name__}")
+        if dialect is not None and not isinstance(dialect, Mapping):
+            raise TypeError(f"dialect: expected readings by dialect, found {type(dialect).__name__}")
+        if only is not None:
+            a.text("only", only)
+        self.rows = list(_chosen(has, level, only))
+        if not self.rows:
+            raise ValueError("only: no question of this level, with what the kernel has, has such a name")
+        self.level, self.layout, self.declared = level, layout, tuple(dialect or ())
+        self._asker = _Asker(kernel, layout, a.float_type("dtype", dtype, TYPES), arrays, has is not None)
+        Question(self.rows[0], self._asker.dtype).ask(layout, self._asker.wrap)  # TypeError: no such arrays here
+        self.dialects = dict(dialect or {})
+        readings_of(self.dialects)
+        self._every = {row.name: row for row in rows()}
+        for probe in (True, False):  # first the questions that differ by one dialect alone
+            for name, d in DIALECTS.items():
+                for row in [self._every[d.probe]] if probe else (row for row in self.rows if row.level == 0):
+                    if name in self.dialects or not (_has(has, row) and Question(row, self._asker.dtype).differs(d)):
+                        continue
+                    found = self._asker.reading(row, name, {} if probe else self.dialects)
+                    if found is not None:
+                        self.dialects[name] = found
+        self._held = readings_of(self.dialects)
+
+    def answer(self, row: Row) -> Answer:
+        """What the kernel answers to a question."""
+        return self._asker.answer(row, self._held)
+
+    def report(self) -> Report:
+        """All answers."""
+        return Report(a.NAMES[self._asker.dtype], self.level, [self.answer(row) for row in self.rows], self.dialects,
+                      self.declared, _save=self.save, _reduce=self.reduce)
+
+    def _named(self, question: str) -> Row:
+        if question not in self._every:
+            raise ValueError(f"question: expected the name of one, found {question!r}")
+        return self._every[question]
+
+    def save(self, question: str, path: str) -> None:
+        """See Report.save."""
+        row = self._named(question)
+        Question(row, self._asker.dtype, self._held).save(os.fsencode(path), self._asker.call(row))
+
+    def reduce(self, question: str) -> Optional[Reduced]:
+        """See Report.reduce."""
+        q, k, v, settings = Question(self._named(question), self._asker.dtype).plain(self.layout)
+        return Reducer(self._asker.kernel, self.layout, self._asker.dtype, self._asker.wrap,
+                       self.dialects).reduce(q, k, v, settings)
+
+
 def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "float32",
             has: Optional[Collection[str]] = None, level: str = "full", arrays: str = "numpy",
             dialect: Optional[Mapping[str, str]] = None, only: Optional[str] = None) -> Report:
@@ -227,43 +284,7 @@ def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "f
     dialect: readings by dialect, {"empty": "nan"}: the kernel is held to them. Others are found by asking.
     only: questions whose names have this text in them.
     """
-    if not callable(kernel):
-        raise TypeError(f"kernel: expected a function, found {type(kernel).__name__}")
-    if dialect is not None and not isinstance(dialect, Mapping):
-        raise TypeError(f"dialect: expected readings by dialect, found {type(dialect).__name__}")
-    if only is not None:
-        a.text("only", only)
-    asked = list(_chosen(has, level, only))
-    if not asked:
-        raise ValueError("only: no question of this level, with what the kernel has, has such a name")
-    asker = _Asker(kernel, layout, a.float_type("dtype", dtype, TYPES), arrays, has is not None)
-    readings = dict(dialect or {})
-    readings_of(readings)
-    every = {row.name: row for row in rows()}
-    for probe in (True, False):  # first the questions that differ by one dialect alone
-        for name, d in DIALECTS.items():
-            for row in [every[d.probe]] if probe else (row for row in asked if row.level == 0):
-                if name in readings or not (_has(has, row) and Question(row, asker.dtype).differs(d)):
-                    continue
-                found = asker.reading(row, name, {} if probe else readings)
-                if found is not None:
-                    readings[name] = found
-    held = readings_of(readings)
-
-    def named(question: str) -> Row:
-        if question not in every:
-            raise ValueError(f"question: expected the name of one, found {question!r}")
-        return every[question]
-
-    def save(question: str, path: str) -> None:
-        Question(named(question), asker.dtype, held).save(os.fsencode(path), asker.call(named(question)))
-
-    def reduce(question: str) -> Optional[Reduced]:
-        q, k, v, settings = Question(named(question), asker.dtype).plain(layout)
-        return Reducer(kernel, layout, asker.dtype, asker.wrap, readings).reduce(q, k, v, settings)
-
-    return Report(a.NAMES[asker.dtype], level, [asker.answer(row, held) for row in asked], readings,
-                  tuple(dialect or ()), _save=save, _reduce=reduce)
+    return Examination(kernel, layout, dtype, has, level, arrays, dialect, only).report()
 
 
 def _has(has: Optional[Collection[str]], row: Row) -> bool:

@@ -1,21 +1,88 @@
-"""A plugin of pytest: --mha-save-failures DIR says where failed assertions of mha.testing save their cases."""
+"""A plugin of pytest: --mha-save-failures says where failed assertions of mha.testing save their cases, --mha-conform
+puts the conformance suite to a kernel, a test for each question."""
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Iterator
 
-_OPTION = "--mha-save-failures"
+import pytest
+
+_SAVE, _CONFORM = "--mha-save-failures", "--mha-conform"
 
 
 def pytest_addoption(parser: Any) -> None:
-    """Adds the option."""
-    parser.getgroup("mha").addoption(_OPTION, metavar="DIR", default=None,
-                                     help="save the case of each failed assert_attention_close in DIR")
+    """Adds the options; the library is not loaded for them."""
+    group = parser.getgroup("mha")
+    group.addoption(_SAVE, metavar="DIR", default=None,
+                    help="save the case of each failed assert_attention_close in DIR")
+    group.addoption(_CONFORM, metavar="FILE.py:FUNCTION", action="append", default=[],
+                    help="ask a kernel the questions of the conformance suite, each a test; may be repeated")
+    group.addoption("--mha-conform-level", metavar="LEVEL", default="smoke",
+                    help="how much is asked: smoke, full or large [smoke]")
+    group.addoption("--mha-conform-has", metavar="WORDS", default=None,
+                    help="what the kernel has, as causal,gqa,window: an exception is then a failure, without it a skip")
+    group.addoption("--mha-conform-dtype", metavar="TYPE", default="float32", help="what it computes in [float32]")
+    group.addoption("--mha-conform-arrays", metavar="KIND", default="numpy",
+                    help="what it is given: numpy, torch or jax [numpy]")
+    group.addoption("--mha-conform-layout", metavar="AXES", default="BHTD", help="the axes of its arrays [BHTD]")
 
 
 def pytest_configure(config: Any) -> None:
-    """Hands the folder on; the library is not loaded for less."""
-    folder = config.getoption(_OPTION)
+    """Hands the folder on."""
+    folder = config.getoption(_SAVE)
     if folder:
         from . import testing
 
         testing.save_failures(folder)
+
+
+class _Wrong(Exception):
+    """An answer that is wrong, in one line."""
+
+
+class QuestionItem(pytest.Item):
+    """One question of the suite to one kernel."""
+
+    def __init__(self, *, examination: Any, row: Any, **known: Any) -> None:
+        super().__init__(**known)
+        self.examination, self.row = examination, row
+
+    def runtest(self) -> None:
+        """Asks, and judges the answer."""
+        from .grading import failure
+
+        answer = self.examination.answer(self.row)
+        if answer.outcome == "refused":
+            pytest.skip(answer.reason)
+        if answer.outcome == "failed":
+            raise _Wrong(failure(answer))
+
+    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
+        """The line of a wrong answer, without a traceback."""
+        return str(excinfo.value) if isinstance(excinfo.value, _Wrong) else super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> Any:
+        """Where the report says it stands."""
+        return self.path, None, self.name
+
+
+def _items(session: Any, target: str) -> Iterator[QuestionItem]:
+    from .conform import Examination
+    from .grading import TargetError, load
+
+    option = session.config.getoption
+    has = option("--mha-conform-has")
+    try:
+        examination = Examination(load(target), option("--mha-conform-layout"), option("--mha-conform-dtype"),
+                                  None if has is None else has.replace(",", " "), option("--mha-conform-level"),
+                                  option("--mha-conform-arrays"))
+    except (TargetError, TypeError, ValueError, ImportError) as reason:
+        raise pytest.UsageError(f"{_CONFORM}: {reason}") from reason
+    for row in examination.rows:
+        yield QuestionItem.from_parent(session, name=f"{target}[{row.name}]", nodeid=f"{target}[{row.name}]",
+                                       examination=examination, row=row)
+
+
+def pytest_collection_modifyitems(session: Any, items: list[Any]) -> None:
+    """Adds the questions behind the tests that were found."""
+    for target in session.config.getoption(_CONFORM):
+        items.extend(_items(session, target))

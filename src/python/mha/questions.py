@@ -56,6 +56,7 @@ def _words(at: Any) -> dict[str, str]:
 
 
 NEEDS = _words(lib.mha_conform_need_at)
+REGIMES = _words(lib.mha_conform_regime_at)
 
 
 class Dialect(NamedTuple):

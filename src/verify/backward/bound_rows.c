@@ -64,7 +64,7 @@ static void rotate(const mha__gradient_errors *e, const mha__backward *b, mha__s
 
 static void limit_row(const mha__gradient_errors *e, const mha__resolved *r, row *x, size_t batch, size_t t)
 {
-    const double most = r->semantics.qkv.clip_qkv;
+    const double most = mha__limit(&r->semantics);
     const size_t d = x->given->shape[3];
     for (size_t c = 0; most > 0 && c < x->n; c++) {
         const double number = mha_view_get(x->given, (size_t[]){batch, t, c / d, c % d}) +

@@ -13,7 +13,7 @@ static bool changes(const mha__resolved *r, int input)
     static const mha_weight biases[] = {MHA_B_Q, MHA_B_K, MHA_B_V};
     const mha_semantics *s = &r->semantics;
     const bool turned = s->qkv.rope.kind != MHA_ROPE_NONE || (input == 0 && mha__scales_queries(s));
-    return r->weight[biases[input]].data || s->qkv.clip_qkv > 0 || (input < 2 && turned);
+    return r->weight[biases[input]].data || mha__clips(s) || (input < 2 && turned);
 }
 
 static mha_status check(const mha__resolved *r, mha_error *error)

@@ -148,8 +148,9 @@ static int hiders(const mha__backward *b)
 {
     const mha_visible *v = &b->r->semantics.visible;
     const mha_pattern *p = &v->pattern;
-    const bool others = v->key_padding.kind || v->mask.kind || v->chunk || v->prefix || v->window_keep ||
-                        p->q_segments.data || p->query_padding.kind || p->key_lists.data || p->blocks.kind;
+    const bool others = v->key_padding.kind || v->mask.kind || v->chunk || v->prefix ||
+                        mha__kept_keys(&b->r->semantics) > 0 || p->q_segments.data || p->query_padding.kind ||
+                        p->key_lists.data || p->blocks.kind;
     return (v->causal ? BY_CAUSAL : 0) | (v->window ? BY_WINDOW : 0) | (v->kv_lengths ? BY_LENGTHS : 0) |
            (others ? BY_OTHERS : 0);
 }

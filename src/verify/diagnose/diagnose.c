@@ -8,9 +8,6 @@
 #include "verify/diagnose/slice.h"
 #include "verify/diagnose/target.h"
 
-/* A case is searched slice by slice when one forward takes more multiply-adds than this. */
-static const double many = 2e9;
-
 /* A case in slices, with what is asked. */
 typedef struct sliced {
     const mha_case *c;
@@ -161,16 +158,22 @@ static mha_status diagnose_slices(sliced *s, mha_diagnosis *d, mha_error *error)
     return MHA_OK;
 }
 
-mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads, const mha_progress *progress,
-                             mha_diagnosis *diagnosis, mha_error *error)
+mha_status mha__case_diagnose(const mha_case *c, const mha__search_wish *wish, double many, mha_diagnosis *diagnosis,
+                              mha_error *error)
 {
     *diagnosis = (mha_diagnosis){0};
-    TRY(mha__parallel_check(threads, error));
-    const mha__search_wish wish = {.tensor = tensor, .threads = threads, .progress = progress};
-    sliced s = {.c = c, .wish = &wish};
-    if (mha__target_find(c, tensor, &s.wide, &s.slot) && mha__case_work(c) > many)
+    TRY(mha__parallel_check(wish->threads, error));
+    sliced s = {.c = c, .wish = wish};
+    if (mha__target_find(c, wish->tensor, &s.wide, &s.slot) && mha__case_work(c) > many)
         s.count = mha__slice_count(c, s.slot);
     if (s.count > 1)
         TRY(diagnose_slices(&s, diagnosis, error));
-    return is_found(diagnosis) ? MHA_OK : mha__search_case(c, &wish, diagnosis, error);
+    return is_found(diagnosis) ? MHA_OK : mha__search_case(c, wish, diagnosis, error);
+}
+
+mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads, const mha_progress *progress,
+                             mha_diagnosis *diagnosis, mha_error *error)
+{
+    const mha__search_wish wish = {.tensor = tensor, .threads = threads, .progress = progress};
+    return mha__case_diagnose(c, &wish, 2e9, diagnosis, error);
 }

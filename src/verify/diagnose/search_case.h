@@ -1,10 +1,14 @@
-/* One search for the variants that turn the inputs of a case into its recorded tensor. */
+/* The search for the variants that turn the inputs of a case into its recorded tensor. */
 #ifndef MHA_VERIFY_DIAGNOSE_SEARCH_CASE_H
 #define MHA_VERIFY_DIAGNOSE_SEARCH_CASE_H
 
 #include "verify/diagnose/search.h"
 
-/* mha_case_diagnose (case.h) of the case as it is, or of a part of what that would try. */
+/* mha_case_diagnose (case.h). A case is searched slice by slice when a forward takes more multiply-adds than `many`. */
+mha_status mha__case_diagnose(const mha_case *c, const mha__search_wish *wish, double many, mha_diagnosis *diagnosis,
+                              mha_error *error);
+
+/* The same of the case as it is, or of a part of what that would try. */
 mha_status mha__search_case(const mha_case *c, const mha__search_wish *wish, mha_diagnosis *diagnosis,
                             mha_error *error);
 

@@ -10,8 +10,13 @@
  * 16 leaves room for both sides of the comparison. 16 u max|x| stands in for an E that is 0 by chance; for lse, the
  * logarithm of a sum, of which a rounding is one of lse however small that is, 16 u max(|x|, 1).
  *
- *     float32:  min(2 bound(2^-24), 16 E + 16 * 2^-24 max|x| + 2 A)
- *     float64:  min(2 bound(2^-53), 64 * 2^-29 E + 64 * 2^-53 max|x| + 2 A)
+ *     float32:  min(2 bound(2^-24), 16 E + max(16, 2 sqrt(n)) * 2^-24 max|x| + 2 A)
+ *     float64:  min(2 bound(2^-53), 64 * 2^-29 E + max(64, 2 sqrt(n)) * 2^-53 max|x| + 2 A)
+ *
+ * n: terms that the stage adds up over the keys; 0 before the weights. E is of sums in blocks, and others add one term
+ * after the other: of partial sums whose squares grow no slower than in proportion, each rounded with a standard
+ * deviation of at most u / sqrt(3) of itself, the last is off by sqrt(n / 2) u / sqrt(3). Numerator and denominator
+ * together: 0.58 sqrt(n) u |x|, of which 2 sqrt(n) u max|x| is more than three for the largest element.
  *
  * A is the part of the bound that comes from the angles of a rotation. Both runs compute them in double and in much
  * the same way, so E shows nothing of what others may lose there. Nor does it where clip_qkv takes all but a few
@@ -97,11 +102,24 @@ static void worst_case(const mha__request *request, const mha__attempt *exact, m
     }
 }
 
-/* The formula above without A, from the error E of float32 and the largest element. */
-static double usual(mha_stage stage, int wide, double E, double largest)
+/* The terms that a stage adds up over the keys: n above. */
+static double terms_of(const mha_plan *plan, mha_stage stage)
 {
+    static const mha_stage sums[] = {MHA_STAGE_WEIGHTS, MHA_STAGE_WEIGHTS_MEAN, MHA_STAGE_HEADS,
+                                     MHA_STAGE_GATED, MHA_STAGE_OUTPUT, MHA_STAGE_LSE};
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
+        if (sums[i] == stage)
+            return (double)(plan->S + plan->S_extra);
+    return 0;
+}
+
+/* The formula above without A, from the error E of float32 and the largest element. */
+static double usual(const mha_plan *plan, mha_stage stage, int wide, double E, double largest)
+{
+    const double one_by_one = 2 * sqrt(terms_of(plan, stage));
     largest = stage == MHA_STAGE_LSE ? fmax(largest, 1) : largest;
-    return wide ? 64 * (0x1p-29 * E + 0x1p-53 * largest) : 16 * (E + 0x1p-24 * largest);
+    return wide ? 64 * 0x1p-29 * E + fmax(64, one_by_one) * 0x1p-53 * largest
+                : 16 * E + fmax(16, one_by_one) * 0x1p-24 * largest;
 }
 
 /* Runs the request with a cache of its own; it rounds where the request says so, or nowhere. */
@@ -171,7 +189,8 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
         for (int wide = 0; wide < 2; wide++)
             tolerance->atol[wide][s] =
                 fmin(tolerance->atol[wide][s],
-                     usual((mha_stage)s, wide, (part ? 2 : 1) * d.max_abs, mha__largest(exact)) + unseen[wide][s]);
+                     usual(&measured->plan, (mha_stage)s, wide, (part ? 2 : 1) * d.max_abs, mha__largest(exact)) +
+                         unseen[wide][s]);
     }
     return mha__precision_rounds(&request->precision) || request->cache_rounds
                ? add_roundings(request, layout, wanted, runs, measured, tolerance, error)
@@ -239,7 +258,7 @@ void mha__tolerance_of_error(const mha__request *request, const mha__attempt *ra
     double unseen[2][MHA_STAGE_COUNT];
     worst_case(request, ran, &t, unseen);
     for (int wide = 0; wide < 2; wide++)
-        atol[wide] = fmin(t.atol[wide][stage], usual(stage, wide, error, largest) + unseen[wide][stage]);
+        atol[wide] = fmin(t.atol[wide][stage], usual(&ran->plan, stage, wide, error, largest) + unseen[wide][stage]);
 }
 
 void mha__two_runs_free(mha__two_runs *runs)

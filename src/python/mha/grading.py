@@ -1,0 +1,147 @@
+"""python -m mha grade FILE.py:FUNCTION: the conformance suite put to a kernel, its answers in plain sentences."""
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import math
+import os
+import sys
+from typing import Any, Callable, Optional, Sequence
+
+from . import arrays as a
+from .conform import Answer, Report, conform
+from .questions import LEVELS, REGIMES, TYPES
+from .tables import shown
+
+PASSED, WRONG, BAD_REQUEST, NOT_JUDGED = 0, 1, 2, 4  # exit codes, those of the program
+TYPE_NAMES = tuple(a.NAMES[dtype] for dtype in TYPES)
+ARRAYS = ("numpy", "torch", "jax")
+LAYOUTS = ("BHTD", "BTHD", "BTNH")
+_MOST = 6  # kinds of failure and of refusal that are told
+
+
+class TargetError(Exception):
+    """What FILE.py:FUNCTION names cannot be had, in one line."""
+
+
+def load(target: str) -> Callable[..., Any]:
+    """The function that "FILE.py:FUNCTION" or "package.module:FUNCTION" names. TargetError says why there is none."""
+    where, _, name = target.rpartition(":")
+    if not where or not name:
+        raise TargetError(f"{target!r}: expected FILE.py:FUNCTION or package.module:FUNCTION")
+    try:
+        if where.endswith(".py"):
+            sys.path.insert(0, os.path.dirname(os.path.abspath(where)))
+            spec = importlib.util.spec_from_file_location(os.path.basename(where)[:-3], where)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules.setdefault(spec.name, module)
+            spec.loader.exec_module(module)
+        else:
+            sys.path.insert(0, os.getcwd())
+            module = importlib.import_module(where)
+    except (Exception, SystemExit) as reason:
+        said = shown(str(reason).partition("\n")[0])
+        raise TargetError(f"{where}: {type(reason).__name__}: {said}") from reason
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise TargetError(f"{where} has no function {name!r}")
+    return found  # type: ignore[no-any-return]
+
+
+def _questions(count: int) -> str:
+    return f"{count} question" + ("" if count == 1 else "s")
+
+
+def failure(answer: Answer) -> str:
+    """A wrong answer in one line: how much differs, and what gives these numbers."""
+    if not answer.elements:
+        return shown(answer.because)
+    found = f"{answer.mismatches:,} of {answer.elements:,} numbers differ"
+    if math.isfinite(answer.max_abs):
+        found += f", the worst by {answer.max_abs:.3g} where {answer.atol:.3g} is allowed"
+    if answer.names:
+        return found + f"; the numbers are those of {answer.because}"
+    return found + (f"; {answer.because}" if answer.because != answer.reason else "")
+
+
+def _wrong(answers: Sequence[Answer], asked: int) -> str:
+    """What is wrong with the failures of one regime."""
+    first = answers[0]
+    return (f"Wrong in {len(answers)} of {_questions(asked)} with {first.regime} inputs ({REGIMES[first.regime]}). "
+            f"The first, {first.question}: {failure(first)}.")
+
+
+def _unanswered(reason: str, answers: Sequence[Answer]) -> str:
+    """What one exception left unanswered: what all those questions need."""
+    common = set(answers[0].needs).intersection(*(x.needs for x in answers))
+    needs = f", all of which need {' '.join(sorted(common))}" if common else ""
+    return f"Not answered: {_questions(len(answers))}{needs} ({shown(reason)})."
+
+
+def sentences(report: Report, name: str, reduce: bool = True) -> str:
+    """A report in plain sentences, the verdict last."""
+    said: list[str] = []
+    by_regime: dict[str, list[Answer]] = {}
+    for answer in report.failed:
+        by_regime.setdefault(answer.regime, []).append(answer)
+    for regime, answers in list(by_regime.items())[:_MOST]:
+        said.append(_wrong(answers, sum(x.regime == regime and x.outcome != "refused" for x in report.answers)))
+    if len(by_regime) > _MOST:
+        said.append(f"Wrong with {len(by_regime) - _MOST} more kinds of inputs.")
+    small = report.reduce(min(report.failed, key=lambda x: x.elements or sys.maxsize).question) if (
+        reduce and report.failed) else None
+    if small is not None:
+        said.append(f"The smallest call that still fails, where `kernel` is {name}:\n\n{small.script}\n")
+    refused: dict[str, list[Answer]] = {}
+    for answer in report.refused:
+        refused.setdefault(answer.reason.partition("\n")[0], []).append(answer)
+    said += [_unanswered(reason, answers) for reason, answers in list(refused.items())[:_MOST]]
+    for dialect, reading in report.dialects.items():
+        if dialect not in report.declared:
+            said.append(f"Read as {dialect} = {reading}.")
+    passed = sum(x.outcome == "passed" for x in report.answers)
+    asked = passed + len(report.failed)
+    verdict = ("PASSED" if report.passed else "WRONG" if report.failed else "NOT JUDGED")
+    said.append(f"{verdict}: {name} answers {passed} of {_questions(asked)} rightly ({report.suite}, {report.dtype}, "
+                f"level {report.level}).")
+    return "\n".join(said)
+
+
+def code_of(report: Report) -> int:
+    """The exit code that a report has."""
+    return PASSED if report.passed else WRONG if report.failed else NOT_JUDGED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mha grade", description="Puts the conformance suite to a kernel and says in plain sentences what is "
+        "wrong. Exit code 0: all that was answered is right; 1: something is wrong; 2: the request is; 4: nothing "
+        "could be judged.")
+    parser.add_argument("kernel", metavar="FILE.py:FUNCTION", help="called as mha.scaled_dot_product_attention, with "
+                        "only the keywords that a question needs; or package.module:FUNCTION")
+    parser.add_argument("--level", choices=LEVELS, default="smoke", help="how much is asked [smoke]")
+    parser.add_argument("--has", metavar="WORDS", help="what the kernel has, as causal,gqa,window: an exception is "
+                        "then a failure [everything is asked, and an exception is no answer]")
+    parser.add_argument("--dtype", choices=TYPE_NAMES, default="float32", help="what it computes in [float32]")
+    parser.add_argument("--arrays", choices=ARRAYS, default="numpy", help="what it is given [numpy]")
+    parser.add_argument("--layout", choices=LAYOUTS, default="BHTD", help="the axes of its arrays [BHTD]")
+    parser.add_argument("--json", action="store_true", help="the report as JSON in place of sentences")
+    return parser
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """The command; returns its exit code."""
+    said = _parser().parse_args(arguments)
+    try:
+        report = conform(load(said.kernel), layout=said.layout, dtype=said.dtype, level=said.level, arrays=said.arrays,
+                         has=None if said.has is None else said.has.replace(",", " "))
+    except (TargetError, TypeError, ValueError, ImportError) as reason:
+        print(f"mha grade: {reason}", file=sys.stderr)
+        return BAD_REQUEST
+    print(json.dumps(report.to_dict(), indent=1) if said.json else sentences(report, said.kernel.rpartition(":")[2]))
+    return code_of(report)

@@ -1,0 +1,150 @@
+"""The conformance suite from a shell and from pytest: sentences, exit codes, a test for each question."""
+import json
+import subprocess
+import sys
+
+import mha
+import pytest
+
+KERNELS = '''
+import mha
+import numpy as np
+
+right = mha.scaled_dot_product_attention
+
+
+def hurried(q, k, v, is_causal=False):
+    """Its maximum begins at 0."""
+    scores = q @ k.swapaxes(2, 3) / np.float32(q.shape[3]**0.5)
+    if is_causal:
+        scores = np.where(np.tri(*scores.shape[2:], dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - np.maximum(scores.max(-1, keepdims=True), 0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return weights / weights.sum(-1, keepdims=True) @ v
+
+
+def scaled(q, k, v):
+    return mha.scaled_dot_product_attention(q, k, v, scale=1.0)
+
+
+def never(q, k, v):
+    raise NotImplementedError("\\x1b[31mnot today")
+
+
+class Holder:
+    kernel = staticmethod(right)
+
+
+number = 7
+'''
+
+
+@pytest.fixture()
+def kernels(tmp_path):
+    path = tmp_path / "kernels.py"
+    path.write_text(KERNELS)
+    return path
+
+
+def run(*arguments, cwd=None):
+    return subprocess.run([sys.executable, "-m", *map(str, arguments)], capture_output=True, text=True, cwd=cwd)
+
+
+def grade(*arguments):
+    found = run("mha", "grade", *arguments)
+    assert "\x1b" not in found.stdout + found.stderr and "Traceback" not in found.stderr
+    return found
+
+
+def test_a_right_kernel_is_passed(kernels):
+    found = grade(f"{kernels}:right", "--has", "causal,gqa")
+    assert found.returncode == 0 and found.stdout.splitlines()[-1].startswith("PASSED: right answers "), found.stdout
+    asked = len(mha.conform(mha.scaled_dot_product_attention, has="causal gqa", level="smoke").answers)
+    assert f"{asked} of {asked} questions rightly (mha-conform 1.0, float32, level smoke)" in found.stdout
+    assert grade("mha:scaled_dot_product_attention", "--has", "causal").returncode == 0
+    assert grade(f"{kernels}:Holder.kernel", "--has", "causal", "--dtype", "float16").returncode == 0
+
+
+def test_a_wrong_kernel_is_told_what_is_wrong(kernels):
+    found = grade(f"{kernels}:hurried")
+    assert found.returncode == 1 and found.stdout.splitlines()[-1].startswith("WRONG: hurried answers ")
+    assert "with deep-negative inputs (all scores of every row are far below 0" in found.stdout
+    assert "y = kernel(q, k, v)" in found.stdout  # the smallest call
+    assert "all of which need window (TypeError: " in found.stdout
+    found = grade(f"{kernels}:scaled")
+    assert found.returncode == 1 and "the numbers are those of scale-" in found.stdout
+
+
+def test_a_word_that_it_has_makes_an_exception_a_failure(kernels):
+    assert grade(f"{kernels}:hurried", "--has", "window").returncode == 1
+    assert "Wrong in" in grade(f"{kernels}:hurried", "--has", "causal,window").stdout
+
+
+def test_what_is_never_answered_is_not_judged(kernels):
+    found = grade(f"{kernels}:never")
+    assert found.returncode == 4 and "NOT JUDGED: never" in found.stdout and "?[31mnot today" in found.stdout
+
+
+def test_json_is_the_report(kernels):
+    found = grade(f"{kernels}:hurried", "--json")
+    record = json.loads(found.stdout)
+    assert found.returncode == 1 and record["failed"] > 0
+    assert record["failed"] == sum(answer["outcome"] == "failed" for answer in record["answers"])
+
+
+@pytest.mark.parametrize("target, why", [
+    ("kernels.py", "expected FILE.py:FUNCTION"), ("{}:", "expected FILE.py:FUNCTION"), ("{}:nobody", "no function"),
+    ("{}:number", "no function"), ("/nowhere/k.py:kernel", "FileNotFoundError"), ("no_such_module:kernel", "No module"),
+    ("broken", "SyntaxError"), ("leaves", "SystemExit")])
+def test_what_cannot_be_had_is_said_in_one_line(kernels, target, why):
+    for name, text in (("broken", "def kernel(:\n"), ("leaves", "raise SystemExit('\\x1b[0m gone')\n")):
+        if target == name:
+            kernels.write_text(text)
+            target = "{}:kernel"
+    found = grade(target.format(kernels))
+    assert found.returncode == 2 and not found.stdout
+    assert found.stderr.startswith("mha grade: ") and why in found.stderr and found.stderr.count("\n") == 1
+
+
+def test_arrays_that_are_not_here_are_a_bad_request(kernels):
+    hidden = kernels.parent / "ml_dtypes.py"
+    hidden.write_text("raise ImportError('hidden')\n")
+    found = grade(f"{kernels}:right", "--has", "causal", "--dtype", "bfloat16")
+    assert found.returncode == 2 and found.stderr == (
+        "mha grade: numpy has no bfloat16: install ml_dtypes, or ask for out_dtype=numpy.float32\n")
+
+
+@pytest.mark.parametrize("more", [("--has", "causal,nothing"), ("--level", "tiny"), ("--dtype", "float64"),
+                                  ("--arrays", "lists"), ("--layout", "HTD")])
+def test_a_bad_request_says_what_is_expected(kernels, more):
+    found = grade(f"{kernels}:right", *more)
+    assert found.returncode == 2 and not found.stdout and more[1].split(",")[-1] in found.stderr
+
+
+def suite(kernels, *arguments):
+    return run("pytest", "-q", "-p", "mha.pytest_plugin", "-p", "no:cacheprovider", *arguments, cwd=kernels.parent)
+
+
+def test_each_question_is_a_test_of_pytest(kernels):
+    (kernels.parent / "test_own.py").write_text("def test_own():\n    pass\n")
+    found = suite(kernels, "--mha-conform", "kernels.py:hurried")
+    report = mha.conform(mha.scaled_dot_product_attention, level="smoke")
+    assert found.returncode == 1
+    assert "FAILED kernels.py:hurried[deep.q17-s17]" in found.stdout and "1,088 numbers differ" in found.stdout
+    counts = [int(word) for word in found.stdout.splitlines()[-1].split() if word.isdigit()]
+    assert sum(counts) == len(report.answers) + 1
+    found = suite(kernels, "--mha-conform", "kernels.py:right", "--mha-conform-has", "causal,gqa")
+    assert found.returncode == 0 and "failed" not in found.stdout and "skipped" not in found.stdout
+
+
+def test_without_the_option_pytest_is_as_it_was(kernels):
+    (kernels.parent / "test_own.py").write_text("def test_own():\n    pass\n")
+    found = suite(kernels)
+    assert found.returncode == 0 and "1 passed" in found.stdout
+
+
+def test_pytest_refuses_what_cannot_be_asked(kernels):
+    for arguments in (["--mha-conform", "kernels.py:nobody"], ["--mha-conform", "kernels.py:right",
+                                                              "--mha-conform-level", "tiny"]):
+        found = suite(kernels, *arguments)
+        assert found.returncode == 4 and "ERROR: --mha-conform: " in found.stderr, found.stdout + found.stderr
