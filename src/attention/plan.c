@@ -376,17 +376,23 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
     return MHA_OK;
 }
 
+mha_status mha__plan_in_place(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error)
+{
+    mha__resolved *r = (mha__resolved *)(void *)&plan->internal;
+    TRY(resolve(r, layer, call, error));
+    const mha__sizes *p = &r->plan;
+    plan->path = p->path, plan->path_reason = p->path_reason;
+    plan->B = p->B, plan->T_q = p->T_q, plan->T_k = p->T_k, plan->S = p->S, plan->S_extra = p->S_extra;
+    plan->h = p->h, plan->h_kv = p->h_kv, plan->d_k = p->d_k, plan->d_v = p->d_v, plan->d_out = p->d_out;
+    plan->scale = p->scale, plan->threads = p->threads, plan->workspace_bytes = p->workspace_bytes;
+    memset(plan->reserved, 0, sizeof plan->reserved);
+    return MHA_OK;
+}
+
 mha_status mha_plan_call(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error)
 {
     mha_plan made;
-    mha__resolved *r = (mha__resolved *)(void *)&made.internal;
-    TRY(resolve(r, layer, call, error));
-    const mha__sizes *p = &r->plan;
-    made.path = p->path, made.path_reason = p->path_reason;
-    made.B = p->B, made.T_q = p->T_q, made.T_k = p->T_k, made.S = p->S, made.S_extra = p->S_extra;
-    made.h = p->h, made.h_kv = p->h_kv, made.d_k = p->d_k, made.d_v = p->d_v, made.d_out = p->d_out;
-    made.scale = p->scale, made.threads = p->threads, made.workspace_bytes = p->workspace_bytes;
-    memset(made.reserved, 0, sizeof made.reserved);
+    TRY(mha__plan_in_place(layer, call, &made, error));
     *plan = made;
     return MHA_OK;
 }

@@ -80,6 +80,9 @@ typedef struct mha__resolved {
  * keys_only leaves out. */
 void mha__semantics_complete(mha_semantics *semantics);
 
+/* mha_plan_call without its last copy: of a plan that is no plan yet, because an error leaves it unspecified. */
+mha_status mha__plan_in_place(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error);
+
 /* The validated call in a plan. */
 const mha__resolved *mha__plan_resolved(const mha_plan *plan);
 

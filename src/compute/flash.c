@@ -12,6 +12,7 @@
 #include "compute/online_softmax.h"
 #include "compute/query_rows.h"
 #include "compute/score_scale.h"
+#include "compute/short_keys.h"
 
 /* Keys in a block: their packed K and V stay in a second-level cache of 512 KiB beside what else is needed. */
 size_t mha__flash_block(size_t d_k, size_t d_v)
@@ -48,17 +49,16 @@ size_t mha__flash_scratch(size_t rows, size_t d_k, size_t d_v)
 
 /* Makes ready to compute keys [from, to). */
 static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_row *rows, size_t count, mha__span keys,
-                  float *scratch)
+                  const layout *at, float *scratch)
 {
-    const layout at = lay_out(count, flash->d_k, flash->d_v);
     const mha__kernels *kernels = mha__kernels_get();
     w->kernels = kernels, w->flash = flash, w->rows = rows, w->count = count;
     /* A few rows read keys where they lie, which are no pairs. */
     w->pairs = flash->rounds && count > kernels->few_rows ? mha__pairs_get() : NULL;
     w->block = mha__flash_block(flash->d_k, flash->d_v);
-    w->Q = scratch + at.Q, w->K = scratch + at.K, w->V = scratch + at.V;
-    w->scores = scratch + at.scores, w->bias = scratch + at.bias, w->widened = scratch + at.widened;
-    w->chunks = at.chunks;
+    w->Q = scratch + at->Q, w->K = scratch + at->K, w->V = scratch + at->V;
+    w->scores = scratch + at->scores, w->bias = scratch + at->bias, w->widened = scratch + at->widened;
+    w->chunks = at->chunks;
     mha__rows_tiles(w);
     mha__rows_look(w, keys);
     mha__scale_prepare(w);
@@ -78,8 +78,8 @@ static void start(mha__flash_work *w, const mha__flash *flash, const mha__flash_
         }
 }
 
-/* Scores of rows [first, first + m) for n keys of the block from `left` on. Numbers behind them are overwritten, up to
- * a multiple of 16. */
+/* Scores of rows [first, first + m) for n keys of the block from `left` on. Numbers behind them are overwritten, as far
+ * as vectors reach. */
 static void score(const mha__flash_work *w, size_t first, size_t m, const mha__key_block *b, size_t left, size_t n,
                   float *scores)
 {
@@ -99,14 +99,14 @@ static void score(const mha__flash_work *w, size_t first, size_t m, const mha__k
     float ones[MHA_TILE_ROWS];
     for (size_t i = 0; i < m; i++)
         ones[i] = 1.0f;
-    const size_t step = b->soon ? mha__round_up(w->flash->d_v, MHA_PANEL) : mha__round_up(n, 16);
+    const size_t all = mha__round_up(n, k->lanes), step = b->soon ? mha__round_up(w->flash->d_v, MHA_PANEL) : all;
     for (size_t c = 0; c < w->chunks; c++) {
         const size_t terms = mha__words(w, mha__smaller(w->flash->d_k - c * MHA_BLOCK, MHA_BLOCK));
         const float *Q = w->Q + (c * w->count + first) * MHA_STAGED;
         mha__panels K = b->K, soon = b->soon ? *b->soon : K;
         K.data += left / MHA_PANEL * K.panel + c * mha__words(w, MHA_BLOCK) * K.row;
-        for (size_t j = 0; j < n; j += step, K.data += step / MHA_PANEL * K.panel, soon.data += terms * soon.row)
-            (w->pairs ? w->pairs->product : k->product)(m, mha__smaller(step, mha__round_up(n - j, 16)), terms, Q, K,
+        for (size_t j = 0; j < all; j += step, K.data += step / MHA_PANEL * K.panel, soon.data += terms * soon.row)
+            (w->pairs ? w->pairs->product : k->product)(m, mha__smaller(step, all - j), terms, Q, K,
                                                         b->soon ? &soon : NULL, scores + j, MHA_STAGED, c ? ones : NULL,
                                                         NULL);
     }
@@ -324,14 +324,14 @@ static mha__float_mode enter(const mha__flash *flash)
     return before_call;
 }
 
-void mha__flash_rows(const mha__flash *flash, const mha__flash_row *rows, size_t count, void *scratch)
+/* All segments one after the other. */
+static void all_segments(const mha__flash *flash, const mha__flash_row *rows, size_t count, const layout *at,
+                         float *scratch)
 {
-    const layout at = lay_out(count, flash->d_k, flash->d_v);
-    const mha__float_mode before_call = enter(flash);
     mha__flash_work w;
-    start(&w, flash, rows, count, (mha__span){0, flash->keys.n}, scratch);
-    mha__partial total = mha__partial_at((float *)scratch + at.first, count, flash->d_v);
-    mha__partial next = mha__partial_at((float *)scratch + at.second, count, flash->d_v);
+    start(&w, flash, rows, count, (mha__span){0, flash->keys.n}, at, scratch);
+    mha__partial total = mha__partial_at(scratch + at->first, count, flash->d_v);
+    mha__partial next = mha__partial_at(scratch + at->second, count, flash->d_v);
     bool begun = false;
     for (size_t number = 0; number < mha__flash_segments(flash); number++) {
         if (!numbered_segment(&w, number, false, begun ? &next : &total))
@@ -343,6 +343,16 @@ void mha__flash_rows(const mha__flash *flash, const mha__flash_row *rows, size_t
     if (!begun)
         mha__partial_clear(&total, count);
     mha__partial_finish(flash, rows, count, &total);
+}
+
+void mha__flash_rows(const mha__flash *flash, const mha__flash_row *rows, size_t count, void *scratch)
+{
+    const layout at = lay_out(count, flash->d_k, flash->d_v);
+    const mha__float_mode before_call = enter(flash);
+    float *base = scratch;
+    const mha__short_memory memory = {base + at.Q, base + at.scores, base + at.first, base + at.K, base + at.V};
+    if (!mha__short_keys(flash, rows, count, &memory))
+        all_segments(flash, rows, count, &at, base);
     mha__float_mode_restore(before_call);
 }
 
@@ -350,8 +360,10 @@ void mha__flash_go_on(const mha__flash *flash, const mha__flash_row *rows, size_
                       const mha__partial *into, void *scratch)
 {
     const mha__float_mode before_call = enter(flash);
+    const layout at = lay_out(count, flash->d_k, flash->d_v);
     mha__flash_work w;
-    start(&w, flash, rows, count, number == key_segments(flash) ? (mha__span){0, 0} : keys_in(flash, number), scratch);
+    start(&w, flash, rows, count, number == key_segments(flash) ? (mha__span){0, 0} : keys_in(flash, number), &at,
+          scratch);
     if (!numbered_segment(&w, number, begun, into) && !begun)
         mha__partial_clear(into, count);
     mha__float_mode_restore(before_call);

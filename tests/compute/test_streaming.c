@@ -276,6 +276,44 @@ static void the_bits_depend_on_neither_segments_nor_company(void **state)
         }
 }
 
+/* Few keys have a core of their own, which segments do not use. All bits must agree. */
+static void few_keys_have_the_bits_of_segments(void **state)
+{
+    enum { PLAIN, LOGITS, INFINITE, LARGE_SCALE, KINDS, SIZES = 8 * 5 };
+    static const size_t keys[] = {1, 5, 16, 31, 48, 63, 64, 65}, rows[] = {1, 4, 8, 16, 49};
+    FOR_EACH_ISA
+    for (int form = 0; form < SIZES * 4 * KINDS; form++) {
+        const int kind = form / SIZES % KINDS, size = form % SIZES;
+        problem p = {.rows = rows[size % 5],
+                     .keys = keys[size / 5],
+                     .d_k = size % 3 ? 64 : 37,
+                     .d_v = 48,
+                     .logits = kind == LOGITS,
+                     .see = (const int[]){ALL, CAUSAL, WINDOW, NOTHING}[form / SIZES / KINDS]};
+        set_up(&p);
+        if (kind == INFINITE) /* rows that do not see it must not meet it */
+            p.V[p.keys / 2 * p.stream.keys.v_stride] = INFINITY;
+        if (kind == LARGE_SCALE) { /* scale * q overflows, and the product with k does not */
+            p.stream.scale = 2.0f;
+            p.q[0] = FLT_MAX;
+            for (size_t j = 0; j < p.keys; j++)
+                p.K[j * p.stream.keys.k_stride] *= 0x1p-126f;
+        }
+        mha__flash_rows(&p.stream, p.row, p.rows, p.scratch);
+        float *once = floats(p.rows * p.d_v, 1, 1.0f), *lse = floats(p.rows, 1, 1.0f);
+        memcpy(once, p.out, p.rows * p.d_v * sizeof *once);
+        memcpy(lse, p.lse, p.rows * sizeof *lse);
+        memset(p.out, 0xff, p.rows * p.d_v * sizeof *once);
+        float *part = floats(mha__flash_partial_floats(p.rows, p.d_v), 1, 1.0f);
+        mha__flash_segment(&p.stream, p.row, p.rows, 0, part, p.scratch);
+        mha__flash_join(&p.stream, p.row, p.rows, part);
+        if (memcmp(once, p.out, p.rows * p.d_v * sizeof *once) != 0 || memcmp(lse, p.lse, p.rows * sizeof *lse) != 0)
+            fail_msg("%s: %zu rows, %zu keys, kind %d, see %d: other bits than the segment", mha_isa(), p.rows, p.keys,
+                     kind, (int)p.see);
+        guard_release_all();
+    }
+}
+
 /* Hidden keys at the ends of what a row sees, of all of it or of a block, may be taken off or not: the same bits,
  * also with values that are not finite among those that nobody sees. */
 static void trimming_changes_no_bit(void **state)
@@ -424,6 +462,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(outputs_agree_with_the_textbook, isa_teardown),
         cmocka_unit_test_teardown(the_bits_depend_on_neither_segments_nor_company, isa_teardown),
+        cmocka_unit_test_teardown(few_keys_have_the_bits_of_segments, isa_teardown),
         cmocka_unit_test_teardown(trimming_changes_no_bit, isa_teardown),
         cmocka_unit_test_teardown(hidden_keys_contribute_nothing, isa_teardown),
         cmocka_unit_test_teardown(rows_without_keys_and_scores_without_limits, isa_teardown),

@@ -74,9 +74,20 @@ void mha__blocks_take(mha__workspace *arena, const mha__resolved *r, mha__attent
 
 void mha__blocks_take_workers(mha__workspace *arena, mha__attention *a)
 {
-    mha__block_worker unused;
-    a->worker_bytes = lay_out_worker(a, NULL, &unused);
+    a->worker_bytes = lay_out_worker(a, arena->base ? arena->base + arena->used : NULL, &a->worker_0);
     a->workers = mha__workspace_take(arena, a->worker_bytes, (size_t)a->threads);
+}
+
+static mha__block_worker memory_of(const mha__attention *a, int worker)
+{
+    const size_t apart = (size_t)worker * a->worker_bytes;
+    const mha__block_worker *w = &a->worker_0;
+    return (mha__block_worker){.rows = (void *)((char *)w->rows + apart),
+                               .lse = (void *)((char *)w->lse + apart),
+                               .relative = (void *)((char *)w->relative + apart),
+                               .relative_work = (void *)((char *)w->relative_work + apart),
+                               .scratch = (char *)w->scratch + apart,
+                               .room = (char *)w->room + apart};
 }
 
 /* ---------------------------------------------------------------- a block */
@@ -105,13 +116,6 @@ static void fill_extras(const mha__attention *a)
         if (a->r->semantics.softmax.softmax_plus_one)
             *to = 0.0f;
     }
-}
-
-void mha__blocks_begin(mha__attention *a)
-{
-    fill_extras(a);
-    if (mha__visible_has_masks(a->r))
-        a->trimmer = mha__visible_trimmer(a->r);
 }
 
 /* Turns to the sequence of row `name`, and returns the number of that row in it. */
@@ -171,7 +175,7 @@ static const float *terms(void *context, size_t name, size_t key, size_t n, floa
     const float *there = mha__visible_terms_in_place(t->a->r, t->now, head, query, keys);
     if (there)
         return there;
-    if (!t->alike || t->held.from != keys.from || t->held.to != keys.to) {
+    if (!t->a->alike || t->held.from != keys.from || t->held.to != keys.to) {
         const mha__added added = {t->a->strips, relative_terms(t, row, from)};
         t->any = mha__visible_terms(t->a->r, &added, &t->s, t->now, head, query, keys, room);
     }
@@ -236,40 +240,48 @@ static mha__flash_keys keys_of(const mha__attention *a, const mha__sequence *s, 
     return keys;
 }
 
-/* False when the block has no rows: sequences of a ragged batch differ in length. */
-static bool describe(const mha__attention *a, size_t number, mha__query_block *t)
+void mha__blocks_begin(mha__attention *a)
 {
     const mha__resolved *r = a->r;
     const mha__sizes *p = &r->plan;
+    fill_extras(a);
+    a->flash = (mha__flash){
+        .d_k = p->d_k,
+        .d_v = p->d_v,
+        .scale = (float)p->scale,
+        .softcap = (float)r->semantics.softmax.softcap,
+        .extra = {.k_stride = p->d_k, .v_stride = p->d_v},
+        .bias = mha__visible_has_terms(r) ? terms : NULL,
+        .trim = mha__visible_has_masks(r) ? trim : NULL,
+        .rounds = mha__rounds_to_bf16(r),
+        .raw = mha__rounds_late(r),
+        .empty = r->semantics.softmax.empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
+    };
+    a->alike = mha__visible_terms_alike(r);
+    a->moves = mha__visible_moves(r);
+    if (mha__visible_has_masks(a->r))
+        a->trimmer = mha__visible_trimmer(a->r);
+}
+
+/* False when the block has no rows: sequences of a ragged batch differ in length. */
+static bool describe(const mha__attention *a, size_t number, mha__query_block *t)
+{
+    const mha__sizes *p = &a->r->plan;
     const size_t b = number / a->blocks / p->h_kv * a->stretch.together;
-    *t = (mha__query_block){.a = a, .b = b, .now = b, .g = number / a->blocks % p->h_kv};
-    t->s = mha__resolved_sequence(r, b);
+    *t = (mha__query_block){.a = a, .b = b, .now = b, .g = number / a->blocks % p->h_kv, .flash = a->flash};
+    t->s = mha__resolved_sequence(a->r, b);
     t->rows_of_one = t->s.T_q * a->group;
     t->first = (a->blocks - 1 - number % a->blocks) * a->block_rows; /* causal: longest first */
     const size_t rows = t->rows_of_one * a->stretch.together;
     if (t->first >= rows)
         return false;
     t->rows = rows - t->first < a->block_rows ? rows - t->first : a->block_rows;
-    t->flash = (mha__flash){
-        .d_k = p->d_k,
-        .d_v = p->d_v,
-        .scale = (float)p->scale,
-        .softcap = (float)r->semantics.softmax.softcap,
-        .keys = keys_of(a, &t->s, t->g),
-        .extra = {.K = a->extra_k + t->g * p->S_extra * p->d_k,
-                  .V = a->extra_v + t->g * p->S_extra * p->d_v,
-                  .k_stride = p->d_k,
-                  .v_stride = p->d_v,
-                  .n = a->stretch.last ? p->S_extra : 0},
-        .before = a->stretch.from,
-        .bias = mha__visible_has_terms(r) ? terms : NULL,
-        .trim = mha__visible_has_masks(r) ? trim : NULL,
-        .context = t,
-        .rounds = mha__rounds_to_bf16(r),
-        .raw = mha__rounds_late(r),
-        .empty = r->semantics.softmax.empty_rows == MHA_EMPTY_ZERO ? 0.0f : NAN,
-    };
-    t->alike = mha__visible_terms_alike(r);
+    t->flash.keys = keys_of(a, &t->s, t->g);
+    t->flash.extra.K = a->extra_k + t->g * p->S_extra * p->d_k;
+    t->flash.extra.V = a->extra_v + t->g * p->S_extra * p->d_v;
+    t->flash.extra.n = a->stretch.last ? p->S_extra : 0;
+    t->flash.before = a->stretch.from;
+    t->flash.context = t;
     return true;
 }
 
@@ -280,7 +292,7 @@ static void fill_rows(mha__query_block *t, const mha__block_worker *w)
     const mha__resolved *r = a->r;
     const ptrdiff_t q_head = a->Q->stride[2], q_query = a->Q->stride[1], out_head = a->heads->stride[2],
                     out_query = a->heads->stride[1];
-    const bool moves = mha__visible_moves(r), lse = mha__is_kept(r, MHA_STAGE_LSE);
+    const bool lse = mha__is_kept(r, MHA_STAGE_LSE);
     for (size_t i = 0; i < t->rows;) { /* sequence by sequence */
         const size_t row = turn_to(t, t->first + i), left = t->rows_of_one - row;
         const size_t end = t->rows - i < left ? t->rows : i + left;
@@ -299,7 +311,7 @@ static void fill_rows(mha__query_block *t, const mha__block_worker *w)
                                           .n_logits = a->n_logits};
             if (++shared == a->group && i + 1 < end) {
                 shared = 0, query++;
-                if (moves)
+                if (a->moves)
                     keys = inside(&a->stretch, mha__visible_interval(r, &t->s, t->now, query));
             }
         }
@@ -309,7 +321,7 @@ static void fill_rows(mha__query_block *t, const mha__block_worker *w)
 bool mha__query_block_prepare(const mha__attention *a, size_t number, int worker, mha__block_worker *w,
                               mha__query_block *t)
 {
-    lay_out_worker(a, a->workers + (size_t)worker * a->worker_bytes, w);
+    *w = memory_of(a, worker);
     if (!describe(a, number, t))
         return false;
     t->flash.room = w->room;

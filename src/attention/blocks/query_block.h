@@ -16,6 +16,14 @@ typedef struct mha__stretch {
 /* All keys of a call, each sequence with its own. */
 static const mha__stretch mha__whole_stretch = {0, SIZE_MAX, 1, true};
 
+/* One worker's memory. */
+typedef struct mha__block_worker {
+    mha__flash_row *rows;
+    float *lse;
+    float *relative, *relative_work; /* relative terms of all rows and MHA_BLOCK keys, and what makes them */
+    void *scratch, *room; /* room: for keys in pages */
+} mha__block_worker;
+
 /* What all tasks share. The rows of a key/value head of a sequence are its queries under all query heads that share it,
  * position by position; those of sequences that share their keys follow each other. A block is some consecutive
  * rows. */
@@ -34,17 +42,12 @@ typedef struct mha__attention {
     mha__trimmer trimmer;      /* of a call with masks */
     float *logits;             /* (h, n_logits): terms of the denominator without a key */
     size_t n_logits;
+    mha__flash flash;          /* what all blocks have in common */
+    bool alike, moves;         /* all rows of a sequence have the same terms; or may see other keys */
     char *workers;
     size_t worker_bytes;
+    mha__block_worker worker_0; /* the memory of the others follows, worker_bytes apart */
 } mha__attention;
-
-/* One worker's memory. */
-typedef struct mha__block_worker {
-    mha__flash_row *rows;
-    float *lse;
-    float *relative, *relative_work; /* relative terms of all rows and MHA_BLOCK keys, and what makes them */
-    void *scratch, *room; /* room: for keys in pages */
-} mha__block_worker;
 
 /* A block of rows of one key/value head. */
 typedef struct mha__query_block {
@@ -53,7 +56,6 @@ typedef struct mha__query_block {
     size_t rows_of_one;       /* of a sequence */
     mha__sequence s;          /* of the row that was asked for last, and its number */
     size_t now;
-    bool alike;         /* all rows of a sequence have the same terms */
     mha__interval held; /* the keys whose terms were computed last */
     bool any;           /* whether one of these terms is not 0 */
     const mha__block_worker *w;

@@ -270,6 +270,11 @@ void mha__project_all(const mha__resolved *r, const mha__projection *projections
     for (size_t i = 0, n; i < count; i += n) {
         product some[MHA_PACKED_OUTPUTS];
         const mha__projection *p = &projections[i];
+        if (!p->y->data) { /* given, and left as it is */
+            made[i] = *p->x;
+            n = 1;
+            continue;
+        }
         for (n = 0; i + n < count && (n == 0 || (uses_packed(r) && same_rows(p->x, p[n].x))); n++) {
             some[n] = (product){p[n].W, p[n].b, p[n].y};
             made[i + n] = mha__split_heads(p[n].y, p[n].heads);

@@ -112,6 +112,7 @@ typedef struct mha__pairs {
 typedef struct mha__kernels {
     const char *isa;
     const mha__pairs *pairs; /* NULL where there are none, or none that are faster */
+    size_t lanes;            /* floats in a vector: 16 or a divisor of it */
     size_t tile_rows;        /* rows the product handles best at a time, at most MHA_TILE_ROWS */
     size_t few_rows;         /* rows that product_rows takes: MHA_FEW_ROWS or more */
     size_t block_columns;    /* columns of quantised blocks that a tile of few rows takes at a time */
@@ -156,8 +157,8 @@ typedef struct mha__kernels {
 
     /* Packs X (k, n), row stride ldx, into panels `panel` floats apart. False when an element is NaN or infinite. */
     bool (*pack)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel);
-    /* Packs the transpose of X (n, k), row stride ldx. Rows are fetched some time before they are needed; `after`
-     * more rows follow, for which this is done too. */
+    /* Packs the transpose of X (n, k), row stride ldx, with zeros up to a multiple of 16 columns and no further. Rows
+     * are fetched some time before they are needed; `after` more rows follow, for which this is done too. */
     void (*pack_transposed)(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel, size_t after);
 
     /* For a last panel of at most 8 columns, where vectors of 16 floats would multiply 8 zeros; both NULL where
@@ -182,7 +183,8 @@ typedef struct mha__kernels {
     bool (*softmax_prepare)(float *x, size_t n, size_t begin, size_t end, const float *bias, float softcap);
     /* Then, for m <= MHA_TILE_ROWS rows of such scores, ldx apart, and arrays of MHA_TILE_ROWS numbers: max becomes the
      * largest of max and the row, NaN left aside; x = exp(x - max), exactly 0 where hidden; factor = exp(max before -
-     * max), 1 when they are equal; sum = sum * factor + the sum of x. When max is -inf x is 0, or NaN if it was. */
+     * max), 1 when they are equal; sum = sum * factor + the sum of x. When max is -inf x is 0, or NaN if it was. What
+     * lies behind n in the last vector is treated as part of the row. */
     void (*softmax_rows)(size_t m, size_t n, float *x, size_t ldx, float *max, float *sum, float *factor);
 
     /* x[i] = -inf wherever (flags[i] != 0) == when. True when there is such an i. */

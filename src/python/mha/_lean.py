@@ -64,12 +64,11 @@ _from_numpy: Any = None
 
 
 def _numpy_signature(q: Any, k: Any, v: Any, mask: Any, how: tuple[Any, ...]) -> Any:
-    """What kept calls are found by. Numbers of another type, though equal (True, 1), make another signature. Types of
-    numpy are told by their ids, because those of kept calls live for ever."""
+    """What kept calls are found by. Numbers of another type, though equal (True, 1), make another signature."""
     if k is None:
-        return how, tuple(map(type, how)), id(q.dtype), q.shape, q.strides
-    return (how, tuple(map(type, how)), id(q.dtype), q.shape, q.strides, id(k.dtype), k.shape, k.strides, id(v.dtype),
-            v.shape, v.strides, None if mask is None else (id(mask.dtype), mask.shape, mask.strides))
+        return how, tuple(map(type, how)), q.dtype, q.shape, q.strides
+    return (how, tuple(map(type, how)), q.dtype, q.shape, q.strides, k.dtype, k.shape, k.strides, v.dtype,
+            v.shape, v.strides, None if mask is None else (mask.dtype, mask.shape, mask.strides))
 
 
 def _torch_signature(q: Any, k: Any, v: Any, mask: Any, how: tuple[Any, ...]) -> Any:

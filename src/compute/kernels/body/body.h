@@ -66,6 +66,7 @@
 #define TABLE(NAME, PAIRS)                                                                                             \
     {                                                                                                                  \
         .isa = NAME, .pairs = PAIRS,                                                                                   \
+        .lanes = LANES,                                                                                                \
         .tile_rows = TILE_ROWS,                                                                                        \
         .few_rows = MOST_FEW_ROWS,                                                                                     \
         .row_ahead = FLAT_HINTS ? MHA_SOON_FLOATS * sizeof(float) : 0,                                                 \

@@ -1,28 +1,31 @@
 /* Part of the body of every kernel: few rows times the transpose of rows that are read once. */
 
-/* C (m, LANES) = A X^T, the rows of X transposed in registers. Prefetches the rows after them, and with m above
- * MHA_FEW_ROWS as many rows at `next`. */
-INLINE void dots(const int m, size_t k, const float *A, const float *X, size_t ldx, const float *next, size_t ld_next,
-                 float *C, size_t ldc)
+/* C (m, LANES) = A X^T, the rows of X transposed in registers; row l of them is at X + at[l], or l * ldx behind X where
+ * `at` is NULL. Prefetches the rows after those, and with m above MHA_FEW_ROWS as many rows at `next`. */
+INLINE void dots(const int m, size_t k, const float *A, const float *X, const size_t *at, size_t ldx, const float *next,
+                 size_t ld_next, float *C, size_t ldc)
 {
     vec sum[MOST_FEW_ROWS];
     const float *ahead = X + LANES * ldx;
-    size_t at = 0, p = 0;
+    size_t line_at = 0, p = 0;
     UNROLL
     for (int i = 0; i < m; i++)
         sum[i] = (vec){0};
     for (; p + LANES <= k; p += LANES) {
-        vec column[LANES];
+        vec row[LANES], column[LANES];
         UNROLL
-        for (int line = 0; line < LANES; line++, at += 16) { /* row by row, line by line */
-            if (at >= k)
-                at = 0, ahead += ldx, next += m > MHA_FEW_ROWS ? ld_next : 0;
-            __builtin_prefetch(ahead + at, 0, 3);
+        for (int line = 0; !at && line < LANES; line++, line_at += 16) { /* row by row, line by line */
+            if (line_at >= k)
+                line_at = 0, ahead += ldx, next += m > MHA_FEW_ROWS ? ld_next : 0;
+            __builtin_prefetch(ahead + line_at, 0, 3);
             if (m > MHA_FEW_ROWS)
-                __builtin_prefetch(next + at, 0, 2);
+                __builtin_prefetch(next + line_at, 0, 2);
         }
         const float *a = A + p;
-        load_transposed(X + p, ldx, column);
+        UNROLL
+        for (int l = 0; l < LANES; l++)
+            row[l] = load(X + p + (at ? at[l] : (size_t)l * ldx));
+        transpose(row, column);
         UNROLL
         for (int c = 0; c < LANES; c++)
             UNROLL
@@ -32,7 +35,7 @@ INLINE void dots(const int m, size_t k, const float *A, const float *X, size_t l
     for (; p < k; p++) {
         float lane[LANES];
         for (size_t l = 0; l < LANES; l++)
-            lane[l] = X[l * ldx + p];
+            lane[l] = X[(at ? at[l] : l * ldx) + p];
         UNROLL
         for (int i = 0; i < m; i++)
             sum[i] = madd(splat(A[i * MHA_STAGED + (int)p]), load(lane), sum[i]);
@@ -46,7 +49,7 @@ INLINE void dots(const int m, size_t k, const float *A, const float *X, size_t l
     case M:                                                                                                            \
         for (size_t j = 0; M <= MOST_FEW_ROWS && j < n; j += LANES) {                                                  \
             j = n - j < LANES ? n - LANES : j; /* the last keys, some of them once more */                             \
-            dots(M <= MOST_FEW_ROWS ? M : 1, k, A, X + j * ldx, ldx, next + j * ld_next, ld_next, C + j, ldc);         \
+            dots(M <= MOST_FEW_ROWS ? M : 1, k, A, X + j * ldx, NULL, ldx, next + j * ld_next, ld_next, C + j, ldc);   \
         }                                                                                                              \
         break;
 
@@ -59,19 +62,31 @@ static void dots_of_all(size_t m, size_t n, size_t k, const float *A, const floa
     }
 }
 
+#define DOTS_OF_FEW_CASE(M, X)                                                                                         \
+    case M:                                                                                                            \
+        if (M <= MOST_FEW_ROWS)                                                                                        \
+            dots(M <= MOST_FEW_ROWS ? M : 1, k, A, X, at, 0, X, 0, found, LANES);                                      \
+        break;
+
+/* n is less; the last row stands for those behind it, too. */
+static void dots_of_few(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, float *C, size_t ldc)
+{
+    size_t at[LANES];
+    float found[MOST_FEW_ROWS * LANES];
+    for (size_t l = 0; l < LANES; l++)
+        at[l] = (l < n ? l : n - 1) * ldx;
+    switch (m) {
+        CASES_TO_8(DOTS_OF_FEW_CASE, X)
+    }
+    for (size_t i = 0; i < m; i++)
+        store_part(C + i * ldc, n, load(found + i * LANES));
+}
+
 static void product_rows(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, const float *next,
                          size_t ld_next, float *C, size_t ldc)
 {
-    if (!next)
-        next = X, ld_next = ldx;
-    if (n >= LANES) {
-        dots_of_all(m, n, k, A, X, ldx, next, ld_next, C, ldc);
-        return;
-    }
-    float rows[LANES * MHA_BLOCK], found[MOST_FEW_ROWS * LANES];
-    for (size_t i = 0; i < LANES; i++) /* the last row stands for those behind it, too */
-        __builtin_memcpy(rows + i * k, X + (i < n ? i : n - 1) * ldx, k * sizeof *rows);
-    dots_of_all(m, LANES, k, A, rows, k, rows, 0, found, LANES);
-    for (size_t i = 0; i < m; i++)
-        __builtin_memcpy(C + i * ldc, found + i * LANES, n * sizeof *C);
+    if (n < LANES)
+        dots_of_few(m, n, k, A, X, ldx, C, ldc);
+    else
+        dots_of_all(m, n, k, A, X, ldx, next ? next : X, next ? ld_next : ldx, C, ldc);
 }

@@ -39,19 +39,20 @@ static bool pack(size_t k, size_t n, const float *X, size_t ldx, float *panels, 
 /* Packs the transpose of (rows, columns), both at most LANES, filled up with zeros to LANES rows. */
 static __attribute__((noinline)) void pack_part(size_t rows, size_t columns, const float *x, size_t ldx, float *to)
 {
-    float square[LANES * LANES] = {0};
-    vec column[LANES];
-    for (size_t i = 0; i < rows; i++)
-        for (size_t c = 0; c < columns; c++)
-            square[i * LANES + c] = x[i * ldx + c];
-    load_transposed(square, LANES, column);
-    for (size_t c = 0; c < columns; c++)
-        store(to + c * MHA_PANEL, column[c]);
+    vec row[LANES], column[LANES];
+    UNROLL
+    for (size_t i = 0; i < LANES; i++)
+        row[i] = i >= rows ? (vec){0} : columns == LANES ? load(x + i * ldx) : load_part(x + i * ldx, columns);
+    transpose(row, column);
+    UNROLL
+    for (size_t c = 0; c < LANES; c++)
+        if (c < columns)
+            store(to + c * MHA_PANEL, column[c]);
 }
 
 static void pack_transposed(size_t k, size_t n, const float *X, size_t ldx, float *panels, size_t panel, size_t after)
 {
-    const size_t all = (n + MHA_PANEL - 1) / MHA_PANEL * MHA_PANEL;
+    const size_t all = (n + 15) / 16 * 16;
     const float *last = X + (n + after) * ldx;
     for (size_t j = 0; j < all; j += LANES) {
         float *to = panels + j / MHA_PANEL * panel + j % MHA_PANEL;

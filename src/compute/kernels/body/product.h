@@ -148,7 +148,12 @@ INLINE const float *data_at(mha__panels B, size_t j)
 INLINE void all_rows(size_t m, void (*columns)(size_t, const operands *), operands *o, const float *A, float *C,
                      const float *factor, bool parted)
 {
-    const size_t all = (m + TILE_ROWS - 1) / TILE_ROWS, next_row = o->next_row;
+    const size_t all = m <= TILE_ROWS ? 1 : (m + TILE_ROWS - 1) / TILE_ROWS, next_row = o->next_row;
+    if (all == 1) {
+        o->A = A, o->C = C, o->factor = factor;
+        columns(m, o);
+        return;
+    }
     if (parted)
         o->next_row /= all;
     for (size_t i = 0, t = 0, rows; t < all; i += rows, t++) {

@@ -152,13 +152,12 @@ INLINE vec splat_pair(const float *p)
 #define odd_quarters(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)
 #endif
 
-/* Transposes the LANES x LANES floats at x: 4 x 4 blocks inside the quarters of four rows, then the quarters. */
-INLINE void load_transposed(const float *x, size_t ldx, vec column[LANES])
+/* The columns of LANES rows: 4 x 4 blocks inside the quarters of four rows, then the quarters. */
+INLINE void transpose(const vec row[LANES], vec column[LANES])
 {
     UNROLL
     for (int r = 0; r < LANES; r += 4) {
-        const float *row = x + (size_t)r * ldx;
-        const vec r0 = load(row), r1 = load(row + ldx), r2 = load(row + 2 * ldx), r3 = load(row + 3 * ldx);
+        const vec r0 = row[r], r1 = row[r + 1], r2 = row[r + 2], r3 = row[r + 3];
         const vec a = pairs_low(r0, r1), b = pairs_high(r0, r1), d = pairs_low(r2, r3), e = pairs_high(r2, r3);
         column[r] = halves_low(a, d);
         column[r + 1] = halves_high(a, d);
@@ -183,4 +182,14 @@ INLINE void load_transposed(const float *x, size_t ldx, vec column[LANES])
         column[c + 12] = odd_quarters(b, e);
     }
 #endif
+}
+
+/* Those of the LANES x LANES floats at x. */
+INLINE void load_transposed(const float *x, size_t ldx, vec column[LANES])
+{
+    vec row[LANES];
+    UNROLL
+    for (int r = 0; r < LANES; r++)
+        row[r] = load(x + (size_t)r * ldx);
+    transpose(row, column);
 }

@@ -95,7 +95,7 @@ INLINE vec weigh(float *x, size_t n, vec shift)
 INLINE void softmax_some(const int most, size_t m, size_t n, float *x, size_t ldx, float *max, float *sum,
                          float *factor)
 {
-    const size_t room = (n + 15) / 16 * 16;
+    const size_t room = (n + LANES - 1) / LANES * LANES;
     const vec zero = {0}, hidden = splat(minus_infinity);
     vec row[MHA_TILE_ROWS];
     float shift[MHA_TILE_ROWS];
@@ -120,6 +120,8 @@ static void softmax_rows(size_t m, size_t n, float *x, size_t ldx, float *max, f
         softmax_some(1, 1, n, x, ldx, max, sum, factor);
     else if (m <= MHA_FEW_ROWS)
         softmax_some(MHA_FEW_ROWS, m, n, x, ldx, max, sum, factor);
+    else if (m <= MHA_TILE_ROWS / 2)
+        softmax_some(MHA_TILE_ROWS / 2, m, n, x, ldx, max, sum, factor);
     else
         softmax_some(MHA_TILE_ROWS, m, n, x, ldx, max, sum, factor);
 }
