@@ -239,7 +239,8 @@ void mha__backward_free(mha__backward *b)
 /* The gradient of what was given: with a layer of its inputs, not of q, k and v. */
 static const mha_view *result(const mha__backward *b, int g)
 {
-    return g <= MHA_D_VALUE && b->d_x[g].data ? &b->d_x[g] : &b->d[g];
+    const bool of_input = g <= MHA_D_VALUE;
+    return of_input && b->d_x[g].data ? &b->d_x[g] : &b->d[g];
 }
 
 /* Copies a gradient, as a modelled precision stores it. */

@@ -35,7 +35,7 @@ static mha_view weight(const mha__resolved *r, mha_weight w)
 /* What the gradient is of, as the call has it; without data where it has none. */
 static mha_view subject(const mha__resolved *r, mha_gradient gradient)
 {
-    static const mha_view none;
+    static const mha_view none = {0};
     const mha_visible *visible = &r->semantics.visible;
     switch (gradient) {
     case MHA_D_QUERY: return r->query;

@@ -39,10 +39,11 @@ static bool pack(size_t k, size_t n, const float *X, size_t ldx, float *panels, 
 /* Packs the transpose of (rows, columns), both at most LANES, filled up with zeros to LANES rows. */
 static __attribute__((noinline)) void pack_part(size_t rows, size_t columns, const float *x, size_t ldx, float *to)
 {
+    const vec zero = {0};
     vec row[LANES], column[LANES];
     UNROLL
     for (size_t i = 0; i < LANES; i++)
-        row[i] = i >= rows ? (vec){0} : columns == LANES ? load(x + i * ldx) : load_part(x + i * ldx, columns);
+        row[i] = i >= rows ? zero : columns == LANES ? load(x + i * ldx) : load_part(x + i * ldx, columns);
     transpose(row, column);
     UNROLL
     for (size_t c = 0; c < LANES; c++)
