@@ -38,7 +38,7 @@ static bool pack(const mha__kernels *k, const mha__flash *s, const mha__flash_ro
     o->K = (mha__panels){few ? NULL : m->K, MHA_PANEL, s->d_k * MHA_PANEL};
     o->V = (mha__panels){keys->V, keys->v_stride, MHA_PANEL};
     if (!few || !o->all) {
-        o->V = (mha__panels){m->V, MHA_PANEL, MHA_SHORT_KEYS * MHA_PANEL};
+        o->V = (mha__panels){m->V, MHA_PANEL, (size_t)MHA_SHORT_KEYS * MHA_PANEL};
         if (!k->pack(n, s->d_v, keys->V, keys->v_stride, m->V, o->V.panel) && !o->all)
             return false; /* a weight of 0 times a hidden value must be 0 */
     }

@@ -72,7 +72,8 @@ static bool any_16th(const mha_case *c, size_t index, double *x)
 /* 1, -1, 2, -2, ... as far as there are keys, and not beyond 32. */
 static bool any_column(const mha_case *c, size_t index, double *x)
 {
-    const double size = (double)(index / 2 + 1);
+    const size_t pair = index / 2;
+    const double size = (double)pair + 1;
     *x = index % 2 ? -size : size;
     return size <= 32 && 2 * size < (double)(c->P + c->T_k);
 }
