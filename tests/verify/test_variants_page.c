@@ -464,8 +464,44 @@ static void every_variant_is_found_in_a_case_of_the_page(void **state)
     bytes_free(&page);
 }
 
+/* What counts rows, keys or heads takes whole numbers alone, within reach. */
+static void numbers_without_a_meaning_are_refused(void **state)
+{
+    (void)state;
+    static const char *const counting[] = {"rows-", "batch-", "heads-", "features-", "memory-", "tile-", "parts-",
+                                           "key-twice", "mask-moved", "causal-shift", "causal-block",
+                                           "window-left-other"};
+    static const char *const strange[] = {" 0.5", " 1e300", " -7", " 0"};
+    size_t refused = 0;
+    for (size_t i = 0; i < CASES; i++) {
+        mha_case *c = open_case(i);
+        size_t shape[3];
+        const int rank = shape_of(c, MHA_STAGE_OUTPUT, shape);
+        double *memory = calloc(shape[0] * shape[1] * shape[2] + 1, sizeof *memory);
+        assert_non_null(memory);
+        const mha_view output = mha_view_of(memory, MHA_F64, rank, shape);
+        for (size_t v = 0; v < mha_variant_count(); v++)
+            for (size_t n = 0; n < sizeof strange / sizeof *strange; n++) {
+                char name[100];
+                const char *one = name;
+                mha_error error;
+                snprintf(name, sizeof name, "%s%s", mha_variant_at(v)->name, strange[n]);
+                const mha_status status = mha_case_variant(c, &one, 1, MHA_STAGE_OUTPUT, &output, &error);
+                assert_true(status == MHA_OK || status == MHA_UNSUPPORTED || status == MHA_INVALID);
+                refused += status != MHA_OK;
+                for (size_t k = 0; n == 1 && k < sizeof counting / sizeof *counting; k++)
+                    if (strncmp(name, counting[k], strlen(counting[k])) == 0 && status == MHA_OK)
+                        fail_msg("%s is taken in case %s", name, cases[i].name);
+            }
+        free(memory);
+        mha_case_close(c);
+    }
+    assert_true(refused > 1000);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_variant_is_found_in_a_case_of_the_page)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_variant_is_found_in_a_case_of_the_page),
+        cmocka_unit_test(numbers_without_a_meaning_are_refused)};
     return cmocka_run_group_tests_name("variants_page", tests, NULL, NULL);
 }
