@@ -31,6 +31,10 @@ def never(q, k, v):
     raise NotImplementedError("\\x1b[31mnot today")
 
 
+def leaves(q, k, v):
+    raise SystemExit(0)
+
+
 class Holder:
     kernel = staticmethod(right)
 
@@ -83,6 +87,12 @@ def test_a_word_that_it_has_makes_an_exception_a_failure(kernels):
 def test_what_is_never_answered_is_not_judged(kernels):
     found = grade(f"{kernels}:never")
     assert found.returncode == 4 and "NOT JUDGED: never" in found.stdout and "?[31mnot today" in found.stdout
+
+
+def test_a_kernel_that_leaves_is_not_passed(kernels):
+    found = grade(f"{kernels}:leaves")
+    assert found.returncode == 4 and "SystemExit" in found.stdout and "NOT JUDGED" in found.stdout
+    assert grade(f"{kernels}:leaves", "--has", "causal").returncode == 1
 
 
 def test_json_is_the_report(kernels):

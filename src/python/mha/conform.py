@@ -167,7 +167,7 @@ class _Asker:
         """The first reading of a dialect, beside the known ones, in which the kernel answers a question rightly."""
         try:
             answer = self.call(row)
-        except Exception:  # told when the question is asked among the others
+        except (Exception, SystemExit):  # told when the question is asked among the others
             return None
         for reading in DIALECTS[name].readings:
             if Question(row, self.dtype, readings_of({**others, name: reading})).judge(answer).passed:
@@ -179,7 +179,7 @@ class _Asker:
         about = row.name, row.family, row.regime, row.needs
         try:
             answer = self.call(row)
-        except Exception as raised:
+        except (Exception, SystemExit) as raised:
             failed = self.sure and not isinstance(raised, NotImplementedError)
             return Answer(*about, "failed" if failed else "refused", f"{type(raised).__name__}: {raised}")
         question = Question(row, self.dtype, readings)

@@ -150,7 +150,7 @@ class Reducer:
             recorded = meant.recorded(actual, None)
             case = meant.case(recorded, Computed(name, None, recorded))
             return (arrays, actual, case) if judge(case, 0).failed else None
-        except Exception:  # no failure of this kind
+        except (Exception, SystemExit):  # no failure of this kind
             return None
 
     def described(self, c: _Call) -> Optional[Reduced]:
