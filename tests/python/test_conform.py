@@ -1,5 +1,8 @@
 """The conformance suite in Python: right kernels pass, wrong ones are named, dialects and invariances are found."""
+import collections
+import html.parser
 import json
+import xml.etree.ElementTree
 
 import mha
 import numpy as np
@@ -170,6 +173,56 @@ def test_reports_are_json_and_say_what_was_refused():
     assert "is_causal" in str(report.refusals())
     sure = mha.conform(plain, level="smoke", has={"causal"})
     assert not sure.passed and "TypeError" in str(sure)
+
+
+class Page(html.parser.HTMLParser):
+    """Which elements a page has, and its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.words, self.addresses = collections.Counter(), [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] += 1
+        self.addresses += [value for name, value in attrs if name in ("src", "href", "onload", "onerror")]
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_a_page_says_what_failed_and_why():
+    report = mha.conform(kernel("causal-plus-1"), has="causal", level="smoke")
+    page = Page(report.to_html())
+    words = "".join(page.words)
+    for answer in report.failed:
+        assert answer.question in words and answer.because.split(", or ")[0] in words
+    assert str(report).splitlines()[-1] in words and page.tags["pre"] == 3 and "kernel(q, k, v" in words
+    right = mha.conform(ours, has="causal", level="smoke")
+    page = Page(right.to_html())
+    assert page.tags["pre"] == 0 and "passed" in page.words and "Answered wrongly" not in page.words
+    assert page.tags["tr"] >= len(right.answers)
+
+
+def test_nothing_a_kernel_says_becomes_markup():
+    def hostile(q, k, v):
+        raise ValueError("<script src=//x>\x1b[2J</script><img onerror=x>")
+
+    report = mha.conform(hostile, has=(), level="smoke")
+    text = report.to_html()
+    page = Page(text)
+    assert not page.tags["script"] and not page.tags["img"] and page.addresses == [] and "\x1b" not in text
+    assert "<script src=//x>" in "".join(page.words)
+
+
+@pytest.mark.parametrize("mistake", ["", "scale"])
+def test_a_badge_counts_the_right_answers(mistake):
+    report = mha.conform(kernel(mistake), has="causal", level="smoke")
+    root = xml.etree.ElementTree.fromstring(report.badge())
+    words = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    right = sum(answer.outcome == "passed" for answer in report.answers)
+    assert words == ["mha-conform 1.0", f"{right} of {len(report.answers)}, float32"]
+    assert (right == len(report.answers)) == (not mistake)
 
 
 def test_a_shape_that_is_none_fails():

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Collection, Iterator, Mapping, Optional
 
 from . import arrays as a
+from . import conform_page
 from .errors import Error
 from .files import path_of
 from .judge import Diagnosis
@@ -116,6 +117,15 @@ class Report:
                               "how": "declared" if name in self.declared else "found"}
                              for name, reading in self.dialects.items()],
                 "answers": [answer.to_dict() for answer in self.answers]}
+
+    def to_html(self) -> str:
+        """One HTML page that needs no network: verdicts, clues, dialects, refusals, and the smallest calls that still
+        fail, for which the kernel is asked again."""
+        return conform_page.page(self)
+
+    def badge(self) -> str:
+        """A small picture (SVG) of the suite, and how many of the answers are right."""
+        return conform_page.badge(self)
 
     def save(self, question: str, path: Any) -> None:
         """Asks a question once more, and writes it with the answer as a case file, for mha check and mha diagnose."""

@@ -1,0 +1,77 @@
+"""A conformance report as files to hand on: one HTML page that needs no network, and a badge."""
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from .questions import DIALECTS
+from .tables import Table, shown
+
+if TYPE_CHECKING:
+    from .conform import Report
+
+_REDUCED = 3  # failures that are made small; one takes some dozen calls of the kernel
+_STYLE = """body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:72em;padding:0 1em}
+table{border-collapse:collapse;margin:1em 0}th,td{border-bottom:1px solid #ccc;padding:.2em .8em;text-align:left}
+pre{background:#f4f4f4;padding:1em;overflow-x:auto}.passed{color:#186a3b}.failed{color:#a93226}"""
+
+
+def _text(value: object) -> str:
+    """Text of a kernel as text of a page: no markup, no control characters."""
+    return html.escape(shown(value))
+
+
+def _smallest(report: Report) -> str:
+    """The first failures made small, as Python."""
+    parts = []
+    for answer in report.failed[:_REDUCED]:
+        small = report.reduce(answer.question)
+        if small is not None:
+            lines = "\n".join(map(_text, small.script.splitlines()))
+            parts.append(f"<h3>{_text(answer.question)}</h3><pre>{lines}</pre>")
+    return "<h2>The smallest calls that still fail</h2>" + "".join(parts) if parts else ""
+
+
+def _section(title: str, table: Table) -> str:
+    return f"<h2>{title}</h2>{table._repr_html_()}" if len(table) else ""
+
+
+def page(report: Report) -> str:
+    """A report as one HTML page. It loads nothing, runs nothing, and shows what a kernel said as text.
+
+    Asks the kernel again for the smallest calls of the first failures.
+    """
+    summary = str(report).splitlines()[-1]
+    verdict = "passed" if report.passed else "failed"
+    dialects = Table(("dialect", "reading", "meaning", "how"),
+                     [(name, reading, DIALECTS[name].readings[reading],
+                       "declared" if name in report.declared else "found")
+                      for name, reading in report.dialects.items()])
+    clues = Table(("question", "clue"), [(answer.question, clue) for answer in report.failed if answer.diagnosis
+                                         for clue in answer.diagnosis.clues])
+    every = Table(("question", "family", "regime", "outcome", "max abs", "atol", "rtol"),
+                  [(x.question, x.family, x.regime, x.outcome,
+                    *((None,) * 3 if x.outcome == "refused" else (x.max_abs, x.atol, x.rtol))) for x in report.answers])
+    return "".join((
+        "<!DOCTYPE html><html lang=en><head><meta charset=utf-8>",
+        "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        f"<title>{_text(summary)}</title><style>{_STYLE}</style></head><body>",
+        f"<h1 class={verdict}>{verdict}</h1><p>{_text(summary)}</p>",
+        _section("Answered wrongly", report.table()), _section("What else is known of them", clues), _smallest(report),
+        _section("Dialect", dialects), _section("Refused", report.refusals()), _section("All questions", every),
+        "</body></html>\n"))
+
+
+def badge(report: Report) -> str:
+    """A report as a small picture (SVG): the suite, and how many questions of those answered were passed."""
+    passed = sum(answer.outcome == "passed" for answer in report.answers)
+    left, right = report.suite, f"{passed} of {passed + len(report.failed)}, {report.dtype}"
+    widths = [7 * len(text) + 12 for text in (left, right)]
+    fill = "#186a3b" if report.passed else "#a93226"
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{sum(widths)}" height="20" role="img">'
+            f"<title>{_text(left)}: {_text(right)}</title>"
+            f'<rect width="{sum(widths)}" height="20" rx="3" fill="#444"/>'
+            f'<rect x="{widths[0]}" width="{widths[1]}" height="20" rx="3" fill="{fill}"/>'
+            '<g fill="#fff" font-family="Verdana,sans-serif" font-size="11" text-anchor="middle">'
+            f'<text x="{widths[0] / 2}" y="14">{_text(left)}</text>'
+            f'<text x="{widths[0] + widths[1] / 2}" y="14">{_text(right)}</text></g></svg>\n')
