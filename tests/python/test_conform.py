@@ -344,3 +344,30 @@ def test_what_a_kernel_cannot_do_is_refused_and_nothing_passes():
     assert not found.passed and found.found["runs"].outcome == "refused" and "soon" in found.found["runs"].sentence
     with pytest.raises(ValueError, match="under"):
         testing.invariant(ours, under="luck")
+
+
+@pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
+@pytest.mark.parametrize("only", ["rope-cache.b2", "alibi-cache", "bias-cache", "relative-distance-cache",
+                                  "cache-lengths.b2", "rope.b2-h4-kv4-q9", "relative.b2-h4-kv4-q9", "lse-causal"])
+def test_failures_of_calls_with_more_parts_are_made_small(only, layout, tmp_path):
+    """Answered wrongly in one place: lse where that is asked for, else the output."""
+    def off(q, k, v, **said):
+        meant = mha.meant.Meant(q, k, v, None, layout, {n: x for n, x in said.items() if n != "return_lse"})
+        output, stages = meant.exact(["lse"])
+        output = np.array(output, np.float32)
+        if "return_lse" in said:
+            return output, np.array(stages["lse"], np.float32) + np.float32(0.25)
+        output[..., -1] += np.float32(0.5)
+        return output
+
+    report = mha.conform(off, layout=layout, level="smoke", only=only)
+    assert report.failed
+    for answer in report.failed:
+        small = report.reduce(answer.question)
+        assert small is not None, answer.question
+        assert small.q.shape[0] == 1 and small.q.size <= 32 and small.v.size <= 4, (answer.question, small)
+        assert ("lse = kernel" in small.script) == ("return_lse" in small.settings)
+        small.save(tmp_path / "small.safetensors")
+        assert mha.check(tmp_path / "small.safetensors").failed
+        with pytest.raises(AssertionError, match="differs"):
+            exec(small.script, {"kernel": off})

@@ -134,7 +134,7 @@ class Report:
     def reduce(self, question: str) -> Optional[Reduced]:
         """Makes a failure small: the fewest batch rows, heads, tokens and features, and the plainest numbers, with
         which the kernel still fails, as a case file (.save) and ten lines of Python (.script). None where the question
-        has parts that cannot be cut (caches, pages, tables), or where the kernel is right."""
+        has parts that cannot be cut (pages, ragged batches, lists of keys, norms), or where the kernel is right."""
         return self._reduce(question)
 
     def __str__(self) -> str:

@@ -157,10 +157,17 @@ class Question:
         return Asked((array(self.call.query), *pool), {**said, "page_table": table, "page_lengths": lengths})
 
     def plain(self, layout: str) -> tuple[Any, Any, Any, dict[str, Any]]:
-        """q, k and v as float32, (B, h, T, d), and the keywords of a layout."""
-        found = [a.of_memory(view, self.handle).astype(np.float32).swapaxes(1, 2) if view.data else np.zeros((0,) * 4)
-                 for view in (self.call.query, self.call.key, self.call.value)]
-        return found[0], found[1], found[2], self.ask(layout, lambda array, code: array).settings
+        """q, k and v as float32, (B, h, T, d), and the keywords of a layout; k and v of earlier calls in the same axes.
+        """
+        def wide(view: _abi.View) -> Any:
+            return a.of_memory(view, self.handle).astype(np.float32) if view.data else np.zeros((0,) * 4, np.float32)
+
+        q, k, v = (wide(view).swapaxes(1, 2) for view in (self.call.query, self.call.key, self.call.value))
+        past = _abi.View(), _abi.View()
+        lib.mha_question_past(self.handle.address, *map(ctypes.byref, past))
+        said = self.ask(layout, lambda array, code: array).settings
+        said.update((name, wide(view)) for name, view in zip(("past_key", "past_value"), past) if view.data)
+        return q, k, v, said
 
     def _words(self, swapped: bool) -> dict[str, Any]:
         sizes = self.row.sizes
