@@ -102,6 +102,28 @@ def test_json_is_the_report(kernels):
     assert record["failed"] == sum(answer["outcome"] == "failed" for answer in record["answers"])
 
 
+def test_page_and_badge_are_written(kernels):
+    page, badge = kernels.parent / "page.html", kernels.parent / "badge.svg"
+    badge.write_text("of before")
+    assert grade(f"{kernels}:scaled", "--has", "", "--html", page, "--badge", badge).returncode == 1
+    assert page.read_text().startswith("<!DOCTYPE html>") and "Answered wrongly" in page.read_text()
+    assert grade(f"{kernels}:right", "--has", "", "--badge", "/dev/stdout").stdout.startswith("<svg ")
+    link = kernels.parent / "link.svg"
+    link.symlink_to(badge)
+    assert grade(f"{kernels}:scaled", "--has", "", "--badge", link).returncode == 1 and link.is_symlink()
+    assert badge.read_text().startswith("<svg ") and sorted(kernels.parent.glob("*.part")) == []
+
+
+def test_a_file_that_cannot_be_written_is_said_in_one_line(kernels):
+    taken = kernels.parent / "folder"
+    taken.mkdir()
+    for path in (kernels.parent / "none" / "page.html", taken):
+        found = grade(f"{kernels}:right", "--has", "", "--html", path)
+        assert found.returncode == 3 and found.stdout == ""
+        assert found.stderr.startswith(f"mha grade: {path}: ") and found.stderr.count("\n") == 1
+    assert sorted(kernels.parent.glob("*.part")) == []
+
+
 @pytest.mark.parametrize("target, why", [
     ("kernels.py", "expected FILE.py:FUNCTION"), ("{}:", "expected FILE.py:FUNCTION"), ("{}:nobody", "no function"),
     ("{}:number", "no function"), ("/nowhere/k.py:kernel", "FileNotFoundError"), ("no_such_module:kernel", "No module"),

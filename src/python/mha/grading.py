@@ -15,7 +15,7 @@ from .conform import Answer, Report, conform
 from .questions import LEVELS, REGIMES, TYPES
 from .tables import shown
 
-PASSED, WRONG, BAD_REQUEST, NOT_JUDGED = 0, 1, 2, 4  # exit codes, those of the program
+PASSED, WRONG, BAD_REQUEST, MACHINE, NOT_JUDGED = range(5)  # exit codes, those of the program
 TYPE_NAMES = tuple(a.NAMES[dtype] for dtype in TYPES)
 ARRAYS = ("numpy", "torch", "jax")
 LAYOUTS = ("BHTD", "BTHD", "BTNH")
@@ -120,8 +120,8 @@ def code_of(report: Report) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mha grade", description="Puts the conformance suite to a kernel and says in plain sentences what is "
-        "wrong. Exit code 0: all that was answered is right; 1: something is wrong; 2: the request is; 4: nothing "
-        "could be judged.")
+        "wrong. Exit code 0: all that was answered is right; 1: something is wrong; 2: the request is; 3: a file could "
+        "not be written; 4: nothing could be judged.")
     parser.add_argument("kernel", metavar="FILE.py:FUNCTION", help="called as mha.scaled_dot_product_attention, with "
                         "only the keywords that a question needs; or package.module:FUNCTION")
     parser.add_argument("--level", choices=LEVELS, default="smoke", help="how much is asked [smoke]")
@@ -131,7 +131,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--arrays", choices=ARRAYS, default="numpy", help="what it is given [numpy]")
     parser.add_argument("--layout", choices=LAYOUTS, default="BHTD", help="the axes of its arrays [BHTD]")
     parser.add_argument("--json", action="store_true", help="the report as JSON in place of sentences")
+    parser.add_argument("--html", metavar="FILE", help="writes the report as one page that needs no network")
+    parser.add_argument("--badge", metavar="FILE", help="writes a small picture (SVG) of how much is right")
     return parser
+
+
+def _write(path: str, text: str) -> None:
+    """Writes a file that is there whole, or as it was; a pipe or a device is written to as it is."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return
+    path = os.path.realpath(path)
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        with open(part, "x", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(part, path)
+    except OSError:
+        if os.path.exists(part):
+            os.remove(part)
+        raise
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -143,5 +163,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except (TargetError, TypeError, ValueError, ImportError) as reason:
         print(f"mha grade: {reason}", file=sys.stderr)
         return BAD_REQUEST
+    try:
+        for path, text in ((said.html, report.to_html), (said.badge, report.badge)):
+            if path is not None:
+                _write(path, text())
+    except OSError as reason:
+        print(f"mha grade: {shown(path)}: {reason.strerror}", file=sys.stderr)
+        return MACHINE
     print(json.dumps(report.to_dict(), indent=1) if said.json else sentences(report, said.kernel.rpartition(":")[2]))
     return code_of(report)
