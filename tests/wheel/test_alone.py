@@ -99,13 +99,14 @@ def test_order_of_loading_gives_the_same_bits():
     assert len(said) == 1
 
 
-def test_the_module_loads_fast():
-    """Beside numpy, in time of the processor: what a busy machine adds does not count."""
-    code = ("import numpy, time; begin = time.process_time(); import mha; print(time.process_time() - begin)")
+def test_the_module_loads_faster_than_numpy():
+    """In time of the processor, beside numpy in the same process: how fast the machine is does not count."""
+    code = ("import time; begin = time.process_time(); import numpy; between = time.process_time(); import mha;"
+            "print((time.process_time() - between) / (between - begin))")
     took = [float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
             for _ in range(5)]
-    assert min(took) < 0.1, took
-    print("import mha:", min(took))
+    assert min(took) < 1, took
+    print("import mha beside import numpy:", min(took))
 
 
 def test_licences_are_there():
