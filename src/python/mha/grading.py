@@ -157,6 +157,9 @@ def _write(path: str, text: str) -> None:
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command; returns its exit code."""
     said = _parser().parse_args(arguments)
+    if "" in (said.html, said.badge) or said.html is not None and said.html == said.badge:
+        print("mha grade: --html and --badge: expected the names of two files", file=sys.stderr)
+        return BAD_REQUEST
     try:
         report = conform(load(said.kernel), layout=said.layout, dtype=said.dtype, level=said.level, arrays=said.arrays,
                          has=None if said.has is None else said.has.replace(",", " "))
