@@ -12,7 +12,7 @@ typedef struct storage {
     size_t elements, bytes;
     void *packed; /* NULL: not packed */
     size_t packed_bytes;
-    const mha__packing *packing;
+    const mha__packer *packer;
     mha_view matrix;   /* what is packed, without data */
     atomic_bool asked; /* somebody may still use a view of `data` */
     size_t number; /* counted in the order of allocation */
@@ -356,7 +356,7 @@ static void release_plain(const mha_params *table, storage *s)
     s->data = NULL;
 }
 
-mha_status mha__tensor_pack(mha_tensor *tensor, size_t bytes, const mha__packing *packing)
+mha_status mha__tensor_pack(mha_tensor *tensor, size_t bytes, const mha__packer *packer)
 {
     storage *s = tensor->storage;
     if (s->packed)
@@ -365,10 +365,10 @@ mha_status mha__tensor_pack(mha_tensor *tensor, size_t bytes, const mha__packing
     if (!s->packed)
         return MHA_NO_MEMORY;
     s->packed_bytes = bytes;
-    s->packing = packing;
+    s->packer = packer;
     s->matrix = view_at(tensor, NULL);
     mha__tensor_repack(tensor);
-    if (packing->unpack && !s->asked)
+    if (packer->unpack && !s->asked)
         release_plain(tensor->table, s);
     return MHA_OK;
 }
@@ -379,7 +379,7 @@ void mha__tensor_repack(mha_tensor *tensor)
     mha_view matrix = s->matrix;
     matrix.data = s->data;
     if (s->packed && matrix.data)
-        s->packing->pack(&matrix, s->packed);
+        s->packer->pack(&matrix, s->packed);
 }
 
 void mha__tensor_unpack(mha_tensor *tensor)
@@ -407,7 +407,7 @@ mha_view mha__tensor_plain(const mha_tensor *tensor)
     mha_view matrix = s->matrix;
     matrix.data = s->data ? NULL : mha__allocate_unset(&tensor->table->allocator, s->bytes);
     if (matrix.data) {
-        s->packing->unpack(s->packed, &matrix);
+        s->packer->unpack(s->packed, &matrix);
         s->data = matrix.data;
     }
     pthread_mutex_unlock(&one_at_a_time);
@@ -418,7 +418,7 @@ bool mha__tensor_drop_plain(mha_tensor *tensor)
 {
     storage *s = tensor->storage;
     s->asked = false;
-    if (!s->packed || !s->packing->unpack || !s->data)
+    if (!s->packed || !s->packer->unpack || !s->data)
         return false;
     release_plain(tensor->table, s);
     return true;

@@ -15,14 +15,14 @@ void mha__tensor_set_derived(mha_tensor *tensor);
 void mha__tensor_set_source_dtype(mha_tensor *tensor, mha_dtype dtype);
 
 /* A second layout of a matrix, and the way back, which gives the same bits; NULL where packing rounds or drops some. */
-typedef struct mha__packing {
+typedef struct mha__packer {
     void (*pack)(const mha_view *plain, void *packed);
     void (*unpack)(const void *packed, const mha_view *plain);
-} mha__packing;
+} mha__packer;
 
 /* Packs a matrix into `bytes` bytes of its own, in place of its numbers where there is a way back and nobody has asked
  * for a view. Nothing happens when it is packed. MHA_NO_MEMORY: the matrix is then as before. */
-mha_status mha__tensor_pack(mha_tensor *tensor, size_t bytes, const mha__packing *packing);
+mha_status mha__tensor_pack(mha_tensor *tensor, size_t bytes, const mha__packer *packer);
 /* Renews what is packed, where the numbers are there as well. */
 void mha__tensor_repack(mha_tensor *tensor);
 /* Releases what is packed, unless the numbers have to be unpacked first and there is no memory for them. */

@@ -84,7 +84,8 @@ static mha_layer *packed_by(int way, const mha_config *config, const mha_layer *
     if (way != SET)
         mha_layer_init(layer, 7);
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
-        const mha_tensor *mine = mha_layer_weight(layer, (mha_weight)w), *theirs = mha_layer_weight(plain, (mha_weight)w);
+        const mha_weight weight = (mha_weight)w;
+        const mha_tensor *mine = mha_layer_weight(layer, weight), *theirs = mha_layer_weight(plain, weight);
         const mha_view from = theirs ? mha_tensor_view(theirs) : (mha_view){0};
         if (theirs && way == SET)
             assert_ok(mha_layer_set(layer, (mha_weight)w, &from, &error), error);
@@ -137,7 +138,8 @@ static void expect_weights(const mha_layer *layer, const mha_layer *plain)
         assert_memory_equal(a.stride, b.stride, (size_t)a.rank * sizeof *a.stride);
         assert_memory_equal(a.data, b.data, mha_tensor_info_of(mha_layer_weight(plain, (mha_weight)w)).bytes);
         for (size_t head = 0; head < 4; head++) {
-            const mha_view of = mha_layer_head(layer, (mha_weight)w, head), its = mha_layer_head(plain, (mha_weight)w, head);
+            const mha_weight weight = (mha_weight)w;
+            const mha_view of = mha_layer_head(layer, weight, head), its = mha_layer_head(plain, weight, head);
             assert_true(!of.data == !its.data);
             assert_true(!of.data || (char *)of.data - (char *)a.data == (char *)its.data - (char *)b.data);
         }
@@ -239,7 +241,8 @@ static void gradients_do_not_ask_how_weights_are_kept(void **state)
             assert_ok(mha_backward(layers[packed], &call, &gradients, &error), error);
         }
         for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
-            const mha_tensor *a = mha_layer_gradient(layers[0], (mha_weight)w), *b = mha_layer_gradient(layers[1], (mha_weight)w);
+            const mha_weight weight = (mha_weight)w;
+            const mha_tensor *a = mha_layer_gradient(layers[0], weight), *b = mha_layer_gradient(layers[1], weight);
             assert_true(!a == !b);
             if (a)
                 assert_memory_equal(mha_tensor_view(a).data, mha_tensor_view(b).data, mha_tensor_info_of(a).bytes);

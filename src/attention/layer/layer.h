@@ -4,8 +4,7 @@
 
 #include "mha/attention.h"
 
-/* The panels of a weight that the layer has, of *dtype (may be NULL); NULL: it is no matrix, or the layer is not packed.
- */
+/* The panels of a weight, of *dtype (may be NULL); NULL: it is no matrix of the layer, or the layer is not packed. */
 const void *mha__layer_packed(const mha_layer *layer, mha_weight weight, mha_dtype *dtype);
 /* A number that changes whenever weights are packed or unpacked, or views of them dropped. */
 unsigned long mha__layer_generation(const mha_layer *layer);

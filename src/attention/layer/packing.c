@@ -52,10 +52,10 @@ static void pack_doubles(const mha_view *W, void *panels)
         }
 }
 
-static const mha__packing floats = {pack_floats, unpack_floats}, halves = {pack_halves, unpack_halves},
+static const mha__packer floats = {pack_floats, unpack_floats}, halves = {pack_halves, unpack_halves},
                           doubles = {pack_doubles, NULL}, blocks = {pack_blocks, NULL};
 
-static const mha__packing *packing_of(mha_dtype dtype)
+static const mha__packer *packer_of(mha_dtype dtype)
 {
     return mha__is_quantised_weight(dtype) ? &blocks
            : dtype == MHA_F64              ? &doubles
@@ -76,7 +76,7 @@ mha_status mha__matrix_pack(mha_tensor *matrix, mha_error *error)
                           ? mha__packed_block_bytes(info.shape[0], info.shape[1], info.dtype, &bytes)
                           : mha__packed_floats(info.shape[0], info.shape[1], &elements) &&
                                 mha_dtype_bytes(mha__matrix_packed_type(info.dtype), elements, &bytes) == MHA_OK;
-    if (!fits || mha__tensor_pack(matrix, bytes, packing_of(info.dtype)) != MHA_OK)
+    if (!fits || mha__tensor_pack(matrix, bytes, packer_of(info.dtype)) != MHA_OK)
         return mha__fail(error, MHA_NO_MEMORY, info.name, "no memory to pack it: %zu bytes", bytes);
     return MHA_OK;
 }

@@ -27,9 +27,10 @@ static json_t *info_record(const mha_tensor_info *info, const char *kind)
 {
     return record_of("name", J(info->name), "role", J(info->role), "shape", json_shape(info->rank, info->shape),
                      "dtype", J(mha_dtype_name(info->dtype)), "source_dtype", J(mha_dtype_name(info->source_dtype)),
-                     "elements", J(info->elements), "bytes", J(info->bytes), "packed_bytes", J(info->packed_bytes), "storage", J(info->storage), "alias_of",
-                     J(info->alias_of), "trainable", json_boolean(info->trainable), "kind",
-                     J(kind ? kind : kind_name(info)), "inert_elements", J(info->inert_elements), NULL);
+                     "elements", J(info->elements), "bytes", J(info->bytes), "packed_bytes", J(info->packed_bytes),
+                     "storage", J(info->storage), "alias_of", J(info->alias_of), "trainable",
+                     json_boolean(info->trainable), "kind", J(kind ? kind : kind_name(info)), "inert_elements",
+                     J(info->inert_elements), NULL);
 }
 
 /* What text shows of a row: its shape in symbols, and the type that its file has. */

@@ -236,8 +236,8 @@ class MultiHeadAttention:
         return array
 
     def pack(self) -> None:
-        """Puts the matrices into the order of the fast path's kernels. Each is then there once, unless somebody has asked
-        for `weights` or `head`, or it is float64 or quantised."""
+        """Puts the matrices into the order of the fast path's kernels. Each is then there once, unless somebody has
+        asked for `weights` or `head`, or it is float64 or quantised."""
         with self._writing() as layer:
             call(lib.mha_layer_pack, layer)
 
