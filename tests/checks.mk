@@ -59,8 +59,8 @@ $(BUILD)/analyze/%.ok: src/%.c .clang-tidy tests/analyze.h $(HEADERS) $(INTERNAL
 
 # Under clang, because its OpenMP runtime tells ThreadSanitizer what it does: the tests have teams of their own.
 TSAN_CC    ?= clang
-TSAN_TESTS  = $(call named,test_threads test_callers test_packed test_fast test_forward_cache test_properties \
-              test_differential)
+TSAN_TESTS  = $(call named,test_threads test_callers test_packed test_packed_layer test_fast test_forward_cache \
+              test_properties test_differential)
 
 tsan: ## the tests with threads in them, under ThreadSanitizer
 	@TSAN_OPTIONS="suppressions=tests/tsan.supp $$TSAN_OPTIONS" DIFFERENTIAL_TRIALS=300 $(MAKE) --no-print-directory \

@@ -95,8 +95,8 @@ MHA_API void mha_layer_lend_gradients(const mha_layer *layer, mha_gradients *gra
  * least normal one kept or taken for zero, and with roundings at the points of gradients->precision. The inputs,
  * d_output and d_lse are what the kernel reads; wider ones are rounded to its type first where rows are projected,
  * rotated or scaled. It is infinite where a number on the way may leave the range of the type. The derivation is in
- * src/verify/backward/bound.c. Errors: as of mha_backward; MHA_INVALID (a unit that is not between 0 and 1);
- * MHA_UNSUPPORTED: a layer, norms, and relative terms of rows that are rotated or changed in another way. */
+ * src/verify/backward/bound.c, of norms in bound_norm.c beside it, of layers in bound_layer.c. Errors: as of
+ * mha_backward; MHA_INVALID (a unit that is not between 0 and 1). */
 MHA_API mha_status mha_gradient_bound(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
                                       double unit, mha_error *error);
 

@@ -204,15 +204,27 @@ MHA_API void mha_layer_init(mha_layer *layer, uint64_t seed);
  * MHA_NOT_FOUND: the layer has no such weight. MHA_INVALID: another shape; the message has both. */
 MHA_API mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *from, mha_error *error);
 
-/* Packs the weights for the fast path: all matrices are copied into the memory layout of the kernels, F16, BF16 and
- * quantised ones in their own type, F64 as F32. The copies are derived rows ("W_Q.packed") of the table: totals
- * have their bytes, never their elements. Without them the fast path computes projections with the BLAS. Packing
- * again renews the copies, and so do mha_layer_set and mha_layer_init; after writing to a weight through a view call
- * mha_layer_repack, or the fast path goes on with the old copy. mha_layer_unpack releases the copies. None of these may
- * be called during a forward. Errors: MHA_NO_MEMORY; then nothing is packed. */
+/* Packs the weights for the fast path, which projects by the BLAS without that: each matrix is put into panels, the
+ * memory layout of the kernels, F16, BF16 and quantised ones in their own type, F64 as F32. Panels of F32, F16 and BF16
+ * take the place of the matrix: they are its storage, as the table says (mha_tensor_info), and no other copy is there.
+ * One matrix is packed after the other, so that at most one is there twice. The numbers stay beside the panels where
+ * these round or recode them (F64, quantised types), and where somebody has asked for a view (mha_tensor_view,
+ * mha_layer_head), which stays valid; panels are then derived, and totals have their bytes, never their elements.
+ *
+ * What reads a matrix that is packed alone unpacks it first: a later view, a call on another path, a gradient, an
+ * absorbed call (W_KVB). It is then there twice until mha_layer_drop_views, and where there is no memory for that, a
+ * view has no data and a call is MHA_NO_MEMORY. mha_layer_init writes into the panels; mha_layer_set needs room for
+ * the matrix, or is MHA_NO_MEMORY. Packing again renews the panels of weights that are there twice; after writing to a
+ * weight through a view call mha_layer_repack, which does the same, or the fast path goes on with the old ones.
+ *
+ * mha_layer_drop_views says that nobody uses a view of the layer's weights any more, nor a plan made before: what is
+ * packed is then packed alone again. mha_layer_unpack releases the panels, after unpacking them where they are alone; a
+ * matrix for which there is no memory stays in them, and is unpacked by its next view. None of these may be called
+ * during a forward. Errors: MHA_NO_MEMORY; then no call takes the layer for packed. */
 MHA_API mha_status mha_layer_pack(mha_layer *layer, mha_error *error);
 MHA_API void mha_layer_repack(mha_layer *layer);
 MHA_API void mha_layer_unpack(mha_layer *layer);
+MHA_API void mha_layer_drop_views(mha_layer *layer);
 
 #ifdef __cplusplus
 }

@@ -19,9 +19,8 @@ typedef struct mha_tensor mha_tensor; /* a row; valid until removed or until the
 typedef enum mha_tensor_kind {
     MHA_TENSOR_PARAMETER = 0, /* learned */
     MHA_TENSOR_BUFFER,        /* not learned: causal masks, position ids, rotary tables */
-    MHA_TENSOR_DERIVED        /* built from parameters: copies to go faster ("W_Q.packed"), gradients ("W_Q.gradient"),
-                               * and weights that are made of others at load (mha_model_load_layer); bytes are shown,
-                               * elements never counted */
+    MHA_TENSOR_DERIVED        /* built from parameters: gradients ("W_Q.gradient"), and weights that are made of others
+                               * at load (mha_model_load_layer); bytes are shown, elements never counted */
 } mha_tensor_kind;
 
 /* One row to be added. Zero in a field is its usual value. The strings are copied. */
@@ -54,11 +53,13 @@ typedef struct mha_tensor_info {
     const char *inert_why; /* the rule that makes them inert; "" when there are none */
     size_t storage;        /* number of the storage, counted from 0 in order of allocation */
     const char *alias_of;  /* name of the row that owns the storage, NULL for the owner itself */
-    void *data;            /* 64-byte aligned; NULL for zero elements */
-    uint64_t reserved[4]; /* 0; see mha.h */
+    void *data;            /* 64-byte aligned; NULL for zero elements, and while they are packed alone */
+    size_t packed_bytes;   /* of the panels of mha_layer_pack, with what pads them; 0: it is not packed */
+    uint64_t reserved[3]; /* 0; see mha.h */
 } mha_tensor_info;
 
-/* Sums over storages (each once), except `tensors` and `aliases`, which count rows. */
+/* Sums over storages (each once), except `tensors` and `aliases`, which count rows. Of a weight that is packed and has
+ * its numbers beside that, too, the panels are derived. */
 typedef struct mha_totals {
     size_t parameters; /* elements of parameter storages */
     size_t parameter_bytes;
@@ -110,13 +111,15 @@ MHA_API mha_tensor *mha_params_find(const mha_params *table, const char *name);
 
 MHA_API mha_tensor_info mha_tensor_info_of(const mha_tensor *tensor);
 /* The whole tensor: a contiguous view, or by column (quantised weights of a layer). Whoever changes a packed weight
- * through it calls mha_layer_repack. */
+ * through it calls mha_layer_repack. A weight that is packed alone is unpacked by the first view of it, and stays so
+ * (mha_layer_drop_views); the view is without data when there is no memory for that. */
 MHA_API mha_view mha_tensor_view(const mha_tensor *tensor);
 
 /* Totals of the whole table, or of one group ("attention") when `group` is not NULL: a storage
  * belongs to the group of the row that owns it. */
 MHA_API mha_totals mha_params_totals(const mha_params *table, const char *group);
-/* One pass over the elements; MHA_UNSUPPORTED for a quantised dtype that is not decoded. */
+/* One pass over the elements; MHA_UNSUPPORTED for a quantised dtype that is not decoded, MHA_NO_MEMORY: what is packed
+ * cannot be unpacked. */
 MHA_API mha_status mha_tensor_statistics(const mha_tensor *tensor, mha_statistics *statistics);
 
 #ifdef __cplusplus

@@ -2,6 +2,7 @@
 #include "attention/call_weights.h"
 
 #include "attention/layer/layer.h"
+#include "params/params.h"
 
 /* Rows of a table; 1 stands for none. */
 static size_t rows_of(const mha_view *table)
@@ -79,6 +80,13 @@ static mha_status resolve_own_weights(mha__resolved *r, const mha_call *call, mh
     return MHA_OK;
 }
 
+/* Whether the call reads the panels of a weight, and nothing else of it. */
+static bool reads_packed(const mha__resolved *r, mha_weight weight)
+{
+    return r->plan.path == MHA_PATH_FAST && mha__layer_packed(r->layer, weight, NULL) &&
+           !(weight == MHA_W_KVB && r->latent.absorbed);
+}
+
 mha_status mha__resolve_weights(mha__resolved *r, const mha_call *call, mha_error *error)
 {
     if (!r->layer)
@@ -88,8 +96,11 @@ mha_status mha__resolve_weights(mha__resolved *r, const mha_call *call, mha_erro
                          "the layer has its own; those of the call are for calls without a layer");
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_tensor *tensor = mha_layer_weight(r->layer, (mha_weight)w);
-        if (tensor)
-            r->weight[w] = mha_tensor_view(tensor);
+        if (!tensor)
+            continue;
+        r->weight[w] = reads_packed(r, (mha_weight)w) ? mha__tensor_held(tensor) : mha__tensor_plain(tensor);
+        if (!r->weight[w].data)
+            return mha__fail(error, MHA_NO_MEMORY, mha_weight_name((mha_weight)w), "no memory to unpack it");
     }
     r->norm[0] = mha_layer_config(r->layer)->q_norm;
     r->norm[1] = mha_layer_config(r->layer)->k_norm;

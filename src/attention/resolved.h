@@ -49,7 +49,8 @@ typedef struct mha__resolved {
     mha_view output;                   /* without data no output is written */
     mha_view partial;                  /* softmaxes that the call continues; without data there are none */
     mha_precision precision;           /* modelled by the exact path; that of BF16 on the others */
-    mha_view weight[MHA_WEIGHT_COUNT]; /* of the layer or of the call; no data where absent */
+    mha_view weight[MHA_WEIGHT_COUNT]; /* of the layer or of the call; no data where absent. A matrix of which only the
+                                        * panels are read may have their address: see mha__layer_packed */
     mha_norm norm[2];                  /* of q and of k; without a weight the factor is 1 */
     size_t rope_dim;
     double rope_base, rope_times, norm_eps; /* rope_times: the attention factor */

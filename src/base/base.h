@@ -159,4 +159,7 @@ char *mha__shape_text(char *text, size_t size, const size_t *shape, int rank);
 double mha__clock_seconds(void);
 double mha__clock_ms(void);
 
+/* mha_random_fill with element first + e of the stream in place of element e. */
+void mha__random_fill_from(const mha_view *view, uint64_t seed, uint64_t stream, uint64_t first, float low, float high);
+
 #endif

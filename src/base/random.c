@@ -48,15 +48,21 @@ float mha_random_unit(uint64_t seed, uint64_t stream, uint64_t i)
 
 void mha_random_fill(const mha_view *view, uint64_t seed, uint64_t stream, float low, float high)
 {
+    mha__random_fill_from(view, seed, stream, 0, low, high);
+}
+
+void mha__random_fill_from(const mha_view *view, uint64_t seed, uint64_t stream, uint64_t first, float low, float high)
+{
     size_t n = mha_view_elements(view);
     if (!view->data || n == SIZE_MAX || !mha__dtype_is_float(view->dtype))
         return;
     uint32_t word[4] = {0};
     size_t index[MHA_MAX_RANK] = {0};
     for (size_t e = 0; e < n; e++) {
-        if (e % 4 == 0)
-            block(seed, stream, e / 4, word);
-        float value = low + (high - low) * unit(word[e % 4]);
+        const uint64_t i = first + e;
+        if (e == 0 || i % 4 == 0)
+            block(seed, stream, i / 4, word);
+        float value = low + (high - low) * unit(word[i % 4]);
         ptrdiff_t at = 0;
         for (int k = 0; k < view->rank; k++)
             at += (ptrdiff_t)index[k] * view->stride[k];

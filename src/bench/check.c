@@ -138,6 +138,8 @@ static mha_status check_projection(const mha_layer *layer, mha_weight W, mha_wei
                                    const float *y, size_t rows, judgement *j)
 {
     mha_view matrix = mha_tensor_view(mha_layer_weight(layer, W));
+    if (!matrix.data)
+        return mha__fail(j->error, MHA_NO_MEMORY, mha_weight_name(W), "no memory to unpack it");
     mha_config config = {.d_model = matrix.shape[0],
                          .n_heads = 1,
                          .d_k = matrix.shape[1],

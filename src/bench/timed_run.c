@@ -83,9 +83,11 @@ static mha_status make_layer(bench_subject *b, mha_error *error)
     if (mha_params_create(NULL, &b->table) != MHA_OK)
         return mha__fail(error, MHA_NO_MEMORY, "", "expected memory for a layer, found none");
     TRY(mha_layer_create(&config, b->table, NULL, &b->weights, error));
-    mha_layer_init(b->weights, 0);
-    if (b->packs)
+    if (bench_decodes(s)) /* first: what fills it is released before the weights take memory */
+        TRY(fill_cache(b, error));
+    if (b->packs) /* before there is a number in them: each weight is then never there twice */
         TRY(mha_layer_pack(b->weights, error));
+    mha_layer_init(b->weights, 0);
     TRY(take_random(&b->memory, rows, QUERY_STREAM, &b->query, error));
     TRY(take(&b->memory, rows, &b->output, error));
     b->call.query = mha_view_rows(b->query, MHA_F32, MHA_BTE, s->B, s->T_q, s->d_model);
@@ -94,7 +96,7 @@ static mha_status make_layer(bench_subject *b, mha_error *error)
         TRY(take_random(&b->memory, s->B * s->T_k * s->d_model, KEY_STREAM, &b->key, error));
         b->call.key = mha_view_rows(b->key, MHA_F32, MHA_BTE, s->B, s->T_k, s->d_model);
     }
-    return bench_decodes(s) ? fill_cache(b, error) : MHA_OK;
+    return MHA_OK;
 }
 
 /* Makes the mask that keeps each query to its document, (T_q, T_k) bytes. */

@@ -78,10 +78,11 @@ static const struct {
      "weight is a view: it has no storage of its own and is in no total.",
      NULL},
     {"derived",
-     "Derived memory is built from parameters: copies of the matrices in the order in which the kernels read them, "
-     "which save time (\"mha forward --no-pack\" computes without them), and weights that a model makes of others when "
-     "it is loaded, like the table of biases of Swin v2, which an MLP makes. It is shown in bytes and never counted as "
-     "parameters.",
+     "Derived memory is built from parameters: weights that a model makes of others when it is loaded, like the table "
+     "of biases of Swin v2, which an MLP makes, gradients, and packed copies of matrices that are there as they were, "
+     "too. It is shown in bytes and never counted as parameters. A packed matrix lies in the order in which the "
+     "kernels read it, which saves time (\"mha forward --no-pack\" does without); of F32, F16 and BF16 it is no copy, "
+     "but all there is of the weight until somebody reads it.",
      NULL},
     {"stage",
      "A stage is a named intermediate result on the way from the inputs to the output, in the order data flows: q, k "

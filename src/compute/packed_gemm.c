@@ -46,14 +46,33 @@ void mha__pack_row(size_t k, size_t p, size_t column, size_t n, const float *row
     (void)mha__kernels_get()->pack(1, n, row, n, panels + column * k + p * MHA_PANEL, k * MHA_PANEL);
 }
 
-void mha__pack_half(size_t k, size_t n, const uint16_t *W, size_t ldw, uint16_t *panels)
+/* Copies rows of 16-bit elements into panels, `panel` elements apart. */
+static void pack_halves(size_t rows, size_t n, const uint16_t *W, size_t ldw, uint16_t *panels, size_t panel)
 {
-    for (size_t j = 0; j < n; j += MHA_PANEL, panels += k * MHA_PANEL)
-        for (size_t p = 0; p < k; p++) {
+    for (size_t j = 0; j < n; j += MHA_PANEL, panels += panel)
+        for (size_t p = 0; p < rows; p++) {
             const size_t there = n - j < MHA_PANEL ? n - j : MHA_PANEL;
             memcpy(panels + p * MHA_PANEL, W + p * ldw + j, there * sizeof *W);
             memset(panels + p * MHA_PANEL + there, 0, (MHA_PANEL - there) * sizeof *W);
         }
+}
+
+void mha__pack_half(size_t k, size_t n, const uint16_t *W, size_t ldw, uint16_t *panels)
+{
+    pack_halves(k, n, W, ldw, panels, k * MHA_PANEL);
+}
+
+void mha__pack_half_row(size_t k, size_t p, size_t column, size_t n, const uint16_t *row, uint16_t *panels)
+{
+    pack_halves(1, n, row, n, panels + column * k + p * MHA_PANEL, k * MHA_PANEL);
+}
+
+void mha__unpack(size_t k, size_t n, size_t size, const void *panels, void *W)
+{
+    const char *from = panels;
+    for (size_t j = 0; j < n; j += MHA_PANEL)
+        for (size_t p = 0; p < k; p++, from += MHA_PANEL * size)
+            memcpy((char *)W + (p * n + j) * size, from, (n - j < MHA_PANEL ? n - j : MHA_PANEL) * size);
 }
 
 bool mha__packed_block_bytes(size_t k, size_t n, mha_dtype dtype, size_t *bytes)

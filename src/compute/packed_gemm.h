@@ -20,8 +20,12 @@ void mha__pack(size_t k, size_t n, const float *W, size_t ldw, float *panels);
  * panel is written when the row ends inside it. */
 void mha__pack_row(size_t k, size_t p, size_t column, size_t n, const float *row, float *panels);
 
-/* Packs F16 or BF16 elements, which stay what they are. */
+/* Packs F16 or BF16 elements, which stay what they are; and some of row p alone. */
 void mha__pack_half(size_t k, size_t n, const uint16_t *W, size_t ldw, uint16_t *panels);
+void mha__pack_half_row(size_t k, size_t p, size_t column, size_t n, const uint16_t *row, uint16_t *panels);
+
+/* Writes the elements of a packed (k, n) matrix, of `size` bytes each, to W, which is contiguous. */
+void mha__unpack(size_t k, size_t n, size_t size, const void *panels, void *W);
 
 /* Bytes that a packed (k, n) matrix of quantised blocks takes, k in whole blocks; false when they do not fit a size. */
 bool mha__packed_block_bytes(size_t k, size_t n, mha_dtype dtype, size_t *bytes);

@@ -128,6 +128,8 @@ mha_status mha_mpi_layer_take(mha_mpi_layer *layer, const mha_layer *whole, mha_
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_tensor *tensor = mha_layer_weight(whole, (mha_weight)w);
         const mha_view view = tensor ? mha_tensor_view(tensor) : (mha_view){0};
+        if (tensor && !view.data)
+            return mha__fail(error, MHA_NO_MEMORY, mha_weight_name((mha_weight)w), "no memory to unpack it");
         if (tensor)
             TRY(mha_mpi_layer_set(layer, (mha_weight)w, &view, error));
     }

@@ -1,13 +1,20 @@
 /* The parameter table: storages, rows, aliases, totals. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "params/params.h"
 
-/* One allocation; `owner` is the oldest row that uses it. */
+/* The numbers of a tensor: as its views show them, packed, or both. `owner` is the oldest row that uses it. */
 typedef struct storage {
-    void *data;
+    _Atomic(void *) data; /* NULL: packed alone */
     size_t elements, bytes;
+    void *packed; /* NULL: not packed */
+    size_t packed_bytes;
+    const mha__packer *packer;
+    mha_view matrix;   /* what is packed, without data */
+    atomic_bool asked; /* somebody may still use a view of `data` */
     size_t number; /* counted in the order of allocation */
     mha_dtype dtype;
     mha_tensor_kind kind;
@@ -100,6 +107,7 @@ static void release_row(mha_params *table, mha_tensor *t)
 static void release_storage(mha_params *table, storage *s)
 {
     mha__release(&table->allocator, s->data, s->bytes);
+    mha__release(&table->allocator, s->packed, s->packed_bytes);
     mha__release(&table->allocator, s, sizeof *s);
 }
 
@@ -315,6 +323,7 @@ mha_tensor_info mha_tensor_info_of(const mha_tensor *t)
         .trainable = s->kind == MHA_TENSOR_PARAMETER && !s->frozen,
         .elements = s->elements,
         .bytes = s->bytes,
+        .packed_bytes = s->packed_bytes,
         .inert_elements = t->inert_elements,
         .inert_why = t->inert_why ? t->inert_why : "",
         .storage = s->number,
@@ -325,13 +334,103 @@ mha_tensor_info mha_tensor_info_of(const mha_tensor *t)
     return info;
 }
 
-mha_view mha_tensor_view(const mha_tensor *tensor)
+static mha_view view_at(const mha_tensor *tensor, void *data)
 {
-    mha_view view = mha_view_of(tensor->storage->data, tensor->storage->dtype, tensor->rank, tensor->shape);
+    mha_view view = mha_view_of(data, tensor->storage->dtype, tensor->rank, tensor->shape);
     if (tensor->storage->by_column && tensor->rank == 2)
         view.stride[0] = 1, view.stride[1] = (ptrdiff_t)tensor->shape[0];
     return view;
 }
+
+mha_view mha_tensor_view(const mha_tensor *tensor)
+{
+    tensor->storage->asked = true;
+    return mha__tensor_plain(tensor);
+}
+
+/* ---------------------------------------------------------------- packed */
+
+static void release_plain(const mha_params *table, storage *s)
+{
+    mha__release(&table->allocator, s->data, s->bytes);
+    s->data = NULL;
+}
+
+mha_status mha__tensor_pack(mha_tensor *tensor, size_t bytes, const mha__packer *packer)
+{
+    storage *s = tensor->storage;
+    if (s->packed)
+        return MHA_OK;
+    s->packed = mha__allocate(&tensor->table->allocator, bytes);
+    if (!s->packed)
+        return MHA_NO_MEMORY;
+    s->packed_bytes = bytes;
+    s->packer = packer;
+    s->matrix = view_at(tensor, NULL);
+    mha__tensor_repack(tensor);
+    if (packer->unpack && !s->asked)
+        release_plain(tensor->table, s);
+    return MHA_OK;
+}
+
+void mha__tensor_repack(mha_tensor *tensor)
+{
+    storage *s = tensor->storage;
+    mha_view matrix = s->matrix;
+    matrix.data = s->data;
+    if (s->packed && matrix.data)
+        s->packer->pack(&matrix, s->packed);
+}
+
+void mha__tensor_unpack(mha_tensor *tensor)
+{
+    storage *s = tensor->storage;
+    if (!s->packed || !mha__tensor_plain(tensor).data)
+        return;
+    mha__release(&tensor->table->allocator, s->packed, s->packed_bytes);
+    s->packed = NULL;
+    s->packed_bytes = 0;
+}
+
+void *mha__tensor_packed(const mha_tensor *tensor)
+{
+    return tensor->storage->packed;
+}
+
+mha_view mha__tensor_plain(const mha_tensor *tensor)
+{
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+    storage *s = tensor->storage;
+    if (s->data || !s->packed)
+        return view_at(tensor, s->data);
+    pthread_mutex_lock(&one_at_a_time);
+    mha_view matrix = s->matrix;
+    matrix.data = s->data ? NULL : mha__allocate_unset(&tensor->table->allocator, s->bytes);
+    if (matrix.data) {
+        s->packer->unpack(s->packed, &matrix);
+        s->data = matrix.data;
+    }
+    pthread_mutex_unlock(&one_at_a_time);
+    return view_at(tensor, s->data);
+}
+
+bool mha__tensor_drop_plain(mha_tensor *tensor)
+{
+    storage *s = tensor->storage;
+    s->asked = false;
+    if (!s->packed || !s->packer->unpack || !s->data)
+        return false;
+    release_plain(tensor->table, s);
+    return true;
+}
+
+mha_view mha__tensor_held(const mha_tensor *tensor)
+{
+    void *data = tensor->storage->data;
+    return view_at(tensor, data ? data : tensor->storage->packed);
+}
+
+/* ---------------------------------------------------------------- marks */
 
 mha_status mha__tensor_set_inert(mha_tensor *tensor, size_t elements, const char *why)
 {
@@ -367,7 +466,10 @@ mha_totals mha_params_totals(const mha_params *table, const char *group)
         if (group && strcmp(s->owner->group, group) != 0)
             continue;
         *(s->kind == MHA_TENSOR_DERIVED ? &totals.derived_storages : &totals.storages) += 1;
-        totals.bytes_allocated += s->bytes;
+        const size_t plain = s->data ? s->bytes : 0, copied = s->data ? s->packed_bytes : 0;
+        totals.bytes_allocated += plain + s->packed_bytes;
+        totals.derived_storages += copied > 0;
+        totals.derived_bytes += copied;
         switch (s->kind) {
         case MHA_TENSOR_PARAMETER:
             totals.parameters += s->elements;

@@ -10,6 +10,8 @@ mha_status mha_tensor_statistics(const mha_tensor *tensor, mha_statistics *stati
     size_t n = mha_view_elements(&view), finite = 0, bytes;
     if (mha_dtype_bytes(view.dtype, 1, &bytes) != MHA_OK && !mha__block_kind_of(view.dtype))
         return MHA_UNSUPPORTED;
+    if (!view.data && n != 0)
+        return MHA_NO_MEMORY;
     mha_view flat = mha_view_of(view.data, view.dtype, 1, &n);
     mha_statistics s = {.min = INFINITY, .max = -INFINITY};
     double sum = 0, largest = 0, squares = 0; /* squares are in units of largest^2, which keeps them in range */

@@ -263,9 +263,9 @@ static void what_a_layer_cannot_have_is_refused(void **state)
     const mha_call call = {.query = mha_rows(x, B, T, E)};
     mha_gradients g = incoming();
     g.of[MHA_D_QUERY] = mha_view_of(d, MHA_F64, 3, (const size_t[]){B, T, E});
-    assert_refused(mha_gradient_bound(layer, &call, &g, 0x1p-24, &error), MHA_UNSUPPORTED, error, "layer", "bound");
     g.precision = mha_backward_precision_of(MHA_BF16);
     assert_refused(mha_backward(layer, &call, &g, &error), MHA_UNSUPPORTED, error, "precision", "layer");
+    assert_refused(mha_gradient_bound(layer, &call, &g, 0x1p-24, &error), MHA_UNSUPPORTED, error, "precision", "layer");
     g = incoming();
     g.d_output.shape[2] = E - 1;
     assert_refused(mha_backward(layer, &call, &g, &error), MHA_INVALID, error, "d_output", "(2, 5, 32)");

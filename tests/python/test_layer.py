@@ -87,6 +87,28 @@ def test_packing_follows_the_weights():
     assert not np.array_equal(layer(x, path="fast"), before)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "q8_0"])
+def test_packed_weights_are_there_once(dtype):
+    """Rows, names, bytes and numbers are those of a layer that is not packed; views stay what they were."""
+    plain, layer = (mha.MultiHeadAttention(64, 4, dtype=dtype, seed=3) for _ in range(2))
+    x = rows(E=64)
+    layer.pack()
+    once = dtype not in ("float64", "q8_0")
+    assert (layer.totals.derived_bytes == 0) == once
+    assert [row[:11] for row in layer.parameters()] == [row[:11] for row in plain.parameters()]
+    assert [row.packed_bytes > 0 for row in layer.parameters()] == [True, False] * 4
+    assert not any(row.packed_bytes for row in plain.parameters())
+    before = layer(x, path="fast")
+    for name, values in plain.weights.items():
+        assert np.array_equal(layer.weights[name], values)
+    assert np.array_equal(layer.head("W_K", 1), plain.head("W_K", 1))
+    assert layer.totals.derived_bytes > 0
+    kept = layer.weights["W_Q"]
+    layer.pack()
+    assert np.array_equal(kept, plain.weights["W_Q"]) and np.array_equal(layer(x, path="fast"), before)
+    assert np.array_equal(layer(x, path="exact"), plain(x, path="exact"))
+
+
 def test_parameters():
     layer = mha.MultiHeadAttention(48, 6, sinks=True)
     table = layer.parameters()

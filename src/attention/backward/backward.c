@@ -48,10 +48,7 @@ static mha_status check_call(const mha_layer *layer, const mha_call *call, const
         return refuse("partial", error);
     if (mha__precision_rounds(&call->precision))
         return refuse("precision", error);
-    TRY(mha__backward_precision_check(&given->precision, error));
-    static const mha_backward_precision exact;
-    if (layer && memcmp(&given->precision, &exact, sizeof exact) != 0)
-        return mha__fail(error, MHA_UNSUPPORTED, "precision", "is that of a kernel of attention, without a layer");
+    TRY(mha__backward_precision_check(layer, &given->precision, error));
     return mha__expect_unused("gradients", given->reserved, sizeof given->reserved, error);
 }
 
@@ -223,12 +220,14 @@ void mha__backward_run(mha__backward *b)
     fill_zeros(b->d, MHA_GRADIENT_COUNT);
     fill_zeros(b->d_x, 3);
     mha__backward_output(b);
+    show(b, MHA__BACKWARD_OUTPUT, NULL);
     for (size_t sequence = 0; sequence < b->r->plan.B; sequence++)
         for (size_t head = 0; head < b->r->plan.h; head++)
             run_map(b, sequence, head);
     show(b, MHA__BACKWARD_HEADS, NULL);
     mha__backward_rows(b);
     mha__backward_inputs(b);
+    show(b, MHA__BACKWARD_INPUTS, NULL);
 }
 
 void mha__backward_free(mha__backward *b)
@@ -236,11 +235,10 @@ void mha__backward_free(mha__backward *b)
     mha__arena_free(&b->memory);
 }
 
-/* The gradient of what was given: with a layer of its inputs, not of q, k and v. */
-static const mha_view *result(const mha__backward *b, int g)
+const mha_view *mha__backward_result(const mha__backward *b, int gradient)
 {
-    const bool of_input = g <= MHA_D_VALUE;
-    return of_input && b->d_x[g].data ? &b->d_x[g] : &b->d[g];
+    const bool of_input = gradient <= MHA_D_VALUE;
+    return of_input && b->d_x[gradient].data ? &b->d_x[gradient] : &b->d[gradient];
 }
 
 /* Copies a gradient, as a modelled precision stores it. */
@@ -259,7 +257,7 @@ mha_status mha_backward(const mha_layer *layer, const mha_call *call, const mha_
         mha__backward_run(&b);
         for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
             if (gradients->of[g].data)
-                hand_out(result(&b, g), gradients->precision.gradients, &gradients->of[g]);
+                hand_out(mha__backward_result(&b, g), gradients->precision.gradients, &gradients->of[g]);
     }
     mha__backward_free(&b);
     return status;

@@ -27,8 +27,9 @@ typedef struct mha__map {
     bool sizes;                             /* what d_masked is multiplied with is taken without its sign */
 } mha__map;
 
-/* What has been made of a map. */
+/* What has been made: of a map, or, where none is given, of all. */
 typedef enum mha__backward_step {
+    MHA__BACKWARD_OUTPUT,   /* the gradients of the heads and of what is behind them; there is no map */
     MHA__BACKWARD_READ,     /* Q, K, V, dO, seen, weights, slope, lse, d_lse */
     MHA__BACKWARD_WEIGHTS,  /* d_weights */
     MHA__BACKWARD_SUMS,     /* sums */
@@ -36,7 +37,8 @@ typedef enum mha__backward_step {
     MHA__BACKWARD_SCORES,   /* d_scores */
     MHA__BACKWARD_PRODUCTS, /* dQ, dK, dV, without relative terms */
     MHA__BACKWARD_ADDED,    /* the gradients of what is added; dQ, dK, dV, not yet added to those of all heads */
-    MHA__BACKWARD_HEADS     /* all heads of all sequences are added up; there is no map */
+    MHA__BACKWARD_HEADS,    /* all heads of all sequences are added up; there is no map */
+    MHA__BACKWARD_INPUTS    /* the gradients of the inputs and of all weights; there is no map */
 } mha__backward_step;
 
 /* How gradients of rows are rotated; back is right. */
@@ -73,7 +75,7 @@ struct mha__backward {
     mha_view gates, gated, d_gated, d_gates;
     mha__map map;
     double *row; /* memory for a row of all heads */
-    /* Sees, and may change, what each step made; NULL: nobody does. `map` is NULL behind the heads. */
+    /* Sees, and may change, what each step made; NULL: nobody does. */
     void (*watch)(void *context, mha__backward *b, mha__backward_step step, mha__map *map);
     void *context;
 };
@@ -86,6 +88,8 @@ mha_status mha__backward_begin(mha__backward *b, const mha_layer *layer, const m
 /* Makes the gradients, to b->d; may be called any number of times. */
 void mha__backward_run(mha__backward *b);
 void mha__backward_free(mha__backward *b);
+/* A gradient of what was given: with a layer that of an input, not of q, k or v. */
+const mha_view *mha__backward_result(const mha__backward *b, int gradient);
 
 /* A view (B, T, ...) that is contiguous, as a matrix. */
 static inline mha_view mha__as_matrix(const mha_view *v)
@@ -107,6 +111,8 @@ bool mha__is_zero(const double *d, size_t n);
  * and, where it has data, to dx. */
 void mha__matrix_forward(const mha__backward *b, mha_weight W, const mha_view *x, const mha_view *y);
 void mha__matrix_back(const mha__backward *b, mha_weight W, const mha_view *x, const mha_view *dy, const mha_view *dx);
+/* The bias of a matrix; the matrix itself when it has none. */
+mha_weight mha__bias_of(mha_weight W);
 
 /* backward_norm.c: a norm, and where the gradients of its weight and bias go; no data: it has none, or they are not
  * wanted. */
@@ -116,6 +122,8 @@ typedef struct mha__norm {
     double eps;
     const mha_view *weight, *d_weight, *d_bias;
 } mha__norm;
+/* The factor of a number behind a norm of n numbers, by element `at` of its weight; 1 without one. */
+double mha__norm_weight(const mha__norm *norm, size_t at, size_t n);
 /* Turns the gradients of n normalised numbers into those of x; `first`: the element of the weight for x[0]. */
 void mha__norm_back(const mha__norm *norm, size_t first, size_t n, const double *x, double *d);
 
@@ -133,8 +141,9 @@ bool mha__backward_take(mha__backward *b, mha_view *to, size_t rows, size_t widt
 
 /* Rounds what a step made where the precision that is modelled does. */
 void mha__backward_round(const mha__backward *b, mha__backward_step step, mha__map *map);
-/* MHA_INVALID: a point of a precision whose type is none that it takes. */
-mha_status mha__backward_precision_check(const mha_backward_precision *precision, mha_error *error);
+/* MHA_INVALID: a point of a precision whose type is none that it takes; MHA_UNSUPPORTED: a precision with a layer. */
+mha_status mha__backward_precision_check(const mha_layer *layer, const mha_backward_precision *precision,
+                                         mha_error *error);
 
 /* The steps: of a map, from the stages of the forward to its dQ, dK and dV. */
 void mha__map_read(mha__backward *b, size_t sequence, size_t head);

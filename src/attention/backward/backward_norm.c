@@ -9,13 +9,19 @@ static void add_at(const mha_view *d, size_t at, double value)
         ((double *)d->data)[at] += value;
 }
 
+double mha__norm_weight(const mha__norm *norm, size_t at, size_t n)
+{
+    const mha_view *weight = norm->weight;
+    const size_t index[2] = {at / n, at % n};
+    return weight->data ? mha_view_get(weight, weight->rank == 2 ? index : &at) + (norm->plus_one ? 1 : 0) : 1;
+}
+
 /* y = w (x - m) / r + b, r = sqrt(S + eps), of the features that are normalised together (mha_norm_kind). With
  * z = x - m and g = dy w:
  *   dw += dy z / r    db += dy    dz = g / r - z (sum g z) / (r^3 N),  N = 1 for S a sum, the number for a mean
  *   dx = dz, with m the mean less the mean of dz */
 void mha__norm_back(const mha__norm *norm, size_t first, size_t n, const double *x, double *d)
 {
-    const mha_view *weight = norm->weight;
     const double N = norm->kind == MHA_NORM_L2 ? 1 : (double)n;
     double mean = 0, squares = 0, along = 0, d_mean = 0;
     for (size_t c = 0; c < n && norm->kind == MHA_NORM_LAYER; c++)
@@ -24,12 +30,10 @@ void mha__norm_back(const mha__norm *norm, size_t first, size_t n, const double 
         squares += (x[c] - mean) * (x[c] - mean) / N;
     const double divisor = sqrt(squares + norm->eps);
     for (size_t c = 0; c < n; c++) {
-        const size_t at = first + c, index[2] = {at / n, at % n};
-        const double z = x[c] - mean, dy = d[c],
-                     w = weight->data ? mha_view_get(weight, weight->rank == 2 ? index : &at) : 1;
-        add_at(norm->d_weight, at, dy * z / divisor);
-        add_at(norm->d_bias, at, dy);
-        d[c] = dy * (w + (weight->data && norm->plus_one ? 1 : 0));
+        const double z = x[c] - mean, dy = d[c];
+        add_at(norm->d_weight, first + c, dy * z / divisor);
+        add_at(norm->d_bias, first + c, dy);
+        d[c] = dy * mha__norm_weight(norm, first + c, n);
         along += d[c] * z;
     }
     for (size_t c = 0; c < n; c++) {

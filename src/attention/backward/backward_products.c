@@ -17,8 +17,7 @@ bool mha__is_zero(const double *d, size_t n)
     return zero;
 }
 
-/* The bias of a matrix; the matrix itself when it has none. */
-static mha_weight bias_of(mha_weight W)
+mha_weight mha__bias_of(mha_weight W)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_weight_info *info = mha_weight_at((mha_weight)w);
@@ -30,7 +29,7 @@ static mha_weight bias_of(mha_weight W)
 
 void mha__matrix_forward(const mha__backward *b, mha_weight W, const mha_view *x, const mha_view *y)
 {
-    const mha_weight bias = bias_of(W);
+    const mha_weight bias = mha__bias_of(W);
     const mha_view *matrix = &b->matrix[W], *added = &b->r->weight[bias];
     for (size_t i = 0; i < y->shape[0]; i++) {
         const double *from = mha__matrix_row(x, i);
@@ -47,7 +46,7 @@ void mha__matrix_forward(const mha__backward *b, mha_weight W, const mha_view *x
 
 void mha__matrix_back(const mha__backward *b, mha_weight W, const mha_view *x, const mha_view *dy, const mha_view *dx)
 {
-    const mha_weight bias = bias_of(W);
+    const mha_weight bias = mha__bias_of(W);
     const mha_view *matrix = &b->matrix[W], *dW = &b->d[MHA_D_WEIGHTS + W], *db = &b->d[MHA_D_WEIGHTS + bias];
     for (size_t i = 0; i < dy->shape[0]; i++) {
         const double *d = mha__matrix_row(dy, i);

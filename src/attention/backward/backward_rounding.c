@@ -9,7 +9,7 @@ mha_backward_precision mha_backward_precision_of(mha_dtype type)
     return (mha_backward_precision){.probabilities = type, .output = type, .d_scores = type, .gradients = type};
 }
 
-mha_status mha__backward_precision_check(const mha_backward_precision *p, mha_error *error)
+mha_status mha__backward_precision_check(const mha_layer *layer, const mha_backward_precision *p, mha_error *error)
 {
     const struct {
         const char *name;
@@ -22,6 +22,9 @@ mha_status mha__backward_precision_check(const mha_backward_precision *p, mha_er
         if (points[i].type != MHA_F32 && points[i].type != MHA_F16 && points[i].type != MHA_BF16)
             return mha__fail(error, MHA_INVALID, points[i].name, "expected F32, F16 or BF16, found %s",
                              mha_dtype_name(points[i].type));
+    for (size_t i = 0; layer && i < sizeof points / sizeof *points; i++)
+        if (points[i].type != MHA_F32)
+            return mha__fail(error, MHA_UNSUPPORTED, "precision", "is that of a kernel of attention, without a layer");
     return MHA_OK;
 }
 

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "attention/layer/layer.h"
+#include "attention/layer/packing.h"
 #include "attention/resolved.h"
 #include "base/base.h"
 #include "base/quantised/quantise.h"
-#include "compute/packed_gemm.h"
 #include "mha/attention.h"
 #include "mha/backward.h"
 #include "mha/random.h"
@@ -19,11 +19,11 @@ struct mha_layer {
     mha_config config;
     mha_params *params;
     mha_tensor *weight[MHA_WEIGHT_COUNT]; /* NULL where the config asks for none */
-    mha_tensor *packed[MHA_WEIGHT_COUNT]; /* copies in the layout of the kernels; NULL where there is none */
     mha_tensor *gradient[MHA_WEIGHT_COUNT]; /* NULL: it has no row */
     mha_tensor *source[MHA_SOURCES_MOST]; /* what weights are made of, `sources` rows */
     size_t sources;
-    unsigned long generation;             /* number of times that packed copies were made or released */
+    unsigned long generation; /* number of times that weights were packed, unpacked, or views of them dropped */
+    bool packed;              /* all matrices are */
     bool owns_table;
 };
 
@@ -106,7 +106,6 @@ void mha_layer_destroy(mha_layer *layer)
 {
     if (!layer)
         return;
-    mha_layer_unpack(layer);
     mha_layer_remove_gradients(layer);
     while (layer->sources > 0)
         mha_params_remove(layer->params, layer->source[--layer->sources]);
@@ -190,96 +189,58 @@ void mha_layer_lend_gradients(const mha_layer *layer, mha_gradients *gradients)
             gradients->of[MHA_D_WEIGHTS + w] = mha_tensor_view(layer->gradient[w]);
 }
 
-/* ---------------------------------------------------------------- packed copies */
-
-static bool is_half(mha_dtype dtype)
-{
-    return dtype == MHA_F16 || dtype == MHA_BF16;
-}
-
-static mha_status add_packed(mha_layer *layer, mha_weight w, mha_error *error)
-{
-    const mha_tensor_info info = mha_tensor_info_of(layer->weight[w]);
-    char name[520], role[40];
-    snprintf(name, sizeof name, "%s.packed", info.name);
-    snprintf(role, sizeof role, "%s.packed", info.role);
-    const bool blocks = mha__is_quantised_weight(info.dtype);
-    const mha_dtype dtype = blocks ? MHA_U8 : info.dtype == MHA_F64 ? MHA_F32 : info.dtype;
-    mha_tensor_spec spec = {
-        .name = name, .role = role, .group = info.group, .kind = MHA_TENSOR_DERIVED, .dtype = dtype, .rank = 1};
-    if (blocks ? !mha__packed_block_bytes(info.shape[0], info.shape[1], info.dtype, &spec.shape[0])
-               : !mha__packed_floats(info.shape[0], info.shape[1], &spec.shape[0]))
-        return mha__fail(error, MHA_NO_MEMORY, name, "does not fit a size"); /* unreachable: its matrix does */
-    return mha_params_add(layer->params, &spec, &layer->packed[w], error);
-}
-
-static void renew(mha_layer *layer, int w)
-{
-    if (!layer->packed[w])
-        return;
-    const mha_view W = mha_tensor_view(layer->weight[w]);
-    void *panels = mha_tensor_view(layer->packed[w]).data;
-    if (mha__is_quantised_weight(W.dtype)) {
-        mha__pack_blocks(W.shape[0], W.shape[1], W.dtype, W.data, panels);
-        return;
-    }
-    if (W.dtype == MHA_F32 || is_half(W.dtype)) {
-        if (W.dtype == MHA_F32)
-            mha__pack(W.shape[0], W.shape[1], W.data, W.shape[1], panels);
-        else
-            mha__pack_half(W.shape[0], W.shape[1], W.data, W.shape[1], panels);
-        return;
-    }
-    float row[1024];
-    for (size_t p = 0; p < W.shape[0]; p++) /* F64 is rounded piece by piece */
-        for (size_t j = 0; j < W.shape[1]; j += sizeof row / sizeof *row) {
-            size_t n = W.shape[1] - j < sizeof row / sizeof *row ? W.shape[1] - j : sizeof row / sizeof *row;
-            mha_view line = mha_view_slice(&W, 0, p, 1), to = mha_view_of(row, MHA_F32, 2, (size_t[]){1, n});
-            line = mha_view_slice(&line, 1, j, n);
-            (void)mha_view_copy(&to, &line);
-            mha__pack_row(W.shape[0], p, j, n, row, panels);
-        }
-}
+/* ---------------------------------------------------------------- packed */
 
 mha_status mha_layer_pack(mha_layer *layer, mha_error *error)
 {
     mha_status status = MHA_OK;
+    mha_layer_repack(layer);
+    if (layer->packed)
+        return MHA_OK;
     for (int w = 0; w < MHA_WEIGHT_COUNT && status == MHA_OK; w++)
-        if (layer->weight[w] && is_matrix((mha_weight)w) && !layer->packed[w]) {
-            status = add_packed(layer, (mha_weight)w, error);
-            layer->generation++;
-        }
-    if (status == MHA_OK)
-        mha_layer_repack(layer);
-    else
+        if (layer->weight[w] && is_matrix((mha_weight)w))
+            status = mha__matrix_pack(layer->weight[w], error);
+    if (status == MHA_OK) {
+        layer->packed = true;
+        layer->generation++;
+    } else {
         mha_layer_unpack(layer);
+    }
     return status;
 }
 
 void mha_layer_repack(mha_layer *layer)
 {
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
-        renew(layer, w);
+        if (layer->weight[w])
+            mha__tensor_repack(layer->weight[w]);
 }
 
 void mha_layer_unpack(mha_layer *layer)
 {
-    for (int w = MHA_WEIGHT_COUNT - 1; w >= 0; w--) {
-        layer->generation += layer->packed[w] != NULL;
-        mha_params_remove(layer->params, layer->packed[w]);
-        layer->packed[w] = NULL;
-    }
+    layer->generation += layer->packed;
+    layer->packed = false;
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
+        if (layer->weight[w])
+            mha__tensor_unpack(layer->weight[w]);
+}
+
+void mha_layer_drop_views(mha_layer *layer)
+{
+    bool dropped = false;
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
+        if (layer->weight[w])
+            dropped |= mha__tensor_drop_plain(layer->weight[w]);
+    layer->generation += dropped;
 }
 
 const void *mha__layer_packed(const mha_layer *layer, mha_weight weight, mha_dtype *dtype)
 {
-    if (!layer->packed[weight])
+    if (!layer->packed || !layer->weight[weight])
         return NULL;
-    const mha_view view = mha_tensor_view(layer->packed[weight]);
-    const mha_dtype own = mha_tensor_info_of(layer->weight[weight]).dtype;
-    if (dtype) /* bytes are blocks of the weight's type */
-        *dtype = view.dtype == MHA_U8 ? own : view.dtype;
-    return view.data;
+    if (dtype)
+        *dtype = mha__matrix_packed_type(mha_tensor_info_of(layer->weight[weight]).dtype);
+    return mha__tensor_packed(layer->weight[weight]);
 }
 
 unsigned long mha__layer_generation(const mha_layer *layer)
@@ -293,11 +254,12 @@ unsigned long mha__layer_generation(const mha_layer *layer)
 static void random_range(const mha_layer *layer, int w, float *low, float *high)
 {
     const mha_weight_info *info = mha_weight_at((mha_weight)w);
-    const mha_view of = mha_tensor_view(layer->weight[info->of]);
-    const double in = (double)of.shape[0];
+    size_t shape[2];
+    mha_config_weight_shape(&layer->config, info->of, shape, NULL);
+    const double in = (double)shape[0];
     double bound = 1, centre = 0;
     switch (info->kind) {
-    case MHA_WEIGHT_MATRIX: bound = sqrt(6 / (in + (double)of.shape[1])); break;
+    case MHA_WEIGHT_MATRIX: bound = sqrt(6 / (in + (double)shape[1])); break;
     case MHA_WEIGHT_BIAS: bound = 1 / sqrt(in); break;
     case MHA_WEIGHT_ROW: bound = sqrt(6 / (in + 1)); break;
     case MHA_WEIGHT_NORM: bound = 0.5, centre = 1; break;
@@ -313,14 +275,18 @@ void mha_layer_init(mha_layer *layer, uint64_t seed)
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         if (!layer->weight[w])
             continue;
-        mha_view view = mha_tensor_view(layer->weight[w]);
         float low, high;
         random_range(layer, w, &low, &high);
+        if (mha__is_packed_alone(layer->weight[w])) {
+            mha__matrix_fill_packed(layer->weight[w], seed, (uint64_t)w, low, high);
+            continue;
+        }
+        const mha_view view = mha__tensor_plain(layer->weight[w]);
         if (mha__is_quantised_weight(view.dtype))
             mha__random_blocks(&view, seed, (uint64_t)w, low, high);
         else
             mha_random_fill(&view, seed, (uint64_t)w, low, high);
-        renew(layer, w);
+        mha__tensor_repack(layer->weight[w]);
     }
 }
 
@@ -335,16 +301,21 @@ mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_view *fr
     const char *name = mha_weight_name(weight);
     if (!tensor)
         return mha__fail(error, MHA_NOT_FOUND, name, "the layer has none");
-    mha_view to = mha_tensor_view(tensor);
     if (!from->data && mha_view_elements(from) != 0)
         return mha__fail(error, MHA_INVALID, name, "no data");
+    const bool alone = mha__is_packed_alone(tensor);
+    mha_view to = mha__tensor_plain(tensor);
+    if (alone && !to.data)
+        return mha__fail(error, MHA_NO_MEMORY, name, "no memory to unpack it");
     mha_status status = is_whole(from->dtype)                ? MHA_UNSUPPORTED
                         : mha__is_quantised_weight(to.dtype) ? mha__quantise(&to, from)
                                                              : mha_view_copy(&to, from);
-    if (status == MHA_OK) {
-        renew(layer, (int)weight);
+    if (status == MHA_OK)
+        mha__tensor_repack(tensor);
+    if (alone)
+        (void)mha__tensor_drop_plain(tensor);
+    if (status == MHA_OK)
         return MHA_OK;
-    }
     if (status == MHA_UNSUPPORTED && mha__dtype_is_float(from->dtype) && mha__is_quantised_weight(to.dtype))
         return mha__fail(error, status, name, "expected blocks of %s, to which nothing is rounded here (floats are to "
                          "Q8_0 and Q4_0), found %s", mha_dtype_name(to.dtype), mha_dtype_name(from->dtype));

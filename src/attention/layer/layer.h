@@ -1,12 +1,12 @@
-/* Functions on layers for the rest of the library: packed copies, inert elements. */
+/* Functions on layers for the rest of the library: packed weights, inert elements. */
 #ifndef MHA_ATTENTION_LAYER_LAYER_H
 #define MHA_ATTENTION_LAYER_LAYER_H
 
 #include "mha/attention.h"
 
-/* The packed copy of a weight, NULL when there is none, of *dtype: F32, F16 or BF16 (may be NULL). */
+/* The panels of a weight, of *dtype (may be NULL); NULL: it is no matrix of the layer, or the layer is not packed. */
 const void *mha__layer_packed(const mha_layer *layer, mha_weight weight, mha_dtype *dtype);
-/* A number that changes whenever packed copies are made or released. */
+/* A number that changes whenever weights are packed or unpacked, or views of them dropped. */
 unsigned long mha__layer_generation(const mha_layer *layer);
 
 /* Adds the row of a parameter that weights of the layer are made of, named prefix + spec->role; it goes with the

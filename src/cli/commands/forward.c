@@ -117,11 +117,23 @@ static int blame_non_finite(const request *r, const summary *output)
     return EXIT_NO;
 }
 
+/* Bytes that packing takes at most beyond the weights: of panels beside their numbers, or of one matrix at a time. */
+static size_t packing_bytes(const request *r)
+{
+    size_t all = 0, largest = 0;
+    for (size_t i = 0; i < mha_params_count(r->table); i++) {
+        const mha_tensor_info info = mha_tensor_info_of(mha_params_at(r->table, i));
+        const bool alone = info.dtype == MHA_F32 || info.dtype == MHA_F16 || info.dtype == MHA_BF16;
+        all += alone ? 0 : info.bytes;
+        largest = alone && info.bytes > largest ? info.bytes : largest;
+    }
+    return all + largest;
+}
+
 static int pack(const request *r)
 {
     mha_error error = {.status = MHA_NO_MEMORY};
-    int code =
-        expect_memory(mha_params_totals(r->table, NULL).parameter_bytes, "packed weights (--no-pack does without)");
+    int code = expect_memory(packing_bytes(r), "packed weights (--no-pack does without)");
     return code == EXIT_DONE && mha_layer_pack(r->layer, &error) != MHA_OK ? refuse_error("", &error) : code;
 }
 

@@ -27,9 +27,10 @@ static json_t *info_record(const mha_tensor_info *info, const char *kind)
 {
     return record_of("name", J(info->name), "role", J(info->role), "shape", json_shape(info->rank, info->shape),
                      "dtype", J(mha_dtype_name(info->dtype)), "source_dtype", J(mha_dtype_name(info->source_dtype)),
-                     "elements", J(info->elements), "bytes", J(info->bytes), "storage", J(info->storage), "alias_of",
-                     J(info->alias_of), "trainable", json_boolean(info->trainable), "kind",
-                     J(kind ? kind : kind_name(info)), "inert_elements", J(info->inert_elements), NULL);
+                     "elements", J(info->elements), "bytes", J(info->bytes), "packed_bytes", J(info->packed_bytes),
+                     "storage", J(info->storage), "alias_of", J(info->alias_of), "trainable",
+                     json_boolean(info->trainable), "kind", J(kind ? kind : kind_name(info)), "inert_elements",
+                     J(info->inert_elements), NULL);
 }
 
 /* What text shows of a row: its shape in symbols, and the type that its file has. */
@@ -40,34 +41,25 @@ static json_t *row_record(const mha_tensor_info *info, const char *symbols)
                        info->source_dtype != info->dtype
                            ? json_words("%s (file: %s)", type, mha_dtype_name(info->source_dtype))
                            : J(type),
-                       "~kind", info->kind == MHA_TENSOR_PARAMETER ? json_null() : J(kind_name(info)), NULL);
+                       "~kind", info->kind != MHA_TENSOR_PARAMETER ? J(kind_name(info))
+                                : info->packed_bytes               ? J(info->data ? "packed, too" : "packed")
+                                                                   : json_null(), NULL);
 }
 
-/* Which element of the weight, row by row, a head's slice begins with. Blocks lie along the rows of a column. */
-static size_t first_element(const mha_tensor_info *info, const mha_view *slice)
-{
-    const size_t before = (size_t)((const char *)slice->data - (const char *)info->data);
-    size_t block = 0;
-    if (mha_dtype_bytes(slice->dtype, 1, &block) == MHA_OK)
-        return before / block;
-    const size_t in_storage = before * (info->elements / 32) / (info->bytes / 32);
-    return in_storage % info->shape[0] * info->shape[1] + in_storage / info->shape[0];
-}
-
-/* A head's part of a weight, and its first element; false where the weight has none of that head. Rows of a quantised
- * W_O that begin inside a block are no view of their own: they have the shape of head 0, further down. */
+/* A head's part of a weight, without data, and which element of the weight, row by row, it begins with; false where the
+ * weight has none of that head. */
 static bool find_slice(const mha_layer *layer, mha_weight weight, const mha_tensor_info *info, size_t head,
                        mha_view *slice, size_t *first)
 {
-    *slice = mha_layer_head(layer, weight, head);
-    if (slice->data) {
-        *first = first_element(info, slice);
-        return true;
-    }
-    if (weight != MHA_W_O || head >= mha_layer_config(layer)->n_heads)
+    const mha_weight_heads by = mha_config_weight_heads(mha_layer_config(layer), weight);
+    size_t bytes;
+    if (head >= by.heads)
         return false;
-    *slice = mha_layer_head(layer, weight, 0);
-    *first = head * mha_view_elements(slice);
+    mha_view whole = mha_view_of(NULL, info->dtype, info->rank, info->shape);
+    if (mha_dtype_bytes(info->dtype, 1, &bytes) != MHA_OK) /* blocks, which run down the columns */
+        whole.stride[0] = 1, whole.stride[1] = (ptrdiff_t)info->shape[0];
+    *slice = mha_view_slice(&whole, by.axis, head * by.width, by.width);
+    *first = head * by.width * (by.axis + 1 < info->rank ? info->shape[1] : 1);
     return true;
 }
 

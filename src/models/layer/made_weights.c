@@ -152,7 +152,7 @@ typedef struct making {
 static mha_view weight_of(const making *m, mha_weight weight)
 {
     const mha_tensor *tensor = mha_layer_weight(m->layer, weight);
-    return tensor ? mha_tensor_view(tensor) : (mha_view){0};
+    return tensor ? mha__tensor_plain(tensor) : (mha_view){0};
 }
 
 /* exp(min(s, ln 100)) of each head, in all its features. */
@@ -242,7 +242,7 @@ static void make_all(const making *m)
         mha_tensor *tensor = mha_layer_weight(m->layer, (mha_weight)w);
         if (!tensor || !mha__loader_makes(m->l, (mha_weight)w))
             continue;
-        const mha_view to = mha_tensor_view(tensor);
+        const mha_view to = mha__tensor_plain(tensor);
         mha__tensor_set_derived(tensor);
         if (w == MHA_Q_NORM)
             make_scale(m, &to);
@@ -267,7 +267,7 @@ static mha_status read_sources(making *m, mha_layer *layer)
         spec.dtype = mha__dtype_is_float(l->config.dtype) ? l->config.dtype : MHA_F32;
         memcpy(spec.shape, from->shape, sizeof spec.shape);
         TRY(mha__layer_add_source(layer, &spec, l->options.row_prefix, &row, l->error));
-        m->source[s] = mha_tensor_view(row);
+        m->source[s] = mha__tensor_plain(row);
         TRY(mha_file_read(l->file, from, &m->source[s], l->error));
     }
     return MHA_OK;

@@ -81,7 +81,7 @@ static mha_status read_weight(mha__loader *l, mha_weight weight, const mha_weigh
 static mha_status read_quantised(mha__loader *l, const mha_layer *layer, mha_weight weight, const mha_weight_part *part)
 {
     const mha_allocator *allocator = mha_params_allocator(mha_layer_params(layer));
-    const mha_view to = mha_tensor_view(mha_layer_weight(layer, weight));
+    const mha_view to = mha__tensor_plain(mha_layer_weight(layer, weight));
     const size_t bytes = mha_view_elements(&to) * sizeof(float);
     float *values = mha__allocate(allocator, bytes);
     if (!values)
@@ -104,7 +104,7 @@ mha_status mha__loader_read(mha__loader *l, const mha_layer *layer, const mha_sp
         const mha_weight_part part = mha_split_part(split, rank, weight);
         if (!l->found[w] || !row)
             continue;
-        const mha_view to = mha_tensor_view(row);
+        const mha_view to = mha__tensor_plain(row);
         mha_dtype stays = MHA_F32;
         if (mha__is_quantised_weight(to.dtype))
             TRY(mha__file_stays(l->file, l->found[w], &stays, l->error));

@@ -78,6 +78,8 @@ static mha_status make_part(const mha_split *split, size_t rank, const mha_layer
         if (!tensor)
             continue;
         const mha_view view = mha_tensor_view(tensor), slice = mha_split_slice(split, rank, made[i], &view);
+        if (!view.data)
+            return mha__fail(error, MHA_NO_MEMORY, mha_weight_name(made[i]), "no memory to unpack it");
         TRY(mha_layer_set(*part, made[i], &slice, error));
     }
     return MHA_OK;

@@ -337,8 +337,10 @@ def of_memory(view: _abi.View, owner: object) -> Any:
     """The library's own memory as an array of numpy that keeps `owner` alive; bfloat16 and blocks become float32."""
     shape = tuple(view.shape[:view.rank])
     count = int(np.prod(shape, dtype=object)) if shape else 1
-    if count == 0 or not view.data:
+    if count == 0:
         return np.empty(shape, np.float32)
+    if not view.data:
+        raise MemoryError(f"no memory for the numbers of a packed tensor of shape {shape}")
     if view.dtype in BLOCKS.values():
         values = np.empty(shape, np.float32)
         copy(view_of(Tensor(values, _abi.F32, wrap_numpy)), view)

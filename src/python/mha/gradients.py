@@ -157,7 +157,7 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
         which rounds P, dS, the gradients, and O in D = rowsum(dO O); precision={"d_scores": "float32"} names points at
         which yours rounds otherwise: scores, weights, probabilities, output, d_weights, d_scores, sums, gradients.
     rtol, atol: |yours - exact| <= atol + rtol |exact|. Without them each element has a tolerance of its own, the error
-        bound of such a backward (mha_gradient_bound); mha.UnsupportedError for calls without one, such as with norms.
+        bound of such a backward (mha_gradient_bound), behind norms and rotation, too.
 
     The AssertionError says which gradients differ, the worst element of each, what was allowed, the named mistakes of a
     backward that give these numbers (mha.testing.MISTAKES), and where a case is saved that `mha check` and

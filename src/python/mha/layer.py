@@ -216,7 +216,7 @@ class MultiHeadAttention:
     @property
     def weights(self) -> dict[str, Any]:
         """The weights by name: "W_Q", "b_Q", ...; read-only views of the layer's memory (bfloat16, q8_0 and q4_0:
-        float32 copies)."""
+        float32 copies). Those of a packed layer are unpacked for that, and then stay beside the packed ones."""
         found = {}
         for index, name in enumerate(_abi.WEIGHTS):
             row = lib.mha_layer_weight(self.handle.address, index)
@@ -236,7 +236,8 @@ class MultiHeadAttention:
         return array
 
     def pack(self) -> None:
-        """Copies the weights into the order of the fast path's kernels."""
+        """Puts the matrices into the order of the fast path's kernels. Each is then there once, unless somebody has
+        asked for `weights` or `head`, or it is float64 or quantised."""
         with self._writing() as layer:
             call(lib.mha_layer_pack, layer)
 

@@ -12,7 +12,10 @@ from .tables import Table, optional
 
 
 class Parameter(NamedTuple):
-    """One named tensor. Elements that cannot change the output are inert; an alias shares another row's storage."""
+    """One named tensor. Elements that cannot change the output are inert; an alias shares another row's storage.
+
+    packed_bytes: of its panels, with what pads them; 0 where it is not packed.
+    """
 
     name: str
     role: str
@@ -26,6 +29,7 @@ class Parameter(NamedTuple):
     inert: int
     storage: int
     alias_of: Optional[str]
+    packed_bytes: int = 0
 
 
 class Totals(NamedTuple):
@@ -88,5 +92,5 @@ def parameters_of(table: Any) -> Parameters:
         rows.append(Parameter(
             str(optional(t.name)), str(optional(t.role)), str(optional(t.group)), tuple(t.shape[:t.rank]),
             dtype_name(t.dtype), t.elements, t.bytes, _abi.TENSOR_KINDS[t.kind], t.trainable, t.inert_elements,
-            t.storage, optional(t.alias_of)))
+            t.storage, optional(t.alias_of), t.packed_bytes))
     return Parameters(rows, totals_of(table))

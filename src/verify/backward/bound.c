@@ -9,6 +9,9 @@
  * type that the arithmetic holds, E_q = E_k = E_v = 0. Unlike the forward's, this bound is one of each element, as dS
  * has numbers of all sizes side by side. A_ij = sum_c |dO_ic| |V_jc|.
  *
+ * With a layer dO is made of the gradient of its output, and is off by E_dO (bound_layer.c): below, |dO| stands for
+ * |dO| + E_dO. A sum over c of E_dO |V_jc|, M_ij, is added to E_dP and, times P + E_P, to E_D; P E_dO to dV.
+ *
  *   P     is exp(Z - lse), of scores that are computed once more, or the forward's softmax. Z is off by E_Z, lse by
  *         E_lse (which is E_Z and the rounding of a sum of exponentials), the difference is rounded once, exp is good
  *         to 4u: with d = 2 E_lse + u (|log P| + 24), which covers both,
@@ -31,6 +34,7 @@
  *           sum_j (E_dS (|K_j| + E_k) + |dS| E_k) + gamma(N) sum_j (|dS| + E_dS) (|K_j| + E_k),
  *         where N = max(S', T_q times the heads of a group) + 6 is the most terms of a sum of dQ, dK and dV. dK
  *         likewise with Q, dV with P, whose error grows by lost(P) where it meets dO, and dO.
+ *         Partial sums of a type with half of its least number e lose N e more, before the scale.
  *         What a head has is stored: lost(|dQ|) and so on; all heads together are, too, and rounded: lost + 2u.
  *   added the gradients of masks, slopes and tables are sums of dZ: sums of E_dZ + lost(dZ), and gamma of the number of
  *         all pairs times the sum of |dZ| + E_dZ, each times the size of what dZ is multiplied with.
@@ -67,7 +71,9 @@ typedef struct query {
     const mha__backward *b;
     const mha__map *map;
     size_t i;
-    double dO; /* sum_c |dO_c| */
+    double dO;         /* sum_c |dO_c| */
+    const double *off; /* E_dO */
+    bool moves;        /* one of these is not 0 */
 } query;
 
 static double *of_pair(const query *q, double *matrix, size_t j)
@@ -80,7 +86,17 @@ static double size_of_d_weight(const query *q, size_t j)
     const size_t d_v = q->b->r->plan.d_v;
     double sum = 0;
     for (size_t c = 0; c < d_v; c++)
-        sum += fabs(q->map->dO[q->i * d_v + c] * q->map->V[j * d_v + c]);
+        sum += (fabs(q->map->dO[q->i * d_v + c]) + q->off[c]) * fabs(q->map->V[j * d_v + c]);
+    return sum;
+}
+
+/* M. */
+static double moved_by_d_output(const query *q, size_t j)
+{
+    const size_t d_v = q->b->r->plan.d_v;
+    double sum = 0;
+    for (size_t c = 0; q->moves && c < d_v; c++)
+        sum += q->off[c] * fabs(q->map->V[j * d_v + c]);
     return sum;
 }
 
@@ -93,11 +109,19 @@ static double weight_error(const query *q, double P)
     return moved + lost(e->precision->weights, P + moved) + e->tiny;
 }
 
+/* E_dO of query i. */
+static const double *off_of(const mha__gradient_errors *e, const mha__backward *b, const mha__map *map, size_t i)
+{
+    const size_t row = map->s.batch * b->r->query.shape[1] + map->s.q_from + i;
+    return mha__matrix_row(&e->sizes.d_heads, row) + map->head * b->r->plan.d_v;
+}
+
 static query query_of(mha__gradient_errors *e, const mha__backward *b, const mha__map *map, size_t i)
 {
-    query q = {.e = e, .b = b, .map = map, .i = i};
+    query q = {.e = e, .b = b, .map = map, .i = i, .off = off_of(e, b, map, i)};
+    q.moves = !mha__is_zero(q.off, b->r->plan.d_v);
     for (size_t c = 0; c < b->r->plan.d_v; c++)
-        q.dO += fabs(map->dO[i * b->r->plan.d_v + c]);
+        q.dO += fabs(map->dO[i * b->r->plan.d_v + c]) + q.off[c];
     return q;
 }
 
@@ -123,7 +147,7 @@ static double sum_error(const query *q)
             continue;
         const double P = *of_pair(q, q->map->weights, j), E_P = *of_pair(q, e->sizes.map.weights, j),
                      A = *of_pair(q, e->sizes.map.d_weights, j);
-        moved += E_P * A, all += (P + E_P) * A, weights += P + E_P;
+        moved += E_P * A + (P + E_P) * moved_by_d_output(q, j), all += (P + E_P) * A, weights += P + E_P;
         stored += (P + E_P) * lost(e->precision->d_weights, A * (1 + small));
     }
     double of_O = 0;
@@ -141,10 +165,11 @@ static double sum_error(const query *q)
 }
 
 /* E_dP of a pair. */
-static double d_weight_error(const query *q, double A, double dP)
+static double d_weight_error(const query *q, size_t j, double A, double dP)
 {
     const mha__gradient_errors *e = q->e;
-    const double d_v = (double)q->b->r->plan.d_v, off = mha__gradient_gamma(d_v + 2, e->sums) * A + e->rows[2] * q->dO;
+    const double d_v = (double)q->b->r->plan.d_v,
+                 off = mha__gradient_gamma(d_v + 2, e->sums) * A + e->rows[2] * q->dO + moved_by_d_output(q, j);
     return beyond(e, A + off) + off + lost(e->precision->d_weights, fabs(dP) + off) + (d_v + 1) * e->tiny;
 }
 
@@ -154,7 +179,7 @@ static double d_masked_error(const query *q, size_t j)
     const mha__gradient_errors *e = q->e;
     const double u = e->unit, P = *of_pair(q, q->map->weights, j), E_P = *of_pair(q, e->sizes.map.weights, j),
                  dP = *of_pair(q, q->map->d_weights, j),
-                 E_dP = d_weight_error(q, *of_pair(q, e->sizes.map.d_weights, j), dP);
+                 E_dP = d_weight_error(q, j, *of_pair(q, e->sizes.map.d_weights, j), dP);
     if (q->b->r->semantics.softmax.normaliser == MHA_SIGMOID)
         return (E_P + 4 * u) * (fabs(dP) + E_dP) + P * E_dP + 2 * u * P * (fabs(dP) + E_dP) + e->tiny;
     const double D = q->map->sums[q->i], d_lse = q->map->d_lse[q->i], X = fabs(dP - D + d_lse),
@@ -208,6 +233,38 @@ static void add_rows_off(const mha__gradient_errors *e, const mha__backward *b, 
             }
 }
 
+/* Adds P_ij E_dO_i to dV_j. */
+static void add_d_output_off(const mha__gradient_errors *e, const mha__backward *b, const mha__map *map, mha__map *to)
+{
+    const size_t d_v = b->r->plan.d_v, n = map->n;
+    for (size_t i = 0; i < map->s.T_q; i++) {
+        const double *off = off_of(e, b, map, i);
+        for (size_t j = 0; j < n && !mha__is_zero(off, d_v); j++)
+            for (size_t c = 0; map->seen[i * n + j] && c < d_v; c++)
+                to->dV[j * d_v + c] += fabs(map->weights[i * n + j]) * off[c];
+    }
+}
+
+/* Adds what rows that are off do to the tables of relative terms, of which |dZ| E_q and |dZ| E_k are sums. */
+static void add_tables_off(const mha__gradient_errors *e, const mha__backward *b, const mha__map *map,
+                           const mha__map *to)
+{
+    const size_t T = map->s.T_q, n = map->n, d_k = b->r->plan.d_k;
+    mha__backward tables = {.r = b->r};
+    mha__map off = *to;
+    if (b->r->semantics.added.relative.rule == MHA_RELATIVE_NONE || !(e->rows[0] > 0 || e->rows[1] > 0))
+        return;
+    for (int w = MHA_D_WEIGHTS + MHA_RELATIVE_K; w <= MHA_D_WEIGHTS + MHA_RELATIVE_Q; w++)
+        tables.d[w] = e->sizes.d[w];
+    off.dQ = e->spare, off.dK = e->spare + T * d_k; /* what goes there is not read */
+    for (size_t at = 0; at < T * d_k; at++)
+        off.Q[at] = e->rows[0];
+    for (size_t at = 0; at < n * d_k; at++)
+        off.K[at] = e->rows[1];
+    sizes_of(off.d_masked, map->d_masked, T * n, 0);
+    mha__map_added(&tables, &off);
+}
+
 /* Adds |x_ij| |y_jc| to the sum of each element of a product, or of x transposed. */
 static void add_sizes(const mha__map *map, bool transposed, const double *x, const double *y, size_t d, double *sums)
 {
@@ -236,18 +293,19 @@ static void bound_range(const mha__gradient_errors *e, const mha__map *map, bool
         to[at] += beyond(e, room[at]);
 }
 
-/* What storing the gradients of one head costs, and what underflows in their sums. */
-static void add_stored(const mha__gradient_errors *e, double N, const double *d, size_t n, double *to)
+/* What storing the gradients of one head costs, and what underflows in their sums: of what has any terms. */
+static void add_stored(const mha__gradient_errors *e, double N, double scale, const double *d, size_t n, double *to)
 {
     for (size_t at = 0; at < n; at++)
-        to[at] += lost(e->precision->gradients, fabs(d[at]) + to[at]) + N * e->tiny;
+        if (to[at] > 0 || d[at] != 0)
+            to[at] += lost(e->precision->gradients, fabs(d[at]) + to[at]) + N * (e->tiny + scale * e->under);
 }
 
 static void bound_sinks(const mha__gradient_errors *e, const mha__backward *b, const mha__map *map, size_t i,
                         double E_D)
 {
     const mha_view *to = &e->sizes.d[MHA_D_WEIGHTS + MHA_SINKS];
-    if (!to->data)
+    if (!to->data || !b->r->weight[MHA_SINKS].data) /* a call may leave those of its layer out */
         return;
     const double sink = mha_view_get(&b->r->weight[MHA_SINKS], &map->head);
     if (sink == -INFINITY || !(map->lse[i] > -INFINITY))
@@ -281,6 +339,8 @@ void mha__bound_map(mha__gradient_errors *e, const mha__backward *b, const mha__
     sizes_of(to->Q, map->Q, T * p->d_k, e->rows[0]);
     sizes_of(to->K, map->K, n * p->d_k, e->rows[1]);
     sizes_of(to->dO, map->dO, T * p->d_v, 0);
+    for (size_t at = 0; at < T * p->d_v; at++)
+        to->dO[at] += off_of(e, b, map, at / p->d_v)[at % p->d_v];
     for (size_t i = 0; i < T; i++) {
         const query q = query_of(e, b, map, i);
         bound_weights(&q);
@@ -290,10 +350,12 @@ void mha__bound_map(mha__gradient_errors *e, const mha__backward *b, const mha__
     mha__map_products(&e->sizes, to);
     mha__map_added(&e->sizes, to);
     add_rows_off(e, b, map, to);
+    add_d_output_off(e, b, map, to);
+    add_tables_off(e, b, map, to);
     bound_range(e, map, false, map->d_scores, map->K, p->d_k, to->Q, to->dQ);
     bound_range(e, map, true, map->d_scores, map->Q, p->d_k, to->K, to->dK);
     bound_range(e, map, true, map->weights, map->dO, p->d_v, to->V, to->dV);
-    add_stored(e, N, map->dQ, T * p->d_k, to->dQ);
-    add_stored(e, N, map->dK, n * p->d_k, to->dK);
-    add_stored(e, N, map->dV, n * p->d_v, to->dV);
+    add_stored(e, N, to->q_scale, map->dQ, T * p->d_k, to->dQ);
+    add_stored(e, N, to->k_scale, map->dK, n * p->d_k, to->dK);
+    add_stored(e, N, 1, map->dV, n * p->d_v, to->dV);
 }

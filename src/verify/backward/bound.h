@@ -12,10 +12,17 @@ typedef struct mha__gradient_errors {
     mha_gradients none;           /* what `sizes` is given: nothing is rounded */
     double unit, sums;            /* roundoff of one operation, of a partial sum */
     double tiny;                  /* results below it may be zero */
+    double under;                 /* what a partial sum may lose below the numbers of its type */
     double score, lse;            /* errors of these stages */
     double weight;                /* of a sigmoid's weights */
     double rows[3];               /* of an element of q, k and v as they are attended to */
-    mha__backward sizes;          /* its d are the errors; its map has what they are sums of */
+    double projected[3];          /* of one of q, k and v as they were projected, before norm, limits and rotation */
+    double latents[2], heads, gated; /* of the latents of queries and keys, of the heads, and of what W_O reads */
+    /* Its d, d_x, d_heads, d_gated, d_gates, gates, gated and latents (but q and kv, which have room) are the errors of
+     * those of the backward; its map has what they are sums of. */
+    mha__backward sizes;
+    double *spare;                /* (T_q + S', d_k) */
+    double *room[3];              /* a row of any kind */
 } mha__gradient_errors;
 
 /* Errors of a backward that has begun, all 0; e is freed in any case. Errors: MHA_UNSUPPORTED (calls without a bound),
@@ -41,7 +48,21 @@ double mha__gradient_gamma(double n, double u);
 void mha__bound_sums(mha__gradient_errors *e, const mha__backward *b, const mha__map *map);
 /* The errors of the gradients of that head, to e->sizes.map; mha__map_gather adds them to those of all heads. */
 void mha__bound_map(mha__gradient_errors *e, const mha__backward *b, const mha__map *map);
-/* Takes the errors of d of query, key and value back to the rows that were given, as mha__backward_rows does these. */
+/* The errors of the gradients of a layer's end, as mha__backward_output makes these. */
+void mha__bound_output(mha__gradient_errors *e, const mha__backward *b);
+/* Takes the errors of d of query, key and value back to the rows that were projected, as mha__backward_rows does. */
 void mha__bound_rows(mha__gradient_errors *e, const mha__backward *b);
+/* From there to those of the inputs and of the weights that made q, k and v, as mha__backward_inputs does. */
+void mha__bound_inputs(mha__gradient_errors *e, const mha__backward *b);
+/* The steps that have no map. */
+void mha__bound_step(mha__gradient_errors *e, const mha__backward *b, mha__backward_step step);
+
+/* E_y of n numbers y behind a norm of x, which are off by E_x. */
+void mha__bound_normed(const mha__gradient_errors *e, const mha__norm *norm, size_t first, size_t n, const double *x,
+                       const double *E_x, const double *y, double *E_y);
+/* Turns gradients d of n normalised numbers and their errors E into those of x, as mha__norm_back does, and adds the
+ * errors of the gradients of weight and bias, which are sums over so many rows, to norm->d_weight and d_bias. */
+void mha__bound_norm(const mha__gradient_errors *e, const mha__norm *norm, size_t first, size_t n, double rows,
+                     const double *x, const double *E_x, double *d, double *E);
 
 #endif

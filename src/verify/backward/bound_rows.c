@@ -1,22 +1,24 @@
-/* The error bound of gradients, from rows as they are attended to back to the rows that were given:
+/* The error bound of gradients, from rows as they are attended to back to the rows that were projected, or given:
  *
  *   scale by position   d f, with f good to 8u: E becomes f E + 10u f |d|
  *   rotation            d_1 = m (d_1 cos a + d_2 sin a): with cos and sin good to 2u, three products and a sum, and an
  *                       angle that is off by A (src/verify/tolerance/error_bound.c), E_1 becomes
  *                       m (|cos a| E_1 + |sin a| E_2) + (gamma(6) + 4u + A) m (|d_1| + |d_2| + E_1 + E_2)
- *   limits              a number beyond its limit has 0; one nearer to it than it may be off, 4u (|x| + c), has either
- *   bias                a sum of d over all rows of the batch
+ *   norm                bound_norm.c, of the numbers that it normalised: those that were projected, off by E, or,
+ *                       behind the rotation, those that it made, whose errors are followed through it
+ *   limits              a number beyond its limit has 0; one nearer to it than it may be off, 4u (|x| + c) + E, has
+ *                       either. E is the forward's error of a projected element; behind a norm that of bound_norm.c
  */
 #include <math.h>
+#include <string.h>
 
 #include "attention/exact/exact_rows.h"
 #include "verify/backward/bound.h"
 
-/* A row of gradients and of their errors, and its numbers as they were given. */
+/* A row of numbers, such as gradients, and of their errors. */
 typedef struct row {
     double *d, *E;
     size_t heads, n;
-    const mha_view *given, *bias;
 } row;
 
 static void scale(const mha__gradient_errors *e, row *x, double times)
@@ -37,13 +39,12 @@ static double turn_error(const mha__resolved *r, int64_t position, size_t pair)
     return fmin(0x1p-53 * (fabs(log(fmax(a / fabs((double)position), 1e-300))) + 5) * a, 2);
 }
 
-static void rotate(const mha__gradient_errors *e, const mha__backward *b, mha__side side, row *x, size_t batch,
+static void rotate(const mha__gradient_errors *e, const mha__resolved *r, mha__turning turning, row *x, size_t batch,
                    size_t t, int64_t position)
 {
-    const mha__resolved *r = b->r;
     const mha_rope *rope = &r->semantics.qkv.rope;
     const size_t d_k = r->plan.d_k, half = r->rope_dim / 2, from = rope->last ? d_k - r->rope_dim : 0;
-    if (rope->kind == MHA_ROPE_NONE || b->turns[side] == MHA__NOT_TURNED)
+    if (rope->kind == MHA_ROPE_NONE || turning == MHA__NOT_TURNED)
         return;
     for (size_t i = 0; i < half; i++) {
         const mha__cos_sin turn = mha__exact_turn(r, batch, t, position, i);
@@ -59,73 +60,128 @@ static void rotate(const mha__gradient_errors *e, const mha__backward *b, mha__s
             x->E[two] = m * (c * E_2 + s * E_1) + size;
         }
     }
-    mha__exact_rotate(r, x->d, x->heads, batch, t, position, b->turns[side] == MHA__TURNED_BACK);
+    mha__exact_rotate(r, x->d, x->heads, batch, t, position, turning == MHA__TURNED_BACK);
 }
 
-static void limit_row(const mha__gradient_errors *e, const mha__resolved *r, row *x, size_t batch, size_t t)
+/* The limits of numbers that are off by `off`. */
+static void limit_row(const mha__gradient_errors *e, const mha__resolved *r, row *x, const double *number,
+                      const double *off)
 {
     const double most = mha__limit(&r->semantics);
-    const size_t d = x->given->shape[3];
     for (size_t c = 0; most > 0 && c < x->n; c++) {
-        const double number = mha_view_get(x->given, (size_t[]){batch, t, c / d, c % d}) +
-                              (x->bias->data ? mha_view_get(x->bias, &c) : 0),
-                     off = 4 * e->unit * (fabs(number) + most);
-        if (fabs(fabs(number) - most) <= off)
+        if (fabs(fabs(number[c]) - most) <= 4 * e->unit * (fabs(number[c]) + most) + off[c])
             x->E[c] += fabs(x->d[c]);
-        else if (fabs(number) > most)
+        else if (fabs(number[c]) > most)
             x->E[c] = x->d[c] = 0;
     }
 }
 
-static void add_bias(const mha__gradient_errors *e, const mha__resolved *r, const row *x, mha_weight bias)
+static void fill(double *to, size_t n, double value)
 {
-    const mha_view *to = &e->sizes.d[MHA_D_WEIGHTS + bias];
-    const double sum = mha__gradient_gamma((double)(r->plan.B * (r->plan.T_q + r->plan.T_k) + 2), e->sums);
-    for (size_t c = 0; to->data && c < x->n; c++)
-        ((double *)to->data)[c] += x->E[c] + sum * (fabs(x->d[c]) + x->E[c]);
+    for (size_t c = 0; c < n; c++)
+        to[c] = value;
+}
+
+/* What is done to the rows of one side. */
+typedef struct side {
+    const mha__gradient_errors *e;
+    const mha__backward *b;
+    mha__side side;
+    size_t heads;
+    double rows; /* of which gradients of a norm's weight are sums */
+    mha__norm norm;
+} side;
+
+static side side_of(const mha__gradient_errors *e, const mha__backward *b, mha__side which)
+{
+    const mha__resolved *r = b->r;
+    const bool keys = which == MHA_KEYS;
+    const mha_weight norm = keys ? MHA_K_NORM : MHA_Q_NORM, bias = keys ? MHA_K_NORM_BIAS : MHA_Q_NORM_BIAS;
+    const mha_norm_rule *rule = &r->semantics.qkv.norm;
+    return (side){e, b, which, keys ? r->plan.h_kv : r->plan.h,
+                  (double)(r->plan.B * (r->plan.T_q + r->plan.T_k) * r->plan.h),
+                  {rule->kind, rule->plus_one, r->norm_eps, &r->weight[norm], &e->sizes.d[MHA_D_WEIGHTS + norm],
+                   &e->sizes.d[MHA_D_WEIGHTS + bias]}};
+}
+
+/* The numbers that are normalised together, and the element of the weight for the first of them. */
+static size_t normed_together(const side *x)
+{
+    const mha__resolved *r = x->b->r;
+    return r->norm[x->side] == MHA_NORM_ROW ? x->heads * r->plan.d_k : r->plan.d_k;
+}
+
+static size_t weight_at(const side *x, size_t from)
+{
+    return x->b->r->norm[x->side] == MHA_NORM_EACH_HEAD ? from : 0;
+}
+
+/* Gradients of rows behind a norm of numbers that are off by `off`. */
+static void norm_back(const side *x, const double *numbers, const double *off, row *d)
+{
+    const size_t n = normed_together(x);
+    for (size_t from = 0; x->b->r->norm[x->side] != MHA_NORM_NONE && from < d->n; from += n)
+        mha__bound_norm(x->e, &x->norm, weight_at(x, from), n, x->rows, numbers + from, off + from, d->d + from,
+                        d->E + from);
 }
 
 /* Row i of a sequence, of all heads of its side. */
-static void row_back(const mha__gradient_errors *e, const mha__backward *b, mha__side side, const mha__sequence *s,
-                     size_t i, double *d)
+static void row_back(const side *x, const mha__sequence *s, size_t i)
 {
-    const mha__resolved *r = b->r;
-    const bool keys = side == MHA_KEYS;
-    const mha_view *given = keys ? &r->key : &r->query;
-    const mha_weight bias = keys ? MHA_B_K : MHA_B_Q;
-    const size_t heads = keys ? r->plan.h_kv : r->plan.h, n = heads * r->plan.d_k,
-                 t = i + (keys ? s->k_from : s->q_from), at = (s->batch * given->shape[1] + t) * n;
-    const int64_t position = mha__exact_position(r, side, s, i);
+    const mha__gradient_errors *e = x->e;
+    const mha__resolved *r = x->b->r;
+    const bool keys = x->side == MHA_KEYS;
     const mha_gradient which = keys ? MHA_D_KEY : MHA_D_QUERY;
-    row x = {.d = d, .E = (double *)e->sizes.d[which].data + at, .heads = heads, .n = n, .given = given,
-             .bias = &r->weight[bias]};
-    for (size_t c = 0; c < n; c++)
-        d[c] = ((const double *)b->d[which].data)[at + c];
+    const size_t n = x->heads * r->plan.d_k, t = i + (keys ? s->k_from : s->q_from),
+                 at = s->batch * (keys ? r->key.shape[1] : r->query.shape[1]) + t;
+    const int64_t position = mha__exact_position(r, x->side, s, i);
+    const double *given = mha__matrix_row(&x->b->rows[x->side], at);
+    row d = {x->b->row, (double *)e->sizes.d[which].data + at * n, x->heads, n},
+        numbers = {e->room[0], e->room[1], x->heads, n};
+    memcpy(d.d, (const double *)x->b->d[which].data + at * n, n * sizeof *d.d);
+    if (mha__is_zero(d.d, n) && mha__is_zero(d.E, n))
+        return;
     if (!keys)
-        scale(e, &x, mha__exact_query_scale(r, position));
-    rotate(e, b, side, &x, s->batch, t, position);
-    limit_row(e, r, &x, s->batch, t);
-    add_bias(e, r, &x, bias);
+        scale(e, &d, mha__exact_query_scale(r, position));
+    memcpy(numbers.d, given, n * sizeof *given);
+    fill(numbers.E, n, e->projected[x->side]);
+    if (r->semantics.qkv.norm.after_rope) {
+        mha__exact_clip(r, numbers.d, n);
+        rotate(e, r, MHA__TURNED_FORWARD, &numbers, s->batch, t, position);
+        norm_back(x, numbers.d, numbers.E, &d);
+    }
+    rotate(e, r, x->b->turns[x->side], &d, s->batch, t, position);
+    fill(numbers.E, n, e->projected[x->side]);
+    if (mha__normalises_first(r, x->side)) {
+        const size_t together = normed_together(x);
+        memcpy(numbers.d, given, n * sizeof *given);
+        mha__exact_normalise(r, x->side, numbers.d, x->heads);
+        for (size_t from = 0; from < n; from += together)
+            mha__bound_normed(e, &x->norm, weight_at(x, from), together, given + from, numbers.E + from,
+                              numbers.d + from, e->room[2] + from);
+        limit_row(e, r, &d, numbers.d, e->room[2]);
+        norm_back(x, given, numbers.E, &d);
+    } else {
+        limit_row(e, r, &d, given, numbers.E);
+    }
 }
 
 void mha__bound_rows(mha__gradient_errors *e, const mha__backward *b)
 {
     const mha__resolved *r = b->r;
-    double *d = b->row;
+    const side queries = side_of(e, b, MHA_QUERIES), keys = side_of(e, b, MHA_KEYS);
     for (size_t sequence = 0; sequence < r->plan.B; sequence++) {
         const mha__sequence s = mha__resolved_sequence(r, sequence);
         for (size_t i = 0; i < s.T_q; i++)
-            row_back(e, b, MHA_QUERIES, &s, i, d);
+            row_back(&queries, &s, i);
         for (size_t j = 0; j < s.T_k; j++)
-            row_back(e, b, MHA_KEYS, &s, j, d);
+            row_back(&keys, &s, j);
     }
-    const size_t n = r->plan.h_kv * r->plan.d_v, T = r->value.shape[1];
-    for (size_t at = 0; at < r->value.shape[0] * T; at++) {
-        row x = {.d = d, .E = (double *)e->sizes.d[MHA_D_VALUE].data + at * n, .heads = r->plan.h_kv, .n = n,
-                 .given = &r->value, .bias = &r->weight[MHA_B_V]};
-        for (size_t c = 0; c < n; c++)
-            d[c] = ((const double *)b->d[MHA_D_VALUE].data)[at * n + c];
-        limit_row(e, r, &x, at / T, at % T);
-        add_bias(e, r, &x, MHA_B_V);
+    const size_t n = r->plan.h_kv * r->plan.d_v;
+    fill(e->room[1], n, e->projected[2]);
+    for (size_t at = 0; at < b->rows[2].shape[0]; at++) {
+        row x = {b->row, (double *)e->sizes.d[MHA_D_VALUE].data + at * n, r->plan.h_kv, n};
+        memcpy(x.d, (const double *)b->d[MHA_D_VALUE].data + at * n, n * sizeof *x.d);
+        limit_row(e, r, &x, mha__matrix_row(&b->rows[2], at), e->room[1]);
     }
 }

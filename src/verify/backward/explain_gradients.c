@@ -33,15 +33,15 @@ static void watch(void *context, mha__backward *b, mha__backward_step step, mha_
             s->mistake->change(&s->e.sizes, &s->e.sizes.map, s->mistake);
         mha__map_gather(&s->e.sizes, &s->e.sizes.map);
     }
-    if (step == MHA__BACKWARD_HEADS && s->bounds)
-        mha__bound_rows(&s->e, b);
+    if (s->bounds)
+        mha__bound_step(&s->e, b, step);
 }
 
 /* Whether somebody's gradient is the one that was made: each element within `times` its error and a part of the largest
  * one. */
 static bool is_near(const search *s, int g, const mha_view *errors, double times, double part)
 {
-    const mha_view *theirs = &s->found->of[g], *made = &s->b.d[g];
+    const mha_view *theirs = &s->found->of[g], *made = mha__backward_result(&s->b, g);
     size_t index[MHA_MAX_RANK] = {0};
     double largest = 0;
     for (size_t at = 0; at < mha_view_elements(made); at++) {
@@ -49,7 +49,7 @@ static bool is_near(const search *s, int g, const mha_view *errors, double times
         largest = isfinite(x) ? fmax(largest, x) : largest;
     }
     bool more = mha_view_elements(made) > 0;
-    for (size_t at = 0; more; at++, more = mha__index_next(index, made->shape, made->rank)) {
+    for (size_t at = 0; more; at++, more = mha__index_next(index, theirs->shape, theirs->rank)) {
         const double x = ((const double *)made->data)[at], y = mha_view_get(theirs, index),
                      E = times * ((const double *)errors->data)[at];
         if (!(fabs(x - y) <= E + part * largest) && !(isnan(x) && isnan(y)))
@@ -60,12 +60,13 @@ static bool is_near(const search *s, int g, const mha_view *errors, double times
     return true;
 }
 
-/* Whether the backward that was run gives all that was found. */
+/* Whether the backward that was run gives all that was found; `errors`: NULL for those of that backward. */
 static bool are_near(const search *s, const mha_view *errors, double times, double part)
 {
     bool near = true;
     for (int g = 0; g < MHA_GRADIENT_COUNT && near; g++)
-        near = !s->found->of[g].data || is_near(s, g, &errors[g], times, part);
+        near = !s->found->of[g].data ||
+               is_near(s, g, errors ? &errors[g] : mha__backward_result(&s->e.sizes, g), times, part);
     return near;
 }
 
@@ -92,7 +93,7 @@ static mha_status change_gives(search *s, const mha__mistake *mistake, bool *giv
     if (!*gives)
         return MHA_OK;
     TRY(run(s, mistake, &s->found->precision, error));
-    *gives = are_near(s, s->e.sizes.d, 1, 0x1p10 * s->e.unit);
+    *gives = are_near(s, NULL, 1, 0x1p10 * s->e.unit);
     return MHA_OK;
 }
 
@@ -101,7 +102,7 @@ static mha_status rounding_gives(search *s, const mha__mistake *mistake, bool *g
 {
     const mha_backward_precision precision = mha__mistake_rounds(mistake, &s->found->precision);
     TRY(run(s, NULL, &precision, error));
-    *gives = are_near(s, s->e.sizes.d, 1, 0);
+    *gives = are_near(s, NULL, 1, 0);
     return mha__bound_restart(&s->e, &s->b, &s->found->precision, error);
 }
 
@@ -109,9 +110,9 @@ static mha_status rounding_gives(search *s, const mha__mistake *mistake, bool *g
 static mha_status is_right(search *s, bool *right, mha_error *error)
 {
     TRY(run(s, NULL, &s->found->precision, error));
-    *right = are_near(s, s->e.sizes.d, 1, 0);
+    *right = are_near(s, NULL, 1, 0);
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
-        const mha_view *errors = &s->e.sizes.d[g];
+        const mha_view *errors = mha__backward_result(&s->e.sizes, g);
         if (!errors->data)
             continue;
         s->right[g] = mha__arena_view(&s->b.memory, MHA_F64, errors->rank, errors->shape);
@@ -146,7 +147,7 @@ mha_status mha_gradient_explain(const mha_layer *layer, const mha_call *call, co
 {
     if (!(unit > 0 && unit < 1))
         return mha__fail(error, MHA_INVALID, "unit", "expected a roundoff between 0 and 1, found %g", unit);
-    TRY(mha__backward_precision_check(&found->precision, error));
+    TRY(mha__backward_precision_check(layer, &found->precision, error));
     search s = {.found = found};
     mha_gradients exact = *found;
     exact.precision = (mha_backward_precision){.scores = MHA_F32};

@@ -13,47 +13,68 @@ static bool changes(const mha__resolved *r, int input)
     static const mha_weight biases[] = {MHA_B_Q, MHA_B_K, MHA_B_V};
     const mha_semantics *s = &r->semantics;
     const bool turned = s->qkv.rope.kind != MHA_ROPE_NONE || (input == 0 && mha__scales_queries(s));
-    return r->weight[biases[input]].data || mha__clips(s) || (input < 2 && turned);
-}
-
-static mha_status check(const mha__resolved *r, mha_error *error)
-{
-    if (r->layer)
-        return mha__fail(error, MHA_UNSUPPORTED, "layer", "there is no bound of gradients behind projections");
-    if (r->norm[0] != MHA_NORM_NONE || r->norm[1] != MHA_NORM_NONE)
-        return mha__fail(error, MHA_UNSUPPORTED, "norm", "there is no bound of gradients behind a norm");
-    if (r->semantics.added.relative.rule != MHA_RELATIVE_NONE && (changes(r, 0) || changes(r, 1)))
-        return mha__fail(error, MHA_UNSUPPORTED, "relative",
-                         "there is no bound of gradients of relative terms whose rows are rotated or changed");
-    return MHA_OK;
+    const bool made = r->layer || r->weight[biases[input]].data || mha__clips(s);
+    return made || (input < 2 && (turned || r->norm[input] != MHA_NORM_NONE));
 }
 
 /* What the arithmetic does to the stages of the forward. */
 static mha_status bound_forward(mha__gradient_errors *e, const mha__backward *b, mha_error *error)
 {
-    static const mha_stage rows[3] = {MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT, MHA_STAGE_V};
+    static const mha_stage rows[3] = {MHA_STAGE_Q_ROT, MHA_STAGE_K_ROT, MHA_STAGE_V},
+                           projected[3] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V};
     const mha_backward_precision *p = e->precision;
     double bound[MHA_STAGE_COUNT] = {0};
     mha_call call = b->call;
     call.keep_count = 0;
     call.precision = (mha_precision){.scores = p->scores, .sums = p->sums};
-    TRY(mha_error_bound(NULL, &call, e->unit, bound, MHA_STAGE_COUNT, error));
+    TRY(mha_error_bound(b->r->layer, &call, e->unit, bound, MHA_STAGE_COUNT, error));
     e->score = bound[MHA_STAGE_SCORES], e->lse = bound[MHA_STAGE_LSE], e->weight = bound[MHA_STAGE_WEIGHTS];
+    e->under = p->sums == MHA_F32 ? 0 : mha__storage_of(p->sums).absolute;
     e->sums = fmax(e->unit, p->sums == MHA_F32 ? 0 : mha__storage_of(p->sums).relative);
     for (int i = 0; i < 3; i++)
-        e->rows[i] = changes(b->r, i) ? bound[rows[i]] : 0;
+        e->rows[i] = changes(b->r, i) ? bound[rows[i]] : 0, e->projected[i] = bound[projected[i]];
+    e->latents[0] = bound[MHA_STAGE_Q_LATENT], e->latents[1] = bound[MHA_STAGE_KV_LATENT];
+    e->heads = bound[MHA_STAGE_HEADS], e->gated = bound[MHA_STAGE_GATED];
     return MHA_OK;
+}
+
+/* Memory for errors of the shapes of what they are errors of. */
+static bool take_all(mha__gradient_errors *e, const mha__backward *b)
+{
+    mha__backward *s = &e->sizes;
+    const mha__latent_rows *x = &b->latents;
+    mha__latent_rows *y = &s->latents;
+    const mha__sizes *p = &b->r->plan;
+    const struct {
+        mha_view *to;
+        const mha_view *like;
+    } all[] = {{&s->d_heads, &b->d_heads},     {&s->gated, &b->d_heads},         {&s->d_gated, &b->d_gated},
+               {&s->gates, &b->gates},         {&s->d_gates, &b->d_gates},       {&y->q, &x->q},
+               {&y->q_normed, &x->q_normed},   {&y->d_q, &x->d_q},               {&y->kv, &x->kv},
+               {&y->kv_normed, &x->kv_normed}, {&y->d_kv, &x->d_kv},             {&y->d_wide, &x->d_wide},
+               {&s->d_x[0], &b->d_x[0]},       {&s->d_x[1], &b->d_x[1]},         {&s->d_x[2], &b->d_x[2]}};
+    bool room = true;
+    for (size_t i = 0; i < sizeof all / sizeof *all && room; i++)
+        if (all[i].like->data)
+            room = mha__backward_take(s, all[i].to, all[i].like->shape[0], all[i].like->shape[1]);
+    for (int i = 1; i < 3; i++)
+        if (b->d_x[i].data == b->d_x[i - 1].data)
+            s->d_x[i] = s->d_x[i - 1];
+    size_t width = p->h * p->d_k + p->h_kv * (p->d_k + p->d_v) + b->r->latent.q_rank + b->r->latent.kv_rank;
+    for (int i = 0; i < 3 && room; i++)
+        room = (e->room[i] = mha__arena_take(&s->memory, width * sizeof(double))) != NULL;
+    width = (p->T_q + p->S + p->S_extra) * p->d_k;
+    return room && (e->spare = mha__arena_take(&s->memory, width * sizeof(double))) != NULL;
 }
 
 mha_status mha__bound_begin(mha__gradient_errors *e, const mha__backward *b, const mha_backward_precision *precision,
                             double unit, mha_error *error)
 {
     mha__backward *s = &e->sizes;
-    bool full = false;
     *e = (mha__gradient_errors){.precision = precision, .unit = unit, .tiny = unit > 0x1p-30 ? 0x1p-126 : 0x1p-1022};
     s->memory.allocator = mha__allocator_default(), s->r = b->r, s->given = &e->none;
-    TRY(check(b->r, error));
     TRY(bound_forward(e, b, error));
+    bool full = !take_all(e, b);
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
         if (!b->d[g].data)
             continue;
@@ -70,9 +91,12 @@ mha_status mha__bound_begin(mha__gradient_errors *e, const mha__backward *b, con
 mha_status mha__bound_restart(mha__gradient_errors *e, const mha__backward *b, const mha_backward_precision *precision,
                               mha_error *error)
 {
-    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
-        if (e->sizes.d[g].data)
-            memset(e->sizes.d[g].data, 0, mha_view_elements(&e->sizes.d[g]) * sizeof(double));
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        const mha_view *errors[2] = {&e->sizes.d[g], mha__backward_result(&e->sizes, g)};
+        for (int i = 0; i < 2; i++)
+            if (errors[i]->data)
+                memset(errors[i]->data, 0, mha_view_elements(errors[i]) * sizeof(double));
+    }
     if (precision == e->precision)
         return MHA_OK;
     e->precision = precision;
@@ -83,14 +107,26 @@ void mha__bound_end(mha__gradient_errors *e, const mha__backward *b)
 {
     const double largest = mha__gradient_largest(e);
     const mha_dtype type = e->precision->gradients;
-    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
-        for (size_t at = 0; b->d[g].data && at < mha_view_elements(&b->d[g]); at++) {
-            const double x = fabs(((const double *)b->d[g].data)[at]);
-            double *E = (double *)e->sizes.d[g].data + at;
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        const mha_view *d = mha__backward_result(b, g), *errors = mha__backward_result(&e->sizes, g);
+        for (size_t at = 0; d->data && at < mha_view_elements(d); at++) {
+            const double x = fabs(((const double *)d->data)[at]);
+            double *E = (double *)errors->data + at;
             *E += (type != MHA_F32 ? mha__lost(type, x + *E, 1) : 0) + 2 * e->unit * (x + *E) + e->tiny;
             if (!(x + *E < largest)) /* NaN, too */
                 *E = INFINITY;
         }
+    }
+}
+
+void mha__bound_step(mha__gradient_errors *e, const mha__backward *b, mha__backward_step step)
+{
+    if (step == MHA__BACKWARD_OUTPUT)
+        mha__bound_output(e, b);
+    if (step == MHA__BACKWARD_HEADS)
+        mha__bound_rows(e, b);
+    if (step == MHA__BACKWARD_INPUTS)
+        mha__bound_inputs(e, b);
 }
 
 void mha__bound_free(mha__gradient_errors *e)
@@ -107,8 +143,7 @@ static void watch(void *context, mha__backward *b, mha__backward_step step, mha_
         mha__bound_map(e, b, map);
         mha__map_gather(&e->sizes, &e->sizes.map);
     }
-    if (step == MHA__BACKWARD_HEADS)
-        mha__bound_rows(e, b);
+    mha__bound_step(e, b, step);
 }
 
 /* The errors of the gradients of a call, in place of these. */
@@ -122,8 +157,11 @@ static mha_status bound_all(mha__backward *b, const mha_gradients *given, double
         mha__bound_end(&e, b);
     }
     for (int g = 0; g < MHA_GRADIENT_COUNT && status == MHA_OK; g++)
-        if (given->of[g].data)
-            (void)mha_view_copy(&given->of[g], &e.sizes.d[g]);
+        if (given->of[g].data) {
+            const mha_view *to = &given->of[g], errors = mha_view_of(mha__backward_result(&e.sizes, g)->data, MHA_F64,
+                                                                     to->rank, to->shape);
+            (void)mha_view_copy(to, &errors);
+        }
     mha__bound_free(&e);
     return status;
 }
@@ -133,7 +171,7 @@ mha_status mha_gradient_bound(const mha_layer *layer, const mha_call *call, cons
 {
     if (!(unit > 0 && unit < 1))
         return mha__fail(error, MHA_INVALID, "unit", "expected a roundoff between 0 and 1, found %g", unit);
-    TRY(mha__backward_precision_check(&gradients->precision, error));
+    TRY(mha__backward_precision_check(layer, &gradients->precision, error));
     mha__backward b;
     mha_gradients exact = *gradients;
     exact.precision = (mha_backward_precision){.scores = MHA_F32};

@@ -87,7 +87,7 @@ static void read_sizes(mha_case *c, const mha_plan *plan)
     c->E_out = c->layer ? plan->d_out : c->H * c->d_v;
 }
 
-static void read_weights(mha_case *c, const mha_call *call)
+static mha_status read_weights(mha_case *c, const mha_call *call, mha_error *error)
 {
     mha_view *w = c->weights[CASE_RECORDED];
     for (size_t i = 0; !c->layer && call->weights && i < call->weight_count && i < MHA_WEIGHT_COUNT; i++)
@@ -95,7 +95,10 @@ static void read_weights(mha_case *c, const mha_call *call)
     for (int i = 0; c->layer && i < MHA_WEIGHT_COUNT; i++) {
         const mha_tensor *t = mha_layer_weight(c->layer, (mha_weight)i);
         w[i] = t ? mha_tensor_view(t) : (mha_view){0};
+        if (t && !w[i].data)
+            return no_memory(mha_weight_name((mha_weight)i), error);
     }
+    return MHA_OK;
 }
 
 /* A contiguous copy of positions. */
@@ -223,7 +226,7 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
 
     TRY(copy_inputs(c, call, notes, error));
     read_sizes(c, &plan);
-    read_weights(c, call);
+    TRY(read_weights(c, call, error));
     c->precision = call->precision;
     c->cache_rounds = mha__cache_rounds(call, &c->cache);
     TRY(read_semantics(c, call, plan.B, error));
