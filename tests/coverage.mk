@@ -29,8 +29,9 @@ coverage: ## lines and branches of src/ that the tests reach; HTML in build/cove
 	  --html-details $(COVERAGE)/html/index.html --txt $(COVERAGE)/summary.txt --print-summary \
 	  --fail-under-line $(COVERAGE_LINES) --fail-under-branch $(COVERAGE_BRANCHES)
 
-COVERED = CC=gcc CFLAGS="-O1 -g --coverage -fprofile-update=atomic" KERNEL_CFLAGS=-O3 \
-          LDFLAGS="--coverage -Wl,-u,__gcov_dump" WERROR=-Werror
+COVERED = CC=gcc CFLAGS="-O1 -g1 -DBENCH_READ_MIB=16 --coverage -fprofile-update=atomic $(UNCOUNTED)" KERNEL_CFLAGS=-O1 \
+          SANITIZE=address,undefined LDFLAGS="--coverage -Wl,-u,__gcov_dump" WERROR=-Werror
+UNCOUNTED = -fno-sanitize=shift,integer-divide-by-zero,signed-integer-overflow
 coverage-programs: all $(TESTS) fuzzers
 coverage-runs: $(ONE_BY_ONE:%=%.run) $(FUZZERS:%=%.run)
 	@sh tests/summary.sh $(RESULTS)
