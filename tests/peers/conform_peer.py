@@ -121,13 +121,20 @@ def transformers_eager(q, k, v, attn_mask=None, scale=None, enable_gqa=False):
         .transpose(1, 2)
 
 
+def jax_attention(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
+    import jax
+    kind = "bias" if attn_mask is not None and attn_mask.dtype != bool else "mask"
+    rows = [x.swapaxes(1, 2) for x in (q, k, v)]
+    return jax.nn.dot_product_attention(*rows, **{kind: attn_mask}, is_causal=is_causal, scale=scale).swapaxes(1, 2)
+
+
 PLAIN = "cross strides"
 # By name: package, kernel, arrays, layout, what it has.
 LIBRARIES = {
     "PyTorch SDPA, math": ("torch", torch_sdpa("MATH"), "torch", "BHTD",
-                           "causal gqa value_width scale mask bool_mask " + PLAIN),
+                           "causal gqa value_width scale mask bool_mask backward " + PLAIN),
     "PyTorch SDPA, flash": ("torch", torch_sdpa("FLASH_ATTENTION"), "torch", "BHTD",
-                            "causal gqa scale mask bool_mask " + PLAIN),
+                            "causal gqa scale mask bool_mask backward " + PLAIN),
     "PyTorch nn.MultiheadAttention": ("torch", module, "torch", "BHTD", "mask bool_mask " + PLAIN),
     "ONNX Runtime, Attention": ("onnxruntime", onnx_attention(run_runtime), "numpy", "BHTD",
                                 "causal gqa value_width scale mask bool_mask softcap cross"),
@@ -138,7 +145,9 @@ LIBRARIES = {
     "ONNX reference, Attention": ("onnx", onnx_attention(run_reference), "numpy", "BHTD",
                                   "causal gqa value_width scale mask bool_mask softcap cross"),
     "transformers, eager (Llama)": ("transformers", transformers_eager, "torch", "BHTD",
-                                    "gqa value_width scale mask bool_mask " + PLAIN),
+                                    "gqa value_width scale mask bool_mask backward " + PLAIN),
+    "JAX, dot_product_attention": ("jax", jax_attention, "jax", "BHTD",
+                                   "causal gqa scale mask bool_mask cross backward"),
 }
 
 
@@ -173,8 +182,14 @@ def row(name, version, report, failed, found):
     words = {outcome: [x.name for x in found.found.values() if x.outcome == outcome]
              for outcome in ("bitwise", "within the bound", "violated", "refused")}
     dialects = ", ".join(f"{d} {reading}" for d, reading in report.dialects.items())
-    passed = sum(answer.outcome == "passed" for answer in report.answers)
-    return (f"| {name} | {version} | {passed} | {len(failed)} | {len(report.refused)} | {dialects} | "
+    counted = {backward: [sum(answer.outcome == outcome and ("backward" in answer.needs) == backward
+                              for answer in report.answers) for outcome in ("passed", "refused")]
+               for backward in (False, True)}
+    wrong = sum("backward" in answer.needs for answer in failed)
+    gradients = (f"{counted[True][0]} of {sum(counted[True]) + wrong}" if "backward" in LIBRARIES[name][4].split() else
+                 "not asked")
+    return (f"| {name} | {version} | {counted[False][0]} | {len(failed) - wrong} | {counted[False][1]} | {gradients} | "
+            f"{dialects} | "
             + " | ".join(", ".join(words[outcome]) for outcome in ("bitwise", "within the bound", "violated")) + " |")
 
 
@@ -205,8 +220,9 @@ def main():
             head = file.read().partition("<!-- answers")[0]
         with open(PAGE, "w", encoding="utf-8") as file:
             file.write(head + f"<!-- answers: written by tests/peers/conform_peer.py, level {level} -->\n\n"
-                       "| library | version | passed | failed | refused | dialects | bitwise under | within the bound "
-                       "| violated |\n|---|---|---|---|---|---|---|---|---|\n" + "\n".join(lines) + "\n\n"
+                       "| library | version | passed | failed | refused | backward | dialects | bitwise under "
+                       "| within the bound | violated |\n|---|---|---|---|---|---|---|---|---|---|\n"
+                       + "\n".join(lines) + "\n\n"
                        + ("## What failed\n\n" + "\n".join(details) if details else "Nothing failed.\n"))
 
 

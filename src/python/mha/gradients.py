@@ -160,8 +160,8 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
         bound of such a backward (mha_gradient_bound), behind norms and rotation, too.
 
     The AssertionError says which gradients differ, the worst element of each, what was allowed, the named mistakes of a
-    backward that give these numbers (mha.testing.MISTAKES), and where a case is saved that `mha check` and
-    `mha diagnose` read; a case rounds where a fused kernel of `dtype` does.
+    backward that give these numbers (mha.testing.MISTAKES), and where a case is saved that mha.check and
+    mha.diagnose read; a case rounds where a fused kernel of `dtype` does.
     """
     __tracebackhide__ = True
     with typed(TYPED):
@@ -200,5 +200,5 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
             message += verdict.words("as you asked" if asked else f"what rounding in {computed.words} may cost")
     if message:
         message.append("  " + _explained(backward, yours, computed))
-        message.append("  " + save(lambda path: _write(path, backward, yours, given, computed), diagnosed=False))
+        message.append("  " + save(lambda path: _write(path, backward, yours, given, computed)))
         raise AssertionError("\n".join(message))
