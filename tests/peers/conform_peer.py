@@ -137,14 +137,11 @@ def flex_attention(q, k, v, attn_mask=None, scale=None, enable_gqa=False):
     return flex(q, k, v, None if mask is None else score_mod, scale=scale, enable_gqa=enable_gqa)
 
 
-def jax_attention(q, k, v, attn_mask=None, is_causal=False, scale=None, window=None, enable_gqa=False):
+def jax_attention(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
     import jax
-    how = {}
-    if attn_mask is not None:
-        how["mask" if attn_mask.dtype == bool else "bias"] = attn_mask
-    return np.asarray(jax.nn.dot_product_attention(
-        q, k, v, scale=scale, is_causal=is_causal, implementation="xla",
-        local_window_size=None if window is None else tuple(int(w) for w in window), **how))
+    kind = "bias" if attn_mask is not None and attn_mask.dtype != bool else "mask"
+    rows = [x.swapaxes(1, 2) for x in (q, k, v)]
+    return jax.nn.dot_product_attention(*rows, **{kind: attn_mask}, is_causal=is_causal, scale=scale).swapaxes(1, 2)
 
 
 def keras_attention(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
@@ -192,9 +189,9 @@ PLAIN = "cross strides"
 # By name: package, kernel, arrays, layout, what it has.
 LIBRARIES = {
     "PyTorch SDPA, math": ("torch", torch_sdpa("MATH"), "torch", "BHTD",
-                           "causal gqa value_width scale mask bool_mask " + PLAIN),
+                           "causal gqa value_width scale mask bool_mask backward " + PLAIN),
     "PyTorch SDPA, flash": ("torch", torch_sdpa("FLASH_ATTENTION"), "torch", "BHTD",
-                            "causal gqa scale mask bool_mask " + PLAIN),
+                            "causal gqa scale mask bool_mask backward " + PLAIN),
     "PyTorch nn.MultiheadAttention": ("torch", module, "torch", "BHTD", "mask bool_mask " + PLAIN),
     "ONNX Runtime, Attention": ("onnxruntime", onnx_attention(run_runtime), "numpy", "BHTD",
                                 "causal gqa value_width scale mask bool_mask softcap cross"),
@@ -205,13 +202,13 @@ LIBRARIES = {
     "ONNX reference, Attention": ("onnx", onnx_attention(run_reference), "numpy", "BHTD",
                                   "causal gqa value_width scale mask bool_mask softcap cross"),
     "transformers, eager (Llama)": ("transformers", transformers_eager, "torch", "BHTD",
-                                    "gqa value_width scale mask bool_mask " + PLAIN),
+                                    "gqa value_width scale mask bool_mask backward " + PLAIN),
     "PyTorch FlexAttention, eager": ("torch", flex_attention, "torch", "BHTD",
-                                     "gqa value_width scale mask bool_mask " + PLAIN),
-    "JAX dot_product_attention": ("jax", jax_attention, "numpy", "BTHD",
-                                  "causal gqa scale mask bool_mask window cross"),
-    "Keras dot_product_attention": ("keras", keras_attention, "numpy", "BTHD",
-                                    "causal gqa scale mask bool_mask cross"),
+                                     "gqa value_width scale mask bool_mask backward " + PLAIN),
+    "JAX, dot_product_attention": ("jax", jax_attention, "jax", "BHTD",
+                                   "causal gqa scale mask bool_mask cross backward"),
+    "Keras, dot_product_attention": ("keras", keras_attention, "numpy", "BTHD",
+                                     "causal gqa scale mask bool_mask cross"),
     "tinygrad": ("tinygrad", tinygrad_attention, "numpy", "BHTD", "causal gqa value_width mask bool_mask cross"),
     "OpenVINO": ("openvino", openvino_attention, "numpy", "BHTD", "causal value_width scale mask bool_mask cross"),
     "MLX, CPU": ("mlx", mlx_attention, "numpy", "BHTD", "causal gqa value_width scale mask bool_mask cross"),
@@ -249,8 +246,14 @@ def row(name, version, report, failed, found):
     words = {outcome: [x.name for x in found.found.values() if x.outcome == outcome]
              for outcome in ("bitwise", "within the bound", "violated", "refused")}
     dialects = ", ".join(f"{d} {reading}" for d, reading in report.dialects.items())
-    passed = sum(answer.outcome == "passed" for answer in report.answers)
-    return (f"| {name} | {version} | {passed} | {len(failed)} | {len(report.refused)} | {dialects} | "
+    counted = {backward: [sum(answer.outcome == outcome and ("backward" in answer.needs) == backward
+                              for answer in report.answers) for outcome in ("passed", "refused")]
+               for backward in (False, True)}
+    wrong = sum("backward" in answer.needs for answer in failed)
+    gradients = (f"{counted[True][0]} of {sum(counted[True]) + wrong}" if "backward" in LIBRARIES[name][4].split() else
+                 "not asked")
+    return (f"| {name} | {version} | {counted[False][0]} | {len(failed) - wrong} | {counted[False][1]} | {gradients} | "
+            f"{dialects} | "
             + " | ".join(", ".join(words[outcome]) for outcome in ("bitwise", "within the bound", "violated")) + " |")
 
 
@@ -281,8 +284,9 @@ def main():
             head = file.read().partition("<!-- answers")[0]
         with open(PAGE, "w", encoding="utf-8") as file:
             file.write(head + f"<!-- answers: written by tests/peers/conform_peer.py, level {level} -->\n\n"
-                       "| library | version | passed | failed | refused | dialects | bitwise under | within the bound "
-                       "| violated |\n|---|---|---|---|---|---|---|---|---|\n" + "\n".join(lines) + "\n\n"
+                       "| library | version | passed | failed | refused | backward | dialects | bitwise under "
+                       "| within the bound | violated |\n|---|---|---|---|---|---|---|---|---|---|\n"
+                       + "\n".join(lines) + "\n\n"
                        + ("## What failed\n\n" + "\n".join(details) if details else "Nothing failed.\n"))
 
 
