@@ -79,6 +79,16 @@ class Verdict(NamedTuple):
     exact: float
     allowed: float
 
+    @property
+    def ratio(self) -> float:
+        """The error of the worst element over what is allowed; 0: of no elements, or none is off."""
+        off = abs(self.yours - self.exact)
+        if off == 0 or np.isnan(self.yours) and np.isnan(self.exact):
+            return 0.0
+        if np.isinf(self.allowed):
+            return 0.0
+        return float("inf") if np.isnan(off) or self.allowed == 0 else off / self.allowed
+
     def words(self, why: str) -> list[str]:
         """How many elements differ, and the worst of them."""
         off = abs(self.yours - self.exact)
@@ -87,23 +97,25 @@ class Verdict(NamedTuple):
                 f"{self.allowed:.3g} ({why})"]
 
 
-def _verdict(name: str, yours: Any, exact: Any, allowed: Any) -> Verdict:
+def verdict_of(name: str, yours: Any, exact: Any, allowed: Any) -> Verdict:
+    """How far somebody's gradient is off, by the element that is farthest beyond what is allowed."""
     with np.errstate(invalid="ignore", over="ignore"):
         off = np.abs(yours - exact)
         wrong = ~((off <= allowed) | (np.isnan(yours) & np.isnan(exact)))
-        part = np.where(wrong, np.where(np.isnan(off), np.inf, off / np.maximum(allowed, 1e-300)), -1.0)
+        part = off / np.maximum(allowed, 1e-300)
+        part = np.where(wrong, np.where(np.isnan(part), np.inf, part), np.where(np.isnan(part), -1.0, part))
     at = np.unravel_index(int(part.argmax()), part.shape) if part.size else ()
     worst = tuple(int(i) for i in at)
     numbers = (float(x[worst]) for x in (yours, exact, allowed)) if part.size else (0.0, 0.0, 0.0)
     return Verdict(name, int(wrong.sum()), wrong.size, worst, *numbers)
 
 
-def _explained(backward: HeadsBackward, yours: dict[str, Any], computed: Computed) -> str:
-    """Which named mistakes give these gradients, in a sentence."""
+def explained(backward: HeadsBackward, yours: dict[str, Any], computed: Computed) -> tuple[tuple[str, ...], str]:
+    """Which named mistakes give these gradients: their names, and a sentence."""
     sizes: Any = backward.meant.shape
     if sizes.B * sizes.h * sizes.T_q * sizes.S > _MOST_PAIRS:
-        return (f"no mistake looked for: the call has more than {_MOST_PAIRS:,} pairs of queries and keys: give a "
-                "shorter one that fails likewise")
+        return (), (f"no mistake looked for: the call has more than {_MOST_PAIRS:,} pairs of queries and keys: give a "
+                    "shorter one that fails likewise")
     struct = _abi.Gradients.from_buffer_copy(backward.struct)
     struct.precision = computed.precision
     for i in range(len(GRADIENTS)):
@@ -116,11 +128,13 @@ def _explained(backward: HeadsBackward, yours: dict[str, Any], computed: Compute
         call(lib.mha_gradient_explain, None, ctypes.byref(backward.meant.request.struct), ctypes.byref(struct),
              computed.unit, found, len(found), ctypes.byref(count), ctypes.byref(right))
     if right.value:
-        return "within the error bound of rounding: your tolerance is narrower"
-    if count.value == 0:
-        return "no named mistake explains it"
-    rows = [found[i].contents for i in range(min(count.value, len(found)))]
-    return "explained by " + "; or by ".join(f"{row.name.decode()} ({row.help.decode()})" for row in rows)
+        return (), "within the error bound of rounding: your tolerance is narrower"
+    rows = [Mistake(found[i].contents.name.decode(), found[i].contents.help.decode())
+            for i in range(min(count.value, len(found)))]
+    if not rows:
+        return (), "no named mistake explains it"
+    return (tuple(row.name for row in rows),
+            "explained by " + "; or by ".join(f"{row.name} ({row.help})" for row in rows))
 
 
 def _write(path: str, backward: HeadsBackward, yours: dict[str, Any], given: Mapping[str, a.Tensor],
@@ -195,10 +209,10 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
                backward.bound(list(given), computed.unit, computed.precision))
     message: list[str] = []
     for name in given:
-        verdict = _verdict(name, *(backward.turned(name, x[name]) for x in (yours, exact, allowed)))
+        verdict = verdict_of(name, *(backward.turned(name, x[name]) for x in (yours, exact, allowed)))
         if verdict.wrong:
             message += verdict.words("as you asked" if asked else f"what rounding in {computed.words} may cost")
     if message:
-        message.append("  " + _explained(backward, yours, computed))
+        message.append("  " + explained(backward, yours, computed)[1])
         message.append("  " + save(lambda path: _write(path, backward, yours, given, computed)))
         raise AssertionError("\n".join(message))
