@@ -9,7 +9,7 @@ import numpy as np
 from . import _abi
 from . import arrays as a
 from .asked import Asked, NotJudged
-from .backward import HeadsBackward
+from .backward import MeantBackward
 from .gradients import Computed, Verdict, explained, verdict_of
 from .judged import LARGE, rows_of
 from .meant import Meant
@@ -139,9 +139,8 @@ def judge(asked: Asked, do: Any, found: dict[str, Any], seed: int, dtype: Any = 
     names: tuple[str, ...] = ()
     sentence, clue, most, unsaid = "", "", 1.0, 0
     for part in parts:
-        backward = HeadsBackward(part.meant, part.do, None)
-        shape: Any = part.meant.shape
-        yours = {name: shape.inside(a.widened(a.floats(name, x), _abi.F64).array)
+        backward = MeantBackward(part.meant, part.do, None)
+        yours = {name: part.meant.shape.inside(a.widened(a.floats(name, x), _abi.F64).array)
                  for name, x in part.found.items()}
         exact = backward.run(list(yours))
         allowed = backward.bound(list(yours), computed.unit, computed.precision)
