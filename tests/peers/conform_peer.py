@@ -121,11 +121,68 @@ def transformers_eager(q, k, v, attn_mask=None, scale=None, enable_gqa=False):
         .transpose(1, 2)
 
 
+def flex_attention(q, k, v, attn_mask=None, scale=None, enable_gqa=False):
+    """Eager; a mask as its score_mod."""
+    import torch
+    from torch.nn.attention.flex_attention import flex_attention as flex
+    mask, = tensors(attn_mask)
+    if mask is not None:
+        mask = mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+
+    def score_mod(score, b, h, i, j):
+        if mask.dtype == torch.bool:
+            return torch.where(mask[b, h, i, j], score, -torch.inf)
+        return score + mask[b, h, i, j]
+
+    return flex(q, k, v, None if mask is None else score_mod, scale=scale, enable_gqa=enable_gqa)
+
+
 def jax_attention(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
     import jax
     kind = "bias" if attn_mask is not None and attn_mask.dtype != bool else "mask"
     rows = [x.swapaxes(1, 2) for x in (q, k, v)]
     return jax.nn.dot_product_attention(*rows, **{kind: attn_mask}, is_causal=is_causal, scale=scale).swapaxes(1, 2)
+
+
+def keras_attention(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
+    """Of the back end that KERAS_BACKEND names, TensorFlow where it names none."""
+    import os
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    import keras
+    how = {}
+    if attn_mask is not None:
+        how["mask" if attn_mask.dtype == bool else "bias"] = attn_mask
+    return np.asarray(keras.ops.convert_to_numpy(keras.ops.dot_product_attention(
+        q, k, v, scale=scale, is_causal=is_causal, **how)))
+
+
+def tinygrad_attention(q, k, v, attn_mask=None, is_causal=False, enable_gqa=False):
+    from tinygrad import Tensor
+    q, k, v, mask = (None if x is None else Tensor(np.ascontiguousarray(x)) for x in (q, k, v, attn_mask))
+    return q.scaled_dot_product_attention(k, v, attn_mask=mask, is_causal=is_causal, enable_gqa=enable_gqa).numpy()
+
+
+def openvino_attention(q, k, v, attn_mask=None, is_causal=False, scale=None):
+    import openvino
+    from openvino import opset13 as ops
+    if is_causal and attn_mask is not None:
+        raise NotImplementedError("a mask beside causal, which its documentation says is ignored")
+    inputs = [x for x in (q, k, v, attn_mask) if x is not None]
+    nodes = [ops.parameter(list(x.shape), x.dtype) for x in inputs]
+    how = {} if scale is None else {"scale": ops.constant(np.float32(scale))}
+    mask = nodes[3] if attn_mask is not None else ops.constant(np.float32(0)) if how else None
+    out = ops.scaled_dot_product_attention(*nodes[:3], mask, causal=is_causal, **how)
+    compiled = openvino.compile_model(openvino.Model([out], nodes), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return compiled([np.ascontiguousarray(x) for x in inputs])[0]
+
+
+def mlx_attention(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
+    import mlx.core as mx
+    if is_causal and attn_mask is not None:
+        raise NotImplementedError("a mask beside is_causal")
+    mask = "causal" if is_causal else None if attn_mask is None else mx.array(attn_mask)
+    return np.array(mx.fast.scaled_dot_product_attention(
+        *(mx.array(x) for x in (q, k, v)), scale=q.shape[3]**-0.5 if scale is None else scale, mask=mask))
 
 
 PLAIN = "cross strides"
@@ -146,8 +203,15 @@ LIBRARIES = {
                                   "causal gqa value_width scale mask bool_mask softcap cross"),
     "transformers, eager (Llama)": ("transformers", transformers_eager, "torch", "BHTD",
                                     "gqa value_width scale mask bool_mask backward " + PLAIN),
+    "PyTorch FlexAttention, eager": ("torch", flex_attention, "torch", "BHTD",
+                                     "gqa value_width scale mask bool_mask backward " + PLAIN),
     "JAX, dot_product_attention": ("jax", jax_attention, "jax", "BHTD",
                                    "causal gqa scale mask bool_mask cross backward"),
+    "Keras, dot_product_attention": ("keras", keras_attention, "numpy", "BTHD",
+                                     "causal gqa scale mask bool_mask cross"),
+    "tinygrad": ("tinygrad", tinygrad_attention, "numpy", "BHTD", "causal gqa value_width mask bool_mask cross"),
+    "OpenVINO": ("openvino", openvino_attention, "numpy", "BHTD", "causal value_width scale mask bool_mask cross"),
+    "MLX, CPU": ("mlx", mlx_attention, "numpy", "BHTD", "causal gqa value_width scale mask bool_mask cross"),
 }
 
 
