@@ -494,3 +494,37 @@ def test_failures_of_calls_with_more_parts_are_made_small(only, layout, tmp_path
         assert mha.check(tmp_path / "small.safetensors").failed
         with pytest.raises(AssertionError, match="differs"):
             exec(small.script, {"kernel": off})
+
+
+def test_reports_obey_their_schema_and_are_strict_json():
+    def strange(q, k, v, is_causal=False):
+        out = kernel("causal-plus-1")(q, k, v, is_causal=is_causal)
+        return np.full_like(out, np.nan) if q.shape[2] == 9 else out
+
+    def strict(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    report = mha.conform(strange, has="causal", level="smoke")
+    told = json.loads(json.dumps(report.to_dict()), parse_constant=strict)
+    schema = mha.Report.schema()
+    validator = pytest.importorskip("jsonschema").Draft202012Validator(schema)
+    validator.check_schema(schema)
+    assert not list(validator.iter_errors(told)) and any(x["max_abs"] is None for x in told["answers"])
+    for at, other in (("outcome", "perhaps"), ("regime", "calm"), ("needs", ["luck"]), ("max_abs", -1), ("clues", 3)):
+        wrong = json.loads(json.dumps(told))
+        wrong["answers"][0][at] = other
+        assert list(validator.iter_errors(wrong)), at
+    assert list(validator.iter_errors({**told, "verdict": "passed"}))
+    assert list(validator.iter_errors({name: value for name, value in told.items() if name != "suite"}))
+
+
+def test_a_page_draws_which_rows_differ():
+    report = mha.conform(kernel("causal-plus-1"), has="causal", level="smoke")
+    answer = next(answer for answer in report.failed if answer.question == "causal.b2-h4-q9-s9"
+                  or answer.rows is not None and answer.rows.shape[2] > 4)
+    wrong = answer.rows > 1  # the last row sees every key with and without the mistake
+    assert wrong[..., :-1].any() and not wrong[..., -1].any() and np.isfinite(answer.rows).all()
+    assert (answer.rows.max() == pytest.approx(answer.max_abs / answer.atol)) == (answer.rtol == 0)
+    page = Page(report.to_html())
+    assert page.tags["svg"] >= answer.rows.shape[0] and "Which rows differ" in page.text
+    assert "Which rows differ" not in Page(mha.conform(kernel(), has="causal", level="smoke").to_html()).text

@@ -1,13 +1,14 @@
 """Any kernel, asked: the conformance suite as a call in Python, and what a kernel answers."""
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Callable, Collection, Iterator, Mapping, Optional
 
 from . import arrays as a
-from . import conform_page
+from . import conform_page, report_schema
 from .errors import Error
 from .files import path_of
 from .judge import Diagnosis, Verdict
@@ -28,6 +29,7 @@ class Answer:
     outcome: "passed", "failed", or "refused": the kernel raised an exception, and nobody had said that it can.
     reason: of what did not pass. max_abs, atol, rtol: |exact - yours| <= atol + rtol |yours| was allowed.
     diagnosis: of the first failures; None of the others.
+    rows: (B, h, T_q), of failures of an output with a diagnosis: the largest error of each row over what is allowed.
     """
 
     question: str
@@ -42,6 +44,7 @@ class Answer:
     mismatches: int = 0
     elements: int = 0
     diagnosis: Optional[Diagnosis] = None
+    rows: Any = field(default=None, compare=False, repr=False)
 
     @property
     def names(self) -> list[str]:
@@ -56,10 +59,12 @@ class Answer:
         return self.diagnosis.clues[0] if self.diagnosis and self.diagnosis.clues else self.reason
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, the diagnosis as its names and clues."""
-        found = {name: getattr(self, name) for name in ("question", "family", "regime", "outcome", "reason", "max_abs",
-                                                        "atol", "rtol", "mismatches", "elements")}
-        return {**found, "needs": list(self.needs), "variants": self.names,
+        """The fields but rows, the diagnosis as its names and clues; None for a number that is NaN or infinite."""
+        found = {name: getattr(self, name) for name in ("question", "family", "regime", "outcome", "reason",
+                                                        "mismatches", "elements")}
+        numbers = {name: getattr(self, name) for name in ("max_abs", "atol", "rtol")}
+        return {**found, **{name: x if math.isfinite(x) else None for name, x in numbers.items()},
+                "needs": list(self.needs), "variants": self.names,
                 "clues": list(self.diagnosis.clues) if self.diagnosis else []}
 
 
@@ -112,8 +117,13 @@ class Report:
                      [(reason, len(those), " ".join(sorted({need for x in those for need in x.needs}))[:60])
                       for reason, those in found.items()])
 
+    @staticmethod
+    def schema() -> dict[str, Any]:
+        """The JSON Schema (draft 2020-12) of what to_dict() returns."""
+        return report_schema.schema()
+
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
+        """Everything, as JSON can hold it: schema() says what."""
         return {"suite": self.suite, "dtype": self.dtype, "level": self.level, "passed": len(self._of("passed")),
                 "failed": len(self.failed), "refused": len(self.refused),
                 "dialects": [{"dialect": name, "reading": reading, "meaning": DIALECTS[name].readings[reading],
@@ -212,7 +222,10 @@ class _Asker:
         if verdict.passed and gradients:
             return self._judged(about, question.judge_gradients(gradients),
                                 lambda stage: question.explain_gradients(gradients))
-        return self._judged(about, verdict, lambda stage: question.diagnose(answer, stage))
+        found = self._judged(about, verdict, lambda stage: question.diagnose(answer, stage))
+        if found.diagnosis and verdict.first == "output":
+            found = replace(found, rows=question.rows_off(answer, found.atol, found.rtol))
+        return found
 
     def _judged(self, about: _About, verdict: Verdict, diagnose: Callable[[str], Diagnosis]) -> Answer:
         """What a verdict says, of the first failures with a diagnosis."""

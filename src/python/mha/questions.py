@@ -230,6 +230,19 @@ class Question:
         call(lib.mha_question_judge, self.handle.address, *self._views(answer), ctypes.byref(verdict))
         return verdict_of(verdict)
 
+    def rows_off(self, answer: list[a.Tensor], atol: float, rtol: float) -> Any:
+        """(B, h, T_q), float64: of each row of the output the largest of |exact - yours| / (atol + rtol |yours|).
+
+        Infinite where one of both alone is NaN, or infinite.
+        """
+        views = _abi.View(), _abi.View()
+        call(lib.mha_question_exact, self.handle.address, *map(ctypes.byref, views))
+        exact, yours = _memory(views[0], self.handle), a.widened(answer[0], _abi.F64).array
+        with np.errstate(all="ignore"):
+            off = np.abs(exact - yours) / (atol + rtol * np.abs(yours))
+        off = np.where((exact == yours) | (np.isnan(exact) & np.isnan(yours)), 0.0, np.where(np.isnan(off), np.inf, off))
+        return off.max(-1).swapaxes(1, 2)
+
     def diagnose(self, answer: list[a.Tensor], stage: str) -> Diagnosis:
         """The diagnosis of one of its stages."""
         return diagnosis_of(self.case(answer), stage)
