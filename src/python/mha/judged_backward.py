@@ -9,7 +9,7 @@ import numpy as np
 from . import _abi
 from . import arrays as a
 from .asked import Asked, NotJudged
-from .backward import HeadsBackward
+from .backward import MeantBackward
 from .gradients import Computed, Verdict, explained, verdict_of
 from .judged import LARGE, rows_of
 from .meant import Meant
@@ -67,8 +67,9 @@ def _blind(asked: Asked, rows: Any = None) -> Any:
     return ~asked.visible(np.arange(asked.T_q) if rows is None else rows).any(3)
 
 
-def _plain(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(x.detach() for x in inputs)
+def _plain(inputs: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+    query, key, value = (x.detach() for x in inputs)
+    return query, key, value
 
 
 def _head(asked: Asked, do: Any, found: dict[str, Any], b: int, head: int) -> _Part:
@@ -135,10 +136,11 @@ def judge(asked: Asked, do: Any, found: dict[str, Any], seed: int, dtype: Any = 
     computed = _computed(asked, found, dtype)
     parts, share = _parts(asked, do, found, seed)
     ratios: dict[str, float] = {}
-    sentence, clue, names, most, unsaid = "", "", (), 1.0, 0
+    names: tuple[str, ...] = ()
+    sentence, clue, most, unsaid = "", "", 1.0, 0
     for part in parts:
-        backward = HeadsBackward(part.meant, part.do, None)
-        yours = {name: backward.meant.shape.inside(a.widened(a.floats(name, x), _abi.F64).array)
+        backward = MeantBackward(part.meant, part.do, None)
+        yours = {name: part.meant.shape.inside(a.widened(a.floats(name, x), _abi.F64).array)
                  for name, x in part.found.items()}
         exact = backward.run(list(yours))
         allowed = backward.bound(list(yours), computed.unit, computed.precision)
@@ -164,7 +166,8 @@ def _sentence(word: str, verdict: Verdict, part: _Part, computed: Computed) -> s
     """The element that decides it."""
     b, head, row, feature = verdict.worst
     first, head_of = part.first, "head" if word == "dq" else "key/value head"
-    heads = first[1] * (part.meant.request.inputs[0].array.shape[2] if word == "dq" else 1)
+    shape: Any = part.meant.shape
+    heads = first[1] * (shape.h // shape.h_kv if word == "dq" else 1)
     row = int(part.rows[row]) if part.rows is not None else row
     return (f"{word} is off by {abs(verdict.yours - verdict.exact):.3g} (batch row {b + first[0]}, {head_of} "
             f"{head + heads}, {'query' if word == 'dq' else 'key'} {row}, feature {feature}: {verdict.yours:.6g}, "

@@ -128,7 +128,7 @@ class Seams:
                 result = result if returned is None else returned.begins(result)
                 output = (result[0] if isinstance(result, tuple) else result).detach()
                 self._hears(layer, lambda: ask(*args, **kwargs), _whole(output),
-                            returned and Backward(returned, _whole))
+                            None if returned is None else Backward(returned, _whole))
             return result
 
         self._put(place, name, heard)
@@ -176,7 +176,7 @@ class Seams:
                 result = result if returned is None else returned.begins(result)
                 heads = functools.partial(_heads, args=args, kwargs=kwargs)
                 self._hears(layer, lambda: _interface(name, module, args, kwargs), heads(result[0]),
-                            returned and Backward(returned, heads))
+                            None if returned is None else Backward(returned, heads))
             return result
 
         heard._heard_by_mha = True  # type: ignore[attr-defined]
