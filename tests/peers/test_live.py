@@ -209,7 +209,7 @@ def test_a_model_that_is_not_what_its_configuration_says():
 def test_adapters(model_type):
     peft = pytest.importorskip("peft")
     model = model_of(model_type, "eager")
-    names = ["q_proj", "v_proj"] if model_type == "llama" else ["c_attn"]
+    names = ["q_proj", "v_proj", "o_proj"] if model_type == "llama" else ["c_attn", "c_proj"]
     plain = mha.Model.from_torch(model).totals.parameters
     model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=names,
                                                        fan_in_fan_out=model_type == "gpt2")).eval()
@@ -222,8 +222,13 @@ def test_adapters(model_type):
     assert added.parameters == added.trainable == net.totals.trainable == net.totals.parameters - plain
     roles = {row.role for row in net.parameters() if row.group == "adapter"}
     assert roles == {"lora_A", "lora_B"}
+    back = dict(model.named_modules())[f"{next(iter(net.attention))}.{'o_proj' if model_type == 'llama' else 'c_proj'}"]
+    W_O = next(iter(net.attention.values())).weights["W_O"]
+    with torch.no_grad():
+        assert np.allclose(W_O, back(torch.eye(32)) - back(torch.zeros(1, 32)), atol=1e-5)
     first = next(iter(net.attention.values())).weights["W_V"]
-    wrapped = dict(model.named_modules())[f"{next(iter(net.attention))}.{names[-1]}"]
+    values = "v_proj" if model_type == "llama" else "c_attn"
+    wrapped = dict(model.named_modules())[f"{next(iter(net.attention))}.{values}"]
     with torch.no_grad():
         whole = (wrapped(torch.eye(first.shape[0])) - wrapped(torch.zeros(1, first.shape[0])))[:, -first.shape[1]:]
     assert np.allclose(first, whole, atol=1e-5) and not np.allclose(first, wrapped.base_layer.weight.detach().numpy()[
