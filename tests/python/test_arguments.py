@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 
 import mha
 import numpy as np
@@ -62,6 +63,8 @@ FUNCTIONS = {
     "Cache.reorder": (lambda **k: mha.Cache(1, 2, 4, 8).reorder(**k), {"order": [0]}),
     "Model": (mha.Model, {"preset": "gpt2"}),
     "from_config": (mha.Model.from_config, {"config": f"{LOOKUP}/config.json"}),
+    "Model.from_torch": (mha.Model.from_torch, {"model": types.SimpleNamespace(named_modules=dict)}),
+    "LiveModel": (mha.LiveModel, {"model": types.SimpleNamespace(named_modules=dict)}),
     "from_preset": (mha.Model.from_preset, {"name": "gpt2"}),
     "Model.costs": (lambda **k: model().costs(**k), {"batch": 1, "seq": 4}),
     "Model.heads": (lambda **k: model().heads(**k), {"counts": [12]}),

@@ -6,7 +6,7 @@
     mha.diagnose(mine, query, key, value, is_causal=True)                    which named mistake is it?
     mha.testing.assert_attention_close(mine, query, key, value)              the judge in a test
     mha.conform(kernel, has={"causal", "gqa"})                               is this kernel right?
-    mha.Model.from_preset("gpt2"), mha.count(state_dict), mha.load(path)     parameters, files
+    mha.Model.from_preset("gpt2"), .from_torch(model), mha.load(path)        parameters, layers, files
 
 src/python/README.md shows each of them at work.
 """
@@ -20,6 +20,7 @@ from .files import File, load, save
 from .functional import attention, scaled_dot_product_attention
 from .judge import Diagnosis, Verdict, check, diagnose, variants
 from .layer import MultiHeadAttention
+from .live import LiveModel
 from .merge import merge
 from .model import Model, count, presets
 from .pages import paged_attention
@@ -32,7 +33,7 @@ from .trace import Trace
 from .watch import Watch, watch
 
 __all__ = ["Answer", "Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError",
-           "MachineError", "Model", "MultiHeadAttention", "NEEDS", "NoMemoryError", "NotFoundError",
+           "LiveModel", "MachineError", "Model", "MultiHeadAttention", "NEEDS", "NoMemoryError", "NotFoundError",
            "Parameter", "Parameters", "Relative", "Report", "Rope", "SETTINGS", "Table", "Totals", "Trace",
            "UnsupportedError", "Verdict", "Watch", "__version__", "attention", "attention_backward", "check",
            "conform", "count", "diagnose", "load", "merge", "paged_attention", "presets", "save",

@@ -1,4 +1,5 @@
-"""python -m mha: the program, where it is installed beside the library or on the path. `grade` is Python's own."""
+"""python -m mha: the program, where it is installed beside the library or on the path. `grade` and `watch` are Python's
+own."""
 import os
 import sys
 
@@ -6,6 +7,11 @@ from ._library import program
 
 if sys.argv[1:2] == ["grade"]:
     from .grading import main
+
+    sys.exit(main(sys.argv[2:]))
+
+if sys.argv[1:2] == ["watch"]:
+    from .parting import main
 
     sys.exit(main(sys.argv[2:]))
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-import os
-import re
-import tempfile
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Sequence
 
@@ -15,15 +12,15 @@ import numpy as np
 from . import _abi
 from ._library import lib
 from .asked import Asked
+from .described import Described
 from .errors import Error
-from .files import save
 from .judge import check, diagnose
-from .layer import MultiHeadAttention, settings_of_facts
+from .layer import MultiHeadAttention
 from .meant import Meant
-from .model import Model, ModelLayer
+from .model import ModelLayer
 from .rules import OPEN, Rules
+from .seams import others_of
 
-_BLOCK = re.compile(r"\.((?:layers|layer|h|blocks|block)\.\d+\..*)$")  # a layer by its number and what follows
 _CACHE, _BEGIN = "(cache)", "(begin)"  # of what a layer was given: its cache, and the position of the first query
 _PROJECTING = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "q_norm", "k_norm")
 _REGROUPED = "rope-regrouped"
@@ -49,43 +46,30 @@ class Intended:
     """
 
     def __init__(self, model: Any) -> None:
-        self._model, self.why = model, ""
-        self._layers: dict[str, tuple[int, ModelLayer, dict[str, Any]]] = {}
+        self._model, self._described = model, Described(model)
+        self.why, self._layers, self._modules = self._described.why, self._described.layers, self._described.modules
         self._hooks: list[Any] = []
         self._given: dict[str, Any] = {}
         self._entered: dict[str, tuple[Any, Mapping[str, Any]]] = {}
         self._rows: dict[str, tuple[Any, Any, int]] = {}
         self._places: dict[str, Optional[tuple[str, str]]] = {}
         self._loads: dict[str, int] = {}
-        self._modules = dict(model.named_modules())
         self._named: Mapping[str, Any] = {}
         self._sinks: dict[str, Any] = {}
         self.projected: dict[str, int] = {}
-        config = getattr(model, "config", None)
-        if config is None or not hasattr(config, "model_type"):
-            self.why = "no configuration of transformers"
-            return
-        try:
-            self._described = Model.from_config(config)
-        except (Error, TypeError, ValueError) as reason:
-            self.why = f"not described: {str(reason)[:120]}"
-            return
-        for index, layer in enumerate(self._described.layers):
-            facts = lib.mha_model_layer_facts(self._described._model.address, index).contents
-            self._layers[layer.prefix] = (index, layer, settings_of_facts(facts))
 
     def open(self) -> None:
         """Begins to note."""
         if not hasattr(getattr(self._model, "config", None), "model_type"):
             return
-        self._named = self._parameters()
+        self._named = self._described.parameters()
         sinks = {name: _sinks_in(module) for name, module in self._modules.items()}
         self._sinks = {name: held for name, held in sinks.items() if held is not None}
         module_of_torch = importlib.import_module("torch").nn.MultiheadAttention  # whose fast path hooks would end
         self._hooks.append(self._model.register_forward_pre_hook(self._begins, with_kwargs=True))
         for name, module in self._modules.items():
             looks = "attention" in type(module).__name__.lower() and not isinstance(module, module_of_torch)
-            if looks or self._exactly(name) is not None:
+            if looks or self._described.prefix_of(name) is not None:
                 hook = functools.partial(self._enters, name)
                 self._hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
 
@@ -107,33 +91,12 @@ class Intended:
             self._entered[name] = (x, {**kwargs, _CACHE: cache, _BEGIN: 0 if cache is None or index is None else
                                        int(cache.get_seq_length(index))})
 
-    def _parameters(self) -> Mapping[str, Any]:
-        """The parameters of attention layers as they are now, under the names of the model's files."""
-        layers = tuple(name + "." for name in self._modules if name and self._exactly(name) is not None)
-        held = {name: x for name, x in self._model.named_parameters(remove_duplicate=False) if name.startswith(layers)}
-        try:
-            loading = importlib.import_module("transformers.core_model_loading")
-            revert: Callable[[Any, Any], Mapping[str, Any]] = loading.revert_weight_conversion
-            return revert(self._model, held)
-        except (ImportError, AttributeError):
-            return held
-
     # ---------------------------------------------------------------- which layer
-
-    def _exactly(self, name: str) -> Optional[str]:
-        """The prefix of the layer that a module is, also where models are below another root."""
-        fits = [prefix for prefix in self._layers if prefix == name or prefix.endswith("." + name)
-                or name.endswith("." + prefix)]
-        if not fits and (inside := _BLOCK.search(name)):
-            fits = [prefix for prefix in self._layers if prefix.endswith("." + inside[1])]
-        return fits[0] if len(fits) == 1 else None
 
     def _of(self, heard: str) -> Optional[tuple[str, str]]:
         """The module whose parameters are the layer's, and the prefix, of a module that was heard."""
         if heard not in self._places:
-            above = heard.rpartition(".")[0]
-            found = [(name, self._exactly(name)) for name in (heard, above, above.rpartition(".")[0]) if name]
-            self._places[heard] = next(((name, prefix) for name, prefix in found if prefix is not None), None)
+            self._places[heard] = self._described.place_of(heard)
         return self._places[heard]
 
     def _given_to(self, heard: str) -> tuple[Any, Mapping[str, Any]]:
@@ -155,7 +118,7 @@ class Intended:
         if place is None or asked.layer is not None:
             return found
         _, layer, said = self._layers[place[1]]
-        found += self._heads(layer, asked) + self._of_sinks(heard, self._facts(place[1]), asked)
+        found += self._heads(layer, asked) + self._of_sinks(heard, self._described.facts(place[1]), asked)
         found += _number("softcap", asked.softcap, said.get("softcap", 0.0))
         if "q_segments" not in said:
             found += self._sees(asked, said, self._given_to(heard)[1].get(_BEGIN, 0))
@@ -165,9 +128,6 @@ class Intended:
         if off and (before or rows is None and asked.scale == 1.0):
             off = []  # the queries were scaled before, or may have been
         return found + off + (rows or [])
-
-    def _facts(self, prefix: str) -> Any:
-        return lib.mha_model_layer_facts(self._described._model.address, self._layers[prefix][0]).contents
 
     def _heads(self, layer: ModelLayer, asked: Asked) -> list[Parted]:
         heads, kv = asked.heads
@@ -248,7 +208,7 @@ class Intended:
         """Keys and values of earlier calls are what they were."""
         kwargs = self._given_to(heard)[1]
         cache = kwargs.get(_CACHE)
-        if cache is None or _others(kwargs) is not None:
+        if cache is None or others_of(kwargs) is not None:
             return []
         filled, past = _filled(asked), _filled(asked) - asked.T_q
         now = (_digest(asked.key[:, :, :filled]), _digest(asked.value[:, :, :filled]), id(cache))
@@ -298,7 +258,7 @@ class Intended:
     def _stages(self, place: tuple[str, str], entered: tuple[Any, Mapping[str, Any]], asked: Asked,
                 meant: float) -> tuple[list[Parted], bool]:
         x, kwargs = entered
-        others = _others(kwargs)
+        others = others_of(kwargs)
         wide = x.shape[-1] * asked.query.shape[1] * asked.query.shape[-1]
         n, end = min(x.shape[1], TOKENS, max(WORK // wide, 1)), _filled(asked) - asked.T_q
         if x.shape[1] != asked.T_q or x.shape[0] != asked.B:
@@ -352,7 +312,7 @@ class Intended:
         for other in self._layers:
             if other == prefix:
                 continue
-            name = next((name for name in self._modules if name and self._exactly(name) == other), "")
+            name = self._described.module_of(other)
             try:
                 theirs = self._loaded((name, other), 0, asked).weights
             except (Error, ValueError):
@@ -380,16 +340,7 @@ class Intended:
 
     def _loaded(self, place: tuple[str, str], length: int, asked: Asked) -> MultiHeadAttention:
         """The layer of the live weights, with what the configuration says."""
-        name, prefix = place
-        inside = {prefix + key[len(name):]: x for key, x in self._named.items() if key.startswith(name + ".")}
-        if not inside:
-            inside = {key: x for key, x in self._named.items() if key.startswith(prefix + ".")}
-        with tempfile.TemporaryDirectory() as folder:
-            save(os.path.join(folder, "layer.safetensors"), {key: x.detach() for key, x in inside.items()})
-            self._model.config.to_json_file(os.path.join(folder, "config.json"), use_diff=False)
-            return MultiHeadAttention.from_file(
-                os.path.join(folder, "layer.safetensors"), prefix, config=os.path.join(folder, "config.json"),
-                length=length, dtype=str(asked.query.dtype).replace("torch.", ""))
+        return self._described.layer(place, self._named, length, str(asked.query.dtype).replace("torch.", ""))
 
 
 # ---------------------------------------------------------------- parts
@@ -400,12 +351,6 @@ def _has_stage(layer: MultiHeadAttention, rows: Sequence[Any], said: dict[str, A
     plan = Meant(rows[0], rows[1] if rows[1:] else None, None, layer, None, said).request.plan()
     shape = (ctypes.c_size_t * _abi.MAX_RANK)()
     return bool(lib.mha_plan_stage(ctypes.byref(plan), _abi.STAGES.index(name), shape))
-
-
-def _others(kwargs: Mapping[str, Any]) -> Any:
-    """What the keys and values of a layer are made of, where that is not what its queries are made of."""
-    states = kwargs.get("key_value_states")
-    return kwargs.get("encoder_hidden_states") if states is None else states
 
 
 def _rows_of(heads: Any) -> Any:

@@ -110,7 +110,7 @@ def judge(asked: Asked, output: Any, rows: Any, dtype: Any = None) -> Optional[J
                   float(np.broadcast_to(allowed, mine.shape)[worst]), counted, asked.B * asked.T_q, computed.words)
 
 
-def _of_seeing(asked: Asked, output: Any) -> Any:
+def of_seeing(asked: Asked, output: Any) -> Any:
     """The output, with zeros, as the exact path has them, where a query sees no key: what stands there is nobody's."""
     if asked.layer is not None:
         return output
@@ -123,7 +123,7 @@ def why(asked: Asked, output: Any, rows: Any, dtype: Any = None) -> tuple[str, t
 
     The rows that were judged are explained where these are not all, else the call with its own rules."""
     whole = len(rows) == asked.T_q
-    chosen, output = None if whole else rows, _of_seeing(asked, output)
+    chosen, output = None if whole else rows, of_seeing(asked, output)
     try:
         rounds = rounding(asked, Computed(dtype, None, {"output": a.floats("output", output)}))
         found = diagnose(output if whole else output[..., rows, :], *asked.inputs(chosen), layer=asked.layer,
@@ -136,5 +136,5 @@ def why(asked: Asked, output: Any, rows: Any, dtype: Any = None) -> tuple[str, t
 def save(path: Any, asked: Asked, output: Any, dtype: Any = None) -> None:
     """Writes a call as a case that mha check and mha diagnose read."""
     meant = Meant(*asked.inputs(), asked.layer, None, asked.settings())
-    recorded = meant.recorded(_of_seeing(asked, output), None)
+    recorded = meant.recorded(of_seeing(asked, output), None)
     meant.save(path, recorded, _computed(asked, dtype, recorded))

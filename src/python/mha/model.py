@@ -5,7 +5,7 @@ import ctypes
 import json
 import os
 import tempfile
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence
 
 from . import _abi
 from . import arrays as a
@@ -15,6 +15,9 @@ from .files import open_file, path_of
 from .layer import settings_of_facts
 from .parameters import Parameters, Totals, new_table, parameters_of, totals_of
 from .tables import Table, optional
+
+if TYPE_CHECKING:
+    from .live import LiveModel
 
 
 class ModelLayer(NamedTuple):
@@ -120,6 +123,27 @@ class Model:
         """A model that is built in, by its name or the first letters of it: see mha.presets()."""
         with typed({"preset": "name"}):
             return cls(preset=name, **options)
+
+    @classmethod
+    def from_torch(cls, model: Any, inputs: Any = None) -> LiveModel:
+        """A live torch.nn.Module: its parameter table by the storages that it has, and its attention layers.
+
+            net = mha.Model.from_torch(model, {"input_ids": ids})
+            print(net.parameters(), net.refused)
+            y = net.attention["layers.0.self_attn"](x)                        # each is mha.MultiHeadAttention
+            net.trace("layers.0.self_attn").picture("page.html")              # on what entered it
+
+        Tensors that share their memory are one storage: further names are aliases, parts of a larger one are derived.
+        Buffers are those of the module; what adapters (LoRA) add has the group "adapter".
+        Attention layers are those that the configuration describes, with the weights as they are now (adapters
+        included), and torch.nn.MultiheadAttention. With `inputs` (a tensor, a tuple of arguments, a dict of keywords)
+        the model is run once, and further layers are found: those whose queries, keys and values are columns of what
+        modules with a matrix and a bias made, and whose heads such a module takes. Each is held against what the model
+        computed. What cannot be a layer is in `refused`, with the reason.
+        """
+        from .live import LiveModel
+
+        return LiveModel(model, inputs)
 
     @property
     def title(self) -> str:
@@ -252,6 +276,19 @@ def _place(tensor: Any) -> Any:
     return interface["data"][0] if interface else None
 
 
+def tensor_spec(name: str, dtype: Any, shape: Sequence[int], kind: str, frozen: bool = False, role: str = "",
+                group: str = "") -> _abi.TensorSpec:
+    """A row of the parameter table that is to be added; TypeError for a type that it has not."""
+    spec, word = _abi.TensorSpec(), str(getattr(dtype, "name", None) or dtype).replace("torch.", "")
+    if word not in a.CODES or len(shape) > _abi.MAX_RANK:
+        raise TypeError(f"{name}: {word} of {len(shape)} axes has no type here")
+    spec.name, spec.role, spec.group = a.text("name", name), role.encode(), group.encode()
+    spec.dtype, spec.rank, spec.frozen = a.CODES[word], len(shape), frozen
+    spec.kind = _abi.TENSOR_KINDS.index(kind)
+    spec.shape[:spec.rank] = [int(n) for n in shape]
+    return spec
+
+
 def count(what: Any) -> Parameters:
     """The parameters of what one has in hand: a path of a checkpoint, a torch module, or a dict of arrays.
 
@@ -273,18 +310,13 @@ def count(what: Any) -> Parameters:
         raise TypeError(f"what: expected a path, a torch module or a dict of arrays, found {type(what).__name__}")
     owners: dict[Any, Any] = {}
     for name, tensor in what.items():
-        spec = _abi.TensorSpec()
         if not isinstance(name, str) or not hasattr(tensor, "dtype") or not hasattr(tensor, "shape"):
             raise TypeError(f"{name}: expected an array with a dtype and a shape, found {type(tensor).__name__}")
-        kind = str(getattr(tensor.dtype, "name", None) or tensor.dtype).replace("torch.", "")
-        if kind not in a.CODES or len(tensor.shape) > _abi.MAX_RANK:
-            raise TypeError(f"{name}: {kind} of {len(tensor.shape)} axes has no type here")
-        spec.name, spec.dtype, spec.rank = a.text("name", name), a.CODES[kind], len(tensor.shape)
-        spec.shape[:spec.rank] = [int(n) for n in tensor.shape]
-        buffer = spec.dtype not in a.FLOATS if learned is None else name not in learned
-        spec.kind = _abi.TENSOR_KINDS.index("buffer" if buffer else "parameter")
-        spec.frozen = learned is not None and not learned.get(name, True)
-        place, row = (_place(tensor), kind, tuple(spec.shape)), ctypes.c_void_p()
+        spec = tensor_spec(name, tensor.dtype, tensor.shape, "parameter",
+                           learned is not None and not learned.get(name, True))
+        if spec.dtype not in a.FLOATS if learned is None else name not in learned:
+            spec.kind = _abi.TENSOR_KINDS.index("buffer")
+        place, row = (_place(tensor), spec.dtype, tuple(spec.shape)), ctypes.c_void_p()
         owner = owners.get(place) if place[0] is not None else None
         if owner is not None:
             call(lib.mha_params_alias, table.address, ctypes.byref(spec), owner, ctypes.byref(row))

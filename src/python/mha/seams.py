@@ -207,3 +207,14 @@ def _heads(output: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any
     """The output of an attention function, (B, T_q, h, d) or with heads side by side, as (B, h, T_q, d)."""
     query = _named(args, kwargs)["query"]
     return output.detach().reshape(output.shape[0], query.shape[2], query.shape[1], -1).transpose(1, 2)
+
+
+def related(name: str, other: str) -> bool:
+    """Whether a module is the other, holds it or lies in it."""
+    return name == other or not name or name.startswith(other + ".") or other.startswith(name + ".")
+
+
+def others_of(kwargs: Mapping[str, Any]) -> Any:
+    """What the keys and values of a layer are made of, where that is not what its queries are made of."""
+    states = kwargs.get("key_value_states")
+    return kwargs.get("encoder_hidden_states") if states is None else states

@@ -16,7 +16,7 @@ from .asked import Asked, NotJudged
 from .errors import Error
 from .intended import Intended
 from .judged import Judged
-from .seams import Backward, Seams
+from .seams import Backward, Seams, related
 from .tables import Table
 
 
@@ -237,7 +237,7 @@ class Watch:
         """Modules that look like attention, of which no call was heard: those did not run, or compute it themselves."""
         heard = tuple(self.layers)
         looks = [name for name, module in self._model.named_modules() if "attention" in type(module).__name__.lower()]
-        return [name for name in looks if not any(_related(name, other) for other in (*heard, *(
+        return [name for name in looks if not any(related(name, other) for other in (*heard, *(
             x for x in looks if x != name and x.startswith(name + "."))))]
 
     @property
@@ -307,11 +307,6 @@ class Watch:
         table = self.table()
         table.note = (f"{self.first}. " if self.first else "") + self.summary
         return table._repr_html_()
-
-
-def _related(name: str, other: str) -> bool:
-    """Whether a module is the other, holds it or lies in it."""
-    return name == other or not name or name.startswith(other + ".") or other.startswith(name + ".")
 
 
 def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, most_findings: int = 16,
