@@ -74,6 +74,7 @@ $(RESULTS):
 
 # Those that take longest begin first.
 LONG_TESTS := $(call named,test_cli_bench test_cli_models test_cli_failures test_diagnose_large test_diagnose_planted \
+                           test_variants_page test_low_precision test_gradient_bound test_gradient_case test_suite \
                            test_diagnose test_failures test_cli_ranks test_suite_page test_diagnose_slices)
 # Transcripts of the program run file by file.
 TRANSCRIPTS := $(sort $(wildcard tests/cli/transcripts/*.md))
@@ -146,12 +147,13 @@ N ?= 10000
 test-differential: $(call named,test_differential) ## compares N random forwards with themselves, cut in every way
 	DIFFERENTIAL_TRIALS=$(N) $<
 
-# Failures are injected into the program at every 47th place here, which saves minutes; `make soak` takes
-# each one. Kernels are optimised as little as the rest: a file of them took four minutes to compile otherwise. What
-# `mha bench` reads to measure the machine is less.
-asan: ## the tests again under the address and undefined-behaviour sanitizers
-	@FAILURES_STRIDE=$${FAILURES_STRIDE:-47} $(MAKE) --no-print-directory BUILD=$(BUILD)/asan \
-	  CFLAGS="-O1 -g1 -DBENCH_READ_MIB=16" KERNEL_CFLAGS=-O1 SANITIZE=address,undefined WERROR=-Werror test
+# Failures are injected into the program at every 47th place here, which saves minutes; `make soak` takes each one.
+# Of random trials a quarter is drawn. Kernels are optimised as little as the rest: a file of them took four minutes to
+# compile otherwise. What `mha bench` reads to measure the machine is less.
+asan: ## the tests again under the address and undefined-behaviour sanitizers (make deps-dev)
+	@FAILURES_STRIDE=$${FAILURES_STRIDE:-47} TRIALS_DIVISOR=$${TRIALS_DIVISOR:-4} $(MAKE) --no-print-directory \
+	  BUILD=$(BUILD)/asan CFLAGS="-O1 -g1 -DBENCH_READ_MIB=16" KERNEL_CFLAGS=-O1 SANITIZE=address,undefined \
+	  LDFLAGS=-fuse-ld=lld WERROR=-Werror test
 
 .PHONY: check-planted check-grown interface
 check-planted: ## a setting that is planted in a copy of the sources is found by every surface

@@ -10,7 +10,7 @@ extern "C" {
 
 /* The suite's name and version. Another version may have other questions; within one, the inputs of a question have the
  * same bytes on every machine. */
-#define MHA_CONFORM_VERSION "mha-conform 1.0"
+#define MHA_CONFORM_VERSION "mha-conform 1.1"
 
 /* How much is asked; each level has the questions of those before it, too. */
 typedef enum mha_conform_level {
@@ -86,6 +86,11 @@ MHA_API const mha_conform_row *mha_question_row(const mha_question *question);
 MHA_API const mha_call *mha_question_call(const mha_question *question);
 /* The rows in the cache before the call, (B, h_kv, P, d); views without data without a cache. */
 MHA_API void mha_question_past(const mha_question *question, mha_view *keys, mha_view *values);
+/* The gradient of the output that a backward begins with, (B, T_q, h, d_v) in the type of the question, owned by the
+ * question: where `has` has the word backward, else a view without data. It is 0 for queries that see no key where
+ * `empty` reads as their mean, which has gradients of its own. The right gradients are those of mha_backward, and an
+ * answer may be off by mha_gradient_bound. */
+MHA_API void mha_question_d_output(const mha_question *question, mha_view *d_output);
 /* Whether a dialect matters to this question. */
 MHA_API bool mha_question_differs(const mha_question *question, size_t dialect);
 

@@ -129,16 +129,23 @@ mha_status bench_subject_make(bench_subject *b, const bench_shape *shape, bench_
     return MHA_OK;
 }
 
-void bench_subject_forget(bench_subject *b)
+static void free_workspace(bench_subject *b)
 {
     mha__release(&b->memory.allocator, b->workspace, b->workspace_bytes);
     b->workspace = NULL;
     b->workspace_bytes = 0;
 }
 
+void bench_subject_forget(bench_subject *b)
+{
+    free_workspace(b);
+    if (b->weights)
+        mha_layer_drop_views(b->weights);
+}
+
 void bench_subject_free(bench_subject *b)
 {
-    bench_subject_forget(b);
+    free_workspace(b);
     mha_cache_destroy(b->cache);
     mha_cache_destroy(b->trunk);
     mha_layer_destroy(b->weights);
@@ -187,7 +194,7 @@ mha_status bench_subject_run(bench_subject *b, mha_path path, int threads, mha_p
     TRY(mha_plan_call(b->weights, &b->call, &plan, error));
     b->needs_bytes = plan.workspace_bytes;
     if (plan.workspace_bytes > b->workspace_bytes) {
-        bench_subject_forget(b);
+        free_workspace(b);
         b->workspace = mha__allocate(&b->memory.allocator, plan.workspace_bytes);
         if (!b->workspace)
             return mha__fail(error, MHA_NO_MEMORY, "", "expected %zu bytes of memory, found fewer",

@@ -29,7 +29,7 @@ typedef struct bench_subject {
 mha_status bench_subject_make(bench_subject *b, const bench_shape *shape, bench_part part, bool packs,
                               mha_error *error);
 void bench_subject_free(bench_subject *b);
-/* Frees the workspace; the next run allocates what it needs. */
+/* Frees the workspace and what was unpacked of packed weights: the next run allocates what it needs. */
 void bench_subject_forget(bench_subject *b);
 
 /* Runs on a path; *taken is the path really used. *ms is the mean time of enough runs to fill some milliseconds.

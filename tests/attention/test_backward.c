@@ -74,7 +74,7 @@ static bool layer_fails(const trial *drawn, char *text, size_t size)
 
 static uint64_t run(trial_failure fails, uint64_t usual, const char *what)
 {
-    const uint64_t n = trial_number("BACKWARD_TRIALS", usual);
+    const uint64_t n = trial_count("BACKWARD_TRIALS", usual);
     calls = gradients = 0;
     memset(of_each, 0, sizeof of_each);
     const size_t wrong = trials_that_fail(trial_number("BACKWARD_SEED", 1), n, 0, fails);

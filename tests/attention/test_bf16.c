@@ -105,7 +105,7 @@ static bool fails(const trial *given, char *text, size_t size)
 static void random_forwards_stay_within_the_tolerance_of_bf16(void **state)
 {
     (void)state;
-    const uint64_t n = trial_number("BF16_TRIALS", 100);
+    const uint64_t n = trial_count("BF16_TRIALS", 100);
     size_t wrong = 0;
     for (uint64_t seed = 1; seed <= n && wrong < 5; seed++) {
         char text[400];
@@ -143,7 +143,7 @@ static void rounding_early_or_late_and_pairs_change_no_bit(void **state)
     enum { LITTLE = 1 << MHA_STAGE_OUTPUT | 1 << MHA_STAGE_LSE };
     static const char *const isas[] = {"auto", "avx512"};
     static const double amplitudes[] = {1, 30, 1e18, 1e-18};
-    const uint64_t n = trial_number("BF16_TRIALS", 100);
+    const uint64_t n = trial_count("BF16_TRIALS", 100);
     size_t compared = 0;
     for (uint64_t seed = 1; seed <= 3 * n; seed++) {
         trial t = draw(seed);

@@ -17,7 +17,7 @@ static void run(uint64_t first, uint64_t n, double amplitude)
 static void random_forwards_agree_with_the_oracle(void **state)
 {
     (void)state;
-    uint64_t n = trial_number("FORWARD_TRIALS", 600);
+    uint64_t n = trial_count("FORWARD_TRIALS", 600);
     run(trial_number("FORWARD_SEED", 1), n, 0);
     print_message("%llu random forwards, every stage, every path\n", (unsigned long long)n);
 }
@@ -28,7 +28,7 @@ static void forwards_at_the_edges_of_float_do_too(void **state)
     (void)state;
     static const double amplitudes[] = {1e-41, 1e-38, 1e-20, 100, 1e4, 1e10, 1e18, 1e30, 3e38};
     for (size_t k = 0; k < sizeof amplitudes / sizeof *amplitudes; k++)
-        run(trial_number("FORWARD_SEED", 1) + 100000 * (k + 1), trial_number("FORWARD_TRIALS", 600) / 40,
+        run(trial_number("FORWARD_SEED", 1) + 100000 * (k + 1), trial_count("FORWARD_TRIALS", 600) / 40,
             amplitudes[k]);
 }
 

@@ -7,6 +7,7 @@
 
 #include "mha/mha.h"
 #include "support/latent.h"
+#include "support/trial.h"
 #include "support/unit.h"
 
 enum { MOST = 1 << 14 }; /* doubles of one array */
@@ -323,8 +324,7 @@ static void in_parts(const drawn *d, const struct form *f, uint64_t seed)
 static void test_random(void **unused)
 {
     (void)unused;
-    const char *trials = getenv("LATENT_TRIALS"), *first = getenv("LATENT_SEED");
-    const uint64_t from = first ? strtoull(first, NULL, 10) : 1, n = trials ? strtoull(trials, NULL, 10) : 80;
+    const uint64_t from = trial_number("LATENT_SEED", 1), n = trial_count("LATENT_TRIALS", 80);
     static drawn d;
     for (uint64_t seed = from; seed < from + n; seed++) {
         draw(&d, seed);

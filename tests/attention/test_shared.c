@@ -9,6 +9,7 @@
 #include "support/failing.h"
 #include "support/isa.h"
 #include "support/stages.h"
+#include "support/trial.h"
 #include "support/unit.h"
 
 static const mha_path paths[] = {MHA_PATH_FAST, MHA_PATH_BLAS, MHA_PATH_EXACT};
@@ -329,9 +330,8 @@ static problem draw(uint64_t seed)
 static void drawn_at_random(void **state)
 {
     (void)state;
-    const char *asked = getenv("SHARED_TRIALS");
     size_t some = 0, all = 0;
-    const uint64_t trials = asked ? strtoull(asked, NULL, 10) : 16;
+    const uint64_t trials = trial_count("SHARED_TRIALS", 16);
     FOR_EACH_ISA
         for (uint64_t seed = 1; seed <= trials; seed++) {
             const problem p = draw(seed);

@@ -6,6 +6,7 @@
 
 #include "mha/mha.h"
 #include "support/isa.h"
+#include "support/trial.h"
 #include "support/unit.h"
 
 enum { STEPS = 3, MOST = 1 << 18 };
@@ -143,8 +144,7 @@ static bool assert_same_bits(uint64_t seed)
 
 static void layers_at_random(void **state)
 {
-    const char *asked = getenv("SHARED_TRIALS");
-    const uint64_t trials = asked ? strtoull(asked, NULL, 10) : 16;
+    const uint64_t trials = trial_count("SHARED_TRIALS", 16);
     uint64_t computed = 0, all = 0;
     FOR_EACH_ISA
         for (uint64_t seed = 1; seed <= trials; seed++, all++)

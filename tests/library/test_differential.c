@@ -489,7 +489,7 @@ static bool trial_differs(const trial *t, char *text, size_t size)
 static void random_forwards_agree_with_themselves(void **state)
 {
     (void)state;
-    uint64_t first = trial_number("DIFFERENTIAL_SEED", 1), n = trial_number("DIFFERENTIAL_TRIALS", 300);
+    uint64_t first = trial_number("DIFFERENTIAL_SEED", 1), n = trial_count("DIFFERENTIAL_TRIALS", 300);
     const size_t wrong = trials_that_fail(first, n, 0, trial_differs);
     if (wrong)
         fail_msg("%zu random forwards differ", wrong);

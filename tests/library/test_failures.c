@@ -580,7 +580,7 @@ static mha_status ask_question(const char *name, mha_error *error)
     size_t index = 0;
     while (mha_conform_at(index, &row) && strcmp(row.name, name) != 0)
         index++;
-    mha_status status = mha_conform_readings_put("lse=base-2", &readings, error);
+    mha_status status = mha_conform_readings_put("lse=base-2,empty=mean", &readings, error);
     if (status == MHA_OK)
         status = mha_question_create(index, MHA_F16, &readings, &q, error);
     if (status == MHA_OK)
@@ -811,6 +811,7 @@ static void judges_survive(void **state)
     survives("case of a call", case_of_call, NULL);
     survives("diagnosis", diagnose_case, "tests/vectors/torch_one_token.safetensors");
     survives("question", ask_question, "probe-lse");
+    survives("question with gradients", ask_question, "backward-lengths-empty.b2-h4-q9-s9");
     survives("question in pages", ask_question, "pages.b2-kv2-q5-s11");
     survives("question with a cache", ask_question, "cache.b2-h4-q3-s3");
     survives("gradients", gradients_of_call, NULL);

@@ -278,7 +278,7 @@ int main(int argc, char **argv)
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    const uint64_t first = trial_number("LATENTS_SEED", 1), n = trial_number("LATENTS_TRIALS", 8);
+    const uint64_t first = trial_number("LATENTS_SEED", 1), n = trial_count("LATENTS_TRIALS", 8);
     static const struct {
         mha_path path;
         bool packed;

@@ -361,7 +361,7 @@ int main(int argc, char **argv)
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    const uint64_t calls = random_calls(trial_number("RANKS_SEED", 1), trial_number("RANKS_TRIALS", 40));
+    const uint64_t calls = random_calls(trial_number("RANKS_SEED", 1), trial_count("RANKS_TRIALS", 40));
     if (rank == 0)
         printf("%d ranks: %llu calls shared, %llu checks of rank 0\n", ranks, (unsigned long long)calls,
                (unsigned long long)checks);

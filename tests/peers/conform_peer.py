@@ -121,13 +121,77 @@ def transformers_eager(q, k, v, attn_mask=None, scale=None, enable_gqa=False):
         .transpose(1, 2)
 
 
+def flex_attention(q, k, v, attn_mask=None, scale=None, enable_gqa=False):
+    """Eager; a mask as its score_mod."""
+    import torch
+    from torch.nn.attention.flex_attention import flex_attention as flex
+    mask, = tensors(attn_mask)
+    if mask is not None:
+        mask = mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+
+    def score_mod(score, b, h, i, j):
+        if mask.dtype == torch.bool:
+            return torch.where(mask[b, h, i, j], score, -torch.inf)
+        return score + mask[b, h, i, j]
+
+    return flex(q, k, v, None if mask is None else score_mod, scale=scale, enable_gqa=enable_gqa)
+
+
+def jax_attention(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
+    import jax
+    kind = "bias" if attn_mask is not None and attn_mask.dtype != bool else "mask"
+    rows = [x.swapaxes(1, 2) for x in (q, k, v)]
+    return jax.nn.dot_product_attention(*rows, **{kind: attn_mask}, is_causal=is_causal, scale=scale).swapaxes(1, 2)
+
+
+def keras_attention(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
+    """Of the back end that KERAS_BACKEND names, TensorFlow where it names none."""
+    import os
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    import keras
+    how = {}
+    if attn_mask is not None:
+        how["mask" if attn_mask.dtype == bool else "bias"] = attn_mask
+    return np.asarray(keras.ops.convert_to_numpy(keras.ops.dot_product_attention(
+        q, k, v, scale=scale, is_causal=is_causal, **how)))
+
+
+def tinygrad_attention(q, k, v, attn_mask=None, is_causal=False, enable_gqa=False):
+    from tinygrad import Tensor
+    q, k, v, mask = (None if x is None else Tensor(np.ascontiguousarray(x)) for x in (q, k, v, attn_mask))
+    return q.scaled_dot_product_attention(k, v, attn_mask=mask, is_causal=is_causal, enable_gqa=enable_gqa).numpy()
+
+
+def openvino_attention(q, k, v, attn_mask=None, is_causal=False, scale=None):
+    import openvino
+    from openvino import opset13 as ops
+    if is_causal and attn_mask is not None:
+        raise NotImplementedError("a mask beside causal, which its documentation says is ignored")
+    inputs = [x for x in (q, k, v, attn_mask) if x is not None]
+    nodes = [ops.parameter(list(x.shape), x.dtype) for x in inputs]
+    how = {} if scale is None else {"scale": ops.constant(np.float32(scale))}
+    mask = nodes[3] if attn_mask is not None else ops.constant(np.float32(0)) if how else None
+    out = ops.scaled_dot_product_attention(*nodes[:3], mask, causal=is_causal, **how)
+    compiled = openvino.compile_model(openvino.Model([out], nodes), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return compiled([np.ascontiguousarray(x) for x in inputs])[0]
+
+
+def mlx_attention(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
+    import mlx.core as mx
+    if is_causal and attn_mask is not None:
+        raise NotImplementedError("a mask beside is_causal")
+    mask = "causal" if is_causal else None if attn_mask is None else mx.array(attn_mask)
+    return np.array(mx.fast.scaled_dot_product_attention(
+        *(mx.array(x) for x in (q, k, v)), scale=q.shape[3]**-0.5 if scale is None else scale, mask=mask))
+
+
 PLAIN = "cross strides"
 # By name: package, kernel, arrays, layout, what it has.
 LIBRARIES = {
     "PyTorch SDPA, math": ("torch", torch_sdpa("MATH"), "torch", "BHTD",
-                           "causal gqa value_width scale mask bool_mask " + PLAIN),
+                           "causal gqa value_width scale mask bool_mask backward " + PLAIN),
     "PyTorch SDPA, flash": ("torch", torch_sdpa("FLASH_ATTENTION"), "torch", "BHTD",
-                            "causal gqa scale mask bool_mask " + PLAIN),
+                            "causal gqa scale mask bool_mask backward " + PLAIN),
     "PyTorch nn.MultiheadAttention": ("torch", module, "torch", "BHTD", "mask bool_mask " + PLAIN),
     "ONNX Runtime, Attention": ("onnxruntime", onnx_attention(run_runtime), "numpy", "BHTD",
                                 "causal gqa value_width scale mask bool_mask softcap cross"),
@@ -138,7 +202,16 @@ LIBRARIES = {
     "ONNX reference, Attention": ("onnx", onnx_attention(run_reference), "numpy", "BHTD",
                                   "causal gqa value_width scale mask bool_mask softcap cross"),
     "transformers, eager (Llama)": ("transformers", transformers_eager, "torch", "BHTD",
-                                    "gqa value_width scale mask bool_mask " + PLAIN),
+                                    "gqa value_width scale mask bool_mask backward " + PLAIN),
+    "PyTorch FlexAttention, eager": ("torch", flex_attention, "torch", "BHTD",
+                                     "gqa value_width scale mask bool_mask backward " + PLAIN),
+    "JAX, dot_product_attention": ("jax", jax_attention, "jax", "BHTD",
+                                   "causal gqa scale mask bool_mask cross backward"),
+    "Keras, dot_product_attention": ("keras", keras_attention, "numpy", "BTHD",
+                                     "causal gqa scale mask bool_mask cross"),
+    "tinygrad": ("tinygrad", tinygrad_attention, "numpy", "BHTD", "causal gqa value_width mask bool_mask cross"),
+    "OpenVINO": ("openvino", openvino_attention, "numpy", "BHTD", "causal value_width scale mask bool_mask cross"),
+    "MLX, CPU": ("mlx", mlx_attention, "numpy", "BHTD", "causal gqa value_width scale mask bool_mask cross"),
 }
 
 
@@ -173,8 +246,14 @@ def row(name, version, report, failed, found):
     words = {outcome: [x.name for x in found.found.values() if x.outcome == outcome]
              for outcome in ("bitwise", "within the bound", "violated", "refused")}
     dialects = ", ".join(f"{d} {reading}" for d, reading in report.dialects.items())
-    passed = sum(answer.outcome == "passed" for answer in report.answers)
-    return (f"| {name} | {version} | {passed} | {len(failed)} | {len(report.refused)} | {dialects} | "
+    counted = {backward: [sum(answer.outcome == outcome and ("backward" in answer.needs) == backward
+                              for answer in report.answers) for outcome in ("passed", "refused")]
+               for backward in (False, True)}
+    wrong = sum("backward" in answer.needs for answer in failed)
+    gradients = (f"{counted[True][0]} of {sum(counted[True]) + wrong}" if "backward" in LIBRARIES[name][4].split() else
+                 "not asked")
+    return (f"| {name} | {version} | {counted[False][0]} | {len(failed) - wrong} | {counted[False][1]} | {gradients} | "
+            f"{dialects} | "
             + " | ".join(", ".join(words[outcome]) for outcome in ("bitwise", "within the bound", "violated")) + " |")
 
 
@@ -205,8 +284,9 @@ def main():
             head = file.read().partition("<!-- answers")[0]
         with open(PAGE, "w", encoding="utf-8") as file:
             file.write(head + f"<!-- answers: written by tests/peers/conform_peer.py, level {level} -->\n\n"
-                       "| library | version | passed | failed | refused | dialects | bitwise under | within the bound "
-                       "| violated |\n|---|---|---|---|---|---|---|---|---|\n" + "\n".join(lines) + "\n\n"
+                       "| library | version | passed | failed | refused | backward | dialects | bitwise under "
+                       "| within the bound | violated |\n|---|---|---|---|---|---|---|---|---|---|\n"
+                       + "\n".join(lines) + "\n\n"
                        + ("## What failed\n\n" + "\n".join(details) if details else "Nothing failed.\n"))
 
 

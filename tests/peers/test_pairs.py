@@ -52,6 +52,34 @@ def plain(q, k, v):
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_conform_runs_autograd_through_a_kernel(dtype):
+    apart = []
+
+    def sdpa(q, k, v, is_causal=False, enable_gqa=False):
+        apart.append(not k.is_contiguous())
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, enable_gqa=enable_gqa)
+
+    said = {"arrays": "torch", "dtype": dtype, "level": "smoke", "only": "backward"}
+    report = mha.conform(sdpa, has="causal cross gqa backward", **said)
+    assert report.passed and not report.refused and len(report.answers) > 20 and not any(apart), report
+    assert mha.conform(sdpa, has="causal backward strides", **{**said, "only": "backward-strides"}).passed
+    assert apart[-1], "inputs that lie apart keep their strides under autograd"
+    none = mha.conform(lambda q, k, v: q.detach(), has="backward", **said)
+    assert "that autograd follows back" in str(none), none
+
+
+def test_conform_names_a_wrong_autograd_function(monkeypatch):
+    def kernel(q, k, v, is_causal, enable_gqa):
+        return Flash.apply(q, k, v)
+
+    asked = {"arrays": "torch", "level": "smoke", "has": "causal gqa backward", "only": "backward-gqa-causal.b2-h4"}
+    assert mha.conform(kernel, **asked).passed
+    monkeypatch.setattr(Flash, "factor", 4.0)
+    report = mha.conform(kernel, **asked)
+    assert not report.passed and "scale-missing-dq" in report.failed[0].names, report
+
+
 def test_torch(monkeypatch):
     q, k, v, do = inputs()
     check = lambda function, **said: mha.testing.assert_function_close(function, q, k, v, is_causal=True, **said)
@@ -87,6 +115,13 @@ def test_jax():
     q, k, v, do = (jax.numpy.asarray(x.numpy()) for x in inputs())
     mha.testing.assert_function_close(flash, q, k, v, is_causal=True)
     mha.testing.assert_function_close(flash, q, k, v, do=do, is_causal=True)
+
+    def kernel(q, k, v, causal=False):
+        return jax.nn.dot_product_attention(q, k, v, is_causal=causal)
+
+    report = mha.conform(kernel, layout="BTNH", arrays="jax", has="causal gqa backward", only="backward-gqa",
+                         level="smoke")
+    assert report.passed and not report.refused and len(report.answers) == 2, report
     factor[0] = 2
     with pytest.raises(AssertionError, match="^backward: dv differs"):
         mha.testing.assert_function_close(flash, q, k, v, is_causal=True)

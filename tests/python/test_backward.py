@@ -205,3 +205,39 @@ def test_inputs_and_axes_of_layers():
         layer.backward(do[..., :3], x)
     with pytest.raises(TypeError, match="cache"):
         layer.backward(do, x, cache=layer.cache(2, 9))
+
+
+def test_gradients_of_layers_are_judged(tmp_path):
+    """With norms, a rotation, latents: within the bound; twice the gradient of a weight is found, and in a case."""
+    for config, said in (({"q_norm": "head", "k_norm": "head", "norm_bias": True, "rope": mha.Rope("half_split")}, {}),
+                         ({"kv_heads": 2, "bias": False, "gate": "feature"}, {"is_causal": True}),
+                         ({"kv_rank": 6, "d_rope": 4, "d_k": 8, "d_v": 4, "rope": mha.Rope("interleaved", dim=4, last=True),
+                           "q_rank": 5}, {"causal": True})):
+        layer = mha.MultiHeadAttention(16, 4, seed=2, **config)
+        x, do = (R.standard_normal((2, 5, 16)).astype("f4") for _ in range(2))
+        for layout, turn in (("BTE", lambda y: y), ("TBE", lambda y: y.swapaxes(0, 1))):
+            d = layer.backward(turn(do), turn(x), layout=layout, **said)
+            dx, also = d.pop("query"), d
+            mha.testing.assert_gradients_close(dx, None, None, turn(x), None, None, turn(do), layer=layer, also=also,
+                                               layout=layout, **said)
+            mha.testing.assert_gradients_close(*(layer.backward(turn(do), turn(x), turn(x), turn(x), layout=layout,
+                                               **said)[name] for name in ("query", "key", "value")), turn(x), turn(x),
+                                               turn(x), turn(do), layer=layer, layout=layout, **said)
+            name = next(name for name in also if name.startswith("W_Q"))
+            with pytest.raises(AssertionError, match=f"^d_{name} differs: "):
+                mha.testing.assert_gradients_close(dx, None, None, turn(x), None, None, turn(do), layer=layer,
+                                                   also={name: 2 * also[name]}, layout=layout, **said)
+    mha.testing.save_failures(str(tmp_path))
+    layer = mha.MultiHeadAttention(16, 4, seed=2, q_norm="head", kv_heads=2)
+    d = layer.backward(do, x)
+    try:
+        with pytest.raises(AssertionError, match="case saved"):
+            mha.testing.assert_gradients_close(2 * d["query"], None, None, x, None, None, do, layer=layer)
+        with pytest.raises(ValueError, match="^dk: key is left out"):
+            mha.testing.assert_gradients_close(d["query"], d["query"], None, x, None, None, do, layer=layer)
+        with pytest.raises((ValueError, mha.Error), match="precision"):
+            mha.testing.assert_gradients_close(d["query"], None, None, x, None, None, do, layer=layer, dtype="bfloat16")
+    finally:
+        mha.testing.save_failures(None)
+    file, = tmp_path.iterdir()
+    assert mha.check(file).failed and not mha.diagnose(file).right

@@ -71,6 +71,29 @@ def kernel(mistake=""):
     return run
 
 
+def back(mistake="", forward=""):
+    """The backward of attention by hand in float32, with a mistake: the weights are the output of unit values."""
+
+    def run(q, k, v, output, do, **said):
+        (B, h, T, d), (_, h_kv, S, _) = q.shape, k.shape
+        recomputed = kernel("maximum-from-0" if mistake == "maximum-from-0" else forward)
+        weights = recomputed(q, k, np.broadcast_to(np.eye(S, dtype="f4"), (B, h_kv, S, S)), **said)
+        seen, v = weights != 0, np.where(np.isnan(v), 0, v)
+        wide_k, wide_v = (np.repeat(x, h // h_kv, 1) for x in (k, v))
+        d_weights = do @ wide_v.swapaxes(2, 3)
+        taken = 0 if mistake == "d-missing" else (do * output).sum(-1, keepdims=True)
+        d_scores = np.where(seen, weights * (d_weights - taken), 0) * np.float32(said.get("scale", d**-0.5))
+        each = d_scores.swapaxes(2, 3) @ q, weights.swapaxes(2, 3) @ do
+        dk, dv = (x.reshape(B, h_kv, h // h_kv, S, -1) for x in each)
+        dk = dk[:, :, -1] if mistake == "group-last-dk" else dk.sum(2)
+        dq = d_scores @ wide_k
+        if mistake == "empty-rows-nan":
+            dq = np.where(seen.any(-1, keepdims=True), dq, np.nan)
+        return (dq, dk) if mistake == "two" else (None if mistake == "none" else dq, dk, dv.sum(2))
+
+    return run
+
+
 # ---------------------------------------------------------------- right kernels
 
 
@@ -138,6 +161,102 @@ def test_a_kernel_that_writes_to_its_inputs_is_judged_by_what_it_was_given():
     assert mha.conform(careless, has="causal", level="smoke", only="causal.").passed
 
 
+# ---------------------------------------------------------------- backward
+
+
+def ours_back(q, k, v, output, do, **said):
+    return mha.attention_backward(q, k, v, do, layout="BHTD", **said)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_right_gradients_pass(dtype):
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    report = mha.conform(ours, backward=ours_back, level="smoke", dtype=dtype, only="backward")
+    assert report.passed and sum(answer.outcome == "passed" for answer in report.answers) > 40, report
+    turned = mha.conform(mha.attention, backward=lambda q, k, v, output, do, **said: mha.attention_backward(
+        q, k, v, do, **said), layout="BTHD", level="smoke", dtype=dtype, only="backward")
+    assert turned.passed and turned.dialects["alignment"] == "bottom-right", turned
+
+
+# Without a softcap, of which the backward by hand has no derivative.
+NO_SLOPE = " ".join(word for word in EVERY.split() if word not in ("softcap", "lse")) + " backward"
+
+
+def test_gradients_by_hand_pass():
+    report = mha.conform(kernel(), backward=back(), has=NO_SLOPE, level="smoke", only="backward")
+    assert report.passed and not report.refused and len(report.answers) > 35, report
+
+
+@pytest.mark.parametrize("mistake, only, name", [
+    ("d-missing", "backward-causal", "d-missing"), ("group-last-dk", "backward-gqa", "group-last-dk"),
+    ("empty-rows-nan", "empty", "empty-rows-nan")])
+def test_wrong_gradients_are_named(mistake, only, name, tmp_path):
+    report = mha.conform(kernel(), backward=back(mistake), has=NO_SLOPE, level="smoke", only=only)
+    assert report.failed and all(name in answer.names for answer in report.failed), report
+    first = report.failed[0]
+    assert first.family.startswith("backward") and first.reason.startswith(("d_query", "d_key")), first
+    assert name in str(report) and name in Page(report.to_html()).text and first.max_abs > first.atol
+    assert json.loads(json.dumps(report.to_dict()))["answers"][-1]["outcome"] in ("failed", "passed")
+    assert report.reduce(first.question) is None
+    report.save(first.question, tmp_path / "case.safetensors")
+    assert mha.check(tmp_path / "case.safetensors").failed
+    found = mha.diagnose(tmp_path / "case.safetensors")
+    assert not found.right and name in found.names and name in str(found) and name in found.sentence
+    assert mha.diagnose(tmp_path / "case.safetensors", tensor="expected.d_query").names == found.names
+
+
+def test_a_regime_shows_a_backward_that_random_numbers_do_not():
+    report = mha.conform(kernel(), backward=back("maximum-from-0"), has=NO_SLOPE, level="smoke")
+    assert {answer.regime for answer in report.failed} == {"deep-negative"}, report
+    assert all(answer.family.startswith("backward") for answer in report.failed)
+
+
+@pytest.mark.parametrize("dialect", ["bottom-right", "w", "hides"])
+def test_gradients_are_held_to_the_dialect(dialect):
+    words = "causal cross window bool_mask backward"
+    report = mha.conform(kernel(dialect), backward=back(forward=dialect), has=words, level="smoke", only="back")
+    assert report.passed and not report.refused, report
+    assert mha.conform(kernel(dialect), backward=back(), has=words, level="smoke", only="back").failed
+
+
+def test_queries_that_see_no_key_have_no_gradient_in_any_dialect():
+    """Where their output is the mean of all values, what comes in is 0."""
+    def mean(q, k, v, attn_mask=None, **said):
+        mask = None if attn_mask is None else np.where(attn_mask, 0, np.finfo("f4").min).astype("f4")
+        return kernel()(q, k, v, attn_mask=mask, **said)
+
+    def mean_back(q, k, v, output, do, attn_mask=None, **said):
+        if attn_mask is not None:
+            empty = ~np.broadcast_to(attn_mask, (*q.shape[:3], k.shape[2])).any(3)
+            assert not np.any(do[empty]) and np.all(do[~empty].any(-1))
+            told.append(empty.sum())
+        mask = None if attn_mask is None else np.where(attn_mask, 0, np.finfo("f4").min).astype("f4")
+        return back()(q, k, v, output, do, attn_mask=mask, **said)
+
+    told = []
+    report = mha.conform(mean, backward=mean_back, has="causal bool_mask gqa backward", level="smoke")
+    assert report.passed and report.dialects["empty"] == "mean" and max(told) > 0, report
+
+
+def test_gradients_of_what_has_no_backward():
+    assert not any("backward" in answer.needs for answer in mha.conform(ours, level="smoke", only="causal.").answers)
+    with pytest.raises(TypeError, match="^backward: needed beside arrays of numpy"):
+        mha.conform(ours, has="causal backward", level="smoke")
+    with pytest.raises(TypeError, match="^backward: expected a function, found int"):
+        mha.conform(ours, backward=1)
+    for mistake, words in (("none", "dq: the backward gives none"),
+                           ("two", "expected dq, dk and dv, found tuple of 2")):
+        report = mha.conform(kernel(), backward=back(mistake), has="backward", level="smoke", only="backward")
+        assert len(report.failed) == len(report.answers) and words in str(report)
+    report = mha.conform(kernel(), backward=lambda q, k, v, output, do: (q[..., 1:], k, v), has="backward",
+                         level="smoke", only="backward.")
+    assert "dq: expected shape" in report.failed[0].reason
+    wrong = mha.conform(lambda q, k, v: ours(q, k, v) * 2, backward=back(), has="backward", level="smoke",
+                        only="backward.")
+    assert wrong.failed[0].reason.startswith("output") and "dropout-scale 0.5" in wrong.failed[0].because, wrong
+
+
 # ---------------------------------------------------------------- dialects
 
 
@@ -169,7 +288,7 @@ def test_reports_are_json_and_say_what_was_refused():
     report = mha.conform(plain, level="smoke")
     assert report.passed
     told = json.loads(json.dumps(report.to_dict()))
-    assert told["suite"] == "mha-conform 1.0" and told["failed"] == 0 and told["refused"] == len(report.refused) > 50
+    assert told["suite"] == "mha-conform 1.1" and told["failed"] == 0 and told["refused"] == len(report.refused) > 50
     assert "is_causal" in str(report.refusals())
     sure = mha.conform(plain, level="smoke", has={"causal"})
     assert not sure.passed and "TypeError" in str(sure)
@@ -189,6 +308,10 @@ class Page(html.parser.HTMLParser):
 
     def handle_data(self, data):
         self.words.append(data)
+
+    @property
+    def text(self):
+        return "".join(self.words)
 
 
 def test_a_page_says_what_failed_and_why():
@@ -221,7 +344,7 @@ def test_a_badge_counts_the_right_answers(mistake):
     root = xml.etree.ElementTree.fromstring(report.badge())
     words = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
     right = sum(answer.outcome == "passed" for answer in report.answers)
-    assert words == ["mha-conform 1.0", f"{right} of {len(report.answers)}, float32"]
+    assert words == ["mha-conform 1.1", f"{right} of {len(report.answers)}, float32"]
     assert (right == len(report.answers)) == (not mistake)
 
 
@@ -371,3 +494,37 @@ def test_failures_of_calls_with_more_parts_are_made_small(only, layout, tmp_path
         assert mha.check(tmp_path / "small.safetensors").failed
         with pytest.raises(AssertionError, match="differs"):
             exec(small.script, {"kernel": off})
+
+
+def test_reports_obey_their_schema_and_are_strict_json():
+    def strange(q, k, v, is_causal=False):
+        out = kernel("causal-plus-1")(q, k, v, is_causal=is_causal)
+        return np.full_like(out, np.nan) if q.shape[2] == 9 else out
+
+    def strict(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    report = mha.conform(strange, has="causal", level="smoke")
+    told = json.loads(json.dumps(report.to_dict()), parse_constant=strict)
+    schema = mha.Report.schema()
+    validator = pytest.importorskip("jsonschema").Draft202012Validator(schema)
+    validator.check_schema(schema)
+    assert not list(validator.iter_errors(told)) and any(x["max_abs"] is None for x in told["answers"])
+    for at, other in (("outcome", "perhaps"), ("regime", "calm"), ("needs", ["luck"]), ("max_abs", -1), ("clues", 3)):
+        wrong = json.loads(json.dumps(told))
+        wrong["answers"][0][at] = other
+        assert list(validator.iter_errors(wrong)), at
+    assert list(validator.iter_errors({**told, "verdict": "passed"}))
+    assert list(validator.iter_errors({name: value for name, value in told.items() if name != "suite"}))
+
+
+def test_a_page_draws_which_rows_differ():
+    report = mha.conform(kernel("causal-plus-1"), has="causal", level="smoke")
+    answer = next(answer for answer in report.failed if answer.question == "causal.b2-h4-q9-s9"
+                  or answer.rows is not None and answer.rows.shape[2] > 4)
+    wrong = answer.rows > 1  # the last row sees every key with and without the mistake
+    assert wrong[..., :-1].any() and not wrong[..., -1].any() and np.isfinite(answer.rows).all()
+    assert (answer.rows.max() == pytest.approx(answer.max_abs / answer.atol)) == (answer.rtol == 0)
+    page = Page(report.to_html())
+    assert page.tags["svg"] >= answer.rows.shape[0] and "Which rows differ" in page.text
+    assert "Which rows differ" not in Page(mha.conform(kernel(), has="causal", level="smoke").to_html()).text

@@ -64,7 +64,7 @@ def test_a_right_kernel_is_passed(kernels):
     found = grade(f"{kernels}:right", "--has", "causal,gqa")
     assert found.returncode == 0 and found.stdout.splitlines()[-1].startswith("PASSED: right answers "), found.stdout
     asked = len(mha.conform(mha.scaled_dot_product_attention, has="causal gqa", level="smoke").answers)
-    assert f"{asked} of {asked} questions rightly (mha-conform 1.0, float32, level smoke)" in found.stdout
+    assert f"{asked} of {asked} questions rightly (mha-conform 1.1, float32, level smoke)" in found.stdout
     assert grade("mha:scaled_dot_product_attention", "--has", "causal").returncode == 0
     assert grade(f"{kernels}:Holder.kernel", "--has", "causal", "--dtype", "float16").returncode == 0
 

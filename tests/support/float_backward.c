@@ -2,6 +2,7 @@
 #include "support/float_backward.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,28 @@ static void turn(float *x, size_t d, size_t position, float sign)
     }
 }
 
+/* A row over its root mean square, times weights. */
+static void normalise(float *x, size_t d, const float *weights)
+{
+    float sum = 0;
+    for (size_t c = 0; c < d; c++)
+        sum += x[c] * x[c];
+    const float r = sqrtf(sum / (float)d + 1e-5f);
+    for (size_t c = 0; c < d; c++)
+        x[c] = x[c] / r * weights[c];
+}
+
+/* The gradient of such a row as that of the numbers it was made of. */
+static void normalise_back(float *dx, const float *x, size_t d, const float *weights, bool second)
+{
+    float sum = 0, along = 0;
+    for (size_t c = 0; c < d; c++)
+        sum += x[c] * x[c], along += dx[c] * weights[c] * x[c];
+    const float r = sqrtf(sum / (float)d + 1e-5f);
+    for (size_t c = 0; c < d; c++)
+        dx[c] = dx[c] * weights[c] / r - (second ? x[c] * along / (r * r * r * (float)d) : 0);
+}
+
 static bool sees(const head *x, size_t t, size_t j, int more_right, int more_left, bool causal, bool window,
                  bool length)
 {
@@ -56,6 +79,10 @@ static void forward(head *x)
         memcpy(x->Q[t], f->q + ((x->b * f->T + t) * f->h + x->i) * f->d_k, f->d_k * sizeof(float));
     for (size_t j = 0; j < f->S; j++)
         memcpy(x->K[j], f->k + ((x->b * f->S + j) * f->h_kv + x->g) * f->d_k, f->d_k * sizeof(float));
+    for (size_t t = 0; f->norms && t < f->T; t++)
+        normalise(x->Q[t], f->d_k, f->norms);
+    for (size_t j = 0; f->norms && j < f->S; j++)
+        normalise(x->K[j], f->d_k, f->norms + f->d_k);
     for (size_t t = 0; f->rope && t < f->T; t++)
         turn(x->Q[t], f->d_k, t, 1);
     for (size_t j = 0; f->rope && j < f->S; j++)
@@ -141,8 +168,9 @@ static void weights(head *x)
             float s = x->s[t][j];
             if (f->softcap > 0 && !is(x, "softcap-not-recomputed"))
                 s = f->softcap * tanhf(s / f->softcap);
+            const size_t masked = is(x, "mask-transposed") && f->T == f->S ? j * f->S + t : t * f->S + j;
             if (!is(x, "added-not-recomputed")) {
-                s += f->mask ? f->mask[t * f->S + j] : 0;
+                s += f->mask ? f->mask[masked] : 0;
                 s -= f->slopes ? f->slopes[x->i] * ((float)t - (float)j) : 0;
             }
             const int right = is(x, "causal-one-more") ? 1 : is(x, "causal-strict") ? -1 : 0,
@@ -151,11 +179,24 @@ static void weights(head *x)
                                       : sees(x, t, j, right, left, !is(x, "causal-missing"), !is(x, "window-missing"),
                                              !is(x, "lengths-missing")) && s > -INFINITY;
             x->back[t][j] = x->back[t][j] && x->lse[t] > -INFINITY;
-            if (f->mask && f->mask[t * f->S + j] == -INFINITY)
+            if (f->mask && f->mask[masked] == -INFINITY)
                 x->back[t][j] = false;
             x->P[t][j] = x->back[t][j] ? expf(s - lse[t]) : 0;
         }
     }
+}
+
+/* Where row j of keys or values is read: of a mistake "...16" that of the block of 16 before, if there is one. */
+static size_t stale(head *x, size_t j, const char *mistake)
+{
+    static const size_t blocks[] = {16, 32, 64, 128};
+    for (size_t n = 0; n < 4; n++) {
+        char name[40];
+        snprintf(name, sizeof name, "%s%zu", mistake, blocks[n]);
+        if (is(x, name) && j >= blocks[n])
+            return j - blocks[n];
+    }
+    return j;
 }
 
 static void scores(head *x)
@@ -164,8 +205,9 @@ static void scores(head *x)
     for (size_t t = 0; t < f->T; t++)
         for (size_t j = 0; j < f->S; j++) {
             float dP = 0;
+            const size_t read = stale(x, j, "stale-values-");
             for (size_t c = 0; x->back[t][j] && c < f->d_v; c++)
-                dP += x->dO[t][c] * f->v[((x->b * f->S + j) * f->h_kv + x->g) * f->d_v + c];
+                dP += x->dO[t][c] * f->v[((x->b * f->S + read) * f->h_kv + x->g) * f->d_v + c];
             const float moved = dP - x->D[t] + x->dlse[t];
             x->dZ[t][j] = !x->back[t][j] ? 0 : is(x, "weights-missing-in-ds") ? moved : x->P[t][j] * moved;
             const float tanh_s = f->softcap > 0 ? tanhf(x->s[t][j] / f->softcap) : 0;
@@ -225,8 +267,9 @@ static void products(head *x)
     for (size_t t = 0; t < f->T; t++)
         for (size_t j = 0; j < f->S; j++) {
             const bool in_q = counts(x, t, j, true), in_kv = counts(x, t, j, false);
+            const size_t read = stale(x, j, "stale-keys-");
             for (size_t c = 0; c < f->d_k && in_q; c++)
-                x->dQ[t][c] += q_scale * x->dS[t][j] * x->K[j][c];
+                x->dQ[t][c] += q_scale * x->dS[t][j] * x->K[read][c];
             for (size_t c = 0; c < f->d_k && in_kv; c++)
                 if (k_turned)
                     x->dK[t][c] += k_scale * x->dS[t][j] * x->Q[j][c];
@@ -244,12 +287,14 @@ static void products(head *x)
 static void gather(head *x)
 {
     const float_backward *f = x->f;
-    const bool none = is(x, "rope-not-turned-back");
+    const bool none = is(x, "rope-not-turned-back"), second = !is(x, "norm-second-term-missing");
     const float sign = is(x, "rope-turned-forward") ? 1 : -1;
     const size_t group = f->h / f->h_kv, g = is(x, "group-by-remainder") ? x->i % f->h_kv : x->g;
     for (size_t t = 0; t < f->T; t++) {
         if (f->rope && !none && !is(x, "rope-dq-not-turned-back"))
             turn(x->dQ[t], f->d_k, t, sign);
+        if (f->norms)
+            normalise_back(x->dQ[t], f->q + ((x->b * f->T + t) * f->h + x->i) * f->d_k, f->d_k, f->norms, second);
         memcpy(f->dq + ((x->b * f->T + t) * f->h + x->i) * f->d_k, x->dQ[t], f->d_k * sizeof(float));
     }
     for (size_t j = 0; j < f->S; j++) {
@@ -257,6 +302,9 @@ static void gather(head *x)
               *dv = f->dv + ((x->b * f->S + j) * f->h_kv + g) * f->d_v;
         if (f->rope && !none && !is(x, "rope-dk-not-turned-back"))
             turn(x->dK[j], f->d_k, j, sign);
+        if (f->norms)
+            normalise_back(x->dK[j], f->k + ((x->b * f->S + j) * f->h_kv + g) * f->d_k, f->d_k, f->norms + f->d_k,
+                           second);
         const bool last = x->i % group == group - 1, first = x->i % group == 0;
         const bool drops_k = (is(x, "group-last") && !last) || (is(x, "group-first") && !first) ||
                              (is(x, "group-last-dk") && !last),

@@ -16,6 +16,7 @@ typedef struct float_backward {
     const float *mask;         /* (T, S), added; NULL: none */
     const float *slopes;       /* (h) of ALiBi; NULL: none */
     const float *sinks;        /* (h); NULL: none */
+    const float *norms;        /* (2, d_k): weights of RMS norms of q and of k, eps 1e-5; NULL: none */
     bool rope;                 /* half split, base 10000, of all features */
     const float *q, *k, *v, *dO, *dlse; /* dlse (B, h, T); NULL: 0 */
     float *dq, *dk, *dv, *dmask, *dslopes, *dsinks;

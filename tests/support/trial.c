@@ -203,3 +203,9 @@ uint64_t trial_number(const char *name, uint64_t otherwise)
     const char *text = getenv(name);
     return text && *text ? strtoull(text, NULL, 10) : otherwise;
 }
+
+uint64_t trial_count(const char *name, uint64_t usual)
+{
+    const uint64_t divisor = trial_number("TRIALS_DIVISOR", 1), fewer = divisor ? usual / divisor : usual;
+    return trial_number(name, fewer ? fewer : 1);
+}

@@ -498,7 +498,7 @@ static bool fails(const trial *given, bool *of_estimate, char *text, size_t size
 static void random_calls_are_within_bound_and_tolerance(void **state)
 {
     (void)state;
-    const uint64_t first = trial_number("BOUNDS_SEED", 1), n = trial_number("BOUNDS_TRIALS", 300);
+    const uint64_t first = trial_number("BOUNDS_SEED", 1), n = trial_count("BOUNDS_TRIALS", 300);
     size_t wrong = 0, exceeded = 0;
     for (uint64_t seed = first; seed < first + n && wrong < 5; seed++) {
         char text[1800];

@@ -301,7 +301,7 @@ static bool case_fails(const trial *drawn, char *text, size_t size)
 static void right_calls_are_judged_right(void **state)
 {
     (void)state;
-    const uint64_t first = trial_number("CASES_SEED", 1), n = trial_number("CASES_TRIALS", 400);
+    const uint64_t first = trial_number("CASES_SEED", 1), n = trial_count("CASES_TRIALS", 400);
     const size_t wrong = trials_that_fail(first, n, 0, case_fails);
     if (wrong)
         fail_msg("%zu right calls are not judged right", wrong);

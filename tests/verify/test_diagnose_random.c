@@ -302,7 +302,7 @@ static bool plant(rig *r, const oracle *right, planting *p, uint64_t *x, tally *
 static void test_random_mistakes(void **state)
 {
     (void)state;
-    const uint64_t wanted = trial_number("DIAGNOSE_TRIALS", 150), first = trial_number("DIAGNOSE_SEED", 1);
+    const uint64_t wanted = trial_count("DIAGNOSE_TRIALS", 150), first = trial_number("DIAGNOSE_SEED", 1);
     size_t mistakes = 0;
     tally t = {0};
     while (mistake_at(mistakes))

@@ -87,7 +87,7 @@ static bool slice_differs(const trial *t, char *text, size_t size)
 static void a_slice_is_its_part_of_the_whole(void **state)
 {
     (void)state;
-    const size_t wrong = trials_that_fail(trial_number("FORWARD_SEED", 1), trial_number("FORWARD_TRIALS", 150), 0,
+    const size_t wrong = trials_that_fail(trial_number("FORWARD_SEED", 1), trial_count("FORWARD_TRIALS", 150), 0,
                                           slice_differs);
     if (wrong)
         fail_msg("%zu random calls have a slice that is not their part", wrong);

@@ -89,7 +89,7 @@ static bool bound_fails(const trial *drawn, char *text, size_t size)
 static void no_rounding_goes_beyond_the_bound(void **state)
 {
     (void)state;
-    const size_t wrong = trials_that_fail(trial_number("GRADIENT_SEED", 1), trial_number("GRADIENT_TRIALS", 4000), 0,
+    const size_t wrong = trials_that_fail(trial_number("GRADIENT_SEED", 1), trial_count("GRADIENT_TRIALS", 4000), 0,
                                           bound_fails);
     if (wrong)
         fail_msg("the gradients of %zu random calls lie beyond their bound", wrong);
@@ -137,7 +137,7 @@ static void no_float_goes_beyond_the_bound(void **state)
     for (int layers = 0; layers < 2; layers++) {
         judged = endless = bounded = 0, nearest = 0;
         const size_t wrong = trials_that_fail(trial_number("GRADIENT_SEED", 1),
-                                              trial_number("GRADIENT_TRIALS", 1500), 0, of[layers]);
+                                              trial_count("GRADIENT_TRIALS", 1500), 0, of[layers]);
         if (wrong)
             fail_msg("the gradients of %zu random %s lie beyond their bound", wrong, layers ? "layers" : "calls");
         print_message("%zu elements, the nearest at %.2g of its bound; %zu of %zu bounds are infinite\n", judged,

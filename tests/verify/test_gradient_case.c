@@ -115,7 +115,7 @@ static void right_gradients_pass_and_wrong_ones_fail(void **state)
     static const mha_gradient expected[] = {MHA_D_QUERY, MHA_D_KEY, MHA_D_VALUE, MHA_D_MASK, MHA_D_ALIBI_SLOPES,
                                             MHA_D_WEIGHTS + MHA_SINKS, MHA_D_WEIGHTS + MHA_BIAS_K,
                                             MHA_D_WEIGHTS + MHA_BIAS_TABLE, MHA_D_WEIGHTS + MHA_B_V};
-    const uint64_t n = trial_number("GRADIENT_CASES", 600), first = trial_number("GRADIENT_SEED", 1);
+    const uint64_t n = trial_count("GRADIENT_CASES", 600), first = trial_number("GRADIENT_SEED", 1);
     const size_t wrong = trials_that_fail(first, n, 0, call_fails);
     if (wrong)
         fail_msg("the gradients of %zu random calls are judged wrongly", wrong);
@@ -131,7 +131,7 @@ static void gradients_of_layers_are_judged(void **state)
     (void)state;
     judged = skipped = refused = 0;
     memset(of_each, 0, sizeof of_each);
-    const uint64_t n = trial_number("GRADIENT_CASES", 400), first = trial_number("GRADIENT_SEED", 1);
+    const uint64_t n = trial_count("GRADIENT_CASES", 400), first = trial_number("GRADIENT_SEED", 1);
     assert_int_equal(trials_that_fail(first, n, 0, layer_fails), 0);
     print_message("gradients of random layers: %zu judged, %zu without a bound, %zu that no case is of\n", judged,
                   skipped, refused);

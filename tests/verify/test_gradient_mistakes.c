@@ -10,7 +10,7 @@ enum { MOST = 160 * 160 * 8, FOUND = 128, MOST_SHOWN = 3 };
 
 /* Numbers for one call, and its gradients. */
 typedef struct numbers {
-    float q[MOST], k[MOST], v[MOST], dO[MOST], dlse[4096], mask[MOST], slopes[8], sinks[8];
+    float q[MOST], k[MOST], v[MOST], dO[MOST], dlse[4096], mask[MOST], slopes[8], sinks[8], norms[2 * 64];
     float dq[MOST], dk[MOST], dv[MOST], dmask[MOST], dslopes[8], dsinks[8];
     int64_t lengths[4];
 } numbers;
@@ -22,24 +22,26 @@ typedef struct setting {
     float scale, softcap;
     bool causal;
     int window_left;
-    bool lengths, mask, slopes, sinks, rope, dlse, empty;
+    bool lengths, mask, slopes, sinks, rope, dlse, empty, norms;
 } setting;
 
 static const setting settings[] = {
-    {"plain", 2, 20, 20, 2, 2, 8, 8, 0.35355338f, 0, false, -1, false, false, false, false, false, false, false},
-    {"own scale", 1, 9, 13, 2, 2, 8, 6, 0.5f, 0, false, -1, false, false, false, false, false, false, false},
-    {"grouped", 1, 12, 17, 6, 2, 8, 4, 0.35355338f, 0, false, -1, false, false, false, false, false, false, false},
-    {"causal", 2, 21, 21, 2, 1, 8, 8, 0.35355338f, 0, true, -1, false, false, false, false, false, false, false},
-    {"window", 1, 21, 21, 2, 2, 8, 8, 0.35355338f, 0, false, 3, false, false, false, false, false, false, false},
-    {"lengths", 2, 11, 14, 2, 2, 8, 8, 0.35355338f, 0, false, -1, true, false, false, false, false, false, false},
-    {"softcap", 1, 12, 12, 2, 2, 8, 8, 0.35355338f, 1.5f, false, -1, false, false, false, false, false, false, false},
-    {"mask", 2, 12, 15, 2, 2, 8, 8, 0.35355338f, 0, false, -1, false, true, false, false, false, false, false},
-    {"alibi", 1, 12, 12, 2, 2, 8, 8, 0.35355338f, 0, true, -1, false, false, true, false, false, false, false},
-    {"sinks", 2, 12, 15, 4, 2, 8, 8, 0.35355338f, 0, false, -1, false, false, false, true, false, false, false},
-    {"lse", 1, 12, 15, 2, 2, 8, 8, 0.35355338f, 0, false, -1, false, false, false, false, false, true, false},
-    {"rope", 1, 12, 12, 2, 2, 8, 8, 0.35355338f, 0, true, -1, false, false, false, false, true, false, false},
-    {"empty", 2, 9, 9, 2, 2, 8, 8, 0.35355338f, 0, false, -1, true, false, false, false, false, false, true},
-    {"long", 1, 150, 150, 1, 1, 2, 2, 0.70710678f, 0, false, -1, false, false, false, false, false, false, false},
+    {"plain", 2, 20, 20, 2, 2, 8, 8, 0.35355338f, 0, false, -1, .lengths = false},
+    {"own scale", 1, 9, 13, 2, 2, 8, 6, 0.5f, 0, false, -1, .lengths = false},
+    {"grouped", 1, 12, 17, 6, 2, 8, 4, 0.35355338f, 0, false, -1, .lengths = false},
+    {"causal", 2, 21, 21, 2, 1, 8, 8, 0.35355338f, 0, true, -1, .lengths = false},
+    {"window", 1, 21, 21, 2, 2, 8, 8, 0.35355338f, 0, false, 3, .lengths = false},
+    {"lengths", 2, 11, 14, 2, 2, 8, 8, 0.35355338f, 0, false, -1, .lengths = true},
+    {"softcap", 1, 12, 12, 2, 2, 8, 8, 0.35355338f, 1.5f, false, -1, .lengths = false},
+    {"mask", 2, 12, 15, 2, 2, 8, 8, 0.35355338f, 0, false, -1, .mask = true},
+    {"alibi", 1, 12, 12, 2, 2, 8, 8, 0.35355338f, 0, true, -1, .slopes = true},
+    {"sinks", 2, 12, 15, 4, 2, 8, 8, 0.35355338f, 0, false, -1, .sinks = true},
+    {"lse", 1, 12, 15, 2, 2, 8, 8, 0.35355338f, 0, false, -1, .dlse = true},
+    {"rope", 1, 12, 12, 2, 2, 8, 8, 0.35355338f, 0, true, -1, .rope = true},
+    {"empty", 2, 9, 9, 2, 2, 8, 8, 0.35355338f, 0, false, -1, .lengths = true, .empty = true},
+    {"square mask", 2, 12, 12, 2, 2, 8, 8, 0.35355338f, 0, false, -1, .mask = true},
+    {"norms", 2, 9, 11, 2, 2, 8, 8, 0.35355338f, 0, false, -1, .rope = true, .norms = true},
+    {"long", 1, 150, 150, 1, 1, 2, 2, 0.70710678f, 0, false, -1, .lengths = false},
 };
 
 static void fill(float *x, size_t n, uint64_t *state, float size)
@@ -71,7 +73,7 @@ static void build(const setting *s, numbers *n, uint64_t seed, planted *p)
     fill(n->q, s->B * s->T * s->h * s->d_k, &state, 2), fill(n->k, s->B * s->S * s->h_kv * s->d_k, &state, 2);
     fill(n->v, s->B * s->S * s->h_kv * s->d_v, &state, 1), fill(n->dO, s->B * s->T * s->h * s->d_v, &state, 1);
     fill(n->dlse, s->B * s->h * s->T, &state, 1), fill(n->mask, s->T * s->S, &state, 2);
-    fill(n->slopes, s->h, &state, 0.3f), fill(n->sinks, s->h, &state, 1);
+    fill(n->slopes, s->h, &state, 0.3f), fill(n->sinks, s->h, &state, 1), fill(n->norms, 2 * s->d_k, &state, 2);
     for (size_t e = 0; e < s->T * s->S; e += 7)
         n->mask[e] = e % s->S ? -INFINITY : n->mask[e];
     for (size_t b = 0; b < s->B; b++)
@@ -81,7 +83,8 @@ static void build(const setting *s, numbers *n, uint64_t seed, planted *p)
                             .window_left = s->window_left, .lengths = s->lengths ? n->lengths : NULL,
                             .mask = s->mask ? n->mask : NULL, .slopes = s->slopes ? n->slopes : NULL,
                             .sinks = s->sinks ? n->sinks : NULL, .q = n->q, .k = n->k, .v = n->v, .dO = n->dO,
-                            .dlse = s->dlse ? n->dlse : NULL, .dq = n->dq, .dk = n->dk, .dv = n->dv,
+                            .norms = s->norms ? n->norms : NULL, .dlse = s->dlse ? n->dlse : NULL, .dq = n->dq,
+                            .dk = n->dk, .dv = n->dv,
                             .dmask = s->mask ? n->dmask : NULL, .dslopes = s->slopes ? n->dslopes : NULL,
                             .dsinks = s->sinks ? n->dsinks : NULL};
     mha_semantics *m = &p->call.semantics;
@@ -102,6 +105,11 @@ static void build(const setting *s, numbers *n, uint64_t seed, planted *p)
         p->weights[MHA_SINKS] = mha_view_of(n->sinks, MHA_F32, 1, &s->h);
         p->call.weights = p->weights, p->call.weight_count = MHA_WEIGHT_COUNT;
         p->found.of[MHA_D_WEIGHTS + MHA_SINKS] = mha_view_of(n->dsinks, MHA_F32, 1, &s->h);
+    }
+    for (int side = 0; side < 2 && s->norms; side++) {
+        p->weights[side ? MHA_K_NORM : MHA_Q_NORM] = mha_view_of(n->norms + (size_t)side * s->d_k, MHA_F32, 1, &s->d_k);
+        p->call.weights = p->weights, p->call.weight_count = MHA_WEIGHT_COUNT;
+        m->qkv.norm_eps = 1e-5;
     }
     p->found.d_output = heads(n->dO, s->B, s->T, s->h, s->d_v);
     if (s->dlse)

@@ -88,7 +88,7 @@ static bool sample_differs(const trial *t, char *text, size_t size)
 static void a_sample_has_the_bits_of_the_whole(void **state)
 {
     (void)state;
-    const size_t wrong = trials_that_fail(trial_number("FORWARD_SEED", 1), trial_number("FORWARD_TRIALS", 400), 0,
+    const size_t wrong = trials_that_fail(trial_number("FORWARD_SEED", 1), trial_count("FORWARD_TRIALS", 400), 0,
                                           sample_differs);
     if (wrong)
         fail_msg("%zu random calls give a sample other bits", wrong);

@@ -217,6 +217,7 @@ static void fill_zeros(const mha_view *views, size_t count)
 void mha__backward_run(mha__backward *b)
 {
     b->turns[0] = b->turns[1] = MHA__TURNED_BACK;
+    b->norms_divide = false;
     fill_zeros(b->d, MHA_GRADIENT_COUNT);
     fill_zeros(b->d_x, 3);
     mha__backward_output(b);

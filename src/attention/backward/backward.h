@@ -61,6 +61,7 @@ struct mha__backward {
     mha_plan plan;                /* of the forward that was run */
     const mha__resolved *r;       /* of that plan */
     mha__turning turns[2];        /* of queries and of keys */
+    bool norms_divide;            /* the divisor of their norms is taken for a constant; false is right */
     mha_keep keep[MHA_STAGE_COUNT];
     mha_view stages[MHA_STAGE_COUNT]; /* of that forward, F64 and contiguous */
     /* F64 and contiguous. Those of query, key and value always have data: with a layer they are those of q, k and v,
@@ -121,6 +122,7 @@ typedef struct mha__norm {
     bool plus_one;
     double eps;
     const mha_view *weight, *d_weight, *d_bias;
+    bool divides; /* the divisor is taken for a constant */
 } mha__norm;
 /* The factor of a number behind a norm of n numbers, by element `at` of its weight; 1 without one. */
 double mha__norm_weight(const mha__norm *norm, size_t at, size_t n);

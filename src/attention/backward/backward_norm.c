@@ -34,7 +34,7 @@ void mha__norm_back(const mha__norm *norm, size_t first, size_t n, const double 
         add_at(norm->d_weight, first + c, dy * z / divisor);
         add_at(norm->d_bias, first + c, dy);
         d[c] = dy * mha__norm_weight(norm, first + c, n);
-        along += d[c] * z;
+        along += norm->divides ? 0 : d[c] * z;
     }
     for (size_t c = 0; c < n; c++) {
         d[c] = d[c] / divisor - (x[c] - mean) * along / (divisor * divisor * divisor * N);

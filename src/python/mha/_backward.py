@@ -66,6 +66,7 @@ class Backward:
         self.lend(self.struct.of, found)
         self.struct.precision = precision
         with self.request.typed():
-            call(lib.mha_gradient_bound, None, ctypes.byref(self.request.struct), ctypes.byref(self.struct), unit)
+            call(lib.mha_gradient_bound, self.request.layer_address, ctypes.byref(self.request.struct),
+                 ctypes.byref(self.struct), unit)
         self.struct.precision = _abi.BackwardPrecision()
         return found

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 TYPED = {"query": "q", "key": "k", "value": "v"}  # what these are called here
 
 
-class HeadsBackward(Backward):
-    """The gradients of a call without a layer, as it was meant."""
+class MeantBackward(Backward):
+    """The gradients of a call as it was meant."""
 
     def __init__(self, meant: Meant, do: a.Array, dlse: Optional[a.Array]) -> None:
         self.meant = meant
@@ -28,10 +28,7 @@ class HeadsBackward(Backward):
 
     def turned(self, name: str, array: Any) -> Any:
         """A gradient in the axes of what it is of, as the caller gave it; those beside query, key and value stay."""
-        if name not in INPUTS:
-            return array
-        shape: Any = self.meant.shape
-        return shape.back(array.transpose(0, 2, 1, 3) if shape.swapped else array)
+        return self.meant.shape.input_back(array) if name in INPUTS else array
 
 
 def attention_backward(q: a.Array, k: a.Array, v: a.Array, do: a.Array, *, dlse: Optional[a.Array] = None,
@@ -53,7 +50,7 @@ def attention_backward(q: a.Array, k: a.Array, v: a.Array, do: a.Array, *, dlse:
     more = further(also)
     with typed(TYPED):
         meant = Meant(q, k, v, None, layout, {**settings})
-    backward = HeadsBackward(meant, do, dlse)
+    backward = MeantBackward(meant, do, dlse)
     found = backward.run([*INPUTS, *more])
     kind = meant.shape.kind
     back = kind.dtype if out_dtype is None else a.float_type("out_dtype", out_dtype)

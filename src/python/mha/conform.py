@@ -1,20 +1,24 @@
 """Any kernel, asked: the conformance suite as a call in Python, and what a kernel answers."""
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Callable, Collection, Iterator, Mapping, Optional
 
 from . import arrays as a
-from . import conform_page
+from . import conform_page, report_schema
 from .errors import Error
 from .files import path_of
-from .judge import Diagnosis
+from .judge import Diagnosis, Verdict
+from .pairs import run_pair
 from .questions import DIALECTS, LEVELS, NEEDS, TYPES, VERSION, Question, Row, readings_of, rows, wrapper
 from .reduce import Reduced, Reducer
 from .shapes import heads_first
 from .tables import Table
 
+_About = tuple[str, str, str, tuple[str, ...]]  # of a question: its name, family, regime, and what it needs
 _DIAGNOSED = 40  # failures that are diagnosed; one takes about half a second
 
 
@@ -25,6 +29,7 @@ class Answer:
     outcome: "passed", "failed", or "refused": the kernel raised an exception, and nobody had said that it can.
     reason: of what did not pass. max_abs, atol, rtol: |exact - yours| <= atol + rtol |yours| was allowed.
     diagnosis: of the first failures; None of the others.
+    rows: (B, h, T_q), of failures of an output with a diagnosis: the largest error of each row over what is allowed.
     """
 
     question: str
@@ -39,6 +44,7 @@ class Answer:
     mismatches: int = 0
     elements: int = 0
     diagnosis: Optional[Diagnosis] = None
+    rows: Any = field(default=None, compare=False, repr=False)
 
     @property
     def names(self) -> list[str]:
@@ -53,10 +59,12 @@ class Answer:
         return self.diagnosis.clues[0] if self.diagnosis and self.diagnosis.clues else self.reason
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, the diagnosis as its names and clues."""
-        found = {name: getattr(self, name) for name in ("question", "family", "regime", "outcome", "reason", "max_abs",
-                                                        "atol", "rtol", "mismatches", "elements")}
-        return {**found, "needs": list(self.needs), "variants": self.names,
+        """The fields but rows, the diagnosis as its names and clues; None for a number that is NaN or infinite."""
+        found = {name: getattr(self, name) for name in ("question", "family", "regime", "outcome", "reason",
+                                                        "mismatches", "elements")}
+        numbers = {name: getattr(self, name) for name in ("max_abs", "atol", "rtol")}
+        return {**found, **{name: x if math.isfinite(x) else None for name, x in numbers.items()},
+                "needs": list(self.needs), "variants": self.names,
                 "clues": list(self.diagnosis.clues) if self.diagnosis else []}
 
 
@@ -109,8 +117,13 @@ class Report:
                      [(reason, len(those), " ".join(sorted({need for x in those for need in x.needs}))[:60])
                       for reason, those in found.items()])
 
+    @staticmethod
+    def schema() -> dict[str, Any]:
+        """The JSON Schema (draft 2020-12) of what to_dict() returns."""
+        return report_schema.schema()
+
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
+        """Everything, as JSON can hold it: schema() says what."""
         return {"suite": self.suite, "dtype": self.dtype, "level": self.level, "passed": len(self._of("passed")),
                 "failed": len(self.failed), "refused": len(self.refused),
                 "dialects": [{"dialect": name, "reading": reading, "meaning": DIALECTS[name].readings[reading],
@@ -162,9 +175,10 @@ class Report:
 class _Asker:
     """A kernel, and how it is called."""
 
-    def __init__(self, kernel: Callable[..., Any], layout: str, dtype: int, arrays: str, sure: bool) -> None:
+    def __init__(self, kernel: Callable[..., Any], layout: str, dtype: int, arrays: str, sure: bool,
+                 backward: Optional[Callable[..., Any]] = None) -> None:
         heads_first(layout)
-        self.kernel, self.layout, self.dtype = kernel, layout, dtype
+        self.kernel, self.layout, self.dtype, self.backward = kernel, layout, dtype, backward
         self.wrap, self.sure, self.diagnosed = wrapper(arrays), sure, 0
 
     def call(self, row: Row) -> list[a.Tensor]:
@@ -172,6 +186,17 @@ class _Asker:
         question = Question(row, self.dtype)
         asked = question.ask(self.layout, self.wrap)
         return question.seen(self.layout, self.kernel(*asked.inputs, **asked.settings))
+
+    def run(self, row: Row, readings: Any) -> tuple[list[a.Tensor], dict[str, a.Tensor]]:
+        """The answer, and where the question asks for them the gradients of q, k and v."""
+        if "backward" not in row.needs:
+            return self.call(row), {}
+        question = Question(row, self.dtype)
+        asked = question.ask(self.layout, self.wrap)
+        do = Question(row, self.dtype, readings).d_output(self.layout, self.wrap)
+        back = None if self.backward is None else partial(self.backward, **asked.settings)
+        output, _, found = run_pair(partial(self.kernel, **asked.settings), back, asked.inputs, do, 0)
+        return question.seen(self.layout, output), question.gradients(self.layout, found)
 
     def reading(self, row: Row, name: str, others: Mapping[str, str]) -> Optional[str]:
         """The first reading of a dialect, beside the known ones, in which the kernel answers a question rightly."""
@@ -188,18 +213,28 @@ class _Asker:
         """What the kernel answers to a question of the suite."""
         about = row.name, row.family, row.regime, row.needs
         try:
-            answer = self.call(row)
+            answer, gradients = self.run(row, readings)
         except (Exception, SystemExit) as raised:
             failed = self.sure and not isinstance(raised, NotImplementedError)
             return Answer(*about, "failed" if failed else "refused", f"{type(raised).__name__}: {raised}")
         question = Question(row, self.dtype, readings)
         verdict = question.judge(answer)
+        if verdict.passed and gradients:
+            return self._judged(about, question.judge_gradients(gradients),
+                                lambda stage: question.explain_gradients(gradients))
+        found = self._judged(about, verdict, lambda stage: question.diagnose(answer, stage))
+        if found.diagnosis and verdict.first == "output":
+            found = replace(found, rows=question.rows_off(answer, found.atol, found.rtol))
+        return found
+
+    def _judged(self, about: _About, verdict: Verdict, diagnose: Callable[[str], Diagnosis]) -> Answer:
+        """What a verdict says, of the first failures with a diagnosis."""
         stage = next((s for s in verdict.stages if s.name == verdict.first), verdict.stages[0])
         diagnosis = None
         if verdict.failed and self.diagnosed < _DIAGNOSED:
             self.diagnosed += 1
             try:
-                diagnosis = question.diagnose(answer, stage.name)
+                diagnosis = diagnose(stage.name)
             except Error:
                 pass
         return Answer(*about, "passed" if verdict.passed else "failed", verdict.reason, stage.max_abs, stage.atol,
@@ -222,18 +257,25 @@ class Examination:
     parameters are those of conform."""
 
     def __init__(self, kernel: Callable[..., Any], layout: str, dtype: Any, has: Optional[Collection[str]], level: str,
-                 arrays: str, dialect: Optional[Mapping[str, str]] = None, only: Optional[str] = None) -> None:
+                 arrays: str, dialect: Optional[Mapping[str, str]] = None, only: Optional[str] = None,
+                 backward: Optional[Callable[..., Any]] = None) -> None:
         if not callable(kernel):
             raise TypeError(f"kernel: expected a function, found {type(kernel).__name__}")
         if dialect is not None and not isinstance(dialect, Mapping):
             raise TypeError(f"dialect: expected readings by dialect, found {type(dialect).__name__}")
         if only is not None:
             a.text("only", only)
-        self.rows = list(_chosen(has, level, only))
+        if backward is not None and not callable(backward):
+            raise TypeError(f"backward: expected a function, found {type(backward).__name__}")
+        differentiable = backward is not None or arrays != "numpy"
+        if has is not None and "backward" in _words(has) and not differentiable:
+            raise TypeError("backward: needed beside arrays of numpy, which have no autograd: backward(q, k, v, "
+                            "output, do) returns dq, dk and dv")
+        self.rows = [row for row in _chosen(has, level, only) if differentiable or "backward" not in row.needs]
         if not self.rows:
             raise ValueError("only: no question of this level, with what the kernel has, has such a name")
         self.level, self.layout, self.declared = level, layout, tuple(dialect or ())
-        self._asker = _Asker(kernel, layout, a.float_type("dtype", dtype, TYPES), arrays, has is not None)
+        self._asker = _Asker(kernel, layout, a.float_type("dtype", dtype, TYPES), arrays, has is not None, backward)
         Question(self.rows[0], self._asker.dtype).ask(layout, self._asker.wrap)  # TypeError: no such arrays here
         self.dialects = dict(dialect or {})
         readings_of(self.dialects)
@@ -265,19 +307,28 @@ class Examination:
     def save(self, question: str, path: str) -> None:
         """See Report.save."""
         row = self._named(question)
-        Question(row, self._asker.dtype, self._held).save(os.fsencode(path), self._asker.call(row))
+        answer, gradients = self._asker.run(row, self._held)
+        asked = Question(row, self._asker.dtype, self._held)
+        if gradients and asked.judge(answer).passed:
+            asked.save_gradients(os.fsencode(path), gradients)
+        else:
+            asked.save(os.fsencode(path), answer)
 
     def reduce(self, question: str) -> Optional[Reduced]:
         """See Report.reduce."""
-        q, k, v, settings = Question(self._named(question), self._asker.dtype).plain(self.layout)
+        row = self._named(question)
+        if "backward" in row.needs:
+            return None
+        q, k, v, settings = Question(row, self._asker.dtype).plain(self.layout)
         return Reducer(self._asker.kernel, self.layout, self._asker.dtype, self._asker.wrap,
                        self.dialects).reduce(q, k, v, settings)
 
 
 def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "float32",
             has: Optional[Collection[str]] = None, level: str = "full", arrays: str = "numpy",
-            dialect: Optional[Mapping[str, str]] = None, only: Optional[str] = None) -> Report:
-    """Asks a kernel the questions of mha-conform 1.0, and judges its answers.
+            dialect: Optional[Mapping[str, str]] = None, only: Optional[str] = None,
+            backward: Optional[Callable[..., Any]] = None) -> Report:
+    """Asks a kernel the questions of mha-conform 1.1, and judges its answers.
 
         print(mha.conform(my_attention, dtype="bfloat16", arrays="torch", has={"causal", "gqa", "window"}))
 
@@ -293,8 +344,12 @@ def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "f
     arrays: "numpy", "torch" or "jax": what the kernel is given.
     dialect: readings by dialect, {"empty": "nan"}: the kernel is held to them. Others are found by asking.
     only: questions whose names have this text in them.
+    backward: of questions that need "backward", the gradients of q, k and v from do, the gradient of the output, in
+        its axes: backward(q, k, v, output, do, **settings) returns (dq, dk, dv), in the axes of q, k and v. None: of
+        torch autograd runs through the kernel, of JAX jax.vjp; arrays of numpy are not asked for gradients. Each
+        element is judged by its own error bound (mha_gradient_bound), where the output is right.
     """
-    return Examination(kernel, layout, dtype, has, level, arrays, dialect, only).report()
+    return Examination(kernel, layout, dtype, has, level, arrays, dialect, only, backward).report()
 
 
 def _has(has: Optional[Collection[str]], row: Row) -> bool:

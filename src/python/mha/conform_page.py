@@ -4,6 +4,9 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from .pictures import heat_map
 from .questions import DIALECTS
 from .tables import Table, shown
 
@@ -11,7 +14,9 @@ if TYPE_CHECKING:
     from .conform import Report
 
 _REDUCED = 3  # failures that are made small; one takes some dozen calls of the kernel
-_STYLE = """body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:72em;padding:0 1em}
+_MAPPED = 12  # failures whose rows are drawn
+_DARKEST = 16.0  # times what is allowed
+_STYLE = """figure{display:inline-block;margin:0 1em 1em 0}svg{border:1px solid #999}body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:72em;padding:0 1em}
 table{border-collapse:collapse;margin:1em 0}th,td{border-bottom:1px solid #ccc;padding:.2em .8em;text-align:left}
 pre{background:#f4f4f4;padding:1em;overflow-x:auto}.passed{color:#186a3b}.failed{color:#a93226}"""
 
@@ -30,6 +35,16 @@ def _smallest(report: Report) -> str:
             lines = "\n".join(map(_text, small.script.splitlines()))
             parts.append(f"<h3>{_text(answer.question)}</h3><pre>{lines}</pre>")
     return "<h2>The smallest calls that still fail</h2>" + "".join(parts) if parts else ""
+
+
+def _maps(report: Report) -> str:
+    """Where the first failures differ: for each batch row its heads down, its queries across."""
+    parts = [f"<h3>{_text(answer.question)}</h3>" + "".join(
+                 heat_map(np.where(rows > 1, np.minimum(rows, _DARKEST), 0.0), f"batch row {b}")
+                 for b, rows in enumerate(answer.rows))
+             for answer in [answer for answer in report.failed if answer.rows is not None][:_MAPPED]]
+    return ("<h2>Which rows differ</h2><p>Heads down, queries across. White: within what is allowed; dark: times what "
+            f"is allowed, {_DARKEST:g} and more the darkest.</p>" + "".join(parts)) if parts else ""
 
 
 def _section(title: str, table: Table) -> str:
@@ -57,7 +72,8 @@ def page(report: Report) -> str:
         "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         f"<title>{_text(summary)}</title><style>{_STYLE}</style></head><body>",
         f"<h1 class={verdict}>{verdict}</h1><p>{_text(summary)}</p>",
-        _section("Answered wrongly", report.table()), _section("What else is known of them", clues), _smallest(report),
+        _section("Answered wrongly", report.table()), _section("What else is known of them", clues), _maps(report),
+        _smallest(report),
         _section("Dialect", dialects), _section("Refused", report.refusals()), _section("All questions", every),
         "</body></html>\n"))
 

@@ -26,11 +26,8 @@ def _folder() -> str:
     return str(folder)
 
 
-def save(write: Callable[[str], None], diagnosed: bool = True) -> str:
-    """Saves a case, and says in one line where it is and what looks at it: the program, where there is one.
-
-    diagnosed: mha.diagnose looks at such a case, too.
-    """
+def save(write: Callable[[str], None]) -> str:
+    """Saves a case, and says in one line where it is and what looks at it: the program, where there is one."""
     if _saved["count"] >= _MOST_SAVED:
         return f"case not saved: {_MOST_SAVED} are, the last in {_folder()}"
     _saved["count"] += 1
@@ -41,5 +38,5 @@ def save(write: Callable[[str], None], diagnosed: bool = True) -> str:
         return f"case not saved: {reason}"
     command = "mha" if shutil.which("mha") else program()
     if command is None:
-        return f"case saved: mha.check({path!r})" + (f"; mha.diagnose({path!r})" if diagnosed else "")
+        return f"case saved: mha.check({path!r}); mha.diagnose({path!r})"
     return f"case saved: {command} check {path}; {command} diagnose {path}"

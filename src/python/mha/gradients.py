@@ -10,10 +10,11 @@ from . import _abi
 from . import arrays as a
 from ._backward import GRADIENTS, INPUTS
 from ._library import call, lib
-from .backward import TYPED, HeadsBackward
+from .backward import TYPED, MeantBackward
 from .errors import typed
 from .failures import save
 from .files import path_of
+from .layer import MultiHeadAttention
 from .meant import Meant
 
 if TYPE_CHECKING:
@@ -79,6 +80,16 @@ class Verdict(NamedTuple):
     exact: float
     allowed: float
 
+    @property
+    def ratio(self) -> float:
+        """The error of the worst element over what is allowed; 0: of no elements, or none is off."""
+        off = abs(self.yours - self.exact)
+        if off == 0 or np.isnan(self.yours) and np.isnan(self.exact):
+            return 0.0
+        if np.isinf(self.allowed):
+            return 0.0
+        return float("inf") if np.isnan(off) or self.allowed == 0 else off / self.allowed
+
     def words(self, why: str) -> list[str]:
         """How many elements differ, and the worst of them."""
         off = abs(self.yours - self.exact)
@@ -87,23 +98,25 @@ class Verdict(NamedTuple):
                 f"{self.allowed:.3g} ({why})"]
 
 
-def _verdict(name: str, yours: Any, exact: Any, allowed: Any) -> Verdict:
+def verdict_of(name: str, yours: Any, exact: Any, allowed: Any) -> Verdict:
+    """How far somebody's gradient is off, by the element that is farthest beyond what is allowed."""
     with np.errstate(invalid="ignore", over="ignore"):
         off = np.abs(yours - exact)
         wrong = ~((off <= allowed) | (np.isnan(yours) & np.isnan(exact)))
-        part = np.where(wrong, np.where(np.isnan(off), np.inf, off / np.maximum(allowed, 1e-300)), -1.0)
+        part = off / np.maximum(allowed, 1e-300)
+        part = np.where(wrong, np.where(np.isnan(part), np.inf, part), np.where(np.isnan(part), -1.0, part))
     at = np.unravel_index(int(part.argmax()), part.shape) if part.size else ()
     worst = tuple(int(i) for i in at)
     numbers = (float(x[worst]) for x in (yours, exact, allowed)) if part.size else (0.0, 0.0, 0.0)
     return Verdict(name, int(wrong.sum()), wrong.size, worst, *numbers)
 
 
-def _explained(backward: HeadsBackward, yours: dict[str, Any], computed: Computed) -> str:
-    """Which named mistakes give these gradients, in a sentence."""
-    sizes: Any = backward.meant.shape
-    if sizes.B * sizes.h * sizes.T_q * sizes.S > _MOST_PAIRS:
-        return (f"no mistake looked for: the call has more than {_MOST_PAIRS:,} pairs of queries and keys: give a "
-                "shorter one that fails likewise")
+def explained(backward: MeantBackward, yours: dict[str, Any], computed: Computed) -> tuple[tuple[str, ...], str]:
+    """Which named mistakes give these gradients: their names, and a sentence."""
+    plan = backward.meant.request.plan()
+    if plan.B * plan.h * plan.T_q * plan.S > _MOST_PAIRS:
+        return (), (f"no mistake looked for: the call has more than {_MOST_PAIRS:,} pairs of queries and keys: give a "
+                    "shorter one that fails likewise")
     struct = _abi.Gradients.from_buffer_copy(backward.struct)
     struct.precision = computed.precision
     for i in range(len(GRADIENTS)):
@@ -113,17 +126,19 @@ def _explained(backward: HeadsBackward, yours: dict[str, Any], computed: Compute
     found = (ctypes.POINTER(_abi.GradientMistake) * _MOST_NAMED)()
     count, right = ctypes.c_size_t(), ctypes.c_bool()
     with backward.meant.request.typed():
-        call(lib.mha_gradient_explain, None, ctypes.byref(backward.meant.request.struct), ctypes.byref(struct),
-             computed.unit, found, len(found), ctypes.byref(count), ctypes.byref(right))
+        call(lib.mha_gradient_explain, backward.request.layer_address, ctypes.byref(backward.request.struct),
+             ctypes.byref(struct), computed.unit, found, len(found), ctypes.byref(count), ctypes.byref(right))
     if right.value:
-        return "within the error bound of rounding: your tolerance is narrower"
-    if count.value == 0:
-        return "no named mistake explains it"
-    rows = [found[i].contents for i in range(min(count.value, len(found)))]
-    return "explained by " + "; or by ".join(f"{row.name.decode()} ({row.help.decode()})" for row in rows)
+        return (), "within the error bound of rounding: your tolerance is narrower"
+    rows = [Mistake(found[i].contents.name.decode(), found[i].contents.help.decode())
+            for i in range(min(count.value, len(found)))]
+    if not rows:
+        return (), "no named mistake explains it"
+    return (tuple(row.name for row in rows),
+            "explained by " + "; or by ".join(f"{row.name} ({row.help})" for row in rows))
 
 
-def _write(path: str, backward: HeadsBackward, yours: dict[str, Any], given: Mapping[str, a.Tensor],
+def _write(path: str, backward: MeantBackward, yours: dict[str, Any], given: Mapping[str, a.Tensor],
            computed: Computed) -> None:
     """Writes a case of the call and of somebody's gradients."""
     struct, notes = _abi.Gradients.from_buffer_copy(backward.struct), _abi.CaseNotes()
@@ -135,11 +150,13 @@ def _write(path: str, backward: HeadsBackward, yours: dict[str, Any], given: Map
     notes.gradients, notes.has_computed = ctypes.pointer(struct), True
     notes.computed = _abi.F64 if computed.code == _abi.F64 else _abi.F32
     with backward.meant.request.typed():
-        call(lib.mha_case_save, path_of("path", path), None, ctypes.byref(call_), ctypes.byref(notes))
+        call(lib.mha_case_save, path_of("path", path), backward.request.layer_address, ctypes.byref(call_),
+             ctypes.byref(notes))
 
 
-def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Optional[a.Array], q: a.Array, k: a.Array,
-                           v: a.Array, do: a.Array, *, dlse: Optional[a.Array] = None,
+def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Optional[a.Array], q: a.Array,
+                           k: Optional[a.Array], v: Optional[a.Array], do: a.Array, *,
+                           layer: Optional[MultiHeadAttention] = None, dlse: Optional[a.Array] = None,
                            also: Optional[Mapping[str, a.Array]] = None, layout: Optional[str] = None,
                            dtype: Any = None, precision: Optional[Mapping[str, Any]] = None,
                            rtol: Optional[float] = None, atol: Optional[float] = None,
@@ -152,6 +169,8 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
     dq, dk, dv: the gradients under test, in the axes of q, k and v; None where one is not judged.
     do, dlse: the gradients of the output and of the lse that they were computed from. also: further gradients by name,
         as in mha.attention_backward.
+    layer: q, k and v are inputs of this layer, k and v None where they are left out as in a call, and `also` may have
+        gradients of its weights: also={"W_Q": dW_Q}. A layer is judged in float32 and float64.
     q, k, v, layout, settings: as in mha.testing.assert_attention_close.
     dtype: what the backward computes in; that of the first gradient when None. Below 32 bits a fused kernel is meant,
         which rounds P, dS, the gradients, and O in D = rowsum(dO O); precision={"d_scores": "float32"} names points at
@@ -160,23 +179,25 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
         bound of such a backward (mha_gradient_bound), behind norms and rotation, too.
 
     The AssertionError says which gradients differ, the worst element of each, what was allowed, the named mistakes of a
-    backward that give these numbers (mha.testing.MISTAKES), and where a case is saved that `mha check` and
-    `mha diagnose` read; a case rounds where a fused kernel of `dtype` does.
+    backward that give these numbers (mha.testing.MISTAKES), and where a case is saved that mha.check and
+    mha.diagnose read; a case rounds where a fused kernel of `dtype` does.
     """
     __tracebackhide__ = True
     with typed(TYPED):
-        meant = Meant(q, k, v, None, layout, {**settings})
+        meant = Meant(q, k, v, layer, layout, {**settings})
     if also is not None and not isinstance(also, Mapping):
         raise TypeError(f"also: expected gradients by name, found {type(also).__name__}")
-    backward = HeadsBackward(meant, do, dlse)
+    backward = MeantBackward(meant, do, dlse)
     given = {name: a.floats(_word(name), x) for name, x in zip(INPUTS, (dq, dk, dv)) if x is not None}
-    inputs: Any = meant.shape.inputs
     yours = {}
     for name, tensor in given.items():
-        expected = backward.turned(name, np.empty(inputs[INPUTS.index(name)].array.shape)).shape
+        of = meant.shape.inputs[INPUTS.index(name)]
+        if of is None:
+            raise ValueError(f"{_word(name)}: {name} is left out, and its gradient is part of that of the input it is")
+        expected = backward.turned(name, np.empty(of.array.shape)).shape
         if tensor.array.shape != expected:
             raise ValueError(f"{_word(name)}: expected shape {expected}, found {tensor.array.shape}")
-        yours[name] = meant.shape.inside(a.widened(tensor, _abi.F64).array)  # type: ignore[union-attr]
+        yours[name] = meant.shape.inside(a.widened(tensor, _abi.F64).array)
     for name, x in (also or {}).items():
         tensor = given[name] = a.floats(f"also[{name!r}]", x)
         yours[name] = a.widened(tensor, _abi.F64).array
@@ -195,10 +216,10 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
                backward.bound(list(given), computed.unit, computed.precision))
     message: list[str] = []
     for name in given:
-        verdict = _verdict(name, *(backward.turned(name, x[name]) for x in (yours, exact, allowed)))
+        verdict = verdict_of(name, *(backward.turned(name, x[name]) for x in (yours, exact, allowed)))
         if verdict.wrong:
             message += verdict.words("as you asked" if asked else f"what rounding in {computed.words} may cost")
     if message:
-        message.append("  " + _explained(backward, yours, computed))
-        message.append("  " + save(lambda path: _write(path, backward, yours, given, computed), diagnosed=False))
+        message.append("  " + explained(backward, yours, computed)[1])
+        message.append("  " + save(lambda path: _write(path, backward, yours, given, computed)))
         raise AssertionError("\n".join(message))

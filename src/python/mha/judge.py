@@ -11,7 +11,7 @@ from . import _abi
 from . import arrays as a
 from ._call import EXACT
 from ._library import Handle, call, create, lib
-from .errors import Error
+from .errors import Error, NotFoundError
 from .files import path_of
 from .layer import MultiHeadAttention
 from .meant import Computed, Meant
@@ -79,7 +79,8 @@ class Diagnosis:
     undecided: variants that this input could not show. layout: where the numbers are wrong, the other layout, if they
         are right in that. rows_judged: query rows of all batch rows that were compared, of `rows`. slices: 0, or of a
         large call into how many slices it was cut, each a batch row with one key/value head: one was searched, all
-        others agree, and the rows are those of every slice.
+        others agree, and the rows are those of every slice. gradients: of a case that records gradients, too, what
+        explains those.
     """
 
     tensor: str
@@ -93,6 +94,7 @@ class Diagnosis:
     rows_judged: int = 0
     rows: int = 0
     slices: int = 0
+    gradients: Optional[GradientDiagnosis] = None
 
     @property
     def names(self) -> list[str]:
@@ -143,7 +145,7 @@ class Diagnosis:
         elif self.undecided:
             names = ", ".join(self.undecided)
             lines += textwrap.wrap(f"This input would not show the difference to {names}.", 100)
-        return "\n".join(lines)
+        return "\n".join(lines + (["", str(self.gradients)] if self.gradients else []))
 
     __repr__ = __str__
 
@@ -189,6 +191,84 @@ def diagnosis_of(case: Handle, tensor: Optional[str] = None, threads: int = 0) -
         lib.mha_diagnosis_clear(ctypes.byref(found))
 
 
+@dataclass(frozen=True)
+class GradientDiagnosis(Diagnosis):
+    """Which named mistakes of a backward (mha.testing.MISTAKES) give all gradients that a case records.
+
+    mistakes: name and help of the first that do, in the order of the data flow. explained: how many do. baseline says
+    whether the gradients are right; the fields of other diagnoses are empty.
+    """
+
+    mistakes: tuple[tuple[str, str], ...] = ()
+    explained: int = 0
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the mistakes that give the gradients; none when they are right."""
+        return [name for name, _ in self.mistakes]
+
+    @property
+    def right(self) -> bool:
+        """Whether each gradient lies within the error bound of rounding."""
+        return self.baseline.exact
+
+    @property
+    def _answer(self) -> str:
+        if self.right:
+            return "your gradients are right, within the error bound of rounding"
+        if not self.mistakes:
+            return "no named mistake of a backward gives your gradients"
+        (name, meaning), others = self.mistakes[0], self.explained - 1
+        return f"your gradients are those of {name} ({meaning})" + (
+            f"; this input cannot tell it from {', '.join(self.names[1:3])}"
+            + (f" or {others - 2} more" if others > 2 else "") if others else "")
+
+    def table(self) -> Table:
+        """The mistakes that explain the gradients."""
+        return Table(("mistake", "what it is"), list(self.mistakes))
+
+    def __str__(self) -> str:
+        lines = [f"{self.tensor}, against {self.tried} mistakes of a backward: {self.sentence}"]
+        return "\n".join([*lines, "", str(self.table())] if self.mistakes else lines)
+
+    __repr__ = __str__
+
+
+_MOST_MISTAKES = 8  # that are told of those that explain gradients
+
+
+def explanation_of(case: Handle) -> GradientDiagnosis:
+    """Which mistakes of a backward give the gradients of a case."""
+    found = (ctypes.POINTER(_abi.GradientMistake) * _MOST_MISTAKES)()
+    count, right, tried = ctypes.c_size_t(), ctypes.c_bool(), 0
+    call(lib.mha_case_explain_gradients, case.address, found, len(found), ctypes.byref(count), ctypes.byref(right))
+    while lib.mha_gradient_mistake_at(tried):
+        tried += 1
+    rows = [found[i].contents for i in range(min(count.value, len(found)))]
+    within = "float32" if right.value else None
+    return GradientDiagnosis("gradients", (), (), Explanation((), (), 0, 0.0, 0.0, right.value, within), (), tried,
+                             mistakes=tuple((row.name.decode(), row.help.decode()) for row in rows),
+                             explained=count.value)
+
+
+_GRADIENTS = {f"d_{lib.mha_gradient_name(i).decode()}" for i in range(_abi.CONSTANTS["MHA_GRADIENT_COUNT"])}
+
+
+def _diagnosis_of_file(case: Handle, tensor: Optional[str], threads: int) -> Diagnosis:
+    """What explains the forward that a case file records, and its backward."""
+    if tensor is not None:
+        named = a.text("tensor", tensor).decode("utf-8", "surrogateescape").rpartition(".")[2] in _GRADIENTS
+        return explanation_of(case) if named else diagnosis_of(case, tensor, threads)
+    try:
+        found = diagnosis_of(case, None, threads)
+    except NotFoundError:
+        return explanation_of(case)
+    try:
+        return replace(found, gradients=explanation_of(case))
+    except Error:  # it records none, or such that have no backward here
+        return found
+
+
 def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array] = None,
              value: Optional[a.Array] = None, *, layer: Optional[MultiHeadAttention] = None,
              layout: Optional[str] = None, stages: Optional[Mapping[str, a.Array]] = None,
@@ -198,6 +278,10 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
 
         print(mha.diagnose(mine, query, key, value, is_causal=True))
         mha.diagnose("case.npz")                                         a case file
+
+    Gradients that a case file records are held against the named mistakes of a backward: a GradientDiagnosis, which is
+    the field `gradients` of the diagnosis; the diagnosis itself where the file records nothing of the forward, or where
+    `tensor` names a gradient.
 
     actual: somebody's output, in the axes of query. query, key, value: as in scaled_dot_product_attention (layout
         "BHTD", PyTorch's words), as in attention (layout "BTHD", or "BTNH", flash-attn's words, and is_causal), or of a
@@ -215,8 +299,10 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
     case, _ = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
     threads = a.thread_count(threads)
     lib.mha_case_sample(case.address, a.whole_number("sample", sample, 0))
+    if query is None:
+        return _diagnosis_of_file(case, tensor, threads)
     diagnosis = diagnosis_of(case, tensor, threads)
-    if diagnosis.right or query is None or layer is not None:
+    if diagnosis.right or layer is not None:
         return diagnosis
     return replace(diagnosis, layout=_right_in(actual, query, key, value, layout, stages, dtype, precision, sample,
                                                {**settings}))

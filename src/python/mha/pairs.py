@@ -17,9 +17,16 @@ def _seeded(output: Any, seed: int) -> Any:
     return tensor.wrap(a.narrowed(drawn, _abi.F64, tensor.dtype), tensor.dtype)
 
 
+def _leaf(x: Any) -> Any:
+    """A copy of a tensor with its strides, of which autograd finds the gradient."""
+    detached = x.detach()
+    memory = detached.untyped_storage().clone()
+    return detached.new_empty(0).set_(memory, x.storage_offset(), x.shape, x.stride()).requires_grad_()
+
+
 def _by_torch(function: Any, inputs: Sequence[Any], do: Any, seed: int) -> tuple[Any, Any, Any]:
     torch = sys.modules["torch"]
-    leaves = [x.detach().clone().requires_grad_() for x in inputs]
+    leaves = [_leaf(x) for x in inputs]
     output = getattr(function, "apply", function)(*leaves)
     if not (isinstance(output, torch.Tensor) and output.requires_grad):
         raise TypeError("function: expected an output that autograd follows back to q, k and v: that of a "

@@ -3,20 +3,21 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from . import _abi
 from . import arrays as a
+from ._backward import GRADIENTS, INPUTS
 from ._library import Handle, call, create, lib
-from .judge import Diagnosis, Verdict, diagnosis_of, verdict_of
+from .judge import Diagnosis, Verdict, diagnosis_of, explanation_of, judge, verdict_of
 from .semantics import Bias, Relative, Sizes, settings_of
 from .shapes import heads_first
 from .tables import optional
 
 LEVELS = tuple(lib.mha_conform_level_name(i).decode() for i in range(_abi.CONSTANTS["MHA_CONFORM_LEVEL_COUNT"]))
-VERSION = "mha-conform 1.0"
+VERSION = "mha-conform 1.1"
 TYPES = (_abi.F32, _abi.F16, _abi.BF16)
 
 
@@ -123,6 +124,8 @@ class Question:
         self.handle = create("question", lib.mha_question_destroy, lib.mha_question_create, row.number, dtype,
                              None if readings is None else ctypes.byref(readings))
         self.call = lib.mha_question_call(self.handle.address).contents
+        self._d_output = _abi.View()
+        lib.mha_question_d_output(self.handle.address, ctypes.byref(self._d_output))
 
     def differs(self, dialect: Dialect) -> bool:
         """Whether a dialect matters to it."""
@@ -130,16 +133,23 @@ class Question:
 
     # ---------------------------------------------------------------- asking
 
+    def _array(self, view: _abi.View, swapped: bool, wrap: Callable[[Any, int], Any]) -> Any:
+        """Somebody's array of a view, of which rows and heads change places if `swapped`."""
+        found = _memory(view, self.handle)
+        if view.rank == 4 and swapped:
+            found = found.swapaxes(1, 2)
+        return wrap(found if "strides" in self.row.needs else np.array(found, order="C"), view.dtype)
+
+    def d_output(self, layout: str, wrap: Callable[[Any, int], Any]) -> Any:
+        """The gradient of the output, with which a backward begins."""
+        return self._array(self._d_output, heads_first(layout), wrap)
+
     def ask(self, layout: str, wrap: Callable[[Any, int], Any]) -> Asked:
         """The arrays and the keywords of a call in a layout, in the words of the module's own function of it."""
         swapped = heads_first(layout)
-        kept = "strides" in self.row.needs
 
         def array(view: _abi.View, by_head: bool = False) -> Any:
-            found = _memory(view, self.handle)
-            if view.rank == 4 and swapped != by_head:
-                found = found.swapaxes(1, 2)
-            return wrap(found if kept else np.array(found, order="C"), view.dtype)
+            return self._array(view, swapped != by_head, wrap)
 
         past = _abi.View(), _abi.View()
         lib.mha_question_past(self.handle.address, *map(ctypes.byref, past))
@@ -220,6 +230,19 @@ class Question:
         call(lib.mha_question_judge, self.handle.address, *self._views(answer), ctypes.byref(verdict))
         return verdict_of(verdict)
 
+    def rows_off(self, answer: list[a.Tensor], atol: float, rtol: float) -> Any:
+        """(B, h, T_q), float64: of each row of the output the largest of |exact - yours| / (atol + rtol |yours|).
+
+        Infinite where one of both alone is NaN, or infinite.
+        """
+        views = _abi.View(), _abi.View()
+        call(lib.mha_question_exact, self.handle.address, *map(ctypes.byref, views))
+        exact, yours = _memory(views[0], self.handle), a.widened(answer[0], _abi.F64).array
+        with np.errstate(all="ignore"):
+            off = np.abs(exact - yours) / (atol + rtol * np.abs(yours))
+        off = np.where((exact == yours) | (np.isnan(exact) & np.isnan(yours)), 0.0, np.where(np.isnan(off), np.inf, off))
+        return off.max(-1).swapaxes(1, 2)
+
     def diagnose(self, answer: list[a.Tensor], stage: str) -> Diagnosis:
         """The diagnosis of one of its stages."""
         return diagnosis_of(self.case(answer), stage)
@@ -228,6 +251,49 @@ class Question:
         """A case of the question and an answer."""
         return create("case", lib.mha_case_close, lib.mha_question_case, self.handle.address, *self._views(answer),
                       needs=(self.handle,))
+
+    def gradients(self, layout: str, answer: Sequence[Any]) -> dict[str, a.Tensor]:
+        """dq, dk and dv as the library sees them, in float32, which is no narrower than what they may be off by."""
+        found = {}
+        for name, given in zip(INPUTS, answer):
+            word, view = f"d{name[0]}", getattr(self.call, name)
+            if given is None:
+                raise ValueError(f"{word}: the backward gives none")
+            tensor = a.floats(word, given)
+            shape = tuple(view.shape[:4])
+            wanted = tuple(shape[i] for i in (0, 2, 1, 3)) if heads_first(layout) else shape
+            if tensor.array.shape != wanted:
+                raise ValueError(f"{word}: expected shape {wanted}, found {tensor.array.shape}")
+            wide = a.narrowed(a.widened(tensor, _abi.F64).array, _abi.F64, _abi.F32)
+            found[name] = a.given(word, np.ascontiguousarray(wide.swapaxes(1, 2) if heads_first(layout) else wide))
+        return found
+
+    def _noted(self, gradients: Mapping[str, a.Tensor]) -> _abi.CaseNotes:
+        """What a case of somebody's gradients has beside the call."""
+        notes, struct = _abi.CaseNotes(), _abi.Gradients()
+        struct.d_output = self._d_output
+        for name, tensor in gradients.items():
+            struct.of[GRADIENTS.index(name)] = a.view_of(tensor)
+        notes.name, notes.gradients = self.row.name.encode(), ctypes.pointer(struct)
+        notes.has_computed, notes.computed = True, _abi.F32
+        return notes
+
+    def gradient_case(self, gradients: Mapping[str, a.Tensor]) -> Handle:
+        """A case of the question and of its gradients."""
+        return create("case", lib.mha_case_close, lib.mha_case_of_call, None, ctypes.byref(self.call), None, 0,
+                      ctypes.byref(self._noted(gradients)), needs=(self.handle,))
+
+    def judge_gradients(self, gradients: Mapping[str, a.Tensor]) -> Verdict:
+        """The verdict on dq, dk and dv, each element by its own error bound."""
+        return judge(self.gradient_case(gradients), 0)
+
+    def explain_gradients(self, gradients: Mapping[str, a.Tensor]) -> Diagnosis:
+        """Which mistakes of a backward give them."""
+        return explanation_of(self.gradient_case(gradients))
+
+    def save_gradients(self, path: bytes, gradients: Mapping[str, a.Tensor]) -> None:
+        """Writes it with somebody's gradients as a case file."""
+        call(lib.mha_case_save, path, None, ctypes.byref(self.call), ctypes.byref(self._noted(gradients)))
 
     def save(self, path: bytes, answer: list[a.Tensor]) -> None:
         """Writes it with an answer as a case file."""

@@ -6,12 +6,21 @@ import importlib
 import sys
 import threading
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Mapping, Optional
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional
 
 from . import asked
+from .returned import Returned
 
-# Called with the name of a layer, how to find what it was asked for, and the output (B, h, T_q, d) or rows of a layer.
-Hears = Callable[[str, Callable[[], asked.Asked], Any], None]
+# Called with the name of a layer, how to find what it was asked for, the output (B, h, T_q, d) or rows of a layer, and
+# the gradients that will come back, where these are followed.
+Hears = Callable[[str, Callable[[], asked.Asked], Any, Optional["Backward"]], None]
+
+
+class Backward(NamedTuple):
+    """The gradients of a call, and how an array of the output's axes becomes (B, h, T_q, d)."""
+
+    returned: Returned
+    heads: Callable[[Any], Any]
 
 _watching = threading.Lock()
 
@@ -20,9 +29,11 @@ class Seams:
     """The functions through which attention of a model is computed, for as long as it is watched.
 
     names: of the model's modules by their id. hears: is called behind each call, in the thread that opened this.
+    backward: whether gradients are followed.
     """
 
-    def __init__(self, model: Any, hears: Hears) -> None:
+    def __init__(self, model: Any, hears: Hears, backward: bool = False) -> None:
+        self._backward = backward
         self.names = {id(module): name for name, module in model.named_modules()}
         self._model, self._hears, self._thread, self._inside = model, hears, threading.get_ident(), False
         self._undo: list[Callable[[], None]] = []
@@ -94,7 +105,9 @@ class Seams:
                 result = forward(layer, *args, **kwargs)
                 output = result[0].detach()
                 output = output[None] if output.ndim == 2 else output if layer.batch_first else output.transpose(0, 1)
-                self._hears(name, lambda: asked.of_module(layer, args, kwargs), output)
+                returned = Returned("the backward of torch.nn.MultiheadAttention as a whole layer")
+                self._hears(name, lambda: asked.of_module(layer, args, kwargs), output,
+                            Backward(returned, _whole) if self._backward and result[0].requires_grad else None)
             return result
 
         self._put(module, "forward", heard)
@@ -108,11 +121,14 @@ class Seams:
             layer = self._layer() if self.listens else None
             if layer is None:
                 return function(*args, **kwargs)
+            returned = Returned() if self._backward else None
+            given, named = (args, kwargs) if returned is None else returned.follow(args, kwargs)
             with self._within():
-                result = function(*args, **kwargs)
+                result = function(*given, **named)
+                result = result if returned is None else returned.begins(result)
                 output = (result[0] if isinstance(result, tuple) else result).detach()
-                output = output[(None,) * (4 - output.ndim)]
-                self._hears(layer, lambda: ask(*args, **kwargs), output)
+                self._hears(layer, lambda: ask(*args, **kwargs), _whole(output),
+                            None if returned is None else Backward(returned, _whole))
             return result
 
         self._put(place, name, heard)
@@ -153,13 +169,23 @@ class Seams:
             layer = self.names.get(id(module))
             if layer is None or not self.listens:
                 return function(module, *args, **kwargs)
+            returned = Returned() if self._backward else None
+            given, named = (args, kwargs) if returned is None else returned.follow(args, kwargs)
             with self._within():
-                result = function(module, *args, **kwargs)
-                self._hears(layer, lambda: _interface(name, module, args, kwargs), _heads(result[0], args, kwargs))
+                result = function(module, *given, **named)
+                result = result if returned is None else returned.begins(result)
+                heads = functools.partial(_heads, args=args, kwargs=kwargs)
+                self._hears(layer, lambda: _interface(name, module, args, kwargs), heads(result[0]),
+                            None if returned is None else Backward(returned, heads))
             return result
 
         heard._heard_by_mha = True  # type: ignore[attr-defined]
         return heard
+
+
+def _whole(output: Any) -> Any:
+    """An output of fewer axes as (B, h, T_q, d)."""
+    return output[(None,) * (4 - output.ndim)]
 
 
 _ARGUMENTS = ("query", "key", "value", "attention_mask")

@@ -79,6 +79,10 @@ class Heads:
         """An array that begins with the batch, in the axes that were given."""
         return array.reshape(self.lead + array.shape[1 + (self.axes < 3):])
 
+    def input_back(self, array: Any) -> Any:
+        """(B, T, heads, width) in the axes that were given."""
+        return self.back(array.transpose(0, 2, 1, 3) if self.swapped else array)
+
     def place(self, index: Sequence[int]) -> tuple[int, ...]:
         """Where (batch row, query, head, feature) is in the axes that were given."""
         row, query, head, feature = index
@@ -125,12 +129,13 @@ class Rows:
                 shape = tensor.array.shape
                 raise ValueError(f"{name}: expected shape {(*shape[:-1], width)}, found {shape}")
         self.names = {"BTE": ("batch row", "query"), "TBE": ("query", "batch row"), "TE": ("query",)}[self.layout]
-        self.inputs = [t.on(self._in(t.array)) if t else None for t in given]
+        self.inputs = [t.on(self.inside(t.array)) if t else None for t in given]
         shapes = [t.array.shape for t in self.inputs if t]
         self.B, self.T_q, self.d_out = shapes[0][0], shapes[0][1], d_out
         self.T_k = shapes[min(1, len(shapes) - 1)][1]
 
-    def _in(self, array: Any) -> Any:
+    def inside(self, array: Any) -> Any:
+        """An array in the axes that were given as (B, T, width)."""
         return array[np.newaxis] if self.layout == "TE" else array.swapaxes(0, 1) if self.layout == "TBE" else array
 
     def out(self, dtype: int) -> tuple[Any, Any]:
@@ -161,7 +166,7 @@ class Rows:
         given = self.kind.array.shape[:-1] + (self.d_out,)
         if actual.array.shape != given:
             raise ValueError(f"{name}: expected shape {given}, found {actual.array.shape}")
-        return actual.on(self._in(actual.array))
+        return actual.on(self.inside(actual.array))
 
     def sizes(self, h: int, cached: int) -> Sizes:
         """What settings are held against."""

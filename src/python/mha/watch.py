@@ -1,25 +1,30 @@
 """A running model watched: every attention call judged on the very inputs it got, layer by layer and head by head."""
 from __future__ import annotations
 
+import functools
+import importlib
 import os
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 
 from . import arrays as a
 from . import judged as j
+from . import judged_backward
 from .asked import Asked, NotJudged
 from .errors import Error
 from .intended import Intended
 from .judged import Judged
-from .seams import Seams, related
+from .seams import Backward, Seams, related
 from .tables import Table
 
 
 @dataclass(frozen=True)
 class Finding:
     """What is wrong with one layer: which layer, which of its calls, what in a sentence, and the names of the mistakes
-    that explain it, if any do. kind: "output": a result beyond what rounding may cost on what was asked for; "config":
+    that explain it, if any do. kind: "output": a result beyond what rounding may cost on what was asked for;
+    "backward": gradients of q, k or v beyond that; "config":
     what was asked for is not what the configuration says; "cache": cached rows changed; "type": another than that of
     the weights."""
 
@@ -37,7 +42,8 @@ class Finding:
 @dataclass
 class Watched:
     """One layer: how often it was called and what was asked of it. heads: the largest error over allowed of each.
-    projected: calls of which queries, keys and values were held against the layer's own weights."""
+    projected: calls of which queries, keys and values were held against the layer's own weights. gradients: the largest
+    error over allowed of dq, dk and dv, of `backward` calls; in_part: which parts of large ones were judged."""
 
     layer: str
     calls: int = 0
@@ -52,11 +58,27 @@ class Watched:
     asked: list[str] = field(default_factory=list)
     unjudged: list[str] = field(default_factory=list)
     projected: int = 0
+    backward: int = 0
+    gradients: dict[str, float] = field(default_factory=dict)
+    in_part: list[str] = field(default_factory=list)
 
     @property
     def ratio(self) -> Optional[float]:
         """The largest error over allowed of all heads; None: nothing was judged."""
         return max(self.heads, default=None)
+
+    @property
+    def gradient_ratio(self) -> Optional[float]:
+        """The largest error over allowed of all gradients; None: no backward was judged."""
+        return max(self.gradients.values(), default=None)
+
+    def add_backward(self, judged: judged_backward.JudgedBackward) -> None:
+        """Counts a backward."""
+        self.backward += 1
+        for name, ratio in judged.ratios.items():
+            self.gradients[name] = max(ratio, self.gradients.get(name, 0.0))
+        if judged.share and judged.share not in self.in_part:
+            self.in_part.append(judged.share)
 
     def add(self, asked: Asked, judged: Optional[Judged]) -> None:
         """Counts a call."""
@@ -77,14 +99,16 @@ class Watch:
     first calls. findings: what is wrong, in the order in which it came."""
 
     def __init__(self, model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None,
-                 most_findings: int = 16, config: bool = True) -> None:
+                 most_findings: int = 16, config: bool = True, backward: bool = False) -> None:
         if not callable(getattr(model, "named_modules", None)):
             raise TypeError(f"model: expected a torch.nn.Module, found {type(model).__name__}")
         self._sample, self._dtype, self._save = a.whole_number("sample", sample, 0), dtype, save
         if dtype is not None:
             a.float_type("dtype", dtype)
         self._most = a.whole_number("most_findings", most_findings, 1)
-        self._model, self._seams = model, Seams(model, self._hear)
+        self._follows = a.flag("backward", backward)
+        self._model, self._seams = model, Seams(model, self._hear, self._follows)
+        self._returning: list[tuple[Watched, Any]] = []
         self._intended = Intended(model) if a.flag("config", config) else None
         self.layers: dict[str, Watched] = {}
         self.findings: list[Finding] = []
@@ -104,22 +128,57 @@ class Watch:
         if self._intended is not None:
             self._intended.close()
         self._seams.close()
+        for row, returned in self._returning:
+            if returned.rounds == 0 and not returned.again:
+                some = ", ".join(f"d{name[0]}" for name in returned.wanted if name not in returned.found)
+                self._unjudged(row, f"no gradient came back{f' ({some})' if returned.output is not None else ''}")
+            returned.close()
+        self._returning.clear()
 
     # ---------------------------------------------------------------- a call
 
-    def _hear(self, layer: str, ask: Callable[[], Asked], output: Any) -> None:
-        """Judges a call behind it; what goes wrong here is the call's, never the model's."""
-        begun = time.perf_counter()
+    def _hear(self, layer: str, ask: Callable[[], Asked], output: Any, backward: Optional[Backward]) -> None:
+        """Judges a call behind it."""
         row = self.layers.setdefault(layer, Watched(layer))
         row.calls += 1
+        with self._judging(row):
+            asked = ask()
+            right = self._judge(row, asked, output)
+            if backward is not None and backward.returned.reason:
+                self._unjudged(row, backward.returned.reason)
+            elif backward is not None and backward.returned.is_followed and right:
+                self._returning.append((row, backward.returned))
+                backward.returned.judge = functools.partial(self._come_back, row, row.calls, asked, backward)
+
+    def _unjudged(self, row: Watched, reason: str) -> None:
+        if reason not in row.unjudged:
+            row.unjudged.append(reason)
+
+    @contextmanager
+    def _judging(self, row: Watched) -> Iterator[None]:
+        """What goes wrong inside is the call's, never the model's."""
+        begun = time.perf_counter()
         try:
-            self._judge(row, ask(), output)
+            yield
         except (NotJudged, Error, TypeError, ValueError, NotImplementedError, RuntimeError, MemoryError) as reason:
-            if str(reason) not in row.unjudged:
-                row.unjudged.append(str(reason) or type(reason).__name__)
+            self._unjudged(row, str(reason) or type(reason).__name__)
         self.judging += time.perf_counter() - begun
 
-    def _judge(self, row: Watched, asked: Asked, output: Any) -> None:
+    def _come_back(self, row: Watched, call: int, asked: Asked, backward: Backward, do: Any,
+                   found: dict[str, Any]) -> None:
+        """Judges the gradients of a call when they have come back."""
+        with self._judging(row), importlib.import_module("torch").no_grad():
+            if backward.returned.others:
+                raise NotJudged("gradients of weights or of lse")
+            judged = judged_backward.judge(asked, backward.heads(do), {
+                name: x[(None,) * (4 - x.ndim)] for name, x in found.items()}, row.backward, self._dtype)
+            row.add_backward(judged)
+            if judged.ratio > 1 and len(self.findings) < self._most:
+                self.findings.append(Finding(row.layer, call, "backward", judged.sentence, judged.names,
+                                             (judged.clue,) if judged.clue else ()))
+
+    def _judge(self, row: Watched, asked: Asked, output: Any) -> bool:
+        """Whether the output is right."""
         rows = j.rows_of(asked, self._sample, len(self.layers) * 1000 + row.calls)
         judged = j.judge(asked, output, rows, self._dtype)
         row.add(asked, judged)
@@ -133,6 +192,7 @@ class Watch:
                 if (row.layer, parted.names, parted.kind) not in known and len(self.findings) < self._most:
                     self.findings.append(Finding(row.layer, row.calls, parted.kind, parted.sentence, parted.names,
                                                  parted.clues))
+        return judged is None or judged.passed
 
     def _wrong(self, row: Watched, asked: Asked, output: Any, rows: Any, judged: Judged) -> None:
         """Says what a wrong output is instead."""
@@ -188,7 +248,7 @@ class Watch:
 
     def table(self) -> Table:
         """A row for each layer."""
-        rows = []
+        rows: list[tuple[Any, ...]] = []
         for row in self.layers.values():
             wrong = [f for f in self.findings if f.layer == row.layer]
             said = ("FIRST" if wrong and wrong[0] is self.first else "wrong" if wrong else
@@ -199,9 +259,10 @@ class Watch:
             if len(row.asked) > 1:
                 asked += f"; {len(row.asked) - 1} other"
             rows.append((row.layer, row.calls, row.queries, row.keys, heads, asked,
-                         f"{row.rows_judged:,} of {row.rows:,}", row.ratio, worst, said))
+                         f"{row.rows_judged:,} of {row.rows:,}", row.ratio, worst,
+                         *([row.gradient_ratio] if self._follows else []), said))
         return Table(("layer", "calls", "queries", "keys", "heads", "asked for", "rows judged", "error/allowed",
-                      "worst head", ""), rows)
+                      "worst head", *(["backward"] if self._follows else []), ""), rows)
 
     def heads(self) -> Table:
         """The largest error over allowed by layer and head."""
@@ -249,17 +310,17 @@ class Watch:
 
 
 def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, most_findings: int = 16,
-          config: bool = True) -> Watch:
+          config: bool = True, backward: bool = False) -> Watch:
     """Judges every attention call of a model while it runs, on the inputs that it got: errors do not travel.
 
         with mha.watch(model) as w:
             model(**inputs)
         print(w)                          w.passed, w.first, w.table(), w.heads(), w.to_dict()
 
-    model: a torch.nn.Module on the CPU in eval mode. Heard are transformers' attention interface, whatever
-        attn_implementation is set, torch.nn.functional.scaled_dot_product_attention, FlexAttention without score_mod,
-        and torch.nn.MultiheadAttention, which is judged as a whole layer. Code that computes attention by itself is not
-        heard: w.unheard. The model computes the same bits as without.
+    model: a torch.nn.Module on the CPU in eval mode, or without dropout. Heard are transformers' attention interface,
+        whatever attn_implementation is set, torch.nn.functional.scaled_dot_product_attention, FlexAttention without
+        score_mod, and torch.nn.MultiheadAttention, which is judged as a whole layer. Code that computes attention by
+        itself is not heard: w.unheard. The model computes the same bits as without.
     sample: how many query rows of each batch row of a call are judged; 0: all, or 32 of a call of more than a million
         scores. What is wrong in other rows alone is not seen.
     dtype: what the implementation computes in, where the type of its output does not say so.
@@ -269,7 +330,18 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
         it: heads, who sees whom (with the attention_mask that the model gets), scale, softcap, sinks; in float32 and
         float64 also the queries, keys and values of some tokens against those that the layer's input, weights and
         rotation give. Where a cache is used, its earlier rows must stay what they were. w.undescribed says why not.
+    backward: of a training step the gradients of q, k and v are judged, too, each element by its own error bound
+        (mha_gradient_bound) from the gradient that came back to the call's output, and mistakes are named
+        (mha.testing.MISTAKES). The backward belongs inside the watch:
+
+            with mha.watch(model, backward=True) as w:
+                model(**inputs).loss.backward()
+
+        The gradients of all parameters have the same bits as without. Calls whose output is wrong have no backward
+        judged; torch.nn.MultiheadAttention as a whole layer neither. Of calls of more than a million scores some
+        key/value heads are judged, of heads of more than four million some queries, and dq alone (Watched.in_part).
 
     One model at a time is watched, in the thread that opens the watch.
     """
-    return Watch(model, sample=sample, dtype=dtype, save=save, most_findings=most_findings, config=config)
+    return Watch(model, sample=sample, dtype=dtype, save=save, most_findings=most_findings, config=config,
+                 backward=backward)

@@ -171,6 +171,27 @@ static void keep_last_block(mha__backward *b, mha__map *map, const mha__mistake 
             take_away(b, map, i, j, true);
 }
 
+/* The keys of each block are still those of the block before. */
+static void keep_keys(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const size_t d = b->r->plan.d_k, block = (size_t)m->number;
+    for (size_t j = map->s.S; j-- > block;)
+        memcpy(map->K + j * d, map->K + (j - block) * d, d * sizeof *map->K);
+}
+
+/* So are the values; D is that of the forward's output. */
+static void keep_values(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const size_t d = b->r->plan.d_v, block = (size_t)m->number;
+    for (size_t i = 0; i < map->s.T_q; i++)
+        for (size_t j = block; j < map->s.S; j++) {
+            double *dP = &map->d_weights[i * map->n + j];
+            *dP = 0;
+            for (size_t c = 0; c < d && map->seen[i * map->n + j] == MHA__SEEN; c++)
+                *dP += map->dO[i * d + c] * map->V[(j - block) * d + c];
+        }
+}
+
 /* ---------------------------------------------------------------- groups */
 
 static bool has_groups(const mha__backward *b, const mha__mistake *m)
@@ -212,7 +233,11 @@ static void deal_heads(mha__backward *b, mha__map *map, const mha__mistake *m)
     {{"tail-keys-missing-" #B, "dQ lacks the keys of the last block of " #B ", which is not full", false}, \
         has_tail, MHA__BACKWARD_ADDED, leave_out_tail, B, 1}, \
     {{"dq-of-last-block-" #B, "dQ has the last block of " #B " keys alone: what the others add is lost", false}, \
-        has_blocks, MHA__BACKWARD_ADDED, keep_last_block, B, 0}
+        has_blocks, MHA__BACKWARD_ADDED, keep_last_block, B, 0}, \
+    {{"stale-keys-" #B, "dQ meets, in each block of " #B " keys, those of the block before", false}, \
+        has_blocks, MHA__BACKWARD_READ, keep_keys, B, 0}, \
+    {{"stale-values-" #B, "dP meets, in each block of " #B " values, those of the block before", false}, \
+        has_blocks, MHA__BACKWARD_SUMS, keep_values, B, 0}
 
 static const mha__mistake rows[] = {
     {{"scale-missing", "dQ and dK lack the scale", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q | OF_K, -1},

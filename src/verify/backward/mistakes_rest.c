@@ -1,6 +1,7 @@
 /* Mistakes of rows on their way back, of the gradients of what is added to scores, and of queries that see nothing. */
 #include <math.h>
 
+#include "attention/exact/exact_rows.h"
 #include "verify/backward/mistakes.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof *(rows))
@@ -18,6 +19,18 @@ static void turn(mha__backward *b, mha__map *map, const mha__mistake *m)
     for (int side = 0; side < 2; side++)
         if ((int)m->number >> side & 1)
             b->turns[side] = (mha__turning)(int)m->other;
+}
+
+static bool normalises(const mha__backward *b, const mha__mistake *m)
+{
+    (void)m;
+    return b->r->norm[MHA_QUERIES] != MHA_NORM_NONE || b->r->norm[MHA_KEYS] != MHA_NORM_NONE;
+}
+
+static void keep_divisors(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)map, (void)m;
+    b->norms_divide = true;
 }
 
 /* ---------------------------------------------------------------- what is added */
@@ -100,6 +113,8 @@ static const mha__mistake rows[] = {
         rotates, MHA__BACKWARD_HEADS, turn, 1, MHA__NOT_TURNED},
     {{"rope-dk-not-turned-back", "dK is that of rotated rows, dQ is turned back", false},
         rotates, MHA__BACKWARD_HEADS, turn, 2, MHA__NOT_TURNED},
+    {{"norm-second-term-missing", "the divisor of a norm of q or k is taken for a constant: dx = dy w / r", false},
+        normalises, MHA__BACKWARD_HEADS, keep_divisors, 0, 0},
     {{"sinks-zero", "the gradient of the sinks is 0", false}, has_gradient, MHA__BACKWARD_HEADS, times, SINKS, 0},
     {{"sinks-negated", "the gradient of the sinks has the other sign", false},
         has_gradient, MHA__BACKWARD_HEADS, times, SINKS, -1},

@@ -86,12 +86,16 @@ static double score_of(const mha__backward *b, const mha__map *map, size_t i, si
     return sum * b->r->plan.scale;
 }
 
-static bool has_added(const mha__backward *b)
+static bool has_added_beside_mask(const mha__backward *b)
 {
     const mha_semantics *s = &b->r->semantics;
-    return s->visible.mask.kind == MHA_MASK_ADDITIVE || s->visible.key_padding.kind == MHA_MASK_ADDITIVE ||
-           s->visible.has_padding_fill || s->added.alibi_slopes || s->added.bias.rule != MHA_BIAS_RULE_NONE ||
-           s->added.relative.rule != MHA_RELATIVE_NONE;
+    return s->visible.key_padding.kind == MHA_MASK_ADDITIVE || s->visible.has_padding_fill || s->added.alibi_slopes ||
+           s->added.bias.rule != MHA_BIAS_RULE_NONE || s->added.relative.rule != MHA_RELATIVE_NONE;
+}
+
+static bool has_added(const mha__backward *b)
+{
+    return b->r->semantics.visible.mask.kind == MHA_MASK_ADDITIVE || has_added_beside_mask(b);
 }
 
 static bool adds(const mha__backward *b, const mha__mistake *m)
@@ -142,17 +146,16 @@ static bool has_softcap(const mha__backward *b, const mha__mistake *m)
 /* ---------------------------------------------------------------- which keys are seen */
 
 /* What hides keys, if it alone does. */
-enum { BY_CAUSAL = 1, BY_WINDOW = 2, BY_LENGTHS = 4, BY_OTHERS = 8 };
+enum { BY_CAUSAL = 1, BY_WINDOW = 2, BY_LENGTHS = 4, BY_MASK = 8, BY_OTHERS = 16 };
 
 static int hiders(const mha__backward *b)
 {
     const mha_visible *v = &b->r->semantics.visible;
     const mha_pattern *p = &v->pattern;
-    const bool others = v->key_padding.kind || v->mask.kind || v->chunk || v->prefix ||
-                        mha__kept_keys(&b->r->semantics) > 0 || p->q_segments.data || p->query_padding.kind ||
-                        p->key_lists.data || p->blocks.kind;
+    const bool others = v->key_padding.kind || v->chunk || v->prefix || mha__kept_keys(&b->r->semantics) > 0 ||
+                        p->q_segments.data || p->query_padding.kind || p->key_lists.data || p->blocks.kind;
     return (v->causal ? BY_CAUSAL : 0) | (v->window ? BY_WINDOW : 0) | (v->kv_lengths ? BY_LENGTHS : 0) |
-           (others ? BY_OTHERS : 0);
+           (v->mask.kind ? BY_MASK : 0) | (others ? BY_OTHERS : 0);
 }
 
 /* The call has what `number` names, and nothing else decides what is seen. */
@@ -203,8 +206,43 @@ static void move_first(mha__backward *b, mha__map *map, const mha__mistake *m)
         }
 }
 
+/* A mask alone decides what is seen and what is added, and has as many queries as keys. */
+static bool has_square_mask(const mha__backward *b, const mha__mistake *m)
+{
+    const mha__sizes *p = &b->r->plan;
+    return has_two_queries(b, m) && hiders(b) == BY_MASK && !has_added_beside_mask(b) && p->T_q == p->S &&
+           p->S_extra == 0 && !b->r->semantics.place.cu_seqlens_q;
+}
+
+/* What the mask adds to a pair: minus infinity where it hides. */
+static double mask_at(const mha__backward *b, const mha__map *map, size_t i, size_t j)
+{
+    const size_t at = i * map->n + j;
+    return map->seen[at] == MHA__SEEN ? log(map->weights[at]) + map->lse[i] - softcapped(b, score_of(b, map, i, j))
+                                      : -INFINITY;
+}
+
+/* P with the mask of query j and key i in place of that of query i and key j, pair by pair. */
+static void transpose_mask(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)m;
+    for (size_t i = 0; i < map->n; i++)
+        for (size_t j = 0; j < i; j++) {
+            const double mine = mask_at(b, map, i, j), other = mask_at(b, map, j, i);
+            show_pair(b, map, i, j, other > -INFINITY);
+            show_pair(b, map, j, i, mine > -INFINITY);
+            if (map->seen[i * map->n + j] == MHA__SEEN)
+                map->weights[i * map->n + j] = exp(softcapped(b, score_of(b, map, i, j)) + other - map->lse[i]);
+            if (map->seen[j * map->n + i] == MHA__SEEN)
+                map->weights[j * map->n + i] = exp(softcapped(b, score_of(b, map, j, i)) + mine - map->lse[j]);
+        }
+}
+
 /* clang-format off */
 static const mha__mistake rows[] = {
+    {{"mask-transposed", "the mask of the backward is transposed: that of query j and key i hides key j from query i",
+      false},
+        has_square_mask, MHA__BACKWARD_SUMS, transpose_mask, 0, 0},
     {{"lse-without-sinks", "P is computed from an lse of the keys alone, without sinks or plus-one", false},
         has_more_terms, MHA__BACKWARD_SUMS, leave_out_terms, 0, 0},
     {{"lse-in-base-2", "an lse in base 2 is taken for a natural one: P = exp(s - lse / ln 2)", false},

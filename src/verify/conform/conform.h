@@ -30,7 +30,7 @@ bool mha__conform_token(const char **text, char name[48], char value[48]);
 
 /* One number of an input. */
 typedef struct mha__conform_element {
-    int tensor;               /* 0, 1, 2: q, k, v */
+    int tensor;               /* 0, 1, 2, 3: q, k, v, the gradient of the output */
     size_t b, t, head, i;     /* batch row, row, head, feature */
     size_t T, d;              /* rows and features of the tensor */
     double n;                 /* a random number about 0, with a standard deviation of 1 and at most 3 */
@@ -59,6 +59,8 @@ struct mha_question {
     mha_view weights[MHA_WEIGHT_COUNT];
     mha_view past[2];                 /* keys and values, (B, h_kv, P, d) */
     bool lse;                         /* asked for */
+    bool backward;                    /* gradients are asked for */
+    mha_view d_output;                /* which they begin with */
     bool strided;                     /* inputs that lie apart, in memory of NaN */
     size_t page_size;                 /* of keys and values in pages; 0: they are in none */
     const char *variants[MHA_CONFORM_DIALECTS]; /* by which readings differ that no setting says */

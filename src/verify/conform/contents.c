@@ -278,6 +278,12 @@ static bool ask_lse(mha_question *q, const char *value)
     return q->lse = true;
 }
 
+static bool ask_gradients(mha_question *q, const char *value)
+{
+    (void)value;
+    return q->backward = true;
+}
+
 static bool lie_apart(mha_question *q, const char *value)
 {
     (void)value;
@@ -308,6 +314,7 @@ static const struct {
     {"lists", make_lists},   {"segments", make_segments},   {"query_padding", make_query_padding},
     {"blocks", make_blocks}, {"bottom_right", align_last},  {"lse", ask_lse},
     {"strides", lie_apart},  {"pages", lie_in_pages},       {"frequencies", make_frequencies},
+    {"backward", ask_gradients},
 };
 
 bool mha__conform_set(mha_question *q, const char *name, const char *value)

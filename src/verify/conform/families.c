@@ -33,6 +33,14 @@ static const mha__conform_shape tails[] = {
     SELF(FULL, 129), SELF(FULL, 193), SELF(FULL, 257), SELF(FULL, 513),
 };
 static const mha__conform_shape tail[] = {SELF(SMOKE, 33), SELF(FULL, 70), SELF(FULL, 129), SELF(FULL, 300)};
+/* Of gradients, which take ten times as long. */
+static const mha__conform_shape back_tails[] = {SELF(SMOKE, 17), SELF(FULL, 33),  SELF(SMOKE, 65),
+                                                SELF(FULL, 97),  SELF(FULL, 129), SELF(FULL, 192)};
+static const mha__conform_shape back_tail[] = {SELF(SMOKE, 33), SELF(FULL, 70), SELF(FULL, 129)};
+static const mha__conform_shape back_widths[] = {
+    SHAPE(SMOKE, 2, 2, 2, 17, 17, 3, 3),    SHAPE(FULL, 1, 2, 2, 33, 33, 40, 40), SHAPE(FULL, 1, 2, 2, 33, 33, 64, 64),
+    SHAPE(FULL, 1, 2, 2, 33, 33, 100, 100), SHAPE(FULL, 1, 1, 1, 70, 70, 128, 128),
+};
 static const mha__conform_shape decoding[] = {
     KEYS(SMOKE, 1, 1),  KEYS(SMOKE, 1, 33), KEYS(FULL, 1, 64),  KEYS(FULL, 1, 97),  KEYS(FULL, 1, 128),
     KEYS(FULL, 1, 257), KEYS(FULL, 1, 513), KEYS(FULL, 1, 1000), KEYS(FULL, 1, 1025), KEYS(FULL, 1, 4097),
@@ -229,6 +237,54 @@ const mha__conform_family mha__conform_families[] = {
     FAMILY("lse-lowest", "below-lowest", "lse", small),
     FAMILY("lse-sinks", "normal", "lse sinks causal", group),
     FAMILY("lse-softcap", "normal", "lse softcap=3 scale=0.5", small),
+    /* gradients */
+    FAMILY("backward", "normal", "backward", back_tails),
+    FAMILY("backward-causal", "normal", "backward causal", back_tails),
+    FAMILY("backward-cross", "normal", "backward", unequal),
+    FAMILY("backward-cross-short", "normal", "backward", more_queries),
+    FAMILY("backward-causal-cross", "normal", "backward causal", unequal),
+    FAMILY("backward-bottom-right", "normal", "backward causal bottom_right", unequal),
+    FAMILY("backward-bottom-right-empty", "normal", "backward causal bottom_right", more_queries),
+    FAMILY("backward-width", "normal", "backward causal", back_widths),
+    FAMILY("backward-value-width", "normal", "backward causal", value_widths),
+    FAMILY("backward-count", "normal", "backward causal", counts),
+    FAMILY("backward-strides", "normal", "backward causal strides", small),
+    FAMILY("backward-deep", "deep-negative", "backward", back_tails),
+    FAMILY("backward-deep-causal", "deep-negative", "backward causal", back_tails),
+    FAMILY("backward-lowest", "below-lowest", "backward", back_tail),
+    FAMILY("backward-large", "large-logits", "backward", back_tail),
+    FAMILY("backward-large-causal", "large-logits", "backward causal", back_tail),
+    FAMILY("backward-cancelling", "cancelling-values", "backward causal", back_tail),
+    FAMILY("backward-dominant", "dominant-key", "backward", back_tail),
+    FAMILY("backward-equal", "equal-scores", "backward", back_tail),
+    FAMILY("backward-equal-causal", "equal-scores", "backward causal", back_tail),
+    FAMILY("backward-rising", "rising", "backward causal", back_tail),
+    FAMILY("backward-hidden-huge", "hidden-huge", "backward lengths", group),
+    FAMILY("backward-hidden-nan", "hidden-nan", "backward lengths", group),
+    FAMILY("backward-gqa", "normal", "backward", groups),
+    FAMILY("backward-gqa-causal", "normal", "backward causal", groups),
+    FAMILY("backward-scale", "normal", "backward scale=0.40625 causal", group),
+    FAMILY("backward-softcap", "normal", "backward softcap=2", small),
+    FAMILY("backward-softcap-large", "large-logits", "backward softcap=30 causal", back_tail),
+    FAMILY("backward-window", "normal", "backward causal window_left=3", back_tail),
+    FAMILY("backward-window-both", "normal", "backward window_left=2 window_right=1", small),
+    FAMILY("backward-mask", "normal", "backward mask=batch", small),
+    FAMILY("backward-mask-finite", "normal", "backward mask=finite", group),
+    FAMILY("backward-bool-mask", "normal", "backward keeps", small),
+    FAMILY("backward-bool-mask-heads", "normal", "backward keeps=heads", group),
+    FAMILY("backward-bool-mask-empty", "normal", "backward keeps=empty", group),
+    FAMILY("backward-padding", "normal", "backward padding causal", group),
+    FAMILY("backward-lengths", "normal", "backward lengths causal", group),
+    FAMILY("backward-lengths-empty", "normal", "backward lengths=empty", group),
+    FAMILY("backward-varlen", "normal", "backward sequences=4 causal", ragged),
+    FAMILY("backward-segments", "normal", "backward segments causal", group),
+    FAMILY("backward-blocks", "normal", "backward blocks", group),
+    FAMILY("backward-sinks", "normal", "backward sinks causal", group),
+    FAMILY("backward-alibi", "normal", "backward alibi causal", small),
+    FAMILY("backward-bias", "normal", "backward bias", small),
+    FAMILY("backward-rope", "normal", "backward rope=half_split causal", small),
+    FAMILY("backward-rope-pairs", "normal", "backward rope=interleaved rope_dim=8 causal", group),
+    FAMILY("backward-qk-norm", "normal", "backward norms rope=half_split causal norm_eps=1e-5", small),
 };
 
 const size_t mha__conform_family_count = sizeof mha__conform_families / sizeof *mha__conform_families;

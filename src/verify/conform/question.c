@@ -11,8 +11,8 @@ static mha_status no_memory(const mha_question *q, mha_error *error)
 
 /* ---------------------------------------------------------------- numbers */
 
-/* Memory of an input: contiguous, or where inputs lie apart, q with heads before rows, k every other head of a larger
- * tensor, and v the same for all batch rows. What lies between is NaN. */
+/* Memory of an input: contiguous, or where inputs lie apart, q with heads before rows, v the same for all batch rows,
+ * and k and the gradient of the output every other head of a larger tensor. What lies between is NaN. */
 static mha_view place(mha_question *q, int tensor, const size_t shape[4])
 {
     size_t whole[4] = {shape[0], shape[1], shape[2], shape[3]};
@@ -20,10 +20,10 @@ static mha_view place(mha_question *q, int tensor, const size_t shape[4])
         return mha__arena_view(&q->pool, q->dtype, 4, whole);
     if (tensor == 0)
         whole[1] = shape[2], whole[2] = shape[1];
-    else if (tensor == 1)
-        whole[2] = 2 * shape[2];
-    else
+    else if (tensor == 2)
         whole[0] = 1;
+    else
+        whole[2] = 2 * shape[2];
     mha_view v = mha__arena_view(&q->pool, q->dtype, 4, whole);
     size_t index[MHA_MAX_RANK] = {0};
     for (bool more = v.data != NULL; more; more = mha__index_next(index, whole, 4))
@@ -31,15 +31,16 @@ static mha_view place(mha_question *q, int tensor, const size_t shape[4])
     if (tensor == 0)
         return mha_view_swap(&v, 1, 2);
     memcpy(v.shape, shape, 4 * sizeof *shape);
-    v.stride[2] *= tensor == 1 ? 2 : 1;
-    v.stride[0] = tensor == 1 ? v.stride[0] : 0;
+    v.stride[2] *= tensor == 2 ? 1 : 2;
+    v.stride[0] = tensor == 2 ? 0 : v.stride[0];
     return v;
 }
 
 static mha_status fill(mha_question *q, int tensor, mha_view *view, mha_error *error)
 {
     const mha_conform_row *r = &q->row;
-    const size_t shape[] = {r->B, tensor ? r->T_k : r->T_q, tensor ? r->h_kv : r->h, tensor == 2 ? r->d_v : r->d_k};
+    const bool of_keys = tensor == 1 || tensor == 2;
+    const size_t shape[] = {r->B, of_keys ? r->T_k : r->T_q, of_keys ? r->h_kv : r->h, tensor > 1 ? r->d_v : r->d_k};
     *view = place(q, tensor, shape);
     if (!view->data)
         return no_memory(q, error);
@@ -48,10 +49,10 @@ static mha_status fill(mha_question *q, int tensor, mha_view *view, mha_error *e
         const bool same = view->stride[0] == 0 && index[0] > 0; /* written with the first batch row */
         const mha__conform_element e = {tensor, index[0], index[1], index[2], index[3], shape[1], shape[3],
                                         mha__conform_random(q, (uint64_t)tensor, number++), q->dtype};
-        const bool hidden = q->regime->hidden != 0 && tensor > 0 && (tensor == 2 || !isnan(q->regime->hidden)) &&
+        const bool hidden = q->regime->hidden != 0 && of_keys && (tensor == 2 || !isnan(q->regime->hidden)) &&
                             mha__conform_hidden(q, index[0], r->P + index[1]);
         if (!same)
-            mha_view_set(view, index, hidden ? q->regime->hidden : q->regime->element(&e));
+            mha_view_set(view, index, hidden ? q->regime->hidden : tensor == 3 ? e.n : q->regime->element(&e));
     } while (mha__index_next(index, shape, 4));
     return MHA_OK;
 }
@@ -98,6 +99,31 @@ static mha_status put_in_pages(mha_question *q, mha_error *error)
     return MHA_OK;
 }
 
+/* Queries that see no key give nothing where their output is the mean of all values: it is a dialect, and what its
+ * gradients are is none of the suite's questions. */
+static mha_status silence_empty(mha_question *q, mha_error *error)
+{
+    const mha_conform_row *r = &q->row;
+    const mha_view output = mha__arena_view(&q->pool, MHA_F64, 4, q->d_output.shape),
+                   lse = mha__arena_view(&q->pool, MHA_F64, 3, (const size_t[]){r->B, r->h, r->T_q});
+    if (!output.data || !lse.data)
+        return no_memory(q, error);
+    mha_call call = q->call;
+    mha_keep kept = {.stage = MHA_STAGE_LSE, .view = lse};
+    call.precision = (mha_precision){0};
+    call.path = MHA_PATH_EXACT;
+    call.output = output;
+    call.keep = &kept;
+    call.keep_count = 1;
+    TRY(mha_run(NULL, &call, error));
+    size_t at[MHA_MAX_RANK] = {0};
+    do {
+        if (isinf(mha_view_get(&lse, (const size_t[]){at[0], at[2], at[1]})))
+            mha_view_set(&q->d_output, at, 0);
+    } while (mha__index_next(at, q->d_output.shape, 4));
+    return MHA_OK;
+}
+
 mha_status mha_question_create(size_t index, mha_dtype dtype, const mha_conform_readings *readings,
                                mha_question **question, mha_error *error)
 {
@@ -118,10 +144,14 @@ mha_status mha_question_create(size_t index, mha_dtype dtype, const mha_conform_
     mha_status status = mha__conform_begin(q, index, error);
     for (int i = 0; i < 3 && status == MHA_OK; i++)
         status = fill(q, i, inputs[i], error);
+    if (status == MHA_OK && q->backward)
+        status = fill(q, 3, &q->d_output, error);
     if (status == MHA_OK && q->page_size > 0)
         status = put_in_pages(q, error);
     if (status == MHA_OK)
         status = mha__conform_read(q, error);
+    if (status == MHA_OK && q->backward && q->variant_count)
+        status = silence_empty(q, error);
     if (status == MHA_OK)
         *question = q;
     else
@@ -152,6 +182,11 @@ void mha_question_past(const mha_question *q, mha_view *keys, mha_view *values)
 {
     *keys = q->past[0];
     *values = q->past[1];
+}
+
+void mha_question_d_output(const mha_question *q, mha_view *d_output)
+{
+    *d_output = q->d_output;
 }
 
 bool mha_question_differs(const mha_question *q, size_t dialect)

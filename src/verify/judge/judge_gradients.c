@@ -95,10 +95,10 @@ static mha_status compute(const mha_case *c, backward *b, mha_error *error)
 /* What an element may be off by where no tolerance is stated. */
 static double allowed_at(const mha_case *c, const backward *b, int g, size_t at, double yours, double rtol)
 {
-    const double rounding = ((const double *)b->errors[g].data)[at];
+    const double rounding = ((const double *)b->errors[g].data)[at], size = isfinite(yours) ? fabs(yours) : 0;
     const mha__storage s = mha__storage_of(b->recorded[g]->stored); /* of a precision it is part of the bound */
     const bool counted = c->precision.inputs != MHA_F32;
-    return rounding + rtol * fabs(yours) + (counted ? 0 : s.relative * fabs(yours) + s.absolute);
+    return rounding + rtol * size + (counted ? 0 : s.relative * size + s.absolute);
 }
 
 /* Each element beyond its own bound; the worst is that which is farthest beyond. */
@@ -119,7 +119,8 @@ static void compare_each(const mha_case *c, const backward *b, int g, mha_stage_
         if (part > worst) {
             worst = part;
             memcpy(d->worst_index, index, sizeof index);
-            d->worst_actual = x, d->worst_expected = y, row->atol = allowed - row->rtol * fabs(y);
+            d->worst_actual = x, d->worst_expected = y;
+            row->atol = allowed - (isfinite(y) ? row->rtol * fabs(y) : 0);
         }
     }
 }

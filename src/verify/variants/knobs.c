@@ -86,7 +86,7 @@ mha__knobs mha__knobs_of(const mha_case *c)
 
 /* ---------------------------------------------------------------- comparing */
 
-#define SAME(type, name) equal = equal && a->name == b->name;
+#define SAME(type, name) equal &= a->name == b->name;
 
 /* Compares field by field, because padding between the fields of a struct need not be equal. */
 bool mha__knobs_make_rows_alike(const mha__knobs *a, const mha__knobs *b)

@@ -9,8 +9,10 @@
 #include "support/asked.h"
 #include "support/scratch.h"
 
-/* Of the inputs of version 1.0 in F32, F16 and BF16. */
-static const uint64_t digests[] = {0xe1d87f2ab055ede6, 0xa5b0b39f98d6d868, 0x83d15a07e8bef068};
+/* Of the inputs in F32, F16 and BF16: of the questions of version 1.0, and of those of 1.1, which ask for gradients. */
+static const uint64_t digests[][2] = {{0xe1d87f2ab055ede6, 0x9083638084ea4286},
+                                      {0xa5b0b39f98d6d868, 0x3823357ef3150634},
+                                      {0x83d15a07e8bef068, 0x0369229d4e13d234}};
 
 /* ---------------------------------------------------------------- the table */
 
@@ -84,6 +86,7 @@ static void needs_follow_from_the_question(void **state)
         {"cache.b2-h4-q3-s3", "causal gqa cache"},
         {"varlen-causal.h2-q24-s24", "causal varlen"},
         {"lse-sinks.b2-h4-q9-s9", "causal gqa sinks lse"},
+        {"backward-sinks.b2-h4-q9-s9", "causal gqa sinks backward"},
     };
     mha_conform_row row;
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
@@ -109,23 +112,24 @@ static uint64_t mix(uint64_t hash, const mha_view *view)
     return hash;
 }
 
-/* A number that stands for all bits of all inputs up to level full. */
-static uint64_t digest(mha_dtype dtype)
+/* A number that stands for all bits of all inputs up to level full, of questions without or with gradients. */
+static uint64_t digest(mha_dtype dtype, bool backward)
 {
     uint64_t hash = 0xcbf29ce484222325;
     mha_conform_row row;
     for (size_t i = 0; mha_conform_at(i, &row); i++) {
         mha_question *q;
         mha_error error;
-        mha_view past[2];
+        mha_view past[2], d_output;
         const mha_setting *setting;
-        if (row.level == MHA_CONFORM_LARGE)
+        if (row.level == MHA_CONFORM_LARGE || (strstr(row.has, "backward") != NULL) != backward)
             continue;
         assert_ok(mha_question_create(i, dtype, NULL, &q, &error), error);
         const mha_call *call = mha_question_call(q);
         mha_question_past(q, &past[0], &past[1]);
+        mha_question_d_output(q, &d_output);
         const mha_view *views[] = {&call->query, &call->key, &call->value, &call->pages.keys, &call->pages.values,
-                                   &past[0], &past[1]};
+                                   &past[0], &past[1], &d_output};
         for (size_t v = 0; v < sizeof views / sizeof *views; v++)
             hash = mix(hash, views[v]);
         for (size_t w = 0; w < MHA_WEIGHT_COUNT; w++)
@@ -142,20 +146,50 @@ static uint64_t digest(mha_dtype dtype)
     return hash;
 }
 
-/* Version 1.0 has these inputs, whatever compiler and instruction set made them. */
+/* The suite has these inputs, whatever compiler and instruction set made them. */
 static void inputs_have_the_same_bits_everywhere(void **state)
 {
     (void)state;
     static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16};
-    assert_string_equal(MHA_CONFORM_VERSION, "mha-conform 1.0");
+    assert_string_equal(MHA_CONFORM_VERSION, "mha-conform 1.1");
     bool same = true;
-    for (size_t i = 0; i < 3; i++) {
-        const uint64_t found = digest(types[i]);
-        if (found != digests[i])
-            printf("%s: 0x%016llx\n", mha_dtype_name(types[i]), (unsigned long long)found);
-        same = same && found == digests[i];
+    for (size_t i = 0; i < 6; i++) {
+        const uint64_t found = digest(types[i / 2], i % 2);
+        if (found != digests[i / 2][i % 2])
+            printf("%s, %zu: 0x%016llx\n", mha_dtype_name(types[i / 2]), i % 2, (unsigned long long)found);
+        same = same && found == digests[i / 2][i % 2];
     }
     assert_true(same);
+}
+
+/* What a backward begins with: numbers of its own, every other head of a larger tensor where inputs lie apart, and 0
+ * for queries that see no key where these are read as the mean of all values. */
+static void backwards_begin_with_a_gradient(void **state)
+{
+    (void)state;
+    const mha_conform_readings mean = {.of = {[1] = 2}};
+    mha_view given, silent, apart, none;
+    mha_question *forward = asked("gqa.b2-h4-kv2-q9-s9", MHA_BF16, NULL),
+                 *strided = asked("backward-strides.b2-h4-kv4-q9-s9", MHA_BF16, NULL),
+                 *first = asked("backward-lengths-empty.b2-h4-q9-s9", MHA_BF16, NULL),
+                 *read = asked("backward-lengths-empty.b2-h4-q9-s9", MHA_BF16, &mean);
+    mha_question_d_output(forward, &none);
+    assert_null(none.data);
+    mha_question_d_output(strided, &apart);
+    assert_int_equal(apart.stride[2], 2 * apart.shape[3]);
+    mha_question_d_output(first, &given);
+    mha_question_d_output(read, &silent);
+    assert_int_equal(given.dtype, MHA_BF16);
+    for (size_t i = 0; i < 2 * 9 * 4 * 16; i++) {
+        const size_t index[] = {i / (9 * 4 * 16), i / (4 * 16) % 9, i / 16 % 4, i % 16};
+        const double x = mha_view_get(&given, index);
+        assert_true(fabs(x) <= 3);
+        assert_true(mha_view_get(&silent, index) == (index[0] == 1 ? 0 : x)); /* the last sequence has no key */
+        assert_true(isfinite(mha_view_get(&apart, index)));
+    }
+    mha_question *const all[] = {forward, strided, first, read};
+    for (size_t i = 0; i < 4; i++)
+        mha_question_destroy(all[i]);
 }
 
 /* ---------------------------------------------------------------- right answers */
@@ -167,7 +201,7 @@ static void answer_all(mha_path path, mha_dtype dtype, mha_conform_level level)
     for (size_t i = 0; mha_conform_at(i, &row); i++) {
         mha_question *q;
         mha_error error;
-        if (row.level > level)
+        if (row.level > level || strstr(row.has, "backward"))
             continue;
         assert_ok(mha_question_create(i, dtype, NULL, &q, &error), error);
         asked_answer answer = asked_path(q, path, dtype);
@@ -385,7 +419,7 @@ static void bad_requests_are_refused(void **state)
     mha_error error;
     mha_verdict v;
     assert_refused(mha_question_create(SIZE_MAX, MHA_F32, NULL, &q, &error), MHA_NOT_FOUND, error, "question",
-                   "mha-conform 1.0");
+                   "mha-conform 1.1");
     assert_null(q);
     assert_refused(mha_question_create(0, MHA_F64, NULL, &q, &error), MHA_INVALID, error, "dtype", "F64");
     q = asked("plain.q33-s33", MHA_F32, NULL);
@@ -405,6 +439,7 @@ int main(void)
         cmocka_unit_test(words_are_used),
         cmocka_unit_test(needs_follow_from_the_question),
         cmocka_unit_test(inputs_have_the_same_bits_everywhere),
+        cmocka_unit_test(backwards_begin_with_a_gradient),
         cmocka_unit_test(every_path_is_right),
         cmocka_unit_test(strided_inputs_are_answered_as_they_lie),
         cmocka_unit_test(a_wrong_element_fails),

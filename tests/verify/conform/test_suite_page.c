@@ -145,7 +145,8 @@ typedef struct tally {
 
 static bool is_examined(const mha_conform_row *row)
 {
-    return row->level < MHA_CONFORM_LARGE && row->B * row->h * row->T_q * (row->T_k + row->P) <= FEW;
+    const size_t scores = row->B * row->h * row->T_q * (row->T_k + row->P);
+    return row->level < MHA_CONFORM_LARGE && scores <= FEW && !strstr(row->has, "backward");
 }
 
 static void examine(tally *t, mha_dtype type)

@@ -71,10 +71,20 @@ int asking_read(const arguments *args, asking *a)
     return EXIT_DONE;
 }
 
+/* Whether files can hold what a question needs. */
+static bool fits_files(const char *needs)
+{
+    static const char *const others[] = {"strides", "pages", "backward"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (among(needs, others[i], strlen(others[i])))
+            return false;
+    return true;
+}
+
 bool asks(const asking *a, const mha_conform_row *row, bool files)
 {
     const char *needs = row->has;
-    if (row->level > a->level || (files && (among(needs, "strides", 7) || among(needs, "pages", 5))))
+    if (row->level > a->level || (files && !fits_files(needs)))
         return false;
     for (size_t n; a->has && (n = next_word(&needs)) > 0; needs += n)
         if (!among(a->has, needs, n))

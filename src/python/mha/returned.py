@@ -1,0 +1,88 @@
+"""The gradients of one call of a running model, caught by hooks as they come back: nothing that is computed changes."""
+from __future__ import annotations
+
+import importlib
+from typing import Any, Callable, Mapping, Optional
+
+NAMES = ("query", "key", "value")
+
+
+def _is_followed(x: Any) -> bool:
+    """Whether autograd follows a tensor."""
+    return bool(getattr(x, "requires_grad", False))
+
+
+class Returned:
+    """Follows the inputs of a call through aliases of their own, so that what comes back is this call's alone, and its
+    output. judge: is called with do and the gradients by name when all have come, once for each backward pass."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason  # why nothing is followed
+        self.judge: Optional[Callable[[Any, dict[str, Any]], None]] = None
+        self.output: Any = None
+        self.wanted: list[str] = []
+        self.found: dict[str, Any] = {}
+        self.others = False
+        self.again = _in_backward()  # a forward that is computed again during the backward
+        self.rounds = 0
+        self._hooks: list[Any] = []
+
+    def follow(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], first: int = 0) -> tuple[list[Any],
+                                                                                             dict[str, Any]]:
+        """The arguments of the call, with an alias of each input that autograd follows. first: of query among args."""
+        given, named = list(args), dict(kwargs)
+        for i, name in enumerate(NAMES):
+            place: Any = named if name in named else given
+            at: Any = name if name in named else first + i
+            x = place[at] if name in named or at < len(given) else None
+            if _is_followed(x):
+                place[at] = alias = x.view_as(x)
+                self.wanted.append(name)
+                self._hooks.append(alias.register_hook(lambda gradient, name=name: self._comes(name, gradient)))
+        return given, named
+
+    def begins(self, result: Any) -> Any:
+        """Listens to what comes back to the output; of other results, which the output may be made of, aliases are
+        handed on, to hear whether anything comes back to them. Returns the result."""
+        output, *others = result if isinstance(result, tuple) else (result,)
+        if not self.wanted or not _is_followed(output):
+            return result
+        self._hooks.append(output.register_hook(self._enters))
+        for i, other in enumerate(others):
+            if _is_followed(other):
+                others[i] = other.view_as(other)
+                self._hooks.append(others[i].register_hook(self._disturbs))
+        return (output, *others) if type(result) is tuple else result
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether gradients can come back."""
+        return len(self._hooks) > len(self.wanted)
+
+    def close(self) -> None:
+        """Ends it."""
+        while self._hooks:
+            self._hooks.pop().remove()
+        self.judge, self.output, self.found = None, None, {}
+
+    def _disturbs(self, _: Any) -> None:
+        self.others = True
+
+    def _enters(self, gradient: Any) -> None:
+        self.output, self.found = gradient.detach(), {}
+
+    def _comes(self, name: str, gradient: Any) -> None:
+        if self.output is None:
+            return
+        self.found[name] = gradient.detach()
+        if len(self.found) == len(self.wanted):
+            output, found, self.output, self.found = self.output, self.found, None, {}
+            self.rounds += 1
+            if self.judge is not None:
+                self.judge(output, found)
+
+
+def _in_backward() -> bool:
+    """Whether autograd is at work in this thread."""
+    current = getattr(importlib.import_module("torch")._C, "_current_graph_task_id", None)
+    return current is not None and current() != -1

@@ -1,0 +1,201 @@
+"""mha.watch(backward=True): gradients of a training step judged call by call, the same bits of all parameters."""
+import json
+
+import mha
+import pytest
+from test_transformers import ids_of, model_of
+from test_watch import Plain
+
+torch = pytest.importorskip("torch")
+interface = pytest.importorskip("transformers.modeling_utils").AttentionInterface
+masking = pytest.importorskip("transformers.masking_utils")
+checkpoint = pytest.importorskip("torch.utils.checkpoint").checkpoint
+F = torch.nn.functional
+
+
+def step(model, mask=None):
+    """One training step; the gradients of all parameters."""
+    model.zero_grad()
+    model(ids_of(), attention_mask=mask, labels=ids_of()).loss.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("padding", [0, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("model_type, implementation", [("llama", "sdpa"), ("mistral", "eager"), ("gemma2", "eager"),
+                                                        ("gpt_oss", "eager")])
+def test_same_bits_and_no_alarm(model_type, implementation, dtype, padding):
+    model, mask = model_of(model_type, implementation, dtype), torch.ones(2, 11, dtype=int)
+    mask[0, :padding] = 0
+    plain = step(model, mask)
+    with mha.watch(model, backward=True) as w:
+        watched = step(model, mask)
+    assert plain.keys() == watched.keys() and all(torch.equal(plain[name], watched[name]) for name in plain)
+    assert w.passed and not w.unjudged, w
+    for row in w.layers.values():
+        assert set(row.gradients) == {"dq", "dk", "dv"} and row.backward == row.calls == 1
+        assert 0 < row.gradient_ratio <= 1 and bool(row.in_part) == bool(padding)
+    assert w.table().column("backward") == [row.gradient_ratio for row in w.layers.values()]
+    after = step(model, mask)
+    assert all(torch.equal(plain[name], after[name]) for name in plain)
+
+
+class Planted(torch.autograd.Function):
+    """Eager attention of grouped heads, whose backward has a mistake."""
+
+    mistake = ""
+
+    @staticmethod
+    def weights(q, k, mask, scale):
+        return (q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT * scale + mask).softmax(-1)
+
+    @staticmethod
+    def forward(context, q, k, v, mask, scale):
+        context.save_for_backward(q, k, v, mask)
+        context.scale = scale
+        return Planted.weights(q, k, mask, scale) @ v.repeat_interleave(q.shape[1] // v.shape[1], 1)
+
+    @staticmethod
+    def backward(context, do):
+        q, k, v, mask = context.saved_tensors
+        group, scale, mistake = q.shape[1] // k.shape[1], context.scale, Planted.mistake
+        p = Planted.weights(q, k, mask, scale)
+        dp = do @ v.repeat_interleave(group, 1).mT
+        taken = 0 if mistake == "d-missing" else (p * dp).sum(-1, keepdim=True)
+        ds = p * (dp - taken)
+        dk, dv = ((ds.mT @ q * scale).unflatten(1, (-1, group)), (p.mT @ do).unflatten(1, (-1, group)))
+        dq = ds @ k.repeat_interleave(group, 1) * (1 if mistake == "scale-missing-dq" else scale)
+        dk = dk[:, :, -1] if mistake == "group-last-dk" else dk.sum(2)
+        return dq, dk, dv.sum(2), None, None
+
+
+def planted_in(layer, dtype=torch.float32):
+    def attention(module, query, key, value, mask, scaling, **kwargs):
+        if module.layer_idx == layer:
+            y = Planted.apply(query, key, value, mask, scaling)
+        else:
+            wide = [x.repeat_interleave(2, 1) for x in (key, value)]
+            y = (query @ wide[0].mT * scaling + mask).softmax(-1) @ wide[1]
+        return y.transpose(1, 2).contiguous(), None
+    interface.register("planted", attention)
+    masking.AttentionMaskInterface.register("planted", masking.eager_mask)
+    return model_of("llama", "planted", dtype, num_hidden_layers=4)
+
+
+@pytest.mark.parametrize("mistake", ["scale-missing-dq", "group-last-dk", "d-missing", ""])
+@pytest.mark.parametrize("layer", [0, 2])
+def test_first_wrong_backward(monkeypatch, layer, mistake):
+    """The forward passes; the layer and the mistake are named, and no layer that only passes wrong gradients on."""
+    monkeypatch.setattr(Planted, "mistake", mistake)
+    model = planted_in(layer)
+    with mha.watch(model, backward=True) as w:
+        step(model)
+    assert w.passed == (not mistake), w
+    if mistake:
+        name = f"model.layers.{layer}.self_attn"
+        assert [f.layer for f in w.findings] == [name] and w.first.kind == "backward" and w.first.call == 1
+        assert mistake in w.first.names and mistake in str(w) and f"{name}, call 1: d" in str(w), w
+        assert [row.gradient_ratio > 1 for row in w.layers.values()] == [i == layer for i in range(4)]
+        assert all(row.ratio <= 1 for row in w.layers.values())
+        said = json.loads(json.dumps(w.to_dict()))
+        assert said["findings"][0]["kind"] == "backward" and said["layers"][layer]["gradients"]["dq"] is not None
+
+
+def test_functions_and_what_is_not_judged():
+    model, x = Plain(), torch.randn(2, 5, 16)
+    with mha.watch(model, backward=True) as w:
+        model(x).square().sum().backward(retain_graph=True)
+    assert w.passed and w.layers["Plain"].backward == 3, w
+    with mha.watch(model, backward=True) as w:
+        y = model(x).square().sum()
+        y.backward(retain_graph=True)
+        y.backward()
+    assert w.passed and w.layers["Plain"].backward == 6, w
+    with mha.watch(model, backward=True) as w:
+        loss = model(x).sum()
+    assert not w.passed and w.unjudged == {"Plain": ["no gradient came back"]}
+    loss.backward()  # behind the watch nothing listens
+    assert w.layers["Plain"].backward == 0
+    with torch.no_grad(), mha.watch(model, backward=True) as w:
+        model(x)
+    assert w.passed and w.layers["Plain"].backward == 0
+    model.wrong = 1  # another scale: its output is right for what was asked for, and so is its backward
+    with mha.watch(model, backward=True) as w:
+        model(x).sum().backward()
+    assert w.passed, w
+    whole = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    with mha.watch(whole, backward=True) as w:
+        whole(x).sum().backward()
+    assert "MultiheadAttention as a whole layer" in str(w.unjudged) and not w.passed
+    with pytest.raises(TypeError, match="backward: expected"):
+        mha.watch(model, backward="yes")
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_forward_that_is_computed_again(reentrant):
+    model, x = Plain(1), torch.randn(2, 5, 16, requires_grad=True)
+    plain, = torch.autograd.grad(checkpoint(model, x, use_reentrant=False).square().sum(), x)
+    with mha.watch(model, backward=True) as w:
+        checkpoint(model, x, use_reentrant=reentrant).square().sum().backward()
+    assert torch.equal(x.grad, plain) and w.passed and w.layers["Plain"].backward == 1, w
+
+
+class Shared(torch.nn.Module):
+    """Two calls that share keys and values, whose gradients are sums; and somebody who uses the weights."""
+
+    def forward(self, q, k, v):
+        y = F.scaled_dot_product_attention(q, k, v)
+        return F.scaled_dot_product_attention(y, k, v) + y
+
+
+def test_gradients_are_those_of_the_call():
+    model = Shared()
+    inputs = [torch.randn(1, 2, 6, 8, requires_grad=True) for _ in range(3)]
+    plain = torch.autograd.grad(model(*inputs).square().sum(), inputs)
+    with mha.watch(model, backward=True) as w:
+        found = torch.autograd.grad(model(*inputs).square().sum(), inputs)
+    assert all(torch.equal(x, y) for x, y in zip(plain, found))
+    assert w.passed and w.layers["Shared"].backward == 2, w
+    q, k, v = inputs
+    with mha.watch(model, backward=True) as w:  # keys that autograd does not follow
+        model(q, k.detach(), v).sum().backward()
+    assert w.passed and set(w.layers["Shared"].gradients) == {"dq", "dv", "dk"} - {"dk"}, w
+
+
+def test_gradients_of_the_weights():
+    model = model_of("llama", "eager")
+    with mha.watch(model, backward=True) as w:
+        out = model(ids_of(), output_attentions=True)
+        (out.logits.sum() + out.attentions[0].square().sum()).backward()
+    assert w.unjudged == {"model.layers.0.self_attn": ["gradients of weights or of lse"]}, w
+    assert w.layers["model.layers.1.self_attn"].backward == 1
+
+
+@pytest.mark.parametrize("T, said", [(600, "2 of 8 key/value heads"), (2100, "dq of 32 of 2,100 queries")])
+def test_large_calls_are_judged_in_part(monkeypatch, T, said):
+    model = Shared()
+    q, k, v = (torch.randn(2, 4, T, 8, requires_grad=True) for _ in range(3))
+    with mha.watch(model, backward=True) as w:
+        model(q, k, v).square().sum().backward()
+    assert w.passed and w.layers["Shared"].in_part[0].startswith(said), w
+    right = torch.nn.functional.scaled_dot_product_attention
+
+    def wrong(q, k, v):
+        y = right(q, k, v)
+        return y + (Twice.apply(q, y) if q.shape[-2] == T else 0)
+
+    class Twice(torch.autograd.Function):
+        """Nothing, of which the gradient of q is 1."""
+
+        @staticmethod
+        def forward(context, q, y):
+            return torch.zeros_like(y)
+
+        @staticmethod
+        def backward(context, do):
+            return torch.ones_like(do), None
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", wrong)
+    with mha.watch(model, backward=True) as w:
+        model(q, k, v).square().sum().backward()
+    assert w.first.kind == "backward" and w.first.sentence.startswith("dq is off by"), w
