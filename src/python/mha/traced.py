@@ -116,7 +116,11 @@ class Tracing:
         """What the first of these modules that was given rows was given first."""
         return next((self._given[name] for name in names if name in self._given), None)
 
+<<<<<<< HEAD
     def _hear(self, name: str, ask: Callable[[], Asked], output: Any, backward: Optional[Backward]) -> None:
+=======
+    def _hear(self, name: str, ask: Callable[[], Asked], output: Any, _: Any = None) -> None:
+>>>>>>> w-model
         asked, why = None, ""
         try:
             asked = ask()
