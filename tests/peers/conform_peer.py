@@ -250,8 +250,11 @@ def row(name, version, report, failed, found):
                               for answer in report.answers) for outcome in ("passed", "refused")]
                for backward in (False, True)}
     wrong = sum("backward" in answer.needs for answer in failed)
-    gradients = (f"{counted[True][0]} of {sum(counted[True]) + wrong}" if "backward" in LIBRARIES[name][4].split() else
-                 "not asked")
+    gradients = f"{counted[True][0]} of {sum(counted[True]) + wrong}"
+    if "backward" not in LIBRARIES[name][4].split():
+        gradients = "not asked"
+    elif counted[True][0] + wrong == 0:
+        gradients = "refused"
     return (f"| {name} | {version} | {counted[False][0]} | {len(failed) - wrong} | {counted[False][1]} | {gradients} | "
             f"{dialects} | "
             + " | ".join(", ".join(words[outcome]) for outcome in ("bitwise", "within the bound", "violated")) + " |")
