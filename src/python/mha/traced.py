@@ -116,7 +116,7 @@ class Tracing:
         """What the first of these modules that was given rows was given first."""
         return next((self._given[name] for name in names if name in self._given), None)
 
-    def _hear(self, name: str, ask: Callable[[], Asked], output: Any) -> None:
+    def _hear(self, name: str, ask: Callable[[], Asked], output: Any, _: object) -> None:
         asked, why = None, ""
         try:
             asked = ask()
