@@ -1,4 +1,5 @@
 """mha.watch: what is heard and judged, the same bits with and without it, what is wrong by layer, what is refused."""
+import html.parser
 import json
 import threading
 
@@ -279,7 +280,58 @@ def test_report():
     assert len(said["layers"]) == 4 and len(said["layers"][0]["heads"]) == 4 and not said["passed"]
     assert 0 < said["cost"]["judging"] < said["cost"]["seconds"]
     assert w.table().column("")[:3] == ["ok", "FIRST", "ok"] and "FIRST" in w._repr_html_()
+    page = Page(w.to_html())
+    assert page.classes.count("wrong") == 4 and page.classes[0] == "failed" and not page.addresses
+    assert page.tags.count("tr") == 1 + 4 + 1 + 4 and "script" not in page.tags and "default-src 'none'" in page.policy
+    assert "layers.1.self_attn" in page.text and "scale-missing" in page.text
+    assert page.text.count("FIRST") == 2  # in the map and in the table
     assert "4 of 4 calls judged in 4 layers, judging took" in str(w)
+
+
+class Page(html.parser.HTMLParser):
+    """Tags, classes, addresses and text of a page; unbalanced tags are refused."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.classes, self.addresses, self.text, self.policy, self.open = [], [], [], "", "", []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        said = dict(attributes)
+        self.tags.append(tag)
+        self.classes += [said["class"]] if "class" in said else []
+        self.addresses += [name for name in said if name in ("src", "href") or name.startswith("on")]
+        self.policy += said.get("content", "")
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_a_page_shows_names_as_text():
+    class Named(Plain):
+        def __init__(self):
+            super().__init__(1)
+            self.add_module("<script>alert(1)</script>", Plain(1))
+
+        def forward(self, x):
+            return self._modules["<script>alert(1)</script>"](x)
+
+    with torch.no_grad(), mha.watch(Named()) as w:
+        Named.forward(w._model, torch.randn(1, 4, 16))
+    page = Page(w.to_html())
+    assert "<script>alert(1)</script>" in page.text and "script" not in page.tags and page.classes[0] == "passed", w
+    with mha.watch(Plain()) as w:
+        pass
+    page = Page(w.to_html())
+    assert page.classes == ["failed"] and "no attention call was heard" in page.text and "table" not in page.tags
+    assert w._repr_html_().startswith("<iframe sandbox srcdoc=")
 
 
 def test_configuration():

@@ -16,14 +16,23 @@ if TYPE_CHECKING:
 _REDUCED = 3  # failures that are made small; one takes some dozen calls of the kernel
 _MAPPED = 12  # failures whose rows are drawn
 _DARKEST = 16.0  # times what is allowed
-_STYLE = """figure{display:inline-block;margin:0 1em 1em 0}svg{border:1px solid #999}body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:72em;padding:0 1em}
+STYLE = """figure{display:inline-block;margin:0 1em 1em 0}svg{border:1px solid #999}
+body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:72em;padding:0 1em}
+.wrong{background:#a93226;color:#fff}
 table{border-collapse:collapse;margin:1em 0}th,td{border-bottom:1px solid #ccc;padding:.2em .8em;text-align:left}
 pre{background:#f4f4f4;padding:1em;overflow-x:auto}.passed{color:#186a3b}.failed{color:#a93226}"""
 
 
-def _text(value: object) -> str:
-    """Text of a kernel as text of a page: no markup, no control characters."""
+def text(value: object) -> str:
+    """Text of others as text of a page: no markup, no control characters."""
     return html.escape(shown(value))
+
+
+def document(title: str, body: str) -> str:
+    """A page that loads nothing and runs nothing."""
+    return ("<!DOCTYPE html><html lang=en><head><meta charset=utf-8><meta http-equiv=Content-Security-Policy "
+            "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+            f"<title>{text(title)}</title><style>{STYLE}</style></head><body>{body}</body></html>\n")
 
 
 def _smallest(report: Report) -> str:
@@ -32,14 +41,14 @@ def _smallest(report: Report) -> str:
     for answer in report.failed[:_REDUCED]:
         small = report.reduce(answer.question)
         if small is not None:
-            lines = "\n".join(map(_text, small.script.splitlines()))
-            parts.append(f"<h3>{_text(answer.question)}</h3><pre>{lines}</pre>")
+            lines = "\n".join(map(text, small.script.splitlines()))
+            parts.append(f"<h3>{text(answer.question)}</h3><pre>{lines}</pre>")
     return "<h2>The smallest calls that still fail</h2>" + "".join(parts) if parts else ""
 
 
 def _maps(report: Report) -> str:
     """Where the first failures differ: for each batch row its heads down, its queries across."""
-    parts = [f"<h3>{_text(answer.question)}</h3>" + "".join(
+    parts = [f"<h3>{text(answer.question)}</h3>" + "".join(
                  heat_map(np.where(rows > 1, np.minimum(rows, _DARKEST), 0.0), f"batch row {b}")
                  for b, rows in enumerate(answer.rows))
              for answer in [answer for answer in report.failed if answer.rows is not None][:_MAPPED]]
@@ -67,27 +76,23 @@ def page(report: Report) -> str:
     every = Table(("question", "family", "regime", "outcome", "max abs", "atol", "rtol"),
                   [(x.question, x.family, x.regime, x.outcome,
                     *((None,) * 3 if x.outcome == "refused" else (x.max_abs, x.atol, x.rtol))) for x in report.answers])
-    return "".join((
-        "<!DOCTYPE html><html lang=en><head><meta charset=utf-8>",
-        "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">",
-        f"<title>{_text(summary)}</title><style>{_STYLE}</style></head><body>",
-        f"<h1 class={verdict}>{verdict}</h1><p>{_text(summary)}</p>",
+    return document(summary, "".join((
+        f"<h1 class={verdict}>{verdict}</h1><p>{text(summary)}</p>",
         _section("Answered wrongly", report.table()), _section("What else is known of them", clues), _maps(report),
         _smallest(report),
-        _section("Dialect", dialects), _section("Refused", report.refusals()), _section("All questions", every),
-        "</body></html>\n"))
+        _section("Dialect", dialects), _section("Refused", report.refusals()), _section("All questions", every))))
 
 
 def badge(report: Report) -> str:
     """A report as a small picture (SVG): the suite, and how many questions of those answered were passed."""
     passed = sum(answer.outcome == "passed" for answer in report.answers)
     left, right = report.suite, f"{passed} of {passed + len(report.failed)}, {report.dtype}"
-    widths = [7 * len(text) + 12 for text in (left, right)]
+    widths = [7 * len(word) + 12 for word in (left, right)]
     fill = "#186a3b" if report.passed else "#a93226"
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{sum(widths)}" height="20" role="img">'
-            f"<title>{_text(left)}: {_text(right)}</title>"
+            f"<title>{text(left)}: {text(right)}</title>"
             f'<rect width="{sum(widths)}" height="20" rx="3" fill="#444"/>'
             f'<rect x="{widths[0]}" width="{widths[1]}" height="20" rx="3" fill="{fill}"/>'
             '<g fill="#fff" font-family="Verdana,sans-serif" font-size="11" text-anchor="middle">'
-            f'<text x="{widths[0] / 2}" y="14">{_text(left)}</text>'
-            f'<text x="{widths[0] + widths[1] / 2}" y="14">{_text(right)}</text></g></svg>\n')
+            f'<text x="{widths[0] / 2}" y="14">{text(left)}</text>'
+            f'<text x="{widths[0] + widths[1] / 2}" y="14">{text(right)}</text></g></svg>\n')

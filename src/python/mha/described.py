@@ -133,7 +133,8 @@ def folded(modules: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any
         whole, plain = affine(module, width), affine(module.base_layer, width)
         if not width or whole is None or plain is None:
             continue
-        turned = plain[0].shape != weight.shape or not bool((plain[0] == weight).all())
+        same = plain[0].to(weight.dtype)
+        turned = same.shape != weight.shape or not bool((same == weight).all())
         for own in [key for key in held if key.startswith(name + ".")]:
             rest = found.pop(own)
             if own.startswith(base):

@@ -11,6 +11,7 @@ from typing import Any, Callable, Iterator, Optional
 
 from . import arrays as a
 from . import judged as j
+from . import watch_page
 from . import judged_backward
 from .asked import Asked, NotJudged
 from .errors import Error
@@ -303,10 +304,13 @@ class Watch:
 
     __repr__ = __str__
 
+    def to_html(self) -> str:
+        """One HTML page that needs no network: what is wrong, layers down and heads across with the error over what is
+        allowed, and what each layer was asked for."""
+        return watch_page.page(self)
+
     def _repr_html_(self) -> str:
-        table = self.table()
-        table.note = (f"{self.first}. " if self.first else "") + self.summary
-        return table._repr_html_()
+        return watch_page.notebook(self)
 
 
 def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, most_findings: int = 16,
@@ -315,7 +319,7 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
 
         with mha.watch(model) as w:
             model(**inputs)
-        print(w)                          w.passed, w.first, w.table(), w.heads(), w.to_dict()
+        print(w)                          w.passed, w.first, w.table(), w.heads(), w.to_dict(), w.to_html()
 
     model: a torch.nn.Module on the CPU in eval mode, or without dropout. Heard are transformers' attention interface,
         whatever attn_implementation is set, torch.nn.functional.scaled_dot_product_attention, FlexAttention without
