@@ -15,7 +15,7 @@ from .errors import Error
 from .files import save
 from .judge import check
 from .layer import MultiHeadAttention
-from .seams import Backward, Seams, others_of
+from .seams import Seams, others_of
 
 NEXT = "mha.watch(model) judges its calls as they are"
 
@@ -116,11 +116,7 @@ class Tracing:
         """What the first of these modules that was given rows was given first."""
         return next((self._given[name] for name in names if name in self._given), None)
 
-<<<<<<< HEAD
-    def _hear(self, name: str, ask: Callable[[], Asked], output: Any, backward: Optional[Backward]) -> None:
-=======
     def _hear(self, name: str, ask: Callable[[], Asked], output: Any, _: Any = None) -> None:
->>>>>>> w-model
         asked, why = None, ""
         try:
             asked = ask()
