@@ -73,9 +73,10 @@ $(RESULTS):
 	@rm -rf $@ && mkdir -p $@
 
 # Those that take longest begin first.
-LONG_TESTS := $(call named,test_cli_bench test_cli_models test_cli_failures test_diagnose_large test_diagnose_planted \
-                           test_variants_page test_low_precision test_gradient_bound test_gradient_case test_suite \
-                           test_diagnose test_failures test_cli_ranks test_suite_page test_diagnose_slices)
+LONG_TESTS := $(call named,test_manual test_cli_bench test_cli_models test_cli_failures test_diagnose_large \
+                           test_diagnose_planted test_variants_page test_low_precision test_gradient_bound \
+                           test_gradient_case test_suite test_diagnose test_failures test_cli_ranks test_suite_page \
+                           test_diagnose_slices)
 # Transcripts of the program run file by file.
 TRANSCRIPTS := $(sort $(wildcard tests/cli/transcripts/*.md))
 ONE_BY_ONE  := $(LONG_TESTS) $(TRANSCRIPTS) $(filter-out $(LONG_TESTS) $(call named,test_transcripts),$(TESTS))

@@ -211,8 +211,8 @@ def test_gradients_of_layers_are_judged(tmp_path):
     """With norms, a rotation, latents: within the bound; twice the gradient of a weight is found, and in a case."""
     for config, said in (({"q_norm": "head", "k_norm": "head", "norm_bias": True, "rope": mha.Rope("half_split")}, {}),
                          ({"kv_heads": 2, "bias": False, "gate": "feature"}, {"is_causal": True}),
-                         ({"kv_rank": 6, "d_rope": 4, "d_k": 8, "d_v": 4, "rope": mha.Rope("interleaved", dim=4, last=True),
-                           "q_rank": 5}, {"causal": True})):
+                         ({"kv_rank": 6, "d_rope": 4, "d_k": 8, "d_v": 4, "q_rank": 5,
+                           "rope": mha.Rope("interleaved", dim=4, last=True)}, {"causal": True})):
         layer = mha.MultiHeadAttention(16, 4, seed=2, **config)
         x, do = (R.standard_normal((2, 5, 16)).astype("f4") for _ in range(2))
         for layout, turn in (("BTE", lambda y: y), ("TBE", lambda y: y.swapaxes(0, 1))):

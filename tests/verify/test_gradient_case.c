@@ -303,6 +303,28 @@ static void the_rounding_of_a_stored_type_is_allowed_for(void **state)
     }
 }
 
+/* NaN and infinity are wrong where the bound is finite, whatever type they were stored in. */
+static void what_is_no_number_is_wrong(void **state)
+{
+    (void)state;
+    for (int wide = 0; wide < 2; wide++) {
+        fixture f;
+        begin(&f);
+        f.dq[5] = NAN, f.dk[3] = -INFINITY;
+        f.notes.has_computed = !wide, f.notes.computed = MHA_F32;
+        mha_case *c = case_of(&f);
+        mha_verdict v = verdict_of(c, MHA_PATH_EXACT);
+        assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
+        for (size_t i = 0; i < 2; i++) {
+            assert_true(v.stages[i].judged && !v.stages[i].ok && v.stages[i].atol > 0 && isfinite(v.stages[i].atol));
+            assert_int_equal(v.stages[i].difference.mismatches, 1);
+        }
+        assert_true(isnan(v.stages[0].yours) && isinf(v.stages[1].yours) && v.stages[2].ok);
+        mha_verdict_clear(&v);
+        mha_case_close(c);
+    }
+}
+
 /* Nothing can be said of gradients whose numbers may leave the range of float32. */
 static void numbers_out_of_range_are_not_judged(void **state)
 {
@@ -384,6 +406,7 @@ int main(void)
         cmocka_unit_test(inputs_that_follow_stay_left_out), cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(rounding_is_allowed_for),
         cmocka_unit_test(the_rounding_of_a_stored_type_is_allowed_for),
+        cmocka_unit_test(what_is_no_number_is_wrong),
         cmocka_unit_test(numbers_out_of_range_are_not_judged), cmocka_unit_test(contradictions_are_refused),
         cmocka_unit_test(what_is_not_computed_is_skipped)};
     return cmocka_run_group_tests_name("gradients in cases", tests, NULL, NULL);

@@ -240,7 +240,8 @@ class Question:
         exact, yours = _memory(views[0], self.handle), a.widened(answer[0], _abi.F64).array
         with np.errstate(all="ignore"):
             off = np.abs(exact - yours) / (atol + rtol * np.abs(yours))
-        off = np.where((exact == yours) | (np.isnan(exact) & np.isnan(yours)), 0.0, np.where(np.isnan(off), np.inf, off))
+        same = (exact == yours) | (np.isnan(exact) & np.isnan(yours))
+        off = np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))
         return off.max(-1).swapaxes(1, 2)
 
     def diagnose(self, answer: list[a.Tensor], stage: str) -> Diagnosis:
