@@ -225,8 +225,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--rtol", type=float, metavar="R", help="rms of a difference over rms that is still the same "
                         "[half of the digits of the type agree]")
     parser.add_argument("--set", type=_setting, action="append", metavar="NAME=VALUE", help="a setting of the "
-                        "attention call, as is_causal=true or scale=0.5 [causal or full, whichever makes one of the "
-                        "two right]")
+                        "attention call, as is_causal=true or scale=0.5 [causal or full, whichever makes one of "
+                        "the two right]")
     parser.add_argument("--json", action="store_true", help="all of it as JSON")
     said = parser.parse_args(arguments)
     if said.heads < 0 or said.kv_heads < 0 or said.rtol is not None and not 0 <= said.rtol < float("inf"):

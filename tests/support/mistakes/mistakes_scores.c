@@ -375,6 +375,20 @@ static void squash(const run *r, row *x)
         x->w[j] /= all;
 }
 
+/* A dropout that was left on, of finished weights. */
+static void drop(size_t b, size_t head, size_t i, row *x)
+{
+    for (size_t j = 0; j < x->n; j++) {
+        const double random = fmod(1e4 * fabs(sin((double)(1 + j + 31 * (i + 17 * (head + 5 * b))))), 1);
+        if (is("dropout-mask"))
+            x->w[j] *= random < given() ? 0 : 1 / (1 - given());
+        if (begins("dropout-scale "))
+            x->w[j] *= 1 / (1 - given());
+        if (begins("dropout-scale-twice "))
+            x->w[j] *= 1 - given();
+    }
+}
+
 static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double *lse)
 {
     if (r->s->softmax.normaliser == MHA_SIGMOID || is("case-lacks-sigmoid")) {
@@ -429,16 +443,8 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
     all = padded > 0 ? keys + (double)padded * exp(-m) : keys;
     for (size_t k = 0; k < n_more; k++)
         all += is("softmax-base-2") ? pow(2, more[k] - m) : parts * exp(more[k] - m);
-    for (size_t j = 0; j < x->n; j++) {
+    for (size_t j = 0; j < x->n; j++)
         x->w[j] = x->dropped[j] ? 0 : x->w[j] / all;
-        const double random = fmod(1e4 * fabs(sin((double)(1 + j + 31 * (i + 17 * (head + 5 * b))))), 1);
-        if (is("dropout-mask"))
-            x->w[j] *= random < given() ? 0 : 1 / (1 - given());
-        if (begins("dropout-scale "))
-            x->w[j] *= 1 / (1 - given());
-        if (begins("dropout-scale-twice "))
-            x->w[j] *= 1 - given();
-    }
     *lse = m + log(all);
     if (is("lse-base-2"))
         *lse = m / log(2) + log2(all);
@@ -480,6 +486,7 @@ void mistaken_attend(run *r, size_t b, size_t head, size_t i, number *heads)
     for (size_t j = 0; j < x.n; j++)
         score(r, b, head, i, j, &x);
     soften(r, b, head, i, &x, &lse);
+    drop(b, head, i, &x);
     r->out->stage[MHA_STAGE_LSE].value[(b * r->h + head) * r->T_q + i] = lse;
     weigh(r, b, head, i, &x, lse, heads);
 }
