@@ -149,17 +149,10 @@ def keras_attention(q, k, v, attn_mask=None, is_causal=False, scale=None, enable
     import os
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     import keras
-    how = {}
-    if attn_mask is not None:
-        how["mask" if attn_mask.dtype == bool else "bias"] = attn_mask
+    kind = "bias" if attn_mask is not None and attn_mask.dtype != bool else "mask"
+    rows = [x.swapaxes(1, 2) for x in (q, k, v)]
     return np.asarray(keras.ops.convert_to_numpy(keras.ops.dot_product_attention(
-        q, k, v, scale=scale, is_causal=is_causal, **how)))
-
-
-def tinygrad_attention(q, k, v, attn_mask=None, is_causal=False, enable_gqa=False):
-    from tinygrad import Tensor
-    q, k, v, mask = (None if x is None else Tensor(np.ascontiguousarray(x)) for x in (q, k, v, attn_mask))
-    return q.scaled_dot_product_attention(k, v, attn_mask=mask, is_causal=is_causal, enable_gqa=enable_gqa).numpy()
+        *rows, **{kind: attn_mask}, is_causal=is_causal, scale=scale))).swapaxes(1, 2)
 
 
 def openvino_attention(q, k, v, attn_mask=None, is_causal=False, scale=None):
@@ -207,9 +200,8 @@ LIBRARIES = {
                                      "gqa value_width scale mask bool_mask backward " + PLAIN),
     "JAX, dot_product_attention": ("jax", jax_attention, "jax", "BHTD",
                                    "causal gqa scale mask bool_mask cross backward"),
-    "Keras, dot_product_attention": ("keras", keras_attention, "numpy", "BTHD",
+    "Keras, dot_product_attention": ("keras", keras_attention, "numpy", "BHTD",
                                      "causal gqa scale mask bool_mask cross"),
-    "tinygrad": ("tinygrad", tinygrad_attention, "numpy", "BHTD", "causal gqa value_width mask bool_mask cross"),
     "OpenVINO": ("openvino", openvino_attention, "numpy", "BHTD", "causal value_width scale mask bool_mask cross"),
     "MLX, CPU": ("mlx", mlx_attention, "numpy", "BHTD", "causal gqa value_width scale mask bool_mask cross"),
 }
