@@ -384,3 +384,98 @@ def test_models_that_are_not_described(monkeypatch):
     with torch.no_grad(), mha.watch(model) as w:
         model(ids_of())
     assert w.passed and w.undescribed.startswith("not described: ") and "not held against a configuration" in str(w)
+
+
+# ---------------------------------------------------------------- modules that are calls themselves
+
+
+class Core(torch.nn.Module):
+    """Attention that computes by itself: nothing hears it that is not told."""
+
+    def __init__(self, scale=0.25, wrong=False):
+        super().__init__()
+        self.scale, self.wrong = scale, wrong
+
+    def forward(self, query, key, value, attn_mask=None):
+        scores = query @ key.mT * (self.scale * (0.9 if self.wrong else 1))
+        hidden = torch.ones(scores.shape[-2:], dtype=bool).triu(1)
+        scores = scores.masked_fill(hidden, -torch.inf)
+        return (scores if attn_mask is None else scores + attn_mask).softmax(-1) @ value, scores
+
+
+class Rows(torch.nn.Module):
+    """The same behind arguments of its own."""
+
+    def __init__(self, core):
+        super().__init__()
+        self.core = core
+
+    def forward(self, x, *, past=None):
+        return self.core(*x)[0]
+
+
+class Own(torch.nn.Module):
+    def __init__(self, *cores):
+        super().__init__()
+        self.cores = torch.nn.ModuleList(cores)
+
+    def forward(self, x):
+        for core in self.cores:
+            rows = x.view(2, 7, 2, 8).transpose(1, 2)
+            y = core((rows,) * 3) if isinstance(core, Rows) else core(rows, rows, value=rows)[0]
+            x = x + y.transpose(1, 2).flatten(2)
+        return x
+
+
+def said(x, past=None):
+    return {"query": x[0], "key": x[1], "value": x[2], "scale": 0.25, "is_causal": True}
+
+
+WORDS = {"is_causal": True, "scale": 0.25}
+
+
+@pytest.mark.parametrize("wrong", [None, 0, 1, 2])
+def test_modules_that_are_named_are_judged(wrong):
+    torch.manual_seed(0)
+    cores = [Core(wrong=i == wrong) for i in range(3)]
+    model, x = Own(cores[0], Rows(cores[1]), cores[2]), torch.randn(2, 7, 16)
+    plain = model(x)
+    assert not (lambda w: w.layers)(watched(model, x))
+    w = watched(model, x, modules={"cores.0": WORDS, "cores.1": said, "cores.2": WORDS})
+    assert list(w.layers) == ["cores.0", "cores.1", "cores.2"] and all(row.calls == 1 for row in w.layers.values())
+    assert w.passed == (wrong is None) and (w.first is None or w.first.layer == f"cores.{wrong}"), w
+    assert torch.equal(model(x), plain) and not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def watched(model, x, **more):
+    with torch.no_grad(), mha.watch(model, **more) as w:
+        model(x)
+    return w
+
+
+def test_a_module_that_is_named_holds_what_it_calls():
+    model, whole = Plain(), {"": lambda x: dict.fromkeys(("query", "key", "value"), x[None])}
+    with torch.no_grad(), mha.watch(model, modules=whole) as w:
+        model(torch.randn(1, 5, 16))
+    assert list(w.layers) == [""] and w.layers[""].calls == 1 and not w.passed
+
+
+def test_a_module_that_fails_leaves_the_watch_as_it_was():
+    model, x = Own(Core(), Core()), torch.randn(2, 7, 16)
+    with torch.no_grad(), mha.watch(model, modules={"cores.0": WORDS, "cores.1": WORDS}) as w:
+        model.cores[0].scale = None
+        with pytest.raises(TypeError):
+            model(x)
+        model.cores[0].scale = 0.25
+        model(x)
+    assert w.passed and w.layers["cores.0"].calls == 1, w
+
+
+def test_what_is_said_of_modules_is_refused_by_name():
+    model, x = Own(Core(), Rows(Core())), torch.randn(2, 7, 16)
+    for modules, error, words in (("cores.0", TypeError, "names of modules"), (["core"], ValueError, "'core'"),
+                                  ({"cores.0": 3}, TypeError, r"modules\['cores.0'\]")):
+        with pytest.raises(error, match=words):
+            mha.watch(model, modules=modules)
+    w = watched(model, x, modules={"cores.0": {"slope": 2}, "cores.1": lambda x, past=None: x})
+    assert not w.passed and "slope" in w.unjudged["cores.0"][0] and "a dict" in w.unjudged["cores.1"][0], w

@@ -210,6 +210,24 @@ def of_sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: 
     return Asked(query, key, value, scale=None if scale is None else float(scale), **found)
 
 
+def of_named(args: tuple[Any, ...], kwargs: Mapping[str, Any], said: Any) -> Asked:
+    """What a module is asked for that one names: the arguments of of_sdpa, by a function of its own arguments, or its
+    own arguments and further ones by name."""
+    if callable(said):
+        args, kwargs = (), said(*args, **kwargs)
+        if not isinstance(kwargs, Mapping):
+            raise TypeError("modules: expected the function of a module to return a dict of arguments of "
+                            f"scaled_dot_product_attention, found {type(kwargs).__name__}")
+    else:
+        kwargs = {**kwargs, **(said or {})}
+    try:
+        given = inspect.signature(of_sdpa).bind(*args, **kwargs).arguments
+    except TypeError as reason:
+        raise NotJudged(f"{reason}: not the arguments of scaled_dot_product_attention; a function in modules={{...}} "
+                        "makes these of the module's") from None
+    return of_sdpa(**{name: x.detach() if hasattr(x, "detach") else x for name, x in given.items()})
+
+
 def of_flex(query: Any, key: Any, value: Any, score_mod: Any = None, block_mask: Any = None, scale: Any = None,
             **_: Any) -> Asked:
     """What FlexAttention is asked for."""

@@ -29,11 +29,13 @@ class Seams:
     """The functions through which attention of a model is computed, for as long as it is watched.
 
     names: of the model's modules by their id. hears: is called behind each call, in the thread that opened this.
-    backward: whether gradients are followed.
+    backward: whether gradients are followed. modules: further modules that are calls themselves, by name, with what
+    they are asked for, see asked.of_named.
     """
 
-    def __init__(self, model: Any, hears: Hears, backward: bool = False) -> None:
-        self._backward = backward
+    def __init__(self, model: Any, hears: Hears, backward: bool = False,
+                 modules: Optional[Mapping[str, Any]] = None) -> None:
+        self._backward, self._modules = backward, modules or {}
         self.names = {id(module): name for name, module in model.named_modules()}
         self._model, self._hears, self._thread, self._inside = model, hears, threading.get_ident(), False
         self._undo: list[Callable[[], None]] = []
@@ -45,6 +47,8 @@ class Seams:
         try:
             self._open_torch()
             self._open_transformers()
+            for name, said in self._modules.items():
+                self._open_module(name, self._model.get_submodule(name), said)
         except BaseException:
             self.close()
             raise
@@ -136,6 +140,30 @@ class Seams:
         for space in (sys.modules[each] for each in spaces if each in sys.modules):
             for own in [own for own, value in vars(space).items() if value is function]:
                 self._put(space, own, heard)
+
+    # ---------------------------------------------------------------- a module of a name
+
+    def _open_module(self, name: str, module: Any, said: Any) -> None:
+        """Listens to a module that is a call itself; what it calls is part of it."""
+        begun: list[bool] = []
+
+        def enters(*_: Any) -> None:
+            begun.append(self.listens)
+            self._inside |= begun[-1]
+
+        def leaves(_: Any, args: Any, kwargs: Any, result: Any) -> None:
+            if not begun or not begun.pop():
+                return
+            if result is not None:  # None: it raised an exception
+                output = result[0] if isinstance(result, tuple) else result
+                returned = Returned("the backward of a module that was named")
+                self._hears(name, lambda: asked.of_named(args, kwargs, said), _whole(output.detach()),
+                            Backward(returned, _whole) if self._backward and output.requires_grad else None)
+            self._inside = False
+
+        for handle in (module.register_forward_pre_hook(enters),
+                       module.register_forward_hook(leaves, with_kwargs=True, always_call=True)):
+            self._undo.append(handle.remove)
 
     # ---------------------------------------------------------------- transformers
 

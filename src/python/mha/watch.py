@@ -7,7 +7,7 @@ import os
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Mapping, Optional
 
 from . import arrays as a
 from . import judged as j
@@ -100,7 +100,7 @@ class Watch:
     first calls. findings: what is wrong, in the order in which it came."""
 
     def __init__(self, model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None,
-                 most_findings: int = 16, config: bool = True, backward: bool = False) -> None:
+                 most_findings: int = 16, config: bool = True, backward: bool = False, modules: Any = ()) -> None:
         if not callable(getattr(model, "named_modules", None)):
             raise TypeError(f"model: expected a torch.nn.Module, found {type(model).__name__}")
         self._sample, self._dtype, self._save = a.whole_number("sample", sample, 0), dtype, save
@@ -108,7 +108,7 @@ class Watch:
             a.float_type("dtype", dtype)
         self._most = a.whole_number("most_findings", most_findings, 1)
         self._follows = a.flag("backward", backward)
-        self._model, self._seams = model, Seams(model, self._hear, self._follows)
+        self._model, self._seams = model, Seams(model, self._hear, self._follows, _modules(model, modules))
         self._returning: list[tuple[Watched, Any]] = []
         self._intended = Intended(model) if a.flag("config", config) else None
         self.layers: dict[str, Watched] = {}
@@ -313,8 +313,23 @@ class Watch:
         return watch_page.notebook(self)
 
 
+def _modules(model: Any, modules: Any) -> dict[str, Any]:
+    """Modules by name, with what is said of each."""
+    if isinstance(modules, str) or not isinstance(modules, (Mapping, list, tuple)):
+        raise TypeError(f"modules: expected names of modules, or a dict from names, found {type(modules).__name__}")
+    found = dict(modules) if isinstance(modules, Mapping) else dict.fromkeys(modules)
+    known = {name for name, _ in model.named_modules()}
+    for name, said in found.items():
+        if name not in known:
+            raise ValueError(f"modules: expected names of model.named_modules(), found {name!r}")
+        if said is not None and not callable(said) and not isinstance(said, Mapping):
+            raise TypeError(f"modules[{name!r}]: expected a dict of arguments, a function or None, found "
+                            f"{type(said).__name__}")
+    return found
+
+
 def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, most_findings: int = 16,
-          config: bool = True, backward: bool = False) -> Watch:
+          config: bool = True, backward: bool = False, modules: Any = ()) -> Watch:
     """Judges every attention call of a model while it runs, on the inputs that it got: errors do not travel.
 
         with mha.watch(model) as w:
@@ -324,7 +339,7 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
     model: a torch.nn.Module on the CPU in eval mode, or without dropout. Heard are transformers' attention interface,
         whatever attn_implementation is set, torch.nn.functional.scaled_dot_product_attention, FlexAttention without
         score_mod, and torch.nn.MultiheadAttention, which is judged as a whole layer. Code that computes attention by
-        itself is not heard: w.unheard. The model computes the same bits as without.
+        itself is not heard: w.unheard; `modules` names it. The model computes the same bits as without.
     sample: how many query rows of each batch row of a call are judged; 0: all, or 32 of a call of more than a million
         scores. What is wrong in other rows alone is not seen.
     dtype: what the implementation computes in, where the type of its output does not say so.
@@ -344,8 +359,13 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
         The gradients of all parameters have the same bits as without. Calls whose output is wrong have no backward
         judged; torch.nn.MultiheadAttention as a whole layer neither. Of calls of more than a million scores some
         key/value heads are judged, of heads of more than four million some queries, and dq alone (Watched.in_part).
+    modules: names of modules that are attention calls themselves: query, key and value in, (B, h, T, d) each, the
+        output out, first where there are more. A dict says more of each: arguments of
+        torch.nn.functional.scaled_dot_product_attention that the module does not get, {"core": {"is_causal": True}},
+        or a function that makes all of them of the module's own arguments,
+        {"core": lambda x, past=None: {"query": x.q, "key": x.k, "value": x.v, "scale": 0.1}}.
 
     One model at a time is watched, in the thread that opens the watch.
     """
     return Watch(model, sample=sample, dtype=dtype, save=save, most_findings=most_findings, config=config,
-                 backward=backward)
+                 backward=backward, modules=modules)
