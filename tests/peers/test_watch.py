@@ -1,7 +1,9 @@
 """mha.watch: what is heard and judged, the same bits with and without it, what is wrong by layer, what is refused."""
 import html.parser
 import json
+import sys
 import threading
+import types
 
 import mha
 import numpy as np
@@ -479,3 +481,77 @@ def test_what_is_said_of_modules_is_refused_by_name():
             mha.watch(model, modules=modules)
     w = watched(model, x, modules={"cores.0": {"slope": 2}, "cores.1": lambda x, past=None: x})
     assert not w.passed and "slope" in w.unjudged["cores.0"][0] and "a dict" in w.unjudged["cores.1"][0], w
+
+
+# ---------------------------------------------------------------- flash_attn
+
+
+def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+                    alibi_slopes=None):
+    """What flash_attn computes: (B, T, h, d), aligned bottom-right."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = q @ k.mT * (q.shape[-1]**-0.5 if softmax_scale is None else softmax_scale)
+    scores = softcap * (scores / softcap).tanh() if softcap else scores
+    ahead = torch.arange(k.shape[2])[None] - torch.arange(q.shape[2])[:, None] - (k.shape[2] - q.shape[2])
+    hidden = (ahead > 0) & causal
+    hidden = hidden | (ahead < -window_size[0]) if window_size[0] >= 0 else hidden
+    hidden = hidden | (ahead > window_size[1]) if window_size[1] >= 0 else hidden
+    return (scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v).transpose(1, 2)
+
+
+class Flash(torch.nn.Module):
+    def __init__(self, function, **said):
+        super().__init__()
+        self.function, self.said = function, said
+        self.rows = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        q, k = x[:, -5:].unflatten(2, (4, 8)), x.unflatten(2, (4, 8))[:, :, :2]
+        return self.function()(q, self.rows(k), k, **self.said)
+
+
+@pytest.mark.parametrize("said, wrong, words", [
+    ({}, {}, "full"), ({"causal": True}, {}, "causal"), ({"window_size": (2, 1), "softcap": 3.0}, {}, "window -2..+1"),
+    ({"softmax_scale": 0.3, "causal": True, "window_size": (2, 0)}, {"window_size": (1, 0)}, "scale 0.3"),
+    ({"causal": True}, {"causal": False}, "causal"), ({"alibi_slopes": torch.ones(4)}, {}, "alibi_slopes"),
+    ({"dropout_p": 0.5}, {}, "dropout")])
+@pytest.mark.parametrize("backward", [False, True])
+def test_flash_attn_is_heard(said, wrong, words, backward, monkeypatch):
+    module = types.ModuleType("flash_attn")
+    module.flash_attn_func = lambda *x, **given: flash_attn_func(*x, **{**given, **wrong})
+    monkeypatch.setitem(sys.modules, "flash_attn", module)
+    torch.manual_seed(1)
+    model, function = Flash(lambda: module.flash_attn_func, **said), module.flash_attn_func
+    with torch.no_grad(), mha.watch(model, backward=backward) as w:
+        model(torch.randn(2, 9, 32))
+    assert list(w.layers) == ["Flash"] and module.flash_attn_func is function
+    if words in ("alibi_slopes", "dropout"):
+        assert not w.passed and words in w.unjudged["Flash"][0]
+        return
+    assert w.passed == (not wrong) and words in w.layers["Flash"].asked[0], w
+    if backward and not wrong:
+        with mha.watch(model, backward=True) as w:
+            model(torch.randn(2, 9, 32)).sum().backward()
+        assert "flash_attn_func" in w.unjudged["Flash"][0] and w.layers["Flash"].ratio <= 1
+
+
+# ---------------------------------------------------------------- maps
+
+
+def test_maps_are_the_right_weights_and_lie_folded_on_the_page():
+    model, x = Plain(2), torch.randn(2, 5, 16)
+    with torch.no_grad(), mha.watch(model, maps=True) as w:
+        model(x)
+        model(torch.randn(2, 7, 16))
+    q, k, _ = model.blocks[0](x).view(2, 5, 3, 2, 8).permute(2, 0, 3, 1, 4)
+    scores = (q @ k.mT / 8**0.5).masked_fill(torch.ones(5, 5, dtype=bool).triu(1), -torch.inf)
+    first = next(iter(w.layers.values()))
+    assert np.allclose(np.array(first.maps), scores.softmax(-1)[0].detach().numpy(), atol=1e-6)
+    page = w.to_html()
+    assert page.count("<details>") == len(w.layers) and page.count("<figure>") == sum(
+        len(row.maps) for row in w.layers.values()) > 0
+    json.dumps(w.to_dict())
+    with torch.no_grad(), mha.watch(model) as plain:
+        model(x)
+    assert "<details>" not in plain.to_html() and not next(iter(plain.layers.values())).maps

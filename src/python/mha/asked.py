@@ -10,7 +10,7 @@ from typing import Any, Mapping, Optional
 import numpy as np
 
 from .layer import MultiHeadAttention
-from .rules import Rules, read
+from .rules import OPEN, Rules, read
 from .transformers import PATHS, sinks_of
 
 FLASH = "flash_attention"
@@ -235,6 +235,19 @@ def of_flex(query: Any, key: Any, value: Any, score_mod: Any = None, block_mask:
         raise NotJudged("score_mod: scores by somebody's function")
     found = {} if block_mask is None else _of_block_mask(block_mask, query, key)
     return Asked(query, key, value, scale=None if scale is None else float(scale), **found)
+
+
+def of_flash(q: Any, k: Any, v: Any, dropout_p: float = 0.0, softmax_scale: Any = None, causal: bool = False,
+             window_size: tuple[int, int] = OPEN, softcap: float = 0.0, alibi_slopes: Any = None, **_: Any) -> Asked:
+    """What flash_attn's flash_attn_func is asked for: (B, T, h, d), aligned bottom-right."""
+    if dropout_p:
+        raise NotJudged(f"dropout {dropout_p}: model.eval() turns it off")
+    if alibi_slopes is not None:
+        raise NotJudged("alibi_slopes of flash_attn")
+    query, key, value = (x.detach().transpose(1, 2) for x in (q, k, v))
+    rules = Rules(key.shape[2] - query.shape[2], bool(causal), (int(window_size[0]), int(window_size[1])))
+    return Asked(query, key, value, rules, scale=None if softmax_scale is None else float(softmax_scale),
+                 softcap=float(softcap))
 
 
 def of_module(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Asked:

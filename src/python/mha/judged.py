@@ -14,6 +14,7 @@ from .asked import Asked
 from .errors import Error
 from .judge import diagnose
 from .meant import Computed, Meant
+from .pictures import pooled
 
 LARGE, SAMPLE = 2**20, 32  # scores of a call from which on rows are sampled; query rows of each batch row
 
@@ -22,7 +23,8 @@ LARGE, SAMPLE = 2**20, 32  # scores of a call from which on rows are sampled; qu
 class Judged:
     """heads: for each head its largest error, divided by what is allowed; of a whole layer one for all. At most 1 is
     right. worst: (batch row, head, query, feature), or (batch row, query, feature). rows_judged of rows: query rows of
-    all batch rows; those that see no key are none of them."""
+    all batch rows; those that see no key are none of them. maps: where they are asked for, of each head of batch row 0
+    the right weights of the rows judged, pooled."""
 
     heads: tuple[float, ...]
     worst: tuple[int, ...]
@@ -32,6 +34,7 @@ class Judged:
     rows_judged: int
     rows: int
     words: str
+    maps: tuple[Any, ...] = ()
 
     @property
     def ratio(self) -> float:
@@ -80,12 +83,13 @@ def rounding(asked: Asked, computed: Computed) -> Optional[dict[str, str]]:
     return dict.fromkeys(asked.rounds, a.NAMES[computed.dtype])
 
 
-def judge(asked: Asked, output: Any, rows: Any, dtype: Any = None) -> Optional[Judged]:
-    """Judges some rows of a call; None where none of these sees a key."""
+def judge(asked: Asked, output: Any, rows: Any, dtype: Any = None, maps: bool = False) -> Optional[Judged]:
+    """Judges some rows of a call, and where maps are wanted keeps the weights; None where none of these sees a key."""
     meant = Meant(*asked.inputs(rows), asked.layer, None, asked.settings(rows))
     recorded = meant.recorded(output[..., rows, :], None)
     computed = _computed(asked, dtype, recorded)
-    exact = a.floats("exact", meant.exact())
+    found, trace = meant.exact(["weights"]) if maps else (meant.exact(), None)
+    exact = a.floats("exact", found)
     limits = meant.allowed(computed, recorded)["output"]
     yours = a.Tensor(np.array(a.widened(a.floats("output", output[..., rows, :]), _abi.F64).array), _abi.F64,
                      a.wrap_numpy)
@@ -107,7 +111,8 @@ def judge(asked: Asked, output: Any, rows: Any, dtype: Any = None) -> Optional[J
     by_head = ratio.max((0, 2, 3)) if ratio.ndim == 4 else ratio.max()[None]
     where = (*place[:-2], int(rows[place[-2]]), place[-1])
     return Judged(tuple(float(x) for x in by_head), where, float(mine[worst]), float(right[worst]),
-                  float(np.broadcast_to(allowed, mine.shape)[worst]), counted, asked.B * asked.T_q, computed.words)
+                  float(np.broadcast_to(allowed, mine.shape)[worst]), counted, asked.B * asked.T_q, computed.words,
+                  () if trace is None else tuple(pooled(head) for head in np.asarray(trace["weights"])[0]))
 
 
 def of_seeing(asked: Asked, output: Any) -> Any:

@@ -98,6 +98,9 @@ class Seams:
         flex = sys.modules.get("torch.nn.attention.flex_attention")
         if flex is not None:
             self._stand_in(flex, "flex_attention", asked.of_flex)
+        flash = sys.modules.get("flash_attn")
+        if hasattr(flash, "flash_attn_func"):
+            self._stand_in(flash, "flash_attn_func", asked.of_flash, _turned, "the backward of flash_attn_func")
         forward = module.forward
 
         @functools.wraps(forward)
@@ -116,8 +119,11 @@ class Seams:
 
         self._put(module, "forward", heard)
 
-    def _stand_in(self, place: Any, name: str, ask: Callable[..., asked.Asked]) -> None:
-        """Listens to a function, also where the modules of the model have it under a name of their own."""
+    def _stand_in(self, place: Any, name: str, ask: Callable[..., asked.Asked],
+                  turned: Optional[Callable[[Any], Any]] = None, unjudged: str = "") -> None:
+        """Listens to a function, also where the modules of the model have it under a name of their own. turned: makes
+        (B, h, T_q, d) of its output. unjudged: what of it is not judged, where gradients are followed."""
+        heads = turned or _whole
         function = getattr(place, name)
 
         @functools.wraps(function)
@@ -125,14 +131,16 @@ class Seams:
             layer = self._layer() if self.listens else None
             if layer is None:
                 return function(*args, **kwargs)
-            returned = Returned() if self._backward else None
-            given, named = (args, kwargs) if returned is None else returned.follow(args, kwargs)
+            returned = Returned(unjudged) if self._backward else None
+            followed = returned if not unjudged else None
+            given, named = (args, kwargs) if followed is None else followed.follow(args, kwargs)
             with self._within():
                 result = function(*given, **named)
-                result = result if returned is None else returned.begins(result)
-                output = (result[0] if isinstance(result, tuple) else result).detach()
-                self._hears(layer, lambda: ask(*args, **kwargs), _whole(output),
-                            None if returned is None else Backward(returned, _whole))
+                result = result if followed is None else followed.begins(result)
+                output = result[0] if isinstance(result, tuple) else result
+                heard_back = returned if not unjudged or output.requires_grad else None
+                self._hears(layer, lambda: ask(*args, **kwargs), heads(output.detach()),
+                            None if heard_back is None else Backward(heard_back, heads))
             return result
 
         self._put(place, name, heard)
@@ -214,6 +222,11 @@ class Seams:
 def _whole(output: Any) -> Any:
     """An output of fewer axes as (B, h, T_q, d)."""
     return output[(None,) * (4 - output.ndim)]
+
+
+def _turned(output: Any) -> Any:
+    """An output of (B, T_q, h, d) as (B, h, T_q, d)."""
+    return output.transpose(1, 2)
 
 
 _ARGUMENTS = ("query", "key", "value", "attention_mask")

@@ -44,7 +44,8 @@ class Finding:
 class Watched:
     """One layer: how often it was called and what was asked of it. heads: the largest error over allowed of each.
     projected: calls of which queries, keys and values were held against the layer's own weights. gradients: the largest
-    error over allowed of dq, dk and dv, of `backward` calls; in_part: which parts of large ones were judged."""
+    error over allowed of dq, dk and dv, of `backward` calls; in_part: which parts of large ones were judged. maps: of
+    the first call the right weights of each head of batch row 0, pooled, where they were asked for."""
 
     layer: str
     calls: int = 0
@@ -62,6 +63,7 @@ class Watched:
     backward: int = 0
     gradients: dict[str, float] = field(default_factory=dict)
     in_part: list[str] = field(default_factory=list)
+    maps: tuple[Any, ...] = ()
 
     @property
     def ratio(self) -> Optional[float]:
@@ -91,6 +93,7 @@ class Watched:
         self.rows += asked.B * asked.T_q
         if judged is not None:
             self.rows_judged += judged.rows_judged
+            self.maps = self.maps or judged.maps
             known = self.heads or [0.0] * len(judged.heads)
             self.heads = [max(pair) for pair in zip(known, judged.heads)]
 
@@ -100,14 +103,15 @@ class Watch:
     first calls. findings: what is wrong, in the order in which it came."""
 
     def __init__(self, model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None,
-                 most_findings: int = 16, config: bool = True, backward: bool = False, modules: Any = ()) -> None:
+                 most_findings: int = 16, config: bool = True, backward: bool = False, modules: Any = (),
+                 maps: bool = False) -> None:
         if not callable(getattr(model, "named_modules", None)):
             raise TypeError(f"model: expected a torch.nn.Module, found {type(model).__name__}")
         self._sample, self._dtype, self._save = a.whole_number("sample", sample, 0), dtype, save
         if dtype is not None:
             a.float_type("dtype", dtype)
         self._most = a.whole_number("most_findings", most_findings, 1)
-        self._follows = a.flag("backward", backward)
+        self._follows, self._maps = a.flag("backward", backward), a.flag("maps", maps)
         self._model, self._seams = model, Seams(model, self._hear, self._follows, _modules(model, modules))
         self._returning: list[tuple[Watched, Any]] = []
         self._intended = Intended(model) if a.flag("config", config) else None
@@ -181,7 +185,7 @@ class Watch:
     def _judge(self, row: Watched, asked: Asked, output: Any) -> bool:
         """Whether the output is right."""
         rows = j.rows_of(asked, self._sample, len(self.layers) * 1000 + row.calls)
-        judged = j.judge(asked, output, rows, self._dtype)
+        judged = j.judge(asked, output, rows, self._dtype, self._maps and not row.maps)
         row.add(asked, judged)
         if judged is not None and not judged.passed and len(self.findings) < self._most:
             self._wrong(row, asked, output, rows, judged)
@@ -274,7 +278,8 @@ class Watch:
     def to_dict(self) -> dict[str, Any]:
         """All of it in plain types, as json.dumps takes them."""
         return {"passed": self.passed, "first": None if self.first is None else self.first.layer,
-                "layers": [{**vars(row), "error_over_allowed": row.ratio} for row in self.layers.values()],
+                "layers": [{**{name: value for name, value in vars(row).items() if name != "maps"},
+                            "error_over_allowed": row.ratio} for row in self.layers.values()],
                 "findings": [{**vars(found), "names": list(found.names), "clues": list(found.clues)}
                              for found in self.findings],
                 "unjudged": self.unjudged, "unheard": self.unheard, "undescribed": self.undescribed,
@@ -329,7 +334,7 @@ def _modules(model: Any, modules: Any) -> dict[str, Any]:
 
 
 def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, most_findings: int = 16,
-          config: bool = True, backward: bool = False, modules: Any = ()) -> Watch:
+          config: bool = True, backward: bool = False, modules: Any = (), maps: bool = False) -> Watch:
     """Judges every attention call of a model while it runs, on the inputs that it got: errors do not travel.
 
         with mha.watch(model) as w:
@@ -338,8 +343,8 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
 
     model: a torch.nn.Module on the CPU in eval mode, or without dropout. Heard are transformers' attention interface,
         whatever attn_implementation is set, torch.nn.functional.scaled_dot_product_attention, FlexAttention without
-        score_mod, and torch.nn.MultiheadAttention, which is judged as a whole layer. Code that computes attention by
-        itself is not heard: w.unheard; `modules` names it. The model computes the same bits as without.
+        score_mod, flash_attn_func, and torch.nn.MultiheadAttention, which is judged as a whole layer. Code that computes
+        attention by itself is not heard: w.unheard; `modules` names it. The model computes the same bits as without.
     sample: how many query rows of each batch row of a call are judged; 0: all, or 32 of a call of more than a million
         scores. What is wrong in other rows alone is not seen.
     dtype: what the implementation computes in, where the type of its output does not say so.
@@ -364,8 +369,10 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
         torch.nn.functional.scaled_dot_product_attention that the module does not get, {"core": {"is_causal": True}},
         or a function that makes all of them of the module's own arguments,
         {"core": lambda x, past=None: {"query": x.q, "key": x.k, "value": x.v, "scale": 0.1}}.
+    maps: the page also shows what the heads of each layer look at: the right weights of the rows judged of batch row 0,
+        in the first call, at most 64 x 64 cells for each head.
 
     One model at a time is watched, in the thread that opens the watch.
     """
     return Watch(model, sample=sample, dtype=dtype, save=save, most_findings=most_findings, config=config,
-                 backward=backward, modules=modules)
+                 backward=backward, modules=modules, maps=maps)

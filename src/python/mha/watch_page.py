@@ -5,7 +5,7 @@ import math
 from typing import TYPE_CHECKING, Optional
 
 from .conform_page import STYLE, document, text
-from .pictures import framed
+from .pictures import framed, heat_map
 from .tables import Table
 
 if TYPE_CHECKING:
@@ -44,6 +44,14 @@ def _map(w: Watch) -> str:
             f"class=map><tr><th>layer</th><th></th>{heads}<th>asked for</th></tr>{rows}</table>") if rows else ""
 
 
+def _looks(w: Watch) -> str:
+    """What the heads look at, layer by layer, folded away."""
+    parts = [f"<details><summary>{text(row.layer)}</summary>{''.join(drawn)}</details>" for row, drawn in (
+        (row, [heat_map(head, f"head {i}") for i, head in enumerate(row.maps)]) for row in w.layers.values()) if drawn]
+    return ("<h2>What heads look at</h2><p>The right weights of the first call's first batch row: queries that were "
+            f"judged down, keys across.</p>{''.join(parts)}") if parts else ""
+
+
 def _findings(w: Watch) -> str:
     """What is wrong, in the order in which it came."""
     parts = [f"<h3>{text(found.layer)}, call {found.call}</h3><p>{text(found.sentence)}</p>" + "".join(
@@ -56,7 +64,7 @@ def body(w: Watch) -> str:
     verdict = "passed" if w.passed else "failed"
     left = Table(("layer", "why"), [(name, why) for name, reasons in w.unjudged.items() for why in reasons])
     more = f"<h2>Not judged</h2>{left._repr_html_()}" if len(left) else ""
-    return (f"<h1 class={verdict}>{verdict}</h1><p>{text(w.summary)}</p>{_findings(w)}{_map(w)}{more}"
+    return (f"<h1 class={verdict}>{verdict}</h1><p>{text(w.summary)}</p>{_findings(w)}{_map(w)}{_looks(w)}{more}"
             + (f"<h2>All layers</h2>{w.table()._repr_html_()}" if w.layers else ""))
 
 
