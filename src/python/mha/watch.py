@@ -343,8 +343,9 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
 
     model: a torch.nn.Module on the CPU in eval mode, or without dropout. Heard are transformers' attention interface,
         whatever attn_implementation is set, torch.nn.functional.scaled_dot_product_attention, FlexAttention without
-        score_mod, flash_attn_func, and torch.nn.MultiheadAttention, which is judged as a whole layer. Code that computes
-        attention by itself is not heard: w.unheard; `modules` names it. The model computes the same bits as without.
+        score_mod, flash_attn_func, and torch.nn.MultiheadAttention, which is judged as a whole layer. Code that
+        computes attention by itself is not heard: w.unheard; `modules` names it. The model computes the same bits as
+        without.
     sample: how many query rows of each batch row of a call are judged; 0: all, or 32 of a call of more than a million
         scores. What is wrong in other rows alone is not seen.
     dtype: what the implementation computes in, where the type of its output does not say so.
