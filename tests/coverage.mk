@@ -13,13 +13,12 @@ COVERAGE          = $(BUILD)/coverage
 
 # What was compiled for an instruction set that this machine lacks cannot run here: its notes go, so that the headers of
 # kernels/body are not counted once more as never reached.
-# Recorded cases and trained models are left out: the project's own tests must reach everything. Of random trials a
-# quarter is drawn.
+# Recorded cases and trained models are left out: the project's own tests must reach everything.
 coverage: ## lines and branches of src/ that the tests reach; HTML in build/coverage/html (make deps-dev)
 	@$(PYTHON) tests/mutate.py --list >/dev/null # whether tests/mutants_kept.txt still matches
 	@$(MAKE) --no-print-directory BUILD=$(COVERAGE) $(COVERED) coverage-programs
 	@find $(COVERAGE) -name '*.gcda' -delete
-	@OMP_WAIT_POLICY=passive TRIALS_DIVISOR=4 CONFORMANCE_DIR= MODELS_DIR= \
+	@OMP_WAIT_POLICY=passive CONFORMANCE_DIR= MODELS_DIR= \
 	  $(MAKE) --no-print-directory BUILD=$(COVERAGE) $(COVERED) coverage-runs
 	@rm -rf $(COVERAGE)/html && mkdir -p $(COVERAGE)/html
 	@echo "$$(grep -r 'unreachable: ' src | wc -l) lines of src/ are marked unreachable"
@@ -30,12 +29,10 @@ coverage: ## lines and branches of src/ that the tests reach; HTML in build/cove
 	  --html-details $(COVERAGE)/html/index.html --txt $(COVERAGE)/summary.txt --print-summary \
 	  --fail-under-line $(COVERAGE_LINES) --fail-under-branch $(COVERAGE_BRANCHES)
 
-COVERED = CC=gcc CFLAGS="-O1 -g --coverage -fprofile-update=atomic" KERNEL_CFLAGS=-O3 \
+COVERED = BRIEF=1 CC=gcc CFLAGS="-O1 -g --coverage -fprofile-update=atomic" KERNEL_CFLAGS=-O3 \
           LDFLAGS="-fuse-ld=lld --coverage -Wl,-u,__gcov_dump" WERROR=-Werror
-# Those that ask what other tests have reached once more, at length: counters make them several times as slow.
-REPEATERS = $(call named,test_suite_page test_variants_page test_diagnose_large test_bits_of_0_2 test_stress)
 coverage-programs: all $(filter-out $(REPEATERS),$(TESTS)) fuzzers
-coverage-runs: $(patsubst %,%.run,$(filter-out $(REPEATERS),$(ONE_BY_ONE)) $(FUZZERS))
+coverage-runs: $(ONE_BY_ONE:%=%.run) $(FUZZERS:%=%.run)
 	@sh tests/summary.sh $(RESULTS)
 
 # ---------------------------------------------------------------- mutants

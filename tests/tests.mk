@@ -77,9 +77,17 @@ LONG_TESTS := $(call named,test_manual test_cli_bench test_cli_models test_cli_f
                            test_diagnose_planted test_variants_page test_low_precision test_gradient_bound \
                            test_gradient_case test_suite test_diagnose test_failures test_cli_ranks test_suite_page \
                            test_diagnose_slices)
+# BRIEF=1, where a test takes several times as long: a quarter of the random trials, and without the tests that ask at
+# length what others have reached.
+REPEATERS := $(call named,test_suite_page test_variants_page test_diagnose_large test_bits_of_0_2 test_stress)
+BRIEF     ?=
+ifneq ($(BRIEF),)
+export TRIALS_DIVISOR ?= 4
+endif
 # Transcripts of the program run file by file.
 TRANSCRIPTS := $(sort $(wildcard tests/cli/transcripts/*.md))
 ONE_BY_ONE  := $(LONG_TESTS) $(TRANSCRIPTS) $(filter-out $(LONG_TESTS) $(call named,test_transcripts),$(TESTS))
+ONE_BY_ONE  := $(filter-out $(if $(BRIEF),$(REPEATERS)),$(ONE_BY_ONE))
 RUNS        := $(patsubst %,%.run,$(ONE_BY_ONE) $(FUZZERS) $(EXAMPLES))
 CHECKS     := check-abi check-headers check-example
 .PHONY: $(RUNS) $(CHECKS:%=%.run)
@@ -149,12 +157,12 @@ test-differential: $(call named,test_differential) ## compares N random forwards
 	DIFFERENTIAL_TRIALS=$(N) $<
 
 # Failures are injected into the program at every 47th place here, which saves minutes; `make soak` takes each one.
-# Of random trials a quarter is drawn. Kernels are optimised as little as the rest: a file of them took four minutes to
-# compile otherwise. What `mha bench` reads to measure the machine is less.
+# Kernels are optimised as little as the rest: a file of them took four minutes to compile otherwise. What `mha bench`
+# reads to measure the machine is less.
 asan: ## the tests again under the address and undefined-behaviour sanitizers (make deps-dev)
-	@FAILURES_STRIDE=$${FAILURES_STRIDE:-47} TRIALS_DIVISOR=$${TRIALS_DIVISOR:-4} $(MAKE) --no-print-directory \
-	  BUILD=$(BUILD)/asan CFLAGS="-O1 -g1 -DBENCH_READ_MIB=16" KERNEL_CFLAGS=-O1 SANITIZE=address,undefined \
-	  LDFLAGS=-fuse-ld=lld WERROR=-Werror test
+	@FAILURES_STRIDE=$${FAILURES_STRIDE:-47} $(MAKE) --no-print-directory BUILD=$(BUILD)/asan BRIEF=1 \
+	  CFLAGS="-O1 -g1 -DBENCH_READ_MIB=16" KERNEL_CFLAGS=-O1 SANITIZE=address,undefined LDFLAGS=-fuse-ld=lld \
+	  WERROR=-Werror test
 
 .PHONY: check-planted check-grown interface
 check-planted: ## a setting that is planted in a copy of the sources is found by every surface
