@@ -397,9 +397,22 @@ void *mha__tensor_packed(const mha_tensor *tensor)
     return tensor->storage->packed;
 }
 
+static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+
+/* What another thread was unpacking is still packed in a child, which may unpack it itself. */
+static void after_fork_in_child(void)
+{
+    pthread_mutex_init(&one_at_a_time, NULL);
+}
+
+/* Runs when the program starts, because later another thread could fork at the same time. */
+__attribute__((constructor)) static void prepare_for_fork(void)
+{
+    (void)pthread_atfork(NULL, NULL, after_fork_in_child);
+}
+
 mha_view mha__tensor_plain(const mha_tensor *tensor)
 {
-    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
     storage *s = tensor->storage;
     if (s->data || !s->packed)
         return view_at(tensor, s->data);

@@ -1,10 +1,14 @@
 /* Layers whose matrices are packed alone: counts, memory, bits on every path, what reads them, and what cannot. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "mha/mha.h"
 #include "support/failing.h"
+#include "support/sanitizer.h"
 #include "support/unit.h"
 
 enum { B = 2, T = 5, MOST = B * T * 600 };
@@ -435,6 +439,66 @@ static void threads_may_unpack_at_the_same_time(void **state)
     unmake(layer);
 }
 
+/* ---------------------------------------------------------------- fork */
+
+/* An allocator that waits where a matrix is unpacked, until its context says so. */
+typedef struct gate {
+    atomic_int waits, reached;
+} gate;
+
+static void *allocate_behind(void *context, size_t bytes, size_t alignment)
+{
+    gate *g = context;
+    while (g->waits) {
+        g->reached = 1;
+        usleep(1000);
+    }
+    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void release_behind(void *context, void *block, size_t bytes)
+{
+    (void)context, (void)bytes;
+    free(block);
+}
+
+static void *read_one(void *layer)
+{
+    return mha_tensor_view(mha_layer_weight(layer, MHA_W_Q)).data;
+}
+
+/* A child that is made while another thread unpacks does not wait for that thread, which it has not. */
+static void a_child_unpacks_by_itself(void **state)
+{
+    (void)state;
+    if (ADDRESS_SANITIZER || THREAD_SANITIZER)
+        skip_because("a child of threads waits for locks of the sanitizer's own");
+    const mha_config config = config_of(0, MHA_F32);
+    gate g = {.waits = 0};
+    const mha_allocator allocator = {allocate_behind, release_behind, &g};
+    mha_layer *layer = made(&config, &allocator);
+    pack(layer);
+    mha_layer_drop_views(layer);
+    pthread_t other;
+    g.waits = 1;
+    assert_int_equal(pthread_create(&other, NULL, read_one, layer), 0);
+    while (!g.reached)
+        usleep(1000);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        g.waits = 0;
+        _exit(mha_tensor_view(mha_layer_weight(layer, MHA_W_Q)).data ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    g.waits = 0;
+    void *data;
+    assert_int_equal(pthread_join(other, &data), 0);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0 && data);
+    unmake(layer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -445,6 +509,7 @@ int main(void)
         cmocka_unit_test(views_and_plans_end_when_they_are_dropped),
         cmocka_unit_test(an_alias_reads_a_packed_matrix),
         cmocka_unit_test(threads_may_unpack_at_the_same_time),
+        cmocka_unit_test(a_child_unpacks_by_itself),
     };
     return cmocka_run_group_tests_name("packed layer", tests, NULL, NULL);
 }
