@@ -105,13 +105,13 @@ static void bound_gates(const mha__gradient_errors *e, const mha__backward *b)
 static void bound_gate(mha__gradient_errors *e, const mha__backward *b)
 {
     const mha_view heads = mha__as_matrix(&b->stages[MHA_STAGE_HEADS]);
-    const size_t all = heads.shape[1], n = b->gates.shape[1];
-    const double u = e->unit, sum = mha__gradient_gamma((double)(all / n) + 8, e->sums);
+    const size_t all = heads.shape[1], each = all / b->gates.shape[1]; /* features of a gate */
+    const double u = e->unit, sum = mha__gradient_gamma((double)each + 8, e->sums);
     bound_gates(e, b);
     fill(&e->sizes.d_gates, 0);
     for (size_t i = 0; i < heads.shape[0]; i++)
         for (size_t c = 0; c < all; c++) {
-            const size_t gate = c / (all / n);
+            const size_t gate = c / each;
             const double z = mha__matrix_row(&b->gates, i)[gate], E_z = mha__matrix_row(&e->sizes.gates, i)[gate],
                          s = 1 / (1 + exp(-z)), E_s = fmin(E_z / 4, 1) + 9 * u, slope = s * (1 - s),
                          E_slope = fmin(E_z / 10, 1) + 20 * u, d = fabs(mha__matrix_row(&b->d_gated, i)[c]),
