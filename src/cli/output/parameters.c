@@ -36,14 +36,13 @@ static json_t *info_record(const mha_tensor_info *info, const char *kind)
 /* What text shows of a row: its shape in symbols, and the type that its file has. */
 static json_t *row_record(const mha_tensor_info *info, const char *symbols)
 {
-    const char *type = mha_dtype_name(info->dtype);
+    const char *type = mha_dtype_name(info->dtype), *packed = info->data ? "packed, too" : "packed";
+    const char *kind = info->kind != MHA_TENSOR_PARAMETER ? kind_name(info) : info->packed_bytes ? packed : NULL;
     return record_with(info_record(info, NULL), "~name", J(info->name), "~symbols", J(symbols), "~type",
                        info->source_dtype != info->dtype
                            ? json_words("%s (file: %s)", type, mha_dtype_name(info->source_dtype))
                            : J(type),
-                       "~kind", info->kind != MHA_TENSOR_PARAMETER ? J(kind_name(info))
-                                : info->packed_bytes               ? J(info->data ? "packed, too" : "packed")
-                                                                   : json_null(), NULL);
+                       "~kind", kind ? J(kind) : json_null(), NULL);
 }
 
 /* A head's part of a weight, without data, and which element of the weight, row by row, it begins with; false where the
