@@ -1,51 +1,8 @@
-/* The parameter table: storages, rows, aliases, totals. */
-#include <pthread.h>
-#include <stdatomic.h>
+/* The parameter table: rows by their names, the storages that they share, totals. */
 #include <string.h>
 
 #include "base/base.h"
-#include "params/params.h"
-
-/* The numbers of a tensor: as its views show them, packed, or both. `owner` is the oldest row that uses it. */
-typedef struct storage {
-    _Atomic(void *) data; /* NULL: packed alone */
-    size_t elements, bytes;
-    void *packed; /* NULL: not packed */
-    size_t packed_bytes;
-    const mha__packer *packer;
-    mha_view matrix;   /* what is packed, without data */
-    atomic_bool asked; /* somebody may still use a view of `data` */
-    size_t number; /* counted in the order of allocation */
-    mha_dtype dtype;
-    mha_tensor_kind kind;
-    bool frozen, by_column;
-    size_t rows;
-    mha_tensor *owner;
-    struct storage *previous, *next;
-} storage;
-
-struct mha_tensor {
-    storage *storage;
-    mha_params *table;
-    char *name, *role, *group; /* one block, in this order */
-    char *inert_why;
-    size_t name_bytes, inert_bytes;
-    int rank;
-    size_t shape[MHA_MAX_RANK];
-    mha_dtype source_dtype;
-    size_t inert_elements;
-    size_t row;            /* index in the table */
-    mha_tensor *same_hash; /* next row in the bucket */
-};
-
-struct mha_params {
-    mha_allocator allocator;
-    mha_tensor **rows;
-    mha_tensor **buckets; /* rows by hash of their name; as many as `capacity`, a power of two */
-    size_t count, capacity;
-    storage *first, *last;
-    size_t next_number;
-};
+#include "params/table.h"
 
 /* ---------------------------------------------------------------- names */
 
@@ -104,7 +61,7 @@ static void release_row(mha_params *table, mha_tensor *t)
     mha__release(&table->allocator, t, sizeof *t);
 }
 
-static void release_storage(mha_params *table, storage *s)
+static void release_storage(mha_params *table, mha__tensor_storage *s)
 {
     mha__release(&table->allocator, s->data, s->bytes);
     mha__release(&table->allocator, s->packed, s->packed_bytes);
@@ -123,7 +80,7 @@ void mha_params_destroy(mha_params *table)
         return;
     for (size_t i = 0; i < table->count; i++)
         release_row(table, table->rows[i]);
-    for (storage *s = table->first, *next; s; s = next) {
+    for (mha__tensor_storage *s = table->first, *next; s; s = next) {
         next = s->next;
         release_storage(table, s);
     }
@@ -157,7 +114,8 @@ static bool grow(mha_params *table)
 }
 
 /* Adds a row that uses `s`; the strings of `spec` are copied. NULL when there is no memory. */
-static mha_tensor *add_row(mha_params *table, const mha_tensor_spec *spec, int rank, const size_t *shape, storage *s)
+static mha_tensor *add_row(mha_params *table, const mha_tensor_spec *spec, int rank, const size_t *shape,
+                           mha__tensor_storage *s)
 {
     const char *role = spec->role ? spec->role : "", *group = spec->group ? spec->group : "";
     size_t name_size = strlen(spec->name) + 1, role_size = strlen(role) + 1, group_size = strlen(group) + 1;
@@ -201,18 +159,19 @@ static mha_status check_spec(const mha_params *table, const mha_tensor_spec *spe
     return MHA_OK;
 }
 
-static storage *allocate_storage(mha_params *table, const mha_tensor_spec *spec, size_t elements, size_t bytes)
+static mha__tensor_storage *allocate_storage(mha_params *table, const mha_tensor_spec *spec, size_t elements,
+                                             size_t bytes)
 {
-    storage *s = mha__allocate(&table->allocator, sizeof *s);
+    mha__tensor_storage *s = mha__allocate(&table->allocator, sizeof *s);
     if (!s)
         return NULL;
-    *s = (storage){.data = mha__allocate(&table->allocator, bytes),
-                   .elements = elements,
-                   .bytes = bytes,
-                   .dtype = spec->dtype,
-                   .kind = spec->kind,
-                   .frozen = spec->frozen,
-                   .by_column = spec->by_column && spec->rank == 2};
+    *s = (mha__tensor_storage){.data = mha__allocate(&table->allocator, bytes),
+                               .elements = elements,
+                               .bytes = bytes,
+                               .dtype = spec->dtype,
+                               .kind = spec->kind,
+                               .frozen = spec->frozen,
+                               .by_column = spec->by_column && spec->rank == 2};
     if (s->data || bytes == 0)
         return s;
     release_storage(table, s);
@@ -230,7 +189,7 @@ mha_status mha_params_add(mha_params *table, const mha_tensor_spec *spec, mha_te
     if (elements == SIZE_MAX || mha_dtype_bytes(spec->dtype, elements, &bytes) != MHA_OK || bytes > PTRDIFF_MAX)
         return mha__fail(error, MHA_INVALID, spec->name, "shape %s of %s takes more bytes than a size can count",
                          mha__shape_text(shape, sizeof shape, spec->shape, spec->rank), mha_dtype_name(spec->dtype));
-    storage *s = allocate_storage(table, spec, elements, bytes);
+    mha__tensor_storage *s = allocate_storage(table, spec, elements, bytes);
     mha_tensor *t = s ? add_row(table, spec, spec->rank, spec->shape, s) : NULL;
     if (!t) {
         if (s)
@@ -277,7 +236,7 @@ void mha_params_remove(mha_params *table, mha_tensor *tensor)
 {
     if (!tensor)
         return;
-    storage *s = tensor->storage;
+    mha__tensor_storage *s = tensor->storage;
     bucket_remove(table, tensor);
     table->count--;
     for (size_t i = tensor->row; i < table->count; i++) {
@@ -307,175 +266,12 @@ mha_tensor *mha_params_at(const mha_params *table, size_t index)
     return index < table->count ? table->rows[index] : NULL;
 }
 
-/* ---------------------------------------------------------------- rows */
-
-mha_tensor_info mha_tensor_info_of(const mha_tensor *t)
-{
-    const storage *s = t->storage;
-    mha_tensor_info info = {
-        .name = t->name,
-        .role = t->role,
-        .group = t->group,
-        .dtype = s->dtype,
-        .source_dtype = t->source_dtype,
-        .rank = t->rank,
-        .kind = s->kind,
-        .trainable = s->kind == MHA_TENSOR_PARAMETER && !s->frozen,
-        .elements = s->elements,
-        .bytes = s->bytes,
-        .packed_bytes = s->packed_bytes,
-        .inert_elements = t->inert_elements,
-        .inert_why = t->inert_why ? t->inert_why : "",
-        .storage = s->number,
-        .alias_of = s->owner == t ? NULL : s->owner->name,
-        .data = s->data,
-    };
-    memcpy(info.shape, t->shape, sizeof info.shape);
-    return info;
-}
-
-static mha_view view_at(const mha_tensor *tensor, void *data)
-{
-    mha_view view = mha_view_of(data, tensor->storage->dtype, tensor->rank, tensor->shape);
-    if (tensor->storage->by_column && tensor->rank == 2)
-        view.stride[0] = 1, view.stride[1] = (ptrdiff_t)tensor->shape[0];
-    return view;
-}
-
-mha_view mha_tensor_view(const mha_tensor *tensor)
-{
-    tensor->storage->asked = true;
-    return mha__tensor_plain(tensor);
-}
-
-/* ---------------------------------------------------------------- packed */
-
-static void release_plain(const mha_params *table, storage *s)
-{
-    mha__release(&table->allocator, s->data, s->bytes);
-    s->data = NULL;
-}
-
-mha_status mha__tensor_pack(mha_tensor *tensor, size_t bytes, const mha__packer *packer)
-{
-    storage *s = tensor->storage;
-    if (s->packed)
-        return MHA_OK;
-    s->packed = mha__allocate(&tensor->table->allocator, bytes);
-    if (!s->packed)
-        return MHA_NO_MEMORY;
-    s->packed_bytes = bytes;
-    s->packer = packer;
-    s->matrix = view_at(tensor, NULL);
-    mha__tensor_repack(tensor);
-    if (packer->unpack && !s->asked)
-        release_plain(tensor->table, s);
-    return MHA_OK;
-}
-
-void mha__tensor_repack(mha_tensor *tensor)
-{
-    storage *s = tensor->storage;
-    mha_view matrix = s->matrix;
-    matrix.data = s->data;
-    if (s->packed && matrix.data)
-        s->packer->pack(&matrix, s->packed);
-}
-
-void mha__tensor_unpack(mha_tensor *tensor)
-{
-    storage *s = tensor->storage;
-    if (!s->packed || !mha__tensor_plain(tensor).data)
-        return;
-    mha__release(&tensor->table->allocator, s->packed, s->packed_bytes);
-    s->packed = NULL;
-    s->packed_bytes = 0;
-}
-
-void *mha__tensor_packed(const mha_tensor *tensor)
-{
-    return tensor->storage->packed;
-}
-
-static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-
-/* What another thread was unpacking is still packed in a child, which may unpack it itself. */
-static void after_fork_in_child(void)
-{
-    pthread_mutex_init(&one_at_a_time, NULL);
-}
-
-/* Runs when the program starts, because later another thread could fork at the same time. */
-__attribute__((constructor)) static void prepare_for_fork(void)
-{
-    (void)pthread_atfork(NULL, NULL, after_fork_in_child);
-}
-
-mha_view mha__tensor_plain(const mha_tensor *tensor)
-{
-    storage *s = tensor->storage;
-    if (s->data || !s->packed)
-        return view_at(tensor, s->data);
-    pthread_mutex_lock(&one_at_a_time);
-    mha_view matrix = s->matrix;
-    matrix.data = s->data ? NULL : mha__allocate_unset(&tensor->table->allocator, s->bytes);
-    if (matrix.data) {
-        s->packer->unpack(s->packed, &matrix);
-        s->data = matrix.data;
-    }
-    pthread_mutex_unlock(&one_at_a_time);
-    return view_at(tensor, s->data);
-}
-
-bool mha__tensor_drop_plain(mha_tensor *tensor)
-{
-    storage *s = tensor->storage;
-    s->asked = false;
-    if (!s->packed || !s->packer->unpack || !s->data)
-        return false;
-    release_plain(tensor->table, s);
-    return true;
-}
-
-mha_view mha__tensor_held(const mha_tensor *tensor)
-{
-    void *data = tensor->storage->data;
-    return view_at(tensor, data ? data : tensor->storage->packed);
-}
-
-/* ---------------------------------------------------------------- marks */
-
-mha_status mha__tensor_set_inert(mha_tensor *tensor, size_t elements, const char *why)
-{
-    if (elements > tensor->storage->elements)
-        return MHA_INVALID;
-    size_t bytes = strlen(why) + 1;
-    char *copy = mha__allocate(&tensor->table->allocator, bytes);
-    if (!copy)
-        return MHA_NO_MEMORY;
-    mha__release(&tensor->table->allocator, tensor->inert_why, tensor->inert_bytes);
-    tensor->inert_why = memcpy(copy, why, bytes);
-    tensor->inert_bytes = bytes;
-    tensor->inert_elements = elements;
-    return MHA_OK;
-}
-
-void mha__tensor_set_derived(mha_tensor *tensor)
-{
-    tensor->storage->kind = MHA_TENSOR_DERIVED;
-}
-
-void mha__tensor_set_source_dtype(mha_tensor *tensor, mha_dtype dtype)
-{
-    tensor->source_dtype = dtype;
-}
-
 /* ---------------------------------------------------------------- totals */
 
 mha_totals mha_params_totals(const mha_params *table, const char *group)
 {
     mha_totals totals = {0};
-    for (const storage *s = table->first; s; s = s->next) {
+    for (const mha__tensor_storage *s = table->first; s; s = s->next) {
         if (group && strcmp(s->owner->group, group) != 0)
             continue;
         *(s->kind == MHA_TENSOR_DERIVED ? &totals.derived_storages : &totals.storages) += 1;
