@@ -1,6 +1,6 @@
 # Measures speed and rounding errors, here and beside what people would otherwise use. Included by the Makefile.
 
-.PHONY: bench bench-peers bench-quantised bench-python accuracy peers-venv
+.PHONY: bench bench-lengths bench-peers bench-quantised bench-python accuracy peers-venv
 
 bench: $(BUILD)/mha ## measures throughput
 	$(BUILD)/mha bench --shape standard --part all
@@ -45,6 +45,9 @@ bench-peers: $(PEER_LIBRARIES) ## measures the same work with what people would 
 
 bench-quantised: $(addprefix $(BUILD)/bench/,libshim.so libonednn_peer.so) ## measures quantised weights beside others
 	$(PEER_PYTHON) bench/quantised_peers.py --libraries $(BUILD)/bench $(PEERS)
+
+bench-lengths: $(BUILD)/bench/libshim.so ## measures 1 to 128 tokens: what lengths that nobody rounds cost
+	$(PEER_PYTHON) bench/lengths.py --libraries $(BUILD)/bench
 
 # What only Python's registry has, in a virtual environment of its own: make bench-peers with this PEER_PYTHON.
 PEER_PACKAGES ?= numpy torch onnxruntime

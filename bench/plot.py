@@ -69,27 +69,41 @@ def bars(panels, unit):
     return drawing(width, height, out)
 
 
-def lines(panels, y_name):
-    """An SVG of lines, two panels in a row, both axes powers of 2. panels: (title, name of x, series), series:
-    name -> [(x, y), ...]; numbers that are not above 0 are left out."""
+def powers(values):
+    """An axis of powers of 2: where a number lies on it, its two ends, its ticks and what they are called."""
+    low = math.floor(math.log2(min(values)))
+    high = max(math.ceil(math.log2(max(values))), low + 1)
+    ticks = [2.0 ** k for k in range(low, high + 1, 1 + (high - low) // 10)]
+    return ((lambda v: (math.log2(v) - low) / (high - low)), ticks,
+            lambda v: f"{v:.0f}" if v >= 1 else f"2^{math.log2(v):.0f}")
+
+
+def even(values):
+    """An axis from 0 on, its ticks as far from each other."""
+    step = step_for(max(values))
+    ticks = [i * step for i in range(int(max(values) / step) + 2)]
+    return (lambda v: v / ticks[-1]), ticks, "{:g}".format
+
+
+def lines(panels, y_name, axis=powers):
+    """An SVG of lines, two panels in a row, on axes of powers of 2 or even ones. panels: (title, name of x, series),
+    series: name -> [(x, y), ...]; numbers that are not above 0 are left out."""
     width, height, out = 1200, 380 * ((len(panels) + 1) // 2), []
     for p, (title, x_name, series) in enumerate(panels):
         panel = Panel(600 * (p % 2) + 70, 380 * (p // 2) + 40, 600 - 70 - KEY, 260, title)
-        series = {name: [(math.log2(x), math.log2(y)) for x, y in points if y > 0] for name, points in series.items()}
-        points = [point for some in series.values() for point in some] or [(0, 0)]
-        low = [math.floor(min(point[k] for point in points)) for k in (0, 1)]
-        high = [max(math.ceil(max(point[k] for point in points)), low[k] + 1) for k in (0, 1)]
-        for k in range(low[1], high[1] + 1, 1 + (high[1] - low[1]) // 10):
-            panel.y_tick((k - low[1]) / (high[1] - low[1]), f"2^{k}")
-        for k in range(low[0], high[0] + 1, 1 + (high[0] - low[0]) // 10):
-            x = panel.left + panel.width * (k - low[0]) / (high[0] - low[0])
-            panel.out.append(text(x, panel.top + panel.height + 16, 2 ** k if k >= 0 else f"2^{k}",
-                                  'text-anchor="middle"'))
+        series = {name: [(x, y) for x, y in points if y > 0] for name, points in series.items()}
+        points = [point for some in series.values() for point in some] or [(1, 1)]
+        (x_share, x_ticks, x_called), (y_share, y_ticks, y_called) = (axis([point[k] for point in points])
+                                                                      for k in (0, 1))
+        for tick in y_ticks:
+            panel.y_tick(y_share(tick), y_called(tick))
+        for tick in x_ticks:
+            panel.out.append(text(panel.left + panel.width * x_share(tick), panel.top + panel.height + 16,
+                                  x_called(tick), 'text-anchor="middle"'))
         panel.out += [text(panel.left + panel.width / 2, panel.top + panel.height + 34, x_name, 'text-anchor="middle"'),
                       text(panel.left - 50, panel.top - 10, y_name)]
         for s, (name, some) in enumerate(series.items()):
-            at = [(panel.left + panel.width * (x - low[0]) / (high[0] - low[0]),
-                   panel.top + panel.height * (1 - (y - low[1]) / (high[1] - low[1]))) for x, y in some]
+            at = [(panel.left + panel.width * x_share(x), panel.top + panel.height * (1 - y_share(y))) for x, y in some]
             dashed = ' stroke-dasharray="5 3"' if s >= len(COLOURS) else ""
             path = "L".join(f"{x:.1f} {y:.1f}" for x, y in at)
             if at:
