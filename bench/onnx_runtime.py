@@ -56,6 +56,7 @@ class Graph:
 
     def __init__(self):
         self.nodes, self.constants, self.feeds, self.count = b"", [], {}, 0
+        self.shared = {}  # outputs that are written where an input lies
 
     def constant(self, array):
         name, kind = f"c{len(self.constants)}", {"u1": UINT8, "i4": INT32, "i8": INT64}.get(array.dtype.str[1:], FLOAT)
@@ -147,8 +148,11 @@ class OnnxRuntime:
             raise Absent("GroupQueryAttention is always causal")
         lengths = graph.constant(np.full(w.B, w.T_k - 1, np.int32))
         total = graph.constant(np.array(w.T_k, np.int32))
+        present = [output + "_k", output + "_v"]
+        if past:  # one cache with room for the new row, so that the operator copies none
+            graph.shared.update(zip(present, past))
         return graph.node("GroupQueryAttention", [q, k, v, *(past or ("", "")), lengths, total],
-                          [output, output + "_k", output + "_v"], MICROSOFT, num_heads=w.h, kv_num_heads=w.h_kv)
+                          [output, *present], MICROSOFT, num_heads=w.h, kv_num_heads=w.h_kv)
 
     def core(self, graph, w):
         if not w.decodes:
@@ -168,7 +172,7 @@ class OnnxRuntime:
             row = (w.B, 1, w.h_kv * w.d_k)
             feeds = [graph.feed("q", q), graph.feed("k", keys[:, :, -1].reshape(row)),
                      graph.feed("v", values[:, :, -1].reshape(row))]
-            past = [graph.feed("past_k", keys[:, :, :-1]), graph.feed("past_v", values[:, :, :-1])]
+            past = [graph.feed("past_k", keys), graph.feed("past_v", values)]
             self.attention(graph, w, *feeds, past, None, "output")
 
     def whole(self, graph, w):
@@ -178,7 +182,9 @@ class OnnxRuntime:
         fused = self.kind == "mha" and w.bias  # this operator adds the three biases itself
         q, k, v = (project(i, n, w.bias and not fused, "y" + n) for i, n in ((x, "Q"), (context, "K"), (context, "V")))
         bias = graph.constant(np.concatenate([w["b_" + n] for n in "QKV"])) if fused else None
-        past = [graph.feed(n, w[n][:, :, :-1]) for n in ("cached_keys", "cached_values")] if w.decodes else None
+        room = 0 if self.kind == "gqa" else 1  # the others make a copy with the new row
+        past = [graph.feed(n, w[n][:, :, : w.T_k - room]) for n in ("cached_keys", "cached_values")] if (
+            w.decodes) else None
         heads = self.attention(graph, w, q, k, v, past, bias, "heads")
         project(heads, "O", w.bias, "output")
 
@@ -219,14 +225,17 @@ class OnnxRuntime:
     def open(self, graph, rows):
         """Makes `call`, which runs the graph and writes its outputs, of the shapes `rows`, into `results`."""
         self.results = [np.zeros(shape, np.float32) for shape in rows.values()]
-        model, session = graph.model(rows), c_void_p()
+        present = {name: graph.feeds[feed].shape for name, feed in graph.shared.items()}
+        model, session = graph.model({**rows, **present}), c_void_p()
         self.check("CreateSessionFromArray", self.env, model, len(model), self.options, byref(session))
         self.session = session
-        n, m = len(graph.feeds), len(rows)
+        n, m = len(graph.feeds), len(rows) + len(present)
         names = (c_char_p * n)(*(name.encode() for name in graph.feeds))
-        feeds = (c_void_p * n)(*(self.value(a).value for a in graph.feeds.values()))
-        outputs = (c_void_p * m)(*(self.value(a).value for a in self.results))
-        wanted = (c_char_p * m)(*(name.encode() for name in rows))
+        given = {name: self.value(a).value for name, a in graph.feeds.items()}
+        feeds = (c_void_p * n)(*given.values())
+        outputs = (c_void_p * m)(*(self.value(a).value for a in self.results),
+                                 *(given[feed] for feed in graph.shared.values()))
+        wanted = (c_char_p * m)(*(name.encode() for name in (*rows, *present)))
         self.kept = graph.feeds
         self.call = lambda: self.check("Run", session, None, names, feeds, n, wanted, m, outputs)
 

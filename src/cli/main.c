@@ -76,6 +76,15 @@ static int choose_isa(const arguments *args)
                   available, name);
 }
 
+/* The same of MHA_FETCH. */
+static int choose_fetch(const arguments *args)
+{
+    const char *text = getenv("MHA_FETCH");
+    if (!takes(args->command, OPT_ISA) || !text || !*text || mha_fetch_select(text) == MHA_OK)
+        return EXIT_DONE;
+    return refuse("MHA_FETCH", "expected groups of keys, 0 to 64, or auto, found \"%s\"", text);
+}
+
 static int run_command(command_code code, int argc, char **argv)
 {
     if (code == CMD_COMPLETION && argc > 1 && strcmp(argv[1], "--words") == 0) { /* these may be anything */
@@ -90,7 +99,8 @@ static int run_command(command_code code, int argc, char **argv)
         tables_wide();
     if (result == EXIT_DONE && given(&args, OPT_HELP))
         help_command(code);
-    else if (result == EXIT_DONE && (result = choose_isa(&args)) == EXIT_DONE)
+    else if (result == EXIT_DONE && (result = choose_isa(&args)) == EXIT_DONE &&
+             (result = choose_fetch(&args)) == EXIT_DONE)
         result = run[code](&args);
     arguments_free(&args);
     result = finish_output(result);

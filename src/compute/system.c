@@ -1,5 +1,6 @@
 /* What the library runs on, as mha/system.h asks for it: version, BLAS, threads, instruction set. */
 #include "compute/gemm.h"
+#include "compute/kernels/fetching.h"
 #include "compute/kernels/kernels.h"
 #include "compute/thread_pool.h"
 #include "mha/system.h"
@@ -41,4 +42,13 @@ const char *mha_isa_at(size_t index)
 mha_status mha_isa_select(const char *name)
 {
     return mha__kernels_select(name);
+}
+
+mha_status mha_fetch_select(const char *text)
+{
+    int groups;
+    if (!text || !mha__fetch_read(text, &groups))
+        return MHA_INVALID;
+    mha__fetch_choose(groups);
+    return MHA_OK;
 }

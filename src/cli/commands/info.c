@@ -17,6 +17,8 @@ static void print_info(const mha__choices *chosen)
         say(" (a handover could not be measured)\n");
     say("  fetched ahead    weights for one row %zu bytes, for few rows %zu, quantised %zu\n", chosen->row_ahead,
            chosen->rows_ahead, chosen->blocks_ahead);
+    say("                   keys for 2 to 4 rows %zu groups of %zu further (%s)\n", chosen->key_groups_ahead,
+           chosen->keys_in_group, chosen->key_groups_measured ? "measured" : "not measured");
 }
 
 int run_info(const arguments *args)
@@ -32,7 +34,8 @@ int run_info(const arguments *args)
                   J(mha_blas_name()), "blas_threading", J(mha_blas_threading()), "threads", J(mha_threads_available()),
                   "handover_us", J(1e6 * chosen.handover_seconds), "operations_for_a_thread",
                   J(chosen.operations_for_a_thread), "few_rows_ahead", J(chosen.rows_ahead), "one_row_ahead",
-                  J(chosen.row_ahead), "blocks_ahead", J(chosen.blocks_ahead), NULL);
+                  J(chosen.row_ahead), "blocks_ahead", J(chosen.blocks_ahead), "key_groups_ahead",
+                  J(chosen.key_groups_ahead), "key_groups_measured", json_boolean(chosen.key_groups_measured), NULL);
     if (report_is_text(args, root))
         print_info(&chosen);
     json_decref(root);

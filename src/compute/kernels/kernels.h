@@ -171,10 +171,11 @@ typedef struct mha__kernels {
                                 const float *factor);
 
     /* C (m, n) = A X^T for m <= few_rows staged rows A of k <= MHA_BLOCK floats, X (n, k) of row stride ldx; C has the
-     * bits that `product` gives with the packed transpose of X. Unless `next` is NULL, the (n, k) floats there, row
-     * stride ld_next, are prefetched meanwhile when there are more than MHA_FEW_ROWS rows. */
+     * bits that `product` gives with the packed transpose of X. Meanwhile rows of X are prefetched a group ahead, as
+     * many as a vector has floats. With more than MHA_FEW_ROWS rows so are, unless `next` is NULL, the (n, k) floats
+     * there, row stride ld_next; with 2 to MHA_FEW_ROWS rows those of X `groups` groups further (fetching.h). */
     void (*product_rows)(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, const float *next,
-                         size_t ld_next, float *C, size_t ldc);
+                         size_t ld_next, size_t groups, float *C, size_t ldc);
 
     /* Makes n scores of a row ready for softmax_rows: caps them (softcap > 0: softcap * tanh(x / softcap)), adds bias
      * (n floats, -inf hides; may be NULL), replaces all hidden ones and all but [begin, end) by -inf. True when a key
