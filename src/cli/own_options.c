@@ -227,7 +227,8 @@ const option_row own_options[OPTION_COUNT] = {
     [OPT_WRITE] = {"write", TEXT, "DIR", NULL, ANY, SECTION_RESULT, ON_CONFORM,
         "writes the questions into DIR/questions, with the exact answers, and DIR/index.json"},
     [OPT_JUDGE] = {"judge", TEXT, "DIR", NULL, ANY, SECTION_COMPARED, ON_CONFORM,
-        "judges the answers in DIR/answers: NAME.safetensors or NAME.npz with output, and lse where asked; NAME.npy"},
+        "judges the answers in DIR/answers: NAME.safetensors or NAME.npz with output, and where asked lse, d_query, "
+        "d_key, d_value; NAME.npy"},
     [OPT_LEVEL] = {"level", CHOICE, "smoke|full|large", "full", ANY, SECTION_COMPARED, ON_CONFORM,
         "how much is asked: smoke takes seconds, full minutes, large has sequences of 65,537 keys"},
     [OPT_ASKED_DTYPE] = {"dtype", CHOICE, "f32|f16|bf16", "f32", ANY, SECTION_COMPARED, ON_CONFORM,

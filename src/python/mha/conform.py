@@ -218,11 +218,8 @@ class _Asker:
             failed = self.sure and not isinstance(raised, NotImplementedError)
             return Answer(*about, "failed" if failed else "refused", f"{type(raised).__name__}: {raised}")
         question = Question(row, self.dtype, readings)
-        verdict = question.judge(answer)
-        if verdict.passed and gradients:
-            return self._judged(about, question.judge_gradients(gradients),
-                                lambda stage: question.explain_gradients(gradients))
-        found = self._judged(about, verdict, lambda stage: question.diagnose(answer, stage))
+        verdict = question.judge(answer, gradients)
+        found = self._judged(about, verdict, lambda stage: question.diagnose(answer, gradients, stage))
         if found.diagnosis and verdict.first == "output":
             found = replace(found, rows=question.rows_off(answer, found.atol, found.rtol))
         return found
@@ -309,10 +306,8 @@ class Examination:
         row = self._named(question)
         answer, gradients = self._asker.run(row, self._held)
         asked = Question(row, self._asker.dtype, self._held)
-        if gradients and asked.judge(answer).passed:
-            asked.save_gradients(os.fsencode(path), gradients)
-        else:
-            asked.save(os.fsencode(path), answer)
+        right = bool(gradients) and asked.judge(answer).passed
+        asked.save(os.fsencode(path), [] if right else answer, gradients if right else {})
 
     def reduce(self, question: str) -> Optional[Reduced]:
         """See Report.reduce."""

@@ -74,7 +74,7 @@ int asking_read(const arguments *args, asking *a)
 /* Whether files can hold what a question needs. */
 static bool fits_files(const char *needs)
 {
-    static const char *const others[] = {"strides", "pages", "backward"};
+    static const char *const others[] = {"strides", "pages"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (among(needs, others[i], strlen(others[i])))
             return false;
