@@ -179,6 +179,12 @@ class Question:
         said.update((name, wide(view)) for name, view in zip(("past_key", "past_value"), past) if view.data)
         return q, k, v, said
 
+    def plain_d_output(self) -> Any:
+        """The gradient of the output as float32, (B, h, T, d); None where no gradients are asked for."""
+        if not self._d_output.data:
+            return None
+        return a.of_memory(self._d_output, self.handle).astype(np.float32).swapaxes(1, 2)
+
     def _words(self, swapped: bool) -> dict[str, Any]:
         sizes = self.row.sizes
         said = settings_of(self.call.semantics, Sizes(sizes["B"], sizes["h"], sizes["T_q"],
