@@ -145,8 +145,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--level", choices=LEVELS, default="smoke", help="how much is asked [smoke]")
     parser.add_argument("--has", metavar="WORDS", help="what the kernel has, as causal,gqa,window: an exception is "
                         "then a failure [everything is asked, and an exception is no answer]")
-    parser.add_argument("--backward", metavar="FUNCTION", help="its gradients are judged, too: a function of that file, "
-                        "or FILE.py:FUNCTION, backward(q, k, v, output, do, ...), that returns dq, dk and dv [of tensors "
+    parser.add_argument("--backward", metavar="FUNCTION", help="judges its gradients, too: a function of that file, or "
+                        "FILE.py:FUNCTION, backward(q, k, v, output, do, ...), that returns dq, dk and dv [of tensors "
                         "of torch and arrays of jax autograd; arrays of numpy are not asked for gradients]")
     parser.add_argument("--dtype", choices=TYPE_NAMES, default="float32", help="what it computes in [float32]")
     parser.add_argument("--arrays", choices=ARRAYS, default="numpy", help="what it is given [numpy]")
