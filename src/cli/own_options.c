@@ -235,6 +235,8 @@ const option_row own_options[OPTION_COUNT] = {
         "what the kernel computes in; the numbers of the questions are exact in it"},
     [OPT_HAS] = {"has", TEXT, "WORDS", NULL, ANY, SECTION_COMPARED, ON_CONFORM,
         "what the kernel has, as \"causal,gqa,window\": only questions that need no more [everything]"},
+    [OPT_ASKED_ONLY] = {"only", TEXT, "TEXT", NULL, ANY, SECTION_COMPARED, ON_CONFORM,
+        "questions whose names have this text in them [all]"},
     [OPT_DIALECT] = {"dialect", TEXT, "NAME=READING,...", NULL, ANY, SECTION_COMPARED, ON_CONFORM,
         "how the kernel understands what others read differently, as \"alignment=bottom-right\" [found by asking]"},
     [OPT_JUNIT] = {"junit", FILE_NAME, "FILE", NULL, ANY, SECTION_RESULT, ON_CONFORM,

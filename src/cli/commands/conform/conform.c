@@ -157,7 +157,8 @@ static int write_questions(const arguments *args, const asking *a, const char *f
 
 int run_conform(const arguments *args)
 {
-    static const option_code of_index[] = {OPT_LEVEL, OPT_ASKED_DTYPE, OPT_HAS, OPT_DIALECT, OPTION_COUNT};
+    static const option_code of_index[] = {OPT_LEVEL,      OPT_ASKED_DTYPE, OPT_HAS,
+                                           OPT_ASKED_ONLY, OPT_DIALECT,     OPTION_COUNT};
     asking a;
     if (given(args, OPT_WRITE) && given(args, OPT_JUDGE))
         return refuse_option(OPT_JUDGE, "expected --write or --judge, found both");
