@@ -1,8 +1,15 @@
 /* Which questions mha conform asks, and how a kernel is said to understand them. */
 #include "cli/commands/conform/asking.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+int refuse_errno(const char *path, int why)
+{
+    refuse(path, "%s", strerror(why));
+    return why == ENOENT || why == ENOTDIR || why == EACCES || why == EISDIR ? EXIT_REQUEST : EXIT_MACHINE;
+}
 
 /* The next word of a list with blanks or commas between; its length, 0 after the last. */
 static size_t next_word(const char **list)

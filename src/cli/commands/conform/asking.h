@@ -25,6 +25,9 @@ mha_status asking_declare(asking *a, const char *text, mha_error *error);
 /* The readings that are declared, as asking_declare reads them; must be freed. */
 char *asking_declared(const asking *a);
 
+/* Says what the system says of a path. Returns EXIT_REQUEST where another path would help, else EXIT_MACHINE. */
+int refuse_errno(const char *path, int why);
+
 /* What is said of one question. */
 typedef struct answered {
     size_t index;

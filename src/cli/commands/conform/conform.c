@@ -47,11 +47,7 @@ static int list_questions(const arguments *args, const asking *a)
 
 static int make_folder(const char *path)
 {
-    if (mkdir(path, 0777) == 0 || errno == EEXIST)
-        return EXIT_DONE;
-    const int why = errno;
-    refuse(path, "%s", strerror(why));
-    return why == ENOENT || why == ENOTDIR || why == EACCES ? EXIT_REQUEST : EXIT_MACHINE;
+    return mkdir(path, 0777) == 0 || errno == EEXIST ? EXIT_DONE : refuse_errno(path, errno);
 }
 
 /* What the output of a right answer of the question's own type may be off by. */

@@ -63,18 +63,22 @@ static int read_root(const json_t *root, const char *path, answers *a)
     return code;
 }
 
+/* Why there is no index: none was written, the machine could not read it, or what stands in it. */
+static int refuse_index(const char *path, const char *folder, const json_error_t *problem, int why)
+{
+    if (why == ENOENT)
+        return refuse(path, "%s; \"mha conform --write %s\" writes it", strerror(why), folder);
+    return why ? refuse_errno(path, why) : refuse(path, "line %d: %s", problem->line, problem->text);
+}
+
 static int read_index(const char *folder, answers *a)
 {
     json_error_t problem;
     char *path = text_of("%s/index.json", folder);
-    int code;
-    if (access(path, R_OK) != 0)
-        code = refuse(path, "%s; \"mha conform --write %s\" writes it", strerror(errno), folder);
-    else {
-        json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &problem);
-        code = root ? read_root(root, path, a) : refuse(path, "line %d: %s", problem.line, problem.text);
-        json_decref(root);
-    }
+    errno = 0; /* jansson does not say what the machine did */
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &problem);
+    const int code = root ? read_root(root, path, a) : refuse_index(path, folder, &problem, errno);
+    json_decref(root);
     free(path);
     return code;
 }
@@ -163,12 +167,14 @@ static int read_answer(const char *folder, const mha_conform_row *r, file_answer
     static const char *const endings[] = {"safetensors", "npz", "npy"};
     int code = EXIT_DONE;
     *a = (file_answer){0};
-    for (size_t i = 0; i < sizeof endings / sizeof *endings && !a->there; i++) {
+    for (size_t i = 0; i < sizeof endings / sizeof *endings && !a->there && code == EXIT_DONE; i++) {
         char *path = text_of("%s/answers/%s.%s", folder, r->name, endings[i]);
         mha_file *file = NULL;
         mha_error error = {0};
         a->there = access(path, F_OK) == 0;
-        if (a->there)
+        if (!a->there && errno != ENOENT && errno != ENOTDIR)
+            code = refuse_errno(path, errno);
+        else if (a->there)
             code = mha_file_open(path, &file, &error) == MHA_OK ? read_tensors(file, path, r, a)
                                                                 : blame(path, &error, &a->fault);
         mha_file_close(file);
