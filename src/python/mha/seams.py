@@ -22,8 +22,8 @@ def _whole(output: Any) -> Any:
 
 
 class Backward(NamedTuple):
-    """The gradients of a call, how an array of the output's axes becomes (B, h, T_q, d), or rows of a layer, and how one
-    of an input's axes does."""
+    """The gradients of a call, how an array of the output's axes becomes (B, h, T_q, d), or rows of a layer, and how
+    one of an input's axes does."""
 
     returned: Returned
     heads: Callable[[Any], Any]
