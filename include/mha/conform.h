@@ -88,32 +88,39 @@ MHA_API const mha_call *mha_question_call(const mha_question *question);
 MHA_API void mha_question_past(const mha_question *question, mha_view *keys, mha_view *values);
 /* The gradient of the output that a backward begins with, (B, T_q, h, d_v) in the type of the question, owned by the
  * question: where `has` has the word backward, else a view without data. It is 0 for queries that see no key where
- * `empty` reads as their mean, which has gradients of its own. The right gradients are those of mha_backward, and an
- * answer may be off by mha_gradient_bound. */
+ * `empty` reads as their mean, which has gradients of its own. */
 MHA_API void mha_question_d_output(const mha_question *question, mha_view *d_output);
 /* Whether a dialect matters to this question. */
 MHA_API bool mha_question_differs(const mha_question *question, size_t dialect);
 
-/* The right output, F64 (B, T_q, h, d_v), and where `has` has the word lse the right lse, F64 (B, h, T_q), else a view
- * without data. Owned by the question; computed when it is first asked for. Errors: MHA_NO_MEMORY. */
-MHA_API mha_status mha_question_exact(mha_question *question, mha_view *output, mha_view *lse, mha_error *error);
+/* An answer, or the right one. A view without data: none. */
+typedef struct mha_answer {
+    mha_view output;       /* (B, T_q, h, d_v) */
+    mha_view lse;          /* (B, h, T_q) */
+    mha_view gradients[3]; /* those of query, key and value (MHA_D_QUERY, MHA_D_KEY, MHA_D_VALUE), in their shapes */
+} mha_answer;
 
-/* Compares an answer, output and lse in the shapes above and of any plain floating type with any strides, with the
- * right one, within the tolerance that mha_tolerance derives from the call and the type of the answer: that of
- * mha_case_judge. `lse` may be NULL, and is not looked at where it is not asked for. The caller clears the verdict.
- * Errors: MHA_INVALID (shapes, types, no data); MHA_NO_MEMORY. */
-MHA_API mha_status mha_question_judge(mha_question *question, const mha_view *output, const mha_view *lse,
-                                      mha_verdict *verdict, mha_error *error);
+/* The right answer, in F64: lse where `has` has the word lse, gradients where it has the word backward (those of
+ * mha_backward). Owned by the question; computed when it is first asked for. Errors: MHA_NO_MEMORY. */
+MHA_API mha_status mha_question_exact(mha_question *question, mha_answer *exact, mha_error *error);
 
-/* A case of the question and of an answer to it (NULL: none), for mha_case_diagnose and mha_case_power. It borrows the
- * question; the caller closes it first. Errors as of mha_question_judge. */
-MHA_API mha_status mha_question_case(const mha_question *question, const mha_view *output, const mha_view *lse,
-                                     mha_case **result, mha_error *error);
+/* Compares an answer, in the shapes above and of any plain floating type with any strides, with the right one: output
+ * and lse within the tolerance that mha_tolerance derives from the call and the type of the answer, that of
+ * mha_case_judge, and each element of the gradients within its own mha_gradient_bound. What is not asked for is not
+ * looked at. Without gradients the forward alone is judged. The caller clears the verdict.
+ * Errors: MHA_INVALID (shapes, types; no output, no lse, or not all three gradients); MHA_NO_MEMORY. */
+MHA_API mha_status mha_question_judge(mha_question *question, const mha_answer *answer, mha_verdict *verdict,
+                                      mha_error *error);
 
-/* Writes the question with its exact answer as a case file (expected64.output), or with an answer in place of that.
- * Strides are not written. Errors: as of mha_case_save and mha_question_judge. */
-MHA_API mha_status mha_question_save(mha_question *question, const char *path, const mha_view *output,
-                                     const mha_view *lse, mha_error *error);
+/* A case of the question and of what an answer has (NULL: none), for mha_case_diagnose, mha_case_explain_gradients and
+ * mha_case_power. It borrows the question; the caller closes it first. Errors as of mha_question_judge. */
+MHA_API mha_status mha_question_case(const mha_question *question, const mha_answer *answer, mha_case **result,
+                                     mha_error *error);
+
+/* Writes the question with its exact answer as a case file (expected64.output, expected64.d_query), or with what an
+ * answer has in place of that. Strides are not written. Errors: as of mha_case_save and mha_question_judge. */
+MHA_API mha_status mha_question_save(mha_question *question, const char *path, const mha_answer *answer,
+                                     mha_error *error);
 
 #ifdef __cplusplus
 }

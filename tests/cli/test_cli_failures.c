@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "inject/inject.h"
+#include "support/asked.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -27,6 +28,7 @@ typedef struct command {
     const char *output; /* a file it writes, in the scratch directory */
     bool timed;         /* says how long it took: no two runs print the same */
     bool judges;        /* exit code 1 also says: this file could not be judged, beside the others */
+    int code;           /* of the exit without any failure */
 } command;
 
 #define LAYER "--d-model", "8", "--heads", "2", "--seq", "3", "--threads", "1"
@@ -72,6 +74,13 @@ static const command commands[] = {
     {{"show", LAYER, "--causal", "--picture", "@heads.svg"}, .output = "heads.svg"},
     {{"show", LAYER, "--picture", "@heads.png", "--quiet"}, .output = "heads.png"},
     {{"params", "--preset", "gpt2", "--quiet", "--picture", "@areas.svg"}, .output = "areas.svg"},
+    {{"conform", "--level", "smoke", "--has", "causal,backward"}, .output = NULL},
+    {{"conform", "--write", "@asked", "--level", "smoke", "--only", "probe-lse", "--dialect", "lse=base-2"},
+     .output = "asked/index.json"},
+    {{"conform", "--write", "@asked", "--level", "smoke", "--only", "backward-gqa.", "--dtype", "bf16", "--json"},
+     .output = "asked/index.json"},
+    {{"conform", "--judge", "@judged", "--junit", "@junit.xml"}, .output = "junit.xml", .code = 1},
+    {{"conform", "--judge", "@judged", "--json"}, .code = 1},
 };
 
 /* ---------------------------------------------------------------- one run */
@@ -84,22 +93,30 @@ typedef struct run {
     size_t out_size, file_size, left; /* temporary files in the directory */
 } run;
 
-/* Number of temporary files left in the directory; takes them away. */
-static size_t sweep(void)
+/* Number of temporary files left in a directory, if there is one; takes them away. */
+static size_t sweep_folder(const char *folder)
 {
     struct dirent **entries;
     size_t left = 0;
-    int n = scandir(scratch_path(""), &entries, NULL, NULL);
-    assert_true(n >= 0);
+    const int n = scandir(scratch_path(folder), &entries, NULL, NULL);
     for (int i = 0; i < n; i++) {
         if (strstr(entries[i]->d_name, "mha-")) {
-            unlink(scratch_path(entries[i]->d_name));
+            char path[512];
+            snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+            unlink(scratch_path(path));
             left++;
         }
         free(entries[i]);
     }
-    free(entries);
+    if (n >= 0)
+        free(entries);
     return left;
+}
+
+/* The same of all directories that commands write to. */
+static size_t sweep(void)
+{
+    return sweep_folder(".") + sweep_folder("asked") + sweep_folder("asked/questions");
 }
 
 static int report_to; /* in the child: where the parent waits for what fired */
@@ -224,7 +241,7 @@ static void survives(const command *c)
     for (size_t i = 0; c->args[i]; i++)
         snprintf(line + strlen(line), sizeof line - strlen(line), " %s", c->args[i]);
     run normal = run_command(c, INJECT_NOTHING, 0);
-    if (normal.code != 0)
+    if (normal.code != c->code)
         fail_msg("mha%s: without any failure: exit code %d: %s", line, normal.code, normal.err);
     for (int mode = INJECT_FAILURE; mode <= INJECT_SHORT; mode++)
         for (size_t at = 1;; at += stride, all_points++) {
@@ -260,6 +277,49 @@ static void copy(const char *from, const char *to)
     free(content);
 }
 
+/* Writes an answer to a question into the folder "judged": the exact one of a reading, with one number off. */
+static void write_answer(const char *name, const mha_conform_readings *readings, bool output, bool gradients)
+{
+    static const char *const words[] = {"output", "lse", "d_query", "d_key", "d_value"};
+    char path[200];
+    mha_error error;
+    mha_writer *writer;
+    mha_question *q = asked(name, MHA_F32, readings);
+    mha_answer answer = asked_exact(q, MHA_F32);
+    mha_view *const views[] = {&answer.output, &answer.lse, &answer.gradients[0], &answer.gradients[1],
+                               &answer.gradients[2]};
+    if (output)
+        ((float *)answer.output.data)[0] += 1;
+    if (gradients)
+        ((float *)answer.gradients[1].data)[0] += 1;
+    snprintf(path, sizeof path, "judged/answers/%s.safetensors", name);
+    assert_ok(mha_writer_create(scratch_path(path), &writer, &error), error);
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++)
+        if (views[i]->data)
+            assert_ok(mha_writer_add(writer, words[i], views[i], &error), error);
+    assert_ok(mha_writer_commit(writer, &error), error);
+    mha_writer_destroy(writer);
+    asked_free(&answer);
+    mha_question_destroy(q);
+}
+
+/* A folder of answers: right ones, also in another reading, and wrong ones of the forward and of the backward. */
+static void prepare_answers(void)
+{
+    static const char index[] =
+        "{\"suite\": \"" MHA_CONFORM_VERSION "\", \"dtype\": \"F32\", \"questions\": [{\"name\": \"probe-lse\"}, "
+        "{\"name\": \"plain.q1-s1\"}, {\"name\": \"backward-gqa.b2-h4-kv2-q9-s9\"}, {\"name\": "
+        "\"causal.q1-s1\"}, {\"name\": \"gqa.b2-h4-kv2-q9-s9\"}]}";
+    const mha_conform_readings base_2 = {.of = {[6] = 1}};
+    assert_int_equal(mkdir(scratch_path("judged"), 0700), 0);
+    assert_int_equal(mkdir(scratch_path("judged/answers"), 0700), 0);
+    scratch_write("judged/index.json", index, sizeof index - 1);
+    write_answer("probe-lse", &base_2, false, false);
+    write_answer("plain.q1-s1", NULL, true, false);
+    write_answer("backward-gqa.b2-h4-kv2-q9-s9", NULL, false, true);
+    scratch_write("judged/answers/causal.q1-s1.npy", "no tensors", 10);
+}
+
 static int prepare(void **state)
 {
     (void)state;
@@ -268,6 +328,7 @@ static int prepare(void **state)
         return -1;
     copy("tests/vectors/torch_one_token.safetensors", "cases/one.safetensors");
     copy("tests/vectors/torch_padding.safetensors", "cases/two.safetensors");
+    prepare_answers();
     setenv("TMPDIR", scratch_path("."), 1);
     const command make = {.args = {"forward", LAYER, "--output", "@input.npy"}};
     run r = run_command(&make, INJECT_NOTHING, 0);

@@ -574,7 +574,7 @@ static mha_status ask_question(const char *name, mha_error *error)
 {
     mha_conform_row row;
     mha_question *q = NULL;
-    mha_view output, lse;
+    mha_answer answer;
     mha_verdict verdict = {0};
     mha_conform_readings readings = {{0}};
     size_t index = 0;
@@ -584,13 +584,13 @@ static mha_status ask_question(const char *name, mha_error *error)
     if (status == MHA_OK)
         status = mha_question_create(index, MHA_F16, &readings, &q, error);
     if (status == MHA_OK)
-        status = mha_question_exact(q, &output, &lse, error);
+        status = mha_question_exact(q, &answer, error);
     if (status == MHA_OK)
-        status = mha_question_judge(q, &output, &lse, &verdict, error);
+        status = mha_question_judge(q, &answer, &verdict, error);
     digest_bytes(&verdict.outcome, sizeof verdict.outcome);
     mha_verdict_clear(&verdict);
     if (status == MHA_OK)
-        status = mha_question_save(q, scratch_path("question.safetensors"), &output, &lse, error);
+        status = mha_question_save(q, scratch_path("question.safetensors"), &answer, error);
     mha_question_destroy(q);
     return status;
 }

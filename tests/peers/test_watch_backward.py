@@ -126,7 +126,7 @@ def test_functions_and_what_is_not_judged():
     whole = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
     with mha.watch(whole, backward=True) as w:
         whole(x).sum().backward()
-    assert "MultiheadAttention as a whole layer" in str(w.unjudged) and not w.passed
+    assert "of the weights of torch.nn.MultiheadAttention alone" in str(w.unjudged) and not w.passed
     with pytest.raises(TypeError, match="backward: expected"):
         mha.watch(model, backward="yes")
 
@@ -199,3 +199,113 @@ def test_large_calls_are_judged_in_part(monkeypatch, T, said):
     with mha.watch(model, backward=True) as w:
         model(q, k, v).square().sum().backward()
     assert w.first.kind == "backward" and w.first.sentence.startswith("dq is off by"), w
+
+
+# ---------------------------------------------------------------- whole layers
+
+
+class Layer(torch.nn.Module):
+    """nn.MultiheadAttention of inputs of which some are one tensor."""
+
+    def __init__(self, same, **said):
+        super().__init__()
+        self.same, self.attention = same, torch.nn.MultiheadAttention(16, 2, **said)
+
+    def forward(self, inputs, **said):
+        query, key, value = (inputs[i] for i in self.same)
+        return self.attention(query, key, value, **said)[0]
+
+
+def layer_step(model, inputs, said, T):
+    """The gradients of inputs and weights."""
+    found = [*inputs, *model.parameters()]
+    return torch.autograd.grad((model(inputs, **said) * torch.arange(16.0)).square().sum(), found, allow_unused=True)
+
+
+MASKS = {
+    "": lambda B, T, S: {},
+    "causal": lambda B, T, S: {"attn_mask": torch.ones(T, S, dtype=bool).triu(1), "need_weights": False},
+    "numbers": lambda B, T, S: {"attn_mask": torch.randn(2 * B, T, S)},
+    "padding": lambda B, T, S: {"key_padding_mask": torch.arange(S)[None] >= torch.tensor([[S], [2], [S - 1]])[:B]},
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("same, gradients", [((0, 0, 0), {"dq"}), ((0, 1, 1), {"dq", "dk"}),
+                                             ((0, 1, 2), {"dq", "dk", "dv"})])
+@pytest.mark.parametrize("said", [{}, {"bias": False}, {"add_bias_kv": True, "add_zero_attn": True}])
+def test_whole_layers_are_judged(same, gradients, batch_first, mask, said):
+    torch.manual_seed(1)
+    B, T, S = 3, 5, 5 if same == (0, 0, 0) else 7
+    model = Layer(same, batch_first=batch_first, **said)
+    inputs = [torch.randn(*((B, n) if batch_first else (n, B)), 16, requires_grad=True) for n in (T, S, S)]
+    masks = MASKS[mask](B, T, S)
+    plain = layer_step(model, inputs, masks, T)
+    with mha.watch(model, backward=True) as w:
+        watched = layer_step(model, inputs, masks, T)
+    assert all(x is y is None or torch.equal(x, y) for x, y in zip(plain, watched))
+    row = w.layers["attention"]
+    assert w.passed and not w.unjudged and not row.in_part, w
+    assert row.backward == 1 and set(row.gradients) == gradients and 0 < row.gradient_ratio <= 1
+    after = layer_step(model, inputs, masks, T)
+    assert all(x is y is None or torch.equal(x, y) for x, y in zip(plain, after))
+
+
+def test_layers_of_other_widths_and_of_no_batch():
+    model = Layer((0, 1, 2), kdim=6, vdim=10).double()
+    inputs = [torch.randn(n, width, dtype=torch.float64, requires_grad=True) for n, width in ((3, 16), (4, 6), (4, 10))]
+    with mha.watch(model, backward=True) as w:
+        model(inputs).square().sum().backward()
+    assert w.passed and set(w.layers["attention"].gradients) == {"dq", "dk", "dv"}, w
+    encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True), 2,
+                                          enable_nested_tensor=False)
+    with mha.watch(encoder, backward=True) as w:
+        encoder(torch.randn(2, 5, 16, requires_grad=True)).square().sum().backward()
+    assert w.passed and [row.backward for row in w.layers.values()] == [1, 1], w
+
+
+class Grown(torch.autograd.Function):
+    """Its input, of which the gradient lacks the scale of four features."""
+
+    @staticmethod
+    def forward(context, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient * gradient.shape[-1]**0.5
+
+
+@pytest.mark.parametrize("same, shown", [((0, 0, 0), ["dq"]), ((0, 1, 1), ["dq"]), ((0, 1, 2), ["dq"])])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_wrong_backward_of_a_layer_is_named(monkeypatch, same, shown, batch_first):
+    right = F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda q, *x, **said: right(Grown.apply(q), *x, **said))
+    torch.manual_seed(1)
+    model = Layer(same, batch_first=batch_first)
+    inputs = [torch.randn(4, 4, 16, requires_grad=True) for _ in range(3)]
+    with mha.watch(model, backward=True) as w:
+        model(inputs, need_weights=False).square().sum().backward()
+    assert not w.passed and [(f.layer, f.kind) for f in w.findings] == [("attention", "backward")], w
+    row = w.layers["attention"]
+    assert row.ratio <= 1 and [name for name, ratio in row.gradients.items() if ratio > 1] == shown
+    assert "scale-missing-dq" in w.first.names and "dq is off by" in w.first.sentence, w
+
+
+def test_layers_that_are_judged_in_part_or_not(monkeypatch):
+    model = Layer((0, 0, 0), batch_first=True)
+    with mha.watch(model, backward=True) as w:
+        model([torch.randn(5, 600, 16, requires_grad=True)]).sum().backward()
+    assert w.passed and w.layers["attention"].in_part == ["1 of 5 batch rows"], w
+    for layer, width, said in ((Layer((0, 0, 1)), 16, "one of key and value alone are one tensor"),
+                               (Layer((0, 0, 0)).bfloat16(), 16, "the backward of a whole layer in bfloat16")):
+        x = [torch.randn(3, 2, width, dtype=next(layer.parameters()).dtype, requires_grad=True) for _ in range(2)]
+        with mha.watch(layer, backward=True) as w:
+            layer(x).sum().backward()
+        assert said in str(w.unjudged) and not w.passed and not w.findings, w
+    padded = torch.arange(600)[None] >= torch.tensor([[600], [0]])
+    with mha.watch(model, backward=True) as w:
+        y = model([torch.randn(2, 600, 16, requires_grad=True)], key_padding_mask=padded)
+        y[:1].sum().backward()
+    assert not w.findings, w

@@ -198,12 +198,76 @@ def test_wrong_gradients_are_named(mistake, only, name, tmp_path):
     assert first.family.startswith("backward") and first.reason.startswith(("d_query", "d_key")), first
     assert name in str(report) and name in Page(report.to_html()).text and first.max_abs > first.atol
     assert json.loads(json.dumps(report.to_dict()))["answers"][-1]["outcome"] in ("failed", "passed")
-    assert report.reduce(first.question) is None
+    small = report.reduce(first.question)
+    assert name in small.names and small.q.size <= 4 and small.do.size <= 4, small
     report.save(first.question, tmp_path / "case.safetensors")
     assert mha.check(tmp_path / "case.safetensors").failed
     found = mha.diagnose(tmp_path / "case.safetensors")
     assert not found.right and name in found.names and name in str(found) and name in found.sentence
     assert mha.diagnose(tmp_path / "case.safetensors", tensor="expected.d_query").names == found.names
+
+
+@pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
+@pytest.mark.parametrize("mistake, only, shapes", [
+    ("d-missing", "backward-causal.q17", ((1, 1, 1, 1), (1, 1, 1, 1))),
+    ("group-last-dk", "backward-gqa-causal.b2", ((1, 2, 2, 1), (1, 1, 2, 1))),
+    ("group-last-dk", "backward-gqa.b2", ((1, 2, 2, 1), (1, 1, 2, 1))),
+    ("empty-rows-nan", "backward-bool-mask-empty", ((1, 1, 2, 1), (1, 1, 1, 1))),
+    ("maximum-from-0", "backward-deep.q17", ((1, 1, 1, 1), (1, 1, 1, 1)))])
+def test_wrong_gradients_are_made_small(mistake, only, shapes, layout, tmp_path):
+    """To the smallest call of which the forward is right and a gradient wrong, as a case and as lines that show it."""
+    def turned(x):
+        return x if layout == "BHTD" else x.swapaxes(1, 2)
+
+    def words(said):
+        others = {"causal": "is_causal", "mask": "attn_mask"}
+        return {others.get(name, name): x for name, x in said.items() if name != "mask_kind"}
+
+    def forward(q, k, v, **said):
+        return turned(kernel()(*map(turned, (q, k, v)), **words(said)))
+
+    def backward(q, k, v, output, do, **said):
+        return tuple(map(turned, back(mistake)(*map(turned, (q, k, v, output, do)), **words(said))))
+
+    report = mha.conform(forward, backward=backward, layout=layout, level="smoke", only=only,
+                         has="causal gqa bool_mask backward")
+    small = report.reduce(report.failed[0].question)
+    assert tuple(turned(x).shape for x in (small.q, small.k)) == shapes, small
+    assert mistake == "maximum-from-0" or mistake in small.names, small
+    small.save(tmp_path / "small.safetensors")
+    assert mha.check(tmp_path / "small.safetensors").first.startswith("d_")
+    with pytest.raises(AssertionError, match="d[qkv] differs"):
+        exec(small.script, {"kernel": forward, "backward": backward})
+    exec(small.script, {"kernel": forward, "backward": lambda q, k, v, output, do, **said: mha.attention_backward(
+        q, k, v, do, layout=layout, **said)})
+    assert len(small.script.splitlines()) <= 10
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradients_of_autograd_are_made_small(dtype):
+    torch = pytest.importorskip("torch")
+    right = torch.nn.functional.scaled_dot_product_attention
+
+    def wrong(q, k, v, **said):
+        y = right(q, k, v, **said)
+        y.requires_grad and y.register_hook(lambda do: do * 1.5)
+        return y
+
+    report = mha.conform(wrong, arrays="torch", dtype=dtype, has="causal backward", level="smoke", only="causal.q17")
+    assert report.failed
+    small = report.reduce(report.failed[0].question)
+    assert small.q.shape == (1, 1, 1, 1) and len(small.script.splitlines()) <= 10, small
+    with pytest.raises(AssertionError, match="dv differs"):
+        exec(small.script, {"kernel": wrong})
+    exec(small.script, {"kernel": right})
+    assert report.reduce("backward-causal.q17-s17") is not None and report.reduce("causal.q17-s17") is None
+
+
+def test_a_wrong_forward_with_gradients_is_made_small():
+    report = mha.conform(kernel("causal-plus-1"), backward=back(), has="causal backward", level="smoke",
+                         only="backward-causal.q17")
+    small = report.reduce(report.failed[0].question)
+    assert small.do is None and "causal-plus-1" in small.names and "backward" not in small.script, small
 
 
 def test_a_regime_shows_a_backward_that_random_numbers_do_not():
@@ -237,6 +301,8 @@ def test_queries_that_see_no_key_have_no_gradient_in_any_dialect():
     told = []
     report = mha.conform(mean, backward=mean_back, has="causal bool_mask gqa backward", level="smoke")
     assert report.passed and report.dialects["empty"] == "mean" and max(told) > 0, report
+    for name in ("bool-mask-empty.b2-h4-q9-s9", "backward-bool-mask-empty.b2-h4-q9-s9"):
+        assert report.reduce(name) is None, report.reduce(name)
 
 
 def test_gradients_of_what_has_no_backward():

@@ -35,6 +35,15 @@ def leaves(q, k, v):
     raise SystemExit(0)
 
 
+def right_back(q, k, v, output, do, **said):
+    return mha.attention_backward(q, k, v, do, layout="BHTD", **said)
+
+
+def unscaled_back(q, k, v, output, do, **said):
+    dq, dk, dv = right_back(q, k, v, output, do, **said)
+    return dq * np.float32(q.shape[3]**0.5), dk, dv
+
+
 class Holder:
     kernel = staticmethod(right)
 
@@ -93,6 +102,35 @@ def test_a_kernel_that_leaves_is_not_passed(kernels):
     found = grade(f"{kernels}:leaves")
     assert found.returncode == 4 and "SystemExit" in found.stdout and "NOT JUDGED" in found.stdout
     assert grade(f"{kernels}:leaves", "--has", "causal").returncode == 1
+
+
+def test_a_backward_is_judged(kernels):
+    found = grade(f"{kernels}:right", "--has", "causal,backward", "--backward", "right_back")
+    asked = len(mha.conform(mha.scaled_dot_product_attention, has="causal backward", level="smoke",
+                            backward=lambda *x, **said: x[:3]).answers)
+    assert found.returncode == 0 and f"{asked} of {asked} questions rightly" in found.stdout, found.stdout
+    found = grade(f"{kernels}:right", "--has", "causal,backward", "--backward", f"{kernels}:unscaled_back")
+    assert found.returncode == 1 and "backward.q17-s17" in found.stdout and "scale-missing-dq" in found.stdout
+    assert "`kernel` is right and `backward` its backward" in found.stdout
+    assert "dq, dk, dv = backward(q, k, v, y, do" in found.stdout, found.stdout
+    assert grade(f"{kernels}:right", "--backward", "unscaled_back").returncode == 1
+
+
+def test_a_backward_of_autograd_is_judged(kernels):
+    pytest.importorskip("torch")
+    kernels.write_text("import torch\nkernel = torch.nn.functional.scaled_dot_product_attention\n")
+    found = grade(f"{kernels}:kernel", "--has", "causal,backward", "--arrays", "torch")
+    asked = sum(set(row.needs) <= {"causal", "backward"} and row.level == 0 for row in mha.questions.rows())
+    assert found.returncode == 0 and f"{asked} of {asked} questions rightly" in found.stdout, found.stdout
+
+
+@pytest.mark.parametrize("more, why", [
+    (("--backward", "nobody"), "has no function 'nobody'"), (("--backward", "/nowhere/k.py:back"), "FileNotFoundError"),
+    (("--backward", ""), "or a function of the kernel file"),
+    (("--has", "causal,backward"), "backward: needed beside arrays of numpy")])
+def test_a_backward_that_is_none_is_a_bad_request(kernels, more, why):
+    found = grade(f"{kernels}:right", *more)
+    assert found.returncode == 2 and not found.stdout and why in found.stderr and found.stderr.count("\n") == 1
 
 
 def test_json_is_the_report(kernels):
@@ -173,6 +211,20 @@ def test_each_question_is_a_test_of_pytest(kernels):
     assert sum(counts) == len(report.answers) + 1
     found = suite(kernels, "--mha-conform", "kernels.py:right", "--mha-conform-has", "causal,gqa")
     assert found.returncode == 0 and "failed" not in found.stdout and "skipped" not in found.stdout
+
+
+def test_each_question_about_gradients_is_a_test(kernels):
+    has = "--mha-conform-has", "causal,backward"
+    found = suite(kernels, "--mha-conform", "kernels.py:right", *has, "--mha-conform-backward", "right_back")
+    assert found.returncode == 0 and "failed" not in found.stdout and "skipped" not in found.stdout, found.stdout
+    found = suite(kernels, "--mha-conform", "kernels.py:right", *has, "--mha-conform-backward",
+                  "kernels.py:unscaled_back")
+    failed = [line for line in found.stdout.splitlines() if line.startswith("FAILED")]
+    assert found.returncode == 1 and failed and all("[backward" in line for line in failed)
+    assert "those of scale-missing-dq" in found.stdout, found.stdout
+    for more in ((), ("--mha-conform-backward", "nobody")):
+        found = suite(kernels, "--mha-conform", "kernels.py:right", *has, *more)
+        assert found.returncode == 4 and "ERROR: --mha-conform: " in found.stderr, found.stdout + found.stderr
 
 
 def test_without_the_option_pytest_is_as_it_was(kernels):

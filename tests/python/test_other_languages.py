@@ -9,9 +9,17 @@ from conftest import ROOT
 
 KERNELS = pathlib.Path(ROOT, "tests/kernels")
 COMPILERS = {"attention.c": ["cc", "-std=c11", "-O2"], "attention.f90": ["gfortran", "-O2"]}
-# A mistake of each: a query sees the key behind its own.
-LATER = {"attention.c": ("causal && i + 1 < k->T ? i + 1", "causal && i + 2 < k->T ? i + 2"),
-         "attention.f90": ("min(i, size(k, 2))", "min(i + 1, size(k, 2))")}
+# Mistakes of each, by the names under which they are known.
+MISTAKES = {
+    "causal-plus-1": {"attention.c": ("causal && i + 1 < k->T ? i + 1", "causal && i + 2 < k->T ? i + 2"),
+                      "attention.f90": ("min(i, size(k, 3))", "min(i + 1, size(k, 3))")},
+    "d-missing": {"attention.c": (" - taken)", " - 0 * taken)"), "attention.f90": (" - dot_product(in, o))", ")")},
+    "group-last-dk": {"attention.c": ("add(row(&d[1], b, j, shared), d_score,",
+                                      "if (head % (q->h / k->h) + 1 == q->h / k->h)\n"
+                                      "            add(row(&d[1], b, j, shared), d_score,"),
+                      "attention.f90": ("d_k(:, shared, j, b) + d_score(j) * q",
+                                        "d_k(:, shared, j, b) + d_score(j) * q * merge(1, 0, mod(head, groups) == 0)")},
+}
 
 
 def mha(*arguments):
@@ -28,10 +36,10 @@ def built(source, text, folder):
 
 
 def judged(kernel, folder):
-    asked = mha("conform", "--write", folder, "--level", "smoke", "--has", "causal,gqa,cross,value_width")
+    asked = mha("conform", "--write", folder, "--level", "smoke", "--has", "causal,gqa,cross,value_width,backward")
     assert asked.returncode == 0, asked.stderr
     for question in sorted((folder / "questions").iterdir()):
-        subprocess.run([kernel, question, folder / "answers" / f"{question.stem}.npy"], check=True)
+        subprocess.run([kernel, question, folder / "answers" / f"{question.stem}.safetensors"], check=True)
     return mha("conform", "--judge", folder)
 
 
@@ -41,9 +49,12 @@ def test_a_right_kernel_passes(source, tmp_path):
     assert found.returncode == 0 and " 0 failed, 0 not answered" in found.stdout, found.stdout + found.stderr
 
 
+@pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("source", COMPILERS)
-def test_a_wrong_one_is_named(source, tmp_path):
-    text = (KERNELS / source).read_text()
-    assert text.count(LATER[source][0]) == 1
-    found = judged(built(source, text.replace(*LATER[source]), tmp_path), tmp_path / "asked")
-    assert found.returncode == 1 and "causal-plus-1" in found.stdout, found.stdout
+def test_a_wrong_one_is_named(source, mistake, tmp_path):
+    text, (right, wrong) = (KERNELS / source).read_text(), MISTAKES[mistake][source]
+    assert text.count(right) == 1
+    found = judged(built(source, text.replace(right, wrong), tmp_path), tmp_path / "asked")
+    assert found.returncode == 1 and mistake in found.stdout, found.stdout
+    forward = [line for line in found.stdout.splitlines() if line.startswith("  ") and "backward" not in line]
+    assert any(mistake in line for line in forward) == (mistake == "causal-plus-1"), found.stdout

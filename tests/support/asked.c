@@ -30,17 +30,35 @@ static mha_view memory(mha_dtype dtype, int rank, const size_t *shape)
     return mha_view_of(calloc(mha_view_elements(&empty) + 1, 8), dtype, rank, shape);
 }
 
-asked_answer asked_memory(const mha_question *q, mha_dtype dtype)
+mha_answer asked_memory(const mha_question *q, mha_dtype dtype)
 {
     const mha_conform_row *r = mha_question_row(q);
-    return (asked_answer){memory(dtype, 4, (const size_t[]){r->B, r->T_q, r->h, r->d_v}),
-                          memory(MHA_F32, 3, (const size_t[]){r->B, r->h, r->T_q})};
+    return (mha_answer){memory(dtype, 4, (const size_t[]){r->B, r->T_q, r->h, r->d_v}),
+                        memory(MHA_F32, 3, (const size_t[]){r->B, r->h, r->T_q}),
+                        {{0}}};
 }
 
-void asked_free(asked_answer *answer)
+void asked_free(mha_answer *answer)
 {
     free(answer->output.data);
     free(answer->lse.data);
+    for (int g = 0; g < 3; g++)
+        free(answer->gradients[g].data);
+}
+
+mha_answer asked_exact(mha_question *q, mha_dtype dtype)
+{
+    mha_answer exact, answer = asked_memory(q, dtype);
+    mha_error error;
+    assert_ok(mha_question_exact(q, &exact, &error), error);
+    assert_int_equal(mha_view_copy(&answer.output, &exact.output), MHA_OK);
+    if (exact.lse.data)
+        assert_int_equal(mha_view_copy(&answer.lse, &exact.lse), MHA_OK);
+    for (int g = 0; g < 3 && exact.gradients[g].data; g++) {
+        answer.gradients[g] = memory(dtype, 4, exact.gradients[g].shape);
+        assert_int_equal(mha_view_copy(&answer.gradients[g], &exact.gradients[g]), MHA_OK);
+    }
+    return answer;
 }
 
 /* A contiguous copy in F32, as float paths take it; nothing of nothing. */
@@ -53,11 +71,11 @@ static mha_view widened(const mha_view *view)
     return copy;
 }
 
-asked_answer asked_path(const mha_question *q, mha_path path, mha_dtype dtype)
+mha_answer asked_path(const mha_question *q, mha_path path, mha_dtype dtype)
 {
     const mha_conform_row *r = mha_question_row(q);
     mha_call call = *mha_question_call(q);
-    asked_answer wide = asked_memory(q, MHA_F32), answer = asked_memory(q, dtype);
+    mha_answer wide = asked_memory(q, MHA_F32), answer = asked_memory(q, dtype);
     mha_keep lse = {.stage = MHA_STAGE_LSE, .view = wide.lse};
     mha_view *views[] = {&call.query, &call.key, &call.value, &call.pages.keys, &call.pages.values}, past[2];
     mha_error error;
@@ -87,11 +105,11 @@ asked_answer asked_path(const mha_question *q, mha_path path, mha_dtype dtype)
     return answer;
 }
 
-bool asked_passes(mha_question *q, const asked_answer *answer, char *reason)
+bool asked_passes(mha_question *q, const mha_answer *answer, char *reason)
 {
     mha_error error;
     mha_verdict verdict;
-    assert_ok(mha_question_judge(q, &answer->output, &answer->lse, &verdict, &error), error);
+    assert_ok(mha_question_judge(q, answer, &verdict, &error), error);
     if (reason)
         memcpy(reason, verdict.reason, sizeof verdict.reason);
     const bool passed = verdict.outcome == MHA_OUTCOME_PASSED;

@@ -26,6 +26,7 @@ class Asked:
 
     keeps: booleans that broadcast to (B, h, T_q, S), True takes part; None: what `rules` say. added: numbers that are
     added to the scores. rounds: the points at which whoever computes this rounds, beyond those of a fused kernel.
+    same: of query, key and value the first that is the same tensor, by number.
     """
 
     query: Any
@@ -39,6 +40,7 @@ class Asked:
     sinks: Any = None
     layer: Optional[MultiHeadAttention] = None
     rounds: tuple[str, ...] = ()
+    same: tuple[int, ...] = (0, 1, 2)
 
     @property
     def T_q(self) -> int:
@@ -257,14 +259,16 @@ def of_module(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     said = _signature().bind(module, *args, **kwargs)
     said.apply_defaults()
     given = said.arguments
-    rows = [given[name].detach() for name in ("query", "key", "value")]
+    inputs = [given[name] for name in ("query", "key", "value")]
+    same = tuple(next(i for i, y in enumerate(inputs) if x is y) for x in inputs)
+    rows = [x.detach() for x in inputs]
     if rows[0].ndim == 2:
         rows = [x[None] for x in rows]
     elif not module.batch_first:
         rows = [x.transpose(0, 1) for x in rows]
     layer = MultiHeadAttention.from_torch(module)
     layer.layout = "BTE"
-    found = Asked(rows[0], rows[1], rows[2], layer=layer)
+    found = Asked(rows[0], rows[1], rows[2], layer=layer, same=same)
     mask, padding, S = given["attn_mask"], given["key_padding_mask"], rows[1].shape[1]
     if mask is not None:
         mask = mask.reshape(-1, module.num_heads, *mask.shape[1:]) if mask.ndim == 3 else mask[None, None]

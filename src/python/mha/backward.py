@@ -1,13 +1,13 @@
 """Gradients of attention, in float64, as the library's judge computes them."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
 import numpy as np
 
 from . import _abi
 from . import arrays as a
-from ._backward import INPUTS, Backward, further
+from ._backward import GRADIENTS, INPUTS, Backward, further
 from .errors import typed
 from .meant import Meant
 
@@ -29,6 +29,14 @@ class MeantBackward(Backward):
     def turned(self, name: str, array: Any) -> Any:
         """A gradient in the axes of what it is of, as the caller gave it; those beside query, key and value stay."""
         return self.meant.shape.input_back(array) if name in INPUTS else array
+
+    def noted(self, gradients: Mapping[str, a.Tensor]) -> _abi.Gradients:
+        """What a case has of somebody's gradients, which are in the library's axes, beside the call; for as long as
+        this backward and these live."""
+        struct = _abi.Gradients.from_buffer_copy(self.struct)
+        for name, tensor in gradients.items():
+            struct.of[GRADIENTS.index(name)] = a.view_of(tensor)
+        return struct
 
 
 def attention_backward(q: a.Array, k: a.Array, v: a.Array, do: a.Array, *, dlse: Optional[a.Array] = None,

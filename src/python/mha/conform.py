@@ -146,8 +146,9 @@ class Report:
 
     def reduce(self, question: str) -> Optional[Reduced]:
         """Makes a failure small: the fewest batch rows, heads, tokens and features, and the plainest numbers, with
-        which the kernel still fails, as a case file (.save) and ten lines of Python (.script). None where the question
-        has parts that cannot be cut (pages, ragged batches, lists of keys, norms), or where the kernel is right."""
+        which the kernel still fails, or its gradients where these alone are wrong, as a case file (.save) and ten lines
+        of Python (.script). None where the question has parts that cannot be cut (pages, ragged batches, lists of keys,
+        norms), or where the kernel is right."""
         return self._reduce(question)
 
     def __str__(self) -> str:
@@ -179,7 +180,7 @@ class _Asker:
                  backward: Optional[Callable[..., Any]] = None) -> None:
         heads_first(layout)
         self.kernel, self.layout, self.dtype, self.backward = kernel, layout, dtype, backward
-        self.wrap, self.sure, self.diagnosed = wrapper(arrays), sure, 0
+        self.arrays, self.wrap, self.sure, self.diagnosed = arrays, wrapper(arrays), sure, 0
 
     def call(self, row: Row) -> list[a.Tensor]:
         """The kernel's answer. The question is one of its own: a kernel may write to its inputs."""
@@ -218,11 +219,8 @@ class _Asker:
             failed = self.sure and not isinstance(raised, NotImplementedError)
             return Answer(*about, "failed" if failed else "refused", f"{type(raised).__name__}: {raised}")
         question = Question(row, self.dtype, readings)
-        verdict = question.judge(answer)
-        if verdict.passed and gradients:
-            return self._judged(about, question.judge_gradients(gradients),
-                                lambda stage: question.explain_gradients(gradients))
-        found = self._judged(about, verdict, lambda stage: question.diagnose(answer, stage))
+        verdict = question.judge(answer, gradients)
+        found = self._judged(about, verdict, lambda stage: question.diagnose(answer, gradients, stage))
         if found.diagnosis and verdict.first == "output":
             found = replace(found, rows=question.rows_off(answer, found.atol, found.rtol))
         return found
@@ -309,19 +307,17 @@ class Examination:
         row = self._named(question)
         answer, gradients = self._asker.run(row, self._held)
         asked = Question(row, self._asker.dtype, self._held)
-        if gradients and asked.judge(answer).passed:
-            asked.save_gradients(os.fsencode(path), gradients)
-        else:
-            asked.save(os.fsencode(path), answer)
+        right = bool(gradients) and asked.judge(answer).passed
+        asked.save(os.fsencode(path), [] if right else answer, gradients if right else {})
 
     def reduce(self, question: str) -> Optional[Reduced]:
         """See Report.reduce."""
-        row = self._named(question)
-        if "backward" in row.needs:
-            return None
-        q, k, v, settings = Question(row, self._asker.dtype).plain(self.layout)
-        return Reducer(self._asker.kernel, self.layout, self._asker.dtype, self._asker.wrap,
-                       self.dialects).reduce(q, k, v, settings)
+        row, asker = self._named(question), self._asker
+        q, k, v, settings = Question(row, asker.dtype).plain(self.layout)
+        do = Question(row, asker.dtype, self._held).plain_d_output()
+        reducer = Reducer(asker.kernel, self.layout, asker.dtype, asker.arrays, self.dialects, asker.backward)
+        found = None if do is None else reducer.reduce(q, k, v, settings, do)
+        return found or reducer.reduce(q, k, v, settings)
 
 
 def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "float32",

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import importlib.util
 import json
@@ -26,31 +27,47 @@ class TargetError(Exception):
     """What FILE.py:FUNCTION names cannot be had, in one line."""
 
 
-def load(target: str) -> Callable[..., Any]:
-    """The function that "FILE.py:FUNCTION" or "package.module:FUNCTION" names. TargetError says why there is none."""
-    where, _, name = target.rpartition(":")
-    if not where or not name:
-        raise TargetError(f"{target!r}: expected FILE.py:FUNCTION or package.module:FUNCTION")
+def _said(where: str, reason: BaseException) -> TargetError:
+    return TargetError(f"{where}: {type(reason).__name__}: {shown(str(reason).partition(chr(10))[0])}")
+
+
+@functools.lru_cache(maxsize=None)
+def _module(where: str) -> Any:
+    """The module of a file, or of a name that is imported; run once."""
     try:
-        if where.endswith(".py"):
-            sys.path.insert(0, os.path.dirname(os.path.abspath(where)))
-            spec = importlib.util.spec_from_file_location(os.path.basename(where)[:-3], where)
-            assert spec is not None and spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            sys.modules.setdefault(spec.name, module)
-            spec.loader.exec_module(module)
-        else:
+        if not where.endswith(".py"):
             sys.path.insert(0, os.getcwd())
-            module = importlib.import_module(where)
+            return importlib.import_module(where)
+        sys.path.insert(0, os.path.dirname(os.path.abspath(where)))
+        spec = importlib.util.spec_from_file_location(os.path.basename(where)[:-3], where)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules.setdefault(spec.name, module)
+        spec.loader.exec_module(module)
+        return module
     except (Exception, SystemExit) as reason:
-        said = shown(str(reason).partition("\n")[0])
-        raise TargetError(f"{where}: {type(reason).__name__}: {said}") from reason
-    found: Any = module
+        raise _said(where, reason) from reason
+
+
+def load(target: str, beside: str = "") -> Callable[..., Any]:
+    """The function that "FILE.py:FUNCTION" or "package.module:FUNCTION" names, or of the file of another target,
+    `beside`, "FUNCTION". TargetError says why there is none."""
+    where, _, name = target.rpartition(":")
+    where = where or beside.rpartition(":")[0]
+    if not where or not name:
+        raise TargetError(f"{target!r}: expected FILE.py:FUNCTION or package.module:FUNCTION"
+                          f"{', or a function of the kernel file' if beside else ''}")
+    found: Any = _module(where)
     for part in name.split("."):
         found = getattr(found, part, None)
     if not callable(found):
         raise TargetError(f"{where} has no function {name!r}")
     return found  # type: ignore[no-any-return]
+
+
+def load_pair(kernel: str, backward: Optional[str]) -> tuple[Callable[..., Any], Optional[Callable[..., Any]]]:
+    """A kernel, and its backward where one is named."""
+    return load(kernel), None if backward is None else load(backward, kernel)
 
 
 def _questions(count: int) -> str:
@@ -96,7 +113,8 @@ def sentences(report: Report, name: str, reduce: bool = True) -> str:
     small = report.reduce(min(report.failed, key=lambda x: x.elements or sys.maxsize).question) if (
         reduce and report.failed) else None
     if small is not None:
-        said.append(f"The smallest call that still fails, where `kernel` is {name}:\n\n{small.script}\n")
+        others = " and `backward` its backward" if small.do is not None and small.has_backward else ""
+        said.append(f"The smallest call that still fails, where `kernel` is {name}{others}:\n\n{small.script}\n")
     refused: dict[str, list[Answer]] = {}
     for answer in report.refused:
         refused.setdefault(answer.reason.partition("\n")[0], []).append(answer)
@@ -127,6 +145,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--level", choices=LEVELS, default="smoke", help="how much is asked [smoke]")
     parser.add_argument("--has", metavar="WORDS", help="what the kernel has, as causal,gqa,window: an exception is "
                         "then a failure [everything is asked, and an exception is no answer]")
+    parser.add_argument("--backward", metavar="FUNCTION", help="judges its gradients, too: a function of that file, or "
+                        "FILE.py:FUNCTION, backward(q, k, v, output, do, ...), that returns dq, dk and dv [of tensors "
+                        "of torch and arrays of jax autograd; arrays of numpy are not asked for gradients]")
     parser.add_argument("--dtype", choices=TYPE_NAMES, default="float32", help="what it computes in [float32]")
     parser.add_argument("--arrays", choices=ARRAYS, default="numpy", help="what it is given [numpy]")
     parser.add_argument("--layout", choices=LAYOUTS, default="BHTD", help="the axes of its arrays [BHTD]")
@@ -161,8 +182,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         print("mha grade: --html and --badge: expected the names of two files", file=sys.stderr)
         return BAD_REQUEST
     try:
-        report = conform(load(said.kernel), layout=said.layout, dtype=said.dtype, level=said.level, arrays=said.arrays,
-                         has=None if said.has is None else said.has.replace(",", " "))
+        kernel, backward = load_pair(said.kernel, said.backward)
+        report = conform(kernel, layout=said.layout, dtype=said.dtype, level=said.level, arrays=said.arrays,
+                         has=None if said.has is None else said.has.replace(",", " "), backward=backward)
     except (TargetError, TypeError, ValueError, ImportError) as reason:
         print(f"mha grade: {reason}", file=sys.stderr)
         return BAD_REQUEST

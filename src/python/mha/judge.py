@@ -251,13 +251,13 @@ def explanation_of(case: Handle) -> GradientDiagnosis:
                              explained=count.value)
 
 
-_GRADIENTS = {f"d_{lib.mha_gradient_name(i).decode()}" for i in range(_abi.CONSTANTS["MHA_GRADIENT_COUNT"])}
+GRADIENT_STAGES = {f"d_{lib.mha_gradient_name(i).decode()}" for i in range(_abi.CONSTANTS["MHA_GRADIENT_COUNT"])}
 
 
 def _diagnosis_of_file(case: Handle, tensor: Optional[str], threads: int) -> Diagnosis:
     """What explains the forward that a case file records, and its backward."""
     if tensor is not None:
-        named = a.text("tensor", tensor).decode("utf-8", "surrogateescape").rpartition(".")[2] in _GRADIENTS
+        named = a.text("tensor", tensor).decode("utf-8", "surrogateescape").rpartition(".")[2] in GRADIENT_STAGES
         return explanation_of(case) if named else diagnosis_of(case, tensor, threads)
     try:
         found = diagnosis_of(case, None, threads)

@@ -1,7 +1,7 @@
 """The backward of one attention call of a model, judged on what it got: the error of each gradient over its bound."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Iterator, Mapping
 
 import numpy as np
@@ -37,26 +37,32 @@ class JudgedBackward:
 
 @dataclass
 class _Part:
-    """Some batch rows and key/value heads of a call, or some queries, with what came in and back."""
+    """Some batch rows and key/value heads of a call, some batch rows of a layer, or some queries, with what came in and
+    back."""
 
     meant: Meant
     do: Any
     found: dict[str, Any]
-    blind: Any  # (B or 1, h or 1, queries): which queries see no key
+    blind: Any  # (B or 1, h or 1, queries), of a layer (B or 1, queries): which queries see no key
     first: tuple[int, int] = (0, 0)  # batch row and key/value head of the first element
-    rows: Any = None
+    rows: Any = None  # queries
+    batch: Any = None  # batch rows of a layer
+    one: bool = False  # keys and values are made of the queries' input, of which the gradient is their sum
 
     def judged(self, name: str, allowed: Any) -> Any:
         """What is allowed; infinite where nothing can be said: of a query that sees no key the output is nobody's, and
         neither is what it passes on to keys and values."""
         if name == "query":
-            return np.where(self.blind[..., None], np.inf, allowed)
-        return np.where(self.passed_on[:, None, None, None], np.inf, allowed)
+            allowed = np.where(self.blind[..., None], np.inf, allowed)
+        if name == "query" and not self.one:
+            return allowed
+        return np.where(self.passed_on.reshape(-1, *(1 for _ in allowed.shape[1:])), np.inf, allowed)
 
     @property
     def passed_on(self) -> Any:
         """(B) booleans: whether queries that see no key pass gradients on."""
-        return ((a.widened(a.floats("do", self.do), _abi.F64).array != 0).any(3) & self.blind).any((1, 2))
+        passed = (a.widened(a.floats("do", self.do), _abi.F64).array != 0).any(-1) & self.blind
+        return passed.reshape(len(passed), -1).any(1)
 
 
 def _whole(asked: Asked, do: Any, found: dict[str, Any]) -> _Part:
@@ -117,6 +123,33 @@ def _parts(asked: Asked, do: Any, found: dict[str, Any], seed: int) -> tuple[Ite
             f"{len(chosen)} of {B * kv} key/value heads of all batch rows")
 
 
+# Of inputs of a layer that are one tensor, by Asked.same: those that are left out.
+_LEFT_OUT: dict[tuple[int, ...], tuple[str, ...]] = {(0, 1, 2): (), (0, 1, 1): ("value",), (0, 0, 0): ("key", "value")}
+
+
+def _of_layer(asked: Asked, do: Any, found: dict[str, Any], seed: int) -> tuple[Iterator[_Part], str]:
+    """What is judged of a whole layer: all batch rows, or some of a call of more than LARGE scores."""
+    left_out, each = _LEFT_OUT.get(asked.same), asked.heads[0] * asked.T_q * asked.S
+    if left_out is None:
+        raise NotJudged("the backward of a layer of which query and one of key and value alone are one tensor")
+    if each > _LARGEST:
+        raise NotJudged(f"the backward of a layer of {each:,} scores a batch row")
+    count = max(1, min(asked.B, LARGE // each))
+    batch = np.sort(np.random.default_rng(seed).permutation(asked.B)[:count])
+
+    def part(x: Any) -> Any:
+        return x if x is None or len(x) == 1 else x[batch]
+
+    some = replace(asked, query=asked.query[batch], key=asked.key[batch], value=asked.value[batch],
+                   keeps=part(asked.keeps), added=part(asked.added))
+    inputs: list[Any] = [None if name in left_out else x for name, x in zip(("query", "key", "value"),
+                                                                            _plain(some.inputs()))]
+    meant = Meant(inputs[0], inputs[1], inputs[2], asked.layer, None, some.settings())
+    judged = _Part(meant, do[batch], {name: x[batch] for name, x in found.items()}, _blind(some).any(1), batch=batch,
+                   one="key" in left_out)
+    return iter([judged]), "" if count == asked.B else f"{count} of {asked.B} batch rows"
+
+
 def _computed(asked: Asked, found: Mapping[str, Any], dtype: Any) -> Computed:
     """How the backward rounds: as a fused kernel of the type, or after each operation."""
     first = a.floats("gradient", next(iter(found.values())))
@@ -128,13 +161,13 @@ def _computed(asked: Asked, found: Mapping[str, Any], dtype: Any) -> Computed:
 
 def judge(asked: Asked, do: Any, found: dict[str, Any], seed: int, dtype: Any = None) -> JudgedBackward:
     """Judges what came back of a call: dq, dk and dv of its inputs from do, tensors of PyTorch in the axes of these."""
-    if asked.layer is not None:
-        raise NotJudged("the backward of a whole layer")
     for name, x in found.items():
         if x.shape != getattr(asked, name).shape:
             raise NotJudged(f"a gradient of {name} of shape {tuple(x.shape)}")
     computed = _computed(asked, found, dtype)
-    parts, share = _parts(asked, do, found, seed)
+    if asked.layer is not None and computed.code in a.HALVES:
+        raise NotJudged(f"the backward of a whole layer in {computed.words}")
+    parts, share = (_parts if asked.layer is None else _of_layer)(asked, do, found, seed)
     ratios: dict[str, float] = {}
     names: tuple[str, ...] = ()
     sentence, clue, most, unsaid = "", "", 1.0, 0
@@ -164,11 +197,15 @@ def judge(asked: Asked, do: Any, found: dict[str, Any], seed: int, dtype: Any = 
 
 def _sentence(word: str, verdict: Verdict, part: _Part, computed: Computed) -> str:
     """The element that decides it."""
-    b, head, row, feature = verdict.worst
-    first, head_of = part.first, "head" if word == "dq" else "key/value head"
-    shape: Any = part.meant.shape
-    heads = first[1] * (shape.h // shape.h_kv if word == "dq" else 1)
+    row, feature = verdict.worst[-2:]
     row = int(part.rows[row]) if part.rows is not None else row
-    return (f"{word} is off by {abs(verdict.yours - verdict.exact):.3g} (batch row {b + first[0]}, {head_of} "
-            f"{head + heads}, {'query' if word == 'dq' else 'key'} {row}, feature {feature}: {verdict.yours:.6g}, "
+    if part.batch is not None:
+        where = f"batch row {part.batch[verdict.worst[0]]}"
+    else:
+        b, head = verdict.worst[:2]
+        shape: Any = part.meant.shape
+        head += part.first[1] * (shape.h // shape.h_kv if word == "dq" else 1)
+        where = f"batch row {b + part.first[0]}, {'head' if word == 'dq' else 'key/value head'} {head}"
+    return (f"{word} is off by {abs(verdict.yours - verdict.exact):.3g} ({where}, "
+            f"{'query' if word == 'dq' else 'key'} {row}, feature {feature}: {verdict.yours:.6g}, "
             f"exact {verdict.exact:.6g}), allowed {verdict.allowed:.3g} ({computed.words})")

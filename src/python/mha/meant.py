@@ -165,9 +165,13 @@ class Meant:
             call(lib.mha_tolerance, self._layer, ctypes.byref(struct), found, len(found))
         return dict(zip(recorded, found))
 
-    def _record(self, computed: Optional[Computed]) -> tuple[_abi.Call, _abi.CaseNotes]:
-        """The call as a case has it, of a kernel that computes like this; the rows of its cache are notes."""
+    def _record(self, computed: Optional[Computed],
+                gradients: Optional[_abi.Gradients] = None) -> tuple[_abi.Call, _abi.CaseNotes]:
+        """The call as a case has it, of a kernel that computes like this; the rows of its cache, and gradients, are
+        notes."""
         struct, notes = _abi.Call.from_buffer_copy(self.request.struct), _abi.CaseNotes()
+        if gradients is not None:
+            notes.gradients = ctypes.pointer(gradients)
         if computed is not None:
             struct.precision = computed.precision
             notes.has_computed = computed.given
@@ -176,10 +180,10 @@ class Meant:
             notes.past_key, notes.past_value = (a.view_of(t) for t in self.past.tensors)
         return struct, notes
 
-    def case(self, recorded: Mapping[str, a.Tensor], computed: Optional[Computed] = None,
-             name: str = "the call") -> Handle:
+    def case(self, recorded: Mapping[str, a.Tensor], computed: Optional[Computed] = None, name: str = "the call",
+             gradients: Optional[_abi.Gradients] = None) -> Handle:
         """A case of this call and of what somebody computed for it, in float32 unless `computed` says more."""
-        struct, notes = self._record(computed)
+        struct, notes = self._record(computed, gradients)
         keep = (_abi.Keep * len(recorded))()
         for slot, (stage, tensor) in zip(keep, recorded.items()):
             slot.stage, slot.view = _abi.STAGES.index(stage), a.view_of(tensor)
@@ -188,10 +192,11 @@ class Meant:
             return create("case", lib.mha_case_close, lib.mha_case_of_call, self._layer, ctypes.byref(struct), keep,
                           len(keep), ctypes.byref(notes), needs=(self,))
 
-    def save(self, path: Any, recorded: Mapping[str, a.Tensor], computed: Computed) -> None:
+    def save(self, path: Any, recorded: Mapping[str, a.Tensor], computed: Computed,
+             gradients: Optional[_abi.Gradients] = None) -> None:
         """Writes a case file of this call and of what somebody computed for it."""
         keep = (_abi.Keep * len(recorded))()
-        call_, notes = self._record(computed)
+        call_, notes = self._record(computed, gradients)
         wide = any(computed.wide(t.dtype) for t in recorded.values())
         held = []
         for slot, (stage, tensor) in zip(keep, (item for item in recorded.items() if item[0] != "output")):

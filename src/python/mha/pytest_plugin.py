@@ -20,6 +20,9 @@ def pytest_addoption(parser: Any) -> None:
                     help="how much is asked: smoke, full or large [smoke]")
     group.addoption("--mha-conform-has", metavar="WORDS", default=None,
                     help="what the kernel has, as causal,gqa,window: an exception is then a failure, without it a skip")
+    group.addoption("--mha-conform-backward", metavar="FUNCTION", default=None,
+                    help="its gradients are judged, too: a function of the kernel's file, or FILE.py:FUNCTION, "
+                    "backward(q, k, v, output, do, ...), that returns dq, dk and dv [of torch and jax autograd]")
     group.addoption("--mha-conform-dtype", metavar="TYPE", default="float32", help="what it computes in [float32]")
     group.addoption("--mha-conform-arrays", metavar="KIND", default="numpy",
                     help="what it is given: numpy, torch or jax [numpy]")
@@ -67,14 +70,15 @@ class QuestionItem(pytest.Item):
 
 def _items(session: Any, target: str) -> Iterator[QuestionItem]:
     from .conform import Examination
-    from .grading import TargetError, load
+    from .grading import TargetError, load_pair
 
     option = session.config.getoption
     has = option("--mha-conform-has")
     try:
-        examination = Examination(load(target), option("--mha-conform-layout"), option("--mha-conform-dtype"),
+        kernel, backward = load_pair(target, option("--mha-conform-backward"))
+        examination = Examination(kernel, option("--mha-conform-layout"), option("--mha-conform-dtype"),
                                   None if has is None else has.replace(",", " "), option("--mha-conform-level"),
-                                  option("--mha-conform-arrays"))
+                                  option("--mha-conform-arrays"), backward=backward)
     except (TargetError, TypeError, ValueError, ImportError) as reason:
         raise pytest.UsageError(f"{_CONFORM}: {reason}") from reason
     for row in examination.rows:

@@ -9,9 +9,9 @@ import numpy as np
 
 from . import _abi
 from . import arrays as a
-from ._backward import GRADIENTS, INPUTS
-from ._library import Handle, call, create, lib
-from .judge import Diagnosis, Verdict, diagnosis_of, explanation_of, judge, verdict_of
+from ._backward import INPUTS
+from ._library import call, create, lib
+from .judge import GRADIENT_STAGES, Diagnosis, Verdict, diagnosis_of, explanation_of, verdict_of
 from .semantics import Bias, Relative, Sizes, settings_of
 from .shapes import heads_first
 from .tables import optional
@@ -179,6 +179,12 @@ class Question:
         said.update((name, wide(view)) for name, view in zip(("past_key", "past_value"), past) if view.data)
         return q, k, v, said
 
+    def plain_d_output(self) -> Any:
+        """The gradient of the output as float32, (B, h, T, d); None where no gradients are asked for."""
+        if not self._d_output.data:
+            return None
+        return a.of_memory(self._d_output, self.handle).astype(np.float32).swapaxes(1, 2)
+
     def _words(self, swapped: bool) -> dict[str, Any]:
         sizes = self.row.sizes
         said = settings_of(self.call.semantics, Sizes(sizes["B"], sizes["h"], sizes["T_q"],
@@ -224,10 +230,12 @@ class Question:
             raise ValueError(f"lse: expected shape {(sizes['B'], sizes['h'], sizes['T_q'])}, found {lse.array.shape}")
         return [*found, lse]
 
-    def judge(self, answer: list[a.Tensor]) -> Verdict:
-        """The verdict on an answer."""
+    def judge(self, answer: list[a.Tensor], gradients: Mapping[str, a.Tensor] = {}) -> Verdict:
+        """The verdict on an answer: on the forward, and on dq, dk and dv where they are given, each element of these by
+        its own error bound."""
         verdict = _abi.Verdict()
-        call(lib.mha_question_judge, self.handle.address, *self._views(answer), ctypes.byref(verdict))
+        call(lib.mha_question_judge, self.handle.address, ctypes.byref(_answer(answer, gradients)),
+             ctypes.byref(verdict))
         return verdict_of(verdict)
 
     def rows_off(self, answer: list[a.Tensor], atol: float, rtol: float) -> Any:
@@ -235,26 +243,23 @@ class Question:
 
         Infinite where one of both alone is NaN, or infinite.
         """
-        views = _abi.View(), _abi.View()
-        call(lib.mha_question_exact, self.handle.address, *map(ctypes.byref, views))
-        exact, yours = _memory(views[0], self.handle), a.widened(answer[0], _abi.F64).array
+        right = _abi.Answer()
+        call(lib.mha_question_exact, self.handle.address, ctypes.byref(right))
+        exact, yours = _memory(right.output, self.handle), a.widened(answer[0], _abi.F64).array
         with np.errstate(all="ignore"):
             off = np.abs(exact - yours) / (atol + rtol * np.abs(yours))
         same = (exact == yours) | (np.isnan(exact) & np.isnan(yours))
         off = np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))
         return off.max(-1).swapaxes(1, 2)
 
-    def diagnose(self, answer: list[a.Tensor], stage: str) -> Diagnosis:
-        """The diagnosis of one of its stages."""
-        return diagnosis_of(self.case(answer), stage)
-
-    def case(self, answer: list[a.Tensor]) -> Handle:
-        """A case of the question and an answer."""
-        return create("case", lib.mha_case_close, lib.mha_question_case, self.handle.address, *self._views(answer),
-                      needs=(self.handle,))
+    def diagnose(self, answer: list[a.Tensor], gradients: Mapping[str, a.Tensor], stage: str) -> Diagnosis:
+        """The diagnosis of one of its stages: of a gradient which mistakes of a backward give all of them."""
+        case = create("case", lib.mha_case_close, lib.mha_question_case, self.handle.address,
+                      ctypes.byref(_answer(answer, gradients)), needs=(self.handle,))
+        return explanation_of(case) if stage in GRADIENT_STAGES else diagnosis_of(case, stage)
 
     def gradients(self, layout: str, answer: Sequence[Any]) -> dict[str, a.Tensor]:
-        """dq, dk and dv as the library sees them, in float32, which is no narrower than what they may be off by."""
+        """dq, dk and dv as the library sees them."""
         found = {}
         for name, given in zip(INPUTS, answer):
             word, view = f"d{name[0]}", getattr(self.call, name)
@@ -265,45 +270,22 @@ class Question:
             wanted = tuple(shape[i] for i in (0, 2, 1, 3)) if heads_first(layout) else shape
             if tensor.array.shape != wanted:
                 raise ValueError(f"{word}: expected shape {wanted}, found {tensor.array.shape}")
-            wide = a.narrowed(a.widened(tensor, _abi.F64).array, _abi.F64, _abi.F32)
-            found[name] = a.given(word, np.ascontiguousarray(wide.swapaxes(1, 2) if heads_first(layout) else wide))
+            found[name] = tensor.on(tensor.array.swapaxes(1, 2)) if heads_first(layout) else tensor
         return found
 
-    def _noted(self, gradients: Mapping[str, a.Tensor]) -> _abi.CaseNotes:
-        """What a case of somebody's gradients has beside the call."""
-        notes, struct = _abi.CaseNotes(), _abi.Gradients()
-        struct.d_output = self._d_output
-        for name, tensor in gradients.items():
-            struct.of[GRADIENTS.index(name)] = a.view_of(tensor)
-        notes.name, notes.gradients = self.row.name.encode(), ctypes.pointer(struct)
-        notes.has_computed, notes.computed = True, _abi.F32
-        return notes
+    def save(self, path: bytes, answer: list[a.Tensor], gradients: Mapping[str, a.Tensor]) -> None:
+        """Writes it with what there is of an answer as a case file."""
+        call(lib.mha_question_save, self.handle.address, path, ctypes.byref(_answer(answer, gradients)))
 
-    def gradient_case(self, gradients: Mapping[str, a.Tensor]) -> Handle:
-        """A case of the question and of its gradients."""
-        return create("case", lib.mha_case_close, lib.mha_case_of_call, None, ctypes.byref(self.call), None, 0,
-                      ctypes.byref(self._noted(gradients)), needs=(self.handle,))
 
-    def judge_gradients(self, gradients: Mapping[str, a.Tensor]) -> Verdict:
-        """The verdict on dq, dk and dv, each element by its own error bound."""
-        return judge(self.gradient_case(gradients), 0)
-
-    def explain_gradients(self, gradients: Mapping[str, a.Tensor]) -> Diagnosis:
-        """Which mistakes of a backward give them."""
-        return explanation_of(self.gradient_case(gradients))
-
-    def save_gradients(self, path: bytes, gradients: Mapping[str, a.Tensor]) -> None:
-        """Writes it with somebody's gradients as a case file."""
-        call(lib.mha_case_save, path, None, ctypes.byref(self.call), ctypes.byref(self._noted(gradients)))
-
-    def save(self, path: bytes, answer: list[a.Tensor]) -> None:
-        """Writes it with an answer as a case file."""
-        call(lib.mha_question_save, self.handle.address, path, *self._views(answer))
-
-    @staticmethod
-    def _views(answer: list[a.Tensor]) -> list[Any]:
-        views: list[Any] = [ctypes.byref(a.view_of(tensor)) for tensor in answer]
-        return views + [None] * (2 - len(views))
+def _answer(answer: list[a.Tensor], gradients: Mapping[str, a.Tensor]) -> _abi.Answer:
+    """An answer as the library takes it: output and lse, and gradients by the names of the inputs."""
+    found = _abi.Answer()
+    for name, tensor in zip(("output", "lse"), answer):
+        setattr(found, name, a.view_of(tensor))
+    for name, tensor in gradients.items():
+        found.gradients[INPUTS.index(name)] = a.view_of(tensor)
+    return found
 
 
 def _with(value: Any, kind: Any, **fields: Any) -> Any:

@@ -1,17 +1,22 @@
 """A failure made small: the smallest shape and the plainest numbers with which a kernel still fails."""
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional
 
 import numpy as np
 
 from . import _abi
 from . import arrays as a
+from ._backward import INPUTS
 from ._library import Handle
+from .backward import MeantBackward
 from .errors import Error
-from .judge import diagnosis_of, judge
+from .judge import GRADIENT_STAGES, diagnosis_of, explanation_of, judge
 from .meant import Computed, Meant
+from .pairs import run_pair
+from .questions import wrapper
 from .shapes import heads_first
 
 # Arrays among the settings: the axis of the call that each of theirs is, the last one last. H: key/value heads, P: keys
@@ -22,6 +27,10 @@ _TABLES = {"position_bias": {"table": "nh"}, "relative": {"k": "nd", "columns": 
 _FIXED = ("page_table", "page_lengths", "cu_seqlens_q", "q_segments", "key_lists", "blocks", "bias_k", "q_norm",
           "k_norm")
 _PAST = ("past_key", "past_value")
+# Of each kind of arrays one of some numbers in a type, and what is imported for it.
+_MADE = {"numpy": "np.array([{0}], np.float32)", "torch": "torch.tensor([{0}], dtype=torch.{1})",
+         "jax": "jnp.array([{0}], jnp.{1})"}
+_IMPORTS: dict[str, list[str]] = {"numpy": [], "torch": ["import torch"], "jax": ["import jax.numpy as jnp"]}
 _WHOLE_KEYS = ("attn_mask", "mask", "key_padding")  # arrays whose last axis is all keys, those of earlier calls as well
 
 
@@ -31,7 +40,10 @@ class Reduced:
 
     q, k, v: (B, h, T, d) each, or (B, T, h, d) by the layout. settings: keywords of the kernel. judged: those of the
     judge, where the kernel's dialect reads them differently. recorded: the answer, as the library sees it: the output,
-    and lse where that is asked for. names: variants of attention that give the answer.
+    and lse where that is asked for. names: variants of attention that give the answer. do: where gradients are wrong
+    that of the output, in its axes, with which they begin; names: mistakes of a backward. gradients: wrong ones, as the
+    library sees them, by the names of the inputs. arrays: what the kernel is given. has_backward: whether a function
+    computes them, or autograd.
     """
 
     q: Any
@@ -43,41 +55,65 @@ class Reduced:
     dtype: str
     recorded: Mapping[str, a.Tensor]
     names: tuple[str, ...]
+    do: Any = None
+    gradients: Mapping[str, a.Tensor] = field(default_factory=dict)
+    arrays: str = "numpy"
+    has_backward: bool = False
+
+    def _literal(self, name: str, x: Any) -> str:
+        """An array by name; of gradients one of the kind and the type that the kernel is given."""
+        wide = a.widened(a.floats(name, x), _abi.F64).array
+        numbers = ", ".join(f"{value:.9g}" for value in wide.ravel()).replace("nan", "np.nan").replace("inf", "np.inf")
+        made = _MADE["numpy" if self.do is None else self.arrays].format(numbers, self.dtype)
+        return f"{name} = {made}.reshape{tuple(wide.shape)}"
+
+    def _words(self, settings: Mapping[str, Any]) -> str:
+        return "".join(f", {name}={name if name in _PAST else _said(value)}" for name, value in settings.items())
 
     @property
     def script(self) -> str:
-        """Python that shows the failure: `kernel` stands for the kernel."""
-        def literal(name: str, x: Any) -> str:
-            numbers = ", ".join(f"{value:.9g}" for value in np.asarray(x, np.float64).ravel())
-            return f"{name} = np.array([{numbers}], np.float32).reshape{tuple(np.shape(x))}"
-
+        """Python that shows the failure: `kernel` stands for the kernel, `backward` for its backward."""
         head = ["import mha", "import numpy as np"]
-        past = {name: self.settings[name] for name in _PAST if name in self.settings}
-        arrays = [literal(name, x) for name, x in {"q": self.q, "k": self.k, "v": self.v, **past}.items()]
+        arrays = {"q": self.q, "k": self.k, "v": self.v,
+                  **{name: self.settings[name] for name in _PAST if name in self.settings}}
+        if self.do is not None:
+            head += _IMPORTS[self.arrays]
+            arrays["do"] = self.do
+        return "\n".join([*head, *(self._literal(name, x) for name, x in arrays.items()), *self._asked()])
 
-        def words(settings: Mapping[str, Any]) -> str:
-            return "".join(f", {name}={name if name in past else _said(value)}" for name, value in settings.items())
-
-        layout = "" if self.layout == "BHTD" else f", layout={self.layout!r}"
+    def _asked(self) -> list[str]:
+        """The call, and what is held against it."""
+        said, layout = self._words(self.settings), "" if self.layout == "BHTD" else f", layout={self.layout!r}"
+        judged = f"{layout}, dtype={self.dtype!r}"
+        if self.do is not None and not self.has_backward:
+            return [f"mha.testing.assert_function_close(lambda q, k, v: kernel(q, k, v{said}), q, k, v, do=do{judged}"
+                    f"{self._words(self.judged)})"]
+        if self.do is not None:
+            return [f"y = kernel(q, k, v{said})", f"dq, dk, dv = backward(q, k, v, y, do{said})",
+                    f"mha.testing.assert_gradients_close(dq, dk, dv, q, k, v, do{judged}{self._words(self.judged)})"]
         answer, stages = ("y, lse", ", stages={'lse': lse}") if "lse" in self.recorded else ("y", "")
         answer = "y, _" if "return_lse" in self.settings and not stages else answer
-        return "\n".join([*head, *arrays, f"{answer} = kernel(q, k, v{words(self.settings)})",
-                          f"mha.testing.assert_attention_close(y, q, k, v{layout}, dtype={self.dtype!r}{stages}"
-                          f"{words(self.judged)})"])
+        return [f"{answer} = kernel(q, k, v{said})",
+                f"mha.testing.assert_attention_close(y, q, k, v{judged}{stages}{self._words(self.judged)})"]
 
     def save(self, path: Any) -> None:
-        """Writes the call and the kernel's answer as a case file."""
+        """Writes the call and the kernel's answer as a case file, of wrong gradients these alone."""
         meant = Meant(self.q, self.k, self.v, None, self.layout, dict(self.judged))
-        meant.save(path, self.recorded, Computed(self.dtype, None, self.recorded))
+        computed = Computed(self.dtype, None, self.recorded)
+        if self.do is None:
+            meant.save(path, self.recorded, computed)
+            return
+        backward = MeantBackward(meant, self.do, None)
+        meant.save(path, {}, computed, backward.noted(self.gradients))
 
     def __str__(self) -> str:
-        named = f"; the kernel gives {self.names[0]}" if self.names else ""
+        named = f"; the {'kernel' if self.do is None else 'backward'} gives {self.names[0]}" if self.names else ""
         return f"fails with q {np.shape(self.q)}, k {np.shape(self.k)}, v {np.shape(self.v)}{named}\n\n{self.script}"
 
 
 def _said(value: Any) -> str:
     if is_dataclass(value) and not isinstance(value, type):  # Rope, Bias, Relative
-        parts = [(field, getattr(value, field.name)) for field in fields(value)]
+        parts = [(f, getattr(value, f.name)) for f in fields(value)]
         said = [f"{f.name}={_said(x)}" for f, x in parts if isinstance(x, np.ndarray) or x != f.default]
         return f"mha.{type(value).__name__}({', '.join(said)})"
     if not isinstance(value, np.ndarray):
@@ -87,10 +123,11 @@ def _said(value: Any) -> str:
 
 
 class _Call:
-    """A call as (B, h, T, d) arrays of float32, and its sizes."""
+    """A call as (B, h, T, d) arrays of float32, and its sizes. do: the gradient of the output; None: of the forward
+    alone."""
 
-    def __init__(self, q: Any, k: Any, v: Any, settings: Mapping[str, Any]) -> None:
-        self.q, self.k, self.v, self.settings = q, k, v, dict(settings)
+    def __init__(self, q: Any, k: Any, v: Any, settings: Mapping[str, Any], do: Any = None) -> None:
+        self.q, self.k, self.v, self.settings, self.do = q, k, v, dict(settings), do
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -104,9 +141,12 @@ class _Call:
     def cut(self, **to: int) -> _Call:
         """The first so many of some axes."""
         n = {**self.sizes, **to}
-        B, heads = n["B"], n["h"] * n["g"]
-        grouped = self.q.reshape(len(self.q), self.sizes["h"], self.sizes["g"], *self.q.shape[2:])
-        q = grouped[:B, :n["h"], :n["g"], :n["T"], :n["d"]].reshape(B, heads, n["T"], n["d"])
+        heads = n["h"] * n["g"]
+
+        def of_queries(x: Any, width: int) -> Any:
+            grouped = x.reshape(len(x), self.sizes["h"], self.sizes["g"], *x.shape[2:])
+            return grouped[:n["B"], :n["h"], :n["g"], :n["T"], :width].reshape(n["B"], heads, n["T"], width)
+
         past = to.get("P", self.settings[_PAST[0]].shape[2]) if _PAST[0] in self.settings else 0
         kept = {**n, "h": heads, "H": n["h"], "P": past, "S": n["S"] + past}
         settings = dict(self.settings)
@@ -114,14 +154,16 @@ class _Call:
             if name in _AXES:
                 settings[name] = _part(value, _AXES[name], kept, self.q.shape[1])
             elif name in _TABLES:
-                parts = {field: _part(getattr(value, field), axes, kept, self.q.shape[1])
-                         for field, axes in _TABLES[name].items() if getattr(value, field) is not None}
+                parts = {part: _part(getattr(value, part), axes, kept, self.q.shape[1])
+                         for part, axes in _TABLES[name].items() if getattr(value, part) is not None}
                 settings[name] = replace(value, **parts)
         if "lengths" in settings:
             settings["lengths"] = np.minimum(settings["lengths"], n["S"] + past)
         if n["g"] == 1:
             settings.pop("enable_gqa", None)
-        return _Call(q, self.k[:B, :n["h"], :n["S"], :n["d"]], self.v[:B, :n["h"], :n["S"], :n["e"]], settings)
+        k, v = (x[:n["B"], :n["h"], :n["S"], :width] for x, width in ((self.k, n["d"]), (self.v, n["e"])))
+        do = None if self.do is None else of_queries(self.do, n["e"])
+        return _Call(of_queries(self.q, n["d"]), k, v, settings, do)
 
     def plainer(self, digits: int) -> _Call:
         """Numbers with so many digits behind the point."""
@@ -129,7 +171,8 @@ class _Call:
             return np.round(x, digits) + np.float32(0)  # no zero is negative
 
         past = {name: plain(self.settings[name]) for name in _PAST if name in self.settings}
-        return _Call(plain(self.q), plain(self.k), plain(self.v), {**self.settings, **past})
+        do = None if self.do is None else plain(self.do)
+        return _Call(plain(self.q), plain(self.k), plain(self.v), {**self.settings, **past}, do)
 
 
 def _part(value: Any, axes: str, kept: dict[str, int], heads: int) -> Any:
@@ -142,20 +185,24 @@ def _part(value: Any, axes: str, kept: dict[str, int], heads: int) -> Any:
 
 
 class _Failure(NamedTuple):
-    """A call that a kernel fails: q, k, v as it takes them, its answer, both as a case, and the stage that differs."""
+    """A call that a kernel fails: q, k, v and do as it takes them, its answer, both as a case, and the stage that
+    differs."""
 
     arrays: list[Any]
+    do: Any
     recorded: dict[str, a.Tensor]
+    gradients: dict[str, a.Tensor]
     case: Handle
     stage: Optional[str]
 
 
 class Reducer:
-    """Makes calls smaller as long as a kernel fails them."""
+    """Makes calls smaller as long as a kernel, or its backward, fails them. arrays: "numpy", "torch" or "jax"."""
 
-    def __init__(self, kernel: Callable[..., Any], layout: str, dtype: int, wrap: Callable[[Any, int], Any],
-                 dialects: Mapping[str, str]) -> None:
-        self.kernel, self.layout, self.dtype, self.wrap, self.dialects = kernel, layout, dtype, wrap, dialects
+    def __init__(self, kernel: Callable[..., Any], layout: str, dtype: int, arrays: str, dialects: Mapping[str, str],
+                 backward: Optional[Callable[..., Any]] = None) -> None:
+        self.kernel, self.layout, self.dtype, self.arrays, self.dialects = kernel, layout, dtype, arrays, dialects
+        self.backward, self.wrap = backward, wrapper(arrays)
 
     def _array(self, x: Any) -> Any:
         turned = np.array(x if heads_first(self.layout) else x.swapaxes(1, 2), np.float32, order="C")
@@ -189,16 +236,44 @@ class Reducer:
         natural = self.dialects.get("lse", "natural") == "natural"
         return meant.recorded(output, {"lse": lse} if natural else None)
 
+    def _nobodys(self, meant: Meant, c: _Call) -> bool:
+        """Whether a query sees no key of which the output is the mean of all values: nothing that is judged here, and
+        neither are gradients that begin with one of that output."""
+        if self.dialects.get("empty") != "mean":
+            return False
+        empty = np.isneginf(np.asarray(meant.exact(["lse"])[1]["lse"]))
+        return bool(empty.any() if c.do is None else c.do[empty].any())
+
+    def _answer(self, arrays: list[Any], do: Any, said: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+        """What the kernel answers, and its gradients where they are asked for."""
+        if do is None:
+            return self.kernel(*arrays, **said), ()
+        back = None if self.backward is None else partial(self.backward, **said)
+        output, _, found = run_pair(partial(self.kernel, **said), back, arrays, do, 0)
+        return output, tuple(found)
+
     def wrong(self, c: _Call) -> Optional[_Failure]:
-        """A call that the kernel fails; None where it is right or silent."""
-        arrays, name = [self._array(x) for x in (c.q, c.k, c.v)], a.NAMES[self.dtype]
+        """A call that the kernel fails, or of which the gradients alone are wrong where they are asked for; None where
+        it is right or silent."""
+        arrays, do = [self._array(x) for x in (c.q, c.k, c.v)], None if c.do is None else self._array(c.do)
         try:
-            answer = self.kernel(*arrays, **self.said(c))
+            answer, found = self._answer(arrays, do, self.said(c))
             meant = Meant(arrays[0], arrays[1], arrays[2], None, self.layout, self.judged(c))
-            recorded = self._recorded(meant, answer, c)
-            case = meant.case(recorded, Computed(name, None, recorded))
+            if self._nobodys(meant, c):
+                return None
+            recorded, gradients = self._recorded(meant, answer, c), {}
+            for name, x, tensor in zip(INPUTS, found, meant.shape.inputs):
+                given = a.floats(name, x)
+                gradients[name] = given.on(meant.shape.inside(given.array))
+                if tensor is None or gradients[name].array.shape != tensor.array.shape:
+                    return None
+            backward = None if do is None else MeantBackward(meant, do, None)
+            case = meant.case(recorded, Computed(a.NAMES[self.dtype], None, recorded),
+                              gradients=None if backward is None else backward.noted(gradients))
             verdict = judge(case, 0)
-            return _Failure(arrays, recorded, case, verdict.first) if verdict.failed else None
+            if not verdict.failed or (verdict.first in GRADIENT_STAGES) != (do is not None):
+                return None
+            return _Failure(arrays, do, recorded, gradients, case, verdict.first)
         except (Exception, SystemExit):  # no failure of this kind
             return None
 
@@ -208,11 +283,13 @@ class Reducer:
         if found is None:
             return None
         try:
-            names = tuple(diagnosis_of(found.case, found.stage).names)
+            names = tuple((diagnosis_of(found.case, found.stage) if found.do is None else
+                           explanation_of(found.case)).names)
         except Error:
             names = ()
         q, k, v = found.arrays
-        return Reduced(q, k, v, self.said(c), self.judged(c), self.layout, a.NAMES[self.dtype], found.recorded, names)
+        return Reduced(q, k, v, self.said(c), self.judged(c), self.layout, a.NAMES[self.dtype], found.recorded, names,
+                       found.do, found.gradients, self.arrays, self.backward is not None)
 
     def _smaller(self, c: _Call) -> Iterator[_Call]:
         """Calls that are smaller in one axis, the smallest first; queries and keys together where they are as many."""
@@ -223,12 +300,12 @@ class Reducer:
                 if axis not in ("T", "S", "P") or n < 9 or n * 2 > sizes[axis]:
                     yield c.cut(T=n, S=n) if together else c.cut(**{axis: n})
 
-    def reduce(self, q: Any, k: Any, v: Any, settings: Mapping[str, Any]) -> Optional[Reduced]:
-        """The smallest failure that is found from a call of (B, h, T, d) arrays; None where it has parts that cannot
-        be cut, or does not fail."""
+    def reduce(self, q: Any, k: Any, v: Any, settings: Mapping[str, Any], do: Any = None) -> Optional[Reduced]:
+        """The smallest failure that is found from a call of (B, h, T, d) arrays, with do of wrong gradients; None where
+        it has parts that cannot be cut, or does not fail."""
         if any(name in settings for name in _FIXED):
             return None
-        c = _Call(q, k, v, settings)
+        c = _Call(q, k, v, settings, do)
         if self.wrong(c) is None:
             return None
         while True:

@@ -27,18 +27,24 @@ class Returned:
         self.rounds = 0
         self._hooks: list[Any] = []
 
-    def follow(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], first: int = 0) -> tuple[list[Any],
-                                                                                             dict[str, Any]]:
-        """The arguments of the call, with an alias of each input that autograd follows. first: of query among args."""
+    def follow(self, args: tuple[Any, ...], kwargs: Mapping[str, Any],
+               shared: bool = False) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of the call, with an alias of each input that autograd follows. shared: inputs that are one
+        tensor stay one, of which the gradient is that of the first of them."""
         given, named = list(args), dict(kwargs)
+        known: dict[int, Any] = {}
         for i, name in enumerate(NAMES):
             place: Any = named if name in named else given
-            at: Any = name if name in named else first + i
+            at: Any = name if name in named else i
             x = place[at] if name in named or at < len(given) else None
-            if _is_followed(x):
-                place[at] = alias = x.view_as(x)
-                self.wanted.append(name)
-                self._hooks.append(alias.register_hook(lambda gradient, name=name: self._comes(name, gradient)))
+            if not _is_followed(x):
+                continue
+            if shared and id(x) in known:
+                place[at] = known[id(x)]
+                continue
+            place[at] = known[id(x)] = alias = x.view_as(x)
+            self.wanted.append(name)
+            self._hooks.append(alias.register_hook(lambda gradient, name=name: self._comes(name, gradient)))
         return given, named
 
     def begins(self, result: Any) -> Any:

@@ -16,11 +16,19 @@ from .returned import Returned
 Hears = Callable[[str, Callable[[], asked.Asked], Any, Optional["Backward"]], None]
 
 
+def _whole(output: Any) -> Any:
+    """An output of fewer axes as (B, h, T_q, d)."""
+    return output[(None,) * (4 - output.ndim)]
+
+
 class Backward(NamedTuple):
-    """The gradients of a call, and how an array of the output's axes becomes (B, h, T_q, d)."""
+    """The gradients of a call, how an array of the output's axes becomes (B, h, T_q, d), or rows of a layer, and how
+    one of an input's axes does."""
 
     returned: Returned
     heads: Callable[[Any], Any]
+    inputs: Callable[[Any], Any] = _whole
+
 
 _watching = threading.Lock()
 
@@ -108,13 +116,16 @@ class Seams:
             name = self.names.get(id(layer))
             if name is None or not self.listens:
                 return forward(layer, *args, **kwargs)
+            returned = Returned() if self._backward else None
+            given, named = (args, kwargs) if returned is None else returned.follow(args, kwargs, shared=True)
             with self._within():
-                result = forward(layer, *args, **kwargs)
-                output = result[0].detach()
-                output = output[None] if output.ndim == 2 else output if layer.batch_first else output.transpose(0, 1)
-                returned = Returned("the backward of torch.nn.MultiheadAttention as a whole layer")
-                self._hears(name, lambda: asked.of_module(layer, args, kwargs), output,
-                            Backward(returned, _whole) if self._backward and result[0].requires_grad else None)
+                result = forward(layer, *given, **named)
+                result = result if returned is None else returned.begins(result)
+                rows, back = functools.partial(_rows, layer=layer), None
+                if returned is not None and result[0].requires_grad:
+                    alone = "gradients of the weights of torch.nn.MultiheadAttention alone"
+                    back = Backward(returned if returned.wanted else Returned(alone), rows, rows)
+                self._hears(name, lambda: asked.of_module(layer, args, kwargs), rows(result[0].detach()), back)
             return result
 
         self._put(module, "forward", heard)
@@ -219,9 +230,9 @@ class Seams:
         return heard
 
 
-def _whole(output: Any) -> Any:
-    """An output of fewer axes as (B, h, T_q, d)."""
-    return output[(None,) * (4 - output.ndim)]
+def _rows(array: Any, layer: Any) -> Any:
+    """An input or output of torch.nn.MultiheadAttention as (B, T, width)."""
+    return array[None] if array.ndim == 2 else array if layer.batch_first else array.transpose(0, 1)
 
 
 def _turned(output: Any) -> Any:

@@ -176,7 +176,7 @@ class Watch:
             if backward.returned.others:
                 raise NotJudged("gradients of weights or of lse")
             judged = judged_backward.judge(asked, backward.heads(do), {
-                name: x[(None,) * (4 - x.ndim)] for name, x in found.items()}, row.backward, self._dtype)
+                name: backward.inputs(x) for name, x in found.items()}, row.backward, self._dtype)
             row.add_backward(judged)
             if judged.ratio > 1 and len(self.findings) < self._most:
                 self.findings.append(Finding(row.layer, call, "backward", judged.sentence, judged.names,
@@ -363,8 +363,9 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
                 model(**inputs).loss.backward()
 
         The gradients of all parameters have the same bits as without. Calls whose output is wrong have no backward
-        judged; torch.nn.MultiheadAttention as a whole layer neither. Of calls of more than a million scores some
-        key/value heads are judged, of heads of more than four million some queries, and dq alone (Watched.in_part).
+        judged. Of torch.nn.MultiheadAttention the gradients of its inputs are, in float32 and float64; of inputs that
+        are one tensor their sum. Of calls of more than a million scores some key/value heads are judged, of a layer
+        some batch rows, of heads of more than four million some queries, and dq alone (Watched.in_part).
     modules: names of modules that are attention calls themselves: query, key and value in, (B, h, T, d) each, the
         output out, first where there are more. A dict says more of each: arguments of
         torch.nn.functional.scaled_dot_product_attention that the module does not get, {"core": {"is_causal": True}},

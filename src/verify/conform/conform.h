@@ -66,8 +66,11 @@ struct mha_question {
     const char *variants[MHA_CONFORM_DIALECTS]; /* by which readings differ that no setting says */
     size_t variant_count;
     bool differs[MHA_CONFORM_DIALECTS];
-    mha_view exact[2];                /* output and lse, when they have been computed */
+    mha_answer exact;                 /* when it has been computed */
 };
+
+/* MHA_NO_MEMORY, said of a question. */
+mha_status mha__conform_no_memory(const mha_question *q, mha_error *error);
 
 /* A random number about 0 of a stream of the question, with a standard deviation of 1 and at most 3: a multiple of
  * 2^-20. Streams 0 to 15 are those of inputs. */

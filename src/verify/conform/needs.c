@@ -63,7 +63,7 @@ static const need needs[] = {
     {{"cache", "keys and values of earlier calls, in front of the new ones"}, "past", NULL},
     {{"pages", "keys and values in pages of a pool (not in files)"}, "pages", NULL},
     {{"lse", "log-sum-exp of the scores beside the output"}, "lse", NULL},
-    {{"backward", "the gradients of q, k and v (not in files)"}, "backward", NULL},
+    {{"backward", "the gradients of q, k and v"}, "backward", NULL},
     {{"strides", "inputs with gaps, transposed, or that repeat memory (not in files)"}, "strides", NULL},
 };
 

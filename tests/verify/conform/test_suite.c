@@ -204,7 +204,7 @@ static void answer_all(mha_path path, mha_dtype dtype, mha_conform_level level)
         if (row.level > level || strstr(row.has, "backward"))
             continue;
         assert_ok(mha_question_create(i, dtype, NULL, &q, &error), error);
-        asked_answer answer = asked_path(q, path, dtype);
+        mha_answer answer = asked_path(q, path, dtype);
         if (!asked_passes(q, &answer, reason))
             fail_msg("%s, %s, %s: %s", row.name, mha_path_name(path), mha_dtype_name(dtype), reason);
         asked_free(&answer);
@@ -230,7 +230,7 @@ static void strided_inputs_are_answered_as_they_lie(void **state)
     assert_int_equal(mha_question_call(q)->query.stride[1], r->d_k);
     assert_int_equal(mha_question_call(q)->value.stride[0], 0);
     for (int path = MHA_PATH_FAST; path < MHA_PATH_COUNT; path++) {
-        asked_answer answer = asked_memory(q, MHA_F32);
+        mha_answer answer = asked_memory(q, MHA_F32);
         mha_call call = *mha_question_call(q);
         mha_error error;
         call.output = answer.output;
@@ -252,7 +252,7 @@ static void a_wrong_element_fails(void **state)
                                         "window.q70-s70", "cache.b2-h4-q3-s3", "probe-empty"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         mha_question *q = asked(names[i], MHA_F32, NULL);
-        asked_answer answer = asked_path(q, MHA_PATH_BLAS, MHA_F32);
+        mha_answer answer = asked_path(q, MHA_PATH_BLAS, MHA_F32);
         float *x = answer.output.data;
         const size_t last = mha_view_elements(&answer.output) - 1;
         assert_true(asked_passes(q, &answer, NULL));
@@ -269,16 +269,114 @@ static void lse_is_judged_where_it_is_asked_for(void **state)
 {
     (void)state;
     mha_question *q = asked("lse.q33-s33", MHA_F32, NULL);
-    asked_answer answer = asked_path(q, MHA_PATH_BLAS, MHA_F32);
+    mha_answer answer = asked_path(q, MHA_PATH_BLAS, MHA_F32);
     mha_verdict verdict;
     mha_error error;
     assert_true(asked_passes(q, &answer, NULL));
     ((float *)answer.lse.data)[0] += 0.1f;
     assert_false(asked_passes(q, &answer, NULL));
-    assert_refused(mha_question_judge(q, &answer.output, NULL, &verdict, &error), MHA_INVALID, error, "lse");
+    const mha_answer alone = {answer.output, {0}, {{0}}};
+    assert_refused(mha_question_judge(q, &alone, &verdict, &error), MHA_INVALID, error, "lse");
     assert_null(verdict.stages);
     asked_free(&answer);
     mha_question_destroy(q);
+}
+
+/* ---------------------------------------------------------------- gradients */
+
+static void judge(mha_question *q, const mha_answer *answer, mha_verdict *v)
+{
+    mha_error error;
+    assert_ok(mha_question_judge(q, answer, v, &error), error);
+}
+
+/* The exact gradients of every question pass in its own type, with a row of the verdict each. */
+static void exact_gradients_are_right(void **state)
+{
+    (void)state;
+    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16};
+    const mha_conform_readings mean = {.of = {[1] = 2}};
+    mha_conform_row row;
+    size_t asked_for = 0;
+    for (size_t i = 0; mha_conform_at(i, &row); i++)
+        for (size_t t = 0; strstr(row.has, "backward") && row.level == MHA_CONFORM_SMOKE && t < 6; t++) {
+            mha_question *q;
+            mha_error error;
+            mha_verdict v;
+            assert_ok(mha_question_create(i, types[t % 3], t < 3 ? NULL : &mean, &q, &error), error);
+            mha_answer answer = asked_exact(q, types[t % 3]);
+            assert_non_null(answer.gradients[2].data);
+            judge(q, &answer, &v);
+            if (v.outcome != MHA_OUTCOME_PASSED)
+                fail_msg("%s, %s: %s", row.name, mha_dtype_name(types[t % 3]), v.reason);
+            assert_int_equal(v.stage_count, 4);
+            assert_string_equal(v.stages[1].name, "d_query");
+            assert_string_equal(v.stages[3].name, "d_value");
+            mha_verdict_clear(&v);
+            asked_free(&answer);
+            mha_question_destroy(q);
+            asked_for++;
+        }
+    assert_true(asked_for > 200);
+}
+
+/* One wrong element of one gradient fails it, and that gradient is named, in every reading; of the forward alone
+ * nothing is said of gradients. */
+static void a_wrong_gradient_fails(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"d_query", "d_key", "d_value"};
+    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16};
+    const mha_conform_readings mean = {.of = {[1] = 2}};
+    for (size_t t = 0; t < 6; t++) {
+        mha_question *q = asked("backward-bool-mask-empty.b2-h4-q9-s9", types[t % 3], t < 3 ? NULL : &mean);
+        for (int g = 0; g < 4; g++) {
+            mha_answer answer = asked_exact(q, types[t % 3]);
+            mha_verdict v;
+            const size_t at[] = {1, 2, 1, 3};
+            if (g == 3) /* the output, which comes first */
+                mha_view_set(&answer.output, at, mha_view_get(&answer.output, at) + 1);
+            mha_view_set(&answer.gradients[g % 3], at, mha_view_get(&answer.gradients[g % 3], at) + 1);
+            judge(q, &answer, &v);
+            assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
+            assert_string_equal(v.stages[v.culprit].name, g == 3 ? "output" : words[g]);
+            assert_non_null(strstr(v.reason, "diverges first"));
+            assert_int_equal(v.stages[g % 3 + 1].difference.mismatches, 1);
+            mha_verdict_clear(&v);
+            const mha_answer forward = {answer.output, answer.lse, {{0}}};
+            judge(q, &forward, &v);
+            assert_int_equal(v.outcome, g == 3 ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED);
+            assert_int_equal(v.stage_count, 1);
+            mha_verdict_clear(&v);
+            asked_free(&answer);
+        }
+        mha_question_destroy(q);
+    }
+}
+
+/* Of three gradients all are asked for, in the shapes of the inputs; a question without them looks at none. */
+static void gradients_are_whole(void **state)
+{
+    (void)state;
+    mha_question *q = asked("backward-gqa.b2-h4-kv2-q9-s9", MHA_F32, NULL),
+                 *none = asked("gqa.b2-h4-kv2-q9-s9", MHA_F32, NULL);
+    mha_answer answer = asked_exact(q, MHA_F64), forward = asked_exact(none, MHA_F32), part = answer;
+    mha_verdict v;
+    mha_error error;
+    assert_null(forward.gradients[0].data);
+    assert_true(asked_passes(q, &answer, NULL));
+    part.gradients[1] = (mha_view){0};
+    assert_refused(mha_question_judge(q, &part, &v, &error), MHA_INVALID, error, "d_key", "none");
+    part = answer;
+    part.gradients[2].shape[2] = 1;
+    assert_refused(mha_question_judge(q, &part, &v, &error), MHA_INVALID, error, "d_value", "(2, 9, 1, 16)");
+    part = forward;
+    part.gradients[0] = answer.gradients[0];
+    assert_true(asked_passes(none, &part, NULL));
+    asked_free(&answer);
+    asked_free(&forward);
+    mha_question_destroy(q);
+    mha_question_destroy(none);
 }
 
 /* ---------------------------------------------------------------- dialects */
@@ -292,17 +390,16 @@ static void probes_tell_readings_apart(void **state)
         for (size_t r = 0; r < dialect->count; r++) {
             mha_conform_readings mine = {{0}};
             mha_error error;
-            mha_view output, lse;
+            mha_answer answer;
             mine.of[d] = r;
             mha_question *q = asked(dialect->probe, MHA_F32, &mine);
             for (size_t other = 0; other < MHA_CONFORM_DIALECTS; other++)
                 assert_int_equal(mha_question_differs(q, other), other == d);
-            assert_ok(mha_question_exact(q, &output, &lse, &error), error);
+            assert_ok(mha_question_exact(q, &answer, &error), error);
             for (size_t as = 0; as < dialect->count; as++) {
                 mha_conform_readings theirs = {{0}};
                 theirs.of[d] = as;
                 mha_question *asker = asked(dialect->probe, MHA_F32, &theirs);
-                const asked_answer answer = {output, lse};
                 if (asked_passes(asker, &answer, NULL) != (as == r))
                     fail_msg("%s: %s answers %s", dialect->name, dialect->readings[r].name, dialect->readings[as].name);
                 mha_question_destroy(asker);
@@ -326,7 +423,7 @@ static void empty_rows_are_known(void **state)
         mha_call call = *mha_question_call(q);
         mha_plan plan;
         mha_keep keep = {.stage = MHA_STAGE_LSE};
-        asked_answer answer = asked_memory(q, MHA_F64);
+        mha_answer answer = asked_memory(q, MHA_F64);
         size_t shape[4];
         mha_view past[2];
         mha_question_past(q, &past[0], &past[1]);
@@ -384,21 +481,28 @@ static void readings_are_read(void **state)
 static void questions_are_cases(void **state)
 {
     (void)state;
-    static const char *const names[] = {"plain.q33-s33", "cache.b2-h4-q3-s3", "varlen-causal.h2-q24-s24",
-                                        "pages.b2-kv2-q5-s11", "lse-sinks.b2-h4-q9-s9", "bool-mask-empty.b2-h4-q9-s9"};
+    static const char *const names[] = {"plain.q33-s33",
+                                        "cache.b2-h4-q3-s3",
+                                        "varlen-causal.h2-q24-s24",
+                                        "pages.b2-kv2-q5-s11",
+                                        "lse-sinks.b2-h4-q9-s9",
+                                        "bool-mask-empty.b2-h4-q9-s9",
+                                        "backward-strides.b2-h4-kv4-q9-s9",
+                                        "backward-varlen.h2-q24-s24"};
     static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16};
     const char *path = scratch_path("question.safetensors");
     for (size_t i = 0; i < 3 * sizeof names / sizeof *names; i++) {
         mha_question *q = asked(names[i / 3], types[i % 3], NULL);
-        asked_answer answer = asked_path(q, MHA_PATH_BLAS, types[i % 3]);
-        const mha_view *lse = strstr(mha_question_row(q)->has, "lse") ? &answer.lse : NULL;
+        mha_answer answer = strstr(names[i / 3], "backward") ? asked_exact(q, types[i % 3])
+                                                             : asked_path(q, MHA_PATH_BLAS, types[i % 3]);
         for (int kind = 0; kind < 3; kind++) { /* the exact answer, a right one, a wrong one */
             mha_error error;
             mha_case *c;
             mha_verdict v;
             if (kind == 2)
-                mha_view_set(&answer.output, (const size_t[]){0, 0, 0, 0}, 9);
-            assert_ok(mha_question_save(q, path, kind ? &answer.output : NULL, kind ? lse : NULL, &error), error);
+                mha_view_set(answer.gradients[2].data ? &answer.gradients[2] : &answer.output,
+                             (const size_t[]){0, 0, 0, 0}, 9);
+            assert_ok(mha_question_save(q, path, kind ? &answer : NULL, &error), error);
             assert_ok(mha_case_open(path, NULL, &c, &error), error);
             assert_ok(mha_case_judge(c, MHA_PATH_EXACT, NULL, 0, &v, &error), error);
             if (v.outcome != (kind == 2 ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED))
@@ -423,10 +527,10 @@ static void bad_requests_are_refused(void **state)
     assert_null(q);
     assert_refused(mha_question_create(0, MHA_F64, NULL, &q, &error), MHA_INVALID, error, "dtype", "F64");
     q = asked("plain.q33-s33", MHA_F32, NULL);
-    asked_answer answer = asked_path(q, MHA_PATH_BLAS, MHA_F32);
+    mha_answer answer = asked_path(q, MHA_PATH_BLAS, MHA_F32);
     answer.output.shape[1]--;
-    assert_refused(mha_question_judge(q, &answer.output, NULL, &v, &error), MHA_INVALID, error, "output", "33", "32");
-    assert_refused(mha_question_judge(q, NULL, NULL, &v, &error), MHA_INVALID, error, "output", "none");
+    assert_refused(mha_question_judge(q, &answer, &v, &error), MHA_INVALID, error, "output", "33", "32");
+    assert_refused(mha_question_judge(q, NULL, &v, &error), MHA_INVALID, error, "output", "none");
     asked_free(&answer);
     mha_question_destroy(q);
     mha_question_destroy(NULL);
@@ -444,6 +548,9 @@ int main(void)
         cmocka_unit_test(strided_inputs_are_answered_as_they_lie),
         cmocka_unit_test(a_wrong_element_fails),
         cmocka_unit_test(lse_is_judged_where_it_is_asked_for),
+        cmocka_unit_test(exact_gradients_are_right),
+        cmocka_unit_test(a_wrong_gradient_fails),
+        cmocka_unit_test(gradients_are_whole),
         cmocka_unit_test(probes_tell_readings_apart),
         cmocka_unit_test(empty_rows_are_known),
         cmocka_unit_test(readings_are_read),

@@ -160,7 +160,7 @@ static void examine(tally *t, mha_dtype type)
         if (!is_examined(&row))
             continue;
         assert_ok(mha_question_create(i, type, NULL, &q, &error), error);
-        assert_ok(mha_question_case(q, NULL, NULL, &c, &error), error);
+        assert_ok(mha_question_case(q, NULL, &c, &error), error);
         const mha_criterion criterion = {.precision = type, .stage = strstr(row.has, "lse") ? "lse" : NULL};
         assert_ok(mha_case_power(c, &criterion, 0, NULL, &power, &error), error);
         for (size_t r = 0; r < power.count; r++) {
@@ -178,7 +178,7 @@ static void examine(tally *t, mha_dtype type)
 /* Whether a question fails the variant. */
 static bool excludes(mha_question *q, const mha_case *c, const char *variant, bool *applies)
 {
-    asked_answer answer = asked_memory(q, MHA_F64);
+    mha_answer answer = asked_memory(q, MHA_F64);
     bool excluded = false;
     *applies = mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &answer.output, NULL) == MHA_OK;
     if (*applies)
@@ -197,7 +197,7 @@ static void examine_numbered(tally *t, mha_dtype type)
         if (!is_examined(&row) || strstr(row.has, "lse"))
             continue;
         assert_ok(mha_question_create(i, type, NULL, &q, &error), error);
-        assert_ok(mha_question_case(q, NULL, NULL, &c, &error), error);
+        assert_ok(mha_question_case(q, NULL, &c, &error), error);
         for (size_t n = 0; n < sizeof numbered / sizeof *numbered; n++) {
             const size_t v = variant_index(numbered[n], strcspn(numbered[n], " "));
             bool applies;
@@ -272,7 +272,7 @@ static size_t passes(size_t kernel, const char *family, mha_conform_level level,
         if (strcmp(row.family, family) != 0 || row.level > level || row.T_q > 130)
             continue;
         assert_ok(mha_question_create(i, MHA_F32, NULL, &q, &error), error);
-        asked_answer answer = asked_memory(q, MHA_F32);
+        mha_answer answer = asked_memory(q, MHA_F32);
         careless_run(kernel, mha_question_call(q), &answer.output);
         passed += asked_passes(q, &answer, NULL);
         ++*asked_count;
@@ -341,7 +341,7 @@ static void the_right_kernel_passes(void **state)
         if (!is_for_careless(&row) || row.T_q * row.T_k > 140000)
             continue;
         assert_ok(mha_question_create(i, MHA_F32, NULL, &q, &error), error);
-        asked_answer answer = asked_memory(q, MHA_F32);
+        mha_answer answer = asked_memory(q, MHA_F32);
         careless_run(0, mha_question_call(q), &answer.output);
         if (!asked_passes(q, &answer, reason))
             fail_msg("%s: %s", row.name, reason);

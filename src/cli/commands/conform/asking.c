@@ -1,8 +1,15 @@
 /* Which questions mha conform asks, and how a kernel is said to understand them. */
 #include "cli/commands/conform/asking.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+int refuse_errno(const char *path, int why)
+{
+    refuse(path, "%s", strerror(why));
+    return why == ENOENT || why == ENOTDIR || why == EACCES || why == EISDIR ? EXIT_REQUEST : EXIT_MACHINE;
+}
 
 /* The next word of a list with blanks or commas between; its length, 0 after the last. */
 static size_t next_word(const char **list)
@@ -57,24 +64,10 @@ char *asking_declared(const asking *a)
     return text;
 }
 
-int asking_read(const arguments *args, asking *a)
-{
-    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16}; /* in the order of the option's words */
-    mha_error error = {0};
-    *a = (asking){.level = (mha_conform_level)args->option[OPT_LEVEL].choice,
-                  .dtype = types[args->option[OPT_ASKED_DTYPE].choice],
-                  .has = text_for(args, OPT_HAS)};
-    if (a->has && check_has(a->has) != EXIT_DONE)
-        return EXIT_REQUEST;
-    if (given(args, OPT_DIALECT) && asking_declare(a, text_for(args, OPT_DIALECT), &error) != MHA_OK)
-        return refuse_error("--dialect", &error);
-    return EXIT_DONE;
-}
-
 /* Whether files can hold what a question needs. */
 static bool fits_files(const char *needs)
 {
-    static const char *const others[] = {"strides", "pages", "backward"};
+    static const char *const others[] = {"strides", "pages"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (among(needs, others[i], strlen(others[i])))
             return false;
@@ -84,10 +77,36 @@ static bool fits_files(const char *needs)
 bool asks(const asking *a, const mha_conform_row *row, bool files)
 {
     const char *needs = row->has;
-    if (row->level > a->level || (files && !fits_files(needs)))
+    if (row->level > a->level || (files && !fits_files(needs)) || (a->only && !strstr(row->name, a->only)))
         return false;
     for (size_t n; a->has && (n = next_word(&needs)) > 0; needs += n)
         if (!among(a->has, needs, n))
             return false;
     return true;
+}
+
+/* Whether a text of --only is in a name of the questions that are asked. */
+static int check_only(const asking *a, bool files)
+{
+    mha_conform_row row;
+    for (size_t i = 0; mha_conform_at(i, &row); i++)
+        if (!a->only || asks(a, &row, files))
+            return EXIT_DONE;
+    return refuse_option(OPT_ASKED_ONLY, "expected a part of the name of a question of level %s, with what the kernel "
+                         "has, found \"%s\"", mha_conform_level_name(a->level), a->only);
+}
+
+int asking_read(const arguments *args, asking *a)
+{
+    static const mha_dtype types[] = {MHA_F32, MHA_F16, MHA_BF16}; /* in the order of the option's words */
+    mha_error error = {0};
+    *a = (asking){.level = (mha_conform_level)args->option[OPT_LEVEL].choice,
+                  .dtype = types[args->option[OPT_ASKED_DTYPE].choice],
+                  .has = text_for(args, OPT_HAS),
+                  .only = text_for(args, OPT_ASKED_ONLY)};
+    if (a->has && check_has(a->has) != EXIT_DONE)
+        return EXIT_REQUEST;
+    if (given(args, OPT_DIALECT) && asking_declare(a, text_for(args, OPT_DIALECT), &error) != MHA_OK)
+        return refuse_error("--dialect", &error);
+    return check_only(a, given(args, OPT_WRITE));
 }

@@ -11,18 +11,22 @@
 typedef struct asking {
     mha_conform_level level;
     mha_dtype dtype;
-    const char *has; /* words with blanks or commas between; NULL: everything */
+    const char *has;  /* words with blanks or commas between; NULL: everything */
+    const char *only; /* text in the names of questions; NULL: all */
     mha_conform_readings readings;
     bool declared[MHA_CONFORM_DIALECTS]; /* readings that are given */
 } asking;
 
-/* Reads --level, --dtype, --has and --dialect. Returns 0, or the exit code after one line. */
+/* Reads --level, --dtype, --has, --only and --dialect. Returns 0, or the exit code after one line. */
 int asking_read(const arguments *args, asking *a);
 bool asks(const asking *a, const mha_conform_row *row, bool files);
 /* Declares readings, "empty=nan,window=w", as they stand in --dialect or in an index. */
 mha_status asking_declare(asking *a, const char *text, mha_error *error);
 /* The readings that are declared, as asking_declare reads them; must be freed. */
 char *asking_declared(const asking *a);
+
+/* Says what the system says of a path. Returns EXIT_REQUEST where another path would help, else EXIT_MACHINE. */
+int refuse_errno(const char *path, int why);
 
 /* What is said of one question. */
 typedef struct answered {

@@ -47,25 +47,22 @@ static int list_questions(const arguments *args, const asking *a)
 
 static int make_folder(const char *path)
 {
-    if (mkdir(path, 0777) == 0 || errno == EEXIST)
-        return EXIT_DONE;
-    const int why = errno;
-    refuse(path, "%s", strerror(why));
-    return why == ENOENT || why == ENOTDIR || why == EACCES ? EXIT_REQUEST : EXIT_MACHINE;
+    return mkdir(path, 0777) == 0 || errno == EEXIST ? EXIT_DONE : refuse_errno(path, errno);
 }
 
-/* What a right answer of the question's own type may be off by. */
+/* What the output of a right answer of the question's own type may be off by. */
 static mha_status add_tolerance(json_t *record, mha_question *q, mha_dtype dtype, mha_error *error)
 {
-    mha_view exact[2];
+    mha_answer exact;
     mha_verdict v = {0};
-    TRY(mha_question_exact(q, &exact[0], &exact[1], error));
-    const size_t bytes = mha_view_elements(&exact[0]) * 4;
-    mha_view rounded = mha_view_of(obtain(bytes, 1), dtype, exact[0].rank, exact[0].shape);
-    mha_status status = mha_view_copy(&rounded, &exact[0]);
+    TRY(mha_question_exact(q, &exact, error));
+    const size_t bytes = mha_view_elements(&exact.output) * 4;
+    const mha_answer rounded = {
+        mha_view_of(obtain(bytes, 1), dtype, exact.output.rank, exact.output.shape), exact.lse, {{0}}};
+    mha_status status = mha_view_copy(&rounded.output, &exact.output);
     if (status == MHA_OK)
-        status = mha_question_judge(q, &rounded, &exact[1], &v, error);
-    free(rounded.data);
+        status = mha_question_judge(q, &rounded, &v, error);
+    free(rounded.output.data);
     TRY(status);
     if (v.stage_count > 0)
         record_with(record, "rtol", J(v.stages[0].rtol), "atol", J(v.stages[0].atol), NULL);
@@ -81,7 +78,7 @@ static int write_question(const asking *a, size_t index, const char *folder, jso
         return refuse_error("", &error);
     json_t *record = question_record(mha_question_row(q));
     char *path = text_of("%s/questions/%s.safetensors", folder, mha_question_row(q)->name);
-    mha_status status = mha_question_save(q, path, NULL, NULL, &error);
+    mha_status status = mha_question_save(q, path, NULL, &error);
     if (status == MHA_OK)
         status = add_tolerance(record, q, a->dtype, &error);
     json_array_append_new(list, record);
@@ -143,7 +140,8 @@ static int write_questions(const arguments *args, const asking *a, const char *f
     json_t *root = record_of("suite", J(MHA_CONFORM_VERSION), "written", J(json_array_size(list)), NULL);
     if (code == EXIT_DONE && report_is_text(args, root))
         say("%zu questions of %s, level %s, %s, in %s/questions. Answers go into %s/answers: NAME.safetensors or "
-            "NAME.npz with the tensor output (and lse where it is asked for), or NAME.npy.\n",
+            "NAME.npz with the tensor output (lse, and d_query, d_key and d_value, where they are asked for), or "
+            "NAME.npy.\n",
             json_array_size(list), MHA_CONFORM_VERSION, mha_conform_level_name(a->level), mha_dtype_name(a->dtype),
             folder, folder);
     json_decref(root);
@@ -155,7 +153,8 @@ static int write_questions(const arguments *args, const asking *a, const char *f
 
 int run_conform(const arguments *args)
 {
-    static const option_code of_index[] = {OPT_LEVEL, OPT_ASKED_DTYPE, OPT_HAS, OPT_DIALECT, OPTION_COUNT};
+    static const option_code of_index[] = {OPT_LEVEL,      OPT_ASKED_DTYPE, OPT_HAS,
+                                           OPT_ASKED_ONLY, OPT_DIALECT,     OPTION_COUNT};
     asking a;
     if (given(args, OPT_WRITE) && given(args, OPT_JUDGE))
         return refuse_option(OPT_JUDGE, "expected --write or --judge, found both");

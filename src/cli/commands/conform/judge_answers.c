@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/commands/conform/asking.h"
+#include "cli/commands/gradients.h"
 #include "cli/output/progress.h"
 #include "cli/output/report.h"
 
@@ -62,34 +63,42 @@ static int read_root(const json_t *root, const char *path, answers *a)
     return code;
 }
 
+/* Why there is no index: none was written, the machine could not read it, or what stands in it. */
+static int refuse_index(const char *path, const char *folder, const json_error_t *problem, int why)
+{
+    if (why == ENOENT)
+        return refuse(path, "%s; \"mha conform --write %s\" writes it", strerror(why), folder);
+    return why ? refuse_errno(path, why) : refuse(path, "line %d: %s", problem->line, problem->text);
+}
+
 static int read_index(const char *folder, answers *a)
 {
     json_error_t problem;
     char *path = text_of("%s/index.json", folder);
-    int code;
-    if (access(path, R_OK) != 0)
-        code = refuse(path, "%s; \"mha conform --write %s\" writes it", strerror(errno), folder);
-    else {
-        json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &problem);
-        code = root ? read_root(root, path, a) : refuse(path, "line %d: %s", problem.line, problem.text);
-        json_decref(root);
-    }
+    errno = 0; /* jansson does not say what the machine did */
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &problem);
+    const int code = root ? read_root(root, path, a) : refuse_index(path, folder, &problem, errno);
+    json_decref(root);
     free(path);
     return code;
 }
 
 /* ---------------------------------------------------------------- one answer */
 
-typedef struct answer {
+typedef struct file_answer {
     bool there;
-    mha_view output, lse;
+    mha_answer is;
     char *fault; /* why the file is no answer */
-} answer;
+} file_answer;
 
-static void answer_free(answer *a)
+enum { GRADIENTS = sizeof((mha_answer *)NULL)->gradients / sizeof(mha_view) };
+
+static void answer_free(file_answer *a)
 {
-    free(a->output.data);
-    free(a->lse.data);
+    free(a->is.output.data);
+    free(a->is.lse.data);
+    for (int g = 0; g < GRADIENTS; g++)
+        free(a->is.gradients[g].data);
     free(a->fault);
 }
 
@@ -98,17 +107,29 @@ static bool is_float(mha_dtype dtype)
     return dtype == MHA_F32 || dtype == MHA_F64 || dtype == MHA_F16 || dtype == MHA_BF16;
 }
 
-/* Reads a tensor of this shape; the last two axes may be one. */
-static mha_view read_tensor(const mha_file *file, const char *name, int rank, const size_t *shape, char **fault)
+/* Why a file is no answer: what the kernel made of it is its fault, what the machine did is said in one line. */
+static int blame(const char *path, const mha_error *error, char **fault)
+{
+    if (exit_code_of(error->status) == EXIT_MACHINE)
+        return refuse_error(path, error);
+    *fault = file_error_text(path, error);
+    return EXIT_DONE;
+}
+
+/* Reads a tensor of this shape, of which the last two axes may be one, unless there is a fault already. */
+static int read_tensor(const mha_file *file, const char *path, const char *name, int rank, const size_t *shape,
+                       mha_view *view, char **fault)
 {
     const mha_file_tensor *t = mha_file_find(file, name);
     char expected[SHAPE_TEXT], found[SHAPE_TEXT];
     mha_error error = {0};
+    if (*fault)
+        return EXIT_DONE;
     if (!t && mha_file_count(file) == 1 && strcmp(mha_file_format(file), "npy") == 0 && strcmp(name, "output") == 0)
         t = mha_file_at(file, 0);
     if (!t || !is_float(t->reads_as)) {
         *fault = text_of(t ? "%s: expected floating-point numbers" : "expected a tensor %s", name);
-        return (mha_view){0};
+        return EXIT_DONE;
     }
     bool same = t->rank == rank && memcmp(t->shape, shape, (size_t)rank * sizeof *shape) == 0;
     if (rank == 4 && t->rank == 3)
@@ -116,89 +137,114 @@ static mha_view read_tensor(const mha_file *file, const char *name, int rank, co
     if (!same) {
         *fault = text_of("%s: expected shape %s, found %s", name, shape_text(expected, rank, shape),
                          shape_text(found, t->rank, t->shape));
-        return (mha_view){0};
+        return EXIT_DONE;
     }
     const mha_view empty = mha_view_of(NULL, t->reads_as, rank, shape);
-    const mha_view view = mha_view_of(obtain(mha_view_elements(&empty) + 1, 8), t->reads_as, rank, shape);
-    if (mha_file_read(file, t, &view, &error) != MHA_OK)
-        *fault = text_of("%s: %s", name, error.message);
-    return view;
+    *view = mha_view_of(obtain(mha_view_elements(&empty) + 1, 8), t->reads_as, rank, shape);
+    return mha_file_read(file, t, view, &error) == MHA_OK ? EXIT_DONE : blame(path, &error, fault);
 }
 
-static answer read_answer(const char *folder, const mha_conform_row *r)
+/* Reads what a question asks for. */
+static int read_tensors(const mha_file *file, const char *path, const mha_conform_row *r, file_answer *a)
+{
+    const size_t output[] = {r->B, r->T_q, r->h, r->d_v}, lse[] = {r->B, r->h, r->T_q},
+                 gradients[GRADIENTS][4] = {
+                     {r->B, r->T_q, r->h, r->d_k}, {r->B, r->T_k, r->h_kv, r->d_k}, {r->B, r->T_k, r->h_kv, r->d_v}};
+    int code = read_tensor(file, path, "output", 4, output, &a->is.output, &a->fault);
+    if (code == EXIT_DONE && strstr(r->has, "lse"))
+        code = read_tensor(file, path, "lse", 3, lse, &a->is.lse, &a->fault);
+    for (int g = 0; g < GRADIENTS && code == EXIT_DONE && strstr(r->has, "backward"); g++) {
+        char *name = text_of("d_%s", mha_gradient_name((mha_gradient)g));
+        code = read_tensor(file, path, name, 4, gradients[g], &a->is.gradients[g], &a->fault);
+        free(name);
+    }
+    return code;
+}
+
+/* Reads the answer to a question, if there is one; the caller frees it in any case. */
+static int read_answer(const char *folder, const mha_conform_row *r, file_answer *a)
 {
     static const char *const endings[] = {"safetensors", "npz", "npy"};
-    answer a = {0};
-    for (size_t i = 0; i < sizeof endings / sizeof *endings && !a.there; i++) {
+    int code = EXIT_DONE;
+    *a = (file_answer){0};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings && !a->there && code == EXIT_DONE; i++) {
         char *path = text_of("%s/answers/%s.%s", folder, r->name, endings[i]);
         mha_file *file = NULL;
         mha_error error = {0};
-        a.there = access(path, F_OK) == 0;
-        if (a.there && mha_file_open(path, &file, &error) != MHA_OK)
-            a.fault = file_error_text(path, &error);
-        else if (a.there) {
-            a.output = read_tensor(file, "output", 4, (const size_t[]){r->B, r->T_q, r->h, r->d_v}, &a.fault);
-            if (!a.fault && strstr(r->has, "lse"))
-                a.lse = read_tensor(file, "lse", 3, (const size_t[]){r->B, r->h, r->T_q}, &a.fault);
-        }
+        a->there = access(path, F_OK) == 0;
+        if (!a->there && errno != ENOENT && errno != ENOTDIR)
+            code = refuse_errno(path, errno);
+        else if (a->there)
+            code = mha_file_open(path, &file, &error) == MHA_OK ? read_tensors(file, path, r, a)
+                                                                : blame(path, &error, &a->fault);
         mha_file_close(file);
         free(path);
     }
-    return a;
+    return code;
 }
 
 /* ---------------------------------------------------------------- judging */
 
-static int judge_as(const answers *all, const answered *row, const mha_conform_readings *readings, const answer *a,
-                    mha_question **q, mha_verdict *verdict)
+static int judge_as(const answers *all, const answered *row, const mha_conform_readings *readings,
+                    const mha_answer *answer, mha_question **q, mha_verdict *verdict)
 {
     mha_error error = {0};
     *verdict = (mha_verdict){0};
     if (mha_question_create(row->index, all->asked.dtype, readings, q, &error) != MHA_OK)
         return refuse_error("", &error);
-    if (mha_question_judge(*q, &a->output, &a->lse, verdict, &error) == MHA_OK)
+    if (mha_question_judge(*q, answer, verdict, &error) == MHA_OK)
         return EXIT_DONE;
     mha_question_destroy(*q);
     *q = NULL;
     return refuse_error(row->row.name, &error);
 }
 
-/* The first reading of a dialect, beside those that are known, in which an answer is right. */
+/* Holds the forward of an answer against one reading of a dialect; *reads says whether it is right in that. */
+static int try_reading(const answers *all, const answered *row, size_t dialect, const mha_conform_readings *readings,
+                       const mha_answer *answer, bool *reads)
+{
+    const mha_answer forward = {answer->output, answer->lse, {{0}}};
+    mha_question *q;
+    mha_verdict verdict;
+    const int code = judge_as(all, row, readings, &forward, &q, &verdict);
+    if (code != EXIT_DONE)
+        return code;
+    *reads = mha_question_differs(q, dialect) && verdict.outcome == MHA_OUTCOME_PASSED;
+    mha_verdict_clear(&verdict);
+    mha_question_destroy(q);
+    return EXIT_DONE;
+}
+
+/* The first reading of a dialect, beside those that are known, in which the forward of an answer is right. */
 static int try_readings(answers *all, const char *folder, size_t dialect, const answered *row, bool alone)
 {
-    answer a = read_answer(folder, &row->row);
-    int code = EXIT_DONE;
+    file_answer a;
+    int code = read_answer(folder, &row->row, &a);
     for (size_t r = 0; r < mha_conform_dialect_at(dialect)->count && a.there && !a.fault && !all->found[dialect] &&
                        code == EXIT_DONE;
          r++) {
         mha_conform_readings readings = {{0}};
-        mha_question *q;
-        mha_verdict verdict;
         if (!alone)
             readings = all->asked.readings;
         readings.of[dialect] = r;
-        code = judge_as(all, row, &readings, &a, &q, &verdict);
-        if (code != EXIT_DONE)
-            break;
-        all->found[dialect] = mha_question_differs(q, dialect) && verdict.outcome == MHA_OUTCOME_PASSED;
+        code = try_reading(all, row, dialect, &readings, &a.is, &all->found[dialect]);
         if (all->found[dialect])
             all->asked.readings.of[dialect] = r;
-        mha_verdict_clear(&verdict);
-        mha_question_destroy(q);
     }
     answer_free(&a);
     return code;
 }
 
 /* Whether a dialect matters to a question. */
-static bool matters(const answers *all, const answered *row, size_t dialect)
+static int matters(const answers *all, const answered *row, size_t dialect, bool *does)
 {
     mha_question *q;
-    if (mha_question_create(row->index, all->asked.dtype, NULL, &q, NULL) != MHA_OK)
-        return false;
-    const bool differs = mha_question_differs(q, dialect);
+    mha_error error = {0};
+    if (mha_question_create(row->index, all->asked.dtype, NULL, &q, &error) != MHA_OK)
+        return refuse_error("", &error);
+    *does = mha_question_differs(q, dialect);
     mha_question_destroy(q);
-    return differs;
+    return EXIT_DONE;
 }
 
 /* The reading of a dialect, unless it is declared: by its probe, or, where that is not answered, by other questions. */
@@ -208,58 +254,79 @@ static int find_reading(answers *all, const char *folder, size_t dialect, bool b
     int code = EXIT_DONE;
     for (size_t i = 0; i < all->n && code == EXIT_DONE && !all->asked.declared[dialect] && !all->found[dialect]; i++) {
         const answered *row = &all->rows[i];
-        const bool asked = by_probe ? strcmp(row->row.name, probe) == 0
-                                    : row->row.level == MHA_CONFORM_SMOKE && matters(all, row, dialect);
+        bool asked = by_probe && strcmp(row->row.name, probe) == 0;
+        if (!by_probe && row->row.level == MHA_CONFORM_SMOKE)
+            code = matters(all, row, dialect, &asked);
         if (asked)
             code = try_readings(all, folder, dialect, row, by_probe);
     }
     return code;
 }
 
-/* What the diagnosis says of a wrong answer: the variants that give it, or the first clue. */
-static void diagnose(mha_question *q, const answer *a, answered *row)
+/* The variants that give a wrong forward, or the first clue. */
+static mha_status diagnose_forward(const mha_case *c, const char *stage, answered *row, mha_error *error)
 {
-    mha_case *c;
     mha_diagnosis d;
-    mha_error error = {0};
     char clue[SHAPE_TEXT];
-    if (mha_question_case(q, &a->output, &a->lse, &c, &error) != MHA_OK)
-        return;
-    if (mha_case_diagnose(c, strcmp(row->verdict.stages[row->verdict.culprit].name, "lse") ? NULL : "lse", 0, NULL, &d,
-                          &error) == MHA_OK) {
-        for (size_t i = 0; i < d.match_count; i++) {
-            const mha_explanation *e = &d.matches[i];
-            if (!e->exact || e->count == 0)
-                continue;
-            char *name = text_of("%s", "");
-            for (size_t k = 0; k < e->count; k++)
-                name = text_more(name, "%s%s%s%s", k ? " + " : "", e->variants[k], *e->found[k] ? " " : "",
-                                 e->found[k]);
-            json_array_append_new(row->variants, json_text(name));
-            free(name);
-        }
-        const size_t named = json_array_size(row->variants);
-        if (named > 0)
-            row->diagnosis = text_of(named > 1 ? "%s, or %zu more" : "%s",
-                                     json_string_value(json_array_get(row->variants, 0)), named - 1);
-        else if (d.clue_count > 0)
-            row->diagnosis = text_of("%s", mha_clue_text(&d.clues[0], clue, sizeof clue));
-        mha_diagnosis_clear(&d);
+    const mha_status status = mha_case_diagnose(c, stage, 0, NULL, &d, error);
+    if (status != MHA_OK)
+        return status;
+    for (size_t i = 0; i < d.match_count; i++) {
+        const mha_explanation *e = &d.matches[i];
+        if (!e->exact || e->count == 0)
+            continue;
+        char *name = text_of("%s", "");
+        for (size_t k = 0; k < e->count; k++)
+            name = text_more(name, "%s%s%s%s", k ? " + " : "", e->variants[k], *e->found[k] ? " " : "", e->found[k]);
+        json_array_append_new(row->variants, json_text(name));
+        free(name);
     }
+    if (json_array_size(row->variants) == 0 && d.clue_count > 0)
+        row->diagnosis = text_of("%s", mha_clue_text(&d.clues[0], clue, sizeof clue));
+    mha_diagnosis_clear(&d);
+    return MHA_OK;
+}
+
+/* The mistakes of a backward that give wrong gradients. */
+static mha_status diagnose_backward(const mha_case *c, answered *row, mha_error *error)
+{
+    explained_gradients g = {0};
+    const mha_status status = gradients_explain(c, &g, error);
+    for (size_t i = 0; i < g.count && i < GRADIENTS_SHOWN; i++)
+        json_array_append_new(row->variants, json_text(g.list[i]->name));
+    return status;
+}
+
+/* What gives a wrong answer, by names and in a sentence; nothing where no diagnosis can be made. */
+static int diagnose(const mha_question *q, const mha_answer *answer, answered *row)
+{
+    const char *stage = row->verdict.stages[row->verdict.culprit].name;
+    mha_case *c;
+    mha_error error = {0};
+    mha_status status = mha_question_case(q, answer, &c, &error);
+    if (status == MHA_OK)
+        status = gradients_named(stage) ? diagnose_backward(c, row, &error) : diagnose_forward(c, stage, row, &error);
     mha_case_close(c);
+    if (status != MHA_OK)
+        return exit_code_of(status) == EXIT_MACHINE ? refuse_error(row->row.name, &error) : EXIT_DONE;
+    const size_t named = json_array_size(row->variants);
+    if (named > 0)
+        row->diagnosis = text_of(named > 1 ? "%s, or %zu more" : "%s",
+                                 json_string_value(json_array_get(row->variants, 0)), named - 1);
+    return EXIT_DONE;
 }
 
 static int judge_one(const answers *all, const char *folder, answered *row, size_t *diagnosed)
 {
     enum { MOST = 40 }; /* wrong answers that are diagnosed: one takes about half a second */
     mha_question *q;
-    answer a = read_answer(folder, &row->row);
-    int code = EXIT_DONE;
+    file_answer a;
+    int code = read_answer(folder, &row->row, &a);
     if (a.fault) {
         row->outcome = MHA_OUTCOME_FAILED;
         row->reason = text_of("%s", a.fault);
-    } else if (a.there) {
-        code = judge_as(all, row, &all->asked.readings, &a, &q, &row->verdict);
+    } else if (a.there && code == EXIT_DONE) {
+        code = judge_as(all, row, &all->asked.readings, &a.is, &q, &row->verdict);
         if (code == EXIT_DONE) {
             row->judged = true;
             row->outcome = row->verdict.outcome;
@@ -267,7 +334,7 @@ static int judge_one(const answers *all, const char *folder, answered *row, size
                 row->reason = text_of("%s", row->verdict.reason);
             if (row->outcome == MHA_OUTCOME_FAILED && row->verdict.culprit < row->verdict.stage_count &&
                 (*diagnosed)++ < MOST)
-                diagnose(q, &a, row);
+                code = diagnose(q, &a.is, row);
             mha_question_destroy(q);
         }
     }
