@@ -483,6 +483,17 @@ def test_a_failure_is_made_small(mistake, only, names, shapes, tmp_path):
     assert len(small.script.splitlines()) <= 10
 
 
+def test_widths_that_must_be_one_are_made_small():
+    def one_width(q, k, v, **said):
+        if q.shape[3] != v.shape[3]:
+            raise ValueError("widths differ")
+        return kernel("scale")(q, k, v, **said)
+
+    report = mha.conform(one_width, has=(), level="smoke", only="plain.q17")
+    small = report.reduce("plain.q17-s17")
+    assert small.q.shape[3] == small.v.shape[3] <= 2, small
+
+
 def test_a_small_failure_keeps_to_the_dialect():
     def wrong(q, k, v, **said):
         return kernel("bottom-right")(q, k, v, **said) * np.float32(1.01 if q.shape[2] >= 5 else 1)
