@@ -2,6 +2,8 @@
 import collections
 import html.parser
 import json
+import os
+import subprocess
 import xml.etree.ElementTree
 
 import mha
@@ -323,6 +325,43 @@ def test_gradients_of_what_has_no_backward():
     assert wrong.failed[0].reason.startswith("output") and "dropout-scale 0.5" in wrong.failed[0].because, wrong
 
 
+# ---------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize("mistake, of_backward", [
+    ("", ""), ("nan", "d-missing"), ("hides", ""), ("causal-plus-1", ""), ("bottom-right", "group-last-dk"),
+    ("", "empty-rows-nan"), ("maximum-from-0", "")])
+def test_files_and_calls_give_the_same_answers(mistake, of_backward, tmp_path):
+    """What a kernel answers in files is judged, named and read in dialects as what it answers when it is called."""
+    def program(*arguments):
+        return subprocess.run([os.environ["MHA_PROGRAM"], "conform", *arguments], capture_output=True, text=True)
+
+    words = "causal cross gqa bool_mask lengths backward"
+    forward, backward = kernel(mistake), back(of_backward, mistake)
+    report = mha.conform(forward, backward=backward, has=words, level="smoke")
+    assert program("--write", tmp_path, "--level", "smoke", "--has", words).returncode == 0
+    every = {row.name: row for row in mha.questions.rows()}
+    readings = mha.questions.readings_of(report.dialects)
+    for answer in report.answers:
+        row = every[answer.question]
+        (q, k, v), said = mha.questions.Question(row, mha._abi.F32).ask("BHTD", lambda x, code: x)
+        found = {"output": forward(q, k, v, **said)}
+        if "backward" in answer.needs:
+            do = mha.questions.Question(row, mha._abi.F32, readings).d_output("BHTD", lambda x, code: x)
+            found.update(zip(("d_query", "d_key", "d_value"), backward(q, k, v, found["output"], do, **said)))
+        np.savez(tmp_path / "answers" / f"{answer.question}.npz", **{n: x.swapaxes(1, 2) for n, x in found.items()})
+    judged = program("--judge", tmp_path, "--json")
+    said = json.loads(judged.stdout)
+    assert judged.returncode == (0 if report.passed else 1), judged.stderr
+    assert {d["dialect"]: d["reading"] for d in said["dialects"]} == report.dialects
+    assert len(said["questions"]) == len(report.answers)
+    for row, answer in zip(said["questions"], report.answers):
+        assert (row["name"], row["status"]) == (answer.question, answer.outcome)
+        assert [name.replace(" + ", "+") for name in row.get("variants", [])] == answer.names, answer.question
+        assert row["mismatches"] == answer.mismatches and (row.get("reason") or "") == answer.reason
+        assert row["max_abs"] == pytest.approx(answer.max_abs) or not np.isfinite(answer.max_abs)
+
+
 # ---------------------------------------------------------------- dialects
 
 
@@ -442,6 +481,17 @@ def test_a_failure_is_made_small(mistake, only, names, shapes, tmp_path):
         exec(small.script, {"kernel": kernel(mistake)})
     exec(small.script, {"kernel": ours})
     assert len(small.script.splitlines()) <= 10
+
+
+def test_widths_that_must_be_one_are_made_small():
+    def one_width(q, k, v, **said):
+        if q.shape[3] != v.shape[3]:
+            raise ValueError("widths differ")
+        return kernel("scale")(q, k, v, **said)
+
+    report = mha.conform(one_width, has=(), level="smoke", only="plain.q17")
+    small = report.reduce("plain.q17-s17")
+    assert small.q.shape[3] == small.v.shape[3] <= 2, small
 
 
 def test_a_small_failure_keeps_to_the_dialect():

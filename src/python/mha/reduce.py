@@ -292,13 +292,15 @@ class Reducer:
                        found.do, found.gradients, self.arrays, self.backward is not None)
 
     def _smaller(self, c: _Call) -> Iterator[_Call]:
-        """Calls that are smaller in one axis, the smallest first; queries and keys together where they are as many."""
+        """Calls that are smaller in one axis, the smallest first; queries and keys together where they are as many, the
+        widths of keys and values also together where they are one."""
         sizes = c.sizes
-        for axis in ("B", "h", "g", "T", "S", "P", "e", "d"):
-            together = axis == "T" and sizes["T"] == sizes["S"]
-            for n in range(1, sizes[axis]):
-                if axis not in ("T", "S", "P") or n < 9 or n * 2 > sizes[axis]:
-                    yield c.cut(T=n, S=n) if together else c.cut(**{axis: n})
+        together = [("T", "S") if sizes["T"] == sizes["S"] else ("T",), ("S",), ("P",)]
+        widths = [("e", "d")] if sizes["e"] == sizes["d"] else []
+        for axes in [("B",), ("h",), ("g",), *together, *widths, ("e",), ("d",)]:
+            for n in range(1, sizes[axes[0]]):
+                if axes[0] not in ("T", "S", "P") or n < 9 or n * 2 > sizes[axes[0]]:
+                    yield c.cut(**dict.fromkeys(axes, n))
 
     def reduce(self, q: Any, k: Any, v: Any, settings: Mapping[str, Any], do: Any = None) -> Optional[Reduced]:
         """The smallest failure that is found from a call of (B, h, T, d) arrays, with do of wrong gradients; None where

@@ -32,7 +32,7 @@ static json_t *row_record(const answered *row)
                        J(s->atol), "worst_index", json_shape(s->difference.rank, s->difference.worst_index), "yours",
                        J(s->yours), "exact", J(s->exact), "variants", json_incref(row->variants), "clue",
                        J(json_array_size(row->variants) ? NULL : row->diagnosis), "~diagnosis",
-                       J(row->diagnosis ? row->diagnosis : ""), NULL);
+                       J(row->diagnosis ? row->diagnosis : row->reason), NULL);
 }
 
 static json_t *report_of(const answers *a)
