@@ -185,6 +185,12 @@ static void test_rows_that_lie_elsewhere(void **state)
     find_all(mistake_of_moved_at);
 }
 
+static void test_points_that_are_rounded(void **state)
+{
+    (void)state;
+    find_all(mistake_of_rounding_at);
+}
+
 static void test_mistakes_in_the_output(void **state)
 {
     (void)state;
@@ -203,6 +209,7 @@ int main(void)
         cmocka_unit_test(test_every_variant_is_planted), cmocka_unit_test(test_mistakes_in_weights),
         cmocka_unit_test(test_mistakes_in_the_call),     cmocka_unit_test(test_mistakes_in_the_pattern),
         cmocka_unit_test(test_mistakes_in_rows),         cmocka_unit_test(test_rows_that_lie_elsewhere),
+        cmocka_unit_test(test_points_that_are_rounded),
         cmocka_unit_test(test_mistakes_in_the_output),   cmocka_unit_test(test_mistakes_in_the_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

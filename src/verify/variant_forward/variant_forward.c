@@ -154,6 +154,7 @@ static const double *gather(mha__variant_bench *w, const mha__knobs *k, size_t b
     put(in, new_rows, c->T_k, row, first, to);
     for (size_t f = 0; in->bias_kv[part] && f < row; f++)
         to[in->S * row + f] = mha__variant_rounded(in->bias_kv[part][f], k->round_weights);
+    mha__rows_shorten(k, part ? PROJECTION_V : PROJECTION_K, (in->S + 2) * row, to);
     return to;
 }
 

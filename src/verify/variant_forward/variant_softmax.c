@@ -65,6 +65,8 @@ static void softmax(const mha__knobs *k, double *s, const unsigned char *visible
         *x = visible[j * step] ? power(k, *x - most) : 0;
         sum += *x;
         keys += *x;
+        if (k->shortened & ROUNDS_EXPONENTIALS)
+            *x = mha__variant_shortened(*x, k->shortened_to);
     }
     for (size_t j = 0; j < n; j++)
         if (visible[j * step] || isnan(sum))
@@ -183,12 +185,15 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
 static void finish(mha__variant_bench *w, const mha__knobs *k, size_t b)
 {
     const mha_case *c = w->inputs->c;
-    const size_t S = w->inputs->S + mha__extra_rows(c);
+    const size_t S = w->inputs->S + mha__extra_rows(c), rows = c->T_q * S;
     const double *kept = k->dropped ? k->dropped + 1 + b * c->H * c->T_q * S : NULL;
     const double times = k->dropped ? k->weights_times / (1 - k->dropped[0]) : k->weights_times;
     for (size_t row = 0; row < c->H * c->T_q; row++)
         for (size_t at = row * S; w->scored[row] && at < (row + 1) * S; at++)
             w->scores[at] *= w->visible[at] == KEEPS_NO_WEIGHT || (kept && kept[at] == 0) ? 0 : times;
+    for (size_t at = 0; k->shortened & ROUNDS_WEIGHTS && at < c->H * rows; at++)
+        if (w->scored[at / S])
+            w->scores[at] = mha__variant_shortened(w->scores[at], k->shortened_to);
 }
 
 void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k, size_t b)
@@ -209,6 +214,6 @@ void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k, size_t b)
         for (size_t at = 0; at < rows; at++)
             if (w->scored[at / S])
                 softmax(k, w->scores + at, w->visible + at, c->H, rows, &none, &unused);
-    if (k->late || k->dropped || k->weights_times != 1)
+    if (k->late || k->dropped || k->weights_times != 1 || k->shortened & ROUNDS_WEIGHTS)
         finish(w, k, b);
 }

@@ -21,6 +21,19 @@ double mha__variant_rounded(double x, int rounding)
     return x;
 }
 
+double mha__variant_shortened(double x, int bits)
+{
+    uint64_t u;
+    const int dropped = 53 - bits;
+    if (!isfinite(x) || dropped <= 0)
+        return x;
+    memcpy(&u, &x, sizeof u);
+    u += ((uint64_t)1 << (dropped - 1)) - 1 + (u >> dropped & 1);
+    u = u >> dropped << dropped;
+    memcpy(&x, &u, sizeof u);
+    return x;
+}
+
 bool mha__case_has_pattern(const mha_case *c)
 {
     const mha_pattern *p = &c->semantics.visible.pattern;

@@ -16,6 +16,11 @@ enum {
 enum { ROUND_NOT, ROUND_F16, ROUND_BF16, ROUND_BF16_CUT /* lower bits dropped */ };
 /* A number as the type of that rounding has it. */
 double mha__variant_rounded(double x, int rounding);
+/* x with so many bits of the significand, 53 at most; of two as near the even one. */
+double mha__variant_shortened(double x, int bits);
+/* Where numbers are rounded alone: the rows of q, k and v as they are multiplied, scores, the exponentials that meet
+ * the values but not those that are added up, and weights. */
+enum { ROUNDS_Q = 1, ROUNDS_K = 2, ROUNDS_V = 4, ROUNDS_SCORES = 8, ROUNDS_EXPONENTIALS = 16, ROUNDS_WEIGHTS = 32 };
 
 /* How heads are arranged in a row of features. */
 enum {
@@ -233,6 +238,8 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, clip_place)                                                                                                 \
     X(int, clip_not) /* bits: 1 q, 2 k, 4 v is not clipped */                                                          \
     X(int, scale_keys) /* keys are scaled by position, too */                                                          \
+    X(int, shortened) /* bits ROUNDS_...: where numbers keep so many bits as follow */                                 \
+    X(int, shortened_to)                                                                                               \
     MOVE_KNOB_LIST(X)                                                                                                  \
     SCALE_KNOB_LIST(X)                                                                                                 \
     NORM_KNOB_LIST(X)                                                                                                  \

@@ -17,6 +17,7 @@ extern const mha__variant_list mha__variants_of_norms;  /* norms of q and k, sca
 extern const mha__variant_list mha__variants_of_scores; /* keys, scores, masks, softmax, values */
 extern const mha__variant_list mha__variants_of_bias;   /* relative position bias */
 extern const mha__variant_list mha__variants_of_scores_solved;
+extern const mha__variant_list mha__variants_of_rounding; /* of one point alone */
 extern const mha__variant_list mha__variants_of_output; /* merging of heads, output projection */
 
 static inline bool has_weight(const mha_case *c, mha_weight w)

@@ -300,6 +300,7 @@ static void score(const run *r, size_t b, size_t head, size_t i, size_t j, row *
     for (size_t f = 0; f < r->d_k; f++)
         early += q[f].v * k[f].v;
     double s = first ? scale * capped(r, early) : scale * early;
+    s = is("rounded-scores") ? mistaken_rounding(s) : s;
     r->out->stage[MHA_STAGE_SCORES].value[at] = s;
     if (!first && !last)
         s = capped(r, s);
@@ -386,6 +387,8 @@ static void drop(size_t b, size_t head, size_t i, row *x)
             x->w[j] *= 1 / (1 - given());
         if (begins("dropout-scale-twice "))
             x->w[j] *= 1 - given();
+        if (begins("rounded-weights"))
+            x->w[j] = mistaken_rounding(x->w[j]);
     }
 }
 
@@ -444,7 +447,7 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
     for (size_t k = 0; k < n_more; k++)
         all += is("softmax-base-2") ? pow(2, more[k] - m) : parts * exp(more[k] - m);
     for (size_t j = 0; j < x->n; j++)
-        x->w[j] = x->dropped[j] ? 0 : x->w[j] / all;
+        x->w[j] = x->dropped[j] ? 0 : (begins("rounded-exponentials") ? mistaken_rounding(x->w[j]) : x->w[j]) / all;
     *lse = m + log(all);
     if (is("lse-base-2"))
         *lse = m / log(2) + log2(all);

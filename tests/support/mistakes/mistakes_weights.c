@@ -258,7 +258,7 @@ const oracle_mistake *mistake_of_weights_at(size_t index)
 static const oracle_mistake *(*const lists[])(size_t) = {
     mistake_of_weights_at, mistake_of_rows_at, mistake_of_call_at, mistake_of_pattern_at,
     mistake_of_scores_at, mistake_of_bias_at, mistake_of_output_at,
-    mistake_of_moved_at};
+    mistake_of_moved_at, mistake_of_rounding_at};
 
 const oracle_mistake *mistake_at(size_t index)
 {

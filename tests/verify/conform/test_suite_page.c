@@ -127,7 +127,9 @@ static const char *const numbered[] = {
     "features-q-moved 1", "features-k-moved 1", "features-v-moved 1", "memory-q 1", "memory-k 1", "memory-v 1",
     "memory-kv 2", "sinks-other 2, 0, 3, 1", "slopes-other 2, 0, 3, 1", "scales-other 2, 0, 3, 1", "key-twice 2",
     "tile-twice 0", "parts-averaged 4", "parts-added 4", "causal-shift-other 2", "lengths-other 5, 5", "mask-moved 1",
-    "mask-batch-moved 1",
+    "mask-batch-moved 1", "rounded-q 8", "rounded-k 8", "rounded-v 8", "rounded-qk 8", "rounded-kv 8", "rounded-qkv 8",
+    "rounded-scores 8", "rounded-exponentials 8", "rounded-exponentials-v 8", "rounded-weights 8",
+    "rounded-weights-v 8",
 };
 
 static size_t variant_index(const char *name, size_t length)

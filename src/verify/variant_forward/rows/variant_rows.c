@@ -361,6 +361,8 @@ static mha__knobs row_key(const mha__variant_inputs *w, const mha__knobs *k, int
         key.moved = 1 << which;
         MOVE_KNOB_LIST(COPY)
     }
+    key.shortened = k->shortened & 1 << which;
+    key.shortened_to = key.shortened ? k->shortened_to : 0;
     key.clip_place = k->clip_place;
     key.clip_not = (k->clip_not >> which & 1) << which;
     if (which == PROJECTION_Q)
@@ -459,5 +461,6 @@ const double *mha__rows_make(mha__row_maker *maker, const mha__knobs *knobs, int
         mha__rows_normalise(w, knobs, which, slot->rows);
     if (which < 2)
         mha__rows_scale(w, knobs, which, b, slot->rows);
+    mha__rows_shorten(knobs, which, w->T[which] * w->out[which], slot->rows);
     return slot->rows;
 }
