@@ -71,6 +71,11 @@ static bool shows_numbers(const trial *t, const char *name)
     if (c->gate && !t->bare && (strstr(name, "padding-other") || strstr(name, "lacks-padding") ||
                                 strstr(name, "dropout-mask") || strstr(name, "merge-permuted")))
         return false; /* solved from heads, which are not found behind a gate */
+    if (strcmp(name, "output-rows-other") == 0)
+        return see_enough;
+    if (strcmp(name, "rows-v-permuted") == 0) /* each value must show in the heads */
+        return see_enough && !c->gate && t->sequences == 0 && !t->lengths && !s->visible.window &&
+               (t->bare || c->n_heads * c->d_v <= width);
     if (strstr(name, "padding-other") || strstr(name, "lacks-padding")) /* each key must show in the heads */
         return t->T_q > 4 && t->T_k > 4 && t->sequences == 0 && !t->lengths && !s->visible.mask.kind &&
                !t->segments && !t->listed && !s->visible.pattern.blocks.kind &&

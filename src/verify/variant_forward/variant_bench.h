@@ -38,6 +38,7 @@ struct mha__variant_bench {
     mha__sight *sight;               /* of a tile of query rows, by S: of one head, or of all when they see alike */
     double *heads, *merged;          /* (T_q, h, d_v), (T_q, h*d_v) */
     double *lse;                     /* (h, T_q) */
+    double *written;                 /* (T_q, width) of the output */
 };
 
 /* The key/value head that a query head reads. */

@@ -61,8 +61,9 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
     w->heads = take(w, rows * c->d_v);
     w->merged = take(w, rows * c->d_v);
     w->lse = take(w, rows);
+    w->written = take(w, c->T_q * (c->E_out > c->H * c->d_v ? c->E_out : c->H * c->d_v));
     const bool whole = w->own_keys && w->own_values && w->scores && w->visible && w->scored && w->weighed && w->sight &&
-                       w->heads && w->merged && w->lse;
+                       w->heads && w->merged && w->lse && w->written;
     if (whole && mha__row_maker_begin(&w->maker, inputs, needed, bytes, &w->pool) && add_others(w))
         return w;
     mha__variant_bench_destroy(w);
@@ -326,6 +327,15 @@ static void run_turned(mha__variant_bench *w, const mha__knobs *k, double *resul
     }
 }
 
+/* Puts the n rows of one batch row where others should be. */
+static void reorder(mha__variant_bench *w, const double *order, size_t n, size_t width, double *y)
+{
+    double *copy = w->written;
+    memcpy(copy, y, n * width * sizeof *y);
+    for (size_t t = 0; t < n; t++)
+        memcpy(y + t * width, copy + (size_t)order[t] * width, width * sizeof *y);
+}
+
 void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_stage stage, const unsigned char *kept,
                       double *result)
 {
@@ -341,7 +351,8 @@ void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_st
         return;
     }
     for (size_t b = 0; b < c->B; b++) {
-        const unsigned char *rows = kept ? kept + b * c->T_q : NULL;
+        const bool moved = knobs->row_order && ends && c->T_q > 0;
+        const unsigned char *rows = kept && !moved ? kept + b * c->T_q : NULL;
         const size_t from = knobs->batch_order ? (size_t)knobs->batch_order[b] : b;
         if (rows && !memchr(rows, 1, c->T_q))
             continue;
@@ -349,5 +360,7 @@ void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_st
             run_sequence(bench, knobs, stage, b, rows, result + b * n);
         else
             run_row(bench, knobs, stage, from, rows, result + b * n, n);
+        if (moved)
+            reorder(bench, knobs->row_order + b * c->T_q, c->T_q, n / c->T_q, result + b * n);
     }
 }

@@ -129,7 +129,7 @@ bool mha__knobs_by_head(const mha__knobs *k)
                         k->position_bias != POSITION_BIAS_TRANSPOSED && k->relative != RELATIVE_HEAD_0 && !k->sinks &&
                         !k->lengths && !k->dropped && !k->scales && !k->mask_batch && !k->mask_first;
     return rows && scores && (k->merge == HEADS_RIGHT || k->merge == HEADS_TURNED) && k->reading == READING_RIGHT &&
-           !k->batch_order && !k->merge_order;
+           !k->batch_order && !k->merge_order && !k->row_order;
 }
 
 bool mha__knobs_agree(const mha__knobs *a, const mha__knobs *b)

@@ -213,7 +213,8 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int64_t, move_batch)    /* batch row b is batch row b - n, or the first: MOVE_TO_FIRST */                        \
     X(int64_t, move_repeats)  /* row n is row n - 1; 0: none */                                                        \
     X(int64_t, move_wraps)    /* row t is row t mod n; 0: none */                                                      \
-    X(int64_t, move_holds)    /* rows from n on are row n - 1; 0: none */
+    X(int64_t, move_holds)    /* rows from n on are row n - 1; 0: none */                                              \
+    X(const double *, move_order) /* (B, T): which row stands in the place of each; NULL: itself */
 
 /* Type and name of each knob that changes the rows of q, k and v before the scores. */
 #define ROW_KNOB_LIST(X)                                                                                               \
@@ -317,6 +318,7 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, merge)                  /* arrangement of heads in the merged rows */                                       \
     X(int, reading) /* which axes of the inputs are taken for others */                                                \
     X(const double *, batch_order) /* which batch row stands in the place of each; NULL: itself */                     \
+    X(const double *, row_order) /* (B, T_q): which row of the output is written in place of each; NULL: itself */      \
     X(const double *, merge_order) /* which head stands in the place of each; NULL: itself */                          \
     X(int, gate) /* how the heads are gated */                                                                         \
     X(int, output_unprojected)                                                                                         \
@@ -368,6 +370,8 @@ enum {
     SOLVE_HEADS,    /* one for each query head: which head stands in its place */
     SOLVE_BATCHES,  /* one for each batch row: which batch row stands in its place */
     SOLVE_KEYS,     /* one for each key of each batch row: 0 hides it, 1 does not */
+    SOLVE_VALUES,   /* one for each new row of v of each batch row: which row stands in its place */
+    SOLVE_WRITTEN,  /* the same for each row of the output */
     SOLVE_DROPPED   /* p; then one for each weight (B, h, T_q, S'): 0 drops it, 1 does not */
 };
 

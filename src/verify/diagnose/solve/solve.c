@@ -436,6 +436,8 @@ mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)
         [SOLVE_BATCHES] = mha__solve_batches,
         [SOLVE_KEYS] = mha__solve_keys,
         [SOLVE_DROPPED] = mha__solve_dropout,
+        [SOLVE_VALUES] = mha__solve_values,
+        [SOLVE_WRITTEN] = mha__solve_written,
     };
     mha__arena pool = {.allocator = mha__allocator_default()};
     mha_status status = MHA_OK;
