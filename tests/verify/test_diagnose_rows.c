@@ -1,4 +1,4 @@
-/* The diagnosis of rows that stand in the place of others: of v, by what the heads are made of, and of the output. */
+/* The diagnosis of rows and heads that stand in the place of others: of v, of the output, of groups. */
 #include "support/unit.h"
 
 #include <stdlib.h>
@@ -80,6 +80,12 @@ static void test_rows_are_found(void **state)
         {"rows-v-permuted", "4-8: 8-4", 2, 12, 12, 2, 2, 16, true, MHA_F32},
         {"rows-v-permuted", "0-3: 4-7, 4-7: 0-3", 1, 5, 12, 8, 4, 16, false, MHA_F32}, /* fewer queries than keys */
         {"rows-v-permuted", "3: 0, 7: 2", 2, 12, 12, 4, 4, 16, true, MHA_BF16},
+        {"groups-other", "0, 1, 1, 0", 2, 9, 13, 4, 2, 8, false, MHA_F32},
+        {"groups-other", "3, 0, 1, 2", 2, 12, 12, 4, 4, 16, true, MHA_F64},
+        {"groups-k-other", "1, 1, 0, 2, 2, 2", 2, 7, 9, 6, 3, 8, true, MHA_F32},
+        {"groups-v-other", "0, 0, 0, 1", 1, 9, 13, 4, 2, 8, false, MHA_F16},
+        {"top-keys-alone", "4", 2, 9, 13, 4, 2, 8, true, MHA_F32},
+        {"top-weights-alone", "11", 2, 9, 13, 4, 2, 8, false, MHA_F32},
         {"output-rows-other", "10-11: 0-1", 2, 12, 12, 4, 4, 16, true, MHA_F32},
         {"output-rows-other", "1: 4, 3: 0; none", 2, 5, 7, 4, 2, 8, false, MHA_F64},
         {"output-rows-other", "2-6: 6-2", 2, 7, 7, 4, 2, 8, true, MHA_F16},

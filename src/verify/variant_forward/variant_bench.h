@@ -38,6 +38,7 @@ struct mha__variant_bench {
     mha__sight *sight;               /* of a tile of query rows, by S: of one head, or of all when they see alike */
     double *heads, *merged;          /* (T_q, h, d_v), (T_q, h*d_v) */
     double *lse;                     /* (h, T_q) */
+    double *ranked;                  /* S': the scores of a row in another order */
     double *written;                 /* (T_q, width) of the output */
 };
 
@@ -48,6 +49,7 @@ static inline size_t mha__variant_kv_head(const mha_case *c, const mha__knobs *k
     return how == GROUPS_TILED        ? head % h_kv
            : how == GROUPS_FIRST      ? 0
            : how == GROUPS_LAST_FIRST ? h_kv - 1 - right
+           : how == GROUPS_OTHER      ? (size_t)k->group_order[head]
                                       : right;
 }
 

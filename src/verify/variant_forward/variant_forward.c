@@ -61,9 +61,10 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
     w->heads = take(w, rows * c->d_v);
     w->merged = take(w, rows * c->d_v);
     w->lse = take(w, rows);
+    w->ranked = take(w, S);
     w->written = take(w, c->T_q * (c->E_out > c->H * c->d_v ? c->E_out : c->H * c->d_v));
     const bool whole = w->own_keys && w->own_values && w->scores && w->visible && w->scored && w->weighed && w->sight &&
-                       w->heads && w->merged && w->lse && w->written;
+                       w->heads && w->merged && w->lse && w->ranked && w->written;
     if (whole && mha__row_maker_begin(&w->maker, inputs, needed, bytes, &w->pool) && add_others(w))
         return w;
     mha__variant_bench_destroy(w);

@@ -19,6 +19,8 @@ static double score_of(const mha__knobs *k, double scale, double product, bool r
     const bool hidden = sight->hidden == SIGHT_HIDDEN;
     product += sight->early;
     double s = k->cap_before_scale ? capped(k, product) * scale : product * scale;
+    if (k->most_score > 0)
+        s = fmax(fmin(s, k->most_score), -k->most_score);
     if (k->shortened & ROUNDS_SCORES)
         s = mha__variant_shortened(s, k->shortened_to);
     *visible = hidden ? 0 : sight->hidden == SIGHT_LATE ? KEEPS_NO_WEIGHT : 1;

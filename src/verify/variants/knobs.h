@@ -85,7 +85,8 @@ enum {
     GROUPS_RIGHT, /* i / (h/h_kv) */
     GROUPS_TILED, /* i % h_kv */
     GROUPS_FIRST, /* the first one */
-    GROUPS_LAST_FIRST
+    GROUPS_LAST_FIRST,
+    GROUPS_OTHER /* as group_order says */
 };
 
 enum {
@@ -164,7 +165,12 @@ enum {
     TILE_SUM_UNSCALED,    /* the weighted values follow, the sum does not */
     TILE_PADDED,          /* keys up to a multiple of the tile join with score 0 and value 0 */
     TILE_AVERAGED,        /* tiles have a softmax each, and their results are averaged */
-    TILE_ADDED            /* ... or added */
+    TILE_ADDED,           /* ... or added */
+    TILE_AVERAGED_SEEN,   /* ... or averaged, but for those without a visible key */
+    TILE_BY_SUMS,         /* ... or merged by their sums of exponentials without their maxima */
+    TILE_BY_LSE,          /* ... by their lse, instead of exp(lse) */
+    TILE_BY_POWERS_OF_2,  /* ... by 2^lse */
+    TILE_BY_BASE_2        /* ... by exp of an lse in base 2 */
 };
 
 enum {
@@ -288,6 +294,7 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     SIGHT_KNOB_LIST(X)                                                                                                 \
     X(int, group_k)                                                                                                    \
     X(int, group_v)                                                                                                    \
+    X(const double *, group_order) /* (h): the key/value head that each query head reads */                            \
     X(int, groups) /* how many key/value heads are read; 0: those of the case */                                       \
     X(int, pages)                                                                                                      \
     X(int, relative)                                                                                                   \
@@ -302,6 +309,13 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, base_2)   /* powers of 2 instead of e */                                                                    \
     X(int64_t, tile) /* keys of a tile of the softmax; negative: the last tile comes first; 0: no tiles */             \
     X(int, tile_mistake)                                                                                               \
+    X(int64_t, top) /* only so many keys with the greatest scores count; 0: all */                                     \
+    X(int, top_late) /* the others only lose their weight */                                                           \
+    X(double, most_score) /* scores are limited to so much on both sides; 0: they are not */                           \
+    X(double, most_below) /* scores lie at most so far below the maximum; 0: as far as they do */                      \
+    X(double, least_weight) /* of a visible key */                                                                     \
+    X(double, sum_raised) /* what the sum of exp(s - maximum) is raised by */                                          \
+    X(int, undivided) /* exponentials are not divided by their sum */                                                  \
     X(int, sigmoid_usual)   /* the bias is -log of the number of keys */                                               \
     X(int, sigmoid_divided) /* the weights of a sigmoid are divided by their sum */                                    \
     X(int, use_sinks)                                                                                                  \
@@ -368,6 +382,7 @@ enum {
     SOLVE_SIGNED,   /* the same, or its negative */
     SOLVE_BY_HEAD,  /* any for each query head */
     SOLVE_HEADS,    /* one for each query head: which head stands in its place */
+    SOLVE_KV_HEADS, /* one for each query head: which key/value head it reads */
     SOLVE_BATCHES,  /* one for each batch row: which batch row stands in its place */
     SOLVE_KEYS,     /* one for each key of each batch row: 0 hides it, 1 does not */
     SOLVE_VALUES,   /* one for each new row of v of each batch row: which row stands in its place */

@@ -32,6 +32,7 @@ size_t mha__solved_count(const mha_case *c, const mha__variant_entry *e)
     case SOLVE_WRITTEN: return c->B * c->T_q;
     case SOLVE_DROPPED: return 1 + count_weights(c);
     case SOLVE_BY_HEAD:
+    case SOLVE_KV_HEADS:
     case SOLVE_HEADS: return c->H;
     default: return 1;
     }

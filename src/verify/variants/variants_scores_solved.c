@@ -55,6 +55,12 @@ static bool is_divided(const mha_case *c)
     return softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.softmax.softmax_plus_one;
 }
 
+static void merge_parts(mha__knobs *k, double keys, int mistake)
+{
+    k->tile = (int64_t)keys;
+    k->tile_mistake = mistake;
+}
+
 /* Fewer keys than there are. */
 static bool any_divisor(const mha_case *c, size_t index, double *x)
 {

@@ -21,6 +21,8 @@ static void repeat_heads(run *r)
                 size_t g = right || is("groups-last-first") ? h / each : is("groups-first") ? 0 : h % r->h_kv;
                 if (is("groups-last-first"))
                     g = r->h_kv - 1 - g;
+                if (begins("groups-") && strstr(oracle_wrong->name, "other")) /* each head the next group's */
+                    g = is(part ? "groups-k-other" : "groups-v-other") ? h / each : (h / each + 1) % r->h_kv;
                 if (is("case-lacks-groups"))
                     g = r->h_kv % 2 ? h / each : h * 2 / r->h;
                 memcpy(more + (b * r->h + h) * size, *parts[part] + (b * r->h_kv + g) * size, size * sizeof *more);
@@ -138,6 +140,9 @@ const oracle_mistake *mistake_of_output_at(size_t index)
     static const oracle_mistake all[] = {
         {.name = "groups-k-tiled", .gathered = repeat_heads},
         {.name = "groups-v-tiled", .gathered = repeat_heads},
+        {.name = "groups-other", .gathered = repeat_heads},
+        {.name = "groups-k-other", .gathered = repeat_heads},
+        {.name = "groups-v-other", .gathered = repeat_heads},
         {.name = "groups-first", .gathered = repeat_heads},
         {.name = "groups-last-first", .gathered = repeat_heads},
         {.name = "gate-missing", .gated = gate_wrongly},

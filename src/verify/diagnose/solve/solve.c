@@ -433,6 +433,7 @@ mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)
 {
     static mha_status (*const solve[])(mha__search *, size_t, mha__arena *, mha_error *) = {
         [SOLVE_HEADS] = mha__solve_heads,
+        [SOLVE_KV_HEADS] = mha__solve_kv_heads,
         [SOLVE_BATCHES] = mha__solve_batches,
         [SOLVE_KEYS] = mha__solve_keys,
         [SOLVE_DROPPED] = mha__solve_dropout,

@@ -11,6 +11,7 @@ mha_status mha__search_solve(mha__search *s, mha_error *error);
 /* Looks for the numbers of variant `index`, of which there is one for each head, batch row, key or weight, and appends
  * it. `pool`: memory until all such variants are done. */
 mha_status mha__solve_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
+mha_status mha__solve_kv_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_batches(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
