@@ -19,7 +19,8 @@ typedef struct setting {
 static mha_call call_of(const setting *s)
 {
     static float memory[3][MOST];
-    const mha_view q = mha_heads(memory[0], s->B, s->T, s->h, s->d), k = mha_heads(memory[1], s->B, s->S, s->h_kv, s->d),
+    const mha_view q = mha_heads(memory[0], s->B, s->T, s->h, s->d),
+                   k = mha_heads(memory[1], s->B, s->S, s->h_kv, s->d),
                    v = mha_heads(memory[2], s->B, s->S, s->h_kv, s->d), *const all[] = {&q, &k, &v};
     for (uint64_t i = 0; i < 3; i++) {
         assert_true(mha_view_elements(all[i]) <= MOST);
@@ -99,9 +100,10 @@ static void test_rows_are_found(void **state)
 static void test_text_of_rows(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"x",     "1",     "1:",       "1: ",   "1: 12",        "12: 1", "1-3: 4-5", "3-1: 4",
-                                        "1: 2,", "1: 2;", "1: 2; 3:", "-1: 2", "1.5: 2", "none x", "1: zeros",
-                                        "1: 2; none; none"};
+    static const char *const wrong[] = {
+        "x",     "1",        "1:",    "1: ",    "1: 12",  "12: 1",    "1-3: 4-5",         "3-1: 4", "1: 2,",
+        "1: 2;", "1: 2; 3:", "-1: 2", "1.5: 2", "none x", "1: zeros", "1: 2; none; none",
+    };
     setting s = {"rows-v-permuted", "", 2, 12, 12, 4, 4, 16, false, MHA_F32};
     mha_status status;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

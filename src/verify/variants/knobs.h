@@ -332,7 +332,7 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, merge)                  /* arrangement of heads in the merged rows */                                       \
     X(int, reading) /* which axes of the inputs are taken for others */                                                \
     X(const double *, batch_order) /* which batch row stands in the place of each; NULL: itself */                     \
-    X(const double *, row_order) /* (B, T_q): which row of the output is written in place of each; NULL: itself */      \
+    X(const double *, row_order) /* (B, T_q): which row of the output stands in the place of each; NULL: itself */     \
     X(const double *, merge_order) /* which head stands in the place of each; NULL: itself */                          \
     X(int, gate) /* how the heads are gated */                                                                         \
     X(int, output_unprojected)                                                                                         \

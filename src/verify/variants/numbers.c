@@ -1,5 +1,5 @@
-/* The numbers of a variant as text: "30", "5, 9, 7", the hidden keys of each batch row, "3, 5-7; none", or the rows that
- * stand in the place of others, "0-3: 8-11, 9: 2; none", of all batch rows where they are alike. */
+/* The numbers of a variant as text: "30", "5, 9, 7", the hidden keys of each batch row, "3, 5-7; none", or the rows
+ * that stand in the place of others, "0-3: 8-11, 9: 2; none", of all batch rows where they are alike. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -68,6 +68,24 @@ static bool any_divisor(const mha_case *c, size_t index, double *x)
     return *x < (double)(c->P + c->T_k);
 }
 
+/* Fewer keys than there are: up to 16, powers of two, and as many parts as up to 16. */
+static bool any_part(const mha_case *c, size_t index, double *x)
+{
+    enum { FEW = 16, POWERS = 26 };
+    const double keys = (double)(c->P + c->T_k), parts = (double)index - FEW - POWERS + 2;
+    if (index < FEW)
+        *x = (double)index + 1;
+    else if (index < FEW + POWERS)
+        *x = ldexp(FEW, (int)index - FEW + 1);
+    else
+        *x = ceil(keys / parts);
+    const bool again = index >= FEW + POWERS &&
+                       (*x <= FEW || *x == exp2(floor(log2(*x))) || *x == ceil(keys / (parts - 1)));
+    if (index > 0 && (again || *x >= keys))
+        *x = 0; /* is no size */
+    return *x < keys && index < FEW + POWERS + FEW - 1;
+}
+
 /* Every sixteenth key. */
 static bool any_16th(const mha_case *c, size_t index, double *x)
 {

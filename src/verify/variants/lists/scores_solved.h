@@ -34,15 +34,15 @@ CHOSEN("parts-averaged", "results of parts of the keys averaged, not merged by t
 CHOSEN("parts-added", "results of parts of the keys added, not merged by their lse; keys of a part",
     is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_ADDED), SOLVE_LISTED, any_divisor)
 CHOSEN("parts-averaged-seen", "results of the parts that see a key averaged; keys of a part",
-    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_AVERAGED_SEEN), SOLVE_LISTED, any_divisor)
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_AVERAGED_SEEN), SOLVE_LISTED, any_part)
 CHOSEN("parts-by-sums", "parts merged by their sums of exp(s - maximum), without their maxima; keys of a part",
-    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_SUMS), SOLVE_LISTED, any_divisor)
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_SUMS), SOLVE_LISTED, any_part)
 CHOSEN("parts-by-lse", "parts merged by their lse instead of exp(lse); keys of a part",
-    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_LSE), SOLVE_LISTED, any_divisor)
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_LSE), SOLVE_LISTED, any_part)
 CHOSEN("parts-by-powers-of-2", "parts merged by 2^lse instead of exp(lse); keys of a part",
-    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_POWERS_OF_2), SOLVE_LISTED, any_divisor)
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_POWERS_OF_2), SOLVE_LISTED, any_part)
 CHOSEN("parts-lse-base-2", "parts merged by exp of an lse that is in base 2; keys of a part",
-    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_BASE_2), SOLVE_LISTED, any_divisor)
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_BASE_2), SOLVE_LISTED, any_part)
 CHOSEN("causal-shift-other", "causal off by so many keys: j <= i + n",
     c->semantics.visible.causal && !c->semantics.visible.window && is_count(fabs(*x)),
     k->causal_shift = (int64_t)*x, SOLVE_LISTED, any_column)
@@ -85,9 +85,9 @@ CHOSEN("key-twice", "one key counted twice: its number",
 CHOSEN("tile-twice", "16 keys counted twice; the number of the first",
     softens(c) && is_count(*x), k->twice_from = (int64_t)*x; k->twice_to = (int64_t)*x + 16, SOLVE_LISTED, any_16th)
 CHOSEN("top-keys-alone", "only so many keys with the greatest scores of a query counted; how many",
-    attends(c) && is_size(*x) && *x > 0, k->top = (int64_t)*x, SOLVE_LISTED, any_divisor)
+    attends(c) && is_size(*x) && *x > 0, k->top = (int64_t)*x, SOLVE_LISTED, any_part)
 CHOSEN("top-weights-alone", "the same after the softmax, not renormalised; how many",
-    attends(c) && is_size(*x) && *x > 0, k->top = (int64_t)*x; k->top_late = 1, SOLVE_LISTED, any_divisor)
+    attends(c) && is_size(*x) && *x > 0, k->top = (int64_t)*x; k->top_late = 1, SOLVE_LISTED, any_part)
 FITTED("scores-limited", "scaled scores limited to a number on both sides: the number",
     attends(c), k->most_score = *x, SOLVE_REAL, 0.1, 1e3)
 FITTED("exponents-limited", "exp(s - maximum) of no less than minus a number: the number",
