@@ -73,6 +73,8 @@ static bool shows_numbers(const trial *t, const char *name)
         return false; /* solved from heads, which are not found behind a gate */
     if (strcmp(name, "output-rows-other") == 0)
         return see_enough;
+    if (strcmp(name, "rows-q-permuted") == 0) /* without what hides keys these are rows of the output */
+        return see_enough && s->visible.causal && !s->visible.window && !t->lengths;
     if (strstr(name, "groups-") && strstr(name, "-other")) /* what stands at each head must show */
         return see_enough && !c->gate && (t->bare || c->n_heads * c->d_v <= width);
     if (strcmp(name, "rows-v-permuted") == 0) /* each value must show in the heads */

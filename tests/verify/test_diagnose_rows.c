@@ -81,6 +81,8 @@ static void test_rows_are_found(void **state)
         {"rows-v-permuted", "4-8: 8-4", 2, 12, 12, 2, 2, 16, true, MHA_F32},
         {"rows-v-permuted", "0-3: 4-7, 4-7: 0-3", 1, 5, 12, 8, 4, 16, false, MHA_F32}, /* fewer queries than keys */
         {"rows-v-permuted", "3: 0, 7: 2", 2, 12, 12, 4, 4, 16, true, MHA_BF16},
+        {"rows-q-permuted", "4-7: 8-11, 8-11: 4-7", 2, 12, 12, 4, 4, 16, true, MHA_F32},
+        {"rows-q-permuted", "none; 1: 6, 3-4: 0", 2, 9, 13, 4, 2, 8, true, MHA_F64},
         {"groups-other", "0, 1, 1, 0", 2, 9, 13, 4, 2, 8, false, MHA_F32},
         {"groups-other", "3, 0, 1, 2", 2, 12, 12, 4, 4, 16, true, MHA_F64},
         {"groups-k-other", "1, 1, 0, 2, 2, 2", 2, 7, 9, 6, 3, 8, true, MHA_F32},

@@ -386,7 +386,8 @@ enum {
     SOLVE_BATCHES,  /* one for each batch row: which batch row stands in its place */
     SOLVE_KEYS,     /* one for each key of each batch row: 0 hides it, 1 does not */
     SOLVE_VALUES,   /* one for each new row of v of each batch row: which row stands in its place */
-    SOLVE_WRITTEN,  /* the same for each row of the output */
+    SOLVE_QUERIES,  /* the same for each row of q */
+    SOLVE_WRITTEN,  /* and for each row of the output */
     SOLVE_DROPPED   /* p; then one for each weight (B, h, T_q, S'): 0 drops it, 1 does not */
 };
 

@@ -29,6 +29,7 @@ size_t mha__solved_count(const mha_case *c, const mha__variant_entry *e)
     case SOLVE_BATCHES: return c->B;
     case SOLVE_KEYS: return c->B * (c->P + c->T_k);
     case SOLVE_VALUES: return c->B * c->T_k;
+    case SOLVE_QUERIES:
     case SOLVE_WRITTEN: return c->B * c->T_q;
     case SOLVE_DROPPED: return 1 + count_weights(c);
     case SOLVE_BY_HEAD:
@@ -114,7 +115,7 @@ static void write_rows(writer *w, const double *row, size_t T)
 
 static bool has_rows(const mha__variant_entry *e)
 {
-    return e->how == SOLVE_VALUES || e->how == SOLVE_WRITTEN;
+    return e->how == SOLVE_VALUES || e->how == SOLVE_QUERIES || e->how == SOLVE_WRITTEN;
 }
 
 /* Whether all batch rows have the same n numbers. */

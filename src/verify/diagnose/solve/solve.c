@@ -450,6 +450,7 @@ mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)
         [SOLVE_BATCHES] = mha__solve_batches,
         [SOLVE_KEYS] = mha__solve_keys,
         [SOLVE_DROPPED] = mha__solve_dropout,
+        [SOLVE_QUERIES] = mha__solve_queries,
         [SOLVE_VALUES] = mha__solve_values,
         [SOLVE_WRITTEN] = mha__solve_written,
     };

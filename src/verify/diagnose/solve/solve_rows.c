@@ -1,4 +1,4 @@
-/* Finds which rows stand in the place of others: of v, in what the heads are made of, and of the output. */
+/* Finds which rows stand in the place of others: of v, in what the heads are made of, of q, and of the output. */
 #include <math.h>
 #include <string.h>
 
@@ -200,7 +200,47 @@ mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha
     return MHA_OK;
 }
 
-/* ---------------------------------------------------------------- rows of the output */
+/* ---------------------------------------------------------------- rows of q, and of the output */
+
+/* Whether rows of the tensor are those of queries, all of which are judged. */
+static bool has_all_rows(const mha__search *s)
+{
+    const mha_stage stage = s->target.stage;
+    return s->c->kind != CASE_ROPE && !s->target.is_zero && !s->in_part && !s->inputs->sequences && s->c->T_q > 1 &&
+           (stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS);
+}
+
+/* With all rows of q moved by each number, the row that brings each row of the tensor nearest; its own, if no other is
+ * nearer by more than rounding: a query that sees one key gives what others give. */
+mha_status mha__solve_queries(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    enum { MOST_QUERIES = 64 };
+    const mha__target *t = &s->target;
+    const size_t B = s->c->B, T = s->c->T_q, n = t->columns;
+    if (!has_all_rows(s) || T > MOST_QUERIES)
+        return MHA_OK;
+    double *row = mha__arena_take(&s->pool, B * T * sizeof *row), *least = mha__arena_take(pool, B * T * sizeof *least);
+    double *computed = mha__arena_take(pool, B * T * n * sizeof *computed);
+    if (!row || !least || !computed)
+        return mha__search_no_memory(s, error);
+    mha__variant_bench_columns(s->workers.bench[0], 0);
+    for (size_t by = 0; by < T; by++) {
+        mha__knobs knobs = s->unmodified.knobs;
+        if (!mha__solved_entry_at(index)->apply(s->c, &knobs, row))
+            return MHA_OK;
+        knobs.move_order = NULL;
+        knobs.move_rows = (int64_t)by;
+        mha__variant_run(s->workers.bench[0], &knobs, t->stage, s->rows_judged, computed);
+        for (size_t at = 0; at < B * T; at++) {
+            const double far = squared_distance(t->values + at * n, computed + at * n, n);
+            if (by == 0 || far + (double)n * t->noise[0] * t->noise[0] < least[at])
+                least[at] = far, row[at] = (double)((at % T + T - by) % T);
+        }
+    }
+    if (is_other(row, B, T))
+        mha__search_append(s, index, row);
+    return MHA_OK;
+}
 
 /* The row of the case that is nearest to each of the tensor. */
 mha_status mha__solve_written(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
@@ -208,8 +248,7 @@ mha_status mha__solve_written(mha__search *s, size_t index, mha__arena *pool, mh
     const mha__target *t = &s->target;
     const size_t B = s->c->B, T = s->c->T_q, n = t->columns;
     (void)pool;
-    if (s->c->kind == CASE_ROPE || t->is_zero || s->in_part || s->inputs->sequences || T < 2 || T > MOST_ROWS ||
-        (t->stage != MHA_STAGE_OUTPUT && t->stage != MHA_STAGE_HEADS))
+    if (!has_all_rows(s) || T > MOST_ROWS)
         return MHA_OK;
     double *row = mha__arena_take(&s->pool, B * T * sizeof *row);
     if (!row)
