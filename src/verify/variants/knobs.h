@@ -274,6 +274,8 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int64_t, mask_batch) /* batch row b is batch row b - n */                                                        \
     X(int64_t, twice_from) /* keys from here on, below twice_to, are counted twice */                                  \
     X(int64_t, twice_to)                                                                                               \
+    X(int64_t, edges_twice) /* so are the first keys of tiles of so many, but for key 0; 0: none */                    \
+    X(int64_t, last_fills) /* the last key counts as often as it takes to fill a tile of so many; 0: once */           \
     X(int, padding_reversed)                                                                                           \
     X(int, segments_earlier) /* keys of segments with a smaller number are seen, too */                                \
     X(int, lists_each_time) /* a key counts as often as it is named */                                                 \

@@ -22,7 +22,9 @@ static void repeat_heads(run *r)
                 if (is("groups-last-first"))
                     g = r->h_kv - 1 - g;
                 if (begins("groups-") && strstr(oracle_wrong->name, "other")) /* each head the next group's */
-                    g = is(part ? "groups-k-other" : "groups-v-other") ? h / each : (h / each + 1) % r->h_kv;
+                    g = is(part ? "groups-k-other" : "groups-v-other")
+                            ? h / each
+                            : (size_t)given_at(h, (double)((h / each + 1) % r->h_kv)) % r->h_kv;
                 if (is("case-lacks-groups"))
                     g = r->h_kv % 2 ? h / each : h * 2 / r->h;
                 memcpy(more + (b * r->h + h) * size, *parts[part] + (b * r->h_kv + g) * size, size * sizeof *more);

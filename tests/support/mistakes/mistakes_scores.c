@@ -315,6 +315,10 @@ static void score(const run *r, size_t b, size_t head, size_t i, size_t j, row *
     const double twice = is("key-twice") ? 1 : is("tile-twice") ? 16 : 0;
     if (real && (double)j >= given() && (double)j < given() + twice)
         added += log(2);
+    if (real && is("tile-edges-twice") && j > 0 && j % (size_t)given() == 0)
+        added += log(2);
+    if (is("tile-filled") && j + 1 == x->real) /* with as many copies as there is room for */
+        added += log(1 + fmod(given() - fmod((double)x->real, given()), given()));
     s += added;
     if (hidden)
         s = begins("fill-") && real ? filled(s) : -(double)INFINITY;
@@ -590,6 +594,8 @@ const oracle_mistake *mistake_of_scores_at(size_t index)
         {.name = "parts-by-lse 4", .attend = mistaken_attend},
         {.name = "parts-by-powers-of-2 3", .attend = mistaken_attend},
         {.name = "parts-lse-base-2 5", .attend = mistaken_attend},
+        {.name = "tile-edges-twice 3", .attend = mistaken_attend},
+        {.name = "tile-filled 8", .attend = mistaken_attend},
         {.name = "top-keys-alone 3", .attend = mistaken_attend},
         {.name = "top-weights-alone 2", .attend = mistaken_attend},
         {.name = "scores-limited 0.25", .attend = mistaken_attend},

@@ -132,8 +132,8 @@ static const char *const numbered[] = {
     "rounded-weights-v 8", "rows-v-permuted 0: 1, 1: 0", "output-rows-other 1: 0", "rows-q-permuted 1: 0, 0: 1",
     "groups-other 1, 1, 0, 0", "groups-k-other 1, 1, 0, 0", "groups-v-other 1, 1, 0, 0", "parts-averaged-seen 4",
     "parts-by-sums 4", "parts-by-lse 4", "parts-by-powers-of-2 4", "parts-lse-base-2 4", "top-keys-alone 2",
-    "top-weights-alone 2", "scores-limited 0.2", "exponents-limited 0.2", "weights-limited 0.1",
-    "denominator-raised 0.1",
+    "tile-edges-twice 2", "tile-filled 4", "top-weights-alone 2", "scores-limited 0.2", "exponents-limited 0.2",
+    "weights-limited 0.1", "denominator-raised 0.1",
 };
 
 static size_t variant_index(const char *name, size_t length)

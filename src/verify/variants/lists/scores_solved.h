@@ -84,6 +84,10 @@ CHOSEN("key-twice", "one key counted twice: its number",
     softens(c) && is_count(*x), k->twice_from = (int64_t)*x; k->twice_to = (int64_t)*x + 1, SOLVE_LISTED, any_size)
 CHOSEN("tile-twice", "16 keys counted twice; the number of the first",
     softens(c) && is_count(*x), k->twice_from = (int64_t)*x; k->twice_to = (int64_t)*x + 16, SOLVE_LISTED, any_16th)
+CHOSEN("tile-edges-twice", "the first key of each tile but the first counted twice; keys of a tile",
+    softens(c) && is_size(*x) && *x > 0, k->edges_twice = (int64_t)*x, SOLVE_LISTED, any_part)
+CHOSEN("tile-filled", "the last key counted as often as it takes to fill its tile; keys of a tile",
+    softens(c) && is_size(*x) && *x > 0, k->last_fills = (int64_t)*x, SOLVE_LISTED, any_padding)
 CHOSEN("top-keys-alone", "only so many keys with the greatest scores of a query counted; how many",
     attends(c) && is_size(*x) && *x > 0, k->top = (int64_t)*x, SOLVE_LISTED, any_part)
 CHOSEN("top-weights-alone", "the same after the softmax, not renormalised; how many",
