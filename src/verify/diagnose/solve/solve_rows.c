@@ -5,7 +5,7 @@
 #include "base/base.h"
 #include "verify/diagnose/solve/solve.h"
 
-enum { MOST_ROWS = 512 }; /* the work grows with their square */
+enum { MOST_ROWS = 512, MOST_VALUES = 256 }; /* the work grows with their square, and cube */
 
 /* Whether some of B times T rows are not in their own place. */
 static bool is_other(const double *row, size_t B, size_t T)
@@ -95,12 +95,13 @@ static void put(const values *v, const double *row, size_t t, size_t j)
             v->G[i * v->d + f] += product_of(v, i, t) * (then[f] - now[f]);
 }
 
-/* Exchanges one row after the other for the one that brings all heads nearest, until none does. */
+/* Exchanges one row after the other for the one that brings all heads nearest, until none does. Where rows are many,
+ * queries mostly are, too, and the rows are found before. */
 static void improve(const values *heads, size_t n, double *row)
 {
-    enum { MOST_ROUNDS = 8 };
+    enum { MOST_ROUNDS = 8, MOST_WORK = 1 << 24 };
     const size_t S = heads->S;
-    bool changed = true;
+    bool changed = S * S * heads->d * n <= MOST_WORK;
     for (int round = 0; changed && round < MOST_ROUNDS; round++) {
         changed = false;
         for (size_t t = 0; t < S; t++) {
@@ -157,7 +158,7 @@ mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha
     const size_t S = c->T_k, d = c->d_v, G = c->H / c->H_kv, all = S + mha__extra_rows(c), rows = c->B * c->T_q;
     const size_t width = c->H * d;
     mha__unproject u;
-    if (c->kind == CASE_ROPE || c->P > 0 || s->inputs->sequences || S < 2 || S > MOST_ROWS)
+    if (c->kind == CASE_ROPE || c->P > 0 || s->inputs->sequences || S < 2 || S > MOST_VALUES)
         return MHA_OK;
     TRY(mha__unproject_begin(s, pool, &u, error));
     if (!u.can)
