@@ -299,10 +299,14 @@ static const row rows[] = {
      "batch row 0 is batch row 1 of the case.batch row 1 is batch row 2 of the case.",
      "batch row 0 is batch row 1 of the case.batch row 1 is batch row 2 of the case."},
     {plant_head_order, "the heads from head 3 on agree.head 0 is head 1 of the case.", NULL},
-    {plant_shift, "row i is row i - 1 of the case.", "row i is row i - 1 of the case."},
-    {plant_reversed, "the rows are those of the case in reverse order.",
-     "the rows are those of the case in reverse order."},
     {plant_noise, "", ""},
+};
+
+/* Of smaller cases these have a name, output-rows-other. */
+static const row large_rows[] = {
+    {plant_one_head_behind, NULL, "only head 2 differs."},
+    {plant_shift, NULL, "row i is row i - 1 of the case."},
+    {plant_reversed, NULL, "the rows are those of the case in reverse order."},
 };
 
 static void check(const row *r, bool bare, size_t T, mha_dtype stored)
@@ -390,7 +394,8 @@ static void test_clues_of_other_stages(void **state)
 static void test_clues_of_a_large_case(void **state)
 {
     (void)state;
-    check(&rows[1], false, 950, MHA_F32);
+    for (size_t i = 0; i < sizeof large_rows / sizeof *large_rows; i++)
+        check(&large_rows[i], false, 950, MHA_F32);
 }
 
 /* NaN agrees with NaN, whatever made it: where hardly a number is left, nothing reproduces the rest or comes near it.

@@ -39,7 +39,7 @@ static void draw_number(uint64_t *x, const char *from, char *name, size_t size)
     const int length = blank ? (int)(blank - from) : (int)strlen(from);
     const double old = blank ? atof(blank) : 0;
     const bool tile = old == 2 || fabs(old) == 4 || fabs(old) == 8;
-    if (!blank || strchr(blank, ','))
+    if (!blank || strchr(blank, ',') || strncmp(from, "rounded-", 8) == 0) /* to bits of types that there are */
         snprintf(name, size, "%s", from);
     else if (old != floor(old) || old > 1000)
         snprintf(name, size, "%.*s %.4g", length, from, old * uniform(x, 0.5, 2));
@@ -128,10 +128,15 @@ typedef struct tally {
 } tally;
 
 /* Whether the oracle makes the mistake with any numbers that are found. The number of a dropout mask is p, and not
- * which weights it dropped; the oracle exchanges batch rows in one way alone. */
+ * which weights it dropped; the oracle exchanges batch rows, and rows, in one way alone. */
 static bool takes_numbers(const char *name)
 {
-    return strcmp(name, "dropout-mask") != 0 && strcmp(name, "batch-permuted") != 0;
+    static const char *const others[] = {"dropout-mask", "batch-permuted", "rows-v-permuted", "rows-q-permuted",
+                                         "output-rows-other"};
+    bool takes = true;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        takes &= strcmp(name, others[i]) != 0;
+    return takes;
 }
 
 /* What the oracle computes with the variants of an explanation; false when it cannot. */

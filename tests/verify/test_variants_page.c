@@ -314,7 +314,9 @@ static mha_case *open_case(size_t i)
 /* Numbers that a variant with numbers is planted with: the first with which it is found. It refuses those that have no
  * meaning for it, or is then right or another variant. */
 static const char *const numbers[] = {"", " 4", " 0.7", " 2", " 5", " 1", " 7, 5, 4", " 2, 0, 3, 1", " 300", " 2, 0, 1",
-                                      " 3; 1, 6; 0-2", " 16"};
+                                      " 3; 1, 6; 0-2", " 16", " 8",
+                                      " 0: 2, 2: 0", " 1, 1, 0, 0",
+                                      " 0.1"};
 
 /* The shape of the output of a case, or of its log sums. */
 static int shape_of(const mha_case *c, mha_stage stage, size_t shape[3])
@@ -470,7 +472,7 @@ static void numbers_without_a_meaning_are_refused(void **state)
     (void)state;
     static const char *const counting[] = {"rows-", "batch-", "heads-", "features-", "memory-", "tile-", "parts-",
                                            "key-twice", "mask-moved", "causal-shift", "causal-block",
-                                           "window-left-other"};
+                                           "window-left-other", "rounded-", "top-"};
     static const char *const strange[] = {" 0.5", " 1e300", " -7", " 0"};
     size_t refused = 0;
     for (size_t i = 0; i < CASES; i++) {

@@ -20,23 +20,29 @@ typedef struct comparison {
     double sum, signed_sum;
 } comparison;
 
-static void compare_element(const mha__target *t, double x, double y, comparison *g, mha__candidate *result)
+/* Of two numbers, none of which is NaN. */
+static inline double larger(double a, double b)
 {
+    return a > b ? a : b;
+}
+
+static inline void compare_element(const mha__target *t, double x, double y, comparison *g, mha__candidate *result)
+{
+    const double distance = fabs(x - y), size = fabs(y);
     g->elements++;
-    if (mha__search_same(t, x, y))
-        return;
-    const double distance = fabs(x - y);
-    g->apart += !isnan(y) && !(distance <= t->noise[0] + t->storage.relative * fabs(y));
     if (!isfinite(distance)) {
-        g->odd++;
+        const bool same = mha__search_same(t, x, y);
+        g->odd += !same;
+        g->apart += !same && !isnan(y);
         return;
     }
+    g->apart += distance > t->noise[0] + t->storage.relative * size;
     g->sum += distance * distance;
     g->signed_sum += x - y;
-    result->max_abs = fmax(result->max_abs, distance);
-    result->excess = fmax(result->excess, distance - t->storage.relative * fabs(y));
+    result->max_abs = larger(result->max_abs, distance);
+    result->excess = larger(result->excess, distance - t->storage.relative * size);
     for (int wide = 0; wide < 2; wide++)
-        result->needed[wide] = fmax(result->needed[wide], distance - t->allowed[wide].rtol * fabs(y));
+        result->needed[wide] = larger(result->needed[wide], distance - t->allowed[wide].rtol * size);
 }
 
 /* How many elements of line l of batch row b of the stage belong to a region. */
@@ -74,9 +80,9 @@ void mha__search_hold(const mha__search *s, const mha__region *on, const double 
             for (size_t j = 0, n = compared(s, on, b, l); j < n; j++) {
                 const double found = values[at + j], base = s->unmodified.stage[at + j], by = fabs(found - base);
                 compare_element(t, found, y[j], &g, x);
-                if (found == base || (isnan(found) && isnan(base)))
+                if (!isfinite(by) && (found == base || (isnan(found) && isnan(base))))
                     continue;
-                moved->most = fmax(moved->most, isfinite(by) ? by : INFINITY);
+                moved->most = larger(moved->most, isfinite(by) ? by : INFINITY);
                 moved->rms += by * by;
             }
         }

@@ -19,6 +19,16 @@ typedef struct mha__sight {
 enum { KEEPS_NO_WEIGHT = 2 }; /* of a visible key */
 enum { MHA_VARIANT_TILE = 64 }; /* query rows that are looked at together */
 
+/* What variants that change something else find as the case says it, once: in small cases. */
+typedef struct mha__as_said {
+    mha__knobs knobs;    /* those of the case */
+    bool rows, sights;   /* the variant being computed has these rows, and sees these keys under all heads */
+    double *row[3];      /* q (B, T_q, h, d_k), keys and values (B, S', h_kv, d); NULL: nothing is kept */
+    mha__sight *sight;   /* (B, T_q, S) */
+    unsigned char *made; /* (3, B): which rows are known */
+    unsigned char *seen; /* (B, T_q): which query rows have their sights */
+} mha__as_said;
+
 struct mha__variant_bench {
     const mha__variant_inputs *inputs;
     mha__arena pool;
@@ -28,6 +38,7 @@ struct mha__variant_bench {
     mha__variant_bench *turned;      /* for them with heads for time; NULL: there is none */
     unsigned char *other_kept;       /* the rows wanted of the other one */
     double *other_rows;              /* the result of either; the result of one sequence of a ragged batch */
+    mha__as_said said;
     /* of the batch row being computed: */
     const double *q;                 /* (T_q, h, d_k), rotated */
     double *own_keys, *own_values;   /* memory for (S', h_kv, d) */
@@ -38,6 +49,8 @@ struct mha__variant_bench {
     mha__sight *sight;               /* of a tile of query rows, by S: of one head, or of all when they see alike */
     double *heads, *merged;          /* (T_q, h, d_v), (T_q, h*d_v) */
     double *lse;                     /* (h, T_q) */
+    double *ranked;                  /* S': the scores of a row in another order */
+    double *written;                 /* (T_q, width) of the output */
 };
 
 /* The key/value head that a query head reads. */
@@ -47,6 +60,7 @@ static inline size_t mha__variant_kv_head(const mha_case *c, const mha__knobs *k
     return how == GROUPS_TILED        ? head % h_kv
            : how == GROUPS_FIRST      ? 0
            : how == GROUPS_LAST_FIRST ? h_kv - 1 - right
+           : how == GROUPS_OTHER      ? (size_t)k->group_order[head]
                                       : right;
 }
 

@@ -40,6 +40,26 @@ static bool add_others(mha__variant_bench *w)
     return (w->other || !w->inputs->other) && (w->turned || !w->inputs->turned) && w->other_kept && w->other_rows;
 }
 
+/* Memory for what many variants find as the case says it, where it is little; false without memory. */
+static bool keep_what_is_said(mha__variant_bench *w)
+{
+    enum { MOST = 1 << 18 };
+    const mha_case *c = w->inputs->c;
+    const size_t S = w->inputs->S, sights = c->B * c->T_q * S, q = c->B * c->T_q * c->H * c->d_k,
+                 keys = c->B * (S + 2) * c->H_kv * c->d_k, values = c->B * (S + 2) * c->H_kv * c->d_v;
+    mha__as_said *said = &w->said;
+    said->knobs = mha__knobs_of(c);
+    if (w->inputs->sequences || c->kind == CASE_ROPE || sights > MOST || q + keys + values > MOST)
+        return true;
+    said->row[0] = take(w, q);
+    said->row[1] = take(w, keys);
+    said->row[2] = take(w, values);
+    said->sight = mha__arena_take(&w->pool, (sights + 1) * sizeof *said->sight);
+    said->made = mha__arena_take(&w->pool, 3 * c->B + 1);
+    said->seen = mha__arena_take(&w->pool, c->B * c->T_q + 1);
+    return said->row[0] && said->row[1] && said->row[2] && said->sight && said->made && said->seen;
+}
+
 mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs, const unsigned char *needed,
                                               size_t bytes)
 {
@@ -61,9 +81,12 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
     w->heads = take(w, rows * c->d_v);
     w->merged = take(w, rows * c->d_v);
     w->lse = take(w, rows);
+    w->ranked = take(w, S);
+    w->written = take(w, c->T_q * (c->E_out > c->H * c->d_v ? c->E_out : c->H * c->d_v));
     const bool whole = w->own_keys && w->own_values && w->scores && w->visible && w->scored && w->weighed && w->sight &&
-                       w->heads && w->merged && w->lse;
-    if (whole && mha__row_maker_begin(&w->maker, inputs, needed, bytes, &w->pool) && add_others(w))
+                       w->heads && w->merged && w->lse && w->ranked && w->written;
+    if (whole && mha__row_maker_begin(&w->maker, inputs, needed, bytes, &w->pool) && add_others(w) &&
+        keep_what_is_said(w))
         return w;
     mha__variant_bench_destroy(w);
     return NULL;
@@ -72,6 +95,7 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
 void mha__variant_bench_turn_to(mha__variant_bench *bench, const mha__variant_inputs *inputs)
 {
     bench->inputs = bench->maker.inputs = inputs;
+    bench->said.row[0] = NULL; /* is of other heads */
     for (size_t i = 0; i < bench->maker.count; i++)
         if (!bench->maker.slots[i].product)
             bench->maker.slots[i].which = -1;
@@ -154,6 +178,7 @@ static const double *gather(mha__variant_bench *w, const mha__knobs *k, size_t b
     put(in, new_rows, c->T_k, row, first, to);
     for (size_t f = 0; in->bias_kv[part] && f < row; f++)
         to[in->S * row + f] = mha__variant_rounded(in->bias_kv[part][f], k->round_weights);
+    mha__rows_shorten(k, part ? PROJECTION_V : PROJECTION_K, (in->S + 2) * row, to);
     return to;
 }
 
@@ -230,6 +255,29 @@ static void attend(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, 
     }
 }
 
+/* The rows of q, k or v of one batch row that are attended to. */
+static const double *rows_of(mha__variant_bench *w, const mha__knobs *k, int which, size_t b, bool all_rows)
+{
+    const mha__variant_inputs *in = w->inputs;
+    const mha_case *c = in->c;
+    const bool is_said = w->said.rows && (which != PROJECTION_Q || !all_rows);
+    const size_t n = which == PROJECTION_Q   ? c->T_q * c->H * c->d_k
+                     : which == PROJECTION_K ? (in->S + 2) * c->H_kv * c->d_k
+                                             : (in->S + 2) * c->H_kv * c->d_v;
+    double *said = is_said ? w->said.row[which] + b * n : NULL;
+    if (said && w->said.made[(size_t)which * c->B + b])
+        return said;
+    const double *rows = mha__rows_make(&w->maker, k, which, b, all_rows);
+    if (which != PROJECTION_Q)
+        rows = gather(w, k, b, which == PROJECTION_V, rows);
+    if (said) {
+        const bool all = which == PROJECTION_Q || c->P > 0 || mha__extra_rows(c) > 0; /* else there are no more rows */
+        memcpy(said, rows, (all ? n : n / (in->S + 2) * in->S) * sizeof *said);
+        w->said.made[(size_t)which * c->B + b] = 1;
+    }
+    return rows;
+}
+
 static void run_row(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, size_t b, const unsigned char *kept,
                     double *y, size_t n)
 {
@@ -252,15 +300,15 @@ static void run_row(mha__variant_bench *w, const mha__knobs *k, mha_stage stage,
         return;
     }
     if (stage != MHA_STAGE_PRESENT_VALUE)
-        w->keys = gather(w, k, b, 0, mha__rows_make(&w->maker, k, PROJECTION_K, b, true));
+        w->keys = rows_of(w, k, PROJECTION_K, b, true);
     if (stage != MHA_STAGE_PRESENT_KEY)
-        w->values = gather(w, k, b, 1, mha__rows_make(&w->maker, k, PROJECTION_V, b, true));
+        w->values = rows_of(w, k, PROJECTION_V, b, true);
     if (stage == MHA_STAGE_PRESENT_KEY)
         heads_first(w->keys, w->inputs->S, c->H_kv, c->d_k, y);
     else if (stage == MHA_STAGE_PRESENT_VALUE)
         heads_first(w->values, w->inputs->S, c->H_kv, c->d_v, y);
     else {
-        w->q = mha__rows_make(&w->maker, k, PROJECTION_Q, b, all_rows);
+        w->q = rows_of(w, k, PROJECTION_Q, b, all_rows);
         attend(w, k, stage, b, kept, y, n);
     }
 }
@@ -325,6 +373,15 @@ static void run_turned(mha__variant_bench *w, const mha__knobs *k, double *resul
     }
 }
 
+/* Puts the n rows of one batch row where others should be. */
+static void reorder(mha__variant_bench *w, const double *order, size_t n, size_t width, double *y)
+{
+    double *copy = w->written;
+    memcpy(copy, y, n * width * sizeof *y);
+    for (size_t t = 0; t < n; t++)
+        memcpy(y + t * width, copy + (size_t)order[t] * width, width * sizeof *y);
+}
+
 void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_stage stage, const unsigned char *kept,
                       double *result)
 {
@@ -339,8 +396,13 @@ void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_st
         run_other(bench, knobs, stage, kept, result, stage == MHA_STAGE_HEADS ? c->H * c->d_v : c->E_out);
         return;
     }
+    mha__as_said *said = &bench->said;
+    said->rows = said->row[0] && knobs->pages == PAGES_RIGHT && knobs->cache_order == CACHE_RIGHT &&
+                 mha__knobs_make_rows_alike(&said->knobs, knobs);
+    said->sights = said->row[0] && mha__variant_heads_see_alike(knobs) && mha__knobs_see_alike(&said->knobs, knobs);
     for (size_t b = 0; b < c->B; b++) {
-        const unsigned char *rows = kept ? kept + b * c->T_q : NULL;
+        const bool moved = knobs->row_order && ends && c->T_q > 0;
+        const unsigned char *rows = kept && !moved ? kept + b * c->T_q : NULL;
         const size_t from = knobs->batch_order ? (size_t)knobs->batch_order[b] : b;
         if (rows && !memchr(rows, 1, c->T_q))
             continue;
@@ -348,5 +410,7 @@ void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_st
             run_sequence(bench, knobs, stage, b, rows, result + b * n);
         else
             run_row(bench, knobs, stage, from, rows, result + b * n, n);
+        if (moved)
+            reorder(bench, knobs->row_order + b * c->T_q, c->T_q, n / c->T_q, result + b * n);
     }
 }

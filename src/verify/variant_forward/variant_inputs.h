@@ -120,6 +120,8 @@ double mha__variant_gate_of(const mha_case *c, const double *x, size_t column, i
 /* Changes an input row of n numbers as the variant changes rows; not their order. */
 void mha__variant_input_row(const mha__knobs *k, const double *from, size_t n, double *to);
 void mha__rows_scale(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, double *x);
+/* Rounds n numbers of q, k or v, as they are multiplied. */
+void mha__rows_shorten(const mha__knobs *k, int which, size_t n, double *x);
 void mha__rows_normalise(const mha__variant_inputs *w, const mha__knobs *k, int which, double *x);
 /* `memory`: for two numbers of each feature of a head. */
 void mha__rows_rotate(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, double *x,

@@ -55,7 +55,9 @@ void mha__variant_sum_values(mha__variant_bench *w, const mha__knobs *k, size_t 
             if (!w->weighed[h * c->T_q + i])
                 continue;
             const double *o = w->heads + (i * c->H + (k->merge_order ? (size_t)k->merge_order[h] : h)) * c->d_v;
-            for (size_t f = 0; f < c->d_v; f++)
+            if (k->merge == HEADS_RIGHT)
+                memcpy(w->merged + (i * c->H + h) * c->d_v, o, c->d_v * sizeof *o);
+            for (size_t f = 0; k->merge != HEADS_RIGHT && f < c->d_v; f++)
                 w->merged[mha__head_column(k->merge, c->T_q, c->H, c->d_v, i, h, f)] = o[f];
         }
 }

@@ -19,6 +19,10 @@ static double score_of(const mha__knobs *k, double scale, double product, bool r
     const bool hidden = sight->hidden == SIGHT_HIDDEN;
     product += sight->early;
     double s = k->cap_before_scale ? capped(k, product) * scale : product * scale;
+    if (k->most_score > 0)
+        s = fmax(fmin(s, k->most_score), -k->most_score);
+    if (k->shortened & ROUNDS_SCORES)
+        s = mha__variant_shortened(s, k->shortened_to);
     *visible = hidden ? 0 : sight->hidden == SIGHT_LATE ? KEEPS_NO_WEIGHT : 1;
     if (stage == MHA_STAGE_SCORES)
         return s;
@@ -75,12 +79,24 @@ static double relative_terms(const mha__variant_inputs *w, const mha__knobs *k, 
     return sum;
 }
 
+/* Where the sights of a query row are. */
+static mha__sight *sight_of(const mha__variant_bench *w, size_t b, size_t i)
+{
+    const size_t S = w->inputs->S;
+    return w->said.sights ? w->said.sight + (b * w->inputs->c->T_q + i) * S : w->sight + i % MHA_VARIANT_TILE * S;
+}
+
 /* Finds the keys that one query row sees under one head, and the terms added to their scores. */
 static void see(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, size_t i)
 {
-    const size_t S = w->inputs->S;
+    const size_t S = w->inputs->S, row = b * w->inputs->c->T_q + i;
+    mha__sight *sight = sight_of(w, b, i);
+    if (w->said.sights && w->said.seen[row])
+        return;
     for (size_t j = 0; j < S; j++)
-        w->sight[i % MHA_VARIANT_TILE * S + j] = mha__variant_look(w->inputs, k, &(mha__score_at){b, h, i, j});
+        sight[j] = mha__variant_look(w->inputs, k, &(mha__score_at){b, h, i, j});
+    if (w->said.sights)
+        w->said.seen[row] = 1;
 }
 
 /* Computes the scores of one query row under one head; `see` must have been called for them. */
@@ -91,6 +107,7 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size
     const size_t head = mha__variant_kv_head(c, k, k->group_k, h);
     const bool bias = w->inputs->bias_kv[0] != NULL, pads = mha__variant_pads(k, b, i);
     const double *q = w->q + (i * c->H + h) * c->d_k, scale = k->scales ? k->scales[h] : k->s.softmax.scale;
+    const mha__sight *sights = sight_of(w, b, i);
     /* Most variants replace a hidden key's score: its product need not be computed. */
     const bool score_hidden =
         stage == MHA_STAGE_SCORES || stage == MHA_STAGE_CAPPED || k->fill == FILL_ADD || k->cap_after_mask;
@@ -99,7 +116,7 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size
         const size_t row = real || bias ? j : S + 1; /* the zero row is stored at S + 1 */
         mha__sight sight = {.hidden = SIGHT_SEEN};
         if (real)
-            sight = w->sight[i % MHA_VARIANT_TILE * S + j];
+            sight = sights[j];
         else if (pads || (row == S + 1 ? !k->s.softmax.zero_row : !k->bias_row))
             sight.hidden = SIGHT_HIDDEN;
         if (sight.hidden == SIGHT_HIDDEN && !score_hidden && k->fill == FILL_EXCLUDE) {

@@ -233,6 +233,12 @@ mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs
     }
     if ((int64_t)at->j >= k->twice_from && (int64_t)at->j < k->twice_to)
         sight.added += log(2);
+    if (k->edges_twice > 0 && at->j > 0 && at->j % (size_t)k->edges_twice == 0)
+        sight.added += log(2);
+    if (k->last_fills > 0 && at->j + 1 == inputs->S) {
+        const size_t tile = (size_t)k->last_fills;
+        sight.added += log((double)((inputs->S + tile - 1) / tile * tile - at->j));
+    }
     sight.hidden = (hides & ~k->late) != 0 ? SIGHT_HIDDEN : hides != 0 ? SIGHT_LATE : SIGHT_SEEN;
     return sight;
 }

@@ -57,16 +57,19 @@ static void softmax(const mha__knobs *k, double *s, const unsigned char *visible
     }
     if (wrong || isinf(most))
         most = NAN;
-    double sum = 0, keys = 0;
+    double sum = k->sum_raised, keys = 0;
     for (size_t r = 0; r < rest->n; r++)
         sum += rest->times[r] * power(k, rest->logit[r] - most);
     for (size_t j = 0; j < n; j++) {
         double *x = &s[j * step];
-        *x = visible[j * step] ? power(k, *x - most) : 0;
+        const double below = k->most_below > 0 ? fmax(*x - most, -k->most_below) : *x - most;
+        *x = visible[j * step] ? power(k, below) : 0;
         sum += *x;
         keys += *x;
+        if (k->shortened & ROUNDS_EXPONENTIALS)
+            *x = mha__variant_shortened(*x, k->shortened_to);
     }
-    for (size_t j = 0; j < n; j++)
+    for (size_t j = 0; j < n && !k->undivided; j++)
         if (visible[j * step] || isnan(sum))
             s[j * step] /= sum;
     *lse = lse_of(k, most, sum, keys);
@@ -111,22 +114,69 @@ static bool any_visible(const unsigned char *visible, size_t n)
     return false;
 }
 
-/* A softmax of each tile of keys by itself, and their results averaged or added. */
+/* What the result of a part is multiplied by; `sum`: of exp(s - most) over its keys. */
+static double part_factor(int mistake, double most, double sum)
+{
+    const double lse = most + log(sum);
+    switch (mistake) {
+    case TILE_BY_SUMS: return sum;
+    case TILE_BY_LSE: return lse;
+    case TILE_BY_POWERS_OF_2: return exp2(lse);
+    case TILE_BY_BASE_2: return exp(lse / log(2));
+    default: return 1;
+    }
+}
+
+/* A softmax of each tile of keys by itself, and their results averaged, added or merged by wrong factors. */
 static void softmax_of_tiles(const mha__knobs *k, double *s, const unsigned char *visible, size_t n, double *lse)
 {
     const size_t size = (size_t)llabs(k->tile), tiles = (n + size - 1) / size;
     const logits none = {.n = 0};
+    double factors = 0, most = -INFINITY;
     *lse = NAN;
+    for (size_t j = 0; j < n; j++)
+        most = visible[j] ? fmax(most, s[j]) : most;
     for (size_t first = 0; first < n; first += size) {
         const size_t count = n - first < size ? n - first : size;
-        double unused;
+        double own, factor = 0, highest = -INFINITY;
+        for (size_t j = first; j < first + count; j++)
+            highest = visible[j] ? fmax(highest, s[j]) : highest;
         if (!any_visible(visible + first, count))
             memset(s + first, 0, count * sizeof *s);
-        else
-            softmax(k, s + first, visible + first, count, 1, &none, &unused);
-        for (size_t j = first; j < first + count && k->tile_mistake == TILE_AVERAGED; j++)
-            s[j] /= (double)tiles;
+        else {
+            softmax(k, s + first, visible + first, count, 1, &none, &own);
+            /* By powers of lse it does not matter what all lse are above. */
+            const double above = k->tile_mistake >= TILE_BY_POWERS_OF_2 ? most : 0;
+            factor = part_factor(k->tile_mistake, highest - above, exp(own - highest));
+        }
+        for (size_t j = first; j < first + count; j++)
+            s[j] *= factor;
+        factors += factor;
     }
+    const double all = k->tile_mistake == TILE_ADDED ? 1 : k->tile_mistake == TILE_AVERAGED ? (double)tiles : factors;
+    for (size_t j = 0; j < n && all != 0; j++)
+        s[j] /= all;
+}
+
+static int descending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+/* Hides all keys of a row but those of the greatest scores, or lets them lose their weight. `memory`: for n scores. */
+static void leave_top(const mha__knobs *k, const double *s, unsigned char *visible, size_t n, double *memory)
+{
+    size_t seen = 0;
+    for (size_t j = 0; j < n; j++)
+        if (visible[j])
+            memory[seen++] = s[j];
+    if (seen <= (size_t)k->top)
+        return;
+    qsort(memory, seen, sizeof *memory, descending);
+    for (size_t j = 0; j < n; j++)
+        if (visible[j] && s[j] < memory[k->top - 1])
+            visible[j] = k->top_late ? KEEPS_NO_WEIGHT : 0;
 }
 
 /* Weights of one row of n scores that do not depend on each other, unless they are divided by their sum. */
@@ -154,7 +204,7 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
         for (size_t i = 0; i < c->T_q; i++) {
             const size_t row = h * c->T_q + i;
             double *s = w->scores + row * S;
-            const unsigned char *visible = w->visible + row * S;
+            unsigned char *visible = w->visible + row * S;
             logits rest = {.n = 0};
             if (!w->scored[row])
                 continue;
@@ -167,6 +217,8 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
                 s[j] += log(k->parts);
             if (k->tile_mistake == TILE_PADDED && mha__variant_count_padded(w->inputs, k, b, i) > 0)
                 join(&rest, 0, (double)mha__variant_count_padded(w->inputs, k, b, i));
+            if (k->top > 0)
+                leave_top(k, s, visible, S, w->ranked);
             w->lse[row] = 0;
             if (k->s.softmax.normaliser == MHA_SIGMOID)
                 sigmoid(k, s, visible, S, w->inputs->S);
@@ -183,12 +235,18 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
 static void finish(mha__variant_bench *w, const mha__knobs *k, size_t b)
 {
     const mha_case *c = w->inputs->c;
-    const size_t S = w->inputs->S + mha__extra_rows(c);
+    const size_t S = w->inputs->S + mha__extra_rows(c), rows = c->T_q * S;
     const double *kept = k->dropped ? k->dropped + 1 + b * c->H * c->T_q * S : NULL;
     const double times = k->dropped ? k->weights_times / (1 - k->dropped[0]) : k->weights_times;
     for (size_t row = 0; row < c->H * c->T_q; row++)
         for (size_t at = row * S; w->scored[row] && at < (row + 1) * S; at++)
             w->scores[at] *= w->visible[at] == KEEPS_NO_WEIGHT || (kept && kept[at] == 0) ? 0 : times;
+    for (size_t at = 0; k->least_weight > 0 && at < c->H * rows; at++)
+        if (w->scored[at / S] && w->visible[at])
+            w->scores[at] = fmax(w->scores[at], k->least_weight);
+    for (size_t at = 0; k->shortened & ROUNDS_WEIGHTS && at < c->H * rows; at++)
+        if (w->scored[at / S])
+            w->scores[at] = mha__variant_shortened(w->scores[at], k->shortened_to);
 }
 
 void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k, size_t b)
@@ -209,6 +267,7 @@ void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k, size_t b)
         for (size_t at = 0; at < rows; at++)
             if (w->scored[at / S])
                 softmax(k, w->scores + at, w->visible + at, c->H, rows, &none, &unused);
-    if (k->late || k->dropped || k->weights_times != 1)
+    if (k->late || k->top_late || k->dropped || k->weights_times != 1 || k->least_weight > 0 ||
+        k->shortened & ROUNDS_WEIGHTS)
         finish(w, k, b);
 }

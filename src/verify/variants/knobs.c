@@ -21,6 +21,19 @@ double mha__variant_rounded(double x, int rounding)
     return x;
 }
 
+double mha__variant_shortened(double x, int bits)
+{
+    uint64_t u;
+    const int dropped = 53 - bits;
+    if (!isfinite(x) || dropped <= 0)
+        return x;
+    memcpy(&u, &x, sizeof u);
+    u += ((uint64_t)1 << (dropped - 1)) - 1 + (u >> dropped & 1);
+    u = u >> dropped << dropped;
+    memcpy(&x, &u, sizeof u);
+    return x;
+}
+
 bool mha__case_has_pattern(const mha_case *c)
 {
     const mha_pattern *p = &c->semantics.visible.pattern;
@@ -116,7 +129,7 @@ bool mha__knobs_by_head(const mha__knobs *k)
                         k->position_bias != POSITION_BIAS_TRANSPOSED && k->relative != RELATIVE_HEAD_0 && !k->sinks &&
                         !k->lengths && !k->dropped && !k->scales && !k->mask_batch && !k->mask_first;
     return rows && scores && (k->merge == HEADS_RIGHT || k->merge == HEADS_TURNED) && k->reading == READING_RIGHT &&
-           !k->batch_order && !k->merge_order;
+           !k->batch_order && !k->merge_order && !k->row_order;
 }
 
 bool mha__knobs_agree(const mha__knobs *a, const mha__knobs *b)

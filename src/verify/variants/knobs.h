@@ -16,6 +16,11 @@ enum {
 enum { ROUND_NOT, ROUND_F16, ROUND_BF16, ROUND_BF16_CUT /* lower bits dropped */ };
 /* A number as the type of that rounding has it. */
 double mha__variant_rounded(double x, int rounding);
+/* x with so many bits of the significand, 53 at most; of two as near the even one. */
+double mha__variant_shortened(double x, int bits);
+/* Where numbers are rounded alone: the rows of q, k and v as they are multiplied, scores, the exponentials that meet
+ * the values but not those that are added up, and weights. */
+enum { ROUNDS_Q = 1, ROUNDS_K = 2, ROUNDS_V = 4, ROUNDS_SCORES = 8, ROUNDS_EXPONENTIALS = 16, ROUNDS_WEIGHTS = 32 };
 
 /* How heads are arranged in a row of features. */
 enum {
@@ -80,7 +85,8 @@ enum {
     GROUPS_RIGHT, /* i / (h/h_kv) */
     GROUPS_TILED, /* i % h_kv */
     GROUPS_FIRST, /* the first one */
-    GROUPS_LAST_FIRST
+    GROUPS_LAST_FIRST,
+    GROUPS_OTHER /* as group_order says */
 };
 
 enum {
@@ -159,7 +165,12 @@ enum {
     TILE_SUM_UNSCALED,    /* the weighted values follow, the sum does not */
     TILE_PADDED,          /* keys up to a multiple of the tile join with score 0 and value 0 */
     TILE_AVERAGED,        /* tiles have a softmax each, and their results are averaged */
-    TILE_ADDED            /* ... or added */
+    TILE_ADDED,           /* ... or added */
+    TILE_AVERAGED_SEEN,   /* ... or averaged, but for those without a visible key */
+    TILE_BY_SUMS,         /* ... or merged by their sums of exponentials without their maxima */
+    TILE_BY_LSE,          /* ... by their lse, instead of exp(lse) */
+    TILE_BY_POWERS_OF_2,  /* ... by 2^lse */
+    TILE_BY_BASE_2        /* ... by exp of an lse in base 2 */
 };
 
 enum {
@@ -208,7 +219,8 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int64_t, move_batch)    /* batch row b is batch row b - n, or the first: MOVE_TO_FIRST */                        \
     X(int64_t, move_repeats)  /* row n is row n - 1; 0: none */                                                        \
     X(int64_t, move_wraps)    /* row t is row t mod n; 0: none */                                                      \
-    X(int64_t, move_holds)    /* rows from n on are row n - 1; 0: none */
+    X(int64_t, move_holds)    /* rows from n on are row n - 1; 0: none */                                              \
+    X(const double *, move_order) /* (B, T): which row stands in the place of each; NULL: itself */
 
 /* Type and name of each knob that changes the rows of q, k and v before the scores. */
 #define ROW_KNOB_LIST(X)                                                                                               \
@@ -233,6 +245,8 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, clip_place)                                                                                                 \
     X(int, clip_not) /* bits: 1 q, 2 k, 4 v is not clipped */                                                          \
     X(int, scale_keys) /* keys are scaled by position, too */                                                          \
+    X(int, shortened) /* bits ROUNDS_...: where numbers keep so many bits as follow */                                 \
+    X(int, shortened_to)                                                                                               \
     MOVE_KNOB_LIST(X)                                                                                                  \
     SCALE_KNOB_LIST(X)                                                                                                 \
     NORM_KNOB_LIST(X)                                                                                                  \
@@ -260,6 +274,8 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int64_t, mask_batch) /* batch row b is batch row b - n */                                                        \
     X(int64_t, twice_from) /* keys from here on, below twice_to, are counted twice */                                  \
     X(int64_t, twice_to)                                                                                               \
+    X(int64_t, edges_twice) /* so are the first keys of tiles of so many, but for key 0; 0: none */                    \
+    X(int64_t, last_fills) /* the last key counts as often as it takes to fill a tile of so many; 0: once */           \
     X(int, padding_reversed)                                                                                           \
     X(int, segments_earlier) /* keys of segments with a smaller number are seen, too */                                \
     X(int, lists_each_time) /* a key counts as often as it is named */                                                 \
@@ -280,6 +296,7 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     SIGHT_KNOB_LIST(X)                                                                                                 \
     X(int, group_k)                                                                                                    \
     X(int, group_v)                                                                                                    \
+    X(const double *, group_order) /* (h): the key/value head that each query head reads */                            \
     X(int, groups) /* how many key/value heads are read; 0: those of the case */                                       \
     X(int, pages)                                                                                                      \
     X(int, relative)                                                                                                   \
@@ -294,6 +311,13 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, base_2)   /* powers of 2 instead of e */                                                                    \
     X(int64_t, tile) /* keys of a tile of the softmax; negative: the last tile comes first; 0: no tiles */             \
     X(int, tile_mistake)                                                                                               \
+    X(int64_t, top) /* only so many keys with the greatest scores count; 0: all */                                     \
+    X(int, top_late) /* the others only lose their weight */                                                           \
+    X(double, most_score) /* scores are limited to so much on both sides; 0: they are not */                           \
+    X(double, most_below) /* scores lie at most so far below the maximum; 0: as far as they do */                      \
+    X(double, least_weight) /* of a visible key */                                                                     \
+    X(double, sum_raised) /* what the sum of exp(s - maximum) is raised by */                                          \
+    X(int, undivided) /* exponentials are not divided by their sum */                                                  \
     X(int, sigmoid_usual)   /* the bias is -log of the number of keys */                                               \
     X(int, sigmoid_divided) /* the weights of a sigmoid are divided by their sum */                                    \
     X(int, use_sinks)                                                                                                  \
@@ -310,6 +334,7 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, merge)                  /* arrangement of heads in the merged rows */                                       \
     X(int, reading) /* which axes of the inputs are taken for others */                                                \
     X(const double *, batch_order) /* which batch row stands in the place of each; NULL: itself */                     \
+    X(const double *, row_order) /* (B, T_q): which row of the output stands in the place of each; NULL: itself */     \
     X(const double *, merge_order) /* which head stands in the place of each; NULL: itself */                          \
     X(int, gate) /* how the heads are gated */                                                                         \
     X(int, output_unprojected)                                                                                         \
@@ -359,8 +384,12 @@ enum {
     SOLVE_SIGNED,   /* the same, or its negative */
     SOLVE_BY_HEAD,  /* any for each query head */
     SOLVE_HEADS,    /* one for each query head: which head stands in its place */
+    SOLVE_KV_HEADS, /* one for each query head: which key/value head it reads */
     SOLVE_BATCHES,  /* one for each batch row: which batch row stands in its place */
     SOLVE_KEYS,     /* one for each key of each batch row: 0 hides it, 1 does not */
+    SOLVE_VALUES,   /* one for each new row of v of each batch row: which row stands in its place */
+    SOLVE_QUERIES,  /* the same for each row of q */
+    SOLVE_WRITTEN,  /* and for each row of the output */
     SOLVE_DROPPED   /* p; then one for each weight (B, h, T_q, S'): 0 drops it, 1 does not */
 };
 

@@ -1,4 +1,5 @@
-/* The numbers of a variant as text: "30", "5, 9, 7", or the hidden keys of each batch row, "3, 5-7; none". */
+/* The numbers of a variant as text: "30", "5, 9, 7", the hidden keys of each batch row, "3, 5-7; none", or the rows
+ * that stand in the place of others, "0-3: 8-11, 9: 2; none", of all batch rows where they are alike. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +28,12 @@ size_t mha__solved_count(const mha_case *c, const mha__variant_entry *e)
     case SOLVE_BY_BATCH:
     case SOLVE_BATCHES: return c->B;
     case SOLVE_KEYS: return c->B * (c->P + c->T_k);
+    case SOLVE_VALUES: return c->B * c->T_k;
+    case SOLVE_QUERIES:
+    case SOLVE_WRITTEN: return c->B * c->T_q;
     case SOLVE_DROPPED: return 1 + count_weights(c);
     case SOLVE_BY_HEAD:
+    case SOLVE_KV_HEADS:
     case SOLVE_HEADS: return c->H;
     default: return 1;
     }
@@ -75,6 +80,53 @@ static void write_keys(writer *w, const double *kept, size_t S)
         add(w, "none");
 }
 
+/* Adds "4", "4-7" or "7-4". */
+static void write_range(writer *w, const char *before, size_t first, size_t last)
+{
+    char item[64];
+    if (last != first)
+        mha__text_print(item, sizeof item, "%s%zu-%zu", before, first, last);
+    else
+        mha__text_print(item, sizeof item, "%s%zu", before, first);
+    add(w, item);
+}
+
+/* The places of T that have another row, and which; a row for several places once. */
+static void write_rows(writer *w, const double *row, size_t T)
+{
+    bool any = false;
+    for (size_t t = 0; t < T; t++) {
+        size_t last = t;
+        if (row[t] == (double)t)
+            continue;
+        const double by = t + 1 < T ? row[t + 1] - row[t] : 0, step = fabs(by) == 1 ? by : 0;
+        while (last + 1 < T && row[last + 1] == row[last] + step)
+            last++;
+        while (row[last] == (double)last)
+            last--;
+        write_range(w, any ? ", " : "", t, last);
+        write_range(w, ": ", (size_t)row[t], (size_t)row[last]);
+        any = true;
+        t = last;
+    }
+    if (!any)
+        add(w, "none");
+}
+
+static bool has_rows(const mha__variant_entry *e)
+{
+    return e->how == SOLVE_VALUES || e->how == SOLVE_QUERIES || e->how == SOLVE_WRITTEN;
+}
+
+/* Whether all batch rows have the same n numbers. */
+static bool are_alike(const double *x, size_t B, size_t n)
+{
+    bool alike = true;
+    for (size_t i = n; i < B * n; i++)
+        alike &= x[i] == x[i % n];
+    return alike;
+}
+
 void mha__numbers_say(const mha_case *c, const mha__variant_entry *e, const double *x, char *text, size_t size)
 {
     writer w = {.text = text, .size = size};
@@ -84,7 +136,12 @@ void mha__numbers_say(const mha_case *c, const mha__variant_entry *e, const doub
         add(&w, b > 0 ? "; " : "");
         write_keys(&w, x + b * S, S);
     }
-    for (size_t i = 0; e->how != SOLVE_KEYS && i < n; i++) {
+    const size_t T = has_rows(e) && c->B > 0 ? n / c->B : 0;
+    for (size_t b = 0; has_rows(e) && b < (are_alike(x, c->B, T) ? 1 : c->B); b++) {
+        add(&w, b > 0 ? "; " : "");
+        write_rows(&w, x + b * T, T);
+    }
+    for (size_t i = 0; e->how != SOLVE_KEYS && !has_rows(e) && i < n; i++) {
         char item[32];
         mha__text_print(item, sizeof item, "%s%.6g", i > 0 ? ", " : "", x[i]);
         add(&w, item);
@@ -147,6 +204,61 @@ static mha_status read_keys(const mha_case *c, const mha__variant_entry *e, cons
     return *at ? refuse(e, text, error) : MHA_OK;
 }
 
+/* Reads "4", "4-7" or "7-4"; NULL: it is none of them. */
+static const char *read_range(const char *text, size_t n, size_t *first, size_t *last)
+{
+    const char *at = read_key(text, n, first);
+    *last = *first;
+    if (at && *at == '-')
+        at = read_key(at + 1, n, last);
+    return at;
+}
+
+/* Reads the rows in place of some of T, as "0-3: 8-11"; NULL: it is nothing like that. */
+static const char *read_places(const char *text, size_t T, double *row)
+{
+    size_t first, last, from = 0, to = 0;
+    const char *at = read_range(text, T, &first, &last);
+    if (!at || *at != ':' || last < first)
+        return NULL;
+    at = read_range(skip_blanks(at + 1), T, &from, &to);
+    const size_t apart = to > from ? to - from : from - to;
+    if (!at || (apart > 0 && apart != last - first))
+        return NULL;
+    for (size_t t = first; t <= last; t++)
+        row[t] = (double)(to > from ? from + (t - first) : to < from ? from - (t - first) : from);
+    return at;
+}
+
+static mha_status read_rows(const mha_case *c, const mha__variant_entry *e, const char *text, double *row,
+                            mha_error *error)
+{
+    const size_t T = e->how == SOLVE_VALUES ? c->T_k : c->T_q;
+    const bool for_all = !strchr(text, ';');
+    const char *at = text;
+    for (size_t i = 0; i < c->B * T; i++)
+        row[i] = (double)(i % T);
+    for (size_t b = 0; b < (for_all && c->B > 1 ? 1 : c->B) && at; b++) {
+        if (b > 0 && *at++ != ';')
+            break;
+        at = skip_blanks(at);
+        if (strncmp(at, "none", 4) == 0) {
+            at = skip_blanks(at + 4);
+            continue;
+        }
+        do
+            at = read_places(*at == ',' ? skip_blanks(at + 1) : at, T, row + b * T);
+        while (at && *at == ',');
+    }
+    for (size_t i = T; for_all && i < c->B * T; i++)
+        row[i] = row[i % T];
+    return at && !*at ? MHA_OK
+                      : mha__fail(error, MHA_INVALID, e->shown.name,
+                                  "expected the rows of each batch row that stand in the place of others, as in "
+                                  "\"0-3: 8-11, 9: 2; none\", found \"%.60s\"",
+                                  text);
+}
+
 mha_status mha__numbers_read(const mha_case *c, const mha__variant_entry *e, const char *text, double *x,
                              mha_error *error)
 {
@@ -156,6 +268,8 @@ mha_status mha__numbers_read(const mha_case *c, const mha__variant_entry *e, con
         return mha__fail(error, MHA_UNSUPPORTED, name, "does not apply to this case without its number after a blank");
     if (e->how == SOLVE_KEYS)
         return read_keys(c, e, text, x, error);
+    if (has_rows(e))
+        return read_rows(c, e, text, x, error);
     for (size_t i = 0; i < n; i++) {
         char *end;
         x[i] = strtod(text, &end);

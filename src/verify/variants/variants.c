@@ -8,6 +8,7 @@ static const mha__variant_list *const lists[] = {
     &mha__variants_of_scores,
     &mha__variants_of_bias,
     &mha__variants_of_scores_solved,
+    &mha__variants_of_rounding,
     &mha__variants_of_output,
 };
 

@@ -3,6 +3,8 @@
 #ifndef MHA_VERIFY_VARIANTS_VARIANTS_H
 #define MHA_VERIFY_VARIANTS_VARIANTS_H
 
+#include <math.h>
+
 #include "verify/variants/knobs.h"
 
 /* The list is written region by region, in the order of the data flow. */
@@ -17,6 +19,7 @@ extern const mha__variant_list mha__variants_of_norms;  /* norms of q and k, sca
 extern const mha__variant_list mha__variants_of_scores; /* keys, scores, masks, softmax, values */
 extern const mha__variant_list mha__variants_of_bias;   /* relative position bias */
 extern const mha__variant_list mha__variants_of_scores_solved;
+extern const mha__variant_list mha__variants_of_rounding; /* of one point alone */
 extern const mha__variant_list mha__variants_of_output; /* merging of heads, output projection */
 
 static inline bool has_weight(const mha_case *c, mha_weight w)
@@ -48,6 +51,15 @@ static inline bool softens(const mha_case *c)
 static inline bool has_sigmoid(const mha_case *c)
 {
     return attends(c) && c->semantics.softmax.normaliser == MHA_SIGMOID;
+}
+
+/* Whether each of n numbers is one of the indices below another number. */
+static inline bool are_indices(const double *x, size_t n, size_t below)
+{
+    bool all = true;
+    for (size_t i = 0; i < n; i++)
+        all &= x[i] >= 0 && x[i] < (double)below && x[i] == floor(x[i]);
+    return all;
 }
 
 static inline bool is_boolean(const mha_mask *mask)

@@ -55,11 +55,35 @@ static bool is_divided(const mha_case *c)
     return softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.softmax.softmax_plus_one;
 }
 
+static void merge_parts(mha__knobs *k, double keys, int mistake)
+{
+    k->tile = (int64_t)keys;
+    k->tile_mistake = mistake;
+}
+
 /* Fewer keys than there are. */
 static bool any_divisor(const mha_case *c, size_t index, double *x)
 {
     *x = size_at(index + 1);
     return *x < (double)(c->P + c->T_k);
+}
+
+/* Fewer keys than there are: up to 16, powers of two, and as many parts as up to 16. */
+static bool any_part(const mha_case *c, size_t index, double *x)
+{
+    enum { FEW = 16, POWERS = 26 };
+    const double keys = (double)(c->P + c->T_k), parts = (double)index - FEW - POWERS + 2;
+    if (index < FEW)
+        *x = (double)index + 1;
+    else if (index < FEW + POWERS)
+        *x = ldexp(FEW, (int)index - FEW + 1);
+    else
+        *x = ceil(keys / parts);
+    const bool again = index >= FEW + POWERS &&
+                       (*x <= FEW || *x == exp2(floor(log2(*x))) || *x == ceil(keys / (parts - 1)));
+    if (index > 0 && (again || *x >= keys))
+        *x = 0; /* is no size */
+    return *x < keys && index < FEW + POWERS + FEW - 1;
 }
 
 /* Every sixteenth key. */

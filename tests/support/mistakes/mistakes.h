@@ -8,8 +8,9 @@
 #include "support/oracle_run.h"
 
 /* Mistakes in inputs and weights, in the rows of q and k, in where rows lie, in what the call and its pattern say, in
- * the scores and the softmax, in the relative position bias, and in the reading of heads and behind the softmax: NULL
- * past the end. Their names are those of the library's variants, with the number of those that have one. */
+ * the scores and the softmax, in the relative position bias, in the rounding of one point, and in the reading of heads
+ * and behind the softmax: NULL past the end. Their names are those of the library's variants, with the number of those
+ * that have one. */
 const oracle_mistake *mistake_of_weights_at(size_t index);
 const oracle_mistake *mistake_of_rows_at(size_t index);
 const oracle_mistake *mistake_of_moved_at(size_t index);
@@ -18,6 +19,7 @@ const oracle_mistake *mistake_of_pattern_at(size_t index);
 const oracle_mistake *mistake_of_output_at(size_t index);
 const oracle_mistake *mistake_of_scores_at(size_t index);
 const oracle_mistake *mistake_of_bias_at(size_t index);
+const oracle_mistake *mistake_of_rounding_at(size_t index);
 /* All of them. */
 const oracle_mistake *mistake_at(size_t index);
 /* The one of that name, whatever number follows it; NULL: there is none. */
@@ -26,6 +28,8 @@ const oracle_mistake *mistake_named(const char *name);
 /* Attention with a mistake in its scores; the relative position bias of query i at p and a key at q; and their relative
  * terms, of the rows q and k. */
 void mistaken_attend(run *r, size_t b, size_t head, size_t i, number *heads);
+/* x with as many significant bits as the name says. */
+double mistaken_rounding(double x);
 double mistaken_bias(const run *r, size_t head, size_t i, double p, double q);
 double mistaken_relative(const run *r, size_t head, size_t i, double p, double q_at, const number *q, const number *k);
 

@@ -21,6 +21,10 @@ static void repeat_heads(run *r)
                 size_t g = right || is("groups-last-first") ? h / each : is("groups-first") ? 0 : h % r->h_kv;
                 if (is("groups-last-first"))
                     g = r->h_kv - 1 - g;
+                if (begins("groups-") && strstr(oracle_wrong->name, "other")) /* each head the next group's */
+                    g = is(part ? "groups-k-other" : "groups-v-other")
+                            ? h / each
+                            : (size_t)given_at(h, (double)((h / each + 1) % r->h_kv)) % r->h_kv;
                 if (is("case-lacks-groups"))
                     g = r->h_kv % 2 ? h / each : h * 2 / r->h;
                 memcpy(more + (b * r->h + h) * size, *parts[part] + (b * r->h_kv + g) * size, size * sizeof *more);
@@ -90,6 +94,16 @@ static void exchange(run *r, const number *heads, oracle_stage *y)
     }
 }
 
+/* The last two rows written with those before them. */
+static void leave_tail(run *r, const number *heads, oracle_stage *y)
+{
+    const size_t T = r->T_q, rows = r->B * T, width = rows > 0 ? y->elements / rows : 1;
+    (void)heads;
+    for (size_t e = 0; e < y->elements && T > 4 && r->s->place.n_sequences == 0; e++)
+        if (e / width % T >= T - 2)
+            y->value[e] = y->value[e - 2 * width];
+}
+
 static void finish(run *r, const number *heads, oracle_stage *y)
 {
     for (size_t e = 0; e < y->elements; e++) {
@@ -128,6 +142,9 @@ const oracle_mistake *mistake_of_output_at(size_t index)
     static const oracle_mistake all[] = {
         {.name = "groups-k-tiled", .gathered = repeat_heads},
         {.name = "groups-v-tiled", .gathered = repeat_heads},
+        {.name = "groups-other", .gathered = repeat_heads},
+        {.name = "groups-k-other", .gathered = repeat_heads},
+        {.name = "groups-v-other", .gathered = repeat_heads},
         {.name = "groups-first", .gathered = repeat_heads},
         {.name = "groups-last-first", .gathered = repeat_heads},
         {.name = "gate-missing", .gated = gate_wrongly},
@@ -143,6 +160,7 @@ const oracle_mistake *mistake_of_output_at(size_t index)
         {.name = "output-times 1.25", .finished = finish},
         {.name = "output-times -0.8", .finished = finish},
         {.name = "batch-permuted 1, 0", .finished = exchange},
+        {.name = "output-rows-other", .finished = leave_tail},
         {.name = "merge-permuted 2, 0, 1", .merged = merge},
         {.name = "case-lacks-groups 2", .gathered = repeat_heads},
         {.name = "groups-tiled", .gathered = repeat_heads},

@@ -52,17 +52,23 @@ typedef struct row {
     double *w;
 } row;
 
+/* i, counted around the ends of n. */
+static size_t around(double i, size_t n)
+{
+    return (size_t)fmod(fmod(i, (double)n) + (double)n, (double)n);
+}
+
 static double mask_number(const run *r, size_t b, size_t head, size_t i, size_t j, bool *there)
 {
     const mha_view *m = &r->s->visible.mask.values;
     size_t full[4] = {b, head, i, j}, index[4] = {0};
     if (!ragged(r) && is("mask-batch-moved"))
-        full[0] = (b + r->B - (size_t)given() % r->B) % r->B;
+        full[0] = around((double)b - given(), r->B);
     if (!ragged(r) && is("mask-first-batch"))
         full[0] = 0;
     full[1] = is("mask-first-head") ? 0 : head;
     full[2] = is("mask-first-row") ? 0 : i;
-    full[3] = is("mask-moved") ? (j + r->S - (size_t)given() % r->S) % r->S : j;
+    full[3] = is("mask-moved") ? around((double)j - given(), r->S) : j;
     if (is("mask-transposed") && m->rank > 1 && m->shape[m->rank - 1] > 1 &&
         m->shape[m->rank - 1] == m->shape[m->rank - 2] && r->T_q == r->S)
         full[2] = j, full[3] = i;
@@ -300,6 +306,8 @@ static void score(const run *r, size_t b, size_t head, size_t i, size_t j, row *
     for (size_t f = 0; f < r->d_k; f++)
         early += q[f].v * k[f].v;
     double s = first ? scale * capped(r, early) : scale * early;
+    s = is("scores-limited") ? fmin(fmax(s, -given()), given()) : s;
+    s = is("rounded-scores") ? mistaken_rounding(s) : s;
     r->out->stage[MHA_STAGE_SCORES].value[at] = s;
     if (!first && !last)
         s = capped(r, s);
@@ -307,6 +315,10 @@ static void score(const run *r, size_t b, size_t head, size_t i, size_t j, row *
     const double twice = is("key-twice") ? 1 : is("tile-twice") ? 16 : 0;
     if (real && (double)j >= given() && (double)j < given() + twice)
         added += log(2);
+    if (real && is("tile-edges-twice") && j > 0 && j % (size_t)given() == 0)
+        added += log(2);
+    if (is("tile-filled") && j + 1 == x->real) /* with as many copies as there is room for */
+        added += log(1 + fmod(given() - fmod((double)x->real, given()), given()));
     s += added;
     if (hidden)
         s = begins("fill-") && real ? filled(s) : -(double)INFINITY;
@@ -316,6 +328,8 @@ static void score(const run *r, size_t b, size_t head, size_t i, size_t j, row *
 }
 
 /* ---------------------------------------------------------------- the softmax of a query */
+
+enum { MOST = 256 };
 
 /* The softmax over one tile after the other, without some of its corrections. Whether there was anything to see. */
 static bool soften_in_tiles(row *x, const double *more, size_t n_more, double *lse)
@@ -347,10 +361,11 @@ static bool soften_in_tiles(row *x, const double *more, size_t n_more, double *l
     return true;
 }
 
-/* A softmax over each part of the keys, averaged or added. */
+/* A softmax over each part of the keys, averaged, added, or merged by what is taken for its weight. */
 static void soften_parts(row *x)
 {
     const size_t n = (size_t)given(), parts = (x->n + n - 1) / n;
+    double sum = 0;
     for (size_t from = 0; from < x->n; from += n) {
         const size_t end = from + n < x->n ? from + n : x->n;
         double m = -(double)INFINITY, all = 0;
@@ -358,9 +373,27 @@ static void soften_parts(row *x)
             m = fmax(m, x->s[j]);
         for (size_t j = from; j < end; j++)
             all += x->w[j] = isinf(m) ? 0 : exp(x->s[j] - m);
+        const double lse = m + log(all), factor = isinf(m)                    ? 0
+                                                  : is("parts-by-sums")        ? all
+                                                  : is("parts-by-lse")         ? lse
+                                                  : is("parts-by-powers-of-2") ? pow(2, lse)
+                                                  : is("parts-lse-base-2")     ? exp(lse / log(2))
+                                                                               : 1;
+        sum += factor;
         for (size_t j = from; j < end && all > 0; j++)
-            x->w[j] /= is("parts-averaged") ? all * (double)parts : all;
+            x->w[j] *= factor / all;
     }
+    for (size_t j = 0; j < x->n && sum != 0 && !is("parts-added"); j++)
+        x->w[j] /= is("parts-averaged") ? (double)parts : sum;
+}
+
+/* Whether key j is not among so many with the greatest scores. */
+static bool is_below_top(const row *x, size_t j)
+{
+    size_t greater = 0;
+    for (size_t k = 0; k < x->n; k++)
+        greater += x->s[k] > x->s[j];
+    return (double)greater >= given();
 }
 
 /* Sigmoid in place of softmax. */
@@ -386,6 +419,10 @@ static void drop(size_t b, size_t head, size_t i, row *x)
             x->w[j] *= 1 / (1 - given());
         if (begins("dropout-scale-twice "))
             x->w[j] *= 1 - given();
+        if (is("weights-limited") && !isinf(x->s[j]))
+            x->w[j] = fmax(x->w[j], given());
+        if (begins("rounded-weights"))
+            x->w[j] = mistaken_rounding(x->w[j]);
     }
 }
 
@@ -408,6 +445,13 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
         more[n_more++] = 0;
     for (size_t j = 0; j < x->n; j++)
         x->w[j] = 0;
+    for (size_t j = 0; j < x->n && is("top-weights-alone"); j++)
+        x->dropped[j] |= is_below_top(x, j);
+    bool below[MOST] = {false};
+    for (size_t j = 0; j < x->n && is("top-keys-alone"); j++)
+        below[j] = is_below_top(x, j);
+    for (size_t j = 0; j < x->n; j++)
+        x->s[j] = below[j] ? -(double)INFINITY : x->s[j];
     if (strstr(oracle_wrong->name, "not-rescaled") && soften_in_tiles(x, more, n_more, lse))
         return;
     if (begins("parts-") && n_more == 0) {
@@ -438,13 +482,17 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
     const double parts = is("sinks-in-every-part") ? given() : 1;
     for (size_t j = 0; j < x->n; j++) {
         x->w[j] = is("softmax-base-2") ? pow(2, x->s[j] - m) : exp(x->s[j] - m);
+        if (is("exponents-limited") && !isinf(x->s[j]))
+            x->w[j] = fmax(x->w[j], exp(-given()));
         keys += x->w[j] *= j < x->real ? 1 : parts;
     }
     all = padded > 0 ? keys + (double)padded * exp(-m) : keys;
+    all += is("denominator-raised") ? given() : 0;
     for (size_t k = 0; k < n_more; k++)
         all += is("softmax-base-2") ? pow(2, more[k] - m) : parts * exp(more[k] - m);
     for (size_t j = 0; j < x->n; j++)
-        x->w[j] = x->dropped[j] ? 0 : x->w[j] / all;
+        x->w[j] = x->dropped[j] ? 0 : (begins("rounded-exponentials") ? mistaken_rounding(x->w[j]) : x->w[j]) /
+                                          (is("softmax-undivided") ? 1 : all);
     *lse = m + log(all);
     if (is("lse-base-2"))
         *lse = m / log(2) + log2(all);
@@ -455,8 +503,6 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
     if (is("lse-max-unscaled"))
         *lse = m / scale + log(all);
 }
-
-enum { MOST = 256 };
 
 /* The weighted values of a query; its weights are kept. */
 static void weigh(run *r, size_t b, size_t head, size_t i, const row *x, double lse, number *heads)
@@ -543,6 +589,20 @@ const oracle_mistake *mistake_of_scores_at(size_t index)
         {.name = "scales-other", .attend = mistaken_attend},
         {.name = "key-twice 2", .attend = mistaken_attend},
         {.name = "tile-twice 0", .attend = mistaken_attend},
+        {.name = "parts-averaged-seen 4", .attend = mistaken_attend},
+        {.name = "parts-by-sums 4", .attend = mistaken_attend},
+        {.name = "parts-by-lse 4", .attend = mistaken_attend},
+        {.name = "parts-by-powers-of-2 3", .attend = mistaken_attend},
+        {.name = "parts-lse-base-2 5", .attend = mistaken_attend},
+        {.name = "tile-edges-twice 3", .attend = mistaken_attend},
+        {.name = "tile-filled 8", .attend = mistaken_attend},
+        {.name = "top-keys-alone 3", .attend = mistaken_attend},
+        {.name = "top-weights-alone 2", .attend = mistaken_attend},
+        {.name = "scores-limited 0.25", .attend = mistaken_attend},
+        {.name = "exponents-limited 0.5", .attend = mistaken_attend},
+        {.name = "weights-limited 0.1", .attend = mistaken_attend},
+        {.name = "denominator-raised 0.01", .attend = mistaken_attend},
+        {.name = "softmax-undivided", .attend = mistaken_attend},
         {.name = "parts-averaged 4", .attend = mistaken_attend},
         {.name = "parts-added 5", .attend = mistaken_attend},
         {.name = "causal-shift-other 3", .attend = mistaken_attend},

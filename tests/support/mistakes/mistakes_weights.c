@@ -239,6 +239,10 @@ const oracle_mistake *mistake_of_weights_at(size_t index)
         {.name = "order-qvk", .inputs = exchange_inputs, .reads = exchange_weights},
         {.name = "order-vkq", .inputs = exchange_inputs, .reads = exchange_weights},
         {.name = "order-kvq", .inputs = exchange_inputs, .reads = exchange_weights},
+        {.name = "order-qqv", .inputs = exchange_inputs, .reads = exchange_weights},
+        {.name = "order-kkv", .inputs = exchange_inputs, .reads = exchange_weights},
+        {.name = "order-qkk", .inputs = exchange_inputs, .reads = exchange_weights},
+        {.name = "order-qvv", .inputs = exchange_inputs, .reads = exchange_weights},
         {.name = "order-vqk", .inputs = exchange_inputs, .reads = exchange_weights},
         {.name = "packed-interleaved", .inputs = exchange_inputs, .reads = exchange_weights},
         {.name = "packed-blocks", .inputs = exchange_inputs, .reads = exchange_weights},
@@ -258,7 +262,7 @@ const oracle_mistake *mistake_of_weights_at(size_t index)
 static const oracle_mistake *(*const lists[])(size_t) = {
     mistake_of_weights_at, mistake_of_rows_at, mistake_of_call_at, mistake_of_pattern_at,
     mistake_of_scores_at, mistake_of_bias_at, mistake_of_output_at,
-    mistake_of_moved_at};
+    mistake_of_moved_at, mistake_of_rounding_at};
 
 const oracle_mistake *mistake_at(size_t index)
 {

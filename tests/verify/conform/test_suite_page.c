@@ -127,7 +127,13 @@ static const char *const numbered[] = {
     "features-q-moved 1", "features-k-moved 1", "features-v-moved 1", "memory-q 1", "memory-k 1", "memory-v 1",
     "memory-kv 2", "sinks-other 2, 0, 3, 1", "slopes-other 2, 0, 3, 1", "scales-other 2, 0, 3, 1", "key-twice 2",
     "tile-twice 0", "parts-averaged 4", "parts-added 4", "causal-shift-other 2", "lengths-other 5, 5", "mask-moved 1",
-    "mask-batch-moved 1",
+    "mask-batch-moved 1", "rounded-q 8", "rounded-k 8", "rounded-v 8", "rounded-qk 8", "rounded-kv 8", "rounded-qkv 8",
+    "rounded-scores 8", "rounded-exponentials 8", "rounded-exponentials-v 8", "rounded-weights 8",
+    "rounded-weights-v 8", "rows-v-permuted 0: 1, 1: 0", "output-rows-other 1: 0", "rows-q-permuted 1: 0, 0: 1",
+    "groups-other 1, 1, 0, 0", "groups-k-other 1, 1, 0, 0", "groups-v-other 1, 1, 0, 0", "parts-averaged-seen 4",
+    "parts-by-sums 4", "parts-by-lse 4", "parts-by-powers-of-2 4", "parts-lse-base-2 4", "top-keys-alone 2",
+    "tile-edges-twice 2", "tile-filled 4", "top-weights-alone 2", "scores-limited 0.2", "exponents-limited 0.2",
+    "weights-limited 0.1", "denominator-raised 0.1",
 };
 
 static size_t variant_index(const char *name, size_t length)

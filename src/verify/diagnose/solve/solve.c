@@ -40,6 +40,18 @@ static mha__candidate candidate(size_t index, const double *numbers)
 
 /* ---------------------------------------------------------------- one of a list */
 
+/* Of candidates in the order in which they fit leaves those that may fit, judging by where they were tried: what
+ * reproduces the tensor fits everywhere. If none may, the first few. */
+static void leave_first(const mha__search *s, found *f)
+{
+    enum { FEW = 4 };
+    size_t n = 0;
+    for (size_t i = 0; i < f->count; i++)
+        if (mha__search_is_promising(s, &f->candidates[i]))
+            f->candidates[n++] = f->candidates[i];
+    f->count = n > 0 ? n : f->count < FEW ? f->count : FEW;
+}
+
 /* Keeps the numbers that fit best where little is to be computed. */
 static void choose(const mha__search *s, size_t worker, const mha__variant_entry *e, found *f)
 {
@@ -63,6 +75,7 @@ static void choose(const mha__search *s, size_t worker, const mha__variant_entry
     }
     for (size_t i = 0; i < f->count; i++)
         f->candidates[i].numbers = &f->numbers[i];
+    leave_first(s, f);
 }
 
 /* ---------------------------------------------------------------- one of a list for each batch row */
@@ -433,9 +446,13 @@ mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)
 {
     static mha_status (*const solve[])(mha__search *, size_t, mha__arena *, mha_error *) = {
         [SOLVE_HEADS] = mha__solve_heads,
+        [SOLVE_KV_HEADS] = mha__solve_kv_heads,
         [SOLVE_BATCHES] = mha__solve_batches,
         [SOLVE_KEYS] = mha__solve_keys,
         [SOLVE_DROPPED] = mha__solve_dropout,
+        [SOLVE_QUERIES] = mha__solve_queries,
+        [SOLVE_VALUES] = mha__solve_values,
+        [SOLVE_WRITTEN] = mha__solve_written,
     };
     mha__arena pool = {.allocator = mha__allocator_default()};
     mha_status status = MHA_OK;

@@ -11,10 +11,14 @@ mha_status mha__search_solve(mha__search *s, mha_error *error);
 /* Looks for the numbers of variant `index`, of which there is one for each head, batch row, key or weight, and appends
  * it. `pool`: memory until all such variants are done. */
 mha_status mha__solve_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
+mha_status mha__solve_kv_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_batches(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
+mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
+mha_status mha__solve_queries(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
+mha_status mha__solve_written(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
-/* The same for all variants whose numbers are found in this way: SOLVE_HEADS, _BATCHES, _KEYS or _DROPPED. */
+/* The same for all variants whose numbers are found in this way: SOLVE_HEADS and what follows it. */
 mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error);
 
 /* How the rows of the tensor are turned back into merged heads. */

@@ -81,8 +81,9 @@ static bool measure_behind(const mha__search *s, const double *heads, double *me
     return true;
 }
 
-/* ---------------------------------------------------------------- both */
+/* ---------------------------------------------------------------- heads, and batch rows */
 
+enum { MOST_KV_HEADS = 64 };
 enum { MOST_HEADS = 16 }; /* behind such a W_O: the work grows with their sixth power */
 
 mha_status mha__solve_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
@@ -105,6 +106,50 @@ mha_status mha__solve_heads(mha__search *s, size_t index, mha__arena *pool, mha_
     if (u.can)
         measure(s, heads, &u, memory, far);
     if ((u.can || measure_behind(s, heads, memory, far)) && choose(far, H, order))
+        mha__search_append(s, index, order);
+    return MHA_OK;
+}
+
+/* By the squared distance of what stands at the place of each query head from what it is of each key/value head. */
+mha_status mha__solve_kv_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    const size_t H = s->c->H, G = s->c->H_kv, d = s->c->d_v, width = H * d, rows = s->c->B * s->c->T_q;
+    mha__unproject u;
+    bool other = false;
+    if (G == 1 || G > MOST_KV_HEADS || s->c->kind == CASE_ROPE)
+        return MHA_OK;
+    TRY(mha__unproject_begin(s, pool, &u, error));
+    if (!u.can)
+        return MHA_OK;
+    double *order = mha__arena_take(&s->pool, H * sizeof *order), *all = mha__arena_take(pool, H * sizeof *all);
+    double *heads = mha__arena_take(pool, rows * width * sizeof *heads), *x = mha__arena_take(pool, width * sizeof *x);
+    double *least = mha__arena_take(pool, H * sizeof *least), *far = mha__arena_take(pool, H * sizeof *far);
+    if (!order || !all || !heads || !x || !least || !far)
+        return mha__search_no_memory(s, error);
+    mha__variant_bench_columns(s->workers.bench[0], 0);
+    for (size_t g = 0; g < G; g++) {
+        mha__knobs knobs = s->unmodified.knobs;
+        for (size_t h = 0; h < H; h++)
+            all[h] = (double)g, far[h] = 0;
+        if (!mha__solved_entry_at(index)->apply(s->c, &knobs, all))
+            return MHA_OK;
+        mha__variant_run(s->workers.bench[0], &knobs, MHA_STAGE_HEADS, s->rows_judged, heads);
+        for (size_t r = 0; r < rows; r++) {
+            if (!s->rows_judged[r])
+                continue;
+            mha__unproject_row(&u, s->target.values + r * s->target.columns, x);
+            for (size_t j = 0; j < width; j++) {
+                const double apart = x[j] - heads[r * width + j];
+                far[j / d] += isfinite(apart) ? apart * apart : 0;
+            }
+        }
+        for (size_t h = 0; h < H; h++)
+            if (g == 0 || far[h] < least[h])
+                least[h] = far[h], order[h] = (double)g;
+    }
+    for (size_t h = 0; h < H; h++)
+        other |= order[h] != (double)(h * G / H);
+    if (other)
         mha__search_append(s, index, order);
     return MHA_OK;
 }

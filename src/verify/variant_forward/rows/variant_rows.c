@@ -361,6 +361,8 @@ static mha__knobs row_key(const mha__variant_inputs *w, const mha__knobs *k, int
         key.moved = 1 << which;
         MOVE_KNOB_LIST(COPY)
     }
+    key.shortened = k->shortened & 1 << which;
+    key.shortened_to = key.shortened ? k->shortened_to : 0;
     key.clip_place = k->clip_place;
     key.clip_not = (k->clip_not >> which & 1) << which;
     if (which == PROJECTION_Q)
@@ -399,10 +401,12 @@ static size_t moved_batch(const mha__variant_inputs *w, const mha__knobs *k, int
     return k->move_batch == MOVE_TO_FIRST ? 0 : mha__wrapped((int64_t)b - k->move_batch, w->c->B);
 }
 
-/* Which row stands at t. */
-static size_t moved_row(const mha__knobs *k, size_t T, size_t t)
+/* Which row of batch row b stands at t. */
+static size_t moved_row(const mha__knobs *k, size_t b, size_t T, size_t t)
 {
     const int64_t at = (int64_t)t;
+    if (k->move_order)
+        return (size_t)k->move_order[b * T + t];
     if (k->move_repeats > 0 && at == k->move_repeats)
         return t - 1;
     if (k->move_wraps > 0)
@@ -413,7 +417,8 @@ static size_t moved_row(const mha__knobs *k, size_t T, size_t t)
 }
 
 /* Moves rows (T, h, d) to where the variant finds them; `copy` has room for as many. */
-static void move_rows(const mha__variant_inputs *w, const mha__knobs *k, int which, double *rows, double *copy)
+static void move_rows(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, double *rows,
+                      double *copy)
 {
     const size_t T = w->T[which], h = w->h[which], d = w->d[which];
     if (!(k->moved >> which & 1))
@@ -422,7 +427,7 @@ static void move_rows(const mha__variant_inputs *w, const mha__knobs *k, int whi
     for (size_t t = 0; t < T; t++)
         for (size_t g = 0; g < h; g++) {
             const size_t of_rows = t * h + g, of_heads = g * T + t;
-            size_t row = moved_row(k, T, t), head = mha__wrapped((int64_t)g - k->move_heads, h);
+            size_t row = moved_row(k, b, T, t), head = mha__wrapped((int64_t)g - k->move_heads, h);
             if (k->move_memory == MEMORY_ROWS_FIRST)
                 row = of_rows % T, head = of_rows / T;
             if (k->move_memory == MEMORY_HEADS_FIRST)
@@ -446,7 +451,7 @@ const double *mha__rows_make(mha__row_maker *maker, const mha__knobs *knobs, int
     x = product(maker, knobs, which, moved_batch(w, knobs, which, b), all_rows);
     add_bias(maker, knobs, which, x, maker->unsplit);
     mha__rows_split(w, knobs->split, which, maker->unsplit, slot->rows);
-    move_rows(w, knobs, which, slot->rows, maker->unsplit);
+    move_rows(w, knobs, which, b, slot->rows, maker->unsplit);
     if (which < 2 && !knobs->s.qkv.norm.after_rope)
         mha__rows_normalise(w, knobs, which, slot->rows);
     clip(w, knobs, which, CLIP_AFTER_NORM, slot->rows);
@@ -459,5 +464,6 @@ const double *mha__rows_make(mha__row_maker *maker, const mha__knobs *knobs, int
         mha__rows_normalise(w, knobs, which, slot->rows);
     if (which < 2)
         mha__rows_scale(w, knobs, which, b, slot->rows);
+    mha__rows_shorten(knobs, which, w->T[which] * w->out[which], slot->rows);
     return slot->rows;
 }

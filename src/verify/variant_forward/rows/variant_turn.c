@@ -49,6 +49,12 @@ static double divisor(const mha__knobs *k, double *x, size_t n)
     return k->norm_eps_outside ? sqrt(squares) + k->s.qkv.norm_eps : sqrt(squares + k->s.qkv.norm_eps);
 }
 
+void mha__rows_shorten(const mha__knobs *k, int which, size_t n, double *x)
+{
+    for (size_t i = 0; k->shortened >> which & 1 && i < n; i++)
+        x[i] = mha__variant_shortened(x[i], k->shortened_to);
+}
+
 void mha__rows_normalise(const mha__variant_inputs *w, const mha__knobs *k, int which, double *x)
 {
     const double *weight = w->norm[which], *bias = k->norm_no_bias ? NULL : w->norm_bias[which];

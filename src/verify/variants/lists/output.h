@@ -22,10 +22,13 @@ ALONE("bias-o-per-head", "b_O added once for each head", adds_bias_o(c, k) && c-
 PAIRED("residual-added", "the query input added to the output",
     c->kind == CASE_MHA && c->q_rank == 0 && c->E_q == c->E_out, k->residual = 1)
 CHOSEN("merge-permuted", "heads merged in another order: which head is in each place",
-    merges(c) && are_indices(x, c->H), k->merge_order = x, SOLVE_HEADS, NULL)
+    merges(c) && are_indices(x, c->H, c->H), k->merge_order = x, SOLVE_HEADS, NULL)
 CHOSEN("batch-permuted", "batch rows in another order: which batch row is in each place",
-    attends(c) && c->B > 1 && c->semantics.place.n_sequences == 0 && are_indices(x, c->B),
+    attends(c) && c->B > 1 && c->semantics.place.n_sequences == 0 && are_indices(x, c->B, c->B),
     k->batch_order = x, SOLVE_BATCHES, NULL)
+CHOSEN("output-rows-other", "rows of the output that are those of other queries: which in which place",
+    attends(c) && c->semantics.place.n_sequences == 0 && are_indices(x, c->B * c->T_q, c->T_q),
+    k->row_order = x, SOLVE_WRITTEN, NULL)
 FITTED("output-times", "the output multiplied: the number", attends(c), k->output_times = *x, SOLVE_SIGNED, 1e-4, 1e4)
 
 /* clang-format on */

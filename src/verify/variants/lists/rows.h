@@ -26,6 +26,10 @@ PAIRED("order-qvk", "k and v taken for each other", is_packable(c) || exchanges_
 PAIRED("order-vkq", "q and v taken for each other", is_packable(c), take_order(k, 2, 1, 0))
 PAIRED("order-kvq", "k, v, q taken for q, k, v", is_packable(c), take_order(k, 1, 2, 0))
 PAIRED("order-vqk", "v, q, k taken for q, k, v", is_packable(c), take_order(k, 2, 0, 1))
+ALONE("order-qqv", "q in the place of k, too", is_packable(c), take_order(k, 0, 0, 2))
+ALONE("order-kkv", "k in the place of q, too", is_packable(c), take_order(k, 1, 1, 2))
+ALONE("order-qkk", "k in the place of v, too", is_packable(c) || exchanges_kv(c), take_order(k, 0, 1, 1))
+ALONE("order-qvv", "v in the place of k, too", is_packable(c) || exchanges_kv(c), take_order(k, 0, 2, 2))
 PAIRED("packed-interleaved", "a packed tensor of blocks q|k|v read as (q, k, v) for each head",
     is_packable(c) && c->H > 1, k->packing = PACKING_READ_INTERLEAVED)
 PAIRED("packed-blocks", "a packed tensor of (q, k, v) for each head read as blocks q|k|v",

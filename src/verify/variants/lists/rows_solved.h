@@ -22,6 +22,11 @@ CHOSEN("rows-kv-wrapped", "row t of k and v is row t modulo n, as in a ring that
 CHOSEN("rows-kv-held", "all rows of k and v from n on are row n - 1: n",
     moves(c) && is_row(c, *x), k->moved = K + V; k->move_holds = (int64_t)*x, SOLVE_LISTED, any_later_key)
 
+CHOSEN("rows-q-permuted", "rows of q in the place of others: which in which place",
+    moves(c) && are_indices(x, c->B * c->T_q, c->T_q), k->moved = Q; k->move_order = x, SOLVE_QUERIES, NULL)
+CHOSEN("rows-v-permuted", "rows of v in the place of others, as pages in a wrong order: which in which place",
+    moves(c) && are_indices(x, c->B * c->T_k, c->T_k), k->moved = V; k->move_order = x, SOLVE_VALUES, NULL)
+
 /* ---------------------------------------------------------------- batch rows, heads, features */
 
 CHOSEN("batch-q-moved", "batch row b of q is batch row b - n, around the ends, or the first (-1): n",

@@ -189,6 +189,7 @@ PAIRED("case-lacks-alibi", "ALiBi with the usual slopes, which the case does not
 /* ---------------------------------------------------------------- softmax */
 
 PAIRED("softmax-base-2", "powers of 2 instead of e in the softmax", softens(c), k->base_2 = 1)
+ALONE("softmax-undivided", "exp(s - maximum), not divided by their sum", softens(c), k->undivided = 1)
 ALONE("softmax-queries", "softmax over the queries", softens(c), k->axis = AXIS_QUERIES)
 PAIRED("softmax-heads", "softmax over the heads", softens(c) && c->H > 1, k->axis = AXIS_HEADS)
 PAIRED("sigmoid-softmax", "softmax instead of the sigmoid", has_sigmoid(c), k->s.softmax.normaliser = MHA_SOFTMAX)

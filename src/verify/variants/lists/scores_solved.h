@@ -6,6 +6,15 @@
 CHOSEN("case-lacks-groups", "query heads share so many key/value heads, the first ones",
     attends(c) && *x >= 1 && *x < (double)c->H_kv && c->H_kv % (size_t)*x == 0,
     k->groups = (int)*x, SOLVE_LISTED, any_groups)
+CHOSEN("groups-other", "other key/value heads read: that of each query head",
+    attends(c) && c->H_kv > 1 && are_indices(x, c->H, c->H_kv),
+    k->group_order = x; k->group_k = k->group_v = GROUPS_OTHER, SOLVE_KV_HEADS, NULL)
+CHOSEN("groups-k-other", "the same of the keys alone",
+    attends(c) && c->H_kv > 1 && are_indices(x, c->H, c->H_kv),
+    k->group_order = x; k->group_k = GROUPS_OTHER, SOLVE_KV_HEADS, NULL)
+CHOSEN("groups-v-other", "the same of the values alone",
+    attends(c) && c->H_kv > 1 && are_indices(x, c->H, c->H_kv),
+    k->group_order = x; k->group_v = GROUPS_OTHER, SOLVE_KV_HEADS, NULL)
 CHOSEN("tile-not-rescaled", "sum and values not rescaled when the maximum grows; keys of a tile (negative: last first)",
     softens(c) && is_size(*x),
     k->tile = (int64_t)*x; k->tile_mistake = TILE_NEVER_RESCALED, SOLVE_LISTED, any_direction)
@@ -21,9 +30,19 @@ CHOSEN("tile-last-dropped", "keys of the last, partial tile dropped; keys of a t
 CHOSEN("tile-first-only", "keys of the first tile alone; how many",
     attends(c) && is_size(*x), k->keys_below = (int64_t)*x, SOLVE_LISTED, any_tile)
 CHOSEN("parts-averaged", "results of parts of the keys averaged, not merged by their lse; keys of a part",
-    is_divided(c) && is_size(*x), k->tile = (int64_t)*x; k->tile_mistake = TILE_AVERAGED, SOLVE_LISTED, any_divisor)
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_AVERAGED), SOLVE_LISTED, any_divisor)
 CHOSEN("parts-added", "results of parts of the keys added, not merged by their lse; keys of a part",
-    is_divided(c) && is_size(*x), k->tile = (int64_t)*x; k->tile_mistake = TILE_ADDED, SOLVE_LISTED, any_divisor)
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_ADDED), SOLVE_LISTED, any_divisor)
+CHOSEN("parts-averaged-seen", "results of the parts that see a key averaged; keys of a part",
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_AVERAGED_SEEN), SOLVE_LISTED, any_part)
+CHOSEN("parts-by-sums", "parts merged by their sums of exp(s - maximum), without their maxima; keys of a part",
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_SUMS), SOLVE_LISTED, any_part)
+CHOSEN("parts-by-lse", "parts merged by their lse instead of exp(lse); keys of a part",
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_LSE), SOLVE_LISTED, any_part)
+CHOSEN("parts-by-powers-of-2", "parts merged by 2^lse instead of exp(lse); keys of a part",
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_POWERS_OF_2), SOLVE_LISTED, any_part)
+CHOSEN("parts-lse-base-2", "parts merged by exp of an lse that is in base 2; keys of a part",
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_BASE_2), SOLVE_LISTED, any_part)
 CHOSEN("causal-shift-other", "causal off by so many keys: j <= i + n",
     c->semantics.visible.causal && !c->semantics.visible.window && is_count(fabs(*x)),
     k->causal_shift = (int64_t)*x, SOLVE_LISTED, any_column)
@@ -65,6 +84,22 @@ CHOSEN("key-twice", "one key counted twice: its number",
     softens(c) && is_count(*x), k->twice_from = (int64_t)*x; k->twice_to = (int64_t)*x + 1, SOLVE_LISTED, any_size)
 CHOSEN("tile-twice", "16 keys counted twice; the number of the first",
     softens(c) && is_count(*x), k->twice_from = (int64_t)*x; k->twice_to = (int64_t)*x + 16, SOLVE_LISTED, any_16th)
+CHOSEN("tile-edges-twice", "the first key of each tile but the first counted twice; keys of a tile",
+    softens(c) && is_size(*x) && *x > 0, k->edges_twice = (int64_t)*x, SOLVE_LISTED, any_part)
+CHOSEN("tile-filled", "the last key counted as often as it takes to fill its tile; keys of a tile",
+    softens(c) && is_size(*x) && *x > 0, k->last_fills = (int64_t)*x, SOLVE_LISTED, any_padding)
+CHOSEN("top-keys-alone", "only so many keys with the greatest scores of a query counted; how many",
+    attends(c) && is_size(*x) && *x > 0, k->top = (int64_t)*x, SOLVE_LISTED, any_part)
+CHOSEN("top-weights-alone", "the same after the softmax, not renormalised; how many",
+    attends(c) && is_size(*x) && *x > 0, k->top = (int64_t)*x; k->top_late = 1, SOLVE_LISTED, any_part)
+FITTED("scores-limited", "scaled scores limited to a number on both sides: the number",
+    attends(c), k->most_score = *x, SOLVE_REAL, 0.1, 1e3)
+FITTED("exponents-limited", "exp(s - maximum) of no less than minus a number: the number",
+    softens(c), k->most_below = *x, SOLVE_REAL, 0.1, 100)
+FITTED("weights-limited", "weights of visible keys no less than a number: the number",
+    attends(c), k->least_weight = *x, SOLVE_REAL, 1e-6, 0.5)
+FITTED("denominator-raised", "a number added to the sum of exp(s - maximum): the number",
+    softens(c), k->sum_raised = *x, SOLVE_REAL, 1e-9, 10)
 CHOSEN("mask-moved", "column j of the mask is column j - n, around the ends: n",
     c->semantics.visible.mask.kind && is_count(fabs(*x)), k->mask_roll = (int64_t)*x, SOLVE_LISTED, any_column)
 CHOSEN("mask-batch-moved", "batch row b of the mask is batch row b - n, around the ends: n",

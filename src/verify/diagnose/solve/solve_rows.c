@@ -1,0 +1,271 @@
+/* Finds which rows stand in the place of others: of v, in what the heads are made of, of q, and of the output. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "verify/diagnose/solve/solve.h"
+
+enum { MOST_ROWS = 512, MOST_VALUES = 256 }; /* the work grows with their square, and cube */
+
+/* Whether some of B times T rows are not in their own place. */
+static bool is_other(const double *row, size_t B, size_t T)
+{
+    for (size_t i = 0; i < B * T; i++)
+        if (row[i] != (double)(i % T))
+            return true;
+    return false;
+}
+
+static double squared_distance(const double *x, const double *y, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (x[i] - y[i]) * (x[i] - y[i]);
+    return sum;
+}
+
+/* ---------------------------------------------------------------- rows of v */
+
+/* What is known of one key/value head of a batch row: the values v, those that stand there instead, and of the weights
+ * W (rows, S) of all queries that read it the products W^T W, and W^T times what the heads found have more. */
+typedef struct values {
+    size_t S, d;
+    const double *own; /* (S, d) */
+    double *A, *r;     /* (S, S), (d, S) */
+    double *G;         /* (S, d): A v - W^T o, of the values chosen so far */
+} values;
+
+/* Adds one row of weights and the difference of its head. */
+static void add_row(const values *v, const double *weights, const double *more)
+{
+    for (size_t i = 0; i < v->S; i++) {
+        for (size_t j = 0; j <= i && weights[i] != 0; j++)
+            v->A[i * v->S + j] += weights[i] * weights[j];
+        for (size_t f = 0; f < v->d; f++)
+            v->r[f * v->S + i] += weights[i] * more[f];
+    }
+}
+
+/* Adds to `far` (S, S) how far the value that the equations say stands at each place is from each value. A place that
+ * they say little of keeps its own: `L` has room for A with a little more on its diagonal. */
+static void measure(const values *v, double *L, double *x, double *far)
+{
+    const size_t S = v->S;
+    const double least = 1e-10;
+    double trace = 0;
+    memcpy(L, v->A, S * S * sizeof *L);
+    for (size_t j = 0; j < S; j++)
+        trace += L[j * S + j];
+    for (size_t j = 0; j < S; j++)
+        L[j * S + j] += least * trace / (double)S + (trace > 0 ? 0 : 1);
+    if (!mha__cholesky(L, S, 0))
+        return;
+    memcpy(x, v->r, S * v->d * sizeof *x);
+    for (size_t f = 0; f < v->d; f++)
+        mha__cholesky_solve(L, S, x + f * S);
+    for (size_t t = 0; t < S; t++)
+        for (size_t j = 0; j < S; j++)
+            for (size_t f = 0; f < v->d; f++) {
+                const double apart = v->own[t * v->d + f] + x[f * S + t] - v->own[j * v->d + f];
+                far[t * S + j] += apart * apart;
+            }
+}
+
+static double product_of(const values *v, size_t i, size_t j)
+{
+    return i > j ? v->A[i * v->S + j] : v->A[j * v->S + i];
+}
+
+/* By how much the squared distance of the heads changes when row j stands at t instead of the one that does. */
+static double change(const values *v, const double *row, size_t t, size_t j)
+{
+    const double *now = v->own + (size_t)row[t] * v->d, *then = v->own + j * v->d, *G = v->G + t * v->d;
+    double sum = 0;
+    for (size_t f = 0; f < v->d; f++)
+        sum += (then[f] - now[f]) * (2 * G[f] + product_of(v, t, t) * (then[f] - now[f]));
+    return sum;
+}
+
+/* Puts another row at t. */
+static void put(const values *v, const double *row, size_t t, size_t j)
+{
+    const double *now = v->own + (size_t)row[t] * v->d, *then = v->own + j * v->d;
+    for (size_t i = 0; i < v->S; i++)
+        for (size_t f = 0; f < v->d; f++)
+            v->G[i * v->d + f] += product_of(v, i, t) * (then[f] - now[f]);
+}
+
+/* Exchanges one row after the other for the one that brings all heads nearest, until none does. Where rows are many,
+ * queries mostly are, too, and the rows are found before. */
+static void improve(const values *heads, size_t n, double *row)
+{
+    enum { MOST_ROUNDS = 8, MOST_WORK = 1 << 24 };
+    const size_t S = heads->S;
+    bool changed = S * S * heads->d * n <= MOST_WORK;
+    for (int round = 0; changed && round < MOST_ROUNDS; round++) {
+        changed = false;
+        for (size_t t = 0; t < S; t++) {
+            size_t best = (size_t)row[t];
+            double least = 0;
+            for (size_t j = 0; j < S; j++) {
+                double by = 0;
+                for (size_t g = 0; g < n; g++)
+                    by += change(&heads[g], row, t, j);
+                if (by < least)
+                    least = by, best = j;
+            }
+            if (best == (size_t)row[t])
+                continue;
+            for (size_t g = 0; g < n; g++)
+                put(&heads[g], row, t, best);
+            row[t] = (double)best;
+            changed = true;
+        }
+    }
+}
+
+/* The row of one batch row of v in each place: that which is nearest by least squares, and then those that bring the
+ * heads nearer. */
+static void choose_values(const values *heads, size_t n, double *memory, double *row)
+{
+    const size_t S = heads->S, d = heads->d;
+    double *far = memory, *L = far + S * S, *x = L + S * S;
+    memset(far, 0, S * S * sizeof *far);
+    for (size_t g = 0; g < n; g++)
+        measure(&heads[g], L, x, far);
+    for (size_t t = 0; t < S; t++) {
+        size_t best = t;
+        for (size_t j = 0; j < S; j++)
+            if (far[t * S + j] < far[t * S + best])
+                best = j;
+        row[t] = (double)best;
+    }
+    for (size_t g = 0; g < n; g++)
+        for (size_t i = 0; i < S; i++)
+            for (size_t f = 0; f < d; f++) {
+                double *G = &heads[g].G[i * d + f];
+                *G = -heads[g].r[f * S + i];
+                for (size_t j = 0; j < S; j++)
+                    *G += product_of(&heads[g], i, j) *
+                          (heads[g].own[(size_t)row[j] * d + f] - heads[g].own[j * d + f]);
+            }
+    improve(heads, n, row);
+}
+
+mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    const mha_case *c = s->c;
+    const size_t S = c->T_k, d = c->d_v, G = c->H / c->H_kv, all = S + mha__extra_rows(c), rows = c->B * c->T_q;
+    const size_t width = c->H * d;
+    mha__unproject u;
+    if (c->kind == CASE_ROPE || c->P > 0 || s->inputs->sequences || S < 2 || S > MOST_VALUES)
+        return MHA_OK;
+    TRY(mha__unproject_begin(s, pool, &u, error));
+    if (!u.can)
+        return MHA_OK;
+    double *row = mha__arena_take(&s->pool, c->B * S * sizeof *row);
+    double *weights = mha__arena_take(pool, rows * c->H * all * sizeof *weights);
+    double *heads = mha__arena_take(pool, rows * width * sizeof *heads);
+    double *own = mha__arena_take(pool, c->B * c->H_kv * S * d * sizeof *own);
+    double *memory = mha__arena_take(pool, (2 * S * S + S * d + width) * sizeof *memory);
+    values *of = mha__arena_take(pool, c->H_kv * sizeof *of);
+    double *sums = mha__arena_take(pool, c->H_kv * (S * S + 2 * S * d) * sizeof *sums);
+    if (!row || !weights || !heads || !own || !memory || !of || !sums)
+        return mha__search_no_memory(s, error);
+    mha__variant_bench *bench = s->workers.bench[0];
+    mha__variant_bench_columns(bench, 0);
+    mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_WEIGHTS, s->rows_judged, weights);
+    mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_judged, heads);
+    mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, s->rows_judged, own);
+    double *found = memory + 2 * S * S + S * d;
+    for (size_t b = 0; b < c->B; b++) {
+        memset(sums, 0, c->H_kv * (S * S + 2 * S * d) * sizeof *sums);
+        for (size_t g = 0; g < c->H_kv; g++) {
+            double *A = sums + g * (S * S + 2 * S * d);
+            of[g] = (values){S, d, own + (b * c->H_kv + g) * S * d, A, A + S * S, A + S * S + S * d};
+        }
+        for (size_t i = 0; i < c->T_q; i++) {
+            const size_t at = b * c->T_q + i;
+            if (!s->rows_judged[at])
+                continue;
+            mha__unproject_row(&u, s->target.values + at * s->target.columns, found);
+            for (size_t e = 0; e < width; e++)
+                found[e] = isfinite(found[e] - heads[at * width + e]) ? found[e] - heads[at * width + e] : 0;
+            for (size_t h = 0; h < c->H; h++)
+                add_row(&of[h / G], weights + ((b * c->H + h) * c->T_q + i) * all, found + h * d);
+        }
+        choose_values(of, c->H_kv, memory, row + b * S);
+    }
+    if (is_other(row, c->B, S))
+        mha__search_append(s, index, row);
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- rows of q, and of the output */
+
+/* Whether rows of the tensor are those of queries, all of which are judged. */
+static bool has_all_rows(const mha__search *s)
+{
+    const mha_stage stage = s->target.stage;
+    return s->c->kind != CASE_ROPE && !s->target.is_zero && !s->in_part && !s->inputs->sequences && s->c->T_q > 1 &&
+           (stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS);
+}
+
+/* With all rows of q moved by each number, the row that brings each row of the tensor nearest; its own, if no other is
+ * nearer by more than rounding: a query that sees one key gives what others give. */
+mha_status mha__solve_queries(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    enum { MOST_QUERIES = 64 };
+    const mha__target *t = &s->target;
+    const size_t B = s->c->B, T = s->c->T_q, n = t->columns;
+    if (!has_all_rows(s) || T > MOST_QUERIES)
+        return MHA_OK;
+    double *row = mha__arena_take(&s->pool, B * T * sizeof *row), *least = mha__arena_take(pool, B * T * sizeof *least);
+    double *computed = mha__arena_take(pool, B * T * n * sizeof *computed);
+    if (!row || !least || !computed)
+        return mha__search_no_memory(s, error);
+    mha__variant_bench_columns(s->workers.bench[0], 0);
+    for (size_t by = 0; by < T; by++) {
+        mha__knobs knobs = s->unmodified.knobs;
+        if (!mha__solved_entry_at(index)->apply(s->c, &knobs, row))
+            return MHA_OK;
+        knobs.move_order = NULL;
+        knobs.move_rows = (int64_t)by;
+        mha__variant_run(s->workers.bench[0], &knobs, t->stage, s->rows_judged, computed);
+        for (size_t at = 0; at < B * T; at++) {
+            const double far = squared_distance(t->values + at * n, computed + at * n, n);
+            if (by == 0 || far + (double)n * t->noise[0] * t->noise[0] < least[at])
+                least[at] = far, row[at] = (double)((at % T + T - by) % T);
+        }
+    }
+    if (is_other(row, B, T))
+        mha__search_append(s, index, row);
+    return MHA_OK;
+}
+
+/* The row of the case that is nearest to each of the tensor. */
+mha_status mha__solve_written(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    const mha__target *t = &s->target;
+    const size_t B = s->c->B, T = s->c->T_q, n = t->columns;
+    (void)pool;
+    if (!has_all_rows(s) || T > MOST_ROWS)
+        return MHA_OK;
+    double *row = mha__arena_take(&s->pool, B * T * sizeof *row);
+    if (!row)
+        return mha__search_no_memory(s, error);
+    for (size_t at = 0; at < B * T; at++) {
+        const size_t b = at / T;
+        const double *y = t->values + at * n, *own = s->unmodified.stage + b * T * n;
+        double least = squared_distance(y, own + at % T * n, n);
+        row[at] = (double)(at % T);
+        for (size_t j = 0; j < T; j++) {
+            const double far = squared_distance(y, own + j * n, n);
+            if (far < least)
+                least = far, row[at] = (double)j;
+        }
+    }
+    if (is_other(row, B, T))
+        mha__search_append(s, index, row);
+    return MHA_OK;
+}

@@ -1,0 +1,129 @@
+/* The diagnosis of rows and heads that stand in the place of others: of v, of the output, of groups. */
+#include "support/unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+
+enum { MOST = 4096 };
+
+typedef struct setting {
+    const char *variant, *found;
+    size_t B, T, S, h, h_kv, d;
+    bool causal;
+    mha_dtype dtype; /* in which the output is recorded */
+} setting;
+
+/* A call of random rows; its numbers live until the next. */
+static mha_call call_of(const setting *s)
+{
+    static float memory[3][MOST];
+    const mha_view q = mha_heads(memory[0], s->B, s->T, s->h, s->d),
+                   k = mha_heads(memory[1], s->B, s->S, s->h_kv, s->d),
+                   v = mha_heads(memory[2], s->B, s->S, s->h_kv, s->d), *const all[] = {&q, &k, &v};
+    for (uint64_t i = 0; i < 3; i++) {
+        assert_true(mha_view_elements(all[i]) <= MOST);
+        mha_random_fill(all[i], 3, i, -2, 2);
+    }
+    return (mha_call){.query = q, .key = k, .value = v, .semantics.visible.causal = s->causal};
+}
+
+/* What a variant gives, as a case with that output; NULL: it is refused. */
+static mha_case *planted(const setting *s, mha_status *status)
+{
+    static double wide[MOST], stored[MOST];
+    char name[200];
+    const char *variant = name;
+    const mha_call call = call_of(s);
+    const size_t shape[] = {s->B, s->T, s->h * s->d}, by_head[] = {s->B, s->T, s->h, s->d};
+    const mha_view output = mha_view_of(wide, MHA_F64, 3, shape), heads = mha_view_of(wide, MHA_F64, 4, by_head);
+    const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = mha_view_of(stored, s->dtype, 4, by_head)};
+    mha_error error;
+    mha_case *c, *result;
+    snprintf(name, sizeof name, "%s%s%s", s->variant, *s->found ? " " : "", s->found);
+    assert_ok(mha_case_of_call(NULL, &call, NULL, 0, NULL, &c, &error), error);
+    *status = mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &output, &error);
+    mha_case_close(c);
+    if (*status != MHA_OK)
+        return NULL;
+    assert_int_equal(mha_view_copy(&recorded.view, &heads), MHA_OK);
+    assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &result, &error), error);
+    return result;
+}
+
+/* Whether the variant and its numbers are the one answer. */
+static bool is_found(const setting *s)
+{
+    mha_status status;
+    mha_diagnosis d;
+    mha_error error;
+    mha_case *c = planted(s, &status);
+    assert_non_null(c);
+    assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+    const bool found = d.match_count == 1 && d.matches[0].exact && d.matches[0].count == 1 &&
+                       strcmp(d.matches[0].variants[0], s->variant) == 0 &&
+                       strcmp(d.matches[0].found[0], s->found) == 0;
+    if (!found && d.match_count > 0 && d.matches[0].count > 0)
+        print_error("%s %s, of %zu\n", d.matches[0].variants[0], d.matches[0].found[0], d.match_count);
+    mha_diagnosis_clear(&d);
+    mha_case_close(c);
+    return found;
+}
+
+static void test_rows_are_found(void **state)
+{
+    (void)state;
+    static const setting all[] = {
+        {"rows-v-permuted", "0-3: 8-11, 8-11: 0-3", 2, 12, 12, 4, 4, 16, true, MHA_F32},
+        {"rows-v-permuted", "0: 5, 1-3: 3-1, 5: 0", 2, 12, 12, 4, 2, 16, false, MHA_F64},
+        {"rows-v-permuted", "none; 2: 9, 4: 0; 6-9: 1", 3, 9, 13, 4, 1, 8, false, MHA_F32},
+        {"rows-v-permuted", "4-8: 8-4", 2, 12, 12, 2, 2, 16, true, MHA_F32},
+        {"rows-v-permuted", "0-3: 4-7, 4-7: 0-3", 1, 5, 12, 8, 4, 16, false, MHA_F32}, /* fewer queries than keys */
+        {"rows-v-permuted", "3: 0, 7: 2", 2, 12, 12, 4, 4, 16, true, MHA_BF16},
+        {"rows-q-permuted", "4-7: 8-11, 8-11: 4-7", 2, 12, 12, 4, 4, 16, true, MHA_F32},
+        {"rows-q-permuted", "none; 1: 6, 3-4: 0", 2, 9, 13, 4, 2, 8, true, MHA_F64},
+        {"groups-other", "0, 1, 1, 0", 2, 9, 13, 4, 2, 8, false, MHA_F32},
+        {"groups-other", "3, 0, 1, 2", 2, 12, 12, 4, 4, 16, true, MHA_F64},
+        {"groups-k-other", "1, 1, 0, 2, 2, 2", 2, 7, 9, 6, 3, 8, true, MHA_F32},
+        {"groups-v-other", "0, 0, 0, 1", 1, 9, 13, 4, 2, 8, false, MHA_F16},
+        {"top-keys-alone", "4", 2, 9, 13, 4, 2, 8, true, MHA_F32},
+        {"top-weights-alone", "11", 2, 9, 13, 4, 2, 8, false, MHA_F32},
+        {"output-rows-other", "10-11: 0-1", 2, 12, 12, 4, 4, 16, true, MHA_F32},
+        {"output-rows-other", "1: 4, 3: 0; none", 2, 5, 7, 4, 2, 8, false, MHA_F64},
+        {"output-rows-other", "2-6: 6-2", 2, 7, 7, 4, 2, 8, true, MHA_F16},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!is_found(&all[i]))
+            fail_msg("%zu: %s %s is not found", i, all[i].variant, all[i].found);
+}
+
+/* Numbers that name no row, or nothing, are refused, and so is what has no meaning behind them. */
+static void test_text_of_rows(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {
+        "x",     "1",        "1:",    "1: ",    "1: 12",  "12: 1",    "1-3: 4-5",         "3-1: 4", "1: 2,",
+        "1: 2;", "1: 2; 3:", "-1: 2", "1.5: 2", "none x", "1: zeros", "1: 2; none; none",
+    };
+    setting s = {"rows-v-permuted", "", 2, 12, 12, 4, 4, 16, false, MHA_F32};
+    mha_status status;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        s.found = wrong[i];
+        if (planted(&s, &status) || status != MHA_INVALID)
+            fail_msg("%s is taken", wrong[i]);
+    }
+    static const char *const right[] = {"none", "none; none", "1-3: 0", "1-3:0-2;none", "0-2: 4-2 , 5: 1"};
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        s.found = right[i];
+        mha_case *c = planted(&s, &status);
+        assert_int_equal(status, MHA_OK);
+        mha_case_close(c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_are_found), cmocka_unit_test(test_text_of_rows)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
