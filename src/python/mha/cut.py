@@ -72,8 +72,10 @@ class Cut:
         if keys is not None:
             settings["keys_only"] = True
         if any(ROWS[name].group == "visible" for name in self._values):
-            settings["mask"] = np.concatenate(
+            added = np.concatenate(
                 [np.concatenate([self._added(b, heads, i, j) for j in columns], axis=3) for i in rows], axis=2)
+            hides = bool(((added == 0) | (added == -np.inf)).all())  # and adds nothing
+            settings.update(mask=added == 0 if hides else added, mask_kind="keeps" if hides else "additive")
         taken = [slice(None) if some is None else some for some in (queries, keys)]
         return self._request(b, heads, taken[0], taken[1], settings)
 
