@@ -156,6 +156,12 @@ class _Limit(NamedTuple):
         return self.atol + self.rtol * np.abs(exact)
 
 
+def _is_far(part: Part, unit: float) -> bool:
+    """Whether an element is farther off than a mistake that does not touch it may leave it (mha_gradient_explain)."""
+    return any(not np.abs(yours - part.exact[name]).max() <= 2048 * unit * np.abs(part.exact[name]).max()
+               for name, yours in part.yours.items())
+
+
 def _judged_in_part(backward: MeantBackward, yours: dict[str, Any], computed: Computed, wanted: int,
                     limit: Optional[_Limit]) -> tuple[list[Verdict], str]:
     """The verdicts of a sample of rows and keys, of those gradients that are wrong, and which mistakes explain the
@@ -183,7 +189,8 @@ def _judged_in_part(backward: MeantBackward, yours: dict[str, Any], computed: Co
         _, row, head, feature = verdict.worst
         place = shape.place((part.batch, int(part.rows[row]), part.head + head, feature))
         verdicts.append(verdict._replace(wrong=wrong, elements=sum(v.elements for v, _ in each), worst=place))
-    sayings = [explained(part.backward, part.yours, computed) for part in worst.values()]
+    sayings = [explained(part.backward, part.yours, computed) if _is_far(part, computed.unit) else
+               ((), "too near to the right ones to name a mistake") for part in worst.values()]
     common = [name for name in (sayings[0][0] if sayings else ()) if all(name in names for names, _ in sayings)]
     return verdicts, _sentence(common)[1] if len(sayings) > 1 else sayings[0][1] if sayings else ""
 
