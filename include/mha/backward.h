@@ -41,6 +41,19 @@ typedef struct mha_backward_precision {
  * all else in float32. All MHA_F32 for another type. */
 MHA_API mha_backward_precision mha_backward_precision_of(mha_dtype type);
 
+/* What a forward made of a softmax of whose keys those of a call are a part (place.key_offset). With it the gradients
+ * of this part of the keys are those of the whole softmax, as a backward computes them that is given O and lse; that
+ * of the query is a term of a sum over the parts. */
+typedef struct mha_whole_softmax {
+    mha_view lse;     /* (B, h, T_q), of all keys. No data: the call has all keys */
+    mha_view output;  /* (B, T_q, h, d_v), of all keys */
+    /* For mha_gradient_bound alone. */
+    mha_view sizes;   /* sum_j P_ij |V_jc|, in the shape of output: a forward of the absolute values */
+    double lse_error; /* of MHA_STAGE_LSE, by mha_error_bound of all keys */
+    double largest;   /* of all |V_jc| */
+    size_t keys;      /* how many there are */
+} mha_whole_softmax;
+
 /* What comes into a backward, and where its gradients go. With L any number that is made of the output and of lse,
  * d_x is the derivative of L by x: the gradients of output and lse come in, those of what the call reads go out. */
 typedef struct mha_gradients {
@@ -51,6 +64,7 @@ typedef struct mha_gradients {
                                       * not wanted */
     /* All 0: none. Else what a kernel of that precision gives: float64, rounded at these points. */
     mha_backward_precision precision;
+    mha_whole_softmax whole;         /* all 0: the call has all keys */
     uint64_t reserved[8];            /* 0; see mha.h */
 } mha_gradients;
 
@@ -74,8 +88,8 @@ MHA_API int mha_gradient_shape(const mha_plan *plan, mha_gradient gradient, size
  *
  * Errors, with nothing written: as of mha_plan_call on the exact path; MHA_INVALID (a gradient that the call does not
  * have, another shape or type, words that are reserved); MHA_NO_MEMORY; MHA_UNSUPPORTED: a cache, pages, `partial` and
- * a precision, whose gradients are not computed; a precision of gradients with a layer; d_lse of a sigmoid, which has
- * no lse. */
+ * a precision, whose gradients are not computed; a precision of gradients and a part of the keys with a layer; d_lse
+ * of a sigmoid, which has no lse, and the lse of a whole one: each of its keys is by itself. */
 MHA_API mha_status mha_backward(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
                                 mha_error *error);
 

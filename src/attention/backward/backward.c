@@ -14,7 +14,8 @@
  *   dS_ij = dZ_ij / cosh^2(S_ij / c)               without softcap dZ_ij
  *   dQ_i  = scale sum_j dS_ij K_j                  dK_j = scale sum_i dS_ij Q_i            dV_j = sum_i P_ij dO_i
  *
- * where a key/value head has the sum over the query heads of its group. Of the terms of Z:
+ * where a key/value head has the sum over the query heads of its group. Where the keys are a part of those of a softmax
+ * whose O and lse are given, P_ij = exp(Z_ij - lse_i) and D_i = dO_i . O_i are by these. Of the terms of Z:
  *
  *   mask, key padding    dZ_ij, summed over what shared an element
  *   ALiBi                d slope = -sum_ij (p_i - q_j) dZ_ij
@@ -64,6 +65,22 @@ static mha_status check_view(const char *name, const mha_view *view, bool writte
     return MHA_OK;
 }
 
+/* Checks what is known of all keys, of which those of the call are a part. */
+static mha_status check_whole(const mha__backward *b, const size_t by_head[4], mha_error *error)
+{
+    const mha_whole_softmax *whole = &b->given->whole;
+    size_t shape[4];
+    const int rank = mha_plan_stage(&b->plan, MHA_STAGE_LSE, shape);
+    if (!whole->lse.data)
+        return MHA_OK;
+    if (b->r->layer || rank == 0)
+        return mha__fail(error, MHA_UNSUPPORTED, "whole lse", "expected given heads and a softmax, found %s",
+                         rank == 0 ? "a sigmoid, whose keys are each by itself" : "a layer");
+    TRY(check_view("whole lse", &whole->lse, false, rank, shape, error));
+    TRY(check_view("whole output", &whole->output, false, 4, by_head, error));
+    return whole->sizes.data ? check_view("whole sizes", &whole->sizes, false, 4, by_head, error) : MHA_OK;
+}
+
 /* Checks what is given against the planned call. */
 static mha_status check_gradients(const mha__backward *b, mha_error *error)
 {
@@ -80,6 +97,7 @@ static mha_status check_gradients(const mha__backward *b, mha_error *error)
             return mha__fail(error, MHA_UNSUPPORTED, "d_lse", "lse is that of a softmax: a sigmoid sums nothing up");
         TRY(check_view("d_lse", &given->d_lse, false, of_lse, shape, error));
     }
+    TRY(check_whole(b, by_head, error));
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
         char name[64];
         size_t shape[4];

@@ -149,6 +149,8 @@ mha_status mha__backward_precision_check(const mha_layer *layer, const mha_backw
 
 /* The steps: of a map, from the stages of the forward to its dQ, dK and dV. */
 void mha__map_read(mha__backward *b, size_t sequence, size_t head);
+/* Element c of query i of a map, of what is given of all keys: (B, T_q, h, d_v). */
+double mha__map_whole(const mha__map *map, const mha_view *rows, size_t i, size_t c);
 void mha__map_weights(const mha__backward *b, mha__map *map);
 void mha__map_sums(const mha__backward *b, mha__map *map);
 void mha__map_masked(const mha__backward *b, mha__map *map);

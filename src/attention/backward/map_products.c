@@ -5,6 +5,11 @@
 
 #include "attention/backward/backward.h"
 
+static double stored(mha_dtype type, double x)
+{
+    return type == MHA_F32 ? x : mha__round_to(type, x);
+}
+
 /* dP_ij = dO_i . V_j */
 void mha__map_weights(const mha__backward *b, mha__map *map)
 {
@@ -33,14 +38,25 @@ static double rounded_sum(const mha__backward *b, const mha__map *map, size_t i)
     return sum;
 }
 
+/* dO_i . O_i, of all keys */
+static double whole_sum(const mha__backward *b, const mha__map *map, size_t i)
+{
+    const size_t d_v = b->r->plan.d_v;
+    double sum = 0;
+    for (size_t c = 0; c < d_v; c++)
+        sum += map->dO[i * d_v + c] *
+               stored(b->given->precision.output, mha__map_whole(map, &b->given->whole.output, i, c));
+    return sum;
+}
+
 /* D_i = sum_j P_ij dP_ij */
 void mha__map_sums(const mha__backward *b, mha__map *map)
 {
     const size_t n = map->n;
-    const bool rounds = b->given->precision.output != MHA_F32;
+    const bool part = b->given->whole.lse.data, rounds = b->given->precision.output != MHA_F32;
     for (size_t i = 0; i < map->s.T_q; i++) {
-        map->sums[i] = rounds ? rounded_sum(b, map, i) : 0;
-        for (size_t j = 0; !rounds && j < n; j++)
+        map->sums[i] = part ? whole_sum(b, map, i) : rounds ? rounded_sum(b, map, i) : 0;
+        for (size_t j = 0; !part && !rounds && j < n; j++)
             if (map->seen[i * n + j])
                 map->sums[i] += map->weights[i * n + j] * map->d_weights[i * n + j];
     }
@@ -85,11 +101,6 @@ static void add_times(mha_dtype sums, double *to, double factor, const double *f
         to[c] += factor * from[c];
     for (size_t c = 0; sums != MHA_F32 && c < n; c++)
         to[c] = mha__round_to(sums, to[c]);
-}
-
-static double stored(mha_dtype type, double x)
-{
-    return type == MHA_F32 ? x : mha__round_to(type, x);
 }
 
 static void scale(double *x, size_t n, double factor)

@@ -83,6 +83,21 @@ static void read_query(const mha__backward *b, mha__map *map, size_t i)
     map->d_lse[i] = d_lse->data ? mha_view_get(d_lse, (size_t[]){map->b, map->head, i}) : 0;
 }
 
+double mha__map_whole(const mha__map *map, const mha_view *rows, size_t i, size_t c)
+{
+    return mha_view_get(rows, (size_t[]){map->s.batch, map->s.q_from + i, map->head, c});
+}
+
+/* Makes the weights of query i among the keys of the call those among all keys. */
+static void read_whole(const mha__backward *b, mha__map *map, size_t i)
+{
+    const double lse = mha_view_get(&b->given->whole.lse, (size_t[]){map->b, map->head, i});
+    for (size_t j = 0; j < map->n; j++)
+        if (map->seen[i * map->n + j] == MHA__SEEN)
+            map->weights[i * map->n + j] *= exp(map->lse[i] - lse);
+    map->lse[i] = lse;
+}
+
 void mha__map_read(mha__backward *b, size_t sequence, size_t head)
 {
     const mha__sizes *p = &b->r->plan;
@@ -92,8 +107,11 @@ void mha__map_read(mha__backward *b, size_t sequence, size_t head)
     map->n = map->s.S + p->S_extra;
     map->q_scale = map->k_scale = p->scale;
     read_rows(b, map);
-    for (size_t i = 0; i < map->s.T_q; i++)
+    for (size_t i = 0; i < map->s.T_q; i++) {
         read_query(b, map, i);
+        if (b->given->whole.lse.data)
+            read_whole(b, map, i);
+    }
 }
 
 static void add(double *to, const double *from, size_t n)

@@ -2,20 +2,22 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from . import _abi
 from . import arrays as a
-from ._backward import GRADIENTS, INPUTS
+from ._backward import GRADIENTS, INPUTS, Backward
 from ._library import call, lib
 from .backward import TYPED, MeantBackward
+from .cut import Cut
 from .errors import typed
 from .failures import save
 from .files import path_of
 from .layer import MultiHeadAttention
 from .meant import Meant
+from .sampled import Part, Sample, rows_wanted, words
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -111,9 +113,9 @@ def verdict_of(name: str, yours: Any, exact: Any, allowed: Any) -> Verdict:
     return Verdict(name, int(wrong.sum()), wrong.size, worst, *numbers)
 
 
-def explained(backward: MeantBackward, yours: dict[str, Any], computed: Computed) -> tuple[tuple[str, ...], str]:
+def explained(backward: Backward, yours: dict[str, Any], computed: Computed) -> tuple[tuple[str, ...], str]:
     """Which named mistakes give these gradients: their names, and a sentence."""
-    plan = backward.meant.request.plan()
+    plan = backward.request.plan()
     if plan.B * plan.h * plan.T_q * plan.S > _MOST_PAIRS:
         return (), (f"no mistake looked for: the call has more than {_MOST_PAIRS:,} pairs of queries and keys: give a "
                     "shorter one that fails likewise")
@@ -125,17 +127,72 @@ def explained(backward: MeantBackward, yours: dict[str, Any], computed: Computed
     backward.lend(struct.of, held)
     found = (ctypes.POINTER(_abi.GradientMistake) * _MOST_NAMED)()
     count, right = ctypes.c_size_t(), ctypes.c_bool()
-    with backward.meant.request.typed():
+    with backward.request.typed():
         call(lib.mha_gradient_explain, backward.request.layer_address, ctypes.byref(backward.request.struct),
              ctypes.byref(struct), computed.unit, found, len(found), ctypes.byref(count), ctypes.byref(right))
     if right.value:
         return (), "within the error bound of rounding: your tolerance is narrower"
-    rows = [Mistake(found[i].contents.name.decode(), found[i].contents.help.decode())
-            for i in range(min(count.value, len(found)))]
+    return _sentence([found[i].contents.name.decode() for i in range(min(count.value, len(found)))])
+
+
+def _sentence(names: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    rows = [mistake for mistake in MISTAKES if mistake.name in names]
     if not rows:
         return (), "no named mistake explains it"
     return (tuple(row.name for row in rows),
             "explained by " + "; or by ".join(f"{row.name} ({row.help})" for row in rows))
+
+
+# ---------------------------------------------------------------- a sample
+
+
+class _Limit(NamedTuple):
+    """What a caller allows."""
+
+    rtol: float
+    atol: float
+
+    def __call__(self, exact: Any) -> Any:
+        return self.atol + self.rtol * np.abs(exact)
+
+
+def _is_far(part: Part, unit: float) -> bool:
+    """Whether an element is farther off than a mistake that does not touch it may leave it (mha_gradient_explain)."""
+    return any(not np.abs(yours - part.exact[name]).max() <= 2048 * unit * np.abs(part.exact[name]).max()
+               for name, yours in part.yours.items())
+
+
+def _judged_in_part(backward: MeantBackward, yours: dict[str, Any], computed: Computed, wanted: int,
+                    limit: Optional[_Limit]) -> tuple[list[Verdict], str]:
+    """The verdicts of a sample of rows and keys, of those gradients that are wrong, and which mistakes explain the
+    worst parts."""
+    cut, shape = Cut(backward.request), backward.meant.shape
+    sample = Sample(cut, backward.do, backward.dlse.array if backward.struct.d_lse.data else None, yours, computed.unit,
+                    computed.precision, wanted)
+
+    def allowed(of: Backward, exact: dict[str, Any]) -> dict[str, Any]:
+        if limit is not None:
+            return {name: limit(x) for name, x in exact.items()}
+        return of.bound(list(exact), computed.unit, computed.precision)
+
+    found: dict[str, list[tuple[Verdict, Part]]] = {name: [] for name in yours}
+    for part in sample.judge(allowed):
+        for name in part.yours:
+            found[name].append((verdict_of(name, part.yours[name], part.exact[name], part.allowed[name]), part))
+    verdicts, worst = [], {}
+    for name, each in found.items():
+        wrong = sum(verdict.wrong for verdict, _ in each)
+        if not wrong:
+            continue
+        verdict, part = max(each, key=lambda one: (one[0].wrong > 0, one[0].ratio))
+        worst[name == "query"] = part
+        _, row, head, feature = verdict.worst
+        place = shape.place((part.batch, int(part.rows[row]), part.head + head, feature))
+        verdicts.append(verdict._replace(wrong=wrong, elements=sum(v.elements for v, _ in each), worst=place))
+    sayings = [explained(part.backward, part.yours, computed) if _is_far(part, computed.unit) else
+               ((), "too near to the right ones to name a mistake") for part in worst.values()]
+    common = [name for name in (sayings[0][0] if sayings else ()) if all(name in names for names, _ in sayings)]
+    return verdicts, _sentence(common)[1] if len(sayings) > 1 else sayings[0][1] if sayings else ""
 
 
 def _write(path: str, backward: MeantBackward, yours: dict[str, Any], given: Mapping[str, a.Tensor],
@@ -159,7 +216,7 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
                            layer: Optional[MultiHeadAttention] = None, dlse: Optional[a.Array] = None,
                            also: Optional[Mapping[str, a.Array]] = None, layout: Optional[str] = None,
                            dtype: Any = None, precision: Optional[Mapping[str, Any]] = None,
-                           rtol: Optional[float] = None, atol: Optional[float] = None,
+                           rtol: Optional[float] = None, atol: Optional[float] = None, sample: int = 0,
                            **settings: Unpack[MeantSettings]) -> None:
     """Fails unless somebody's gradients are those of attention, and says what they are instead.
 
@@ -177,6 +234,11 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
         which yours rounds otherwise: scores, weights, probabilities, output, d_weights, d_scores, sums, gradients.
     rtol, atol: |yours - exact| <= atol + rtol |exact|. Without them each element has a tolerance of its own, the error
         bound of such a backward (mha_gradient_bound), behind norms and rotation, too.
+    sample: how many query rows (dq) and keys (dk, dv) of each head are judged; 0: all, or of a large case 256, fewer of
+        more than 8 heads in all batch rows, but at least 32. A query's dq needs that query alone; of a key all queries
+        are met, with the O and lse of all keys. Ends, edges of tiles and rows with an odd norm are among them. A call
+        of a layer, and one with cu_seqlens, lists, blocks, a grid, clip_qkv or tables of a rotation, is judged whole,
+        and so is one with `also`: these sum over all rows.
 
     The AssertionError says which gradients differ, the worst element of each, what was allowed, the named mistakes of a
     backward that give these numbers (mha.testing.MISTAKES), and where a case is saved that mha.check and
@@ -207,19 +269,41 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
         if number is not None and not a.number(word, number) >= 0:
             raise ValueError(f"{word}: expected a number of at least 0, found {number}")
     computed = Computed(dtype, precision, next(iter(given.values())))
-    exact = backward.run(list(given))
-    for name in also or {}:
-        if yours[name].shape != exact[name].shape:
-            raise ValueError(f"also[{name!r}]: expected shape {exact[name].shape}, found {yours[name].shape}")
-    asked = rtol is not None or atol is not None
-    allowed = ({name: (atol or 0.0) + (rtol or 0.0) * np.abs(x) for name, x in exact.items()} if asked else
-               backward.bound(list(given), computed.unit, computed.precision))
+    limit = None if rtol is None and atol is None else _Limit(rtol or 0.0, atol or 0.0)
+    wanted = _sample_of(backward, also, a.whole_number("sample", sample, 0))
+    if wanted:
+        verdicts, clue = _judged_in_part(backward, yours, computed, wanted, limit)
+    else:
+        exact = backward.run(list(given))
+        for name in also or {}:
+            if yours[name].shape != exact[name].shape:
+                raise ValueError(f"also[{name!r}]: expected shape {exact[name].shape}, found {yours[name].shape}")
+        allowed = ({name: limit(x) for name, x in exact.items()} if limit is not None else
+                   backward.bound(list(given), computed.unit, computed.precision))
+        verdicts = [verdict_of(name, *(backward.turned(name, x[name]) for x in (yours, exact, allowed)))
+                    for name in given]
+        verdicts = [verdict for verdict in verdicts if verdict.wrong]
+        clue = explained(backward, yours, computed)[1] if verdicts else ""
     message: list[str] = []
-    for name in given:
-        verdict = verdict_of(name, *(backward.turned(name, x[name]) for x in (yours, exact, allowed)))
-        if verdict.wrong:
-            message += verdict.words("as you asked" if asked else f"what rounding in {computed.words} may cost")
+    for verdict in verdicts:
+        message += verdict.words("as you asked" if limit is not None else f"what rounding in {computed.words} may cost")
     if message:
-        message.append("  " + explained(backward, yours, computed)[1])
-        message.append("  " + save(lambda path: _write(path, backward, yours, given, computed)))
+        message += ["  " + words(Cut(backward.request), wanted)] if wanted else []
+        message += ["  " + clue, "  " + save(lambda path: _write(path, backward, yours, given, computed))]
         raise AssertionError("\n".join(message))
+
+
+def _sample_of(backward: MeantBackward, also: Optional[Mapping[str, a.Array]], sample: int) -> int:
+    """How many rows and keys are judged; 0: all. ValueError where a sample is asked for and cannot be taken."""
+    if backward.meant.layer is not None:
+        why = "layer: its gradients are sums over all heads"
+    elif also:
+        why = f"also: {next(iter(also))} is a sum over rows: judge it in a shorter call, dq, dk and dv without it"
+    else:
+        cut = Cut(backward.request)
+        why = f"{cut.whole}: speaks of the call as a whole: judge a shorter one" if cut.whole else ""
+    if why:
+        if sample:
+            raise ValueError(f"sample: cannot be taken with {why}")
+        return 0
+    return rows_wanted(cut, sample)

@@ -8,8 +8,10 @@ import numpy as np
 
 from . import _abi
 from . import arrays as a
+from ._backward import Backward
 from .asked import Asked, NotJudged
 from .backward import MeantBackward
+from .cut import Cut
 from .gradients import Computed, Verdict, explained, verdict_of
 from .judged import LARGE, rows_of
 from .meant import Meant
@@ -37,11 +39,10 @@ class JudgedBackward:
 
 @dataclass
 class _Part:
-    """Some batch rows and key/value heads of a call, some batch rows of a layer, or some queries, with what came in and
-    back."""
+    """Some batch rows and key/value heads of a call, some batch rows of a layer, or some queries, with what came back,
+    in the library's axes: (B, T, heads, width), of a layer (B, T, width)."""
 
-    meant: Meant
-    do: Any
+    backward: Backward
     found: dict[str, Any]
     blind: Any  # (B or 1, h or 1, queries), of a layer (B or 1, queries): which queries see no key
     first: tuple[int, int] = (0, 0)  # batch row and key/value head of the first element
@@ -53,53 +54,54 @@ class _Part:
         """What is allowed; infinite where nothing can be said: of a query that sees no key the output is nobody's, and
         neither is what it passes on to keys and values."""
         if name == "query":
-            allowed = np.where(self.blind[..., None], np.inf, allowed)
+            allowed = np.where(self._blind_rows[..., None], np.inf, allowed)
         if name == "query" and not self.one:
             return allowed
         return np.where(self.passed_on.reshape(-1, *(1 for _ in allowed.shape[1:])), np.inf, allowed)
 
     @property
+    def _blind_rows(self) -> Any:
+        """Which queries see no key, in the axes of these: (B or 1, queries, h or 1), of a layer (B or 1, queries)."""
+        return self.blind.swapaxes(1, -1)
+
+    @property
     def passed_on(self) -> Any:
         """(B) booleans: whether queries that see no key pass gradients on."""
-        passed = (a.widened(a.floats("do", self.do), _abi.F64).array != 0).any(-1) & self.blind
+        do = a.widened(self.backward.do, _abi.F64).array
+        passed = (do != 0).any(-1) & self._blind_rows
         return passed.reshape(len(passed), -1).any(1)
 
 
-def _whole(asked: Asked, do: Any, found: dict[str, Any]) -> _Part:
-    return _Part(Meant(*_plain(asked.inputs()), None, None, asked.settings()), do, found, _blind(asked))
+def _some(asked: Asked, do: Any, found: dict[str, Any], rows: Any = None) -> tuple[MeantBackward, dict[str, Any]]:
+    """The backward of all queries or of some rows, and what came back."""
+    query, key, value = (x.detach() for x in asked.inputs(rows))
+    meant = Meant(query, key, value, None, None, asked.settings(rows))
+    return MeantBackward(meant, do, None), _inside(meant, found)
+
+
+def _inside(meant: Meant, found: Mapping[str, Any]) -> dict[str, Any]:
+    """What came back, in the library's axes."""
+    return {name: meant.shape.inside(a.widened(a.floats(name, x), _abi.F64).array) for name, x in found.items()}
 
 
 def _blind(asked: Asked, rows: Any = None) -> Any:
     return ~asked.visible(np.arange(asked.T_q) if rows is None else rows).any(3)
 
 
-def _plain(inputs: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
-    query, key, value = (x.detach() for x in inputs)
-    return query, key, value
-
-
-def _head(asked: Asked, do: Any, found: dict[str, Any], b: int, head: int) -> _Part:
-    """One key/value head of one batch row, with the queries that share it."""
-    group = asked.heads[0] // asked.heads[1]
-    of_q, of_k = slice(head * group, (head + 1) * group), slice(head, head + 1)
-
-    def part(x: Any, heads: slice) -> Any:
-        rows = x[b:b + 1] if x.shape[0] > 1 else x
-        return rows[:, heads] if x.shape[1] > 1 or heads is of_k else rows
-
-    q, k, v = _plain(asked.inputs())
-    said: dict[str, Any] = {"scale": asked.scale, "softcap": asked.softcap or None, "enable_gqa": True,
-                            "sinks": None if asked.sinks is None else asked.sinks[of_q]}
-    seen = part(asked.visible(np.arange(asked.T_q)), of_q)
-    if asked.added is not None:
-        added = part(asked.added.expand(-1, -1, asked.T_q, asked.S), of_q).double().numpy()
-        said["attn_mask"] = np.where(seen, added, -np.inf)
-    elif not seen.all():
-        said["attn_mask"] = seen
-    meant = Meant(part(q, of_q), part(k, of_k), part(v, of_k), None, None,
-                  {name: value for name, value in said.items() if value is not None})
-    back = {name: part(x, of_q if name == "query" else of_k) for name, x in found.items()}
-    return _Part(meant, part(do, of_q), back, ~seen.any(3), (b, head))
+def _heads_chosen(cut: Cut, found: dict[str, Any], count: int, seed: int) -> list[tuple[int, int]]:
+    """So many batch rows with a key/value head: half of them those with an odd norm of a gradient beside the others,
+    the rest at random."""
+    odd = np.zeros((cut.B, cut.h_kv))
+    for x in found.values():
+        by_head = x.reshape(cut.B, x.shape[1], cut.h_kv, -1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            norms = np.sqrt(np.square(by_head).sum((1, 3)))
+        finite = np.isfinite(norms)
+        logs = np.log(np.maximum(np.where(finite, norms, 0.0), 1e-300))
+        odd = np.maximum(odd, np.where(finite, np.abs(logs - np.median(logs)), np.inf))
+    first = np.argsort(-odd.ravel(), kind="stable")[:(count + 1) // 2]
+    others = np.setdiff1d(np.random.default_rng(seed).permutation(odd.size), first, assume_unique=True)
+    return [(int(i) // cut.h_kv, int(i) % cut.h_kv) for i in np.sort([*first, *others[:count - len(first)]])]
 
 
 def _parts(asked: Asked, do: Any, found: dict[str, Any], seed: int) -> tuple[Iterator[_Part], str]:
@@ -107,20 +109,27 @@ def _parts(asked: Asked, do: Any, found: dict[str, Any], seed: int) -> tuple[Ite
     one some key/value heads of some batch rows; of one whose heads are too large some queries, and dq alone."""
     (heads, kv), B, T_q = asked.heads, asked.B, asked.T_q
     each = heads // kv * T_q * asked.S
-    if B * kv * each <= LARGE:
-        return iter([_whole(asked, do, found)]), ""
     if each > _LARGEST:
         rows = rows_of(asked, 0, seed)
-        some = Meant(*_plain(asked.inputs(rows)), None, None, asked.settings(rows))
-        back = {"query": found["query"][..., rows, :]} if "query" in found else {}
-        if not back:
+        if "query" not in found:
             raise NotJudged(f"a backward of {each:,} scores a head, of which no gradient of queries came back")
-        part = _Part(some, do[..., rows, :], back, _blind(asked, rows), rows=rows)
-        return iter([part]), f"dq of {len(rows)} of {T_q:,} queries"
-    count = max(1, LARGE // each)
-    chosen = np.sort(np.random.default_rng(seed).permutation(B * kv)[:count])
-    return ((_head(asked, do, found, int(i) // kv, int(i) % kv) for i in chosen),
-            f"{len(chosen)} of {B * kv} key/value heads of all batch rows")
+        backward, back = _some(asked, do[..., rows, :], {"query": found["query"][..., rows, :]}, rows)
+        return iter([_Part(backward, back, _blind(asked, rows), rows=rows)]), f"dq of {len(rows)} of {T_q:,} queries"
+    whole, back = _some(asked, do, found)
+    blind = _blind(asked)
+    if B * kv * each <= LARGE:
+        return iter([_Part(whole, back, blind)]), ""
+    cut = Cut(whole.request)
+    chosen = _heads_chosen(cut, back, max(1, LARGE // each), seed)
+
+    def part(b: int, g: int) -> _Part:
+        of_q, own = cut.heads(g), slice(b, b + 1)
+        seen = blind[own] if blind.shape[0] > 1 else blind
+        return _Part(Backward(cut.part(b, of_q), whole.do.on(whole.do.array[own, :, of_q]), None),
+                     {name: x[own, :, of_q if name == "query" else slice(g, g + 1)] for name, x in back.items()},
+                     seen[:, of_q] if seen.shape[1] > 1 else seen, (b, g))
+
+    return ((part(b, g) for b, g in chosen), f"{len(chosen)} of {B * kv} key/value heads of all batch rows")
 
 
 # Of inputs of a layer that are one tensor, by Asked.same: those that are left out.
@@ -142,11 +151,11 @@ def _of_layer(asked: Asked, do: Any, found: dict[str, Any], seed: int) -> tuple[
 
     some = replace(asked, query=asked.query[batch], key=asked.key[batch], value=asked.value[batch],
                    keeps=part(asked.keeps), added=part(asked.added))
-    inputs: list[Any] = [None if name in left_out else x for name, x in zip(("query", "key", "value"),
-                                                                            _plain(some.inputs()))]
-    meant = Meant(inputs[0], inputs[1], inputs[2], asked.layer, None, some.settings())
-    judged = _Part(meant, do[batch], {name: x[batch] for name, x in found.items()}, _blind(some).any(1), batch=batch,
-                   one="key" in left_out)
+    query, key, value = (None if name in left_out else x.detach()
+                         for name, x in zip(("query", "key", "value"), some.inputs()))
+    meant = Meant(query, key, value, asked.layer, None, some.settings())
+    judged = _Part(MeantBackward(meant, do[batch], None), _inside(meant, {name: x[batch] for name, x in found.items()}),
+                   _blind(some).any(1), batch=batch, one="key" in left_out)
     return iter([judged]), "" if count == asked.B else f"{count} of {asked.B} batch rows"
 
 
@@ -168,44 +177,38 @@ def judge(asked: Asked, do: Any, found: dict[str, Any], seed: int, dtype: Any = 
     if asked.layer is not None and computed.code in a.HALVES:
         raise NotJudged(f"the backward of a whole layer in {computed.words}")
     parts, share = (_parts if asked.layer is None else _of_layer)(asked, do, found, seed)
+    group = asked.heads[0] // asked.heads[1]
     ratios: dict[str, float] = {}
     names: tuple[str, ...] = ()
     sentence, clue, most, unsaid = "", "", 1.0, 0
     for part in parts:
-        backward = MeantBackward(part.meant, part.do, None)
-        yours = {name: part.meant.shape.inside(a.widened(a.floats(name, x), _abi.F64).array)
-                 for name, x in part.found.items()}
-        exact = backward.run(list(yours))
-        allowed = backward.bound(list(yours), computed.unit, computed.precision)
-        verdicts = {}
-        for name in yours:
-            theirs, right, limit = (backward.turned(name, x[name]) for x in (yours, exact, allowed))
-            verdicts[name] = verdict_of(name, theirs, right, part.judged(name, limit))
+        exact = part.backward.run(list(part.found))
+        allowed = part.backward.bound(list(part.found), computed.unit, computed.precision)
+        verdicts = {name: verdict_of(name, yours, exact[name], part.judged(name, allowed[name]))
+                    for name, yours in part.found.items()}
         unsaid += int(part.passed_on.sum())
         for name, verdict in verdicts.items():
             word = f"d{name[0]}"
             ratios[word] = max(ratios.get(word, 0.0), verdict.ratio)
             if verdict.ratio > most:
-                most, sentence = verdict.ratio, _sentence(word, verdict, part, computed)
+                most, sentence = verdict.ratio, _sentence(word, verdict, part, group, computed)
         if not names and any(verdict.wrong for verdict in verdicts.values()):
-            names, clue = explained(backward, yours, computed)
+            names, clue = explained(part.backward, part.found, computed)
     if unsaid:
         share += (f"{'; ' if share else ''}dk and dv of {unsaid} batch rows not, in which queries that see no key pass "
                   "gradients on")
     return JudgedBackward(ratios, share, sentence, clue, names)
 
 
-def _sentence(word: str, verdict: Verdict, part: _Part, computed: Computed) -> str:
+def _sentence(word: str, verdict: Verdict, part: _Part, group: int, computed: Computed) -> str:
     """The element that decides it."""
-    row, feature = verdict.worst[-2:]
+    b, row, *head, feature = verdict.worst
     row = int(part.rows[row]) if part.rows is not None else row
     if part.batch is not None:
-        where = f"batch row {part.batch[verdict.worst[0]]}"
+        where = f"batch row {part.batch[b]}"
     else:
-        b, head = verdict.worst[:2]
-        shape: Any = part.meant.shape
-        head += part.first[1] * (shape.h // shape.h_kv if word == "dq" else 1)
-        where = f"batch row {b + part.first[0]}, {'head' if word == 'dq' else 'key/value head'} {head}"
+        first, head_of = part.first, "head" if word == "dq" else "key/value head"
+        where = f"batch row {b + first[0]}, {head_of} {head[0] + first[1] * (group if word == 'dq' else 1)}"
     return (f"{word} is off by {abs(verdict.yours - verdict.exact):.3g} ({where}, "
             f"{'query' if word == 'dq' else 'key'} {row}, feature {feature}: {verdict.yours:.6g}, "
             f"exact {verdict.exact:.6g}), allowed {verdict.allowed:.3g} ({computed.words})")

@@ -380,13 +380,11 @@ class Semantics:
 
 def settings_of(struct: _abi.Semantics, sizes: Sizes) -> dict[str, Any]:
     """What a struct says, as keywords; its arrays are copied."""
-    rows = {name: row for name, row in ROWS.items() if row.given(struct)}
     found: dict[str, Any] = {}
+    values = {name: np.array(x) if ROWS[name].is_array else x for name, x in rows_given(struct, sizes).items()}
     for name, parts in _SEVERAL.items():
-        if any([rows.pop(part, None) for part in parts]):
-            found[name] = tuple(ROWS[part].value(struct) for part in parts)
-    values = {name: _array_of(row, struct, sizes) if row.is_array else row.value(struct)
-              for name, row in rows.items()}
+        if any(part in values for part in parts):
+            found[name] = tuple(values.pop(part) if part in values else ROWS[part].value(struct) for part in parts)
     for name, (kind, _) in _OBJECTS.items():
         own = {field: values.pop(inside) for field, inside in _INSIDE[name].items() if inside in values}
         if own:
@@ -394,9 +392,15 @@ def settings_of(struct: _abi.Semantics, sizes: Sizes) -> dict[str, Any]:
     return {**found, **values}
 
 
+def rows_given(struct: _abi.Semantics, sizes: Sizes) -> dict[str, Any]:
+    """The rows of the table that a struct gives, by their names; its arrays are not copied."""
+    return {name: _array_of(row, struct, sizes) if row.is_array else row.value(struct)
+            for name, row in ROWS.items() if row.given(struct)}
+
+
 def _array_of(row: Setting, struct: _abi.Semantics, sizes: Sizes) -> Any:
     if row.kind == "view":
-        return np.array(a.of_memory(_abi.View.from_buffer(struct, row.at), struct))
+        return a.of_memory(_abi.View.from_buffer(struct, row.at), struct)
     if row.kind == "counts":
         axes = struct.qkv.rope.origin.axes
         return np.array(axes.sections[:axes.axes], np.int64)

@@ -10,18 +10,22 @@ from ._library import call, lib
 from .tables import optional
 
 _KINDS = {_abi.CONSTANTS[name]: name.removeprefix("MHA_SETTING_").lower() for name in _abi.ENUMS["mha_setting_kind"]}
+_GROUPS = {_abi.CONSTANTS[name]: name.removeprefix("MHA_SETTINGS_").lower()
+           for name in _abi.ENUMS["mha_setting_group"]}
 
 
 class Setting:
     """One row of the library's table, see mha/setting.h.
 
     kind: "switch", "whole", "count", "real", "choice"; of arrays "view", "wholes", "reals", "counts".
+    group: "place", "qkv", "visible", "added" or "softmax".
     words: of a choice, in the order of its values. pointer: the row itself, for functions of the library.
     """
 
     def __init__(self, pointer: Any) -> None:
         row = pointer.contents
         self.pointer, self.at, self.kind = pointer, int(row.at), _KINDS[row.kind]
+        self.group = _GROUPS[row.group]
         self.name, self.meaning = (text.decode() for text in (row.name, row.meaning))
         self.aliases, self.foreign = ((optional(text) or "").split() for text in (row.aliases, row.foreign))
         spellings = [word.split("=") for word in (optional(row.choices) or "").split("|") if word]

@@ -191,7 +191,7 @@ def assert_function_close(function: Callable[..., Any], q: a.Array, k: a.Array, 
                           layout: Optional[str] = None, dtype: Any = None,
                           precision: Optional[Mapping[str, Any]] = None,
                           backward_precision: Optional[Mapping[str, Any]] = None, rtol: Optional[float] = None,
-                          atol: Optional[float] = None, **settings: Unpack[MeantSettings]) -> None:
+                          atol: Optional[float] = None, sample: int = 0, **settings: Unpack[MeantSettings]) -> None:
     """Runs a function of q, k and v and its backward, and fails unless both are those of attention.
 
         mha.testing.assert_function_close(Flash, q, k, v, is_causal=True)                a torch.autograd.Function
@@ -204,6 +204,7 @@ def assert_function_close(function: Callable[..., Any], q: a.Array, k: a.Array, 
     do: the gradient of the output; None: random, from the seed.
     layout, settings: what the function is meant to be, as in assert_attention_close. dtype, rtol, atol: of the output
         and of the gradients. precision, backward_precision: the points at which either of them rounds.
+    sample: how many query rows, and of the gradients keys, are judged, as in these two.
 
     The AssertionError is that of assert_attention_close, of assert_gradients_close, or both.
     """
@@ -213,13 +214,13 @@ def assert_function_close(function: Callable[..., Any], q: a.Array, k: a.Array, 
     message = [f"{name}: the backward gives none" for name, x in found.items() if x is None and backward is None]
     try:
         assert_attention_close(output, q, k, v, layout=layout, dtype=dtype, precision=precision, rtol=rtol, atol=atol,
-                               **settings)
+                               sample=sample, **settings)
     except AssertionError as reason:
         message.append(f"forward: {reason}")
     try:
         if len(message) < len(found):
             assert_gradients_close(dq, dk, dv, q, k, v, do, layout=layout, dtype=dtype, precision=backward_precision,
-                                   rtol=rtol, atol=atol, **settings)
+                                   rtol=rtol, atol=atol, sample=sample, **settings)
     except AssertionError as reason:
         message.append(f"backward: {reason}")
     if message:

@@ -364,8 +364,9 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
 
         The gradients of all parameters have the same bits as without. Calls whose output is wrong have no backward
         judged. Of torch.nn.MultiheadAttention the gradients of its inputs are, in float32 and float64; of inputs that
-        are one tensor their sum. Of calls of more than a million scores some key/value heads are judged, of a layer
-        some batch rows, of heads of more than four million some queries, and dq alone (Watched.in_part).
+        are one tensor their sum. Of calls of more than a million scores some key/value heads are judged, half of them
+        those whose gradients have an odd norm, of a layer some batch rows, of heads of more than four million some
+        queries, and dq alone (Watched.in_part).
     modules: names of modules that are attention calls themselves: query, key and value in, (B, h, T, d) each, the
         output out, first where there are more. A dict says more of each: arguments of
         torch.nn.functional.scaled_dot_product_attention that the module does not get, {"core": {"is_causal": True}},

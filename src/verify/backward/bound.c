@@ -23,6 +23,10 @@
  *           E_D = sum_j E_P A + gamma(2 S' + d_v + 20) sum_j (P + E_P) A
  *                 + sum_j (P + E_P) (E_v sum_c |dO_c| + lost(dP))
  *                 + sum_c |dO_c| lost(|O_c| + sum_j E_P |V_jc|) + (S' + d_v) t (1 + sum_c |dO_c|)
+ *         Of a part of the keys D is known by O and by W_c = sum_j P |V_jc| of all S' keys, with V the largest |V_jc|.
+ *         As |log P| is at most 709 where P is normal, E_P <= r P + lost(P + r P) + t with r = e^(2 E_lse + 733 u) - 1.
+ *         With l and a the relative and the absolute part of lost, off_c = (r + l (1 + r)) W_c + S' (a + t) V is at
+ *         least sum_j E_P |V_jc|; sums over j of P A and E_P A are those over c of |dO_c| W_c and |dO_c| off_c.
  *   dZ    X = dP - D + dlse is off by E_X = E_dP + E_D + 3u (|dP| + |D| + |dlse| + E_dP + E_D), and dZ = P X by
  *           E_dZ = E_P (|X| + E_X) + P E_X + 2u (P + E_P) (|X| + E_X) + t.
  *         Sigmoid: P (1 - P) has slope at most 1, and is off by E_P + 4u: with X = dP the same.
@@ -133,6 +137,27 @@ static void bound_weights(const query *q)
         *of_pair(q, q->e->sizes.map.weights, j) = meets ? weight_error(q, *of_pair(q, q->map->weights, j)) : 0;
         *of_pair(q, q->e->sizes.map.d_weights, j) = meets ? size_of_d_weight(q, j) : 0;
     }
+}
+
+/* E_D, of all keys of which those of the call are a part. */
+static double whole_sum_error(const query *q)
+{
+    const mha__gradient_errors *e = q->e;
+    const mha_whole_softmax *w = &q->b->given->whole;
+    const mha__storage of_P = mha__storage_of(e->precision->weights), of_dP = mha__storage_of(e->precision->d_weights);
+    const double keys = (double)w->keys, d_v = (double)q->b->r->plan.d_v, r = expm1(2 * e->lse + 733 * e->unit),
+                 moved = r + of_P.relative * (1 + r), least = keys * (of_P.absolute + e->tiny),
+                 small = mha__gradient_gamma(2 * keys + d_v + 20, e->sums), weights = 1 + moved + least;
+    double off = 0, all = 0, of_O = 0;
+    for (size_t c = 0; c < q->b->r->plan.d_v; c++) {
+        const double dO = fabs(q->map->dO[q->i * q->b->r->plan.d_v + c]),
+                     W = mha__map_whole(q->map, &w->sizes, q->i, c),
+                     O = mha__map_whole(q->map, &w->output, q->i, c), off_c = moved * W + least * w->largest;
+        off += dO * off_c, all += dO * (W + off_c), of_O += dO * lost(e->precision->output, fabs(O) + off_c);
+    }
+    const double stored = of_dP.relative * (1 + small) * all + of_dP.absolute * weights;
+    return beyond(e, q->dO * w->largest) + off + small * all + weights * e->rows[2] * q->dO + stored + of_O +
+           (keys + d_v) * e->tiny * (1 + q->dO);
 }
 
 /* E_D. */
@@ -322,7 +347,7 @@ void mha__bound_sums(mha__gradient_errors *e, const mha__backward *b, const mha_
     for (size_t i = 0; i < map->s.T_q; i++) {
         const query q = query_of(e, b, map, i);
         bound_weights(&q);
-        e->sizes.map.sums[i] = sum_error(&q);
+        e->sizes.map.sums[i] = b->given->whole.lse.data ? whole_sum_error(&q) : sum_error(&q);
     }
 }
 

@@ -29,6 +29,8 @@ static mha_status bound_forward(mha__gradient_errors *e, const mha__backward *b,
     call.precision = (mha_precision){.scores = p->scores, .sums = p->sums};
     TRY(mha_error_bound(b->r->layer, &call, e->unit, bound, MHA_STAGE_COUNT, error));
     e->score = bound[MHA_STAGE_SCORES], e->lse = bound[MHA_STAGE_LSE], e->weight = bound[MHA_STAGE_WEIGHTS];
+    if (b->given->whole.lse.data)
+        e->lse = b->given->whole.lse_error;
     e->under = p->sums == MHA_F32 ? 0 : mha__storage_of(p->sums).absolute;
     e->sums = fmax(e->unit, p->sums == MHA_F32 ? 0 : mha__storage_of(p->sums).relative);
     for (int i = 0; i < 3; i++)
@@ -73,6 +75,8 @@ mha_status mha__bound_begin(mha__gradient_errors *e, const mha__backward *b, con
     mha__backward *s = &e->sizes;
     *e = (mha__gradient_errors){.precision = precision, .unit = unit, .tiny = unit > 0x1p-30 ? 0x1p-126 : 0x1p-1022};
     s->memory.allocator = mha__allocator_default(), s->r = b->r, s->given = &e->none;
+    if (b->given->whole.lse.data && !b->given->whole.sizes.data)
+        return mha__fail(error, MHA_INVALID, "whole sizes", "expected sum_j P_ij |V_jc|, which the bound needs");
     TRY(bound_forward(e, b, error));
     bool full = !take_all(e, b);
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
