@@ -143,7 +143,7 @@ void mha__numbers_say(const mha_case *c, const mha__variant_entry *e, const doub
     }
     for (size_t i = 0; e->how != SOLVE_KEYS && !has_rows(e) && i < n; i++) {
         char item[32];
-        mha__text_print(item, sizeof item, "%s%.6g", i > 0 ? ", " : "", x[i]);
+        mha__text_print(item, sizeof item, "%s%.6g", i > 0 ? ", " : "", x[i] + 0.0); /* -0 is 0 */
         add(&w, item);
     }
     if (w.full)
