@@ -69,16 +69,16 @@ def bars(panels, unit):
     return drawing(width, height, out)
 
 
-def powers(values):
-    """An axis of powers of 2: where a number lies on it, its two ends, its ticks and what they are called."""
+def powers(values, upwards):
+    """An axis of powers of 2: where a number lies on it, as a share, its ticks, and what these are called."""
     low = math.floor(math.log2(min(values)))
     high = max(math.ceil(math.log2(max(values))), low + 1)
     ticks = [2.0 ** k for k in range(low, high + 1, 1 + (high - low) // 10)]
     return ((lambda v: (math.log2(v) - low) / (high - low)), ticks,
-            lambda v: f"{v:.0f}" if v >= 1 else f"2^{math.log2(v):.0f}")
+            lambda v: f"{v:.0f}" if v >= 1 and not upwards else f"2^{math.log2(v):.0f}")
 
 
-def even(values):
+def even(values, upwards):
     """An axis from 0 on, its ticks as far from each other."""
     step = step_for(max(values))
     ticks = [i * step for i in range(int(max(values) / step) + 2)]
@@ -93,7 +93,7 @@ def lines(panels, y_name, axis=powers):
         panel = Panel(600 * (p % 2) + 70, 380 * (p // 2) + 40, 600 - 70 - KEY, 260, title)
         series = {name: [(x, y) for x, y in points if y > 0] for name, points in series.items()}
         points = [point for some in series.values() for point in some] or [(1, 1)]
-        (x_share, x_ticks, x_called), (y_share, y_ticks, y_called) = (axis([point[k] for point in points])
+        (x_share, x_ticks, x_called), (y_share, y_ticks, y_called) = (axis([point[k] for point in points], k == 1)
                                                                       for k in (0, 1))
         for tick in y_ticks:
             panel.y_tick(y_share(tick), y_called(tick))

@@ -53,3 +53,15 @@ def test_lines_stand_on_logarithmic_axes():
     places = {e.text: float(e.get("x")) for e in ElementTree.fromstring(svg).iter(SVG + "text")
               if e.text and e.text.isdigit()}
     assert x0 == pytest.approx(places["16"], abs=0.1) and x1 == pytest.approx(places["64"], abs=0.1)
+
+
+def test_lines_stand_on_even_axes():
+    svg = plot.lines([("times", "tokens", {"each": [(10, 30.0), (60, 80.0), (70, 0)]})], "us", plot.even)
+    line, = of_class(svg, "line")
+    (x0, y0), (x1, y1) = ([float(n) for n in point.split()] for point in line.get("d")[1:].split("L"))
+    ticks = tick_heights(svg, float)
+    assert y0 == pytest.approx(ticks[30], abs=0.1) and y1 == pytest.approx(ticks[80], abs=0.1)
+    assert ticks[0] - ticks[20] == pytest.approx(ticks[60] - ticks[80], abs=0.1) and 0 in ticks
+    places = {e.text: float(e.get("x")) for e in ElementTree.fromstring(svg).iter(SVG + "text")
+              if e.get("text-anchor") == "middle" and e.text.isdigit()}
+    assert x0 == pytest.approx(places["10"], abs=0.1) and x1 == pytest.approx(places["60"], abs=0.1)

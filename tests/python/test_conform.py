@@ -247,7 +247,7 @@ def test_wrong_gradients_are_made_small(mistake, only, shapes, layout, tmp_path)
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_gradients_of_autograd_are_made_small(dtype):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", "2.0")
     right = torch.nn.functional.scaled_dot_product_attention
 
     def wrong(q, k, v, **said):
