@@ -530,6 +530,36 @@ def test_our_own_invariances():
     assert not testing.invariant(ours, under="keys", lengths=(65,), bitwise=True).passed
 
 
+def in_pages(q, k, v, page_table=None, page_lengths=None, is_causal=False, change=None):
+    """Pages of (B, h, T, d) queries; `change` of the table and the lengths is a mistake."""
+    if page_table is None:
+        return ours(q, k, v, is_causal=is_causal)
+    table, lengths = change(page_table, page_lengths) if change else (page_table, page_lengths)
+    return mha.paged_attention(q.swapaxes(1, 2), k, v, table, lengths, causal=is_causal).swapaxes(1, 2)
+
+
+def test_pages_are_as_if_keys_lay_side_by_side():
+    for dtype in ("float32", "bfloat16"):
+        found = testing.invariant(in_pages, under=["pages"], lengths=(1, 15, 16, 17, 50), dtype=dtype)
+        assert found.found["pages"].outcome == "bitwise", found
+
+    def rows_first(q, k, v, **said):
+        return in_pages(q.swapaxes(1, 2), *((k, v) if "page_table" in said else (k.swapaxes(1, 2), v.swapaxes(1, 2))),
+                        **said).swapaxes(1, 2)
+
+    assert testing.invariant(rows_first, under="pages", lengths=(17,), layout="BTHD").passed
+    assert "pages" not in testing.invariant(ours, lengths=(1,)).found
+
+
+@pytest.mark.parametrize("change", [
+    lambda table, lengths: (table[:, ::-1].copy(), lengths), lambda table, lengths: (table[[1, 0, 2]], lengths),
+    lambda table, lengths: (table, lengths - 1)])
+def test_wrong_pages_are_violated(change):
+    found = testing.invariant(lambda *inputs, **said: in_pages(*inputs, **said, change=change), under=["pages"],
+                              lengths=(33,))
+    assert found.found["pages"].outcome == "violated", found
+
+
 def nudged(x, condition):
     return np.nextafter(x, np.inf, dtype=x.dtype) if condition else x
 

@@ -114,6 +114,19 @@ def _splits(c: Call) -> Pair:
     return Pair(Call(c.q, c.k, c.v, {"num_splits": 1}), [Call(c.q, c.k, c.v, {"num_splits": n}) for n in (2, 3)], _same)
 
 
+def _pages(c: Call) -> Pair:
+    """Keys and values in pages of 16 rows, in any order; a page that nobody names, and the last rows of each sequence's
+    last page, hold other numbers."""
+    (B, h, T, d), rows, r = c.k.shape, 16, np.random.default_rng(c.k.shape[2])
+    table = r.permutation(B * -(-T // rows) + 1)[1:].reshape(B, -1)
+    pools = [r.standard_normal((table.size + 1, rows, h, d)).astype(np.float32) for _ in range(2)]
+    at = np.arange(T)
+    for pool, x in zip(pools, (c.k, c.v)):
+        pool[table[:, at // rows], at % rows] = x.swapaxes(1, 2)
+    said = {"is_causal": True, "page_table": table, "page_lengths": np.full(B, T)}
+    return Pair(Call(c.q, c.k, c.v, {"is_causal": True}), [Call(c.q, pools[0], pools[1], said)], _same)
+
+
 # By name: what makes the pair, what a kernel needs for it, and what it says.
 _MAKERS: dict[str, tuple[Callable[[Call], Pair], str]] = {
     "runs": (_runs, "run twice"),
@@ -129,10 +142,11 @@ _MAKERS: dict[str, tuple[Callable[[Call], Pair], str]] = {
     "values": (_values, "values times 4, the result divided by 4"),
     "strides": (_strides, "rows before heads in memory"),
     "splits": (_splits, "num_splits 1, 2 and 3"),
+    "pages": (_pages, "causal, keys and values in pages of 16 rows (page_table, page_lengths)"),
     "threads": (_runs, "1, 2 and 3 threads (set_threads)"),
 }
 INVARIANCES = {name: meaning for name, (_, meaning) in _MAKERS.items()}
-_ASKED_FOR = ("splits", "threads")  # what only some kernels can be told
+_ASKED_FOR = ("splits", "pages", "threads")  # what only some kernels can be told
 
 
 class Difference(NamedTuple):
@@ -198,14 +212,16 @@ class _Kernel:
     def __init__(self, kernel: Callable[..., Any], layout: str, dtype: int, arrays: str) -> None:
         self.kernel, self.swapped, self.dtype, self.wrap = kernel, heads_first(layout), dtype, wrapper(arrays)
 
-    def _array(self, x: Heads) -> Any:
+    def _array(self, x: Heads, pool: bool = False) -> Any:
         stored = a.narrowed(x, _abi.F32, self.dtype) if self.dtype != _abi.F32 else x
-        return self.wrap(stored if self.swapped else stored.swapaxes(1, 2), self.dtype)
+        return self.wrap(stored if self.swapped or pool else stored.swapaxes(1, 2), self.dtype)
 
     def run(self, c: Call, contiguous: bool = True) -> Any:
         """The result in the memory of its type: bfloat16 as unsigned integers."""
         inputs = [np.array(x, order="C") if contiguous else x for x in (c.q, c.k, c.v)]
-        result = a.floats("output", self.kernel(*map(self._array, inputs), **c.settings))
+        pool = "page_table" in c.settings
+        given = [self._array(inputs[0]), *(self._array(x, pool) for x in inputs[1:])]
+        result = a.floats("output", self.kernel(*given, **c.settings))
         if result.dtype != self.dtype:
             raise TypeError(f"output: expected {a.NAMES[self.dtype]}, found {a.NAMES[result.dtype]}")
         return result.array if self.swapped else result.array.swapaxes(1, 2)
@@ -330,7 +346,9 @@ def invariant(kernel: Callable[..., Any], under: Optional[Collection[str]] = Non
         print(mha.testing.invariant(my_attention, under=["batch", "decode", "chunks"], dtype="bfloat16"))
 
     kernel, layout, dtype, arrays: as in mha.conform. under: names of mha.testing.INVARIANCES; None: all but "splits",
-        which calls the kernel with num_splits, and "threads", unless set_threads is given.
+        which calls the kernel with num_splits, "pages", which gives it pools (pages, 16, heads, width) in place of key
+        and value, page_table (batch, pages of a sequence) and page_lengths (batch), and "threads", unless set_threads
+        is given.
     lengths: numbers of tokens that are tried, in 3 batch rows and 4 heads of `width` features; where bits begin to
         differ, all lengths between are tried, too.
     set_threads: called with 1, 2 and 3 before the kernel is, for "threads".
