@@ -116,8 +116,8 @@ mha_status mha__machine_limits(int threads, double *peak_gflops, double *read_gb
 /* Two query rows by keys from beyond the caches, block by block, until a distance is chosen. */
 static void try_distances(const mha__kernels *kernels)
 {
-    enum { ROWS = 2, KEYS = 512, WIDTH = 128, BLOCKS = 320 }; /* 80 MiB */
-    const size_t block = KEYS * WIDTH, floats = BLOCKS * block + 2 * ROWS * MHA_STAGED;
+    const size_t rows = 2, n = 512, width = 128, blocks = 320; /* 80 MiB */
+    const size_t block = n * width, few = rows * MHA_STAGED, floats = blocks * block + 2 * few;
     if (!mha__fetch_tries())
         return;
     mha_allocator a = mha__allocator_default();
@@ -126,12 +126,12 @@ static void try_distances(const mha__kernels *kernels)
         return;
     for (size_t i = 0; i < floats; i++)
         memory[i] = 1.0f;
-    const float *Q = memory + BLOCKS * block;
-    for (size_t b = 0; b < BLOCKS && mha__fetch_tries(); b++) {
+    const float *Q = memory + blocks * block;
+    float *scores = memory + blocks * block + few;
+    for (size_t b = 0; b < blocks && mha__fetch_tries(); b++) {
         const float *K = memory + b * block;
-        float *scores = memory + BLOCKS * block + ROWS * MHA_STAGED;
         const mha__fetch fetch = mha__fetch_begin(MHA_FETCH_LEAST_KEYS);
-        kernels->product_rows(ROWS, KEYS, WIDTH, Q, K, WIDTH, NULL, 0, fetch.groups, scores, MHA_STAGED);
+        kernels->product_rows(rows, n, width, Q, K, width, NULL, 0, fetch.groups, scores, MHA_STAGED);
         mha__fetch_end(&fetch, block * sizeof *K);
     }
     mha__release(&a, memory, floats * sizeof *memory);

@@ -236,8 +236,8 @@ mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs
     if (k->edges_twice > 0 && at->j > 0 && at->j % (size_t)k->edges_twice == 0)
         sight.added += log(2);
     if (k->last_fills > 0 && at->j + 1 == inputs->S) {
-        const size_t tile = (size_t)k->last_fills;
-        sight.added += log((double)((inputs->S + tile - 1) / tile * tile - at->j));
+        const size_t tile = (size_t)k->last_fills, tiles = (inputs->S + tile - 1) / tile;
+        sight.added += log((double)(tiles * tile - at->j));
     }
     sight.hidden = (hides & ~k->late) != 0 ? SIGHT_HIDDEN : hides != 0 ? SIGHT_LATE : SIGHT_SEEN;
     return sight;

@@ -217,7 +217,7 @@ static const char *read_range(const char *text, size_t n, size_t *first, size_t 
 /* Reads the rows in place of some of T, as "0-3: 8-11"; NULL: it is nothing like that. */
 static const char *read_places(const char *text, size_t T, double *row)
 {
-    size_t first, last, from = 0, to = 0;
+    size_t first = 0, last = 0, from = 0, to = 0;
     const char *at = read_range(text, T, &first, &last);
     if (!at || *at != ':' || last < first)
         return NULL;

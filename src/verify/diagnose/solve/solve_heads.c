@@ -147,8 +147,10 @@ mha_status mha__solve_kv_heads(mha__search *s, size_t index, mha__arena *pool, m
             if (g == 0 || far[h] < least[h])
                 least[h] = far[h], order[h] = (double)g;
     }
-    for (size_t h = 0; h < H; h++)
-        other |= order[h] != (double)(h * G / H);
+    for (size_t h = 0; h < H; h++) {
+        const size_t own = h * G / H;
+        other |= order[h] != (double)own;
+    }
     if (other)
         mha__search_append(s, index, order);
     return MHA_OK;
