@@ -17,6 +17,12 @@ typedef enum mha_gradient {
     MHA_D_MASK,         /* of an additive mask, in its shape: summed where it was broadcast, 0 where it hides */
     MHA_D_KEY_PADDING,  /* of additive key padding, likewise */
     MHA_D_ALIBI_SLOPES, /* (h) */
+    MHA_D_PAST_KEY,     /* of the rows in the cache before the call, (B, h_kv, P, d_k), as mha_cache_read gives them; 0
+                         * for rows that the call evicts */
+    MHA_D_PAST_VALUE,   /* likewise, (B, h_kv, P, d_v) */
+    MHA_D_PAGE_KEYS,    /* as call->pages.keys, (pages, page_size, h_kv, d_k): of a page that sequences share the sum
+                         * over them, 0 for rows that hold no key */
+    MHA_D_PAGE_VALUES,  /* likewise, (pages, page_size, h_kv, d_v) */
     MHA_D_WEIGHTS,      /* MHA_D_WEIGHTS + w: of weight w of the call or of its layer, in its shape */
     MHA_GRADIENT_COUNT = MHA_D_WEIGHTS + MHA_WEIGHT_COUNT
 } mha_gradient;

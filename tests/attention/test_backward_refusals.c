@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "mha/backward.h"
-#include "mha/cache.h"
 #include "support/unit.h"
 
 enum { B = 2, T = 3, H = 4, H_KV = 2, D = 4 };
@@ -52,18 +51,7 @@ static void what_it_cannot_do_is_refused_by_name(void **state)
 {
     (void)state;
     fixture f;
-    mha_error error;
-    mha_cache *cache;
-    const mha_cache_spec spec = {.batch = B, .kv_heads = H_KV, .d_k = D, .d_v = D, .capacity = 9, .dtype = MHA_F64};
     double softmaxes[B * H * T * (D + 2)];
-    begin(&f);
-    assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
-    f.call.cache = cache;
-    expect(&f, MHA_UNSUPPORTED, "cache", "leave this out");
-    mha_cache_destroy(cache);
-    begin(&f);
-    f.call.pages.keys = wide(f.dk, H_KV);
-    expect(&f, MHA_UNSUPPORTED, "page keys", "leave this out");
     begin(&f);
     f.call.partial = mha_view_of(softmaxes, MHA_F64, 4, (const size_t[]){B, H, T, D + 2});
     expect(&f, MHA_UNSUPPORTED, "partial", "leave this out");

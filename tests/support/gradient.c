@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mha/cache.h"
 #include "support/gradient.h"
 #include "support/unit.h"
 
@@ -30,7 +31,6 @@ bool graded_adapt(trial *t)
 {
     if (!t->bare || t->config.kv_rank)
         return false;
-    t->use_cache = false, t->past = 0;
     t->poison &= t->semantics.softmax.hidden_values != MHA_HIDDEN_PROPAGATE;
     return true;
 }
@@ -63,7 +63,6 @@ bool graded_adapt_layer(trial *t)
         return false;
     if (t->seed % 5 == 0)
         take_latents(t);
-    t->use_cache = false, t->past = 0;
     t->config.dtype = MHA_F64;
     t->poison &= t->semantics.softmax.hidden_values != MHA_HIDDEN_PROPAGATE;
     t->semantics.softmax.empty_rows = MHA_EMPTY_ZERO;
@@ -80,6 +79,10 @@ static void take(graded *g)
         g->of[MHA_D_KEY] = widen(&call->key);
     if (call->value.data)
         g->of[MHA_D_VALUE] = widen(&call->value);
+    if (g->r.past.keys.data) {
+        g->of[MHA_D_PAST_KEY] = widen(&g->r.past.keys);
+        g->of[MHA_D_PAST_VALUE] = widen(&g->r.past.values);
+    }
     if (visible->mask.kind == MHA_MASK_ADDITIVE)
         g->of[MHA_D_MASK] = widen(&visible->mask.values);
     if (visible->key_padding.kind == MHA_MASK_ADDITIVE)
@@ -98,6 +101,23 @@ static void take(graded *g)
         else if (g->r.weights[w].data && !left_out)
             g->of[MHA_D_WEIGHTS + w] = widen(&g->r.weights[w]);
     }
+}
+
+/* Gives the call a cache of F64 with the past rows as they now are, and room for its own. */
+static void fill_cache(graded *g)
+{
+    const mha_view *keys = &g->of[MHA_D_PAST_KEY], *values = &g->of[MHA_D_PAST_VALUE];
+    const mha_view *new_keys = g->r.call.key.rank ? &g->r.call.key : &g->r.call.query;
+    mha_error error;
+    if (!keys->data)
+        return;
+    const mha_cache_spec spec = {.batch = keys->shape[0], .kv_heads = keys->shape[1], .d_k = keys->shape[3],
+                                 .d_v = values->shape[3], .capacity = keys->shape[2] + new_keys->shape[1],
+                                 .dtype = MHA_F64};
+    mha_cache_destroy(g->r.cache);
+    assert_ok(mha_cache_create(&spec, NULL, &g->r.cache, &error), error);
+    assert_ok(mha_cache_load(g->r.cache, keys, values, &error), error);
+    g->r.call.cache = g->r.cache;
 }
 
 /* Moves numbers away from the limits where derivatives jump; behind a norm they seldom are near. */
@@ -131,6 +151,7 @@ void graded_build(const trial *t, graded *g)
     memset(g, 0, sizeof *g);
     trial_build(t, &g->r);
     take(g);
+    fill_cache(g);
     leave_limits(g, MHA_D_QUERY, MHA_B_Q);
     leave_limits(g, MHA_D_KEY, MHA_B_K);
     leave_limits(g, MHA_D_VALUE, MHA_B_V);
@@ -181,6 +202,7 @@ static double products(const mha_view *d, const mha_view *y, double *size)
 
 double graded_loss(graded *g, double *size)
 {
+    fill_cache(g);
     mha_call call = g->r.call;
     mha_error error;
     mha_keep keep = {.stage = MHA_STAGE_LSE};

@@ -12,7 +12,7 @@ typedef struct graded {
     mha_view of[MHA_GRADIENT_COUNT]; /* what they are the gradients of; no data: the call has none */
 } graded;
 
-/* The trial as one without a layer, a cache, or values that propagate NaN; false when it cannot be that. */
+/* The trial as one without a layer, or values that propagate NaN; false when it cannot be that. */
 bool graded_adapt(trial *t);
 /* The trial as one with a layer, of latents for some seeds; false when it has none. Where a query sees nothing the loss
  * has a number. */

@@ -23,14 +23,16 @@
  *   relative terms       k_scale Q_i . R: dQ_i += k_scale dZ_ij R, dR += k_scale dZ_ij Q_i; the same for K
  *   sinks                one more key without a value: d sink = sum_i e^(sink - lse_i) (0 - D_i + dlse_i)
  *
- * Rows go back through what was done to them, last step first (backward_rows.c), and then through their projections
- * (backward_inputs.c; backward_latents.c):
+ * Keys and values in a cache or in pages are those of other calls, and their gradients end there (backward_held.c).
+ * Rows of the call go back through what was done to them, last step first (backward_rows.c), and then through their
+ * projections (backward_inputs.c; backward_latents.c):
  *
  *   y = x W + b          dx = dy W^T   dW = x^T dy   db = the sum of dy over all rows (backward_products.c) */
 #include "attention/backward/backward.h"
 
 #include <string.h>
 
+#include "attention/cache/cache.h"
 #include "attention/exact/rounding.h"
 
 static mha_status refuse(const char *what, mha_error *error)
@@ -41,10 +43,9 @@ static mha_status refuse(const char *what, mha_error *error)
 
 static mha_status check_call(const mha_layer *layer, const mha_call *call, const mha_gradients *given, mha_error *error)
 {
-    if (call->cache)
-        return refuse("cache", error);
-    if (call->pages.keys.data)
-        return refuse("page keys", error);
+    if (call->absorbed && (call->cache || call->pages.keys.data))
+        return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "gradients of latents in a cache or in pages are not "
+                         "computed: expected their keys and values");
     if (call->partial.data)
         return refuse("partial", error);
     if (mha__precision_rounds(&call->precision))
@@ -126,6 +127,14 @@ static void want_stages(const mha__resolved *r, bool wanted[MHA_STAGE_COUNT])
     wanted[MHA_STAGE_HEADS] = r->layer != NULL;
 }
 
+/* Plans the forward, with a cache of its own, because it appends to it. */
+static mha_status plan(mha__backward *b, const mha_layer *layer, mha_error *error)
+{
+    mha_call call = b->call;
+    call.cache = b->cache;
+    return mha_plan_call(layer, &call, &b->plan, error);
+}
+
 static mha_status no_memory(mha_error *error)
 {
     return mha__fail(error, MHA_NO_MEMORY, "backward", "no memory for the stages of this call");
@@ -145,8 +154,10 @@ static mha_status run_forward(mha__backward *b, mha_error *error)
             return no_memory(error);
         b->keep[b->call.keep_count++] = (mha_keep){.stage = (mha_stage)s, .view = b->stages[s]};
     }
+    if (!mha__backward_keep_keys(b))
+        return no_memory(error);
     b->call.keep = b->keep;
-    TRY(mha_plan_call(b->r->layer, &b->call, &b->plan, error));
+    TRY(plan(b, b->r->layer, error));
     void *workspace = mha__arena_scratch(&b->memory, b->plan.workspace_bytes);
     if (!workspace)
         return no_memory(error);
@@ -180,7 +191,9 @@ mha_status mha__backward_begin(mha__backward *b, const mha_layer *layer, const m
     if (layer) /* W_O, too, gets nothing from a query that sees no key */
         b->call.semantics.softmax.empty_rows = MHA_EMPTY_ZERO;
     b->call.precision.scores = gradients->precision.scores;
-    TRY(mha_plan_call(layer, &b->call, &b->plan, error));
+    if (call->cache)
+        TRY(mha__cache_duplicate(call->cache, &b->cache, error));
+    TRY(plan(b, layer, error));
     b->r = mha__plan_resolved(&b->plan);
     TRY(check_gradients(b, error));
     TRY(run_forward(b, error));
@@ -193,6 +206,8 @@ mha_status mha__backward_begin(mha__backward *b, const mha_layer *layer, const m
         if (!b->d[g].data)
             return no_memory(error);
     }
+    if (!mha__backward_begin_keys(b))
+        return no_memory(error);
     const mha__sizes *p = &b->r->plan;
     const size_t of_k = (p->h > p->h_kv ? p->h : p->h_kv) * p->d_k, of_v = p->h_kv * p->d_v;
     b->row = mha__arena_scratch(&b->memory, (of_k > of_v ? of_k : of_v) * sizeof *b->row);
@@ -238,11 +253,13 @@ void mha__backward_run(mha__backward *b)
     b->norms_divide = false;
     fill_zeros(b->d, MHA_GRADIENT_COUNT);
     fill_zeros(b->d_x, 3);
+    mha__backward_clear_keys(b);
     mha__backward_output(b);
     show(b, MHA__BACKWARD_OUTPUT, NULL);
     for (size_t sequence = 0; sequence < b->r->plan.B; sequence++)
         for (size_t head = 0; head < b->r->plan.h; head++)
             run_map(b, sequence, head);
+    mha__backward_deal_keys(b);
     show(b, MHA__BACKWARD_HEADS, NULL);
     mha__backward_rows(b);
     mha__backward_inputs(b);
@@ -252,6 +269,7 @@ void mha__backward_run(mha__backward *b)
 void mha__backward_free(mha__backward *b)
 {
     mha__arena_free(&b->memory);
+    mha_cache_destroy(b->cache);
 }
 
 const mha_view *mha__backward_result(const mha__backward *b, int gradient)

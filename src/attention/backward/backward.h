@@ -73,6 +73,10 @@ struct mha__backward {
     mha_view matrix[MHA_WEIGHT_COUNT]; /* of a layer */
     mha__latent_rows latents;
     mha_view d_output, d_heads;       /* dO of the layer, and of the heads */
+    /* Keys (0) and values (1) as they are attended to, and their gradients, (batch, rows, h_kv, d): those of the call
+     * or, beside a cache or pages, of all S. */
+    mha_view keys[2], d_keys[2];
+    mha_cache *cache;                 /* a copy of that of the call, to which its forward appends */
     mha_view gates, gated, d_gated, d_gates;
     mha__map map;
     double *row; /* memory for a row of all heads */
@@ -159,6 +163,18 @@ void mha__map_products(const mha__backward *b, mha__map *map);
 void mha__map_added(const mha__backward *b, mha__map *map);
 /* Adds dQ, dK and dV of a map to those of all heads. */
 void mha__map_gather(const mha__backward *b, const mha__map *map);
+
+/* backward_held.c: keys that lie in a cache or in pages. Whether a call has such keys. */
+static inline bool mha__holds_keys(const mha__resolved *r)
+{
+    return r->cache || r->pages.keys.data;
+}
+/* Memory for keys, which the forward fills where they are held, and for d_keys. False: there is none. */
+bool mha__backward_keep_keys(mha__backward *b);
+bool mha__backward_begin_keys(mha__backward *b);
+/* Zeros in d_keys that are held. Deals those of all heads out to the gradients of the cache, of pages, and of new rows. */
+void mha__backward_clear_keys(const mha__backward *b);
+void mha__backward_deal_keys(const mha__backward *b);
 /* Turns d of query, key and value, of rows as they are attended to, into those of the rows that were projected. */
 void mha__backward_rows(const mha__backward *b);
 

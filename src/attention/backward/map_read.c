@@ -40,16 +40,17 @@ static void read_rows(const mha__backward *b, mha__map *map)
     const mha__resolved *r = b->r;
     const mha__sizes *p = &r->plan;
     const mha__sequence *s = &map->s;
-    const size_t q_row = s->batch * r->query.shape[1] + s->q_from, k_row = s->batch * r->key.shape[1] + s->k_from;
+    const size_t q_row = s->batch * r->query.shape[1] + s->q_from,
+                 k_row = s->k_batch * b->keys[0].shape[1] + s->k_from;
     for (size_t i = 0; i < s->T_q; i++) {
         memcpy(map->Q + i * p->d_k, row_of(&b->stages[MHA_STAGE_Q_ROT], q_row + i, p->h, map->head, p->d_k),
                p->d_k * sizeof *map->Q);
         memcpy(map->dO + i * p->d_v, row_of(&b->d_heads, q_row + i, p->h, map->head, p->d_v), p->d_v * sizeof *map->dO);
     }
     for (size_t j = 0; j < s->S; j++) {
-        memcpy(map->K + j * p->d_k, row_of(&b->stages[MHA_STAGE_K_ROT], k_row + j, p->h_kv, map->g, p->d_k),
+        memcpy(map->K + j * p->d_k, row_of(&b->keys[0], k_row + j, p->h_kv, map->g, p->d_k),
                p->d_k * sizeof *map->K);
-        memcpy(map->V + j * p->d_v, row_of(&b->stages[MHA_STAGE_V], k_row + j, p->h_kv, map->g, p->d_v),
+        memcpy(map->V + j * p->d_v, row_of(&b->keys[1], k_row + j, p->h_kv, map->g, p->d_v),
                p->d_v * sizeof *map->V);
     }
     for (size_t j = s->S; j < map->n; j++) {
@@ -126,12 +127,13 @@ void mha__map_gather(const mha__backward *b, const mha__map *map)
     const mha__sizes *p = &r->plan;
     const mha__sequence *s = &map->s;
     const mha_view *bias_k = &b->d[MHA_D_WEIGHTS + MHA_BIAS_K], *bias_v = &b->d[MHA_D_WEIGHTS + MHA_BIAS_V];
-    const size_t q_row = s->batch * r->query.shape[1] + s->q_from, k_row = s->batch * r->key.shape[1] + s->k_from;
+    const size_t q_row = s->batch * r->query.shape[1] + s->q_from,
+                 k_row = s->k_batch * b->d_keys[0].shape[1] + s->k_from;
     for (size_t i = 0; i < s->T_q; i++)
         add(row_of(&b->d[MHA_D_QUERY], q_row + i, p->h, map->head, p->d_k), map->dQ + i * p->d_k, p->d_k);
     for (size_t j = 0; j < s->S; j++) {
-        add(row_of(&b->d[MHA_D_KEY], k_row + j, p->h_kv, map->g, p->d_k), map->dK + j * p->d_k, p->d_k);
-        add(row_of(&b->d[MHA_D_VALUE], k_row + j, p->h_kv, map->g, p->d_v), map->dV + j * p->d_v, p->d_v);
+        add(row_of(&b->d_keys[0], k_row + j, p->h_kv, map->g, p->d_k), map->dK + j * p->d_k, p->d_k);
+        add(row_of(&b->d_keys[1], k_row + j, p->h_kv, map->g, p->d_v), map->dV + j * p->d_v, p->d_v);
     }
     if (bias_k->data && r->weight[MHA_BIAS_K].data)
         add(row_of(bias_k, 0, p->h_kv, map->g, p->d_k), map->dK + s->S * p->d_k, p->d_k);

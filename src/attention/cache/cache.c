@@ -61,6 +61,19 @@ mha_status mha_cache_create(const mha_cache_spec *spec, const mha_allocator *all
     return mha__cache_allocate(spec, 0, allocator, cache, error);
 }
 
+mha_status mha__cache_duplicate(const mha_cache *cache, mha_cache **copy, mha_error *error)
+{
+    TRY(mha__cache_allocate(&cache->spec, cache->shared, &cache->allocator, copy, error));
+    mha_cache *c = *copy;
+    c->length = cache->length, c->first = cache->first;
+    c->trunk = cache->trunk, c->least = cache->least, c->trunk_losses = cache->trunk_losses;
+    for (int v = 0; v < 2; v++) {
+        const mha_view from = mha__cache_memory(cache, v), to = mha__cache_memory(c, v);
+        memcpy(to.data, from.data, v ? cache->value_bytes : cache->key_bytes);
+    }
+    return MHA_OK;
+}
+
 void mha_cache_destroy(mha_cache *cache)
 {
     if (!cache)

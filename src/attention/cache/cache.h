@@ -8,6 +8,9 @@
 mha_view mha__cache_memory(const mha_cache *cache, bool values);
 /* How many cached rows stay when `rows` more are appended. MHA_INVALID: no room; the message has the numbers. */
 mha_status mha__cache_room(const mha_cache *cache, size_t rows, size_t *kept, mha_error *error);
+/* A cache with the same rows, and the trunk of that, for a forward that must leave the first one as it is; the caller
+ * destroys it. Errors: MHA_NO_MEMORY. */
+mha_status mha__cache_duplicate(const mha_cache *cache, mha_cache **copy, mha_error *error);
 /* Says how many rows were evicted before those in the cache. */
 void mha__cache_count_evicted(mha_cache *cache, size_t rows);
 /* Appends keys (B, T, h_kv, d_k) and values (B, T, h_kv, d_v), F32 or F64, after evicting all but the rows that

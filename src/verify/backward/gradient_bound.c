@@ -35,6 +35,8 @@ static mha_status bound_forward(mha__gradient_errors *e, const mha__backward *b,
     e->sums = fmax(e->unit, p->sums == MHA_F32 ? 0 : mha__storage_of(p->sums).relative);
     for (int i = 0; i < 3; i++)
         e->rows[i] = changes(b->r, i) ? bound[rows[i]] : 0, e->projected[i] = bound[projected[i]];
+    for (int v = 0; v < 2 && mha__holds_keys(b->r); v++) /* new rows are stored, old ones were */
+        e->rows[1 + v] = bound[v ? MHA_STAGE_PRESENT_VALUE : MHA_STAGE_PRESENT_KEY];
     e->latents[0] = bound[MHA_STAGE_Q_LATENT], e->latents[1] = bound[MHA_STAGE_KV_LATENT];
     e->heads = bound[MHA_STAGE_HEADS], e->gated = bound[MHA_STAGE_GATED];
     return MHA_OK;
@@ -85,6 +87,7 @@ mha_status mha__bound_begin(mha__gradient_errors *e, const mha__backward *b, con
         s->d[g] = mha__arena_view(&s->memory, MHA_F64, b->d[g].rank, b->d[g].shape);
         full |= !s->d[g].data;
     }
+    full |= !mha__backward_begin_keys(s);
     char *map = mha__arena_take(&s->memory, mha__map_lay_out(b->r, NULL, &s->map));
     if (full || !map)
         return mha__fail(error, MHA_NO_MEMORY, "bound", "no memory for the errors of this backward");
@@ -101,6 +104,7 @@ mha_status mha__bound_restart(mha__gradient_errors *e, const mha__backward *b, c
             if (errors[i]->data)
                 memset(errors[i]->data, 0, mha_view_elements(errors[i]) * sizeof(double));
     }
+    mha__backward_clear_keys(&e->sizes);
     if (precision == e->precision)
         return MHA_OK;
     e->precision = precision;
@@ -127,8 +131,10 @@ void mha__bound_step(mha__gradient_errors *e, const mha__backward *b, mha__backw
 {
     if (step == MHA__BACKWARD_OUTPUT)
         mha__bound_output(e, b);
-    if (step == MHA__BACKWARD_HEADS)
+    if (step == MHA__BACKWARD_HEADS) {
+        mha__backward_deal_keys(&e->sizes);
         mha__bound_rows(e, b);
+    }
     if (step == MHA__BACKWARD_INPUTS)
         mha__bound_inputs(e, b);
 }
