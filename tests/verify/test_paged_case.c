@@ -334,6 +334,58 @@ static void stages_over_keys_are_judged(void **state)
         }
 }
 
+/* Gradients of pages are recorded beside the pages themselves, and judged; of a call with a layer and without. */
+static void gradients_of_pages_are_judged(void **state)
+{
+    (void)state;
+    static const mha_config config = {.d_model = MODEL, .n_heads = H, .kv_heads = KV, .d_k = D, .d_v = D};
+    static double d[3][PAGES * PAGE * KV * D];
+    const char *path = scratch_path("gradients.safetensors");
+    const size_t pool_shape[4] = {PAGES, PAGE, KV, D};
+    fill_in();
+    for (int with = 0; with < 2; with++) {
+        mha_layer *layer = NULL;
+        mha_error error;
+        mha_file *file;
+        if (with) {
+            assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
+            mha_layer_init(layer, 3);
+        }
+        const mha_view q = with ? mha_rows(query, B, T, MODEL) : mha_heads(query, B, T, H, D);
+        const mha_call call = {
+            .query = q, .pages = pages_of(), .path = MHA_PATH_EXACT, .semantics = {.visible.causal = true}};
+        mha_gradients g = {.d_output = q};
+        g.of[MHA_D_QUERY] = mha_view_of(d[0], MHA_F64, q.rank, q.shape);
+        g.of[MHA_D_PAGE_KEYS] = mha_view_of(d[1], MHA_F64, 4, pool_shape);
+        g.of[MHA_D_PAGE_VALUES] = mha_view_of(d[2], MHA_F64, 4, pool_shape);
+        assert_ok(mha_backward(layer, &call, &g, &error), error);
+        const mha_case_notes notes = {.gradients = &g};
+        const size_t moved = (4 * PAGE + 1) * KV * D; /* key 1 of sequence 0 */
+        for (int wrong = 0; wrong < 2; wrong++) {
+            mha_case *cases[2];
+            d[2][moved] *= wrong ? 1.001 : 1;
+            assert_ok(mha_case_of_call(layer, &call, NULL, 0, &notes, &cases[0], &error), error);
+            assert_ok(mha_case_save(path, layer, &call, &notes, &error), error);
+            assert_ok(mha_file_open(path, &file, &error), error);
+            assert_true(mha_file_find(file, "page_table") && !mha_file_find(file, "past_key"));
+            mha_file_close(file);
+            assert_ok(mha_case_open(path, NULL, &cases[1], &error), error);
+            for (int i = 0; i < 2; i++) {
+                mha_verdict v;
+                assert_ok(mha_case_judge(cases[i], MHA_PATH_EXACT, NULL, 1, &v, &error), error);
+                assert_int_equal(v.outcome, wrong ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED);
+                assert_string_equal(v.stages[v.stage_count - 1].name, "d_page_values");
+                assert_int_equal(v.stages[v.stage_count - 1].difference.mismatches, wrong);
+                mha_verdict_clear(&v);
+                mha_case_close(cases[i]);
+            }
+        }
+        g.of[MHA_D_KEY] = g.of[MHA_D_QUERY];
+        assert_refused(mha_backward(layer, &call, &g, &error), MHA_INVALID, error, "d_key", "no such gradient");
+        mha_layer_destroy(layer);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +393,7 @@ int main(void)
         cmocka_unit_test(mistakes_in_the_table_are_named),
         cmocka_unit_test(bad_words_are_refused),
         cmocka_unit_test(a_call_with_pages_is_judged),
+                                       cmocka_unit_test(gradients_of_pages_are_judged),
         cmocka_unit_test(stages_over_keys_are_judged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,6 +71,7 @@ mha_status mha__case_unpage(mha_case *c, mha_error *error)
     const mha_pages p = {.keys = *keys, .values = *values, .table = pages, .columns = table->shape[1],
                          .lengths = lengths->data};
     mha__unpaged u;
+    c->pages = p;
     TRY(mha__unpage(&p, B, query->shape[time[c->layout]], &c->pool, &u, error));
     c->tensors[CASE_PAST_KEY] = u.keys, c->tensors[CASE_PAST_VALUE] = u.values;
     if (!c->semantics.visible.kv_lengths)

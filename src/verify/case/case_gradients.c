@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "mha/cache.h"
 #include "verify/case/record.h"
 
 bool mha__case_has_gradients(const mha_case *c)
@@ -23,41 +24,62 @@ mha_view mha__case_gradient(const mha_case *c, const mha_plan *plan, mha_gradien
     return mha_view_of(recorded->data, recorded->dtype, rank, shape);
 }
 
+/* A cache with the rows from before the call. */
+static mha_status fill_cache(const mha_case *c, mha__case_backward *b, mha_error *error)
+{
+    const mha_view *keys = &c->tensors[CASE_PAST_KEY], *values = &c->tensors[CASE_PAST_VALUE];
+    const mha_cache_spec spec = {.batch = keys->shape[0], .kv_heads = keys->shape[1], .d_k = keys->shape[3],
+                                 .d_v = values->shape[3], .capacity = keys->shape[2] + c->T_k,
+                                 .dtype = c->cache_rounds ? c->cache : MHA_F64};
+    TRY(mha_cache_create(&spec, &c->pool.allocator, &b->cache, error));
+    b->call.cache = b->cache;
+    return mha_cache_load(b->cache, keys, values, error);
+}
+
 /* The call with inputs left out that the file leaves out: their gradients are part of that of the input they follow. */
-static mha_status read_call(const mha_case *c, mha_call *call, mha_error *error)
+static mha_status read_call(const mha_case *c, mha__case_backward *b, mha_error *error)
 {
     const bool key_follows = c->tensors[CASE_KEY].data == c->tensors[CASE_QUERY].data,
-               value_follows = c->tensors[CASE_VALUE].data == c->tensors[CASE_KEY].data;
-    *call = mha_case_call(c);
-    call->path = MHA_PATH_EXACT;
-    if (c->tensors[CASE_PAST_KEY].data)
-        return mha__fail(error, MHA_UNSUPPORTED, "past_key", "gradients are not computed with rows of earlier calls");
+               value_follows = c->tensors[CASE_VALUE].data == c->tensors[CASE_KEY].data,
+               paged = c->pages.keys.data != NULL;
+    *b = (mha__case_backward){.call = mha_case_call(c)};
+    b->call.path = MHA_PATH_EXACT;
     if (!c->layer && (key_follows || value_follows))
         return mha__fail(error, MHA_UNSUPPORTED, key_follows ? "key" : "value",
                          "is missing: gradients of kind %s are those of three inputs", mha_case_kind(c));
-    if (key_follows)
-        call->key = (mha_view){0};
-    if (value_follows)
-        call->value = (mha_view){0};
-    return MHA_OK;
+    if (c->absorbed && c->tensors[CASE_PAST_KEY].data)
+        return mha__fail(error, MHA_UNSUPPORTED, "absorbed", "gradients of cached latents are not computed");
+    if (key_follows || paged)
+        b->call.key = (mha_view){0};
+    if (value_follows || paged)
+        b->call.value = (mha_view){0};
+    if (paged)
+        b->call.pages = c->pages;
+    else if (c->tensors[CASE_PAST_KEY].data)
+        TRY(fill_cache(c, b, error));
+    return mha_plan_call(c->layer, &b->call, &b->plan, error);
 }
 
-mha_status mha__case_backward(const mha_case *c, mha_call *call, mha_plan *plan, mha_gradients *gradients,
-                              mha_error *error)
+mha_status mha__case_backward_begin(const mha_case *c, mha__case_backward *b, mha_error *error)
 {
     const mha_dtype type = c->precision.inputs;
     const mha_view *d_lse = &c->tensors[CASE_D_LSE];
     size_t shape[4];
-    TRY(read_call(c, call, error));
-    TRY(mha_plan_call(c->layer, call, plan, error));
-    *gradients = (mha_gradients){.d_output = mha__case_as(c, CASE_D_OUTPUT, &c->tensors[CASE_D_OUTPUT]),
-                                 .precision = mha_backward_precision_of(type)};
-    if (type != MHA_F32 && (c->layer || gradients->precision.output != type))
+    TRY(read_call(c, b, error));
+    b->gradients = (mha_gradients){.d_output = mha__case_as(c, CASE_D_OUTPUT, &c->tensors[CASE_D_OUTPUT]),
+                                   .precision = mha_backward_precision_of(type)};
+    if (type != MHA_F32 && (c->layer || b->gradients.precision.output != type))
         return mha__fail(error, MHA_UNSUPPORTED, "precision", "expected F32, or of kind sdpa F16 or BF16, beside "
                          "gradients, found %s", mha_dtype_name(type));
     if (d_lse->data)
-        gradients->d_lse = mha_view_of(d_lse->data, d_lse->dtype, mha_plan_stage(plan, MHA_STAGE_LSE, shape), shape);
+        b->gradients.d_lse =
+            mha_view_of(d_lse->data, d_lse->dtype, mha_plan_stage(&b->plan, MHA_STAGE_LSE, shape), shape);
     return MHA_OK;
+}
+
+void mha__case_backward_free(mha__case_backward *b)
+{
+    mha_cache_destroy(b->cache);
 }
 
 /* Checks a tensor of a stage's shape, as the file shapes it. */
@@ -93,18 +115,20 @@ static mha_status check_gradient(const mha_case *c, const mha_plan *plan, mha_gr
 
 mha_status mha__case_check_gradients(const mha_case *c, mha_error *error)
 {
-    mha_call call;
-    mha_plan plan;
+    mha__case_backward b;
     if (!mha__case_has_gradients(c))
         return MHA_OK;
     if (!c->tensors[CASE_D_OUTPUT].data)
         return mha__fail(error, MHA_INVALID, "d_output", "is missing: gradients are computed from that of the output");
     mha_error unplanned; /* the judge skips the gradients, and says why */
-    if (read_call(c, &call, &unplanned) != MHA_OK || mha_plan_call(c->layer, &call, &plan, &unplanned) != MHA_OK)
-        return MHA_OK;
-    TRY(check_stage(c, &plan, MHA_STAGE_OUTPUT, CASE_D_OUTPUT, error));
-    TRY(check_stage(c, &plan, MHA_STAGE_LSE, CASE_D_LSE, error));
-    for (int i = 0; i < 2 * MHA_GRADIENT_COUNT; i++)
-        TRY(check_gradient(c, &plan, (mha_gradient)(i / 2), &c->gradients[i % 2][i / 2], error));
-    return MHA_OK;
+    const bool is_planned = read_call(c, &b, &unplanned) == MHA_OK;
+    mha_status status = MHA_OK;
+    if (is_planned)
+        status = check_stage(c, &b.plan, MHA_STAGE_OUTPUT, CASE_D_OUTPUT, error);
+    if (is_planned && status == MHA_OK)
+        status = check_stage(c, &b.plan, MHA_STAGE_LSE, CASE_D_LSE, error);
+    for (int i = 0; i < 2 * MHA_GRADIENT_COUNT && is_planned && status == MHA_OK; i++)
+        status = check_gradient(c, &b.plan, (mha_gradient)(i / 2), &c->gradients[i % 2][i / 2], error);
+    mha__case_backward_free(&b);
+    return status;
 }

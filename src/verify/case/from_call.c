@@ -50,19 +50,24 @@ static mha_status copy_inputs(mha_case *c, const mha_call *call, const mha_case_
     return copy_reals(c, "past_value", &notes->past_value, &c->tensors[CASE_PAST_VALUE], error);
 }
 
-/* The pages themselves, for those who look how they are read. */
+/* The pages themselves, for those who look how they are read, and for their gradients. */
 static mha_status copy_pages(mha_case *c, const mha_pages *pages, size_t B, mha_error *error)
 {
     if (!is_real(pages->keys.dtype) || !pages->values.data)
         return MHA_OK;
-    mha_view *table = &c->tensors[CASE_PAGE_TABLE];
+    mha_view *table = &c->tensors[CASE_PAGE_TABLE], *lengths = &c->tensors[CASE_PAGE_LENGTHS];
     TRY(copy_reals(c, "page_keys", &pages->keys, &c->tensors[CASE_PAGE_KEYS], error));
     TRY(copy_reals(c, "page_values", &pages->values, &c->tensors[CASE_PAGE_VALUES], error));
     *table = mha__arena_view(&c->pool, MHA_I64, 2, (size_t[]){B, pages->columns});
-    if (!table->data)
+    *lengths = mha__arena_view(&c->pool, MHA_I64, 1, &B);
+    int32_t *numbers = mha__arena_take(&c->pool, B * pages->columns * sizeof *numbers + 1);
+    if (!table->data || !lengths->data || !numbers)
         return no_memory("page_table", error);
     for (size_t i = 0; i < B * pages->columns; i++)
-        ((int64_t *)table->data)[i] = pages->table[i];
+        ((int64_t *)table->data)[i] = numbers[i] = pages->table[i];
+    memcpy(lengths->data, pages->lengths, B * sizeof *pages->lengths);
+    c->pages = (mha_pages){.keys = c->tensors[CASE_PAGE_KEYS], .values = c->tensors[CASE_PAGE_VALUES],
+                           .table = numbers, .columns = pages->columns, .lengths = lengths->data};
     return MHA_OK;
 }
 

@@ -27,6 +27,7 @@ struct mha_case {
     size_t q_rank, kv_rank, d_rope; /* of latent attention */
     size_t E_q, E_k, E_v, E_out; /* widths of the inputs and of the output, heads merged */
     mha_view tensors[CASE_TENSOR_COUNT];
+    mha_pages pages; /* of a call with pages, whose rows are those of past_key and past_value, too; no data: none */
     mha_view weights[CASE_WEIGHTS_COUNT][MHA_WEIGHT_COUNT];
     bool has_set[CASE_WEIGHTS_COUNT];
     case_expected expected[2][CASE_EXPECTED_COUNT]; /* expected.*, expected64.* */
@@ -127,10 +128,17 @@ bool mha__cache_rounds(const mha_call *call, mha_dtype *type);
 bool mha__case_has_gradients(const mha_case *c);
 /* A recorded gradient, or memory of its shape, in the axes of the plan. */
 mha_view mha__case_gradient(const mha_case *c, const mha_plan *plan, mha_gradient gradient, const mha_view *recorded);
-/* The backward of the case: its call, a plan of it, and what comes in; nothing goes out yet. MHA_UNSUPPORTED: one that
- * is not computed. */
-mha_status mha__case_backward(const mha_case *c, mha_call *call, mha_plan *plan, mha_gradients *gradients,
-                              mha_error *error);
+/* The backward of a case: its call, with the cache or the pages that it has, a plan of it, and what comes in; nothing
+ * goes out yet. */
+typedef struct mha__case_backward {
+    mha_call call;
+    mha_plan plan;
+    mha_gradients gradients;
+    mha_cache *cache;
+} mha__case_backward;
+/* Freed in any case. MHA_UNSUPPORTED: a backward that is not computed. */
+mha_status mha__case_backward_begin(const mha_case *c, mha__case_backward *b, mha_error *error);
+void mha__case_backward_free(mha__case_backward *b);
 /* Checks the shapes of the recorded gradients and of what comes in against the plan of the call. */
 mha_status mha__case_check_gradients(const mha_case *c, mha_error *error);
 

@@ -69,9 +69,28 @@ static mha_status put_sizes(saving *s)
     return MHA_OK;
 }
 
+/* Whether the file has pages in place of the rows in them: gradients of pages are none of those rows. */
+static bool keeps_pages(const mha_case *c)
+{
+    return c->pages.keys.data && mha__case_has_gradients(c);
+}
+
+static bool is_of_pages(case_tensor tensor)
+{
+    return tensor == CASE_PAGE_KEYS || tensor == CASE_PAGE_VALUES || tensor == CASE_PAGE_TABLE ||
+           tensor == CASE_PAGE_LENGTHS;
+}
+
+static bool is_of_rows(case_tensor tensor)
+{
+    return tensor == CASE_KEY || tensor == CASE_VALUE || tensor == CASE_PAST_KEY || tensor == CASE_PAST_VALUE;
+}
+
 /* Latents make keys and values of one input. A gradient of an input is also that of those that follow it. */
 static bool is_left_out(const mha_case *c, case_tensor tensor)
 {
+    if (keeps_pages(c) ? is_of_rows(tensor) : is_of_pages(tensor))
+        return true;
     const bool follows = (tensor == CASE_KEY || tensor == CASE_VALUE) &&
                          c->tensors[tensor].data == c->tensors[tensor - 1].data;
     return (tensor == CASE_VALUE && c->kv_rank) || (follows && c->layer && mha__case_has_gradients(c));
@@ -80,7 +99,8 @@ static bool is_left_out(const mha_case *c, case_tensor tensor)
 static mha_status put_inputs(saving *s)
 {
     static const case_tensor tensors[] = {CASE_QUERY,    CASE_KEY,        CASE_VALUE, CASE_PAST_KEY,
-                                          CASE_PAST_VALUE, CASE_D_OUTPUT, CASE_D_LSE};
+                                          CASE_PAST_VALUE, CASE_PAGE_KEYS,  CASE_PAGE_VALUES, CASE_PAGE_TABLE,
+                                          CASE_PAGE_LENGTHS, CASE_D_OUTPUT, CASE_D_LSE};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         if (!is_left_out(s->c, tensors[i]))
             TRY(put_view(s, mha__case_tensor_name(tensors[i]), &s->c->tensors[tensors[i]]));

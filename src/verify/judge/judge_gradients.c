@@ -7,8 +7,7 @@
 
 /* The backward of a case, and memory for what is computed and for its error bounds. */
 typedef struct backward {
-    mha_call call;
-    mha_plan plan;
+    mha__case_backward of_case;
     mha_gradients exact, bound; /* F64, in the shapes of the recorded tensors, seen in the axes of the plan */
     mha_view computed[MHA_GRADIENT_COUNT], errors[MHA_GRADIENT_COUNT]; /* the same memory in these shapes */
     const case_expected *recorded[MHA_GRADIENT_COUNT];
@@ -60,7 +59,7 @@ static mha_status lend(const mha_case *c, backward *b, const mha_view *shape, in
     *memory = mha__arena_view(&b->memory, MHA_F64, shape->rank, shape->shape);
     if (!memory->data)
         return no_memory(error);
-    to->of[g] = mha__case_gradient(c, &b->plan, (mha_gradient)g, memory);
+    to->of[g] = mha__case_gradient(c, &b->of_case.plan, (mha_gradient)g, memory);
     return MHA_OK;
 }
 
@@ -77,7 +76,7 @@ static mha_status compute(const mha_case *c, backward *b, mha_error *error)
         if (stated(c, e, b->wide[g]).derived)
             derives[b->wide[g]] = true;
     }
-    TRY(mha_backward(c->layer, &b->call, &b->exact, error));
+    TRY(mha_backward(c->layer, &b->of_case.call, &b->exact, error));
     for (int wide = 0; wide < 2; wide++) {
         mha_gradients errors = b->bound;
         if (!derives[wide])
@@ -87,7 +86,7 @@ static mha_status compute(const mha_case *c, backward *b, mha_error *error)
                 TRY(lend(c, b, &b->recorded[g]->view, g, &b->errors[g], &errors, error));
         if (wide)
             errors.precision = (mha_backward_precision){.scores = MHA_F32};
-        TRY(mha_gradient_bound(c->layer, &b->call, &errors, wide ? 0x1p-53 : 0x1p-24, error));
+        TRY(mha_gradient_bound(c->layer, &b->of_case.call, &errors, wide ? 0x1p-53 : 0x1p-24, error));
     }
     return MHA_OK;
 }
@@ -157,41 +156,51 @@ mha_status mha__judge_gradients(mha__judgement *j, mha_error *error)
     }
     if (!any)
         return MHA_OK;
-    mha_status status = mha__case_backward(c, &b.call, &b.plan, &b.bound, &inner);
-    b.exact = b.bound;
-    b.call.threads = j->threads;
+    mha_status status = mha__case_backward_begin(c, &b.of_case, &inner);
+    b.exact = b.bound = b.of_case.gradients;
+    b.of_case.call.threads = j->threads;
     if (status == MHA_OK)
         status = compute(c, &b, &inner);
     for (int g = 0; g < MHA_GRADIENT_COUNT && status == MHA_OK; g++)
         if (b.recorded[g])
             status = compare(j, &b, g, &inner);
     mha__arena_free(&b.memory);
+    mha__case_backward_free(&b.of_case);
     if (status != MHA_OK && error)
         *error = inner;
     return status;
 }
 
+/* Explains all gradients that a case records. */
+static mha_status explain(const mha_case *c, mha__case_backward *b, const mha_gradient_mistake **list, size_t room,
+                          size_t *count, bool *right, mha_error *error)
+{
+    mha_gradients *found = &b->gradients;
+    bool wide = true;
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        const case_expected *narrow = &c->gradients[0][g], *e = narrow->name ? narrow : &c->gradients[1][g];
+        if (!e->name)
+            continue;
+        found->of[g] = mha__case_gradient(c, &b->plan, (mha_gradient)g, &e->view);
+        wide &= !narrow->name;
+    }
+    if (wide)
+        found->precision = (mha_backward_precision){.scores = MHA_F32};
+    return mha_gradient_explain(c->layer, &b->call, found, wide ? 0x1p-53 : 0x1p-24, list, room, count, right, error);
+}
+
 mha_status mha_case_explain_gradients(const mha_case *c, const mha_gradient_mistake **list, size_t room, size_t *count,
                                       bool *right, mha_error *error)
 {
-    mha_call call;
-    mha_plan plan;
-    mha_gradients found;
-    bool wide = true;
     *count = 0, *right = false;
     if (*c->skip)
         return mha__fail(error, MHA_UNSUPPORTED, c->name, "%s", c->skip);
     if (!mha__case_has_gradients(c))
         return mha__fail(error, MHA_NOT_FOUND, "gradients", "expected recorded gradients, found none");
-    TRY(mha__case_backward(c, &call, &plan, &found, error));
-    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
-        const case_expected *narrow = &c->gradients[0][g], *e = narrow->name ? narrow : &c->gradients[1][g];
-        if (!e->name)
-            continue;
-        found.of[g] = mha__case_gradient(c, &plan, (mha_gradient)g, &e->view);
-        wide &= !narrow->name;
-    }
-    if (wide)
-        found.precision = (mha_backward_precision){.scores = MHA_F32};
-    return mha_gradient_explain(c->layer, &call, &found, wide ? 0x1p-53 : 0x1p-24, list, room, count, right, error);
+    mha__case_backward b;
+    mha_status status = mha__case_backward_begin(c, &b, error);
+    if (status == MHA_OK)
+        status = explain(c, &b, list, room, count, right, error);
+    mha__case_backward_free(&b);
+    return status;
 }
