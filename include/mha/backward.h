@@ -92,10 +92,16 @@ MHA_API int mha_gradient_shape(const mha_plan *plan, mha_gradient gradient, size
  * weight which the call leaves out is 0, and that of a quantised one is by the numbers that are decoded. `absorbed` has
  * the same gradients.
  *
+ * With a cache, which stays as it is, the rows that were in it before the call have gradients of their own, and so have
+ * the rows of pages. They are those of the numbers that are attended to: a row that a cache of fewer bits rounds passes
+ * its gradient on unchanged. A call of the rows before takes them on as gradients of its keys and values behind norm
+ * and rotation (MHA_STAGE_K_ROT, MHA_STAGE_V).
+ *
  * Errors, with nothing written: as of mha_plan_call on the exact path; MHA_INVALID (a gradient that the call does not
- * have, another shape or type, words that are reserved); MHA_NO_MEMORY; MHA_UNSUPPORTED: a cache, pages, `partial` and
- * a precision, whose gradients are not computed; a precision of gradients and a part of the keys with a layer; d_lse
- * of a sigmoid, which has no lse, and the lse of a whole one: each of its keys is by itself. */
+ * have, another shape or type, words that are reserved); MHA_NO_MEMORY; MHA_UNSUPPORTED: `partial` and a precision,
+ * whose gradients are not computed, and latents in a cache or in pages (`absorbed`); a precision of gradients and a
+ * part of the keys with a layer; d_lse of a sigmoid, which has no lse, and the lse of a whole one: each of its keys is
+ * by itself. */
 MHA_API mha_status mha_backward(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
                                 mha_error *error);
 

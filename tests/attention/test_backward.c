@@ -90,8 +90,9 @@ static void gradients_are_derivatives(void **state)
     const uint64_t n = run(backward_fails, 2400, "calls");
     static const int expected[] = {MHA_D_QUERY, MHA_D_KEY, MHA_D_VALUE, MHA_D_MASK, MHA_D_KEY_PADDING,
                                    MHA_D_ALIBI_SLOPES, MHA_D_PAST_KEY, MHA_D_PAST_VALUE, MHA_D_WEIGHTS + MHA_B_Q,
-                                   MHA_D_WEIGHTS + MHA_B_K, MHA_D_WEIGHTS + MHA_B_V, MHA_D_WEIGHTS + MHA_BIAS_K, MHA_D_WEIGHTS + MHA_BIAS_V,
-                                   MHA_D_WEIGHTS + MHA_SINKS, MHA_D_WEIGHTS + MHA_Q_NORM, MHA_D_WEIGHTS + MHA_K_NORM,
+                                   MHA_D_WEIGHTS + MHA_B_K, MHA_D_WEIGHTS + MHA_B_V, MHA_D_WEIGHTS + MHA_BIAS_K,
+                                   MHA_D_WEIGHTS + MHA_BIAS_V, MHA_D_WEIGHTS + MHA_SINKS,
+                                   MHA_D_WEIGHTS + MHA_Q_NORM, MHA_D_WEIGHTS + MHA_K_NORM,
                                    MHA_D_WEIGHTS + MHA_Q_NORM_BIAS, MHA_D_WEIGHTS + MHA_K_NORM_BIAS,
                                    MHA_D_WEIGHTS + MHA_BIAS_TABLE, MHA_D_WEIGHTS + MHA_RELATIVE_K,
                                    MHA_D_WEIGHTS + MHA_RELATIVE_COLUMNS, MHA_D_WEIGHTS + MHA_RELATIVE_Q};

@@ -52,7 +52,8 @@ static void draw(uint64_t seed, paged *p)
     p->size = 1 + below(&state, SIZES);
     fill(p->q, sizeof p->q / sizeof *p->q, &state), fill(p->dO, sizeof p->dO / sizeof *p->dO, &state);
     fill(p->d_lse, sizeof p->d_lse / sizeof *p->d_lse, &state);
-    fill(p->keys, sizeof p->keys / sizeof *p->keys, &state), fill(p->values, sizeof p->values / sizeof *p->values, &state);
+    fill(p->keys, sizeof p->keys / sizeof *p->keys, &state);
+    fill(p->values, sizeof p->values / sizeof *p->values, &state);
     fill(p->sinks, H, &state);
     for (size_t b = 0, next = 0; b < B; b++) {
         p->lengths[b] = (int64_t)below(&state, MOST + 1);

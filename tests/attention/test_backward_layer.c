@@ -275,6 +275,35 @@ static void what_a_layer_cannot_have_is_refused(void **state)
     mha_layer_destroy(layer);
 }
 
+/* Keys and values of latents in a cache have gradients; latents themselves have none. */
+static void latents_in_a_cache_are_refused(void **state)
+{
+    (void)state;
+    static const mha_config config = {.d_model = E, .n_heads = 4, .kv_rank = 6, .d_rope = 2};
+    mha_error error;
+    mha_layer *layer;
+    double d[B * T * E];
+    assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
+    mha_layer_init(layer, 1);
+    for (int absorbed = 0; absorbed < 2; absorbed++) {
+        mha_cache_spec spec = {.batch = B, .kv_heads = absorbed ? 1 : 4, .d_k = absorbed ? 8 : E / 4,
+                               .d_v = absorbed ? 0 : E / 4, .capacity = T, .dtype = MHA_F64};
+        mha_cache *cache;
+        assert_ok(mha_cache_create(&spec, NULL, &cache, &error), error);
+        const mha_call call = {.query = mha_rows(x, B, T, E), .cache = cache, .absorbed = absorbed,
+                               .semantics.qkv.rope = {.kind = MHA_ROPE_INTERLEAVED, .dim = 2, .last = true}};
+        mha_gradients g = incoming();
+        g.of[MHA_D_QUERY] = mha_view_of(d, MHA_F64, 3, (const size_t[]){B, T, E});
+        if (absorbed)
+            assert_refused(mha_backward(layer, &call, &g, &error), MHA_UNSUPPORTED, error, "absorbed",
+                           "their keys and values");
+        else
+            assert_ok(mha_backward(layer, &call, &g, &error), error);
+        mha_cache_destroy(cache);
+    }
+    mha_layer_destroy(layer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +311,6 @@ int main(void)
         cmocka_unit_test(a_layer_said_in_two_ways_has_one_gradient),
         cmocka_unit_test(a_backward_that_runs_again_gives_the_same),
         cmocka_unit_test(weights_that_a_call_leaves_out_have_0), cmocka_unit_test(a_layer_by_hand),
-        cmocka_unit_test(what_a_layer_cannot_have_is_refused)};
+        cmocka_unit_test(what_a_layer_cannot_have_is_refused), cmocka_unit_test(latents_in_a_cache_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

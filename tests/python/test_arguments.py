@@ -38,6 +38,7 @@ FUNCTIONS = {
     "scaled_dot_product_attention": (mha.scaled_dot_product_attention, HEADS),
     "attention": (mha.attention, FLASH),
     "paged_attention": (mha.paged_attention, PAGED),
+    "paged_attention_backward": (mha.paged_attention_backward, {**PAGED, "do": PAGED["q"]}),
     "merge": (mha.merge, {"parts": [(Q, Q[..., 0])]}),
     "diagnose": (mha.diagnose, JUDGED),
     "check": (mha.check, JUDGED),

@@ -203,8 +203,6 @@ def test_inputs_and_axes_of_layers():
         layer.backward(do, x, also="mask")
     with pytest.raises(ValueError, match=r"do: expected shape \(2, 5, 16\)"):
         layer.backward(do[..., :3], x)
-    with pytest.raises(TypeError, match="cache"):
-        layer.backward(do, x, cache=layer.cache(2, 9))
 
 
 def test_gradients_of_layers_are_judged(tmp_path):
@@ -241,3 +239,80 @@ def test_gradients_of_layers_are_judged(tmp_path):
         mha.testing.save_failures(None)
     file, = tmp_path.iterdir()
     assert mha.check(file).failed and not mha.diagnose(file).right
+
+
+@pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
+def test_rows_of_earlier_calls(layout, tmp_path):
+    """Those of the rows in a call that has all keys."""
+    q, k, v, do = heads(T=5, S=5)
+    past_key, past_value = (R.standard_normal((2, 2, 4, d)).astype("f4") for d in (8, 6))
+    whole = mha.attention_backward(q, np.concatenate([past_key, k], 2), np.concatenate([past_value, v], 2), do,
+                                   layout="BHTD", is_causal=True, offset=4, out_dtype="float64")
+    turn = (lambda x: x.swapaxes(1, 2)) if layout == "BTHD" else lambda x: x
+    said = {"causal" if layout == "BTHD" else "is_causal": True, "past_key": turn(past_key),
+            "past_value": turn(past_value)}
+    *own, more = mha.attention_backward(*(turn(x) for x in (q, k, v, do)), layout=layout, out_dtype="float64",
+                                        also=["past_key", "past_value"], **said)
+    np.testing.assert_allclose(turn(own[0]), whole[0], rtol=0, atol=1e-13)
+    for x, past, both in zip(own[1:], more.values(), whole[1:]):
+        np.testing.assert_allclose(np.concatenate([turn(past), turn(x)], 2), both, rtol=0, atol=1e-13)
+    judge = lambda: mha.testing.assert_gradients_close(*own, *(turn(x) for x in (q, k, v, do)), also=more,
+                                                       layout=layout, **said)
+    judge()
+    more["past_value"][1, 1, 1, 1] *= 1.01
+    mha.testing.save_failures(str(tmp_path))
+    try:
+        with pytest.raises(AssertionError, match=r"d_past_value.*\n.*\(1, 1, 1, 1\)"):
+            judge()
+    finally:
+        mha.testing.save_failures(None)
+    file, = tmp_path.iterdir()
+    assert mha.check(file).first == "d_past_value"
+    with pytest.raises(ValueError, match=r"also\['past_key'\]: expected shape"):
+        mha.testing.assert_gradients_close(*own, *(turn(x) for x in (q, k, v, do)), layout=layout, **said,
+                                           also={"past_key": more["past_key"][..., :3]})
+
+
+def test_rows_of_a_cache_of_a_layer():
+    layer = mha.MultiHeadAttention(8, 2, seed=1, dtype="float64")
+    x, do = R.standard_normal((2, 1, 7, 8))
+    do[:, :4] = 0  # so that all comes from the last rows
+    whole = layer.backward(do, x, is_causal=True)
+    cache = layer.cache(1, 7, dtype="float64")
+    layer(x[:, :4], cache=cache, path="exact")
+    last = layer.backward(do[:, 4:], x[:, 4:], cache=cache, also=["past_key", "past_value"], is_causal=True)
+    assert len(cache) == 4 and last["past_key"].shape == (1, 2, 4, 4)
+    first = {w: sum(x[0, t][:, None] * last[past][0, :, t].reshape(1, 8) for t in range(4))
+             for w, past in (("W_K", "past_key"), ("W_V", "past_value"))}
+    for name in ("W_Q", "W_K", "W_V", "W_O"):
+        np.testing.assert_allclose(last[name] + first.get(name, 0), whole[name], rtol=0, atol=1e-12)
+    with pytest.raises(TypeError, match="cache: expected mha.Cache, found dict"):
+        layer.backward(do, x, cache={})
+
+
+def test_pages():
+    """Sequences that share their first page, one after the other and in a ragged batch, by calls of whole keys."""
+    q, do = R.standard_normal((2, 3, 4, 4, 8))
+    pools = R.standard_normal((2, 7, 3, 2, 8))
+    table, lengths = np.array([[5, 1, 0], [5, 2, 99], [3, 6, 4]]), [8, 5, 9]
+    wanted = [np.zeros(q.shape), *np.zeros(pools.shape)]
+    for b, length in enumerate(lengths):
+        rows = [pool[table[b][:-(-length // 3)]].reshape(1, -1, 2, 8)[:, :length] for pool in pools]
+        dq, *d = mha.attention_backward(q[b:b + 1], *rows, do[b:b + 1], causal=True, window_size=(4, -1))
+        wanted[0][b] = dq[0]
+        for x, to in zip(d, wanted[1:]):
+            for j in range(length):
+                to[table[b][j // 3], j % 3] += x[0, j]
+    found = mha.paged_attention_backward(q, *pools, table, lengths, do, window_size=(4, -1))
+    for x, y in zip(found, wanted):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-13)
+    packed = mha.paged_attention_backward(q.reshape(1, 12, 4, 8), *pools, table, lengths, do.reshape(1, 12, 4, 8),
+                                          window_size=(4, -1), cu_seqlens_q=[0, 4, 8, 12])
+    assert all(np.array_equal(x.ravel(), y.ravel()) for x, y in zip(packed, found))
+    *_, more = mha.paged_attention_backward(q, *pools, table, lengths, do, sinks=np.zeros(4), also=["sinks"],
+                                            dlse=np.ones((3, 4, 4)), out_dtype="float32")
+    assert more["sinks"].dtype == np.float32
+    with pytest.raises(ValueError, match="no gradient of key"):
+        mha.paged_attention_backward(q, *pools, table, lengths, do, also=["key"])
+    with pytest.raises(ValueError, match="do: expected shape"):
+        mha.paged_attention_backward(q, *pools, table, lengths, do[:2])

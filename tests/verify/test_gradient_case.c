@@ -115,7 +115,8 @@ static void right_gradients_pass_and_wrong_ones_fail(void **state)
 {
     (void)state;
     static const mha_gradient expected[] = {MHA_D_QUERY, MHA_D_KEY, MHA_D_VALUE, MHA_D_MASK, MHA_D_ALIBI_SLOPES,
-                                            MHA_D_PAST_KEY, MHA_D_PAST_VALUE, MHA_D_WEIGHTS + MHA_SINKS, MHA_D_WEIGHTS + MHA_BIAS_K,
+                                            MHA_D_PAST_KEY, MHA_D_PAST_VALUE, MHA_D_WEIGHTS + MHA_SINKS,
+                                            MHA_D_WEIGHTS + MHA_BIAS_K,
                                             MHA_D_WEIGHTS + MHA_BIAS_TABLE, MHA_D_WEIGHTS + MHA_B_V};
     const uint64_t n = trial_count("GRADIENT_CASES", 600), first = trial_number("GRADIENT_SEED", 1);
     const size_t wrong = trials_that_fail(first, n, 0, call_fails);

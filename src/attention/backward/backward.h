@@ -172,7 +172,8 @@ static inline bool mha__holds_keys(const mha__resolved *r)
 /* Memory for keys, which the forward fills where they are held, and for d_keys. False: there is none. */
 bool mha__backward_keep_keys(mha__backward *b);
 bool mha__backward_begin_keys(mha__backward *b);
-/* Zeros in d_keys that are held. Deals those of all heads out to the gradients of the cache, of pages, and of new rows. */
+/* Zeros in d_keys that are held. Deals those of all heads out to the gradients of the cache, of pages and of new rows.
+ */
 void mha__backward_clear_keys(const mha__backward *b);
 void mha__backward_deal_keys(const mha__backward *b);
 /* Turns d of query, key and value, of rows as they are attended to, into those of the rows that were projected. */

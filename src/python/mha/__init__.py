@@ -23,7 +23,7 @@ from .layer import MultiHeadAttention
 from .live import LiveModel
 from .merge import merge
 from .model import Model, count, presets
-from .pages import paged_attention
+from .pages import paged_attention, paged_attention_backward
 from .parameters import Parameter, Parameters, Totals
 from .questions import NEEDS
 from .semantics import Bias, Relative, Rope, window_segments
@@ -36,5 +36,6 @@ __all__ = ["Answer", "Bias", "Cache", "Diagnosis", "Error", "File", "FormatError
            "LiveModel", "MachineError", "Model", "MultiHeadAttention", "NEEDS", "NoMemoryError", "NotFoundError",
            "Parameter", "Parameters", "Relative", "Report", "Rope", "SETTINGS", "Table", "Totals", "Trace",
            "UnsupportedError", "Verdict", "Watch", "__version__", "attention", "attention_backward", "check",
-           "conform", "count", "diagnose", "load", "merge", "paged_attention", "presets", "save",
-           "scaled_dot_product_attention", "testing", "transformers", "variants", "watch", "window_segments"]
+           "conform", "count", "diagnose", "load", "merge", "paged_attention", "paged_attention_backward",
+           "presets", "save", "scaled_dot_product_attention", "testing", "transformers", "variants", "watch",
+           "window_segments"]

@@ -9,7 +9,7 @@ from . import _abi
 from . import arrays as a
 from ._backward import GRADIENTS, INPUTS, Backward, further
 from .errors import typed
-from .meant import Meant
+from .meant import PAST, Meant
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -27,8 +27,16 @@ class MeantBackward(Backward):
         super().__init__(meant.request, meant.shape.seen(a.floats("do", do), "do"), dlse)
 
     def turned(self, name: str, array: Any) -> Any:
-        """A gradient in the axes of what it is of, as the caller gave it; those beside query, key and value stay."""
+        """A gradient in the axes of what it is of, as the caller gave it; others than those of rows stay."""
+        if name in PAST and self.meant.layer is None:
+            return self.meant.shape.input_back(array.transpose(0, 2, 1, 3))
         return self.meant.shape.input_back(array) if name in INPUTS else array
+
+    def inside(self, name: str, array: Any) -> Any:
+        """A gradient as the library has it, of one in the axes of what it is of."""
+        if name in PAST and self.meant.layer is None:
+            return self.meant.shape.inside(array).transpose(0, 2, 1, 3)
+        return self.meant.shape.inside(array) if name in INPUTS else array
 
     def noted(self, gradients: Mapping[str, a.Tensor]) -> _abi.Gradients:
         """What a case has of somebody's gradients, which are in the library's axes, beside the call; for as long as
@@ -50,7 +58,8 @@ def attention_backward(q: a.Array, k: a.Array, v: a.Array, do: a.Array, *, dlse:
     q, k, v, layout, settings: as in mha.attention; with layout "BHTD" those of mha.scaled_dot_product_attention.
     do: the gradient of the output, in its axes. dlse: that of the lse, (B, h, T_q); None: 0.
     also: names of further gradients, which then follow as a dict, in the library's shapes: "mask" and "key_padding"
-        (additive ones, in their own shapes), "alibi_slopes", "sinks", "bias_table", "relative_k", ...
+        (additive ones, in their own shapes), "alibi_slopes", "sinks", "bias_table", "relative_k", ..., and, in
+        their own axes, "past_key" and "past_value": of rows of earlier calls that are given by these names.
     out_dtype: of the gradients, to which they are rounded once; None: that of q.
 
     A query that sees no key has gradients of 0. What has no gradient here is refused: see mha/backward.h.

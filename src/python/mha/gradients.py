@@ -204,6 +204,7 @@ def _write(path: str, backward: MeantBackward, yours: dict[str, Any], given: Map
         struct.of[GRADIENTS.index(name)] = a.view_of(a.given(name, array))
     call_ = _abi.Call.from_buffer_copy(backward.meant.request.struct)
     call_.precision = lib.mha_precision_of(computed.code)
+    backward.meant.past.note(notes)
     notes.gradients, notes.has_computed = ctypes.pointer(struct), True
     notes.computed = _abi.F64 if computed.code == _abi.F64 else _abi.F32
     with backward.meant.request.typed():
@@ -259,10 +260,10 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
         expected = backward.turned(name, np.empty(of.array.shape)).shape
         if tensor.array.shape != expected:
             raise ValueError(f"{_word(name)}: expected shape {expected}, found {tensor.array.shape}")
-        yours[name] = meant.shape.inside(a.widened(tensor, _abi.F64).array)
+        yours[name] = backward.inside(name, a.widened(tensor, _abi.F64).array)
     for name, x in (also or {}).items():
         tensor = given[name] = a.floats(f"also[{name!r}]", x)
-        yours[name] = a.widened(tensor, _abi.F64).array
+        yours[name] = backward.inside(name, a.widened(tensor, _abi.F64).array)
     if not given:
         raise TypeError("dq: a gradient is needed")
     for word, number in (("rtol", rtol), ("atol", atol)):
@@ -276,8 +277,9 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
     else:
         exact = backward.run(list(given))
         for name in also or {}:
-            if yours[name].shape != exact[name].shape:
-                raise ValueError(f"also[{name!r}]: expected shape {exact[name].shape}, found {yours[name].shape}")
+            expected, shape = backward.turned(name, exact[name]).shape, given[name].array.shape
+            if shape != expected:
+                raise ValueError(f"also[{name!r}]: expected shape {expected}, found {shape}")
         allowed = ({name: limit(x) for name, x in exact.items()} if limit is not None else
                    backward.bound(list(given), computed.unit, computed.precision))
         verdicts = [verdict_of(name, *(backward.turned(name, x[name]) for x in (yours, exact, allowed)))

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 import numpy as np
@@ -295,8 +295,7 @@ class MultiHeadAttention:
             weights and a cache of bfloat16 unless path="exact". settings: see mha.SETTINGS.
         """
         plain = type(keep) is tuple and not keep and out_dtype is None
-        if cache is not None and type(cache) is not Cache and not isinstance(cache, Cache):
-            raise TypeError(f"cache: expected mha.Cache, found {type(cache).__name__}")
+        _expect_cache(cache)
         self._calls.append(None)  # lists are changed as a whole, which costs less than a lock
         if self._written:
             self._calls.pop()
@@ -332,7 +331,8 @@ class MultiHeadAttention:
 
     def backward(self, do: a.Array, query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
                  dlse: Optional[a.Array] = None, also: Sequence[str] = (), layout: Optional[str] = None,
-                 out_dtype: Any = None, **settings: Unpack[CallSettings]) -> dict[str, Any]:
+                 cache: Optional[Cache] = None, out_dtype: Any = None,
+                 **settings: Unpack[CallSettings]) -> dict[str, Any]:
         """The gradients of a call by name, computed in float64 by the exact path: of the inputs that are given
         ("query", "key", "value"), and of every weight ("W_Q", "b_Q", ...) in its shape.
 
@@ -342,18 +342,24 @@ class MultiHeadAttention:
         do: the gradient of the output, in its axes. dlse: that of the lse, (B, h, T_q); None: 0.
         query, key, value, layout, settings: as in a call. An input that is left out adds its gradient to the one that
             it is.
-        also: names of further gradients: "mask", "key_padding" (additive ones, in their own shapes), "alibi_slopes".
+        cache: keys and values of earlier calls, as they were before this one; it stays as it is.
+        also: names of further gradients: "mask", "key_padding" (additive ones, in their own shapes), "alibi_slopes",
+            and of the rows in the cache "past_key" and "past_value", (B, kv_heads, rows, width).
         out_dtype: of the gradients, to which they are rounded once; None: that of query.
 
         The gradients of the weights lie in the parameter table beside them, in float64, until the next backward: see
         parameters() and gradients. What has no gradient here is refused: see mha/backward.h.
         """
-        rows, request = self.request(query, key, value, {**settings}, layout=layout, path="exact")
+        _expect_cache(cache)
+        rows, request = self.request(query, key, value, {**settings}, layout=layout, path="exact", cache=cache)
         backward = Backward(request, rows.seen(a.floats("do", do), "do"), dlse)
         inputs = [name for name, x in zip(INPUTS, (query, key, value)) if x is not None]
         kind = rows.kind
         back = kind.dtype if out_dtype is None else a.float_type("out_dtype", out_dtype)
-        with self._lock:
+        with ExitStack() as taken:
+            taken.enter_context(self._lock)
+            if cache is not None:
+                taken.enter_context(cache)
             layer = self.handle.address
             if not lib.mha_layer_gradient(layer, _abi.WEIGHTS.index("W_O")):
                 call(lib.mha_layer_add_gradients, layer, _abi.F64)
@@ -391,6 +397,11 @@ class MultiHeadAttention:
 
 
 _TORCH = {"d_model": "embed_dim", "n_heads": "num_heads"}
+
+
+def _expect_cache(cache: Any) -> None:
+    if cache is not None and type(cache) is not Cache and not isinstance(cache, Cache):
+        raise TypeError(f"cache: expected mha.Cache, found {type(cache).__name__}")
 
 
 def _size(name: str, value: Optional[int], settings: dict[str, Any]) -> int:

@@ -59,6 +59,11 @@ class Past:
                 call(lib.mha_cache_load, self.cache.handle.address, *(ctypes.byref(a.view_of(t)) for t in self.tensors))
             request.struct.cache = self.cache.handle.address
 
+    def note(self, notes: _abi.CaseNotes) -> None:
+        """Says in the notes of a case what the cache had before the call."""
+        if self.rows:
+            notes.past_key, notes.past_value = (a.view_of(t) for t in self.tensors)
+
     def __enter__(self) -> None:
         """A call may append."""
 
@@ -176,8 +181,7 @@ class Meant:
             struct.precision = computed.precision
             notes.has_computed = computed.given
             notes.computed = _abi.F64 if computed.dtype == _abi.F64 else _abi.F32
-        if self.past.rows:
-            notes.past_key, notes.past_value = (a.view_of(t) for t in self.past.tensors)
+        self.past.note(notes)
         return struct, notes
 
     def case(self, recorded: Mapping[str, a.Tensor], computed: Optional[Computed] = None, name: str = "the call",
