@@ -253,6 +253,8 @@ static void products(head *x)
     k_scale *= is(x, "scale-twice") || is(x, "scale-twice-dk") ? f->scale : 1;
     if (is(x, "scale-default"))
         q_scale = k_scale = 1 / sqrtf((float)f->d_k);
+    if (is(x, "scale-of-values"))
+        q_scale = k_scale = 1 / sqrtf((float)f->d_v);
     if (is(x, "scale-times-log2e"))
         q_scale *= 1.44269504f, k_scale *= 1.44269504f;
     v_scale *= is(x, "dv-scaled") ? f->scale : 1;
@@ -324,6 +326,12 @@ static void added(head *x)
                     : is(x, "mask-mean") ? 1 / (float)(f->B * f->h) : 1;
     const float a = is(x, "alibi-slopes-negated") ? 1 : -1,
                 s = is(x, "sinks-zero") ? 0 : is(x, "sinks-negated") ? -1 : 1;
+    if (f->dmask && (is(x, "mask-overwritten") || (is(x, "mask-of-last-batch-row") && x->i == 0)))
+        memset(f->dmask, 0, f->T * f->S * sizeof(float));
+    if (f->dsinks && is(x, "sinks-overwritten"))
+        f->dsinks[x->i] = 0;
+    if (f->dslopes && is(x, "alibi-slopes-overwritten"))
+        f->dslopes[x->i] = 0;
     for (size_t t = 0; t < f->T; t++) {
         for (size_t j = 0; j < f->S; j++) {
             if (f->dmask)

@@ -161,6 +161,8 @@ void mha__map_masked(const mha__backward *b, mha__map *map);
 void mha__map_scores(const mha__backward *b, mha__map *map);
 void mha__map_products(const mha__backward *b, mha__map *map);
 void mha__map_added(const mha__backward *b, mha__map *map);
+/* The element of a mask, F64 and contiguous, at the last of these indices, which it broadcasts. */
+double *mha__mask_element(const mha_view *mask, const size_t *index, int rank);
 /* Adds dQ, dK and dV of a map to those of all heads. */
 void mha__map_gather(const mha__backward *b, const mha__map *map);
 

@@ -41,6 +41,18 @@ static void default_scale(mha__backward *b, mha__map *map, const mha__mistake *m
     map->q_scale = map->k_scale = 1 / sqrt((double)b->r->plan.d_k);
 }
 
+static bool has_widths(const mha__backward *b, const mha__mistake *m)
+{
+    (void)m;
+    return b->r->plan.d_k != b->r->plan.d_v;
+}
+
+static void scale_of_values(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)m;
+    map->q_scale = map->k_scale = 1 / sqrt((double)b->r->plan.d_v);
+}
+
 static void times_scale(mha__backward *b, mha__map *map, const mha__mistake *m)
 {
     (void)b;
@@ -248,6 +260,8 @@ static const mha__mistake rows[] = {
     {{"scale-twice-dk", "dK is scaled twice, dQ once", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_K, 1},
     {{"scale-default", "dQ and dK have the scale 1/sqrt(d_k), the forward has another", false},
         has_own_scale, MHA__BACKWARD_SUMS, default_scale, 0, 0},
+    {{"scale-of-values", "dQ and dK have the scale 1/sqrt(d_v)", false},
+        has_widths, MHA__BACKWARD_SUMS, scale_of_values, 0, 0},
     {{"scale-times-log2e", "dQ and dK are also multiplied by log2(e), which belongs to the exponent", false},
         NULL, MHA__BACKWARD_SUMS, times_scale, 0, 1.4426950408889634},
     {{"dv-scaled", "dV is multiplied by the scale", false}, has_scale, MHA__BACKWARD_ADDED, dv_times_scale, 0, 0},

@@ -69,6 +69,24 @@ static void times_scale(mha__backward *b, mha__map *map, const mha__mistake *m)
     times(b, map, &part);
 }
 
+static bool is_shared(const mha__backward *b, const mha__mistake *m)
+{
+    return m->number == MHA_D_MASK ? has_broadcast(b, m) : has_gradient(b, m) && b->r->plan.B > 1;
+}
+
+/* What a head is about to add to replaces what heads and batch rows before it added; `other`: batch rows alone do. */
+static void overwrite(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const mha_view *d = &b->d[(int)m->number];
+    if (m->other > 0 && map->head > 0)
+        return;
+    if (m->number != MHA_D_MASK)
+        ((double *)d->data)[map->head] = 0;
+    for (size_t i = 0; m->number == MHA_D_MASK && i < map->s.T_q; i++)
+        for (size_t j = 0; j < map->s.S; j++)
+            *mha__mask_element(d, (const size_t[]){map->b, map->head, i, j}, 4) = 0;
+}
+
 /* ---------------------------------------------------------------- queries that see nothing */
 
 static bool is_empty(const mha__map *map, size_t i)
@@ -121,6 +139,14 @@ static const mha__mistake rows[] = {
     {{"mask-zero", "the gradient of the mask is 0", false}, has_gradient, MHA__BACKWARD_HEADS, times, MHA_D_MASK, 0},
     {{"mask-mean", "the gradient of a mask that is broadcast is a mean, not a sum", false},
         has_broadcast, MHA__BACKWARD_HEADS, mean, MHA_D_MASK, 0},
+    {{"mask-overwritten", "the gradient of a mask that heads or batch rows share is that of the last, not their sum",
+      false}, is_shared, MHA__BACKWARD_PRODUCTS, overwrite, MHA_D_MASK, 0},
+    {{"mask-of-last-batch-row", "the gradient of a mask that batch rows share is that of the last one", false},
+        is_shared, MHA__BACKWARD_PRODUCTS, overwrite, MHA_D_MASK, 1},
+    {{"sinks-overwritten", "the gradient of the sinks is that of the last batch row, not their sum", false},
+        is_shared, MHA__BACKWARD_PRODUCTS, overwrite, SINKS, 0},
+    {{"alibi-slopes-overwritten", "the gradient of the ALiBi slopes is that of the last batch row, not their sum",
+      false}, is_shared, MHA__BACKWARD_PRODUCTS, overwrite, MHA_D_ALIBI_SLOPES, 0},
     {{"mask-scaled", "the gradient of the mask is multiplied by the scale", false},
         has_gradient, MHA__BACKWARD_HEADS, times_scale, MHA_D_MASK, 0},
     {{"alibi-slopes-negated", "the gradient of the ALiBi slopes has the other sign", false},

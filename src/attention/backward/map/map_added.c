@@ -3,8 +3,7 @@
 
 #include "attention/backward/backward.h"
 
-/* The element of a mask at the last of these indices, which it broadcasts. */
-static double *element_at(const mha_view *mask, const size_t *index, int rank)
+double *mha__mask_element(const mha_view *mask, const size_t *index, int rank)
 {
     size_t at = 0;
     for (int k = 0; k < mask->rank; k++)
@@ -65,9 +64,9 @@ static void add_pair(const mha__backward *b, mha__map *map, size_t i, size_t j)
     const int64_t p = map->s.offset + (int64_t)i, key = r->first_key + (int64_t)j;
     const double d = map->d_masked[i * map->n + j];
     if (mask->data)
-        *element_at(mask, (const size_t[]){map->b, map->head, i, j}, 4) += d;
+        *mha__mask_element(mask, (const size_t[]){map->b, map->head, i, j}, 4) += d;
     if (padding->data)
-        *element_at(padding, (const size_t[]){map->b, j}, 2) += d;
+        *mha__mask_element(padding, (const size_t[]){map->b, j}, 2) += d;
     if (slopes->data)
         ((double *)slopes->data)[map->head] += d * factor(map, (double)(key - p));
     if (table->data && rule->rule != MHA_BIAS_RULE_NONE)
