@@ -66,6 +66,40 @@ MHA_API mha_status mha_case_power(const mha_case *c, const mha_criterion *criter
                                   const mha_progress *progress, mha_power *result, mha_error *error);
 MHA_API void mha_power_clear(mha_power *result);
 
+/* ---------------------------------------------------------------- tests of gradients */
+
+/* One mistake of a backward that the call has what it takes for. */
+typedef struct mha_gradient_power_row {
+    const mha_gradient_mistake *mistake;
+    mha_power_answer answer;
+    mha_gradient shown_by; /* the gradient of the largest violation */
+    double max_abs, factor; /* of that gradient, as in mha_power_row */
+    bool faint;            /* each element is within its own error bound: so far float32 cannot tell */
+} mha_gradient_power_row;
+
+typedef struct mha_gradient_power {
+    size_t count;
+    mha_gradient_power_row *rows; /* in the order of mha_gradient_mistake_at */
+    size_t rejected, accepted, same;
+    size_t faint; /* accepted rows that are faint */
+} mha_gradient_power;
+
+/* Computes the gradients of a call with each mistake of a backward that it has what it takes for, one at a time and in
+ * float64, and asks whether a test would accept them that compares those which `gradients` has memory for with the
+ * right ones, each by the criterion: as mha_backward, it writes the right ones there. MHA_CRITERION_JUDGE: each element
+ * within its own mha_gradient_bound, of a backward of criterion->precision; its tolerances and stage are not read. A
+ * rounding that such a backward makes is no mistake, and is not tried. Every mistake takes one backward. The caller
+ * clears the result. Errors: as of mha_backward; MHA_INVALID (as of mha_case_power; no memory for any gradient);
+ * MHA_UNSUPPORTED: a layer in less than 32 bits. */
+MHA_API mha_status mha_examine_gradients(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
+                                         const mha_criterion *criterion, mha_gradient_power *result, mha_error *error);
+/* The same of the backward of a case, of the gradient that criterion->stage names ("d_query"), or, where it is NULL, of
+ * those that the case records; of query, key and value as far as it has these, where it records none. Errors also:
+ * MHA_NOT_FOUND (no d_output; no such gradient), MHA_UNSUPPORTED (a case that is skipped). */
+MHA_API mha_status mha_case_examine_gradients(const mha_case *c, const mha_criterion *criterion,
+                                              mha_gradient_power *result, mha_error *error);
+MHA_API void mha_gradient_power_clear(mha_gradient_power *result);
+
 /* ---------------------------------------------------------------- inputs that show more */
 
 /* Parts of a call whose contents mha_case_suggest makes up. */

@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "compute/gemm.h"
 #include "compute/thread_pool.h"
+#include "verify/power/criterion.h"
 #include "verify/tolerance/tolerance.h"
 #include "verify/variant_forward/variant_forward.h"
 
@@ -33,21 +34,6 @@ static mha_status no_memory(const examination *x, mha_error *error)
 }
 
 /* ---------------------------------------------------------------- the criterion */
-
-static mha_status check(const mha_criterion *k, mha_error *error)
-{
-    if (k->kind == MHA_CRITERION_CLOSE && (!(k->rtol >= 0) || !(k->atol >= 0)))
-        return mha__fail(error, MHA_INVALID, k->rtol >= 0 ? "atol" : "rtol", "expected a number of 0 or more, found %g",
-                         k->rtol >= 0 ? k->atol : k->rtol);
-    if (k->kind == MHA_CRITERION_NMSE && !(k->limit >= 0))
-        return mha__fail(error, MHA_INVALID, "nmse", "expected a number of 0 or more, found %g", k->limit);
-    if (k->kind == MHA_CRITERION_COSINE && !(k->limit >= -1 && k->limit <= 1))
-        return mha__fail(error, MHA_INVALID, "cosine", "expected a number from -1 to 1, found %g", k->limit);
-    if (k->precision != MHA_F32 && k->precision != MHA_TF32 && k->precision != MHA_F16 && k->precision != MHA_BF16)
-        return mha__fail(error, MHA_INVALID, "precision", "expected F32, TF32, F16 or BF16, found %s",
-                         mha_dtype_name(k->precision));
-    return MHA_OK;
-}
 
 static mha_status find_stage(const mha_case *c, const char *name, mha_stage *stage, mha_error *error)
 {
@@ -91,25 +77,6 @@ static mha_status derive(examination *x, mha_error *error)
         p->criterion.atol = allowed.atol;
     }
     return MHA_OK;
-}
-
-/* How often the violation contains what is allowed; 0 when there is no violation at all. */
-static double times(double violation, double allowed)
-{
-    return violation > 0 ? violation / allowed : 0;
-}
-
-/* The factor of mha_power_row. */
-static double factor_of(const examination *x, const mha_difference *d)
-{
-    const mha_criterion *k = &x->result->criterion;
-    if (isinf(d->max_abs))
-        return INFINITY;
-    switch (k->kind) {
-    case MHA_CRITERION_NMSE: return times(d->rms * d->rms * (double)d->elements / x->square, k->limit);
-    case MHA_CRITERION_COSINE: return times(1 - d->cosine, 1 - k->limit);
-    default: return d->tolerance_factor;
-    }
 }
 
 /* ---------------------------------------------------------------- the variants */
@@ -173,7 +140,7 @@ static void examine(void *context, size_t task, int worker)
     (void)mha_compare(found, &x->right, close ? p->criterion.rtol : 0, close ? p->criterion.atol : 0, &d, NULL);
     (void)mha_compare(found, &x->right, p->derived_rtol, p->derived_atol, &fine, NULL);
     row->max_abs = d.max_abs;
-    row->factor = factor_of(x, &d);
+    row->factor = mha__criterion_factor(&p->criterion, &d, x->square);
     row->faint = fine.mismatches == 0;
     row->answer = mha__variant_is_nothing(d.max_abs, p->largest) ? MHA_POWER_SAME
                   : row->factor <= 1                             ? MHA_POWER_ACCEPTED
@@ -216,7 +183,7 @@ static mha_status make_benches(examination *x, int threads, mha_error *error)
 static mha_status run(examination *x, int threads, mha_error *error)
 {
     mha_power *p = x->result;
-    TRY(check(&p->criterion, error));
+    TRY(mha__criterion_check(&p->criterion, error));
     TRY(find_stage(x->c, p->criterion.stage, &p->stage, error));
     TRY(mha__variant_inputs_create(x->asked, &x->inputs, error));
     x->c = x->inputs->c;
