@@ -181,7 +181,8 @@ const option_row own_options[OPTION_COUNT] = {
         "the tensor to explain: expected.output, or the name of a stage [the output]"},
     [OPT_STAGE] = {"stage", TEXT, "NAME", NULL, ANY, SECTION_COMPARED,
         ON_FORWARD | ON_SHOW | ON_RECORDED | ON_POWER,
-        "the only stage to judge, show, or write with --trace; with --expected: the stage in its file [the output]"},
+        "the only stage to judge, show, or write with --trace; with --expected: the stage in its file; of power also a "
+        "gradient, or gradients: all that a case has [the output]"},
     [OPT_GROUP] = {"group", CHOICE, "role|layer|dtype|part", NULL, ANY, SECTION_RESULT, ON_PARAMS,
         "show the sums of a model or file by this property"},
     [OPT_DEPTH] = {"depth", COUNT, "N", NULL, WIDTH, SECTION_RESULT, ON_PARAMS,

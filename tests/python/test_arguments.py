@@ -44,6 +44,7 @@ FUNCTIONS = {
     "check": (mha.check, JUDGED),
     "assert_attention_close": (mha.testing.assert_attention_close, JUDGED),
     "power": (mha.testing.power, HEADS),
+    "gradient_power": (mha.testing.gradient_power, {**FLASH, "do": Q}),
     "attention_backward": (mha.attention_backward, {**FLASH, "do": Q}),
     "assert_gradients_close": (mha.testing.assert_gradients_close, GRADIENTS),
     "conform": (mha.conform, {"kernel": mha.scaled_dot_product_attention, "has": ()}),

@@ -316,3 +316,25 @@ def test_pages():
         mha.paged_attention_backward(q, *pools, table, lengths, do, also=["key"])
     with pytest.raises(ValueError, match="do: expected shape"):
         mha.paged_attention_backward(q, *pools, table, lengths, do[:2])
+
+
+def test_power_of_a_test_of_gradients():
+    q, k, v, do = heads(T=9, S=9, d_v=8)
+    tight = mha.testing.gradient_power(q, k, v, do, is_causal=True)
+    assert not tight.accepted and "causal-missing" in tight.rejected and "softcap-slope-missing" not in tight.column("mistake")
+    assert str(tight).count("mistakes of a backward that this input shows are rejected") == 1
+    blind = mha.testing.gradient_power(q, k, v, do, is_causal=True, cosine=0.999, compared=["query"])
+    assert {"scale-missing", "dq-twice"} <= set(blind.accepted) and "dk-zero" in blind.same
+    assert "output-in-bfloat16" in blind.roundings
+    half = mha.testing.gradient_power(q, k, v, do, is_causal=True, dtype="bfloat16")
+    assert not half.roundings
+    layer = mha.MultiHeadAttention(8, 2, seed=1)
+    x = R.standard_normal((1, 5, 8))
+    of_layer = mha.testing.gradient_power(x, None, None, x, layer=layer, compared=["query", "W_Q"])
+    assert "scale-missing-dq" in of_layer.rejected
+    with pytest.raises(ValueError, match="compared: this call has no gradient of mask"):
+        mha.testing.gradient_power(q, k, v, do, compared=["mask"])
+    with pytest.raises(TypeError, match="compared: expected a list"):
+        mha.testing.gradient_power(q, k, v, do, compared="query")
+    with pytest.raises(ValueError, match="nmse: one criterion"):
+        mha.testing.gradient_power(q, k, v, do, nmse=1, atol=1)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/commands/commands.h"
+#include "cli/commands/power.h"
 #include "cli/output/progress.h"
 #include "cli/output/report.h"
 #include "cli/setup/call.h"
@@ -19,12 +20,20 @@ static json_t *row_record(const mha_power_row *row)
                      J(row->variant->help), NULL);
 }
 
-static json_t *report_of(const mha_power *p, const char *random)
+json_t *criterion_record(const mha_criterion *k)
 {
     static const char *const kinds[] = {"judge", "close", "nmse", "cosine"};
-    const mha_criterion *k = &p->criterion;
-    json_t *same = json_array(), *lists[2] = {json_array(), json_array()}; /* rejected, accepted */
     json_t *criterion = record_of("kind", J(kinds[k->kind]), NULL);
+    if (k->kind == MHA_CRITERION_JUDGE || k->kind == MHA_CRITERION_CLOSE)
+        record_with(criterion, "rtol", J(k->rtol), "atol", J(k->atol), NULL);
+    else
+        record_with(criterion, "limit", J(k->limit), NULL);
+    return criterion;
+}
+
+static json_t *report_of(const mha_power *p, const char *random)
+{
+    json_t *same = json_array(), *lists[2] = {json_array(), json_array()}; /* rejected, accepted */
     for (size_t i = 0; i < p->count; i++) {
         const mha_power_row *row = &p->rows[i];
         if (row->answer == MHA_POWER_SAME)
@@ -32,21 +41,16 @@ static json_t *report_of(const mha_power *p, const char *random)
         else
             json_array_append_new(lists[row->answer == MHA_POWER_ACCEPTED], row_record(row));
     }
-    if (k->kind == MHA_CRITERION_JUDGE || k->kind == MHA_CRITERION_CLOSE)
-        record_with(criterion, "rtol", J(k->rtol), "atol", J(k->atol), NULL);
-    else
-        record_with(criterion, "limit", J(k->limit), NULL);
-    return record_of("stage", J(mha_stage_name(p->stage)), "random", J(random), "criterion", criterion, "derived_rtol",
+    return record_of("stage", J(mha_stage_name(p->stage)), "random", J(random), "criterion",
+                     criterion_record(&p->criterion), "derived_rtol",
                      J(p->derived_rtol), "derived_atol", J(p->derived_atol), "tried", J(p->count), "same", same,
                      "accepted", lists[1], "rejected", J(p->rejected), "rejections", lists[0], NULL);
 }
 
 /* ---------------------------------------------------------------- text */
 
-/* "accepted when ...", in the words of the criterion. */
-static char *rule_text(const mha_power *p)
+char *criterion_text(const mha_criterion *k)
 {
-    const mha_criterion *k = &p->criterion;
     if (k->kind == MHA_CRITERION_NMSE)
         return text_of("sum (x - y)^2 <= %g sum y^2", k->limit);
     if (k->kind == MHA_CRITERION_COSINE)
@@ -106,7 +110,7 @@ static void print_power(const mha_case *c, const mha_power *p, bool suggested)
 {
     enum { NEAREST = 3 };
     const size_t shown = p->rejected + p->accepted;
-    char *name = harmless(text_of("%s", mha_case_name(c))), *rule = rule_text(p);
+    char *name = harmless(text_of("%s", mha_case_name(c))), *rule = criterion_text(&p->criterion);
     say("%s%s%s of %s: wrong variants x against the right result y\naccepted when %s\n\n", bold(),
            mha_stage_name(p->stage), plain(), name, rule);
     free(name);
@@ -312,7 +316,9 @@ int run_power(const arguments *args)
             code = refuse_error(args->operands[0], &error);
     } else if (code == EXIT_DONE)
         code = given(args, OPT_SUGGEST) ? suggest(&r, args, &progress, &c) : case_of_options(&r, args, &c);
-    if (code == EXIT_DONE) {
+    if (code == EXIT_DONE && criterion.stage && is_of_gradients(criterion.stage)) {
+        code = measure_gradients(c, args, &criterion);
+    } else if (code == EXIT_DONE) {
         progress_begin(args, "variants");
         code = measure(c, r.random, args, &criterion, &progress);
     }

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from . import _abi
 from . import arrays as a
+from ._backward import GRADIENTS, INPUTS
 from ._library import call, lib
+from .backward import TYPED, MeantBackward
+from .errors import typed
 from .layer import MultiHeadAttention
 from .meant import Meant
 from .tables import Table, optional
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _NEAREST = 3  # rejected variants that are shown where none is accepted
-_ROUNDING = re.compile(r"(inputs|weights)-b?f16(-cut)?")
+_ROUNDING = re.compile(r"(inputs|weights)-b?f16(-cut)?|.*-in-b?float16")
 
 
 class Power(Table):
@@ -30,9 +33,11 @@ class Power(Table):
     `derived`: the atol and rtol that rounding explains, beyond which a test is coarser than it has to be.
     """
 
+    noun, what = "variant", "wrong variants"
+
     def __init__(self, rows: Sequence[Sequence[Any]], derived: tuple[float, float] = (0.0, 0.0),
                  tight: int = 0) -> None:
-        super().__init__(("variant", "answer", "max |difference|", "times allowed", "what it is"), rows)
+        super().__init__((self.noun, "answer", "max |difference|", "times allowed", "what it is"), rows)
         self.derived, self._tight = derived, tight
 
     def _named(self, answer: str) -> list[str]:
@@ -76,10 +81,10 @@ class Power(Table):
     def _verdict(self, accepted: list[str], rounded: list[str]) -> str:
         shown = [row[0] for row in self if row[1] != "same"]
         if not accepted:
-            return f"All {len(shown)} wrong variants that this input shows are rejected; above are the nearest."
+            return f"All {len(shown)} {self.what} that this input shows are rejected; above are the nearest."
         wrong, tried = (len([name for name in names if name not in rounded]) for names in (accepted, shown))
         short = len(accepted) - wrong
-        return (f"{wrong} of the {tried} wrong variants that this input shows would pass"
+        return (f"{wrong} of the {tried} {self.what} that this input shows would pass"
                 + (f", and {short} that only round{'s' * (short == 1)} to a shorter type." if short else "."))
 
     def __str__(self) -> str:
@@ -105,8 +110,24 @@ def power(query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array
     only rounds to it is not wrong. stage: which is compared. The rest is as in mha.diagnose.
     """
     case = Meant(query, key, value, layer, layout, {**settings}).case({}, name="the test")
-    criterion = _abi.Criterion(stage=_abi.STAGES[a.choice("stage", stage, _abi.STAGES)].encode(),
-                               precision=a.float_type("dtype", dtype, a.FLOATS + (_abi.TF32,)))
+    criterion = _criterion(rtol, atol, nmse, cosine, dtype)
+    criterion.stage = _abi.STAGES[a.choice("stage", stage, _abi.STAGES)].encode()
+    found = _abi.Power()
+    call(lib.mha_case_power, case.address, ctypes.byref(criterion), a.thread_count(threads), None,
+         ctypes.byref(found))
+    try:
+        rows = [(row.variant.contents, row) for row in found.rows[:found.count]]
+        return Power([(str(optional(variant.name)), _abi.POWER_ANSWERS[row.answer], row.max_abs, row.factor,
+                       str(optional(variant.help))) for variant, row in rows],
+                     (found.derived_atol, found.derived_rtol), found.accepted - found.faint)
+    finally:
+        lib.mha_power_clear(ctypes.byref(found))
+
+
+def _criterion(rtol: Optional[float], atol: Optional[float], nmse: Optional[float], cosine: Optional[float],
+               dtype: Any) -> _abi.Criterion:
+    """How a test compares."""
+    criterion = _abi.Criterion(precision=a.float_type("dtype", dtype, a.FLOATS + (_abi.TF32,)))
     limits = {"nmse": nmse, "cosine": cosine}
     given = [name for name, value in limits.items() if value is not None]
     close = rtol is not None or atol is not None
@@ -119,13 +140,49 @@ def power(query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array
     elif given:
         criterion.kind = _abi.CRITERIA.index(given[0])
         criterion.limit = a.number(given[0], limits[given[0]])
-    found = _abi.Power()
-    call(lib.mha_case_power, case.address, ctypes.byref(criterion), a.thread_count(threads), None,
-         ctypes.byref(found))
+    return criterion
+
+
+class GradientPower(Power):
+    """The same of a test of gradients: one row for each mistake of a backward that the call has what it takes for."""
+
+    noun, what = "mistake", "mistakes of a backward"
+
+
+def gradient_power(q: a.Array, k: Optional[a.Array], v: Optional[a.Array], do: a.Array, *,
+                   layer: Optional[MultiHeadAttention] = None, dlse: Optional[a.Array] = None,
+                   compared: Sequence[str] = ("query", "key", "value"), rtol: Optional[float] = None,
+                   atol: Optional[float] = None, nmse: Optional[float] = None, cosine: Optional[float] = None,
+                   dtype: Any = "float32", layout: Optional[str] = None,
+                   **settings: Unpack[MeantSettings]) -> GradientPower:
+    """Which mistakes of a backward would a test with these inputs and this tolerance let pass?
+
+        print(mha.testing.gradient_power(q, k, v, do, is_causal=True, atol=1e-2, rtol=1e-2))
+
+    q, k, v, do, dlse, layer, layout, settings: as in mha.testing.assert_gradients_close.
+    compared: the gradients that the test compares, by name, of inputs that are given and others, as `also` there.
+    rtol, atol, nmse, cosine, dtype: as in mha.testing.power, of each gradient by itself. Without a tolerance each
+        element has its own error bound, as in mha.testing.assert_gradients_close.
+    Each mistake takes one backward of the whole call, in float64.
+    """
+    if isinstance(compared, str) or not isinstance(compared, (list, tuple)) or not compared:
+        raise TypeError(f"compared: expected a list of names of gradients, found {compared!r}")
+    with typed(TYPED):
+        meant = Meant(q, k, v, layer, layout, {**settings})
+    backward = MeantBackward(meant, do, dlse)
+    for name in compared:
+        a.choice("compared", name, GRADIENTS)
+    left_out = [name for name, x in zip(INPUTS, meant.shape.inputs) if x is None]
+    with typed({"also": "compared"}):
+        memory = backward.memory([name for name in compared if name not in left_out])
+    backward.lend(backward.struct.of, memory)
+    criterion, found = _criterion(rtol, atol, nmse, cosine, dtype), _abi.GradientPower()
+    with backward.request.typed():
+        call(lib.mha_examine_gradients, backward.request.layer_address, ctypes.byref(backward.request.struct),
+             ctypes.byref(backward.struct), ctypes.byref(criterion), ctypes.byref(found))
     try:
-        rows = [(row.variant.contents, row) for row in found.rows[:found.count]]
-        return Power([(str(optional(variant.name)), _abi.POWER_ANSWERS[row.answer], row.max_abs, row.factor,
-                       str(optional(variant.help))) for variant, row in rows],
-                     (found.derived_atol, found.derived_rtol), found.accepted - found.faint)
+        rows = [(row.mistake.contents, row) for row in found.rows[:found.count]]
+        return GradientPower([(str(optional(mistake.name)), _abi.POWER_ANSWERS[row.answer], row.max_abs, row.factor,
+                               str(optional(mistake.help))) for mistake, row in rows])
     finally:
-        lib.mha_power_clear(ctypes.byref(found))
+        lib.mha_gradient_power_clear(ctypes.byref(found))

@@ -17,7 +17,7 @@ from .judge import Verdict, diagnose, judge, rows_judged
 from .layer import MultiHeadAttention
 from .meant import Computed, Meant
 from .pairs import run_pair
-from .power import Power, power
+from .power import GradientPower, Power, gradient_power, power
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from ._typed import MeantSettings
 
 __all__ = ["INVARIANCES", "Invariance", "Invariances", "MISTAKES", "Power", "assert_attention_close",
-           "assert_function_close", "assert_gradients_close", "cases", "invariant", "power", "save_failures"]
+           "assert_function_close", "assert_gradients_close", "cases", "gradient_power", "invariant", "power",
+           "save_failures"]
 
 # ---------------------------------------------------------------- deciding
 

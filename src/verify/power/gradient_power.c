@@ -1,4 +1,4 @@
-/* The power of a test of gradients: computes a backward with each mistake, and asks whether the test would accept it. */
+/* The power of a test of gradients: computes a backward with each mistake, and asks whether the test accepts it. */
 #include <math.h>
 #include <string.h>
 
@@ -98,8 +98,8 @@ static void compare(const examination *x, mha_gradient_power_row *row)
     row->answer = same ? MHA_POWER_SAME : row->factor <= 1 ? MHA_POWER_ACCEPTED : MHA_POWER_REJECTED;
 }
 
-/* Whether a row is a mistake of the call: one that it has what it takes for, or a rounding that the type under test does
- * not make. */
+/* Whether a row is a mistake of the call: one that it has what it takes for, or a rounding that the type under test
+ * does not make. */
 static bool applies(const examination *x, const mha__mistake *mistake)
 {
     const mha_dtype type = x->criterion->precision;
@@ -221,7 +221,8 @@ mha_status mha_case_examine_gradients(const mha_case *c, const mha_criterion *cr
     if (*c->skip)
         return mha__fail(error, MHA_UNSUPPORTED, c->name, "%s", c->skip);
     if (!c->tensors[CASE_D_OUTPUT].data)
-        return mha__fail(error, MHA_NOT_FOUND, "d_output", "is missing: gradients are computed from that of the output");
+        return mha__fail(error, MHA_NOT_FOUND, "d_output", "is missing: gradients are computed from that of the "
+                         "output");
     for (int g = 0; criterion->stage && g < MHA_GRADIENT_COUNT; g++)
         if (strcmp(criterion->stage, strchr(mha__case_gradient_name((mha_gradient)g), '.') + 1) == 0)
             which = g;
