@@ -262,9 +262,13 @@ typedef struct mha_progress {
 MHA_API mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads, const mha_progress *progress,
                                      mha_diagnosis *diagnosis, mha_error *error);
 MHA_API void mha_diagnosis_clear(mha_diagnosis *diagnosis);
+
+/* Pairs of queries and keys, of all heads, up to which mistakes are looked for in a case. */
+enum { MHA_EXPLAINED_PAIRS = 1 << 20 };
+
 /* Which mistakes of a backward give all gradients that a case records: mha_gradient_explain, with the precision of the
- * case. Errors: MHA_NOT_FOUND (it records none), MHA_UNSUPPORTED (a case that would be skipped, or whose gradients have
- * no bound), MHA_NO_MEMORY. */
+ * case. Errors: MHA_NOT_FOUND (it records none), MHA_UNSUPPORTED (a case that would be skipped, whose gradients have no
+ * bound, or of more than MHA_EXPLAINED_PAIRS), MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_explain_gradients(const mha_case *c, const mha_gradient_mistake **list, size_t room,
                                               size_t *count, bool *right, mha_error *error);
 /* Computes a case with `count` variants, each a name, or a name, a blank and its numbers ("case-lacks-softcap 30",

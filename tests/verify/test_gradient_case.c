@@ -258,6 +258,35 @@ static void mistakes_are_named(void **state)
     mha_case_close(c);
 }
 
+/* A search in a large case would take minutes: it is refused, and the case is judged. */
+static void large_cases_are_judged_and_not_searched(void **state)
+{
+    (void)state;
+    enum { LONG = 1025 };
+    static float x[LONG * 2];
+    static double d[LONG * 2];
+    const size_t shape[4] = {1, LONG, 1, 2};
+    mha_gradients g = {.d_output = mha_heads(x, 1, LONG, 1, 2)};
+    const mha_case_notes notes = {.gradients = &g};
+    const mha_call call = {.query = mha_heads(x, 1, LONG, 1, 2), .key = mha_heads(x, 1, LONG, 1, 2),
+                           .value = mha_heads(x, 1, LONG, 1, 2)};
+    const mha_gradient_mistake *list[1];
+    mha_error error;
+    mha_case *c;
+    size_t count;
+    bool right;
+    for (size_t e = 0; e < LONG * 2; e++)
+        x[e] = (float)sin((double)e), d[e] = 1;
+    g.of[MHA_D_VALUE] = mha_view_of(d, MHA_F64, 4, shape);
+    assert_ok(mha_case_of_call(NULL, &call, NULL, 0, &notes, &c, &error), error);
+    assert_refused(mha_case_explain_gradients(c, list, 1, &count, &right, &error), MHA_UNSUPPORTED, error, "gradients",
+                   "more than 1048576 pairs");
+    mha_verdict v = verdict_of(c, MHA_PATH_EXACT);
+    assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
+    mha_verdict_clear(&v);
+    mha_case_close(c);
+}
+
 /* Results of float32 are allowed what float32 may cost, and those of a fused kernel what its type may. */
 static void rounding_is_allowed_for(void **state)
 {
@@ -398,6 +427,7 @@ int main(void)
         cmocka_unit_test(right_gradients_pass_and_wrong_ones_fail),
         cmocka_unit_test(gradients_of_layers_are_judged),
         cmocka_unit_test(inputs_that_follow_stay_left_out), cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(large_cases_are_judged_and_not_searched),
         cmocka_unit_test(rounding_is_allowed_for),
         cmocka_unit_test(the_rounding_of_a_stored_type_is_allowed_for),
         cmocka_unit_test(what_is_no_number_is_wrong),

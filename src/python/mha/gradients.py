@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 POINTS = tuple(name for name, _ in _abi.BackwardPrecision._fields_)
 _ROUNDINGS = (_abi.F32, _abi.F16, _abi.BF16)
-_MOST_PAIRS = 1 << 20  # of queries and keys, up to which mistakes are looked for
+_MOST_PAIRS = _abi.CONSTANTS["MHA_EXPLAINED_PAIRS"]
 _MOST_NAMED = 5
 
 

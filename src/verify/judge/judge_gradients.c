@@ -171,6 +171,17 @@ mha_status mha__judge_gradients(mha__judgement *j, mha_error *error)
     return status;
 }
 
+/* The search for mistakes runs a backward for each of them. */
+static mha_status check_size(const mha_plan *plan, mha_error *error)
+{
+    size_t pairs;
+    if (mha__mul(plan->B * plan->h, plan->T_q, &pairs) && mha__mul(pairs, plan->S, &pairs) &&
+        pairs <= MHA_EXPLAINED_PAIRS)
+        return MHA_OK;
+    return mha__fail(error, MHA_UNSUPPORTED, "gradients", "the case has more than %d pairs of queries and keys, in which "
+                     "no mistake is looked for: give a shorter one that fails likewise", MHA_EXPLAINED_PAIRS);
+}
+
 /* Explains all gradients that a case records. */
 static mha_status explain(const mha_case *c, mha__case_backward *b, const mha_gradient_mistake **list, size_t room,
                           size_t *count, bool *right, mha_error *error)
@@ -199,6 +210,8 @@ mha_status mha_case_explain_gradients(const mha_case *c, const mha_gradient_mist
         return mha__fail(error, MHA_NOT_FOUND, "gradients", "expected recorded gradients, found none");
     mha__case_backward b;
     mha_status status = mha__case_backward_begin(c, &b, error);
+    if (status == MHA_OK)
+        status = check_size(&b.plan, error);
     if (status == MHA_OK)
         status = explain(c, &b, list, room, count, right, error);
     mha__case_backward_free(&b);
