@@ -178,8 +178,8 @@ static mha_status check_size(const mha_plan *plan, mha_error *error)
     if (mha__mul(plan->B * plan->h, plan->T_q, &pairs) && mha__mul(pairs, plan->S, &pairs) &&
         pairs <= MHA_EXPLAINED_PAIRS)
         return MHA_OK;
-    return mha__fail(error, MHA_UNSUPPORTED, "gradients", "the case has more than %d pairs of queries and keys, in which "
-                     "no mistake is looked for: give a shorter one that fails likewise", MHA_EXPLAINED_PAIRS);
+    return mha__fail(error, MHA_UNSUPPORTED, "gradients", "the case has more than %d pairs of queries and keys, in "
+                     "which no mistake is looked for: give a shorter one that fails likewise", MHA_EXPLAINED_PAIRS);
 }
 
 /* Explains all gradients that a case records. */
