@@ -303,7 +303,7 @@ int run_power(const arguments *args)
     request r = {0};
     mha_case *c = NULL;
     mha_error error = {0};
-    mha_criterion criterion;
+    mha_criterion criterion = {.kind = MHA_CRITERION_JUDGE};
     const mha_progress progress = {progress_report, NULL};
     int code = read_criterion(args, &criterion);
     if (code == EXIT_DONE)

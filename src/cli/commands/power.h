@@ -5,9 +5,9 @@
 #include "cli/output/report.h"
 #include "mha/power.h"
 
-json_t *criterion_record(const mha_criterion *criterion);
+json_t *criterion_record(const mha_criterion *k);
 /* "|x - y| <= ...": when the test accepts. Must be freed. */
-char *criterion_text(const mha_criterion *criterion);
+char *criterion_text(const mha_criterion *k);
 /* Whether a stage is a gradient, or "gradients": all that a case has. */
 bool is_of_gradients(const char *stage);
 /* Says which mistakes of a backward the test of these gradients accepts. Returns the exit code. */

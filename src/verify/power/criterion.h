@@ -5,8 +5,8 @@
 #include "mha/power.h"
 
 /* MHA_INVALID: a tolerance or limit that is negative or NaN, a cosine above 1, a precision that is none. */
-mha_status mha__criterion_check(const mha_criterion *criterion, mha_error *error);
+mha_status mha__criterion_check(const mha_criterion *k, mha_error *error);
 /* The factor of mha_power_row; `square`: the sum of the squares of what is right. */
-double mha__criterion_factor(const mha_criterion *criterion, const mha_difference *difference, double square);
+double mha__criterion_factor(const mha_criterion *k, const mha_difference *d, double square);
 
 #endif
