@@ -16,6 +16,7 @@ typedef struct head {
     float s[FB_MOST][FB_MOST], P[FB_MOST][FB_MOST], dP[FB_MOST][FB_MOST], dS[FB_MOST][FB_MOST], dZ[FB_MOST][FB_MOST];
     bool seen[FB_MOST][FB_MOST], back[FB_MOST][FB_MOST]; /* by the forward, by the backward */
     float lse[FB_MOST], D[FB_MOST], dlse[FB_MOST];
+    float all_lse[8][FB_MOST], all_D[8][FB_MOST]; /* of each head of the batch row */
     float dO[FB_MOST][64];
     float dQ[FB_MOST][64], dK[FB_MOST][64], dV[FB_MOST][64];
 } head;
@@ -67,7 +68,7 @@ static bool sees(const head *x, size_t t, size_t j, int more_right, int more_lef
     const long i = (long)t, k = (long)j;
     if (length && f->lengths && (int64_t)j >= f->lengths[x->b])
         return false;
-    if (causal && f->causal && k > i + more_right)
+    if (causal && f->causal && k > i + (long)f->offset + more_right)
         return false;
     return !(window && f->window_left >= 0 && k < i - f->window_left - more_left);
 }
@@ -108,6 +109,7 @@ static void forward(head *x)
         for (size_t j = 0; j < f->S; j++)
             x->P[t][j] = x->seen[t][j] ? expf(x->P[t][j] - most) / sum : 0;
     }
+    memcpy(x->all_lse[x->i], x->lse, sizeof x->lse);
 }
 
 /* dO of query t, as the kernel reads it, and D = rowsum(dO O). */
@@ -135,6 +137,7 @@ static void sums(head *x)
     }
     float D[FB_MOST];
     memcpy(D, x->D, sizeof D);
+    memcpy(x->all_D[x->i], D, sizeof D);
     for (size_t t = 0; t < f->T; t++) {
         x->D[t] *= is(x, "d-missing") ? 0 : is(x, "d-added") ? -1 : is(x, "d-twice") ? 2 : 1;
         x->D[t] *= is(x, "d-scaled") ? f->scale : 1;
@@ -143,8 +146,25 @@ static void sums(head *x)
             x->D[t] = D[(t + 1) % f->T];
         if (is(x, "d-of-previous-query"))
             x->D[t] = D[(t + f->T - 1) % f->T];
+        if (is(x, "d-of-next-head"))
+            x->D[t] = x->all_D[(x->i + 1) % f->h][t];
+        if (is(x, "d-of-other-order"))
+            x->D[t] = x->all_D[(t * f->h + x->i) / f->T][(t * f->h + x->i) % f->T];
         x->dlse[t] *= is(x, "dlse-dropped") ? 0 : is(x, "dlse-subtracted") ? -1 : 1;
     }
+}
+
+/* Whether a mistake by blocks shows a key. */
+static bool shows_block(head *x, size_t t, size_t j)
+{
+    static const size_t blocks[] = {16, 32, 64, 128};
+    for (size_t n = 0; n < 4; n++) {
+        char name[40];
+        snprintf(name, sizeof name, "causal-by-blocks-%zu", blocks[n]);
+        if (is(x, name) && x->f->causal && j / blocks[n] <= (t + x->f->offset) / blocks[n])
+            return true;
+    }
+    return false;
 }
 
 /* P from scores and lse. */
@@ -163,6 +183,9 @@ static void weights(head *x)
                  : is(x, "lse-missing")           ? 0
                  : is(x, "lse-of-next-query")     ? x->lse[(t + 1) % f->T]
                  : is(x, "lse-of-previous-query") ? x->lse[(t + f->T - 1) % f->T]
+                 : is(x, "lse-of-next-head")      ? x->all_lse[(x->i + 1) % f->h][t]
+                 : is(x, "lse-of-other-order")
+                     ? x->all_lse[(t * f->h + x->i) / f->T][(t * f->h + x->i) % f->T]
                                                   : x->lse[t];
         for (size_t j = 0; j < f->S; j++) {
             float s = x->s[t][j];
@@ -178,6 +201,11 @@ static void weights(head *x)
             x->back[t][j] = f->slopes ? x->seen[t][j]
                                       : sees(x, t, j, right, left, !is(x, "causal-missing"), !is(x, "window-missing"),
                                              !is(x, "lengths-missing")) && s > -INFINITY;
+            const long aside = is(x, "causal-bottom-right") ? (long)f->S - (long)f->T : 0;
+            if (is(x, "causal-top-left") || is(x, "causal-bottom-right"))
+                x->back[t][j] = f->causal ? (long)j <= (long)t + aside : x->back[t][j];
+            if (shows_block(x, t, j))
+                x->back[t][j] = true;
             x->back[t][j] = x->back[t][j] && x->lse[t] > -INFINITY;
             if (f->mask && f->mask[masked] == -INFINITY)
                 x->back[t][j] = false;
@@ -210,6 +238,8 @@ static void scores(head *x)
                 dP += x->dO[t][c] * f->v[((x->b * f->S + read) * f->h_kv + x->g) * f->d_v + c];
             const float moved = dP - x->D[t] + x->dlse[t];
             x->dZ[t][j] = !x->back[t][j] ? 0 : is(x, "weights-missing-in-ds") ? moved : x->P[t][j] * moved;
+            if (is(x, "d-outside-weights") && x->back[t][j])
+                x->dZ[t][j] = x->P[t][j] * (dP + x->dlse[t]) - x->D[t];
             const float tanh_s = f->softcap > 0 ? tanhf(x->s[t][j] / f->softcap) : 0;
             float slope = 1 - tanh_s * tanh_s;
             if (is(x, "softcap-slope-missing"))
@@ -230,6 +260,8 @@ static bool counts(head *x, size_t t, size_t j, bool of_q)
                                           "tail-queries-missing-64", "tail-queries-missing-128"},
                             *const keys[] = {"tail-keys-missing-16", "tail-keys-missing-32", "tail-keys-missing-64",
                                              "tail-keys-missing-128"},
+                            *const early[] = {"dk-dv-of-last-block-16", "dk-dv-of-last-block-32",
+                                              "dk-dv-of-last-block-64", "dk-dv-of-last-block-128"},
                             *const lost[] = {"dq-of-last-block-16", "dq-of-last-block-32", "dq-of-last-block-64",
                                              "dq-of-last-block-128"};
     for (size_t n = 0; n < 4; n++) {
@@ -237,10 +269,20 @@ static bool counts(head *x, size_t t, size_t j, bool of_q)
             return false;
         if (is(x, keys[n]) && of_q && x->f->S > blocks[n] && j >= x->f->S / blocks[n] * blocks[n])
             return false;
+        if (is(x, early[n]) && !of_q && t < (x->f->T - 1) / blocks[n] * blocks[n])
+            return false;
         if (is(x, lost[n]) && of_q && j < (x->f->S - 1) / blocks[n] * blocks[n])
             return false;
     }
     return true;
+}
+
+static float largest(const float *P, size_t n)
+{
+    float most = 0;
+    for (size_t j = 0; j < n; j++)
+        most = fmaxf(most, P[j]);
+    return most > 0 ? most : 1;
 }
 
 static void products(head *x)
@@ -257,16 +299,25 @@ static void products(head *x)
         q_scale = k_scale = 1 / sqrtf((float)f->d_v);
     if (is(x, "scale-times-log2e"))
         q_scale *= 1.44269504f, k_scale *= 1.44269504f;
+    if (is(x, "scale-times-ln2"))
+        q_scale *= 0.693147181f, k_scale *= 0.693147181f;
+    if (is(x, "scale-root"))
+        q_scale = k_scale = sqrtf(f->scale);
     v_scale *= is(x, "dv-scaled") ? f->scale : 1;
     q_scale *= is(x, "dq-twice") ? 2 : is(x, "dq-zero") ? 0 : 1;
     k_scale *= is(x, "dk-dv-twice") ? 2 : is(x, "dk-zero") ? 0 : 1;
     v_scale *= is(x, "dk-dv-twice") ? 2 : is(x, "dv-zero") ? 0 : 1;
     if (is(x, "group-mean"))
         k_scale *= (float)f->h_kv / (float)f->h, v_scale *= (float)f->h_kv / (float)f->h;
+    k_scale *= is(x, "group-mean-dk") ? (float)f->h_kv / (float)f->h : 1;
+    v_scale *= is(x, "group-mean-dv") ? (float)f->h_kv / (float)f->h : 1;
     memset(x->dQ, 0, sizeof x->dQ), memset(x->dK, 0, sizeof x->dK), memset(x->dV, 0, sizeof x->dV);
     const bool square = f->T == f->S && f->h == f->h_kv, k_turned = is(x, "dk-untransposed") && square,
                v_turned = is(x, "dv-untransposed") && square;
-    for (size_t t = 0; t < f->T; t++)
+    for (size_t t = 0; t < f->T; t++) {
+        float most = 1;
+        if (is(x, "dv-unnormalised"))
+            most = largest(x->P[t], f->S);
         for (size_t j = 0; j < f->S; j++) {
             const bool in_q = counts(x, t, j, true), in_kv = counts(x, t, j, false);
             const size_t read = stale(x, j, "stale-keys-");
@@ -281,8 +332,9 @@ static void products(head *x)
                 if (v_turned)
                     x->dV[t][c] += v_scale * x->P[t][j] * x->dO[j][c];
                 else
-                    x->dV[j][c] += v_scale * x->P[t][j] * x->dO[t][c];
+                    x->dV[j][c] += v_scale * x->P[t][j] / most * x->dO[t][c];
         }
+    }
 }
 
 /* Rotates back, and adds to the gradients of all heads. */
@@ -374,7 +426,12 @@ bool float_backward_run(const float_backward *f, const char *mistake)
         memset(f->dslopes, 0, f->h * sizeof(float));
     if (f->dsinks)
         memset(f->dsinks, 0, f->h * sizeof(float));
-    for (x->b = 0; x->b < f->B; x->b++)
+    for (x->b = 0; x->b < f->B; x->b++) {
+        for (x->i = 0; x->i < f->h; x->i++) { /* for who reads what another head has */
+            x->g = x->i / (f->h / f->h_kv);
+            forward(x);
+            sums(x);
+        }
         for (x->i = 0; x->i < f->h; x->i++) {
             x->g = x->i / (f->h / f->h_kv);
             forward(x);
@@ -385,6 +442,7 @@ bool float_backward_run(const float_backward *f, const char *mistake)
             added(x);
             gather(x);
         }
+    }
     const size_t n = f->B * f->T * f->h * f->d_k;
     if (is(x, "dq-dk-exchanged") && f->T == f->S && f->h == f->h_kv)
         exchange(f->dq, f->dk, n);

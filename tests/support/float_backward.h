@@ -11,6 +11,7 @@ typedef struct float_backward {
     size_t B, T, S, h, h_kv, d_k, d_v;
     float scale, softcap;      /* softcap 0: none */
     bool causal;
+    size_t offset;             /* position of query 0, for what is causal */
     int window_left;           /* -1: none */
     const int64_t *lengths;    /* (B); NULL: all keys */
     const float *mask;         /* (T, S), added; NULL: none */

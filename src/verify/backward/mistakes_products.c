@@ -183,6 +183,46 @@ static void keep_last_block(mha__backward *b, mha__map *map, const mha__mistake 
             take_away(b, map, i, j, true);
 }
 
+static bool has_query_blocks(const mha__backward *b, const mha__mistake *m)
+{
+    return b->r->plan.T_q > (size_t)m->number;
+}
+
+/* dK and dV have the last block of queries alone. */
+static void keep_last_queries(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const size_t block = (size_t)m->number, T = map->s.T_q;
+    for (size_t i = 0; T > 0 && i < (T - 1) / block * block && !map->sizes; i++)
+        for (size_t j = 0; j < map->n; j++)
+            take_away(b, map, i, j, false);
+}
+
+/* dV = sum_i dO_i P_ij / max_j P_ij: of exponentials that are not normalised. */
+static void leave_unnormalised(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const size_t n = map->n, d = b->r->plan.d_v;
+    (void)m;
+    if (map->sizes)
+        return;
+    memset(map->dV, 0, n * d * sizeof *map->dV);
+    for (size_t i = 0; i < map->s.T_q; i++) {
+        const double *P = map->weights + i * n;
+        double most = 0;
+        for (size_t j = 0; j < n; j++)
+            most = fmax(most, P[j]);
+        for (size_t j = 0; j < n && most > 0; j++)
+            for (size_t c = 0; c < d && map->seen[i * n + j]; c++)
+                map->dV[j * d + c] += P[j] / most * map->dO[i * d + c];
+    }
+}
+
+static bool is_softmax(const mha__backward *b, const mha__mistake *m)
+{
+    (void)m;
+    return b->r->semantics.softmax.normaliser == MHA_SOFTMAX && !b->r->weight[MHA_SINKS].data &&
+           !b->r->semantics.softmax.softmax_plus_one;
+}
+
 /* The keys of each block are still those of the block before. */
 static void keep_keys(mha__backward *b, mha__map *map, const mha__mistake *m)
 {
@@ -246,6 +286,8 @@ static void deal_heads(mha__backward *b, mha__map *map, const mha__mistake *m)
         has_tail, MHA__BACKWARD_ADDED, leave_out_tail, B, 1}, \
     {{"dq-of-last-block-" #B, "dQ has the last block of " #B " keys alone: what the others add is lost", false}, \
         has_blocks, MHA__BACKWARD_ADDED, keep_last_block, B, 0}, \
+    {{"dk-dv-of-last-block-" #B, "dK and dV have the last block of " #B " queries alone: what the others add is lost", \
+      false}, has_query_blocks, MHA__BACKWARD_ADDED, keep_last_queries, B, 0}, \
     {{"stale-keys-" #B, "dQ meets, in each block of " #B " keys, those of the block before", false}, \
         has_blocks, MHA__BACKWARD_READ, keep_keys, B, 0}, \
     {{"stale-values-" #B, "dP meets, in each block of " #B " values, those of the block before", false}, \
@@ -264,6 +306,12 @@ static const mha__mistake rows[] = {
         has_widths, MHA__BACKWARD_SUMS, scale_of_values, 0, 0},
     {{"scale-times-log2e", "dQ and dK are also multiplied by log2(e), which belongs to the exponent", false},
         NULL, MHA__BACKWARD_SUMS, times_scale, 0, 1.4426950408889634},
+    {{"scale-times-ln2", "dQ and dK are also multiplied by ln(2)", false},
+        NULL, MHA__BACKWARD_SUMS, times_scale, 0, 0.6931471805599453},
+    {{"scale-root", "dQ and dK have the root of the scale", false},
+        has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q | OF_K, -0.5},
+    {{"dv-unnormalised", "dV is made of exponentials that are not divided by their sum", false},
+        is_softmax, MHA__BACKWARD_ADDED, leave_unnormalised, 0, 0},
     {{"dv-scaled", "dV is multiplied by the scale", false}, has_scale, MHA__BACKWARD_ADDED, dv_times_scale, 0, 0},
     {{"dq-twice", "dQ is twice what it should be: it was added to itself", false},
         NULL, MHA__BACKWARD_ADDED, times, OF_Q, 2},
@@ -291,6 +339,10 @@ static const mha__mistake rows[] = {
         has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_V, -1},
     {{"group-mean", "dK and dV are means over the heads of a group, not sums", false},
         has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_K | OF_V, 0},
+    {{"group-mean-dk", "dK is a mean over the heads of a group, dV is the sum", false},
+        has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_K, 0},
+    {{"group-mean-dv", "dV is a mean over the heads of a group, dK is the sum", false},
+        has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_V, 0},
     {{"group-by-remainder", "dK and dV of head i go to key/value head i mod h_kv", false},
         can_be_dealt, MHA__BACKWARD_ADDED, deal_heads, 0, 0},
 };

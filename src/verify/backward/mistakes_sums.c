@@ -95,6 +95,51 @@ static void leave_out_weights(mha__backward *b, mha__map *map, const mha__mistak
     }
 }
 
+/* dS = P dP - D */
+static void leave_sums_outside(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)b, (void)m;
+    for (size_t at = 0; at < map->s.T_q * map->n; at++) {
+        const size_t i = at / map->n;
+        if (map->seen[at] == MHA__SEEN)
+            map->d_masked[at] = map->weights[at] * (map->d_weights[at] + map->d_lse[i]) - map->sums[i];
+    }
+}
+
+/* D of a query under any head. */
+static double sum_of(const mha__backward *b, const mha__map *map, size_t head, size_t i)
+{
+    const mha__sizes *p = &b->r->plan;
+    const size_t g = head / (p->h / p->h_kv), row = map->s.batch * p->T_q + i;
+    const double *dO = (const double *)b->d_heads.data + (row * p->h + head) * p->d_v;
+    double sum = 0;
+    for (size_t j = 0; j < map->s.S; j++) {
+        const double P = mha_view_get(&b->stages[MHA_STAGE_WEIGHTS], (size_t[]){map->b, head, i, j});
+        const double *V = (const double *)b->keys[1].data +
+                          ((map->s.k_batch * b->keys[1].shape[1] + j) * p->h_kv + g) * p->d_v;
+        for (size_t c = 0; c < p->d_v && P > 0; c++)
+            sum += P * dO[c] * V[c];
+    }
+    return sum;
+}
+
+/* Several heads, and D that sums over keys of the call alone. */
+static bool has_sums_of_heads(const mha__backward *b, const mha__mistake *m)
+{
+    return is_softmax(b, m) && b->r->plan.h > 1 && b->r->plan.S_extra == 0 && !b->r->semantics.place.cu_seqlens_q &&
+           !b->given->whole.lse.data;
+}
+
+/* D of the next head (number 0), or that of an array (batch, heads, T) which is read as (batch, T, heads). */
+static void sums_elsewhere(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const size_t h = b->r->plan.h, T = map->s.T_q;
+    for (size_t i = 0; i < T; i++) {
+        const size_t at = i * h + map->head;
+        map->sums[i] = m->number > 0 ? sum_of(b, map, at / T, at % T) : sum_of(b, map, (map->head + 1) % h, i);
+    }
+}
+
 /* dO of (B, h, T, d_v) read as (B, T, h, d_v), or the other way round: elements of a batch row in the other order. */
 static void turn_d_output(mha__backward *b, mha__map *map, const mha__mistake *m)
 {
@@ -127,6 +172,12 @@ static const mha__mistake rows[] = {
     {{"d-of-next-query", "D is that of the next query", false}, has_two_queries, MHA__BACKWARD_SUMS, other_sums, 1, 0},
     {{"d-of-previous-query", "D is that of the query before", false},
         has_two_queries, MHA__BACKWARD_SUMS, other_sums, -1, 0},
+    {{"d-of-next-head", "D is that of the next head", false},
+        has_sums_of_heads, MHA__BACKWARD_SUMS, sums_elsewhere, 0, 0},
+    {{"d-of-other-order", "D is read as (batch, T, heads) and is (batch, heads, T)", false},
+        has_sums_of_heads, MHA__BACKWARD_SUMS, sums_elsewhere, 1, 0},
+    {{"d-outside-weights", "dS = P dP - D, in place of P (dP - D)", false},
+        is_softmax, MHA__BACKWARD_MASKED, leave_sums_outside, 0, 0},
     {{"dlse-dropped", "the gradient of lse is left out", false}, has_d_lse, MHA__BACKWARD_SUMS, scale_d_lse, 0, 0},
     {{"dlse-subtracted", "the gradient of lse is taken away, as D is", false},
         has_d_lse, MHA__BACKWARD_SUMS, scale_d_lse, -1, 0},

@@ -69,6 +69,25 @@ static void other_lse(mha__backward *b, mha__map *map, const mha__mistake *m)
     }
 }
 
+static bool has_two_heads(const mha__backward *b, const mha__mistake *m)
+{
+    (void)m;
+    return is_softmax(b) && b->r->plan.h > 1 && !b->r->semantics.place.cu_seqlens_q;
+}
+
+/* The lse of the next head (number 0), or that of an array (batch, heads, T) which is read as (batch, T, heads). */
+static void lse_elsewhere(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const size_t h = b->r->plan.h, T = map->s.T_q;
+    for (size_t i = 0; i < T; i++) {
+        const size_t at = i * h + map->head, head = m->number > 0 ? at / T : (map->head + 1) % h,
+                     query = m->number > 0 ? at % T : i;
+        const double lse = mha_view_get(&b->stages[MHA_STAGE_LSE], (size_t[]){map->b, head, query});
+        if (isfinite(map->lse[i]) && isfinite(lse))
+            scale_query(map, i, exp(map->lse[i] - lse));
+    }
+}
+
 /* ---------------------------------------------------------------- scores */
 
 static double softcapped(const mha__backward *b, double score)
@@ -194,6 +213,30 @@ static void move_last(mha__backward *b, mha__map *map, const mha__mistake *m)
         }
 }
 
+/* Queries are the first ones of the keys (number 0 of `other`), or the last ones: aligned top-left, or bottom-right. */
+static void align(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const int64_t first = m->other > 0 ? (int64_t)map->s.S - (int64_t)map->s.T_q : 0;
+    for (size_t i = 0; i < map->s.T_q; i++)
+        for (size_t j = 0; j < map->s.S; j++)
+            show_pair(b, map, i, j, (int64_t)j <= (int64_t)i + first);
+}
+
+static bool is_causal_aside(const mha__backward *b, const mha__mistake *m)
+{
+    return hides_by(b, m) && b->r->plan.T_q != b->r->plan.S;
+}
+
+/* Blocks of `other` keys that begin before a query are seen whole. */
+static void show_blocks(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const int64_t block = (int64_t)m->other;
+    for (size_t i = 0; i < map->s.T_q; i++)
+        for (size_t j = 0; j < map->s.S; j++)
+            if ((b->r->first_key + (int64_t)j) / block <= (map->s.offset + (int64_t)i) / block)
+                show_pair(b, map, i, j, true);
+}
+
 /* The same of the first key that a window shows. */
 static void move_first(mha__backward *b, mha__map *map, const mha__mistake *m)
 {
@@ -239,6 +282,10 @@ static void transpose_mask(mha__backward *b, mha__map *map, const mha__mistake *
 }
 
 /* clang-format off */
+#define BLOCKS(B) \
+    {{"causal-by-blocks-" #B, "the backward is causal by blocks of " #B " keys: within the last one it hides none", \
+      false}, hides_by, MHA__BACKWARD_SUMS, show_blocks, BY_CAUSAL, B}
+
 static const mha__mistake rows[] = {
     {{"mask-transposed", "the mask of the backward is transposed: that of query j and key i hides key j from query i",
       false},
@@ -254,6 +301,10 @@ static const mha__mistake rows[] = {
         has_two_queries, MHA__BACKWARD_SUMS, other_lse, 1, 0},
     {{"lse-of-previous-query", "P of a query is computed from the lse of the one before", false},
         has_two_queries, MHA__BACKWARD_SUMS, other_lse, -1, 0},
+    {{"lse-of-next-head", "P of a head is computed from the lse of the next one", false},
+        has_two_heads, MHA__BACKWARD_SUMS, lse_elsewhere, 0, 0},
+    {{"lse-of-other-order", "lse is read as (batch, T, heads) and is (batch, heads, T)", false},
+        has_two_heads, MHA__BACKWARD_SUMS, lse_elsewhere, 1, 0},
     {{"added-not-recomputed", "P is computed from scores without mask, ALiBi, bias or relative terms", false},
         adds, MHA__BACKWARD_SUMS, other_scores, 0, 0},
     {{"softcap-not-recomputed", "P is computed from scores without softcap", false},
@@ -270,6 +321,11 @@ static const mha__mistake rows[] = {
         hides_by, MHA__BACKWARD_SUMS, move_last, BY_CAUSAL, 1},
     {{"causal-strict", "the backward is causal without the query's own position: j < i", false},
         hides_by, MHA__BACKWARD_SUMS, move_last, BY_CAUSAL, -1},
+    {{"causal-top-left", "the backward is causal as if the queries were the first tokens", false},
+        is_causal_aside, MHA__BACKWARD_SUMS, align, BY_CAUSAL, 0},
+    {{"causal-bottom-right", "the backward is causal as if the queries were the last tokens", false},
+        is_causal_aside, MHA__BACKWARD_SUMS, align, BY_CAUSAL, 1},
+    BLOCKS(16), BLOCKS(32), BLOCKS(64), BLOCKS(128),
     {{"window-missing", "the backward has no window, the forward has one", false},
         hides_by, MHA__BACKWARD_SUMS, move_last, BY_WINDOW, 99},
     {{"window-one-more", "the window of the backward begins one key earlier", false},
