@@ -83,7 +83,8 @@ static void build(const setting *s, numbers *n, uint64_t seed, planted *p)
     for (size_t b = 0; b < s->B; b++)
         n->lengths[b] = s->empty && b == 0 ? 0 : (int64_t)(s->S - 3 - b);
     p->f = (float_backward){.B = s->B, .T = s->T, .S = s->S, .h = s->h, .h_kv = s->h_kv, .d_k = s->d_k, .d_v = s->d_v,
-                            .scale = s->scale, .softcap = s->softcap, .causal = s->causal, .offset = s->offset, .rope = s->rope,
+                            .scale = s->scale, .softcap = s->softcap, .causal = s->causal, .offset = s->offset,
+                            .rope = s->rope,
                             .window_left = s->window_left, .lengths = s->lengths ? n->lengths : NULL,
                             .mask = s->mask ? n->mask : NULL, .slopes = s->slopes ? n->slopes : NULL,
                             .sinks = s->sinks ? n->sinks : NULL, .q = n->q, .k = n->k, .v = n->v, .dO = n->dO,
