@@ -16,7 +16,8 @@ typedef struct head {
     float s[FB_MOST][FB_MOST], P[FB_MOST][FB_MOST], dP[FB_MOST][FB_MOST], dS[FB_MOST][FB_MOST], dZ[FB_MOST][FB_MOST];
     bool seen[FB_MOST][FB_MOST], back[FB_MOST][FB_MOST]; /* by the forward, by the backward */
     float lse[FB_MOST], D[FB_MOST], dlse[FB_MOST];
-    float all_lse[8][FB_MOST], all_D[8][FB_MOST]; /* of each head of the batch row */
+    float all_lse[8][FB_MOST], all_D[8][FB_MOST], first_D[8][FB_MOST]; /* of each head: of this batch row,
+                                                                              * of the first */
     float dO[FB_MOST][64];
     float dQ[FB_MOST][64], dK[FB_MOST][64], dV[FB_MOST][64];
 } head;
@@ -112,6 +113,25 @@ static void forward(head *x)
     memcpy(x->all_lse[x->i], x->lse, sizeof x->lse);
 }
 
+static float largest(const float *P, size_t n)
+{
+    float most = 0;
+    for (size_t j = 0; j < n; j++)
+        most = fmaxf(most, P[j]);
+    return most > 0 ? most : 1;
+}
+
+/* Without the weights, or their mean. */
+static float sum_of_dp(const head *x, size_t t, bool mean)
+{
+    const float_backward *f = x->f;
+    float sum = 0, count = 0;
+    for (size_t j = 0; j < f->S; j++)
+        for (size_t c = 0; x->seen[t][j] && c < f->d_v; c++)
+            sum += x->dO[t][c] * f->v[((x->b * f->S + j) * f->h_kv + x->g) * f->d_v + c], count += c == 0;
+    return mean ? sum / count : sum;
+}
+
 /* dO of query t, as the kernel reads it, and D = rowsum(dO O). */
 static void sums(head *x)
 {
@@ -138,6 +158,8 @@ static void sums(head *x)
     float D[FB_MOST];
     memcpy(D, x->D, sizeof D);
     memcpy(x->all_D[x->i], D, sizeof D);
+    if (x->b == 0)
+        memcpy(x->first_D[x->i], D, sizeof D);
     for (size_t t = 0; t < f->T; t++) {
         x->D[t] *= is(x, "d-missing") ? 0 : is(x, "d-added") ? -1 : is(x, "d-twice") ? 2 : 1;
         x->D[t] *= is(x, "d-scaled") ? f->scale : 1;
@@ -146,6 +168,12 @@ static void sums(head *x)
             x->D[t] = D[(t + 1) % f->T];
         if (is(x, "d-of-previous-query"))
             x->D[t] = D[(t + f->T - 1) % f->T];
+        if (is(x, "d-of-first-batch-row") && x->b > 0)
+            x->D[t] = x->first_D[x->i][t];
+        if (is(x, "d-unnormalised"))
+            x->D[t] /= largest(x->P[t], f->S);
+        if (is(x, "d-unweighted") || is(x, "d-mean-of-dp"))
+            x->D[t] = sum_of_dp(x, t, is(x, "d-mean-of-dp"));
         if (is(x, "d-of-next-head"))
             x->D[t] = x->all_D[(x->i + 1) % f->h][t];
         if (is(x, "d-of-other-order"))
@@ -183,6 +211,8 @@ static void weights(head *x)
                  : is(x, "lse-missing")           ? 0
                  : is(x, "lse-of-next-query")     ? x->lse[(t + 1) % f->T]
                  : is(x, "lse-of-previous-query") ? x->lse[(t + f->T - 1) % f->T]
+                 : is(x, "lse-is-maximum")        ? x->lse[t] + logf(largest(x->P[t], f->S))
+                 : is(x, "lse-without-maximum")   ? -logf(largest(x->P[t], f->S))
                  : is(x, "lse-of-next-head")      ? x->all_lse[(x->i + 1) % f->h][t]
                  : is(x, "lse-of-other-order")
                      ? x->all_lse[(t * f->h + x->i) / f->T][(t * f->h + x->i) % f->T]
@@ -209,7 +239,7 @@ static void weights(head *x)
             x->back[t][j] = x->back[t][j] && x->lse[t] > -INFINITY;
             if (f->mask && f->mask[masked] == -INFINITY)
                 x->back[t][j] = false;
-            x->P[t][j] = x->back[t][j] ? expf(s - lse[t]) : 0;
+            x->P[t][j] = !x->back[t][j] ? 0 : is(x, "weights-in-base-2") ? exp2f(s - lse[t]) : expf(s - lse[t]);
         }
     }
 }
@@ -234,10 +264,14 @@ static void scores(head *x)
         for (size_t j = 0; j < f->S; j++) {
             float dP = 0;
             const size_t read = stale(x, j, "stale-values-");
+            const bool all = is(x, "heads-by-remainder") && !f->rope && !f->norms;
+            const size_t g = is(x, "values-by-remainder") || all ? x->i % f->h_kv : x->g;
             for (size_t c = 0; x->back[t][j] && c < f->d_v; c++)
-                dP += x->dO[t][c] * f->v[((x->b * f->S + read) * f->h_kv + x->g) * f->d_v + c];
+                dP += x->dO[t][c] * f->v[((x->b * f->S + read) * f->h_kv + g) * f->d_v + c];
             const float moved = dP - x->D[t] + x->dlse[t];
             x->dZ[t][j] = !x->back[t][j] ? 0 : is(x, "weights-missing-in-ds") ? moved : x->P[t][j] * moved;
+            if (is(x, "softmax-diagonal"))
+                x->dZ[t][j] = x->P[t][j] * (1 - x->P[t][j]) * dP;
             if (is(x, "d-outside-weights") && x->back[t][j])
                 x->dZ[t][j] = x->P[t][j] * (dP + x->dlse[t]) - x->D[t];
             const float tanh_s = f->softcap > 0 ? tanhf(x->s[t][j] / f->softcap) : 0;
@@ -248,6 +282,10 @@ static void scores(head *x)
                 slope = 1 - tanhf(tanh_s) * tanhf(tanh_s);
             if (is(x, "softcap-slope-unsquared"))
                 slope = 1 - tanh_s;
+            const float cap = f->softcap > 0 ? f->softcap : 1;
+            slope *= is(x, "softcap-slope-times-cap") ? cap : is(x, "softcap-slope-over-cap") ? 1 / cap : 1;
+            if (is(x, "softcap-slope-undivided") && f->softcap > 0)
+                slope = 1 - tanhf(x->s[t][j]) * tanhf(x->s[t][j]);
             x->dS[t][j] = x->dZ[t][j] * slope;
         }
 }
@@ -277,14 +315,6 @@ static bool counts(head *x, size_t t, size_t j, bool of_q)
     return true;
 }
 
-static float largest(const float *P, size_t n)
-{
-    float most = 0;
-    for (size_t j = 0; j < n; j++)
-        most = fmaxf(most, P[j]);
-    return most > 0 ? most : 1;
-}
-
 static void products(head *x)
 {
     const float_backward *f = x->f;
@@ -307,6 +337,10 @@ static void products(head *x)
     q_scale *= is(x, "dq-twice") ? 2 : is(x, "dq-zero") ? 0 : 1;
     k_scale *= is(x, "dk-dv-twice") ? 2 : is(x, "dk-zero") ? 0 : 1;
     v_scale *= is(x, "dk-dv-twice") ? 2 : is(x, "dv-zero") ? 0 : 1;
+    const float all = is(x, "all-negated") ? -1 : is(x, "all-over-batch") ? 1 / (float)f->B : 1;
+    q_scale *= all * (is(x, "dq-negated") ? -1 : is(x, "dq-half") ? 0.5f : 1);
+    k_scale *= all * (is(x, "dk-negated") ? -1 : 1);
+    v_scale *= all * (is(x, "dv-negated") ? -1 : 1);
     if (is(x, "group-mean"))
         k_scale *= (float)f->h_kv / (float)f->h, v_scale *= (float)f->h_kv / (float)f->h;
     k_scale *= is(x, "group-mean-dk") ? (float)f->h_kv / (float)f->h : 1;
@@ -321,8 +355,11 @@ static void products(head *x)
         for (size_t j = 0; j < f->S; j++) {
             const bool in_q = counts(x, t, j, true), in_kv = counts(x, t, j, false);
             const size_t read = stale(x, j, "stale-keys-");
+            const bool plain = !f->rope && !f->norms; /* f->k is as it is attended to */
+            const float *k = plain && (is(x, "keys-by-remainder") || is(x, "heads-by-remainder"))
+                                 ? f->k + ((x->b * f->S + j) * f->h_kv + x->i % f->h_kv) * f->d_k : x->K[read];
             for (size_t c = 0; c < f->d_k && in_q; c++)
-                x->dQ[t][c] += q_scale * x->dS[t][j] * x->K[read][c];
+                x->dQ[t][c] += q_scale * x->dS[t][j] * k[c];
             for (size_t c = 0; c < f->d_k && in_kv; c++)
                 if (k_turned)
                     x->dK[t][c] += k_scale * x->dS[t][j] * x->Q[j][c];

@@ -8,17 +8,14 @@
 #define ROUNDS(point, name, what, type, word)                                                                          \
     {{name "-in-" word, what " is rounded to " word, true}, NULL, MHA__BACKWARD_READ, NULL,                            \
      (double)offsetof(mha_backward_precision, point), type}
-#define POINT(point, name, what)                                                                                       \
-    ROUNDS(point, name, what, MHA_BF16, "bfloat16"), ROUNDS(point, name, what, MHA_F16, "float16")
+#define POINTS(type, word)                                                                                             \
+    ROUNDS(gradients, "gradients", "what goes out", type, word),                                                       \
+    ROUNDS(probabilities, "probabilities", "P, where it meets dO,", type, word),                                       \
+    ROUNDS(output, "output", "O in D = rowsum(dO O)", type, word), ROUNDS(d_scores, "d-scores", "dS", type, word),     \
+    ROUNDS(weights, "weights", "P, wherever it is read,", type, word), ROUNDS(d_weights, "d-weights", "dP", type, word)
 
-static const mha__mistake rounded[] = {
-    POINT(gradients, "gradients", "what goes out"),
-    POINT(probabilities, "probabilities", "P, where it meets dO,"),
-    POINT(output, "output", "O in D = rowsum(dO O)"),
-    POINT(d_scores, "d-scores", "dS"),
-    POINT(weights, "weights", "P, wherever it is read,"),
-    POINT(d_weights, "d-weights", "dP"),
-};
+/* The finer type first: what it explains, the other one does, too. */
+static const mha__mistake rounded[] = {POINTS(MHA_F16, "float16"), POINTS(MHA_BF16, "bfloat16")};
 
 const mha__mistake *mha__mistake_at(size_t index)
 {

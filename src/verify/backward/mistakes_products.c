@@ -76,7 +76,19 @@ static void times(mha__backward *b, mha__map *map, const mha__mistake *m)
 {
     for (int which = OF_Q; which <= OF_V; which *= 2)
         for (size_t e = 0; has(which, m) && e < size_of(b, map, which); e++)
-            gradient_of(map, which)[e] *= m->other;
+            gradient_of(map, which)[e] *= map->sizes ? fabs(m->other) : m->other;
+}
+
+static bool has_batch(const mha__backward *b, const mha__mistake *m)
+{
+    (void)m;
+    return b->r->plan.B > 1;
+}
+
+static void over_batch(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const mha__mistake part = {.number = m->number, .other = 1 / (double)b->r->plan.B};
+    times(b, map, &part);
 }
 
 static void dv_times_scale(mha__backward *b, mha__map *map, const mha__mistake *m)
@@ -278,6 +290,37 @@ static void deal_heads(mha__backward *b, mha__map *map, const mha__mistake *m)
     map->g = map->head % b->r->plan.h_kv;
 }
 
+/* The row of keys (0) or values (1) that head i would have if it were dealt to key/value head i mod h_kv. */
+static const double *dealt_row(const mha__backward *b, const mha__map *map, int v, size_t j)
+{
+    const mha__sizes *p = &b->r->plan;
+    const size_t d = v ? p->d_v : p->d_k, row = map->s.k_batch * b->keys[v].shape[1] + map->s.k_from + j;
+    return (const double *)b->keys[v].data + (row * p->h_kv + map->head % p->h_kv) * d;
+}
+
+static void deal_keys(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const size_t d = b->r->plan.d_k;
+    (void)m;
+    for (size_t j = 0; j < map->s.S; j++)
+        memcpy(map->K + j * d, dealt_row(b, map, 0, j), d * sizeof *map->K);
+}
+
+static void deal_values(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const size_t d = b->r->plan.d_v;
+    for (size_t i = 0; i < map->s.T_q; i++)
+        for (size_t j = 0; j < map->s.S; j++) {
+            const double *V = dealt_row(b, map, 1, j);
+            double *dP = &map->d_weights[i * map->n + j];
+            *dP = 0;
+            for (size_t c = 0; c < d && map->seen[i * map->n + j] == MHA__SEEN; c++)
+                *dP += map->dO[i * d + c] * V[c];
+        }
+    if (m->other > 0)
+        deal_keys(b, map, m);
+}
+
 /* clang-format off */
 #define TAILS(B) \
     {{"tail-queries-missing-" #B, "dK and dV lack the queries of the last block of " #B ", which is not full", false}, \
@@ -317,6 +360,14 @@ static const mha__mistake rows[] = {
         NULL, MHA__BACKWARD_ADDED, times, OF_Q, 2},
     {{"dk-dv-twice", "dK and dV are twice what they should be: they were added to themselves", false},
         NULL, MHA__BACKWARD_ADDED, times, OF_K | OF_V, 2},
+    {{"dq-negated", "dQ has the other sign", false}, NULL, MHA__BACKWARD_ADDED, times, OF_Q, -1},
+    {{"dk-negated", "dK has the other sign", false}, NULL, MHA__BACKWARD_ADDED, times, OF_K, -1},
+    {{"dv-negated", "dV has the other sign", false}, NULL, MHA__BACKWARD_ADDED, times, OF_V, -1},
+    {{"all-negated", "dQ, dK and dV have the other sign", false},
+        NULL, MHA__BACKWARD_ADDED, times, OF_Q | OF_K | OF_V, -1},
+    {{"all-over-batch", "dQ, dK and dV are divided by the number of batch rows", false},
+        has_batch, MHA__BACKWARD_ADDED, over_batch, OF_Q | OF_K | OF_V, 0},
+    {{"dq-half", "dQ is half of what it should be", false}, NULL, MHA__BACKWARD_ADDED, times, OF_Q, 0.5},
     {{"dq-zero", "dQ is 0", false}, NULL, MHA__BACKWARD_ADDED, times, OF_Q, 0},
     {{"dk-zero", "dK is 0", false}, NULL, MHA__BACKWARD_ADDED, times, OF_K, 0},
     {{"dv-zero", "dV is 0", false}, NULL, MHA__BACKWARD_ADDED, times, OF_V, 0},
@@ -343,6 +394,12 @@ static const mha__mistake rows[] = {
         has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_K, 0},
     {{"group-mean-dv", "dV is a mean over the heads of a group, dK is the sum", false},
         has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_V, 0},
+    {{"keys-by-remainder", "dQ of head i meets the keys of key/value head i mod h_kv", false},
+        can_be_dealt, MHA__BACKWARD_READ, deal_keys, 0, 0},
+    {{"values-by-remainder", "dP of head i meets the values of key/value head i mod h_kv", false},
+        can_be_dealt, MHA__BACKWARD_SUMS, deal_values, 0, 0},
+    {{"heads-by-remainder", "head i meets the keys and values of key/value head i mod h_kv", false},
+        can_be_dealt, MHA__BACKWARD_SUMS, deal_values, 0, 1},
     {{"group-by-remainder", "dK and dV of head i go to key/value head i mod h_kv", false},
         can_be_dealt, MHA__BACKWARD_ADDED, deal_heads, 0, 0},
 };

@@ -106,17 +106,17 @@ static void leave_sums_outside(mha__backward *b, mha__map *map, const mha__mista
     }
 }
 
-/* D of a query under any head. */
-static double sum_of(const mha__backward *b, const mha__map *map, size_t head, size_t i)
+/* D of a query of any sequence and head, without a ragged batch. */
+static double sum_of(const mha__backward *b, size_t sequence, size_t head, size_t i)
 {
     const mha__sizes *p = &b->r->plan;
-    const size_t g = head / (p->h / p->h_kv), row = map->s.batch * p->T_q + i;
+    const size_t g = head / (p->h / p->h_kv), row = sequence * p->T_q + i;
     const double *dO = (const double *)b->d_heads.data + (row * p->h + head) * p->d_v;
     double sum = 0;
-    for (size_t j = 0; j < map->s.S; j++) {
-        const double P = mha_view_get(&b->stages[MHA_STAGE_WEIGHTS], (size_t[]){map->b, head, i, j});
+    for (size_t j = 0; j < mha__resolved_sequence(b->r, sequence).S; j++) {
+        const double P = mha_view_get(&b->stages[MHA_STAGE_WEIGHTS], (size_t[]){sequence, head, i, j});
         const double *V = (const double *)b->keys[1].data +
-                          ((map->s.k_batch * b->keys[1].shape[1] + j) * p->h_kv + g) * p->d_v;
+                          ((sequence * b->keys[1].shape[1] + j) * p->h_kv + g) * p->d_v;
         for (size_t c = 0; c < p->d_v && P > 0; c++)
             sum += P * dO[c] * V[c];
     }
@@ -136,8 +136,49 @@ static void sums_elsewhere(mha__backward *b, mha__map *map, const mha__mistake *
     const size_t h = b->r->plan.h, T = map->s.T_q;
     for (size_t i = 0; i < T; i++) {
         const size_t at = i * h + map->head;
-        map->sums[i] = m->number > 0 ? sum_of(b, map, at / T, at % T) : sum_of(b, map, (map->head + 1) % h, i);
+        map->sums[i] = m->number > 1   ? sum_of(b, 0, map->head, i)
+                       : m->number > 0 ? sum_of(b, map->b, at / T, at % T)
+                                       : sum_of(b, map->b, (map->head + 1) % h, i);
     }
+}
+
+static bool has_sums_of_rows(const mha__backward *b, const mha__mistake *m)
+{
+    return has_sums_of_heads(b, m) && b->r->plan.B > 1;
+}
+
+/* D of an O that is not divided by the sum of its exponentials. */
+static void unnormalised_sums(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)b, (void)m;
+    for (size_t i = 0; i < map->s.T_q; i++) {
+        double most = 0;
+        for (size_t j = 0; j < map->n; j++)
+            most = fmax(most, map->weights[i * map->n + j]);
+        map->sums[i] = most > 0 ? map->sums[i] / most : 0;
+    }
+}
+
+/* D = sum_j dP_ij, or their mean (number 1). */
+static void unweighted_sums(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)b;
+    for (size_t i = 0; i < map->s.T_q; i++) {
+        double sum = 0, count = 0;
+        for (size_t j = 0; j < map->n; j++)
+            if (map->seen[i * map->n + j] == MHA__SEEN)
+                sum += map->d_weights[i * map->n + j], count++;
+        map->sums[i] = m->number > 0 && count > 0 ? sum / count : sum;
+    }
+}
+
+/* dS_ij = P_ij (1 - P_ij) dP_ij */
+static void keep_diagonal(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)b, (void)m;
+    for (size_t at = 0; at < map->s.T_q * map->n; at++)
+        if (map->seen[at] == MHA__SEEN)
+            map->d_masked[at] = map->weights[at] * (1 - map->weights[at]) * map->d_weights[at];
 }
 
 /* dO of (B, h, T, d_v) read as (B, T, h, d_v), or the other way round: elements of a batch row in the other order. */
@@ -176,6 +217,15 @@ static const mha__mistake rows[] = {
         has_sums_of_heads, MHA__BACKWARD_SUMS, sums_elsewhere, 0, 0},
     {{"d-of-other-order", "D is read as (batch, T, heads) and is (batch, heads, T)", false},
         has_sums_of_heads, MHA__BACKWARD_SUMS, sums_elsewhere, 1, 0},
+    {{"d-of-first-batch-row", "D is that of the first batch row", false},
+        has_sums_of_rows, MHA__BACKWARD_SUMS, sums_elsewhere, 2, 0},
+    {{"d-unnormalised", "D is made of an O that is not divided by the sum of its exponentials", false},
+        is_softmax, MHA__BACKWARD_SUMS, unnormalised_sums, 0, 0},
+    {{"d-unweighted", "D = sum dP, without P", false}, is_softmax, MHA__BACKWARD_SUMS, unweighted_sums, 0, 0},
+    {{"d-mean-of-dp", "D is the mean of dP over the keys", false},
+        is_softmax, MHA__BACKWARD_SUMS, unweighted_sums, 1, 0},
+    {{"softmax-diagonal", "dS = P (1 - P) dP: of the derivative of softmax the diagonal alone", false},
+        is_softmax, MHA__BACKWARD_MASKED, keep_diagonal, 0, 0},
     {{"d-outside-weights", "dS = P dP - D, in place of P (dP - D)", false},
         is_softmax, MHA__BACKWARD_MASKED, leave_sums_outside, 0, 0},
     {{"dlse-dropped", "the gradient of lse is left out", false}, has_d_lse, MHA__BACKWARD_SUMS, scale_d_lse, 0, 0},

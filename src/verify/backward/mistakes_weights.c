@@ -88,6 +88,35 @@ static void lse_elsewhere(mha__backward *b, mha__map *map, const mha__mistake *m
     }
 }
 
+/* The largest weight of a query: exp(m - lse), m its largest masked score. */
+static double largest_weight(const mha__map *map, size_t i)
+{
+    double most = 0;
+    for (size_t j = 0; j < map->n; j++)
+        most = fmax(most, map->weights[i * map->n + j]);
+    return most;
+}
+
+/* m alone in place of lse = m + log l (number 0), or log l alone (1). */
+static void part_of_lse(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)b;
+    for (size_t i = 0; i < map->s.T_q; i++) {
+        const double most = largest_weight(map, i);
+        if (most > 0)
+            scale_query(map, i, m->number > 0 ? most * exp(map->lse[i]) : 1 / most);
+    }
+}
+
+/* 2^(s - lse) */
+static void weights_in_base_2(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)b;
+    for (size_t at = 0; at < map->s.T_q * map->n; at++)
+        if (map->weights[at] > 0)
+            map->weights[at] = pow(map->weights[at], m->number);
+}
+
 /* ---------------------------------------------------------------- scores */
 
 static double softcapped(const mha__backward *b, double score)
@@ -145,14 +174,22 @@ static void other_scores(mha__backward *b, mha__map *map, const mha__mistake *m)
         }
 }
 
-/* 1: no slope; 2: the slope at the capped score; 3: 1 - tanh in place of 1 - tanh^2 */
+/* 1: no slope; 2: the slope at the capped score; 3: 1 - tanh in place of 1 - tanh^2; 4: times c; 5: over c; 6: that at
+ * a score which is not divided by c */
 static void other_slope(mha__backward *b, mha__map *map, const mha__mistake *m)
 {
     const double c = b->r->semantics.softmax.softcap;
     for (size_t i = 0; i < map->s.T_q; i++)
         for (size_t j = 0; j < map->n; j++) {
             const double t = tanh(score_of(b, map, i, j) / c), turn = cosh(t);
-            map->slope[i * map->n + j] = m->number == 1 ? 1 : m->number == 2 ? 1 / (turn * turn) : 1 - t;
+            double *slope = &map->slope[i * map->n + j];
+            const double undivided = cosh(t > -1 && t < 1 ? c * atanh(t) : INFINITY);
+            *slope = m->number == 1   ? 1
+                     : m->number == 2 ? 1 / (turn * turn)
+                     : m->number == 3 ? 1 - t
+                     : m->number == 4 ? *slope * c
+                     : m->number == 5 ? *slope / c
+                                      : 1 / (undivided * undivided);
         }
 }
 
@@ -297,6 +334,12 @@ static const mha__mistake rows[] = {
     {{"lse-taken-for-base-2", "a natural lse is taken for one in base 2: P = exp(s - lse ln 2)", false},
         has_softmax, MHA__BACKWARD_SUMS, scale_lse, 0.6931471805599453, 0},
     {{"lse-missing", "P is not normalised: exp(s)", false}, has_softmax, MHA__BACKWARD_SUMS, scale_lse, 0, 0},
+    {{"lse-is-maximum", "the largest score is taken for lse: P = exp(s - m), without the sum", false},
+        has_softmax, MHA__BACKWARD_SUMS, part_of_lse, 0, 0},
+    {{"lse-without-maximum", "lse lacks the largest score: P = exp(s - log l)", false},
+        has_softmax, MHA__BACKWARD_SUMS, part_of_lse, 1, 0},
+    {{"weights-in-base-2", "P = 2^(s - lse)", false},
+        has_softmax, MHA__BACKWARD_SUMS, weights_in_base_2, 0.6931471805599453, 0},
     {{"lse-of-next-query", "P of a query is computed from the lse of the next one", false},
         has_two_queries, MHA__BACKWARD_SUMS, other_lse, 1, 0},
     {{"lse-of-previous-query", "P of a query is computed from the lse of the one before", false},
@@ -315,6 +358,12 @@ static const mha__mistake rows[] = {
         has_softcap, MHA__BACKWARD_SUMS, other_slope, 2, 0},
     {{"softcap-slope-unsquared", "the derivative of the softcap is taken for 1 - tanh, not 1 - tanh^2", false},
         has_softcap, MHA__BACKWARD_SUMS, other_slope, 3, 0},
+    {{"softcap-slope-times-cap", "the derivative of the softcap is multiplied by the cap", false},
+        has_softcap, MHA__BACKWARD_SUMS, other_slope, 4, 0},
+    {{"softcap-slope-over-cap", "the derivative of the softcap is divided by the cap", false},
+        has_softcap, MHA__BACKWARD_SUMS, other_slope, 5, 0},
+    {{"softcap-slope-undivided", "the derivative of the softcap is 1 - tanh^2 of the score, not of score / cap", false},
+        has_softcap, MHA__BACKWARD_SUMS, other_slope, 6, 0},
     {{"causal-missing", "the backward is not causal, the forward is", false},
         hides_by, MHA__BACKWARD_SUMS, move_last, BY_CAUSAL, 99},
     {{"causal-one-more", "the backward is causal with one key more: j <= i + 1", false},
