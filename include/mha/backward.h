@@ -186,8 +186,9 @@ MHA_API const mha_gradient_mistake *mha_gradient_mistake_at(size_t index);
  * float64, and explains the gradients when each of their elements lies within the bound of a backward with that
  * mistake, in arithmetic of roundoff `unit`, and 1,024 roundoffs of the gradient's largest number. Writes the first
  * `room` of those that do to `list`, and how many do to *count. None is looked for where the gradients are right:
- * *count is then 0 and *right is true. Of wide ones only the first that explains is given. Errors: as of
- * mha_gradient_bound. */
+ * *count is then 0 and *right is true. Of wide ones only the first that explains is given. Stages in found->keep, F32
+ * or F64 and only read, too, are held against it likewise, but those that are right: a mistake is looked for in what
+ * is wrong. Errors: as of mha_gradient_bound. */
 MHA_API mha_status mha_gradient_explain(const mha_layer *layer, const mha_call *call, const mha_gradients *found,
                                         double unit, const mha_gradient_mistake **list, size_t room, size_t *count,
                                         bool *right, mha_error *error);

@@ -400,6 +400,41 @@ static void the_first_wrong_step_is_named(void **state)
     }
 }
 
+/* Stages alone are explained by those that are wrong: here dS and what follows from it, though D is right. */
+static void wrong_stages_are_explained(void **state)
+{
+    (void)state;
+    staged s;
+    mha_error error;
+    begin_stages(&s);
+    for (int i = 0; i < 3; i++)
+        s.f.gradients.of[i] = (mha_view){0};
+    mha_case *c = case_of(&s.f);
+    explain(c, true, NULL);
+    mha_case_close(c);
+    double d_lse[B * H * T];
+    memcpy(d_lse, s.sums, sizeof d_lse); /* with dlse = D dZ is P dP */
+    s.f.gradients.d_lse = mha_view_of(d_lse, MHA_F64, 3, (const size_t[]){B, H, T});
+    assert_ok(mha_backward(NULL, &s.f.call, &s.f.gradients, &error), error);
+    s.f.gradients.d_lse = (mha_view){0};
+    c = case_of(&s.f);
+    explain(c, false, "d-missing");
+    mha_case_close(c);
+    for (size_t e = 0; e < B * H * T * T; e++)
+        s.maps[2][e] += 1;
+    c = case_of(&s.f);
+    explain(c, false, NULL);
+    mha_case_close(c);
+    begin_stages(&s);
+    const mha_gradient_mistake *list[1];
+    size_t count;
+    bool right;
+    s.f.gradients.of[MHA_D_QUERY] = s.f.gradients.of[MHA_D_KEY] = s.f.gradients.of[MHA_D_VALUE] = (mha_view){0};
+    s.keep[1].view.data = NULL; /* not given */
+    assert_ok(mha_gradient_explain(NULL, &s.f.call, &s.f.gradients, 0x1p-53, list, 1, &count, &right, &error), error);
+    assert_true(right && count == 0);
+}
+
 /* dP of a hidden key may be any number, by a stated tolerance, too; dS may not. */
 static void what_a_kernel_may_leave_open_is_not_judged(void **state)
 {
@@ -608,7 +643,7 @@ int main(void)
         cmocka_unit_test(inputs_that_follow_stay_left_out), cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(large_cases_are_judged_and_not_searched),
         cmocka_unit_test(the_first_wrong_step_is_named),
-        cmocka_unit_test(what_a_kernel_may_leave_open_is_not_judged),
+        cmocka_unit_test(what_a_kernel_may_leave_open_is_not_judged), cmocka_unit_test(wrong_stages_are_explained),
         cmocka_unit_test(stages_of_16_bits_are_judged), cmocka_unit_test(stages_that_contradict_are_refused),
         cmocka_unit_test(rounding_is_allowed_for),
         cmocka_unit_test(the_rounding_of_a_stored_type_is_allowed_for),

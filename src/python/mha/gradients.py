@@ -303,14 +303,15 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
                     for name in [*made, *(name for name in given if name not in made)]]
         verdicts = [verdict for verdict in verdicts if verdict.wrong]
         gradients = {name: x for name, x in yours.items() if name not in made}
-        clue = explained(backward, gradients, computed)[1] if any(v.name in gradients for v in verdicts) else ""
+        stages_alone = not any(verdict.name in gradients for verdict in verdicts)
+        subject = {name: yours[name] for name in made} if stages_alone else gradients
+        clue = explained(backward, subject, computed)[1] if verdicts else ""
     message: list[str] = []
     for verdict in verdicts:
         message += verdict.words("as you asked" if limit is not None else f"what rounding in {computed.words} may cost")
     if message:
         message += ["  " + words(Cut(backward.request), wanted)] if wanted else []
-        message += ["  " + clue] if clue else []
-        message += ["  " + save(lambda path: _write(path, backward, yours, given, computed))]
+        message += ["  " + clue, "  " + save(lambda path: _write(path, backward, yours, given, computed))]
         raise AssertionError("\n".join(message))
 
 

@@ -222,12 +222,24 @@ static mha_status check_size(const mha_plan *plan, mha_error *error)
                      "which no mistake is looked for: give a shorter one that fails likewise", MHA_EXPLAINED_PAIRS);
 }
 
-/* Explains all gradients that a case records. */
+/* Explains all gradients that a case records, or its stages. */
 static mha_status explain(const mha_case *c, mha__case_backward *b, const mha_gradient_mistake **list, size_t room,
                           size_t *count, bool *right, mha_error *error)
 {
     mha_gradients *found = &b->gradients;
+    mha_backward_keep keep[STAGES];
     bool wide = true;
+    found->keep = keep;
+    for (int s = 0; s < STAGES && !mha__case_has_gradients(c); s++) {
+        const case_expected *narrow = &c->backwards[0][s], *e = narrow->name ? narrow : &c->backwards[1][s];
+        size_t shape[4];
+        if (!e->name)
+            continue;
+        const int rank = mha_backward_stage_shape(&b->plan, (mha_backward_stage)s, shape);
+        keep[found->keep_count++] = (mha_backward_keep){
+            .stage = (mha_backward_stage)s, .view = mha_view_of(e->view.data, e->view.dtype, rank, shape)};
+        wide &= !narrow->name;
+    }
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
         const case_expected *narrow = &c->gradients[0][g], *e = narrow->name ? narrow : &c->gradients[1][g];
         if (!e->name)
@@ -246,7 +258,7 @@ mha_status mha_case_explain_gradients(const mha_case *c, const mha_gradient_mist
     *count = 0, *right = false;
     if (*c->skip)
         return mha__fail(error, MHA_UNSUPPORTED, c->name, "%s", c->skip);
-    if (!mha__case_has_gradients(c))
+    if (!mha__case_has_gradients(c) && !mha__case_has_backwards(c))
         return mha__fail(error, MHA_NOT_FOUND, "gradients", "expected recorded gradients, found none");
     mha__case_backward b;
     mha_status status = mha__case_backward_begin(c, &b, error);
