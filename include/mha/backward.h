@@ -30,6 +30,44 @@ typedef enum mha_gradient {
 MHA_API const char *mha_gradient_name(mha_gradient gradient);                 /* "query"; "?" outside the list */
 MHA_API bool mha_gradient_find(const char *name, mha_gradient *gradient);     /* false: none of that name */
 
+/* The stages of a backward: what it makes on its way from the gradient of the output to those of the inputs, in the
+ * order of its equations (src/attention/backward/backward.c). All but row_sums are gradients of a stage of the forward;
+ * P itself is the forward's stage weights. Each has the shape of a stage of the forward, also in a ragged batch; that
+ * of `absorbed` is that of the call without it. What a sequence does not fill is 0. */
+typedef enum mha_backward_stage {
+    MHA_BACKWARD_D_HEADS,   /* as heads, (B, T_q, h*d_v)    dO */
+    MHA_BACKWARD_D_WEIGHTS, /* as weights, (B, h, T_q, S')  dP = dO V^T; 0 where the key is hidden, of which a kernel
+                             *                              may make any number */
+    MHA_BACKWARD_ROW_SUMS,  /* as lse, (B, h, T_q)          D = sum_j P dP = dO . O; none of a sigmoid; 0 where a query
+                             *                              sees no key, of which a kernel may make any number */
+    MHA_BACKWARD_D_MASKED,  /* as masked, (B, h, T_q, S')   dZ = P (dP - D + dlse), of the scores with all that is
+                             *                              added to them; 0 where the key is hidden */
+    MHA_BACKWARD_D_SCORES,  /* as scores, (B, h, T_q, S')   dS, of scale * Q K^T, behind the softcap */
+    MHA_BACKWARD_D_Q_ROT,   /* as q_rot, (B, T_q, h*d_k)    dQ, of queries as they are attended to */
+    MHA_BACKWARD_D_K_ROT,   /* as k_rot, (B, T_k, h_kv*d_k) dK, summed over the heads that share it */
+    MHA_BACKWARD_D_V,       /* as v, (B, T_k, h_kv*d_v)     dV, likewise */
+    MHA_BACKWARD_STAGE_COUNT
+} mha_backward_stage;
+
+/* What holds for a stage of a backward in every call. */
+typedef struct mha_backward_stage_info {
+    const char *name;    /* "d_scores" */
+    const char *meaning; /* one line, with its equation */
+    const char *foreign; /* names in other programs, separated by blanks, for messages */
+    mha_stage like;      /* the stage of the forward whose shape it has */
+} mha_backward_stage_info;
+
+MHA_API const mha_backward_stage_info *mha_backward_stage_at(mha_backward_stage stage); /* NULL outside the list */
+MHA_API const char *mha_backward_stage_name(mha_backward_stage stage); /* "d_scores"; "?" outside the list */
+MHA_API bool mha_backward_stage_find(const char *name, mha_backward_stage *stage); /* false: none of that name */
+
+/* One stage that a backward keeps. */
+typedef struct mha_backward_keep {
+    mha_backward_stage stage;
+    mha_view view; /* memory for it: F32 or F64, of its shape (mha_backward_stage_shape), with any strides. No data: not
+                    * wanted */
+} mha_backward_keep;
+
 /* The type to which a backward of low precision rounds at each point: F16 or BF16; MHA_F32, which is 0, stands for no
  * rounding beyond that of float32. */
 typedef struct mha_backward_precision {
@@ -71,22 +109,28 @@ typedef struct mha_gradients {
     /* All 0: none. Else what a kernel of that precision gives: float64, rounded at these points. */
     mha_backward_precision precision;
     mha_whole_softmax whole;         /* all 0: the call has all keys */
-    uint64_t reserved[8];            /* 0; see mha.h */
+    const mha_backward_keep *keep;   /* `keep_count` stages to keep, each at most once */
+    size_t keep_count;
+    uint64_t reserved[6];            /* 0; see mha.h */
 } mha_gradients;
 
 /* Rank and shape of a gradient of a planned call; 0, with `shape` untouched, when the call has no such gradient. */
 MHA_API int mha_gradient_shape(const mha_plan *plan, mha_gradient gradient, size_t shape[4]);
 
+/* Rank and shape of a stage of the backward of a planned call; 0, with `shape` untouched: it has no such stage. */
+MHA_API int mha_backward_stage_shape(const mha_plan *plan, mha_backward_stage stage, size_t shape[4]);
+
 /* The gradients of a call, in float64 and plain loops; the equations, with their source, are in
  * src/attention/backward/backward.c. The call is given as for mha_run; its path, output and kept stages do not matter.
  * Its forward is that of the exact path, which keeps a (B, h, T_q, S') of weights in F64; the backward takes another
- * five (T_q, S') of one head.
+ * five (T_q, S') of one head, and as much as it keeps: stages are kept in float64, those of rows in the type to which
+ * a modelled precision stores gradients.
  *
  * A key that is hidden from a query gets nothing from it and gives it nothing, whatever numbers its rows hold; with
  * MHA_HIDDEN_PROPAGATE it meets a weight of 0, as in the forward. A query that sees no key has a gradient of 0, also
  * where MHA_EMPTY_NAN makes its output NaN. Where min(max(x, -c), c) limits a number of q, k or v, its gradient is 0;
  * a number of just c passes it on. Tables of a rotation, positions and numbers of the settings have no gradient here.
- * Gradients are written when all of them are known, and then may replace what was read.
+ * Gradients and kept stages are written when all of them are known, and then may replace what was read.
  *
  * With a layer they go on through its projections, latents and gate, to its inputs and to all of its weights; that of a
  * weight which the call leaves out is 0, and that of a quantised one is by the numbers that are decoded. `absorbed` has
@@ -97,11 +141,11 @@ MHA_API int mha_gradient_shape(const mha_plan *plan, mha_gradient gradient, size
  * its gradient on unchanged. A call of the rows before takes them on as gradients of its keys and values behind norm
  * and rotation (MHA_STAGE_K_ROT, MHA_STAGE_V).
  *
- * Errors, with nothing written: as of mha_plan_call on the exact path; MHA_INVALID (a gradient that the call does not
- * have, another shape or type, words that are reserved); MHA_NO_MEMORY; MHA_UNSUPPORTED: `partial` and a precision,
- * whose gradients are not computed, and latents in a cache or in pages (`absorbed`); a precision of gradients and a
- * part of the keys with a layer; d_lse of a sigmoid, which has no lse, and the lse of a whole one: each of its keys is
- * by itself. */
+ * Errors, with nothing written: as of mha_plan_call on the exact path; MHA_INVALID (a gradient or a stage that the call
+ * does not have, a stage twice, another shape or type, words that are reserved); MHA_NO_MEMORY; MHA_UNSUPPORTED:
+ * `partial` and a precision, whose gradients are not computed, and latents in a cache or in pages (`absorbed`); a
+ * precision of gradients and a part of the keys with a layer; d_lse of a sigmoid, which has no lse, and the lse of a
+ * whole one: each of its keys is by itself. */
 MHA_API mha_status mha_backward(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
                                 mha_error *error);
 
@@ -115,14 +159,15 @@ MHA_API mha_tensor *mha_layer_gradient(const mha_layer *layer, mha_weight weight
 /* Lets a backward write the gradients of all weights into their rows: gradients->of has their memory. */
 MHA_API void mha_layer_lend_gradients(const mha_layer *layer, mha_gradients *gradients);
 
-/* How far a right backward may lie from mha_backward without a precision: to each of gradients->of goes, element by
- * element, the bound for arithmetic of unit roundoff `unit` (2^-24 for float, 2^-53 for double), rounding to nearest,
- * with any order of summation, D of either of its two sums, P from scores and lse or as a softmax, numbers below the
- * least normal one kept or taken for zero, and with roundings at the points of gradients->precision. The inputs,
- * d_output and d_lse are what the kernel reads; wider ones are rounded to its type first where rows are projected,
- * rotated or scaled. It is infinite where a number on the way may leave the range of the type. The derivation is in
- * src/verify/backward/bound.c, of norms in bound_norm.c beside it, of layers in bound_layer.c. Errors: as of
- * mha_backward; MHA_INVALID (a unit that is not between 0 and 1). */
+/* How far a right backward may lie from mha_backward without a precision: to each of gradients->of, and of the stages
+ * to keep, goes, element by element, the bound for arithmetic of unit roundoff `unit` (2^-24 for float, 2^-53 for
+ * double), rounding to nearest, with any order of summation, D of either of its two sums, P from scores and lse or as a
+ * softmax, numbers below the least normal one kept or taken for zero, and with roundings at the points of
+ * gradients->precision. The inputs, d_output and d_lse are what the kernel reads; wider ones are rounded to its type
+ * first where rows are projected, rotated or scaled. It is infinite where a number on the way may leave the range of
+ * the type, and NaN, of stages alone, where a right backward may have any number. The derivation is in
+ * src/verify/backward/bound.c, of norms in bound_norm.c beside it, of layers in bound_layer.c, of stages in
+ * bound_stages.c. Errors: as of mha_backward; MHA_INVALID (a unit that is not between 0 and 1). */
 MHA_API mha_status mha_gradient_bound(const mha_layer *layer, const mha_call *call, const mha_gradients *gradients,
                                       double unit, mha_error *error);
 
@@ -141,8 +186,9 @@ MHA_API const mha_gradient_mistake *mha_gradient_mistake_at(size_t index);
  * float64, and explains the gradients when each of their elements lies within the bound of a backward with that
  * mistake, in arithmetic of roundoff `unit`, and 1,024 roundoffs of the gradient's largest number. Writes the first
  * `room` of those that do to `list`, and how many do to *count. None is looked for where the gradients are right:
- * *count is then 0 and *right is true. Of wide ones only the first that explains is given. Errors: as of
- * mha_gradient_bound. */
+ * *count is then 0 and *right is true. Of wide ones only the first that explains is given. Stages in found->keep, F32
+ * or F64 and only read, too, are held against it likewise, but those that are right: a mistake is looked for in what
+ * is wrong. Errors: as of mha_gradient_bound. */
 MHA_API mha_status mha_gradient_explain(const mha_layer *layer, const mha_call *call, const mha_gradients *found,
                                         double unit, const mha_gradient_mistake **list, size_t room, size_t *count,
                                         bool *right, mha_error *error);

@@ -266,9 +266,10 @@ MHA_API void mha_diagnosis_clear(mha_diagnosis *diagnosis);
 /* Pairs of queries and keys, of all heads, up to which mistakes are looked for in a case. */
 enum { MHA_EXPLAINED_PAIRS = 1 << 20 };
 
-/* Which mistakes of a backward give all gradients that a case records: mha_gradient_explain, with the precision of the
- * case. Errors: MHA_NOT_FOUND (it records none), MHA_UNSUPPORTED (a case that would be skipped, whose gradients have no
- * bound, or of more than MHA_EXPLAINED_PAIRS), MHA_NO_MEMORY. */
+/* Which mistakes of a backward give all gradients that a case records, and where it records stages of its backward
+ * alone those of these that are wrong: mha_gradient_explain, with the precision of the case. Errors: MHA_NOT_FOUND (it
+ * records none), MHA_UNSUPPORTED (a case that would be skipped, whose gradients have no bound, or of more than
+ * MHA_EXPLAINED_PAIRS), MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_explain_gradients(const mha_case *c, const mha_gradient_mistake **list, size_t room,
                                               size_t *count, bool *right, mha_error *error);
 /* Computes a case with `count` variants, each a name, or a name, a blank and its numbers ("case-lacks-softcap 30",

@@ -59,7 +59,9 @@ static void print_stages(void)
     say("\nThey are called");
     for (mha_stage s = 0; s < MHA_STAGE_COUNT; s++)
         say(s % 8 ? " %s" : "\n  %s", mha_stage_name(s));
-    say("\n");
+    say("\n\nand those of a backward\n");
+    for (mha_backward_stage s = 0; s < MHA_BACKWARD_STAGE_COUNT; s++)
+        say("  %-9s  %s\n", mha_backward_stage_name(s), mha_backward_stage_at(s)->meaning);
 }
 
 static const struct {
@@ -89,7 +91,9 @@ static const struct {
      "and v are the projected inputs, scores are scale * Q K^T, weights are their softmax over the keys, heads are "
      "weights V side by side, output is heads W_O + b_O. Layers with latents have q_latent and kv_latent before q, a "
      "layer with a gate has gated before output. \"mha forward --trace FILE\" writes all of them, \"mha "
-     "check\" compares the stages recorded in a case and marks the first that diverges.",
+     "check\" compares the stages recorded in a case and marks the first that diverges. A backward has stages, too, "
+     "from the gradient of the heads to those of q_rot, k_rot and v; of a case with a d_output \"mha check\" compares "
+     "them and \"mha show --stage d_scores CASE\" draws them.",
      print_stages},
     {"paths",
      "A path is a way to compute the same forward. exact: float64 in plain loops, by which the others are judged. "

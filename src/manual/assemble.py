@@ -103,6 +103,9 @@ def made(what: str, program: str) -> str:
     if what == "stages":
         rows = sorted(rows_of(lib.mha_stage_at), key=lambda r: (r.step < 0, r.step))
         return table("stage shape meaning", ([cell(r.name, True), cell(r.shape), cell(r.meaning)] for r in rows))
+    if what == "backwards":
+        return table("stage shape meaning", ([cell(r.name, True), cell(lib.mha_stage_at(r.like).contents.shape),
+                                              cell(r.meaning)] for r in rows_of(lib.mha_backward_stage_at)))
     if what == "types":
         codes = mha._abi.ENUMS["mha_dtype"][:-1]
         return " ".join(f"`{lib.mha_dtype_name(i).decode()}`" for i, _ in enumerate(codes)) + "\n"

@@ -1,9 +1,11 @@
-/* A picture of one stage: of a call, of a case, or of a trace, which has it under its name. */
+/* A picture of one stage: of a call, of a case, whose backward has some, too, or of a trace, which has it under its
+ * name. */
 #include <stdio.h>
 #include <string.h>
 
 #include "mha/file.h"
 #include "picture/sheet.h"
+#include "verify/case/record.h"
 
 mha_status mha__picture_add_stage(mha__picture *picture, const char *name, const mha__request *request, mha_stage stage,
                                   mha_error *error)
@@ -76,11 +78,53 @@ static mha_status add_trace(mha__picture *picture, const mha_file *file, const c
     return MHA_OK;
 }
 
+/* A stage of the backward of a case that was begun. */
+static mha_status add_sheet(mha__picture *picture, const mha_case *c, mha_backward_stage stage, mha__case_backward *b,
+                            mha_error *error)
+{
+    const char *name = mha_backward_stage_name(stage);
+    size_t shape[4];
+    const int rank = mha_backward_stage_shape(&b->plan, stage, shape);
+    if (rank == 0)
+        return mha__fail(error, MHA_NOT_FOUND, name, "the backward of this call has no such stage");
+    mha__arena memory = {.allocator = picture->memory.allocator};
+    mha__sheet *sheet;
+    const mha_backward_keep keep = {.stage = stage, .view = mha__arena_view(&memory, MHA_F64, rank, shape)};
+    b->gradients.precision = (mha_backward_precision){.scores = MHA_F32};
+    b->gradients.keep = &keep, b->gradients.keep_count = 1;
+    mha_status status = keep.view.data ? mha_backward(mha_case_layer(c), &b->call, &b->gradients, error)
+                                       : mha__fail(error, MHA_NO_MEMORY, name, "no memory for this stage");
+    if (status == MHA_OK)
+        status = mha__sheet_add(picture, name, &keep.view, NULL, NULL, MHA__SHEET_CELLS, &sheet, error);
+    mha__arena_free(&memory);
+    return status;
+}
+
+/* A stage of the backward of a case, beside the weights where it has a number for each of them. */
+static mha_status add_backward(mha__picture *picture, const mha_case *c, mha_backward_stage stage,
+                               const mha__request *request, mha_error *error)
+{
+    const mha_backward_stage_info *info = mha_backward_stage_at(stage);
+    mha__case_backward b;
+    if (!c->tensors[CASE_D_OUTPUT].data)
+        return mha__fail(error, MHA_NOT_FOUND, "d_output", "is missing: %s is a stage of the backward from it",
+                         info->name);
+    if (strchr(mha_stage_at(info->like)->shape, '\''))
+        TRY(mha__picture_add_stage(picture, mha_stage_name(MHA_STAGE_WEIGHTS), request, MHA_STAGE_WEIGHTS, error));
+    mha_status status = mha__case_backward_begin(c, &b, error);
+    if (status == MHA_OK)
+        status = add_sheet(picture, c, stage, &b, error);
+    mha__case_backward_free(&b);
+    return status;
+}
+
 static mha_status add_case(mha__picture *picture, const char *path, const char *name, mha_error *error)
 {
     mha_case *c = NULL;
     mha_stage stage;
-    if (!mha_stage_find(name, &stage))
+    mha_backward_stage backward = MHA_BACKWARD_D_HEADS;
+    const bool forward = mha_stage_find(name, &stage);
+    if (!forward && !mha_backward_stage_find(name, &backward))
         return mha__fail(error, MHA_NOT_FOUND, "stage",
                          "expected a stage (\"mha help stage\" lists them), found \"%s\"", name);
     TRY(mha_case_open(path, NULL, &c, error));
@@ -93,7 +137,8 @@ static mha_status add_case(mha__picture *picture, const char *path, const char *
         const mha_call call = mha_case_call(c);
         mha__request request = {.layer = mha_case_layer(c), .call = &call};
         mha_case_past(c, &request.past_key, &request.past_value);
-        status = mha__picture_add_stage(picture, name, &request, stage, error);
+        status = forward ? mha__picture_add_stage(picture, name, &request, stage, error)
+                         : add_backward(picture, c, backward, &request, error);
     }
     mha_case_close(c);
     return status;

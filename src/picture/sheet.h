@@ -58,8 +58,8 @@ mha_status mha__picture_add_variant(mha__picture *picture, const mha_case *c, co
 /* Adds a sheet of one stage of a call, computed exactly. Errors: as of mha_plan_call and mha_forward. */
 mha_status mha__picture_add_stage(mha__picture *picture, const char *name, const mha__request *request, mha_stage stage,
                                   mha_error *error);
-/* Adds the tensors of a trace called `stage` or "NAME.STAGE"; of a case the stage of that name, computed exactly.
- * MHA_NOT_FOUND: it has none, and the message names those that it has. */
+/* Adds the tensors of a trace called `stage` or "NAME.STAGE"; of a case the stage of that name, computed exactly, and
+ * before one of its backward that has a number for each weight the weights. MHA_NOT_FOUND: it has none. */
 mha_status mha__picture_add_file_stage(mha__picture *picture, const char *path, const char *stage, mha_error *error);
 
 #endif

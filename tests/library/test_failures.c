@@ -420,8 +420,10 @@ static mha_status gradients_of_call(const char *path, mha_error *error)
     const mha_gradient_mistake *found[4];
     const mha_call call = {.query = mha_heads(x, 1, 3, 2, 4), .key = mha_heads(x, 1, 3, 2, 4),
                            .value = mha_heads(x, 1, 3, 2, 4), .threads = 1};
-    double d[3][2 * 3 * 4];
-    mha_gradients g = {.d_output = mha_heads(x, 1, 3, 2, 4)};
+    double d[3][2 * 3 * 4], scores[2 * 3 * 3];
+    const mha_backward_keep keep = {MHA_BACKWARD_D_SCORES,
+                                    mha_view_of(scores, MHA_F64, 4, (const size_t[]){1, 2, 3, 3})};
+    mha_gradients g = {.d_output = mha_heads(x, 1, 3, 2, 4), .keep = &keep, .keep_count = 1};
     size_t count = 0;
     bool right = false;
     (void)path;
@@ -429,7 +431,7 @@ static mha_status gradients_of_call(const char *path, mha_error *error)
         g.of[i] = mha_view_of(d[i], MHA_F64, 4, (const size_t[]){1, 3, 2, 4});
     mha_status status = mha_backward(NULL, &call, &g, error);
     if (status == MHA_OK)
-        digest_bytes(d, sizeof d);
+        digest_bytes(d, sizeof d), digest_bytes(scores, sizeof scores);
     d[0][5] += 1;
     if (status == MHA_OK)
         status = mha_gradient_explain(NULL, &call, &g, 0x1p-24, found, 4, &count, &right, error);
@@ -438,7 +440,7 @@ static mha_status gradients_of_call(const char *path, mha_error *error)
     if (status == MHA_OK)
         status = mha_gradient_bound(NULL, &call, &g, 0x1p-24, error);
     if (status == MHA_OK)
-        digest_bytes(d, sizeof d);
+        digest_bytes(d, sizeof d), digest_bytes(scores, sizeof scores);
     return status;
 }
 
@@ -807,6 +809,7 @@ static void judges_survive(void **state)
 {
     (void)state;
     survives("case with a bias row", judge_case, "tests/vectors/torch_bias_kv.safetensors");
+    survives("case with stages of a backward", judge_case, "tests/vectors/gradients_stages.safetensors");
     survives("case with a mask", judge_case, "tests/vectors/torch_mask_per_head.safetensors");
     survives("case of a call", case_of_call, NULL);
     survives("diagnosis", diagnose_case, "tests/vectors/torch_one_token.safetensors");

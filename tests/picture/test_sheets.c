@@ -250,6 +250,30 @@ static void without_memory_nothing_is_drawn(void **state)
     assert_true(failed > 10);
 }
 
+/* A stage of a backward beside the weights, with memory that runs out at each place. */
+static void a_stage_of_a_backward_needs_memory(void **state)
+{
+    (void)state;
+    mha_error error;
+    size_t failed = 0;
+    for (size_t n = 1;; n++) {
+        failing f = {.fail_at = n};
+        mha__picture picture = {.memory.allocator = failing_allocator(&f)};
+        const mha_status status =
+            mha__picture_add_file_stage(&picture, "tests/vectors/gradients_stages.safetensors", "d_scores", &error);
+        const size_t sheets = picture.sheet_count;
+        mha__picture_free(&picture);
+        assert_int_equal(f.live_blocks + f.mistakes, 0);
+        if (status == MHA_OK) {
+            assert_int_equal(sheets, 2);
+            break;
+        }
+        assert_int_equal(status, MHA_NO_MEMORY);
+        failed++;
+    }
+    assert_true(failed > 3);
+}
+
 /* Names of tokens in each of their forms, with memory that runs out at each place. */
 static void names_of_tokens_need_memory(void **state)
 {
@@ -311,7 +335,7 @@ int main(void)
         cmocka_unit_test(cells_show_the_elements_that_differ_most),
         cmocka_unit_test(a_drawing_has_every_sheet),
         cmocka_unit_test(a_drawing_says_what_it_leaves_out),
-        cmocka_unit_test(without_memory_nothing_is_drawn),
+        cmocka_unit_test(without_memory_nothing_is_drawn), cmocka_unit_test(a_stage_of_a_backward_needs_memory),
         cmocka_unit_test(names_of_tokens_need_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -189,6 +189,37 @@ void graded_release(graded *g)
     trial_release(&g->r);
 }
 
+void graded_keep(graded *g, graded_stages *stages, mha_gradients *to)
+{
+    mha_plan plan;
+    mha_error error;
+    mha_call call = g->r.call;
+    call.keep_count = 0;
+    assert_ok(mha_plan_call(g->r.layer, &call, &plan, &error), error);
+    stages->count = 0;
+    for (int s = 0; s < MHA_BACKWARD_STAGE_COUNT; s++) {
+        size_t shape[4];
+        const int rank = mha_backward_stage_shape(&plan, (mha_backward_stage)s, shape);
+        if (rank)
+            stages->keep[stages->count++] = (mha_backward_keep){(mha_backward_stage)s, zeros(rank, shape)};
+    }
+    to->keep = stages->keep, to->keep_count = stages->count;
+}
+
+void graded_drop(graded_stages *stages)
+{
+    for (size_t i = 0; i < stages->count; i++)
+        free(stages->keep[i].view.data);
+}
+
+double *graded_stage(const graded_stages *stages, mha_backward_stage stage)
+{
+    for (size_t i = 0; i < stages->count; i++)
+        if (stages->keep[i].stage == stage)
+            return stages->keep[i].view.data;
+    return NULL;
+}
+
 static double products(const mha_view *d, const mha_view *y, double *size)
 {
     double sum = 0;

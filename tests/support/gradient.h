@@ -21,6 +21,18 @@ bool graded_adapt_layer(trial *t);
 void graded_build(const trial *t, graded *g);
 void graded_release(graded *g);
 
+/* The stages of a backward that the call has. */
+typedef struct graded_stages {
+    mha_backward_keep keep[MHA_BACKWARD_STAGE_COUNT];
+    size_t count;
+} graded_stages;
+
+/* Lets a backward keep all of them, in zeros of F64, until graded_drop. */
+void graded_keep(graded *g, graded_stages *stages, mha_gradients *to);
+void graded_drop(graded_stages *stages);
+/* The numbers of one of them; NULL: the call has none. */
+double *graded_stage(const graded_stages *stages, mha_backward_stage stage);
+
 /* sum dO O + sum dlse lse over what is finite, of the exact path; *size: the sum of their absolute values. */
 double graded_loss(graded *g, double *size);
 /* The derivative of that along `direction` by central differences of step `h` (an error of h^4), which moves what

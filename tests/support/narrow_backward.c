@@ -82,6 +82,7 @@ mha_status narrow_backward(const mha_layer *layer, const mha_call *call, const m
                                shaped = mha_view_of(d->data, MHA_F64, to->rank, to->shape);
                 (void)mha_view_copy(to, &shaped);
             }
+        mha__backward_hand_stages(&b, MHA_F32, gradients);
     }
     mha__backward_free(&b);
     return status;

@@ -6,7 +6,8 @@
 gradients_sdpa: scaled_dot_product_attention of grouped heads with an additive mask, its gradient too;
 gradients_d_missing the same in float32, but without D = rowsum(dO O), a mistake that has a name; gradients_torch:
 torch.nn.MultiheadAttention with the gradients of its input and parameters. The last has tolerances, 1e-5 of the largest
-number in float32 and 1e-13 in float64.
+number in float32 and 1e-13 in float64. gradients_stages: what autograd gives on the way through softmax(QK^T) V of
+rotated grouped heads, causal, and D of both; gradients_stage_without_d the same, but dS = P dP from there on.
 """
 import pathlib
 import sys
@@ -33,6 +34,34 @@ def without_d(q, k, v, mask, do):
     ds = p * (do @ wide[1].mT) * D**-0.5
     fold = lambda x: x.unflatten(1, (KV_HEADS, -1)).sum(2)
     return ds @ wide[0], fold(ds.mT @ q), fold(p.mT @ do)
+
+
+def turned(x):
+    """Rows rotated by their position, half split, base 10000."""
+    half = x.shape[-1] // 2
+    angle = torch.arange(x.shape[-2], dtype=x.dtype)[:, None] * 10000.0**(-torch.arange(half, dtype=x.dtype) / half)
+    (a, b), c, s = x.split(half, -1), angle.cos(), angle.sin()
+    return torch.cat((a * c - b * s, b * c + a * s), -1)
+
+
+def staged(q, k, v, do, wrong=False):
+    """The stages of a causal backward of rotated heads; wrong: without D in dS."""
+    q, k, v = (x.detach().requires_grad_() for x in (turned(q), turned(k), v))
+    k_wide, v_wide = (x.repeat_interleave(HEADS // KV_HEADS, 1) for x in (k, v))
+    scores = q @ k_wide.mT * D**-0.5
+    masked = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
+    weights = masked.softmax(-1)
+    out = weights @ v_wide
+    of = {"d_heads": out, "d_weights": weights, "d_masked": masked, "d_scores": scores, "d_q_rot": q, "d_k_rot": k,
+          "d_v": v}
+    d = dict(zip(of, torch.autograd.grad((out * do).sum(), list(of.values()))))
+    d["row_sums"] = (do * out).sum(-1)
+    if wrong:
+        d["d_scores"] = d["d_masked"] = weights * d["d_weights"]
+        d["d_q_rot"] = d["d_scores"] @ k_wide * D**-0.5
+    for name in ("d_heads", "d_q_rot", "d_k_rot", "d_v"):
+        d[name] = d[name].transpose(1, 2).flatten(2)
+    return {name: x.contiguous() for name, x in d.items()}
 
 
 def arrays(**tensors):
@@ -86,5 +115,20 @@ def main(folder):
     mha_case.save(f"{folder}/vectors/gradients_torch.safetensors", **case)
 
 
+def save_stages(folder):
+    torch.manual_seed(29)
+    *inputs, do = (torch.randn(B, h, T, D) for h in (HEADS, KV_HEADS, KV_HEADS, HEADS))
+    said = arrays(**dict(zip(("query", "key", "value"), inputs)), d_output=do)
+    more = {"kind": "sdpa", "layout": "BHTD", "causal": 1, "rope": "half_split", "rope_base": "10000"}
+    for wrong, name in ((False, "vectors/gradients_stages"), (True, "dialects/gradients_stage_without_d")):
+        results = {}
+        for expected, dtype in WIDTHS if not wrong else WIDTHS[:1]:
+            found = staged(*(x.to(dtype) for x in (*inputs, do)), wrong)
+            results |= arrays(**{f"{expected}__{stage}": x for stage, x in found.items()})
+        mha_case.save(f"{folder}/{name}.safetensors", name=name.split("/")[1], **said, **results, **NOTES, **more)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parents[1])
+    to = sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parents[1]
+    main(to)
+    save_stages(to)

@@ -204,7 +204,8 @@ static void every_word_is_read(void **state)
 {
     (void)state;
     bool tensors[CASE_TENSOR_COUNT] = {false}, weights[MHA_WEIGHT_COUNT] = {false},
-         results[CASE_EXPECTED_COUNT] = {false}, gradients[MHA_GRADIENT_COUNT] = {false};
+         results[CASE_EXPECTED_COUNT] = {false}, gradients[MHA_GRADIENT_COUNT] = {false},
+         backwards[MHA_BACKWARD_STAGE_COUNT] = {false};
     const mha__case_word *word;
     size_t n = 0;
     for (size_t i = 0; (word = mha__case_word_at(i)); i++, n++) {
@@ -227,6 +228,7 @@ static void every_word_is_read(void **state)
                      : word->kind == WORD_WEIGHT ? &weights[word->code]
                      : word->kind == WORD_RESULT ? &results[word->code]
                      : word->kind == WORD_GRADIENT ? &gradients[word->code]
+                     : word->kind == WORD_BACKWARD ? &backwards[word->code]
                                                  : NULL;
         assert_false(seen && *seen);
         if (seen)
@@ -260,6 +262,15 @@ static void every_word_is_read(void **state)
         assert_true(place.word && place.word->kind == WORD_GRADIENT && place.word->code == i);
         assert_true(place.record == PLACE_DOUBLE);
         snprintf(name, sizeof name, "atol.%s", mha__case_gradient_name((mha_gradient)i));
+        assert_true(mha__case_knows_key(name));
+    }
+    for (int i = 0; i < MHA_BACKWARD_STAGE_COUNT; i++) {
+        char name[64];
+        assert_true(backwards[i]);
+        snprintf(name, sizeof name, "expected64.%s", mha_backward_stage_name((mha_backward_stage)i));
+        const mha__case_place place = mha__case_place_of(name);
+        assert_true(place.word && place.word->kind == WORD_BACKWARD && place.word->code == i);
+        snprintf(name, sizeof name, "atol.expected.%s", mha_backward_stage_name((mha_backward_stage)i));
         assert_true(mha__case_knows_key(name));
     }
     for (int i = 0; i < MHA_STAGE_COUNT; i++) {

@@ -26,8 +26,14 @@ static void let_go(mha_gradients *made)
         free(made->of[g].data);
 }
 
-static size_t judged, endless, bounded;
-static double nearest; /* the largest error as a part of its bound */
+static void drop_all(graded_stages stages[3])
+{
+    for (int i = 0; i < 3; i++)
+        graded_drop(&stages[i]);
+}
+
+static size_t judged, endless, bounded, anything, of_stage[MHA_BACKWARD_STAGE_COUNT];
+static double nearest, nearest_of_stage[MHA_BACKWARD_STAGE_COUNT]; /* the largest error as a part of its bound */
 
 /* Whether an element of a backward that rounds lies beyond its bound. */
 static bool is_beyond(const mha_gradients *exact, const mha_gradients *found, const mha_gradients *bound, char *text,
@@ -43,6 +49,27 @@ static bool is_beyond(const mha_gradients *exact, const mha_gradients *found, co
                 continue;
             snprintf(text, size, "d_%s, element %zu: %.9g for %.9g, off by %.3g, bound %.3g",
                      mha_gradient_name((mha_gradient)g), e, y, x, fabs(x - y), E);
+            return true;
+        }
+    return false;
+}
+
+/* Whether an element of a stage of such a backward does. */
+static bool is_stage_beyond(const graded_stages *exact, const graded_stages *found, const graded_stages *bound,
+                            char *text, size_t size)
+{
+    for (size_t i = 0; i < exact->count; i++)
+        for (size_t e = 0; e < mha_view_elements(&exact->keep[i].view); e++) {
+            const mha_backward_stage s = exact->keep[i].stage;
+            const double x = ((double *)exact->keep[i].view.data)[e], y = ((double *)found->keep[i].view.data)[e],
+                         E = ((double *)bound->keep[i].view.data)[e];
+            anything += isnan(E) ? 1 : 0, of_stage[s]++;
+            if (isfinite(E) && E > 0)
+                nearest_of_stage[s] = fmax(nearest_of_stage[s], fabs(x - y) / E);
+            if (isnan(E) || fabs(x - y) <= E || (isnan(x) && isnan(y)))
+                continue;
+            snprintf(text, size, "%s, element %zu: %.9g for %.9g, off by %.3g, bound %.3g", mha_backward_stage_name(s),
+                     e, y, x, fabs(x - y), E);
             return true;
         }
     return false;
@@ -69,21 +96,38 @@ static bool bound_fails(const trial *drawn, char *text, size_t size)
         return false;
     graded_build(&t, &g);
     mha_gradients found = like(&g.gradients), bound = like(&g.gradients);
+    graded_stages stages[3];
+    graded_keep(&g, &stages[0], &g.gradients), graded_keep(&g, &stages[1], &found);
+    graded_keep(&g, &stages[2], &bound);
     found.precision = bound.precision = draw_points(t.seed);
     bool failed = mha_backward(NULL, &g.r.call, &g.gradients, &error) != MHA_OK ||
                   mha_backward(NULL, &g.r.call, &found, &error) != MHA_OK;
     if (!failed) {
         const mha_status status = mha_gradient_bound(NULL, &g.r.call, &bound, 0x1p-53, &error);
         failed = status != MHA_OK;
-        if (status == MHA_OK && is_beyond(&g.gradients, &found, &bound, text, size)) {
-            let_go(&found), let_go(&bound), graded_release(&g);
+        if (status == MHA_OK && (is_beyond(&g.gradients, &found, &bound, text, size) ||
+                                 is_stage_beyond(&stages[0], &stages[1], &stages[2], text, size))) {
+            drop_all(stages), let_go(&found), let_go(&bound), graded_release(&g);
             return true;
         }
     }
     if (failed)
         snprintf(text, size, "refused: %.250s", error.message);
-    let_go(&found), let_go(&bound), graded_release(&g);
+    drop_all(stages), let_go(&found), let_go(&bound), graded_release(&g);
     return failed;
+}
+
+/* Each stage was held against bounds, of which some error reached so large a part. */
+static void stages_were_bounded(double least)
+{
+    assert_true(anything > 0);
+    for (int s = 0; s < MHA_BACKWARD_STAGE_COUNT; s++) {
+        print_message("%s: %zu elements, the nearest at %.2g of its bound\n",
+                      mha_backward_stage_name((mha_backward_stage)s), of_stage[s], nearest_of_stage[s]);
+        assert_true(of_stage[s] > 0 && (s == MHA_BACKWARD_D_HEADS || nearest_of_stage[s] > least));
+        of_stage[s] = 0, nearest_of_stage[s] = 0;
+    }
+    anything = 0;
 }
 
 static void no_rounding_goes_beyond_the_bound(void **state)
@@ -95,6 +139,7 @@ static void no_rounding_goes_beyond_the_bound(void **state)
         fail_msg("the gradients of %zu random calls lie beyond their bound", wrong);
     print_message("%zu elements, the nearest at %.2g of its bound\n", judged, nearest);
     assert_true(judged > 0 && nearest > 0.05);
+    stages_were_bounded(0.02);
 }
 
 /* A backward that moves every number by a roundoff of float32, of any call or layer. */
@@ -104,17 +149,21 @@ static bool narrow_fails(const trial *t, char *text, size_t size)
     mha_error error = {0};
     graded_build(t, &g);
     mha_gradients found = like(&g.gradients), bound = like(&g.gradients);
+    graded_stages stages[3];
+    graded_keep(&g, &stages[0], &g.gradients), graded_keep(&g, &stages[1], &found);
+    graded_keep(&g, &stages[2], &bound);
     bool failed = mha_backward(g.r.layer, &g.r.call, &g.gradients, &error) != MHA_OK ||
                   narrow_backward(g.r.layer, &g.r.call, &found, t->seed, &error) != MHA_OK ||
                   mha_gradient_bound(g.r.layer, &g.r.call, &bound, 0x1p-24, &error) != MHA_OK;
     if (failed)
         snprintf(text, size, "refused: %.250s", error.message);
     else
-        failed = is_beyond(&g.gradients, &found, &bound, text, size);
+        failed = is_beyond(&g.gradients, &found, &bound, text, size) ||
+                 is_stage_beyond(&stages[0], &stages[1], &stages[2], text, size);
     for (int i = 0; i < MHA_GRADIENT_COUNT && !failed; i++)
         for (size_t e = 0; bound.of[i].data && e < mha_view_elements(&bound.of[i]); e++)
             endless += isinf(((double *)bound.of[i].data)[e]), bounded++;
-    let_go(&found), let_go(&bound), graded_release(&g);
+    drop_all(stages), let_go(&found), let_go(&bound), graded_release(&g);
     return failed;
 }
 
@@ -144,6 +193,7 @@ static void no_float_goes_beyond_the_bound(void **state)
                       nearest, endless, bounded);
         assert_true(judged > 0 && nearest > 0.02);
         assert_true(endless * 4 < bounded);
+        stages_were_bounded(0.01);
     }
 }
 
@@ -205,6 +255,28 @@ static void numbers_on_the_way_are_bounded(void **state)
     }
 }
 
+/* A stage has no bound where its numbers leave the range of the type; where a key is hidden, any number is right. */
+static void stages_out_of_range_are_not_bounded(void **state)
+{
+    (void)state;
+    const float q[] = {1, -1}, v[] = {2, -2}, d[] = {3e38f, 1};
+    double maps[2][4], sums[2];
+    mha_error error;
+    const size_t pairs[4] = {1, 1, 2, 2};
+    const mha_call call = {.query = mha_heads(q, 1, 2, 1, 1), .key = mha_heads(q, 1, 2, 1, 1),
+                           .value = mha_heads(v, 1, 2, 1, 1), .semantics.visible.causal = true};
+    const mha_backward_keep keep[] = {{MHA_BACKWARD_D_WEIGHTS, mha_view_of(maps[0], MHA_F64, 4, pairs)},
+                                      {MHA_BACKWARD_D_SCORES, mha_view_of(maps[1], MHA_F64, 4, pairs)},
+                                      {MHA_BACKWARD_ROW_SUMS, mha_view_of(sums, MHA_F64, 3, pairs)}};
+    const mha_gradients g = {.d_output = mha_heads(d, 1, 2, 1, 1), .keep = keep, .keep_count = 3};
+    assert_ok(mha_gradient_bound(NULL, &call, &g, 0x1p-24, &error), error);
+    assert_true(isinf(maps[0][0]) && isnan(maps[0][1]) && isfinite(maps[0][2]) && isfinite(maps[0][3]));
+    assert_true(isinf(maps[1][0]) && isfinite(maps[1][1]) && isfinite(maps[1][2]) && isfinite(maps[1][3]));
+    assert_true(isinf(sums[0]) && isfinite(sums[1]));
+    assert_ok(mha_gradient_bound(NULL, &call, &g, 0x1p-53, &error), error);
+    assert_true(isfinite(maps[0][0]) && isnan(maps[0][1]) && isfinite(maps[1][0]) && isfinite(sums[0]));
+}
+
 static void numbers_without_a_meaning_are_refused(void **state)
 {
     (void)state;
@@ -224,6 +296,7 @@ int main(void)
                                        cmocka_unit_test(no_float_goes_beyond_the_bound),
                                        cmocka_unit_test(the_bound_is_of_the_size_of_a_rounding),
                                        cmocka_unit_test(numbers_on_the_way_are_bounded),
+                                       cmocka_unit_test(stages_out_of_range_are_not_bounded),
                                        cmocka_unit_test(numbers_without_a_meaning_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* Gradients in cases: right ones of random calls and layers, written, read and judged; one wrong element is found;
- * mistakes are named; what a case cannot be is refused. GRADIENT_CASES=n tries n of each, from seed GRADIENT_SEED. */
+/* Gradients and stages of a backward in cases: right ones of random calls and layers, written, read and judged; one
+ * wrong element is found, and the first wrong stage; mistakes are named; what a case cannot be is refused.
+ * GRADIENT_CASES=n tries n of each, from seed GRADIENT_SEED. */
 #include <math.h>
 #include <string.h>
 
@@ -8,8 +9,9 @@
 #include "support/gradient.h"
 #include "support/scratch.h"
 #include "support/unit.h"
+#include "verify/case/record.h"
 
-static size_t judged, skipped, refused, of_each[MHA_GRADIENT_COUNT];
+static size_t judged, skipped, refused, of_each[MHA_GRADIENT_COUNT], of_stage[MHA_BACKWARD_STAGE_COUNT];
 
 /* The gradients of a call in float64, as a case that is read again; NULL: a case has no words for the call. */
 static mha_case *saved(graded *g)
@@ -49,6 +51,45 @@ static mha_verdict verdict_of(const mha_case *c, mha_path path)
     return v;
 }
 
+/* Moves the largest number of a stage that is of visible keys; false when there is none but 0. */
+static bool spoil_stage(const graded *g, const graded_stages *stages, mha_backward_stage which)
+{
+    const bool propagates = g->r.call.semantics.softmax.hidden_values == MHA_HIDDEN_PROPAGATE;
+    double *x = NULL;
+    size_t n = 0, most = 0;
+    for (size_t i = 0; i < stages->count; i++)
+        if (stages->keep[i].stage == which)
+            x = stages->keep[i].view.data, n = mha_view_elements(&stages->keep[i].view);
+    for (size_t e = 0; x && e < n; e++)
+        most = fabs(x[e]) > fabs(x[most]) ? e : most;
+    if (!x || n == 0 || x[most] == 0 || !isfinite(x[most]) || (which == MHA_BACKWARD_D_WEIGHTS && propagates))
+        return false;
+    x[most] += 1e-3 * (1 + fabs(x[most]));
+    return true;
+}
+
+/* A case of the call with a spoiled stage, in memory, whose gradients are right: that stage is the first. */
+static bool misses_stage(graded *g, mha_backward_stage which, char *text, size_t size)
+{
+    const mha_case_notes notes = {.gradients = &g->gradients, .past_key = g->of[MHA_D_PAST_KEY],
+                                  .past_value = g->of[MHA_D_PAST_VALUE]};
+    mha_call call = g->r.call;
+    mha_error error;
+    mha_case *c;
+    call.keep_count = 0;
+    assert_ok(mha_case_of_call(g->r.layer, &call, NULL, 0, &notes, &c, &error), error);
+    mha_verdict v = verdict_of(c, MHA_PATH_EXACT);
+    const bool named = v.outcome == MHA_OUTCOME_FAILED && v.culprit < v.stage_count &&
+                       strcmp(v.stages[v.culprit].name, mha_backward_stage_name(which)) == 0;
+    if (!named)
+        snprintf(text, size, "%s with a wrong element: %s %.200s", mha_backward_stage_name(which),
+                 mha_outcome_name(v.outcome), v.reason);
+    mha_verdict_clear(&v);
+    mha_case_close(c);
+    of_stage[which]++;
+    return !named;
+}
+
 /* A case of the call with a spoiled gradient, in memory. */
 static bool passes_spoiled(graded *g, int which, char *text, size_t size)
 {
@@ -73,8 +114,10 @@ static bool passes_spoiled(graded *g, int which, char *text, size_t size)
 static bool case_fails(const trial *t, char *text, size_t size)
 {
     graded g;
+    graded_stages stages;
     bool failed = false;
     graded_build(t, &g);
+    graded_keep(&g, &stages, &g.gradients);
     mha_case *c = saved(&g);
     refused += !c;
     for (int path = 0; c && path < MHA_PATH_COUNT && !failed; path++) {
@@ -86,7 +129,11 @@ static bool case_fails(const trial *t, char *text, size_t size)
             snprintf(text, size, "%s: %.300s", mha_path_name((mha_path)path), v.reason);
         judged += v.outcome == MHA_OUTCOME_PASSED, skipped += unjudged;
         const bool right = v.outcome == MHA_OUTCOME_PASSED && path == MHA_PATH_EXACT;
+        const mha_backward_stage spoiled = (mha_backward_stage)(t->seed % MHA_BACKWARD_STAGE_COUNT);
         mha_verdict_clear(&v);
+        if (right && spoil_stage(&g, &stages, spoiled))
+            failed = misses_stage(&g, spoiled, text, size);
+        g.gradients.keep_count = right ? 0 : g.gradients.keep_count;
         for (int i = 0; right && i < MHA_GRADIENT_COUNT && !failed; i++) {
             const double *x = g.gradients.of[i].data;
             of_each[i] += x != NULL;
@@ -95,6 +142,7 @@ static bool case_fails(const trial *t, char *text, size_t size)
         }
     }
     mha_case_close(c);
+    graded_drop(&stages);
     graded_release(&g);
     return failed;
 }
@@ -127,6 +175,8 @@ static void right_gradients_pass_and_wrong_ones_fail(void **state)
     assert_true(n < 600 || judged > 2 * (skipped + refused) / 3);
     for (size_t i = 0; n >= 600 && i < sizeof expected / sizeof *expected; i++)
         assert_true(of_each[expected[i]] >= 3);
+    for (int i = 0; n >= 600 && i < MHA_BACKWARD_STAGE_COUNT; i++)
+        assert_true(of_stage[i] >= 3);
 }
 
 static void gradients_of_layers_are_judged(void **state)
@@ -213,6 +263,13 @@ static mha_case *case_of(fixture *f)
     return c;
 }
 
+static void refuses(const fixture *f, const char *name, const char *text)
+{
+    mha_error error;
+    mha_case *c;
+    assert_refused(mha_case_of_call(NULL, &f->call, NULL, 0, &f->notes, &c, &error), MHA_INVALID, error, name, text);
+}
+
 static void explain(const mha_case *c, bool right, const char *name)
 {
     const mha_gradient_mistake *list[4];
@@ -285,6 +342,170 @@ static void large_cases_are_judged_and_not_searched(void **state)
     assert_int_equal(v.outcome, MHA_OUTCOME_FAILED);
     mha_verdict_clear(&v);
     mha_case_close(c);
+}
+
+/* ---------------------------------------------------------------- stages of a backward */
+
+/* The stages of a causal call in one list, beside its gradients. */
+typedef struct staged {
+    fixture f;
+    double heads[ROWS], maps[3][B * H * T * T], sums[B * H * T];
+    mha_backward_keep keep[5];
+} staged;
+
+static void begin_stages(staged *s)
+{
+    static const mha_backward_stage maps[] = {MHA_BACKWARD_D_WEIGHTS, MHA_BACKWARD_D_MASKED, MHA_BACKWARD_D_SCORES};
+    const size_t pairs[4] = {B, H, T, T};
+    mha_error error;
+    begin(&s->f);
+    s->f.call.semantics.visible.causal = true;
+    for (int i = 0; i < 3; i++)
+        s->keep[i] = (mha_backward_keep){maps[i], mha_view_of(s->maps[i], MHA_F64, 4, pairs)};
+    s->keep[3] = (mha_backward_keep){MHA_BACKWARD_ROW_SUMS, mha_view_of(s->sums, MHA_F64, 3, pairs)};
+    s->keep[4] = (mha_backward_keep){MHA_BACKWARD_D_HEADS,
+                                     mha_view_of(s->heads, MHA_F64, 3, (const size_t[]){B, T, H * D})};
+    s->f.gradients.keep = s->keep, s->f.gradients.keep_count = 5;
+    assert_ok(mha_backward(NULL, &s->f.call, &s->f.gradients, &error), error);
+}
+
+/* dS = P dP lacks D, and so do dQ and dK: the first of all is dS, though what was recorded first is not. */
+static void the_first_wrong_step_is_named(void **state)
+{
+    (void)state;
+    static const char *const order[] = {"d_heads", "d_weights", "row_sums", "d_masked", "d_scores",
+                                        "d_query", "d_key",     "d_value"};
+    staged s;
+    mha_error error;
+    begin_stages(&s);
+    for (int wrong = 0; wrong < 2; wrong++) {
+        for (size_t e = 0; wrong && e < B * H * T * T; e++)
+            s.maps[2][e] += 0.1 * s.sums[e / T];
+        for (size_t e = 0; wrong && e < ROWS; e++)
+            s.f.dq[e] *= 1.5;
+        mha_case *c = case_of(&s.f);
+        mha_verdict v = verdict_of(c, MHA_PATH_AUTO);
+        assert_int_equal(v.stage_count, 8);
+        for (size_t i = 0; i < 8; i++) {
+            assert_string_equal(v.stages[i].name, order[i]);
+            assert_int_equal(v.stages[i].ok, !wrong || (i != 4 && i != 5));
+        }
+        assert_int_equal(v.culprit, wrong ? 4 : 8);
+        assert_true(!wrong || strstr(v.reason, "d_scores diverges first") == v.reason);
+        mha_verdict_clear(&v);
+        assert_ok(mha_case_judge(c, MHA_PATH_AUTO, "row_sums", 1, &v, &error), error);
+        assert_true(v.stage_count == 1 && v.outcome == MHA_OUTCOME_PASSED);
+        mha_verdict_clear(&v);
+        mha_case_close(c);
+    }
+}
+
+/* Stages alone are explained by those that are wrong: here dS and what follows from it, though D is right. */
+static void wrong_stages_are_explained(void **state)
+{
+    (void)state;
+    staged s;
+    mha_error error;
+    begin_stages(&s);
+    for (int i = 0; i < 3; i++)
+        s.f.gradients.of[i] = (mha_view){0};
+    mha_case *c = case_of(&s.f);
+    explain(c, true, NULL);
+    mha_case_close(c);
+    double d_lse[B * H * T];
+    memcpy(d_lse, s.sums, sizeof d_lse); /* with dlse = D dZ is P dP */
+    s.f.gradients.d_lse = mha_view_of(d_lse, MHA_F64, 3, (const size_t[]){B, H, T});
+    assert_ok(mha_backward(NULL, &s.f.call, &s.f.gradients, &error), error);
+    s.f.gradients.d_lse = (mha_view){0};
+    c = case_of(&s.f);
+    explain(c, false, "d-missing");
+    mha_case_close(c);
+    for (size_t e = 0; e < B * H * T * T; e++)
+        s.maps[2][e] += 1;
+    c = case_of(&s.f);
+    explain(c, false, NULL);
+    mha_case_close(c);
+    begin_stages(&s);
+    const mha_gradient_mistake *list[1];
+    size_t count;
+    bool right;
+    s.f.gradients.of[MHA_D_QUERY] = s.f.gradients.of[MHA_D_KEY] = s.f.gradients.of[MHA_D_VALUE] = (mha_view){0};
+    s.keep[1].view.data = NULL; /* not given */
+    assert_ok(mha_gradient_explain(NULL, &s.f.call, &s.f.gradients, 0x1p-53, list, 1, &count, &right, &error), error);
+    assert_true(right && count == 0);
+}
+
+/* dP of a hidden key may be any number, by a stated tolerance, too; dS may not. */
+static void what_a_kernel_may_leave_open_is_not_judged(void **state)
+{
+    (void)state;
+    staged s;
+    begin_stages(&s);
+    for (int map = 0; map < 3; map += 2)
+        for (int tolerance = 0; tolerance < 2; tolerance++) {
+            begin_stages(&s);
+            s.maps[map][1] = map ? 1e-3 : NAN; /* of query 0 and key 1 */
+            mha_case *c = case_of(&s.f);
+            c->atol64 = tolerance ? 1e-9 : c->atol64;
+            mha_verdict v = verdict_of(c, MHA_PATH_EXACT);
+            assert_int_equal(v.outcome, map ? MHA_OUTCOME_FAILED : MHA_OUTCOME_PASSED);
+            assert_true(!map || strcmp(v.stages[v.culprit].name, "d_scores") == 0);
+            assert_int_equal(v.stages[1].difference.mismatches, 0);
+            mha_verdict_clear(&v);
+            mha_case_close(c);
+        }
+}
+
+/* Stages of a fused kernel are allowed what its points and the type in which they are stored cost. */
+static void stages_of_16_bits_are_judged(void **state)
+{
+    (void)state;
+    static const double factors[] = {1, 1.002, 1.1};
+    for (int i = 0; i < 3; i++) {
+        static uint16_t stored[B * H * T * T];
+        staged s;
+        begin_stages(&s);
+        for (size_t e = 0; e < B * H * T * T; e++)
+            stored[e] = mha_f32_to_bf16((float)(s.maps[0][e] * factors[i]));
+        s.keep[0].view = mha_view_of(stored, MHA_BF16, 4, (const size_t[]){B, H, T, T});
+        s.f.call.precision = mha_precision_of(MHA_BF16);
+        s.f.notes.has_computed = true, s.f.notes.computed = MHA_F32;
+        mha_case *c = case_of(&s.f);
+        mha_verdict v = verdict_of(c, MHA_PATH_EXACT);
+        assert_int_equal(v.stages[1].ok, i < 1);
+        for (size_t n = 0; n < v.stage_count; n++)
+            assert_true(n == 1 || v.stages[n].ok);
+        mha_verdict_clear(&v);
+        mha_case_close(c);
+    }
+}
+
+static void stages_that_contradict_are_refused(void **state)
+{
+    (void)state;
+    staged s;
+    begin_stages(&s);
+    s.keep[0].view.data = NULL; /* not recorded */
+    mha_case *c = case_of(&s.f);
+    mha_verdict v = verdict_of(c, MHA_PATH_EXACT);
+    assert_true(v.stage_count == 7 && v.outcome == MHA_OUTCOME_PASSED);
+    mha_verdict_clear(&v);
+    mha_case_close(c);
+    begin_stages(&s);
+    s.f.gradients.d_output = (mha_view){0};
+    refuses(&s.f, "d_output", "is missing");
+    begin_stages(&s);
+    s.keep[0].stage = MHA_BACKWARD_D_MASKED;
+    refuses(&s.f, "d_masked", "found it twice");
+    begin_stages(&s);
+    s.keep[0].stage = (mha_backward_stage)-1;
+    refuses(&s.f, "keep", "found -1");
+    begin_stages(&s);
+    s.keep[3].view.shape[2] = T - 1;
+    refuses(&s.f, "expected64.row_sums", "(2, 4, 3)");
+    begin_stages(&s);
+    s.f.call.semantics.softmax.normaliser = MHA_SIGMOID;
+    refuses(&s.f, "expected64.row_sums", "no such stage");
 }
 
 /* Results of float32 are allowed what float32 may cost, and those of a fused kernel what its type may. */
@@ -377,13 +598,6 @@ static void numbers_out_of_range_are_not_judged(void **state)
     mha_case_close(c);
 }
 
-static void refuses(const fixture *f, const char *name, const char *text)
-{
-    mha_error error;
-    mha_case *c;
-    assert_refused(mha_case_of_call(NULL, &f->call, NULL, 0, &f->notes, &c, &error), MHA_INVALID, error, name, text);
-}
-
 static void contradictions_are_refused(void **state)
 {
     (void)state;
@@ -428,6 +642,9 @@ int main(void)
         cmocka_unit_test(gradients_of_layers_are_judged),
         cmocka_unit_test(inputs_that_follow_stay_left_out), cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(large_cases_are_judged_and_not_searched),
+        cmocka_unit_test(the_first_wrong_step_is_named),
+        cmocka_unit_test(what_a_kernel_may_leave_open_is_not_judged), cmocka_unit_test(wrong_stages_are_explained),
+        cmocka_unit_test(stages_of_16_bits_are_judged), cmocka_unit_test(stages_that_contradict_are_refused),
         cmocka_unit_test(rounding_is_allowed_for),
         cmocka_unit_test(the_rounding_of_a_stored_type_is_allowed_for),
         cmocka_unit_test(what_is_no_number_is_wrong),

@@ -82,6 +82,32 @@ static mha_status check_whole(const mha__backward *b, const size_t by_head[4], m
     return whole->sizes.data ? check_view("whole sizes", &whole->sizes, false, 4, by_head, error) : MHA_OK;
 }
 
+/* Checks the stages that are to be kept; those without data are not. */
+static mha_status check_stages(const mha__backward *b, mha_error *error)
+{
+    const mha_gradients *given = b->given;
+    bool wanted[MHA_BACKWARD_STAGE_COUNT] = {false};
+    if (given->keep_count > 0 && !given->keep)
+        return mha__fail(error, MHA_INVALID, "keep", "expected %zu stages, found no list", given->keep_count);
+    for (size_t i = 0; i < given->keep_count; i++) {
+        const mha_backward_keep *keep = &given->keep[i];
+        const char *name = mha_backward_stage_name(keep->stage);
+        size_t shape[4];
+        if ((unsigned)keep->stage >= MHA_BACKWARD_STAGE_COUNT)
+            return mha__fail(error, MHA_INVALID, "keep", "expected stages of a backward, found %d", (int)keep->stage);
+        if (wanted[keep->stage])
+            return mha__fail(error, MHA_INVALID, name, "expected each stage once, found it twice");
+        wanted[keep->stage] = keep->view.data;
+        if (!keep->view.data)
+            continue;
+        const int rank = mha_backward_stage_shape(&b->plan, keep->stage, shape);
+        if (rank == 0)
+            return mha__fail(error, MHA_INVALID, name, "the backward of this call has no such stage");
+        TRY(check_view(name, &keep->view, true, rank, shape, error));
+    }
+    return MHA_OK;
+}
+
 /* Checks what is given against the planned call. */
 static mha_status check_gradients(const mha__backward *b, mha_error *error)
 {
@@ -196,7 +222,10 @@ mha_status mha__backward_begin(mha__backward *b, const mha_layer *layer, const m
     TRY(plan(b, layer, error));
     b->r = mha__plan_resolved(&b->plan);
     TRY(check_gradients(b, error));
+    TRY(check_stages(b, error));
     TRY(run_forward(b, error));
+    if (!mha__backward_begin_stages(b))
+        return no_memory(error);
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
         size_t shape[4];
         const int rank = gathered_shape(b->r, &b->plan, (mha_gradient)g, shape);
@@ -223,6 +252,7 @@ static void show(mha__backward *b, mha__backward_step step, mha__map *map)
     mha__backward_round(b, step, map);
     if (b->watch)
         b->watch(b->context, b, step, map);
+    mha__backward_keep(b, step, map);
 }
 
 /* One head of one sequence: the equations above. */
@@ -295,6 +325,7 @@ mha_status mha_backward(const mha_layer *layer, const mha_call *call, const mha_
         for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
             if (gradients->of[g].data)
                 hand_out(mha__backward_result(&b, g), gradients->precision.gradients, &gradients->of[g]);
+        mha__backward_hand_stages(&b, gradients->precision.gradients, gradients);
     }
     mha__backward_free(&b);
     return status;

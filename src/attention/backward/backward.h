@@ -78,6 +78,7 @@ struct mha__backward {
     mha_view keys[2], d_keys[2];
     mha_cache *cache;                 /* a copy of that of the call, to which its forward appends */
     mha_view gates, gated, d_gated, d_gates;
+    mha_view kept[MHA_BACKWARD_STAGE_COUNT]; /* F64 and contiguous; no data: not kept */
     mha__map map;
     double *row; /* memory for a row of all heads */
     /* Sees, and may change, what each step made; NULL: nobody does. */
@@ -132,6 +133,12 @@ typedef struct mha__norm {
 double mha__norm_weight(const mha__norm *norm, size_t at, size_t n);
 /* Turns the gradients of n normalised numbers into those of x; `first`: the element of the weight for x[0]. */
 void mha__norm_back(const mha__norm *norm, size_t first, size_t n, const double *x, double *d);
+
+/* stages/backward_kept.c: memory for the stages that are to be kept (false: there is none), copies of what a step made,
+ * and copies of these to the views of `to`, of rows rounded to a type; MHA_F32: as they are. */
+bool mha__backward_begin_stages(mha__backward *b);
+void mha__backward_keep(const mha__backward *b, mha__backward_step step, const mha__map *map);
+void mha__backward_hand_stages(const mha__backward *b, mha_dtype rows, const mha_gradients *to);
 
 /* Matrices for the two ends of a layer, and what its projections make of the inputs. False: there is no memory. */
 bool mha__backward_begin_inputs(mha__backward *b);

@@ -188,7 +188,7 @@ static int refuse_npy_for_many(const arguments *args)
                           written[i] == OPT_TRACE ? ", or --stage beside it" : "", path);
     }
     if (given(args, OPT_STAGE) && !mha_stage_find(text_for(args, OPT_STAGE), &stage))
-        return refuse_option(OPT_STAGE, "expected a stage (\"mha help stage\" lists them), found \"%s\"",
+        return refuse_option(OPT_STAGE, "expected a stage of the forward (\"mha help stage\" lists them), found \"%s\"",
                              text_for(args, OPT_STAGE));
     return refuse_alone(args, OPT_STAGE, OPT_TRACE);
 }

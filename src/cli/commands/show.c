@@ -83,7 +83,8 @@ static int add_stage(mha__picture *picture, const request *r, const arguments *a
     const char *name = text_for(args, OPT_STAGE);
     const mha__request one = {.layer = r->layer, .call = &r->call};
     if (!mha_stage_find(name, &stage))
-        return refuse_option(OPT_STAGE, "expected a stage (\"mha help stage\" lists them), found \"%s\"", name);
+        return refuse_option(OPT_STAGE, "expected a stage of the forward (\"mha help stage\" lists them), found \"%s\"",
+                             name);
     return mha__picture_add_stage(picture, name, &one, stage, &error) == MHA_OK ? EXIT_DONE : refuse_field("", &error);
 }
 

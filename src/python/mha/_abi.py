@@ -40,6 +40,7 @@ BLOCKS = {name: CONSTANTS["MHA_" + name.upper()] for name in (
 TF32 = CONSTANTS["MHA_TF32"]  # which no array has
 PATHS = _words("mha_path", "MHA_PATH_")
 STAGES = _words("mha_stage", "MHA_STAGE_")
+BACKWARD_STAGES = _words("mha_backward_stage", "MHA_BACKWARD_")
 OUTPUT, LSE = STAGES.index("output"), STAGES.index("lse")
 WEIGHTS = tuple(_weight(name) for name in ENUMS["mha_weight"][:-1])
 ROPE_SCALINGS = ("none", *_words("mha_rope_scaling_kind", "MHA_ROPE_")[1:])  # the first is called MHA_ROPE_UNSCALED

@@ -8,11 +8,12 @@ import numpy as np
 
 from . import _abi
 from . import arrays as a
-from ._call import Request
+from ._call import Request, stage_numbers
 from ._library import call, lib
 
 GRADIENTS = tuple(lib.mha_gradient_name(g).decode() for g in range(_abi.CONSTANTS["MHA_GRADIENT_COUNT"]))
 INPUTS = GRADIENTS[:3]  # query, key, value
+STAGES = _abi.BACKWARD_STAGES  # d_heads, d_weights, row_sums, ...
 
 
 def further(also: Any) -> list[str]:
@@ -20,6 +21,11 @@ def further(also: Any) -> list[str]:
     if isinstance(also, str) or not isinstance(also, (list, tuple)):
         raise TypeError(f"also: expected a list of names of gradients, found {type(also).__name__}")
     return list(also)
+
+
+def stages_of(name: str, keep: Any) -> list[str]:
+    """Names of stages of a backward, in the order of its equations."""
+    return [STAGES[number] for number in sorted(stage_numbers(name, keep, STAGES))]
 
 
 class Backward:
@@ -37,36 +43,49 @@ class Backward:
             self.struct.d_lse = a.view_of(self.dlse)
 
     def memory(self, names: Sequence[str]) -> dict[str, Any]:
-        """An array of float64 for each gradient, in the library's axes; ValueError for one that the call lacks."""
+        """An array of float64 for each gradient or stage, in the library's axes; ValueError for one that the call
+        lacks."""
         plan, shape, found = self.request.plan(), (ctypes.c_size_t * 4)(), {}
         for name in names:
-            rank = lib.mha_gradient_shape(ctypes.byref(plan), a.choice("also", name, GRADIENTS), shape)
+            if name in STAGES:
+                rank = lib.mha_backward_stage_shape(ctypes.byref(plan), STAGES.index(name), shape)
+            else:
+                rank = lib.mha_gradient_shape(ctypes.byref(plan), a.choice("also", name, GRADIENTS), shape)
             if rank == 0:
-                raise ValueError(f"also: this call has no gradient of {name}")
+                raise ValueError(f"keep: the backward of this call has no stage {name}" if name in STAGES else
+                                 f"also: this call has no gradient of {name}")
             found[name] = np.zeros(shape[:rank])
         return found
 
-    def lend(self, views: Any, arrays: dict[str, Any]) -> None:
-        """Writes arrays into a list of views, each at the place of its gradient."""
-        for name, array in arrays.items():
-            views[GRADIENTS.index(name)] = a.view_of(a.Tensor(array, _abi.F64, a.wrap_numpy))
+    def lend(self, struct: _abi.Gradients, arrays: dict[str, Any]) -> None:
+        """Writes arrays into what a backward is given, each at the place of its gradient or among the stages to keep,
+        which are these alone."""
+        views = {name: a.view_of(a.given(name, array)) for name, array in arrays.items()}
+        stages = [name for name in arrays if name in STAGES]
+        keep = (_abi.BackwardKeep * len(stages))(*(_abi.BackwardKeep(STAGES.index(n), views[n]) for n in stages))
+        struct.keep, struct.keep_count = keep, len(stages)
+        for name, view in views.items():
+            if name not in STAGES:
+                struct.of[GRADIENTS.index(name)] = view
 
     def run(self, names: Sequence[str]) -> dict[str, Any]:
-        """The gradients of these names, and those that memory was lent for."""
+        """The gradients and stages of these names, and those that memory was lent for."""
         found = self.memory(names)
-        self.lend(self.struct.of, found)
+        self.lend(self.struct, found)
         with self.request.typed():
             call(lib.mha_backward, self.request.layer_address, ctypes.byref(self.request.struct),
                  ctypes.byref(self.struct))
+        self.struct.keep_count = 0
         return found
 
     def bound(self, names: Sequence[str], unit: float, precision: _abi.BackwardPrecision) -> dict[str, Any]:
-        """How far a right backward of this arithmetic may lie from each element, see mha_gradient_bound."""
+        """How far a right backward of this arithmetic may lie from each element, see mha_gradient_bound; NaN in a
+        stage: it may have any number there."""
         found = self.memory(names)
-        self.lend(self.struct.of, found)
+        self.lend(self.struct, found)
         self.struct.precision = precision
         with self.request.typed():
             call(lib.mha_gradient_bound, self.request.layer_address, ctypes.byref(self.request.struct),
                  ctypes.byref(self.struct), unit)
-        self.struct.precision = _abi.BackwardPrecision()
+        self.struct.precision, self.struct.keep_count = _abi.BackwardPrecision(), 0
         return found

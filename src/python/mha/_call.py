@@ -101,11 +101,11 @@ class Request:
         return kept
 
 
-def stage_numbers(name: str, stages: Any) -> list[int]:
-    """Stages by their names; the output itself is always there."""
+def stage_numbers(name: str, stages: Any, known: Sequence[str] = _abi.STAGES) -> list[int]:
+    """Stages by their names, of a forward or of what is known; the output itself is always there."""
     if isinstance(stages, str) or not isinstance(stages, (list, tuple, set, frozenset)):
         raise TypeError(f"{name}: expected a list of names of stages, found {type(stages).__name__}")
-    found = [a.choice(name, stage, _abi.STAGES) for stage in stages]
+    found = [a.choice(name, stage, known) for stage in stages]
     if len(set(found)) != len(found):
         raise ValueError(f"{name}: a stage stands there twice")
     return found

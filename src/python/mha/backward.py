@@ -7,9 +7,10 @@ import numpy as np
 
 from . import _abi
 from . import arrays as a
-from ._backward import GRADIENTS, INPUTS, Backward, further
+from ._backward import GRADIENTS, INPUTS, Backward, further, stages_of
 from .errors import typed
 from .meant import PAST, Meant
+from .trace import Trace
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -48,8 +49,8 @@ class MeantBackward(Backward):
 
 
 def attention_backward(q: a.Array, k: a.Array, v: a.Array, do: a.Array, *, dlse: Optional[a.Array] = None,
-                       also: Sequence[str] = (), layout: str = "BTHD", out_dtype: Any = None,
-                       **settings: Unpack[MeantSettings]) -> Any:
+                       also: Sequence[str] = (), keep: Sequence[str] = (), layout: str = "BTHD",
+                       out_dtype: Any = None, **settings: Unpack[MeantSettings]) -> Any:
     """The gradients (dq, dk, dv) of attention, computed in float64 by the exact path.
 
         output = mha.attention(q, k, v, causal=True)
@@ -60,15 +61,18 @@ def attention_backward(q: a.Array, k: a.Array, v: a.Array, do: a.Array, *, dlse:
     also: names of further gradients, which then follow as a dict, in the library's shapes: "mask" and "key_padding"
         (additive ones, in their own shapes), "alibi_slopes", "sinks", "bias_table", "relative_k", ..., and, in
         their own axes, "past_key" and "past_value": of rows of earlier calls that are given by these names.
+    keep: names of stages of the backward, which then follow as an mha.Trace of numpy arrays in float64, in the
+        library's shapes: "d_heads" (dO), "d_weights" (dP), "row_sums" (D), "d_masked" (dZ), "d_scores" (dS), "d_q_rot",
+        "d_k_rot", "d_v". P is the stage "weights" of mha.attention.
     out_dtype: of the gradients, to which they are rounded once; None: that of q.
 
     A query that sees no key has gradients of 0. What has no gradient here is refused: see mha/backward.h.
     """
-    more = further(also)
+    more, stages = further(also), stages_of("keep", keep)
     with typed(TYPED):
         meant = Meant(q, k, v, None, layout, {**settings})
     backward = MeantBackward(meant, do, dlse)
-    found = backward.run([*INPUTS, *more])
+    found = backward.run([*INPUTS, *more, *stages])
     kind = meant.shape.kind
     back = kind.dtype if out_dtype is None else a.float_type("out_dtype", out_dtype)
 
@@ -76,5 +80,7 @@ def attention_backward(q: a.Array, k: a.Array, v: a.Array, do: a.Array, *, dlse:
         array = np.ascontiguousarray(backward.turned(name, found[name]))
         return kind.wrap(a.narrowed(array, _abi.F64, back), back)
 
-    results = tuple(given(name) for name in INPUTS)
-    return (*results, {name: given(name) for name in more}) if more else results
+    results: tuple[Any, ...] = tuple(given(name) for name in INPUTS)
+    if more:
+        results = (*results, {name: given(name) for name in more})
+    return (*results, Trace({name: found[name] for name in stages})) if stages else results

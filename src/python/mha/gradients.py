@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _abi
 from . import arrays as a
-from ._backward import GRADIENTS, INPUTS, Backward
+from ._backward import GRADIENTS, INPUTS, STAGES, Backward, stages_of
 from ._library import call, lib
 from .backward import TYPED, MeantBackward
 from .cut import Cut
@@ -67,12 +67,12 @@ class Computed:
 
 
 def _word(name: str) -> str:
-    """dq, dk and dv; d_mask, d_sinks and so on."""
-    return f"d{name[0]}" if name in INPUTS else f"d_{name}"
+    """dq, dk and dv; d_mask, d_sinks and so on; of stages their names."""
+    return name if name in STAGES else f"d{name[0]}" if name in INPUTS else f"d_{name}"
 
 
 class Verdict(NamedTuple):
-    """How one gradient differs from the exact one."""
+    """How one gradient, or one stage of a backward, differs from the exact one."""
 
     name: str
     wrong: int
@@ -101,7 +101,10 @@ class Verdict(NamedTuple):
 
 
 def verdict_of(name: str, yours: Any, exact: Any, allowed: Any) -> Verdict:
-    """How far somebody's gradient is off, by the element that is farthest beyond what is allowed."""
+    """How far somebody's gradient is off, by the element that is farthest beyond what is allowed; where that is NaN, as
+    in stages, any number is."""
+    if name in STAGES:
+        yours, allowed = (np.where(np.isnan(allowed), x, y) for x, y in ((exact, yours), (np.inf, allowed)))
     with np.errstate(invalid="ignore", over="ignore"):
         off = np.abs(yours - exact)
         wrong = ~((off <= allowed) | (np.isnan(yours) & np.isnan(exact)))
@@ -124,7 +127,7 @@ def explained(backward: Backward, yours: dict[str, Any], computed: Computed) -> 
     for i in range(len(GRADIENTS)):
         struct.of[i] = _abi.View()
     held = {name: np.ascontiguousarray(array) for name, array in yours.items()}
-    backward.lend(struct.of, held)
+    backward.lend(struct, held)
     found = (ctypes.POINTER(_abi.GradientMistake) * _MOST_NAMED)()
     count, right = ctypes.c_size_t(), ctypes.c_bool()
     with backward.request.typed():
@@ -197,11 +200,10 @@ def _judged_in_part(backward: MeantBackward, yours: dict[str, Any], computed: Co
 
 def _write(path: str, backward: MeantBackward, yours: dict[str, Any], given: Mapping[str, a.Tensor],
            computed: Computed) -> None:
-    """Writes a case of the call and of somebody's gradients."""
+    """Writes a case of the call and of somebody's gradients and stages."""
     struct, notes = _abi.Gradients.from_buffer_copy(backward.struct), _abi.CaseNotes()
     held = {name: np.ascontiguousarray(x, "f8" if given[name].dtype == _abi.F64 else "f4") for name, x in yours.items()}
-    for name, array in held.items():
-        struct.of[GRADIENTS.index(name)] = a.view_of(a.given(name, array))
+    backward.lend(struct, held)
     call_ = _abi.Call.from_buffer_copy(backward.meant.request.struct)
     call_.precision = lib.mha_precision_of(computed.code)
     backward.meant.past.note(notes)
@@ -215,7 +217,8 @@ def _write(path: str, backward: MeantBackward, yours: dict[str, Any], given: Map
 def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Optional[a.Array], q: a.Array,
                            k: Optional[a.Array], v: Optional[a.Array], do: a.Array, *,
                            layer: Optional[MultiHeadAttention] = None, dlse: Optional[a.Array] = None,
-                           also: Optional[Mapping[str, a.Array]] = None, layout: Optional[str] = None,
+                           also: Optional[Mapping[str, a.Array]] = None,
+                           stages: Optional[Mapping[str, a.Array]] = None, layout: Optional[str] = None,
                            dtype: Any = None, precision: Optional[Mapping[str, Any]] = None,
                            rtol: Optional[float] = None, atol: Optional[float] = None, sample: int = 0,
                            **settings: Unpack[MeantSettings]) -> None:
@@ -227,6 +230,10 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
     dq, dk, dv: the gradients under test, in the axes of q, k and v; None where one is not judged.
     do, dlse: the gradients of the output and of the lse that they were computed from. also: further gradients by name,
         as in mha.attention_backward.
+    stages: what your backward makes on the way, by the names that mha.attention_backward(keep=) has, in its shapes:
+        stages={"d_weights": dP, "row_sums": delta, "d_scores": dS}. The first that is off, in the order of the
+        equations, is named first. Numbers that a right kernel may leave open are not judged: d_weights where a key is
+        hidden, row_sums of a query that sees no key.
     layer: q, k and v are inputs of this layer, k and v None where they are left out as in a call, and `also` may have
         gradients of its weights: also={"W_Q": dW_Q}. A layer is judged in float32 and float64.
     q, k, v, layout, settings: as in mha.testing.assert_attention_close.
@@ -239,7 +246,7 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
         more than 8 heads in all batch rows, but at least 32. A query's dq needs that query alone; of a key all queries
         are met, with the O and lse of all keys. Ends, edges of tiles and rows with an odd norm are among them. A call
         of a layer, and one with cu_seqlens, lists, blocks, a grid, clip_qkv or tables of a rotation, is judged whole,
-        and so is one with `also`: these sum over all rows.
+        and so is one with `also` or `stages`: these sum over all rows.
 
     The AssertionError says which gradients differ, the worst element of each, what was allowed, the named mistakes of a
     backward that give these numbers (mha.testing.MISTAKES), and where a case is saved that mha.check and
@@ -264,6 +271,9 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
     for name, x in (also or {}).items():
         tensor = given[name] = a.floats(f"also[{name!r}]", x)
         yours[name] = backward.inside(name, a.widened(tensor, _abi.F64).array)
+    made = _stages(stages)
+    given.update(made)
+    yours.update((name, a.widened(tensor, _abi.F64).array) for name, tensor in made.items())
     if not given:
         raise TypeError("dq: a gradient is needed")
     for word, number in (("rtol", rtol), ("atol", atol)):
@@ -271,7 +281,7 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
             raise ValueError(f"{word}: expected a number of at least 0, found {number}")
     computed = Computed(dtype, precision, next(iter(given.values())))
     limit = None if rtol is None and atol is None else _Limit(rtol or 0.0, atol or 0.0)
-    wanted = _sample_of(backward, also, a.whole_number("sample", sample, 0))
+    wanted = _sample_of(backward, also, bool(made), a.whole_number("sample", sample, 0))
     if wanted:
         verdicts, clue = _judged_in_part(backward, yours, computed, wanted, limit)
     else:
@@ -280,12 +290,22 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
             expected, shape = backward.turned(name, exact[name]).shape, given[name].array.shape
             if shape != expected:
                 raise ValueError(f"also[{name!r}]: expected shape {expected}, found {shape}")
-        allowed = ({name: limit(x) for name, x in exact.items()} if limit is not None else
-                   backward.bound(list(given), computed.unit, computed.precision))
+        for name, tensor in made.items():
+            if tensor.array.shape != exact[name].shape:
+                raise ValueError(f"stages[{name!r}]: expected shape {exact[name].shape}, found {tensor.array.shape}")
+        allowed = backward.bound(list(given), computed.unit, computed.precision) if made or limit is None else {**exact}
+        for name, x in exact.items():
+            if limit is not None:
+                allowed[name] = np.where(np.isnan(allowed[name]) & (name in made), np.nan, limit(x))
+            elif name in made:
+                allowed[name] = allowed[name] + _stored(made[name].dtype, np.abs(x) + allowed[name])
         verdicts = [verdict_of(name, *(backward.turned(name, x[name]) for x in (yours, exact, allowed)))
-                    for name in given]
+                    for name in [*made, *(name for name in given if name not in made)]]
         verdicts = [verdict for verdict in verdicts if verdict.wrong]
-        clue = explained(backward, yours, computed)[1] if verdicts else ""
+        gradients = {name: x for name, x in yours.items() if name not in made}
+        stages_alone = not any(verdict.name in gradients for verdict in verdicts)
+        subject = {name: yours[name] for name in made} if stages_alone else gradients
+        clue = explained(backward, subject, computed)[1] if verdicts else ""
     message: list[str] = []
     for verdict in verdicts:
         message += verdict.words("as you asked" if limit is not None else f"what rounding in {computed.words} may cost")
@@ -295,12 +315,28 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
         raise AssertionError("\n".join(message))
 
 
-def _sample_of(backward: MeantBackward, also: Optional[Mapping[str, a.Array]], sample: int) -> int:
+def _stored(dtype: int, size: Any) -> Any:
+    """What storing numbers of at most this size in a type of 16 bits costs; wider types are part of the bound."""
+    unit, least = {_abi.F16: (2.0**-11, 2.0**-25), _abi.BF16: (2.0**-8, 2.0**-134)}.get(dtype, (0.0, 0.0))
+    return unit * size + least
+
+
+def _stages(stages: Optional[Mapping[str, a.Array]]) -> dict[str, a.Tensor]:
+    """Stages that somebody's backward made, in the order of its equations."""
+    if stages is not None and not isinstance(stages, Mapping):
+        raise TypeError(f"stages: expected a dict from names to arrays, found {type(stages).__name__}")
+    found = stages or {}
+    return {name: a.floats(f"stages[{name!r}]", found[name]) for name in stages_of("stages", list(found))}
+
+
+def _sample_of(backward: MeantBackward, also: Optional[Mapping[str, a.Array]], staged: bool, sample: int) -> int:
     """How many rows and keys are judged; 0: all. ValueError where a sample is asked for and cannot be taken."""
     if backward.meant.layer is not None:
         why = "layer: its gradients are sums over all heads"
     elif also:
         why = f"also: {next(iter(also))} is a sum over rows: judge it in a shorter call, dq, dk and dv without it"
+    elif staged:
+        why = "stages: they are those of the whole call"
     else:
         cut = Cut(backward.request)
         why = f"{cut.whole}: speaks of the call as a whole: judge a shorter one" if cut.whole else ""

@@ -251,7 +251,8 @@ def explanation_of(case: Handle) -> GradientDiagnosis:
                              explained=count.value)
 
 
-GRADIENT_STAGES = {f"d_{lib.mha_gradient_name(i).decode()}" for i in range(_abi.CONSTANTS["MHA_GRADIENT_COUNT"])}
+GRADIENT_STAGES = {*(f"d_{lib.mha_gradient_name(i).decode()}" for i in range(_abi.CONSTANTS["MHA_GRADIENT_COUNT"])),
+                   *_abi.BACKWARD_STAGES}
 
 
 def _diagnosis_of_file(case: Handle, tensor: Optional[str], threads: int) -> Diagnosis:

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _abi
 from . import arrays as a
-from ._backward import INPUTS, Backward, further
+from ._backward import INPUTS, Backward, further, stages_of
 from ._call import Request
 from ._lean import Lean
 from ._library import Handle, call, create, lib
@@ -21,6 +21,7 @@ from .parameters import Parameters, Totals, new_table, parameters_of, totals_of
 from .semantics import Semantics, Sizes, settings_of, window_segments
 from .settings import expect_settings, merged
 from .shapes import Rows, run
+from .trace import Trace
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -330,11 +331,11 @@ class MultiHeadAttention:
             self._calls.pop()
 
     def backward(self, do: a.Array, query: a.Array, key: Optional[a.Array] = None, value: Optional[a.Array] = None, *,
-                 dlse: Optional[a.Array] = None, also: Sequence[str] = (), layout: Optional[str] = None,
-                 cache: Optional[Cache] = None, out_dtype: Any = None,
-                 **settings: Unpack[CallSettings]) -> dict[str, Any]:
-        """The gradients of a call by name, computed in float64 by the exact path: of the inputs that are given
-        ("query", "key", "value"), and of every weight ("W_Q", "b_Q", ...) in its shape.
+                 dlse: Optional[a.Array] = None, also: Sequence[str] = (), keep: Sequence[str] = (),
+                 layout: Optional[str] = None, cache: Optional[Cache] = None, out_dtype: Any = None,
+                 **settings: Unpack[CallSettings]) -> Any:
+        """The gradients of a call by name, computed in float64 by the exact path: a dict of those of the inputs that
+        are given ("query", "key", "value"), and of every weight ("W_Q", "b_Q", ...) in its shape.
 
             y = layer(x, is_causal=True)
             d = layer.backward(dy, x, is_causal=True)    # d["query"], d["W_Q"], d["b_O"], ...
@@ -345,6 +346,7 @@ class MultiHeadAttention:
         cache: keys and values of earlier calls, as they were before this one; it stays as it is.
         also: names of further gradients: "mask", "key_padding" (additive ones, in their own shapes), "alibi_slopes",
             and of the rows in the cache "past_key" and "past_value", (B, kv_heads, rows, width).
+        keep: names of stages of the backward, as in mha.attention_backward; they follow as an mha.Trace.
         out_dtype: of the gradients, to which they are rounded once; None: that of query.
 
         The gradients of the weights lie in the parameter table beside them, in float64, until the next backward: see
@@ -354,7 +356,7 @@ class MultiHeadAttention:
         rows, request = self.request(query, key, value, {**settings}, layout=layout, path="exact", cache=cache)
         backward = Backward(request, rows.seen(a.floats("do", do), "do"), dlse)
         inputs = [name for name, x in zip(INPUTS, (query, key, value)) if x is not None]
-        kind = rows.kind
+        kind, stages = rows.kind, stages_of("keep", keep)
         back = kind.dtype if out_dtype is None else a.float_type("out_dtype", out_dtype)
         with ExitStack() as taken:
             taken.enter_context(self._lock)
@@ -365,14 +367,16 @@ class MultiHeadAttention:
                 call(lib.mha_layer_add_gradients, layer, _abi.F64)
             lib.mha_layer_lend_gradients(layer, ctypes.byref(backward.struct))
             weights = self.gradients
-            found = backward.run([*inputs, *(name for name in further(also) if name not in weights)])
+            found = backward.run([*inputs, *(name for name in further(also) if name not in weights), *stages])
+            trace = Trace({name: found.pop(name) for name in stages})
             found.update((name, np.array(array)) for name, array in weights.items())
 
         def given(name: str) -> Any:
             array = np.ascontiguousarray(rows.input_back(found[name]) if name in INPUTS else found[name])
             return kind.wrap(a.narrowed(array, _abi.F64, back), back)
 
-        return {name: given(name) for name in found}
+        gradients = {name: given(name) for name in found}
+        return (gradients, trace) if stages else gradients
 
     @property
     def gradients(self) -> dict[str, Any]:

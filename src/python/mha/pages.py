@@ -7,13 +7,14 @@ import numpy as np
 
 from . import _abi
 from . import arrays as a
-from ._backward import Backward, further
+from ._backward import Backward, further, stages_of
 from ._call import Request
 from .errors import typed
 from .functional import flash_words
 from .semantics import Semantics
 from .settings import has
 from .shapes import Heads, run
+from .trace import Trace
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -113,25 +114,29 @@ def paged_attention_backward(q: a.Array, key_pages: a.Array, value_pages: a.Arra
                              page_lengths: a.Array, do: a.Array, *, dlse: Optional[a.Array] = None,
                              causal: bool = True, window_size: Sequence[int] = (-1, -1),
                              softmax_scale: Optional[float] = None, softcap: float = 0.0,
-                             alibi_slopes: Optional[a.Array] = None, also: Sequence[str] = (), out_dtype: Any = None,
+                             alibi_slopes: Optional[a.Array] = None, also: Sequence[str] = (),
+                             keep: Sequence[str] = (), out_dtype: Any = None,
                              **settings: Unpack[PagedSettings]) -> Any:
     """The gradients (dq, dkey_pages, dvalue_pages) of mha.paged_attention, computed in float64 by the exact path.
 
     q ... page_lengths, and all else that has the same name: as in mha.paged_attention.
     do: the gradient of the output, in its axes. dlse: that of the lse, (B, h, T_q); None: 0.
-    also, out_dtype: as in mha.attention_backward.
+    also, keep, out_dtype: as in mha.attention_backward.
 
     A row of a page has the sum over all sequences that read it, and 0 where none does.
     """
-    more = further(also)
+    more, stages = further(also), stages_of("keep", keep)
     paged = _Paged(q, key_pages, value_pages, page_table, page_lengths, {**settings})
     given = {"scale": softmax_scale, "softcap": softcap, "alibi_slopes": alibi_slopes, **settings}
     with typed(flash_words(settings)):
         request = paged.request(causal, window_size, given, path="exact")
     backward = Backward(request, paged.heads.seen(a.floats("do", do), "do"), dlse)
-    found = backward.run([*_GRADIENTS, *more])
+    found = backward.run([*_GRADIENTS, *more, *stages])
+    trace = Trace({name: found.pop(name) for name in stages})
     kind = paged.heads.kind
     back = kind.dtype if out_dtype is None else a.float_type("out_dtype", out_dtype)
     wrapped = {name: kind.wrap(a.narrowed(array, _abi.F64, back), back) for name, array in found.items()}
-    results = tuple(wrapped[name] for name in _GRADIENTS)
-    return (*results, {name: wrapped[name] for name in more}) if more else results
+    results: tuple[Any, ...] = tuple(wrapped[name] for name in _GRADIENTS)
+    if more:
+        results = (*results, {name: wrapped[name] for name in more})
+    return (*results, trace) if stages else results

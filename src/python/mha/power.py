@@ -175,7 +175,7 @@ def gradient_power(q: a.Array, k: Optional[a.Array], v: Optional[a.Array], do: a
     left_out = [name for name, x in zip(INPUTS, meant.shape.inputs) if x is None]
     with typed({"also": "compared"}):
         memory = backward.memory([name for name in compared if name not in left_out])
-    backward.lend(backward.struct.of, memory)
+    backward.lend(backward.struct, memory)
     criterion, found = _criterion(rtol, atol, nmse, cosine, dtype), _abi.GradientPower()
     with backward.request.typed():
         call(lib.mha_examine_gradients, backward.request.layer_address, ctypes.byref(backward.request.struct),

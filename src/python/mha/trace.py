@@ -17,14 +17,21 @@ from .tables import Table
 
 
 def _meanings() -> dict[str, str]:
-    """What each stage is, in the order data flows, those beside it behind."""
+    """What each stage is, in the order data flows, those beside it behind, and then those of a backward."""
     rows = [lib.mha_stage_at(stage).contents for stage in range(len(_abi.STAGES))]
     order = sorted(rows, key=lambda row: row.step if row.step >= 0 else len(rows))
-    return {row.name.decode(): row.meaning.decode() for row in order}
+    backwards = [lib.mha_backward_stage_at(stage).contents for stage in range(len(_abi.BACKWARD_STAGES))]
+    return {row.name.decode(): row.meaning.decode() for row in [*order, *backwards]}
+
+
+def _shapes_of_backward() -> dict[str, str]:
+    rows = [lib.mha_backward_stage_at(stage).contents for stage in range(len(_abi.BACKWARD_STAGES))]
+    return {row.name.decode(): lib.mha_stage_at(row.like).contents.shape.decode() for row in rows}
 
 
 _MEANING = _meanings()
 _MOST_DRAWN = 16  # heads
+_SIGNED = tuple(name for name, shape in _shapes_of_backward().items() if "S'" in shape)  # drawn without their signs
 
 
 class Trace(Mapping[str, Any]):
@@ -99,7 +106,7 @@ class Trace(Mapping[str, Any]):
         return str(self.table())
 
     def _repr_html_(self) -> str:
-        drawn = [heat_map(self._array(name)[index], f"{name}: " + ", ".join(
+        drawn = [heat_map(np.abs(self._array(name)[index]), f"{f'|{name}|' if name in _SIGNED else name}: " + ", ".join(
             f"{word} {i}" for word, i in zip(("batch row", "head"), index)))
             for name, index in self._maps()[:_MOST_DRAWN]]
         left = len(self._maps()) - len(drawn)
@@ -108,6 +115,6 @@ class Trace(Mapping[str, Any]):
         return framed(table + "".join(drawn) + note, min(900, 80 + 24 * len(self) + 270 * -(-len(drawn) // 4)))
 
     def _maps(self) -> list[tuple[str, tuple[int, ...]]]:
-        """The matrices of weights: their stage, and their place in it."""
-        return [(name, index) for name in self if name in ("weights", "weights_mean") and 0 not in self[name].shape
-                for index in np.ndindex(tuple(self[name].shape[:-2]))]
+        """The matrices of weights and their gradients: their stage, and their place in it."""
+        return [(name, index) for name in self if name in ("weights", "weights_mean", *_SIGNED)
+                and 0 not in self[name].shape for index in np.ndindex(tuple(self[name].shape[:-2]))]

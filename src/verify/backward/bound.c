@@ -44,6 +44,8 @@
  *         all pairs times the sum of |dZ| + E_dZ, each times the size of what dZ is multiplied with.
  *   sinks e^(sink - lse) is off as a P is, by E_lse once, and its product as dZ is.
  *
+ * Where the errors of the stages themselves are wanted, bound_stages.c keeps these.
+ *
  * An error is infinite where A, the terms of X together, or the sums of |dS| |K|, |dS| |Q| and P |dO| reach the end
  * of the range, whatever comes of them. The sums over E are made by the steps of the backward itself, with E in
  * place of dS and absolute values in place of Q, K and dO. bound_rows.c goes on from there. */
@@ -214,6 +216,19 @@ static double d_masked_error(const query *q, size_t j)
     return E_P * (X + E_X) + P * E_X + 2 * u * (P + E_P) * (X + E_X) + e->tiny;
 }
 
+/* Keeps the errors of the stages of a pair. */
+static void keep_pair(const query *q, size_t j, bool seen, double E_dZ, double E_dS)
+{
+    const mha__gradient_errors *e = q->e;
+    const double dP = *of_pair(q, q->map->d_weights, j),
+                 E_dP = mha__bound_keeps(e, MHA_BACKWARD_D_WEIGHTS) && seen
+                            ? d_weight_error(q, j, *of_pair(q, e->sizes.map.d_weights, j), dP)
+                            : 0;
+    mha__bound_keep_pair(e, MHA_BACKWARD_D_WEIGHTS, q->map, q->i, j, dP, E_dP, !seen);
+    mha__bound_keep_pair(e, MHA_BACKWARD_D_MASKED, q->map, q->i, j, *of_pair(q, q->map->d_masked, j), E_dZ, false);
+    mha__bound_keep_pair(e, MHA_BACKWARD_D_SCORES, q->map, q->i, j, *of_pair(q, q->map->d_scores, j), E_dS, false);
+}
+
 /* Writes the errors of the pairs of a query to the matrices of e->sizes.map, with what summing them up adds: `N` terms
  * of a product, `all` of what is added to scores. */
 static void bound_pairs(const query *q, double N, double all)
@@ -234,6 +249,7 @@ static void bound_pairs(const query *q, double N, double all)
         double *E_P = of_pair(q, to->weights, j);
         *E_P += sight ? lost(p->probabilities, P + *E_P) : 0;
         *E_P += sum * (P + *E_P);
+        keep_pair(q, j, sight == MHA__SEEN, E_dZ + of_dZ, E_dS);
         *of_pair(q, to->d_masked, j) = E_dZ + of_dZ + of_all * (dZ + E_dZ + of_dZ);
         *of_pair(q, to->d_scores, j) = E_dS + sum * (dS + E_dS);
     }
@@ -342,12 +358,22 @@ static void bound_sinks(const mha__gradient_errors *e, const mha__backward *b, c
     ((double *)to->data)[map->head] += E + sum * (P + E_P) * (X + E_D) + e->tiny;
 }
 
+/* Whether a query sees no key, of all that there are. */
+static bool sees_none(const query *q)
+{
+    size_t j = 0;
+    while (j < q->map->n && q->map->seen[q->i * q->map->n + j] != MHA__SEEN)
+        j++;
+    return j == q->map->n && !q->b->given->whole.lse.data;
+}
+
 void mha__bound_sums(mha__gradient_errors *e, const mha__backward *b, const mha__map *map)
 {
     for (size_t i = 0; i < map->s.T_q; i++) {
         const query q = query_of(e, b, map, i);
         bound_weights(&q);
         e->sizes.map.sums[i] = b->given->whole.lse.data ? whole_sum_error(&q) : sum_error(&q);
+        mha__bound_keep_pair(e, MHA_BACKWARD_ROW_SUMS, map, i, 0, map->sums[i], e->sizes.map.sums[i], sees_none(&q));
     }
 }
 

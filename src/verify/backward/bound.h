@@ -18,8 +18,8 @@ typedef struct mha__gradient_errors {
     double rows[3];               /* of an element of q, k and v as they are attended to */
     double projected[3];          /* of one of q, k and v as they were projected, before norm, limits and rotation */
     double latents[2], heads, gated; /* of the latents of queries and keys, of the heads, and of what W_O reads */
-    /* Its d, d_x, d_heads, d_gated, d_gates, gates, gated and latents (but q and kv, which have room) are the errors of
-     * those of the backward; its map has what they are sums of. */
+    /* Its d, d_x, d_heads, d_gated, d_gates, gates, gated, kept and latents (but q and kv, which have room) are the
+     * errors of those of the backward; its map has what they are sums of. */
     mha__backward sizes;
     double *spare;                /* (T_q + S', d_k) */
     double *room[3];              /* a row of any kind */
@@ -56,6 +56,19 @@ void mha__bound_rows(mha__gradient_errors *e, const mha__backward *b);
 void mha__bound_inputs(mha__gradient_errors *e, const mha__backward *b);
 /* The steps that have no map. */
 void mha__bound_step(mha__gradient_errors *e, const mha__backward *b, mha__backward_step step);
+
+/* bound_stages.c: room for the errors of the stages that are kept; false: there is no memory. */
+bool mha__bound_begin_stages(mha__gradient_errors *e, const mha__backward *b);
+/* Whether the errors of a stage are wanted. */
+static inline bool mha__bound_keeps(const mha__gradient_errors *e, mha_backward_stage stage)
+{
+    return e->sizes.kept[stage].data;
+}
+/* Keeps the error of a number x of query i and key j of a map; `any`: it may be any number. */
+void mha__bound_keep_pair(const mha__gradient_errors *e, mha_backward_stage stage, const mha__map *map, size_t i,
+                          size_t j, double x, double E, bool any);
+/* Keeps the errors of the stages that a step without a map made. */
+void mha__bound_keep_rows(const mha__gradient_errors *e, const mha__backward *b, mha__backward_step step);
 
 /* E_y of n numbers y behind a norm of x, which are off by E_x. */
 void mha__bound_normed(const mha__gradient_errors *e, const mha__norm *norm, size_t first, size_t n, const double *x,

@@ -13,6 +13,8 @@ typedef struct search {
     const mha__mistake *mistake; /* NULL: none is made */
     bool bounds;                 /* the errors are followed */
     mha_view right[MHA_GRADIENT_COUNT]; /* the errors of the right gradients */
+    mha_view kept[MHA_BACKWARD_STAGE_COUNT]; /* and those of the right stages */
+    bool fits[MHA_BACKWARD_STAGE_COUNT];     /* a stage is right: it tells mistakes behind it from none */
 } search;
 
 static bool makes(const search *s, mha__backward_step step)
@@ -37,11 +39,10 @@ static void watch(void *context, mha__backward *b, mha__backward_step step, mha_
         mha__bound_step(&s->e, b, step);
 }
 
-/* Whether somebody's gradient is the one that was made: each element within `times` its error and a part of the largest
- * one. */
-static bool is_near(const search *s, int g, const mha_view *errors, double times, double part)
+/* Whether somebody's gradient, or stage, is the one that was made: each element within `times` its error and a part of
+ * the largest one; where the error is NaN it may be any number. */
+static bool is_near(const mha_view *theirs, const mha_view *made, const mha_view *errors, double times, double part)
 {
-    const mha_view *theirs = &s->found->of[g], *made = mha__backward_result(&s->b, g);
     size_t index[MHA_MAX_RANK] = {0};
     double largest = 0;
     for (size_t at = 0; at < mha_view_elements(made); at++) {
@@ -52,6 +53,8 @@ static bool is_near(const search *s, int g, const mha_view *errors, double times
     for (size_t at = 0; more; at++, more = mha__index_next(index, theirs->shape, theirs->rank)) {
         const double x = ((const double *)made->data)[at], y = mha_view_get(theirs, index),
                      E = times * ((const double *)errors->data)[at];
+        if (isnan(E))
+            continue;
         if (!(fabs(x - y) <= E + part * largest) && !(isnan(x) && isnan(y)))
             return false;
         if (isnan(x) != isnan(y))
@@ -60,13 +63,25 @@ static bool is_near(const search *s, int g, const mha_view *errors, double times
     return true;
 }
 
-/* Whether the backward that was run gives all that was found; `errors`: NULL for those of that backward. */
-static bool are_near(const search *s, const mha_view *errors, double times, double part)
+static bool is_stage_near(const search *s, const mha_backward_keep *keep, bool of_right, double times, double part)
+{
+    const mha_backward_stage stage = keep->stage;
+    return !keep->view.data ||
+           is_near(&keep->view, &s->b.kept[stage], of_right ? &s->kept[stage] : &s->e.sizes.kept[stage], times,
+                   part);
+}
+
+/* Whether the backward that was run gives all that was found, but stages that are right; `of_right`: by the errors of
+ * what is right, not by those of that backward. */
+static bool are_near(const search *s, bool of_right, double times, double part)
 {
     bool near = true;
     for (int g = 0; g < MHA_GRADIENT_COUNT && near; g++)
         near = !s->found->of[g].data ||
-               is_near(s, g, errors ? &errors[g] : mha__backward_result(&s->e.sizes, g), times, part);
+               is_near(&s->found->of[g], mha__backward_result(&s->b, g),
+                       of_right ? &s->right[g] : mha__backward_result(&s->e.sizes, g), times, part);
+    for (size_t i = 0; i < s->found->keep_count && near; i++)
+        near = s->fits[s->found->keep[i].stage] || is_stage_near(s, &s->found->keep[i], of_right, times, part);
     return near;
 }
 
@@ -89,11 +104,11 @@ static mha_status change_gives(search *s, const mha__mistake *mistake, bool *giv
     s->mistake = mistake;
     s->bounds = false;
     mha__backward_run(&s->b);
-    *gives = are_near(s, s->right, 16, 0x1p-4);
+    *gives = are_near(s, true, 16, 0x1p-4);
     if (!*gives)
         return MHA_OK;
     TRY(run(s, mistake, &s->found->precision, error));
-    *gives = are_near(s, NULL, 1, 0x1p10 * s->e.unit);
+    *gives = are_near(s, false, 1, 0x1p10 * s->e.unit);
     return MHA_OK;
 }
 
@@ -102,24 +117,32 @@ static mha_status rounding_gives(search *s, const mha__mistake *mistake, bool *g
 {
     const mha_backward_precision precision = mha__mistake_rounds(mistake, &s->found->precision);
     TRY(run(s, NULL, &precision, error));
-    *gives = are_near(s, NULL, 1, 0);
+    *gives = are_near(s, false, 1, 0);
     return mha__bound_restart(&s->e, &s->b, &s->found->precision, error);
 }
 
-/* Whether what was found is right; keeps the errors of what is. */
+/* A copy of errors; those that there are not have none. */
+static mha_status keep_errors(search *s, const mha_view *errors, mha_view *copy, mha_error *error)
+{
+    if (!errors->data)
+        return MHA_OK;
+    *copy = mha__arena_view(&s->b.memory, MHA_F64, errors->rank, errors->shape);
+    if (!copy->data)
+        return mha__fail(error, MHA_NO_MEMORY, "bound", "no memory for the errors of this backward");
+    return mha_view_copy(copy, errors);
+}
+
+/* Whether what was found is right, and which stages are; keeps the errors of what is. */
 static mha_status is_right(search *s, bool *right, mha_error *error)
 {
     TRY(run(s, NULL, &s->found->precision, error));
-    *right = are_near(s, NULL, 1, 0);
-    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
-        const mha_view *errors = mha__backward_result(&s->e.sizes, g);
-        if (!errors->data)
-            continue;
-        s->right[g] = mha__arena_view(&s->b.memory, MHA_F64, errors->rank, errors->shape);
-        if (!s->right[g].data)
-            return mha__fail(error, MHA_NO_MEMORY, "bound", "no memory for the errors of this backward");
-        (void)mha_view_copy(&s->right[g], errors);
-    }
+    *right = are_near(s, false, 1, 0);
+    for (size_t i = 0; i < s->found->keep_count; i++)
+        s->fits[s->found->keep[i].stage] = is_stage_near(s, &s->found->keep[i], false, 1, 0);
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+        TRY(keep_errors(s, mha__backward_result(&s->e.sizes, g), &s->right[g], error));
+    for (int i = 0; i < MHA_BACKWARD_STAGE_COUNT; i++)
+        TRY(keep_errors(s, &s->e.sizes.kept[i], &s->kept[i], error));
     return MHA_OK;
 }
 

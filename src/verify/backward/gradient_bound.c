@@ -80,7 +80,7 @@ mha_status mha__bound_begin(mha__gradient_errors *e, const mha__backward *b, con
     if (b->given->whole.lse.data && !b->given->whole.sizes.data)
         return mha__fail(error, MHA_INVALID, "whole sizes", "expected sum_j P_ij |V_jc|, which the bound needs");
     TRY(bound_forward(e, b, error));
-    bool full = !take_all(e, b);
+    bool full = !take_all(e, b) || !mha__bound_begin_stages(e, b);
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
         if (!b->d[g].data)
             continue;
@@ -129,10 +129,13 @@ void mha__bound_end(mha__gradient_errors *e, const mha__backward *b)
 
 void mha__bound_step(mha__gradient_errors *e, const mha__backward *b, mha__backward_step step)
 {
-    if (step == MHA__BACKWARD_OUTPUT)
+    if (step == MHA__BACKWARD_OUTPUT) {
         mha__bound_output(e, b);
+        mha__bound_keep_rows(e, b, step);
+    }
     if (step == MHA__BACKWARD_HEADS) {
         mha__backward_deal_keys(&e->sizes);
+        mha__bound_keep_rows(e, b, step);
         mha__bound_rows(e, b);
     }
     if (step == MHA__BACKWARD_INPUTS)
@@ -172,6 +175,8 @@ static mha_status bound_all(mha__backward *b, const mha_gradients *given, double
                                                                      to->rank, to->shape);
             (void)mha_view_copy(to, &errors);
         }
+    if (status == MHA_OK)
+        mha__backward_hand_stages(&e.sizes, MHA_F32, given);
     mha__bound_free(&e);
     return status;
 }

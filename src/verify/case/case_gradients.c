@@ -13,6 +13,14 @@ bool mha__case_has_gradients(const mha_case *c)
     return false;
 }
 
+bool mha__case_has_backwards(const mha_case *c)
+{
+    for (int s = 0; s < MHA_BACKWARD_STAGE_COUNT; s++)
+        if (c->backwards[0][s].name || c->backwards[1][s].name)
+            return true;
+    return false;
+}
+
 static const case_tensor inputs[] = {[MHA_D_QUERY] = CASE_QUERY, [MHA_D_KEY] = CASE_KEY, [MHA_D_VALUE] = CASE_VALUE};
 
 mha_view mha__case_gradient(const mha_case *c, const mha_plan *plan, mha_gradient gradient, const mha_view *recorded)
@@ -113,10 +121,26 @@ static mha_status check_gradient(const mha_case *c, const mha_plan *plan, mha_gr
     return mha__expect_shape(error, e->name, &e->view, input ? input->rank : rank, input ? input->shape : shape);
 }
 
+/* Checks a recorded stage of the backward, as the file shapes it. */
+static mha_status check_backward(const mha_case *c, const mha_plan *plan, mha_backward_stage stage,
+                                 const case_expected *e, mha_error *error)
+{
+    size_t shape[4];
+    if (!e->name)
+        return MHA_OK;
+    const int rank = mha_backward_stage_shape(plan, stage, shape);
+    if (rank == 0)
+        return mha__fail(error, MHA_INVALID, e->name, "is there, but the backward of the call has no such stage");
+    const mha_view stored = mha_view_of(NULL, MHA_F32, rank, shape),
+                   shaped = mha__case_shape(c, &stored, mha_backward_stage_at(stage)->like, false, plan->S,
+                                            e->view.rank);
+    return mha__expect_shape(error, e->name, &e->view, shaped.rank, shaped.shape);
+}
+
 mha_status mha__case_check_gradients(const mha_case *c, mha_error *error)
 {
     mha__case_backward b;
-    if (!mha__case_has_gradients(c))
+    if (!mha__case_has_gradients(c) && !mha__case_has_backwards(c))
         return MHA_OK;
     if (!c->tensors[CASE_D_OUTPUT].data)
         return mha__fail(error, MHA_INVALID, "d_output", "is missing: gradients are computed from that of the output");
@@ -129,6 +153,8 @@ mha_status mha__case_check_gradients(const mha_case *c, mha_error *error)
         status = check_stage(c, &b.plan, MHA_STAGE_LSE, CASE_D_LSE, error);
     for (int i = 0; i < 2 * MHA_GRADIENT_COUNT && is_planned && status == MHA_OK; i++)
         status = check_gradient(c, &b.plan, (mha_gradient)(i / 2), &c->gradients[i % 2][i / 2], error);
+    for (int i = 0; i < 2 * MHA_BACKWARD_STAGE_COUNT && is_planned && status == MHA_OK; i++)
+        status = check_backward(c, &b.plan, (mha_backward_stage)(i / 2), &c->backwards[i % 2][i / 2], error);
     mha__case_backward_free(&b);
     return status;
 }

@@ -160,6 +160,21 @@ static mha_status record_stage(mha_case *c, mha_stage stage, const mha_view *rec
     return MHA_OK;
 }
 
+/* Records a result of a backward that the caller gives, in the slot of its type; `word`: what it is called. */
+static mha_status record_backward(mha_case *c, const char *word, const mha_view *recorded, const mha_case_notes *notes,
+                                  case_expected *const slots[2], mha_error *error)
+{
+    const int wide = (notes->has_computed ? notes->computed : recorded->dtype) == MHA_F64;
+    char *name = mha__arena_take(&c->pool, 48);
+    if (!name)
+        return no_memory(word, error);
+    snprintf(name, 48, "%s.%s", wide ? "expected64" : "expected", word);
+    TRY(copy_reals(c, name, recorded, &slots[wide]->view, error));
+    slots[wide]->name = name;
+    slots[wide]->stored = recorded->dtype;
+    return MHA_OK;
+}
+
 static mha_status record_gradients(mha_case *c, const mha_case_notes *notes, mha_error *error)
 {
     const mha_gradients *given = notes->gradients;
@@ -167,20 +182,22 @@ static mha_status record_gradients(mha_case *c, const mha_case_notes *notes, mha
     TRY(copy_reals(c, "d_lse", &given->d_lse, &c->tensors[CASE_D_LSE], error));
     c->tensors[CASE_D_OUTPUT] = by_head(c, &c->tensors[CASE_D_OUTPUT]);
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
-        const mha_view *of = &given->of[g];
-        const char *word = mha__case_gradient_name((mha_gradient)g);
+        const char *word = strchr(mha__case_gradient_name((mha_gradient)g), '.') + 1;
         const bool left_out = c->layer && g >= MHA_D_WEIGHTS && !c->weights[CASE_RECORDED][g - MHA_D_WEIGHTS].data;
-        if (!of->data || left_out) /* keys_only leaves weights out of a case */
-            continue;
-        const int wide = (notes->has_computed ? notes->computed : of->dtype) == MHA_F64;
-        case_expected *e = &c->gradients[wide][g];
-        char *name = mha__arena_take(&c->pool, 48);
-        if (!name)
-            return no_memory(word, error);
-        snprintf(name, 48, "%s%s", wide ? "expected64" : "expected", strchr(word, '.'));
-        TRY(copy_reals(c, name, of, &e->view, error));
-        e->name = name;
-        e->stored = of->dtype;
+        if (given->of[g].data && !left_out) /* keys_only leaves weights out of a case */
+            TRY(record_backward(c, word, &given->of[g], notes,
+                                (case_expected *[]){&c->gradients[0][g], &c->gradients[1][g]}, error));
+    }
+    for (size_t i = 0; i < given->keep_count; i++) {
+        const mha_backward_keep *keep = &given->keep[i];
+        const char *word = mha_backward_stage_name(keep->stage);
+        if ((unsigned)keep->stage >= MHA_BACKWARD_STAGE_COUNT)
+            return mha__fail(error, MHA_INVALID, "keep", "expected stages of a backward, found %d", (int)keep->stage);
+        case_expected *const slots[2] = {&c->backwards[0][keep->stage], &c->backwards[1][keep->stage]};
+        if (slots[0]->name || slots[1]->name)
+            return mha__fail(error, MHA_INVALID, word, "expected each stage once, found it twice");
+        if (keep->view.data)
+            TRY(record_backward(c, word, &keep->view, notes, slots, error));
     }
     return MHA_OK;
 }
@@ -203,6 +220,8 @@ static mha_status fill(mha_case *c, const mha_layer *layer, const mha_call *call
             c->expected[wide][slot].atol = NAN;
     for (int i = 0; i < 2 * MHA_GRADIENT_COUNT; i++)
         c->gradients[i % 2][i / 2].atol = NAN;
+    for (int i = 0; i < 2 * MHA_BACKWARD_STAGE_COUNT; i++)
+        c->backwards[i % 2][i / 2].atol = NAN;
 
     mha_call exact = *call;
     exact.path = MHA_PATH_EXACT;

@@ -29,6 +29,14 @@ static mha_status read_word(mha_case *c, const mha_file_tensor *t, const mha__ca
     return mha__case_read_tensor(c, t, word->content, view, error);
 }
 
+/* Where the result of a word is recorded. */
+static case_expected *slot_of(mha_case *c, const mha__case_word *word, int wide)
+{
+    return word->kind == WORD_GRADIENT   ? &c->gradients[wide][word->code]
+           : word->kind == WORD_BACKWARD ? &c->backwards[wide][word->code]
+                                         : &c->expected[wide][word->code];
+}
+
 /* Reads one tensor of the file into the field of the case that its name stands for. */
 static mha_status read_placed(mha_case *c, const mha_file_tensor *t, const mha__case_place *place, mha_error *error)
 {
@@ -41,8 +49,7 @@ static mha_status read_placed(mha_case *c, const mha_file_tensor *t, const mha__
     }
     if (place->record == PLACE_FUSED)
         return MHA_OK;
-    const int wide = place->record == PLACE_DOUBLE;
-    case_expected *e = word->kind == WORD_GRADIENT ? &c->gradients[wide][word->code] : &c->expected[wide][word->code];
+    case_expected *e = slot_of(c, word, place->record == PLACE_DOUBLE);
     e->name = place->record == PLACE_DOUBLE ? t->name : word->shown.name;
     e->stored = recorded_type(c, t->dtype);
     return read_word(c, t, word, &e->view, error);
@@ -213,13 +220,10 @@ static mha_status read_tolerances(mha_case *c, mha_error *error)
         if (!mha__case_is_result(word))
             continue;
         char key[64];
-        case_expected *const slots[2] = {
-            word->kind == WORD_GRADIENT ? &c->gradients[0][word->code] : &c->expected[0][word->code],
-            word->kind == WORD_GRADIENT ? &c->gradients[1][word->code] : &c->expected[1][word->code]};
         snprintf(key, sizeof key, "atol.%s", word->shown.name);
-        TRY(read_tolerance(c, key, &slots[0]->atol, error));
+        TRY(read_tolerance(c, key, &slot_of(c, word, 0)->atol, error));
         snprintf(key, sizeof key, "atol.expected64.%s", strchr(word->shown.name, '.') + 1);
-        TRY(read_tolerance(c, key, &slots[1]->atol, error));
+        TRY(read_tolerance(c, key, &slot_of(c, word, 1)->atol, error));
     }
     return MHA_OK;
 }

@@ -32,6 +32,7 @@ struct mha_case {
     bool has_set[CASE_WEIGHTS_COUNT];
     case_expected expected[2][CASE_EXPECTED_COUNT]; /* expected.*, expected64.* */
     case_expected gradients[2][MHA_GRADIENT_COUNT]; /* expected.d_*, expected64.d_* */
+    case_expected backwards[2][MHA_BACKWARD_STAGE_COUNT]; /* expected.d_scores, expected64.row_sums */
     mha_stage qk_stage;                             /* the stage that expected.qk holds */
     mha_params *params[CASE_WEIGHTS_COUNT];
     mha_layer *layers[CASE_WEIGHTS_COUNT]; /* owned by the case; NULL without projections */
@@ -124,8 +125,9 @@ bool mha__cache_rounds(const mha_call *call, mha_dtype *type);
 
 /* ---------------------------------------------------------------- gradients (case_gradients.c) */
 
-/* Whether the case records gradients. */
+/* Whether the case records gradients; whether it records stages of its backward. */
 bool mha__case_has_gradients(const mha_case *c);
+bool mha__case_has_backwards(const mha_case *c);
 /* A recorded gradient, or memory of its shape, in the axes of the plan. */
 mha_view mha__case_gradient(const mha_case *c, const mha_plan *plan, mha_gradient gradient, const mha_view *recorded);
 /* The backward of a case: its call, with the cache or the pages that it has, a plan of it, and what comes in; nothing
@@ -139,7 +141,7 @@ typedef struct mha__case_backward {
 /* Freed in any case. MHA_UNSUPPORTED: a backward that is not computed. */
 mha_status mha__case_backward_begin(const mha_case *c, mha__case_backward *b, mha_error *error);
 void mha__case_backward_free(mha__case_backward *b);
-/* Checks the shapes of the recorded gradients and of what comes in against the plan of the call. */
+/* Checks the shapes of recorded gradients and stages and of what comes in against the plan of the call. */
 mha_status mha__case_check_gradients(const mha_case *c, mha_error *error);
 
 /* ---------------------------------------------------------------- results */

@@ -147,6 +147,11 @@ static mha_status put_results(saving *s)
         if (e->name)
             TRY(put_view(s, e->name, &e->view));
     }
+    for (int i = 0; i < 2 * MHA_BACKWARD_STAGE_COUNT; i++) {
+        const case_expected *e = &s->c->backwards[i % 2][i / 2];
+        if (e->name)
+            TRY(put_view(s, e->name, &e->view));
+    }
     for (int i = 0; i < 2 * MHA_GRADIENT_COUNT; i++) {
         const case_expected *e = &s->c->gradients[i % 2][i / 2];
         if (e->name)

@@ -166,9 +166,11 @@ static mha_status give_rows(mha__judgement *j, mha_verdict *verdict, mha_error *
 static mha_status refuse_stage(const char *stage, mha_error *error)
 {
     char names[300] = "";
-    for (int s = 0; s < MHA_STAGE_COUNT; s++) {
-        size_t used = strlen(names);
-        mha__text_print(names + used, sizeof names - used, "%s, ", mha_stage_name((mha_stage)s));
+    for (int s = 0; s < MHA_STAGE_COUNT + MHA_BACKWARD_STAGE_COUNT; s++) {
+        const size_t used = strlen(names);
+        mha__text_print(names + used, sizeof names - used, "%s, ",
+                        s < MHA_STAGE_COUNT ? mha_stage_name((mha_stage)s)
+                                            : mha_backward_stage_name((mha_backward_stage)(s - MHA_STAGE_COUNT)));
     }
     return mha__fail(error, MHA_NOT_FOUND, "stage", "expected one of %sd_query and other gradients, prefill_output, "
                      "found %s", names, stage);

@@ -86,7 +86,7 @@ mha_status mha__judge_packed(mha__judgement *j, mha_error *error);
 mha_status mha__judge_identities(mha__judgement *j, mha_error *error);
 mha_status mha__judge_prefill(mha__judgement *j, mha_error *error);
 
-/* Judges the recorded gradients; whether a name is that of one, "d_query". */
+/* Judges the recorded stages of the backward and gradients; whether a name is that of one, "d_scores", "d_query". */
 mha_status mha__judge_gradients(mha__judgement *j, mha_error *error);
 bool mha__judge_knows_gradient(const char *name);
 

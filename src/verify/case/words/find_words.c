@@ -98,7 +98,7 @@ mha__case_place mha__case_place_of(const char *tensor)
         place.set = CASE_REPEATED;
         place.word = find(WORD_WEIGHT, rest);
     } else {
-        static const case_word_kind kinds[] = {WORD_TENSOR, WORD_WEIGHT, WORD_RESULT, WORD_GRADIENT};
+        static const case_word_kind kinds[] = {WORD_TENSOR, WORD_WEIGHT, WORD_RESULT, WORD_GRADIENT, WORD_BACKWARD};
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !place.word; i++)
             place.word = find(kinds[i], tensor);
     }

@@ -1,6 +1,6 @@
 /* The words of the case format, each once: reading, messages, `mha help case` and CASES.md all use this table. Words of
- * what a call means are the rows of mha/setting.h, those of weights and stages the rows of mha/layer.h and
- * mha/attention.h; here is what a case has beside them. */
+ * what a call means are the rows of mha/setting.h, those of weights and stages the rows of mha/layer.h,
+ * mha/attention.h and mha/backward.h; here is what a case has beside them. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,6 +66,7 @@ static const mha__case_word words[] = {
     TENSOR(GRADIENTS, CASE_D_OUTPUT, "d_output", CASE_REAL, 2, 4, "grad_output dO dout do dy d_out output_grad",
            "as output", "needed with the gradients below", "gradient of the output, from which they were computed"),
     TENSOR(GRADIENTS, CASE_D_LSE, "d_lse", CASE_REAL, 2, 3, "dlse", "(B, h, T_q)", "0", "gradient of the lse"),
+    {{GRADIENTS, "", "", "", "", ""}, "", WORD_BACKWARDS, 0, CASE_REAL, 1, 4},
     {{GRADIENTS, "", "", "", "", ""}, "", WORD_GRADIENTS, 0, CASE_REAL, 1, 4},
 
     TENSOR(CACHE, CASE_PAST_KEY, "past_key", CASE_REAL, 4, 4, "past_k k_cache cache_k key_cache past_keys",
@@ -209,8 +210,10 @@ enum { WORDS = sizeof words / sizeof *words };
 /* ---------------------------------------------------------------- weights and stages as words */
 
 /* The words of the table, those of weights and stages in the places where they stand together. */
-static mha__case_word all[WORDS - 3 + MHA_WEIGHT_COUNT + MHA_STAGE_COUNT + MHA_GRADIENT_COUNT];
-static char expected[MHA_STAGE_COUNT][40], gradients[MHA_GRADIENT_COUNT][40], of_gradients[MHA_GRADIENT_COUNT][40];
+static mha__case_word all[WORDS - 4 + MHA_WEIGHT_COUNT + MHA_STAGE_COUNT + MHA_GRADIENT_COUNT +
+                          MHA_BACKWARD_STAGE_COUNT];
+static char expected[MHA_STAGE_COUNT][40], backwards[MHA_BACKWARD_STAGE_COUNT][40];
+static char gradients[MHA_GRADIENT_COUNT][40], of_gradients[MHA_GRADIENT_COUNT][40];
 
 static void write_weight(mha__case_word *word, mha_weight weight)
 {
@@ -236,6 +239,18 @@ static void write_stage(mha__case_word *word, mha_stage stage)
     word->shown.also = stage == MHA_STAGE_OUTPUT ? is->name : "";
     word->shown.meaning = is->meaning;
     mha__text_print(word->shown.form, sizeof word->shown.form, "%s", is->shape);
+}
+
+static void write_backward(mha__case_word *word, mha_backward_stage stage)
+{
+    const mha_backward_stage_info *is = mha_backward_stage_at(stage);
+    mha__text_print(backwards[stage], sizeof backwards[stage], "expected.%s", is->name);
+    word->kind = WORD_BACKWARD;
+    word->code = (int)stage;
+    word->foreign = is->foreign;
+    word->shown.name = backwards[stage];
+    word->shown.meaning = is->meaning;
+    mha__text_print(word->shown.form, sizeof word->shown.form, "%s", mha_stage_at(is->like)->shape);
 }
 
 /* What a gradient is of: the word of a weight or of an input, "mask". */
@@ -269,6 +284,7 @@ static void write_all(void)
         const int count = kind == WORD_WEIGHTS     ? MHA_WEIGHT_COUNT
                           : kind == WORD_STAGES    ? MHA_STAGE_COUNT
                           : kind == WORD_GRADIENTS ? MHA_GRADIENT_COUNT
+                          : kind == WORD_BACKWARDS ? MHA_BACKWARD_STAGE_COUNT
                                                    : 1;
         for (int k = 0; k < count; k++) {
             all[n] = words[i];
@@ -278,6 +294,8 @@ static void write_all(void)
                 write_stage(&all[n], (mha_stage)k);
             else if (kind == WORD_GRADIENTS)
                 write_gradient(&all[n], (mha_gradient)k);
+            else if (kind == WORD_BACKWARDS)
+                write_backward(&all[n], (mha_backward_stage)k);
             n++;
         }
     }

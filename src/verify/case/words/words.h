@@ -48,12 +48,14 @@ typedef enum case_word_kind {
     WORD_WEIGHT,       /* `code` is an mha_weight */
     WORD_RESULT,       /* `code` is a slot of results */
     WORD_GRADIENT,     /* of results, too; `code` is an mha_gradient */
+    WORD_BACKWARD,     /* of results, too; `code` is an mha_backward_stage */
     WORD_OTHER_TENSOR, /* a family, "expected64.*": a prefix to words of this table */
     WORD_KEY,          /* a metadata key; its values and its default are parsed from `form` and `missing` */
     WORD_OTHER_KEY,    /* a family of metadata keys, "atol.*" */
     WORD_WEIGHTS,      /* the weights of mha/layer.h stand here in the list of words, each of kind WORD_WEIGHT */
     WORD_STAGES,       /* the stages of mha/attention.h stand here, each of kind WORD_RESULT */
     WORD_GRADIENTS,    /* the gradients of mha/backward.h stand here, each of kind WORD_GRADIENT */
+    WORD_BACKWARDS,    /* the stages of a backward stand here, each of kind WORD_BACKWARD */
     WORD_SETTINGS      /* all settings stand here in the list of words */
 } case_word_kind;
 
@@ -67,10 +69,10 @@ typedef struct mha__case_word {
 } mha__case_word;
 
 const mha__case_word *mha__case_word_at(size_t index); /* NULL past the end */
-/* Whether a word is that of a recorded result: "expected.output", "expected.d_query". */
+/* Whether a word is that of a recorded result: "expected.output", "expected.d_scores", "expected.d_query". */
 static inline bool mha__case_is_result(const mha__case_word *word)
 {
-    return word->kind == WORD_RESULT || word->kind == WORD_GRADIENT;
+    return word->kind == WORD_RESULT || word->kind == WORD_GRADIENT || word->kind == WORD_BACKWARD;
 }
 
 /* ---------------------------------------------------------------- words by name (find_words.c) */
