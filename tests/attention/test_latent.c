@@ -9,6 +9,7 @@
 #include "support/latent.h"
 #include "support/trial.h"
 #include "support/unit.h"
+#include "support/words.h"
 
 enum { MOST = 1 << 14 }; /* doubles of one array */
 
@@ -16,10 +17,7 @@ static uint64_t state;
 
 static size_t below(size_t n)
 {
-    uint64_t z = state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (size_t)((z ^ z >> 31) % n);
+    return (size_t)(word(&state) % n);
 }
 
 /* ---------------------------------------------------------------- a drawn call */
