@@ -7,6 +7,7 @@
 
 #include "mha/mha.h"
 #include "support/latent.h"
+#include "support/layer.h"
 #include "support/trial.h"
 #include "support/unit.h"
 #include "support/words.h"
@@ -54,9 +55,7 @@ static void draw(drawn *d, uint64_t seed)
     d->cross = below(4) == 0;
     if (d->cross)
         config.d_kin = config.d_vin = blocks ? 32 : 5 + below(20);
-    mha_error error;
-    assert_ok(mha_layer_create(&config, NULL, NULL, &d->layer, &error), error);
-    mha_layer_init(d->layer, seed);
+    d->layer = made_layer(config, seed);
 
     mha_semantics *s = &d->call.semantics;
     const bool ragged = below(5) == 0;
