@@ -243,7 +243,8 @@ typedef struct mha_diagnosis {
     } part;
 } mha_diagnosis;
 
-/* A function that a long call calls, in the calling thread, with `done` of at most `total` steps. */
+/* A function that a long call calls, in the calling thread, with `done` of at most `total` steps. The total may
+ * fall on the way, when it is found that less is to be tried. */
 typedef struct mha_progress {
     void (*report)(void *context, size_t done, size_t total);
     void *context;

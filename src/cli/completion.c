@@ -70,7 +70,7 @@ static void offer_options(command_code command)
     for (option_code o = 0; o < option_count(); o++)
         if (takes(command, o)) {
             snprintf(name, sizeof name, "--%s", option_at(o)->name);
-            offer(name, option_at(o)->help);
+            offer(name, option_help(option_at(o)));
         }
 }
 

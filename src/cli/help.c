@@ -33,7 +33,7 @@ static void help_option(const option_row *row)
     enum { INDENT = 34 };
     const size_t indent = line_width() < 2 * (size_t)INDENT ? 8 : INDENT; /* of the text */
     char *left = text_of("--%s%s%s", row->name, row->form ? " " : "", row->form ? row->form : "");
-    char *right = text_of("%s%s%s%s", row->help, row->fallback ? " [" : "", row->fallback ? row->fallback : "",
+    char *right = text_of("%s%s%s%s", option_help(row), row->fallback ? " [" : "", row->fallback ? row->fallback : "",
                           row->fallback ? "]" : "");
     if (strlen(left) > indent - 4) {
         say("  %s\n", left);
@@ -157,8 +157,9 @@ static void manual_option(option_code option, const char *usual)
     const option_row *row = option_at(option);
     char *commands = commands_of(option);
     const bool is_usual = strcmp(commands, usual) == 0;
-    char *text = text_of("%s%s%s%s%s%s%s", row->help, row->fallback ? " [" : "", row->fallback ? row->fallback : "",
-                         row->fallback ? "]" : "", is_usual ? "" : " (", is_usual ? "" : commands, is_usual ? "" : ")");
+    char *text = text_of("%s%s%s%s%s%s%s", option_help(row), row->fallback ? " [" : "",
+                         row->fallback ? row->fallback : "", row->fallback ? "]" : "", is_usual ? "" : " (",
+                         is_usual ? "" : commands, is_usual ? "" : ")");
     printf(".It Fl -%s", row->name);
     manual_form(row->form ? row->form : "");
     write_words(text);

@@ -33,7 +33,8 @@ static void make_rows(void)
         if (is_own_option(s->name, strlen(s->name)))
             continue;
         settings[n_rows - OPTION_COUNT] = s;
-        rows[n_rows++] = option_of_setting(s, commands_with_settings, &texts[i]);
+        rows[n_rows] = option_of_setting(s, commands_with_settings, &texts[n_rows - OPTION_COUNT]);
+        n_rows++;
     }
 }
 
@@ -49,6 +50,12 @@ const option_row *option_at(option_code option)
     if (!rows)
         make_rows();
     return &rows[option];
+}
+
+const char *option_help(const option_row *row)
+{
+    const ptrdiff_t at = row - rows - OPTION_COUNT;
+    return row->help ? row->help : help_of_setting(settings[at], &texts[at]);
 }
 
 const mha_setting *setting_of(option_code option)

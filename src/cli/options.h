@@ -90,12 +90,14 @@ typedef struct option_row {
     int64_t low, high;           /* smallest and largest value; real numbers have no largest */
     section section;
     unsigned commands; /* the commands that take it: bit 1 << command_code */
-    const char *help;
+    const char *help; /* see option_help */
 } option_row;
 
 /* Row of an option: one of the program's own, then one for each setting that they do not name. A name that commands
  * read differently has two rows. */
 const option_row *option_at(option_code option);
+/* What an option does; that of a setting is written when it is asked for. */
+const char *option_help(const option_row *row);
 /* The setting that an option sets by its row; NULL: it is no setting, or several. */
 const mha_setting *setting_of(option_code option);
 /* Number of options. */

@@ -267,7 +267,8 @@ bool is_spelt(const char *option, size_t n, const char *name, size_t length)
 bool is_own_option(const char *name, size_t length)
 {
     for (option_code own = 0; own < OPTION_COUNT; own++)
-        if (is_spelt(name, length, own_options[own].name, strlen(own_options[own].name)))
+        if (own_options[own].name[0] == *name && /* most differ there */
+            is_spelt(name, length, own_options[own].name, strlen(own_options[own].name)))
             return true;
     return false;
 }

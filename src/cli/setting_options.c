@@ -36,8 +36,11 @@ static void write_words(const char *choices, char *text, size_t size)
 }
 
 /* What a setting does: its meaning, the shape of an array, what it needs, other spellings, what holds without it. */
-static void write_help(const mha_setting *s, char *text, size_t size)
+const char *help_of_setting(const mha_setting *s, setting_texts *texts)
 {
+    enum { size = sizeof texts->help };
+    char *text = texts->help;
+    *text = '\0';
     append(text, size, "%s", s->meaning);
     if (s->shape)
         append(text, size, "; shape %s", s->shape);
@@ -56,6 +59,7 @@ static void write_help(const mha_setting *s, char *text, size_t size)
     }
     if (s->unset && strcmp(s->unset, "0") != 0)
         append(text, size, " [%s]", s->unset);
+    return text;
 }
 
 option_row option_of_setting(const mha_setting *s, unsigned commands, setting_texts *texts)
@@ -80,13 +84,11 @@ option_row option_of_setting(const mha_setting *s, unsigned commands, setting_te
     append_option(texts->name, sizeof texts->name, s->name, strlen(s->name));
     if (s->kind == MHA_SETTING_CHOICE)
         write_words(s->choices, texts->form, sizeof texts->form);
-    write_help(s, texts->help, sizeof texts->help);
     return (option_row){.name = texts->name + strlen("--"),
                         .type = is_row ? LIST : forms[s->kind].type,
                         .form = *texts->form ? texts->form : form,
                         .low = s->kind == MHA_SETTING_COUNTS ? 0 : INT64_MIN,
                         .high = INT64_MAX,
                         .section = SECTION_MEANING,
-                        .commands = commands,
-                        .help = texts->help};
+                        .commands = commands};
 }

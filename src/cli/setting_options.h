@@ -9,7 +9,9 @@ typedef struct setting_texts {
     char name[60], form[100], help[700];
 } setting_texts;
 
-/* The option of these commands that sets a setting, with its texts in *texts. */
+/* The option of these commands that sets a setting, with its texts in *texts; its help is not written yet. */
 option_row option_of_setting(const mha_setting *s, unsigned commands, setting_texts *texts);
+/* Writes the help of that option, and returns it. */
+const char *help_of_setting(const mha_setting *s, setting_texts *texts);
 
 #endif

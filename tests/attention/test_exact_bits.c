@@ -9,6 +9,7 @@
 #include "mha/attention.h"
 #include "mha/random.h"
 #include "support/isa.h"
+#include "support/layer.h"
 #include "support/unit.h"
 
 /* More queries than are worked on together, more keys, widths that no vector divides. */
@@ -124,10 +125,8 @@ static void projections_add_term_by_term(void **state)
     enum { T = 70, d = 72 };
     static double x[T * d], q[T * d];
     static const mha_config config = {.d_model = d, .n_heads = 3, .bias_q = true};
-    mha_layer *layer;
     mha_error error;
-    assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
-    mha_layer_init(layer, 3);
+    mha_layer *layer = made_layer(config, 3);
     for (size_t e = 0; e < T * d; e++)
         x[e] = ldexp(random_double(6, e), (int)(e % 13));
     const mha_view W = mha_tensor_view(mha_layer_weight(layer, MHA_W_Q)),

@@ -7,8 +7,10 @@
 
 #include "mha/mha.h"
 #include "support/latent.h"
+#include "support/layer.h"
 #include "support/trial.h"
 #include "support/unit.h"
+#include "support/words.h"
 
 enum { MOST = 1 << 14 }; /* doubles of one array */
 
@@ -16,10 +18,7 @@ static uint64_t state;
 
 static size_t below(size_t n)
 {
-    uint64_t z = state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (size_t)((z ^ z >> 31) % n);
+    return (size_t)(word(&state) % n);
 }
 
 /* ---------------------------------------------------------------- a drawn call */
@@ -56,9 +55,7 @@ static void draw(drawn *d, uint64_t seed)
     d->cross = below(4) == 0;
     if (d->cross)
         config.d_kin = config.d_vin = blocks ? 32 : 5 + below(20);
-    mha_error error;
-    assert_ok(mha_layer_create(&config, NULL, NULL, &d->layer, &error), error);
-    mha_layer_init(d->layer, seed);
+    d->layer = made_layer(config, seed);
 
     mha_semantics *s = &d->call.semantics;
     const bool ragged = below(5) == 0;

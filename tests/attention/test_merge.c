@@ -8,6 +8,7 @@
 #include "support/rerun.h"
 #include "support/trial.h"
 #include "support/unit.h"
+#include "support/words.h"
 
 enum { MOST_PARTS = 5, HEADS = 1 << MHA_STAGE_HEADS, LSE = 1 << MHA_STAGE_LSE, WEIGHTS = 1 << MHA_STAGE_WEIGHTS };
 
@@ -15,10 +16,7 @@ static uint64_t random_state;
 
 static size_t below(size_t n)
 {
-    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (size_t)((z ^ z >> 31) % n);
+    return (size_t)(word(&random_state) % n);
 }
 
 /* ---------------------------------------------------------------- parts of a call */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/layer.h"
 #include "support/unit.h"
 
 enum { B = 3, H = 4, KV = 2, D_K = 8, D_V = 6, MODEL = 12, MOST = 1600, MOST_Q = 40 };
@@ -219,12 +220,10 @@ static void fill_rows(void)
 static void check(const setting *s)
 {
     mha_layer *layer = NULL;
-    mha_error error;
     if (s->layer) {
         mha_config typed = config;
         typed.dtype = s->rounds ? MHA_BF16 : MHA_F32;
-        assert_ok(mha_layer_create(&typed, NULL, NULL, &layer, &error), error);
-        mha_layer_init(layer, 4);
+        layer = made_layer(typed, 4);
     }
     for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++)
         for (int keeps = 0; keeps < 2; keeps++) {
@@ -423,10 +422,8 @@ static void latents_lie_in_pages(void **state)
     static char memory[8 * PAGE_ROWS * WIDE * sizeof(float)];
     static const int32_t pages[7] = {3, 0, 6, 1, 5, 7, 2};
     static const int64_t length = KEYS;
-    mha_layer *layer;
     mha_error error;
-    assert_ok(mha_layer_create(&latent, NULL, NULL, &layer, &error), error);
-    mha_layer_init(layer, 4);
+    mha_layer *layer = made_layer(latent, 4);
     const mha_view from = mha_view_of(row, MHA_F32, 4, (size_t[]){1, 1, KEYS, WIDE}),
                    past = mha_view_of(row, MHA_F32, 3, (size_t[]){KEYS, 1, WIDE}),
                    none = mha_view_slice(&from, 3, 0, 0);

@@ -6,6 +6,7 @@
 
 #include "mha/mha.h"
 #include "support/isa.h"
+#include "support/layer.h"
 #include "support/unit.h"
 
 static const mha_dtype types[] = {MHA_Q8_0, MHA_Q4_0}; /* to which floats are rounded */
@@ -13,22 +14,13 @@ static const mha_dtype kinds[] = {MHA_Q4_K,  MHA_Q5_K, MHA_Q6_K, MHA_MXFP4, MHA_
                                    MHA_Q5_1,  MHA_Q2_K, MHA_Q3_K, MHA_IQ4_NL, MHA_IQ4_XS, MHA_F8_E4M3_SCALED,
                                    MHA_F8_E5M2_SCALED};
 
-static mha_layer *made(mha_config config, uint64_t seed)
-{
-    mha_layer *layer;
-    mha_error error;
-    assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
-    mha_layer_init(layer, seed);
-    return layer;
-}
-
 /* The same layer of another type, with the values of `of`. */
 static mha_layer *copied(const mha_layer *of, mha_dtype dtype)
 {
     mha_config config = *mha_layer_config(of);
     mha_error error;
     config.dtype = dtype;
-    mha_layer *layer = made(config, 99);
+    mha_layer *layer = made_layer(config, 99);
     for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_tensor *t = mha_layer_weight(of, (mha_weight)w);
         const mha_view view = t ? mha_tensor_view(t) : (mha_view){0};
@@ -84,7 +76,7 @@ static void every_path_has_the_bits_of_floats(void **state)
             mha_config config = shapes[i / 2];
             const bool first = strcmp(mha_isa(), mha_isa_at(0)) == 0; /* the others share what is not packed */
             config.dtype = types[i % 2];
-            mha_layer *blocks = made(config, 5 + i), *floats = copied(blocks, MHA_F32);
+            mha_layer *blocks = made_layer(config, 5 + i), *floats = copied(blocks, MHA_F32);
             for (size_t r = 0; first && r < sizeof rows / sizeof *rows; r++)
                 for (int path = MHA_PATH_FAST; path <= MHA_PATH_EXACT; path++)
                     expect_equal(floats, blocks, (mha_path)path, 1 + (int)(r + i) % 2, rows[r][0], rows[r][1]);
@@ -109,7 +101,8 @@ static void layers_of_other_types_have_the_bits_of_floats(void **state)
         if (i % 2)
             config.matrix_dtype[MHA_W_Q] = kinds[i], config.matrix_dtype[MHA_W_V] = kinds[i - 1],
             config.matrix_dtype[MHA_W_O] = MHA_Q8_0;
-        mha_layer *blocks = made(config, 5 + i), *again = made(config, 77), *floats = copied(blocks, MHA_F32);
+        mha_layer *blocks = made_layer(config, 5 + i), *again = made_layer(config, 77),
+                  *floats = copied(blocks, MHA_F32);
         for (int w = MHA_W_Q; w <= MHA_W_O; w++) {
             const mha_tensor *t = mha_layer_weight(blocks, (mha_weight)w);
             if (!t)
@@ -156,7 +149,7 @@ static void bytes_are_those_of_the_file_and_of_the_copy(void **state)
                                       {110, 146},       {8 * 18, 8 * 18}, {136, 138}, {8 * 36, 8 * 36},
                                       {8 * 36, 8 * 36}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        mha_layer *layer = made((mha_config){.d_model = 256, .n_heads = 2, .dtype = kinds[i]}, 1);
+        mha_layer *layer = made_layer((mha_config){.d_model = 256, .n_heads = 2, .dtype = kinds[i]}, 1);
         mha_error error;
         assert_ok(mha_layer_pack(layer, &error), error);
         const mha_totals totals = mha_params_totals(mha_layer_params(layer), NULL);
@@ -180,7 +173,7 @@ static void bytes_are_those_of_the_file_and_of_the_copy(void **state)
 static void elements_count_once_and_bytes_as_they_are_stored(void **state)
 {
     (void)state;
-    mha_layer *layer = made((mha_config){.d_model = 64, .n_heads = 2, .dtype = MHA_Q8_0, .bias_q = true}, 1);
+    mha_layer *layer = made_layer((mha_config){.d_model = 64, .n_heads = 2, .dtype = MHA_Q8_0, .bias_q = true}, 1);
     const mha_totals totals = mha_params_totals(mha_layer_params(layer), NULL);
     assert_int_equal(totals.parameters, 4 * 64 * 64 + 64);
     assert_int_equal(totals.parameter_bytes, 4 * 64 * 2 * 34 + 64 * 4);
@@ -194,7 +187,7 @@ static void elements_count_once_and_bytes_as_they_are_stored(void **state)
     assert_true(mha_view_get(&head, (size_t[]){37, 5}) == mha_view_get(&whole, (size_t[]){37, 37}));
     assert_non_null(mha_layer_head(layer, MHA_W_O, 1).data);
     mha_layer_destroy(layer);
-    layer = made((mha_config){.d_model = 64, .n_heads = 4, .dtype = MHA_Q4_0}, 1);
+    layer = made_layer((mha_config){.d_model = 64, .n_heads = 4, .dtype = MHA_Q4_0}, 1);
     assert_null(mha_layer_head(layer, MHA_W_O, 1).data);
     assert_non_null(mha_layer_head(layer, MHA_W_O, 2).data);
     mha_layer_destroy(layer);
@@ -210,10 +203,10 @@ static void initial_weights_are_those_of_floats_rounded(void **state)
     (void)state;
     for (size_t i = 0; i < 2; i++) {
         const mha_config config = {.d_model = 64, .n_heads = 2, .d_out = 5, .bias_v = true};
-        mha_layer *floats = made(config, 7), *blocks = copied(floats, types[i]), *drawn;
+        mha_layer *floats = made_layer(config, 7), *blocks = copied(floats, types[i]), *drawn;
         mha_config quantised = config;
         quantised.dtype = types[i];
-        drawn = made(quantised, 7);
+        drawn = made_layer(quantised, 7);
         for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
             const mha_tensor *t = mha_layer_weight(blocks, (mha_weight)w);
             if (t)
@@ -244,7 +237,7 @@ static void rounding_is_that_of_ggml(void **state)
         const mha_file_tensor *t = mha_file_find(file, name);
         const mha_view blocks = mha_view_of(expected, types[i], 1, &t->elements);
         assert_ok(mha_file_read(file, t, &blocks, &error), error);
-        mha_layer *layer = made((mha_config){.d_model = 96, .n_heads = 2, .d_k = 32, .dtype = types[i]}, 1);
+        mha_layer *layer = made_layer((mha_config){.d_model = 96, .n_heads = 2, .d_k = 32, .dtype = types[i]}, 1);
         assert_ok(mha_layer_set(layer, MHA_W_Q, &across, &error), error);
         assert_memory_equal(mha_tensor_info_of(mha_layer_weight(layer, MHA_W_Q)).data, expected, t->bytes);
         mha_layer_destroy(layer);
@@ -257,7 +250,7 @@ static void what_has_no_scale_is_nan(void **state)
     (void)state;
     mha_error error;
     for (size_t i = 0; i < 2; i++) {
-        mha_layer *layer = made((mha_config){.d_model = 32, .n_heads = 1, .dtype = types[i]}, 1);
+        mha_layer *layer = made_layer((mha_config){.d_model = 32, .n_heads = 1, .dtype = types[i]}, 1);
         static float x[32 * 32];
         for (size_t c = 0; c < 32; c++)
             for (size_t k = 0; k < 32; k++)
@@ -375,8 +368,8 @@ static void sources_may_lie_anyhow(void **state)
         bytes[i] = (unsigned char)(mha_random_bits(5, 0, i) & 0x37);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (size_t s = 0; s < sizeof strides / sizeof *strides; s++) {
-            mha_layer *layer = made((mha_config){.d_model = N, .n_heads = 2, .dtype = types[i]}, 1);
-            mha_layer *floats = made((mha_config){.d_model = N, .n_heads = 2}, 1);
+            mha_layer *layer = made_layer((mha_config){.d_model = N, .n_heads = 2, .dtype = types[i]}, 1);
+            mha_layer *floats = made_layer((mha_config){.d_model = N, .n_heads = 2}, 1);
             mha_view from = mha_view_of(blocks, types[i], 2, (size_t[]){N, N});
             mha_error error;
             from.stride[0] = (ptrdiff_t)strides[s][0], from.stride[1] = (ptrdiff_t)strides[s][1];

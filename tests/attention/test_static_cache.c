@@ -1,5 +1,6 @@
 /* Cross attention with a static cache: keys and values computed once, by a call without queries; later calls give
  * queries alone, and have the bits of calls with all keys. */
+#include "support/layer.h"
 #include "support/unit.h"
 
 #include <string.h>
@@ -26,10 +27,8 @@ static void steps_without_keys_have_the_bits_of_steps_with_them(void **state)
     static const mha_path paths[] = {MHA_PATH_EXACT, MHA_PATH_BLAS, MHA_PATH_FAST};
     const mha_config config = {.d_model = D_Q, .n_heads = H, .kv_heads = 2, .d_k = 6, .d_v = 5, .d_kin = D_K,
                                .d_vin = D_K, .bias_k = true, .bias_v = true};
-    mha_layer *layer;
     mha_error error;
-    assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
-    mha_layer_init(layer, 3);
+    mha_layer *layer = made_layer(config, 3);
     const mha_view keys = mha_rows(memory, B, S, D_K), none = mha_rows(NULL, B, 0, D_K);
     mha_random_fill(&keys, 3, 100, -1, 1);
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)

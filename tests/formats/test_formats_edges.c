@@ -209,11 +209,8 @@ static void what_no_layer_can_be_made_of_is_named(void **state)
         mha_layer *layer;
         mha_error error = {0};
         assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
-        mha_status status = mha_model_load_layer(file, &rows[i].options, table, &layer, NULL, &error);
-        char text[sizeof error];
-        mha_error_text(text, sizeof text, &error);
-        if (status != rows[i].status || !strstr(text, rows[i].texts[0]) || !strstr(text, rows[i].texts[1]))
-            fail_msg("row %zu: %s: %s", i, mha_status_name(status), text);
+        assert_refused(mha_model_load_layer(file, &rows[i].options, table, &layer, NULL, &error), rows[i].status,
+                       error, rows[i].texts[0], rows[i].texts[1]);
         assert_int_equal(mha_params_count(table), 0);
         mha_file_close(file);
         mha_params_destroy(table);

@@ -10,6 +10,7 @@
 #include "support/scratch.h"
 #include "support/trial.h"
 #include "support/unit.h"
+#include "support/words.h"
 
 /* One trial under test. The bound is computed once, from the whole call. */
 typedef struct subject {
@@ -24,10 +25,8 @@ typedef struct subject {
 
 static size_t below(subject *s, size_t n)
 {
-    uint64_t z = s->random += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return n ? (size_t)((z ^ z >> 31) % n) : 0;
+    const uint64_t drawn = word(&s->random);
+    return n ? (size_t)(drawn % n) : 0;
 }
 
 /* Two results of the same thing, each within the bound of the truth. */

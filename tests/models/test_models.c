@@ -16,6 +16,13 @@
 /* The address sanitizer needs much memory of its own. */
 static const bool sanitized = ADDRESS_SANITIZER;
 
+static void refuse(mha_model_spec spec, mha_status expected, const char *a, const char *b, const char *c)
+{
+    built found;
+    assert_refused(build(&found, spec), expected, found.error, a, b, c);
+    unbuild(&found);
+}
+
 /* ---------------------------------------------------------------- totals */
 
 /* Computed by summing the public checkpoints' shape lists, and equal to the totals their publishers report
@@ -272,9 +279,7 @@ static void head_counts_change_nothing_where_d_k_follows(void **state)
         assert_int_equal(mha_model_facts_of(b.model)->config.d_k, 768 / heads[i]);
         unbuild(&b);
     }
-    assert_refused(build(&b, (mha_model_spec){.preset = "roberta-base", .n_heads = 5}), MHA_INVALID, b.error, "768",
-                   "5");
-    unbuild(&b);
+    refuse((mha_model_spec){.preset = "roberta-base", .n_heads = 5}, MHA_INVALID, "768", "5", "");
     assert_ok(build(&b, (mha_model_spec){.preset = "t5-small", .n_heads = 4}), b.error); /* d_kv is fixed */
     assert_int_equal(mha_params_totals(b.table, "attention").parameters, 18874368 / 2 + 2 * 32 * 4);
     unbuild(&b);
@@ -282,15 +287,11 @@ static void head_counts_change_nothing_where_d_k_follows(void **state)
     assert_int_equal(mha_params_totals(b.table, "attention").parameters, 21474836480);
     unbuild(&b);
     const size_t beyond = ((size_t)1 << 40) + 1;
-    assert_refused(build(&b, (mha_model_spec){.preset = "llama-3-8b", .n_heads = beyond}), MHA_INVALID, b.error,
-                   "heads", "2^40", "1099511627777 and 0");
-    unbuild(&b);
-    assert_refused(build(&b, (mha_model_spec){.preset = "llama-3-8b", .kv_heads = beyond}), MHA_INVALID, b.error,
-                   "heads", "2^40", "0 and 1099511627777");
-    unbuild(&b);
-    assert_refused(build(&b, (mha_model_spec){.preset = "llama-3-8b", .n_heads = 4}), MHA_INVALID, b.error, "kv_heads",
-                   "found 8");
-    unbuild(&b);
+    refuse((mha_model_spec){.preset = "llama-3-8b", .n_heads = beyond}, MHA_INVALID, "heads", "2^40",
+           "1099511627777 and 0");
+    refuse((mha_model_spec){.preset = "llama-3-8b", .kv_heads = beyond}, MHA_INVALID, "heads", "2^40",
+           "0 and 1099511627777");
+    refuse((mha_model_spec){.preset = "llama-3-8b", .n_heads = 4}, MHA_INVALID, "kv_heads", "found 8", "");
 }
 
 /* ---------------------------------------------------------------- config.json */
@@ -421,40 +422,22 @@ static void what_is_wrong_in_a_config_is_named(void **state)
         {"{\"model_type\": \"rober\"}", MHA_UNSUPPORTED, "model_type", "found 'rober'"},
         {"{\"model_type\": \"bert\", \"vocab_size\": 0.5}", MHA_INVALID, "vocab_size", "real"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        built b;
-        assert_refused(build(&b, (mha_model_spec){.config = config_file(cases[i].text)}), cases[i].status, b.error,
-                       cases[i].a, cases[i].b);
-        unbuild(&b);
-    }
-    built b;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse((mha_model_spec){.config = config_file(cases[i].text)}, cases[i].status, cases[i].a, cases[i].b, "");
     static const char zero[] =
         "{\"model_type\": \"bert\"}\0more"; /* what stands behind a zero byte is not overlooked */
     const char *with_zero = scratch_write("config.json", zero, sizeof zero - 1);
-    assert_refused(build(&b, (mha_model_spec){.config = with_zero}), MHA_FORMAT, b.error, "config.json", "line 1");
-    unbuild(&b);
-    assert_refused(build(&b, (mha_model_spec){.preset = "no model"}), MHA_NOT_FOUND, b.error, "'no model'",
-                   "bert-base-uncased");
-    unbuild(&b);
-    assert_refused(build(&b, (mha_model_spec){.preset = "bert-base"}), MHA_NOT_FOUND, b.error,
-                   "bert-base-cased, bert-base-un");
-    unbuild(&b);
-    assert_refused(build(&b, (mha_model_spec){.preset = "gpt2", .dtype = MHA_I8}), MHA_INVALID, b.error, "dtype", "I8");
-    unbuild(&b);
-    assert_refused(build(&b, (mha_model_spec){0}), MHA_INVALID, b.error, "preset", "neither");
-    unbuild(&b);
-    assert_refused(build(&b, (mha_model_spec){.preset = "gpt2", .config = "config.json"}), MHA_INVALID, b.error,
-                   "preset", "both");
-    unbuild(&b);
-    assert_refused(build(&b, (mha_model_spec){.preset = "bert-base-uncased", .n_heads = ((size_t)1 << 40) + 1}),
-                   MHA_INVALID, b.error, "heads", "2^40");
-    unbuild(&b);
-    assert_refused(build(&b, (mha_model_spec){.preset = "bert-base-uncased", .kv_heads = ((size_t)1 << 40) + 1}),
-                   MHA_INVALID, b.error, "heads", "2^40");
-    unbuild(&b);
-    assert_refused(build(&b, (mha_model_spec){.config = scratch_path("none.json")}), MHA_NOT_FOUND, b.error,
-                   "No such file");
-    unbuild(&b);
+    refuse((mha_model_spec){.config = with_zero}, MHA_FORMAT, "config.json", "line 1", "");
+    refuse((mha_model_spec){.preset = "no model"}, MHA_NOT_FOUND, "'no model'", "bert-base-uncased", "");
+    refuse((mha_model_spec){.preset = "bert-base"}, MHA_NOT_FOUND, "bert-base-cased, bert-base-un", "", "");
+    refuse((mha_model_spec){.preset = "gpt2", .dtype = MHA_I8}, MHA_INVALID, "dtype", "I8", "");
+    refuse((mha_model_spec){0}, MHA_INVALID, "preset", "neither", "");
+    refuse((mha_model_spec){.preset = "gpt2", .config = "config.json"}, MHA_INVALID, "preset", "both", "");
+    refuse((mha_model_spec){.preset = "bert-base-uncased", .n_heads = ((size_t)1 << 40) + 1}, MHA_INVALID, "heads",
+           "2^40", "");
+    refuse((mha_model_spec){.preset = "bert-base-uncased", .kv_heads = ((size_t)1 << 40) + 1}, MHA_INVALID, "heads",
+           "2^40", "");
+    refuse((mha_model_spec){.config = scratch_path("none.json")}, MHA_NOT_FOUND, "No such file", "", "");
 }
 
 /* A class is asked for by its name in any case, by what follows "For", or by a part. */
@@ -469,12 +452,9 @@ static void a_class_is_found_by_parts_of_its_name(void **state)
         unbuild(&b);
     }
     static const char *const none[] = {"", "Masked", "ForMaskedLM", "BertFor", "pool"};
-    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
-        built b;
-        assert_refused(build(&b, (mha_model_spec){.preset = "bert-base-uncased", .class_name = none[i]}), MHA_INVALID,
-                       b.error, "class", "BertForMaskedLM");
-        unbuild(&b);
-    }
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        refuse((mha_model_spec){.preset = "bert-base-uncased", .class_name = none[i]}, MHA_INVALID, "class",
+               "BertForMaskedLM", "");
     built b; /* what is listed is followed where it is text */
     assert_ok(build(&b, (mha_model_spec){.config = config_file("{\"model_type\": \"bert\", \"architectures\": [7]}")}),
               b.error);

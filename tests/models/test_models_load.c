@@ -89,6 +89,26 @@ static const char *make_end(made *m)
     return m->path;
 }
 
+/* The path of a file with tensors that are listed, "q.weight 12x4, q.bias 12", each with a prefix before its name. */
+static const char *file_of(const char *prefix, const char *list)
+{
+    static int files;
+    made m;
+    char file[32], name[100];
+    snprintf(file, sizeof file, "listed_%d.safetensors", files++);
+    make_begin(&m, file);
+    for (const char *at = list; *at; at += strcspn(at, ","), at += strspn(at, ", ")) {
+        size_t a, b = 0;
+        const int rank = sscanf(at, "%99s %zux%zu", name, &a, &b) - 1;
+        make_tensor(&m, prefix, name, rank, a, b);
+    }
+    make_end(&m);
+    return scratch_path(file);
+}
+
+#define SQUARES(prefix)                                                                                                \
+    prefix "q_proj.weight 4x4, " prefix "k_proj.weight 4x4, " prefix "v_proj.weight 4x4, " prefix "o_proj.weight 4x4"
+
 /* ---------------------------------------------------------------- loading */
 
 typedef struct loaded {
@@ -299,13 +319,9 @@ static void fused_weights_are_cut_into_query_key_and_value(void **state)
 static void a_fused_matrix_can_share_key_heads(void **state)
 {
     (void)state;
-    made m;
     loaded l;
-    make_begin(&m, "mqa.safetensors"); /* 4 query heads and 1 key/value head of 3 */
-    make_tensor(&m, "h.0.attn.", "c_attn.weight", 2, 18, 12);
-    make_tensor(&m, "h.0.attn.", "c_attn.bias", 1, 18, 0);
-    make_tensor(&m, "h.0.attn.", "c_proj.weight", 2, 12, 12);
-    const char *path = make_end(&m);
+    /* 4 query heads and 1 key/value head of 3 */
+    const char *path = file_of("h.0.attn.", "c_attn.weight 18x12, c_attn.bias 18, c_proj.weight 12x12");
     assert_ok(load(&l, path, (mha_load_options){.n_heads = 4, .kv_heads = 1}), l.error);
     assert_int_equal(l.report.orientation, MHA_ORIENTATION_OUT_IN);
     assert_weight(&l, MHA_W_Q, "h.0.attn.c_attn.weight", true, 0);
@@ -422,12 +438,7 @@ static void a_gate_lies_among_the_queries_or_apart(void **state)
 static void linear_attention_is_refused_by_name(void **state)
 {
     (void)state;
-    made m;
-    make_begin(&m, "linear.safetensors");
-    make_tensor(&m, "a.linear_attn.", "A_log", 1, 4, 0);
-    make_tensor(&m, "b.", "W_Q", 2, 4, 4), make_tensor(&m, "b.", "W_K", 2, 4, 4);
-    make_tensor(&m, "b.", "W_V", 2, 4, 4), make_tensor(&m, "b.", "W_O", 2, 4, 4);
-    const char *path = make_end(&m);
+    const char *path = file_of("", "a.linear_attn.A_log 4, b.W_Q 4x4, b.W_K 4x4, b.W_V 4x4, b.W_O 4x4");
     refuse(path, (mha_load_options){.n_heads = 2, .layer = "a.linear_attn"}, MHA_UNSUPPORTED, "a.linear_attn.A_log",
            "softmax", "linear attention");
     refuse(path, (mha_load_options){.n_heads = 2, .layer = "a.linear"}, MHA_NOT_FOUND, "layer", "'b'", "'a.linear'");
@@ -473,11 +484,7 @@ static void norms_of_heads_may_have_tensors_of_their_own(void **state)
 static void heads_of_a_fused_matrix_are_not_guessed(void **state)
 {
     (void)state;
-    made m;
-    make_begin(&m, "order.safetensors");
-    make_tensor(&m, "a.", "query_key_value.weight", 2, 24, 12);
-    make_tensor(&m, "a.", "dense.weight", 2, 12, 12);
-    const char *path = make_end(&m);
+    const char *path = file_of("a.", "query_key_value.weight 24x12, dense.weight 12x12");
     refuse(path, (mha_load_options){.n_heads = 4, .kv_heads = 2}, MHA_INVALID, "a.query_key_value.weight",
            "config.json", "order");
     const mha_model_facts facts = {.config.n_heads = 4, .config.kv_heads = 2, .config.d_k = 3, .fused_blocks = 4};
@@ -488,13 +495,9 @@ static void heads_of_a_fused_matrix_are_not_guessed(void **state)
 static void a_square_fused_matrix_needs_the_orientation_stated(void **state)
 {
     (void)state;
-    made m;
     loaded l;
-    make_begin(&m, "square.safetensors"); /* h*d_k = 4: 3 * 4 outputs from 12 inputs */
-    make_tensor(&m, "attn.", "c_attn.weight", 2, 12, 12);
-    make_tensor(&m, "attn.", "c_attn.bias", 1, 12, 0);
-    make_tensor(&m, "attn.", "c_proj.weight", 2, 12, 4);
-    const char *path = make_end(&m);
+    /* h*d_k = 4: 3 * 4 outputs from 12 inputs */
+    const char *path = file_of("attn.", "c_attn.weight 12x12, c_attn.bias 12, c_proj.weight 12x4");
     refuse(path, (mha_load_options){.n_heads = 2}, MHA_INVALID, "attn.c_attn.weight", "(12, 12)", "orientation");
     assert_ok(load(&l, path, (mha_load_options){.n_heads = 2, .orientation = MHA_ORIENTATION_OUT_IN}), l.error);
     assert_weight(&l, MHA_W_V, "attn.c_attn.weight", true, 8);
@@ -506,18 +509,10 @@ static void a_square_fused_matrix_needs_the_orientation_stated(void **state)
 static void extras_and_norms_follow_their_shapes(void **state)
 {
     (void)state;
-    made m;
     loaded l;
-    make_begin(&m, "extras.safetensors");
-    make_tensor(&m, "model.layers.0.self_attn.", "q_proj.weight", 2, 8, 6);
-    make_tensor(&m, "model.layers.0.self_attn.", "k_proj.weight", 2, 4, 6);
-    make_tensor(&m, "model.layers.0.self_attn.", "v_proj.weight", 2, 4, 6);
-    make_tensor(&m, "model.layers.0.self_attn.", "o_proj.weight", 2, 6, 8);
-    make_tensor(&m, "model.layers.0.self_attn.", "q_norm.weight", 1, 2, 0);
-    make_tensor(&m, "model.layers.0.self_attn.", "k_norm.weight", 1, 4, 0);
-    make_tensor(&m, "model.layers.0.self_attn.", "sinks", 1, 4, 0);
-    make_tensor(&m, "model.layers.0.self_attn.", "rotary_emb.inv_freq", 1, 1, 0);
-    const char *path = make_end(&m);
+    const char *path = file_of("model.layers.0.self_attn.",
+                               "q_proj.weight 8x6, k_proj.weight 4x6, v_proj.weight 4x6, o_proj.weight 6x8, "
+                               "q_norm.weight 2, k_norm.weight 4, sinks 4, rotary_emb.inv_freq 1");
     assert_ok(load(&l, path, (mha_load_options){0}), l.error); /* the sinks say how many heads */
     const mha_config *c = mha_layer_config(l.layer);
     assert_int_equal(c->n_heads, 4);
@@ -591,19 +586,7 @@ static void narrow_weights_are_widened_and_say_where_from(void **state)
 
 static const char *two_layers(void)
 {
-    static char path[512];
-    made m;
-    make_begin(&m, "two.safetensors");
-    for (int layer = 0; layer < 2; layer++)
-        for (int i = 0; i < 4; i++) {
-            char prefix[60];
-            snprintf(prefix, sizeof prefix, "model.layers.%d.self_attn.", layer ? 10 : 1);
-            make_tensor(&m, prefix,
-                        (const char *[]){"q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"}[i], 2, 4,
-                        4);
-        }
-    snprintf(path, sizeof path, "%s", make_end(&m));
-    return path;
+    return file_of("", SQUARES("model.layers.1.self_attn.") ", " SQUARES("model.layers.10.self_attn."));
 }
 
 static void a_prefix_chooses_the_layer(void **state)
@@ -654,8 +637,8 @@ static void what_is_missing_wrong_or_unknown_is_named(void **state)
                                         "output.dense.weight"};
     mha_load_options heads = {.n_heads = 2};
     const char *prefix = "encoder.layer.0.attention.";
+    made m;
     for (int missing = 0; missing < 4; missing++) {
-        made m;
         make_begin(&m, "missing.safetensors");
         for (int i = 0; i < 4; i++)
             if (i != missing)
@@ -663,7 +646,6 @@ static void what_is_missing_wrong_or_unknown_is_named(void **state)
         refuse(make_end(&m), heads, MHA_NOT_FOUND, names[missing], "encoder.layer.0.attention.", "found none");
     }
     for (int wrong = 0; wrong < 4; wrong++) {
-        made m;
         make_begin(&m, "misshapen.safetensors");
         for (int i = 0; i < 4; i++)
             make_tensor(&m, "model.layers.0.self_attn.",
@@ -673,75 +655,46 @@ static void what_is_missing_wrong_or_unknown_is_named(void **state)
                wrong == 0 ? "k_proj" : (const char *[]){"q_proj", "k_proj", "v_proj", "o_proj"}[wrong],
                "expected shape (4, ", "found (4, ");
     }
-    made m;
-    make_begin(&m, "extra.safetensors");
-    for (int i = 0; i < 4; i++)
-        make_tensor(&m, prefix, names[i], 2, 4, 4);
-    make_tensor(&m, prefix, "output.LayerNorm.weight", 1, 4, 0);
-    make_tensor(&m, prefix, "self.distance_embedding.weight", 2, 9, 2);
-    refuse(make_end(&m), heads, MHA_INVALID, "encoder.layer.0.attention.self.distance_embedding.weight", "(9, 2)",
-           "not known");
+    refuse(file_of(prefix,
+                   "self.query.weight 4x4, self.key.weight 4x4, self.value.weight 4x4, output.dense.weight 4x4, "
+                   "output.LayerNorm.weight 4, self.distance_embedding.weight 9x2"),
+           heads, MHA_INVALID, "encoder.layer.0.attention.self.distance_embedding.weight", "(9, 2)", "not known");
 
     make_begin(&m, "integers.safetensors");
     for (int i = 0; i < 4; i++)
         make_tensor_as(&m, MHA_I8, prefix, names[i], 2, 4, 4);
     refuse(make_end(&m), heads, MHA_UNSUPPORTED, "self.query.weight", "F32", "found I8");
 
-    make_begin(&m, "vector.safetensors");
-    for (int i = 0; i < 4; i++)
-        make_tensor(&m, prefix, names[i], i == 2 ? 1 : 2, 4, 4);
-    refuse(make_end(&m), heads, MHA_INVALID, "self.value.weight", "expected a matrix", "(4,");
+    refuse(file_of(prefix, "self.query.weight 4x4, self.key.weight 4x4, self.value.weight 4, output.dense.weight 4x4"),
+           heads, MHA_INVALID, "self.value.weight", "expected a matrix", "(4,");
 
-    make_begin(&m, "half.safetensors");
-    make_tensor(&m, "", "in_proj_weight", 2, 12, 4);
-    make_tensor(&m, "", "out_proj.weight", 2, 4, 4);
-    make_tensor(&m, "", "bias_k", 1, 4, 0);
-    refuse(make_end(&m), heads, MHA_NOT_FOUND, "bias_v", "only bias_k", "");
+    refuse(file_of("", "in_proj_weight 12x4, out_proj.weight 4x4, bias_k 4"), heads, MHA_NOT_FOUND, "bias_v",
+           "only bias_k", "");
 
-    make_begin(&m, "bias.safetensors");
-    make_tensor(&m, "", "in_proj_weight", 2, 12, 4);
-    make_tensor(&m, "", "out_proj.weight", 2, 4, 4);
-    make_tensor(&m, "", "in_proj_bias", 1, 11, 0);
-    refuse(make_end(&m), heads, MHA_INVALID, "in_proj_bias", "expected shape (12,)", "found (11,)");
+    refuse(file_of("", "in_proj_weight 12x4, out_proj.weight 4x4, in_proj_bias 11"), heads, MHA_INVALID, "in_proj_bias",
+           "expected shape (12,)", "found (11,)");
 
-    make_begin(&m, "nothing.safetensors");
-    make_tensor(&m, "", "embeddings", 2, 3, 4);
-    refuse(make_end(&m), heads, MHA_NOT_FOUND, "in_proj_weight", "found none among 1", "");
-}
-
-/* W_Q, W_K, W_V and W_O of these shapes under own names. */
-static const char *own_shapes(const size_t shapes[4][2])
-{
-    static char path[512];
-    made m;
-    make_begin(&m, "widths.safetensors");
-    for (int i = 0; i < 4; i++)
-        make_tensor(&m, "", (const char *[]){"W_Q", "W_K", "W_V", "W_O"}[i], 2, shapes[i][0], shapes[i][1]);
-    snprintf(path, sizeof path, "%s", make_end(&m));
-    return path;
+    refuse(file_of("", "embeddings 3x4"), heads, MHA_NOT_FOUND, "in_proj_weight", "found none among 1", "");
 }
 
 static void widths_that_heads_cannot_share_are_refused(void **state)
 {
     (void)state;
-    const size_t empty[4][2] = {{6, 0}, {6, 4}, {6, 4}, {4, 6}}, few[4][2] = {{6, 8}, {6, 1}, {6, 4}, {8, 6}},
-                 odd[4][2] = {{6, 8}, {6, 5}, {6, 4}, {8, 6}}, three[4][2] = {{6, 8}, {6, 6}, {6, 6}, {8, 6}},
-                 values[4][2] = {{6, 8}, {6, 8}, {6, 6}, {8, 6}}, none[4][2] = {{6, 8}, {6, 8}, {6, 0}, {8, 6}};
-    refuse(own_shapes(empty), (mha_load_options){.n_heads = 2}, MHA_INVALID, "heads", "found 2 for 'W_Q' of width 0",
-           "");
-    refuse(own_shapes(few), (mha_load_options){.n_heads = 4}, MHA_INVALID, "kv_heads", "found 0 for 'W_K' of width 1",
-           "");
-    refuse(own_shapes(odd), (mha_load_options){.n_heads = 4, .kv_heads = 2}, MHA_INVALID, "kv_heads",
-           "found 2 for 'W_K' of width 5", "");
-    refuse(own_shapes(three), (mha_load_options){.n_heads = 4}, MHA_INVALID, "kv_heads", "found 3 for 'W_K' of width 6",
-           "");
-    refuse(own_shapes(three), (mha_load_options){.n_heads = 4, .kv_heads = 1}, MHA_INVALID, "kv_heads",
-           "found 1 for 'W_K' of width 6", "");
+    refuse(file_of("", "W_Q 6x0, W_K 6x4, W_V 6x4, W_O 4x6"), (mha_load_options){.n_heads = 2}, MHA_INVALID, "heads",
+           "found 2 for 'W_Q' of width 0", "");
+    refuse(file_of("", "W_Q 6x8, W_K 6x1, W_V 6x4, W_O 8x6"), (mha_load_options){.n_heads = 4}, MHA_INVALID, "kv_heads",
+           "found 0 for 'W_K' of width 1", "");
+    refuse(file_of("", "W_Q 6x8, W_K 6x5, W_V 6x4, W_O 8x6"), (mha_load_options){.n_heads = 4, .kv_heads = 2},
+           MHA_INVALID, "kv_heads", "found 2 for 'W_K' of width 5", "");
+    refuse(file_of("", "W_Q 6x8, W_K 6x6, W_V 6x6, W_O 8x6"), (mha_load_options){.n_heads = 4}, MHA_INVALID, "kv_heads",
+           "found 3 for 'W_K' of width 6", "");
+    refuse(file_of("", "W_Q 6x8, W_K 6x6, W_V 6x6, W_O 8x6"), (mha_load_options){.n_heads = 4, .kv_heads = 1},
+           MHA_INVALID, "kv_heads", "found 1 for 'W_K' of width 6", "");
     /* Values of a width of their own, which four heads must share: expected is what keys have. */
-    refuse(own_shapes(values), (mha_load_options){.n_heads = 4}, MHA_INVALID, "W_V", "expected shape (6, 8)",
-           "found (6, 6)");
-    refuse(own_shapes(none), (mha_load_options){.n_heads = 4}, MHA_INVALID, "W_V", "expected shape (6, 8)",
-           "found (6, 0)");
+    refuse(file_of("", "W_Q 6x8, W_K 6x8, W_V 6x6, W_O 8x6"), (mha_load_options){.n_heads = 4}, MHA_INVALID, "W_V",
+           "expected shape (6, 8)", "found (6, 6)");
+    refuse(file_of("", "W_Q 6x8, W_K 6x8, W_V 6x0, W_O 8x6"), (mha_load_options){.n_heads = 4}, MHA_INVALID, "W_V",
+           "expected shape (6, 8)", "found (6, 0)");
 }
 
 static void a_fused_matrix_without_biases_tells_its_orientation_by_thirds(void **state)
@@ -764,11 +717,7 @@ static void a_fused_matrix_without_biases_tells_its_orientation_by_thirds(void *
 static void heads_that_cannot_be_do_not_cut_a_fused_matrix(void **state)
 {
     (void)state;
-    made m;
-    make_begin(&m, "uncut.safetensors");
-    make_tensor(&m, "", "in_proj_weight", 2, 12, 4);
-    make_tensor(&m, "", "out_proj.weight", 2, 4, 4);
-    const char *path = make_end(&m);
+    const char *path = file_of("", "in_proj_weight 12x4, out_proj.weight 4x4");
     refuse(path, (mha_load_options){.n_heads = 2, .kv_heads = 4}, MHA_INVALID, "kv_heads", "2 heads", "found 4");
     refuse(path, (mha_load_options){.n_heads = SIZE_MAX / 2, .kv_heads = 1}, MHA_INVALID, "heads", "width 4", "");
     refuse(path, (mha_load_options){.n_heads = 4, .kv_heads = 2}, MHA_INVALID, "in_proj_weight", "a multiple of 8",
@@ -822,28 +771,17 @@ static void many_layers_are_named_as_far_as_they_fit(void **state)
 static void a_layer_is_chosen_before_those_inside_it(void **state)
 {
     (void)state;
-    made m;
     loaded l;
-    make_begin(&m, "nested.safetensors");
-    for (int layer = 0; layer < 3; layer++)
-        for (int i = 0; i < 4; i++)
-            make_tensor(&m, (const char *[]){"a.b.", "a.", "a.c."}[layer],
-                        (const char *[]){"q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"}[i], 2, 4,
-                        4);
-    const char *path = make_end(&m);
+    const char *path = file_of("", SQUARES("a.b.") ", " SQUARES("a.") ", " SQUARES("a.c."));
     refuse(path, (mha_load_options){.layer = "a", .n_heads = 2}, MHA_INVALID, ": a.b.q_proj.weight: ", "not known",
            "under 'a.'");
     assert_ok(load(&l, path, (mha_load_options){.layer = "a.c", .n_heads = 2}), l.error);
     assert_string_equal(l.report.layer.prefix, "a.c");
     unload(&l);
 
-    make_begin(&m, "block.safetensors"); /* a block's other tensors are none of its attention's */
-    for (int i = 0; i < 4; i++)
-        make_tensor(&m, "blk.0.",
-                    (const char *[]){"attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight"}[i], 2, 4,
-                    4);
-    make_tensor(&m, "blk.0.", "ffn_up.weight", 2, 8, 4);
-    path = make_end(&m);
+    /* a block's other tensors are none of its attention's */
+    path = file_of("blk.0.", "attn_q.weight 4x4, attn_k.weight 4x4, attn_v.weight 4x4, attn_output.weight 4x4, "
+                             "ffn_up.weight 8x4");
     assert_ok(load(&l, path, (mha_load_options){.n_heads = 2}), l.error);
     assert_int_equal(l.report.ignored, 0);
     unload(&l);
@@ -1025,11 +963,7 @@ static mha_status load_layer(mha_params *table, const void *file, mha_error *err
 static void every_failing_allocation_leaves_the_table_as_it_was(void **state)
 {
     (void)state;
-    made m;
-    make_begin(&m, "memory.safetensors");
-    make_tensor(&m, "", "in_proj_weight", 2, 12, 4);
-    make_tensor(&m, "", "out_proj.weight", 2, 4, 4);
-    const char *path = make_end(&m);
+    const char *path = file_of("", "in_proj_weight 12x4, out_proj.weight 4x4");
     mha_file *file;
     mha_error error;
     assert_ok(mha_file_open(path, &file, &error), error);

@@ -11,6 +11,7 @@
 #include "mha/mpi.h"
 #include "support/merged.h"
 #include "support/trial.h"
+#include "support/words.h"
 
 enum { MOST = 1 << 13 }; /* numbers of one array */
 
@@ -38,10 +39,7 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
 
 static size_t below(size_t n)
 {
-    uint64_t z = state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (size_t)((z ^ z >> 31) % n);
+    return (size_t)(word(&state) % n);
 }
 
 /* ---------------------------------------------------------------- a drawn layer and its sequence */

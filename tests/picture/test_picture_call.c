@@ -8,6 +8,7 @@
 #include "mha/layer.h"
 #include "mha/random.h"
 #include "picture/head.h"
+#include "support/layer.h"
 #include "support/unit.h"
 #include "verify/attempt.h"
 
@@ -219,15 +220,6 @@ static void conformance_cases(void **state)
 
 /* ---------------------------------------------------------------- long, ragged, with everything */
 
-static mha_layer *layer_of(mha_config config)
-{
-    mha_layer *layer;
-    mha_error error = {0};
-    assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
-    mha_layer_init(layer, 5);
-    return layer;
-}
-
 static mha_call call_of(float *x, size_t B, size_t T, size_t width, mha_semantics semantics)
 {
     mha_call call = {.query = mha_rows(x, B, T, width), .semantics = semantics};
@@ -241,7 +233,7 @@ static void long_sequences_are_pooled(void **state)
     static float x[2 * MHA__CELLS * 4 + 12]; /* 2051 rows of 4 */
     static const mha_view none[2];
     const size_t T = sizeof x / sizeof *x / 4;
-    mha_layer *layer = layer_of((mha_config){.d_model = 4, .n_heads = 1});
+    mha_layer *layer = made_layer((mha_config){.d_model = 4, .n_heads = 1}, 5);
     const mha_call call = call_of(x, 1, T, 4, (mha_semantics){.visible.causal = true});
     const mha__picture_choice part = {.path = MHA_PATH_EXACT, .rows = {700, 1900}, .keys = {3, 1400}};
     check_picture(layer, &call, none, &part);
@@ -268,7 +260,7 @@ static void ragged_sequences(void **state)
                                      .place.n_sequences = 4,
                                      .place.cu_seqlens_q = cu,
                                      .qkv.rope = {.kind = MHA_ROPE_HALF_SPLIT}};
-    mha_layer *layer = layer_of(config);
+    mha_layer *layer = made_layer(config, 5);
     const mha_call call = call_of(x, 1, 20, 12, semantics);
     check_picture(layer, &call, none, &(mha__picture_choice){0});
     check_picture(layer, &call, none, &(mha__picture_choice){.one_sequence = true, .sequence = 3});
@@ -283,7 +275,7 @@ static void rows_and_masks_of_batch_rows(void **state)
     static const int64_t offsets[] = {0, 4, -3}, lengths[] = {9, 7, 0};
     const mha_config config = {.d_model = 8, .n_heads = 2, .q_norm = MHA_NORM_ROW, .k_norm = MHA_NORM_HEAD};
     const mha__picture_choice part = {.rows = {4, 8}, .keys = {2, 9}, .one_head = true, .head = 1};
-    mha_layer *layer = layer_of(config);
+    mha_layer *layer = made_layer(config, 5);
     const mha_view masks = mha_view_of(mask, MHA_F32, 4, (size_t[]){3, 2, 9, 9});
     mha_random_fill(&masks, 1, 2, -1, 1);
     mask[40] = -INFINITY;
@@ -306,7 +298,7 @@ static void what_a_layer_has_not_is_refused(void **state)
     (void)state;
     float x[4 * 8];
     mha_error error = {0};
-    mha_layer *layer = layer_of((mha_config){.d_model = 8, .n_heads = 2});
+    mha_layer *layer = made_layer((mha_config){.d_model = 8, .n_heads = 2}, 5);
     const mha_call call = call_of(x, 1, 4, 8, (mha_semantics){0});
     const struct {
         mha__picture_choice choice;

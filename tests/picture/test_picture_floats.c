@@ -9,6 +9,7 @@
 #include "mha/precision.h"
 #include "mha/random.h"
 #include "picture/head.h"
+#include "support/layer.h"
 #include "support/trial.h"
 #include "support/unit.h"
 #include "verify/tolerance/tolerance.h"
@@ -146,23 +147,14 @@ static void random_calls(void **state)
     assert_true(heads >= 80);
 }
 
-static mha_layer *layer_of(mha_config config)
-{
-    mha_layer *layer;
-    mha_error error = {0};
-    assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
-    mha_layer_init(layer, 5);
-    return layer;
-}
-
 /* More queries than a stretch has, pooled maps, features beyond one step of a product. */
 static void long_sequences(void **state)
 {
     (void)state;
     static float x[1060 * 16];
     static const mha_view none[2];
-    mha_layer *small = layer_of((mha_config){.d_model = 16, .n_heads = 2, .kv_heads = 1, .sinks = true}),
-              *wide = layer_of((mha_config){.d_model = 16, .n_heads = 1, .d_k = 600, .bias_kv = true});
+    mha_layer *small = made_layer((mha_config){.d_model = 16, .n_heads = 2, .kv_heads = 1, .sinks = true}, 5),
+              *wide = made_layer((mha_config){.d_model = 16, .n_heads = 1, .d_k = 600, .bias_kv = true}, 5);
     mha_call call = {.query = mha_rows(x, 1, 1060, 16), .semantics = {.visible.causal = true}};
     mha_random_fill(&call.query, 5, 32, -2, 2);
     assert_int_equal(check(small, &call, none, (mha__picture_choice){0}), 2);
@@ -181,7 +173,7 @@ static void threads_change_nothing(void **state)
 {
     (void)state;
     static float x[2200 * 8];
-    mha_layer *layer = layer_of((mha_config){.d_model = 8, .n_heads = 2});
+    mha_layer *layer = made_layer((mha_config){.d_model = 8, .n_heads = 2}, 5);
     mha__picture pictures[2] = {{.token_count = 0}};
     for (int i = 0; i < 2; i++) {
         mha_error error = {0};

@@ -1,10 +1,14 @@
 /* The walk says of each key all that hides it: every mask and part of a pattern, each for itself, by plain loops over
  * the caller's arrays. */
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "mha/random.h"
+#include "mha/setting.h"
 #include "picture/picture.h"
+#include "support/page.h"
 #include "support/unit.h"
 
 enum { B = 2, H = 4, T = 7, D = 3, LISTED = 5 };
@@ -153,10 +157,47 @@ static void relative_terms_have_no_walk(void **state)
     mha__picture_free(&picture);
 }
 
+/* Whether a text has `word=`, for one of the words in a list with blanks between. */
+static bool gives_one_of(const char *text, const char *words)
+{
+    bool found = false;
+    for (const char *at = words; at && *at && !found; at += strcspn(at, " "), at += strspn(at, " ")) {
+        char given[80];
+        const int length = snprintf(given, sizeof given, "%.*s=", (int)strcspn(at, " "), at);
+        for (const char *here = strstr(text, given); here && !found; here = strstr(here + length, given))
+            found = here[-1] == ' ' || here[-1] == '(';
+    }
+    return found;
+}
+
+/* Of each setting somebody asks whether the page's numbers follow from each other with it, unless it has no walk. */
+static void every_setting_has_a_case_of_the_walk(void **state)
+{
+    (void)state;
+    static const char path[] = "tests/page/walk_cases.py";
+    static const char *const no_walk[] = {"clip_qkv", "relative_"}; /* src/picture/walk.c says so */
+    char *cases = page_text(path);
+    const mha_setting *s;
+    size_t missing = 0;
+    for (size_t i = 0; (s = mha_setting_at(i)); i++) {
+        bool known = gives_one_of(cases, s->name) || gives_one_of(cases, s->aliases);
+        for (size_t n = 0; n < sizeof no_walk / sizeof *no_walk; n++)
+            known |= strncmp(s->name, no_walk[n], strlen(no_walk[n])) == 0;
+        if (!known)
+            printf("%s: no case of %s gives it. Add one, let src/picture/page/explain.js say what it does to the "
+                   "numbers, and run `make test-page`; or let `reason_against` in src/picture/walk.c refuse it\n",
+                   s->name, path);
+        missing += !known;
+    }
+    free(cases);
+    assert_int_equal(missing, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_reason_is_named),
                                        cmocka_unit_test(a_lower_precision_has_no_walk),
-                                       cmocka_unit_test(relative_terms_have_no_walk)};
+                                       cmocka_unit_test(relative_terms_have_no_walk),
+                                       cmocka_unit_test(every_setting_has_a_case_of_the_walk)};
     return cmocka_run_group_tests_name("walk", tests, NULL, NULL);
 }

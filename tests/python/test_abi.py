@@ -15,6 +15,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, f"{ROOT}/src/python")
 import declare  # noqa: E402
 
+del sys.path[0]  # the sources of the module lie there, too
 CC = os.environ.get("CC", "cc").split()
 
 

@@ -7,7 +7,7 @@ import sys
 import mha
 import numpy as np
 import pytest
-from mha import dumps, parting
+from mha import dumps, errors, parting
 
 R = np.random.default_rng(4)
 B, H, KV, T, D = 2, 4, 2, 7, 8
@@ -59,14 +59,14 @@ def test_first_and_which_is_right(tmp_path, how, name, end, capsys):
         assert (found.first.layer, found.first.name) == (1, "model.layers.1.self_attn.heads"), found
         assert found.judged[paths[0]].right and not found.judged[paths[1]].right
         assert any(name in each for each in found.judged[paths[1]].names) or name == "gqa-tile", found
-        assert parting.main(["--compare", *order]) == parting.PARTED
+        assert parting.main(["--compare", *order]) == errors.NO
         said = capsys.readouterr().out
         assert f"{paths[0]}: RIGHT" in said and f"{paths[1]}: WRONG" in said and "FIRST: model.layers.1" in said
         if name == "gqa-tile":
             assert found.judged[paths[1]].names, found
-    assert parting.main(["--compare", paths[0], paths[0]]) == parting.SAME
+    assert parting.main(["--compare", paths[0], paths[0]]) == errors.DONE
     assert "all 15 stages that both have agree" in capsys.readouterr().out
-    assert parting.main(["--compare", *paths, "--json"]) == parting.PARTED
+    assert parting.main(["--compare", *paths, "--json"]) == errors.NO
     said = json.loads(capsys.readouterr().out)
     assert said["layer"] == 1 and said["right"] == {paths[0]: True, paths[1]: False} and not said["same"]
 
@@ -188,7 +188,7 @@ def test_llama_cpp(tmp_path, capsys):
     assert parting.compare(full, paths[1]).first.layer == 1
     lines = printed(x).splitlines()
     (tmp_path / "cut.txt").write_text("\n".join(lines[:6]))
-    assert parting.main(["--compare", paths[0], str(tmp_path / "cut.txt")]) == parting.BAD_REQUEST
+    assert parting.main(["--compare", paths[0], str(tmp_path / "cut.txt")]) == errors.BAD_REQUEST
     assert "at the ends of (1, 1, 7, 64), found" in capsys.readouterr().err
 
 
@@ -248,7 +248,7 @@ def test_bad_files(tmp_path, content, why, capsys):
         file.write(content)
     good = written(tmp_path, "a.npz", model(layers=1))
     for order in ((path, good), (good, path)):
-        assert parting.main(["--compare", *order]) == parting.BAD_REQUEST
+        assert parting.main(["--compare", *order]) == errors.BAD_REQUEST
         said = capsys.readouterr().err
         assert said.startswith("mha watch: ") and said.count("\n") == 1 and path in said
     with pytest.raises(dumps.DumpError, match=why):
@@ -264,7 +264,7 @@ def test_command(tmp_path):
 
     assert run("--compare", good, good).returncode == 0
     lost = run("--compare", good, str(tmp_path / "lost.npz"))
-    assert lost.returncode == parting.MACHINE and lost.stderr.count("\n") == 1
+    assert lost.returncode == errors.MACHINE and lost.stderr.count("\n") == 1
     assert "lost.npz: No such file" in lost.stderr
     for wrong in (["--compare", good], ["--compare", good, good, "--set", "x"], ["--compare", good, good, "--rtol",
                                                                                   "-1"]):

@@ -5,6 +5,7 @@
 
 #include "support/any_setting.h"
 #include "support/trial.h"
+#include "support/words.h"
 
 /* ---------------------------------------------------------------- words */
 
@@ -65,14 +66,6 @@ void trial_text(const trial *t, char *words, size_t size)
 }
 
 /* ---------------------------------------------------------------- drawing */
-
-static uint64_t word(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
 
 static size_t pick(uint64_t *state, const size_t *from, size_t n)
 {

@@ -7,16 +7,13 @@
 #include "support/axes.h"
 #include "support/trial_parts.h"
 #include "support/unit.h"
+#include "support/words.h"
 
 /* ---------------------------------------------------------------- numbers and memory */
 
-/* splitmix64 (Steele, Lea, Flood 2014). */
 static uint64_t next(rig *r)
 {
-    uint64_t z = r->random += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+    return word(&r->random);
 }
 
 static double uniform(rig *r, double low, double high)

@@ -14,6 +14,7 @@
 #include "support/rerun.h"
 #include "support/trial.h"
 #include "support/unit.h"
+#include "support/words.h"
 
 typedef enum layout { CONTIGUOUS, CACHE, PAGES, LAYOUTS } layout;
 
@@ -45,22 +46,14 @@ static size_t judged[LAYOUTS], bounded[LAYOUTS], refused[LAYOUTS];
 
 static const mha_precision none; /* that of float32 */
 
-static uint64_t word(subject *s)
-{
-    uint64_t z = s->random += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 static size_t below(subject *s, size_t n)
 {
-    return n ? (size_t)(word(s) % n) : 0;
+    return n ? (size_t)(word(&s->random) % n) : 0;
 }
 
 static double unit(subject *s)
 {
-    return (double)(word(s) >> 11) * 0x1p-53;
+    return (double)(word(&s->random) >> 11) * 0x1p-53;
 }
 
 /* ---------------------------------------------------------------- settings turned */

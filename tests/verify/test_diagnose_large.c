@@ -207,7 +207,7 @@ static void see(void *context, size_t done, size_t total)
 {
     seen *s = context;
     assert_true(done >= 1 && done <= total);
-    assert_true(s->calls == 0 || total == s->total);
+    assert_true(s->calls == 0 || total <= s->total); /* pairs are counted when they are tried */
     s->done = done > s->done ? done : s->done;
     s->total = total;
     s->calls++;

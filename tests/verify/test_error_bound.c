@@ -6,6 +6,7 @@
 #include "mha/mha.h"
 #include "support/call.h"
 #include "support/isa.h"
+#include "support/layer.h"
 #include "support/unit.h"
 #include "support/stages.h"
 
@@ -199,10 +200,7 @@ static void limits_count_in_a_norm_behind_the_rotation(void **state)
     enum { T = 4000, S = 2, WIDTH = 8 };
     static const double limits[] = {0, 1, 1e-4};
     const mha_config config = {.d_model = WIDTH, .n_heads = 1, .q_norm = MHA_NORM_HEAD};
-    mha_layer *layer;
-    mha_error error;
-    assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
-    mha_layer_init(layer, 1);
+    mha_layer *layer = made_layer(config, 1);
     float *x = random_numbers(T * WIDTH, 1, 1), *k = random_numbers(S * WIDTH, 2, 1);
     mha_call call = {
         .query = mha_rows(x, 1, T, WIDTH),
@@ -269,10 +267,8 @@ static void norms_may_have_no_bound(void **state)
     } rows[] = {{1, 1, 1e-6, true}, {1, 3.4e38, 1e-6, false}, {0, 1, 1e-6, true}, {0, 1, 1e-300, false}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         mha_layer *layer;
-        mha_error error;
         const mha_config config = {.d_model = WIDTH, .n_heads = 2, .q_norm = MHA_NORM_ROW};
-        assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
-        mha_layer_init(layer, 1);
+        layer = made_layer(config, 1);
         const mha_view weight = mha_tensor_view(mha_layer_weight(layer, MHA_Q_NORM));
         for (size_t k = 0; k < WIDTH; k++)
             mha_view_set(&weight, &k, rows[i].weight);

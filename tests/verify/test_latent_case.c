@@ -5,6 +5,7 @@
 
 #include "mha/mha.h"
 #include "support/latent.h"
+#include "support/layer.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -19,12 +20,10 @@ typedef struct scene {
 
 static void scene_open(scene *s, bool two_stages)
 {
-    mha_error error;
     memset(s, 0, sizeof *s);
     const mha_config config = {.d_model = WIDTH, .n_heads = HEADS, .d_k = 10, .d_v = 5, .d_rope = 4, .kv_rank = 9,
                                .q_rank = two_stages ? 7 : 0, .bias_latent = true, .bias_o = true};
-    assert_ok(mha_layer_create(&config, NULL, NULL, &s->layer, &error), error);
-    mha_layer_init(s->layer, 5);
+    s->layer = made_layer(config, 5);
     s->call.query = mha_rows(s->x, B, T, WIDTH);
     mha_random_fill(&s->call.query, 6, 1, -2, 2);
     s->call.semantics = (mha_semantics){

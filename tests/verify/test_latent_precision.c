@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/layer.h"
 #include "support/rounded.h"
 #include "support/unit.h"
 
@@ -176,11 +177,9 @@ typedef struct fixture {
 static int setup(void **state)
 {
     static fixture f;
-    mha_error error;
     const mha_config config = {.d_model = D, .n_heads = H, .d_k = DK, .d_v = DV, .d_rope = R, .kv_rank = RANK,
                                .q_rank = Q_RANK, .bias_latent = true, .bias_o = true};
-    assert_ok(mha_layer_create(&config, NULL, NULL, &f.layer, &error), error);
-    mha_layer_init(f.layer, 5);
+    f.layer = made_layer(config, 5);
     for (mha_weight w = 0; w < MHA_WEIGHT_COUNT; w++) {
         const mha_tensor *tensor = mha_layer_weight(f.layer, w);
         if (tensor) {

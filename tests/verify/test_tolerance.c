@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/layer.h"
 #include "support/unit.h"
 
 enum { T = 6, S = 24, H = 2, D = 16, PAGE = 5, PAGES = 5, N = S * H * D };
@@ -271,8 +272,7 @@ static void limits_hide_errors(void **state)
     const mha_config config = {.d_model = WIDTH, .n_heads = 2};
     const mha_view all = mha_view_of(x, MHA_F32, 1, (size_t[]){T * WIDTH});
     mha_random_fill(&all, 1, 1, -1, 1);
-    assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
-    mha_layer_init(layer, 1);
+    layer = made_layer(config, 1);
     static const double limits[] = {0, 100, 0.3, 0.001};
     for (size_t n = 0; n < sizeof limits / sizeof *limits; n++) {
         double bound[MHA_STAGE_COUNT], atol[MHA_STAGE_COUNT];
@@ -330,8 +330,7 @@ static void latents_in_a_cache_are_rounded_as_keys(void **state)
         const mha_config config = {.d_model = WIDTH, .n_heads = 2, .kv_rank = RANK, .d_rope = ROTATED, .d_k = 4};
         const mha_view all = mha_view_of(x, MHA_F32, 1, (size_t[]){T * WIDTH});
         mha_random_fill(&all, 1, 1, -sizes[n], sizes[n]);
-        assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
-        mha_layer_init(layer, 1);
+        layer = made_layer(config, 1);
         for (int rounds = 0; rounds < 2; rounds++) {
             mha_cache *cache;
             mha_keep keep = {.stage = MHA_STAGE_PRESENT_VALUE,
@@ -363,8 +362,7 @@ static void what_a_type_cannot_hold_has_no_bound(void **state)
     double bound[MHA_STAGE_COUNT], atol[MHA_STAGE_COUNT];
     float x[T * WIDTH] = {0}, out[T * WIDTH];
     const mha_config config = {.d_model = WIDTH, .n_heads = 1, .relative_k_rows = 3};
-    assert_ok(mha_layer_create(&config, NULL, NULL, &layer, &error), error);
-    mha_layer_init(layer, 1);
+    layer = made_layer(config, 1);
     const mha_view W = mha_tensor_view(mha_layer_weight(layer, MHA_W_V));
     mha_call call = {.query = mha_rows(x, 1, T, WIDTH), .path = MHA_PATH_EXACT, .precision = {.weights = MHA_F16}};
     mha_view_set(&W, (size_t[]){0, 0}, 1e6); /* times inputs of 0 */

@@ -218,11 +218,11 @@ function angleOf(name, w, r, c) {
 
 /* What is done with a row of queries or keys, in order: [step, from, to]. */
 function stepsOf(w, side) {
-  const { norms } = w.walk.rows, { norm_after_rope: normAfterRope, query_scale_growth: growth } = w.walk.settings;
+  const { norms } = w.walk.rows, { norm_after_rope: normAfterRope } = w.walk.settings;
   const norm = norms[side === 'q' ? 0 : 1] !== NORM.none ? ['normed'] : [];
   const rope = w.walk.settings.rope !== ROPE.none ? ['turned'] : [];
   const steps = [...(normAfterRope ? [...rope, ...norm] : [...norm, ...rope]),
-    ...(side === 'q' && growth > 0 ? ['scaled'] : [])];
+    ...(side === 'q' && w.has('query_scale') ? ['scaled'] : [])];
   return steps.map((step, n) => [step, n ? `${side}_${steps[n - 1]}` : side,
     `${side}_${n === steps.length - 1 ? 'rot' : step}`]);
 }
@@ -251,10 +251,20 @@ function rowStep(name, w, r, c) {
 
 function scaleOfQuery(w, r, c) {
   const { query_scale_growth: growth, query_scale_every: every, query_scale_first: first } = w.walk.settings;
-  const p = w.at('q_position', r, 0);
-  const steps = Math.max(0, Math.floor((p + first) / every));
-  return { text: `1 + ${textOf(growth)} log(1 + ${steps}): ${every} positions are a step, and this one is ${p}.`,
-    terms: [], inputs: [['q_position', r, c]], total: 1 + growth * Math.log(1 + steps) };
+  const { log_n_scale: trained } = w.walk.settings, p = w.at('q_position', r, 0), said = [];
+  let total = 1;
+  if (growth > 0) {
+    const steps = Math.max(0, Math.floor((p + first) / every));
+    said.push(`1 + ${textOf(growth)} log(1 + ${steps}): ${every} positions are a step, and this one is ${p}`);
+    total = 1 + growth * Math.log(1 + steps);
+  }
+  if (trained > 0) {
+    const beyond = p + 1 > trained;
+    said.push(beyond ? `log(${p + 1}) / log(${trained}): position ${p} is beyond the training length ${trained}`
+      : `1: position ${p} is within the training length ${trained}`);
+    total *= beyond ? Math.log(p + 1) / Math.log(trained) : 1;
+  }
+  return { text: `${said.join('; times ')}.`, terms: [], inputs: [['q_position', r, c]], total };
 }
 
 /* The arrays between the stages; undefined for a layer that has none. */

@@ -6,6 +6,8 @@ from typing import Iterator, Mapping
 
 from . import _abi
 
+DONE, NO, BAD_REQUEST, MACHINE, NOT_JUDGED = range(5)  # exit codes of commands, those of the program
+
 
 class Error(Exception):
     """Something that the library refused or could not do.

@@ -13,10 +13,10 @@ from typing import Any, Callable, Optional, Sequence
 
 from . import arrays as a
 from .conform import Answer, Report, conform
+from .errors import BAD_REQUEST, DONE, MACHINE, NO, NOT_JUDGED
 from .questions import LEVELS, REGIMES, TYPES
 from .tables import shown
 
-PASSED, WRONG, BAD_REQUEST, MACHINE, NOT_JUDGED = range(5)  # exit codes, those of the program
 TYPE_NAMES = tuple(a.NAMES[dtype] for dtype in TYPES)
 ARRAYS = ("numpy", "torch", "jax")
 LAYOUTS = ("BHTD", "BTHD", "BTNH")
@@ -132,7 +132,7 @@ def sentences(report: Report, name: str, reduce: bool = True) -> str:
 
 def code_of(report: Report) -> int:
     """The exit code that a report has."""
-    return PASSED if report.passed else WRONG if report.failed else NOT_JUDGED
+    return DONE if report.passed else NO if report.failed else NOT_JUDGED
 
 
 def _parser() -> argparse.ArgumentParser:

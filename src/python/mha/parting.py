@@ -10,11 +10,10 @@ from typing import Any, Mapping, Optional, Sequence
 import numpy as np
 
 from .dumps import PRINTED, DumpError, Stage, edges, read
-from .errors import Error
+from .errors import BAD_REQUEST, DONE, MACHINE, NO, NOT_JUDGED, Error
 from .judge import Diagnosis, diagnose
 from .tables import Table, shown
 
-SAME, PARTED, BAD_REQUEST, MACHINE, NOT_COMPARED = range(5)  # exit codes, those of the program
 _UNITS = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}
 _JUDGED = ("heads",)
 _INPUTS = (("q_rot", "q"), ("k_rot", "k"), ("v",))
@@ -242,4 +241,4 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         print(f"mha watch: {shown(reason.filename)}: {reason.strerror}", file=sys.stderr)
         return MACHINE
     print(json.dumps(found.to_dict(), indent=1) if said.json else found)
-    return NOT_COMPARED if not found.compared else SAME if found.first is None else PARTED
+    return NOT_JUDGED if not found.compared else DONE if found.first is None else NO

@@ -53,7 +53,8 @@ static size_t compared(const mha__search *s, const mha__region *on, size_t b, si
     return (s->target.by_query ? rows[l % T_q] : memchr(rows, 1, T_q) != NULL) ? on->columns : 0;
 }
 
-static mha__knobs compute(const mha__search *s, size_t worker, const mha__region *on, const mha__candidate *x)
+/* Computes a candidate, and returns the scale that it has. */
+static double compute(const mha__search *s, size_t worker, const mha__region *on, const mha__candidate *x)
 {
     mha__knobs knobs = mha__knobs_of(s->c);
     if (x->a >= 0)
@@ -62,7 +63,7 @@ static mha__knobs compute(const mha__search *s, size_t worker, const mha__region
         (void)mha__variant_apply(s->c, (size_t)x->b, NULL, &knobs);
     mha__variant_bench_columns(s->workers.bench[worker], on->columns < s->target.columns ? on->columns : 0);
     mha__variant_run(s->workers.bench[worker], &knobs, s->target.stage, on->rows, s->workers.computed[worker]);
-    return knobs;
+    return knobs.s.softmax.scale;
 }
 
 void mha__search_hold(const mha__search *s, const mha__region *on, const double *values, mha__candidate *x,
@@ -100,10 +101,9 @@ void mha__search_hold(const mha__search *s, const mha__region *on, const double 
 void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on, mha__candidate *x)
 {
     mha__moved moved;
-    const mha__knobs knobs = compute(s, worker, on, x);
+    const double own = compute(s, worker, on, x), scale = s->unmodified.knobs.s.softmax.scale;
     mha__search_hold(s, on, s->workers.computed[worker], x, &moved);
-    const double scale = s->unmodified.knobs.s.softmax.scale;
-    x->louder = scale != 0 ? fmax(1, fabs(knobs.s.softmax.scale / scale)) : 1;
+    x->louder = scale != 0 ? fmax(1, fabs(own / scale)) : 1;
 }
 
 void mha__search_append(mha__search *s, size_t index, const double *numbers)

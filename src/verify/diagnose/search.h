@@ -65,14 +65,13 @@ typedef struct mha__search_workers {
 
 typedef struct mha__candidates {
     mha__candidate *all;
-    size_t singles, count; /* the unmodified case and single variants come first */
-    mha__candidate *pairs; /* which are tried last */
-    size_t pair_count;
+    size_t singles, count; /* the unmodified case and single variants come first, pairs last */
 } mha__candidates;
 
 typedef struct mha__search_progress {
     const mha_progress *caller;
     size_t done, total;
+    size_t alone; /* of the total, those that are no pairs */
 } mha__search_progress;
 
 /* What is asked of a search. */

@@ -58,25 +58,38 @@ static void fit_all(mha__search *s, const size_t *which, size_t n, const mha__re
 
 /* ---------------------------------------------------------------- searching */
 
-/* Lists the unmodified case and the single variants that apply to it, and for later their pairs. */
-static mha_status list_candidates(mha__search *s, mha_error *error)
+/* Lists the unmodified case and the single variants that apply to it. */
+static mha_status list_singles(mha__search *s, mha_error *error)
 {
     const int n = (int)mha_variant_count();
     const size_t N = (size_t)n, most = 1 + N + MHA_SEARCH_TIES * N, most_pairs = N * N / 2;
+    size_t paired = 0;
     mha__knobs knobs;
     s->candidates.all = mha__arena_take(&s->pool, (most + most_pairs) * sizeof *s->candidates.all);
-    s->candidates.pairs = mha__arena_take(&s->pool, most_pairs * sizeof *s->candidates.pairs);
-    single *one_of_pair = mha__arena_take(&s->pool, N * sizeof *one_of_pair);
-    if (!s->candidates.all || !s->candidates.pairs || !one_of_pair)
+    if (!s->candidates.all)
         return mha__search_no_memory(s, error);
     const bool is_lse = s->target.stage == MHA_STAGE_LSE;
     for (int a = -1; a < n; a++) /* mistakes of the log-sum-exp change nothing else; a softmax over others has none */
         if (mha__variants_apply(s->c, a, -1, &knobs) &&
             (is_lse ? knobs.axis == AXIS_KEYS : knobs.lse == s->unmodified.knobs.lse) &&
-            (a < 0 || mha__search_tries(s, a, -1, &knobs)))
+            (a < 0 || mha__search_tries(s, a, -1, &knobs))) {
             s->candidates.all[s->candidates.count++] = (mha__candidate){.a = a, .b = -1, .order = a >= 0};
+            paired += a >= 0 && mha_variant_is_paired((size_t)a);
+        }
     s->candidates.singles = s->candidates.count;
+    s->progress.alone = s->candidates.singles + mha__search_count_solved(s);
+    s->progress.total = s->progress.alone + paired * (paired - (paired > 0)) / 2; /* or less: list_pairs */
+    return MHA_OK;
+}
+
+/* Lists the pairs of single variants, behind all candidates. */
+static mha_status list_pairs(mha__search *s, mha_error *error)
+{
+    const size_t before = s->candidates.count;
     size_t paired = 0;
+    single *one_of_pair = mha__arena_take(&s->pool, s->candidates.singles * sizeof *one_of_pair);
+    if (!one_of_pair)
+        return mha__search_no_memory(s, error);
     for (size_t i = 1; i < s->candidates.singles; i++) {
         const int a = s->candidates.all[i].a;
         if (mha_variant_is_paired((size_t)a) && mha__variants_apply(s->c, a, -1, &one_of_pair[paired].knobs))
@@ -85,9 +98,9 @@ static mha_status list_candidates(mha__search *s, mha_error *error)
     for (size_t i = 0; i < paired; i++)
         for (size_t j = i + 1; j < paired; j++)
             if (are_compatible(s, &one_of_pair[i], &one_of_pair[j]))
-                s->candidates.pairs[s->candidates.pair_count++] =
+                s->candidates.all[s->candidates.count++] =
                     (mha__candidate){.a = one_of_pair[i].variant, .b = one_of_pair[j].variant, .order = 2};
-    s->progress.total = s->candidates.singles + mha__search_count_solved(s) + s->candidates.pair_count;
+    s->progress.total = s->progress.alone + s->candidates.count - before;
     return MHA_OK;
 }
 
@@ -157,19 +170,21 @@ static size_t leave_possible(mha__search *s, unsigned char *marks, size_t *which
 
 /* Tries all pairs where little is to be computed, those that fit there and the best others where it is more, and again
  * on all that is judged. */
-static void try_pairs(mha__search *s, unsigned char *marks, size_t *which)
+static mha_status try_pairs(mha__search *s, size_t *which, mha_error *error)
 {
     const size_t first = s->candidates.count;
-    size_t n = s->candidates.pair_count;
-    memcpy(s->candidates.all + first, s->candidates.pairs, n * sizeof *s->candidates.pairs);
-    add_up(which, first, first + n);
-    n = leave_possible(s, marks, which, n);
+    unsigned char *marks = mha__arena_take(&s->pool, mha_variant_count());
+    if (!marks)
+        return mha__search_no_memory(s, error);
+    TRY(list_pairs(s, error));
+    add_up(which, first, s->candidates.count);
+    size_t n = leave_possible(s, marks, which, s->candidates.count - first);
     fit_all(s, which, n, &s->region_first);
     n = leave_promising(s, which, n, 64);
     fit_all(s, which, n, &s->region_second);
     n = leave_promising(s, which, n, 16);
     fit_all(s, which, n, &s->region_full);
-    s->candidates.count = first + s->candidates.pair_count;
+    return MHA_OK;
 }
 
 /* Looks for numbers of heads, batch rows, keys and weights. */
@@ -198,14 +213,11 @@ static mha_status widen(mha__search *s, mha_diagnosis *d, size_t *which, size_t 
     TRY(mha__search_solve(s, error));
     if (!s->wish->whole)
         TRY(solve_each(s, error));
-    d->tried = s->progress.total - s->candidates.pair_count;
+    d->tried = s->progress.alone;
     *order = mha__search_least_order(s, wide, 1);
     if (*order <= 2)
         return MHA_OK;
-    unsigned char *marks = mha__arena_take(&s->pool, mha_variant_count());
-    if (!marks)
-        return mha__search_no_memory(s, error);
-    try_pairs(s, marks, which);
+    TRY(try_pairs(s, which, error));
     d->tried = s->progress.total;
     *order = mha__search_least_order(s, wide, 2);
     return MHA_OK;
@@ -215,7 +227,7 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
 {
     size_t order;
     mha__search_choose_regions(s);
-    TRY(list_candidates(s, error));
+    TRY(list_singles(s, error));
     const size_t most = s->progress.total + MHA_SEARCH_TIES * mha_variant_count();
     size_t *which = mha__arena_take(&s->pool, most * sizeof *which);
     if (!which)

@@ -31,6 +31,7 @@ typedef struct mha__as_said {
 
 struct mha__variant_bench {
     const mha__variant_inputs *inputs;
+    size_t elements[MHA_STAGE_COUNT]; /* of a batch row of each stage of these inputs */
     mha__arena pool;
     mha__row_maker maker;
     size_t columns; /* of the output that are wanted; 0: all */

@@ -23,6 +23,13 @@ static size_t row_elements(const mha__variant_inputs *inputs, mha_stage stage)
     return n;
 }
 
+static void take_inputs(mha__variant_bench *w, const mha__variant_inputs *inputs)
+{
+    w->inputs = inputs;
+    for (int stage = 0; stage < MHA_STAGE_COUNT; stage++)
+        w->elements[stage] = row_elements(inputs, (mha_stage)stage);
+}
+
 /* Adds benches for the inputs read in other ways, as far as there are any; false without memory. */
 static bool add_others(mha__variant_bench *w)
 {
@@ -32,7 +39,7 @@ static bool add_others(mha__variant_bench *w)
     if (!w->inputs->other && !w->inputs->turned)
         return true;
     for (int stage = 0; stage < MHA_STAGE_COUNT; stage++)
-        most = row_elements(w->inputs, (mha_stage)stage) > most ? row_elements(w->inputs, (mha_stage)stage) : most;
+        most = w->elements[stage] > most ? w->elements[stage] : most;
     w->other = w->inputs->other ? mha__variant_bench_create(w->inputs->other, NULL, 0) : NULL;
     w->turned = w->inputs->turned ? mha__variant_bench_create(w->inputs->turned, NULL, 0) : NULL;
     w->other_kept = mha__arena_take(&w->pool, rows);
@@ -70,7 +77,7 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
         return NULL;
     const size_t S = inputs->S + 2, rows = c->H * c->T_q;
     w->pool.allocator = a;
-    w->inputs = inputs;
+    take_inputs(w, inputs);
     w->own_keys = take(w, S * c->H_kv * c->d_k);
     w->own_values = take(w, S * c->H_kv * c->d_v);
     w->scores = take(w, rows * S);
@@ -94,7 +101,8 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
 
 void mha__variant_bench_turn_to(mha__variant_bench *bench, const mha__variant_inputs *inputs)
 {
-    bench->inputs = bench->maker.inputs = inputs;
+    take_inputs(bench, inputs);
+    bench->maker.inputs = inputs;
     bench->said.row[0] = NULL; /* is of other heads */
     for (size_t i = 0; i < bench->maker.count; i++)
         if (!bench->maker.slots[i].product)
@@ -386,7 +394,7 @@ void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_st
                       double *result)
 {
     const mha_case *c = bench->inputs->c;
-    const size_t n = row_elements(bench->inputs, stage);
+    const size_t n = bench->elements[stage];
     const bool ends = stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS;
     if (knobs->reading == READING_HEADS_FOR_TIME && bench->turned && ends) {
         run_turned(bench, knobs, result);

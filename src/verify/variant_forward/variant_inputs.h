@@ -74,10 +74,19 @@ void mha__ragged_pack(const mha__variant_inputs *inputs, mha_stage stage, double
 /* Writes a stage of sequence b to its place among those that are padded. */
 void mha__ragged_place(const mha__variant_inputs *inputs, mha_stage stage, size_t b, const double *own, double *padded);
 
+/* What rows of q, k or v depend on: knobs, and settings. What they do not depend on is 0. */
+typedef struct mha__row_key {
+    int source[3], transposed[PROJECTION_COUNT], no_bias[PROJECTION_COUNT];
+#define KNOB(type, name) type name;
+    ROW_KNOB_LIST(KNOB)
+#undef KNOB
+    mha_qkv qkv;
+} mha__row_key;
+
 /* Computed rows that many variants share: products x W, and rows of q, k or v ready for attention. The least recently
  * used slot is the first to be replaced. */
 typedef struct mha__row_slot {
-    mha__knobs key; /* those on which these rows depend: all others are 0, and settings of other groups do not matter */
+    mha__row_key key;
     int which;          /* q, k or v; -1: empty */
     bool product;       /* x W without bias */
     bool all_rows;      /* false: only the query rows that were needed */

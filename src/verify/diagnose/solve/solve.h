@@ -21,6 +21,12 @@ mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mh
 /* The same for all variants whose numbers are found in this way: SOLVE_HEADS and what follows it. */
 mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error);
 
+/* The smallest of n distances; `own` where none is smaller than that one. */
+size_t mha__solve_nearest(const double *far, size_t n, size_t own);
+/* Appends variant `index` with an order that says what stands in each place, unless each says its own: its number mod
+ * n. */
+void mha__solve_offer(mha__search *s, size_t index, const double *order, size_t places, size_t n);
+
 /* How the rows of the tensor are turned back into merged heads. */
 typedef struct mha__unproject {
     bool can; /* false: the stage is another one, or W_O has more rows than columns, or very many */

@@ -23,19 +23,30 @@ static void measure(const mha__search *s, const double *heads, const mha__unproj
     }
 }
 
-/* Puts the nearest of n into each place; whether that is another order. */
-static bool choose(const double *far, size_t n, double *order)
+size_t mha__solve_nearest(const double *far, size_t n, size_t own)
 {
-    bool other = false;
-    for (size_t i = 0; i < n; i++) {
-        size_t best = i;
-        for (size_t k = 0; k < n; k++)
-            if (far[i * n + k] < far[i * n + best])
-                best = k;
-        order[i] = (double)best;
-        other |= best != i;
-    }
-    return other;
+    size_t best = own;
+    for (size_t k = 0; k < n; k++)
+        if (far[k] < far[best])
+            best = k;
+    return best;
+}
+
+void mha__solve_offer(mha__search *s, size_t index, const double *order, size_t places, size_t n)
+{
+    for (size_t i = 0; i < places; i++)
+        if (order[i] != (double)(i % n)) {
+            mha__search_append(s, index, order);
+            return;
+        }
+}
+
+/* Tries an order with the nearest of n in each place. */
+static void choose(mha__search *s, size_t index, const double *far, size_t n, double *order)
+{
+    for (size_t i = 0; i < n; i++)
+        order[i] = (double)mha__solve_nearest(far + i * n, n, i);
+    mha__solve_offer(s, index, order, n, n);
 }
 
 /* ---------------------------------------------------------------- behind a W_O that cannot be undone */
@@ -105,8 +116,8 @@ mha_status mha__solve_heads(mha__search *s, size_t index, mha__arena *pool, mha_
     mha__variant_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_judged, heads);
     if (u.can)
         measure(s, heads, &u, memory, far);
-    if ((u.can || measure_behind(s, heads, memory, far)) && choose(far, H, order))
-        mha__search_append(s, index, order);
+    if (u.can || measure_behind(s, heads, memory, far))
+        choose(s, index, far, H, order);
     return MHA_OK;
 }
 
@@ -174,7 +185,6 @@ mha_status mha__solve_batches(mha__search *s, size_t index, mha__arena *pool, mh
         const double y = t->values[(i * lines + line) * t->recorded_columns + j];
         far[at / t->row] += mha__search_same(t, x, y) ? 0 : isfinite(x - y) ? (x - y) * (x - y) : t->rms * t->rms;
     }
-    if (choose(far, B, order))
-        mha__search_append(s, index, order);
+    choose(s, index, far, B, order);
     return MHA_OK;
 }

@@ -7,15 +7,6 @@
 
 enum { MOST_ROWS = 512, MOST_VALUES = 256 }; /* the work grows with their square, and cube */
 
-/* Whether some of B times T rows are not in their own place. */
-static bool is_other(const double *row, size_t B, size_t T)
-{
-    for (size_t i = 0; i < B * T; i++)
-        if (row[i] != (double)(i % T))
-            return true;
-    return false;
-}
-
 static double squared_distance(const double *x, const double *y, size_t n)
 {
     double sum = 0;
@@ -133,13 +124,8 @@ static void choose_values(const values *heads, size_t n, double *memory, double 
     memset(far, 0, S * S * sizeof *far);
     for (size_t g = 0; g < n; g++)
         measure(&heads[g], L, x, far);
-    for (size_t t = 0; t < S; t++) {
-        size_t best = t;
-        for (size_t j = 0; j < S; j++)
-            if (far[t * S + j] < far[t * S + best])
-                best = j;
-        row[t] = (double)best;
-    }
+    for (size_t t = 0; t < S; t++)
+        row[t] = (double)mha__solve_nearest(far + t * S, S, t);
     for (size_t g = 0; g < n; g++)
         for (size_t i = 0; i < S; i++)
             for (size_t f = 0; f < d; f++) {
@@ -196,8 +182,7 @@ mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha
         }
         choose_values(of, c->H_kv, memory, row + b * S);
     }
-    if (is_other(row, c->B, S))
-        mha__search_append(s, index, row);
+    mha__solve_offer(s, index, row, c->B * S, S);
     return MHA_OK;
 }
 
@@ -238,8 +223,7 @@ mha_status mha__solve_queries(mha__search *s, size_t index, mha__arena *pool, mh
                 least[at] = far, row[at] = (double)((at % T + T - by) % T);
         }
     }
-    if (is_other(row, B, T))
-        mha__search_append(s, index, row);
+    mha__solve_offer(s, index, row, B * T, T);
     return MHA_OK;
 }
 
@@ -265,7 +249,6 @@ mha_status mha__solve_written(mha__search *s, size_t index, mha__arena *pool, mh
                 least = far, row[at] = (double)j;
         }
     }
-    if (is_other(row, B, T))
-        mha__search_append(s, index, row);
+    mha__solve_offer(s, index, row, B * T, T);
     return MHA_OK;
 }

@@ -52,10 +52,10 @@ bool mha__row_maker_begin(mha__row_maker *maker, const mha__variant_inputs *inpu
     return maker->count >= MHA_ROW_SLOTS_LEAST;
 }
 
-/* Tells most keys apart at once. Padding that differs costs a slot, nothing else. */
-static bool same_bytes(const void *a, const void *b, size_t bytes)
+/* Whether rows that depend on the same are the same. Padding that differs costs a slot, nothing else. */
+static bool same_key(const void *a, const void *b)
 {
-    return memcmp(a, b, bytes) == 0;
+    return memcmp(a, b, sizeof(mha__row_key)) == 0;
 }
 
 /* The slot that has these rows (then *found is true), else the least recently used slot of their kind, for the caller
@@ -68,9 +68,7 @@ static mha__row_slot *slot_for(mha__row_maker *m, const mha__row_slot *wanted, b
     for (size_t i = first; i < end && !*found; i++) {
         mha__row_slot *s = &m->slots[i];
         *found = s->which == wanted->which && s->b == wanted->b + m->sequence && s->product == wanted->product &&
-                 s->all_rows == wanted->all_rows &&
-                 same_bytes(&s->key.s.qkv, &wanted->key.s.qkv, sizeof(mha_qkv)) &&
-                 mha__knobs_make_rows_alike(&s->key, &wanted->key);
+                 s->all_rows == wanted->all_rows && same_key(&s->key, &wanted->key);
         if (*found || s->used < oldest->used)
             oldest = s;
     }
@@ -227,29 +225,30 @@ static void project(mha__row_maker *m, const mha__knobs *k, int which, size_t b,
     }
 }
 
-/* The knobs that x W depends on. */
-static mha__knobs product_key(const mha__knobs *k, int which)
+/* Writes what x W depends on to a key of zeros. */
+static void product_key(const mha__knobs *k, int which, mha__row_key *key)
 {
     const bool packed = k->packing != PACKING_RIGHT;
-    mha__knobs key = {.packing = k->packing,
-                      .latent = k->latent,
-                      .round_weights = k->round_weights,
-                      .round_inputs = k->round_inputs,
-                      .input_norm = k->input_norm,
-                      .inputs_reversed = k->inputs_reversed,
-                      .permuted_q = which == PROJECTION_Q ? k->permuted_q : 0,
-                      .permuted_k = which == PROJECTION_K ? k->permuted_k : 0};
-    key.source[which] = packed ? 0 : k->source[which];
+    key->packing = k->packing;
+    key->latent = k->latent;
+    key->round_weights = k->round_weights;
+    key->round_inputs = k->round_inputs;
+    key->input_norm = k->input_norm;
+    key->inputs_reversed = k->inputs_reversed;
+    key->permuted_q = which == PROJECTION_Q ? k->permuted_q : 0;
+    key->permuted_k = which == PROJECTION_K ? k->permuted_k : 0;
+    key->source[which] = packed ? 0 : k->source[which];
     for (int s = 0; s < 3; s++)
-        key.transposed[s] = packed || s == k->source[which] ? k->transposed[s] : 0;
-    return key;
+        key->transposed[s] = packed || s == k->source[which] ? k->transposed[s] : 0;
 }
 
 static const double *product(mha__row_maker *m, const mha__knobs *k, int which, size_t b, bool all_rows)
 {
     bool found;
-    mha__row_slot *slot = slot_for(
-        m, &(mha__row_slot){product_key(k, which), which, true, all_rows || which != PROJECTION_Q, b, 0, NULL}, &found);
+    mha__row_slot wanted = {
+        .which = which, .product = true, .all_rows = all_rows || which != PROJECTION_Q, .b = b};
+    product_key(k, which, &wanted.key);
+    mha__row_slot *slot = slot_for(m, &wanted, &found);
     if (!found)
         project(m, k, which, b, all_rows, slot->rows);
     return slot->rows;
@@ -348,47 +347,46 @@ const double *mha__output_matrix(mha__row_maker *maker, const mha__knobs *knobs,
 
 /* ---------------------------------------------------------------- rows for attention */
 
-#define COPY(type, name) key.name = k->name;
+#define COPY(type, name) key->name = k->name;
 
-/* The knobs that the rows of q, k or v depend on. */
-static mha__knobs row_key(const mha__variant_inputs *w, const mha__knobs *k, int which)
+/* Writes what rows of q, k or v depend on to a key of zeros. */
+static void row_key(const mha__variant_inputs *w, const mha__knobs *k, int which, mha__row_key *key)
 {
-    mha__knobs key = product_key(k, which);
+    product_key(k, which, key);
     for (int s = 0; s < 3; s++)
-        key.no_bias[s] = k->packing != PACKING_RIGHT || s == k->source[which] ? k->no_bias[s] : 0;
-    key.split = k->split;
+        key->no_bias[s] = k->packing != PACKING_RIGHT || s == k->source[which] ? k->no_bias[s] : 0;
+    key->split = k->split;
     if (k->moved >> which & 1) {
-        key.moved = 1 << which;
+        key->moved = 1 << which;
         MOVE_KNOB_LIST(COPY)
     }
-    key.shortened = k->shortened & 1 << which;
-    key.shortened_to = key.shortened ? k->shortened_to : 0;
-    key.clip_place = k->clip_place;
-    key.clip_not = (k->clip_not >> which & 1) << which;
+    key->shortened = k->shortened & 1 << which;
+    key->shortened_to = key->shortened ? k->shortened_to : 0;
+    key->clip_place = k->clip_place;
+    key->clip_not = (k->clip_not >> which & 1) << which;
     if (which == PROJECTION_Q)
-        key.bias_q_times = k->bias_q_times;
+        key->bias_q_times = k->bias_q_times;
     if (which < 2 || k->rope_values)
-        key.s = k->s;
+        key->qkv = k->s.qkv;
     else
-        key.s.qkv.clip_qkv = k->s.qkv.clip_qkv; /* alone of all settings */
+        key->qkv.clip_qkv = k->s.qkv.clip_qkv; /* alone of all settings */
     if (which < 2)
-        key.bias_place = k->bias_place;
+        key->bias_place = k->bias_place;
     if (which < 2 && (w->norm[which] || k->s.qkv.norm.unweighted)) {
-        key.no_norm = k->no_norm >> which & 1;
+        key->no_norm = k->no_norm >> which & 1;
         NORM_KNOB_LIST(COPY)
     }
     if (which == PROJECTION_Q || (which == PROJECTION_K && k->scale_keys)) {
         SCALE_KNOB_LIST(COPY)
-        key.scale_keys = k->scale_keys;
+        key->scale_keys = k->scale_keys;
     }
     if (which < 2 || k->rope_values) {
         ROPE_KNOB_LIST(COPY)
-        key.rope_not = k->rope_not >> which & 1;
-        key.rope_shift_q = which == PROJECTION_Q ? k->rope_shift_q : 0;
-        key.rope_shift_k = which != PROJECTION_Q ? k->rope_shift_k : 0;
-        key.rope_part_at_0 = which != PROJECTION_Q ? k->rope_part_at_0 : 0;
+        key->rope_not = k->rope_not >> which & 1;
+        key->rope_shift_q = which == PROJECTION_Q ? k->rope_shift_q : 0;
+        key->rope_shift_k = which != PROJECTION_Q ? k->rope_shift_k : 0;
+        key->rope_part_at_0 = which != PROJECTION_Q ? k->rope_part_at_0 : 0;
     }
-    return key;
 }
 
 #undef COPY
@@ -444,7 +442,8 @@ const double *mha__rows_make(mha__row_maker *maker, const mha__knobs *knobs, int
                 (knobs->moved & 1);
     const double *x = NULL;
     bool found;
-    const mha__row_slot wanted = {row_key(w, knobs, which), which, false, all_rows, b, 0, NULL};
+    mha__row_slot wanted = {.which = which, .all_rows = all_rows, .b = b};
+    row_key(w, knobs, which, &wanted.key);
     mha__row_slot *slot = slot_for(maker, &wanted, &found);
     if (found)
         return slot->rows;

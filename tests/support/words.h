@@ -1,0 +1,15 @@
+/* Random words one after the other: splitmix64 (Steele, Lea, Flood 2014). */
+#ifndef TEST_WORDS_H
+#define TEST_WORDS_H
+
+#include <stdint.h>
+
+static inline uint64_t word(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+#endif
