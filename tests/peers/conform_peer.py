@@ -19,21 +19,15 @@ PAGE = "bench/CONFORM.md"
 LENGTHS = (1, 17, 64, 97, 130)
 
 
-def tensors(*arrays):
-    import torch
-    return [None if x is None else torch.from_numpy(np.asarray(x)) for x in arrays]
-
-
 def torch_sdpa(backend):
     def kernel(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
         import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
         if is_causal and attn_mask is not None:
             raise NotImplementedError("a mask beside is_causal")
-        mask, = tensors(attn_mask)
         with sdpa_kernel(getattr(SDPBackend, backend)):
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale,
-                                                                    enable_gqa=enable_gqa)
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask, is_causal=is_causal,
+                                                                    scale=scale, enable_gqa=enable_gqa)
     return kernel
 
 
@@ -45,10 +39,9 @@ def module(q, k, v, attn_mask=None):
     attention = torch.nn.MultiheadAttention(h * d, h, bias=False, batch_first=True).eval()
     attention.in_proj_weight.data = torch.eye(h * d).repeat(3, 1)
     attention.out_proj.weight.data = torch.eye(h * d)
-    mask, = tensors(attn_mask)
-    if mask is not None:
-        mask = mask.expand(B, h, T, -1).reshape(B * h, T, -1)
-    return attention(*rows, attn_mask=mask, need_weights=False)[0].detach().reshape(B, T, h, d).transpose(1, 2)
+    if attn_mask is not None:
+        attn_mask = attn_mask.expand(B, h, T, -1).reshape(B * h, T, -1)
+    return attention(*rows, attn_mask=attn_mask, need_weights=False)[0].detach().reshape(B, T, h, d).transpose(1, 2)
 
 
 def onnx_model(op, domain, names, arrays, attributes):
@@ -114,10 +107,9 @@ def transformers_eager(q, k, v, attn_mask=None, scale=None, enable_gqa=False):
     from transformers.models.llama.modeling_llama import eager_attention_forward
     core = torch.nn.Module()
     core.num_key_value_groups, core.training = q.shape[1] // k.shape[1], False
-    mask, = tensors(attn_mask)
-    if mask is not None and mask.dtype == torch.bool:
-        mask = torch.where(mask, 0.0, torch.finfo(q.dtype).min)
-    return eager_attention_forward(core, q, k, v, mask, scaling=q.shape[3]**-0.5 if scale is None else scale)[0] \
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = torch.where(attn_mask, 0.0, torch.finfo(q.dtype).min)
+    return eager_attention_forward(core, q, k, v, attn_mask, scaling=q.shape[3]**-0.5 if scale is None else scale)[0] \
         .transpose(1, 2)
 
 
@@ -125,7 +117,7 @@ def flex_attention(q, k, v, attn_mask=None, scale=None, enable_gqa=False):
     """Eager; a mask as its score_mod."""
     import torch
     from torch.nn.attention.flex_attention import flex_attention as flex
-    mask, = tensors(attn_mask)
+    mask = attn_mask
     if mask is not None:
         mask = mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
 

@@ -483,6 +483,65 @@ def test_a_failure_is_made_small(mistake, only, names, shapes, tmp_path):
     assert len(small.script.splitlines()) <= 10
 
 
+def arrays_in(value):
+    """The arrays of an argument: itself, and those of Rope, Bias and Relative."""
+    if hasattr(value, "shape"):
+        return [value]
+    return [x for x in vars(value).values() if hasattr(x, "shape")] if hasattr(value, "__dataclass_fields__") else []
+
+
+@pytest.mark.parametrize("layout, plain", [("BHTD", mha.scaled_dot_product_attention), ("BTHD", mha.attention)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_array_of_a_question_is_of_the_kind_that_was_asked_for(layout, plain, dtype):
+    torch = pytest.importorskip("torch", "2.0")
+    seen = set()
+
+    def kernel(*inputs, **said):
+        found = [x for value in (*inputs, *said.values()) for x in arrays_in(value)]
+        assert all(isinstance(x, torch.Tensor) for x in found), [type(x) for x in found]
+        seen.update(name for name, value in said.items() if arrays_in(value))
+        if {"past_key", "page_table"} & set(said):
+            raise NotImplementedError("caches, pages")
+        return plain(*inputs, **said)
+
+    report = mha.conform(kernel, layout=layout, arrays="torch", dtype=dtype, level="smoke")
+    assert report.passed and not any("AssertionError" in answer.reason for answer in report.refused), report
+    mask, alibi = ("attn_mask", "alibi") if layout == "BHTD" else ("mask", "alibi_slopes")
+    assert seen >= {mask, alibi, "lengths", "sinks", "key_padding", "query_padding", "q_segments", "cu_seqlens_q",
+                    "key_lists", "blocks", "bias_k", "position_bias", "relative", "rope", "q_norm", "past_key",
+                    "page_table", "page_lengths"}
+
+
+@pytest.mark.parametrize("kind", ["torch", "jax"])
+@pytest.mark.parametrize("only, word", [("bool-mask-heads.b2", "attn_mask"), ("sinks-lengths.b2", "sinks"),
+                                        ("bias.b2-h4-kv4-q9", "position_bias"), ("cache-lengths.b2", "past_key")])
+def test_a_small_failure_is_of_the_kind_that_was_asked_for(kind, only, word):
+    module = pytest.importorskip(kind, "2.0" if kind == "torch" else None)
+    expected = module.Tensor if kind == "torch" else module.Array
+
+    def wrong(q, k, v, **said):
+        found = [x for x in (q, k, v, *arrays_in(said[word]))]
+        assert all(isinstance(x, expected) for x in found), [type(x) for x in found]
+        return np.zeros((*q.shape[:3], v.shape[3]), "f4") + 9
+
+    report = mha.conform(wrong, arrays=kind, level="smoke", only=only)
+    small = report.reduce(report.failed[0].question)
+    with pytest.raises(AssertionError, match="output differs"):
+        exec(small.script, {"kernel": wrong})
+    assert len(small.script.splitlines()) <= 10
+
+
+def test_masks_of_an_invariance_are_of_the_kind_that_was_asked_for():
+    torch = pytest.importorskip("torch", "2.0")
+
+    def kernel(*inputs, attn_mask=None, **said):
+        assert attn_mask is None or isinstance(attn_mask, torch.Tensor)
+        return torch.nn.functional.scaled_dot_product_attention(*inputs, attn_mask, **said)
+
+    found = testing.invariant(kernel, under=["padding", "chunks"], arrays="torch", lengths=(17,))
+    assert found.passed and all(x.outcome != "refused" for x in found.found.values()), found
+
+
 def test_widths_that_must_be_one_are_made_small():
     def one_width(q, k, v, **said):
         if q.shape[3] != v.shape[3]:

@@ -337,7 +337,8 @@ def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "f
     has: what the kernel has, of the words in mha.NEEDS: only questions that need no more are asked, and an exception is
         a failure, but for NotImplementedError. None: everything is asked, and an exception is a refusal.
     level: "smoke" (seconds), "full" (minutes), or "large", with sequences of 65,537 keys.
-    arrays: "numpy", "torch" or "jax": what the kernel is given.
+    arrays: "numpy", "torch" or "jax": of what kind every array is that the kernel is given, masks, tables and lengths
+        as well. Where JAX has no 64 bits, arrays of float64 and int64 are of numpy.
     dialect: readings by dialect, {"empty": "nan"}: the kernel is held to them. Others are found by asking.
     only: questions whose names have this text in them.
     backward: of questions that need "backward", the gradients of q, k and v from do, the gradient of the output, in

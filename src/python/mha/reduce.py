@@ -16,7 +16,7 @@ from .errors import Error
 from .judge import GRADIENT_STAGES, diagnosis_of, explanation_of, judge
 from .meant import Computed, Meant
 from .pairs import run_pair
-from .questions import wrapper
+from .questions import handed, wrapper
 from .shapes import heads_first
 
 # Arrays among the settings: the axis of the call that each of theirs is, the last one last. H: key/value heads, P: keys
@@ -28,8 +28,8 @@ _FIXED = ("page_table", "page_lengths", "cu_seqlens_q", "q_segments", "key_lists
           "k_norm")
 _PAST = ("past_key", "past_value")
 # Of each kind of arrays one of some numbers in a type, and what is imported for it.
-_MADE = {"numpy": "np.array([{0}], np.float32)", "torch": "torch.tensor([{0}], dtype=torch.{1})",
-         "jax": "jnp.array([{0}], jnp.{1})"}
+_MADE = {"numpy": "np.array({0}, np.{1})", "torch": "torch.tensor({0}, dtype=torch.{1})",
+         "jax": "jnp.array({0}, jnp.{1})"}
 _IMPORTS: dict[str, list[str]] = {"numpy": [], "torch": ["import torch"], "jax": ["import jax.numpy as jnp"]}
 _WHOLE_KEYS = ("attn_mask", "mask", "key_padding")  # arrays whose last axis is all keys, those of earlier calls as well
 
@@ -61,29 +61,30 @@ class Reduced:
     has_backward: bool = False
 
     def _literal(self, name: str, x: Any) -> str:
-        """An array by name; of gradients one of the kind and the type that the kernel is given."""
+        """An array by name, of the kind and the type that the kernel is given."""
         wide = a.widened(a.floats(name, x), _abi.F64).array
         numbers = ", ".join(f"{value:.9g}" for value in wide.ravel()).replace("nan", "np.nan").replace("inf", "np.inf")
-        made = _MADE["numpy" if self.do is None else self.arrays].format(numbers, self.dtype)
-        return f"{name} = {made}.reshape{tuple(wide.shape)}"
+        return f"{name} = {_made(self.arrays, f'[{numbers}]', self.dtype)}.reshape{tuple(wide.shape)}"
 
-    def _words(self, settings: Mapping[str, Any]) -> str:
-        return "".join(f", {name}={name if name in _PAST else _said(value)}" for name, value in settings.items())
+    def _words(self, settings: Mapping[str, Any], arrays: str = "numpy") -> str:
+        return "".join(f", {name}={name if name in _PAST else _said(value, arrays)}"
+                       for name, value in settings.items())
 
     @property
     def script(self) -> str:
         """Python that shows the failure: `kernel` stands for the kernel, `backward` for its backward."""
-        head = ["import mha", "import numpy as np"]
+        head = ["import mha", "import numpy as np", *_IMPORTS[self.arrays]]
+        if self.arrays == "numpy" and self.dtype == "bfloat16":
+            head.append("import ml_dtypes")
         arrays = {"q": self.q, "k": self.k, "v": self.v,
                   **{name: self.settings[name] for name in _PAST if name in self.settings}}
         if self.do is not None:
-            head += _IMPORTS[self.arrays]
             arrays["do"] = self.do
         return "\n".join([*head, *(self._literal(name, x) for name, x in arrays.items()), *self._asked()])
 
     def _asked(self) -> list[str]:
         """The call, and what is held against it."""
-        said, layout = self._words(self.settings), "" if self.layout == "BHTD" else f", layout={self.layout!r}"
+        said, layout = self._words(self.settings, self.arrays), "" if self.layout == "BHTD" else f", layout={self.layout!r}"
         judged = f"{layout}, dtype={self.dtype!r}"
         if self.do is not None and not self.has_backward:
             return [f"mha.testing.assert_function_close(lambda q, k, v: kernel(q, k, v{said}), q, k, v, do=do{judged}"
@@ -111,15 +112,24 @@ class Reduced:
         return f"fails with q {np.shape(self.q)}, k {np.shape(self.k)}, v {np.shape(self.v)}{named}\n\n{self.script}"
 
 
-def _said(value: Any) -> str:
+def _made(arrays: str, numbers: str, dtype: str) -> str:
+    """An array of a kind, in Python."""
+    made = _MADE[arrays].format(numbers, dtype)
+    return made.replace("np.bfloat16", "ml_dtypes.bfloat16") if arrays == "numpy" else made
+
+
+def _said(value: Any, arrays: str) -> str:
+    """A setting in Python, its arrays of a kind; of JAX those of 64 bits are of numpy, as they are handed over."""
     if is_dataclass(value) and not isinstance(value, type):  # Rope, Bias, Relative
         parts = [(f, getattr(value, f.name)) for f in fields(value)]
-        said = [f"{f.name}={_said(x)}" for f, x in parts if isinstance(x, np.ndarray) or x != f.default]
+        said = [f"{f.name}={_said(x, arrays)}" for f, x in parts if hasattr(x, "shape") or x != f.default]
         return f"mha.{type(value).__name__}({', '.join(said)})"
-    if not isinstance(value, np.ndarray):
+    if not hasattr(value, "shape"):
         return repr(value)
-    numbers = value.tolist()
-    return f"np.array({numbers}, np.{'bool_' if value.dtype == bool else value.dtype.name})".replace("inf", "np.inf")
+    array = np.asarray(value)
+    kind = "numpy" if isinstance(value, np.ndarray) else arrays
+    name = array.dtype.name if kind == "torch" or array.dtype != bool else "bool_"
+    return _made(kind, str(array.tolist()).replace("inf", "np.inf"), name)
 
 
 class _Call:
@@ -209,12 +219,14 @@ class Reducer:
         return self.wrap(a.narrowed(turned, _abi.F32, self.dtype) if self.dtype != _abi.F32 else turned, self.dtype)
 
     def said(self, c: _Call) -> dict[str, Any]:
-        """The settings as the kernel takes them: keys and values of earlier calls in its layout and type."""
-        return {name: self._array(value) if name in _PAST else value for name, value in c.settings.items()}
+        """The settings as the kernel takes them: arrays of its kind, keys and values of earlier calls in its layout
+        and type."""
+        return {name: self._array(value) if name in _PAST else handed(value, self.wrap)
+                for name, value in c.settings.items()}
 
     def judged(self, c: _Call) -> dict[str, Any]:
         """The settings as the judge takes them, in the kernel's dialect."""
-        said = self.said(c)
+        said = {name: self._array(value) if name in _PAST else value for name, value in c.settings.items()}
         said.pop("return_lse", None)
         if self.dialects.get("empty") == "nan":
             said["empty_rows"] = "nan"
