@@ -84,7 +84,8 @@ class Reduced:
 
     def _asked(self) -> list[str]:
         """The call, and what is held against it."""
-        said, layout = self._words(self.settings, self.arrays), "" if self.layout == "BHTD" else f", layout={self.layout!r}"
+        said = self._words(self.settings, self.arrays)
+        layout = "" if self.layout == "BHTD" else f", layout={self.layout!r}"
         judged = f"{layout}, dtype={self.dtype!r}"
         if self.do is not None and not self.has_backward:
             return [f"mha.testing.assert_function_close(lambda q, k, v: kernel(q, k, v{said}), q, k, v, do=do{judged}"
