@@ -73,6 +73,15 @@ static bool shows_numbers(const trial *t, const char *name)
         return false; /* solved from heads, which are not found behind a gate */
     if (strcmp(name, "output-rows-other") == 0)
         return see_enough;
+    if (strncmp(name, "int8-", 5) == 0 || strstr(name, "-small-")) /* each rounding, each weight must show */
+        return see_enough && t->B * t->T_q * width >= 128;
+    if (strncmp(name, "output-lacks-", 13) == 0)
+        return see_enough && c->n_heads > 1;
+    if (strcmp(name, "rows-k-permuted") == 0 || strcmp(name, "rows-kv-permuted") == 0) /* keys are told one by one */
+        return see_enough && s->visible.causal && !s->visible.window && !t->lengths && !c->gate && t->sequences == 0 &&
+               t->past == 0 && !s->place.has_offset && !s->place.position_offset && c->n_heads * c->d_v > 4 && s->qkv.rope.kind == MHA_ROPE_NONE && s->softmax.normaliser == MHA_SOFTMAX &&
+               !c->bias_kv && !s->softmax.zero_row && !s->added.relative.rule && t->T_q >= t->T_k &&
+               (t->bare || c->n_heads * c->d_v <= width);
     if (strcmp(name, "rows-q-permuted") == 0) /* without what hides keys these are rows of the output */
         return see_enough && s->visible.causal && !s->visible.window && !t->lengths;
     if (strstr(name, "groups-") && strstr(name, "-other")) /* what stands at each head must show */
@@ -97,7 +106,8 @@ enum { MOST_MISTAKES = 120, SEEDS = 3000 };
  * too. test_diagnose_heads.c makes this one in many more. */
 static bool is_of_heads_alone(const char *name)
 {
-    return strcmp(name, "heads-as-time") == 0;
+    return strcmp(name, "heads-as-time") == 0 || strcmp(name, "output-lacks-heads") == 0 ||
+           strcmp(name, "output-lacks-features") == 0 || strcmp(name, "output-lacks-end-by-head") == 0;
 }
 
 /* Every mistake in PLANTED_TIMES random cases on which it matters, with a layer and without where both are met. */
