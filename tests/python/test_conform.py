@@ -674,13 +674,68 @@ def test_what_a_kernel_cannot_do_is_refused_and_nothing_passes():
         testing.invariant(ours, under="luck")
 
 
+def side_by_side(q, k, v, said, layout):
+    """Keys and values out of their pages, one by one."""
+    if "page_table" not in said:
+        return q, k, v
+    table, rows, most = said["page_table"], k.shape[1], max(said["page_lengths"])
+    found = [np.stack([[x[table[b, j // rows], j % rows] if j < n else np.zeros(x.shape[2:], x.dtype)
+                        for j in range(most)] for b, n in enumerate(said["page_lengths"])]) for x in (k, v)]
+    return (q, *(x.swapaxes(1, 2) if layout == "BHTD" else x for x in found))
+
+
+def judged(q, said, layout):
+    """The settings of a call whose keys lie side by side."""
+    others = {n: x for n, x in said.items() if n not in ("return_lse", "page_table", "page_lengths")}
+    if "page_table" in said:
+        others["lengths"] = said["page_lengths"]
+        others["offset"] = said["page_lengths"] - q.shape[2 if layout == "BHTD" else 1]
+    return others
+
+
+@pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
+@pytest.mark.parametrize("mistake, only, names, shapes", [
+    ("table-transposed", "pages.b2", (), {"page_table": (2, 2)}),
+    ("sequences-joined", "varlen-causal", ("sequences-joined",), {"cu_seqlens_q": (3,)}),
+    ("lists-short", "lists.b2", (), {"key_lists": (1, 1, 3, 2)}),
+    ("blocks-ignored", "blocks.b2", ("blocks-missing",), {"blocks": (1, 1, 3, 2)}),
+    ("segments-ignored", "segments.b2", ("segments-missing",), {"q_segments": (1, 4)})])
+def test_mistakes_in_parts_of_a_call_are_made_small(mistake, only, names, shapes, layout, tmp_path):
+    def wrong(q, k, v, **said):
+        if mistake == "table-transposed":
+            table = said["page_table"]
+            said["page_table"] = table.T.reshape(table.shape)
+        if mistake == "sequences-joined":
+            del said["cu_seqlens_q"]
+        if mistake == "lists-short":
+            said["key_lists"] = said["key_lists"][..., :max(said["key_lists"].shape[-1] - 1, 1)]
+        if mistake == "blocks-ignored":
+            del said["blocks"], said["blocks_kind"], said["block_size"]
+        if mistake == "segments-ignored":
+            del said["q_segments"]
+        meant = mha.meant.Meant(*side_by_side(q, k, v, said, layout), None, layout, judged(q, said, layout))
+        return np.array(meant.exact(["lse"])[0], np.float32)
+
+    report = mha.conform(wrong, layout=layout, level="smoke", only=only)
+    assert report.failed
+    small = report.reduce(report.failed[0].question)
+    assert {name: small.settings[name].shape for name in shapes} == shapes and set(names) <= set(small.names), small
+    small.save(tmp_path / "small.safetensors")
+    assert mha.check(tmp_path / "small.safetensors").failed
+    with pytest.raises(AssertionError, match="output differs"):
+        exec(small.script, {"kernel": wrong})
+    assert len(small.script.splitlines()) <= 10
+
+
 @pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
 @pytest.mark.parametrize("only", ["rope-cache.b2", "alibi-cache", "bias-cache", "relative-distance-cache",
-                                  "cache-lengths.b2", "rope.b2-h4-kv4-q9", "relative.b2-h4-kv4-q9", "lse-causal"])
+                                  "cache-lengths.b2", "rope.b2-h4-kv4-q9", "relative.b2-h4-kv4-q9", "lse-causal",
+                                  "varlen.", "varlen-window", "segments.b2", "segments-causal", "query-padding.b2",
+                                  "lists.b2", "blocks.b2", "pages.b2", "pages-deep"])
 def test_failures_of_calls_with_more_parts_are_made_small(only, layout, tmp_path):
     """Answered wrongly in one place: lse where that is asked for, else the output."""
     def off(q, k, v, **said):
-        meant = mha.meant.Meant(q, k, v, None, layout, {n: x for n, x in said.items() if n != "return_lse"})
+        meant = mha.meant.Meant(*side_by_side(q, k, v, said, layout), None, layout, judged(q, said, layout))
         output, stages = meant.exact(["lse"])
         output = np.array(output, np.float32)
         if "return_lse" in said:

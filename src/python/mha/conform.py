@@ -147,8 +147,8 @@ class Report:
     def reduce(self, question: str) -> Optional[Reduced]:
         """Makes a failure small: the fewest batch rows, heads, tokens and features, and the plainest numbers, with
         which the kernel still fails, or its gradients where these alone are wrong, as a case file (.save) and ten lines
-        of Python (.script). None where the question has parts that cannot be cut (pages, ragged batches, lists of keys,
-        norms), or where the kernel is right."""
+        of Python (.script): with the fewest sequences of a ragged batch, entries of lists and rows of a page as well.
+        None where the question has weights of norms or of an extra row, or where the kernel is right."""
         return self._reduce(question)
 
     def __str__(self) -> str:

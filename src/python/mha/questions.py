@@ -180,7 +180,7 @@ class Question:
 
     def plain(self, layout: str) -> tuple[Any, Any, Any, dict[str, Any]]:
         """q, k and v as float32, (B, h, T, d), and the keywords of a layout; k and v of earlier calls in the same axes.
-        """
+        Of pages k and v are what they hold, and the keywords are page_lengths and page_rows, the rows of a page."""
         def wide(view: _abi.View) -> Any:
             return a.of_memory(view, self.handle).astype(np.float32) if view.data else np.zeros((0,) * 4, np.float32)
 
@@ -189,6 +189,12 @@ class Question:
         lib.mha_question_past(self.handle.address, *map(ctypes.byref, past))
         said = self.ask(layout, lambda array, code: array).settings
         said.update((name, wide(view)) for name, view in zip(("past_key", "past_value"), past) if view.data)
+        pages = self.call.pages
+        if pages.keys.data:
+            table, S = said.pop("page_table"), int(said["page_lengths"].max())
+            said["page_rows"] = int(pages.keys.shape[1])
+            k, v = (wide(view)[table].reshape(len(table), -1, *view.shape[2:4])[:, :S].swapaxes(1, 2)
+                    for view in (pages.keys, pages.values))
         return q, k, v, said
 
     def plain_d_output(self) -> Any:
