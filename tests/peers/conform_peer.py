@@ -5,8 +5,8 @@
 
 Each library is asked what it has, in float32, and what must not change its result. A wrong answer is asked for twice
 more, and made small. After M minutes no more questions are asked: those of lower levels come first, and the row says
-how many were. The row and the failures of a library that is asked take the place of its old ones in the page; of one that is
-not installed they stay as they are.
+how many were. The row and the failures of a library that is asked take the place of its old ones in the page; of one
+that is not installed they stay as they are.
 """
 import argparse
 import importlib

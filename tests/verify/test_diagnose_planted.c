@@ -79,7 +79,8 @@ static bool shows_numbers(const trial *t, const char *name)
         return see_enough && c->n_heads > 1;
     if (strcmp(name, "rows-k-permuted") == 0 || strcmp(name, "rows-kv-permuted") == 0) /* keys are told one by one */
         return see_enough && s->visible.causal && !s->visible.window && !t->lengths && !c->gate && t->sequences == 0 &&
-               t->past == 0 && !s->place.has_offset && !s->place.position_offset && c->n_heads * c->d_v > 4 && s->qkv.rope.kind == MHA_ROPE_NONE && s->softmax.normaliser == MHA_SOFTMAX &&
+               t->past == 0 && !s->place.has_offset && !s->place.position_offset &&
+               c->n_heads * c->d_v > 4 && s->qkv.rope.kind == MHA_ROPE_NONE && s->softmax.normaliser == MHA_SOFTMAX &&
                !c->bias_kv && !s->softmax.zero_row && !s->added.relative.rule && t->T_q >= t->T_k &&
                (t->bare || c->n_heads * c->d_v <= width);
     if (strcmp(name, "rows-q-permuted") == 0) /* without what hides keys these are rows of the output */
@@ -168,6 +169,7 @@ static void test_every_variant_is_planted(void **state)
     for (size_t i = 0; i < mha_variant_count(); i++)
         if (!mistake_named(mha_variant_at(i)->name) && !strstr(mha_variant_at(i)->name, "latent-") &&
             !strstr(mha_variant_at(i)->name, "page-table-") && /* in test_paged_case */
+            strcmp(mha_variant_at(i)->name, "softmax-base-2-rounded") != 0 && /* in test_diagnose_rows */
             strcmp(mha_variant_at(i)->name, "scale-d-n") != 0) /* those of latents are planted in test_latent_case */
             fail_msg("%s: nobody makes this mistake in a kernel", mha_variant_at(i)->name);
     assert_true(mha_variant_count() >= 200); /* all of which find_all expects to be named, each in several cases */

@@ -211,6 +211,13 @@ static void sigmoid(const mha__knobs *k, double *s, const unsigned char *visible
         s[j] /= sum;
 }
 
+/* A score as it is when q.k is multiplied by scale log2(e), as floats. */
+static double rounded_in_base_2(double scale, double s)
+{
+    const double log2_e = 1.44269504088896340736;
+    return isfinite(s) ? (double)((float)(s / scale) * (float)(scale * log2_e)) / log2_e : s;
+}
+
 static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b)
 {
     const mha_case *c = w->inputs->c;
@@ -237,6 +244,8 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
                 join(&rest, 0, (double)mha__variant_count_padded(w->inputs, k, b, i));
             if (k->top > 0)
                 leave_top(k, s, visible, S, w->ranked);
+            for (size_t j = 0; k->base_2_rounded && j < S; j++)
+                s[j] = rounded_in_base_2(k->s.softmax.scale, s[j]);
             w->lse[row] = 0;
             if (k->s.softmax.normaliser == MHA_SIGMOID)
                 sigmoid(k, s, visible, S, w->inputs->S);

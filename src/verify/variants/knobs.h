@@ -334,6 +334,7 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, relu) /* max(s, 0) in place of exp(s - maximum) */                                                          \
     X(int, loses) /* weights: LOSES_... */                                                                             \
     X(double, loses_below)                                                                                             \
+    X(int, base_2_rounded) /* scores times log2(e) are rounded to float before their maximum is taken away */          \
     X(int, weights_averaged) /* over the heads, for all of them */                                                     \
     X(int, undivided) /* exponentials are not divided by their sum */                                                  \
     X(int, sigmoid_usual)   /* the bias is -log of the number of keys */                                               \

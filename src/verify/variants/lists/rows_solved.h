@@ -62,7 +62,7 @@ CHOSEN("memory-k", "k read in another order of the axes of its memory: rows (1),
     moves(c) && is_order(*x), k->moved = K; k->move_memory = (int)*x, SOLVE_LISTED, any_order)
 CHOSEN("memory-v", "v read in another order of the axes of its memory: rows (1), heads (2), features (3) first",
     moves(c) && is_order(*x), k->moved = V; k->move_memory = (int)*x, SOLVE_LISTED, any_order)
-CHOSEN("memory-kv", "k and v read in another order of the axes of their memory: rows (1), heads (2), features (3) first",
+CHOSEN("memory-kv", "k and v read in another order of axes of their memory: rows (1), heads (2), features (3) first",
     moves(c) && is_order(*x), k->moved = K + V; k->move_memory = (int)*x, SOLVE_LISTED, any_order)
 
 /* clang-format on */

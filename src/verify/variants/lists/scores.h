@@ -194,6 +194,8 @@ PAIRED("softmax-base-2", "powers of 2 instead of e in the softmax", softens(c), 
 ALONE("softmax-undivided", "exp(s - maximum), not divided by their sum", softens(c), k->undivided = 1)
 ALONE("softmax-relu", "max(s, 0) instead of exp(s - maximum), divided by their sum", softens(c), k->relu = 1)
 ALONE("softmax-relu-undivided", "max(s, 0) instead of the softmax", softens(c), k->relu = k->undivided = 1)
+ALONE("softmax-base-2-rounded", "scores times log2(e) rounded to float32 before their maximum is taken away",
+    softens(c) && k->s.softmax.scale != 0, k->base_2_rounded = 1)
 ALONE("weights-averaged", "the mean of all heads' weights for each head",
     attends(c) && c->H > 1, k->weights_averaged = 1)
 ALONE("softmax-queries", "softmax over the queries", softens(c), k->axis = AXIS_QUERIES)
