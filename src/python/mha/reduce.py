@@ -376,13 +376,14 @@ class Reducer:
         except Error:
             names = ()
         q, k, v = found.arrays
-        return Reduced(q, k, v, self.asked(c)[1], self.judged(c), self.layout, a.NAMES[self.dtype], found.recorded, names,
-                       found.do, found.gradients, self.arrays, self.backward is not None)
+        said, judged = self.asked(c)[1], self.judged(c)
+        return Reduced(q, k, v, said, judged, self.layout, a.NAMES[self.dtype], found.recorded, names, found.do,
+                       found.gradients, self.arrays, self.backward is not None)
 
     def _smaller(self, c: _Call) -> Iterator[_Call]:
-        """Calls with fewer or shorter sequences, with shorter lists, and those that are smaller in one axis, the smallest
-        first; queries and keys together where they are as many, the widths of keys and values also together where they
-        are one."""
+        """Calls with fewer or shorter sequences, with shorter lists, and those that are smaller in one axis, the
+        smallest first; queries and keys together where they are as many, the widths of keys and values also together
+        where they are one."""
         sizes = c.sizes
         together = [("T", "S") if sizes["T"] == sizes["S"] else ("T",), ("S",), ("P",)]
         widths = [("e", "d")] if sizes["e"] == sizes["d"] else []

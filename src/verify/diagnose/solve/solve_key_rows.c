@@ -248,7 +248,8 @@ mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, m
     if (!can_look(s))
         return MHA_OK;
     TRY(mha__unproject_begin(s, pool, &u, error));
-    double *row = mha__arena_take(&s->pool, c->B * S * sizeof *row), *numbers = mha__arena_take(pool, 3 * n * sizeof(double));
+    double *row = mha__arena_take(&s->pool, c->B * S * sizeof *row);
+    double *numbers = mha__arena_take(pool, 3 * n * sizeof(double));
     double *of_rows = mha__arena_take(pool, 2 * c->B * H * T * sizeof(double));
     double *values = mha__arena_take(pool, c->B * c->H_kv * S * d * sizeof(double));
     double *found = mha__arena_take(pool, (2 * T * H * d + T * H) * sizeof(double));
