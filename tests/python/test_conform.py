@@ -542,6 +542,46 @@ def test_masks_of_an_invariance_are_of_the_kind_that_was_asked_for():
     assert found.passed and all(x.outcome != "refused" for x in found.found.values()), found
 
 
+def test_what_one_row_shows_in_a_long_call_is_made_small():
+    """A tile of 32 keys whose maximum is greater: one query, one key and one value of 33 are left."""
+    def tiled(q, k, v):
+        top = np.full((*q.shape[:3], 1), -1e30, np.float32)
+        total, out = np.zeros_like(top), np.zeros((*q.shape[:3], v.shape[3]), np.float32)
+        for start in range(0, k.shape[2], 32):
+            s = q @ k[:, :, start:start + 32].swapaxes(2, 3) / np.sqrt(np.float32(q.shape[3]))
+            new = np.maximum(top, s.max(-1, keepdims=True))
+            p = np.exp(s - new)
+            out = out + p @ v[:, :, start:start + 32]
+            total, top = total * np.exp(top - new) + p.sum(-1, keepdims=True), new
+        return out / total
+
+    report = mha.conform(tiled, has=(), level="smoke", only="plain.q33")
+    small = report.reduce(report.failed[0].question)
+    assert small.q.shape[2] == small.k.shape[2] == 33 and small.q.shape[:2] == (1, 1), small
+    assert all(x.any(-1).sum() == 1 for x in (small.q, small.k, small.v)), small
+    assert len(small.script) < 500 and small.names, small.script
+    assert {name.split()[0] for name in small.names} == {"tile-values-not-rescaled"}, small
+    with pytest.raises(AssertionError, match="output differs"):
+        exec(small.script, {"kernel": tiled})
+
+
+def test_any_head_may_be_the_one_that_is_left():
+    """Wrong in the last one of four alone, which its sink tells."""
+    last = []
+
+    def wrong(q, k, v, sinks=None, **said):
+        sinks = np.asarray(sinks)
+        last.append(sinks[-1])
+        return ours(q, k, v, sinks=sinks, **said) + (sinks == last[0]).astype("f4")[:, None, None]
+
+    report = mha.conform(wrong, has="sinks gqa", level="smoke", only="sinks.b2-h4-q9")
+    small = report.reduce(report.failed[0].question)
+    assert small.q.shape[:2] == small.k.shape[:2] == (1, 1), small
+    assert np.asarray(small.settings["sinks"]).tolist() == [last[0]], small
+    with pytest.raises(AssertionError, match="output differs"):
+        exec(small.script, {"kernel": wrong})
+
+
 def test_widths_that_must_be_one_are_made_small():
     def one_width(q, k, v, **said):
         if q.shape[3] != v.shape[3]:
@@ -698,7 +738,7 @@ def judged(q, said, layout):
     ("table-transposed", "pages.b2", (), {"page_table": (2, 2)}),
     ("sequences-joined", "varlen-causal", ("sequences-joined",), {"cu_seqlens_q": (3,)}),
     ("lists-short", "lists.b2", (), {"key_lists": (1, 1, 3, 2)}),
-    ("blocks-ignored", "blocks.b2", ("blocks-missing",), {"blocks": (1, 1, 3, 2)}),
+    ("blocks-ignored", "blocks.b2", ("blocks-missing",), {"blocks": (1, 1, 2, 1)}),
     ("segments-ignored", "segments.b2", ("segments-missing",), {"q_segments": (1, 4)})])
 def test_mistakes_in_parts_of_a_call_are_made_small(mistake, only, names, shapes, layout, tmp_path):
     def wrong(q, k, v, **said):

@@ -1,6 +1,7 @@
 """A failure made small: the smallest shape and the plainest numbers with which a kernel still fails."""
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional
@@ -64,7 +65,8 @@ class Reduced:
     def _literal(self, name: str, x: Any) -> str:
         """An array by name, of the kind and the type that the kernel is given."""
         wide = a.widened(a.floats(name, x), _abi.F64).array
-        numbers = ", ".join(f"{value:.9g}" for value in wide.ravel()).replace("nan", "np.nan").replace("inf", "np.inf")
+        numbers = ", ".join(_runs(str(value).removesuffix(".0") for value in wide.astype(np.float32).ravel()))
+        numbers = numbers.replace("nan", "np.nan").replace("inf", "np.inf")
         return f"{name} = {_made(self.arrays, f'[{numbers}]', self.dtype)}.reshape{tuple(wide.shape)}"
 
     def _words(self, settings: Mapping[str, Any], arrays: str = "numpy") -> str:
@@ -119,6 +121,13 @@ class Reduced:
     def __str__(self) -> str:
         named = f"; the {'kernel' if self.do is None else 'backward'} gives {self.names[0]}" if self.names else ""
         return f"fails with q {np.shape(self.q)}, k {np.shape(self.k)}, v {np.shape(self.v)}{named}\n\n{self.script}"
+
+
+def _runs(numbers: Iterator[str]) -> Iterator[str]:
+    """Items of a list in Python, many equal ones in a row as "*[0] * 32"."""
+    for number, those in itertools.groupby(numbers):
+        count = len(list(those))
+        yield from (f"*[{number}] * {count}",) if count > 4 else (number,) * count
 
 
 def _made(arrays: str, numbers: str, dtype: str) -> str:
@@ -202,6 +211,35 @@ class _Call:
         do = None if self.do is None else of_queries(self.do, n["e"])
         return _Call(of_queries(self.q, n["d"]), k, v, settings, do)
 
+    def turned(self, axis: str, i: int) -> _Call:
+        """Batch row ("B"), key/value head with its query heads ("h"), or query head of each group ("g") i first."""
+        sizes = self.sizes
+        g, order = sizes["g"], {}
+        order["B"] = np.roll(np.arange(sizes["B"]), -i if axis == "B" else 0)
+        order["H"] = np.roll(np.arange(sizes["h"]), -i if axis == "h" else 0)
+        order["h"] = (order["H"][:, None] * g + np.roll(np.arange(g), -i if axis == "g" else 0)).ravel()
+
+        def of(value: Any, axes: str) -> Any:
+            array = np.asarray(value)
+            for at, letter in zip(range(-1, -array.ndim - 1, -1), reversed(axes)):
+                if letter in order and array.shape[at] == len(order[letter]):
+                    array = np.take(array, order[letter], at)
+            return array
+
+        settings = {name: of(value, _AXES[name]) if name in _AXES else
+                    replace(value, **{part: of(getattr(value, part), axes) for part, axes in _TABLES[name].items()
+                                      if getattr(value, part) is not None and axes != "nd"})
+                    if name in _TABLES else value for name, value in self.settings.items()}
+        do = None if self.do is None else of(self.do, "BhTe")
+        return _Call(of(self.q, "BhTd"), of(self.k, "BHSd"), of(self.v, "BHSe"), settings, do)
+
+    def without(self, which: int, first: int, end: int) -> _Call:
+        """Zeros in place of some rows of q, k or v (0, 1, 2), of all heads and batch rows one after the other."""
+        parts = [self.q, self.k, self.v]
+        parts[which] = parts[which].copy()
+        parts[which].reshape(-1, parts[which].shape[3])[first:end] = 0
+        return _Call(parts[0], parts[1], parts[2], self.settings, self.do)
+
     def ragged(self) -> Iterator[_Call]:
         """The same with fewer sequences of a ragged batch, or with shorter ones."""
         starts = [self.settings[name if name in self.settings else _STARTS[0]] for name in _STARTS]
@@ -266,6 +304,14 @@ class _Failure(NamedTuple):
     gradients: dict[str, a.Tensor]
     case: Handle
     stage: Optional[str]
+
+
+def _names(found: _Failure) -> tuple[str, ...]:
+    """What explains a failure."""
+    try:
+        return tuple((diagnosis_of(found.case, found.stage) if found.do is None else explanation_of(found.case)).names)
+    except Error:
+        return ()
 
 
 class Reducer:
@@ -365,16 +411,14 @@ class Reducer:
         except (Exception, SystemExit):  # no failure of this kind
             return None
 
-    def described(self, c: _Call) -> Optional[Reduced]:
-        """The call as a failure, with its diagnosis."""
+    def described(self, c: _Call, whole: _Failure) -> Optional[Reduced]:
+        """The call as a failure, with what explains it: of variants those that explain the whole one, too, if any does;
+        small calls are explained by many."""
         found = self.wrong(c)
         if found is None:
             return None
-        try:
-            names = tuple((diagnosis_of(found.case, found.stage) if found.do is None else
-                           explanation_of(found.case)).names)
-        except Error:
-            names = ()
+        names, known = _names(found), {name.split(" ")[0] for name in _names(whole)}
+        names = tuple(name for name in names if name.split(" ")[0] in known) or names
         q, k, v = found.arrays
         said, judged = self.asked(c)[1], self.judged(c)
         return Reduced(q, k, v, said, judged, self.layout, a.NAMES[self.dtype], found.recorded, names, found.do,
@@ -392,10 +436,28 @@ class Reducer:
         lists = c.settings.get("key_lists", np.zeros(1))
         for i in range(lists.shape[-1] if lists.shape[-1] > 1 else 0):
             yield _Call(c.q, c.k, c.v, {**c.settings, "key_lists": np.delete(lists, i, -1)}, c.do)
+        for axis in ("B", "h", "g"):
+            yield from (c.turned(axis, i).cut(**{axis: 1}) for i in range(1, sizes[axis]))
         for axes in [("B",), ("h",), ("g",), *together, *widths, ("e",), ("d",), ("rows",)]:
             for n in range(1, sizes[axes[0]]):
                 if axes[0] not in ("T", "S", "P", "rows") or n < 9 or n * 2 > sizes[axes[0]]:
                     yield c.cut(**dict.fromkeys(axes, n))
+
+    def _smallest(self, c: _Call) -> _Call:
+        """One that is smaller in one step after the other, as long as there is one."""
+        while (smaller := next((s for s in self._smaller(c) if self.wrong(s)), None)) is not None:
+            c = smaller
+        return c
+
+    def _emptied(self, c: _Call, which: int, first: int, end: int) -> _Call:
+        """With as many rows of zeros as there may be between two: all, or those of each half."""
+        if end - first > 256:
+            return c
+        zeros = c.without(which, first, end)
+        if self.wrong(zeros):
+            return zeros
+        middle = (first + end) // 2
+        return c if end - first < 2 else self._emptied(self._emptied(c, which, first, middle), which, middle, end)
 
     def reduce(self, q: Any, k: Any, v: Any, settings: Mapping[str, Any], do: Any = None) -> Optional[Reduced]:
         """The smallest failure that is found from a call of (B, h, T, d) arrays, with do of wrong gradients; None where
@@ -404,15 +466,15 @@ class Reducer:
         if any(name in settings for name in _WEIGHTS):
             return None
         c = _Call(q, k, v, settings, do)
-        if self.wrong(c) is None:
+        whole = self.wrong(c)
+        if whole is None:
             return None
-        while True:
-            smaller = next((s for s in self._smaller(c) if self.wrong(s)), None)
-            if smaller is None:
-                break
-            c = smaller
+        c = self._smallest(c)
+        for which, x in enumerate((c.q, c.k, c.v)):
+            c = self._emptied(c, which, 0, x.size // x.shape[3])
+        c = self._smallest(c)
         for digits in (3, 2, 1, 0):
             plain = c.plainer(digits)
             if self.wrong(plain):
                 c = plain
-        return self.described(c)
+        return self.described(c, whole)
