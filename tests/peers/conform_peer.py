@@ -1,27 +1,29 @@
 """What other libraries answer to the conformance suite: writes bench/CONFORM.md.
 
-    PYTHONPATH=build/python MHA_LIBRARY=build/libmha.so python3 tests/peers/conform_peer.py [--level L] [LIBRARY ...]
+    PYTHONPATH=build/python MHA_LIBRARY=build/libmha.so python3 tests/peers/conform_peer.py
+        [--level L] [--minutes M] [LIBRARY ...]
 
-Each library is asked what it has, in float32, and what must not change its result. A wrong answer is asked for twice,
-and made small. Libraries that are not installed are left out, and said. With names only these are asked, and printed.
+Each library is asked what it has, in float32, and what must not change its result. A wrong answer is asked for twice
+more, and made small. After M minutes no more questions are asked: those of lower levels come first, and the row says
+how many were. The row and the failures of a library that is asked take the place of its old ones in the page; of one
+that is not installed they stay as they are.
 """
+import argparse
+import importlib
 import importlib.metadata
+import re
 import sys
+import time
 import warnings
 
 import numpy as np
 
-import mha
 from mha import testing
+from mha.conform import Examination
 
 warnings.simplefilter("ignore")
 PAGE = "bench/CONFORM.md"
 LENGTHS = (1, 17, 64, 97, 130)
-
-
-def tensors(*arrays):
-    import torch
-    return [None if x is None else torch.from_numpy(np.asarray(x)) for x in arrays]
 
 
 def torch_sdpa(backend):
@@ -30,10 +32,9 @@ def torch_sdpa(backend):
         from torch.nn.attention import SDPBackend, sdpa_kernel
         if is_causal and attn_mask is not None:
             raise NotImplementedError("a mask beside is_causal")
-        mask, = tensors(attn_mask)
         with sdpa_kernel(getattr(SDPBackend, backend)):
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale,
-                                                                    enable_gqa=enable_gqa)
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask, is_causal=is_causal,
+                                                                    scale=scale, enable_gqa=enable_gqa)
     return kernel
 
 
@@ -45,10 +46,9 @@ def module(q, k, v, attn_mask=None):
     attention = torch.nn.MultiheadAttention(h * d, h, bias=False, batch_first=True).eval()
     attention.in_proj_weight.data = torch.eye(h * d).repeat(3, 1)
     attention.out_proj.weight.data = torch.eye(h * d)
-    mask, = tensors(attn_mask)
-    if mask is not None:
-        mask = mask.expand(B, h, T, -1).reshape(B * h, T, -1)
-    return attention(*rows, attn_mask=mask, need_weights=False)[0].detach().reshape(B, T, h, d).transpose(1, 2)
+    if attn_mask is not None:
+        attn_mask = attn_mask.expand(B, h, T, -1).reshape(B * h, T, -1)
+    return attention(*rows, attn_mask=attn_mask, need_weights=False)[0].detach().reshape(B, T, h, d).transpose(1, 2)
 
 
 def onnx_model(op, domain, names, arrays, attributes):
@@ -114,10 +114,9 @@ def transformers_eager(q, k, v, attn_mask=None, scale=None, enable_gqa=False):
     from transformers.models.llama.modeling_llama import eager_attention_forward
     core = torch.nn.Module()
     core.num_key_value_groups, core.training = q.shape[1] // k.shape[1], False
-    mask, = tensors(attn_mask)
-    if mask is not None and mask.dtype == torch.bool:
-        mask = torch.where(mask, 0.0, torch.finfo(q.dtype).min)
-    return eager_attention_forward(core, q, k, v, mask, scaling=q.shape[3]**-0.5 if scale is None else scale)[0] \
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = torch.where(attn_mask, 0.0, torch.finfo(q.dtype).min)
+    return eager_attention_forward(core, q, k, v, attn_mask, scaling=q.shape[3]**-0.5 if scale is None else scale)[0] \
         .transpose(1, 2)
 
 
@@ -125,7 +124,7 @@ def flex_attention(q, k, v, attn_mask=None, scale=None, enable_gqa=False):
     """Eager; a mask as its score_mod."""
     import torch
     from torch.nn.attention.flex_attention import flex_attention as flex
-    mask, = tensors(attn_mask)
+    mask = attn_mask
     if mask is not None:
         mask = mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
 
@@ -178,6 +177,24 @@ def mlx_attention(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_g
         *(mx.array(x) for x in (q, k, v)), scale=q.shape[3]**-0.5 if scale is None else scale, mask=mask))
 
 
+def pallas_attention(q, k, v, is_causal=False, scale=None):
+    """Its kernel for GPUs, in the interpreter, which has one scale for each compiled kernel."""
+    from jax.experimental.pallas.ops.gpu import attention
+    y = attention.mha(*(x.swapaxes(1, 2) for x in (q, k, v)), None, causal=is_causal, interpret=True,
+                      sm_scale=q.shape[3]**-0.5 if scale is None else scale)
+    return y.swapaxes(1, 2)
+
+
+def tinygrad_attention(q, k, v, attn_mask=None, is_causal=False, enable_gqa=False):
+    from tinygrad import Tensor
+    if is_causal and attn_mask is not None:
+        raise NotImplementedError("a mask beside is_causal")
+    rows = [Tensor(np.ascontiguousarray(x)) for x in (q, k, v)]
+    mask = None if attn_mask is None else Tensor(np.ascontiguousarray(attn_mask))
+    return rows[0].scaled_dot_product_attention(*rows[1:], attn_mask=mask, is_causal=is_causal,
+                                                enable_gqa=enable_gqa).numpy()
+
+
 PLAIN = "cross strides"
 # By name: package, kernel, arrays, layout, what it has.
 LIBRARIES = {
@@ -203,24 +220,47 @@ LIBRARIES = {
     "Keras, dot_product_attention": ("keras", keras_attention, "numpy", "BHTD",
                                      "causal gqa scale mask bool_mask cross"),
     "OpenVINO": ("openvino", openvino_attention, "numpy", "BHTD", "causal value_width scale mask bool_mask cross"),
+    "Pallas, attention for GPUs, interpreted": ("jax", pallas_attention, "jax", "BHTD", "causal scale cross"),
+    "tinygrad, CPU": ("tinygrad", tinygrad_attention, "numpy", "BHTD", "causal gqa value_width mask bool_mask cross"),
     "MLX, CPU": ("mlx", mlx_attention, "numpy", "BHTD", "causal gqa value_width scale mask bool_mask cross"),
 }
 
 
-def ask(name, level):
-    """The report, its failures asked for twice, invariances, and the smallest call of each family that failed."""
-    _, plain, arrays, layout, has = LIBRARIES[name]
 
+def refusing(plain):
+    """A kernel whose exceptions say that it cannot."""
     def kernel(*inputs, **said):
         try:
             return plain(*inputs, **said)
         except Exception as raised:
-            raise NotImplementedError(str(raised)) from None  # it says that it cannot
+            raise NotImplementedError(str(raised)) from None
+    return kernel
 
-    report = mha.conform(kernel, layout=layout, arrays=arrays, has=has, level=level)
-    again = mha.conform(kernel, layout=layout, arrays=arrays, has=has, level=level) if report.failed else report
-    twice = {answer.question for answer in again.failed}
-    failed = [answer for answer in report.failed if answer.question in twice]
+
+def answers(kernel, layout, arrays, has, level, minutes):
+    """A report of the questions that were asked in time, lower levels first, how many there are, and which failures
+    were found in each of three calls."""
+    begun = time.monotonic()
+    asked = Examination(kernel, layout, "float32", has, level, arrays)
+    rows = sorted(asked.rows, key=lambda row: row.level)
+    asked.rows = []
+    report = asked.report()
+    for row in rows:
+        if time.monotonic() - begun > 60 * minutes:
+            break
+        report.answers.append(asked.answer(row))
+    of = {row.name: row for row in rows}
+    failed = [answer for answer in report.failed
+              if all(asked.answer(of[answer.question]).outcome == "failed" for _ in range(2))]
+    return report, len(rows), failed
+
+
+def ask(name, level, minutes):
+    """The report, how many questions there are, its failures, the smallest call of each family that failed, and
+    invariances."""
+    _, plain, arrays, layout, has = LIBRARIES[name]
+    kernel = refusing(plain)
+    report, every, failed = answers(kernel, layout, arrays, has, level, minutes)
     families = {answer.family: answer for answer in reversed(failed)}
     small = {family: report.reduce(answer.question) for family, answer in families.items()}
     hides = report.dialects.get("mask") == "hides"
@@ -231,10 +271,10 @@ def ask(name, level):
         return kernel(*inputs, **said)
 
     found = testing.invariant(keeping, layout=layout, arrays=arrays, lengths=LENGTHS)
-    return report, failed, small, found
+    return report, every, failed, small, found
 
 
-def row(name, version, report, failed, found):
+def row(name, version, report, every, failed, found):
     words = {outcome: [x.name for x in found.found.values() if x.outcome == outcome]
              for outcome in ("bitwise", "within the bound", "violated", "refused")}
     dialects = ", ".join(f"{d} {reading}" for d, reading in report.dialects.items())
@@ -247,42 +287,73 @@ def row(name, version, report, failed, found):
         gradients = "not asked"
     elif counted[True][0] + wrong == 0:
         gradients = "refused"
-    return (f"| {name} | {version} | {counted[False][0]} | {len(failed) - wrong} | {counted[False][1]} | {gradients} | "
-            f"{dialects} | "
+    level = report.level if len(report.answers) == every else f"{report.level}, {len(report.answers)} of {every}"
+    return (f"| {name} | {version} | {level} | {counted[False][0]} | {len(failed) - wrong} | {counted[False][1]} | "
+            f"{gradients} | {dialects} | "
             + " | ".join(", ".join(words[outcome]) for outcome in ("bitwise", "within the bound", "violated")) + " |")
 
 
+def told(name, report, failed, small):
+    """What failed, family by family."""
+    said = []
+    for family in {answer.family: 0 for answer in failed}:
+        those = [answer for answer in failed if answer.family == family]
+        said.append(f"### {name}: `{family}` ({those[0].regime})\n\n{len(those)} of "
+                    f"{sum(x.family == family for x in report.answers)} questions: {those[0].because}; off by "
+                    f"{those[0].max_abs:.2g} where {those[0].atol:.2g} is allowed.\n")
+        if small[family] is not None and np.prod(small[family].q.shape) <= 64:
+            said.append(f"```python\n{small[family].script}\n```\n")
+    return said
+
+
+def version_of(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+HEADER = ("| library | version | level | passed | failed | refused | backward | dialects | bitwise under "
+          "| within the bound | violated |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+
+
+def replaced(page, name, line, failures):
+    """The page with the row and the failures of a library in the place of its old ones."""
+    head, _, rest = page.partition("<!-- answers")
+    table, _, details = rest.partition("\n## What failed\n")
+    lines = {x.split(" | ")[0][2:]: x for x in table.splitlines() if x.startswith("| ") and not x.startswith("| lib")}
+    lines[name] = line
+    sections = {}
+    for section in re.split(r"(?m)^(?=### )", details.strip() + "\n"):
+        if section.startswith("### "):
+            sections.setdefault(section[4:].partition(": `")[0], []).append(section.strip() + "\n")
+    sections[name] = ["\n".join(failures)] if failures else []
+    order = [x for x in LIBRARIES if x in lines]
+    wrong = [text for x in order for text in sections.get(x, [])]
+    return (head + "<!-- answers: written by tests/peers/conform_peer.py -->\n\n" + HEADER
+            + "\n".join(lines[x] for x in order) + "\n\n"
+            + ("## What failed\n\n" + "\n".join(wrong) if wrong else "Nothing failed.\n"))
+
+
 def main():
-    given = sys.argv[1:]
-    level = given.pop(given.index("--level") + 1) if "--level" in given else "smoke"
-    names = [x for x in given if x != "--level"] or list(LIBRARIES)
-    lines, details = [], []
-    for name in names:
-        package = LIBRARIES[name][0]
-        try:
-            version = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            details.append(f"{name}: {package} is not installed.\n")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--level", default="full")
+    parser.add_argument("--minutes", type=float, default=6)
+    parser.add_argument("libraries", nargs="*", metavar="LIBRARY")
+    said = parser.parse_args()
+    for name in said.libraries or list(LIBRARIES):
+        version = version_of(LIBRARIES[name][0])
+        if version is None:
+            print(f"{name}: {LIBRARIES[name][0]} is not installed", file=sys.stderr)
             continue
-        report, failed, small, found = ask(name, level)
-        lines.append(row(name, version, report, failed, found))
-        print(lines[-1], flush=True)
-        for family in {answer.family: 0 for answer in failed}:
-            those = [answer for answer in failed if answer.family == family]
-            details.append(f"### {name}: `{family}` ({those[0].regime})\n\n{len(those)} of "
-                           f"{sum(x.family == family for x in report.answers)} questions: {those[0].because}; off by "
-                           f"{those[0].max_abs:.2g} where {those[0].atol:.2g} is allowed.\n")
-            if small[family] is not None and np.prod(small[family].q.shape) <= 64:
-                details.append(f"```python\n{small[family].script}\n```\n")
-    if names == list(LIBRARIES):
+        begun = time.monotonic()
+        report, every, failed, small, found = ask(name, said.level, said.minutes)
+        line = row(name, version, report, every, failed, found)
+        print(f"{time.monotonic() - begun:.0f} s {line}", flush=True)
         with open(PAGE, encoding="utf-8") as file:
-            head = file.read().partition("<!-- answers")[0]
+            page = file.read()
         with open(PAGE, "w", encoding="utf-8") as file:
-            file.write(head + f"<!-- answers: written by tests/peers/conform_peer.py, level {level} -->\n\n"
-                       "| library | version | passed | failed | refused | backward | dialects | bitwise under "
-                       "| within the bound | violated |\n|---|---|---|---|---|---|---|---|---|---|\n"
-                       + "\n".join(lines) + "\n\n"
-                       + ("## What failed\n\n" + "\n".join(details) if details else "Nothing failed.\n"))
+            file.write(replaced(page, name, line, told(name, report, failed, small)))
 
 
 if __name__ == "__main__":

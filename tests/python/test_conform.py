@@ -483,6 +483,105 @@ def test_a_failure_is_made_small(mistake, only, names, shapes, tmp_path):
     assert len(small.script.splitlines()) <= 10
 
 
+def arrays_in(value):
+    """The arrays of an argument: itself, and those of Rope, Bias and Relative."""
+    if hasattr(value, "shape"):
+        return [value]
+    return [x for x in vars(value).values() if hasattr(x, "shape")] if hasattr(value, "__dataclass_fields__") else []
+
+
+@pytest.mark.parametrize("layout, plain", [("BHTD", mha.scaled_dot_product_attention), ("BTHD", mha.attention)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_array_of_a_question_is_of_the_kind_that_was_asked_for(layout, plain, dtype):
+    torch = pytest.importorskip("torch", "2.0")
+    seen = set()
+
+    def kernel(*inputs, **said):
+        found = [x for value in (*inputs, *said.values()) for x in arrays_in(value)]
+        assert all(isinstance(x, torch.Tensor) for x in found), [type(x) for x in found]
+        seen.update(name for name, value in said.items() if arrays_in(value))
+        if {"past_key", "page_table"} & set(said):
+            raise NotImplementedError("caches, pages")
+        return plain(*inputs, **said)
+
+    report = mha.conform(kernel, layout=layout, arrays="torch", dtype=dtype, level="smoke")
+    assert report.passed and not any("AssertionError" in answer.reason for answer in report.refused), report
+    mask, alibi = ("attn_mask", "alibi") if layout == "BHTD" else ("mask", "alibi_slopes")
+    assert seen >= {mask, alibi, "lengths", "sinks", "key_padding", "query_padding", "q_segments", "cu_seqlens_q",
+                    "key_lists", "blocks", "bias_k", "position_bias", "relative", "rope", "q_norm", "past_key",
+                    "page_table", "page_lengths"}
+
+
+@pytest.mark.parametrize("kind", ["torch", "jax"])
+@pytest.mark.parametrize("only, word", [("bool-mask-heads.b2", "attn_mask"), ("sinks-lengths.b2", "sinks"),
+                                        ("bias.b2-h4-kv4-q9", "position_bias"), ("cache-lengths.b2", "past_key")])
+def test_a_small_failure_is_of_the_kind_that_was_asked_for(kind, only, word):
+    module = pytest.importorskip(kind, "2.0" if kind == "torch" else None)
+    expected = module.Tensor if kind == "torch" else module.Array
+
+    def wrong(q, k, v, **said):
+        found = [x for x in (q, k, v, *arrays_in(said[word]))]
+        assert all(isinstance(x, expected) for x in found), [type(x) for x in found]
+        return np.zeros((*q.shape[:3], v.shape[3]), "f4") + 9
+
+    report = mha.conform(wrong, arrays=kind, level="smoke", only=only)
+    small = report.reduce(report.failed[0].question)
+    with pytest.raises(AssertionError, match="output differs"):
+        exec(small.script, {"kernel": wrong})
+    assert len(small.script.splitlines()) <= 10
+
+
+def test_masks_of_an_invariance_are_of_the_kind_that_was_asked_for():
+    torch = pytest.importorskip("torch", "2.0")
+
+    def kernel(*inputs, attn_mask=None, **said):
+        assert attn_mask is None or isinstance(attn_mask, torch.Tensor)
+        return torch.nn.functional.scaled_dot_product_attention(*inputs, attn_mask, **said)
+
+    found = testing.invariant(kernel, under=["padding", "chunks"], arrays="torch", lengths=(17,))
+    assert found.passed and all(x.outcome != "refused" for x in found.found.values()), found
+
+
+def test_what_one_row_shows_in_a_long_call_is_made_small():
+    """A tile of 32 keys whose maximum is greater: one query, one key and one value of 33 are left."""
+    def tiled(q, k, v):
+        top = np.full((*q.shape[:3], 1), -1e30, np.float32)
+        total, out = np.zeros_like(top), np.zeros((*q.shape[:3], v.shape[3]), np.float32)
+        for start in range(0, k.shape[2], 32):
+            s = q @ k[:, :, start:start + 32].swapaxes(2, 3) / np.sqrt(np.float32(q.shape[3]))
+            new = np.maximum(top, s.max(-1, keepdims=True))
+            p = np.exp(s - new)
+            out = out + p @ v[:, :, start:start + 32]
+            total, top = total * np.exp(top - new) + p.sum(-1, keepdims=True), new
+        return out / total
+
+    report = mha.conform(tiled, has=(), level="smoke", only="plain.q33")
+    small = report.reduce(report.failed[0].question)
+    assert small.q.shape[2] == small.k.shape[2] == 33 and small.q.shape[:2] == (1, 1), small
+    assert all(x.any(-1).sum() == 1 for x in (small.q, small.k, small.v)), small
+    assert len(small.script) < 500 and small.names, small.script
+    assert {name.split()[0] for name in small.names} == {"tile-values-not-rescaled"}, small
+    with pytest.raises(AssertionError, match="output differs"):
+        exec(small.script, {"kernel": tiled})
+
+
+def test_any_head_may_be_the_one_that_is_left():
+    """Wrong in the last one of four alone, which its sink tells."""
+    last = []
+
+    def wrong(q, k, v, sinks=None, **said):
+        sinks = np.asarray(sinks)
+        last.append(sinks[-1])
+        return ours(q, k, v, sinks=sinks, **said) + (sinks == last[0]).astype("f4")[:, None, None]
+
+    report = mha.conform(wrong, has="sinks gqa", level="smoke", only="sinks.b2-h4-q9")
+    small = report.reduce(report.failed[0].question)
+    assert small.q.shape[:2] == small.k.shape[:2] == (1, 1), small
+    assert np.asarray(small.settings["sinks"]).tolist() == [last[0]], small
+    with pytest.raises(AssertionError, match="output differs"):
+        exec(small.script, {"kernel": wrong})
+
+
 def test_widths_that_must_be_one_are_made_small():
     def one_width(q, k, v, **said):
         if q.shape[3] != v.shape[3]:
@@ -615,13 +714,68 @@ def test_what_a_kernel_cannot_do_is_refused_and_nothing_passes():
         testing.invariant(ours, under="luck")
 
 
+def side_by_side(q, k, v, said, layout):
+    """Keys and values out of their pages, one by one."""
+    if "page_table" not in said:
+        return q, k, v
+    table, rows, most = said["page_table"], k.shape[1], max(said["page_lengths"])
+    found = [np.stack([[x[table[b, j // rows], j % rows] if j < n else np.zeros(x.shape[2:], x.dtype)
+                        for j in range(most)] for b, n in enumerate(said["page_lengths"])]) for x in (k, v)]
+    return (q, *(x.swapaxes(1, 2) if layout == "BHTD" else x for x in found))
+
+
+def judged(q, said, layout):
+    """The settings of a call whose keys lie side by side."""
+    others = {n: x for n, x in said.items() if n not in ("return_lse", "page_table", "page_lengths")}
+    if "page_table" in said:
+        others["lengths"] = said["page_lengths"]
+        others["offset"] = said["page_lengths"] - q.shape[2 if layout == "BHTD" else 1]
+    return others
+
+
+@pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
+@pytest.mark.parametrize("mistake, only, names, shapes", [
+    ("table-transposed", "pages.b2", (), {"page_table": (2, 2)}),
+    ("sequences-joined", "varlen-causal", ("sequences-joined",), {"cu_seqlens_q": (3,)}),
+    ("lists-short", "lists.b2", (), {"key_lists": (1, 1, 3, 2)}),
+    ("blocks-ignored", "blocks.b2", ("blocks-missing",), {"blocks": (1, 1, 2, 1)}),
+    ("segments-ignored", "segments.b2", ("segments-missing",), {"q_segments": (1, 4)})])
+def test_mistakes_in_parts_of_a_call_are_made_small(mistake, only, names, shapes, layout, tmp_path):
+    def wrong(q, k, v, **said):
+        if mistake == "table-transposed":
+            table = said["page_table"]
+            said["page_table"] = table.T.reshape(table.shape)
+        if mistake == "sequences-joined":
+            del said["cu_seqlens_q"]
+        if mistake == "lists-short":
+            said["key_lists"] = said["key_lists"][..., :max(said["key_lists"].shape[-1] - 1, 1)]
+        if mistake == "blocks-ignored":
+            del said["blocks"], said["blocks_kind"], said["block_size"]
+        if mistake == "segments-ignored":
+            del said["q_segments"]
+        meant = mha.meant.Meant(*side_by_side(q, k, v, said, layout), None, layout, judged(q, said, layout))
+        return np.array(meant.exact(["lse"])[0], np.float32)
+
+    report = mha.conform(wrong, layout=layout, level="smoke", only=only)
+    assert report.failed
+    small = report.reduce(report.failed[0].question)
+    assert {name: small.settings[name].shape for name in shapes} == shapes and set(names) <= set(small.names), small
+    small.save(tmp_path / "small.safetensors")
+    assert mha.check(tmp_path / "small.safetensors").failed
+    with pytest.raises(AssertionError, match="output differs"):
+        exec(small.script, {"kernel": wrong})
+    assert len(small.script.splitlines()) <= 10
+
+
 @pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
 @pytest.mark.parametrize("only", ["rope-cache.b2", "alibi-cache", "bias-cache", "relative-distance-cache",
-                                  "cache-lengths.b2", "rope.b2-h4-kv4-q9", "relative.b2-h4-kv4-q9", "lse-causal"])
+                                  "cache-lengths.b2", "rope.b2-h4-kv4-q9", "relative.b2-h4-kv4-q9", "lse-causal",
+                                  "varlen.", "varlen-window", "segments.b2", "segments-causal", "query-padding.b2",
+                                  "lists.b2", "blocks.b2", "pages.b2", "pages-deep"])
 def test_failures_of_calls_with_more_parts_are_made_small(only, layout, tmp_path):
     """Answered wrongly in one place: lse where that is asked for, else the output."""
     def off(q, k, v, **said):
-        meant = mha.meant.Meant(q, k, v, None, layout, {n: x for n, x in said.items() if n != "return_lse"})
+        meant = mha.meant.Meant(*side_by_side(q, k, v, said, layout), None, layout, judged(q, said, layout))
         output, stages = meant.exact(["lse"])
         output = np.array(output, np.float32)
         if "return_lse" in said:

@@ -439,7 +439,8 @@ static void test_zeros_explain_nothing(void **state)
                 for (size_t e = 0; e < s.elements; e++)
                     s.wrong[e] = e / s.width % 6 < from ? s.wrong[e] : 0;
                 mha_diagnosis d = diagnose(&s, type ? MHA_F32 : MHA_F64);
-                if (d.match_count > 0)
+                const bool is_end = d.match_count > 0 && strncmp(d.matches[0].variants[0], "output-lacks-", 13) == 0;
+                if (d.match_count > 0 && !(is_end && from > 0)) /* which is what there is to see */
                     fail_msg("causal %d, zeros from row %zu: %s", causal, from, d.matches[0].variants[0]);
                 mha_diagnosis_clear(&d);
                 scene_close(&s);

@@ -1,6 +1,7 @@
 /* The diagnosis of rows and heads that stand in the place of others: of v, of the output, of groups. */
 #include "support/unit.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,6 +82,36 @@ static void test_rows_are_found(void **state)
         {"rows-v-permuted", "4-8: 8-4", 2, 12, 12, 2, 2, 16, true, MHA_F32},
         {"rows-v-permuted", "0-3: 4-7, 4-7: 0-3", 1, 5, 12, 8, 4, 16, false, MHA_F32}, /* fewer queries than keys */
         {"rows-v-permuted", "3: 0, 7: 2", 2, 12, 12, 4, 4, 16, true, MHA_BF16},
+        {"rows-k-permuted", "0-3: 8-11, 8-11: 0-3", 2, 12, 12, 4, 4, 16, true, MHA_F32}, /* pages of 4 */
+        {"rows-k-permuted", "1: 6, 3: 0; 2-8: 8-2", 2, 12, 12, 4, 2, 8, true, MHA_F64},
+        {"rows-k-permuted", "0-32: 32-0", 1, 33, 33, 4, 2, 16, true, MHA_F32},
+        {"rows-kv-permuted", "0-3: 4-7, 4-7: 0-3", 2, 12, 12, 4, 4, 16, true, MHA_F32},
+        {"rows-kv-permuted", "none; 5: 2", 2, 12, 12, 2, 1, 8, true, MHA_BF16},
+        {"rows-kv-permuted", "0-15: 16-31, 16-31: 0-15", 1, 33, 33, 2, 2, 16, true, MHA_F32},
+        {"output-lacks-rows", "9", 2, 12, 12, 4, 2, 8, true, MHA_F32},
+        {"output-lacks-rows", "4", 1, 5, 9, 4, 2, 8, false, MHA_F16},
+        {"output-lacks-heads", "2", 2, 5, 9, 4, 2, 8, false, MHA_F32},
+        {"output-lacks-features", "7", 2, 5, 9, 4, 2, 8, true, MHA_F32},
+        {"output-lacks-batches", "1", 2, 5, 9, 4, 2, 8, true, MHA_F32},
+        {"output-lacks-end", "100", 2, 5, 9, 4, 2, 8, false, MHA_F64},
+        {"output-lacks-end", "300", 2, 5, 9, 4, 2, 8, false, MHA_F32},
+        {"output-lacks-end-by-head", "77", 2, 5, 9, 4, 2, 8, true, MHA_F32},
+        {"memory-k", "3", 1, 16, 16, 4, 4, 16, true, MHA_F32}, /* transposed */
+        {"memory-v", "3", 2, 9, 13, 4, 2, 8, false, MHA_F32},
+        {"memory-kv", "3", 2, 12, 12, 4, 2, 8, true, MHA_F64},
+        {"int8-v", "1", 2, 9, 13, 4, 2, 8, false, MHA_F32},
+        {"int8-k", "2", 2, 12, 12, 4, 2, 8, true, MHA_F32},
+        {"int8-kv", "3", 2, 12, 12, 4, 2, 8, true, MHA_F32},
+        {"weights-small-hidden", "0.03", 2, 9, 13, 4, 2, 8, false, MHA_F32},
+        {"weights-small-dropped", "0.01", 2, 12, 12, 4, 2, 8, true, MHA_F32},
+        {"weights-small-dropped", "0.001", 1, 33, 33, 4, 4, 16, false, MHA_F64},
+        {"exponentials-small-dropped", "0.02", 2, 12, 12, 4, 2, 8, true, MHA_F32},
+        {"softmax-relu", "", 2, 9, 13, 4, 2, 8, false, MHA_F32},
+        {"softmax-relu-undivided", "", 2, 12, 12, 4, 2, 8, true, MHA_F16},
+        {"weights-averaged", "", 2, 9, 13, 4, 2, 8, false, MHA_F32},
+        {"merge-averaged", "", 2, 12, 12, 4, 2, 8, true, MHA_F32},
+        {"tile-last-only", "16", 1, 17, 26, 4, 4, 16, false, MHA_F32},
+        {"tile-last-only", "8", 2, 3, 15, 4, 2, 8, false, MHA_F32},
         {"rows-q-permuted", "4-7: 8-11, 8-11: 4-7", 2, 12, 12, 4, 4, 16, true, MHA_F32},
         {"rows-q-permuted", "none; 1: 6, 3-4: 0", 2, 9, 13, 4, 2, 8, true, MHA_F64},
         {"groups-other", "0, 1, 1, 0", 2, 9, 13, 4, 2, 8, false, MHA_F32},
@@ -96,6 +127,52 @@ static void test_rows_are_found(void **state)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!is_found(&all[i]))
             fail_msg("%zu: %s %s is not found", i, all[i].variant, all[i].found);
+}
+
+/* Scores near -4,096 in float32, exact as they are and rounded when they are multiplied by log2(e). */
+static void test_rounding_in_base_2(void **state)
+{
+    (void)state;
+    enum { T = 33, D = 16 };
+    static float q[T * D], k[T * D], v[T * D], y[T * D];
+    const mha_view rows[] = {mha_heads(q, 1, T, 1, D), mha_heads(k, 1, T, 1, D), mha_heads(v, 1, T, 1, D)};
+    const float times = 1.44269504f / 4; /* the scale is 1/4 */
+    for (uint64_t i = 0; i < 3; i++)
+        mha_random_fill(&rows[i], 8, i, -2, 2);
+    for (size_t e = 0; e < T * D; e++) {
+        q[e] = e % D == 0 ? -256 : rintf(4 * q[e]) / 4;
+        k[e] = e % D == 0 ? 64 : rintf(4 * k[e]) / 4;
+    }
+    for (size_t i = 0; i < T; i++) {
+        float s[T], most = -INFINITY, sum = 0;
+        for (size_t j = 0; j < T; j++) {
+            s[j] = 0;
+            for (size_t f = 0; f < D; f++)
+                s[j] += q[i * D + f] * k[j * D + f];
+            volatile const float product = s[j] * times; /* is rounded, whatever follows */
+            s[j] = product;
+            most = fmaxf(most, s[j]);
+        }
+        for (size_t j = 0; j < T; j++)
+            sum += s[j] = exp2f(s[j] - most);
+        for (size_t f = 0; f < D; f++) {
+            y[i * D + f] = 0;
+            for (size_t j = 0; j < T; j++)
+                y[i * D + f] += s[j] / sum * v[j * D + f];
+        }
+    }
+    const mha_call call = {.query = rows[0], .key = rows[1], .value = rows[2]};
+    const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = mha_heads(y, 1, T, 1, D)};
+    mha_diagnosis d;
+    mha_error error;
+    mha_case *c;
+    assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
+    assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+    assert_int_equal(d.match_count, 1);
+    assert_string_equal(d.matches[0].variants[0], "softmax-base-2-rounded");
+    assert_true(d.matches[0].exact && d.baseline.max_abs > 10 * d.matches[0].max_abs);
+    mha_diagnosis_clear(&d);
+    mha_case_close(c);
 }
 
 /* Numbers that name no row, or nothing, are refused, and so is what has no meaning behind them. */
@@ -124,6 +201,7 @@ static void test_text_of_rows(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_are_found), cmocka_unit_test(test_text_of_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_are_found), cmocka_unit_test(test_text_of_rows),
+                                       cmocka_unit_test(test_rounding_in_base_2)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

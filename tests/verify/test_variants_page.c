@@ -25,7 +25,8 @@ typedef struct planted_in {
     mha_suggestion wish;
 } planted_in;
 
-static const char keys_in_pages[] = "in pages"; /* the case of call_with_pages, in place of a wish */
+/* The cases of call_with_pages and of deep_call, in place of a wish. */
+static const char keys_in_pages[] = "in pages", deep[] = "deep";
 
 static const double odd_slopes[] = {0.5, 0.25, 0.125, 0.0625};
 static const double slopes[] = {0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125}; /* of Press et al., for 6 heads */
@@ -162,6 +163,14 @@ static const planted_in cases[] = {
       .kv_len = 8,
       .past_len = 3,
       .semantics = {.visible = {.causal = true, .window = true, .window_left = 3, .window_right = -1}}}},
+    {"masked, causal",
+     "q, k, v of 4 heads, causal; boolean mask; 8 tokens",
+     {.config = {.n_heads = 4, .d_k = 8},
+      .by_head = true,
+      .q_len = 8,
+      .kv_len = 8,
+      .semantics.visible.causal = true,
+      .with = MHA_WITH_KEEPS}},
     {"longer", "q, k, v of 4 heads, 40 keys", {.config = {HEADS}, .by_head = true, .q_len = 3, .kv_len = 40}},
     {"T5",
      "4 heads, 8 buckets for two directions, up to distance 16; 8 tokens and 3 cached ones",
@@ -259,6 +268,7 @@ static const planted_in cases[] = {
     {"empty, NaN",
      "the same, where a query without keys gives NaN",
      {.config = {LAYER}, .semantics.softmax.empty_rows = MHA_EMPTY_NAN, .with = MHA_WITH_EMPTY}},
+    {deep, "q, k, v of 4 heads, 9 tokens; all scores near -4,096", {.config = {HEADS}}},
     {keys_in_pages, "q of 4 heads, causal, sequences of 11 and 6 keys in pages of 4", {.config = {HEADS}}},
     {"poisoned",
      "q, k, v of 4 heads; NaN behind the lengths",
@@ -287,20 +297,34 @@ static mha_call call_with_pages(void)
     return (mha_call){.query = q, .pages = pages, .semantics = {.visible.causal = true}};
 }
 
-static mha_case *in_pages; /* while its case is open */
-
-static mha_case *open_in_pages(void)
+/* Scores near -4,096, which are exact in float32. */
+static mha_call deep_call(void)
 {
-    const mha_call call = call_with_pages();
+    static float memory[3][2 * 9 * 4 * 4];
+    mha_view rows[3];
+    for (uint64_t i = 0; i < 3; i++) {
+        rows[i] = mha_heads(memory[i], 2, 9, 4, 4);
+        mha_random_fill(&rows[i], 5, i, -2, 2);
+        for (size_t e = 0; i < 2 && e < sizeof memory[i] / sizeof *memory[i]; e++)
+            memory[i][e] = e % 4 == 0 ? i == 0 ? -128 : 64 : rintf(4 * memory[i][e]) / 4;
+    }
+    return (mha_call){.query = rows[0], .key = rows[1], .value = rows[2]};
+}
+
+static mha_case *in_pages, *in_the_deep; /* while their cases are open */
+
+static mha_case *open_call(const mha_call *call, mha_case **c)
+{
     mha_error error;
-    assert_ok(mha_case_of_call(NULL, &call, NULL, 0, NULL, &in_pages, &error), error);
-    return in_pages;
+    assert_ok(mha_case_of_call(NULL, call, NULL, 0, NULL, c, &error), error);
+    return *c;
 }
 
 static mha_case *open_case(size_t i)
 {
-    if (cases[i].name == keys_in_pages)
-        return open_in_pages();
+    const mha_call call = cases[i].name == deep ? deep_call() : call_with_pages();
+    if (cases[i].name == keys_in_pages || cases[i].name == deep)
+        return open_call(&call, cases[i].name == deep ? &in_the_deep : &in_pages);
     const char *path = scratch_path("planted.safetensors");
     mha_error error;
     mha_case *c;
@@ -350,7 +374,7 @@ static mha_case *plant(const mha_case *c, const char *variant, mha_stage stage)
     enum { MOST = 1 << 12 };
     static double wide[MOST];
     static float narrow[MOST];
-    const mha_call call = c == in_pages ? call_with_pages() : mha_case_call(c);
+    const mha_call call = c == in_pages ? call_with_pages() : c == in_the_deep ? deep_call() : mha_case_call(c);
     size_t shape[3];
     const int rank = shape_of(c, stage, shape);
     const mha_view found = mha_view_of(wide, MHA_F64, rank, shape);
@@ -362,7 +386,7 @@ static mha_case *plant(const mha_case *c, const char *variant, mha_stage stage)
     if (mha_case_variant(c, &variant, 1, stage, &found, &error) != MHA_OK)
         return NULL;
     assert_int_equal(mha_view_copy(&recorded.view, &found), MHA_OK);
-    if (c != in_pages)
+    if (c != in_pages && c != in_the_deep)
         mha_case_past(c, &notes.past_key, &notes.past_value);
     assert_ok(mha_case_of_call(mha_case_layer(c), &call, &recorded, 1, &notes, &planted, &error), error);
     return planted;

@@ -147,8 +147,8 @@ class Report:
     def reduce(self, question: str) -> Optional[Reduced]:
         """Makes a failure small: the fewest batch rows, heads, tokens and features, and the plainest numbers, with
         which the kernel still fails, or its gradients where these alone are wrong, as a case file (.save) and ten lines
-        of Python (.script). None where the question has parts that cannot be cut (pages, ragged batches, lists of keys,
-        norms), or where the kernel is right."""
+        of Python (.script): with the fewest sequences of a ragged batch, entries of lists and rows of a page as well.
+        None where the question has weights of norms or of an extra row, or where the kernel is right."""
         return self._reduce(question)
 
     def __str__(self) -> str:
@@ -337,7 +337,8 @@ def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "f
     has: what the kernel has, of the words in mha.NEEDS: only questions that need no more are asked, and an exception is
         a failure, but for NotImplementedError. None: everything is asked, and an exception is a refusal.
     level: "smoke" (seconds), "full" (minutes), or "large", with sequences of 65,537 keys.
-    arrays: "numpy", "torch" or "jax": what the kernel is given.
+    arrays: "numpy", "torch" or "jax": of what kind every array is that the kernel is given, masks, tables and lengths
+        as well. Where JAX has no 64 bits, arrays of float64 and int64 are of numpy.
     dialect: readings by dialect, {"empty": "nan"}: the kernel is held to them. Others are found by asking.
     only: questions whose names have this text in them.
     backward: of questions that need "backward", the gradients of q, k and v from do, the gradient of the output, in

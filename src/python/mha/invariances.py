@@ -8,7 +8,7 @@ import numpy as np
 from . import _abi
 from . import arrays as a
 from .meant import Computed, Meant
-from .questions import TYPES, wrapper
+from .questions import TYPES, handed, wrapper
 from .shapes import heads_first
 from .tables import Table
 
@@ -221,7 +221,8 @@ class _Kernel:
         inputs = [np.array(x, order="C") if contiguous else x for x in (c.q, c.k, c.v)]
         pool = "page_table" in c.settings
         given = [self._array(inputs[0]), *(self._array(x, pool) for x in inputs[1:])]
-        result = a.floats("output", self.kernel(*given, **c.settings))
+        said = {name: handed(value, self.wrap) for name, value in c.settings.items()}
+        result = a.floats("output", self.kernel(*given, **said))
         if result.dtype != self.dtype:
             raise TypeError(f"output: expected {a.NAMES[self.dtype]}, found {a.NAMES[result.dtype]}")
         return result.array if self.swapped else result.array.swapaxes(1, 2)

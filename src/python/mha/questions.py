@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -116,6 +117,16 @@ def wrapper(kind: Any) -> Callable[[Any, int], Any]:
     return wrap
 
 
+def handed(value: Any, wrap: Callable[[Any, int], Any]) -> Any:
+    """A setting, or an object of settings, whose arrays are copies of the kind that `wrap` makes."""
+    if isinstance(value, np.ndarray):
+        return wrap(np.array(value, order="C"), a.CODES[value.dtype.name])
+    if is_dataclass(value) and not isinstance(value, type):
+        inside = {f.name: getattr(value, f.name) for f in fields(value)}
+        return replace(value, **{name: handed(x, wrap) for name, x in inside.items() if isinstance(x, np.ndarray)})
+    return value
+
+
 class Question:
     """One question in a type and in a dialect."""
 
@@ -153,7 +164,7 @@ class Question:
 
         past = _abi.View(), _abi.View()
         lib.mha_question_past(self.handle.address, *map(ctypes.byref, past))
-        said = self._words(swapped)
+        said = {name: handed(value, wrap) for name, value in self._words(swapped).items()}
         for name, view in zip(("past_key", "past_value"), past):
             if view.data:
                 said[name] = array(view, by_head=True)
@@ -164,11 +175,12 @@ class Question:
         table = np.array((ctypes.c_int32 * (B * columns)).from_address(pages.table), np.int64).reshape(B, columns)
         lengths = np.array((ctypes.c_int64 * B).from_address(pages.lengths), np.int64)
         pool = [wrap(_memory(view, self.handle).copy(), view.dtype) for view in (pages.keys, pages.values)]
-        return Asked((array(self.call.query), *pool), {**said, "page_table": table, "page_lengths": lengths})
+        said.update(page_table=handed(table, wrap), page_lengths=handed(lengths, wrap))
+        return Asked((array(self.call.query), *pool), said)
 
     def plain(self, layout: str) -> tuple[Any, Any, Any, dict[str, Any]]:
         """q, k and v as float32, (B, h, T, d), and the keywords of a layout; k and v of earlier calls in the same axes.
-        """
+        Of pages k and v are what they hold, and the keywords are page_lengths and page_rows, the rows of a page."""
         def wide(view: _abi.View) -> Any:
             return a.of_memory(view, self.handle).astype(np.float32) if view.data else np.zeros((0,) * 4, np.float32)
 
@@ -177,6 +189,12 @@ class Question:
         lib.mha_question_past(self.handle.address, *map(ctypes.byref, past))
         said = self.ask(layout, lambda array, code: array).settings
         said.update((name, wide(view)) for name, view in zip(("past_key", "past_value"), past) if view.data)
+        pages = self.call.pages
+        if pages.keys.data:
+            table, S = said.pop("page_table"), int(said["page_lengths"].max())
+            said["page_rows"] = int(pages.keys.shape[1])
+            k, v = (wide(view)[table].reshape(len(table), -1, *view.shape[2:4])[:, :S].swapaxes(1, 2)
+                    for view in (pages.keys, pages.values))
         return q, k, v, said
 
     def plain_d_output(self) -> Any:
@@ -288,6 +306,6 @@ def _answer(answer: list[a.Tensor], gradients: Mapping[str, a.Tensor]) -> _abi.A
     return found
 
 
-def _with(value: Any, kind: Any, **fields: Any) -> Any:
+def _with(value: Any, kind: Any, **tables: Any) -> Any:
     """An object of settings with its tables."""
-    return kind(**{**value.__dict__, **fields})
+    return kind(**{**value.__dict__, **tables})

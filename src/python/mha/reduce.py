@@ -1,6 +1,7 @@
 """A failure made small: the smallest shape and the plainest numbers with which a kernel still fails."""
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional
@@ -16,20 +17,21 @@ from .errors import Error
 from .judge import GRADIENT_STAGES, diagnosis_of, explanation_of, judge
 from .meant import Computed, Meant
 from .pairs import run_pair
-from .questions import wrapper
+from .questions import handed, wrapper
 from .shapes import heads_first
 
 # Arrays among the settings: the axis of the call that each of theirs is, the last one last. H: key/value heads, P: keys
-# of earlier calls, n: no axis of the call.
+# of earlier calls, n: no axis of the call; x and y: blocks of queries and of keys.
 _AXES = {"attn_mask": "BhTS", "mask": "BhTS", "key_padding": "BS", "query_padding": "BT", "lengths": "B", "sinks": "h",
-         "alibi": "h", "alibi_slopes": "h", "past_key": "BHPd", "past_value": "BHPe"}
+         "alibi": "h", "alibi_slopes": "h", "past_key": "BHPd", "past_value": "BHPe", "q_segments": "BT",
+         "k_segments": "BS", "key_lists": "BhTn", "blocks": "Bhxy", "page_lengths": "B"}
 _TABLES = {"position_bias": {"table": "nh"}, "relative": {"k": "nd", "columns": "nd", "q": "nd"}}
-_FIXED = ("page_table", "page_lengths", "cu_seqlens_q", "q_segments", "key_lists", "blocks", "bias_k", "q_norm",
-          "k_norm")
+_WEIGHTS = ("bias_k", "q_norm", "k_norm")  # weights, with which no function here judges a call
+_STARTS = ("cu_seqlens_q", "cu_seqlens_k")
 _PAST = ("past_key", "past_value")
 # Of each kind of arrays one of some numbers in a type, and what is imported for it.
-_MADE = {"numpy": "np.array([{0}], np.float32)", "torch": "torch.tensor([{0}], dtype=torch.{1})",
-         "jax": "jnp.array([{0}], jnp.{1})"}
+_MADE = {"numpy": "np.array({0}, np.{1})", "torch": "torch.tensor({0}, dtype=torch.{1})",
+         "jax": "jnp.array({0}, jnp.{1})"}
 _IMPORTS: dict[str, list[str]] = {"numpy": [], "torch": ["import torch"], "jax": ["import jax.numpy as jnp"]}
 _WHOLE_KEYS = ("attn_mask", "mask", "key_padding")  # arrays whose last axis is all keys, those of earlier calls as well
 
@@ -61,29 +63,32 @@ class Reduced:
     has_backward: bool = False
 
     def _literal(self, name: str, x: Any) -> str:
-        """An array by name; of gradients one of the kind and the type that the kernel is given."""
+        """An array by name, of the kind and the type that the kernel is given."""
         wide = a.widened(a.floats(name, x), _abi.F64).array
-        numbers = ", ".join(f"{value:.9g}" for value in wide.ravel()).replace("nan", "np.nan").replace("inf", "np.inf")
-        made = _MADE["numpy" if self.do is None else self.arrays].format(numbers, self.dtype)
-        return f"{name} = {made}.reshape{tuple(wide.shape)}"
+        numbers = ", ".join(_runs(str(value).removesuffix(".0") for value in wide.astype(np.float32).ravel()))
+        numbers = numbers.replace("nan", "np.nan").replace("inf", "np.inf")
+        return f"{name} = {_made(self.arrays, f'[{numbers}]', self.dtype)}.reshape{tuple(wide.shape)}"
 
-    def _words(self, settings: Mapping[str, Any]) -> str:
-        return "".join(f", {name}={name if name in _PAST else _said(value)}" for name, value in settings.items())
+    def _words(self, settings: Mapping[str, Any], arrays: str = "numpy") -> str:
+        return "".join(f", {name}={name if name in _PAST else _said(value, arrays)}"
+                       for name, value in settings.items())
 
     @property
     def script(self) -> str:
         """Python that shows the failure: `kernel` stands for the kernel, `backward` for its backward."""
-        head = ["import mha", "import numpy as np"]
+        head = ["import mha", "import numpy as np", *_IMPORTS[self.arrays]]
+        if self.arrays == "numpy" and self.dtype == "bfloat16":
+            head.append("import ml_dtypes")
         arrays = {"q": self.q, "k": self.k, "v": self.v,
                   **{name: self.settings[name] for name in _PAST if name in self.settings}}
         if self.do is not None:
-            head += _IMPORTS[self.arrays]
             arrays["do"] = self.do
         return "\n".join([*head, *(self._literal(name, x) for name, x in arrays.items()), *self._asked()])
 
     def _asked(self) -> list[str]:
         """The call, and what is held against it."""
-        said, layout = self._words(self.settings), "" if self.layout == "BHTD" else f", layout={self.layout!r}"
+        said = self._words(self.settings, self.arrays)
+        layout = "" if self.layout == "BHTD" else f", layout={self.layout!r}"
         judged = f"{layout}, dtype={self.dtype!r}"
         if self.do is not None and not self.has_backward:
             return [f"mha.testing.assert_function_close(lambda q, k, v: kernel(q, k, v{said}), q, k, v, do=do{judged}"
@@ -93,12 +98,19 @@ class Reduced:
                     f"mha.testing.assert_gradients_close(dq, dk, dv, q, k, v, do{judged}{self._words(self.judged)})"]
         answer, stages = ("y, lse", ", stages={'lse': lse}") if "lse" in self.recorded else ("y", "")
         answer = "y, _" if "return_lse" in self.settings and not stages else answer
-        return [f"{answer} = kernel(q, k, v{said})",
+        lines = [f"{answer} = kernel(q, k, v{said})"]
+        if "page_table" in self.settings:
+            table = np.asarray(self.settings["page_table"]).tolist()
+            turned = ".swapaxes(1, 2)" if heads_first(self.layout) else ""
+            lines.append(f"k, v = (x[np.array({table})].reshape({len(table)}, -1, *x.shape[2:]){turned} "
+                         "for x in (k, v))")
+        return [*lines,
                 f"mha.testing.assert_attention_close(y, q, k, v{judged}{stages}{self._words(self.judged)})"]
 
     def save(self, path: Any) -> None:
         """Writes the call and the kernel's answer as a case file, of wrong gradients these alone."""
-        meant = Meant(self.q, self.k, self.v, None, self.layout, dict(self.judged))
+        q, k, v = _contiguous([self.q, self.k, self.v], self.settings, self.layout)
+        meant = Meant(q, k, v, None, self.layout, dict(self.judged))
         computed = Computed(self.dtype, None, self.recorded)
         if self.do is None:
             meant.save(path, self.recorded, computed)
@@ -111,15 +123,40 @@ class Reduced:
         return f"fails with q {np.shape(self.q)}, k {np.shape(self.k)}, v {np.shape(self.v)}{named}\n\n{self.script}"
 
 
-def _said(value: Any) -> str:
+def _runs(numbers: Iterator[str]) -> Iterator[str]:
+    """Items of a list in Python, many equal ones in a row as "*[0] * 32"."""
+    for number, those in itertools.groupby(numbers):
+        count = len(list(those))
+        yield from (f"*[{number}] * {count}",) if count > 4 else (number,) * count
+
+
+def _made(arrays: str, numbers: str, dtype: str) -> str:
+    """An array of a kind, in Python."""
+    made = _MADE[arrays].format(numbers, dtype)
+    return made.replace("np.bfloat16", "ml_dtypes.bfloat16") if arrays == "numpy" else made
+
+
+def _said(value: Any, arrays: str) -> str:
+    """A setting in Python, its arrays of a kind; of JAX those of 64 bits are of numpy, as they are handed over."""
     if is_dataclass(value) and not isinstance(value, type):  # Rope, Bias, Relative
         parts = [(f, getattr(value, f.name)) for f in fields(value)]
-        said = [f"{f.name}={_said(x)}" for f, x in parts if isinstance(x, np.ndarray) or x != f.default]
+        said = [f"{f.name}={_said(x, arrays)}" for f, x in parts if hasattr(x, "shape") or x != f.default]
         return f"mha.{type(value).__name__}({', '.join(said)})"
-    if not isinstance(value, np.ndarray):
+    if not hasattr(value, "shape"):
         return repr(value)
-    numbers = value.tolist()
-    return f"np.array({numbers}, np.{'bool_' if value.dtype == bool else value.dtype.name})".replace("inf", "np.inf")
+    array = np.asarray(value)
+    kind = "numpy" if isinstance(value, np.ndarray) else arrays
+    name = array.dtype.name if kind == "torch" or array.dtype != bool else "bool_"
+    return _made(kind, str(array.tolist()).replace("inf", "np.inf"), name)
+
+
+def _contiguous(arrays: Any, settings: Mapping[str, Any], layout: str) -> Any:
+    """q, k and v: keys and values out of their pages."""
+    if "page_table" not in settings:
+        return arrays
+    table = np.asarray(settings["page_table"])
+    rows = [x[table].reshape(len(table), -1, *x.shape[2:]) for x in arrays[1:]]
+    return [arrays[0], *(x.swapaxes(1, 2) if heads_first(layout) else x for x in rows)]
 
 
 class _Call:
@@ -136,7 +173,8 @@ class _Call:
         whole = any(name in self.settings for name in _WHOLE_KEYS)
         P = 1 if whole or _PAST[0] not in self.settings else self.settings[_PAST[0]].shape[2]
         return {"B": len(self.q), "h": self.k.shape[1], "g": self.q.shape[1] // self.k.shape[1],
-                "T": self.q.shape[2], "S": self.k.shape[2], "d": self.q.shape[3], "e": self.v.shape[3], "P": P}
+                "T": self.q.shape[2], "S": self.k.shape[2], "d": self.q.shape[3], "e": self.v.shape[3], "P": P,
+                "rows": self.settings.get("page_rows", 1)}
 
     def cut(self, **to: int) -> _Call:
         """The first so many of some axes."""
@@ -150,6 +188,9 @@ class _Call:
         past = to.get("P", self.settings[_PAST[0]].shape[2]) if _PAST[0] in self.settings else 0
         kept = {**n, "h": heads, "H": n["h"], "P": past, "S": n["S"] + past}
         settings = dict(self.settings)
+        if "blocks" in settings:
+            queries, keys = settings["block_size"]
+            kept.update(x=-(-n["T"] // queries), y=-(-kept["S"] // keys))
         for name, value in self.settings.items():
             if name in _AXES:
                 settings[name] = _part(value, _AXES[name], kept, self.q.shape[1])
@@ -157,13 +198,82 @@ class _Call:
                 parts = {part: _part(getattr(value, part), axes, kept, self.q.shape[1])
                          for part, axes in _TABLES[name].items() if getattr(value, part) is not None}
                 settings[name] = replace(value, **parts)
-        if "lengths" in settings:
-            settings["lengths"] = np.minimum(settings["lengths"], n["S"] + past)
+        for name in ("lengths", "page_lengths"):
+            if name in settings:
+                settings[name] = np.minimum(settings[name], n["S"] + past)
+        if "key_lists" in settings:
+            settings["key_lists"] = np.where(settings["key_lists"] < n["S"] + past, settings["key_lists"], -1)
+        if "page_rows" in settings:
+            settings["page_rows"] = n["rows"]
         if n["g"] == 1:
             settings.pop("enable_gqa", None)
         k, v = (x[:n["B"], :n["h"], :n["S"], :width] for x, width in ((self.k, n["d"]), (self.v, n["e"])))
         do = None if self.do is None else of_queries(self.do, n["e"])
         return _Call(of_queries(self.q, n["d"]), k, v, settings, do)
+
+    def turned(self, axis: str, i: int) -> _Call:
+        """Batch row ("B"), key/value head with its query heads ("h"), or query head of each group ("g") i first."""
+        sizes = self.sizes
+        g, order = sizes["g"], {}
+        order["B"] = np.roll(np.arange(sizes["B"]), -i if axis == "B" else 0)
+        order["H"] = np.roll(np.arange(sizes["h"]), -i if axis == "h" else 0)
+        order["h"] = (order["H"][:, None] * g + np.roll(np.arange(g), -i if axis == "g" else 0)).ravel()
+
+        def of(value: Any, axes: str) -> Any:
+            array = np.asarray(value)
+            for at, letter in zip(range(-1, -array.ndim - 1, -1), reversed(axes)):
+                if letter in order and array.shape[at] == len(order[letter]):
+                    array = np.take(array, order[letter], at)
+            return array
+
+        settings = {name: of(value, _AXES[name]) if name in _AXES else
+                    replace(value, **{part: of(getattr(value, part), axes) for part, axes in _TABLES[name].items()
+                                      if getattr(value, part) is not None and axes != "nd"})
+                    if name in _TABLES else value for name, value in self.settings.items()}
+        do = None if self.do is None else of(self.do, "BhTe")
+        return _Call(of(self.q, "BhTd"), of(self.k, "BHSd"), of(self.v, "BHSe"), settings, do)
+
+    def without(self, which: int, first: int, end: int) -> _Call:
+        """Zeros in place of some rows of q, k or v (0, 1, 2), of all heads and batch rows one after the other."""
+        parts = [self.q, self.k, self.v]
+        parts[which] = parts[which].copy()
+        parts[which].reshape(-1, parts[which].shape[3])[first:end] = 0
+        return _Call(parts[0], parts[1], parts[2], self.settings, self.do)
+
+    def ragged(self) -> Iterator[_Call]:
+        """The same with fewer sequences of a ragged batch, or with shorter ones."""
+        starts = [self.settings[name if name in self.settings else _STARTS[0]] for name in _STARTS]
+        parts = [[range(i, j) for i, j in zip(x[:-1].tolist(), x[1:].tolist())] for x in starts]
+        count, longest = len(parts[0]), max(len(rows) for each in parts for rows in each)
+        for i in range(count if count > 1 else 0):
+            yield self._rows([[each[i]] for each in parts])
+        for i in range(count if count > 2 else 0):
+            yield self._rows([each[:i] + each[i + 1:] for each in parts])
+        for n in range(1, longest):
+            yield self._rows([[rows[:n] for rows in each] for each in parts])
+
+    def _rows(self, parts: list[list[range]]) -> _Call:
+        """The sequences with these rows of queries, and of keys."""
+        rows = [np.concatenate([np.asarray(x, np.int64) for x in each]) for each in parts]
+        starts = [np.cumsum([0, *map(len, each)]).astype(np.int64) for each in parts]
+        settings = {**self.settings, **{name: x for name, x in zip(_STARTS, starts) if name in self.settings}}
+        do = None if self.do is None else self.do[:, :, rows[0]]
+        return _Call(self.q[:, :, rows[0]], self.k[:, :, rows[1]], self.v[:, :, rows[1]], settings, do)
+
+    def pools(self) -> tuple[list[Any], dict[str, Any]]:
+        """Keys and values in pages (pages, rows, heads, width), the last page first, and the table of pages. What is no
+        key holds 9."""
+        settings = dict(self.settings)
+        rows = settings.pop("page_rows")
+        B, h, S, _ = self.k.shape
+        columns = -(-S // rows)
+        table = np.arange(B * columns)[::-1].reshape(B, columns).copy()
+        pools = [np.full((B * columns, rows, h, x.shape[3]), 9, np.float32) for x in (self.k, self.v)]
+        at = np.arange(S)
+        for b, length in enumerate(settings["page_lengths"].tolist()):
+            for pool, x in zip(pools, (self.k, self.v)):
+                pool[table[b, at[:length] // rows], at[:length] % rows] = x[b].swapaxes(0, 1)[:length]
+        return pools, {**settings, "page_table": table}
 
     def plainer(self, digits: int) -> _Call:
         """Numbers with so many digits behind the point."""
@@ -196,6 +306,14 @@ class _Failure(NamedTuple):
     stage: Optional[str]
 
 
+def _names(found: _Failure) -> tuple[str, ...]:
+    """What explains a failure."""
+    try:
+        return tuple((diagnosis_of(found.case, found.stage) if found.do is None else explanation_of(found.case)).names)
+    except Error:
+        return ()
+
+
 class Reducer:
     """Makes calls smaller as long as a kernel, or its backward, fails them. arrays: "numpy", "torch" or "jax"."""
 
@@ -204,18 +322,31 @@ class Reducer:
         self.kernel, self.layout, self.dtype, self.arrays, self.dialects = kernel, layout, dtype, arrays, dialects
         self.backward, self.wrap = backward, wrapper(arrays)
 
-    def _array(self, x: Any) -> Any:
-        turned = np.array(x if heads_first(self.layout) else x.swapaxes(1, 2), np.float32, order="C")
-        return self.wrap(a.narrowed(turned, _abi.F32, self.dtype) if self.dtype != _abi.F32 else turned, self.dtype)
+    def _stored(self, x: Any) -> Any:
+        made = np.array(x, np.float32, order="C")
+        return self.wrap(a.narrowed(made, _abi.F32, self.dtype) if self.dtype != _abi.F32 else made, self.dtype)
 
-    def said(self, c: _Call) -> dict[str, Any]:
-        """The settings as the kernel takes them: keys and values of earlier calls in its layout and type."""
-        return {name: self._array(value) if name in _PAST else value for name, value in c.settings.items()}
+    def _array(self, x: Any) -> Any:
+        return self._stored(x if heads_first(self.layout) else x.swapaxes(1, 2))
+
+    def asked(self, c: _Call) -> tuple[list[Any], dict[str, Any]]:
+        """q, k and v, or the pools of pages, and the settings as the kernel takes them: arrays of its kind, keys and
+        values of earlier calls in its layout and type."""
+        pools, settings = c.pools() if "page_rows" in c.settings else (None, c.settings)
+        rows = map(self._array, (c.k, c.v)) if pools is None else map(self._stored, pools)
+        said = {name: self._array(value) if name in _PAST else handed(value, self.wrap)
+                for name, value in settings.items()}
+        return [self._array(c.q), *rows], said
 
     def judged(self, c: _Call) -> dict[str, Any]:
         """The settings as the judge takes them, in the kernel's dialect."""
-        said = self.said(c)
+        said = {name: self._array(value) if name in _PAST else value for name, value in c.settings.items()}
         said.pop("return_lse", None)
+        if said.pop("page_rows", 0):
+            said["lengths"] = lengths = said.pop("page_lengths")
+            said["offset"] = lengths - c.sizes["T"]
+            if said["offset"].min() < 0:
+                raise ValueError("page_lengths: queries are the last tokens of each sequence")
         if self.dialects.get("empty") == "nan":
             said["empty_rows"] = "nan"
         window = "window" if heads_first(self.layout) else "window_size"
@@ -255,10 +386,13 @@ class Reducer:
     def wrong(self, c: _Call) -> Optional[_Failure]:
         """A call that the kernel fails, or of which the gradients alone are wrong where they are asked for; None where
         it is right or silent."""
-        arrays, do = [self._array(x) for x in (c.q, c.k, c.v)], None if c.do is None else self._array(c.do)
+        do = None if c.do is None else self._array(c.do)
         try:
-            answer, found = self._answer(arrays, do, self.said(c))
-            meant = Meant(arrays[0], arrays[1], arrays[2], None, self.layout, self.judged(c))
+            arrays, said = self.asked(c)
+            judged = self.judged(c)
+            answer, found = self._answer(arrays, do, said)
+            q, k, v = _contiguous(arrays, said, self.layout)
+            meant = Meant(q, k, v, None, self.layout, judged)
             if self._nobodys(meant, c):
                 return None
             recorded, gradients = self._recorded(meant, answer, c), {}
@@ -277,46 +411,70 @@ class Reducer:
         except (Exception, SystemExit):  # no failure of this kind
             return None
 
-    def described(self, c: _Call) -> Optional[Reduced]:
-        """The call as a failure, with its diagnosis."""
+    def described(self, c: _Call, whole: _Failure) -> Optional[Reduced]:
+        """The call as a failure, with what explains it: of variants those that explain the whole one, too, if any does;
+        small calls are explained by many."""
         found = self.wrong(c)
         if found is None:
             return None
-        try:
-            names = tuple((diagnosis_of(found.case, found.stage) if found.do is None else
-                           explanation_of(found.case)).names)
-        except Error:
-            names = ()
+        names, known = _names(found), {name.split(" ")[0] for name in _names(whole)}
+        names = tuple(name for name in names if name.split(" ")[0] in known) or names
         q, k, v = found.arrays
-        return Reduced(q, k, v, self.said(c), self.judged(c), self.layout, a.NAMES[self.dtype], found.recorded, names,
-                       found.do, found.gradients, self.arrays, self.backward is not None)
+        said, judged = self.asked(c)[1], self.judged(c)
+        return Reduced(q, k, v, said, judged, self.layout, a.NAMES[self.dtype], found.recorded, names, found.do,
+                       found.gradients, self.arrays, self.backward is not None)
 
     def _smaller(self, c: _Call) -> Iterator[_Call]:
-        """Calls that are smaller in one axis, the smallest first; queries and keys together where they are as many, the
-        widths of keys and values also together where they are one."""
+        """Calls with fewer or shorter sequences, with shorter lists, and those that are smaller in one axis, the
+        smallest first; queries and keys together where they are as many, the widths of keys and values also together
+        where they are one."""
         sizes = c.sizes
         together = [("T", "S") if sizes["T"] == sizes["S"] else ("T",), ("S",), ("P",)]
         widths = [("e", "d")] if sizes["e"] == sizes["d"] else []
-        for axes in [("B",), ("h",), ("g",), *together, *widths, ("e",), ("d",)]:
+        if _STARTS[0] in c.settings:
+            yield from c.ragged()
+        lists = c.settings.get("key_lists", np.zeros(1))
+        for i in range(lists.shape[-1] if lists.shape[-1] > 1 else 0):
+            yield _Call(c.q, c.k, c.v, {**c.settings, "key_lists": np.delete(lists, i, -1)}, c.do)
+        for axis in ("B", "h", "g"):
+            yield from (c.turned(axis, i).cut(**{axis: 1}) for i in range(1, sizes[axis]))
+        for axes in [("B",), ("h",), ("g",), *together, *widths, ("e",), ("d",), ("rows",)]:
             for n in range(1, sizes[axes[0]]):
-                if axes[0] not in ("T", "S", "P") or n < 9 or n * 2 > sizes[axes[0]]:
+                if axes[0] not in ("T", "S", "P", "rows") or n < 9 or n * 2 > sizes[axes[0]]:
                     yield c.cut(**dict.fromkeys(axes, n))
+
+    def _smallest(self, c: _Call) -> _Call:
+        """One that is smaller in one step after the other, as long as there is one."""
+        while (smaller := next((s for s in self._smaller(c) if self.wrong(s)), None)) is not None:
+            c = smaller
+        return c
+
+    def _emptied(self, c: _Call, which: int, first: int, end: int) -> _Call:
+        """With as many rows of zeros as there may be between two: all, or those of each half."""
+        if end - first > 256:
+            return c
+        zeros = c.without(which, first, end)
+        if self.wrong(zeros):
+            return zeros
+        middle = (first + end) // 2
+        return c if end - first < 2 else self._emptied(self._emptied(c, which, first, middle), which, middle, end)
 
     def reduce(self, q: Any, k: Any, v: Any, settings: Mapping[str, Any], do: Any = None) -> Optional[Reduced]:
         """The smallest failure that is found from a call of (B, h, T, d) arrays, with do of wrong gradients; None where
-        it has parts that cannot be cut, or does not fail."""
-        if any(name in settings for name in _FIXED):
+        it has such weights, or does not fail. Where `page_rows` is among the settings, the kernel is given pages of so
+        many rows."""
+        if any(name in settings for name in _WEIGHTS):
             return None
         c = _Call(q, k, v, settings, do)
-        if self.wrong(c) is None:
+        whole = self.wrong(c)
+        if whole is None:
             return None
-        while True:
-            smaller = next((s for s in self._smaller(c) if self.wrong(s)), None)
-            if smaller is None:
-                break
-            c = smaller
+        c = self._smallest(c)
+        for which, x in enumerate((c.q, c.k, c.v)):
+            c = self._emptied(c, which, 0, x.size // x.shape[3])
+        c = self._smallest(c)
         for digits in (3, 2, 1, 0):
             plain = c.plainer(digits)
             if self.wrong(plain):
                 c = plain
-        return self.described(c)
+        return self.described(c, whole)

@@ -46,13 +46,21 @@ static bool has_numbers(const mha__search *s)
     return !s->target.is_zero && (!s->target.has_nan || s->candidates.all[0].apart > 1);
 }
 
+/* Whether a variant gives zeros for every score below 0, of whatever kernel they are. */
+static bool counts_none(const mha__search *s, const mha__candidate *x)
+{
+    mha__knobs knobs;
+    return mha__variants_apply(s->c, x->a, -1, &knobs) && knobs.relu;
+}
+
 /* Whether a candidate reproduces the tensor. The unmodified case does if the judge would pass it. A variant must also
  * come nearer than the unmodified case, because the noise floor of a variant with a larger scale is larger. */
 bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wide, double best)
 {
     const mha__target *t = &s->target;
     const mha__candidate *said = &s->candidates.all[0];
-    const bool free_to_fit = x->order > 1 || x->numbers, small_for_zero = x->order > 0 && t->is_zero && x->max_abs > 0;
+    const bool free_to_fit = x->order > 1 || x->numbers,
+               small_for_zero = x->order > 0 && t->is_zero && (x->max_abs > 0 || counts_none(s, x));
     if (!x->complete || !x->finite || (free_to_fit && !has_numbers(s)) || small_for_zero)
         return false;
     const bool allowed = x->needed[wide] <= t->allowed[wide].atol;

@@ -82,7 +82,7 @@ static mha_status derive(examination *x, mha_error *error)
 /* ---------------------------------------------------------------- the variants */
 
 /* Whether a variant does nothing but round inputs and weights to the type of the tested implementation, or to a finer
- * one; cutting is not rounding. */
+ * one, or something else to float32; cutting is not rounding. */
 static bool only_rounds(const examination *x, mha__knobs k)
 {
     const int inputs = k.round_inputs, weights = k.round_weights;
@@ -90,8 +90,9 @@ static bool only_rounds(const examination *x, mha__knobs k)
                cut = inputs == ROUND_BF16_CUT || weights == ROUND_BF16_CUT;
     const mha_dtype precision = x->result->criterion.precision;
     const bool eleven_bits = precision == MHA_F16 || precision == MHA_TF32;
-    k.round_inputs = k.round_weights = ROUND_NOT;
-    return !cut && mha__knobs_equal(&k, &x->said) && (precision == MHA_BF16 || (eleven_bits && !bf16));
+    const bool to_float = k.base_2_rounded != 0;
+    k.round_inputs = k.round_weights = k.base_2_rounded = ROUND_NOT;
+    return !cut && mha__knobs_equal(&k, &x->said) && (to_float || precision == MHA_BF16 || (eleven_bits && !bf16));
 }
 
 static mha_status list_rows(examination *x, mha_error *error)

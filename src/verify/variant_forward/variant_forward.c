@@ -187,6 +187,7 @@ static const double *gather(mha__variant_bench *w, const mha__knobs *k, size_t b
     for (size_t f = 0; in->bias_kv[part] && f < row; f++)
         to[in->S * row + f] = mha__variant_rounded(in->bias_kv[part][f], k->round_weights);
     mha__rows_shorten(k, part ? PROJECTION_V : PROJECTION_K, (in->S + 2) * row, to);
+    mha__rows_quantise(k, part ? PROJECTION_V : PROJECTION_K, in->S + 2, c->H_kv, d, to);
     return to;
 }
 
@@ -390,6 +391,29 @@ static void reorder(mha__variant_bench *w, const double *order, size_t n, size_t
         memcpy(y + t * width, copy + (size_t)order[t] * width, width * sizeof *y);
 }
 
+/* Whether element e of row t of batch row b is not written. */
+static bool is_unwritten(const mha_case *c, const mha__knobs *k, size_t b, size_t t, size_t e, size_t width)
+{
+    const size_t h = e / c->d_v, f = e % c->d_v, from = (size_t)k->unwritten_from;
+    switch (k->unwritten) {
+    case LACKS_ROWS: return t >= from;
+    case LACKS_HEADS: return h >= from;
+    case LACKS_FEATURES: return f >= from;
+    case LACKS_BATCHES: return b >= from;
+    case LACKS_END: return (b * c->T_q + t) * width + e >= from;
+    default: return ((b * c->H + h) * c->T_q + t) * c->d_v + f >= from;
+    }
+}
+
+/* Leaves out what is not written of the n elements of one batch row. */
+static void leave_unwritten(const mha_case *c, const mha__knobs *k, size_t b, size_t n, double *y)
+{
+    const size_t width = n / c->T_q;
+    for (size_t i = 0; i < n; i++)
+        if (is_unwritten(c, k, b, i / width, i % width, width))
+            y[i] = 0;
+}
+
 void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_stage stage, const unsigned char *kept,
                       double *result)
 {
@@ -420,5 +444,7 @@ void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_st
             run_row(bench, knobs, stage, from, rows, result + b * n, n);
         if (moved)
             reorder(bench, knobs->row_order + b * c->T_q, c->T_q, n / c->T_q, result + b * n);
+        if (knobs->unwritten && ends && n > 0)
+            leave_unwritten(c, knobs, b, n, result + b * n);
     }
 }

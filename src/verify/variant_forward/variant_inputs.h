@@ -131,6 +131,8 @@ void mha__variant_input_row(const mha__knobs *k, const double *from, size_t n, d
 void mha__rows_scale(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, double *x);
 /* Rounds n numbers of q, k or v, as they are multiplied. */
 void mha__rows_shorten(const mha__knobs *k, int which, size_t n, double *x);
+/* The rows of k or v, (T, h, d), in 8 bits. */
+void mha__rows_quantise(const mha__knobs *k, int which, size_t T, size_t h, size_t d, double *x);
 void mha__rows_normalise(const mha__variant_inputs *w, const mha__knobs *k, int which, double *x);
 /* `memory`: for two numbers of each feature of a head. */
 void mha__rows_rotate(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, double *x,

@@ -41,6 +41,20 @@ static void sum_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t
     }
 }
 
+/* The mean of all heads in the place of each. */
+static void average(mha__variant_bench *w)
+{
+    const mha_case *c = w->inputs->c;
+    for (size_t i = 0; i < c->T_q; i++)
+        for (size_t f = 0; f < c->d_v && w->weighed[i]; f++) {
+            double sum = 0, *heads = w->heads + i * c->H * c->d_v + f;
+            for (size_t h = 0; h < c->H; h++)
+                sum += heads[h * c->d_v];
+            for (size_t h = 0; h < c->H; h++)
+                heads[h * c->d_v] = sum / (double)c->H;
+        }
+}
+
 void mha__variant_sum_values(mha__variant_bench *w, const mha__knobs *k, size_t b)
 {
     const mha_case *c = w->inputs->c;
@@ -50,6 +64,8 @@ void mha__variant_sum_values(mha__variant_bench *w, const mha__knobs *k, size_t 
                 continue;
             sum_row(w, k, b, h, i);
         }
+    if (k->heads_averaged)
+        average(w);
     for (size_t h = 0; h < c->H; h++)
         for (size_t i = 0; i < c->T_q; i++) {
             if (!w->weighed[h * c->T_q + i])

@@ -91,6 +91,8 @@ static int rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const m
         hides |= ALWAYS;
     if (mha__variant_pads(k, at->b, at->i))
         hides |= ALWAYS;
+    if (k->keys_from > 0 && j < (int64_t)(w->S - 1) / k->keys_from * k->keys_from)
+        hides |= ALWAYS;
     if ((k->keys_below > 0 && j >= k->keys_below) || (!k->use_cache && at->j < w->c->P))
         hides |= ALWAYS;
     return hides;
@@ -206,6 +208,8 @@ mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs
     int hides = rules_hide(inputs, k, at);
     if (k->s.visible.mask.kind != MHA_MASK_NONE && mask_hides(inputs, k, at, &masked))
         hides |= HIDES_MASK;
+    if (k->mask_or_causal && (hides & (HIDES_CAUSAL | HIDES_MASK)) != (HIDES_CAUSAL | HIDES_MASK))
+        hides &= ~(HIDES_CAUSAL | HIDES_MASK);
     mha__sight sight = {0};
     if (mha__variant_pattern_hides(inputs, k, at, &sight.added))
         hides |= ALWAYS;

@@ -17,9 +17,26 @@ static void join(logits *rest, double logit, double times)
     rest->times[rest->n++] = times;
 }
 
-static double power(const mha__knobs *k, double x)
+/* What a score counts, where the greatest is `most`. */
+static double power(const mha__knobs *k, double s, double most)
 {
-    return k->base_2 ? exp2(x) : exp(x);
+    if (k->relu)
+        return isnan(most) ? NAN : fmax(s, 0);
+    const double below = k->most_below > 0 ? fmax(s - most, -k->most_below) : s - most;
+    return k->base_2 ? exp2(below) : exp(below);
+}
+
+/* The exponentials of which keys do not count lose their place in the sum; what is left of it. */
+static double lose_small(const mha__knobs *k, double *s, size_t n, size_t step, double sum)
+{
+    const double least = k->loses == LOSES_KEYS ? k->loses_below * sum : k->loses_below;
+    double left = sum;
+    for (size_t j = 0; j < n; j++)
+        if (s[j * step] < least) {
+            left -= s[j * step];
+            s[j * step] = 0;
+        }
+    return left;
 }
 
 /* What is stored as log-sum-exp; `most`: the maximum; `sum`: of exp(s - most), `keys`: without the rest. */
@@ -59,16 +76,17 @@ static void softmax(const mha__knobs *k, double *s, const unsigned char *visible
         most = NAN;
     double sum = k->sum_raised, keys = 0;
     for (size_t r = 0; r < rest->n; r++)
-        sum += rest->times[r] * power(k, rest->logit[r] - most);
+        sum += rest->times[r] * power(k, rest->logit[r], most);
     for (size_t j = 0; j < n; j++) {
         double *x = &s[j * step];
-        const double below = k->most_below > 0 ? fmax(*x - most, -k->most_below) : *x - most;
-        *x = visible[j * step] ? power(k, below) : 0;
+        *x = visible[j * step] ? power(k, *x, most) : 0;
         sum += *x;
         keys += *x;
         if (k->shortened & ROUNDS_EXPONENTIALS)
             *x = mha__variant_shortened(*x, k->shortened_to);
     }
+    if (k->loses == LOSES_KEYS || k->loses == LOSES_EXPONENTIALS)
+        sum = lose_small(k, s, n, step, sum);
     for (size_t j = 0; j < n && !k->undivided; j++)
         if (visible[j * step] || isnan(sum))
             s[j * step] /= sum;
@@ -193,6 +211,13 @@ static void sigmoid(const mha__knobs *k, double *s, const unsigned char *visible
         s[j] /= sum;
 }
 
+/* A score as it is when q.k is multiplied by scale log2(e), as floats. */
+static double rounded_in_base_2(double scale, double s)
+{
+    const double log2_e = 1.44269504088896340736;
+    return isfinite(s) ? (double)((float)(s / scale) * (float)(scale * log2_e)) / log2_e : s;
+}
+
 static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b)
 {
     const mha_case *c = w->inputs->c;
@@ -219,6 +244,8 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
                 join(&rest, 0, (double)mha__variant_count_padded(w->inputs, k, b, i));
             if (k->top > 0)
                 leave_top(k, s, visible, S, w->ranked);
+            for (size_t j = 0; k->base_2_rounded && j < S; j++)
+                s[j] = rounded_in_base_2(k->s.softmax.scale, s[j]);
             w->lse[row] = 0;
             if (k->s.softmax.normaliser == MHA_SIGMOID)
                 sigmoid(k, s, visible, S, w->inputs->S);
@@ -244,9 +271,27 @@ static void finish(mha__variant_bench *w, const mha__knobs *k, size_t b)
     for (size_t at = 0; k->least_weight > 0 && at < c->H * rows; at++)
         if (w->scored[at / S] && w->visible[at])
             w->scores[at] = fmax(w->scores[at], k->least_weight);
+    for (size_t at = 0; k->loses == LOSES_WEIGHTS && at < c->H * rows; at++)
+        if (w->scored[at / S] && w->scores[at] < k->loses_below)
+            w->scores[at] = 0;
     for (size_t at = 0; k->shortened & ROUNDS_WEIGHTS && at < c->H * rows; at++)
         if (w->scored[at / S])
             w->scores[at] = mha__variant_shortened(w->scores[at], k->shortened_to);
+}
+
+/* The mean of the weights of all heads for each of them. */
+static void average(mha__variant_bench *w)
+{
+    const mha_case *c = w->inputs->c;
+    const size_t rows = c->T_q * (w->inputs->S + mha__extra_rows(c));
+    for (size_t at = 0; at < rows; at++) {
+        double sum = 0;
+        unsigned char seen = 0;
+        for (size_t h = 0; h < c->H; h++)
+            sum += w->scores[h * rows + at], seen |= w->visible[h * rows + at];
+        for (size_t h = 0; h < c->H; h++)
+            w->scores[h * rows + at] = sum / (double)c->H, w->visible[h * rows + at] = seen;
+    }
 }
 
 void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k, size_t b)
@@ -268,6 +313,8 @@ void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k, size_t b)
             if (w->scored[at / S])
                 softmax(k, w->scores + at, w->visible + at, c->H, rows, &none, &unused);
     if (k->late || k->top_late || k->dropped || k->weights_times != 1 || k->least_weight > 0 ||
-        k->shortened & ROUNDS_WEIGHTS)
+        k->loses == LOSES_WEIGHTS || k->shortened & ROUNDS_WEIGHTS)
         finish(w, k, b);
+    if (k->weights_averaged)
+        average(w);
 }

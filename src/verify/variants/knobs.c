@@ -129,9 +129,10 @@ bool mha__knobs_by_head(const mha__knobs *k)
     const bool scores = k->group_k == GROUPS_RIGHT && k->group_v == GROUPS_RIGHT && k->groups == 0 &&
                         k->pages == PAGES_RIGHT && k->axis != AXIS_HEADS && k->alibi_formula == ALIBI_GIVEN &&
                         k->position_bias != POSITION_BIAS_TRANSPOSED && k->relative != RELATIVE_HEAD_0 && !k->sinks &&
-                        !k->lengths && !k->dropped && !k->scales && !k->mask_batch && !k->mask_first;
+                        !k->lengths && !k->dropped && !k->scales && !k->mask_batch && !k->mask_first &&
+                        !k->weights_averaged;
     return rows && scores && (k->merge == HEADS_RIGHT || k->merge == HEADS_TURNED) && k->reading == READING_RIGHT &&
-           !k->batch_order && !k->merge_order && !k->row_order;
+           !k->batch_order && !k->merge_order && !k->row_order && !k->heads_averaged && !k->unwritten;
 }
 
 bool mha__knobs_agree(const mha__knobs *a, const mha__knobs *b)

@@ -56,8 +56,9 @@ enum { PERMUTED_NOT, PERMUTED_TO_PAIRS, PERMUTED_TO_HALVES };
 /* In which order the memory of rows is read, where another one is meant. */
 enum {
     MEMORY_RIGHT,
-    MEMORY_ROWS_FIRST, /* (h, T, d) in memory viewed as (T, h, d) */
-    MEMORY_HEADS_FIRST /* (T, h, d) in memory viewed as (h, T, d) */
+    MEMORY_ROWS_FIRST,    /* (h, T, d) in memory viewed as (T, h, d) */
+    MEMORY_HEADS_FIRST,   /* (T, h, d) in memory viewed as (h, T, d) */
+    MEMORY_FEATURES_FIRST /* in each head, (T, d) in memory viewed as (d, T): transposed where both are as many */
 };
 
 /* Of which batch row the rows are, where they are those of one for all. */
@@ -74,6 +75,15 @@ enum {
     AXES_RESTART,  /* frequencies that begin anew in each block, or the reverse */
     AXES_COUNT
 };
+
+/* Over what rows in 8 bits have one scale, the largest number by 127. */
+enum { SPAN_ROW = 1, SPAN_HEAD, SPAN_FEATURE };
+/* Which weights are lost: those below a number, and their keys do not count; those below it, and the others stay as
+ * they are; those of which exp(s - maximum) is below it, and their keys do not count. */
+enum { LOSES_NOTHING, LOSES_KEYS, LOSES_WEIGHTS, LOSES_EXPONENTIALS };
+/* What of the output is not written, and 0: rows, heads or features of a head from a number on, batch rows, elements in
+ * the order (B, T, h, d) or (B, h, T, d) of its memory. */
+enum { WRITES_ALL, LACKS_ROWS, LACKS_HEADS, LACKS_FEATURES, LACKS_BATCHES, LACKS_END, LACKS_END_BY_HEAD };
 
 enum { INPUT_NORM_NOT, INPUT_NORM_LAYER, INPUT_NORM_RMS };
 enum { BIAS_FIRST, BIAS_AFTER_NORM, BIAS_AFTER_ROPE };
@@ -247,6 +257,8 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, scale_keys) /* keys are scaled by position, too */                                                          \
     X(int, shortened) /* bits ROUNDS_...: where numbers keep so many bits as follow */                                 \
     X(int, shortened_to)                                                                                               \
+    X(int, int8) /* bits 1, 2, 4: q, k, v are in 8 bits, over a SPAN */                                                \
+    X(int, int8_span)                                                                                                  \
     MOVE_KNOB_LIST(X)                                                                                                  \
     SCALE_KNOB_LIST(X)                                                                                                 \
     NORM_KNOB_LIST(X)                                                                                                  \
@@ -266,7 +278,9 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, lengths_from_end)   /* the last keys are the real ones */                                                   \
     X(const double *, lengths) /* (B), instead of those of the case; NULL: those */                                    \
     X(int64_t, keys_below)     /* later keys are hidden; 0: none */                                                    \
+    X(int64_t, keys_from)      /* keys before the last tile of so many are hidden; 0: none */                          \
     X(int64_t, whole_tiles)    /* keys behind the last whole tile of so many are hidden; 0: none */                    \
+    X(int, mask_or_causal) /* a key is visible if one of the two allows it */                                          \
     X(int, mask_as_number) /* the numbers 0 and 1 of a boolean mask are added */                                       \
     X(double, mask_sign) /* what an additive mask is multiplied by */                                                  \
     X(int, mask_first) /* bits: 1 of the first query, 2 head, 4 batch row for all */                                   \
@@ -317,6 +331,11 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(double, most_below) /* scores lie at most so far below the maximum; 0: as far as they do */                      \
     X(double, least_weight) /* of a visible key */                                                                     \
     X(double, sum_raised) /* what the sum of exp(s - maximum) is raised by */                                          \
+    X(int, relu) /* max(s, 0) in place of exp(s - maximum) */                                                          \
+    X(int, loses) /* weights: LOSES_... */                                                                             \
+    X(double, loses_below)                                                                                             \
+    X(int, base_2_rounded) /* scores times log2(e) are rounded to float before their maximum is taken away */          \
+    X(int, weights_averaged) /* over the heads, for all of them */                                                     \
     X(int, undivided) /* exponentials are not divided by their sum */                                                  \
     X(int, sigmoid_usual)   /* the bias is -log of the number of keys */                                               \
     X(int, sigmoid_divided) /* the weights of a sigmoid are divided by their sum */                                    \
@@ -331,6 +350,9 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
 
 /* Type and name of each knob that changes the merging of heads or what follows it. */
 #define OUTPUT_KNOB_LIST(X)                                                                                            \
+    X(int, heads_averaged)         /* each head is the mean of all */                                                  \
+    X(int, unwritten)              /* LACKS_... */                                                                     \
+    X(int64_t, unwritten_from)                                                                                         \
     X(int, merge)                  /* arrangement of heads in the merged rows */                                       \
     X(int, reading) /* which axes of the inputs are taken for others */                                                \
     X(const double *, batch_order) /* which batch row stands in the place of each; NULL: itself */                     \
@@ -382,14 +404,17 @@ enum {
     SOLVE_BY_BATCH, /* one of a list for each batch row */
     SOLVE_REAL,     /* any between two others of the same sign */
     SOLVE_SIGNED,   /* the same, or its negative */
+    SOLVE_STEPPED,  /* any, between which the result changes in steps alone */
     SOLVE_BY_HEAD,  /* any for each query head */
     SOLVE_HEADS,    /* one for each query head: which head stands in its place */
     SOLVE_KV_HEADS, /* one for each query head: which key/value head it reads */
     SOLVE_BATCHES,  /* one for each batch row: which batch row stands in its place */
     SOLVE_KEYS,     /* one for each key of each batch row: 0 hides it, 1 does not */
     SOLVE_VALUES,   /* one for each new row of v of each batch row: which row stands in its place */
+    SOLVE_KEY_ROWS, /* the same for each row of k, or of k and v, that different queries see */
     SOLVE_QUERIES,  /* the same for each row of q */
     SOLVE_WRITTEN,  /* and for each row of the output */
+    SOLVE_UNWRITTEN, /* from which on the tensor is 0 */
     SOLVE_DROPPED   /* p; then one for each weight (B, h, T_q, S'): 0 drops it, 1 does not */
 };
 

@@ -28,7 +28,8 @@ size_t mha__solved_count(const mha_case *c, const mha__variant_entry *e)
     case SOLVE_BY_BATCH:
     case SOLVE_BATCHES: return c->B;
     case SOLVE_KEYS: return c->B * (c->P + c->T_k);
-    case SOLVE_VALUES: return c->B * c->T_k;
+    case SOLVE_VALUES:
+    case SOLVE_KEY_ROWS: return c->B * c->T_k;
     case SOLVE_QUERIES:
     case SOLVE_WRITTEN: return c->B * c->T_q;
     case SOLVE_DROPPED: return 1 + count_weights(c);
@@ -115,7 +116,7 @@ static void write_rows(writer *w, const double *row, size_t T)
 
 static bool has_rows(const mha__variant_entry *e)
 {
-    return e->how == SOLVE_VALUES || e->how == SOLVE_QUERIES || e->how == SOLVE_WRITTEN;
+    return e->how == SOLVE_VALUES || e->how == SOLVE_KEY_ROWS || e->how == SOLVE_QUERIES || e->how == SOLVE_WRITTEN;
 }
 
 /* Whether all batch rows have the same n numbers. */
@@ -233,7 +234,7 @@ static const char *read_places(const char *text, size_t T, double *row)
 static mha_status read_rows(const mha_case *c, const mha__variant_entry *e, const char *text, double *row,
                             mha_error *error)
 {
-    const size_t T = e->how == SOLVE_VALUES ? c->T_k : c->T_q;
+    const size_t T = e->how == SOLVE_VALUES || e->how == SOLVE_KEY_ROWS ? c->T_k : c->T_q;
     const bool for_all = !strchr(text, ';');
     const char *at = text;
     for (size_t i = 0; i < c->B * T; i++)

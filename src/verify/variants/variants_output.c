@@ -1,4 +1,6 @@
 /* Variants of the output: what lists/output.h asks of a case. */
+#include <math.h>
+
 #include "verify/variants/variants.h"
 
 static bool merges(const mha_case *c)
@@ -16,6 +18,23 @@ static bool adds_bias_o(const mha_case *c, const mha__knobs *k)
 static bool is_as_wide(const mha_case *c)
 {
     return c->kind == CASE_MHA && c->H * c->d_v == c->E_out;
+}
+
+static bool is_unprojected(const mha_case *c)
+{
+    return c->kind == CASE_SDPA;
+}
+
+/* Whether the output, which has one order, may end at a number. */
+static bool lacks(const mha_case *c, double from)
+{
+    return attends(c) && c->semantics.place.n_sequences == 0 && from >= 1 && from <= 0x1p53 && from == floor(from);
+}
+
+static void lack(mha__knobs *k, int what, double from)
+{
+    k->unwritten = what;
+    k->unwritten_from = (int64_t)from;
 }
 
 #define LIST mha__variants_of_output

@@ -23,7 +23,7 @@ static bool is_row(const mha_case *c, double x)
 
 static bool is_order(double x)
 {
-    return x == MEMORY_ROWS_FIRST || x == MEMORY_HEADS_FIRST;
+    return x == MEMORY_ROWS_FIRST || x == MEMORY_HEADS_FIRST || x == MEMORY_FEATURES_FIRST;
 }
 
 /* 1, -1, 2, -2, ... as far as half of n, and not beyond 64. */
@@ -82,7 +82,7 @@ static bool any_order(const mha_case *c, size_t index, double *x)
 {
     (void)c;
     *x = (double)index + 1;
-    return index < 2;
+    return index < MEMORY_FEATURES_FIRST;
 }
 
 #define LIST mha__variants_of_rows_solved

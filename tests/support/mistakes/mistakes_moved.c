@@ -14,7 +14,7 @@ static size_t around(double i, size_t n)
 static size_t row_for(size_t t, size_t T)
 {
     const double at = (double)t, n = given();
-    if (begins("rows-v-permuted") || begins("rows-q-permuted")) /* the second four first */
+    if (strstr(oracle_wrong->name, "-permuted")) /* the second four first */
         return T < 8 || t >= 8 ? t : t < 4 ? t + 4 : t - 4;
     if (strstr(oracle_wrong->name, "-repeated"))
         return t > 0 && at == n ? t - 1 : t;
@@ -39,6 +39,10 @@ static void move(number *rows, size_t B, size_t T, size_t h, size_t d)
     for (size_t e = 0; e < all; e++) {
         const size_t b = e / d / h / T, c = begins("features-") ? around((double)(e % d) - given(), d) : e % d;
         size_t t = e / d / h % T, g = e / d % h;
+        if (begins("memory-") && given() == 3) { /* k.view(B, h, d, T) of a tensor that is (B, h, T, d), transposed */
+            *to++ = old[((b * T + (c * T + t) / d) * h + g) * d + (c * T + t) % d];
+            continue;
+        }
         if (begins("memory-")) { /* view(B, T, h, d) of a tensor that is (B, h, T, d), or the reverse */
             const size_t flat = given() == 1 ? t * h + g : g * T + t;
             t = given() == 1 ? flat % T : flat / h;
@@ -77,6 +81,8 @@ const oracle_mistake *mistake_of_moved_at(size_t index)
         {.name = "rows-kv-held 3", .split = move_all},
         {.name = "rows-v-permuted", .split = move_all},
         {.name = "rows-q-permuted", .split = move_all},
+        {.name = "rows-k-permuted", .split = move_all},
+        {.name = "rows-kv-permuted", .split = move_all},
         {.name = "batch-q-moved 1", .split = move_all},
         {.name = "batch-k-moved -1", .split = move_all},
         {.name = "batch-v-moved 1", .split = move_all},
@@ -91,6 +97,8 @@ const oracle_mistake *mistake_of_moved_at(size_t index)
         {.name = "memory-k 2", .split = move_all},
         {.name = "memory-v 1", .split = move_all},
         {.name = "memory-kv 2", .split = move_all},
+        {.name = "memory-k 3", .split = move_all},
+        {.name = "memory-v 3", .split = move_all},
     };
     return index < sizeof all / sizeof *all ? &all[index] : NULL;
 }

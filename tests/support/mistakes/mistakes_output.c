@@ -50,7 +50,12 @@ static void merge(run *r, number *heads)
             for (size_t i = 0; i < h; i++)
                 for (size_t f = 0; f < d; f++) {
                     number x = old[(t * h + i) * d + f];
-                    if (is("merge-permuted"))
+                    if (is("merge-averaged")) {
+                        number *y = &heads[(t * h + i) * d + f];
+                        y->v = 0;
+                        for (size_t other = 0; other < h; other++)
+                            y->v += old[(t * h + other) * d + f].v / (double)h;
+                    } else if (is("merge-permuted"))
                         heads[(t * h + i) * d + f] = old[(t * h + (places == h ? (size_t)given_at(i, 0) : i)) * d + f];
                     else if (is("merge-reversed"))
                         heads[(t * h + h - 1 - i) * d + f] = x;
@@ -102,6 +107,24 @@ static void leave_tail(run *r, const number *heads, oracle_stage *y)
     for (size_t e = 0; e < y->elements && T > 4 && r->s->place.n_sequences == 0; e++)
         if (e / width % T >= T - 2)
             y->value[e] = y->value[e - 2 * width];
+}
+
+/* A tail that nobody writes. */
+static void leave_unwritten(run *r, const number *heads, oracle_stage *y)
+{
+    const size_t T = r->T_q, h = r->h, d = r->d_v, width = T > 0 ? y->elements / r->B / T : 1;
+    const bool bare = r->call->query.rank == 4;
+    (void)heads;
+    for (size_t e = 0; e < y->elements && r->s->place.n_sequences == 0; e++) {
+        const size_t b = e / width / T, t = e / width % T, head = e % width / d, f = e % width % d;
+        if (is("output-lacks-rows") ? (double)t >= given_at(0, 3)
+            : is("output-lacks-batches") ? (double)b >= given_at(0, 1)
+            : is("output-lacks-end") ? (double)e >= given_at(0, 37)
+            : is("output-lacks-heads") ? bare && (double)head >= given_at(0, 1)
+            : is("output-lacks-features") ? bare && (double)f >= given_at(0, 2)
+                                          : bare && (double)(((b * h + head) * T + t) * d + f) >= given_at(0, 41))
+            y->value[e] = 0;
+    }
 }
 
 static void finish(run *r, const number *heads, oracle_stage *y)
@@ -161,6 +184,13 @@ const oracle_mistake *mistake_of_output_at(size_t index)
         {.name = "output-times -0.8", .finished = finish},
         {.name = "batch-permuted 1, 0", .finished = exchange},
         {.name = "output-rows-other", .finished = leave_tail},
+        {.name = "output-lacks-rows", .finished = leave_unwritten},
+        {.name = "output-lacks-batches", .finished = leave_unwritten},
+        {.name = "output-lacks-end", .finished = leave_unwritten},
+        {.name = "output-lacks-heads", .finished = leave_unwritten},
+        {.name = "output-lacks-features", .finished = leave_unwritten},
+        {.name = "output-lacks-end-by-head", .finished = leave_unwritten},
+        {.name = "merge-averaged", .merged = merge},
         {.name = "merge-permuted 2, 0, 1", .merged = merge},
         {.name = "case-lacks-groups 2", .gathered = repeat_heads},
         {.name = "groups-tiled", .gathered = repeat_heads},

@@ -193,10 +193,15 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
 {
     const mha_semantics *s = r->s;
     double p = place_of(r, b, i), added = 0;
-    bool there, causal = causal_hides(r, b, i, j), window = window_hides(r, b, i, j),
+    bool there, either = false, causal = causal_hides(r, b, i, j), window = window_hides(r, b, i, j),
                 all = is("all-after-softmax") && several_hide(s);
     if (is("window-or-causal") && s->visible.window && s->visible.causal && !(causal && window))
         causal = window = false;
+    if (is("mask-or-causal") && s->visible.causal && s->visible.mask.kind > MHA_MASK_ADDITIVE) {
+        const double m = mask_number(r, b, head, i, j, &there);
+        if (!causal || (there && (m != 0) != (s->visible.mask.kind == MHA_MASK_HIDES)))
+            causal = false, either = true;
+    }
     const struct {
         const char *late;
         bool hides;
@@ -224,7 +229,7 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
             m = s->visible.mask.kind == MHA_MASK_HIDES;
         if (is("mask-added"))
             added += m;
-        else if ((m != 0) == (s->visible.mask.kind == MHA_MASK_HIDES))
+        else if ((m != 0) == (s->visible.mask.kind == MHA_MASK_HIDES) && !either)
             *(is("mask-after-softmax") || all ? dropped : hidden) = true;
     }
     const bool elsewhere =
@@ -259,6 +264,8 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
     if (is("cache-ignored") && j < r->P)
         *hidden = true;
     if (begins("tile-first-only") && j >= (size_t)given())
+        *hidden = true;
+    if (begins("tile-last-only") && (double)j < floor(((double)keys_of(r, b) - 1) / given()) * given())
         *hidden = true;
     if (begins("tile-last-dropped") && j >= keys_of(r, b) / (size_t)given() * (size_t)given())
         *hidden = true;
@@ -421,6 +428,8 @@ static void drop(size_t b, size_t head, size_t i, row *x)
             x->w[j] *= 1 - given();
         if (is("weights-limited") && !isinf(x->s[j]))
             x->w[j] = fmax(x->w[j], given());
+        if (is("weights-small-dropped") && x->w[j] < given_at(0, 0.06))
+            x->w[j] = 0;
         if (begins("rounded-weights"))
             x->w[j] = mistaken_rounding(x->w[j]);
     }
@@ -481,7 +490,11 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
         m = 0;
     const double parts = is("sinks-in-every-part") ? given() : 1;
     for (size_t j = 0; j < x->n; j++) {
-        x->w[j] = is("softmax-base-2") ? pow(2, x->s[j] - m) : exp(x->s[j] - m);
+        x->w[j] = is("softmax-base-2") ? pow(2, x->s[j] - m)
+                  : begins("softmax-relu") ? fmax(x->s[j], 0)
+                                           : exp(x->s[j] - m);
+        if (is("exponentials-small-dropped") && x->w[j] < given_at(0, 0.2))
+            x->w[j] = 0;
         if (is("exponents-limited") && !isinf(x->s[j]))
             x->w[j] = fmax(x->w[j], exp(-given()));
         keys += x->w[j] *= j < x->real ? 1 : parts;
@@ -489,10 +502,16 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
     all = padded > 0 ? keys + (double)padded * exp(-m) : keys;
     all += is("denominator-raised") ? given() : 0;
     for (size_t k = 0; k < n_more; k++)
-        all += is("softmax-base-2") ? pow(2, more[k] - m) : parts * exp(more[k] - m);
+        all += is("softmax-base-2") ? pow(2, more[k] - m)
+               : begins("softmax-relu") ? fmax(more[k], 0)
+                                        : parts * exp(more[k] - m);
+    const double whole = all;
+    for (size_t j = 0; j < x->n && is("weights-small-hidden"); j++)
+        if (x->w[j] < given_at(0, 0.06) * whole)
+            all -= x->w[j], x->w[j] = 0;
     for (size_t j = 0; j < x->n; j++)
         x->w[j] = x->dropped[j] ? 0 : (begins("rounded-exponentials") ? mistaken_rounding(x->w[j]) : x->w[j]) /
-                                          (is("softmax-undivided") ? 1 : all);
+                                          (strstr(oracle_wrong->name, "-undivided") ? 1 : all);
     *lse = m + log(all);
     if (is("lse-base-2"))
         *lse = m / log(2) + log2(all);
@@ -564,6 +583,31 @@ static void attend_across(run *r, number *heads)
     }
 }
 
+/* The mean of all heads' weights for each of them, the right ones having been kept. */
+static void average_weights(run *r, number *heads)
+{
+    static double s[MOST], w[MOST];
+    const size_t n = r->S + r->extra, T = r->T_q, step = T * n;
+    const double *masked = r->out->stage[MHA_STAGE_MASKED].value, *weights = r->out->stage[MHA_STAGE_WEIGHTS].value;
+    double *mean = calloc(r->B * step + 1, sizeof *mean);
+    for (size_t at = 0; at < r->B * r->h * step; at++)
+        mean[at / step / r->h * step + at % step] += weights[at] / (double)r->h;
+    for (size_t at = 0; at < r->B * r->h * T; at++) {
+        const size_t b = at / T / r->h, h = at / T % r->h, i = at % T;
+        const row x = {.real = keys_of(r, b), .n = keys_of(r, b) + r->extra, .s = s, .w = w};
+        if (i >= queries_of(r, b))
+            continue;
+        for (size_t j = 0; j < x.n; j++) {
+            s[j] = -(double)INFINITY;
+            for (size_t g = 0; g < r->h; g++)
+                s[j] = fmax(s[j], masked[((b * r->h + g) * T + i) * n + j]);
+            w[j] = mean[b * step + i * n + j];
+        }
+        weigh(r, b, h, i, &x, 0, heads);
+    }
+    free(mean);
+}
+
 /* The sequences of a ragged batch taken for one. */
 static void join_sequences(mha_call *call, bool cached)
 {
@@ -603,6 +647,13 @@ const oracle_mistake *mistake_of_scores_at(size_t index)
         {.name = "weights-limited 0.1", .attend = mistaken_attend},
         {.name = "denominator-raised 0.01", .attend = mistaken_attend},
         {.name = "softmax-undivided", .attend = mistaken_attend},
+        {.name = "softmax-relu", .attend = mistaken_attend},
+        {.name = "softmax-relu-undivided", .attend = mistaken_attend},
+        {.name = "weights-averaged", .merged = average_weights},
+        {.name = "weights-small-hidden", .attend = mistaken_attend},
+        {.name = "weights-small-dropped", .attend = mistaken_attend},
+        {.name = "exponentials-small-dropped", .attend = mistaken_attend},
+        {.name = "mask-or-causal", .attend = mistaken_attend},
         {.name = "parts-averaged 4", .attend = mistaken_attend},
         {.name = "parts-added 5", .attend = mistaken_attend},
         {.name = "causal-shift-other 3", .attend = mistaken_attend},
@@ -663,6 +714,7 @@ const oracle_mistake *mistake_of_scores_at(size_t index)
         {.name = "tile-padded 8", .attend = mistaken_attend},
         {.name = "tile-last-dropped 4", .attend = mistaken_attend},
         {.name = "tile-first-only 4", .attend = mistaken_attend},
+        {.name = "tile-last-only 4", .attend = mistaken_attend},
         {.name = "dropout-scale 0.1", .attend = mistaken_attend},
         {.name = "dropout-scale-twice 0.25", .attend = mistaken_attend},
         {.name = "lse-base-2", .attend = mistaken_attend},

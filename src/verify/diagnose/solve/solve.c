@@ -211,11 +211,26 @@ static void descend(const solving *w, size_t worker, const mha__variant_entry *e
     }
 }
 
+/* Offers shorter numbers beside x. */
+static void offer_shorter(const mha__variant_entry *e, double x, found *f)
+{
+    enum { MOST_DIGITS = 6 };
+    for (int digits = 1; digits <= MOST_DIGITS + 1; digits++) {
+        char text[32];
+        mha__text_print(text, sizeof text, "%.*g", digits, x);
+        const double shorter = strtod(text, NULL);
+        const bool inside = fabs(shorter) >= e->low && fabs(shorter) <= e->high;
+        f->numbers[f->count] = digits <= MOST_DIGITS && inside ? shorter : x;
+        f->candidates[f->count] = candidate(f->index, &f->numbers[f->count]);
+        f->count++;
+    }
+}
+
 /* Tries numbers in equal ratios, those that fit best where little is to be computed once more, descends from the best
  * one, and offers shorter numbers beside the one it finds. */
 static void descend_from_best(const solving *w, size_t worker, const mha__variant_entry *e, found *f)
 {
-    enum { STEPS = 33, AGAIN = 8, MOST_DIGITS = 6 };
+    enum { STEPS = 33, AGAIN = 8 };
     const mha__search *s = w->s;
     double best = INFINITY, *x = w->scratch[worker].x, tried[2 * STEPS];
     mha__candidate one[2 * STEPS];
@@ -240,15 +255,31 @@ static void descend_from_best(const solving *w, size_t worker, const mha__varian
         }
     }
     descend(w, worker, e, f->index, 1);
-    for (int digits = 1; digits <= MOST_DIGITS + 1; digits++) {
-        char text[32];
-        mha__text_print(text, sizeof text, "%.*g", digits, *x);
-        const double shorter = strtod(text, NULL);
-        const bool inside = fabs(shorter) >= e->low && fabs(shorter) <= e->high;
-        f->numbers[f->count] = digits <= MOST_DIGITS && inside ? shorter : *x;
-        f->candidates[f->count] = candidate(f->index, &f->numbers[f->count]);
-        f->count++;
+    offer_shorter(e, *x, f);
+}
+
+/* Looks for the numbers that fit best among some in equal ratios, and again between their neighbours, where the result
+ * changes in steps; the last times on all rows. Of numbers that fit alike the middle one is taken. */
+static void step_to_best(const mha__search *s, size_t worker, const mha__variant_entry *e, found *f)
+{
+    enum { STEPS = 33, AGAIN = 9, ROUNDS = 6, ALL_ROWS = 4 };
+    double low = e->low, high = e->high, best = low;
+    for (int round = 0; round < ROUNDS; round++) {
+        const int n = round == 0 ? STEPS : AGAIN;
+        const double ratio = pow(high / low, 1.0 / (n - 1));
+        double least = INFINITY, most = 0, x = low, from = low, to = low;
+        for (int i = 0; i < n; i++, x *= ratio) {
+            mha__candidate one = candidate(f->index, &x);
+            mha__search_fit(s, worker, round < ALL_ROWS ? &s->region_second : &s->region_full, &one);
+            from = one.relative < least ? x : from, least = fmin(least, one.relative);
+            to = one.relative <= least ? x : to, most = i == 0 ? one.relative : most;
+        }
+        if (round == 0 && least > 0.9 * most) /* no number does much */
+            return;
+        best = sqrt(from * to);
+        low = fmax(from / ratio, e->low), high = fmin(to * ratio, e->high);
     }
+    offer_shorter(e, best, f);
 }
 
 /* Descends from numbers that change little, and offers rounded numbers beside those it finds. */
@@ -351,6 +382,7 @@ static void solve_one(void *context, size_t task, int worker)
     case SOLVE_BY_BATCH: choose_by_batch(w, (size_t)worker, e, f); break;
     case SOLVE_REAL:
     case SOLVE_SIGNED: descend_from_best(w, (size_t)worker, e, f); break;
+    case SOLVE_STEPPED: step_to_best(s, (size_t)worker, e, f); break;
     default: descend_by_head(w, (size_t)worker, e, f); break;
     }
     leave_best(s, (size_t)worker, e->how, f);
@@ -452,6 +484,8 @@ mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)
         [SOLVE_DROPPED] = mha__solve_dropout,
         [SOLVE_QUERIES] = mha__solve_queries,
         [SOLVE_VALUES] = mha__solve_values,
+        [SOLVE_KEY_ROWS] = mha__solve_key_rows,
+        [SOLVE_UNWRITTEN] = mha__solve_unwritten,
         [SOLVE_WRITTEN] = mha__solve_written,
     };
     mha__arena pool = {.allocator = mha__allocator_default()};

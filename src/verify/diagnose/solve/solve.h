@@ -15,6 +15,8 @@ mha_status mha__solve_kv_heads(mha__search *s, size_t index, mha__arena *pool, m
 mha_status mha__solve_batches(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
+mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
+mha_status mha__solve_unwritten(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_queries(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_written(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_dropout(mha__search *s, size_t index, mha__arena *pool, mha_error *error);

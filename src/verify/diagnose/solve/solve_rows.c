@@ -1,4 +1,5 @@
-/* Finds which rows stand in the place of others: of v, in what the heads are made of, of q, and of the output. */
+/* Finds which rows stand in the place of others: of v, in what the heads are made of, of q, and of the output; and from
+ * where on the output is 0. */
 #include <math.h>
 #include <string.h>
 
@@ -250,5 +251,49 @@ mha_status mha__solve_written(mha__search *s, size_t index, mha__arena *pool, mh
         }
     }
     mha__solve_offer(s, index, row, B * T, T);
+    return MHA_OK;
+}
+
+/* The number that counts element e of row t of batch row b where such a part of the output is not written. */
+static size_t number_of(const mha_case *c, int unwritten, size_t b, size_t t, size_t e, size_t width)
+{
+    switch (unwritten) {
+    case LACKS_ROWS: return t;
+    case LACKS_HEADS: return e / c->d_v;
+    case LACKS_FEATURES: return e % c->d_v;
+    case LACKS_BATCHES: return b;
+    case LACKS_END: return (b * c->T_q + t) * width + e;
+    default: return ((b * c->H + e / c->d_v) * c->T_q + t) * c->d_v + e % c->d_v;
+    }
+}
+
+/* Behind the last element that is not 0. An end of the memory is none where all that is lacking are rows, heads or
+ * batch rows. */
+mha_status mha__solve_unwritten(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    const mha_case *c = s->c;
+    const mha__target *x = &s->target;
+    const size_t T = c->T_q, width = x->columns;
+    const double one = 1;
+    mha__knobs knobs = s->unmodified.knobs;
+    size_t from = 0, end = 0;
+    (void)pool;
+    if (c->kind == CASE_ROPE || x->is_zero || s->in_part || s->inputs->sequences ||
+        (x->stage != MHA_STAGE_OUTPUT && x->stage != MHA_STAGE_HEADS) ||
+        !mha__solved_entry_at(index)->apply(c, &knobs, &one))
+        return MHA_OK;
+    for (size_t i = 0; i < c->B * T * width; i++) {
+        const size_t at = number_of(c, knobs.unwritten, i / width / T, i / width % T, i % width, width) + 1;
+        end = at > end ? at : end;
+        from = at > from && x->values[i] != 0 ? at : from;
+    }
+    const bool by_head = knobs.unwritten == LACKS_END_BY_HEAD, whole = knobs.unwritten < LACKS_END;
+    const size_t unit = by_head ? T * c->d_v : width, all = T * width;
+    double *number = mha__arena_take(&s->pool, sizeof *number);
+    if (!number)
+        return mha__search_no_memory(s, error);
+    *number = (double)from;
+    if (from > 0 && from < end && (whole || (from % all != 0 && (c->B > 1 || from % unit != 0))))
+        mha__search_append(s, index, number);
     return MHA_OK;
 }

@@ -362,6 +362,8 @@ static void row_key(const mha__variant_inputs *w, const mha__knobs *k, int which
     }
     key->shortened = k->shortened & 1 << which;
     key->shortened_to = key->shortened ? k->shortened_to : 0;
+    key->int8 = k->int8 & 1 << which;
+    key->int8_span = key->int8 ? k->int8_span : 0;
     key->clip_place = k->clip_place;
     key->clip_not = (k->clip_not >> which & 1) << which;
     if (which == PROJECTION_Q)
@@ -430,8 +432,12 @@ static void move_rows(const mha__variant_inputs *w, const mha__knobs *k, int whi
                 row = of_rows % T, head = of_rows / T;
             if (k->move_memory == MEMORY_HEADS_FIRST)
                 row = of_heads / h, head = of_heads % h;
-            for (size_t c = 0; c < d; c++)
-                rows[of_rows * d + c] = copy[(row * h + head) * d + mha__wrapped((int64_t)c - k->move_features, d)];
+            for (size_t c = 0; c < d; c++) {
+                size_t feature = mha__wrapped((int64_t)c - k->move_features, d);
+                if (k->move_memory == MEMORY_FEATURES_FIRST)
+                    row = (c * T + t) / d, feature = (c * T + t) % d;
+                rows[of_rows * d + c] = copy[(row * h + head) * d + feature];
+            }
         }
 }
 
@@ -464,5 +470,6 @@ const double *mha__rows_make(mha__row_maker *maker, const mha__knobs *knobs, int
     if (which < 2)
         mha__rows_scale(w, knobs, which, b, slot->rows);
     mha__rows_shorten(knobs, which, w->T[which] * w->out[which], slot->rows);
+    mha__rows_quantise(knobs, which, w->T[which], w->h[which], w->d[which], slot->rows);
     return slot->rows;
 }

@@ -55,6 +55,36 @@ void mha__rows_shorten(const mha__knobs *k, int which, size_t n, double *x)
         x[i] = mha__variant_shortened(x[i], k->shortened_to);
 }
 
+/* The n numbers that are `step` apart in 8 bits, with the largest of them 127. */
+static void quantise(double *x, size_t n, size_t step)
+{
+    double most = 0;
+    for (size_t i = 0; i < n; i++)
+        most = fmax(most, fabs(x[i * step]));
+    for (size_t i = 0; i < n && most > 0; i++)
+        x[i * step] = rint(x[i * step] * 127 / most) * (most / 127);
+}
+
+void mha__rows_quantise(const mha__knobs *k, int which, size_t T, size_t h, size_t d, double *x)
+{
+    const bool by_row = k->int8_span == SPAN_ROW;
+    if (!(k->int8 >> which & 1))
+        return;
+    for (size_t i = 0; i < T * h && by_row; i++)
+        quantise(x + i * d, d, 1);
+    for (size_t i = 0; i < h * d && k->int8_span == SPAN_FEATURE; i++)
+        quantise(x + i, T, h * d);
+    for (size_t g = 0; g < h && k->int8_span == SPAN_HEAD; g++) {
+        double most = 0;
+        for (size_t i = 0; i < T * d; i++)
+            most = fmax(most, fabs(x[(i / d * h + g) * d + i % d]));
+        for (size_t i = 0; i < T * d && most > 0; i++) {
+            double *number = &x[(i / d * h + g) * d + i % d];
+            *number = rint(*number * 127 / most) * (most / 127);
+        }
+    }
+}
+
 void mha__rows_normalise(const mha__variant_inputs *w, const mha__knobs *k, int which, double *x)
 {
     const double *weight = w->norm[which], *bias = k->norm_no_bias ? NULL : w->norm_bias[which];

@@ -10,6 +10,7 @@ ALONE("merge-features-first", "(h, d_v, T) viewed as (T, h*d_v) without a transp
 ALONE("merge-transposed", "(T, h, d_v) viewed as (h, T, d_v) without a transpose",
     attends(c) && c->H > 1, k->merge = HEADS_TRANSPOSED)
 ALONE("merge-turned", "in each head, (d_v, T) viewed as (T, d_v)", attends(c), k->merge = HEADS_TURNED)
+ALONE("merge-averaged", "each head the mean of all heads", attends(c) && c->H > 1, k->heads_averaged = 1)
 PAIRED("gate-missing", "the gate of the heads left out", has_weight(c, MHA_W_G), k->gate = GATE_NOT)
 PAIRED("gate-no-sigmoid", "the heads multiplied by x W_G + b_G without a sigmoid",
     has_weight(c, MHA_W_G), k->gate = GATE_PLAIN)
@@ -29,6 +30,18 @@ CHOSEN("batch-permuted", "batch rows in another order: which batch row is in eac
 CHOSEN("output-rows-other", "rows of the output that are those of other queries: which in which place",
     attends(c) && c->semantics.place.n_sequences == 0 && are_indices(x, c->B * c->T_q, c->T_q),
     k->row_order = x, SOLVE_WRITTEN, NULL)
+CHOSEN("output-lacks-rows", "rows of the output from a number on not written, 0: the number",
+    lacks(c, *x), lack(k, LACKS_ROWS, *x), SOLVE_UNWRITTEN, NULL)
+CHOSEN("output-lacks-heads", "heads from a number on not written, 0: the number",
+    lacks(c, *x) && is_unprojected(c) && merges(c), lack(k, LACKS_HEADS, *x), SOLVE_UNWRITTEN, NULL)
+CHOSEN("output-lacks-features", "features of each head from a number on not written, 0: the number",
+    lacks(c, *x) && is_unprojected(c), lack(k, LACKS_FEATURES, *x), SOLVE_UNWRITTEN, NULL)
+CHOSEN("output-lacks-batches", "batch rows from a number on not written, 0: the number",
+    lacks(c, *x) && c->B > 1, lack(k, LACKS_BATCHES, *x), SOLVE_UNWRITTEN, NULL)
+CHOSEN("output-lacks-end", "elements of the output (B, T, h, d) from a number on not written, 0: the number",
+    lacks(c, *x), lack(k, LACKS_END, *x), SOLVE_UNWRITTEN, NULL)
+CHOSEN("output-lacks-end-by-head", "elements of the output (B, h, T, d) from a number on not written, 0: the number",
+    lacks(c, *x) && is_unprojected(c) && c->H > 1, lack(k, LACKS_END_BY_HEAD, *x), SOLVE_UNWRITTEN, NULL)
 FITTED("output-times", "the output multiplied: the number", attends(c), k->output_times = *x, SOLVE_SIGNED, 1e-4, 1e4)
 
 /* clang-format on */

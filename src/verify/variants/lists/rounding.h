@@ -8,6 +8,12 @@ CHOSEN("rounded-k", "k alone rounded as it is multiplied, to so many bits: 8 bfl
     rounds(c, *x), shorten(k, ROUNDS_K, *x), SOLVE_LISTED, any_bits)
 CHOSEN("rounded-v", "v alone rounded as it is multiplied, to so many bits: 8 bfloat16, 11 float16 or TF32",
     rounds(c, *x), shorten(k, ROUNDS_V, *x), SOLVE_LISTED, any_bits)
+CHOSEN("int8-k", "k in 8 bits with one scale for each row (1), head (2), feature of a head (3)",
+    spans(c, *x), quantise(k, ROUNDS_K, *x), SOLVE_LISTED, any_span)
+CHOSEN("int8-v", "v in 8 bits with one scale for each row (1), head (2), feature of a head (3)",
+    spans(c, *x), quantise(k, ROUNDS_V, *x), SOLVE_LISTED, any_span)
+CHOSEN("int8-kv", "k and v in 8 bits with one scale for each row (1), head (2), feature of a head (3)",
+    spans(c, *x), quantise(k, ROUNDS_K | ROUNDS_V, *x), SOLVE_LISTED, any_span)
 CHOSEN("rounded-qk", "products q.k of numbers with so many bits: 8 bfloat16, 11 float16 or TF32",
     rounds(c, *x), shorten(k, ROUNDS_Q | ROUNDS_K, *x), SOLVE_LISTED, any_bits)
 CHOSEN("rounded-kv", "k and v rounded, as in a cache, to so many bits: 8 bfloat16, 11 float16 or TF32",

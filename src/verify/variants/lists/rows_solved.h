@@ -24,6 +24,10 @@ CHOSEN("rows-kv-held", "all rows of k and v from n on are row n - 1: n",
 
 CHOSEN("rows-q-permuted", "rows of q in the place of others: which in which place",
     moves(c) && are_indices(x, c->B * c->T_q, c->T_q), k->moved = Q; k->move_order = x, SOLVE_QUERIES, NULL)
+CHOSEN("rows-k-permuted", "rows of k in the place of others, under a mask of places: which in which place",
+    moves(c) && are_indices(x, c->B * c->T_k, c->T_k), k->moved = K; k->move_order = x, SOLVE_KEY_ROWS, NULL)
+CHOSEN("rows-kv-permuted", "rows of k and v in the place of others, under a mask of places: which in which place",
+    moves(c) && are_indices(x, c->B * c->T_k, c->T_k), k->moved = K + V; k->move_order = x, SOLVE_KEY_ROWS, NULL)
 CHOSEN("rows-v-permuted", "rows of v in the place of others, as pages in a wrong order: which in which place",
     moves(c) && are_indices(x, c->B * c->T_k, c->T_k), k->moved = V; k->move_order = x, SOLVE_VALUES, NULL)
 
@@ -52,13 +56,13 @@ CHOSEN("features-v-moved", "feature c of the heads of v is feature c - n, around
 
 /* ---------------------------------------------------------------- memory */
 
-CHOSEN("memory-q", "q read in another order of the axes of its memory: rows first (1), heads first (2)",
+CHOSEN("memory-q", "q read in another order of the axes of its memory: rows (1), heads (2), features (3) first",
     moves(c) && is_order(*x), k->moved = Q; k->move_memory = (int)*x, SOLVE_LISTED, any_order)
-CHOSEN("memory-k", "k read in another order of the axes of its memory: rows first (1), heads first (2)",
+CHOSEN("memory-k", "k read in another order of the axes of its memory: rows (1), heads (2), features (3) first",
     moves(c) && is_order(*x), k->moved = K; k->move_memory = (int)*x, SOLVE_LISTED, any_order)
-CHOSEN("memory-v", "v read in another order of the axes of its memory: rows first (1), heads first (2)",
+CHOSEN("memory-v", "v read in another order of the axes of its memory: rows (1), heads (2), features (3) first",
     moves(c) && is_order(*x), k->moved = V; k->move_memory = (int)*x, SOLVE_LISTED, any_order)
-CHOSEN("memory-kv", "k and v read in another order of the axes of their memory: rows first (1), heads first (2)",
+CHOSEN("memory-kv", "k and v read in another order of axes of their memory: rows (1), heads (2), features (3) first",
     moves(c) && is_order(*x), k->moved = K + V; k->move_memory = (int)*x, SOLVE_LISTED, any_order)
 
 /* clang-format on */

@@ -104,6 +104,8 @@ ALONE("mask-first-head", "the mask of the first head for all",
     has_mask_axis(c, 3), k->mask_first = 2)
 ALONE("mask-first-row", "the mask of the first query for all",
     has_mask_axis(c, 2), k->mask_first = 1)
+ALONE("mask-or-causal", "keys visible when the mask or the causal mask allows it",
+    is_boolean(&c->semantics.visible.mask) && c->semantics.visible.causal, k->mask_or_causal = 1)
 ALONE("mask-added", "boolean mask added as 0 and 1", is_boolean(&c->semantics.visible.mask), k->mask_as_number = 1)
 PAIRED("mask-after-softmax", "mask multiplied after the softmax, not renormalised",
     hiding(c) & HIDES_MASK, k->late |= HIDES_MASK)
@@ -190,6 +192,12 @@ PAIRED("case-lacks-alibi", "ALiBi with the usual slopes, which the case does not
 
 PAIRED("softmax-base-2", "powers of 2 instead of e in the softmax", softens(c), k->base_2 = 1)
 ALONE("softmax-undivided", "exp(s - maximum), not divided by their sum", softens(c), k->undivided = 1)
+ALONE("softmax-relu", "max(s, 0) instead of exp(s - maximum), divided by their sum", softens(c), k->relu = 1)
+ALONE("softmax-relu-undivided", "max(s, 0) instead of the softmax", softens(c), k->relu = k->undivided = 1)
+ALONE("softmax-base-2-rounded", "scores times log2(e) rounded to float32 before their maximum is taken away",
+    softens(c) && k->s.softmax.scale != 0, k->base_2_rounded = 1)
+ALONE("weights-averaged", "the mean of all heads' weights for each head",
+    attends(c) && c->H > 1, k->weights_averaged = 1)
 ALONE("softmax-queries", "softmax over the queries", softens(c), k->axis = AXIS_QUERIES)
 PAIRED("softmax-heads", "softmax over the heads", softens(c) && c->H > 1, k->axis = AXIS_HEADS)
 PAIRED("sigmoid-softmax", "softmax instead of the sigmoid", has_sigmoid(c), k->s.softmax.normaliser = MHA_SOFTMAX)

@@ -29,6 +29,8 @@ CHOSEN("tile-last-dropped", "keys of the last, partial tile dropped; keys of a t
     attends(c) && is_size(*x), k->whole_tiles = (int64_t)*x, SOLVE_LISTED, any_tile)
 CHOSEN("tile-first-only", "keys of the first tile alone; how many",
     attends(c) && is_size(*x), k->keys_below = (int64_t)*x, SOLVE_LISTED, any_tile)
+CHOSEN("tile-last-only", "keys of the last tile alone, whole or not; keys of a tile",
+    attends(c) && is_size(*x), k->keys_from = (int64_t)*x, SOLVE_LISTED, any_part)
 CHOSEN("parts-averaged", "results of parts of the keys averaged, not merged by their lse; keys of a part",
     is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_AVERAGED), SOLVE_LISTED, any_divisor)
 CHOSEN("parts-added", "results of parts of the keys added, not merged by their lse; keys of a part",
@@ -98,6 +100,12 @@ FITTED("exponents-limited", "exp(s - maximum) of no less than minus a number: th
     softens(c), k->most_below = *x, SOLVE_REAL, 0.1, 100)
 FITTED("weights-limited", "weights of visible keys no less than a number: the number",
     attends(c), k->least_weight = *x, SOLVE_REAL, 1e-6, 0.5)
+FITTED("weights-small-hidden", "keys with weights below a number left out of the softmax: the number",
+    softens(c), k->loses = LOSES_KEYS; k->loses_below = *x, SOLVE_STEPPED, 1e-6, 0.5)
+FITTED("weights-small-dropped", "weights below a number set to 0, the others not renormalised: the number",
+    attends(c), k->loses = LOSES_WEIGHTS; k->loses_below = *x, SOLVE_STEPPED, 1e-6, 0.5)
+FITTED("exponentials-small-dropped", "keys with exp(s - maximum) below a number left out of the softmax: the number",
+    softens(c), k->loses = LOSES_EXPONENTIALS; k->loses_below = *x, SOLVE_STEPPED, 1e-6, 0.9)
 FITTED("denominator-raised", "a number added to the sum of exp(s - maximum): the number",
     softens(c), k->sum_raised = *x, SOLVE_REAL, 1e-9, 10)
 CHOSEN("mask-moved", "column j of the mask is column j - n, around the ends: n",

@@ -1,0 +1,296 @@
+/* Finds which rows of k, or of k and v, stand in the place of others where queries see different keys: one query after
+ * the other, the one that sees the fewest keys first, tells the row of the key that it sees more. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "verify/diagnose/solve/solve.h"
+
+enum { MOST_KEYS = 256, MOST_NUMBERS = 1 << 22, MOST_PAIRS = 1 << 22, MOST_SWEEPS = 1 << 24 };
+
+/* What is known of the attention of one batch row. A score is that of query and row, and what is added to it at a place
+ * (minus infinity: hidden). `rest`: what is no key, in the sum of exp(s - largest). */
+typedef struct sight {
+    size_t T, S, H, G, d;          /* G: query heads of a key/value head */
+    const double *score, *added;   /* (H, T, S), by row; by place */
+    const double *largest, *rest;  /* (H, T) */
+    const double *values, *found;  /* (h_kv, S, d); (T, H*d) */
+    const unsigned char *judged;   /* (T) */
+    bool with_values;              /* rows of v lie as those of k do */
+    double *row;                   /* (S): found so far */
+    double *sum, *total;           /* (T, H, d), (T, H): of the rows found so far, see `take` */
+    double noise;                  /* least squared distance of an output that tells two rows apart */
+} sight;
+
+static bool sees(const sight *v, size_t i, size_t j)
+{
+    bool any = false;
+    for (size_t h = 0; h < v->H; h++)
+        any |= v->added[(h * v->T + i) * v->S + j] != -INFINITY;
+    return any;
+}
+
+/* exp(s - largest) of head h of query i for row r at place j. */
+static double counts(const sight *v, size_t h, size_t i, size_t j, size_t r)
+{
+    const size_t at = (h * v->T + i) * v->S;
+    return exp(v->score[at + r] + v->added[at + j] - v->largest[h * v->T + i]);
+}
+
+/* Adds row r at place j, `times` 1 or -1, to the sums of query i. */
+static void take(const sight *v, size_t i, size_t j, size_t r, double times)
+{
+    for (size_t h = 0; h < v->H; h++) {
+        const double *value = v->values + (h / v->G * v->S + (v->with_values ? r : j)) * v->d;
+        const double e = times * counts(v, h, i, j, r);
+        double *sum = v->sum + (i * v->H + h) * v->d;
+        v->total[i * v->H + h] += e;
+        for (size_t f = 0; f < v->d; f++)
+            sum[f] += e * value[f];
+    }
+}
+
+/* The squared distance of the output of query i from what the sums say. */
+static double distance(const sight *v, size_t i)
+{
+    double apart = 0;
+    for (size_t h = 0; h < v->H; h++) {
+        const double total = v->total[i * v->H + h] + v->rest[h * v->T + i];
+        for (size_t f = 0; f < v->d; f++) {
+            const size_t at = (i * v->H + h) * v->d + f;
+            const double by = (total > 0 ? v->sum[at] / total : 0) - v->found[at];
+            apart += by * by;
+        }
+    }
+    return apart;
+}
+
+static void begin(const sight *v, size_t i, const unsigned char *known)
+{
+    memset(v->sum + i * v->H * v->d, 0, v->H * v->d * sizeof *v->sum);
+    memset(v->total + i * v->H, 0, v->H * sizeof *v->total);
+    for (size_t j = 0; j < v->S; j++)
+        if ((!known || known[j]) && sees(v, i, j))
+            take(v, i, j, (size_t)v->row[j], 1);
+}
+
+/* The row at place j with which query i gives what was found; *sure: no other one comes as near. */
+static double nearest(const sight *v, size_t i, size_t j, size_t *best, bool *sure)
+{
+    double least = INFINITY, second = INFINITY;
+    for (size_t r = 0; r < v->S; r++) {
+        take(v, i, j, r, 1);
+        const double apart = distance(v, i);
+        take(v, i, j, r, -1);
+        if (apart < least)
+            second = least, least = apart, *best = r;
+        else
+            second = apart < second ? apart : second;
+    }
+    *sure = second > least + v->noise;
+    return least;
+}
+
+/* The rows at two places. */
+static void nearest_two(const sight *v, size_t i, const size_t *j, size_t *best, bool *sure)
+{
+    double least = INFINITY;
+    for (size_t r = 0; r < v->S; r++) {
+        size_t other = 0;
+        bool alone;
+        take(v, i, j[0], r, 1);
+        const double apart = nearest(v, i, j[1], &other, &alone);
+        take(v, i, j[0], r, -1);
+        if (apart + v->noise < least)
+            *sure = alone, best[0] = r, best[1] = other;
+        else if (apart < least + v->noise)
+            *sure = false;
+        least = apart < least ? apart : least;
+    }
+}
+
+typedef struct query {
+    size_t i, seen;
+} query;
+
+static int by_seen(const void *a, const void *b)
+{
+    const query *x = a, *y = b;
+    return x->seen != y->seen ? (x->seen > y->seen) - (x->seen < y->seen) : (x->i > y->i) - (x->i < y->i);
+}
+
+/* One query after the other. Of three keys or more that are not known, the first keep their rows. */
+static void go_through(const sight *v, query *order, unsigned char *known)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < v->T; i++) {
+        if (!v->judged[i])
+            continue;
+        order[n] = (query){i, 0};
+        for (size_t j = 0; j < v->S; j++)
+            order[n].seen += sees(v, i, j);
+        n++;
+    }
+    qsort(order, n, sizeof *order, by_seen);
+    memset(known, 0, v->S);
+    for (size_t q = 0; q < n; q++) {
+        size_t unknown[2] = {0}, count = 0, best[2];
+        const size_t i = order[q].i, pairs = v->S * v->S * v->H * v->d;
+        bool sure = false;
+        for (size_t j = 0; j < v->S; j++)
+            if (!known[j] && sees(v, i, j)) {
+                if (count >= 2 || (count == 1 && pairs > MOST_PAIRS))
+                    known[unknown[0]] = 1, unknown[0] = unknown[1], count--;
+                unknown[count++] = j;
+            }
+        begin(v, i, known);
+        if (count == 1)
+            (void)nearest(v, i, unknown[0], best, &sure);
+        else if (count == 2)
+            nearest_two(v, i, unknown, best, &sure);
+        for (size_t u = 0; u < count && sure; u++)
+            v->row[unknown[u]] = (double)best[u], known[unknown[u]] = 1;
+    }
+}
+
+/* The squared distance of all outputs from what the rows give. */
+static double distances(const sight *v)
+{
+    double sum = 0;
+    for (size_t i = 0; i < v->T; i++)
+        if (v->judged[i]) {
+            begin(v, i, NULL);
+            sum += distance(v, i);
+        }
+    return sum;
+}
+
+/* Exchanges one row after the other for the one that brings all outputs nearest. */
+static void sweep(const sight *v)
+{
+    enum { ROUNDS = 3 };
+    bool changed = v->S * v->S * v->T * v->H * v->d <= MOST_SWEEPS;
+    for (int round = 0; round < ROUNDS && changed; round++) {
+        changed = false;
+        for (size_t j = 0; j < v->S; j++) {
+            const size_t own = (size_t)v->row[j];
+            size_t best = own;
+            double least = INFINITY;
+            for (size_t n = 0; n < v->S; n++) {
+                const size_t r = (own + n) % v->S; /* its own first */
+                double apart = 0;
+                for (size_t i = 0; i < v->T && apart < least; i++) {
+                    if (!v->judged[i] || !sees(v, i, j))
+                        continue;
+                    take(v, i, j, own, -1), take(v, i, j, r, 1);
+                    apart += distance(v, i);
+                    take(v, i, j, r, -1), take(v, i, j, own, 1);
+                }
+                if (apart + (n > 0 ? v->noise : 0) < least)
+                    least = apart, best = r;
+            }
+            for (size_t i = 0; i < v->T && best != own; i++)
+                if (sees(v, i, j))
+                    take(v, i, j, own, -1), take(v, i, j, best, 1);
+            v->row[j] = (double)best;
+            changed |= best != own;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- all batch rows */
+
+/* Whether a case has rows that can be looked at in this way. */
+static bool can_look(const mha__search *s)
+{
+    const mha_case *c = s->c;
+    return c->kind != CASE_ROPE && c->P == 0 && !s->inputs->sequences && mha__extra_rows(c) == 0 && c->T_k > 1 &&
+           c->T_k <= MOST_KEYS && c->semantics.softmax.normaliser == MHA_SOFTMAX &&
+           c->semantics.qkv.rope.kind == MHA_ROPE_NONE && c->semantics.added.relative.rule == MHA_RELATIVE_NONE &&
+           c->B * c->H * c->T_q * c->T_k <= MOST_NUMBERS;
+}
+
+/* Turns masked scores into what is added at each place, and finds what is no key in each sum; whether queries see
+ * different keys. */
+static bool look(const mha_case *c, const double *score, const double *weights, double *masked, double *largest,
+                 double *rest)
+{
+    const size_t S = c->T_k;
+    bool differs = false;
+    for (size_t row = 0; row < c->B * c->H * c->T_q; row++) {
+        double most = -INFINITY, keys = 0, sum = 0, *added = masked + row * S;
+        for (size_t j = 0; j < S; j++)
+            most = fmax(most, fmax(added[j], score[row * S + j]));
+        for (size_t j = 0; j < S; j++) {
+            const double e = exp(added[j] - most);
+            keys += e;
+            sum += weights[row * S + j];
+            differs |= (added[j] == -INFINITY) != (masked[row / c->T_q * c->T_q * S + j] == -INFINITY) &&
+                       row % c->T_q > 0;
+        }
+        largest[row] = most;
+        rest[row] = sum > 0 ? fmax(keys / sum - keys, 0) : 0;
+        if (rest[row] < 1e-12 * keys)
+            rest[row] = 0;
+    }
+    for (size_t at = 0; at < c->B * c->H * c->T_q * S; at++)
+        masked[at] = masked[at] == -INFINITY ? -INFINITY : masked[at] - score[at];
+    return differs;
+}
+
+mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    const mha_case *c = s->c;
+    const size_t T = c->T_q, S = c->T_k, H = c->H, d = c->d_v, n = c->B * H * T * S;
+    mha__unproject u;
+    mha__knobs knobs = s->unmodified.knobs;
+    if (!can_look(s))
+        return MHA_OK;
+    TRY(mha__unproject_begin(s, pool, &u, error));
+    double *row = mha__arena_take(&s->pool, c->B * S * sizeof *row);
+    double *numbers = mha__arena_take(pool, 3 * n * sizeof(double));
+    double *of_rows = mha__arena_take(pool, 2 * c->B * H * T * sizeof(double));
+    double *values = mha__arena_take(pool, c->B * c->H_kv * S * d * sizeof(double));
+    double *found = mha__arena_take(pool, (2 * T * H * d + T * H) * sizeof(double));
+    query *order = mha__arena_take(pool, T * sizeof *order);
+    unsigned char *known = mha__arena_take(pool, S);
+    if (!row || !numbers || !of_rows || !values || !found || !order || !known)
+        return mha__search_no_memory(s, error);
+    for (size_t j = 0; j < c->B * S; j++)
+        row[j] = (double)(j % S);
+    if (!u.can || !mha__solved_entry_at(index)->apply(c, &knobs, row))
+        return MHA_OK;
+    double *score = numbers, *added = numbers + n, *weights = numbers + 2 * n;
+    mha__variant_bench *bench = s->workers.bench[0];
+    mha__variant_bench_columns(bench, 0);
+    memset(numbers, 0, 3 * n * sizeof *numbers);
+    mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_CAPPED, s->rows_judged, score);
+    mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_MASKED, s->rows_judged, added);
+    mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_WEIGHTS, s->rows_judged, weights);
+    mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, s->rows_judged, values);
+    if (!look(c, score, weights, added, of_rows, of_rows + c->B * H * T))
+        return MHA_OK;
+    const double nearer = 0.5; /* else what was found is by chance */
+    bool is_other = false;
+    for (size_t b = 0; b < c->B; b++) {
+        const sight v = {T, S, H, H / c->H_kv, d, score + b * H * T * S, added + b * H * T * S, of_rows + b * H * T,
+                         of_rows + (c->B + b) * H * T, values + b * c->H_kv * S * d, found, s->rows_judged + b * T,
+                         (knobs.moved >> PROJECTION_V & 1) != 0, row + b * S, found + T * H * d, found + 2 * T * H * d,
+                         16 * (double)(H * d) * s->target.noise[0] * s->target.noise[0]};
+        for (size_t i = 0; i < T; i++)
+            if (v.judged[i])
+                mha__unproject_row(&u, s->target.values + (b * T + i) * s->target.columns, found + i * H * d);
+        for (size_t i = 0; i < T * H * d; i++)
+            found[i] = isfinite(found[i]) ? found[i] : 0;
+        const double apart = distances(&v);
+        go_through(&v, order, known);
+        if (distances(&v) < nearer * apart)
+            sweep(&v);
+        for (size_t j = 0; j < S; j++)
+            is_other |= v.row[j] != (double)j;
+    }
+    if (is_other)
+        mha__search_append(s, index, row);
+    return MHA_OK;
+}
