@@ -10,9 +10,9 @@
 #include "support/scratch.h"
 
 /* Of the inputs in F32, F16 and BF16: of the questions of version 1.0, and of those of 1.1, which ask for gradients. */
-static const uint64_t digests[][2] = {{0xe1d87f2ab055ede6, 0x9083638084ea4286},
-                                      {0xa5b0b39f98d6d868, 0x3823357ef3150634},
-                                      {0x83d15a07e8bef068, 0x0369229d4e13d234}};
+static const uint64_t digests[][2] = {{0xe1d87f2ab055ede6, 0x4a3063b4d28847bb},
+                                      {0xa5b0b39f98d6d868, 0x3fcf5b13f9b3fbce},
+                                      {0x83d15a07e8bef068, 0x009d95faf07703ce}};
 
 /* ---------------------------------------------------------------- the table */
 
