@@ -181,6 +181,15 @@ def test_right_gradients_pass(dtype):
     assert turned.passed and turned.dialects["alignment"] == "bottom-right", turned
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_gradients_of_every_regime_are_judged(dtype):
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    for only in ("backward-lowest", "backward-deep", "backward-large"):
+        report = mha.conform(ours, backward=ours_back, level="full", dtype=dtype, only=only)
+        assert report.passed and not report.refused, report
+
+
 # Without a softcap, of which the backward by hand has no derivative.
 NO_SLOPE = " ".join(word for word in EVERY.split() if word not in ("softcap", "lse")) + " backward"
 

@@ -314,6 +314,11 @@ def _names(found: _Failure) -> tuple[str, ...]:
         return ()
 
 
+def _plain(name: str) -> str:
+    """The name of a variant without its number."""
+    return name.partition(" ")[0]
+
+
 class Reducer:
     """Makes calls smaller as long as a kernel, or its backward, fails them. arrays: "numpy", "torch" or "jax"."""
 
@@ -411,25 +416,26 @@ class Reducer:
         except (Exception, SystemExit):  # no failure of this kind
             return None
 
-    def described(self, c: _Call, whole: _Failure) -> Optional[Reduced]:
-        """The call as a failure, with what explains it: of variants those that explain the whole one, too, if any does;
-        small calls are explained by many."""
+    def described(self, c: _Call, known: set[str]) -> Optional[Reduced]:
+        """The call as a failure, with what explains it: of variants those that are known to explain the whole one, if
+        any does; small calls are explained by many."""
         found = self.wrong(c)
         if found is None:
             return None
-        names, known = _names(found), {name.split(" ")[0] for name in _names(whole)}
-        names = tuple(name for name in names if name.split(" ")[0] in known) or names
+        names = _names(found)
+        names = tuple(name for name in names if _plain(name) in known) or names
         q, k, v = found.arrays
         said, judged = self.asked(c)[1], self.judged(c)
         return Reduced(q, k, v, said, judged, self.layout, a.NAMES[self.dtype], found.recorded, names, found.do,
                        found.gradients, self.arrays, self.backward is not None)
 
-    def _smaller(self, c: _Call) -> Iterator[_Call]:
+    def _smaller(self, c: _Call, tied: bool) -> Iterator[_Call]:
         """Calls with fewer or shorter sequences, with shorter lists, and those that are smaller in one axis, the
-        smallest first; queries and keys together where they are as many, the widths of keys and values also together
-        where they are one."""
+        smallest first; queries and keys together where they are as many, and keys also alone unless they are tied, the
+        widths of keys and values also together where they are one."""
         sizes = c.sizes
-        together = [("T", "S") if sizes["T"] == sizes["S"] else ("T",), ("S",), ("P",)]
+        equal = sizes["T"] == sizes["S"]
+        together = [("T", "S") if equal else ("T",), *([] if equal and tied else [("S",)]), ("P",)]
         widths = [("e", "d")] if sizes["e"] == sizes["d"] else []
         if _STARTS[0] in c.settings:
             yield from c.ragged()
@@ -443,11 +449,23 @@ class Reducer:
                 if axes[0] not in ("T", "S", "P", "rows") or n < 9 or n * 2 > sizes[axes[0]]:
                     yield c.cut(**dict.fromkeys(axes, n))
 
-    def _smallest(self, c: _Call) -> _Call:
+    def _smallest(self, c: _Call, tied: bool) -> _Call:
         """One that is smaller in one step after the other, as long as there is one."""
-        while (smaller := next((s for s in self._smaller(c) if self.wrong(s)), None)) is not None:
+        while (smaller := next((s for s in self._smaller(c, tied) if self.wrong(s)), None)) is not None:
             c = smaller
         return c
+
+    def _steps(self, c: _Call, tied: bool) -> Iterator[_Call]:
+        """Smaller in its axes, then with rows of zeros, then with plainer numbers."""
+        yield (c := self._smallest(c, tied))
+        for which, x in enumerate((c.q, c.k, c.v)):
+            c = self._emptied(c, which, 0, x.size // x.shape[3])
+        yield (c := self._smallest(c, tied))
+        for digits in (3, 2, 1, 0):
+            plain = c.plainer(digits)
+            if self.wrong(plain):
+                c = plain
+        yield c
 
     def _emptied(self, c: _Call, which: int, first: int, end: int) -> _Call:
         """With as many rows of zeros as there may be between two: all, or those of each half."""
@@ -460,21 +478,22 @@ class Reducer:
         return c if end - first < 2 else self._emptied(self._emptied(c, which, first, middle), which, middle, end)
 
     def reduce(self, q: Any, k: Any, v: Any, settings: Mapping[str, Any], do: Any = None) -> Optional[Reduced]:
-        """The smallest failure that is found from a call of (B, h, T, d) arrays, with do of wrong gradients; None where
-        it has such weights, or does not fail. Where `page_rows` is among the settings, the kernel is given pages of so
-        many rows."""
+        """The smallest failure that is found from a call of (B, h, T, d) arrays, with do of wrong gradients, and that
+        has an explanation in common with it, where any has: what is cut may show another failure. None where it has
+        such weights, or does not fail. Where `page_rows` is among the settings, the kernel is given pages of so many
+        rows."""
         if any(name in settings for name in _WEIGHTS):
             return None
         c = _Call(q, k, v, settings, do)
         whole = self.wrong(c)
         if whole is None:
             return None
-        c = self._smallest(c)
-        for which, x in enumerate((c.q, c.k, c.v)):
-            c = self._emptied(c, which, 0, x.size // x.shape[3])
-        c = self._smallest(c)
-        for digits in (3, 2, 1, 0):
-            plain = c.plainer(digits)
-            if self.wrong(plain):
-                c = plain
-        return self.described(c, whole)
+        known = {_plain(name) for name in _names(whole)}
+        last = None
+        for tied in (False, True) if known else (False,):
+            for step in reversed(list(self._steps(c, tied))):
+                found = self.described(step, known)
+                last = last or found
+                if found is not None and (not known or any(_plain(name) in known for name in found.names)):
+                    return found
+        return last

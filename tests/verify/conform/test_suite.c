@@ -10,9 +10,9 @@
 #include "support/scratch.h"
 
 /* Of the inputs in F32, F16 and BF16: of the questions of version 1.0, and of those of 1.1, which ask for gradients. */
-static const uint64_t digests[][2] = {{0xaef4d7d81336c613, 0x77bfd0e9ebc2f1ae},
-                                      {0xfa98fde818bfbcfb, 0xdc78fdbb6bc733e4},
-                                      {0x96ff5c61dbdf54fb, 0x8f2c19ab417f9fe4}};
+static const uint64_t digests[][2] = {{0xaef4d7d81336c613, 0x481b421e116b5ec3},
+                                      {0xfa98fde818bfbcfb, 0x3870e76e2db48be4},
+                                      {0x96ff5c61dbdf54fb, 0x71baab83e1928be4}};
 
 /* ---------------------------------------------------------------- the table */
 

@@ -12,15 +12,15 @@ enum { MOST_KEYS = 256, MOST_NUMBERS = 1 << 22, MOST_PAIRS = 1 << 22, MOST_SWEEP
 /* What is known of the attention of one batch row. A score is that of query and row, and what is added to it at a place
  * (minus infinity: hidden). `rest`: what is no key, in the sum of exp(s - largest). */
 typedef struct sight {
-    size_t T, S, H, G, d;          /* G: query heads of a key/value head */
-    const double *score, *added;   /* (H, T, S), by row; by place */
-    const double *largest, *rest;  /* (H, T) */
-    const double *values, *found;  /* (h_kv, S, d); (T, H*d) */
-    const unsigned char *judged;   /* (T) */
-    bool with_values;              /* rows of v lie as those of k do */
-    double *row;                   /* (S): found so far */
-    double *sum, *total;           /* (T, H, d), (T, H): of the rows found so far, see `take` */
-    double noise;                  /* least squared distance of an output that tells two rows apart */
+    size_t T, S, H, G, d;         /* G: query heads of a key/value head */
+    const double *score, *added;  /* (H, T, S), by row; by place */
+    const double *largest, *rest; /* (H, T) */
+    const double *values, *found; /* (h_kv, S, d); (T, H*d) */
+    const unsigned char *judged;  /* (T) */
+    bool with_values;             /* rows of v lie as those of k do */
+    double *row;                  /* (S): found so far */
+    double *sum, *total;          /* (T, H, d), (T, H): of the rows found so far, see `take` */
+    double noise;                 /* least squared distance of an output that tells two rows apart */
 } sight;
 
 static bool sees(const sight *v, size_t i, size_t j)
@@ -226,8 +226,8 @@ static bool look(const mha_case *c, const double *score, const double *weights, 
             const double e = exp(added[j] - most);
             keys += e;
             sum += weights[row * S + j];
-            differs |= (added[j] == -INFINITY) != (masked[row / c->T_q * c->T_q * S + j] == -INFINITY) &&
-                       row % c->T_q > 0;
+            differs |=
+                (added[j] == -INFINITY) != (masked[row / c->T_q * c->T_q * S + j] == -INFINITY) && row % c->T_q > 0;
         }
         largest[row] = most;
         rest[row] = sum > 0 ? fmax(keys / sum - keys, 0) : 0;
@@ -274,9 +274,22 @@ mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, m
     const double nearer = 0.5; /* else what was found is by chance */
     bool is_other = false;
     for (size_t b = 0; b < c->B; b++) {
-        const sight v = {T, S, H, H / c->H_kv, d, score + b * H * T * S, added + b * H * T * S, of_rows + b * H * T,
-                         of_rows + (c->B + b) * H * T, values + b * c->H_kv * S * d, found, s->rows_judged + b * T,
-                         (knobs.moved >> PROJECTION_V & 1) != 0, row + b * S, found + T * H * d, found + 2 * T * H * d,
+        const sight v = {T,
+                         S,
+                         H,
+                         H / c->H_kv,
+                         d,
+                         score + b * H * T * S,
+                         added + b * H * T * S,
+                         of_rows + b * H * T,
+                         of_rows + (c->B + b) * H * T,
+                         values + b * c->H_kv * S * d,
+                         found,
+                         s->rows_judged + b * T,
+                         (knobs.moved >> PROJECTION_V & 1) != 0,
+                         row + b * S,
+                         found + T * H * d,
+                         found + 2 * T * H * d,
                          16 * (double)(H * d) * s->target.noise[0] * s->target.noise[0]};
         for (size_t i = 0; i < T; i++)
             if (v.judged[i])
