@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "compute/gemm.h"
+#include "compute/kernels/kernels.h"
 #include "compute/thread_pool.h"
 #include "mha/system.h"
 
@@ -153,9 +154,27 @@ static void call_blas(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k,
                 C, (int)ldc);
 }
 
+/* The same by loops: each element is the sum of four, which take every fourth term. */
+static void by_loops(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, const float *A, size_t lda,
+                     const float *B, size_t ldb, float *C, size_t ldc)
+{
+    const size_t step = transpose_b == CblasTrans ? 1 : ldb, across = transpose_b == CblasTrans ? ldb : 1;
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++) {
+            float sums[4] = {0};
+            for (size_t t = 0; t < k; t++)
+                sums[t % 4] += A[i * lda + t] * B[j * across + t * step];
+            C[i * ldc + j] = sums[0] + sums[1] + (sums[2] + sums[3]);
+        }
+}
+
 static void gemm(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, const float *A, size_t lda, const float *B,
                  size_t ldb, float *C, size_t ldc)
 {
+    if (mha__kernels_are_portable()) {
+        by_loops(transpose_b, m, n, k, A, lda, B, ldb, C, ldc);
+        return;
+    }
     pthread_rwlock_rdlock(&calls);
     call_blas(transpose_b, m, n, k, A, lda, B, ldb, C, ldc);
     pthread_rwlock_unlock(&calls);

@@ -88,8 +88,22 @@ static const mha__kernels *by_name(const char *name)
 
 static _Atomic(const mha__kernels *) chosen;
 
+static _Thread_local bool portable;
+
+void mha__kernels_portable(bool begins)
+{
+    portable = begins;
+}
+
+bool mha__kernels_are_portable(void)
+{
+    return portable;
+}
+
 const mha__kernels *mha__kernels_get(void)
 {
+    if (portable)
+        return &mha__kernels_scalar;
     const mha__kernels *kernels = atomic_load_explicit(&chosen, memory_order_acquire);
     if (!kernels) {
         const char *wanted = getenv("MHA_ISA");

@@ -7,7 +7,8 @@
  * occurs, too much to judge anything by. So the call is run once in float32 and once in float64, and the
  * error E that occurred is multiplied: another order of summation, another kernel or machine draws its
  * rounding errors from the same distribution, whose maxima over a tensor differ by a factor of 2 or 3;
- * 16 leaves room for both sides of the comparison. 16 u max|x| stands in for an E that is 0 by chance; for lse, the
+ * 16 leaves room for both sides of the comparison. A small call without a layer is run with the portable kernels, and
+ * by loops in place of the BLAS: its tolerance is the same on every machine. 16 u max|x| stands in for an E that is 0 by chance; for lse, the
  * logarithm of a sum, of which a rounding is one of lse however small that is, 16 u max(|x|, 1).
  *
  *     float32:  min(2 bound(2^-24), 16 E + max(16, 2 sqrt(n)) * 2^-24 max|x| + 2 A)
@@ -44,6 +45,7 @@
 
 #include "attention/exact/rounding.h"
 #include "base/base.h"
+#include "compute/kernels/kernels.h"
 #include "verify/attempt.h"
 #include "verify/case/record.h"
 #include "verify/tolerance/call_request.h"
@@ -122,6 +124,16 @@ static double usual(const mha_plan *plan, mha_stage stage, int wide, double E, d
                 : 16 * E + fmax(16, one_by_one) * 0x1p-24 * largest;
 }
 
+/* Whether the call is small enough to be run in float32 without the kernels of this machine. */
+static bool is_portable(const mha__request *request, const mha_plan *plan)
+{
+    static const size_t most = (size_t)1 << 26; /* multiply-adds: some 80 ms */
+    size_t work;
+    return !request->layer && !request->sample && mha__mul(plan->B * plan->h, plan->T_q, &work) &&
+           mha__mul(work, plan->S + plan->S_extra, &work) && mha__mul(work, plan->d_k + plan->d_v, &work) &&
+           work <= most;
+}
+
 /* Runs the request with a cache of its own; it rounds where the request says so, or nowhere. */
 static mha_status run(mha__attempt *attempt, const mha__request *request, mha_path path, bool rounds, mha_layout layout,
                       const bool wanted[MHA_STAGE_COUNT], mha_error *error)
@@ -130,6 +142,8 @@ static mha_status run(mha__attempt *attempt, const mha__request *request, mha_pa
     mha__request again = *request;
     own.path = path;
     own.cache = NULL;
+    if (mha__kernels_are_portable())
+        own.threads = 1;
     again.call = &own;
     if (!rounds)
         again.precision = (mha_precision){.inputs = MHA_F32}, again.cache_rounds = false;
@@ -174,7 +188,11 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
     memcpy(kept, wanted, sizeof kept);
     mha__magnitudes_want(request->layer, kept);
     TRY(run(&runs->exact, request, MHA_PATH_EXACT, false, layout, part ? wanted : kept, error));
-    TRY(run(&runs->narrow, request, MHA_PATH_BLAS, false, layout, part ? kept : wanted, error));
+    runs->portable = is_portable(request, &runs->exact.plan);
+    mha__kernels_portable(runs->portable);
+    const mha_status status = run(&runs->narrow, request, MHA_PATH_BLAS, false, layout, part ? kept : wanted, error);
+    mha__kernels_portable(false);
+    TRY(status);
     worst_case(request, measured, tolerance, unseen);
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         if (!wanted[s]) {

@@ -68,6 +68,7 @@ typedef struct mha__tolerance {
  * callers that need these results. */
 typedef struct mha__two_runs {
     mha__attempt exact, narrow;
+    bool portable; /* `narrow` was not computed by the BLAS */
 } mha__two_runs;
 
 /* Runs the request on both paths, without its cache, with its output in `layout`, and derives the tolerance. The runs
