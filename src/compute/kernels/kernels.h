@@ -222,9 +222,9 @@ const mha__pairs *mha__pairs_get(void);
 
 /* The kernels in use. */
 const mha__kernels *mha__kernels_get(void);
-/* From here to mha__kernels_portable(false) the calling thread, and no other, has the portable kernels, and products by
- * loops in place of the BLAS (gemm.c): the same bits on every machine. It must have threads = 1. */
-void mha__kernels_portable(bool portable);
+/* From mha__kernels_portable(true) to (false) the calling thread, and no other, has the portable kernels, and products
+ * by loops in place of the BLAS (gemm.c): the same bits on every machine. Its calls must have threads = 1. */
+void mha__kernels_portable(bool begins);
 bool mha__kernels_are_portable(void);
 /* Those this machine can use, best first; NULL past the end. */
 const mha__kernels *mha__kernels_at(size_t index);

@@ -9,7 +9,8 @@
  * rounding errors from the same distribution, whose maxima over a tensor differ by a factor of 2 or 3;
  * 16 leaves room for both sides of the comparison. A small call without a layer is run with the portable kernels, and
  * by loops in place of the BLAS: its tolerance is the same on every machine. 16 u max|x| stands in for an E that is 0
- * by chance; for lse, the logarithm of a sum, of which a rounding is one of lse however small that is, 16 u max(|x|, 1).
+ * by chance; for lse, the logarithm of a sum, of which a rounding is one of lse however small that is, 16 u max(|x|,
+ * 1).
  *
  *     float32:  min(2 bound(2^-24), 16 E + max(16, 2 sqrt(n)) * 2^-24 max|x| + 2 A)
  *     float64:  min(2 bound(2^-53), 64 * 2^-29 E + max(64, 2 sqrt(n)) * 2^-53 max|x| + 2 A)
