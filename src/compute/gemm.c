@@ -154,17 +154,17 @@ static void call_blas(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k,
                 C, (int)ldc);
 }
 
-/* The same by loops: each element is the sum of four, which take every fourth term. */
+/* The same by loops, one term after the other, as the kernels of a BLAS add up an element. */
 static void by_loops(CBLAS_TRANSPOSE transpose_b, size_t m, size_t n, size_t k, const float *A, size_t lda,
                      const float *B, size_t ldb, float *C, size_t ldc)
 {
     const size_t step = transpose_b == CblasTrans ? 1 : ldb, across = transpose_b == CblasTrans ? ldb : 1;
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < n; j++) {
-            float sums[4] = {0};
+            float sum = 0;
             for (size_t t = 0; t < k; t++)
-                sums[t % 4] += A[i * lda + t] * B[j * across + t * step];
-            C[i * ldc + j] = sums[0] + sums[1] + (sums[2] + sums[3]);
+                sum += A[i * lda + t] * B[j * across + t * step];
+            C[i * ldc + j] = sum;
         }
 }
 
