@@ -130,7 +130,7 @@ static bool is_portable(const mha__request *request, const mha_plan *plan)
 {
     static const size_t most = (size_t)1 << 26; /* multiply-adds: some 80 ms */
     size_t work;
-    return !request->layer && !request->sample && mha__mul(plan->B * plan->h, plan->T_q, &work) &&
+    return !request->layer && mha__mul(plan->B * plan->h, plan->T_q, &work) &&
            mha__mul(work, plan->S + plan->S_extra, &work) && mha__mul(work, plan->d_k + plan->d_v, &work) &&
            work <= most;
 }
