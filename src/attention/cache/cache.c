@@ -67,10 +67,10 @@ mha_status mha__cache_duplicate(const mha_cache *cache, mha_cache **copy, mha_er
     mha_cache *c = *copy;
     c->length = cache->length, c->first = cache->first;
     c->trunk = cache->trunk, c->least = cache->least, c->trunk_losses = cache->trunk_losses;
-    for (int v = 0; v < 2; v++) {
-        const mha_view from = mha__cache_memory(cache, v), to = mha__cache_memory(c, v);
-        memcpy(to.data, from.data, v ? cache->value_bytes : cache->key_bytes);
-    }
+    if (cache->key_bytes)
+        memcpy(c->keys, cache->keys, cache->key_bytes);
+    if (cache->value_bytes)
+        memcpy(c->values, cache->values, cache->value_bytes);
     return MHA_OK;
 }
 
