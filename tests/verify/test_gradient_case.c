@@ -68,8 +68,8 @@ static bool spoil_stage(const graded *g, const graded_stages *stages, mha_backwa
     return true;
 }
 
-/* A case of the call with a spoiled stage, in memory, whose gradients are right: that stage is the first. */
-static bool misses_stage(graded *g, mha_backward_stage which, char *text, size_t size)
+/* A case of the call and its gradients, in memory. */
+static mha_case *in_memory(const graded *g)
 {
     const mha_case_notes notes = {.gradients = &g->gradients, .past_key = g->of[MHA_D_PAST_KEY],
                                   .past_value = g->of[MHA_D_PAST_VALUE]};
@@ -78,6 +78,13 @@ static bool misses_stage(graded *g, mha_backward_stage which, char *text, size_t
     mha_case *c;
     call.keep_count = 0;
     assert_ok(mha_case_of_call(g->r.layer, &call, NULL, 0, &notes, &c, &error), error);
+    return c;
+}
+
+/* A case of the call with a spoiled stage, in memory, whose gradients are right: that stage is the first. */
+static bool misses_stage(graded *g, mha_backward_stage which, char *text, size_t size)
+{
+    mha_case *c = in_memory(g);
     mha_verdict v = verdict_of(c, MHA_PATH_EXACT);
     const bool named = v.outcome == MHA_OUTCOME_FAILED && v.culprit < v.stage_count &&
                        strcmp(v.stages[v.culprit].name, mha_backward_stage_name(which)) == 0;
@@ -93,13 +100,7 @@ static bool misses_stage(graded *g, mha_backward_stage which, char *text, size_t
 /* A case of the call with a spoiled gradient, in memory. */
 static bool passes_spoiled(graded *g, int which, char *text, size_t size)
 {
-    const mha_case_notes notes = {.gradients = &g->gradients, .past_key = g->of[MHA_D_PAST_KEY],
-                                  .past_value = g->of[MHA_D_PAST_VALUE]};
-    mha_call call = g->r.call;
-    mha_error error;
-    mha_case *c;
-    call.keep_count = 0;
-    assert_ok(mha_case_of_call(g->r.layer, &call, NULL, 0, &notes, &c, &error), error);
+    mha_case *c = in_memory(g);
     mha_verdict v = verdict_of(c, MHA_PATH_EXACT);
     const bool named = v.outcome == MHA_OUTCOME_FAILED && v.culprit < v.stage_count &&
                        strstr(v.stages[v.culprit].against, "expected64.d_") == v.stages[v.culprit].against;

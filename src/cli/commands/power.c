@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "cli/commands/commands.h"
-#include "cli/commands/power.h"
+#include "cli/commands/criterion.h"
+#include "cli/commands/power_gradients.h"
 #include "cli/output/progress.h"
 #include "cli/output/report.h"
 #include "cli/setup/call.h"
@@ -20,17 +21,6 @@ static json_t *row_record(const mha_power_row *row)
                      J(row->variant->help), NULL);
 }
 
-json_t *criterion_record(const mha_criterion *k)
-{
-    static const char *const kinds[] = {"judge", "close", "nmse", "cosine"};
-    json_t *criterion = record_of("kind", J(kinds[k->kind]), NULL);
-    if (k->kind == MHA_CRITERION_JUDGE || k->kind == MHA_CRITERION_CLOSE)
-        record_with(criterion, "rtol", J(k->rtol), "atol", J(k->atol), NULL);
-    else
-        record_with(criterion, "limit", J(k->limit), NULL);
-    return criterion;
-}
-
 static json_t *report_of(const mha_power *p, const char *random)
 {
     json_t *same = json_array(), *lists[2] = {json_array(), json_array()}; /* rejected, accepted */
@@ -42,21 +32,12 @@ static json_t *report_of(const mha_power *p, const char *random)
             json_array_append_new(lists[row->answer == MHA_POWER_ACCEPTED], row_record(row));
     }
     return record_of("stage", J(mha_stage_name(p->stage)), "random", J(random), "criterion",
-                     criterion_record(&p->criterion), "derived_rtol",
-                     J(p->derived_rtol), "derived_atol", J(p->derived_atol), "tried", J(p->count), "same", same,
-                     "accepted", lists[1], "rejected", J(p->rejected), "rejections", lists[0], NULL);
+                     criterion_record(&p->criterion), "derived_rtol", J(p->derived_rtol), "derived_atol",
+                     J(p->derived_atol), "tried", J(p->count), "same", same, "accepted", lists[1], "rejected",
+                     J(p->rejected), "rejections", lists[0], NULL);
 }
 
 /* ---------------------------------------------------------------- text */
-
-char *criterion_text(const mha_criterion *k)
-{
-    if (k->kind == MHA_CRITERION_NMSE)
-        return text_of("sum (x - y)^2 <= %g sum y^2", k->limit);
-    if (k->kind == MHA_CRITERION_COSINE)
-        return text_of("cosine(x, y) >= %.9g", k->limit);
-    return text_of(k->rtol > 0 ? "|x - y| <= %.3g + %.3g |y|" : "|x - y| <= %.3g", k->atol, k->rtol);
-}
 
 static int by_factor(const void *a, const void *b)
 {
@@ -306,6 +287,9 @@ int run_power(const arguments *args)
     mha_criterion criterion = {.kind = MHA_CRITERION_JUDGE};
     const mha_progress progress = {progress_report, NULL};
     int code = read_criterion(args, &criterion);
+    const bool of_gradients = criterion.stage && is_of_gradients(criterion.stage);
+    if (code == EXIT_DONE && of_gradients && args->n_operands == 0)
+        code = refuse_option(OPT_STAGE, "expected a case file with d_output beside \"%s\"", criterion.stage);
     if (code == EXIT_DONE)
         code = refuse_alone(args, OPT_WITH, OPT_SUGGEST);
     if (code == EXIT_DONE)
@@ -316,7 +300,7 @@ int run_power(const arguments *args)
             code = refuse_error(args->operands[0], &error);
     } else if (code == EXIT_DONE)
         code = given(args, OPT_SUGGEST) ? suggest(&r, args, &progress, &c) : case_of_options(&r, args, &c);
-    if (code == EXIT_DONE && criterion.stage && is_of_gradients(criterion.stage)) {
+    if (code == EXIT_DONE && of_gradients) {
         code = measure_gradients(c, args, &criterion);
     } else if (code == EXIT_DONE) {
         progress_begin(args, "variants");

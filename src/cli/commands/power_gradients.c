@@ -3,8 +3,9 @@
 #include <string.h>
 
 #include "cli/commands/commands.h"
+#include "cli/commands/criterion.h"
 #include "cli/commands/gradients.h"
-#include "cli/commands/power.h"
+#include "cli/commands/power_gradients.h"
 
 static const char all[] = "gradients";
 
