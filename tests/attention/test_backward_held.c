@@ -284,11 +284,35 @@ static void rows_are_those_of_the_cache(void **state)
     mha_cache_destroy(small), mha_cache_destroy(large);
 }
 
+/* A cache of bfloat16 may round a number beside a tie up or down: a right backward of either is within the bound. */
+static void the_bound_allows_for_the_rounding_of_a_cache(void **state)
+{
+    (void)state;
+    static const double beside[2] = {1 + 0x1p-8 - 0x1p-20, 1 + 0x1p-8 + 0x1p-20};
+    cached c[2];
+    double bound[2] = {0};
+    mha_error error;
+    for (int i = 0; i < 2; i++) {
+        begin(&c[i], 4);
+        c[i].q[0] = c[i].q[1] = 0; /* scores are exact then, and so are weights */
+        c[i].value[0] = beside[i];
+        mha_cache *cache = c[i].call.cache = cache_of(&c[i], 0, 4, 6, 0, MHA_BF16);
+        assert_ok(mha_backward(NULL, &c[i].call, &c[i].g, &error), error);
+        mha_gradients g = {.d_output = c[i].g.d_output};
+        g.of[MHA_D_QUERY] = rows(bound, 1, 2, 1, 1);
+        assert_ok(mha_gradient_bound(NULL, &c[i].call, &g, 0x1p-24, &error), error);
+        mha_cache_destroy(cache);
+    }
+    for (int i = 0; i < 2; i++)
+        assert_true(fabs(c[0].dq[i] - c[1].dq[i]) > 1e-5 && fabs(c[0].dq[i] - c[1].dq[i]) <= bound[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_have_the_gradients_of_their_rows),
         cmocka_unit_test(roundings_stay_within_the_bound), cmocka_unit_test(evicted_rows_have_none),
-        cmocka_unit_test(rows_of_a_trunk_have_theirs), cmocka_unit_test(rows_are_those_of_the_cache)};
+        cmocka_unit_test(rows_of_a_trunk_have_theirs), cmocka_unit_test(rows_are_those_of_the_cache),
+        cmocka_unit_test(the_bound_allows_for_the_rounding_of_a_cache)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
