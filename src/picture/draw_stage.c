@@ -94,6 +94,7 @@ static mha_status add_sheet(mha__picture *picture, const mha_case *c, mha_backwa
     b->gradients.keep = &keep, b->gradients.keep_count = 1;
     mha_status status = keep.view.data ? mha_backward(mha_case_layer(c), &b->call, &b->gradients, error)
                                        : mha__fail(error, MHA_NO_MEMORY, name, "no memory for this stage");
+    b->gradients.keep = NULL, b->gradients.keep_count = 0;
     if (status == MHA_OK)
         status = mha__sheet_add(picture, name, &keep.view, NULL, NULL, MHA__SHEET_CELLS, &sheet, error);
     mha__arena_free(&memory);

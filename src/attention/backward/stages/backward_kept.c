@@ -44,13 +44,13 @@ void mha__backward_keep(const mha__backward *b, mha__backward_step step, const m
 {
     for (int s = 0; s < MHA_BACKWARD_STAGE_COUNT; s++) {
         const mha_view *kept = &b->kept[s];
-        if (!kept->data || mha__backward_stage_of((mha_backward_stage)s)->made != step)
+        const mha_view *made = mha__backward_stage_made(b, (mha_backward_stage)s, step);
+        if (!kept->data || !made)
             continue;
         if (map)
             keep_map(b, (mha_backward_stage)s, map);
         else
-            memcpy(kept->data, mha__backward_stage_made(b, (mha_backward_stage)s, step)->data,
-                   mha_view_elements(kept) * sizeof(double));
+            memcpy(kept->data, made->data, mha_view_elements(kept) * sizeof(double));
     }
 }
 

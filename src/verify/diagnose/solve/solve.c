@@ -268,11 +268,12 @@ static void step_to_best(const mha__search *s, size_t worker, const mha__variant
         const int n = round == 0 ? STEPS : AGAIN;
         const double ratio = pow(high / low, 1.0 / (n - 1));
         double least = INFINITY, most = 0, x = low, from = low, to = low;
-        for (int i = 0; i < n; i++, x *= ratio) {
+        for (int i = 0; i < n; i++) {
             mha__candidate one = candidate(f->index, &x);
             mha__search_fit(s, worker, round < ALL_ROWS ? &s->region_second : &s->region_full, &one);
             from = one.relative < least ? x : from, least = fmin(least, one.relative);
             to = one.relative <= least ? x : to, most = i == 0 ? one.relative : most;
+            x *= ratio;
         }
         if (round == 0 && least > 0.9 * most) /* no number does much */
             return;

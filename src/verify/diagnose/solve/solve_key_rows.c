@@ -135,7 +135,7 @@ static void go_through(const sight *v, query *order, unsigned char *known)
     qsort(order, n, sizeof *order, by_seen);
     memset(known, 0, v->S);
     for (size_t q = 0; q < n; q++) {
-        size_t unknown[2] = {0}, count = 0, best[2];
+        size_t unknown[2] = {0}, count = 0, best[2] = {0};
         const size_t i = order[q].i, pairs = v->S * v->S * v->H * v->d;
         bool sure = false;
         for (size_t j = 0; j < v->S; j++)
