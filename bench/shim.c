@@ -4,7 +4,7 @@
 
 #include "base/quantised/quantise.h"
 #include "bench/timed_run.h"
-#include "compute/packed_gemm.h"
+#include "compute/packed/packed_gemm.h"
 #include "mha/mha.h"
 #include "bench/machine_peak.h"
 

@@ -2,8 +2,6 @@
 #include <stdint.h>
 
 #include "base/base.h"
-#include "compute/handover.h"
-#include "compute/kernels/fetching.h"
 #include "compute/kernels/kernels.h"
 #include "compute/thread_pool.h"
 #include "mha/system.h"
@@ -111,45 +109,4 @@ mha_status mha__machine_limits(int threads, double *peak_gflops, double *read_gb
         mha__release(&a, l, sizeof *l);
     }
     return read_gbs ? mha__machine_reads(threads, block_bytes, read_gbs) : MHA_OK;
-}
-
-/* Two query rows by keys from beyond the caches, block by block, until a distance is chosen. */
-static void try_distances(const mha__kernels *kernels)
-{
-    const size_t rows = 2, n = 512, width = 128, blocks = 320; /* 80 MiB */
-    const size_t block = n * width, few = rows * MHA_STAGED, floats = blocks * block + 2 * few;
-    if (!mha__fetch_tries())
-        return;
-    mha_allocator a = mha__allocator_default();
-    float *memory = mha__allocate(&a, floats * sizeof *memory);
-    if (!memory)
-        return;
-    for (size_t i = 0; i < floats; i++)
-        memory[i] = 1.0f;
-    const float *Q = memory + blocks * block;
-    float *scores = memory + blocks * block + few;
-    for (size_t b = 0; b < blocks && mha__fetch_tries(); b++) {
-        const float *K = memory + b * block;
-        const mha__fetch fetch = mha__fetch_begin(MHA_FETCH_LEAST_KEYS);
-        kernels->product_rows(rows, n, width, Q, K, width, NULL, 0, fetch.groups, scores, MHA_STAGED);
-        mha__fetch_end(&fetch, block * sizeof *K);
-    }
-    mha__release(&a, memory, floats * sizeof *memory);
-}
-
-mha__choices mha__machine_choices(void)
-{
-    const mha__handover handover = mha__handover_get();
-    const mha__kernels *kernels = mha__kernels_get();
-    bool measured;
-    try_distances(kernels);
-    const size_t groups = mha__fetch_groups(&measured);
-    return (mha__choices){.handover_seconds = handover.seconds,
-                          .operations_for_a_thread = handover.least,
-                          .rows_ahead = MHA_SOON_FLOATS * sizeof(float),
-                          .row_ahead = kernels->row_ahead,
-                          .blocks_ahead = kernels->blocks_ahead,
-                          .key_groups_ahead = groups,
-                          .keys_in_group = kernels->lanes,
-                          .key_groups_measured = measured};
 }

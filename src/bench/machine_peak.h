@@ -15,17 +15,4 @@ mha_status mha__machine_limits(int threads, double *peak_gflops, double *read_gb
  * bytes for that time. Errors: MHA_INVALID (threads; less than 512 bytes for each), MHA_NO_MEMORY. */
 mha_status mha__machine_reads(int threads, size_t bytes, double *read_gbs);
 
-/* What the library goes by here: what it takes to hand work to a helper that is awake (0: none came), and for how many
- * operations a call gets one more thread because of that, both measured once; how many bytes ahead weights are fetched:
- * packed floats for few rows, and for one (0: not), and blocks of quantised ones; and how many groups of keys further
- * than the next one keys are fetched for 2 to 4 rows, of how many keys, and whether times decided it, taken now where
- * no call has done so (not: MHA_FETCH, or no memory). */
-typedef struct mha__choices {
-    double handover_seconds, operations_for_a_thread;
-    size_t rows_ahead, row_ahead, blocks_ahead;
-    size_t key_groups_ahead, keys_in_group;
-    bool key_groups_measured;
-} mha__choices;
-mha__choices mha__machine_choices(void);
-
 #endif

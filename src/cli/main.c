@@ -82,7 +82,9 @@ static int choose_fetch(const arguments *args)
     const char *text = getenv("MHA_FETCH");
     if (!takes(args->command, OPT_ISA) || !text || !*text || mha_fetch_select(text) == MHA_OK)
         return EXIT_DONE;
-    return refuse("MHA_FETCH", "expected groups of keys, 0 to 64, or auto, found \"%s\"", text);
+    return refuse("MHA_FETCH",
+                  "expected 0 to 64, auto, or some of keys, row, rows, half, blocks (keys=3,row=auto), found \"%s\"",
+                  text);
 }
 
 static int run_command(command_code code, int argc, char **argv)

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "compute/flash.h"
+#include "compute/sizes.h"
 
 /* Keys [begin, end). */
 typedef struct mha__span {
@@ -44,16 +45,6 @@ typedef struct mha__flash_work {
     mha__span any, all; /* of all tiles */
     mha__span reach;    /* `any` of all keys */
 } mha__flash_work;
-
-static inline size_t mha__smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static inline size_t mha__larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
 
 /* What both have; empty is anything with begin >= end. */
 static inline mha__span mha__span_shared(mha__span a, mha__span b)

@@ -3,12 +3,7 @@
 #define MHA_COMPUTE_ONLINE_SOFTMAX_H
 
 #include "compute/flash.h"
-
-/* n rounded up to a multiple of `unit`. */
-static inline size_t mha__round_up(size_t n, size_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
+#include "compute/sizes.h"
 
 /* One row: the largest visible score, the sum of exp(score - max), whether any key was visible. */
 typedef struct mha__softmax_state {

@@ -46,9 +46,13 @@ mha_status mha_isa_select(const char *name)
 
 mha_status mha_fetch_select(const char *text)
 {
-    int groups;
-    if (!text || !mha__fetch_read(text, &groups))
+    int ahead[MHA__FETCHED_COUNT];
+    for (int what = 0; what < MHA__FETCHED_COUNT; what++)
+        ahead[what] = MHA_FETCH_MOST + 1; /* not named */
+    if (!text || !mha__fetch_read(text, ahead))
         return MHA_INVALID;
-    mha__fetch_choose(groups);
+    for (int what = 0; what < MHA__FETCHED_COUNT; what++)
+        if (ahead[what] <= MHA_FETCH_MOST)
+            mha__fetch_choose((mha__fetched)what, ahead[what]);
     return MHA_OK;
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/quantised/decoders.h"
-#include "compute/packed_gemm.h"
+#include "compute/packed/packed_gemm.h"
 #include "mha/random.h"
 #include "mha/system.h"
 #include "support/guard.h"

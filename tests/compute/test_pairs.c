@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "compute/kernels/kernels.h"
-#include "compute/packed_gemm.h"
+#include "compute/packed/packed_gemm.h"
 #include "mha/random.h"
 #include "mha/system.h"
 #include "mha/tensor.h"

@@ -3,7 +3,7 @@
 
 #include "base/base.h"
 #include "base/quantised/quantise.h"
-#include "compute/packed_gemm.h"
+#include "compute/packed/packed_gemm.h"
 
 /* Elements of a row that are made at a time, in whole panels. */
 enum { PIECE = 1024 };

@@ -6,7 +6,7 @@
 #include "base/quantised/quantise.h"
 #include "compute/gemm.h"
 #include "compute/handover.h"
-#include "compute/packed_gemm.h"
+#include "compute/packed/packed_gemm.h"
 #include "compute/thread_pool.h"
 
 /* A piece has up to this many rows of one sequence and this many columns, more when the sequence is a single row. */

@@ -1,5 +1,5 @@
 /* mha info: processor, instruction set, BLAS and threads that the program uses, and from when on it uses them. */
-#include "bench/machine_peak.h"
+#include "bench/machine_choices.h"
 #include "cli/commands/commands.h"
 #include "cli/output/report.h"
 
@@ -15,10 +15,21 @@ static void print_info(const mha__choices *chosen)
         say(" (a handover takes %.3g us)\n", 1e6 * chosen->handover_seconds);
     else
         say(" (a handover could not be measured)\n");
-    say("  fetched ahead    weights for one row %zu bytes, for few rows %zu, quantised %zu\n", chosen->row_ahead,
-           chosen->rows_ahead, chosen->blocks_ahead);
-    say("                   keys for 2 to 4 rows %zu groups of %zu further (%s)\n", chosen->key_groups_ahead,
-           chosen->keys_in_group, chosen->key_groups_measured ? "measured" : "not measured");
+    for (int what = 0; what < MHA__FETCHED_COUNT; what++)
+        say("  %-15s  %-6s  %2zu %s (%s)\n", what == 0 ? "fetched ahead" : "", mha__fetched_name((mha__fetched)what),
+            chosen->ahead[what], mha__fetched_unit((mha__fetched)what),
+            chosen->measured[what] ? "measured" : "not measured");
+}
+
+static json_t *fetched_ahead(const mha__choices *chosen)
+{
+    json_t *of = json_object();
+    for (int what = 0; what < MHA__FETCHED_COUNT; what++)
+        json_object_set_new(of, mha__fetched_name((mha__fetched)what),
+                            record_of("ahead", J(chosen->ahead[what]), "unit",
+                                      json_text(mha__fetched_unit((mha__fetched)what)), "measured",
+                                      json_boolean(chosen->measured[what]), NULL));
+    return of;
 }
 
 int run_info(const arguments *args)
@@ -33,9 +44,7 @@ int run_info(const arguments *args)
         record_of("version", J(mha_version()), "isa", J(mha_isa()), "isa_available", available, "blas",
                   J(mha_blas_name()), "blas_threading", J(mha_blas_threading()), "threads", J(mha_threads_available()),
                   "handover_us", J(1e6 * chosen.handover_seconds), "operations_for_a_thread",
-                  J(chosen.operations_for_a_thread), "few_rows_ahead", J(chosen.rows_ahead), "one_row_ahead",
-                  J(chosen.row_ahead), "blocks_ahead", J(chosen.blocks_ahead), "key_groups_ahead",
-                  J(chosen.key_groups_ahead), "key_groups_measured", json_boolean(chosen.key_groups_measured), NULL);
+                  J(chosen.operations_for_a_thread), "fetched_ahead", fetched_ahead(&chosen), NULL);
     if (report_is_text(args, root))
         print_info(&chosen);
     json_decref(root);

@@ -60,15 +60,14 @@ typedef struct mha__half_panels {
  *   signed codes 8 more than the code. Codes of F8 are in words of 16 bits, for two terms; d is 2^8 times the scale
  *   beside E4M3, and NaN where a code of the column's block is.
  * That is what a file takes, but for codes of 2 to 6 bits. `panel`: bytes from one panel to the next; `first`: the term
- * to begin with, a multiple of 16. */
+ * to begin with, a multiple of 16; what lies `ahead` bytes further is fetched. */
 typedef struct mha__block_panels {
     const unsigned char *data;
-    size_t panel, first;
+    size_t panel, first, ahead;
     const mha__block_kind *kind;
 } mha__block_panels;
 
 enum { MHA_QUANT = 32 };
-enum { MHA_SOON_FLOATS = 2048 }; /* how far ahead of a product of few rows memory is fetched: two pages */
 
 static inline __attribute__((always_inline)) bool mha__is_byte_wide(mha__codes codes)
 {
@@ -116,14 +115,14 @@ typedef struct mha__kernels {
     size_t tile_rows;        /* rows the product handles best at a time, at most MHA_TILE_ROWS */
     size_t few_rows;         /* rows that product_rows takes: MHA_FEW_ROWS or more */
     size_t block_columns;    /* columns of quantised blocks that a tile of few rows takes at a time */
-    /* Bytes ahead of the product at which memory is fetched: of packed floats for one row (0: not), of blocks. */
+    /* KiB ahead at which packed floats for one row (0: not), and blocks, are fetched until that is measured. */
     size_t row_ahead, blocks_ahead;
 
     /* C (m, n) = init + A B, every element one chain of multiply-adds over k = 0, 1, ... from 0, then
      * added to init. A: staged rows, k <= MHA_BLOCK. C: row stride ldc; exactly n columns are written. init is
      * factor[i] * C[i][j] when factor is given, else bias[j] when bias is given (n floats), else nothing
      * and C is not read. Unless `next` is NULL, the (k, n) floats there are
-     * prefetched meanwhile. */
+     * prefetched meanwhile; if it is, the panel to the right, or nothing by flat tiles. */
     void (*product)(size_t m, size_t n, size_t k, const float *A, mha__panels B, const mha__panels *next, float *C,
                     size_t ldc, const float *factor, const float *bias);
 
@@ -173,7 +172,8 @@ typedef struct mha__kernels {
     /* C (m, n) = A X^T for m <= few_rows staged rows A of k <= MHA_BLOCK floats, X (n, k) of row stride ldx; C has the
      * bits that `product` gives with the packed transpose of X. Meanwhile rows of X are prefetched a group ahead, as
      * many as a vector has floats. With more than MHA_FEW_ROWS rows so are, unless `next` is NULL, the (n, k) floats
-     * there, row stride ld_next; with 2 to MHA_FEW_ROWS rows those of X `groups` groups further (fetching.h). */
+     * there, row stride ld_next; with 2 to MHA_FEW_ROWS rows those of X `groups` groups further
+     * (fetching.h). */
     void (*product_rows)(size_t m, size_t n, size_t k, const float *A, const float *X, size_t ldx, const float *next,
                          size_t ld_next, size_t groups, float *C, size_t ldc);
 

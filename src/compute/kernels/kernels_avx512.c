@@ -4,7 +4,7 @@
 
 #define ISA_NAME "avx512"
 #define MOST_FEW_ROWS 8
-#define BLOCK_AHEAD 4096
+#define BLOCK_AHEAD 4
 #define KERNELS mha__kernels_avx512
 #define ISA_WITH_PAIRS "avx512_bf16"
 #define KERNELS_WITH_PAIRS mha__kernels_avx512_bf16

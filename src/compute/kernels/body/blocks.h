@@ -191,14 +191,14 @@ INLINE void groups_at(const int nv, const mha__block_kind *kind, const part_of_b
 }
 
 /* Adds 16 terms of one group, whose words begin at `words`, to the sums of a tile. */
-INLINE void add_terms(const int m, const int nv, const float *A, const unsigned char *words, size_t panel,
+INLINE void add_terms(const int m, const int nv, const float *A, const unsigned char *words, size_t panel, size_t soon,
                       const group_of_terms *group, const half_of_byte half, const mha__codes form,
                       const signed char *values, vec sum[][HALF_FLAT_VECS])
 {
     ROLL for (size_t p = 0; p < HALF_QUANT; p += 4, A += 4, words += 4 * MHA_PANEL)
     {
         for (int j = 0; half == LOW && j < (nv + PANEL_VECS - 1) / PANEL_VECS; j++) { /* any address is allowed */
-            const unsigned char *ahead = words + (size_t)j * panel + BLOCK_AHEAD;
+            const unsigned char *ahead = words + (size_t)j * panel + soon;
             __builtin_prefetch(ahead, 0, 3);
             __builtin_prefetch(ahead + 64, 0, 3);
         }
@@ -252,13 +252,13 @@ INLINE void block_tile(const int m, const int nv, const operands *o, const mha__
                 groups_at(nv, kind, &at, panel, s.least, t, column, form, false, group);
         }
         if (t == 0) {
-            add_terms(m, nv, A, words, panel, group, LOW, form, values, sum);
+            add_terms(m, nv, A, words, panel, W->ahead, group, LOW, form, values, sum);
             continue;
         }
         UNROLL
         for (int j = 0; j < nv; j++)
             group[j].step = group[j].step * by_half(second_half(form), form);
-        add_terms(m, nv, A, words + second_words(form), panel, group, second_half(form), form, values, sum);
+        add_terms(m, nv, A, words + second_words(form), panel, W->ahead, group, second_half(form), form, values, sum);
         next_part(&at, &s);
     }
     float spill[MOST_WIDE * HALF_FLAT_VECS * LANES];

@@ -5,8 +5,8 @@
  *   HALF_FLAT_ROWS         rows of a tile with half as many vectors as FLAT_VECS
  *   LONE_VECS              vectors of a tile of one row by numbers of 16 and 8 bits, if that is not as many
  *   FLAT_ROWS_IN_PLACE     FLAT_ROWS where B is read where it lies, mostly from memory; if it differs
- *   FLAT_HINTS             0 if such tiles read packed panels faster without prefetching
- *   BLOCK_AHEAD            bytes ahead that quantised blocks are fetched, if not 2048
+ *   FLAT_HINTS             0 if such tiles mostly read packed panels faster without prefetching
+ *   BLOCK_AHEAD            KiB ahead that quantised blocks are fetched until that is measured, if not 2
  *   MOST_FEW_ROWS          most rows that product_rows takes; if it is not MHA_FEW_ROWS
  *   KERNELS                name of the table it exports
  *   ISA_WITH_PAIRS, KERNELS_WITH_PAIRS, PAIRS_BESIDE   the same of one more, with these pairs, if there are some
@@ -37,7 +37,7 @@
 #define LONE_VECS (FLAT_VECS / 2)
 #endif
 #ifndef BLOCK_AHEAD
-#define BLOCK_AHEAD 2048
+#define BLOCK_AHEAD 2
 #endif
 #ifndef MOST_FEW_ROWS
 #define MOST_FEW_ROWS MHA_FEW_ROWS
@@ -69,7 +69,7 @@
         .lanes = LANES,                                                                                                \
         .tile_rows = TILE_ROWS,                                                                                        \
         .few_rows = MOST_FEW_ROWS,                                                                                     \
-        .row_ahead = FLAT_HINTS ? MHA_SOON_FLOATS * sizeof(float) : 0,                                                 \
+        .row_ahead = FLAT_HINTS ? 8 : 0,                                                                               \
         .block_columns = HALF_FLAT_VECS * LANES > MHA_PANEL ? HALF_FLAT_VECS * LANES : MHA_PANEL,                      \
         .blocks_ahead = BLOCK_AHEAD,                                                                                   \
         .product = product,                                                                                            \

@@ -189,7 +189,7 @@ static void product(size_t m, size_t n, size_t k, const float *A, mha__panels B,
         o.bias = bias ? bias + j : NULL;
         /* What a tile prefetches: `next` when it is given, else the panel to the right; flat tiles only `next`. */
         if (width > TILE_VECS * LANES)
-            o.next = next && (FLAT_HINTS || B.row != MHA_PANEL) ? data_at(*next, j) : NULL;
+            o.next = next ? data_at(*next, j) : NULL;
         else
             o.next = next ? data_at(*next, j) : data_at(B, j + width < n ? j + width : j);
         all_rows(m, columns, &o, A, C + j, factor, next && m > TILE_ROWS);

@@ -1,0 +1,125 @@
+/* Weights packed into panels, as floats, in 16 bits or as quantised blocks, and unpacked again. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/quantised/decoders.h"
+#include "compute/kernels/kernels.h"
+#include "compute/packed/packed_gemm.h"
+#include "compute/sizes.h"
+
+bool mha__packed_floats(size_t k, size_t n, size_t *floats)
+{
+    size_t padded;
+    if (!mha__add(n, MHA_PANEL - 1, &padded))
+        return false;
+    return mha__mul(padded / MHA_PANEL * MHA_PANEL, k, floats);
+}
+
+void mha__pack(size_t k, size_t n, const float *W, size_t ldw, float *panels)
+{
+    (void)mha__kernels_get()->pack(k, n, W, ldw, panels, k * MHA_PANEL);
+}
+
+void mha__pack_row(size_t k, size_t p, size_t column, size_t n, const float *row, float *panels)
+{
+    (void)mha__kernels_get()->pack(1, n, row, n, panels + column * k + p * MHA_PANEL, k * MHA_PANEL);
+}
+
+/* Copies rows of 16-bit elements into panels, `panel` elements apart. */
+static void pack_halves(size_t rows, size_t n, const uint16_t *W, size_t ldw, uint16_t *panels, size_t panel)
+{
+    for (size_t j = 0; j < n; j += MHA_PANEL, panels += panel)
+        for (size_t p = 0; p < rows; p++) {
+            const size_t there = n - j < MHA_PANEL ? n - j : MHA_PANEL;
+            memcpy(panels + p * MHA_PANEL, W + p * ldw + j, there * sizeof *W);
+            memset(panels + p * MHA_PANEL + there, 0, (MHA_PANEL - there) * sizeof *W);
+        }
+}
+
+void mha__pack_half(size_t k, size_t n, const uint16_t *W, size_t ldw, uint16_t *panels)
+{
+    pack_halves(k, n, W, ldw, panels, k * MHA_PANEL);
+}
+
+void mha__pack_half_row(size_t k, size_t p, size_t column, size_t n, const uint16_t *row, uint16_t *panels)
+{
+    pack_halves(1, n, row, n, panels + column * k + p * MHA_PANEL, k * MHA_PANEL);
+}
+
+void mha__unpack(size_t k, size_t n, size_t size, const void *panels, void *W)
+{
+    const char *from = panels;
+    for (size_t j = 0; j < n; j += MHA_PANEL)
+        for (size_t p = 0; p < k; p++, from += MHA_PANEL * size)
+            memcpy((char *)W + (p * n + j) * size, from, (n - j < MHA_PANEL ? n - j : MHA_PANEL) * size);
+}
+
+bool mha__packed_block_bytes(size_t k, size_t n, mha_dtype dtype, size_t *bytes)
+{
+    const mha__block_kind *kind = mha__block_kind_of(dtype);
+    size_t blocks;
+    return mha__mul(mha__pieces(n, MHA_PANEL), k / kind->elements, &blocks) &&
+           mha__mul(blocks, mha__block_shape_of(kind).bytes, bytes);
+}
+
+static void put_scale(const mha__block_kind *kind, float value, unsigned char *to)
+{
+    const uint16_t half = kind->power ? mha_f32_to_bf16(value) : mha_f32_to_f16(value);
+    memcpy(to, &half, sizeof half);
+}
+
+/* Kernels know no NaN among codes of E4M3: with one of them a column becomes NaN in a product, and so it does where the
+ * scale of the block is NaN. */
+static void put_f8_scale(const mha__block_kind *kind, const mha__block_parts *parts, unsigned char *to)
+{
+    float scale = parts->d;
+    for (size_t i = 0; i < kind->elements && kind->codes == MHA_CODES_E4M3; i++)
+        if (mha__is_e4m3_nan((unsigned char)parts->code[i]))
+            scale = NAN;
+    memcpy(to, &scale, sizeof scale);
+}
+
+/* Term t of column c in words of so many terms. */
+static size_t word_byte(size_t t, size_t c, size_t terms)
+{
+    return t / terms * terms * MHA_PANEL + terms * c + t % terms;
+}
+
+/* A block of column c; beyond the last column, one of zeros. */
+static void pack_block(const mha__block_kind *kind, const unsigned char *from, size_t c, unsigned char *to)
+{
+    const mha__block_shape s = mha__block_shape_of(kind);
+    const int more = kind->codes == MHA_CODES_4 ? 8 : 0;
+    mha__block_parts parts;
+    kind->split(from, 0, kind->elements, &parts);
+    if (mha__is_f8(kind->codes))
+        put_f8_scale(kind, &parts, to + sizeof(float) * c);
+    else
+        put_scale(kind, parts.d, to + 2 * c);
+    if (mha__has_least(kind->codes))
+        put_scale(kind, parts.m, to + 2 * (MHA_PANEL + c));
+    for (size_t i = 0; i < kind->elements; i++) {
+        unsigned char *part = to + s.header + i / MHA_QUANT * s.part;
+        const size_t t = i % MHA_QUANT, g = i / kind->group;
+        if (kind->scales && i % kind->group == 0) {
+            part[t / kind->group * MHA_PANEL + c] = (unsigned char)parts.scale[g];
+            if (mha__has_least(kind->codes))
+                part[s.least + t / kind->group * MHA_PANEL + c] = (unsigned char)parts.min[g];
+        }
+        if (mha__is_byte_wide(kind->codes))
+            part[s.codes + word_byte(t, c, mha__is_f8(kind->codes) ? 2 : 4)] = (unsigned char)parts.code[i];
+        else
+            part[s.codes + word_byte(t % 16, c, 4)] |= (unsigned char)((parts.code[i] + more) << t / 16 * 4);
+    }
+}
+
+void mha__pack_blocks(size_t k, size_t n, mha_dtype dtype, const unsigned char *blocks, unsigned char *panels)
+{
+    const mha__block_kind *kind = mha__block_kind_of(dtype);
+    const size_t bytes = mha__block_shape_of(kind).bytes, count = k / kind->elements;
+    memset(panels, 0, mha__pieces(n, MHA_PANEL) * count * bytes);
+    for (size_t j = 0; j < n; j++)
+        for (size_t b = 0; b < count; b++, blocks += kind->bytes)
+            pack_block(kind, blocks, j % MHA_PANEL, panels + (j / MHA_PANEL * count + b) * bytes);
+}
