@@ -41,7 +41,11 @@ const char *mha_isa_at(size_t index)
 
 mha_status mha_isa_select(const char *name)
 {
-    return mha__kernels_select(name);
+    const mha__kernels *before = mha__kernels_get();
+    const mha_status status = mha__kernels_select(name);
+    if (mha__kernels_get() != before)
+        mha__fetch_renew();
+    return status;
 }
 
 mha_status mha_fetch_select(const char *text)

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "compute/float_mode.h"
-#include "compute/kernels/fetching.h"
 #include "compute/kernels/list.h"
 #include "mha/system.h"
 
@@ -135,9 +134,6 @@ mha_status mha__kernels_select(const char *name)
     const mha__kernels *kernels = by_name(name);
     if (!kernels)
         return known(name) ? MHA_UNSUPPORTED : MHA_NOT_FOUND;
-    const bool other = mha__kernels_get() != kernels;
     atomic_store_explicit(&chosen, kernels, memory_order_release);
-    if (other)
-        mha__fetch_renew();
     return MHA_OK;
 }
