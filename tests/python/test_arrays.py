@@ -54,6 +54,18 @@ def test_broadcast_rows():
     np.testing.assert_array_equal(sdpa(q, same, v), sdpa(q, same.copy(), v))
 
 
+def test_tensors_whose_memory_was_let_go():
+    """As those of sharded training are between two uses; one without numbers needs none."""
+    torch = pytest.importorskip("torch")
+    for i, name in enumerate(("query", "key", "value")):
+        inputs = [torch.from_numpy(x) for x in three(2, 3, 5, 8)]
+        gone = inputs[i] = inputs[i].clone()
+        (gone.untyped_storage() if hasattr(gone, "untyped_storage") else gone.storage()).resize_(0)
+        with pytest.raises(TypeError, match=f"{name}: the memory of this tensor was let go"):
+            sdpa(*inputs)
+    assert sdpa(*[torch.zeros(0, 2, 3, 4)] * 3).shape == (0, 2, 3, 4)
+
+
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 2, 0, 4), (0, 0, 0, 4)])
 def test_zero_sizes(shape):
     q = np.zeros(shape, "f4")

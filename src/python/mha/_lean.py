@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -23,61 +23,68 @@ _TYPES = tuple(np.dtype(name) for name in ("float32", "float64", "bool"))
 _MOST = 256  # signatures that are kept
 _SPARE = 8  # calls of one signature that are kept, for as many threads
 
-# An array of CPython's numpy begins with the object's head and the address of its memory: reading it there costs a
-# tenth of what asking for it does. Where that is not so, arrays are asked.
-_AT = object.__basicsize__
-_read = ctypes.c_ssize_t.from_address
-
-
-def _quick(array: Any) -> int:
-    return _read(id(array) + _AT).value
-
-
-def _asked(array: Any) -> int:
-    return int(array.ctypes.data)
-
-
-_probe = np.arange(6, dtype="float32").reshape(2, 3)
-_sees = sys.implementation.name == "cpython" and all(
-    _quick(x) == _asked(x) for x in (_probe, _probe[1:], _probe.T, _probe.copy()))
-address_of = _quick if _sees else _asked
-
-_run = lib["mha_run"]  # without declared types, which would be looked at in every call; what it is given is prepared
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether values that are equal to this one mean the same, now and later."""
-    if type(value) is tuple:
-        return all(map(_is_plain, value))
-    if type(value) is Rope:
-        return value.q_positions is value.k_positions is value.cos is value.sin is value.frequencies is None
-    if type(value) is Bias:
-        return value.table is None
-    if type(value) is Relative:
-        return value.k is value.columns is value.q is None
-    return value is None or type(value) in (bool, int, float, str)
-
-
+_Array, _empty = np.ndarray, np.empty
 # torch.Tensor and torch.from_numpy, once a call with such tensors is kept.
 _Tensor: Any = None
 _from_numpy: Any = None
 
+# An array of CPython's numpy begins with the object's head and the address of its memory. Read there, out of all memory
+# as one array of words of 2^3 bytes, it costs a tenth of what asking does. Where that is not so, no call is kept.
+_words = (ctypes.c_int64 * (sys.maxsize >> 3)).from_address(object.__basicsize__)
+_probe = np.arange(6, dtype="float32").reshape(2, 3)
+_sees = sys.implementation.name == "cpython" and sys.maxsize > 2**32 and all(
+    _words[id(x) >> 3] == x.ctypes.data for x in (_probe, _probe[1:], _probe.T, _probe.copy()))
 
-def _numpy_signature(q: Any, k: Any, v: Any, mask: Any, how: tuple[Any, ...]) -> Any:
-    """What kept calls are found by. Numbers of another type, though equal (True, 1), make another signature."""
-    if k is None:
-        return how, tuple(map(type, how)), q.dtype, q.shape, q.strides
-    return (how, tuple(map(type, how)), q.dtype, q.shape, q.strides, k.dtype, k.shape, k.strides, v.dtype,
-            v.shape, v.strides, None if mask is None else (mask.dtype, mask.shape, mask.strides))
+_run = lib["mha_run"]  # without declared types, which would be looked at in every call; what it is given is prepared
+
+_SCALARS = frozenset((bool, int, float, str, type(None)))
+_OBJECTS = frozenset((Rope, Bias, Relative))
 
 
-def _torch_signature(q: Any, k: Any, v: Any, mask: Any, how: tuple[Any, ...]) -> Any:
-    """The same for tensors of PyTorch. Those that are no dense memory have no strides, and raise RuntimeError."""
-    if k is None:
-        return how, tuple(map(type, how)), q.dtype, q.shape, q.stride(), q.is_cpu, q.is_neg()
-    return (how, tuple(map(type, how)), q.dtype, q.shape, q.stride(), q.is_cpu, q.is_neg(),
-            k.dtype, k.shape, k.stride(), k.is_cpu, k.is_neg(), v.dtype, v.shape, v.stride(), v.is_cpu, v.is_neg(),
-            None if mask is None else (mask.dtype, mask.shape, mask.stride(), mask.is_cpu, mask.is_neg()))
+def _kind(value: Any) -> Any:
+    """The type of a value, and the types of what is in it."""
+    if type(value) is tuple:
+        return tuple(map(_kind, value))
+    return (type(value), *map(_kind, vars(value).values())) if type(value) in _OBJECTS else type(value)
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether values of a kind that are equal mean the same, now and later."""
+    return kind in _SCALARS or kind in _OBJECTS or kind is type or type(kind) is tuple and all(map(_is_plain, kind))
+
+
+def said(settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Settings as a part of `how`: name, kind and value of each."""
+    found: tuple[Any, ...] = ()
+    for name, value in settings.items():
+        kind = type(value)
+        found += name, kind if kind in _SCALARS else _kind(value), value
+    return found
+
+
+def _of_arrays(query: Any, key: Any, value: Any, mask: Any, how: tuple[Any, ...]) -> Any:
+    """What kept calls with arrays of numpy are found by. Strides come first: they differ from a tensor's, and numpy is
+    slow to compare a type with one of PyTorch."""
+    if key is None:
+        return how, query.strides, query.dtype, query.shape
+    if mask is None:
+        return (how, query.strides, query.dtype, query.shape, key.dtype, key.shape, key.strides, value.dtype,
+                value.shape, value.strides)
+    return (how, query.strides, query.dtype, query.shape, key.dtype, key.shape, key.strides, value.dtype, value.shape,
+            value.strides, mask.dtype, mask.shape, mask.strides)
+
+
+def _of_tensors(query: Any, key: Any, value: Any, mask: Any, how: tuple[Any, ...]) -> Any:
+    """The same for tensors of PyTorch, with the strides of those that are not contiguous, which cost more to ask for.
+    Of what is no dense memory, strides or the address raise RuntimeError."""
+    if key is None:
+        return how, query.is_contiguous() or query.stride(), query.dtype, query.shape, query.is_cpu, query.is_neg()
+    found = (how, query.is_contiguous() or query.stride(), query.dtype, query.shape, query.is_cpu, query.is_neg(),
+             key.dtype, key.shape, key.is_contiguous() or key.stride(), key.is_cpu, key.is_neg(),
+             value.dtype, value.shape, value.is_contiguous() or value.stride(), value.is_cpu, value.is_neg())
+    if mask is None:
+        return found
+    return *found, mask.dtype, mask.shape, mask.is_contiguous() or mask.stride(), mask.is_cpu, mask.is_neg()
 
 
 class _Kept:
@@ -102,48 +109,62 @@ class _Kept:
 class Lean:
     """Kept calls by their signature. Of a layer, no key is the query, and `how` says whether the value is the key.
 
+    In `how` the kind of every setting comes before its value. So numbers that are equal and of another type (True, 1)
+    are told apart, and a value is compared with one of its own kind alone: never an array, whose equality is an array.
+
     Written without loops: of the few microseconds that a call may cost here, each would take one.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Any, list[_Kept]] = {}
+        self._kept: dict[Any, tuple[Any, list[_Kept]]] = {}  # by its signature: that once more, and its calls
+        self._recent: tuple[Any, list[_Kept]] = (None, [])  # the entry found last: to compare is less than to look up
 
     def run(self, query: Any, key: Any, value: Any, mask: Any, how: tuple[Any, ...],
             cache: Optional[Cache] = None) -> Optional[Any]:
         """The result of a call that is kept, or None."""
         kind = type(query)
-        numpy = kind is np.ndarray
-        if not numpy and kind is not _Tensor:
-            return None
         if key is not None and not (kind is type(key) is type(value) and (mask is None or kind is type(mask))):
             return None
         try:
-            calls = self._kept[(_numpy_signature if numpy else _torch_signature)(query, key, value, mask, how)]
+            if kind is _Array:
+                signature = _of_arrays(query, key, value, mask, how)
+                q = k = v = m = _words[id(query) >> 3]
+                if key is not None:
+                    k, v = _words[id(key) >> 3], _words[id(value) >> 3]
+                    if mask is not None:
+                        m = _words[id(mask) >> 3]
+            elif kind is _Tensor:
+                signature = _of_tensors(query, key, value, mask, how)
+                q = k = v = m = query.data_ptr()
+                if key is not None:
+                    k, v = key.data_ptr(), value.data_ptr()
+                    if mask is not None:
+                        m = mask.data_ptr()
+                if not (q and k and v and m):  # a tensor whose memory was let go
+                    return None
+            else:
+                return None
+            known, calls = self._recent
+            if signature != known:
+                self._recent = known, calls = self._kept[signature]
             kept = calls.pop()  # nobody else has it meanwhile
-            at = address_of if numpy else _Tensor.data_ptr
-            bits = kept.query.data = at(query)
-            if key is not None:
-                k = kept.key.data = at(key)
-                v = kept.value.data = at(value)
-                bits |= k | v
         except (LookupError, TypeError, RuntimeError):  # there is none, or an argument is of no plain kind
             return None
-        if bits & kept.unaligned:
+        if (q | k | v) & kept.unaligned or m & kept.unaligned_mask:
+            calls.append(kept)
             return None
+        kept.query.data, kept.key.data, kept.value.data = q, k, v
         if mask is not None:
-            kept.mask.data = bits = at(mask)
-            if bits & kept.unaligned_mask:
-                return None
+            kept.mask.data = m
         if cache is not None:
             kept.call.cache = cache.handle.address
-        result = np.empty(kept.shape, kept.dtype)
-        kept.output.data = address_of(result)
+        result = _empty(kept.shape, kept.dtype)
+        kept.output.data = _words[id(result) >> 3]
         status = _run(*kept.arguments)
         if status:
-            check(status, kept.error)
-        if len(calls) < _SPARE:
-            calls.append(kept)
-        return result if numpy else _from_numpy(result)
+            check(status, kept.error)  # before another thread may have it
+        calls.append(kept)
+        return result if kind is _Array else _from_numpy(result)
 
     def keep(self, request: Request, query: Any, key: Any, value: Any, mask: Any, how: tuple[Any, ...],
              result: Any) -> None:
@@ -162,16 +183,18 @@ class Lean:
             if array is None:
                 continue
             if (type(array) is not np.ndarray or array.size == 0 or not any(array.dtype is t for t in _TYPES)
-                    or address is not None and address != _asked(array)):
+                    or address is not None and address != array.ctypes.data):
                 return
-        if not arrays[-1].flags.c_contiguous or not _is_plain(how):
+        if not (_sees and arrays[-1].flags.c_contiguous and _is_plain(_kind(how))):
             return
         if torch is not None:
             _Tensor, _from_numpy = torch.Tensor, torch.from_numpy
         if len(self._kept) >= _MOST:
             self._kept.clear()
-        signature = (_numpy_signature if torch is None else _torch_signature)(query, key, value, mask, how)
+        signature = (_of_arrays if torch is None else _of_tensors)(query, key, value, mask, how)
         kept = _Kept(request, [x.itemsize for x in arrays[:3] if x is not None], 1 if mask is None else
                      arrays[3].itemsize, arrays[-1])
-        self._kept.setdefault(signature, []).append(kept)
+        _, calls = self._kept.setdefault(signature, (signature, []))
+        if len(calls) < _SPARE:
+            calls.append(kept)
         request.let_go()

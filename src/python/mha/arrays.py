@@ -93,6 +93,8 @@ def _of_torch(name: str, value: Any) -> Tensor:
     if code is None:
         raise TypeError(f"{name}: tensors of {value.dtype} have no type here; {_taken()}")
     value = value.detach().resolve_neg()
+    if value.numel() and type(value) is torch.Tensor and not value.data_ptr():
+        raise TypeError(f"{name}: the memory of this tensor was let go: its storage has no bytes")
     if code == _abi.BF16:
         return Tensor(value.view(torch.int16).numpy().view(np.uint16), code, _wrap_torch)
     if code in (_abi.F8_E4M3, _abi.F8_E5M2):

@@ -8,7 +8,7 @@ import numpy as np
 from . import _abi
 from . import arrays as a
 from ._call import Request
-from ._lean import Lean
+from ._lean import Lean, said
 from .errors import typed
 from .semantics import Semantics
 from .settings import ROWS, has, row_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ._typed import FlashSettings, TorchSettings
 
 _lean, _lean_flash = Lean(), Lean()
+_OPEN = (-1, -1)
 
 
 def torch_settings(heads: Heads, attn_mask: Optional[a.Array], is_causal: bool, enable_gqa: bool,
@@ -93,9 +94,11 @@ def scaled_dot_product_attention(
     """
     plain = type(return_stages) is tuple and not return_stages and return_lse is False and out_dtype is None
     if plain:
-        how: tuple[Any, ...] = (dropout_p, is_causal, scale, enable_gqa, path, threads, precision)
+        how: tuple[Any, ...] = (
+            type(dropout_p), type(is_causal), type(scale), type(enable_gqa), type(path), type(threads), type(precision),
+            dropout_p, is_causal, scale, enable_gqa, path, threads, precision)
         if settings:
-            how += (*settings, *settings.values())
+            how += said(settings)
         result = _lean.run(query, key, value, attn_mask, how)
         if result is not None:
             return result
@@ -133,7 +136,7 @@ def flash_settings(heads: Heads, causal: bool, window_size: Sequence[int], setti
 
 
 def attention(q: a.Array, k: a.Array, v: a.Array, *, layout: str = "BTHD", causal: bool = False,
-              window_size: Sequence[int] = (-1, -1), softmax_scale: Optional[float] = None, softcap: float = 0.0,
+              window_size: Sequence[int] = _OPEN, softmax_scale: Optional[float] = None, softcap: float = 0.0,
               alibi_slopes: Optional[a.Array] = None, cu_seqlens_q: Optional[a.Array] = None,
               cu_seqlens_k: Optional[a.Array] = None, return_lse: bool = False, return_stages: Sequence[str] = (),
               path: str = "auto", threads: int = 0, precision: Any = None, out_dtype: Any = None,
@@ -152,9 +155,13 @@ def attention(q: a.Array, k: a.Array, v: a.Array, *, layout: str = "BTHD", causa
     plain = (type(return_stages) is tuple and not return_stages and return_lse is False and out_dtype is None
              and alibi_slopes is cu_seqlens_q is cu_seqlens_k is None)
     if plain:
-        how: tuple[Any, ...] = (layout, causal, window_size, softmax_scale, softcap, path, threads, precision)
+        how: tuple[Any, ...] = (
+            type(layout), type(causal), type(softmax_scale), type(softcap), type(path), type(threads), type(precision),
+            layout, causal, softmax_scale, softcap, path, threads, precision)
+        if window_size is not _OPEN:
+            how += said({"window_size": window_size})
         if settings:
-            how += (*settings, *settings.values())
+            how += said(settings)
         result = _lean_flash.run(q, k, v, None, how)
         if result is not None:
             return result

@@ -12,7 +12,7 @@ from . import _abi
 from . import arrays as a
 from ._backward import INPUTS, Backward, further, stages_of
 from ._call import Request
-from ._lean import Lean
+from ._lean import Lean, said
 from ._library import Handle, call, create, lib
 from .cache import Cache
 from .errors import NotFoundError, typed
@@ -308,12 +308,13 @@ class MultiHeadAttention:
             try:
                 v = key if value is None else value
                 if plain:
-                    how: tuple[Any, ...] = (layout, self.layout, path, threads, precision, key is None, value is None,
-                                            cache is None, absorbed)
+                    how: tuple[Any, ...] = (
+                        type(layout), type(self.layout), type(path), type(threads), type(precision), type(absorbed),
+                        value is None, cache is None, layout, self.layout, path, threads, precision, absorbed)
                     if self.settings:
-                        how += (len(self.settings), *self.settings, *self.settings.values())
+                        how += said(self.settings)
                     if settings:
-                        how += (*settings, *settings.values())
+                        how += said(settings)
                     result = self._lean.run(query, key, v, None, how, cache)
                     if result is not None:
                         return result
