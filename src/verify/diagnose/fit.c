@@ -26,23 +26,40 @@ static inline double larger(double a, double b)
     return a > b ? a : b;
 }
 
-static inline void compare_element(const mha__target *t, double x, double y, comparison *g, mha__candidate *result)
+/* Compares n elements x, which are `base` in the unmodified case, with those of the tensor, y. */
+static void compare_line(const mha__target *t, const double *x, const double *base, const double *y, size_t n,
+                         comparison *all, mha__candidate *result, mha__moved *moved)
 {
-    const double distance = fabs(x - y), size = fabs(y);
-    g->elements++;
-    if (!isfinite(distance)) {
-        const bool same = mha__search_same(t, x, y);
-        g->odd += !same;
-        g->apart += !same && !isnan(y);
-        return;
+    const double noise = t->noise[0], unit = t->storage.relative;
+    const double rtol[2] = {t->allowed[0].rtol, t->allowed[1].rtol};
+    comparison g = *all;
+    double most = result->max_abs, excess = result->excess, needed[2] = {result->needed[0], result->needed[1]};
+    double most_moved = moved->most, squares_moved = moved->rms;
+    for (size_t j = 0; j < n; j++) {
+        const double distance = fabs(x[j] - y[j]), size = fabs(y[j]), by = fabs(x[j] - base[j]);
+        if (isfinite(by) || (x[j] != base[j] && !(isnan(x[j]) && isnan(base[j])))) {
+            most_moved = larger(most_moved, isfinite(by) ? by : INFINITY);
+            squares_moved += by * by;
+        }
+        if (!isfinite(distance)) {
+            const bool same = mha__search_same(t, x[j], y[j]);
+            g.odd += !same;
+            g.apart += !same && !isnan(y[j]);
+            continue;
+        }
+        g.apart += distance > noise + unit * size;
+        g.sum += distance * distance;
+        g.signed_sum += x[j] - y[j];
+        most = larger(most, distance);
+        excess = larger(excess, distance - unit * size);
+        needed[0] = larger(needed[0], distance - rtol[0] * size);
+        needed[1] = larger(needed[1], distance - rtol[1] * size);
     }
-    g->apart += distance > t->noise[0] + t->storage.relative * size;
-    g->sum += distance * distance;
-    g->signed_sum += x - y;
-    result->max_abs = larger(result->max_abs, distance);
-    result->excess = larger(result->excess, distance - t->storage.relative * size);
-    for (int wide = 0; wide < 2; wide++)
-        result->needed[wide] = larger(result->needed[wide], distance - t->allowed[wide].rtol * size);
+    g.elements += n;
+    *all = g;
+    result->max_abs = most, result->excess = excess;
+    result->needed[0] = needed[0], result->needed[1] = needed[1];
+    moved->most = most_moved, moved->rms = squares_moved;
 }
 
 /* How many elements of line l of batch row b of the stage belong to a region. */
@@ -78,14 +95,9 @@ void mha__search_hold(const mha__search *s, const mha__region *on, const double 
         for (size_t l = 0; l < lines; l++) {
             const size_t at = b * t->row + l * t->columns;
             const double *y = t->values + (b * lines + l) * t->recorded_columns;
-            for (size_t j = 0, n = compared(s, on, b, l); j < n; j++) {
-                const double found = values[at + j], base = s->unmodified.stage[at + j], by = fabs(found - base);
-                compare_element(t, found, y[j], &g, x);
-                if (!isfinite(by) && (found == base || (isnan(found) && isnan(base))))
-                    continue;
-                moved->most = larger(moved->most, isfinite(by) ? by : INFINITY);
-                moved->rms += by * by;
-            }
+            const size_t n = compared(s, on, b, l);
+            if (n > 0)
+                compare_line(t, values + at, s->unmodified.stage + at, y, n, &g, x, moved);
         }
     const double n = g.elements > 0 ? (double)g.elements : 1;
     moved->rms = sqrt(moved->rms / n);

@@ -71,6 +71,18 @@ bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wid
     return !x->unchanged && nearer && (is_rounding(s, x, wide, best) || (t->states[wide] && allowed));
 }
 
+/* The noise floor is that of float32, the larger one. One whose excess is a sixteenth of that of the unmodified case is
+ * not refuted, because others are held against it. */
+bool mha__search_is_refuted(const mha__search *s, const mha__candidate *x)
+{
+    const mha__target *t = &s->target;
+    const double noise = fmax(x->louder * t->noise[0], least_noise(s, 0x1p-24)) + t->storage.absolute;
+    bool stated = false;
+    for (int wide = 0; wide < 2; wide++)
+        stated |= t->states[wide] && x->needed[wide] <= t->allowed[wide].atol;
+    return !x->finite || (x->excess > noise && !stated && x->excess >= s->candidates.all[0].excess / 16);
+}
+
 size_t mha__search_least_order(const mha__search *s, int wide, size_t most)
 {
     const double best = best_of(s, most);
@@ -338,6 +350,11 @@ static int by_fit(const void *x, const void *y)
 /* What comes near or closest explains most of the difference, and of the tensor: at most this part of the rms of each
  * is left. Of so many candidates some come a little nearer by chance. */
 static const double most_left = 0.5;
+
+bool mha__search_is_close(const mha__search *s, double relative)
+{
+    return relative < most_left * fmin(s->candidates.all[0].relative, 1);
+}
 
 /* Whether the rms of a candidate's difference is small, and at most twice that of the best candidate. A variant must
  * also be clearly nearer than the unmodified case. */

@@ -6,6 +6,11 @@
 
 /* Whether a candidate reproduces the tensor to float32 or float64 accuracy; `best`: the least excess of all. */
 bool mha__search_is_exact(const mha__search *s, const mha__candidate *x, int wide, double best);
+/* Whether a candidate does not reproduce the tensor, judging by a region on which it was fitted, and is of no account
+ * for what does. */
+bool mha__search_is_refuted(const mha__search *s, const mha__candidate *x);
+/* Whether a candidate of which so much is left may be among the closest. */
+bool mha__search_is_close(const mha__search *s, double relative);
 /* The least number of variants in an exact candidate with at most `most`; 3 when no candidate is exact. */
 size_t mha__search_least_order(const mha__search *s, int wide, size_t most);
 mha_explanation mha__search_explain(const mha__search *s, const mha__candidate *x, bool exact, int wide);

@@ -100,6 +100,7 @@ typedef struct mha__search {
     mha__region region_full;     /* the judged rows, all columns */
     mha__search_workers workers;
     mha__candidates candidates;
+    struct mha__solving *solving; /* of mha__search_solve */
     mha__search_progress progress;
 } mha__search;
 

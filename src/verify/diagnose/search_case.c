@@ -252,6 +252,7 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
         TRY(mha__report_low_precision(s, which, d, error));
     if (d->match_count > 0)
         return MHA_OK;
+    mha__search_solve_closest(s);
     return mha__report_closest(s, which, d, error);
 }
 

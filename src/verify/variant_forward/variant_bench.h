@@ -16,6 +16,12 @@ typedef struct mha__sight {
     double early, added;
 } mha__sight;
 
+/* A weight, and the row of values that it weighs. */
+typedef struct mha__term {
+    double weight;
+    const double *value;
+} mha__term;
+
 enum { KEEPS_NO_WEIGHT = 2 }; /* of a visible key */
 enum { MHA_VARIANT_TILE = 64 }; /* query rows that are looked at together */
 
@@ -23,10 +29,13 @@ enum { MHA_VARIANT_TILE = 64 }; /* query rows that are looked at together */
 typedef struct mha__as_said {
     mha__knobs knobs;    /* those of the case */
     bool rows, sights;   /* the variant being computed has these rows, and sees these keys under all heads */
+    bool products;       /* it has these products */
     double *row[3];      /* q (B, T_q, h, d_k), keys and values (B, S', h_kv, d); NULL: nothing is kept */
     mha__sight *sight;   /* (B, T_q, S) */
+    double *product;     /* q.k: (B, h, T_q, S) */
     unsigned char *made; /* (3, B): which rows are known */
     unsigned char *seen; /* (B, T_q): which query rows have their sights */
+    unsigned char *multiplied; /* (B, h, T_q): and their products */
 } mha__as_said;
 
 struct mha__variant_bench {
@@ -51,6 +60,7 @@ struct mha__variant_bench {
     double *heads, *merged;          /* (T_q, h, d_v), (T_q, h*d_v) */
     double *lse;                     /* (h, T_q) */
     double *ranked;                  /* S': the scores of a row in another order */
+    mha__term *terms;                /* S': of one row under one head */
     double *written;                 /* (T_q, width) of the output */
 };
 

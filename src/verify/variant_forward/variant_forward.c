@@ -56,7 +56,7 @@ static bool keep_what_is_said(mha__variant_bench *w)
                  keys = c->B * (S + 2) * c->H_kv * c->d_k, values = c->B * (S + 2) * c->H_kv * c->d_v;
     mha__as_said *said = &w->said;
     said->knobs = mha__knobs_of(c);
-    if (w->inputs->sequences || c->kind == CASE_ROPE || sights > MOST || q + keys + values > MOST)
+    if (w->inputs->sequences || c->kind == CASE_ROPE || sights * c->H > MOST || q + keys + values > MOST)
         return true;
     said->row[0] = take(w, q);
     said->row[1] = take(w, keys);
@@ -64,7 +64,10 @@ static bool keep_what_is_said(mha__variant_bench *w)
     said->sight = mha__arena_take(&w->pool, (sights + 1) * sizeof *said->sight);
     said->made = mha__arena_take(&w->pool, 3 * c->B + 1);
     said->seen = mha__arena_take(&w->pool, c->B * c->T_q + 1);
-    return said->row[0] && said->row[1] && said->row[2] && said->sight && said->made && said->seen;
+    said->product = take(w, sights * c->H);
+    said->multiplied = mha__arena_take(&w->pool, c->B * c->H * c->T_q + 1);
+    return said->row[0] && said->row[1] && said->row[2] && said->sight && said->made && said->seen && said->product &&
+           said->multiplied;
 }
 
 mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs, const unsigned char *needed,
@@ -89,9 +92,10 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
     w->merged = take(w, rows * c->d_v);
     w->lse = take(w, rows);
     w->ranked = take(w, S);
+    w->terms = mha__arena_take(&w->pool, S * sizeof *w->terms);
     w->written = take(w, c->T_q * (c->E_out > c->H * c->d_v ? c->E_out : c->H * c->d_v));
     const bool whole = w->own_keys && w->own_values && w->scores && w->visible && w->scored && w->weighed && w->sight &&
-                       w->heads && w->merged && w->lse && w->ranked && w->written;
+                       w->heads && w->merged && w->lse && w->ranked && w->terms && w->written;
     if (whole && mha__row_maker_begin(&w->maker, inputs, needed, bytes, &w->pool) && add_others(w) &&
         keep_what_is_said(w))
         return w;
@@ -431,6 +435,7 @@ void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_st
     mha__as_said *said = &bench->said;
     said->rows = said->row[0] && knobs->pages == PAGES_RIGHT && knobs->cache_order == CACHE_RIGHT &&
                  mha__knobs_make_rows_alike(&said->knobs, knobs);
+    said->products = said->rows && knobs->group_k == GROUPS_RIGHT && knobs->groups == 0;
     said->sights = said->row[0] && mha__variant_heads_see_alike(knobs) && mha__knobs_see_alike(&said->knobs, knobs);
     for (size_t b = 0; b < c->B; b++) {
         const bool moved = knobs->row_order && ends && c->T_q > 0;

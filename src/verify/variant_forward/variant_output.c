@@ -2,23 +2,32 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/dot.h"
 #include "compute/gemm.h"
 #include "verify/variant_forward/variant_bench.h"
 
-/* Two doubles, which every supported processor adds and multiplies at once. */
-typedef double two __attribute__((vector_size(16)));
-typedef double two_at __attribute__((vector_size(16), aligned(8), may_alias));
-
-/* y += a x */
-static void add_scaled(double a, const double *x, double *y, size_t n)
+/* Adds the n weighted values to o, each feature in their order: sums of eight features stay in registers. */
+static void add_terms(const mha__term *terms, size_t n, double *o, size_t features)
 {
-    size_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-        *(two_at *)(y + i) += a * *(const two_at *)(x + i);
-        *(two_at *)(y + i + 2) += a * *(const two_at *)(x + i + 2);
+    size_t f = 0;
+    for (; f + 8 <= features; f += 8) {
+        mha__two_at *to = (mha__two_at *)(o + f);
+        mha__two one = to[0], two = to[1], three = to[2], four = to[3];
+        for (const mha__term *t = terms; t < terms + n; t++) {
+            const mha__two_at *value = (const mha__two_at *)(t->value + f);
+            one += t->weight * value[0];
+            two += t->weight * value[1];
+            three += t->weight * value[2];
+            four += t->weight * value[3];
+        }
+        to[0] = one, to[1] = two, to[2] = three, to[3] = four;
     }
-    for (; i < n; i++)
-        y[i] += a * x[i];
+    for (; f < features; f++) {
+        double sum = o[f];
+        for (const mha__term *t = terms; t < terms + n; t++)
+            sum += t->weight * t->value[f];
+        o[f] = sum;
+    }
 }
 
 static void sum_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, size_t i)
@@ -30,15 +39,16 @@ static void sum_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t
                propagates = k->s.softmax.hidden_values == MHA_HIDDEN_PROPAGATE && !mha__variant_pads(k, b, i);
     double *o = w->heads + (i * c->H + h) * c->d_v;
     const double empty = all == 0 && isnan(w->lse[h * c->T_q + i]) ? NAN : 0; /* no weight is there to say it */
+    size_t n = 0;
     for (size_t f = 0; f < c->d_v; f++)
         o[f] = empty;
     for (size_t j = 0; j < all; j++) {
         const size_t row = j < S || bias ? j : S + 1;
-        const double weight = w->scores[at + j], *v = w->values + (row * c->H_kv + head) * c->d_v;
-        if (!w->visible[at + j] && !(propagates && j < S) && !isnan(weight))
-            continue;
-        add_scaled(weight, v, o, c->d_v);
+        w->terms[n].weight = w->scores[at + j];
+        w->terms[n].value = w->values + (row * c->H_kv + head) * c->d_v;
+        n += w->visible[at + j] || (propagates && j < S) || isnan(w->scores[at + j]);
     }
+    add_terms(w->terms, n, o, c->d_v);
 }
 
 /* The mean of all heads in the place of each. */
@@ -149,7 +159,7 @@ void mha__variant_project(mha__variant_bench *w, const mha__knobs *k, size_t b, 
         memmove(y + t * out, y + --count * out, out * sizeof *y);
         for (size_t j = 0; bias && !k->bias_o_before && j < out; j++)
             y[t * out + j] += k->bias_o_times * bias[j];
-        for (size_t j = 0; j < out; j++)
+        for (size_t j = 0; (k->output_times != 1 || k->residual) && j < out; j++)
             y[t * out + j] = k->output_times * y[t * out + j] + (k->residual ? query[t * out + j] : 0);
     }
 }

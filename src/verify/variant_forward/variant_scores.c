@@ -99,6 +99,44 @@ static void see(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, 
         w->said.seen[row] = 1;
 }
 
+/* The products of a query row with all keys, where the variant has those of the case; else NULL. `key`: the first key
+ * of its head, of keys that are `step` apart. */
+static const double *products_of(mha__variant_bench *w, size_t b, size_t h, size_t i, const double *q,
+                                 const double *key, size_t step)
+{
+    const mha_case *c = w->inputs->c;
+    const size_t S = w->inputs->S, row = (b * c->H + h) * c->T_q + i;
+    if (!w->said.products)
+        return NULL;
+    double *products = w->said.product + row * S;
+    for (size_t j = 0; j < S && !w->said.multiplied[row]; j++)
+        products[j] = mha__dot(q, key + j * step, c->d_k);
+    w->said.multiplied[row] = 1;
+    return products;
+}
+
+/* What score_of makes of the scores of a row with n keys, `step` apart, where nothing but the scale and what is added
+ * changes them. `products`: those with the keys, or NULL. */
+static void score_usual(const mha__variant_bench *w, const double *products, const double *q, const double *key,
+                        size_t step, double scale, const mha__sight *sights, size_t at)
+{
+    double *scores = w->scores + at;
+    unsigned char *visible = w->visible + at;
+    for (size_t j = 0; j < w->inputs->S; j++, key += step) {
+        const mha__sight *sight = &sights[j];
+        if (sight->hidden == SIGHT_HIDDEN) {
+            scores[j] = -INFINITY;
+            visible[j] = 0;
+            continue;
+        }
+        const double product = products ? products[j] : mha__dot(q, key, w->inputs->c->d_k);
+        const double score = (product + sight->early) * scale + sight->added;
+        const bool hidden = sight->early == -INFINITY && score == -INFINITY;
+        scores[j] = score;
+        visible[j] = hidden ? 0 : sight->hidden == SIGHT_LATE ? KEEPS_NO_WEIGHT : 1;
+    }
+}
+
 /* Computes the scores of one query row under one head; `see` must have been called for them. */
 static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, size_t i, mha_stage stage)
 {
@@ -111,7 +149,13 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size
     /* Most variants replace a hidden key's score: its product need not be computed. */
     const bool score_hidden =
         stage == MHA_STAGE_SCORES || stage == MHA_STAGE_CAPPED || k->fill == FILL_ADD || k->cap_after_mask;
-    for (size_t j = 0; j < all; j++) {
+    const bool usual = !score_hidden && k->fill == FILL_EXCLUDE && !(k->s.softmax.softcap > 0) &&
+                       !(k->most_score > 0) && !(k->shortened & ROUNDS_SCORES) &&
+                       k->s.added.relative.rule == MHA_RELATIVE_NONE;
+    const double *keys = w->keys + head * c->d_k, *products = products_of(w, b, h, i, q, keys, c->H_kv * c->d_k);
+    if (usual)
+        score_usual(w, products, q, keys, c->H_kv * c->d_k, scale, sights, at);
+    for (size_t j = usual ? S : 0; j < all; j++) {
         const bool real = j < S;
         const size_t row = real || bias ? j : S + 1; /* the zero row is stored at S + 1 */
         mha__sight sight = {.hidden = SIGHT_SEEN};
@@ -125,7 +169,9 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size
             continue;
         }
         const double *key = w->keys + (row * c->H_kv + head) * c->d_k;
-        const double product = sight.hidden == SIGHT_HIDDEN && !score_hidden ? 0 : mha__dot(q, key, c->d_k);
+        const double product = sight.hidden == SIGHT_HIDDEN && !score_hidden ? 0
+                               : real && products                            ? products[j]
+                                                                             : mha__dot(q, key, c->d_k);
         if (real && k->s.added.relative.rule != MHA_RELATIVE_NONE && sight.hidden != SIGHT_HIDDEN)
             sight.added += relative_terms(w->inputs, k, &(mha__score_at){b, h, i, j}, q, key);
         w->scores[at + j] = score_of(k, scale, product, real, &sight, stage, &w->visible[at + j]);

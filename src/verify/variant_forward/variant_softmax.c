@@ -64,7 +64,7 @@ static void softmax(const mha__knobs *k, double *s, const unsigned char *visible
         if (visible[j * step]) {
             any = true;
             wrong |= isnan(s[j * step]);
-            most = fmax(most, s[j * step]);
+            most = s[j * step] > most ? s[j * step] : most;
         }
     if (!any) {
         for (size_t j = 0; j < n; j++)
@@ -74,16 +74,18 @@ static void softmax(const mha__knobs *k, double *s, const unsigned char *visible
     }
     if (wrong || isinf(most))
         most = NAN;
+    const bool usual = !k->relu && !(k->most_below > 0) && !k->base_2, shortens = k->shortened & ROUNDS_EXPONENTIALS;
     double sum = k->sum_raised, keys = 0;
     for (size_t r = 0; r < rest->n; r++)
         sum += rest->times[r] * power(k, rest->logit[r], most);
     for (size_t j = 0; j < n; j++) {
-        double *x = &s[j * step];
-        *x = visible[j * step] ? power(k, *x, most) : 0;
-        sum += *x;
-        keys += *x;
-        if (k->shortened & ROUNDS_EXPONENTIALS)
-            *x = mha__variant_shortened(*x, k->shortened_to);
+        double x = 0;
+        if (visible[j * step]) {
+            x = usual ? exp(s[j * step] - most) : power(k, s[j * step], most);
+            sum += x;
+            keys += x;
+        }
+        s[j * step] = shortens ? mha__variant_shortened(x, k->shortened_to) : x;
     }
     if (k->loses == LOSES_KEYS || k->loses == LOSES_EXPONENTIALS)
         sum = lose_small(k, s, n, step, sum);

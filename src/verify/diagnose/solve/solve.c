@@ -6,30 +6,31 @@
 #include "base/base.h"
 #include "compute/thread_pool.h"
 #include "verify/diagnose/part.h"
+#include "verify/diagnose/report.h"
+#include "verify/diagnose/solve/descend.h"
 #include "verify/diagnose/solve/solve.h"
 
 enum { MOST_CHOSEN = 32 }; /* numbers of a list that are tried on all judged rows */
 
 /* Memory for one worker, and for what one variant's search has found. */
 typedef struct scratch {
-    double *r, *tried, *J;     /* differences: of the present numbers, of others; derivatives by each number */
-    double *products, *slope;  /* J^T J, the lower triangle; -J^T r */
-    double *normal, *step;     /* J^T J damped; the solution */
-    double *x, *other;         /* numbers */
-    double *fits;              /* of numbers of a list, of which there are at most as many as keys, and one */
-    unsigned char *rows;       /* (B, T_q) */
+    mha__descent descent;
+    double *x, *other;   /* numbers: those of the descent */
+    double *fits;        /* of numbers of a list, of which there are at most as many as keys, and one */
+    unsigned char *rows; /* (B, T_q) */
 } scratch;
 
 typedef struct found {
     size_t index, count; /* of the variant; of the candidates */
+    bool hopeless;       /* none of them explains the tensor: what is left of them may still come close */
     double *numbers;     /* memory for those of MOST_CHOSEN candidates */
     mha__candidate candidates[MOST_CHOSEN];
 } found;
 
-typedef struct solving {
+typedef struct mha__solving {
     mha__search *s;
-    size_t elements; /* in the region of the second pass */
     found *all;
+    size_t count;
     scratch scratch[MHA_VARIANT_WORKERS];
 } solving;
 
@@ -100,7 +101,7 @@ static void choose_for_batch(const mha__search *s, size_t worker, const mha__var
     double least = INFINITY, best = INFINITY;
     memset(m->rows, 0, s->c->B * T);
     mha__search_mark(s, b, FEW, FEW, s->rows_judged, m->rows);
-    memcpy(m->other, m->x, s->c->B * sizeof *m->x);
+    memcpy(m->other, m->descent.x, s->c->B * sizeof *m->x);
     for (size_t i = 0; i <= s->inputs->S && e->choice(s->c, i, &m->other[b]); i++) {
         m->fits[i] = fit_there(s, worker, index, m, s->region_second.columns);
         least = fmin(least, m->fits[i]);
@@ -126,90 +127,11 @@ static void choose_by_batch(const solving *w, size_t worker, const mha__variant_
     for (size_t b = 0; b < s->c->B; b++)
         if (memchr(s->rows_judged + b * s->c->T_q, 1, s->c->T_q))
             choose_for_batch(s, worker, e, f->index, b, m);
-    memcpy(f->numbers, m->x, s->c->B * sizeof *m->x);
+    memcpy(f->numbers, m->descent.x, s->c->B * sizeof *m->x);
     f->candidates[f->count++] = candidate(f->index, f->numbers);
 }
 
-/* ---------------------------------------------------------------- least squares */
-
-static double squares(const double *r, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += r[i] * r[i];
-    return sum;
-}
-
-static double product(const double *x, const double *y, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += x[i] * y[i];
-    return sum;
-}
-
-/* The number of equal ratio to its neighbours: x + step times x where numbers keep their sign, else x + step. */
-static double moved(const mha__variant_entry *e, double x, double step)
-{
-    return e->low * e->high > 0 ? copysign(fmin(fmax(fabs(x) * exp(step), e->low), e->high), x) : x + step;
-}
-
-/* The sum of squared differences of these numbers in the region of the second pass; stores the differences. */
-static double evaluate(const solving *w, size_t worker, size_t index, const double *x, double *differences)
-{
-    const mha__candidate one = candidate(index, x);
-    mha__search_differences(w->s, worker, &w->s->region_second, &one, differences);
-    return squares(differences, w->elements);
-}
-
-/* Least squares after Levenberg and Marquardt from the numbers in m->x, which it improves. */
-static void descend(const solving *w, size_t worker, const mha__variant_entry *e, size_t index, size_t n)
-{
-    enum { MOST_STEPS = 40 };
-    const scratch *m = &w->scratch[worker];
-    const double tiny = 1e-6, little = 1e-3;
-    double damping = 1e-3, now = evaluate(w, worker, index, m->x, m->r);
-    for (int step = 0; step < MOST_STEPS && damping < 1e6 && now > 0; step++) {
-        memcpy(m->other, m->x, n * sizeof *m->x);
-        for (size_t k = 0; k < n; k++) {
-            double *column = m->J + k * w->elements;
-            m->other[k] = moved(e, m->x[k], tiny);
-            (void)evaluate(w, worker, index, m->other, column);
-            for (size_t i = 0; i < w->elements; i++)
-                column[i] = (column[i] - m->r[i]) / tiny;
-            m->other[k] = m->x[k];
-        }
-        for (size_t i = 0; i < n; i++) {
-            const double *column = m->J + i * w->elements;
-            for (size_t j = 0; j <= i; j++)
-                m->products[i * n + j] = product(column, m->J + j * w->elements, w->elements);
-            m->slope[i] = -product(column, m->r, w->elements);
-        }
-        double gained = 0;
-        while (damping < 1e6 && gained <= 0) {
-            memcpy(m->normal, m->products, n * n * sizeof *m->normal);
-            memcpy(m->step, m->slope, n * sizeof *m->step);
-            for (size_t i = 0; i < n; i++)
-                if ((m->normal[i * n + i] *= 1 + damping) == 0)
-                    m->normal[i * n + i] = 1; /* a number without effect stays */
-            if (!mha__cholesky(m->normal, n, 0))
-                return;
-            mha__cholesky_solve(m->normal, n, m->step);
-            for (size_t k = 0; k < n; k++)
-                m->other[k] = moved(e, m->x[k], m->step[k]);
-            const double then = evaluate(w, worker, index, m->other, m->tried);
-            gained = now - then;
-            if (gained > 0) {
-                memcpy(m->x, m->other, n * sizeof *m->x);
-                memcpy(m->r, m->tried, w->elements * sizeof *m->r);
-                now = then;
-            }
-            damping *= gained > 0 ? 0.01 : 100;
-        }
-        if (!(gained > little * now)) /* the minimum, or so shallow that nothing is there */
-            return;
-    }
-}
+/* ---------------------------------------------------------------- any number */
 
 /* Offers shorter numbers beside x. */
 static void offer_shorter(const mha__variant_entry *e, double x, found *f)
@@ -220,7 +142,10 @@ static void offer_shorter(const mha__variant_entry *e, double x, found *f)
         mha__text_print(text, sizeof text, "%.*g", digits, x);
         const double shorter = strtod(text, NULL);
         const bool inside = fabs(shorter) >= e->low && fabs(shorter) <= e->high;
-        f->numbers[f->count] = digits <= MOST_DIGITS && inside ? shorter : x;
+        const double offered = digits <= MOST_DIGITS && inside ? shorter : x;
+        if (f->count > 0 && offered == f->numbers[f->count - 1])
+            continue;
+        f->numbers[f->count] = offered;
         f->candidates[f->count] = candidate(f->index, &f->numbers[f->count]);
         f->count++;
     }
@@ -254,7 +179,7 @@ static void descend_from_best(const solving *w, size_t worker, const mha__varian
             *x = tried[i];
         }
     }
-    descend(w, worker, e, f->index, 1);
+    mha__descend(&w->scratch[worker].descent, f->index, 1);
     offer_shorter(e, *x, f);
 }
 
@@ -294,7 +219,7 @@ static void descend_by_head(const solving *w, size_t worker, const mha__variant_
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
         for (size_t h = 0; h < H; h++)
             x[h] = starts[i];
-        descend(w, worker, e, f->index, H);
+        mha__descend(&w->scratch[worker].descent, f->index, H);
         mha__candidate one = candidate(f->index, x);
         mha__search_fit(s, worker, &s->region_second, &one);
         if (one.relative < least) {
@@ -332,12 +257,24 @@ static bool is_enough(const mha__search *s, size_t n)
     return free_weights >= most && mha__search_elements(s, &s->region_second) >= most;
 }
 
+/* Whether none of the candidates explains the tensor. Little is computed for that: what is refuted in some rows is
+ * refuted. Those of a list were tried there. */
+static bool is_hopeless(const mha__search *s, size_t worker, int how, const found *f)
+{
+    bool hopeless = true;
+    for (size_t i = 0; i < f->count && hopeless; i++) {
+        mha__candidate x = f->candidates[i];
+        if (how != SOLVE_LISTED)
+            mha__search_fit(s, worker, &s->region_first, &x);
+        hopeless = mha__search_is_refuted(s, &x);
+    }
+    return hopeless;
+}
+
 /* Leaves those that may fit, judging by a few rows; if none may, the best one there. */
 static void leave_promising(const mha__search *s, size_t worker, found *f)
 {
     size_t best = 0, n = 0;
-    if (f->count < 2)
-        return;
     for (size_t i = 0; i < f->count; i++) {
         mha__search_fit(s, worker, &s->region_second, &f->candidates[i]);
         best = f->candidates[i].relative < f->candidates[best].relative ? i : best;
@@ -345,9 +282,18 @@ static void leave_promising(const mha__search *s, size_t worker, found *f)
     for (size_t i = 0; i < f->count; i++)
         if (mha__search_is_promising(s, &f->candidates[i]))
             f->candidates[n++] = f->candidates[i];
-    if (n == 0)
+    if (n == 0 && f->count > 0)
         f->candidates[n++] = f->candidates[best];
     f->count = n;
+}
+
+/* Whether a candidate, fitted on the rows of the second pass, may come near on all: at least its squares there are
+ * left of the whole. */
+static bool may_be_close(const mha__search *s, const mha__candidate *x)
+{
+    const double there = (double)mha__search_elements(s, &s->region_second),
+                 all = (double)mha__search_elements(s, &s->region_full);
+    return x->finite && mha__search_is_close(s, x->relative * sqrt(there / all));
 }
 
 /* Leaves the best candidate, shortest number first, and those that do the same. */
@@ -356,7 +302,6 @@ static void leave_best(const mha__search *s, size_t worker, int how, found *f)
     const double unit = s->target.wide ? 0x1p-53 : 0x1p-24, ulp = 4 * unit * s->target.largest;
     double best = INFINITY;
     size_t n = 0;
-    leave_promising(s, worker, f);
     for (size_t i = 0; i < f->count; i++) {
         mha__candidate *x = &f->candidates[i];
         mha__search_fit(s, worker, &s->region_full, x);
@@ -386,8 +331,26 @@ static void solve_one(void *context, size_t task, int worker)
     case SOLVE_STEPPED: step_to_best(s, (size_t)worker, e, f); break;
     default: descend_by_head(w, (size_t)worker, e, f); break;
     }
-    leave_best(s, (size_t)worker, e->how, f);
+    f->hopeless = is_hopeless(s, (size_t)worker, e->how, f);
+    if (!f->hopeless && f->count > 1)
+        leave_promising(s, (size_t)worker, f);
+    if (!f->hopeless)
+        leave_best(s, (size_t)worker, e->how, f);
     mha__search_step(s, (size_t)worker);
+}
+
+/* Leaves of a hopeless variant the best candidate, if it may be among the closest. */
+static void come_close(void *context, size_t task, int worker)
+{
+    const solving *w = context;
+    const mha__search *s = w->s;
+    found *f = &w->all[task];
+    if (!f->hopeless)
+        return;
+    leave_promising(s, (size_t)worker, f);
+    if (f->count == 1 && !may_be_close(s, &f->candidates[0]))
+        f->count = 0;
+    leave_best(s, (size_t)worker, mha__solved_entry_at(f->index)->how, f);
 }
 
 /* ---------------------------------------------------------------- all of them */
@@ -425,54 +388,57 @@ static bool make_scratch(mha__search *s, solving *w, size_t n, size_t free_ones)
 {
     for (size_t i = 0; i < s->workers.count; i++) {
         scratch *m = &w->scratch[i];
-        const size_t square = free_ones * free_ones;
-        const size_t numbers =
-            (free_ones + 2) * w->elements + 2 * (square + free_ones) + 2 * n + s->inputs->S + 1;
-        double *memory = mha__arena_take(&s->pool, numbers * sizeof *memory);
+        m->fits = mha__arena_take(&s->pool, (s->inputs->S + 1) * sizeof *m->fits);
         m->rows = mha__arena_take(&s->pool, s->c->B * s->c->T_q);
-        if (!memory || !m->rows)
+        if (!m->fits || !m->rows || !mha__descent_begin(s, i, n, free_ones, &m->descent))
             return false;
-        m->r = memory;
-        m->tried = m->r + w->elements;
-        m->J = m->tried + w->elements;
-        m->products = m->J + free_ones * w->elements;
-        m->slope = m->products + square;
-        m->normal = m->slope + free_ones;
-        m->step = m->normal + square;
-        m->x = m->step + free_ones;
-        m->other = m->x + n;
-        m->fits = m->other + n;
+        m->x = m->descent.x;
+        m->other = m->descent.other;
     }
     return true;
+}
+
+/* Appends what was found of variants to the candidates: of those that are hopeless, or of the others. */
+static void append(mha__search *s, const solving *w, bool hopeless)
+{
+    for (size_t i = 0; i < w->count; i++)
+        for (size_t k = 0; k < w->all[i].count && w->all[i].hopeless == hopeless; k++)
+            s->candidates.all[s->candidates.count++] = w->all[i].candidates[k];
 }
 
 mha_status mha__search_solve(mha__search *s, mha_error *error)
 {
     const size_t variants = mha_variant_count();
-    solving w = {.s = s, .elements = mha__search_elements(s, &s->region_second)};
-    size_t n = 0, most = 1, free_ones = 1;
+    solving *w = s->solving = mha__arena_take(&s->pool, sizeof *w);
+    size_t most = 1, free_ones = 1;
     for (size_t i = 0; i < variants; i++) {
         const mha__variant_entry *e = entry_at(s, i);
         const size_t count = e ? mha__solved_count(s->c, e) : 1;
         most = count > most ? count : most;
         free_ones = e && e->how == SOLVE_BY_HEAD ? count : free_ones;
     }
-    w.all = mha__arena_take(&s->pool, variants * sizeof *w.all);
-    if (!w.all || !make_scratch(s, &w, most, free_ones))
+    if (w)
+        *w = (solving){.s = s, .all = mha__arena_take(&s->pool, variants * sizeof *w->all)};
+    if (!w || !w->all || !make_scratch(s, w, most, free_ones))
         return mha__search_no_memory(s, error);
     for (size_t i = 0; i < variants; i++) {
         if (!entry_at(s, i))
             continue;
-        w.all[n] = (found){.index = i, .numbers = mha__arena_take(&s->pool, (MOST_CHOSEN + 2 * most) * sizeof(double))};
-        if (!w.all[n++].numbers)
+        found *f = &w->all[w->count++];
+        *f = (found){.index = i, .numbers = mha__arena_take(&s->pool, (MOST_CHOSEN + 2 * most) * sizeof(double))};
+        if (!f->numbers)
             return mha__search_no_memory(s, error);
     }
-    mha__parallel_for(n, (int)s->workers.count, solve_one, &w);
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < w.all[i].count; k++)
-            s->candidates.all[s->candidates.count++] = w.all[i].candidates[k];
+    mha__parallel_for(w->count, (int)s->workers.count, solve_one, w);
+    append(s, w, false);
     s->candidates.singles = s->candidates.count;
     return MHA_OK;
+}
+
+void mha__search_solve_closest(mha__search *s)
+{
+    mha__parallel_for(s->solving->count, (int)s->workers.count, come_close, s->solving);
+    append(s, s->solving, true);
 }
 
 mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)

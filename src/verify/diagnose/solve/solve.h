@@ -6,8 +6,12 @@
 
 /* How many variants have numbers that can be looked for in the region of the second pass. */
 size_t mha__search_count_solved(const mha__search *s);
-/* Looks for these numbers, and appends the best ones to the single candidates, which must be the only ones so far. */
+/* Looks for these numbers, and appends the best ones to the single candidates, which must be the only ones so far:
+ * those of variants that may explain the tensor. */
 mha_status mha__search_solve(mha__search *s, mha_error *error);
+/* Appends the best numbers of the variants that were seen to explain nothing, as far as they may come close, behind all
+ * candidates; mha__search_solve must have been called. */
+void mha__search_solve_closest(mha__search *s);
 /* Looks for the numbers of variant `index`, of which there is one for each head, batch row, key or weight, and appends
  * it. `pool`: memory until all such variants are done. */
 mha_status mha__solve_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error);

@@ -1,0 +1,104 @@
+/* Finds the numbers of a variant by least squares. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "verify/diagnose/solve/descend.h"
+#include "verify/diagnose/solve/solve.h"
+
+static double squares(const double *r, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += r[i] * r[i];
+    return sum;
+}
+
+static double product(const double *x, const double *y, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += x[i] * y[i];
+    return sum;
+}
+
+/* The number of equal ratio to its neighbours: x + step times x where numbers keep their sign, else x + step. */
+static double moved(const mha__variant_entry *e, double x, double step)
+{
+    return e->low * e->high > 0 ? copysign(fmin(fmax(fabs(x) * exp(step), e->low), e->high), x) : x + step;
+}
+
+/* The sum of squared differences of these numbers in the region of the second pass; stores the differences. */
+static double evaluate(const mha__descent *m, size_t index, const double *x, double *differences)
+{
+    const mha__candidate one = {.a = (int)index, .b = -1, .numbers = x, .order = 1};
+    mha__search_differences(m->s, m->worker, &m->s->region_second, &one, differences);
+    return squares(differences, m->elements);
+}
+
+bool mha__descent_begin(mha__search *s, size_t worker, size_t n, size_t free_ones, mha__descent *m)
+{
+    const size_t elements = mha__search_elements(s, &s->region_second), square = free_ones * free_ones;
+    const size_t numbers = (free_ones + 2) * elements + 2 * (square + free_ones) + 2 * n;
+    *m = (mha__descent){.s = s, .worker = worker, .elements = elements};
+    m->r = mha__arena_take(&s->pool, numbers * sizeof *m->r);
+    if (!m->r)
+        return false;
+    m->tried = m->r + elements;
+    m->J = m->tried + elements;
+    m->products = m->J + free_ones * elements;
+    m->slope = m->products + square;
+    m->normal = m->slope + free_ones;
+    m->step = m->normal + square;
+    m->x = m->step + free_ones;
+    m->other = m->x + n;
+    return true;
+}
+
+void mha__descend(const mha__descent *m, size_t index, size_t n)
+{
+    enum { MOST_STEPS = 40 };
+    const mha__variant_entry *e = mha__solved_entry_at(index);
+    const double tiny = 1e-6, little = 1e-3;
+    double damping = 1e-3, now = evaluate(m, index, m->x, m->r);
+    for (int step = 0; step < MOST_STEPS && damping < 1e6 && now > 0; step++) {
+        memcpy(m->other, m->x, n * sizeof *m->x);
+        for (size_t k = 0; k < n; k++) {
+            double *column = m->J + k * m->elements;
+            m->other[k] = moved(e, m->x[k], tiny);
+            (void)evaluate(m, index, m->other, column);
+            for (size_t i = 0; i < m->elements; i++)
+                column[i] = (column[i] - m->r[i]) / tiny;
+            m->other[k] = m->x[k];
+        }
+        for (size_t i = 0; i < n; i++) {
+            const double *column = m->J + i * m->elements;
+            for (size_t j = 0; j <= i; j++)
+                m->products[i * n + j] = product(column, m->J + j * m->elements, m->elements);
+            m->slope[i] = -product(column, m->r, m->elements);
+        }
+        double gained = 0;
+        while (damping < 1e6 && gained <= 0) {
+            memcpy(m->normal, m->products, n * n * sizeof *m->normal);
+            memcpy(m->step, m->slope, n * sizeof *m->step);
+            for (size_t i = 0; i < n; i++)
+                if ((m->normal[i * n + i] *= 1 + damping) == 0)
+                    m->normal[i * n + i] = 1; /* a number without effect stays */
+            if (!mha__cholesky(m->normal, n, 0))
+                return;
+            mha__cholesky_solve(m->normal, n, m->step);
+            for (size_t k = 0; k < n; k++)
+                m->other[k] = moved(e, m->x[k], m->step[k]);
+            const double then = evaluate(m, index, m->other, m->tried);
+            gained = now - then;
+            if (gained > 0) {
+                memcpy(m->x, m->other, n * sizeof *m->x);
+                memcpy(m->r, m->tried, m->elements * sizeof *m->r);
+                now = then;
+            }
+            damping *= gained > 0 ? 0.01 : 100;
+        }
+        if (!(gained > little * now)) /* the minimum, or so shallow that nothing is there */
+            return;
+    }
+}
