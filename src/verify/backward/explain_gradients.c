@@ -1,18 +1,23 @@
 /* Which named mistake gives somebody's gradients: each that can matter is made, and held against them. */
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "verify/backward/bound.h"
-#include "verify/backward/mistakes.h"
+#include "verify/backward/mistakes/mistakes.h"
 
 /* A backward that is run once for each mistake, and the errors that its rounding may have. */
 typedef struct search {
     mha__backward b;
     mha__gradient_errors e;
     const mha_gradients *found;
-    const mha__mistake *mistake; /* NULL: none is made */
-    bool bounds;                 /* the errors are followed */
-    mha_view right[MHA_GRADIENT_COUNT]; /* the errors of the right gradients */
+    const mha__mistake *mistake;             /* NULL: none is made */
+    bool bounds;                             /* the errors are followed */
+    mha_view right[MHA_GRADIENT_COUNT];      /* the errors of the right gradients */
+    mha_view exact[MHA_GRADIENT_COUNT];      /* these, and */
+    bool wrong[MHA_GRADIENT_COUNT];          /* which of them somebody has wrong */
+    mha_view rows[2][3];                     /* the right gradients of q, k and v, and their errors */
+    double *made[2];                         /* room for one gradient and its errors */
     mha_view kept[MHA_BACKWARD_STAGE_COUNT]; /* and those of the right stages */
     bool fits[MHA_BACKWARD_STAGE_COUNT];     /* a stage is right: it tells mistakes behind it from none */
 } search;
@@ -67,8 +72,7 @@ static bool is_stage_near(const search *s, const mha_backward_keep *keep, bool o
 {
     const mha_backward_stage stage = keep->stage;
     return !keep->view.data ||
-           is_near(&keep->view, &s->b.kept[stage], of_right ? &s->kept[stage] : &s->e.sizes.kept[stage], times,
-                   part);
+           is_near(&keep->view, &s->b.kept[stage], of_right ? &s->kept[stage] : &s->e.sizes.kept[stage], times, part);
 }
 
 /* Whether the backward that was run gives all that was found, but stages that are right; `of_right`: by the errors of
@@ -85,9 +89,19 @@ static bool are_near(const search *s, bool of_right, double times, double part)
     return near;
 }
 
+/* Whether the backward that was run gives what a right one does, number by number: of what is wrong it explains
+ * nothing. */
+static bool is_same(const search *s)
+{
+    bool same = s->found->keep_count == 0;
+    for (int g = 0; g < MHA_GRADIENT_COUNT && same; g++)
+        same = !s->found->of[g].data || memcmp(mha__backward_result(&s->b, g)->data, s->exact[g].data,
+                                               mha_view_elements(&s->exact[g]) * sizeof(double)) == 0;
+    return same;
+}
+
 /* Runs the backward with a mistake, or with none, and its errors. */
-static mha_status run(search *s, const mha__mistake *mistake, const mha_backward_precision *precision,
-                      mha_error *error)
+static mha_status run(search *s, const mha__mistake *mistake, const mha_backward_precision *precision, mha_error *error)
 {
     s->mistake = mistake;
     s->bounds = true;
@@ -104,7 +118,7 @@ static mha_status change_gives(search *s, const mha__mistake *mistake, bool *giv
     s->mistake = mistake;
     s->bounds = false;
     mha__backward_run(&s->b);
-    *gives = are_near(s, true, 16, 0x1p-4);
+    *gives = !is_same(s) && are_near(s, true, 16, 0x1p-4);
     if (!*gives)
         return MHA_OK;
     TRY(run(s, mistake, &s->found->precision, error));
@@ -121,6 +135,31 @@ static mha_status rounding_gives(search *s, const mha__mistake *mistake, bool *g
     return mha__bound_restart(&s->e, &s->b, &s->found->precision, error);
 }
 
+/* Whether a change of the gradients that are wrong gives them, where all else is right. */
+static bool result_gives(const search *s, const mha__mistake *mistake)
+{
+    bool gives = true, any = false;
+    for (size_t i = 0; i < s->found->keep_count; i++)
+        gives &= s->fits[s->found->keep[i].stage];
+    for (int g = 0; g < MHA_GRADIENT_COUNT && gives; g++) {
+        mha_view made[2] = {s->exact[g], s->right[g]};
+        if (!s->wrong[g])
+            continue;
+        for (int sizes = 0; sizes < 2 && gives; sizes++) {
+            const mha__wrong_gradient x = {&s->b,          (mha_gradient)g, s->exact[g],   made[sizes],
+                                           s->made[sizes], sizes > 0,       s->rows[sizes]};
+            memset(x.to, 0, mha_view_elements(&x.from) * sizeof *x.to);
+            gives = mistake->result(&x, mistake);
+            made[sizes].data = x.to;
+        }
+        any = true;
+        const double part = 0x1p10 * s->e.unit; /* what changes less explains nothing */
+        gives = gives && is_near(&s->found->of[g], &made[0], &made[1], 1, part) &&
+                !is_near(&made[0], &s->exact[g], &s->right[g], 1, part);
+    }
+    return gives && any;
+}
+
 /* A copy of errors; those that there are not have none. */
 static mha_status keep_errors(search *s, const mha_view *errors, mha_view *copy, mha_error *error)
 {
@@ -132,6 +171,17 @@ static mha_status keep_errors(search *s, const mha_view *errors, mha_view *copy,
     return mha_view_copy(copy, errors);
 }
 
+/* Room for the largest gradient. */
+static mha_status take_room(search *s, double **room, mha_error *error)
+{
+    size_t most = 1;
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
+        if (s->exact[g].data && mha_view_elements(&s->exact[g]) > most)
+            most = mha_view_elements(&s->exact[g]);
+    *room = mha__arena_scratch(&s->b.memory, most * sizeof **room);
+    return *room ? MHA_OK : mha__fail(error, MHA_NO_MEMORY, "bound", "no memory for the gradients of a mistake");
+}
+
 /* Whether what was found is right, and which stages are; keeps the errors of what is. */
 static mha_status is_right(search *s, bool *right, mha_error *error)
 {
@@ -139,8 +189,18 @@ static mha_status is_right(search *s, bool *right, mha_error *error)
     *right = are_near(s, false, 1, 0);
     for (size_t i = 0; i < s->found->keep_count; i++)
         s->fits[s->found->keep[i].stage] = is_stage_near(s, &s->found->keep[i], false, 1, 0);
-    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
-        TRY(keep_errors(s, mha__backward_result(&s->e.sizes, g), &s->right[g], error));
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        const mha_view *made = mha__backward_result(&s->b, g), *errors = mha__backward_result(&s->e.sizes, g);
+        TRY(keep_errors(s, errors, &s->right[g], error));
+        TRY(keep_errors(s, made, &s->exact[g], error));
+        s->wrong[g] = s->found->of[g].data && !is_near(&s->found->of[g], made, errors, 1, 0);
+    }
+    for (int sizes = 0; sizes < 2; sizes++)
+        TRY(take_room(s, &s->made[sizes], error));
+    for (int g = 0; g <= MHA_D_VALUE; g++) {
+        TRY(keep_errors(s, &s->b.d[g], &s->rows[0][g], error));
+        TRY(keep_errors(s, &s->e.sizes.d[g], &s->rows[1][g], error));
+    }
     for (int i = 0; i < MHA_BACKWARD_STAGE_COUNT; i++)
         TRY(keep_errors(s, &s->e.sizes.kept[i], &s->kept[i], error));
     return MHA_OK;
@@ -150,13 +210,19 @@ static mha_status look(search *s, const mha_gradient_mistake **list, size_t room
                        mha_error *error)
 {
     const mha__mistake *row;
+    size_t changes = 0;
     *count = 0;
     TRY(is_right(s, right, error));
     for (size_t i = 0; !*right && (row = mha__mistake_at(i)) != NULL; i++) {
         bool explains = false;
-        if ((row->applies && !row->applies(&s->b, row)) || (row->shown.wide && *count > 0))
+        changes = row->result ? changes : *count; /* rows of results are behind these */
+        if ((row->applies && !row->applies(&s->b, row)) || (row->shown.wide && *count > 0) ||
+            (row->result && changes > 0))
             continue;
-        TRY(row->change ? change_gives(s, row, &explains, error) : rounding_gives(s, row, &explains, error));
+        if (row->result)
+            explains = result_gives(s, row);
+        else
+            TRY(row->change ? change_gives(s, row, &explains, error) : rounding_gives(s, row, &explains, error));
         if (explains && *count < room)
             list[*count] = &row->shown;
         *count += explains;

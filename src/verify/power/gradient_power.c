@@ -4,7 +4,7 @@
 
 #include "attention/exact/rounding.h"
 #include "base/base.h"
-#include "verify/backward/mistakes.h"
+#include "verify/backward/mistakes/mistakes.h"
 #include "verify/case/record.h"
 #include "verify/power/criterion.h"
 #include "verify/variant_forward/variant_forward.h"
@@ -103,6 +103,8 @@ static void compare(const examination *x, mha_gradient_power_row *row)
 static bool applies(const examination *x, const mha__mistake *mistake)
 {
     const mha_dtype type = x->criterion->precision;
+    if (mistake->result || (mistake->change && mistake->shown.wide))
+        return false; /* of a gradient that is known to be wrong */
     if (mistake->change)
         return !mistake->applies || mistake->applies(&x->b, mistake);
     const bool same = (mha_dtype)(int)mistake->other == type, finer = type == MHA_BF16;

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "attention/exact/exact_rows.h"
-#include "verify/backward/mistakes.h"
+#include "verify/backward/mistakes/mistakes.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof *(rows))
 
@@ -124,37 +124,38 @@ static void spread_nan(mha__backward *b, mha__map *map, const mha__mistake *m)
 /* clang-format off */
 static const mha__mistake rows[] = {
     {{"rope-not-turned-back", "dQ and dK are those of rotated rows: the rotation is not turned back", false},
-        rotates, MHA__BACKWARD_HEADS, turn, 3, MHA__NOT_TURNED},
+        rotates, MHA__BACKWARD_HEADS, turn, 3, MHA__NOT_TURNED, NULL},
     {{"rope-turned-forward", "dQ and dK are rotated forward, not back", false},
-        rotates, MHA__BACKWARD_HEADS, turn, 3, MHA__TURNED_FORWARD},
+        rotates, MHA__BACKWARD_HEADS, turn, 3, MHA__TURNED_FORWARD, NULL},
     {{"rope-dq-not-turned-back", "dQ is that of rotated rows, dK is turned back", false},
-        rotates, MHA__BACKWARD_HEADS, turn, 1, MHA__NOT_TURNED},
+        rotates, MHA__BACKWARD_HEADS, turn, 1, MHA__NOT_TURNED, NULL},
     {{"rope-dk-not-turned-back", "dK is that of rotated rows, dQ is turned back", false},
-        rotates, MHA__BACKWARD_HEADS, turn, 2, MHA__NOT_TURNED},
+        rotates, MHA__BACKWARD_HEADS, turn, 2, MHA__NOT_TURNED, NULL},
     {{"norm-second-term-missing", "the divisor of a norm of q or k is taken for a constant: dx = dy w / r", false},
-        normalises, MHA__BACKWARD_HEADS, keep_divisors, 0, 0},
-    {{"sinks-zero", "the gradient of the sinks is 0", false}, has_gradient, MHA__BACKWARD_HEADS, times, SINKS, 0},
+        normalises, MHA__BACKWARD_HEADS, keep_divisors, 0, 0, NULL},
+    {{"sinks-zero", "the gradient of the sinks is 0", false}, has_gradient, MHA__BACKWARD_HEADS, times, SINKS, 0, NULL},
     {{"sinks-negated", "the gradient of the sinks has the other sign", false},
-        has_gradient, MHA__BACKWARD_HEADS, times, SINKS, -1},
-    {{"mask-zero", "the gradient of the mask is 0", false}, has_gradient, MHA__BACKWARD_HEADS, times, MHA_D_MASK, 0},
+        has_gradient, MHA__BACKWARD_HEADS, times, SINKS, -1, NULL},
+    {{"mask-zero", "the gradient of the mask is 0", false}, has_gradient, MHA__BACKWARD_HEADS, times, MHA_D_MASK, 0,
+        NULL},
     {{"mask-mean", "the gradient of a mask that is broadcast is a mean, not a sum", false},
-        has_broadcast, MHA__BACKWARD_HEADS, mean, MHA_D_MASK, 0},
+        has_broadcast, MHA__BACKWARD_HEADS, mean, MHA_D_MASK, 0, NULL},
     {{"mask-overwritten", "the gradient of a mask that heads or batch rows share is that of the last, not their sum",
-      false}, is_shared, MHA__BACKWARD_PRODUCTS, overwrite, MHA_D_MASK, 0},
+      false}, is_shared, MHA__BACKWARD_PRODUCTS, overwrite, MHA_D_MASK, 0, NULL},
     {{"mask-of-last-batch-row", "the gradient of a mask that batch rows share is that of the last one", false},
-        is_shared, MHA__BACKWARD_PRODUCTS, overwrite, MHA_D_MASK, 1},
+        is_shared, MHA__BACKWARD_PRODUCTS, overwrite, MHA_D_MASK, 1, NULL},
     {{"sinks-overwritten", "the gradient of the sinks is that of the last batch row, not their sum", false},
-        is_shared, MHA__BACKWARD_PRODUCTS, overwrite, SINKS, 0},
+        is_shared, MHA__BACKWARD_PRODUCTS, overwrite, SINKS, 0, NULL},
     {{"alibi-slopes-overwritten", "the gradient of the ALiBi slopes is that of the last batch row, not their sum",
-      false}, is_shared, MHA__BACKWARD_PRODUCTS, overwrite, MHA_D_ALIBI_SLOPES, 0},
+      false}, is_shared, MHA__BACKWARD_PRODUCTS, overwrite, MHA_D_ALIBI_SLOPES, 0, NULL},
     {{"mask-scaled", "the gradient of the mask is multiplied by the scale", false},
-        has_gradient, MHA__BACKWARD_HEADS, times_scale, MHA_D_MASK, 0},
+        has_gradient, MHA__BACKWARD_HEADS, times_scale, MHA_D_MASK, 0, NULL},
     {{"alibi-slopes-negated", "the gradient of the ALiBi slopes has the other sign", false},
-        has_gradient, MHA__BACKWARD_HEADS, times, MHA_D_ALIBI_SLOPES, -1},
+        has_gradient, MHA__BACKWARD_HEADS, times, MHA_D_ALIBI_SLOPES, -1, NULL},
     {{"empty-rows-nan", "dQ of a query that sees no key is NaN", false},
-        has_softmax, MHA__BACKWARD_ADDED, spread_nan, 0, 0},
+        has_softmax, MHA__BACKWARD_ADDED, spread_nan, 0, 0, NULL},
     {{"empty-rows-nan-everywhere", "a query that sees no key makes all dK and dV of its sequence NaN", false},
-        has_softmax, MHA__BACKWARD_ADDED, spread_nan, 1, 0},
+        has_softmax, MHA__BACKWARD_ADDED, spread_nan, 1, 0, NULL},
 };
 /* clang-format on */
 

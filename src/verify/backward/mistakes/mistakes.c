@@ -1,5 +1,5 @@
 /* The list of all mistakes of a backward: changes, and points at which a kernel may round. */
-#include "verify/backward/mistakes.h"
+#include "verify/backward/mistakes/mistakes.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof *(rows))
 
@@ -7,20 +7,24 @@
  * and would explain anything. number: the offset of the point in mha_backward_precision; other: the type. */
 #define ROUNDS(point, name, what, type, word)                                                                          \
     {{name "-in-" word, what " is rounded to " word, true}, NULL, MHA__BACKWARD_READ, NULL,                            \
-     (double)offsetof(mha_backward_precision, point), type}
+     (double)offsetof(mha_backward_precision, point), type, NULL}
 #define POINTS(type, word)                                                                                             \
     ROUNDS(gradients, "gradients", "what goes out", type, word),                                                       \
     ROUNDS(probabilities, "probabilities", "P, where it meets dO,", type, word),                                       \
-    ROUNDS(output, "output", "O in D = rowsum(dO O)", type, word), ROUNDS(d_scores, "d-scores", "dS", type, word),     \
+    ROUNDS(output, "output", "O in D = rowsum(dO O)", type, word), ROUNDS(d_scores, "d-scores", "dS", type, word)
+/* What is read in more than one place explains more. */
+#define WIDER_POINTS(type, word)                                                                                       \
     ROUNDS(weights, "weights", "P, wherever it is read,", type, word), ROUNDS(d_weights, "d-weights", "dP", type, word)
 
 /* The finer type first: what it explains, the other one does, too. */
-static const mha__mistake rounded[] = {POINTS(MHA_F16, "float16"), POINTS(MHA_BF16, "bfloat16")};
+static const mha__mistake rounded[] = {POINTS(MHA_F16, "float16"), POINTS(MHA_BF16, "bfloat16"),
+                                       WIDER_POINTS(MHA_F16, "float16"), WIDER_POINTS(MHA_BF16, "bfloat16")};
 
 const mha__mistake *mha__mistake_at(size_t index)
 {
     const mha__mistake_list lists[] = {mha__mistakes_of_weights(), mha__mistakes_of_sums(), mha__mistakes_of_products(),
-                                       mha__mistakes_of_rest(), {rounded, COUNT(rounded)}};
+                                       mha__mistakes_of_rest(), mha__mistakes_of_results(), {rounded, COUNT(rounded)},
+                                       mha__mistakes_of_unknowns()};
     for (size_t i = 0; i < COUNT(lists); index -= lists[i++].count)
         if (index < lists[i].count)
             return &lists[i].rows[index];

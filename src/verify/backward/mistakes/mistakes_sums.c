@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "verify/backward/mistakes.h"
+#include "verify/backward/mistakes/mistakes.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof *(rows))
 
@@ -200,39 +200,42 @@ static void turn_d_output(mha__backward *b, mha__map *map, const mha__mistake *m
 /* clang-format off */
 static const mha__mistake rows[] = {
     {{"do-of-other-order-heads", "dO is read as (batch, T, heads, width) and is (batch, heads, T, width)", false},
-        has_heads_and_time, MHA__BACKWARD_READ, turn_d_output, -1, 0},
+        has_heads_and_time, MHA__BACKWARD_READ, turn_d_output, -1, 0, NULL},
     {{"do-of-other-order-time", "dO is read as (batch, heads, T, width) and is (batch, T, heads, width)", false},
-        has_heads_and_time, MHA__BACKWARD_READ, turn_d_output, 1, 0},
+        has_heads_and_time, MHA__BACKWARD_READ, turn_d_output, 1, 0, NULL},
     {{"d-missing", "dS = P dP: D = rowsum(dO O) is not taken away", false},
-        is_softmax, MHA__BACKWARD_SUMS, scale_sums, 0, 0},
-    {{"d-added", "dS = P (dP + D): D is added", false}, is_softmax, MHA__BACKWARD_SUMS, scale_sums, -1, 0},
-    {{"d-twice", "D is taken away twice", false}, is_softmax, MHA__BACKWARD_SUMS, scale_sums, 2, 0},
-    {{"d-scaled", "D is multiplied by the scale, dP is not", false}, has_scale, MHA__BACKWARD_SUMS, scaled_sums, 0, 0},
+        is_softmax, MHA__BACKWARD_SUMS, scale_sums, 0, 0, NULL},
+    {{"d-added", "dS = P (dP + D): D is added", false}, is_softmax, MHA__BACKWARD_SUMS, scale_sums, -1, 0, NULL},
+    {{"d-twice", "D is taken away twice", false}, is_softmax, MHA__BACKWARD_SUMS, scale_sums, 2, 0, NULL},
+    {{"d-scaled", "D is multiplied by the scale, dP is not", false}, has_scale, MHA__BACKWARD_SUMS, scaled_sums, 0,
+        0, NULL},
     {{"d-mean", "D is a mean over the features, not their sum", false},
-        is_softmax, MHA__BACKWARD_SUMS, mean_sums, 0, 0},
-    {{"d-of-next-query", "D is that of the next query", false}, has_two_queries, MHA__BACKWARD_SUMS, other_sums, 1, 0},
+        is_softmax, MHA__BACKWARD_SUMS, mean_sums, 0, 0, NULL},
+    {{"d-of-next-query", "D is that of the next query", false}, has_two_queries, MHA__BACKWARD_SUMS, other_sums, 1,
+        0, NULL},
     {{"d-of-previous-query", "D is that of the query before", false},
-        has_two_queries, MHA__BACKWARD_SUMS, other_sums, -1, 0},
+        has_two_queries, MHA__BACKWARD_SUMS, other_sums, -1, 0, NULL},
     {{"d-of-next-head", "D is that of the next head", false},
-        has_sums_of_heads, MHA__BACKWARD_SUMS, sums_elsewhere, 0, 0},
+        has_sums_of_heads, MHA__BACKWARD_SUMS, sums_elsewhere, 0, 0, NULL},
     {{"d-of-other-order", "D is read as (batch, T, heads) and is (batch, heads, T)", false},
-        has_sums_of_heads, MHA__BACKWARD_SUMS, sums_elsewhere, 1, 0},
+        has_sums_of_heads, MHA__BACKWARD_SUMS, sums_elsewhere, 1, 0, NULL},
     {{"d-of-first-batch-row", "D is that of the first batch row", false},
-        has_sums_of_rows, MHA__BACKWARD_SUMS, sums_elsewhere, 2, 0},
+        has_sums_of_rows, MHA__BACKWARD_SUMS, sums_elsewhere, 2, 0, NULL},
     {{"d-unnormalised", "D is made of an O that is not divided by the sum of its exponentials", false},
-        is_softmax, MHA__BACKWARD_SUMS, unnormalised_sums, 0, 0},
-    {{"d-unweighted", "D = sum dP, without P", false}, is_softmax, MHA__BACKWARD_SUMS, unweighted_sums, 0, 0},
+        is_softmax, MHA__BACKWARD_SUMS, unnormalised_sums, 0, 0, NULL},
+    {{"d-unweighted", "D = sum dP, without P", false}, is_softmax, MHA__BACKWARD_SUMS, unweighted_sums, 0, 0, NULL},
     {{"d-mean-of-dp", "D is the mean of dP over the keys", false},
-        is_softmax, MHA__BACKWARD_SUMS, unweighted_sums, 1, 0},
+        is_softmax, MHA__BACKWARD_SUMS, unweighted_sums, 1, 0, NULL},
     {{"softmax-diagonal", "dS = P (1 - P) dP: of the derivative of softmax the diagonal alone", false},
-        is_softmax, MHA__BACKWARD_MASKED, keep_diagonal, 0, 0},
+        is_softmax, MHA__BACKWARD_MASKED, keep_diagonal, 0, 0, NULL},
     {{"d-outside-weights", "dS = P dP - D, in place of P (dP - D)", false},
-        is_softmax, MHA__BACKWARD_MASKED, leave_sums_outside, 0, 0},
-    {{"dlse-dropped", "the gradient of lse is left out", false}, has_d_lse, MHA__BACKWARD_SUMS, scale_d_lse, 0, 0},
+        is_softmax, MHA__BACKWARD_MASKED, leave_sums_outside, 0, 0, NULL},
+    {{"dlse-dropped", "the gradient of lse is left out", false}, has_d_lse, MHA__BACKWARD_SUMS, scale_d_lse, 0, 0,
+        NULL},
     {{"dlse-subtracted", "the gradient of lse is taken away, as D is", false},
-        has_d_lse, MHA__BACKWARD_SUMS, scale_d_lse, -1, 0},
+        has_d_lse, MHA__BACKWARD_SUMS, scale_d_lse, -1, 0, NULL},
     {{"weights-missing-in-ds", "dS = dP - D, without P", false},
-        is_softmax, MHA__BACKWARD_MASKED, leave_out_weights, 0, 0},
+        is_softmax, MHA__BACKWARD_MASKED, leave_out_weights, 0, 0, NULL},
 };
 /* clang-format on */
 

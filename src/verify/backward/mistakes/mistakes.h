@@ -4,8 +4,20 @@
 
 #include "attention/backward/backward.h"
 
+/* One gradient of a backward that is right, (B, T, heads, width) where it is one of rows, and memory for what a mistake
+ * makes of it. */
+typedef struct mha__wrong_gradient {
+    const mha__backward *b;
+    mha_gradient gradient;
+    mha_view right, from; /* it, and it or its errors: F64 and contiguous */
+    double *to;           /* filled with zeros */
+    bool sizes;           /* these are errors, which are never negative */
+    const mha_view *rows; /* the right gradients of q, k and v, or their errors, (B, T, heads, width) */
+} mha__wrong_gradient;
+
 /* A mistake is a change of what a step made. One of a step behind the sums is made of the errors of the bound, too,
- * which are laid out likewise and are never negative. */
+ * which are laid out likewise and are never negative. A wide one with a change reads what somebody computed,
+ * b->given->of, and takes numbers from there. */
 typedef struct mha__mistake mha__mistake;
 struct mha__mistake {
     mha_gradient_mistake shown;
@@ -14,6 +26,9 @@ struct mha__mistake {
     mha__backward_step step;
     void (*change)(mha__backward *b, mha__map *map, const mha__mistake *mistake);
     double number, other; /* of the change */
+    /* In place of a change: makes of each gradient that somebody has wrong what the mistake does; false: it does
+     * nothing to such a gradient. */
+    bool (*result)(const mha__wrong_gradient *x, const mha__mistake *mistake);
 };
 
 typedef struct mha__mistake_list {
@@ -25,8 +40,11 @@ mha__mistake_list mha__mistakes_of_weights(void);  /* P, computed once more */
 mha__mistake_list mha__mistakes_of_sums(void);     /* dO, D, dlse, dS */
 mha__mistake_list mha__mistakes_of_products(void); /* dQ, dK, dV, and heads that share them */
 mha__mistake_list mha__mistakes_of_rest(void);     /* gradients of what is added, rows, empty rows */
+mha__mistake_list mha__mistakes_of_results(void);  /* what goes out: by a factor, in another order, in part */
+mha__mistake_list mha__mistakes_of_unknowns(void); /* those whose numbers are taken from what was computed */
 
-/* Row `index` of all lists; NULL behind the last. Behind the changes come the points at which a kernel may round. */
+/* Row `index` of all lists; NULL behind the last. Behind the changes come the points at which a kernel may round, and
+ * those whose numbers are unknown. */
 const mha__mistake *mha__mistake_at(size_t index);
 /* The precision of a row that rounds, with `also`. */
 mha_backward_precision mha__mistake_rounds(const mha__mistake *mistake, const mha_backward_precision *also);

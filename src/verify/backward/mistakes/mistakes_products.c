@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "verify/backward/mistakes.h"
+#include "verify/backward/mistakes/mistakes.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof *(rows))
 
@@ -324,84 +324,90 @@ static void deal_values(mha__backward *b, mha__map *map, const mha__mistake *m)
 /* clang-format off */
 #define TAILS(B) \
     {{"tail-queries-missing-" #B, "dK and dV lack the queries of the last block of " #B ", which is not full", false}, \
-        has_tail, MHA__BACKWARD_ADDED, leave_out_tail, B, 0}, \
+        has_tail, MHA__BACKWARD_ADDED, leave_out_tail, B, 0, NULL}, \
     {{"tail-keys-missing-" #B, "dQ lacks the keys of the last block of " #B ", which is not full", false}, \
-        has_tail, MHA__BACKWARD_ADDED, leave_out_tail, B, 1}, \
+        has_tail, MHA__BACKWARD_ADDED, leave_out_tail, B, 1, NULL}, \
     {{"dq-of-last-block-" #B, "dQ has the last block of " #B " keys alone: what the others add is lost", false}, \
-        has_blocks, MHA__BACKWARD_ADDED, keep_last_block, B, 0}, \
+        has_blocks, MHA__BACKWARD_ADDED, keep_last_block, B, 0, NULL}, \
     {{"dk-dv-of-last-block-" #B, "dK and dV have the last block of " #B " queries alone: what the others add is lost", \
-      false}, has_query_blocks, MHA__BACKWARD_ADDED, keep_last_queries, B, 0}, \
+      false}, has_query_blocks, MHA__BACKWARD_ADDED, keep_last_queries, B, 0, NULL}, \
     {{"stale-keys-" #B, "dQ meets, in each block of " #B " keys, those of the block before", false}, \
-        has_blocks, MHA__BACKWARD_READ, keep_keys, B, 0}, \
+        has_blocks, MHA__BACKWARD_READ, keep_keys, B, 0, NULL}, \
     {{"stale-values-" #B, "dP meets, in each block of " #B " values, those of the block before", false}, \
-        has_blocks, MHA__BACKWARD_SUMS, keep_values, B, 0}
+        has_blocks, MHA__BACKWARD_SUMS, keep_values, B, 0, NULL}
 
 static const mha__mistake rows[] = {
-    {{"scale-missing", "dQ and dK lack the scale", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q | OF_K, -1},
-    {{"scale-twice", "dQ and dK are scaled twice", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q | OF_K, 1},
-    {{"scale-missing-dq", "dQ lacks the scale, dK has it", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q, -1},
-    {{"scale-missing-dk", "dK lacks the scale, dQ has it", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_K, -1},
-    {{"scale-twice-dq", "dQ is scaled twice, dK once", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q, 1},
-    {{"scale-twice-dk", "dK is scaled twice, dQ once", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_K, 1},
+    {{"scale-missing", "dQ and dK lack the scale", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q | OF_K,
+        -1, NULL},
+    {{"scale-twice", "dQ and dK are scaled twice", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q | OF_K, 1,
+        NULL},
+    {{"scale-missing-dq", "dQ lacks the scale, dK has it", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q,
+        -1, NULL},
+    {{"scale-missing-dk", "dK lacks the scale, dQ has it", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_K,
+        -1, NULL},
+    {{"scale-twice-dq", "dQ is scaled twice, dK once", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q, 1,
+        NULL},
+    {{"scale-twice-dk", "dK is scaled twice, dQ once", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_K, 1,
+        NULL},
     {{"scale-default", "dQ and dK have the scale 1/sqrt(d_k), the forward has another", false},
-        has_own_scale, MHA__BACKWARD_SUMS, default_scale, 0, 0},
+        has_own_scale, MHA__BACKWARD_SUMS, default_scale, 0, 0, NULL},
     {{"scale-of-values", "dQ and dK have the scale 1/sqrt(d_v)", false},
-        has_widths, MHA__BACKWARD_SUMS, scale_of_values, 0, 0},
+        has_widths, MHA__BACKWARD_SUMS, scale_of_values, 0, 0, NULL},
     {{"scale-times-log2e", "dQ and dK are also multiplied by log2(e), which belongs to the exponent", false},
-        NULL, MHA__BACKWARD_SUMS, times_scale, 0, 1.4426950408889634},
+        NULL, MHA__BACKWARD_SUMS, times_scale, 0, 1.4426950408889634, NULL},
     {{"scale-times-ln2", "dQ and dK are also multiplied by ln(2)", false},
-        NULL, MHA__BACKWARD_SUMS, times_scale, 0, 0.6931471805599453},
+        NULL, MHA__BACKWARD_SUMS, times_scale, 0, 0.6931471805599453, NULL},
     {{"scale-root", "dQ and dK have the root of the scale", false},
-        has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q | OF_K, -0.5},
+        has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q | OF_K, -0.5, NULL},
     {{"dv-unnormalised", "dV is made of exponentials that are not divided by their sum", false},
-        is_softmax, MHA__BACKWARD_ADDED, leave_unnormalised, 0, 0},
-    {{"dv-scaled", "dV is multiplied by the scale", false}, has_scale, MHA__BACKWARD_ADDED, dv_times_scale, 0, 0},
+        is_softmax, MHA__BACKWARD_ADDED, leave_unnormalised, 0, 0, NULL},
+    {{"dv-scaled", "dV is multiplied by the scale", false}, has_scale, MHA__BACKWARD_ADDED, dv_times_scale, 0, 0, NULL},
     {{"dq-twice", "dQ is twice what it should be: it was added to itself", false},
-        NULL, MHA__BACKWARD_ADDED, times, OF_Q, 2},
+        NULL, MHA__BACKWARD_ADDED, times, OF_Q, 2, NULL},
     {{"dk-dv-twice", "dK and dV are twice what they should be: they were added to themselves", false},
-        NULL, MHA__BACKWARD_ADDED, times, OF_K | OF_V, 2},
-    {{"dq-negated", "dQ has the other sign", false}, NULL, MHA__BACKWARD_ADDED, times, OF_Q, -1},
-    {{"dk-negated", "dK has the other sign", false}, NULL, MHA__BACKWARD_ADDED, times, OF_K, -1},
-    {{"dv-negated", "dV has the other sign", false}, NULL, MHA__BACKWARD_ADDED, times, OF_V, -1},
+        NULL, MHA__BACKWARD_ADDED, times, OF_K | OF_V, 2, NULL},
+    {{"dq-negated", "dQ has the other sign", false}, NULL, MHA__BACKWARD_ADDED, times, OF_Q, -1, NULL},
+    {{"dk-negated", "dK has the other sign", false}, NULL, MHA__BACKWARD_ADDED, times, OF_K, -1, NULL},
+    {{"dv-negated", "dV has the other sign", false}, NULL, MHA__BACKWARD_ADDED, times, OF_V, -1, NULL},
     {{"all-negated", "dQ, dK and dV have the other sign", false},
-        NULL, MHA__BACKWARD_ADDED, times, OF_Q | OF_K | OF_V, -1},
+        NULL, MHA__BACKWARD_ADDED, times, OF_Q | OF_K | OF_V, -1, NULL},
     {{"all-over-batch", "dQ, dK and dV are divided by the number of batch rows", false},
-        has_batch, MHA__BACKWARD_ADDED, over_batch, OF_Q | OF_K | OF_V, 0},
-    {{"dq-half", "dQ is half of what it should be", false}, NULL, MHA__BACKWARD_ADDED, times, OF_Q, 0.5},
-    {{"dq-zero", "dQ is 0", false}, NULL, MHA__BACKWARD_ADDED, times, OF_Q, 0},
-    {{"dk-zero", "dK is 0", false}, NULL, MHA__BACKWARD_ADDED, times, OF_K, 0},
-    {{"dv-zero", "dV is 0", false}, NULL, MHA__BACKWARD_ADDED, times, OF_V, 0},
+        has_batch, MHA__BACKWARD_ADDED, over_batch, OF_Q | OF_K | OF_V, 0, NULL},
+    {{"dq-half", "dQ is half of what it should be", false}, NULL, MHA__BACKWARD_ADDED, times, OF_Q, 0.5, NULL},
+    {{"dq-zero", "dQ is 0", false}, NULL, MHA__BACKWARD_ADDED, times, OF_Q, 0, NULL},
+    {{"dk-zero", "dK is 0", false}, NULL, MHA__BACKWARD_ADDED, times, OF_K, 0, NULL},
+    {{"dv-zero", "dV is 0", false}, NULL, MHA__BACKWARD_ADDED, times, OF_V, 0, NULL},
     {{"dk-untransposed", "dK = scale dS Q, without the transpose of dS", false},
-        is_square_alone, MHA__BACKWARD_ADDED, leave_untransposed, OF_K, 0},
+        is_square_alone, MHA__BACKWARD_ADDED, leave_untransposed, OF_K, 0, NULL},
     {{"dv-untransposed", "dV = P dO, without the transpose of P", false},
-        is_square, MHA__BACKWARD_ADDED, leave_untransposed, OF_V, 0},
+        is_square, MHA__BACKWARD_ADDED, leave_untransposed, OF_V, 0, NULL},
     {{"dq-dk-exchanged", "dQ and dK stand in each other's place", false},
-        is_square, MHA__BACKWARD_ADDED, exchange_q_k, 0, 0},
+        is_square, MHA__BACKWARD_ADDED, exchange_q_k, 0, 0, NULL},
     {{"dk-dv-exchanged", "dK and dV stand in each other's place", false},
-        has_equal_widths, MHA__BACKWARD_ADDED, exchange_k_v, 0, 0},
+        has_equal_widths, MHA__BACKWARD_ADDED, exchange_k_v, 0, 0, NULL},
     TAILS(16), TAILS(32), TAILS(64), TAILS(128),
     {{"group-last", "dK and dV are those of the last head of a group, not their sum", false},
-        has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_K | OF_V, -1},
+        has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_K | OF_V, -1, NULL},
     {{"group-first", "dK and dV are those of the first head of a group, not their sum", false},
-        has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_K | OF_V, 0},
+        has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_K | OF_V, 0, NULL},
     {{"group-last-dk", "dK is that of the last head of a group, dV is the sum", false},
-        has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_K, -1},
+        has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_K, -1, NULL},
     {{"group-last-dv", "dV is that of the last head of a group, dK is the sum", false},
-        has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_V, -1},
+        has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_V, -1, NULL},
     {{"group-mean", "dK and dV are means over the heads of a group, not sums", false},
-        has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_K | OF_V, 0},
+        has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_K | OF_V, 0, NULL},
     {{"group-mean-dk", "dK is a mean over the heads of a group, dV is the sum", false},
-        has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_K, 0},
+        has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_K, 0, NULL},
     {{"group-mean-dv", "dV is a mean over the heads of a group, dK is the sum", false},
-        has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_V, 0},
+        has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_V, 0, NULL},
     {{"keys-by-remainder", "dQ of head i meets the keys of key/value head i mod h_kv", false},
-        can_be_dealt, MHA__BACKWARD_READ, deal_keys, 0, 0},
+        can_be_dealt, MHA__BACKWARD_READ, deal_keys, 0, 0, NULL},
     {{"values-by-remainder", "dP of head i meets the values of key/value head i mod h_kv", false},
-        can_be_dealt, MHA__BACKWARD_SUMS, deal_values, 0, 0},
+        can_be_dealt, MHA__BACKWARD_SUMS, deal_values, 0, 0, NULL},
     {{"heads-by-remainder", "head i meets the keys and values of key/value head i mod h_kv", false},
-        can_be_dealt, MHA__BACKWARD_SUMS, deal_values, 0, 1},
+        can_be_dealt, MHA__BACKWARD_SUMS, deal_values, 0, 1, NULL},
     {{"group-by-remainder", "dK and dV of head i go to key/value head i mod h_kv", false},
-        can_be_dealt, MHA__BACKWARD_ADDED, deal_heads, 0, 0},
+        can_be_dealt, MHA__BACKWARD_ADDED, deal_heads, 0, 0, NULL},
 };
 /* clang-format on */
 

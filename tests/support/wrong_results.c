@@ -1,0 +1,237 @@
+/* Right gradients are spoiled: by a factor, in another order, in part. Plain index arithmetic, nothing of src. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/wrong_results.h"
+
+/* A gradient (B, T, h, d), and a copy of what was right; d of the other kind of rows. */
+typedef struct rows {
+    size_t B, T, h, h_kv, d, other_d;
+    const float *old;
+    float *new;
+} rows;
+
+static float of(const rows *x, size_t b, size_t t, size_t i, size_t c)
+{
+    return x->old[((b * x->T + t) * x->h + i) * x->d + c];
+}
+
+static bool by_factor(const float_backward *f, const char *name, const rows *x)
+{
+    const float B = (float)f->B, group = (float)(f->h / f->h_kv), cap = f->softcap;
+    const struct {
+        const char *name;
+        float by;
+    } factors[] = {{"zero", 0},
+                   {"negated", -1},
+                   {"scaled", f->scale},
+                   {"over-scale", 1 / f->scale},
+                   {"scaled-twice", f->scale * f->scale},
+                   {"over-scale-twice", 1 / f->scale / f->scale},
+                   {"over-batch", 1 / B},
+                   {"over-queries", 1 / (float)f->T},
+                   {"over-keys", 1 / (float)f->S},
+                   {"over-rows", 1 / B / (float)f->T},
+                   {"over-heads", 1 / (float)f->h},
+                   {"over-group", 1 / group},
+                   {"times-batch", B},
+                   {"times-group", group},
+                   {"times-cap", cap > 0 ? cap : 1},
+                   {"over-cap", cap > 0 ? 1 / cap : 1},
+                   {"doubled", 2},
+                   {"halved", 0.5f},
+                   {"times-log2e", 1.44269504f},
+                   {"times-ln2", 0.693147181f},
+                   {"times-a-number", 1.2345f}};
+    for (size_t n = 0; n < sizeof factors / sizeof *factors; n++)
+        if (strcmp(factors[n].name, name) == 0) {
+            for (size_t e = 0; e < x->B * x->T * x->h * x->d; e++)
+                x->new[e] = factors[n].by * x->old[e];
+            return true;
+        }
+    return false;
+}
+
+/* Written in one order of memory and read in another. */
+static bool in_memory(const char *name, const rows *x)
+{
+    const size_t B = x->B, T = x->T, h = x->h, d = x->d, all = B * T * h * d;
+    float *memory = calloc(all + 1, sizeof *memory);
+    bool known = true;
+    if (!memory)
+        abort();
+    for (size_t e = 0; e < all; e++) { /* in the order of memory, because later rows may overwrite earlier ones */
+        const bool by_heads = strcmp(name, "of-other-width-heads") == 0;
+        const size_t b = e / (T * h * d), t = by_heads ? e / d % T : e / (h * d) % T,
+                     i = by_heads ? e / (T * d) % h : e / d % h, c = e % d;
+        const float g = of(x, b, t, i, c);
+        const size_t by_time = ((b * T + t) * h + i), by_head = (b * h + i) * T + t;
+        size_t to = all;
+        if (strcmp(name, "of-other-order-time") == 0)
+            to = by_time * d + c;
+        else if (strcmp(name, "of-other-order-heads") == 0)
+            to = by_head * d + c;
+        else if (strcmp(name, "of-other-order-features") == 0)
+            to = ((b * h + i) * d + c) * T + t;
+        else if (strcmp(name, "of-other-order-rows") == 0)
+            to = by_head * d + c;
+        else if (strcmp(name, "of-other-order-batch") == 0)
+            to = ((i * B + b) * T + t) * d + c;
+        else if (strcmp(name, "of-other-order-batch-first") == 0)
+            to = by_head * d + c;
+        else if (strcmp(name, "of-other-width-time") == 0)
+            to = by_time * x->other_d + c;
+        else if (strcmp(name, "of-other-width-heads") == 0)
+            to = by_head * x->other_d + c;
+        else
+            known = false;
+        if (to < all)
+            memory[to] = g;
+    }
+    for (size_t e = 0; e < all && known; e++) {
+        const size_t b = e / (T * h * d), t = e / (h * d) % T, i = e / d % h, c = e % d;
+        const size_t by_head = ((b * h + i) * T + t) * d + c;
+        const bool heads_first = strcmp(name, "of-other-order-time") == 0 || strstr(name, "order-features") ||
+                                 strstr(name, "width-heads") || strcmp(name, "of-other-order-batch") == 0;
+        size_t from = heads_first ? by_head : e;
+        if (strcmp(name, "of-other-order-rows") == 0)
+            from = ((b * h + i) * d + c) * T + t;
+        else if (strcmp(name, "of-other-order-batch-first") == 0)
+            from = ((i * B + b) * T + t) * d + c;
+        x->new[e] = memory[from];
+    }
+    free(memory);
+    return known;
+}
+
+#define IS(what) (strcmp(name, what) == 0)
+#define BEGINS(what) (strncmp(name, what, sizeof what - 1) == 0 && block > 0)
+
+/* Element by element that of another place, or 0. */
+static bool of_another_place(const char *name, const rows *x)
+{
+    const size_t B = x->B, T = x->T, h = x->h, d = x->d, kv = x->h_kv < h ? x->h_kv : h, group = h / kv;
+    bool known = true;
+    unsigned block = 0;
+    const char *number = strrchr(name, '-');
+    if (number && sscanf(number, "-%u", &block) != 1)
+        block = 0;
+    for (size_t e = 0; e < B * T * h * d; e++) {
+        const size_t b = e / (T * h * d), t = e / (h * d) % T, i = e / d % h, c = e % d;
+        float g = x->old[e];
+        if (IS("of-other-order-groups"))
+            g = of(x, b, t, i % group * kv + i / group, c);
+        else if (IS("of-other-order-groups-first"))
+            g = of(x, b, t, i % kv * group + i / kv, c);
+        else if (IS("of-next-head"))
+            g = of(x, b, t, i + 1 < h ? i + 1 : 0, c);
+        else if (IS("of-previous-head"))
+            g = of(x, b, t, i > 0 ? i - 1 : h - 1, c);
+        else if (IS("of-heads-reversed"))
+            g = of(x, b, t, h - 1 - i, c);
+        else if (IS("of-next-batch-row"))
+            g = of(x, b + 1 < B ? b + 1 : 0, t, i, c);
+        else if (IS("of-next-row"))
+            g = of(x, b, t + 1 < T ? t + 1 : 0, i, c);
+        else if (IS("of-previous-row"))
+            g = of(x, b, t > 0 ? t - 1 : T - 1, i, c);
+        else if (IS("of-rows-reversed"))
+            g = of(x, b, T - 1 - t, i, c);
+        else if (IS("of-halves-exchanged"))
+            g = of(x, b, t, i, c < d / 2 ? c + d / 2 : c - d / 2);
+        else if (IS("of-pairs-exchanged"))
+            g = of(x, b, t, i, c % 2 ? c - 1 : c + 1);
+        else if (IS("of-first-batch-row"))
+            g = b > 0 ? 0 : g;
+        else if (IS("of-last-batch-row"))
+            g = b < B - 1 ? 0 : g;
+        else if (IS("of-first-head"))
+            g = i > 0 ? 0 : g;
+        else if (IS("of-last-head"))
+            g = i < h - 1 ? 0 : g;
+        else if (IS("of-first-half"))
+            g = c >= d / 2 ? 0 : g;
+        else if (IS("of-fewer-features"))
+            g = c >= x->other_d ? 0 : g;
+        else if (IS("without-last-row"))
+            g = t == T - 1 ? 0 : g;
+        else if (IS("of-some-rows"))
+            g = (t + i) % 3 == 1 ? 0 : g;
+        else if (BEGINS("of-full-blocks"))
+            g = t >= T - T % block ? 0 : g;
+        else if (BEGINS("without-last-block"))
+            g = t / block == (T - 1) / block ? 0 : g;
+        else if (BEGINS("of-first-block"))
+            g = t >= block ? 0 : g;
+        else
+            known = false;
+        x->new[e] = g;
+    }
+    return known;
+}
+
+static bool summed(const char *name, const rows *x)
+{
+    const size_t B = x->B, T = x->T, h = x->h, d = x->d;
+    bool known = true;
+    for (size_t e = 0; e < B * T * h * d; e++) {
+        const size_t b = e / (T * h * d), t = e / (h * d) % T, i = e / d % h, c = e % d;
+        float g = 0;
+        for (size_t other = 0; other < (strstr(name, "head") ? h : B); other++)
+            if (IS("over-all-heads") || (IS("added-to-previous-heads") && other <= i))
+                g += of(x, b, t, other, c);
+            else if (IS("over-all-batch-rows") || (IS("added-to-previous-batch-rows") && other <= b))
+                g += of(x, other, t, i, c);
+        known = IS("over-all-heads") || IS("added-to-previous-heads") || IS("over-all-batch-rows") ||
+                IS("added-to-previous-batch-rows");
+        x->new[e] = g;
+    }
+    return known;
+}
+
+bool wrong_result(const float_backward *f, const char *mistake, char which)
+{
+    if (strncmp(mistake, "result-", 7) != 0)
+        return false;
+    const char *name = mistake + 7;
+    float *g = which == 'q' ? f->dq : which == 'k' ? f->dk : f->dv;
+    rows x = {.B = f->B,
+              .T = which == 'q' ? f->T : f->S,
+              .h = which == 'q' ? f->h : f->h_kv,
+              .h_kv = f->h_kv,
+              .d = which == 'v' ? f->d_v : f->d_k,
+              .other_d = which == 'v' ? f->d_k : f->d_v};
+    const size_t all = x.B * x.T * x.h * x.d;
+    float *old = malloc((all + 1) * sizeof *old), *new = malloc((all + 1) * sizeof *new);
+    if (!old || !new)
+        abort();
+    memcpy(old, g, all * sizeof *old);
+    x.old = old, x.new = new;
+    const bool known = by_factor(f, name, &x) || in_memory(name, &x) || of_another_place(name, &x) || summed(name, &x);
+    if (known)
+        memcpy(g, new, all * sizeof *g);
+    free(old);
+    free(new);
+    return known;
+}
+
+bool wrong_bias(const float_backward *f, const char *mistake, float *db)
+{
+    const size_t B = f->B, T = f->T, h = f->h, d = f->d_k;
+    const char *name = strncmp(mistake, "bias-", 5) == 0 ? mistake + 5 : "";
+    memset(db, 0, h * d * sizeof *db);
+    for (size_t e = 0; e < B * T * h * d; e++) {
+        const size_t b = e / (T * h * d), t = e / (h * d) % T, i = e / d % h, c = e % d;
+        if ((IS("of-first-batch-row") && b > 0) || (IS("of-last-batch-row") && b < B - 1) ||
+            (IS("of-first-row") && t > 0) || (IS("of-last-row") && t < T - 1))
+            continue;
+        if (IS("over-heads"))
+            for (size_t other = 0; other < h; other++)
+                db[other * d + c] += f->dq[e];
+        else
+            db[IS("transposed") ? c * h + i : i * d + c] += f->dq[e];
+    }
+    return IS("of-first-batch-row") || IS("of-last-batch-row") || IS("of-first-row") || IS("of-last-row") ||
+           IS("over-heads") || IS("transposed");
+}

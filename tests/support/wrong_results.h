@@ -1,0 +1,13 @@
+/* Gradients that are right, spoiled as kernels spoil what they write out. */
+#ifndef TEST_WRONG_RESULTS_H
+#define TEST_WRONG_RESULTS_H
+
+#include "support/float_backward.h"
+
+/* Spoils one gradient of rows, 'q', 'k' or 'v', as the mistake of that name does. False: there is no such mistake. */
+bool wrong_result(const float_backward *f, const char *mistake, char which);
+/* db (heads, width), the sum over batch rows and time of the gradient of q; wrong as the mistake of that name has
+ * it. */
+bool wrong_bias(const float_backward *f, const char *mistake, float *db);
+
+#endif
