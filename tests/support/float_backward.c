@@ -224,8 +224,9 @@ static void weights(head *x)
             if (f->softcap > 0 && !is(x, "softcap-not-recomputed"))
                 s = f->softcap * tanhf(s / f->softcap);
             const size_t masked = is(x, "mask-transposed") && f->T == f->S ? j * f->S + t : t * f->S + j;
+            const bool unmasked = is(x, "mask-missing") && !f->dmask; /* one of flags */
             if (!is(x, "added-not-recomputed")) {
-                s += f->mask ? f->mask[masked] : 0;
+                s += f->mask && !unmasked ? f->mask[masked] : 0;
                 s -= f->slopes ? f->slopes[x->i] * ((float)t - (float)j) : 0;
             }
             const int right = is(x, "causal-one-more") ? 1 : is(x, "causal-strict") ? -1 : 0,
@@ -239,7 +240,7 @@ static void weights(head *x)
             if (shows_block(x, t, j))
                 x->back[t][j] = true;
             x->back[t][j] = x->back[t][j] && x->lse[t] > -INFINITY;
-            if (f->mask && f->mask[masked] == -INFINITY)
+            if (f->mask && !unmasked && f->mask[masked] == -INFINITY)
                 x->back[t][j] = false;
             x->P[t][j] = !x->back[t][j] ? 0 : is(x, "weights-in-base-2") ? exp2f(s - lse[t]) : expf(s - lse[t]);
         }
@@ -288,6 +289,12 @@ static void scores(head *x)
             slope *= is(x, "softcap-slope-times-cap") ? cap : is(x, "softcap-slope-over-cap") ? 1 / cap : 1;
             if (is(x, "softcap-slope-undivided") && f->softcap > 0)
                 slope = 1 - tanhf(x->s[t][j]) * tanhf(x->s[t][j]);
+            const float capped = cap * tanh_s;
+            slope = is(x, "softcap-slope-plus")                ? 1 + tanh_s * tanh_s
+                    : is(x, "softcap-slope-of-capped-squared") ? 1 - capped * capped
+                    : is(x, "softcap-slope-twice")             ? slope * slope
+                    : is(x, "softcap-slope-root")              ? sqrtf(slope)
+                                                               : slope;
             x->dS[t][j] = x->dZ[t][j] * slope;
         }
 }
@@ -395,11 +402,12 @@ static void gather(head *x)
 {
     const float_backward *f = x->f;
     const bool none = is(x, "rope-not-turned-back"), second = !is(x, "norm-second-term-missing");
-    const float sign = is(x, "rope-turned-forward") ? 1 : -1;
+    const float sign = is(x, "rope-turned-forward") ? 1 : -1, q_sign = is(x, "rope-dq-turned-forward") ? 1 : sign,
+                k_sign = is(x, "rope-dk-turned-forward") ? 1 : sign;
     const size_t group = f->h / f->h_kv, g = is(x, "group-by-remainder") ? x->i % f->h_kv : x->g;
     for (size_t t = 0; t < f->T; t++) {
         if (f->rope && !none && !is(x, "rope-dq-not-turned-back"))
-            turn(x->dQ[t], f->d_k, t, sign);
+            turn(x->dQ[t], f->d_k, t, q_sign);
         if (f->norms)
             normalise_back(x->dQ[t], f->q + ((x->b * f->T + t) * f->h + x->i) * f->d_k, f->d_k, f->norms, second);
         memcpy(f->dq + ((x->b * f->T + t) * f->h + x->i) * f->d_k, x->dQ[t], f->d_k * sizeof(float));
@@ -408,7 +416,7 @@ static void gather(head *x)
         float *dk = f->dk + ((x->b * f->S + j) * f->h_kv + g) * f->d_k,
               *dv = f->dv + ((x->b * f->S + j) * f->h_kv + g) * f->d_v;
         if (f->rope && !none && !is(x, "rope-dk-not-turned-back"))
-            turn(x->dK[j], f->d_k, j, sign);
+            turn(x->dK[j], f->d_k, j, k_sign);
         if (f->norms)
             normalise_back(x->dK[j], f->k + ((x->b * f->S + j) * f->h_kv + g) * f->d_k, f->d_k, f->norms + f->d_k,
                            second);
@@ -439,6 +447,9 @@ static void added(head *x)
         f->dslopes[x->i] = 0;
     for (size_t t = 0; t < f->T; t++) {
         for (size_t j = 0; j < f->S; j++) {
+            if ((is(x, "added-of-first-batch-row") && x->b > 0) || (is(x, "added-of-first-head") && x->i > 0) ||
+                (is(x, "added-of-last-head") && x->i + 1 < f->h))
+                continue;
             if (f->dmask)
                 f->dmask[t * f->S + j] += m * x->dZ[t][j];
             if (f->dslopes)

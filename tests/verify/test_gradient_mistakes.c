@@ -14,6 +14,7 @@ enum { MOST = 160 * 160 * 8, FOUND = 128, MOST_SHOWN = 3 };
 typedef struct numbers {
     float q[MOST], k[MOST], v[MOST], dO[MOST], dlse[4096], mask[MOST], slopes[8], sinks[8], norms[2 * 64];
     float dq[MOST], dk[MOST], dv[MOST], dmask[MOST], dslopes[8], dsinks[8], bias[64], plain_q[MOST], dbias[64];
+    bool flags[MOST];
     int64_t lengths[4];
 } numbers;
 
@@ -24,7 +25,7 @@ typedef struct setting {
     float scale, softcap;
     bool causal;
     int window_left;
-    bool lengths, mask, slopes, sinks, rope, dlse, empty, norms, bias;
+    bool lengths, mask, slopes, sinks, rope, dlse, empty, norms, bias, flags;
     size_t offset;
 } setting;
 
@@ -46,6 +47,7 @@ static const setting settings[] = {
     {"empty", 2, 9, 9, 2, 2, 8, 8, 0.35355338f, 0, false, -1, .lengths = true, .empty = true},
     {"square mask", 2, 12, 12, 2, 2, 8, 8, 0.35355338f, 0, false, -1, .mask = true},
     {"norms", 2, 9, 11, 2, 2, 8, 8, 0.35355338f, 0, false, -1, .rope = true, .norms = true},
+    {"flags", 2, 12, 15, 2, 2, 8, 8, 0.35355338f, 0, false, -1, .flags = true},
     {"bias", 2, 9, 11, 4, 2, 8, 6, 0.35355338f, 0, false, -1, .bias = true},
     {"long causal", 1, 150, 150, 1, 1, 2, 2, 0.70710678f, 0, true, -1, .lengths = false},
     {"long", 1, 150, 150, 1, 1, 2, 2, 0.70710678f, 0, false, -1, .lengths = false},
@@ -103,6 +105,12 @@ static void build(const setting *s, numbers *n, uint64_t seed, planted *p)
     m->visible.window = s->window_left >= 0, m->visible.window_left = s->window_left >= 0 ? s->window_left : 0;
     m->visible.window_right = s->window_left >= 0 ? -1 : 0;
     m->visible.kv_lengths = p->f.lengths;
+    for (size_t e = 0; e < s->T * s->S && s->flags; e++)
+        n->flags[e] = e % 3 != 1, n->mask[e] = n->flags[e] ? 0 : -INFINITY;
+    if (s->flags) {
+        p->f.mask = n->mask;
+        m->visible.mask = (mha_mask){MHA_MASK_KEEPS, mha_view_of(n->flags, MHA_BOOL, 2, (size_t[]){s->T, s->S})};
+    }
     if (s->mask)
         m->visible.mask = (mha_mask){MHA_MASK_ADDITIVE, mha_view_of(n->mask, MHA_F32, 2, (size_t[]){s->T, s->S})};
     for (size_t i = 0; i < s->h; i++)

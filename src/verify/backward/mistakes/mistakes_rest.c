@@ -87,6 +87,32 @@ static void overwrite(mha__backward *b, mha__map *map, const mha__mistake *m)
             *mha__mask_element(d, (const size_t[]){map->b, map->head, i, j}, 4) = 0;
 }
 
+typedef enum share {
+    FIRST_BATCH_ROW,
+    FIRST_HEAD,
+    LAST_HEAD
+} share;
+
+/* Heads or batch rows share what is added to scores, and the sum over them is all of its gradient. */
+static bool is_sum(const mha__backward *b, const mha__mistake *m)
+{
+    const mha_semantics *s = &b->r->semantics;
+    const bool any = b->d[MHA_D_MASK].data || b->d[MHA_D_ALIBI_SLOPES].data || b->d[MHA_D_KEY_PADDING].data;
+    return any && s->added.relative.rule == MHA_RELATIVE_NONE &&
+           (m->number == FIRST_BATCH_ROW ? b->r->plan.B > 1 : b->r->plan.h > 1);
+}
+
+/* What other heads or batch rows would add is left out. */
+static void leave_out(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const share of = (share)m->number;
+    const bool counts = of == FIRST_BATCH_ROW ? map->b == 0
+                        : of == FIRST_HEAD    ? map->head == 0
+                                              : map->head + 1 == b->r->plan.h;
+    for (size_t at = 0; !counts && at < map->s.T_q * map->n; at++)
+        map->d_masked[at] = 0;
+}
+
 /* ---------------------------------------------------------------- queries that see nothing */
 
 static bool is_empty(const mha__map *map, size_t i)
@@ -131,6 +157,10 @@ static const mha__mistake rows[] = {
         rotates, MHA__BACKWARD_HEADS, turn, 1, MHA__NOT_TURNED, NULL},
     {{"rope-dk-not-turned-back", "dK is that of rotated rows, dQ is turned back", false},
         rotates, MHA__BACKWARD_HEADS, turn, 2, MHA__NOT_TURNED, NULL},
+    {{"rope-dq-turned-forward", "dQ is rotated forward, dK is turned back", false},
+        rotates, MHA__BACKWARD_HEADS, turn, 1, MHA__TURNED_FORWARD, NULL},
+    {{"rope-dk-turned-forward", "dK is rotated forward, dQ is turned back", false},
+        rotates, MHA__BACKWARD_HEADS, turn, 2, MHA__TURNED_FORWARD, NULL},
     {{"norm-second-term-missing", "the divisor of a norm of q or k is taken for a constant: dx = dy w / r", false},
         normalises, MHA__BACKWARD_HEADS, keep_divisors, 0, 0, NULL},
     {{"sinks-zero", "the gradient of the sinks is 0", false}, has_gradient, MHA__BACKWARD_HEADS, times, SINKS, 0, NULL},
@@ -144,6 +174,13 @@ static const mha__mistake rows[] = {
       false}, is_shared, MHA__BACKWARD_PRODUCTS, overwrite, MHA_D_MASK, 0, NULL},
     {{"mask-of-last-batch-row", "the gradient of a mask that batch rows share is that of the last one", false},
         is_shared, MHA__BACKWARD_PRODUCTS, overwrite, MHA_D_MASK, 1, NULL},
+    {{"added-of-first-batch-row",
+      "the gradient of what is added to scores (mask, slopes) is that of the first batch row alone", false},
+        is_sum, MHA__BACKWARD_PRODUCTS, leave_out, FIRST_BATCH_ROW, 0, NULL},
+    {{"added-of-first-head", "the gradient of what is added to scores is that of the first head alone", false},
+        is_sum, MHA__BACKWARD_PRODUCTS, leave_out, FIRST_HEAD, 0, NULL},
+    {{"added-of-last-head", "the gradient of what is added to scores is that of the last head alone", false},
+        is_sum, MHA__BACKWARD_PRODUCTS, leave_out, LAST_HEAD, 0, NULL},
     {{"sinks-overwritten", "the gradient of the sinks is that of the last batch row, not their sum", false},
         is_shared, MHA__BACKWARD_PRODUCTS, overwrite, SINKS, 0, NULL},
     {{"alibi-slopes-overwritten", "the gradient of the ALiBi slopes is that of the last batch row, not their sum",

@@ -175,7 +175,7 @@ static void other_scores(mha__backward *b, mha__map *map, const mha__mistake *m)
 }
 
 /* 1: no slope; 2: the slope at the capped score; 3: 1 - tanh in place of 1 - tanh^2; 4: times c; 5: over c; 6: that at
- * a score which is not divided by c */
+ * a score which is not divided by c; 7: 1 + tanh^2; 8: 1 - capped^2; 9: twice; 10: its root */
 static void other_slope(mha__backward *b, mha__map *map, const mha__mistake *m)
 {
     const double c = b->r->semantics.softmax.softcap;
@@ -189,7 +189,11 @@ static void other_slope(mha__backward *b, mha__map *map, const mha__mistake *m)
                      : m->number == 3 ? 1 - t
                      : m->number == 4 ? *slope * c
                      : m->number == 5 ? *slope / c
-                                      : 1 / (undivided * undivided);
+                     : m->number == 6 ? 1 / (undivided * undivided)
+                     : m->number == 7 ? 1 + t * t
+                     : m->number == 8 ? 1 - c * t * c * t
+                     : m->number == 9 ? *slope * *slope
+                                      : sqrt(*slope);
         }
 }
 
@@ -364,6 +368,14 @@ static const mha__mistake rows[] = {
         has_softcap, MHA__BACKWARD_SUMS, other_slope, 5, 0, NULL},
     {{"softcap-slope-undivided", "the derivative of the softcap is 1 - tanh^2 of the score, not of score / cap", false},
         has_softcap, MHA__BACKWARD_SUMS, other_slope, 6, 0, NULL},
+    {{"softcap-slope-plus", "the derivative of the softcap is taken for 1 + tanh^2", false},
+        has_softcap, MHA__BACKWARD_SUMS, other_slope, 7, 0, NULL},
+    {{"softcap-slope-of-capped-squared", "the derivative of the softcap is taken for 1 - s^2, s the capped score",
+      false}, has_softcap, MHA__BACKWARD_SUMS, other_slope, 8, 0, NULL},
+    {{"softcap-slope-twice", "dS has the derivative of the softcap twice", false},
+        has_softcap, MHA__BACKWARD_SUMS, other_slope, 9, 0, NULL},
+    {{"softcap-slope-root", "the derivative of the softcap is taken for 1 / cosh, not 1 / cosh^2", false},
+        has_softcap, MHA__BACKWARD_SUMS, other_slope, 10, 0, NULL},
     {{"causal-missing", "the backward is not causal, the forward is", false},
         hides_by, MHA__BACKWARD_SUMS, move_last, BY_CAUSAL, 99, NULL},
     {{"causal-one-more", "the backward is causal with one key more: j <= i + 1", false},
@@ -381,6 +393,8 @@ static const mha__mistake rows[] = {
         hides_by, MHA__BACKWARD_SUMS, move_first, BY_WINDOW, 1, NULL},
     {{"window-one-less", "the window of the backward begins one key later", false},
         hides_by, MHA__BACKWARD_SUMS, move_first, BY_WINDOW, -1, NULL},
+    {{"mask-missing", "the backward has no mask of flags, the forward has one", false},
+        hides_by, MHA__BACKWARD_SUMS, move_last, BY_MASK, 99, NULL},
     {{"lengths-missing", "the backward counts keys behind the length of their sequence", false},
         hides_by, MHA__BACKWARD_SUMS, move_last, BY_LENGTHS, 99, NULL},
 };
