@@ -13,7 +13,7 @@ INLINE void dots(const int m, size_t k, const float *A, const float *X, const si
     for (int i = 0; i < m; i++)
         sum[i] = (vec){0};
     for (; p + LANES <= k; p += LANES) {
-        vec row[LANES], column[LANES];
+        vec column[LANES];
         UNROLL
         for (int line = 0; !at && line < LANES; line++, line_at += 16) { /* row by row, line by line */
             if (line_at >= k)
@@ -25,10 +25,15 @@ INLINE void dots(const int m, size_t k, const float *A, const float *X, const si
                 __builtin_prefetch(ahead + further + line_at, 0, 2);
         }
         const float *a = A + p;
-        UNROLL
-        for (int l = 0; l < LANES; l++)
-            row[l] = load(X + p + (at ? at[l] : (size_t)l * ldx));
-        transpose(row, column);
+        if (m > MHA_FEW_ROWS && !at) /* four rows at a time: registers hold no more beside so many sums */
+            load_transposed(X + p, ldx, column);
+        else {
+            vec row[LANES];
+            UNROLL
+            for (int l = 0; l < LANES; l++)
+                row[l] = load(X + p + (at ? at[l] : (size_t)l * ldx));
+            transpose(row, column);
+        }
         UNROLL
         for (int c = 0; c < LANES; c++)
             UNROLL

@@ -152,18 +152,21 @@ INLINE vec splat_pair(const float *p)
 #define odd_quarters(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)
 #endif
 
-/* The columns of LANES rows: 4 x 4 blocks inside the quarters of four rows, then the quarters. */
-INLINE void transpose(const vec row[LANES], vec column[LANES])
+/* The columns of LANES rows: 4 x 4 blocks inside the quarters of four rows at a time, which is as many as registers
+ * hold beside what else is there ... */
+INLINE void transpose_four(vec r0, vec r1, vec r2, vec r3, vec column[4])
 {
-    UNROLL
-    for (int r = 0; r < LANES; r += 4) {
-        const vec r0 = row[r], r1 = row[r + 1], r2 = row[r + 2], r3 = row[r + 3];
-        const vec a = pairs_low(r0, r1), b = pairs_high(r0, r1), d = pairs_low(r2, r3), e = pairs_high(r2, r3);
-        column[r] = halves_low(a, d);
-        column[r + 1] = halves_high(a, d);
-        column[r + 2] = halves_low(b, e);
-        column[r + 3] = halves_high(b, e);
-    }
+    const vec a = pairs_low(r0, r1), b = pairs_high(r0, r1), d = pairs_low(r2, r3), e = pairs_high(r2, r3);
+    column[0] = halves_low(a, d);
+    column[1] = halves_high(a, d);
+    column[2] = halves_low(b, e);
+    column[3] = halves_high(b, e);
+}
+
+/* ... and then the quarters. */
+INLINE void join_quarters(vec column[LANES])
+{
+    (void)column; /* where there is one quarter */
 #if ISA_LANES == 8
     UNROLL
     for (int c = 0; c < 4; c++) {
@@ -184,12 +187,22 @@ INLINE void transpose(const vec row[LANES], vec column[LANES])
 #endif
 }
 
+INLINE void transpose(const vec row[LANES], vec column[LANES])
+{
+    UNROLL
+    for (int r = 0; r < LANES; r += 4)
+        transpose_four(row[r], row[r + 1], row[r + 2], row[r + 3], column + r);
+    join_quarters(column);
+}
+
 /* Those of the LANES x LANES floats at x. */
 INLINE void load_transposed(const float *x, size_t ldx, vec column[LANES])
 {
-    vec row[LANES];
     UNROLL
-    for (int r = 0; r < LANES; r++)
-        row[r] = load(x + (size_t)r * ldx);
-    transpose(row, column);
+    for (int r = 0; r < LANES; r += 4) {
+        const float *row = x + (size_t)r * ldx;
+        const vec r0 = load(row), r1 = load(row + ldx), r2 = load(row + 2 * ldx), r3 = load(row + 3 * ldx);
+        transpose_four(r0, r1, r2, r3, column + r);
+    }
+    join_quarters(column);
 }
