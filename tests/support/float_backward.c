@@ -210,6 +210,7 @@ static void weights(head *x)
                  : is(x, "lse-in-base-2")         ? x->lse[t] * 1.44269504f
                  : is(x, "lse-taken-for-base-2")  ? x->lse[t] * 0.693147181f
                  : is(x, "lse-missing")           ? 0
+                 : is(x, "queries-missing")       ? (t % 4 == 1 ? INFINITY : x->lse[t])
                  : is(x, "lse-unknown")           ? x->lse[t] + 0.1f * (float)(t % 7) - 0.25f
                  : is(x, "lse-of-next-query")     ? x->lse[(t + 1) % f->T]
                  : is(x, "lse-of-previous-query") ? x->lse[(t + f->T - 1) % f->T]

@@ -67,7 +67,8 @@ static double product(const double *x, const double *y, size_t n)
     return sum;
 }
 
-/* D of each query as dQ has it (number 0), or the factor of its P: e^(lse - lse') (1). */
+/* D of each query as dQ has it (number 0), or the factor of its P: e^(lse - lse') (1), never 0; or 0 where
+ * dQ is (2). */
 static void fit_queries(mha__backward *b, mha__map *map, const mha__mistake *m)
 {
     const mha_allocator a = mha__allocator_default();
@@ -81,11 +82,12 @@ static void fit_queries(mha__backward *b, mha__map *map, const mha__mistake *m)
         for (size_t c = 0; c < d && m->number == 0; c++)
             found[c] = dQ[c] - found[c];
         const double fit = product(of, found, d) / squares;
-        if (!(squares > 0) || !isfinite(fit))
+        const bool lost = fabs(fit) < 0x1p-30;
+        if (!(squares > 0) || !isfinite(fit) || (m->number > 0 && lost != (m->number == 2)))
             continue;
         map->sums[i] += m->number > 0 ? 0 : fit;
         for (size_t j = 0; j < map->n && m->number > 0; j++)
-            map->weights[i * map->n + j] *= fit;
+            map->weights[i * map->n + j] *= lost ? 0 : fit;
     }
     mha__release(&a, found, bytes);
 }
@@ -198,7 +200,9 @@ static bool has_blocks(const mha__backward *b, const mha__mistake *m)
       "is lost, overwritten or added twice", true}, has_blocks, MHA__BACKWARD_ADDED, fit_blocks, B, 0, NULL}
 
 static const mha__mistake rows[] = {
-    {{"d-unknown", "D of each query is another number than rowsum(dO O), and all else is right", true},
+    {{"queries-missing", "some queries count in no gradient, and all else is right", true},
+        has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 2, 0, NULL},
+    {{"d-unknown", "D of each query, less dlse, is another number than it should be, and all else is right", true},
         has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 0, 0, NULL},
     {{"lse-unknown", "P of each query is multiplied by a number: lse is another one, and all else is right", true},
         has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 1, 0, NULL},

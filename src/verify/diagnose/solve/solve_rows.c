@@ -229,8 +229,8 @@ static void choose_queries(mha__search *s, mha__knobs *knobs, const unsigned cha
 }
 
 /* With all rows of q moved by each number, the row that brings each row of the tensor nearest; its own, if no other is
- * nearer by more than rounding: a query that sees one key gives what others give. Three rows of
- * eight are looked at first: mostly they tell that no order is near. */
+ * nearer by more than rounding: a query that sees one key gives what others give. Three rows of eight
+ * are looked at first: mostly they tell that no order is near. */
 mha_status mha__solve_queries(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
     enum { MOST_QUERIES = 64 };
