@@ -549,6 +549,33 @@ static void test_closest_pairs_need_both(void **state)
     free(o.data);
 }
 
+/* A variant with a number, beside what has no name: it explains nothing, and comes closest, with its number. */
+static void test_closest_have_their_numbers(void **state)
+{
+    (void)state;
+    static const char from[] = "weights/lookup/wrong_port.safetensors";
+    static const char *const named[] = {"scale-other 0.2"};
+    mha_case *c = open_case(from);
+    mha_diagnosis d;
+    mha_error error;
+    output o;
+    assert_true(compute(c, named, 1, &o));
+    mha_case_close(c);
+    for (size_t i = 0; i < mha_view_elements(&o.view); i++)
+        o.data[i] += 0.2 * sin((double)(i * i));
+    o.view = mha_view_of(o.data, MHA_F64, 2, o.view.shape + 1); /* the case has no batch axis */
+    c = open_case(replant(from, "output", &o.view));
+    assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
+    assert_int_equal(d.match_count, 0);
+    bool is_there = false;
+    for (size_t i = 0; i < d.closest_count; i++)
+        is_there |= d.closest[i].count == 1 && strcmp(d.closest[i].variants[0], "scale-other") == 0;
+    assert_true(is_there);
+    mha_diagnosis_clear(&d);
+    mha_case_close(c);
+    free(o.data);
+}
+
 /* One token attends to itself alone, whatever the scale: a wrong scale does not explain an output 1.5 % off, although
  * it may make rounding errors louder. */
 static void test_what_changes_nothing_explains_nothing(void **state)
@@ -579,6 +606,7 @@ int main(void)
         cmocka_unit_test(test_random_pairs_are_found),
         cmocka_unit_test(test_what_changes_nothing_explains_nothing),
         cmocka_unit_test(test_closest_pairs_need_both),
+        cmocka_unit_test(test_closest_have_their_numbers),
         cmocka_unit_test(test_names_are_unique),       cmocka_unit_test(test_no_false_alarm),
         cmocka_unit_test(test_wrong_calls_are_named),  cmocka_unit_test(test_no_explanation),
     };
