@@ -277,10 +277,10 @@ static bool sum_part(const mha__wrong_gradient *x, const mha__mistake *m)
     const bias_part which = (bias_part)m->number;
     if (!bias_of(x, &side) || mha_view_elements(&x->rows[side]) == 0)
         return false;
-    const mha_view *rows = &x->rows[side];
-    const place n = {rows->shape[0], rows->shape[1], rows->shape[2], rows->shape[3]};
+    const mha_view *from = &x->rows[side];
+    const place n = {from->shape[0], from->shape[1], from->shape[2], from->shape[3]};
     do {
-        const double d = ((const double *)rows->data)[index_of(&n, &at)];
+        const double d = ((const double *)from->data)[index_of(&n, &at)];
         const bool counts = which == BIAS_FIRST_BATCH_ROW  ? at.b == 0
                             : which == BIAS_LAST_BATCH_ROW ? at.b + 1 == n.b
                             : which == BIAS_FIRST_ROW      ? at.t == 0
