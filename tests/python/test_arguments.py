@@ -173,6 +173,15 @@ def test_words_of_others_are_taken_or_explained():
         mha.check(X, X, layer=Wrong())
 
 
+def test_a_pytorch_before_2_is_refused(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.delattr(torch.nn.functional, "scaled_dot_product_attention", raising=False)
+    for opened in (mha.Model.from_torch, lambda module: mha.watch(module).__enter__()):
+        for _ in range(2):  # nothing is left watched
+            with pytest.raises(ImportError, match="^PyTorch .* 2.0 or newer is needed$"):
+                opened(torch.nn.Linear(2, 2))
+
+
 def test_heads_of_a_model():
     table = model().heads()
     assert [row[0] for row in table] == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32] and len({row[-1] for row in table}) == 1

@@ -320,11 +320,12 @@ static const char *run_each(const said *as, const char *at)
 
 /* ---------------------------------------------------------------- code between fences */
 
-/* Whether a Python imports the modules that are named with blanks between them. */
+/* Whether a Python imports the modules that are named with blanks between them; PyTorch is 2.0 or newer. */
 static bool imports(const char *python, const char *modules)
 {
     char line[LINE];
-    snprintf(line, sizeof line, "import mha, %s", modules);
+    snprintf(line, sizeof line, "import mha, %s%s", modules,
+             strncmp(modules, "torch", 5) == 0 ? "\ntorch.nn.functional.scaled_dot_product_attention" : "");
     for (char *at = strchr(line, ',') + 2; (at = strchr(at, ' ')) != NULL; *at = ',') {
     }
     program_result r = program_run_other((const char *const[]){python, "-c", line, NULL});

@@ -16,7 +16,7 @@ from .judged import of_seeing
 from .layer import MultiHeadAttention
 from .model import Model, ModelLayer, tensor_spec
 from .parameters import new_table
-from .seams import related
+from .seams import related, torch_2
 from .trace import Trace
 from .traced import NEXT, Heard, Refused, Tracing, arguments
 
@@ -59,6 +59,7 @@ class LiveModel(Model):
             arguments(inputs)
         if not callable(getattr(model, "named_modules", None)):
             raise TypeError(f"model: expected a torch.nn.Module, found {type(model).__name__}")
+        torch_2()
         self.attention: dict[str, MultiHeadAttention] = {}
         self.refused: dict[str, str] = {}
         self._module, self._entered = model, dict[str, tuple[tuple[Any, ...], dict[str, Any]]]()

@@ -30,6 +30,14 @@ class Backward(NamedTuple):
     inputs: Callable[[Any], Any] = _whole
 
 
+def torch_2() -> Any:
+    """The module torch; ImportError where it is older than 2.0."""
+    torch = importlib.import_module("torch")
+    if not hasattr(torch.nn.functional, "scaled_dot_product_attention"):
+        raise ImportError(f"PyTorch {torch.__version__} has no scaled_dot_product_attention: 2.0 or newer is needed")
+    return torch
+
+
 _watching = threading.Lock()
 
 
@@ -100,7 +108,7 @@ class Seams:
     # ---------------------------------------------------------------- PyTorch
 
     def _open_torch(self) -> None:
-        torch = importlib.import_module("torch")
+        torch = torch_2()
         functional, module = torch.nn.functional, torch.nn.MultiheadAttention
         self._stand_in(functional, "scaled_dot_product_attention", asked.of_sdpa)
         flex = sys.modules.get("torch.nn.attention.flex_attention")
