@@ -1,5 +1,24 @@
 /* Part of the body of every kernel: few rows times the transpose of rows that are read once. */
 
+/* Lines of rows that are fetched row by row: of `ahead`, of those `further` floats behind them, of `next`. */
+typedef struct lines {
+    const float *ahead, *next;
+    size_t row, next_row, further, line;
+} lines;
+
+/* Fetches the next line of rows of k floats. */
+INLINE void fetch_line(const int m, size_t k, lines *to)
+{
+    if (to->line >= k)
+        to->line = 0, to->ahead += to->row, to->next += m > MHA_FEW_ROWS ? to->next_row : 0;
+    __builtin_prefetch(to->ahead + to->line, 0, 3);
+    if (m > MHA_FEW_ROWS)
+        __builtin_prefetch(to->next + to->line, 0, 2);
+    else if (m > 1) /* a branch on `further` takes longer than one hint more */
+        __builtin_prefetch(to->ahead + to->further + to->line, 0, 2);
+    to->line += 16;
+}
+
 /* C (m, LANES) = A X^T, the rows of X transposed in registers; row l of them is at X + at[l], or l * ldx behind X where
  * `at` is NULL. Prefetches the rows after those, and with m above MHA_FEW_ROWS as many rows at `next`, with fewer, but
  * not one, those `further` floats behind the ones after. */
@@ -7,24 +26,16 @@ INLINE void dots(const int m, size_t k, const float *A, const float *X, const si
                  size_t ld_next, size_t further, float *C, size_t ldc)
 {
     vec sum[MOST_FEW_ROWS];
-    const float *ahead = X + LANES * ldx;
-    size_t line_at = 0, p = 0;
+    lines soon = {X + LANES * ldx, next, ldx, ld_next, further, 0};
+    size_t p = 0;
     UNROLL
     for (int i = 0; i < m; i++)
         sum[i] = (vec){0};
     for (; p + LANES <= k; p += LANES) {
         vec column[LANES];
-        UNROLL
-        for (int line = 0; !at && line < LANES; line++, line_at += 16) { /* row by row, line by line */
-            if (line_at >= k)
-                line_at = 0, ahead += ldx, next += m > MHA_FEW_ROWS ? ld_next : 0;
-            __builtin_prefetch(ahead + line_at, 0, 3);
-            if (m > MHA_FEW_ROWS)
-                __builtin_prefetch(next + line_at, 0, 2);
-            else if (m > 1) /* a branch on `further` takes longer than one hint more */
-                __builtin_prefetch(ahead + further + line_at, 0, 2);
-        }
         const float *a = A + p;
+        for (int c = 0; !at && m == 1 && c < LANES; c++)
+            fetch_line(m, k, &soon);
         if (m > MHA_FEW_ROWS && !at) /* four rows at a time: registers hold no more beside so many sums */
             load_transposed(X + p, ldx, column);
         else {
@@ -35,10 +46,13 @@ INLINE void dots(const int m, size_t k, const float *A, const float *X, const si
             transpose(row, column);
         }
         UNROLL
-        for (int c = 0; c < LANES; c++)
+        for (int c = 0; c < LANES; c++) {
+            if (!at && m > 1) /* between products: all hints at once are in each other's way */
+                fetch_line(m, k, &soon);
             UNROLL
-        for (int i = 0; i < m; i++)
-            sum[i] = madd(splat(a[i * MHA_STAGED + c]), column[c], sum[i]);
+            for (int i = 0; i < m; i++)
+                sum[i] = madd(splat(a[i * MHA_STAGED + c]), column[c], sum[i]);
+        }
     }
     for (; p < k; p++) {
         float lane[LANES];
