@@ -3,7 +3,9 @@
 PYTHON_TESTS := $(sort $(wildcard tests/python/test_*.py))
 PYTHON_RUNS  := $(PYTHON_TESTS:tests/%.py=$(BUILD)/tests/%.run)
 # The sanitizers' runtime must be there before python3 is; what python3 itself never frees is not looked for.
-PRELOAD       = $(if $(SANITIZE),LD_PRELOAD=$(shell $(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0)
+# So must be the C++ library, or the runtime does not find its own throw when a package of C++ throws.
+PRELOAD       = $(if $(SANITIZE),LD_PRELOAD=$(shell $(CC) -print-file-name=libasan.so):libstdc++.so.6 \
+                                 ASAN_OPTIONS=detect_leaks=0)
 # A warning is a mistake; what a later Python, or a package, means to give up some day is none yet.
 STRICT        = -W error -W default::DeprecationWarning -W default::PendingDeprecationWarning
 PYTEST        = $(PRELOAD) PYTHONPATH=$(abspath $(BUILD))/python PYTHONDONTWRITEBYTECODE=1 CC="$(CC)" \
