@@ -101,8 +101,8 @@ static void see(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, 
 
 /* The products of a query row with all keys, where the variant has those of the case; else NULL. `key`: the first key
  * of its head, of keys that are `step` apart. */
-static const double *products_of(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, size_t i, const double *q,
-                                 const double *key, size_t step)
+static const double *products_of(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, size_t i,
+                                 const double *q, const double *key, size_t step)
 {
     const mha_case *c = w->inputs->c;
     const size_t S = w->inputs->S, row = (b * c->H + h) * c->T_q + i;

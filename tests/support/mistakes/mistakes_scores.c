@@ -277,7 +277,8 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
     const bool lacks = begins("case-lacks-chunk"),
                no_chunk = is("chunk-missing") || (is("chunk-as-window") && !s->visible.window);
     const bool other = is("chunk-other") && s->visible.chunk > 0;
-    const double chunk = lacks || other ? given() : no_chunk ? 0 : (double)s->visible.chunk, first = (double)s->place.key_offset;
+    const double chunk = lacks || other ? given() : no_chunk ? 0 : (double)s->visible.chunk,
+                 first = (double)s->place.key_offset;
     if (chunk > 0 && block_of((double)j + first, chunk) != block_of(p + first, chunk))
         *hidden = true;
     return added;

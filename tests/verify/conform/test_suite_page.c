@@ -139,6 +139,7 @@ static const char *const numbered[] = {
     "output-lacks-end-by-head 100", "weights-small-hidden 0.01", "weights-small-dropped 0.01",
     "exponentials-small-dropped 0.01", "features-scored 4", "parts-by-maxima 4", "prefix-other 5", "chunk-other 8",
     "case-lacks-window-keep 1", "fill-other -1", "fill-add-other -1", "mask-times 0.7",
+    "rope-dim-other 2", "position-bias-distance-other 32768",
 };
 
 static size_t variant_index(const char *name, size_t length)
