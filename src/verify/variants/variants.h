@@ -28,7 +28,7 @@ static inline bool has_weight(const mha_case *c, mha_weight w)
 }
 
 /* Hidden scores become a number, or it is added to them. */
-static inline void fill(mha__knobs *k, int how, double value)
+static inline void fill_hidden(mha__knobs *k, int how, double value)
 {
     k->fill = how;
     k->fill_value = value;

@@ -162,16 +162,16 @@ ALONE("lengths-after-softmax", "lengths applied after the softmax, not renormali
 
 /* ---------------------------------------------------------------- hidden scores */
 
-PAIRED("fill-0", "hidden scores set to 0", attends(c), fill(k, FILL_REPLACE, 0))
-PAIRED("fill-1e4", "hidden scores set to -10,000", attends(c), fill(k, FILL_REPLACE, -1e4))
-PAIRED("fill-1e9", "hidden scores set to -1e9", attends(c), fill(k, FILL_REPLACE, -1e9))
-PAIRED("fill-lowest", "hidden scores set to the lowest float", attends(c), fill(k, FILL_REPLACE, lowest))
-PAIRED("fill-add-1e4", "-10,000 added to hidden scores in float32", attends(c), fill(k, FILL_ADD, -1e4))
-PAIRED("fill-add-1e9", "-1e9 added to hidden scores in float32", attends(c), fill(k, FILL_ADD, -1e9))
+PAIRED("fill-0", "hidden scores set to 0", attends(c), fill_hidden(k, FILL_REPLACE, 0))
+PAIRED("fill-1e4", "hidden scores set to -10,000", attends(c), fill_hidden(k, FILL_REPLACE, -1e4))
+PAIRED("fill-1e9", "hidden scores set to -1e9", attends(c), fill_hidden(k, FILL_REPLACE, -1e9))
+PAIRED("fill-lowest", "hidden scores set to the lowest float", attends(c), fill_hidden(k, FILL_REPLACE, lowest))
+PAIRED("fill-add-1e4", "-10,000 added to hidden scores in float32", attends(c), fill_hidden(k, FILL_ADD, -1e4))
+PAIRED("fill-add-1e9", "-1e9 added to hidden scores in float32", attends(c), fill_hidden(k, FILL_ADD, -1e9))
 ALONE("fill-add-f16", "the lowest float16, -65,504, added to hidden scores in float32",
-    attends(c), fill(k, FILL_ADD, -65504))
+    attends(c), fill_hidden(k, FILL_ADD, -65504))
 ALONE("fill-add-bf16", "the lowest bfloat16 added to hidden scores in float32",
-    attends(c), fill(k, FILL_ADD, -0x1.fep127))
+    attends(c), fill_hidden(k, FILL_ADD, -0x1.fep127))
 
 /* ---------------------------------------------------------------- added terms */
 
