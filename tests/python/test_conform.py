@@ -570,8 +570,26 @@ def test_what_one_row_shows_in_a_long_call_is_made_small():
     assert all(x.any(-1).sum() == 1 for x in (small.q, small.k, small.v)), small
     assert len(small.script) < 500 and small.names, small.script
     assert {name.split()[0] for name in small.names} == {"tile-values-not-rescaled"}, small
+    assert f"gives {small.names[0]} or {len(small.names) - 1} more" in str(small), small
     with pytest.raises(AssertionError, match="output differs"):
         exec(small.script, {"kernel": tiled})
+
+
+def test_a_small_failure_has_no_name_that_the_whole_does_not_have():
+    def narrow(q, k, v, **_):
+        """The last 4 features are no part of a score."""
+        width, scale = max(q.shape[3] - 4, 0), 1 / np.sqrt(np.float32(q.shape[3]))
+        s = q[..., :width] @ k[..., :width].swapaxes(2, 3) * scale
+        p = np.exp(s - s.max(-1, keepdims=True))
+        return p / p.sum(-1, keepdims=True) @ v
+
+    report = mha.conform(narrow, has=(), level="smoke")
+    assert report.failed
+    for answer in report.failed:
+        small = report.reduce(answer.question)
+        whole = {name.split()[0] for name in answer.names}
+        assert not whole or {name.split()[0] for name in small.names} <= whole, (answer, small)
+    assert any("features-scored" in name for answer in report.failed for name in answer.names), report
 
 
 def test_any_head_may_be_the_one_that_is_left():

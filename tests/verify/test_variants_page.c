@@ -338,7 +338,8 @@ static mha_case *open_case(size_t i)
 /* Numbers that a variant with numbers is planted with: the first with which it is found. It refuses those that have no
  * meaning for it, or is then right or another variant. */
 static const char *const numbers[] = {"", " 4", " 0.7", " 2", " 5", " 1", " 7, 5, 4", " 2, 0, 3, 1", " 300", " 2, 0, 1",
-                                      " 3; 1, 6; 0-2", " 16", " 8", " 0: 2, 2: 0", " 1, 1, 0, 0", " 0.1"};
+                                      " 3; 1, 6; 0-2", " 16", " 8", " 0: 2, 2: 0", " 1, 1, 0, 0", " 0.1",
+                                      " -1"};
 
 /* Mistakes that no input tells apart: n keys of zeros add n exp(0), and so does a sink of log n. Whether both are found
  * is up to how near the second comes, and no other case is better. */

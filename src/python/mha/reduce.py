@@ -119,7 +119,9 @@ class Reduced:
         meant.save(path, {}, computed, backward.noted(self.gradients))
 
     def __str__(self) -> str:
-        named = f"; the {'kernel' if self.do is None else 'backward'} gives {self.names[0]}" if self.names else ""
+        others = f" or {len(self.names) - 1} more" if self.names[1:] else ""
+        kernel = "kernel" if self.do is None else "backward"
+        named = f"; the {kernel} gives {self.names[0]}{others}" if self.names else ""
         return f"fails with q {np.shape(self.q)}, k {np.shape(self.k)}, v {np.shape(self.v)}{named}\n\n{self.script}"
 
 
@@ -417,13 +419,13 @@ class Reducer:
             return None
 
     def described(self, c: _Call, known: set[str]) -> Optional[Reduced]:
-        """The call as a failure, with what explains it: of variants those that are known to explain the whole one, if
-        any does; small calls are explained by many."""
+        """The call as a failure, with what explains it: where variants are known to explain the whole one, those alone:
+        small calls are explained by many, by chance."""
         found = self.wrong(c)
         if found is None:
             return None
         names = _names(found)
-        names = tuple(name for name in names if _plain(name) in known) or names
+        names = tuple(name for name in names if not known or _plain(name) in known)
         q, k, v = found.arrays
         said, judged = self.asked(c)[1], self.judged(c)
         return Reduced(q, k, v, said, judged, self.layout, a.NAMES[self.dtype], found.recorded, names, found.do,
@@ -494,6 +496,6 @@ class Reducer:
             for step in reversed(list(self._steps(c, tied))):
                 found = self.described(step, known)
                 last = last or found
-                if found is not None and (not known or any(_plain(name) in known for name in found.names)):
+                if found is not None and (not known or found.names):
                     return found
         return last

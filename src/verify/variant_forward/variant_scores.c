@@ -101,12 +101,12 @@ static void see(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, 
 
 /* The products of a query row with all keys, where the variant has those of the case; else NULL. `key`: the first key
  * of its head, of keys that are `step` apart. */
-static const double *products_of(mha__variant_bench *w, size_t b, size_t h, size_t i, const double *q,
-                                 const double *key, size_t step)
+static const double *products_of(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, size_t i,
+                                 const double *q, const double *key, size_t step)
 {
     const mha_case *c = w->inputs->c;
     const size_t S = w->inputs->S, row = (b * c->H + h) * c->T_q + i;
-    if (!w->said.products)
+    if (!w->said.products || k->scored_features != 0)
         return NULL;
     double *products = w->said.product + row * S;
     for (size_t j = 0; j < S && !w->said.multiplied[row]; j++)
@@ -115,10 +115,16 @@ static const double *products_of(mha__variant_bench *w, size_t b, size_t h, size
     return products;
 }
 
+/* How many features of q and k are multiplied. */
+static size_t scored(const mha_case *c, const mha__knobs *k)
+{
+    return k->scored_features == 0 ? c->d_k : k->scored_features > 0 ? (size_t)k->scored_features : 0;
+}
+
 /* What score_of makes of the scores of a row with n keys, `step` apart, where nothing but the scale and what is added
  * changes them. `products`: those with the keys, or NULL. */
 static void score_usual(const mha__variant_bench *w, const double *products, const double *q, const double *key,
-                        size_t step, double scale, const mha__sight *sights, size_t at)
+                        size_t step, size_t width, double scale, const mha__sight *sights, size_t at)
 {
     double *scores = w->scores + at;
     unsigned char *visible = w->visible + at;
@@ -129,7 +135,7 @@ static void score_usual(const mha__variant_bench *w, const double *products, con
             visible[j] = 0;
             continue;
         }
-        const double product = products ? products[j] : mha__dot(q, key, w->inputs->c->d_k);
+        const double product = products ? products[j] : mha__dot(q, key, width);
         const double score = (product + sight->early) * scale + sight->added;
         const bool hidden = sight->early == -INFINITY && score == -INFINITY;
         scores[j] = score;
@@ -152,9 +158,9 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size
     const bool usual = !score_hidden && k->fill == FILL_EXCLUDE && !(k->s.softmax.softcap > 0) &&
                        !(k->most_score > 0) && !(k->shortened & ROUNDS_SCORES) &&
                        k->s.added.relative.rule == MHA_RELATIVE_NONE;
-    const double *keys = w->keys + head * c->d_k, *products = products_of(w, b, h, i, q, keys, c->H_kv * c->d_k);
+    const double *keys = w->keys + head * c->d_k, *products = products_of(w, k, b, h, i, q, keys, c->H_kv * c->d_k);
     if (usual)
-        score_usual(w, products, q, keys, c->H_kv * c->d_k, scale, sights, at);
+        score_usual(w, products, q, keys, c->H_kv * c->d_k, scored(c, k), scale, sights, at);
     for (size_t j = usual ? S : 0; j < all; j++) {
         const bool real = j < S;
         const size_t row = real || bias ? j : S + 1; /* the zero row is stored at S + 1 */
@@ -171,7 +177,7 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size
         const double *key = w->keys + (row * c->H_kv + head) * c->d_k;
         const double product = sight.hidden == SIGHT_HIDDEN && !score_hidden ? 0
                                : real && products                            ? products[j]
-                                                                             : mha__dot(q, key, c->d_k);
+                                                                             : mha__dot(q, key, scored(c, k));
         if (real && k->s.added.relative.rule != MHA_RELATIVE_NONE && sight.hidden != SIGHT_HIDDEN)
             sight.added += relative_terms(w->inputs, k, &(mha__score_at){b, h, i, j}, q, key);
         w->scores[at + j] = score_of(k, scale, product, real, &sight, stage, &w->visible[at + j]);

@@ -21,9 +21,9 @@ static void join(logits *rest, double logit, double times)
 static double power(const mha__knobs *k, double s, double most)
 {
     if (k->relu)
-        return isnan(most) ? NAN : fmax(s, 0);
+        return isnan(most) ? NAN : k->relu < 0 && !isinf(s) ? s : fmax(s, 0);
     const double below = k->most_below > 0 ? fmax(s - most, -k->most_below) : s - most;
-    return k->base_2 ? exp2(below) : exp(below);
+    return k->base_2 > 0 ? exp2(below) : exp(k->base_2 < 0 ? below / log(2) : below);
 }
 
 /* The exponentials of which keys do not count lose their place in the sum; what is left of it. */
@@ -47,7 +47,7 @@ static double lse_of(const mha__knobs *k, double most, double sum, double keys)
     case LSE_NO_SINKS: return most + log(keys);
     case LSE_NO_MAXIMUM: return log(sum);
     case LSE_MAX_UNSCALED: return most / k->s.softmax.scale + log(sum);
-    default: return (k->base_2 ? most * log(2) : most) + log(sum);
+    default: return (k->base_2 == 0 ? most : k->base_2 > 0 ? most * log(2) : most / log(2)) + log(sum);
     }
 }
 
@@ -56,9 +56,9 @@ static void softmax(const mha__knobs *k, double *s, const unsigned char *visible
                     const logits *rest, double *lse)
 {
     double most = -INFINITY;
-    bool any = rest->n > 0, wrong = false;
+    bool any = rest->n > 0 && !k->sinks_unshifted, wrong = false;
     const bool nan = k->s.softmax.empty_rows == MHA_EMPTY_NAN;
-    for (size_t r = 0; r < rest->n; r++)
+    for (size_t r = 0; r < rest->n && !k->sinks_unshifted; r++)
         most = fmax(most, rest->logit[r]);
     for (size_t j = 0; j < n; j++)
         if (visible[j * step]) {
@@ -77,7 +77,7 @@ static void softmax(const mha__knobs *k, double *s, const unsigned char *visible
     const bool usual = !k->relu && !(k->most_below > 0) && !k->base_2, shortens = k->shortened & ROUNDS_EXPONENTIALS;
     double sum = k->sum_raised, keys = 0;
     for (size_t r = 0; r < rest->n; r++)
-        sum += rest->times[r] * power(k, rest->logit[r], most);
+        sum += rest->times[r] * power(k, rest->logit[r], k->sinks_unshifted ? 0 : most);
     for (size_t j = 0; j < n; j++) {
         double x = 0;
         if (visible[j * step]) {
@@ -143,6 +143,7 @@ static double part_factor(int mistake, double most, double sum)
     case TILE_BY_LSE: return lse;
     case TILE_BY_POWERS_OF_2: return exp2(lse);
     case TILE_BY_BASE_2: return exp(lse / log(2));
+    case TILE_BY_MAXIMA: return exp(most);
     default: return 1;
     }
 }

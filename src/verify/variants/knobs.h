@@ -180,7 +180,8 @@ enum {
     TILE_BY_SUMS,         /* ... or merged by their sums of exponentials without their maxima */
     TILE_BY_LSE,          /* ... by their lse, instead of exp(lse) */
     TILE_BY_POWERS_OF_2,  /* ... by 2^lse */
-    TILE_BY_BASE_2        /* ... by exp of an lse in base 2 */
+    TILE_BY_BASE_2,       /* ... by exp of an lse in base 2 */
+    TILE_BY_MAXIMA        /* ... by exp of their maxima, without their sums */
 };
 
 enum {
@@ -322,7 +323,7 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, fill) /* how a hidden key's score is treated */                                                             \
     X(double, fill_value)                                                                                              \
     X(const double *, scales) /* (h), instead of that of the case; NULL: that */                                       \
-    X(int, base_2)   /* powers of 2 instead of e */                                                                    \
+    X(int, base_2)   /* powers of 2 instead of e; negative: of e^(1/ln 2) */                                           \
     X(int64_t, tile) /* keys of a tile of the softmax; negative: the last tile comes first; 0: no tiles */             \
     X(int, tile_mistake)                                                                                               \
     X(int64_t, top) /* only so many keys with the greatest scores count; 0: all */                                     \
@@ -331,7 +332,9 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(double, most_below) /* scores lie at most so far below the maximum; 0: as far as they do */                      \
     X(double, least_weight) /* of a visible key */                                                                     \
     X(double, sum_raised) /* what the sum of exp(s - maximum) is raised by */                                          \
-    X(int, relu) /* max(s, 0) in place of exp(s - maximum) */                                                          \
+    X(int, relu) /* max(s, 0) in place of exp(s - maximum); negative: s itself */                                      \
+    X(int, sinks_unshifted) /* exp(sink) meets sums of exp(s - maximum) of the keys */                                 \
+    X(int64_t, scored_features) /* only the first ones of q and k are multiplied; 0: all; -1: none */                  \
     X(int, loses) /* weights: LOSES_... */                                                                             \
     X(double, loses_below)                                                                                             \
     X(int, base_2_rounded) /* scores times log2(e) are rounded to float before their maximum is taken away */          \

@@ -27,6 +27,13 @@ static inline bool has_weight(const mha_case *c, mha_weight w)
     return c->weights[CASE_RECORDED][w].data != NULL;
 }
 
+/* Hidden scores become a number, or it is added to them. */
+static inline void fill_hidden(mha__knobs *k, int how, double value)
+{
+    k->fill = how;
+    k->fill_value = value;
+}
+
 static inline bool has_norm(const mha_case *c)
 {
     return has_weight(c, MHA_Q_NORM) || has_weight(c, MHA_K_NORM) || c->semantics.qkv.norm.unweighted;

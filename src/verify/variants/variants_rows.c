@@ -203,6 +203,18 @@ static bool any_part(const mha_case *c, size_t index, double *x)
     return *x < (double)c->d_k;
 }
 
+static bool is_rotated(double x)
+{
+    return x >= 2 && x <= 0x1p31 && fmod(x, 2) == 0;
+}
+
+/* Two features, then so many eighths of a head. */
+static bool any_rotated(const mha_case *c, size_t index, double *x)
+{
+    *x = index == 0 ? 2 : (double)(index * c->d_k) / 8;
+    return index < 8;
+}
+
 #define LIST mha__variants_of_rows
 #define LIST_FILE "verify/variants/lists/rows.h"
 #include "verify/variants/lists/list.h"

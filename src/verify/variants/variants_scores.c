@@ -88,12 +88,6 @@ static bool has_square_blocks(const mha_case *c)
            v->shape[v->rank - 1] == v->shape[v->rank - 2];
 }
 
-static void fill(mha__knobs *k, int how, double value)
-{
-    k->fill = how;
-    k->fill_value = value;
-}
-
 static const double lowest = -3.4028234663852886e38; /* the lowest float32 */
 
 #define LIST mha__variants_of_scores

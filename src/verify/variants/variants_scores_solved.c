@@ -2,6 +2,7 @@
  * lists/scores_solved.h asks of a case. */
 #include <math.h>
 
+#include "attention/pattern/pattern.h"
 #include "verify/variants/variants.h"
 
 /* Fewer key/value heads than there are, such that groups of them are whole. */
@@ -61,10 +62,10 @@ static void merge_parts(mha__knobs *k, double keys, int mistake)
     k->tile_mistake = mistake;
 }
 
-/* Fewer keys than there are. */
+/* Fewer keys than there are, and several. */
 static bool any_divisor(const mha_case *c, size_t index, double *x)
 {
-    *x = size_at(index + 1);
+    *x = size_at(index + 2);
     return *x < (double)(c->P + c->T_k);
 }
 
@@ -84,6 +85,12 @@ static bool any_part(const mha_case *c, size_t index, double *x)
     if (index > 0 && (again || *x >= keys))
         *x = 0; /* is no size */
     return *x < keys && index < FEW + POWERS + FEW - 1;
+}
+
+/* Those of them that are several: a part of one key has nothing to merge. */
+static bool any_several(const mha_case *c, size_t index, double *x)
+{
+    return any_part(c, index + 1, x);
 }
 
 /* Every sixteenth key. */
@@ -181,6 +188,24 @@ static bool any_length(const mha_case *c, size_t index, double *x)
 {
     *x = (double)(c->P + c->T_k - index);
     return index < c->P + c->T_k;
+}
+
+/* What hidden scores are filled with, or raised by, too weakly to hide them. */
+static bool any_fill(const mha_case *c, size_t index, double *x)
+{
+    static const double fills[] = {-1, 1, -2, -5, -8, -10, -20, -30, -50, -100, -1000};
+    (void)c;
+    *x = index < sizeof fills / sizeof *fills ? fills[index] : 0;
+    return index < sizeof fills / sizeof *fills;
+}
+
+/* Fewer features than a head has: powers of two, or all but so many. */
+static bool any_width(const mha_case *c, size_t index, double *x)
+{
+    const double size = ldexp(1, (int)(index / 2));
+    const double rest = (double)c->d_k - size;
+    *x = index % 2 == 0 ? size : rest == exp2(floor(log2(rest))) ? 0 : rest; /* each once; 0: none */
+    return size < (double)c->d_k;
 }
 
 #define LIST mha__variants_of_scores_solved

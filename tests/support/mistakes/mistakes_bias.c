@@ -31,6 +31,8 @@ double mistaken_bias(const run *r, size_t head, size_t i, double p, double q)
         p = turned(&bias, p), q = turned(&bias, q);
     if (is("position-bias-other-ways") && bias.rule == MHA_BIAS_RULE_BUCKETS)
         bias.one_way = !bias.one_way;
+    if (is("position-bias-distance-other") && bias.rule == MHA_BIAS_RULE_BUCKETS && given() > (double)n / 2)
+        bias.max_distance = (size_t)given();
     size_t row = oracle_bias_row(&bias, n, p, q);
     if (is("position-bias-linear") && bias.rule == MHA_BIAS_RULE_BUCKETS)
         row = q <= p ? (size_t)at_most(p - q, first) : bias.one_way ? 0 : n / 2 + (size_t)at_most(q - p, first);
@@ -101,6 +103,7 @@ const oracle_mistake *mistake_of_bias_at(size_t index)
         {.name = "position-bias-missing", .says = say_none},
         {.name = "position-bias-reversed", .attend = mistaken_attend},
         {.name = "position-bias-scaled", .attend = mistaken_attend},
+        {.name = "position-bias-distance-other 16", .attend = mistaken_attend},
         {.name = "position-bias-from-0", .attend = mistaken_attend},
         {.name = "position-bias-next-row", .attend = mistaken_attend},
         {.name = "position-bias-transposed", .attend = mistaken_attend},

@@ -228,7 +228,8 @@ static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, 
     bool pairs = lacks ? strstr(oracle_wrong->name, "pairs") != NULL
                        : (rope->kind == MHA_ROPE_INTERLEAVED) != is("rope-pairing"),
          laid = is("rope-angles-mixed") ? !pairs : pairs;
-    size_t full = part                                                 ? (size_t)given()
+    const bool sized = is("rope-dim-other") && given() < (double)r->d_k && 2 * given() != (double)rope->dim;
+    size_t full = part || sized                                        ? (size_t)given()
                   : rope->dim && !(is("rope-full") && r->d_k % 2 == 0) ? rope->dim
                                                                        : r->d_k,
            half = is("rope-half-dim") && full % 4 == 0 ? full / 4 : full / 2;
@@ -243,7 +244,8 @@ static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, 
     if (is("rope-restart"))
         position = (double)t;
     const double moved =
-        position + (is("rope-from-1") || (!key && is("rope-query-ahead"))) - (!key && is("rope-query-behind"));
+        position + (is("rope-from-1") || (!key && is("rope-query-ahead"))) -
+        ((!key && is("rope-query-behind")) || (is("rope-offset-less") && r->P > 0));
     if (!table->data || (table->rank == 2 && moved >= 0 && moved < (double)table->shape[0]))
         position = moved;
     if (is("rope-positions-divided") && !table->data)
@@ -254,7 +256,7 @@ static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, 
         bool rebased = (is("rope-base-other") && full > 2) || (lacks && !part); /* two features have one angle */
         double usual = begins("rope-base-") ? atof(oracle_wrong->name + strlen("rope-base-")) : 0;
         bool formula = over != (double)full || rebased || lacks || usual > 0 ||
-                       (is("rope-full") && full != rope->dim && rope->dim) ||
+                       (is("rope-full") && full != rope->dim && rope->dim) || sized ||
                        (is("rope-unscaled") && rope->frequencies.data);
         if (!formula)
             oracle_angle(r, b, t, position, i, full, &c, &s, &off);
@@ -476,6 +478,8 @@ const oracle_mistake *mistake_of_rows_at(size_t index)
         {.name = "case-lacks-layer-norm", .turned = turn_wrongly},
         {.name = "case-lacks-l2-norm", .turned = turn_wrongly},
         {.name = "norm-eps-other 0.02", .turned = turn_wrongly},
+        {.name = "rope-offset-less", .turned = turn_wrongly},
+        {.name = "rope-dim-other 2", .turned = turn_wrongly},
         {.name = "rope-base-other 37000", .turned = turn_wrongly},
         {.name = "case-lacks-rope-halves 10000", .turned = turn_wrongly},
         {.name = "case-lacks-rope-pairs 50000", .turned = turn_wrongly},

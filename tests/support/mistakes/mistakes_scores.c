@@ -95,7 +95,8 @@ static bool causal_hides(const run *r, size_t b, size_t i, size_t j)
 {
     double p = place_of(r, b, i);
     double n = given(), at = (double)j;
-    const double prefix = begins("case-lacks-prefix") ? n : is("prefix-missing") ? 0 : (double)r->s->visible.prefix;
+    const double prefix = begins("case-lacks-prefix") ? n : is("prefix-missing") ? 0 :
+                          is("prefix-other") && r->s->visible.prefix > 0 ? n : (double)r->s->visible.prefix;
     if (at + (begins("case-lacks-prefix") ? 0 : (double)r->s->place.key_offset) < prefix)
         return false;
     if (is("causal-top-left") || is("causal-bottom-right"))
@@ -119,7 +120,9 @@ static bool window_hides(const run *r, size_t b, size_t i, size_t j)
         p = (double)i + (double)keys_of(r, b) - (double)queries_of(r, b);
     if (is("chunk-as-window") && s->visible.chunk > 0 && !s->visible.window)
         return p - at > (double)(s->visible.chunk - 1);
-    const bool kept = at + (double)s->place.key_offset < (double)s->visible.window_keep && !is("window-keep-missing");
+    const bool lacks_keep = is("case-lacks-window-keep") && s->visible.window_keep == 0;
+    const double keep = is("window-keep-missing") ? 0 : lacks_keep ? given() : (double)s->visible.window_keep;
+    const bool kept = at + (double)s->place.key_offset < keep;
     return s->visible.window && ((s->visible.window_left >= 0 && p - at > (double)s->visible.window_left && !kept) ||
                          (s->visible.window_right >= 0 && at - p > (double)s->visible.window_right));
 }
@@ -219,6 +222,8 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
             m = -m;
         if (is("mask-twice"))
             m *= 2;
+        if (is("mask-times"))
+            m *= given();
         if (begins("fill-") && isinf(m)) /* which cannot tell it from what else it hides */
             *hidden = true;
         else
@@ -271,7 +276,9 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
         *hidden = true;
     const bool lacks = begins("case-lacks-chunk"),
                no_chunk = is("chunk-missing") || (is("chunk-as-window") && !s->visible.window);
-    const double chunk = lacks ? given() : no_chunk ? 0 : (double)s->visible.chunk, first = (double)s->place.key_offset;
+    const bool other = is("chunk-other") && s->visible.chunk > 0;
+    const double chunk = lacks || other ? given() : no_chunk ? 0 : (double)s->visible.chunk,
+                 first = (double)s->place.key_offset;
     if (chunk > 0 && block_of((double)j + first, chunk) != block_of(p + first, chunk))
         *hidden = true;
     return added;
@@ -279,13 +286,18 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
 
 static double capped(const run *r, double x)
 {
-    const double c = r->s->softmax.softcap, t = c > 0 ? tanh(is("softcap-no-divisor") ? x : x / c) : 0;
+    const double c = r->s->softmax.softcap;
+    if (is("softcap-as-limit") && c > 0)
+        return fmin(fmax(x, -c), c);
+    const double t = c > 0 ? tanh(is("softcap-no-divisor") ? x : x / c) : 0;
     return !(c > 0) ? x : is("softcap-no-factor") ? t : c * t;
 }
 
 /* What is written over a hidden score, or added to it in float32. */
 static double filled(double x)
 {
+    if (is("fill-other") || is("fill-add-other"))
+        return is("fill-other") ? given() : (double)((float)x + (float)given());
     if (begins("fill-add-"))
         return (double)((float)x + (float)(is("fill-add-f16")    ? -65504
                                            : is("fill-add-bf16") ? -3.3895313892515355e38
@@ -310,8 +322,9 @@ static void score(const run *r, size_t b, size_t head, size_t i, size_t j, row *
     if (real)
         added += mistaken_relative(r, head, i, offset_of(r, b) + (double)i,
                                    (double)r->s->place.key_offset + (double)(r->first + j), q, k);
-    for (size_t f = 0; f < r->d_k; f++)
+    for (size_t f = 0; f < (is("features-scored") ? (size_t)given() : r->d_k); f++)
         early += q[f].v * k[f].v;
+    scale = is("scores-0") ? 0 : scale;
     double s = first ? scale * capped(r, early) : scale * early;
     s = is("scores-limited") ? fmin(fmax(s, -given()), given()) : s;
     s = is("rounded-scores") ? mistaken_rounding(s) : s;
@@ -385,6 +398,7 @@ static void soften_parts(row *x)
                                                   : is("parts-by-lse")         ? lse
                                                   : is("parts-by-powers-of-2") ? pow(2, lse)
                                                   : is("parts-lse-base-2")     ? exp(lse / log(2))
+                                                  : is("parts-by-maxima")      ? exp(m)
                                                                                : 1;
         sum += factor;
         for (size_t j = from; j < end && all > 0; j++)
@@ -437,7 +451,7 @@ static void drop(size_t b, size_t head, size_t i, row *x)
 
 static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double *lse)
 {
-    if (r->s->softmax.normaliser == MHA_SIGMOID || is("case-lacks-sigmoid")) {
+    if (r->s->softmax.normaliser == MHA_SIGMOID || begins("case-lacks-sigmoid")) {
         squash(r, x);
         *lse = 0;
         return;
@@ -474,7 +488,7 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
     bool odd = false;
     for (size_t j = 0; j < x->n; j++)
         m = fmax(m, x->s[j]), odd |= isnan(x->s[j]) || (isinf(x->s[j]) && x->s[j] > 0);
-    for (size_t k = 0; k < n_more; k++)
+    for (size_t k = 0; k < n_more && !(is("sinks-unshifted") && r->sinks.data); k++)
         m = fmax(m, more[k]);
     for (size_t j = 0; j < x->n && odd; j++)
         x->w[j] = *lse = (double)NAN;
@@ -491,8 +505,11 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
     const double parts = is("sinks-in-every-part") ? given() : 1;
     for (size_t j = 0; j < x->n; j++) {
         x->w[j] = is("softmax-base-2") ? pow(2, x->s[j] - m)
-                  : begins("softmax-relu") ? fmax(x->s[j], 0)
-                                           : exp(x->s[j] - m);
+                  : begins("softmax-relu")  ? fmax(x->s[j], 0)
+                  : is("softmax-log2e")     ? exp((x->s[j] - m) / log(2))
+                  : !is("softmax-missing") ? exp(x->s[j] - m)
+                  : isinf(x->s[j])         ? 0
+                                           : x->s[j];
         if (is("exponentials-small-dropped") && x->w[j] < given_at(0, 0.2))
             x->w[j] = 0;
         if (is("exponents-limited") && !isinf(x->s[j]))
@@ -503,7 +520,9 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
     all += is("denominator-raised") ? given() : 0;
     for (size_t k = 0; k < n_more; k++)
         all += is("softmax-base-2") ? pow(2, more[k] - m)
-               : begins("softmax-relu") ? fmax(more[k], 0)
+               : begins("softmax-relu")  ? fmax(more[k], 0)
+               : is("softmax-log2e")     ? exp((more[k] - m) / log(2))
+               : is("sinks-unshifted") && r->sinks.data ? exp(more[k])
                                         : parts * exp(more[k] - m);
     const double whole = all;
     for (size_t j = 0; j < x->n && is("weights-small-hidden"); j++)
@@ -511,8 +530,8 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
             all -= x->w[j], x->w[j] = 0;
     for (size_t j = 0; j < x->n; j++)
         x->w[j] = x->dropped[j] ? 0 : (begins("rounded-exponentials") ? mistaken_rounding(x->w[j]) : x->w[j]) /
-                                          (strstr(oracle_wrong->name, "-undivided") ? 1 : all);
-    *lse = m + log(all);
+                                          (strstr(oracle_wrong->name, "-undivided") || is("softmax-missing") ? 1 : all);
+    *lse = is("softmax-missing") ? 0 : m + log(all); /* of a sum that may be negative */
     if (is("lse-base-2"))
         *lse = m / log(2) + log2(all);
     if (is("lse-without-sinks"))
@@ -646,6 +665,20 @@ const oracle_mistake *mistake_of_scores_at(size_t index)
         {.name = "exponents-limited 0.5", .attend = mistaken_attend},
         {.name = "weights-limited 0.1", .attend = mistaken_attend},
         {.name = "denominator-raised 0.01", .attend = mistaken_attend},
+        {.name = "scores-0", .attend = mistaken_attend},
+        {.name = "features-scored 2", .attend = mistaken_attend},
+        {.name = "softmax-log2e", .attend = mistaken_attend},
+        {.name = "softmax-missing", .attend = mistaken_attend},
+        {.name = "case-lacks-sigmoid-unbiased", .attend = mistaken_attend},
+        {.name = "sinks-unshifted", .attend = mistaken_attend},
+        {.name = "softcap-as-limit", .attend = mistaken_attend},
+        {.name = "parts-by-maxima 4", .attend = mistaken_attend},
+        {.name = "prefix-other 3", .attend = mistaken_attend},
+        {.name = "chunk-other 3", .attend = mistaken_attend},
+        {.name = "case-lacks-window-keep 1", .attend = mistaken_attend},
+        {.name = "fill-other -1", .attend = mistaken_attend},
+        {.name = "fill-add-other -2", .attend = mistaken_attend},
+        {.name = "mask-times 0.7", .attend = mistaken_attend},
         {.name = "softmax-undivided", .attend = mistaken_attend},
         {.name = "softmax-relu", .attend = mistaken_attend},
         {.name = "softmax-relu-undivided", .attend = mistaken_attend},

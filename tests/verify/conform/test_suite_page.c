@@ -137,7 +137,9 @@ static const char *const numbered[] = {
     "rows-kv-permuted 0: 2, 2: 0", "tile-last-only 4", "int8-k 1", "int8-v 1", "int8-kv 1", "output-lacks-rows 4",
     "output-lacks-heads 1", "output-lacks-features 8", "output-lacks-batches 1", "output-lacks-end 100",
     "output-lacks-end-by-head 100", "weights-small-hidden 0.01", "weights-small-dropped 0.01",
-    "exponentials-small-dropped 0.01",
+    "exponentials-small-dropped 0.01", "features-scored 4", "parts-by-maxima 4", "prefix-other 5", "chunk-other 8",
+    "case-lacks-window-keep 1", "fill-other -1", "fill-add-other -1", "mask-times 0.7",
+    "rope-dim-other 2", "position-bias-distance-other 32768",
 };
 
 static size_t variant_index(const char *name, size_t length)

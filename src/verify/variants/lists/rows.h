@@ -106,6 +106,8 @@ PAIRED("rope-query-behind", "queries rotated one position too little",
     has_rope(c) && attends(c) && tables_reach(c, -1), k->rope_shift_q -= 1)
 PAIRED("rope-from-1", "positions counted from 1",
     has_rope(c) && tables_reach(c, 1), k->rope_shift_q += 1; k->rope_shift_k += 1)
+ALONE("rope-offset-less", "queries and new keys rotated one position too little, behind cached keys",
+    has_rope(c) && c->P > 0 && tables_reach(c, -1), k->rope_shift_q -= 1; k->rope_shift_k -= 1)
 PAIRED("rope-restart", "positions start at 0 in every call: cached rows forgotten",
     has_rope(c) && has_positions(c) && tables_reach(c, 0), k->rope_restart = 1)
 ALONE("rope-reversed", "positions counted from the last row", has_rope(c), k->rope_reversed = 1)
@@ -150,6 +152,9 @@ PAIRED("rope-base-1e6", "rotation base 1,000,000",
 
 /* ---------------------------------------------------------------- rotation, with a number */
 
+CHOSEN("rope-dim-other", "another number of features rotated: how many",
+    has_rope(c) && is_rotated(*x) && *x < (double)c->d_k && 2 * *x != (double)k->s.qkv.rope.dim,
+    k->s.qkv.rope.dim = (size_t)*x; k->rope_formula = 1, SOLVE_LISTED, any_rotated)
 FITTED("rope-base-other", "another base of the rotation: the number",
     has_rope(c) && k->s.qkv.rope.dim > 2, k->s.qkv.rope.base = *x; k->rope_formula = 1, SOLVE_REAL, 10, 1e8)
 /* With one pair, another base does not matter, but positions that are divided do. */

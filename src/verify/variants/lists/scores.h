@@ -32,6 +32,7 @@ ALONE("groups-last-first", "key/value heads in reverse order",
 
 PAIRED("scale-default", "scale 1/sqrt(d_k) instead of the given one",
     is_other_scale(c, k, per_root(c->d_k)), k->s.softmax.scale = per_root(c->d_k))
+ALONE("scores-0", "products q.k are 0, as of keys that were never written", attends(c), k->scored_features = -1)
 PAIRED("scale-missing", "scores not scaled", is_other_scale(c, k, 1), k->s.softmax.scale = 1)
 PAIRED("scale-twice", "scale applied twice",
     is_other_scale(c, k, k->s.softmax.scale * k->s.softmax.scale), k->s.softmax.scale *= k->s.softmax.scale)
@@ -45,6 +46,8 @@ PAIRED("scale-d-n", "scale 1/sqrt(d_n), without the shared features of latent at
     k->s.softmax.scale = per_root(c->d_k - c->d_rope))
 PAIRED("scale-inverse", "scale sqrt(d_k)",
     is_other_scale(c, k, sqrt((double)c->d_k)), k->s.softmax.scale = sqrt((double)c->d_k))
+ALONE("softcap-as-limit", "scores limited to the softcap on both sides, not bent by tanh",
+    has_cap(c), k->most_score = k->s.softmax.softcap; k->s.softmax.softcap = 0)
 PAIRED("softcap-missing", "no softcap", has_cap(c), k->s.softmax.softcap = 0)
 PAIRED("softcap-after-mask", "softcap after the mask: hidden keys get -c", has_cap(c), k->cap_after_mask = 1)
 PAIRED("softcap-before-scale", "softcap before the scale", has_cap(c), k->cap_before_scale = 1)
@@ -159,16 +162,16 @@ ALONE("lengths-after-softmax", "lengths applied after the softmax, not renormali
 
 /* ---------------------------------------------------------------- hidden scores */
 
-PAIRED("fill-0", "hidden scores set to 0", attends(c), fill(k, FILL_REPLACE, 0))
-PAIRED("fill-1e4", "hidden scores set to -10,000", attends(c), fill(k, FILL_REPLACE, -1e4))
-PAIRED("fill-1e9", "hidden scores set to -1e9", attends(c), fill(k, FILL_REPLACE, -1e9))
-PAIRED("fill-lowest", "hidden scores set to the lowest float", attends(c), fill(k, FILL_REPLACE, lowest))
-PAIRED("fill-add-1e4", "-10,000 added to hidden scores in float32", attends(c), fill(k, FILL_ADD, -1e4))
-PAIRED("fill-add-1e9", "-1e9 added to hidden scores in float32", attends(c), fill(k, FILL_ADD, -1e9))
+PAIRED("fill-0", "hidden scores set to 0", attends(c), fill_hidden(k, FILL_REPLACE, 0))
+PAIRED("fill-1e4", "hidden scores set to -10,000", attends(c), fill_hidden(k, FILL_REPLACE, -1e4))
+PAIRED("fill-1e9", "hidden scores set to -1e9", attends(c), fill_hidden(k, FILL_REPLACE, -1e9))
+PAIRED("fill-lowest", "hidden scores set to the lowest float", attends(c), fill_hidden(k, FILL_REPLACE, lowest))
+PAIRED("fill-add-1e4", "-10,000 added to hidden scores in float32", attends(c), fill_hidden(k, FILL_ADD, -1e4))
+PAIRED("fill-add-1e9", "-1e9 added to hidden scores in float32", attends(c), fill_hidden(k, FILL_ADD, -1e9))
 ALONE("fill-add-f16", "the lowest float16, -65,504, added to hidden scores in float32",
-    attends(c), fill(k, FILL_ADD, -65504))
+    attends(c), fill_hidden(k, FILL_ADD, -65504))
 ALONE("fill-add-bf16", "the lowest bfloat16 added to hidden scores in float32",
-    attends(c), fill(k, FILL_ADD, -0x1.fep127))
+    attends(c), fill_hidden(k, FILL_ADD, -0x1.fep127))
 
 /* ---------------------------------------------------------------- added terms */
 
@@ -191,6 +194,8 @@ PAIRED("case-lacks-alibi", "ALiBi with the usual slopes, which the case does not
 /* ---------------------------------------------------------------- softmax */
 
 PAIRED("softmax-base-2", "powers of 2 instead of e in the softmax", softens(c), k->base_2 = 1)
+ALONE("softmax-log2e", "exp, not exp2, of scores that were multiplied by log2(e) for it", softens(c), k->base_2 = -1)
+ALONE("softmax-missing", "scores are weights: no softmax", softens(c), k->relu = -1; k->undivided = 1)
 ALONE("softmax-undivided", "exp(s - maximum), not divided by their sum", softens(c), k->undivided = 1)
 ALONE("softmax-relu", "max(s, 0) instead of exp(s - maximum), divided by their sum", softens(c), k->relu = 1)
 ALONE("softmax-relu-undivided", "max(s, 0) instead of the softmax", softens(c), k->relu = k->undivided = 1)
@@ -212,6 +217,10 @@ PAIRED("sigmoid-bias-usual", "sigmoid with bias -log(number of keys) instead of 
     has_sigmoid(c), k->sigmoid_usual = 1)
 PAIRED("case-lacks-sigmoid", "sigmoid with bias -log(number of keys) instead of the softmax",
     softens(c), k->s.softmax.normaliser = MHA_SIGMOID; k->sigmoid_usual = 1)
+ALONE("case-lacks-sigmoid-unbiased", "sigmoid without a bias instead of the softmax",
+    softens(c), k->s.softmax.normaliser = MHA_SIGMOID; k->s.softmax.sigmoid_bias = 0)
+ALONE("sinks-unshifted", "exp(sink) added to the sum of exp(s - maximum): the maximum not taken from sinks",
+    has_weight(c, MHA_SINKS) && softens(c), k->sinks_unshifted = 1)
 PAIRED("sinks-missing", "sinks left out of the denominator", has_weight(c, MHA_SINKS), k->use_sinks = 0)
 PAIRED("plus-one-missing", "no extra exp(0) in the denominator",
     c->semantics.softmax.softmax_plus_one, k->s.softmax.softmax_plus_one = 0)

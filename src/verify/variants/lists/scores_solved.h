@@ -36,15 +36,17 @@ CHOSEN("parts-averaged", "results of parts of the keys averaged, not merged by t
 CHOSEN("parts-added", "results of parts of the keys added, not merged by their lse; keys of a part",
     is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_ADDED), SOLVE_LISTED, any_divisor)
 CHOSEN("parts-averaged-seen", "results of the parts that see a key averaged; keys of a part",
-    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_AVERAGED_SEEN), SOLVE_LISTED, any_part)
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_AVERAGED_SEEN), SOLVE_LISTED, any_several)
 CHOSEN("parts-by-sums", "parts merged by their sums of exp(s - maximum), without their maxima; keys of a part",
-    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_SUMS), SOLVE_LISTED, any_part)
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_SUMS), SOLVE_LISTED, any_several)
 CHOSEN("parts-by-lse", "parts merged by their lse instead of exp(lse); keys of a part",
-    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_LSE), SOLVE_LISTED, any_part)
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_LSE), SOLVE_LISTED, any_several)
 CHOSEN("parts-by-powers-of-2", "parts merged by 2^lse instead of exp(lse); keys of a part",
-    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_POWERS_OF_2), SOLVE_LISTED, any_part)
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_POWERS_OF_2), SOLVE_LISTED, any_several)
 CHOSEN("parts-lse-base-2", "parts merged by exp of an lse that is in base 2; keys of a part",
-    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_BASE_2), SOLVE_LISTED, any_part)
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_BASE_2), SOLVE_LISTED, any_several)
+CHOSEN("parts-by-maxima", "parts merged by exp(maximum), without their sums; keys of a part",
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_MAXIMA), SOLVE_LISTED, any_several)
 CHOSEN("causal-shift-other", "causal off by so many keys: j <= i + n",
     c->semantics.visible.causal && !c->semantics.visible.window && is_count(fabs(*x)),
     k->causal_shift = (int64_t)*x, SOLVE_LISTED, any_column)
@@ -53,6 +55,11 @@ CHOSEN("causal-block", "causal by blocks: the query's whole block is visible; it
 CHOSEN("case-lacks-prefix", "the first keys visible in spite of the causal mask; how many",
     c->semantics.visible.causal && c->semantics.visible.prefix == 0 && fabs(*x) <= 0x1p31,
     k->s.visible.prefix = (int64_t)*x, SOLVE_LISTED, any_size)
+CHOSEN("prefix-other", "another prefix visible in spite of the causal mask; how many keys",
+    c->semantics.visible.causal && c->semantics.visible.prefix > 0 && is_count(*x),
+    k->s.visible.prefix = (int64_t)*x, SOLVE_LISTED, any_size)
+CHOSEN("chunk-other", "chunks of another size: keys of a chunk",
+    c->semantics.visible.chunk > 0 && is_count(*x) && *x > 0, k->s.visible.chunk = (int64_t)*x, SOLVE_LISTED, any_part)
 CHOSEN("case-lacks-chunk", "only keys of the query's own chunk visible; keys of a chunk",
     attends(c) && c->semantics.visible.chunk == 0 && fabs(*x) <= 0x1p31,
     k->s.visible.chunk = (int64_t)*x, SOLVE_LISTED, any_chunk)
@@ -71,7 +78,18 @@ CHOSEN("padding-other", "other keys hidden from all queries; those of each batch
     is_boolean(&c->semantics.visible.key_padding) && !c->semantics.visible.has_padding_fill,
     keep(c, k, x), SOLVE_KEYS, NULL)
 
+CHOSEN("fill-other", "hidden scores set to a number: which",
+    attends(c) && mha__hides_keys(&c->semantics) && isfinite(*x),
+    fill_hidden(k, FILL_REPLACE, *x), SOLVE_LISTED, any_fill)
+CHOSEN("fill-add-other", "a number added to hidden scores: which",
+    attends(c) && mha__hides_keys(&c->semantics) && isfinite(*x),
+    fill_hidden(k, FILL_ADD, *x), SOLVE_LISTED, any_fill)
+
 /* ---------------------------------------------------------------- scores and softmax */
+
+CHOSEN("features-scored", "only the first features of q and k multiplied; how many",
+    attends(c) && is_count(*x) && *x > 0 && *x < (double)c->d_k, k->scored_features = (int64_t)*x,
+    SOLVE_LISTED, any_width)
 
 FITTED("case-lacks-sinks", "sinks that the case does not have; one for each head",
     softens(c) && !has_weight(c, MHA_SINKS), k->sinks = x, SOLVE_BY_HEAD, -30, 10)
@@ -110,6 +128,8 @@ FITTED("denominator-raised", "a number added to the sum of exp(s - maximum): the
     softens(c), k->sum_raised = *x, SOLVE_REAL, 1e-9, 10)
 CHOSEN("mask-moved", "column j of the mask is column j - n, around the ends: n",
     c->semantics.visible.mask.kind && is_count(fabs(*x)), k->mask_roll = (int64_t)*x, SOLVE_LISTED, any_column)
+FITTED("mask-times", "numbers of the mask times another, as without the log2(e) of exp2: the number",
+    c->semantics.visible.mask.kind == MHA_MASK_ADDITIVE, k->mask_sign = *x, SOLVE_REAL, 0.01, 100)
 CHOSEN("mask-batch-moved", "batch row b of the mask is batch row b - n, around the ends: n",
     has_mask_axis(c, 4) && c->semantics.place.n_sequences == 0 && is_count(*x),
     k->mask_batch = (int64_t)*x, SOLVE_LISTED, any_batch)
@@ -118,7 +138,7 @@ CHOSEN("sinks-in-every-part", "sinks, extra keys and exp(0) counted once in each
 CHOSEN("dropout-mask", "weights dropped at random, the others multiplied by 1/(1-p); p",
     mha__case_can_drop(c) && *x >= 0 && *x < 1, k->dropped = x, SOLVE_DROPPED, NULL)
 FITTED("dropout-scale", "weights multiplied by 1/(1-p), of a dropout left on; p",
-    attends(c), k->weights_times = 1 / (1 - *x), SOLVE_REAL, 0.01, 0.95)
+    attends(c), k->weights_times = 1 / (1 - *x), SOLVE_REAL, 0.01, 0.5)
 FITTED("dropout-scale-twice", "weights multiplied by 1-p, as after training without 1/(1-p); p",
     attends(c), k->weights_times = 1 - *x, SOLVE_REAL, 0.01, 0.95)
 FITTED("scale-other", "another scale: the number",
@@ -133,6 +153,9 @@ FITTED("sigmoid-bias-other", "another bias of the sigmoid, or one that the case 
 
 /* ---------------------------------------------------------------- windows */
 
+CHOSEN("case-lacks-window-keep", "first keys visible in spite of the window, as sinks of a stream; how many",
+    has_left(c) && c->semantics.visible.window_keep == 0 && is_size(*x) && *x > 0,
+    k->s.visible.window_keep = (int64_t)*x, SOLVE_LISTED, any_part)
 CHOSEN("window-left-other", "window: so many keys to the left",
     has_left(c) && fabs(*x) <= 0x1p31, k->s.visible.window_left = (int64_t)*x, SOLVE_LISTED, any_size)
 CHOSEN("window-right-other", "window: so many keys to the right",
