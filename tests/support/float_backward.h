@@ -11,16 +11,21 @@ typedef struct float_backward {
     size_t B, T, S, h, h_kv, d_k, d_v;
     float scale, softcap;      /* softcap 0: none */
     bool causal;
-    size_t offset;             /* position of query 0, for what is causal */
-    int window_left;           /* -1: none */
+    size_t offset;             /* position of query 0 */
+    int window_left, window_right; /* -1: none */
     const int64_t *lengths;    /* (B); NULL: all keys */
-    const float *mask;         /* (T, S), added; NULL: none */
+    const int64_t *segments;   /* (B, T), T = S: a query sees keys of its own number; NULL: all */
+    bool ragged;               /* they are the sequences of a ragged batch, in order */
+    const bool *padding;       /* (B, S): keys that are kept; NULL: all */
+    const float *mask;         /* (mask_B, mask_h, T, S), added; NULL: none */
+    size_t mask_B, mask_h;     /* 1, or B and h */
+    bool flags;                /* the mask is one of flags: 0 or minus infinity */
     const float *slopes;       /* (h) of ALiBi; NULL: none */
     const float *sinks;        /* (h); NULL: none */
     const float *norms;        /* (2, d_k): weights of RMS norms of q and of k, eps 1e-5; NULL: none */
     bool rope;                 /* half split, base 10000, of all features */
     const float *q, *k, *v, *dO, *dlse; /* dlse (B, h, T); NULL: 0 */
-    float *dq, *dk, *dv, *dmask, *dslopes, *dsinks;
+    float *dq, *dk, *dv, *dmask, *dslopes, *dsinks, *dnorms;
 } float_backward;
 
 /* Computes all gradients, with the mistake of that name; "" for none. False: it makes no mistake of that name. */

@@ -158,6 +158,11 @@ static bool of_another_place(const char *name, const rows *x)
             g = t == T - 1 ? 0 : g;
         else if (IS("of-some-rows"))
             g = (t + i) % 3 == 1 ? 0 : g;
+        else if (IS("one-late")) { /* in the order batch, head, time */
+            const size_t at = ((b * h + i) * T + t) * d + c, from = at > 0 ? at - 1 : B * h * T * d - 1;
+            g = of(x, from / d / T / h, from / d % T, from / d / T % h, from % d);
+        } else if (IS("one-late-time"))
+            g = x->old[e > 0 ? e - 1 : B * T * h * d - 1];
         else if (BEGINS("of-full-blocks"))
             g = t >= T - T % block ? 0 : g;
         else if (BEGINS("without-last-block"))
@@ -174,17 +179,24 @@ static bool of_another_place(const char *name, const rows *x)
 static bool summed(const char *name, const rows *x)
 {
     const size_t B = x->B, T = x->T, h = x->h, d = x->d;
+    const size_t group = h / (x->h_kv < h ? x->h_kv : h);
     bool known = true;
+    unsigned block = 0;
+    const bool blocks = sscanf(name, "added-to-previous-blocks-%u", &block) == 1 && block > 0;
     for (size_t e = 0; e < B * T * h * d; e++) {
         const size_t b = e / (T * h * d), t = e / (h * d) % T, i = e / d % h, c = e % d;
         float g = 0;
+        for (size_t row = blocks ? t % block : T; row <= t; row += block)
+            g += of(x, b, row, i, c);
+        for (size_t head = i / group * group; IS("over-heads-of-group") && head < i / group * group + group; head++)
+            g += of(x, b, t, head, c);
         for (size_t other = 0; other < (strstr(name, "head") ? h : B); other++)
             if (IS("over-all-heads") || (IS("added-to-previous-heads") && other <= i))
                 g += of(x, b, t, other, c);
             else if (IS("over-all-batch-rows") || (IS("added-to-previous-batch-rows") && other <= b))
                 g += of(x, other, t, i, c);
         known = IS("over-all-heads") || IS("added-to-previous-heads") || IS("over-all-batch-rows") ||
-                IS("added-to-previous-batch-rows");
+                IS("added-to-previous-batch-rows") || IS("over-heads-of-group") || blocks;
         x->new[e] = g;
     }
     return known;
@@ -195,6 +207,12 @@ bool wrong_result(const float_backward *f, const char *mistake, char which)
     if (strncmp(mistake, "result-", 7) != 0)
         return false;
     const char *name = mistake + 7;
+    unsigned keys;
+    if (sscanf(name, "of-first-keys-%u", &keys) == 1) {
+        for (size_t e = 0; f->dmask && e < f->mask_B * f->mask_h * f->T * f->S; e++)
+            f->dmask[e] = e % f->S < keys ? f->dmask[e] : 0;
+        return f->dmask;
+    }
     float *g = which == 'q' ? f->dq : which == 'k' ? f->dk : f->dv;
     rows x = {.B = f->B,
               .T = which == 'q' ? f->T : f->S,
@@ -220,11 +238,13 @@ bool wrong_bias(const float_backward *f, const char *mistake, float *db)
 {
     const size_t B = f->B, T = f->T, h = f->h, d = f->d_k;
     const char *name = strncmp(mistake, "bias-", 5) == 0 ? mistake + 5 : "";
+    unsigned block = 0;
+    const bool late = sscanf(name, "of-last-block-%u", &block) == 1 && block > 0;
     memset(db, 0, h * d * sizeof *db);
     for (size_t e = 0; e < B * T * h * d; e++) {
         const size_t b = e / (T * h * d), t = e / (h * d) % T, i = e / d % h, c = e % d;
         if ((IS("of-first-batch-row") && b > 0) || (IS("of-last-batch-row") && b < B - 1) ||
-            (IS("of-first-row") && t > 0) || (IS("of-last-row") && t < T - 1))
+            (IS("of-first-row") && t > 0) || (IS("of-last-row") && t < T - 1) || (late && t / block < (T - 1) / block))
             continue;
         if (IS("over-heads"))
             for (size_t other = 0; other < h; other++)
@@ -233,5 +253,5 @@ bool wrong_bias(const float_backward *f, const char *mistake, float *db)
             db[IS("transposed") ? c * h + i : i * d + c] += f->dq[e];
     }
     return IS("of-first-batch-row") || IS("of-last-batch-row") || IS("of-first-row") || IS("of-last-row") ||
-           IS("over-heads") || IS("transposed");
+           IS("over-heads") || IS("transposed") || late;
 }

@@ -280,7 +280,7 @@ static void fill_zeros(const mha_view *views, size_t count)
 void mha__backward_run(mha__backward *b)
 {
     b->turns[0] = b->turns[1] = MHA__TURNED_BACK;
-    b->norms_divide = false;
+    b->norms = NULL;
     fill_zeros(b->d, MHA_GRADIENT_COUNT);
     fill_zeros(b->d_x, 3);
     mha__backward_clear_keys(b);
@@ -288,7 +288,8 @@ void mha__backward_run(mha__backward *b)
     show(b, MHA__BACKWARD_OUTPUT, NULL);
     for (size_t sequence = 0; sequence < b->r->plan.B; sequence++)
         for (size_t head = 0; head < b->r->plan.h; head++)
-            run_map(b, sequence, head);
+            if (!b->alone || (sequence == b->alone_sequence && head == b->alone_head))
+                run_map(b, sequence, head);
     mha__backward_deal_keys(b);
     show(b, MHA__BACKWARD_HEADS, NULL);
     mha__backward_rows(b);

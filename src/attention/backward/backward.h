@@ -52,6 +52,13 @@ typedef struct mha__latent_rows {
     mha_view wide, d_wide;        /* norm(c) W_KVB */
 } mha__latent_rows;
 
+typedef struct mha__norm mha__norm;
+/* Another way back through a norm, for which `way` says what is different. */
+typedef struct mha__norm_otherwise {
+    void (*back)(const mha__norm *norm, size_t first, size_t n, const double *x, double *d);
+    int way;
+} mha__norm_otherwise;
+
 /* A backward with all that it needs. Matrices are F64, with a row for each row of the inputs. */
 typedef struct mha__backward mha__backward;
 struct mha__backward {
@@ -61,7 +68,9 @@ struct mha__backward {
     mha_plan plan;                /* of the forward that was run */
     const mha__resolved *r;       /* of that plan */
     mha__turning turns[2];        /* of queries and of keys */
-    bool norms_divide;            /* the divisor of their norms is taken for a constant; false is right */
+    const mha__norm_otherwise *norms; /* another way back through their norms; NULL is right */
+    bool alone;                   /* one map is run: that of this sequence and head, */
+    size_t alone_sequence, alone_head, alone_queries; /* of so many first queries */
     mha_keep keep[MHA_STAGE_COUNT];
     mha_view stages[MHA_STAGE_COUNT]; /* of that forward, F64 and contiguous */
     /* F64 and contiguous. Those of query, key and value always have data: with a layer they are those of q, k and v,
@@ -122,13 +131,13 @@ mha_weight mha__bias_of(mha_weight W);
 
 /* backward_norm.c: a norm, and where the gradients of its weight and bias go; no data: it has none, or they are not
  * wanted. */
-typedef struct mha__norm {
+struct mha__norm {
     mha_norm_kind kind;
     bool plus_one;
     double eps;
     const mha_view *weight, *d_weight, *d_bias;
-    bool divides; /* the divisor is taken for a constant */
-} mha__norm;
+    const mha__norm_otherwise *otherwise; /* NULL: as mha__norm_back has it */
+};
 /* The factor of a number behind a norm of n numbers, by element `at` of its weight; 1 without one. */
 double mha__norm_weight(const mha__norm *norm, size_t at, size_t n);
 /* Turns the gradients of n normalised numbers into those of x; `first`: the element of the weight for x[0]. */

@@ -23,6 +23,10 @@ double mha__norm_weight(const mha__norm *norm, size_t at, size_t n)
 void mha__norm_back(const mha__norm *norm, size_t first, size_t n, const double *x, double *d)
 {
     const double N = norm->kind == MHA_NORM_L2 ? 1 : (double)n;
+    if (norm->otherwise) {
+        norm->otherwise->back(norm, first, n, x, d);
+        return;
+    }
     double mean = 0, squares = 0, along = 0, d_mean = 0;
     for (size_t c = 0; c < n && norm->kind == MHA_NORM_LAYER; c++)
         mean += x[c] / (double)n;
@@ -34,7 +38,7 @@ void mha__norm_back(const mha__norm *norm, size_t first, size_t n, const double 
         add_at(norm->d_weight, first + c, dy * z / divisor);
         add_at(norm->d_bias, first + c, dy);
         d[c] = dy * mha__norm_weight(norm, first + c, n);
-        along += norm->divides ? 0 : d[c] * z;
+        along += d[c] * z;
     }
     for (size_t c = 0; c < n; c++) {
         d[c] = d[c] / divisor - (x[c] - mean) * along / (divisor * divisor * divisor * N);

@@ -242,7 +242,7 @@ static void bound_pairs(const query *q, double N, double all)
     for (size_t j = 0; j < q->map->n; j++) {
         const unsigned char sight = q->map->seen[q->i * q->map->n + j];
         const double P = *of_pair(q, q->map->weights, j), dZ = fabs(*of_pair(q, q->map->d_masked, j)),
-                     dS = fabs(*of_pair(q, q->map->d_scores, j)), slope = *of_pair(q, q->map->slope, j),
+                     dS = fabs(*of_pair(q, q->map->d_scores, j)), slope = fabs(*of_pair(q, q->map->slope, j)),
                      E_dZ = sight == MHA__SEEN ? d_masked_error(q, j) : 0, of_dZ = lost(p->d_scores, dZ + E_dZ),
                      moved = (E_dZ + of_dZ) * (slope + E_slope) + dZ * E_slope + 2 * e->unit * (dZ + E_dZ),
                      E_dS = sight == MHA__SEEN ? moved + lost(p->d_scores, dS + moved) + e->tiny : 0;

@@ -109,6 +109,6 @@ void mha__bound_norm(const mha__gradient_errors *e, const mha__norm *norm, size_
         E[c] += E_mean + mha__gradient_gamma((double)n + 4, u) * sizes;
     const mha_view none = {0};
     const mha__norm alone = {norm->kind, norm->plus_one, norm->eps, norm->weight, &none, &none,
-                             norm->divides};
+                             norm->otherwise};
     mha__norm_back(&alone, first, n, x, d);
 }

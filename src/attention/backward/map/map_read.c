@@ -105,6 +105,8 @@ void mha__map_read(mha__backward *b, size_t sequence, size_t head)
     mha__map *map = &b->map;
     map->b = sequence, map->head = head, map->g = head / (p->h / p->h_kv);
     map->s = mha__resolved_sequence(b->r, sequence);
+    if (b->alone && map->s.T_q > b->alone_queries)
+        map->s.T_q = b->alone_queries;
     map->n = map->s.S + p->S_extra;
     map->q_scale = map->k_scale = p->scale;
     read_rows(b, map);

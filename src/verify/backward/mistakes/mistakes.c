@@ -7,7 +7,7 @@
  * and would explain anything. number: the offset of the point in mha_backward_precision; other: the type. */
 #define ROUNDS(point, name, what, type, word)                                                                          \
     {{name "-in-" word, what " is rounded to " word, true}, NULL, MHA__BACKWARD_READ, NULL,                            \
-     (double)offsetof(mha_backward_precision, point), type, NULL}
+     (double)offsetof(mha_backward_precision, point), type, NULL, 0}
 #define POINTS(type, word)                                                                                             \
     ROUNDS(gradients, "gradients", "what goes out", type, word),                                                       \
     ROUNDS(probabilities, "probabilities", "P, where it meets dO,", type, word),                                       \
@@ -22,9 +22,10 @@ static const mha__mistake rounded[] = {POINTS(MHA_F16, "float16"), POINTS(MHA_BF
 
 const mha__mistake *mha__mistake_at(size_t index)
 {
-    const mha__mistake_list lists[] = {mha__mistakes_of_weights(), mha__mistakes_of_sums(), mha__mistakes_of_products(),
-                                       mha__mistakes_of_rest(), mha__mistakes_of_results(), {rounded, COUNT(rounded)},
-                                       mha__mistakes_of_unknowns()};
+    const mha__mistake_list lists[] = {
+        mha__mistakes_of_weights(),  mha__mistakes_of_visible(),   mha__mistakes_of_reads(), mha__mistakes_of_sums(),
+        mha__mistakes_of_products(), mha__mistakes_of_ways_back(), mha__mistakes_of_added(), mha__mistakes_of_results(),
+        {rounded, COUNT(rounded)},   mha__mistakes_of_unknowns()};
     for (size_t i = 0; i < COUNT(lists); index -= lists[i++].count)
         if (index < lists[i].count)
             return &lists[i].rows[index];

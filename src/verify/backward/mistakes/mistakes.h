@@ -29,7 +29,11 @@ struct mha__mistake {
     /* In place of a change: makes of each gradient that somebody has wrong what the mistake does; false: it does
      * nothing to such a gradient. */
     bool (*result)(const mha__wrong_gradient *x, const mha__mistake *mistake);
+    unsigned leaves; /* what it leaves right of the gradients of query, key and value, and whether dQ of a query depends
+                      * on other queries: sums of these */
 };
+
+enum { MHA__LEAVES_Q = 1, MHA__LEAVES_K = 2, MHA__LEAVES_V = 4, MHA__READS_ALL_QUERIES = 8 };
 
 typedef struct mha__mistake_list {
     const mha__mistake *rows;
@@ -37,9 +41,12 @@ typedef struct mha__mistake_list {
 } mha__mistake_list;
 
 mha__mistake_list mha__mistakes_of_weights(void);  /* P, computed once more */
+mha__mistake_list mha__mistakes_of_visible(void);  /* P, of other keys, or with another mask */
+mha__mistake_list mha__mistakes_of_reads(void);    /* rows, D, lse, dlse: of another place */
 mha__mistake_list mha__mistakes_of_sums(void);     /* dO, D, dlse, dS */
 mha__mistake_list mha__mistakes_of_products(void); /* dQ, dK, dV, and heads that share them */
-mha__mistake_list mha__mistakes_of_rest(void);     /* gradients of what is added, rows, empty rows */
+mha__mistake_list mha__mistakes_of_ways_back(void); /* rotation, norms */
+mha__mistake_list mha__mistakes_of_added(void);    /* gradients of what is added; empty rows */
 mha__mistake_list mha__mistakes_of_results(void);  /* what goes out: by a factor, in another order, in part */
 mha__mistake_list mha__mistakes_of_unknowns(void); /* those whose numbers are taken from what was computed */
 

@@ -136,18 +136,104 @@ static void exchange_k_v(mha__backward *b, mha__map *map, const mha__mistake *m)
     exchange(map->dK, map->dV, map->n * b->r->plan.d_k);
 }
 
-/* dK = scale dS Q in place of dS^T Q, or dV = P dO in place of P^T dO */
-static void leave_untransposed(mha__backward *b, mha__map *map, const mha__mistake *m)
+/* A gradient that is made of other matrices than it should be. */
+typedef enum made_of {
+    K_UNTRANSPOSED, /* scale dS Q */
+    V_UNTRANSPOSED, /* P dO */
+    V_OF_SQUARES,   /* (P P)^T dO, element by element */
+    V_OF_D_SCORES,  /* dS^T dO */
+    K_OF_WEIGHTS,   /* scale P^T Q */
+    Q_OF_WEIGHTS,   /* scale P K */
+    Q_OF_D_MASKED,  /* scale dZ K, without the derivative of a softcap */
+    K_OF_D_MASKED
+} made_of;
+
+static void make_of(mha__backward *b, mha__map *map, const mha__mistake *m)
 {
-    const bool of_k = has(OF_K, m);
-    const size_t n = map->n, d = of_k ? b->r->plan.d_k : b->r->plan.d_v;
-    const double *matrix = of_k ? map->d_scores : map->weights, *x = of_k ? map->Q : map->dO;
-    double *to = of_k ? map->dK : map->dV;
-    memset(to, 0, n * d * sizeof *to);
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < n; j++)
+    const made_of how = (made_of)(int)m->number;
+    const bool turned = how == K_UNTRANSPOSED || how == V_UNTRANSPOSED,
+               of_q = how == Q_OF_WEIGHTS || how == Q_OF_D_MASKED,
+               of_v = how == V_UNTRANSPOSED || how == V_OF_SQUARES || how == V_OF_D_SCORES;
+    const int which = of_q ? OF_Q : of_v ? OF_V : OF_K;
+    const size_t n = map->n, d = of_v ? b->r->plan.d_v : b->r->plan.d_k;
+    const double *matrix = how == K_UNTRANSPOSED || how == V_OF_D_SCORES  ? map->d_scores
+                           : how == Q_OF_D_MASKED || how == K_OF_D_MASKED ? map->d_masked
+                                                                          : map->weights,
+                 *x = of_q ? map->K : of_v ? map->dO : map->Q, scale = of_q ? map->q_scale : of_v ? 1 : map->k_scale;
+    double *to = gradient_of(map, which);
+    if (map->sizes)
+        return;
+    memset(to, 0, size_of(b, map, which) * sizeof *to);
+    for (size_t i = 0; i < map->s.T_q; i++)
+        for (size_t j = 0; j < n; j++) {
+            const double f = scale * matrix[i * n + j] * (how == V_OF_SQUARES ? matrix[i * n + j] : 1);
+            const size_t row = turned || of_q ? i : j, met = turned || of_q ? j : i;
             for (size_t c = 0; map->seen[i * n + j] == MHA__SEEN && c < d; c++)
-                to[i * d + c] += (of_k ? map->k_scale : 1) * matrix[i * n + j] * x[j * d + c];
+                to[row * d + c] += f * x[met * d + c];
+        }
+}
+
+static bool has_softcap(const mha__backward *b, const mha__mistake *m)
+{
+    (void)m;
+    return b->r->semantics.softmax.softcap > 0;
+}
+
+static bool has_no_relative(const mha__backward *b, const mha__mistake *m)
+{
+    (void)m;
+    return b->r->semantics.added.relative.rule == MHA_RELATIVE_NONE;
+}
+
+/* ---------------------------------------------------------------- rows of another kind */
+
+typedef enum taken_for { VALUES_IN_DQ, KEYS_IN_DP, DO_IN_DK, QUERIES_IN_DV, TRANSPOSED_DP, FEWER_IN_DP } taken_for;
+
+static bool has_equal_rows(const mha__backward *b, const mha__mistake *m)
+{
+    return has_equal_widths(b, m) && has_no_relative(b, m) && b->r->plan.S_extra == 0;
+}
+
+static bool has_square_dp(const mha__backward *b, const mha__mistake *m)
+{
+    (void)m;
+    const mha__sizes *p = &b->r->plan;
+    return p->T_q == p->S && p->S_extra == 0 && p->T_q > 1 && !b->r->semantics.place.cu_seqlens_q;
+}
+
+static bool has_wide_values(const mha__backward *b, const mha__mistake *m)
+{
+    (void)m;
+    return b->r->plan.d_v > b->r->plan.d_k;
+}
+
+/* dP of other rows, or of fewer features. */
+static void meet_others(const mha__backward *b, mha__map *map, taken_for how)
+{
+    const size_t d = b->r->plan.d_v, T = map->s.T_q, S = map->s.S, width = how == FEWER_IN_DP ? b->r->plan.d_k : d;
+    for (size_t i = 0; i < T; i++)
+        for (size_t j = 0; j < S; j++) {
+            const double *dO = map->dO + (how == TRANSPOSED_DP ? j : i) * d,
+                         *V = how == KEYS_IN_DP ? map->K + j * d : map->V + (how == TRANSPOSED_DP ? i : j) * d;
+            double *dP = &map->d_weights[i * map->n + j];
+            *dP = 0;
+            for (size_t c = 0; c < width && map->seen[i * map->n + j] == MHA__SEEN; c++)
+                *dP += dO[c] * V[c];
+        }
+}
+
+static void take_others(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const taken_for how = (taken_for)(int)m->number;
+    const size_t of_q = map->s.T_q * b->r->plan.d_v * sizeof(double), of_k = map->s.S * b->r->plan.d_v * sizeof(double);
+    switch (how) {
+    case VALUES_IN_DQ: memcpy(map->K, map->V, of_k); break;
+    case DO_IN_DK: memcpy(map->Q, map->dO, of_q); break;
+    case QUERIES_IN_DV: memcpy(map->dO, map->Q, of_q); break;
+    case KEYS_IN_DP:
+    case TRANSPOSED_DP:
+    case FEWER_IN_DP: meet_others(b, map, how); break;
+    }
 }
 
 /* ---------------------------------------------------------------- blocks */
@@ -235,27 +321,6 @@ static bool is_softmax(const mha__backward *b, const mha__mistake *m)
            !b->r->semantics.softmax.softmax_plus_one;
 }
 
-/* The keys of each block are still those of the block before. */
-static void keep_keys(mha__backward *b, mha__map *map, const mha__mistake *m)
-{
-    const size_t d = b->r->plan.d_k, block = (size_t)m->number;
-    for (size_t j = map->s.S; j-- > block;)
-        memcpy(map->K + j * d, map->K + (j - block) * d, d * sizeof *map->K);
-}
-
-/* So are the values; D is that of the forward's output. */
-static void keep_values(mha__backward *b, mha__map *map, const mha__mistake *m)
-{
-    const size_t d = b->r->plan.d_v, block = (size_t)m->number;
-    for (size_t i = 0; i < map->s.T_q; i++)
-        for (size_t j = block; j < map->s.S; j++) {
-            double *dP = &map->d_weights[i * map->n + j];
-            *dP = 0;
-            for (size_t c = 0; c < d && map->seen[i * map->n + j] == MHA__SEEN; c++)
-                *dP += map->dO[i * d + c] * map->V[(j - block) * d + c];
-        }
-}
-
 /* ---------------------------------------------------------------- groups */
 
 static bool has_groups(const mha__backward *b, const mha__mistake *m)
@@ -284,130 +349,149 @@ static void mean_of_group(mha__backward *b, mha__map *map, const mha__mistake *m
     times(b, map, &part);
 }
 
+/* dK and dV of head i go to key/value head i mod h_kv, or one of them does. */
 static void deal_heads(mha__backward *b, mha__map *map, const mha__mistake *m)
 {
-    (void)m;
-    map->g = map->head % b->r->plan.h_kv;
+    const mha__sizes *p = &b->r->plan;
+    for (int v = 0; v < 2; v++) {
+        const size_t d = v ? p->d_v : p->d_k, from = map->s.k_batch * b->d_keys[v].shape[1] + map->s.k_from;
+        double *of_map = v ? map->dV : map->dK, *to = b->d_keys[v].data;
+        for (size_t e = 0; has(v ? OF_V : OF_K, m) && e < map->s.S * d; e++) {
+            to[((from + e / d) * p->h_kv + map->head % p->h_kv) * d + e % d] += of_map[e];
+            of_map[e] = 0;
+        }
+    }
 }
 
-/* The row of keys (0) or values (1) that head i would have if it were dealt to key/value head i mod h_kv. */
-static const double *dealt_row(const mha__backward *b, const mha__map *map, int v, size_t j)
+/* Rows of the heads of a group are written as (group, S) and added up as if they were (S, group). */
+static void deal_rows(mha__backward *b, mha__map *map, const mha__mistake *m)
 {
     const mha__sizes *p = &b->r->plan;
-    const size_t d = v ? p->d_v : p->d_k, row = map->s.k_batch * b->keys[v].shape[1] + map->s.k_from + j;
-    return (const double *)b->keys[v].data + (row * p->h_kv + map->head % p->h_kv) * d;
-}
-
-static void deal_keys(mha__backward *b, mha__map *map, const mha__mistake *m)
-{
-    const size_t d = b->r->plan.d_k;
+    const size_t group = p->h / p->h_kv;
     (void)m;
-    for (size_t j = 0; j < map->s.S; j++)
-        memcpy(map->K + j * d, dealt_row(b, map, 0, j), d * sizeof *map->K);
-}
-
-static void deal_values(mha__backward *b, mha__map *map, const mha__mistake *m)
-{
-    const size_t d = b->r->plan.d_v;
-    for (size_t i = 0; i < map->s.T_q; i++)
-        for (size_t j = 0; j < map->s.S; j++) {
-            const double *V = dealt_row(b, map, 1, j);
-            double *dP = &map->d_weights[i * map->n + j];
-            *dP = 0;
-            for (size_t c = 0; c < d && map->seen[i * map->n + j] == MHA__SEEN; c++)
-                *dP += map->dO[i * d + c] * V[c];
+    for (int v = 0; v < 2; v++) {
+        const size_t d = v ? p->d_v : p->d_k, from = map->s.k_batch * b->d_keys[v].shape[1] + map->s.k_from;
+        double *of_map = v ? map->dV : map->dK, *to = b->d_keys[v].data;
+        for (size_t e = 0; e < map->s.S * d; e++) {
+            const size_t row = (map->head % group * map->s.S + e / d) / group;
+            to[((from + row) * p->h_kv + map->g) * d + e % d] += of_map[e];
+            of_map[e] = 0;
         }
-    if (m->other > 0)
-        deal_keys(b, map, m);
+    }
 }
 
 /* clang-format off */
 #define TAILS(B) \
     {{"tail-queries-missing-" #B, "dK and dV lack the queries of the last block of " #B ", which is not full", false}, \
-        has_tail, MHA__BACKWARD_ADDED, leave_out_tail, B, 0, NULL}, \
+        has_tail, MHA__BACKWARD_ADDED, leave_out_tail, B, 0, NULL, MHA__LEAVES_Q}, \
     {{"tail-keys-missing-" #B, "dQ lacks the keys of the last block of " #B ", which is not full", false}, \
-        has_tail, MHA__BACKWARD_ADDED, leave_out_tail, B, 1, NULL}, \
+        has_tail, MHA__BACKWARD_ADDED, leave_out_tail, B, 1, NULL, MHA__LEAVES_K | MHA__LEAVES_V}, \
     {{"dq-of-last-block-" #B, "dQ has the last block of " #B " keys alone: what the others add is lost", false}, \
-        has_blocks, MHA__BACKWARD_ADDED, keep_last_block, B, 0, NULL}, \
+        has_blocks, MHA__BACKWARD_ADDED, keep_last_block, B, 0, NULL, MHA__LEAVES_K | MHA__LEAVES_V}, \
     {{"dk-dv-of-last-block-" #B, "dK and dV have the last block of " #B " queries alone: what the others add is lost", \
-      false}, has_query_blocks, MHA__BACKWARD_ADDED, keep_last_queries, B, 0, NULL}, \
-    {{"stale-keys-" #B, "dQ meets, in each block of " #B " keys, those of the block before", false}, \
-        has_blocks, MHA__BACKWARD_READ, keep_keys, B, 0, NULL}, \
-    {{"stale-values-" #B, "dP meets, in each block of " #B " values, those of the block before", false}, \
-        has_blocks, MHA__BACKWARD_SUMS, keep_values, B, 0, NULL}
+      false}, has_query_blocks, MHA__BACKWARD_ADDED, keep_last_queries, B, 0, NULL, MHA__LEAVES_Q}
 
 static const mha__mistake rows[] = {
     {{"scale-missing", "dQ and dK lack the scale", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q | OF_K,
-        -1, NULL},
+        -1, NULL, MHA__LEAVES_V},
     {{"scale-twice", "dQ and dK are scaled twice", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q | OF_K, 1,
-        NULL},
+        NULL, MHA__LEAVES_V},
     {{"scale-missing-dq", "dQ lacks the scale, dK has it", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q,
-        -1, NULL},
+        -1, NULL, MHA__LEAVES_K | MHA__LEAVES_V},
     {{"scale-missing-dk", "dK lacks the scale, dQ has it", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_K,
-        -1, NULL},
+        -1, NULL, MHA__LEAVES_Q | MHA__LEAVES_V},
     {{"scale-twice-dq", "dQ is scaled twice, dK once", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q, 1,
-        NULL},
+        NULL, MHA__LEAVES_K | MHA__LEAVES_V},
     {{"scale-twice-dk", "dK is scaled twice, dQ once", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_K, 1,
-        NULL},
+        NULL, MHA__LEAVES_Q | MHA__LEAVES_V},
     {{"scale-default", "dQ and dK have the scale 1/sqrt(d_k), the forward has another", false},
-        has_own_scale, MHA__BACKWARD_SUMS, default_scale, 0, 0, NULL},
+        has_own_scale, MHA__BACKWARD_SUMS, default_scale, 0, 0, NULL, MHA__LEAVES_V},
     {{"scale-of-values", "dQ and dK have the scale 1/sqrt(d_v)", false},
-        has_widths, MHA__BACKWARD_SUMS, scale_of_values, 0, 0, NULL},
+        has_widths, MHA__BACKWARD_SUMS, scale_of_values, 0, 0, NULL, MHA__LEAVES_V},
     {{"scale-times-log2e", "dQ and dK are also multiplied by log2(e), which belongs to the exponent", false},
-        NULL, MHA__BACKWARD_SUMS, times_scale, 0, 1.4426950408889634, NULL},
+        NULL, MHA__BACKWARD_SUMS, times_scale, 0, 1.4426950408889634, NULL, MHA__LEAVES_V},
     {{"scale-times-ln2", "dQ and dK are also multiplied by ln(2)", false},
-        NULL, MHA__BACKWARD_SUMS, times_scale, 0, 0.6931471805599453, NULL},
+        NULL, MHA__BACKWARD_SUMS, times_scale, 0, 0.6931471805599453, NULL, MHA__LEAVES_V},
     {{"scale-root", "dQ and dK have the root of the scale", false},
-        has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q | OF_K, -0.5, NULL},
+        has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q | OF_K, -0.5, NULL, MHA__LEAVES_V},
     {{"dv-unnormalised", "dV is made of exponentials that are not divided by their sum", false},
-        is_softmax, MHA__BACKWARD_ADDED, leave_unnormalised, 0, 0, NULL},
-    {{"dv-scaled", "dV is multiplied by the scale", false}, has_scale, MHA__BACKWARD_ADDED, dv_times_scale, 0, 0, NULL},
+        is_softmax, MHA__BACKWARD_ADDED, leave_unnormalised, 0, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_K},
+    {{"dv-scaled", "dV is multiplied by the scale", false},
+        has_scale, MHA__BACKWARD_ADDED, dv_times_scale, 0, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_K},
     {{"dq-twice", "dQ is twice what it should be: it was added to itself", false},
-        NULL, MHA__BACKWARD_ADDED, times, OF_Q, 2, NULL},
+        NULL, MHA__BACKWARD_ADDED, times, OF_Q, 2, NULL, MHA__LEAVES_K | MHA__LEAVES_V},
     {{"dk-dv-twice", "dK and dV are twice what they should be: they were added to themselves", false},
-        NULL, MHA__BACKWARD_ADDED, times, OF_K | OF_V, 2, NULL},
-    {{"dq-negated", "dQ has the other sign", false}, NULL, MHA__BACKWARD_ADDED, times, OF_Q, -1, NULL},
-    {{"dk-negated", "dK has the other sign", false}, NULL, MHA__BACKWARD_ADDED, times, OF_K, -1, NULL},
-    {{"dv-negated", "dV has the other sign", false}, NULL, MHA__BACKWARD_ADDED, times, OF_V, -1, NULL},
+        NULL, MHA__BACKWARD_ADDED, times, OF_K | OF_V, 2, NULL, MHA__LEAVES_Q},
+    {{"dq-negated", "dQ has the other sign", false},
+        NULL, MHA__BACKWARD_ADDED, times, OF_Q, -1, NULL, MHA__LEAVES_K | MHA__LEAVES_V},
+    {{"dk-negated", "dK has the other sign", false},
+        NULL, MHA__BACKWARD_ADDED, times, OF_K, -1, NULL, MHA__LEAVES_Q | MHA__LEAVES_V},
+    {{"dv-negated", "dV has the other sign", false},
+        NULL, MHA__BACKWARD_ADDED, times, OF_V, -1, NULL, MHA__LEAVES_Q | MHA__LEAVES_K},
     {{"all-negated", "dQ, dK and dV have the other sign", false},
-        NULL, MHA__BACKWARD_ADDED, times, OF_Q | OF_K | OF_V, -1, NULL},
+        NULL, MHA__BACKWARD_ADDED, times, OF_Q | OF_K | OF_V, -1, NULL, 0},
     {{"all-over-batch", "dQ, dK and dV are divided by the number of batch rows", false},
-        has_batch, MHA__BACKWARD_ADDED, over_batch, OF_Q | OF_K | OF_V, 0, NULL},
-    {{"dq-half", "dQ is half of what it should be", false}, NULL, MHA__BACKWARD_ADDED, times, OF_Q, 0.5, NULL},
-    {{"dq-zero", "dQ is 0", false}, NULL, MHA__BACKWARD_ADDED, times, OF_Q, 0, NULL},
-    {{"dk-zero", "dK is 0", false}, NULL, MHA__BACKWARD_ADDED, times, OF_K, 0, NULL},
-    {{"dv-zero", "dV is 0", false}, NULL, MHA__BACKWARD_ADDED, times, OF_V, 0, NULL},
+        has_batch, MHA__BACKWARD_ADDED, over_batch, OF_Q | OF_K | OF_V, 0, NULL, 0},
+    {{"dq-half", "dQ is half of what it should be", false},
+        NULL, MHA__BACKWARD_ADDED, times, OF_Q, 0.5, NULL, MHA__LEAVES_K | MHA__LEAVES_V},
+    {{"dq-zero", "dQ is 0", false}, NULL, MHA__BACKWARD_ADDED, times, OF_Q, 0, NULL, MHA__LEAVES_K | MHA__LEAVES_V},
+    {{"dk-zero", "dK is 0", false}, NULL, MHA__BACKWARD_ADDED, times, OF_K, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_V},
+    {{"dv-zero", "dV is 0", false}, NULL, MHA__BACKWARD_ADDED, times, OF_V, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_K},
     {{"dk-untransposed", "dK = scale dS Q, without the transpose of dS", false},
-        is_square_alone, MHA__BACKWARD_ADDED, leave_untransposed, OF_K, 0, NULL},
+        is_square_alone, MHA__BACKWARD_ADDED, make_of, K_UNTRANSPOSED, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_V},
     {{"dv-untransposed", "dV = P dO, without the transpose of P", false},
-        is_square, MHA__BACKWARD_ADDED, leave_untransposed, OF_V, 0, NULL},
+        is_square, MHA__BACKWARD_ADDED, make_of, V_UNTRANSPOSED, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_K},
+    {{"dv-of-squares", "dV is made of the squares of P", false}, NULL, MHA__BACKWARD_ADDED, make_of, V_OF_SQUARES, 0,
+        NULL, MHA__LEAVES_Q | MHA__LEAVES_K},
+    {{"dv-of-d-scores", "dV = dS^T dO: dS is read where P belongs", false},
+        NULL, MHA__BACKWARD_ADDED, make_of, V_OF_D_SCORES, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_K},
+    {{"dk-of-weights", "dK = scale P^T Q: P is read where dS belongs", false},
+        has_no_relative, MHA__BACKWARD_ADDED, make_of, K_OF_WEIGHTS, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_V},
+    {{"dq-of-weights", "dQ = scale P K: P is read where dS belongs", false},
+        has_no_relative, MHA__BACKWARD_ADDED, make_of, Q_OF_WEIGHTS, 0, NULL, MHA__LEAVES_K | MHA__LEAVES_V},
+    {{"softcap-slope-missing-dq", "dQ lacks the derivative of the softcap, dK has it", false},
+        has_softcap, MHA__BACKWARD_ADDED, make_of, Q_OF_D_MASKED, 0, NULL, MHA__LEAVES_K | MHA__LEAVES_V},
+    {{"softcap-slope-missing-dk", "dK lacks the derivative of the softcap, dQ has it", false},
+        has_softcap, MHA__BACKWARD_ADDED, make_of, K_OF_D_MASKED, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_V},
+    {{"dq-of-values", "dQ reads V where K belongs", false},
+        has_equal_rows, MHA__BACKWARD_READ, take_others, VALUES_IN_DQ, 0, NULL, MHA__LEAVES_K | MHA__LEAVES_V},
+    {{"dk-of-do", "dK reads dO where Q belongs", false},
+        has_equal_rows, MHA__BACKWARD_READ, take_others, DO_IN_DK, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_V},
+    {{"dv-of-queries", "dV reads Q where dO belongs", false},
+        has_equal_rows, MHA__BACKWARD_SCORES, take_others, QUERIES_IN_DV, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_K},
+    {{"dp-of-keys", "dP reads K where V belongs", false},
+        has_equal_rows, MHA__BACKWARD_SUMS, take_others, KEYS_IN_DP, 0, NULL, MHA__LEAVES_V},
+    {{"dp-transposed", "dP = V dO^T, without the transpose", false},
+        has_square_dp, MHA__BACKWARD_SUMS, take_others, TRANSPOSED_DP, 0, NULL, MHA__LEAVES_V | MHA__READS_ALL_QUERIES},
+    {{"dp-of-fewer-features", "dP is the sum over d_k features of dO and V", false},
+        has_wide_values, MHA__BACKWARD_SUMS, take_others, FEWER_IN_DP, 0, NULL, MHA__LEAVES_V},
     {{"dq-dk-exchanged", "dQ and dK stand in each other's place", false},
-        is_square, MHA__BACKWARD_ADDED, exchange_q_k, 0, 0, NULL},
+        is_square, MHA__BACKWARD_ADDED, exchange_q_k, 0, 0, NULL, MHA__LEAVES_V | MHA__READS_ALL_QUERIES},
     {{"dk-dv-exchanged", "dK and dV stand in each other's place", false},
-        has_equal_widths, MHA__BACKWARD_ADDED, exchange_k_v, 0, 0, NULL},
+        has_equal_widths, MHA__BACKWARD_ADDED, exchange_k_v, 0, 0, NULL, MHA__LEAVES_Q},
     TAILS(16), TAILS(32), TAILS(64), TAILS(128),
     {{"group-last", "dK and dV are those of the last head of a group, not their sum", false},
-        has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_K | OF_V, -1, NULL},
+        has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_K | OF_V, -1, NULL, MHA__LEAVES_Q},
     {{"group-first", "dK and dV are those of the first head of a group, not their sum", false},
-        has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_K | OF_V, 0, NULL},
+        has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_K | OF_V, 0, NULL, MHA__LEAVES_Q},
     {{"group-last-dk", "dK is that of the last head of a group, dV is the sum", false},
-        has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_K, -1, NULL},
+        has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_K, -1, NULL, MHA__LEAVES_Q | MHA__LEAVES_V},
     {{"group-last-dv", "dV is that of the last head of a group, dK is the sum", false},
-        has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_V, -1, NULL},
+        has_groups, MHA__BACKWARD_ADDED, one_of_group, OF_V, -1, NULL, MHA__LEAVES_Q | MHA__LEAVES_K},
     {{"group-mean", "dK and dV are means over the heads of a group, not sums", false},
-        has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_K | OF_V, 0, NULL},
+        has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_K | OF_V, 0, NULL, MHA__LEAVES_Q},
     {{"group-mean-dk", "dK is a mean over the heads of a group, dV is the sum", false},
-        has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_K, 0, NULL},
+        has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_K, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_V},
     {{"group-mean-dv", "dV is a mean over the heads of a group, dK is the sum", false},
-        has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_V, 0, NULL},
-    {{"keys-by-remainder", "dQ of head i meets the keys of key/value head i mod h_kv", false},
-        can_be_dealt, MHA__BACKWARD_READ, deal_keys, 0, 0, NULL},
-    {{"values-by-remainder", "dP of head i meets the values of key/value head i mod h_kv", false},
-        can_be_dealt, MHA__BACKWARD_SUMS, deal_values, 0, 0, NULL},
-    {{"heads-by-remainder", "head i meets the keys and values of key/value head i mod h_kv", false},
-        can_be_dealt, MHA__BACKWARD_SUMS, deal_values, 0, 1, NULL},
+        has_groups, MHA__BACKWARD_ADDED, mean_of_group, OF_V, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_K},
     {{"group-by-remainder", "dK and dV of head i go to key/value head i mod h_kv", false},
-        can_be_dealt, MHA__BACKWARD_ADDED, deal_heads, 0, 0, NULL},
+        can_be_dealt, MHA__BACKWARD_ADDED, deal_heads, OF_K | OF_V, 0, NULL, MHA__LEAVES_Q},
+    {{"group-by-remainder-dk", "dK of head i goes to key/value head i mod h_kv, dV goes to its own", false},
+        can_be_dealt, MHA__BACKWARD_ADDED, deal_heads, OF_K, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_V},
+    {{"group-by-remainder-dv", "dV of head i goes to key/value head i mod h_kv, dK goes to its own", false},
+        can_be_dealt, MHA__BACKWARD_ADDED, deal_heads, OF_V, 0, NULL, MHA__LEAVES_Q | MHA__LEAVES_K},
+    {{"group-of-other-order", "dK and dV of a group are written as (group, S) and added up as (S, group)", false},
+        has_groups, MHA__BACKWARD_ADDED, deal_rows, 0, 0, NULL, MHA__LEAVES_Q},
 };
 /* clang-format on */
 

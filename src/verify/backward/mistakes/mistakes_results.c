@@ -56,24 +56,36 @@ static bool times_factor(const mha__wrong_gradient *x, const mha__mistake *m)
 
 /* ---------------------------------------------------------------- rows in another order */
 
-/* Where an element of (B, T, h, d) lies. */
+/* Where an element of (B, T, h, d) lies; of a mask (B, h, T, S). */
 typedef struct place {
     size_t b, t, i, c;
+    bool by_head; /* the heads come before T */
 } place;
 
-/* The extents of a gradient of rows; false: it is no such gradient. */
+/* The extents of a gradient of rows, of a mask, or of what each head has a row of; false: it is no such gradient. */
 static bool extents_of(const mha__wrong_gradient *x, place *n)
 {
     const size_t *shape = x->from.shape;
-    if (x->gradient > MHA_D_VALUE || x->from.rank != 4)
+    const int rank = x->from.rank;
+    const mha__sizes *p = &x->b->r->plan;
+    const int weight = (int)x->gradient - MHA_D_WEIGHTS;
+    if (x->gradient <= MHA_D_VALUE && rank == 4)
+        *n = (place){shape[0], shape[1], shape[2], shape[3], false};
+    else if (x->gradient == MHA_D_MASK && rank >= 2)
+        *n = (place){rank > 3 ? shape[0] : 1, shape[rank - 2], rank > 2 ? shape[rank - 3] : 1, shape[rank - 1], true};
+    else if (x->gradient == MHA_D_ALIBI_SLOPES || weight == MHA_SINKS)
+        *n = (place){1, 1, shape[0], 1, false};
+    else if (!x->b->r->layer && (weight == MHA_B_Q || weight == MHA_B_K || weight == MHA_B_V))
+        *n = (place){1, 1, weight == MHA_B_Q ? p->h : p->h_kv, weight == MHA_B_V ? p->d_v : p->d_k, false};
+    else
         return false;
-    *n = (place){shape[0], shape[1], shape[2], shape[3]};
-    return true;
+    return mha_view_elements(&x->from) > 0;
 }
 
 static size_t index_of(const place *n, const place *at)
 {
-    return ((at->b * n->t + at->t) * n->i + at->i) * n->c + at->c;
+    const size_t row = n->by_head ? (at->b * n->i + at->i) * n->t + at->t : (at->b * n->t + at->t) * n->i + at->i;
+    return row * n->c + at->c;
 }
 
 typedef enum order {
@@ -93,13 +105,28 @@ typedef enum order {
     PREVIOUS_ROW,
     ROWS_REVERSED,
     HALVES_EXCHANGED,
-    PAIRS_EXCHANGED
+    PAIRS_EXCHANGED,
+    ONE_LATE_BY_HEAD, /* in memory (B, h, T, d) each number stands where the next one belongs */
+    ONE_LATE_BY_TIME  /* in memory (B, T, h, d) */
 } order;
 
 /* Element `at` of a matrix of rows x columns that is written by columns and read by rows: its row and column. */
 static void turn(size_t at, size_t rows, size_t *row, size_t *column)
 {
     *row = at % rows, *column = at / rows;
+}
+
+/* The place that lies before another one in memory, (B, h, T, d) or (B, T, h, d); before the first lies the last. */
+static place one_before(const place *n, bool by_head, place at)
+{
+    size_t *const digits[4] = {&at.c, by_head ? &at.t : &at.i, by_head ? &at.i : &at.t, &at.b};
+    const size_t extents[4] = {n->c, by_head ? n->t : n->i, by_head ? n->i : n->t, n->b};
+    for (int k = 0; k < 4; k++) {
+        if ((*digits[k])-- > 0)
+            return at;
+        *digits[k] = extents[k] - 1;
+    }
+    return at;
 }
 
 /* Which element stands at a place. */
@@ -126,6 +153,8 @@ static place source_of(order how, const place *n, size_t h_kv, place at)
     case ROWS_REVERSED: from.t = n->t - 1 - at.t; break;
     case HALVES_EXCHANGED: from.c = n->c % 2 ? at.c : (at.c + n->c / 2) % n->c; break;
     case PAIRS_EXCHANGED: from.c = n->c % 2 ? at.c : at.c ^ 1; break;
+    case ONE_LATE_BY_HEAD:
+    case ONE_LATE_BY_TIME: return one_before(n, how == ONE_LATE_BY_HEAD, at);
     }
     return from;
 }
@@ -146,8 +175,8 @@ static bool next(const place *n, place *at)
 
 static bool reorder(const mha__wrong_gradient *x, const mha__mistake *m)
 {
-    place n, at = {0, 0, 0, 0};
-    if (!extents_of(x, &n) || mha_view_elements(&x->from) == 0)
+    place n, at = {0};
+    if (!extents_of(x, &n))
         return false;
     do {
         const place from = source_of((order)m->number, &n, x->b->r->plan.h_kv, at);
@@ -160,8 +189,8 @@ static bool reorder(const mha__wrong_gradient *x, const mha__mistake *m)
 static bool write_apart(const mha__wrong_gradient *x, const mha__mistake *m)
 {
     const mha__sizes *p = &x->b->r->plan;
-    place n, at = {0, 0, 0, 0};
-    if (!extents_of(x, &n) || mha_view_elements(&x->from) == 0 || p->d_k == p->d_v)
+    place n, at = {0};
+    if (!extents_of(x, &n) || x->gradient > MHA_D_VALUE || p->d_k == p->d_v)
         return false;
     const size_t width = x->gradient == MHA_D_VALUE ? p->d_k : p->d_v, all = mha_view_elements(&x->from);
     for (size_t row = 0; row < all / n.c; row++) { /* in the order of memory: later rows overwrite earlier ones */
@@ -171,7 +200,7 @@ static bool write_apart(const mha__wrong_gradient *x, const mha__mistake *m)
             at.t = m->other > 0 ? by_head % n.t : by_head / n.i, at.i = m->other > 0 ? by_head / n.t : by_head % n.i;
             const size_t other_row = to / n.c % (n.t * n.i);
             const place stands = {to / n.c / (n.t * n.i), m->other > 0 ? other_row % n.t : other_row / n.i,
-                                  m->other > 0 ? other_row / n.t : other_row % n.i, to % n.c};
+                                  m->other > 0 ? other_row / n.t : other_row % n.i, to % n.c, false};
             if (to < all)
                 x->to[index_of(&n, &stands)] = ((const double *)x->from.data)[index_of(&n, &at)];
         }
@@ -191,7 +220,8 @@ typedef enum part {
     ALL_BUT_LAST,   /* rows */
     FULL_BLOCKS,    /* the rows of blocks of `other` that are full */
     BUT_LAST_BLOCK, /* of all blocks of `other` rows but the last */
-    FIRST_BLOCK
+    FIRST_BLOCK,
+    FIRST_KEYS /* the first `other` keys, of a mask */
 } part;
 
 static bool is_in(part which, const mha__wrong_gradient *x, const place *n, const place *at, size_t block)
@@ -208,6 +238,7 @@ static bool is_in(part which, const mha__wrong_gradient *x, const place *n, cons
     case FULL_BLOCKS: return at->t < n->t / block * block;
     case BUT_LAST_BLOCK: return at->t < (n->t - 1) / block * block;
     case FIRST_BLOCK: return at->t < block;
+    case FIRST_KEYS: return at->c < block;
     }
     return true;
 }
@@ -215,14 +246,17 @@ static bool is_in(part which, const mha__wrong_gradient *x, const place *n, cons
 /* Zeros but in a part. */
 static bool keep_part(const mha__wrong_gradient *x, const mha__mistake *m)
 {
-    place n, at = {0, 0, 0, 0};
-    if (!extents_of(x, &n) || mha_view_elements(&x->from) == 0)
+    place n, at = {0};
+    bool any = false;
+    if (!extents_of(x, &n) || ((part)m->number == FIRST_KEYS && x->gradient != MHA_D_MASK))
         return false;
     do {
-        if (is_in((part)m->number, x, &n, &at, (size_t)m->other))
+        const bool kept = is_in((part)m->number, x, &n, &at, (size_t)m->other);
+        any |= kept;
+        if (kept)
             x->to[index_of(&n, &at)] = ((const double *)x->from.data)[index_of(&n, &at)];
     } while (next(&n, &at));
-    return true;
+    return any; /* what keeps nothing has another name */
 }
 
 /* ---------------------------------------------------------------- sums */
@@ -231,25 +265,10 @@ typedef enum sum {
     OVER_BATCH, /* each batch row has the sum of all */
     UP_TO_HEAD, /* each head has those before it, too */
     UP_TO_BATCH_ROW,
-    OVER_HEADS
+    OVER_HEADS,
+    OVER_GROUP,  /* each head has the sum of those that share its keys */
+    UP_TO_BLOCK  /* each row has those at the same place in the blocks of `other` before it, too */
 } sum;
-
-static bool add_up(const mha__wrong_gradient *x, const mha__mistake *m)
-{
-    place n, at = {0, 0, 0, 0};
-    const sum how = (sum)m->number;
-    const bool of_heads = how == UP_TO_HEAD || how == OVER_HEADS, all = how == OVER_BATCH || how == OVER_HEADS;
-    if (!extents_of(x, &n) || mha_view_elements(&x->from) == 0)
-        return false;
-    do {
-        place from = at;
-        size_t *moves = of_heads ? &from.i : &from.b;
-        const size_t end = all ? (of_heads ? n.i : n.b) : *moves + 1;
-        for (*moves = 0; *moves < end; (*moves)++)
-            x->to[index_of(&n, &at)] += ((const double *)x->from.data)[index_of(&n, &from)];
-    } while (next(&n, &at));
-    return true;
-}
 
 /* A bias is the sum of the gradients of rows over batch and time: of what it is one. */
 static bool bias_of(const mha__wrong_gradient *x, int *side)
@@ -261,11 +280,36 @@ static bool bias_of(const mha__wrong_gradient *x, int *side)
     return false;
 }
 
+static bool add_up(const mha__wrong_gradient *x, const mha__mistake *m)
+{
+    place n, at = {0};
+    const sum how = (sum)m->number;
+    const mha__sizes *p = &x->b->r->plan;
+    const size_t group = p->h / p->h_kv, block = (size_t)m->other;
+    int side;
+    if (!extents_of(x, &n) || bias_of(x, &side) || (how == OVER_GROUP && n.i != p->h))
+        return false;
+    do {
+        place from = at;
+        size_t *moves = how == OVER_BATCH || how == UP_TO_BATCH_ROW ? &from.b : how == UP_TO_BLOCK ? &from.t : &from.i;
+        const size_t end = how == OVER_BATCH   ? n.b
+                           : how == OVER_HEADS ? n.i
+                           : how == OVER_GROUP ? at.i / group * group + group
+                                               : *moves + 1,
+                     step = how == UP_TO_BLOCK ? block : 1;
+        for (*moves = how == OVER_GROUP ? at.i / group * group : how == UP_TO_BLOCK ? at.t % block : 0; *moves < end;
+             *moves += step)
+            x->to[index_of(&n, &at)] += ((const double *)x->from.data)[index_of(&n, &from)];
+    } while (next(&n, &at));
+    return true;
+}
+
 typedef enum bias_part {
     BIAS_FIRST_BATCH_ROW,
     BIAS_LAST_BATCH_ROW,
     BIAS_FIRST_ROW,
     BIAS_LAST_ROW,
+    BIAS_LAST_BLOCK, /* of `other` rows */
     BIAS_OF_HEADS,
     BIAS_TRANSPOSED
 } bias_part;
@@ -273,18 +317,20 @@ typedef enum bias_part {
 static bool sum_part(const mha__wrong_gradient *x, const mha__mistake *m)
 {
     int side;
-    place at = {0, 0, 0, 0};
+    place at = {0};
     const bias_part which = (bias_part)m->number;
     if (!bias_of(x, &side) || mha_view_elements(&x->rows[side]) == 0)
         return false;
     const mha_view *from = &x->rows[side];
-    const place n = {from->shape[0], from->shape[1], from->shape[2], from->shape[3]};
+    const place n = {from->shape[0], from->shape[1], from->shape[2], from->shape[3], false};
+    const size_t block = (size_t)m->other;
     do {
         const double d = ((const double *)from->data)[index_of(&n, &at)];
         const bool counts = which == BIAS_FIRST_BATCH_ROW  ? at.b == 0
                             : which == BIAS_LAST_BATCH_ROW ? at.b + 1 == n.b
                             : which == BIAS_FIRST_ROW      ? at.t == 0
                             : which == BIAS_LAST_ROW       ? at.t + 1 == n.t
+                            : which == BIAS_LAST_BLOCK     ? at.t >= (n.t - 1) / block * block
                                                            : true;
         for (size_t i = 0; counts && i < (which == BIAS_OF_HEADS ? n.i : 1); i++)
             x->to[which == BIAS_OF_HEADS     ? i * n.c + at.c
@@ -325,7 +371,7 @@ static bool leave_rows_out(const mha__wrong_gradient *x, const mha__mistake *m)
     place n;
     bool any = false;
     (void)m;
-    if (!extents_of(x, &n))
+    if (!extents_of(x, &n) || x->gradient > MHA_D_VALUE)
         return false;
     for (size_t row = 0; row < n.b * n.t * n.i; row++) {
         bool zero = true;
@@ -341,21 +387,28 @@ static bool leave_rows_out(const mha__wrong_gradient *x, const mha__mistake *m)
 /* clang-format off */
 #define FACTOR(name, what, kind, power) \
     {{"result-" name, "the gradients that are wrong are right but for a factor: " what, false}, has_factor, \
-        MHA__BACKWARD_INPUTS, NULL, kind, power, times_factor}
+        MHA__BACKWARD_INPUTS, NULL, kind, power, times_factor, 0}
 #define ORDER(name, what, how) \
-    {{"result-" name, "the gradients that are wrong " what, false}, NULL, MHA__BACKWARD_INPUTS, NULL, how, 0, reorder}
+    {{"result-" name, "the gradients that are wrong " what, false}, NULL, MHA__BACKWARD_INPUTS, NULL, how, 0, \
+        reorder, 0}
 #define PART(name, what, which, block) \
     {{"result-" name, "the gradients that are wrong " what, false}, NULL, MHA__BACKWARD_INPUTS, NULL, which, block, \
-        keep_part}
+        keep_part, 0}
 #define BLOCKS(B) \
     PART("of-full-blocks-" #B, "are 0 in the rows behind the last full block of " #B, FULL_BLOCKS, B), \
     PART("without-last-block-" #B, "are 0 in the rows of the last block of " #B, BUT_LAST_BLOCK, B), \
     PART("of-first-block-" #B, "are 0 in all rows but the first block of " #B, FIRST_BLOCK, B)
-#define SUM(name, what, how) \
-    {{"result-" name, "the gradients that are wrong " what, false}, NULL, MHA__BACKWARD_INPUTS, NULL, how, 0, add_up}
-#define BIAS(name, what, which) \
+#define SUM(name, what, how, block) \
+    {{"result-" name, "the gradients that are wrong " what, false}, NULL, MHA__BACKWARD_INPUTS, NULL, how, block, \
+        add_up, 0}
+#define SUM_OF_BLOCKS(B) \
+    SUM("added-to-previous-blocks-" #B, "begin, in each block of " #B " rows, at what the block before has: the " \
+        "accumulator is not cleared", UP_TO_BLOCK, B)
+#define BIAS(name, what, which, block) \
     {{"bias-" name, "the gradients of biases that are wrong " what, false}, NULL, MHA__BACKWARD_INPUTS, NULL, which, \
-        0, sum_part}
+        block, sum_part, 0}
+#define BIAS_OF_BLOCK(B) \
+    BIAS("of-last-block-" #B, "are sums over the last block of " #B " rows of each batch row", BIAS_LAST_BLOCK, B)
 
 static const mha__mistake rows[] = {
     FACTOR("zero", "0", BY_NUMBER, 0),
@@ -397,12 +450,15 @@ static const mha__mistake rows[] = {
     ORDER("of-rows-reversed", "have the rows in the reverse order", ROWS_REVERSED),
     ORDER("of-halves-exchanged", "have the halves of the features exchanged", HALVES_EXCHANGED),
     ORDER("of-pairs-exchanged", "have neighbouring features exchanged", PAIRS_EXCHANGED),
+    ORDER("one-late", "stand one number late in (batch, heads, T, width): a pointer is off by one", ONE_LATE_BY_HEAD),
+    ORDER("one-late-time", "stand one number late in (batch, T, heads, width): a pointer is off by one",
+          ONE_LATE_BY_TIME),
     {{"result-of-other-width-time",
       "the gradients that are wrong are written with the row width of the other kind, d_k for d_v or d_v for d_k, as "
-      "(batch, T, heads)", false}, NULL, MHA__BACKWARD_INPUTS, NULL, 0, 0, write_apart},
+      "(batch, T, heads)", false}, NULL, MHA__BACKWARD_INPUTS, NULL, 0, 0, write_apart, 0},
     {{"result-of-other-width-heads",
       "the gradients that are wrong are written with the row width of the other kind, d_k for d_v or d_v for d_k, as "
-      "(batch, heads, T)", false}, NULL, MHA__BACKWARD_INPUTS, NULL, 0, 1, write_apart},
+      "(batch, heads, T)", false}, NULL, MHA__BACKWARD_INPUTS, NULL, 0, 1, write_apart, 0},
     PART("of-first-batch-row", "are 0 behind the first batch row", FIRST_BATCH_ROW, 0),
     PART("of-last-batch-row", "are 0 but in the last batch row", LAST_BATCH_ROW, 0),
     PART("of-first-head", "are 0 behind the first head", FIRST_HEAD, 0),
@@ -412,21 +468,28 @@ static const mha__mistake rows[] = {
          "are 0 in the features that the other kind of rows does not have, d_k of d_v, or d_v of d_k", OTHER_WIDTH, 0),
     PART("without-last-row", "are 0 in the last row", ALL_BUT_LAST, 0),
     BLOCKS(16), BLOCKS(32), BLOCKS(64), BLOCKS(128),
-    SUM("over-all-batch-rows", "are sums over the batch rows, the same in each", OVER_BATCH),
-    SUM("over-all-heads", "are sums over the heads, the same in each", OVER_HEADS),
-    SUM("added-to-previous-heads", "begin at what the head before has: the accumulator is not cleared", UP_TO_HEAD),
+    PART("of-first-keys-16", "are 0 behind the first 16 keys of a mask", FIRST_KEYS, 16),
+    PART("of-first-keys-32", "are 0 behind the first 32 keys of a mask", FIRST_KEYS, 32),
+    PART("of-first-keys-64", "are 0 behind the first 64 keys of a mask", FIRST_KEYS, 64),
+    PART("of-first-keys-128", "are 0 behind the first 128 keys of a mask", FIRST_KEYS, 128),
+    SUM("over-all-batch-rows", "are sums over the batch rows, the same in each", OVER_BATCH, 0),
+    SUM("over-all-heads", "are sums over the heads, the same in each", OVER_HEADS, 0),
+    SUM("added-to-previous-heads", "begin at what the head before has: the accumulator is not cleared", UP_TO_HEAD, 0),
     SUM("added-to-previous-batch-rows", "begin at what the batch row before has: the accumulator is not cleared",
-        UP_TO_BATCH_ROW),
-    BIAS("of-first-batch-row", "are sums over the first batch row alone", BIAS_FIRST_BATCH_ROW),
-    BIAS("of-last-batch-row", "are sums over the last batch row alone", BIAS_LAST_BATCH_ROW),
-    BIAS("of-first-row", "are those of the first row of each batch row", BIAS_FIRST_ROW),
-    BIAS("of-last-row", "are those of the last row of each batch row", BIAS_LAST_ROW),
-    BIAS("over-heads", "are sums over the heads, too, the same in each", BIAS_OF_HEADS),
-    BIAS("transposed", "are written as (width, heads) and read as (heads, width)", BIAS_TRANSPOSED),
+        UP_TO_BATCH_ROW, 0),
+    SUM("over-heads-of-group", "are sums over the heads that share keys, the same in each", OVER_GROUP, 0),
+    SUM_OF_BLOCKS(16), SUM_OF_BLOCKS(32), SUM_OF_BLOCKS(64), SUM_OF_BLOCKS(128),
+    BIAS_OF_BLOCK(16), BIAS_OF_BLOCK(32), BIAS_OF_BLOCK(64), BIAS_OF_BLOCK(128),
+    BIAS("of-first-batch-row", "are sums over the first batch row alone", BIAS_FIRST_BATCH_ROW, 0),
+    BIAS("of-last-batch-row", "are sums over the last batch row alone", BIAS_LAST_BATCH_ROW, 0),
+    BIAS("of-first-row", "are those of the first row of each batch row", BIAS_FIRST_ROW, 0),
+    BIAS("of-last-row", "are those of the last row of each batch row", BIAS_LAST_ROW, 0),
+    BIAS("over-heads", "are sums over the heads, too, the same in each", BIAS_OF_HEADS, 0),
+    BIAS("transposed", "are written as (width, heads) and read as (heads, width)", BIAS_TRANSPOSED, 0),
     {{"result-of-some-rows", "the gradients that are wrong are 0 in some rows, and right in the others", true}, NULL,
-        MHA__BACKWARD_INPUTS, NULL, 0, 0, leave_rows_out},
+        MHA__BACKWARD_INPUTS, NULL, 0, 0, leave_rows_out, 0},
     {{"result-times-a-number", "the gradients that are wrong are right but for a factor, one number for each", true},
-        NULL, MHA__BACKWARD_INPUTS, NULL, 0, 0, times_found},
+        NULL, MHA__BACKWARD_INPUTS, NULL, 0, 0, times_found, 0},
 };
 /* clang-format on */
 

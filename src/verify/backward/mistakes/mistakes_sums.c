@@ -12,11 +12,6 @@ static bool is_softmax(const mha__backward *b, const mha__mistake *m)
     return b->r->semantics.softmax.normaliser == MHA_SOFTMAX;
 }
 
-static bool has_two_queries(const mha__backward *b, const mha__mistake *m)
-{
-    return is_softmax(b, m) && b->r->plan.T_q > 1;
-}
-
 static bool has_d_lse(const mha__backward *b, const mha__mistake *m)
 {
     (void)m;
@@ -26,13 +21,6 @@ static bool has_d_lse(const mha__backward *b, const mha__mistake *m)
 static bool has_scale(const mha__backward *b, const mha__mistake *m)
 {
     return is_softmax(b, m) && b->r->plan.scale != 1;
-}
-
-/* Several heads and queries, whose order in memory can be mixed up. */
-static bool has_heads_and_time(const mha__backward *b, const mha__mistake *m)
-{
-    (void)m;
-    return b->r->plan.h > 1 && b->r->plan.T_q > 1 && !b->r->semantics.place.cu_seqlens_q;
 }
 
 /* D times `number`. */
@@ -57,24 +45,6 @@ static void mean_sums(mha__backward *b, mha__map *map, const mha__mistake *m)
     (void)m;
     for (size_t i = 0; i < map->s.T_q; i++)
         map->sums[i] /= (double)b->r->plan.d_v;
-}
-
-/* D of the next query, or of the one before. */
-static void other_sums(mha__backward *b, mha__map *map, const mha__mistake *m)
-{
-    const size_t T = map->s.T_q;
-    double *x = map->sums;
-    (void)b;
-    if (T < 2)
-        return;
-    const double first = x[0], last = x[T - 1];
-    if (m->number > 0) {
-        memmove(x, x + 1, (T - 1) * sizeof *x);
-        x[T - 1] = first;
-    } else {
-        memmove(x + 1, x, (T - 1) * sizeof *x);
-        x[0] = last;
-    }
 }
 
 static void scale_d_lse(mha__backward *b, mha__map *map, const mha__mistake *m)
@@ -104,47 +74,6 @@ static void leave_sums_outside(mha__backward *b, mha__map *map, const mha__mista
         if (map->seen[at] == MHA__SEEN)
             map->d_masked[at] = map->weights[at] * (map->d_weights[at] + map->d_lse[i]) - map->sums[i];
     }
-}
-
-/* D of a query of any sequence and head, without a ragged batch. */
-static double sum_of(const mha__backward *b, size_t sequence, size_t head, size_t i)
-{
-    const mha__sizes *p = &b->r->plan;
-    const size_t g = head / (p->h / p->h_kv), row = sequence * p->T_q + i;
-    const double *dO = (const double *)b->d_heads.data + (row * p->h + head) * p->d_v;
-    double sum = 0;
-    for (size_t j = 0; j < mha__resolved_sequence(b->r, sequence).S; j++) {
-        const double P = mha_view_get(&b->stages[MHA_STAGE_WEIGHTS], (size_t[]){sequence, head, i, j});
-        const double *V = (const double *)b->keys[1].data +
-                          ((sequence * b->keys[1].shape[1] + j) * p->h_kv + g) * p->d_v;
-        for (size_t c = 0; c < p->d_v && P > 0; c++)
-            sum += P * dO[c] * V[c];
-    }
-    return sum;
-}
-
-/* Several heads, and D that sums over keys of the call alone. */
-static bool has_sums_of_heads(const mha__backward *b, const mha__mistake *m)
-{
-    return is_softmax(b, m) && b->r->plan.h > 1 && b->r->plan.S_extra == 0 && !b->r->semantics.place.cu_seqlens_q &&
-           !b->given->whole.lse.data;
-}
-
-/* D of the next head (number 0), or that of an array (batch, heads, T) which is read as (batch, T, heads). */
-static void sums_elsewhere(mha__backward *b, mha__map *map, const mha__mistake *m)
-{
-    const size_t h = b->r->plan.h, T = map->s.T_q;
-    for (size_t i = 0; i < T; i++) {
-        const size_t at = i * h + map->head;
-        map->sums[i] = m->number > 1   ? sum_of(b, 0, map->head, i)
-                       : m->number > 0 ? sum_of(b, map->b, at / T, at % T)
-                                       : sum_of(b, map->b, (map->head + 1) % h, i);
-    }
-}
-
-static bool has_sums_of_rows(const mha__backward *b, const mha__mistake *m)
-{
-    return has_sums_of_heads(b, m) && b->r->plan.B > 1;
 }
 
 /* D of an O that is not divided by the sum of its exponentials. */
@@ -181,61 +110,184 @@ static void keep_diagonal(mha__backward *b, mha__map *map, const mha__mistake *m
             map->d_masked[at] = map->weights[at] * (1 - map->weights[at]) * map->d_weights[at];
 }
 
-/* dO of (B, h, T, d_v) read as (B, T, h, d_v), or the other way round: elements of a batch row in the other order. */
-static void turn_d_output(mha__backward *b, mha__map *map, const mha__mistake *m)
+/* D of each block of `number` keys: the sum of P dP over these alone. */
+static void sums_of_blocks(mha__backward *b, mha__map *map, const mha__mistake *m)
 {
-    const mha__sizes *p = &b->r->plan;
-    const mha_view *dO = &b->given->d_output;
+    const size_t block = (size_t)m->number;
+    (void)b;
     for (size_t i = 0; i < map->s.T_q; i++)
-        for (size_t c = 0; c < p->d_v; c++) {
-            const size_t by_time = (i * p->h + map->head), by_head = (map->head * p->T_q + i);
-            const size_t row = m->number > 0 ? by_head : by_time, /* what was meant, read in the other order */
-                         t = m->number > 0 ? row / p->h : row % p->T_q,
-                         head = m->number > 0 ? row % p->h : row / p->T_q;
-            const size_t four[4] = {map->s.batch, t, head, c}, three[3] = {map->s.batch, t, head * p->d_v + c};
-            map->dO[i * p->d_v + c] = mha_view_get(dO, dO->rank == 4 ? four : three);
+        for (size_t from = 0; from < map->n; from += block) {
+            const size_t first = i * map->n + from, count = map->n - from < block ? map->n - from : block;
+            double sum = 0;
+            for (size_t at = first; at < first + count; at++)
+                sum += map->seen[at] == MHA__SEEN ? map->weights[at] * map->d_weights[at] : 0;
+            for (size_t at = first; at < first + count; at++)
+                if (map->seen[at] == MHA__SEEN)
+                    map->d_masked[at] = map->weights[at] * (map->d_weights[at] - sum + map->d_lse[i]);
         }
 }
 
+static bool has_key_blocks(const mha__backward *b, const mha__mistake *m)
+{
+    return is_softmax(b, m) && (double)b->r->plan.S > m->number;
+}
+
+static bool has_queries(const mha__backward *b, const mha__mistake *m)
+{
+    return is_softmax(b, m) && b->r->plan.T_q > 1;
+}
+
+/* D of each key: the sum over its queries. */
+static void sums_of_keys(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)b, (void)m;
+    for (size_t j = 0; j < map->n; j++) {
+        double sum = 0;
+        for (size_t i = 0; i < map->s.T_q; i++)
+            if (map->seen[i * map->n + j] == MHA__SEEN)
+                sum += map->weights[i * map->n + j] * map->d_weights[i * map->n + j];
+        for (size_t i = 0; i < map->s.T_q; i++) {
+            const size_t at = i * map->n + j;
+            if (map->seen[at] == MHA__SEEN)
+                map->d_masked[at] = map->weights[at] * (map->d_weights[at] - sum + map->d_lse[i]);
+        }
+    }
+}
+
+/* What D is made of in place of dO O. */
+typedef enum made_of { DO_DO, O_O, SUM_OF_O, SUM_OF_DO, FIRST_HALF, OTHER_WIDTH, NEXT_DO, NEXT_O } made_of;
+
+/* Feature c of O of query i. */
+static double output_at(const mha__backward *b, const mha__map *map, size_t i, size_t c)
+{
+    double sum = 0;
+    for (size_t j = 0; j < map->n; j++)
+        if (map->seen[i * map->n + j])
+            sum += map->weights[i * map->n + j] * map->V[j * b->r->plan.d_v + c];
+    return sum;
+}
+
+static void sums_of_others(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const made_of what = (made_of)(int)m->number;
+    const size_t d_v = b->r->plan.d_v, T = map->s.T_q,
+                 width = what == FIRST_HALF ? d_v / 2 : what == OTHER_WIDTH ? b->r->plan.d_k : d_v;
+    for (size_t i = 0; i < T; i++) {
+        const size_t next = i + 1 < T ? i + 1 : 0;
+        map->sums[i] = 0;
+        for (size_t c = 0; c < width; c++) {
+            const double dO = what == SUM_OF_O || what == O_O ? 1 : map->dO[(what == NEXT_DO ? next : i) * d_v + c],
+                         O = what == DO_DO || what == SUM_OF_DO ? dO : output_at(b, map, what == NEXT_O ? next : i, c);
+            map->sums[i] += what == SUM_OF_DO ? dO : what == O_O ? O * O : dO * O;
+        }
+    }
+}
+
+static bool has_others(const mha__backward *b, const mha__mistake *m)
+{
+    const made_of what = (made_of)(int)m->number;
+    const mha__sizes *p = &b->r->plan;
+    return is_softmax(b, m) && !b->given->whole.lse.data && (what != OTHER_WIDTH || p->d_v > p->d_k) &&
+           (what != FIRST_HALF || p->d_v > 1) && ((what != NEXT_DO && what != NEXT_O) || p->T_q > 1);
+}
+
+static void ones_for_d_output(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)m;
+    for (size_t e = 0; e < map->s.T_q * b->r->plan.d_v; e++)
+        map->dO[e] = 1;
+}
+
+static void d_lse_times_scale(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)m;
+    for (size_t i = 0; i < map->s.T_q; i++)
+        map->d_lse[i] *= b->r->plan.scale;
+}
+
+static bool has_scaled_d_lse(const mha__backward *b, const mha__mistake *m)
+{
+    return has_d_lse(b, m) && has_scale(b, m);
+}
+
+/* dS = P (dP - D) + dlse */
+static void leave_d_lse_outside(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)b, (void)m;
+    for (size_t at = 0; at < map->s.T_q * map->n; at++)
+        if (map->seen[at] == MHA__SEEN)
+            map->d_masked[at] += (1 - map->weights[at]) * map->d_lse[at / map->n];
+}
+
+/* dS of exponentials that are not divided by their sum. */
+static void leave_unnormalised(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)b, (void)m;
+    for (size_t i = 0; i < map->s.T_q; i++) {
+        double most = 0;
+        for (size_t j = 0; j < map->n; j++)
+            most = fmax(most, map->weights[i * map->n + j]);
+        for (size_t j = 0; j < map->n && most > 0; j++)
+            map->d_masked[i * map->n + j] /= most;
+    }
+}
+
 /* clang-format off */
+#define OF_BLOCKS(B) \
+    {{"d-of-blocks-" #B, "D is summed up in each block of " #B " keys by itself, not over all keys", false}, \
+        has_key_blocks, MHA__BACKWARD_MASKED, sums_of_blocks, B, 0, NULL, MHA__LEAVES_V}
+#define MADE_OF(name, what, how) \
+    {{"d-" name, "D is " what ", not rowsum(dO O)", false}, has_others, MHA__BACKWARD_SUMS, sums_of_others, how, 0, \
+        NULL, MHA__LEAVES_V | MHA__READS_ALL_QUERIES}
+#define D_LSE(name, what, applies, change, number) \
+    {{"dlse-" name, what, false}, applies, MHA__BACKWARD_SUMS, change, number, 0, NULL, MHA__LEAVES_V}
+
 static const mha__mistake rows[] = {
-    {{"do-of-other-order-heads", "dO is read as (batch, T, heads, width) and is (batch, heads, T, width)", false},
-        has_heads_and_time, MHA__BACKWARD_READ, turn_d_output, -1, 0, NULL},
-    {{"do-of-other-order-time", "dO is read as (batch, heads, T, width) and is (batch, T, heads, width)", false},
-        has_heads_and_time, MHA__BACKWARD_READ, turn_d_output, 1, 0, NULL},
     {{"d-missing", "dS = P dP: D = rowsum(dO O) is not taken away", false},
-        is_softmax, MHA__BACKWARD_SUMS, scale_sums, 0, 0, NULL},
-    {{"d-added", "dS = P (dP + D): D is added", false}, is_softmax, MHA__BACKWARD_SUMS, scale_sums, -1, 0, NULL},
-    {{"d-twice", "D is taken away twice", false}, is_softmax, MHA__BACKWARD_SUMS, scale_sums, 2, 0, NULL},
+        is_softmax, MHA__BACKWARD_SUMS, scale_sums, 0, 0, NULL, MHA__LEAVES_V},
+    {{"d-added", "dS = P (dP + D): D is added", false},
+        is_softmax, MHA__BACKWARD_SUMS, scale_sums, -1, 0, NULL, MHA__LEAVES_V},
+    {{"d-twice", "D is taken away twice", false},
+        is_softmax, MHA__BACKWARD_SUMS, scale_sums, 2, 0, NULL, MHA__LEAVES_V},
     {{"d-scaled", "D is multiplied by the scale, dP is not", false}, has_scale, MHA__BACKWARD_SUMS, scaled_sums, 0,
-        0, NULL},
+        0, NULL, MHA__LEAVES_V},
     {{"d-mean", "D is a mean over the features, not their sum", false},
-        is_softmax, MHA__BACKWARD_SUMS, mean_sums, 0, 0, NULL},
-    {{"d-of-next-query", "D is that of the next query", false}, has_two_queries, MHA__BACKWARD_SUMS, other_sums, 1,
-        0, NULL},
-    {{"d-of-previous-query", "D is that of the query before", false},
-        has_two_queries, MHA__BACKWARD_SUMS, other_sums, -1, 0, NULL},
-    {{"d-of-next-head", "D is that of the next head", false},
-        has_sums_of_heads, MHA__BACKWARD_SUMS, sums_elsewhere, 0, 0, NULL},
-    {{"d-of-other-order", "D is read as (batch, T, heads) and is (batch, heads, T)", false},
-        has_sums_of_heads, MHA__BACKWARD_SUMS, sums_elsewhere, 1, 0, NULL},
-    {{"d-of-first-batch-row", "D is that of the first batch row", false},
-        has_sums_of_rows, MHA__BACKWARD_SUMS, sums_elsewhere, 2, 0, NULL},
+        is_softmax, MHA__BACKWARD_SUMS, mean_sums, 0, 0, NULL, MHA__LEAVES_V},
     {{"d-unnormalised", "D is made of an O that is not divided by the sum of its exponentials", false},
-        is_softmax, MHA__BACKWARD_SUMS, unnormalised_sums, 0, 0, NULL},
-    {{"d-unweighted", "D = sum dP, without P", false}, is_softmax, MHA__BACKWARD_SUMS, unweighted_sums, 0, 0, NULL},
+        is_softmax, MHA__BACKWARD_SUMS, unnormalised_sums, 0, 0, NULL, MHA__LEAVES_V},
+    {{"d-unweighted", "D = sum dP, without P", false},
+        is_softmax, MHA__BACKWARD_SUMS, unweighted_sums, 0, 0, NULL, MHA__LEAVES_V},
     {{"d-mean-of-dp", "D is the mean of dP over the keys", false},
-        is_softmax, MHA__BACKWARD_SUMS, unweighted_sums, 1, 0, NULL},
+        is_softmax, MHA__BACKWARD_SUMS, unweighted_sums, 1, 0, NULL, MHA__LEAVES_V},
     {{"softmax-diagonal", "dS = P (1 - P) dP: of the derivative of softmax the diagonal alone", false},
-        is_softmax, MHA__BACKWARD_MASKED, keep_diagonal, 0, 0, NULL},
+        is_softmax, MHA__BACKWARD_MASKED, keep_diagonal, 0, 0, NULL, MHA__LEAVES_V},
     {{"d-outside-weights", "dS = P dP - D, in place of P (dP - D)", false},
-        is_softmax, MHA__BACKWARD_MASKED, leave_sums_outside, 0, 0, NULL},
-    {{"dlse-dropped", "the gradient of lse is left out", false}, has_d_lse, MHA__BACKWARD_SUMS, scale_d_lse, 0, 0,
-        NULL},
-    {{"dlse-subtracted", "the gradient of lse is taken away, as D is", false},
-        has_d_lse, MHA__BACKWARD_SUMS, scale_d_lse, -1, 0, NULL},
+        is_softmax, MHA__BACKWARD_MASKED, leave_sums_outside, 0, 0, NULL, MHA__LEAVES_V},
+    OF_BLOCKS(16), OF_BLOCKS(32), OF_BLOCKS(64), OF_BLOCKS(128),
+    {{"d-over-queries", "D is summed up over the queries of each key, not over the keys of each query", false},
+        has_queries, MHA__BACKWARD_MASKED, sums_of_keys, 0, 0, NULL, MHA__LEAVES_V | MHA__READS_ALL_QUERIES},
+    MADE_OF("of-do", "rowsum(dO dO)", DO_DO),
+    MADE_OF("of-output", "rowsum(O O)", O_O),
+    MADE_OF("sum-of-output", "rowsum(O)", SUM_OF_O),
+    MADE_OF("sum-of-do", "rowsum(dO)", SUM_OF_DO),
+    MADE_OF("of-first-half", "the sum over the first half of the features", FIRST_HALF),
+    MADE_OF("of-fewer-features", "the sum over d_k features", OTHER_WIDTH),
+    MADE_OF("of-do-of-next-query", "rowsum(dO O) with dO of the next query", NEXT_DO),
+    MADE_OF("of-output-of-next-query", "rowsum(dO O) with O of the next query", NEXT_O),
+    {{"do-of-ones", "dO is taken for ones: the gradient of a sum of the output", false},
+        NULL, MHA__BACKWARD_READ, ones_for_d_output, 0, 0, NULL, 0},
+    {{"ds-unnormalised", "dS is made of exponentials that are not divided by their sum, dV of P", false},
+        is_softmax, MHA__BACKWARD_MASKED, leave_unnormalised, 0, 0, NULL, MHA__LEAVES_V},
+    D_LSE("dropped", "the gradient of lse is left out", has_d_lse, scale_d_lse, 0),
+    D_LSE("subtracted", "the gradient of lse is taken away, as D is", has_d_lse, scale_d_lse, -1),
+    D_LSE("twice", "the gradient of lse is added twice", has_d_lse, scale_d_lse, 2),
+    D_LSE("times-log2e", "the gradient of lse is multiplied by log2(e)", has_d_lse, scale_d_lse, 1.4426950408889634),
+    D_LSE("times-ln2", "the gradient of lse is multiplied by ln(2)", has_d_lse, scale_d_lse, 0.6931471805599453),
+    D_LSE("scaled", "the gradient of lse is multiplied by the scale", has_scaled_d_lse, d_lse_times_scale, 0),
+    {{"dlse-outside-weights", "dS = P (dP - D) + dlse, in place of P (dP - D + dlse)", false},
+        has_d_lse, MHA__BACKWARD_MASKED, leave_d_lse_outside, 0, 0, NULL, MHA__LEAVES_V},
     {{"weights-missing-in-ds", "dS = dP - D, without P", false},
-        is_softmax, MHA__BACKWARD_MASKED, leave_out_weights, 0, 0, NULL},
+        is_softmax, MHA__BACKWARD_MASKED, leave_out_weights, 0, 0, NULL, MHA__LEAVES_V},
 };
 /* clang-format on */
 

@@ -197,15 +197,15 @@ static bool has_blocks(const mha__backward *b, const mha__mistake *m)
 #define BLOCKS(B) \
     {{"blocks-miscounted-" #B, \
       "in the gradients that are wrong some blocks of " #B " keys or queries count never, or more than once: a tile " \
-      "is lost, overwritten or added twice", true}, has_blocks, MHA__BACKWARD_ADDED, fit_blocks, B, 0, NULL}
+      "is lost, overwritten or added twice", true}, has_blocks, MHA__BACKWARD_ADDED, fit_blocks, B, 0, NULL, 0}
 
 static const mha__mistake rows[] = {
     {{"queries-missing", "some queries count in no gradient, and all else is right", true},
-        has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 2, 0, NULL},
+        has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 2, 0, NULL, 0},
     {{"d-unknown", "D of each query, less dlse, is another number than it should be, and all else is right", true},
-        has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 0, 0, NULL},
+        has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 0, 0, NULL, 0},
     {{"lse-unknown", "P of each query is multiplied by a number: lse is another one, and all else is right", true},
-        has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 1, 0, NULL},
+        has_softmax_rows, MHA__BACKWARD_SUMS, fit_queries, 1, 0, NULL, 0},
     BLOCKS(128), BLOCKS(64), BLOCKS(32), BLOCKS(16),
 };
 /* clang-format on */
