@@ -262,7 +262,7 @@ static bool has_places(const mha__backward *b, const mha__mistake *m)
     case NEXT_HEAD:
     case FIRST_HEAD: return heads > 1;
     case PREVIOUS_HEAD: return heads > 2;
-    case KEY_HEAD: return p->h > p->h_kv && p->h_kv > 1;
+    case KEY_HEAD:
     case BY_REMAINDER: return p->h > p->h_kv && p->h_kv > 1;
     case NEXT_BATCH_ROW:
     case FIRST_BATCH_ROW: return p->B > 1;

@@ -290,7 +290,7 @@ static bool has_sight(const mha__backward *b, const mha__mistake *m)
     case LAST_TOKENS: return plain && b->r->plan.T_q != b->r->plan.S;
     case CAUSAL_BLOCKS: return plain;
     case WINDOW_MISSING: return v->window;
-    case LEFT_MISSING: return left && right;
+    case LEFT_MISSING:
     case RIGHT_MISSING: return left && right;
     case LEFT_MOVED: return left && v->window_left + more >= 0;
     case RIGHT_MOVED: return right && v->window_right + more >= 0;
