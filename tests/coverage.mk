@@ -28,7 +28,7 @@ coverage: ## lines and branches of src/ that the tests reach; HTML in build/cove
 	  --html-details $(COVERAGE)/html/index.html --txt $(COVERAGE)/summary.txt --print-summary \
 	  --fail-under-line $(COVERAGE_LINES) --fail-under-branch $(COVERAGE_BRANCHES)
 
-COVERED = BRIEF=1 CC=gcc CFLAGS="-O1 -g --coverage -fprofile-update=atomic" KERNEL_CFLAGS=-O3 \
+COVERED = BRIEF=1 CC=gcc CFLAGS="-O1 -g --coverage -fprofile-update=atomic $(BENCH_BRIEFLY)" KERNEL_CFLAGS=-O3 \
           LDFLAGS="-fuse-ld=lld --coverage -Wl,-u,__gcov_dump" WERROR=-Werror
 coverage-programs: all $(filter-out $(REPEATERS),$(TESTS)) fuzzers
 coverage-runs: $(ONE_BY_ONE:%=%.run) $(FUZZERS:%=%.run)

@@ -7,7 +7,10 @@
 #include "mha/system.h"
 #include "bench/machine_peak.h"
 
-enum { ROUNDS = 200000, MOST_WORKERS = 1024 };
+enum { MOST_WORKERS = 1024 };
+#ifndef BENCH_PEAK_ROUNDS
+#define BENCH_PEAK_ROUNDS 200000
+#endif
 /* Sixteen times a last-level cache of 32 MiB, which still keeps a third of a repeatedly swept block of 128 MiB. */
 #ifndef BENCH_READ_MIB
 #define BENCH_READ_MIB 512
@@ -28,7 +31,7 @@ static void compute(void *context, size_t task, int worker)
     (void)worker;
     limits *l = context;
     float sink = 0.0f;
-    l->operations[task] = l->kernels->peak(ROUNDS, &sink);
+    l->operations[task] = l->kernels->peak(BENCH_PEAK_ROUNDS, &sink);
     l->sink[task] = sink != 0.0f;
 }
 
