@@ -60,6 +60,9 @@ $(MUTANT_TESTS): $(BUILD)/mutant/%: $(BUILD)/tests/%.o $(SUPPORT_OBJ) $(BUILD)/l
 	@mkdir -p $(@D)
 	$(Q)$(CC) -fopenmp $(MHA_LDFLAGS) -Wl,-rpath,$(abspath $(BUILD)) -o $@ $^ $(TEST_LIBS) $(LIBS)
 
+# What a test needs beside them, here as there.
+$(patsubst $(BUILD)/tests/%,$(BUILD)/mutant/%,$(call named,test_meaning)): $(BUILD)/obj/cli/setup/meaning.o
+
 $(BUILD)/mutant/mha: $(CLI_OBJ) $(BENCH_OBJ) $(BUILD)/libmutant.so
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(MHA_LDFLAGS) -Wl,-rpath,$(abspath $(BUILD)) -o $@ $^ $(LIBS) $(CLI_LIBS)

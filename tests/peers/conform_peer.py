@@ -120,20 +120,25 @@ def transformers_eager(q, k, v, attn_mask=None, scale=None, enable_gqa=False):
         .transpose(1, 2)
 
 
-def flex_attention(q, k, v, attn_mask=None, scale=None, enable_gqa=False):
-    """Eager; a mask as its score_mod."""
-    import torch
-    from torch.nn.attention.flex_attention import flex_attention as flex
-    mask = attn_mask
-    if mask is not None:
-        mask = mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+def flex_attention(compiled):
+    """A mask is its score_mod. Compiled: each call anew, since a limit of recompilations would end in eager mode."""
+    def kernel(q, k, v, attn_mask=None, scale=None, enable_gqa=False):
+        import torch
+        from torch.nn.attention.flex_attention import flex_attention as flex
+        mask = attn_mask
+        if mask is not None:
+            mask = mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
 
-    def score_mod(score, b, h, i, j):
-        if mask.dtype == torch.bool:
-            return torch.where(mask[b, h, i, j], score, -torch.inf)
-        return score + mask[b, h, i, j]
+        def score_mod(score, b, h, i, j):
+            if mask.dtype == torch.bool:
+                return torch.where(mask[b, h, i, j], score, -torch.inf)
+            return score + mask[b, h, i, j]
 
-    return flex(q, k, v, None if mask is None else score_mod, scale=scale, enable_gqa=enable_gqa)
+        if compiled:
+            torch._dynamo.reset()
+            flex = torch.compile(flex, fullgraph=True, dynamic=False)
+        return flex(q, k, v, None if mask is None else score_mod, scale=scale, enable_gqa=enable_gqa)
+    return kernel
 
 
 def jax_attention(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
@@ -213,8 +218,10 @@ LIBRARIES = {
                                   "causal gqa value_width scale mask bool_mask softcap cross"),
     "transformers, eager (Llama)": ("transformers", transformers_eager, "torch", "BHTD",
                                     "gqa value_width scale mask bool_mask backward " + PLAIN),
-    "PyTorch FlexAttention, eager": ("torch", flex_attention, "torch", "BHTD",
+    "PyTorch FlexAttention, eager": ("torch", flex_attention(False), "torch", "BHTD",
                                      "gqa value_width scale mask bool_mask backward " + PLAIN),
+    "PyTorch FlexAttention, compiled": ("torch", flex_attention(True), "torch", "BHTD",
+                                        "gqa value_width scale mask bool_mask backward " + PLAIN),
     "JAX, dot_product_attention": ("jax", jax_attention, "jax", "BHTD",
                                    "causal gqa scale mask bool_mask cross backward"),
     "Keras, dot_product_attention": ("keras", keras_attention, "numpy", "BHTD",
