@@ -80,7 +80,8 @@ static double compute(const mha__search *s, size_t worker, const mha__region *on
         (void)mha__variant_apply(s->c, (size_t)x->b, NULL, &knobs);
     mha__variant_bench_columns(s->workers.bench[worker], on->columns < s->target.columns ? on->columns : 0);
     mha__variant_run(s->workers.bench[worker], &knobs, s->target.stage, on->rows, s->workers.computed[worker]);
-    return knobs.s.softmax.scale;
+    const bool cosines = knobs.s.qkv.norm.unweighted && !s->c->semantics.qkv.norm.unweighted; /* are no larger */
+    return cosines ? s->unmodified.knobs.s.softmax.scale : knobs.s.softmax.scale;
 }
 
 void mha__search_hold(const mha__search *s, const mha__region *on, const double *values, mha__candidate *x,
