@@ -7,6 +7,7 @@
 #include "compute/gemm.h"
 #include "compute/thread_pool.h"
 #include "verify/diagnose/clues.h"
+#include "verify/diagnose/in_places.h"
 #include "verify/diagnose/part.h"
 #include "verify/diagnose/report.h"
 #include "verify/diagnose/search_case.h"
@@ -248,6 +249,9 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
         order = mha__search_least_order(s, wide = 0, 2);
     if (order <= 2)
         return mha__report_exact(s, order, wide, which, d, error);
+    TRY(mha__search_in_places(s, d, error));
+    if (d->match_count > 0)
+        return MHA_OK;
     TRY(mha__search_clues(s, d, error));
     if (d->clue_count == 0)
         TRY(mha__report_low_precision(s, which, d, error));
