@@ -167,7 +167,8 @@ typedef struct mha_explanation {
     size_t count;            /* number of variants; 0: the baseline, or another number of heads */
     const char *variants[2]; /* their names */
     double number[2];        /* the number that was found for each; NaN: none, or one for each batch row or head */
-    char found[2][64];       /* the same in words: "30", "5, 9, 7"; "": it has none */
+    char found[2][64];       /* the same in words: "30", "5, 9, 7"; or where alone the variant is made: "in heads 1-3",
+                                "in batch row 1, rows 8-15"; "": it has none */
     size_t heads;            /* 0, or: the baseline but for this number of query heads */
     double max_abs;          /* largest difference from the tensor; infinite where only one side is finite */
     double relative;         /* rms of the difference / rms of the tensor, plus the share of elements in which only one
@@ -274,8 +275,10 @@ enum { MHA_EXPLAINED_PAIRS = 1 << 20 };
 MHA_API mha_status mha_case_explain_gradients(const mha_case *c, const mha_gradient_mistake **list, size_t room,
                                               size_t *count, bool *right, mha_error *error);
 /* Computes a case with `count` variants, each a name, or a name, a blank and its numbers ("case-lacks-softcap 30",
- * "case-lacks-lengths 5, 9, 7"), and writes one stage to `result`: F32 or F64, of the stage's shape (output:
- * (B, T_q, d_out) or (B, T_q, h, d_v)), any strides. A variant changes each sequence of a ragged batch by itself.
+ * "case-lacks-lengths 5, 9, 7") or, of one without, the places of the output where alone it is made ("causal-missing
+ * in batch row 1, heads 0 and 2-3, rows 8-15"), and writes one stage to `result`: F32 or F64, of the stage's shape
+ * (output: (B, T_q, d_out) or (B, T_q, h, d_v)), any strides. A variant changes each sequence of a ragged batch by
+ * itself.
  * MHA_NOT_FOUND: there is no such variant. MHA_UNSUPPORTED: a variant does not apply to this case, or comes without its
  * numbers. MHA_INVALID: they cannot be read. */
 MHA_API mha_status mha_case_variant(const mha_case *c, const char *const *variants, size_t count, mha_stage stage,

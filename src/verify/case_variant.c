@@ -5,11 +5,25 @@
 
 #include "base/base.h"
 #include "compute/gemm.h"
+#include "verify/places.h"
 #include "verify/variant_forward/variant_forward.h"
 
-/* Changes the knobs to those of a variant: its name, or its name, a blank and its numbers. */
-static mha_status apply_named(const mha_case *c, const char *text, mha__arena *pool, mha__knobs *knobs,
-                              mha_error *error)
+/* Puts the numbers of the case back where no place is meant, of the output or the heads. */
+static void leave_places(const mha__variant_inputs *inputs, mha__variant_bench *bench, mha_stage stage,
+                         const mha__places *p, const size_t shape[4], double *computed, double *said)
+{
+    const mha__knobs knobs = mha__knobs_of(inputs->c);
+    const size_t T = p->n[PLACES_ROWS], width = shape[2], d = width / p->n[PLACES_HEADS];
+    mha__variant_run(bench, &knobs, stage, NULL, said);
+    for (size_t e = 0; e < p->n[PLACES_BATCH] * T * width; e++)
+        if (!mha__places_have(p, e / width / T, e % width / d, e / width % T))
+            computed[e] = said[e];
+}
+
+/* Changes the knobs to those of a variant: its name, or its name, a blank and its numbers, or the places where it is
+ * made. */
+static mha_status apply_named(const mha_case *c, const char *text, mha__arena *pool, size_t heads, mha__knobs *knobs,
+                              mha__places *places, mha_error *error)
 {
     const size_t length = strcspn(text, " ");
     double *numbers;
@@ -22,8 +36,13 @@ static mha_status apply_named(const mha_case *c, const char *text, mha__arena *p
         numbers = mha__arena_take(pool, (n + 1) * sizeof *numbers);
         if (!numbers)
             return mha__fail(error, MHA_NO_MEMORY, name, "no memory for %zu numbers", n);
-        if (!e && text[length])
-            return mha__fail(error, MHA_INVALID, name, "expected nothing more, found \"%s\"", text + length);
+        const bool somewhere = !e && strncmp(text + length, " in ", 4) == 0 && c->semantics.place.n_sequences == 0;
+        if (somewhere && !mha__places_begin(places, c->B, heads, c->T_q, pool))
+            return mha__fail(error, MHA_NO_MEMORY, name, "no memory for the places where it is made");
+        if (!e && text[length] && !(somewhere && mha__places_read(places, text + length + 1)))
+            return mha__fail(error, MHA_INVALID, name,
+                             "expected nothing more, or places such as \"in heads 0 and 2\", found \"%s\"",
+                             text + length);
         if (e)
             TRY(mha__numbers_read(c, e, text + length, numbers, error));
         return mha__variant_apply(c, i, numbers, knobs)
@@ -33,8 +52,8 @@ static mha_status apply_named(const mha_case *c, const char *text, mha__arena *p
     return mha__fail(error, MHA_NOT_FOUND, text, "expected the name of a variant");
 }
 
-static mha_status compute(const mha__variant_inputs *inputs, const mha__knobs *knobs, mha_stage stage,
-                          const mha_view *result, mha__arena *pool, mha_error *error)
+static mha_status compute(const mha__variant_inputs *inputs, const mha__knobs *knobs, const mha__places *places,
+                          mha_stage stage, const mha_view *result, mha__arena *pool, mha_error *error)
 {
     const mha_case *c = inputs->c;
     size_t shape[4];
@@ -42,14 +61,19 @@ static mha_status compute(const mha__variant_inputs *inputs, const mha__knobs *k
     if (rank == 0)
         return mha__fail(error, MHA_UNSUPPORTED, mha_stage_name(stage), "is no stage of latent attention as it is "
                          "stored, which variants compute");
-    mha_view computed = mha__arena_view(pool, MHA_F64, rank, shape);
+    const bool ends = stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS;
+    mha_view computed = mha__arena_view(pool, MHA_F64, rank, shape), said = computed;
+    if (places->among[0] && ends)
+        said = mha__arena_view(pool, MHA_F64, rank, shape);
     mha__variant_bench *bench = mha__variant_bench_create(inputs, NULL, 0);
-    if (!bench || !computed.data) {
+    if (!bench || !computed.data || !said.data) {
         mha__variant_bench_destroy(bench);
         return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory for stage %s", mha_stage_name(stage));
     }
     const int openmp = mha__gemm_begin();
     mha__variant_run(bench, knobs, stage, NULL, computed.data);
+    if (said.data != computed.data)
+        leave_places(inputs, bench, stage, places, shape, computed.data, said.data);
     mha__gemm_end(openmp);
     mha__variant_bench_destroy(bench);
     mha__ragged_pack(inputs, stage, computed.data, shape);
@@ -75,10 +99,12 @@ mha_status mha_case_variant(const mha_case *c, const char *const *variants, size
     mha__knobs knobs = mha__knobs_of(c);
     mha__arena pool = {.allocator = c->pool.allocator};
     mha_status status = MHA_OK;
+    mha__places places = {0};
+    const size_t heads = stage == MHA_STAGE_OUTPUT && c->kind == CASE_MHA ? 1 : c->H;
     for (size_t i = 0; i < count && status == MHA_OK; i++)
-        status = apply_named(c, variants[i], &pool, &knobs, error);
+        status = apply_named(c, variants[i], &pool, heads, &knobs, &places, error);
     if (status == MHA_OK)
-        status = compute(inputs, &knobs, stage, result, &pool, error);
+        status = compute(inputs, &knobs, &places, stage, result, &pool, error);
     mha__arena_free(&pool);
     mha__variant_inputs_destroy(inputs);
     return status;

@@ -44,6 +44,10 @@ static const int64_t starts[] = {0, 5, 6, 12};
 /* Of 8 tokens: documents, padding, lists of keys, blocks of two. */
 static int64_t documents[] = {1, 1, 1, 2, 2, 2, 0, 0},
                lists[] = {0, 2, -1, 1, 3, 3, 4, 1, -1, 0, 5, 6, 2, 2, 4, 7, 3, -1, 1, 5, 0, 6, 7, 7};
+/* Of 3 rows of 8 tokens: documents and positions. */
+static int64_t documents_by_row[] = {0, 0, 0, 1, 1, 1, 2, 2, 0, 1, 1, 1, 1, 1, 2, 2, 3, 3, 3, 3, 3, 4, 4, 4},
+               positions_by_row[] = {0, 1, 2, 0, 1, 2, 0, 1, 0, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 9, 10, 11};
+#define BY_ROW(memory) {.data = memory, .dtype = MHA_I64, .rank = 2, .shape = {3, 8}, .stride = {8, 1}}
 static unsigned char padding[] = {0, 0, 0, 0, 0, 0, 1, 1}, blocks[] = {1, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1};
 
 static const planted_in cases[] = {
@@ -264,6 +268,21 @@ static const planted_in cases[] = {
       .q_len = 12,
       .kv_len = 12,
       .semantics = {.visible.causal = true, .place = {.n_sequences = 3, .cu_seqlens_q = starts}}}},
+    {"by row",
+     "q, k, v of 4 heads, 3 rows of 8 tokens in documents and at positions of their own, rotated wholly",
+     {.config = {.n_heads = 4, .d_k = 8},
+      .by_head = true,
+      .batch = 3,
+      .q_len = 8,
+      .kv_len = 8,
+      .semantics = {.visible.pattern.q_segments = BY_ROW(documents_by_row),
+                    .qkv.rope = {.kind = MHA_ROPE_HALF_SPLIT, .q_positions = BY_ROW(positions_by_row)}}}},
+    {"padded",
+     "q, k, v of 4 heads, 8 tokens; padded keys",
+     {.config = {.n_heads = 4, .d_k = 8}, .by_head = true, .q_len = 8, .kv_len = 8, .with = MHA_WITH_PADDING}},
+    {"of lengths",
+     "q, k, v of 4 heads, 8 tokens; lengths",
+     {.config = {.n_heads = 4, .d_k = 8}, .by_head = true, .q_len = 8, .kv_len = 8, .with = MHA_WITH_LENGTHS}},
     {"empty", "4 heads, lengths, one of them 0", {.config = {LAYER}, .with = MHA_WITH_EMPTY}},
     {"empty, NaN",
      "the same, where a query without keys gives NaN",
@@ -343,7 +362,8 @@ static const char *const numbers[] = {"", " 4", " 0.7", " 2", " 5", " 1", " 7, 5
 
 /* Mistakes that no input tells apart: n keys of zeros add n exp(0), and so does a sink of log n. Whether both are found
  * is up to how near the second comes, and no other case is better. */
-static const char *const equal[][2] = {{"tile-padded", "`case-lacks-sinks`"}};
+static const char *const equal[][2] = {{"tile-padded", "`case-lacks-sinks`"},
+                                      {"tile-padded-seen", "`case-lacks-sinks`"}};
 
 /* Whether an answer names the variant and none that could be told from it. */
 static bool is_only(const char *answer, const char *variant)

@@ -74,6 +74,7 @@ class Diagnosis:
     """Which named variants of attention give the recorded tensor.
 
     matches: the explanations with the fewest variants that reproduce it, or come within 2 percent; equal on this input.
+        A variant may be made in some places alone: "causal-missing in heads 1-3".
     closest: where none reproduces it, the nearest. baseline: the call as it was meant. clues: where none reproduces it,
         what the difference from the baseline looks like, in sentences ("only head 3 differs").
     undecided: variants that this input could not show. layout: where the numbers are wrong, the other layout, if they

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "verify/diagnose/fit.h"
+#include "verify/places.h"
 
 bool mha__search_same(const mha__target *t, double x, double y)
 {
@@ -62,6 +63,16 @@ static void compare_line(const mha__target *t, const double *x, const double *ba
     moved->most = most_moved, moved->rms = squares_moved;
 }
 
+/* The same of the heads in which line l of batch row b is looked at, side by side in its n elements. */
+static void compare_there(const mha__search *s, size_t b, size_t l, size_t n, const double *x, const double *base,
+                          const double *y, comparison *all, mha__candidate *result, mha__moved *moved)
+{
+    const size_t H = s->there->n[PLACES_HEADS], d = n / H;
+    for (size_t h = 0; h < H && d > 0; h++)
+        if (mha__places_have(s->there, b, h, l))
+            compare_line(&s->target, x + h * d, base + h * d, y + h * d, d, all, result, moved);
+}
+
 /* How many elements of line l of batch row b of the stage belong to a region. */
 static size_t compared(const mha__search *s, const mha__region *on, size_t b, size_t l)
 {
@@ -80,7 +91,8 @@ static double compute(const mha__search *s, size_t worker, const mha__region *on
         (void)mha__variant_apply(s->c, (size_t)x->b, NULL, &knobs);
     mha__variant_bench_columns(s->workers.bench[worker], on->columns < s->target.columns ? on->columns : 0);
     mha__variant_run(s->workers.bench[worker], &knobs, s->target.stage, on->rows, s->workers.computed[worker]);
-    return knobs.s.softmax.scale;
+    const bool cosines = knobs.s.qkv.norm.unweighted && !s->c->semantics.qkv.norm.unweighted; /* are no larger */
+    return cosines ? s->unmodified.knobs.s.softmax.scale : knobs.s.softmax.scale;
 }
 
 void mha__search_hold(const mha__search *s, const mha__region *on, const double *values, mha__candidate *x,
@@ -96,7 +108,9 @@ void mha__search_hold(const mha__search *s, const mha__region *on, const double 
             const size_t at = b * t->row + l * t->columns;
             const double *y = t->values + (b * lines + l) * t->recorded_columns;
             const size_t n = compared(s, on, b, l);
-            if (n > 0)
+            if (s->there)
+                compare_there(s, b, l, n, values + at, s->unmodified.stage + at, y, &g, x, moved);
+            else if (n > 0)
                 compare_line(t, values + at, s->unmodified.stage + at, y, n, &g, x, moved);
         }
     const double n = g.elements > 0 ? (double)g.elements : 1;

@@ -46,11 +46,11 @@ static bool has_numbers(const mha__search *s)
     return !s->target.is_zero && (!s->target.has_nan || s->candidates.all[0].apart > 1);
 }
 
-/* Whether a variant gives zeros for every score below 0, of whatever kernel they are. */
+/* Whether a variant gives zeros for every score below 0, or far below it, of whatever kernel they are. */
 static bool counts_none(const mha__search *s, const mha__candidate *x)
 {
     mha__knobs knobs;
-    return mha__variants_apply(s->c, x->a, -1, &knobs) && knobs.relu;
+    return mha__variants_apply(s->c, x->a, -1, &knobs) && (knobs.relu || knobs.unshifted);
 }
 
 /* Whether a candidate reproduces the tensor. The unmodified case does if the judge would pass it. A variant must also

@@ -101,6 +101,7 @@ typedef struct mha__search {
     mha__search_workers workers;
     mha__candidates candidates;
     struct mha__solving *solving; /* of mha__search_solve */
+    const struct mha__places *there; /* NULL, or: only what lies there is compared (in_places.c) */
     mha__search_progress progress;
 } mha__search;
 

@@ -7,6 +7,7 @@
 #include "compute/gemm.h"
 #include "compute/thread_pool.h"
 #include "verify/diagnose/clues.h"
+#include "verify/diagnose/in_places.h"
 #include "verify/diagnose/part.h"
 #include "verify/diagnose/report.h"
 #include "verify/diagnose/search_case.h"
@@ -190,8 +191,9 @@ static mha_status try_pairs(mha__search *s, size_t *which, mha_error *error)
 /* Looks for numbers of heads, batch rows, keys and weights. */
 static mha_status solve_each(mha__search *s, mha_error *error)
 {
-    static const int last[] = {SOLVE_UNWRITTEN, SOLVE_WRITTEN, SOLVE_QUERIES,  SOLVE_KV_HEADS,
-                               SOLVE_KEYS,      SOLVE_VALUES,  SOLVE_KEY_ROWS, SOLVE_DROPPED};
+    static const int last[] = {SOLVE_UNWRITTEN, SOLVE_WRITTEN,  SOLVE_QUERIES, SOLVE_FACTORS,
+                               SOLVE_Q_HEADS,   SOLVE_KV_HEADS, SOLVE_COLUMNS, SOLVE_KEYS,
+                               SOLVE_VALUES,    SOLVE_KEY_ROWS, SOLVE_DROPPED};
     TRY(mha__search_solve_each(s, SOLVE_HEADS, error));
     TRY(mha__search_solve_each(s, SOLVE_BATCHES, error));
     for (size_t i = 0; i < sizeof last / sizeof *last && mha__search_least_order(s, s->target.wide, 1) > 2; i++)
@@ -247,6 +249,9 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
         order = mha__search_least_order(s, wide = 0, 2);
     if (order <= 2)
         return mha__report_exact(s, order, wide, which, d, error);
+    TRY(mha__search_in_places(s, d, error));
+    if (d->match_count > 0)
+        return MHA_OK;
     TRY(mha__search_clues(s, d, error));
     if (d->clue_count == 0)
         TRY(mha__report_low_precision(s, which, d, error));

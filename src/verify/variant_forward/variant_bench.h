@@ -28,13 +28,14 @@ enum { MHA_VARIANT_TILE = 64 }; /* query rows that are looked at together */
 /* What variants that change something else find as the case says it, once: in small cases. */
 typedef struct mha__as_said {
     mha__knobs knobs;    /* those of the case */
-    bool rows, sights;   /* the variant being computed has these rows, and sees these keys under all heads */
+    bool rows, sights;   /* the variant being computed has these rows, and sees these keys */
     bool products;       /* it has these products */
     double *row[3];      /* q (B, T_q, h, d_k), keys and values (B, S', h_kv, d); NULL: nothing is kept */
-    mha__sight *sight;   /* (B, T_q, S) */
+    size_t heads;        /* that see keys of their own: 1 where all see alike */
+    mha__sight *sight;   /* (B, heads, T_q, S) */
     double *product;     /* q.k: (B, h, T_q, S) */
     unsigned char *made; /* (3, B): which rows are known */
-    unsigned char *seen; /* (B, T_q): which query rows have their sights */
+    unsigned char *seen; /* (B, heads, T_q): which query rows have their sights */
     unsigned char *multiplied; /* (B, h, T_q): and their products */
 } mha__as_said;
 
@@ -52,6 +53,7 @@ struct mha__variant_bench {
     /* of the batch row being computed: */
     const double *q;                 /* (T_q, h, d_k), rotated */
     double *own_keys, *own_values;   /* memory for (S', h_kv, d) */
+    double *moving;                  /* for as many, of a case with cached rows */
     const double *keys, *values;     /* (S', h_kv, d), cached rows first, extra rows last */
     double *scores;                  /* (h, T_q, S') */
     unsigned char *visible;          /* (h, T_q, S'): enters the softmax; KEEPS_NO_WEIGHT */
@@ -75,6 +77,10 @@ static inline size_t mha__variant_kv_head(const mha_case *c, const mha__knobs *k
                                       : right;
 }
 
+/* Cached, new and extra rows of keys, or of values (part 1), in one array; when there are only new rows, `rows` itself
+ * (variant_cache.c). */
+const double *mha__variant_gather(mha__variant_bench *w, const mha__knobs *k, size_t b, int part, const double *rows);
+
 /* ---------------------------------------------------------------- what a query sees (variant_see.c) */
 
 /* The indices of one score. */
@@ -88,6 +94,8 @@ size_t mha__variant_relative_row(const mha__variant_inputs *w, const mha__knobs 
                                  const mha__score_at *at);
 /* How many keys beyond the last one, up to a multiple of the tile, no rule hides from a query row. */
 size_t mha__variant_count_padded(const mha__variant_inputs *inputs, const mha__knobs *k, size_t b, size_t i);
+/* How many keys of the case no rule but its lengths hides from a query row. */
+size_t mha__variant_count_zeros(const mha__variant_inputs *inputs, const mha__knobs *k, size_t b, size_t i);
 
 /* Of the pattern (variant_pattern.c): whether a query is padding, which sees nothing; whether a key is hidden, and what
  * is added to its score; whether heads see other keys than each other. */

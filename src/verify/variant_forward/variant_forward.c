@@ -1,4 +1,4 @@
-/* The second half of a variant: the cache, and the steps from scores to the output. */
+/* The second half of a variant: the steps from scores to the output. */
 #include <string.h>
 
 #include "base/base.h"
@@ -56,14 +56,15 @@ static bool keep_what_is_said(mha__variant_bench *w)
                  keys = c->B * (S + 2) * c->H_kv * c->d_k, values = c->B * (S + 2) * c->H_kv * c->d_v;
     mha__as_said *said = &w->said;
     said->knobs = mha__knobs_of(c);
+    said->heads = mha__variant_heads_see_alike(&said->knobs) ? 1 : c->H;
     if (w->inputs->sequences || c->kind == CASE_ROPE || sights * c->H > MOST || q + keys + values > MOST)
         return true;
     said->row[0] = take(w, q);
     said->row[1] = take(w, keys);
     said->row[2] = take(w, values);
-    said->sight = mha__arena_take(&w->pool, (sights + 1) * sizeof *said->sight);
+    said->sight = mha__arena_take(&w->pool, (sights * said->heads + 1) * sizeof *said->sight);
     said->made = mha__arena_take(&w->pool, 3 * c->B + 1);
-    said->seen = mha__arena_take(&w->pool, c->B * c->T_q + 1);
+    said->seen = mha__arena_take(&w->pool, c->B * said->heads * c->T_q + 1);
     said->product = take(w, sights * c->H);
     said->multiplied = mha__arena_take(&w->pool, c->B * c->H * c->T_q + 1);
     return said->row[0] && said->row[1] && said->row[2] && said->sight && said->made && said->seen && said->product &&
@@ -83,6 +84,7 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
     take_inputs(w, inputs);
     w->own_keys = take(w, S * c->H_kv * c->d_k);
     w->own_values = take(w, S * c->H_kv * c->d_v);
+    w->moving = take(w, c->P > 0 ? S * c->H_kv * (c->d_k > c->d_v ? c->d_k : c->d_v) : 0);
     w->scores = take(w, rows * S);
     w->visible = mha__arena_take(&w->pool, rows * S);
     w->scored = mha__arena_take(&w->pool, rows);
@@ -94,8 +96,8 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
     w->ranked = take(w, S);
     w->terms = mha__arena_take(&w->pool, S * sizeof *w->terms);
     w->written = take(w, c->T_q * (c->E_out > c->H * c->d_v ? c->E_out : c->H * c->d_v));
-    const bool whole = w->own_keys && w->own_values && w->scores && w->visible && w->scored && w->weighed && w->sight &&
-                       w->heads && w->merged && w->lse && w->ranked && w->terms && w->written;
+    const bool whole = w->own_keys && w->own_values && w->moving && w->scores && w->visible && w->scored &&
+                       w->weighed && w->sight && w->heads && w->merged && w->lse && w->ranked && w->terms && w->written;
     if (whole && mha__row_maker_begin(&w->maker, inputs, needed, bytes, &w->pool) && add_others(w) &&
         keep_what_is_said(w))
         return w;
@@ -138,61 +140,6 @@ void mha__variant_bench_columns(mha__variant_bench *bench, size_t columns)
     bench->columns = columns;
     if (bench->other)
         bench->other->columns = columns;
-}
-
-/* ---------------------------------------------------------------- keys and values of one batch row */
-
-/* Copies n rows of new keys or values behind the first `at` rows, as far as there is room for them. */
-static void put(const mha__variant_inputs *in, const double *rows, size_t n, size_t row, size_t at, double *to)
-{
-    const size_t room = at < in->S ? in->S - at : 0;
-    memcpy(to + at * row, rows, (n < room ? n : room) * row * sizeof *to);
-}
-
-/* Key (or value) j of sequence b as the variant finds it in pages, d features; zeros where there is no such page. */
-static void read_page(const mha_case *c, int order, int part, size_t b, size_t head, size_t j, size_t d, double *to)
-{
-    const mha_view *pool = &c->tensors[part ? CASE_PAGE_VALUES : CASE_PAGE_KEYS], *table = &c->tensors[CASE_PAGE_TABLE];
-    const size_t size = pool->shape[1], columns = table->shape[1], column = j / size, turned = column * c->B + b;
-    const size_t entry = order == PAGES_TRANSPOSED ? turned : order == PAGES_OF_FIRST ? column : b * columns + column;
-    const int64_t page = order == PAGES_IN_ORDER
-                             ? (int64_t)entry
-                             : ((const int64_t *)table->data)[entry] + (order == PAGES_NEXT ? 1 : 0);
-    for (size_t f = 0; f < d; f++)
-        to[f] = page < 0 || (uint64_t)page >= pool->shape[0]
-                    ? 0
-                    : mha_view_get(pool, (size_t[]){(size_t)page, j % size, head, f});
-}
-
-/* Cached, new and extra rows in one array; when there are only new rows, `new_rows` itself. */
-static const double *gather(mha__variant_bench *w, const mha__knobs *k, size_t b, int part, const double *new_rows)
-{
-    const mha__variant_inputs *in = w->inputs;
-    const mha_case *c = in->c;
-    const size_t d = part ? c->d_v : c->d_k, row = c->H_kv * d;
-    const size_t past = k->cache_order == CACHE_BEHIND ? c->T_k : 0;
-    const size_t first = k->cache_order == CACHE_BEHIND  ? 0
-                         : k->cache_order == CACHE_EARLY ? c->P - 1
-                         : k->cache_order == CACHE_LATE  ? c->P + 1
-                                                         : c->P;
-    double *to = part ? w->own_values : w->own_keys;
-    if (c->P == 0 && mha__extra_rows(c) == 0)
-        return new_rows;
-    memset(to, 0, (in->S + 2) * row * sizeof *to);
-    for (size_t h = 0; c->P > 0 && h < c->H_kv; h++)
-        for (size_t j = 0; j < c->P; j++) {
-            double *const there = to + (past + j) * row + h * d;
-            if (k->pages != PAGES_RIGHT)
-                read_page(c, k->pages, part, b, h, j, d, there);
-            else
-                memcpy(there, in->past[part] + ((b * c->H_kv + h) * c->P + j) * d, d * sizeof *to);
-        }
-    put(in, new_rows, c->T_k, row, first, to);
-    for (size_t f = 0; in->bias_kv[part] && f < row; f++)
-        to[in->S * row + f] = mha__variant_rounded(in->bias_kv[part][f], k->round_weights);
-    mha__rows_shorten(k, part ? PROJECTION_V : PROJECTION_K, (in->S + 2) * row, to);
-    mha__rows_quantise(k, part ? PROJECTION_V : PROJECTION_K, in->S + 2, c->H_kv, d, to);
-    return to;
 }
 
 /* ---------------------------------------------------------------- one batch row */
@@ -282,7 +229,7 @@ static const double *rows_of(mha__variant_bench *w, const mha__knobs *k, int whi
         return said;
     const double *rows = mha__rows_make(&w->maker, k, which, b, all_rows);
     if (which != PROJECTION_Q)
-        rows = gather(w, k, b, which == PROJECTION_V, rows);
+        rows = mha__variant_gather(w, k, b, which == PROJECTION_V, rows);
     if (said) {
         const bool all = which == PROJECTION_Q || c->P > 0 || mha__extra_rows(c) > 0; /* else there are no more rows */
         memcpy(said, rows, (all ? n : n / (in->S + 2) * in->S) * sizeof *said);
@@ -433,10 +380,12 @@ void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_st
         return;
     }
     mha__as_said *said = &bench->said;
-    said->rows = said->row[0] && knobs->pages == PAGES_RIGHT && knobs->cache_order == CACHE_RIGHT &&
+    said->rows = said->row[0] && knobs->pages == PAGES_RIGHT && knobs->cache_order == CACHE_RIGHT && !knobs->past &&
+                 !knobs->joined && knobs->joined_page == 0 &&
                  mha__knobs_make_rows_alike(&said->knobs, knobs);
     said->products = said->rows && knobs->group_k == GROUPS_RIGHT && knobs->groups == 0;
-    said->sights = said->row[0] && mha__variant_heads_see_alike(knobs) && mha__knobs_see_alike(&said->knobs, knobs);
+    const bool rounds_bias = knobs->s.added.bias.rule != MHA_BIAS_RULE_NONE && knobs->round_weights != ROUND_NOT;
+    said->sights = said->row[0] && !rounds_bias && mha__knobs_see_alike(&said->knobs, knobs);
     for (size_t b = 0; b < c->B; b++) {
         const bool moved = knobs->row_order && ends && c->T_q > 0;
         const unsigned char *rows = kept && !moved ? kept + b * c->T_q : NULL;

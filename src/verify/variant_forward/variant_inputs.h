@@ -106,6 +106,8 @@ typedef struct mha__row_maker {
     double *bias;    /* bias of one projection */
     double *unsplit; /* rows before heads are split */
     double *turn;    /* cosines, sines and features of one head */
+    double largest[3];         /* of q, k and v in all batch rows, and what it depends on; 0: not known */
+    mha__row_key largest_of[3];
 } mha__row_maker;
 
 enum { MHA_ROW_SLOTS_LEAST = 8, MHA_ROW_SLOTS_MOST = 160 };
@@ -131,12 +133,23 @@ void mha__variant_input_row(const mha__knobs *k, const double *from, size_t n, d
 void mha__rows_scale(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, double *x);
 /* Rounds n numbers of q, k or v, as they are multiplied. */
 void mha__rows_shorten(const mha__knobs *k, int which, size_t n, double *x);
-/* The rows of k or v, (T, h, d), in 8 bits. */
-void mha__rows_quantise(const mha__knobs *k, int which, size_t T, size_t h, size_t d, double *x);
+/* The rows of q, k or v, (T, h, d), quantised; `most`: the largest number of the tensor, where it has one scale. */
+void mha__rows_quantise(const mha__knobs *k, int which, size_t T, size_t h, size_t d, double most, double *x);
 void mha__rows_normalise(const mha__variant_inputs *w, const mha__knobs *k, int which, double *x);
-/* `memory`: for two numbers of each feature of a head. */
+/* `memory`: for three numbers of each feature of a head. */
 void mha__rows_rotate(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, double *x,
                       double *memory);
+/* Cached keys (P, h_kv, d_k) rotated by their positions; `memory` as above. */
+void mha__rows_rotate_past(const mha__variant_inputs *w, const mha__knobs *k, size_t b, double *x, double *memory);
+/* Whether what is read of a packed tensor as a head of q, k or v is one of q, k or v (0, 1, 2), and which head
+ * (variant_moves.c, as the next three). */
+int mha__packed_head(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t *head);
+/* Which batch row the rows of q, k or v are taken from. */
+size_t mha__moved_batch(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b);
+/* Moves rows (T, h, d) to where the variant finds them; `copy` has room for as many. */
+void mha__rows_move(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, double *rows, double *copy);
+/* Which of T rows of batch row b stands at t, by the knobs of MOVE_KNOB_LIST; T: zeros. */
+size_t mha__moved_row(const mha__knobs *k, size_t b, size_t T, size_t t);
 /* i modulo n, from 0 on. */
 static inline size_t mha__wrapped(int64_t i, size_t n)
 {

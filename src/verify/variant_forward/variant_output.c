@@ -65,6 +65,14 @@ static void average(mha__variant_bench *w)
         }
 }
 
+/* Puts the n columns of a row where others should be; `memory`: for as many. */
+static void reorder(const double *order, size_t n, double *row, double *memory)
+{
+    memcpy(memory, row, n * sizeof *row);
+    for (size_t j = 0; j < n; j++)
+        row[j] = memory[(size_t)order[j]];
+}
+
 void mha__variant_sum_values(mha__variant_bench *w, const mha__knobs *k, size_t b)
 {
     const mha_case *c = w->inputs->c;
@@ -80,12 +88,17 @@ void mha__variant_sum_values(mha__variant_bench *w, const mha__knobs *k, size_t 
         for (size_t i = 0; i < c->T_q; i++) {
             if (!w->weighed[h * c->T_q + i])
                 continue;
+            for (size_t f = 0; k->head_times && f < c->d_v; f++)
+                w->heads[(i * c->H + h) * c->d_v + f] *= k->head_times[h];
             const double *o = w->heads + (i * c->H + (k->merge_order ? (size_t)k->merge_order[h] : h)) * c->d_v;
             if (k->merge == HEADS_RIGHT)
                 memcpy(w->merged + (i * c->H + h) * c->d_v, o, c->d_v * sizeof *o);
             for (size_t f = 0; k->merge != HEADS_RIGHT && f < c->d_v; f++)
                 w->merged[mha__head_column(k->merge, c->T_q, c->H, c->d_v, i, h, f)] = o[f];
         }
+    for (size_t i = 0; k->column_order && i < c->T_q; i++)
+        if (w->weighed[i])
+            reorder(k->column_order, c->H * c->d_v, w->merged + i * c->H * c->d_v, w->written);
 }
 
 void mha__variant_gate(mha__variant_bench *w, const mha__knobs *k, size_t b)
@@ -143,11 +156,14 @@ void mha__variant_project(mha__variant_bench *w, const mha__knobs *k, size_t b, 
     const size_t columns = w->columns > 0 && w->columns < out ? w->columns : out;
     const double *bias, *W = mha__output_matrix(&w->maker, k, columns, &bias);
     const double *query = w->inputs->x[PROJECTION_Q] + b * T * w->inputs->in[PROJECTION_Q];
-    if (!W) {
-        for (size_t e = 0; e < T * in; e++)
-            y[e] = k->output_times * w->merged[e];
-        return;
+    for (size_t t = 0; !W && t < T; t++) {
+        if (is_kept(kept, t))
+            memcpy(y + t * in, w->merged + t * in, in * sizeof *y);
+        for (size_t e = t * in; (k->output_times != 1 || k->residual) && e < (t + 1) * in; e++)
+            y[e] = k->output_times * w->merged[e] + (k->residual ? query[e] : 0);
     }
+    if (!W)
+        return;
     size_t count = gather_merged(w, kept, k->bias_o_before ? bias : NULL);
     if (k->output_unprojected)
         memcpy(y, w->merged, count * in * sizeof *y);

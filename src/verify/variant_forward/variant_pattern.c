@@ -14,17 +14,31 @@ static double element(const mha_view *v, const size_t index[4])
 
 bool mha__variant_pads(const mha__knobs *k, size_t b, size_t i)
 {
-    const mha_mask *padding = &k->s.visible.pattern.query_padding;
-    return padding->kind &&
-           (element(&padding->values, (const size_t[]){0, 0, b, i}) != 0) == (padding->kind == MHA_MASK_HIDES);
+    const mha_mask *padding = &k->s.visible.pattern.query_padding, *keys = &k->s.visible.key_padding;
+    const size_t at[] = {0, 0, b, i};
+    if (k->padding_of_queries == 2)
+        return (int64_t)i >= k->s.visible.kv_lengths[b];
+    if (k->padding_of_queries && (element(&keys->values, at) != 0) == (keys->kind == MHA_MASK_HIDES))
+        return true;
+    return padding->kind && (element(&padding->values, at) != 0) == (padding->kind == MHA_MASK_HIDES);
+}
+
+/* The row whose segment row t of n has. */
+static size_t segment_row(const mha__knobs *k, size_t t, size_t n)
+{
+    const int64_t at = (int64_t)t - k->segments_shift;
+    return at < 0 ? 0 : (size_t)at < n ? (size_t)at : n - 1;
 }
 
 static bool segment_hides(const mha_pattern *p, const mha__knobs *k, const mha__score_at *at)
 {
     const mha_view *keys = p->k_segments.data ? &p->k_segments : &p->q_segments;
-    const double query = element(&p->q_segments, (const size_t[]){0, 0, at->b, at->i}),
-                 key = element(keys, (const size_t[]){0, 0, at->b, at->j});
-    return k->segments_earlier ? key > query : key != query;
+    const size_t b = k->segments_first ? 0 : at->b;
+    const size_t i = segment_row(k, at->i, p->q_segments.shape[p->q_segments.rank - 1]),
+                 j = segment_row(k, at->j, keys->shape[keys->rank - 1]);
+    const double query = element(&p->q_segments, (const size_t[]){0, 0, b, i}),
+                 key = element(keys, (const size_t[]){0, 0, b, j});
+    return k->segments_earlier ? key > query : (key != query) != (k->segments_inverted != 0);
 }
 
 /* How often the list of a query names a key. */

@@ -9,6 +9,7 @@ static double capped(const mha__knobs *k, double s)
     if (!(k->s.softmax.softcap > 0))
         return s;
     double t = tanh(k->cap_no_divisor ? s : s / k->s.softmax.softcap);
+    t = k->cap_twice ? tanh(t) : t;
     return k->cap_no_factor ? t : k->s.softmax.softcap * t;
 }
 
@@ -19,6 +20,8 @@ static double score_of(const mha__knobs *k, double scale, double product, bool r
     const bool hidden = sight->hidden == SIGHT_HIDDEN;
     product += sight->early;
     double s = k->cap_before_scale ? capped(k, product) * scale : product * scale;
+    if (k->absolute)
+        s = fabs(s);
     if (k->most_score > 0)
         s = fmax(fmin(s, k->most_score), -k->most_score);
     if (k->shortened & ROUNDS_SCORES)
@@ -79,18 +82,25 @@ static double relative_terms(const mha__variant_inputs *w, const mha__knobs *k, 
     return sum;
 }
 
-/* Where the sights of a query row are. */
-static mha__sight *sight_of(const mha__variant_bench *w, size_t b, size_t i)
+/* The query row under a head among those whose sights are kept. */
+static size_t said_row(const mha__variant_bench *w, size_t b, size_t h, size_t i)
+{
+    const size_t heads = w->said.heads;
+    return (b * heads + (heads > 1 ? h : 0)) * w->inputs->c->T_q + i;
+}
+
+/* Where the sights of a query row under a head are. */
+static mha__sight *sight_of(const mha__variant_bench *w, size_t b, size_t h, size_t i)
 {
     const size_t S = w->inputs->S;
-    return w->said.sights ? w->said.sight + (b * w->inputs->c->T_q + i) * S : w->sight + i % MHA_VARIANT_TILE * S;
+    return w->said.sights ? w->said.sight + said_row(w, b, h, i) * S : w->sight + i % MHA_VARIANT_TILE * S;
 }
 
 /* Finds the keys that one query row sees under one head, and the terms added to their scores. */
 static void see(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, size_t i)
 {
-    const size_t S = w->inputs->S, row = b * w->inputs->c->T_q + i;
-    mha__sight *sight = sight_of(w, b, i);
+    const size_t S = w->inputs->S, row = said_row(w, b, h, i);
+    mha__sight *sight = sight_of(w, b, h, i);
     if (w->said.sights && w->said.seen[row])
         return;
     for (size_t j = 0; j < S; j++)
@@ -151,12 +161,12 @@ static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size
     const size_t head = mha__variant_kv_head(c, k, k->group_k, h);
     const bool bias = w->inputs->bias_kv[0] != NULL, pads = mha__variant_pads(k, b, i);
     const double *q = w->q + (i * c->H + h) * c->d_k, scale = k->scales ? k->scales[h] : k->s.softmax.scale;
-    const mha__sight *sights = sight_of(w, b, i);
+    const mha__sight *sights = sight_of(w, b, h, i);
     /* Most variants replace a hidden key's score: its product need not be computed. */
     const bool score_hidden =
         stage == MHA_STAGE_SCORES || stage == MHA_STAGE_CAPPED || k->fill == FILL_ADD || k->cap_after_mask;
     const bool usual = !score_hidden && k->fill == FILL_EXCLUDE && !(k->s.softmax.softcap > 0) &&
-                       !(k->most_score > 0) && !(k->shortened & ROUNDS_SCORES) &&
+                       !(k->most_score > 0) && !k->absolute && !(k->shortened & ROUNDS_SCORES) &&
                        k->s.added.relative.rule == MHA_RELATIVE_NONE;
     const double *keys = w->keys + head * c->d_k, *products = products_of(w, k, b, h, i, q, keys, c->H_kv * c->d_k);
     if (usual)

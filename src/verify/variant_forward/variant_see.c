@@ -44,11 +44,12 @@ static int64_t first_position(const mha__variant_inputs *w, const mha__knobs *k)
 
 static bool causal_hides(const mha__variant_inputs *w, const mha__knobs *k, int64_t i, int64_t j, int64_t offset)
 {
-    const int64_t last = i + aligned(w, k->causal_align, offset) + k->causal_shift;
+    const int64_t row = k->causal_tile > 0 ? floor_divide(i, k->causal_tile) * k->causal_tile : i;
+    const int64_t last = row + aligned(w, k->causal_align, offset) + k->causal_shift;
     if (!k->s.visible.causal || j + first_position(w, k) < k->s.visible.prefix)
         return false;
     if (k->causal_block > 0)
-        return floor_divide(j, k->causal_block) > floor_divide(last, k->causal_block);
+        return floor_divide(j, k->causal_block) + (k->causal_block_strict != 0) > floor_divide(last, k->causal_block);
     return k->causal_reversed ? j < last : j > last;
 }
 
@@ -56,8 +57,22 @@ static bool window_hides(const mha__variant_inputs *w, const mha__knobs *k, int6
 {
     const int64_t at = i + aligned(w, k->window_align, offset);
     const bool kept = j + first_position(w, k) < mha__kept_keys(&k->s);
-    return k->s.visible.window && ((k->s.visible.window_left >= 0 && j < at - k->s.visible.window_left && !kept) ||
-                         (k->s.visible.window_right >= 0 && j > at + k->s.visible.window_right));
+    const int64_t n = k->window_block > 0 ? k->window_block : 1, key = floor_divide(j, n);
+    if (!k->s.visible.window)
+        return false;
+    const bool outside =
+        (k->s.visible.window_left >= 0 && key < floor_divide(at - k->s.visible.window_left, n) && !kept) ||
+        (k->s.visible.window_right >= 0 && key > floor_divide(at + k->s.visible.window_right, n));
+    return outside != (k->window_inverted != 0);
+}
+
+static bool chunk_hides(const mha__variant_inputs *w, const mha__knobs *k, int64_t i, int64_t j, int64_t offset)
+{
+    const int64_t n = k->s.visible.chunk, first = first_position(w, k) + k->chunk_shift;
+    if (n <= 0)
+        return false;
+    const int64_t key = floor_divide(j + first, n), query = floor_divide(i + offset + first, n);
+    return key != query && !(k->chunk_before && key + 1 == query);
 }
 
 static bool length_hides(const mha__variant_inputs *w, const mha__knobs *k, size_t b, int64_t j)
@@ -78,14 +93,13 @@ enum { ALWAYS = 32 };
 static int rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const mha__score_at *at)
 {
     const int64_t offset = offset_of(w->c, k, at->b), i = (int64_t)at->i, j = (int64_t)at->j;
-    int hides = (causal_hides(w, k, i, j, offset) ? HIDES_CAUSAL : 0) |
+    const int64_t before = k->causal_runs ? (int64_t)(at->b * w->c->T_q) : 0;
+    int hides = (causal_hides(w, k, i + before, j, offset) ? HIDES_CAUSAL : 0) |
                 (window_hides(w, k, i, j, offset) ? HIDES_WINDOW : 0) |
                 (length_hides(w, k, at->b, j) ? HIDES_LENGTHS : 0);
     if (k->window_or_causal && (hides & (HIDES_CAUSAL | HIDES_WINDOW)) != (HIDES_CAUSAL | HIDES_WINDOW))
         hides &= ~(HIDES_CAUSAL | HIDES_WINDOW);
-    const int64_t first = first_position(w, k);
-    if (k->s.visible.chunk > 0 &&
-        floor_divide(j + first, k->s.visible.chunk) != floor_divide(i + offset + first, k->s.visible.chunk))
+    if (chunk_hides(w, k, i, j, offset) || (k->dilation > 0 && (i + offset - j) % k->dilation != 0))
         hides |= ALWAYS;
     if (k->whole_tiles > 0 && j >= (int64_t)w->S / k->whole_tiles * k->whole_tiles)
         hides |= ALWAYS;
@@ -104,9 +118,12 @@ static bool mask_hides(const mha__variant_inputs *w, const mha__knobs *k, const 
 {
     const mha_mask *mask = &k->s.visible.mask;
     const mha__score_at moved = {k->mask_first & 4 ? 0 : mha__wrapped((int64_t)given->b - k->mask_batch, w->c->B),
-                                 k->mask_first & 2 ? 0 : given->h, k->mask_first & 1 ? 0 : given->i,
+                                 k->mask_first & 2 ? 0 : given->h,
+                                 k->mask_first & 1 ? 0 : mha__wrapped((int64_t)given->i - k->mask_rows, w->c->T_q),
                                  mha__wrapped((int64_t)given->j - k->mask_roll, w->S)},
                         *at = &moved;
+    if (k->mask_below > 0 && (int64_t)at->j >= k->mask_below)
+        return false;
     if (mask->kind == MHA_MASK_ADDITIVE) {
         const double m = k->mask_sign * mask_value(&mask->values, at, w->S, -INFINITY * k->mask_sign);
         const bool hides = m == -INFINITY && !(k->early & ADDS_MASK); /* before the scale it is a number like others */
@@ -174,8 +191,12 @@ static double position_bias(const mha__variant_inputs *w, const mha__knobs *k, c
         row = far + (q > p && !bias.one_way ? n / 2 : 0);
     }
     row += k->position_bias == POSITION_BIAS_NEXT_ROW && row + 1 < n;
-    const size_t place = k->position_bias == POSITION_BIAS_TRANSPOSED ? at->h * n + row : row * w->c->H + at->h;
-    return row < n ? mha__variant_rounded(w->bias_table[place], k->round_weights) : 0;
+    row -= k->position_bias == POSITION_BIAS_ROW_BEFORE && row > 0 && row < n;
+    const size_t H = w->c->H, head = k->position_bias == POSITION_BIAS_HEAD_0           ? 0
+                                     : k->position_bias == POSITION_BIAS_HEADS_REVERSED ? H - 1 - at->h
+                                                                                        : at->h;
+    const size_t place = k->position_bias == POSITION_BIAS_TRANSPOSED ? at->h * n + row : row * H + head;
+    return row < n ? k->position_bias_times * mha__variant_rounded(w->bias_table[place], k->round_weights) : 0;
 }
 
 size_t mha__variant_relative_row(const mha__variant_inputs *w, const mha__knobs *k, mha_weight table,
@@ -221,9 +242,14 @@ mha__sight mha__variant_look(const mha__variant_inputs *inputs, const mha__knobs
         hides |= HIDES_PADDING;
     if (k->alibi_sign != 0) {
         const int64_t offset = k->alibi_from_0 ? 0 : offset_of(inputs->c, k, at->b);
-        double distance = (double)(offset + (int64_t)at->i - (int64_t)at->j);
+        int64_t key = (int64_t)at->j;
+        if (k->alibi_tile != 0)
+            key = k->alibi_tile > 0 ? key - key % k->alibi_tile : key % -k->alibi_tile;
+        double distance = (double)(offset + (int64_t)at->i - key);
         if (k->alibi_symmetric)
             distance = fabs(distance);
+        if (k->alibi_most > 0)
+            distance = fmin(distance, (double)k->alibi_most);
         *(k->early & ADDS_ALIBI ? &sight.early : &sight.added) -=
             k->alibi_sign * slope_of(inputs->c, k, at->h) * distance;
     }
@@ -253,7 +279,15 @@ size_t mha__variant_count_padded(const mha__variant_inputs *inputs, const mha__k
     const size_t end = (n + tile - 1) / tile * tile;
     size_t count = 0;
     for (size_t j = n; j < end; j++)
-        count += rules_hide(inputs, k, &(mha__score_at){b, 0, i, j}) == 0;
+        count += k->tile_mistake == TILE_PADDED_SEEN || rules_hide(inputs, k, &(mha__score_at){b, 0, i, j}) == 0;
+    return count;
+}
+
+size_t mha__variant_count_zeros(const mha__variant_inputs *inputs, const mha__knobs *k, size_t b, size_t i)
+{
+    size_t count = 0;
+    for (size_t j = 0; j < inputs->S; j++)
+        count += rules_hide(inputs, k, &(mha__score_at){b, 0, i, j}) == HIDES_LENGTHS;
     return count;
 }
 

@@ -21,7 +21,7 @@ static void join(logits *rest, double logit, double times)
 static double power(const mha__knobs *k, double s, double most)
 {
     if (k->relu)
-        return isnan(most) ? NAN : k->relu < 0 && !isinf(s) ? s : fmax(s, 0);
+        return isnan(most) ? NAN : k->relu < 0 && !isinf(s) ? s : k->relu == 2 ? fmax(s, 0) * fmax(s, 0) : fmax(s, 0);
     const double below = k->most_below > 0 ? fmax(s - most, -k->most_below) : s - most;
     return k->base_2 > 0 ? exp2(below) : exp(k->base_2 < 0 ? below / log(2) : below);
 }
@@ -74,8 +74,10 @@ static void softmax(const mha__knobs *k, double *s, const unsigned char *visible
     }
     if (wrong || isinf(most))
         most = NAN;
+    if (k->unshifted && !isnan(most))
+        most = 0;
     const bool usual = !k->relu && !(k->most_below > 0) && !k->base_2, shortens = k->shortened & ROUNDS_EXPONENTIALS;
-    double sum = k->sum_raised, keys = 0;
+    double sum = k->sum_raised, keys = 0, squares = 0;
     for (size_t r = 0; r < rest->n; r++)
         sum += rest->times[r] * power(k, rest->logit[r], k->sinks_unshifted ? 0 : most);
     for (size_t j = 0; j < n; j++) {
@@ -84,15 +86,28 @@ static void softmax(const mha__knobs *k, double *s, const unsigned char *visible
             x = usual ? exp(s[j * step] - most) : power(k, s[j * step], most);
             sum += x;
             keys += x;
+            squares += x * x;
         }
         s[j * step] = shortens ? mha__variant_shortened(x, k->shortened_to) : x;
     }
     if (k->loses == LOSES_KEYS || k->loses == LOSES_EXPONENTIALS)
         sum = lose_small(k, s, n, step, sum);
+    const double by = k->by_root ? sqrt(squares) : k->divided_twice ? sum * sum : sum;
     for (size_t j = 0; j < n && !k->undivided; j++)
         if (visible[j * step] || isnan(sum))
-            s[j * step] /= sum;
+            s[j * step] /= by;
     *lse = lse_of(k, most, sum, keys);
+}
+
+/* The factor of a sum when its maximum grows; `right`: exp(by), `late`: that of the tile before. */
+static double shrunk(const mha__knobs *k, double right, double by, double late)
+{
+    switch (k->tile_mistake) {
+    case TILE_RESCALED_IN_BASE_2: return isnan(by) ? 1 : exp2(by);
+    case TILE_RESCALED_INVERSELY: return right > 0 ? 1 / right : 0;
+    case TILE_RESCALED_LATE: return late;
+    default: return right;
+    }
 }
 
 /* Softmax of one row of n scores over one tile of keys after the other, as a kernel that mistakes the rescaling. */
@@ -100,15 +115,17 @@ static void softmax_in_tiles(const mha__knobs *k, double *s, const unsigned char
                              double *lse)
 {
     const size_t size = (size_t)llabs(k->tile), tiles = (n + size - 1) / size;
-    const bool rescale_sum = k->tile_mistake == TILE_VALUES_UNSCALED;
-    const bool rescale_values = k->tile_mistake == TILE_SUM_UNSCALED;
-    double most = -INFINITY, sum = 0;
+    const bool both = k->tile_mistake >= TILE_RESCALED_IN_BASE_2;
+    const bool rescale_sum = both || k->tile_mistake == TILE_VALUES_UNSCALED;
+    const bool rescale_values = both || k->tile_mistake == TILE_SUM_UNSCALED;
+    double most = -INFINITY, sum = 0, late = 1;
     for (size_t t = 0; t < tiles; t++) {
         const size_t first = (k->tile > 0 ? t : tiles - 1 - t) * size, end = first + size < n ? first + size : n;
         double greater = most;
         for (size_t j = first; j < end; j++)
             greater = visible[j] ? fmax(greater, s[j]) : greater;
-        const double shrink = most == greater ? 1 : exp(most - greater);
+        const double own = most == greater ? 1 : exp(most - greater), shrink = shrunk(k, own, most - greater, late);
+        late = isinf(most) ? 0 : own;
         for (size_t j = 0; j < n && rescale_values && shrink != 1; j++) /* what is done already */
             if (k->tile > 0 ? j < first : j >= end)
                 s[j] *= shrink;
@@ -139,6 +156,8 @@ static double part_factor(int mistake, double most, double sum)
 {
     const double lse = most + log(sum);
     switch (mistake) {
+    case TILE_UNDIVIDED: return exp(lse);
+    case TILE_BY_INVERSE: return exp(-lse);
     case TILE_BY_SUMS: return sum;
     case TILE_BY_LSE: return lse;
     case TILE_BY_POWERS_OF_2: return exp2(lse);
@@ -148,15 +167,28 @@ static double part_factor(int mistake, double most, double sum)
     }
 }
 
+static double lse_of_part(const double *s, const unsigned char *visible, size_t n)
+{
+    double most = -INFINITY, sum = 0;
+    for (size_t j = 0; j < n; j++)
+        most = visible[j] ? fmax(most, s[j]) : most;
+    for (size_t j = 0; j < n; j++)
+        sum += visible[j] ? exp(s[j] - most) : 0;
+    return sum > 0 ? most + log(sum) : -INFINITY;
+}
+
 /* A softmax of each tile of keys by itself, and their results averaged, added or merged by wrong factors. */
 static void softmax_of_tiles(const mha__knobs *k, double *s, const unsigned char *visible, size_t n, double *lse)
 {
     const size_t size = (size_t)llabs(k->tile), tiles = (n + size - 1) / size;
     const logits none = {.n = 0};
     double factors = 0, most = -INFINITY;
+    const bool by_sum = k->tile_mistake == TILE_UNDIVIDED;
     *lse = NAN;
     for (size_t j = 0; j < n; j++)
         most = visible[j] ? fmax(most, s[j]) : most;
+    for (size_t first = 0; first < n && by_sum; first += size) /* above the greatest lse */
+        most = fmax(most, lse_of_part(s + first, visible + first, n - first < size ? n - first : size));
     for (size_t first = 0; first < n; first += size) {
         const size_t count = n - first < size ? n - first : size;
         double own, factor = 0, highest = -INFINITY;
@@ -167,14 +199,16 @@ static void softmax_of_tiles(const mha__knobs *k, double *s, const unsigned char
         else {
             softmax(k, s + first, visible + first, count, 1, &none, &own);
             /* By powers of lse it does not matter what all lse are above. */
-            const double above = k->tile_mistake >= TILE_BY_POWERS_OF_2 ? most : 0;
+            const bool shifts = by_sum || k->tile_mistake == TILE_BY_INVERSE || k->tile_mistake >= TILE_BY_POWERS_OF_2;
+            const double above = shifts ? most : 0;
             factor = part_factor(k->tile_mistake, highest - above, exp(own - highest));
         }
         for (size_t j = first; j < first + count; j++)
             s[j] *= factor;
         factors += factor;
     }
-    const double all = k->tile_mistake == TILE_ADDED ? 1 : k->tile_mistake == TILE_AVERAGED ? (double)tiles : factors;
+    const bool adds = by_sum || k->tile_mistake == TILE_ADDED;
+    const double all = adds ? 1 : k->tile_mistake == TILE_AVERAGED ? (double)tiles : factors;
     for (size_t j = 0; j < n && all != 0; j++)
         s[j] /= all;
 }
@@ -203,7 +237,11 @@ static void leave_top(const mha__knobs *k, const double *s, unsigned char *visib
 /* Weights of one row of n scores that do not depend on each other, unless they are divided by their sum. */
 static void sigmoid(const mha__knobs *k, double *s, const unsigned char *visible, size_t n, size_t keys)
 {
-    const double bias = k->sigmoid_usual ? -log((double)keys) : k->s.softmax.sigmoid_bias;
+    size_t seen = 0;
+    for (size_t j = 0; j < n; j++)
+        seen += visible[j] != 0;
+    const double count = (double)(k->sigmoid_usual == 2 ? seen : keys);
+    const double bias = k->sigmoid_usual ? -log(count) : k->s.softmax.sigmoid_bias;
     double sum = 0;
     for (size_t j = 0; j < n; j++) {
         const double z = s[j] + bias, e = exp(-fabs(z));
@@ -227,7 +265,8 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
     const double *sinks = k->sinks ? k->sinks : k->use_sinks ? w->inputs->sinks : NULL;
     const int rounding = k->sinks ? ROUND_NOT : k->round_weights; /* of sinks that the case has */
     const size_t S = w->inputs->S + mha__extra_rows(c);
-    const bool in_tiles = k->tile != 0 && k->tile_mistake != TILE_PADDED;
+    const bool pads = k->tile_mistake == TILE_PADDED || k->tile_mistake == TILE_PADDED_SEEN;
+    const bool in_tiles = k->tile != 0 && !pads;
     for (size_t h = 0; h < c->H; h++)
         for (size_t i = 0; i < c->T_q; i++) {
             const size_t row = h * c->T_q + i;
@@ -243,8 +282,11 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
                 join(&rest, 0, k->parts);
             for (size_t j = w->inputs->S; k->parts != 1 && j < S; j++)
                 s[j] += log(k->parts);
-            if (k->tile_mistake == TILE_PADDED && mha__variant_count_padded(w->inputs, k, b, i) > 0)
-                join(&rest, 0, (double)mha__variant_count_padded(w->inputs, k, b, i));
+            const size_t zeros = pads               ? mha__variant_count_padded(w->inputs, k, b, i)
+                                 : k->lengths_zeros ? mha__variant_count_zeros(w->inputs, k, b, i)
+                                                    : 0;
+            if (zeros > 0)
+                join(&rest, 0, (double)zeros);
             if (k->top > 0)
                 leave_top(k, s, visible, S, w->ranked);
             for (size_t j = 0; k->base_2_rounded && j < S; j++)
@@ -261,29 +303,49 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
         }
 }
 
-/* What becomes of finished weights: those of keys that are hidden late are 0, the others are multiplied. */
+/* What becomes of the finished weights of a row: those of keys that are hidden late are 0, the others are multiplied,
+ * and so on. `kept`: NULL, or 0 for each that is dropped. */
+static void finish_row(const mha__knobs *k, double *weights, const unsigned char *visible, const double *kept, size_t S)
+{
+    const double times = k->dropped ? k->weights_times / (1 - k->dropped[0]) : k->weights_times;
+    for (size_t j = 0; j < S; j++)
+        weights[j] *= visible[j] == KEEPS_NO_WEIGHT || (kept && kept[j] == 0) ? 0 : times;
+    for (size_t j = 0; k->weights_power > 0 && j < S; j++)
+        weights[j] = pow(weights[j], k->weights_power);
+    for (size_t j = 0; k->least_weight > 0 && j < S; j++)
+        if (visible[j])
+            weights[j] = fmax(weights[j], k->least_weight);
+    for (size_t j = 0; k->loses == LOSES_WEIGHTS && j < S; j++)
+        if (weights[j] < k->loses_below)
+            weights[j] = 0;
+    for (size_t j = 0; k->shortened & ROUNDS_WEIGHTS && j < S; j++)
+        weights[j] = mha__variant_shortened(weights[j], k->shortened_to);
+}
+
 static void finish(mha__variant_bench *w, const mha__knobs *k, size_t b)
 {
     const mha_case *c = w->inputs->c;
-    const size_t S = w->inputs->S + mha__extra_rows(c), rows = c->T_q * S;
-    const double *kept = k->dropped ? k->dropped + 1 + b * c->H * c->T_q * S : NULL;
-    const double times = k->dropped ? k->weights_times / (1 - k->dropped[0]) : k->weights_times;
-    for (size_t row = 0; row < c->H * c->T_q; row++)
-        for (size_t at = row * S; w->scored[row] && at < (row + 1) * S; at++)
-            w->scores[at] *= w->visible[at] == KEEPS_NO_WEIGHT || (kept && kept[at] == 0) ? 0 : times;
-    for (size_t at = 0; k->least_weight > 0 && at < c->H * rows; at++)
-        if (w->scored[at / S] && w->visible[at])
-            w->scores[at] = fmax(w->scores[at], k->least_weight);
-    for (size_t at = 0; k->loses == LOSES_WEIGHTS && at < c->H * rows; at++)
-        if (w->scored[at / S] && w->scores[at] < k->loses_below)
-            w->scores[at] = 0;
-    for (size_t at = 0; k->shortened & ROUNDS_WEIGHTS && at < c->H * rows; at++)
-        if (w->scored[at / S])
-            w->scores[at] = mha__variant_shortened(w->scores[at], k->shortened_to);
+    const size_t S = w->inputs->S + mha__extra_rows(c), rows = c->H * c->T_q;
+    const double *kept = k->dropped ? k->dropped + 1 + b * rows * S : NULL;
+    for (size_t row = 0; row < rows; row++)
+        if (w->scored[row])
+            finish_row(k, w->scores + row * S, w->visible + row * S, kept ? kept + row * S : NULL, S);
 }
 
-/* The mean of the weights of all heads for each of them. */
-static void average(mha__variant_bench *w)
+/* A softmax of the weights. */
+static void soften_again(mha__variant_bench *w, const mha__knobs *k)
+{
+    const mha_case *c = w->inputs->c;
+    const size_t S = w->inputs->S + mha__extra_rows(c);
+    const logits none = {.n = 0};
+    double unused;
+    for (size_t row = 0; row < c->H * c->T_q; row++)
+        if (w->scored[row])
+            softmax(k, w->scores + row * S, w->visible + row * S, S, 1, &none, &unused);
+}
+
+/* The mean of the weights of all heads for each of them, or those of the first one. */
+static void average(mha__variant_bench *w, const mha__knobs *k)
 {
     const mha_case *c = w->inputs->c;
     const size_t rows = c->T_q * (w->inputs->S + mha__extra_rows(c));
@@ -292,8 +354,11 @@ static void average(mha__variant_bench *w)
         unsigned char seen = 0;
         for (size_t h = 0; h < c->H; h++)
             sum += w->scores[h * rows + at], seen |= w->visible[h * rows + at];
+        const bool first = k->weights_averaged == 2;
+        const double weight = first ? w->scores[at] : sum / (double)c->H;
+        seen = first ? w->visible[at] : seen;
         for (size_t h = 0; h < c->H; h++)
-            w->scores[h * rows + at] = sum / (double)c->H, w->visible[h * rows + at] = seen;
+            w->scores[h * rows + at] = weight, w->visible[h * rows + at] = seen;
     }
 }
 
@@ -315,9 +380,11 @@ void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k, size_t b)
         for (size_t at = 0; at < rows; at++)
             if (w->scored[at / S])
                 softmax(k, w->scores + at, w->visible + at, c->H, rows, &none, &unused);
-    if (k->late || k->top_late || k->dropped || k->weights_times != 1 || k->least_weight > 0 ||
+    if (k->softened_twice)
+        soften_again(w, k);
+    if (k->weights_power > 0 || k->late || k->top_late || k->dropped || k->weights_times != 1 || k->least_weight > 0 ||
         k->loses == LOSES_WEIGHTS || k->shortened & ROUNDS_WEIGHTS)
         finish(w, k, b);
     if (k->weights_averaged)
-        average(w);
+        average(w, k);
 }

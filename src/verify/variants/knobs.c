@@ -27,6 +27,8 @@ double mha__variant_shortened(double x, int bits)
     const int dropped = 53 - bits;
     if (!isfinite(x) || dropped <= 0)
         return x;
+    if (bits == BITS_E4M3 || bits == BITS_E5M2)
+        return mha__round_to(bits == BITS_E4M3 ? MHA_F8_E4M3 : MHA_F8_E5M2, x);
     memcpy(&u, &x, sizeof u);
     u += ((uint64_t)1 << (dropped - 1)) - 1 + (u >> dropped & 1);
     u = u >> dropped << dropped;
@@ -85,6 +87,8 @@ mha__knobs mha__knobs_of(const mha_case *c)
         .mask_sign = 1,
         .alibi_sign = c->semantics.added.alibi_slopes ? 1 : 0,
         .use_cache = 1,
+        .position_bias_times = 1,
+        .past_times = 1,
         .weights_times = 1,
         .use_sinks = 1,
         .parts = 1,
@@ -125,14 +129,19 @@ bool mha__knobs_equal(const mha__knobs *a, const mha__knobs *b)
 bool mha__knobs_by_head(const mha__knobs *k)
 {
     const bool rows = k->split == HEADS_RIGHT && k->packing == PACKING_RIGHT && k->rope_width == 0 &&
-                      !k->norm_first_head && !k->norm_other_span && !k->moved;
+                      k->rope_heads == 0 && !k->rope_runs && !k->rope_first_batch &&
+                      !(k->quantised && k->quantised_span == SPAN_TENSOR) && !k->norm_first_head &&
+                      !k->norm_other_span && !k->moved;
     const bool scores = k->group_k == GROUPS_RIGHT && k->group_v == GROUPS_RIGHT && k->groups == 0 &&
                         k->pages == PAGES_RIGHT && k->axis != AXIS_HEADS && k->alibi_formula == ALIBI_GIVEN &&
-                        k->position_bias != POSITION_BIAS_TRANSPOSED && k->relative != RELATIVE_HEAD_0 && !k->sinks &&
+                        k->position_bias != POSITION_BIAS_TRANSPOSED && k->position_bias != POSITION_BIAS_HEAD_0 &&
+                        k->position_bias != POSITION_BIAS_HEADS_REVERSED && !k->causal_runs && !k->segments_first &&
+                        k->relative != RELATIVE_HEAD_0 && !k->sinks &&
                         !k->lengths && !k->dropped && !k->scales && !k->mask_batch && !k->mask_first &&
-                        !k->weights_averaged;
+                        !k->weights_averaged && !k->joined && !k->past && k->joined_page == 0;
     return rows && scores && (k->merge == HEADS_RIGHT || k->merge == HEADS_TURNED) && k->reading == READING_RIGHT &&
-           !k->batch_order && !k->merge_order && !k->row_order && !k->heads_averaged && !k->unwritten;
+           !k->batch_order && !k->merge_order && !k->row_order && !k->heads_averaged && !k->head_times &&
+           !k->column_order && !k->unwritten;
 }
 
 bool mha__knobs_agree(const mha__knobs *a, const mha__knobs *b)

@@ -9,15 +9,17 @@ enum { PROJECTION_Q, PROJECTION_K, PROJECTION_V, PROJECTION_O, PROJECTION_COUNT 
 /* Which column of which projection is read as column c of q, k or v. */
 enum {
     PACKING_RIGHT,
-    PACKING_READ_INTERLEAVED, /* a packed tensor of blocks q|k|v read as h times (q, k, v) */
-    PACKING_READ_BLOCKS       /* a packed tensor of h times (q, k, v) read as blocks */
+    PACKING_READ_INTERLEAVED, /* a packed tensor of blocks q|k|v read as h_kv times (h/h_kv times q, k, v) */
+    PACKING_READ_BLOCKS       /* a packed tensor of h_kv times (h/h_kv times q, k, v) read as blocks */
 };
 
 enum { ROUND_NOT, ROUND_F16, ROUND_BF16, ROUND_BF16_CUT /* lower bits dropped */ };
 /* A number as the type of that rounding has it. */
 double mha__variant_rounded(double x, int rounding);
-/* x with so many bits of the significand, 53 at most; of two as near the even one. */
+/* x with so many bits of the significand, 53 at most; of two as near the even one. With 4 or 3 bits it is a number of
+ * float8, E4M3 or E5M2, with its exponents. */
 double mha__variant_shortened(double x, int bits);
+enum { BITS_E4M3 = 4, BITS_E5M2 = 3 };
 /* Where numbers are rounded alone: the rows of q, k and v as they are multiplied, scores, the exponentials that meet
  * the values but not those that are added up, and weights. */
 enum { ROUNDS_Q = 1, ROUNDS_K = 2, ROUNDS_V = 4, ROUNDS_SCORES = 8, ROUNDS_EXPONENTIALS = 16, ROUNDS_WEIGHTS = 32 };
@@ -61,6 +63,15 @@ enum {
     MEMORY_FEATURES_FIRST /* in each head, (T, d) in memory viewed as (d, T): transposed where both are as many */
 };
 
+/* In which order the features of a head are read, where another one is meant. */
+enum {
+    FEATURES_RIGHT,
+    FEATURES_REVERSED,
+    FEATURES_EXCHANGED, /* neighbours for each other */
+    FEATURES_TO_PAIRS,  /* two halves read as pairs: those of one half are every second one */
+    FEATURES_TO_HALVES  /* the reverse */
+};
+
 /* Of which batch row the rows are, where they are those of one for all. */
 enum { MOVE_TO_FIRST = -1 };
 
@@ -76,8 +87,15 @@ enum {
     AXES_COUNT
 };
 
-/* Over what rows in 8 bits have one scale, the largest number by 127. */
-enum { SPAN_ROW = 1, SPAN_HEAD, SPAN_FEATURE };
+/* Over what quantised rows have one scale, which takes the largest number to that of the type. */
+enum { SPAN_ROW = 1, SPAN_HEAD, SPAN_FEATURE, SPAN_TENSOR, SPAN_GROUPS = 8 /* so many features of a row, and more */ };
+/* What becomes of the features x, y of a pair; right: x cos - y sin, y cos + x sin. */
+enum {
+    TURN_RIGHT,
+    TURN_ADDS,              /* x cos + y sin */
+    TURN_FIRST_OVERWRITTEN, /* the second is made of the first as it is rotated already */
+    TURN_SECOND_OVERWRITTEN
+};
 /* Which weights are lost: those below a number, and their keys do not count; those below it, and the others stay as
  * they are; those of which exp(s - maximum) is below it, and their keys do not count. */
 enum { LOSES_NOTHING, LOSES_KEYS, LOSES_WEIGHTS, LOSES_EXPONENTIALS };
@@ -119,6 +137,9 @@ enum {
     POSITION_BIAS_REVERSED, /* query and key exchanged */
     POSITION_BIAS_FROM_0,   /* queries counted from 0 */
     POSITION_BIAS_NEXT_ROW,
+    POSITION_BIAS_ROW_BEFORE,
+    POSITION_BIAS_HEAD_0,         /* the column of the first head for all */
+    POSITION_BIAS_HEADS_REVERSED,
     POSITION_BIAS_TRANSPOSED, /* the memory of the table read as (h, n) */
     POSITION_BIAS_OTHER_WAYS, /* buckets for one direction instead of two, or for two instead of one */
     POSITION_BIAS_LINEAR,     /* each distance a bucket of its own */
@@ -173,10 +194,16 @@ enum {
     TILE_NEVER_RESCALED,  /* neither the sum nor the weighted values follow a greater maximum */
     TILE_VALUES_UNSCALED, /* the sum follows, the weighted values do not */
     TILE_SUM_UNSCALED,    /* the weighted values follow, the sum does not */
+    TILE_RESCALED_IN_BASE_2, /* both follow a greater maximum by powers of 2 */
+    TILE_RESCALED_INVERSELY, /* ... by exp(new - old) */
+    TILE_RESCALED_LATE,   /* ... by the factor of the tile before; nothing is left of the first tile */
     TILE_PADDED,          /* keys up to a multiple of the tile join with score 0 and value 0 */
+    TILE_PADDED_SEEN,     /* ... also where a rule would hide them */
     TILE_AVERAGED,        /* tiles have a softmax each, and their results are averaged */
     TILE_ADDED,           /* ... or added */
     TILE_AVERAGED_SEEN,   /* ... or averaged, but for those without a visible key */
+    TILE_UNDIVIDED,       /* ... or added with the factors of a merge, which are not divided by their sum */
+    TILE_BY_INVERSE,      /* ... or merged by exp(-lse) */
     TILE_BY_SUMS,         /* ... or merged by their sums of exponentials without their maxima */
     TILE_BY_LSE,          /* ... by their lse, instead of exp(lse) */
     TILE_BY_POWERS_OF_2,  /* ... by 2^lse */
@@ -210,10 +237,24 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, rope_regrouped) /* the result in the order of the other pairing */                                          \
     X(int, rope_mixed) /* angles laid out for the other pairing */                                                     \
     X(int, rope_swapped) /* sine and cosine */                                                                         \
-    X(int, rope_inverse)                                                                                               \
-    X(int, rope_restart) /* positions begin at 0 in every call */                                                      \
+    X(int, rope_turn)    /* TURN_...: what becomes of a pair */                                                        \
+    X(int, rope_first_batch) /* those of the first batch row are those of all */                                       \
+    X(int, rope_one)     /* all rows have the position of the first (1), of the last (2) */                            \
+    X(int64_t, rope_wraps) /* positions count modulo n; 0: they do not */                                              \
+    X(int64_t, rope_holds) /* positions from n on are n - 1; 0: they are not */                                        \
+    X(int64_t, rope_heads) /* only the first n heads are rotated; 0: all */                                            \
+    X(int, rope_reversed_angles) /* the angle of the last pair is that of the first, and so on */                      \
     X(int, rope_formula) /* angles from the base, not tables or frequencies */                                         \
     X(double, rope_divisor) /* of the positions */
+
+/* Type and name of each knob of the rotation that a side has for itself: bits, 1 of q, 2 of k, 4 of v that is rotated,
+ * too. */
+#define ROPE_SIDE_KNOB_LIST(X)                                                                                         \
+    X(int, rope_inverse)                                                                                               \
+    X(int, rope_pairing) /* the other one */                                                                           \
+    X(int, rope_twice)                                                                                                 \
+    X(int, rope_restart) /* positions begin at 0 in every call */                                                      \
+    X(int, rope_runs) /* positions run on over the batch rows */
 
 /* Type and name of each knob of the scale by position. */
 #define SCALE_KNOB_LIST(X)                                                                                             \
@@ -231,7 +272,25 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int64_t, move_repeats)  /* row n is row n - 1; 0: none */                                                        \
     X(int64_t, move_wraps)    /* row t is row t mod n; 0: none */                                                      \
     X(int64_t, move_holds)    /* rows from n on are row n - 1; 0: none */                                              \
-    X(const double *, move_order) /* (B, T): which row stands in the place of each; NULL: itself */
+    X(int, move_ends)         /* rows beyond the ends are 0, not those around them */                                  \
+    X(int, move_feature_order)    /* FEATURES_... */                                                                   \
+    X(const double *, move_order) /* (B, T): which row stands in the place of each; NULL: itself */                    \
+    X(const double *, move_head_order) /* (h): which head does; NULL: itself */
+
+/* Type and name of each knob that says what is found in the cache. */
+#define PAST_KNOB_LIST(X)                                                                                              \
+    X(int, joined) /* bits: 2 rows of k, 4 of v lie elsewhere among cached and new ones together: MOVE_KNOB_LIST */    \
+    X(int, past)   /* bits: 2 of the cached keys, 4 of the cached values, something else is found, as follows */       \
+    X(int64_t, joined_page) /* in pages of n, (h, n, d) in memory viewed as (n, h, d); negative: the reverse */       \
+    X(int64_t, past_rows)  /* row t is row t - n, around the ends */                                                   \
+    X(int64_t, past_heads) /* head g is head g - n */                                                                  \
+    X(int, past_heads_reversed)                                                                                        \
+    X(int64_t, past_batch) /* batch row b is batch row b - n, or the first: MOVE_TO_FIRST */                           \
+    X(int, past_exchanged) /* keys are values, values are keys */                                                      \
+    X(double, past_times)                                                                                              \
+    X(int, past_shortened) /* to so many bits; 0: not */                                                               \
+    X(int, past_turned)    /* keys are rotated by their positions once more; negative: back */                         \
+    X(int, new_lost)       /* bits: 2 new keys, 4 new values were not written, and are 0 */
 
 /* Type and name of each knob that changes the rows of q, k and v before the scores. */
 #define ROW_KNOB_LIST(X)                                                                                               \
@@ -258,12 +317,16 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, scale_keys) /* keys are scaled by position, too */                                                          \
     X(int, shortened) /* bits ROUNDS_...: where numbers keep so many bits as follow */                                 \
     X(int, shortened_to)                                                                                               \
-    X(int, int8) /* bits 1, 2, 4: q, k, v are in 8 bits, over a SPAN */                                                \
-    X(int, int8_span)                                                                                                  \
+    X(int, quantised) /* bits 1, 2, 4: q, k, v are quantised, over a SPAN */                                           \
+    X(int, quantised_span)                                                                                             \
+    X(int, quantised_to) /* the largest number: whole ones up to 127 or 7, or those of E4M3 up to 448 */               \
+    X(double, raised_q) /* added to every number of q, before the rotation */                                          \
+    X(double, raised_v)                                                                                                \
     MOVE_KNOB_LIST(X)                                                                                                  \
     SCALE_KNOB_LIST(X)                                                                                                 \
     NORM_KNOB_LIST(X)                                                                                                  \
-    ROPE_KNOB_LIST(X)
+    ROPE_KNOB_LIST(X)                                                                                                  \
+    ROPE_SIDE_KNOB_LIST(X)
 
 /* Type and name of each knob that decides which keys a query sees and what is added to their scores. */
 #define SIGHT_KNOB_LIST(X)                                                                                             \
@@ -271,7 +334,15 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int64_t, causal_shift) /* a key is visible iff j <= i + offset + shift */                                        \
     X(int, causal_reversed)  /* a key is visible iff j >= i + offset + shift */                                        \
     X(int64_t, causal_block) /* every key of a block of so many is visible as soon as one of them is; 0: none */       \
+    X(int, causal_block_strict) /* and no key of the block of the query itself */                                      \
+    X(int64_t, causal_tile) /* a query sees what the first one of its tile of so many sees; 0: it does not */          \
+    X(int, causal_runs)     /* rows are counted on from batch row to batch row */                                      \
     X(int, window_align)                                                                                               \
+    X(int64_t, window_block) /* keys of blocks of so many that the window reaches are visible; 0: not all */           \
+    X(int, window_inverted)  /* keys outside it are visible */                                                         \
+    X(int64_t, dilation)     /* only every n-th key before and behind the query is visible; 0: all */                  \
+    X(int64_t, chunk_shift)  /* added to positions before they are counted in chunks */                                \
+    X(int, chunk_before)     /* the chunk before is visible, too */                                                    \
     X(int, window_or_causal) /* a key is visible if one of the two allows it */                                        \
     X(int64_t, lengths_shift)                                                                                          \
     X(int64_t, lengths_block) /* lengths are rounded up to a multiple; 0: they are not */                              \
@@ -287,11 +358,18 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, mask_first) /* bits: 1 of the first query, 2 head, 4 batch row for all */                                   \
     X(int64_t, mask_roll) /* column j is column j - n, around the ends */                                              \
     X(int64_t, mask_batch) /* batch row b is batch row b - n */                                                        \
+    X(int64_t, mask_rows)  /* row i is row i - n, around the ends */                                                   \
+    X(int64_t, mask_below) /* only the first n columns are read; 0: all */                                             \
     X(int64_t, twice_from) /* keys from here on, below twice_to, are counted twice */                                  \
     X(int64_t, twice_to)                                                                                               \
     X(int64_t, edges_twice) /* so are the first keys of tiles of so many, but for key 0; 0: none */                    \
     X(int64_t, last_fills) /* the last key counts as often as it takes to fill a tile of so many; 0: once */           \
     X(int, padding_reversed)                                                                                           \
+    X(int, padding_of_queries) /* hides queries, too: bit 1 of padded keys, 2 beyond lengths */                        \
+    X(int, lengths_zeros) /* keys beyond the lengths are zeros: of score and value 0 */                                \
+    X(int, segments_inverted) /* only keys of other segments are seen */                                               \
+    X(int, segments_first)    /* those of the first batch row are those of all */                                      \
+    X(int64_t, segments_shift) /* row t has the segment of row t - n, as far as there is one */                        \
     X(int, segments_earlier) /* keys of segments with a smaller number are seen, too */                                \
     X(int, lists_each_time) /* a key counts as often as it is named */                                                 \
     X(int, lists_fill)                                                                                                 \
@@ -301,6 +379,9 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(double, alibi_sign) /* 0: none */                                                                                \
     X(int, alibi_from_0)                                                                                               \
     X(int, alibi_formula)                                                                                              \
+    X(int64_t, alibi_tile) /* keys stand where the first one of their tile of n does; negative: in the first tile */   \
+    X(int64_t, alibi_most) /* distances are no more than so many; 0: as they are */                                    \
+    X(double, position_bias_times)                                                                                     \
     X(int, alibi_symmetric)         /* by the distance in both directions */                                           \
     X(int, position_bias)                                                                                              \
     X(int, use_cache)                                                                                                  \
@@ -309,6 +390,7 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
 /* Type and name of each other knob that changes what lies between q, k, v and the heads. */
 #define SCORE_KNOB_LIST(X)                                                                                             \
     SIGHT_KNOB_LIST(X)                                                                                                 \
+    PAST_KNOB_LIST(X)                                                                                                  \
     X(int, group_k)                                                                                                    \
     X(int, group_v)                                                                                                    \
     X(const double *, group_order) /* (h): the key/value head that each query head reads */                            \
@@ -320,6 +402,8 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(int, cap_before_scale)                                                                                           \
     X(int, cap_no_factor)                                                                                              \
     X(int, cap_no_divisor)                                                                                             \
+    X(int, cap_twice)                                                                                                  \
+    X(int, absolute) /* scores lose their sign */                                                                      \
     X(int, fill) /* how a hidden key's score is treated */                                                             \
     X(double, fill_value)                                                                                              \
     X(const double *, scales) /* (h), instead of that of the case; NULL: that */                                       \
@@ -332,15 +416,20 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(double, most_below) /* scores lie at most so far below the maximum; 0: as far as they do */                      \
     X(double, least_weight) /* of a visible key */                                                                     \
     X(double, sum_raised) /* what the sum of exp(s - maximum) is raised by */                                          \
-    X(int, relu) /* max(s, 0) in place of exp(s - maximum); negative: s itself */                                      \
+    X(int, relu) /* max(s, 0) in place of exp(s - maximum); 2: its square; negative: s itself */                       \
     X(int, sinks_unshifted) /* exp(sink) meets sums of exp(s - maximum) of the keys */                                 \
     X(int64_t, scored_features) /* only the first ones of q and k are multiplied; 0: all; -1: none */                  \
     X(int, loses) /* weights: LOSES_... */                                                                             \
     X(double, loses_below)                                                                                             \
     X(int, base_2_rounded) /* scores times log2(e) are rounded to float before their maximum is taken away */          \
-    X(int, weights_averaged) /* over the heads, for all of them */                                                     \
+    X(int, weights_averaged) /* over the heads, for all of them; 2: those of the first head are */                     \
     X(int, undivided) /* exponentials are not divided by their sum */                                                  \
-    X(int, sigmoid_usual)   /* the bias is -log of the number of keys */                                               \
+    X(int, unshifted) /* and are exp(s), the maximum not taken away */                                                 \
+    X(int, by_root)   /* they are divided by the root of the sum of their squares */                                   \
+    X(int, divided_twice)                                                                                              \
+    X(int, softened_twice) /* weights go through another softmax */                                                    \
+    X(double, weights_power) /* weights are raised to it; 0: they are not */                                           \
+    X(int, sigmoid_usual)   /* the bias is -log of the number of keys; 2: of those that the query sees */              \
     X(int, sigmoid_divided) /* the weights of a sigmoid are divided by their sum */                                    \
     X(int, use_sinks)                                                                                                  \
     X(const double *, sinks) /* (h), instead of those of the case; NULL: those */                                      \
@@ -354,6 +443,7 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
 /* Type and name of each knob that changes the merging of heads or what follows it. */
 #define OUTPUT_KNOB_LIST(X)                                                                                            \
     X(int, heads_averaged)         /* each head is the mean of all */                                                  \
+    X(const double *, head_times)  /* (h): what each head is multiplied by; NULL: 1 */                                 \
     X(int, unwritten)              /* LACKS_... */                                                                     \
     X(int64_t, unwritten_from)                                                                                         \
     X(int, merge)                  /* arrangement of heads in the merged rows */                                       \
@@ -361,12 +451,13 @@ enum { CAUSAL_OFFSET, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT };
     X(const double *, batch_order) /* which batch row stands in the place of each; NULL: itself */                     \
     X(const double *, row_order) /* (B, T_q): which row of the output stands in the place of each; NULL: itself */     \
     X(const double *, merge_order) /* which head stands in the place of each; NULL: itself */                          \
+    X(const double *, column_order) /* (h*d_v): which column of the merged heads does; NULL: itself */                 \
     X(int, gate) /* how the heads are gated */                                                                         \
     X(int, output_unprojected)                                                                                         \
     X(int, bias_o_before) /* added to the merged heads */                                                              \
     X(double, bias_o_times)                                                                                            \
     X(double, output_times)                                                                                            \
-    X(int, residual) /* the query input is added to the output */
+    X(int, residual) /* the query input is added to the output, or the queries */
 
 typedef struct mha__knobs {
     int source[3]; /* the projection (without a layer: the input) read as q, k, v */
@@ -408,15 +499,19 @@ enum {
     SOLVE_REAL,     /* any between two others of the same sign */
     SOLVE_SIGNED,   /* the same, or its negative */
     SOLVE_STEPPED,  /* any, between which the result changes in steps alone */
-    SOLVE_BY_HEAD,  /* any for each query head */
+    SOLVE_FREE,     /* any, of which 0 or a little more changes little */
+    SOLVE_BY_HEAD,  /* the same for each query head */
     SOLVE_HEADS,    /* one for each query head: which head stands in its place */
+    SOLVE_Q_HEADS,  /* one for each query head: which head's queries it has */
     SOLVE_KV_HEADS, /* one for each query head: which key/value head it reads */
     SOLVE_BATCHES,  /* one for each batch row: which batch row stands in its place */
     SOLVE_KEYS,     /* one for each key of each batch row: 0 hides it, 1 does not */
-    SOLVE_VALUES,   /* one for each new row of v of each batch row: which row stands in its place */
+    SOLVE_VALUES,   /* one for each row of v of each batch row: which row stands in its place */
     SOLVE_KEY_ROWS, /* the same for each row of k, or of k and v, that different queries see */
     SOLVE_QUERIES,  /* the same for each row of q */
     SOLVE_WRITTEN,  /* and for each row of the output */
+    SOLVE_FACTORS,  /* one for each query head: what it is multiplied by */
+    SOLVE_COLUMNS,  /* one for each column of the merged heads: which column stands in its place */
     SOLVE_UNWRITTEN, /* from which on the tensor is 0 */
     SOLVE_DROPPED   /* p; then one for each weight (B, h, T_q, S'): 0 drops it, 1 does not */
 };
@@ -428,7 +523,7 @@ typedef struct mha__variant_entry {
     bool (*apply)(const mha_case *c, mha__knobs *k, const double *x);
     bool is_paired; /* the diagnosis tries it in pairs, too */
     int how;        /* its numbers are found */
-    double low, high;                                           /* of SOLVE_REAL, _SIGNED, _BY_HEAD */
+    double low, high;                                           /* of SOLVE_REAL, ... _BY_HEAD */
     bool (*choice)(const mha_case *c, size_t index, double *x); /* of SOLVE_LISTED; false past the end */
 } mha__variant_entry;
 

@@ -29,11 +29,14 @@ size_t mha__solved_count(const mha_case *c, const mha__variant_entry *e)
     case SOLVE_BATCHES: return c->B;
     case SOLVE_KEYS: return c->B * (c->P + c->T_k);
     case SOLVE_VALUES:
-    case SOLVE_KEY_ROWS: return c->B * c->T_k;
+    case SOLVE_KEY_ROWS: return c->B * (c->P + c->T_k);
     case SOLVE_QUERIES:
     case SOLVE_WRITTEN: return c->B * c->T_q;
     case SOLVE_DROPPED: return 1 + count_weights(c);
+    case SOLVE_COLUMNS: return c->H * c->d_v;
     case SOLVE_BY_HEAD:
+    case SOLVE_Q_HEADS:
+    case SOLVE_FACTORS:
     case SOLVE_KV_HEADS:
     case SOLVE_HEADS: return c->H;
     default: return 1;
@@ -116,7 +119,14 @@ static void write_rows(writer *w, const double *row, size_t T)
 
 static bool has_rows(const mha__variant_entry *e)
 {
-    return e->how == SOLVE_VALUES || e->how == SOLVE_KEY_ROWS || e->how == SOLVE_QUERIES || e->how == SOLVE_WRITTEN;
+    return e->how == SOLVE_VALUES || e->how == SOLVE_KEY_ROWS || e->how == SOLVE_QUERIES || e->how == SOLVE_WRITTEN ||
+           e->how == SOLVE_COLUMNS;
+}
+
+/* How many lists of rows there are: one for each batch row, or one of columns. */
+static size_t count_lists(const mha_case *c, const mha__variant_entry *e)
+{
+    return e->how == SOLVE_COLUMNS ? 1 : c->B;
 }
 
 /* Whether all batch rows have the same n numbers. */
@@ -137,8 +147,8 @@ void mha__numbers_say(const mha_case *c, const mha__variant_entry *e, const doub
         add(&w, b > 0 ? "; " : "");
         write_keys(&w, x + b * S, S);
     }
-    const size_t T = has_rows(e) && c->B > 0 ? n / c->B : 0;
-    for (size_t b = 0; has_rows(e) && b < (are_alike(x, c->B, T) ? 1 : c->B); b++) {
+    const size_t lists = count_lists(c, e), T = has_rows(e) && lists > 0 ? n / lists : 0;
+    for (size_t b = 0; has_rows(e) && b < (are_alike(x, lists, T) ? 1 : lists); b++) {
         add(&w, b > 0 ? "; " : "");
         write_rows(&w, x + b * T, T);
     }
@@ -234,12 +244,12 @@ static const char *read_places(const char *text, size_t T, double *row)
 static mha_status read_rows(const mha_case *c, const mha__variant_entry *e, const char *text, double *row,
                             mha_error *error)
 {
-    const size_t T = e->how == SOLVE_VALUES || e->how == SOLVE_KEY_ROWS ? c->T_k : c->T_q;
+    const size_t B = count_lists(c, e), T = B > 0 ? mha__solved_count(c, e) / B : 0;
     const bool for_all = !strchr(text, ';');
     const char *at = text;
-    for (size_t i = 0; i < c->B * T; i++)
+    for (size_t i = 0; i < B * T; i++)
         row[i] = (double)(i % T);
-    for (size_t b = 0; b < (for_all && c->B > 1 ? 1 : c->B) && at; b++) {
+    for (size_t b = 0; b < (for_all && B > 1 ? 1 : B) && at; b++) {
         if (b > 0 && *at++ != ';')
             break;
         at = skip_blanks(at);
@@ -251,7 +261,7 @@ static mha_status read_rows(const mha_case *c, const mha__variant_entry *e, cons
             at = read_places(*at == ',' ? skip_blanks(at + 1) : at, T, row + b * T);
         while (at && *at == ',');
     }
-    for (size_t i = T; for_all && i < c->B * T; i++)
+    for (size_t i = T; for_all && i < B * T; i++)
         row[i] = row[i % T];
     return at && !*at ? MHA_OK
                       : mha__fail(error, MHA_INVALID, e->shown.name,

@@ -5,6 +5,7 @@ static const mha__variant_list *const lists[] = {
     &mha__variants_of_rows,
     &mha__variants_of_rows_solved,
     &mha__variants_of_norms,
+    &mha__variants_of_caches,
     &mha__variants_of_scores,
     &mha__variants_of_bias,
     &mha__variants_of_scores_solved,

@@ -15,6 +15,7 @@ typedef struct mha__variant_list {
 
 extern const mha__variant_list mha__variants_of_rows;   /* projections, splitting, rotation */
 extern const mha__variant_list mha__variants_of_rows_solved;
+extern const mha__variant_list mha__variants_of_caches; /* what is read of cached rows */
 extern const mha__variant_list mha__variants_of_norms;  /* norms of q and k, scale by position */
 extern const mha__variant_list mha__variants_of_scores; /* keys, scores, masks, softmax, values */
 extern const mha__variant_list mha__variants_of_bias;   /* relative position bias */
@@ -67,6 +68,28 @@ static inline bool are_indices(const double *x, size_t n, size_t below)
     for (size_t i = 0; i < n; i++)
         all &= x[i] >= 0 && x[i] < (double)below && x[i] == floor(x[i]);
     return all;
+}
+
+static inline bool is_whole(double x)
+{
+    return fabs(x) <= 0x1p31 && x == floor(x);
+}
+
+/* 1, -1, 2, -2, ... as far as half of n, and not beyond 64. */
+static inline bool any_move(size_t n, size_t index, double *x)
+{
+    const size_t size = index / 2 + 1;
+    *x = index % 2 ? -(double)size : (double)size;
+    return size <= 64 && (index % 2 ? 2 * size < n : 2 * size <= n);
+}
+
+/* Bits of float16 and TF32, of bfloat16, and of float8. */
+static inline bool any_bits(const mha_case *c, size_t index, double *x)
+{
+    static const double bits[] = {11, 8, BITS_E4M3, BITS_E5M2};
+    (void)c;
+    *x = bits[index < 4 ? index : 0];
+    return index < 4;
 }
 
 static inline bool is_boolean(const mha_mask *mask)

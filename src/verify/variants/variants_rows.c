@@ -1,4 +1,6 @@
 /* Variants of the rows of q, k and v: what lists/rows.h asks of a case, and the changes that take more than a row. */
+#include <math.h>
+
 #include "attention/resolved.h"
 #include "verify/variants/variants.h"
 
@@ -29,10 +31,17 @@ static bool is_packable(const mha_case *c)
     return same && (has_layer(c) || c->T_q == c->T_k);
 }
 
-/* Whether k and v that are given can be mistaken for each other. */
+/* Whether k and v, or their weights, can be mistaken for each other. */
 static bool exchanges_kv(const mha_case *c)
 {
-    return c->kind == CASE_SDPA && c->d_k == c->d_v;
+    return (c->kind == CASE_SDPA || (has_layer(c) && c->kv_rank == 0 && c->E_k == c->E_v)) && c->d_k == c->d_v;
+}
+
+/* Whether heads of q, k and v could lie in one packed tensor: they have one width, and inputs of one shape. */
+static bool packs_heads(const mha_case *c)
+{
+    const bool alike = has_layer(c) ? c->E_q == c->E_k && c->E_k == c->E_v : c->T_q == c->T_k;
+    return c->kind != CASE_ROPE && c->kv_rank == 0 && c->d_k == c->d_v && alike && c->H > 1;
 }
 
 /* Whether the tables still have a row for every position moved by `shift`. */
@@ -201,6 +210,52 @@ static bool any_part(const mha_case *c, size_t index, double *x)
 {
     *x = 2 * (double)(index + 1);
     return *x < (double)c->d_k;
+}
+
+/* Whether positions differ from batch row to batch row. */
+static bool has_positions_by_batch(const mha_case *c)
+{
+    const mha_semantics *s = &c->semantics;
+    const mha_view *ids = &s->qkv.rope.q_positions;
+    return c->B > 1 && s->place.n_sequences == 0 && s->qkv.rope.cos_table.rank != 3 &&
+           (s->place.position_offset || (ids->data && ids->shape[0] > 1));
+}
+
+/* Whether angles follow from positions: no table says them row by row. */
+static bool has_no_rows_of_tables(const mha_case *c)
+{
+    return c->semantics.qkv.rope.cos_table.rank != 3;
+}
+
+static bool is_among(double x, double most)
+{
+    return is_whole(x) && x >= 1 && x <= most;
+}
+
+static bool any_of_three(const mha_case *c, size_t index, double *x)
+{
+    (void)c;
+    *x = (double)index + 1;
+    return index < 3;
+}
+
+static bool any_shift(const mha_case *c, size_t index, double *x)
+{
+    return any_move(2 * (c->P + c->T_k), index, x) && index < 64;
+}
+
+/* Fewer heads than there are: up to 8. */
+static bool any_heads(const mha_case *c, size_t index, double *x)
+{
+    *x = (double)index + 1;
+    return index + 1 < c->H && index < 8;
+}
+
+/* How many positions a table that is too short has: powers of two, and so many quarters of one. */
+static bool any_length(const mha_case *c, size_t index, double *x)
+{
+    *x = ldexp((double)(index % 4 + 4), (int)(index / 4)); /* 4, 5, 6, 7, 8, 10, 12, 14, 16, ... */
+    return index < 120 && *x < (double)(c->P + c->T_k);
 }
 
 static bool is_rotated(double x)

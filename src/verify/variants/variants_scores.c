@@ -88,6 +88,39 @@ static bool has_square_blocks(const mha_case *c)
            v->shape[v->rank - 1] == v->shape[v->rank - 2];
 }
 
+/* Whether the segments of a batch row end at other places than those of the first one. */
+static bool end_elsewhere(const mha_view *v)
+{
+    bool elsewhere = false;
+    for (size_t e = 1; v->data && v->rank == 2 && e < v->shape[0] * v->shape[1]; e++) {
+        const size_t b = e / v->shape[1], t = e % v->shape[1], before = t > 0 ? t - 1 : 0;
+        const double own[] = {mha_view_get(v, (const size_t[]){b, t}), mha_view_get(v, (const size_t[]){b, before})},
+                     first[] = {mha_view_get(v, (const size_t[]){0, t}), mha_view_get(v, (const size_t[]){0, before})};
+        elsewhere |= (own[0] == own[1]) != (first[0] == first[1]);
+    }
+    return elsewhere;
+}
+
+/* Whether queries and keys of a batch row stand at the same places. */
+static bool are_as_many(const mha_case *c)
+{
+    return attends(c) && c->P == 0 && c->T_q == c->T_k && c->semantics.place.n_sequences == 0;
+}
+
+/* Whether nothing is added to the scores of a key, nor hides it one by one: a key of zeros has score 0. */
+static bool adds_nothing(const mha_case *c)
+{
+    const mha_semantics *s = &c->semantics;
+    return !s->visible.mask.kind && !s->visible.key_padding.kind && !mha__case_has_pattern(c) &&
+           !s->added.alibi_slopes && !s->added.bias.rule && !s->added.relative.rule && s->place.n_sequences == 0;
+}
+
+/* Whether a softmax has no terms but keys. */
+static bool adds_no_term(const mha_case *c)
+{
+    return softens(c) && !has_weight(c, MHA_SINKS) && !c->semantics.softmax.softmax_plus_one;
+}
+
 static const double lowest = -3.4028234663852886e38; /* the lowest float32 */
 
 #define LIST mha__variants_of_scores

@@ -129,6 +129,26 @@ static bool any_tile(const mha_case *c, size_t index, double *x)
     return index < 32 && *x < (double)(c->P + c->T_k);
 }
 
+/* Three of which are not more than there are keys: of two, nothing is left but the last one. */
+static bool any_of_three_tiles(const mha_case *c, size_t index, double *x)
+{
+    return any_tile(c, index, x) && 2 * *x < (double)(c->P + c->T_k);
+}
+
+/* Powers of two from 2 on, smaller than the number of queries. */
+static bool any_query_tile(const mha_case *c, size_t index, double *x)
+{
+    *x = ldexp(2, (int)index);
+    return index < 32 && *x < (double)c->T_q;
+}
+
+/* Steps from one key to the next that is seen. */
+static bool any_step(const mha_case *c, size_t index, double *x)
+{
+    *x = (double)index + 2;
+    return index < 7 && *x < (double)(c->P + c->T_k);
+}
+
 /* Powers of two: keys up to a multiple of one may be many more than there are. */
 static bool any_padding(const mha_case *c, size_t index, double *x)
 {
@@ -149,6 +169,13 @@ static bool any_direction(const mha_case *c, size_t index, double *x)
 static bool is_size(double x)
 {
     return fabs(x) >= 1 && fabs(x) <= 0x1p31;
+}
+
+/* Whether a rule hides keys by their places, also places beyond the last key. */
+static bool hides_padded(const mha_case *c)
+{
+    const mha_visible *s = &c->semantics.visible;
+    return s->causal || s->window || s->kv_lengths;
 }
 
 /* Whether a softmax has terms besides its keys, which are counted once. */

@@ -7,13 +7,15 @@
 
 #include "support/oracle_run.h"
 
-/* Mistakes in inputs and weights, in the rows of q and k, in where rows lie, in what the call and its pattern say, in
+/* Mistakes in inputs and weights, in the rows of q and k, in where rows lie, in what is
+ * read of caches, in what the call and its pattern say, in
  * the scores and the softmax, in the relative position bias, in the rounding of one point, and in the reading of heads
  * and behind the softmax: NULL past the end. Their names are those of the library's variants, with the number of those
  * that have one. */
 const oracle_mistake *mistake_of_weights_at(size_t index);
 const oracle_mistake *mistake_of_rows_at(size_t index);
 const oracle_mistake *mistake_of_moved_at(size_t index);
+const oracle_mistake *mistake_of_caches_at(size_t index);
 const oracle_mistake *mistake_of_call_at(size_t index);
 const oracle_mistake *mistake_of_pattern_at(size_t index);
 const oracle_mistake *mistake_of_output_at(size_t index);

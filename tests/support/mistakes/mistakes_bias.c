@@ -37,8 +37,11 @@ double mistaken_bias(const run *r, size_t head, size_t i, double p, double q)
     if (is("position-bias-linear") && bias.rule == MHA_BIAS_RULE_BUCKETS)
         row = q <= p ? (size_t)at_most(p - q, first) : bias.one_way ? 0 : n / 2 + (size_t)at_most(q - p, first);
     row += is("position-bias-next-row") && row + 1 < n;
+    row -= is("position-bias-row-before") && row > 0 && row < n;
+    if (is("position-bias-head-0") || is("position-bias-heads-reversed"))
+        head = is("position-bias-head-0") ? 0 : r->h - 1 - head;
     const size_t at = is("position-bias-transposed") ? head * n + row : row * r->h + head;
-    return oracle_get(table, at / r->h, at % r->h, 0, 0);
+    return (is("position-bias-times") ? given() : 1) * oracle_get(table, at / r->h, at % r->h, 0, 0);
 }
 
 /* The row of a table of relative terms for a query at p, query i of its sequence, and a key at q. */
@@ -106,6 +109,10 @@ const oracle_mistake *mistake_of_bias_at(size_t index)
         {.name = "position-bias-distance-other 16", .attend = mistaken_attend},
         {.name = "position-bias-from-0", .attend = mistaken_attend},
         {.name = "position-bias-next-row", .attend = mistaken_attend},
+        {.name = "position-bias-row-before", .attend = mistaken_attend},
+        {.name = "position-bias-head-0", .attend = mistaken_attend},
+        {.name = "position-bias-heads-reversed", .attend = mistaken_attend},
+        {.name = "position-bias-times 1.44", .attend = mistaken_attend},
         {.name = "position-bias-transposed", .attend = mistaken_attend},
         {.name = "position-bias-other-ways", .attend = mistaken_attend},
         {.name = "position-bias-linear", .attend = mistaken_attend},

@@ -99,6 +99,16 @@ static void exchange(run *r, const number *heads, oracle_stage *y)
     }
 }
 
+/* Two columns of the merged heads, written into each other's place. */
+static void exchange_columns(run *r, number *heads)
+{
+    const size_t n = r->h * r->d_v;
+    for (size_t row = 0; row < r->rows_q && n > 4; row++, heads += n) {
+        const number kept = heads[1];
+        heads[1] = heads[n - 1], heads[n - 1] = kept;
+    }
+}
+
 /* The last two rows written with those before them. */
 static void leave_tail(run *r, const number *heads, oracle_stage *y)
 {
@@ -137,6 +147,9 @@ static void finish(run *r, const number *heads, oracle_stage *y)
             y->value[e] += bias(r, j);
         else if (is("residual-added") && r->call->query.rank == 3 && r->call->query.shape[2] == r->d_out)
             y->value[e] += oracle_get(&r->call->query, e / r->d_out / r->T_q, e / r->d_out % r->T_q, j, 0);
+        else if (is("queries-added") && r->call->query.rank == 4 && r->d_k == r->d_v)
+            y->value[e] += oracle_get(&r->call->query, e / r->d_out / r->T_q, e / r->d_out % r->T_q,
+                                      e % r->d_out / r->d_k, e % r->d_k);
         else if (is("bias-o-per-head"))
             y->value[e] += ((double)r->h - 1) * bias(r, j);
         else if (is("bias-o-before") && r->h * r->d_v == r->d_out)
@@ -183,6 +196,7 @@ const oracle_mistake *mistake_of_output_at(size_t index)
         {.name = "output-times 1.25", .finished = finish},
         {.name = "output-times -0.8", .finished = finish},
         {.name = "batch-permuted 1, 0", .finished = exchange},
+        {.name = "output-columns-other", .merged = exchange_columns},
         {.name = "output-rows-other", .finished = leave_tail},
         {.name = "output-lacks-rows", .finished = leave_unwritten},
         {.name = "output-lacks-batches", .finished = leave_unwritten},
@@ -198,6 +212,7 @@ const oracle_mistake *mistake_of_output_at(size_t index)
         {.name = "merge-untransposed", .merged = merge},
         {.name = "bias-o-twice", .finished = finish},
         {.name = "residual-added", .finished = finish},
+        {.name = "queries-added", .finished = finish},
     };
     return index < sizeof all / sizeof *all ? &all[index] : NULL;
 }

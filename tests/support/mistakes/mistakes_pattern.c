@@ -1,4 +1,5 @@
 /* Calls whose pattern says something else than that of the case. */
+#include "mha/tensor.h"
 #include "support/mistakes/mistakes.h"
 
 static void say_no_pattern(const run *r, mha_semantics *s)
@@ -58,6 +59,24 @@ static void say_other_blocks(const run *r, mha_semantics *s)
     v->stride[2] = v->stride[3], v->stride[3] = step;
 }
 
+/* Queries that are padding because the keys at their places are. */
+static void say_padding(const run *r, mha_semantics *s)
+{
+    enum { MOST = 1 << 12 };
+    static bool beyond[MOST];
+    mha_mask *queries = &s->visible.pattern.query_padding;
+    const size_t shape[] = {r->B, r->T_q};
+    if (r->P > 0 || ragged(r) || r->T_q != r->T_k || queries->kind || r->B * r->T_q > MOST)
+        return;
+    if (is("padding-of-queries-too") && s->visible.key_padding.kind > MHA_MASK_ADDITIVE &&
+        !s->visible.has_padding_fill)
+        *queries = s->visible.key_padding;
+    for (size_t e = 0; e < r->B * r->T_q && s->visible.kv_lengths; e++)
+        beyond[e] = (int64_t)(e % r->T_q) >= s->visible.kv_lengths[e / r->T_q];
+    if (is("lengths-of-queries-too") && s->visible.kv_lengths)
+        *queries = (mha_mask){MHA_MASK_HIDES, mha_view_of(beyond, MHA_BOOL, 2, shape)};
+}
+
 const oracle_mistake *mistake_of_pattern_at(size_t index)
 {
     static const oracle_mistake all[] = {
@@ -71,6 +90,8 @@ const oracle_mistake *mistake_of_pattern_at(size_t index)
         {.name = "lists-fill-last", .says = say_other_lists},
         {.name = "blocks-polarity", .says = say_other_blocks},
         {.name = "blocks-transposed", .says = say_other_blocks},
+        {.name = "padding-of-queries-too", .says = say_padding},
+        {.name = "lengths-of-queries-too", .says = say_padding},
     };
     return index < sizeof all / sizeof *all ? &all[index] : NULL;
 }

@@ -148,6 +148,7 @@ static mha_norm_kind kind_of(const run *r)
 {
     return is("norm-layer") || is("case-lacks-layer-norm") ? MHA_NORM_LAYER
            : is("norm-l2") || is("case-lacks-l2-norm")     ? MHA_NORM_L2
+           : is("cosine-scores")                           ? MHA_NORM_L2
            : is("norm-rms")                                ? MHA_NORM_RMS
                                                            : r->s->qkv.norm.kind;
 }
@@ -173,7 +174,7 @@ static void normalise(const run *r, double *x, size_t n, const double *weight, c
 static void norm_rows(const run *r, double *x, size_t rows, size_t width, bool key)
 {
     const oracle_norm *norm = &r->norm[key];
-    const bool lacks = begins("case-lacks") && strstr(oracle_wrong->name, "norm");
+    const bool lacks = (begins("case-lacks") && strstr(oracle_wrong->name, "norm")) || is("cosine-scores");
     size_t span = norm->span ? norm->span : lacks ? r->d_k : 0, period = norm->weights ? norm->weights : span;
     double eps = r->s->qkv.norm_eps > 0 ? r->s->qkv.norm_eps : 1e-6;
     if (!span || (is("norm-missing") && r->norm[0].span && r->norm[1].span) ||
@@ -185,8 +186,8 @@ static void norm_rows(const run *r, double *x, size_t rows, size_t width, bool k
         period = r->d_k;
     if (begins("norm-eps-1e-"))
         eps = atof(oracle_wrong->name + strlen("norm-eps-"));
-    if (is("norm-eps-0") || is("norm-eps-other"))
-        eps = given();
+    if (is("norm-eps-0") || is("norm-eps-other") || is("cosine-scores"))
+        eps = is("cosine-scores") ? 0 : given();
     for (size_t at = 0; at < rows * width; at += span) {
         size_t first = at % period;
         normalise(r, x + at, span, norm->weight ? norm->weight + first : NULL, norm->bias ? norm->bias + first : NULL,
@@ -225,8 +226,9 @@ static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, 
     const mha_view *table = &rope->cos_table;
     bool lacks = begins("case-lacks-rope"), wide = is("rope-theta-d-model"),
          part = lacks && strstr(oracle_wrong->name, "part");
+    const bool other_pairs = is("rope-pairing") || is(key ? "rope-pairing-k" : "rope-pairing-q");
     bool pairs = lacks ? strstr(oracle_wrong->name, "pairs") != NULL
-                       : (rope->kind == MHA_ROPE_INTERLEAVED) != is("rope-pairing"),
+                       : (rope->kind == MHA_ROPE_INTERLEAVED) != other_pairs,
          laid = is("rope-angles-mixed") ? !pairs : pairs;
     const bool sized = is("rope-dim-other") && given() < (double)r->d_k && 2 * given() != (double)rope->dim;
     size_t full = part || sized                                        ? (size_t)given()
@@ -234,24 +236,36 @@ static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, 
                                                                        : r->d_k,
            half = is("rope-half-dim") && full % 4 == 0 ? full / 4 : full / 2;
     size_t dim = 2 * half;
-    double *x = row + (is("rope-last-features") != rope->last ? r->d_k - dim : 0), turned[64], c, s, off;
+    double *x = row + (is("rope-last-features") != rope->last ? r->d_k - dim : 0);
+    double turned[64], cosine[64], sine[64], c, s, off;
     const double m = rope->attention_factor > 0 && !is("rope-factor-missing") ? rope->attention_factor : 1;
     if (is(key ? "rope-queries-only" : "rope-keys-only"))
         return;
     if (is("rope-reversed"))
         t = T - 1 - t;
-    double position = oracle_position(r, b, t, key);
-    if (is("rope-restart"))
+    if (is("rope-one-position") && given() <= 2)
+        t = given() == 1 ? 0 : T - 1;
+    const size_t all = T, of = is("rope-first-batch") && table->rank != 3 && !ragged(r) ? 0 : b;
+    double position = oracle_position(r, of, t, key);
+    if (is("rope-restart") || is(key ? "rope-restart-k" : "rope-restart-q"))
         position = (double)t;
+    if (is("rope-positions-run") && !table->data && ((int)given() & (key ? 2 : 1)))
+        position += (double)(b * all);
     const double moved =
-        position + (is("rope-from-1") || (!key && is("rope-query-ahead"))) -
+        position + (!key && is("rope-queries-moved") && !table->data ? given() : 0) +
+        (is("rope-from-1") || (!key && is("rope-query-ahead"))) -
         ((!key && is("rope-query-behind")) || (is("rope-offset-less") && r->P > 0));
     if (!table->data || (table->rank == 2 && moved >= 0 && moved < (double)table->shape[0]))
         position = moved;
     if (is("rope-positions-divided") && !table->data)
         position /= given();
+    if (is("rope-positions-wrapped") && table->rank != 3)
+        position = fmod(position, given());
+    if (is("rope-positions-held") && table->rank != 3)
+        position = fmin(position, given() - 1);
     for (size_t e = 0; e < dim; e++) {
         size_t i = laid ? e / 2 : e % half;
+        i = is("rope-frequencies-reversed") ? half - 1 - i : i;
         double over = wide ? (double)(r->h * r->d_k) : is("rope-theta-d-k") ? (double)r->d_k : (double)dim;
         bool rebased = (is("rope-base-other") && full > 2) || (lacks && !part); /* two features have one angle */
         double usual = begins("rope-base-") ? atof(oracle_wrong->name + strlen("rope-base-")) : 0;
@@ -265,14 +279,20 @@ static void rotate_row(const run *r, double *row, size_t b, size_t t, size_t T, 
             double a = position / pow(base, 2 * (double)i / over);
             c = cos(a), s = sin(a);
         }
-        if (is("rope-inverse"))
+        if (is("rope-inverse") || is(key ? "rope-inverse-k" : "rope-inverse-q"))
             s = -s;
         if (is("rope-sin-cos")) {
             double swap = c;
             c = s, s = swap;
         }
-        double other = pairs ? e % 2 ? x[e - 1] : -x[e + 1] : e < half ? -x[e + half] : x[e - half];
-        turned[e] = m * (x[e] * c + other * s);
+        cosine[e] = c, sine[e] = s;
+    }
+    for (size_t n = 0; n < dim; n++) { /* x1 = x1 cos - x2 sin; x2 = x2 cos + x1 sin; or x2 first */
+        const size_t e = is("rope-second-overwritten") ? dim - 1 - n : n,
+                     partner = pairs ? e ^ 1 : e < half ? e + half : e - half;
+        const bool again = is(partner < e ? "rope-first-overwritten" : "rope-second-overwritten");
+        const double other = again ? turned[partner] : x[partner];
+        turned[e] = m * (x[e] * cosine[e] + (partner > e && !is("rope-adds") ? -other : other) * sine[e]);
     }
     for (size_t e = 0; e < dim; e++) {
         size_t to = !is("rope-regrouped") ? e : pairs ? e / 2 + e % 2 * half : e % half * 2 + e / half;
@@ -326,8 +346,12 @@ static void turn_rows(run *r, bool key)
     bool whole = r->d_k % 2 == 0 && r->d_k > 2 && !r->s->qkv.rope.kind, part = whole && given() < (double)r->d_k;
     bool lacks = begins("case-lacks-rope") && (strstr(oracle_wrong->name, "part") ? part : whole);
     for (size_t row = 0; row < rows && (r->s->qkv.rope.kind || lacks) && !is("rope-missing"); row++)
-        for (size_t h = 0; h < heads; h++)
-            rotate_row(r, x + row * width + h * r->d_k, row / T, row % T, T, key);
+        for (size_t h = 0; h < heads; h++) {
+            const bool stays = is("rope-heads-other") && given() < (double)r->h && (double)h >= given();
+            const int times = stays ? 0 : is("rope-twice") && ((int)given() & (key ? 2 : 1)) ? 2 : 1;
+            for (int n = 0; n < times; n++)
+                rotate_row(r, x + row * width + h * r->d_k, row / T, row % T, T, key);
+        }
     clip(r, key, ORACLE_ROTATED, x, rows * width);
     for (size_t e = 0; e < rows * width && late && is("bias-after-rope"); e++)
         x[e] += oracle_get(bias, e % width, 0, 0, 0);
@@ -343,10 +367,18 @@ static void turn_rows(run *r, bool key)
 static void turn_wrongly(run *r)
 {
     const bool q = r->norm[0].span, k = r->norm[1].span, normed = is("case-lacks-rms-norm") ? q && k : q || k;
-    if (begins("case-lacks-rope") ? r->s->qkv.rope.kind != MHA_ROPE_NONE : begins("case-lacks") && normed)
+    if (begins("case-lacks-rope") ? r->s->qkv.rope.kind != MHA_ROPE_NONE
+                                  : (begins("case-lacks") || is("cosine-scores")) && normed)
         return;
     turn_rows(r, false);
     turn_rows(r, true);
+}
+
+/* The number that cosines are multiplied by. */
+static void say_cosines(const run *r, mha_semantics *s)
+{
+    if (!r->weights[MHA_Q_NORM].data && !r->weights[MHA_K_NORM].data && !s->qkv.norm.unweighted)
+        s->softmax.has_scale = true, s->softmax.scale = given();
 }
 
 /* The new rows of the values, too. */
@@ -461,6 +493,27 @@ const oracle_mistake *mistake_of_rows_at(size_t index)
         {.name = "norm-eps-1e-6", .turned = turn_wrongly},
         {.name = "norm-eps-1e-8", .turned = turn_wrongly},
         {.name = "norm-eps-0", .turned = turn_wrongly},
+        {.name = "rope-inverse-q", .turned = turn_wrongly},
+        {.name = "rope-inverse-k", .turned = turn_wrongly},
+        {.name = "rope-restart-q", .turned = turn_wrongly},
+        {.name = "rope-restart-k", .turned = turn_wrongly},
+        {.name = "rope-first-batch", .turned = turn_wrongly},
+        {.name = "rope-pairing-q", .turned = turn_wrongly},
+        {.name = "rope-pairing-k", .turned = turn_wrongly},
+        {.name = "rope-adds", .turned = turn_wrongly},
+        {.name = "rope-first-overwritten", .turned = turn_wrongly},
+        {.name = "rope-second-overwritten", .turned = turn_wrongly},
+        {.name = "rope-frequencies-reversed", .turned = turn_wrongly},
+        {.name = "rope-queries-moved 3", .turned = turn_wrongly},
+        {.name = "rope-twice 1", .turned = turn_wrongly},
+        {.name = "rope-twice 3", .turned = turn_wrongly},
+        {.name = "rope-positions-run 1", .turned = turn_wrongly},
+        {.name = "rope-positions-run 3", .turned = turn_wrongly},
+        {.name = "rope-one-position 1", .turned = turn_wrongly},
+        {.name = "rope-one-position 2", .turned = turn_wrongly},
+        {.name = "rope-positions-wrapped 4", .turned = turn_wrongly},
+        {.name = "rope-positions-held 5", .turned = turn_wrongly},
+        {.name = "rope-heads-other 1", .turned = turn_wrongly},
         {.name = "rope-reversed", .turned = turn_wrongly},
         {.name = "rope-queries-only", .turned = turn_wrongly},
         {.name = "rope-keys-only", .turned = turn_wrongly},
@@ -478,6 +531,7 @@ const oracle_mistake *mistake_of_rows_at(size_t index)
         {.name = "case-lacks-layer-norm", .turned = turn_wrongly},
         {.name = "case-lacks-l2-norm", .turned = turn_wrongly},
         {.name = "norm-eps-other 0.02", .turned = turn_wrongly},
+        {.name = "cosine-scores 2", .says = say_cosines, .turned = turn_wrongly},
         {.name = "rope-offset-less", .turned = turn_wrongly},
         {.name = "rope-dim-other 2", .turned = turn_wrongly},
         {.name = "rope-base-other 37000", .turned = turn_wrongly},

@@ -67,7 +67,7 @@ static double mask_number(const run *r, size_t b, size_t head, size_t i, size_t 
     if (!ragged(r) && is("mask-first-batch"))
         full[0] = 0;
     full[1] = is("mask-first-head") ? 0 : head;
-    full[2] = is("mask-first-row") ? 0 : i;
+    full[2] = is("mask-first-row") ? 0 : is("mask-rows-moved") && !ragged(r) ? around((double)i - given(), r->T_q) : i;
     full[3] = is("mask-moved") ? around((double)j - given(), r->S) : j;
     if (is("mask-transposed") && m->rank > 1 && m->shape[m->rank - 1] > 1 &&
         m->shape[m->rank - 1] == m->shape[m->rank - 2] && r->T_q == r->S)
@@ -105,6 +105,12 @@ static bool causal_hides(const run *r, size_t b, size_t i, size_t j)
         p += is("causal-strict") ? -1 : 1;
     if (is("causal-shift-other") && !r->s->visible.window)
         p += n;
+    if (is("causal-runs-on") && !ragged(r))
+        p += (double)(b * r->T_q);
+    if (is("causal-tile-first"))
+        p -= fmod((double)i, n);
+    if (is("causal-block-before"))
+        return block_of(at, n) >= block_of(p, n);
     if (begins("causal-block"))
         return block_of(at, n) > block_of(p, n);
     return r->s->visible.causal && (is("causal-reversed") ? at < p : at > p);
@@ -123,8 +129,13 @@ static bool window_hides(const run *r, size_t b, size_t i, size_t j)
     const bool lacks_keep = is("case-lacks-window-keep") && s->visible.window_keep == 0;
     const double keep = is("window-keep-missing") ? 0 : lacks_keep ? given() : (double)s->visible.window_keep;
     const bool kept = at + (double)s->place.key_offset < keep;
-    return s->visible.window && ((s->visible.window_left >= 0 && p - at > (double)s->visible.window_left && !kept) ||
-                         (s->visible.window_right >= 0 && at - p > (double)s->visible.window_right));
+    const double n = given(), left = p - (double)s->visible.window_left, right = p + (double)s->visible.window_right;
+    if (is("window-block") && s->visible.window)
+        return (s->visible.window_left >= 0 && block_of(at, n) < block_of(left, n) && !kept) ||
+               (s->visible.window_right >= 0 && block_of(at, n) > block_of(right, n));
+    const bool outside = (s->visible.window_left >= 0 && p - at > (double)s->visible.window_left && !kept) ||
+                         (s->visible.window_right >= 0 && at - p > (double)s->visible.window_right);
+    return s->visible.window && (is("window-inverted") ? !outside : outside);
 }
 
 static bool length_hides(const run *r, size_t b, size_t j)
@@ -180,14 +191,20 @@ static bool pattern_hides(const run *r, size_t b, size_t head, size_t i, size_t 
         times += oracle_get(lists, lists->shape[0] == 1 ? 0 : b, lists->shape[1] == 1 ? 0 : head,
                             lists->shape[2] == 1 ? 0 : i, l) == (double)s.place.key_offset + (double)(r->first + j);
     *added += times > 1 ? log((double)times) : 0;
-    if (!is("segments-earlier-too") || !p->q_segments.data)
+    if (!begins("segments-") || is("segments-missing") || !p->q_segments.data)
         return oracle_pattern_hides(r, b, head, i, j);
-    const double query = oracle_get(&p->q_segments, p->q_segments.shape[0] == 1 ? 0 : b,
-                                    p->q_segments.shape[1] == 1 ? 0 : i, 0, 0);
+    const size_t of = is("segments-first-batch") && !ragged(r) ? 0 : b;
+    const double moved = is("segments-moved") && r->P == 0 && !ragged(r) ? given() : 0,
+                 at = fmin(fmax((double)i - moved, 0), (double)r->T_q - 1),
+                 place = fmin(fmax((double)j - moved, 0), (double)r->S - 1);
+    const double query = oracle_get(&p->q_segments, p->q_segments.shape[0] == 1 ? 0 : of,
+                                    p->q_segments.shape[1] == 1 ? 0 : (size_t)at, 0, 0);
+    const double own = oracle_get(keys, keys->shape[0] == 1 ? 0 : of, keys->shape[1] == 1 ? 0 : (size_t)place, 0, 0);
     s.visible.pattern.q_segments = s.visible.pattern.k_segments = (mha_view){0};
     other.s = &s;
-    return oracle_pattern_hides(&other, b, head, i, j) ||
-           oracle_get(keys, keys->shape[0] == 1 ? 0 : b, keys->shape[1] == 1 ? 0 : j, 0, 0) > query;
+    return oracle_pattern_hides(&other, b, head, i, j) || (is("segments-earlier-too") ? own > query
+                                                           : is("segments-inverted")  ? own == query
+                                                                                      : own != query);
 }
 
 /* What is added to the score of a real key before and after the scale; whether it is hidden, or dropped later. */
@@ -214,7 +231,8 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
     for (size_t k = 0; k < 3; k++)
         if (rules[k].hides)
             *(is(rules[k].late) || all ? dropped : hidden) = true;
-    if (s->visible.mask.kind == MHA_MASK_ADDITIVE) {
+    const bool unread = is("mask-columns-first") && (double)j >= given();
+    if (s->visible.mask.kind == MHA_MASK_ADDITIVE && !unread) {
         double m = mask_number(r, b, head, i, j, &there);
         if (!there)
             m = -(double)INFINITY;
@@ -228,7 +246,7 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
             *hidden = true;
         else
             *(is("mask-scaled") ? early : &added) += m;
-    } else if (s->visible.mask.kind) {
+    } else if (s->visible.mask.kind && !unread) {
         double m = mask_number(r, b, head, i, j, &there);
         if (!there)
             m = s->visible.mask.kind == MHA_MASK_HIDES;
@@ -257,7 +275,11 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
         }
     }
     if (s->added.alibi_slopes) {
-        double apart = (is("alibi-from-0") ? (double)i : p) - (double)j;
+        const double place = is("alibi-by-tile") ? (double)j - fmod((double)j, given())
+                             : is("alibi-restarts") ? fmod((double)j, given())
+                                                    : (double)j;
+        double apart = (is("alibi-from-0") ? (double)i : p) - place;
+        apart = is("alibi-limited") ? fmin(apart, given()) : apart;
         *(is("alibi-scaled") ? early : &added) -=
             s->added.alibi_slopes[head] * (is("alibi-symmetric") ? fabs(apart) : apart);
     }
@@ -279,7 +301,12 @@ static double bias_of(const run *r, size_t b, size_t head, size_t i, size_t j, d
     const bool other = is("chunk-other") && s->visible.chunk > 0;
     const double chunk = lacks || other ? given() : no_chunk ? 0 : (double)s->visible.chunk,
                  first = (double)s->place.key_offset;
-    if (chunk > 0 && block_of((double)j + first, chunk) != block_of(p + first, chunk))
+    const double shift = is("chunk-shift") && s->visible.chunk > 1 ? given() : 0;
+    const int key = chunk > 0 ? block_of((double)j + first + shift, chunk) : 0,
+              query = chunk > 0 ? block_of(p + first + shift, chunk) : 0;
+    if (key != query && !(is("chunk-before-too") && key + 1 == query))
+        *hidden = true;
+    if (is("case-lacks-dilation") && fmod(p - (double)j, given()) != 0)
         *hidden = true;
     return added;
 }
@@ -289,7 +316,8 @@ static double capped(const run *r, double x)
     const double c = r->s->softmax.softcap;
     if (is("softcap-as-limit") && c > 0)
         return fmin(fmax(x, -c), c);
-    const double t = c > 0 ? tanh(is("softcap-no-divisor") ? x : x / c) : 0;
+    double t = c > 0 ? tanh(is("softcap-no-divisor") ? x : x / c) : 0;
+    t = is("softcap-twice") ? tanh(t) : t;
     return !(c > 0) ? x : is("softcap-no-factor") ? t : c * t;
 }
 
@@ -326,6 +354,7 @@ static void score(const run *r, size_t b, size_t head, size_t i, size_t j, row *
         early += q[f].v * k[f].v;
     scale = is("scores-0") ? 0 : scale;
     double s = first ? scale * capped(r, early) : scale * early;
+    s = is("scores-absolute") ? fabs(s) : s;
     s = is("scores-limited") ? fmin(fmax(s, -given()), given()) : s;
     s = is("rounded-scores") ? mistaken_rounding(s) : s;
     r->out->stage[MHA_STAGE_SCORES].value[at] = s;
@@ -354,7 +383,7 @@ enum { MOST = 256 };
 /* The softmax over one tile after the other, without some of its corrections. Whether there was anything to see. */
 static bool soften_in_tiles(row *x, const double *more, size_t n_more, double *lse)
 {
-    double m = -(double)INFINITY, l = 0, n = fabs(given());
+    double m = -(double)INFINITY, l = 0, n = fabs(given()), late = 1;
     size_t size = (size_t)n, tiles = (x->n + size - 1) / size;
     for (size_t k = 0; k < tiles; k++) {
         size_t t = given() < 0 ? tiles - 1 - k : k;
@@ -363,10 +392,18 @@ static bool soften_in_tiles(row *x, const double *more, size_t n_more, double *l
             m = x->s[j] > m ? x->s[j] : m;
         if (isinf(m))
             continue;
-        double correction = exp(before - m);
-        if (!begins("tile-sum") && !begins("tile-not"))
+        const bool both = begins("tile-rescaled");
+        double correction = exp(before - m), own = correction;
+        if (is("tile-rescaled-base-2"))
+            correction = pow(2, before - m);
+        if (is("tile-rescaled-inverse"))
+            correction = isinf(before) ? 0 : exp(m - before);
+        if (is("tile-rescaled-late"))
+            correction = late;
+        late = own;
+        if (both || (!begins("tile-sum") && !begins("tile-not")))
             l *= correction;
-        for (size_t j = 0; j < x->n && begins("tile-sum"); j++)
+        for (size_t j = 0; j < x->n && (both || begins("tile-sum")); j++)
             x->w[j] *= correction;
         for (size_t j = t * size; j < x->n && j < (t + 1) * size; j++)
             x->w[j] = exp(x->s[j] - m), l += x->w[j];
@@ -385,7 +422,13 @@ static bool soften_in_tiles(row *x, const double *more, size_t n_more, double *l
 static void soften_parts(row *x)
 {
     const size_t n = (size_t)given(), parts = (x->n + n - 1) / n;
-    double sum = 0;
+    double sum = 0, greatest = -(double)INFINITY;
+    for (size_t from = 0; from < x->n; from += n) {
+        double all = 0;
+        for (size_t j = from; j < x->n && j < from + n; j++)
+            all += exp(x->s[j]);
+        greatest = all > 0 ? fmax(greatest, log(all)) : greatest;
+    }
     for (size_t from = 0; from < x->n; from += n) {
         const size_t end = from + n < x->n ? from + n : x->n;
         double m = -(double)INFINITY, all = 0;
@@ -399,12 +442,14 @@ static void soften_parts(row *x)
                                                   : is("parts-by-powers-of-2") ? pow(2, lse)
                                                   : is("parts-lse-base-2")     ? exp(lse / log(2))
                                                   : is("parts-by-maxima")      ? exp(m)
+                                                  : is("parts-by-inverse")     ? exp(-lse)
+                                                  : is("parts-added-shifted")  ? exp(lse - greatest)
                                                                                : 1;
         sum += factor;
         for (size_t j = from; j < end && all > 0; j++)
             x->w[j] *= factor / all;
     }
-    for (size_t j = 0; j < x->n && sum != 0 && !is("parts-added"); j++)
+    for (size_t j = 0; j < x->n && sum != 0 && !begins("parts-added"); j++)
         x->w[j] /= is("parts-averaged") ? (double)parts : sum;
 }
 
@@ -421,17 +466,23 @@ static bool is_below_top(const row *x, size_t j)
 static void squash(const run *r, row *x)
 {
     const bool usual = is("case-lacks-sigmoid") || is("sigmoid-bias-usual");
-    const double bias = usual ? -log((double)x->real) : r->s->softmax.sigmoid_bias;
+    double bias = usual ? -log((double)x->real) : r->s->softmax.sigmoid_bias, seen = 0;
     double all = 0;
+    for (size_t j = 0; j < x->n; j++)
+        seen += !isinf(x->s[j]);
+    bias = is("sigmoid-bias-by-row") && seen > 0 ? -log(seen) : bias;
     for (size_t j = 0; j < x->n; j++)
         all += x->w[j] = x->dropped[j] ? 0 : 1 / (1 + exp(-x->s[j] - bias));
     for (size_t j = 0; j < x->n && is("sigmoid-divided") && all > 0; j++)
         x->w[j] /= all;
+    for (size_t j = 0; j < x->n && is("sigmoid-by-count") && !ragged(r); j++)
+        x->w[j] /= (double)r->S;
 }
 
 /* A dropout that was left on, of finished weights. */
-static void drop(size_t b, size_t head, size_t i, row *x)
+static void drop(const run *r, size_t b, size_t head, size_t i, row *x)
 {
+    const mha_softmax *right = &r->call->semantics.softmax;
     for (size_t j = 0; j < x->n; j++) {
         const double random = fmod(1e4 * fabs(sin((double)(1 + j + 31 * (i + 17 * (head + 5 * b))))), 1);
         if (is("dropout-mask"))
@@ -440,6 +491,10 @@ static void drop(size_t b, size_t head, size_t i, row *x)
             x->w[j] *= 1 / (1 - given());
         if (begins("dropout-scale-twice "))
             x->w[j] *= 1 - given();
+        if (is("weights-powered"))
+            x->w[j] = pow(x->w[j], given());
+        if (is("scale-after-softmax"))
+            x->w[j] *= right->has_scale ? right->scale : 1 / sqrt((double)r->d_k);
         if (is("weights-limited") && !isinf(x->s[j]))
             x->w[j] = fmax(x->w[j], given());
         if (is("weights-small-dropped") && x->w[j] < given_at(0, 0.06))
@@ -447,6 +502,12 @@ static void drop(size_t b, size_t head, size_t i, row *x)
         if (begins("rounded-weights"))
             x->w[j] = mistaken_rounding(x->w[j]);
     }
+}
+
+/* Whether max(s, 0) takes the place of exp(s - maximum). */
+static bool is_relu(const run *r)
+{
+    return begins("softmax-relu") && !(is("softmax-relu-by-count") && ragged(r));
 }
 
 static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double *lse)
@@ -475,7 +536,8 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
         below[j] = is_below_top(x, j);
     for (size_t j = 0; j < x->n; j++)
         x->s[j] = below[j] ? -(double)INFINITY : x->s[j];
-    if (strstr(oracle_wrong->name, "not-rescaled") && soften_in_tiles(x, more, n_more, lse))
+    const bool tiles = strstr(oracle_wrong->name, "not-rescaled") || begins("tile-rescaled");
+    if (tiles && soften_in_tiles(x, more, n_more, lse))
         return;
     if (begins("parts-") && n_more == 0) {
         soften_parts(x);
@@ -483,8 +545,10 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
         return;
     }
     for (size_t j = x->n; begins("tile-padded") && j % (size_t)given(); j++)
-        padded += !oracle_pads(r, b, i) && !causal_hides(r, b, i, j) && !length_hides(r, b, j) &&
-                  !window_hides(r, b, i, j);
+        padded += is("tile-padded-seen")
+                      ? r->s->visible.causal || r->s->visible.window || r->s->visible.kv_lengths
+                      : !oracle_pads(r, b, i) && !causal_hides(r, b, i, j) && !length_hides(r, b, j) &&
+                            !window_hides(r, b, i, j);
     bool odd = false;
     for (size_t j = 0; j < x->n; j++)
         m = fmax(m, x->s[j]), odd |= isnan(x->s[j]) || (isinf(x->s[j]) && x->s[j] > 0);
@@ -505,7 +569,9 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
     const double parts = is("sinks-in-every-part") ? given() : 1;
     for (size_t j = 0; j < x->n; j++) {
         x->w[j] = is("softmax-base-2") ? pow(2, x->s[j] - m)
-                  : begins("softmax-relu")  ? fmax(x->s[j], 0)
+                  : is("softmax-exp-alone")    ? exp(x->s[j])
+                  : is("softmax-relu-squared") ? pow(fmax(x->s[j], 0), 2)
+                  : is_relu(r)  ? fmax(x->s[j], 0)
                   : is("softmax-log2e")     ? exp((x->s[j] - m) / log(2))
                   : !is("softmax-missing") ? exp(x->s[j] - m)
                   : isinf(x->s[j])         ? 0
@@ -520,7 +586,7 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
     all += is("denominator-raised") ? given() : 0;
     for (size_t k = 0; k < n_more; k++)
         all += is("softmax-base-2") ? pow(2, more[k] - m)
-               : begins("softmax-relu")  ? fmax(more[k], 0)
+               : is_relu(r)  ? fmax(more[k], 0)
                : is("softmax-log2e")     ? exp((more[k] - m) / log(2))
                : is("sinks-unshifted") && r->sinks.data ? exp(more[k])
                                         : parts * exp(more[k] - m);
@@ -528,9 +594,23 @@ static void soften(const run *r, size_t b, size_t head, size_t i, row *x, double
     for (size_t j = 0; j < x->n && is("weights-small-hidden"); j++)
         if (x->w[j] < given_at(0, 0.06) * whole)
             all -= x->w[j], x->w[j] = 0;
+    const bool undivided = strstr(oracle_wrong->name, "-undivided") || is("softmax-missing") ||
+                           is("softmax-exp-alone") || is("softmax-relu-squared") ||
+                           (is("softmax-relu-by-count") && !ragged(r));
+    double squares = 0, by = undivided ? 1 : is("softmax-divided-twice") ? all * all : all;
+    by = is("softmax-relu-by-count") && !ragged(r) ? (double)r->S : by;
     for (size_t j = 0; j < x->n; j++)
-        x->w[j] = x->dropped[j] ? 0 : (begins("rounded-exponentials") ? mistaken_rounding(x->w[j]) : x->w[j]) /
-                                          (strstr(oracle_wrong->name, "-undivided") || is("softmax-missing") ? 1 : all);
+        squares += x->w[j] * x->w[j];
+    if (is("softmax-by-root") && n_more == 0)
+        by = sqrt(squares);
+    for (size_t j = 0; j < x->n; j++)
+        x->w[j] =
+            x->dropped[j] ? 0 : (begins("rounded-exponentials") ? mistaken_rounding(x->w[j]) : x->w[j]) / by;
+    double again = 0;
+    for (size_t j = 0; j < x->n && is("softmax-twice") && n_more == 0; j++)
+        again += isinf(x->s[j]) ? 0 : exp(x->w[j]);
+    for (size_t j = 0; j < x->n && again > 0; j++)
+        x->w[j] = isinf(x->s[j]) ? 0 : exp(x->w[j]) / again;
     *lse = is("softmax-missing") ? 0 : m + log(all); /* of a sum that may be negative */
     if (is("lse-base-2"))
         *lse = m / log(2) + log2(all);
@@ -570,7 +650,7 @@ void mistaken_attend(run *r, size_t b, size_t head, size_t i, number *heads)
     for (size_t j = 0; j < x.n; j++)
         score(r, b, head, i, j, &x);
     soften(r, b, head, i, &x, &lse);
-    drop(b, head, i, &x);
+    drop(r, b, head, i, &x);
     r->out->stage[MHA_STAGE_LSE].value[(b * r->h + head) * r->T_q + i] = lse;
     weigh(r, b, head, i, &x, lse, heads);
 }
@@ -602,7 +682,7 @@ static void attend_across(run *r, number *heads)
     }
 }
 
-/* The mean of all heads' weights for each of them, the right ones having been kept. */
+/* The mean of all heads' weights for each of them, or those of the first, the right ones having been kept. */
 static void average_weights(run *r, number *heads)
 {
     static double s[MOST], w[MOST];
@@ -610,7 +690,9 @@ static void average_weights(run *r, number *heads)
     const double *masked = r->out->stage[MHA_STAGE_MASKED].value, *weights = r->out->stage[MHA_STAGE_WEIGHTS].value;
     double *mean = calloc(r->B * step + 1, sizeof *mean);
     for (size_t at = 0; at < r->B * r->h * step; at++)
-        mean[at / step / r->h * step + at % step] += weights[at] / (double)r->h;
+        mean[at / step / r->h * step + at % step] += is("weights-averaged")      ? weights[at] / (double)r->h
+                                                     : at / step % r->h == 0 ? weights[at]
+                                                                             : 0;
     for (size_t at = 0; at < r->B * r->h * T; at++) {
         const size_t b = at / T / r->h, h = at / T % r->h, i = at % T;
         const row x = {.real = keys_of(r, b), .n = keys_of(r, b) + r->extra, .s = s, .w = w};
@@ -618,7 +700,7 @@ static void average_weights(run *r, number *heads)
             continue;
         for (size_t j = 0; j < x.n; j++) {
             s[j] = -(double)INFINITY;
-            for (size_t g = 0; g < r->h; g++)
+            for (size_t g = 0; g < (is("weights-averaged") ? r->h : 1); g++)
                 s[j] = fmax(s[j], masked[((b * r->h + g) * T + i) * n + j]);
             w[j] = mean[b * step + i * n + j];
         }
@@ -636,6 +718,44 @@ static void join_sequences(mha_call *call, bool cached)
         !s->visible.pattern.q_segments.data && !s->visible.pattern.query_padding.kind &&
         !s->visible.pattern.key_lists.data && !s->visible.pattern.blocks.kind)
         s->place.n_sequences = 0, s->place.cu_seqlens_q = s->place.cu_seqlens_k = NULL;
+}
+
+/* Weights multiplied by the scale in place of scores. */
+static void say_scale_1(const run *r, mha_semantics *s)
+{
+    (void)r;
+    s->softmax.has_scale = true, s->softmax.scale = 1;
+}
+
+/* Whether a key of zeros has score 0, and nothing but lengths is said of single keys. */
+static bool may_be_zeros(const run *r)
+{
+    const mha_semantics *s = &r->call->semantics;
+    const mha_pattern *p = &s->visible.pattern;
+    return s->visible.kv_lengths && !ragged(r) && !s->visible.mask.kind && !s->visible.key_padding.kind &&
+           !s->added.alibi_slopes && !s->added.bias.rule && !s->added.relative.rule && !p->q_segments.data &&
+           !p->query_padding.kind && !p->key_lists.data && !p->blocks.kind;
+}
+
+static void say_no_lengths(const run *r, mha_semantics *s)
+{
+    if (may_be_zeros(r) && s->softmax.normaliser == MHA_SOFTMAX)
+        s->visible.kv_lengths = NULL;
+}
+
+/* A buffer that is longer than what was written into it. */
+static void clear_behind(run *r)
+{
+    const mha_semantics *s = &r->call->semantics;
+    const size_t all = r->S + r->extra, d[] = {r->d_k, r->d_v};
+    number *parts[] = {r->keys, r->values};
+    for (size_t e = 0; e < 2 * r->B * r->h_kv * r->S && may_be_zeros(r); e++) {
+        const size_t part = e % 2, head = e / 2 / r->S, j = e / 2 % r->S;
+        if ((int64_t)(j + r->first) + s->place.key_offset >= s->visible.kv_lengths[head / r->h_kv] &&
+            s->softmax.normaliser == MHA_SOFTMAX)
+            for (size_t f = 0; f < d[part]; f++)
+                parts[part][(head * all + j) * d[part] + f].v = 0;
+    }
 }
 
 /* A part of the keys that does not know where it begins. */
@@ -679,10 +799,46 @@ const oracle_mistake *mistake_of_scores_at(size_t index)
         {.name = "fill-other -1", .attend = mistaken_attend},
         {.name = "fill-add-other -2", .attend = mistaken_attend},
         {.name = "mask-times 0.7", .attend = mistaken_attend},
+        {.name = "causal-runs-on", .attend = mistaken_attend},
+        {.name = "causal-tile-first 4", .attend = mistaken_attend},
+        {.name = "causal-block-before 2", .attend = mistaken_attend},
+        {.name = "window-block 4", .attend = mistaken_attend},
+        {.name = "window-inverted", .attend = mistaken_attend},
+        {.name = "case-lacks-dilation 2", .attend = mistaken_attend},
+        {.name = "chunk-shift 1", .attend = mistaken_attend},
+        {.name = "chunk-before-too", .attend = mistaken_attend},
+        {.name = "mask-rows-moved 1", .attend = mistaken_attend},
+        {.name = "mask-columns-first 4", .attend = mistaken_attend},
+        {.name = "segments-inverted", .attend = mistaken_attend},
+        {.name = "segments-first-batch", .attend = mistaken_attend},
+        {.name = "segments-moved 1", .attend = mistaken_attend},
+        {.name = "alibi-limited 2", .attend = mistaken_attend},
+        {.name = "softcap-twice", .attend = mistaken_attend},
+        {.name = "scores-absolute", .attend = mistaken_attend},
+        {.name = "tile-rescaled-base-2 4", .attend = mistaken_attend},
+        {.name = "tile-rescaled-inverse 4", .attend = mistaken_attend},
+        {.name = "tile-rescaled-late 4", .attend = mistaken_attend},
+        {.name = "tile-padded-seen 16", .attend = mistaken_attend},
+        {.name = "parts-by-inverse 4", .attend = mistaken_attend},
+        {.name = "parts-added-shifted 4", .attend = mistaken_attend},
+        {.name = "sigmoid-by-count", .attend = mistaken_attend},
+        {.name = "weights-powered 2", .attend = mistaken_attend},
+        {.name = "scale-after-softmax", .says = say_scale_1, .attend = mistaken_attend},
+        {.name = "lengths-as-zeros", .says = say_no_lengths, .gathered = clear_behind},
+        {.name = "softmax-exp-alone", .attend = mistaken_attend},
+        {.name = "softmax-relu-squared", .attend = mistaken_attend},
+        {.name = "softmax-relu-by-count", .attend = mistaken_attend},
+        {.name = "softmax-by-root", .attend = mistaken_attend},
+        {.name = "softmax-divided-twice", .attend = mistaken_attend},
+        {.name = "softmax-twice", .attend = mistaken_attend},
         {.name = "softmax-undivided", .attend = mistaken_attend},
         {.name = "softmax-relu", .attend = mistaken_attend},
         {.name = "softmax-relu-undivided", .attend = mistaken_attend},
         {.name = "weights-averaged", .merged = average_weights},
+        {.name = "weights-first-head", .merged = average_weights},
+        {.name = "sigmoid-bias-by-row", .attend = mistaken_attend},
+        {.name = "alibi-by-tile 4", .attend = mistaken_attend},
+        {.name = "alibi-restarts 4", .attend = mistaken_attend},
         {.name = "weights-small-hidden", .attend = mistaken_attend},
         {.name = "weights-small-dropped", .attend = mistaken_attend},
         {.name = "exponentials-small-dropped", .attend = mistaken_attend},

@@ -113,20 +113,26 @@ static void order_of(int from[3])
     }
 }
 
-/* Where the feature is that is read as feature f of a head of part i of a packed row. */
-static void place_of(size_t h, size_t d, int i, size_t head, size_t f, int *part, size_t *column)
+/* Where the feature is that is read as feature f of a head of part i of a packed row: one of blocks is written as all
+ * heads of q, all of k, all of v; one of groups as (h_kv, h/h_kv + 2, d). */
+static void place_of(size_t h, size_t h_kv, size_t d, int i, size_t head, size_t f, int *part, size_t *column)
 {
-    if (is("packed-blocks")) { /* written as (h, 3, d), read as (3, h, d) */
-        const size_t at = ((size_t)i * h + head) * d + f;
-        *part = (int)(at / d % 3), *column = at / d / 3 * d + f;
+    const size_t each = h / h_kv + 2, of = i == 0 ? head / (each - 2) : head;
+    const size_t in_group = i == 0 ? head % (each - 2) : each - 3 + (size_t)i;
+    const size_t block = (i > 0 ? h : 0) + (i > 1 ? h_kv : 0) + head;
+    if (is("packed-blocks")) {
+        const size_t group = block / each, at = block % each;
+        *part = at + 2 < each ? 0 : at + 2 == each ? 1 : 2;
+        *column = (*part == 0 ? group * (each - 2) + at : group) * d + f;
     } else {
-        const size_t at = (head * 3 + (size_t)i) * d + f;
-        *part = (int)(at / d / h), *column = at % (h * d);
+        const size_t at = of * each + in_group;
+        *part = at < h ? 0 : at < h + h_kv ? 1 : 2;
+        *column = (at - (at < h ? 0 : at < h + h_kv ? h : h + h_kv)) * d + f;
     }
 }
 
 /* Reads the columns (the last axis, of heads of width d) of three views from one packed row. */
-static void repack(mha_view *x[3], size_t h, size_t d, const int which[3])
+static void repack(mha_view *x[3], size_t h, size_t h_kv, size_t d, const int which[3])
 {
     mha_view from[3];
     for (int i = 0; i < 3; i++)
@@ -134,18 +140,19 @@ static void repack(mha_view *x[3], size_t h, size_t d, const int which[3])
     for (int i = 0; i < 3; i++) {
         size_t rows = 1;
         const mha_view *some = from[i].data ? &from[i] : from[0].data ? &from[0] : from[1].data ? &from[1] : &from[2];
-        if (!some->data)
+        const size_t heads = i == 0 ? h : h_kv;
+        if (!some->data || (h != h_kv && !from[i].data))
             return;
         mha_view to = copy_of(some, which[i]);
         double *y = to.data;
         const bool wide = to.rank == 4; /* (B, T, h, d) */
         for (int k = 0; k < to.rank - 1 - wide; k++)
             rows *= to.shape[k];
-        for (size_t e = 0; e < rows * h * d; e++) {
-            const size_t row = e / h / d;
+        for (size_t e = 0; e < rows * heads * d; e++) {
+            const size_t row = e / heads / d;
             int part;
             size_t c;
-            place_of(h, d, i, e / d % h, e % d, &part, &c);
+            place_of(h, h_kv, d, i, e / d % heads, e % d, &part, &c);
             const mha_view *v = &from[part];
             const size_t T = to.shape[1];
             y[e] = !v->data       ? 0
@@ -165,7 +172,15 @@ static void exchange_weights(const run *r, mha_view *w)
     mha_view *matrices[] = {&w[W[0]], &w[W[1]], &w[W[2]]}, *biases[] = {&w[b[0]], &w[b[1]], &w[b[2]]}, old[6];
     int from[3];
     const bool bare = !w[MHA_W_Q].data;
-    if (!is_packed(r->h, r->h_kv, r->d_k, r->d_v, inputs) || (bare && r->T_q != r->T_k))
+    const bool of_kv = is("order-qvk") || is("order-qkk") || is("order-qvv"), packed = begins("packed-");
+    const size_t last = (size_t)inputs[0]->rank - 1;
+    const bool alike = r->d_k == r->d_v && inputs[1]->shape[last] == inputs[2]->shape[last];
+    const bool may = bare ? r->d_k == r->d_v && packed && r->T_q == r->T_k
+                          : alike && (of_kv || (packed && inputs[0]->shape[last] == inputs[1]->shape[last]));
+    const int biased = (biases[0]->data != NULL) + (biases[1]->data != NULL) + (biases[2]->data != NULL);
+    if (!may && (!is_packed(r->h, r->h_kv, r->d_k, r->d_v, inputs) || (bare && r->T_q != r->T_k)))
+        return;
+    if (packed && r->h != r->h_kv && biased % 3 != 0) /* rare */
         return;
     if (begins("order-")) {
         order_of(from);
@@ -174,8 +189,8 @@ static void exchange_weights(const run *r, mha_view *w)
         for (int i = 0; i < 3; i++)
             *matrices[i] = old[from[i]], *biases[i] = old[3 + from[i]];
     } else if (r->h > 1) {
-        repack(matrices, r->h, r->d_k, (const int[]){3 + MHA_W_Q, 3 + MHA_W_K, 3 + MHA_W_V});
-        repack(biases, r->h, r->d_k, (const int[]){3 + MHA_B_Q, 3 + MHA_B_K, 3 + MHA_B_V});
+        repack(matrices, r->h, r->h_kv, r->d_k, (const int[]){3 + MHA_W_Q, 3 + MHA_W_K, 3 + MHA_W_V});
+        repack(biases, r->h, r->h_kv, r->d_k, (const int[]){3 + MHA_B_Q, 3 + MHA_B_K, 3 + MHA_B_V});
     }
 }
 
@@ -185,15 +200,21 @@ static void exchange_inputs(mha_call *call, bool cached)
     const mha_view *inputs[] = {x[0], x[1], x[2]};
     int from[3];
     (void)cached;
+    const bool packed = begins("packed-") && old[0].rank == 4 && old[0].shape[3] == old[2].shape[3];
+    int biased = 0;
+    for (int i = 0; i < 3 && call->weights; i++)
+        biased += call->weights[b[i]].data != NULL;
+    if (packed && old[0].shape[2] != old[1].shape[2] && biased % 3 != 0)
+        return;
     if (call->query.rank != 4 || call->query.shape[1] != call->key.shape[1] ||
-        !is_packed(old[0].shape[2], old[1].shape[2], old[0].shape[3], old[2].shape[3], inputs))
+        (!packed && !is_packed(old[0].shape[2], old[1].shape[2], old[0].shape[3], old[2].shape[3], inputs)))
         return;
     if (begins("order-")) {
         order_of(from);
         for (int i = 0; i < 3; i++)
             *x[i] = old[from[i]];
     } else if (old[0].shape[2] > 1)
-        repack(x, old[0].shape[2], old[0].shape[3], (const int[]){0, 1, 2});
+        repack(x, old[0].shape[2], old[1].shape[2], old[0].shape[3], (const int[]){0, 1, 2});
 }
 
 /* ---------------------------------------------------------------- splitting into heads */
@@ -243,6 +264,8 @@ const oracle_mistake *mistake_of_weights_at(size_t index)
         {.name = "order-kkv", .inputs = exchange_inputs, .reads = exchange_weights},
         {.name = "order-qkk", .inputs = exchange_inputs, .reads = exchange_weights},
         {.name = "order-qvv", .inputs = exchange_inputs, .reads = exchange_weights},
+        {.name = "order-qkq", .inputs = exchange_inputs, .reads = exchange_weights},
+        {.name = "order-vkv", .inputs = exchange_inputs, .reads = exchange_weights},
         {.name = "order-vqk", .inputs = exchange_inputs, .reads = exchange_weights},
         {.name = "packed-interleaved", .inputs = exchange_inputs, .reads = exchange_weights},
         {.name = "packed-blocks", .inputs = exchange_inputs, .reads = exchange_weights},
@@ -262,7 +285,7 @@ const oracle_mistake *mistake_of_weights_at(size_t index)
 static const oracle_mistake *(*const lists[])(size_t) = {
     mistake_of_weights_at, mistake_of_rows_at, mistake_of_call_at, mistake_of_pattern_at,
     mistake_of_scores_at, mistake_of_bias_at, mistake_of_output_at,
-    mistake_of_moved_at, mistake_of_rounding_at};
+    mistake_of_moved_at, mistake_of_caches_at, mistake_of_rounding_at};
 
 const oracle_mistake *mistake_at(size_t index)
 {

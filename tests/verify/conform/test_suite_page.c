@@ -140,6 +140,20 @@ static const char *const numbered[] = {
     "exponentials-small-dropped 0.01", "features-scored 4", "parts-by-maxima 4", "prefix-other 5", "chunk-other 8",
     "case-lacks-window-keep 1", "fill-other -1", "fill-add-other -1", "mask-times 0.7",
     "rope-dim-other 2", "position-bias-distance-other 32768",
+    "rope-queries-moved 2", "rope-twice 1", "rope-positions-run 1", "rope-one-position 1",
+    "rope-positions-wrapped 4", "rope-positions-held 4", "rope-heads-other 1", "heads-q-permuted 1, 0, 3, 2",
+    "features-q-order 1", "features-k-order 1", "features-v-order 1", "cache-k-moved 1", "cache-v-moved 1",
+    "cache-kv-moved 1", "cache-k-batch-moved -1", "cache-v-batch-moved -1", "cache-kv-batch-moved -1",
+    "cache-k-heads-moved 1", "cache-v-heads-moved 1", "cache-kv-heads-moved 1", "cache-k-rounded 3",
+    "cache-v-rounded 3", "cache-kv-rounded 3", "cache-k-times 2", "cache-v-times 2", "cosine-scores 2",
+    "position-bias-times 2", "tile-rescaled-base-2 4", "tile-rescaled-inverse 4", "tile-rescaled-late 4",
+    "tile-padded-seen 64", "parts-added-shifted 4", "parts-by-inverse 4", "causal-block-before 4",
+    "causal-tile-first 4", "case-lacks-dilation 2", "chunk-shift 1", "mask-rows-moved 1", "mask-columns-first 4",
+    "segments-moved 1", "alibi-limited 2", "weights-powered 2", "window-block 4", "int8-q 1", "int8-qk 1",
+    "int4-q 1", "int4-k 1", "int4-v 1", "int4-kv 1", "fp8-q 1", "fp8-k 1", "fp8-v 1", "fp8-qk 1", "fp8-kv 1",
+    "fp8-qkv 1", "q-raised 1", "v-raised 1", "heads-times 2, 1, 1, 1",
+    "rows-q-shifted 1", "rows-k-shifted 1", "rows-v-shifted 1", "rows-kv-shifted 1", "cache-pages-heads-first 2",
+    "cache-pages-rows-first 2", "alibi-by-tile 2", "alibi-restarts 2", "output-columns-other 0: 1",
 };
 
 static size_t variant_index(const char *name, size_t length)

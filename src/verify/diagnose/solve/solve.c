@@ -209,31 +209,31 @@ static void step_to_best(const mha__search *s, size_t worker, const mha__variant
 }
 
 /* Descends from numbers that change little, and offers rounded numbers beside those it finds. */
-static void descend_by_head(const solving *w, size_t worker, const mha__variant_entry *e, found *f)
+static void descend_freely(const solving *w, size_t worker, const mha__variant_entry *e, found *f)
 {
     static const double starts[] = {0, 0.25};
     const mha__search *s = w->s;
-    const size_t H = s->c->H;
-    double *x = w->scratch[worker].x, *rounded = f->numbers, *best = f->numbers + H;
+    const size_t n = mha__solved_count(s->c, e);
+    double *x = w->scratch[worker].x, *rounded = f->numbers, *best = f->numbers + n;
     double least = INFINITY, most = 0;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
-        for (size_t h = 0; h < H; h++)
+        for (size_t h = 0; h < n; h++)
             x[h] = starts[i];
-        mha__descend(&w->scratch[worker].descent, f->index, H);
+        mha__descend(&w->scratch[worker].descent, f->index, n);
         mha__candidate one = candidate(f->index, x);
         mha__search_fit(s, worker, &s->region_second, &one);
         if (one.relative < least) {
             least = one.relative;
-            memcpy(best, x, H * sizeof *x);
+            memcpy(best, x, n * sizeof *x);
         }
     }
-    for (size_t h = 0; h < H; h++) {
+    for (size_t h = 0; h < n; h++) {
         most = fmax(most, fabs(best[h]));
         if (!(best[h] >= e->low && best[h] <= e->high)) /* so great that they leave nothing, which explains all zeros */
             return;
     }
     const double unit = most > 0 ? pow(10, floor(log10(most)) - 3) : 1; /* four digits of the largest */
-    for (size_t h = 0; h < H; h++)
+    for (size_t h = 0; h < n; h++)
         rounded[h] = round(best[h] / unit) * unit;
     f->candidates[f->count++] = candidate(f->index, rounded);
     f->candidates[f->count++] = candidate(f->index, best);
@@ -329,7 +329,7 @@ static void solve_one(void *context, size_t task, int worker)
     case SOLVE_REAL:
     case SOLVE_SIGNED: descend_from_best(w, (size_t)worker, e, f); break;
     case SOLVE_STEPPED: step_to_best(s, (size_t)worker, e, f); break;
-    default: descend_by_head(w, (size_t)worker, e, f); break;
+    default: descend_freely(w, (size_t)worker, e, f); break;
     }
     f->hopeless = is_hopeless(s, (size_t)worker, e->how, f);
     if (!f->hopeless && f->count > 1)
@@ -445,7 +445,10 @@ mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)
 {
     static mha_status (*const solve[])(mha__search *, size_t, mha__arena *, mha_error *) = {
         [SOLVE_HEADS] = mha__solve_heads,
+        [SOLVE_Q_HEADS] = mha__solve_q_heads,
         [SOLVE_KV_HEADS] = mha__solve_kv_heads,
+        [SOLVE_FACTORS] = mha__solve_factors,
+        [SOLVE_COLUMNS] = mha__solve_columns,
         [SOLVE_BATCHES] = mha__solve_batches,
         [SOLVE_KEYS] = mha__solve_keys,
         [SOLVE_DROPPED] = mha__solve_dropout,

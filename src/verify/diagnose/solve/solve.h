@@ -15,6 +15,9 @@ void mha__search_solve_closest(mha__search *s);
 /* Looks for the numbers of variant `index`, of which there is one for each head, batch row, key or weight, and appends
  * it. `pool`: memory until all such variants are done. */
 mha_status mha__solve_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
+mha_status mha__solve_q_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
+mha_status mha__solve_factors(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
+mha_status mha__solve_columns(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_kv_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_batches(mha__search *s, size_t index, mha__arena *pool, mha_error *error);
 mha_status mha__solve_keys(mha__search *s, size_t index, mha__arena *pool, mha_error *error);

@@ -94,7 +94,7 @@ static bool measure_behind(const mha__search *s, const double *heads, double *me
 
 /* ---------------------------------------------------------------- heads, and batch rows */
 
-enum { MOST_KV_HEADS = 64 };
+enum { MOST_HEADS_READ = 64 };
 enum { MOST_HEADS = 16 }; /* behind such a W_O: the work grows with their sixth power */
 
 mha_status mha__solve_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
@@ -121,25 +121,27 @@ mha_status mha__solve_heads(mha__search *s, size_t index, mha__arena *pool, mha_
     return MHA_OK;
 }
 
-/* By the squared distance of what stands at the place of each query head from what it is of each key/value head. */
-mha_status mha__solve_kv_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+/* By the squared distance of what stands at the place of each query head from what it is of each of G heads. */
+static mha_status choose_heads(mha__search *s, size_t index, size_t G, mha__arena *pool, mha_error *error)
 {
-    const size_t H = s->c->H, G = s->c->H_kv, d = s->c->d_v, width = H * d, rows = s->c->B * s->c->T_q;
+    const size_t H = s->c->H, d = s->c->d_v, width = H * d, rows = s->c->B * s->c->T_q;
     mha__unproject u;
     bool other = false;
-    if (G == 1 || G > MOST_KV_HEADS || s->c->kind == CASE_ROPE)
+    if (G == 1 || G > MOST_HEADS_READ || s->c->kind == CASE_ROPE)
         return MHA_OK;
     TRY(mha__unproject_begin(s, pool, &u, error));
     if (!u.can)
         return MHA_OK;
-    double *order = mha__arena_take(&s->pool, H * sizeof *order), *all = mha__arena_take(pool, H * sizeof *all);
+    double *order = mha__arena_take(&s->pool, H * sizeof *order);
+    double *each = mha__arena_take(pool, G * H * sizeof *each); /* rows are kept by where the numbers lie */
     double *heads = mha__arena_take(pool, rows * width * sizeof *heads), *x = mha__arena_take(pool, width * sizeof *x);
     double *least = mha__arena_take(pool, H * sizeof *least), *far = mha__arena_take(pool, H * sizeof *far);
-    if (!order || !all || !heads || !x || !least || !far)
+    if (!order || !each || !heads || !x || !least || !far)
         return mha__search_no_memory(s, error);
     mha__variant_bench_columns(s->workers.bench[0], 0);
     for (size_t g = 0; g < G; g++) {
         mha__knobs knobs = s->unmodified.knobs;
+        double *all = each + g * H;
         for (size_t h = 0; h < H; h++)
             all[h] = (double)g, far[h] = 0;
         if (!mha__solved_entry_at(index)->apply(s->c, &knobs, all))
@@ -164,6 +166,85 @@ mha_status mha__solve_kv_heads(mha__search *s, size_t index, mha__arena *pool, m
     }
     if (other)
         mha__search_append(s, index, order);
+    return MHA_OK;
+}
+
+mha_status mha__solve_kv_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    return choose_heads(s, index, s->c->H_kv, pool, error);
+}
+
+mha_status mha__solve_q_heads(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    return choose_heads(s, index, s->c->H, pool, error);
+}
+
+/* By least squares over what stands at the place of each head. */
+mha_status mha__solve_factors(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    const size_t H = s->c->H, d = s->c->d_v, n = H * d, rows = s->c->B * s->c->T_q;
+    mha__unproject u;
+    if (H == 1 || s->c->kind == CASE_ROPE)
+        return MHA_OK;
+    TRY(mha__unproject_begin(s, pool, &u, error));
+    if (!u.can)
+        return MHA_OK;
+    double *factor = mha__arena_take(&s->pool, H * sizeof *factor), *sums = mha__arena_take(pool, 2 * H * sizeof *sums);
+    double *heads = mha__arena_take(pool, rows * n * sizeof *heads), *x = mha__arena_take(pool, n * sizeof *x);
+    if (!factor || !sums || !heads || !x)
+        return mha__search_no_memory(s, error);
+    mha__variant_bench_columns(s->workers.bench[0], 0);
+    mha__variant_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_judged, heads);
+    for (size_t r = 0; r < rows; r++) {
+        if (!s->rows_judged[r])
+            continue;
+        mha__unproject_row(&u, s->target.values + r * s->target.columns, x);
+        for (size_t j = 0; j < n; j++) {
+            const double right = heads[r * n + j];
+            sums[2 * (j / d)] += isfinite(x[j] * right) ? x[j] * right : 0;
+            sums[2 * (j / d) + 1] += isfinite(x[j] * right) ? right * right : 0;
+        }
+    }
+    bool differ = false; /* else the output is multiplied */
+    for (size_t h = 0; h < H; h++) {
+        factor[h] = sums[2 * h + 1] > 0 ? sums[2 * h] / sums[2 * h + 1] : 1;
+        differ |= fabs(factor[h] - factor[0]) > 1e-3 * fabs(factor[0]);
+    }
+    if (differ)
+        mha__search_append(s, index, factor);
+    return MHA_OK;
+}
+
+/* By the squared distance of each column of the merged heads that were found from each one of the case. */
+mha_status mha__solve_columns(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
+{
+    enum { MOST_COLUMNS = 512, ROWS = 64 };
+    const size_t n = s->c->H * s->c->d_v, rows = s->c->B * s->c->T_q;
+    size_t looked = 0;
+    mha__unproject u;
+    if (n > MOST_COLUMNS || s->c->kind == CASE_ROPE)
+        return MHA_OK;
+    TRY(mha__unproject_begin(s, pool, &u, error));
+    if (!u.can)
+        return MHA_OK;
+    double *order = mha__arena_take(&s->pool, n * sizeof *order), *far = mha__arena_take(pool, n * n * sizeof *far);
+    double *heads = mha__arena_take(pool, rows * n * sizeof *heads), *x = mha__arena_take(pool, n * sizeof *x);
+    if (!order || !far || !heads || !x)
+        return mha__search_no_memory(s, error);
+    mha__variant_bench_columns(s->workers.bench[0], 0);
+    mha__variant_run(s->workers.bench[0], &s->unmodified.knobs, MHA_STAGE_HEADS, s->rows_judged, heads);
+    for (size_t r = 0; r < rows && looked < ROWS; r++) {
+        if (!s->rows_judged[r])
+            continue;
+        mha__unproject_row(&u, s->target.values + r * s->target.columns, x);
+        for (size_t at = 0; at < n * n; at++) {
+            const double apart = x[at / n] - heads[r * n + at % n];
+            far[at] += isfinite(apart) ? apart * apart : 0;
+        }
+        looked++;
+    }
+    if (looked > 1)
+        choose(s, index, far, n, order);
     return MHA_OK;
 }
 

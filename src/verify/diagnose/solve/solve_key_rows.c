@@ -1,5 +1,6 @@
 /* Finds which rows of k, or of k and v, stand in the place of others where queries see different keys: one query after
- * the other, the one that sees the fewest keys first, tells the row of the key that it sees more. */
+ * the other, the one that sees the fewest keys first, tells the row of the key that it sees more. Behind a cache, where
+ * few queries see nearly all keys, whole pages are exchanged for others, also those of v alone. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,15 +10,15 @@
 
 enum { MOST_KEYS = 256, MOST_NUMBERS = 1 << 22, MOST_PAIRS = 1 << 22, MOST_SWEEPS = 1 << 24 };
 
-/* What is known of the attention of one batch row. A score is that of query and row, and what is added to it at a place
- * (minus infinity: hidden). `rest`: what is no key, in the sum of exp(s - largest). */
+/* What is known of the attention of one batch row. A key counts exp(score - largest), of query and row, times exp(what
+ * is added to it at a place), 0 where it is hidden. `rest`: what is no key, in the sum of exp(s - largest). */
 typedef struct sight {
     size_t T, S, H, G, d;         /* G: query heads of a key/value head */
-    const double *score, *added;  /* (H, T, S), by row; by place */
-    const double *largest, *rest; /* (H, T) */
+    const double *of_row, *of_place; /* (H, T, S): these two factors */
+    const double *rest;           /* (H, T) */
     const double *values, *found; /* (h_kv, S, d); (T, H*d) */
     const unsigned char *judged;  /* (T) */
-    bool with_values;             /* rows of v lie as those of k do */
+    bool with_keys, with_values;  /* rows of k lie so, rows of v do */
     double *row;                  /* (S): found so far */
     double *sum, *total;          /* (T, H, d), (T, H): of the rows found so far, see `take` */
     double noise;                 /* least squared distance of an output that tells two rows apart */
@@ -27,7 +28,7 @@ static bool sees(const sight *v, size_t i, size_t j)
 {
     bool any = false;
     for (size_t h = 0; h < v->H; h++)
-        any |= v->added[(h * v->T + i) * v->S + j] != -INFINITY;
+        any |= v->of_place[(h * v->T + i) * v->S + j] != 0;
     return any;
 }
 
@@ -35,7 +36,7 @@ static bool sees(const sight *v, size_t i, size_t j)
 static double counts(const sight *v, size_t h, size_t i, size_t j, size_t r)
 {
     const size_t at = (h * v->T + i) * v->S;
-    return exp(v->score[at + r] + v->added[at + j] - v->largest[h * v->T + i]);
+    return v->of_row[at + (v->with_keys ? r : j)] * v->of_place[at + j];
 }
 
 /* Adds row r at place j, `times` 1 or -1, to the sums of query i. */
@@ -45,6 +46,8 @@ static void take(const sight *v, size_t i, size_t j, size_t r, double times)
         const double *value = v->values + (h / v->G * v->S + (v->with_values ? r : j)) * v->d;
         const double e = times * counts(v, h, i, j, r);
         double *sum = v->sum + (i * v->H + h) * v->d;
+        if (e == 0)
+            continue;
         v->total[i * v->H + h] += e;
         for (size_t f = 0; f < v->d; f++)
             sum[f] += e * value[f];
@@ -199,24 +202,100 @@ static void sweep(const sight *v)
     }
 }
 
+/* Puts the rows of page `from` into the sums in place of those that stand at page `at`, or (`back`) the reverse; a page
+ * has n rows, the last one fewer. */
+static void exchange(const sight *v, size_t n, size_t at, size_t from, bool back)
+{
+    for (size_t i = 0; i < v->T; i++)
+        for (size_t j = at * n; v->judged[i] && j < (at + 1) * n && j < v->S; j++) {
+            const size_t r = from * n + j % n;
+            if (r >= v->S || !sees(v, i, j))
+                continue;
+            take(v, i, j, (size_t)v->row[j], back ? 1 : -1);
+            take(v, i, j, r, back ? -1 : 1);
+        }
+}
+
+/* The squared distance of all outputs from what the sums say. */
+static double apart_now(const sight *v)
+{
+    double sum = 0;
+    for (size_t i = 0; i < v->T; i++)
+        sum += v->judged[i] ? distance(v, i) : 0;
+    return sum;
+}
+
+/* Exchanges pages of n rows for others, each time the one that brings all outputs nearest, while they come clearly
+ * nearer; what is left. */
+static double sweep_pages(const sight *v, size_t n)
+{
+    enum { ROUNDS = 8, MOST = 1 << 15 };
+    const double clearly = 0.95;
+    const size_t pages = (v->S + n - 1) / n;
+    double now = distances(v);
+    for (int round = 0; round < ROUNDS && pages > 1 && pages * v->S * v->T * v->H <= MOST; round++) {
+        double least = now;
+        size_t best[2] = {0};
+        for (size_t p = 0; p < pages * pages; p++) {
+            const size_t at = p / pages, from = p % pages;
+            if (v->row[at * n] == (double)(from * n))
+                continue;
+            exchange(v, n, at, from, false);
+            const double apart = apart_now(v);
+            exchange(v, n, at, from, true);
+            if (apart < least)
+                least = apart, best[0] = at, best[1] = from;
+        }
+        if (!(least < clearly * now))
+            break;
+        for (size_t j = best[0] * n; j < (best[0] + 1) * n && j < v->S; j++)
+            if (best[1] * n + j % n < v->S)
+                v->row[j] = (double)(best[1] * n + j % n);
+        now = distances(v);
+    }
+    return now;
+}
+
+/* Tries pages of 4, 8, ... rows, the largest first, and keeps those that bring the outputs clearly nearer. */
+static void find_pages(const sight *v)
+{
+    const double clearly = 0.5;
+    double best = distances(v), row[MOST_KEYS];
+    size_t largest = 4;
+    while (2 * largest < v->S)
+        largest *= 2;
+    for (size_t n = largest; n >= 4; n /= 2) {
+        memcpy(row, v->row, v->S * sizeof *row);
+        for (size_t j = 0; j < v->S; j++)
+            v->row[j] = (double)j;
+        const double left = sweep_pages(v, n);
+        if (left < clearly * best)
+            best = left;
+        else
+            memcpy(v->row, row, v->S * sizeof *row);
+    }
+}
+
 /* ---------------------------------------------------------------- all batch rows */
 
 /* Whether a case has rows that can be looked at in this way. */
 static bool can_look(const mha__search *s)
 {
     const mha_case *c = s->c;
-    return c->kind != CASE_ROPE && c->P == 0 && !s->inputs->sequences && mha__extra_rows(c) == 0 && c->T_k > 1 &&
-           c->T_k <= MOST_KEYS && c->semantics.softmax.normaliser == MHA_SOFTMAX &&
-           c->semantics.qkv.rope.kind == MHA_ROPE_NONE && c->semantics.added.relative.rule == MHA_RELATIVE_NONE &&
-           c->B * c->H * c->T_q * c->T_k <= MOST_NUMBERS;
+    const size_t S = s->inputs->S;
+    return c->kind != CASE_ROPE && !s->inputs->sequences && mha__extra_rows(c) == 0 && S > 1 && S <= MOST_KEYS &&
+           c->semantics.softmax.normaliser == MHA_SOFTMAX &&
+           (c->P > 0 || c->semantics.qkv.rope.kind == MHA_ROPE_NONE) && /* what is cached is rotated */
+           c->semantics.added.relative.rule == MHA_RELATIVE_NONE && c->B * c->H * c->T_q * S <= MOST_NUMBERS;
 }
 
-/* Turns masked scores into what is added at each place, and finds what is no key in each sum; whether queries see
- * different keys. */
-static bool look(const mha_case *c, const double *score, const double *weights, double *masked, double *largest,
+/* Turns scores and masked scores into factors of rows and of places, and finds what is no key in each sum; whether
+ * queries see different keys. */
+static bool look(const mha_case *c, double *score, const double *weights, double *masked, double *largest,
                  double *rest)
 {
-    const size_t S = c->T_k;
+    const double most_added = 600; /* whose exp is a number */
+    const size_t S = c->P + c->T_k;
     bool differs = false;
     for (size_t row = 0; row < c->B * c->H * c->T_q; row++) {
         double most = -INFINITY, keys = 0, sum = 0, *added = masked + row * S;
@@ -229,20 +308,22 @@ static bool look(const mha_case *c, const double *score, const double *weights, 
             differs |=
                 (added[j] == -INFINITY) != (masked[row / c->T_q * c->T_q * S + j] == -INFINITY) && row % c->T_q > 0;
         }
-        largest[row] = most;
         rest[row] = sum > 0 ? fmax(keys / sum - keys, 0) : 0;
         if (rest[row] < 1e-12 * keys)
             rest[row] = 0;
+        largest[row] = most;
     }
-    for (size_t at = 0; at < c->B * c->H * c->T_q * S; at++)
-        masked[at] = masked[at] == -INFINITY ? -INFINITY : masked[at] - score[at];
+    for (size_t at = 0; at < c->B * c->H * c->T_q * S; at++) {
+        masked[at] = masked[at] == -INFINITY ? 0 : exp(fmin(masked[at] - score[at], most_added));
+        score[at] = exp(score[at] - largest[at / S]);
+    }
     return differs;
 }
 
 mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, mha_error *error)
 {
     const mha_case *c = s->c;
-    const size_t T = c->T_q, S = c->T_k, H = c->H, d = c->d_v, n = c->B * H * T * S;
+    const size_t T = c->T_q, S = s->inputs->S, H = c->H, d = c->d_v, n = c->B * H * T * S;
     mha__unproject u;
     mha__knobs knobs = s->unmodified.knobs;
     if (!can_look(s))
@@ -269,8 +350,9 @@ mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, m
     mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_MASKED, s->rows_judged, added);
     mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_WEIGHTS, s->rows_judged, weights);
     mha__variant_run(bench, &s->unmodified.knobs, MHA_STAGE_PRESENT_VALUE, s->rows_judged, values);
-    if (!look(c, score, weights, added, of_rows, of_rows + c->B * H * T))
+    if (!look(c, score, weights, added, of_rows, of_rows + c->B * H * T) && c->P == 0)
         return MHA_OK;
+    const int whose = knobs.moved | knobs.joined;
     const double nearer = 0.5; /* else what was found is by chance */
     bool is_other = false;
     for (size_t b = 0; b < c->B; b++) {
@@ -281,12 +363,12 @@ mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, m
                          d,
                          score + b * H * T * S,
                          added + b * H * T * S,
-                         of_rows + b * H * T,
                          of_rows + (c->B + b) * H * T,
                          values + b * c->H_kv * S * d,
                          found,
                          s->rows_judged + b * T,
-                         (knobs.moved >> PROJECTION_V & 1) != 0,
+                         (whose >> PROJECTION_K & 1) != 0,
+                         (whose >> PROJECTION_V & 1) != 0,
                          row + b * S,
                          found + T * H * d,
                          found + 2 * T * H * d,
@@ -297,7 +379,10 @@ mha_status mha__solve_key_rows(mha__search *s, size_t index, mha__arena *pool, m
         for (size_t i = 0; i < T * H * d; i++)
             found[i] = isfinite(found[i]) ? found[i] : 0;
         const double apart = distances(&v);
-        go_through(&v, order, known);
+        if (c->P > 0)
+            find_pages(&v);
+        else
+            go_through(&v, order, known);
         if (distances(&v) < nearer * apart)
             sweep(&v);
         for (size_t j = 0; j < S; j++)

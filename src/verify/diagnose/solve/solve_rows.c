@@ -146,7 +146,9 @@ mha_status mha__solve_values(mha__search *s, size_t index, mha__arena *pool, mha
     const size_t S = c->T_k, d = c->d_v, G = c->H / c->H_kv, all = S + mha__extra_rows(c), rows = c->B * c->T_q;
     const size_t width = c->H * d;
     mha__unproject u;
-    if (c->kind == CASE_ROPE || c->P > 0 || s->inputs->sequences || S < 2 || S > MOST_VALUES)
+    if (c->P > 0) /* few queries see many values */
+        return mha__solve_key_rows(s, index, pool, error);
+    if (c->kind == CASE_ROPE || s->inputs->sequences || S < 2 || S > MOST_VALUES)
         return MHA_OK;
     TRY(mha__unproject_begin(s, pool, &u, error));
     if (!u.can)

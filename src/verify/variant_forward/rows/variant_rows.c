@@ -40,7 +40,7 @@ bool mha__row_maker_begin(mha__row_maker *maker, const mha__variant_inputs *inpu
     maker->x = take(pool, input);
     maker->bias = take(pool, widest);
     maker->unsplit = take(pool, rows);
-    maker->turn = take(pool, 2 * widest); /* one head may be as wide, in a case with other heads */
+    maker->turn = take(pool, 3 * widest); /* one head may be as wide, in a case with other heads */
     if (!maker->slots || !maker->W || !maker->x || !maker->bias || !maker->unsplit || !maker->turn)
         return false;
     for (; maker->count < count; maker->count++) {
@@ -92,7 +92,7 @@ static int permuted_by(const mha__knobs *k, int which)
 static void source_of(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t column, int *source,
                       size_t *from)
 {
-    size_t d = w->d[which], block = w->out[which], h = w->h[which];
+    const size_t d = w->d[which];
     const int permuted = permuted_by(k, which);
     if (permuted) {
         const size_t f = column % d;
@@ -100,14 +100,10 @@ static void source_of(const mha__variant_inputs *w, const mha__knobs *k, int whi
     }
     *source = k->source[which];
     *from = column;
-    if (k->packing == PACKING_READ_INTERLEAVED) {
-        size_t packed = column / d * 3 * d + (size_t)which * d + column % d;
-        *source = (int)(packed / block);
-        *from = packed % block;
-    } else if (k->packing == PACKING_READ_BLOCKS) {
-        size_t packed = (size_t)which * h * d + column;
-        *source = (int)(packed / d % 3);
-        *from = packed / (3 * d) * d + packed % d;
+    if (k->packing != PACKING_RIGHT) {
+        size_t head = column / d;
+        *source = mha__packed_head(w, k, which, &head);
+        *from = head * d + column % d;
     }
 }
 
@@ -348,6 +344,7 @@ const double *mha__output_matrix(mha__row_maker *maker, const mha__knobs *knobs,
 /* ---------------------------------------------------------------- rows for attention */
 
 #define COPY(type, name) key->name = k->name;
+#define COPY_SIDE(type, name) key->name = k->name >> which & 1;
 
 /* Writes what rows of q, k or v depend on to a key of zeros. */
 static void row_key(const mha__variant_inputs *w, const mha__knobs *k, int which, mha__row_key *key)
@@ -362,8 +359,11 @@ static void row_key(const mha__variant_inputs *w, const mha__knobs *k, int which
     }
     key->shortened = k->shortened & 1 << which;
     key->shortened_to = key->shortened ? k->shortened_to : 0;
-    key->int8 = k->int8 & 1 << which;
-    key->int8_span = key->int8 ? k->int8_span : 0;
+    key->quantised = k->quantised & 1 << which;
+    key->quantised_span = key->quantised ? k->quantised_span : 0;
+    key->quantised_to = key->quantised ? k->quantised_to : 0;
+    key->raised_q = which == PROJECTION_Q ? k->raised_q : 0;
+    key->raised_v = which == PROJECTION_V ? k->raised_v : 0;
     key->clip_place = k->clip_place;
     key->clip_not = (k->clip_not >> which & 1) << which;
     if (which == PROJECTION_Q)
@@ -385,6 +385,7 @@ static void row_key(const mha__variant_inputs *w, const mha__knobs *k, int which
     if (which < 2 || k->rope_values) {
         ROPE_KNOB_LIST(COPY)
         key->rope_not = k->rope_not >> which & 1;
+        ROPE_SIDE_KNOB_LIST(COPY_SIDE)
         key->rope_shift_q = which == PROJECTION_Q ? k->rope_shift_q : 0;
         key->rope_shift_k = which != PROJECTION_Q ? k->rope_shift_k : 0;
         key->rope_part_at_0 = which != PROJECTION_Q ? k->rope_part_at_0 : 0;
@@ -392,84 +393,76 @@ static void row_key(const mha__variant_inputs *w, const mha__knobs *k, int which
 }
 
 #undef COPY
+#undef COPY_SIDE
 
-/* Which batch row the rows of q, k or v are taken from. */
-static size_t moved_batch(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b)
+/* Adds a number to those of q or v. */
+static void raise(const mha__variant_inputs *w, const mha__knobs *k, int which, double *rows)
 {
-    if (!(k->moved >> which & 1) || k->move_batch == 0)
-        return b;
-    return k->move_batch == MOVE_TO_FIRST ? 0 : mha__wrapped((int64_t)b - k->move_batch, w->c->B);
+    const double by = which == PROJECTION_Q ? k->raised_q : which == PROJECTION_V ? k->raised_v : 0;
+    for (size_t i = 0; by != 0 && i < w->T[which] * w->out[which]; i++)
+        rows[i] += by;
 }
 
-/* Which row of batch row b stands at t. */
-static size_t moved_row(const mha__knobs *k, size_t b, size_t T, size_t t)
+/* Makes the rows of q, k or v of one batch row; `largest`: of all of them, where they have one scale. */
+static void make_rows(mha__row_maker *maker, const mha__knobs *knobs, int which, size_t b, bool all_rows,
+                      double largest, double *rows)
 {
-    const int64_t at = (int64_t)t;
-    if (k->move_order)
-        return (size_t)k->move_order[b * T + t];
-    if (k->move_repeats > 0 && at == k->move_repeats)
-        return t - 1;
-    if (k->move_wraps > 0)
-        return t % (size_t)k->move_wraps;
-    if (k->move_holds > 0 && at >= k->move_holds)
-        return (size_t)k->move_holds - 1;
-    return mha__wrapped(at - k->move_rows, T);
+    const mha__variant_inputs *w = maker->inputs;
+    const double *x = product(maker, knobs, which, mha__moved_batch(w, knobs, which, b), all_rows);
+    add_bias(maker, knobs, which, x, maker->unsplit);
+    mha__rows_split(w, knobs->split, which, maker->unsplit, rows);
+    mha__rows_move(w, knobs, which, b, rows, maker->unsplit);
+    raise(w, knobs, which, rows);
+    if (which < 2 && !knobs->s.qkv.norm.after_rope)
+        mha__rows_normalise(w, knobs, which, rows);
+    clip(w, knobs, which, CLIP_AFTER_NORM, rows);
+    add_bias_late(maker, knobs, which, BIAS_AFTER_NORM, rows);
+    if (which < 2 || knobs->rope_values)
+        mha__rows_rotate(w, knobs, which, b, rows, maker->turn);
+    clip(w, knobs, which, CLIP_AFTER_ROPE, rows);
+    add_bias_late(maker, knobs, which, BIAS_AFTER_ROPE, rows);
+    if (which < 2 && knobs->s.qkv.norm.after_rope)
+        mha__rows_normalise(w, knobs, which, rows);
+    if (which < 2)
+        mha__rows_scale(w, knobs, which, b, rows);
+    mha__rows_shorten(knobs, which, w->T[which] * w->out[which], rows);
+    mha__rows_quantise(knobs, which, w->T[which], w->h[which], w->d[which], largest, rows);
 }
 
-/* Moves rows (T, h, d) to where the variant finds them; `copy` has room for as many. */
-static void move_rows(const mha__variant_inputs *w, const mha__knobs *k, int which, size_t b, double *rows,
-                      double *copy)
+/* The largest number of q, k or v in all batch rows, where they are quantised with one scale; `key`: what they depend
+ * on. `memory`: for the rows of one. */
+static double largest_of(mha__row_maker *maker, const mha__knobs *knobs, int which, const mha__row_key *key,
+                         double *memory)
 {
-    const size_t T = w->T[which], h = w->h[which], d = w->d[which];
-    if (!(k->moved >> which & 1))
-        return;
-    memcpy(copy, rows, T * h * d * sizeof *rows);
-    for (size_t t = 0; t < T; t++)
-        for (size_t g = 0; g < h; g++) {
-            const size_t of_rows = t * h + g, of_heads = g * T + t;
-            size_t row = moved_row(k, b, T, t), head = mha__wrapped((int64_t)g - k->move_heads, h);
-            if (k->move_memory == MEMORY_ROWS_FIRST)
-                row = of_rows % T, head = of_rows / T;
-            if (k->move_memory == MEMORY_HEADS_FIRST)
-                row = of_heads / h, head = of_heads % h;
-            for (size_t c = 0; c < d; c++) {
-                size_t feature = mha__wrapped((int64_t)c - k->move_features, d);
-                if (k->move_memory == MEMORY_FEATURES_FIRST)
-                    row = (c * T + t) / d, feature = (c * T + t) % d;
-                rows[of_rows * d + c] = copy[(row * h + head) * d + feature];
-            }
-        }
+    const mha__variant_inputs *w = maker->inputs;
+    mha__knobs plain = *knobs;
+    if (!(knobs->quantised >> which & 1) || knobs->quantised_span != SPAN_TENSOR)
+        return 0;
+    if (maker->largest[which] > 0 && same_key(key, &maker->largest_of[which]))
+        return maker->largest[which];
+    plain.quantised = 0;
+    maker->largest[which] = 0;
+    maker->largest_of[which] = *key;
+    for (size_t b = 0; b < w->c->B; b++) {
+        make_rows(maker, &plain, which, b, true, 0, memory);
+        for (size_t i = 0; i < w->T[which] * w->out[which]; i++)
+            maker->largest[which] = fmax(maker->largest[which], fabs(memory[i]));
+    }
+    return maker->largest[which];
 }
 
 const double *mha__rows_make(mha__row_maker *maker, const mha__knobs *knobs, int which, size_t b, bool all_rows)
 {
     const mha__variant_inputs *w = maker->inputs;
     all_rows |= which != PROJECTION_Q || !maker->needed || knobs->split >= HEADS_UNTRANSPOSED ||
-                (knobs->moved & 1);
-    const double *x = NULL;
+                ((knobs->moved | knobs->quantised) & 1);
     bool found;
     mha__row_slot wanted = {.which = which, .all_rows = all_rows, .b = b};
     row_key(w, knobs, which, &wanted.key);
     mha__row_slot *slot = slot_for(maker, &wanted, &found);
-    if (found)
-        return slot->rows;
-    x = product(maker, knobs, which, moved_batch(w, knobs, which, b), all_rows);
-    add_bias(maker, knobs, which, x, maker->unsplit);
-    mha__rows_split(w, knobs->split, which, maker->unsplit, slot->rows);
-    move_rows(w, knobs, which, b, slot->rows, maker->unsplit);
-    if (which < 2 && !knobs->s.qkv.norm.after_rope)
-        mha__rows_normalise(w, knobs, which, slot->rows);
-    clip(w, knobs, which, CLIP_AFTER_NORM, slot->rows);
-    add_bias_late(maker, knobs, which, BIAS_AFTER_NORM, slot->rows);
-    if (which < 2 || knobs->rope_values)
-        mha__rows_rotate(w, knobs, which, b, slot->rows, maker->turn);
-    clip(w, knobs, which, CLIP_AFTER_ROPE, slot->rows);
-    add_bias_late(maker, knobs, which, BIAS_AFTER_ROPE, slot->rows);
-    if (which < 2 && knobs->s.qkv.norm.after_rope)
-        mha__rows_normalise(w, knobs, which, slot->rows);
-    if (which < 2)
-        mha__rows_scale(w, knobs, which, b, slot->rows);
-    mha__rows_shorten(knobs, which, w->T[which] * w->out[which], slot->rows);
-    mha__rows_quantise(knobs, which, w->T[which], w->h[which], w->d[which], slot->rows);
+    if (!found) {
+        const double largest = largest_of(maker, knobs, which, &wanted.key, slot->rows);
+        make_rows(maker, knobs, which, b, all_rows, largest, slot->rows);
+    }
     return slot->rows;
 }

@@ -55,34 +55,34 @@ void mha__rows_shorten(const mha__knobs *k, int which, size_t n, double *x)
         x[i] = mha__variant_shortened(x[i], k->shortened_to);
 }
 
-/* The n numbers that are `step` apart in 8 bits, with the largest of them 127. */
-static void quantise(double *x, size_t n, size_t step)
+/* Rows of n numbers, `step` apart, as those of a type up to `to`, into which the largest of them goes (most: given; 0:
+ * to be found). */
+static void quantise(double *x, size_t rows, size_t step, size_t n, size_t apart, int to, double most)
 {
-    double most = 0;
-    for (size_t i = 0; i < n; i++)
-        most = fmax(most, fabs(x[i * step]));
-    for (size_t i = 0; i < n && most > 0; i++)
-        x[i * step] = rint(x[i * step] * 127 / most) * (most / 127);
+    const double largest = to;
+    const bool given = most > 0;
+    for (size_t e = 0; e < rows * n && !given; e++)
+        most = fmax(most, fabs(x[e / n * step + e % n * apart]));
+    for (size_t e = 0; e < rows * n && most > 0; e++) {
+        double *number = &x[e / n * step + e % n * apart], scaled = *number * largest / most;
+        *number = (to == 448 ? mha__round_to(MHA_F8_E4M3, scaled) : rint(scaled)) * (most / largest);
+    }
 }
 
-void mha__rows_quantise(const mha__knobs *k, int which, size_t T, size_t h, size_t d, double *x)
+void mha__rows_quantise(const mha__knobs *k, int which, size_t T, size_t h, size_t d, double most, double *x)
 {
-    const bool by_row = k->int8_span == SPAN_ROW;
-    if (!(k->int8 >> which & 1))
+    const size_t span = (size_t)k->quantised_span, n = span >= SPAN_GROUPS ? span : d;
+    const int to = k->quantised_to;
+    if (!(k->quantised >> which & 1))
         return;
-    for (size_t i = 0; i < T * h && by_row; i++)
-        quantise(x + i * d, d, 1);
-    for (size_t i = 0; i < h * d && k->int8_span == SPAN_FEATURE; i++)
-        quantise(x + i, T, h * d);
-    for (size_t g = 0; g < h && k->int8_span == SPAN_HEAD; g++) {
-        double most = 0;
-        for (size_t i = 0; i < T * d; i++)
-            most = fmax(most, fabs(x[(i / d * h + g) * d + i % d]));
-        for (size_t i = 0; i < T * d && most > 0; i++) {
-            double *number = &x[(i / d * h + g) * d + i % d];
-            *number = rint(*number * 127 / most) * (most / 127);
-        }
-    }
+    for (size_t i = 0; i < T * h * d / n && (span == SPAN_ROW || span >= SPAN_GROUPS); i++)
+        quantise(x + i * n, 1, 0, n, 1, to, 0);
+    for (size_t i = 0; i < h * d && span == SPAN_FEATURE; i++)
+        quantise(x + i, 1, 0, T, h * d, to, 0);
+    for (size_t g = 0; g < h && span == SPAN_HEAD; g++)
+        quantise(x + g * d, T, h * d, d, 1, to, 0);
+    if (span == SPAN_TENSOR)
+        quantise(x, 1, 0, T * h * d, 1, to, most);
 }
 
 void mha__rows_normalise(const mha__variant_inputs *w, const mha__knobs *k, int which, double *x)
@@ -119,17 +119,43 @@ static int64_t position_of(const mha__variant_inputs *w, const mha__knobs *k, in
     const mha_case *c = w->c;
     const bool keys = which != PROJECTION_Q;
     const mha_view *ids = &c->semantics.qkv.rope.q_positions;
+    const size_t batch = k->rope_first_batch ? 0 : b;
     int64_t shift = keys ? k->rope_shift_k : k->rope_shift_q;
-    if (k->rope_restart)
+    if (k->rope_runs >> which & 1)
+        shift += (int64_t)(b * w->T[which]);
+    if (k->rope_one)
+        t = k->rope_one == 1 ? 0 : w->T[which] - 1;
+    if (k->rope_restart >> which & 1)
         return (int64_t)t + shift;
-    if (ids->data && (!keys || w->one_list))
-        return ((const int64_t *)ids->data)[(ids->shape[0] == 1 ? 0 : b) * ids->shape[1] + w->first[which] + t] + shift;
+    if (ids->data && (!keys || w->one_list)) {
+        const size_t row = (ids->shape[0] == 1 ? 0 : batch) * ids->shape[1];
+        return ((const int64_t *)ids->data)[row + w->first[which] + t] + shift;
+    }
     const int64_t part = keys && k->rope_part_at_0 ? 0 : c->semantics.place.key_offset;
-    return (keys ? (int64_t)c->P : mha__case_offset(c, b)) + part + (int64_t)t + shift;
+    return (keys ? (int64_t)c->P : mha__case_offset(c, batch)) + part + (int64_t)t + shift;
+}
+
+/* The position of an angle in a table that may be too short. */
+static int64_t held(const mha__knobs *k, int64_t position)
+{
+    if (k->rope_wraps > 0)
+        return (int64_t)mha__wrapped(position, (size_t)k->rope_wraps);
+    return k->rope_holds > 0 && position >= k->rope_holds ? k->rope_holds - 1 : position;
+}
+
+/* The frequencies of all pairs. */
+static void find_frequencies(const mha__variant_inputs *w, const mha__knobs *k, size_t pairs, double *frequency)
+{
+    const mha_view *given = &w->c->semantics.qkv.rope.frequencies;
+    const double width = k->rope_width ? k->rope_width : (double)k->s.qkv.rope.dim;
+    for (size_t i = 0; i < pairs; i++) {
+        const bool stated = given->data && !k->rope_formula && i < given->shape[0];
+        frequency[i] = stated ? mha_view_get(given, &i) : pow(k->s.qkv.rope.base, -2 * (double)i / width);
+    }
 }
 
 static void cos_sin(const mha__variant_inputs *w, const mha__knobs *k, int64_t position, size_t b, size_t t,
-                    size_t i, double *cosine, double *sine)
+                    size_t i, double frequency, double *cosine, double *sine)
 {
     const mha_case *c = w->c;
     const mha_view *own = w->axes[k->rope_axes];
@@ -144,10 +170,6 @@ static void cos_sin(const mha__variant_inputs *w, const mha__knobs *k, int64_t p
             return;
         }
     }
-    const mha_view *given = &c->semantics.qkv.rope.frequencies;
-    const bool stated = given->data && !k->rope_formula && i < given->shape[0];
-    const double width = k->rope_width ? k->rope_width : (double)k->s.qkv.rope.dim;
-    const double frequency = stated ? mha_view_get(given, &i) : pow(k->s.qkv.rope.base, -2 * (double)i / width);
     double angle = (double)position * frequency / k->rope_divisor;
     *cosine = cos(angle);
     *sine = sin(angle);
@@ -166,13 +188,27 @@ static size_t angle_of(const mha__knobs *k, size_t half, size_t i, size_t featur
     return !k->rope_mixed ? i : k->s.qkv.rope.kind == MHA_ROPE_INTERLEAVED ? feature % half : feature / 2;
 }
 
+/* How a head's features are rotated: by pairs of a kind, in a direction. */
+typedef struct way {
+    int kind;
+    double sign;
+} way;
+
+static way way_of(const mha__knobs *k, int which)
+{
+    const int kind = k->s.qkv.rope.kind,
+              other = kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT : MHA_ROPE_INTERLEAVED;
+    return (way){k->rope_pairing >> which & 1 ? other : kind, k->rope_inverse >> which & 1 ? -1 : 1};
+}
+
 /* Rotates one head's features, given the cosine and sine of each angle. */
-static void turn(const mha__knobs *k, size_t half, const double *cosine, const double *sine, double *x,
+static void turn(const mha__knobs *k, way by, size_t half, const double *cosine, const double *sine, double *x,
                  double *kept)
 {
-    const int order = !k->rope_regrouped                ? k->s.qkv.rope.kind
-                      : k->s.qkv.rope.kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT
+    const int order = !k->rope_regrouped                ? by.kind
+                      : by.kind == MHA_ROPE_INTERLEAVED ? MHA_ROPE_HALF_SPLIT
                                                         : MHA_ROPE_INTERLEAVED;
+    const double m = k->s.qkv.rope.attention_factor;
     memcpy(kept, x, 2 * half * sizeof *x);
     if (k->rope_swapped) {
         const double *swap = cosine;
@@ -180,12 +216,16 @@ static void turn(const mha__knobs *k, size_t half, const double *cosine, const d
     }
     for (size_t i = 0; i < half; i++) {
         size_t from[2], to[2];
-        pair_of(k->s.qkv.rope.kind, half, i, from);
+        pair_of(by.kind, half, i, from);
         pair_of(order, half, i, to);
         const size_t a = angle_of(k, half, i, from[0]), b = angle_of(k, half, i, from[1]);
-        const double one = kept[from[0]], two = kept[from[1]], sign = k->rope_inverse ? -1 : 1;
-        x[to[0]] = k->s.qkv.rope.attention_factor * (one * cosine[a] - sign * two * sine[a]);
-        x[to[1]] = k->s.qkv.rope.attention_factor * (two * cosine[b] + sign * one * sine[b]);
+        const double one = kept[from[0]], two = kept[from[1]], sign = by.sign;
+        const double first = m * (one * cosine[a] - (k->rope_turn == TURN_ADDS ? -sign : sign) * two * sine[a]);
+        const double second =
+            m * (two * cosine[b] + sign * (k->rope_turn == TURN_FIRST_OVERWRITTEN ? first : one) * sine[b]);
+        const bool again = k->rope_turn == TURN_SECOND_OVERWRITTEN;
+        x[to[0]] = again ? m * (one * cosine[a] - sign * second * sine[a]) : first;
+        x[to[1]] = second;
     }
 }
 
@@ -193,17 +233,41 @@ void mha__rows_rotate(const mha__variant_inputs *w, const mha__knobs *k, int whi
                       double *memory)
 {
     const size_t dim = k->s.qkv.rope.dim, half = dim / 2, width = w->d[which], T = w->T[which];
-    double *cosine = memory, *sine = memory + half, *kept = memory + dim;
+    double *cosine = memory, *sine = memory + half, *kept = memory + dim, *frequency = kept + dim;
+    const bool few = k->rope_heads > 0 && (size_t)k->rope_heads < w->h[which];
+    const size_t heads = few ? (size_t)k->rope_heads : w->h[which];
+    const way by = way_of(k, which);
     if (k->s.qkv.rope.kind == MHA_ROPE_NONE || dim > width || (k->rope_not >> which & 1))
         return;
+    find_frequencies(w, k, half, frequency);
     for (size_t t = 0; t < T; t++) {
         const size_t at = k->rope_reversed ? T - 1 - t : t;
-        const int64_t position = position_of(w, k, which, b, at);
+        const int64_t position = held(k, position_of(w, k, which, b, at));
+        for (size_t i = 0; i < half; i++) {
+            const size_t of = k->rope_reversed_angles ? half - 1 - i : i;
+            cos_sin(w, k, position, b, w->first[which] + at, of, frequency[of], &cosine[i], &sine[i]);
+        }
+        for (size_t h = 0; h < heads; h++)
+            for (int times = 0; times <= (k->rope_twice >> which & 1); times++)
+                turn(k, by, half, cosine, sine,
+                     x + (t * w->h[which] + h) * width + (k->s.qkv.rope.last ? width - dim : 0), kept);
+    }
+}
+
+void mha__rows_rotate_past(const mha__variant_inputs *w, const mha__knobs *k, size_t b, double *x, double *memory)
+{
+    const mha_case *c = w->c;
+    const size_t dim = k->s.qkv.rope.dim, half = dim / 2, first = k->s.qkv.rope.last ? c->d_k - dim : 0;
+    double *cosine = memory, *sine = memory + half, *kept = memory + dim, *frequency = kept + dim;
+    way by = way_of(k, PROJECTION_K);
+    by.sign *= k->past_turned;
+    find_frequencies(w, k, half, frequency);
+    for (size_t j = 0; j < c->P; j++) {
+        const int64_t position = c->semantics.place.key_offset + (int64_t)j;
         for (size_t i = 0; i < half; i++)
-            cos_sin(w, k, position, b, w->first[which] + at, i, &cosine[i], &sine[i]);
-        for (size_t h = 0; h < w->h[which]; h++)
-            turn(k, half, cosine, sine, x + (t * w->h[which] + h) * width + (k->s.qkv.rope.last ? width - dim : 0),
-                 kept);
+            cos_sin(w, k, position, b, j, i, frequency[i], &cosine[i], &sine[i]);
+        for (size_t h = 0; h < c->H_kv; h++)
+            turn(k, by, half, cosine, sine, x + (j * c->H_kv + h) * c->d_k + first, kept);
     }
 }
 
@@ -232,6 +296,7 @@ void mha__rows_scale(const mha__variant_inputs *w, const mha__knobs *k, int whic
         return;
     mha__knobs right = *k; /* mistakes of the rotation are its own */
     right.rope_shift_q = right.rope_shift_k = right.rope_restart = right.rope_part_at_0 = 0;
+    right.rope_runs = right.rope_one = right.rope_first_batch = 0;
     for (size_t t = 0; t < w->T[which]; t++) {
         const double factor = scale_at(k, (double)position_of(w, &right, which, b, t));
         for (size_t i = 0; i < row; i++)

@@ -11,6 +11,14 @@ PAIRED("position-bias-from-0", "position bias with queries counted from 0: cache
     has_rule(k), k->position_bias = POSITION_BIAS_FROM_0)
 ALONE("position-bias-next-row", "the row of the table behind the right one, the last one for the last",
     has_rule(k), k->position_bias = POSITION_BIAS_NEXT_ROW)
+ALONE("position-bias-row-before", "the row of the table before the right one, the first one for the first",
+    has_rule(k), k->position_bias = POSITION_BIAS_ROW_BEFORE)
+ALONE("position-bias-head-0", "the column of the first head for all", has_rule(k) && c->H > 1,
+    k->position_bias = POSITION_BIAS_HEAD_0)
+ALONE("position-bias-heads-reversed", "the columns of the heads in reverse order", has_rule(k) && c->H > 1,
+    k->position_bias = POSITION_BIAS_HEADS_REVERSED)
+FITTED("position-bias-times", "position bias times a number: the number", has_rule(k), k->position_bias_times = *x,
+    SOLVE_FREE, -100, 100)
 ALONE("position-bias-transposed", "the memory of the table read as (h, n)",
     has_rule(k) && c->H > 1, k->position_bias = POSITION_BIAS_TRANSPOSED)
 ALONE("position-bias-other-ways", "buckets for one direction instead of two, or for two instead of one",

@@ -69,6 +69,9 @@ ALONE("case-lacks-layer-norm", "a layer norm of q and k, without weights, that t
     lacks_norm(c), k->s.qkv.norm.unweighted = 1; k->s.qkv.norm.kind = MHA_NORM_LAYER)
 ALONE("case-lacks-l2-norm", "q and k divided by their length, which the case does not say",
     lacks_norm(c), k->s.qkv.norm.unweighted = 1; k->s.qkv.norm.kind = MHA_NORM_L2)
+FITTED("cosine-scores", "scores that are cosines, q and k divided by their length, times a number: the number",
+    lacks_norm(c), k->s.qkv.norm.unweighted = 1; k->s.qkv.norm.kind = MHA_NORM_L2; k->s.qkv.norm_eps = 0;
+    k->s.softmax.scale = *x, SOLVE_REAL, 0.1, 100)
 FITTED("norm-eps-other", "q/k norm with another eps: the number",
     has_norm(c), k->s.qkv.norm_eps = *x, SOLVE_REAL, 1e-12, 1)
 

@@ -22,11 +22,14 @@ PAIRED("bias-o-twice", "b_O added twice", adds_bias_o(c, k), k->bias_o_times = 2
 ALONE("bias-o-per-head", "b_O added once for each head", adds_bias_o(c, k) && c->H > 1, k->bias_o_times = (double)c->H)
 PAIRED("residual-added", "the query input added to the output",
     c->kind == CASE_MHA && c->q_rank == 0 && c->E_q == c->E_out, k->residual = 1)
+ALONE("queries-added", "the queries added to the output", c->kind == CASE_SDPA && c->d_k == c->d_v, k->residual = 1)
 CHOSEN("merge-permuted", "heads merged in another order: which head is in each place",
     merges(c) && are_indices(x, c->H, c->H), k->merge_order = x, SOLVE_HEADS, NULL)
 CHOSEN("batch-permuted", "batch rows in another order: which batch row is in each place",
     attends(c) && c->B > 1 && c->semantics.place.n_sequences == 0 && are_indices(x, c->B, c->B),
     k->batch_order = x, SOLVE_BATCHES, NULL)
+CHOSEN("output-columns-other", "columns of the merged heads that are others: which in which place",
+    attends(c) && are_indices(x, c->H * c->d_v, c->H * c->d_v), k->column_order = x, SOLVE_COLUMNS, NULL)
 CHOSEN("output-rows-other", "rows of the output that are those of other queries: which in which place",
     attends(c) && c->semantics.place.n_sequences == 0 && are_indices(x, c->B * c->T_q, c->T_q),
     k->row_order = x, SOLVE_WRITTEN, NULL)

@@ -30,10 +30,12 @@ ALONE("order-qqv", "q in the place of k, too", is_packable(c), take_order(k, 0, 
 ALONE("order-kkv", "k in the place of q, too", is_packable(c), take_order(k, 1, 1, 2))
 ALONE("order-qkk", "k in the place of v, too", is_packable(c) || exchanges_kv(c), take_order(k, 0, 1, 1))
 ALONE("order-qvv", "v in the place of k, too", is_packable(c) || exchanges_kv(c), take_order(k, 0, 2, 2))
-PAIRED("packed-interleaved", "a packed tensor of blocks q|k|v read as (q, k, v) for each head",
-    is_packable(c) && c->H > 1, k->packing = PACKING_READ_INTERLEAVED)
-PAIRED("packed-blocks", "a packed tensor of (q, k, v) for each head read as blocks q|k|v",
-    is_packable(c) && c->H > 1, k->packing = PACKING_READ_BLOCKS)
+ALONE("order-qkq", "q in the place of v, too", is_packable(c), take_order(k, 0, 1, 0))
+ALONE("order-vkv", "v in the place of q, too", is_packable(c), take_order(k, 2, 1, 2))
+PAIRED("packed-interleaved", "a packed tensor of blocks q|k|v read as (q, k, v) for each head, or each group of them",
+    packs_heads(c), k->packing = PACKING_READ_INTERLEAVED)
+PAIRED("packed-blocks", "a packed tensor of (q, k, v) for each head, or each group of them, read as blocks q|k|v",
+    packs_heads(c), k->packing = PACKING_READ_BLOCKS)
 ALONE("input-layer-norm", "a layer norm of the inputs, without weights",
     has_layer(c) && c->kv_rank == 0, k->input_norm = INPUT_NORM_LAYER)
 ALONE("input-rms-norm", "an RMS norm of the inputs, without weights",
@@ -99,7 +101,10 @@ PAIRED("split-untransposed", "(T, h*d_k) viewed as (h, T, d_k) without a transpo
 PAIRED("rope-missing", "no rotation", has_rope(c), k->s.qkv.rope.kind = MHA_ROPE_NONE)
 PAIRED("rope-pairing", "rotation pairs (2i, 2i+1) instead of (i, i + dim/2), or the reverse",
     has_rope(c), k->s.qkv.rope.kind = other_pairing(k->s.qkv.rope.kind))
-PAIRED("rope-inverse", "rotation in the other direction", has_rope(c), k->rope_inverse = 1)
+PAIRED("rope-inverse", "rotation in the other direction", has_rope(c), k->rope_inverse = 7)
+ALONE("rope-inverse-q", "queries rotated in the other direction",
+    has_rope(c) && attends(c), k->rope_inverse = 1)
+ALONE("rope-inverse-k", "keys rotated in the other direction", has_rope(c) && attends(c), k->rope_inverse = 2)
 PAIRED("rope-query-ahead", "queries rotated one position too far",
     has_rope(c) && attends(c) && tables_reach(c, 1), k->rope_shift_q += 1)
 PAIRED("rope-query-behind", "queries rotated one position too little",
@@ -109,10 +114,28 @@ PAIRED("rope-from-1", "positions counted from 1",
 ALONE("rope-offset-less", "queries and new keys rotated one position too little, behind cached keys",
     has_rope(c) && c->P > 0 && tables_reach(c, -1), k->rope_shift_q -= 1; k->rope_shift_k -= 1)
 PAIRED("rope-restart", "positions start at 0 in every call: cached rows forgotten",
-    has_rope(c) && has_positions(c) && tables_reach(c, 0), k->rope_restart = 1)
+    has_rope(c) && has_positions(c) && tables_reach(c, 0), k->rope_restart = 7)
+ALONE("rope-restart-q", "positions of queries, not of keys, start at 0 in every call",
+    has_rope(c) && attends(c) && has_positions(c) && tables_reach(c, 0), k->rope_restart = 1)
+ALONE("rope-restart-k", "positions of keys, not of queries, start at 0 in every call",
+    has_rope(c) && attends(c) && has_positions(c) && tables_reach(c, 0), k->rope_restart = 2)
+ALONE("rope-first-batch", "positions of the first batch row for all",
+    has_rope(c) && has_positions_by_batch(c), k->rope_first_batch = 1)
 ALONE("rope-reversed", "positions counted from the last row", has_rope(c), k->rope_reversed = 1)
 PAIRED("rope-queries-only", "only the queries rotated", has_rope(c) && attends(c), k->rope_not = 2)
 PAIRED("rope-keys-only", "only the keys rotated", has_rope(c) && attends(c), k->rope_not = 1)
+ALONE("rope-pairing-q", "queries rotated by the other pairing, keys not",
+    has_rope(c) && attends(c) && k->s.qkv.rope.dim > 2, k->rope_pairing = 1)
+ALONE("rope-pairing-k", "keys rotated by the other pairing, queries not",
+    has_rope(c) && attends(c) && k->s.qkv.rope.dim > 2, k->rope_pairing = 2)
+ALONE("rope-adds", "x cos + y sin in place of x cos - y sin: half of the features not negated",
+    has_rope(c), k->rope_turn = TURN_ADDS)
+ALONE("rope-first-overwritten", "the second feature of a pair made of the first as it is rotated already",
+    has_rope(c), k->rope_turn = TURN_FIRST_OVERWRITTEN)
+ALONE("rope-second-overwritten", "the first feature of a pair made of the second as it is rotated already",
+    has_rope(c), k->rope_turn = TURN_SECOND_OVERWRITTEN)
+ALONE("rope-frequencies-reversed", "the slowest frequency for the first pair, the fastest for the last",
+    has_rope(c) && k->s.qkv.rope.dim > 2, k->rope_reversed_angles = 1)
 ALONE("rope-sin-cos", "sine and cosine exchanged", has_rope(c), k->rope_swapped = 1)
 ALONE("rope-angles-mixed", "angles laid out for the other pairing",
     has_rope(c) && k->s.qkv.rope.dim > 2, k->rope_mixed = 1)
@@ -157,6 +180,26 @@ CHOSEN("rope-dim-other", "another number of features rotated: how many",
     k->s.qkv.rope.dim = (size_t)*x; k->rope_formula = 1, SOLVE_LISTED, any_rotated)
 FITTED("rope-base-other", "another base of the rotation: the number",
     has_rope(c) && k->s.qkv.rope.dim > 2, k->s.qkv.rope.base = *x; k->rope_formula = 1, SOLVE_REAL, 10, 1e8)
+CHOSEN("rope-queries-moved", "queries, not keys, rotated by positions n too far: n",
+    has_rope(c) && attends(c) && is_whole(*x) && tables_reach(c, (int64_t)*x), k->rope_shift_q = (int64_t)*x,
+    SOLVE_LISTED, any_shift)
+CHOSEN("rope-twice", "rows rotated twice: those of q (1), of k (2), both (3)",
+    has_rope(c) && attends(c) && is_among(*x, 3), k->rope_twice = (int)*x, SOLVE_LISTED, any_of_three)
+CHOSEN("rope-positions-run", "positions that run on from batch row to batch row: of q (1), of k (2), both (3)",
+    has_rope(c) && attends(c) && c->B > 1 && !c->semantics.qkv.rope.cos_table.data && is_among(*x, 3),
+    k->rope_runs = (int)*x, SOLVE_LISTED, any_of_three)
+CHOSEN("rope-one-position", "all rows of a call rotated by the position of the first (1), of the last (2)",
+    has_rope(c) && attends(c) && c->T_q * c->T_k > 1 && is_among(*x, 2), k->rope_one = (int)*x,
+    SOLVE_LISTED, any_of_three)
+CHOSEN("rope-positions-wrapped", "positions modulo n, as of a table that is too short: n",
+    has_rope(c) && has_no_rows_of_tables(c) && is_whole(*x) && *x >= 1, k->rope_wraps = (int64_t)*x,
+    SOLVE_LISTED, any_length)
+CHOSEN("rope-positions-held", "positions from n on taken for n - 1, as of a table that is too short: n",
+    has_rope(c) && has_no_rows_of_tables(c) && is_whole(*x) && *x >= 1, k->rope_holds = (int64_t)*x,
+    SOLVE_LISTED, any_length)
+CHOSEN("rope-heads-other", "only the first heads rotated: how many",
+    has_rope(c) && attends(c) && is_among(*x, (double)c->H - 1), k->rope_heads = (int64_t)*x,
+    SOLVE_LISTED, any_heads)
 /* With one pair, another base does not matter, but positions that are divided do. */
 FITTED("rope-positions-divided", "positions divided by a number before they are rotated by (linear scaling)",
     has_rope(c) && !c->semantics.qkv.rope.cos_table.data, k->rope_divisor = *x, SOLVE_REAL, 1.01, 1000)

@@ -44,6 +44,9 @@ PAIRED("scale-d-v", "scale 1/sqrt(d_v)", is_other_scale(c, k, per_root(c->d_v)),
 PAIRED("scale-d-n", "scale 1/sqrt(d_n), without the shared features of latent attention",
     c->kv_rank > 0 && is_other_scale(c, k, per_root(c->d_k - c->d_rope)),
     k->s.softmax.scale = per_root(c->d_k - c->d_rope))
+ALONE("scale-after-softmax", "weights, not scores, multiplied by the scale",
+    is_other_scale(c, k, 1), k->weights_times = k->s.softmax.scale; k->s.softmax.scale = 1)
+ALONE("scores-absolute", "scores without their sign", attends(c), k->absolute = 1)
 PAIRED("scale-inverse", "scale sqrt(d_k)",
     is_other_scale(c, k, sqrt((double)c->d_k)), k->s.softmax.scale = sqrt((double)c->d_k))
 ALONE("softcap-as-limit", "scores limited to the softcap on both sides, not bent by tanh",
@@ -52,6 +55,7 @@ PAIRED("softcap-missing", "no softcap", has_cap(c), k->s.softmax.softcap = 0)
 PAIRED("softcap-after-mask", "softcap after the mask: hidden keys get -c", has_cap(c), k->cap_after_mask = 1)
 PAIRED("softcap-before-scale", "softcap before the scale", has_cap(c), k->cap_before_scale = 1)
 PAIRED("softcap-no-factor", "tanh(s/c) without the factor c", has_cap(c), k->cap_no_factor = 1)
+ALONE("softcap-twice", "softcap applied twice", has_cap(c), k->cap_twice = 1)
 ALONE("softcap-no-divisor", "c*tanh(s) instead of c*tanh(s/c)", has_cap(c), k->cap_no_divisor = 1)
 
 /* ---------------------------------------------------------------- what is visible */
@@ -65,6 +69,8 @@ PAIRED("causal-strict", "causal without the query's own position: j < i",
     c->semantics.visible.causal, k->causal_shift -= 1)
 PAIRED("causal-plus-1", "causal off by one: j <= i + 1", c->semantics.visible.causal, k->causal_shift += 1)
 ALONE("causal-reversed", "causal the other way round: j >= i", c->semantics.visible.causal, k->causal_reversed = 1)
+ALONE("causal-runs-on", "causal by rows that are counted on from batch row to batch row",
+    c->semantics.visible.causal && c->B > 1 && c->semantics.place.n_sequences == 0, k->causal_runs = 1)
 ALONE("causal-after-softmax", "causal mask multiplied after the softmax, not renormalised",
     hiding(c) & HIDES_CAUSAL, k->late |= HIDES_CAUSAL)
 PAIRED("window-missing", "no window", c->semantics.visible.window, k->s.visible.window = 0)
@@ -72,6 +78,8 @@ PAIRED("prefix-missing", "causal over the prefix, too", c->semantics.visible.pre
 PAIRED("chunk-missing", "no chunks", c->semantics.visible.chunk > 0, k->s.visible.chunk = 0)
 PAIRED("chunk-as-window", "a window of as many keys as a chunk has, instead of chunks",
     c->semantics.visible.chunk > 0 && !c->semantics.visible.window, take_chunk_for_window(k))
+ALONE("chunk-before-too", "the chunk before the query's own visible, too",
+    c->semantics.visible.chunk > 0, k->chunk_before = 1)
 PAIRED("window-keep-missing", "window: the first keys, which it keeps, hidden as others are",
     has_left(c) && c->semantics.visible.window_keep > 0, k->s.visible.window_keep = 0)
 PAIRED("window-left-less", "window: the query's own key counted among the left ones",
@@ -86,6 +94,7 @@ PAIRED("window-left-only", "window open to the right", has_left(c) && has_right(
 PAIRED("window-right-only", "window open to the left", has_left(c) && has_right(c), k->s.visible.window_left = -1)
 ALONE("window-top-left", "window measured without the offset", is_windowed(c), k->window_align = CAUSAL_TOP_LEFT)
 ALONE("window-bottom-right", "window aligned bottom-right", is_windowed(c), k->window_align = CAUSAL_BOTTOM_RIGHT)
+ALONE("window-inverted", "keys in the window hidden, those outside visible", is_windowed(c), k->window_inverted = 1)
 ALONE("window-or-causal", "keys visible when the window or the causal mask allows it",
     is_windowed(c) && c->semantics.visible.causal, k->window_or_causal = 1)
 ALONE("window-after-softmax", "window multiplied after the softmax, not renormalised",
@@ -118,6 +127,8 @@ PAIRED("padding-after-softmax", "key padding mask multiplied after the softmax, 
     hiding(c) & HIDES_PADDING, k->late |= HIDES_PADDING)
 ALONE("padding-reversed", "key padding mask read from its other end",
     c->semantics.visible.key_padding.kind, k->padding_reversed = 1)
+ALONE("padding-of-queries-too", "queries that stand where padded keys do taken for padding, too",
+    is_boolean(&c->semantics.visible.key_padding) && are_as_many(c), k->padding_of_queries = 1)
 PAIRED("padding-polarity", "key padding mask read the other way round",
     c->semantics.visible.key_padding.kind > MHA_MASK_ADDITIVE,
     k->s.visible.key_padding.kind = flipped(k->s.visible.key_padding.kind))
@@ -128,12 +139,22 @@ PAIRED("padding-excluded", "padded keys excluded instead of filled",
 PAIRED("lengths-missing", "key lengths left out", c->semantics.visible.kv_lengths, k->s.visible.kv_lengths = NULL)
 PAIRED("lengths-less", "one key too few of each length", c->semantics.visible.kv_lengths, k->lengths_shift -= 1)
 PAIRED("lengths-more", "one key too many of each length", c->semantics.visible.kv_lengths, k->lengths_shift += 1)
+ALONE("lengths-of-queries-too", "queries beyond the length of the keys taken for padding, too",
+    c->semantics.visible.kv_lengths && are_as_many(c), k->padding_of_queries = 2)
+ALONE("lengths-as-zeros", "keys beyond the lengths not hidden, but zeros: scores and values of 0",
+    softens(c) && c->semantics.visible.kv_lengths && adds_nothing(c),
+    k->lengths_zeros = 1)
 ALONE("lengths-from-end", "lengths counted from the last key: padding on the left",
     c->semantics.visible.kv_lengths, k->lengths_from_end = 1)
 PAIRED("query-padding-missing", "queries of padding computed as others are",
     c->semantics.visible.pattern.query_padding.kind, k->s.visible.pattern.query_padding.kind = MHA_MASK_NONE)
 PAIRED("segments-missing", "keys of other segments seen, too",
     c->semantics.visible.pattern.q_segments.data, k->s.visible.pattern.q_segments.data = NULL)
+ALONE("segments-inverted", "only keys of other segments seen",
+    c->semantics.visible.pattern.q_segments.data, k->segments_inverted = 1)
+ALONE("segments-first-batch", "the segments of the first batch row for all",
+    end_elsewhere(&c->semantics.visible.pattern.q_segments) && c->semantics.place.n_sequences == 0,
+    k->segments_first = 1)
 PAIRED("segments-earlier-too", "keys of segments with a smaller number seen, too",
     k->s.visible.pattern.q_segments.data, k->segments_earlier = 1)
 PAIRED("lists-missing", "lists of keys left out: every key seen",
@@ -196,6 +217,23 @@ PAIRED("case-lacks-alibi", "ALiBi with the usual slopes, which the case does not
 PAIRED("softmax-base-2", "powers of 2 instead of e in the softmax", softens(c), k->base_2 = 1)
 ALONE("softmax-log2e", "exp, not exp2, of scores that were multiplied by log2(e) for it", softens(c), k->base_2 = -1)
 ALONE("softmax-missing", "scores are weights: no softmax", softens(c), k->relu = -1; k->undivided = 1)
+ALONE("weights-first-head", "the weights of the first head for all", attends(c) && c->H > 1, k->weights_averaged = 2)
+ALONE("sigmoid-bias-by-row", "sigmoid with bias -log(number of keys that the query sees) instead of the given one",
+    has_sigmoid(c), k->sigmoid_usual = 2)
+ALONE("softmax-twice", "a softmax of the weights", adds_no_term(c), k->softened_twice = 1)
+ALONE("softmax-exp-alone", "exp(s), the maximum not taken away and not divided by their sum",
+    softens(c), k->undivided = k->unshifted = 1)
+ALONE("softmax-by-root", "exp(s - maximum) divided by the root of the sum of their squares", adds_no_term(c),
+    k->by_root = 1)
+ALONE("softmax-divided-twice", "divided by the sum of exp(s - maximum) twice", softens(c), k->divided_twice = 1)
+ALONE("softmax-relu-squared", "max(s, 0)^2 instead of exp(s - maximum), not divided by their sum",
+    softens(c), k->relu = 2; k->undivided = 1)
+ALONE("softmax-relu-by-count", "max(s, 0), divided by the number of keys",
+    softens(c) && c->semantics.place.n_sequences == 0,
+    k->relu = 1; k->undivided = 1; k->weights_times = 1 / (double)(c->P + c->T_k))
+ALONE("sigmoid-by-count", "sigmoid divided by the number of keys",
+    has_sigmoid(c) && c->semantics.place.n_sequences == 0,
+    k->weights_times = 1 / (double)(c->P + c->T_k))
 ALONE("softmax-undivided", "exp(s - maximum), not divided by their sum", softens(c), k->undivided = 1)
 ALONE("softmax-relu", "max(s, 0) instead of exp(s - maximum), divided by their sum", softens(c), k->relu = 1)
 ALONE("softmax-relu-undivided", "max(s, 0) instead of the softmax", softens(c), k->relu = k->undivided = 1)

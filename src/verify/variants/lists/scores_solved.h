@@ -23,6 +23,18 @@ CHOSEN("tile-values-not-rescaled", "values not rescaled when the maximum grows; 
     k->tile = (int64_t)*x; k->tile_mistake = TILE_VALUES_UNSCALED, SOLVE_LISTED, any_direction)
 CHOSEN("tile-sum-not-rescaled", "sum not rescaled when the maximum grows; keys of a tile (negative: last first)",
     softens(c) && is_size(*x), k->tile = (int64_t)*x; k->tile_mistake = TILE_SUM_UNSCALED, SOLVE_LISTED, any_direction)
+CHOSEN("tile-rescaled-base-2", "sum and values rescaled by 2^(old - new) when the maximum grows; keys of a tile",
+    softens(c) && is_size(*x),
+    k->tile = (int64_t)*x; k->tile_mistake = TILE_RESCALED_IN_BASE_2, SOLVE_LISTED, any_direction)
+CHOSEN("tile-rescaled-inverse", "sum and values rescaled by exp(new - old) when the maximum grows; keys of a tile",
+    softens(c) && is_size(*x),
+    k->tile = (int64_t)*x; k->tile_mistake = TILE_RESCALED_INVERSELY, SOLVE_LISTED, any_direction)
+CHOSEN("tile-rescaled-late", "sum and values rescaled by the factor of the tile before, at first 0; keys of a tile",
+    softens(c) && is_size(*x),
+    k->tile = (int64_t)*x; k->tile_mistake = TILE_RESCALED_LATE, SOLVE_LISTED, any_of_three_tiles)
+CHOSEN("tile-padded-seen", "zeros scored up to a multiple of a tile, also those that a rule would hide; its keys",
+    softens(c) && is_size(*x) && hides_padded(c), k->tile = (int64_t)*x; k->tile_mistake = TILE_PADDED_SEEN,
+    SOLVE_LISTED, any_padding)
 CHOSEN("tile-padded", "zeros scored up to a multiple of a tile; its keys",
     softens(c) && is_size(*x), k->tile = (int64_t)*x; k->tile_mistake = TILE_PADDED, SOLVE_LISTED, any_padding)
 CHOSEN("tile-last-dropped", "keys of the last, partial tile dropped; keys of a tile",
@@ -35,6 +47,10 @@ CHOSEN("parts-averaged", "results of parts of the keys averaged, not merged by t
     is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_AVERAGED), SOLVE_LISTED, any_divisor)
 CHOSEN("parts-added", "results of parts of the keys added, not merged by their lse; keys of a part",
     is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_ADDED), SOLVE_LISTED, any_divisor)
+CHOSEN("parts-added-shifted", "parts added with exp(lse - the greatest), not divided by their sum; keys of a part",
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_UNDIVIDED), SOLVE_LISTED, any_several)
+CHOSEN("parts-by-inverse", "parts merged by exp(-lse) instead of exp(lse); keys of a part",
+    is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_BY_INVERSE), SOLVE_LISTED, any_several)
 CHOSEN("parts-averaged-seen", "results of the parts that see a key averaged; keys of a part",
     is_divided(c) && is_size(*x), merge_parts(k, *x, TILE_AVERAGED_SEEN), SOLVE_LISTED, any_several)
 CHOSEN("parts-by-sums", "parts merged by their sums of exp(s - maximum), without their maxima; keys of a part",
@@ -52,6 +68,13 @@ CHOSEN("causal-shift-other", "causal off by so many keys: j <= i + n",
     k->causal_shift = (int64_t)*x, SOLVE_LISTED, any_column)
 CHOSEN("causal-block", "causal by blocks: the query's whole block is visible; its keys",
     attends(c) && is_size(*x), k->s.visible.causal = 1; k->causal_block = (int64_t)*x, SOLVE_LISTED, any_tile)
+CHOSEN("causal-block-before", "causal by blocks, and the query's own block hidden; its keys",
+    attends(c) && c->P == 0 && is_size(*x),
+    k->s.visible.causal = 1; k->causal_block = (int64_t)*x; k->causal_block_strict = 1, SOLVE_LISTED, any_tile)
+CHOSEN("causal-tile-first", "queries of a tile see what its first one sees; queries of a tile",
+    c->semantics.visible.causal && is_size(*x) && *x > 1, k->causal_tile = (int64_t)*x, SOLVE_LISTED, any_query_tile)
+CHOSEN("case-lacks-dilation", "only every n-th key before the query visible: n",
+    attends(c) && is_count(*x) && *x > 1, k->dilation = (int64_t)*x, SOLVE_LISTED, any_step)
 CHOSEN("case-lacks-prefix", "the first keys visible in spite of the causal mask; how many",
     c->semantics.visible.causal && c->semantics.visible.prefix == 0 && fabs(*x) <= 0x1p31,
     k->s.visible.prefix = (int64_t)*x, SOLVE_LISTED, any_size)
@@ -60,6 +83,8 @@ CHOSEN("prefix-other", "another prefix visible in spite of the causal mask; how 
     k->s.visible.prefix = (int64_t)*x, SOLVE_LISTED, any_size)
 CHOSEN("chunk-other", "chunks of another size: keys of a chunk",
     c->semantics.visible.chunk > 0 && is_count(*x) && *x > 0, k->s.visible.chunk = (int64_t)*x, SOLVE_LISTED, any_part)
+CHOSEN("chunk-shift", "chunks that begin n positions earlier: n",
+    c->semantics.visible.chunk > 1 && is_count(fabs(*x)), k->chunk_shift = (int64_t)*x, SOLVE_LISTED, any_column)
 CHOSEN("case-lacks-chunk", "only keys of the query's own chunk visible; keys of a chunk",
     attends(c) && c->semantics.visible.chunk == 0 && fabs(*x) <= 0x1p31,
     k->s.visible.chunk = (int64_t)*x, SOLVE_LISTED, any_chunk)
@@ -98,6 +123,12 @@ FITTED("case-lacks-slopes", "ALiBi that the case does not have; the slope of eac
     SOLVE_BY_HEAD, -30, 10)
 FITTED("sinks-other", "other sinks; one for each head",
     softens(c) && has_weight(c, MHA_SINKS), k->sinks = x, SOLVE_BY_HEAD, -30, 10)
+CHOSEN("alibi-by-tile", "distances of ALiBi to the first key of each tile; its keys",
+    c->semantics.added.alibi_slopes && is_size(*x) && *x > 1, k->alibi_tile = (int64_t)*x, SOLVE_LISTED, any_tile)
+CHOSEN("alibi-restarts", "keys counted from 0 in each tile by ALiBi; its keys",
+    c->semantics.added.alibi_slopes && is_size(*x) && *x > 1, k->alibi_tile = -(int64_t)*x, SOLVE_LISTED, any_tile)
+CHOSEN("alibi-limited", "distances of ALiBi no more than a number: the number",
+    c->semantics.added.alibi_slopes && is_size(*x) && *x > 0, k->alibi_most = (int64_t)*x, SOLVE_LISTED, any_part)
 FITTED("slopes-other", "other slopes of ALiBi; one for each head",
     attends(c) && c->semantics.added.alibi_slopes, k->s.added.alibi_slopes = x, SOLVE_BY_HEAD, -30, 10)
 CHOSEN("key-twice", "one key counted twice: its number",
@@ -124,12 +155,22 @@ FITTED("weights-small-dropped", "weights below a number set to 0, the others not
     attends(c), k->loses = LOSES_WEIGHTS; k->loses_below = *x, SOLVE_STEPPED, 1e-6, 0.5)
 FITTED("exponentials-small-dropped", "keys with exp(s - maximum) below a number left out of the softmax: the number",
     softens(c), k->loses = LOSES_EXPONENTIALS; k->loses_below = *x, SOLVE_STEPPED, 1e-6, 0.9)
+FITTED("weights-powered", "weights raised to a power, not renormalised: the power",
+    attends(c), k->weights_power = *x, SOLVE_REAL, 0.2, 5)
 FITTED("denominator-raised", "a number added to the sum of exp(s - maximum): the number",
     softens(c), k->sum_raised = *x, SOLVE_REAL, 1e-9, 10)
 CHOSEN("mask-moved", "column j of the mask is column j - n, around the ends: n",
     c->semantics.visible.mask.kind && is_count(fabs(*x)), k->mask_roll = (int64_t)*x, SOLVE_LISTED, any_column)
 FITTED("mask-times", "numbers of the mask times another, as without the log2(e) of exp2: the number",
     c->semantics.visible.mask.kind == MHA_MASK_ADDITIVE, k->mask_sign = *x, SOLVE_REAL, 0.01, 100)
+CHOSEN("mask-rows-moved", "row i of the mask is row i - n, around the ends: n",
+    has_mask_axis(c, 2) && c->semantics.place.n_sequences == 0 && is_count(fabs(*x)),
+    k->mask_rows = (int64_t)*x, SOLVE_LISTED, any_column)
+CHOSEN("mask-columns-first", "only the first columns of the mask read: how many",
+    c->semantics.visible.mask.kind && is_size(*x) && *x > 0, k->mask_below = (int64_t)*x, SOLVE_LISTED, any_part)
+CHOSEN("segments-moved", "row t has the segment of row t - n: n",
+    c->semantics.visible.pattern.q_segments.data && c->P == 0 && c->semantics.place.n_sequences == 0 &&
+    is_count(fabs(*x)), k->segments_shift = (int64_t)*x, SOLVE_LISTED, any_column)
 CHOSEN("mask-batch-moved", "batch row b of the mask is batch row b - n, around the ends: n",
     has_mask_axis(c, 4) && c->semantics.place.n_sequences == 0 && is_count(*x),
     k->mask_batch = (int64_t)*x, SOLVE_LISTED, any_batch)
@@ -160,6 +201,8 @@ CHOSEN("window-left-other", "window: so many keys to the left",
     has_left(c) && fabs(*x) <= 0x1p31, k->s.visible.window_left = (int64_t)*x, SOLVE_LISTED, any_size)
 CHOSEN("window-right-other", "window: so many keys to the right",
     has_right(c) && fabs(*x) <= 0x1p31, k->s.visible.window_right = (int64_t)*x, SOLVE_LISTED, any_size)
+CHOSEN("window-block", "the window reaches to the ends of blocks: keys of a block",
+    c->semantics.visible.window && is_size(*x) && *x > 1, k->window_block = (int64_t)*x, SOLVE_LISTED, any_tile)
 CHOSEN("case-lacks-window", "a window that the case does not have: so many keys to each side",
     attends(c) && !c->semantics.visible.window && fabs(*x) <= 0x1p31,
     k->s.visible.window = 1; k->s.visible.window_left = k->s.visible.window_right = (int64_t)*x, SOLVE_LISTED, any_size)

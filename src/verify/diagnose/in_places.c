@@ -1,0 +1,113 @@
+/* Variants that are made in some batch rows, heads or query rows alone, where a tensor is right in all others. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "verify/diagnose/fit.h"
+#include "verify/diagnose/in_places.h"
+#include "verify/diagnose/report.h"
+#include "verify/places.h"
+
+enum { MOST_MATCHES = 4, LEAST_NUMBERS = 8 };
+
+/* Heads that lie side by side in a row of the tensor. */
+static size_t heads_in_row(const mha__search *s)
+{
+    return s->target.stage == MHA_STAGE_OUTPUT && s->c->kind == CASE_MHA ? 1 : s->c->H;
+}
+
+/* Marks the places where the tensor differs from the case by more than rounding; false where all of them are zeros,
+ * which say nothing. */
+static bool find_places(const mha__search *s, mha__places *p)
+{
+    bool any = false;
+    const mha__target *t = &s->target;
+    const size_t H = heads_in_row(s), d = t->columns / H;
+    for (size_t e = 0; e < s->c->B * t->row; e++) {
+        const size_t b = e / t->row, row = e % t->row / t->columns, h = e % t->columns / d;
+        const double x = s->unmodified.stage[e], y = t->values[e], limit = t->noise[0] + t->storage.relative * fabs(y);
+        if (mha__search_same(t, x, y) || fabs(x - y) <= limit)
+            continue;
+        p->among[PLACES_BATCH][b] = p->among[PLACES_HEADS][h] = p->among[PLACES_ROWS][row] = 1;
+        any |= y != 0;
+    }
+    return any;
+}
+
+/* Marks all rows from the first to the last that is marked; how many these are. */
+static size_t fill_rows(mha__places *p)
+{
+    size_t first = p->n[PLACES_ROWS], last = 0;
+    for (size_t i = 0; i < p->n[PLACES_ROWS]; i++)
+        if (p->among[PLACES_ROWS][i])
+            first = i < first ? i : first, last = i + 1;
+    for (size_t i = first; i < last; i++)
+        p->among[PLACES_ROWS][i] = 1;
+    return last > first ? last - first : 0;
+}
+
+/* Explains the tensor there by single variants that reproduce it; how many do. */
+static size_t try_singles(mha__search *s, const mha__places *p, mha_explanation found[MOST_MATCHES])
+{
+    mha__candidate fits[MOST_MATCHES];
+    size_t n = 0, exact = 0;
+    double best = INFINITY;
+    for (size_t i = 1; i < s->candidates.singles && n < MOST_MATCHES; i++) {
+        mha__candidate x = s->candidates.all[i];
+        if (x.numbers)
+            continue;
+        mha__search_fit(s, 0, &s->region_first, &x);
+        if (x.unchanged || !mha__search_is_promising(s, &x))
+            continue;
+        mha__search_fit(s, 0, &s->region_full, &x);
+        x.complete = true;
+        fits[n] = x;
+        n += mha__search_is_promising(s, &x);
+        best = fmin(best, x.excess);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (mha__search_is_exact(s, &fits[i], 0, best)) {
+            found[exact] = mha__search_explain(s, &fits[i], true, 0);
+            mha__places_say(p, found[exact].found[0], sizeof found[exact].found[0]);
+            exact++;
+        }
+    return exact;
+}
+
+mha_status mha__search_in_places(mha__search *s, mha_diagnosis *d, mha_error *error)
+{
+    const mha__target *t = &s->target;
+    const size_t B = s->c->B, T = s->c->T_q, H = heads_in_row(s);
+    const mha_allocator a = mha__allocator_default();
+    mha_explanation found[MOST_MATCHES];
+    mha__places p;
+    size_t n = 0;
+    if (s->in_part || s->wish->whole || s->inputs->sequences || s->c->kind == CASE_ROPE || t->is_zero ||
+        (t->stage != MHA_STAGE_OUTPUT && t->stage != MHA_STAGE_HEADS))
+        return MHA_OK;
+    if (!mha__places_begin(&p, B, H, T, &s->pool))
+        return mha__search_no_memory(s, error);
+    if (!find_places(s, &p))
+        return MHA_OK;
+    const size_t batch = mha__places_count(&p, PLACES_BATCH), heads = mha__places_count(&p, PLACES_HEADS),
+                 rows = fill_rows(&p);
+    if (batch * heads * rows * (t->columns / H) < LEAST_NUMBERS)
+        return MHA_OK;
+    mha__places all_rows = p; /* rows that it does not change are right, too */
+    unsigned char *every = all_rows.among[PLACES_ROWS] = mha__arena_take(&s->pool, T + 1);
+    if (!every)
+        return mha__search_no_memory(s, error);
+    memset(every, 1, T);
+    s->there = &all_rows;
+    if (batch < B || heads < H)
+        n = try_singles(s, &all_rows, found);
+    s->there = &p;
+    if (n == 0 && rows + 1 < T) /* a row that sees one key alone is right whatever is wrong */
+        n = try_singles(s, &p, found);
+    s->there = NULL;
+    if (n > 0 && !(d->matches = mha__allocate(&a, n * sizeof *d->matches)))
+        return mha__search_no_memory(s, error);
+    for (; d->match_count < n; d->match_count++)
+        d->matches[d->match_count] = found[d->match_count];
+    return MHA_OK;
+}

@@ -1,0 +1,165 @@
+/* The diagnosis of mistakes that are made in some batch rows, heads or query rows alone. */
+#include "support/unit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mha/mha.h"
+#include "support/planting.h"
+
+/* Where a mistake is made: bits of the axes of which some indices are. */
+enum { SOME_BATCH = 1, SOME_HEADS = 2, SOME_ROWS = 4 };
+
+static bool is_made(int where, size_t b, size_t h, size_t t, size_t T)
+{
+    return !((where & SOME_BATCH && b != 1) || (where & SOME_HEADS && h % 2 == 0) || (where & SOME_ROWS && t < T / 2));
+}
+
+/* Puts what is right back where the mistake is not made; whether the rest is wrong. */
+static bool mix(const rig *r, int where, const oracle_stage *right, oracle_stage *wrong)
+{
+    const size_t T = r->t.T_q, width = right->shape[2], d = width / (r->layer ? 1 : r->t.config.n_heads);
+    double most = 0;
+    for (size_t e = 0; e < right->elements; e++) {
+        if (!is_made(where, e / width / T, e % width / d, e / width % T, T))
+            wrong->value[e] = right->value[e];
+        most = fmax(most, fabs(wrong->value[e] - right->value[e]));
+    }
+    return most > 1e-3;
+}
+
+/* Whether the explanation is another one of the same numbers, which is found first. */
+static bool is_equal(const mha_explanation *e)
+{
+    static const char *const names[] = {"scales-other", "slopes-other", "causal-runs-on"};
+    bool equal = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        equal |= e->exact && e->count == 1 && strcmp(e->variants[0], names[i]) == 0;
+    return equal;
+}
+
+/* Whether the explanation says the mistake and the places, and computes to what was planted. */
+static bool explains(const mha_case *c, const mha_explanation *e, const char *name, const oracle_stage *planted)
+{
+    char text[200];
+    const char *variant = text;
+    double *computed = malloc((planted->elements + 1) * sizeof *computed), most = 0;
+    const mha_view view = mha_view_of(computed, MHA_F64, planted->rank, planted->shape);
+    mha_error error;
+    if (!e->exact || e->count != 1 || strcmp(e->variants[0], name) != 0 || strncmp(e->found[0], "in ", 3) != 0) {
+        free(computed);
+        return false;
+    }
+    snprintf(text, sizeof text, "%s %s", e->variants[0], e->found[0]);
+    assert_true(isnan(e->number[0]));
+    assert_ok(mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &view, &error), error);
+    for (size_t i = 0; i < planted->elements; i++)
+        most = fmax(most, fabs(computed[i] - planted->value[i]));
+    free(computed);
+    return most < 1e-5;
+}
+
+static bool is_found(rig *r, const char *name, const oracle_stage *planted)
+{
+    mha_case *c = planting_case(r, MHA_STAGE_OUTPUT, MHA_F32, planted);
+    mha_diagnosis d;
+    mha_error error;
+    bool found = false;
+    assert_non_null(c);
+    assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+    for (size_t i = 0; i < d.match_count; i++)
+        found |= is_equal(&d.matches[i]) || explains(c, &d.matches[i], name, planted);
+    if (!found)
+        print_error("%s: %s %s\n", name, d.match_count > 0 && d.matches[0].count > 0 ? d.matches[0].variants[0] : "-",
+                    d.match_count > 0 && d.matches[0].count > 0 ? d.matches[0].found[0] : "");
+    mha_diagnosis_clear(&d);
+    mha_case_close(c);
+    return found;
+}
+
+/* Plants each mistake in some places of a few calls. */
+static void test_mistakes_are_found_where_they_are_made(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"causal-missing", "scale-missing", "rope-missing", "softmax-base-2",
+                                        "sinks-missing",  "order-qvk",     "alibi-missing"};
+    static const int places[] = {SOME_BATCH, SOME_HEADS, SOME_ROWS, SOME_BATCH | SOME_HEADS,
+                                 SOME_BATCH | SOME_HEADS | SOME_ROWS};
+    static const double slopes[] = {0.5, 0.25, 0.125, 0.0625};
+    size_t planted = 0, found = 0;
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        trial t = {.seed = seed + 1, .B = 2, .T_q = 12, .T_k = 12, .bare = seed != 3,
+                   .config = {.n_heads = 4, .kv_heads = 4, .d_k = 8, .d_v = 8, .d_model = seed == 3 ? 32 : 0,
+                              .sinks = seed == 1},
+                   .semantics.visible.causal = seed != 1};
+        rig r;
+        oracle right;
+        t.inputs = seed == 3 ? TRIAL_SELF : TRIAL_CROSS;
+        if (seed == 2)
+            t.semantics.qkv.rope = (mha_rope){.kind = MHA_ROPE_HALF_SPLIT, .dim = 8};
+        if (seed == 1)
+            t.semantics.added.alibi_slopes = slopes;
+        trial_build(&t, &r);
+        planting_run(&r, NULL, NULL, &right);
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
+                oracle wrong;
+                if (!t.bare && places[p] & SOME_HEADS) /* which W_O mixes */
+                    continue;
+                planting_run(&r, mistake_named(names[i]), NULL, &wrong);
+                if (mix(&r, places[p], &right.stage[MHA_STAGE_OUTPUT], &wrong.stage[MHA_STAGE_OUTPUT])) {
+                    planted++;
+                    found += is_found(&r, names[i], &wrong.stage[MHA_STAGE_OUTPUT]);
+                }
+                oracle_free(&wrong);
+            }
+        oracle_free(&right);
+        trial_release(&r);
+    }
+    assert_true(planted >= 60);
+    assert_int_equal(found, planted);
+}
+
+/* Places are read as they are written, and nothing else is. */
+static void test_text_of_places(void **state)
+{
+    (void)state;
+    static const char *const right[] = {"in head 3", "in heads 0 and 2-3", "in batch row 1, rows 2-4",
+                                        "in batch rows 0-1, heads 1 and 3, row 5"};
+    static const char *const wrong[] = {"in", "in ", "in head", "in head 4", "in heads 3-2", "in heads 1,", "in head x",
+                                        "in heads 1 and", "in head 1 or 2", "at head 1", "in column 1", "in rows -1",
+                                        "in head 1, ", "in head 1-"};
+    static float memory[3][2 * 6 * 4 * 4];
+    static double computed[2 * 6 * 4 * 4];
+    mha_view x[3];
+    for (uint64_t i = 0; i < 3; i++) {
+        x[i] = mha_heads(memory[i], 2, 6, 4, 4);
+        mha_random_fill(&x[i], 9, i, -1, 1);
+    }
+    const mha_call call = {.query = x[0], .key = x[1], .value = x[2]};
+    const mha_view output = mha_view_of(computed, MHA_F64, 4, (size_t[]){2, 6, 4, 4});
+    const char *variant;
+    char text[200];
+    mha_error error;
+    mha_case *c;
+    assert_ok(mha_case_of_call(NULL, &call, NULL, 0, NULL, &c, &error), error);
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        variant = text, snprintf(text, sizeof text, "scale-missing %s", right[i]);
+        assert_ok(mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &output, &error), error);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        variant = text, snprintf(text, sizeof text, "scale-missing %s", wrong[i]);
+        if (mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &output, &error) != MHA_INVALID)
+            fail_msg("\"%s\" is taken", wrong[i]);
+    }
+    mha_case_close(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mistakes_are_found_where_they_are_made),
+                                       cmocka_unit_test(test_text_of_places)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
