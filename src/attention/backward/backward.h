@@ -23,6 +23,7 @@ typedef struct mha__map {
     double *d_scores;                       /* dS, of scale * Q K^T */
     double *lse, *d_lse, *sums;             /* (T_q): sums are D */
     double *dQ, *dK, *dV;                   /* (T_q, d_k), (n, d_k), (n, d_v) */
+    double *turned;                         /* memory for a matrix of these, transposed */
     double q_scale, k_scale;                /* by which dQ and dK are multiplied */
     bool sizes;                             /* what d_masked is multiplied with is taken without its sign */
 } mha__map;
