@@ -101,7 +101,7 @@ static side side_of(const mha__gradient_errors *e, const mha__backward *b, mha__
     return (side){e, b, which, keys ? r->plan.h_kv : r->plan.h,
                   (double)(r->plan.B * (r->plan.T_q + r->plan.T_k) * r->plan.h),
                   {rule->kind, rule->plus_one, r->norm_eps, &r->weight[norm], &e->sizes.d[MHA_D_WEIGHTS + norm],
-                   &e->sizes.d[MHA_D_WEIGHTS + bias], b->norms}};
+                   &e->sizes.d[MHA_D_WEIGHTS + bias], mha__norms_of(b, keys)}};
 }
 
 /* The numbers that are normalised together, and the element of the weight for the first of them. */
