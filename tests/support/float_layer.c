@@ -103,7 +103,7 @@ static float by_heads(const product *p, const float *of, size_t width, size_t ro
 /* The column of [k_n, v], head by head, that stands at a column of [all k_n, all v]. */
 static size_t part_of(const float_layer *l, size_t at)
 {
-    size_t columns[FL_MOST], n = 0;
+    size_t columns[FL_MOST] = {0}, n = 0;
     const size_t d_n = l->d_k - l->d_r, wide = d_n + l->d_v;
     for (int of_v = 0; of_v < 2; of_v++)
         for (size_t c = 0; c < l->h * wide; c++)

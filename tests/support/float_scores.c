@@ -224,7 +224,7 @@ static float other_scale(float_head *x, const char *what, float right)
     const size_t length = strlen(what);
     if (strncmp(x->mistake, what, length) != 0 || x->mistake[length] != '-')
         return right;
-    const float d = (float)f->d_k, padded = f->d_k & (f->d_k - 1) ? (float)(2 << (int)log2f(d)) : d;
+    const float d = (float)f->d_k, padded = (f->d_k & (f->d_k - 1)) > 0 ? (float)(2 << (int)log2f(d)) : d;
     const struct {
         const char *name;
         float scale;

@@ -178,16 +178,16 @@ static bool sum_others(const mha__wrong_gradient *x, const mha__mistake *m)
         !take_others(x, (mha_weight)(x->gradient - MHA_D_WEIGHTS), how, &p))
         return false;
     const mha_view *weight = &x->b->r->weight[x->gradient == MHA_D_WEIGHTS + MHA_W_KVB ? MHA_KVA_NORM : MHA_QA_NORM];
-    const size_t n = p.dy.shape[1], rows = p.dy.shape[0], heads = p.heads * p.width;
+    const size_t n = p.dy.shape[1], count = p.dy.shape[0], heads = p.heads * p.width;
     if (p.T < 2 || (how == DY_BY_HEADS && heads != n) || (how == X_BY_HEADS && heads != p.x.shape[1]))
         return false;
     if (x->sizes)
         return copy(x);
-    for (size_t row = 0; row < rows; row++) {
+    for (size_t row = 0; row < count; row++) {
         const size_t first = row / p.T * p.T, t = row % p.T,
                      from = how == X_OF_NEXT_ROW         ? first + (t + 1) % p.T
                             : how == X_OF_PREVIOUS_ROW   ? first + (t + p.T - 1) % p.T
-                            : how == X_OF_NEXT_BATCH_ROW ? (row + p.T) % rows
+                            : how == X_OF_NEXT_BATCH_ROW ? (row + p.T) % count
                                                          : row;
         for (size_t k = 0; k < p.x.shape[1]; k++) {
             const double over = how == X_UNWEIGHTED ? mha_view_get(weight, &k) : 1,
