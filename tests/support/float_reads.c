@@ -7,13 +7,15 @@
 
 bool float_is(float_head *x, const char *name)
 {
-    const bool found = strcmp(x->mistake, name) == 0;
+    const bool found = *x->mistake == *name && strcmp(x->mistake, name) == 0;
     x->known |= found;
     return found;
 }
 
 size_t float_is_of_block(float_head *x, const char *name)
 {
+    if (*x->mistake != *name) /* asked for each pair */
+        return 0;
     const size_t length = strlen(name);
     size_t block;
     if (strncmp(x->mistake, name, length) != 0 || sscanf(x->mistake + length, "-%zu", &block) != 1)
@@ -26,7 +28,7 @@ size_t float_is_of_block(float_head *x, const char *name)
 static bool ends(float_head *x, const char *what, const char *suffix)
 {
     const size_t length = strlen(what);
-    const bool found = strncmp(x->mistake, what, length) == 0 && x->mistake[length] == '-' &&
+    const bool found = *x->mistake == *what && strncmp(x->mistake, what, length) == 0 && x->mistake[length] == '-' &&
                        strcmp(x->mistake + length + 1, suffix) == 0;
     x->known |= found;
     return found;
@@ -34,9 +36,14 @@ static bool ends(float_head *x, const char *what, const char *suffix)
 
 static size_t ends_in_block(float_head *x, const char *what, const char *suffix)
 {
-    char whole[80];
-    snprintf(whole, sizeof whole, "%s-%s", what, suffix);
-    return float_is_of_block(x, whole);
+    const size_t length = strlen(what), more = strlen(suffix);
+    size_t block = 0;
+    if (strncmp(x->mistake, what, length) == 0 && x->mistake[length] == '-' &&
+        strncmp(x->mistake + length + 1, suffix, more) == 0 &&
+        sscanf(x->mistake + length + 1 + more, "-%zu", &block) != 1)
+        block = 0;
+    x->known |= block > 0;
+    return block;
 }
 
 /* The first row of the sequence of row t, and how many rows it has. */
@@ -71,15 +78,15 @@ float_place float_read(float_head *x, const char *what, const char *blocks, bool
 {
     const float_backward *f = x->f;
     const size_t T = keys ? f->S : f->T, h = keys ? f->h_kv : f->h, group = f->h / f->h_kv;
-    const char *row = keys ? "key" : "query", *mistake = x->mistake;
-    const bool stale = strncmp(mistake, "stale-", 6) == 0 || strncmp(mistake, "first-", 6) == 0;
-    char next[16], previous[24], first[16];
+    const char *const next = keys ? "of-next-key" : "of-next-query",
+               *const first = keys ? "of-first-key" : "of-first-query",
+               *const previous = keys ? "of-previous-key" : "of-previous-query", *mistake = x->mistake;
+    const bool stale = (*mistake == 's' || *mistake == 'f') &&
+                       (strncmp(mistake, "stale-", 6) == 0 || strncmp(mistake, "first-", 6) == 0);
     float_place at = {b, i, t, false};
     size_t block;
     if ((strncmp(mistake, what, strlen(what)) != 0 || mistake[strlen(what)] != '-') && !stale)
         return at;
-    snprintf(next, sizeof next, "of-next-%s", row), snprintf(previous, sizeof previous, "of-previous-%s", row);
-    snprintf(first, sizeof first, "of-first-%s", row);
     if (f->ragged) {
         size_t count;
         if (ends(x, what, "of-local-index"))
