@@ -114,13 +114,18 @@ static bool is_same(const search *s)
     return same;
 }
 
-/* Whether the backward that was run changes each gradient that is wrong by more than is allowed. */
-static bool changes_wrong(const search *s, double part)
+/* Whether the backward that was run changes gradients that are wrong by more than is allowed: one of them, where it
+ * gives all that was found, or each. What changes less explains nothing. */
+static bool changes_wrong(const search *s, given what, double part)
 {
-    bool changes = true;
-    for (int g = 0; g < MHA_GRADIENT_COUNT && changes; g++)
-        changes = !s->wrong[g] || !is_near(&s->exact[g], mha__backward_result(&s->b, g), &s->right[g], 1, part);
-    return changes;
+    bool any = false, each = true, some = false;
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        if (!s->wrong[g])
+            continue;
+        const bool changes = !is_near(&s->exact[g], mha__backward_result(&s->b, g), &s->right[g], 1, part);
+        any = true, each &= changes, some |= changes;
+    }
+    return what == GIVES_WRONG ? each : some || !any; /* stages alone may be wrong */
 }
 
 /* What of that which was found the backward that was run gives. */
@@ -214,16 +219,17 @@ static mha_status change_gives(search *s, const mha__mistake *mistake, given *gi
         return MHA_OK;
     TRY(run(s, mistake, &s->found->precision, error));
     *gives = given_by(s, false, 1, part);
-    if (*gives == GIVES_WRONG && !changes_wrong(s, part))
+    if (*gives != GIVES_NOTHING && !changes_wrong(s, *gives, part))
         *gives = GIVES_NOTHING;
     return MHA_OK;
 }
 
-/* Whether rounding at a point gives it: of the gradients of rows that it reaches one is wrong. */
+/* Whether rounding at a point gives it: of the gradients of rows that it reaches one is wrong, but what goes out may be
+ * one gradient alone. */
 static mha_status rounding_gives(search *s, const mha__mistake *mistake, bool *gives, mha_error *error)
 {
     const mha_backward_precision precision = mha__mistake_rounds(mistake, &s->found->precision);
-    bool reaches = false, shows = false;
+    bool reaches = false, shows = precision.gradients != s->found->precision.gradients;
     for (int g = 0; g <= MHA_D_VALUE; g++)
         if (s->found->of[g].data && !(mistake->leaves >> g & 1))
             reaches = true, shows |= s->wrong[g];
