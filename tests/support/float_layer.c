@@ -193,6 +193,8 @@ static void normalise_back(run *x, char side, const float *in, size_t step, size
                            const float *dy, float *dw, float *dx)
 {
     const bool skips = is(x, "norm-skipped") || is(x, side == 'q' ? "norm-skipped-q" : "norm-skipped-k"),
+               lone = is(x, "norm-second-term-missing") ||
+                      is(x, side == 'q' ? "norm-second-term-missing-q" : "norm-second-term-missing-k"),
                bare = is(x, "norm-unweighted") || is(x, side == 'q' ? "norm-unweighted-q" : "norm-unweighted-k");
     memset(dw, 0, n * sizeof *dw);
     for (size_t r = 0; r < rows; r++) {
@@ -201,7 +203,7 @@ static void normalise_back(run *x, char side, const float *in, size_t step, size
             squares += in[r * step + c] * in[r * step + c];
         const float divisor = sqrtf(squares / (float)n + eps);
         for (size_t c = 0; c < n; c++) {
-            along += dy[r * n + c] * (bare ? 1 : w[c]) * in[r * step + c] / divisor / (float)n;
+            along += lone ? 0 : dy[r * n + c] * (bare ? 1 : w[c]) * in[r * step + c] / divisor / (float)n;
             dw[c] += dy[r * n + c] * in[r * step + c] / divisor;
         }
         for (size_t c = 0; c < n; c++)

@@ -137,14 +137,49 @@ static void right_layers_need_no_explanation(void **state)
     free(p);
 }
 
+/* Behind two norms and sharp weights the errors of single numbers tell zeros from right gradients, where norms of whole
+ * rows do not. */
+static void zeros_of_sharp_latents_are_wrong(void **state)
+{
+    static const setting sharp = {"sharp", {.B = 1, .T = 16, .S = 16, .E_q = 24, .E_k = 24, .E_v = 24, .E_o = 8, .h = 2,
+                                            .h_kv = 2, .d_k = 12, .d_v = 8, .kv_rank = 16, .q_rank = 12, .d_r = 4},
+                                  false};
+    planted *p = calloc(1, sizeof *p);
+    mha_error error;
+    (void)state;
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        bool right;
+        size_t count;
+        const char *first;
+        build(&sharp, seed, p);
+        for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+            const mha_view of = p->found.of[MHA_D_WEIGHTS + w];
+            const mha_view weight = mha_view_of(p->weights[w], MHA_F32, of.rank, of.shape);
+            for (size_t e = 0; (w == MHA_W_Q || w == MHA_W_KVB) && e < mha_view_elements(&of); e++)
+                p->weights[w][e] *= 1.7f;
+            if (of.data)
+                assert_ok(mha_layer_set(p->layer, (mha_weight)w, &weight, &error), error);
+        }
+        assert_true(float_layer_run(&p->f, ""));
+        is_named(p, "", &right, &count, &first);
+        assert_true(right);
+        memset(p->gradients[MHA_W_QA], 0, sizeof p->gradients[MHA_W_QA]);
+        is_named(p, "", &right, &count, &first);
+        assert_false(right);
+        mha_layer_destroy(p->layer);
+    }
+    free(p);
+}
+
 /* The names of a layer alone, and some of heads and norms. */
 static bool is_of_layer(const char *name)
 {
     static const char *const begins[] = {"heads-un",   "heads-of-other", "heads-gated", "gate-", "latent-", "input-",
-                                         "parameter-", "d-missing", "norm-unweighted", "norm-skipped"};
+                                         "parameter-", "d-missing", "norm-unweighted", "norm-skipped",
+                                         "norm-second-term-missing"};
     for (size_t i = 0; i < COUNT(begins); i++)
         if (strncmp(name, begins[i], strlen(begins[i])) == 0)
-            return strstr(name, "term") == NULL;
+            return strstr(name, "weighted-") == NULL || strstr(name, "term") == NULL;
     return false;
 }
 
@@ -187,6 +222,7 @@ static void planted_mistakes_of_layers_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(right_layers_need_no_explanation),
+                                       cmocka_unit_test(zeros_of_sharp_latents_are_wrong),
                                        cmocka_unit_test(planted_mistakes_of_layers_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,6 +63,13 @@ static void rotate(const mha__gradient_errors *e, const mha__resolved *r, mha__t
     mha__exact_rotate(r, x->d, x->heads, batch, t, position, turning == MHA__TURNED_BACK);
 }
 
+void mha__bound_rotate(const mha__gradient_errors *e, const mha__resolved *r, size_t heads, double *d, double *E,
+                       size_t batch, size_t t, int64_t position)
+{
+    row x = {d, E, heads, heads * r->plan.d_k};
+    rotate(e, r, MHA__TURNED_FORWARD, &x, batch, t, position);
+}
+
 /* The limits of numbers that are off by `off`. */
 static void limit_row(const mha__gradient_errors *e, const mha__resolved *r, row *x, const double *number,
                       const double *off)
