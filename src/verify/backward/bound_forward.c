@@ -6,7 +6,8 @@
  *   norms      bound_norm.c; rotation: bound_rows.c
  *   rows       the largest error of an element of all rows of q, of k and of v: E_q, E_k, E_v
  *   scores     |scale| (gamma(d_k + 4) sum (|q| + E_q) (|k| + E_k) + E_q sum |k| + E_k sum |q| + d_k E_q E_k)
- *              + (d_k + 4 + sum (|q| + E_q) + sum (|k| + E_k) + sum |q| |k|) max(1, |scale|) t, the largest of all pairs
+ *              + (d_k + 4 + sum (|q| + E_q) + sum (|k| + E_k) + sum |q| |k|) max(1, |scale|) t,
+ *              the largest of all pairs
  *   lse        has the error of scores as a term
  *   heads      error_bound.c, with d = E_lse + 8u in place of the error of masked scores and what rounding them costs,
  *              which is a part of E_lse; of what is gated they are a term */
