@@ -241,6 +241,19 @@ static mha_status rounding_gives(search *s, const mha__mistake *mistake, bool *g
     return mha__bound_restart(&s->e, &s->b, &s->found->precision, error);
 }
 
+/* Whether more than one number is known well enough to tell another factor from that which was found. */
+static bool tells(const mha_view *made, const mha_view *errors)
+{
+    const size_t n = mha_view_elements(made);
+    double largest = 0;
+    size_t known = 0;
+    for (size_t e = 0; e < n; e++)
+        largest = fmax(largest, fabs(((const double *)made->data)[e]));
+    for (size_t e = 0; e < n; e++)
+        known += ((const double *)errors->data)[e] <= largest / 16;
+    return known > 1;
+}
+
 /* Whether a change of the gradients that are wrong gives them, where all else is right. */
 static bool result_gives(search *s, const mha__mistake *mistake)
 {
@@ -264,7 +277,8 @@ static bool result_gives(search *s, const mha__mistake *mistake)
         }
         any = true;
         const double part = 0x1p10 * s->e.unit; /* what changes less explains nothing */
-        gives = gives && is_near(&s->found->of[g], &made[0], &made[1], 1, part) &&
+        gives = gives && (!mistake->shown.wide || tells(&made[0], &made[1])) &&
+                is_near(&s->found->of[g], &made[0], &made[1], 1, part) &&
                 !is_near(&made[0], &s->exact[g], &s->right[g], 1, part);
     }
     return gives && any;
