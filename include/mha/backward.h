@@ -185,10 +185,12 @@ MHA_API const mha_gradient_mistake *mha_gradient_mistake_at(size_t index);
  * d_output, d_lse and precision that they were computed with. A mistake that can matter in this call is made in
  * float64, and explains the gradients when each of their elements lies within the bound of a backward with that
  * mistake, in arithmetic of roundoff `unit`, and 1,024 roundoffs of the gradient's largest number. Writes the first
- * `room` of those that do to `list`, and how many do to *count. None is looked for where the gradients are right:
- * *count is then 0 and *right is true. Of wide ones only the first that explains is given. Stages in found->keep, F32
- * or F64 and only read, too, are held against it likewise, but those that are right: a mistake is looked for in what
- * is wrong. Errors: as of mha_gradient_bound. */
+ * `room` of those that do to `list`, and how many do to *count. Where none does, those that give all gradients that are
+ * wrong, while it would change others that are right: a mistake in one of two kernels, of dQ or of dK and dV (of given
+ * heads, and where dQ is right up to 131,072 pairs of queries and keys). None is looked for where the gradients are
+ * right: *count is then 0 and *right is true. Of wide ones only the first that explains is given. Stages in
+ * found->keep, F32 or F64 and only read, too, are held against it likewise, but those that are right: a mistake is
+ * looked for in what is wrong. Errors: as of mha_gradient_bound. */
 MHA_API mha_status mha_gradient_explain(const mha_layer *layer, const mha_call *call, const mha_gradients *found,
                                         double unit, const mha_gradient_mistake **list, size_t room, size_t *count,
                                         bool *right, mha_error *error);

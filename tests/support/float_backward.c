@@ -19,12 +19,13 @@ static void turn(float *x, size_t d, size_t position)
 }
 
 /* A row over its root mean square, times weights. */
-static void normalise(float *x, size_t d, const float *weights)
+static void normalise(const float_backward *f, float *x, const float *weights)
 {
+    const size_t d = f->d_k;
     float sum = 0;
     for (size_t c = 0; c < d; c++)
         sum += x[c] * x[c];
-    const float r = sqrtf(sum / (float)d + 1e-5f);
+    const float r = sqrtf(sum / (f->norm_of_sum ? 1 : (float)d) + f->norm_eps);
     for (size_t c = 0; c < d; c++)
         x[c] = x[c] / r * weights[c];
 }
@@ -38,13 +39,14 @@ void float_forward(float_head *x)
     for (size_t j = 0; j < f->S; j++)
         memcpy(x->K[j], f->k + ((x->b * f->S + j) * f->h_kv + x->g) * f->d_k, f->d_k * sizeof(float));
     for (size_t t = 0; f->norms && t < f->T; t++)
-        normalise(x->Q[t], f->d_k, f->norms);
+        normalise(f, x->Q[t], f->norms);
     for (size_t j = 0; f->norms && j < f->S; j++)
-        normalise(x->K[j], f->d_k, f->norms + f->d_k);
+        normalise(f, x->K[j], f->norms + f->d_k);
+    const size_t rotated = f->rope_dim ? f->rope_dim : f->d_k;
     for (size_t t = 0; f->rope && t < f->T; t++)
-        turn(x->Q[t], f->d_k, t + f->offset);
+        turn(x->Q[t], rotated, t + f->offset);
     for (size_t j = 0; f->rope && j < f->S; j++)
-        turn(x->K[j], f->d_k, j);
+        turn(x->K[j], rotated, j);
     for (size_t t = 0; t < f->T; t++) {
         float most = f->sinks ? f->sinks[x->i] : -INFINITY, sum = 0;
         for (size_t j = 0; j < f->S; j++) {
@@ -66,6 +68,17 @@ void float_forward(float_head *x)
             x->P[t][j] = x->seen[t][j] ? expf(x->P[t][j] - most) / sum : 0;
     }
     memcpy(x->all_lse[x->b][x->i], x->lse, sizeof x->lse);
+}
+
+const float *float_unrotated(float_head *x, char of, size_t t)
+{
+    const float_backward *f = x->f;
+    float *row = x->apart[of == 'q' ? 0 : 1];
+    memcpy(row, of == 'q' ? f->q + ((x->b * f->T + t) * f->h + x->i) * f->d_k
+                          : f->k + ((x->b * f->S + t) * f->h_kv + x->g) * f->d_k, f->d_k * sizeof *row);
+    if (f->norms)
+        normalise(f, row, f->norms + (of == 'q' ? 0 : f->d_k));
+    return row;
 }
 
 static void exchange(float *x, float *y, size_t n)

@@ -22,8 +22,11 @@ typedef struct float_backward {
     bool flags;                /* the mask is one of flags: 0 or minus infinity */
     const float *slopes;       /* (h) of ALiBi; NULL: none */
     const float *sinks;        /* (h); NULL: none */
-    const float *norms;        /* (2, d_k): weights of RMS norms of q and of k, eps 1e-5; NULL: none */
-    bool rope;                 /* half split, base 10000, of all features */
+    const float *norms;        /* (2, d_k): weights of RMS norms of q and of k; NULL: none */
+    float norm_eps;
+    bool norm_of_sum;          /* they are norms of a sum of squares, not of a mean */
+    bool rope;                 /* half split, base 10000, */
+    size_t rope_dim;           /* of so many features; 0: all */
     const float *q, *k, *v, *dO, *dlse; /* dlse (B, h, T); NULL: 0 */
     float *dq, *dk, *dv, *dmask, *dslopes, *dsinks, *dnorms;
 } float_backward;

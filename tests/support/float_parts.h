@@ -4,7 +4,7 @@
 
 #include "support/float_backward.h"
 
-enum { FB_BATCH = 2, FB_HEADS = 8, FB_WIDTH = 16 };
+enum { FB_BATCH = 2, FB_HEADS = 8, FB_WIDTH = 144 };
 
 typedef struct float_head {
     const float_backward *f;
@@ -17,6 +17,7 @@ typedef struct float_head {
     float lse[FB_MOST], D[FB_MOST], dlse[FB_MOST];
     float all_lse[FB_BATCH][FB_HEADS][FB_MOST], all_D[FB_BATCH][FB_HEADS][FB_MOST]; /* of every head, right */
     float dO[FB_MOST][FB_WIDTH], O[FB_MOST][FB_WIDTH];
+    float apart[4][FB_WIDTH]; /* rows of q, k, v and dO that are read with another width */
     float dQ[FB_MOST][FB_WIDTH], dK[FB_MOST][FB_WIDTH], dV[FB_MOST][FB_WIDTH];
 } float_head;
 
@@ -33,6 +34,8 @@ typedef struct float_place {
 /* Where `what` of a place is read: there, or, with a mistake "WHAT-of-next-head" and the like, elsewhere. `keys`: its
  * rows are keys, and its heads key/value heads. `blocks`: its name in "stale-BLOCKS-16", or NULL. */
 float_place float_read(float_head *x, const char *what, const char *blocks, bool keys, size_t b, size_t i, size_t t);
+/* A row before its rotation. */
+const float *float_unrotated(float_head *x, char of, size_t t);
 /* Row t of q (k, v, dO), as it is given, read where `what` says. */
 const float *float_row(float_head *x, char of, const char *what, const char *blocks, size_t t);
 
@@ -42,8 +45,10 @@ typedef struct float_sight {
     long offset, left, right; /* -1: no limit */
     const int64_t *lengths, *segments;
     const bool *padding;
-    size_t mask_b, mask_i;
+    size_t mask_b, mask_i, slope_i;
     bool turned, inverted;
+    size_t next_query, next_key; /* by so many an element of the mask is read further on */
+    size_t first_queries, first_keys; /* 0, or the mask is read in the first block of so many */
     float mask_times, slope_times, more_lengths;
 } float_sight;
 
@@ -51,6 +56,9 @@ float_sight float_sight_right(const float_head *x);
 bool float_sees(const float_head *x, const float_sight *u, size_t t, size_t j);
 /* What is added to a score: -infinity hides. */
 float float_added(const float_head *x, const float_sight *u, size_t t, size_t j);
+
+/* The scale of dQ and dK. */
+float float_scale_of_products(float_head *x, float right);
 
 /* The steps, in this order. */
 void float_forward(float_head *x);

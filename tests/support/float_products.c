@@ -36,26 +36,16 @@ static factors factors_of(float_head *x)
 {
     const float_backward *f = x->f;
     const float group = (float)f->h_kv / (float)f->h;
-    factors by = {f->scale, f->scale, 1};
-    by.q *= float_is(x, "scale-missing") || float_is(x, "scale-missing-dq") ? 1 / f->scale : 1;
-    by.k *= float_is(x, "scale-missing") || float_is(x, "scale-missing-dk") ? 1 / f->scale : 1;
-    by.q *= float_is(x, "scale-twice") || float_is(x, "scale-twice-dq") ? f->scale : 1;
-    by.k *= float_is(x, "scale-twice") || float_is(x, "scale-twice-dk") ? f->scale : 1;
-    if (float_is(x, "scale-default"))
-        by.q = by.k = 1 / sqrtf((float)f->d_k);
-    if (float_is(x, "scale-of-values"))
-        by.q = by.k = 1 / sqrtf((float)f->d_v);
-    if (float_is(x, "scale-root"))
-        by.q = by.k = sqrtf(f->scale);
-    const float both = float_is(x, "scale-times-log2e") ? 1.44269504f
-                       : float_is(x, "scale-times-ln2") ? 0.693147181f
-                                                        : 1;
+    const float scale = float_is(x, "scale-root") ? sqrtf(f->scale) : float_scale_of_products(x, f->scale);
+    factors by = {scale, scale, 1};
+    by.q *= float_is(x, "scale-missing-dq") ? 1 / f->scale : float_is(x, "scale-twice-dq") ? f->scale : 1;
+    by.k *= float_is(x, "scale-missing-dk") ? 1 / f->scale : float_is(x, "scale-twice-dk") ? f->scale : 1;
     const float all = float_is(x, "all-negated") ? -1 : float_is(x, "all-over-batch") ? 1 / (float)f->B : 1;
     by.q *= float_is(x, "dq-twice") ? 2 : float_is(x, "dq-zero") ? 0 : 1;
     by.k *= float_is(x, "dk-dv-twice") ? 2 : float_is(x, "dk-zero") ? 0 : 1;
     by.v *= float_is(x, "dk-dv-twice") ? 2 : float_is(x, "dv-zero") ? 0 : float_is(x, "dv-scaled") ? f->scale : 1;
-    by.q *= both * all * (float_is(x, "dq-negated") ? -1 : float_is(x, "dq-half") ? 0.5f : 1);
-    by.k *= both * all * (float_is(x, "dk-negated") ? -1 : 1);
+    by.q *= all * (float_is(x, "dq-negated") ? -1 : float_is(x, "dq-half") ? 0.5f : 1);
+    by.k *= all * (float_is(x, "dk-negated") ? -1 : 1);
     by.v *= all * (float_is(x, "dv-negated") ? -1 : 1);
     by.k *= float_is(x, "group-mean") || float_is(x, "group-mean-dk") ? group : 1;
     by.v *= float_is(x, "group-mean") || float_is(x, "group-mean-dv") ? group : 1;
@@ -69,6 +59,9 @@ static const float *key_row(float_head *x, size_t j)
     const float *own = f->k + ((x->b * f->S + j) * f->h_kv + x->g) * f->d_k;
     if (float_is(x, "dq-of-values") && f->d_k == f->d_v)
         return f->v + ((x->b * f->S + j) * f->h_kv + x->g) * f->d_v;
+    if (f->rope && (float_is(x, "rope-dq-of-unrotated-keys") || float_is(x, "rope-rows-not-rotated") ||
+                    float_is(x, "rope-missing")))
+        return float_unrotated(x, 'k', j);
     if (f->rope || f->norms) { /* K is not as it is given: rows of its own sequence and head alone */
         const float_place at = float_read(x, "dq-keys", "keys", true, x->b, x->g, j);
         return at.b == x->b && at.i == x->g ? x->K[at.t] : x->K[j];
@@ -85,6 +78,9 @@ static const float *query_row(float_head *x, size_t t)
     const float *own = f->q + ((x->b * f->T + t) * f->h + x->i) * f->d_k;
     if (float_is(x, "dk-of-do") && f->d_k == f->d_v)
         return x->dO[t];
+    if (f->rope && (float_is(x, "rope-dk-of-unrotated-queries") || float_is(x, "rope-rows-not-rotated") ||
+                    float_is(x, "rope-missing")))
+        return float_unrotated(x, 'q', t);
     if (f->rope || f->norms) {
         const float_place at = float_read(x, "dk-queries", "queries", false, x->b, x->i, t);
         return at.b == x->b && at.i == x->i ? x->Q[at.t] : x->Q[t];
@@ -100,6 +96,8 @@ static const float *d_output_row(float_head *x, size_t t)
                        strncmp(x->mistake, "first-do-", 9) == 0;
     if (float_is(x, "dv-of-queries") && f->d_k == f->d_v)
         return x->Q[t];
+    if (strncmp(x->mistake, "dp-dv-do-", 9) == 0)
+        return float_row(x, 'd', "dp-dv-do", NULL, t);
     return reads ? float_row(x, 'd', "dv-do", "do", t) : x->dO[t];
 }
 
@@ -111,6 +109,9 @@ static void add_pair(float_head *x, const factors *by, size_t t, size_t j)
                in_kv = counts(x, t, j, false), k_turned = float_is(x, "dk-untransposed") && square,
                v_turned = float_is(x, "dv-untransposed") && square;
     const size_t twice = float_is_of_block(x, "blocks-miscounted");
+    const float once = float_is(x, "rows-miscounted") && t % 5 == 1 ? 0 : 1,
+                by_head = float_is(x, "heads-miscounted") && x->i % (f->h / f->h_kv) == 1 ? 2 : once,
+                of_block = twice > 0 && t < twice && twice < f->T ? 2 : by_head;
     const float P = x->P[t][j], most = float_is(x, "dv-unnormalised") ? largest(x->P[t], f->S) : 1,
                 times = twice > 0 && j < twice && twice < f->S ? 2 : 1, *K = key_row(x, j),
                 *Q = query_row(x, k_turned ? j : t), *dO = d_output_row(x, v_turned ? j : t);
@@ -122,9 +123,9 @@ static void add_pair(float_head *x, const factors *by, size_t t, size_t j)
     for (size_t c = 0; c < f->d_k && in_q; c++)
         x->dQ[t][c] += times * by->q * of_q * K[c];
     for (size_t c = 0; c < f->d_k && in_kv; c++)
-        dK[c] += by->k * of_k * Q[c];
+        dK[c] += of_block * by->k * of_k * Q[c];
     for (size_t c = 0; c < f->d_v && in_kv; c++)
-        dV[c] += by->v * of_v * dO[c];
+        dV[c] += of_block * by->v * of_v * dO[c];
 }
 
 /* Adds a pair that is hidden by what is no addend, in one product. */
@@ -176,9 +177,10 @@ static float of_sink(float_head *x, size_t t)
 {
     const float_backward *f = x->f;
     const float sink = f->sinks[x->i], P = expf(sink - x->lse[t]), X = x->dlse[t] - x->D[t];
-    const size_t block = float_is_of_block(x, "sinks-of-last-block");
+    const size_t block = float_is_of_block(x, "sinks-of-last-block"),
+                 first = float_is_of_block(x, "sinks-of-first-block");
     if ((float_is(x, "sinks-of-first-batch-row") && x->b > 0) || (float_is(x, "sinks-of-last-row") && t + 1 < f->T) ||
-        (block > 0 && t < (f->T - 1) / block * block))
+        (block > 0 && t < (f->T - 1) / block * block) || (first > 0 && t >= first))
         return 0;
     return float_is(x, "sinks-zero")             ? 0
            : float_is(x, "sinks-negated")        ? -P * X
@@ -186,6 +188,7 @@ static float of_sink(float_head *x, size_t t)
            : float_is(x, "sinks-without-weight") ? X
            : float_is(x, "sinks-unnormalised")   ? expf(sink) * X
            : float_is(x, "sinks-of-other-lse")   ? P / (1 - P) * X
+           : float_is(x, "sinks-squared")        ? P * P * X
            : float_is(x, "sinks-diagonal")       ? P * (1 - P) * X
            : float_is(x, "sinks-without-dlse")   ? -P * x->D[t]
                                                  : P * X;
@@ -211,14 +214,19 @@ void float_added_gradients(float_head *x)
     for (size_t t = 0; t < f->T; t++) {
         bool empty = true;
         for (size_t j = 0; j < f->S; j++) {
-            const float distance = (float)t + (float)f->offset - (float)j;
+            const float distance = (float)t + (float)f->offset - (float)j, P = x->P[t][j], dP = x->dP[t][j],
+                        dZ = !x->back[t][j]                      ? 0
+                             : float_is(x, "added-without-d")    ? P * dP
+                             : float_is(x, "added-of-d-weights") ? dP
+                             : float_is(x, "added-of-weights")   ? P
+                                                                 : x->dZ[t][j];
             empty = empty && !x->seen[t][j];
             if (!counts_in_added(x, t))
                 continue;
             if (f->dmask)
-                f->dmask[of_mask + t * f->S + j] += m * x->dZ[t][j];
+                f->dmask[of_mask + t * f->S + j] += m * dZ;
             if (f->dslopes)
-                f->dslopes[x->i] += (negated ? 1.0f : -1.0f) * (far ? fabsf(distance) : distance) * x->dZ[t][j];
+                f->dslopes[x->i] += (negated ? 1.0f : -1.0f) * (far ? fabsf(distance) : distance) * dZ;
         }
         if (f->dsinks)
             f->dsinks[x->i] += of_sink(x, t);
@@ -231,15 +239,24 @@ void float_added_gradients(float_head *x)
 
 /* ---------------------------------------------------------------- rows */
 
-/* Turns a row by the angles of a position, with a base, of halves or of neighbours. */
-static void turn(float *x, size_t d, double position, double base, bool neighbours)
+/* How a row is turned: by a position, with a base, of so many features, of halves or of neighbours; the sines of the
+ * first and of the second number of a pair, 1 where they are right. */
+typedef struct turning {
+    double position, base;
+    size_t features;
+    bool neighbours;
+    float first, second;
+} turning;
+
+static void turn(float *x, const turning *by)
 {
+    const size_t d = by->features;
     for (size_t c = 0; c < d / 2; c++) {
-        const double a = position * pow(base, -2.0 * (double)c / (double)d);
-        const size_t i = neighbours ? 2 * c : c, j = neighbours ? 2 * c + 1 : c + d / 2;
+        const double a = by->position * pow(by->base, -2.0 * (double)c / (double)d);
+        const size_t i = by->neighbours ? 2 * c : c, j = by->neighbours ? 2 * c + 1 : c + d / 2;
         const float one = x[i], two = x[j], co = (float)cos(a), si = (float)sin(a);
-        x[i] = one * co - two * si;
-        x[j] = two * co + one * si;
+        x[i] = one * co - by->first * two * si;
+        x[j] = two * co + by->second * one * si;
     }
 }
 
@@ -262,57 +279,75 @@ static void turn_back(float_head *x, char side, float *d, size_t row, size_t p)
     const float_backward *f = x->f;
     double angle = -(double)p;
     angle = turns(x, side, "turned-forward")    ? (double)p
-            : turns(x, side, "not-turned-back") ? 0
+            : turns(x, side, "not-turned-back") || float_is(x, "rope-missing") ? 0
             : turns(x, side, "one-more")        ? angle - 1
             : turns(x, side, "one-less")        ? angle + 1
             : turns(x, side, "twice")           ? 2 * angle
             : turns(x, side, "from-0")          ? -(double)row
+            : turns(x, side, "with-offset")     ? angle - (double)f->offset
                                                 : angle;
     for (size_t n = 0; n < 4; n++)
         if ((f->T > f->S ? f->T : f->S) > blocks[n] && turns(x, side, names[n]))
             angle = -(double)(row % blocks[n]);
-    turn(d, f->d_k, angle, float_is(x, "rope-other-base") && !f->norms ? 5000 : 10000, turns(x, side, "other-pairs"));
+    const float sines = turns(x, side, "without-sines") ? 0 : 1;
+    turn(d, &(turning){angle, float_is(x, "rope-other-base") && !f->norms ? 5000 : 10000,
+                       turns(x, side, "all-features") ? f->d_k : f->rope_dim ? f->rope_dim : f->d_k,
+                       turns(x, side, "other-pairs"), sines, turns(x, side, "half-forward") ? -1 : sines});
+}
+
+/* Whether the mistake is "norm-NAME", or "norm-NAME-q" of one side. */
+static bool in_norm(float_head *x, char side, const char *name)
+{
+    char mistake[60] = "norm-";
+    strcat(mistake, name);
+    const bool both = float_is(x, mistake);
+    strcat(mistake, side == 'q' ? "-q" : "-k");
+    return float_is(x, mistake) || both;
 }
 
 /* The gradient of a row that was normalised as that of the numbers it was made of. */
-static void normalise_back(float_head *x, float *d, const float *row, const float *w, float *dw, bool counts)
+static void normalise_back(float_head *x, char side, float *d, const float *row, const float *w, float *dw, bool counts)
 {
     const size_t n = x->f->d_k;
+    const bool sum = x->f->norm_of_sum;
     const float N = (float)n;
     float squares = 0, along = 0, mean = 0;
     for (size_t c = 0; c < n; c++)
         squares += row[c] * row[c];
-    const float r = sqrtf(squares / N + 1e-5f);
-    const bool bare = float_is(x, "norm-unweighted"), bare_1 = float_is(x, "norm-unweighted-first-term"),
-               bare_2 = float_is(x, "norm-unweighted-second-term"), skips = float_is(x, "norm-skipped");
+    const float eps = in_norm(x, side, "without-eps") ? 0 : x->f->norm_eps, r = sqrtf(squares / (sum ? 1 : N) + eps),
+                one = in_norm(x, side, "plus-one") ? 1 : 0;
+    const bool bare = in_norm(x, side, "unweighted"), bare_1 = in_norm(x, side, "unweighted-first-term"),
+               bare_2 = in_norm(x, side, "unweighted-second-term"), bare_0 = in_norm(x, side, "ignored"),
+               skips = in_norm(x, side, "skipped") || bare_0;
     for (size_t c = 0; c < n; c++) {
-        const float by = float_is(x, "norm-weight-of-x") ? row[c] : float_is(x, "norm-weight-of-dy") ? 1 : row[c] / r;
+        const float by = in_norm(x, side, "weight-of-x") ? row[c] : in_norm(x, side, "weight-of-dy") ? 1
+                         : row[c] / r * (in_norm(x, side, "weight-weighted") ? w[c] : 1);
         dw[c] += counts ? d[c] * by : 0;
-        along += d[c] * (bare || bare_2 ? 1 : w[c]) * row[c] / r;
-        d[c] *= bare || bare_1 ? 1 : w[c];
+        along += d[c] * (bare || bare_2 ? 1 : w[c] + one) * row[c] / r;
+        d[c] *= bare || bare_0 || bare_1 ? 1 : w[c] + one;
         mean += d[c] / N;
     }
-    along /= float_is(x, "norm-sum-for-mean") ? 1 : N;
-    along *= float_is(x, "norm-second-term-added") ? -1 : float_is(x, "norm-second-term-missing") || skips ? 0 : 1;
-    along *= float_is(x, "norm-second-term-divided") ? 1 / r : float_is(x, "norm-second-term-undivided") ? r : 1;
-    mean *= float_is(x, "norm-centred") ? 1 : 0;
+    along /= (sum ? in_norm(x, side, "mean-for-sum") : !in_norm(x, side, "sum-for-mean")) ? N : 1;
+    along *= in_norm(x, side, "second-term-added") ? -1 : in_norm(x, side, "second-term-missing") || skips ? 0 : 1;
+    along *= in_norm(x, side, "second-term-divided") ? 1 / r : in_norm(x, side, "second-term-undivided") ? r : 1;
+    mean *= in_norm(x, side, "centred") ? 1 : 0;
     for (size_t c = 0; c < n; c++) {
-        const float second = row[c] / r * along * (float_is(x, "norm-second-term-weighted") ? w[c] : 1);
+        const float second = row[c] / r * along * (in_norm(x, side, "second-term-weighted") ? w[c] : 1);
         d[c] = (d[c] - mean - second) / r;
-        d[c] *= skips || float_is(x, "norm-undivided") ? r : float_is(x, "norm-divided-twice") ? 1 / r : 1;
-        d[c] *= float_is(x, "norm-weighted-twice") ? w[c] : 1;
+        d[c] *= skips || in_norm(x, side, "undivided") ? r : in_norm(x, side, "divided-twice") ? 1 / r : 1;
+        d[c] *= in_norm(x, side, "weighted-twice") ? w[c] : 1;
     }
 }
 
 /* Whether a row counts in the gradient of the weight of its norm. */
-static bool counts_in_weight(float_head *x, size_t head, size_t heads, size_t row, size_t rows)
+static bool counts_in_weight(float_head *x, char side, size_t head, size_t heads, size_t row, size_t rows)
 {
-    return !(float_is(x, "norm-weight-of-last-head") && head + 1 < heads) &&
-           !(float_is(x, "norm-weight-of-first-head") && head > 0) &&
-           !(float_is(x, "norm-weight-of-first-batch-row") && x->b > 0) &&
-           !(float_is(x, "norm-weight-of-last-batch-row") && x->b + 1 < x->f->B) &&
-           !(float_is(x, "norm-weight-of-last-row") && row + 1 < rows) &&
-           !(float_is(x, "norm-weight-of-first-row") && row > 0);
+    return !(in_norm(x, side, "weight-of-last-head") && head + 1 < heads) &&
+           !(in_norm(x, side, "weight-of-first-head") && head > 0) &&
+           !(in_norm(x, side, "weight-of-first-batch-row") && x->b > 0) &&
+           !(in_norm(x, side, "weight-of-last-batch-row") && x->b + 1 < x->f->B) &&
+           !(in_norm(x, side, "weight-of-last-row") && row + 1 < rows) &&
+           !(in_norm(x, side, "weight-of-first-row") && row > 0);
 }
 
 /* Where row j of dK (or dV) of this head is added. */
@@ -339,8 +374,8 @@ void float_gather(float_head *x)
         if (f->rope)
             turn_back(x, 'q', x->dQ[t], t, t + f->offset);
         if (f->norms)
-            normalise_back(x, x->dQ[t], f->q + ((x->b * f->T + t) * f->h + x->i) * f->d_k, f->norms, f->dnorms,
-                           counts_in_weight(x, x->i, f->h, t, f->T));
+            normalise_back(x, 'q', x->dQ[t], f->q + ((x->b * f->T + t) * f->h + x->i) * f->d_k, f->norms, f->dnorms,
+                           counts_in_weight(x, 'q', x->i, f->h, t, f->T));
         memcpy(f->dq + ((x->b * f->T + t) * f->h + x->i) * f->d_k, x->dQ[t], f->d_k * sizeof(float));
     }
     for (size_t j = 0; j < f->S; j++) {
@@ -348,10 +383,10 @@ void float_gather(float_head *x)
         if (f->rope)
             turn_back(x, 'k', x->dK[j], j, j);
         if (f->rope && float_is(x, "rope-dv-turned-back") && f->d_k == f->d_v)
-            turn(x->dV[j], f->d_v, -(double)j, 10000, false);
+            turn(x->dV[j], &(turning){-(double)j, 10000, f->rope_dim ? f->rope_dim : f->d_v, false, 1, 1});
         if (f->norms)
-            normalise_back(x, x->dK[j], f->k + ((x->b * f->S + j) * f->h_kv + x->g) * f->d_k, f->norms + f->d_k,
-                           f->dnorms + f->d_k, counts_in_weight(x, x->g, f->h_kv, j, f->S));
+            normalise_back(x, 'k', x->dK[j], f->k + ((x->b * f->S + j) * f->h_kv + x->g) * f->d_k, f->norms + f->d_k,
+                           f->dnorms + f->d_k, counts_in_weight(x, 'k', x->g, f->h_kv, j, f->S));
         for (size_t c = 0; c < f->d_k && !drops_k; c++)
             dk[c] += x->dK[j][c];
         for (size_t c = 0; c < f->d_v && !drops_v; c++)

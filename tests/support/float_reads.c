@@ -7,13 +7,15 @@
 
 bool float_is(float_head *x, const char *name)
 {
-    const bool found = strcmp(x->mistake, name) == 0;
+    const bool found = *x->mistake == *name && strcmp(x->mistake, name) == 0;
     x->known |= found;
     return found;
 }
 
 size_t float_is_of_block(float_head *x, const char *name)
 {
+    if (*x->mistake != *name) /* asked for each pair */
+        return 0;
     const size_t length = strlen(name);
     size_t block;
     if (strncmp(x->mistake, name, length) != 0 || sscanf(x->mistake + length, "-%zu", &block) != 1)
@@ -26,7 +28,7 @@ size_t float_is_of_block(float_head *x, const char *name)
 static bool ends(float_head *x, const char *what, const char *suffix)
 {
     const size_t length = strlen(what);
-    const bool found = strncmp(x->mistake, what, length) == 0 && x->mistake[length] == '-' &&
+    const bool found = *x->mistake == *what && strncmp(x->mistake, what, length) == 0 && x->mistake[length] == '-' &&
                        strcmp(x->mistake + length + 1, suffix) == 0;
     x->known |= found;
     return found;
@@ -34,9 +36,14 @@ static bool ends(float_head *x, const char *what, const char *suffix)
 
 static size_t ends_in_block(float_head *x, const char *what, const char *suffix)
 {
-    char whole[80];
-    snprintf(whole, sizeof whole, "%s-%s", what, suffix);
-    return float_is_of_block(x, whole);
+    const size_t length = strlen(what), more = strlen(suffix);
+    size_t block = 0;
+    if (strncmp(x->mistake, what, length) == 0 && x->mistake[length] == '-' &&
+        strncmp(x->mistake + length + 1, suffix, more) == 0 &&
+        sscanf(x->mistake + length + 1 + more, "-%zu", &block) != 1)
+        block = 0;
+    x->known |= block > 0;
+    return block;
 }
 
 /* The first row of the sequence of row t, and how many rows it has. */
@@ -71,15 +78,15 @@ float_place float_read(float_head *x, const char *what, const char *blocks, bool
 {
     const float_backward *f = x->f;
     const size_t T = keys ? f->S : f->T, h = keys ? f->h_kv : f->h, group = f->h / f->h_kv;
-    const char *row = keys ? "key" : "query", *mistake = x->mistake;
-    const bool stale = strncmp(mistake, "stale-", 6) == 0 || strncmp(mistake, "first-", 6) == 0;
-    char next[16], previous[24], first[16];
+    const char *const next = keys ? "of-next-key" : "of-next-query",
+               *const first = keys ? "of-first-key" : "of-first-query",
+               *const previous = keys ? "of-previous-key" : "of-previous-query", *mistake = x->mistake;
+    const bool stale = (*mistake == 's' || *mistake == 'f') &&
+                       (strncmp(mistake, "stale-", 6) == 0 || strncmp(mistake, "first-", 6) == 0);
     float_place at = {b, i, t, false};
     size_t block;
-    if (strncmp(mistake, what, strlen(what)) != 0 && !stale)
+    if ((strncmp(mistake, what, strlen(what)) != 0 || mistake[strlen(what)] != '-') && !stale)
         return at;
-    snprintf(next, sizeof next, "of-next-%s", row), snprintf(previous, sizeof previous, "of-previous-%s", row);
-    snprintf(first, sizeof first, "of-first-%s", row);
     if (f->ragged) {
         size_t count;
         if (ends(x, what, "of-local-index"))
@@ -102,6 +109,10 @@ float_place float_read(float_head *x, const char *what, const char *blocks, bool
         at.i = 0;
     else if (ends(x, what, "of-key-head"))
         at.i = f->h_kv > 1 ? i / group : i;
+    else if (!keys && ends(x, what, "of-first-of-group"))
+        at.i = i / group * group;
+    else if (!keys && ends(x, what, "of-last-of-group"))
+        at.i = i / group * group + group - 1;
     else if (ends(x, what, "by-remainder"))
         at.i = x->i % f->h_kv;
     else if (ends(x, what, "of-next-batch-row"))
@@ -125,6 +136,20 @@ float_place float_read(float_head *x, const char *what, const char *blocks, bool
     return at;
 }
 
+/* Row (b, i, t) of rows that are taken to be `width` wide, in (batch, heads, T) or (batch, T, heads). */
+static const float *row_apart(const float *from, const size_t n[4], size_t width, bool by_heads, const float_place *at,
+                              float *room)
+{
+    const size_t B = n[0], T = n[1], h = n[2], d = n[3],
+                 first = width * (by_heads ? (at->b * h + at->i) * T + at->t : (at->b * T + at->t) * h + at->i);
+    for (size_t c = 0; c < d; c++) {
+        const size_t e = first + c, row = e / d, b = row / (T * h), t = by_heads ? row % T : row / h % T,
+                     i = by_heads ? row / T % h : row % h;
+        room[c] = b < B ? from[((b * T + t) * h + i) * d + e % d] : 0;
+    }
+    return room;
+}
+
 const float *float_row(float_head *x, char of, const char *what, const char *blocks, size_t t)
 {
     const float_backward *f = x->f;
@@ -132,6 +157,10 @@ const float *float_row(float_head *x, char of, const char *what, const char *blo
     const float_place at = float_read(x, what, blocks, keys, x->b, keys ? x->g : x->i, t);
     const size_t T = keys ? f->S : f->T, h = keys ? f->h_kv : f->h, d = of == 'q' || of == 'k' ? f->d_k : f->d_v;
     const float *from = of == 'q' ? f->q : of == 'k' ? f->k : of == 'v' ? f->v : f->dO;
+    const size_t n[4] = {f->B, T, h, d}, other = f->d_k + f->d_v - d;
+    const bool by_time = ends(x, what, "of-other-width-time"), by_heads = ends(x, what, "of-other-width-heads");
+    if (by_time || by_heads)
+        return row_apart(from, n, other, by_heads, &at, x->apart[of == 'q' ? 0 : of == 'k' ? 1 : of == 'v' ? 2 : 3]);
     return from + ((at.b * T + at.t) * h + at.i) * d;
 }
 
@@ -143,26 +172,37 @@ float_sight float_sight_right(const float_head *x)
     return (float_sight){.causal = f->causal, .hides = true, .flags = f->flags, .offset = (long)f->offset,
                          .left = f->window_left, .right = f->window_right, .lengths = f->lengths,
                          .segments = f->segments, .padding = f->padding, .mask_b = f->mask_B > 1 ? x->b : 0,
-                         .mask_i = f->mask_h > 1 ? x->i : 0, .mask_times = 1, .slope_times = 1};
+                         .mask_i = f->mask_h > 1 ? x->i : 0, .slope_i = x->i, .mask_times = 1, .slope_times = 1};
+}
+
+/* The element of a mask (T, S) for query t and key j. */
+static size_t mask_at(const float_head *x, const float_sight *u, size_t t, size_t j)
+{
+    const float_backward *f = x->f;
+    if (u->turned && f->T == f->S)
+        return j * f->S + t;
+    t = (t + u->next_query) % f->T, j = (j + u->next_key) % f->S;
+    t = u->first_queries ? t % u->first_queries : t, j = u->first_keys ? j % u->first_keys : j;
+    return t * f->S + j;
 }
 
 float float_added(const float_head *x, const float_sight *u, size_t t, size_t j)
 {
     const float_backward *f = x->f;
-    const size_t at = u->turned && f->T == f->S ? j * f->S + t : t * f->S + j;
+    const size_t at = mask_at(x, u, t, j);
     float sum = 0;
     if (f->mask && !f->flags) {
         const float m = f->mask[(u->mask_b * f->mask_h + u->mask_i) * f->T * f->S + at];
         sum += m > -INFINITY ? u->mask_times * m : m;
     }
-    return f->slopes ? sum - u->slope_times * f->slopes[x->i] * ((float)t + (float)f->offset - (float)j) : sum;
+    return f->slopes ? sum - u->slope_times * f->slopes[u->slope_i] * ((float)t + (float)f->offset - (float)j) : sum;
 }
 
 bool float_sees(const float_head *x, const float_sight *u, size_t t, size_t j)
 {
     const float_backward *f = x->f;
     const long p = (long)t + u->offset, k = (long)j, right = (long)t + (long)f->offset;
-    const size_t at = u->turned && f->T == f->S ? j * f->S + t : t * f->S + j;
+    const size_t at = mask_at(x, u, t, j);
     if (float_added(x, u, t, j) == -INFINITY)
         return false;
     if (!u->hides)

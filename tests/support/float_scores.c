@@ -44,11 +44,12 @@ static float other_sum(float_head *x, size_t t, float D)
 {
     const float_backward *f = x->f;
     const size_t next = (t + 1) % f->T;
-    float of_do = 0, of_O = 0, dO = 0, O = 0, half = 0, fewer = 0, next_do = 0, next_O = 0;
+    float of_do = 0, of_O = 0, dO = 0, O = 0, half = 0, fewer = 0, next_do = 0, next_O = 0, first = 0;
+    const size_t few = float_is_of_block(x, "d-of-features");
     for (size_t c = 0; c < f->d_v; c++) {
         const float a = x->dO[t][c], o = x->O[t][c];
         of_do += a * a, of_O += o * o, dO += a, O += o;
-        half += c < f->d_v / 2 ? a * o : 0, fewer += c < f->d_k ? a * o : 0;
+        first += c < few ? a * o : 0, half += c < f->d_v / 2 ? a * o : 0, fewer += c < f->d_k ? a * o : 0;
         next_do += x->dO[next][c] * o, next_O += a * x->O[next][c];
     }
     return float_is(x, "d-of-do")                     ? of_do
@@ -59,6 +60,7 @@ static float other_sum(float_head *x, size_t t, float D)
            : float_is(x, "d-of-fewer-features")       ? fewer
            : float_is(x, "d-of-do-of-next-query")     ? next_do
            : float_is(x, "d-of-output-of-next-query") ? next_O
+           : few > 0                                  ? first
                                                       : D;
 }
 
@@ -90,6 +92,8 @@ void float_sums(float_head *x)
         x->D[t] *= float_is(x, "d-scaled") ? f->scale : 1;
         x->D[t] /= float_is(x, "d-mean") ? (float)f->d_v : 1;
         x->D[t] += float_is(x, "d-unknown") ? 0.3f * (float)(t % 5) - 0.7f : 0;
+        if (float_is(x, "d-without-sinks") && f->sinks)
+            x->D[t] /= 1 - expf(f->sinks[x->i] - x->lse[t]);
         if (float_is(x, "d-unnormalised"))
             x->D[t] /= largest(x->P[t], f->S);
         if (float_is(x, "d-unweighted") || float_is(x, "d-mean-of-dp"))
@@ -142,17 +146,42 @@ static float_sight sight_of(float_head *x, size_t t, int64_t *lengths)
         lengths[b] = f->lengths[float_is(x, "lengths-of-next-batch-row")    ? (b + 1) % f->B
                                 : float_is(x, "lengths-of-first-batch-row") ? 0
                                                                             : b];
+    const int64_t up = (int64_t)float_is_of_block(x, "lengths-up-to-blocks"),
+                  down = (int64_t)float_is_of_block(x, "lengths-down-to-blocks");
+    for (size_t b = 0; f->lengths && b < f->B && up + down > 0; b++)
+        lengths[b] = up > 0 ? (f->lengths[b] + up - 1) / up * up : f->lengths[b] / down * down;
+    const size_t of_window = float_is_of_block(x, "window-by-blocks");
+    if (of_window > 0 && f->window_left >= 0) {
+        const long p = (long)(t + f->offset), n = (long)of_window, first = p / n * n - f->window_left;
+        u.left = p - (first > 0 ? first / n * n : 0);
+    }
     u.lengths = !f->lengths || float_is(x, "lengths-missing") ? NULL : lengths;
     if (f->mask_B > 1 && other_flags)
         u.mask_b = float_is(x, "masked-by-next-batch-row") ? (x->b + 1) % f->B : 0;
     if (f->mask_h > 1 && by_head)
         u.mask_i = float_is(x, "masked-by-next-head") ? (x->i + 1) % f->h : 0;
-    u.mask_times = float_is(x, "mask-added-twice")    ? 2
-                   : float_is(x, "mask-added-scaled") ? f->scale
-                   : float_is(x, "mask-taken-away")   ? -1
-                                                      : 1;
+    if (f->mask_h > 1 && float_is(x, "masked-by-key-head"))
+        u.mask_i = x->g;
+    u.next_query = float_is(x, "masked-by-next-query") ? 1 : float_is(x, "masked-by-previous-query") ? f->T - 1 : 0;
+    u.next_key = float_is(x, "masked-by-next-key") ? 1 : float_is(x, "masked-by-previous-key") ? f->S - 1 : 0;
+    u.first_queries = float_is_of_block(x, "masked-by-first-queries");
+    u.first_keys = float_is_of_block(x, "masked-by-first-keys");
+    u.slope_i = float_is(x, "alibi-of-next-head")    ? (x->i + 1) % f->h
+                : float_is(x, "alibi-of-first-head") ? 0
+                : float_is(x, "alibi-of-key-head")   ? x->g
+                                                     : x->i;
+    u.mask_times = float_is(x, "mask-added-twice")      ? 2
+                   : float_is(x, "mask-added-scaled")   ? f->scale
+                   : float_is(x, "mask-added-unscaled") ? 1 / f->scale
+                   : float_is(x, "mask-times-log2e")    ? 1.44269504f
+                   : float_is(x, "mask-times-ln2")      ? 0.693147181f
+                   : float_is(x, "mask-taken-away")     ? -1
+                                                        : 1;
     u.slope_times = float_is(x, "alibi-added-twice")      ? 2
                     : float_is(x, "alibi-added-scaled")   ? f->scale
+                    : float_is(x, "alibi-added-unscaled") ? 1 / f->scale
+                    : float_is(x, "alibi-times-log2e")    ? 1.44269504f
+                    : float_is(x, "alibi-times-ln2")      ? 0.693147181f
                     : float_is(x, "alibi-taken-away")     ? -1
                     : f->mask && float_is(x, "alibi-not-recomputed") ? 0 /* alone it has another name */
                                                                      : 1;
@@ -167,6 +196,15 @@ static float lse_of(float_head *x, size_t t)
     float of_keys = 0;
     for (size_t j = 0; j < f->S; j++)
         of_keys += x->P[t][j];
+    if (f->sinks && strncmp(x->mistake, "lse-with-sinks-", 15) == 0) {
+        const float sink = f->sinks[x->i];
+        const float counts = float_is(x, "lse-with-sinks-of-next-head") ? expf(f->sinks[(x->i + 1) % f->h])
+                             : float_is(x, "lse-with-sinks-in-base-2")  ? exp2f(sink)
+                             : float_is(x, "lse-with-sinks-scaled")     ? expf(sink * f->scale)
+                             : float_is(x, "lse-with-sinks-twice")      ? 2 * expf(sink)
+                                                                        : expf(sink);
+        return logf(expf(x->lse[t]) - expf(sink) + counts);
+    }
     return float_is(x, "lse-without-sinks")      ? x->lse[t] + logf(of_keys)
            : float_is(x, "lse-in-base-2")        ? x->lse[t] * 1.44269504f
            : float_is(x, "lse-taken-for-base-2") ? x->lse[t] * 0.693147181f
@@ -179,20 +217,74 @@ static float lse_of(float_head *x, size_t t)
                                                  : x->all_lse[at.b][at.i][at.t];
 }
 
+/* The scale of "WHAT-missing" and so on. */
+static float other_scale(float_head *x, const char *what, float right)
+{
+    const float_backward *f = x->f;
+    const size_t length = strlen(what);
+    if (strncmp(x->mistake, what, length) != 0 || x->mistake[length] != '-')
+        return right;
+    const float d = (float)f->d_k, padded = (f->d_k & (f->d_k - 1)) > 0 ? (float)(2 << (int)log2f(d)) : d;
+    const struct {
+        const char *name;
+        float scale;
+    } scales[] = {{"missing", 1},
+                  {"twice", f->scale * f->scale},
+                  {"default", 1 / sqrtf(d)},
+                  {"of-values", 1 / sqrtf((float)f->d_v)},
+                  {"of-padded", 1 / sqrtf(padded)},
+                  {"of-model", 1 / sqrtf((float)f->h * d)},
+                  {"over-width", 1 / d},
+                  {"times-log2e", f->scale * 1.44269504f},
+                  {"times-ln2", f->scale * 0.693147181f}};
+    for (size_t n = 0; n < sizeof scales / sizeof *scales; n++) {
+        bool other = fabsf(scales[n].scale / f->scale - 1) > 1e-4f; /* than one that has another name */
+        for (size_t before = 0; before < n; before++)
+            other = other && fabsf(scales[n].scale / scales[before].scale - 1) > 1e-4f;
+        if (other && strcmp(x->mistake + length + 1, scales[n].name) == 0) {
+            x->known = true;
+            return scales[n].scale;
+        }
+    }
+    return right;
+}
+
+float float_scale_of_products(float_head *x, float right)
+{
+    return other_scale(x, "all-scale", other_scale(x, "scale", right));
+}
+
 /* The score that the backward computes, of rows that may be those of another place. */
 static float score_of(float_head *x, size_t t, size_t j)
 {
     const float_backward *f = x->f;
+    if (f->rope && (float_is(x, "rope-rows-not-rotated") || float_is(x, "rope-missing"))) {
+        float s = 0;
+        for (size_t c = 0; c < f->d_k; c++)
+            s += float_unrotated(x, 'q', t)[c] * float_unrotated(x, 'k', j)[c];
+        return s * f->scale;
+    }
     if (f->rope || f->norms)
         return x->s[t][j];
     const float *Q = float_row(x, 'q', "queries", NULL, t), *K = float_row(x, 'k', "keys-values", NULL, j),
                 *own = f->k + ((x->b * f->S + j) * f->h_kv + x->g) * f->d_k;
     if (K == own && !float_is(x, "keys-by-remainder"))
         K = float_row(x, 'k', "keys", NULL, j);
+    const size_t few = float_is_of_block(x, "scores-of-features");
     float s = 0;
-    for (size_t c = 0; c < f->d_k; c++)
+    for (size_t c = 0; c < (few > 0 && few < f->d_k ? few : f->d_k); c++)
         s += Q[c] * K[c];
-    return s * f->scale;
+    return s * other_scale(x, "scores-scale", other_scale(x, "all-scale", f->scale));
+}
+
+static float cap_of(float_head *x)
+{
+    const float c = x->f->softcap;
+    return float_is(x, "softcap-twice")   ? 2 * c
+           : float_is(x, "softcap-half")  ? c / 2
+           : float_is(x, "softcap-of-50") ? 50
+           : float_is(x, "softcap-of-30") ? 30
+                                          : c;
 }
 
 /* P over the sums that they have in parts of the keys, or over all queries. */
@@ -230,8 +322,9 @@ void float_weights(float_head *x)
                    zeros = float_is(x, "hidden-scores-zero"), bare = float_is(x, "added-not-recomputed"),
                    uniform = float_is(x, "empty-rows-uniform"), ones = float_is(x, "empty-rows-of-ones");
         for (size_t j = 0; j < f->S; j++) {
+            const float c = cap_of(x), over = float_is(x, "softcap-without-factor") ? f->softcap : 1;
             float s = score_of(x, t, j);
-            s = f->softcap > 0 && !uncapped ? f->softcap * tanhf(s / f->softcap) : s;
+            s = f->softcap > 0 && !uncapped ? c * tanhf(s / c) / over : s;
             s += bare || !float_sees(x, &u, t, j) ? 0 : float_added(x, &u, t, j);
             x->back[t][j] = (float_sees(x, &u, t, j) || zeros) && x->lse[t] > -INFINITY;
             s = zeros && !x->seen[t][j] ? 0 : s;
@@ -240,6 +333,9 @@ void float_weights(float_head *x)
                 x->back[t][j] = true, x->P[t][j] = ones ? 1 : 1 / (float)f->S, x->D[t] = 0;
         }
     }
+    const size_t block = float_is_of_block(x, "lse-unknown-of-blocks");
+    for (size_t e = 0; e < f->T * f->S && block > 0 && block < f->S; e++)
+        x->P[e / f->S][e % f->S] *= e % f->S / block > 0 ? 0.8f + 0.1f * (float)(e / f->S % 3) : 1;
     normalise_otherwise(x);
 }
 
@@ -249,7 +345,7 @@ static float slope_of(float_head *x, float s)
     const float_backward *f = x->f;
     if (!(f->softcap > 0))
         return 1;
-    const float c = f->softcap, y = tanhf(s / c), right = 1 - y * y, capped = tanhf(y), twice = tanhf(s * f->scale / c),
+    const float c = cap_of(x), y = tanhf(s / c), right = 1 - y * y, capped = tanhf(y), twice = tanhf(s * f->scale / c),
                 raw = tanhf(s / f->scale / c), undivided = tanhf(s);
     return float_is(x, "softcap-slope-missing") || float_is(x, "softcap-missing") ? 1
            : float_is(x, "softcap-slope-of-capped")                               ? 1 - capped * capped
@@ -282,10 +378,14 @@ static float d_weight(float_head *x, size_t t, size_t j)
         V = f->v + ((x->b * f->S + met) * f->h_kv + g) * f->d_v;
     if (strncmp(x->mistake, "dp-do-", 6) == 0 || strstr(x->mistake, "-dp-do-"))
         dO = float_row(x, 'd', "dp-do", "dp-do", row);
+    if (strncmp(x->mistake, "dp-dv-do-", 9) == 0)
+        dO = float_row(x, 'd', "dp-dv-do", NULL, row);
     if (float_is(x, "dp-of-keys") && f->d_k == f->d_v)
         V = x->K[met];
     float sum = 0;
-    for (size_t c = 0; c < (fewer && f->d_k < f->d_v ? f->d_k : f->d_v); c++)
+    const size_t few = float_is_of_block(x, "dp-of-features"),
+                 width = few > 0 && few < f->d_v ? few : fewer && f->d_k < f->d_v ? f->d_k : f->d_v;
+    for (size_t c = 0; c < width; c++)
         sum += dO[c] * V[c];
     return sum;
 }
@@ -326,5 +426,8 @@ void float_scores(float_head *x)
     sum_otherwise(x);
     for (size_t t = 0; t < f->T; t++)
         for (size_t j = 0; j < f->S; j++)
-            x->dS[t][j] = x->dZ[t][j] * slope_of(x, score_of(x, t, j));
+            if (x->back[t][j] && f->softcap > 0 && float_is(x, "softcap-slope-before-d"))
+                x->dS[t][j] = x->dZ[t][j] = x->P[t][j] * (x->dP[t][j] * slope_of(x, score_of(x, t, j)) - x->D[t]);
+            else
+                x->dS[t][j] = x->dZ[t][j] * slope_of(x, score_of(x, t, j));
 }

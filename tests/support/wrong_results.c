@@ -80,6 +80,10 @@ static bool in_memory(const char *name, const rows *x)
             to = ((i * B + b) * T + t) * d + c;
         else if (strcmp(name, "of-other-order-batch-first") == 0)
             to = by_head * d + c;
+        else if (strcmp(name, "of-other-order-batch-time") == 0)
+            to = ((t * B + b) * h + i) * d + c;
+        else if (strcmp(name, "of-other-order-time-batch") == 0)
+            to = by_time * d + c;
         else if (strcmp(name, "of-other-width-time") == 0)
             to = by_time * x->other_d + c;
         else if (strcmp(name, "of-other-width-heads") == 0)
@@ -97,6 +101,8 @@ static bool in_memory(const char *name, const rows *x)
         size_t from = heads_first ? by_head : e;
         if (strcmp(name, "of-other-order-rows") == 0)
             from = ((b * h + i) * d + c) * T + t;
+        else if (strcmp(name, "of-other-order-time-batch") == 0)
+            from = ((t * B + b) * h + i) * d + c;
         else if (strcmp(name, "of-other-order-batch-first") == 0)
             from = ((i * B + b) * T + t) * d + c;
         x->new[e] = memory[from];
@@ -158,6 +164,10 @@ static bool of_another_place(const char *name, const rows *x)
             g = t == T - 1 ? 0 : g;
         else if (IS("of-some-rows"))
             g = (t + i) % 3 == 1 ? 0 : g;
+        else if (IS("of-some-features"))
+            g = c % 3 == 1 ? 0 : g;
+        else if (IS("times-a-number-by-head"))
+            g *= 0.7f + 0.4f * (float)(b * h + i);
         else if (IS("one-late")) { /* in the order batch, head, time */
             const size_t at = ((b * h + i) * T + t) * d + c, from = at > 0 ? at - 1 : B * h * T * d - 1;
             g = of(x, from / d / T / h, from / d % T, from / d / T % h, from % d);
@@ -237,21 +247,27 @@ bool wrong_result(const float_backward *f, const char *mistake, char which)
 bool wrong_bias(const float_backward *f, const char *mistake, float *db)
 {
     const size_t B = f->B, T = f->T, h = f->h, d = f->d_k;
-    const char *name = strncmp(mistake, "bias-", 5) == 0 ? mistake + 5 : "";
-    unsigned block = 0;
-    const bool late = sscanf(name, "of-last-block-%u", &block) == 1 && block > 0;
+    const char *name = strncmp(mistake, "parameter-", 10) == 0 ? mistake + 10 : "";
+    unsigned block = 0, first = 0;
+    const bool late = sscanf(name, "of-last-block-%u", &block) == 1 && block > 0,
+               early = sscanf(name, "of-first-block-%u", &first) == 1 && first > 0;
     memset(db, 0, h * d * sizeof *db);
     for (size_t e = 0; e < B * T * h * d; e++) {
         const size_t b = e / (T * h * d), t = e / (h * d) % T, i = e / d % h, c = e % d;
         if ((IS("of-first-batch-row") && b > 0) || (IS("of-last-batch-row") && b < B - 1) ||
-            (IS("of-first-row") && t > 0) || (IS("of-last-row") && t < T - 1) || (late && t / block < (T - 1) / block))
+            (IS("of-first-row") && t > 0) || (IS("of-last-row") && t < T - 1) ||
+            (late && t / block < (T - 1) / block) ||
+            (early && t >= first) || (IS("of-all-but-last-row") && t == T - 1))
+            continue;
+        if ((IS("of-first-head") && i > 0) || (IS("of-last-head") && i < h - 1))
             continue;
         if (IS("over-heads"))
             for (size_t other = 0; other < h; other++)
                 db[other * d + c] += f->dq[e];
         else
-            db[IS("transposed") ? c * h + i : i * d + c] += f->dq[e];
+            db[IS("by-features") ? c * h + i : i * d + c] += f->dq[e];
     }
     return IS("of-first-batch-row") || IS("of-last-batch-row") || IS("of-first-row") || IS("of-last-row") ||
-           IS("over-heads") || IS("transposed") || late;
+           IS("over-heads") || IS("by-features") || IS("of-all-but-last-row") ||
+           IS("of-first-head") || IS("of-last-head") || late || early;
 }

@@ -273,14 +273,14 @@ static void run_map(mha__backward *b, size_t sequence, size_t head)
 static void fill_zeros(const mha_view *views, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        for (size_t e = 0; views[i].data && e < mha_view_elements(&views[i]); e++)
-            ((double *)views[i].data)[e] = 0;
+        if (views[i].data)
+            memset(views[i].data, 0, mha_view_elements(&views[i]) * sizeof(double));
 }
 
 void mha__backward_run(mha__backward *b)
 {
     b->turns[0] = b->turns[1] = MHA__TURNED_BACK;
-    b->norms = NULL;
+    b->norms_of = 0;
     fill_zeros(b->d, MHA_GRADIENT_COUNT);
     fill_zeros(b->d_x, 3);
     mha__backward_clear_keys(b);

@@ -23,6 +23,7 @@ typedef struct mha__map {
     double *d_scores;                       /* dS, of scale * Q K^T */
     double *lse, *d_lse, *sums;             /* (T_q): sums are D */
     double *dQ, *dK, *dV;                   /* (T_q, d_k), (n, d_k), (n, d_v) */
+    double *turned;                         /* memory for a matrix of these, transposed */
     double q_scale, k_scale;                /* by which dQ and dK are multiplied */
     bool sizes;                             /* what d_masked is multiplied with is taken without its sign */
 } mha__map;
@@ -68,7 +69,8 @@ struct mha__backward {
     mha_plan plan;                /* of the forward that was run */
     const mha__resolved *r;       /* of that plan */
     mha__turning turns[2];        /* of queries and of keys */
-    const mha__norm_otherwise *norms; /* another way back through their norms; NULL is right */
+    const mha__norm_otherwise *norms; /* another way back through the norms of these and of their latents, of */
+    unsigned norms_of;                /* queries (1), keys (2) or both (3); 0 is right */
     bool alone;                   /* one map is run: that of this sequence and head, */
     size_t alone_sequence, alone_head, alone_queries; /* of so many first queries */
     mha_keep keep[MHA_STAGE_COUNT];
@@ -105,6 +107,12 @@ void mha__backward_run(mha__backward *b);
 void mha__backward_free(mha__backward *b);
 /* A gradient of what was given: with a layer that of an input, not of q, k or v. */
 const mha_view *mha__backward_result(const mha__backward *b, int gradient);
+
+/* The way back through the norms of a side; NULL is right. */
+static inline const mha__norm_otherwise *mha__norms_of(const mha__backward *b, bool keys)
+{
+    return b->norms_of >> keys & 1 ? b->norms : NULL;
+}
 
 /* A view (B, T, ...) that is contiguous, as a matrix. */
 static inline mha_view mha__as_matrix(const mha_view *v)

@@ -68,7 +68,7 @@ static void side_back(const mha__backward *b, mha__side which)
     const mha_norm_rule *rule = &r->semantics.qkv.norm;
     const side x = {b, which, keys ? r->plan.h_kv : r->plan.h,
                     {rule->kind, rule->plus_one, r->norm_eps, &r->weight[norm], &b->d[MHA_D_WEIGHTS + norm],
-                     &b->d[MHA_D_WEIGHTS + bias], b->norms}};
+                     &b->d[MHA_D_WEIGHTS + bias], mha__norms_of(b, keys)}};
     const mha_view d = mha__as_matrix(&b->d[keys ? MHA_D_KEY : MHA_D_QUERY]);
     for (size_t sequence = 0; sequence < r->plan.B; sequence++) {
         const mha__sequence s = mha__resolved_sequence(r, sequence);

@@ -29,6 +29,12 @@ typedef struct mha__gradient_errors {
  * MHA_NO_MEMORY, and as of mha_error_bound. */
 mha_status mha__bound_begin(mha__gradient_errors *e, const mha__backward *b, const mha_backward_precision *precision,
                             double unit, mha_error *error);
+/* bound_forward.c: makes the errors of the stages of a layer's forward those that its numbers have, where they are
+ * smaller. False: there is no memory. */
+bool mha__bound_forward(mha__gradient_errors *e, const mha__backward *b);
+/* Rotates a row of heads and its errors E, forward. */
+void mha__bound_rotate(const mha__gradient_errors *e, const mha__resolved *r, size_t heads, double *d, double *E,
+                       size_t batch, size_t t, int64_t position);
 /* Sets all errors to 0, and rounding to that of a precision: the same backward is run once more. */
 mha_status mha__bound_restart(mha__gradient_errors *e, const mha__backward *b, const mha_backward_precision *precision,
                               mha_error *error);

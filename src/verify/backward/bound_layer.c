@@ -147,7 +147,8 @@ static mha__norm norm_of(const mha__gradient_errors *e, const mha__backward *b, 
 {
     static const mha_view none = {0};
     return (mha__norm){MHA_NORM_RMS, false, b->r->norm_eps, &b->r->weight[weight],
-                       &e->sizes.d[MHA_D_WEIGHTS + weight], &none, NULL};
+                       &e->sizes.d[MHA_D_WEIGHTS + weight], &none,
+                       mha__norms_of(b, weight == MHA_KVA_NORM)};
 }
 
 /* A latent behind its norm: E_y of all rows, of numbers x that are off by `off`. */

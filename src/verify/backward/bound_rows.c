@@ -63,6 +63,13 @@ static void rotate(const mha__gradient_errors *e, const mha__resolved *r, mha__t
     mha__exact_rotate(r, x->d, x->heads, batch, t, position, turning == MHA__TURNED_BACK);
 }
 
+void mha__bound_rotate(const mha__gradient_errors *e, const mha__resolved *r, size_t heads, double *d, double *E,
+                       size_t batch, size_t t, int64_t position)
+{
+    row x = {d, E, heads, heads * r->plan.d_k};
+    rotate(e, r, MHA__TURNED_FORWARD, &x, batch, t, position);
+}
+
 /* The limits of numbers that are off by `off`. */
 static void limit_row(const mha__gradient_errors *e, const mha__resolved *r, row *x, const double *number,
                       const double *off)
@@ -101,7 +108,7 @@ static side side_of(const mha__gradient_errors *e, const mha__backward *b, mha__
     return (side){e, b, which, keys ? r->plan.h_kv : r->plan.h,
                   (double)(r->plan.B * (r->plan.T_q + r->plan.T_k) * r->plan.h),
                   {rule->kind, rule->plus_one, r->norm_eps, &r->weight[norm], &e->sizes.d[MHA_D_WEIGHTS + norm],
-                   &e->sizes.d[MHA_D_WEIGHTS + bias], b->norms}};
+                   &e->sizes.d[MHA_D_WEIGHTS + bias], mha__norms_of(b, keys)}};
 }
 
 /* The numbers that are normalised together, and the element of the weight for the first of them. */

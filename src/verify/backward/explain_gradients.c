@@ -7,8 +7,13 @@
 #include "verify/backward/bound.h"
 #include "verify/backward/mistakes/mistakes.h"
 
-/* Of so many queries a mistake must give dQ before all are computed. */
-enum { FEW_QUERIES = 64 };
+/* Of so many queries a mistake must give dQ before all are computed. Where dQ is right all are, so that mistakes in the
+ * kernel of dK and dV alone are looked for up to so many pairs of queries and keys. */
+enum { FEW_QUERIES = 64, ALONE_PAIRS = 1 << 17 };
+
+/* What a mistake gives: of gradients that are wrong all, and those that are right, or others in place of the latter, as
+ * a mistake does that is made in one of two kernels. */
+typedef enum given { GIVES_NOTHING, GIVES_WRONG, GIVES_ALL } given;
 
 /* A backward that is run once for each mistake, and the errors that its rounding may have. */
 typedef struct search {
@@ -20,13 +25,13 @@ typedef struct search {
     mha_view right[MHA_GRADIENT_COUNT];      /* the errors of the right gradients */
     mha_view exact[MHA_GRADIENT_COUNT];      /* these, and */
     bool wrong[MHA_GRADIENT_COUNT];          /* which of them somebody has wrong */
-    mha_view rows[2][3];                     /* the right gradients of q, k and v, and their errors */
     double *made[2];                         /* room for one gradient and its errors */
     mha_view kept[MHA_BACKWARD_STAGE_COUNT]; /* and those of the right stages */
     bool fits[MHA_BACKWARD_STAGE_COUNT];     /* a stage is right: it tells mistakes behind it from none */
     bool by_map;                             /* a row of dQ is made of one map, */
     size_t sequence, head;                   /* and this one is farthest off */
     double largest;                          /* number that somebody has in dQ */
+    bool alone;                              /* mistakes in one of two kernels are looked for */
 } search;
 
 static bool makes(const search *s, mha__backward_step step)
@@ -41,6 +46,8 @@ static void watch(void *context, mha__backward *b, mha__backward_step step, mha_
         mha__bound_sums(&s->e, b, map); /* of the sums of the right weights */
     if (makes(s, step))
         s->mistake->change(b, map, s->mistake);
+    if (step == MHA__BACKWARD_HEADS && s->mistake && s->mistake->leaves & MHA__ENDS_LATER)
+        s->mistake->change(b, NULL, s->mistake);
     if (step == MHA__BACKWARD_ADDED && s->bounds) {
         mha__bound_map(&s->e, b, map);
         if (makes(s, step))
@@ -82,13 +89,13 @@ static bool is_stage_near(const search *s, const mha_backward_keep *keep, bool o
            is_near(&keep->view, &s->b.kept[stage], of_right ? &s->kept[stage] : &s->e.sizes.kept[stage], times, part);
 }
 
-/* Whether the backward that was run gives all that was found, but stages that are right; `of_right`: by the errors of
- * what is right, not by those of that backward. */
-static bool are_near(const search *s, bool of_right, double times, double part)
+/* Whether the backward that was run gives what was found, `what` of it, but stages that are right; `of_right`: by the
+ * errors of what is right, not by those of that backward. */
+static bool are_near(const search *s, given what, bool of_right, double times, double part)
 {
     bool near = true;
     for (int g = 0; g < MHA_GRADIENT_COUNT && near; g++)
-        near = !s->found->of[g].data ||
+        near = !s->found->of[g].data || (what == GIVES_WRONG && !s->wrong[g]) ||
                is_near(&s->found->of[g], mha__backward_result(&s->b, g),
                        of_right ? &s->right[g] : mha__backward_result(&s->e.sizes, g), times, part);
     for (size_t i = 0; i < s->found->keep_count && near; i++)
@@ -105,6 +112,28 @@ static bool is_same(const search *s)
         same = !s->found->of[g].data || memcmp(mha__backward_result(&s->b, g)->data, s->exact[g].data,
                                                mha_view_elements(&s->exact[g]) * sizeof(double)) == 0;
     return same;
+}
+
+/* Whether the backward that was run changes gradients that are wrong by more than is allowed: one of them, where it
+ * gives all that was found, or each. What changes less explains nothing. */
+static bool changes_wrong(const search *s, given what, double part)
+{
+    bool any = false, each = true, some = false;
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        if (!s->wrong[g])
+            continue;
+        const bool changes = !is_near(&s->exact[g], mha__backward_result(&s->b, g), &s->right[g], 1, part);
+        any = true, each &= changes, some |= changes;
+    }
+    return what == GIVES_WRONG ? each : some || !any; /* stages alone may be wrong */
+}
+
+/* What of that which was found the backward that was run gives. */
+static given given_by(const search *s, bool of_right, double times, double part)
+{
+    if (are_near(s, GIVES_ALL, of_right, times, part))
+        return GIVES_ALL;
+    return s->alone && are_near(s, GIVES_WRONG, of_right, times, part) ? GIVES_WRONG : GIVES_NOTHING;
 }
 
 /* Runs the backward with a mistake, or with none, and its errors. */
@@ -154,14 +183,26 @@ static void choose_map(search *s)
     }
 }
 
-/* Whether a change of the backward gives what was found: first of some rows of one map, then without following its
- * errors, which takes several times as long. What it does to errors that the bound does not follow is allowed 1,024
- * roundoffs of the largest number. */
-static mha_status change_gives(search *s, const mha__mistake *mistake, bool *gives, mha_error *error)
+/* Given heads have two kernels, one of dQ and one of dK and dV, that compute P and dS each for itself. */
+static void choose_kernels(search *s)
 {
+    const mha__sizes *p = &s->b.r->plan;
+    bool right = false, wrong = false;
+    for (int g = 0; g <= MHA_D_VALUE; g++)
+        right |= s->found->of[g].data && !s->wrong[g], wrong |= s->wrong[g];
+    s->alone = right && wrong && !s->b.r->layer && s->found->keep_count == 0 &&
+               (s->wrong[MHA_D_QUERY] || p->B * p->h * p->T_q * p->S <= ALONE_PAIRS);
+}
+
+/* What a change of the backward gives of that which was found: first of some rows of one map, then without following
+ * its errors, which takes several times as long. What it does to errors that the bound does not follow is allowed 1,024
+ * roundoffs of the largest number. */
+static mha_status change_gives(search *s, const mha__mistake *mistake, given *gives, mha_error *error)
+{
+    const double part = 0x1p10 * s->e.unit;
     s->mistake = mistake;
     s->bounds = false;
-    *gives = false;
+    *gives = GIVES_NOTHING;
     for (int g = 0; g <= MHA_D_VALUE && !s->b.r->layer; g++)
         if (s->wrong[g] && mistake->leaves >> g & 1)
             return MHA_OK;
@@ -170,31 +211,57 @@ static mha_status change_gives(search *s, const mha__mistake *mistake, bool *giv
         s->b.alone_queries = mistake->leaves & MHA__READS_ALL_QUERIES ? SIZE_MAX : FEW_QUERIES;
         mha__backward_run(&s->b);
         s->b.alone = false;
-        if (!is_map_near(s))
+        if (!is_map_near(s) && (!s->alone || s->wrong[MHA_D_QUERY]))
             return MHA_OK;
     }
     mha__backward_run(&s->b);
-    *gives = !is_same(s) && are_near(s, true, 16, 0x1p-4);
-    if (!*gives)
+    if (is_same(s) || given_by(s, true, 16, 0x1p-4) == GIVES_NOTHING)
         return MHA_OK;
     TRY(run(s, mistake, &s->found->precision, error));
-    *gives = are_near(s, false, 1, 0x1p10 * s->e.unit);
+    *gives = given_by(s, false, 1, part);
+    if (*gives != GIVES_NOTHING && !changes_wrong(s, *gives, part))
+        *gives = GIVES_NOTHING;
     return MHA_OK;
 }
 
-/* Whether rounding at a point gives it. */
+/* Whether rounding at a point gives it: of the gradients of rows that it reaches one is wrong, but what goes out may be
+ * one gradient alone. */
 static mha_status rounding_gives(search *s, const mha__mistake *mistake, bool *gives, mha_error *error)
 {
     const mha_backward_precision precision = mha__mistake_rounds(mistake, &s->found->precision);
+    bool reaches = false, shows = precision.gradients != s->found->precision.gradients;
+    for (int g = 0; g <= MHA_D_VALUE; g++)
+        if (s->found->of[g].data && !(mistake->leaves >> g & 1))
+            reaches = true, shows |= s->wrong[g];
+    *gives = false;
+    if (reaches && !shows)
+        return MHA_OK;
     TRY(run(s, NULL, &precision, error));
-    *gives = are_near(s, false, 1, 0);
+    *gives = are_near(s, GIVES_ALL, false, 1, 0);
     return mha__bound_restart(&s->e, &s->b, &s->found->precision, error);
 }
 
+/* Whether more than one number is known well enough to tell another factor from that which was found. */
+static bool tells(const mha_view *made, const mha_view *errors)
+{
+    const size_t n = mha_view_elements(made);
+    double largest = 0;
+    size_t known = 0;
+    for (size_t e = 0; e < n; e++)
+        largest = fmax(largest, fabs(((const double *)made->data)[e]));
+    for (size_t e = 0; e < n; e++)
+        known += ((const double *)errors->data)[e] <= largest / 16;
+    return known > 1;
+}
+
 /* Whether a change of the gradients that are wrong gives them, where all else is right. */
-static bool result_gives(const search *s, const mha__mistake *mistake)
+static bool result_gives(search *s, const mha__mistake *mistake)
 {
     bool gives = true, any = false;
+    if (s->mistake) { /* behind the changes all is made right once more */
+        s->mistake = NULL, s->bounds = false;
+        mha__backward_run(&s->b);
+    }
     for (size_t i = 0; i < s->found->keep_count; i++)
         gives &= s->fits[s->found->keep[i].stage];
     for (int g = 0; g < MHA_GRADIENT_COUNT && gives; g++) {
@@ -202,15 +269,16 @@ static bool result_gives(const search *s, const mha__mistake *mistake)
         if (!s->wrong[g])
             continue;
         for (int sizes = 0; sizes < 2 && gives; sizes++) {
-            const mha__wrong_gradient x = {&s->b,          (mha_gradient)g, s->exact[g],   made[sizes],
-                                           s->made[sizes], sizes > 0,       s->rows[sizes]};
+            const mha__wrong_gradient x = {&s->b,       (mha_gradient)g, s->exact[g],
+                                           made[sizes], s->made[sizes],  sizes > 0};
             memset(x.to, 0, mha_view_elements(&x.from) * sizeof *x.to);
             gives = mistake->result(&x, mistake);
             made[sizes].data = x.to;
         }
         any = true;
         const double part = 0x1p10 * s->e.unit; /* what changes less explains nothing */
-        gives = gives && is_near(&s->found->of[g], &made[0], &made[1], 1, part) &&
+        gives = gives && (!mistake->shown.wide || tells(&made[0], &made[1])) &&
+                is_near(&s->found->of[g], &made[0], &made[1], 1, part) &&
                 !is_near(&made[0], &s->exact[g], &s->right[g], 1, part);
     }
     return gives && any;
@@ -242,7 +310,7 @@ static mha_status take_room(search *s, double **room, mha_error *error)
 static mha_status is_right(search *s, bool *right, mha_error *error)
 {
     TRY(run(s, NULL, &s->found->precision, error));
-    *right = are_near(s, false, 1, 0);
+    *right = are_near(s, GIVES_ALL, false, 1, 0);
     for (size_t i = 0; i < s->found->keep_count; i++)
         s->fits[s->found->keep[i].stage] = is_stage_near(s, &s->found->keep[i], false, 1, 0);
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
@@ -253,37 +321,50 @@ static mha_status is_right(search *s, bool *right, mha_error *error)
     }
     for (int sizes = 0; sizes < 2; sizes++)
         TRY(take_room(s, &s->made[sizes], error));
-    for (int g = 0; g <= MHA_D_VALUE; g++) {
-        TRY(keep_errors(s, &s->b.d[g], &s->rows[0][g], error));
-        TRY(keep_errors(s, &s->e.sizes.d[g], &s->rows[1][g], error));
-    }
     for (int i = 0; i < MHA_BACKWARD_STAGE_COUNT; i++)
         TRY(keep_errors(s, &s->e.sizes.kept[i], &s->kept[i], error));
     choose_map(s);
+    choose_kernels(s);
     return MHA_OK;
 }
 
+/* What a row of the list gives. */
+static mha_status row_gives(search *s, const mha__mistake *row, given *gives, mha_error *error)
+{
+    bool all = false;
+    if (row->change)
+        return change_gives(s, row, gives, error);
+    if (row->result)
+        all = result_gives(s, row);
+    else
+        TRY(rounding_gives(s, row, &all, error));
+    *gives = all ? GIVES_ALL : GIVES_NOTHING;
+    return MHA_OK;
+}
+
+/* Until a mistake gives all, those that give what is wrong stand in the list; they count where none gives all. */
 static mha_status look(search *s, const mha_gradient_mistake **list, size_t room, size_t *count, bool *right,
                        mha_error *error)
 {
     const mha__mistake *row;
-    size_t changes = 0;
+    size_t all = 0, alone = 0, changes = 0;
     *count = 0;
     TRY(is_right(s, right, error));
     for (size_t i = 0; !*right && (row = mha__mistake_at(i)) != NULL; i++) {
-        bool explains = false;
-        changes = row->result ? changes : *count; /* rows of results are behind these */
-        if ((row->applies && !row->applies(&s->b, row)) || (row->shown.wide && *count > 0) ||
+        given gives = GIVES_NOTHING;
+        changes = row->result ? changes : all; /* rows of results are behind these */
+        if ((row->applies && !row->applies(&s->b, row)) || (row->shown.wide && all + alone > 0) ||
             (row->result && changes > 0))
             continue;
-        if (row->result)
-            explains = result_gives(s, row);
-        else
-            TRY(row->change ? change_gives(s, row, &explains, error) : rounding_gives(s, row, &explains, error));
-        if (explains && *count < room)
-            list[*count] = &row->shown;
-        *count += explains;
+        TRY(row_gives(s, row, &gives, error));
+        size_t *const number = gives == GIVES_ALL ? &all : &alone;
+        if (gives == GIVES_NOTHING || (gives == GIVES_WRONG && all > 0))
+            continue;
+        if (*number < room)
+            list[*number] = &row->shown;
+        ++*number;
     }
+    *count = all > 0 ? all : alone;
     return MHA_OK;
 }
 

@@ -80,7 +80,7 @@ mha_status mha__bound_begin(mha__gradient_errors *e, const mha__backward *b, con
     if (b->given->whole.lse.data && !b->given->whole.sizes.data)
         return mha__fail(error, MHA_INVALID, "whole sizes", "expected sum_j P_ij |V_jc|, which the bound needs");
     TRY(bound_forward(e, b, error));
-    bool full = !take_all(e, b) || !mha__bound_begin_stages(e, b);
+    bool full = !take_all(e, b) || !mha__bound_begin_stages(e, b) || !mha__bound_forward(e, b);
     for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
         if (!b->d[g].data)
             continue;

@@ -13,14 +13,13 @@ static double stored(mha_dtype type, double x)
 /* dP_ij = dO_i . V_j */
 void mha__map_weights(const mha__backward *b, mha__map *map)
 {
-    const size_t d_v = b->r->plan.d_v, n = map->n;
-    for (size_t i = 0; i < map->s.T_q; i++)
-        for (size_t j = 0; j < n; j++) {
-            double sum = 0;
-            for (size_t c = 0; map->seen[i * n + j] && c < d_v; c++)
-                sum += map->dO[i * d_v + c] * map->V[j * d_v + c];
-            map->d_weights[i * n + j] = sum;
-        }
+    const size_t d_v = b->r->plan.d_v, n = map->n, T = map->s.T_q;
+    for (size_t e = 0; e < n * d_v; e++)
+        map->turned[e % d_v * n + e / d_v] = map->V[e];
+    memset(map->d_weights, 0, T * n * sizeof *map->d_weights);
+    b->r->kernels->ordered_sums(T, n, d_v, map->dO, d_v, map->turned, n, map->d_weights, n);
+    for (size_t at = 0; at < T * n; at++)
+        map->d_weights[at] = map->seen[at] ? map->d_weights[at] : 0;
 }
 
 /* dO_i . O_i, with O as a modelled precision stores it */
@@ -109,14 +108,19 @@ static void scale(double *x, size_t n, double factor)
         x[e] *= factor;
 }
 
-/* dQ_i = scale sum_j dS_ij K_j, dK_j = scale sum_i dS_ij Q_i, dV_j = sum_i P_ij dO_i */
-void mha__map_products(const mha__backward *b, mha__map *map)
+static bool are_finite(const double *x, size_t n)
+{
+    bool finite = true;
+    for (size_t e = 0; e < n; e++)
+        finite &= isfinite(x[e]) != 0;
+    return finite;
+}
+
+/* The sums pair by pair, held in a type, or of rows that a 0 does not leave out. */
+static void add_pairs(const mha__backward *b, mha__map *map)
 {
     const size_t d_k = b->r->plan.d_k, d_v = b->r->plan.d_v, n = map->n, T = map->s.T_q;
     const mha_dtype sums = b->given->precision.sums, met = b->given->precision.probabilities;
-    memset(map->dQ, 0, T * d_k * sizeof *map->dQ);
-    memset(map->dK, 0, n * d_k * sizeof *map->dK);
-    memset(map->dV, 0, n * d_v * sizeof *map->dV);
     for (size_t i = 0; i < T; i++)
         for (size_t j = 0; j < n; j++) {
             const size_t at = i * n + j;
@@ -127,6 +131,35 @@ void mha__map_products(const mha__backward *b, mha__map *map)
             if (map->seen[at])
                 add_times(sums, map->dV + j * d_v, stored(met, map->weights[at]), map->dO + i * d_v, d_v);
         }
+}
+
+/* The same sums, term by term in the same order, many side by side: a pair that is hidden adds 0. */
+static void add_products(const mha__backward *b, mha__map *map)
+{
+    const size_t d_k = b->r->plan.d_k, d_v = b->r->plan.d_v, n = map->n, T = map->s.T_q;
+    const mha_dtype met = b->given->precision.probabilities;
+    const mha__kernels *kernels = b->r->kernels;
+    kernels->ordered_sums(T, d_k, n, map->d_scores, n, map->K, d_k, map->dQ, d_k);
+    for (size_t at = 0; at < T * n; at++)
+        map->turned[at % n * T + at / n] = map->d_scores[at];
+    kernels->ordered_sums(n, d_k, T, map->turned, T, map->Q, d_k, map->dK, d_k);
+    for (size_t at = 0; at < T * n; at++)
+        map->turned[at % n * T + at / n] = map->seen[at] ? stored(met, map->weights[at]) : 0;
+    kernels->ordered_sums(n, d_v, T, map->turned, T, map->dO, d_v, map->dV, d_v);
+}
+
+/* dQ_i = scale sum_j dS_ij K_j, dK_j = scale sum_i dS_ij Q_i, dV_j = sum_i P_ij dO_i */
+void mha__map_products(const mha__backward *b, mha__map *map)
+{
+    const size_t d_k = b->r->plan.d_k, d_v = b->r->plan.d_v, n = map->n, T = map->s.T_q;
+    memset(map->dQ, 0, T * d_k * sizeof *map->dQ);
+    memset(map->dK, 0, n * d_k * sizeof *map->dK);
+    memset(map->dV, 0, n * d_v * sizeof *map->dV);
+    if (b->given->precision.sums == MHA_F32 && are_finite(map->Q, T * d_k) && are_finite(map->K, n * d_k) &&
+        are_finite(map->dO, T * d_v))
+        add_products(b, map);
+    else
+        add_pairs(b, map);
     scale(map->dQ, T * d_k, map->q_scale);
     scale(map->dK, n * d_k, map->k_scale);
 }

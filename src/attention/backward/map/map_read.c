@@ -16,7 +16,8 @@ size_t mha__map_lay_out(const mha__resolved *r, char *base, mha__map *map)
     } parts[] = {{&map->Q, T, p->d_k},     {&map->K, n, p->d_k},     {&map->V, n, p->d_v},  {&map->dO, T, p->d_v},
                  {&map->dQ, T, p->d_k},    {&map->dK, n, p->d_k},    {&map->dV, n, p->d_v}, {&map->weights, T, n},
                  {&map->slope, T, n},      {&map->d_weights, T, n},  {&map->d_masked, T, n}, {&map->d_scores, T, n},
-                 {&map->lse, T, 1},        {&map->d_lse, T, 1},      {&map->sums, T, 1}};
+                 {&map->lse, T, 1},        {&map->d_lse, T, 1},      {&map->sums, T, 1},
+                 {&map->turned, n, T > p->d_v ? T : p->d_v}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         *parts[i].at = mha__workspace_take(&arena, parts[i].rows, parts[i].width * sizeof(double));
     map->seen = mha__workspace_take(&arena, T, n);

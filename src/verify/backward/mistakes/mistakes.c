@@ -5,16 +5,19 @@
 
 /* Points whose bound is of the size of what rounding there does; those of scores and of partial sums are much wider,
  * and would explain anything. number: the offset of the point in mha_backward_precision; other: the type. */
-#define ROUNDS(point, name, what, type, word)                                                                          \
+#define ROUNDS(point, name, what, type, word, leaves)                                                                  \
     {{name "-in-" word, what " is rounded to " word, true}, NULL, MHA__BACKWARD_READ, NULL,                            \
-     (double)offsetof(mha_backward_precision, point), type, NULL, 0}
+     (double)offsetof(mha_backward_precision, point), type, NULL, leaves}
+#define LEAVES_Q_K (MHA__LEAVES_Q | MHA__LEAVES_K)
 #define POINTS(type, word)                                                                                             \
-    ROUNDS(gradients, "gradients", "what goes out", type, word),                                                       \
-    ROUNDS(probabilities, "probabilities", "P, where it meets dO,", type, word),                                       \
-    ROUNDS(output, "output", "O in D = rowsum(dO O)", type, word), ROUNDS(d_scores, "d-scores", "dS", type, word)
+    ROUNDS(gradients, "gradients", "what goes out", type, word, 0),                                                    \
+    ROUNDS(probabilities, "probabilities", "P, where it meets dO,", type, word, LEAVES_Q_K),                           \
+    ROUNDS(output, "output", "O in D = rowsum(dO O)", type, word, MHA__LEAVES_V),                                      \
+    ROUNDS(d_scores, "d-scores", "dS", type, word, MHA__LEAVES_V)
 /* What is read in more than one place explains more. */
 #define WIDER_POINTS(type, word)                                                                                       \
-    ROUNDS(weights, "weights", "P, wherever it is read,", type, word), ROUNDS(d_weights, "d-weights", "dP", type, word)
+    ROUNDS(weights, "weights", "P, wherever it is read,", type, word, 0),                                              \
+    ROUNDS(d_weights, "d-weights", "dP", type, word, MHA__LEAVES_V)
 
 /* The finer type first: what it explains, the other one does, too. */
 static const mha__mistake rounded[] = {POINTS(MHA_F16, "float16"), POINTS(MHA_BF16, "bfloat16"),
@@ -23,9 +26,10 @@ static const mha__mistake rounded[] = {POINTS(MHA_F16, "float16"), POINTS(MHA_BF
 const mha__mistake *mha__mistake_at(size_t index)
 {
     const mha__mistake_list lists[] = {
-        mha__mistakes_of_weights(),  mha__mistakes_of_visible(),   mha__mistakes_of_reads(), mha__mistakes_of_sums(),
-        mha__mistakes_of_products(), mha__mistakes_of_ways_back(), mha__mistakes_of_added(), mha__mistakes_of_results(),
-        {rounded, COUNT(rounded)},   mha__mistakes_of_unknowns()};
+        mha__mistakes_of_weights(),   mha__mistakes_of_visible(),   mha__mistakes_of_reads(),
+        mha__mistakes_of_sums(),      mha__mistakes_of_products(),  mha__mistakes_of_ways_back(),
+        mha__mistakes_of_added(),     mha__mistakes_of_inputs(),    mha__mistakes_of_parameters(),
+        mha__mistakes_of_results(),   {rounded, COUNT(rounded)},    mha__mistakes_of_unknowns()};
     for (size_t i = 0; i < COUNT(lists); index -= lists[i++].count)
         if (index < lists[i].count)
             return &lists[i].rows[index];

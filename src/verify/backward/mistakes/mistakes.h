@@ -7,12 +7,11 @@
 /* One gradient of a backward that is right, (B, T, heads, width) where it is one of rows, and memory for what a mistake
  * makes of it. */
 typedef struct mha__wrong_gradient {
-    const mha__backward *b;
+    const mha__backward *b; /* of which all is right */
     mha_gradient gradient;
     mha_view right, from; /* it, and it or its errors: F64 and contiguous */
     double *to;           /* filled with zeros */
     bool sizes;           /* these are errors, which are never negative */
-    const mha_view *rows; /* the right gradients of q, k and v, or their errors, (B, T, heads, width) */
 } mha__wrong_gradient;
 
 /* A mistake is a change of what a step made. One of a step behind the sums is made of the errors of the bound, too,
@@ -29,11 +28,12 @@ struct mha__mistake {
     /* In place of a change: makes of each gradient that somebody has wrong what the mistake does; false: it does
      * nothing to such a gradient. */
     bool (*result)(const mha__wrong_gradient *x, const mha__mistake *mistake);
-    unsigned leaves; /* what it leaves right of the gradients of query, key and value, and whether dQ of a query depends
-                      * on other queries: sums of these */
+    /* Sums of what it leaves right of the gradients of query, key and value, whether dQ of a query depends on other
+     * queries, and whether it is called once more, without a map, when all heads are added up. */
+    unsigned leaves;
 };
 
-enum { MHA__LEAVES_Q = 1, MHA__LEAVES_K = 2, MHA__LEAVES_V = 4, MHA__READS_ALL_QUERIES = 8 };
+enum { MHA__LEAVES_Q = 1, MHA__LEAVES_K = 2, MHA__LEAVES_V = 4, MHA__READS_ALL_QUERIES = 8, MHA__ENDS_LATER = 16 };
 
 typedef struct mha__mistake_list {
     const mha__mistake *rows;
@@ -47,6 +47,8 @@ mha__mistake_list mha__mistakes_of_sums(void);     /* dO, D, dlse, dS */
 mha__mistake_list mha__mistakes_of_products(void); /* dQ, dK, dV, and heads that share them */
 mha__mistake_list mha__mistakes_of_ways_back(void); /* rotation, norms */
 mha__mistake_list mha__mistakes_of_added(void);    /* gradients of what is added; empty rows */
+mha__mistake_list mha__mistakes_of_inputs(void);   /* heads, gates, latents and inputs of a layer */
+mha__mistake_list mha__mistakes_of_parameters(void); /* gradients of matrices and biases */
 mha__mistake_list mha__mistakes_of_results(void);  /* what goes out: by a factor, in another order, in part */
 mha__mistake_list mha__mistakes_of_unknowns(void); /* those whose numbers are taken from what was computed */
 

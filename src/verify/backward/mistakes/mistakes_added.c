@@ -65,7 +65,10 @@ typedef enum share {
     FIRST_HEAD,
     LAST_HEAD,
     FIRST_OF_ALL, /* the first head of the first batch row */
-    LAST_ROW
+    LAST_ROW,
+    WITHOUT_SUMS, /* P dP, without D */
+    OF_D_WEIGHTS, /* dP */
+    OF_WEIGHTS    /* P */
 } share;
 
 /* Heads or batch rows share what is added to scores, and the sum over them is all of its gradient. */
@@ -77,6 +80,7 @@ static bool is_sum(const mha__backward *b, const mha__mistake *m)
            (m->number == FIRST_BATCH_ROW ? b->r->plan.B > 1
             : m->number == FIRST_OF_ALL  ? b->r->plan.B > 1 && b->r->plan.h > 1
             : m->number == LAST_ROW      ? b->r->plan.T_q > 1
+            : m->number >= WITHOUT_SUMS  ? b->r->semantics.softmax.normaliser == MHA_SOFTMAX
                                          : b->r->plan.h > 1);
 }
 
@@ -85,6 +89,12 @@ static void leave_out(mha__backward *b, mha__map *map, const mha__mistake *m)
 {
     const share of = (share)m->number;
     for (size_t at = 0; at < map->s.T_q * map->n; at++) {
+        if (of >= WITHOUT_SUMS) {
+            const double P = map->weights[at], dP = map->d_weights[at];
+            const double made = of == WITHOUT_SUMS ? P * dP : of == OF_WEIGHTS ? P : dP;
+            map->d_masked[at] = map->seen[at] == MHA__SEEN ? made : 0;
+            continue;
+        }
         const bool counts = of == FIRST_BATCH_ROW ? map->b == 0
                             : of == FIRST_HEAD    ? map->head == 0
                             : of == FIRST_OF_ALL  ? map->b == 0 && map->head == 0
@@ -113,6 +123,8 @@ typedef enum sink {
     OF_FIRST_BATCH_ROW,
     OF_LAST_ROW,
     OF_LAST_BLOCK, /* of `other` queries */
+    OF_FIRST_BLOCK,
+    SQUARED,       /* P_s^2 (dlse - D) */
     WITHOUT_D,     /* P_s */
     WITHOUT_P,     /* dlse - D */
     EXPONENTIAL,   /* e^sink (dlse - D) */
@@ -127,7 +139,8 @@ static bool has_sinks(const mha__backward *b, const mha__mistake *m)
     const mha__sizes *p = &b->r->plan;
     return b->d[MHA_D_WEIGHTS + MHA_SINKS].data && b->r->weight[MHA_SINKS].data &&
            (how != OF_FIRST_BATCH_ROW || p->B > 1) && (how != OF_LAST_ROW || p->T_q > 1) &&
-           (how != OF_LAST_BLOCK || (double)p->T_q > m->other) && (how != WITHOUT_D_LSE || b->given->d_lse.data);
+           ((how != OF_LAST_BLOCK && how != OF_FIRST_BLOCK) || (double)p->T_q > m->other) &&
+           (how != WITHOUT_D_LSE || b->given->d_lse.data);
 }
 
 /* What query i adds to the gradient of a sink of weight P. */
@@ -140,6 +153,8 @@ static double sink_part(const mha__map *map, const mha__mistake *m, size_t i, do
     case OF_FIRST_BATCH_ROW: return map->b == 0 ? P * X : 0;
     case OF_LAST_ROW: return i + 1 == T ? P * X : 0;
     case OF_LAST_BLOCK: return i >= (T - 1) / block * block ? P * X : 0;
+    case OF_FIRST_BLOCK: return i < block ? P * X : 0;
+    case SQUARED: return P * P * X;
     case WITHOUT_D: return P;
     case WITHOUT_P: return X;
     case EXPONENTIAL: return exp(sink_value) * X;
@@ -222,7 +237,8 @@ static bool has_plain_softmax(const mha__backward *b, const mha__mistake *m)
     {{"sinks-" name, "the gradient of a sink is " what, false}, has_sinks, MHA__BACKWARD_ADDED, add_otherwise, how, \
         other, NULL, LEAVES_ALL}
 #define LAST_BLOCK(B) \
-    SINK("of-last-block-" #B, "that of the last block of " #B " queries of each batch row", OF_LAST_BLOCK, B)
+    SINK("of-last-block-" #B, "that of the last block of " #B " queries of each batch row", OF_LAST_BLOCK, B), \
+    SINK("of-first-block-" #B, "that of the first block of " #B " queries of each batch row", OF_FIRST_BLOCK, B)
 
 static const mha__mistake rows[] = {
     {{"sinks-zero", "the gradient of the sinks is 0", false},
@@ -232,6 +248,7 @@ static const mha__mistake rows[] = {
     SINK("of-first-batch-row", "that of the first batch row alone", OF_FIRST_BATCH_ROW, 0),
     SINK("of-last-row", "that of the last query of each batch row", OF_LAST_ROW, 0),
     LAST_BLOCK(16), LAST_BLOCK(32), LAST_BLOCK(64), LAST_BLOCK(128),
+    SINK("squared", "made of the square of its weight", SQUARED, 0),
     SINK("without-d", "the sum of its weights, without D", WITHOUT_D, 0),
     SINK("without-weight", "the sum of -D, without its weight", WITHOUT_P, 0),
     SINK("unnormalised", "made of e^sink in place of e^(sink - lse)", EXPONENTIAL, 0),
@@ -259,6 +276,12 @@ static const mha__mistake rows[] = {
     {{"added-of-last-row", "the gradient of what is added to scores is that of the last query of each batch row",
       false},
         is_sum, MHA__BACKWARD_PRODUCTS, leave_out, LAST_ROW, 0, NULL, LEAVES_ALL},
+    {{"added-without-d", "the gradient of what is added to scores is P dP, without D", false},
+        is_sum, MHA__BACKWARD_PRODUCTS, leave_out, WITHOUT_SUMS, 0, NULL, LEAVES_ALL},
+    {{"added-of-d-weights", "the gradient of what is added to scores is dP", false},
+        is_sum, MHA__BACKWARD_PRODUCTS, leave_out, OF_D_WEIGHTS, 0, NULL, LEAVES_ALL},
+    {{"added-of-weights", "the gradient of what is added to scores is P", false},
+        is_sum, MHA__BACKWARD_PRODUCTS, leave_out, OF_WEIGHTS, 0, NULL, LEAVES_ALL},
     {{"alibi-slopes-of-distance", "the gradient of the ALiBi slopes takes the distance of a key without its sign",
       false}, has_gradient, MHA__BACKWARD_ADDED, measure_distance, MHA_D_ALIBI_SLOPES, 0, NULL, LEAVES_ALL},
     {{"sinks-overwritten", "the gradient of the sinks is that of the last batch row, not their sum", false},

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "verify/backward/mistakes/mistakes.h"
+#include "verify/backward/mistakes/scores.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof *(rows))
 
@@ -21,12 +22,6 @@ static bool has_scale(const mha__backward *b, const mha__mistake *m)
     return b->r->plan.scale != 1;
 }
 
-static bool has_own_scale(const mha__backward *b, const mha__mistake *m)
-{
-    (void)m;
-    return b->r->plan.scale * sqrt((double)b->r->plan.d_k) != 1;
-}
-
 /* The scale to the power `other` more, of dQ and dK as `number` says. */
 static void more_scale(mha__backward *b, mha__map *map, const mha__mistake *m)
 {
@@ -35,22 +30,14 @@ static void more_scale(mha__backward *b, mha__map *map, const mha__mistake *m)
     map->k_scale *= has(OF_K, m) ? more : 1;
 }
 
-static void default_scale(mha__backward *b, mha__map *map, const mha__mistake *m)
+static bool has_other_scale(const mha__backward *b, const mha__mistake *m)
 {
-    (void)m;
-    map->q_scale = map->k_scale = 1 / sqrt((double)b->r->plan.d_k);
+    return mha__has_scale(b, (mha__other_scale)(int)m->number);
 }
 
-static bool has_widths(const mha__backward *b, const mha__mistake *m)
+static void other_scale(mha__backward *b, mha__map *map, const mha__mistake *m)
 {
-    (void)m;
-    return b->r->plan.d_k != b->r->plan.d_v;
-}
-
-static void scale_of_values(mha__backward *b, mha__map *map, const mha__mistake *m)
-{
-    (void)m;
-    map->q_scale = map->k_scale = 1 / sqrt((double)b->r->plan.d_v);
+    map->q_scale = map->k_scale = mha__scale_of(b, (mha__other_scale)(int)m->number);
 }
 
 static void times_scale(mha__backward *b, mha__map *map, const mha__mistake *m)
@@ -391,6 +378,10 @@ static void deal_rows(mha__backward *b, mha__map *map, const mha__mistake *m)
     {{"dk-dv-of-last-block-" #B, "dK and dV have the last block of " #B " queries alone: what the others add is lost", \
       false}, has_query_blocks, MHA__BACKWARD_ADDED, keep_last_queries, B, 0, NULL, MHA__LEAVES_Q}
 
+#define SCALE(name, what, how) \
+    {{"scale-" name, "dQ and dK have the scale " what, false}, has_other_scale, MHA__BACKWARD_SUMS, other_scale, how, \
+        0, NULL, MHA__LEAVES_V}
+
 static const mha__mistake rows[] = {
     {{"scale-missing", "dQ and dK lack the scale", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_Q | OF_K,
         -1, NULL, MHA__LEAVES_V},
@@ -404,10 +395,11 @@ static const mha__mistake rows[] = {
         NULL, MHA__LEAVES_K | MHA__LEAVES_V},
     {{"scale-twice-dk", "dK is scaled twice, dQ once", false}, has_scale, MHA__BACKWARD_SUMS, more_scale, OF_K, 1,
         NULL, MHA__LEAVES_Q | MHA__LEAVES_V},
-    {{"scale-default", "dQ and dK have the scale 1/sqrt(d_k), the forward has another", false},
-        has_own_scale, MHA__BACKWARD_SUMS, default_scale, 0, 0, NULL, MHA__LEAVES_V},
-    {{"scale-of-values", "dQ and dK have the scale 1/sqrt(d_v)", false},
-        has_widths, MHA__BACKWARD_SUMS, scale_of_values, 0, 0, NULL, MHA__LEAVES_V},
+    SCALE("default", "1/sqrt(d_k), the forward has another", MHA__SCALE_DEFAULT),
+    SCALE("of-values", "1/sqrt(d_v)", MHA__SCALE_OF_VALUES),
+    SCALE("of-padded", "1/sqrt(n), n the power of two to which d_k is padded", MHA__SCALE_OF_PADDED),
+    SCALE("of-model", "1/sqrt(h d_k)", MHA__SCALE_OF_MODEL),
+    SCALE("over-width", "1/d_k", MHA__SCALE_OVER_WIDTH),
     {{"scale-times-log2e", "dQ and dK are also multiplied by log2(e), which belongs to the exponent", false},
         NULL, MHA__BACKWARD_SUMS, times_scale, 0, 1.4426950408889634, NULL, MHA__LEAVES_V},
     {{"scale-times-ln2", "dQ and dK are also multiplied by ln(2)", false},

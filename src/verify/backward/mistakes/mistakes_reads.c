@@ -21,6 +21,7 @@ typedef enum reader {
     K_AND_V,
     K_AND_V_BEHIND_P, /* P is kept */
     DO_EVERYWHERE,
+    DO_BEHIND_D, /* D is made of the right ones */
     THE_D,
     THE_LSE,
     THE_DLSE
@@ -34,6 +35,8 @@ typedef enum source {
     PREVIOUS_HEAD,
     FIRST_HEAD,
     KEY_HEAD,     /* the head with the number of the key/value head */
+    FIRST_OF_GROUP, /* of the heads that share keys */
+    LAST_OF_GROUP,
     BY_REMAINDER, /* key/value head i mod h_kv, for head i */
     NEXT_BATCH_ROW,
     FIRST_BATCH_ROW,
@@ -46,6 +49,8 @@ typedef enum source {
     WRITTEN_BY_BATCH_LAST, /* (h, B), read as (B, h) */
     FIRST_FEATURE,
     FIRST_NUMBER,
+    OTHER_WIDTH_TIME,  /* rows as wide as those of the other kind, d_k for d_v or d_v for d_k, by time in memory */
+    OTHER_WIDTH_HEADS, /* the same, by heads */
     LOCAL_INDEX, /* in a ragged batch: the row of all that has the number that it has in its sequence */
     PADDED_INDEX /* (sequences, longest) in memory, read as the rows of all */
 } source;
@@ -90,6 +95,15 @@ static tensor tensor_of(const mha__backward *b, int which)
                            which == OF_Q || which == OF_K ? p->d_k : p->d_v}};
 }
 
+/* Where a number lies of rows that are taken to be `width` wide; behind the end there is no batch row. */
+static place read_apart(const place *n, size_t width, bool by_head, place at)
+{
+    const size_t row = by_head ? (at.b * n->i + at.i) * n->t + at.t : (at.b * n->t + at.t) * n->i + at.i,
+                 index = row * width + at.c, from = index / n->c, inner = by_head ? n->t : n->i,
+                 outer = by_head ? n->i : n->t, one = from / inner % outer, two = from % inner;
+    return (place){from / inner / outer, by_head ? two : one, by_head ? one : two, index % n->c};
+}
+
 /* Where a number is read that belongs to a place of a tensor of these extents. */
 static place read_from(const mha__mistake *m, const place *n, const mha__sizes *p, size_t head, place at)
 {
@@ -114,6 +128,10 @@ static place read_from(const mha__mistake *m, const place *n, const mha__sizes *
     case WRITTEN_BY_HEADS: index = at.t * n->i + at.i, from.i = index / n->t, from.t = index % n->t; break;
     case WRITTEN_BY_FEATURES: index = at.t * n->c + at.c, from.c = index / n->t, from.t = index % n->t; break;
     case WRITTEN_BY_BATCH_LAST: index = at.b * n->i + at.i, from.i = index / n->b, from.b = index % n->b; break;
+    case FIRST_OF_GROUP: from.i = at.i / (p->h / p->h_kv) * (p->h / p->h_kv); break;
+    case LAST_OF_GROUP: from.i = (at.i / (p->h / p->h_kv) + 1) * (p->h / p->h_kv) - 1; break;
+    case OTHER_WIDTH_TIME:
+    case OTHER_WIDTH_HEADS: return read_apart(n, p->d_k + p->d_v - n->c, kind_of(m) == OTHER_WIDTH_HEADS, at);
     case FIRST_FEATURE: from.c = 0; break;
     case FIRST_NUMBER: from = (place){0, 0, 0, 0}; break;
     case LOCAL_INDEX:
@@ -131,7 +149,7 @@ static void fill(const mha__backward *b, const mha__map *map, int which, const m
         for (size_t c = 0; c < x.n.c; c++) {
             const place at = {keys ? map->s.k_batch : map->s.batch, t, keys ? map->g : map->head, c},
                         of = read_from(m, &x.n, &b->r->plan, map->head, at);
-            to[t * x.n.c + c] = x.data[((of.b * x.n.t + of.t) * x.n.i + of.i) * x.n.c + of.c];
+            to[t * x.n.c + c] = of.b < x.n.b ? x.data[((of.b * x.n.t + of.t) * x.n.i + of.i) * x.n.c + of.c] : 0;
         }
 }
 
@@ -161,6 +179,7 @@ static void read_rows(mha__backward *b, mha__map *map, const mha__mistake *m)
     case Q_IN_DK: fill(b, map, OF_Q, m, map->Q); break;
     case DO_IN_DV:
     case DO_EVERYWHERE: fill(b, map, OF_DO, m, map->dO); break;
+    case DO_BEHIND_D: meet_again(b, map, OF_DO, m), fill(b, map, OF_DO, m, map->dO); break;
     case DO_IN_DP: meet_again(b, map, OF_DO, m); break;
     case V_IN_DP: meet_again(b, map, OF_V, m); break;
     case Q_EVERYWHERE: fill(b, map, OF_Q, m, map->Q), mha__weigh_again(b, map); break;
@@ -262,6 +281,10 @@ static bool has_places(const mha__backward *b, const mha__mistake *m)
     case NEXT_HEAD:
     case FIRST_HEAD: return heads > 1;
     case PREVIOUS_HEAD: return heads > 2;
+    case FIRST_OF_GROUP:
+    case LAST_OF_GROUP: return p->h > p->h_kv;
+    case OTHER_WIDTH_TIME:
+    case OTHER_WIDTH_HEADS: return p->d_k != p->d_v;
     case KEY_HEAD:
     case BY_REMAINDER: return p->h > p->h_kv && p->h_kv > 1;
     case NEXT_BATCH_ROW:
@@ -312,6 +335,14 @@ static bool has_numbers(const mha__backward *b, const mha__mistake *m)
     READ(name "-of-first-head", reads " of the first head", reader, FIRST_HEAD, 0, __VA_ARGS__), \
     READ(name "-of-next-batch-row", reads " of the next batch row", reader, NEXT_BATCH_ROW, 0, __VA_ARGS__), \
     READ(name "-of-first-batch-row", reads " of the first batch row", reader, FIRST_BATCH_ROW, 0, __VA_ARGS__)
+#define OF_GROUP(name, reads, reader, ...) \
+    READ(name "-of-first-of-group", reads " of the first head of the group", reader, FIRST_OF_GROUP, 0, __VA_ARGS__), \
+    READ(name "-of-last-of-group", reads " of the last head of the group", reader, LAST_OF_GROUP, 0, __VA_ARGS__)
+#define OTHER_WIDTHS(name, reads, reader, ...) \
+    READ(name "-of-other-width-time", reads " with the row width of the other kind, d_k for d_v or d_v for d_k, in " \
+         "(batch, T, heads)", reader, OTHER_WIDTH_TIME, 0, __VA_ARGS__), \
+    READ(name "-of-other-width-heads", reads " with the row width of the other kind, d_k for d_v or d_v for d_k, in " \
+         "(batch, heads, T)", reader, OTHER_WIDTH_HEADS, 0, __VA_ARGS__)
 /* Rows of dS add up to 0: of one key alone dQ is 0, which has a name of its own. */
 #define PLACES(name, reads, row, reader, ...) \
     READ(name "-of-first-" row, reads " of the first " row, reader, FIRST_ROW, 0, __VA_ARGS__), \
@@ -336,6 +367,9 @@ static bool has_numbers(const mha__backward *b, const mha__mistake *m)
     NUMBER(name "-of-first-head", what " is that of the first head", reader, FIRST_HEAD, 0, leaves), \
     NUMBER(name "-of-key-head", what " of head i is that of the head with the number of its key/value head", reader, \
            KEY_HEAD, 0, leaves), \
+    NUMBER(name "-of-first-of-group", what " is that of the first head of the group", reader, FIRST_OF_GROUP, 0, \
+           leaves), \
+    NUMBER(name "-of-last-of-group", what " is that of the last head of the group", reader, LAST_OF_GROUP, 0, leaves), \
     NUMBER(name "-of-next-batch-row", what " is that of the next batch row", reader, NEXT_BATCH_ROW, 0, leaves), \
     NUMBER(name "-of-first-batch-row", what " is that of the first batch row", reader, FIRST_BATCH_ROW, 0, leaves), \
     NUMBER(name "-of-other-order", what " is read as (batch, T, heads) and is (batch, heads, T)", reader, \
@@ -386,12 +420,23 @@ static const mha__mistake rows[] = {
     PLACES("do", "dO is read", "query", DO_EVERYWHERE, AS_READ),
     PLACES("dv-do", "dV alone reads dO", "query", DO_IN_DV, IN_DV),
     PLACES("dp-do", "dP alone reads dO", "query", DO_IN_DP, IN_DP),
+    PLACES("dp-dv-do", "dP and dV read dO, and D does not,", "query", DO_BEHIND_D, IN_ALL),
+    OF_GROUP("dp-dv-do", "dP and dV read dO, and D does not,", DO_BEHIND_D, IN_ALL),
     PLACES("values", "dP reads V", "key", V_IN_DP, IN_DP),
     OTHER_PLACES("dq-keys", "dQ alone reads K", "key", K_IN_DQ, IN_DQ),
     PLACES("dk-queries", "dK alone reads Q", "query", Q_IN_DK, IN_DK),
     PLACES("keys", "P and dQ read K", "key", K_EVERYWHERE, IN_ALL),
     PLACES("queries", "P and dK read Q", "query", Q_EVERYWHERE, IN_ALL),
     PLACES("keys-values", "the backward reads K and V", "key", K_AND_V, IN_ALL),
+    OF_GROUP("do", "dO is read", DO_EVERYWHERE, AS_READ),
+    OF_GROUP("dv-do", "dV alone reads dO", DO_IN_DV, IN_DV),
+    OF_GROUP("dp-do", "dP alone reads dO", DO_IN_DP, IN_DP),
+    OF_GROUP("dk-queries", "dK alone reads Q", Q_IN_DK, IN_DK),
+    OF_GROUP("queries", "P and dK read Q", Q_EVERYWHERE, IN_ALL),
+    OTHER_WIDTHS("do", "dO is read", DO_EVERYWHERE, AS_READ),
+    OTHER_WIDTHS("values", "dP reads V", V_IN_DP, IN_DP),
+    OTHER_WIDTHS("dq-keys", "dQ alone reads K", K_IN_DQ, IN_DQ),
+    OTHER_WIDTHS("dk-queries", "dK alone reads Q", Q_IN_DK, IN_DK),
     BLOCKS("keys", "dQ meets", "keys", K_IN_DQ, IN_DQ),
     BLOCKS("queries", "dK meets", "queries", Q_IN_DK, IN_DK),
     BLOCKS("do", "dV meets rows of dO", "queries", DO_IN_DV, IN_DV),

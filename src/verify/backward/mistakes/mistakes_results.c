@@ -69,8 +69,11 @@ static bool extents_of(const mha__wrong_gradient *x, place *n)
     const int rank = x->from.rank;
     const mha__sizes *p = &x->b->r->plan;
     const int weight = (int)x->gradient - MHA_D_WEIGHTS;
+    const size_t T = x->gradient == MHA_D_QUERY ? x->b->r->query.shape[1] : x->b->r->key.shape[1];
     if (x->gradient <= MHA_D_VALUE && rank == 4)
         *n = (place){shape[0], shape[1], shape[2], shape[3], false};
+    else if (T > 0 && x->gradient <= MHA_D_VALUE) /* of an input of a layer */
+        *n = (place){shape[0] / T, T, 1, shape[1], false};
     else if (x->gradient == MHA_D_MASK && rank >= 2)
         *n = (place){rank > 3 ? shape[0] : 1, shape[rank - 2], rank > 2 ? shape[rank - 3] : 1, shape[rank - 1], true};
     else if (x->gradient == MHA_D_ALIBI_SLOPES || weight == MHA_SINKS)
@@ -95,6 +98,8 @@ typedef enum order {
     ROWS_FIRST,     /* the other way round */
     BATCH_INSIDE,   /* written as (h, B), read as (B, h) */
     BATCH_OUTSIDE,  /* the other way round */
+    BATCH_IN_TIME,  /* written as (T, B), read as (B, T) */
+    TIME_IN_BATCH,  /* the other way round */
     GROUPS_INSIDE,  /* heads written as (group, h_kv), read as (h_kv, group) */
     GROUPS_OUTSIDE,
     NEXT_HEAD, /* element by element that of the next head, and so on */
@@ -142,6 +147,8 @@ static place source_of(order how, const place *n, size_t h_kv, place at)
     case ROWS_FIRST: from.t = (at.c * n->t + at.t) / n->c, from.c = (at.c * n->t + at.t) % n->c; break;
     case BATCH_INSIDE: turn(at.b * n->i + at.i, n->b, &from.b, &from.i); break;
     case BATCH_OUTSIDE: from.b = (at.i * n->b + at.b) / n->i, from.i = (at.i * n->b + at.b) % n->i; break;
+    case BATCH_IN_TIME: turn(at.b * n->t + at.t, n->b, &from.b, &from.t); break;
+    case TIME_IN_BATCH: from.b = (at.t * n->b + at.b) / n->t, from.t = (at.t * n->b + at.b) % n->t; break;
     case GROUPS_INSIDE: outer = at.i / group, inner = at.i % group, from.i = inner * (n->i / group) + outer; break;
     case GROUPS_OUTSIDE: turn(at.i, n->i / group, &outer, &inner), from.i = outer * group + inner; break;
     case NEXT_HEAD: from.i = (at.i + 1) % n->i; break;
@@ -161,16 +168,12 @@ static place source_of(order how, const place *n, size_t h_kv, place at)
 
 static bool next(const place *n, place *at)
 {
-    if (++at->c < n->c)
-        return true;
-    at->c = 0;
-    if (++at->i < n->i)
-        return true;
-    at->i = 0;
-    if (++at->t < n->t)
-        return true;
-    at->t = 0;
-    return ++at->b < n->b;
+    size_t *const digits[4] = {&at->c, &at->i, &at->t, &at->b};
+    const size_t extents[4] = {n->c, n->i, n->t, n->b};
+    for (int k = 0; k < 4; *digits[k++] = 0)
+        if (++*digits[k] < extents[k])
+            return true;
+    return false;
 }
 
 static bool reorder(const mha__wrong_gradient *x, const mha__mistake *m)
@@ -190,7 +193,7 @@ static bool write_apart(const mha__wrong_gradient *x, const mha__mistake *m)
 {
     const mha__sizes *p = &x->b->r->plan;
     place n, at = {0};
-    if (!extents_of(x, &n) || x->gradient > MHA_D_VALUE || p->d_k == p->d_v)
+    if (!extents_of(x, &n) || x->gradient > MHA_D_VALUE || p->d_k == p->d_v || x->b->r->layer)
         return false;
     const size_t width = x->gradient == MHA_D_VALUE ? p->d_k : p->d_v, all = mha_view_elements(&x->from);
     for (size_t row = 0; row < all / n.c; row++) { /* in the order of memory: later rows overwrite earlier ones */
@@ -233,7 +236,7 @@ static bool is_in(part which, const mha__wrong_gradient *x, const place *n, cons
     case FIRST_HEAD: return at->i == 0;
     case LAST_HEAD: return at->i + 1 == n->i;
     case FIRST_HALF: return at->c < n->c / 2;
-    case OTHER_WIDTH: return at->c < (x->gradient == MHA_D_VALUE ? p->d_k : p->d_v);
+    case OTHER_WIDTH: return x->b->r->layer || at->c < (x->gradient == MHA_D_VALUE ? p->d_k : p->d_v);
     case ALL_BUT_LAST: return at->t + 1 < n->t;
     case FULL_BLOCKS: return at->t < n->t / block * block;
     case BUT_LAST_BLOCK: return at->t < (n->t - 1) / block * block;
@@ -270,14 +273,11 @@ typedef enum sum {
     UP_TO_BLOCK  /* each row has those at the same place in the blocks of `other` before it, too */
 } sum;
 
-/* A bias is the sum of the gradients of rows over batch and time: of what it is one. */
-static bool bias_of(const mha__wrong_gradient *x, int *side)
+/* A bias has names of its own for the rows that it is a sum of. */
+static bool is_bias(const mha__wrong_gradient *x)
 {
-    static const mha_weight biases[3] = {MHA_B_Q, MHA_B_K, MHA_B_V};
-    for (*side = 0; *side < 3; (*side)++)
-        if ((int)x->gradient == MHA_D_WEIGHTS + (int)biases[*side])
-            return true;
-    return false;
+    const int weight = (int)x->gradient - MHA_D_WEIGHTS;
+    return weight == MHA_B_Q || weight == MHA_B_K || weight == MHA_B_V;
 }
 
 static bool add_up(const mha__wrong_gradient *x, const mha__mistake *m)
@@ -286,8 +286,7 @@ static bool add_up(const mha__wrong_gradient *x, const mha__mistake *m)
     const sum how = (sum)m->number;
     const mha__sizes *p = &x->b->r->plan;
     const size_t group = p->h / p->h_kv, block = (size_t)m->other;
-    int side;
-    if (!extents_of(x, &n) || bias_of(x, &side) || (how == OVER_GROUP && n.i != p->h))
+    if (!extents_of(x, &n) || is_bias(x) || (how == OVER_GROUP && n.i != p->h))
         return false;
     do {
         place from = at;
@@ -300,42 +299,6 @@ static bool add_up(const mha__wrong_gradient *x, const mha__mistake *m)
         for (*moves = how == OVER_GROUP ? at.i / group * group : how == UP_TO_BLOCK ? at.t % block : 0; *moves < end;
              *moves += step)
             x->to[index_of(&n, &at)] += ((const double *)x->from.data)[index_of(&n, &from)];
-    } while (next(&n, &at));
-    return true;
-}
-
-typedef enum bias_part {
-    BIAS_FIRST_BATCH_ROW,
-    BIAS_LAST_BATCH_ROW,
-    BIAS_FIRST_ROW,
-    BIAS_LAST_ROW,
-    BIAS_LAST_BLOCK, /* of `other` rows */
-    BIAS_OF_HEADS,
-    BIAS_TRANSPOSED
-} bias_part;
-
-static bool sum_part(const mha__wrong_gradient *x, const mha__mistake *m)
-{
-    int side;
-    place at = {0};
-    const bias_part which = (bias_part)m->number;
-    if (!bias_of(x, &side) || mha_view_elements(&x->rows[side]) == 0)
-        return false;
-    const mha_view *from = &x->rows[side];
-    const place n = {from->shape[0], from->shape[1], from->shape[2], from->shape[3], false};
-    const size_t block = (size_t)m->other;
-    do {
-        const double d = ((const double *)from->data)[index_of(&n, &at)];
-        const bool counts = which == BIAS_FIRST_BATCH_ROW  ? at.b == 0
-                            : which == BIAS_LAST_BATCH_ROW ? at.b + 1 == n.b
-                            : which == BIAS_FIRST_ROW      ? at.t == 0
-                            : which == BIAS_LAST_ROW       ? at.t + 1 == n.t
-                            : which == BIAS_LAST_BLOCK     ? at.t >= (n.t - 1) / block * block
-                                                           : true;
-        for (size_t i = 0; counts && i < (which == BIAS_OF_HEADS ? n.i : 1); i++)
-            x->to[which == BIAS_OF_HEADS     ? i * n.c + at.c
-                  : which == BIAS_TRANSPOSED ? at.c * n.i + at.i
-                                             : at.i * n.c + at.c] += d;
     } while (next(&n, &at));
     return true;
 }
@@ -384,6 +347,48 @@ static bool leave_rows_out(const mha__wrong_gradient *x, const mha__mistake *m)
     return any;
 }
 
+/* Features of all rows that are 0 where what is right is not, and right otherwise. */
+static bool leave_features_out(const mha__wrong_gradient *x, const mha__mistake *m)
+{
+    place n;
+    bool any = false, all = true;
+    (void)m;
+    if (!extents_of(x, &n) || x->gradient > MHA_D_VALUE)
+        return false;
+    for (size_t c = 0; c < n.c; c++) {
+        bool zero = true;
+        for (size_t row = 0; row < n.b * n.t * n.i; row++)
+            zero &= found_at(x, row * n.c + c) == 0;
+        for (size_t row = 0; row < n.b * n.t * n.i && !zero; row++)
+            x->to[row * n.c + c] = ((const double *)x->from.data)[row * n.c + c];
+        any |= zero, all &= zero;
+    }
+    return any && !all;
+}
+
+/* As times_found, a factor for each head of each batch row. */
+static bool times_found_by_head(const mha__wrong_gradient *x, const mha__mistake *m)
+{
+    place n;
+    (void)m;
+    if (!extents_of(x, &n) || x->gradient > MHA_D_VALUE || n.b * n.i < 2 || n.t * n.c < 16)
+        return false;
+    for (size_t of = 0; of < n.b * n.i; of++) {
+        double products = 0, squares = 0;
+        for (int fitted = 0; fitted < 2; fitted++)
+            for (size_t e = 0; e < n.t * n.c; e++) {
+                const size_t at = ((of / n.i * n.t + e / n.c) * n.i + of % n.i) * n.c + e % n.c;
+                const double d = ((const double *)x->right.data)[at],
+                             f = squares > 0 && isfinite(products) ? products / squares : 1;
+                if (fitted == 0)
+                    products += d * found_at(x, at), squares += d * d;
+                else
+                    x->to[at] = (x->sizes ? fabs(f) : f) * ((const double *)x->from.data)[at];
+            }
+    }
+    return true;
+}
+
 /* clang-format off */
 #define FACTOR(name, what, kind, power) \
     {{"result-" name, "the gradients that are wrong are right but for a factor: " what, false}, has_factor, \
@@ -404,11 +409,6 @@ static bool leave_rows_out(const mha__wrong_gradient *x, const mha__mistake *m)
 #define SUM_OF_BLOCKS(B) \
     SUM("added-to-previous-blocks-" #B, "begin, in each block of " #B " rows, at what the block before has: the " \
         "accumulator is not cleared", UP_TO_BLOCK, B)
-#define BIAS(name, what, which, block) \
-    {{"bias-" name, "the gradients of biases that are wrong " what, false}, NULL, MHA__BACKWARD_INPUTS, NULL, which, \
-        block, sum_part, 0}
-#define BIAS_OF_BLOCK(B) \
-    BIAS("of-last-block-" #B, "are sums over the last block of " #B " rows of each batch row", BIAS_LAST_BLOCK, B)
 
 static const mha__mistake rows[] = {
     FACTOR("zero", "0", BY_NUMBER, 0),
@@ -439,6 +439,8 @@ static const mha__mistake rows[] = {
     ORDER("of-other-order-rows", "are written as (T, width) of each head and read as (width, T)", ROWS_FIRST),
     ORDER("of-other-order-batch", "are written as (heads, batch) and read as (batch, heads)", BATCH_INSIDE),
     ORDER("of-other-order-batch-first", "are written as (batch, heads) and read as (heads, batch)", BATCH_OUTSIDE),
+    ORDER("of-other-order-batch-time", "are written as (T, batch) and read as (batch, T)", BATCH_IN_TIME),
+    ORDER("of-other-order-time-batch", "are written as (batch, T) and read as (T, batch)", TIME_IN_BATCH),
     ORDER("of-other-order-groups", "stand in the order of heads i mod h_kv, which share no keys", GROUPS_INSIDE),
     ORDER("of-other-order-groups-first", "stand in the order of groups, and are read by i mod h_kv", GROUPS_OUTSIDE),
     ORDER("of-next-head", "are those of the next head", NEXT_HEAD),
@@ -479,17 +481,15 @@ static const mha__mistake rows[] = {
         UP_TO_BATCH_ROW, 0),
     SUM("over-heads-of-group", "are sums over the heads that share keys, the same in each", OVER_GROUP, 0),
     SUM_OF_BLOCKS(16), SUM_OF_BLOCKS(32), SUM_OF_BLOCKS(64), SUM_OF_BLOCKS(128),
-    BIAS_OF_BLOCK(16), BIAS_OF_BLOCK(32), BIAS_OF_BLOCK(64), BIAS_OF_BLOCK(128),
-    BIAS("of-first-batch-row", "are sums over the first batch row alone", BIAS_FIRST_BATCH_ROW, 0),
-    BIAS("of-last-batch-row", "are sums over the last batch row alone", BIAS_LAST_BATCH_ROW, 0),
-    BIAS("of-first-row", "are those of the first row of each batch row", BIAS_FIRST_ROW, 0),
-    BIAS("of-last-row", "are those of the last row of each batch row", BIAS_LAST_ROW, 0),
-    BIAS("over-heads", "are sums over the heads, too, the same in each", BIAS_OF_HEADS, 0),
-    BIAS("transposed", "are written as (width, heads) and read as (heads, width)", BIAS_TRANSPOSED, 0),
     {{"result-of-some-rows", "the gradients that are wrong are 0 in some rows, and right in the others", true}, NULL,
         MHA__BACKWARD_INPUTS, NULL, 0, 0, leave_rows_out, 0},
+    {{"result-of-some-features", "the gradients that are wrong are 0 in some features, and right in the others", true},
+        NULL, MHA__BACKWARD_INPUTS, NULL, 0, 0, leave_features_out, 0},
     {{"result-times-a-number", "the gradients that are wrong are right but for a factor, one number for each", true},
         NULL, MHA__BACKWARD_INPUTS, NULL, 0, 0, times_found, 0},
+    {{"result-times-a-number-by-head",
+      "the gradients that are wrong are right but for a factor, one number for each head of a batch row", true}, NULL,
+        MHA__BACKWARD_INPUTS, NULL, 0, 0, times_found_by_head, 0},
 };
 /* clang-format on */
 

@@ -155,7 +155,17 @@ static void sums_of_keys(mha__backward *b, mha__map *map, const mha__mistake *m)
 }
 
 /* What D is made of in place of dO O. */
-typedef enum made_of { DO_DO, O_O, SUM_OF_O, SUM_OF_DO, FIRST_HALF, OTHER_WIDTH, NEXT_DO, NEXT_O } made_of;
+typedef enum made_of {
+    DO_DO,
+    O_O,
+    SUM_OF_O,
+    SUM_OF_DO,
+    FIRST_HALF,
+    OTHER_WIDTH,
+    NEXT_DO,
+    NEXT_O,
+    FIRST_FEATURES /* of which there are `other` */
+} made_of;
 
 /* Feature c of O of query i. */
 static double output_at(const mha__backward *b, const mha__map *map, size_t i, size_t c)
@@ -171,7 +181,9 @@ static void sums_of_others(mha__backward *b, mha__map *map, const mha__mistake *
 {
     const made_of what = (made_of)(int)m->number;
     const size_t d_v = b->r->plan.d_v, T = map->s.T_q,
-                 width = what == FIRST_HALF ? d_v / 2 : what == OTHER_WIDTH ? b->r->plan.d_k : d_v;
+                 width = what == FIRST_HALF ? d_v / 2 : what == OTHER_WIDTH      ? b->r->plan.d_k
+                         : what == FIRST_FEATURES ? (size_t)m->other
+                                                  : d_v;
     for (size_t i = 0; i < T; i++) {
         const size_t next = i + 1 < T ? i + 1 : 0;
         map->sums[i] = 0;
@@ -188,7 +200,58 @@ static bool has_others(const mha__backward *b, const mha__mistake *m)
     const made_of what = (made_of)(int)m->number;
     const mha__sizes *p = &b->r->plan;
     return is_softmax(b, m) && !b->given->whole.lse.data && (what != OTHER_WIDTH || p->d_v > p->d_k) &&
-           (what != FIRST_HALF || p->d_v > 1) && ((what != NEXT_DO && what != NEXT_O) || p->T_q > 1);
+           (what != FIRST_HALF || p->d_v > 1) && (what != FIRST_FEATURES || (double)p->d_v > m->other) &&
+           ((what != NEXT_DO && what != NEXT_O) || p->T_q > 1);
+}
+
+/* dP of the first `number` features. */
+static bool has_more_features(const mha__backward *b, const mha__mistake *m)
+{
+    return (double)b->r->plan.d_v > m->number;
+}
+
+static void fewer_features(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const size_t d = b->r->plan.d_v, n = map->n;
+    for (size_t at = 0; at < map->s.T_q * n; at++) {
+        double sum = 0;
+        for (size_t c = 0; map->seen[at] && (double)c < m->number; c++)
+            sum += map->dO[at / n * d + c] * map->V[at % n * d + c];
+        map->d_weights[at] = sum;
+    }
+}
+
+/* D over the keys alone, without the share of sinks: D / (1 - P_s). */
+static bool has_sinks(const mha__backward *b, const mha__mistake *m)
+{
+    return is_softmax(b, m) && (b->r->weight[MHA_SINKS].data || b->r->semantics.softmax.softmax_plus_one);
+}
+
+static void sums_without_sinks(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)b, (void)m;
+    for (size_t i = 0; i < map->s.T_q; i++) {
+        double of_keys = 0;
+        for (size_t j = 0; j < map->n; j++)
+            of_keys += map->weights[i * map->n + j];
+        map->sums[i] /= of_keys > 0 ? of_keys : 1;
+    }
+}
+
+/* dS = P (dP / cosh^2 - D): the slope of the softcap reaches dP alone. */
+static bool has_softcap(const mha__backward *b, const mha__mistake *m)
+{
+    return is_softmax(b, m) && b->r->semantics.softmax.softcap > 0;
+}
+
+static void slope_before_sums(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    (void)b, (void)m;
+    for (size_t at = 0; at < map->s.T_q * map->n; at++)
+        if (map->seen[at] == MHA__SEEN)
+            map->d_scores[at] = map->d_masked[at] =
+                map->weights[at] * (map->slope[at] * map->d_weights[at] - map->sums[at / map->n] +
+                                    map->d_lse[at / map->n]);
 }
 
 static void ones_for_d_output(mha__backward *b, mha__map *map, const mha__mistake *m)
@@ -236,9 +299,14 @@ static void leave_unnormalised(mha__backward *b, mha__map *map, const mha__mista
 #define OF_BLOCKS(B) \
     {{"d-of-blocks-" #B, "D is summed up in each block of " #B " keys by itself, not over all keys", false}, \
         has_key_blocks, MHA__BACKWARD_MASKED, sums_of_blocks, B, 0, NULL, MHA__LEAVES_V}
-#define MADE_OF(name, what, how) \
-    {{"d-" name, "D is " what ", not rowsum(dO O)", false}, has_others, MHA__BACKWARD_SUMS, sums_of_others, how, 0, \
-        NULL, MHA__LEAVES_V | MHA__READS_ALL_QUERIES}
+#define MADE_OF(name, what, how) MADE_OF_SOME(name, what, how, 0)
+#define MADE_OF_SOME(name, what, how, count) \
+    {{"d-" name, "D is " what ", not rowsum(dO O)", false}, has_others, MHA__BACKWARD_SUMS, sums_of_others, how, \
+        count, NULL, MHA__LEAVES_V | MHA__READS_ALL_QUERIES}
+#define FEATURES(B) \
+    MADE_OF_SOME("of-features-" #B, "the sum over the first " #B " features", FIRST_FEATURES, B), \
+    {{"dp-of-features-" #B, "dP is the sum over the first " #B " features of dO and V", false}, \
+        has_more_features, MHA__BACKWARD_SUMS, fewer_features, B, 0, NULL, MHA__LEAVES_V}
 #define D_LSE(name, what, applies, change, number) \
     {{"dlse-" name, what, false}, applies, MHA__BACKWARD_SUMS, change, number, 0, NULL, MHA__LEAVES_V}
 
@@ -274,6 +342,11 @@ static const mha__mistake rows[] = {
     MADE_OF("of-fewer-features", "the sum over d_k features", OTHER_WIDTH),
     MADE_OF("of-do-of-next-query", "rowsum(dO O) with dO of the next query", NEXT_DO),
     MADE_OF("of-output-of-next-query", "rowsum(dO O) with O of the next query", NEXT_O),
+    FEATURES(8), FEATURES(16), FEATURES(32), FEATURES(64), FEATURES(128),
+    {{"d-without-sinks", "D is a sum over keys whose weights add up to 1, without the share of the sinks", false},
+        has_sinks, MHA__BACKWARD_SUMS, sums_without_sinks, 0, 0, NULL, MHA__LEAVES_V},
+    {{"softcap-slope-before-d", "dS = P (dP / cosh^2 - D): the slope of the softcap reaches dP alone", false},
+        has_softcap, MHA__BACKWARD_SCORES, slope_before_sums, 0, 0, NULL, MHA__LEAVES_V},
     {{"do-of-ones", "dO is taken for ones: the gradient of a sum of the output", false},
         NULL, MHA__BACKWARD_READ, ones_for_d_output, 0, 0, NULL, 0},
     {{"ds-unnormalised", "dS is made of exponentials that are not divided by their sum, dV of P", false},

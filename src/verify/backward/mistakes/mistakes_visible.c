@@ -26,20 +26,38 @@ typedef enum sight {
     LENGTHS_MOVED, /* by `other` keys */
     LENGTHS_OF_NEXT,
     LENGTHS_OF_FIRST,
+    LENGTHS_UP, /* to whole blocks of `other` keys */
+    LENGTHS_DOWN,
+    WINDOW_BLOCKS, /* of `other` keys are seen whole where a query of a block of as many sees one */
     FLAGS_MISSING,
     FLAGS_INVERTED,
-    MASK_OF_NEXT,
-    MASK_OF_FIRST,
-    MASK_OF_NEXT_HEAD,
-    MASK_OF_FIRST_HEAD,
-    MASK_TRANSPOSED,
-    MASK_TIMES, /* what the mask adds, `other` times; 0: times the scale */
+    MASK_ELSEWHERE, /* `other`: where its elements are read */
+    MASK_TIMES, /* what the mask adds, `other` times; 0: times the scale, INFINITY: over the scale */
     SLOPES_TIMES,
     SLOPES_MISSING,
+    SLOPES_OF_NEXT_HEAD,
+    SLOPES_OF_FIRST_HEAD,
+    SLOPES_OF_KEY_HEAD,
     PADDING_MISSING,
     SEGMENTS_MISSING,
     NOTHING_HIDDEN /* but what is added may be minus infinity */
 } sight;
+
+/* Where an element of a mask is read by mistake; behind these come blocks of so many queries or keys. */
+typedef enum elsewhere {
+    OF_NEXT_BATCH_ROW,
+    OF_FIRST_BATCH_ROW,
+    OF_NEXT_HEAD,
+    OF_FIRST_HEAD,
+    OF_KEY_HEAD,
+    TRANSPOSED,
+    OF_NEXT_QUERY,
+    OF_NEXT_KEY,
+    OF_PREVIOUS_QUERY,
+    OF_PREVIOUS_KEY,
+    OF_FIRST_QUERIES = 256, /* of the first block, at the same place in it */
+    OF_FIRST_KEYS = 512
+} elsewhere;
 
 /* A call as it is seen by mistake, a query at a time. */
 typedef struct seeing {
@@ -54,22 +72,27 @@ static sight sight_of(const mha__mistake *m)
     return (sight)(int)m->number;
 }
 
-/* A slice of a mask that batch rows, or heads, do not share: that of another one. */
-static mha_view slice_of(const mha_view *mask, int from_right, size_t which)
+/* What the mask adds to a score, read elsewhere; minus infinity hides the key. */
+static double mask_elsewhere(const mha__backward *b, const mha__map *map, const mha__mistake *m, size_t i, size_t j)
 {
-    const int axis = mask->rank - from_right;
-    return axis >= 0 && mask->shape[axis] > 1 ? mha_view_slice(mask, axis, which % mask->shape[axis], 1) : *mask;
-}
-
-/* Rows and columns of a mask exchanged. */
-static mha_view transposed(mha_view mask)
-{
-    const int i = mask.rank - 2, j = mask.rank - 1;
-    const size_t extent = mask.shape[i];
-    const ptrdiff_t stride = mask.stride[i];
-    mask.shape[i] = mask.shape[j], mask.stride[i] = mask.stride[j];
-    mask.shape[j] = extent, mask.stride[j] = stride;
-    return mask;
+    const mha__sizes *p = &b->r->plan;
+    const size_t T = mha__resolved_sequence(b->r, map->b).T_q, S = map->s.S, block = (size_t)m->other % 256;
+    size_t batch = map->b, head = map->head;
+    switch ((elsewhere)((int)m->other - (int)block * (m->other >= OF_FIRST_QUERIES))) {
+    case OF_NEXT_BATCH_ROW: batch = (batch + 1) % p->B; break;
+    case OF_FIRST_BATCH_ROW: batch = 0; break;
+    case OF_NEXT_HEAD: head = (head + 1) % p->h; break;
+    case OF_FIRST_HEAD: head = 0; break;
+    case OF_KEY_HEAD: head = map->g; break;
+    case TRANSPOSED: return mha__exact_parts_of(b->r, &map->s, batch, head, j, i).mask;
+    case OF_NEXT_QUERY: i = (i + 1) % T; break;
+    case OF_NEXT_KEY: j = (j + 1) % S; break;
+    case OF_PREVIOUS_QUERY: i = (i + T - 1) % T; break;
+    case OF_PREVIOUS_KEY: j = (j + S - 1) % S; break;
+    case OF_FIRST_QUERIES: i %= block; break;
+    case OF_FIRST_KEYS: j %= block; break;
+    }
+    return mha__exact_parts_of(b->r, &map->s, batch, head, i, j).mask;
 }
 
 /* `lengths`: memory for those of all batch rows. */
@@ -80,6 +103,8 @@ static void change_lengths(const mha__backward *b, seeing *x, int64_t move, int6
     for (size_t at = 0; at < p->B; at++)
         lengths[at] = x->how == LENGTHS_OF_NEXT    ? right[(at + 1) % p->B]
                       : x->how == LENGTHS_OF_FIRST ? right[0]
+                      : x->how == LENGTHS_UP       ? (right[at] + move - 1) / move * move
+                      : x->how == LENGTHS_DOWN     ? right[at] / move * move
                                                    : right[at] + move;
     x->r.semantics.visible.kv_lengths = lengths;
 }
@@ -92,14 +117,26 @@ static void show_all(mha_visible *v)
     v->pattern = (mha_pattern){0};
 }
 
+/* How often what is added is added. */
+static double times_of(const mha__backward *b, size_t head, const mha__mistake *m)
+{
+    const mha__sizes *p = &b->r->plan;
+    const double *slopes = b->r->semantics.added.alibi_slopes;
+    switch (sight_of(m)) {
+    case SLOPES_OF_NEXT_HEAD: return slopes[(head + 1) % p->h] / slopes[head];
+    case SLOPES_OF_FIRST_HEAD: return slopes[0] / slopes[head];
+    case SLOPES_OF_KEY_HEAD: return slopes[head / (p->h / p->h_kv)] / slopes[head];
+    default: return m->other == 0 ? p->scale : isinf(m->other) ? 1 / p->scale : m->other;
+    }
+}
+
 static seeing see_by_mistake(const mha__backward *b, const mha__map *map, const mha__mistake *m, int64_t *lengths)
 {
     seeing x = {*b->r, map->s, sight_of(m), 1};
     mha_visible *v = &x.r.semantics.visible;
-    const size_t B = b->r->plan.B, h = b->r->plan.h;
-    const int64_t left = v->window_left, other = (int64_t)m->other;
-    if (x.how == MASK_TIMES || x.how == SLOPES_TIMES) /* what is added is right less so much of it */
-        x.times = 1 - (other != 0 ? m->other : b->r->plan.scale);
+    const int64_t left = v->window_left, other = isfinite(m->other) ? (int64_t)m->other : 0;
+    if (x.how >= MASK_TIMES && x.how <= SLOPES_OF_KEY_HEAD && x.how != SLOPES_MISSING)
+        x.times = 1 - times_of(b, map->head, m); /* what is added is right less so much of it */
     switch (x.how) {
     case CAUSAL_MISSING: v->causal = false; break;
     case CAUSAL_MOVED:
@@ -116,18 +153,20 @@ static seeing see_by_mistake(const mha__backward *b, const mha__map *map, const 
     case RIGHT_MOVED: v->window_right += other; break;
     case WINDOW_MIRRORED: v->window_left = v->window_right, v->window_right = left; break;
     case LENGTHS_MISSING: v->kv_lengths = NULL; break;
+    case WINDOW_BLOCKS: break;
     case LENGTHS_MOVED:
+    case LENGTHS_UP:
+    case LENGTHS_DOWN:
     case LENGTHS_OF_NEXT:
     case LENGTHS_OF_FIRST: change_lengths(b, &x, other, lengths); break;
     case FLAGS_INVERTED: v->mask.kind = v->mask.kind == MHA_MASK_KEEPS ? MHA_MASK_HIDES : MHA_MASK_KEEPS; break;
-    case MASK_OF_NEXT: v->mask.values = slice_of(&v->mask.values, 4, (map->b + 1) % B); break;
-    case MASK_OF_FIRST: v->mask.values = slice_of(&v->mask.values, 4, 0); break;
-    case MASK_OF_NEXT_HEAD: v->mask.values = slice_of(&v->mask.values, 3, (map->head + 1) % h); break;
-    case MASK_OF_FIRST_HEAD: v->mask.values = slice_of(&v->mask.values, 3, 0); break;
-    case MASK_TRANSPOSED: v->mask.values = transposed(v->mask.values); break;
+    case MASK_ELSEWHERE:
     case MASK_TIMES:
     case FLAGS_MISSING: v->mask.kind = MHA_MASK_NONE; break;
     case SLOPES_TIMES:
+    case SLOPES_OF_NEXT_HEAD:
+    case SLOPES_OF_FIRST_HEAD:
+    case SLOPES_OF_KEY_HEAD:
     case SLOPES_MISSING: x.r.semantics.added.alibi_slopes = NULL; break;
     case PADDING_MISSING: v->key_padding.kind = MHA_MASK_NONE, v->has_padding_fill = false; break;
     case SEGMENTS_MISSING: v->pattern.q_segments.data = v->pattern.k_segments.data = NULL; break;
@@ -137,14 +176,25 @@ static seeing see_by_mistake(const mha__backward *b, const mha__map *map, const 
 }
 
 /* What query i sees, and what is added; where a factor is wrong it sees what is right. */
-static void see_query(seeing *x, const mha__map *map, const mha__mistake *m, size_t i, unsigned char *seen,
-                      double *added)
+static void see_query(const mha__backward *b, seeing *x, const mha__map *map, const mha__mistake *m, size_t i,
+                      unsigned char *seen, double *added)
 {
     if (x->how == CAUSAL_BLOCKS) {
         const int64_t p = map->s.offset + (int64_t)i, block = (int64_t)m->other;
         x->s.offset = p / block * block + block - 1 - (int64_t)i;
     }
+    if (x->how == WINDOW_BLOCKS) {
+        const int64_t block = (int64_t)m->other, p = map->s.offset + (int64_t)i,
+                      left = b->r->semantics.visible.window_left,
+                      first = p / block * block - left, begin = first > 0 ? first / block * block : 0;
+        x->r.semantics.visible.window_left = p - begin;
+    }
     mha__exact_see(&x->r, &x->s, map->b, map->head, i, seen, added);
+    for (size_t j = 0; x->how == MASK_ELSEWHERE && j < map->s.S; j++) {
+        const double mask = mask_elsewhere(b, map, m, i, j);
+        seen[j] = seen[j] && mask > -INFINITY;
+        added[j] += seen[j] ? mask : 0;
+    }
 }
 
 static void see_otherwise(mha__backward *b, mha__map *map, const mha__mistake *m)
@@ -161,7 +211,7 @@ static void see_otherwise(mha__backward *b, mha__map *map, const mha__mistake *m
     const bool moves = x.how == CAUSAL_MOVED || x.how == FIRST_TOKENS || x.how == LAST_TOKENS || x.how == CAUSAL_BLOCKS;
     for (size_t i = 0; i < map->s.T_q; i++) {
         mha__exact_see(b->r, &map->s, map->b, map->head, i, seen[0], added[0]);
-        see_query(&x, map, m, i, seen[1], added[1]);
+        see_query(b, &x, map, m, i, seen[1], added[1]);
         if (moves) { /* what is added stays that of the right positions */
             seeing all = x;
             all.r.semantics.visible.causal = false, all.s = map->s;
@@ -252,9 +302,42 @@ static bool has_square_mask(const mha__backward *b)
 {
     const mha_mask *mask = &b->r->semantics.visible.mask;
     const mha__sizes *p = &b->r->plan;
-    const int rank = mask->kind ? mask->values.rank : 0;
-    return rank >= 2 && p->T_q == p->S && p->T_q > 1 && mask->values.shape[rank - 1] == mask->values.shape[rank - 2] &&
-           mask->values.shape[rank - 1] > 1 && !b->r->semantics.place.cu_seqlens_q;
+    return p->T_q == p->S && has_own_masks(mask, 2) && has_own_masks(mask, 1);
+}
+
+/* The mask has elements of its own for what is taken for another. */
+static bool has_elsewhere(const mha__backward *b, const mha__mistake *m)
+{
+    const mha_mask *mask = &b->r->semantics.visible.mask;
+    const mha__sizes *p = &b->r->plan;
+    const size_t block = (size_t)m->other % 256;
+    if (b->r->semantics.place.cu_seqlens_q)
+        return false;
+    if (m->other >= OF_FIRST_KEYS)
+        return has_own_masks(mask, 1) && p->S > block;
+    if (m->other >= OF_FIRST_QUERIES)
+        return has_own_masks(mask, 2) && p->T_q > block;
+    switch ((elsewhere)(int)m->other) {
+    case OF_NEXT_BATCH_ROW:
+    case OF_FIRST_BATCH_ROW: return has_own_masks(mask, 4);
+    case OF_KEY_HEAD: return has_own_masks(mask, 3) && p->h > p->h_kv;
+    case OF_PREVIOUS_QUERY:
+    case OF_NEXT_QUERY: return has_own_masks(mask, 2);
+    case OF_PREVIOUS_KEY:
+    case OF_NEXT_KEY: return has_own_masks(mask, 1);
+    case TRANSPOSED: return has_square_mask(b);
+    default: return has_own_masks(mask, 3);
+    }
+}
+
+/* The slopes of heads differ, and none is 0. */
+static bool has_slopes(const mha__backward *b)
+{
+    const double *slopes = b->r->semantics.added.alibi_slopes;
+    bool differ = false, zero = false;
+    for (size_t i = 0; slopes && i < b->r->plan.h; i++)
+        differ |= slopes[i] != slopes[0], zero |= slopes[i] == 0;
+    return differ && !zero;
 }
 
 /* How many things hide keys, beside what is added. */
@@ -277,17 +360,18 @@ static bool has_sight(const mha__backward *b, const mha__mistake *m)
 {
     const mha_visible *v = &b->r->semantics.visible;
     const mha_added *added = &b->r->semantics.added;
+    const mha__sizes *p = &b->r->plan;
     const bool flags = v->mask.kind && v->mask.kind != MHA_MASK_ADDITIVE, adds = v->mask.kind == MHA_MASK_ADDITIVE,
                left = v->window && v->window_left >= 0, right = v->window && v->window_right >= 0,
-               many = b->r->plan.B > 1, plain = v->causal && !v->window && !v->chunk && !v->prefix;
-    const int64_t more = (int64_t)m->other;
+               many = p->B > 1, plain = v->causal && !v->window && !v->chunk && !v->prefix;
+    const int64_t more = isfinite(m->other) ? (int64_t)m->other : 0;
     if (!sees_pairs(b))
         return false;
     switch (sight_of(m)) {
     case CAUSAL_MISSING: return v->causal;
     case CAUSAL_MOVED: return v->causal && !v->chunk && (!left || v->window_left + more >= 0) && !right;
     case FIRST_TOKENS:
-    case LAST_TOKENS: return plain && b->r->plan.T_q != b->r->plan.S;
+    case LAST_TOKENS: return plain && p->T_q != p->S;
     case CAUSAL_BLOCKS: return plain;
     case WINDOW_MISSING: return v->window;
     case LEFT_MISSING:
@@ -296,18 +380,20 @@ static bool has_sight(const mha__backward *b, const mha__mistake *m)
     case RIGHT_MOVED: return right && v->window_right + more >= 0;
     case WINDOW_MIRRORED: return left && right && v->window_left != v->window_right;
     case LENGTHS_MISSING:
+    case LENGTHS_UP:
+    case LENGTHS_DOWN:
     case LENGTHS_MOVED: return v->kv_lengths;
+    case WINDOW_BLOCKS: return left && b->r->first_key == 0;
     case LENGTHS_OF_NEXT:
     case LENGTHS_OF_FIRST: return v->kv_lengths && many;
     case FLAGS_MISSING:
     case FLAGS_INVERTED: return flags;
-    case MASK_OF_NEXT:
-    case MASK_OF_FIRST: return has_own_masks(&v->mask, 4);
-    case MASK_OF_NEXT_HEAD:
-    case MASK_OF_FIRST_HEAD: return has_own_masks(&v->mask, 3);
-    case MASK_TRANSPOSED: return has_square_mask(b);
-    case MASK_TIMES: return adds && (more != 0 || b->r->plan.scale != 1);
-    case SLOPES_TIMES: return added->alibi_slopes && (more != 0 || b->r->plan.scale != 1);
+    case MASK_ELSEWHERE: return has_elsewhere(b, m);
+    case MASK_TIMES: return adds && times_of(b, 0, m) != 1;
+    case SLOPES_TIMES: return added->alibi_slopes && times_of(b, 0, m) != 1;
+    case SLOPES_OF_NEXT_HEAD:
+    case SLOPES_OF_FIRST_HEAD: return has_slopes(b);
+    case SLOPES_OF_KEY_HEAD: return has_slopes(b) && p->h > p->h_kv;
     case SLOPES_MISSING: return added->alibi_slopes && (adds || added->bias.rule != MHA_BIAS_RULE_NONE);
     case PADDING_MISSING: return v->key_padding.kind || v->has_padding_fill;
     case SEGMENTS_MISSING: return v->pattern.q_segments.data;
@@ -326,24 +412,49 @@ static bool hides_keys(const mha__backward *b, const mha__mistake *m)
 /* clang-format off */
 #define SEES(name, what, how, other) \
     {{name, what, false}, has_sight, MHA__BACKWARD_SUMS, see_otherwise, how, other, NULL, 0}
+#define MASKED(name, what, where) SEES(name, "the mask of the backward is " what, MASK_ELSEWHERE, where)
+#define MASK_BLOCKS(B) \
+    MASKED("masked-by-first-queries-" #B, "that of the query of the first " #B " with its place in its block", \
+           OF_FIRST_QUERIES + (B)), \
+    MASKED("masked-by-first-keys-" #B, "that of the key of the first " #B " with its place in its block", \
+           OF_FIRST_KEYS + (B))
+#define ADDED(name, added, how, times) SEES(name, "P is computed from scores to which " added, how, times)
+#define TIMES(name, what, how) \
+    ADDED(name "-added-twice", what " is added twice", how, 2), \
+    ADDED(name "-added-scaled", what " is added times the scale", how, 0), \
+    ADDED(name "-added-unscaled", what " is added over the scale", how, INFINITY), \
+    ADDED(name "-times-log2e", what " is added times log2(e)", how, 1.4426950408889634), \
+    ADDED(name "-times-ln2", what " is added times ln(2)", how, 0.6931471805599453), \
+    ADDED(name "-taken-away", what " is added with the other sign", how, -1)
 #define BLOCKS(B) \
+    SEES("lengths-up-to-blocks-" #B, "the lengths of the backward are rounded up to whole blocks of " #B " keys", \
+         LENGTHS_UP, B), \
+    SEES("lengths-down-to-blocks-" #B, "the lengths of the backward are rounded down to whole blocks of " #B " keys", \
+         LENGTHS_DOWN, B), \
+    SEES("window-by-blocks-" #B, "the window of the backward begins with a whole block of " #B " keys, the first " \
+         "that a query of a block sees", WINDOW_BLOCKS, B), \
     SEES("causal-by-blocks-" #B, "the backward is causal by blocks of " #B " keys: within the last one it hides none", \
          CAUSAL_BLOCKS, B)
 
 static const mha__mistake rows[] = {
-    SEES("mask-transposed", "the mask of the backward is transposed: that of query j and key i hides key j from query "
-         "i", MASK_TRANSPOSED, 0),
-    SEES("masked-by-next-batch-row", "the mask of the backward is that of the next batch row", MASK_OF_NEXT, 0),
-    SEES("masked-by-first-batch-row", "the mask of the backward is that of the first batch row", MASK_OF_FIRST, 0),
-    SEES("masked-by-next-head", "the mask of the backward is that of the next head", MASK_OF_NEXT_HEAD, 0),
-    SEES("masked-by-first-head", "the mask of the backward is that of the first head", MASK_OF_FIRST_HEAD, 0),
-    SEES("mask-added-twice", "P is computed from scores to which the mask is added twice", MASK_TIMES, 2),
-    SEES("mask-added-scaled", "P is computed from scores to which the mask is added times the scale", MASK_TIMES, 0),
-    SEES("mask-taken-away", "P is computed from scores from which the mask is taken away", MASK_TIMES, -1),
+    MASKED("mask-transposed", "transposed: that of query j and key i hides key j from query i", TRANSPOSED),
+    MASKED("masked-by-next-batch-row", "that of the next batch row", OF_NEXT_BATCH_ROW),
+    MASKED("masked-by-first-batch-row", "that of the first batch row", OF_FIRST_BATCH_ROW),
+    MASKED("masked-by-next-head", "that of the next head", OF_NEXT_HEAD),
+    MASKED("masked-by-first-head", "that of the first head", OF_FIRST_HEAD),
+    MASKED("masked-by-key-head", "that of the head with the number of the key/value head", OF_KEY_HEAD),
+    MASKED("masked-by-next-query", "that of the next query", OF_NEXT_QUERY),
+    MASKED("masked-by-next-key", "that of the next key", OF_NEXT_KEY),
+    MASKED("masked-by-previous-query", "that of the query before", OF_PREVIOUS_QUERY),
+    MASKED("masked-by-previous-key", "that of the key before", OF_PREVIOUS_KEY),
+    MASK_BLOCKS(16), MASK_BLOCKS(32), MASK_BLOCKS(64), MASK_BLOCKS(128),
+    TIMES("mask", "the mask", MASK_TIMES),
     SEES("alibi-not-recomputed", "P is computed from scores without ALiBi", SLOPES_MISSING, 0),
-    SEES("alibi-added-twice", "P is computed from scores to which ALiBi is added twice", SLOPES_TIMES, 2),
-    SEES("alibi-added-scaled", "P is computed from scores to which ALiBi is added times the scale", SLOPES_TIMES, 0),
-    SEES("alibi-taken-away", "P is computed from scores with ALiBi of the other sign", SLOPES_TIMES, -1),
+    TIMES("alibi", "ALiBi", SLOPES_TIMES),
+    SEES("alibi-of-next-head", "P is computed from scores with ALiBi of the next head", SLOPES_OF_NEXT_HEAD, 1),
+    SEES("alibi-of-first-head", "P is computed from scores with ALiBi of the first head", SLOPES_OF_FIRST_HEAD, 1),
+    SEES("alibi-of-key-head", "P is computed from scores with ALiBi of the head with the number of the key/value head",
+         SLOPES_OF_KEY_HEAD, 1),
     SEES("causal-missing", "the backward is not causal, the forward is", CAUSAL_MISSING, 0),
     SEES("causal-one-more", "the backward is causal with one key more: j <= i + 1", CAUSAL_MOVED, 1),
     SEES("causal-strict", "the backward is causal without the query's own position: j < i", CAUSAL_MOVED, -1),

@@ -21,6 +21,16 @@ static bool has_more_terms(const mha__backward *b, const mha__mistake *m)
     return mha__is_softmax(b) && (b->r->weight[MHA_SINKS].data || b->r->semantics.softmax.softmax_plus_one);
 }
 
+/* What is taken for the sinks in lse. */
+typedef enum other_sink { OF_NEXT_HEAD, IN_BASE_2, SCALED, COUNTED_TWICE } other_sink;
+
+static bool has_sinks(const mha__backward *b, const mha__mistake *m)
+{
+    const other_sink how = (other_sink)(int)m->number;
+    return mha__is_softmax(b) && b->r->weight[MHA_SINKS].data && (how != OF_NEXT_HEAD || b->r->plan.h > 1) &&
+           (how != SCALED || b->r->plan.scale != 1);
+}
+
 static void scale_query(mha__map *map, size_t i, double factor)
 {
     for (size_t j = 0; j < map->n; j++)
@@ -36,6 +46,22 @@ static void leave_out_terms(mha__backward *b, mha__map *map, const mha__mistake 
             sum += map->weights[i * map->n + j];
         if (sum > 0)
             scale_query(map, i, 1 / sum);
+    }
+}
+
+/* P = e^(z - lse') with e^lse' = e^lse - e^sink + e^sink', or one e^sink more. */
+static void take_other_sinks(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const other_sink how = (other_sink)(int)m->number;
+    const size_t next = (map->head + 1) % b->r->plan.h;
+    const double sink = mha_view_get(&b->r->weight[MHA_SINKS], &map->head),
+                 of_next = mha_view_get(&b->r->weight[MHA_SINKS], &next),
+                 other = how == OF_NEXT_HEAD ? of_next : how == IN_BASE_2 ? sink * 0.6931471805599453
+                                                                          : sink * b->r->plan.scale;
+    for (size_t i = 0; i < map->s.T_q; i++) {
+        const double P = exp(sink - map->lse[i]), more = how == COUNTED_TWICE ? P : exp(other - map->lse[i]) - P;
+        if (isfinite(map->lse[i]) && isfinite(more))
+            scale_query(map, i, 1 / (1 + more));
     }
 }
 
@@ -147,6 +173,71 @@ static bool caps_and_adds_nothing(const mha__backward *b, const mha__mistake *m)
     return caps(b, m) && !has_added(b);
 }
 
+/* Scores are those that are computed again: of keys that are attended to, without relative terms. */
+static bool has_plain_scores(const mha__backward *b, const mha__mistake *m)
+{
+    (void)m;
+    return mha__can_weigh_again(b);
+}
+
+static bool has_other_scale(const mha__backward *b, const mha__mistake *m)
+{
+    return has_plain_scores(b, m) && mha__has_scale(b, (mha__other_scale)(int)m->number);
+}
+
+/* P has another scale; `other` 1: dQ and dK, too. */
+static void other_scale(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const double scale = mha__scale_of(b, (mha__other_scale)(int)m->number);
+    mha__weigh_otherwise(b, map, scale / b->r->plan.scale, b->r->semantics.softmax.softcap);
+    if (m->other > 0)
+        map->q_scale = map->k_scale = scale;
+}
+
+static bool has_other_cap(const mha__backward *b, const mha__mistake *m)
+{
+    const double cap = b->r->semantics.softmax.softcap;
+    return has_plain_scores(b, m) && cap > 0 && (m->number > 0 ? m->number != cap : m->other > 0);
+}
+
+/* The cap `number`, or `other` times that of the call. */
+static void other_cap(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    mha__weigh_otherwise(b, map, 1, m->number > 0 ? m->number : m->other * b->r->semantics.softmax.softcap);
+}
+
+/* P of tanh(s / c), not c tanh(s / c). */
+static void leave_out_factor(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const double cap = b->r->semantics.softmax.softcap;
+    (void)m;
+    for (size_t at = 0; at < map->s.T_q * map->n; at++)
+        if (map->seen[at] == MHA__SEEN) {
+            const double score = mha__softcapped(b, mha__score_of(b, map, at / map->n, at % map->n));
+            map->weights[at] *= exp(score / cap - score);
+        }
+}
+
+/* Of scores over the first `number` features. */
+static bool has_more_features(const mha__backward *b, const mha__mistake *m)
+{
+    return has_plain_scores(b, m) && (double)b->r->plan.d_k > m->number;
+}
+
+static void fewer_features(mha__backward *b, mha__map *map, const mha__mistake *m)
+{
+    const size_t d = b->r->plan.d_k, width = (size_t)m->number;
+    for (size_t at = 0; at < map->s.T_q * map->n; at++) {
+        const double *Q = map->Q + at / map->n * d, *K = map->K + at % map->n * d;
+        double sum = 0;
+        for (size_t c = 0; c < width; c++)
+            sum += Q[c] * K[c];
+        if (map->seen[at] == MHA__SEEN)
+            map->weights[at] *= exp(mha__softcapped(b, b->r->plan.scale * sum) -
+                                    mha__softcapped(b, mha__score_of(b, map, at / map->n, at % map->n)));
+    }
+}
+
 /* Weights of scores without what is added to them (number 0), or without softcap (1). */
 static void other_scores(mha__backward *b, mha__map *map, const mha__mistake *m)
 {
@@ -203,6 +294,20 @@ static bool has_softcap(const mha__backward *b, const mha__mistake *m)
 #define OF_BLOCKS(B) \
     {{"lse-of-blocks-" #B, "P is normalised in each block of " #B " keys by itself, not over all keys", false}, \
         has_key_blocks, MHA__BACKWARD_SUMS, normalise_blocks, B, 0, NULL, 0}
+#define SCALED_BY(name, what, how) \
+    {{"scores-" name, "P is computed from scores with the scale " what, false}, \
+        has_other_scale, MHA__BACKWARD_SUMS, other_scale, how, 0, NULL, 0}, \
+    {{"all-" name, "P, dQ and dK have the scale " what, false}, \
+        has_other_scale, MHA__BACKWARD_SUMS, other_scale, how, 1, NULL, 0}
+#define CAP(name, what, number, times) \
+    {{"softcap-" name, "the softcap of the backward is " what, false}, \
+        has_other_cap, MHA__BACKWARD_SUMS, other_cap, number, times, NULL, 0}
+#define FEATURES(B) \
+    {{"scores-of-features-" #B, "P is computed from scores that are sums over the first " #B " features", false}, \
+        has_more_features, MHA__BACKWARD_SUMS, fewer_features, B, 0, NULL, 0}
+#define SINKS(name, what, how) \
+    {{"lse-with-sinks-" name, "P is computed from an lse " what, false}, \
+        has_sinks, MHA__BACKWARD_SUMS, take_other_sinks, how, 0, NULL, 0}
 #define SLOPE(name, what, how) \
     {{"softcap-slope-" name, what, false}, has_softcap, MHA__BACKWARD_SUMS, other_slope, how, 0, NULL, MHA__LEAVES_V}
 
@@ -225,6 +330,26 @@ static const mha__mistake rows[] = {
     OF_BLOCKS(16), OF_BLOCKS(32), OF_BLOCKS(64), OF_BLOCKS(128),
     {{"weights-over-queries", "P is normalised over the queries of each key once more", false},
         has_queries, MHA__BACKWARD_SUMS, normalise_queries, 0, 0, NULL, MHA__READS_ALL_QUERIES},
+    SINKS("of-next-head", "with the sink of the next head", OF_NEXT_HEAD),
+    SINKS("in-base-2", "with sinks whose base is 2: 2^sink", IN_BASE_2),
+    SINKS("scaled", "with sinks times the scale", SCALED),
+    SINKS("twice", "in which sinks count twice", COUNTED_TWICE),
+    SCALED_BY("scale-missing", "1: it is left out", MHA__SCALE_MISSING),
+    SCALED_BY("scale-twice", "twice", MHA__SCALE_TWICE),
+    SCALED_BY("scale-default", "1/sqrt(d_k), the forward has another", MHA__SCALE_DEFAULT),
+    SCALED_BY("scale-of-values", "1/sqrt(d_v)", MHA__SCALE_OF_VALUES),
+    SCALED_BY("scale-of-padded", "1/sqrt(n), n the power of two to which d_k is padded", MHA__SCALE_OF_PADDED),
+    SCALED_BY("scale-of-model", "1/sqrt(h d_k)", MHA__SCALE_OF_MODEL),
+    SCALED_BY("scale-over-width", "1/d_k", MHA__SCALE_OVER_WIDTH),
+    SCALED_BY("scale-times-log2e", "times log2(e), which belongs to the exponent", MHA__SCALE_TIMES_LOG2E),
+    SCALED_BY("scale-times-ln2", "times ln(2)", MHA__SCALE_TIMES_LN2),
+    FEATURES(8), FEATURES(16), FEATURES(32), FEATURES(64), FEATURES(128),
+    CAP("twice", "twice that of the forward", 0, 2),
+    CAP("half", "half of that of the forward", 0, 0.5),
+    CAP("of-50", "50", 50, 0),
+    CAP("of-30", "30", 30, 0),
+    {{"softcap-without-factor", "P is computed from tanh(s / c), not c tanh(s / c)", false},
+        caps, MHA__BACKWARD_SUMS, leave_out_factor, 0, 0, NULL, 0},
     {{"softcap-missing", "the backward has no softcap: neither in P nor its derivative", false},
         caps_and_adds_nothing, MHA__BACKWARD_SUMS, leave_out_softcap, 0, 0, NULL, 0},
     {{"softcap-not-recomputed", "P is computed from scores without softcap", false},

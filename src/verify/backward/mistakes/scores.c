@@ -9,12 +9,6 @@ bool mha__is_softmax(const mha__backward *b)
     return b->r->semantics.softmax.normaliser == MHA_SOFTMAX;
 }
 
-double mha__softcapped(const mha__backward *b, double score)
-{
-    const double c = b->r->semantics.softmax.softcap;
-    return c > 0 ? c * tanh(score / c) : score;
-}
-
 double mha__score_of(const mha__backward *b, const mha__map *map, size_t i, size_t j)
 {
     const size_t d = b->r->plan.d_k;
@@ -32,10 +26,66 @@ double mha__d_weight_of(const mha__backward *b, const double *dO, const double *
     return sum;
 }
 
+double mha__scale_of(const mha__backward *b, mha__other_scale which)
+{
+    const mha__sizes *p = &b->r->plan;
+    size_t padded = 1;
+    while (padded < p->d_k)
+        padded *= 2;
+    switch (which) {
+    case MHA__SCALE_DEFAULT: return 1 / sqrt((double)p->d_k);
+    case MHA__SCALE_OF_VALUES: return 1 / sqrt((double)p->d_v);
+    case MHA__SCALE_OF_PADDED: return 1 / sqrt((double)padded);
+    case MHA__SCALE_OF_MODEL: return 1 / sqrt((double)(p->h * p->d_k));
+    case MHA__SCALE_OVER_WIDTH: return 1 / (double)p->d_k;
+    case MHA__SCALE_MISSING: return 1;
+    case MHA__SCALE_TWICE: return p->scale * p->scale;
+    case MHA__SCALE_TIMES_LOG2E: return p->scale * 1.4426950408889634;
+    case MHA__SCALE_TIMES_LN2: return p->scale * 0.6931471805599453;
+    }
+    return p->scale;
+}
+
+bool mha__has_scale(const mha__backward *b, mha__other_scale which)
+{
+    const double scale = mha__scale_of(b, which);
+    bool other = !(fabs(scale / b->r->plan.scale - 1) < 0x1p-20);
+    for (int before = 0; before < (int)which && other; before++)
+        other = !(fabs(scale / mha__scale_of(b, (mha__other_scale)before) - 1) < 0x1p-20);
+    return other;
+}
+
+static double capped(double score, double cap)
+{
+    return cap > 0 ? cap * tanh(score / cap) : score;
+}
+
+double mha__softcapped(const mha__backward *b, double score)
+{
+    return capped(score, b->r->semantics.softmax.softcap);
+}
+
+static double slope_of(double score, double cap)
+{
+    const double turn = cap > 0 ? cosh(score / cap) : 1;
+    return 1 / (turn * turn);
+}
+
 static double slope_at(const mha__backward *b, double score)
 {
-    const double c = b->r->semantics.softmax.softcap, turn = c > 0 ? cosh(score / c) : 1;
-    return 1 / (turn * turn);
+    return slope_of(score, b->r->semantics.softmax.softcap);
+}
+
+void mha__weigh_otherwise(const mha__backward *b, mha__map *map, double times, double cap)
+{
+    const double right = b->r->semantics.softmax.softcap;
+    for (size_t at = 0; at < map->s.T_q * map->n; at++) {
+        const double score = mha__score_of(b, map, at / map->n, at % map->n);
+        if (map->seen[at] != MHA__SEEN || !isfinite(score))
+            continue;
+        map->weights[at] *= exp(capped(times * score, cap) - capped(score, right));
+        map->slope[at] = slope_of(times * score, cap);
+    }
 }
 
 void mha__show_pair(const mha__backward *b, mha__map *map, size_t i, size_t j, bool shows, double added)
