@@ -23,7 +23,7 @@ static double mask_value(const mha_view *v, const mha__score_at *at, size_t S, d
 /* x / n, rounded down. */
 static int64_t floor_divide(int64_t x, int64_t n)
 {
-    return x / n - (x % n < 0);
+    return n == 1 ? x : x / n - (x % n < 0);
 }
 
 static int64_t aligned(const mha__variant_inputs *w, int align, int64_t offset)
@@ -56,10 +56,10 @@ static bool causal_hides(const mha__variant_inputs *w, const mha__knobs *k, int6
 static bool window_hides(const mha__variant_inputs *w, const mha__knobs *k, int64_t i, int64_t j, int64_t offset)
 {
     const int64_t at = i + aligned(w, k->window_align, offset);
-    const bool kept = j + first_position(w, k) < mha__kept_keys(&k->s);
-    const int64_t n = k->window_block > 0 ? k->window_block : 1, key = floor_divide(j, n);
     if (!k->s.visible.window)
         return false;
+    const bool kept = j + first_position(w, k) < mha__kept_keys(&k->s);
+    const int64_t n = k->window_block > 0 ? k->window_block : 1, key = floor_divide(j, n);
     const bool outside =
         (k->s.visible.window_left >= 0 && key < floor_divide(at - k->s.visible.window_left, n) && !kept) ||
         (k->s.visible.window_right >= 0 && key > floor_divide(at + k->s.visible.window_right, n));
@@ -69,8 +69,6 @@ static bool window_hides(const mha__variant_inputs *w, const mha__knobs *k, int6
 static bool chunk_hides(const mha__variant_inputs *w, const mha__knobs *k, int64_t i, int64_t j, int64_t offset)
 {
     const int64_t n = k->s.visible.chunk, first = first_position(w, k) + k->chunk_shift;
-    if (n <= 0)
-        return false;
     const int64_t key = floor_divide(j + first, n), query = floor_divide(i + offset + first, n);
     return key != query && !(k->chunk_before && key + 1 == query);
 }
@@ -99,7 +97,8 @@ static int rules_hide(const mha__variant_inputs *w, const mha__knobs *k, const m
                 (length_hides(w, k, at->b, j) ? HIDES_LENGTHS : 0);
     if (k->window_or_causal && (hides & (HIDES_CAUSAL | HIDES_WINDOW)) != (HIDES_CAUSAL | HIDES_WINDOW))
         hides &= ~(HIDES_CAUSAL | HIDES_WINDOW);
-    if (chunk_hides(w, k, i, j, offset) || (k->dilation > 0 && (i + offset - j) % k->dilation != 0))
+    if ((k->s.visible.chunk > 0 && chunk_hides(w, k, i, j, offset)) ||
+        (k->dilation > 0 && (i + offset - j) % k->dilation != 0))
         hides |= ALWAYS;
     if (k->whole_tiles > 0 && j >= (int64_t)w->S / k->whole_tiles * k->whole_tiles)
         hides |= ALWAYS;
