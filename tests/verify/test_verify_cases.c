@@ -542,7 +542,8 @@ static void a_rotation_has_few_variants(void **state)
                                         "inputs-f16",    "inputs-bf16",  "split-interleaved", "split-untransposed",
                                         "rope-missing",  "rope-pairing", "rope-inverse",      "rope-from-1",
                                         "rope-base-5e5", "rope-base-1e6", "rope-reversed",    "rope-sin-cos",
-                                        "rope-theta-d-model"};
+                                        "rope-theta-d-model", "rope-adds", "rope-first-overwritten",
+                                        "rope-second-overwritten"};
     mha_case *c;
     mha_error error;
     assert_ok(mha_case_open(write_made(&(made){"rope", {{NULL}}, {{NULL}}}), NULL, &c, &error), error);
