@@ -27,7 +27,7 @@ size_t mha__solved_count(const mha_case *c, const mha__variant_entry *e)
     switch (e->how) {
     case SOLVE_BY_BATCH:
     case SOLVE_BATCHES: return c->B;
-    case SOLVE_KEYS: return c->B * (c->P + c->T_k);
+    case SOLVE_KEYS:
     case SOLVE_VALUES:
     case SOLVE_KEY_ROWS: return c->B * (c->P + c->T_k);
     case SOLVE_QUERIES:

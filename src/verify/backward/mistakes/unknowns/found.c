@@ -90,7 +90,7 @@ static void fit_value(const mha__backward *b, const mha__map *at, size_t j, cons
     const mha__sizes *p = &b->r->plan;
     const size_t group = p->h / p->h_kv, d = p->d_v;
     double *found = room, *terms = room + d, *equations = terms + MOST_LONE * d,
-           *w = equations + MOST_LONE * (MOST_LONE + 1),
+           *w = equations + (size_t)MOST_LONE * (MOST_LONE + 1),
            *row = (double *)b->d_keys[1].data +
                   ((at->s.k_batch * b->d_keys[1].shape[1] + at->s.k_from + j) * p->h_kv + at->g) * d;
     size_t n = 0;
