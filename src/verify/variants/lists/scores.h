@@ -80,8 +80,6 @@ PAIRED("chunk-as-window", "a window of as many keys as a chunk has, instead of c
     c->semantics.visible.chunk > 0 && !c->semantics.visible.window, take_chunk_for_window(k))
 ALONE("chunk-before-too", "the chunk before the query's own visible, too",
     c->semantics.visible.chunk > 0, k->chunk_before = 1)
-PAIRED("window-keep-missing", "window: the first keys, which it keeps, hidden as others are",
-    has_left(c) && c->semantics.visible.window_keep > 0, k->s.visible.window_keep = 0)
 PAIRED("window-left-less", "window: the query's own key counted among the left ones",
     has_left(c) && k->s.visible.window_left > 0, k->s.visible.window_left -= 1)
 PAIRED("window-left-more", "window: one more key to the left", has_left(c), k->s.visible.window_left += 1)

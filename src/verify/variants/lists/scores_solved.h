@@ -194,6 +194,8 @@ FITTED("sigmoid-bias-other", "another bias of the sigmoid, or one that the case 
 
 /* ---------------------------------------------------------------- windows */
 
+PAIRED("window-keep-missing", "window: the first keys, which it keeps, hidden as others are",
+    has_left(c) && c->semantics.visible.window_keep > 0, k->s.visible.window_keep = 0)
 CHOSEN("case-lacks-window-keep", "first keys visible in spite of the window, as sinks of a stream; how many",
     has_left(c) && c->semantics.visible.window_keep == 0 && is_size(*x) && *x > 0,
     k->s.visible.window_keep = (int64_t)*x, SOLVE_LISTED, any_part)
