@@ -168,7 +168,7 @@ typedef struct mha_explanation {
     const char *variants[2]; /* their names */
     double number[2];        /* the number that was found for each; NaN: none, or one for each batch row or head */
     char found[2][64];       /* the same in words: "30", "5, 9, 7"; or where alone the variant is made: "in heads 1-3",
-                                "in batch row 1, rows 8-15"; "": it has none */
+                                "in batch row 1, rows 8-15"; "..." at its end: there were more; "": it has none */
     size_t heads;            /* 0, or: the baseline but for this number of query heads */
     double max_abs;          /* largest difference from the tensor; infinite where only one side is finite */
     double relative;         /* rms of the difference / rms of the tensor, plus the share of elements in which only one

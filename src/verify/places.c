@@ -27,30 +27,49 @@ size_t mha__places_count(const mha__places *p, int axis)
     return count;
 }
 
+/* Adds a piece if " ..." would still have room behind it, else that; false: nothing is added any more. */
+static bool add(char *text, size_t size, const char *piece)
+{
+    const size_t used = strlen(text);
+    const bool fits = used + strlen(piece) + sizeof " ..." <= size;
+    mha__text_print(text + used, size - used, "%s", fits ? piece : " ...");
+    return fits;
+}
+
+/* Adds the ranges of an axis that are meant; false: not all. */
+static bool add_ranges(const mha__places *p, int axis, char *text, size_t size)
+{
+    const char *before = "";
+    for (size_t i = 0; i < p->n[axis]; i++) {
+        char piece[64];
+        size_t last = i;
+        if (!p->among[axis][i])
+            continue;
+        while (last + 1 < p->n[axis] && p->among[axis][last + 1])
+            last++;
+        if (last > i)
+            mha__text_print(piece, sizeof piece, "%s %zu-%zu", before, i, last);
+        else
+            mha__text_print(piece, sizeof piece, "%s %zu", before, i);
+        if (!add(text, size, piece))
+            return false;
+        before = " and";
+        i = last;
+    }
+    return true;
+}
+
 void mha__places_say(const mha__places *p, char *text, size_t size)
 {
     *text = '\0';
     for (int axis = 0; axis < PLACES_AXES; axis++) {
+        char piece[64];
         const size_t count = mha__places_count(p, axis);
-        bool any = false;
         if (count == p->n[axis])
             continue;
-        size_t used = strlen(text);
-        mha__text_print(text + used, size - used, "%s%s%s", used ? ", " : "in ", names[axis], count == 1 ? "" : "s");
-        for (size_t i = 0; i < p->n[axis]; i++) {
-            size_t last = i;
-            if (!p->among[axis][i])
-                continue;
-            while (last + 1 < p->n[axis] && p->among[axis][last + 1])
-                last++;
-            used = strlen(text);
-            mha__text_print(text + used, size - used, "%s%zu", any ? " and " : " ", i);
-            used = strlen(text);
-            if (last > i)
-                mha__text_print(text + used, size - used, "-%zu", last);
-            any = true;
-            i = last;
-        }
+        mha__text_print(piece, sizeof piece, "%s%s%s", *text ? ", " : "in ", names[axis], count == 1 ? "" : "s");
+        if (!add(text, size, piece) || !add_ranges(p, axis, text, size))
+            return;
     }
 }
 
@@ -60,10 +79,13 @@ static const char *read_range(const char *text, size_t n, unsigned char *among)
     char *end;
     const size_t first = strtoul(text, &end, 10);
     size_t last = first;
-    if (end == text || *text < '0' || *text > '9')
+    if (*text < '0' || *text > '9')
         return NULL;
-    if (*end == '-')
+    if (*end == '-') {
+        if (end[1] < '0' || end[1] > '9')
+            return NULL;
         last = strtoul(end + 1, &end, 10);
+    }
     if (last < first || last >= n)
         return NULL;
     memset(among + first, 1, last - first + 1);

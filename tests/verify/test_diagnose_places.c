@@ -130,7 +130,8 @@ static void test_text_of_places(void **state)
                                         "in batch rows 0-1, heads 1 and 3, row 5"};
     static const char *const wrong[] = {"in", "in ", "in head", "in head 4", "in heads 3-2", "in heads 1,", "in head x",
                                         "in heads 1 and", "in head 1 or 2", "at head 1", "in column 1", "in rows -1",
-                                        "in head 1, ", "in head 1-"};
+                                        "in head 1, ", "in head 1-", "in head 0-", "in head 0-+1",
+                                        "in heads 0 and ..."};
     static float memory[3][2 * 6 * 4 * 4];
     static double computed[2 * 6 * 4 * 4];
     mha_view x[3];
@@ -157,9 +158,49 @@ static void test_text_of_places(void **state)
     mha_case_close(c);
 }
 
+/* Every second one of many heads: what has no room is not said, and that is said. */
+static void test_places_that_have_no_room(void **state)
+{
+    (void)state;
+    enum { HEADS = 24, ELEMENTS = 6 * HEADS * 4 };
+    static float memory[3][ELEMENTS], wrong[ELEMENTS];
+    static double right[ELEMENTS], missing[ELEMENTS];
+    const char *const variant = "causal-missing", *again;
+    char text[200];
+    mha_view x[3];
+    for (uint64_t i = 0; i < 3; i++) {
+        x[i] = mha_heads(memory[i], 1, 6, HEADS, 4);
+        mha_random_fill(&x[i], 9, i, -1, 1);
+    }
+    const mha_call call = {
+        .query = x[0], .key = x[1], .value = x[2], .semantics.visible.causal = true};
+    const size_t shape[] = {1, 6, HEADS, 4};
+    const mha_view output = mha_view_of(right, MHA_F64, 4, shape), other = mha_view_of(missing, MHA_F64, 4, shape);
+    const mha_keep expected = {.stage = MHA_STAGE_OUTPUT, .view = mha_view_of(wrong, MHA_F32, 4, shape)};
+    mha_diagnosis d;
+    mha_error error;
+    mha_case *c;
+    assert_ok(mha_case_of_call(NULL, &call, NULL, 0, NULL, &c, &error), error);
+    assert_ok(mha_case_variant(c, NULL, 0, MHA_STAGE_OUTPUT, &output, &error), error);
+    assert_ok(mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &other, &error), error);
+    mha_case_close(c);
+    for (size_t e = 0; e < ELEMENTS; e++)
+        wrong[e] = (float)(e / 4 % HEADS % 2 ? missing[e] : right[e]);
+    assert_ok(mha_case_of_call(NULL, &call, &expected, 1, NULL, &c, &error), error);
+    assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+    assert_true(d.match_count > 0);
+    assert_string_equal(d.matches[0].variants[0], variant);
+    assert_string_equal(d.matches[0].found[0], "in heads 1 and 3 and 5 and 7 and 9 and 11 and 13 and 15 ...");
+    again = text, snprintf(text, sizeof text, "%s %s", variant, d.matches[0].found[0]);
+    assert_refused(mha_case_variant(c, &again, 1, MHA_STAGE_OUTPUT, &other, &error), MHA_INVALID, error, "...");
+    mha_diagnosis_clear(&d);
+    mha_case_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_mistakes_are_found_where_they_are_made),
-                                       cmocka_unit_test(test_text_of_places)};
+                                       cmocka_unit_test(test_text_of_places),
+                                       cmocka_unit_test(test_places_that_have_no_room)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
