@@ -25,6 +25,13 @@ CLANG_FORMAT ?= clang-format
 format: ## lays out src/, include/, tests/ and bench/ as .clang-format says (a suggestion: look at what it changes)
 	$(CLANG_FORMAT) -i $$(find src include tests bench -name '*.[ch]')
 
+# ---------------------------------------------------------------- fresh machines
+
+FRESH ?= all
+.PHONY: test-fresh
+test-fresh: ## README's commands in new Debian roots: FRESH="bookworm|trixie root|user" for one (root, make deps-dev)
+	@sh tests/fresh/fresh.sh $(abspath $(BUILD))/fresh $(FRESH)
+
 # ---------------------------------------------------------------- analysis
 
 CLANG_TIDY ?= clang-tidy

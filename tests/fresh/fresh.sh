@@ -1,10 +1,10 @@
 #!/bin/sh
 # Runs README's two commands in a new, minimal root of a Debian release, as root or as a user with sudo:
-#   test_fresh.sh FOLDER bookworm|trixie root|user
+#   fresh.sh FOLDER bookworm|trixie root|user      or all for each of the four
 # FOLDER holds the root while the test runs. The root sees no file, process or mount of the host, only the network and
 # /sys. Packages are cached in ${MHA_CACHE:-~/.cache/mha}/debian, outside build/. Needs root and debootstrap.
 set -eu
-folder=$1 release=$2 who=$3
+folder=$1 release=$2 who=${3:-}
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 cache=${MHA_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/mha}/debian/$release
 sources=$(cd "$(dirname "$0")/../.." && pwd)
@@ -12,7 +12,11 @@ sources=$(cd "$(dirname "$0")/../.." && pwd)
 fail() { echo "test-fresh: $1" >&2; exit "${2:-1}"; }
 [ "$(id -u)" = 0 ] || fail "user: expected root, found $(id -un); run it with sudo" 2
 command -v debootstrap >/dev/null || fail "debootstrap: not installed; run \"make deps-dev\"" 2
-case $release in bookworm | trixie) ;; *) fail "release: expected bookworm or trixie, found \"$release\"" 2 ;; esac
+if [ "$release" = all ]; then
+    for release in bookworm trixie; do for who in root user; do sh "$0" "$folder" $release $who; done; done
+    exit
+fi
+case $release in bookworm | trixie) ;; *) fail "release: expected bookworm, trixie or all, found \"$release\"" 2 ;; esac
 case $who in root) home=/root ;; user) home=/home/user ;; *) fail "user: expected root or user, found \"$who\"" 2 ;; esac
 
 # README's commands as they are printed there, without the comments after them.
@@ -68,18 +72,17 @@ sudo=
 inside sh -c "apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install \
     --no-install-recommends git make $sudo" >>"$log" 2>&1 || { tail -20 "$log" >&2; fail "apt-get failed; see $log"; }
 [ "$who" = root ] || inside sh -c 'useradd -m -s /bin/sh user && echo "user ALL=(ALL) NOPASSWD: ALL" >/etc/sudoers.d/user'
-git -C "$sources" bundle create -q "$root/mha.bundle" HEAD
-chmod 644 "$root/mha.bundle"
-as() { inside su - "$([ "$who" = root ] && echo root || echo user)" -c "$1"; }
-as "git clone -q -b \"\$(git bundle list-heads /mha.bundle | sed 's/.* //; q')\" /mha.bundle mha 2>/dev/null ||
-    { git clone -q /mha.bundle mha; }; cd mha && git log -1 --format='commit %h %s'"
-rm "$root/mha.bundle"
+as() { inside su - "$who" -c "$1"; }
+
+git clone -q --no-local "$sources" "$root$home/mha"
+[ "$who" = root ] || inside chown -R user: /home/user/mha
+git -C "$root$home/mha" log -1 --format='commit %h: %s'
 
 status=0
 while read -r command; do
     echo "== $command"
     began=$(date +%s)
-    as "cd mha && LC_ALL=C.UTF-8 $command" || status=$?
+    as "cd mha && $command" || status=$?
     echo "== $command: exit code $status, $(($(date +%s) - began)) s of wall time"
     [ "$status" = 0 ] || break
 done <<EOF
