@@ -117,7 +117,7 @@ demo: $(BUILD)/mha ## builds and runs the forward pass on random inputs
 $(BUILD)/flags:   export HELD = $(CC) $(MHA_CFLAGS) $(CFLAGS) $(KERNEL_CFLAGS) $(TEST_CFLAGS) $(MHA_LDFLAGS) $(LIBS) \
                                 $(CLI_LIBS)
 $(BUILD)/objects: export HELD = $(LIB_OBJ) $(CLI_OBJ) $(BENCH_OBJ)
-$(BUILD)/flags $(BUILD)/objects: FORCE
+$(BUILD)/flags $(BUILD)/objects $(BUILD)/test_files: FORCE
 	@$(if $(MISSING),echo "pkg-config does not find $(MISSING): \"make deps\" installs what is needed" >&2; exit 1)
 	@mkdir -p $(@D); printf '%s\n' "$$HELD" | cmp -s - $@ || printf '%s\n' "$$HELD" >$@
 
