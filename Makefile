@@ -11,6 +11,17 @@ BUILD ?= build
 .SECONDARY:
 .DELETE_ON_ERROR:
 
+# Without -j on the command line: a job for each processor. -O keeps the lines of a job together. A make that another
+# make starts shares the jobs of that one.
+ifeq ($(MAKELEVEL),0)
+PROCESSORS := $(shell nproc)
+MAKEFLAGS  += -j$(PROCESSORS) -O
+endif
+# `make clean all` removes before it builds.
+ifneq ($(filter clean,$(MAKECMDGOALS)),)
+.NOTPARALLEL:
+endif
+
 # ---------------------------------------------------------------- what is needed
 
 deps: ## installs what building and testing need (Debian, Ubuntu)

@@ -85,10 +85,10 @@ $(EXAMPLES): $(BUILD)/%: %.c $(BUILD)/libmha.a $(HEADERS)
 
 # ---------------------------------------------------------------- running
 
-# $(call run,NAME,COMMAND): see tests/run_test.sh. RUNNER: what stands in front of a test program, an emulator perhaps.
+# $(call run,NAME,COMMAND[,cmocka]): see tests/run_test.sh. RUNNER: stands before a test program, an emulator perhaps.
 RESULTS ?= $(BUILD)/results
 RUNNER  ?=
-run = @MHA_PROGRAM=$(BUILD)/mha sh tests/run_test.sh $(RESULTS) $(1) $(2)
+run = @MHA_PROGRAM=$(BUILD)/mha KIND=$(3) sh tests/run_test.sh $(RESULTS) $(1) $(2)
 .PHONY: $(RESULTS)
 $(RESULTS):
 	@rm -rf $@ && mkdir -p $@
@@ -109,13 +109,13 @@ endif
 TRANSCRIPTS := $(sort $(wildcard tests/cli/transcripts/*.md))
 ONE_BY_ONE  := $(LONG_TESTS) $(TRANSCRIPTS) $(filter-out $(LONG_TESTS) $(call named,test_transcripts),$(TESTS))
 ONE_BY_ONE  := $(filter-out $(if $(BRIEF),$(REPEATERS)),$(ONE_BY_ONE))
-RUNS        := $(patsubst %,%.run,$(ONE_BY_ONE) $(FUZZERS) $(EXAMPLES))
+RUNS        := $(patsubst %,%.run,$(ONE_BY_ONE) $(FUZZERS) $(EXAMPLES) $(BUILD)/tests/results)
 CHECKS     := check-abi check-headers check-example
 .PHONY: $(RUNS) $(CHECKS:%=%.run)
 $(TESTS:%=%.run): %.run: % | $(RESULTS)
-	$(call run,$(patsubst $(BUILD)/tests/%,%,$<),$(RUNNER) $<)
+	$(call run,$(patsubst $(BUILD)/tests/%,%,$<),$(RUNNER) $<,cmocka)
 $(TRANSCRIPTS:%=%.run): %.run: $(call named,test_transcripts) | $(RESULTS)
-	$(call run,$(patsubst tests/%,%,$*),$< $*)
+	$(call run,$(patsubst tests/%,%,$*),$< $*,cmocka)
 $(filter $(BUILD)/tests/cli/%,$(RUNS)) $(TRANSCRIPTS:%=%.run): $(BUILD)/mha
 # It runs the examples in Python, too.
 $(BUILD)/tests/cli/test_manual.run: python
@@ -123,6 +123,8 @@ $(FUZZERS:%=%.run): %.run: % | $(RESULTS)
 	$(call run,fuzz/$(<F),$< tests/fuzz/corpus/$(patsubst fuzz_%,%,$(<F)))
 $(EXAMPLES:%=%.run): %.run: % | $(RESULTS)
 	$(call run,$(patsubst $(BUILD)/tests/%,%,$<),$<)
+$(BUILD)/tests/results.run: | $(RESULTS)
+	$(call run,results,sh tests/results_test.sh $(BUILD)/tests/results)
 # The names are of targets: these write one line themselves when asked for alone.
 $(CHECKS:%=%.run): %.run: all | $(RESULTS)
 	$(call run,$*,$(MAKE) --no-print-directory -s $*)
