@@ -28,7 +28,7 @@ expect lost cmocka "3 1 0" 1 "[  PASSED  ] 3 test(s)."
 expect other "" "1 0 0" 0 "all is well"
 expect skipping "" "1 0 1" 0 "skipped: there is no moon"
 
-says=$(CONFORMANCE_DIR=x sh tests/summary.sh "$folder/results") && { echo "summary.sh succeeds with failures"; failed=1; }
+says=$(sh tests/summary.sh "$folder/results") && { echo "summary.sh passes"; failed=1; }
 for line in "14 passed, 11 failed, 4 skipped" "  SKIP  there is no moon: new (2), skipping" "  FAIL  none"; do
     echo "$says" | grep -qxF "$line" || { echo "summary.sh does not print \"$line\":"; echo "$says"; failed=1; }
 done

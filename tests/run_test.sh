@@ -15,7 +15,9 @@ code=$?
 tenths=$((($(date +%s%N) - started) / 100000000))
 
 # Since 1.1.6 cmocka prints the name of the group before some counts.
-count() { sed -n "s/^\[  $1 *\] \(.*: \)\{0,1\}\([0-9][0-9]*\) test(s).*/\2/p" "$log" | awk '{n += $1} END {print n + 0}'; }
+count() {
+    sed -n "s/^\[  $1 *\] \(.*: \)\{0,1\}\([0-9][0-9]*\) test(s).*/\2/p" "$log" | awk '{n += $1} END {print n + 0}'
+}
 passed=$(count PASSED) failed=$(count FAILED) skipped=$(count SKIPPED)
 none=
 if [ "$failed" = 0 ] && [ "$code" != 0 ]; then
