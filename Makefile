@@ -11,6 +11,17 @@ BUILD ?= build
 .SECONDARY:
 .DELETE_ON_ERROR:
 
+# Without -j on the command line: a job for each processor. -O keeps the lines of a job together. A make that another
+# make starts shares the jobs of that one.
+ifeq ($(MAKELEVEL),0)
+PROCESSORS := $(shell nproc)
+MAKEFLAGS  += -j$(PROCESSORS) -O
+endif
+# `make clean all` removes before it builds.
+ifneq ($(filter clean,$(MAKECMDGOALS)),)
+.NOTPARALLEL:
+endif
+
 # ---------------------------------------------------------------- what is needed
 
 deps: ## installs what building and testing need (Debian, Ubuntu)
@@ -117,7 +128,7 @@ demo: $(BUILD)/mha ## builds and runs the forward pass on random inputs
 $(BUILD)/flags:   export HELD = $(CC) $(MHA_CFLAGS) $(CFLAGS) $(KERNEL_CFLAGS) $(TEST_CFLAGS) $(MHA_LDFLAGS) $(LIBS) \
                                 $(CLI_LIBS)
 $(BUILD)/objects: export HELD = $(LIB_OBJ) $(CLI_OBJ) $(BENCH_OBJ)
-$(BUILD)/flags $(BUILD)/objects: FORCE
+$(BUILD)/flags $(BUILD)/objects $(BUILD)/test_files: FORCE
 	@$(if $(MISSING),echo "pkg-config does not find $(MISSING): \"make deps\" installs what is needed" >&2; exit 1)
 	@mkdir -p $(@D); printf '%s\n' "$$HELD" | cmp -s - $@ || printf '%s\n' "$$HELD" >$@
 

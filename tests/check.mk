@@ -15,7 +15,8 @@ CHANGED := $(if $(wildcard .git),$(wildcard $(shell git diff --name-only $$(git 
 CHANGED_INSIDE := $(filter-out %.mk %.md %.sh,$(filter src/% tests/%,$(CHANGED)))
 ROOMS_CHANGED := $(sort $(foreach f,$(CHANGED_INSIDE),$(word 2,$(subst /, ,$(f)))))
 # Always; those of the rooms that have changed, but for what takes longest; and tests that have changed themselves.
-CHECKED_TESTS := $(sort $(call named,test_base test_settings test_forward test_forward_random test_verify_cases) \
+CHECKED_TESTS := $(sort $(call named,test_base test_settings test_forward test_forward_random test_verify_cases \
+                               test_work) \
   $(filter-out $(LONG_TESTS),$(foreach r,$(ROOMS_CHANGED),$(filter $(BUILD)/tests/$(r)/%,$(TESTS)))) \
   $(filter $(CHANGED:%.c=$(BUILD)/%),$(TESTS)))
 CHECKED_FILES := $(filter $(CHANGED:src/%.c=$(BUILD)/analyze/%.ok),$(ANALYZED))

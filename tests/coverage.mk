@@ -53,15 +53,16 @@ NO_MUTANT_TESTS = %_failures %/test_work %_bench %_text %_manual %_cli_models %_
                   %/test_claims %/test_models %/test_models_facts %/test_models_expression \
                   $(filter $(BUILD)/tests/formats/%,$(TESTS))
 MUTANT_TESTS    = $(patsubst $(BUILD)/tests/%,$(BUILD)/mutant/%,$(filter-out $(NO_MUTANT_TESTS),$(TESTS)))
+MUTANT_RUNNERS  = $(filter-out %/inject/tests %/work/tests,$(patsubst $(BUILD)/tests/%,$(BUILD)/mutant/%,$(RUNNERS)))
 mutant-programs: $(BUILD)/libmutant.so $(MUTANT_TESTS) $(BUILD)/mutant/mha
 
-$(MUTANT_TESTS): $(BUILD)/mutant/%: $(BUILD)/tests/%.o $(SUPPORT_OBJ) $(BUILD)/libbench.a \
-                 $(BUILD)/libmutant.so
+$(foreach f,$(TEST_FOLDERS),$(eval $(call runner_of,$(f),$(BUILD)/mutant)))
+$(MUTANT_RUNNERS): $(SUPPORT_OBJ) $(BUILD)/libbench.a $(BUILD)/libmutant.so
 	@mkdir -p $(@D)
-	$(Q)$(CC) -fopenmp $(MHA_LDFLAGS) -Wl,-rpath,$(abspath $(BUILD)) -o $@ $^ $(TEST_LIBS) $(LIBS)
-
-# What a test needs beside them, here as there.
-$(patsubst $(BUILD)/tests/%,$(BUILD)/mutant/%,$(call named,test_meaning)): $(BUILD)/obj/cli/setup/meaning.o
+	$(Q)$(CC) -fopenmp $(MHA_LDFLAGS) -Wl,-rpath,$(abspath $(BUILD)) -o $@ $(filter %.o,$^) $(filter-out %.o,$^) \
+	  $(TEST_LIBS) $(LIBS)
+# It needs this besides, here as there.
+$(BUILD)/mutant/cli/tests: $(BUILD)/obj/cli/setup/meaning.o
 
 $(BUILD)/mutant/mha: $(CLI_OBJ) $(BENCH_OBJ) $(BUILD)/libmutant.so
 	@mkdir -p $(@D)

@@ -7,34 +7,55 @@ TEST_SRC    := $(sort $(shell find tests -name 'test_*.c'))
 FUZZ_SRC    := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 EXAMPLE_SRC := $(sort $(shell find tests/examples -name '*.c'))
 SUPPORT_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(sort $(shell find tests/support -name '*.c')))
-TESTS       := $(TEST_SRC:%.c=$(BUILD)/%)
+TEST_OBJ    := $(TEST_SRC:%.c=$(BUILD)/%.o)
+TESTS       := $(TEST_OBJ:.o=)
 FUZZERS     := $(FUZZ_SRC:%.c=$(BUILD)/%)
 EXAMPLES    := $(EXAMPLE_SRC:%.c=$(BUILD)/%)
 
-# Test programs by their names alone, whichever folder they are in: $(call named,test_base test_random)
-named = $(foreach n,$(1),$(or $(filter %/$(n),$(TESTS)),$(error no test program is called $(n))))
+# Test files by their names, in any folder: $(call named,test_base test_random)
+named = $(foreach n,$(1),$(or $(filter %/$(n),$(TESTS)),$(error no test file is called $(n))))
 
 # ---------------------------------------------------------------- building
 
 # OpenMP: a caller's own, around the library's calls.
+TEST_COMPILE = $(CC) $(MHA_CFLAGS) -fopenmp -I. -Itests $(TEST_CFLAGS) $(CFLAGS) -MMD -MP
 $(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(MHA_CFLAGS) -fopenmp -I. -Itests $(TEST_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(TEST_COMPILE) $(RENAMED) -c -o $@ $<
+$(TEST_OBJ): RENAMED = -Dmain=$(*F)_main -include tests/runner.h
+
+# The test files of a folder, and of the folders in it, are one program, build/tests/FOLDER/tests (tests/runner.c); each
+# file is a link to it besides. $(call runner_of,FOLDER,ROOT): the program below ROOT, and its links.
+TEST_FOLDERS := $(sort $(foreach f,$(TEST_SRC),$(word 2,$(subst /, ,$(f)))))
+RUNNERS      := $(TEST_FOLDERS:%=$(BUILD)/tests/%/tests)
+define runner_of
+$(2)/$(1)/tests: $(BUILD)/tests/$(1)/tests.o $(filter $(BUILD)/tests/$(1)/%,$(TEST_OBJ))
+$(patsubst $(BUILD)/tests/%.o,$(2)/%,$(filter $(BUILD)/tests/$(1)/%,$(TEST_OBJ))): $(2)/$(1)/tests
+	@mkdir -p $$(@D) && ln -srf $$< $$@
+endef
+$(foreach f,$(TEST_FOLDERS),$(eval $(call runner_of,$(f),$(BUILD)/tests)))
+
+$(BUILD)/test_files: export HELD = $(TEST_SRC)
+$(RUNNERS:=.o): $(BUILD)/tests/%/tests.o: tests/runner.c $(BUILD)/flags $(BUILD)/test_files
+	@mkdir -p $(@D)
+	$(call say,CC,$< for tests/$*)
+	$(Q)$(TEST_COMPILE) '-DTEST_FILES=$(patsubst %.c,TEST_FILE(%),$(notdir $(filter tests/$*/%,$(TEST_SRC))))' -c -o $@ $<
 
 # What tests/surface/planted_setting.py runs in its copy of the sources.
 PLANTED := $(BUILD)/tests/surface/planted
-$(TESTS) $(PLANTED): %: %.o $(SUPPORT_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
+$(PLANTED): %: %.o
+$(RUNNERS) $(PLANTED): $(SUPPORT_OBJ) $(BUILD)/libbench.a $(BUILD)/libmha.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(MHA_LDFLAGS) $(WRAP:%=-Wl,--wrap=%) -fopenmp -o $@ $^ $(TEST_LIBS) $(BUILD)/libmha.a $(LIBS) $(THIS_LIBS)
+	$(Q)$(CC) $(MHA_LDFLAGS) $(WRAP:%=-Wl,--wrap=%) -fopenmp -o $@ $(filter %.o,$^) $(filter %.a,$^) $(TEST_LIBS) \
+	  $(LIBS) $(THIS_LIBS)
 
-# What counts or fails in place of the library or the system stands in front of it, in the programs that ask for it.
-$(call named,test_work): WRAP = mha__kernels_get mha__allocate
-$(call named,test_failures test_cli_failures): $(BUILD)/tests/inject/inject.o
+# Functions that count or fail, in place of those of the library or the system, have programs of their own.
+$(BUILD)/tests/work/tests: WRAP = mha__kernels_get mha__allocate
 # ... and the program itself as one function, so that a run of it costs a fork; its other names stay inside.
-$(call named,test_cli_failures): $(BUILD)/tests/inject/program.o
-$(call named,test_cli_failures) $(BUILD)/tests/fuzz/fuzz_options: THIS_LIBS = $(CLI_LIBS)
-$(call named,test_meaning): $(BUILD)/obj/cli/setup/meaning.o
+$(BUILD)/tests/inject/tests: $(BUILD)/tests/inject/inject.o $(BUILD)/tests/inject/program.o
+$(BUILD)/tests/inject/tests $(BUILD)/tests/fuzz/fuzz_options: THIS_LIBS = $(CLI_LIBS)
+$(BUILD)/tests/cli/tests: $(BUILD)/obj/cli/setup/meaning.o
 $(BUILD)/tests/inject/program.o: $(BUILD)/tests/inject/main.o $(filter-out %/main.o,$(CLI_OBJ)) $(BENCH_OBJ)
 	$(Q)$(CC) -r -nostdlib -o $@ $^
 	$(Q)$(OBJCOPY) --keep-global-symbol=program_main $@
@@ -64,10 +85,10 @@ $(EXAMPLES): $(BUILD)/%: %.c $(BUILD)/libmha.a $(HEADERS)
 
 # ---------------------------------------------------------------- running
 
-# $(call run,NAME,COMMAND): see tests/run_test.sh. RUNNER: what stands in front of a test program, an emulator perhaps.
+# $(call run,NAME,COMMAND[,cmocka]): see tests/run_test.sh. RUNNER: stands before a test program, an emulator perhaps.
 RESULTS ?= $(BUILD)/results
 RUNNER  ?=
-run = @MHA_PROGRAM=$(BUILD)/mha sh tests/run_test.sh $(RESULTS) $(1) $(2)
+run = @MHA_PROGRAM=$(BUILD)/mha KIND=$(3) sh tests/run_test.sh $(RESULTS) $(1) $(2)
 .PHONY: $(RESULTS)
 $(RESULTS):
 	@rm -rf $@ && mkdir -p $@
@@ -88,13 +109,13 @@ endif
 TRANSCRIPTS := $(sort $(wildcard tests/cli/transcripts/*.md))
 ONE_BY_ONE  := $(LONG_TESTS) $(TRANSCRIPTS) $(filter-out $(LONG_TESTS) $(call named,test_transcripts),$(TESTS))
 ONE_BY_ONE  := $(filter-out $(if $(BRIEF),$(REPEATERS)),$(ONE_BY_ONE))
-RUNS        := $(patsubst %,%.run,$(ONE_BY_ONE) $(FUZZERS) $(EXAMPLES))
+RUNS        := $(patsubst %,%.run,$(ONE_BY_ONE) $(FUZZERS) $(EXAMPLES) $(BUILD)/tests/results)
 CHECKS     := check-abi check-headers check-example
 .PHONY: $(RUNS) $(CHECKS:%=%.run)
 $(TESTS:%=%.run): %.run: % | $(RESULTS)
-	$(call run,$(patsubst $(BUILD)/tests/%,%,$<),$(RUNNER) $<)
+	$(call run,$(patsubst $(BUILD)/tests/%,%,$<),$(RUNNER) $<,cmocka)
 $(TRANSCRIPTS:%=%.run): %.run: $(call named,test_transcripts) | $(RESULTS)
-	$(call run,$(patsubst tests/%,%,$*),$< $*)
+	$(call run,$(patsubst tests/%,%,$*),$< $*,cmocka)
 $(filter $(BUILD)/tests/cli/%,$(RUNS)) $(TRANSCRIPTS:%=%.run): $(BUILD)/mha
 # It runs the examples in Python, too.
 $(BUILD)/tests/cli/test_manual.run: python
@@ -102,6 +123,8 @@ $(FUZZERS:%=%.run): %.run: % | $(RESULTS)
 	$(call run,fuzz/$(<F),$< tests/fuzz/corpus/$(patsubst fuzz_%,%,$(<F)))
 $(EXAMPLES:%=%.run): %.run: % | $(RESULTS)
 	$(call run,$(patsubst $(BUILD)/tests/%,%,$<),$<)
+$(BUILD)/tests/results.run: | $(RESULTS)
+	$(call run,results,sh tests/results_test.sh $(BUILD)/tests/results)
 # The names are of targets: these write one line themselves when asked for alone.
 $(CHECKS:%=%.run): %.run: all | $(RESULTS)
 	$(call run,$*,$(MAKE) --no-print-directory -s $*)
@@ -184,5 +207,5 @@ test-peers: $(BUILD)/libmha.a ## compares N random layers and calls with PyTorch
 	$(Q)$(CC) $(MHA_CFLAGS) -I. -Itests $(CFLAGS) -shared -o $(BUILD)/peers.so tests/peers/shim.c $< $(MHA_LDFLAGS) $(LIBS)
 	$(PEER_PYTHON) tests/peers/torch_peer.py $(BUILD)/peers.so $(N)
 
--include $(SUPPORT_OBJ:.o=.d) $(TESTS:%=%.d) $(PLANTED).d $(FUZZERS:%=%.d) $(FUZZ_OBJ:.o=.d) \
+-include $(SUPPORT_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(RUNNERS:=.d) $(PLANTED).d $(FUZZERS:%=%.d) $(FUZZ_OBJ:.o=.d) \
          $(BUILD)/tests/inject/main.d $(BUILD)/tests/inject/inject.d

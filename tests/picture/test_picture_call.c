@@ -213,7 +213,7 @@ static void conformance_cases(void **state)
     (void)state;
     const char *folder = getenv("CONFORMANCE_DIR");
     if (!folder || !*folder)
-        skip_because("CONFORMANCE_DIR names no folder");
+        skip_because("CONFORMANCE_DIR names no folder of recorded cases");
     else
         assert_true(check_folder(folder) > 0);
 }
