@@ -184,10 +184,20 @@ BENCH_BRIEFLY = -DBENCH_READ_MIB=16 -DBENCH_PEAK_ROUNDS=2000
 
 # Failures are injected into the program at every 47th place here, which saves minutes; `make soak` takes each one.
 # Kernels are optimised as little as the rest: a file of them took four minutes to compile otherwise.
+ASAN_MAKE = FAILURES_STRIDE=$${FAILURES_STRIDE:-47} $(MAKE) --no-print-directory BUILD=$(BUILD)/asan BRIEF=1 \
+            CFLAGS="-O1 -g1 $(BENCH_BRIEFLY)" KERNEL_CFLAGS=-O1 SANITIZE=address,undefined LDFLAGS=-fuse-ld=lld \
+            WERROR=-Werror
 asan: ## the tests again under the address and undefined-behaviour sanitizers (make deps-dev)
-	@FAILURES_STRIDE=$${FAILURES_STRIDE:-47} $(MAKE) --no-print-directory BUILD=$(BUILD)/asan BRIEF=1 \
-	  CFLAGS="-O1 -g1 $(BENCH_BRIEFLY)" KERNEL_CFLAGS=-O1 SANITIZE=address,undefined \
-	  LDFLAGS=-fuse-ld=lld WERROR=-Werror test
+	@$(ASAN_MAKE) test
+
+# The core and the parsers, without the judge, the program, Python, and what takes long.
+.PHONY: asan-quick
+QUICK_FOLDERS = base params formats compute attention models
+QUICK_TESTS   = $(filter-out $(LONG_TESTS) $(REPEATERS),$(filter $(QUICK_FOLDERS:%=$(BUILD)/tests/%/%),$(TESTS))) \
+                $(call named,test_verify) $(FUZZERS)
+asan-quick: ## the tests of the core and the parsers under the same sanitizers (make deps-dev)
+	@$(ASAN_MAKE) $(patsubst $(BUILD)/%,$(BUILD)/asan/%.run,$(QUICK_TESTS))
+	@sh tests/summary.sh $(BUILD)/asan/results
 
 .PHONY: check-planted check-grown interface
 check-planted: ## a setting that is planted in a copy of the sources is found by every surface
