@@ -188,7 +188,7 @@ ASAN_MAKE = FAILURES_STRIDE=$${FAILURES_STRIDE:-47} $(MAKE) --no-print-directory
             CFLAGS="-O1 -g1 $(BENCH_BRIEFLY)" KERNEL_CFLAGS=-O1 SANITIZE=address,undefined LDFLAGS=-fuse-ld=lld \
             WERROR=-Werror
 asan: ## the tests again under the address and undefined-behaviour sanitizers (make deps-dev)
-	@$(ASAN_MAKE) test
+	+@$(ASAN_MAKE) test
 
 # The core and the parsers, without the judge, the program, Python, and what takes long.
 .PHONY: asan-quick
@@ -196,7 +196,7 @@ QUICK_FOLDERS = base params formats compute attention models
 QUICK_TESTS   = $(filter-out $(LONG_TESTS) $(REPEATERS),$(filter $(QUICK_FOLDERS:%=$(BUILD)/tests/%/%),$(TESTS))) \
                 $(call named,test_verify) $(FUZZERS)
 asan-quick: ## the tests of the core and the parsers under the same sanitizers (make deps-dev)
-	@$(ASAN_MAKE) $(patsubst $(BUILD)/%,$(BUILD)/asan/%.run,$(QUICK_TESTS))
+	+@$(ASAN_MAKE) $(patsubst $(BUILD)/%,$(BUILD)/asan/%.run,$(QUICK_TESTS))
 	@sh tests/summary.sh $(BUILD)/asan/results
 
 .PHONY: check-planted check-grown interface
