@@ -368,8 +368,8 @@ static void a_member_of_another_size_is_refused(void **state)
         member = npy(1, thousand, values, sizes[i]);
         const size_t size = member.count - sizes[i] + sizeof values;
         snprintf(says, sizeof says, "expected a stored member of %zu bytes, found %zu", size, member.count);
-        assert_refused(try_open(archive_of(member, false, size), &error), MHA_FORMAT, error, "numpy.npz: ",
-                       "x.npy: ", says);
+        assert_refused(try_open(archive_of(member, false, size), &error), MHA_FORMAT, error,
+                       "numpy.npz: ", "x.npy: ", says);
     }
 }
 
