@@ -6,15 +6,15 @@ set -eu
 
 # After a slash: the program, or the module of $PYTHON, that a target needs, from wherever it comes.
 deps="gcc g++ libc6-dev make pkg-config libopenblas-dev libjansson-dev libzip-dev zlib1g-dev nettle-dev \
-    libcmocka-dev python3-numpy python3-pytest"
+    libcmocka-dev python3-numpy python3-pytest python3-venv"
 docs="python3-sphinx/sphinx.py python3-myst-parser/myst_parser.py furo/furo.py mandoc/mandoc"
 sdist="python3-setuptools/setuptools.py python3-wheel/wheel.py"
 wheel="$sdist lld/ld.lld dpkg-dev/dpkg-source xz-utils/xz cmake/cmake"
 deb="$deps $([ ! -e .git ] || echo git/git) dpkg-dev debhelper dh-python pybuild-plugin-pyproject python3-setuptools \
     python3-wheel mpi-default-bin mpi-default-dev cmake"
 checks="git clang libclang-rt-dev libomp-dev valgrind libc6-dbg clang-tidy clang-format gfortran cppcheck gcovr meson \
-    zsh fish gcc-aarch64-linux-gnu qemu-user python3-torch python3-jsonschema mypy python3-venv libdnnl-dev libxsmm-dev \
-    chromium firefox-esr openmpi-bin libopenmpi-dev debootstrap lintian"
+    zsh fish gcc-aarch64-linux-gnu qemu-user python3-torch python3-jsonschema mypy libdnnl-dev libxsmm-dev chromium \
+    firefox-esr openmpi-bin libopenmpi-dev debootstrap lintian"
 
 group=$1 packages= wanted=
 case $group in

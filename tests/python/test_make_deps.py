@@ -18,7 +18,7 @@ FAKES = {
                'for name; do case $name in -*) ;; *) echo "$name" >>"$HERE/installed" ;; esac; done',
     "sudo": '"$@"',
 }
-TOOLS = "sh make awk sed grep cut sort tail head find env cat rm mktemp stat dirname cc pkg-config".split()
+TOOLS = "sh make awk sed grep cut sort tail head find env cat rm mktemp stat dirname nproc cc pkg-config".split()
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_root_and_a_user_of_sudo_get_what_is_missing(machine):
         done, log = script(machine, "deps", fakes=("id", "dpkg-query", "apt-cache", "apt-get", *fakes), **settings)
         assert done.returncode == 0 and not done.stderr, done.stderr
         said, = done.stdout.splitlines()  # no line of apt-get
-        assert re.match(r"deps: installing g\+\+ .*python3-pytest$", said) and " gcc" not in said
+        assert re.match(r"deps: installing g\+\+ .*python3-venv$", said) and " gcc" not in said
         runs = [line for line in log.splitlines() if line.startswith("apt-get")]
         assert [run.split()[1] for run in runs] == ["update", "install"] and runs[1].endswith(said.partition("g++")[2])
         assert log.count("sudo ") == 2 * len(fakes)
@@ -73,7 +73,7 @@ def test_a_user_without_sudo_reads_the_command_of_root(machine):
     assert done.returncode == 1 and not done.stdout and "apt-get" not in log
     said, command = done.stderr.splitlines()
     assert said == "deps: packages are missing, and there is no sudo to install them; as root, run"
-    assert re.match(r"apt-get update && " + APT + r" g\+\+ libc6-dev .*python3-pytest$", command)
+    assert re.match(r"apt-get update && " + APT + r" g\+\+ libc6-dev .*python3-venv$", command)
     subprocess.run(["sh", "-n", "-c", command], check=True)
 
 
@@ -109,8 +109,7 @@ def test_packages_of_debian_need_what_their_control_file_says(machine):
     ("wheel", "python3-setuptools", "cmake"), ("deb", "gcc", "cmake"),
 ])
 def test_a_target_names_what_it_needs_before_anything_is_done(machine, tmp_path, target, first, last):
-    done, _ = machine("make", "-j2", f"BUILD={tmp_path}/build", f"DIST={tmp_path}/dist", "PYTHON=false",
-                      target)
+    done, _ = machine("make", "-j2", f"BUILD={tmp_path}/build", f"DIST={tmp_path}/dist", "PYTHON=false", target)
     assert done.returncode == 2 and not (tmp_path / "build").exists() and not (tmp_path / "dist").exists()
     said, = done.stderr.splitlines()
     assert re.search(rf'\*\*\* {target}: "{APT} {first} .*{last}" \(as root\) installs what is missing\.', said), said
