@@ -7,7 +7,7 @@
 
 BUILD ?= build
 .DEFAULT_GOAL := all
-.PHONY: all help deps deps-dev demo install uninstall clean FORCE
+.PHONY: all help help-dev deps deps-dev demo install uninstall clean FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -40,6 +40,10 @@ $(firstword $(GOALS)): $(INSTALLING)
 $(wordlist 2,$(words $(GOALS)),$(GOALS)): $(firstword $(GOALS)) ;
 deps-dev: $(filter deps,$(INSTALLING))
 else
+
+# $(call needs,GROUP,GOALS): before make does anything for one of the goals, the packages of the group are there.
+needs = $(if $(filter $(2),$(MAKECMDGOALS)),$(call refuse,$(shell PYTHON="$(PYTHON)" sh tests/deps.sh $(1) 2>&1)))
+refuse = $(if $(1),$(error $(1)))
 
 # ---------------------------------------------------------------- tools and flags
 
@@ -118,8 +122,13 @@ BENCH_OBJ := $(call objects,$(BENCH_SRC))
 
 all: $(BUILD)/libmha.a $(BUILD)/libmha.so $(BUILD)/mha  ## the libraries and the program, in build/
 
-help: ## this list
-	@awk -F':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-17s %s\n", $$1, $$2}' $(filter-out %.d,$(MAKEFILE_LIST))
+help: ## the targets for users
+help-dev: ## the targets for work on mha itself
+USER_TARGETS = deps all demo test python docs install install-python install-mpi mpi uninstall uninstall-python wheel \
+               sdist deb dist described clean help help-dev
+help help-dev:
+	@awk -F':.*## *' -v users=' $(USER_TARGETS) ' '/^[a-z0-9-]+:.*## / && index(users, " " $$1 " ") $(if \
+	  $(filter help,$@),>,==) 0 {printf "  make %-22s %s\n", $$1, $$2}' $(filter-out %.d,$(MAKEFILE_LIST))
 
 demo: $(BUILD)/mha ## builds and runs the forward pass on random inputs
 	$(BUILD)/mha forward

@@ -87,6 +87,11 @@ $CC -std=c11 ${SANITIZE_FLAGS:-} -o "$stage/static" "$stage/user.c" $(pkg-config
 for kind in shared static; do
     expect "a program linked $kind" "$version $version" "$(LD_LIBRARY_PATH="$root/lib" "$stage/$kind")"
 done
+line=$(sed -n 's/^    cc example.c \(.*[^ ]\)  *# pkg-config$/\1/p' README.md)
+[ -n "$line" ] || wrong "README.md has no line for pkg-config"
+for example in tests/examples/*.c; do
+    eval "$CC ${SANITIZE_FLAGS:-} -o $stage/example $example $line" || wrong "README's line for pkg-config: $example"
+done
 for file in bin/mha include/mha/mha.h "lib/$soname" share/man/man1/mha.1 share/bash-completion/completions/mha \
     share/zsh/site-functions/_mha share/fish/vendor_completions.d/mha.fish; do
     [ -e "$root/$file" ] || wrong "installed: $file is missing"

@@ -28,6 +28,7 @@ forbid "more than 120 columns" '^[^|].{120,}' $prose
 forbid "blanks at the end" '[ ]+$|'"$tab"'$' $code $make $prose
 forbid "tabs" "$tab" $code $prose
 forbid "tabs" "[^$tab]$tab" $make
+forbid "a pip command for mha on PyPI, which has no such project," 'pip install mh[a]([^-]|$)' $code $make $prose
 [ "$failed" = 0 ] &&
     echo "$(echo $code $make $prose | wc -w) files: no line beyond 120 columns, no tab, no blank at an end"
 exit "$failed"

@@ -1,15 +1,11 @@
 # The manual: pages of src/manual, and what tables, headers, docstrings and other pages say. Included by the Makefile.
 
-.PHONY: docs check-docs docs-tools
-
-MANUAL_TOOLS = $(PYTHON) -c 'import sphinx, furo, myst_parser' 2>/dev/null && command -v mandoc >/dev/null
-docs-tools:
-	@{ $(MANUAL_TOOLS); } || { echo "the manual needs python3-sphinx, python3-myst-parser, furo and mandoc:" \
-	  "\"make deps-dev\" installs them" >&2; exit 1; }
+.PHONY: docs check-docs
+$(call needs,docs,docs check-docs)
 
 # What Sphinx reads is put together in build/gen/manual. Warnings are errors.
 MANUAL_ENV = PYTHONPATH=$(abspath $(BUILD))/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so PYTHONDONTWRITEBYTECODE=1
-docs: docs-tools $(BUILD)/mha python ## writes the manual, a folder of plain pages: build/manual/index.html
+docs: $(BUILD)/mha python ## writes the manual, a folder of plain pages: build/manual/index.html
 	$(call say,GEN,$(BUILD)/manual)
 	@rm -rf $(BUILD)/gen/manual $(BUILD)/manual
 	$(Q)$(MANUAL_ENV) $(PYTHON) src/manual/assemble.py $(BUILD)/gen/manual $(BUILD)/mha

@@ -1,6 +1,7 @@
 # Debian's packages, made of the source archive in a folder of their own. Included by the Makefile.
 
 .PHONY: deb check-deb check-reproducible symbols
+$(call needs,deb,deb check-deb check-reproducible)
 
 # The names of the packages of libraries follow the soname.
 SERIES  := $(SONAME:libmha.so.%=%)

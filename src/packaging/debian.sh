@@ -9,10 +9,6 @@ archive=$1 series=$2 folder=$3
 name=${archive##*/}
 name=${name%.tar.gz}
 version=${name#mha-}
-if ! command -v dh >/dev/null || ! command -v dpkg-buildpackage >/dev/null; then
-    echo "deb: debhelper is not installed: apt-get install dpkg-dev debhelper lintian" >&2
-    exit 1
-fi
 
 rm -rf "$folder"
 mkdir -p "$folder"

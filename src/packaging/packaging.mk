@@ -5,7 +5,7 @@
 DIST    ?= dist
 ARCHIVE := $(DIST)/source/mha-$(VERSION).tar.gz
 dist: ## writes dist/source/mha-VERSION.tar.gz, from which everything is built and tested without git
-	@sh src/packaging/dist.sh mha-$(VERSION) $(ARCHIVE) $(BUILD) $(DIST)
+	@sh src/packaging/dist.sh mha-$(VERSION) $(ARCHIVE) $(BUILD) $(DIST) .venv
 
 # Says to scripts what a variable holds: make -s show-LIBS
 show-%:

@@ -1,6 +1,8 @@
 # The wheel, whose library and program need nothing but the C library, and the sdist. Included by the Makefile.
 
 .PHONY: wheel wheel-aarch64 sdist check-wheel check-wheel-aarch64 check-company
+$(call needs,wheel,wheel wheel-aarch64 check-wheel check-wheel-aarch64 check-company)
+$(call needs,sdist,sdist)
 
 WHEEL_ARCH   ?= x86_64
 # The oldest C library that the wheel runs with: `make check-wheel` holds every symbol it takes against this.
@@ -33,7 +35,7 @@ $(WHEEL_LIBS)/complex: src/packaging/wheel_libraries.sh src/packaging/wheel_runt
 	@CC="$(WHEEL_CC)" CROSS=$(WHEEL_CROSS) sh $< $(WHEEL_LIBS) "$(WHEEL_ROOT)" $(WHEEL_ARCH)-linux-gnu
 	@rm -f $(WHEEL_BUILD)/libmha.so.* $(WHEEL_BUILD)/mha # linked anew
 
-wheel: $(WHEEL_LIBS)/complex ## the wheel with everything inside, in dist/ (make deps-dev)
+wheel: $(WHEEL_LIBS)/complex ## the wheel with everything inside, in dist/
 	+@$(WHEEL_MAKE) $(WHEEL_BUILD)/libmha.so $(WHEEL_BUILD)/mha $(WHEEL_BUILD)/gen/_declared.py
 	@mkdir -p $(DIST)
 	@MHA_LIBRARY=$(abspath $(WHEEL_BUILD))/libmha.so MHA_LICENCES=$(WHEEL_LIBS)/licences \

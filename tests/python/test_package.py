@@ -58,18 +58,41 @@ def test_another_version_is_refused_in_one_sentence(tmp_path):
     assert run.stderr.strip().endswith("is mha 9.1.0; this module is for 0.3.x: install the two together")
 
 
-def test_what_the_library_needs_is_named_in_one_sentence(tmp_path):
+def lacking(library, *names):
+    """The error of importing mha with a library that needs others, which do not exist, is one sentence without a
+    package name."""
+    run = python("import mha", MODULE, MHA_LIBRARY=str(library))
+    assert run.stderr.strip().endswith(f"ImportError: {library} needs {', '.join(names)}, which this machine lacks: "
+                                       "install them, or build mha on this machine (`make deps` installs what it "
+                                       "needs)")
+    assert "During handling" not in run.stderr
+
+
+def test_what_a_library_needs_is_named_in_one_sentence(tmp_path):
     env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-    for name, source, link in (("libnowhere.so", "int nowhere(void) { return 1; }", ["-Wl,-soname,libnowhere.so.7"]),
-                               ("libmha.so", "int nowhere(void); int here(void) { return nowhere(); }",
-                                [f"-L{tmp_path}", "-lnowhere"])):
+    (tmp_path / "here").mkdir()
+    for name, source, link in (
+            ("libnowhere.so", "int nowhere(void) { return 1; }", ["-Wl,-soname,libnowhere.so.7"]),
+            ("libneither.so", "int neither(void) { return 1; }", ["-Wl,-soname,libneither.so.2"]),
+            ("here/libhere.so", "int here(void) { return 1; }", []),
+            ("libmha.so", "int nowhere(void); int neither(void); int here(void); "
+                          "int all(void) { return nowhere() + neither() + here(); }",
+             [f"-L{tmp_path}", f"-L{tmp_path}/here", "-lnowhere", "-lneither", "-lhere", "-Wl,-rpath,$ORIGIN/here"])):
         (tmp_path / "source.c").write_text(source)
         subprocess.run([*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-o", tmp_path / name,
                         tmp_path / "source.c", *link], check=True, env=env)
-    run = python("import mha", MODULE, MHA_LIBRARY=str(tmp_path / "libmha.so"))
-    assert run.stderr.strip().endswith(f"ImportError: {tmp_path}/libmha.so needs libnowhere.so.7, which this machine "
-                                       "lacks")
-    assert "During handling" not in run.stderr
+    lacking(tmp_path / "libmha.so", "libnowhere.so.7", "libneither.so.2")
+
+
+def test_what_mha_needs_is_read_from_the_library(tmp_path):
+    """The library as it was built, but for the names of two libraries that it needs."""
+    held = pathlib.Path(LIBRARY).read_bytes()
+    names = [name.decode() for name in re.findall(rb"(?<=\0)lib(?:jansson|zip)\.so\.\d+(?=\0)", held)]
+    if not names:
+        pytest.skip("the library contains jansson and libzip")
+    assert sorted(name.partition(".")[0] for name in names) == ["libjansson", "libzip"]
+    (tmp_path / "libmha.so").write_bytes(re.sub(rb"\0lib(jansson|zip)\.so\.", rb"\0LIB\1.so.", held))
+    lacking(tmp_path / "libmha.so", *(name.replace("lib", "LIB") for name in names))
 
 
 def test_wheel(tmp_path, monkeypatch):

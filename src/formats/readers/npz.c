@@ -7,6 +7,14 @@
 
 #include "formats/readers/readers.h"
 
+/* Codes that libzip 1.8 and 1.11 added. */
+#ifndef ZIP_ET_LIBZIP
+#define ZIP_ET_LIBZIP 3
+#endif
+#ifndef ZIP_ER_TRUNCATED_ZIP
+#define ZIP_ER_TRUNCATED_ZIP 35
+#endif
+
 static bool ends_with(const char *text, const char *end)
 {
     size_t length = strlen(text), tail = strlen(end);
@@ -26,10 +34,11 @@ int64_t mha__zip_read(zip_file_t *member, void *to, size_t bytes)
 }
 
 /* Without memory libzip (1.7) reports a damaged archive, and after a failed read a truncated one; errno has the
- * cause. */
+ * cause. From 1.8 on, a failed zip_fdopen stores libzip's own detail of the damage in errno. */
 mha_status mha__zip_failed(zip_error_t *why, const char *name, mha_error *error)
 {
-    const int machine = errno, code = zip_error_code_zip(why);
+    const bool detail = zip_error_system_type(why) == ZIP_ET_LIBZIP && zip_error_code_system(why) == errno;
+    const int machine = detail ? 0 : errno, code = zip_error_code_zip(why);
     if (code == ZIP_ER_MEMORY || machine == ENOMEM)
         return mha__fail(error, MHA_NO_MEMORY, name, "no memory to read the archive");
     if (code == ZIP_ER_EOF && machine != 0)
@@ -37,9 +46,9 @@ mha_status mha__zip_failed(zip_error_t *why, const char *name, mha_error *error)
     if (zip_error_system_type(why) == ZIP_ET_SYS)
         return mha__fail(error, MHA_IO, name, "cannot read the archive: %s", zip_error_strerror(why));
     return mha__fail(error, MHA_FORMAT, name, "expected a zip archive, found a damaged one: %s",
-                     code == ZIP_ER_NOZIP    ? "its end is missing (a truncated file?)"
-                     : code == ZIP_ER_EXISTS ? "two members have the same name"
-                                             : zip_error_strerror(why));
+                     code == ZIP_ER_NOZIP || code == ZIP_ER_TRUNCATED_ZIP ? "its end is missing (a truncated file?)"
+                     : code == ZIP_ER_EXISTS                              ? "two members have the same name"
+                                                                          : zip_error_strerror(why));
 }
 
 /* PyTorch and Keras keep their models in zip archives too. */
@@ -141,15 +150,27 @@ static mha_status read_member(mha_file *file, zip_file_t *member, size_t index, 
     return scalar ? read_scalar(file, member, facts->name, key_length, &header, name, error) : MHA_OK;
 }
 
+/* The entry of a member in the directory of the archive. */
+static mha_status check_entry(const mha_file *file, zip_t *archive, zip_uint64_t index, zip_stat_t *facts,
+                              mha_error *error)
+{
+    const zip_uint64_t needed = ZIP_STAT_NAME | ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD;
+    if (zip_stat_index(archive, index, ZIP_FL_ENC_RAW, facts) != 0 || (facts->valid & needed) != needed)
+        return mha__zip_failed(zip_get_error(archive), file->path, error); /* unreachable: opening checked this */
+    if (facts->encryption_method != ZIP_EM_NONE)
+        return mha__fail_inside(error, MHA_UNSUPPORTED, file->path, facts->name, 0,
+                                "expected a plain member, found an encrypted one");
+    if (facts->comp_method == ZIP_CM_STORE && facts->comp_size != facts->size)
+        return mha__fail_inside(error, MHA_FORMAT, file->path, facts->name, 0,
+                                "expected a stored member of %" PRIu64 " bytes, found %" PRIu64, (uint64_t)facts->size,
+                                (uint64_t)facts->comp_size);
+    return MHA_OK;
+}
+
 static mha_status parse_member(mha_file *file, zip_t *archive, zip_uint64_t index, mha_error *error)
 {
     zip_stat_t facts;
-    if (zip_stat_index(archive, index, ZIP_FL_ENC_RAW, &facts) != 0 || !(facts.valid & ZIP_STAT_SIZE) ||
-        !(facts.valid & ZIP_STAT_NAME))
-        return mha__zip_failed(zip_get_error(archive), file->path, error); /* unreachable: opening checked this */
-    if (facts.encryption_method != ZIP_EM_NONE)
-        return mha__fail_inside(error, MHA_UNSUPPORTED, file->path, facts.name, 0,
-                                "expected a plain member, found an encrypted one");
+    TRY(check_entry(file, archive, index, &facts, error));
     char name[sizeof error->name];
     mha__name_inside(name, sizeof name, file->path, facts.name);
     zip_file_t *member = mha__zip_member(archive, (size_t)index);
@@ -160,20 +181,60 @@ static mha_status parse_member(mha_file *file, zip_t *archive, zip_uint64_t inde
     return status;
 }
 
+static zip_t *open_archive(const mha__source *source, int flags, zip_error_t *why)
+{
+    int code = ZIP_ER_OPEN;
+    errno = 0;
+    const int own = dup(source->fd); /* libzip closes the descriptor that it gets */
+    zip_t *archive = own < 0 ? NULL : zip_fdopen(own, flags, &code);
+    if (!archive) {
+        zip_error_init_with_code(why, code);
+        if (own >= 0)
+            close(own);
+    }
+    return archive;
+}
+
+/* The last record of an archive has 22 bytes. libzip 1.11 reports one with fewer as an inconsistent archive. */
+static bool last_record_is_cut(const mha__source *source)
+{
+    char tail[21];
+    return source->size > sizeof tail &&
+           mha__source_read(source, source->size - sizeof tail, tail, sizeof tail, NULL) == MHA_OK &&
+           memmem(tail, sizeof tail, "PK\5\6", 4) != NULL;
+}
+
+/* The error of an archive that did not open. libzip 1.11 refuses an archive for the sizes of one entry, which 1.7 does
+ * not compare: opened without checks, its entries tell which one. */
+static mha_status refuse_archive(const mha_file *file, const mha__source *source, zip_error_t *why, mha_error *error)
+{
+    const int machine = errno;
+    mha_status status = MHA_OK;
+    if (zip_error_code_zip(why) == ZIP_ER_INCONS) {
+        zip_error_t unchecked;
+        zip_t *archive = open_archive(source, 0, &unchecked);
+        const zip_int64_t members = archive ? zip_get_num_entries(archive, 0) : 0;
+        for (zip_int64_t i = 0; i < members && status == MHA_OK; i++)
+            status = check_entry(file, archive, (zip_uint64_t)i, &(zip_stat_t){0}, error);
+        if (archive)
+            zip_discard(archive);
+        else
+            zip_error_fini(&unchecked);
+        if (last_record_is_cut(source))
+            zip_error_set(why, ZIP_ER_NOZIP, 0);
+    }
+    errno = machine;
+    return status != MHA_OK ? status : mha__zip_failed(why, file->path, error);
+}
+
 mha_status mha__npz_parse(mha_file *file, size_t index, mha_error *error)
 {
     const mha__source *source = mha__file_source(file, index);
-    int own = dup(source->fd), code = 0; /* libzip closes the descriptor that it gets */
-    errno = 0;
-    zip_t *archive = own < 0 ? NULL : zip_fdopen(own, ZIP_CHECKCONS, &code);
+    zip_error_t why;
+    zip_t *archive = open_archive(source, ZIP_CHECKCONS, &why);
     if (!archive) {
-        zip_error_t why;
-        zip_error_init_with_code(&why, code);
-        mha_status status = own < 0 ? mha__fail(error, MHA_IO, file->path, "cannot open the archive")
-                                    : mha__zip_failed(&why, file->path, error);
+        const mha_status status = refuse_archive(file, source, &why, error);
         zip_error_fini(&why);
-        if (own >= 0)
-            close(own);
         return status;
     }
     file->archive = archive;

@@ -17,6 +17,6 @@ if sys.argv[1:2] == ["watch"]:
 
 path = program()
 if path is None:
-    sys.exit("python -m mha: the program is not here: `pip install mha` brings it, and so does `make install` of the "
-             "sources; without it there are mha.check(FILE) and mha.diagnose(FILE)")
+    sys.exit("python -m mha: the program is not installed: `pip install .` or `make install` in the sources of mha "
+             "installs it; mha.check(FILE) and mha.diagnose(FILE) work without it")
 os.execv(path, ["mha", *sys.argv[1:]])

@@ -23,28 +23,19 @@ def _candidates() -> list[str]:
     return [f"libmha.so.{_abi.SERIES}", ctypes.util.find_library("mha") or "libmha.so"]
 
 
-# What a library of mha itself needs, as most are built, and the packages of Debian that have it.
-_NEEDS = {"libopenblas.so.0": "libopenblas0", "libjansson.so.4": "libjansson4", "libzip.so.4": "libzip4",
-          "libz.so.1": "zlib1g"}
-
-
-def _loads(name: str) -> bool:
-    try:
-        ctypes.CDLL(name)
-    except OSError:
-        return False
-    return True
-
-
 def _lacking(path: str, reason: str) -> str:
-    """Why a library that is there cannot be loaded, if it needs others that are not; "" otherwise."""
+    """The error for a library that exists but needs others that do not; "" for any other reason."""
     named = re.match(r"([^:/]+): cannot open shared object file", reason)
     if not named or named[1] == path:
         return ""
-    names = [named[1]] + [name for name in _NEEDS if name != named[1] and not _loads(name)]
-    packages = [_NEEDS[name] for name in names if name in _NEEDS]
-    return (f"{path} needs {', '.join(names)}, which this machine lacks"
-            + (f": apt install {' '.join(packages)} (Debian's names)" if packages else ""))
+    import subprocess
+
+    names = [named[1]]  # the loader names the first one only, ldd all
+    if os.path.isabs(path) and shutil.which("ldd"):
+        listed = subprocess.run(["ldd", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+        names = re.findall(r"^\s*(\S+) => not found$", listed, re.M) or names
+    return (f"{path} needs {', '.join(names)}, which this machine lacks: install them, or build mha on this machine "
+            "(`make deps` installs what it needs)")
 
 
 def _load() -> Any:

@@ -86,7 +86,8 @@ class Trace(Mapping[str, Any]):
         """
         found = program()
         if found is None:
-            raise FileNotFoundError("the program mha, which draws pictures, is not here: `pip install mha` brings it")
+            raise FileNotFoundError("the program mha, which draws pictures, is not installed: `pip install .` or `make "
+                                    "install` in the sources of mha installs it")
         with tempfile.TemporaryDirectory() as folder:
             stages, names = "trace.safetensors", "tokens.txt"  # as the page calls them
             save(os.path.join(folder, stages), {name: self[name] for name in self})
