@@ -61,10 +61,5 @@ $(BUILD)/peers-venv/installed:
 accuracy: $(PEER_LIBRARIES) ## measures rounding errors against float64, beside the bound and beside others
 	$(PYTHON) bench/accuracy.py --libraries $(BUILD)/bench
 
-$(BUILD)/bench/libcalls.so: bench/python_calls.c $(HEADERS)
-	@mkdir -p $(@D)
-	$(call say,LD,$@)
-	$(Q)$(CC) $(MHA_CFLAGS) -Wno-missing-prototypes -fvisibility=default $(CFLAGS) -shared $(MHA_LDFLAGS) -o $@ $<
-
-bench-python: $(BUILD)/bench/libcalls.so $(BUILD)/libmha.so ## measures what a call costs through Python
-	PYTHONPATH=$(BUILD)/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PYTHON) bench/python_calls.py --library $<
+bench-python: python ## measures what a call costs through Python
+	PYTHONPATH=$(BUILD)/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PYTHON) bench/python_calls.py

@@ -1,129 +1,98 @@
-"""What a call costs through Python: the same call in C, through ctypes alone, and through every face of the module.
+"""Times tiny calls through the Python module next to the same call of the library through one prepared ctypes call.
 
     make bench-python                 # or PYTHON=... of a venv that has PyTorch
 
-All take turns in rounds, each round of at most 30 calls in a row; shown are the best and the median round, and what
-each takes more than the same call in C. The targets: 3 microseconds for arrays of numpy, 5 for tensors of PyTorch.
+Each group makes one and the same call of the library. Its rows take turns, 20 calls in a row, until each has made
+10,000; every call is timed. Shown are the minimum and the median in microseconds, and how far both are above those of
+the prepared call. The target for arrays of numpy: a median of at most 15 microseconds above it.
 """
 import argparse
 import ctypes
-import os
 import statistics
 import time
 
-import mha
 import numpy as np
+
+import mha
 from mha import _abi
 from mha._call import Request
 from mha._library import lib
 from mha.semantics import Semantics
-from mha.shapes import Heads, Rows
+from mha.shapes import Heads
+
+ROW = 20  # calls before the next contender takes its turn
 
 
-def timed(run, count):
-    """Nanoseconds of `count` calls."""
-    start = time.perf_counter_ns()
-    for _ in range(count):
-        run()
-    return time.perf_counter_ns() - start
-
-
-class Prepared:
-    """A call as the library takes it, with its output: run again and again without the module."""
-
-    def __init__(self, shape, request, output):
-        self.request, self.layer = request, request.layer.address if request.layer else None
-        self.memory, view = shape.out(_abi.F64 if output == "float64" else _abi.F32)
-        self.error = _abi.Error()
-        request.run(view)
-
-    def in_ctypes(self):
-        """The call by ctypes, its struct prepared: what no binding of this kind can go below."""
-        call, error, layer, run = (ctypes.byref(self.request.struct), ctypes.byref(self.error), self.layer,
-                                   lib.mha_run)
-        return lambda: run(layer, call, error)
-
-    def in_c(self, library):
-        """The call in a loop of C; as a function of their number."""
-        pointer = ctypes.cast(lib.mha_run, ctypes.c_void_p)
-        return lambda count: library.time_calls(pointer, self.layer, ctypes.byref(self.request.struct), count)
+def prepared(shape, request):
+    """The call by ctypes with its structs and its output made: no binding through ctypes can cost less."""
+    memory, view = shape.out(_abi.F64 if request.exact else _abi.F32)
+    request.run(view)
+    call, error, layer = ctypes.byref(request.struct), ctypes.byref(_abi.Error()), request.layer_address
+    run, held = lib.mha_run, (memory, request)
+    return lambda: run(layer, call, error) and held
 
 
 def of_heads(q, k, v, **settings):
     """The prepared call of given heads."""
     heads = Heads(q, k, v, "BHTD")
-    path = "exact" if q.dtype == np.float64 else "auto"
-    return Prepared(heads, Request(heads.inputs, Semantics(heads.sizes(), settings), path=path), q.dtype.name)
+    return prepared(heads, Request(heads.inputs, Semantics(heads.sizes(), settings)))
 
 
 def of_layer(layer, x, cache=None):
     """The prepared call of a layer."""
-    rows = Rows(x, None, None, "BTE", layer.config["d_out"])
-    sizes = rows.sizes(layer.config["n_heads"], len(cache) if cache is not None else 0)
-    return Prepared(rows, Request(rows.inputs, Semantics(sizes, layer.settings), cache=cache, layer=layer.handle),
-                    "float32")
+    return prepared(*layer.request(x, None, None, {}, cache=cache))
 
 
 def groups():
-    """Calls that are one and the same in C: what it is, the prepared call, and each face by name."""
+    """Calls that are one and the same for the library: a title, the prepared call, and the other rows by name."""
     r = np.random.default_rng(0)
-    q, k, v = (r.standard_normal((1, 2, 4, 8)).astype("f4") for _ in range(3))
-    sdpa = mha.scaled_dot_product_attention
-    faces = {"numpy": lambda: sdpa(q, k, v, is_causal=True)}
-    flash = [x.swapaxes(1, 2) for x in (q, k, v)]
-    faces["mha.attention, numpy"] = lambda: mha.attention(*flash, causal=True)
+    q, k, v = (r.standard_normal((1, 2, 4, 16)).astype("f4") for _ in range(3))
+    sdpa, flash = mha.scaled_dot_product_attention, [np.ascontiguousarray(x.swapaxes(1, 2)) for x in (q, k, v)]
+    rows = {"numpy": lambda: sdpa(q, k, v, is_causal=True),
+            "numpy, mha.attention": lambda: mha.attention(*flash, causal=True),
+            "numpy, with its lse": lambda: sdpa(q, k, v, is_causal=True, return_lse=True)}
     try:
         import torch
         tensors = [torch.from_numpy(x) for x in (q, k, v)]
-        faces["torch"] = lambda: sdpa(*tensors, is_causal=True)
+        rows["torch"] = lambda: sdpa(*tensors, is_causal=True)
     except ImportError:
         print("PyTorch is not installed here")
-    yield "heads (1, 2, 4, 8), causal", of_heads(q, k, v, causal=True), faces
+    yield "heads (1, 2, 4, 16), causal", of_heads(q, k, v, causal=True), rows
     mask = r.random((4, 4)) < 0.9
-    yield "the same with a mask", of_heads(q, k, v, mask=mask, mask_kind="keeps"), {
+    yield "the same heads with a mask", of_heads(q, k, v, mask=mask, mask_kind="keeps"), {
         "numpy": lambda: sdpa(q, k, v, mask)}
     wide = [x.astype("f8") for x in (q, k, v)]
-    yield "the same in float64, on the exact path", of_heads(*wide), {"numpy": lambda: sdpa(*wide)}
-    layer, x = mha.MultiHeadAttention(16, 2, causal=True), r.standard_normal((1, 4, 16)).astype("f4")
-    yield "a layer of width 16, 4 tokens", of_layer(layer, x), {"numpy": lambda: layer(x)}
+    yield "the same heads in float64, on the exact path", of_heads(*wide), {"numpy": lambda: sdpa(*wide)}
+    layer, x = mha.MultiHeadAttention(32, 2, causal=True), r.standard_normal((1, 4, 32)).astype("f4")
+    yield "a layer of width 32, 4 tokens", of_layer(layer, x), {"numpy": lambda: layer(x)}
     token, caches = x[:, :1].copy(), [layer.cache(1, 64, window=16) for _ in range(2)]
     yield "that layer, one token, with a cache", of_layer(layer, token, caches[0]), {
         "numpy": lambda: layer(token, cache=caches[1])}
-    q, k, v = (r.standard_normal((1, 12, 512, 64)).astype("f4") for _ in range(3))
-    yield "heads (1, 12, 512, 64)", of_heads(q, k, v), {"numpy": lambda: sdpa(q, k, v)}
 
 
-def measure(library, prepared, faces, rounds):
-    """Best and median microseconds of a call, by name."""
-    in_c = prepared.in_c(library)
-    runs = {"C": in_c, "ctypes": (lambda run: lambda count: timed(run, count))(prepared.in_ctypes())}
-    runs.update({name: (lambda run: lambda count: timed(run, count))(run) for name, run in faces.items()})
-    count = max(1, min(30, int(1e7 / in_c(3))))
-    seen = {name: [] for name in runs}
-    for _ in range(rounds):
+def measure(runs, calls):
+    """Minimum and median microseconds of a call, by name."""
+    clock, seen = time.perf_counter_ns, {name: [] for name in runs}
+    for _ in range(-(-calls // ROW)):
         for name, run in runs.items():
-            took = run(count)
-            if took < 0:
-                raise SystemExit(f"python_calls: a call of {name} fails")
-            seen[name].append(took / count / 1000)
-    return {name: (min(times), statistics.median(times)) for name, times in seen.items()}
+            for _ in range(ROW):
+                begin = clock()
+                run()
+                seen[name].append(clock() - begin)
+    return {name: (min(times) / 1000, statistics.median(times) / 1000) for name, times in seen.items()}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", required=True, help="libcalls.so, which make bench-python builds")
-    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--calls", type=int, default=10000)
     options = parser.parse_args()
-    library = ctypes.CDLL(os.path.abspath(options.library))
-    library.time_calls.restype = ctypes.c_double
-    library.time_calls.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int]
-    print("microseconds of a call            best  median   more than C (best, median)")
-    for title, prepared, faces in groups():
+    print("microseconds of a call            min  median   above the prepared call (min, median)")
+    for title, run, rows in groups():
         print(title)
-        found = measure(library, prepared, faces, options.rounds)
-        least, middle = found["C"]
+        found = measure({"ctypes, prepared": run, **rows}, options.calls)
+        least, middle = found["ctypes, prepared"]
         for name, (best, median) in found.items():
-            print(f"  {name:<28}{best:9.2f}{median:8.2f}{best - least:10.2f}{median - middle:8.2f}")
+            print(f"  {name:<28}{best:7.2f}{median:8.2f}{best - least:10.2f}{median - middle:8.2f}")
 
 
 if __name__ == "__main__":

@@ -304,3 +304,16 @@ def test_advice_can_be_followed(tmp_path, place):
     else:
         assert f"case saved: mha.check({str(case)!r}); mha.diagnose({str(case)!r})" in said
         assert not mha.check(str(case)).passed and mha.diagnose(str(case)).matches == ()
+
+
+@pytest.mark.parametrize("call", ["attention_close(q + 1, q, q, q)", "gradients_close(q, q, q, q, q, q, q)"])
+def test_no_file_is_written_unless_asked(tmp_path, call):
+    """A failure says in one line how to have its case saved."""
+    code = ("import mha, numpy\nq = numpy.random.default_rng(0).standard_normal((1, 2, 4, 8)).astype('f4')\n"
+            f"mha.testing.assert_{call}")
+    env = {name: value for name, value in os.environ.items() if name != "MHA_SAVE_FAILURES"}
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path,
+                          env={**env, "TMPDIR": str(tmp_path), "PYTHONPATH": os.path.dirname(
+                              os.path.dirname(mha.__file__))}).stderr
+    assert "\n  to save the case: MHA_SAVE_FAILURES=DIR, or pytest --mha-save-failures DIR" in said
+    assert not list(tmp_path.iterdir())

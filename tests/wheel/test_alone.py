@@ -18,7 +18,8 @@ def test_right_numbers_pass():
     mha.testing.assert_attention_close(mine, Q, K, V, is_causal=True)
 
 
-def test_advice_of_a_failure_can_be_followed():
+def test_advice_of_a_failure_can_be_followed(tmp_path, monkeypatch):
+    monkeypatch.setenv("MHA_SAVE_FAILURES", str(tmp_path))
     wrong = mha.scaled_dot_product_attention(Q, K, V, scale=0.3)
     with pytest.raises(AssertionError, match="case saved: ") as failure:
         mha.testing.assert_attention_close(wrong, Q, K, V)

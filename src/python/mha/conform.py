@@ -49,14 +49,14 @@ class Answer:
     @property
     def names(self) -> list[str]:
         """Names of the variants of attention that give the answer."""
-        return self.diagnosis.names if self.diagnosis else []
+        return [] if self.diagnosis is None else self.diagnosis.names
 
     @property
     def because(self) -> str:
         """The first name, else the first clue, else the reason."""
         if self.names:
             return self.names[0] + (f", or {len(self.names) - 1} more" if len(self.names) > 1 else "")
-        return self.diagnosis.clues[0] if self.diagnosis and self.diagnosis.clues else self.reason
+        return self.reason if self.diagnosis is None else (*self.diagnosis.clues, self.reason)[0]
 
     def to_dict(self) -> dict[str, Any]:
         """The fields but rows, the diagnosis as its names and clues; None for a number that is NaN or infinite."""
@@ -65,7 +65,7 @@ class Answer:
         numbers = {name: getattr(self, name) for name in ("max_abs", "atol", "rtol")}
         return {**found, **{name: x if math.isfinite(x) else None for name, x in numbers.items()},
                 "needs": list(self.needs), "variants": self.names,
-                "clues": list(self.diagnosis.clues) if self.diagnosis else []}
+                "clues": [] if self.diagnosis is None else list(self.diagnosis.clues)}
 
 
 @dataclass
@@ -102,6 +102,9 @@ class Report:
     def passed(self) -> bool:
         """Whether something was answered, and nothing wrongly."""
         return not self.failed and bool(self._of("passed"))
+
+    def __bool__(self) -> bool:
+        return self.passed
 
     def table(self) -> Table:
         """One row for each wrong answer."""
@@ -221,7 +224,7 @@ class _Asker:
         question = Question(row, self.dtype, readings)
         verdict = question.judge(answer, gradients)
         found = self._judged(about, verdict, lambda stage: question.diagnose(answer, gradients, stage))
-        if found.diagnosis and verdict.first == "output":
+        if found.diagnosis is not None and verdict.first == "output":
             found = replace(found, rows=question.rows_off(answer, found.atol, found.rtol))
         return found
 

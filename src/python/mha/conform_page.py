@@ -71,8 +71,8 @@ def page(report: Report) -> str:
                      [(name, reading, DIALECTS[name].readings[reading],
                        "declared" if name in report.declared else "found")
                       for name, reading in report.dialects.items()])
-    clues = Table(("question", "clue"), [(answer.question, clue) for answer in report.failed if answer.diagnosis
-                                         for clue in answer.diagnosis.clues])
+    clues = Table(("question", "clue"), [(answer.question, clue) for answer in report.failed
+                                         if answer.diagnosis is not None for clue in answer.diagnosis.clues])
     every = Table(("question", "family", "regime", "outcome", "max abs", "atol", "rtol"),
                   [(x.question, x.family, x.regime, x.outcome,
                     *((None,) * 3 if x.outcome == "refused" else (x.max_abs, x.atol, x.rtol))) for x in report.answers])

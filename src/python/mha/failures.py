@@ -1,38 +1,34 @@
-"""Where failed assertions save their cases."""
+"""Saves the cases of failed assertions, if a folder is given."""
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from typing import Any, Callable, Optional
 
 from ._library import program
 from .errors import Error
 
 _MOST_SAVED = 10  # cases that one process saves
-_saved: dict[str, Any] = {"folder": None, "count": 0, "own": None}
+_saved: dict[str, Any] = {"folder": None, "count": 0}
 
 
 def save_failures(folder: Optional[str]) -> None:
-    """Where failed assertions save their cases; None: a temporary folder, made at the first of them."""
+    """Sets the folder where failed assertions save their cases. None: that of the environment variable
+    MHA_SAVE_FAILURES; without it no case is saved."""
     _saved["folder"], _saved["count"] = folder, 0
 
 
-def _folder() -> str:
-    folder = _saved["folder"] or os.environ.get("MHA_SAVE_FAILURES") or _saved["own"]
-    if folder is None:
-        folder = _saved["own"] = tempfile.mkdtemp(prefix="mha-failures-")
-    os.makedirs(folder, exist_ok=True)
-    return str(folder)
-
-
 def save(write: Callable[[str], None]) -> str:
-    """Saves a case, and says in one line where it is and what looks at it: the program, where there is one."""
+    """Saves a case if a folder is given. Returns one line: how to look at the case, or how to have it saved."""
+    folder = _saved["folder"] or os.environ.get("MHA_SAVE_FAILURES")
+    if not folder:
+        return "to save the case: MHA_SAVE_FAILURES=DIR, or pytest --mha-save-failures DIR"
     if _saved["count"] >= _MOST_SAVED:
-        return f"case not saved: {_MOST_SAVED} are, the last in {_folder()}"
+        return f"case not saved: {_MOST_SAVED} are, the last in {folder}"
     _saved["count"] += 1
-    path = os.path.join(_folder(), f"failed-{os.getpid()}-{_saved['count']}.safetensors")
+    path = os.path.join(folder, f"failed-{os.getpid()}-{_saved['count']}.safetensors")
     try:
+        os.makedirs(folder, exist_ok=True)
         write(path)
     except (Error, OSError) as reason:
         return f"case not saved: {reason}"

@@ -8,7 +8,7 @@ import numpy as np
 from . import _abi
 from . import arrays as a
 from ._call import Request
-from ._lean import Lean, said
+from ._prepared import Prepared
 from .errors import typed
 from .semantics import Semantics
 from .settings import ROWS, has, row_of
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ._typed import FlashSettings, TorchSettings
 
-_lean, _lean_flash = Lean(), Lean()
+_torch_calls, _flash_calls = Prepared(), Prepared()
 _OPEN = (-1, -1)
 
 
@@ -92,27 +92,19 @@ def scaled_dot_product_attention(
     out_dtype: of the output, instead of query's: float64 with path="exact" is the judge's own result.
     settings: see mha.SETTINGS: window, softcap, sinks, alibi, lengths, rope, offset, cu_seqlens_q, ...
     """
-    plain = type(return_stages) is tuple and not return_stages and return_lse is False and out_dtype is None
-    if plain:
-        how: tuple[Any, ...] = (
-            type(dropout_p), type(is_causal), type(scale), type(enable_gqa), type(path), type(threads), type(precision),
-            dropout_p, is_causal, scale, enable_gqa, path, threads, precision)
-        if settings:
-            how += said(settings)
-        result = _lean.run(query, key, value, attn_mask, how)
-        if result is not None:
-            return result
-    if a.number("dropout_p", dropout_p) != 0:
-        raise ValueError(f"dropout_p: expected 0, found {dropout_p}: a reference drops nothing")
-    with typed({} if "mask" in settings else _TORCH):
-        heads = Heads(query, key, value, "BHTD")
-        words = torch_settings(heads, attn_mask, is_causal, enable_gqa, {"scale": scale, **settings})
-        request = Request(heads.inputs, Semantics(heads.sizes(), words), path=path, threads=threads,
-                          precision=precision)
-        result = run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)
-    if plain:
-        _lean.keep(request, query, key, value, attn_mask, how, result)
-    return result
+    def general() -> tuple[Request, Any]:
+        if a.number("dropout_p", dropout_p) != 0:
+            raise ValueError(f"dropout_p: expected 0, found {dropout_p}: a reference drops nothing")
+        with typed({} if "mask" in settings else _TORCH):
+            heads = Heads(query, key, value, "BHTD")
+            words = torch_settings(heads, attn_mask, is_causal, enable_gqa, {"scale": scale, **settings})
+            request = Request(heads.inputs, Semantics(heads.sizes(), words), path=path, threads=threads,
+                              precision=precision)
+            return request, run(heads, request, return_lse=return_lse, return_stages=return_stages,
+                                out_dtype=out_dtype)
+
+    how = dropout_p, is_causal, scale, enable_gqa, return_lse, return_stages, path, threads, precision, out_dtype
+    return _torch_calls.run((query, key, value, attn_mask), how, tuple(settings.items()), general)
 
 
 def flash_settings(heads: Heads, causal: bool, window_size: Sequence[int], settings: dict[str, Any]) -> dict[str, Any]:
@@ -152,27 +144,18 @@ def attention(q: a.Array, k: a.Array, v: a.Array, *, layout: str = "BTHD", causa
     alibi_slopes: (h), with causal.
     The rest is as in scaled_dot_product_attention.
     """
-    plain = (type(return_stages) is tuple and not return_stages and return_lse is False and out_dtype is None
-             and alibi_slopes is cu_seqlens_q is cu_seqlens_k is None)
-    if plain:
-        how: tuple[Any, ...] = (
-            type(layout), type(causal), type(softmax_scale), type(softcap), type(path), type(threads), type(precision),
-            layout, causal, softmax_scale, softcap, path, threads, precision)
-        if window_size is not _OPEN:
-            how += said({"window_size": window_size})
-        if settings:
-            how += said(settings)
-        result = _lean_flash.run(q, k, v, None, how)
-        if result is not None:
-            return result
-    with typed(flash_words(settings)):
-        heads = Heads(q, k, v, layout)
-        words = {"scale": softmax_scale, "softcap": softcap, "alibi_slopes": alibi_slopes,
-                 "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **settings}
-        words = flash_settings(heads, causal, window_size, words)
-        request = Request(heads.inputs, Semantics(heads.sizes(), words), path=path, threads=threads,
-                          precision=precision)
-        result = run(heads, request, return_lse=return_lse, return_stages=return_stages, out_dtype=out_dtype)
-    if plain:
-        _lean_flash.keep(request, q, k, v, None, how, result)
-    return result
+    def general() -> tuple[Request, Any]:
+        with typed(flash_words(settings)):
+            heads = Heads(q, k, v, layout)
+            words = {"scale": softmax_scale, "softcap": softcap, "alibi_slopes": alibi_slopes,
+                     "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **settings}
+            words = flash_settings(heads, causal, window_size, words)
+            request = Request(heads.inputs, Semantics(heads.sizes(), words), path=path, threads=threads,
+                              precision=precision)
+            return request, run(heads, request, return_lse=return_lse, return_stages=return_stages,
+                                out_dtype=out_dtype)
+
+    how = (layout, causal, softmax_scale, softcap, alibi_slopes, cu_seqlens_q, cu_seqlens_k, return_lse, return_stages,
+           path, threads, precision, out_dtype)
+    said = tuple(settings.items()) if window_size is _OPEN else (*settings.items(), ("window_size", window_size))
+    return _flash_calls.run((q, k, v), how, said, general)

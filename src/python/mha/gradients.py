@@ -249,7 +249,7 @@ def assert_gradients_close(dq: Optional[a.Array], dk: Optional[a.Array], dv: Opt
         and so is one with `also` or `stages`: these sum over all rows.
 
     The AssertionError says which gradients differ, the worst element of each, what was allowed, the named mistakes of a
-    backward that give these numbers (mha.testing.MISTAKES), and where a case is saved that mha.check and
+    backward that give these numbers (mha.testing.MISTAKES), and how to save a case that mha.check and
     mha.diagnose read; a case rounds where a fused kernel of `dtype` does.
     """
     __tracebackhide__ = True

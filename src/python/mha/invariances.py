@@ -197,6 +197,9 @@ class Invariances(Table):
         held = [x for x in found if x.outcome != "refused"]
         self.passed = bool(held) and all(x.outcome in good for x in held)
 
+    def __bool__(self) -> bool:
+        return self.passed
+
 
 def _ordered(x: Any, code: int) -> Any:
     """Numbers whose differences count the steps between floats of a type."""

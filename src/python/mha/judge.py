@@ -108,6 +108,10 @@ class Diagnosis:
         first = self.matches[0] if self.matches else self.baseline
         return self.baseline.exact and first.exact and not first.variants and not first.heads
 
+    def __bool__(self) -> bool:
+        raise TypeError("a diagnosis is neither true nor false: `right` says whether the numbers are right, `names` "
+                        "which known bugs give them")
+
     @property
     def sentence(self) -> str:
         """The answer in one line."""
@@ -146,7 +150,7 @@ class Diagnosis:
         elif self.undecided:
             names = ", ".join(self.undecided)
             lines += textwrap.wrap(f"This input would not show the difference to {names}.", 100)
-        return "\n".join(lines + (["", str(self.gradients)] if self.gradients else []))
+        return "\n".join(lines + ([] if self.gradients is None else ["", str(self.gradients)]))
 
     __repr__ = __str__
 
@@ -371,6 +375,9 @@ class Verdict:
     def passed(self) -> bool:
         """Whether every stage is right."""
         return self.outcome == "passed"
+
+    def __bool__(self) -> bool:
+        return self.passed
 
     @property
     def failed(self) -> bool:

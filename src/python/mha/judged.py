@@ -46,6 +46,9 @@ class Judged:
         """Whether the output is right."""
         return self.ratio <= 1
 
+    def __bool__(self) -> bool:
+        return self.passed
+
     @property
     def sentence(self) -> str:
         """The element that decides it."""

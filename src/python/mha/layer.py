@@ -12,8 +12,8 @@ from . import _abi
 from . import arrays as a
 from ._backward import INPUTS, Backward, further, stages_of
 from ._call import Request
-from ._lean import Lean, said
 from ._library import Handle, call, create, lib
+from ._prepared import Prepared
 from .cache import Cache
 from .errors import NotFoundError, typed
 from .files import config_beside, open_file, path_of
@@ -90,7 +90,7 @@ class MultiHeadAttention:
 
     def _begin(self, handle: Handle, settings: dict[str, Any], layout: str) -> None:
         self.handle, self.settings, self.layout = handle, settings, layout
-        self._lock, self._written, self._lean = threading.Lock(), False, Lean()
+        self._lock, self._written, self._prepared = threading.Lock(), False, Prepared()
         self._calls: list[None] = []  # one for each call under way
         self._random: list[str] = []  # weights that are as they were drawn, from _seed
         self._seed = 0
@@ -295,7 +295,12 @@ class MultiHeadAttention:
         path, threads, precision, out_dtype: as in scaled_dot_product_attention; the precision "bfloat16" asks for
             weights and a cache of bfloat16 unless path="exact". settings: see mha.SETTINGS.
         """
-        plain = type(keep) is tuple and not keep and out_dtype is None
+        def general() -> tuple[Request, Any]:
+            rows, request = self.request(query, key, value, {**settings}, layout=layout, cache=cache, path=path,
+                                         threads=threads, precision=precision, absorbed=absorbed)
+            with typed({"return_stages": "keep"}):
+                return request, run(rows, request, return_stages=keep, out_dtype=out_dtype)
+
         _expect_cache(cache)
         self._calls.append(None)  # lists are changed as a whole, which costs less than a lock
         if self._written:
@@ -306,25 +311,10 @@ class MultiHeadAttention:
             if cache is not None:
                 cache.__enter__()
             try:
-                v = key if value is None else value
-                if plain:
-                    how: tuple[Any, ...] = (
-                        type(layout), type(self.layout), type(path), type(threads), type(precision), type(absorbed),
-                        value is None, cache is None, layout, self.layout, path, threads, precision, absorbed)
-                    if self.settings:
-                        how += said(self.settings)
-                    if settings:
-                        how += said(settings)
-                    result = self._lean.run(query, key, v, None, how, cache)
-                    if result is not None:
-                        return result
-                rows, request = self.request(query, key, value, {**settings}, layout=layout, cache=cache, path=path,
-                                             threads=threads, precision=precision, absorbed=absorbed)
-                with typed({"return_stages": "keep"}):
-                    result = run(rows, request, return_stages=keep, out_dtype=out_dtype)
-                if plain and (cache is None or "offset" not in settings and "offset" not in self.settings):
-                    self._lean.keep(request, query, key, v, None, how, result)
-                return result
+                said = (*self.settings.items(), *settings.items())
+                length = None if cache is None else len(cache) if any(name == "offset" for name, _ in said) else 0
+                how = layout, self.layout, length, path, threads, precision, out_dtype, absorbed, keep
+                return self._prepared.run((query, key, value), how, said, general, cache)
             finally:
                 if cache is not None:
                     cache.__exit__()

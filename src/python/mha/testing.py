@@ -130,7 +130,7 @@ def assert_attention_close(actual: a.Array, query: a.Array, key: Optional[a.Arra
 
     What no tolerance follows for, because numbers may leave the range of float32, is not judged and fails, too.
     The AssertionError says how many elements differ, the worst of them, what it should be and what was allowed, the
-    named variant of attention that gives these numbers, and where a case is saved that mha check and mha diagnose read.
+    named variant of attention that gives these numbers, and how to save a case that mha check and mha diagnose read.
     """
     __tracebackhide__ = True
     meant = Meant(query, key, value, layer, layout, {**settings})

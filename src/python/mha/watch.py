@@ -251,6 +251,9 @@ class Watch:
         return bool(self.layers) and not self.findings and not self.unjudged and any(
             row.heads for row in self.layers.values())
 
+    def __bool__(self) -> bool:
+        return self.passed
+
     def table(self) -> Table:
         """A row for each layer."""
         rows: list[tuple[Any, ...]] = []
