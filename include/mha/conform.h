@@ -10,7 +10,7 @@ extern "C" {
 
 /* The suite's name and version. Another version may have other questions; within one, the inputs of a question have the
  * same bytes on every machine. */
-#define MHA_CONFORM_VERSION "mha-conform 1.1"
+#define MHA_CONFORM_VERSION "mha-conform 1.2"
 
 /* How much is asked; each level has the questions of those before it, too. */
 typedef enum mha_conform_level {

@@ -402,7 +402,7 @@ def test_reports_are_json_and_say_what_was_refused():
     report = mha.conform(plain, level="smoke")
     assert report.passed
     told = json.loads(json.dumps(report.to_dict()))
-    assert told["suite"] == "mha-conform 1.1" and told["failed"] == 0 and told["refused"] == len(report.refused) > 50
+    assert told["suite"] == "mha-conform 1.2" and told["failed"] == 0 and told["refused"] == len(report.refused) > 50
     assert "is_causal" in str(report.refusals())
     sure = mha.conform(plain, level="smoke", has={"causal"})
     assert not sure.passed and "TypeError" in str(sure)
@@ -458,7 +458,7 @@ def test_a_badge_counts_the_right_answers(mistake):
     root = xml.etree.ElementTree.fromstring(report.badge())
     words = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
     right = sum(answer.outcome == "passed" for answer in report.answers)
-    assert words == ["mha-conform 1.1", f"{right} of {len(report.answers)}, float32"]
+    assert words == ["mha-conform 1.2", f"{right} of {len(report.answers)}, float32"]
     assert (right == len(report.answers)) == (not mistake)
 
 

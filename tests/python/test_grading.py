@@ -31,10 +31,6 @@ def never(q, k, v):
     raise NotImplementedError("\\x1b[31mnot today")
 
 
-def leaves(q, k, v):
-    raise SystemExit(0)
-
-
 def right_back(q, k, v, output, do, **said):
     return mha.attention_backward(q, k, v, do, layout="BHTD", **said)
 
@@ -73,7 +69,7 @@ def test_a_right_kernel_is_passed(kernels):
     found = grade(f"{kernels}:right", "--has", "causal,gqa")
     assert found.returncode == 0 and found.stdout.splitlines()[-1].startswith("PASSED: right answers "), found.stdout
     asked = len(mha.conform(mha.scaled_dot_product_attention, has="causal gqa", level="smoke").answers)
-    assert f"{asked} of {asked} questions rightly (mha-conform 1.1, float32, level smoke)" in found.stdout
+    assert f"{asked} of {asked} questions rightly (mha-conform 1.2, float32, level smoke)" in found.stdout
     assert grade("mha:scaled_dot_product_attention", "--has", "causal").returncode == 0
     assert grade(f"{kernels}:Holder.kernel", "--has", "causal", "--dtype", "float16").returncode == 0
 
@@ -98,10 +94,95 @@ def test_what_is_never_answered_is_not_judged(kernels):
     assert found.returncode == 4 and "NOT JUDGED: never" in found.stdout and "?[31mnot today" in found.stdout
 
 
-def test_a_kernel_that_leaves_is_not_passed(kernels):
-    found = grade(f"{kernels}:leaves")
-    assert found.returncode == 4 and "SystemExit" in found.stdout and "NOT JUDGED" in found.stdout
-    assert grade(f"{kernels}:leaves", "--has", "causal").returncode == 1
+# A kernel that is right but ends its process: the code that does, at import or with each call.
+ENDS = {
+    "exit": "sys.exit(0)",
+    "_exit": "os._exit(0)",
+    "signal": "os.kill(os.getpid(), signal.SIGKILL)",
+    "thread": "thread = threading.Thread(target=os._exit, args=(0,)); thread.start(); thread.join()",
+    "exec": "os.execv('/bin/true', ['true'])",
+    "closed": "os.closerange(3, 256); os._exit(0)",
+    "forked": "os.fork() or wait(); os._exit(0)",  # a process that it starts is there when it has ended
+    "garbage": "[os.write(fd, b'[0, null, null]\\n') for fd in range(3, 64) if writable(fd)]; os._exit(0)",
+    "interrupt": "_thread.interrupt_main(); time.sleep(1)",
+    "base": "raise GeneratorExit",
+    "late": "atexit.register(os._exit, 0)",  # its results count
+}
+ENDING = """
+import _thread, atexit, os, signal, sys, threading, time
+import mha, numpy
+
+def writable(fd):
+    try:
+        return os.write(fd, b"") == 0
+    except OSError:
+        return False
+
+def wait():
+    os.closerange(0, 3)
+    while os.path.exists(__file__):
+        time.sleep(0.01)
+
+def end():
+    {end}
+
+def right(q, k, v, **said):
+    {call}
+    return mha.scaled_dot_product_attention(q, k, v, **said)
+
+def wrong(q, k, v, **said):
+    {call}
+    return right(q, k, v, **said) * numpy.float32(1.5)
+
+{load}
+"""
+
+
+@pytest.mark.parametrize("end", [end for end in ENDS if end != "late"])
+def test_a_kernel_that_ends_its_process_is_not_passed(tmp_path, end):
+    path = tmp_path / "kernels.py"
+    path.write_text(ENDING.format(load="", end=ENDS[end], call="end()"))
+    found = run("mha", "grade", f"{path}:right", "--json")
+    path.unlink()
+    assert found.returncode == 1 and (found.stdout == "") == (end != "exit"), found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("end", ["exit", "_exit", "thread"])
+def test_a_kernel_that_ends_the_process_that_loads_it_is_not_passed(tmp_path, end):
+    path = tmp_path / "kernels.py"
+    path.write_text(ENDING.format(load="end()", end=ENDS[end], call=""))
+    found = run("mha", "grade", f"{path}:right", "--has", "causal")
+    assert found.returncode == (2 if end == "exit" else 1) and found.stdout == ""
+    found = suite(path, "--mha-conform", "kernels.py:right")
+    assert found.returncode == 4 and "ERROR: --mha-conform: " in found.stderr, found.stdout + found.stderr
+
+
+def test_results_count_whose_process_ends_otherwise_later(tmp_path):
+    path = tmp_path / "kernels.py"
+    path.write_text(ENDING.format(load="end()", end=ENDS["late"], call=""))
+    assert grade(f"{path}:right", "--has", "").returncode == 0
+    assert suite(path, "--mha-conform", "kernels.py:wrong", "--mha-conform-has", "").returncode == 1
+
+
+def test_a_kernel_that_ends_its_process_late_fails_the_test_it_is_in(tmp_path):
+    path = tmp_path / "kernels.py"
+    path.write_text(ENDING.format(load="", end=ENDS["_exit"], call="if k.shape[2] == 65: end()"))
+    found = suite(path, "--mha-conform", "kernels.py:right", "--mha-conform-has", "causal")
+    assert found.returncode == 1 and "FAILED kernels.py:right[plain.q65-s65]" in found.stdout, found.stdout
+    assert "\nthe kernel ended the process (exit code 0) before its results were compared\n" in found.stdout
+    assert "right[plain.q33" not in found.stdout and "FAILED kernels.py:right[causal.q1-s1]" in found.stdout
+    found = grade(f"{path}:right")
+    assert found.returncode == 1 and found.stdout == "" and found.stderr == (
+        f"mha grade: {path}:right: the kernel ended the process (exit code 0) before its results were compared\n")
+
+
+def test_prints_of_a_kernel_are_no_part_of_the_report(tmp_path):
+    path = tmp_path / "kernels.py"
+    path.write_text(ENDING.format(load="print('loaded')", end="os.write(1, b'called'); print(sys.stdin.read())",
+                                  call="end()"))
+    found = grade(f"{path}:right", "--has", "causal", "--json")
+    assert found.returncode == 0 and json.loads(found.stdout)["failed"] == 0
+    assert "loaded" in found.stderr and "called" in found.stderr
 
 
 def test_a_backward_is_judged(kernels):

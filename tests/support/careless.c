@@ -17,6 +17,7 @@ enum {
     LAST_KEY_DROPPED,
     BATCH_OF_10,
     STRIDES_IGNORED,
+    GROUPS_FOR_HEADS,
     COUNT
 };
 
@@ -36,6 +37,7 @@ static const careless rows[COUNT] = {
                           "plain"},
     [BATCH_OF_10] = {"batch-of-10", "batch rows from the tenth on read the keys of the ninth", "count"},
     [STRIDES_IGNORED] = {"strides-ignored", "keys are read as if they lay without gaps", "strides"},
+    [GROUPS_FOR_HEADS] = {"groups-for-heads", "of grouped heads, head i reads key/value head i / h_kv", "gqa-groups"},
 };
 
 const careless *careless_at(size_t index)
@@ -51,10 +53,17 @@ typedef struct row {
     float maximum, sum;
 } row;
 
+/* The key/value head of the row's head. */
+static size_t group_of(const mha_call *call, const row *r)
+{
+    const size_t h = call->query.shape[2], h_kv = call->key.shape[2];
+    return r->bug == GROUPS_FOR_HEADS && h > h_kv ? r->head / h_kv % h_kv : r->head / (h / h_kv);
+}
+
 static float value_at(const mha_call *call, const row *r, size_t j, size_t f)
 {
     const mha_view *v = &call->value;
-    const size_t group = r->head / (call->query.shape[2] / v->shape[2]);
+    const size_t group = group_of(call, r);
     const size_t b = r->bug == BATCH_OF_10 && r->b > 8 ? 8 : r->b;
     return (float)mha_view_get(v, (const size_t[]){b, j, group, f});
 }
@@ -70,7 +79,7 @@ static float key_at(const mha_call *call, const row *r, size_t b, size_t j, size
 static void find_scores(const mha_call *call, row *r)
 {
     const mha_visible *s = &call->semantics.visible;
-    const size_t d = call->query.shape[3], group = r->head / (call->query.shape[2] / call->key.shape[2]);
+    const size_t d = call->query.shape[3], group = group_of(call, r);
     const size_t b = r->bug == BATCH_OF_10 && r->b > 8 ? 8 : r->b;
     r->maximum = r->bug == MAXIMUM_FROM_0 || (r->bug == ZERO_KEY_IN_MAXIMUM && r->S % 64) ? 0 : -INFINITY;
     for (size_t j = 0; j < r->S; j++) {

@@ -219,7 +219,7 @@ class _Asker:
         try:
             answer, gradients = self.run(row, readings)
         except (Exception, SystemExit) as raised:
-            failed = self.sure and not isinstance(raised, NotImplementedError)
+            failed = self.sure and not isinstance(raised, NotImplementedError) or isinstance(raised, SystemExit)
             return Answer(*about, "failed" if failed else "refused", f"{type(raised).__name__}: {raised}")
         question = Question(row, self.dtype, readings)
         verdict = question.judge(answer, gradients)
@@ -327,7 +327,7 @@ def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "f
             has: Optional[Collection[str]] = None, level: str = "full", arrays: str = "numpy",
             dialect: Optional[Mapping[str, str]] = None, only: Optional[str] = None,
             backward: Optional[Callable[..., Any]] = None) -> Report:
-    """Asks a kernel the questions of mha-conform 1.1, and judges its answers.
+    """Asks a kernel the questions of mha-conform 1.2, and judges its answers.
 
         print(mha.conform(my_attention, dtype="bfloat16", arrays="torch", has={"causal", "gqa", "window"}))
 

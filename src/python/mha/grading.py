@@ -9,13 +9,14 @@ import json
 import math
 import os
 import sys
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 from . import arrays as a
-from .conform import Answer, Report, conform
+from .conform import Answer, Examination, Report
 from .errors import BAD_REQUEST, DONE, MACHINE, NO, NOT_JUDGED
 from .questions import LEVELS, REGIMES, TYPES
 from .tables import shown
+from .worker import Ended, Refused, Worker
 
 TYPE_NAMES = tuple(a.NAMES[dtype] for dtype in TYPES)
 ARRAYS = ("numpy", "torch", "jax")
@@ -23,7 +24,7 @@ LAYOUTS = ("BHTD", "BTHD", "BTNH")
 _MOST = 6  # kinds of failure and of refusal that are told
 
 
-class TargetError(Exception):
+class TargetError(Refused):
     """What FILE.py:FUNCTION names cannot be had, in one line."""
 
 
@@ -65,9 +66,43 @@ def load(target: str, beside: str = "") -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def load_pair(kernel: str, backward: Optional[str]) -> tuple[Callable[..., Any], Optional[Callable[..., Any]]]:
-    """A kernel, and its backward where one is named."""
-    return load(kernel), None if backward is None else load(backward, kernel)
+# ---------------------------------------------------------------- in the worker
+
+_opened: list[Examination] = []
+
+
+def _examination(said: Mapping[str, Any]) -> Examination:
+    """The examination of a kernel by the options of a command."""
+    has, back = said["has"], said["backward"]
+    try:
+        return Examination(load(said["kernel"]), said["layout"], said["dtype"],
+                           None if has is None else has.replace(",", " "), said["level"], said["arrays"],
+                           backward=None if back is None else load(back, said["kernel"]))
+    except (TypeError, ValueError, ImportError) as reason:
+        raise Refused(str(reason)) from reason
+
+
+def opened(said: Mapping[str, Any]) -> list[str]:
+    """Opens an examination; returns the names of its questions."""
+    _opened[:] = [_examination(said)]
+    return [row.name for row in _opened[0].rows]
+
+
+def answered(question: str) -> tuple[str, str]:
+    """The outcome of a question of the open examination, and why, in one line."""
+    answer = _opened[0].answer(next(row for row in _opened[0].rows if row.name == question))
+    return answer.outcome, failure(answer) if answer.outcome == "failed" else answer.reason
+
+
+def graded(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole command: its exit code, the text to print, and files to write, by path."""
+    report = _examination(said).report()
+    files = {said[word]: text() for word, text in (("html", report.to_html), ("badge", report.badge)) if said[word]}
+    return {"code": code_of(report), "files": files, "text": json.dumps(report.to_dict(), indent=1) if said["json"]
+            else sentences(report, said["kernel"].rpartition(":")[2])}
+
+
+# ---------------------------------------------------------------- sentences
 
 
 def _questions(count: int) -> str:
@@ -135,11 +170,15 @@ def code_of(report: Report) -> int:
     return DONE if report.passed else NO if report.failed else NOT_JUDGED
 
 
+# ---------------------------------------------------------------- the command
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mha grade", description="Puts the conformance suite to a kernel and says in plain sentences what is "
-        "wrong. Exit code 0: all that was answered is right; 1: something is wrong; 2: the request is; 3: a file could "
-        "not be written; 4: nothing could be judged.")
+        "wrong. Exit code 0: all that was answered is right; 1: something is wrong, or the kernel ended its process; "
+        "2: the request is wrong; 3: a file could not be written; 4: nothing could be judged. The kernel runs in a "
+        "process of its own, and prints to standard error.")
     parser.add_argument("kernel", metavar="FILE.py:FUNCTION", help="called as mha.scaled_dot_product_attention, with "
                         "only the keywords that a question needs; or package.module:FUNCTION")
     parser.add_argument("--level", choices=LEVELS, default="smoke", help="how much is asked [smoke]")
@@ -182,18 +221,19 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         print("mha grade: --html and --badge: expected the names of two files", file=sys.stderr)
         return BAD_REQUEST
     try:
-        kernel, backward = load_pair(said.kernel, said.backward)
-        report = conform(kernel, layout=said.layout, dtype=said.dtype, level=said.level, arrays=said.arrays,
-                         has=None if said.has is None else said.has.replace(",", " "), backward=backward)
-    except (TargetError, TypeError, ValueError, ImportError) as reason:
+        with Worker() as worker:
+            found = worker.call(graded, vars(said))
+    except Refused as reason:
         print(f"mha grade: {reason}", file=sys.stderr)
         return BAD_REQUEST
+    except Ended as reason:
+        print(f"mha grade: {shown(said.kernel)}: {reason}", file=sys.stderr)
+        return NO
     try:
-        for path, text in ((said.html, report.to_html), (said.badge, report.badge)):
-            if path is not None:
-                _write(path, text())
+        for path, text in found["files"].items():
+            _write(path, text)
     except OSError as reason:
         print(f"mha grade: {shown(path)}: {reason.strerror}", file=sys.stderr)
         return MACHINE
-    print(json.dumps(report.to_dict(), indent=1) if said.json else sentences(report, said.kernel.rpartition(":")[2]))
-    return code_of(report)
+    print(found["text"])
+    return int(found["code"])

@@ -1,5 +1,5 @@
 """A plugin of pytest: --mha-save-failures says where failed assertions of mha.testing save their cases, --mha-conform
-puts the conformance suite to a kernel, a test for each question."""
+puts the conformance suite to a kernel, a test for each question. The kernel runs in a process of its own."""
 from __future__ import annotations
 
 from typing import Any, Iterator
@@ -45,19 +45,23 @@ class _Wrong(Exception):
 class QuestionItem(pytest.Item):
     """One question of the suite to one kernel."""
 
-    def __init__(self, *, examination: Any, row: Any, **known: Any) -> None:
+    def __init__(self, *, worker: Any, question: str, **known: Any) -> None:
         super().__init__(**known)
-        self.examination, self.row = examination, row
+        self.worker, self.question = worker, question
 
     def runtest(self) -> None:
         """Asks, and judges the answer."""
-        from .grading import failure
+        from .grading import answered
+        from .worker import Ended
 
-        answer = self.examination.answer(self.row)
-        if answer.outcome == "refused":
-            pytest.skip(answer.reason)
-        if answer.outcome == "failed":
-            raise _Wrong(failure(answer))
+        try:
+            outcome, why = self.worker.call(answered, self.question)
+        except Ended as reason:
+            raise _Wrong(str(reason)) from reason
+        if outcome == "refused":
+            pytest.skip(why)
+        if outcome == "failed":
+            raise _Wrong(why)
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
         """The line of a wrong answer, without a traceback."""
@@ -69,21 +73,20 @@ class QuestionItem(pytest.Item):
 
 
 def _items(session: Any, target: str) -> Iterator[QuestionItem]:
-    from .conform import Examination
-    from .grading import TargetError, load_pair
+    from .grading import opened
+    from .worker import Ended, Refused, Worker
 
-    option = session.config.getoption
-    has = option("--mha-conform-has")
+    said = {word: session.config.getoption(f"{_CONFORM}-{word}")
+            for word in ("has", "backward", "layout", "dtype", "level", "arrays")}
+    worker = Worker()
+    session.config.add_cleanup(worker.close)
     try:
-        kernel, backward = load_pair(target, option("--mha-conform-backward"))
-        examination = Examination(kernel, option("--mha-conform-layout"), option("--mha-conform-dtype"),
-                                  None if has is None else has.replace(",", " "), option("--mha-conform-level"),
-                                  option("--mha-conform-arrays"), backward=backward)
-    except (TargetError, TypeError, ValueError, ImportError) as reason:
+        questions = worker.call(opened, {"kernel": target, **said})
+    except (Ended, Refused) as reason:
         raise pytest.UsageError(f"{_CONFORM}: {reason}") from reason
-    for row in examination.rows:
-        yield QuestionItem.from_parent(session, name=f"{target}[{row.name}]", nodeid=f"{target}[{row.name}]",
-                                       examination=examination, row=row)
+    for name in questions:
+        yield QuestionItem.from_parent(session, name=f"{target}[{name}]", nodeid=f"{target}[{name}]", worker=worker,
+                                       question=name)
 
 
 def pytest_collection_modifyitems(session: Any, items: list[Any]) -> None:

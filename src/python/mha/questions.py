@@ -18,7 +18,7 @@ from .shapes import heads_first
 from .tables import optional
 
 LEVELS = tuple(lib.mha_conform_level_name(i).decode() for i in range(_abi.CONSTANTS["MHA_CONFORM_LEVEL_COUNT"]))
-VERSION = "mha-conform 1.1"
+VERSION = "mha-conform 1.2"
 TYPES = (_abi.F32, _abi.F16, _abi.BF16)
 
 

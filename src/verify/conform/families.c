@@ -18,6 +18,8 @@ static const mha__conform_shape groups[] = {
     SHAPE(SMOKE, 2, 4, 2, 9, 9, 16, 16),   SHAPE(FULL, 2, 6, 2, 9, 9, 16, 16),  SHAPE(FULL, 1, 7, 1, 9, 9, 16, 16),
     SHAPE(FULL, 1, 12, 4, 33, 33, 16, 16), SHAPE(FULL, 3, 10, 5, 9, 9, 16, 16),
 };
+/* More groups than heads in a group: head / h_kv is not head / group. */
+static const mha__conform_shape more_groups[] = {SHAPE(SMOKE, 1, 8, 4, 9, 9, 16, 16)};
 static const mha__conform_shape group[] = {SHAPE(SMOKE, 2, 4, 2, 9, 9, 16, 16),
                                            SHAPE(FULL, 3, 6, 2, 70, 70, 16, 16)};
 /* Around every tile from 1 to 513; 97 is where split decoding once began to differ. */
@@ -287,6 +289,8 @@ const mha__conform_family mha__conform_families[] = {
     FAMILY("backward-rope", "normal", "backward rope=half_split causal", small),
     FAMILY("backward-rope-pairs", "normal", "backward rope=interleaved rope_dim=8 causal", group),
     FAMILY("backward-qk-norm", "normal", "backward norms rope=half_split causal norm_eps=1e-5", small),
+    /* more of the settings above */
+    FAMILY("gqa-groups", "normal", "", more_groups),
 };
 
 const size_t mha__conform_family_count = sizeof mha__conform_families / sizeof *mha__conform_families;
