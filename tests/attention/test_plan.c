@@ -515,7 +515,8 @@ static void no_strides_that_overlap_are_accepted(void **state)
     for (uint64_t i = 0; i < VIEWS; i++) {
         const bool alike = i % 32 == 0;
         const uint64_t draw = mha_random_bits(11, 3, 16 * i), spread = alike ? 1 << 18 : (uint64_t)16 << draw % 20;
-        mha_view view = {.data = (void *)((uintptr_t)1 << 50), .dtype = MHA_F32, .rank = alike ? AXES : 1 + (int)(i % 8)};
+        mha_view view = {.data = (void *)((uintptr_t)1 << 50), .dtype = MHA_F32};
+        view.rank = alike ? AXES : 1 + (int)(i % 8);
         size_t n = 1;
         for (int k = 0; k < view.rank; k++) {
             const uint64_t bits = mha_random_bits(11, 3, 16 * i + 1 + (uint64_t)k);

@@ -8,6 +8,7 @@
 #include "attention/pattern/pattern.h"
 #include "attention/steps/bias.h"
 #include "attention/steps/term.h"
+#include "attention/work.h"
 #include "compute/kernels/kernels.h"
 
 static int64_t at_most(int64_t a, int64_t b)
@@ -26,12 +27,6 @@ static int64_t window_begin(const mha_semantics *sem, int64_t p)
     return sem->visible.window && sem->visible.window_left >= 0 ? at_least(p - sem->visible.window_left, 0) : 0;
 }
 
-/* x / n * n, rounded down. */
-static int64_t chunk_begin(int64_t x, int64_t n)
-{
-    return (x / n - (x % n < 0)) * n;
-}
-
 /* Whether a window keeps keys before it. */
 static bool keeps(const mha__resolved *r)
 {
@@ -48,7 +43,7 @@ mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence 
     if (sem->visible.window && sem->visible.window_right >= 0)
         to = at_most(to, p + sem->visible.window_right + 1);
     if (sem->visible.chunk > 0) {
-        const int64_t begin = chunk_begin(p + r->first_key, sem->visible.chunk) - r->first_key;
+        const int64_t begin = mha__chunk_begin(p + r->first_key, sem->visible.chunk) - r->first_key;
         from = at_least(from, begin), to = at_most(to, begin + sem->visible.chunk);
     }
     if (sem->visible.kv_lengths)
