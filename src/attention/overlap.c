@@ -1,6 +1,7 @@
 /* Refuses calls whose results would overwrite their inputs or each other, as far as strides and extents show it. */
 #include "attention/overlap.h"
 #include "attention/cache/cache.h"
+#include "attention/layer/layer.h"
 #include "attention/pages/pages.h"
 
 /* The bytes of a view: the lowest address, and the positive steps in bytes along the axes longer than 1. */
@@ -206,9 +207,13 @@ static mha_status expect_own_memory(const mha__resolved *r, const char *name, co
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
         if (inputs[i].view->data)
             TRY(expect_apart_from(name, written, inputs[i].name, inputs[i].view, error));
-    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
-        if (r->weight[w].data)
-            TRY(expect_apart_from(name, written, mha_weight_name((mha_weight)w), &r->weight[w], error));
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const void *panels = r->layer ? mha__layer_packed(r->layer, (mha_weight)w, NULL) : NULL;
+        const size_t bytes = panels ? mha_tensor_info_of(mha_layer_weight(r->layer, (mha_weight)w)).packed_bytes : 0;
+        const mha_view packed = array(panels, MHA_U8, bytes);
+        TRY(expect_apart_from(name, written, mha_weight_name((mha_weight)w), &r->weight[w], error));
+        TRY(expect_apart_from(name, written, mha_weight_name((mha_weight)w), &packed, error));
+    }
     for (const mha_cache *cache = r->cache; cache; cache = mha__cache_trunk(cache))
         for (int v = 0; v < 2; v++) {
             const mha_view rows = mha__cache_memory(cache, v);

@@ -18,6 +18,13 @@ void mha__semantics_complete(mha_semantics *s)
     s->softmax.zero_row &= !s->place.keys_only;
 }
 
+/* By the letter of C a union is not read as a struct that is none of its members. gcc and clang define it here, because
+ * one member is an array of unsigned char, which may alias any type. */
+mha__resolved *mha__plan_inside(mha_plan *plan)
+{
+    return (mha__resolved *)(void *)&plan->internal;
+}
+
 const mha__resolved *mha__plan_resolved(const mha_plan *plan)
 {
     return (const mha__resolved *)(const void *)&plan->internal;
@@ -25,8 +32,7 @@ const mha__resolved *mha__plan_resolved(const mha_plan *plan)
 
 void mha__plan_rows(mha_plan *plan, const bool *rows)
 {
-    mha__resolved *r = (mha__resolved *)(void *)&plan->internal;
-    r->rows = rows;
+    mha__plan_inside(plan)->rows = rows;
 }
 
 bool mha__rounds_late(const mha__resolved *r)

@@ -197,9 +197,9 @@ bool mha__visible_trim(const mha__trimmer *t, size_t b, size_t head, size_t quer
         if (keys->from >= keys->to)
             return false;
         const size_t bytes = (keys->to - keys->from) * t->mask[i].element;
-        const char *ahead = row + LATER * apart + keys->from * t->mask[i].element;
+        const uintptr_t ahead = (uintptr_t)row + (uintptr_t)(LATER * apart) + keys->from * t->mask[i].element;
         for (size_t at = 0; apart != 0 && at < bytes && at < MOST_BYTES; at += 64) /* hints: any address is allowed */
-            __builtin_prefetch(ahead + at);
+            __builtin_prefetch((const void *)(ahead + at));
         if (t->mask[i].by == MHA_TRIMS_FLAGS)
             adds |= t->kernels->trim((const uint8_t *)row, t->mask[i].hides, &keys->from, &keys->to);
         else if (t->mask[i].by == MHA_TRIMS_TERMS)
