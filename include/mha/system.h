@@ -19,7 +19,8 @@ MHA_API const char *mha_version(void); /* "0.3.0": the version of the library th
 MHA_API const char *mha_blas_name(void);
 MHA_API const char *mha_blas_threading(void);
 
-/* The number of threads of a call with threads = 0: OMP_NUM_THREADS, else the processors the process may run on. */
+/* The number of threads of a call with threads = 0: OMP_NUM_THREADS, else the processors the process may run on;
+ * at most 1024. */
 MHA_API int mha_threads_available(void);
 
 /* The instruction set of the kernels in use, and all those that this machine has: the best first, "scalar" last, NULL

@@ -1,6 +1,7 @@
 /* Refuses calls whose results would overwrite their inputs or each other, as far as strides and extents show it. */
 #include "attention/overlap.h"
 #include "attention/cache/cache.h"
+#include "attention/layer/layer.h"
 #include "attention/pages/pages.h"
 
 /* The bytes of a view: the lowest address, and the positive steps in bytes along the axes longer than 1. */
@@ -52,25 +53,25 @@ static void sort_axes(region *g)
 }
 
 /* Whether two elements that lie `bytes` apart along other axes meet, as the first `axes` sorted ones may move them, by
- * `reach` at most. `differ`: they are two, whatever these axes say. Looks at *places, and takes what is left for
- * apart. */
+ * `reach` at most. `differ`: they are two, whatever these axes say. Looks at *places, and takes the rest for
+ * meeting. */
 static bool meet(const region *g, int axes, int64_t reach, int64_t bytes, bool differ, int *places)
 {
     if (axes == 0)
         return differ && bytes == 0;
     const int64_t step = g->step[axes - 1], most = g->extent[axes - 1] - 1, rest = reach - most * step;
     const int64_t low = (-bytes - rest) / step - 1, high = (-bytes + rest) / step + 1;
-    for (int64_t n = low < -most ? -most : low; n <= high && n <= most && --*places > 0; n++)
-        if (meet(g, axes - 1, rest, bytes + n * step, differ || n != 0, places))
+    for (int64_t n = low < -most ? -most : low; n <= high && n <= most; n++)
+        if (--*places < 0 || meet(g, axes - 1, rest, bytes + n * step, differ || n != 0, places))
             return true;
     return false;
 }
 
-static bool meets_itself(const mha_view *view)
+/* Makes *places negative where it stops looking. */
+static bool meets_itself(const mha_view *view, int *places)
 {
     region g;
     int64_t reach = 0;
-    int places = 1 << 20; /* no layout in use needs more than a few */
     bool nested = true;
     if (!region_of(view, &g))
         return false;
@@ -86,7 +87,7 @@ static bool meets_itself(const mha_view *view)
             return false;
     }
     return !nested && ((uint64_t)(reach / g.element) < mha_view_elements(view) - 1 ||
-                       meet(&g, g.rank, reach, 0, false, &places));
+                       meet(&g, g.rank, reach, 0, false, places));
 }
 
 /* The number of bytes from the first to the last along axes with steps below `limit`; -1 when it does not fit. */
@@ -143,10 +144,11 @@ bool mha__may_meet(const mha_view *one, const mha_view *other)
 
 mha_status mha__expect_own_places(const char *name, const mha_view *written, mha_error *error)
 {
-    if (!meets_itself(written))
+    int places = 1 << 20; /* no layout in use needs more than a few */
+    if (!meets_itself(written, &places))
         return MHA_OK;
-    return mha__fail(error, MHA_INVALID, name,
-                     "expected a place for each element, found strides that give several one");
+    return mha__fail(error, MHA_INVALID, name, "expected a place for each element, found strides that %s",
+                     places < 0 ? "are too irregular to check" : "give several one");
 }
 
 static mha_status expect_apart_from(const char *name, const mha_view *written, const char *other_name,
@@ -205,9 +207,13 @@ static mha_status expect_own_memory(const mha__resolved *r, const char *name, co
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
         if (inputs[i].view->data)
             TRY(expect_apart_from(name, written, inputs[i].name, inputs[i].view, error));
-    for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
-        if (r->weight[w].data)
-            TRY(expect_apart_from(name, written, mha_weight_name((mha_weight)w), &r->weight[w], error));
+    for (int w = 0; w < MHA_WEIGHT_COUNT; w++) {
+        const void *panels = r->layer ? mha__layer_packed(r->layer, (mha_weight)w, NULL) : NULL;
+        const size_t bytes = panels ? mha_tensor_info_of(mha_layer_weight(r->layer, (mha_weight)w)).packed_bytes : 0;
+        const mha_view packed = array(panels, MHA_U8, bytes);
+        TRY(expect_apart_from(name, written, mha_weight_name((mha_weight)w), &r->weight[w], error));
+        TRY(expect_apart_from(name, written, mha_weight_name((mha_weight)w), &packed, error));
+    }
     for (const mha_cache *cache = r->cache; cache; cache = mha__cache_trunk(cache))
         for (int v = 0; v < 2; v++) {
             const mha_view rows = mha__cache_memory(cache, v);

@@ -378,7 +378,7 @@ static mha_status resolve(mha__resolved *r, const mha_layer *layer, const mha_ca
 
 mha_status mha__plan_in_place(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error)
 {
-    mha__resolved *r = (mha__resolved *)(void *)&plan->internal;
+    mha__resolved *r = mha__plan_inside(plan);
     TRY(resolve(r, layer, call, error));
     const mha__sizes *p = &r->plan;
     plan->path = p->path, plan->path_reason = p->path_reason;
@@ -406,7 +406,7 @@ mha_status mha_plan_move(mha_plan *plan, const void *query, const void *key, con
                          mha_error *error)
 {
     mha_plan moved = *plan;
-    mha__resolved *r = (mha__resolved *)(void *)&moved.internal;
+    mha__resolved *r = mha__plan_inside(&moved);
     if (output && !r->output.data)
         return mha__fail(error, MHA_INVALID, "output", "the call was planned without an output: plan it again");
     const struct {

@@ -4,6 +4,7 @@
 #include "attention/layer/layer.h"
 #include "attention/resolved.h"
 #include "attention/stage_table.h"
+#include "attention/work.h"
 
 _Static_assert(sizeof(mha__resolved) <= MHA_PLAN_PRIVATE_BYTES, "a plan must hold the validated call");
 
@@ -17,6 +18,13 @@ void mha__semantics_complete(mha_semantics *s)
     s->softmax.zero_row &= !s->place.keys_only;
 }
 
+/* By the letter of C a union is not read as a struct that is none of its members. gcc and clang define it here, because
+ * one member is an array of unsigned char, which may alias any type. */
+mha__resolved *mha__plan_inside(mha_plan *plan)
+{
+    return (mha__resolved *)(void *)&plan->internal;
+}
+
 const mha__resolved *mha__plan_resolved(const mha_plan *plan)
 {
     return (const mha__resolved *)(const void *)&plan->internal;
@@ -24,8 +32,7 @@ const mha__resolved *mha__plan_resolved(const mha_plan *plan)
 
 void mha__plan_rows(mha_plan *plan, const bool *rows)
 {
-    mha__resolved *r = (mha__resolved *)(void *)&plan->internal;
-    r->rows = rows;
+    mha__plan_inside(plan)->rows = rows;
 }
 
 bool mha__rounds_late(const mha__resolved *r)
@@ -103,6 +110,20 @@ mha__sequence mha__resolved_sequence(const mha__resolved *r, size_t b)
     const int64_t before = r->pages.keys.data ? (int64_t)q.S - (int64_t)q.T_q : r->cached - s->key_offset;
     q.offset = s->position_offset ? s->position_offset[b] : s->has_offset ? s->offset : before;
     return q;
+}
+
+uint64_t mha__plan_pairs(const mha_plan *plan)
+{
+    const mha__resolved *r = mha__plan_resolved(plan);
+    const mha_visible *v = &r->semantics.visible;
+    uint64_t pairs = 0;
+    for (size_t b = 0; b < r->plan.B; b++) {
+        const mha__sequence s = mha__resolved_sequence(r, b);
+        const int64_t length = v->kv_lengths ? v->kv_lengths[b] - r->semantics.place.key_offset : (int64_t)s.S;
+        const size_t S = length < 0 ? 0 : length < (int64_t)s.S ? (size_t)length : s.S;
+        pairs += mha__visible_pairs(s.offset, s.T_q, r->first_key, S, v) + s.T_q * r->plan.S_extra;
+    }
+    return pairs;
 }
 
 void *mha__workspace_take(mha__workspace *workspace, size_t count, size_t size)

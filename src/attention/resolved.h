@@ -50,7 +50,8 @@ typedef struct mha__resolved {
     mha_view partial;                  /* softmaxes that the call continues; without data there are none */
     mha_precision precision;           /* modelled by the exact path; that of BF16 on the others */
     mha_view weight[MHA_WEIGHT_COUNT]; /* of the layer or of the call; no data where absent. A matrix of which only the
-                                        * panels are read may have their address: see mha__layer_packed */
+                                        * panels are read has their address if it has no other numbers: data then only
+                                        * tells that it is there, mha__layer_packed gives what to read */
     mha_norm norm[2];                  /* of q and of k; without a weight the factor is 1 */
     size_t rope_dim;
     double rope_base, rope_times, norm_eps; /* rope_times: the attention factor */
@@ -85,6 +86,7 @@ void mha__semantics_complete(mha_semantics *semantics);
 mha_status mha__plan_in_place(const mha_layer *layer, const mha_call *call, mha_plan *plan, mha_error *error);
 
 /* The validated call in a plan. */
+mha__resolved *mha__plan_inside(mha_plan *plan);
 const mha__resolved *mha__plan_resolved(const mha_plan *plan);
 
 /* Lets a plan of the exact path attend for some rows alone; `rows` must stay. */

@@ -73,10 +73,10 @@ static size_t size_of(const char *symbol, size_t length, const mha__stage_sizes 
     } all[] = {{"B", s->B},         {"T_q", s->T_q},       {"T_k", s->T_k},        {"S", s->S},  {"S'", s->S_all},
                {"h", s->h},         {"h_kv", s->h_kv},     {"d_k", s->d_k},        {"d_v", s->d_v}, {"d_out", s->d_out},
                {"q_rank", s->q_rank}, {"kv_rank", s->kv_rank}, {"d_rope", s->d_rope}};
-    size_t i = 0;
-    while (strlen(all[i].name) != length || strncmp(all[i].name, symbol, length) != 0)
-        i++;
-    return all[i].size;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strlen(all[i].name) == length && strncmp(all[i].name, symbol, length) == 0)
+            return all[i].size;
+    return 0; /* unreachable: the shapes of the table have these symbols */
 }
 
 int mha__stage_extents(mha_stage stage, const mha__stage_sizes *sizes, size_t shape[4])

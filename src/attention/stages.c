@@ -1,9 +1,28 @@
-/* Kept stages: copies results into the memory that the caller gave for them, and takes the time. */
+/* Stages of a call: which it has; copies results into the memory that the caller gave for them, and takes the time. */
 #include <string.h>
 
 #include "attention/cache/cache.h"
+#include "attention/pattern/pattern.h"
 #include "attention/stage_table.h"
+#include "attention/steps/mask.h"
 #include "attention/steps/steps.h"
+#include "attention/work.h"
+
+bool mha__stage_happens(const mha_plan *plan, mha_stage stage)
+{
+    const mha__resolved *r = mha__plan_resolved(plan);
+    const mha_semantics *s = &r->semantics;
+    size_t shape[4];
+    const bool has = mha__stage_shape(r, stage, shape) > 0, turns = s->qkv.rope.kind != MHA_ROPE_NONE;
+    switch (stage) {
+    case MHA_STAGE_Q_ROT: return has && (turns || r->norm[0] != MHA_NORM_NONE || mha__scales_queries(s));
+    case MHA_STAGE_K_ROT: return has && (turns || r->norm[1] != MHA_NORM_NONE);
+    case MHA_STAGE_CAPPED: return has && s->softmax.softcap > 0;
+    case MHA_STAGE_MASKED:
+        return has && (mha__visible_has_terms(r) || mha__hides_keys(s, &r->weight[MHA_BIAS_TABLE]));
+    default: return has;
+    }
+}
 
 void mha__times_clear(const mha__resolved *r)
 {

@@ -1,10 +1,12 @@
-/* The number of pairs of a query and a key that are computed, from which all counts of operations follow. */
+/* The work of a call: its stages, and its pairs of a query and a key, from which counts of operations follow. */
 #ifndef MHA_ATTENTION_WORK_H
 #define MHA_ATTENTION_WORK_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "mha/attention.h"
 
 /* The sum of min(max(x, 0), S) over the whole numbers x < end, modulo 2^64. */
 static inline uint64_t mha__sum_below(int64_t end, uint64_t S)
@@ -16,7 +18,8 @@ static inline uint64_t mha__sum_below(int64_t end, uint64_t S)
     return triangle + ((uint64_t)end - n) * S;
 }
 
-/* mha__visible_pairs without chunks. */
+/* The pairs of T_q queries and S keys without chunks, where query i is at the index offset + i among the keys. -1 is an
+ * open side. */
 static inline uint64_t mha__window_pairs(size_t T_q, size_t S, int64_t offset, bool causal, int64_t left, int64_t right)
 {
     const int64_t T = (int64_t)T_q, far = (int64_t)1 << 61; /* a side that is longer is as good as open */
@@ -27,29 +30,60 @@ static inline uint64_t mha__window_pairs(size_t T_q, size_t S, int64_t offset, b
     return left >= 0 ? all - (mha__sum_below(first + T, S) - mha__sum_below(first, S)) : all;
 }
 
-/* The pairs of a query and a key that it sees by its position, in one sequence: query i is at offset + i, key j < S at
- * j. `left` and `right` are a window, -1 is open; chunk n > 0: only keys with the same floor(position / n). T_q * S
- * must fit, and positions lie within 2^61. Masks are not considered. */
-static inline uint64_t mha__visible_pairs(size_t T_q, size_t S, int64_t offset, bool causal, int64_t left,
-                                          int64_t right, int64_t chunk)
+/* The first position of the chunk of n positions that has x. */
+static inline int64_t mha__chunk_begin(int64_t x, int64_t n)
 {
-    const int64_t end = offset + (int64_t)T_q, keys = (int64_t)S;
+    return (x / n - (x % n < 0)) * n;
+}
+
+/* The pairs of queries at positions [query, query_end) and keys at [key, key_end), chunk by chunk. */
+static inline uint64_t mha__chunk_pairs(int64_t query, int64_t query_end, int64_t key, int64_t key_end, int64_t chunk,
+                                        bool causal, int64_t left, int64_t right)
+{
     uint64_t pairs = 0;
     if (chunk <= 0)
-        return mha__window_pairs(T_q, S, offset, causal, left, right);
-    for (int64_t at = offset > 0 ? offset : 0, next; at < end && at / chunk * chunk < keys; at = next) {
-        const int64_t first = at / chunk * chunk, whole = (end < keys ? end : keys) / chunk - at / chunk;
-        const size_t length = (size_t)chunk, rest = (size_t)(keys - first);
-        if (at == first && whole > 0) { /* as many chunks that are alike */
+        return mha__window_pairs((size_t)(query_end - query), (size_t)(key_end - key), query - key, causal, left,
+                                 right);
+    const int64_t start = mha__chunk_begin(key, chunk), end = query_end < key_end ? query_end : key_end;
+    for (int64_t at = query > start ? query : start, next; at < query_end; at = next) {
+        const int64_t first = mha__chunk_begin(at, chunk), begin = first > key ? first : key;
+        if (first >= key_end)
+            break;
+        const int64_t whole = at == first && begin == first ? (end - first) / chunk : 0;
+        const size_t length = (size_t)chunk, rest = (size_t)(key_end - begin), room = (size_t)(first + chunk - begin);
+        if (whole > 0) { /* as many chunks that are alike */
             pairs += (uint64_t)whole * mha__window_pairs(length, length, 0, causal, left, right);
             next = first + whole * chunk;
         } else {
-            next = end - first < chunk ? end : first + chunk;
-            pairs += mha__window_pairs((size_t)(next - at), rest < length ? rest : length, at - first, causal, left,
-                                       right);
+            next = query_end - first < chunk ? query_end : first + chunk;
+            pairs += mha__window_pairs((size_t)(next - at), rest < room ? rest : room, at - begin, causal, left, right);
         }
     }
     return pairs;
 }
+
+/* The pairs of a query and a key that it sees by its position, in one sequence: query i is at query + i, key j < S at
+ * key + j. T_q * S must fit, and positions lie within 2^61. Lengths and masks are not considered. */
+static inline uint64_t mha__visible_pairs(int64_t query, size_t T_q, int64_t key, size_t S, const mha_visible *v)
+{
+    const int64_t end = key + (int64_t)S, right = v->window ? v->window_right : -1;
+    uint64_t pairs = 0;
+    /* Keys below the prefix are not hidden by `causal`, and those below window_keep not by the window's left side. */
+    for (int64_t from = key, to; from < end; from = to) {
+        const int64_t prefix = from < v->prefix ? v->prefix : end, keep = from < v->window_keep ? v->window_keep : end;
+        to = prefix < keep ? prefix : keep;
+        to = to < end ? to : end;
+        pairs += mha__chunk_pairs(query, query + (int64_t)T_q, from, to, v->chunk, v->causal && from >= v->prefix,
+                                  v->window && from >= v->window_keep ? v->window_left : -1, right);
+    }
+    return pairs;
+}
+
+/* Whether a planned call has a stage, and that differs from the stage before it. */
+bool mha__stage_happens(const mha_plan *plan, mha_stage stage);
+
+/* The pairs that a planned call computes: of all sequences, without those that lengths hide, with extra rows. Masks and
+ * patterns are not considered. */
+uint64_t mha__plan_pairs(const mha_plan *plan);
 
 #endif

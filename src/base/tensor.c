@@ -272,7 +272,7 @@ static ptrdiff_t position(const mha_view *view, const size_t *index)
 
 mha_view mha_view_slice(const mha_view *view, int axis, size_t from, size_t count)
 {
-    if (!is_rank(view->rank) || axis < 0 || axis >= view->rank || from > view->shape[axis] ||
+    if (!is_dtype(view->dtype) || !is_rank(view->rank) || axis < 0 || axis >= view->rank || from > view->shape[axis] ||
         count > view->shape[axis] - from)
         return (mha_view){0};
     mha_view slice = *view;

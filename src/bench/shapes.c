@@ -153,13 +153,14 @@ char *bench_shape_text(char text[BENCH_SHAPE_TEXT], const bench_shape *s)
 /* The pairs of a query and a key that it sees, of a batch row. */
 static double visible_pairs(const bench_shape *s)
 {
+    const mha_visible visible = {.causal = s->causal};
     const int64_t offset = bench_decodes(s) ? (int64_t)s->T_k - 1 : 0;
     double pairs = 0;
     if (s->docs == 0)
-        return (double)mha__visible_pairs(s->T_q, s->T_k, offset, s->causal, -1, -1, 0);
+        return (double)mha__visible_pairs(offset, s->T_q, 0, s->T_k, &visible);
     for (size_t first = 0, n; first < s->T_k; first += n) {
         n = s->T_k - first < bench_document(s) ? s->T_k - first : bench_document(s);
-        pairs += (double)mha__visible_pairs(n, n, 0, s->causal, -1, -1, 0);
+        pairs += (double)mha__visible_pairs(0, n, 0, n, &visible);
     }
     return pairs;
 }

@@ -22,7 +22,7 @@ typedef struct share {
     size_t end;
 } share;
 
-enum { MOST_SHARES = 32, MOST_JOBS = 16 };
+enum { MOST_SHARES = 32, MOST_JOBS = 16, MOST_THREADS = 1024 };
 
 /* One mha__parallel_for in progress. A helper joins by decrementing `seats`; from then on until it increments `left`
  * the job must not be used for anything else, so the caller waits for every helper that joined. */
@@ -298,23 +298,20 @@ void mha__parallel_for(size_t n, int threads, mha__task task, void *context)
 int mha__parallel_default(void)
 {
     const char *text = getenv("OMP_NUM_THREADS");
-    char *end;
-    long threads = text ? strtol(text, &end, 10) : 0;
+    long threads = text ? strtol(text, NULL, 10) : 0;
     cpu_set_t processors;
-    if (threads >= 1 && threads <= 65536)
-        return (int)threads;
-    if (sched_getaffinity(0, sizeof processors, &processors) == 0)
-        return CPU_COUNT(&processors);
-    threads = sysconf(_SC_NPROCESSORS_ONLN); /* more than a cpu_set_t holds */
-    return threads < 1 ? 1 : (int)threads;
+    if (threads < 1 && sched_getaffinity(0, sizeof processors, &processors) == 0)
+        threads = CPU_COUNT(&processors);
+    else if (threads < 1)
+        threads = sysconf(_SC_NPROCESSORS_ONLN); /* more than a cpu_set_t holds */
+    return threads < 1 ? 1 : threads < MOST_THREADS ? (int)threads : MOST_THREADS;
 }
 
 mha_status mha__parallel_check(int threads, mha_error *error)
 {
-    enum { MOST = 1024 };
-    if (threads >= 0 && threads <= MOST)
+    if (threads >= 0 && threads <= MOST_THREADS)
         return MHA_OK;
-    return mha__fail(error, MHA_INVALID, "threads", "expected 1 to %d threads, found %d", MOST, threads);
+    return mha__fail(error, MHA_INVALID, "threads", "expected 1 to %d threads, found %d", MOST_THREADS, threads);
 }
 
 int mha__openmp_default(void)

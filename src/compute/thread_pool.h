@@ -15,8 +15,8 @@ typedef void (*mha__task)(void *context, size_t task, int worker);
  * once. */
 void mha__parallel_for(size_t n, int threads, mha__task task, void *context);
 
-/* Threads to use when a call names no number: OMP_NUM_THREADS, else the processors this process may run on; at least
- * 1. */
+/* Threads to use when a call names no number: OMP_NUM_THREADS, else the processors this process may run on; 1
+ * to 1024. */
 int mha__parallel_default(void);
 /* MHA_INVALID for a number of threads that no call may ask for; 0 asks for the default. */
 mha_status mha__parallel_check(int threads, mha_error *error);

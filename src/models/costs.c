@@ -115,9 +115,11 @@ static mha_status layer_lengths(sum *s, size_t index, mha_model_lengths *lengths
     const size_t picked = (size_t)mha__values_get(&s->values, "picked");
     const size_t window = seen->visible.window ? (size_t)seen->visible.window_left + 1 : 0;
     const size_t near = window ? least(window, picked) : picked;
-    const int64_t left = (int64_t)near - 1, right = seen->visible.window && seen->visible.window_right >= 0 ? left : -1;
-    lengths->visible =
-        row->cross ? pairs : windows * mha__visible_pairs(queries, keys, 0, causal, left, right, seen->visible.chunk);
+    mha_visible visible = {.causal = causal, .window = true, .window_left = (int64_t)near - 1, .window_right = -1,
+                           .chunk = seen->visible.chunk};
+    if (seen->visible.window && seen->visible.window_right >= 0)
+        visible.window_right = visible.window_left;
+    lengths->visible = row->cross ? pairs : windows * mha__visible_pairs(0, queries, 0, keys, &visible);
     if (row->cross)
         lengths->cached = keys;
     else if (causal && !row->uncached)

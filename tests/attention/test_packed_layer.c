@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "attention/layer/layer.h"
+#include "base/base.h"
 #include "mha/mha.h"
 #include "support/failing.h"
 #include "support/sanitizer.h"
@@ -342,6 +344,37 @@ static void without_memory_packed_weights_stay_what_they_are(void **state)
 
 /* ---------------------------------------------------------------- views */
 
+/* Anywhere in the panels of a weight, which are padded, whether the plain numbers are kept next to them or not. */
+static void an_output_in_the_panels_of_a_weight_is_refused(void **state)
+{
+    (void)state;
+    enum { D = 40 };
+    const mha_config config = {.d_model = D, .n_heads = 4};
+    float x[D] = {0};
+    for (int kept = 0; kept < 2; kept++) {
+        mha_layer *layer = made(&config, NULL);
+        pack(layer);
+        for (mha_weight w = 0; w < MHA_WEIGHT_COUNT; w++) {
+            const mha_tensor *tensor = mha_layer_weight(layer, w);
+            if (!tensor || !mha__layer_packed(layer, w, NULL))
+                continue;
+            if (kept)
+                (void)mha_tensor_view(tensor);
+            const char *panels = mha__layer_packed(layer, w, NULL);
+            const size_t bytes = mha_tensor_info_of(tensor).packed_bytes;
+            for (size_t at = 0; at < bytes; at += sizeof x) {
+                mha_plan plan;
+                mha_error error;
+                const mha_call call = {.query = mha_rows(x, 1, 1, D),
+                                       .output = mha_rows(mha__unconst(panels + at), 1, 1, D)};
+                assert_refused(mha_plan_call(layer, &call, &plan, &error), MHA_INVALID, error, "output",
+                               "overlap with", mha_weight_name(w));
+            }
+        }
+        unmake(layer);
+    }
+}
+
 /* A view that was there first stays where it was; a plan that reads what was dropped is refused. */
 static void views_and_plans_end_when_they_are_dropped(void **state)
 {
@@ -506,6 +539,7 @@ int main(void)
         cmocka_unit_test(gradients_do_not_ask_how_weights_are_kept),
         cmocka_unit_test(each_weight_is_there_once),
         cmocka_unit_test(without_memory_packed_weights_stay_what_they_are),
+        cmocka_unit_test(an_output_in_the_panels_of_a_weight_is_refused),
         cmocka_unit_test(views_and_plans_end_when_they_are_dropped),
         cmocka_unit_test(an_alias_reads_a_packed_matrix),
         cmocka_unit_test(threads_may_unpack_at_the_same_time),

@@ -87,6 +87,19 @@ static void infinities_in_a_table_hide_nothing(void **state)
         }
 }
 
+/* The last queries of a block see no key, while its keys begin later: no address before the block's terms is made. */
+static void queries_without_keys_in_a_block_of_later_keys_have_no_terms(void **state)
+{
+    (void)state;
+    trial t = of((mha_relative){.rule = MHA_RELATIVE_DISTANCE}, 8, 0, 8, 8, 8);
+    t.semantics.visible.window = true, t.semantics.visible.mask.kind = MHA_MASK_ADDITIVE;
+    t.semantics.place.has_offset = true, t.semantics.place.offset = 4;
+    assert_trial(&t);
+    t.semantics.added.relative = (mha_relative){0};
+    t.config.relative_k_rows = t.config.relative_q_rows = 0;
+    assert_trial(&t);
+}
+
 static void what_has_no_meaning_is_refused(void **state)
 {
     (void)state;
@@ -149,6 +162,7 @@ int main(void)
         cmocka_unit_test(long_queries_and_wide_heads_meet_the_oracle),
         cmocka_unit_test(buckets_may_skip_rows),
         cmocka_unit_test(infinities_in_a_table_hide_nothing),
+        cmocka_unit_test(queries_without_keys_in_a_block_of_later_keys_have_no_terms),
         cmocka_unit_test(what_has_no_meaning_is_refused),
     };
     return cmocka_run_group_tests_name("relative", tests, NULL, NULL);

@@ -219,6 +219,17 @@ static void axes_and_elements_outside_a_view_give_none(void **state)
         assert_null(mha_view_slice(&broken, broken.rank - 1, 0, 0).data);
         assert_null(mha_view_swap(&broken, broken.rank - 1, broken.rank - 1).data);
     }
+    static const int dtypes[] = {-1, MHA_DTYPE_COUNT, 999, INT_MAX};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        mha_view broken = rows;
+        broken.dtype = (mha_dtype)dtypes[i];
+        assert_null(mha_view_slice(&broken, 0, 1, 1).data);
+        assert_true(isnan(mha_view_get(&broken, (size_t[]){0, 0, 0})));
+        mha_view_set(&broken, (size_t[]){0, 0, 0}, 1);
+        assert_true(data[0] == 0);
+        assert_int_equal(mha_view_copy(&rows, &broken), MHA_UNSUPPORTED);
+        assert_int_equal(mha_view_copy(&broken, &rows), MHA_UNSUPPORTED);
+    }
 }
 
 /* ---------------------------------------------------------------- element types */

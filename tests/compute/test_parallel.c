@@ -299,7 +299,12 @@ static void the_number_of_threads_comes_from_the_environment_or_the_machine(void
     assert_int_equal(mha__parallel_default(), 3);
     setenv("OMP_NUM_THREADS", "5,2", 1); /* nested teams: the outer one counts */
     assert_int_equal(mha__parallel_default(), 5);
-    static const char *const nothing[] = {"0", "-1", "many", "", "99999999999999999999"};
+    static const char *const many[] = {"1024", "1025", "60000", "65537", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++) {
+        setenv("OMP_NUM_THREADS", many[i], 1);
+        assert_int_equal(mha__parallel_default(), 1024); /* the most that a call may ask for */
+    }
+    static const char *const nothing[] = {"0", "-1", "many", ""};
     unsetenv("OMP_NUM_THREADS");
     const int machine = mha__parallel_default();
     assert_true(machine >= 1);

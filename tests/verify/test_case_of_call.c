@@ -103,6 +103,74 @@ static void test_the_same_as_a_file(void **state)
     assert_true(compared > 400);
 }
 
+/* The output of a call on the exact path with other rules for queries without keys and for hidden values. */
+static mha_view output_under(rerun *run, mha_empty_rows empty, mha_hidden_values hidden)
+{
+    mha_error error;
+    run->call.semantics.softmax.empty_rows = empty;
+    run->call.semantics.softmax.hidden_values = hidden;
+    assert_ok(rerun_run(run, MHA_PATH_EXACT, 1, 1u << MHA_STAGE_OUTPUT, &error), error);
+    return run->stages[MHA_STAGE_OUTPUT];
+}
+
+static bool same_finite(const mha_view *a, const mha_view *b)
+{
+    const double *x = a->data, *y = b->data;
+    for (size_t i = 0; i < mha_view_elements(a); i++)
+        if (isfinite(x[i]) != isfinite(y[i]))
+            return false;
+    return true;
+}
+
+/* Random calls in which some queries see no key, or NaN is in a hidden value, whatever hides it: where another rule for
+ * them changes what is finite, the variant of that name applies and gives it. */
+static void test_variants_of_hidden_keys_apply_wherever_keys_are_hidden(void **state)
+{
+    (void)state;
+    size_t changed[2] = {0}, by_bias = 0;
+    for (uint64_t seed = 1; seed <= 1500; seed++) {
+        trial t = trial_draw(seed);
+        rig r;
+        rerun run;
+        mha_error error;
+        mha_case *c;
+        t.input_dtype = MHA_F32, t.amplitude = 0, t.poison = seed % 2;
+        t.semantics.softmax.normaliser = MHA_SOFTMAX, t.semantics.softmax.sigmoid_bias = 0;
+        t.semantics.softmax.empty_rows = MHA_EMPTY_ZERO, t.semantics.softmax.hidden_values = MHA_HIDDEN_IGNORE;
+        trial_build(&t, &r);
+        mha_view *table = &r.weights[MHA_BIAS_TABLE];
+        for (size_t i = 0; table->data && seed % 3 == 0 && i < table->shape[0]; i++)
+            for (size_t h = 0; h < table->shape[1]; h++)
+                if (mha_random_bits(seed, 1, i * table->shape[1] + h) % 4)
+                    mha_view_set(table, (size_t[]){i, h}, -INFINITY);
+        rerun_init(&run, r.layer, &r.call, &r.past.keys, &r.past.values);
+        const mha_view plain = output_under(&run, MHA_EMPTY_ZERO, MHA_HIDDEN_IGNORE);
+        const mha_case_notes notes = {.past_key = r.past.keys, .past_value = r.past.values};
+        if (mha_case_of_call(r.layer, &run.call, NULL, 0, &notes, &c, &error) == MHA_OK) {
+            static const char *const names[] = {"empty-nan", "hidden-propagate"};
+            for (size_t k = 0; k < 2; k++) {
+                const mha_view other = output_under(&run, k == 0 ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO,
+                                                    k == 1 ? MHA_HIDDEN_PROPAGATE : MHA_HIDDEN_IGNORE);
+                const size_t n = mha_view_elements(&other);
+                mha_view variant = mha_view_of(rerun_memory(&run, n * 8 + 1), MHA_F64, other.rank, other.shape);
+                if (same_finite(&plain, &other))
+                    continue;
+                const mha_status status = mha_case_variant(c, &names[k], 1, MHA_STAGE_OUTPUT, &variant, &error);
+                char text[900];
+                trial_text(&t, text, sizeof text);
+                if (status != MHA_OK || !same_finite(&variant, &other))
+                    fail_msg("%s: %s: %s", text, names[k], status ? error.message : "other");
+                changed[k]++, by_bias += table->data && seed % 3 == 0;
+            }
+            mha_case_close(c);
+        }
+        rerun_free(&run);
+        trial_release(&r);
+    }
+    print_message("empty-nan changes %zu calls, hidden-propagate %zu\n", changed[0], changed[1]);
+    assert_true(changed[0] > 50 && changed[1] > 50 && by_bias > 20);
+}
+
 /* One wrong number is found at its stage, whatever the strides of what is recorded. */
 static void test_a_wrong_number_is_found(void **state)
 {
@@ -495,6 +563,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_same_as_a_file),
+        cmocka_unit_test(test_variants_of_hidden_keys_apply_wherever_keys_are_hidden),
         cmocka_unit_test(test_a_wrong_number_is_found),
         cmocka_unit_test(test_a_call_has_the_tolerance_of_its_verdict),
         cmocka_unit_test(test_what_no_result_can_be_has_no_tolerance),

@@ -13,8 +13,9 @@ void mha__pattern_cut(mha_pattern *p, size_t b, const size_t heads[2], size_t fr
 
 /* Whether anything but query padding is given: keys may be hidden from a query that is none. */
 bool mha__pattern_hides_keys(const mha_pattern *p);
-/* Whether anything in a call, also a mask that is added, may hide keys from queries. */
-bool mha__hides_keys(const mha_semantics *s);
+/* Whether anything in a call may hide keys from queries: also a mask that is added, and a -infinity in its table of
+ * biases (no data: there is none). */
+bool mha__hides_keys(const mha_semantics *s, const mha_view *bias_table);
 /* Whether query i of sequence b is padding, and so sees nothing at all. */
 bool mha__pattern_pads(const mha_pattern *p, size_t b, size_t i);
 /* Whether the segments of the keys never decrease within a sequence: what a query sees of them is then one stretch. */

@@ -38,13 +38,23 @@ bool mha__pattern_hides_keys(const mha_pattern *p)
     return p->q_segments.data || p->key_lists.data || p->blocks.kind != MHA_MASK_NONE;
 }
 
-bool mha__hides_keys(const mha_semantics *s)
+static bool has_minus_infinity(const mha_view *table)
+{
+    for (size_t i = 0; table->data && i < table->shape[0]; i++)
+        for (size_t h = 0; h < table->shape[1]; h++)
+            if (mha_view_get(table, (size_t[]){i, h}) == -INFINITY)
+                return true;
+    return false;
+}
+
+bool mha__hides_keys(const mha_semantics *s, const mha_view *bias_table)
 {
     return s->visible.causal || s->visible.window || s->visible.chunk > 0 || s->visible.kv_lengths ||
            s->visible.mask.kind != MHA_MASK_NONE ||
            (s->visible.key_padding.kind != MHA_MASK_NONE && !s->visible.has_padding_fill &&
             s->visible.padding_fill == 0) ||
-           mha__pattern_hides_keys(&s->visible.pattern) || s->visible.pattern.query_padding.kind != MHA_MASK_NONE;
+           mha__pattern_hides_keys(&s->visible.pattern) || s->visible.pattern.query_padding.kind != MHA_MASK_NONE ||
+           has_minus_infinity(bias_table);
 }
 
 bool mha__pattern_pads(const mha_pattern *p, size_t b, size_t i)

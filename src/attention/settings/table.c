@@ -7,15 +7,16 @@
 #define FAR (INT64_MAX / 4) /* positions, windows and their sums stay representable */
 
 /* The kind follows from the type of the field. An enum is int or unsigned as the compiler likes, and has no place in
- * this list: WORDS says that it is a choice. */
+ * this list: WORDS says that it is a choice, which is read as an int; an enum of another size does not compile. */
 #define FIELD(f) (((mha_semantics *)0)->f)
 #define KIND(f)                                                                                                        \
     _Generic(&FIELD(f), bool *: MHA_SETTING_SWITCH, int64_t *: MHA_SETTING_WHOLE, size_t *: MHA_SETTING_COUNT,         \
              double *: MHA_SETTING_REAL, mha_view *: MHA_SETTING_VIEW, const int64_t **: MHA_SETTING_WHOLES,           \
              const double **: MHA_SETTING_REALS, size_t(*)[MHA_ROPE_MAX_AXES]: MHA_SETTING_COUNTS)
+#define CHOICE(f) (MHA_SETTING_CHOICE * sizeof(char[sizeof FIELD(f) == sizeof(int) ? 1 : -1]))
 #define PLACE(f) .field = #f, .at = offsetof(mha_semantics, f)
 #define PLAIN(n, f) .name = #n, PLACE(f), .kind = KIND(f), .given_at = SIZE_MAX
-#define WORDS(n, f, words) .name = #n, PLACE(f), .kind = MHA_SETTING_CHOICE, .choices = (words), .given_at = SIZE_MAX
+#define WORDS(n, f, words) .name = #n, PLACE(f), .kind = CHOICE(f), .choices = (words), .given_at = SIZE_MAX
 /* A number whose 0 means something, too: the bool beside it says whether it is given. */
 #define MARKED(n, f, mark)                                                                                             \
     .name = #n, PLACE(f), .kind = KIND(f), .given_at = offsetof(mha_semantics, mark), .given_by = #mark

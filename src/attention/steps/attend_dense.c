@@ -237,11 +237,17 @@ static void score(const attention *a, const query_block *k, const scratch *m, mh
         mha__kernels_get()->scale(scores, scores, n, (float)a->r->plan.scale);
 }
 
-/* What tables add to row i of the block, for keys from the one that is given on. */
-static mha__added added_to(const attention *a, const query_block *k, const scratch *m, size_t i, size_t from)
+/* Writes the terms of row i of the block for these keys; false: none of them has one. An empty interval may begin before
+ * the keys of the block. */
+static bool terms_of(const attention *a, const query_block *k, const scratch *m, size_t i, mha__interval keys)
 {
-    const float *relative = m->relative + i * a->r->plan.S + (from - k->keys.from);
-    return (mha__added){a->strips, a->r->semantics.added.relative.rule != MHA_RELATIVE_NONE ? relative : NULL};
+    const mha__resolved *r = a->r;
+    if (!mha__visible_has_terms(r) || keys.from == keys.to)
+        return false;
+    const bool relative = r->semantics.added.relative.rule != MHA_RELATIVE_NONE;
+    const mha__added added = {a->strips, relative ? m->relative + i * r->plan.S + (keys.from - k->keys.from) : NULL};
+    (void)mha__visible_terms(r, &added, k->s, k->b, k->head, k->first + i, keys, m->terms);
+    return true;
 }
 
 /* Adds the n weights of row i to its mean over the heads. */
@@ -274,14 +280,11 @@ static void weigh(const attention *a, const query_block *k, const scratch *m, si
 
     mha__interval keys = mha__visible_interval(r, k->s, k->b, query);
     size_t seen = keys.to - keys.from;
-    if (mha__visible_has_terms(r)) {
-        const mha__added added = added_to(a, k, m, i, keys.from);
-        (void)mha__visible_terms(r, &added, k->s, k->b, k->head, query, keys, m->terms);
-        for (size_t j = keys.from; j < keys.to; j++) {
-            const float term = m->terms[j - keys.from];
-            row[j] = term == -INFINITY ? -INFINITY : row[j] + term;
-            seen -= term == -INFINITY;
-        }
+    const bool terms = terms_of(a, k, m, i, keys);
+    for (size_t j = keys.from; terms && j < keys.to; j++) {
+        const float term = m->terms[j - keys.from];
+        row[j] = term == -INFINITY ? -INFINITY : row[j] + term;
+        seen -= term == -INFINITY;
     }
     fill(row, keys.from, -INFINITY);
     fill(row + keys.to, S - keys.to, -INFINITY);
@@ -337,13 +340,9 @@ static const float *finite_values(const attention *a, const query_block *k, cons
 static void add_non_finite(const attention *a, const query_block *k, const scratch *m, size_t i, float *out)
 {
     const mha__resolved *r = a->r;
-    size_t query = k->first + i;
     const float *weights = m->scores + i * m->width;
-    mha__interval keys = mha__visible_interval(r, k->s, k->b, query);
-    bool terms = mha__visible_has_terms(r);
-    const mha__added added = added_to(a, k, m, i, keys.from);
-    if (terms)
-        (void)mha__visible_terms(r, &added, k->s, k->b, k->head, query, keys, m->terms);
+    mha__interval keys = mha__visible_interval(r, k->s, k->b, k->first + i);
+    const bool terms = terms_of(a, k, m, i, keys);
     for (size_t j = keys.from; j < keys.to; j++) {
         const float *v = mha__row(a->V, k->s->k_batch, k->s->k_from + j, k->g);
         if (terms && m->terms[j - keys.from] == -INFINITY)

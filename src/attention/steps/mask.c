@@ -8,6 +8,7 @@
 #include "attention/pattern/pattern.h"
 #include "attention/steps/bias.h"
 #include "attention/steps/term.h"
+#include "attention/work.h"
 #include "compute/kernels/kernels.h"
 
 static int64_t at_most(int64_t a, int64_t b)
@@ -26,12 +27,6 @@ static int64_t window_begin(const mha_semantics *sem, int64_t p)
     return sem->visible.window && sem->visible.window_left >= 0 ? at_least(p - sem->visible.window_left, 0) : 0;
 }
 
-/* x / n * n, rounded down. */
-static int64_t chunk_begin(int64_t x, int64_t n)
-{
-    return (x / n - (x % n < 0)) * n;
-}
-
 /* Whether a window keeps keys before it. */
 static bool keeps(const mha__resolved *r)
 {
@@ -48,7 +43,7 @@ mha__interval mha__visible_interval(const mha__resolved *r, const mha__sequence 
     if (sem->visible.window && sem->visible.window_right >= 0)
         to = at_most(to, p + sem->visible.window_right + 1);
     if (sem->visible.chunk > 0) {
-        const int64_t begin = chunk_begin(p + r->first_key, sem->visible.chunk) - r->first_key;
+        const int64_t begin = mha__chunk_begin(p + r->first_key, sem->visible.chunk) - r->first_key;
         from = at_least(from, begin), to = at_most(to, begin + sem->visible.chunk);
     }
     if (sem->visible.kv_lengths)
@@ -202,9 +197,9 @@ bool mha__visible_trim(const mha__trimmer *t, size_t b, size_t head, size_t quer
         if (keys->from >= keys->to)
             return false;
         const size_t bytes = (keys->to - keys->from) * t->mask[i].element;
-        const char *ahead = row + LATER * apart + keys->from * t->mask[i].element;
+        const uintptr_t ahead = (uintptr_t)row + (uintptr_t)(LATER * apart) + keys->from * t->mask[i].element;
         for (size_t at = 0; apart != 0 && at < bytes && at < MOST_BYTES; at += 64) /* hints: any address is allowed */
-            __builtin_prefetch(ahead + at);
+            __builtin_prefetch((const void *)(ahead + at));
         if (t->mask[i].by == MHA_TRIMS_FLAGS)
             adds |= t->kernels->trim((const uint8_t *)row, t->mask[i].hides, &keys->from, &keys->to);
         else if (t->mask[i].by == MHA_TRIMS_TERMS)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "attention/pattern/pattern.h"
+#include "attention/work.h"
 #include "cli/output/parameters.h"
 #include "cli/output/report.h"
 #include "cli/output/run_report.h"
@@ -17,23 +18,6 @@ static mha_stage in_order(int i)
     while (stage < MHA_STAGE_COUNT && mha_stage_at((mha_stage)stage)->step != i)
         stage++;
     return (mha_stage)stage;
-}
-
-static bool stage_happens(const request *r, mha_stage stage)
-{
-    const mha_semantics *s = &r->call.semantics;
-    size_t shape[4];
-    if (mha_plan_stage(&r->plan, stage, shape) == 0)
-        return false;
-    switch (stage) {
-    case MHA_STAGE_Q_ROT:
-    case MHA_STAGE_K_ROT:
-        return s->qkv.rope.kind != MHA_ROPE_NONE || s->qkv.norm.unweighted || mha__scales_queries(s) ||
-               mha_layer_config(r->layer)->q_norm != MHA_NORM_NONE;
-    case MHA_STAGE_CAPPED: return s->softmax.softcap > 0;
-    case MHA_STAGE_MASKED: return mha__hides_keys(s);
-    default: return true;
-    }
 }
 
 /* Whether a stage has a time of its own. The exact path times none; scores to heads are timed together, as heads. */
@@ -65,7 +49,7 @@ static json_t *stage_records(const request *r, const run_times *time)
     json_t *stages = json_array();
     mha_stage s;
     for (int i = 0; (s = in_order(i)) != MHA_STAGE_COUNT; i++)
-        if (stage_happens(r, s))
+        if (mha__stage_happens(&r->plan, s))
             json_array_append_new(stages, stage_record(r, s, time));
     return stages;
 }
@@ -98,7 +82,7 @@ static void print_equation(const request *r)
         say(" %c %.6g", s->softmax.sigmoid_bias < 0 ? '-' : '+', fabs(s->softmax.sigmoid_bias));
     say("%s%s%s) V_i\n\n", s->added.bias.rule != MHA_BIAS_RULE_NONE ? " + bias_i" : "",
            s->added.relative.rule != MHA_RELATIVE_NONE ? " + relative_i" : "",
-           mha__hides_keys(s) ? ", hidden keys left out" : "");
+           mha__hides_keys(s, &mha__plan_resolved(p)->weight[MHA_BIAS_TABLE]) ? ", hidden keys left out" : "");
 }
 
 static void print_weights(const request *r, const arguments *args)

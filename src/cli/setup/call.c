@@ -288,22 +288,9 @@ static double projections_of(const request *r, double queries, double keys)
 double request_flops(const request *r)
 {
     const mha_plan *p = &r->plan;
+    const mha_view *query = &r->call.query, *key = r->call.key.data ? &r->call.key : query;
+    const double rows = (double)(query->shape[0] * query->shape[1]), keys = (double)(key->shape[0] * key->shape[1]);
     const mha_config *c = mha_layer_config(r->layer);
-    const mha_semantics *s = &r->call.semantics;
-    double rows = 0, keys = 0, pairs = 0;
-    for (size_t b = 0; b < p->B; b++) {
-        const size_t own =
-            s->place.cu_seqlens_q ? (size_t)(s->place.cu_seqlens_q[b + 1] - s->place.cu_seqlens_q[b]) : 0;
-        const size_t T_q = s->place.cu_seqlens_q ? own : p->T_q, all = s->place.cu_seqlens_q ? own : p->S;
-        const size_t S =
-            s->visible.kv_lengths && (size_t)s->visible.kv_lengths[b] < all ? (size_t)s->visible.kv_lengths[b] : all;
-        rows += (double)T_q;
-        keys += (double)(s->place.cu_seqlens_q ? own : p->T_k);
-        pairs += (double)mha__visible_pairs(T_q, S, s->place.offset, s->visible.causal,
-                                            s->visible.window ? s->visible.window_left : -1,
-                                            s->visible.window ? s->visible.window_right : -1, s->visible.chunk) +
-                 (double)(T_q * p->S_extra);
-    }
     const double widths = (double)(r->call.absorbed ? 2 * c->kv_rank + c->d_rope : p->d_k + p->d_v);
-    return 2 * (projections_of(r, rows, keys) + pairs * (double)p->h * widths);
+    return 2 * (projections_of(r, rows, keys) + (double)mha__plan_pairs(p) * (double)p->h * widths);
 }

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "attention/pattern/pattern.h"
 #include "verify/variants/knobs.h"
 
 /* The list is written region by region, in the order of the data flow. */
@@ -26,6 +27,11 @@ extern const mha__variant_list mha__variants_of_output; /* merging of heads, out
 static inline bool has_weight(const mha_case *c, mha_weight w)
 {
     return c->weights[CASE_RECORDED][w].data != NULL;
+}
+
+static inline bool hides_keys(const mha_case *c)
+{
+    return mha__hides_keys(&c->semantics, &c->weights[CASE_RECORDED][MHA_BIAS_TABLE]);
 }
 
 /* Hidden scores become a number, or it is added to them. */

@@ -1,7 +1,6 @@
 /* Variants between q, k, v and the heads: what lists/scores.h asks of a case, and changes that take more than a row. */
 #include <math.h>
 
-#include "attention/pattern/pattern.h"
 #include "verify/variants/variants.h"
 
 /* ---------------------------------------------------------------- scores */
@@ -54,6 +53,17 @@ static bool is_turnable(const mha_case *c)
 static void transpose(mha_view *v)
 {
     *v = mha_view_swap(v, v->rank - 2, v->rank - 1);
+}
+
+/* Whether queries may see no key. */
+static bool may_be_empty(const mha_case *c)
+{
+    const mha_place *p = &c->semantics.place;
+    const int64_t *keys = p->cu_seqlens_k ? p->cu_seqlens_k : p->cu_seqlens_q;
+    bool empty = c->P + c->T_k == 0;
+    for (size_t b = 0; b < p->n_sequences; b++)
+        empty |= keys[b] == keys[b + 1];
+    return empty || hides_keys(c);
 }
 
 /* Which rules of the case hide whole keys from a softmax. */

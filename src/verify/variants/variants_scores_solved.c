@@ -2,7 +2,6 @@
  * lists/scores_solved.h asks of a case. */
 #include <math.h>
 
-#include "attention/pattern/pattern.h"
 #include "verify/variants/variants.h"
 
 /* Fewer key/value heads than there are, such that groups of them are whole. */

@@ -273,16 +273,16 @@ ALONE("lse-max-unscaled", "log-sum-exp with the maximum of the unscaled scores a
 /* ---------------------------------------------------------------- queries without keys, and hidden values */
 
 PAIRED("empty-nan", "NaN for queries that see no key",
-    softens(c) && mha__hides_keys(&c->semantics) && k->s.softmax.empty_rows != MHA_EMPTY_NAN,
+    softens(c) && may_be_empty(c) && k->s.softmax.empty_rows != MHA_EMPTY_NAN,
     k->s.softmax.empty_rows = MHA_EMPTY_NAN)
 PAIRED("empty-zero", "zero for queries that see no key",
-    attends(c) && mha__hides_keys(&c->semantics) && k->s.softmax.empty_rows == MHA_EMPTY_NAN,
+    attends(c) && may_be_empty(c) && k->s.softmax.empty_rows == MHA_EMPTY_NAN,
     k->s.softmax.empty_rows = MHA_EMPTY_ZERO)
 PAIRED("hidden-propagate", "weight 0 times a hidden value: NaN and infinity pass",
-    attends(c) && mha__hides_keys(&c->semantics) && k->s.softmax.hidden_values != MHA_HIDDEN_PROPAGATE,
+    attends(c) && hides_keys(c) && k->s.softmax.hidden_values != MHA_HIDDEN_PROPAGATE,
     k->s.softmax.hidden_values = MHA_HIDDEN_PROPAGATE)
 PAIRED("hidden-ignore", "hidden values without any effect",
-    attends(c) && mha__hides_keys(&c->semantics) && k->s.softmax.hidden_values == MHA_HIDDEN_PROPAGATE,
+    attends(c) && hides_keys(c) && k->s.softmax.hidden_values == MHA_HIDDEN_PROPAGATE,
     k->s.softmax.hidden_values = MHA_HIDDEN_IGNORE)
 
 /* clang-format on */

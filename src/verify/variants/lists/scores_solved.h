@@ -104,10 +104,10 @@ CHOSEN("padding-other", "other keys hidden from all queries; those of each batch
     keep(c, k, x), SOLVE_KEYS, NULL)
 
 CHOSEN("fill-other", "hidden scores set to a number: which",
-    attends(c) && mha__hides_keys(&c->semantics) && isfinite(*x),
+    attends(c) && hides_keys(c) && isfinite(*x),
     fill_hidden(k, FILL_REPLACE, *x), SOLVE_LISTED, any_fill)
 CHOSEN("fill-add-other", "a number added to hidden scores: which",
-    attends(c) && mha__hides_keys(&c->semantics) && isfinite(*x),
+    attends(c) && hides_keys(c) && isfinite(*x),
     fill_hidden(k, FILL_ADD, *x), SOLVE_LISTED, any_fill)
 
 /* ---------------------------------------------------------------- scores and softmax */
