@@ -235,6 +235,8 @@ static void print_totals(const report *r, const char *only)
     const size_t active = r->model && !r->file ? mha_model_active_parameters(r->model, &experts, &chosen) : 0;
     if (experts && !only)
         say("  active per token  %s (%zu of %zu experts)\n", count_text(a, active), chosen, experts);
+    if (shown.trainable != shown.parameters)
+        say("  frozen: %s of the parameters are not trained\n", count_text(a, shown.parameters - shown.trainable));
     if (shown.buffers)
         say("  buffers, not learned: %s elements in %s\n", count_text(a, shown.buffers),
                bytes_text(b, shown.buffer_bytes));
