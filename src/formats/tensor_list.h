@@ -29,6 +29,7 @@ typedef struct mha__packing {
     size_t block_rows, block_columns;     /* the numbers that share a scale */
     bool one_grid;                        /* for all leading axes; otherwise one for each */
     bool powers;                          /* the scales are bytes that mean F8_E8M0 */
+    bool symmetric;                       /* the middle of the codes means 0 */
     int bits;                             /* of a code */
     size_t nested_block;                  /* the scales that share a nested one */
     float offset;                         /* of nested scales */

@@ -221,7 +221,7 @@ size_t mha_model_check_file(const mha_model *model, const mha_file *file, mha_fi
         memcpy(finding.expected_shape, info.shape, sizeof finding.expected_shape);
         bool same = tensor && tensor->rank == info.rank &&
                     memcmp(tensor->shape, info.shape, (size_t)info.rank * sizeof *info.shape) == 0;
-        if (!tensor && (info.kind == MHA_TENSOR_BUFFER || info.alias_of))
+        if (!tensor && (info.kind == MHA_TENSOR_BUFFER || info.alias_of || model->rows[i].description->unsaved))
             continue; /* a file need not have them */
         if (tensor && (same || info.kind == MHA_TENSOR_BUFFER)) {
             finding.kind = info.kind == MHA_TENSOR_BUFFER ? MHA_FINDING_BUFFER : MHA_FINDING_TIED;
@@ -306,7 +306,8 @@ typedef struct missing_rows {
 
 static bool is_always_there(const mha__arch_tensor *row)
 {
-    return !row->section && !row->when && !row->alias_of && row->kind == MHA_ARCH_PARAMETER;
+    return !row->section && !row->when && !row->alias_of && !row->unsaved &&
+           row->kind == MHA_ARCH_PARAMETER;
 }
 
 static bool is_always_0(const mha__architecture *a, const char *formula)

@@ -68,7 +68,7 @@ static mha_status row_shape(const mha_model *model, const mha__arch_tensor *row,
 static mha_status add_tensor(mha_model *model, const mha__arch_tensor *row, const char *name, mha_error *error)
 {
     mha_tensor_spec spec = {.name = name, .role = row->role, .group = row->group, .dtype = model->dtype};
-    int64_t tied = 0;
+    int64_t tied = 0, frozen = 0;
     mha_tensor *tensor = NULL;
     if (row->kind != MHA_ARCH_PARAMETER)
         spec.kind = MHA_TENSOR_BUFFER;
@@ -77,8 +77,11 @@ static mha_status add_tensor(mha_model *model, const mha__arch_tensor *row, cons
     mha_status status = row_shape(model, row, &spec, error);
     if (status == MHA_OK && row->alias_of)
         status = value_of(model, row->tied, 1, &tied, error);
+    if (status == MHA_OK)
+        status = value_of(model, row->frozen, 0, &frozen, error);
     if (status != MHA_OK)
         return status;
+    spec.frozen = frozen != 0;
     char shared[MHA_ROW_NAME], room[MHA_ARCH_ROW];
     size_t used = 0;
     mha_tensor *owner = NULL;

@@ -1,5 +1,6 @@
 /* Weights that several tensors of a file hold: their values, what is listed and counted, and sets that do not fit. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -203,10 +204,42 @@ static void files_beside_it_say_the_format_of_gptq(void **state)
     rmdir(scratch_path("config.json"));
     static const char *const unknown[2] = {"checkpoint_format", "gptq_v3"}; /* its zero points are not known */
     path = write_planned("beside.safetensors", gptq, GPTQ_PARTS - 1, unknown);
-    assert_ok(mha_file_open(path, &file, &error), error);
-    assert_null(mha_file_find(file, "a.weight"));
-    assert_non_null(mha_file_find(file, "a.qweight"));
-    mha_file_close(file);
+    assert_refused(mha_file_open(path, &file, &error), MHA_UNSUPPORTED, error, "a.qweight",
+                   "expected checkpoint_format gptq or gptq_v2, found 'gptq_v3'");
+}
+
+/* GPTQ stores zero points minus 1, its second format does not. Where `sym` is true, the zero point is the middle of the
+ * codes: stored ones that say otherwise are refused. */
+static void symmetric_gptq_has_the_middle_as_zero_point(void **state)
+{
+    (void)state;
+    static const char *const formats[] = {"", "\"checkpoint_format\": \"gptq\", ",
+                                          "\"checkpoint_format\": \"gptq_v2\", "};
+    static const char *const symmetric[] = {"\"sym\": null", "\"sym\": false", "\"sym\": true"};
+    for (int i = 0; i < 18; i++) {
+        const int format = i / 6, sym = i / 2 % 3, stored = 7 + i % 2;
+        const planned list[] = {{"a.qweight", MHA_I32, 2, {2, 8}, 0x01234567},
+                                {"a.scales", MHA_F32, 2, {1, 8}, 0},
+                                {"a.qzeros", MHA_I32, 2, {1, 1}, stored * 0x11111111L}};
+        char text[200];
+        mha_error error;
+        mha_file *file = NULL;
+        float values[128];
+        const mha_view view = mha_view_of(values, MHA_F32, 2, (size_t[]){8, 16});
+        const int length = snprintf(text, sizeof text, "{\"quantization_config\": {%s%s}}", formats[format],
+                                    symmetric[sym]);
+        const char *path = write_planned("symmetric.safetensors", list, 3, NULL);
+        const char *beside = scratch_write("config.json", text, (size_t)length);
+        assert_ok(mha_file_open(path, &file, &error), error);
+        const int zero = stored + (format < 2);
+        const mha_status status = mha_file_read(file, mha_file_find(file, "a.weight"), &view, &error);
+        if (sym == 2 && zero != 8)
+            assert_refused(status, MHA_FORMAT, error, "a.qzeros", "as sym is true");
+        else
+            assert_true(status == MHA_OK && values[0] == (float)(7 - zero)); /* code 7, scale 1 */
+        mha_file_close(file);
+        remove(beside);
+    }
 }
 
 /* Codes of 4 bits with zero points, those of 8 bits without, whose words are not full; shapes that do not fit. */
@@ -420,6 +453,7 @@ int main(void)
         cmocka_unit_test(groups_that_there_are_not_are_refused),
         cmocka_unit_test(the_second_format_of_gptq_keeps_its_zero_points),
         cmocka_unit_test(files_beside_it_say_the_format_of_gptq),
+        cmocka_unit_test(symmetric_gptq_has_the_middle_as_zero_point),
         cmocka_unit_test(words_of_compressed_tensors_have_their_values),
         cmocka_unit_test(what_does_not_fit_is_listed_as_it_is),
         cmocka_unit_test(each_number_gets_the_scale_of_its_block),

@@ -335,6 +335,8 @@ static void what_is_not_described_is_refused_by_name(void **state)
         {"llama", NULL, "rope.scaling.factor=wide", "rope.scaling.factor: expected a number"},
         {"llama", NULL, "rope.scaling.type=7", "rope.scaling.type: expected none"},
         {"llama", NULL, "rope.scaling.type=longrope", "rope_factors_long.weight: expected factors"},
+        {"phi3", NULL, "context_length=131072 rope.scaling.original_context_length=4096",
+         "rope_factors_long.weight: expected factors for a context of 131072 positions above the original 4096"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         refused(rows[i].architecture, rows[i].layer, rows[i].pairs, "", rows[i].why);
@@ -416,6 +418,11 @@ static void factors_of_long_sequences_are_read(void **state)
     assert_true(facts.rope_scaling.long_factors[3] == 4 && facts.rope_scaling.factor == 4);
     facts = facts_with("phi3", NULL, "context_length=16", both);
     assert_true(facts.has_semantics && facts.semantics.qkv.rope.attention_factor == 1);
+    facts = facts_with("phi3", NULL, "context_length=16 rope.scaling.original_context_length=16", "");
+    assert_true(facts.has_semantics && facts.rope_scaling.kind == MHA_ROPE_UNSCALED);
+    facts = facts_with("phi3", NULL, "context_length=16 rope.scaling.original_context_length=4 rope.scaling.type=none",
+                       "");
+    assert_true(facts.has_semantics && facts.rope_scaling.kind == MHA_ROPE_UNSCALED);
     facts = facts_with("llama", NULL, "", "rope_freqs.weight");
     assert_true(facts.has_semantics && facts.rope_scaling.short_factors[3] == 4);
 }

@@ -25,6 +25,33 @@ static void refuse(mha_model_spec spec, mha_status expected, const char *a, cons
 
 /* ---------------------------------------------------------------- totals */
 
+/* Parameters that the library does not train, as its modules of the same configuration have them. */
+static void frozen_parameters_are_not_trained(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        size_t frozen;
+    } rows[] = {
+        {"{\"model_type\": \"whisper\"}", 1500 * 384},
+        {"{\"model_type\": \"marian\"}", 2 * 1024 * 1024},
+        {"{\"model_type\": \"pegasus\"}", 2 * 1024 * 1024},
+        {"{\"model_type\": \"vit_mae\"}", 197 * (768 + 512)},
+        {"{\"model_type\": \"afmoe\", \"num_hidden_layers\": 5, \"num_dense_layers\": 2, \"num_experts\": 6}", 3 * 6},
+        {"{\"model_type\": \"distilbert\", \"sinusoidal_pos_embds\": true}", 512 * 768},
+        {"{\"model_type\": \"distilbert\"}", 0},
+        {"{\"model_type\": \"bart\"}", 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        built b;
+        assert_ok(build_text(&b, rows[i].config, NULL, NULL), b.error);
+        const mha_totals totals = mha_params_totals(b.table, NULL);
+        if (totals.parameters - totals.trainable != rows[i].frozen)
+            fail_msg("%s: %zu frozen", rows[i].config, totals.parameters - totals.trainable);
+        unbuild(&b);
+    }
+}
+
 /* Computed by summing the public checkpoints' shape lists, and equal to the totals their publishers report
  * once buffers are left out. `tensors` counts storages without buffers. */
 static const struct {
@@ -696,6 +723,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(totals_are_the_published_ones),
+        cmocka_unit_test(frozen_parameters_are_not_trained),
         cmocka_unit_test(the_largest_models_cost_little_in_every_dtype),
         cmocka_unit_test(rows_have_the_public_names_and_shapes),
         cmocka_unit_test(inert_elements_follow_the_rule),

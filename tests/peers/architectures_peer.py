@@ -1,4 +1,4 @@
-"""Every architecture against the library that owns it: names, shapes and ties of all parameters.
+"""Every architecture against the library that owns it: names, shapes and ties of all parameters, and which are trained.
 
 Needs transformers (5.24 was compared) and torch; models are made without memory. Buffers that the library does not
 write into checkpoints (masks, rotary tables) are not compared. Then configurations are drawn from every key of a type's
@@ -26,16 +26,18 @@ from architectures_drawn import KEPT, draw, draw_any
 
 
 def theirs(model_type, class_name, config):
-    """Names, shapes and first names of parameters and stored buffers, as the library writes them into a checkpoint."""
+    """Names of parameters and stored buffers, as the library writes them into a checkpoint: shape, whether it is
+    trained, first name."""
     with torch.device("meta"):
         model = getattr(transformers, class_name)(transformers.AutoConfig.for_model(model_type, **config))
     model.tie_weights()
     held = {**model.state_dict(keep_vars=True), **dict(model.named_parameters(remove_duplicate=False))}
-    first = {}
+    first, frozen = {}, {id(tensor) for tensor in held.values() if not tensor.requires_grad}
     # Of ViTMAE's decoder transformers 5.23 writes other names than published files have, which it reads as well.
     stored = {name.replace("decoder.decoder_encoder.layer.", "decoder.decoder_layers."): tensor
               for name, tensor in revert_weight_conversion(model, held).items() if "*" not in name}  # one buffer of ESM
-    return {name: (list(tensor.shape), first.setdefault(id(tensor), name)) for name, tensor in stored.items()}
+    return {name: ((list(tensor.shape), id(tensor) not in frozen), first.setdefault(id(tensor), name))
+            for name, tensor in stored.items()}
 
 
 def ours(program, class_name, path):
@@ -44,7 +46,7 @@ def ours(program, class_name, path):
     if done.returncode != 0:
         return done.stderr.strip(), ""
     rows = json.loads(done.stdout)["tensors"]
-    return ({row["name"]: (row["shape"], row["storage"]) for row in rows},
+    return ({row["name"]: ((row["shape"], row["trainable"]), row["storage"]) for row in rows},
             {row["name"] for row in rows if row["kind"] == "buffer"})
 
 

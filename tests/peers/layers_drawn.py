@@ -107,7 +107,7 @@ MODELS = {
                                     "attn_scale": 0.5}),
     "ministral3": ("ministral3", {**GROUPS, "head_dim": 8, "rope_parameters": {
         **YARN, "rope_theta": 1e6, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
-        "llama_4_scaling_beta": 0.3}}),
+        "llama_4_scaling_beta": 0.3, "max_position_embeddings": 64}}),
     "glm": ("glm", {**GROUPS, "head_dim": 8}),
     "glm4": ("glm4", {**GROUPS, "head_dim": 8}),
     "smollm3": ("smollm3", {**GROUPS, **TWO, "no_rope_layer_interval": 2,

@@ -1,7 +1,10 @@
 """Files and whole models: what is read, written and counted."""
 import json
+import os
 import pathlib
+import random
 import struct
+import subprocess
 
 import mha
 import numpy as np
@@ -229,3 +232,58 @@ def test_a_group_that_a_model_lacks_is_refused():
     assert model.group_totals("attention").parameters > 0
     with pytest.raises(ValueError, match="^group: expected one of attention, .*, found 'atention'"):
         model.group_totals("atention")
+
+
+def drawn_rotation(r):
+    """A small configuration whose rotation may be wrong or unknown."""
+    config = {"model_type": r.choice(["llama", "qwen3", "gemma3_text", "phi3", "ministral3", "deepseek_v3", "cohere2",
+                                      "glm4", "gptj", "smollm3", "stablelm", "esm", "modernbert", "gpt_oss"]),
+              "hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 2,
+              "intermediate_size": 8, "vocab_size": 9}
+    members = {"factor": [2.0, 0.5, None, -1], "rope_theta": [1e4, 0.5, None], "odd_key": [3], "mscale": [1.0],
+               "original_max_position_embeddings": [16, 1, None], "attention_factor": [1.25, -1, None],
+               "low_freq_factor": [1, 4], "high_freq_factor": [4, 1], "short_factor": [[1.0] * 8, [1] * 7],
+               "long_factor": [[2.0] * 8], "max_position_embeddings": [64], "mrope_section": [[2, 3, 3], [4, 4]],
+               "partial_rotary_factor": [0.5, 1.0], "llama_4_scaling_beta": [0.1], "beta_fast": [32, -1]}
+    kinds = ["default", "linear", "dynamic", "yarn", "longrope", "llama3", "spiral", "su", "mrope", None, 7]
+    scaling = {r.choice(["rope_type", "type"]): r.choice(kinds)}
+    scaling.update({key: r.choice(values) for key, values in members.items() if r.random() < 0.2})
+    if r.random() < 0.15:
+        scaling = {"full_attention": scaling, "sliding_attention": {"rope_type": r.choice(kinds), "factor": 2.0}}
+    more = {"head_dim": [16, 15, 8, 2, 514], "partial_rotary_factor": [0.5, 0.3, 1.5, None], "rope_theta": [5, None],
+            "max_position_embeddings": [64, None], r.choice(["rope_scaling", "rope_parameters"]): [scaling]}
+    config.update({key: r.choice(values) for key, values in more.items() if r.random() < 0.5})
+    return config
+
+
+@pytest.mark.skipif("MHA_PROGRAM" not in os.environ, reason="the program is not built")
+def test_settings_and_params_show_the_rotation_that_forward_computes(tmp_path):
+    ran, refused, r, path = 0, 0, random.Random(7), str(tmp_path / "config.json")
+    program = lambda name: subprocess.run([os.environ["MHA_PROGRAM"], name, "--config", path, "--json"],
+                                          capture_output=True, text=True)
+    for _ in range(60):
+        config = drawn_rotation(r)
+        pathlib.Path(path).write_text(json.dumps(config))
+        try:
+            model = mha.Model.from_config(path)
+        except mha.Error:
+            continue
+        said = json.loads(program("params").stdout)["model"]
+        done = program("forward")
+        if done.returncode != 0:
+            refused += 1
+            assert said["not_run"] in done.stderr and said["rope_scaling"] is None, config
+            with pytest.raises(mha.UnsupportedError, match="counted, not computed"):
+                model.settings
+            continue
+        ran += 1
+        made, rope = json.loads(done.stdout)["config"]["settings"], model.settings.get("rope")
+        assert said["not_run"] is None and (rope is None) == ("rope" not in made), config
+        if rope is not None:
+            assert (rope.kind, rope.dim, rope.base) == (made["rope"], made["rope_dim"], made["rope_base"]), config
+            assert (rope.frequencies is None) == ("rope_frequencies" not in made), config
+            factor = made.get("rope_attention_factor", 1)
+            assert rope.attention_factor == pytest.approx(factor, 1e-12), config
+            if "rope_frequencies" in made:
+                assert said["rope_scaling"]["attention_factor"] == pytest.approx(factor, 1e-12), config
+    assert ran >= 10 and refused >= 20

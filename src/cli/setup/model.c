@@ -74,6 +74,14 @@ int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_mo
     return config && !blames_option(args, &error) ? refuse_error(config, &error) : refuse_field("", &error);
 }
 
+const char *model_not_run(const mha_model *model)
+{
+    size_t i = 0;
+    while (i + 1 < mha_model_layer_count(model) && !*mha_model_layer_facts(model, i)->not_run)
+        i++;
+    return mha_model_layer_facts(model, i)->not_run;
+}
+
 void model_print_name(const mha_model *model)
 {
     say("%s", bold());

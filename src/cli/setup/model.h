@@ -16,6 +16,9 @@ mha_model_spec model_spec(const arguments *args, size_t n_heads);
 /* Makes the model of --preset or --config with its --class and --dtype; `n_heads` 0: its own number of heads. */
 int model_open(const arguments *args, size_t n_heads, mha_params *params, mha_model **model);
 
+/* Why mha computes no attention of the model, or not that of one of its layers; "": it computes all. */
+const char *model_not_run(const mha_model *model);
+
 /* Finds the config.json in the directory of a file, or in the directory `path`. *config must be freed; NULL when
  * there is none. */
 int config_beside(const char *path, char **config);

@@ -51,9 +51,9 @@ bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], mha__said *said, mh
     const mha__entry *groups = parts[MHA_PART_GROUPS];
     const bool second = strcmp(said->format, "gptq_v2") == 0;
     said->format_matters = true;
-    if (*said->format && !second && strcmp(said->format, "gptq") != 0)
-        return false; /* another layout of the same names */
+    const bool known = !*said->format || second || strcmp(said->format, "gptq") == 0;
     packed->packing.offset = second ? 0 : 1;
+    packed->packing.symmetric = said->symmetric;
     if (codes->dtype != MHA_I32 || codes->rank != 2 || zeros->rank != 2 || codes->elements == 0 ||
         codes->shape[0] > SIZE_MAX / 32)
         return false;
@@ -63,20 +63,34 @@ bool mha__fit_gptq(const mha__entry *const parts[MHA_PARTS], mha__said *said, mh
         packed->tensor.dtype = types[i].dtype;
         if (codes->shape[0] * 32 % (size_t)types[i].bits == 0 &&
             (!groups || (grouped && groups->tensor.elements == in)) &&
-            fit_groups(parts, in, codes->shape[1], types[i].bits, said, MHA_UNSAID_ALIKE_POWER, packed))
-            return true;
+            fit_groups(parts, in, codes->shape[1], types[i].bits, said, MHA_UNSAID_ALIKE_POWER, packed)) {
+            said->format_unknown = !known;
+            return known;
+        }
     }
     return false;
 }
 
-/* Every input belongs to a group that there is. */
-mha__part mha__check_gptq(const mha__parts *parts, const mha_file_tensor *tensor)
+/* Every input belongs to a group that exists. */
+mha__part mha__check_groups(const mha__parts *parts, const mha_file_tensor *tensor)
 {
     const unsigned char *groups = parts->bytes[MHA_PART_GROUPS];
     for (size_t in = 0; groups && in < tensor->shape[1]; in++)
         if (word_at(groups, in) >= parts->packing->grid_rows)
             return MHA_PART_GROUPS;
     return MHA_PARTS;
+}
+
+/* Checks the groups and, of symmetric codes, that each zero point is the middle of the codes. */
+mha__part mha__check_gptq(const mha__parts *parts, const mha_file_tensor *tensor)
+{
+    const int bits = parts->packing->bits;
+    const size_t zeros = parts->packing->grid_rows * parts->rows;
+    const float middle = (float)(1u << (bits - 1)) - parts->packing->offset;
+    for (size_t i = 0; parts->packing->symmetric && i < zeros; i++)
+        if ((float)code_at(parts->bytes[MHA_PART_ZEROS], 0, 1, bits, i) != middle)
+            return MHA_PART_ZEROS;
+    return mha__check_groups(parts, tensor);
 }
 
 static size_t group_of(const mha__parts *parts, size_t in)

@@ -19,7 +19,7 @@ const mha__packing_kind mha__packing_kinds[] = {
      BIT(SCALES) | BIT(TABLE) | BIT(STATE), ".weight", mha__fit_4bit, NULL, mha__value_4bit},
     {"compressed-tensors", {".weight_packed", ".weight_scale", ".weight_zero_point", ".weight_g_idx",
      [MHA_PART_STATE] = ".weight_shape"}, BIT(SCALES) | BIT(STATE), ".weight",
-     mha__fit_compressed, mha__check_gptq, mha__value_compressed},
+     mha__fit_compressed, mha__check_groups, mha__value_compressed},
     {"NVFP4", {".weight_packed", ".weight_scale", [MHA_PART_TABLE] = ".weight_global_scale",
      [MHA_PART_UNUSED] = ".input_global_scale"}, BIT(SCALES) | BIT(TABLE), ".weight",
      mha__fit_nvfp4, NULL, mha__value_nvfp4_divided},

@@ -136,9 +136,13 @@ mha_status mha__packings_find(mha_file *file, mha__joining *joining, mha_error *
         return mha__file_no_memory(file, error);
     for (size_t i = 0; i < file->entries.count; i++) {
         const mha__entry *codes = entry_at(file, i);
+        joining->said.format_unknown = false;
         for (const mha__packing_kind *kind = mha__packing_kinds; kind->name; kind++)
             if (joining->is[i] == MHA_OWN && may_be_codes(codes->tensor.dtype))
                 TRY(try_kind(file, joining, kind, codes, error));
+        if (joining->is[i] == MHA_OWN && joining->said.format_unknown)
+            return mha__fail_inside(error, MHA_UNSUPPORTED, mha__entry_path(file, codes), codes->tensor.name, 0,
+                                    "expected checkpoint_format gptq or gptq_v2, found '%.40s'", joining->said.format);
     }
     return MHA_OK;
 }

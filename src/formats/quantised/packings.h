@@ -48,6 +48,7 @@ bool mha__fit_int8(const mha__entry *const parts[MHA_PARTS], mha__said *said, mh
 bool mha__fit_4bit(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);
 bool mha__fit_compressed(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);
 bool mha__fit_nvfp4(const mha__entry *const parts[MHA_PARTS], mha__said *said, mha__packed_tensor *packed);
+mha__part mha__check_groups(const mha__parts *parts, const mha_file_tensor *tensor);
 mha__part mha__check_gptq(const mha__parts *parts, const mha_file_tensor *tensor);
 float mha__value_scaled(const mha__parts *parts, size_t row, size_t column);
 /* The type of the blocks that F8 and its scales can stay in; F32: none. */
@@ -73,7 +74,7 @@ typedef struct mha__joining {
 } mha__joining;
 enum { MHA_OWN, MHA_IS_PART, MHA_IS_CODES }; /* a tensor of its own; of a packed tensor */
 
-/* Needs the index of names. Errors: MHA_IO, MHA_NO_MEMORY. */
+/* Needs the index of names. Errors: MHA_IO, MHA_NO_MEMORY, MHA_UNSUPPORTED (GPTQ of another format). */
 mha_status mha__packings_find(mha_file *file, mha__joining *joining, mha_error *error);
 /* Replaces the list of entries by one with packed tensors, at the places of their codes, and fills the list of parts.
  * The index of names must have been forgotten. */

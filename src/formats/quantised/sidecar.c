@@ -47,6 +47,8 @@ static void gather(json_t *object, bool inside, mha__said *said)
             continue;
         else if (strcmp(key, "checkpoint_format") == 0 && json_is_string(value) && !*said->format)
             mha__text_print(said->format, MHA_SIDECAR_FORMAT, "%s", json_string_value(value));
+        else if (strcmp(key, "sym") == 0)
+            said->symmetric |= json_is_true(value);
         else if ((strcmp(key, "group_size") == 0 || strcmp(key, "q_group_size") == 0) && json_is_integer(value))
             add_size(&said->columns, json_integer_value(value));
         else if (strcmp(key, "weight_block_size") == 0 || strcmp(key, "block_structure") == 0)

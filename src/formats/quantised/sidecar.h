@@ -15,11 +15,12 @@ typedef struct mha__group_sizes {
 typedef struct mha__said {
     const char *state;               /* of one packed tensor: the bytes of the part of that name, or "" */
     char format[MHA_SIDECAR_FORMAT]; /* of GPTQ's zero points: "gptq", "gptq_v2"; "": nothing says it */
-    bool format_matters;
+    bool format_matters, format_unknown;
+    bool symmetric; /* "sym" is true: the middle of GPTQ's codes means 0 */
     mha__group_sizes rows, columns; /* that blocks of outputs and of inputs have, or groups of inputs */
 } mha__said;
 
-/* Fills format, rows and columns: from the metadata "checkpoint_format" and "gptq_group_size", from
+/* Fills format, symmetric, rows and columns: from the metadata "checkpoint_format" and "gptq_group_size", from
  * `quantization_config` in the config.json beside the file, and from the quantize_config.json and quant_config.json
  * there. Files that are not there say nothing, and none is read once the format and a size are known. Errors: of files
  * that cannot be read, MHA_FORMAT (no JSON object, more sizes than are kept), MHA_NO_MEMORY. */

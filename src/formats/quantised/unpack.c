@@ -107,6 +107,12 @@ static mha_status load_parts(mha__unpacking *u, mha_error *error)
     if (wrong == MHA_PARTS)
         return MHA_OK;
     const mha__entry *part = part_of(u, wrong);
+    if (wrong == MHA_PART_ZEROS)
+        return mha__fail_inside(error, MHA_FORMAT, mha__entry_path(u->file, part), part->tensor.name, 0,
+                                "expected zero points of %g, as sym is true and checkpoint_format is %s, found another "
+                                "one",
+                                (double)(1u << (packing->bits - 1)) - packing->offset,
+                                packing->offset > 0 ? "gptq or missing" : "gptq_v2");
     return mha__fail_inside(error, MHA_FORMAT, mha__entry_path(u->file, part), part->tensor.name, 0,
                             "expected groups from 0 to %zu, found another one", packing->grid_rows - 1);
 }

@@ -228,9 +228,10 @@ static void set_remarks(const mha__setup *setup, const mha__values *v, const cha
         mha__text_print(facts->caveat, sizeof facts->caveat, "rope_scaling is not applied: %s", rope_fault);
         mha__text_print(not_run, size, "rope_scaling: %s", rope_fault);
     }
-    if (facts->semantics.qkv.rope.kind != MHA_ROPE_NONE && rotated(v) % 2 != 0)
-        mha__text_print(not_run, size, "pairs of features are rotated, and %" PRId64 " of %zu is no number of pairs",
-                        rotated(v), facts->config.d_k);
+    const int64_t dim = rotated(v), d_k = mha__values_get(v, "d_k");
+    if (facts->semantics.qkv.rope.kind != MHA_ROPE_NONE && (dim % 2 != 0 || dim > d_k))
+        mha__text_print(not_run, size, "rope_dim: expected an even number of features up to d_k = %" PRId64
+                        ", found %" PRId64, d_k, dim);
     if (facts->config.bias_rows > MHA_BIAS_MOST_ROWS)
         mha__text_print(not_run, size, "a table of biases of more than %d rows", MHA_BIAS_MOST_ROWS);
     if (mha__values_get(v, "relative_rule") && facts->semantics.added.relative.rule == MHA_RELATIVE_NONE)

@@ -65,13 +65,15 @@ static mha_status lengths(const json_t *config, const json_t *object, mha_rope_s
     return MHA_OK;
 }
 
-/* Refuses a member that says something and that nothing reads. */
+/* Refuses a member that has a value and may change the rotation, but is unknown. Ministral 3 repeats the model's
+ * max_position_embeddings here, and transformers does not read it. */
 static mha_status check_members(const json_t *object, mha_error *error)
 {
     static const char known[] = "rope_theta factor original_max_position_embeddings attention_factor beta_fast "
                                 "beta_slow mscale mscale_all_dim low_freq_factor high_freq_factor short_factor "
                                 "long_factor truncate mrope_section mrope_interleaved partial_rotary_factor "
-                                "llama_4_scaling_beta finetuned full_attention sliding_attention";
+                                "llama_4_scaling_beta max_position_embeddings finetuned full_attention "
+                                "sliding_attention";
     const char *member;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)object, member, value)

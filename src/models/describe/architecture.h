@@ -71,8 +71,10 @@ typedef struct mha__arch_tensor {
     const char *when;     /* the same of this row */
     const char *alias_of; /* the tensor whose storage it shares */
     const char *tied;     /* formula: whether the storage is shared; NULL: always */
+    const char *frozen;   /* formula: whether it is not trained; NULL: never */
     mha__arch_kind kind;
-    int routed; /* a token passes top_k of `experts` parts of it, or of its inner blocks */
+    int unsaved; /* the library makes it, and a file may lack it */
+    int routed;  /* a token passes top_k of `experts` parts of it, or of its inner blocks */
     const char *tokens; /* formula of lengths: vectors of a sequence that it multiplies; NULL: as costs.c says */
 } mha__arch_tensor;
 

@@ -168,13 +168,14 @@ static mha_status read_tensor(const reader *r, const char *list, const char *pla
     mha__arch_tensor *tensor = row;
     json_error_t why;
     const json_t *buffer = NULL;
-    TRY(AS_TEXT(r, entry, "when", "tied", "tokens"));
-    const int failed = json_unpack_ex(entry, &why, 0, "{s:s, s:s, s:s, s:s, s?s, s?s, s?s, s?o, s?b, s?s}", "name",
-                                      &tensor->name, "shape", &tensor->shape, "group", &tensor->group, "role",
+    TRY(AS_TEXT(r, entry, "when", "tied", "tokens", "frozen"));
+    const int failed = json_unpack_ex(entry, &why, 0, "{s:s, s:s, s:s, s:s, s?s, s?s, s?s, s?s, s?o, s?b, s?b, s?s}",
+                                      "name", &tensor->name, "shape", &tensor->shape, "group", &tensor->group, "role",
                                       &tensor->role, "when", &tensor->when, "same_as", &tensor->alias_of, "tied",
-                                      &tensor->tied, "buffer", &buffer, "routed", &tensor->routed, "tokens",
-                                      &tensor->tokens);
-    TRY(unpacked(r, list, place, failed, &why, entry, "name shape group role when same_as tied buffer routed tokens"));
+                                      &tensor->tied, "frozen", &tensor->frozen, "buffer", &buffer, "unsaved",
+                                      &tensor->unsaved, "routed", &tensor->routed, "tokens", &tensor->tokens);
+    TRY(unpacked(r, list, place, failed, &why, entry,
+                 "name shape group role when same_as tied frozen buffer unsaved routed tokens"));
     const bool long_integers = json_is_string(buffer) && strcmp(json_string_value(buffer), "I64") == 0;
     if (buffer && !json_is_true(buffer) && !long_integers)
         return wrong(r, list, place, "buffer: expected true, or \"I64\"");

@@ -80,7 +80,7 @@ mha_status mha__gguf_scaling(const mha_file *file, const json_t *config, const m
     const size_t pairs = mha__values_rope_dim(values) / 2;
     const mha_file_tensor *factors = mha_file_find(file, "rope_freqs.weight");
     const bool latent = mha__values_get(values, "rank_kv") > 0;
-    double log_multiplier;
+    double log_multiplier, context;
     *s = (mha_rope_scaling){0};
     TRY(read_kind(config, s, error));
     TRY(only(config, "rope.scaling.yarn_attn_factor", 1, error));
@@ -100,6 +100,12 @@ mha_status mha__gguf_scaling(const mha_file *file, const json_t *config, const m
     if (!latent)
         TRY(only(config, "rope.scaling.yarn_log_multiplier", 0, error));
     TRY(number(config, "rope.scaling.original_context_length", 0, &s->original_length, error));
+    TRY(number(config, "context_length", 0, &context, error));
+    if (!factors && !mha__config_value(config, "rope.scaling.type") && s->kind == MHA_ROPE_UNSCALED &&
+        s->original_length > 0 && context > s->original_length)
+        return mha__fail(error, MHA_NOT_FOUND, "rope_factors_long.weight",
+                         "expected factors for a context of %.0f positions above the original %.0f, found none", context,
+                         s->original_length);
     if (!factors)
         return MHA_OK;
     const bool alone = s->kind == MHA_ROPE_UNSCALED;

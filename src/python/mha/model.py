@@ -181,8 +181,14 @@ class Model:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the configuration says about calls of the attention layers: causal, rope, window, ..."""
-        return settings_of_facts(lib.mha_model_facts_of(self._model.address).contents)
+        """The settings of calls of the first attention layer: causal, rope, window, ...
+
+        Raises UnsupportedError, with the reason, where mha counts the attention of a layer, but does not compute it.
+        """
+        facts = [lib.mha_model_layer_facts(self._model.address, i).contents for i in range(max(len(self.layers), 1))]
+        for reason in filter(None, (each.not_run.decode() for each in facts)):
+            raise UnsupportedError("unsupported", "settings", reason, f"settings: {reason}; counted, not computed")
+        return settings_of_facts(facts[0])
 
     @property
     def assumptions(self) -> dict[str, int]:

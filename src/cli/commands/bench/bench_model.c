@@ -71,7 +71,7 @@ int bench_model_read(const arguments *args, bench_model *shapes)
     if (mha_params_create(NULL, &params) != MHA_OK)
         return refuse_error("", &(mha_error){.status = MHA_NO_MEMORY});
     int code = model_open(args, 0, params, &model);
-    const char *not_run = code == EXIT_DONE ? mha_model_facts_of(model)->not_run : "";
+    const char *not_run = code == EXIT_DONE ? model_not_run(model) : "";
     if (*not_run)
         code = refuse(asked_by(args), "%s; it is counted, not computed", not_run);
     for (size_t i = 0; code == EXIT_DONE && mha_model_layer_at(model, i, &layer); i++)

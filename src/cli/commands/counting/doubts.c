@@ -1,12 +1,12 @@
-/* Says what a model's configuration leaves open. */
+/* Prints what a model's configuration leaves open. */
 #include "cli/commands/counting/doubts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/output/print.h"
+#include "cli/setup/model.h"
 
-enum { DOUBTS = 2 };
+enum { DOUBTS = 3 };
 
 /* The sentences, which must be freed; NULL where there is nothing of the kind. */
 static void find(const mha_model *model, char *doubts[DOUBTS])
@@ -20,6 +20,8 @@ static void find(const mha_model *model, char *doubts[DOUBTS])
                               i ? ", " : "", assumed[i].key, (long long)assumed[i].value);
     for (size_t i = 0; (key = mha_model_unread_key(model, i)); i++)
         doubts[1] = text_more(i ? doubts[1] : text_of("not read, and not known: "), "%s%s", i ? ", " : "", key);
+    if (*model_not_run(model))
+        doubts[2] = text_of("attention is counted, not computed: %s", model_not_run(model));
 }
 
 void doubts_say(const mha_model *model)

@@ -1,4 +1,4 @@
-/* What a model's configuration leaves open, a sentence each: what is assumed, and which keys nobody read. */
+/* Sentences on a model's configuration: the assumed values, the unread keys, why attention is not computed. */
 #ifndef MHA_CLI_COMMANDS_COUNTING_DOUBTS_H
 #define MHA_CLI_COMMANDS_COUNTING_DOUBTS_H
 

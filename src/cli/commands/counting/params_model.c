@@ -158,6 +158,16 @@ static int open_report(report *r, const arguments *args)
 
 /* ---------------------------------------------------------------- text */
 
+/* The facts of the first attention layer whose rotation is scaled, else those of the last one. */
+static const mha_model_facts *scaled_facts(const mha_model *model)
+{
+    size_t i = 0;
+    while (i + 1 < mha_model_layer_count(model) &&
+           mha_model_layer_facts(model, i)->rope_scaling.kind == MHA_ROPE_UNSCALED)
+        i++;
+    return mha_model_layer_facts(model, i);
+}
+
 static void print_heading(const report *r)
 {
     char text[SHORT_TEXT];
@@ -176,8 +186,9 @@ static void print_heading(const report *r)
     if (c->kv_heads != c->n_heads)
         say(", %zu key/value heads", c->kv_heads);
     say(" of %zu, %zu attention layers\n", c->d_k, mha_model_layer_count(r->model));
-    if (scaling_text(facts, text))
-        say("rotary positions scaled: %s; attention factor %g\n", text, facts->semantics.qkv.rope.attention_factor);
+    const mha_model_facts *scaled = scaled_facts(r->model);
+    if (scaling_text(scaled, text))
+        say("rotary positions scaled: %s; attention factor %g\n", text, scaled->semantics.qkv.rope.attention_factor);
     doubts_say(r->model);
     say("\n");
 }
@@ -224,6 +235,8 @@ static void print_totals(const report *r, const char *only)
     const size_t active = r->model && !r->file ? mha_model_active_parameters(r->model, &experts, &chosen) : 0;
     if (experts && !only)
         say("  active per token  %s (%zu of %zu experts)\n", count_text(a, active), chosen, experts);
+    if (shown.trainable != shown.parameters)
+        say("  frozen: %s of the parameters are not trained\n", count_text(a, shown.parameters - shown.trainable));
     if (shown.buffers)
         say("  buffers, not learned: %s elements in %s\n", count_text(a, shown.buffers),
                bytes_text(b, shown.buffer_bytes));
@@ -334,7 +347,8 @@ static json_t *model_record(const report *r)
                      J(mha_model_class(r->model)), "d_model", J(c->d_model), "heads", J(c->n_heads), "kv_heads",
                      J(c->kv_heads), "d_k", J(c->d_k), "attention_layers", J(mha_model_layer_count(r->model)),
                      "assumed", list, "unread", unread, "active_parameters", J(active), "experts", J(experts),
-                     "experts_used", J(chosen), "rope_scaling", scaling_record(facts), NULL);
+                     "experts_used", J(chosen), "rope_scaling", scaling_record(scaled_facts(r->model)), "not_run",
+                     J(*model_not_run(r->model) ? model_not_run(r->model) : NULL), NULL);
 }
 
 static json_t *file_record(const mha_file *file, const mha_file_totals *all)
