@@ -519,7 +519,7 @@ static void a_child_unpacks_by_itself(void **state)
         usleep(1000);
     const pid_t child = fork();
     if (child == 0) {
-        alarm(20);
+        alarm(HANG_SECONDS);
         g.waits = 0;
         _exit(mha_tensor_view(mha_layer_weight(layer, MHA_W_Q)).data ? 0 : 1);
     }

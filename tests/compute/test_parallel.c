@@ -77,14 +77,14 @@ static void many_may_call_at_once(void **state)
     }
 }
 
-/* Both workers must be inside at once, or the first waits in vain. */
+/* Both workers must be inside at once, or the first waits until the alarm of main ends the test. */
 static void meet(void *context, size_t task, int worker)
 {
     (void)task;
     (void)worker;
     atomic_int *arrived = context;
     atomic_fetch_add(arrived, 1);
-    for (long tries = 0; atomic_load(arrived) < 2 && tries < 100000000; tries++)
+    while (atomic_load(arrived) < 2)
         sched_yield();
 }
 
@@ -112,9 +112,7 @@ static void set_out(void *context, size_t task, int worker)
         return;
     w->begun[worker] = true;
     w->first[worker] = task;
-    atomic_fetch_add(&w->here, 1);
-    for (int i = 0; i < 2000 && atomic_load(&w->here) < 2; i++)
-        usleep(1000);
+    meet(&w->here, task, worker);
 }
 
 /* Neighbours read the same memory: the workers begin far from each other. */
@@ -136,7 +134,7 @@ static void a_child_of_fork_has_a_pool_of_its_own(void **state)
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        alarm(20);
+        alarm(HANG_SECONDS);
         atomic_int arrived = 0;
         mha__parallel_for(2, 2, meet, &arrived);
         leave(faults(TASKS, 4) == 0 && atomic_load(&arrived) == 2 ? 0 : 1);
@@ -180,7 +178,7 @@ static void a_child_of_fork_is_not_held_up_by_calls_of_its_parent(void **state)
         usleep(1000);
     pid_t child = fork();
     if (child == 0) {
-        alarm(10);
+        alarm(HANG_SECONDS);
         atomic_int arrived = 0;
         mha__parallel_for(2, 2, meet, &arrived);
         leave(atomic_load(&arrived) == 2 ? 0 : 1);
@@ -277,7 +275,7 @@ static void a_child_of_fork_finds_the_blas_unlocked(void **state)
     for (int children = 0; children < 200 && status == 0; children++) {
         pid_t child = fork();
         if (child == 0) {
-            alarm(20);
+            alarm(HANG_SECONDS);
             const int before = mha__gemm_begin();
             const float sum = multiply();
             mha__gemm_end(before);
@@ -377,5 +375,6 @@ int main(void)
         cmocka_unit_test(little_work_wakes_nobody),
         cmocka_unit_test(work_for_a_thread_follows_from_the_handover),
     };
+    alarm(HANG_SECONDS);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

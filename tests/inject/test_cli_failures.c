@@ -153,7 +153,7 @@ static void child(const command *c, inject_mode mode, size_t at)
     int err = open(scratch_path(".stderr"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (in < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
         _exit(98);
-    alarm(60);
+    alarm(HANG_SECONDS);
     on_exit(report, NULL);
     inject_arm(mode, at);
     exit(program_main(argc, argv));

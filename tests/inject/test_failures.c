@@ -118,7 +118,7 @@ static void survives(const char *name, scenario run, const char *path)
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        alarm(300);
+        alarm(HANG_SECONDS);
         size_t points = every_point(name, run, path);
         inject_exit(write(ends[1], &points, sizeof points) == sizeof points ? 0 : 1);
     }

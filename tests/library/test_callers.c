@@ -417,7 +417,7 @@ static void a_forked_child_goes_on(void **state)
     crew_work(&shared, 0, 0); /* whatever is started at first use has been started */
     pid_t child = fork();
     if (child == 0) {
-        alarm(60); /* a child that waits for a thread it does not have is ended */
+        alarm(HANG_SECONDS); /* a child that waits for a thread it does not have is ended */
         int blas = process_blas_threads();
         crew_work(&shared, 1, 0);
         pid_t grandchild = fork();
@@ -459,7 +459,7 @@ static void children_made_during_forwards_go_on(void **state)
         if (child == 0) {
             float y[LIFE_FLOATS];
             bool well = true;
-            alarm(20); /* a child that waits for a thread it does not have is ended */
+            alarm(HANG_SECONDS); /* a child that waits for a thread it does not have is ended */
             for (uint64_t k = 0; k < 3; k++) /* each path */
                 well = live_and_die(k, y) == MHA_OK && memcmp(y, lives[k], sizeof y) == 0 && well;
             leave(!well || process_blas_threads() != blas);

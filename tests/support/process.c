@@ -115,11 +115,11 @@ void process_state_take(process_state *state)
 }
 
 /* A file that another thread holds for a moment is not left open: glibc's malloc reads the number of processors in the
- * thread whose new arena passes a limit. Returns the number of open files once it is `before`, or after a second. */
+ * thread whose new arena passes a limit. Returns the number of open files once it is `before`, or after 30 seconds. */
 static size_t files_left_open(size_t before)
 {
     size_t n = open_files();
-    for (int wait = 0; wait < 100 && n > before; wait++) {
+    for (int wait = 0; wait < 3000 && n > before; wait++) {
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
         n = open_files();
     }

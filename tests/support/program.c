@@ -101,7 +101,7 @@ program_result program_run_in_shell(const char *line)
     assert_non_null(realpath(program && *program ? program : "build/mha", folder));
     *strrchr(folder, '/') = '\0';
     snprintf(path, sizeof path, "PATH=%s:%s", folder, found ? found : "/bin:/usr/bin");
-    return program_run_other((const char *const[]){"env", path, "sh", "-c", line, NULL});
+    return program_run_other((const char *const[]){"env", path, "bash", "-e", "-o", "pipefail", "-c", line, NULL});
 }
 
 program_result program_run_on_terminals(unsigned short width, const char *const *args)

@@ -19,7 +19,7 @@ program_result program_run(const char *const *args);
 program_result program_run_with(const char *output, const char *input, const char *const *args);
 /* Runs another program, argv[0], which is looked for in PATH. */
 program_result program_run_other(const char *const *argv);
-/* A line of the shell, in which the program is called mha. */
+/* A line of bash, in which the program is called mha; it ends at the first command that fails, also one of a pipe. */
 program_result program_run_in_shell(const char *line);
 /* The same with standard output and standard error each on a terminal of its own, `width` columns wide, of the kind
  * that $TEST_TERM names (xterm). Skips the test

@@ -23,7 +23,7 @@ typedef struct said {
     program_result result;
     const char *out, *err; /* what is not compared yet */
     json_t *json;
-    bool lenient, code_checked, errors_checked;
+    bool code_checked, errors_checked;
 } said;
 
 /* Says what is wrong; the test fails behind its last command. */
@@ -186,15 +186,23 @@ static void check_json(said *s, const char *line)
         WRONG(s, "\"%s\" is not so: %s", line, why);
 }
 
-/* "? CODE" or "? CODE WORDS": the words, with "*" for any text, are in the one line that is said. */
-static void check_code(said *s, const char *line)
+/* The code is `expected`; what follows it is returned. */
+static const char *check_code(said *s, const char *expected)
 {
-    char words[LINE], *rest;
-    const long code = strtol(line + 1, &rest, 10);
-    const program_result *r = &s->result;
-    if (r->code != code)
-        WRONG(s, "exit code %d, expected %ld", r->code, code);
+    char *rest;
+    const long code = strtol(expected, &rest, 10);
+    if (rest == expected || s->result.code != code)
+        WRONG(s, "exit code %d, expected %s", s->result.code, expected);
     s->code_checked = true;
+    return rest;
+}
+
+/* "CODE" or "CODE WORDS": the words, with "*" for any text, are in the one line that is said. */
+static void check_refusal(said *s, const char *expected)
+{
+    char words[LINE];
+    const char *rest = check_code(s, expected);
+    const program_result *r = &s->result;
     if (*rest != ' ')
         return;
     size_t n = 0;
@@ -210,7 +218,9 @@ static void check_code(said *s, const char *line)
 static void check_line(said *s, const char *line)
 {
     if (*line == '?')
-        check_code(s, line);
+        check_refusal(s, line + 1);
+    else if (strncmp(line, "[exit code ", 11) == 0)
+        check_code(s, line + 11);
     else if (*line == '!' && line[1] == ' ') {
         if (strstr(s->result.out, line + 2))
             WRONG(s, "it says \"%s\"", line + 2);
@@ -290,7 +300,7 @@ static const char *run(const said *as, const char *at)
     at = check_lines(s, at, !writes);
     if (writes)
         return at;
-    if (!s->code_checked && s->result.code != 0 && !(s->lenient && s->result.code == 1))
+    if (!s->code_checked && s->result.code != 0)
         WRONG(s, "exit code %d", s->result.code);
     if (!s->errors_checked && *s->result.err)
         WRONG(s, "it says something on standard error");
@@ -334,7 +344,7 @@ static bool imports(const char *python, const char *modules)
     return can;
 }
 
-/* Runs the lines that begin with "mha". */
+/* Runs the lines that begin with "mha". A comment may say "exit code N". */
 static size_t run_shell(said *s, const char *at, const char *end)
 {
     size_t count = 0;
@@ -343,8 +353,8 @@ static size_t run_shell(said *s, const char *at, const char *end)
         if (strncmp(s->command, "mha ", 4) != 0)
             continue;
         s->result = program_run_in_shell(s->command);
-        if (s->result.code > 1)
-            WRONG(s, "exit code %d", s->result.code);
+        const char *comment = strstr(s->command, " # "), *code = comment ? strstr(comment, "exit code ") : NULL;
+        check_code(s, code ? code + 10 : "0");
         program_free(&s->result);
         count++;
     }
@@ -384,7 +394,7 @@ static size_t check_fence(said *s, const char **from, char *python_so_far)
     return 1;
 }
 
-size_t transcript_check(const char *file, int lenient)
+size_t transcript_check(const char *file)
 {
     size_t size, count = 0;
     wrong = 0;
@@ -392,7 +402,7 @@ size_t transcript_check(const char *file, int lenient)
     assert_true(text && python);
     text[size] = '\0';
     for (const char *at = text; *at;) {
-        said s = {.file = file, .lenient = lenient != 0};
+        said s = {.file = file};
         if (strncmp(at, "    $ ", 6) == 0) {
             at = copy_continued(s.command, at + 6);
             at = run_each(&s, at);

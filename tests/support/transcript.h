@@ -33,14 +33,17 @@
  *     2> some ... line                 a line of standard error, which is empty where nothing is said of it
  *     ! some text                      no line of standard output holds this text
  *     .keys[0].name == "W_Q"           standard output is a JSON object, in which this is so: transcript_claim
- *     ? 2                              the exit code, 0 without this line (0 or 1 where `lenient`)
+ *     ? 2                              the exit code, 0 without this line; of a command with ";", "&&" or "|" the
+ *                                      first that is not 0
+ *     [exit code 2]                    the same, where users read it
  *     ? 2 some words * more            a refusal: this code, nothing on standard output, one line on standard error
  *                                      that holds the words
  *
  * Code between fences runs, too: of Python behind all that stands before it on the page, where indented lines below are
- * what it prints; of sh the lines that begin with "mha". Names behind "python" or "sh" are modules without which the
- * block is left out, in the Python $PEER_PYTHON. Everything runs in the present folder. */
-size_t transcript_check(const char *file, int lenient);
+ * what it prints; of sh the lines that begin with "mha", whose exit code is 0 unless a comment says "exit code N".
+ * Names behind "python" or "sh" are modules without which the block is left out, in the Python $PEER_PYTHON. Everything
+ * runs in the present folder. */
+size_t transcript_check(const char *file);
 
 /* Whether a claim is so of a JSON value; if not, `why` says what was found. A claim is a path, a relation and a value:
  *

@@ -38,6 +38,10 @@
 void assert_refusal(mha_status found, mha_status expected, const mha_error *error, const char *const *texts,
                     const char *call, const char *file, int line);
 
+/* What takes longer than this many seconds waits for something that never happens: alarm() ends it. The number is far
+ * beyond what a test needs, so that no busy machine fails one. */
+enum { HANG_SECONDS = 600 };
+
 /* _exit for a child that was forked; which lines it ran is kept where that is measured. */
 __attribute__((noreturn)) void leave(int code);
 
