@@ -69,7 +69,7 @@ class QuestionItem(pytest.Item):
 
 
 def _items(session: Any, target: str) -> Iterator[QuestionItem]:
-    from .conform import Examination
+    from ._conform import Examination
     from .grading import TargetError, load_pair
 
     option = session.config.getoption
