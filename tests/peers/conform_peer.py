@@ -19,7 +19,7 @@ import warnings
 import numpy as np
 
 from mha import testing
-from mha.conform import Examination
+from mha._conform import Examination
 
 warnings.simplefilter("ignore")
 PAGE = "bench/CONFORM.md"

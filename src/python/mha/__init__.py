@@ -10,27 +10,34 @@
 
 src/python/README.md shows each of them at work.
 """
-from . import testing, transformers
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from ._library import __version__
-from .backward import attention_backward
-from .cache import Cache
-from .conform import Answer, Report, conform
-from .errors import (Error, FormatError, InvalidError, MachineError, NoMemoryError, NotFoundError, UnsupportedError)
-from .files import File, load, save
-from .functional import attention, scaled_dot_product_attention
-from .judge import Diagnosis, Verdict, check, diagnose, variants
-from .layer import MultiHeadAttention
-from .live import LiveModel
-from .merge import merge
-from .model import Model, count, presets
-from .pages import paged_attention, paged_attention_backward
-from .parameters import Parameter, Parameters, Totals
-from .questions import NEEDS
-from .semantics import Bias, Relative, Rope, window_segments
-from .settings import SETTINGS
-from .tables import Table
-from .trace import Trace
-from .watch import Watch, watch
+
+if TYPE_CHECKING:
+    from . import testing, transformers
+    from .backward import attention_backward
+    from .cache import Cache
+    from ._conform import Answer, Report, conform
+    from .errors import (Error, FormatError, InvalidError, MachineError, NoMemoryError, NotFoundError, UnsupportedError)
+    from .files import File, load, save
+    from .functional import attention, scaled_dot_product_attention
+    from .judge import Diagnosis, Verdict, check, diagnose, variants
+    from .layer import MultiHeadAttention
+    from .live import LiveModel
+    from ._merge import merge
+    from .model import Model, count, presets
+    from .pages import paged_attention, paged_attention_backward
+    from .parameters import Parameter, Parameters, Totals
+    from .questions import NEEDS
+    from .semantics import Bias, Relative, Rope, window_segments
+    from .settings import SETTINGS
+    from .tables import Table
+    from .trace import Trace
+    from ._watch import Watch, watch
 
 __all__ = ["Answer", "Bias", "Cache", "Diagnosis", "Error", "File", "FormatError", "InvalidError",
            "LiveModel", "MachineError", "Model", "MultiHeadAttention", "NEEDS", "NoMemoryError", "NotFoundError",
@@ -39,3 +46,46 @@ __all__ = ["Answer", "Bias", "Cache", "Diagnosis", "Error", "File", "FormatError
            "conform", "count", "diagnose", "load", "merge", "paged_attention", "paged_attention_backward",
            "presets", "save", "scaled_dot_product_attention", "testing", "transformers", "variants", "watch",
            "window_segments"]
+
+# The module of each public name. A module is imported, and its tables are read, when one of its names is first used.
+_HOMES = {
+    "backward": "attention_backward",
+    "cache": "Cache",
+    "_conform": "Answer Report conform",
+    "errors": "Error FormatError InvalidError MachineError NoMemoryError NotFoundError UnsupportedError",
+    "files": "File load save",
+    "functional": "attention scaled_dot_product_attention",
+    "judge": "Diagnosis Verdict check diagnose variants",
+    "layer": "MultiHeadAttention",
+    "live": "LiveModel",
+    "_merge": "merge",
+    "model": "Model count presets",
+    "pages": "paged_attention paged_attention_backward",
+    "parameters": "Parameter Parameters Totals",
+    "questions": "NEEDS",
+    "semantics": "Bias Relative Rope window_segments",
+    "settings": "SETTINGS",
+    "tables": "Table",
+    "trace": "Trace",
+    "_watch": "Watch watch",
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+if not TYPE_CHECKING:  # a type checker knows the names above, and refuses others
+    def __getattr__(name: str) -> Any:
+        """Imports the module of a name, or a public module."""
+        if name not in _HOME and name.startswith("_"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        path = f"{__name__}.{_HOME.get(name, name)}"
+        try:
+            module = importlib.import_module(path)
+        except ModuleNotFoundError as reason:
+            if reason.name != path:
+                raise
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        value = globals()[name] = getattr(module, name) if name in _HOME else module
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,11 +2,8 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import os
 import re
-import shutil
-import sysconfig
 from typing import Any, Iterator, Optional
 
 from . import _abi
@@ -20,6 +17,8 @@ def _candidates() -> list[str]:
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libmha.so")
     if os.path.exists(beside):
         return [beside]
+    import ctypes.util
+
     return [f"libmha.so.{_abi.SERIES}", ctypes.util.find_library("mha") or "libmha.so"]
 
 
@@ -61,6 +60,8 @@ def _load() -> Any:
 
 def _scripts() -> Iterator[str]:
     """Where installers put programs: this environment's, the user's, and beside a folder of packages."""
+    import sysconfig
+
     yield sysconfig.get_path("scripts")
     if "posix_user" in sysconfig.get_scheme_names():
         yield sysconfig.get_path("scripts", "posix_user")
@@ -69,6 +70,8 @@ def _scripts() -> Iterator[str]:
 def program() -> Optional[str]:
     """The path of the program mha: beside the library, in the bin of its prefix, where pip puts programs, or where the
     shell looks; or None."""
+    import shutil
+
     folder = os.path.dirname(os.path.abspath(lib._name)) if os.path.dirname(lib._name) else None
     for place in (*((folder, os.path.join(folder, "..", "bin")) if folder else ()), *_scripts()):
         path = os.path.normpath(os.path.join(place, "mha"))

@@ -11,7 +11,7 @@ from .questions import DIALECTS
 from .tables import Table, shown
 
 if TYPE_CHECKING:
-    from .conform import Report
+    from ._conform import Report
 
 _REDUCED = 3  # failures that are made small; one takes some dozen calls of the kernel
 _MAPPED = 12  # failures whose rows are drawn

@@ -12,7 +12,7 @@ import sys
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from . import arrays as a
-from .conform import Answer, Examination, Report
+from ._conform import Answer, Examination, Report
 from .errors import BAD_REQUEST, DONE, MACHINE, NO, NOT_JUDGED
 from .questions import LEVELS, REGIMES, TYPES
 from .tables import shown

@@ -2,8 +2,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import tempfile
 from typing import Any, Iterator, Mapping, Optional
 
 import numpy as np
@@ -84,6 +82,9 @@ class Trace(Mapping[str, Any]):
 
         tokens: their names, or a file of them as `mha show --tokens` reads it. FileNotFoundError without the program.
         """
+        import subprocess
+        import tempfile
+
         found = program()
         if found is None:
             raise FileNotFoundError("the program mha, which draws pictures, is not installed: `pip install .` or `make "

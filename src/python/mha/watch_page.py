@@ -9,7 +9,7 @@ from .pictures import framed, heat_map
 from .tables import Table
 
 if TYPE_CHECKING:
-    from .watch import Watch, Watched
+    from ._watch import Watch, Watched
 
 _FAINTEST = 1e-4  # of what is allowed: from here on a cell is coloured
 
