@@ -101,7 +101,7 @@ $(BUILD)/tests/cli/test_manual.run: python
 $(FUZZERS:%=%.run): %.run: % | $(RESULTS)
 	$(call run,fuzz/$(<F),$< tests/fuzz/corpus/$(patsubst fuzz_%,%,$(<F)))
 $(EXAMPLES:%=%.run): %.run: % | $(RESULTS)
-	$(call run,$(patsubst $(BUILD)/tests/%,%,$<),$<)
+	$(call run,$(patsubst $(BUILD)/tests/%,%,$<),$(RUNNER) $<)
 # The names are of targets: these write one line themselves when asked for alone.
 $(CHECKS:%=%.run): %.run: all | $(RESULTS)
 	$(call run,$*,$(MAKE) --no-print-directory -s $*)
