@@ -90,8 +90,8 @@ soak: ## many callers at once for T seconds; each failure of the program; random
 
 # Not the programs that map more than valgrind has addresses for (test_models, test_claims), nor those that take
 # minutes in it. It knows no AVX-512: library and BLAS see a machine without and take AVX2.
-MEMCHECK       = valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite \
-                 --errors-for-leak-kinds=definite --suppressions=tests/valgrind.supp
+MEMCHECK       = valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite,possible \
+                 --errors-for-leak-kinds=definite,possible --suppressions=tests/valgrind.supp
 MEMCHECK_TESTS = $(call named,test_base test_random test_params test_layer test_kernels test_packed \
                  test_fast test_forward_cache test_forward_refusals test_merged test_formats_safetensors \
                  test_formats_npy test_formats_gguf test_formats_sets test_formats_writer test_formats_models \
@@ -99,7 +99,7 @@ MEMCHECK_TESTS = $(call named,test_base test_random test_params test_layer test_
 
 valgrind: $(BUILD)/mha ## tests under valgrind's memcheck: bad accesses, uninitialised values, leaks
 	@CONFORMANCE_DIR= MODELS_DIR= $(MAKE) --no-print-directory RESULTS=$(BUILD)/memcheck RUNNER="$(MEMCHECK)" \
-	  $(MEMCHECK_TESTS:%=%.run) $(BUILD)/memcheck-program.run
+	  $(MEMCHECK_TESTS:%=%.run) $(EXAMPLES:%=%.run) $(BUILD)/memcheck-program.run
 	@sh tests/summary.sh $(BUILD)/memcheck
 
 .PHONY: $(BUILD)/memcheck-program.run

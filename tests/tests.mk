@@ -122,7 +122,7 @@ $(BUILD)/tests/cli/test_manual.run: python
 $(FUZZERS:%=%.run): %.run: % | $(RESULTS)
 	$(call run,fuzz/$(<F),$< tests/fuzz/corpus/$(patsubst fuzz_%,%,$(<F)))
 $(EXAMPLES:%=%.run): %.run: % | $(RESULTS)
-	$(call run,$(patsubst $(BUILD)/tests/%,%,$<),$<)
+	$(call run,$(patsubst $(BUILD)/tests/%,%,$<),$(RUNNER) $<)
 $(BUILD)/tests/results.run: | $(RESULTS)
 	$(call run,results,sh tests/results_test.sh $(BUILD)/tests/results)
 # The names are of targets: these write one line themselves when asked for alone.

@@ -212,10 +212,11 @@ MHA_API mha_status mha_layer_set(mha_layer *layer, mha_weight weight, const mha_
  * mha_layer_head), which stays valid; panels are then derived, and totals have their bytes, never their elements.
  *
  * What reads a matrix that is packed alone unpacks it first: a later view, a call on another path, a gradient, an
- * absorbed call (W_KVB). It is then there twice until mha_layer_drop_views, and where there is no memory for that, a
- * view has no data and a call is MHA_NO_MEMORY. mha_layer_init writes into the panels; mha_layer_set needs room for
- * the matrix, or is MHA_NO_MEMORY. Packing again renews the panels of weights that are there twice; after writing to a
- * weight through a view call mha_layer_repack, which does the same, or the fast path goes on with the old ones.
+ * absorbed call (W_KVB). Both copies stay allocated until mha_layer_drop_views, however rare such calls are. Where
+ * there is no memory for that, a view has no data and a call is MHA_NO_MEMORY. mha_layer_init writes into the panels;
+ * mha_layer_set needs room for the matrix, or is MHA_NO_MEMORY. Packing again renews the panels of weights that are
+ * there twice; after writing to a weight through a view call mha_layer_repack, which does the same, or the fast path
+ * goes on with the old ones.
  *
  * mha_layer_drop_views says that nobody uses a view of the layer's weights any more, nor a plan made before: what is
  * packed is then packed alone again. mha_layer_unpack releases the panels, after unpacking them where they are alone; a

@@ -23,7 +23,15 @@
  *
  * The library never prints, exits or aborts. Between calls it keeps four things of its own: the chosen instruction
  * set, a count of the forwards that are inside the BLAS (whose threads it sets aside meanwhile), a pool of threads,
- * which sleep until the next forward, and how long handing work to one of them takes, measured once.
+ * which sleep until the next forward and end when the process exits, and how long handing work to one of them takes,
+ * measured once.
+ *
+ * Four limits of a process with many callers:
+ *   - The pool serves 16 callers at a time. A further caller runs its forward on one thread, its own.
+ *   - Threads of the pool that all sleep take the processors (affinity mask) of the caller that wakes them, and keep
+ *     them until another caller wakes them: a caller on two processors confines them to these two.
+ *   - While a forward is inside OpenBLAS, OpenBLAS has one thread for every user in the process.
+ *   - A packed layer that a call on another path reads keeps both copies of its weights: see mha_layer_drop_views.
  *
  * Headers are of two kinds. Those whose first line says "Laboratory" may change with every minor version. The others
  * are the core. It grows so that a program compiled with an older header goes on to run: functions and fields are only

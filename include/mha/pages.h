@@ -18,7 +18,8 @@ extern "C" {
  * behind their last key, as in a ragged batch. Where neither offset nor position_offset is given, the queries are the
  * last tokens of their sequence: query i has position lengths[b] - T_q + i, with the T_q of the sequence in a ragged
  * batch. There are no stages present_key and present_value. Every path gives the bits that a cache of these rows gives.
- * Table and lengths must keep the values that were checked until the last forward of a plan; rows may change.
+ * Table and lengths must keep the values that were checked until the last forward of a plan, which reads outside of the
+ * pool with others; rows may change.
  * MHA_INVALID: types, shapes, strides, lengths, a page outside the pool, cu_seqlens_k, key_offset without an offset,
  * values beside `absorbed`; MHA_UNSUPPORTED: a cache as well, more than 2^31 - 1 keys. */
 typedef struct mha_pages {

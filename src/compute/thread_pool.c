@@ -39,22 +39,21 @@ typedef struct job {
     share shares[MOST_SHARES];
 } job;
 
-/* A helper thread; the struct lies on its stack. */
 typedef struct helper {
     pthread_t thread;
     bool confined; /* it may run on fewer processors than `allowed` until it wakes up: see make_way */
     cpu_set_t allowed;
-    struct helper *after;
 } helper;
 
 static job jobs[MOST_JOBS];
+static helper helpers[MOST_THREADS]; /* the first pool.threads of them run `help` */
 
 /* Helpers that are awake join without the lock. It guards falling asleep, waking up and starting new helpers. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t offer, leave;
     atomic_int threads, asleep; /* written with the lock held */
-    helper *helpers;            /* every thread that runs `help` */
+    bool ends;                  /* the process exits: helpers end where they would sleep */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .offer = PTHREAD_COND_INITIALIZER, .leave = PTHREAD_COND_INITIALIZER};
 
 /* ---------------------------------------------------------------- waiting */
@@ -110,7 +109,7 @@ static job *take_seat(int *worker)
 
 /* Waits for a job: spinning for a while, then asleep. No wake-up is lost: the caller stores `seats` and then loads
  * `asleep`; a helper increments `asleep` and then loads `seats`. All four are sequentially consistent, so at least one
- * of the two sees the store of the other. */
+ * of the two sees the store of the other. NULL: the process exits. */
 static job *await_job(helper *self, int *worker)
 {
     job *j;
@@ -122,7 +121,7 @@ static job *await_job(helper *self, int *worker)
     } while (patient(&tries, &start));
     pthread_mutex_lock(&pool.lock);
     atomic_fetch_add(&pool.asleep, 1);
-    while (!(j = take_seat(worker)))
+    while (!(j = take_seat(worker)) && !pool.ends)
         pthread_cond_wait(&pool.offer, &pool.lock);
     atomic_fetch_sub(&pool.asleep, 1);
     const bool confined = self->confined;
@@ -143,19 +142,12 @@ static void leave(job *j)
     pthread_mutex_unlock(&pool.lock);
 }
 
-static void *help(void *unused)
+static void *help(void *self)
 {
-    (void)unused;
     if (omp_set_num_threads)
         omp_set_num_threads(1); /* a BLAS called from a task forms no team of its own */
-    helper self = {.thread = pthread_self()};
-    pthread_mutex_lock(&pool.lock);
-    self.after = pool.helpers;
-    pool.helpers = &self;
-    pthread_mutex_unlock(&pool.lock);
-    for (;;) {
-        int worker;
-        job *j = await_job(&self, &worker);
+    int worker;
+    for (job *j; (j = await_job(self, &worker));) {
         mha__float_mode_set(j->mode);
         run_tasks(j, worker);
         leave(j);
@@ -181,7 +173,6 @@ static void after_fork_in_child(void)
     pthread_cond_init(&pool.leave, NULL);
     atomic_store(&pool.threads, 0);
     atomic_store(&pool.asleep, 0);
-    pool.helpers = NULL;
     for (job *j = jobs; j < jobs + MOST_JOBS; j++) {
         atomic_store(&j->seats, 0);
         atomic_store(&j->left, 0);
@@ -196,6 +187,21 @@ __attribute__((constructor)) static void prepare_for_fork(void)
     (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
+/* Ends the helpers before the process exits, so that no memory of theirs is left. Does nothing while another thread is
+ * in a job: it may take long. */
+__attribute__((destructor)) static void end_helpers(void)
+{
+    for (job *j = jobs; j < jobs + MOST_JOBS; j++)
+        if (atomic_load(&j->taken))
+            return;
+    pthread_mutex_lock(&pool.lock);
+    pool.ends = true;
+    pthread_cond_broadcast(&pool.offer);
+    pthread_mutex_unlock(&pool.lock);
+    for (; atomic_load(&pool.threads) > 0; atomic_fetch_sub(&pool.threads, 1))
+        pthread_join(helpers[atomic_load(&pool.threads) - 1].thread, NULL);
+}
+
 /* The operating system may queue a woken thread behind the thread that wakes it, for milliseconds, while other
  * processors are idle. So when all helpers sleep they are kept off the caller's processor until they run. Called with
  * the lock held. */
@@ -208,28 +214,28 @@ static void make_way(void)
         return;
     others = allowed;
     CPU_CLR(here, &others);
-    for (helper *h = pool.helpers; h && CPU_COUNT(&others) > 0; h = h->after) {
+    for (helper *h = helpers; h < helpers + atomic_load(&pool.threads) && CPU_COUNT(&others) > 0; h++) {
         h->allowed = allowed;
         h->confined = pthread_setaffinity_np(h->thread, sizeof others, &others) == 0;
     }
 }
 
 /* Starts helpers until there are `wanted`, or as many as the system allows: the caller runs what tasks are left.
- * Helpers take no signals and end with the process. Called with the lock held. */
+ * Helpers take no signals. Called with the lock held. */
 static void have_helpers(int wanted)
 {
     sigset_t all, before;
-    pthread_attr_t detached;
-    if (atomic_load(&pool.threads) >= wanted || pthread_attr_init(&detached) != 0)
+    const int most = wanted < MOST_THREADS ? wanted : MOST_THREADS;
+    if (atomic_load(&pool.threads) >= most)
         return;
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (pthread_t thread; atomic_load(&pool.threads) < wanted; atomic_fetch_add(&pool.threads, 1))
-        if (pthread_create(&thread, &detached, help, NULL) != 0)
+    for (int n; (n = atomic_load(&pool.threads)) < most; atomic_fetch_add(&pool.threads, 1)) {
+        helpers[n].confined = false;
+        if (pthread_create(&helpers[n].thread, NULL, help, &helpers[n]) != 0)
             break;
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&detached);
 }
 
 /* ---------------------------------------------------------------- callers */
@@ -250,8 +256,10 @@ static void offer(job *j)
     if (asleep == 0 && atomic_load(&pool.threads) >= j->wanted)
         return;
     pthread_mutex_lock(&pool.lock);
-    make_way();
-    have_helpers(j->wanted);
+    if (!pool.ends) {
+        make_way();
+        have_helpers(j->wanted);
+    }
     for (int i = 0; i < j->wanted && i < atomic_load(&pool.asleep); i++)
         pthread_cond_signal(&pool.offer);
     pthread_mutex_unlock(&pool.lock);

@@ -1,4 +1,5 @@
 /* The thread pool: every task once, whoever comes to help, however many call at once. */
+#include <dirent.h>
 #include <fenv.h>
 #include <math.h>
 #include <pthread.h>
@@ -290,6 +291,81 @@ static void a_child_of_fork_finds_the_blas_unlocked(void **state)
     assert_int_equal(status, 0);
 }
 
+/* ---------------------------------------------------------------- the end of the process */
+
+static bool looks_back; /* in a child that exits: it tells what is left of the pool */
+
+static int threads_now(void)
+{
+    int n = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (const struct dirent *entry; tasks && (entry = readdir(tasks));)
+        n += entry->d_name[0] != '.';
+    if (tasks)
+        closedir(tasks);
+    return n;
+}
+
+/* Runs after the library's own destructor. The pool has no helper any more, and works without. */
+__attribute__((destructor(101))) static void look_back(void)
+{
+    if (looks_back)
+        _exit(threads_now() * 10 + (faults(TASKS, 4) != 0));
+}
+
+static void helpers_end_before_the_process(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            looks_back = true;
+            for (int calls = 0; calls < i; calls++)
+                (void)faults(TASKS, 1 + calls % 8);
+            if (i % 2)
+                usleep(2000); /* they sleep; without it they look for work */
+            exit(0);
+        }
+        int status = -1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 10);
+    }
+}
+
+static void wait_for_ever(void *context, size_t task, int worker)
+{
+    (void)task;
+    (void)worker;
+    atomic_fetch_add((atomic_int *)context, 1);
+    for (;;)
+        pause();
+}
+
+static void *never_return(void *context)
+{
+    mha__parallel_for(8, 4, wait_for_ever, context);
+    return NULL;
+}
+
+static void a_process_exits_while_another_thread_computes(void **state)
+{
+    (void)state;
+    const pid_t child = fork();
+    if (child == 0) {
+        static atomic_int inside;
+        pthread_t caller;
+        if (pthread_create(&caller, NULL, never_return, &inside) != 0)
+            _exit(1);
+        while (atomic_load(&inside) < 4)
+            sched_yield();
+        exit(0);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 static void the_number_of_threads_comes_from_the_environment_or_the_machine(void **state)
 {
     (void)state;
@@ -371,6 +447,8 @@ int main(void)
         cmocka_unit_test(a_child_of_fork_has_a_pool_of_its_own),
         cmocka_unit_test(a_child_of_fork_is_not_held_up_by_calls_of_its_parent),
         cmocka_unit_test(a_child_of_fork_finds_the_blas_unlocked),
+        cmocka_unit_test(helpers_end_before_the_process),
+        cmocka_unit_test(a_process_exits_while_another_thread_computes),
         cmocka_unit_test(the_number_of_threads_comes_from_the_environment_or_the_machine),
         cmocka_unit_test(little_work_wakes_nobody),
         cmocka_unit_test(work_for_a_thread_follows_from_the_handover),

@@ -237,8 +237,8 @@ static void score(const attention *a, const query_block *k, const scratch *m, mh
         mha__kernels_get()->scale(scores, scores, n, (float)a->r->plan.scale);
 }
 
-/* Writes the terms of row i of the block for these keys; false: none of them has one. An empty interval may begin before
- * the keys of the block. */
+/* Writes the terms of row i of the block for these keys; false: none of them has one. An empty interval may begin
+ * before the keys of the block. */
 static bool terms_of(const attention *a, const query_block *k, const scratch *m, size_t i, mha__interval keys)
 {
     const mha__resolved *r = a->r;
