@@ -76,7 +76,7 @@ as() { inside su - "$who" -c "$1"; }
 
 git clone -q --no-local "$sources" "$root$home/mha"
 [ "$who" = root ] || inside chown -R user: /home/user/mha
-git -C "$root$home/mha" log -1 --format='commit %h: %s'
+git -C "$sources" log -1 --format='commit %h: %s'
 
 status=0
 while read -r command; do
