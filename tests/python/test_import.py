@@ -1,6 +1,7 @@
 """What `import mha` does: it loads the library, reads no table of it, and imports a module with the first of its names."""
 import ast
 import os
+import pathlib
 import pickle
 import pkgutil
 import pydoc
@@ -11,7 +12,7 @@ import pytest
 
 import mha
 
-TREE = ast.parse(open(mha.__file__, encoding="utf-8").read())
+TREE = ast.parse(pathlib.Path(mha.__file__).read_text(encoding="utf-8"))
 
 
 def python(code):

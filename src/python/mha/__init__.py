@@ -49,26 +49,14 @@ __all__ = ["Answer", "Bias", "Cache", "Diagnosis", "Error", "File", "FormatError
 
 # The module of each public name. A module is imported, and its tables are read, when one of its names is first used.
 _HOMES = {
-    "backward": "attention_backward",
-    "cache": "Cache",
-    "_conform": "Answer Report conform",
+    "backward": "attention_backward", "cache": "Cache", "_conform": "Answer Report conform",
     "errors": "Error FormatError InvalidError MachineError NoMemoryError NotFoundError UnsupportedError",
-    "files": "File load save",
-    "functional": "attention scaled_dot_product_attention",
-    "judge": "Diagnosis Verdict check diagnose variants",
-    "layer": "MultiHeadAttention",
-    "live": "LiveModel",
-    "_merge": "merge",
-    "model": "Model count presets",
-    "pages": "paged_attention paged_attention_backward",
-    "parameters": "Parameter Parameters Totals",
-    "questions": "NEEDS",
-    "semantics": "Bias Relative Rope window_segments",
-    "settings": "SETTINGS",
-    "tables": "Table",
-    "trace": "Trace",
-    "_watch": "Watch watch",
-}
+    "files": "File load save", "functional": "attention scaled_dot_product_attention",
+    "judge": "Diagnosis Verdict check diagnose variants", "layer": "MultiHeadAttention", "live": "LiveModel",
+    "_merge": "merge", "model": "Model count presets", "pages": "paged_attention paged_attention_backward",
+    "parameters": "Parameter Parameters Totals", "questions": "NEEDS",
+    "semantics": "Bias Relative Rope window_segments", "settings": "SETTINGS", "tables": "Table", "trace": "Trace",
+    "_watch": "Watch watch"}
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and refuses others
