@@ -1,4 +1,4 @@
-# Builds the library, the program, its tests and benchmarks. `make help` lists the targets.
+# Builds the library, the program, its tests and benchmarks. `make help` and `make help-dev` list the targets.
 #
 # Set on the command line or in the environment: CC CXX AR CPPFLAGS CFLAGS LDFLAGS LDLIBS, V=1 (shows commands),
 # BUILD (where to build), WERROR=-Werror, INSTALL DESTDIR prefix exec_prefix bindir libdir includedir datadir mandir.
