@@ -11,26 +11,6 @@ STRICT        = -W error -W default::DeprecationWarning -W default::PendingDepre
 PYTEST        = $(PRELOAD) PYTHONPATH=$(abspath $(BUILD))/python PYTHONDONTWRITEBYTECODE=1 CC="$(CC)" \
                 MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PYTHON) -m pytest -q $(STRICT) -p no:cacheprovider
 
-# Where PyTorch, JAX or transformers are: N random calls beside theirs, and arrays of their kinds.
-.PHONY: test-peers-python
-test-peers: test-peers-python
-test-peers-python: all python
-	PEER_CALLS=$(N) PYTHONPATH=$(BUILD)/python:tests/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) \
-	  -m pytest -q -s -p no:cacheprovider tests/peers
-	PYTHONPATH=$(BUILD)/python:tests/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) \
-	  tests/peers/right_peer.py
-	@if $(PEER_PYTHON) -c 'import transformers' 2>/dev/null; then \
-	  $(PEER_PYTHON) tests/peers/architectures_peer.py $(BUILD)/mha && \
-	  export PYTHONPATH=$(BUILD)/python MHA_LIBRARY=$(abspath $(BUILD))/libmha.so && \
-	  $(PEER_PYTHON) tests/peers/layers_peer.py && $(PEER_PYTHON) tests/peers/keys_peer.py && \
-	  $(PEER_PYTHON) tests/peers/costs_peer.py && $(PEER_PYTHON) tests/peers/costs_peer.py --presets 512 && \
-	  $(PEER_PYTHON) tests/peers/planted_peer.py && $(PEER_PYTHON) tests/peers/watched_peer.py && \
-	  $(PEER_PYTHON) tests/peers/watched_peer.py --exact; \
-	  else echo "skipped: architectures beside transformers, which is not installed"; fi
-	@if $(PEER_PYTHON) -c 'import transformers, gguf' 2>/dev/null; then PYTHONPATH=$(BUILD)/python \
-	  MHA_LIBRARY=$(abspath $(BUILD))/libmha.so $(PEER_PYTHON) tests/peers/gguf_peer.py $(BUILD)/mha; \
-	  else echo "skipped: files of GGUF beside transformers; it or gguf is not installed"; fi
-
 .PHONY: test-python $(PYTHON_RUNS)
 $(PYTHON_RUNS): $(BUILD)/tests/%.run: tests/%.py all python | $(RESULTS)
 	$(call run,$*,sh tests/python/run.sh $(PYTHON) '$(PYTEST) $<')
@@ -38,3 +18,53 @@ $(PYTHON_RUNS): $(BUILD)/tests/%.run: tests/%.py all python | $(RESULTS)
 test: $(PYTHON_RUNS)
 test-python: $(PYTHON_RUNS) ## the tests of the Python module
 	@sh tests/summary.sh $(RESULTS)
+
+# ---------------------------------------------------------------- PyTorch, JAX and transformers: all that is compared
+
+PEER_ENV = PYTHONPATH=$(abspath $(BUILD))/python:$(abspath tests/python) MHA_LIBRARY=$(abspath $(BUILD))/libmha.so
+.PHONY: test-peers-python
+test-peers: test-peers-python
+test-peers-python: all python
+	$(PEER_ENV) PEER_CALLS=$(N) $(PEER_PYTHON) -m pytest -q -s -p no:cacheprovider tests/peers
+	$(PEER_ENV) $(PEER_PYTHON) tests/peers/right_peer.py
+	@if $(PEER_PYTHON) -c 'import transformers' 2>/dev/null; then export $(PEER_ENV) && \
+	  $(PEER_PYTHON) tests/peers/architectures_peer.py $(BUILD)/mha && \
+	  $(PEER_PYTHON) tests/peers/layers_peer.py && $(PEER_PYTHON) tests/peers/keys_peer.py && \
+	  $(PEER_PYTHON) tests/peers/costs_peer.py && $(PEER_PYTHON) tests/peers/costs_peer.py --presets 512 && \
+	  $(PEER_PYTHON) tests/peers/planted_peer.py && $(PEER_PYTHON) tests/peers/watched_peer.py && \
+	  $(PEER_PYTHON) tests/peers/watched_peer.py --exact; \
+	  else echo "skipped: architectures beside transformers, which is not installed"; fi
+	@if $(PEER_PYTHON) -c 'import transformers, gguf' 2>/dev/null; then $(PEER_ENV) $(PEER_PYTHON) \
+	  tests/peers/gguf_peer.py $(BUILD)/mha; \
+	  else echo "skipped: files of GGUF beside transformers; it or gguf is not installed"; fi
+
+# ---------------------------------------------------------------- ... and five minutes of it, in a venv
+
+# The commit draws the calls, models and faults that a run takes.
+PEER_SEED   ?= $(shell printf %d 0x$$(git rev-parse --short=6 HEAD 2>/dev/null || echo 1))
+TORCH_TESTS := $(patsubst %.py,$(BUILD)/torch/%,$(wildcard tests/peers/test_*.py))
+TORCH_RUNS  := $(TORCH_TESTS) $(addprefix $(BUILD)/torch/,manual python planted watched exact right layers)
+TORCH_PAGES  = $(shell grep -rlE '^```(python|sh) [a-z]' README.md src/manual)
+.PHONY: test-torch test-torch-newest torch-runs $(TORCH_RUNS)
+test-torch: ## the Python module with PyTorch, transformers and JAX, in a venv in ~/.cache/mha; nothing may be skipped
+test-torch-newest: ## the same with the newest releases
+test-torch-newest: NEWEST = newest
+test-torch test-torch-newest: all python $(call named,test_manual)
+	+@venv=$$(sh tests/peers/venv.sh $(PYTHON) $(NEWEST)) && PATH=$$venv/bin:$$PATH MHA_NO_SKIPS=1 \
+	  $(MAKE) --no-print-directory PYTHON=$$venv/bin/python RESULTS=$(BUILD)/torch torch-runs
+torch-runs: $(TORCH_RUNS)
+	@sh tests/summary.sh $(RESULTS)
+
+$(TORCH_RUNS): export PEER_SEED := $(PEER_SEED)
+$(TORCH_RUNS): export PEER_CALLS = 300
+$(TORCH_RUNS): export MANUAL_PAGES = $(TORCH_PAGES)
+$(TORCH_TESTS): COMMAND = $(PYTHON) -m pytest -q -p no:cacheprovider $(patsubst $(BUILD)/torch/%,%,$@).py
+$(BUILD)/torch/manual:  COMMAND = $(call named,test_manual)
+$(BUILD)/torch/python:  COMMAND = $(PYTEST) -m needs tests/python
+$(BUILD)/torch/planted: COMMAND = $(PYTHON) tests/peers/planted_peer.py --drawn 16
+$(BUILD)/torch/watched: COMMAND = $(PYTHON) tests/peers/watched_peer.py --drawn 16
+$(BUILD)/torch/exact:   COMMAND = $(PYTHON) tests/peers/watched_peer.py --exact --drawn 8
+$(BUILD)/torch/right:   COMMAND = $(PYTHON) tests/peers/right_peer.py torch jax transformers
+$(BUILD)/torch/layers:  COMMAND = $(PYTHON) tests/peers/layers_peer.py
+$(TORCH_RUNS): | $(RESULTS)
+	$(call run,$(patsubst $(BUILD)/torch/%,%,$@),env $(PEER_ENV) $(COMMAND))

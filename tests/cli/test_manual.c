@@ -1,4 +1,5 @@
-/* The project's prose is true: commands and Python of README, of weights/README and of every page of the manual. */
+/* The project's prose is true: commands and Python of README, of weights/README and of every page of the manual, or of
+ * the pages that $MANUAL_PAGES names. */
 #include <ftw.h>
 #include <libgen.h>
 #include <limits.h>
@@ -66,6 +67,11 @@ int main(void)
     if (!getcwd(root, sizeof root) || !realpath(program && *program ? program : "build/mha", of_build) ||
         ftw("src/manual", add_page, 8) != 0)
         return EXIT_FAILURE;
+    char *only = getenv("MANUAL_PAGES");
+    if (only)
+        page_count = 0;
+    for (const char *page = only ? strtok(only, " ") : NULL; page && page_count < MOST_PAGES; page = strtok(NULL, " "))
+        pages[page_count++] = page;
     setenv("MHA_PROGRAM", of_build, 1);
     snprintf(build, sizeof build, "%s", dirname(of_build));
     setenv("PYTHONPATH", joined(build, "python"), 1);

@@ -1,12 +1,15 @@
 """Faults planted in one attention layer of twelve of a running model: mha.watch names the layer first, and the fault.
 
-    PYTHONPATH=build/python:tests/peers python3 tests/peers/planted_peer.py [NAME ...]
+    PYTHONPATH=build/python:tests/peers python3 tests/peers/planted_peer.py [-v] [--drawn N | NAME ...]
 
 Each fault is made in a tiny random model of transformers: in what a layer is asked for (its mask, scale, sinks, ...),
 in what goes into it (rotation, norms, weights, cached rows), or in how its attention is computed. Before that the same
 model is watched without a fault, which must pass. Exit code 1 when a layer is not the first that is named, fewer than
 nine in ten faults get their name, or a right model is refused.
 """
+import argparse
+import os
+import random
 import sys
 import warnings
 
@@ -299,7 +302,12 @@ def run(model, decode):
 
 
 def main():
-    names = [name for name in sys.argv[1:] if name != "-v"] or list(FAULTS)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-v", action="store_true", help="prints all that is found")
+    parser.add_argument("--drawn", type=int, default=len(FAULTS), metavar="N", help="N faults, which $PEER_SEED draws")
+    parser.add_argument("names", nargs="*")
+    args = parser.parse_args()
+    names = args.names or random.Random(os.environ.get("PEER_SEED", 0)).sample(list(FAULTS), args.drawn)
     alarms, layers, named = [], 0, 0
     for kind in dict.fromkeys(FAULTS[name][0] for name in names):
         for decode in {"bert": (False,)}.get(kind, (False, True)):
@@ -328,7 +336,7 @@ def main():
         print(f"{'named' if right else 'LAYER' if first == path else 'MISSED':6} {kind:12} {name}: "
               f"{', '.join(sorted(of_first)) or (w.first.sentence if w.first else first)}"
               + (f"; also {', '.join(sorted(others))}" if others else ""))
-        if "-v" in sys.argv:
+        if args.v:
             print(w)
     print(f"{layers} of {len(names)} layers named first, {named} faults named; {len(alarms)} right models refused")
     return bool(alarms) or layers < len(names) or named < 0.9 * len(names)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mha import _abi
 from mha._library import lib
-from mha.backward import INPUTS, Backward
+from mha.backward import INPUTS, MeantBackward
 from mha.meant import Meant
 
 torch = pytest.importorskip("torch")
@@ -51,7 +51,7 @@ def test_no_backward_goes_beyond_the_bound():
     for number in range(SEED, SEED + CALLS):
         regime, dtype, inputs, do, said = draw(number)
         code, unit = TYPES[dtype]
-        backward = Backward(Meant(*inputs, None, None, said), do, None)
+        backward = MeantBackward(Meant(*inputs, None, None, said), do, None)
         exact = backward.run(INPUTS)
         bound = backward.bound(INPUTS, unit, lib.mha_backward_precision_of(code))
         for name, backend in BACKENDS.items():
@@ -83,7 +83,7 @@ def test_large_scores_in_bfloat16_are_explained():
         torch.nn.functional.scaled_dot_product_attention(*leaves).backward(do)
     mha.testing.assert_gradients_close(*(x.grad for x in leaves), q, k, v, do)
     theirs = leaves[0].grad.double().numpy()
-    backward = Backward(Meant(q, k, v, None, None, {}), do, None)
+    backward = MeantBackward(Meant(q, k, v, None, None, {}), do, None)
     exact = backward.turned("query", backward.run(["query"])["query"])
     backward.struct.precision.output = _abi.BF16
     rounded = backward.turned("query", backward.run(["query"])["query"])

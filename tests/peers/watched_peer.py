@@ -1,16 +1,19 @@
 """Tiny random models of the types of transformers: watched without one false alarm, and the same numbers on mha-exact.
 
-    PYTHONPATH=build/python:tests/peers python3 tests/peers/watched_peer.py [--exact] [--all] [--json FILE] [TYPE ...]
+    PYTHONPATH=build/python:tests/peers python3 tests/peers/watched_peer.py [--exact] [--all] [--drawn N] [--json FILE]
+                                                                         [TYPE ...]
 
 Each type whose default configuration becomes small (types_drawn.py) is watched in float32, bfloat16 and float16 with
 eager attention and, where it has that, with sdpa. With --exact it is run with eager attention in float64, and again on
 mha-exact: outputs must be the same to 1e-12. Without --all and names: the types of layers_drawn.py alone, which
-`make test-peers` takes. --table FILES: what was written with --json as the table of tests/README.md. Exit code 1 when
-there is an alarm or a difference; what is refused by name, or not heard, is none.
+`make test-peers` takes; --drawn: N of them. --table FILES: what was written with --json as the table of
+tests/README.md. Exit code 1 when there is an alarm or a difference; what is refused by name, or not heard, is none.
 """
 import argparse
 import inspect
 import json
+import os
+import random
 import signal
 import sys
 import warnings
@@ -133,6 +136,7 @@ def main():
     parser = argparse.ArgumentParser()
     for flag in ("--exact", "--all"):
         parser.add_argument(flag, action="store_true")
+    parser.add_argument("--drawn", type=int, metavar="N", help="N of the types, which $PEER_SEED draws")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--runs", default="eager,sdpa,float32,bfloat16,float16", help="implementations and types")
     parser.add_argument("--table", nargs="+", metavar="FILE")
@@ -144,7 +148,10 @@ def main():
     mha.transformers.register()
     wrong, results = [], {}
     everything = [name for name in types_drawn.TYPES if types_drawn.dispatches(name)]
-    for model_type in args.types or (everything if args.all else usual):
+    types = args.types or (everything if args.all else usual)
+    if args.drawn:
+        types = random.Random(os.environ.get("PEER_SEED", 0)).sample(types, args.drawn)
+    for model_type in types:
         found = results.setdefault(model_type, {})
         if EXACT:
             found["mha-exact, float64"] = off = attempt(exact, model_type)

@@ -173,8 +173,10 @@ def test_words_of_others_are_taken_or_explained():
         mha.check(X, X, layer=Wrong())
 
 
+@pytest.mark.needs("torch")
 def test_a_pytorch_before_2_is_refused(monkeypatch):
-    torch = pytest.importorskip("torch")
+    import torch
+
     monkeypatch.delattr(torch.nn.functional, "scaled_dot_product_attention", raising=False)
     for opened in (mha.Model.from_torch, lambda module: mha.watch(module).__enter__()):
         for _ in range(2):  # nothing is left watched

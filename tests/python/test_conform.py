@@ -1,6 +1,7 @@
 """The conformance suite in Python: right kernels pass, wrong ones are named, dialects and invariances are found."""
 import collections
 import html.parser
+import importlib
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from mha import testing
 
+BFLOAT16 = pytest.param("bfloat16", marks=pytest.mark.needs("ml_dtypes"))
 EVERY = "causal cross gqa value_width scale softcap window mask bool_mask lengths sinks lse strides"
 
 
@@ -107,10 +109,8 @@ def test_every_path_passes(path):
     assert sum(answer.outcome == "passed" for answer in report.answers) > 130
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", [BFLOAT16, "float16"])
 def test_halves_pass(dtype):
-    if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
     report = mha.conform(with_past, level="smoke", dtype=dtype)
     assert report.passed and report.dtype == dtype, report
 
@@ -170,10 +170,8 @@ def ours_back(q, k, v, output, do, **said):
     return mha.attention_backward(q, k, v, do, layout="BHTD", **said)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", BFLOAT16, "float16"])
 def test_right_gradients_pass(dtype):
-    if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
     report = mha.conform(ours, backward=ours_back, level="smoke", dtype=dtype, only="backward")
     assert report.passed and sum(answer.outcome == "passed" for answer in report.answers) > 40, report
     turned = mha.conform(mha.attention, backward=lambda q, k, v, output, do, **said: mha.attention_backward(
@@ -181,10 +179,8 @@ def test_right_gradients_pass(dtype):
     assert turned.passed and turned.dialects["alignment"] == "bottom-right", turned
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", BFLOAT16, "float16"])
 def test_gradients_of_every_regime_are_judged(dtype):
-    if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
     for only in ("backward-lowest", "backward-deep", "backward-large"):
         report = mha.conform(ours, backward=ours_back, level="full", dtype=dtype, only=only)
         assert report.passed and not report.refused, report
@@ -254,9 +250,11 @@ def test_wrong_gradients_are_made_small(mistake, only, shapes, layout, tmp_path)
     assert len(small.script.splitlines()) <= 10
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_gradients_of_autograd_are_made_small(dtype):
-    torch = pytest.importorskip("torch", "2.0")
+    import torch
+
     right = torch.nn.functional.scaled_dot_product_attention
 
     def wrong(q, k, v, **said):
@@ -499,10 +497,12 @@ def arrays_in(value):
     return [x for x in vars(value).values() if hasattr(x, "shape")] if hasattr(value, "__dataclass_fields__") else []
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("layout, plain", [("BHTD", mha.scaled_dot_product_attention), ("BTHD", mha.attention)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_array_of_a_question_is_of_the_kind_that_was_asked_for(layout, plain, dtype):
-    torch = pytest.importorskip("torch", "2.0")
+    import torch
+
     seen = set()
 
     def kernel(*inputs, **said):
@@ -521,11 +521,11 @@ def test_every_array_of_a_question_is_of_the_kind_that_was_asked_for(layout, pla
                     "page_table", "page_lengths"}
 
 
-@pytest.mark.parametrize("kind", ["torch", "jax"])
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.needs(kind)) for kind in ("torch", "jax")])
 @pytest.mark.parametrize("only, word", [("bool-mask-heads.b2", "attn_mask"), ("sinks-lengths.b2", "sinks"),
                                         ("bias.b2-h4-kv4-q9", "position_bias"), ("cache-lengths.b2", "past_key")])
 def test_a_small_failure_is_of_the_kind_that_was_asked_for(kind, only, word):
-    module = pytest.importorskip(kind, "2.0" if kind == "torch" else None)
+    module = importlib.import_module(kind)
     expected = module.Tensor if kind == "torch" else module.Array
 
     def wrong(q, k, v, **said):
@@ -540,8 +540,9 @@ def test_a_small_failure_is_of_the_kind_that_was_asked_for(kind, only, word):
     assert len(small.script.splitlines()) <= 10
 
 
+@pytest.mark.needs("torch")
 def test_masks_of_an_invariance_are_of_the_kind_that_was_asked_for():
-    torch = pytest.importorskip("torch", "2.0")
+    import torch
 
     def kernel(*inputs, attn_mask=None, **said):
         assert attn_mask is None or isinstance(attn_mask, torch.Tensor)
@@ -823,7 +824,10 @@ def test_failures_of_calls_with_more_parts_are_made_small(only, layout, tmp_path
             exec(small.script, {"kernel": off})
 
 
+@pytest.mark.needs("jsonschema")
 def test_reports_obey_their_schema_and_are_strict_json():
+    from jsonschema import Draft202012Validator
+
     def strange(q, k, v, is_causal=False):
         out = kernel("causal-plus-1")(q, k, v, is_causal=is_causal)
         return np.full_like(out, np.nan) if q.shape[2] == 9 else out
@@ -834,7 +838,7 @@ def test_reports_obey_their_schema_and_are_strict_json():
     report = mha.conform(strange, has="causal", level="smoke")
     told = json.loads(json.dumps(report.to_dict()), parse_constant=strict)
     schema = mha.Report.schema()
-    validator = pytest.importorskip("jsonschema").Draft202012Validator(schema)
+    validator = Draft202012Validator(schema)
     validator.check_schema(schema)
     assert not list(validator.iter_errors(told)) and any(x["max_abs"] is None for x in told["answers"])
     for at, other in (("outcome", "perhaps"), ("regime", "calm"), ("needs", ["luck"]), ("max_abs", -1), ("clues", 3)):

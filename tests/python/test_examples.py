@@ -38,8 +38,11 @@ def test_code_of_the_readme(tmp_path):
         assert run.returncode == 0 and said in run.stdout, run.stderr
 
 
+@pytest.mark.needs("nbclient", "nbformat")
 def test_notebook():
-    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    import nbclient
+    import nbformat
+
     notebook = nbformat.read(f"{EXAMPLES}/first_steps.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     shown = [output["data"]["text/html"] for cell in notebook.cells for output in cell.get("outputs", [])]

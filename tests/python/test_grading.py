@@ -197,8 +197,8 @@ def test_a_backward_is_judged(kernels):
     assert grade(f"{kernels}:right", "--backward", "unscaled_back").returncode == 1
 
 
+@pytest.mark.needs("torch")
 def test_a_backward_of_autograd_is_judged(kernels):
-    pytest.importorskip("torch", "2.0")
     kernels.write_text("import torch\nkernel = torch.nn.functional.scaled_dot_product_attention\n")
     found = grade(f"{kernels}:kernel", "--has", "causal,backward", "--arrays", "torch")
     asked = sum(set(row.needs) <= {"causal", "backward"} and row.level == 0 for row in mha.questions.rows())

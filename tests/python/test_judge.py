@@ -392,8 +392,9 @@ def test_only_so_many_cases_are_saved(folder):
     assert "case not saved: 10 are" in text and len(list(folder.iterdir())) == 10
 
 
+@pytest.mark.needs("hypothesis")
 def test_strategies():
-    hypothesis = pytest.importorskip("hypothesis")
+    import hypothesis
 
     seen = set()
 

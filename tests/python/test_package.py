@@ -95,10 +95,9 @@ def test_what_mha_needs_is_read_from_the_library(tmp_path):
     lacking(tmp_path / "libmha.so", *(name.replace("lib", "LIB") for name in names))
 
 
+@pytest.mark.needs("setuptools", "wheel")
 def test_wheel(tmp_path, monkeypatch):
     """The wheel carries the library, names its kind of machine, and leaves nothing behind in the sources."""
-    pytest.importorskip("setuptools")
-    pytest.importorskip("wheel")
     before = subprocess.run(["git", "-C", ROOT, "status", "--porcelain"], capture_output=True, text=True).stdout
     code = f"import sys; sys.path.insert(0, 'src/python'); import build_backend as b; b.build_wheel({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
@@ -116,6 +115,7 @@ def test_wheel(tmp_path, monkeypatch):
     assert not [name for pattern in left for name in glob.glob(f"{ROOT}/src/python/{pattern}")]
 
 
+@pytest.mark.needs("setuptools", "wheel")
 @pytest.mark.parametrize("lacks, said", [
     ("make", r"mha: building it needs make, which this machine lacks\. Debian, Ubuntu: apt install make"),
     ("cc", r"mha: building it needs cc, which this machine lacks\. Debian, Ubuntu: apt install gcc libc6-dev"),
@@ -123,8 +123,6 @@ def test_wheel(tmp_path, monkeypatch):
 ])
 def test_what_building_needs_is_named_in_one_line(tmp_path, lacks, said):
     """Before anything is built: one line, no traceback, whatever the tool is."""
-    pytest.importorskip("setuptools")
-    pytest.importorskip("wheel")
     here = os.pathsep.join(folder for folder in os.environ["PATH"].split(os.pathsep) if "ccache" not in folder)
     for tool in "make cc pkg-config sh awk find sed git stat cut dirname echo python3".split():
         if tool != lacks and shutil.which(tool, path=here):
@@ -139,9 +137,9 @@ def test_what_building_needs_is_named_in_one_line(tmp_path, lacks, said):
     assert run.returncode == 1 and len(lines) == 1 and re.match(said, lines[0]), run.stderr
 
 
+@pytest.mark.needs("setuptools")
 def test_sdist(tmp_path):
     """The sdist has all that make needs to build the library, and nothing that was built."""
-    pytest.importorskip("setuptools")
     code = f"import sys; sys.path.insert(0, 'src/python'); import build_backend as b; b.build_sdist({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
     name, = glob.glob(f"{tmp_path}/mha-*.tar.gz")

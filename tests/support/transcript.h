@@ -41,8 +41,8 @@
  *
  * Code between fences runs, too: of Python behind all that stands before it on the page, where indented lines below are
  * what it prints; of sh the lines that begin with "mha", whose exit code is 0 unless a comment says "exit code N".
- * Names behind "python" or "sh" are modules without which the block is left out, in the Python $PEER_PYTHON. Everything
- * runs in the present folder. */
+ * Names after "python" or "sh" are modules without which the block is left out, in the Python $PEER_PYTHON; with
+ * $MHA_NO_SKIPS set that is a failure. Everything runs in the present folder. */
 size_t transcript_check(const char *file);
 
 /* Whether a claim is so of a JSON value; if not, `why` says what was found. A claim is a path, a relation and a value:
