@@ -376,7 +376,7 @@ static size_t check_fence(said *s, const char **from, char *python_so_far)
         return 0;
     const char *peer = getenv("PEER_PYTHON"), *python = *modules && peer ? peer : "python3";
     if (*modules && !imports(python, modules + 1)) {
-        print_message("skipped: %s: a block of code that needs%s\n", s->file, modules);
+        print_message("skipped: a block of %s, which needs%s\n", s->file, modules);
         return 0;
     }
     if (is_shell)
