@@ -77,7 +77,7 @@ tsan: ## the tests with threads in them, under ThreadSanitizer
 
 soak: T = 180
 soak: $(call named,test_callers test_cli_failures test_diagnose_random test_diagnose_planted test_case_random \
-                   test_bounds_random)
+                   test_bounds_random test_suite_page)
 soak: ## many callers at once for T seconds; each failure of the program; random mistakes, right calls, bounds
 	SOAK_SECONDS=$(T) $<
 	FAILURES_STRIDE=1 $(call named,test_cli_failures)
@@ -85,6 +85,7 @@ soak: ## many callers at once for T seconds; each failure of the program; random
 	PLANTED_TIMES=2 $(call named,test_diagnose_planted)
 	CASES_TRIALS=10000 $(call named,test_case_random)
 	BOUNDS_TRIALS=20000 $(call named,test_bounds_random)
+	SUITE_TYPES=1 $(call named,test_suite_page)
 
 # ---------------------------------------------------------------- memory
 

@@ -170,7 +170,7 @@ static void bits_are_those_of_0_2(void **state)
     assert_non_null(file);
     char isa[32];
     unsigned long long first, recorded;
-    const size_t each = (size_t)trial_number("BITS_EACH", 5) * TOGETHER;
+    const size_t each = (size_t)trial_number("BITS_EACH", CALLS / TOGETHER) * TOGETHER;
     size_t compared = 0;
     while (fscanf(file, "%31s %llu %llx", isa, &first, &recorded) == 3) {
         if (first % each != 0 || mha_isa_select(isa) != MHA_OK) /* one of another machine */

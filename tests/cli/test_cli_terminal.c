@@ -79,7 +79,7 @@ static char *on_a_terminal_of(unsigned short columns, const char *variable, cons
     fflush(NULL);
     pid_t pid = forkpty(&terminal, NULL, NULL, &(struct winsize){.ws_row = 50, .ws_col = columns});
     if (pid < 0) { /* a container may have no pseudo-terminals */
-        skip_because("the system gives no terminal: %s", strerror(errno));
+        skip_because("this system gives no terminal: %s", strerror(errno));
     }
     if (pid == 0) {
         setenv("TERM", "xterm", 1);

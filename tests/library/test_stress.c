@@ -1,5 +1,5 @@
-/* Numbers under stress: logits as large as there are, subnormals, NaN and infinity at every place, nothing to see,
- * extents of one, a million keys. On every path, against the oracle or against values that follow by hand. */
+/* Numbers under stress, on every path: the largest logits, NaN and infinity at every place of the inputs, a million
+ * keys. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -77,70 +77,7 @@ static void the_largest_logit_wins_whatever_its_size(void **state)
             }
 }
 
-/* Equal logits, however far from zero, weigh equally: the mean. 320 terms and as many weights, each off by a few
- * roundings of values below 64: 64 * (2 * 320 + 16) * 2^-24. */
-static void equal_logits_give_the_mean_whatever_their_size(void **state)
-{
-    (void)state;
-    static table t;
-    for (size_t p = 0; p < COUNT(paths); p++)
-        for (size_t a = 0; a < 2 * COUNT(sizes); a++) {
-            double mean[WIDTH] = {0};
-            write_down(&t);
-            for (size_t j = 0; j < KEYS; j++) {
-                for (size_t i = 0; i < QUERIES; i++)
-                    t.key[j][i] = a % 2 ? -sizes[a / 2] : sizes[a / 2];
-                for (size_t c = 0; c < WIDTH; c++)
-                    mean[c] += (double)t.value[j][c] / KEYS;
-            }
-            run_table(&t, paths[p], 2);
-            for (size_t i = 0; i < QUERIES; i++)
-                for (size_t c = 0; c < WIDTH; c++)
-                    if (!(fabs((double)t.output[i][c] - mean[c]) <= 64 * (2 * KEYS + 16) * 0x1p-24))
-                        fail_msg("%s, logits of %g: found %.9g, expected %.9g", mha_path_name(paths[p]),
-                                 (double)t.key[0][0], (double)t.output[i][c], mean[c]);
-        }
-}
-
-/* ---------------------------------------------------------------- inputs of every size */
-
-static trial layered(uint64_t seed)
-{
-    return (trial){.seed = seed,
-                   .B = 2,
-                   .T_q = 5,
-                   .T_k = 40,
-                   .config = {.d_model = 12,
-                              .n_heads = 2,
-                              .kv_heads = 1 + seed % 2,
-                              .bias_q = true,
-                              .bias_k = true,
-                              .bias_v = true,
-                              .bias_o = true},
-                   .semantics.visible.causal = seed % 2,
-                   .semantics.place.has_offset = true,
-                   .semantics.place.offset = 35};
-}
-
-static trial bare(uint64_t seed)
-{
-    return (trial){.seed = seed, .B = 1, .T_q = 9, .T_k = 70, .bare = true, .config = {.d_model = 16, .n_heads = 2}};
-}
-
-/* From subnormals to where products leave the range of float (the oracle then allows anything on the float paths). */
-static void inputs_of_every_size_stay_within_the_bound(void **state)
-{
-    (void)state;
-    static const double amplitudes[] = {1e-44, 1e-40, 1e-38, 1e-30, 1e-19, 1e-5, 1e2, 1e4, 1e8, 1e12, 1e18, 1e25, 3e38};
-    for (size_t a = 0; a < COUNT(amplitudes); a++)
-        for (uint64_t seed = 0; seed < 4; seed++) {
-            trial l = layered(10 * a + seed), b = bare(10 * a + seed);
-            l.amplitude = b.amplitude = amplitudes[a];
-            l.semantics.softmax.softcap = seed == 3 ? 30 : 0;
-            assert_trial(&l);
-            assert_trial(&b);
-        }
-}
+/* ---------------------------------------------------------------- NaN and infinity */
 
 static float *at(const mha_view *v, size_t element)
 {
@@ -176,66 +113,18 @@ static void hold(rig *r, const char *what, size_t place, float x)
         }
 }
 
-static void values_below_the_normal_range_are_averaged(void **state)
-{
-    (void)state;
-    trial t = bare(3);
-    rig r;
-    trial_build(&t, &r);
-    for (size_t e = 0; e < mha_view_elements(&r.call.value); e++)
-        *at(&r.call.value, e) *= 1e-40f;
-    hold(&r, "value", 0, 1e-40f);
-    trial_release(&r);
-}
-
-static void extents_of_one_are_as_good_as_others(void **state)
-{
-    (void)state;
-    for (uint64_t k = 0; k < 64; k++) {
-        trial t = {.seed = k, .B = 1 + k % 2, .T_q = 1 + k / 2 % 2, .T_k = 1 + k / 4 % 2,
-                   .config = {.d_model = 1 + k / 8 % 2, .n_heads = 1, .d_k = 1, .d_v = 1 + k / 16 % 2, .bias_o = true},
-                   .bare = k / 32 % 2, .semantics.visible.causal = k % 3 == 0};
-        assert_trial(&t);
-    }
-}
-
-/* ---------------------------------------------------------------- nothing to see */
-
-static void queries_that_see_nothing_say_so(void **state)
-{
-    (void)state;
-    for (int k = 0; k < 8; k++) {
-        trial t = k % 2 ? layered(5) : bare(5);
-        rig r;
-        t.semantics.visible.causal = true, t.semantics.place.has_offset = true, t.semantics.place.offset = -1000;
-        t.semantics.softmax.empty_rows = k / 2 % 2 ? MHA_EMPTY_NAN : MHA_EMPTY_ZERO;
-        t.config.sinks = k / 4 % 2;
-        trial_build(&t, &r);
-        for (size_t e = 0; e < mha_view_elements(&r.call.value); e++) /* nobody looks at them */
-            *at(&r.call.key, e % mha_view_elements(&r.call.key)) = NAN, *at(&r.call.value, e) = INFINITY;
-        hold(&r, "all that is hidden", 0, NAN);
-        trial_release(&r);
-    }
-}
-
-/* ---------------------------------------------------------------- NaN and infinity everywhere */
-
 static const float strange[] = {NAN, INFINITY, -INFINITY};
 
-/* Every element of `v` in turn becomes each strange number; `layer`: it is told that a weight changed. */
-static void everywhere(rig *r, const mha_view *v, const char *what, mha_layer *layer)
+/* Every element of `v` in turn becomes each strange number. */
+static void everywhere(rig *r, const mha_view *v, const char *what)
 {
     for (size_t e = 0; e < mha_view_elements(v); e++)
         for (size_t s = 0; s < COUNT(strange); s++) {
             float *place = at(v, e), before = *place;
             *place = strange[s];
-            if (layer)
-                mha_layer_repack(layer);
             hold(r, what, e, strange[s]);
             *place = before;
         }
-    if (layer)
-        mha_layer_repack(layer);
 }
 
 static trial small(uint64_t seed)
@@ -252,80 +141,11 @@ static void strange_inputs_reach_those_who_see_them(void **state)
         rig r;
         t.bare = k == 2;
         trial_build(&t, &r);
-        everywhere(&r, &r.call.query, "query", NULL);
-        everywhere(&r, &r.call.key, "key", NULL);
-        everywhere(&r, &r.call.value, "value", NULL);
+        everywhere(&r, &r.call.query, "query");
+        everywhere(&r, &r.call.key, "key");
+        everywhere(&r, &r.call.value, "value");
         trial_release(&r);
     }
-}
-
-static void strange_masks_reach_their_rows(void **state)
-{
-    (void)state;
-    for (uint64_t k = 0; k < 6;
-         k++) { /* a mask for each head, and one for all; alone, and added to what distance says */
-        trial t = small(3 + k);
-        rig r;
-        t.bare = k % 2, t.mask_rank = k < 2 ? 4 : 2, t.alibi = k > 3;
-        trial_build(&t, &r);
-        float numbers[2 * 4 * 5] = {0};
-        r.call.semantics.visible.mask =
-            (mha_mask){MHA_MASK_ADDITIVE, k < 2 ? mha_view_of(numbers, MHA_F32, 4, (size_t[]){1, 2, 4, 5})
-                                                : mha_view_of(numbers, MHA_F32, 2, (size_t[]){4, 5})};
-        everywhere(&r, &r.call.semantics.visible.mask.values, "mask", NULL);
-        trial_release(&r);
-    }
-}
-
-static void strange_weights_reach_what_they_feed(void **state)
-{
-    (void)state;
-    for (uint64_t k = 0; k < 2; k++) {
-        trial t = small(8 + k);
-        rig r;
-        trial_build(&t, &r);
-        for (int w = 0; w < MHA_WEIGHT_COUNT; w++)
-            if (r.weights[w].data)
-                everywhere(&r, &r.weights[w], mha_weight_name((mha_weight)w), r.layer);
-        trial_release(&r);
-    }
-}
-
-/* The oracle aside: a NaN in key or value row j changes no bit of a query that does not see j, nor of another head,
- * and leaves nothing finite in the queries that do. Several blocks of keys, each in turn. */
-static void a_hidden_nan_changes_no_bit(void **state)
-{
-    (void)state;
-    enum { T = 150, D = 8 };
-    for (size_t p = 0; p < COUNT(paths); p++)
-        for (size_t j = 0; j < T; j += 13)
-            for (int which = 0; which < 2; which++) {
-                trial t = {.seed = 2,
-                           .B = 1,
-                           .T_q = T,
-                           .T_k = T,
-                           .bare = true,
-                           .config = {.d_model = 2 * D, .n_heads = 2},
-                           .semantics.visible.causal = true};
-                rig r;
-                trial_build(&t, &r);
-                snapshot clean = snapshot_run(&r, paths[p], 2, MHA_STAGE_OUTPUT, false);
-                *at(which ? &r.call.value : &r.call.key, j * 2 * D + D + 3) = NAN; /* of head 1 */
-                snapshot spoilt = snapshot_run(&r, paths[p], 2, MHA_STAGE_OUTPUT, false);
-                const double *a = clean.view.data, *b = spoilt.view.data;
-                for (size_t e = 0; e < (size_t)T * 2 * D; e++) {
-                    size_t i = e / (2 * D), c = e % (2 * D);
-                    bool reached = i >= j && c >= D && (!which || c == D + 3);
-                    bool beside =
-                        i >= j && c >= D && !reached; /* other columns of that head: to rounding, values are below 1 */
-                    if (reached ? !isnan(b[e]) : beside ? !(fabs(a[e] - b[e]) <= 4 * T * 0x1p-24) : a[e] != b[e])
-                        fail_msg("%s, NaN in %s row %zu: query %zu, column %zu is %g, was %g", mha_path_name(paths[p]),
-                                 which ? "value" : "key", j, i, c, b[e], a[e]);
-                }
-                snapshot_release(&clean);
-                snapshot_release(&spoilt);
-                trial_release(&r);
-            }
 }
 
 /* ---------------------------------------------------------------- a million keys */
@@ -408,15 +228,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_teardown(name, guard_teardown)
     const struct CMUnitTest tests[] = {
         TEST(the_largest_logit_wins_whatever_its_size),
-        TEST(equal_logits_give_the_mean_whatever_their_size),
-        TEST(inputs_of_every_size_stay_within_the_bound),
-        TEST(values_below_the_normal_range_are_averaged),
-        TEST(extents_of_one_are_as_good_as_others),
-        TEST(queries_that_see_nothing_say_so),
         TEST(strange_inputs_reach_those_who_see_them),
-        TEST(strange_masks_reach_their_rows),
-        TEST(strange_weights_reach_what_they_feed),
-        TEST(a_hidden_nan_changes_no_bit),
         TEST(a_million_keys_stay_within_the_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
