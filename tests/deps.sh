@@ -10,8 +10,8 @@ deps="gcc g++ libc6-dev make pkg-config libopenblas-dev libjansson-dev libzip-de
 docs="python3-sphinx/sphinx.py python3-myst-parser/myst_parser.py furo/furo.py mandoc/mandoc"
 sdist="python3-setuptools/setuptools.py python3-wheel/wheel.py"
 wheel="$sdist lld/ld.lld dpkg-dev/dpkg-source xz-utils/xz cmake/cmake"
-deb="$deps $([ ! -e .git ] || echo git/git) dpkg-dev debhelper dh-python pybuild-plugin-pyproject python3-setuptools \
-    python3-wheel mpi-default-bin mpi-default-dev cmake"
+deb="$deps $([ ! -e .git ] || echo git/git) build-essential dpkg-dev debhelper dh-python pybuild-plugin-pyproject \
+    python3-setuptools python3-wheel mpi-default-bin mpi-default-dev cmake"
 checks="git clang libclang-rt-dev libomp-dev valgrind libc6-dbg clang-tidy clang-format gfortran cppcheck gcovr meson \
     zsh fish gcc-aarch64-linux-gnu qemu-user python3-jsonschema mypy libdnnl-dev libxsmm-dev chromium \
     firefox-esr openmpi-bin libopenmpi-dev debootstrap lintian"
