@@ -199,8 +199,10 @@ def test_masks_that_differ_in_one_thing():
     hold_in_every_order({name: ((sdpa, Q, K, V, mask), {}) for name, mask in masks.items()})
 
 
+@pytest.mark.needs("torch")
 def test_tensors_that_differ_in_one_thing():
-    torch = pytest.importorskip("torch")
+    import torch
+
     q, k, v = (torch.from_numpy(x.copy()) for x in (Q, K, V))
 
     def complex_of(x):
@@ -254,8 +256,10 @@ def test_arrays_that_change_in_place(kept_alone):
             assert outcome(sdpa, q, k, v) == general(sdpa, q, k, v)
 
 
+@pytest.mark.needs("torch")
 def test_tensors_that_change_in_place():
-    torch = pytest.importorskip("torch")
+    import torch
+
     t = torch.from_numpy(Q.copy())
     others = [torch.from_numpy(x.copy()) for x in (K, V)]
     for _ in range(2):
@@ -307,10 +311,14 @@ def test_settings_that_change_in_place():
 
 def of_kind(kind):
     """How an array of numpy becomes one of a kind, on the same memory."""
-    return pytest.importorskip("torch").from_numpy if kind == "torch" else lambda x: x
+    if kind == "numpy":
+        return lambda x: x
+    import torch
+
+    return torch.from_numpy
 
 
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("kind", ["numpy", pytest.param("torch", marks=pytest.mark.needs("torch"))])
 def test_calls_in_turn_are_all_kept(kept_alone, kind):
     """Shapes, faces and settings in turn, numbers that are made anew for each call: none goes the general way again."""
     of = of_kind(kind)
@@ -412,7 +420,7 @@ def test_memory_that_is_not_aligned_goes_the_general_way(kept_alone):
         sdpa(Q, K, V), sdpa(Q, K, V, mask), layer(x), layer(x, x)
 
 
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("kind", ["numpy", pytest.param("torch", marks=pytest.mark.needs("torch"))])
 def test_results_have_memory_of_their_own(kind):
     inputs, right = [of_kind(kind)(x) for x in (Q, K, V)], sdpa(Q, K, V).copy()
     results = [sdpa(*inputs) for _ in range(5)]
