@@ -52,6 +52,36 @@ static void frozen_parameters_are_not_trained(void **state)
     }
 }
 
+/* A null is not a missing key: the library has another value for it than the default. */
+static void null_has_the_library_s_meaning(void **state)
+{
+    (void)state;
+    static const char *const rows[][3] = {/* model, what null means, the key */
+        {"qwen2", "16", "num_key_value_heads"}, {"qwen3", "16", "num_key_value_heads"},
+        {"mistral", "16", "num_key_value_heads"}, {"mixtral", "16", "num_key_value_heads"},
+        {"smollm3", "16", "num_key_value_heads"}, {"seed_oss", "16", "num_key_value_heads"},
+        {"gpt_oss", "16", "num_key_value_heads"}, {"ernie4_5", "4", "head_dim"}, {"seed_oss", "4", "head_dim"},
+        {"minicpm3", "4", "v_head_dim"}, {"falcon", "false", "multi_query"}, {"falcon", "false", "parallel_attn"},
+        {"t5", "false", "is_gated_act"}, {"mt5", "false", "is_gated_act"},
+        {"esm", "\"none\"", "position_embedding_type"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mha_totals totals[2];
+        for (int stated = 0; stated < 2; stated++) {
+            char text[300];
+            built b;
+            snprintf(text, sizeof text,
+                     "{\"model_type\": \"%s\", \"num_attention_heads\": 16, \"hidden_size\": 64, \"%s\": %s}",
+                     rows[i][0], rows[i][2], stated ? rows[i][1] : "null");
+            assert_ok(build_text(&b, text, NULL, NULL), b.error);
+            totals[stated] = mha_params_totals(b.table, NULL);
+            unbuild(&b);
+        }
+        if (totals[0].parameters != totals[1].parameters)
+            fail_msg("%s, %s: %zu, %zu", rows[i][0], rows[i][2], totals[0].parameters, totals[1].parameters);
+    }
+}
+
 /* Computed by summing the public checkpoints' shape lists, and equal to the totals their publishers report
  * once buffers are left out. `tensors` counts storages without buffers. */
 static const struct {
@@ -809,6 +839,7 @@ int main(void)
         cmocka_unit_test(every_failing_allocation_leaves_no_row),
         cmocka_unit_test(a_file_is_held_against_its_config),
         cmocka_unit_test(spellings_of_other_files_are_known),
+        cmocka_unit_test(null_has_the_library_s_meaning),
         cmocka_unit_test(public_files_have_their_recorded_totals),
         cmocka_unit_test(public_files_match_their_configs),
     };

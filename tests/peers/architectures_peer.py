@@ -113,18 +113,20 @@ def drawn(program, model_type, folder, own_prefix):
             if found:
                 wrong += 1
                 print(f"{model_type} {class_name} {config}:", found if isinstance(found, str) else "\n".join(found))
-            if number < 2 and (found := file_differs(program, model_type, class_name, config, folder)):
+            if number < 2 and (found := file_differs(program, model_type, class_name, config)):
                 wrong += 1
                 print(f"{model_type} {class_name} {config}, saved:", found)
     return compared, wrong
 
 
-def file_differs(program, model_type, class_name, config, folder):
+def file_differs(program, model_type, class_name, config):
     """What `mha params` says of the file that the library writes for a small model; "": it matches both ways."""
-    getattr(transformers, class_name)(transformers.AutoConfig.for_model(model_type, **config)).save_pretrained(folder)
-    weights, path = os.path.join(folder, "model.safetensors"), os.path.join(folder, "config.json")
-    runs = [subprocess.run([program, "params", "--weights", weights, *more], capture_output=True, text=True)
-            for more in ((), ("--config", path))]
+    model = getattr(transformers, class_name)(transformers.AutoConfig.for_model(model_type, **config))
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        weights, path = os.path.join(folder, "model.safetensors"), os.path.join(folder, "config.json")
+        runs = [subprocess.run([program, "params", "--weights", weights, *more], capture_output=True, text=True)
+                for more in ((), ("--config", path))]
     return "" if all(run.returncode == 0 for run in runs) else runs[1].stdout + runs[1].stderr
 
 
