@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/spellings.h"
 #include "formats/file.h"
 #include "models/model.h"
 #include "models/layer/tensor_names.h"
@@ -44,9 +45,9 @@ static bool ends_in(const char *name, const char *ending)
  * 4. */
 static bool is_buffer(const mha_file_tensor *tensor)
 {
-    static const char *const endings[] = {"position_ids",      "rotary_emb.inv_freq", "rope.freqs", "attn.masked_bias",
-                                          "rope_freqs.weight", "num_batches_tracked", ".k_scale",   ".v_scale",
-                                          ".input_scale"};
+    static const char *const endings[] = {"position_ids", ".inv_freq", "rope.freqs", "attn.masked_bias",
+                                          "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight",
+                                          "num_batches_tracked", ".k_scale", ".v_scale", ".input_scale"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if (ends_in(tensor->name, endings[i]))
             return true;
@@ -170,41 +171,35 @@ mha_status mha_file_list_params(const mha_file *file, mha_params *table, mha_fin
 
 /* ---------------------------------------------------------------- against a model */
 
-/* The spellings under which a tensor of the model may be in a file, and the other way round: unchanged, without the
- * base prefix, with it. */
-static const char *variant(const mha_model *model, const char *name, int which, char room[320])
+/* The spellings under which a tensor of the model may be in a file, and the other way round: the name and its other
+ * spellings, each as it is, without the base prefix, with it. A visitor returns what it finds under one, or NULL. */
+typedef const void *visit_name(const void *where, const char *name);
+
+static const void *in_file(const void *file, const char *name)
+{
+    return mha_file_find(file, name);
+}
+
+static const void *in_table(const void *table, const char *name)
+{
+    return mha_params_find(table, name);
+}
+
+static const void *find_spelled(const mha_model *model, const char *spelled, visit_name *visit, const void *where)
 {
     const char *prefix = model->setup.architecture->base_prefix;
-    size_t length = strlen(prefix);
-    if (which == 0)
-        return name;
-    if (length == 0)
-        return NULL;
-    if (which == 1)
-        return strncmp(name, prefix, length) == 0 ? name + length : NULL; /* NOLINT: rows and tensors have names */
-    return snprintf(room, 320, "%s%s", prefix, name) < 320 ? room : NULL;
-}
-
-static const mha_file_tensor *in_file(const mha_model *model, const mha_file *file, const char *name)
-{
-    char room[320];
-    const mha_file_tensor *tensor = NULL;
-    for (int which = 0; which < 3 && !tensor; which++) {
-        const char *spelling = variant(model, name, which, room);
-        tensor = spelling ? mha_file_find(file, spelling) : NULL;
+    const size_t length = strlen(prefix);
+    char room[MHA_SPELLING], other[MHA_SPELLING];
+    const void *found = NULL;
+    size_t next = 0;
+    for (const char *name = spelled; name && !found; name = mha__other_spelling(spelled, &next, other)) {
+        found = visit(where, name);
+        if (!found && strncmp(name, prefix, length) == 0)
+            found = visit(where, name + length);
+        if (!found && snprintf(room, sizeof room, "%s%s", prefix, name) < MHA_SPELLING)
+            found = visit(where, room);
     }
-    return tensor;
-}
-
-static bool in_model(const mha_model *model, const char *name)
-{
-    char room[320];
-    for (int which = 0; which < 3; which++) {
-        const char *spelling = variant(model, name, which, room);
-        if (spelling && mha_params_find(model->table, spelling))
-            return true;
-    }
-    return false;
+    return found;
 }
 
 size_t mha_model_check_file(const mha_model *model, const mha_file *file, mha_finding_function found, void *context)
@@ -212,7 +207,7 @@ size_t mha_model_check_file(const mha_model *model, const mha_file *file, mha_fi
     size_t wrong = 0;
     for (size_t i = 0; i < model->n_rows; i++) {
         mha_tensor_info info = mha_tensor_info_of(model->rows[i].tensor);
-        const mha_file_tensor *tensor = in_file(model, file, info.name);
+        const mha_file_tensor *tensor = find_spelled(model, info.name, in_file, file);
         mha_finding finding = {.kind = MHA_FINDING_MISSING, .name = info.name, .elements = info.elements};
         if (tensor)
             finding = about(MHA_FINDING_MISSHAPEN, tensor);
@@ -234,7 +229,7 @@ size_t mha_model_check_file(const mha_model *model, const mha_file *file, mha_fi
     }
     const mha_file_tensor *tensor;
     for (size_t i = 0; (tensor = mha_file_at(file, i)); i++) {
-        if (in_model(model, tensor->name))
+        if (find_spelled(model, tensor->name, in_table, model->table))
             continue;
         bool buffer = is_buffer(tensor);
         wrong += !buffer;
@@ -283,6 +278,17 @@ static bool is_row(const mha__architecture *a, const mha__arch_tensor *row, cons
     return spelled(row->prefix, row->name, a->base_prefix, name) ||
            (n > 0 && strncmp(name, a->base_prefix, n) == 0 &&
             spelled(row->prefix, row->name, a->base_prefix, name + n));
+}
+
+/* The first of `rows` rows, those marked `never` aside, whose name a tensor has in any spelling; `rows`: none. */
+static size_t row_of(const mha__architecture *a, size_t rows, const bool *never, const char *tensor)
+{
+    char room[MHA_SPELLING];
+    size_t next = 0, row = rows;
+    for (const char *name = tensor; name && row == rows; name = mha__other_spelling(tensor, &next, room))
+        for (row = 0; row < rows && (never[row] || !is_row(a, &a->tensors[row], name));)
+            row++;
+    return row;
 }
 
 static bool in_first_blocks(const char *name)
@@ -335,9 +341,7 @@ static missing_rows rows_without_tensor(const mha__architecture *a, const mha_fi
     for (size_t i = 0; (tensor = mha_file_at(file, i)); i++) {
         if (is_buffer(tensor) || !in_first_blocks(tensor->name))
             continue;
-        size_t row = 0;
-        while (row < rows && (never[row] || !is_row(a, &a->tensors[row], tensor->name)))
-            row++;
+        const size_t row = row_of(a, rows, never, tensor->name);
         if (row == rows)
             return missing;
         kinds += !has[row];

@@ -52,6 +52,36 @@ static void frozen_parameters_are_not_trained(void **state)
     }
 }
 
+/* A null is not a missing key: the library has another value for it than the default. */
+static void null_has_the_library_s_meaning(void **state)
+{
+    (void)state;
+    static const char *const rows[][3] = {/* model, what null means, the key */
+        {"qwen2", "16", "num_key_value_heads"}, {"qwen3", "16", "num_key_value_heads"},
+        {"mistral", "16", "num_key_value_heads"}, {"mixtral", "16", "num_key_value_heads"},
+        {"smollm3", "16", "num_key_value_heads"}, {"seed_oss", "16", "num_key_value_heads"},
+        {"gpt_oss", "16", "num_key_value_heads"}, {"ernie4_5", "4", "head_dim"}, {"seed_oss", "4", "head_dim"},
+        {"minicpm3", "4", "v_head_dim"}, {"falcon", "false", "multi_query"}, {"falcon", "false", "parallel_attn"},
+        {"t5", "false", "is_gated_act"}, {"mt5", "false", "is_gated_act"},
+        {"esm", "\"none\"", "position_embedding_type"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mha_totals totals[2];
+        for (int stated = 0; stated < 2; stated++) {
+            char text[300];
+            built b;
+            snprintf(text, sizeof text,
+                     "{\"model_type\": \"%s\", \"num_attention_heads\": 16, \"hidden_size\": 64, \"%s\": %s}",
+                     rows[i][0], rows[i][2], stated ? rows[i][1] : "null");
+            assert_ok(build_text(&b, text, NULL, NULL), b.error);
+            totals[stated] = mha_params_totals(b.table, NULL);
+            unbuild(&b);
+        }
+        if (totals[0].parameters != totals[1].parameters)
+            fail_msg("%s, %s: %zu, %zu", rows[i][0], rows[i][2], totals[0].parameters, totals[1].parameters);
+    }
+}
+
 /* Computed by summing the public checkpoints' shape lists, and equal to the totals their publishers report
  * once buffers are left out. `tensors` counts storages without buffers. */
 static const struct {
@@ -633,6 +663,76 @@ static void a_file_is_held_against_its_config(void **state)
     }
 }
 
+/* A file that has one part of its model's names spelled otherwise, or lacks what the library makes, is no other. */
+static void spellings_of_other_files_are_known(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *from, *to, *without;
+        size_t wrong;
+    } rows[] = {
+        {"\"bert\"", "LayerNorm.weight", "LayerNorm.gamma", NULL, 0},
+        {"\"bert\"", "LayerNorm.bias", "LayerNorm.beta", NULL, 0},
+        {"\"bert\"", "LayerNorm.bias", "LayerNorm.delta", NULL, 2 * 5},
+        {"\"esm\"", "LayerNorm.weight", "LayerNorm.gamma", NULL, 0},
+        {"\"esm\"", "layer.0.attention.self.rotary", "layer.*.attention.self.rotary", NULL, 0},
+        {"\"esm\", \"position_embedding_type\": \"rotary\"", "", "", NULL, 0},
+        {"\"vit_mae\", \"decoder_num_hidden_layers\": 1", "decoder.decoder_layers.", "decoder.decoder_encoder.layer.",
+         NULL, 0},
+        {"\"marian\"", "", "", "embed_positions.weight", 0},
+        {"\"pegasus\"", "", "", "embed_positions.weight", 2},
+        {"\"llama\"", "model.layers.1.self_attn.q_proj", "blk.1.attn_q", NULL, 0},
+        {"\"llama\"", "model.layers.1.post_attention_layernorm", "blk.1.ffn_norm", NULL, 0},
+        {"\"llama\"", "model.layers.1.self_attn.q_proj", "blk.2.attn_q", NULL, 2},
+        {"\"gemma2\"", "model.layers.0.pre_feedforward_layernorm", "blk.0.ffn_norm", NULL, 0},
+        {"\"gpt_oss\"", "model.layers.0.self_attn.sinks", "blk.0.attn_sinks.weight", NULL, 0},
+        {"\"starcoder2\"", "model.layers.0.mlp.c_fc", "blk.0.ffn_up", NULL, 0},
+        {"\"phi\"", "model.final_layernorm", "output_norm", NULL, 0},
+        {"\"glm4\"", "model.layers.0.post_self_attn_layernorm", "blk.0.post_attention_norm", NULL, 0},
+    };
+    static float zeros[40000];
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
+        char text[600];
+        built b;
+        mha_writer *writer;
+        mha_file *file;
+        tally t = {0};
+        snprintf(text, sizeof text,
+                 "{\"model_type\": %s, \"num_hidden_layers\": 2, \"decoder_layers\": 1, \"encoder_layers\": 1, "
+                 "\"hidden_size\": 8, \"num_attention_heads\": 2, \"num_key_value_heads\": 2, \"head_dim\": 4, "
+                 "\"vocab_size\": 9, \"intermediate_size\": 4, \"d_model\": 8, \"num_local_experts\": 2, "
+                 "\"decoder_hidden_size\": 8, \"decoder_num_attention_heads\": 2, "
+                 "\"encoder_attention_heads\": 2, \"decoder_attention_heads\": 2, \"max_position_embeddings\": 16}",
+                 rows[row].config);
+        const char *path = scratch_path("spelled.safetensors");
+        assert_ok(build_text(&b, text, NULL, NULL), b.error);
+        assert_ok(mha_writer_create(path, &writer, &b.error), b.error);
+        for (size_t i = 0; i < mha_params_count(b.table); i++) {
+            const mha_tensor_info info = mha_tensor_info_of(mha_params_at(b.table, i));
+            const char *at = *rows[row].from ? strstr(info.name, rows[row].from) : NULL;
+            char name[300];
+            if (info.alias_of || (rows[row].without && strstr(info.name, rows[row].without)))
+                continue;
+            assert_true(info.elements <= sizeof zeros / sizeof *zeros);
+            const mha_view view = mha_view_of(zeros, MHA_F32, info.rank, info.shape);
+            snprintf(name, sizeof name, "%s", info.name);
+            if (at)
+                snprintf(name, sizeof name, "%.*s%s%s", (int)(at - info.name), info.name, rows[row].to,
+                         at + strlen(rows[row].from));
+            assert_ok(mha_writer_add(writer, name, &view, &b.error), b.error);
+        }
+        assert_ok(mha_writer_commit(writer, &b.error), b.error);
+        mha_writer_destroy(writer);
+        assert_ok(mha_file_open(path, &file, &b.error), b.error);
+        const size_t wrong = mha_model_check_file(b.model, file, count_finding, &t);
+        if (wrong != rows[row].wrong)
+            fail_msg("%s, %s: %zu missing (%s), %zu extra (%s)", rows[row].config, rows[row].to, t.count[0], t.last[0],
+                     t.count[1], t.last[1]);
+        mha_file_close(file);
+        unbuild(&b);
+    }
+}
+
 /* expected.json of a directory of models, or skips. */
 static json_t *expected_of(const char *model, char directory[600])
 {
@@ -738,6 +838,8 @@ int main(void)
         cmocka_unit_test(real_numbers_that_are_missing_have_their_default),
         cmocka_unit_test(every_failing_allocation_leaves_no_row),
         cmocka_unit_test(a_file_is_held_against_its_config),
+        cmocka_unit_test(spellings_of_other_files_are_known),
+        cmocka_unit_test(null_has_the_library_s_meaning),
         cmocka_unit_test(public_files_have_their_recorded_totals),
         cmocka_unit_test(public_files_match_their_configs),
     };

@@ -256,8 +256,8 @@ static void no_key_is_passed_over(void **state)
         {"\"llama4_text\", \"floor_scale\": 0", NULL, "floor_scale", 0},
         {"\"deepseek_v3\", \"head_dim\": 32", NULL, "head_dim", 0},
         {"\"deepseek_v3\", \"head_dim\": 64", NULL, "", 0},
-        {"\"phi\", \"hidden_size\": 8, \"num_attention_heads\": 4", NULL, "an even number of features up to d_k = 2, found 1",
-         0},
+        {"\"phi\", \"hidden_size\": 8, \"num_attention_heads\": 4", NULL,
+         "an even number of features up to d_k = 2, found 1", 0},
         {"\"glm4\", \"partial_rotary_factor\": 1.5", NULL, "an even number of features up to d_k = 128, found 192", 0},
         {"\"gpt_oss\"", NULL, "rope_parameters: expected them, found none", 0},
         {"\"ministral3\", \"rope_parameters\": {\"type\": \"yarn\", \"factor\": 16.0, "

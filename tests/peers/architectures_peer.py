@@ -1,13 +1,16 @@
 """Every architecture against the library that owns it: names, shapes and ties of all parameters, and which are trained.
 
-Needs transformers (5.24 was compared) and torch; models are made without memory. Buffers that the library does not
-write into checkpoints (masks, rotary tables) are not compared. Then configurations are drawn from every key of a type's
-class, under each name that the class knows, with keys of other classes among them, and written as they are and as the
-library saves them: each is counted right, or refused with a reason.
+Needs transformers (5.24 was compared) and torch; models are made without memory, but for small ones, whose files must
+match their config.json. Buffers that the library does not write into checkpoints (masks, rotary tables) are not
+compared. A null for each key that a description reads is counted as the library counts it, or refused. Then
+configurations are drawn from every key of a type's class, under each name that the class knows, with keys of other
+classes among them, and written as they are and as the library saves them: each is counted right, or refused with a
+reason.
 python3 tests/peers/architectures_peer.py build/mha [--draws N] [MODEL_TYPE ...]
 """
 import argparse
 import dataclasses
+import functools
 import inspect
 import json
 import os
@@ -34,7 +37,11 @@ def theirs(model_type, class_name, config):
     held = {**model.state_dict(keep_vars=True), **dict(model.named_parameters(remove_duplicate=False))}
     first, frozen = {}, {id(tensor) for tensor in held.values() if not tensor.requires_grad}
     # Of ViTMAE's decoder transformers 5.23 writes other names than published files have, which it reads as well.
-    stored = {name.replace("decoder.decoder_encoder.layer.", "decoder.decoder_layers."): tensor
+    # Norms of ESM have their old names in what it writes.
+    renamed = (("decoder.decoder_encoder.layer.", "decoder.decoder_layers."), ("LayerNorm.gamma", "LayerNorm.weight"),
+               ("LayerNorm.beta", "LayerNorm.bias"))
+    published = lambda name: functools.reduce(lambda text, pair: text.replace(*pair), renamed, name)
+    stored = {published(name): tensor
               for name, tensor in revert_weight_conversion(model, held).items() if "*" not in name}  # one buffer of ESM
     return {name: ((list(tensor.shape), id(tensor) not in frozen), first.setdefault(id(tensor), name))
             for name, tensor in stored.items()}
@@ -106,7 +113,47 @@ def drawn(program, model_type, folder, own_prefix):
             if found:
                 wrong += 1
                 print(f"{model_type} {class_name} {config}:", found if isinstance(found, str) else "\n".join(found))
+            if number < 2 and (found := file_differs(program, model_type, class_name, config)):
+                wrong += 1
+                print(f"{model_type} {class_name} {config}, saved:", found)
     return compared, wrong
+
+
+def file_differs(program, model_type, class_name, config):
+    """What `mha params` says of the file that the library writes for a small model; "": it matches both ways."""
+    model = getattr(transformers, class_name)(transformers.AutoConfig.for_model(model_type, **config))
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        weights, path = os.path.join(folder, "model.safetensors"), os.path.join(folder, "config.json")
+        runs = [subprocess.run([program, "params", "--weights", weights, *more], capture_output=True, text=True)
+                for more in ((), ("--config", path))]
+    return "" if all(run.returncode == 0 for run in runs) else runs[1].stdout + runs[1].stderr
+
+
+def keys_read(path):
+    """The keys that a description and those that it is like read."""
+    text = json.load(open(path))
+    keys = keys_read(os.path.join(os.path.dirname(path), text["like"] + ".json")) if "like" in text else set()
+    return keys.union(*(row.get("key", "").split() for part in ("symbols", "numbers")
+                        for row in text.get(part, {}).values()))
+
+
+def nulls(program, model_type, path, folder, own_prefix):
+    """A null in the place of each key: what became of them."""
+    became, class_name = Counter(), classes_of(program, written({"model_type": model_type}, folder))[0]
+    for key in sorted(key for key in keys_read(path) if "." not in key):
+        config = {**draw(model_type, 0), key: None}
+        try:
+            theirs(model_type, class_name, config)
+        except Exception:  # noqa: BLE001: the library refuses it
+            became["not made"] += 1
+            continue
+        file = written(dict(config, model_type=model_type), folder)
+        found = difference(program, model_type, class_name, config, file, own_prefix)
+        became["right" if not found else "refused" if isinstance(found, str) else "wrong"] += 1
+        if found and not isinstance(found, str):
+            print(f"{model_type} {class_name} {key} null:", *found[:12], sep="\n")
+    return became
 
 
 def saved(model_type, class_name, config):
@@ -187,6 +234,7 @@ def main():
                 print(line)
             counts = drawn(args.program, model_type, folder, own_prefix)
             compared, wrong = compared + counts[0], wrong + counts[1]
+            became += nulls(args.program, model_type, path, folder, own_prefix)
             became += any_keys(args.program, model_type, folder, own_prefix, args.draws, foreign)
     for reason, count in became.most_common():
         print(f"   {count} {reason}")

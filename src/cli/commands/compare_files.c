@@ -7,62 +7,16 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/spellings.h"
 #include "cli/setup/model.h"
-
-/* ---------------------------------------------------------------- names */
-
-/* What GGUF calls a tensor of LLaMA and the models like it; behind a '.', of a block. */
-static const char *const names[][2] = {
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm"},
-    {"output", "lm_head"},
-    {".attn_norm", ".input_layernorm"},
-    {".ffn_norm", ".post_attention_layernorm"},
-    {".attn_q", ".self_attn.q_proj"},
-    {".attn_k", ".self_attn.k_proj"},
-    {".attn_v", ".self_attn.v_proj"},
-    {".attn_output", ".self_attn.o_proj"},
-    {".attn_q_norm", ".self_attn.q_norm"},
-    {".attn_k_norm", ".self_attn.k_norm"},
-    {".attn_sinks", ".self_attn.sinks"},
-    {".attn_q_a", ".self_attn.q_a_proj"}, /* latents */
-    {".attn_q_a_norm", ".self_attn.q_a_layernorm"},
-    {".attn_q_b", ".self_attn.q_b_proj"},
-    {".attn_kv_a_mqa", ".self_attn.kv_a_proj_with_mqa"},
-    {".attn_kv_a_norm", ".self_attn.kv_a_layernorm"},
-    {".attn_kv_b", ".self_attn.kv_b_proj"},
-    {".ffn_gate", ".mlp.gate_proj"},
-    {".ffn_up", ".mlp.up_proj"},
-    {".ffn_down", ".mlp.down_proj"},
-};
-static const char *const blocks[2] = {"blk.", "model.layers."};
-
-/* The name in the other spelling: 0 is GGUF's. NULL: it has none. Must be freed. */
-static char *spelled(const char *name, int from)
-{
-    const size_t start = strlen(blocks[from]);
-    const bool inside = strncmp(name, blocks[from], start) == 0;
-    const size_t digits = inside ? strspn(name + start, "0123456789") : 0;
-    const char *rest = inside ? name + start + digits : name;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *mine = names[i][from];
-        const size_t length = strlen(mine);
-        if ((*mine == '.') == inside && strncmp(rest, mine, length) == 0 &&
-            (strcmp(rest + length, ".weight") == 0 || strcmp(rest + length, ".bias") == 0))
-            return text_of("%s%.*s%s%s", inside ? blocks[!from] : "", (int)digits, inside ? name + start : "",
-                           names[i][!from], rest + length);
-    }
-    return NULL;
-}
 
 const mha_file_tensor *tensor_alike(const mha_file *file, const char *name)
 {
     const mha_file_tensor *found = mha_file_find(file, name);
-    for (int from = 0; from < 2 && !found; from++) {
-        char *other = spelled(name, from);
-        found = other ? mha_file_find(file, other) : NULL;
-        free(other);
-    }
+    char room[MHA_SPELLING];
+    size_t next = 0;
+    for (const char *other; !found && (other = mha__other_spelling(name, &next, room));)
+        found = mha_file_find(file, other);
     return found;
 }
 

@@ -6,7 +6,7 @@
 #include "cli/output/print.h"
 #include "cli/setup/tensor_arg.h"
 
-/* The tensor of `file` that has this name, or the one that GGUF and the checkpoints of LLaMA call differently. */
+/* The tensor of `file` that has this name, or the one with another spelling of it. */
 const mha_file_tensor *tensor_alike(const mha_file *file, const char *name);
 
 /* GGUF has the rows of W_Q and W_K of a LLaMA pair by pair, as it rotates them; other files have all first ones before

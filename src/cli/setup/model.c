@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/spellings.h"
+
 bool model_asked(const arguments *args)
 {
     return given(args, OPT_PRESET) || given(args, OPT_CONFIG);
@@ -114,6 +116,30 @@ int config_beside(const char *path, char **config)
     if (!*config)
         free(beside);
     return code;
+}
+
+/* Whether a model's checkpoint names its layers as LLaMA's does. */
+static bool named_like_llama(const mha_params *model)
+{
+    size_t i = 0;
+    const size_t n = mha_params_count(model);
+    while (i < n && strncmp(mha_tensor_info_of(mha_params_at(model, i)).name, "model.layers.", 13) != 0)
+        i++;
+    return i < n;
+}
+
+const char *unknown_name(const mha_file *file, const mha_params *model)
+{
+    const size_t n = strcmp(mha_file_format(file), "gguf") == 0 ? mha_file_count(file) : 0;
+    const bool known = n > 0 && named_like_llama(model);
+    char room[MHA_SPELLING];
+    for (size_t i = 0; i < n; i++) {
+        const char *name = mha_file_at(file, i)->name;
+        size_t next = 0;
+        if (strncmp(name, "rope_", 5) != 0 && (!known || !mha__other_spelling(name, &next, room)))
+            return name;
+    }
+    return NULL;
 }
 
 int weights_open(const arguments *args, mha_file **file, char **config)

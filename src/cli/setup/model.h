@@ -25,6 +25,9 @@ int config_beside(const char *path, char **config);
 /* Prints "Title (class)" of a model; both may come from a description that somebody wrote. */
 void model_print_name(const mha_model *model);
 
+/* The first tensor of a GGUF file whose name in the model's checkpoint is unknown; NULL: every name is known. */
+const char *unknown_name(const mha_file *file, const mha_params *model);
+
 /* Opens the file of --weights, and finds the config.json that describes it: that of --config, else the one in the
  * same directory, else NULL. The caller closes the file and frees *config, also after an error. */
 int weights_open(const arguments *args, mha_file **file, char **config);

@@ -104,8 +104,8 @@ mha_status mha__gguf_scaling(const mha_file *file, const json_t *config, const m
     if (!factors && !mha__config_value(config, "rope.scaling.type") && s->kind == MHA_ROPE_UNSCALED &&
         s->original_length > 0 && context > s->original_length)
         return mha__fail(error, MHA_NOT_FOUND, "rope_factors_long.weight",
-                         "expected factors for a context of %.0f positions above the original %.0f, found none", context,
-                         s->original_length);
+                         "expected factors for a context of %.0f positions above the original %.0f, found none",
+                         context, s->original_length);
     if (!factors)
         return MHA_OK;
     const bool alone = s->kind == MHA_ROPE_UNSCALED;

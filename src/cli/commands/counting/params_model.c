@@ -130,7 +130,16 @@ static int open_file(report *r, const arguments *args)
         r->model_from = given(args, OPT_PRESET) ? text_for(args, OPT_PRESET) : text_for(args, OPT_CONFIG);
     } else if (code == EXIT_DONE && config)
         code = open_beside(r, args, config);
-    if (code == EXIT_DONE && r->model) {
+    const char *unknown = code == EXIT_DONE && r->model ? unknown_name(r->file, r->model_table) : NULL;
+    static const char why[] = "%.80s: expected a tensor that GGUF and %.40s both name, found an unknown one: "
+                              "nothing is compared";
+    if (unknown && model_asked(args))
+        code = refuse(text_for(args, OPT_WEIGHTS), why, unknown, mha_model_title(r->model));
+    else if (unknown) {
+        mha__text_print(r->config_error, sizeof r->config_error, why, unknown, mha_model_title(r->model));
+        mha_model_destroy(r->model);
+        r->model = NULL;
+    } else if (code == EXIT_DONE && r->model) {
         r->findings.count = 0; /* found again below, with the model's expectations */
         r->wrong = mha_model_check_file(r->model, r->file, keep_finding, &r->findings);
     }
@@ -475,7 +484,7 @@ int run_model_params(const arguments *args)
         if (given(args, OPT_PER_HEAD))
             code = print_heads(&r, style);
     }
-    if (code == EXIT_DONE && r.file && model_asked(args) && r.wrong)
+    if (code == EXIT_DONE && r.file && r.model && r.wrong)
         code = EXIT_NO;
     close_report(&r);
     return code;
