@@ -135,7 +135,7 @@ static double allowed_at(const mha_case *c, const backward *b, int i, size_t at,
                  size = isfinite(exact) ? fabs(exact) : 0;
     const mha__storage s = mha__storage_of(b->recorded[i]->stored);
     const bool counted = c->precision.inputs != MHA_F32 && i >= STAGES; /* in the bound: gradients are rounded there */
-    return rounding + rtol * size + (counted ? 0 : s.relative * (size + rounding) + s.absolute);
+    return counted ? rounding + rtol * size : (1 + s.relative) * rounding + (rtol + s.relative) * size + s.absolute;
 }
 
 /* Each element beyond its own bound; the worst is that which is farthest beyond. */

@@ -44,7 +44,8 @@
  * with another running maximum. In 8 bits the bound may be larger than the largest number of the tensor, so that a tensor
  * of few elements is not left to it: the call is run again, with inputs moved at random by no more than their rounding,
  * until 64 errors are drawn or 8 calls are run, and E' is the largest of them. Right kernels draw theirs from that
- * distribution, too: of 64 normal errors the largest is 2.4 standard deviations, so that 4 E' is more than nine. */
+ * distribution, too: of 64 normal errors the largest is 2.4 standard deviations, so that 4 E' is more than nine. An
+ * lse of few elements is left to its bound, which is that of a score. */
 #include <math.h>
 #include <string.h>
 
@@ -250,12 +251,13 @@ static mha_status add_roundings(const mha__request *request, mha_layout layout, 
     for (uint64_t draw = 1; draw < MOST_DRAWS && status == MHA_OK; draw++) {
         bool few[MHA_STAGE_COUNT] = {false}, any = false;
         for (int s = 0; s < MHA_STAGE_COUNT; s++)
-            any |= few[s] = finite[s] > 0 && draw * finite[s] < FEW;
+            any |= few[s] = s != MHA_STAGE_LSE && finite[s] > 0 && draw * finite[s] < FEW;
         if (any)
             status = draw_errors(request, draw, layout, few, found, error);
     }
     for (int s = 0; s < MHA_STAGE_COUNT && status == MHA_OK; s++) {
-        const double times = request->sample ? 8 : 4, low = fmin(bound[s], times * found[s]);
+        const double times = request->sample ? 8 : 4, usual_low = times * found[s],
+                     low = s == MHA_STAGE_LSE && finite[s] < FEW ? bound[s] : fmin(bound[s], usual_low);
         if (!wanted[s])
             continue;
         for (int wide = 0; wide < 2; wide++)
