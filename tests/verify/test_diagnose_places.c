@@ -252,7 +252,8 @@ static void test_numbers_of_many_heads(void **state)
     enum { HEADS = 32, ELEMENTS = 6 * HEADS * 4 };
     static float memory[3][ELEMENTS], wrong[ELEMENTS];
     static double values[ELEMENTS];
-    const char *const bad[] = {"scales-other 0.5; 32: 1", "scales-other own; 3: 1", "scales-other 0.5; 3", "scales-other ;",
+    const char *const bad[] = {"scales-other 0.5; 32: 1", "scales-other own; 3: 1", "scales-other 0.5; 3",
+                               "scales-other ;",
                                "merge-permuted 1; 3: 4", "merge-permuted own, 3: 4", "scales-other 0.5; 3: 1; 4: 1"};
     const char *variant = "merge-permuted own; 3: 17, 17: 3";
     mha_view x[3];

@@ -487,7 +487,8 @@ static void what_has_no_meaning_is_refused(void **state)
 /* ---------------------------------------------------------------- small tensors */
 
 /* Random outputs of 1 to 63 numbers, in all types: right kernels, plain and in blocks, are accepted; zeros in place of
- * all numbers, or of all but the last, are not where the largest is far above the rounding of the type: v is below 2. */
+ * all numbers, or of all but the last, are refused where the largest is far above the rounding of the type (v is below
+ * 2). */
 static void small_outputs_are_judged(void **state)
 {
     (void)state;
@@ -495,7 +496,8 @@ static void small_outputs_are_judged(void **state)
     size_t zeros = 0;
     for (uint64_t seed = 0; seed < trials; seed++) {
         const mha_dtype type = types[seed % TYPES];
-        const size_t d = 1 + mha_random_bits(61, seed, 0) % 20, most = 63 / d, T = 1 + mha_random_bits(61, seed, 1) % most,
+        const size_t d = 1 + mha_random_bits(61, seed, 0) % 20, most = 63 / d,
+                     T = 1 + mha_random_bits(61, seed, 1) % most,
                      S = 1 + mha_random_bits(61, seed, 2) % 40, n = T * d;
         problem p;
         mha_error error;
@@ -509,14 +511,14 @@ static void small_outputs_are_judged(void **state)
         for (int plain = 0; plain < 2; plain++) {
             kernel(&p, m, plain ? S : 1 + S / 3, plain);
             if (!(farthest(p.out, exact, n) <= atol[MHA_STAGE_OUTPUT]))
-                fail_msg("seed %zu, %s, %zu x %zu of %zu keys: off by %g of %g", (size_t)seed, mha_dtype_name(type), T, d, S,
-                         farthest(p.out, exact, n), atol[MHA_STAGE_OUTPUT]);
+                fail_msg("seed %zu, %s, %zu x %zu of %zu keys: off by %g of %g", (size_t)seed, mha_dtype_name(type),
+                         T, d, S, farthest(p.out, exact, n), atol[MHA_STAGE_OUTPUT]);
         }
         for (size_t i = 0; i < n; i++)
             largest = fmax(largest, fabs(exact[i])), second = i + 1 < n ? fmax(second, fabs(exact[i])) : second;
         if (largest >= clear && !(largest > atol[MHA_STAGE_OUTPUT]))
-            fail_msg("seed %zu, %s, %zu x %zu of %zu keys: zeros pass, %g of %g", (size_t)seed, mha_dtype_name(type), T, d,
-                     S, largest, atol[MHA_STAGE_OUTPUT]);
+            fail_msg("seed %zu, %s, %zu x %zu of %zu keys: zeros pass, %g of %g", (size_t)seed, mha_dtype_name(type), T,
+                     d, S, largest, atol[MHA_STAGE_OUTPUT]);
         if (second >= clear)
             assert_true(second > atol[MHA_STAGE_OUTPUT]);
         zeros += largest >= clear;

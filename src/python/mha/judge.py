@@ -81,8 +81,8 @@ class Diagnosis:
         are right in that. rows_judged: query rows of all batch rows that were compared, of `rows`. slices: 0, or of a
         large call into how many slices it was cut, each a batch row with one key/value head: one was searched, all
         others agree, and the rows are those of every slice. untried: known bugs that a limit left untried. limit: which
-        limit left what out, in a sentence; empty when none was reached. gradients: of a case that records gradients, too, what
-        explains those.
+        limit left what out, in a sentence; empty when none was reached. gradients: of a case that records gradients,
+        too, what explains those.
     """
 
     tensor: str

@@ -32,7 +32,7 @@ __all__ = ["INVARIANCES", "Invariance", "Invariances", "MISTAKES", "Power", "ass
 
 
 class Limits(NamedTuple):
-    """|yours - exact| <= atol + rtol |exact|. `derived`: what the library says is allowed; None where the caller does."""
+    """|yours - exact| <= atol + rtol |exact|. `derived`: what the library allows; None where the caller does."""
 
     rtol: float
     atol: float

@@ -41,8 +41,9 @@
  * right kernel rounds the same inputs and weights to the same numbers, and otherwise draws its errors from the same
  * distribution. FlashAttention's rule allows twice the error of a plain kernel of the same type; here it is twice
  * that, as E' is the error of one fused kernel, and others round the weights before or after the division, and
- * with another running maximum. In 8 bits the bound may be larger than the largest number of the tensor, so that a tensor
- * of few elements is not left to it: the call is run again, with inputs moved at random by no more than their rounding,
+ * with another running maximum. In 8 bits the bound may be larger than the largest number of the tensor, so that a
+ * tensor of few elements is not left to it: the call is run again, with inputs moved at random by no more than their
+ * rounding,
  * until 64 errors are drawn or 8 calls are run, and E' is the largest of them. Right kernels draw theirs from that
  * distribution, too: of 64 normal errors the largest is 2.4 standard deviations, so that 4 E' is more than nine. An
  * lse of few elements is left to its bound, which is that of a score. */

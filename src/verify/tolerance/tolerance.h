@@ -83,8 +83,8 @@ void mha__tolerance_of_error(const mha__request *request, const mha__attempt *ra
 /* The tolerance of a case of kind rope, which is one rotation; equal for all stages. */
 mha__tolerance mha__tolerance_of_rope(const mha_case *c);
 
-/* The error of storing a result in a type of less than 32 bits: |stored - result| <= relative |x| + absolute, where x is
- * the larger or the smaller of the two.
+/* The error of storing a result in a type of less than 32 bits: |stored - result| <= relative |x| + absolute, where x
+ * is either of the two.
  * Both are 0 for wider types, whose rounding is part of mha__tolerance. Absolute values of at least `overflow` become
  * infinite; `lowest` is the least finite value. */
 typedef struct mha__storage {
