@@ -94,7 +94,7 @@ typedef struct mha_stage_verdict {
     bool ok;
     bool judged; /* false: the derived tolerance is infinite, because numbers may leave the range of float32 on the way:
                   * whatever is recorded, nothing can be said of it; then `ok` is false, too */
-    double rtol, atol; /* ok means |exact - yours| <= atol + rtol |yours| everywhere */
+    double rtol, atol; /* ok means |exact - yours| <= atol + rtol |exact| everywhere */
     bool derived;      /* the case has no tolerance: it is derived from the rounding errors of the call and `stored` */
     mha_dtype stored;  /* type of the recorded tensor */
     size_t overflowed; /* recorded elements that are infinite because `stored` ends below the exact value: equal */
@@ -179,6 +179,15 @@ typedef struct mha_explanation {
     bool stated;             /* only within the tolerance that the case states */
 } mha_explanation;
 
+/* Limits of mha_case_diagnose: seconds on a monotonic clock, and the memory in units of 1e9 bytes that it writes beyond
+ * that of the case. When a limit is reached, the diagnosis ends with what it knows by then. The unmodified case is
+ * compared in any case. Candidates are tried in the same order on any machine, the most common first, so that the time
+ * decides only where the list ends. INFINITY: no limit. Negative numbers and NaN count as 0. */
+#define MHA_TIME_LIMIT 60.0  /* as a case begins */
+#define MHA_MEMORY_LIMIT 1.5 /* as a case begins */
+MHA_API void mha_case_limit(mha_case *c, double seconds, double gigabytes);
+typedef enum mha_limit { MHA_LIMIT_NONE = 0, MHA_LIMIT_TIME, MHA_LIMIT_MEMORY } mha_limit;
+
 /* What the difference between a tensor and the baseline looks like, whatever made it. */
 typedef enum mha_clue_kind {
     MHA_CLUE_RANGE = 0,   /* only the indices first ... last of the axis differ: "only head 3 differs" */
@@ -237,6 +246,12 @@ typedef struct mha_diagnosis {
     mha_clue *clues;
     size_t tried; /* number of explanations computed */
     struct {
+        mha_limit reached; /* the limit (mha_case_limit) that ended the search, or left candidates out */
+        double seconds, gigabytes; /* these limits */
+        size_t untried; /* known bugs, and pairs of them, that were not tried: none of them is ruled out */
+        size_t slices;  /* slices of a large case that were not compared: matches are then not exact */
+    } limits;
+    struct {
         size_t judged, rows; /* query rows that were compared, each with all keys; query rows of all batch rows */
         /* 0, or of a large case: into how many slices it was cut, each a batch row with one key/value head. One was
          * searched, all others agree with what was found; `judged` and `rows` count the rows of every slice. */
@@ -255,15 +270,20 @@ typedef struct mha_progress {
  * its name ("expected.output", or the stage alone); NULL: the output, or else the last recorded stage. Everything is
  * computed in float64. The baseline reproduces the tensor when mha_case_judge passes it: within rtol and atol of the
  * case, or else within the derived tolerance. A variant reproduces it when rounding explains the remaining difference
- * or rtol and atol allow it. `threads` 0: mha_threads_available(); any number gives the same answer. `progress` may
- * be NULL. Of a case without projections that takes more than 2e9 multiply-adds one batch row and key/value head is
+ * or rtol and atol allow it. `threads` 0: mha_threads_available(); any number gives the same answer unless a
+ * limit is reached. `progress` may be NULL. Of a case without projections that takes more than 2e9 multiply-adds one
+ * batch row and key/value head is
  * searched, and the answer is held against all others; where none holds for all of them, the whole is searched. The
  * sequences of a ragged batch are batch rows, each computed by itself: a variant reproduces all of them or
- * none. The caller clears the diagnosis. Errors: MHA_NOT_FOUND (no such tensor), MHA_UNSUPPORTED (a case that would be
- * skipped), MHA_INVALID (threads), MHA_NO_MEMORY. */
+ * none. The search ends at the limits of mha_case_limit. The caller clears the diagnosis. Errors:
+ * MHA_NOT_FOUND (no such tensor), MHA_UNSUPPORTED (a case that would be skipped), MHA_INVALID (threads),
+ * MHA_NO_MEMORY. */
 MHA_API mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads, const mha_progress *progress,
                                      mha_diagnosis *diagnosis, mha_error *error);
 MHA_API void mha_diagnosis_clear(mha_diagnosis *diagnosis);
+/* Writes which limit left what out, as a sentence without its full stop, cut to `size` bytes: "not all known bugs were
+ * tried: 412 of 716 (time limit 60 s)"; "" when no limit was reached. Returns `text`. */
+MHA_API char *mha_diagnosis_limit_text(const mha_diagnosis *diagnosis, char *text, size_t size);
 
 /* Pairs of queries and keys, of all heads, up to which mistakes are looked for in a case. */
 enum { MHA_EXPLAINED_PAIRS = 1 << 20 };

@@ -80,7 +80,7 @@ typedef struct mha_allowance {
     mha_stage stage;
     mha_dtype computed; /* F32: in float32, rounding where call->precision says so; F64: in float64 */
     mha_dtype stored;   /* the type of its elements, to which they were rounded at last */
-    double rtol, atol;  /* written: right means |exact - result| <= atol + rtol |result| for every element */
+    double rtol, atol;  /* written: right means |exact - result| <= atol + rtol |exact| for every element */
 } mha_allowance;
 
 /* Fills in rtol and atol of `count` results of this call, each of a stage that the call has. This is the tolerance of

@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "mha/compare.h"
+#include "verify/tolerance/tolerance.h"
 
 /* The element `at` elements after the view's first one, as a double. */
 static double element(const mha_view *view, ptrdiff_t at)
@@ -69,6 +70,7 @@ static double squares_root(const squares *s)
 typedef struct gathering {
     mha_difference *d;
     double rtol, atol;
+    bool of_actual; /* rtol multiplies the actual number */
     bool wide; /* ULPs are those of float64 */
     double worst_excess, worst_abs;
     squares error, actual, expected;
@@ -106,7 +108,7 @@ static void gather(gathering *g, double a, double e)
         if (distance > 0) {
             relative = distance / fabs(e);
             ulp = g->wide ? ulp64(a, e) : ulp32((float)a, (float)e);
-            double relative_part = g->rtol * fabs(e), tolerance = g->atol + relative_part;
+            double relative_part = g->rtol * fabs(g->of_actual ? a : e), tolerance = g->atol + relative_part;
             excess = fmax(distance - relative_part, 0);
             while (excess + relative_part < distance) /* rounding must not make `excess` too small */
                 excess = nextafter(excess, INFINITY);
@@ -162,12 +164,12 @@ static mha_status check(const mha_view *a, const mha_view *e, double rtol, doubl
     return MHA_OK;
 }
 
-mha_status mha_compare(const mha_view *actual, const mha_view *expected, double rtol, double atol,
-                       mha_difference *difference, mha_error *error)
+static mha_status compare(const mha_view *actual, const mha_view *expected, double rtol, double atol, bool of_actual,
+                          mha_difference *difference, mha_error *error)
 {
     TRY(check(actual, expected, rtol, atol, error));
     mha_difference d = {.rank = actual->rank, .elements = mha_view_elements(actual)};
-    gathering g = {.d = &d, .rtol = rtol, .atol = atol};
+    gathering g = {.d = &d, .rtol = rtol, .atol = atol, .of_actual = of_actual};
     g.wide = actual->dtype == MHA_F64 && expected->dtype == MHA_F64;
 
     size_t index[MHA_MAX_RANK] = {0};
@@ -202,4 +204,16 @@ mha_status mha_compare(const mha_view *actual, const mha_view *expected, double 
     d.cosine = fmax(-1, fmin(1, d.cosine));
     *difference = d;
     return MHA_OK;
+}
+
+mha_status mha_compare(const mha_view *actual, const mha_view *expected, double rtol, double atol,
+                       mha_difference *difference, mha_error *error)
+{
+    return compare(actual, expected, rtol, atol, false, difference, error);
+}
+
+mha_status mha__compare_to_exact(const mha_view *exact, const mha_view *recorded, double rtol, double atol,
+                                 mha_difference *difference, mha_error *error)
+{
+    return compare(exact, recorded, rtol, atol, true, difference, error);
 }

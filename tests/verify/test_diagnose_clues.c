@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/trial.h"
 
 enum { BATCH = 3, HEADS = 4, D = 5, D_OUT = 23 };
 
@@ -471,6 +472,37 @@ static void test_what_leaves_most_is_not_close(void **state)
     }
 }
 
+/* Random calls whose output is mostly NaN or infinite, also where all scores are negative, of which a relu leaves
+ * 0 / 0: the clue, and no name. */
+static void test_few_numbers_have_no_names(void **state)
+{
+    (void)state;
+    const uint64_t trials = trial_count("NAN_TRIALS", 24);
+    for (uint64_t seed = 0; seed < trials; seed++) {
+        const uint64_t kind = seed % 4;
+        scene s;
+        scene_open(&s, kind != 3, 4 + mha_random_bits(51, seed, 0) % 8);
+        if (kind == 0) { /* q = 1, k = -1 */
+            mha_error error;
+            for (size_t i = 0; i < BATCH * s.T * HEADS * D; i++)
+                s.inputs[0][i] = 1, s.inputs[1][i] = -1 - 0.1f * (float)fabs(noise(i));
+            s.call.output = s.output;
+            assert_ok(mha_run(s.layer, &s.call, &error), error);
+            s.call.output = (mha_view){0};
+        }
+        size_t finite = kind == 0 ? 0 : mha_random_bits(51, seed, 1) % (s.elements / 2);
+        for (size_t i = 0; i < s.elements; i++)
+            s.wrong[i] = i % 7 == 3 && finite > 0 ? (finite--, s.right[i]) : kind == 2 && i % 3 ? INFINITY : NAN;
+        mha_diagnosis d = diagnose(&s, MHA_F32);
+        if (d.match_count + d.closest_count > 0)
+            fail_msg("seed %zu: %s", (size_t)seed,
+                     d.match_count == 0 || d.matches[0].count == 0 ? "-" : d.matches[0].variants[0]);
+        assert_true(d.clue_count > 0 && d.clues[0].kind == MHA_CLUE_NONFINITE);
+        mha_diagnosis_clear(&d);
+        scene_close(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -478,6 +510,7 @@ int main(void)
         cmocka_unit_test(test_clues_of_a_large_case),
         cmocka_unit_test(test_clues_of_other_stages),
         cmocka_unit_test(test_nan_explains_nothing),
+        cmocka_unit_test(test_few_numbers_have_no_names),
         cmocka_unit_test(test_zeros_explain_nothing),
         cmocka_unit_test(test_what_leaves_most_is_not_close),
     };

@@ -2,6 +2,7 @@
 #include "support/unit.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -240,6 +241,91 @@ static void test_progress_is_told(void **state)
     scene_close(&s);
 }
 
+/* ---------------------------------------------------------------- limits */
+
+static mha_diagnosis limited(const scene *s, const mha_view *output, double seconds, double gigabytes)
+{
+    mha_diagnosis d;
+    mha_error error;
+    mha_case *c = case_with(s, output);
+    mha_case_limit(c, seconds, gigabytes);
+    assert_ok(mha_case_diagnose(c, NULL, 0, NULL, &d, &error), error);
+    mha_case_close(c);
+    return d;
+}
+
+/* A limit of 0 leaves the comparison with the case itself, and says how many known bugs were not tried. */
+static void test_a_limit_of_0_leaves_the_case_itself(void **state)
+{
+    (void)state;
+    for (size_t T = 20; T <= 470; T += 450) { /* compared whole, and in part */
+        scene s;
+        char text[128], expected[128];
+        scene_open(&s, T);
+        const mha_view output = mha_view_of(malloc(BATCH * T * WIDTH * sizeof(float)), MHA_F32, 3,
+                                            (const size_t[]){BATCH, T, WIDTH});
+        mha_random_fill(&output, 7, 0, -1, 1); /* which nothing explains */
+        /* a large case takes long without limits */
+        mha_diagnosis all = limited(&s, &output, T < 100 ? INFINITY : 0, INFINITY);
+        const size_t known = all.tried + all.limits.untried;
+        if (T < 100) {
+            assert_int_equal(all.limits.reached, MHA_LIMIT_NONE);
+            assert_int_equal(all.limits.untried, 0);
+            assert_string_equal(mha_diagnosis_limit_text(&all, text, sizeof text), "");
+        }
+        for (int memory = 0; memory < 2; memory++) {
+            mha_diagnosis d = limited(&s, &output, memory ? INFINITY : 0, memory ? 0 : INFINITY);
+            assert_int_equal(d.limits.reached, memory ? MHA_LIMIT_MEMORY : MHA_LIMIT_TIME);
+            assert_int_equal(d.tried, 1);
+            assert_int_equal(d.tried + d.limits.untried, known);
+            assert_int_equal(d.match_count + d.closest_count + d.undecided_count, 0);
+            assert_same_explanation(&d.baseline, &all.baseline);
+            assert_int_equal(d.clue_count, all.clue_count);
+            snprintf(expected, sizeof expected, "not all known bugs were tried: 1 of %zu (%s)", known,
+                     memory ? "memory limit 0 GB" : "time limit 0 s");
+            assert_string_equal(mha_diagnosis_limit_text(&d, text, sizeof text), expected);
+            mha_diagnosis_clear(&d);
+        }
+        mha_diagnosis_clear(&all);
+        free(output.data);
+        scene_close(&s);
+    }
+}
+
+/* Memory for the scores of the compared rows, but not of all rows: a softmax over queries is left out, and is not said
+ * to change nothing; every other single variant is tried. */
+static void test_what_needs_more_memory_is_left_out(void **state)
+{
+    (void)state;
+    const size_t T = 470;
+    scene s;
+    scene_open(&s, T);
+    const mha_view output = mha_view_of(malloc(BATCH * T * WIDTH * sizeof(double)), MHA_F64, 3,
+                                        (const size_t[]){BATCH, T, WIDTH});
+    assert_true(variant_output(&s, "softmax-queries", NULL, &output));
+    mha_diagnosis d = limited(&s, &output, INFINITY, INFINITY);
+    assert_true(matches(&d, "softmax-queries", NULL));
+    double gigabytes = 1;
+    for (size_t tried = d.tried; tried > 1 && d.limits.reached == MHA_LIMIT_NONE; tried = d.tried) {
+        mha_diagnosis_clear(&d);
+        gigabytes /= 1.25;
+        assert_true(variant_output(&s, "scale-missing", NULL, &output));
+        d = limited(&s, &output, INFINITY, gigabytes);
+    }
+    assert_true(matches(&d, "scale-missing", NULL));
+    assert_int_equal(d.limits.reached, MHA_LIMIT_MEMORY);
+    assert_true(d.limits.untried > 0 && d.limits.untried < 8);
+    for (size_t i = 0; i < d.undecided_count; i++)
+        assert_string_not_equal(d.undecided[i], "softmax-queries");
+    mha_diagnosis_clear(&d);
+    assert_true(variant_output(&s, "softmax-queries", NULL, &output));
+    d = limited(&s, &output, INFINITY, gigabytes);
+    assert_false(matches(&d, "softmax-queries", NULL));
+    mha_diagnosis_clear(&d);
+    free(output.data);
+    scene_close(&s);
+}
+
 /* ---------------------------------------------------------------- within what */
 
 /* A right result and one with a mistake, rounded to 16 bits: both are named, and within which rounding. */
@@ -312,6 +398,8 @@ static void test_what_changes_nothing_is_folded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_limit_of_0_leaves_the_case_itself),
+        cmocka_unit_test(test_what_needs_more_memory_is_left_out),
         cmocka_unit_test(test_progress_is_told),       cmocka_unit_test(test_a_match_says_within_what),
         cmocka_unit_test(test_what_changes_nothing_is_folded),
         cmocka_unit_test(test_threads_change_nothing), cmocka_unit_test(test_a_part_decides_as_well),

@@ -197,10 +197,100 @@ static void test_places_that_have_no_room(void **state)
     mha_case_close(c);
 }
 
+/* One head of several without its scale, in random calls: the name and the head, not a number for each head. What is
+ * read again gives the same numbers. */
+static void test_one_head_without_its_scale(void **state)
+{
+    (void)state;
+    static const size_t counts[] = {2, 4, 7, 32};
+    static float memory[3][40 * 32 * 8], wrong[40 * 32 * 8];
+    static double right[40 * 32 * 8], missing[40 * 32 * 8];
+    const uint64_t trials = trial_count("PLACES_TRIALS", 12);
+    for (uint64_t seed = 0; seed < trials; seed++) {
+        const size_t H = counts[seed % 4], T = 5 + mha_random_bits(41, seed, 0) % 12, d = 8,
+                     head = mha_random_bits(41, seed, 1) % H, shape[] = {1, T, H, d}, n = T * H * d;
+        const char *const variant = "scale-missing", *again;
+        char expected[32], text[200];
+        mha_view x[3];
+        mha_diagnosis found;
+        mha_error error;
+        mha_case *c;
+        for (uint64_t i = 0; i < 3; i++) {
+            x[i] = mha_heads(memory[i], 1, T, H, d);
+            mha_random_fill(&x[i], 100 + seed, i, -1, 1);
+        }
+        const mha_call call = {
+            .query = x[0], .key = x[1], .value = x[2], .semantics.visible.causal = mha_random_bits(41, seed, 2) % 2};
+        const mha_view output = mha_view_of(right, MHA_F64, 4, shape), other = mha_view_of(missing, MHA_F64, 4, shape);
+        const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = mha_view_of(wrong, MHA_F32, 4, shape)};
+        assert_ok(mha_case_of_call(NULL, &call, NULL, 0, NULL, &c, &error), error);
+        assert_ok(mha_case_variant(c, NULL, 0, MHA_STAGE_OUTPUT, &output, &error), error);
+        assert_ok(mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &other, &error), error);
+        mha_case_close(c);
+        for (size_t e = 0; e < n; e++)
+            wrong[e] = (float)(e / d % H == head ? missing[e] : right[e]);
+        assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
+        assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &found, &error), error);
+        snprintf(expected, sizeof expected, "in head %zu", head);
+        if (found.match_count == 0 || strcmp(found.matches[0].variants[0], variant) != 0)
+            fail_msg("%zu heads: %s %s", H, found.match_count ? found.matches[0].variants[0] : "nothing",
+                     found.match_count ? found.matches[0].found[0] : "");
+        assert_string_equal(found.matches[0].found[0], expected);
+        mha_diagnosis_clear(&found);
+        again = text, snprintf(text, sizeof text, "scales-other 0.353553390593274; %zu: 1", head);
+        assert_ok(mha_case_variant(c, &again, 1, MHA_STAGE_OUTPUT, &output, &error), error);
+        for (size_t e = 0; e < n; e++)
+            assert_true(fabs(right[e] - (double)wrong[e]) < 1e-6);
+        mha_case_close(c);
+    }
+}
+
+/* Numbers of many heads name those that differ, and are read as they are written; nothing else is. */
+static void test_numbers_of_many_heads(void **state)
+{
+    (void)state;
+    enum { HEADS = 32, ELEMENTS = 6 * HEADS * 4 };
+    static float memory[3][ELEMENTS], wrong[ELEMENTS];
+    static double values[ELEMENTS];
+    const char *const bad[] = {"scales-other 0.5; 32: 1", "scales-other own; 3: 1", "scales-other 0.5; 3",
+                               "scales-other ;",
+                               "merge-permuted 1; 3: 4", "merge-permuted own, 3: 4", "scales-other 0.5; 3: 1; 4: 1"};
+    const char *variant = "merge-permuted own; 3: 17, 17: 3";
+    mha_view x[3];
+    mha_diagnosis d;
+    mha_error error;
+    mha_case *c;
+    for (uint64_t i = 0; i < 3; i++) {
+        x[i] = mha_heads(memory[i], 1, 6, HEADS, 4);
+        mha_random_fill(&x[i], 9, i, -1, 1);
+    }
+    const mha_call call = {.query = x[0], .key = x[1], .value = x[2], .semantics.visible.causal = true};
+    const size_t shape[] = {1, 6, HEADS, 4};
+    const mha_view output = mha_view_of(values, MHA_F64, 4, shape);
+    const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = mha_view_of(wrong, MHA_F32, 4, shape)};
+    assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (mha_case_variant(c, &bad[i], 1, MHA_STAGE_OUTPUT, &output, &error) != MHA_INVALID)
+            fail_msg("\"%s\" is taken", bad[i]);
+    assert_ok(mha_case_variant(c, &variant, 1, MHA_STAGE_OUTPUT, &output, &error), error);
+    mha_case_close(c);
+    for (size_t e = 0; e < ELEMENTS; e++)
+        wrong[e] = (float)values[e];
+    assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
+    assert_ok(mha_case_diagnose(c, NULL, 1, NULL, &d, &error), error);
+    assert_true(d.match_count > 0);
+    assert_string_equal(d.matches[0].variants[0], "merge-permuted");
+    assert_string_equal(d.matches[0].found[0], "own; 3: 17, 17: 3");
+    mha_diagnosis_clear(&d);
+    mha_case_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_mistakes_are_found_where_they_are_made),
                                        cmocka_unit_test(test_text_of_places),
-                                       cmocka_unit_test(test_places_that_have_no_room)};
+                                       cmocka_unit_test(test_places_that_have_no_room),
+                                       cmocka_unit_test(test_one_head_without_its_scale),
+                                       cmocka_unit_test(test_numbers_of_many_heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -127,7 +127,8 @@ static mha_diagnosis diagnose(const mha_call *said, mha_dtype stored)
         recorded.view = mha_view_heads(half, MHA_BF16, MHA_BTHD, B, T, H, D);
     }
     assert_ok(mha_case_of_call(NULL, said, &recorded, 1, NULL, &c, &error), error);
-    assert_ok(mha__case_diagnose(c, &(mha__search_wish){.threads = 2}, many, &d, &error), error);
+    const mha__search_wish wish = {.threads = 2, .until = INFINITY, .memory = INFINITY};
+    assert_ok(mha__case_diagnose(c, &wish, many, &d, &error), error);
     mha_case_close(c);
     return d;
 }

@@ -7,6 +7,7 @@
 #include "support/recase.h"
 #include "support/rounded.h"
 #include "support/scratch.h"
+#include "support/trial.h"
 #include "support/unit.h"
 
 static const mha_dtype types[] = {MHA_F16, MHA_BF16, MHA_F8_E4M3, MHA_F8_E5M2, MHA_I8, MHA_TF32};
@@ -483,12 +484,56 @@ static void what_has_no_meaning_is_refused(void **state)
     problem_free(&p);
 }
 
+/* ---------------------------------------------------------------- small tensors */
+
+/* Random outputs of 1 to 63 numbers, in all types: right kernels, plain and in blocks, are accepted; zeros in place of
+ * all numbers, or of all but the last, are refused where the largest is far above the rounding of the type (v is below
+ * 2). */
+static void small_outputs_are_judged(void **state)
+{
+    (void)state;
+    const uint64_t trials = trial_count("LOW_TRIALS", 240);
+    size_t zeros = 0;
+    for (uint64_t seed = 0; seed < trials; seed++) {
+        const mha_dtype type = types[seed % TYPES];
+        const size_t d = 1 + mha_random_bits(61, seed, 0) % 20, most = 63 / d,
+                     T = 1 + mha_random_bits(61, seed, 1) % most,
+                     S = 1 + mha_random_bits(61, seed, 2) % 40, n = T * d;
+        problem p;
+        mha_error error;
+        double atol[MHA_STAGE_COUNT], exact[63], largest = 0, second = 0;
+        const mha_precision m = mha_precision_of(type);
+        const double clear = rounded_scaled(type) ? 1 : 0.25;
+        problem_make(&p, T, S, d, 1000 + seed);
+        run_exact(&p, (mha_precision){.inputs = MHA_F32}, exact);
+        const mha_call call = call_of(&p, (mha_view){0});
+        assert_ok(mha_precision_tolerance(NULL, &call, &m, atol, MHA_STAGE_COUNT, &error), error);
+        for (int plain = 0; plain < 2; plain++) {
+            kernel(&p, m, plain ? S : 1 + S / 3, plain);
+            if (!(farthest(p.out, exact, n) <= atol[MHA_STAGE_OUTPUT]))
+                fail_msg("seed %zu, %s, %zu x %zu of %zu keys: off by %g of %g", (size_t)seed, mha_dtype_name(type),
+                         T, d, S, farthest(p.out, exact, n), atol[MHA_STAGE_OUTPUT]);
+        }
+        for (size_t i = 0; i < n; i++)
+            largest = fmax(largest, fabs(exact[i])), second = i + 1 < n ? fmax(second, fabs(exact[i])) : second;
+        if (largest >= clear && !(largest > atol[MHA_STAGE_OUTPUT]))
+            fail_msg("seed %zu, %s, %zu x %zu of %zu keys: zeros pass, %g of %g", (size_t)seed, mha_dtype_name(type), T,
+                     d, S, largest, atol[MHA_STAGE_OUTPUT]);
+        if (second >= clear)
+            assert_true(second > atol[MHA_STAGE_OUTPUT]);
+        zeros += largest >= clear;
+        problem_free(&p);
+    }
+    assert_true(zeros > trials / 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_point_is_rounded_as_defined), cmocka_unit_test(weights_and_biases_are_rounded),
         cmocka_unit_test(right_kernels_pass_at_every_size),  cmocka_unit_test(kernels_are_named_within_low_rounding),
         cmocka_unit_test(mistakes_are_not_called_rounding),
+        cmocka_unit_test(small_outputs_are_judged),
         cmocka_unit_test(a_saved_case_says_its_precision),   cmocka_unit_test(what_has_no_meaning_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,10 +4,11 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "mha/case.h"
+#include "mha/mha.h"
 #include "support/trial.h"
 #include "support/unit.h"
 #include "verify/attempt.h"
+#include "verify/case/record.h"
 
 /* ---------------------------------------------------------------- bits */
 
@@ -213,6 +214,82 @@ static void a_sample_allows_for_rows_it_leaves_out(void **state)
     mha_verdict_clear(&most);
 }
 
+/* Random right results of a float path in which most queries see no key, or one: a sample of one to eight rows, which
+ * may be such rows alone, refuses none of them. */
+static void a_sample_of_rows_without_keys_refuses_nothing(void **state)
+{
+    (void)state;
+    enum { TOKENS = 48, WIDTH = 16 };
+    static float x[3][TOKENS * 2 * WIDTH], result[TOKENS * 2 * WIDTH];
+    static uint8_t seen[TOKENS * TOKENS];
+    const uint64_t trials = trial_count("SAMPLE_TRIALS", 400);
+    for (uint64_t seed = 0; seed < trials; seed++) {
+        const mha_path path = seed % 2 ? MHA_PATH_BLAS : MHA_PATH_FAST;
+        mha_view v[3];
+        mha_verdict verdict;
+        mha_error error;
+        mha_case *c;
+        for (uint64_t i = 0; i < 3; i++) {
+            v[i] = mha_heads(x[i], 1, TOKENS, 2, WIDTH);
+            mha_random_fill(&v[i], 300 + seed, i, -3, 3);
+        }
+        for (size_t row = 0; row < TOKENS; row++) {
+            const uint64_t kind = mha_random_bits(71, seed, row) % 8;
+            for (size_t j = 0; j < TOKENS; j++)
+                seen[row * TOKENS + j] = kind == 7 || (kind > 4 && j == row);
+        }
+        mha_call call = {.query = v[0], .key = v[1], .value = v[2], .path = path,
+                         .output = mha_heads(result, 1, TOKENS, 2, WIDTH),
+                         .semantics.visible.mask = {
+                             .kind = MHA_MASK_KEEPS,
+                             .values = mha_view_of(seen, MHA_BOOL, 2, (const size_t[]){TOKENS, TOKENS})}};
+        assert_ok(mha_run(NULL, &call, &error), error);
+        const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = call.output};
+        assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
+        mha_case_sample(c, 1 + seed % 8);
+        for (int p = 0; p < 3; p++) {
+            const mha_path judged = p == 0 ? MHA_PATH_EXACT : p == 1 ? MHA_PATH_BLAS : MHA_PATH_FAST;
+            assert_ok(mha_case_judge(c, judged, NULL, 1, &verdict, &error), error);
+            if (verdict.outcome != MHA_OUTCOME_PASSED)
+                fail_msg("seed %zu, %zu rows, on %s: %s", (size_t)seed, (size_t)(1 + seed % 8), mha_path_name(judged),
+                         verdict.reason);
+            mha_verdict_clear(&verdict);
+        }
+        mha_case_close(c);
+    }
+}
+
+/* A stated rtol multiplies the correct number: twice the correct one is off by one of it, half of it by a half. */
+static void rtol_is_of_the_correct_number(void **state)
+{
+    (void)state;
+    static float right[T * H * d * B];
+    mha_error error;
+    mha_case *c;
+    for (int path = 0; path < 2; path++)
+        for (uint64_t seed = 0; seed < 20; seed++) {
+            mha_call call = call_of(MHA_BTHD);
+            const float times = 0.05f + 4 * mha_random_unit(81, seed, 0), rtol = 2 * mha_random_unit(81, seed, 1);
+            mha_verdict verdict;
+            mha_random_fill(&call.query, 80 + seed, 0, 0.5, 2);
+            assert_ok(mha_run(NULL, &call, &error), error);
+            memcpy(right, out, sizeof out);
+            for (size_t i = 0; i < sizeof out / sizeof *out; i++)
+                right[i] *= times;
+            mha_view wrong = call.output;
+            wrong.data = right;
+            const mha_keep recorded = {.stage = MHA_STAGE_OUTPUT, .view = wrong};
+            assert_ok(mha_case_of_call(NULL, &call, &recorded, 1, NULL, &c, &error), error);
+            c->rtol = c->rtol64 = (double)rtol, c->atol = c->atol64 = 1e-6;
+            assert_ok(mha_case_judge(c, path ? MHA_PATH_EXACT : MHA_PATH_AUTO, NULL, 1, &verdict, &error), error);
+            const bool passes = fabsf(times - 1) <= rtol;
+            if (fabsf(fabsf(times - 1) - rtol) > 1e-3f && (verdict.outcome == MHA_OUTCOME_PASSED) != passes)
+                fail_msg("times %g, rtol %g: %s", (double)times, (double)rtol, mha_outcome_name(verdict.outcome));
+            mha_verdict_clear(&verdict);
+            mha_case_close(c);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +298,8 @@ int main(void)
         cmocka_unit_test(rows_where_kernels_go_wrong_are_judged),
         cmocka_unit_test(a_sample_misses_other_rows),
         cmocka_unit_test(a_sample_allows_for_rows_it_leaves_out),
+        cmocka_unit_test(a_sample_of_rows_without_keys_refuses_nothing),
+        cmocka_unit_test(rtol_is_of_the_correct_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

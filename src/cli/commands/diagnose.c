@@ -80,6 +80,7 @@ static json_t *clue_record(const mha_clue *c)
 static json_t *report_of(const mha_diagnosis *d)
 {
     json_t *undecided = json_array(), *clues = json_array();
+    char limit[SHAPE_TEXT];
     for (size_t i = 0; i < d->undecided_count; i++)
         json_array_append_new(undecided, json_text(d->undecided[i]));
     for (size_t i = 0; i < d->clue_count; i++)
@@ -88,7 +89,8 @@ static json_t *report_of(const mha_diagnosis *d)
                      "rows_judged", J(d->part.judged), "rows", J(d->part.rows), "slices", J(d->part.slices), "matches",
                      explanation_records(d->matches, d->match_count), "undecided", undecided, "baseline",
                      explanation_record(&d->baseline, false), "closest",
-                     explanation_records(d->closest, d->closest_count), "clues", clues, NULL);
+                     explanation_records(d->closest, d->closest_count), "clues", clues, "untried",
+                     J(d->limits.untried), "limit", J(mha_diagnosis_limit_text(d, limit, sizeof limit)), NULL);
 }
 
 /* ---------------------------------------------------------------- text */
@@ -146,9 +148,15 @@ static const char *within(const mha_explanation *e)
     }
 }
 
+/* Of the variants, those that were tried, where a limit left some. */
+static const char *tried_part(const mha_diagnosis *d)
+{
+    return d->limits.untried > 0 ? " that was tried" : "";
+}
+
 static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
 {
-    char tried[SHORT_TEXT], judged[SHORT_TEXT], rows[SHORT_TEXT];
+    char tried[SHORT_TEXT], judged[SHORT_TEXT], rows[SHORT_TEXT], limit[SHAPE_TEXT];
     char *name = harmless(text_of("%s", mha_case_name(c)));
     say("%s%s%s of %s, against %s explanations\n", bold(), d->tensor, plain(), name, count_text(tried, d->tried));
     free(name);
@@ -175,15 +183,17 @@ static void print_diagnosis(const mha_case *c, const mha_diagnosis *d)
         say("Nothing reproduces it; these come near:\n");
         print_explanations(d->matches, d->match_count);
     } else if (d->closest_count > 0) {
-        say("No variant or pair of variants reproduces it. The closest:\n");
+        say("No variant or pair of variants%s reproduces it. The closest:\n", tried_part(d));
         print_explanations(d->closest, d->closest_count);
     } else
-        say("No variant or pair of variants reproduces it or explains most of what differs.\n");
+        say("No variant or pair of variants%s reproduces it or explains most of what differs.\n", tried_part(d));
     if (isinf(d->baseline.max_abs))
         say("\nThe case as it says has other elements that are NaN or infinite.\n");
     else
         say("\nThe case as it says is off by %.2g (relative %.2g).\n", d->baseline.max_abs, d->baseline.relative);
     print_clues(d);
+    if (*mha_diagnosis_limit_text(d, limit, sizeof limit))
+        say("\nStopped at a limit: %s.\n", limit);
 }
 
 /* ---------------------------------------------------------------- the picture */
@@ -308,6 +318,7 @@ int run_diagnose(const arguments *args)
         code = refuse_error(args->operands[0], &error);
     if (code == EXIT_DONE) {
         mha_case_sample(c, count_of(args, OPT_SAMPLE));
+        mha_case_limit(c, args->option[OPT_TIME_LIMIT].real, args->option[OPT_MEMORY_LIMIT].real);
         code = diagnose(c, args);
     }
     mha_case_close(c);

@@ -29,7 +29,7 @@ static json_t *stage_record(const mha_stage_verdict *s, bool first)
                          : first    ? "FIRST"
                                     : "differs"),
                        "~allowed",
-                       s->rtol > 0 ? json_words("%.2g + %.2g |yours|", s->atol, s->rtol) : json_words("%.2g", s->atol),
+                       s->rtol > 0 ? json_words("%.2g + %.2g |exact|", s->atol, s->rtol) : json_words("%.2g", s->atol),
                        NULL);
 }
 

@@ -27,7 +27,7 @@ class Answer:
     """What a kernel answered to one question.
 
     outcome: "passed", "failed", or "refused": the kernel raised an exception, and nobody had said that it can.
-    reason: of what did not pass. max_abs, atol, rtol: |exact - yours| <= atol + rtol |yours| was allowed.
+    reason: of what did not pass. max_abs, atol, rtol: |exact - yours| <= atol + rtol |exact| was allowed.
     diagnosis: of the first failures; None of the others.
     rows: (B, h, T_q), of failures of an output with a diagnosis: the largest error of each row over what is allowed.
     """

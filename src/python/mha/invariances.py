@@ -255,6 +255,8 @@ def _difference(one: Any, other: Any, code: int, length: int, allowed: float) ->
         raise ValueError(f"output: expected shape {one.shape}, found {other.shape}")
     x, y = (a.widened(a.Tensor(np.ascontiguousarray(z), code, a.wrap_numpy), _abi.F64).array for z in (one, other))
     same = (x == y) | (np.isnan(x) & np.isnan(y))
+    if 2 * min(np.isfinite(x).sum(), np.isfinite(y).sum()) < x.size:
+        same = x == y  # results that are mostly NaN agree on nothing
     if same.all():
         return None
     finite = np.isfinite(x) & np.isfinite(y)

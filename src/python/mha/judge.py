@@ -80,8 +80,9 @@ class Diagnosis:
     undecided: variants that this input could not show. layout: where the numbers are wrong, the other layout, if they
         are right in that. rows_judged: query rows of all batch rows that were compared, of `rows`. slices: 0, or of a
         large call into how many slices it was cut, each a batch row with one key/value head: one was searched, all
-        others agree, and the rows are those of every slice. gradients: of a case that records gradients, too, what
-        explains those.
+        others agree, and the rows are those of every slice. untried: known bugs that a limit left untried. limit: which
+        limit left what out, in a sentence; empty when none was reached. gradients: of a case that records gradients,
+        too, what explains those.
     """
 
     tensor: str
@@ -95,6 +96,8 @@ class Diagnosis:
     rows_judged: int = 0
     rows: int = 0
     slices: int = 0
+    untried: int = 0
+    limit: str = ""
     gradients: Optional[GradientDiagnosis] = None
 
     @property
@@ -115,7 +118,8 @@ class Diagnosis:
     @property
     def sentence(self) -> str:
         """The answer in one line."""
-        return self._answer + (f"; in layout={self.layout!r} they are right" if self.layout else "")
+        return (self._answer + (f"; in layout={self.layout!r} they are right" if self.layout else "")
+                + (f"; {self.limit}" if self.limit else ""))
 
     @property
     def _answer(self) -> str:
@@ -182,7 +186,7 @@ def _clue(clue: _abi.Clue) -> str:
 
 def diagnosis_of(case: Handle, tensor: Optional[str] = None, threads: int = 0) -> Diagnosis:
     """The diagnosis of a tensor of a case."""
-    found = _abi.Diagnosis()
+    found, limit = _abi.Diagnosis(), ctypes.create_string_buffer(128)
     call(lib.mha_case_diagnose, case.address, None if tensor is None else a.text("tensor", tensor), threads, None,
          ctypes.byref(found))
     try:
@@ -191,7 +195,8 @@ def diagnosis_of(case: Handle, tensor: Optional[str] = None, threads: int = 0) -
             tuple(_explanation(found.closest[i]) for i in range(found.closest_count)), _explanation(found.baseline),
             tuple(str(optional(found.undecided[i])) for i in range(found.undecided_count)), found.tried,
             tuple(_clue(found.clues[i]) for i in range(found.clue_count)), rows_judged=found.part.judged,
-            rows=found.part.rows, slices=found.part.slices)
+            rows=found.part.rows, slices=found.part.slices, untried=found.limits.untried,
+            limit=lib.mha_diagnosis_limit_text(ctypes.byref(found), limit, len(limit)).decode())
     finally:
         lib.mha_diagnosis_clear(ctypes.byref(found))
 
@@ -279,7 +284,8 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
              value: Optional[a.Array] = None, *, layer: Optional[MultiHeadAttention] = None,
              layout: Optional[str] = None, stages: Optional[Mapping[str, a.Array]] = None,
              tensor: Optional[str] = None, dtype: Any = None, precision: Optional[Mapping[str, Any]] = None,
-             threads: int = 0, sample: int = 0, **settings: Unpack[MeantSettings]) -> Diagnosis:
+             threads: int = 0, sample: int = 0, time_limit: float = 60.0, memory_limit: float = 1.5,
+             **settings: Unpack[MeantSettings]) -> Diagnosis:
     """Looks for the named variants of attention, alone and in pairs, that give somebody's numbers.
 
         print(mha.diagnose(mine, query, key, value, is_causal=True))
@@ -298,6 +304,8 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
     precision: types by the points at which the kernel rounds, where they are not those of a fused kernel of `dtype`:
         {"probabilities": "bfloat16"} of inputs, weights, rows, scores, probabilities, sums, output; "float32": not.
     sample: how many query rows of each batch row are compared, about; 0: all, or some of a large case.
+    time_limit, memory_limit: seconds, and units of 1e9 bytes, for trying known bugs, the most common first. Where a
+        limit is reached, `limit` and `untried` of the diagnosis say what was left out. math.inf: no limit.
     settings: what the call was meant to be, see mha.SETTINGS; and past_key, past_value: keys and values of earlier
         calls (projected, rotated), in the axes of key, of a layer (B, kv_heads, P, width). Query 0 is then at position
         P unless `offset` says otherwise.
@@ -305,6 +313,7 @@ def diagnose(actual: Any, query: Optional[a.Array] = None, key: Optional[a.Array
     case, _ = _case_of(actual, query, key, value, layer, layout, stages, dtype, precision, {**settings})
     threads = a.thread_count(threads)
     lib.mha_case_sample(case.address, a.whole_number("sample", sample, 0))
+    lib.mha_case_limit(case.address, a.number("time_limit", time_limit), a.number("memory_limit", memory_limit))
     if query is None:
         return _diagnosis_of_file(case, tensor, threads)
     diagnosis = diagnosis_of(case, tensor, threads)
@@ -331,7 +340,7 @@ def _right_in(actual: Any, query: Any, key: Any, value: Any, layout: Any, stages
 
 @dataclass(frozen=True)
 class StageVerdict:
-    """One stage: equal within atol + rtol |yours|, or the element that decides it. `worst_index` is in the axes of
+    """One stage: equal within atol + rtol |exact|, or the element that decides it. `worst_index` is in the axes of
     `actual`, of other stages than the output and of case files in those of the library. Not `judged`: numbers may
     leave the range of float32 on the way, so that atol is infinite and nothing can be said; then it is not `ok`,
     either."""

@@ -98,7 +98,7 @@ def judge(asked: Asked, output: Any, rows: Any, dtype: Any = None, maps: bool = 
                      a.wrap_numpy)
     lib.mha_replace_equivalent(ctypes.byref(a.view_of(exact)), ctypes.byref(limits), ctypes.byref(a.view_of(yours)))
     mine, right = yours.array, exact.array
-    allowed = limits.atol + limits.rtol * np.abs(mine)
+    allowed = limits.atol + limits.rtol * np.abs(right)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         ratio = np.abs(mine - right) / allowed
         ratio = np.where((mine == right) | (np.isnan(mine) & np.isnan(right)), 0.0, np.where(np.isnan(ratio), np.inf,

@@ -160,7 +160,7 @@ class Meant:
         return dict(zip(_abi.STAGES, found))
 
     def allowed(self, computed: Computed, recorded: Mapping[str, a.Tensor]) -> dict[str, _abi.Allowance]:
-        """What right results may be off by that were computed like this: |exact - result| <= atol + rtol |result|."""
+        """What right results may be off by that were computed like this: |exact - result| <= atol + rtol |exact|."""
         struct, found = _abi.Call.from_buffer_copy(self.request.struct), (_abi.Allowance * len(recorded))()
         struct.precision = computed.precision
         for each, (stage, tensor) in zip(found, recorded.items()):

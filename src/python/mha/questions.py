@@ -257,7 +257,7 @@ class Question:
         return verdict_of(verdict)
 
     def rows_off(self, answer: list[a.Tensor], atol: float, rtol: float) -> Any:
-        """(B, h, T_q), float64: of each row of the output the largest of |exact - yours| / (atol + rtol |yours|).
+        """(B, h, T_q), float64: of each row of the output the largest of |exact - yours| / (atol + rtol |exact|).
 
         Infinite where one of both alone is NaN, or infinite.
         """
@@ -265,7 +265,7 @@ class Question:
         call(lib.mha_question_exact, self.handle.address, ctypes.byref(right))
         exact, yours = _memory(right.output, self.handle), a.widened(answer[0], _abi.F64).array
         with np.errstate(all="ignore"):
-            off = np.abs(exact - yours) / (atol + rtol * np.abs(yours))
+            off = np.abs(exact - yours) / (atol + rtol * np.abs(exact))
         same = (exact == yours) | (np.isnan(exact) & np.isnan(yours))
         off = np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))
         return off.max(-1).swapaxes(1, 2)

@@ -342,6 +342,22 @@ static mha_status row_gives(search *s, const mha__mistake *row, given *gives, mh
     return MHA_OK;
 }
 
+/* Whether at least half of the elements of the gradients that were found are finite: NaN agrees with NaN, whatever made
+ * it. */
+static bool has_numbers(const mha_gradients *found)
+{
+    size_t all = 0, finite = 0;
+    for (int g = 0; g < MHA_GRADIENT_COUNT; g++) {
+        const mha_view *v = &found->of[g];
+        size_t index[MHA_MAX_RANK] = {0};
+        for (bool more = v->data && mha_view_elements(v) > 0; more; more = mha__index_next(index, v->shape, v->rank)) {
+            finite += isfinite(mha_view_get(v, index)) != 0;
+            all++;
+        }
+    }
+    return 2 * finite >= all;
+}
+
 /* Until a mistake gives all, those that give what is wrong stand in the list; they count where none gives all. */
 static mha_status look(search *s, const mha_gradient_mistake **list, size_t room, size_t *count, bool *right,
                        mha_error *error)
@@ -350,7 +366,8 @@ static mha_status look(search *s, const mha_gradient_mistake **list, size_t room
     size_t all = 0, alone = 0, changes = 0;
     *count = 0;
     TRY(is_right(s, right, error));
-    for (size_t i = 0; !*right && (row = mha__mistake_at(i)) != NULL; i++) {
+    const bool may_be_named = !*right && has_numbers(s->found);
+    for (size_t i = 0; may_be_named && (row = mha__mistake_at(i)) != NULL; i++) {
         given gives = GIVES_NOTHING;
         changes = row->result ? changes : all; /* rows of results are behind these */
         if ((row->applies && !row->applies(&s->b, row)) || (row->shown.wide && all + alone > 0) ||

@@ -47,6 +47,8 @@ struct mha_case {
     bool overflow; /* float32 may overflow: its result may equal expected.* or expected64.* */
     double rtol, atol, rtol64, atol64; /* NaN where the file has none */
     size_t sample; /* query rows that are judged; 0: as many as sample.c says */
+    bool limited;  /* the next two are set; else MHA_TIME_LIMIT and MHA_MEMORY_LIMIT hold */
+    double time_limit, memory_limit;
 };
 
 /* ---------------------------------------------------------------- metadata */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "verify/conform/conform.h"
+#include "verify/tolerance/tolerance.h"
 
 enum { GRADIENTS = MHA_D_VALUE + 1 };
 
@@ -173,7 +174,7 @@ static mha_status compare_row(mha_question *q, const mha_answer *answer, mha_sta
         status = mha__conform_no_memory(q, error);
     else {
         s->overflowed = mha_replace_equivalent(exact, &allowed, &copy);
-        status = mha_compare(exact, &copy, s->rtol, s->atol, &s->difference, error);
+        status = mha__compare_to_exact(exact, &copy, s->rtol, s->atol, &s->difference, error);
         s->ok = s->difference.mismatches == 0;
         s->exact = s->difference.worst_actual, s->yours = s->difference.worst_expected;
     }
@@ -198,7 +199,7 @@ static mha_status compare_again(mha_question *q, const mha_answer *answer, mha_v
         v->outcome = MHA_OUTCOME_FAILED;
         mha__text_print(v->reason, sizeof v->reason,
                         "%s diverges first: %zu of %zu elements beyond %g + %g "
-                        "|yours|, yours %.9g, exact %.9g",
+                        "|exact|, yours %.9g, exact %.9g",
                         s->name, s->difference.mismatches, s->difference.elements, s->atol, s->rtol, s->yours,
                         s->exact);
     }

@@ -191,5 +191,5 @@ mha_status mha__clues_of_heads(const mha__search *s, const mha__grid *g, mha__cl
     for (size_t i = 0; i < list->count; i++)
         if (list->clues[i].kind == MHA_CLUE_FACTOR || list->clues[i].kind == MHA_CLUE_VECTOR)
             return MHA_OK;
-    return 2 * H <= g->n[3] && !s->inputs->gate ? prepare_factors(s, g, list, error) : MHA_OK;
+    return 2 * H <= g->n[3] && !s->inputs->gate && !s->halted ? prepare_factors(s, g, list, error) : MHA_OK;
 }

@@ -98,7 +98,7 @@ double mha__grid_limit(const mha__grid *g, double y)
 
 bool mha__grid_agrees(const mha__grid *g, double x, double y)
 {
-    return mha__search_same(g->target, x, y) || fabs(x - y) <= mha__grid_limit(g, y);
+    return mha__search_same(g->target, x, y) || (isfinite(x) && fabs(x - y) <= mha__grid_limit(g, x));
 }
 
 /* The step between marked indices when they are equally spaced up to the end; 0 otherwise. At least three of them. */

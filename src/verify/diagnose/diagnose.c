@@ -15,6 +15,10 @@ typedef struct sliced {
     int wide, slot;
     size_t count;
     size_t judged, rows; /* of the slices that the answer was held against */
+    size_t compared;     /* slices, these and the one that was searched */
+    double half;         /* when the search of a slice ends, so that time is left for the whole */
+    mha_case *slice;     /* the one that was searched and for which nothing was found */
+    mha_diagnosis refuted;
 } sliced;
 
 /* ---------------------------------------------------------------- answers */
@@ -100,6 +104,7 @@ static mha_status look(sliced *s, size_t n, size_t from, const mha_diagnosis *on
     wish.progress = only ? NULL : wish.progress;
     wish.whole = s->c;
     wish.only = only;
+    wish.until = only ? wish.until : s->half;
     wish.known_sight = only && n / s->c->H_kv == from / s->c->H_kv;
     TRY(mha__slice_of(s->c, s->wide, s->slot, n, &slice, error));
     const mha_status status = mha__search_case(slice, &wish, d, error);
@@ -116,10 +121,12 @@ static mha_status hold(sliced *s, size_t from, mha_diagnosis *d, size_t *differs
     const bool right = is_right(d);
     *differs = s->count;
     s->judged = d->part.judged, s->rows = d->part.rows;
-    for (size_t n = 0; n < s->count && is_found(d); n++) {
+    s->compared = 1;
+    for (size_t n = 0; n < s->count && is_found(d) && mha__clock_seconds() < s->wish->until; n++) {
         mha_diagnosis other;
         if (n == from)
             continue;
+        s->compared++;
         TRY(look(s, n, from, d, &other, error));
         if (right && !is_right(&other))
             *differs = n;
@@ -129,17 +136,40 @@ static mha_status hold(sliced *s, size_t from, mha_diagnosis *d, size_t *differs
     return MHA_OK;
 }
 
+/* Keeps the answer of slice n if it explains nothing there, for the search of the whole. */
+static mha_status keep_refuted(sliced *s, size_t n, mha_diagnosis *d, mha_error *error)
+{
+    if (is_found(d))
+        return MHA_OK;
+    TRY(mha__slice_of(s->c, s->wide, s->slot, n, &s->slice, error));
+    s->refuted = *d;
+    *d = (mha_diagnosis){0};
+    return MHA_OK;
+}
+
 /* Searches the first slice and, if that is right, the first that is not. */
 static mha_status search_slices(sliced *s, mha_diagnosis *d, mha_error *error)
 {
     size_t differs, unused;
     TRY(look(s, 0, 0, NULL, d, error));
+    TRY(keep_refuted(s, 0, d, error));
     TRY(hold(s, 0, d, &differs, error));
     if (differs == s->count)
         return MHA_OK;
     mha_diagnosis_clear(d);
     TRY(look(s, differs, differs, NULL, d, error));
+    TRY(keep_refuted(s, differs, d, error));
     return hold(s, differs, d, &unused, error);
+}
+
+/* Says of an answer that not all slices were compared with it. */
+static void leave_open(mha_diagnosis *d, size_t slices)
+{
+    d->limits.reached = MHA_LIMIT_TIME;
+    d->limits.slices = slices;
+    d->baseline.exact = false;
+    for (size_t i = 0; i < d->match_count; i++)
+        d->matches[i].exact = false;
 }
 
 /* Answers by slices; nothing is found when no answer holds for all of them. */
@@ -149,12 +179,29 @@ static mha_status diagnose_slices(sliced *s, mha_diagnosis *d, mha_error *error)
     const mha_status status = search_slices(s, d, error);
     if (status != MHA_OK || !is_found(d)) {
         mha_diagnosis_clear(d);
+        *d = (mha_diagnosis){0};
         return status;
     }
     mha__text_print(d->tensor, sizeof d->tensor, "%s", s->c->expected[s->wide][s->slot].name);
     d->part.judged = s->judged;
     d->part.rows = s->rows;
-    d->part.slices = s->count;
+    d->part.slices = s->compared;
+    if (s->compared < s->count)
+        leave_open(d, s->count - s->compared);
+    return MHA_OK;
+}
+
+/* Searches the whole. What looks at one head alone is tried in no slice again that it did not explain. */
+static mha_status diagnose_whole(const sliced *s, mha_diagnosis *d, mha_error *error)
+{
+    mha__search_wish wish = *s->wish;
+    wish.slice = s->slice;
+    wish.refuted = &s->refuted;
+    TRY(mha__search_case(s->c, &wish, d, error));
+    d->tried += s->refuted.tried;
+    d->limits.untried += s->refuted.limits.untried;
+    if (d->limits.reached == MHA_LIMIT_NONE)
+        d->limits.reached = s->refuted.limits.reached;
     return MHA_OK;
 }
 
@@ -164,16 +211,53 @@ mha_status mha__case_diagnose(const mha_case *c, const mha__search_wish *wish, d
     *diagnosis = (mha_diagnosis){0};
     TRY(mha__parallel_check(wish->threads, error));
     sliced s = {.c = c, .wish = wish};
+    const double now = mha__clock_seconds();
+    s.half = wish->until > now ? now + (wish->until - now) / 2 : wish->until;
     if (mha__target_find(c, wish->tensor, &s.wide, &s.slot) && mha__case_work(c) > many)
         s.count = mha__slice_count(c, s.slot);
-    if (s.count > 1)
-        TRY(diagnose_slices(&s, diagnosis, error));
-    return is_found(diagnosis) ? MHA_OK : mha__search_case(c, wish, diagnosis, error);
+    mha_status status = s.count > 1 ? diagnose_slices(&s, diagnosis, error) : MHA_OK;
+    if (status == MHA_OK && diagnosis->match_count == 0)
+        status = diagnose_whole(&s, diagnosis, error);
+    mha_case_close(s.slice);
+    mha_diagnosis_clear(&s.refuted);
+    return status;
 }
 
 mha_status mha_case_diagnose(const mha_case *c, const char *tensor, int threads, const mha_progress *progress,
                              mha_diagnosis *diagnosis, mha_error *error)
 {
-    const mha__search_wish wish = {.tensor = tensor, .threads = threads, .progress = progress};
-    return mha__case_diagnose(c, &wish, 2e9, diagnosis, error);
+    const double for_search = 0.9; /* of the time: the rest is left for the report */
+    const double seconds = c->limited ? c->time_limit : MHA_TIME_LIMIT,
+                 gigabytes = c->limited ? c->memory_limit : MHA_MEMORY_LIMIT;
+    const mha__search_wish wish = {.tensor = tensor,
+                                   .threads = threads,
+                                   .progress = progress,
+                                   .until = mha__clock_seconds() + for_search * seconds,
+                                   .memory = 1e9 * gigabytes};
+    TRY(mha__case_diagnose(c, &wish, 2e9, diagnosis, error));
+    diagnosis->limits.seconds = seconds;
+    diagnosis->limits.gigabytes = gigabytes;
+    return MHA_OK;
+}
+
+/* ---------------------------------------------------------------- limits */
+
+void mha_case_limit(mha_case *c, double seconds, double gigabytes)
+{
+    c->limited = true;
+    c->time_limit = seconds > 0 ? seconds : 0;
+    c->memory_limit = gigabytes > 0 ? gigabytes : 0;
+}
+
+char *mha_diagnosis_limit_text(const mha_diagnosis *d, char *text, size_t size)
+{
+    const bool memory = d->limits.reached == MHA_LIMIT_MEMORY, slices = d->limits.slices > 0;
+    const size_t tried = slices ? d->part.slices : d->tried,
+                 all = tried + (slices ? d->limits.slices : d->limits.untried);
+    mha__text_print(text, size, "not all %s: %zu of %zu (%s limit %g %s)",
+                    slices ? "slices were compared" : "known bugs were tried", tried, all, memory ? "memory" : "time",
+                    memory ? d->limits.gigabytes : d->limits.seconds, memory ? "GB" : "s");
+    if (d->limits.reached == MHA_LIMIT_NONE && size > 0)
+        *text = '\0';
+    return text;
 }

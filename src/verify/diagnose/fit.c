@@ -53,8 +53,8 @@ static void compare_line(const mha__target *t, const double *x, const double *ba
         g.signed_sum += x[j] - y[j];
         most = larger(most, distance);
         excess = larger(excess, distance - unit * size);
-        needed[0] = larger(needed[0], distance - rtol[0] * size);
-        needed[1] = larger(needed[1], distance - rtol[1] * size);
+        needed[0] = larger(needed[0], distance - rtol[0] * fabs(x[j]));
+        needed[1] = larger(needed[1], distance - rtol[1] * fabs(x[j]));
     }
     g.elements += n;
     *all = g;
@@ -81,8 +81,8 @@ static size_t compared(const mha__search *s, const mha__region *on, size_t b, si
     return (s->target.by_query ? rows[l % T_q] : memchr(rows, 1, T_q) != NULL) ? on->columns : 0;
 }
 
-/* Computes a candidate, and returns the scale that it has. */
-static double compute(const mha__search *s, size_t worker, const mha__region *on, const mha__candidate *x)
+/* Computes a candidate, and finds the scale that it has; false when there is no memory for it. */
+static bool compute(const mha__search *s, size_t worker, const mha__region *on, const mha__candidate *x, double *scale)
 {
     mha__knobs knobs = mha__knobs_of(s->c);
     if (x->a >= 0)
@@ -90,9 +90,11 @@ static double compute(const mha__search *s, size_t worker, const mha__region *on
     if (x->b >= 0)
         (void)mha__variant_apply(s->c, (size_t)x->b, NULL, &knobs);
     mha__variant_bench_columns(s->workers.bench[worker], on->columns < s->target.columns ? on->columns : 0);
-    mha__variant_run(s->workers.bench[worker], &knobs, s->target.stage, on->rows, s->workers.computed[worker]);
+    const bool ran =
+        mha__variant_run(s->workers.bench[worker], &knobs, s->target.stage, on->rows, s->workers.computed[worker]);
     const bool cosines = knobs.s.qkv.norm.unweighted && !s->c->semantics.qkv.norm.unweighted; /* are no larger */
-    return cosines ? s->unmodified.knobs.s.softmax.scale : knobs.s.softmax.scale;
+    *scale = cosines ? s->unmodified.knobs.s.softmax.scale : knobs.s.softmax.scale;
+    return ran;
 }
 
 void mha__search_hold(const mha__search *s, const mha__region *on, const double *values, mha__candidate *x,
@@ -124,10 +126,22 @@ void mha__search_hold(const mha__search *s, const mha__region *on, const double 
     x->unchanged = x->order > 0 && mha__variant_is_nothing(moved->most, t->largest);
 }
 
+bool mha__search_is_over(const mha__search *s)
+{
+    return s->halted || mha__clock_seconds() >= s->wish->until;
+}
+
 void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on, mha__candidate *x)
 {
     mha__moved moved;
-    const double own = compute(s, worker, on, x), scale = s->unmodified.knobs.s.softmax.scale;
+    const double scale = s->unmodified.knobs.s.softmax.scale;
+    double own;
+    if ((x->order > 0 && mha__search_is_over(s)) || !compute(s, worker, on, x, &own)) {
+        x->untried = true;
+        x->finite = x->unchanged = false;
+        x->max_abs = x->excess = x->relative = x->needed[0] = x->needed[1] = INFINITY;
+        return;
+    }
     mha__search_hold(s, on, s->workers.computed[worker], x, &moved);
     x->louder = scale != 0 ? fmax(1, fabs(own / scale)) : 1;
 }
@@ -137,6 +151,8 @@ void mha__search_append(mha__search *s, size_t index, const double *numbers)
     mha__candidates *list = &s->candidates;
     mha__candidate x = {.a = (int)index, .b = -1, .numbers = numbers, .order = 1};
     mha__search_fit(s, 0, &s->region_full, &x);
+    if (x.untried)
+        return;
     x.complete = true;
     list->all[list->count++] = x;
     list->singles = list->count;
@@ -160,8 +176,8 @@ static bool leaves_undecided(const mha_diagnosis *d, const char *variant)
 /* Whether an answer names a variant, also in a pair, or a pair. */
 static bool names(const mha_diagnosis *d, const char *a, const char *b)
 {
-    for (size_t i = 0; i < d->match_count; i++) {
-        const mha_explanation *e = &d->matches[i];
+    for (size_t i = 0; i < d->match_count + d->closest_count; i++) {
+        const mha_explanation *e = i < d->match_count ? &d->matches[i] : &d->closest[i - d->match_count];
         if (b ? e->count == 2 && e->variants[0] == a && e->variants[1] == b
               : (e->count > 0 && e->variants[0] == a) || (e->count > 1 && e->variants[1] == a))
             return true;
@@ -180,8 +196,19 @@ bool mha__search_tries(const mha__search *s, int a, int b, const mha__knobs *k)
     const mha_diagnosis *only = s->wish->only;
     const mha_case *whole = s->wish->whole;
     const bool solved = mha__solved_entry_at((size_t)a) != NULL; /* its number is that of the whole */
+    const char *first = mha_variant_at((size_t)a)->name, *second = b < 0 ? NULL : mha_variant_at((size_t)b)->name;
+    if (s->wish->slice && (solved ? mha__knobs_by_head(k) : mha__variants_by_head(s->c, s->wish->slice, a, b)) &&
+        !names(s->wish->refuted, first, second))
+        return false;
     return (!whole || (solved ? mha__knobs_by_head(k) : mha__variants_by_head(whole, s->c, a, b))) &&
-           (!only || names(only, mha_variant_at((size_t)a)->name, b < 0 ? NULL : mha_variant_at((size_t)b)->name));
+           (!only || names(only, first, second));
+}
+
+void mha__search_leave(mha__search *s, size_t count)
+{
+    (void)__atomic_add_fetch(&s->untried, count, __ATOMIC_RELAXED);
+    if (count > 0 && !mha__search_is_over(s))
+        __atomic_store_n(&s->no_memory, true, __ATOMIC_RELAXED);
 }
 
 void mha__search_step(mha__search *s, size_t worker)
@@ -207,7 +234,11 @@ void mha__search_differences(const mha__search *s, size_t worker, const mha__reg
 {
     const mha__target *t = &s->target;
     const size_t lines = t->row / t->columns;
-    (void)compute(s, worker, on, x);
+    double scale;
+    if (mha__search_is_over(s) || !compute(s, worker, on, x, &scale)) {
+        memset(differences, 0, mha__search_elements(s, on) * sizeof *differences);
+        return;
+    }
     for (size_t b = 0; b < s->c->B; b++)
         for (size_t l = 0; l < lines; l++) {
             const double *found = s->workers.computed[worker] + b * t->row + l * t->columns;

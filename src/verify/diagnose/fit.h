@@ -7,7 +7,10 @@
 /* Whether a computed element x and a recorded element y count as equal: equal numbers; NaN on both sides; x is a
  * hidden score and y the lowest number of the recorded type; x overflows the recorded type and y is infinite. */
 bool mha__search_same(const mha__target *t, double x, double y);
-/* Computes candidate *x on a region, with a worker's bench, and compares it with the tensor. */
+/* Whether the time limit is reached, or the memory limit leaves no memory for candidates. */
+bool mha__search_is_over(const mha__search *s);
+/* Computes candidate *x on a region, with a worker's bench, and compares it with the tensor. Past a limit it is untried
+ * and fits nothing; the unmodified case is always fitted. */
 void mha__search_fit(const mha__search *s, size_t worker, const mha__region *on, mha__candidate *x);
 /* Fits a variant with its numbers, which must live as long as the search, on all that is judged, and appends it to the
  * single candidates, which must be the only ones so far. */
@@ -29,6 +32,8 @@ bool mha__search_tries(const mha__search *s, int a, int b, const mha__knobs *k);
 bool mha__search_knows_sight(const mha__search *s, int variant, const mha__knobs *k);
 /* Counts one more candidate as done, and tells the caller if this is its thread. */
 void mha__search_step(mha__search *s, size_t worker);
+/* Counts so many candidates as untried. */
+void mha__search_leave(mha__search *s, size_t count);
 /* How many elements a region has. */
 size_t mha__search_elements(const mha__search *s, const mha__region *on);
 /* Computes a candidate on a region and stores the difference of each element; 0 where no finite difference exists. */

@@ -157,7 +157,8 @@ static void choose_part(mha__search *s)
     for (size_t v = 0; v < mha_variant_count(); v++) {
         mha__knobs knobs;
         if (mha__variants_apply(s->c, (int)v, -1, &knobs) && mha__search_tries(s, (int)v, -1, &knobs) &&
-            !mha__knobs_see_alike(&knobs, &s->unmodified.knobs) && !mha__search_knows_sight(s, (int)v, &knobs))
+            !mha__search_is_over(s) && !mha__knobs_see_alike(&knobs, &s->unmodified.knobs) &&
+            !mha__search_knows_sight(s, (int)v, &knobs))
             show_difference(s, &knobs);
     }
 }
@@ -223,12 +224,12 @@ static mha_status compute_unmodified(mha__search *s, mha_error *error)
     return MHA_OK;
 }
 
-/* The rows that are judged of a slice, as the sample that a forward is asked for; NULL: all rows. */
+/* The rows that are judged of a part, as the sample that a forward is asked for; NULL: all rows. */
 static mha_status judged_rows(const mha__search *s, mha__arena *pool, const mha__sample **sample, mha_error *error)
 {
     const size_t T = s->c->T_q;
     *sample = NULL;
-    if (!s->wish->whole || !s->in_part)
+    if (!s->in_part || s->inputs->sequences)
         return MHA_OK;
     mha__sample *made = mha__arena_take(pool, sizeof *made);
     bool *rows = mha__arena_take(pool, T * sizeof *rows);
@@ -243,7 +244,7 @@ static mha_status judged_rows(const mha__search *s, mha__arena *pool, const mha_
     return MHA_OK;
 }
 
-/* The tolerance of the stage, from runs of the whole call, or of the rows that are judged of a slice. */
+/* The tolerance of the stage, from runs of the whole call, or of the rows that are judged of a part. */
 static mha_status derive(mha__search *s, const mha_call *call, double atol[2], mha_error *error)
 {
     const mha_stage stage = s->target.stage;

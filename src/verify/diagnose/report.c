@@ -288,7 +288,8 @@ static mha_status find_low(mha__search *s, low *types, size_t count, size_t *whi
         best = s->candidates.all[i].complete ? fmin(best, s->candidates.all[i].relative) : best;
     for (low *x = types; x < types + count; x++) {
         const bool coarse = is_coarse(x->type);
-        if (best > x->most || (coarse && s->in_part)) /* a large case would take seconds for each type */
+        /* eight bits would take seconds for each type of a large case */
+        if (mha__search_is_over(s) || best > x->most || (coarse && s->in_part))
             continue;
         if (x->type == MHA_TF32 && (is_stored_in(s, MHA_F16) || is_stored_in(s, MHA_BF16)))
             continue;
@@ -373,7 +374,7 @@ static bool needs_both(const mha__search *s, const mha__candidate *x)
         return true;
     for (size_t i = 0; i < s->candidates.count; i++) {
         const mha__candidate *y = &s->candidates.all[i];
-        if (y->order == 1 && (y->a == x->a || y->a == x->b) && !(x->relative < clearly * y->relative))
+        if (y->complete && y->order == 1 && (y->a == x->a || y->a == x->b) && !(x->relative < clearly * y->relative))
             return false;
     }
     return true;

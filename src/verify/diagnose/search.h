@@ -35,6 +35,7 @@ typedef struct mha__candidate {
     bool complete;         /* compared on all rows that are judged */
     bool finite;           /* finite in exactly the elements in which the tensor is */
     bool unchanged;        /* equal to the unmodified case on the judged rows */
+    bool untried;          /* a limit was reached before it was fitted */
     size_t apart;          /* elements of the tensor that are numbers, and are not those of the candidate */
     double max_abs, relative, lean; /* of the differences: the largest; rms and mean, by the rms of the tensor */
     double excess;    /* largest |x - y| - u |y|; u: unit roundoff of the stored type, 0 from 32 bits on */
@@ -82,6 +83,10 @@ typedef struct mha__search_wish {
     const mha_case *whole; /* NULL, or: the case is a slice of this one, and only what looks at one head is tried */
     const mha_diagnosis *only; /* NULL, or: only what it names is tried */
     bool known_sight; /* what it leaves undecided was looked at in all rows of a slice of the same batch row */
+    const mha_case *slice;        /* NULL, or: a slice of the case, in which all that looks at one head was refuted */
+    const mha_diagnosis *refuted; /* its diagnosis: what comes close there is tried again */
+    double until;  /* on the clock of mha__clock_seconds: when nothing more is tried */
+    double memory; /* bytes that the search may take */
 } mha__search_wish;
 
 typedef struct mha__search {
@@ -103,6 +108,9 @@ typedef struct mha__search {
     struct mha__solving *solving; /* of mha__search_solve */
     const struct mha__places *there; /* NULL, or: only what lies there is compared (in_places.c) */
     mha__search_progress progress;
+    size_t untried; /* candidates that a limit left untried */
+    bool no_memory; /* some of them, or all, would take more than the memory limit */
+    bool halted;    /* the memory limit leaves no memory for candidates */
 } mha__search;
 
 static inline mha_status mha__search_no_memory(const mha__search *s, mha_error *error)

@@ -46,8 +46,11 @@ static void fit_task(void *context, size_t task, int worker)
     mha__search *s = w->s;
     mha__candidate *x = &s->candidates.all[w->which[task]];
     mha__search_fit(s, (size_t)worker, w->on, x);
-    x->complete = w->on == &s->region_full;
-    mha__search_step(s, (size_t)worker);
+    x->complete = w->on == &s->region_full && !x->untried;
+    if (x->untried)
+        mha__search_leave(s, 1);
+    else
+        mha__search_step(s, (size_t)worker);
 }
 
 /* Fits n candidates on a region. */
@@ -118,6 +121,8 @@ static size_t leave_promising(const mha__search *s, size_t *which, size_t n, siz
     size_t best[MOST] = {0}, kept = 0, left = 0;
     for (size_t i = 0; i < n && most > 0; i++) {
         const mha__candidate *x = &s->candidates.all[which[i]];
+        if (x->untried)
+            continue;
         size_t at = kept < most ? kept : most - 1;
         if (kept == most && !(x->relative < s->candidates.all[best[at]].relative))
             continue;
@@ -127,7 +132,8 @@ static size_t leave_promising(const mha__search *s, size_t *which, size_t n, siz
         best[at] = which[i];
     }
     for (size_t i = 0; i < n; i++) {
-        bool chosen = mha__search_is_promising(s, &s->candidates.all[which[i]]);
+        const mha__candidate *x = &s->candidates.all[which[i]];
+        bool chosen = mha__search_is_promising(s, x) || (x->order == 1 && x->unchanged);
         for (size_t k = 0; k < kept && !chosen; k++)
             chosen = best[k] == which[i];
         if (chosen)
@@ -178,6 +184,10 @@ static mha_status try_pairs(mha__search *s, size_t *which, mha_error *error)
     if (!marks)
         return mha__search_no_memory(s, error);
     TRY(list_pairs(s, error));
+    if (mha__search_is_over(s)) {
+        mha__search_leave(s, s->candidates.count - first);
+        s->candidates.count = first;
+    }
     add_up(which, first, s->candidates.count);
     size_t n = leave_possible(s, marks, which, s->candidates.count - first);
     fit_all(s, which, n, &s->region_first);
@@ -186,6 +196,40 @@ static mha_status try_pairs(mha__search *s, size_t *which, mha_error *error)
     n = leave_promising(s, which, n, 16);
     fit_all(s, which, n, &s->region_full);
     return MHA_OK;
+}
+
+/* Whether the tensor is finite in at least half of the elements in which the unmodified case is. */
+static bool is_mostly_finite(const mha__search *s)
+{
+    const mha__target *t = &s->target;
+    const size_t lines = s->c->B * (t->row / t->columns), n = t->recorded_columns;
+    size_t expected = 0, finite = 0;
+    for (size_t i = 0; i < lines * n; i++)
+        if (isfinite(s->unmodified.whole[i / n * t->columns + i % n])) {
+            expected++;
+            finite += isfinite(t->values[i]) != 0;
+        }
+    return 2 * finite >= expected;
+}
+
+/* Compares the unmodified case with all that is judged, and then the single variants: where a part is judged, all of
+ * them on few rows, and on the others those that fit there, those that change nothing there and the best others. Of a
+ * tensor that `has_numbers` says has few numbers none is tried: NaN agrees with NaN, whatever made it. */
+static void fit_singles(mha__search *s, size_t *which, bool has_numbers)
+{
+    enum { BEST = 16 };
+    mha__moved moved;
+    mha__candidate *said = &s->candidates.all[0];
+    mha__search_hold(s, &s->region_full, s->unmodified.stage, said, &moved);
+    said->complete = true;
+    said->louder = 1;
+    size_t n = has_numbers ? s->candidates.singles - 1 : 0;
+    add_up(which, 1, s->candidates.singles);
+    if (s->in_part) {
+        fit_all(s, which, n, &s->region_first);
+        n = leave_promising(s, which, n, BEST);
+    }
+    fit_all(s, which, n, &s->region_full);
 }
 
 /* Looks for numbers of heads, batch rows, keys and weights. */
@@ -209,21 +253,33 @@ static mha_status widen(mha__search *s, mha_diagnosis *d, size_t *which, size_t 
     *order = mha__search_least_order(s, wide, 1);
     if (*order <= 2)
         return MHA_OK;
-    if (!s->wish->whole)
+    if (!s->wish->whole && !mha__search_is_over(s))
         TRY(mha__report_other_heads(s, d, error));
     if (d->match_count > 0)
         return MHA_OK;
     TRY(mha__search_solve(s, error));
     if (!s->wish->whole)
         TRY(solve_each(s, error));
-    d->tried = s->progress.alone;
+    d->tried = s->progress.alone - s->untried;
     *order = mha__search_least_order(s, wide, 1);
     if (*order <= 2)
         return MHA_OK;
     TRY(try_pairs(s, which, error));
-    d->tried = s->progress.total;
+    d->tried = s->progress.total - s->untried;
     *order = mha__search_least_order(s, wide, 2);
     return MHA_OK;
+}
+
+/* Whether what reproduces the tensor are numbers for each head alone. */
+static bool has_number_by_head(const mha__search *s, size_t order, int wide)
+{
+    bool all = order == 1;
+    for (size_t i = 0; i < s->candidates.singles && all; i++) {
+        const mha__candidate *x = &s->candidates.all[i];
+        const mha__variant_entry *e = x->a >= 0 ? mha__solved_entry_at((size_t)x->a) : NULL;
+        all = !mha__search_is_exact(s, x, wide, 0x1p1000) || (e && x->numbers && e->how == SOLVE_BY_HEAD);
+    }
+    return all;
 }
 
 static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
@@ -235,38 +291,73 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
     size_t *which = mha__arena_take(&s->pool, most * sizeof *which);
     if (!which)
         return mha__search_no_memory(s, error);
-    add_up(which, 0, s->candidates.singles);
-    fit_all(s, which, s->candidates.singles, &s->region_full);
-    d->tried = s->candidates.count;
+    const bool has_numbers = is_mostly_finite(s);
+    fit_singles(s, which, has_numbers);
+    s->candidates.count = s->candidates.singles = has_numbers ? s->candidates.singles : 1;
+    d->tried = s->candidates.count - s->untried;
     const mha__candidate *said = &s->candidates.all[0];
     d->baseline = mha__search_explain(s, said, mha__search_is_exact(s, said, s->target.wide, 0), s->target.wide);
-    TRY(widen(s, d, which, &order, error));
+    order = has_numbers ? 3 : mha__search_least_order(s, s->target.wide, 1);
+    if (has_numbers)
+        TRY(widen(s, d, which, &order, error));
     if (d->match_count > 0)
         return MHA_OK;
     /* A tensor recorded in float64 is explained to float64 accuracy; only if that fails is float32 accuracy tried. */
     int wide = s->target.wide;
     if (order > 2 && wide && isfinite(s->target.noise[0]))
         order = mha__search_least_order(s, wide = 0, 2);
-    if (order <= 2)
+    /* A variant in some heads alone comes before a number for each head, which fits more. */
+    if (has_numbers && (order > 2 || has_number_by_head(s, order, wide)))
+        TRY(mha__search_in_places(s, d, error));
+    if (d->match_count == 0 && order <= 2)
         return mha__report_exact(s, order, wide, which, d, error);
-    TRY(mha__search_in_places(s, d, error));
     if (d->match_count > 0)
         return MHA_OK;
     TRY(mha__search_clues(s, d, error));
+    if (!has_numbers)
+        return MHA_OK;
     if (d->clue_count == 0)
         TRY(mha__report_low_precision(s, which, d, error));
     if (d->match_count > 0)
         return MHA_OK;
-    mha__search_solve_closest(s);
+    if (!mha__search_is_over(s))
+        mha__search_solve_closest(s);
     return mha__report_closest(s, which, d, error);
 }
 
 /* ---------------------------------------------------------------- the whole */
 
+/* The memory that the search takes in any case, and that of one more worker: rows that are not judged are not written,
+ * and take none. */
+static void measure_memory(const mha__search *s, double *shared, double *worker)
+{
+    const mha__variant_inputs *in = s->inputs;
+    const double H = (double)s->c->H, d = (double)(s->c->d_k + s->c->d_v), stage = (double)(s->c->B * s->target.row);
+    double rows = 0, inputs = 0;
+    for (size_t r = 0; r < s->c->B * s->c->T_q; r++)
+        rows += s->rows_judged[r];
+    for (int i = 0; i < 3; i++)
+        inputs += (double)(s->c->B * in->T[i] * in->in[i]);
+    for (int i = 0; i < PROJECTION_COUNT; i++)
+        inputs += in->W[i] ? (double)(in->in[i] * in->out[i]) : 0;
+    *shared = sizeof(double) * (inputs + 3 * stage);
+    *worker = sizeof(double) * (2 * H * rows * (double)(in->S + 2) + 8 * rows * H * d +
+                                MHA_ROW_SLOTS_LEAST * (double)(in->S + 2) * (double)s->c->H_kv * d);
+}
+
 static mha_status make_benches(mha__search *s, int threads, mha_error *error)
 {
     size_t bytes;
+    double shared, worker;
     s->workers.count = mha__variant_workers(threads, &bytes);
+    measure_memory(s, &shared, &worker);
+    while (s->workers.count > 0 && shared + worker * (double)s->workers.count > s->wish->memory)
+        s->workers.count--;
+    s->halted = s->no_memory = s->workers.count == 0;
+    if (s->halted)
+        return MHA_OK;
+    const double left = (s->wish->memory - shared) / (double)s->workers.count - worker;
+    bytes = left < (double)bytes ? (size_t)left : bytes;
     for (size_t w = 0; w < s->workers.count; w++) {
         s->workers.bench[w] = mha__variant_bench_create(s->inputs, s->in_part ? s->rows_judged : NULL, bytes);
         s->workers.computed[w] = mha__arena_take(&s->pool, s->c->B * s->target.row * sizeof(double));
@@ -293,7 +384,12 @@ static mha_status search(mha__search *s, mha_diagnosis *d, mha_error *error)
         d->part.rows += s->rows_present[r];
     }
     TRY(make_benches(s, s->wish->threads, error));
-    return find(s, d, error);
+    TRY(find(s, d, error));
+    d->limits.untried = s->untried;
+    d->limits.reached = s->no_memory ? MHA_LIMIT_MEMORY : MHA_LIMIT_NONE;
+    if (mha__clock_seconds() >= s->wish->until)
+        d->limits.reached = MHA_LIMIT_TIME;
+    return MHA_OK;
 }
 
 mha_status mha__search_case(const mha_case *c, const mha__search_wish *wish, mha_diagnosis *diagnosis, mha_error *error)

@@ -75,8 +75,8 @@ mha_status mha__target_load(mha__search *s, const char *name, mha_diagnosis *d, 
     const size_t elements = mha_view_elements(&v), rows = c->B * c->T_q;
     if (elements == 0)
         return mha__fail(error, MHA_UNSUPPORTED, e->name, "expected elements, found none");
-    double *recorded = mha__arena_take(&s->pool, elements * sizeof *recorded);
     t->values = mha__arena_take(&s->pool, c->B * (t->row / t->columns) * t->recorded_columns * sizeof *t->values);
+    double *recorded = s->inputs->sequences ? mha__arena_take(&s->pool, elements * sizeof *recorded) : t->values;
     s->rows_present = mha__arena_take(&s->pool, rows);
     s->unmodified.stage = mha__arena_take(&s->pool, c->B * t->row * sizeof *s->unmodified.stage);
     s->rows_judged = mha__arena_take(&s->pool, rows);
@@ -89,7 +89,8 @@ mha_status mha__target_load(mha__search *s, const char *name, mha_diagnosis *d, 
     const mha_view copy = mha_view_of(recorded, MHA_F64, v.rank, v.shape);
     (void)mha_view_copy(&copy, &v); /* cannot fail: both are floats */
     measure_size(t, recorded, elements);
-    mha__ragged_spread(s->inputs, t->stage, elements, recorded, t->values);
+    if (s->inputs->sequences)
+        mha__ragged_spread(s->inputs, t->stage, elements, recorded, t->values);
     t->rows_present = t->by_query ? s->rows_present : NULL;
     for (size_t r = 0; r < rows; r++)
         s->rows_present[r] = !s->inputs->sequences || r % c->T_q < s->inputs->sequences[r / c->T_q].T[PROJECTION_Q];

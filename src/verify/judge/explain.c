@@ -34,7 +34,7 @@ static void tell_culprit(mha_verdict *v)
     const mha_difference *d = &s->difference;
     char index[128];
     mha__text_print(v->reason, sizeof v->reason,
-                    "%s diverges first: %zu of %zu elements beyond %g + %g |yours|, worst at %s: yours %.9g, "
+                    "%s diverges first: %zu of %zu elements beyond %g + %g |exact|, worst at %s: yours %.9g, "
                     "exact %.9g",
                     s->name, d->mismatches, d->elements, s->atol, s->rtol,
                     mha__shape_text(index, sizeof index, d->worst_index, d->rank), s->yours, s->exact);

@@ -129,13 +129,13 @@ static mha_status compute(const mha_case *c, backward *b, mha_error *error)
 }
 
 /* What an element may be off by where no tolerance is stated; NaN: it may be any number. */
-static double allowed_at(const mha_case *c, const backward *b, int i, size_t at, double yours, double rtol)
+static double allowed_at(const mha_case *c, const backward *b, int i, size_t at, double exact, double rtol)
 {
     const double rounding = ((const double *)b->bound[b->wide[i]].memory[i].data)[at],
-                 size = isfinite(yours) ? fabs(yours) : 0;
+                 size = isfinite(exact) ? fabs(exact) : 0;
     const mha__storage s = mha__storage_of(b->recorded[i]->stored);
     const bool counted = c->precision.inputs != MHA_F32 && i >= STAGES; /* in the bound: gradients are rounded there */
-    return rounding + rtol * size + (counted ? 0 : s.relative * size + s.absolute);
+    return counted ? rounding + rtol * size : (1 + s.relative) * rounding + (rtol + s.relative) * size + s.absolute;
 }
 
 /* Each element beyond its own bound; the worst is that which is farthest beyond. */
@@ -149,7 +149,7 @@ static void compare_each(const mha_case *c, const backward *b, int i, const mha_
     bool more = mha_view_elements(exact) > 0;
     for (size_t at = 0; more; at++, more = mha__index_next(index, exact->shape, exact->rank)) {
         const double x = mha_view_get(exact, index), y = mha_view_get(yours, index),
-                     allowed = allowed_at(c, b, i, at, y, row->rtol), off = isnan(x) && isnan(y) ? 0 : fabs(x - y),
+                     allowed = allowed_at(c, b, i, at, x, row->rtol), off = isnan(x) && isnan(y) ? 0 : fabs(x - y),
                      part = isnan(off) ? INFINITY : off / fmax(allowed, 1e-300);
         if (isnan(allowed))
             continue;
@@ -159,7 +159,7 @@ static void compare_each(const mha_case *c, const backward *b, int i, const mha_
             worst = part;
             memcpy(d->worst_index, index, sizeof index);
             d->worst_actual = x, d->worst_expected = y;
-            row->atol = allowed - (isfinite(y) ? row->rtol * fabs(y) : 0);
+            row->atol = allowed - (isfinite(x) ? row->rtol * fabs(x) : 0);
         }
     }
 }
@@ -176,7 +176,7 @@ static mha_status compare(mha__judgement *j, const backward *b, int i, mha_error
     row->atol = allowed.derived ? 0 : allowed.atol;
     row->derived = allowed.derived;
     row->stored = e->stored;
-    TRY(mha_compare(&b->exact.memory[i], yours, row->rtol, row->atol, &row->difference, error));
+    TRY(mha__compare_to_exact(&b->exact.memory[i], yours, row->rtol, row->atol, &row->difference, error));
     if (allowed.derived)
         compare_each(j->c, b, i, yours, row);
     row->exact = row->difference.worst_actual;

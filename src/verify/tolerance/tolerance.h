@@ -83,7 +83,8 @@ void mha__tolerance_of_error(const mha__request *request, const mha__attempt *ra
 /* The tolerance of a case of kind rope, which is one rotation; equal for all stages. */
 mha__tolerance mha__tolerance_of_rope(const mha_case *c);
 
-/* The error of storing a result in a type of less than 32 bits: |stored - result| <= relative |stored| + absolute.
+/* The error of storing a result in a type of less than 32 bits: |stored - result| <= relative |x| + absolute, where x
+ * is either of the two.
  * Both are 0 for wider types, whose rounding is part of mha__tolerance. Absolute values of at least `overflow` become
  * infinite; `lowest` is the least finite value. */
 typedef struct mha__storage {
@@ -98,7 +99,12 @@ double mha__lost(mha_dtype dtype, double x, double n);
 /* An error e of such a row or number, of n elements and that size, with what storing it in a cache adds. */
 double mha__cached_error(mha_dtype dtype, double e, double size, double n);
 
-/* What is allowed where nobody states a tolerance: |exact - yours| <= atol + rtol |yours|, of results stored in a type.
+/* mha_compare with the exact tensor as `actual` and the recorded one as `expected`, where rtol multiplies the exact
+ * number: |exact - recorded| <= atol + rtol |exact|. */
+mha_status mha__compare_to_exact(const mha_view *exact, const mha_view *recorded, double rtol, double atol,
+                                 mha_difference *difference, mha_error *error);
+
+/* What is allowed where nobody states a tolerance: |exact - yours| <= atol + rtol |exact|, of results stored in a type.
  * `wide`: they were computed in float64. */
 mha_allowance mha__allowance_of(const mha__tolerance *derived, bool wide, mha_stage stage, mha_dtype stored);
 

@@ -47,7 +47,7 @@ struct mha__variant_bench {
     size_t columns; /* of the output that are wanted; 0: all */
     mha__variant_bench *other;       /* for the inputs read in the other way; NULL: there is none */
     mha__variant_bench *turned;      /* for them with heads for time; NULL: there is none */
-    unsigned char *other_kept;       /* the rows wanted of the other one */
+    unsigned char *other_kept, *other_needed; /* the rows wanted of the other one, now and ever */
     double *other_rows;              /* the result of either; the result of one sequence of a ragged batch */
     mha__as_said said;
     /* of the batch row being computed: */
@@ -55,9 +55,12 @@ struct mha__variant_bench {
     double *own_keys, *own_values;   /* memory for (S', h_kv, d) */
     double *moving;                  /* for as many, of a case with cached rows */
     const double *keys, *values;     /* (S', h_kv, d), cached rows first, extra rows last */
-    double *scores;                  /* (h, T_q, S') */
-    unsigned char *visible;          /* (h, T_q, S'): enters the softmax; KEEPS_NO_WEIGHT */
     unsigned char *scored, *weighed; /* (h, T_q): rows whose scores, and whose sums of values, are needed */
+    size_t *stored;                  /* (h, T_q): the row of `scores` that has the scores of a row that is scored */
+    mha__arena score_pool;           /* memory for `room` rows of scores, of at most `most_rows` */
+    size_t room, most_rows;
+    double *scores;                  /* (room, S') */
+    unsigned char *visible;          /* (room, S'): enters the softmax; KEEPS_NO_WEIGHT */
     mha__sight *sight;               /* of a tile of query rows, by S: of one head, or of all when they see alike */
     double *heads, *merged;          /* (T_q, h, d_v), (T_q, h*d_v) */
     double *lse;                     /* (h, T_q) */
@@ -65,6 +68,12 @@ struct mha__variant_bench {
     mha__term *terms;                /* S': of one row under one head */
     double *written;                 /* (T_q, width) of the output */
 };
+
+/* Where the scores of query row i under head h begin, among rows of S' scores. */
+static inline size_t mha__variant_scores_at(const mha__variant_bench *w, size_t h, size_t i)
+{
+    return w->stored[h * w->inputs->c->T_q + i] * (w->inputs->S + mha__extra_rows(w->inputs->c));
+}
 
 /* The key/value head that a query head reads. */
 static inline size_t mha__variant_kv_head(const mha_case *c, const mha__knobs *k, int how, size_t head)

@@ -30,8 +30,24 @@ static void take_inputs(mha__variant_bench *w, const mha__variant_inputs *inputs
         w->elements[stage] = row_elements(inputs, (mha_stage)stage);
 }
 
+/* The row in which the other reading of the inputs has query row i of batch row b. */
+static size_t row_of_other(const mha__variant_inputs *w, size_t b, size_t i)
+{
+    return w->sequences ? w->sequences[b].first[PROJECTION_Q] + i : i * w->c->B + b;
+}
+
+/* Marks the rows of the other reading that are marked in this one; all of them without `rows`. */
+static void mark_other(const mha__variant_inputs *in, const unsigned char *rows, unsigned char *other)
+{
+    const size_t B = in->c->B, T = in->c->T_q;
+    memset(other, 0, B * T);
+    for (size_t b = 0; b < B; b++)
+        for (size_t i = 0; i < (in->sequences ? in->sequences[b].T[PROJECTION_Q] : T); i++)
+            other[row_of_other(in, b, i)] = !rows || rows[b * T + i];
+}
+
 /* Adds benches for the inputs read in other ways, as far as there are any; false without memory. */
-static bool add_others(mha__variant_bench *w)
+static bool add_others(mha__variant_bench *w, const unsigned char *needed, size_t bytes)
 {
     const mha_case *c = w->inputs->c;
     const size_t rows = c->B * c->T_q, width = c->H * c->d_v > c->E_out ? c->H * c->d_v : c->E_out;
@@ -40,11 +56,46 @@ static bool add_others(mha__variant_bench *w)
         return true;
     for (int stage = 0; stage < MHA_STAGE_COUNT; stage++)
         most = w->elements[stage] > most ? w->elements[stage] : most;
-    w->other = w->inputs->other ? mha__variant_bench_create(w->inputs->other, NULL, 0) : NULL;
-    w->turned = w->inputs->turned ? mha__variant_bench_create(w->inputs->turned, NULL, 0) : NULL;
     w->other_kept = mha__arena_take(&w->pool, rows);
+    w->other_needed = mha__arena_take(&w->pool, rows);
+    if (!w->other_kept || !w->other_needed)
+        return false;
+    if (w->inputs->other) {
+        mark_other(w->inputs, needed, w->other_needed);
+        w->other = mha__variant_bench_create(w->inputs->other, w->other_needed, bytes);
+    }
+    w->turned = w->inputs->turned ? mha__variant_bench_create(w->inputs->turned, NULL, bytes) : NULL;
     w->other_rows = take(w, most);
-    return (w->other || !w->inputs->other) && (w->turned || !w->inputs->turned) && w->other_kept && w->other_rows;
+    return (w->other || !w->inputs->other) && (w->turned || !w->inputs->turned) && w->other_rows;
+}
+
+/* Memory for the scores of so many rows; false when they are more than the bench may have. */
+static bool make_room(mha__variant_bench *w, size_t rows, size_t S)
+{
+    if (rows <= w->room)
+        return true;
+    mha__arena_free(&w->score_pool);
+    w->room = 0;
+    w->scores = rows <= w->most_rows ? mha__arena_take(&w->score_pool, (rows * S + 1) * sizeof *w->scores) : NULL;
+    w->visible = w->scores ? mha__arena_take(&w->score_pool, rows * S + 1) : NULL;
+    w->room = w->visible ? rows : 0;
+    return w->visible;
+}
+
+/* Memory for the scores of the query rows that are needed under all heads, and how many more rows there may be. */
+static bool make_first_room(mha__variant_bench *w, const unsigned char *needed, size_t bytes)
+{
+    const mha_case *c = w->inputs->c;
+    const size_t S = w->inputs->S + mha__extra_rows(c), allowed = bytes / (9 * (S + 1)), all = c->H * c->T_q;
+    size_t most = 0;
+    for (size_t b = 0; b < c->B; b++) {
+        size_t rows = 0;
+        for (size_t i = 0; i < c->T_q; i++)
+            rows += !needed || needed[b * c->T_q + i];
+        most = rows > most ? rows : most;
+    }
+    w->most_rows = bytes == 0 || all < allowed ? all : c->H * most > allowed ? c->H * most : allowed;
+    return make_room(w, c->H * most, S);
 }
 
 /* Memory for what many variants find as the case says it, where it is little; false without memory. */
@@ -80,15 +131,14 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
     if (!w)
         return NULL;
     const size_t S = inputs->S + 2, rows = c->H * c->T_q;
-    w->pool.allocator = a;
+    w->pool.allocator = w->score_pool.allocator = a;
     take_inputs(w, inputs);
     w->own_keys = take(w, S * c->H_kv * c->d_k);
     w->own_values = take(w, S * c->H_kv * c->d_v);
     w->moving = take(w, c->P > 0 ? S * c->H_kv * (c->d_k > c->d_v ? c->d_k : c->d_v) : 0);
-    w->scores = take(w, rows * S);
-    w->visible = mha__arena_take(&w->pool, rows * S);
     w->scored = mha__arena_take(&w->pool, rows);
     w->weighed = mha__arena_take(&w->pool, rows);
+    w->stored = mha__arena_take(&w->pool, rows * sizeof *w->stored);
     w->sight = mha__arena_take(&w->pool, MHA_VARIANT_TILE * S * sizeof *w->sight);
     w->heads = take(w, rows * c->d_v);
     w->merged = take(w, rows * c->d_v);
@@ -96,9 +146,10 @@ mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs,
     w->ranked = take(w, S);
     w->terms = mha__arena_take(&w->pool, S * sizeof *w->terms);
     w->written = take(w, c->T_q * (c->E_out > c->H * c->d_v ? c->E_out : c->H * c->d_v));
-    const bool whole = w->own_keys && w->own_values && w->moving && w->scores && w->visible && w->scored &&
-                       w->weighed && w->sight && w->heads && w->merged && w->lse && w->ranked && w->terms && w->written;
-    if (whole && mha__row_maker_begin(&w->maker, inputs, needed, bytes, &w->pool) && add_others(w) &&
+    const bool whole = w->own_keys && w->own_values && w->moving && w->scored && w->weighed && w->stored &&
+                       w->sight && w->heads && w->merged && w->lse && w->ranked && w->terms && w->written;
+    if (whole && make_first_room(w, needed, bytes / 2) &&
+        mha__row_maker_begin(&w->maker, inputs, needed, bytes / 2, &w->pool) && add_others(w, needed, bytes) &&
         keep_what_is_said(w))
         return w;
     mha__variant_bench_destroy(w);
@@ -130,6 +181,7 @@ void mha__variant_bench_destroy(mha__variant_bench *bench)
         return;
     mha__variant_bench_destroy(bench->other);
     mha__variant_bench_destroy(bench->turned);
+    mha__arena_free(&bench->score_pool);
     mha__arena_free(&bench->pool);
     mha_allocator a = bench->pool.allocator;
     mha__release(&a, bench, sizeof *bench);
@@ -160,11 +212,25 @@ static bool is_merged_into(const mha_case *c, const mha__knobs *k, size_t h, siz
     return false;
 }
 
+/* A row's weights under one head depend on its scores under all heads. */
+static void share_among_heads(mha__variant_bench *w)
+{
+    const size_t H = w->inputs->c->H, T = w->inputs->c->T_q;
+    for (size_t i = 0; i < T; i++) {
+        unsigned char wanted = 0;
+        for (size_t h = 0; h < H; h++)
+            wanted |= w->scored[h * T + i];
+        for (size_t h = 0; h < H; h++)
+            w->scored[h * T + i] = w->weighed[h * T + i] = wanted;
+    }
+}
+
 /* Marks the scores and the sums of values on which the wanted rows of the stage depend: usually those of the same
- * query rows. Softmax over queries needs all scores; merging may mix rows and heads. */
-static void mark(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, const unsigned char *kept)
+ * query rows. Softmax over queries needs all scores; merging may mix rows and heads. False without memory. */
+static bool mark(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, const unsigned char *kept)
 {
     const mha_case *c = w->inputs->c;
+    const size_t S = w->inputs->S + mha__extra_rows(c);
     const bool mixes = mha__variant_mixes(k) &&
                        (stage == MHA_STAGE_HEADS || stage == MHA_STAGE_GATED || stage == MHA_STAGE_OUTPUT);
     for (size_t h = 0; h < c->H; h++)
@@ -173,33 +239,50 @@ static void mark(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, co
             w->weighed[row] = !kept || (mixes ? is_merged_into(c, k, h, i, kept) : kept[i]);
             w->scored[row] = w->weighed[row] || k->axis == AXIS_QUERIES;
         }
-    if (k->axis == AXIS_HEADS && mixes) /* a row's weights under one head depend on its scores under all heads */
-        memset(w->scored, 1, c->H * c->T_q);
+    if (mixes && (k->axis == AXIS_HEADS || k->weights_averaged || k->heads_averaged))
+        share_among_heads(w);
+    size_t count = 0;
+    for (size_t row = 0; row < c->H * c->T_q; row++)
+        if (w->scored[row])
+            w->stored[row] = count++;
+    return make_room(w, count, S);
 }
 
 static void mean_over_heads(const mha__variant_bench *w, size_t n, double *y)
 {
     const size_t H = w->inputs->c->H;
+    const size_t T = w->inputs->c->T_q, all = n / T;
     for (size_t e = 0; e < n; e++) {
         y[e] = 0;
-        for (size_t h = 0; h < H; h++)
-            y[e] += w->scores[h * n + e] / (double)H;
+        for (size_t h = 0; h < H && w->scored[h * T + e / all]; h++)
+            y[e] += w->scores[mha__variant_scores_at(w, h, e / all) + e % all] / (double)H;
     }
 }
 
+/* Copies the rows of scores that are known to (h, T_q, S'). */
+static void copy_scored(const mha__variant_bench *w, double *y)
+{
+    const mha_case *c = w->inputs->c;
+    const size_t all = w->inputs->S + mha__extra_rows(c);
+    for (size_t row = 0; row < c->H * c->T_q; row++)
+        if (w->scored[row])
+            memcpy(y + row * all, w->scores + w->stored[row] * all, all * sizeof *y);
+}
+
 /* Computes the stages from the scores on. */
-static void attend(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, size_t b, const unsigned char *kept,
+static bool attend(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, size_t b, const unsigned char *kept,
                    double *y, size_t n)
 {
-    mark(w, k, stage, kept);
+    if (!mark(w, k, stage, kept))
+        return false;
     mha__variant_score(w, k, b, stage);
     if (stage == MHA_STAGE_SCORES || stage == MHA_STAGE_CAPPED || stage == MHA_STAGE_MASKED) {
-        memcpy(y, w->scores, n * sizeof *y);
-        return;
+        copy_scored(w, y);
+        return true;
     }
     mha__variant_weigh(w, k, b);
     if (stage == MHA_STAGE_WEIGHTS)
-        memcpy(y, w->scores, n * sizeof *y);
+        copy_scored(w, y);
     else if (stage == MHA_STAGE_LSE)
         memcpy(y, w->lse, n * sizeof *y);
     else if (stage == MHA_STAGE_WEIGHTS_MEAN)
@@ -213,6 +296,7 @@ static void attend(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, 
         else
             mha__variant_project(w, k, b, kept, y);
     }
+    return true;
 }
 
 /* The rows of q, k or v of one batch row that are attended to. */
@@ -238,7 +322,7 @@ static const double *rows_of(mha__variant_bench *w, const mha__knobs *k, int whi
     return rows;
 }
 
-static void run_row(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, size_t b, const unsigned char *kept,
+static bool run_row(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, size_t b, const unsigned char *kept,
                     double *y, size_t n)
 {
     const mha_case *c = w->inputs->c;
@@ -257,7 +341,7 @@ static void run_row(mha__variant_bench *w, const mha__knobs *k, mha_stage stage,
     }
     if (rows) {
         memcpy(y, rows, n * sizeof *y);
-        return;
+        return true;
     }
     if (stage != MHA_STAGE_PRESENT_VALUE)
         w->keys = rows_of(w, k, PROJECTION_K, b, true);
@@ -269,12 +353,13 @@ static void run_row(mha__variant_bench *w, const mha__knobs *k, mha_stage stage,
         heads_first(w->values, w->inputs->S, c->H_kv, c->d_v, y);
     else {
         w->q = rows_of(w, k, PROJECTION_Q, b, all_rows);
-        attend(w, k, stage, b, kept, y, n);
+        return attend(w, k, stage, b, kept, y, n);
     }
+    return true;
 }
 
 /* One sequence of a ragged batch. */
-static void run_sequence(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, size_t b,
+static bool run_sequence(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, size_t b,
                          const unsigned char *kept, double *y)
 {
     const mha__variant_inputs *all = w->inputs, *own = &all->sequences[b];
@@ -285,31 +370,24 @@ static void run_sequence(mha__variant_bench *w, const mha__knobs *k, mha_stage s
     w->inputs = w->maker.inputs = own;
     w->maker.sequence = b;
     w->maker.needed = needed ? needed + b * all->c->T_q : NULL;
-    run_row(w, &rest, stage, 0, kept, w->other_rows, row_elements(own, stage));
+    const bool ran = run_row(w, &rest, stage, 0, kept, w->other_rows, row_elements(own, stage));
     w->inputs = w->maker.inputs = all;
     w->maker.needed = needed;
     mha__ragged_place(all, stage, b, w->other_rows, y);
-}
-
-/* The row in which the other reading of the inputs has query row i of batch row b. */
-static size_t row_of_other(const mha__variant_inputs *w, size_t b, size_t i)
-{
-    return w->sequences ? w->sequences[b].first[PROJECTION_Q] + i : i * w->c->B + b;
+    return ran;
 }
 
 /* Attention over the other reading of the inputs, its rows put back into their places. */
-static void run_other(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, const unsigned char *kept,
+static bool run_other(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, const unsigned char *kept,
                       double *result, size_t width)
 {
     const mha__variant_inputs *in = w->inputs;
     const size_t B = in->c->B, T = in->c->T_q;
     mha__knobs rest = *k;
     rest.reading = READING_RIGHT;
-    memset(w->other_kept, 0, B * T);
-    for (size_t b = 0; b < B; b++)
-        for (size_t i = 0; i < (in->sequences ? in->sequences[b].T[PROJECTION_Q] : T); i++)
-            w->other_kept[row_of_other(in, b, i)] = !kept || kept[b * T + i];
-    mha__variant_run(w->other, &rest, stage, w->other_kept, w->other_rows);
+    mark_other(in, kept, w->other_kept);
+    if (!mha__variant_run(w->other, &rest, stage, w->other_kept, w->other_rows))
+        return false;
     for (size_t b = 0; b < B; b++)
         for (size_t i = 0; i < T; i++) {
             double *to = result + (b * T + i) * width;
@@ -318,19 +396,22 @@ static void run_other(mha__variant_bench *w, const mha__knobs *k, mha_stage stag
             else if (!kept || kept[b * T + i])
                 memcpy(to, w->other_rows + row_of_other(in, b, i) * width, width * sizeof *to);
         }
+    return true;
 }
 
 /* Attention over the heads of each position, its rows put back into their places. */
-static void run_turned(mha__variant_bench *w, const mha__knobs *k, double *result)
+static bool run_turned(mha__variant_bench *w, const mha__knobs *k, double *result)
 {
     const mha_case *c = w->inputs->c;
     mha__knobs rest = *k;
     rest.reading = READING_RIGHT;
-    mha__variant_run(w->turned, &rest, MHA_STAGE_OUTPUT, NULL, w->other_rows);
+    if (!mha__variant_run(w->turned, &rest, MHA_STAGE_OUTPUT, NULL, w->other_rows))
+        return false;
     for (size_t row = 0; row < c->B * c->T_q * c->H; row++) {
         const size_t h = row % c->H, t = row / c->H % c->T_q, b = row / (c->H * c->T_q);
         memcpy(result + row * c->d_v, w->other_rows + ((b * c->H + h) * c->T_q + t) * c->d_v, c->d_v * sizeof *result);
     }
+    return true;
 }
 
 /* Puts the n rows of one batch row where others should be. */
@@ -365,20 +446,16 @@ static void leave_unwritten(const mha_case *c, const mha__knobs *k, size_t b, si
             y[i] = 0;
 }
 
-void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_stage stage, const unsigned char *kept,
+bool mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_stage stage, const unsigned char *kept,
                       double *result)
 {
     const mha_case *c = bench->inputs->c;
     const size_t n = bench->elements[stage];
     const bool ends = stage == MHA_STAGE_OUTPUT || stage == MHA_STAGE_HEADS;
-    if (knobs->reading == READING_HEADS_FOR_TIME && bench->turned && ends) {
-        run_turned(bench, knobs, result);
-        return;
-    }
-    if (knobs->reading == READING_OTHER && bench->other && ends) {
-        run_other(bench, knobs, stage, kept, result, stage == MHA_STAGE_HEADS ? c->H * c->d_v : c->E_out);
-        return;
-    }
+    if (knobs->reading == READING_HEADS_FOR_TIME && bench->turned && ends)
+        return run_turned(bench, knobs, result);
+    if (knobs->reading == READING_OTHER && bench->other && ends)
+        return run_other(bench, knobs, stage, kept, result, stage == MHA_STAGE_HEADS ? c->H * c->d_v : c->E_out);
     mha__as_said *said = &bench->said;
     said->rows = said->row[0] && knobs->pages == PAGES_RIGHT && knobs->cache_order == CACHE_RIGHT && !knobs->past &&
                  !knobs->joined && knobs->joined_page == 0 &&
@@ -392,13 +469,13 @@ void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_st
         const size_t from = knobs->batch_order ? (size_t)knobs->batch_order[b] : b;
         if (rows && !memchr(rows, 1, c->T_q))
             continue;
-        if (bench->inputs->sequences)
-            run_sequence(bench, knobs, stage, b, rows, result + b * n);
-        else
-            run_row(bench, knobs, stage, from, rows, result + b * n, n);
+        if (!(bench->inputs->sequences ? run_sequence(bench, knobs, stage, b, rows, result + b * n)
+                                       : run_row(bench, knobs, stage, from, rows, result + b * n, n)))
+            return false;
         if (moved)
             reorder(bench, knobs->row_order + b * c->T_q, c->T_q, n / c->T_q, result + b * n);
         if (knobs->unwritten && ends && n > 0)
             leave_unwritten(c, knobs, b, n, result + b * n);
     }
+    return true;
 }

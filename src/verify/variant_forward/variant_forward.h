@@ -7,8 +7,8 @@
 /* Memory for one thread's computation. */
 typedef struct mha__variant_bench mha__variant_bench;
 
-/* `needed`: the query rows (B, T_q) that later calls may ask for (NULL: all). `bytes`: the most memory for cached
- * rows. NULL without memory. */
+/* `needed`: the query rows (B, T_q) that later calls may ask for (NULL: all). `bytes`: the most memory for cached rows
+ * and for the scores of rows that no call asks for; 0: few cached rows, all scores. NULL without memory. */
 mha__variant_bench *mha__variant_bench_create(const mha__variant_inputs *inputs, const unsigned char *needed,
                                               size_t bytes);
 void mha__variant_bench_destroy(mha__variant_bench *bench); /* NULL is allowed */
@@ -29,8 +29,9 @@ void mha__variant_bench_columns(mha__variant_bench *bench, size_t columns);
 
 /* Computes `stage` into `result`, row-major: the numbers of the exact path when every knob is at the case's value.
  * `kept`: the wanted query rows (B, T_q) (NULL: all). Batch rows without a wanted row are skipped, and so are other
- * query rows when the stage is by query; the elements of skipped rows are unspecified. */
-void mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_stage stage, const unsigned char *kept,
+ * query rows when the stage is by query; the elements of skipped rows are unspecified. False without memory, and where
+ * a bench would need more of it than it may have: never for knobs that mix no rows. */
+bool mha__variant_run(mha__variant_bench *bench, const mha__knobs *knobs, mha_stage stage, const unsigned char *kept,
                       double *result);
 /* Whether all heads hide the same keys and add the same terms. */
 bool mha__variant_heads_see_alike(const mha__knobs *k);

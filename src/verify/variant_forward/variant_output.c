@@ -33,7 +33,7 @@ static void add_terms(const mha__term *terms, size_t n, double *o, size_t featur
 static void sum_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, size_t i)
 {
     const mha_case *c = w->inputs->c;
-    const size_t S = w->inputs->S, all = S + mha__extra_rows(c), at = (h * c->T_q + i) * all;
+    const size_t S = w->inputs->S, all = S + mha__extra_rows(c), at = mha__variant_scores_at(w, h, i);
     const size_t head = mha__variant_kv_head(c, k, k->group_v, h);
     const bool bias = w->inputs->bias_kv[0] != NULL,
                propagates = k->s.softmax.hidden_values == MHA_HIDDEN_PROPAGATE && !mha__variant_pads(k, b, i);

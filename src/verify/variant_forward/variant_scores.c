@@ -157,7 +157,7 @@ static void score_usual(const mha__variant_bench *w, const double *products, con
 static void score_row(mha__variant_bench *w, const mha__knobs *k, size_t b, size_t h, size_t i, mha_stage stage)
 {
     const mha_case *c = w->inputs->c;
-    const size_t S = w->inputs->S, all = S + mha__extra_rows(c), at = (h * c->T_q + i) * all;
+    const size_t S = w->inputs->S, all = S + mha__extra_rows(c), at = mha__variant_scores_at(w, h, i);
     const size_t head = mha__variant_kv_head(c, k, k->group_k, h);
     const bool bias = w->inputs->bias_kv[0] != NULL, pads = mha__variant_pads(k, b, i);
     const double *q = w->q + (i * c->H + h) * c->d_k, scale = k->scales ? k->scales[h] : k->s.softmax.scale;

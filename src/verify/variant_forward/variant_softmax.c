@@ -270,11 +270,11 @@ static void weigh_over_keys(mha__variant_bench *w, const mha__knobs *k, size_t b
     for (size_t h = 0; h < c->H; h++)
         for (size_t i = 0; i < c->T_q; i++) {
             const size_t row = h * c->T_q + i;
-            double *s = w->scores + row * S;
-            unsigned char *visible = w->visible + row * S;
             logits rest = {.n = 0};
             if (!w->scored[row])
                 continue;
+            double *s = w->scores + w->stored[row] * S;
+            unsigned char *visible = w->visible + w->stored[row] * S;
             const bool nothing = mha__variant_pads(k, b, i) && !any_visible(visible, S);
             if (sinks && sinks[h] != -INFINITY && !nothing)
                 join(&rest, mha__variant_rounded(sinks[h], rounding), k->parts);
@@ -329,7 +329,8 @@ static void finish(mha__variant_bench *w, const mha__knobs *k, size_t b)
     const double *kept = k->dropped ? k->dropped + 1 + b * rows * S : NULL;
     for (size_t row = 0; row < rows; row++)
         if (w->scored[row])
-            finish_row(k, w->scores + row * S, w->visible + row * S, kept ? kept + row * S : NULL, S);
+            finish_row(k, w->scores + w->stored[row] * S, w->visible + w->stored[row] * S,
+                       kept ? kept + row * S : NULL, S);
 }
 
 /* A softmax of the weights. */
@@ -341,14 +342,13 @@ static void soften_again(mha__variant_bench *w, const mha__knobs *k)
     double unused;
     for (size_t row = 0; row < c->H * c->T_q; row++)
         if (w->scored[row])
-            softmax(k, w->scores + row * S, w->visible + row * S, S, 1, &none, &unused);
+            softmax(k, w->scores + w->stored[row] * S, w->visible + w->stored[row] * S, S, 1, &none, &unused);
 }
 
 /* The mean of the weights of all heads for each of them, or those of the first one. */
-static void average(mha__variant_bench *w, const mha__knobs *k)
+static void average(mha__variant_bench *w, const mha__knobs *k, size_t rows)
 {
     const mha_case *c = w->inputs->c;
-    const size_t rows = c->T_q * (w->inputs->S + mha__extra_rows(c));
     for (size_t at = 0; at < rows; at++) {
         double sum = 0;
         unsigned char seen = 0;
@@ -362,10 +362,20 @@ static void average(mha__variant_bench *w, const mha__knobs *k)
     }
 }
 
+/* How many query rows are scored under the first head. */
+static size_t count_scored(const mha__variant_bench *w)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < w->inputs->c->T_q; i++)
+        count += w->scored[i];
+    return count;
+}
+
 void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k, size_t b)
 {
     const mha_case *c = w->inputs->c;
-    const size_t S = w->inputs->S + mha__extra_rows(c), rows = c->T_q * S;
+    const size_t S = w->inputs->S + mha__extra_rows(c);
+    const size_t rows = count_scored(w) * S; /* of each head, where a softmax or a mean goes over heads or queries */
     const logits none = {.n = 0};
     double unused;
     for (size_t row = 0; row < c->H * c->T_q && k->axis != AXIS_KEYS; row++)
@@ -378,13 +388,12 @@ void mha__variant_weigh(mha__variant_bench *w, const mha__knobs *k, size_t b)
                 softmax(k, w->scores + h * rows + j, w->visible + h * rows + j, c->T_q, S, &none, &unused);
     else
         for (size_t at = 0; at < rows; at++)
-            if (w->scored[at / S])
-                softmax(k, w->scores + at, w->visible + at, c->H, rows, &none, &unused);
+            softmax(k, w->scores + at, w->visible + at, c->H, rows, &none, &unused);
     if (k->softened_twice)
         soften_again(w, k);
     if (k->weights_power > 0 || k->late || k->top_late || k->dropped || k->weights_times != 1 || k->least_weight > 0 ||
         k->loses == LOSES_WEIGHTS || k->shortened & ROUNDS_WEIGHTS)
         finish(w, k, b);
     if (k->weights_averaged)
-        average(w, k);
+        average(w, k, rows);
 }

@@ -138,6 +138,58 @@ static bool are_alike(const double *x, size_t B, size_t n)
     return alike;
 }
 
+static bool is_by_head(const mha__variant_entry *e)
+{
+    return e->how == SOLVE_BY_HEAD || e->how == SOLVE_FACTORS || e->how == SOLVE_HEADS || e->how == SOLVE_Q_HEADS ||
+           e->how == SOLVE_KV_HEADS;
+}
+
+/* The number of a head in the short form: the head that the case has there, or `common`. */
+static double usual_number(const mha_case *c, const mha__variant_entry *e, size_t head, double common)
+{
+    const bool is_order = e->how == SOLVE_HEADS || e->how == SOLVE_Q_HEADS || e->how == SOLVE_KV_HEADS;
+    return is_order ? (double)(e->how == SOLVE_KV_HEADS ? head * c->H_kv / c->H : head) : common;
+}
+
+static bool is_written_alike(double x, double y)
+{
+    char one[32], other[32];
+    mha__text_print(one, sizeof one, "%.6g", x + 0.0);
+    mha__text_print(other, sizeof other, "%.6g", y + 0.0);
+    return strcmp(one, other) == 0;
+}
+
+/* The number that most heads have. */
+static double most_common(const double *x, size_t n)
+{
+    size_t most = 0, at = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t count = 0;
+        for (size_t k = 0; k < n; k++)
+            count += is_written_alike(x[k], x[i]);
+        if (count > most)
+            most = count, at = i;
+    }
+    return x[at];
+}
+
+/* The short form of numbers of many heads, "0.25; 3: 1" or "own; 3: 17, 17: 3": which heads differ from the others. */
+static void write_heads(writer *w, const mha_case *c, const mha__variant_entry *e, const double *x)
+{
+    const double common = most_common(x, c->H);
+    char item[64];
+    const char *before = "; ";
+    mha__text_print(item, sizeof item, "%.6g", common + 0.0);
+    add(w, isnan(usual_number(c, e, 0, NAN)) ? item : "own");
+    for (size_t h = 0; h < c->H; h++) {
+        if (is_written_alike(x[h], usual_number(c, e, h, common)))
+            continue;
+        mha__text_print(item, sizeof item, "%s%zu: %.6g", before, h, x[h] + 0.0);
+        add(w, item);
+        before = ", ";
+    }
+}
+
 void mha__numbers_say(const mha_case *c, const mha__variant_entry *e, const double *x, char *text, size_t size)
 {
     writer w = {.text = text, .size = size};
@@ -156,6 +208,10 @@ void mha__numbers_say(const mha_case *c, const mha__variant_entry *e, const doub
         char item[32];
         mha__text_print(item, sizeof item, "%s%.6g", i > 0 ? ", " : "", x[i] + 0.0); /* -0 is 0 */
         add(&w, item);
+    }
+    if (w.full && is_by_head(e)) {
+        w = (writer){.text = text, .size = size};
+        write_heads(&w, c, e, x);
     }
     if (w.full)
         mha__text_print(text + w.at, size - w.at, ", ...");
@@ -270,6 +326,33 @@ static mha_status read_rows(const mha_case *c, const mha__variant_entry *e, cons
                                   text);
 }
 
+/* Reads what write_heads writes. */
+static mha_status read_heads(const mha_case *c, const mha__variant_entry *e, const char *text, double *x,
+                             mha_error *error)
+{
+    const char *at = skip_blanks(text);
+    char *end = mha__unconst(at);
+    const bool own = strncmp(at, "own", 3) == 0 && !isnan(usual_number(c, e, 0, NAN));
+    const double common = own ? 0 : strtod(at, &end);
+    bool right = own || (end != at && isfinite(common) && isnan(usual_number(c, e, 0, NAN)));
+    for (size_t h = 0; h < c->H; h++)
+        x[h] = usual_number(c, e, h, common);
+    at = own ? at + 3 : end;
+    for (char before = ';'; right && *at; before = ',') {
+        size_t head = 0;
+        right = *at == before && (at = read_key(skip_blanks(at + 1), c->H, &head)) && *at == ':';
+        if (!right)
+            break;
+        x[head] = strtod(at + 1, &end);
+        right = end != at + 1 && isfinite(x[head]);
+        at = end;
+    }
+    return right ? MHA_OK
+                 : mha__fail(error, MHA_INVALID, e->shown.name,
+                             "expected a number for each head, or \"0.25; 3: 1\" (\"own; 3: 17\" of an order): the "
+                             "number of most heads, and the heads that differ, found \"%s\"", text);
+}
+
 mha_status mha__numbers_read(const mha_case *c, const mha__variant_entry *e, const char *text, double *x,
                              mha_error *error)
 {
@@ -281,6 +364,8 @@ mha_status mha__numbers_read(const mha_case *c, const mha__variant_entry *e, con
         return read_keys(c, e, text, x, error);
     if (has_rows(e))
         return read_rows(c, e, text, x, error);
+    if (is_by_head(e) && strchr(text, ';'))
+        return read_heads(c, e, text, x, error);
     for (size_t i = 0; i < n; i++) {
         char *end;
         x[i] = strtod(text, &end);

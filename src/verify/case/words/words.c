@@ -139,7 +139,7 @@ static const mha__case_word words[] = {
     KEY(MEANING, "qk_mode", "", "0, 1, 2, 3", "needed with expected.qk",
         "what expected.qk is: scores, capped, masked, weights"),
 
-    KEY(JUDGEMENT, "rtol", "", NUMBER, "0", "of expected.*: abs(yours - exact) <= atol + rtol * abs(yours)"),
+    KEY(JUDGEMENT, "rtol", "", NUMBER, "0", "of expected.*: abs(yours - exact) <= atol + rtol * abs(exact)"),
     KEY(JUDGEMENT, "atol", "tol tolerance", NUMBER, "what rounding may cost", "of expected.*, as above"),
     KEY(JUDGEMENT, "rtol64", "", NUMBER, "0", "of expected64.*"),
     KEY(JUDGEMENT, "atol64", "", NUMBER, "what rounding may cost", "of expected64.*"),

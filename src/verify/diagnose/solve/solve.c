@@ -305,7 +305,7 @@ static void leave_best(const mha__search *s, size_t worker, int how, found *f)
     for (size_t i = 0; i < f->count; i++) {
         mha__candidate *x = &f->candidates[i];
         mha__search_fit(s, worker, &s->region_full, x);
-        x->complete = true;
+        x->complete = !x->untried;
         if (x->finite && !x->unchanged)
             best = fmin(best, x->excess);
     }
@@ -336,7 +336,10 @@ static void solve_one(void *context, size_t task, int worker)
         leave_promising(s, (size_t)worker, f);
     if (!f->hopeless)
         leave_best(s, (size_t)worker, e->how, f);
-    mha__search_step(s, (size_t)worker);
+    if (mha__search_is_over(s))
+        mha__search_leave(s, 1);
+    else
+        mha__search_step(s, (size_t)worker);
 }
 
 /* Leaves of a hopeless variant the best candidate, if it may be among the closest. */
@@ -429,7 +432,10 @@ mha_status mha__search_solve(mha__search *s, mha_error *error)
         if (!f->numbers)
             return mha__search_no_memory(s, error);
     }
-    mha__parallel_for(w->count, (int)s->workers.count, solve_one, w);
+    if (mha__search_is_over(s))
+        mha__search_leave(s, w->count);
+    else
+        mha__parallel_for(w->count, (int)s->workers.count, solve_one, w);
     append(s, w, false);
     s->candidates.singles = s->candidates.count;
     return MHA_OK;
@@ -462,7 +468,7 @@ mha_status mha__search_solve_each(mha__search *s, int how, mha_error *error)
     mha_status status = MHA_OK;
     for (size_t i = 0; i < mha_variant_count() && status == MHA_OK; i++) {
         const mha__variant_entry *e = mha__solved_entry_at(i);
-        if (e && e->how == how)
+        if (e && e->how == how && !mha__search_is_over(s))
             status = solve[how](s, i, &pool, error);
     }
     mha__arena_free(&pool);

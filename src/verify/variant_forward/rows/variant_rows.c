@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/resolved.h"
 #include "base/base.h"
 #include "compute/gemm.h"
 #include "verify/variant_forward/variant_inputs.h"
@@ -209,7 +210,12 @@ static void project(mha__row_maker *m, const mha__knobs *k, int which, size_t b,
             spread(m, b, count, width, y);
         return;
     }
-    for (size_t column = 0; column < width; column++) {
+    for (size_t at = 0; k->packing == PACKING_RIGHT && !permuted_by(k, which) && at < T * width; at++) {
+        const size_t t = k->inputs_reversed ? T - 1 - at / width : at / width; /* the usual, in the order of memory */
+        const double *x = w->x[k->source[which]] + (b * w->T[k->source[which]] + t) * w->out[k->source[which]];
+        y[at] = mha__variant_rounded(x[at % width], k->round_inputs);
+    }
+    for (size_t column = 0; (k->packing != PACKING_RIGHT || permuted_by(k, which)) && column < width; column++) {
         int s;
         size_t from;
         source_of(w, k, which, column, &s, &from);
@@ -451,6 +457,18 @@ static double largest_of(mha__row_maker *maker, const mha__knobs *knobs, int whi
     return maker->largest[which];
 }
 
+/* Whether rows are the inputs of the case as they are. */
+static bool are_inputs(const mha__variant_inputs *w, int which, const mha__row_key *key)
+{
+    const mha_semantics *s = &w->c->semantics;
+    const mha__knobs said = mha__knobs_of(w->c);
+    mha__row_key plain = {0};
+    row_key(w, &said, which, &plain);
+    return w->c->kind == CASE_SDPA && !w->b[which] && s->qkv.rope.kind == MHA_ROPE_NONE &&
+           !w->norm[which < 2 ? which : 0] && !s->qkv.norm.unweighted && !(s->qkv.clip_qkv > 0) &&
+           !mha__scales_queries(s) && same_key(key, &plain);
+}
+
 const double *mha__rows_make(mha__row_maker *maker, const mha__knobs *knobs, int which, size_t b, bool all_rows)
 {
     const mha__variant_inputs *w = maker->inputs;
@@ -459,6 +477,8 @@ const double *mha__rows_make(mha__row_maker *maker, const mha__knobs *knobs, int
     bool found;
     mha__row_slot wanted = {.which = which, .all_rows = all_rows, .b = b};
     row_key(w, knobs, which, &wanted.key);
+    if (are_inputs(w, which, &wanted.key))
+        return w->x[which] + b * w->T[which] * w->out[which];
     mha__row_slot *slot = slot_for(maker, &wanted, &found);
     if (!found) {
         const double largest = largest_of(maker, knobs, which, &wanted.key, slot->rows);
