@@ -14,7 +14,7 @@ BUILD ?= build
 # Without -j on the command line: a job for each processor. -O keeps the lines of a job together. A make that another
 # make starts shares the jobs of that one.
 ifeq ($(MAKELEVEL),0)
-PROCESSORS := $(shell nproc)
+PROCESSORS := $(shell nproc 2>/dev/null || echo 1)
 MAKEFLAGS  += -j$(PROCESSORS) -O
 endif
 # `make clean all` removes before it builds.

@@ -25,6 +25,17 @@ static double far_apart(const oracle_stage *a, const oracle_stage *b)
     return size > 0 ? most / size : 0;
 }
 
+/* Whether `a` is finite in at least half of the elements in which `b` is: an output of fewer numbers has no names. */
+static bool is_mostly_finite(const oracle_stage *a, const oracle_stage *b)
+{
+    size_t finite = 0, both = 0;
+    for (size_t e = 0; e < b->elements; e++) {
+        finite += isfinite(b->value[e]) != 0;
+        both += isfinite(b->value[e]) && isfinite(a->value[e]);
+    }
+    return 2 * both >= finite;
+}
+
 /* Diagnoses the wrong output: its name must be among the exact explanations of one variant. */
 static bool is_found(const mha_case *c, const oracle_mistake *m, const trial *t)
 {
@@ -149,7 +160,7 @@ static void find_all(const oracle_mistake *(*at)(size_t))
             const mha_stage stage = planting_stage(at(i));
             const oracle_stage *output = &wrong.stage[stage];
             mha_case *c = NULL;
-            if (far_apart(output, &right.stage[stage]) > 1e-6)
+            if (far_apart(output, &right.stage[stage]) > 1e-6 && is_mostly_finite(output, &right.stage[stage]))
                 c = planting_case(&r, stage, MHA_F64, output);
             if (c) {
                 missed += !is_found(c, at(i), &t);

@@ -27,6 +27,7 @@ def _lacking(path: str, reason: str) -> str:
     named = re.match(r"([^:/]+): cannot open shared object file", reason)
     if not named or named[1] == path:
         return ""
+    import shutil
     import subprocess
 
     names = [named[1]]  # the loader names the first one only, ldd all

@@ -251,7 +251,7 @@ static bool mark(mha__variant_bench *w, const mha__knobs *k, mha_stage stage, co
 static void mean_over_heads(const mha__variant_bench *w, size_t n, double *y)
 {
     const size_t H = w->inputs->c->H;
-    const size_t T = w->inputs->c->T_q, all = n / T;
+    const size_t T = w->inputs->c->T_q, all = T > 0 ? n / T : 0;
     for (size_t e = 0; e < n; e++) {
         y[e] = 0;
         for (size_t h = 0; h < H && w->scored[h * T + e / all]; h++)

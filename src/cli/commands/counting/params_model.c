@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "cli/commands/counting/doubts.h"
+#include "cli/commands/counting/findings.h"
 #include "cli/commands/counting/model_costs.h"
 #include "cli/commands/counting/params_ranks.h"
 #include "cli/output/group_rows.h"
@@ -13,57 +14,6 @@
 #include "cli/output/report.h"
 #include "cli/setup/layer.h"
 #include "cli/setup/model.h"
-
-/* ---------------------------------------------------------------- differences of a file from its model */
-
-typedef struct finding_list {
-    mha_finding *items;
-    size_t count, room;
-} finding_list;
-
-static void keep_finding(void *context, const mha_finding *finding)
-{
-    finding_list *list = context;
-    list->items = obtain_more(list->items, list->count, &list->room, sizeof *list->items);
-    list->items[list->count++] = *finding;
-}
-
-static void print_findings(const finding_list *list)
-{
-    enum { SHOWN = 40 };
-    char expected[SHAPE_TEXT], found[SHAPE_TEXT];
-    for (size_t i = 0; i < list->count && i < SHOWN; i++) {
-        const mha_finding *f = &list->items[i];
-        char *name = harmless(text_of("%s", f->name)), *other = harmless(text_of("%s", f->other ? f->other : ""));
-        say("  %-12s %s", mha_finding_name(f->kind), name);
-        if (f->kind == MHA_FINDING_MISSHAPEN)
-            say(": expected %s, found %s", shape_text(expected, f->expected_rank, f->expected_shape),
-                   shape_text(found, f->found_rank, f->found_shape));
-        else if (f->kind == MHA_FINDING_MISSING)
-            say(": expected %s", shape_text(expected, f->expected_rank, f->expected_shape));
-        else
-            say(" %s", shape_text(found, f->found_rank, f->found_shape));
-        if (f->kind == MHA_FINDING_TIED && *other)
-            say(", tied to %s", other);
-        if (f->kind == MHA_FINDING_BUFFER)
-            say(", not learned: counters that sum a file include it by mistake");
-        say("\n");
-        free(name);
-        free(other);
-    }
-    if (list->count > SHOWN)
-        say("  ... and %zu more\n", list->count - SHOWN);
-}
-
-static json_t *finding_record(const mha_finding *f)
-{
-    const bool missing = f->kind == MHA_FINDING_MISSING;
-    return record_of("kind", J(mha_finding_name(f->kind)), "name", J(f->name), "tied_to",
-                     J(f->kind == MHA_FINDING_TIED ? f->other : NULL), "expected",
-                     f->expected_rank || missing ? json_shape(f->expected_rank, f->expected_shape) : json_null(),
-                     "found", missing ? json_null() : json_shape(f->found_rank, f->found_shape), "elements",
-                     J(f->elements), NULL);
-}
 
 /* ---------------------------------------------------------------- one report */
 
@@ -114,13 +64,36 @@ static int open_beside(report *r, const arguments *args, const char *config)
     return EXIT_DONE;
 }
 
+/* Replaces the findings of the file alone by those of the comparison with the model. A configuration beside the file
+ * that names none of its tensors is one of a single layer, or of another file: nothing is compared with it. */
+static void compare_with_model(report *r, bool asked)
+{
+    finding_list *list = &r->findings;
+    const size_t before = list->count;
+    size_t extra = 0;
+    r->wrong = mha_model_check_file(r->model, r->file, finding_keep, list);
+    for (size_t i = before; i < list->count; i++)
+        extra += list->items[i].kind == MHA_FINDING_EXTRA;
+    if (asked || extra < mha_file_count(r->file)) {
+        list->count -= before;
+        if (before)
+            memmove(list->items, list->items + before, list->count * sizeof *list->items);
+        return;
+    }
+    mha__text_print(r->config_error, sizeof r->config_error, "%.80s has none of the names in the file",
+                    mha_model_title(r->model));
+    list->count = before, r->wrong = 0;
+    mha_model_destroy(r->model);
+    r->model = NULL;
+}
+
 static int open_file(report *r, const arguments *args)
 {
     mha_error error = {0};
     char *config = NULL;
     int code = weights_open(args, &r->file, &config);
     if (code == EXIT_DONE &&
-        mha_file_list_params(r->file, r->table, keep_finding, &r->findings, &r->file_totals, &error) != MHA_OK)
+        mha_file_list_params(r->file, r->table, finding_keep, &r->findings, &r->file_totals, &error) != MHA_OK)
         code = refuse_error(text_for(args, OPT_WEIGHTS), &error);
     const mha_allocator allocator = mha__regions_allocator(&r->regions);
     if (code == EXIT_DONE && mha_params_create(&allocator, &r->model_table) != MHA_OK)
@@ -139,10 +112,8 @@ static int open_file(report *r, const arguments *args)
         mha__text_print(r->config_error, sizeof r->config_error, why, unknown, mha_model_title(r->model));
         mha_model_destroy(r->model);
         r->model = NULL;
-    } else if (code == EXIT_DONE && r->model) {
-        r->findings.count = 0; /* found again below, with the model's expectations */
-        r->wrong = mha_model_check_file(r->model, r->file, keep_finding, &r->findings);
-    }
+    } else if (code == EXIT_DONE && r->model)
+        compare_with_model(r, model_asked(args));
     free(config);
     return code;
 }
@@ -316,7 +287,7 @@ static void print_report(const report *r, const arguments *args, table_style sty
         if (r->findings.count)
             say("\n");
     }
-    print_findings(&r->findings);
+    findings_print(&r->findings);
     if (given(args, OPT_COST_SEQ))
         model_costs_print(&r->costs);
 }
