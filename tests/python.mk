@@ -64,7 +64,7 @@ $(BUILD)/torch/python:  COMMAND = $(PYTEST) -m needs tests/python
 $(BUILD)/torch/planted: COMMAND = $(PYTHON) tests/peers/planted_peer.py --drawn 16
 $(BUILD)/torch/watched: COMMAND = $(PYTHON) tests/peers/watched_peer.py --drawn 16
 $(BUILD)/torch/exact:   COMMAND = $(PYTHON) tests/peers/watched_peer.py --exact --drawn 8
-$(BUILD)/torch/right:   COMMAND = $(PYTHON) tests/peers/right_peer.py torch jax transformers
+$(BUILD)/torch/right:   COMMAND = $(PYTHON) tests/peers/right_peer.py torch module flex jax layers
 $(BUILD)/torch/layers:  COMMAND = $(PYTHON) tests/peers/layers_peer.py
 $(TORCH_RUNS): | $(RESULTS)
 	$(call run,$(patsubst $(BUILD)/torch/%,%,$@),env $(PEER_ENV) $(COMMAND))

@@ -71,7 +71,7 @@ typedef struct mha_backward_keep {
 /* The type to which a backward of low precision rounds at each point: F16 or BF16; MHA_F32, which is 0, stands for no
  * rounding beyond that of float32. */
 typedef struct mha_backward_precision {
-    mha_dtype scores;        /* of the forward: after the scale, after softcap, after masks */
+    mha_dtype scores;        /* of the forward, at the points of mha_precision.scores */
     mha_dtype weights;       /* P, wherever it is read */
     mha_dtype probabilities; /* P where it meets dO */
     mha_dtype output;        /* O in D = rowsum(dO O) */

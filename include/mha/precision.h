@@ -24,7 +24,7 @@ typedef struct mha_precision {
     mha_dtype weights;       /* projection matrices and biases */
     mha_dtype rows;          /* q, k and v as they are attended to: projected, normed, rotated, cached; latents behind
                                 their norm, and where they are absorbed queries before that: as W_KVB meets them */
-    mha_dtype scores;        /* after the scale, after softcap, after masks */
+    mha_dtype scores;        /* q k before and after the scale, each step of a softcap, after masks */
     mha_dtype probabilities; /* exp(score - maximum) before it meets V; the denominator adds unrounded ones */
     mha_dtype sums;          /* every partial sum of a product of matrices and of the denominator */
     mha_dtype output;        /* heads, and the output; where latents are absorbed, sums of them, too */

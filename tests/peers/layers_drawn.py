@@ -3,6 +3,7 @@ import inspect
 
 import numpy as np
 import torch
+import transformers
 
 T, B = 7, 2
 SIZES = {"hidden_size": 16, "num_attention_heads": 4, "num_hidden_layers": 1, "intermediate_size": 8,
@@ -194,6 +195,18 @@ MODELS = {
 def settings(more):
     """The whole configuration: more keys, and of the common ones those that it does not say in its own words."""
     return {**(SIZES if not {"d_model", "n_embd", "embed_dim", "text_config"} & set(more) else {}), **more}
+
+
+def model_of(name, implementation, dtype):
+    """The model of a row, of random weights."""
+    kind, more = MODELS[name]
+    config = transformers.AutoConfig.for_model(kind, **settings(more))
+    config._experts_implementation = "eager"
+    torch.manual_seed(5)
+    model = transformers.AutoModel.from_config(config, attn_implementation=implementation).eval()
+    for parameter in model.parameters():
+        parameter.data.normal_(0, 0.3)
+    return model.to(dtype)
 
 
 def inputs_of(model, config):

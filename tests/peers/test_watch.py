@@ -334,7 +334,7 @@ def test_a_page_shows_names_as_text():
     with mha.watch(Plain()) as w:
         pass
     page = Page(w.to_html())
-    assert page.classes == ["failed"] and "no attention call was heard" in page.text and "table" not in page.tags
+    assert page.classes == ["not-checked"] and "no attention call was heard" in page.text and "table" not in page.tags
     assert w._repr_html_().startswith("<iframe sandbox srcdoc=")
 
 
@@ -387,7 +387,8 @@ def test_models_that_are_not_described(monkeypatch):
     monkeypatch.setattr(type(model.config), "model_type", "nonsense")
     with torch.no_grad(), mha.watch(model) as w:
         model(ids_of())
-    assert w.passed and w.undescribed.startswith("not described: ") and "not held against a configuration" in str(w)
+    assert w.status == "not checked" and w.undescribed.startswith("not described: ")
+    assert list(w.unchecked) == list(w.layers) and "not compared with a configuration" in str(w)
 
 
 # ---------------------------------------------------------------- modules that are calls themselves

@@ -1,15 +1,17 @@
 """Tiny random models of the types of transformers: watched without one false alarm, and the same numbers on mha-exact.
 
-    PYTHONPATH=build/python:tests/peers python3 tests/peers/watched_peer.py [--exact] [--all] [--drawn N] [--json FILE]
-                                                                         [TYPE ...]
+    PYTHONPATH=build/python:tests/peers python3 tests/peers/watched_peer.py [--exact] [--packed] [--rows] [--all]
+                                                                         [--drawn N] [--json FILE] [TYPE ...]
 
 Each type whose default configuration becomes small (types_drawn.py) is watched in float32, bfloat16 and float16 with
 eager attention and, where it has that, with sdpa. With --exact it is run with eager attention in float64, and again on
-mha-exact: outputs must be the same to 1e-12. Without --all and names: the types of layers_drawn.py alone, which
+mha-exact: outputs must be the same to 1e-12. With --packed batch rows hold several sequences. --rows: the models of
+layers_drawn.py with the configurations that it has. Without --all and names: the types of layers_drawn.py alone, which
 `make test-peers` takes; --drawn: N of them. --table FILES: what was written with --json as the table of
 tests/README.md. Exit code 1 when there is an alarm or a difference; what is refused by name, or not heard, is none.
 """
 import argparse
+import collections
 import inspect
 import json
 import os
@@ -19,13 +21,14 @@ import sys
 import warnings
 
 warnings.simplefilter("ignore")
-EXACT = "--exact" in sys.argv
+EXACT, PACKED, ROWS = (flag in sys.argv for flag in ("--exact", "--packed", "--rows"))
 if EXACT:
     import layers_peer  # noqa: F401 (float32 inside of models becomes float64)
 import torch  # noqa: E402
 import transformers  # noqa: E402
 
 import mha  # noqa: E402
+import layers_drawn  # noqa: E402
 import types_drawn  # noqa: E402
 from layers_drawn import MODELS, inputs_of  # noqa: E402
 
@@ -33,7 +36,7 @@ torch.set_num_threads(1)
 torch.set_grad_enabled(False)
 transformers.logging.set_verbosity_error()
 ALLOWED, SECONDS = 1e-12, 60
-KINDS = ("not judged", "unheard", "has no", "does not run")
+KINDS = ("not checked", "unheard", "has no", "does not run")
 RUNS = [(name, dtype) for name in ("eager", "sdpa") for dtype in ("float32", "bfloat16", "float16")]
 
 
@@ -64,6 +67,15 @@ def called(model):
         return model(**given), given
 
 
+def packed(model):
+    """Runs a model on two texts in each batch row, which positions that begin again tell apart."""
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        raise ValueError("it takes no position_ids")
+    ids = torch.randint(3, 20, (2, 13), generator=torch.Generator().manual_seed(2))
+    positions = torch.cat([torch.arange(n) for n in (8, 5, 6, 7)]).reshape(2, 13)
+    return model(input_ids=ids, position_ids=positions, use_cache=False)
+
+
 def exact(model_type):
     """How far mha-exact is from eager attention, relatively; the reason where that cannot be said."""
     model = types_drawn.model_of(model_type, "eager", torch.float64)
@@ -87,17 +99,18 @@ def exact(model_type):
 def watched(model_type, name, dtype):
     """passed, unheard, or what is wrong."""
     try:
-        model = types_drawn.model_of(model_type, name, getattr(torch, dtype))
+        model = (layers_drawn if ROWS else types_drawn).model_of(model_type, name, getattr(torch, dtype))
     except ValueError as reason:
         if "does not support" in str(reason):
             return "has no " + name
         raise
     with mha.watch(model) as w:
-        called(model)
+        packed(model) if PACKED else called(model)
     if not w.layers:
         return "unheard"
-    if w.unjudged and not w.findings:
-        return f"not judged: {next(iter(w.unjudged.values()))[0]}"
+    if w.status == "not checked":
+        return "not checked: " + "; ".join(f"{reason} ({count} layers)" for reason, count in collections.Counter(
+            reason for reasons in w.unchecked.values() for reason in reasons).items())
     return "passed" if w.passed else f"ALARM {str(w.first)[:400]}"
 
 
@@ -134,7 +147,7 @@ def table(files):
 
 def main():
     parser = argparse.ArgumentParser()
-    for flag in ("--exact", "--all"):
+    for flag in ("--exact", "--packed", "--rows", "--all"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--drawn", type=int, metavar="N", help="N of the types, which $PEER_SEED draws")
     parser.add_argument("--json", metavar="FILE")
@@ -148,7 +161,7 @@ def main():
     mha.transformers.register()
     wrong, results = [], {}
     everything = [name for name in types_drawn.TYPES if types_drawn.dispatches(name)]
-    types = args.types or (everything if args.all else usual)
+    types = args.types or (list(MODELS) if ROWS else everything if args.all else usual)
     if args.drawn:
         types = random.Random(os.environ.get("PEER_SEED", 0)).sample(types, args.drawn)
     for model_type in types:
@@ -159,7 +172,7 @@ def main():
         else:
             for name, dtype in RUNS:
                 if {name, dtype} <= set(args.runs.split(",")) and "does not run" not in str(found.values()):
-                    found[f"{name}, {dtype}"] = attempt(watched, model_type, name, dtype)
+                    found[f"{'packed, ' * PACKED}{name}, {dtype}"] = attempt(watched, model_type, name, dtype)
             bad = any(str(result).startswith("ALARM") for result in found.values())
         wrong += [model_type] * bad
         told = "; ".join(f"{run} {result}" for run, result in found.items())

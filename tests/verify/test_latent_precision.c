@@ -78,7 +78,7 @@ static void attend(const mha_precision *p, const double *Q, const double *K, con
                 s[j] = 0;
                 for (size_t c = 0; c < d; c++)
                     s[j] = rounded_number(p->sums, s[j] + q[c] * k[c]);
-                s[j] = rounded_number(p->scores, s[j] * (1 / sqrt((double)DK)));
+                s[j] = rounded_number(p->scores, rounded_number(p->scores, s[j]) * (1 / sqrt((double)DK)));
                 most = fmax(most, s[j]);
             }
             memset(o, 0, d_v * sizeof *o);

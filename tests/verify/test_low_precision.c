@@ -57,7 +57,8 @@ static void run_exact(const problem *p, mha_precision precision, double *out)
 
 /* Inputs rounded; scores, weights and output rounded where the precision says so. `block` keys are attended to with one
  * maximum, which the next block rescales; a block of all keys, divided before the weights are rounded, is the plain
- * kernel (but for I8, whose 127 steps are for exponentials, not for weights of 1/S). Everything else is float. */
+ * kernel (but for I8, whose 127 steps are for exponentials, not for weights of 1/S), which rounds q k before the scale
+ * as well. Everything else is float. */
 static void kernel(const problem *p, mha_precision precision, size_t block, bool plain)
 {
     plain = plain && precision.probabilities != MHA_I8;
@@ -81,6 +82,7 @@ static void kernel(const problem *p, mha_precision precision, size_t block, bool
                 float s = 0;
                 for (size_t c = 0; c < p->d; c++)
                     s += (float)p->Q[i * p->d + c] * (float)p->K[j * p->d + c];
+                s = plain ? (float)rounded_number(precision.scores, (double)s) : s;
                 w[j] = rounded_number(precision.scores, (double)(s * scale));
                 max = (float)w[j] > max ? (float)w[j] : max;
             }
@@ -135,7 +137,7 @@ static void model(const problem *p, mha_precision m, double *out)
             s[j] = 0;
             for (size_t c = 0; c < p->d; c++)
                 s[j] = rounded_number(m.sums, s[j] + p->Q[i * p->d + c] * p->K[j * p->d + c]);
-            s[j] = rounded_number(m.scores, s[j] * (1 / sqrt((double)p->d)));
+            s[j] = rounded_number(m.scores, rounded_number(m.scores, s[j]) * (1 / sqrt((double)p->d)));
             most = fmax(most, s[j]);
         }
         for (size_t c = 0; c < p->d; c++)

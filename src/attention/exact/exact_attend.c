@@ -117,11 +117,16 @@ static double term_of(running *t, double score)
     return exp(score - t->r);
 }
 
-/* The scores of a row, and what joins them, as a modelled precision stores them. */
+/* A score, or a number from which one is computed, as a modelled precision stores it. */
+static double round_score(const mha__resolved *r, double x)
+{
+    return r->precision.scores == MHA_F32 ? x : mha__round_to(r->precision.scores, x);
+}
+
 static void round_scores(const mha__resolved *r, double *score, size_t n)
 {
     for (size_t j = 0; r->precision.scores != MHA_F32 && j < n; j++)
-        score[j] = mha__round_to(r->precision.scores, score[j]);
+        score[j] = round_score(r, score[j]);
 }
 
 static running begin_row(const mha__resolved *r, size_t b, size_t head, size_t i, double *a)
@@ -202,7 +207,7 @@ static void multiply(const block *k, size_t g, size_t from, size_t to)
                     k->products, ROWS);
     for (size_t j = from; j < to; j++)
         for (size_t i = 0; i < k->rows; i++)
-            k->score[i][j] = k->products[(j - from) * ROWS + i] * p->scale;
+            k->score[i][j] = round_score(r, k->products[(j - from) * ROWS + i]) * p->scale;
 }
 
 /* Scores of the queries under a head, 0 where nobody needs them. */
@@ -240,7 +245,7 @@ static void mask(const block *k, size_t head, size_t g, size_t row)
     keep_row(r, MHA_STAGE_SCORES, k->b, head, i, score, n);
     for (size_t j = 0; softcap > 0 && j < n; j++)
         if (seen[j] || all)
-            score[j] = softcap * tanh(score[j] / softcap);
+            score[j] = softcap * round_score(r, tanh(round_score(r, score[j] / softcap)));
     round_scores(r, score, n);
     keep_row(r, MHA_STAGE_CAPPED, k->b, head, i, score, n);
     for (size_t j = 0; j < n; j++) {

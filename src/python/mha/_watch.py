@@ -43,6 +43,7 @@ class Finding:
 @dataclass
 class Watched:
     """One layer: how often it was called and what was asked of it. heads: the largest error over allowed of each.
+    unjudged: why outputs or gradients of calls were not judged. unchecked: what else was not compared, and why.
     projected: calls of which queries, keys and values were held against the layer's own weights. gradients: the largest
     error over allowed of dq, dk and dv, of `backward` calls; in_part: which parts of large ones were judged. maps: of
     the first call the right weights of each head of batch row 0, pooled, where they were asked for."""
@@ -59,6 +60,7 @@ class Watched:
     rows: int = 0
     asked: list[str] = field(default_factory=list)
     unjudged: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
     projected: int = 0
     backward: int = 0
     gradients: dict[str, float] = field(default_factory=dict)
@@ -120,9 +122,17 @@ class Watch:
         self.saved: Optional[str] = None
         self.seconds, self.judging = 0.0, 0.0
         self._begun = 0.0
+        self._ran: set[str] = set()
+        self._hooks: list[Any] = []
 
     def __enter__(self) -> Watch:
         self._seams.open()
+        whole = importlib.import_module("torch").nn.MultiheadAttention  # whose fast path hooks would end
+        for name, module in self._looks():
+            if isinstance(module, whole):
+                self._ran.add(name)  # its fast path, in torch.nn.TransformerEncoderLayer, runs without a call
+            else:
+                self._hooks.append(module.register_forward_pre_hook(lambda *_, name=name: self._ran.add(name)))
         if self._intended is not None:
             self._intended.open()
         self._begun = time.perf_counter()
@@ -133,6 +143,8 @@ class Watch:
         if self._intended is not None:
             self._intended.close()
         self._seams.close()
+        while self._hooks:
+            self._hooks.pop().remove()
         for row, returned in self._returning:
             if returned.rounds == 0 and not returned.again:
                 some = ", ".join(f"d{name[0]}" for name in returned.wanted if name not in returned.found)
@@ -192,6 +204,7 @@ class Watch:
         if self._intended is not None:
             found = self._intended.compare(row.layer, asked)
             row.projected = self._intended.held(row.layer)
+            row.unchecked = self._intended.unchecked.get(row.layer, row.unchecked)
             for parted in found:
                 known = [(found.layer, found.names, found.kind) for found in self.findings]
                 if (row.layer, parted.names, parted.kind) not in known and len(self.findings) < self._most:
@@ -233,6 +246,15 @@ class Watch:
         return {name: row.unjudged for name, row in self.layers.items() if row.unjudged}
 
     @property
+    def unchecked(self) -> dict[str, list[str]]:
+        """Layers that were not checked, or not in every respect, each with the reasons: those of `unjudged`, parts that
+        were not compared with the configuration, and modules of `unheard` that ran."""
+        found = {name: [*row.unjudged, *row.unchecked, *([] if row.heads or row.unjudged else ["no query sees a key"])]
+                 for name, row in self.layers.items()}
+        found.update({name: ["it computes attention by itself"] for name in self.unheard if name in self._ran})
+        return {name: reasons for name, reasons in found.items() if reasons}
+
+    @property
     def undescribed(self) -> str:
         """Why calls were not held against the configuration; "" where they were."""
         return "not asked for" if self._intended is None else self._intended.why
@@ -240,16 +262,24 @@ class Watch:
     @property
     def unheard(self) -> list[str]:
         """Modules that look like attention, of which no call was heard: those did not run, or compute it themselves."""
-        heard = tuple(self.layers)
-        looks = [name for name, module in self._model.named_modules() if "attention" in type(module).__name__.lower()]
+        heard, looks = tuple(self.layers), [name for name, _ in self._looks()]
         return [name for name in looks if not any(related(name, other) for other in (*heard, *(
             x for x in looks if x != name and x.startswith(name + "."))))]
 
+    def _looks(self) -> list[tuple[str, Any]]:
+        """Modules that look like attention, by name."""
+        return [(name, x) for name, x in self._model.named_modules() if "attention" in type(x).__name__.lower()]
+
+    @property
+    def status(self) -> str:
+        """"failed": there are findings; "not checked": there are none, but some layer was not checked, or no call was
+        heard; else "passed"."""
+        return "failed" if self.findings else "passed" if self.layers and not self.unchecked else "not checked"
+
     @property
     def passed(self) -> bool:
-        """Whether calls were heard, all of them were judged, and all are right."""
-        return bool(self.layers) and not self.findings and not self.unjudged and any(
-            row.heads for row in self.layers.values())
+        """Whether calls were heard, all layers were checked, and all are right."""
+        return self.status == "passed"
 
     def __bool__(self) -> bool:
         return self.passed
@@ -257,10 +287,11 @@ class Watch:
     def table(self) -> Table:
         """A row for each layer."""
         rows: list[tuple[Any, ...]] = []
+        unchecked = self.unchecked
         for row in self.layers.values():
             wrong = [f for f in self.findings if f.layer == row.layer]
             said = ("FIRST" if wrong and wrong[0] is self.first else "wrong" if wrong else
-                    "not judged" if row.ratio is None else "ok")
+                    "not judged" if row.ratio is None else "not checked" if row.layer in unchecked else "ok")
             worst = None if row.ratio is None or len(row.heads) == 1 else row.heads.index(row.ratio)
             heads = f"{row.n_heads}/{row.kv_heads}" if row.kv_heads != row.n_heads else str(row.n_heads)
             asked = row.asked[0] if row.asked else "; ".join(row.unjudged)
@@ -280,13 +311,13 @@ class Watch:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in plain types, as json.dumps takes them."""
-        return {"passed": self.passed, "first": None if self.first is None else self.first.layer,
+        return {"passed": self.passed, "status": self.status, "first": None if self.first is None else self.first.layer,
                 "layers": [{**{name: value for name, value in vars(row).items() if name != "maps"},
                             "error_over_allowed": row.ratio} for row in self.layers.values()],
                 "findings": [{**vars(found), "names": list(found.names), "clues": list(found.clues)}
                              for found in self.findings],
-                "unjudged": self.unjudged, "unheard": self.unheard, "undescribed": self.undescribed,
-                "saved": self.saved,
+                "unchecked": self.unchecked, "unjudged": self.unjudged, "unheard": self.unheard,
+                "undescribed": self.undescribed, "saved": self.saved,
                 "cost": {"seconds": self.seconds, "judging": self.judging}}
 
     @property
@@ -301,14 +332,18 @@ class Watch:
         if self.unheard:
             some = ", ".join(self.unheard[:3]) + (", ..." if len(self.unheard) > 3 else "")
             said += f"; not heard, because it did not run or computes attention by itself: {some}"
-        return said + (f"; not held against a configuration ({self.undescribed})" if self.undescribed else "")
+        if self.undescribed:
+            return said + f"; not compared with a configuration ({self.undescribed})"
+        narrow = not any(row.projected for row in self.layers.values()) and not self.unchecked
+        return said + ("; queries, keys and values not compared with weights, in 16 bits" if narrow else "")
 
     def __str__(self) -> str:
         lines = [str(self.table()), ""] if self.layers else []
         if self.first is not None:
             lines += [f"FIRST: {self.first}", ""]
             lines += [str(found).split("\n", maxsplit=1)[0] for found in self.findings[1:]]
-        return "\n".join([*lines, self.summary + (": passed" if self.passed else "")])
+        lines += [f"not checked: {name}: {'; '.join(reasons)}" for name, reasons in self.unchecked.items()]
+        return "\n".join([*lines, f"{self.summary}: {self.status}"])
 
     __repr__ = __str__
 
@@ -358,6 +393,7 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
         it: heads, who sees whom (with the attention_mask that the model gets), scale, softcap, sinks; in float32 and
         float64 also the queries, keys and values of some tokens against those that the layer's input, weights and
         rotation give. Where a cache is used, its earlier rows must stay what they were. w.undescribed says why not.
+        w.unchecked names the layers for which one of these could not be compared: w.status is then "not checked".
     backward: of a training step the gradients of q, k and v are judged, too, each element by its own error bound
         (mha_gradient_bound) from the gradient that came back to the call's output, and mistakes are named
         (mha.testing.MISTAKES). The backward belongs inside the watch:

@@ -6,7 +6,7 @@ import importlib
 import os
 import re
 import tempfile
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, cast
 
 from ._library import lib
 from .errors import Error
@@ -24,7 +24,8 @@ class Described:
         self.why, self.layers = "", dict[str, tuple[int, ModelLayer, dict[str, Any]]]()
         self.model: Optional[Model] = None
         self.modules = dict(model.named_modules())
-        self._live = model
+        self._live, self._tables = model, list[str]()
+        self._prefixes, self._nameless = dict[str, Optional[str]](), cast("Optional[set[str]]", None)
         config = getattr(model, "config", None)
         if config is None or not hasattr(config, "model_type"):
             self.why = "no configuration of transformers"
@@ -40,6 +41,7 @@ class Described:
         self.why = ""
         for index, layer in enumerate(self.model.layers):
             self.layers[layer.prefix] = (index, layer, settings_of_facts(self._facts(index)))
+        self._tables = [row.name for row in self.model.parameters() if row.role == "relative bias"]
 
     def _facts(self, index: int) -> Any:
         assert self.model is not None
@@ -50,12 +52,42 @@ class Described:
         return self._facts(self.layers[prefix][0])
 
     def prefix_of(self, name: str) -> Optional[str]:
-        """The prefix of the layer that a module is, also where models are below another root."""
+        """The prefix of the layer that a module is, also where models are below another root; where no module has the
+        name of a layer, by the names that parameters have in the model's files."""
+        if name not in self._prefixes:
+            self._prefixes[name] = self._named(name) or self._filed(name)
+        return self._prefixes[name]
+
+    def _named(self, name: str) -> Optional[str]:
         fits = [prefix for prefix in self.layers if prefix == name or prefix.endswith("." + name)
                 or name.endswith("." + prefix)]
         if not fits and (inside := _BLOCK.search(name)):
             fits = [prefix for prefix in self.layers if prefix.endswith("." + inside[1])]
         return fits[0] if len(fits) == 1 else None
+
+    def _filed(self, name: str) -> Optional[str]:
+        """Of modules that hold each other the outermost."""
+        above = name.rpartition(".")[0]
+        if "attention" not in type(self.modules.get(name)).__name__.lower() or above and self.prefix_of(above):
+            return None
+        if self._nameless is None:
+            self._nameless = set(self.layers) - {self._named(each) for each in self.modules if each}
+        keys = self._in_files(name) if self._nameless else ()
+        fits = [prefix for prefix in self._nameless if keys and all(_below(prefix, key) for key in keys)]
+        return fits[0] if len(fits) == 1 else None
+
+    def _in_files(self, name: str) -> Mapping[str, Any]:
+        """The parameters of a module under the names of the model's files."""
+        held = {f"{name}.{key}": x for key, x in self.modules[name].named_parameters(remove_duplicate=False)}
+        return self._reverted(folded(self.modules, held))
+
+    def _reverted(self, held: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            loading = importlib.import_module("transformers.core_model_loading")
+            revert: Callable[[Any, Any], Mapping[str, Any]] = loading.revert_weight_conversion
+            return revert(self._live, dict(held))
+        except (ImportError, AttributeError):
+            return held
 
     def module_of(self, prefix: str) -> str:
         """The name of the module that a layer is; "" where there is none."""
@@ -72,13 +104,7 @@ class Described:
         the matrices that they change."""
         layers = tuple(name + "." for name in self.modules if name and self.prefix_of(name) is not None)
         held = {name: x for name, x in self._live.named_parameters(remove_duplicate=False) if name.startswith(layers)}
-        held = folded(self.modules, held)
-        try:
-            loading = importlib.import_module("transformers.core_model_loading")
-            revert: Callable[[Any, Any], Mapping[str, Any]] = loading.revert_weight_conversion
-            return revert(self._live, held)
-        except (ImportError, AttributeError):
-            return held
+        return self._reverted(folded(self.modules, held))
 
     def layer(self, place: tuple[str, str], named: Mapping[str, Any], length: int, dtype: str) -> MultiHeadAttention:
         """The layer of the live weights, with what the configuration says. named: what `parameters` gave."""
@@ -86,12 +112,27 @@ class Described:
         inside = {prefix + key[len(name):]: x for key, x in named.items() if key.startswith(name + ".")}
         if not inside:
             inside = {key: x for key, x in named.items() if key.startswith(prefix + ".")}
+        if not inside and name in self.modules:
+            inside = {prefix + (_below(prefix, key) or ""): x for key, x in self._in_files(name).items()}
+        for table in self._tables:  # of another layer, which this one shares
+            if table in named:
+                inside.setdefault(table, named[table])
         with tempfile.TemporaryDirectory() as folder:
             save(os.path.join(folder, "layer.safetensors"), {key: x.detach() for key, x in inside.items()})
             self._live.config.to_json_file(os.path.join(folder, "config.json"), use_diff=False)
             return MultiHeadAttention.from_file(
                 os.path.join(folder, "layer.safetensors"), prefix, config=os.path.join(folder, "config.json"),
                 length=length, dtype=dtype)
+
+
+def _below(prefix: str, key: str) -> str:
+    """What follows a layer's prefix in the name of a tensor, ".q_proj.weight", also where one of the two begins with
+    the name of a model that holds it; "" where the tensor is not the layer's."""
+    for at in (i for i, letter in enumerate(key) if letter == "."):
+        begin = key[:at]
+        if begin == prefix or prefix.endswith("." + begin) or begin.endswith("." + prefix):
+            return key[at:]
+    return ""
 
 
 # ---------------------------------------------------------------- matrices by what they do

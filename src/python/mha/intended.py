@@ -43,6 +43,7 @@ class Intended:
     """The attention layers of a model of transformers as mha's description of its family has them.
 
     why: why there is none, or "". Between open and close it notes what the model and its layers are given.
+    unchecked: by the modules that were heard, parts of a layer that could not be compared, each with the reason.
     """
 
     def __init__(self, model: Any) -> None:
@@ -57,6 +58,7 @@ class Intended:
         self._named: Mapping[str, Any] = {}
         self._sinks: dict[str, Any] = {}
         self.projected: dict[str, int] = {}
+        self.unchecked: dict[str, list[str]] = {}
 
     def open(self) -> None:
         """Begins to note."""
@@ -111,17 +113,30 @@ class Intended:
         place = self._of(heard)
         return self.projected.get(place[0], 0) if place else 0
 
+    def _not(self, heard: str, reason: str) -> None:
+        """Notes a part of a layer that cannot be compared, and why."""
+        reasons = self.unchecked.setdefault(heard, [])
+        if reason not in reasons:
+            reasons.append(reason)
+
     def compare(self, heard: str, asked: Asked) -> list[Parted]:
         """What parts a call from what it should be."""
-        found = self._cache(heard, asked) + self._type(heard, asked)
+        found = [] if asked.layer is not None else self._cache(heard, asked)
+        found += self._type(heard, asked)
         place = self._of(heard)
-        if place is None or asked.layer is not None:
+        if place is None:
+            if hasattr(getattr(self._model, "config", None), "model_type"):
+                self._not(heard, f"configuration: {self.why or 'it names no such layer'}")
             return found
         _, layer, said = self._layers[place[1]]
         found += self._heads(layer, asked) + self._of_sinks(heard, self._described.facts(place[1]), asked)
         found += _number("softcap", asked.softcap, said.get("softcap", 0.0))
-        if "q_segments" not in said:
-            found += self._sees(asked, said, self._given_to(heard)[1].get(_BEGIN, 0))
+        if "q_segments" in said:
+            self._not(heard, "mask: windows of an image")
+        else:
+            found += self._sees(heard, asked, said, self._given_to(heard)[1].get(_BEGIN, 0))
+        if asked.layer is not None:  # with projections and a scale of its own
+            return found
         meant = said.get("scale", layer.d_k ** -0.5)
         off = _number("scale", asked.scale if asked.scale is not None else asked.query.shape[-1] ** -0.5, meant)
         rows, before = self._projected(place, heard, asked, meant)
@@ -172,20 +187,25 @@ class Intended:
             return (mask.bool().cumsum(1) == 0).sum(1, keepdim=True).numpy()
         return np.broadcast_to(seen.any(1).argmax(1)[:, None], (B, 1)) if seen.shape[1] > 1 else None
 
-    def _sees(self, asked: Asked, said: Mapping[str, Any], begin: int) -> list[Parted]:
+    def _sees(self, heard: str, asked: Asked, said: Mapping[str, Any], begin: int) -> list[Parted]:
         """Keys that the call hides, or shows, and should not. begin: the position of its first query."""
         rows = np.arange(asked.T_q)
         if asked.T_q > 4 * TOKENS:
             rows = np.unique(np.linspace(0, asked.T_q - 1, 4 * TOKENS).astype(int))
         visible = asked.visible(rows)
         if visible.shape[1] != 1:
+            self._not(heard, "mask: it differs by head")
             return []
         offset, chunk = _filled(asked) - asked.T_q, int(said.get("chunk", 0))
+        packed = self._packed(heard, asked, visible[:, 0], rows)
         meant = Rules(offset, bool(said.get("causal")), said.get("window", OPEN), chunk)
         left = self._left(visible[:, 0], asked.B) if chunk else np.zeros((1, 1), np.int64)
         if left is None:
+            self._not(heard, "mask: chunks in a later call, whose padding is not known")
             return []
-        if chunk and (begin > offset or left.any()):  # the first keys have left the cache, or are padding
+        if packed is not None:
+            meant = Rules(offset, meant.causal, meant.window, 0, *[_in_chunks(packed, chunk)] * 2)
+        elif chunk and (begin > offset or left.any()):  # the first keys have left the cache, or are padding
             segments = [(np.arange(n)[None] + at - left) // chunk for n, at in (
                 (asked.T_q, begin), (asked.S, begin - offset))]
             meant = Rules(offset, meant.causal, meant.window, 0, *segments)
@@ -198,9 +218,27 @@ class Intended:
         if padding is None:  # nobody says which keys are padding: they may be those that no query sees
             same = same | ~seen.any(1)[:, None]
         hides = asked.hides
-        if hides is not None and hides.q_segments is not None:  # what is packed into a row the batch itself says
-            same = same | (hides.q_segments[:, rows, None] != hides.k_segments[:, None])
+        own = None if hides is None else hides.q_segments
+        mask: Any = self._given.get("attention_mask")
+        if hides is not None and hides.chunk and not chunk and mask is not None and getattr(mask, "ndim", 0) != 2:
+            own = (np.arange(asked.S) // hides.chunk)[None]  # sequences of one length, in a mask of the caller's
+        if packed is None and own is not None and asked.T_q == asked.S:  # only the batch's own mask tells them apart
+            if chunk:
+                self._not(heard, "mask: chunks of packed sequences, of which no positions are given")
+            same = same | (own[:, rows, None] != own[:, None])
         return [] if bool(same.all()) else [_mask(hides, meant, padding)]
+
+    def _packed(self, heard: str, asked: Asked, seen: Any, rows: Any) -> Any:
+        """(B, T) numbers of the sequences that are packed into a batch row, where positions begin again and these rows
+        of the mask keep sequences apart; None: there are none, or positions do not tell."""
+        own: Any = self._given_to(heard)[1].get("position_ids")
+        given: Any = self._given.get("position_ids") if own is None else own
+        if getattr(given, "ndim", 0) != 2 or given.shape[1] != asked.S or asked.T_q != asked.S:
+            return None
+        begins = np.diff(np.broadcast_to(given.numpy(), (asked.B, asked.S))) != 1
+        numbers = np.pad(begins.cumsum(1), ((0, 0), (1, 0)))
+        apart = not (seen & (numbers[:, rows, None] != numbers[:, None])).any()
+        return numbers if apart and begins.any() else None
 
     # ---------------------------------------------------------------- caches and types
 
@@ -214,12 +252,18 @@ class Intended:
         now = (_digest(asked.key[:, :, :filled]), _digest(asked.value[:, :, :filled]), id(cache))
         before = self._rows.get(heard)
         self._rows[heard] = now
-        if before is None or past <= 0 or before[2] != now[2] or before[0].shape[:2] != now[0].shape[:2]:
+        if before is None or past <= 0 or before[2] != now[2]:
+            return []
+        if before[0].shape[:2] != now[0].shape[:2]:
+            self._not(heard, "cache: another number of batch rows than in the call before")
             return []
         for what, old, new in zip(("key", "value"), before, now):
             new = new[:, :, :past]
             fits = [old[:, :, begin:begin + past] for begin in {0, old.shape[2] - past} if begin >= 0]
-            if any(_same_rows(each, new) for each in fits if each.shape == new.shape) or not fits:
+            fits = [each for each in fits if each.shape == new.shape]
+            if not fits:
+                self._not(heard, f"cache: {past} rows, {old.shape[2]} after the call before")
+            if not fits or any(_same_rows(each, new) for each in fits):
                 continue
             wrong = np.argwhere(fits[-1] != new)[0]
             return [Parted("cache", f"row {wrong[2]} of the cached {what}s (batch row {wrong[0]}, head {wrong[1]}) is "
@@ -247,33 +291,42 @@ class Intended:
         give, in float32 and float64; None where that cannot be said. Then whether the scale is in the queries."""
         entered = self._entered.pop(heard, self._entered.pop(place[0], None))
         self._loads[heard] = self._loads.get(heard, 0) + 1
-        if entered is None or self._loads[heard] > CALLS or str(asked.query.dtype) not in (
-                "torch.float32", "torch.float64"):
+        if self._loads[heard] > CALLS or str(asked.query.dtype) not in ("torch.float32", "torch.float64"):
             return None, False
         try:
-            return self._stages(place, entered, asked, meant)
-        except (Error, TypeError, ValueError, LookupError, NotImplementedError, OSError, AttributeError, RuntimeError):
+            if entered is None:
+                raise ValueError("its input is no `hidden_states` of three axes")
+            return self._stages(heard, place, entered, asked, meant)
+        except (Error, TypeError, ValueError, LookupError, NotImplementedError, OSError, AttributeError,
+                RuntimeError) as reason:
+            said = str(reason).rpartition(".safetensors: ")[2].partition("\n")[0] or type(reason).__name__
+            self._not(heard, f"queries, keys and values: {said[:200]}")
             return None, False
 
-    def _stages(self, place: tuple[str, str], entered: tuple[Any, Mapping[str, Any]], asked: Asked,
+    def _stages(self, heard: str, place: tuple[str, str], entered: tuple[Any, Mapping[str, Any]], asked: Asked,
                 meant: float) -> tuple[list[Parted], bool]:
         x, kwargs = entered
         others = others_of(kwargs)
         wide = x.shape[-1] * asked.query.shape[1] * asked.query.shape[-1]
         n, end = min(x.shape[1], TOKENS, max(WORK // wide, 1)), _filled(asked) - asked.T_q
         if x.shape[1] != asked.T_q or x.shape[0] != asked.B:
-            return [], False
+            raise ValueError(f"its input has {x.shape[0]} x {x.shape[1]} rows, its queries {asked.B} x {asked.T_q}")
         positions = self._positions(kwargs, max(kwargs[_BEGIN], 0), n, asked.B)
         layer = self._loaded(place, int(positions.max()) + 1 if others is None else 0, asked)
         said: dict[str, Any] = {"offset": positions[:, 0].copy()}
         if "rope" in layer.settings:
             said["rope_q_positions"] = positions
         told = {**said, **{name: None for name in ("causal", "window", "chunk") if name in layer.settings}}
-        rows = [x[:, :n].detach()] + ([] if others is None else [others[:, :n].detach()])
+        rows = [x[:, :n].detach()] + ([] if others is None else [others[:, :min(others.shape[1], n)].detach()])
         q, k = (name + ("_rot" if _has_stage(layer, rows, told, name + "_rot") else "") for name in "qk")
         stages = {q: _rows_of(asked.query[:, :, :n])}
-        if others is None and asked.key.shape[1] == layer.config["kv_heads"]:
+        if others is not None:
+            end, n = 0, min(others.shape[1], n)
+        if asked.key.shape[1] == layer.config["kv_heads"]:
             stages.update({k: _rows_of(asked.key[:, :, end:end + n]), "v": _rows_of(asked.value[:, :, end:end + n])})
+        else:
+            self._not(heard, f"keys and values: {asked.key.shape[1]} heads, {layer.config['kv_heads']} in the "
+                      "configuration")
         verdict = check(None, *rows, layer=layer, stages=stages, **told)
         self.projected[place[0]] = self.projected.get(place[0], 0) + (not verdict.skipped)
         scaled, before = (asked.scale or 1.0) / meant, False
@@ -353,6 +406,15 @@ def _has_stage(layer: MultiHeadAttention, rows: Sequence[Any], said: dict[str, A
     return bool(lib.mha_plan_stage(ctypes.byref(plan), _abi.STAGES.index(name), shape))
 
 
+def _in_chunks(packed: Any, size: int) -> Any:
+    """Numbers of packed sequences, or of their chunks, which are counted from where each sequence begins."""
+    if not size:
+        return packed
+    at = np.arange(packed.shape[1])
+    begins = np.maximum.accumulate(np.where(np.diff(packed, prepend=-1), at, 0), 1)
+    return packed * packed.shape[1] + (at - begins) // size
+
+
 def _rows_of(heads: Any) -> Any:
     """(B, h, T, d) as the library's stages have it, (B, T, h*d)."""
     return heads.detach().transpose(1, 2).flatten(2)
@@ -360,7 +422,7 @@ def _rows_of(heads: Any) -> Any:
 
 def _filled(asked: Asked) -> int:
     """How many keys there are: a cache of fixed size ends in rows of zeros that nobody has written yet."""
-    if asked.S == asked.T_q:
+    if asked.S == asked.T_q or asked.layer is not None:
         return asked.S
     used = (asked.key != 0).any(3).any(1).any(0).nonzero()
     return max(int(used[-1]) + 1 if len(used) else asked.S, asked.T_q)

@@ -116,6 +116,13 @@ def _candidates(keeps: Any, seen: Any, rows: Any, T_q: int) -> Iterator[Rules]:
             yield Rules(offset, causal=True, chunk=int(size))
             yield Rules(offset, chunk=int(size))
         if len(rows) == T_q == S and offset == 0:
-            segments = np.where(seen, first, -1)  # packed: each sequence by its first key
-            yield Rules(causal=True, q_segments=segments, k_segments=segments)
-            yield Rules(q_segments=segments, k_segments=segments)
+            # Packed sequences: a new one begins where a token and the token before it do not see each other.
+            near = np.arange(1, S)
+            apart = ~(keeps[:, near, near - 1] | keeps[:, near - 1, near])
+            segments = np.pad(apart.cumsum(1), ((0, 0), (1, 0)))
+            packed = {"q_segments": segments, "k_segments": segments}
+            yield Rules(causal=True, **packed)
+            yield Rules(**packed)
+            if left >= 0:
+                yield Rules(causal=True, window=(left, -1), **packed)
+                yield Rules(window=(left, max(int((last - at)[seen].max()), 0)), **packed)

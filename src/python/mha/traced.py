@@ -98,8 +98,8 @@ class Tracing:
 
     def _made(self, name: str) -> Callable[..., None]:
         def made(module: Any, args: Any, kwargs: Any, y: Any) -> None:
-            given = [x for x in (*args, *kwargs.values()) if getattr(x, "is_floating_point", bool)()]
-            if given and getattr(y, "is_floating_point", bool)():
+            given = [x for x in (*args, *kwargs.values()) if _is_floating(x)]
+            if given and _is_floating(y):
                 self.ran.append(Ran(name, module, given[0].detach(), y.detach()))
         return made
 
@@ -246,6 +246,11 @@ def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (inputs,), {}
     raise TypeError("inputs: expected a tensor, a tuple of arguments or a dict of keywords of the model, found "
                     f"{type(inputs).__name__}")
+
+
+def _is_floating(x: Any) -> bool:
+    """Whether it is a tensor of floats; a torch.dtype has an attribute `is_floating_point` as well."""
+    return hasattr(x, "data_ptr") and bool(x.is_floating_point())
 
 
 def _in_order(ran: Ran, B: int, T: int) -> Iterator[tuple[Any, Any]]:

@@ -61,11 +61,11 @@ def _findings(w: Watch) -> str:
 
 def body(w: Watch) -> str:
     """What the page shows, without its frame."""
-    verdict = "passed" if w.passed else "failed"
-    left = Table(("layer", "why"), [(name, why) for name, reasons in w.unjudged.items() for why in reasons])
-    more = f"<h2>Not judged</h2>{left._repr_html_()}" if len(left) else ""
-    return (f"<h1 class={verdict}>{verdict}</h1><p>{text(w.summary)}</p>{_findings(w)}{_map(w)}{_looks(w)}{more}"
-            + (f"<h2>All layers</h2>{w.table()._repr_html_()}" if w.layers else ""))
+    verdict = w.status
+    left = Table(("layer", "why"), [(name, why) for name, reasons in w.unchecked.items() for why in reasons])
+    more = f"<h2>Not checked</h2>{left._repr_html_()}" if len(left) else ""
+    return (f"<h1 class={verdict.replace(' ', '-')}>{verdict}</h1><p>{text(w.summary)}</p>{_findings(w)}{_map(w)}"
+            f"{_looks(w)}{more}" + (f"<h2>All layers</h2>{w.table()._repr_html_()}" if w.layers else ""))
 
 
 def page(w: Watch) -> str:

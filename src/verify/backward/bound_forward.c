@@ -7,7 +7,7 @@
  *   rows       the largest error of an element of all rows of q, of k and of v: E_q, E_k, E_v
  *   scores     |scale| (gamma(d_k + 4) sum (|q| + E_q) (|k| + E_k) + E_q sum |k| + E_k sum |q| + d_k E_q E_k)
  *              + (d_k + 4 + sum (|q| + E_q) + sum (|k| + E_k) + sum |q| |k|) max(1, |scale|) t,
- *              the largest of all pairs
+ *              + |scale| lost(sum |q| |k|) + lost(|scale| sum |q| |k|), the largest of all pairs
  *   lse        has the error of scores as a term
  *   heads      error_bound.c, with d = E_lse + 8u in place of the error of masked scores and what rounding them costs,
  *              which is a part of E_lse; of what is gated they are a term */
@@ -16,6 +16,7 @@
 
 #include "attention/exact/exact_rows.h"
 #include "verify/backward/bound.h"
+#include "verify/tolerance/tolerance.h"
 
 /* Rows that go one way, from x W to norm and rotation. */
 static bool is_plain(const mha__backward *b)
@@ -142,6 +143,7 @@ static double bound_scores(const mha__gradient_errors *e, const mha__backward *b
     const size_t d = p->d_k, group = p->h / p->h_kv;
     const double E_q = e->rows[0], E_k = e->rows[1], scale = fabs(p->scale),
                  small = mha__gradient_gamma((double)d + 4, e->sums);
+    const mha_dtype type = e->precision->scores;
     double most = 0;
     for (size_t sequence = 0; sequence < p->B; sequence++) {
         const mha__sequence s = mha__resolved_sequence(b->r, sequence);
@@ -156,8 +158,10 @@ static double bound_scores(const mha__gradient_errors *e, const mha__backward *b
             }
             const double all = (double)d, met = all + 4 + of_q + all * E_q + of_k + all * E_k + products,
                          E = scale * (small * sizes + E_q * of_k + E_k * of_q + all * E_q * E_k) +
-                             met * fmax(1, scale) * e->tiny;
-            most = E <= most ? most : E;
+                             met * fmax(1, scale) * e->tiny,
+                         stored = scale * mha__lost(type, sizes * (1 + small), 1),
+                         whole = E + stored + mha__lost(type, scale * sizes * (1 + small) + stored, 1);
+            most = whole <= most ? most : whole;
         }
     }
     return most;

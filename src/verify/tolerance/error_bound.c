@@ -112,7 +112,9 @@
  *                     them in a cache. D_k and E_v do once more with a cache, whose rows are rounded together with the
  *                     new ones. D of norm(c) grows by lost(|norm(c)| + D) where it meets W_KVB, or the W of queries,
  *                     which is off by lost(|W column|); an absorbed E_q by lost(|q_n|).
- *   scores            E_s, E_c and E_m grow by lost of the size of the scores.
+ *   scores            E_s grows by |scale| lost(|q.k|), q.k as it is before the scale, and by lost(|s|); E_c by
+ *                     2 c lost(min(|s| / c, 1)) for x = s / c and tanh x, as |x| / cosh^2 x < 1 and |tanh x| <= 1, and
+ *                     by lost of the size of the capped scores; E_m by lost of that of the masked ones.
  *   probabilities     exp(score - maximum) in [0, 1], divided by a denominator of at least 1, is off by u + e s of
  *                     itself: E_o grows by 2 (u + S' e s) (1 + min(F, 2)) V. Twice, for kernels that round the
  *                     denominator's terms or the quotients instead. The weights of a sigmoid are off by 2 lost(1).
@@ -374,10 +376,13 @@ static double score_error(const derivation *a, double dq, double dk, double *siz
                        relative_error(a, &a->m->rows[1], dk, of_k > 0 ? of_k : scale, &added);
     if (!(fmax(scale, 1) * Q * K + E_s + E_t + added < a->largest)) /* also true for NaN, infinity times 0 */
         E_s = INFINITY;
+    if (scale > 0)
+        E_s += scale * mha__lost(type, q * k + E_s / scale, 1);
     double E_m = bound[MHA_STAGE_SCORES] = stored(type, scores, E_s);
-    if (s->softmax.softcap > 0) {
-        E_m += 16 * a->unit * s->softmax.softcap;
-        scores = fmin(scores, s->softmax.softcap);
+    const double c = s->softmax.softcap;
+    if (c > 0) {
+        E_m += 16 * a->unit * c + 2 * c * mha__lost(type, fmin((scores + E_m) / c, 1), 1);
+        scores = fmin(scores, c);
     }
     E_m = bound[MHA_STAGE_CAPPED] = stored(type, scores, E_m);
     if (added + E_t > 0)

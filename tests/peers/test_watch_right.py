@@ -1,0 +1,173 @@
+"""mha.watch on random right models, which it accepts: packed sequences in windows and chunks, eager attention of 16
+bits with any scale, encoder-decoders, vision; and layers that it cannot check, which it names.
+"""
+import mha
+import numpy as np
+import pytest
+from layers_drawn import inputs_of
+from layers_drawn import model_of as row_of
+from mha.described import Described
+from test_transformers import ids_of, model_of
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(autouse=True)
+def without_gradients():
+    with torch.no_grad():
+        yield
+
+
+def packed(r):
+    """Positions of 2 batch rows of 2 to 4 sequences, sometimes of one length."""
+    if r.random() < 0.3:
+        return torch.arange(int(r.integers(3, 8))).tile(2, int(r.integers(2, 4)))
+    ends = [np.sort(r.choice(np.arange(1, 17), int(r.integers(1, 4)), replace=False)) for _ in range(2)]
+    return torch.tensor(np.stack([np.concatenate([np.arange(n) for n in np.diff(end, prepend=0, append=17)])
+                                  for end in ends]))
+
+
+KINDS = ("llama", "mistral", "gemma2", "gpt_oss", "llama4_text")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_packed_sequences(seed):
+    """With windows and with chunks, which transformers counts from where a sequence begins; then without the window of
+    one layer."""
+    r = np.random.default_rng(seed)
+    kind = KINDS[seed % len(KINDS)]
+    width = int(r.integers(2, 6))
+    size = {"llama": {}, "llama4_text": {"attention_chunk_size": width}}.get(kind, {"sliding_window": width})
+    model = model_of(kind, r.choice(["eager", "sdpa"]) if kind in ("llama", "mistral") else "eager", **size)
+    positions = packed(r)
+    given = {"input_ids": torch.from_numpy(r.integers(1, 50, positions.shape)), "position_ids": positions,
+             "use_cache": False}
+    with mha.watch(model) as w:
+        model(**given)
+    assert w.passed, w
+    attention = next(m for m in model.modules() if type(m).__name__.endswith("Attention"))
+    if kind == "llama" or int(positions.max()) < width:
+        return
+    forward, T = attention.forward, positions.shape[1]
+    numbers = (torch.diff(positions, prepend=positions[:, :1] - 1) != 1).cumsum(1)
+    seen = torch.ones(T, T).tril().bool() & (numbers[:, :, None] == numbers[:, None])
+    added = torch.where(seen, 0.0, torch.finfo(torch.float32).min)[:, None]
+    attention.forward = lambda *args, **kwargs: forward(*args, **{**kwargs, "attention_mask": added})
+    with mha.watch(model) as w:
+        model(**given)
+    assert w.status == "failed" and w.first.kind == "config", w
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("seed", range(20))
+def test_eager_attention_of_16_bits(seed, dtype):
+    """Eager attention rounds q k before the scale and after it, each step of a softcap, and the sum with a mask."""
+    r = np.random.default_rng(seed)
+    kind = r.choice(["llama", "gemma2", "gpt_oss"])
+    model = model_of(kind, "eager", dtype, head_dim=int(r.choice([8, 24, 96, 128])), initializer_range=0.2)
+    for name, parameter in model.named_parameters():
+        if "q_proj" in name or "k_proj" in name:
+            parameter.mul_(float(r.choice([1, 2, 4])))
+    mask = torch.ones(2, 24, dtype=int)
+    mask[0, :int(r.integers(0, 5))] = 0
+    with mha.watch(model) as w:
+        model(torch.from_numpy(r.integers(1, 50, (2, 24))), attention_mask=mask)
+    assert w.passed, w
+
+
+RIGHT = ["t5", "mt5", "umt5", "bart", "mbart", "pegasus", "marian", "m2m_100", "whisper", "vit", "deit", "vit_mae",
+         "dinov2", "beit", "clip_vision_model", "siglip_vision_model", "clip", "nomic_bert"]
+
+
+def drawn(name, implementation="eager"):
+    model = row_of(name, implementation, torch.float32)
+    given = inputs_of(model, model.config)[0]
+    return model, {key: x.float() if x.is_floating_point() else x for key, x in given.items()}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_encoder_decoders_and_vision(name):
+    """All layers are checked, each with its projections; a torch.nn.MultiheadAttention is judged as a whole."""
+    model, given = drawn(name)
+    with mha.watch(model) as w:
+        model(**given)
+    assert w.passed and all(row.projected or len(row.heads) == 1 for row in w.layers.values()), w
+
+
+def test_a_bias_that_is_lost():
+    for kind, part in (("qwen2", "q_proj"), ("qwen3", "q_norm")):
+        model = model_of(kind, "eager")
+        attention = model.model.layers[1].self_attn
+        if part == "q_proj":
+            attention.q_proj.bias.copy_(torch.randn(32))
+            attention.q_proj.forward = lambda x: x @ attention.q_proj.weight.T
+        else:
+            attention.q_norm.forward = lambda x: x
+        with mha.watch(model) as w:
+            model(ids_of())
+        assert w.status == "failed" and w.first.layer == "model.layers.1.self_attn", w
+
+
+def test_a_mask_in_a_vision_model():
+    model, given = drawn("vit", "sdpa")
+    for module in model.modules():
+        if hasattr(module, "is_causal"):
+            module.is_causal = True
+    with mha.watch(model) as w:
+        model(**given)
+    assert w.status == "failed" and w.first.names == ("case-lacks-causal",), w
+
+
+def test_layers_that_cannot_be_checked(monkeypatch):
+    """Each has its reason, and the run is not passed; what is wrong elsewhere still is."""
+    model = model_of("llama", "eager")
+    layer = Described.layer
+
+    def refused(self, place, *args):
+        if "layers.1" in place[1]:
+            raise ValueError("this layer has no file")
+        return layer(self, place, *args)
+
+    monkeypatch.setattr(Described, "layer", refused)
+    with mha.watch(model) as w:
+        model(ids_of())
+    assert not w.passed and w.status == "not checked" and not w.findings and not w.unjudged
+    assert w.unchecked == {"model.layers.1.self_attn": ["queries, keys and values: this layer has no file"]}
+    assert "not checked: model.layers.1.self_attn: queries, keys and values: this layer has no file" in str(w)
+    assert w.to_dict()["unchecked"] == w.unchecked and "this layer has no file" in w.to_html()
+    monkeypatch.undo()
+
+    class OwnAttention(torch.nn.Module):
+        def forward(self, x):
+            return (x @ x.mT).softmax(-1) @ x
+
+    model.model.layers[0].mlp = torch.nn.Sequential(OwnAttention())
+    model.model.own = OwnAttention()  # which does not run
+    with mha.watch(model) as w:
+        model(ids_of())
+    assert w.unchecked == {"model.layers.0.mlp.0": ["it computes attention by itself"]} and w.status == "not checked"
+    assert w.unheard == ["model.layers.0.mlp.0", "model.own"]
+    with mha.watch(model, config=False) as w:
+        model.model.layers[1].self_attn(torch.randn(1, 3, 32), (torch.ones(1, 3, 8), torch.zeros(1, 3, 8)), None)
+    assert w.passed, w
+
+
+def test_traced_modules_with_other_arguments():
+    """What a module gets beside tensors, a torch.dtype too, is none."""
+    class Core(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.all, self.out = torch.nn.Linear(8, 24), torch.nn.Linear(8, 8)
+            self.cast = Cast()
+
+        def forward(self, x):
+            q, k, v = self.all(self.cast(x, torch.float32)).view(*x.shape[:2], 3, 2, 4).permute(2, 0, 3, 1, 4)
+            y = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+            return self.out(y.transpose(1, 2).flatten(2))
+
+    class Cast(torch.nn.Module):
+        def forward(self, x, dtype, *others, **more):
+            return x.to(dtype)
+
+    found = mha.Model.from_torch(Core(), torch.randn(1, 5, 8))
+    assert len(found.attention) == 1 and not found.refused, found.refused
