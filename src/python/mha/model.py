@@ -186,7 +186,8 @@ class Model:
         Raises UnsupportedError, with the reason, where mha counts the attention of a layer, but does not compute it.
         """
         facts = [lib.mha_model_layer_facts(self._model.address, i).contents for i in range(max(len(self.layers), 1))]
-        for reason in filter(None, (each.not_run.decode() for each in facts)):
+        reasons: list[str] = [each.not_run.decode() for each in facts]
+        for reason in filter(None, reasons):
             raise UnsupportedError("unsupported", "settings", reason, f"settings: {reason}; counted, not computed")
         return settings_of_facts(facts[0])
 

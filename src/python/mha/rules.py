@@ -120,7 +120,7 @@ def _candidates(keeps: Any, seen: Any, rows: Any, T_q: int) -> Iterator[Rules]:
             near = np.arange(1, S)
             apart = ~(keeps[:, near, near - 1] | keeps[:, near - 1, near])
             segments = np.pad(apart.cumsum(1), ((0, 0), (1, 0)))
-            packed = {"q_segments": segments, "k_segments": segments}
+            packed: dict[str, Any] = {"q_segments": segments, "k_segments": segments}
             yield Rules(causal=True, **packed)
             yield Rules(**packed)
             if left >= 0:
