@@ -17,7 +17,11 @@ if [ "$release" = all ]; then
     exit
 fi
 case $release in bookworm | trixie) ;; *) fail "release: expected bookworm, trixie or all, found \"$release\"" 2 ;; esac
-case $who in root) home=/root ;; user) home=/home/user ;; *) fail "user: expected root or user, found \"$who\"" 2 ;; esac
+case $who in
+root) home=/root ;;
+user) home=/home/user ;;
+*) fail "user: expected root or user, found \"$who\"" 2 ;;
+esac
 
 # README's commands as they are printed there, without the comments after them.
 commands=$(sed -n 's/^    \(make deps [a-z]*\)\( *#.*\)*$/\1/p' "$sources/README.md")
@@ -71,7 +75,8 @@ sudo=
 [ "$who" = root ] || sudo=sudo
 inside sh -c "apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install \
     --no-install-recommends git make $sudo" >>"$log" 2>&1 || { tail -20 "$log" >&2; fail "apt-get failed; see $log"; }
-[ "$who" = root ] || inside sh -c 'useradd -m -s /bin/sh user && echo "user ALL=(ALL) NOPASSWD: ALL" >/etc/sudoers.d/user'
+[ "$who" = root ] ||
+    inside sh -c 'useradd -m -s /bin/sh user && echo "user ALL=(ALL) NOPASSWD: ALL" >/etc/sudoers.d/user'
 as() { inside su - "$who" -c "$1"; }
 
 git clone -q --no-local "$sources" "$root$home/mha"

@@ -1,4 +1,4 @@
-"""What `import mha` does: it loads the library, reads no table of it, and imports a module with the first of its names."""
+"""`import mha` loads the library and reads no table of it; a module is imported when one of its names is first used."""
 import ast
 import os
 import pathlib
