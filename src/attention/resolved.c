@@ -35,6 +35,12 @@ void mha__plan_rows(mha_plan *plan, const bool *rows)
     mha__plan_inside(plan)->rows = rows;
 }
 
+void mha__plan_base_2(mha_plan *plan)
+{
+    mha__resolved *r = (mha__resolved *)(void *)&plan->internal;
+    r->base_2 = true;
+}
+
 bool mha__rounds_late(const mha__resolved *r)
 {
     bool others = false;

@@ -70,6 +70,9 @@ typedef struct mha__resolved {
 
     mha__layout layout; /* not used by the exact path */
 
+    /* Of the blas path: its softmax takes exponentials of 2. */
+    bool base_2;
+
     /* Of the exact path: which of the T rows of queries are attended for; others have heads of zeros. NULL: all. */
     const bool *rows;
 
@@ -91,6 +94,9 @@ const mha__resolved *mha__plan_resolved(const mha_plan *plan);
 
 /* Lets a plan of the exact path attend for some rows alone; `rows` must stay. */
 void mha__plan_rows(mha_plan *plan, const bool *rows);
+
+/* Lets the softmax of a plan of the blas path take exponentials of 2. */
+void mha__plan_base_2(mha_plan *plan);
 
 /* The stage is kept, not only timed. */
 static inline bool mha__is_kept(const mha__resolved *r, mha_stage stage)

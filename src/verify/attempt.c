@@ -63,7 +63,7 @@ mha_status mha__attempt_begin(mha__attempt *attempt, const mha_allocator *alloca
     const mha_call *call = request->call;
     *attempt = (mha__attempt){
         .pool.allocator = mha__allocator_or_default(allocator), .layer = request->layer, .call = *call,
-        .sample = request->sample};
+        .base_2 = request->base_2, .sample = request->sample};
     attempt->call.output = attempt->call.partial = (mha_view){0};
     attempt->call.precision = request->precision;
     attempt->call.keep = attempt->keep;
@@ -149,6 +149,8 @@ static mha_status run_in(mha__attempt *attempt, mha__arena *passing, mha_layout 
     void *workspace = mha__arena_take(passing, attempt->plan.workspace_bytes);
     if (!workspace)
         return no_memory("workspace", error);
+    if (attempt->base_2 && call->path == MHA_PATH_BLAS)
+        mha__plan_base_2(&attempt->plan);
     if (attempt->sample && call->path == MHA_PATH_EXACT)
         mha__plan_rows(&attempt->plan, attempt->sample->rows);
     TRY(forward(&attempt->plan, workspace, attempt->plan.workspace_bytes, error));

@@ -18,6 +18,7 @@ typedef struct mha__request {
     bool cache_rounds;       /* the cache that is made has type `cache`, to which it rounds new rows, not that of the
                               * path */
     mha_dtype cache;
+    bool base_2; /* the softmax of the blas path takes exponentials of 2 */
 } mha__request;
 
 /* A forward with everything it needs: inputs converted for the path, a cache, stages, workspace. */
@@ -27,6 +28,7 @@ typedef struct mha__attempt {
     mha_call call;
     mha_cache *cache; /* owned; made when past rows are given */
     mha_plan plan;
+    bool base_2;                      /* of the request */
     const mha__sample *sample;        /* of the request: stages that are attended for have its rows alone */
     mha_keep keep[MHA_STAGE_COUNT];   /* the call's list */
     mha_view stages[MHA_STAGE_COUNT]; /* contiguous, in the plan's shapes; the output in the order of its layout */

@@ -104,3 +104,109 @@ WRONG = {
     "scale 0.2 % off": kernel(more=2e-3), "scale 1e-4 off": kernel(more=1e-4),
     "eps 1e-3": kernel(eps=1e-3), "eps 1e-4": kernel(eps=1e-4), "eps 1e-5": kernel(eps=1e-5),
 }
+
+
+# ---------------------------------------------------------------- keys in parts, exponentials of 2
+
+LN2, LOG2E = np.float32(np.log(2)), np.float32(1 / np.log(2))
+
+
+def visible(T, S, is_causal=False, window=None, lengths=None, offset=0, attn_mask=None):
+    """(B or 1, 1 or h, T, S) booleans, and what is added to the scores."""
+    at = np.arange(T)[:, None] + (S - T if offset == "bottom-right" else 0 if offset == "top-left" else offset)
+    key, added = np.arange(S), np.float32(0)
+    sees = np.ones((1, 1, T, S), bool)
+    left, right = window or (-1, -1)
+    if is_causal:
+        sees = sees & (key <= at)
+    if left >= 0:
+        sees = sees & (key >= at - left)
+    if right >= 0:
+        sees = sees & (key <= at + right)
+    if lengths is not None:
+        sees = sees & (key < np.asarray(lengths)[:, None, None, None])
+    if attn_mask is not None:
+        mask = np.asarray(attn_mask)
+        sees, added = (sees & mask, added) if mask.dtype == bool else (sees & (mask > -np.inf), mask.astype("f4"))
+    return sees, np.where(sees, added, np.float32(-np.inf))
+
+
+def attend(s, v, base_2):
+    """Output and lse of masked scores, in the base; zeros and -inf where a query sees no key."""
+    power, log = (np.exp2, np.log2) if base_2 else (np.exp, np.log)
+    most = s.max(-1, keepdims=True, initial=-np.inf)
+    p = power(s - np.where(most > -np.inf, most, np.float32(0)))
+    total = p.sum(-1, keepdims=True, dtype="f4")
+    y = p @ v / np.where(total > 0, total, np.float32(1))
+    return y, np.where(total > 0, most + log(np.where(total > 0, total, np.float32(1))), np.float32(-np.inf))
+
+
+def at_once(parts, base_2):
+    """What a last pass over all parts makes of them: weights by the lse of all, which is rounded as well."""
+    power, log = (np.exp2, np.log2) if base_2 else (np.exp, np.log)
+    most = np.maximum.reduce([lse for _, lse in parts])
+    safe = np.where(most > -np.inf, most, np.float32(0))
+    total = sum(power(lse - safe) for _, lse in parts)
+    lse = np.where(total > 0, safe + log(np.where(total > 0, total, np.float32(1))), np.float32(-np.inf))
+    last = np.where(lse > -np.inf, lse, np.float32(0))
+    return sum(power(one - last) * y for y, one in parts), lse
+
+
+def in_turn(parts, base_2):
+    """Part after part, as ring attention takes them."""
+    found = parts[0]
+    for part in parts[1:]:
+        found = at_once([found, part], base_2)
+    return found
+
+
+def in_pairs(parts, base_2):
+    while len(parts) > 1:
+        parts = [at_once(parts[i:i + 2], base_2) for i in range(0, len(parts), 2)]
+    return parts[0]
+
+
+def split(count, merge=at_once, base_2=False, scale_in_q=False, interleaved=False, order=None):
+    """A kernel of mha.conform whose keys are in parts, some of them empty, in the order of a seed; each part has an lse
+    in float32."""
+    def run(q, k, v, scale=None, softcap=0.0, sinks=None, enable_gqa=False, return_lse=False, **said):
+        kind = q.dtype
+        q, k, v = (np.asarray(x).astype("f4") for x in (q, k, v))
+        k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
+        T, S = q.shape[2], k.shape[2]
+        times = np.float32(q.shape[-1]**-0.5 if scale is None else scale)
+        factor = times * LOG2E if base_2 and not softcap else times
+        s = (q * factor) @ k.swapaxes(2, 3) if scale_in_q else q @ k.swapaxes(2, 3) * factor
+        if softcap:
+            s = np.float32(softcap) * np.tanh(s / np.float32(softcap)) * (LOG2E if base_2 else np.float32(1))
+        sees, added = visible(T, S, **said)
+        s = np.where(sees, s + added * (LOG2E if base_2 else np.float32(1)), np.float32(-np.inf))
+        random = np.random.default_rng(order or 0)
+        ends = [0, *np.sort(random.integers(0, S + 1, count - 1)), S]
+        places = [np.arange(i, S, count) if interleaved else np.arange(*ends[i:i + 2]) for i in range(count)]
+        if order is not None:
+            random.shuffle(places)
+        parts = [attend(s[..., those], v[..., those, :], base_2) for those in places]
+        if sinks is not None:
+            sink = np.broadcast_to(np.asarray(sinks, "f4")[:, None, None] * (LOG2E if base_2 else np.float32(1)),
+                                   parts[0][1].shape)
+            parts.append((np.zeros_like(parts[0][0]), sink))
+        y, lse = merge(parts, base_2)
+        y = y.astype(kind)
+        return (y, lse[..., 0] * (LN2 if base_2 else np.float32(1))) if return_lse else y
+    return run
+
+
+SPLIT = {
+    "2 parts": split(2), "3 parts in turn": split(3, in_turn), "16 parts": split(16, order=3),
+    "16 parts in turn": split(16, in_turn, order=1), "16 parts in pairs": split(16, in_pairs),
+    "8 interleaved": split(8, interleaved=True), "7 interleaved in turn": split(7, in_turn, interleaved=True),
+    "4 parts, scale in q": split(4, scale_in_q=True), "12 parts in pairs": split(12, in_pairs, order=5),
+    "5 parts in turn": split(5, in_turn, order=2), "base 2": split(1, base_2=True),
+    "base 2, scale in q": split(1, base_2=True, scale_in_q=True), "2 parts, base 2": split(2, base_2=True),
+    "4 parts in turn, base 2": split(4, in_turn, True, True), "8 parts, base 2": split(8, at_once, True, True, order=4),
+    "16 parts in turn, base 2": split(16, in_turn, True, order=7), "6 parts in pairs, base 2": split(6, in_pairs, True),
+    "9 interleaved, base 2": split(9, at_once, True, interleaved=True),
+    "16 interleaved in pairs, base 2": split(16, in_pairs, True, True, True),
+    "3 interleaved in turn, base 2": split(3, in_turn, True, interleaved=True),
+}

@@ -7,6 +7,7 @@ import os
 import subprocess
 import xml.etree.ElementTree
 
+import kernels
 import mha
 import numpy as np
 import pytest
@@ -102,6 +103,17 @@ def back(mistake="", forward=""):
 
 
 @pytest.mark.parametrize("path", ["fast", "blas", "exact"])
+@pytest.mark.parametrize("name", kernels.SPLIT)
+def test_keys_in_parts_and_exponentials_of_2_pass(name):
+    has = "causal cross gqa value_width scale softcap window offset mask bool_mask lengths sinks lse"
+    with np.errstate(all="ignore"):
+        assert not mha.conform(kernels.SPLIT[name], has=has, level="smoke").failed
+        for only in ("deep", "lowest", "rising"):
+            dtype = "float16" if only == "deep" else "float32"
+            report = mha.conform(kernels.SPLIT[name], has=has, only=only, dtype=dtype)
+            assert not report.failed and len(report.answers) > 4, report
+
+
 def test_every_path_passes(path):
     report = mha.conform(lambda *x, **said: with_past(*x, path=path, **said), level="smoke")
     assert report.passed, report

@@ -170,3 +170,52 @@ def test_what_no_distance_tells():
     assert (lowest != trace["masked"]).any()
     assert mha.check(None, *inputs, stages={"masked": lowest}, is_causal=True).passed
     testing.assert_attention_close(None, *inputs, stages={"masked": lowest}, is_causal=True)
+
+
+def parted(name, q, k, v, said):
+    with np.errstate(all="ignore"):
+        return kernels.SPLIT[name](q, k, v, return_lse=True, **said)
+
+
+@pytest.mark.parametrize("name", kernels.SPLIT)
+def test_keys_in_parts_and_exponentials_of_2(name):
+    """Right kernels that keep lse of parts, or scores in base 2, as floats pass far from 0 as well; and mistakes that
+    move as much as scores near 0 would show do not."""
+    random = np.random.default_rng(sum(map(ord, name)))
+    for trial in range(12):
+        B, h_kv, g, T, S = (int(random.integers(low, high)) for low, high in
+                            ((1, 3), (1, 3), (1, 3), (1, 34), (3, 70)))
+        d = int(random.choice([4, 16, 64]))  # of which the scale is a power of 2
+        q, k, v = (random.standard_normal(shape).astype("f4") for shape in
+                   ((B, h_kv * g, T, d), (B, h_kv, S, d), (B, h_kv, S, d)))
+        q, k = np.rint(q * 8) / 8, np.rint(k * 8) / 8  # of which scores are floats
+        deep = np.float32(random.choice([0, -2.0**7, 2.0**7, 2.0**11, -2.0**11]))  # all scores are this far from 0
+        q[..., 0], k[..., 0] = deep, np.sqrt(np.float32(d))
+        said = {"enable_gqa": True}
+        said.update(random.choice([{}, {"is_causal": True}, {"window": (7, 3)}, {"sinks": [float(deep)] * (h_kv * g)},
+                                   {"attn_mask": random.random((T, S)) < 0.7}, {"lengths": [S - 1] * B}]))
+        dtype = [None, "bfloat16", "float16"][trial % 3]
+        if dtype is not None:
+            q, k, v = ({"bfloat16": kernels.bf16, "float16": kernels.f16}[dtype](x) for x in (q, k, v))
+        y, lse = parted(name, q, k, v, said)
+        verdict = mha.check(y, q, k, v, stages={"lse": lse}, dtype=dtype, **said)
+        assert verdict.passed, (trial, said, dtype, verdict.reason)
+    q, k, v = drawn(33, 16)
+    y, _ = parted(name, q, k, v, {})
+    for wrong in (y * np.float32(1 + 1e-4), kernels.f16(y), y + np.float32(2e-5)):
+        assert not mha.check(wrong, q, k, v).passed
+
+
+def test_merged_parts():
+    """What mha.merge makes of parts passes where scores are far from 0."""
+    random = np.random.default_rng(0)
+    for count in (2, 3, 5, 16):
+        q, k, v = (random.standard_normal((2, 2, 33, 16)).astype("f4") for _ in range(3))
+        q, k = np.rint(q * 8) / 8, np.rint(k * 8) / 8
+        q[..., 0], k[..., 0] = -128, 64
+        ends = [0, *sorted(int(x) for x in random.choice(np.arange(1, 33), count - 1, False)), 33]
+        parts = [mha.scaled_dot_product_attention(q, k[:, :, a:b], v[:, :, a:b], return_lse=True)
+                 for a, b in zip(ends, ends[1:])]
+        y, lse = mha.merge(parts)
+        verdict = mha.check(y, q, k, v, stages={"lse": lse})
+        assert verdict.passed, verdict.reason

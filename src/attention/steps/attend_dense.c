@@ -179,25 +179,27 @@ static void sigmoid(float *s, size_t n, float bias)
 }
 
 /* Replaces n masked scores (hidden ones are -inf) by exp(s - max); *total becomes their sum and that of the terms
- * without a key. Returns log(sum exp). */
+ * without a key. Returns log(sum exp). In base 2 scores are rounded once more. */
 static float softmax(const mha__resolved *r, size_t head, float *s, size_t n, float *total)
 {
-    const float sink = mha__sink(r, head);
-    const bool plus_one = r->semantics.softmax.softmax_plus_one;
+    const bool two = r->base_2, plus_one = r->semantics.softmax.softmax_plus_one;
+    const float log2_e = 0x1.715476p+0f, sink = mha__sink(r, head) * (two ? log2_e : 1.0f);
     float max = plus_one && sink < 0.0f ? 0.0f : sink;
+    if (two)
+        mha__kernels_get()->scale(s, s, n, log2_e);
     for (size_t j = 0; j < n; j++)
         max = s[j] > max ? s[j] : max;
     double sum = 0; /* a NaN among the scores makes it NaN, whatever the maximum was */
     if (sink != -INFINITY)
-        sum += exp((double)(sink - max));
+        sum += two ? exp2((double)(sink - max)) : exp((double)(sink - max));
     if (plus_one)
-        sum += exp((double)-max);
+        sum += two ? exp2((double)-max) : exp((double)-max);
     for (size_t j = 0; j < n; j++) {
-        s[j] = expf(s[j] - max);
+        s[j] = two ? exp2f(s[j] - max) : expf(s[j] - max);
         sum += s[j];
     }
     *total = (float)sum;
-    return (float)(max + log(sum));
+    return (float)(two ? (max + log2(sum)) * 0x1.62e42fefa39efp-1 : max + log(sum)); /* log(2) */
 }
 
 /* ---------------------------------------------------------------- one block of rows */

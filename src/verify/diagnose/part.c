@@ -340,9 +340,11 @@ static mha_status prepare_part(mha__search *s, mha_error *error)
 {
     mha_call call = mha_case_call(s->asked);
     call.path = s->wish->whole ? MHA_PATH_AUTO : MHA_PATH_BLAS;
-    const mha__request request = request_of(s->c, &call);
+    mha__request request = request_of(s->c, &call);
+    request.base_2 = true; /* see tolerance.c */
     bool wanted[MHA_STAGE_COUNT] = {false};
     wanted[s->target.stage] = true;
+    wanted[MHA_STAGE_LSE] |= call.semantics.softmax.normaliser == MHA_SOFTMAX;
     mha__magnitudes_want(request.layer, wanted);
     mha__attempt attempt;
     mha_status status = mha__attempt_begin(&attempt, NULL, &request, error);

@@ -70,9 +70,8 @@ static mha_status judge_recorded(mha__judgement *j, mha_path *used, mha_error *e
     mha_status status = mha__attempt_begin(&attempt, &c->pool.allocator, &request, error);
     if (status == MHA_OK && needs_tolerance(j)) {
         status = derive(j, &runs, error);
-        const bool has_blas = j->path == MHA_PATH_BLAS && !j->sample && !runs.portable;
-        if (!c->cache_rounds && (j->path == MHA_PATH_EXACT || has_blas))
-            ran = j->path == MHA_PATH_EXACT ? &runs.exact : &runs.narrow;
+        if (!c->cache_rounds && j->path == MHA_PATH_EXACT)
+            ran = &runs.exact;
     }
     if (status == MHA_OK && any && ran == &attempt)
         status = mha__attempt_run(&attempt, c->layout, wanted, error);

@@ -12,13 +12,20 @@
  * by chance; for lse, the logarithm of a sum, of which a rounding is one of lse however small that is, 16 u max(|x|,
  * 1).
  *
- *     float32:  min(2 bound(2^-24), 16 E + max(16, 2 sqrt(n)) * 2^-24 max|x| + 2 A)
- *     float64:  min(2 bound(2^-53), 64 * 2^-29 E + max(64, 2 sqrt(n)) * 2^-53 max|x| + 2 A)
+ *     float32:  min(2 bound(2^-24), 16 E + max(16, 2 sqrt(n), 2 L) * 2^-24 max|x| + 2 A)
+ *     float64:  min(2 bound(2^-53), 64 * 2^-29 E + max(64, 2 sqrt(n), 2 L) * 2^-53 max|x| + 2 A)
  *
  * n: terms that the stage adds up over the keys; 0 before the weights. E is of sums in blocks, and others add one term
  * after the other: of partial sums whose squares grow no slower than in proportion, each rounded with a standard
  * deviation of at most u / sqrt(3) of itself, the last is off by sqrt(n / 2) u / sqrt(3). Numerator and denominator
  * together: 0.58 sqrt(n) u |x|, of which 2 sqrt(n) u max|x| is more than three for the largest element.
+ *
+ * The run in float32 takes exponentials of 2, as many kernels do: score times log2(e) is rounded once more, by
+ * u |score|, and so is the difference from the largest score. In base e E would show nothing of it where scores are far
+ * from 0 and happen to be floats, as -2048 + 1/8 is: exp2 then moves a weight by 2^-13 of itself, and so does the lse
+ * of a part of the keys, which split-KV and ring kernels keep as a float. Where a part counts as
+ * exp(its lse - lse of all), the roundings of both, each of at most u |lse|, multiply a whole row of the result: L is
+ * the largest |lse|, and 0 for scores and for lse itself.
  *
  * A is the part of the bound that comes from the angles of a rotation. Both runs compute them in double and in much
  * the same way, so E shows nothing of what others may lose there. Nor does it where clip_qkv takes all but a few
@@ -135,13 +142,13 @@ static double terms_of(const mha_plan *plan, mha_stage stage)
     return 0;
 }
 
-/* The formula above without A, from the error E of float32 and the largest element. */
-static double usual(const mha_plan *plan, mha_stage stage, int wide, double E, double largest)
+/* The formula above without A, from the error E of float32, the largest element, and L. */
+static double usual(const mha_plan *plan, mha_stage stage, int wide, double E, double largest, double lse)
 {
-    const double one_by_one = 2 * sqrt(terms_of(plan, stage));
+    const double n = terms_of(plan, stage), of_sums = 2 * sqrt(n),
+                 own = fmax(of_sums, n > 0 && stage != MHA_STAGE_LSE ? 2 * lse : 0);
     largest = stage == MHA_STAGE_LSE ? fmax(largest, 1) : largest;
-    return wide ? 64 * 0x1p-29 * E + fmax(64, one_by_one) * 0x1p-53 * largest
-                : 16 * E + fmax(16, one_by_one) * 0x1p-24 * largest;
+    return wide ? 64 * 0x1p-29 * E + fmax(64, own) * 0x1p-53 * largest : 16 * E + fmax(16, own) * 0x1p-24 * largest;
 }
 
 /* Whether the call is small enough to be run in float32 without the kernels of this machine. */
@@ -160,6 +167,7 @@ static mha_status run(mha__attempt *attempt, const mha__request *request, mha_pa
 {
     mha_call own = *request->call;
     mha__request again = *request;
+    again.base_2 = true;
     own.path = path;
     own.cache = NULL;
     if (mha__kernels_are_portable())
@@ -277,14 +285,19 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
     const mha__attempt *measured = part ? &runs->narrow : &runs->exact;
     *runs = (mha__two_runs){0};
     memcpy(kept, wanted, sizeof kept);
-    mha__magnitudes_want(request->layer, kept);
-    TRY(run(&runs->exact, request, MHA_PATH_EXACT, false, layout, part ? wanted : kept, error));
-    runs->portable = is_portable(request, &runs->exact.plan);
-    mha__kernels_portable(runs->portable);
-    const mha_status status = run(&runs->narrow, request, MHA_PATH_BLAS, false, layout, part ? kept : wanted, error);
+    if (!part)
+        mha__magnitudes_want(request->layer, kept);
+    kept[MHA_STAGE_LSE] |= request->call->semantics.softmax.normaliser == MHA_SOFTMAX;
+    TRY(run(&runs->exact, request, MHA_PATH_EXACT, false, layout, kept, error));
+    mha__kernels_portable(is_portable(request, &runs->exact.plan));
+    memcpy(kept, wanted, sizeof kept);
+    if (part)
+        mha__magnitudes_want(request->layer, kept);
+    const mha_status status = run(&runs->narrow, request, MHA_PATH_BLAS, false, layout, kept, error);
     mha__kernels_portable(false);
     TRY(status);
     worst_case(request, measured, tolerance, unseen);
+    const double lse = mha__largest(&runs->exact.stages[MHA_STAGE_LSE]);
     for (int s = 0; s < MHA_STAGE_COUNT; s++) {
         if (!wanted[s]) {
             tolerance->atol[0][s] = tolerance->atol[1][s] = INFINITY;
@@ -298,7 +311,7 @@ mha_status mha__tolerance_of(const mha__request *request, mha_layout layout, con
         for (int wide = 0; wide < 2; wide++)
             tolerance->atol[wide][s] =
                 fmin(tolerance->atol[wide][s],
-                     usual(&measured->plan, (mha_stage)s, wide, (part ? 2 : 1) * d.max_abs, mha__largest(exact)) +
+                     usual(&measured->plan, (mha_stage)s, wide, (part ? 2 : 1) * d.max_abs, mha__largest(exact), lse) +
                          unseen[wide][s]);
     }
     return mha__precision_rounds(&request->precision) || request->cache_rounds
@@ -366,8 +379,10 @@ void mha__tolerance_of_error(const mha__request *request, const mha__attempt *ra
     mha__tolerance t = {0};
     double unseen[2][MHA_STAGE_COUNT];
     worst_case(request, ran, &t, unseen);
+    const double lse = mha__largest(&ran->stages[MHA_STAGE_LSE]);
     for (int wide = 0; wide < 2; wide++)
-        atol[wide] = fmin(t.atol[wide][stage], usual(&ran->plan, stage, wide, error, largest) + unseen[wide][stage]);
+        atol[wide] =
+            fmin(t.atol[wide][stage], usual(&ran->plan, stage, wide, error, largest, lse) + unseen[wide][stage]);
 }
 
 void mha__two_runs_free(mha__two_runs *runs)

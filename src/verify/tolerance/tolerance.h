@@ -67,8 +67,7 @@ typedef struct mha__tolerance {
 /* The two forwards from which a tolerance is derived, on the exact and the blas path. They keep their stages, for
  * callers that need these results. */
 typedef struct mha__two_runs {
-    mha__attempt exact, narrow;
-    bool portable; /* `narrow` was not computed by the BLAS */
+    mha__attempt exact, narrow; /* `narrow` takes exponentials of 2: it is no result of the blas path */
 } mha__two_runs;
 
 /* Runs the request on both paths, without its cache, with its output in `layout`, and derives the tolerance. The runs
