@@ -353,7 +353,8 @@ MHA_API mha_status mha_plan_move(mha_plan *plan, const void *query, const void *
  * with its own output and workspace, without cache and keep list. `workspace` has at least plan->workspace_bytes
  * bytes, at any alignment. Allocates nothing. MHA_INVALID, with nothing written: the workspace is too small, or the
  * number of rows in the cache, the instruction set or the packed weights have changed and the call must be planned
- * again.
+ * again. MHA_NO_MEMORY, with nothing written: the memory of the process is limited (`ulimit -v`, `-d`), and OpenBLAS
+ * would find none for its own buffers.
  *
  * Fork. A child of fork can use the library at once and gets its own threads; a cache or workspace that the parent was
  * writing has undefined contents in the child. Any thread may fork during a forward, but a signal handler that may

@@ -14,7 +14,11 @@ extern "C" {
 
 MHA_API const char *mha_version(void); /* "0.3.0": the version of the library that runs, not of this header */
 
-/* The BLAS behind the path `blas`: its own text of name and configuration ("OpenBLAS 0.3.21 ..."; "CBLAS" when it has
+/* OpenBLAS starts threads of its own when it is loaded. Each waits for 128 MiB of memory, and the process waits for
+ * them when it exits. Where memory is limited (`ulimit -v`, `-d`), set OPENBLAS_NUM_THREADS=1, as the program mha does:
+ * the library uses none of these threads.
+ *
+ * The BLAS behind the path `blas`: its own text of name and configuration ("OpenBLAS 0.3.21 ..."; "CBLAS" when it has
  * none), and its kind of threads: "pthread", "openmp", "serial" or "unknown". Static text. */
 MHA_API const char *mha_blas_name(void);
 MHA_API const char *mha_blas_threading(void);

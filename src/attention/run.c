@@ -45,7 +45,9 @@ static mha_status run(const mha_plan *plan, void *workspace, size_t bytes, bool 
             mha__exact_end(r, base, heads);
         return MHA_OK;
     }
-    const int openmp_default = r->layout.uses_blas ? mha__gemm_begin() : 0;
+    mha__gemm_bracket bracket;
+    if (r->layout.uses_blas)
+        TRY(mha__gemm_begin(r->plan.threads, &bracket, error));
     if (whole)
         mha__forward(r, base);
     else if (heads)
@@ -53,7 +55,7 @@ static mha_status run(const mha_plan *plan, void *workspace, size_t bytes, bool 
     else
         mha__forward_inputs(r, base);
     if (r->layout.uses_blas)
-        mha__gemm_end(openmp_default);
+        mha__gemm_end(&bracket);
     return MHA_OK;
 }
 

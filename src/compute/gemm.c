@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "base/base.h"
@@ -17,6 +19,8 @@ extern void openblas_set_num_threads(int) __attribute__((weak));
 extern int openblas_get_num_threads(void) __attribute__((weak));
 extern int openblas_get_parallel(void) __attribute__((weak));
 extern char *openblas_get_config(void) __attribute__((weak));
+extern void *blas_memory_alloc(int) __attribute__((weak));
+extern void blas_memory_free(void *) __attribute__((weak));
 
 /* LAPACK, which comes inside OpenBLAS; another CBLAS may come without. */
 extern void dgesvd_(const char *jobu, const char *jobvt, const int *m, const int *n, double *a, const int *lda,
@@ -25,6 +29,7 @@ extern void dgesvd_(const char *jobu, const char *jobvt, const int *m, const int
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned inside;     /* brackets open now */
+static int callers;         /* threads that may be in the BLAS at once, of all of them */
 static int threads_outside; /* the thread count to put back */
 static bool left_inside;    /* in a child of fork: its BLAS is still on the one thread that its parent's brackets set */
 
@@ -65,6 +70,7 @@ static void after_fork_in_child(void)
     calls = (pthread_rwlock_t)CALLS_INITIALIZER;
     left_inside |= inside > 0;
     inside = 0;
+    callers = 0;
 }
 
 /* Runs when the program starts, because later another thread could fork at the same time. */
@@ -73,33 +79,83 @@ __attribute__((constructor)) static void prepare_for_fork(void)
     (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
-/* ---------------------------------------------------------------- threads of the BLAS */
+/* ---------------------------------------------------------------- memory of the BLAS */
 
-int mha__gemm_begin(void)
+static bool is_limited(int resource)
 {
-    int openmp_default = mha__openmp_default();
-    if (!openblas_set_num_threads || !openblas_get_num_threads)
-        return openmp_default;
-    pthread_mutex_lock(&lock);
-    if (inside++ == 0) {
-        threads_outside = left_inside ? threads_outside : openblas_get_num_threads();
-        left_inside = false;
-        openblas_set_num_threads(1);
-    }
-    pthread_mutex_unlock(&lock);
-    mha__openmp_set_default(1);
-    return openmp_default;
+    struct rlimit limit;
+    return getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
 }
 
-void mha__gemm_end(int openmp_default)
+/* Whether the system would give so much memory now. */
+static bool has_room(size_t bytes)
+{
+    void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return block != MAP_FAILED && munmap(block, bytes) == 0;
+}
+
+/* The size of a buffer of OpenBLAS, as it is built for several kinds of processors; other builds have smaller ones. */
+static const size_t buffer = (size_t)128 << 20;
+
+/* Each call of OpenBLAS takes a buffer, and makes one when none is free. If there is no memory for that, OpenBLAS asks
+ * again for ever, or ends the process (from 0.3.30 on). So where memory is limited the buffers of `wanted` calls at
+ * once are made before the first one. False: there is no room. Called with the lock held. */
+static bool have_buffers(int wanted)
+{
+    enum { MOST = 1024 };
+    static int made;
+    void *held[MOST];
+    int n = 0;
+    if (!blas_memory_alloc || !blas_memory_free || wanted <= made ||
+        (!is_limited(RLIMIT_AS) && !is_limited(RLIMIT_DATA)))
+        return true;
+    const int more = wanted - made + callers; /* others may hold those that are made */
+    if (wanted > MOST || !has_room((size_t)more * buffer))
+        return false;
+    while (n < wanted)
+        held[n++] = blas_memory_alloc(0);
+    made = n;
+    while (n > 0)
+        blas_memory_free(held[--n]);
+    return true;
+}
+
+/* ---------------------------------------------------------------- threads of the BLAS */
+
+mha_status mha__gemm_begin(int threads, mha__gemm_bracket *bracket, mha_error *error)
+{
+    threads = threads > 0 ? threads : mha__parallel_default();
+    *bracket = (mha__gemm_bracket){threads, mha__openmp_default()};
+    if (!openblas_set_num_threads || !openblas_get_num_threads)
+        return MHA_OK;
+    pthread_mutex_lock(&lock);
+    const bool room = have_buffers(callers + threads);
+    if (room) {
+        callers += threads;
+        if (inside++ == 0) {
+            threads_outside = left_inside ? threads_outside : openblas_get_num_threads();
+            left_inside = false;
+            openblas_set_num_threads(1);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    if (!room)
+        return mha__fail(error, MHA_NO_MEMORY, "BLAS", "no memory for its buffers, %zu MiB for each of %d threads",
+                         buffer >> 20, threads);
+    mha__openmp_set_default(1);
+    return MHA_OK;
+}
+
+void mha__gemm_end(const mha__gemm_bracket *bracket)
 {
     if (!openblas_set_num_threads || !openblas_get_num_threads)
         return;
     pthread_mutex_lock(&lock);
+    callers -= bracket->threads;
     if (--inside == 0)
         openblas_set_num_threads(threads_outside);
     pthread_mutex_unlock(&lock);
-    mha__openmp_set_default(openmp_default);
+    mha__openmp_set_default(bracket->openmp_default);
 }
 
 /* ---------------------------------------------------------------- products */
@@ -223,7 +279,8 @@ mha_status mha__singular_values(double *A, size_t m, size_t n, double *values, m
                         "expected a matrix of 1 to %d rows and columns, found (%zu, %zu)", INT_MAX, m, n);
     int rows = (int)m, columns = (int)n, one = 1, info = 0, asked = -1;
     double best = 0;
-    int openmp_default = mha__gemm_begin();
+    mha__gemm_bracket bracket;
+    TRY(mha__gemm_begin(1, &bracket, error));
     pthread_rwlock_rdlock(&calls);
     dgesvd_("N", "N", &rows, &columns, A, &rows, values, NULL, &one, NULL, &one, &best, &asked, &info, 1, 1);
     int length = info == 0 && best >= 1 && best < INT_MAX ? (int)best : 0;
@@ -231,7 +288,7 @@ mha_status mha__singular_values(double *A, size_t m, size_t n, double *values, m
     if (work)
         dgesvd_("N", "N", &rows, &columns, A, &rows, values, NULL, &one, NULL, &one, work, &length, &info, 1, 1);
     pthread_rwlock_unlock(&calls);
-    mha__gemm_end(openmp_default);
+    mha__gemm_end(&bracket);
     mha__release(&allocator, work, (size_t)length * sizeof *work);
     if (!work)
         return mha__fail(error, MHA_NO_MEMORY, "rank", "no memory for LAPACK's work");

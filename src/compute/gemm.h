@@ -7,13 +7,18 @@
 
 #include "mha/status.h"
 
-/* Brackets a stretch of SGEMM calls, from any number of threads at once. While at least one bracket
- * is open the BLAS is set to one thread; the last one to close puts its thread count back. Other users
- * of the same BLAS in the process see one thread meanwhile. The OpenMP flavour of OpenBLAS also follows,
- * and sets, the calling thread's OpenMP default: mha__gemm_end puts back what mha__gemm_begin returned. In a child of
- * fork no bracket is open; fork waits for calls of the BLAS made here, so that the child can use it. */
-int mha__gemm_begin(void);
-void mha__gemm_end(int openmp_default);
+typedef struct mha__gemm_bracket {
+    int threads, openmp_default;
+} mha__gemm_bracket;
+
+/* Brackets a stretch of SGEMM calls, from `threads` threads at once (0: as many as a call has by default). While at
+ * least one bracket is open the BLAS is set to one thread; the last one to close puts its thread count back. Other
+ * users of the same BLAS in the process see one thread meanwhile. The OpenMP flavour of OpenBLAS also follows, and
+ * sets, the calling thread's OpenMP default: mha__gemm_end puts it back. In a child of fork no bracket is open; fork
+ * waits for calls of the BLAS made here, so that the child can use it. MHA_NO_MEMORY: the memory of the process is
+ * limited (ulimit -v or -d), and there is none for the buffers of so many calls at once. */
+mha_status mha__gemm_begin(int threads, mha__gemm_bracket *bracket, mha_error *error);
+void mha__gemm_end(const mha__gemm_bracket *bracket);
 
 /* Twice this still fits the int of CBLAS. A product of one row with a B of three rows or more has other last bits where
  * the rows of B are farther apart. */

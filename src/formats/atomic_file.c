@@ -216,17 +216,23 @@ mha_status mha__output_write(mha__output *output, const void *data, size_t bytes
     return MHA_OK;
 }
 
-/* Gives the file its name, by way of a temporary one: link() cannot replace a file, rename() can. */
+/* Gives the file its name: at once where there is none of it, so that not even SIGKILL leaves a temporary name, else by
+ * way of one, because link() cannot replace a file and rename() can. */
 static mha_status close_and_name(mha__output *output, mha_error *error)
 {
     mha_status status = MHA_OK;
-    const bool nameless = !output->direct && output->temporary[0] == '\0';
-    if (nameless && make_temporary(output, output->fd) < 0)
+    char way[32];
+    way_to(output->fd, way);
+    const bool nameless = !output->direct && output->temporary[0] == '\0',
+               named = nameless && linkat(AT_FDCWD, way, AT_FDCWD, output->target, AT_SYMLINK_FOLLOW) == 0;
+    if (nameless && !named && make_temporary(output, output->fd) < 0)
         status = mha__fail(error, MHA_IO, output->path, "cannot give it its name: %s", strerror(errno));
     if (close(output->fd) != 0 && errno != EINTR && status == MHA_OK)
         status = mha__fail(error, MHA_IO, output->path, "cannot write it: %s", strerror(errno));
     output->fd = -1;
-    if (status == MHA_OK && !output->direct && rename(output->temporary, output->target) != 0)
+    if (named && status != MHA_OK)
+        unlink(output->target);
+    if (status == MHA_OK && !output->direct && !named && rename(output->temporary, output->target) != 0)
         status = mha__fail(error, MHA_IO, output->path, "cannot give it its name: %s", strerror(errno));
     if (status == MHA_OK && !output->direct)
         output->temporary[0] = '\0'; /* there is no temporary name to remove any more */

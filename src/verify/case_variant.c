@@ -70,12 +70,16 @@ static mha_status compute(const mha__variant_inputs *inputs, const mha__knobs *k
         mha__variant_bench_destroy(bench);
         return mha__fail(error, MHA_NO_MEMORY, c->name, "no memory for stage %s", mha_stage_name(stage));
     }
-    const int openmp = mha__gemm_begin();
-    mha__variant_run(bench, knobs, stage, NULL, computed.data);
-    if (said.data != computed.data)
-        leave_places(inputs, bench, stage, places, shape, computed.data, said.data);
-    mha__gemm_end(openmp);
+    mha__gemm_bracket bracket;
+    const mha_status status = mha__gemm_begin(1, &bracket, error);
+    if (status == MHA_OK) {
+        mha__variant_run(bench, knobs, stage, NULL, computed.data);
+        if (said.data != computed.data)
+            leave_places(inputs, bench, stage, places, shape, computed.data, said.data);
+        mha__gemm_end(&bracket);
+    }
     mha__variant_bench_destroy(bench);
+    TRY(status);
     mha__ragged_pack(inputs, stage, computed.data, shape);
     if (stage == MHA_STAGE_OUTPUT && result->rank == 4)
         rank = 4, shape[2] = c->H, shape[3] = c->d_v;

@@ -271,12 +271,12 @@ static void drawn_pages_give_the_bits_of_a_cache(void **state)
     for (uint64_t seed = 0; seed < 40; seed++) {
         uint64_t i = 0;
 #define DRAWN(n) ((size_t)(mha_random_bits(seed, 77, i++) % (n)))
-        setting s = {.page_rows = 1 + DRAWN(40),
-                     .dtype = types[DRAWN(4)],
-                     .causal = DRAWN(2) != 0,
-                     .ragged = DRAWN(2) != 0,
-                     .layer = DRAWN(4) == 0,
-                     .plus_one = DRAWN(4) == 0};
+        setting s = {.page_rows = 1 + DRAWN(40)};
+        s.dtype = types[DRAWN(4)];
+        s.causal = DRAWN(2) != 0;
+        s.ragged = DRAWN(2) != 0;
+        s.layer = DRAWN(4) == 0;
+        s.plus_one = DRAWN(4) == 0;
         s.alibi = s.causal && DRAWN(2) != 0;
         s.window = DRAWN(2) != 0 ? 1 + (int64_t)DRAWN(30) : 0;
         s.before = !s.layer && DRAWN(3) == 0 ? 1 + (int64_t)DRAWN(100) : 0;

@@ -6,6 +6,7 @@
 
 #include "mha/mha.h"
 #include "support/program.h"
+#include "support/sanitizer.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 
@@ -214,6 +215,35 @@ static void test_completion_for_fish(void **state)
         "offers '' 'mha forward --seq '\n");
 }
 
+/* ---------------------------------------------------------------- little memory */
+
+/* From what loads at all to what is enough: each command ends, done or with one line. `timeout` ends one that does not:
+ * OpenBLAS asks again for ever when it gets no memory. */
+static void test_commands_end_however_little_memory_there_is(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"--version", "info", "heads --d-model 64", "forward --seq 64",
+                                           "forward --seq 64 --path blas --d-model 64 --heads 4",
+                                           "bench --shape 1,8,8,64,4 --rounds 1"};
+    size_t done = 0, refused = 0;
+    if (ADDRESS_SANITIZER || THREAD_SANITIZER)
+        skip_because("sanitizers need all addresses");
+    for (size_t c = 0; c < sizeof commands / sizeof *commands; c++)
+        for (int limit = 64; limit <= 600; limit += c == 0 ? 16 : 67)
+            for (int data = 0; data < 2; data++) { /* address space, or what is written to */
+                char line[200];
+                snprintf(line, sizeof line, "ulimit -%c %d; exec timeout 60 mha %s", data ? 'd' : 'v', limit * 1000,
+                         commands[c]);
+                program_result r = program_run_in_shell(line);
+                const char *end = strchr(r.err, '\n');
+                if (r.code != 0 && (r.code != 3 || !end || end[1] || strncmp(r.err, "mha", 3) != 0))
+                    fail_msg("%s: exit code %d: %s", line, r.code, r.err);
+                done += r.code == 0, refused += r.code == 3;
+                program_free(&r);
+            }
+    assert_true(done > 20 && refused > 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +254,7 @@ int main(void)
         cmocka_unit_test(test_completion_for_bash),
         cmocka_unit_test(test_completion_for_zsh),
         cmocka_unit_test(test_completion_for_fish),
+        cmocka_unit_test(test_commands_end_however_little_memory_there_is),
     };
     return cmocka_run_group_tests_name("cli_general", tests, NULL, scratch_remove);
 }

@@ -1,5 +1,6 @@
 /* The writer: what it writes is read back the same, byte by byte where the format says so, and a file
  * appears whole or not at all. */
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -385,6 +386,37 @@ static void a_process_that_is_ended_leaves_no_file(void **state)
     assert_int_equal(scratch_count_files(), files);
 }
 
+/* Nor does SIGKILL while it writes one new file after the other, at any moment. */
+static void a_killed_process_leaves_whole_files_only(void **state)
+{
+    (void)state;
+    const int nameless = open(scratch_path(""), O_TMPFILE | O_WRONLY, 0600);
+    if (nameless < 0) {
+        print_message("this file system has no files without a name\n");
+        return;
+    }
+    close(nameless);
+    for (int i = 0; i < 60; i++) {
+        const pid_t child = fork();
+        for (int n = 0; child == 0; n++) {
+            char name[40];
+            mha_error error;
+            snprintf(name, sizeof name, "new-%d-%d.npy", i, n % 1000);
+            unlink(scratch_path(name));
+            (void)write_six(scratch_path(name), &error);
+        }
+        assert_true(child > 0);
+        usleep((useconds_t)(1000 + mha_random_bits(1, 1, (uint64_t)i) % 4000));
+        kill(child, SIGKILL);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+    }
+    DIR *folder = opendir(scratch_path(""));
+    assert_non_null(folder);
+    for (const struct dirent *entry; (entry = readdir(folder));)
+        assert_null(strstr(entry->d_name, ".tmp"));
+    closedir(folder);
+}
+
 /* A process that may open nothing more is told so, whether the new file would have a name or not. */
 static void without_a_free_descriptor_nothing_is_opened(void **state)
 {
@@ -497,6 +529,7 @@ int main(void)
         cmocka_unit_test(a_file_that_was_there_is_replaced_and_keeps_its_permissions),
         cmocka_unit_test(a_failed_write_leaves_no_trace),
         cmocka_unit_test(a_process_that_is_ended_leaves_no_file),
+        cmocka_unit_test(a_killed_process_leaves_whole_files_only),
         cmocka_unit_test(without_a_free_descriptor_nothing_is_opened),
         cmocka_unit_test(read_only_places_are_refused),
         cmocka_unit_test(devices_and_pipes_are_written_directly),

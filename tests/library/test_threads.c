@@ -139,13 +139,14 @@ static void the_blas_is_serial_inside(void **state)
     process_blas_set_threads(2);
     omp_set_num_threads(3);
     const int given = process_blas_threads(); /* it may give fewer than asked for */
-    const int outer = mha__gemm_begin();
+    mha__gemm_bracket outer, inner;
+    assert_int_equal(mha__gemm_begin(2, &outer, NULL), MHA_OK);
     assert_int_equal(process_blas_threads(), 1);
     assert_int_equal(omp_get_max_threads(), 1);
-    const int inner = mha__gemm_begin(); /* another caller, meanwhile */
-    mha__gemm_end(inner);
+    assert_int_equal(mha__gemm_begin(2, &inner, NULL), MHA_OK); /* another caller, meanwhile */
+    mha__gemm_end(&inner);
     assert_int_equal(process_blas_threads(), 1);
-    mha__gemm_end(outer);
+    mha__gemm_end(&outer);
     assert_int_equal(process_blas_threads(), given);
     assert_int_equal(omp_get_max_threads(), 3);
     process_blas_set_threads(before);

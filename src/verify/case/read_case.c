@@ -84,10 +84,12 @@ static mha_status refuse_other_files(const mha_case *c, mha_error *error)
     char text[sizeof c->skip] = "it has no tensor query (mha help case: what a case holds)";
     if (mha_file_metadata(c->file, "kind") || c->tensors[CASE_QUERY].data)
         return MHA_OK;
-    for (size_t i = 0; i < mha_file_count(c->file); i++) {
+    bool found = false;
+    for (size_t i = 0; i < mha_file_count(c->file) && !found; i++) {
         const char *name = mha_file_at(c->file, i)->name;
-        const char *near = mha__case_nearest(name, false);
-        if (near && strcmp(near, mha__case_tensor_name(CASE_QUERY)) == 0)
+        const char *near = strchr(name, '.') ? NULL : mha__case_nearest(name, false); /* a checkpoint's have dots */
+        found = near && strcmp(near, mha__case_tensor_name(CASE_QUERY)) == 0;
+        if (found)
             mha__case_explain_unknown(text, sizeof text, name, false);
     }
     return mha__fail(error, MHA_INVALID, mha_file_path(c->file), "this is no case file: %s", text);

@@ -398,9 +398,10 @@ mha_status mha__search_case(const mha_case *c, const mha__search_wish *wish, mha
     const mha_progress *progress = wish->progress;
     mha__search s = {.wish = wish, .asked = c, .c = c, .progress.caller = progress};
     s.pool.allocator = mha__allocator_default();
-    const int openmp = mha__gemm_begin();
+    mha__gemm_bracket bracket;
+    TRY(mha__gemm_begin(wish->threads, &bracket, error));
     mha_status status = search(&s, diagnosis, error);
-    mha__gemm_end(openmp);
+    mha__gemm_end(&bracket);
     if (status == MHA_OK && progress && progress->report)
         progress->report(progress->context, s.progress.total, s.progress.total);
     for (size_t w = 0; w < s.workers.count; w++)

@@ -212,9 +212,10 @@ mha_status mha_case_power(const mha_case *c, const mha_criterion *criterion, int
     TRY(mha__parallel_check(threads, error));
     examination x = {.asked = c, .c = c, .result = result, .progress = progress};
     x.pool.allocator = mha__allocator_default();
-    const int openmp = mha__gemm_begin();
+    mha__gemm_bracket bracket;
+    TRY(mha__gemm_begin(threads, &bracket, error));
     const mha_status status = run(&x, threads, error);
-    mha__gemm_end(openmp);
+    mha__gemm_end(&bracket);
     for (size_t w = 0; w < x.workers; w++)
         mha__variant_bench_destroy(x.bench[w]);
     mha__variant_inputs_destroy(x.inputs);

@@ -41,16 +41,16 @@ static double *latents_of(mha__variant_inputs *w, const sizes *s, int keys, int 
     const mha_view *W = &recorded[keys ? MHA_W_KVA : MHA_W_QA], *b = &recorded[keys ? MHA_B_KVA : MHA_B_QA];
     const size_t in = W->shape[0], out = s->width[keys];
     double *y = take(w, s->rows[keys] * out), *matrix = take(w, in * out);
-    if (!y || !matrix)
+    mha__gemm_bracket bracket;
+    if (!y || !matrix || mha__gemm_begin(1, &bracket, &(mha_error){0}) != MHA_OK)
         return NULL;
     const mha_view copy = mha_view_of(matrix, MHA_F64, 2, (size_t[]){in, out});
     const int rounding = rounding_of(mistake);
     (void)mha_view_copy(&copy, W);
     for (size_t i = 0; i < in * out; i++)
         matrix[i] = mha__variant_rounded(matrix[i], rounding);
-    const int openmp = mha__gemm_begin();
     mha__gemm_double(s->rows[keys], out, in, w->x[keys], in, matrix, out, y, out);
-    mha__gemm_end(openmp);
+    mha__gemm_end(&bracket);
     for (size_t i = 0; b->data && mistake != LATENT_NO_BIAS && i < s->rows[keys] * out; i++)
         y[i] += mha__variant_rounded(element(b, 0, i % out), rounding);
     return y;
