@@ -98,14 +98,13 @@ static void check_statistics(const kept *k, const mha__picture_layer *layer, con
     mha__head_statistics sum = {0};
     double most = 1;
     for (size_t i = head->first_query; i < head->first_query + head->queries; i++) {
-        double total = 0, entropy = 0, distance = 0, largest = 0, tokens = 0;
+        double entropy = 0, distance = 0, largest = 0, tokens = 0;
         bool sees = false, broken = false;
         const double p = (double)(layer->offset + (int64_t)i);
         for (size_t j = 0; j < S; j++) {
             const double w = at(k, WEIGHTS, head, i, j);
             broken |= !isfinite(w);
             sees |= at(k, MASKED, head, i, j) != -INFINITY;
-            total += w;
             entropy -= w > 0 ? w * log2(w) : 0;
             largest = w > largest ? w : largest;
             most = isfinite(at(k, MASKED, head, i, j)) ? fmax(most, fabs(at(k, MASKED, head, i, j))) : most;

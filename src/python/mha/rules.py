@@ -120,9 +120,9 @@ def _candidates(keeps: Any, seen: Any, rows: Any, T_q: int) -> Iterator[Rules]:
             near = np.arange(1, S)
             apart = ~(keeps[:, near, near - 1] | keeps[:, near - 1, near])
             segments = np.pad(apart.cumsum(1), ((0, 0), (1, 0)))
-            packed: dict[str, Any] = {"q_segments": segments, "k_segments": segments}
-            yield Rules(causal=True, **packed)
-            yield Rules(**packed)
+            packed = Rules(q_segments=segments, k_segments=segments)
+            yield replace(packed, causal=True)
+            yield packed
             if left >= 0:
-                yield Rules(causal=True, window=(left, -1), **packed)
-                yield Rules(window=(left, max(int((last - at)[seen].max()), 0)), **packed)
+                yield replace(packed, causal=True, window=(left, -1))
+                yield replace(packed, window=(left, max(int((last - at)[seen].max()), 0)))
