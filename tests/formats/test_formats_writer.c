@@ -398,8 +398,7 @@ static void a_killed_process_leaves_whole_files_only(void **state)
     close(nameless);
     for (int i = 0; i < 60; i++) {
         const pid_t child = fork();
-        const bool writes = child == 0;
-        for (int n = 0; writes; n++) {
+        for (int n = 0; child == 0 && n >= 0; n++) {
             char name[40];
             mha_error error;
             snprintf(name, sizeof name, "new-%d-%d.npy", i, n % 1000);
