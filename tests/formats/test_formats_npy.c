@@ -363,9 +363,11 @@ static void a_member_of_another_size_is_refused(void **state)
     mha_file_close(file);
 
     char says[100];
-    static const size_t sizes[] = {3, sizeof values + 5};
+    char longer[sizeof values + 5] = {0};
+    memcpy(longer, values, sizeof values);
+    static const size_t sizes[] = {3, sizeof longer};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        member = npy(1, thousand, values, sizes[i]);
+        member = npy(1, thousand, longer, sizes[i]);
         const size_t size = member.count - sizes[i] + sizeof values;
         snprintf(says, sizeof says, "expected a stored member of %zu bytes, found %zu", size, member.count);
         assert_refused(try_open(archive_of(member, false, size), &error), MHA_FORMAT, error,
