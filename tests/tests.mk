@@ -196,7 +196,8 @@ asan: ## the tests again under the address and undefined-behaviour sanitizers (m
 # threads of a process that exits while they compute (test_parallel).
 .PHONY: asan-quick
 QUICK_FOLDERS = base params formats compute attention models
-QUICK_TESTS   = $(filter-out $(LONG_TESTS) $(REPEATERS) $(call named,test_parallel),$(filter $(QUICK_FOLDERS:%=$(BUILD)/tests/%/%),$(TESTS))) \
+QUICK_TESTS   = $(filter-out $(LONG_TESTS) $(REPEATERS) $(call named,test_parallel), \
+                  $(filter $(QUICK_FOLDERS:%=$(BUILD)/tests/%/%),$(TESTS))) \
                 $(call named,test_verify) $(FUZZERS)
 asan-quick: ## the tests of the core and the parsers under the same sanitizers (make deps-dev)
 	+@$(ASAN_MAKE) all $(patsubst $(BUILD)/%,$(BUILD)/asan/%.run,$(QUICK_TESTS))
