@@ -30,7 +30,7 @@ coverage: ## lines and branches of src/ that the tests reach; HTML in build/cove
 
 COVERED = BRIEF=1 CC=gcc CFLAGS="-O1 -g --coverage -fprofile-update=atomic $(BENCH_BRIEFLY)" KERNEL_CFLAGS=-O3 \
           LDFLAGS="-fuse-ld=lld --coverage -Wl,-u,__gcov_dump" WERROR=-Werror
-coverage-programs: all $(filter-out $(REPEATERS),$(TESTS)) fuzzers
+coverage-programs: all $(filter-out $(LENGTHY) $(REPEATERS),$(TESTS)) fuzzers
 coverage-runs: $(ONE_BY_ONE:%=%.run) $(FUZZERS:%=%.run)
 	@sh tests/summary.sh $(RESULTS)
 

@@ -47,10 +47,14 @@ TORCH_RUNS  := $(TORCH_TESTS) $(addprefix $(BUILD)/torch/,manual python planted 
 TORCH_PAGES  = $(shell grep -rlE '^```(python|sh) [a-z]' README.md src/manual)
 .PHONY: test-torch test-torch-newest torch-runs $(TORCH_RUNS)
 test-torch: ## the Python module with PyTorch, transformers and JAX, in a venv in ~/.cache/mha; nothing may be skipped
-test-torch-newest: ## the same with the newest releases
-test-torch-newest: NEWEST = newest
 test-torch test-torch-newest: all python $(call named,test_manual)
-	+@venv=$$(sh tests/peers/venv.sh $(PYTHON) $(NEWEST)) && PATH=$$venv/bin:$$PATH MHA_NO_SKIPS=1 \
+test-torch:
+	+@venv=$$(sh tests/peers/venv.sh $(PYTHON)) && $(WITH_TORCH)
+test-torch-newest: ## the same with the newest releases; nothing where these are the same
+	+@pinned=$$(sh tests/peers/venv.sh $(PYTHON)) && venv=$$(sh tests/peers/venv.sh $(PYTHON) newest) && \
+	  if cmp -s $$pinned/versions $$venv/versions; then echo "the newest releases are those of make test-torch"; \
+	  else $(WITH_TORCH); fi
+WITH_TORCH = PATH=$$venv/bin:$$PATH MHA_NO_SKIPS=1 \
 	  $(MAKE) --no-print-directory PYTHON=$$venv/bin/python RESULTS=$(BUILD)/torch torch-runs
 torch-runs: $(TORCH_RUNS)
 	@sh tests/summary.sh $(RESULTS)

@@ -97,12 +97,13 @@ $(RESULTS):
 
 # Those that take longest begin first.
 LONG_TESTS := $(call named,test_manual test_cli_bench test_cli_models test_cli_failures test_diagnose_large \
-                           test_diagnose_planted test_variants_page test_low_precision test_gradient_bound \
-                           test_gradient_case test_suite test_diagnose test_failures test_cli_ranks test_suite_page \
+                           test_diagnose_planted test_low_precision test_gradient_bound \
+                           test_gradient_case test_suite test_diagnose test_failures test_cli_ranks \
                            test_diagnose_slices)
-# BRIEF=1, where a test takes several times as long: a quarter of the random trials, and without the tests that ask at
-# length what others have reached.
-REPEATERS := $(call named,test_suite_page test_diagnose_large)
+# `make test-long` runs these. BRIEF=1, where a test takes several times as long: a quarter of the random trials, and
+# without the tests that ask at length what others have reached.
+LENGTHY   := $(call named,test_suite_page)
+REPEATERS := $(call named,test_diagnose_large)
 BRIEF     ?=
 ifneq ($(BRIEF),)
 export TRIALS_DIVISOR ?= 4
@@ -110,7 +111,7 @@ endif
 # Transcripts of the program run file by file.
 TRANSCRIPTS := $(sort $(wildcard tests/cli/transcripts/*.md))
 ONE_BY_ONE  := $(LONG_TESTS) $(TRANSCRIPTS) $(filter-out $(LONG_TESTS) $(call named,test_transcripts),$(TESTS))
-ONE_BY_ONE  := $(filter-out $(if $(BRIEF),$(REPEATERS)),$(ONE_BY_ONE))
+ONE_BY_ONE  := $(filter-out $(LENGTHY) $(if $(BRIEF),$(REPEATERS)),$(ONE_BY_ONE))
 RUNS        := $(patsubst %,%.run,$(ONE_BY_ONE) $(FUZZERS) $(EXAMPLES) $(BUILD)/tests/results)
 CHECKS     := check-abi check-headers check-example
 .PHONY: $(RUNS) $(CHECKS:%=%.run)
@@ -132,6 +133,10 @@ $(CHECKS:%=%.run): %.run: all | $(RESULTS)
 	$(call run,$*,$(MAKE) --no-print-directory -s $*)
 
 test: all $(RUNS) $(CHECKS:%=%.run) ## builds and runs all tests
+	@sh tests/summary.sh $(RESULTS)
+
+test-long: export MISTAKES_SHOWN = 2
+test-long: $(LENGTHY:%=%.run) $(call named,test_gradient_mistakes).run ## bugs that the suite rejects; each in two calls
 	@sh tests/summary.sh $(RESULTS)
 
 replay: $(FUZZERS:%=%.run) ## runs every fuzzer over its corpus

@@ -17,5 +17,6 @@ if [ ! -e "$venv/complete" ] || [ -n "$newest" ]; then
         -r "$venv/requirements.txt" >&2
     touch "$venv/complete"
 fi
-"$venv/bin/pip" list --format=freeze --disable-pip-version-check | grep -E '^(torch|transformers|jax|numpy)==' >&2
+"$venv/bin/pip" list --format=freeze --disable-pip-version-check >"$venv/versions"
+grep -E '^(torch|transformers|jax|numpy)==' "$venv/versions" >&2
 echo "$venv"

@@ -104,7 +104,7 @@ ENDS = {
     "closed": "os.closerange(3, 256); os._exit(0)",
     "forked": "os.fork() or wait(); os._exit(0)",  # a process that it starts is there when it has ended
     "garbage": "[os.write(fd, b'[0, null, null]\\n') for fd in range(3, 64) if writable(fd)]; os._exit(0)",
-    "interrupt": "_thread.interrupt_main(); time.sleep(1)",
+    "interrupt": "signal.signal(signal.SIGINT, signal.default_int_handler); _thread.interrupt_main(); time.sleep(1)",
     "base": "raise GeneratorExit",
     "late": "atexit.register(os._exit, 0)",  # its results count
 }

@@ -4,10 +4,11 @@
 #include <string.h>
 
 #include "support/float_backward.h"
+#include "support/trial.h"
 #include "support/unit.h"
 #include "support/wrong_results.h"
 
-enum { MOST = 160 * 160 * 8, FOUND = 128, MOST_SHOWN = 2 };
+enum { MOST = 160 * 160 * 8, FOUND = 128 };
 #define COUNT(x) (sizeof(x) / sizeof *(x))
 
 /* Numbers for one call, and its gradients. */
@@ -255,14 +256,15 @@ static bool plant(const planted *p, const char *mistake, size_t m, numbers *n)
     return wrong_result(&p->f, mistake, "qkv"[m % 3]) || inside || of_bias;
 }
 
-/* Every row of the list but some that round is planted in the first calls in which it shows. What goes out may be
- * explained by a mistake inside that gives the same. */
+/* Every row of the list but some that round is planted in the first call in which it shows, in the first
+ * MISTAKES_SHOWN of them (`make soak`). What goes out may be explained by a mistake inside that gives the same. */
 static void planted_mistakes_are_named(void **state)
 {
     (void)state;
     numbers *n = calloc(1, sizeof *n);
     const mha_gradient_mistake *row;
     size_t names = 0, plants = 0, alone = 0, wrong = 0, silent = 0;
+    const size_t most_shown = (size_t)trial_number("MISTAKES_SHOWN", 1);
     for (size_t m = 0; (row = mha_gradient_mistake_at(m)) != NULL; m++) {
         size_t shown = 0;
         bool made = false;
@@ -272,7 +274,7 @@ static void planted_mistakes_are_named(void **state)
         if (rounds && strcmp(row->name, "output-in-bfloat16") != 0)
             continue;
         const bool behind = strncmp(row->name, "result-", 7) == 0;
-        for (size_t at = 0; at < COUNT(settings) * (behind ? 3 : 1) && shown < MOST_SHOWN; at++) {
+        for (size_t at = 0; at < COUNT(settings) * (behind ? 3 : 1) && shown < most_shown; at++) {
             const size_t i = at % COUNT(settings);
             planted p;
             bool right;

@@ -39,7 +39,8 @@ static void every_variant_is_on_the_page(void **state)
     bytes_free(&page);
 }
 
-/* Variants that count rows, keys or heads take whole numbers within reach. Cases: the recorded ones of attention. */
+/* Variants that count rows, keys or heads take whole numbers within reach. Cases: the recorded ones of attention, each
+ * variant in every EIGHTH of them. */
 static void numbers_without_a_meaning_are_refused(void **state)
 {
     (void)state;
@@ -47,6 +48,7 @@ static void numbers_without_a_meaning_are_refused(void **state)
                                            "key-twice", "mask-moved", "causal-shift", "causal-block",
                                            "window-left-other", "rounded-", "top-"};
     static const char *const strange[] = {" 0.5", " 1e300", " -7", " 0"};
+    enum { EIGHTH = 8 };
     size_t refused = 0;
     glob_t found;
     assert_int_equal(glob("tests/vectors/sdpa_*.safetensors", 0, NULL, &found), 0);
@@ -60,7 +62,7 @@ static void numbers_without_a_meaning_are_refused(void **state)
         double *memory = calloc(shape[0] * shape[1] * shape[2] + 1, sizeof *memory);
         assert_non_null(memory);
         const mha_view output = mha_view_of(memory, MHA_F64, 3, shape);
-        for (size_t v = 0; v < mha_variant_count(); v++)
+        for (size_t v = i % EIGHTH; v < mha_variant_count(); v += EIGHTH)
             for (size_t n = 0; n < sizeof strange / sizeof *strange; n++) {
                 char name[100];
                 const char *one = name;
