@@ -12,6 +12,8 @@ and type: how many there are, and the largest part of what is allowed that one o
 Wrong: the kernels of tests/python/kernels.py in float32, with T of 16, 64, 256 and 1024 tokens. Those of `UNSEEN`
 (test_tolerance.py) may pass from so many tokens on, as it says there.
 
+Right as well, alone with the argument `split`: kernels that take keys in parts or exponentials of 2.
+
 Exit code 1 when a right result is refused, a wrong one passes, or a library that is installed gave too few.
 """
 import importlib
@@ -329,6 +331,18 @@ def right(names):
     return wrong
 
 
+def split():
+    """Kernels that take keys in parts or exponentials of 2, by the conformance suite at level full."""
+    wrong = []
+    has = "causal cross gqa value_width scale softcap window offset mask bool_mask lengths sinks lse"
+    with np.errstate(all="ignore"):
+        for name, kernel in kernels.SPLIT.items():
+            report = mha.conform(kernel, has=has, level="full")
+            print(f"split: {name}: {len(report.answers)} answers, {len(report.failed)} refused")
+            wrong += [f"refused: {name}: {answer.question}: {answer.reason}" for answer in report.failed]
+    return wrong
+
+
 def planted():
     """Wrong kernels that pass where they must not."""
     wrong = []
@@ -343,6 +357,7 @@ def planted():
 
 if __name__ == "__main__":
     testing.save_failures(tempfile.gettempdir())
-    failed = right(sys.argv[1:] or list(LIBRARIES)) + ([] if sys.argv[1:] else planted())
+    failed = split() if sys.argv[1:] == ["split"] else right(sys.argv[1:] or list(LIBRARIES))
+    failed += [] if sys.argv[1:] else split() + planted()
     print("\n".join(failed))
     sys.exit(bool(failed))
