@@ -100,6 +100,10 @@ mha_allocator mha__regions_allocator(mha__regions *regions);
 void *mha__allocate(const mha_allocator *allocator, size_t bytes);
 /* The same, not zeroed. */
 void *mha__allocate_unset(const mha_allocator *allocator, size_t bytes);
+/* Whether large blocks of an allocator are pages of zeros that take no memory before they are written. */
+bool mha__allocates_untouched(const mha_allocator *allocator);
+/* Returns the whole pages inside a part of such a block to the system; other bytes stay as they are. */
+void mha__untouch(void *part, size_t bytes);
 void mha__release(const mha_allocator *allocator, void *block, size_t bytes); /* NULL is allowed */
 /* An array of `count` items of `item_bytes` each, with room for one more: `items` itself while *room is larger than
  * count, else a copy with twice the room, which takes the place of `items` (NULL and 0: no array yet). What lies

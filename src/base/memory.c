@@ -105,6 +105,19 @@ mha_allocator mha__allocator_or_default(const mha_allocator *allocator)
     return allocator && allocator->allocate && allocator->release ? *allocator : mha__allocator_default();
 }
 
+bool mha__allocates_untouched(const mha_allocator *allocator)
+{
+    return allocator->allocate == default_allocate || allocator->allocate == regions_allocate;
+}
+
+void mha__untouch(void *part, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)part,
+                    first = (from + page - 1) / page * page, end = (from + bytes) / page * page;
+    if (first < end)
+        (void)madvise((char *)part + (first - from), end - first, MADV_DONTNEED);
+}
+
 void *mha__allocate_unset(const mha_allocator *allocator, size_t bytes)
 {
     if (bytes == 0 || bytes > PTRDIFF_MAX)

@@ -18,12 +18,6 @@ mha_view mha_tensor_view(const mha_tensor *tensor)
     return mha__tensor_plain(tensor);
 }
 
-static void release_plain(const mha_params *table, mha__tensor_storage *s)
-{
-    mha__release(&table->allocator, s->data, s->bytes);
-    s->data = NULL;
-}
-
 mha_status mha__tensor_pack(mha_tensor *tensor, size_t bytes, const mha__packer *packer)
 {
     mha__tensor_storage *s = tensor->storage;
@@ -37,7 +31,7 @@ mha_status mha__tensor_pack(mha_tensor *tensor, size_t bytes, const mha__packer 
     s->matrix = view_at(tensor, NULL);
     mha__tensor_repack(tensor);
     if (packer->unpack && !s->asked)
-        release_plain(tensor->table, s);
+        mha__storage_drop(tensor->table, s);
     return MHA_OK;
 }
 
@@ -86,7 +80,7 @@ mha_view mha__tensor_plain(const mha_tensor *tensor)
         return view_at(tensor, s->data);
     pthread_mutex_lock(&one_at_a_time);
     mha_view matrix = s->matrix;
-    matrix.data = s->data ? NULL : mha__allocate_unset(&tensor->table->allocator, s->bytes);
+    matrix.data = s->data ? NULL : mha__storage_renew(tensor->table, s);
     if (matrix.data) {
         s->packer->unpack(s->packed, &matrix);
         s->data = matrix.data;
@@ -101,7 +95,7 @@ bool mha__tensor_drop_plain(mha_tensor *tensor)
     s->asked = false;
     if (!s->packed || !s->packer->unpack || !s->data)
         return false;
-    release_plain(tensor->table, s);
+    mha__storage_drop(tensor->table, s);
     return true;
 }
 

@@ -61,13 +61,6 @@ static void release_row(mha_params *table, mha_tensor *t)
     mha__release(&table->allocator, t, sizeof *t);
 }
 
-static void release_storage(mha_params *table, mha__tensor_storage *s)
-{
-    mha__release(&table->allocator, s->data, s->bytes);
-    mha__release(&table->allocator, s->packed, s->packed_bytes);
-    mha__release(&table->allocator, s, sizeof *s);
-}
-
 static void release_index(mha_params *table)
 {
     mha__release(&table->allocator, table->rows, table->capacity * sizeof *table->rows);
@@ -82,7 +75,7 @@ void mha_params_destroy(mha_params *table)
         release_row(table, table->rows[i]);
     for (mha__tensor_storage *s = table->first, *next; s; s = next) {
         next = s->next;
-        release_storage(table, s);
+        mha__storage_release(table, s);
     }
     release_index(table);
     mha_allocator a = table->allocator;
@@ -165,16 +158,15 @@ static mha__tensor_storage *allocate_storage(mha_params *table, const mha_tensor
     mha__tensor_storage *s = mha__allocate(&table->allocator, sizeof *s);
     if (!s)
         return NULL;
-    *s = (mha__tensor_storage){.data = mha__allocate(&table->allocator, bytes),
-                               .elements = elements,
+    *s = (mha__tensor_storage){.elements = elements,
                                .bytes = bytes,
                                .dtype = spec->dtype,
                                .kind = spec->kind,
                                .frozen = spec->frozen,
                                .by_column = spec->by_column && spec->rank == 2};
-    if (s->data || bytes == 0)
+    if (mha__storage_allocate(table, s))
         return s;
-    release_storage(table, s);
+    mha__storage_release(table, s);
     return NULL;
 }
 
@@ -193,7 +185,7 @@ mha_status mha_params_add(mha_params *table, const mha_tensor_spec *spec, mha_te
     mha_tensor *t = s ? add_row(table, spec, spec->rank, spec->shape, s) : NULL;
     if (!t) {
         if (s)
-            release_storage(table, s);
+            mha__storage_release(table, s);
         return mha__fail(error, MHA_NO_MEMORY, spec->name, "no memory for shape %s of %s (%zu bytes)",
                          mha__shape_text(shape, sizeof shape, spec->shape, spec->rank), mha_dtype_name(spec->dtype),
                          bytes);
@@ -246,7 +238,7 @@ void mha_params_remove(mha_params *table, mha_tensor *tensor)
     if (--s->rows == 0) {
         *(s->previous ? &s->previous->next : &table->first) = s->next;
         *(s->next ? &s->next->previous : &table->last) = s->previous;
-        release_storage(table, s);
+        mha__storage_release(table, s);
     } else if (s->owner == tensor) {
         size_t i = 0;
         while (table->rows[i]->storage != s)

@@ -9,6 +9,8 @@
 /* The numbers of a tensor: as its views show them, packed, or both. `owner` is the oldest row that uses it. */
 typedef struct mha__tensor_storage {
     _Atomic(void *) data; /* NULL: packed alone */
+    void *block;          /* the addresses of `data` in a chunk; NULL: `data` is a block of the allocator */
+    struct mha__chunk *chunk;
     size_t elements, bytes;
     void *packed; /* NULL: not packed */
     size_t packed_bytes;
@@ -45,6 +47,18 @@ struct mha_params {
     size_t count, capacity;
     mha__tensor_storage *first, *last;
     size_t next_number;
+    struct mha__chunk *chunk; /* new small blocks come from it; NULL: none yet */
+    size_t small_bytes;       /* of small blocks that came from the allocator */
 };
+
+/* ---------------------------------------------------------------- tensor_storage.c */
+
+/* Zeroed memory for the numbers of a storage, whose `bytes` are set. False: there is no memory. */
+bool mha__storage_allocate(mha_params *table, mha__tensor_storage *s);
+/* Returns the pages of the numbers to the system. mha__storage_renew gives memory for them again, not zeroed; NULL:
+ * there is none. Threads may do this to storages of one table, each to its own. */
+void mha__storage_drop(const mha_params *table, mha__tensor_storage *s);
+void *mha__storage_renew(const mha_params *table, const mha__tensor_storage *s);
+void mha__storage_release(mha_params *table, mha__tensor_storage *s);
 
 #endif

@@ -4,8 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
+#include "base/base.h"
 #include "mha/params.h"
+#include "mha/random.h"
 #include "support/counted.h"
 #include "support/sanitizer.h"
 #include "support/unit.h"
@@ -314,6 +317,89 @@ static void large_tensors_cost_nothing_until_written(void **state)
 #endif
 }
 
+static mha_tensor *add_numbered(mha_params *table, size_t number, size_t elements)
+{
+    char name[32];
+    mha_error error;
+    mha_tensor *t = NULL;
+    snprintf(name, sizeof name, "t%zu", number);
+    mha_tensor_spec spec = {.name = name, .rank = 1, .shape = {elements}};
+    assert_ok(mha_params_add(table, &spec, &t, &error), error);
+    return t;
+}
+
+/* 20,000 tensors of 32 KiB, as a mixture of many small experts has them, are 640 MiB. */
+static void small_tensors_cost_nothing_until_written(void **state)
+{
+    (void)state;
+    mha__regions regions = {.count = 0};
+    const mha_allocator allocator = mha__regions_allocator(&regions);
+    const mha_allocator *const allocators[] = {NULL, &allocator};
+    for (size_t a = 0; a < 2; a++) {
+        mha_params *table;
+        struct rusage before, after;
+        getrusage(RUSAGE_SELF, &before);
+        assert_int_equal(mha_params_create(allocators[a], &table), MHA_OK);
+        for (size_t i = 0; i < 20000; i++)
+            add_numbered(table, i, (32 << 10) / sizeof(float));
+        getrusage(RUSAGE_SELF, &after);
+        print_message("%ld KiB for 640 MiB\n", after.ru_maxrss - before.ru_maxrss);
+        assert_true(after.ru_maxrss - before.ru_maxrss < 96 << 10); /* KiB */
+        mha_params_destroy(table);
+    }
+}
+
+static void copy_numbers(const mha_view *plain, void *packed)
+{
+    memcpy(packed, plain->data, mha_view_elements(plain) * sizeof(float));
+}
+
+static void copy_back(const void *packed, const mha_view *plain)
+{
+    memcpy(plain->data, packed, mha_view_elements(plain) * sizeof(float));
+}
+
+/* Adds, packs, drops and removes tensors at random: each begins with zeros, on 64 bytes, and keeps its numbers. */
+static void tensors_that_share_memory_keep_their_numbers(void **state)
+{
+    (void)state;
+    enum { PLACES = 60, STEPS = 2000, MOST = 20000 };
+    static const mha__packer packer = {copy_numbers, copy_back};
+    mha_params *table;
+    mha_tensor *held[PLACES] = {NULL};
+    assert_int_equal(mha_params_create(NULL, &table), MHA_OK);
+    for (size_t step = 0; step < STEPS; step++) {
+        const size_t place = mha_random_bits(7, 0, step) % PLACES;
+        mha_tensor *t = held[place];
+        if (!t) {
+            t = held[place] = add_numbered(table, place, 1 + mha_random_bits(7, 1, step) % MOST);
+            const mha_tensor_info info = mha_tensor_info_of(t);
+            float *data = info.data;
+            assert_int_equal((uintptr_t)data % MHA_ALIGNMENT, 0);
+            bool zeros = true;
+            for (size_t i = 0; i < info.elements; i++) {
+                zeros &= data[i] == 0;
+                data[i] = (float)(place + i);
+            }
+            assert_true(zeros);
+            continue;
+        }
+        const mha_view view = mha_tensor_view(t);
+        bool kept = true;
+        for (size_t i = 0; i < view.shape[0]; i++)
+            kept &= ((float *)view.data)[i] == (float)(place + i);
+        assert_true(kept);
+        if (mha_random_bits(7, 2, step) % 2) {
+            mha_params_remove(table, t);
+            held[place] = NULL;
+        } else {
+            assert_int_equal(mha__tensor_pack(t, view.shape[0] * sizeof(float), &packer), MHA_OK);
+            assert_true(mha__tensor_drop_plain(t));
+        }
+    }
+    mha_params_destroy(table);
+}
+
 static void groups_are_counted_on_their_own(void **state)
 {
     counted *f = *state;
@@ -459,6 +545,8 @@ int main(void)
         TEST(impossible_tensors_are_refused_and_leave_no_trace),
         TEST(empty_and_scalar_tensors_are_rows_too),
         TEST(large_tensors_cost_nothing_until_written),
+        TEST(small_tensors_cost_nothing_until_written),
+        TEST(tensors_that_share_memory_keep_their_numbers),
         TEST(groups_are_counted_on_their_own),
         TEST(inert_elements_carry_their_reason),
         TEST(statistics_describe_the_numbers),
