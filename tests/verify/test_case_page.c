@@ -342,6 +342,33 @@ static void unknown_words_name_the_nearest(void **state)
     }
 }
 
+/* Names of random letters, near to "query" and far from it, with and without dots. */
+static void a_name_means_a_word_where_that_is_the_nearest(void **state)
+{
+    (void)state;
+    static const char letters[] = "query.keyvalQXW_0", *const words[] = {"query", "key", "W_q"};
+    size_t found = 0;
+    for (uint64_t n = 0; n < 20000; n++) {
+        char name[64] = "query";
+        const size_t changes = 1 + mha_random_bits(5, 0, n) % 4, length = 1 + mha_random_bits(5, 1, n) % 45;
+        if (n % 2)
+            for (size_t i = 0; i < length; i++)
+                name[i] = letters[mha_random_bits(6, n, i) % (sizeof letters - 1)];
+        else
+            for (size_t i = 0; i < changes; i++)
+                name[mha_random_bits(7, n, i) % 5] = letters[mha_random_bits(8, n, i) % (sizeof letters - 1)];
+        name[n % 2 ? length : 5] = '\0';
+        const char *near = mha__case_nearest(name, false);
+        for (size_t w = 0; w < 3; w++) {
+            const bool meant = near && strcmp(near, words[w]) == 0;
+            if (mha__case_means(name, words[w]) != meant)
+                fail_msg("%s: nearest is %s, not compared with %s", name, near ? near : "none", words[w]);
+            found += meant && strchr(name, '.');
+        }
+    }
+    assert_true(found > 100); /* names with dots mean words, too */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,6 +378,7 @@ int main(void)
         cmocka_unit_test(the_wrong_port_is_found_out),
         cmocka_unit_test(every_word_is_read),
         cmocka_unit_test(unknown_words_name_the_nearest),
+        cmocka_unit_test(a_name_means_a_word_where_that_is_the_nearest),
     };
     return cmocka_run_group_tests_name("case_page", tests, NULL, NULL);
 }

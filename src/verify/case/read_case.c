@@ -87,8 +87,7 @@ static mha_status refuse_other_files(const mha_case *c, mha_error *error)
     bool found = false;
     for (size_t i = 0; i < mha_file_count(c->file) && !found; i++) {
         const char *name = mha_file_at(c->file, i)->name;
-        const char *near = strchr(name, '.') ? NULL : mha__case_nearest(name, false); /* a checkpoint's have dots */
-        found = near && strcmp(near, mha__case_tensor_name(CASE_QUERY)) == 0;
+        found = mha__case_means(name, mha__case_tensor_name(CASE_QUERY));
         if (found)
             mha__case_explain_unknown(text, sizeof text, name, false);
     }

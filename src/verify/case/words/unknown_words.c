@@ -58,11 +58,44 @@ static size_t letters_apart(const char *name, const candidate *one)
     return least;
 }
 
+/* Writes a name of at most LONGEST_NAME letters in small ones. */
+static void lower(const char *name, char small[LONGEST_NAME + 1])
+{
+    size_t i = 0;
+    for (; name[i]; i++)
+        small[i] = (char)tolower((unsigned char)name[i]);
+    small[i] = '\0';
+}
+
+/* The letters in which a name of some length may differ from the word that it means, and one. */
+static size_t too_many(size_t length)
+{
+    return length / 3 + 1;
+}
+
+bool mha__case_means(const char *name, const char *word)
+{
+    char small[LONGEST_NAME + 1];
+    candidate one = {0};
+    for (size_t i = 0; next(&i, false, &one) && strcmp(one.name, word) != 0;)
+        ;
+    const size_t length = strlen(name);
+    if (!mha__text_among(one.foreign, name)) {
+        if (length > LONGEST_NAME)
+            return false;
+        lower(name, small);
+        if (letters_apart(small, &one) >= too_many(length))
+            return false;
+    }
+    const char *near = mha__case_nearest(name, false);
+    return near && strcmp(near, word) == 0;
+}
+
 const char *mha__case_nearest(const char *name, bool is_key)
 {
     const char *best = NULL;
     const size_t length = strlen(name);
-    size_t least = length / 3 + 1;
+    size_t least = too_many(length);
     char small[LONGEST_NAME + 1];
     candidate one;
     for (size_t i = 0; next(&i, is_key, &one);)
@@ -70,8 +103,7 @@ const char *mha__case_nearest(const char *name, bool is_key)
             return one.name;
     if (length > LONGEST_NAME)
         return NULL;
-    for (size_t i = 0; i <= length; i++)
-        small[i] = (char)tolower((unsigned char)name[i]);
+    lower(name, small);
     for (size_t i = 0; next(&i, is_key, &one);) {
         const size_t apart = letters_apart(small, &one);
         if (apart < least)

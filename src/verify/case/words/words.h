@@ -106,6 +106,9 @@ bool mha__case_is_own(const char *name);
 /* The known word that is probably meant by an unknown name: the one that other programs give this name, else the
  * nearest in letters, of which at most a third may differ. NULL when none is near. */
 const char *mha__case_nearest(const char *name, bool is_key);
+/* Whether the word nearest to an unknown tensor is `word`. If the two have too different letters, no other word is
+ * compared: a checkpoint has thousands of unknown names. */
+bool mha__case_means(const char *name, const char *word);
 /* The message about an unknown tensor or key: the nearest word, the known words, and how to name one's own. */
 void mha__case_explain_unknown(char *text, size_t size, const char *name, bool is_key);
 
