@@ -43,6 +43,11 @@ MHA_API const mha_conform_word *mha_conform_regime_at(size_t index);
 /* What a kernel may have, of all that a question may need. NULL past the end. */
 MHA_API const mha_conform_word *mha_conform_need_at(size_t index);
 
+/* Checks the words of what a kernel has, with blanks or commas between: each is one of the words above, and a question
+ * up to the level needs it and no word outside the list. Else MHA_INVALID; the message lists the known words, or the
+ * words or the level that exercise the word. */
+MHA_API mha_status mha_conform_has(const char *has, mha_conform_level level, mha_error *error);
+
 /* ---------------------------------------------------------------- dialects */
 
 enum { MHA_CONFORM_READINGS = 4, MHA_CONFORM_DIALECTS = 7 };

@@ -129,7 +129,7 @@ uint64_t mha__text_hash(const char *text);
  * distance); only the first 128 bytes of each are looked at. */
 size_t mha__text_distance(const char *a, const char *b);
 
-/* Whether a word is one of those in `list`, which have blanks between them. */
+/* Whether a word is one of those in `list`, which have blanks or commas between them. */
 bool mha__text_among(const char *list, const char *word);
 
 /* The largest n <= length for which text[0, n) does not end inside a UTF-8 character. All text that is shortened is

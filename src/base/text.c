@@ -115,7 +115,7 @@ bool mha__text_among(const char *list, const char *word)
 {
     const size_t n = strlen(word);
     for (const char *at = list; n > 0 && (at = strstr(at, word)); at++)
-        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+        if ((at == list || strchr(" ,", at[-1])) && strchr(" ,", at[n]))
             return true;
     return false;
 }

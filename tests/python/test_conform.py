@@ -232,7 +232,7 @@ def test_wrong_gradients_are_named(mistake, only, name, tmp_path):
     ("d-missing", "backward-causal.q17", ((1, 1, 1, 1), (1, 1, 1, 1))),
     ("group-last-dk", "backward-gqa-causal.b2", ((1, 2, 2, 1), (1, 1, 2, 1))),
     ("group-last-dk", "backward-gqa.b2", ((1, 2, 2, 1), (1, 1, 2, 1))),
-    ("empty-rows-nan", "backward-bool-mask-empty", ((1, 1, 2, 1), (1, 1, 1, 1))),
+    ("empty-rows-nan", "backward-bool-mask-empty", ((1, 1, 2, 1), (1, 1, 2, 1))),
     ("maximum-from-0", "backward-deep.q17", ((1, 1, 1, 1), (1, 1, 1, 1)))])
 def test_wrong_gradients_are_made_small(mistake, only, shapes, layout, tmp_path):
     """To the smallest call of which the forward is right and a gradient wrong, as a case and as lines that show it."""
@@ -872,3 +872,66 @@ def test_a_page_draws_which_rows_differ():
     page = Page(report.to_html())
     assert page.tags["svg"] >= answer.rows.shape[0] and "Which rows differ" in page.text
     assert "Which rows differ" not in Page(mha.conform(kernel(), has="causal", level="smoke").to_html()).text
+
+
+# ---------------------------------------------------------------- words, and what they leave out
+
+
+@pytest.mark.parametrize("has, level, why", [
+    ("offset", "smoke", "offset is exercised with causal"), ({"part"}, "full", "part is exercised with causal offset"),
+    ("causal prefix window_keep", "smoke", "window_keep is exercised with window")])
+def test_a_word_that_nothing_exercises_is_refused(has, level, why):
+    with pytest.raises(ValueError, match=f"^has: expected words that a test case of level {level} exercises; {why}"):
+        mha.conform(ours, has=has, level=level)
+
+
+def test_every_word_that_is_accepted_is_asked_about():
+    random = np.random.default_rng(3)
+    accepted = 0
+    for _ in range(300):
+        has = set(random.choice(list(mha.NEEDS), random.integers(1, 8), replace=False).tolist()) - {"backward"}
+        try:
+            rows = mha.conform.__globals__["Examination"](ours, "BHTD", "float32", has, "smoke", "numpy").rows
+        except ValueError:
+            continue
+        accepted += 1
+        assert has <= {need for row in rows for need in row.needs} <= has
+    assert accepted > 30
+
+
+@pytest.mark.parametrize("kind", [ValueError, TypeError, NotImplementedError])
+def test_an_exception_on_a_plain_question_is_a_failure(kind):
+    def short(q, k, v, is_causal=False):
+        if q.shape[2] > 20:
+            raise kind("too long")
+        return ours(q, k, v, is_causal=is_causal)
+
+    report = mha.conform(short, level="smoke")
+    told = {answer.question: answer.outcome for answer in report.answers}
+    lacks = kind is NotImplementedError
+    assert report.passed == lacks and told["plain.q33-s33"] == ("refused" if lacks else "failed")
+    assert told["causal.q33-s33"] == told["window.q33-s33"] == "refused" and told["plain.q17-s17"] == "passed"
+
+
+def bottom_right(mistake):
+    """Causal from the bottom right, and a mistake."""
+    def run(q, k, v, is_causal=False):
+        h, T, d, S = q.shape[1], q.shape[2], q.shape[3], k.shape[2]
+        scale = np.full(h, d**-0.5, "f4")
+        scale[-1] *= 4 if mistake == "last head" else 1
+        scores = q @ k.swapaxes(2, 3) * scale[:, None, None] * np.float32(2 if mistake == "scale" else 1)
+        if is_causal:
+            scores = np.where(np.tri(T, S, S - T + (mistake == "one more"), dtype=bool), scores, -np.inf)
+        with np.errstate(all="ignore"):
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            return (weights / weights.sum(-1, keepdims=True) @ v[..., :q.shape[3]]).astype("f4")
+    return run
+
+
+@pytest.mark.parametrize("mistake", ["last head", "scale", "one more"])
+def test_a_smaller_failure_needs_no_other_words(mistake):
+    report = mha.conform(bottom_right(mistake), has={"causal"}, level="smoke")
+    for question in ("causal.q17-s17", "count.b3-h5-kv5"):
+        small = report.reduce(question)
+        assert small.q.shape[2] == small.k.shape[2] and small.q.shape[3] == small.v.shape[3], small
+        assert "offset" not in small.judged and "offset=" not in small.script and (small.names or small.note), small

@@ -9,11 +9,12 @@ from typing import Any, Callable, Collection, Iterator, Mapping, Optional
 
 from . import arrays as a
 from . import conform_page, report_schema
+from ._library import call, lib
 from .errors import Error
 from .files import path_of
 from .judge import Diagnosis, Verdict
 from .pairs import run_pair
-from .questions import DIALECTS, LEVELS, NEEDS, TYPES, VERSION, Question, Row, readings_of, rows, wrapper
+from .questions import DIALECTS, LEVELS, TYPES, VERSION, Question, Row, readings_of, rows, wrapper
 from .reduce import Reduced, Reducer
 from .shapes import heads_first
 from .tables import Table
@@ -26,7 +27,7 @@ _DIAGNOSED = 40  # failures that are diagnosed; one takes about half a second
 class Answer:
     """What a kernel answered to one question.
 
-    outcome: "passed", "failed", or "refused": the kernel raised an exception, and nobody had said that it can.
+    outcome: "passed", "failed", or "refused": the kernel raised an exception, and may lack a feature of the test case.
     reason: of what did not pass. max_abs, atol, rtol: |exact - yours| <= atol + rtol |exact| was allowed.
     diagnosis: of the first failures; None of the others.
     rows: (B, h, T_q), of failures of an output with a diagnosis: the largest error of each row over what is allowed.
@@ -219,7 +220,8 @@ class _Asker:
         try:
             answer, gradients = self.run(row, readings)
         except (Exception, SystemExit) as raised:
-            failed = self.sure and not isinstance(raised, NotImplementedError) or isinstance(raised, SystemExit)
+            can = self.sure or not row.needs
+            failed = can and not isinstance(raised, NotImplementedError) or isinstance(raised, SystemExit)
             return Answer(*about, "failed" if failed else "refused", f"{type(raised).__name__}: {raised}")
         question = Question(row, self.dtype, readings)
         verdict = question.judge(answer, gradients)
@@ -244,10 +246,8 @@ class _Asker:
 
 def _chosen(has: Optional[Collection[str]], level: str, only: Optional[str]) -> Iterator[Row]:
     most = a.choice("level", level, LEVELS)
-    words = None if has is None else _words(has)
-    unknown = sorted((words or set()) - set(NEEDS))
-    if unknown:
-        raise ValueError(f"has: expected words of {', '.join(NEEDS)}; found {unknown[0]!r}")
+    if has is not None:
+        call(lib.mha_conform_has, " ".join(sorted(_words(has))).encode(), most)
     for row in rows():
         if row.level <= most and _has(has, row) and (only is None or only in row.name):
             yield row
@@ -275,6 +275,7 @@ class Examination:
         self.rows = [row for row in _chosen(has, level, only) if differentiable or "backward" not in row.needs]
         if not self.rows:
             raise ValueError("only: no question of this level, with what the kernel has, has such a name")
+        self._words = set() if has is None else _words(has)
         self.level, self.layout, self.declared = level, layout, tuple(dialect or ())
         self._asker = _Asker(kernel, layout, a.float_type("dtype", dtype, TYPES), arrays, has is not None, backward)
         Question(self.rows[0], self._asker.dtype).ask(layout, self._asker.wrap)  # TypeError: no such arrays here
@@ -318,7 +319,8 @@ class Examination:
         row, asker = self._named(question), self._asker
         q, k, v, settings = Question(row, asker.dtype).plain(self.layout)
         do = Question(row, asker.dtype, self._held).plain_d_output()
-        reducer = Reducer(asker.kernel, self.layout, asker.dtype, asker.arrays, self.dialects, asker.backward)
+        reducer = Reducer(asker.kernel, self.layout, asker.dtype, asker.arrays, self.dialects, asker.backward,
+                          {*row.needs, *self._words})
         found = None if do is None else reducer.reduce(q, k, v, settings, do)
         return found or reducer.reduce(q, k, v, settings)
 
@@ -338,7 +340,8 @@ def conform(kernel: Callable[..., Any], *, layout: str = "BHTD", dtype: Any = "f
         which asks for (output, lse).
     dtype: what the kernel computes in, and the type of its inputs: float32, float16 or bfloat16.
     has: what the kernel has, of the words in mha.NEEDS: only questions that need no more are asked, and an exception is
-        a failure, but for NotImplementedError. None: everything is asked, and an exception is a refusal.
+        a failure, but for NotImplementedError. None: everything is asked, and an exception is a refusal, but a failure
+        where the question needs none of the words.
     level: "smoke" (seconds), "full" (minutes), or "large", with sequences of 65,537 keys.
     arrays: "numpy", "torch" or "jax": of what kind every array is that the kernel is given, masks, tables and lengths
         as well. Where JAX has no 64 bits, arrays of float64 and int64 are of numpy.

@@ -149,7 +149,8 @@ def sentences(report: Report, name: str, reduce: bool = True) -> str:
         reduce and report.failed) else None
     if small is not None:
         others = " and `backward` its backward" if small.do is not None and small.has_backward else ""
-        said.append(f"The smallest call that still fails, where `kernel` is {name}{others}:\n\n{small.script}\n")
+        said.append(f"The smallest call that still fails, where `kernel` is {name}{others}:\n\n{small.script}\n"
+                    f"{small.note}")
     refused: dict[str, list[Answer]] = {}
     for answer in report.refused:
         refused.setdefault(answer.reason.partition("\n")[0], []).append(answer)
@@ -183,7 +184,8 @@ def _parser() -> argparse.ArgumentParser:
                         "only the keywords that a question needs; or package.module:FUNCTION")
     parser.add_argument("--level", choices=LEVELS, default="smoke", help="how much is asked [smoke]")
     parser.add_argument("--has", metavar="WORDS", help="what the kernel has, as causal,gqa,window: an exception is "
-                        "then a failure [everything is asked, and an exception is no answer]")
+                        "then a failure [everything is asked, and an exception is a failure only where no word is "
+                        "needed]")
     parser.add_argument("--backward", metavar="FUNCTION", help="judges its gradients, too: a function of that file, or "
                         "FILE.py:FUNCTION, backward(q, k, v, output, do, ...), that returns dq, dk and dv [of tensors "
                         "of torch and arrays of jax autograd; arrays of numpy are not asked for gradients]")

@@ -19,7 +19,8 @@ def pytest_addoption(parser: Any) -> None:
     group.addoption("--mha-conform-level", metavar="LEVEL", default="smoke",
                     help="how much is asked: smoke, full or large [smoke]")
     group.addoption("--mha-conform-has", metavar="WORDS", default=None,
-                    help="what the kernel has, as causal,gqa,window: an exception is then a failure, without it a skip")
+                    help="what the kernel has, as causal,gqa,window: an exception is then a failure, without it a skip "
+                    "where any word is needed")
     group.addoption("--mha-conform-backward", metavar="FUNCTION", default=None,
                     help="its gradients are judged, too: a function of the kernel's file, or FILE.py:FUNCTION, "
                     "backward(q, k, v, output, do, ...), that returns dq, dk and dv [of torch and jax autograd]")

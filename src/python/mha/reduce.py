@@ -4,7 +4,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Collection, Iterator, Mapping, NamedTuple, Optional
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Reduced:
     and lse where that is asked for. names: variants of attention that give the answer. do: where gradients are wrong
     that of the output, in its axes, with which they begin; names: mistakes of a backward. gradients: wrong ones, as the
     library sees them, by the names of the inputs. arrays: what the kernel is given. has_backward: whether a function
-    computes them, or autograd.
+    computes them, or autograd. note: that this may be another failure than that of the whole call, or "".
     """
 
     q: Any
@@ -61,6 +61,7 @@ class Reduced:
     gradients: Mapping[str, a.Tensor] = field(default_factory=dict)
     arrays: str = "numpy"
     has_backward: bool = False
+    note: str = ""
 
     def _literal(self, name: str, x: Any) -> str:
         """An array by name, of the kind and the type that the kernel is given."""
@@ -122,7 +123,8 @@ class Reduced:
         others = f" or {len(self.names) - 1} more" if self.names[1:] else ""
         kernel = "kernel" if self.do is None else "backward"
         named = f"; the {kernel} gives {self.names[0]}{others}" if self.names else ""
-        return f"fails with q {np.shape(self.q)}, k {np.shape(self.k)}, v {np.shape(self.v)}{named}\n\n{self.script}"
+        said = f"fails with q {np.shape(self.q)}, k {np.shape(self.k)}, v {np.shape(self.v)}{named}"
+        return "\n".join([said, *([self.note] if self.note else []), "", self.script])
 
 
 def _runs(numbers: Iterator[str]) -> Iterator[str]:
@@ -325,7 +327,8 @@ class Reducer:
     """Makes calls smaller as long as a kernel, or its backward, fails them. arrays: "numpy", "torch" or "jax"."""
 
     def __init__(self, kernel: Callable[..., Any], layout: str, dtype: int, arrays: str, dialects: Mapping[str, str],
-                 backward: Optional[Callable[..., Any]] = None) -> None:
+                 backward: Optional[Callable[..., Any]] = None, words: Collection[str] = ()) -> None:
+        self.words = words  # of mha.NEEDS: a smaller call needs no other
         self.kernel, self.layout, self.dtype, self.arrays, self.dialects = kernel, layout, dtype, arrays, dialects
         self.backward, self.wrap = backward, wrapper(arrays)
 
@@ -433,12 +436,13 @@ class Reducer:
 
     def _smaller(self, c: _Call, tied: bool) -> Iterator[_Call]:
         """Calls with fewer or shorter sequences, with shorter lists, and those that are smaller in one axis, the
-        smallest first; queries and keys together where they are as many, and keys also alone unless they are tied, the
-        widths of keys and values also together where they are one."""
+        smallest first. Where T = S both shrink together, and S also without T unless they are tied or the words lack
+        `cross`; likewise the widths of keys and values with `value_width`."""
         sizes = c.sizes
-        equal = sizes["T"] == sizes["S"]
-        together = [("T", "S") if equal else ("T",), *([] if equal and tied else [("S",)]), ("P",)]
-        widths = [("e", "d")] if sizes["e"] == sizes["d"] else []
+        square, equal = sizes["T"] == sizes["S"], sizes["e"] == sizes["d"]
+        tied = square and (tied or "cross" not in self.words)
+        together = [("T", "S") if square else ("T",), *([] if tied else [("S",)]), ("P",)]
+        apart = [] if equal and "value_width" not in self.words else [("e",), ("d",)]
         if _STARTS[0] in c.settings:
             yield from c.ragged()
         lists = c.settings.get("key_lists", np.zeros(1))
@@ -446,7 +450,7 @@ class Reducer:
             yield _Call(c.q, c.k, c.v, {**c.settings, "key_lists": np.delete(lists, i, -1)}, c.do)
         for axis in ("B", "h", "g"):
             yield from (c.turned(axis, i).cut(**{axis: 1}) for i in range(1, sizes[axis]))
-        for axes in [("B",), ("h",), ("g",), *together, *widths, ("e",), ("d",), ("rows",)]:
+        for axes in [("B",), ("h",), ("g",), *together, *([("e", "d")] if equal else []), *apart, ("rows",)]:
             for n in range(1, sizes[axes[0]]):
                 if axes[0] not in ("T", "S", "P", "rows") or n < 9 or n * 2 > sizes[axes[0]]:
                     yield c.cut(**dict.fromkeys(axes, n))
@@ -490,7 +494,8 @@ class Reducer:
         whole = self.wrong(c)
         if whole is None:
             return None
-        known = {_plain(name) for name in _names(whole)}
+        names = _names(whole)
+        known = {_plain(name) for name in names}
         last = None
         for tied in (False, True) if known else (False,):
             for step in reversed(list(self._steps(c, tied))):
@@ -498,4 +503,4 @@ class Reducer:
                 last = last or found
                 if found is not None and (not known or found.names):
                     return found
-        return last
+        return last and replace(last, note=f"Maybe another failure: {names[0]} explains the whole call, not this one.")

@@ -66,6 +66,7 @@ static const mha__conform_shape value_widths[] = {
     SHAPE(SMOKE, 2, 2, 2, 9, 9, 16, 8),    SHAPE(FULL, 2, 2, 2, 9, 9, 8, 24),      SHAPE(FULL, 1, 2, 2, 33, 33, 16, 5),
     SHAPE(FULL, 1, 2, 2, 70, 70, 192, 128), SHAPE(FULL, 1, 2, 2, 33, 33, 40, 96),
 };
+static const mha__conform_shape value_width[] = {SHAPE(SMOKE, 2, 4, 4, 9, 9, 16, 8)};
 static const mha__conform_shape counts[] = {
     SHAPE(SMOKE, 3, 5, 5, 9, 9, 16, 16), SHAPE(FULL, 7, 3, 3, 9, 9, 16, 16),   SHAPE(FULL, 10, 1, 1, 9, 9, 16, 16),
     SHAPE(FULL, 11, 2, 2, 9, 9, 16, 16), SHAPE(FULL, 1, 12, 12, 9, 9, 16, 16), SHAPE(FULL, 1, 25, 25, 9, 9, 16, 16),
@@ -289,8 +290,26 @@ const mha__conform_family mha__conform_families[] = {
     FAMILY("backward-rope", "normal", "backward rope=half_split causal", small),
     FAMILY("backward-rope-pairs", "normal", "backward rope=interleaved rope_dim=8 causal", group),
     FAMILY("backward-qk-norm", "normal", "backward norms rope=half_split causal norm_eps=1e-5", small),
-    /* more of the settings above */
     FAMILY("gqa-groups", "normal", "", more_groups),
+    /* words of a kernel alone, and the most usual ones with causal */
+    FAMILY("value-width-full", "normal", "", value_width),
+    FAMILY("window-keep-full", "normal", "window_left=3 window_keep=2", one),
+    FAMILY("chunk-full", "normal", "chunk=4", one),
+    FAMILY("offset-square", "normal", "causal offset=2", one),
+    FAMILY("part-square", "normal", "causal offset=6 key_offset=3", one),
+    FAMILY("query-padding-full", "normal", "query_padding=empty", one),
+    FAMILY("lists-full", "normal", "lists", one),
+    FAMILY("blocks-full", "normal", "blocks", one),
+    FAMILY("sinks-full", "normal", "sinks", one),
+    FAMILY("sinks-heads", "normal", "sinks causal", one),
+    FAMILY("sinks-window", "normal", "causal window_left=4 sinks", one),
+    FAMILY("sigmoid-full", "normal", "normaliser=sigmoid sigmoid_bias=-1", one),
+    FAMILY("rope-full", "normal", "rope=half_split", one),
+    FAMILY("query-scale-full", "normal", "query_scale_growth=2 query_scale_every=2", one),
+    FAMILY("cache-full", "normal", "past=3", step),
+    FAMILY("cache-heads", "normal", "past=3 causal", step),
+    FAMILY("pages-heads", "normal", "pages=4 causal", one),
+    FAMILY("strides-full", "normal", "strides", one),
 };
 
 const size_t mha__conform_family_count = sizeof mha__conform_families / sizeof *mha__conform_families;

@@ -5,38 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
+
 int refuse_errno(const char *path, int why)
 {
     refuse(path, "%s", strerror(why));
     return why == ENOENT || why == ENOTDIR || why == EACCES || why == EISDIR ? EXIT_REQUEST : EXIT_MACHINE;
-}
-
-/* The next word of a list with blanks or commas between; its length, 0 after the last. */
-static size_t next_word(const char **list)
-{
-    *list += strspn(*list, " ,");
-    return strcspn(*list, " ,");
-}
-
-static bool among(const char *list, const char *word, size_t length)
-{
-    for (size_t n; (n = next_word(&list)) > 0; list += n)
-        if (n == length && strncmp(list, word, n) == 0)
-            return true;
-    return false;
-}
-
-static int check_has(const char *has)
-{
-    char *known = text_of("%s", "");
-    int code = EXIT_DONE;
-    for (size_t i = 0; mha_conform_need_at(i); i++)
-        known = text_more(known, "%s%s", i ? " " : "", mha_conform_need_at(i)->name);
-    for (size_t n; code == EXIT_DONE && (n = next_word(&has)) > 0; has += n)
-        if (!among(known, has, n))
-            code = refuse_option(OPT_HAS, "expected words of %s; found %.*s", known, (int)n, has);
-    free(known);
-    return code;
 }
 
 mha_status asking_declare(asking *a, const char *text, mha_error *error)
@@ -64,24 +38,16 @@ char *asking_declared(const asking *a)
     return text;
 }
 
-/* Whether files can hold what a question needs. */
-static bool fits_files(const char *needs)
-{
-    static const char *const others[] = {"strides", "pages"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (among(needs, others[i], strlen(others[i])))
-            return false;
-    return true;
-}
-
 bool asks(const asking *a, const mha_conform_row *row, bool files)
 {
-    const char *needs = row->has;
-    if (row->level > a->level || (files && !fits_files(needs)) || (a->only && !strstr(row->name, a->only)))
+    if (row->level > a->level || (a->only && !strstr(row->name, a->only)) ||
+        (files && (mha__text_among(row->has, "strides") || mha__text_among(row->has, "pages"))))
         return false;
-    for (size_t n; a->has && (n = next_word(&needs)) > 0; needs += n)
-        if (!among(a->has, needs, n))
+    for (size_t i = 0; a->has && mha_conform_need_at(i); i++) {
+        const char *need = mha_conform_need_at(i)->name;
+        if (mha__text_among(row->has, need) && !mha__text_among(a->has, need))
             return false;
+    }
     return true;
 }
 
@@ -104,8 +70,8 @@ int asking_read(const arguments *args, asking *a)
                   .dtype = types[args->option[OPT_ASKED_DTYPE].choice],
                   .has = text_for(args, OPT_HAS),
                   .only = text_for(args, OPT_ASKED_ONLY)};
-    if (a->has && check_has(a->has) != EXIT_DONE)
-        return EXIT_REQUEST;
+    if (a->has && mha_conform_has(a->has, a->level, &error) != MHA_OK)
+        return refuse_option(OPT_HAS, "%s", error.message);
     if (given(args, OPT_DIALECT) && asking_declare(a, text_for(args, OPT_DIALECT), &error) != MHA_OK)
         return refuse_error("--dialect", &error);
     return check_only(a, given(args, OPT_WRITE));
