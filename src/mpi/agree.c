@@ -1,6 +1,7 @@
 /* Failing together: the ranks agree on an error, and on what they are asked for, before anybody waits for data. */
 #include <string.h>
 
+#include "mha/system.h"
 #include "mpi/shared.h"
 
 mha_status mha__mpi_status(int code, mha_error *error)
@@ -26,14 +27,20 @@ mha_status mha__mpi_agree(MPI_Comm comm, mha_status own, uint64_t digest, mha_er
 {
     int rank = 0;
     TRY(mha__mpi_status(MPI_Comm_rank(comm, &rank), error));
-    /* The least of each: the first rank that fails, the digest, and its complement, which tells the greatest. Signed,
-     * because MPICH 4.0.2 and Open MPI 4.1.4 compare some unsigned types as signed ones. */
-    const int64_t none = INT64_MAX, mine[3] = {own == MHA_OK ? none : rank, (int64_t)digest, (int64_t)~digest};
-    int64_t least[3];
-    TRY(mha__mpi_status(MPI_Allreduce(mine, least, 3, MPI_INT64_T, MPI_MIN, comm), error));
+    /* The least of each: the first rank that fails, the digests of the call and of the instruction set, and their
+     * complements, which tell the greatest. Signed, because MPICH 4.0.2 and Open MPI 4.1.4 compare some unsigned types
+     * as signed ones. */
+    enum { NUMBERS = 5 };
+    const int64_t none = INT64_MAX, set = (int64_t)mha__mpi_digest(0, mha_isa(), strlen(mha_isa())),
+                  mine[NUMBERS] = {own == MHA_OK ? none : rank, (int64_t)digest, (int64_t)~digest, set, ~set};
+    int64_t least[NUMBERS];
+    TRY(mha__mpi_status(MPI_Allreduce(mine, least, NUMBERS, MPI_INT64_T, MPI_MIN, comm), error));
     if (least[0] == none && least[1] != ~least[2])
         return mha__fail(error, MHA_INVALID, "ranks",
-                         "the ranks ask for different things: sizes, settings and path must be the same on all");
+                         "the ranks ask for different things: sizes, settings and path must be the same on all%s",
+                         least[3] == ~least[4] ? ""
+                                               : "; the ranks have different instruction sets (MHA_ISA), and path auto "
+                                                 "depends on them");
     if (least[0] == none)
         return MHA_OK;
     mha_error first = {0};
