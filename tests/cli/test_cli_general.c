@@ -244,6 +244,25 @@ static void test_commands_end_however_little_memory_there_is(void **state)
     assert_true(done > 20 && refused > 10);
 }
 
+/* The file is a hole of 128 MiB. */
+static void test_a_tensor_without_memory_is_named(void **state)
+{
+    (void)state;
+    enum { BYTES = 1 << 27, HEADER = 72 };
+    char head[8 + HEADER + 1] = {HEADER}, line[400];
+    if (ADDRESS_SANITIZER || THREAD_SANITIZER)
+        skip_because("sanitizers need all addresses");
+    snprintf(head + 8, HEADER + 1, "%-*s", HEADER,
+             "{\"W_k\":{\"dtype\":\"F32\",\"shape\":[33554432],\"data_offsets\":[0,134217728]}}");
+    const char *path = scratch_write("hole.safetensors", head, 8 + HEADER);
+    assert_int_equal(truncate(path, 8 + HEADER + BYTES), 0);
+    snprintf(line, sizeof line, "ulimit -v 200000; exec mha compare %s %s", path, path);
+    program_result r = program_run_in_shell(line);
+    assert_int_equal(r.code, 3);
+    assert_non_null(strstr(r.err, "hole.safetensors: W_k: no memory for its 134217728 bytes"));
+    program_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +274,7 @@ int main(void)
         cmocka_unit_test(test_completion_for_zsh),
         cmocka_unit_test(test_completion_for_fish),
         cmocka_unit_test(test_commands_end_however_little_memory_there_is),
+        cmocka_unit_test(test_a_tensor_without_memory_is_named),
     };
     return cmocka_run_group_tests_name("cli_general", tests, NULL, scratch_remove);
 }

@@ -24,10 +24,27 @@ static bool equal(const pair *p)
     return p->a && p->b && !*p->obstacle && p->difference.mismatches == 0;
 }
 
+static const char *name_of(const pair *p)
+{
+    return *p->name ? p->name : "(unnamed)";
+}
+
 /* Reads a tensor without conversion: float64 is compared as float64; narrower numbers are exact in float64. */
 static int read_side(const source *s, const mha_file_tensor *tensor, mha__arena *arena, mha_view *view)
 {
     return source_read(s, tensor, tensor->reads_as, arena, view);
+}
+
+/* Asks for the memory of both sides before the first is read: a small archive can hold a large tensor. */
+static int expect_both(const pair *p)
+{
+    size_t a = 0, b = 0;
+    const bool counted = mha_dtype_bytes(p->a->reads_as, p->a->elements, &a) == MHA_OK &&
+                         mha_dtype_bytes(p->b->reads_as, p->b->elements, &b) == MHA_OK;
+    char *what = text_of("%s of both files", name_of(p));
+    const int code = expect_memory(counted && a <= SIZE_MAX - b ? a + b : SIZE_MAX, what);
+    free(what);
+    return code;
 }
 
 /* Whether shapes are equal. The caller removes leading axes of extent 1, as in a batch of one. */
@@ -42,11 +59,6 @@ static mha_view without_leading_ones(const mha_view *view, int rank)
     while (view->rank - first > rank && view->shape[first] == 1)
         first++;
     return mha_view_of(view->data, view->dtype, view->rank - first, view->shape + first);
-}
-
-static const char *name_of(const pair *p)
-{
-    return *p->name ? p->name : "(unnamed)";
 }
 
 static const char *obstacle_of(const pair *p)
@@ -95,7 +107,9 @@ static int compare_pair(pair *p, const source *a, const source *b, const canvas 
     }
     mha_error error = {0};
     mha__arena memory = {0};
-    int code = read_side(a, p->a, &memory, &x);
+    int code = expect_both(p);
+    if (code == EXIT_DONE)
+        code = read_side(a, p->a, &memory, &x);
     if (code == EXIT_DONE)
         code = read_side(b, p->b, &memory, &y);
     x = without_leading_ones(&x, rank);

@@ -85,9 +85,18 @@ int source_choose(source *s, const char *about)
 int source_read(const source *s, const mha_file_tensor *tensor, mha_dtype dtype, mha__arena *arena, mha_view *view)
 {
     mha_error error = {0};
-    *view = obtain_view(arena, dtype, tensor->rank, tensor->shape);
-    return mha_file_read(s->file, tensor, view, &error) == MHA_OK ? EXIT_DONE
-                                                                  : refuse_error(mha_file_path(s->file), &error);
+    const char *path = mha_file_path(s->file);
+    size_t bytes = SIZE_MAX;
+    if (!arena->allocator.allocate)
+        arena->allocator = mha__allocator_default();
+    *view = mha_view_of(NULL, dtype, tensor->rank, tensor->shape);
+    if (mha_dtype_bytes(dtype, tensor->elements, &bytes) == MHA_OK && memory_allows(bytes))
+        *view = mha__arena_view(arena, dtype, tensor->rank, tensor->shape);
+    if (!view->data)
+        mha__fail_inside(&error, MHA_NO_MEMORY, path, tensor->name, 0, "no memory for its %zu bytes", bytes);
+    else if (mha_file_read(s->file, tensor, view, &error) == MHA_OK)
+        return EXIT_DONE;
+    return refuse_error(path, &error);
 }
 
 void source_close(source *s)
