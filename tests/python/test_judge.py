@@ -75,6 +75,22 @@ def test_what_nothing_explains_is_told_by_its_structure():
     assert "Held against that, only head 2 differs." in str(found)
 
 
+def test_limits_are_obeyed_and_named():
+    q, k, v = heads()
+    noise = R.standard_normal(q.shape)
+    whole = mha.diagnose(noise, q, k, v, time_limit=np.inf, memory_limit=np.inf)
+    assert not whole.limit and whole.untried == 0
+    for name, unit in (("time", "s"), ("memory", "GB")):
+        found = mha.diagnose(noise, q, k, v, **{"time_limit": np.inf, "memory_limit": np.inf, f"{name}_limit": 0})
+        said = f"not all known bugs were tried: 1 of {1 + found.untried} ({name} limit 0 {unit})"
+        assert found.tried == 1 and found.untried > 0 and found.limit == said and said in found.sentence, found
+        for most in 10 ** R.uniform(-8, -2, 12):
+            limits = {"time_limit": np.inf, "memory_limit": np.inf, f"{name}_limit": most}
+            found = mha.diagnose(noise, q, k, v, **limits)
+            assert found.tried >= 1 and (found.limit or not found.untried), found
+            assert not found.limit or f"({name} limit " in found.limit, found
+
+
 def test_message(folder):
     """How many, the worst with its index, both values, what was allowed, the name, the place, the saved case."""
     q, k, v = heads()

@@ -292,6 +292,40 @@ static void test_a_limit_of_0_leaves_the_case_itself(void **state)
     }
 }
 
+/* Random limits from nothing to enough: each diagnosis ends, and names the limit that left something out. */
+static void test_small_limits_are_named(void **state)
+{
+    (void)state;
+    const size_t T = 20;
+    size_t limited_by[2] = {0, 0};
+    scene s;
+    scene_open(&s, T);
+    const mha_view output = mha_view_of(malloc(BATCH * T * WIDTH * sizeof(float)), MHA_F32, 3,
+                                        (const size_t[]){BATCH, T, WIDTH});
+    mha_random_fill(&output, 7, 0, -1, 1); /* which nothing explains */
+    mha_diagnosis none = limited(&s, &output, 0, INFINITY);
+    for (uint64_t n = 0; n < 40; n++) {
+        const bool memory = n % 2;
+        const double most = exp(-5 - (double)(mha_random_bits(17, 0, n) % 1000) / 70); /* 6.7e-3 to 4.2e-9 */
+        char text[128];
+        mha_diagnosis d = limited(&s, &output, memory ? INFINITY : most, memory ? most : INFINITY);
+        mha_diagnosis_limit_text(&d, text, sizeof text);
+        assert_true(d.tried >= 1);
+        assert_true(d.limits.untried == 0 || d.limits.reached != MHA_LIMIT_NONE);
+        if (d.limits.reached != MHA_LIMIT_NONE) {
+            assert_int_equal(d.limits.reached, memory ? MHA_LIMIT_MEMORY : MHA_LIMIT_TIME);
+            assert_non_null(strstr(text, memory ? "(memory limit " : "(time limit "));
+            limited_by[memory]++;
+        }
+        assert_same_explanation(&d.baseline, &none.baseline);
+        mha_diagnosis_clear(&d);
+    }
+    assert_true(limited_by[0] > 0 && limited_by[1] > 0);
+    mha_diagnosis_clear(&none);
+    free(output.data);
+    scene_close(&s);
+}
+
 /* Memory for the scores of the compared rows, but not of all rows: a softmax over queries is left out, and is not said
  * to change nothing; every other single variant is tried. */
 static void test_what_needs_more_memory_is_left_out(void **state)
@@ -399,6 +433,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_limit_of_0_leaves_the_case_itself),
+        cmocka_unit_test(test_small_limits_are_named),
         cmocka_unit_test(test_what_needs_more_memory_is_left_out),
         cmocka_unit_test(test_progress_is_told),       cmocka_unit_test(test_a_match_says_within_what),
         cmocka_unit_test(test_what_changes_nothing_is_folded),
