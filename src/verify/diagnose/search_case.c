@@ -327,22 +327,34 @@ static mha_status find(mha__search *s, mha_diagnosis *d, mha_error *error)
 
 /* ---------------------------------------------------------------- the whole */
 
-/* The memory that the search takes in any case, and that of one more worker: rows that are not judged are not written,
- * and take none. */
+/* Numbers of the inputs, and of them read in other ways. */
+static double input_numbers(const mha__variant_inputs *in)
+{
+    if (!in)
+        return 0;
+    double numbers = input_numbers(in->other) + input_numbers(in->turned);
+    for (int i = 0; i < 3; i++)
+        numbers += (double)(in->c->B * in->T[i] * in->in[i]);
+    for (int i = 0; i < PROJECTION_COUNT; i++)
+        numbers += in->W[i] ? (double)(in->in[i] * in->out[i]) : 0;
+    return numbers;
+}
+
+/* The memory that the search takes in any case, and that of one more worker: its scores, rows of heads and slots. Rows
+ * that are not judged take none, except for those of the slots and of inputs read in other ways. */
 static void measure_memory(const mha__search *s, double *shared, double *worker)
 {
     const mha__variant_inputs *in = s->inputs;
-    const double H = (double)s->c->H, d = (double)(s->c->d_k + s->c->d_v), stage = (double)(s->c->B * s->target.row);
-    double rows = 0, inputs = 0;
+    const double H = (double)s->c->H, d = (double)(s->c->d_k + s->c->d_v), stage = (double)(s->c->B * s->target.row),
+                 others = in->other || in->turned ? 3 * (double)(s->c->T_q * s->c->d_v) * H : 0;
+    double rows = 0, slot = 0;
     for (size_t r = 0; r < s->c->B * s->c->T_q; r++)
         rows += s->rows_judged[r];
     for (int i = 0; i < 3; i++)
-        inputs += (double)(s->c->B * in->T[i] * in->in[i]);
-    for (int i = 0; i < PROJECTION_COUNT; i++)
-        inputs += in->W[i] ? (double)(in->in[i] * in->out[i]) : 0;
-    *shared = sizeof(double) * (inputs + 3 * stage);
+        slot = fmax(slot, (double)(in->T[i] * in->h[i] * in->d[i]));
+    *shared = sizeof(double) * (input_numbers(in) + 3 * stage);
     *worker = sizeof(double) * (2 * H * rows * (double)(in->S + 2) + 8 * rows * H * d +
-                                MHA_ROW_SLOTS_LEAST * (double)(in->S + 2) * (double)s->c->H_kv * d);
+                                (MHA_ROW_SLOTS_LEAST + 1) * slot + others);
 }
 
 static mha_status make_benches(mha__search *s, int threads, mha_error *error)
@@ -356,7 +368,8 @@ static mha_status make_benches(mha__search *s, int threads, mha_error *error)
     s->halted = s->no_memory = s->workers.count == 0;
     if (s->halted)
         return MHA_OK;
-    const double left = (s->wish->memory - shared) / (double)s->workers.count - worker;
+    const int benches = 1 + (s->inputs->other != NULL) + (s->inputs->turned != NULL); /* each takes so many bytes */
+    const double left = ((s->wish->memory - shared) / (double)s->workers.count - worker) / benches;
     bytes = left < (double)bytes ? (size_t)left : bytes;
     for (size_t w = 0; w < s->workers.count; w++) {
         s->workers.bench[w] = mha__variant_bench_create(s->inputs, s->in_part ? s->rows_judged : NULL, bytes);
