@@ -94,7 +94,7 @@ soak: ## many callers at once for T seconds; each failure of the program; random
 MEMCHECK       = valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite,possible \
                  --errors-for-leak-kinds=definite,possible --suppressions=tests/valgrind.supp
 MEMCHECK_TESTS = $(call named,test_base test_random test_params test_layer test_kernels test_packed \
-                 test_fast test_forward_cache test_forward_refusals test_merged test_formats_safetensors \
+                 test_fast test_forward_cache test_forward_refusals test_formats_safetensors \
                  test_formats_npy test_formats_gguf test_formats_sets test_formats_writer test_formats_models \
                  test_models_load test_models_expression test_verify test_verify_rope test_failures)
 

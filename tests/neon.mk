@@ -5,7 +5,7 @@
 
 NEON       = $(BUILD)/neon
 NEON_TESTS = $(call named,test_kernels test_packed test_pairs test_blocks test_streaming test_half test_half_cache \
-             test_fast test_forward test_forward_cache test_merged test_strides test_bits_of_0_2)
+             test_fast test_forward test_forward_cache test_strides test_bits_of_0_2)
 
 # Root directories of arm64 packages, with an apt of their own: the system's is only asked where packages come from.
 NEON_ROOT     = $(NEON)/root

@@ -92,8 +92,6 @@ const option_row own_options[OPTION_COUNT] = {
     [OPT_SEQ] = {"seq", COUNT, "N", "128", WIDTH, SECTION_SHAPE, ON_DRAWN, "queries in each batch row"},
     [OPT_KV_SEQ] = {"kv-seq", COUNT, "N", NULL, WIDTH, SECTION_SHAPE, ON_DRAWN,
         "keys in each batch row: cross-attention [self-attention: as many as queries]"},
-    [OPT_MERGED_QK] = {"merged-qk", FLAG, NULL, NULL, ANY, SECTION_SHAPE, ON_FORWARD | ON_PARAMS,
-        "one matrix per head in place of W_Q and W_K: its size, its rank, its scores"},
     [OPT_PRESET] = {"preset", TEXT, "NAME", NULL, ANY, SECTION_SOURCE, ON_LAYER | ON_BENCH,
         "a model that is built in: gpt2, bert-base-uncased, llama-2-70b, ...; \"list\" lists them"},
     [OPT_CONFIG] = {"config", FILE_NAME, "FILE", NULL, ANY, SECTION_SOURCE, ON_LAYER | ON_RECORDED | ON_BENCH,

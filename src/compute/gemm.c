@@ -22,11 +22,6 @@ extern char *openblas_get_config(void) __attribute__((weak));
 extern void *blas_memory_alloc(int) __attribute__((weak));
 extern void blas_memory_free(void *) __attribute__((weak));
 
-/* LAPACK, which comes inside OpenBLAS; another CBLAS may come without. */
-extern void dgesvd_(const char *jobu, const char *jobvt, const int *m, const int *n, double *a, const int *lda,
-                    double *s, double *u, const int *ldu, double *vt, const int *ldvt, double *work, const int *lwork,
-                    int *info, size_t jobu_length, size_t jobvt_length) __attribute__((weak));
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned inside;     /* brackets open now */
 static int callers;         /* threads that may be in the BLAS at once, of all of them */
@@ -267,32 +262,4 @@ const char *mha__blas_threading(void)
     static const char *const flavour[] = {"serial", "pthread", "openmp"};
     int parallel = openblas_get_parallel ? openblas_get_parallel() : -1;
     return parallel >= 0 && parallel <= 2 ? flavour[parallel] : "unknown";
-}
-
-mha_status mha__singular_values(double *A, size_t m, size_t n, double *values, mha_error *error)
-{
-    const mha_allocator allocator = mha__allocator_default();
-    if (!dgesvd_)
-        return mha__fail(error, MHA_UNSUPPORTED, "rank", "no LAPACK in this BLAS"); /* unreachable: OpenBLAS has it */
-    if (m == 0 || n == 0 || m > INT_MAX || n > INT_MAX)
-        return mha__fail(error, MHA_INVALID, "rank",
-                        "expected a matrix of 1 to %d rows and columns, found (%zu, %zu)", INT_MAX, m, n);
-    int rows = (int)m, columns = (int)n, one = 1, info = 0, asked = -1;
-    double best = 0;
-    mha__gemm_bracket bracket;
-    TRY(mha__gemm_begin(1, &bracket, error));
-    pthread_rwlock_rdlock(&calls);
-    dgesvd_("N", "N", &rows, &columns, A, &rows, values, NULL, &one, NULL, &one, &best, &asked, &info, 1, 1);
-    int length = info == 0 && best >= 1 && best < INT_MAX ? (int)best : 0;
-    double *work = mha__allocate(&allocator, (size_t)length * sizeof *work);
-    if (work)
-        dgesvd_("N", "N", &rows, &columns, A, &rows, values, NULL, &one, NULL, &one, work, &length, &info, 1, 1);
-    pthread_rwlock_unlock(&calls);
-    mha__gemm_end(&bracket);
-    mha__release(&allocator, work, (size_t)length * sizeof *work);
-    if (!work)
-        return mha__fail(error, MHA_NO_MEMORY, "rank", "no memory for LAPACK's work");
-    return info == 0
-               ? MHA_OK
-               : mha__fail(error, MHA_UNSUPPORTED, "rank", "expected dgesvd to converge, found info %d", info);
 }

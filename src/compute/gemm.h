@@ -42,9 +42,4 @@ void mha__gemm_double(size_t m, size_t n, size_t k, const double *A, size_t lda,
 const char *mha__blas_name(void);
 const char *mha__blas_threading(void);
 
-/* The singular values of A, largest first, min(m, n) of them, by LAPACK's dgesvd. A is (m, n) column-major without
- * gaps and is overwritten. Errors: MHA_INVALID (extents beyond int), MHA_UNSUPPORTED (no LAPACK beside this BLAS, or
- * no convergence), MHA_NO_MEMORY. */
-mha_status mha__singular_values(double *A, size_t m, size_t n, double *values, mha_error *error);
-
 #endif

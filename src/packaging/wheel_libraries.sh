@@ -1,7 +1,7 @@
 #!/bin/sh
 # What a wheel of mha has inside, as static libraries, with their licences: wheel_libraries.sh OUT ROOT TRIPLET, with CC
-# and CROSS. OpenBLAS (and the LAPACK in it), zlib and nettle are Debian's, as installed below ROOT. jansson and libzip
-# are built from Debian's sources: Debian has none of them that fits into a shared library.
+# and CROSS. OpenBLAS, zlib and nettle are Debian's, as installed below ROOT. jansson and libzip are built from Debian's
+# sources: Debian has none of them that fits into a shared library.
 set -eu
 triplet=$3 here=$(cd "$(dirname "$0")" && pwd) root=$2
 root=${root:+$(cd "$root" && pwd)}
@@ -13,7 +13,7 @@ out=$PWD
 
 # ---- sources, which apt verifies by Debian's signature
 
-suite=bookworm packages="jansson=2.14-2 libzip=1.7.3-1" lapack=lapack=3.11.0-2
+suite=bookworm packages="jansson=2.14-2 libzip=1.7.3-1"
 if [ ! -e "$sources/complete" ]; then
     echo "wheel: fetching the sources of $packages"
     mkdir -p "$sources/apt/lists/partial" "$sources/apt/archives/partial"
@@ -24,7 +24,6 @@ if [ ! -e "$sources/complete" ]; then
         -o Dir::State="$sources/apt" -o Dir::State::status="$sources/apt/status" -o Dir::Cache="$sources/apt"
     apt-get "$@" update
     (cd "$sources" && rm -rf jansson libzip && apt-get "$@" source --download-only $packages &&
-        apt-get "$@" source --diff-only --download-only $lapack && tar -xf lapack_*.debian.tar.xz debian/copyright &&
         for source in jansson libzip; do dpkg-source --no-check -x ${source}_*.dsc $source >/dev/null; done)
     touch "$sources/complete"
 fi
@@ -61,7 +60,6 @@ $CC -O2 -fPIC -fvisibility=hidden -c -o runtime.o "$here/wheel_runtime.c"
 
 # ---- licences
 
-cp "$sources/debian/copyright" licences/lapack.txt
 cp "$sources/jansson/debian/copyright" licences/jansson.txt
 cp "$sources/libzip/debian/copyright" licences/libzip.txt
 for name in openblas:lib$blas-dev zlib:zlib1g-dev nettle:nettle-dev; do

@@ -64,8 +64,6 @@ static const command commands[] = {
     {{"check", "-", "--threads", "1"}, .input = "cases/one.safetensors", .judges = true},
     {{"completion", "bash"}, .output = NULL},
     {{"completion", "--words", "forward", "--rope", ""}, .output = NULL},
-    {{"params", "--merged-qk", "--d-model", "8", "--heads", "2"}, .output = NULL},
-    {{"forward", LAYER, "--merged-qk"}, .output = NULL},
     {{"params", "--weights", "weights/lookup/model.safetensors", "--per-head", "--seq", "3"}, .output = NULL},
     {{"heads", "--config", "weights/lookup/config.json", "--heads", "1,2", "--run", "--seq", "2", "--threads", "1"},
      .output = NULL},

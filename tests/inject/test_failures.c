@@ -14,7 +14,6 @@
 #include "bench/timed_run.h"
 #include "inject/inject.h"
 #include "models/claims/claims.h"
-#include "models/claims/merged_qk.h"
 #include "mha/mha.h"
 #include "mha/model.h"
 #include "support/recase.h"
@@ -256,39 +255,6 @@ static mha_status table_of_rows(const char *path, mha_error *error)
             return MHA_INVALID;
     }
     digest_bytes(&(size_t){mha_params_count(table)}, sizeof(size_t));
-    mha_params_destroy(table);
-    return status;
-}
-
-static mha_status merged_heads(const char *path, mha_error *error)
-{
-    (void)path;
-    static double scores[2 * T * T];
-    mha_params *table = NULL;
-    mha_layer *layer = NULL;
-    mha__merged *merged = NULL;
-    size_t rank = 0;
-    const mha_config config = {.d_model = D, .n_heads = 2, .bias_q = true, .bias_k = true};
-    mha_status status = mha_params_create(NULL, &table);
-    if (status != MHA_OK)
-        return snprintf(error->message, sizeof error->message, "no table"), status;
-    status = mha_layer_create(&config, table, NULL, &layer, error);
-    if (status == MHA_OK) {
-        mha_layer_init(layer, 3);
-        status = mha__merged_create(&config, table, "merged.", &merged, error);
-    }
-    if (status == MHA_OK)
-        status = mha__merged_fill(merged, layer, error);
-    mha_call call = small_call(MHA_PATH_EXACT);
-    mha_view to = mha_view_of(scores, MHA_F64, 4, (const size_t[]){1, 2, T, T});
-    if (status == MHA_OK)
-        status = mha__merged_scores(merged, &call.query, &call.query, 1, &to, error);
-    if (status == MHA_OK)
-        status = mha__merged_rank(merged, 1, &rank, error);
-    digest_bytes(&rank, sizeof rank);
-    digest_bytes(scores, sizeof scores);
-    mha__merged_destroy(merged);
-    mha_layer_destroy(layer);
     mha_params_destroy(table);
     return status;
 }
@@ -696,7 +662,6 @@ static void layers_survive(void **state)
     survives("layer and forward", layer_and_forward, NULL);
     survives("cache", cache_of_keys, NULL);
     survives("table", table_of_rows, NULL);
-    survives("merged heads", merged_heads, NULL);
     survives("packed layer", packed_layer, NULL);
 }
 
@@ -840,7 +805,7 @@ static void models_survive(void **state)
     survives("model of GPT-2", whole_model, "weights/presets/gpt2.json");
     survives("checkpoint", layer_of_checkpoint, "weights/lookup/model.safetensors");
     survives("claim about a layer", claim, "0");
-    survives("claim about merged heads", claim, "45");
+    survives("claim about merged heads", claim, claim_about("layer d_model=64 h=4"));
     survives("claim about a model", claim, claim_about("transformer-base vocab_size=40000 d_k=16"));
     survives("the machine's memory and processors", ask_the_machine, NULL);
 }

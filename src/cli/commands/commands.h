@@ -21,9 +21,7 @@ int run_completion(const arguments *args);
  * ":files", or ":form" and how an argument is written. */
 void completion_words(int count, char **words);
 
-/* Parts of two commands: --merged-qk of forward and params; params with a whole model or a file of weights. */
-int run_merged_params(const arguments *args);
-int run_merged_forward(const arguments *args);
+/* A part of params: a whole model or a file of weights. */
 int run_model_params(const arguments *args);
 
 #endif

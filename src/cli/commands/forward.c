@@ -321,8 +321,6 @@ int run_forward(const arguments *args)
     request r = {0};
     if (presets_asked(args))
         return list_presets(args);
-    if (given(args, OPT_MERGED_QK))
-        return run_merged_forward(args);
     const int code = forward(&r, args, &writer);
     mha_writer_destroy(writer);
     request_free(&r);

@@ -205,7 +205,7 @@ static int make_layer(request *r, const arguments *args, const mha_config *confi
     if (status != MHA_OK)
         return refuse_field("", &error);
     r->random_weights = true;
-    return args->command == CMD_PARAMS && !given(args, OPT_MERGED_QK) ? EXIT_DONE : fill_layer(r, args);
+    return args->command == CMD_PARAMS ? EXIT_DONE : fill_layer(r, args);
 }
 
 /* Makes an equal layer with room for the sinks of --sinks, which may come from another file than its weights. */

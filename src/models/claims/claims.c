@@ -104,44 +104,29 @@ static void count_heads(counts *c, const mha_layer *layer)
     }
 }
 
-static mha_status count_merged(counts *c, const mha_layer *layer, bool with_rank, mha_error *error)
+static mha_status count_merged(counts *c, mha_layer *layer, mha_error *error)
 {
-    mha_params *table = NULL;
-    mha__merged *merged = NULL;
-    size_t rank = 0;
-    mha_config config = *mha_layer_config(layer);
-    config.bias_q = config.bias_k = false;
-    if (mha_params_create(NULL, &table) != MHA_OK)
-        return mha__fail(error, MHA_NO_MEMORY, "claims", "no memory for a parameter table");
-    mha_status status = mha__merged_create(&config, table, NULL, &merged, error);
-    if (status == MHA_OK)
-        set(c, "merged_qk", mha_params_totals(table, NULL).parameters);
-    if (status == MHA_OK && with_rank)
-        status = mha__merged_fill(merged, layer, error);
-    if (status == MHA_OK && with_rank)
-        status = mha__merged_rank(merged, 0, &rank, error);
-    if (status == MHA_OK && with_rank)
-        set(c, "rank_qk", rank);
-    mha__merged_destroy(merged);
-    mha_params_destroy(table);
-    return status;
+    mha__merged_qk merged;
+    mha_layer_init(layer, 0);
+    TRY(mha__merge_qk(layer, &merged, error));
+    set(c, "rank_qk", merged.rank);
+    set(c, "equal_qk", merged.equal);
+    return MHA_OK;
 }
 
 /* ---------------------------------------------------------------- configurations */
 
 /* Adds the counts of one layer's heads, and those of the table when the layer is `alone` in it. */
-static mha_status count_layer(counts *c, const mha_config *config, bool alone, bool merged, bool with_rank,
-                              mha_params *table, mha_error *error)
+static mha_status count_layer(counts *c, const mha_config *config, bool alone, bool merged, mha_params *table,
+                              mha_error *error)
 {
     mha_layer *layer = NULL;
     mha_status status = mha_layer_create(config, table, NULL, &layer, error);
     if (status != MHA_OK)
         return status;
     count_heads(c, layer);
-    if (with_rank)
-        mha_layer_init(layer, 0);
     if (merged)
-        status = count_merged(c, layer, with_rank, error);
+        status = count_merged(c, layer, error);
     if (alone)
         count_table(c, table);
     mha_layer_destroy(layer);
@@ -154,8 +139,7 @@ static size_t symbol(const counts *c, const char *name)
 }
 
 /* Creates the layer of "d_model=512 h=8 ...", and makes its resolved widths symbols. */
-static mha_status count_layer_of(counts *c, const char *words, bool merged, bool with_rank, mha_params *table,
-                                 mha_error *error)
+static mha_status count_layer_of(counts *c, const char *words, bool merged, mha_params *table, mha_error *error)
 {
     mha_status status = mha__values_parse(&c->values, words, error);
     mha_config config = mha__values_attention(&c->values);
@@ -169,7 +153,8 @@ static mha_status count_layer_of(counts *c, const char *words, bool merged, bool
     set(c, "h", config.n_heads);
     set(c, "d_k", config.d_k);
     set(c, "d_v", config.d_v);
-    return count_layer(c, &config, true, merged, with_rank, table, error);
+    set(c, "merged_qk", config.n_heads * config.d_q * config.d_kin);
+    return count_layer(c, &config, true, merged, table, error);
 }
 
 /* The config of "PRESET KEY=VALUE ... class=NAME": the preset's with the values replaced. */
@@ -231,7 +216,7 @@ static mha_status count_model_of(counts *c, const char *words, mha_params *table
     if (mha_model_layer_at(model, 0, &layer)) {
         status = mha_params_create(NULL, &other)
                      ? mha__fail(error, MHA_NO_MEMORY, "claims", "no memory for a parameter table")
-                     : count_layer(c, &layer.config, false, false, false, other, error);
+                     : count_layer(c, &layer.config, false, false, other, error);
         mha_params_destroy(other);
     }
     mha_model_destroy(model);
@@ -247,11 +232,10 @@ static mha_status judge_side(const mha__claim_row *row, mha__claim_side *side, m
     const mha_allocator allocator = mha__regions_allocator(&regions);
     if (mha_params_create(&allocator, &table) != MHA_OK)
         return mha__fail(error, MHA_NO_MEMORY, "claims", "no memory for a parameter table");
-    bool with_rank = strstr(row->counted, "rank_qk"), merged = with_rank || strstr(row->counted, "merged_qk");
+    bool merged = strstr(row->counted, "rank_qk") || strstr(row->counted, "equal_qk");
     bool alone = strncmp(side->configuration, layer, sizeof layer - 1) == 0;
-    mha_status status =
-        alone ? count_layer_of(&c, side->configuration + sizeof layer - 1, merged, with_rank, table, error)
-              : count_model_of(&c, side->configuration, table, error);
+    mha_status status = alone ? count_layer_of(&c, side->configuration + sizeof layer - 1, merged, table, error)
+                              : count_model_of(&c, side->configuration, table, error);
     mha_params_destroy(table);
     if (status == MHA_OK && c.full)
         status = mha__fail(error, MHA_INVALID, "claims", /* unreachable: a layer or model has fewer */

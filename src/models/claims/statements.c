@@ -206,6 +206,8 @@ const mha__claim_row mha__claim_rows[] = {
     /* ------------------------------------------------------------ what follows from the equation */
     {"shift invariance of softmax", "12 * 768 = 9,216 elements of BERT-base, its key biases, cannot change its output",
      "L*d_model", "bert-base-uncased", "inert"},
+    {"associative products", "x_q W_Q (x_k W_K)^T = x_q (W_Q W_K^T) x_k^T in each head (1: it is)", "1",
+     "layer d_model=64 h=4", "equal_qk"},
     {"grouped heads", "with 64 key/value heads Llama-2-70B would have 21,474,836,480 in attention",
      "80*4*8192^2", "llama-2-70b num_key_value_heads=64", "attention"},
 };

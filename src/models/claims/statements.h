@@ -14,7 +14,8 @@
  *   aliased buffers inert layers              elements of second names, of buffers, inert ones; attention layers
  *   W_Q b_Q ...       elements of all tensors in a role; W_Q_0, W_Q_1: extents of the first of them, as stored
  *   heads head_W_Q head_b_V ...               head views one attention layer gives; elements of the first one
- *   merged_qk rank_qk one d_model x d_model matrix per head in place of W_Q and W_K: all elements, rank of the first */
+ *   merged_qk         elements of one d_q x d_kin matrix per head, W_Q W_K^T, in place of W_Q and W_K
+ *   rank_qk equal_qk  its least rank of all heads; 1 if its scores are those of W_Q and W_K (merged_qk.h) */
 typedef struct mha__claim_row {
     const char *source, *statement;
     const char *stated;

@@ -22,8 +22,6 @@ int run_params(const arguments *args)
         return code;
     if (presets_asked(args))
         return list_presets(args);
-    if (given(args, OPT_MERGED_QK))
-        return run_merged_params(args);
     if (model_asked(args) || given(args, OPT_WEIGHTS))
         return run_model_params(args);
     code = refuse_each(args, of_models, "--preset, --config or --weights beside it, found none");
