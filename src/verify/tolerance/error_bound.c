@@ -137,7 +137,6 @@ static double gamma_of(double n, double u)
 /* What a bound is derived from: a call, the magnitudes of its numbers, and the arithmetic that computes it, with its
  * roundoff in one operation (`unit`) and in sums (u), its smallest subnormal and its largest number. */
 typedef struct derivation {
-    const mha__resolved *r;
     const mha__magnitudes *m;
     const mha_precision *p;
     double unit, u, eta, largest;
@@ -210,18 +209,17 @@ static void normalise_error(const derivation *a, const mha_norm_rule *rule, cons
 /* The error of q, k or v behind its limits. */
 static void clip_error(const derivation *a, size_t d, error_of *e)
 {
-    const double limit = mha__limit(&a->r->semantics), moved = limit > 0 ? a->u * limit + a->eta : 0;
+    const double limit = mha__limit(&a->m->call->semantics), moved = limit > 0 ? a->u * limit + a->eta : 0;
     e->element += moved;
     e->row += sqrt((double)d) * moved;
 }
 
 /* The 2-norm of the error of norm(c) where it meets a weight, if elements of c are off as `c` says. */
-static double latent_error(const derivation *a, const mha__latent_size *l, const error_of *c, mha_dtype rows)
+static double latent_error(const derivation *a, const mha__latent_size *l, error_of c, mha_dtype rows)
 {
     static const mha_norm_rule rms = {.kind = MHA_NORM_RMS};
-    error_of e = *c;
-    normalise_error(a, &rms, &l->norm, l->norm.terms, l->row, &e);
-    return e.row + mha__lost(rows, l->row + e.row, (double)l->norm.terms);
+    normalise_error(a, &rms, &l->norm, l->norm.terms, l->row, &c);
+    return c.row + mha__lost(rows, l->row + c.row, (double)l->norm.terms);
 }
 
 /* The errors of q, k and v of latent attention, before rotation, and those of the latents themselves. */
@@ -230,20 +228,20 @@ static void latent_errors(const derivation *a, error_of qkv[3], double bound[MHA
     const mha__magnitudes *m = a->m;
     const mha__latent_size *of_q = &m->q_latent, *of_kv = &m->kv_latent;
     const mha_dtype rows = a->p->rows;
-    const double d_k = (double)a->r->plan.d_k, d_n = (double)a->r->latent.d_n, d_r = (double)a->r->latent.d_r;
+    const double d_k = (double)m->call->plan.d_k, d_n = (double)m->call->latent.d_n, d_r = (double)m->call->latent.d_r;
     error_of *q = &qkv[0], *k = &qkv[1], *v = &qkv[2];
     if (of_q->norm.terms)
-        *q = projected(a, m->x[0], &of_q->made, a->r->plan.d_k);
+        *q = projected(a, m->x[0], &of_q->made, m->call->plan.d_k);
     bound[MHA_STAGE_Q_LATENT] = q->element;
     if (of_q->norm.terms) {
-        q->element = passed_on(a, &m->W[0], of_q->row, latent_error(a, of_q, q, rows));
+        q->element = passed_on(a, &m->W[0], of_q->row, latent_error(a, of_q, *q, rows));
         q->size = of_q->row * m->W[0].W + m->W[0].b;
     }
     const error_of c = projected(a, m->x[1], &of_kv->made, 1);
-    const double off = latent_error(a, of_kv, &c, a->r->latent.absorbed ? MHA_F32 : rows);
+    const double off = latent_error(a, of_kv, c, m->call->latent.absorbed ? MHA_F32 : rows);
     bound[MHA_STAGE_KV_LATENT] = c.element;
     k->size = v->size = 0;
-    if (a->r->latent.absorbed) {
+    if (m->call->latent.absorbed) {
         const double absorbed =
             passed_on(a, &m->absorbed, sqrt(d_n) * q->size, sqrt(d_n) * stored(rows, q->size, q->element));
         q->element = fmax(q->element, absorbed);
@@ -272,10 +270,10 @@ static void rotate_error(const derivation *a, double turn, double times, size_t 
 /* The error of q or k on the way to the scores. */
 static void turn_error(const derivation *a, const mha__row_size *x, error_of *e)
 {
-    const mha_qkv *s = &a->r->semantics.qkv;
-    const size_t d = a->r->plan.d_k;
+    const mha_qkv *s = &a->m->call->semantics.qkv;
+    const size_t d = a->m->call->plan.d_k;
     const bool rotated = s->rope.kind != MHA_ROPE_NONE;
-    const double width = sqrt((double)d), times = rotated ? a->r->rope_times : 1, row = x->row;
+    const double width = sqrt((double)d), times = rotated ? a->m->call->rope_times : 1, row = x->row;
     if (s->norm.after_rope) {
         if (rotated)
             rotate_error(a, x->turn, times, d, x->norm.terms ? x->norm.row : row, e);
@@ -305,7 +303,7 @@ static double cached(const derivation *a, double e, double size, size_t d)
 static void store_row(const derivation *a, double size, error_of *e)
 {
     e->element += mha__lost(a->p->rows, size + e->row, 1);
-    e->row += mha__lost(a->p->rows, size + e->row, (double)a->r->plan.d_k);
+    e->row += mha__lost(a->p->rows, size + e->row, (double)a->m->call->plan.d_k);
 }
 
 /* The errors of q, k and v where the scores and the heads read them. */
@@ -313,7 +311,7 @@ static void row_errors(const derivation *a, error_of qkv[3], double bound[MHA_ST
 {
     static const mha_stage stages[3] = {MHA_STAGE_Q, MHA_STAGE_K, MHA_STAGE_V};
     const mha__magnitudes *m = a->m;
-    const mha__sizes *size = &a->r->plan;
+    const mha__sizes *size = &a->m->call->plan;
     const size_t d[3] = {size->d_k, size->d_k, size->d_v};
     error_of *q = &qkv[0], *k = &qkv[1], *v = &qkv[2];
     for (int i = 0; i < 3; i++)
@@ -322,18 +320,18 @@ static void row_errors(const derivation *a, error_of qkv[3], double bound[MHA_ST
     if (m->kv_latent.norm.terms)
         latent_errors(a, qkv, bound);
     for (int i = 0; i < 3; i++) {
-        if (i == 2 || a->r->semantics.qkv.norm.after_rope || m->rows[i].norm.terms == 0)
+        if (i == 2 || a->m->call->semantics.qkv.norm.after_rope || m->rows[i].norm.terms == 0)
             clip_error(a, d[i], &qkv[i]);
         bound[stages[i]] = qkv[i].element;
     }
     turn_error(a, &m->rows[0], q);
     turn_error(a, &m->rows[1], k);
     const double K = m->rows[1].row, V = m->v_max;
-    const bool in_keys = a->r->latent.absorbed && m->cached; /* values of latents are a part of keys */
+    const bool in_keys = a->m->call->latent.absorbed && m->cached; /* values of latents are a part of keys */
     const double own = V + v->element, among = in_keys ? fmax(K + k->row, own) : own;
     v->element += mha__lost_among(a->p->rows, own, 1, among);
     v->element = fmax(v->element, a->unit * V + a->eta); /* cached rows may be given in a wider type */
-    v->element = cached(a, v->element, a->r->latent.absorbed && m->cache == MHA_I8 ? K : V, 1);
+    v->element = cached(a, v->element, a->m->call->latent.absorbed && m->cache == MHA_I8 ? K : V, 1);
     if (m->cached)
         v->element = stored(a->p->rows, V, v->element);
     bound[MHA_STAGE_PRESENT_VALUE] = v->element;
@@ -351,7 +349,7 @@ static void row_errors(const derivation *a, error_of qkv[3], double bound[MHA_ST
 /* The error of the relative terms that rows x, off by `off`, give; *added: their size. */
 static double relative_error(const derivation *a, const mha__row_size *x, double off, double scale, double *added)
 {
-    const double X = x->row + off, n = (double)a->r->plan.d_k, rows = x->relative;
+    const double X = x->row + off, n = (double)a->m->call->plan.d_k, rows = x->relative;
     if (rows == 0)
         return 0;
     *added += scale * x->row * rows;
@@ -364,9 +362,9 @@ static double relative_error(const derivation *a, const mha__row_size *x, double
 /* The error of the masked scores; *size: their size. */
 static double score_error(const derivation *a, double dq, double dk, double *size, double bound[MHA_STAGE_COUNT])
 {
-    const mha_semantics *s = &a->r->semantics;
+    const mha_semantics *s = &a->m->call->semantics;
     const mha_dtype type = a->p->scores;
-    const double scale = fabs(a->r->plan.scale), d_k = (double)a->r->plan.d_k, q = a->m->rows[0].row,
+    const double scale = fabs(a->m->call->plan.scale), d_k = (double)a->m->call->plan.d_k, q = a->m->rows[0].row,
                  k = a->m->rows[1].row, Q = q + dq, K = k + dk;
     double scores = scale * q * k, added = a->m->added;
     double E_s = scale * (gamma_of(d_k + 4, a->u) * Q * K + dq * k + q * dk + dq * dk) +
@@ -402,7 +400,7 @@ static double softmax_error(const derivation *a, double size, double E_m, double
     const double d = E_m + 2 * u * R + 8 * u, F = exp(2 * d) * (1 + sum) - 1, F_1 = fmin(F, 1), F_2 = fmin(F, 2);
     const double of_1 = 2 * mha__lost(a->p->probabilities, 1, 1), of_S = 2 * mha__lost(a->p->probabilities, 1, S * S);
     bound[MHA_STAGE_WEIGHTS] = F_1 + a->eta + of_1;
-    bound[MHA_STAGE_WEIGHTS_MEAN] = F_1 + a->eta + of_1 + gamma_of((double)a->r->plan.h + 1, a->u);
+    bound[MHA_STAGE_WEIGHTS_MEAN] = F_1 + a->eta + of_1 + gamma_of((double)a->m->call->plan.h + 1, a->u);
     bound[MHA_STAGE_LSE] = E_m + 2 * u * R + sum + 4 * u * (most_seen + log(S + 2));
     return F_2 * V + dv + (sum + of_S) * (1 + F_2) * V + (S + 1) * a->eta;
 }
@@ -412,11 +410,11 @@ static double sigmoid_error(const derivation *a, double size, double E_m, double
                             double bound[MHA_STAGE_COUNT])
 {
     const double u = a->unit, S = a->S, of_1 = 2 * mha__lost(a->p->probabilities, 1, 1),
-                 bias = mha__sigmoid_bias(&a->r->semantics);
+                 bias = mha__sigmoid_bias(&a->m->call->semantics);
     const double E_z = E_m + 2 * u * (size + fabs(bias)), W = 1 / (1 + exp(-fmin(size + E_z + bias, 746)));
     const double E_w = fmin(fmin(expm1(E_z) * W, E_z / 4), 1) + 8 * u * W + 2 * a->eta;
     bound[MHA_STAGE_WEIGHTS] = E_w;
-    bound[MHA_STAGE_WEIGHTS_MEAN] = E_w + gamma_of((double)a->r->plan.h + 1, u) * (W + E_w);
+    bound[MHA_STAGE_WEIGHTS_MEAN] = E_w + gamma_of((double)a->m->call->plan.h + 1, u) * (W + E_w);
     *most = S * W;
     return S * ((E_w + of_1) * V + W * dv) + gamma_of(S + 2, a->u) * S * (W + E_w + of_1) * V +
            (S + 1) * a->eta * (V + 1);
@@ -427,13 +425,13 @@ static double head_error(const derivation *a, double size, double E_m, double dv
                          double bound[MHA_STAGE_COUNT])
 {
     double most = 1, E_o = softmax_error(a, size, E_m, a->m->v_max + dv, dv, bound);
-    if (a->r->semantics.softmax.normaliser == MHA_SIGMOID)
+    if (a->m->call->semantics.softmax.normaliser == MHA_SIGMOID)
         E_o = sigmoid_error(a, size, E_m, a->m->v_max + dv, dv, &most, bound);
     *V = (a->m->v_max + dv) * most;
     E_o = stored(a->p->output, *V, E_o);
     if (!(fmax(a->S, 1) * *V * (a->narrow ? 1 : 3000) + E_o < a->largest)) /* e^8 is 2981 */
         E_o = INFINITY;
-    if (a->r->latent.absorbed) {
+    if (a->m->call->latent.absorbed) {
         const mha__product_size *W = &a->m->W_KVB;
         const double row = most * a->m->kv_latent.row;
         *V = row * W->W;
@@ -461,27 +459,22 @@ static double output_error(const derivation *a, double V, double e)
                   sum_error(a, W->terms, row, W->W + dW, W->b + db) + e * a->m->W_O_sum + row * dW + db);
 }
 
-static derivation derivation_of(const mha__magnitudes *m, double unit, const mha_precision *p)
+static derivation derivation_of(double unit, const mha_precision *p)
 {
     const mha__storage sums = mha__storage_of(p->sums);
     const bool narrow = unit > 0x1p-30;
-    return (derivation){.r = m->call,
-                        .m = m,
-                        .p = p,
+    return (derivation){.p = p,
                         .unit = unit,
                         .u = fmax(unit, sums.relative),
                         .eta = fmax(narrow ? 0x1p-149 : 0x1p-1074, 2 * sums.absolute),
                         .largest = fmin(narrow ? FLT_MAX : DBL_MAX, -sums.lowest == FLT_MAX ? DBL_MAX : -sums.lowest),
-                        .narrow = narrow,
-                        .S = (double)(m->call->plan.S + m->call->plan.S_extra)};
+                        .narrow = narrow};
 }
 
 double mha__rotation_bound(const mha_rope *rope, size_t d, double row, double turn, double unit)
 {
     static const mha_precision none;
-    static const mha__resolved no_call;
-    static const mha__magnitudes m = {.call = &no_call};
-    const derivation a = derivation_of(&m, unit, &none);
+    const derivation a = derivation_of(unit, &none);
     error_of e = {.row = sqrt((double)d) * (3 * a.eta)};
     rotate_error(&a, turn, rope->attention_factor > 0 ? rope->attention_factor : 1, d, row, &e);
     return e.row;
@@ -491,13 +484,15 @@ void mha__bound_of(const mha__magnitudes *m, double unit, const mha_precision *p
 {
     static const mha_stage behind[] = {MHA_STAGE_MASKED, MHA_STAGE_WEIGHTS, MHA_STAGE_WEIGHTS_MEAN, MHA_STAGE_HEADS,
                                        MHA_STAGE_OUTPUT, MHA_STAGE_LSE, MHA_STAGE_GATED};
-    const derivation a = derivation_of(m, unit, p);
+    derivation a = derivation_of(unit, p);
+    a.m = m;
+    a.S = (double)(m->call->plan.S + m->call->plan.S_extra);
     error_of qkv[3];
     double size, V;
     row_errors(&a, qkv, bound);
     const double E_m = score_error(&a, qkv[0].row, qkv[1].row, &size, bound),
                  E_o = head_error(&a, size, E_m, qkv[2].element, &V, bound);
-    bound[MHA_STAGE_GATED] = mha__gate_width(a.r) ? gate_error(&a, V, E_o) : E_o;
+    bound[MHA_STAGE_GATED] = mha__gate_width(m->call) ? gate_error(&a, V, E_o) : E_o;
     bound[MHA_STAGE_OUTPUT] = output_error(&a, V, bound[MHA_STAGE_GATED]);
     for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) /* infinities and NaN may stand anywhere */
         bound[behind[i]] = E_m == INFINITY ? INFINITY : or_infinite(bound[behind[i]]);
