@@ -81,9 +81,8 @@ class Reduced:
         if self.arrays == "numpy" and self.dtype == "bfloat16":
             head.append("import ml_dtypes")
         arrays = {"q": self.q, "k": self.k, "v": self.v,
-                  **{name: self.settings[name] for name in _PAST if name in self.settings}}
-        if self.do is not None:
-            arrays["do"] = self.do
+                  **{name: self.settings[name] for name in _PAST if name in self.settings},
+                  **({} if self.do is None else {"do": self.do})}
         return "\n".join([*head, *(self._literal(name, x) for name, x in arrays.items()), *self._asked()])
 
     def _asked(self) -> list[str]:
@@ -112,12 +111,9 @@ class Reduced:
         """Writes the call and the kernel's answer as a case file, of wrong gradients these alone."""
         q, k, v = _contiguous([self.q, self.k, self.v], self.settings, self.layout)
         meant = Meant(q, k, v, None, self.layout, dict(self.judged))
-        computed = Computed(self.dtype, None, self.recorded)
-        if self.do is None:
-            meant.save(path, self.recorded, computed)
-            return
-        backward = MeantBackward(meant, self.do, None)
-        meant.save(path, {}, computed, backward.noted(self.gradients))
+        backward = None if self.do is None else MeantBackward(meant, self.do, None)
+        meant.save(path, self.recorded if backward is None else {}, Computed(self.dtype, None, self.recorded),
+                   None if backward is None else backward.noted(self.gradients))
 
     def __str__(self) -> str:
         others = f" or {len(self.names) - 1} more" if self.names[1:] else ""
@@ -239,8 +235,7 @@ class _Call:
 
     def without(self, which: int, first: int, end: int) -> _Call:
         """Zeros in place of some rows of q, k or v (0, 1, 2), of all heads and batch rows one after the other."""
-        parts = [self.q, self.k, self.v]
-        parts[which] = parts[which].copy()
+        parts = [x.copy() for x in (self.q, self.k, self.v)]
         parts[which].reshape(-1, parts[which].shape[3])[first:end] = 0
         return _Call(parts[0], parts[1], parts[2], self.settings, self.do)
 
@@ -427,12 +422,10 @@ class Reducer:
         found = self.wrong(c)
         if found is None:
             return None
-        names = _names(found)
-        names = tuple(name for name in names if not known or _plain(name) in known)
+        names = tuple(name for name in _names(found) if not known or _plain(name) in known)
         q, k, v = found.arrays
-        said, judged = self.asked(c)[1], self.judged(c)
-        return Reduced(q, k, v, said, judged, self.layout, a.NAMES[self.dtype], found.recorded, names, found.do,
-                       found.gradients, self.arrays, self.backward is not None)
+        return Reduced(q, k, v, self.asked(c)[1], self.judged(c), self.layout, a.NAMES[self.dtype],
+                       found.recorded, names, found.do, found.gradients, self.arrays, self.backward is not None)
 
     def _smaller(self, c: _Call, tied: bool) -> Iterator[_Call]:
         """Calls with fewer or shorter sequences, with shorter lists, and those that are smaller in one axis, the
