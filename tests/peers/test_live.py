@@ -1,4 +1,5 @@
 """mha.Model.from_torch: counts beside the storages of torch, layers beside what the model computed, and refusals."""
+import functools
 import re
 
 import mha
@@ -203,6 +204,55 @@ def test_a_model_that_is_not_what_its_configuration_says():
     net = mha.Model.from_torch(model, {"input_ids": ids_of()})
     assert list(net.attention) == ["model.layers.0.self_attn"]
     assert "gives other heads than the model computed" in net.refused["model.layers.1.self_attn"]
+
+
+def test_layers_of_which_no_call_was_compared():
+    """They have a reason, and are not shown as if the run had confirmed them."""
+    given = {"input_ids": ids_of()}
+    model = model_of("llama", "eager")
+    assert not mha.Model.from_torch(model, given).unchecked and not mha.Model.from_torch(model).unchecked
+    with torch.no_grad():
+        for part in (model.model.layers[1].self_attn.q_proj, model.model.layers[1].self_attn.k_proj):
+            part.weight.mul_(1e24)
+    net = mha.Model.from_torch(model, given)
+    assert list(net.attention) == ["model.layers.0.self_attn", "model.layers.1.self_attn"]
+    assert list(net.unchecked) == ["model.layers.1.self_attn"] and "1 not checked" in repr(net), net.unchecked
+    with pytest.raises(ValueError, match="layers.1.self_attn was not compared with a call"):
+        net.trace("layers.1.self_attn")
+    model = model_of("llama", "eager", attention_dropout=0.5).train()
+    net = mha.Model.from_torch(model, given)
+    assert set(net.unchecked) == set(net.attention) and "dropout 0.5" in net.unchecked["model.layers.0.self_attn"]
+
+    class Own(nn.Module):
+        def forward(self, hidden_states, **_):
+            return (hidden_states @ hidden_states.mT).softmax(-1) @ hidden_states, None
+
+    model = model_of("llama", "eager")
+    kept = model.model.layers[1].self_attn
+    forward = Own().forward
+    kept.forward = forward
+    net = mha.Model.from_torch(model, given)
+    assert list(net.unchecked) == ["model.layers.1.self_attn"] and "was heard" in str(net.unchecked)
+
+
+def test_layers_without_a_module():
+    model = model_of("llama", "eager", num_hidden_layers=3)
+    del model.model.layers[2]
+    net = mha.Model.from_torch(model)
+    assert len(net.attention) == 2 and list(net.refused) == ["model.layers.2.self_attn"], net.refused
+    assert "no module" in net.refused["model.layers.2.self_attn"]
+
+
+def test_a_module_of_torch_that_is_wrong():
+    model = nn.Sequential(nn.TransformerEncoderLayer(WIDE, HEADS, 16, batch_first=True)).eval()
+    whole = nn.MultiheadAttention.forward
+    shifted = functools.wraps(whole)(lambda self, *args, **kwargs: (whole(self, *args, **kwargs)[0] + 1, None))
+    nn.MultiheadAttention.forward = shifted
+    try:
+        net = mha.Model.from_torch(model, drawn(2, 5, WIDE))
+    finally:
+        nn.MultiheadAttention.forward = whole
+    assert not net.attention and "its weights give other rows" in net.refused["0.self_attn"], net.refused
 
 
 @pytest.mark.parametrize("model_type, names", [("llama", ["q_proj", "v_proj", "o_proj"]),

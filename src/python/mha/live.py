@@ -9,6 +9,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 
 from ._library import call, lib
+from .asked import Asked
 from .described import Described, adapted
 from .errors import Error
 from .judge import check
@@ -18,10 +19,11 @@ from .model import Model, ModelLayer, tensor_spec
 from .parameters import new_table
 from .seams import related, torch_2
 from .trace import Trace
-from .traced import NEXT, Heard, Refused, Tracing, arguments
+from .traced import NEXT, Given, Heard, Refused, Tracing, arguments
 
 ADAPTER = "adapter"  # the group of rows that adapters such as LoRA add
 _HOW = "inputs= finds the layers of such a module by running the model"
+_SILENT = "no call of attention was heard in it: it did not run, or computes attention by itself"
 
 
 class Held(NamedTuple):
@@ -49,8 +51,9 @@ class Held(NamedTuple):
 
 class LiveModel(Model):
     """What mha.Model.from_torch gives. attention: the attention layers by the names of their modules, each as
-    MultiHeadAttention with a copy of its weights. refused: modules that are none, and why. undescribed: why the
-    configuration does not say more, or "". parameters(), totals and group_totals read the storages of the module;
+    MultiHeadAttention with a copy of its weights. refused: modules that are none, and why. unchecked: layers of
+    `attention` of which no call was compared with what the layer gives, though the model ran, and why. undescribed: why
+    the configuration does not say more, or "". parameters(), totals and group_totals read the storages of the module;
     costs(), lengths(), heads() and settings want a configuration of transformers that is described.
     """
 
@@ -62,6 +65,7 @@ class LiveModel(Model):
         torch_2()
         self.attention: dict[str, MultiHeadAttention] = {}
         self.refused: dict[str, str] = {}
+        self.unchecked: dict[str, str] = {}
         self._module, self._entered = model, dict[str, tuple[tuple[Any, ...], dict[str, Any]]]()
         self._roles: dict[str, str] = {}
         self._described = Described(model)
@@ -92,6 +96,7 @@ class LiveModel(Model):
         for prefix in self._described.layers:
             name = self._described.module_of(prefix)
             if not name:
+                self.refused[prefix] = "the configuration names it, and no module of the model has its name"
                 continue
             weights = {str(p.dtype).replace("torch.", "") for p in self._described.modules[name].parameters()
                        if p.is_floating_point()}
@@ -120,6 +125,8 @@ class LiveModel(Model):
             if known in self._ready:
                 if known in self.attention and known not in self._entered:
                     self._enter(tracing, known, heard)
+                    if known in self._entered:
+                        self.unchecked.pop(known, None)
                 continue
             try:
                 found = tracing.layer_of(heard)
@@ -136,18 +143,43 @@ class LiveModel(Model):
             for weight, projection in found.projections.items():
                 old = self._roles.get(projection)
                 self._roles[projection] = weight if old is None else old + weight[-1]
+        for name in self.attention.keys() - self._entered.keys() - self.unchecked.keys():
+            self.unchecked[name] = _SILENT
 
     def _enter(self, tracing: Tracing, name: str, heard: Heard) -> None:
-        """Notes what a layer that is known already was given."""
+        """Compares a call with a layer that is known already, and notes what it was given."""
         layer, asked = self.attention[name], heard.asked
+        given = tracing.entering(heard.name, name)
         if asked is None:
+            self.unchecked[name] = heard.why
             return
         if asked.layer is not None:
-            self._entered[name] = tuple(x.detach() for x in asked.inputs()), asked.settings()
+            rows, said = tuple(x.detach() for x in asked.inputs()), asked.settings()
+        elif given is None:
+            self.unchecked[name] = "its input is no tensor of three axes"
             return
-        given = tracing.entering(heard.name, name)
-        if given is None:
-            return
+        else:
+            rows, said = given.rows, self._said(layer, asked, given)
+        whose, what = ("its weights give", "rows") if asked.layer is not None else (
+            "what the configuration says of it gives", "heads")
+        try:
+            heads = of_seeing(asked, heard.output)
+            verdict = (check(heads, *rows, layer=layer, **said) if asked.layer is not None else
+                       check(None, *rows, layer=layer, stages={"heads": heads.transpose(1, 2).flatten(2)}, **said))
+            failed = f"other {what} than the model computed" if verdict.failed else ""
+        except (Error, TypeError, ValueError) as reason:
+            failed = f"nothing on its inputs ({reason})"
+        if failed:
+            del self.attention[name]
+            self.unchecked.pop(name, None)
+            self.refused[name] = f"{whose} {failed}: {NEXT}"
+        elif verdict.skipped:
+            self.unchecked[name] = verdict.reason
+        else:
+            self._entered[name] = rows, said
+
+    def _said(self, layer: MultiHeadAttention, asked: Asked, given: Given) -> dict[str, Any]:
+        """The settings of a call beside those that the layer has."""
         said = replace(asked, layer=layer, added=None, scale=None, softcap=0.0, sinks=None).settings()
         said = {word: value for word, value in said.items() if word not in layer.settings and word != "offset"}
         if "rope" in layer.settings and given.positions is not None:
@@ -155,17 +187,7 @@ class LiveModel(Model):
         if "q_segments" in layer.settings:  # the windows of one image
             windows = layer.settings["q_segments"]
             said["q_segments"] = np.tile(windows, (len(given.rows[0]) // len(windows), 1))
-        try:
-            heads = of_seeing(asked, heard.output).transpose(1, 2).flatten(2)
-            verdict = check(None, *given.rows, layer=layer, stages={"heads": heads}, **said)
-            failed = "" if verdict.passed or verdict.skipped else "other heads than the model computed"
-        except (Error, TypeError, ValueError) as reason:
-            failed = f"nothing on its inputs ({reason})"
-        if not failed:
-            self._entered[name] = given.rows, said
-            return
-        del self.attention[name]
-        self.refused[name] = f"what the configuration says of it gives {failed}: {NEXT}"
+        return said
 
     def _look(self) -> None:
         """Modules that look like attention, and are part of no layer."""
@@ -173,8 +195,7 @@ class LiveModel(Model):
         for name, module in self._described.modules.items():
             looks = "attention" in type(module).__name__.lower()
             if looks and not any(related(name, other) for other in known):
-                why = _HOW if not self._entered else ("no call of attention was heard in it: it did not run, or "
-                                                      "computes attention by itself")
+                why = _SILENT if self._entered else _HOW
                 self.refused[name] = f"{type(module).__name__}: {why}"
 
     # ---------------------------------------------------------------- its tensors
@@ -262,12 +283,14 @@ class LiveModel(Model):
         if len(fits) != 1:
             raise ValueError(f"layer: expected one of {', '.join(self.attention)}, found {layer!r}")
         if fits[0] not in self._entered:
-            raise ValueError(f"layer: {fits[0]} was not heard while the model ran: from_torch(model, inputs) runs it")
+            why = self.unchecked.get(fits[0], "from_torch(model, inputs) runs the model")
+            raise ValueError(f"layer: {fits[0]} was not compared with a call of the model: {why}")
         rows, settings = self._entered[fits[0]]
         return Trace(self.attention[fits[0]](*rows, keep=keep, path=path, **settings)[1])
 
     def __repr__(self) -> str:
         totals = self.totals
-        said = f", {len(self.refused)} refused" if self.refused else ""
+        said = "".join(f", {len(those)} {word}" for those, word in (
+            (self.refused, "refused"), (self.unchecked, "not checked")) if those)
         return (f"<mha.Model: {self.title}, {len(self.attention)} attention layers{said}, {totals.parameters:,} "
                 f"parameters in {totals.storages:,} storages>")
