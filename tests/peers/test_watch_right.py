@@ -72,40 +72,99 @@ def test_eager_attention_of_16_bits(seed, dtype):
     mask[0, :int(r.integers(0, 5))] = 0
     with mha.watch(model) as w:
         model(torch.from_numpy(r.integers(1, 50, (2, 24))), attention_mask=mask)
-    assert w.passed, w
+    assert w.passed and all(row.projected for row in w.layers.values()), w
 
 
 RIGHT = ["t5", "mt5", "umt5", "bart", "mbart", "pegasus", "marian", "m2m_100", "whisper", "vit", "deit", "vit_mae",
          "dinov2", "beit", "clip_vision_model", "siglip_vision_model", "clip", "nomic_bert"]
 
 
-def drawn(name, implementation="eager"):
-    model = row_of(name, implementation, torch.float32)
+def drawn(name, implementation="eager", dtype=torch.float32):
+    model = row_of(name, implementation, dtype)
     given = inputs_of(model, model.config)[0]
-    return model, {key: x.float() if x.is_floating_point() else x for key, x in given.items()}
+    return model, {key: x.to(dtype) if x.is_floating_point() else x for key, x in given.items()}
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", RIGHT)
-def test_encoder_decoders_and_vision(name):
+def test_encoder_decoders_and_vision(name, dtype):
     """All layers are checked, each with its projections; a torch.nn.MultiheadAttention is judged as a whole."""
-    model, given = drawn(name)
+    model, given = drawn(name, dtype=dtype)
     with mha.watch(model) as w:
         model(**given)
     assert w.passed and all(row.projected or len(row.heads) == 1 for row in w.layers.values()), w
 
 
-def test_a_bias_that_is_lost():
-    for kind, part in (("qwen2", "q_proj"), ("qwen3", "q_norm")):
-        model = model_of(kind, "eager")
-        attention = model.model.layers[1].self_attn
-        if part == "q_proj":
-            attention.q_proj.bias.copy_(torch.randn(32))
-            attention.q_proj.forward = lambda x: x @ attention.q_proj.weight.T
-        else:
-            attention.q_norm.forward = lambda x: x
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind, part", [("qwen2", "q_proj"), ("qwen2", "k_proj"), ("qwen2", "v_proj"),
+                                        ("qwen3", "q_norm"), ("qwen3", "k_norm"), ("llama", "rotation")])
+def test_a_part_of_a_projection_that_is_lost(kind, part, dtype):
+    model = model_of(kind, "eager", dtype)
+    attention = model.model.layers[1].self_attn
+    if part == "rotation":
+        forward = attention.forward
+        attention.forward = lambda *args, **kwargs: forward(*args, **{**kwargs, "position_embeddings": tuple(
+            torch.full_like(x, 1 - i) for i, x in enumerate(kwargs["position_embeddings"]))})
+    elif "proj" in part:
+        module = getattr(attention, part)
+        module.bias.copy_(torch.randn(len(module.bias)))
+        module.forward = lambda x: x @ module.weight.T
+    else:
+        getattr(attention, part).forward = lambda x: x
+    with mha.watch(model) as w:
+        model(ids_of())
+    assert w.status == "failed" and w.first.layer == "model.layers.1.self_attn" and w.first.kind == "config", w
+    assert part != "rotation" or "rope-missing" in w.first.names, w
+
+
+def test_what_was_compared_is_said():
+    for dtype in (torch.float32, torch.bfloat16):
+        model = model_of("llama", "eager", dtype)
         with mha.watch(model) as w:
             model(ids_of())
-        assert w.status == "failed" and w.first.layer == "model.layers.1.self_attn", w
+        layers = w.to_dict()["layers"]
+        assert [row["compared"] for row in layers] == [["output", "settings", "queries, keys and values"]] * 2
+        assert "compared: output in 2 layers, settings in 2, queries, keys and values in 2" in w.summary, w
+    with mha.watch(model, config=False) as w:
+        model(ids_of())
+    assert [row["compared"] for row in w.to_dict()["layers"]] == [["output"]] * 2
+    assert w.passed and "compared: output in 2 layers" in w.summary and "queries" not in w.summary, w
+
+
+def test_projections_that_no_type_can_compare():
+    """Of adapters in 16 bits the roundings are not known."""
+    peft = pytest.importorskip("peft")
+    model = peft.get_peft_model(model_of("llama", "eager"), peft.LoraConfig(r=2, target_modules=["q_proj"]))
+    with mha.watch(model.eval()) as w:
+        model(ids_of())
+    assert w.passed, w
+    with mha.watch(model.to(torch.bfloat16)) as w:
+        model(ids_of())
+    assert w.status == "not checked" and list(w.unchecked) == list(w.layers), w
+    assert all(reasons == ["queries, keys and values: an adapter in 16 bits"] for reasons in w.unchecked.values()), w
+
+
+def test_sinks_that_no_module_holds(monkeypatch):
+    """They cannot be told from those of another layer."""
+    monkeypatch.setattr("mha.intended._sinks_in", lambda module: None)
+    model = model_of("gpt_oss", "eager")
+    with mha.watch(model) as w:
+        model(ids_of())
+    assert w.status == "not checked" and set(w.unchecked) == set(w.layers), w
+    assert w.unchecked["model.layers.1.self_attn"] == ["sinks: its module holds none"], w
+
+
+def test_a_described_layer_that_is_not_heard():
+    """Whatever the class of its module is called."""
+    class Own(torch.nn.Module):
+        def forward(self, hidden_states, **_):
+            return (hidden_states @ hidden_states.mT).softmax(-1) @ hidden_states, None
+
+    model = model_of("llama", "eager")
+    model.model.layers[1].self_attn = Own()
+    with mha.watch(model) as w:
+        model(ids_of())
+    assert w.unchecked == {"model.layers.1.self_attn": ["it computes attention by itself"]}, w
 
 
 def test_a_mask_in_a_vision_model():

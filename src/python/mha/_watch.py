@@ -5,6 +5,7 @@ import functools
 import importlib
 import os
 import time
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, Mapping, Optional
@@ -44,7 +45,8 @@ class Finding:
 class Watched:
     """One layer: how often it was called and what was asked of it. heads: the largest error over allowed of each.
     unjudged: why outputs or gradients of calls were not judged. unchecked: what else was not compared, and why.
-    projected: calls of which queries, keys and values were held against the layer's own weights. gradients: the largest
+    described: whether what was asked for was held against the configuration; projected: calls of which queries, keys
+    and values were held against the layer's own weights. gradients: the largest
     error over allowed of dq, dk and dv, of `backward` calls; in_part: which parts of large ones were judged. maps: of
     the first call the right weights of each head of batch row 0, pooled, where they were asked for."""
 
@@ -61,6 +63,7 @@ class Watched:
     asked: list[str] = field(default_factory=list)
     unjudged: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    described: bool = False
     projected: int = 0
     backward: int = 0
     gradients: dict[str, float] = field(default_factory=dict)
@@ -76,6 +79,13 @@ class Watched:
     def gradient_ratio(self) -> Optional[float]:
         """The largest error over allowed of all gradients; None: no backward was judged."""
         return max(self.gradients.values(), default=None)
+
+    @property
+    def compared(self) -> list[str]:
+        """What of it was compared with what is right; of a whole layer the output shows its projections."""
+        return [name for name, seen in (("output", self.heads), ("settings", self.described),
+                                        ("queries, keys and values", self.projected), ("gradients", self.backward))
+                if seen]
 
     def add_backward(self, judged: judged_backward.JudgedBackward) -> None:
         """Counts a backward."""
@@ -203,7 +213,7 @@ class Watch:
             self._wrong(row, asked, output, rows, judged)
         if self._intended is not None:
             found = self._intended.compare(row.layer, asked)
-            row.projected = self._intended.held(row.layer)
+            row.described, row.projected = self._intended.held(row.layer)
             row.unchecked = self._intended.unchecked.get(row.layer, row.unchecked)
             for parted in found:
                 known = [(found.layer, found.names, found.kind) for found in self.findings]
@@ -267,8 +277,9 @@ class Watch:
             x for x in looks if x != name and x.startswith(name + "."))))]
 
     def _looks(self) -> list[tuple[str, Any]]:
-        """Modules that look like attention, by name."""
-        return [(name, x) for name, x in self._model.named_modules() if "attention" in type(x).__name__.lower()]
+        """Modules that look like attention, or are layers of the configuration, by name."""
+        return [(name, x) for name, x in self._model.named_modules() if "attention" in type(x).__name__.lower()
+                or self._intended is not None and name and self._intended.describes(name)]
 
     @property
     def status(self) -> str:
@@ -313,7 +324,7 @@ class Watch:
         """All of it in plain types, as json.dumps takes them."""
         return {"passed": self.passed, "status": self.status, "first": None if self.first is None else self.first.layer,
                 "layers": [{**{name: value for name, value in vars(row).items() if name != "maps"},
-                            "error_over_allowed": row.ratio} for row in self.layers.values()],
+                            "error_over_allowed": row.ratio, "compared": row.compared} for row in self.layers.values()],
                 "findings": [{**vars(found), "names": list(found.names), "clues": list(found.clues)}
                              for found in self.findings],
                 "unchecked": self.unchecked, "unjudged": self.unjudged, "unheard": self.unheard,
@@ -332,10 +343,11 @@ class Watch:
         if self.unheard:
             some = ", ".join(self.unheard[:3]) + (", ..." if len(self.unheard) > 3 else "")
             said += f"; not heard, because it did not run or computes attention by itself: {some}"
-        if self.undescribed:
-            return said + f"; not compared with a configuration ({self.undescribed})"
-        narrow = not any(row.projected for row in self.layers.values()) and not self.unchecked
-        return said + ("; queries, keys and values not compared with weights, in 16 bits" if narrow else "")
+        counts = Counter(what for row in self.layers.values() for what in row.compared)
+        if counts:
+            said += "; compared: " + ", ".join(f"{what} in {count}{' layers' * (i == 0)}"
+                                               for i, (what, count) in enumerate(counts.items()))
+        return said + (f"; not compared with a configuration ({self.undescribed})" if self.undescribed else "")
 
     def __str__(self) -> str:
         lines = [str(self.table()), ""] if self.layers else []
@@ -390,9 +402,9 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
     save: a path, or a folder: the first bad call is saved there as a case for mha check and mha diagnose.
     most_findings: behind so many findings further ones are left out.
     config: what is asked of each layer of a model of transformers is held against its configuration, as mha.Model reads
-        it: heads, who sees whom (with the attention_mask that the model gets), scale, softcap, sinks; in float32 and
-        float64 also the queries, keys and values of some tokens against those that the layer's input, weights and
-        rotation give. Where a cache is used, its earlier rows must stay what they were. w.undescribed says why not.
+        it: heads, who sees whom (with the attention_mask that the model gets), scale, softcap, sinks; and
+        the queries, keys and values of some tokens against those that the layer's input, weights and rotation give.
+        Where a cache is used, its earlier rows must stay what they were. w.undescribed says why not.
         w.unchecked names the layers for which one of these could not be compared: w.status is then "not checked".
     backward: of a training step the gradients of q, k and v are judged, too, each element by its own error bound
         (mha_gradient_bound) from the gradient that came back to the call's output, and mistakes are named

@@ -12,12 +12,12 @@ import numpy as np
 from . import _abi
 from ._library import lib
 from .asked import Asked
-from .described import Described
+from .described import Described, adapted
 from .errors import Error
-from .judge import check, diagnose
 from .layer import MultiHeadAttention
 from .meant import Meant
 from .model import ModelLayer
+from .projected import Projected
 from .rules import OPEN, Rules
 from .seams import others_of
 
@@ -108,10 +108,15 @@ class Intended:
 
     # ---------------------------------------------------------------- a call
 
-    def held(self, heard: str) -> int:
-        """Calls of a layer of which queries, keys and values were held against its weights."""
+    def held(self, heard: str) -> tuple[bool, int]:
+        """Whether the configuration describes a layer, and of how many calls queries, keys and values were held against
+        its weights."""
         place = self._of(heard)
-        return self.projected.get(place[0], 0) if place else 0
+        return (True, self.projected.get(place[0], 0)) if place else (False, 0)
+
+    def describes(self, name: str) -> bool:
+        """Whether a module is a layer of the configuration."""
+        return self._described.prefix_of(name) is not None
 
     def _not(self, heard: str, reason: str) -> None:
         """Notes a part of a layer that cannot be compared, and why."""
@@ -157,7 +162,10 @@ class Intended:
             there, lacking = ("configuration", "call") if facts.config.sinks else ("call", "configuration")
             return [Parted("config", f"sinks in the {there}, none in the {lacking}",
                            ("sinks-missing" if facts.config.sinks else "case-lacks-sinks",))]
-        if asked.sinks is None or heard not in self._sinks:
+        if asked.sinks is None:
+            return []
+        if heard not in self._sinks:
+            self._not(heard, "sinks: its module holds none")
             return []
         others = [name for name, sinks in self._sinks.items() if name != heard and np.array_equal(sinks, asked.sinks)
                   and len(set(sinks)) > 1]
@@ -288,10 +296,10 @@ class Intended:
     def _projected(self, place: tuple[str, str], heard: str, asked: Asked,
                    meant: float) -> tuple[Optional[list[Parted]], bool]:
         """The queries, keys and values of some tokens beside those that the layer's own weights and the configuration
-        give, in float32 and float64; None where that cannot be said. Then whether the scale is in the queries."""
+        give; None where that cannot be said. Then whether the scale is in the queries."""
         entered = self._entered.pop(heard, self._entered.pop(place[0], None))
         self._loads[heard] = self._loads.get(heard, 0) + 1
-        if self._loads[heard] > CALLS or str(asked.query.dtype) not in ("torch.float32", "torch.float64"):
+        if self._loads[heard] > CALLS:
             return None, False
         try:
             if entered is None:
@@ -327,35 +335,35 @@ class Intended:
         else:
             self._not(heard, f"keys and values: {asked.key.shape[1]} heads, {layer.config['kv_heads']} in the "
                       "configuration")
-        verdict = check(None, *rows, layer=layer, stages=stages, **told)
-        self.projected[place[0]] = self.projected.get(place[0], 0) + (not verdict.skipped)
+        projected = Projected(layer, rows, told, asked.query.dtype)
+        if projected.is_half:
+            if any(name == place[0] or name.startswith(place[0] + ".") for name in adapted(self._modules)):
+                raise ValueError("an adapter in 16 bits")
+            stages = {name: x.float() for name, x in stages.items()}
+        found = projected.beside(stages)
+        self.projected[place[0]] = self.projected.get(place[0], 0) + 1
         scaled, before = (asked.scale or 1.0) / meant, False
-        if verdict.first == q and abs(scaled - 1) > 1e-6:
+        if found.first == q and abs(scaled - 1) > 1e-6:
             again = {**stages, q: stages[q] * scaled}
-            found = check(None, *rows, layer=layer, stages=again, **told)
-            if found.first != q:
-                stages, verdict, before = again, found, True
-        if verdict.skipped:
-            raise ValueError(verdict.reason)
-        if verdict.passed:
+            found_again = projected.beside(again)
+            if found_again.first != q:
+                stages, found, before = again, found_again, True
+        if found.first is None:
             return [], before
-        first = str(verdict.first)
-        why = diagnose(None, *rows, layer=layer, stages={first: stages[first]}, tensor=first, **told)
-        if why.names == [_REGROUPED] and k in stages:  # in the keys, too? then no score changes
-            other = diagnose(None, *rows, layer=layer, stages={k: stages[k]}, tensor=k, **told)
-            if other.names == [_REGROUPED]:
+        first = str(found.first)
+        names, clues = projected.mistakes(first, stages[first])
+        if names == (_REGROUPED,) and k in stages:  # in the keys, too? then no score changes
+            if projected.mistakes(k, stages[k])[0] == names:
                 return [], before
         word = {q: "queries", k: "keys", "v": "values"}[first]
-        stage = next(each for each in verdict.stages if each.name == first)
-        names, clues = tuple(why.names), (why.sentence, *why.clues)
         if not names:
             def right() -> bool:
-                return check(None, *rows, layer=layer, stages={first: stages[first]}, **told).passed
+                return projected.beside({first: stages[first]}).first is None
             weight, owner = self._borrowed(layer, place[1], asked, right)
             if owner:
                 names, clues = (f"{weight}-other",), (f"they are right with {weight} of {owner}",)
         return [Parted("config", f"the {word} are not what the configuration makes of the layer's input and weights: "
-                       f"{stage.mismatches:,} of {stage.elements:,} numbers differ, by {stage.max_abs:.3g}",
+                       f"{found.off:,} of {found.count:,} {found.what} differ, by {found.most:.3g}",
                        names, clues)], before
 
     def _borrowed(self, layer: MultiHeadAttention, prefix: str, asked: Asked,

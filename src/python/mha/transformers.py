@@ -174,6 +174,9 @@ def rule_mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0,
 def sinks_of(module: Any, s_aux: Any, heads: int) -> Any:
     """The sinks of a call: one for each head, which some modules keep to themselves; None: there are none."""
     sinks = s_aux if s_aux is not None else getattr(module, "sinks", None)
+    if s_aux is not None and getattr(s_aux, "numel", lambda: 0)() != heads:
+        raise ValueError(f"s_aux: expected one sink for each of {heads} heads, found "
+                         f"{tuple(getattr(s_aux, 'shape', ())) or type(s_aux).__name__}")
     return sinks.detach().reshape(-1) if getattr(sinks, "numel", lambda: 0)() == heads else None
 
 
