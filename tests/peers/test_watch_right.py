@@ -117,6 +117,18 @@ def test_a_part_of_a_projection_that_is_lost(kind, part, dtype):
     assert part != "rotation" or "rope-missing" in w.first.names, w
 
 
+def test_frequencies_that_were_rounded():
+    """Far from the beginning they turn queries and keys by other angles; those of float32 do not."""
+    positions = torch.arange(400, 411)[None]
+    for rounded in (True, False):
+        model = model_of("llama", "eager", torch.bfloat16, head_dim=64, max_position_embeddings=512)
+        if not rounded:
+            model.model.rotary_emb = model_of("llama", "eager", head_dim=64).model.rotary_emb
+        with mha.watch(model) as w:
+            model(ids_of(), position_ids=positions)
+        assert w.passed != rounded and (not rounded or w.first.names == ("rope-frequencies-rounded",)), w
+
+
 def test_what_was_compared_is_said():
     for dtype in (torch.float32, torch.bfloat16):
         model = model_of("llama", "eager", dtype)

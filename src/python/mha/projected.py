@@ -18,7 +18,7 @@ and each rounding moves a number by the smallest subnormal of the type, if by no
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
@@ -70,11 +70,27 @@ class Projected:
 
     def mistakes(self, name: str, stage: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of the variants that give a stage, in 16 bits of those that come within 2 percent, and clues."""
+        rounded = self._rounded()
+        if rounded is not None and name != "v" and rounded.beside({name: stage}).first is None:
+            kind = str(self.dtype).replace("torch.", "")
+            clue = f"they are right with frequencies of the rotation rounded to {kind}, as model.to({kind}) does"
+            return ("rope-frequencies-rounded",), (clue,)
         found = diagnose(None, *self.rows, layer=self.layer, stages={name: stage}, tensor=name, **self.said)
         names = ["+".join(each.variants) for each in found.matches] if self.is_half else found.names
         return tuple(filter(None, names)), (found.sentence, *found.clues)
 
     # ---------------------------------------------------------------- in 16 bits
+
+    def _rounded(self) -> Optional[Projected]:
+        """The same with frequencies of the rotation that were rounded to the type; None where there are none."""
+        rope = self.layer.settings.get("rope")
+        if not self.is_half or rope is None or rope.cos is not None:
+            return None
+        width = rope.dim or self.layer.config["d_k"]
+        own = rope.base ** -(np.arange(0, width, 2) / width) if rope.frequencies is None else rope.frequencies
+        torch = importlib.import_module("torch")
+        turned = replace(rope, frequencies=torch.tensor(np.asarray(own)).to(self.dtype).double().numpy())
+        return Projected(self.layer, self.rows, {**self.said, "rope": turned}, self.dtype)
 
     def _in_halves(self, stages: Mapping[str, Any]) -> Beside:
         meant = Meant(self.rows[0], self.rows[1] if self.rows[1:] else None, None, self.layer, None, self.said)
