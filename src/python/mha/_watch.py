@@ -46,8 +46,9 @@ class Watched:
     """One layer: how often it was called and what was asked of it. heads: the largest error over allowed of each.
     unjudged: why outputs or gradients of calls were not judged. unchecked: what else was not compared, and why.
     described: whether what was asked for was held against the configuration; projected: calls of which queries, keys
-    and values were held against the layer's own weights. gradients: the largest
-    error over allowed of dq, dk and dv, of `backward` calls; in_part: which parts of large ones were judged. maps: of
+    and values were held against the layer's own weights; rounded: queries or keys are right with frequencies of the
+    rotation rounded to the type of the model, as model.to(dtype) rounds them. gradients: the largest error over allowed
+    of dq, dk and dv, of `backward` calls; in_part: which parts of large ones were judged. maps: of
     the first call the right weights of each head of batch row 0, pooled, where they were asked for."""
 
     layer: str
@@ -65,6 +66,7 @@ class Watched:
     unchecked: list[str] = field(default_factory=list)
     described: bool = False
     projected: int = 0
+    rounded: bool = False
     backward: int = 0
     gradients: dict[str, float] = field(default_factory=dict)
     in_part: list[str] = field(default_factory=list)
@@ -84,7 +86,9 @@ class Watched:
     def compared(self) -> list[str]:
         """What of it was compared with what is right; of a whole layer the output shows its projections."""
         return [name for name, seen in (("output", self.heads), ("settings", self.described),
-                                        ("queries, keys and values", self.projected), ("gradients", self.backward))
+                                        ("queries, keys and values", self.projected and not self.rounded),
+                                        ("queries, keys and values with rounded frequencies", self.rounded),
+                                        ("gradients", self.backward))
                 if seen]
 
     def add_backward(self, judged: judged_backward.JudgedBackward) -> None:
@@ -214,6 +218,7 @@ class Watch:
         if self._intended is not None:
             found = self._intended.compare(row.layer, asked)
             row.described, row.projected = self._intended.held(row.layer)
+            row.rounded = row.layer in self._intended.rounded
             row.unchecked = self._intended.unchecked.get(row.layer, row.unchecked)
             for parted in found:
                 known = [(found.layer, found.names, found.kind) for found in self.findings]

@@ -58,6 +58,7 @@ class Intended:
         self._named: Mapping[str, Any] = {}
         self._sinks: dict[str, Any] = {}
         self.projected: dict[str, int] = {}
+        self.rounded: set[str] = set()
         self.unchecked: dict[str, list[str]] = {}
 
     def open(self) -> None:
@@ -348,6 +349,8 @@ class Intended:
             found_again = projected.beside(again)
             if found_again.first != q:
                 stages, found, before = again, found_again, True
+        if projected.is_rounded:
+            self.rounded.add(heard)
         if found.first is None:
             return [], before
         first = str(found.first)

@@ -50,6 +50,8 @@ class Projected:
             raise ValueError(f"in {dtype}")
         self.layer, self.rows, self.said, self.dtype = layer, rows, dict(said), dtype
         self.is_half = str(dtype) in HALVES
+        self._is_again = False
+        self.is_rounded = False  # whether queries or keys are right only with frequencies rounded to the type
         self._weights: Mapping[str, Any] = {}
         if self.is_half and layer.config["kv_rank"]:
             raise ValueError("latents in 16 bits")
@@ -70,11 +72,6 @@ class Projected:
 
     def mistakes(self, name: str, stage: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of the variants that give a stage, in 16 bits of those that come within 2 percent, and clues."""
-        rounded = self._rounded()
-        if rounded is not None and name != "v" and rounded.beside({name: stage}).first is None:
-            kind = str(self.dtype).replace("torch.", "")
-            clue = f"they are right with frequencies of the rotation rounded to {kind}, as model.to({kind}) does"
-            return ("rope-frequencies-rounded",), (clue,)
         found = diagnose(None, *self.rows, layer=self.layer, stages={name: stage}, tensor=name, **self.said)
         names = ["+".join(each.variants) for each in found.matches] if self.is_half else found.names
         return tuple(filter(None, names)), (found.sentence, *found.clues)
@@ -82,15 +79,18 @@ class Projected:
     # ---------------------------------------------------------------- in 16 bits
 
     def _rounded(self) -> Optional[Projected]:
-        """The same with frequencies of the rotation that were rounded to the type; None where there are none."""
+        """The same with frequencies of the rotation rounded to the type, as model.to(dtype) rounds this buffer of
+        transformers; None if there are none, or they are."""
         rope = self.layer.settings.get("rope")
-        if not self.is_half or rope is None or rope.cos is not None:
+        if rope is None or rope.cos is not None or self._is_again:
             return None
         width = rope.dim or self.layer.config["d_k"]
         own = rope.base ** -(np.arange(0, width, 2) / width) if rope.frequencies is None else rope.frequencies
         torch = importlib.import_module("torch")
         turned = replace(rope, frequencies=torch.tensor(np.asarray(own)).to(self.dtype).double().numpy())
-        return Projected(self.layer, self.rows, {**self.said, "rope": turned}, self.dtype)
+        again = Projected(self.layer, self.rows, {**self.said, "rope": turned}, self.dtype)
+        again._is_again = True
+        return again
 
     def _in_halves(self, stages: Mapping[str, Any]) -> Beside:
         meant = Meant(self.rows[0], self.rows[1] if self.rows[1:] else None, None, self.layer, None, self.said)
@@ -102,7 +102,10 @@ class Projected:
                                    for x in (given, exact[name], exact[name[0]]))
             off = np.linalg.norm(mine - right, axis=-1)
             wrong = ~(off <= self._allowed(name, bound[name[0]], before, right))
-            if wrong.any():
+            rounded = self._rounded() if wrong.any() and name != "v" else None
+            if rounded is not None and rounded.beside({name: given}).first is None:
+                self.is_rounded = True
+            elif wrong.any():
                 return Beside(name, int(wrong.sum()), wrong.size, float(np.abs(mine - right).max()), "rows of heads")
         return Beside()
 
