@@ -104,7 +104,22 @@ static void count_heads(counts *c, const mha_layer *layer)
     }
 }
 
-static mha_status count_merged(counts *c, mha_layer *layer, mha_error *error)
+/* Counts a table that has W_QK of each head and nothing else. */
+static mha_status count_merged(counts *c, const mha_config *config, mha_error *error)
+{
+    const mha_tensor_spec spec = {
+        .name = "W_QK", .dtype = MHA_F32, .rank = 3, .shape = {config->n_heads, config->d_q, config->d_kin}};
+    mha_params *table = NULL;
+    mha_tensor *tensor = NULL;
+    if (mha_params_create(NULL, &table) != MHA_OK)
+        return mha__fail(error, MHA_NO_MEMORY, "claims", "no memory for a parameter table");
+    const mha_status status = mha_params_add(table, &spec, &tensor, error);
+    set(c, "merged_qk", mha_params_totals(table, NULL).parameters);
+    mha_params_destroy(table);
+    return status;
+}
+
+static mha_status compare_merged(counts *c, mha_layer *layer, mha_error *error)
 {
     mha__merged_qk merged;
     mha_layer_init(layer, 0);
@@ -117,7 +132,7 @@ static mha_status count_merged(counts *c, mha_layer *layer, mha_error *error)
 /* ---------------------------------------------------------------- configurations */
 
 /* Adds the counts of one layer's heads, and those of the table when the layer is `alone` in it. */
-static mha_status count_layer(counts *c, const mha_config *config, bool alone, bool merged, mha_params *table,
+static mha_status count_layer(counts *c, const mha_config *config, bool alone, bool compared, mha_params *table,
                               mha_error *error)
 {
     mha_layer *layer = NULL;
@@ -125,8 +140,8 @@ static mha_status count_layer(counts *c, const mha_config *config, bool alone, b
     if (status != MHA_OK)
         return status;
     count_heads(c, layer);
-    if (merged)
-        status = count_merged(c, layer, error);
+    if (compared)
+        status = compare_merged(c, layer, error);
     if (alone)
         count_table(c, table);
     mha_layer_destroy(layer);
@@ -139,7 +154,8 @@ static size_t symbol(const counts *c, const char *name)
 }
 
 /* Creates the layer of "d_model=512 h=8 ...", and makes its resolved widths symbols. */
-static mha_status count_layer_of(counts *c, const char *words, bool merged, mha_params *table, mha_error *error)
+static mha_status count_layer_of(counts *c, const char *words, const char *counted, mha_params *table,
+                                 mha_error *error)
 {
     mha_status status = mha__values_parse(&c->values, words, error);
     mha_config config = mha__values_attention(&c->values);
@@ -153,8 +169,9 @@ static mha_status count_layer_of(counts *c, const char *words, bool merged, mha_
     set(c, "h", config.n_heads);
     set(c, "d_k", config.d_k);
     set(c, "d_v", config.d_v);
-    set(c, "merged_qk", config.n_heads * config.d_q * config.d_kin);
-    return count_layer(c, &config, true, merged, table, error);
+    if (strstr(counted, "merged_qk"))
+        TRY(count_merged(c, &config, error));
+    return count_layer(c, &config, true, strstr(counted, "rank_qk") || strstr(counted, "equal_qk"), table, error);
 }
 
 /* The config of "PRESET KEY=VALUE ... class=NAME": the preset's with the values replaced. */
@@ -232,9 +249,8 @@ static mha_status judge_side(const mha__claim_row *row, mha__claim_side *side, m
     const mha_allocator allocator = mha__regions_allocator(&regions);
     if (mha_params_create(&allocator, &table) != MHA_OK)
         return mha__fail(error, MHA_NO_MEMORY, "claims", "no memory for a parameter table");
-    bool merged = strstr(row->counted, "rank_qk") || strstr(row->counted, "equal_qk");
     bool alone = strncmp(side->configuration, layer, sizeof layer - 1) == 0;
-    mha_status status = alone ? count_layer_of(&c, side->configuration + sizeof layer - 1, merged, table, error)
+    mha_status status = alone ? count_layer_of(&c, side->configuration + sizeof layer - 1, row->counted, table, error)
                               : count_model_of(&c, side->configuration, table, error);
     mha_params_destroy(table);
     if (status == MHA_OK && c.full)
