@@ -27,8 +27,7 @@ typedef enum mha_gradient {
     MHA_GRADIENT_COUNT = MHA_D_WEIGHTS + MHA_WEIGHT_COUNT
 } mha_gradient;
 
-MHA_API const char *mha_gradient_name(mha_gradient gradient);                 /* "query"; "?" outside the list */
-MHA_API bool mha_gradient_find(const char *name, mha_gradient *gradient);     /* false: none of that name */
+MHA_API const char *mha_gradient_name(mha_gradient gradient); /* "query"; "?" outside the list */
 
 /* The stages of a backward: what it makes on its way from the gradient of the output to those of the inputs, in the
  * order of its equations (src/attention/backward/backward.c). All but row_sums are gradients of a stage of the forward;

@@ -158,8 +158,6 @@ typedef struct mha_variant {
 /* All variants, in the order data flows: `at` gives NULL past the end. Static. */
 MHA_API size_t mha_variant_count(void);
 MHA_API const mha_variant *mha_variant_at(size_t index);
-/* Whether the diagnosis tries it in pairs, too: it leaves that to the more usual ones. */
-MHA_API bool mha_variant_is_paired(size_t index);
 
 /* The case computed with up to two variants, compared with a recorded tensor. The baseline is the case computed
  * without a variant, exactly as it is described. */

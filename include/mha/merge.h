@@ -31,9 +31,9 @@ typedef struct mha_part {
  * scores; and MHA_HIDDEN_PROPAGATE reaches only rows that see something in the part.
  *
  * Computed in float64 in the order of the parts, rounded once to the types of `result` (F32, F64, F16 or BF16): exactly
- * commutative for two parts, and with one part that saw something a copy of it. How far the result may lie from exact
- * attention says mha_merge_bound (compare.h). The bits of one call over all keys cannot come out of this, as heads and
- * lse are rounded; mha_call.partial, which keeps maximum, sum and weighted values apart, gives them on the exact path.
+ * commutative for two parts, and with one part that saw something a copy of it. The bits of one call over all keys
+ * cannot come out of this, as heads and lse are rounded; mha_call.partial, which keeps maximum, sum and weighted values
+ * apart, gives them on the exact path.
  *
  * result->lse may have no data. The result's heads may be those of a part, and its lse that of a part, the same or
  * another one, element for element; otherwise they share no memory with parts. Allocates nothing. MHA_INVALID: shapes

@@ -72,8 +72,8 @@ MHA_API mha_status mha_mpi_layer_share(const mha_mpi_layer *layer, size_t B, siz
  *
  * Against one process: MHA_SPLIT_ULYSSES gives the same bits on the exact path and, with packed weights, on the fast
  * one; MHA_SPLIT_RING and ZIGZAG on the exact path, where keys are visited in their order. Otherwise float results lie
- * within the error bound (mha_merge_bound where parts are merged). A ring on a float path starts with the rank's own
- * keys, while the others are on their way, and merges the parts in the order of the keys (mha_merge); parts that no
+ * within the error bound, wider by the rounding of parts that are merged. A ring on a float path starts with the rank's
+ * own keys, while the others are on their way, and merges the parts in the order of the keys (mha_merge); parts that no
  * query sees are passed on but not computed.
  *
  * Errors: those of mha_plan_call; MHA_INVALID: rows that are not this rank's, calls that differ between ranks;

@@ -1,4 +1,5 @@
-/* Random numbers computed from a counter: element i is the same on every machine, in any order. */
+/* Random numbers computed from a counter by Philox4x32-10 (Salmon et al. 2011): element i is the same on every machine,
+ * in any order. */
 #ifndef MHA_RANDOM_H
 #define MHA_RANDOM_H
 
@@ -8,8 +9,6 @@
 extern "C" {
 #endif
 
-/* Philox4x32-10 (Salmon et al. 2011): four 32-bit words from a 128-bit counter and a 64-bit key. */
-MHA_API void mha_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 /* The i-th number of `stream` under `seed`, uniform in [0, 1), a multiple of 2^-24: exact in float. */
 MHA_API float mha_random_unit(uint64_t seed, uint64_t stream, uint64_t i);
 /* The i-th 64-bit word of `stream` under `seed`. */

@@ -52,10 +52,6 @@ typedef struct mha_relative {
     double k_scale, q_scale; /* 0: the scale of the call; finite */
 } mha_relative;
 
-/* The row of a table (MHA_RELATIVE_K, _COLUMNS or _Q) of n rows for a query at position p and a key at position q; n
- * when the rule has none: no rule, a table that is not of it, or a position outside the grid. */
-MHA_API size_t mha_relative_row(const mha_relative *relative, mha_weight table, size_t n, int64_t p, int64_t q);
-
 #ifdef __cplusplus
 }
 #endif

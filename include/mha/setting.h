@@ -104,15 +104,6 @@ MHA_API mha_status mha_setting_put_view(const mha_setting *setting, const mha_vi
  * while it is not given, and of other kinds. */
 MHA_API mha_view mha_setting_view(const mha_setting *setting, const mha_semantics *semantics, size_t B, size_t h);
 
-/* Whether two semantics have the same settings of a group, bit by bit; arrays are the same that lie at one place, views
- * those that have the same strides, too. */
-MHA_API bool mha_settings_same(mha_setting_group group, const mha_semantics *a, const mha_semantics *b);
-
-/* Checks all numbers of the semantics against the ranges of their rows, and that none is set that has no effect without
- * another. Shapes and combinations are checked when a call is planned, which does this, too. MHA_INVALID names the
- * setting. */
-MHA_API mha_status mha_settings_check(const mha_semantics *semantics, mha_error *error);
-
 #ifdef __cplusplus
 }
 #endif

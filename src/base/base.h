@@ -163,6 +163,8 @@ char *mha__shape_text(char *text, size_t size, const size_t *shape, int rank);
 double mha__clock_seconds(void);
 double mha__clock_ms(void);
 
+/* Philox4x32-10: four 32-bit words from a 128-bit counter and a 64-bit key. */
+void mha__philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 /* mha_random_fill with element first + e of the stream in place of element e. */
 void mha__random_fill_from(const mha_view *view, uint64_t seed, uint64_t stream, uint64_t first, float low, float high);
 

@@ -3,7 +3,7 @@
 #include "base/base.h"
 #include "mha/random.h"
 
-void mha_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+void mha__philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     uint32_t k0 = key[0], k1 = key[1];
@@ -24,7 +24,7 @@ static void block(uint64_t seed, uint64_t stream, uint64_t number, uint32_t out[
     const uint32_t counter[4] = {(uint32_t)number, (uint32_t)(number >> 32), (uint32_t)stream,
                                  (uint32_t)(stream >> 32)};
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    mha_philox(counter, key, out);
+    mha__philox(counter, key, out);
 }
 
 uint64_t mha_random_bits(uint64_t seed, uint64_t stream, uint64_t i)

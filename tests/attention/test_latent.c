@@ -8,6 +8,7 @@
 #include "mha/mha.h"
 #include "support/latent.h"
 #include "support/layer.h"
+#include "support/merged.h"
 #include "support/trial.h"
 #include "support/unit.h"
 #include "support/words.h"
@@ -299,7 +300,7 @@ static void in_parts(const drawn *d, const struct form *f, uint64_t seed)
     }
     assert_ok(mha_error_bound(d->layer, &all, 0x1p-24, bound, MHA_STAGE_COUNT, &error), error);
     double off = bound[MHA_STAGE_HEADS], off_lse = bound[MHA_STAGE_LSE];
-    mha_merge_bound(parts, 2, 0x1p-24, &off, &off_lse);
+    merged_bound(parts, 2, 0x1p-24, &off, &off_lse);
     assert_ok(mha_merge(parts, 2, s->softmax.empty_rows, &parts[0], &error), error);
     static double y[MOST];
     all.output = mha_view_of(y, MHA_F64, 3, (size_t[]){d->B, d->T_q, c->d_out});

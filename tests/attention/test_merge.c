@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "mha/mha.h"
+#include "support/merged.h"
 #include "support/rerun.h"
 #include "support/trial.h"
 #include "support/unit.h"
@@ -159,7 +160,7 @@ static void merge_and_compare(const rig *r, const rerun *exact, mha_path path, d
         mha_error error;
         const bool wide = path == MHA_PATH_EXACT;
         double of_heads = bound[wide][MHA_STAGE_HEADS], of_lse = bound[wide][MHA_STAGE_LSE];
-        mha_merge_bound(given, n, wide ? 0x1p-53 : 0x1p-24, &of_heads, &of_lse);
+        merged_bound(given, n, wide ? 0x1p-53 : 0x1p-24, &of_heads, &of_lse);
         if (below(4) == 0)
             result = given[below(n)];
         assert_ok(mha_merge(given, n, r->call.semantics.softmax.empty_rows, &result, &error), error);
@@ -349,7 +350,7 @@ static void the_bound_of_merged_parts_is_sharp(void **state)
             lse[i][0] = 3 + (what < 2 && i ? -1 : 1) * of_lse;
         }
         mha_error error;
-        mha_merge_bound(parts, 2, 0x1p-53, &of_heads, &of_lse);
+        merged_bound(parts, 2, 0x1p-53, &of_heads, &of_lse);
         assert_ok(mha_merge(parts, 2, MHA_EMPTY_ZERO, &result, &error), error);
         const double off = fabs(out), off_sum = fabs(sum - 3 - log(2));
         assert_true(off <= of_heads && off_sum <= of_lse);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/settings/settings.h"
 #include "mha/mha.h"
 #include "support/unit.h"
 
@@ -303,10 +304,10 @@ static void settings_without_effect_are_refused(void **state)
         mha_semantics semantics = {0};
         give(s, NULL, &semantics);
         if (!s->needs) {
-            assert_ok(mha_settings_check(&semantics, &error), error);
+            assert_ok(mha__settings_check(&semantics, false, &error), error);
             continue;
         }
-        assert_refused(mha_settings_check(&semantics, &error), MHA_INVALID, error, s->name,
+        assert_refused(mha__settings_check(&semantics, false, &error), MHA_INVALID, error, s->name,
                        word_of(s->needs, '=', 0, name), "has no effect");
         assert_string_equal(error.name, s->name);
         mha_call call = a_call();
@@ -314,7 +315,7 @@ static void settings_without_effect_are_refused(void **state)
         call.semantics = semantics;
         assert_refused(mha_plan_call(NULL, &call, &plan, &error), MHA_INVALID, error, s->name, "has no effect");
         give_needs(s, &semantics);
-        assert_ok(mha_settings_check(&semantics, &error), error);
+        assert_ok(mha__settings_check(&semantics, false, &error), error);
         const char *words = strchr(s->needs, '=');
         const mha_setting *needed = mha_setting_find(name);
         for (int value = 0; words && *word_of(needed->choices, '|', (size_t)value, word); value++) {
@@ -327,9 +328,10 @@ static void settings_without_effect_are_refused(void **state)
                 listed |= strcmp(one, word) == 0;
             assert_ok(mha_setting_put_number(needed, value, &semantics, &error), error);
             if (listed)
-                assert_ok(mha_settings_check(&semantics, &error), error);
+                assert_ok(mha__settings_check(&semantics, false, &error), error);
             else
-                assert_refused(mha_settings_check(&semantics, &error), MHA_INVALID, error, s->name, "has no effect");
+                assert_refused(mha__settings_check(&semantics, false, &error), MHA_INVALID, error, s->name,
+                               "has no effect");
         }
     }
 }
@@ -368,7 +370,8 @@ static void a_plan_refuses_what_the_table_refuses(void **state)
             give_needs(s, &call.semantics);
             if (!write_beyond(s, way, &call.semantics))
                 continue;
-            assert_refused(mha_settings_check(&call.semantics, &error), MHA_INVALID, error, s->name, "expected");
+            assert_refused(mha__settings_check(&call.semantics, false, &error), MHA_INVALID, error, s->name,
+                           "expected");
             assert_refused(mha_plan_call(NULL, &call, &plan, &planned), MHA_INVALID, planned, s->name);
             assert_string_equal(error.message, planned.message);
             refused++;
@@ -376,10 +379,10 @@ static void a_plan_refuses_what_the_table_refuses(void **state)
     assert_true(refused > 80);
     mha_semantics window = {.visible.window_left = 3};
     mha_error error;
-    assert_refused(mha_settings_check(&window, &error), MHA_INVALID, error, "window_left", "`window`");
+    assert_refused(mha__settings_check(&window, false, &error), MHA_INVALID, error, "window_left", "`window`");
     window = (mha_semantics){
         .visible = {.window_left = -1, .window_right = -1}}; /* open on both sides, which is no window */
-    assert_ok(mha_settings_check(&window, &error), error);
+    assert_ok(mha__settings_check(&window, false, &error), error);
 }
 
 /* ---------------------------------------------------------------- arrays */
@@ -462,7 +465,7 @@ static void numbers_beyond_float_need_the_exact_path(void **state)
             assert_true(s->kind == MHA_SETTING_REAL);
             give_needs(s, &call.semantics);
             assert_ok(mha_setting_put_number(s, beyond[k], &call.semantics, &error), error);
-            assert_ok(mha_settings_check(&call.semantics, &error), error);
+            assert_ok(mha__settings_check(&call.semantics, false, &error), error);
             for (mha_path path = MHA_PATH_AUTO; path < MHA_PATH_COUNT; path++) {
                 call.path = path;
                 const mha_status status = mha_plan_call(NULL, &call, &plan, &error);
@@ -486,8 +489,8 @@ static void groups_are_compared(void **state)
             mha_semantics semantics = {.place = {0}};
             give(s, NULL, &semantics);
             const mha_semantics copy = semantics;
-            assert_true(mha_settings_same(group, &semantics, &none) == (s->group != group));
-            assert_true(mha_settings_same(group, &semantics, &copy));
+            assert_true(mha__settings_same(group, &semantics, &none) == (s->group != group));
+            assert_true(mha__settings_same(group, &semantics, &copy));
         }
 }
 
@@ -500,10 +503,10 @@ static void strides_are_compared(void **state)
     mha_semantics turned = s;
     turned.visible.mask.values = mha_view_swap(&s.visible.mask.values, 0, 1);
     assert_true(turned.visible.mask.values.data == s.visible.mask.values.data);
-    assert_false(mha_settings_same(MHA_SETTINGS_VISIBLE, &s, &turned));
+    assert_false(mha__settings_same(MHA_SETTINGS_VISIBLE, &s, &turned));
     turned.visible.mask.values = s.visible.mask.values;
     turned.visible.mask.values.stride[2] = 7; /* beyond the rank */
-    assert_true(mha_settings_same(MHA_SETTINGS_VISIBLE, &s, &turned));
+    assert_true(mha__settings_same(MHA_SETTINGS_VISIBLE, &s, &turned));
 }
 
 int main(void)

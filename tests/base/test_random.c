@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "mha/random.h"
 #include "support/unit.h"
 
@@ -21,7 +22,7 @@ static void philox_gives_the_published_answers(void **state)
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         uint32_t out[4];
-        mha_philox(known[i].counter, known[i].key, out);
+        mha__philox(known[i].counter, known[i].key, out);
         assert_memory_equal(out, known[i].out, sizeof out);
     }
 }
@@ -54,7 +55,7 @@ static void unit_and_bits_come_from_the_counter(void **state)
         const uint32_t counter[4] = {(uint32_t)number, (uint32_t)(number >> 32), (uint32_t)stream,
                                      (uint32_t)(stream >> 32)};
         uint32_t word[4];
-        mha_philox(counter, key, word);
+        mha__philox(counter, key, word);
         assert_true(mha_random_unit(seed, stream, i) == (float)(word[i % 4] >> 8) / 16777216.0f);
     }
     assert_true(mha_random_bits(seed, stream, 7) != mha_random_bits(seed, stream + 1, 7));

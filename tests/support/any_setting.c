@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/settings/settings.h"
 #include "support/any_setting.h"
 
 bool any_setting_is_array(const mha_setting *row)
@@ -161,7 +162,7 @@ void any_setting_clear(const mha_setting *row, mha_semantics *semantics)
 void any_setting_settle(mha_semantics *semantics)
 {
     mha_error error;
-    while (mha_settings_check(semantics, &error) != MHA_OK)
+    while (mha__settings_check(semantics, false, &error) != MHA_OK)
         any_setting_clear(mha_setting_find(error.name), semantics);
 }
 

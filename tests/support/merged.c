@@ -1,4 +1,4 @@
-/* The bound of outputs whose keys were attended to in parts. */
+/* The bounds of heads, lse and outputs whose keys were attended to in parts; merged.h derives them. */
 #include "support/merged.h"
 
 #include <math.h>
@@ -19,6 +19,20 @@ double merged_largest(const mha_view *v)
     return most;
 }
 
+void merged_bound(const mha_part *parts, size_t count, double unit, double *heads, double *lse)
+{
+    const double w = 0x1p-53, n = (double)count, terms = (2 * n + 8) * w, gamma = terms / (1 - terms);
+    const double eta = unit > 0x1p-30 ? 0x1p-149 : 0x1p-1074, H = *heads, E = *lse + 750 * w;
+    double X = 0, m = 0;
+    for (size_t i = 0; i < count; i++) {
+        X = fmax(X, merged_largest(&parts[i].heads));
+        m = fmax(m, merged_largest(&parts[i].lse));
+    }
+    const double F = fmin(exp(2 * E) * (1 + gamma) - 1, 2);
+    *heads = F * X + H + 3 * gamma * X + unit * (X + H) + eta;
+    *lse = E + gamma + (unit + 4 * w) * (m + log1p(n) + 1) + eta;
+}
+
 double merged_output(const mha_view *W_O, double X, double m, const double *bound, double unit, size_t n)
 {
     const size_t one[4] = {1, 1, 1, 1};
@@ -26,7 +40,7 @@ double merged_output(const mha_view *W_O, double X, double m, const double *boun
                    two[2] = {part, part};
     double heads = bound[MHA_STAGE_HEADS], lse = bound[MHA_STAGE_LSE] + unit * m, widest = 0; /* as it is sent */
     for (size_t i = 0; i < n; i++)
-        mha_merge_bound(two, 2, unit, &heads, &lse);
+        merged_bound(two, 2, unit, &heads, &lse);
     heads += 0x1p-24 * (X + heads); /* and rounded once more for the projection */
     for (size_t j = 0; j < W_O->shape[1]; j++) {
         double column = 0;

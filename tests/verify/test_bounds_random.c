@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/settings/settings.h"
 #include "mha/mha.h"
 #include "support/any_setting.h"
 #include "support/rerun.h"
@@ -105,7 +106,7 @@ static double stands_for(const subject *s, const mha_setting *row)
         return 0;
     const double number = isnan(unset) ? 1 / sqrt((double)config->d_k) : unset != 0 ? unset : 1;
     any_setting_clear(row, &with);
-    return mha_setting_put_number(row, number, &with, &error) || mha_settings_check(&with, &error) ? 0 : number;
+    return mha_setting_put_number(row, number, &with, &error) || mha__settings_check(&with, false, &error) ? 0 : number;
 }
 
 /* All that can be turned: inputs, arrays of numbers, every real setting, weights. */

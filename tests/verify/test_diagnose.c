@@ -12,6 +12,7 @@
 #include "support/rerun.h"
 #include "support/scratch.h"
 #include "support/trial.h"
+#include "verify/variants/knobs.h"
 
 /* ---------------------------------------------------------------- cases with a planted result */
 
@@ -189,7 +190,7 @@ static void test_random_pairs_are_found(void **state)
         for (uint64_t i = 0; i < 40 && right && !found; i++) {
             size_t a = mha_random_bits(seed, 0, i) % n, b = mha_random_bits(seed, 1, i) % n;
             const char *pair[] = {mha_variant_at(a < b ? a : b)->name, mha_variant_at(a < b ? b : a)->name};
-            const bool tried = a != b && mha_variant_is_paired(a) && mha_variant_is_paired(b);
+            const bool tried = a != b && mha__variant_is_paired(a) && mha__variant_is_paired(b);
             found = tried && plant(right, pair);
         }
         planted += found;

@@ -17,16 +17,6 @@ const char *mha_gradient_name(mha_gradient gradient)
     return (unsigned)gradient < MHA_GRADIENT_COUNT ? mha_weight_name((mha_weight)(gradient - MHA_D_WEIGHTS)) : "?";
 }
 
-bool mha_gradient_find(const char *name, mha_gradient *gradient)
-{
-    for (int g = 0; g < MHA_GRADIENT_COUNT; g++)
-        if (strcmp(mha_gradient_name((mha_gradient)g), name) == 0) {
-            *gradient = (mha_gradient)g;
-            return true;
-        }
-    return false;
-}
-
 /* A weight that the call reads, or that its layer has; no data: neither. */
 static mha_view weight(const mha__resolved *r, mha_weight w)
 {

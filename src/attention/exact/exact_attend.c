@@ -8,6 +8,7 @@
 #include "attention/exact/exact_sums.h"
 #include "attention/exact/exact_visible.h"
 #include "attention/exact/rounding.h"
+#include "attention/relative/relative.h"
 #include "attention/steps/steps.h"
 
 enum { ROWS = 16, KEYS = 16 }; /* queries, and keys, that are worked on together */
@@ -72,7 +73,7 @@ static double relative_terms(const mha__resolved *r, const mha__sequence *s, siz
         const mha_view *table = &r->weight[w];
         if (!table->data)
             continue;
-        const size_t row = mha_relative_row(relative, (mha_weight)w, table->shape[0], s->offset + (int64_t)i,
+        const size_t row = mha__relative_row(relative, (mha_weight)w, table->shape[0], s->offset + (int64_t)i,
                                             r->first_key + (int64_t)j),
                      column = table->shape[1] == d_k ? 0 : head * d_k;
         const double given = w == MHA_RELATIVE_Q ? relative->q_scale : relative->k_scale;

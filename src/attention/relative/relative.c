@@ -45,7 +45,7 @@ static bool has_buckets(const mha_relative *relative, size_t n)
     return n >= 4 && n % 2 == 0 && max_distance(relative) > n / 4 + 1 && max_distance(relative) <= MOST_DISTANCE;
 }
 
-size_t mha_relative_row(const mha_relative *relative, mha_weight table, size_t n, int64_t p, int64_t q)
+size_t mha__relative_row(const mha_relative *relative, mha_weight table, size_t n, int64_t p, int64_t q)
 {
     if (relative->rule == MHA_RELATIVE_GRID)
         return grid_row(relative, table, n, p, q);

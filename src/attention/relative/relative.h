@@ -11,6 +11,10 @@ enum { MHA_RELATIVE_TABLES = MHA_RELATIVE_Q - MHA_RELATIVE_K + 1 };
 /* Refuses a rule that does not fit its tables, the positions of the call or its layer. */
 mha_status mha__relative_check(const mha__resolved *r, mha_error *error);
 
+/* The row of a table (MHA_RELATIVE_K, _COLUMNS or _Q) of n rows for a query at position p and a key at position q; n
+ * when the rule has none: no rule, a table that is not of it, or a position outside the grid. */
+size_t mha__relative_row(const mha_relative *relative, mha_weight table, size_t n, int64_t p, int64_t q);
+
 /* Whether the call has a rule and this table; the factor of its products. */
 bool mha__relative_uses(const mha__resolved *r, mha_weight table);
 double mha__relative_scale(const mha__resolved *r, mha_weight table);

@@ -122,7 +122,7 @@ static void find_rows(const mha__resolved *r, mha_weight table, const mha__relat
         w->key[j] = (size_t)(high - place_of(relative, table, q + (int64_t)j));
     const int64_t half = (int64_t)(n / 2);
     for (int64_t d = least - high; d <= most - low; d++)
-        w->row[d - least + high] = grid ? (size_t)(d + half) : mha_relative_row(relative, table, n, d, 0);
+        w->row[d - least + high] = grid ? (size_t)(d + half) : mha__relative_row(relative, table, n, d, 0);
 }
 
 /* ---------------------------------------------------------------- products */

@@ -53,7 +53,7 @@ static const struct {
     [MHA_SETTINGS_SOFTMAX] = {offsetof(mha_semantics, softmax), sizeof(mha_softmax)},
 };
 
-bool mha_settings_same(mha_setting_group group, const mha_semantics *a, const mha_semantics *b)
+bool mha__settings_same(mha_setting_group group, const mha_semantics *a, const mha_semantics *b)
 {
     if (agree(a, b, parts[group].at, parts[group].bytes))
         return true;

@@ -399,11 +399,6 @@ mha_status mha__settings_check(const mha_semantics *semantics, bool in_float, mh
     return MHA_OK;
 }
 
-mha_status mha_settings_check(const mha_semantics *semantics, mha_error *error)
-{
-    return mha__settings_check(semantics, false, error);
-}
-
 /* ---------------------------------------------------------------- writing */
 
 /* Switches a mark on; the other settings that it speaks for become what is unset: -1 of the other side of a window. */

@@ -78,7 +78,7 @@ static mha_status list_singles(mha__search *s, mha_error *error)
             (is_lse ? knobs.axis == AXIS_KEYS : knobs.lse == s->unmodified.knobs.lse) &&
             (a < 0 || mha__search_tries(s, a, -1, &knobs))) {
             s->candidates.all[s->candidates.count++] = (mha__candidate){.a = a, .b = -1, .order = a >= 0};
-            paired += a >= 0 && mha_variant_is_paired((size_t)a);
+            paired += a >= 0 && mha__variant_is_paired((size_t)a);
         }
     s->candidates.singles = s->candidates.count;
     s->progress.alone = s->candidates.singles + mha__search_count_solved(s);
@@ -96,7 +96,7 @@ static mha_status list_pairs(mha__search *s, mha_error *error)
         return mha__search_no_memory(s, error);
     for (size_t i = 1; i < s->candidates.singles; i++) {
         const int a = s->candidates.all[i].a;
-        if (mha_variant_is_paired((size_t)a) && mha__variants_apply(s->c, a, -1, &one_of_pair[paired].knobs))
+        if (mha__variant_is_paired((size_t)a) && mha__variants_apply(s->c, a, -1, &one_of_pair[paired].knobs))
             one_of_pair[paired++].variant = a;
     }
     for (size_t i = 0; i < paired; i++)

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "attention/relative/relative.h"
 #include "attention/resolved.h"
 #include "verify/variant_forward/variant_bench.h"
 
@@ -214,7 +215,7 @@ size_t mha__variant_relative_row(const mha__variant_inputs *w, const mha__knobs 
         q = by_column(false, relative.height, relative.width, key);
     if (k->relative == RELATIVE_LINEAR)
         relative.rule = MHA_RELATIVE_DISTANCE;
-    size_t row = mha_relative_row(&relative, table, n, p, q);
+    size_t row = mha__relative_row(&relative, table, n, p, q);
     const int64_t d = relative.reversed ? q - p : p - q, before = -(d + (int64_t)(n / 2));
     if (k->relative == RELATIVE_WRAPPED && before > 0 && before <= (int64_t)n)
         row = n - (size_t)before;

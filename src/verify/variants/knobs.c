@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "attention/pattern/pattern.h"
-#include "mha/setting.h"
+#include "attention/settings/settings.h"
 #include "verify/variants/knobs.h"
 
 double mha__variant_rounded(double x, int rounding)
@@ -112,7 +112,7 @@ bool mha__knobs_make_rows_alike(const mha__knobs *a, const mha__knobs *b)
                  memcmp(a->transposed, b->transposed, sizeof a->transposed) == 0 &&
                  memcmp(a->no_bias, b->no_bias, sizeof a->no_bias) == 0;
     ROW_KNOB_LIST(SAME)
-    return equal && mha_settings_same(MHA_SETTINGS_QKV, &a->s, &b->s);
+    return equal && mha__settings_same(MHA_SETTINGS_QKV, &a->s, &b->s);
 }
 
 bool mha__knobs_equal(const mha__knobs *a, const mha__knobs *b)
@@ -122,8 +122,9 @@ bool mha__knobs_equal(const mha__knobs *a, const mha__knobs *b)
         return true;
     SCORE_KNOB_LIST(SAME)
     OUTPUT_KNOB_LIST(SAME)
-    return equal && mha__knobs_make_rows_alike(a, b) && mha_settings_same(MHA_SETTINGS_VISIBLE, &a->s, &b->s) &&
-           mha_settings_same(MHA_SETTINGS_ADDED, &a->s, &b->s) && mha_settings_same(MHA_SETTINGS_SOFTMAX, &a->s, &b->s);
+    return equal && mha__knobs_make_rows_alike(a, b) && mha__settings_same(MHA_SETTINGS_VISIBLE, &a->s, &b->s) &&
+           mha__settings_same(MHA_SETTINGS_ADDED, &a->s, &b->s) &&
+           mha__settings_same(MHA_SETTINGS_SOFTMAX, &a->s, &b->s);
 }
 
 bool mha__knobs_by_head(const mha__knobs *k)
@@ -150,13 +151,13 @@ bool mha__knobs_agree(const mha__knobs *a, const mha__knobs *b)
     ROW_KNOB_LIST(SAME)
     SCORE_KNOB_LIST(SAME)
     OUTPUT_KNOB_LIST(SAME)
-    return equal && mha_settings_same(MHA_SETTINGS_SOFTMAX, &a->s, &b->s);
+    return equal && mha__settings_same(MHA_SETTINGS_SOFTMAX, &a->s, &b->s);
 }
 
 bool mha__knobs_see_alike(const mha__knobs *a, const mha__knobs *b)
 {
     bool equal = true;
     SIGHT_KNOB_LIST(SAME)
-    return equal && mha_settings_same(MHA_SETTINGS_VISIBLE, &a->s, &b->s) &&
-           mha_settings_same(MHA_SETTINGS_ADDED, &a->s, &b->s);
+    return equal && mha__settings_same(MHA_SETTINGS_VISIBLE, &a->s, &b->s) &&
+           mha__settings_same(MHA_SETTINGS_ADDED, &a->s, &b->s);
 }

@@ -329,6 +329,8 @@ mha_status mha__numbers_read(const mha_case *c, const mha__variant_entry *e, con
                              mha_error *error);
 /* Changes the knobs to those of one variant; `numbers`: of a variant that has some. False when it does not apply. */
 bool mha__variant_apply(const mha_case *c, size_t index, const double *numbers, mha__knobs *knobs);
+/* Whether the diagnosis tries the variant `index` in pairs, too: it leaves that to the more usual ones. */
+bool mha__variant_is_paired(size_t index);
 /* The knobs of the case with up to two variants without numbers, given by index (-1: none); false when the variants do
  * not apply. */
 bool mha__variants_apply(const mha_case *c, int a, int b, mha__knobs *knobs);

@@ -64,7 +64,7 @@ bool mha__variants_by_head(const mha_case *whole, const mha_case *slice, int a, 
            mha__knobs_by_head(&all) && mha__knobs_agree(&all, &own);
 }
 
-bool mha_variant_is_paired(size_t index)
+bool mha__variant_is_paired(size_t index)
 {
     const mha__variant_entry *e = find(index);
     return e && e->is_paired;

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "attention/backward/backward.h"
+#include "attention/relative/relative.h"
 
 double *mha__mask_element(const mha_view *mask, const size_t *index, int rank)
 {
@@ -27,7 +28,7 @@ static void add_relative(const mha__backward *b, mha__map *map, size_t i, size_t
         if (!table->data)
             continue;
         const bool of_keys = w == MHA_RELATIVE_Q;
-        const size_t row = mha_relative_row(rule, (mha_weight)w, table->shape[0], map->s.offset + (int64_t)i,
+        const size_t row = mha__relative_row(rule, (mha_weight)w, table->shape[0], map->s.offset + (int64_t)i,
                                             r->first_key + (int64_t)j),
                      column = table->shape[1] == d_k ? 0 : map->head * d_k;
         const double given = of_keys ? rule->q_scale : rule->k_scale,
