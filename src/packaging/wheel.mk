@@ -21,8 +21,8 @@ export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat 
 WHEEL_LDFLAGS = -fuse-ld=lld -B$(dir $(shell readlink -f "$$(command -v ld.lld)")) \
                 -Wl,--icf=all -Wl,--gc-sections -Wl,-s -Wl,--build-id=none -Wl,--wrap=hypot \
                 -Wl,--version-script=src/packaging/wheel.map -Wl,@$(WHEEL_LIBS)/complex \
-                $(addprefix -Wl$(comma)-u$(comma),dgesvd_ openblas_get_config openblas_get_num_threads \
-                                                  openblas_get_parallel openblas_set_num_threads)
+                $(addprefix -Wl$(comma)-u$(comma),openblas_get_config openblas_get_num_threads openblas_get_parallel \
+                                              openblas_set_num_threads)
 comma := ,
 # The objects are those of any other build; symbols and debugging information, with the paths in it, end at the linker.
 WHEEL_MAKE = $(MAKE) --no-print-directory BUILD=$(WHEEL_BUILD) CC="$(WHEEL_CC)" AR=$(WHEEL_CROSS)ar SANITIZE= \
