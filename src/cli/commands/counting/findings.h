@@ -10,7 +10,7 @@ typedef struct finding_list {
 } finding_list;
 
 /* Appends a finding to a finding_list, for mha_model_check_file. */
-void finding_keep(void *list, const mha_finding *finding);
+void finding_keep(void *context, const mha_finding *finding);
 
 /* Prints a line for each of the first 40. */
 void findings_print(const finding_list *list);
