@@ -197,11 +197,13 @@ ASAN_MAKE = FAILURES_STRIDE=$${FAILURES_STRIDE:-47} $(MAKE) --no-print-directory
 asan: ## the tests again under the address and undefined-behaviour sanitizers (make deps-dev)
 	+@$(ASAN_MAKE) test
 
-# The core and the parsers, without the judge, the program, Python, and what takes long. LeakSanitizer cannot stop the
-# threads of a process that exits while they compute (test_parallel).
+# LeakSanitizer cannot stop the threads of a process that exits while they compute.
+$(BUILD)/tests/compute/test_parallel.run: export ASAN_OPTIONS = detect_leaks=0
+
+# The core and the parsers, without the judge, the program, Python, and what takes long.
 .PHONY: asan-quick
 QUICK_FOLDERS = base params formats compute attention models
-QUICK_TESTS   = $(filter-out $(LONG_TESTS) $(REPEATERS) $(call named,test_parallel), \
+QUICK_TESTS   = $(filter-out $(LONG_TESTS) $(REPEATERS), \
                   $(filter $(QUICK_FOLDERS:%=$(BUILD)/tests/%/%),$(TESTS))) \
                 $(call named,test_verify) $(FUZZERS)
 asan-quick: ## the tests of the core and the parsers under the same sanitizers (make deps-dev)
