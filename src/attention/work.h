@@ -46,17 +46,17 @@ static inline uint64_t mha__chunk_pairs(int64_t query, int64_t query_end, int64_
                                  right);
     const int64_t start = mha__chunk_begin(key, chunk), end = query_end < key_end ? query_end : key_end;
     for (int64_t at = query > start ? query : start, next; at < query_end; at = next) {
-        const int64_t first = mha__chunk_begin(at, chunk), begin = first > key ? first : key;
+        const int64_t first = mha__chunk_begin(at, chunk), lower = first > key ? first : key;
         if (first >= key_end)
             break;
-        const int64_t whole = at == first && begin == first ? (end - first) / chunk : 0;
-        const size_t length = (size_t)chunk, rest = (size_t)(key_end - begin), room = (size_t)(first + chunk - begin);
+        const int64_t whole = at == first && lower == first ? (end - first) / chunk : 0;
+        const size_t length = (size_t)chunk, rest = (size_t)(key_end - lower), room = (size_t)(first + chunk - lower);
         if (whole > 0) { /* as many chunks that are alike */
             pairs += (uint64_t)whole * mha__window_pairs(length, length, 0, causal, left, right);
             next = first + whole * chunk;
         } else {
             next = query_end - first < chunk ? query_end : first + chunk;
-            pairs += mha__window_pairs((size_t)(next - at), rest < room ? rest : room, at - begin, causal, left, right);
+            pairs += mha__window_pairs((size_t)(next - at), rest < room ? rest : room, at - lower, causal, left, right);
         }
     }
     return pairs;
