@@ -68,8 +68,6 @@ static const need needs[] = {
     {{"strides", "inputs with gaps, transposed, or that repeat memory (not in files)"}, "strides", NULL},
 };
 
-/* ---------------------------------------------------------------- what a kernel has */
-
 enum { NEEDS = sizeof needs / sizeof *needs };
 _Static_assert(NEEDS <= 64, "a set of needs is 64 bits");
 
@@ -77,71 +75,6 @@ const mha_conform_word *mha_conform_need_at(size_t index)
 {
     return index < NEEDS ? &needs[index].word : NULL;
 }
-
-/* The needs that a list has, one bit each. */
-static uint64_t needs_in(const char *list)
-{
-    uint64_t set = 0;
-    for (size_t i = 0; i < NEEDS; i++)
-        set |= (uint64_t)mha__text_among(list, needs[i].word.name) << i;
-    return set;
-}
-
-/* Writes the names of a set, with blanks between; returns how many. */
-static size_t names_of(uint64_t set, char *text, size_t size)
-{
-    size_t count = 0;
-    text[0] = '\0';
-    for (size_t i = 0; i < NEEDS; i++)
-        if (set >> i & 1) {
-            const size_t used = strlen(text);
-            mha__text_print(text + used, size - used, "%s%s", count++ ? " " : "", needs[i].word.name);
-        }
-    return count;
-}
-
-/* Checks that a question up to the level needs `one` and nothing outside `has`. If none does, the message names the
- * words that the nearest question needs as well: the fewest, at the first level. */
-static mha_status check_need(size_t one, uint64_t has, mha_conform_level level, mha_error *error)
-{
-    mha_conform_row row;
-    char more[sizeof row.has], least[sizeof row.has] = "";
-    size_t fewest = SIZE_MAX;
-    mha_conform_level first = MHA_CONFORM_LEVEL_COUNT;
-    for (size_t i = 0; mha_conform_at(i, &row); i++) {
-        const uint64_t set = needs_in(row.has);
-        if (!(set >> one & 1))
-            continue;
-        const size_t count = names_of(set & ~has, more, sizeof more);
-        if (count == 0 && row.level <= level)
-            return MHA_OK;
-        if (count < fewest || (count == fewest && row.level < first))
-            fewest = count, first = row.level, memcpy(least, more, sizeof least);
-    }
-    const bool later = first > level;
-    return mha__fail(error, MHA_INVALID, "has",
-                     "expected words that a test case of level %s exercises; %s is exercised%s%s%s%s",
-                     mha_conform_level_name(level), needs[one].word.name, fewest ? " with " : "", least,
-                     later ? " at level " : "", later ? mha_conform_level_name(first) : "");
-}
-
-mha_status mha_conform_has(const char *has, mha_conform_level level, mha_error *error)
-{
-    char known[sizeof error->message], word[32];
-    const uint64_t set = needs_in(has);
-    names_of(UINT64_MAX, known, sizeof known);
-    for (const char *at = has; *(at += strspn(at, " ,")); at += strcspn(at, " ,")) {
-        mha__text_print(word, sizeof word, "%.*s", (int)strcspn(at, " ,"), at);
-        if (needs_in(word) == 0)
-            return mha__fail(error, MHA_INVALID, "has", "expected words of %s; found %s", known, word);
-    }
-    for (size_t i = 0; i < NEEDS; i++)
-        if (set >> i & 1)
-            TRY(check_need(i, set, level, error));
-    return MHA_OK;
-}
-
-/* ---------------------------------------------------------------- what a question needs */
 
 /* Whether one of the words of a question's settings is among these. */
 static bool is_set(const char *settings, const char *words)
