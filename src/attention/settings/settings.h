@@ -4,15 +4,15 @@
 
 #include "mha/setting.h"
 
-/* Rows of the table. They lie one behind the other from mha_setting_at(0) on. */
+/* Number of rows of the table, which is an array that begins at mha_setting_at(0). */
 size_t mha__setting_count(void);
 
-/* Whether two semantics have the same settings of a group, bit by bit; arrays are the same that lie at one place, views
- * those that have the same strides, too. */
+/* Returns true if two semantics have equal settings of a group, bit by bit. Two arrays are equal if they have one
+ * address, two views if they have one address and equal strides. */
 bool mha__settings_same(mha_setting_group group, const mha_semantics *a, const mha_semantics *b);
 
-/* Checks all numbers of the semantics against the ranges of their rows, and that none is set that has no effect without
- * another. MHA_INVALID names the setting. Where `in_float`, numbers that paths hold as floats must be floats, too:
+/* Checks each number of the semantics against the range of its row, and each setting that needs another setting.
+ * MHA_INVALID names the setting. With `in_float`, a number that float paths read must be in the range of float:
  * MHA_UNSUPPORTED. */
 mha_status mha__settings_check(const mha_semantics *semantics, bool in_float, mha_error *error);
 

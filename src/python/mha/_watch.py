@@ -43,13 +43,15 @@ class Finding:
 
 @dataclass
 class Watched:
-    """One layer: how often it was called and what was asked of it. heads: the largest error over allowed of each.
-    unjudged: why outputs or gradients of calls were not judged. unchecked: what else was not compared, and why.
-    described: whether what was asked for was held against the configuration; projected: calls of which queries, keys
-    and values were held against the layer's own weights; rounded: queries or keys are right with frequencies of the
-    rotation rounded to the type of the model, as model.to(dtype) rounds them. gradients: the largest error over allowed
-    of dq, dk and dv, of `backward` calls; in_part: which parts of large ones were judged. maps: of
-    the first call the right weights of each head of batch row 0, pooled, where they were asked for."""
+    """One layer: the number of its calls and their settings.
+
+    heads: the largest error over the allowed error, by head. unjudged: the reasons for outputs or gradients that were
+    not compared; unchecked: the reasons for everything else that was not compared. described: True if the settings of
+    the calls were compared with the configuration. projected: the number of calls whose queries, keys and values were
+    compared with the layer's own weights. rounded: True if queries or keys are right only with rotation frequencies
+    rounded to the type of the model, as model.to(dtype) rounds them. gradients: the largest error over the allowed
+    error of dq, dk and dv in `backward` calls; in_part: the parts of large gradients that were compared. maps: the
+    right weights of each head of batch row 0 in the first call, pooled; empty without maps=True."""
 
     layer: str
     calls: int = 0
@@ -84,7 +86,7 @@ class Watched:
 
     @property
     def compared(self) -> list[str]:
-        """What of it was compared with what is right; of a whole layer the output shows its projections."""
+        """Names of the results that were compared; the output of a whole layer covers its projections."""
         return [name for name, seen in (("output", self.heads), ("settings", self.described),
                                         ("queries, keys and values", self.projected and not self.rounded),
                                         ("queries, keys and values with rounded frequencies", self.rounded),
@@ -271,7 +273,7 @@ class Watch:
 
     @property
     def undescribed(self) -> str:
-        """Why calls were not held against the configuration; "" where they were."""
+        """The reason for calls that were not compared with the configuration; "" if all were compared."""
         return "not asked for" if self._intended is None else self._intended.why
 
     @property
@@ -409,7 +411,7 @@ def watch(model: Any, *, sample: int = 0, dtype: Any = None, save: Any = None, m
     config: what is asked of each layer of a model of transformers is held against its configuration, as mha.Model reads
         it: heads, who sees whom (with the attention_mask that the model gets), scale, softcap, sinks; and
         the queries, keys and values of some tokens against those that the layer's input, weights and rotation give.
-        Where a cache is used, its earlier rows must stay what they were. w.undescribed says why not.
+        Where a cache is used, its earlier rows must stay what they were. w.undescribed: the reason for no comparison.
         w.unchecked names the layers for which one of these could not be compared: w.status is then "not checked".
     backward: of a training step the gradients of q, k and v are judged, too, each element by its own error bound
         (mha_gradient_bound) from the gradient that came back to the call's output, and mistakes are named
